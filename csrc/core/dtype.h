@@ -1,0 +1,44 @@
+/* The element types: one row a type, and the exact way from and to double that all share. */
+#ifndef RNL_CORE_DTYPE_H
+#define RNL_CORE_DTYPE_H
+
+#include <stdbool.h>
+
+#include "rnnlayout.h"
+
+enum { RNL_NUM_DTYPES = RNL_FLOAT64 + 1 };
+
+typedef struct rnl_dtype_row {
+    int nbytes;
+    int exponent_bits;
+    int mantissa_bits; /* without the hidden one */
+} rnl_dtype_row;
+
+extern const rnl_dtype_row rnl_dtypes[RNL_NUM_DTYPES];
+
+/* The bit that is the sign of an element. */
+uint64_t rnl_sign_bit(rnl_dtype dtype);
+
+/* Can every value of `narrow` be held by `wide`? */
+bool rnl_dtype_holds(rnl_dtype wide, rnl_dtype narrow);
+
+/* Is there a finite value of `from` that becomes infinite in `to`? */
+bool rnl_dtype_may_overflow(rnl_dtype to, rnl_dtype from);
+
+/* The bits of the smallest positive value of `from` that rounds to infinity in `to`. */
+uint64_t rnl_overflow_bits(rnl_dtype to, rnl_dtype from);
+
+/* The bits of infinity. */
+uint64_t rnl_infinity_bits(rnl_dtype dtype);
+
+/* The bits of the element at p, which need not be aligned. */
+uint64_t rnl_load_bits(rnl_dtype dtype, const void *p);
+void rnl_store_bits(rnl_dtype dtype, void *p, uint64_t bits);
+
+/* Exact; a signalling NaN becomes quiet and keeps its payload. */
+double rnl_to_double(rnl_dtype dtype, uint64_t bits);
+
+/* Rounds once, to nearest even; overflow gives infinity, a NaN keeps the top of its payload. */
+uint64_t rnl_from_double(rnl_dtype dtype, double value);
+
+#endif

@@ -1,0 +1,14 @@
+#include "core/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+rnl_status rnl_fail(rnl_error *err, rnl_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->text, sizeof err->text, format, args);
+    va_end(args);
+    err->status = status;
+    return status;
+}

@@ -1,0 +1,307 @@
+/*
+ * rnnlayout: the weights of LSTM, GRU and plain RNNs, rewritten between cuDNN's packed weight
+ * space and the layouts of the frameworks. Plain C11; no Python, no CUDA, no framework.
+ *
+ * Letters: I input_size, H hidden_size, P proj_size (P' = P, or H without a projection),
+ * L num_layers, D directions (1 or 2), G gates (LSTM 4, GRU 3, RNN 1).
+ *
+ * Contract of every function below, where it does not say otherwise
+ *   memory   the caller owns every buffer and struct; the library borrows them for the call
+ *   threads  no global state: any thread may call anything, objects that are not being changed
+ *            may be shared
+ *   errors   the status is returned, its text is in the caller's rnl_error (never NULL); outputs
+ *            are untouched unless the status is RNL_OK
+ *   strings  static and NUL-terminated, UTF-8
+ */
+#ifndef RNNLAYOUT_H
+#define RNNLAYOUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RNL_VERSION "0.1.0"
+
+/* ------------------------------------------------------------------------------- errors -- */
+
+typedef enum rnl_status {
+    RNL_OK = 0,
+    RNL_E_SPEC,       /* the description of the RNN contradicts itself or a limit         */
+    RNL_E_LAYOUT,     /* no such layout, option or tensor                                 */
+    RNL_E_LOSSY,      /* the target has no place for a value, or for such an RNN at all   */
+    RNL_E_NOMEM,      /* an allocation failed                                             */
+    RNL_E_INTERRUPTED /* the caller's poll function asked to stop                         */
+} rnl_status;
+
+typedef struct rnl_error {
+    rnl_status status;
+    char text[1024];
+} rnl_error;
+
+/* -------------------------------------------------------------------- describing an RNN -- */
+
+typedef enum rnl_cell { RNL_LSTM, RNL_GRU, RNL_RNN_TANH, RNL_RNN_RELU } rnl_cell;
+
+/* cuDNN's bias modes: which of the two bias vectors of each gate its weight space holds. */
+typedef enum rnl_bias {
+    RNL_BIAS_DOUBLE,
+    RNL_BIAS_INPUT,
+    RNL_BIAS_RECURRENT,
+    RNL_BIAS_NONE
+} rnl_bias;
+
+/* GRU: n = tanh(W x + bW + r * (R h + bR))  or  n = tanh(W x + bW + R (r * h) + bR). */
+typedef enum rnl_reset { RNL_RESET_AFTER, RNL_RESET_BEFORE } rnl_reset;
+
+/* What the gates i, f, o (LSTM) and r, z (GRU) pass through. */
+typedef enum rnl_activation {
+    RNL_SIGMOID,
+    RNL_HARD_SIGMOID,       /* Keras 3:      clip(x / 6 + 0.5, 0, 1)   */
+    RNL_HARD_SIGMOID_KERAS2 /* Keras 1 and 2: clip(0.2 x + 0.5, 0, 1)  */
+} rnl_activation;
+
+typedef enum rnl_dtype { RNL_FLOAT16, RNL_BFLOAT16, RNL_FLOAT32, RNL_FLOAT64 } rnl_dtype;
+
+/* What a block of weights does: input matrix, recurrent matrix, projection, the two biases, and
+ * the LSTM's peephole vectors, which cuDNN does not know. */
+typedef enum rnl_role {
+    RNL_NO_ROLE,
+    RNL_W,   /* (H, I of the layer) a gate     */
+    RNL_R,   /* (H, P')             a gate     */
+    RNL_P,   /* (P, H)              one        */
+    RNL_BW,  /* (H,)                a gate     */
+    RNL_BR,  /* (H,)                a gate     */
+    RNL_PEEP /* (H,)                i, f and o */
+} rnl_role;
+
+/* The families of names that the enums above have in files, Python and error texts. */
+typedef enum rnl_family {
+    RNL_NAMES_CELL,
+    RNL_NAMES_BIAS,
+    RNL_NAMES_RESET,
+    RNL_NAMES_ACTIVATION,
+    RNL_NAMES_DTYPE,
+    RNL_NAMES_ROLE
+} rnl_family;
+
+/* The name of a value, NULL past the last one. */
+const char *rnl_name(rnl_family family, int value);
+
+/* The value of a name. RNL_E_SPEC: no such name; the text lists those that exist. */
+rnl_status rnl_parse(rnl_family family, const char *name, int *value, rnl_error *err);
+
+/* Bytes of one element. */
+int64_t rnl_dtype_nbytes(rnl_dtype dtype);
+
+typedef struct rnl_spec {
+    rnl_cell cell;
+    int64_t input_size;
+    int64_t hidden_size;
+    int64_t num_layers;
+    int bidirectional;
+    int64_t proj_size; /* 0: none; LSTM only, less than hidden_size */
+    rnl_bias bias;     /* of the cuDNN form; other layouts only ask whether it is NONE */
+    rnl_reset reset;   /* RNL_RESET_AFTER for all but GRUs */
+    rnl_activation recurrent_activation; /* RNL_SIGMOID for the cells without gates */
+    int skip_input; /* cuDNN form: layer 0 adds x itself, its W do not exist; needs I == H */
+    rnl_dtype dtype;
+} rnl_spec;
+
+/* One layer, one direction, two biases, float32. */
+rnl_spec rnl_spec_default(rnl_cell cell, int64_t input_size, int64_t hidden_size);
+
+/* RNL_E_SPEC: a size below 1, a combination that no framework knows, or weights of 2^63 bytes
+ * and more. Every function that takes a spec makes this check first. */
+rnl_status rnl_spec_check(const rnl_spec *spec, rnl_error *err);
+
+/* The tier of kernels that is run: "avx512", "avx2", "neon" or "plain". The best that the CPU has;
+ * the environment variable RNNLAYOUT_CPU, read at the first use, may name a lower one. */
+const char *rnl_cpu_tier(void);
+
+/* ------------------------------------------------------------------------------ layouts -- */
+
+enum { RNL_NUM_OPTIONS = 3, RNL_MAX_DIMS = 3, RNL_MAX_NAME = 64 };
+
+/* A layout's name with its options, filled in by the two functions below. */
+typedef struct rnl_layout {
+    const char *name;
+    int option[RNL_NUM_OPTIONS]; /* index of the chosen value, 0 is the default */
+} rnl_layout;
+
+/* RNL_E_LAYOUT: no such layout, the text lists those that exist. Options at their defaults. */
+rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err);
+
+/* RNL_E_LAYOUT: the layout has no such option, or the option no such value; untouched then. */
+rnl_status rnl_layout_set(rnl_layout *layout, const char *option, const char *value,
+                          rnl_error *err);
+
+/* One option: name, values (ended by NULL, the default first), a note on each value, and the
+ * dtypes that it does not know (bit 1 << rnl_dtype). */
+typedef struct rnl_option {
+    const char *name;
+    const char *values[4];
+    const char *notes[4];
+    unsigned lacks[4];
+} rnl_option;
+
+/* One row of the table of layouts, for display; a layout has one row or more. */
+typedef struct rnl_row_info {
+    const char *layout;
+    const char *gates[4];  /* by rnl_cell: gates in their order in memory, NULL: not held */
+    unsigned resets;       /* GRUs held: bit 1 << rnl_reset                               */
+    unsigned activations;  /* recurrent activations held: bit 1 << rnl_activation         */
+    unsigned roles;        /* roles held: bit 1 << rnl_role                               */
+    int bias_always;       /* such layers have biases even where spec->bias is RNL_BIAS_NONE; they
+                              are zero then                                               */
+    int z_takes_candidate; /* h' = (1 - z) h + z n, else h' = z h + (1 - z) n             */
+    const rnl_option *options[RNL_NUM_OPTIONS]; /* those it takes, then NULL              */
+    const char *source; /* where the fact comes from                                   */
+} rnl_row_info;
+
+/* Row k of the table. RNL_E_LAYOUT: k is past the last one. */
+rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err);
+
+/* Which optional tensors there are: the biases as a whole, peepholes. cuDNN's form does not look
+ * at RNL_HAS_BIAS: spec->bias decides; nor does a row with bias_always. */
+enum { RNL_HAS_BIAS = 1, RNL_HAS_PEEPHOLES = 2 };
+
+/* What spec says of a target's tensors: RNL_HAS_BIAS unless spec->bias is RNL_BIAS_NONE. */
+unsigned rnl_spec_has(const rnl_spec *spec);
+
+/* RNL_E_LOSSY: the layout has no form for such an RNN, the text says why. RNL_E_SPEC: a limit of
+ * the chosen version of the layout's library. */
+rnl_status rnl_layout_check(const rnl_layout *layout, const rnl_spec *spec, rnl_error *err);
+
+typedef struct rnl_tensor {
+    char name[RNL_MAX_NAME];
+    int ndim;
+    int64_t shape[RNL_MAX_DIMS]; /* elements, slowest axis first; row-major */
+    int64_t nelems;
+} rnl_tensor;
+
+/* How many tensors the RNN has in this layout. Errors as rnl_layout_check. */
+rnl_status rnl_layout_num_tensors(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
+                                  int64_t *n, rnl_error *err);
+
+/* Tensor k, 0 <= k < n, in the framework's own order. */
+rnl_status rnl_layout_tensor(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
+                             int64_t k, rnl_tensor *tensor, rnl_error *err);
+
+/* One matrix or bias of one gate of one layer and direction. */
+typedef struct rnl_block {
+    int64_t layer;
+    int direction; /* 0 forward, 1 backward */
+    rnl_role role;
+    int gate; /* cuDNN's order: LSTM i f g o, GRU r z n; 0 for the projection */
+} rnl_block;
+
+/* The letter of a gate: i f g o, r z n, h. */
+char rnl_gate_letter(rnl_cell cell, int gate);
+
+/* cuDNN's linLayerID of a block. */
+int rnl_lin_layer_id(rnl_cell cell, const rnl_block *block);
+
+/* Every block that any layout may have for this spec, in the order of cuDNN's weight space: all
+ * matrices by layer, direction, role and gate, then all biases so, then peepholes. */
+int64_t rnl_num_blocks(const rnl_spec *spec);
+rnl_block rnl_block_at(const rnl_spec *spec, int64_t k);
+
+/* Where a block lies: element (r, c) is element at + r * row_stride + c * col_stride of the
+ * tensor. A bias has one column. ravel: rows and columns are not the matrix's own; read row by
+ * row, the elements are those of the matrix read row by row. tensor -1: the layout has no such
+ * block. All in elements. */
+typedef struct rnl_view {
+    int64_t tensor;
+    int64_t at;
+    int64_t rows, cols;
+    int64_t row_stride, col_stride;
+    int ravel;
+} rnl_view;
+
+rnl_status rnl_layout_locate(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
+                             const rnl_block *block, rnl_view *view, rnl_error *err);
+
+/* -------------------------------------------------------------------------- conversions -- */
+
+typedef enum rnl_grade {
+    RNL_EXACT, /* every bit is moved; a changed sign counts as moved             */
+    RNL_ROUNDS /* a sum of two non-zero biases, or a dtype that cannot hold all  */
+} rnl_grade;
+
+typedef enum rnl_op {
+    RNL_OP_MOVE,           /* dst = +-src                                                 */
+    RNL_OP_ADD,            /* dst = +-(src + src2); a zero operand copies the other       */
+    RNL_OP_ZERO,           /* dst = 0                                                     */
+    RNL_OP_IDENTITY,       /* dst = +-identity matrix                                     */
+    RNL_OP_EXPECT_ZERO,    /* src must be zero: dst has no place for it                   */
+    RNL_OP_EXPECT_IDENTITY /* src must be +-the identity matrix                           */
+} rnl_op;
+
+/* One step of a conversion, before neighbours are merged. */
+typedef struct rnl_step {
+    rnl_op op;
+    int negate;
+    rnl_block block;         /* what it is about: the target's block, the source's for EXPECT_*   */
+    rnl_role from;           /* MOVE, ADD: the role at the source (ADD: bW, and bR is src2)       */
+    rnl_view src, src2, dst; /* tensor -1 where the op has none                            */
+} rnl_step;
+
+typedef struct rnl_plan rnl_plan;
+
+/*
+ * Plan the conversion of one RNN's weights from layout src to layout dst.
+ *
+ * src_has  which optional tensors the source has; those of the target follow from spec
+ *
+ * The plan belongs to the caller (rnl_plan_free, NULL is fine) and is never changed.
+ * RNL_E_LOSSY: dst has no form for such an RNN, whatever the values.
+ */
+rnl_status rnl_plan_new(const rnl_spec *spec, const rnl_layout *src, unsigned src_has,
+                        const rnl_layout *dst, rnl_plan **plan, rnl_error *err);
+void rnl_plan_free(rnl_plan *plan);
+
+int64_t rnl_plan_num_steps(const rnl_plan *plan);
+const rnl_step *rnl_plan_step(const rnl_plan *plan, int64_t k);
+
+/* How many moves are left once neighbours are merged. */
+int64_t rnl_plan_num_ops(const rnl_plan *plan);
+
+typedef struct rnl_report {
+    rnl_grade grade;      /* of these values in these dtypes                              */
+    int64_t rounded_sums; /* elements that are the sum of two non-zero biases            */
+} rnl_report;
+
+typedef struct rnl_run_options {
+    int exact;           /* refuse what would round: RNL_E_LOSSY                       */
+    int dry_run;         /* check and report only: dst may be NULL                     */
+    int dst_is_new;      /* dst is fresh from the allocator, and nobody will look at it
+                            unless RNL_OK is returned: it may be written before all of src
+                            is checked, in one pass where the dtype narrows            */
+    int (*poll)(void *); /* called every few milliseconds; non-zero: stop              */
+    void *poll_arg;
+} rnl_run_options;
+
+/*
+ * Convert.
+ *
+ * src      one pointer a source tensor, in the order of rnl_layout_tensor(); row-major, aligned
+ *          for src_dtype; only read
+ * dst      one pointer a target tensor, so too; must not overlap src
+ * options  NULL: round where needed, no poll
+ * report   NULL, or what happened
+ *
+ * RNL_E_LOSSY: a value that dst has no place for is not zero, a finite value would become
+ * infinite, or options->exact; nothing is written then. RNL_E_INTERRUPTED: poll said so; dst may
+ * be half-written then, the one such case. Never allocates.
+ */
+rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *const *src,
+                        rnl_dtype dst_dtype, void *const *dst, const rnl_run_options *options,
+                        rnl_report *report, rnl_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,43 @@
+/* One element of a job: how the kernels that need no speed load, convert and store. */
+#ifndef RNL_KERNELS_ELEMENT_H
+#define RNL_KERNELS_ELEMENT_H
+
+#include "kernels/kernels.h"
+
+static inline uint64_t load_at(rnl_dtype dtype, const void *base, rnl_grid grid, int64_t r,
+                               int64_t c)
+{
+    const int64_t at = (r * grid.row + c * grid.col) * rnl_dtypes[dtype].nbytes;
+    return rnl_load_bits(dtype, (const char *)base + at);
+}
+
+static inline uint64_t load_src(const rnl_job *job, int64_t r, int64_t c)
+{
+    return load_at(job->src_dtype, job->src, job->src_grid, r, c);
+}
+
+static inline uint64_t load_src2(const rnl_job *job, int64_t r, int64_t c)
+{
+    return load_at(job->src_dtype, job->src2, job->src2_grid, r, c);
+}
+
+static inline void store_dst(const rnl_job *job, int64_t r, int64_t c, uint64_t bits)
+{
+    const int64_t at = (r * job->dst_grid.row + c * job->dst_grid.col) *
+                       rnl_dtypes[job->dst_dtype].nbytes;
+    rnl_store_bits(job->dst_dtype, (char *)job->dst + at, bits);
+}
+
+static inline uint64_t convert_bits(const rnl_job *job, uint64_t bits)
+{
+    if (job->src_dtype == job->dst_dtype)
+        return bits;
+    return rnl_from_double(job->dst_dtype, rnl_to_double(job->src_dtype, bits));
+}
+
+static inline bool is_zero(rnl_dtype dtype, uint64_t bits)
+{
+    return (bits & (rnl_sign_bit(dtype) - 1)) == 0;
+}
+
+#endif

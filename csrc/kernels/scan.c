@@ -1,0 +1,54 @@
+/* Is there a value that the target cannot hold? Asked of everything before anything is written. */
+#include <math.h>
+
+#include "kernels/element.h"
+
+int64_t rnl_find_nonzero(const rnl_job *job)
+{
+    for (int64_t r = 0; r < job->rows; r++)
+        for (int64_t c = 0; c < job->cols; c++)
+            if (!is_zero(job->src_dtype, load_src(job, r, c)))
+                return r * job->cols + c;
+    return -1;
+}
+
+int64_t rnl_find_not_identity(const rnl_job *job)
+{
+    const uint64_t one = rnl_from_double(job->src_dtype, job->negate ? -1.0 : 1.0);
+    for (int64_t r = 0; r < job->rows; r++)
+        for (int64_t c = 0; c < job->cols; c++) {
+            const uint64_t bits = load_src(job, r, c);
+            if (c - r == job->diagonal ? bits != one : !is_zero(job->src_dtype, bits))
+                return r * job->cols + c;
+        }
+    return -1;
+}
+
+static bool overflows(rnl_dtype dst_dtype, double value)
+{
+    return isfinite(value) &&
+           !isfinite(rnl_to_double(dst_dtype, rnl_from_double(dst_dtype, value)));
+}
+
+int64_t rnl_find_sum_overflow(const rnl_job *job)
+{
+    for (int64_t r = 0; r < job->rows; r++)
+        for (int64_t c = 0; c < job->cols; c++) {
+            const double a = rnl_to_double(job->src_dtype, load_src(job, r, c));
+            const double b = rnl_to_double(job->src_dtype, load_src2(job, r, c));
+            if (isfinite(a) && isfinite(b) &&
+                (!isfinite(a + b) || overflows(job->dst_dtype, a + b)))
+                return r * job->cols + c;
+        }
+    return -1;
+}
+
+int64_t rnl_count_sums(const rnl_job *job)
+{
+    int64_t n = 0;
+    for (int64_t r = 0; r < job->rows; r++)
+        for (int64_t c = 0; c < job->cols; c++)
+            n += !is_zero(job->src_dtype, load_src(job, r, c)) &&
+                 !is_zero(job->src_dtype, load_src2(job, r, c));
+    return n;
+}

@@ -1,0 +1,26 @@
+/* A tier: the kernels that are built once for each kind of CPU, from one body. */
+#ifndef RNL_KERNELS_TIER_H
+#define RNL_KERNELS_TIER_H
+
+#include "kernels/kernels.h"
+
+/* The tile of a transposition, for the checks to aim at. */
+enum { RNL_TILE_ROWS = 64, RNL_TILE_COLS = 128 };
+
+typedef struct rnl_tier {
+    const char *name;
+    rnl_kernel *copy;
+    int64_t (*find_overflow)(const rnl_job *job);
+} rnl_tier;
+
+extern const rnl_tier rnl_tier_plain;
+#if defined(__x86_64__)
+extern const rnl_tier rnl_tier_avx2, rnl_tier_avx512;
+#elif defined(__aarch64__)
+extern const rnl_tier rnl_tier_neon;
+#endif
+
+/* The best that this CPU has, or the one that RNNLAYOUT_CPU names if the CPU has it. */
+const rnl_tier *rnl_tier_get(void);
+
+#endif

@@ -1,0 +1,21 @@
+/* Any CPU: the body as the compiler makes it for the baseline. */
+#include <string.h>
+
+#include "core/dtype.h"
+
+#define VECTOR_BYTES 16
+#define LANES_2 8
+#define LANES_4 4
+#define LANES_8 2
+#define TIER plain
+
+static inline void stream_vector(void *to, const void *from)
+{
+    memcpy(to, from, VECTOR_BYTES);
+}
+
+static inline void stream_fence(void)
+{
+}
+
+#include "kernels/tier_body.inc"

@@ -1,0 +1,149 @@
+/* Can this layout hold this RNN, and with which roles? */
+#include "layout/form.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/status.h"
+
+int rnl_num_pieces(const rnl_slot *slot)
+{
+    int n = 0;
+    while (slot->pieces[n].role != RNL_NO_ROLE)
+        n++;
+    return n;
+}
+
+bool rnl_row_has_role(const rnl_row *row, rnl_role role)
+{
+    for (int s = 0; s < RNL_MAX_SLOTS && row->slots[s].name; s++)
+        for (int p = 0; p < rnl_num_pieces(&row->slots[s]); p++)
+            if (row->slots[s].pieces[p].role == role)
+                return true;
+    return false;
+}
+
+const rnl_piece *rnl_form_piece(const rnl_form *form, const rnl_slot *slot, int k)
+{
+    const bool swapped = form->row->options & (1u << RNL_OPT_INPUTS) &&
+                         form->layout.option[RNL_OPT_INPUTS] == 1;
+    return &slot->pieces[swapped ? rnl_num_pieces(slot) - 1 - k : k];
+}
+
+bool rnl_form_has_piece(const rnl_form *form, rnl_role role, int64_t layer)
+{
+    if (role == RNL_W && layer == 0 && form->row->bias_by_mode && form->spec.skip_input)
+        return false;
+    return form->roles >> role & 1;
+}
+
+bool rnl_form_has_slot(const rnl_form *form, const rnl_slot *slot)
+{
+    for (int k = 0; k < rnl_num_pieces(slot); k++)
+        if (form->roles >> slot->pieces[k].role & 1)
+            return true;
+    return false;
+}
+
+/* ---------------------------------------------------------------- why a layout cannot hold -- */
+
+static const rnl_row *find_row(const char *layout, const rnl_spec *spec)
+{
+    for (int k = 0; k < rnl_num_rows; k++) {
+        const rnl_row *row = &rnl_rows[k];
+        if (strcmp(row->layout, layout) != 0 || !row->gates[spec->cell])
+            continue;
+        if (spec->cell != RNL_GRU || row->resets >> spec->reset & 1)
+            return row;
+    }
+    return NULL;
+}
+
+static bool holds_cell(const char *layout, rnl_cell cell)
+{
+    for (int k = 0; k < rnl_num_rows; k++)
+        if (!strcmp(rnl_rows[k].layout, layout) && rnl_rows[k].gates[cell])
+            return true;
+    return false;
+}
+
+static rnl_status fail_no_row(const rnl_layout *layout, const rnl_spec *spec, rnl_error *err)
+{
+    if (!holds_cell(layout->name, spec->cell))
+        return rnl_fail(err, RNL_E_LOSSY, "%s has no %s", layout->name,
+                        rnl_name(RNL_NAMES_CELL, (int)spec->cell));
+    return rnl_fail(err, RNL_E_LOSSY,
+                    "%s has no GRU with reset='%s': the candidate is tanh(W x + %s), and no change"
+                    " of the weights turns one form into the other",
+                    layout->name, rnl_name(RNL_NAMES_RESET, (int)spec->reset),
+                    spec->reset == RNL_RESET_BEFORE ? "R (r * h)), there tanh(W x + r * (R h)"
+                                                    : "r * (R h)), there tanh(W x + R (r * h)");
+}
+
+static rnl_status check_row(const rnl_row *row, const rnl_layout *layout, const rnl_spec *spec,
+                            rnl_error *err)
+{
+    if (!(row->activations >> spec->recurrent_activation & 1))
+        return rnl_fail(err, RNL_E_LOSSY,
+                        "%s has no recurrent_activation '%s': its gates are sigmoids", layout->name,
+                        rnl_name(RNL_NAMES_ACTIVATION, (int)spec->recurrent_activation));
+    if (spec->proj_size && !rnl_row_has_role(row, RNL_P))
+        return rnl_fail(err, RNL_E_LOSSY,
+                        "%s has no projection (proj_size is %" PRId64 "). By hand: give it"
+                        " R' = R P (%" PRId64 ", %" PRId64 ") as recurrent matrices, for each layer"
+                        " but the first W' = W P a direction, and multiply its outputs by P"
+                        " (%" PRId64 ", %" PRId64 "); that is rounded and not the same network to"
+                        " train",
+                        layout->name, spec->proj_size, spec->hidden_size, spec->hidden_size,
+                        spec->proj_size, spec->hidden_size);
+    for (int k = 0; k < RNL_NUM_OPTIONS; k++)
+        if (row->options >> k & 1 && rnl_options[k].lacks[layout->option[k]] >> spec->dtype & 1)
+            return rnl_fail(err, RNL_E_SPEC, "%s with %s %s has no %s RNNs, with %s %s it has",
+                            layout->name, rnl_options[k].name,
+                            rnl_options[k].values[layout->option[k]],
+                            rnl_name(RNL_NAMES_DTYPE, (int)spec->dtype), rnl_options[k].name,
+                            rnl_options[k].values[0]);
+    return RNL_OK;
+}
+
+static unsigned bias_roles(const rnl_row *row, const rnl_spec *spec, unsigned has)
+{
+    static const unsigned by_mode[] = {[RNL_BIAS_DOUBLE] = 1u << RNL_BW | 1u << RNL_BR,
+                                       [RNL_BIAS_INPUT] = 1u << RNL_BW,
+                                       [RNL_BIAS_RECURRENT] = 1u << RNL_BR,
+                                       [RNL_BIAS_NONE] = 0};
+    if (row->bias_by_mode)
+        return by_mode[spec->bias];
+    return has & RNL_HAS_BIAS || row->bias_always ? by_mode[RNL_BIAS_DOUBLE] : 0;
+}
+
+rnl_status rnl_form_init(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
+                         rnl_form *form, rnl_error *err)
+{
+    rnl_status status = rnl_spec_check(spec, err);
+    if (status)
+        return status;
+    const rnl_row *row = find_row(layout->name, spec);
+    if (!row)
+        return fail_no_row(layout, spec, err);
+    if ((status = check_row(row, layout, spec, err)))
+        return status;
+    unsigned wanted = 1u << RNL_W | 1u << RNL_R | bias_roles(row, spec, has);
+    if (spec->proj_size)
+        wanted |= 1u << RNL_P;
+    if (has & RNL_HAS_PEEPHOLES && spec->cell == RNL_LSTM)
+        wanted |= 1u << RNL_PEEP;
+    *form = (rnl_form){.row = row, .spec = *spec, .layout = *layout, .z = row->z};
+    if (row->options >> RNL_OPT_Z & 1)
+        form->z = (rnl_z)layout->option[RNL_OPT_Z];
+    for (rnl_role role = RNL_W; role <= RNL_PEEP; role++)
+        if (wanted >> role & 1 && rnl_row_has_role(row, role))
+            form->roles |= 1u << role;
+    return RNL_OK;
+}
+
+rnl_status rnl_layout_check(const rnl_layout *layout, const rnl_spec *spec, rnl_error *err)
+{
+    rnl_form form;
+    return rnl_form_init(layout, spec, rnl_spec_has(spec), &form, err);
+}

@@ -1,0 +1,139 @@
+/*
+ * THE TABLE: what is true of each layout, and nothing else. Conversions, names, shapes, errors,
+ * tests and the pages of the documentation all follow from these rows.
+ */
+#include "layout/format.h"
+
+#define AFTER (1u << RNL_RESET_AFTER)
+#define BEFORE (1u << RNL_RESET_BEFORE)
+#define SIGMOID_ONLY (1u << RNL_SIGMOID)
+#define ANY_SIGMOID (1u << RNL_SIGMOID | 1u << RNL_HARD_SIGMOID | 1u << RNL_HARD_SIGMOID_KERAS2)
+#define OPTION(which) (1u << (which))
+
+#define GATES(lstm, gru, rnn)                                                                      \
+    {[RNL_LSTM] = lstm, [RNL_GRU] = gru, [RNL_RNN_TANH] = rnn, [RNL_RNN_RELU] = rnn}
+
+const rnl_option rnl_options[RNL_NUM_OPTIONS] = {
+    [RNL_OPT_INPUTS] = {"inputs",
+                        {"hx", "xh"},
+                        {"the columns of h stand before those of x",
+                         "the columns of x stand before those of h"}},
+    [RNL_OPT_Z] = {"z", {"state", "candidate"}, {"h' = z h + (1 - z) n", "h' = (1 - z) h + z n"}},
+    [RNL_OPT_VERSION] =
+        {"version",
+         {"9", "8", "7"},
+         {"cudnnSetRNNDescriptor_v8, cudnnGetRNNWeightParams, cudnnRNNForward. Gone: all calls of"
+          " cuDNN 7, among them cudnnSetRNNDescriptor_v6, cudnnGetRNNParamsSize,"
+          " cudnnGetRNNLinLayerMatrixParams, cudnnGetRNNLinLayerBiasParams and"
+          " cudnnRNNForwardInference",
+          "the calls of cuDNN 7 and of cuDNN 9, over the same weight space. No bfloat16",
+          "cudnnSetRNNDescriptor_v6, cudnnGetRNNParamsSize, cudnnGetRNNLinLayerMatrixParams,"
+          " cudnnGetRNNLinLayerBiasParams, cudnnRNNForwardInference: the buffer w (filter"
+          " descriptor wDesc) has the layout of cuDNN 8 and 9. No bfloat16"},
+         {0, 1u << RNL_BFLOAT16, 1u << RNL_BFLOAT16}},
+};
+
+/* clang-format off */
+const rnl_row rnl_rows[] = {
+    {.layout = "cudnn",
+     .gates = GATES("ifgo", "rzn", "h"),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "",
+     .slots = {{"weight_space", "+", {{RNL_W, "goi"}, {RNL_R, "goi"}, {RNL_P, "oi"}},
+                .walks = true},
+               {"weight_space", "+", {{RNL_BW, "go"}, {RNL_BR, "go"}},
+                .walks = true, .continues = true}},
+     .bias_by_mode = true,
+     .options = OPTION(RNL_OPT_VERSION),
+     .source = "cudnnGetRNNWeightParams of libcudnn 8.9.6, 9.19.0 and 9.28.0, asked for 140"
+               " recorded RNNs"},
+
+    {.layout = "torch",
+     .gates = GATES("ifgo", "rzn", "h"),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"weight_ih_l{l}{r}", "go,i", {{RNL_W}}},
+               {"weight_hh_l{l}{r}", "go,i", {{RNL_R}}},
+               {"bias_ih_l{l}{r}", "go", {{RNL_BW}}},
+               {"bias_hh_l{l}{r}", "go", {{RNL_BR}}},
+               {"weight_hr_l{l}{r}", "o,i", {{RNL_P}}}},
+     .source = "torch.nn.LSTM, GRU, RNN (torch/nn/modules/rnn.py, 2.13)"},
+
+    {.layout = "torch-cell",
+     .gates = GATES("ifgo", "rzn", "h"),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"{s}weight_ih", "go,i", {{RNL_W}}},
+               {"{s}weight_hh", "go,i", {{RNL_R}}},
+               {"{s}bias_ih", "go", {{RNL_BW}}},
+               {"{s}bias_hh", "go", {{RNL_BR}}}},
+     .source = "torch.nn.LSTMCell, GRUCell, RNNCell (torch/nn/modules/rnn.py, 2.13)"},
+
+    {.layout = "keras",
+     .gates = GATES("ifgo", "zrn", "h"),
+     .resets = BEFORE,
+     .activations = ANY_SIGMOID,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"{s}kernel", "i,go", {{RNL_W}}},
+               {"{s}recurrent_kernel", "i,go", {{RNL_R}}},
+               {"{s}bias", "go", {{RNL_BW}}}},
+     .source = "Keras LSTM, SimpleRNN, GRU(reset_after=False) (keras/src/layers/rnn, 3.15)"},
+
+    {.layout = "keras",
+     .gates = GATES(NULL, "zrn", NULL),
+     .resets = AFTER,
+     .activations = ANY_SIGMOID,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"{s}kernel", "i,go", {{RNL_W}}},
+               {"{s}recurrent_kernel", "i,go", {{RNL_R}}},
+               {"{s}bias", "+,go", {{RNL_BW}, {RNL_BR}}}},
+     .source = "Keras GRU(reset_after=True) (keras/src/layers/rnn/gru.py, 3.15)"},
+
+    {.layout = "keras-cudnn",
+     .gates = GATES("ifgo", "zrn", NULL),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"{s}kernel", "i,go", {{RNL_W}}, .ravels = true},
+               {"{s}recurrent_kernel", "o,gi", {{RNL_R}}},
+               {"{s}bias", "+", {{RNL_BW, "go"}, {RNL_BR, "go"}}}},
+     .bias_always = true,
+     .source = "CuDNNLSTM and CuDNNGRU of Keras 2 and tf.keras (tf_keras cudnn_lstm.py,"
+               " cudnn_gru.py; hdf5_format.py converts them)"},
+
+    {.layout = "onnx",
+     .gates = GATES("iofg", "zrn", "h"),
+     .resets = AFTER | BEFORE,
+     .activations = ANY_SIGMOID,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "l",
+     .slots = {{"{s}W", "d,go,i", {{RNL_W}}},
+               {"{s}R", "d,go,i", {{RNL_R}}},
+               {"{s}B", "d,+", {{RNL_BW, "go"}, {RNL_BR, "go"}}},
+               {"{s}P", "d,go", {{RNL_PEEP}}}},
+     .source = "ONNX operators LSTM, GRU, RNN, versions 7, 14 and 22 (GRU: linear_before_reset 1"
+               " is reset after, 0 is reset before)"},
+
+    {.layout = "concat",
+     .gates = GATES("ifgo", "rzn", "h"),
+     .resets = AFTER | BEFORE,
+     .activations = ANY_SIGMOID,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"{s}W_{g}", "o,+", {{RNL_R, "i"}, {RNL_W, "i"}}},
+               {"{s}b_{g}", "o", {{RNL_BW}}}},
+     .options = OPTION(RNL_OPT_INPUTS) | OPTION(RNL_OPT_Z),
+     .source = "the textbook form: gate = sigmoid(W_g [h, x] + b_g)"},
+};
+/* clang-format on */
+
+const int rnl_num_rows = (int)(sizeof rnl_rows / sizeof rnl_rows[0]);

@@ -1,0 +1,201 @@
+/* Where does a block of weights lie in a layout? Follows from the row, the same for all rows. */
+#include <assert.h>
+#include <string.h>
+
+#include "layout/form.h"
+
+int rnl_form_gate_place(const rnl_form *form, rnl_role role, int gate)
+{
+    if (role == RNL_P)
+        return 0;
+    const char *letters = form->row->gates[form->spec.cell];
+    const char letter = rnl_gate_letter(form->spec.cell, gate);
+    int place = (int)(strchr(letters, letter) - letters);
+    if (role == RNL_PEEP) /* the candidate has no peephole: those behind it move up */
+        place -= place > (int)(strchr(letters, 'g') - letters);
+    return place;
+}
+
+int64_t rnl_axis_extent(const rnl_form *form, char axis, rnl_role role, int64_t layer)
+{
+    const rnl_spec *spec = &form->spec;
+    const rnl_block block = {.layer = layer, .role = role};
+    int64_t rows, cols;
+    rnl_block_shape(spec, &block, &rows, &cols);
+    switch (axis) {
+    case 'l': return spec->num_layers;
+    case 'd': return rnl_num_directions(spec);
+    case 'g': return role == RNL_P ? 1 : rnl_num_gates(spec->cell) - (role == RNL_PEEP);
+    case 'o': return rows;
+    default: return cols;
+    }
+}
+
+/* Elements along the axes [from, to) of a shape. */
+static int64_t extent(const rnl_form *form, const char *from, const char *to, rnl_role role,
+                      int64_t layer)
+{
+    int64_t n = 1;
+    for (const char *axis = from; axis < to; axis++)
+        n *= rnl_axis_extent(form, *axis, role, layer);
+    return n;
+}
+
+static int64_t fill_extent(const rnl_form *form, const rnl_piece *piece, int64_t layer)
+{
+    if (!rnl_form_has_piece(form, piece->role, layer))
+        return 0;
+    const char *fill = piece->fill ? piece->fill : "";
+    return extent(form, fill, fill + strlen(fill), piece->role, layer);
+}
+
+/* Elements along one dimension, the axes [from, to). */
+static int64_t dimension(const rnl_form *form, const rnl_slot *slot, const char *from,
+                         const char *to, int64_t layer)
+{
+    if (*from != '+')
+        return extent(form, from, to, slot->pieces[0].role, layer);
+    int64_t n = 0;
+    for (int k = 0; k < rnl_num_pieces(slot); k++)
+        n += fill_extent(form, rnl_form_piece(form, slot, k), layer);
+    return n;
+}
+
+int rnl_slot_shape(const rnl_form *form, const rnl_slot *slot, int64_t layer, int64_t *shape)
+{
+    int ndim = 0;
+    for (const char *from = slot->shape;; from++) {
+        const char *to = from + strcspn(from, ",");
+        assert(ndim < RNL_MAX_DIMS);
+        shape[ndim++] = dimension(form, slot, from, to, layer);
+        if (!*to)
+            return ndim;
+        from = to;
+    }
+}
+
+/* One turn of a walk is one-dimensional, and alike for all layers but the first. */
+int64_t rnl_walk_nelems(const rnl_form *form, const rnl_slot *slot, int64_t layer, int direction)
+{
+    const int D = rnl_num_directions(&form->spec);
+    int64_t first[RNL_MAX_DIMS], deep[RNL_MAX_DIMS];
+    rnl_slot_shape(form, slot, 0, first);
+    rnl_slot_shape(form, slot, 1, deep);
+    return layer == 0 ? direction * first[0]
+                      : D * first[0] + ((layer - 1) * D + direction) * deep[0];
+}
+
+/* A place on its way: the view that is being found and the stride of the axis at hand. */
+typedef struct finder {
+    const rnl_form *form;
+    const rnl_slot *slot;
+    const rnl_block *block;
+    rnl_view *view;
+} finder;
+
+/* Go through the axes [from, to) of one dimension from the fastest on; one step along the
+ * fastest is `stride` elements. */
+static void place_axes(const finder *at, const char *from, const char *to, int64_t stride)
+{
+    const rnl_block *block = at->block;
+    for (const char *axis = to; axis-- > from;) {
+        switch (*axis) {
+        case 'l': at->view->at += block->layer * stride; break;
+        case 'd': at->view->at += block->direction * stride; break;
+        case 'g':
+            at->view->at += rnl_form_gate_place(at->form, block->role, block->gate) * stride;
+            break;
+        case 'o': at->view->row_stride = stride; break;
+        default: at->view->col_stride = stride; break;
+        }
+        stride *= rnl_axis_extent(at->form, *axis, block->role, block->layer);
+    }
+}
+
+/* The `+` of a slot: behind the pieces that stand before the block's own, then along its fill. */
+static void place_piece(const finder *at, int64_t stride)
+{
+    for (int k = 0; k < rnl_num_pieces(at->slot); k++) {
+        const rnl_piece *piece = rnl_form_piece(at->form, at->slot, k);
+        if (piece->role == at->block->role) {
+            const char *fill = piece->fill ? piece->fill : "";
+            place_axes(at, fill, fill + strlen(fill), stride);
+            return;
+        }
+        at->view->at += fill_extent(at->form, piece, at->block->layer) * stride;
+    }
+}
+
+static void place_in_slot(const finder *at)
+{
+    const char *shape = at->slot->shape;
+    const char *to = shape + strlen(shape);
+    int64_t stride = 1;
+    for (;;) {
+        const char *from = to;
+        while (from > shape && from[-1] != ',')
+            from--;
+        if (*from == '+')
+            place_piece(at, stride);
+        else
+            place_axes(at, from, to, stride);
+        stride *= dimension(at->form, at->slot, from, to, at->block->layer);
+        if (from == shape)
+            return;
+        to = from - 1;
+    }
+}
+
+static bool slot_has_role(const rnl_slot *slot, rnl_role role)
+{
+    for (int k = 0; k < rnl_num_pieces(slot); k++)
+        if (slot->pieces[k].role == role)
+            return true;
+    return false;
+}
+
+/* Elements of the slots before this one in the same tensor. */
+static int64_t nelems_before(const rnl_form *form, const rnl_slot *slot)
+{
+    int64_t n = 0;
+    for (; slot->continues; slot--) {
+        assert(slot > form->row->slots); /* the first one continues nothing */
+        n += rnl_walk_nelems(form, slot - 1, form->spec.num_layers, 0);
+    }
+    return n;
+}
+
+void rnl_form_locate(const rnl_form *form, const rnl_block *block, rnl_view *view)
+{
+    *view = (rnl_view){.tensor = -1};
+    if (!rnl_form_has_piece(form, block->role, block->layer))
+        return;
+    const rnl_slot *slot = form->row->slots;
+    while (!slot_has_role(slot, block->role))
+        slot++;
+    const finder at = {form, slot, block, view};
+    view->tensor = rnl_form_tensor_index(form, slot, block->layer, block->direction, block->gate);
+    if (slot->walks)
+        view->at = nelems_before(form, slot) +
+                   rnl_walk_nelems(form, slot, block->layer, block->direction);
+    place_in_slot(&at);
+    rnl_block_shape(&form->spec, block, &view->rows, &view->cols);
+    if (slot->ravels) {
+        const rnl_view matrix = *view;
+        view->ravel = 1;
+        view->rows = matrix.cols;
+        view->cols = matrix.rows;
+        view->row_stride = matrix.col_stride;
+        view->col_stride = matrix.row_stride;
+    }
+}
+
+rnl_status rnl_layout_locate(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
+                             const rnl_block *block, rnl_view *view, rnl_error *err)
+{
+    rnl_form form;
+    const rnl_status status = rnl_form_init(layout, spec, has, &form, err);
+    if (!status)
+        rnl_form_locate(&form, block, view);
+    return status;
+}

@@ -1,0 +1,80 @@
+/* Which layouts and options are there? */
+#include <string.h>
+
+#include "core/status.h"
+#include "layout/form.h"
+
+static void append(char *all, size_t size, const char *text)
+{
+    strncat(all, *all ? ", " : "", size - strlen(all) - 1);
+    strncat(all, text, size - strlen(all) - 1);
+}
+
+rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err)
+{
+    char all[256] = "";
+    for (int k = 0; k < rnl_num_rows; k++) {
+        if (strcmp(rnl_rows[k].layout, name) == 0) {
+            *layout = (rnl_layout){.name = rnl_rows[k].layout};
+            return RNL_OK;
+        }
+        if (k == 0 || strcmp(rnl_rows[k].layout, rnl_rows[k - 1].layout) != 0)
+            append(all, sizeof all, rnl_rows[k].layout);
+    }
+    return rnl_fail(err, RNL_E_LAYOUT, "no layout is called '%.60s', need one of: %s", name, all);
+}
+
+static unsigned options_of(const char *layout)
+{
+    unsigned options = 0;
+    for (int k = 0; k < rnl_num_rows; k++)
+        if (strcmp(rnl_rows[k].layout, layout) == 0)
+            options |= rnl_rows[k].options;
+    return options;
+}
+
+rnl_status rnl_layout_set(rnl_layout *layout, const char *option, const char *value, rnl_error *err)
+{
+    char all[160] = "";
+    for (int k = 0; k < RNL_NUM_OPTIONS; k++) {
+        if (!(options_of(layout->name) >> k & 1))
+            continue;
+        append(all, sizeof all, rnl_options[k].name);
+        if (strcmp(rnl_options[k].name, option) != 0)
+            continue;
+        char values[80] = "";
+        for (int v = 0; rnl_options[k].values[v]; v++) {
+            append(values, sizeof values, rnl_options[k].values[v]);
+            if (strcmp(rnl_options[k].values[v], value) == 0) {
+                layout->option[k] = v;
+                return RNL_OK;
+            }
+        }
+        return rnl_fail(err, RNL_E_LAYOUT, "%s: option %s is '%.40s', need one of: %s",
+                        layout->name, option, value, values);
+    }
+    return rnl_fail(err, RNL_E_LAYOUT, "%s has no option '%.40s', it has: %s", layout->name, option,
+                    *all ? all : "none");
+}
+
+rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err)
+{
+    if (k < 0 || k >= rnl_num_rows)
+        return rnl_fail(err, RNL_E_LAYOUT, "the table has %d rows, no row %d", rnl_num_rows, k);
+    const rnl_row *row = &rnl_rows[k];
+    *info = (rnl_row_info){.layout = row->layout,
+                           .resets = row->resets,
+                           .activations = row->activations,
+                           .bias_always = row->bias_always,
+                           .z_takes_candidate = row->z == RNL_Z_TAKES_CANDIDATE,
+                           .source = row->source};
+    for (int cell = 0; cell < RNL_NUM_CELLS; cell++)
+        info->gates[cell] = row->gates[cell];
+    for (rnl_role role = RNL_W; role <= RNL_PEEP; role++)
+        info->roles |= rnl_row_has_role(row, role) ? 1u << role : 0;
+    int n = 0;
+    for (int option = 0; option < RNL_NUM_OPTIONS; option++)
+        if (row->options >> option & 1)
+            info->options[n++] = &rnl_options[option];
+    return RNL_OK;
+}

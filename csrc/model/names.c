@@ -1,0 +1,52 @@
+/* What is the name of an enum's value, and the value of a name? The one list of each. */
+#include <string.h>
+
+#include "core/status.h"
+
+typedef struct names {
+    const char *what;
+    const char *names[8];
+} names;
+
+/* clang-format off */
+static const names families[] = {
+    [RNL_NAMES_CELL] = {"cell",
+                        {[RNL_LSTM] = "lstm", [RNL_GRU] = "gru", [RNL_RNN_TANH] = "rnn_tanh",
+                         [RNL_RNN_RELU] = "rnn_relu"}},
+    [RNL_NAMES_BIAS] = {"bias",
+                        {[RNL_BIAS_DOUBLE] = "double", [RNL_BIAS_INPUT] = "input",
+                         [RNL_BIAS_RECURRENT] = "recurrent", [RNL_BIAS_NONE] = "none"}},
+    [RNL_NAMES_RESET] = {"reset",
+                         {[RNL_RESET_AFTER] = "after", [RNL_RESET_BEFORE] = "before"}},
+    [RNL_NAMES_ACTIVATION] = {"recurrent_activation",
+                              {[RNL_SIGMOID] = "sigmoid", [RNL_HARD_SIGMOID] = "hard_sigmoid",
+                               [RNL_HARD_SIGMOID_KERAS2] = "hard_sigmoid_keras2"}},
+    [RNL_NAMES_DTYPE] = {"dtype",
+                         {[RNL_FLOAT16] = "float16", [RNL_BFLOAT16] = "bfloat16",
+                          [RNL_FLOAT32] = "float32", [RNL_FLOAT64] = "float64"}},
+    [RNL_NAMES_ROLE] = {"role",
+                        {[RNL_NO_ROLE] = "", [RNL_W] = "W", [RNL_R] = "R", [RNL_P] = "P",
+                         [RNL_BW] = "bW", [RNL_BR] = "bR", [RNL_PEEP] = "peephole"}},
+};
+/* clang-format on */
+
+const char *rnl_name(rnl_family family, int value)
+{
+    return value >= 0 && value < 8 ? families[family].names[value] : NULL;
+}
+
+rnl_status rnl_parse(rnl_family family, const char *name, int *value, rnl_error *err)
+{
+    char all[160] = "";
+    for (int k = 0; rnl_name(family, k); k++) {
+        const char *known = rnl_name(family, k);
+        if (strcmp(known, name) == 0) {
+            *value = k;
+            return RNL_OK;
+        }
+        strncat(all, *all ? ", " : "", sizeof all - strlen(all) - 1);
+        strncat(all, known, sizeof all - strlen(all) - 1);
+    }
+    return rnl_fail(err, RNL_E_SPEC, "%s is '%.40s', need one of: %s", families[family].what, name,
+                    all);
+}

@@ -1,0 +1,163 @@
+/*
+ * Fewer, larger ops: neighbouring moves (and zeros) whose views continue each other on both
+ * sides become one, and what is evenly spaced on both sides becomes one line.
+ */
+#include "plan/plan.h"
+
+static int64_t nelems(const rnl_view *view)
+{
+    return view->rows * view->cols;
+}
+
+/* Are all elements, read row by row, one step apart? */
+static bool contiguous(const rnl_view *view)
+{
+    return (view->cols == 1 || view->col_stride == 1) &&
+           (view->rows == 1 || view->row_stride == view->cols);
+}
+
+static void reshape(rnl_view *view, const rnl_view *like)
+{
+    view->rows = like->rows;
+    view->cols = like->cols;
+    view->row_stride = like->cols;
+    view->col_stride = 1;
+}
+
+/* The windows of CuDNNLSTM's kernel have another shape than the matrix they hold. Where the
+ * other side is contiguous it can be read in the window's shape: an ordinary move. */
+static void settle_ravel(rnl_step *op)
+{
+    if (op->src.tensor < 0 || op->dst.tensor < 0 || op->src.ravel == op->dst.ravel)
+        return;
+    if (op->src.ravel && contiguous(&op->dst))
+        reshape(&op->dst, &op->src);
+    else if (op->dst.ravel && contiguous(&op->src))
+        reshape(&op->src, &op->dst);
+}
+
+static bool same_shape(const rnl_step *op)
+{
+    return op->src.tensor < 0 || op->dst.tensor < 0 ||
+           (op->src.rows == op->dst.rows && op->src.cols == op->dst.cols);
+}
+
+static void transpose(rnl_view *view)
+{
+    const rnl_view was = *view;
+    view->rows = was.cols;
+    view->cols = was.rows;
+    view->row_stride = was.col_stride;
+    view->col_stride = was.row_stride;
+}
+
+/* Rows that follow each other at the distance of the columns make one line. */
+static bool is_line(const rnl_view *view)
+{
+    return view->rows == 1 || view->cols == 1 || view->row_stride == view->cols * view->col_stride;
+}
+
+static void to_line(rnl_view *view)
+{
+    if (view->rows > 1 && view->cols == 1)
+        view->col_stride = view->row_stride;
+    view->cols = nelems(view);
+    view->rows = 1;
+}
+
+static bool flatten_rows(rnl_step *op)
+{
+    if ((op->src.tensor >= 0 && !is_line(&op->src)) || (op->dst.tensor >= 0 && !is_line(&op->dst)))
+        return false;
+    to_line(&op->src);
+    to_line(&op->dst);
+    return true;
+}
+
+/* Make the op one line if its elements are evenly spaced on both sides, in either order. */
+static void flatten(rnl_step *op)
+{
+    if (flatten_rows(op))
+        return;
+    rnl_step other = *op;
+    transpose(&other.src);
+    transpose(&other.dst);
+    if (flatten_rows(&other))
+        *op = other;
+}
+
+/* Does b continue a with more columns of the same rows? */
+static bool more_cols(const rnl_view *a, const rnl_view *b)
+{
+    return a->rows == b->rows && (a->rows == 1 || a->row_stride == b->row_stride) &&
+           a->col_stride == b->col_stride && b->at == a->at + a->cols * a->col_stride;
+}
+
+static int64_t row_step(const rnl_view *a, const rnl_view *b)
+{
+    return a->rows > 1 ? a->row_stride : b->at - a->at;
+}
+
+/* ... or with more rows of the same columns? */
+static bool more_rows(const rnl_view *a, const rnl_view *b)
+{
+    const int64_t step = row_step(a, b);
+    return a->cols == b->cols && a->col_stride == b->col_stride && step > 0 &&
+           b->at == a->at + a->rows * step && (b->rows == 1 || b->row_stride == step);
+}
+
+typedef bool continues_fn(const rnl_view *a, const rnl_view *b);
+
+static bool both(continues_fn *continues, const rnl_step *a, const rnl_step *b)
+{
+    return continues(&a->dst, &b->dst) && (a->src.tensor < 0 || continues(&a->src, &b->src));
+}
+
+static bool merge(rnl_step *a, const rnl_step *b)
+{
+    if (a->op != b->op || (a->op != RNL_OP_MOVE && a->op != RNL_OP_ZERO) ||
+        a->negate != b->negate || a->src.tensor != b->src.tensor ||
+        a->dst.tensor != b->dst.tensor || !same_shape(a) || !same_shape(b))
+        return false;
+    if (both(more_cols, a, b)) {
+        a->src.cols += b->src.cols;
+        a->dst.cols += b->dst.cols;
+    } else if (both(more_rows, a, b)) {
+        a->src.row_stride = row_step(&a->src, &b->src);
+        a->dst.row_stride = row_step(&a->dst, &b->dst);
+        a->src.rows += b->src.rows;
+        a->dst.rows += b->dst.rows;
+    } else {
+        return false;
+    }
+    flatten(a);
+    return true;
+}
+
+/* Columns are what a target is written along: of a transposition the kernels want the target's
+ * rows, whole, not its columns. */
+static void orient(rnl_step *op)
+{
+    if (op->op == RNL_OP_MOVE && same_shape(op) && op->dst.col_stride != 1 &&
+        op->dst.row_stride == 1) {
+        transpose(&op->src);
+        transpose(&op->dst);
+    }
+}
+
+void rnl_fold(rnl_plan *plan)
+{
+    plan->num_ops = 0;
+    for (int64_t k = 0; k < plan->num_steps; k++) {
+        rnl_step *op = &plan->ops[plan->num_ops++];
+        *op = plan->steps[k];
+        settle_ravel(op);
+        if ((op->op == RNL_OP_MOVE || op->op == RNL_OP_ZERO) && same_shape(op))
+            flatten(op);
+        while (plan->num_ops > 1 &&
+               merge(&plan->ops[plan->num_ops - 2], &plan->ops[plan->num_ops - 1]))
+            plan->num_ops--;
+    }
+    for (int64_t k = 0; k < plan->num_ops; k++)
+        orient(&plan->ops[k]);
+}

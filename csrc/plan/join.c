@@ -1,0 +1,111 @@
+/*
+ * When do two layouts mean the same network? The equivalence rules, all of them and only here:
+ * which op takes each block of the source to the target.
+ */
+#include "plan/plan.h"
+
+static bool has(const rnl_form *form, rnl_role role, int64_t layer)
+{
+    return rnl_form_has_piece(form, role, layer);
+}
+
+static rnl_view locate(const rnl_form *form, const rnl_block *block, rnl_role role)
+{
+    rnl_block there = *block;
+    rnl_view view;
+    there.role = role;
+    rnl_form_locate(form, &there, &view);
+    return view;
+}
+
+/* Sign flip instead of 1 - z: 1 - sigmoid(a) = sigmoid(-a), so negating W_z, R_z and b_z changes
+ * the z convention without rounding. All of them together, or none. Every recurrent activation
+ * of rnl_activation has this symmetry. */
+static int negates(const rnl_plan *plan, const rnl_block *block)
+{
+    return plan->src.spec.cell == RNL_GRU && plan->src.z != plan->dst.z &&
+           rnl_gate_letter(RNL_GRU, block->gate) == 'z';
+}
+
+/* r * (R h + bR): in a reset-after GRU the candidate's bR is inside the product with r, so it is
+ * another thing than bW. Everywhere else the two are only ever seen as their sum. */
+static bool biases_apart(const rnl_plan *plan, const rnl_block *block)
+{
+    return plan->src.spec.cell == RNL_GRU && plan->src.spec.reset == RNL_RESET_AFTER &&
+           rnl_gate_letter(RNL_GRU, block->gate) == 'n';
+}
+
+static void push(rnl_plan *plan, const rnl_block *block, rnl_op op, rnl_role from)
+{
+    rnl_step *step = &plan->steps[plan->num_steps++];
+    *step = (rnl_step){.op = op, .block = *block, .from = from, .negate = negates(plan, block)};
+    step->src = step->src2 = step->dst = (rnl_view){.tensor = -1};
+    if (from != RNL_NO_ROLE)
+        step->src = locate(&plan->src, block, from);
+    if (op == RNL_OP_ADD)
+        step->src2 = locate(&plan->src, block, RNL_BR);
+    if (op != RNL_OP_EXPECT_ZERO && op != RNL_OP_EXPECT_IDENTITY)
+        step->dst = locate(&plan->dst, block, block->role);
+}
+
+/* A matrix is on both sides; but for the input matrices that cuDNN's skip_input leaves out,
+ * which stand for the identity. */
+static void join_matrix(rnl_plan *plan, const rnl_block *block)
+{
+    const bool at_src = has(&plan->src, block->role, block->layer);
+    const bool at_dst = has(&plan->dst, block->role, block->layer);
+    if (at_src && at_dst)
+        push(plan, block, RNL_OP_MOVE, block->role);
+    else if (at_src)
+        push(plan, block, RNL_OP_EXPECT_IDENTITY, block->role);
+    else if (at_dst)
+        push(plan, block, RNL_OP_IDENTITY, RNL_NO_ROLE);
+}
+
+/* What the target's bias `role` is made of. */
+static void write_bias(rnl_plan *plan, const rnl_block *block)
+{
+    const bool bw = has(&plan->src, RNL_BW, block->layer);
+    const bool br = has(&plan->src, RNL_BR, block->layer);
+    const bool both = has(&plan->dst, RNL_BW, block->layer) &&
+                      has(&plan->dst, RNL_BR, block->layer);
+    const bool same = has(&plan->src, block->role, block->layer);
+
+    if (biases_apart(plan, block) || (both && bw && br))
+        push(plan, block, same ? RNL_OP_MOVE : RNL_OP_ZERO, same ? block->role : RNL_NO_ROLE);
+    else if ((!bw && !br) || (both && block->role == RNL_BR))
+        push(plan, block, RNL_OP_ZERO, RNL_NO_ROLE); /* one to two: all of it is in bW */
+    else if (bw && br)
+        push(plan, block, RNL_OP_ADD, RNL_BW);
+    else
+        push(plan, block, RNL_OP_MOVE, bw ? RNL_BW : RNL_BR);
+}
+
+/* Must the source's bias `role` be zero, because nothing of the target says the same? */
+static bool bias_has_no_place(const rnl_plan *plan, const rnl_block *block)
+{
+    if (biases_apart(plan, block))
+        return !has(&plan->dst, block->role, block->layer);
+    return !has(&plan->dst, RNL_BW, block->layer) && !has(&plan->dst, RNL_BR, block->layer);
+}
+
+static void join_bias(rnl_plan *plan, const rnl_block *block)
+{
+    if (has(&plan->src, block->role, block->layer) && bias_has_no_place(plan, block))
+        push(plan, block, RNL_OP_EXPECT_ZERO, block->role);
+    if (has(&plan->dst, block->role, block->layer))
+        write_bias(plan, block);
+}
+
+void rnl_join_block(rnl_plan *plan, const rnl_block *block)
+{
+    switch (block->role) {
+    case RNL_BW:
+    case RNL_BR: join_bias(plan, block); break;
+    case RNL_PEEP: /* no target is ever asked to have peepholes */
+        if (has(&plan->src, RNL_PEEP, block->layer))
+            push(plan, block, RNL_OP_EXPECT_ZERO, RNL_PEEP);
+        break;
+    default: join_matrix(plan, block); break;
+    }
+}

@@ -1,0 +1,347 @@
+/* Run a plan: first look at every value that may be refused, then write. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/status.h"
+#include "kernels/kernels.h"
+#include "plan/plan.h"
+
+/* Elements between two polls: 1 to 20 ms of work, by dtype and stride. */
+enum { POLL = 1 << 20 };
+
+/* Elements that are worked on together: what was looked at is still in the second-level cache when
+ * it is converted. */
+enum { CHUNK = 1 << 17 };
+
+/* From here on a target does not stay in the caches anyway, and is written past them; but new
+ * memory comes with its pages cleared, and in the caches. */
+enum { STREAM_NBYTES = 4 << 20 };
+
+typedef struct runner {
+    const rnl_plan *plan;
+    rnl_dtype src_dtype, dst_dtype;
+    const void *const *src;
+    void *const *dst;
+    const rnl_run_options *options;
+    rnl_report report;
+    int64_t since_poll;
+    rnl_error *err;
+} runner;
+
+static const void *at_src(const runner *run, const rnl_view *view, int64_t more)
+{
+    return (const char *)run->src[view->tensor] +
+           (view->at + more) * rnl_dtype_nbytes(run->src_dtype);
+}
+
+static void *at_dst(const runner *run, const rnl_view *view, int64_t more)
+{
+    return (char *)run->dst[view->tensor] + (view->at + more) * rnl_dtype_nbytes(run->dst_dtype);
+}
+
+static rnl_grid grid(const rnl_view *view)
+{
+    return (rnl_grid){view->row_stride, view->col_stride};
+}
+
+static rnl_status tick(runner *run, int64_t nelems)
+{
+    run->since_poll += nelems;
+    if (run->since_poll < POLL || !run->options->poll)
+        return RNL_OK;
+    run->since_poll = 0;
+    if (run->options->poll(run->options->poll_arg))
+        return rnl_fail(run->err, RNL_E_INTERRUPTED, "interrupted");
+    return RNL_OK;
+}
+
+/* --------------------------------------------------------- what is wrong with which element -- */
+
+static const char *role_text(rnl_role role)
+{
+    static const char *const texts[] = {
+        [RNL_W] = "the input matrix",       [RNL_R] = "the recurrent matrix",
+        [RNL_P] = "the projection",         [RNL_BW] = "the input bias bW",
+        [RNL_BR] = "the recurrent bias bR", [RNL_PEEP] = "the peephole"};
+    return texts[role];
+}
+
+/* "weight_ih_l0 at (3, 4)": the tensor of a form and the place of element k of a view. */
+static void place_text(const rnl_form *form, const rnl_view *view, int64_t k, char *text,
+                       size_t size)
+{
+    rnl_tensor tensor;
+    rnl_form_tensor(form, view->tensor, &tensor);
+    int64_t at = view->at + k / view->cols * view->row_stride + k % view->cols * view->col_stride;
+    int64_t index[RNL_MAX_DIMS] = {0};
+    for (int d = tensor.ndim; d-- > 0; at /= tensor.shape[d])
+        index[d] = at % tensor.shape[d];
+    size_t n = (size_t)snprintf(text, size, "%s[", tensor.name);
+    for (int d = 0; d < tensor.ndim; d++)
+        n += (size_t)snprintf(text + n, size - n, "%s%" PRId64, d ? ", " : "", index[d]);
+    snprintf(text + n, size - n, "]");
+}
+
+static double value_at(const runner *run, const rnl_view *view, int64_t k)
+{
+    const int64_t more = k / view->cols * view->row_stride + k % view->cols * view->col_stride;
+    return rnl_to_double(run->src_dtype, rnl_load_bits(run->src_dtype, at_src(run, view, more)));
+}
+
+static const char *why_no_place(const rnl_step *op)
+{
+    switch (op->block.role) {
+    case RNL_PEEP: return "peepholes have no form there";
+    case RNL_BW:
+        return "the candidate's bias outside the product with the reset gate has no other place"
+               " there";
+    default:
+        return "r * (R h + bR) keeps the candidate's recurrent bias inside the product with"
+               " the reset gate, and the target has no bias there";
+    }
+}
+
+static rnl_status fail_not_zero(const runner *run, const rnl_step *op, int64_t k)
+{
+    char place[128];
+    const rnl_cell cell = run->plan->src.spec.cell;
+    place_text(&run->plan->src, &op->src, k, place, sizeof place);
+    const bool no_bias = op->block.role != RNL_PEEP && !(run->plan->dst.roles >> RNL_BW & 1) &&
+                         !(run->plan->dst.roles >> RNL_BR & 1);
+    return rnl_fail(run->err, RNL_E_LOSSY,
+                    "%s is %g: %s of gate %c must be zero for %s, because %s", place,
+                    value_at(run, &op->src, k), role_text(op->block.role),
+                    rnl_gate_letter(cell, op->block.gate), run->plan->dst.layout.name,
+                    no_bias ? "the target has no biases (bias='none')" : why_no_place(op));
+}
+
+static rnl_status fail_not_identity(const runner *run, const rnl_step *op, int64_t k)
+{
+    char place[128];
+    place_text(&run->plan->src, &op->src, k, place, sizeof place);
+    return rnl_fail(run->err, RNL_E_LOSSY,
+                    "%s is %g: with skip_input %s has no input matrix in layer 0, so that of gate"
+                    " %c must be %sthe identity",
+                    place, value_at(run, &op->src, k), run->plan->dst.layout.name,
+                    rnl_gate_letter(run->plan->src.spec.cell, op->block.gate),
+                    op->negate ? "minus " : "");
+}
+
+static rnl_status fail_overflow(const runner *run, const rnl_step *op, int64_t k)
+{
+    char place[128];
+    place_text(&run->plan->src, &op->src, k, place, sizeof place);
+    return rnl_fail(run->err, RNL_E_LOSSY, "%s is %g%s: finite, but infinite as %s", place,
+                    value_at(run, &op->src, k),
+                    op->op == RNL_OP_ADD ? " before the recurrent bias is added" : "",
+                    rnl_name(RNL_NAMES_DTYPE, (int)run->dst_dtype));
+}
+
+/* ------------------------------------------------------------------------- looking, writing -- */
+
+static rnl_job job_of(const runner *run, const rnl_step *op)
+{
+    rnl_job job = {.src_dtype = run->src_dtype, .dst_dtype = run->dst_dtype, .negate = op->negate};
+    job.stream = !run->options->dst_is_new &&
+                 run->plan->dst_nelems * rnl_dtype_nbytes(run->dst_dtype) >= STREAM_NBYTES;
+    const rnl_view *shape = op->dst.tensor >= 0 ? &op->dst : &op->src;
+    job.rows = shape->rows;
+    job.cols = shape->cols;
+    if (op->src.tensor >= 0) {
+        job.src = at_src(run, &op->src, 0);
+        job.src_grid = grid(&op->src);
+    }
+    if (op->src2.tensor >= 0) {
+        job.src2 = at_src(run, &op->src2, 0);
+        job.src2_grid = grid(&op->src2);
+    }
+    if (op->dst.tensor >= 0 && run->dst) {
+        job.dst = at_dst(run, &op->dst, 0);
+        job.dst_grid = grid(&op->dst);
+    }
+    return job;
+}
+
+/* Look at and then work on one piece of a job after the other, with polls between. `find` returns
+ * the index of what it found in the piece, or -1; it and `kernel` may be NULL. *found is -1, or the
+ * index in the whole job at which all ended. */
+static rnl_status in_chunks(runner *run, const rnl_job *whole, int64_t (*find)(const rnl_job *),
+                            rnl_kernel *kernel, int64_t *found)
+{
+    const int64_t src_nbytes = rnl_dtype_nbytes(run->src_dtype);
+    const int64_t dst_nbytes = rnl_dtype_nbytes(run->dst_dtype);
+    const int64_t most_cols = whole->cols < CHUNK ? whole->cols : CHUNK;
+    const int64_t most_rows = CHUNK / most_cols;
+    for (int64_t r = 0; r < whole->rows; r += most_rows)
+        for (int64_t c = 0; c < whole->cols; c += most_cols) {
+            rnl_job job = *whole;
+            job.rows = whole->rows - r < most_rows ? whole->rows - r : most_rows;
+            job.cols = whole->cols - c < most_cols ? whole->cols - c : most_cols;
+            job.diagonal = r - c;
+            if (whole->src)
+                job.src = (const char *)whole->src +
+                          (r * whole->src_grid.row + c * whole->src_grid.col) * src_nbytes;
+            if (whole->dst)
+                job.dst = (char *)whole->dst +
+                          (r * whole->dst_grid.row + c * whole->dst_grid.col) * dst_nbytes;
+            *found = find ? find(&job) : -1;
+            if (*found >= 0) {
+                *found = (r + *found / job.cols) * whole->cols + c + *found % job.cols;
+                return RNL_OK;
+            }
+            if (kernel)
+                kernel(&job);
+            const rnl_status status = tick(run, job.rows * job.cols);
+            if (status)
+                return status;
+        }
+    return RNL_OK;
+}
+
+typedef rnl_status fail_fn(const runner *run, const rnl_step *op, int64_t k);
+
+/* Refuse the op if `find` finds an element. The scans look at the source's own shape. */
+static rnl_status expect(runner *run, const rnl_step *op, int64_t (*find)(const rnl_job *),
+                         fail_fn *fail)
+{
+    rnl_job job = job_of(run, op);
+    int64_t k = -1;
+    job.rows = op->src.rows;
+    job.cols = op->src.cols;
+    job.dst = NULL;
+    const rnl_status status = in_chunks(run, &job, find, NULL, &k);
+    if (status)
+        return status;
+    return k < 0 ? RNL_OK : fail(run, op, k);
+}
+
+static rnl_status look_sum(runner *run, const rnl_step *op)
+{
+    const rnl_job job = job_of(run, op);
+    const int64_t k = rnl_find_sum_overflow(&job); /* a bias: too short to need a poll */
+    if (k >= 0)
+        return fail_overflow(run, op, k);
+    const int64_t n = rnl_count_sums(&job);
+    run->report.rounded_sums += n;
+    if (n > 0)
+        run->report.grade = RNL_ROUNDS;
+    return RNL_OK;
+}
+
+static bool may_overflow(const runner *run)
+{
+    return rnl_dtype_may_overflow(run->dst_dtype, run->src_dtype);
+}
+
+static bool same_shape(const rnl_step *op)
+{
+    return op->src.rows == op->dst.rows && op->src.cols == op->dst.cols;
+}
+
+/* May the values of a move be looked at just before they are converted? */
+static bool looks_late(const runner *run, const rnl_step *op)
+{
+    return run->options->dst_is_new && !run->options->dry_run && same_shape(op);
+}
+
+static rnl_status look(runner *run, const rnl_step *op)
+{
+    switch (op->op) {
+    case RNL_OP_EXPECT_ZERO: return expect(run, op, rnl_find_nonzero, fail_not_zero);
+    case RNL_OP_EXPECT_IDENTITY: return expect(run, op, rnl_find_not_identity, fail_not_identity);
+    case RNL_OP_ADD: return look_sum(run, op);
+    case RNL_OP_MOVE:
+        if (may_overflow(run) && !looks_late(run, op))
+            return expect(run, op, rnl_find_overflow, fail_overflow);
+        return RNL_OK;
+    default: return RNL_OK;
+    }
+}
+
+/* Source and target read the same elements in different shapes: line by line, as far as both
+ * lines reach. */
+static rnl_status put_raveled(runner *run, const rnl_step *op)
+{
+    const int64_t n = op->dst.rows * op->dst.cols;
+    for (int64_t k = 0; k < n;) {
+        const int64_t sr = k / op->src.cols, sc = k % op->src.cols;
+        const int64_t dr = k / op->dst.cols, dc = k % op->dst.cols;
+        const int64_t src_left = op->src.cols - sc, dst_left = op->dst.cols - dc;
+        const int64_t length = src_left < dst_left ? src_left : dst_left;
+        rnl_job line = job_of(run, op);
+        line.rows = 1;
+        line.cols = length;
+        line.src = at_src(run, &op->src, sr * op->src.row_stride + sc * op->src.col_stride);
+        line.dst = at_dst(run, &op->dst, dr * op->dst.row_stride + dc * op->dst.col_stride);
+        rnl_copy(&line);
+        const rnl_status status = tick(run, length);
+        if (status)
+            return status;
+        k += length;
+    }
+    return RNL_OK;
+}
+
+static rnl_status put(runner *run, const rnl_step *op)
+{
+    const rnl_job job = job_of(run, op);
+    rnl_status status;
+    int64_t found;
+    switch (op->op) {
+    case RNL_OP_MOVE:
+        if (!same_shape(op))
+            return put_raveled(run, op);
+        status = in_chunks(run, &job,
+                           may_overflow(run) && looks_late(run, op) ? rnl_find_overflow : NULL,
+                           rnl_copy, &found);
+        return !status && found >= 0 ? fail_overflow(run, op, found) : status;
+    case RNL_OP_ADD: rnl_add(&job); return RNL_OK;
+    case RNL_OP_ZERO: return in_chunks(run, &job, NULL, rnl_fill_zero, &found);
+    case RNL_OP_IDENTITY: return in_chunks(run, &job, NULL, rnl_fill_identity, &found);
+    default: return RNL_OK;
+    }
+}
+
+static rnl_status each_op(runner *run, rnl_status (*visit)(runner *, const rnl_step *))
+{
+    for (int64_t k = 0; k < run->plan->num_ops; k++) {
+        const rnl_status status = visit(run, &run->plan->ops[k]);
+        if (status)
+            return status;
+    }
+    return RNL_OK;
+}
+
+rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *const *src,
+                        rnl_dtype dst_dtype, void *const *dst, const rnl_run_options *options,
+                        rnl_report *report, rnl_error *err)
+{
+    static const rnl_run_options defaults = {0};
+    runner run = {.plan = plan,
+                  .src_dtype = src_dtype,
+                  .dst_dtype = dst_dtype,
+                  .src = src,
+                  .dst = dst,
+                  .options = options ? options : &defaults,
+                  .err = err};
+    if (!rnl_dtype_holds(dst_dtype, src_dtype)) {
+        run.report.grade = RNL_ROUNDS;
+        if (run.options->exact)
+            return rnl_fail(err, RNL_E_LOSSY, "exact conversion refused: %s cannot hold every %s",
+                            rnl_name(RNL_NAMES_DTYPE, (int)dst_dtype),
+                            rnl_name(RNL_NAMES_DTYPE, (int)src_dtype));
+    }
+    rnl_status status = each_op(&run, look);
+    if (!status && run.options->exact && run.report.rounded_sums)
+        return rnl_fail(
+            err, RNL_E_LOSSY,
+            "exact conversion refused: %s has one bias where %s has two, and for %" PRId64
+            " elements both are not zero: their sums would be rounded",
+            plan->dst.layout.name, plan->src.layout.name, run.report.rounded_sums);
+    if (!status && !run.options->dry_run)
+        status = each_op(&run, put);
+    if (!status && report)
+        *report = run.report;
+    return status;
+}
