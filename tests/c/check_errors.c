@@ -1,0 +1,303 @@
+/* Is every refusal a status with a text, and nothing else changed? Are sizes safe at any size? */
+#include <stdlib.h>
+
+#include "layouts.h"
+
+static rnl_error err; /* of the last call */
+
+/* An error's text is filled, ended, and says enough to be of use. */
+static void check_error(rnl_status status, rnl_status expected)
+{
+    CHECK(status == expected && err.status == expected, "status %d, expected %d: %s", (int)status,
+          (int)expected, err.text);
+    const size_t length = strnlen(err.text, sizeof err.text);
+    CHECK(length >= 10 && length < sizeof err.text - 1, "%zu characters", length);
+}
+
+/* Make the call on an output full of one byte: the status is as expected, no byte has changed. */
+#define REFUSED(expected, output, call)                                                            \
+    do {                                                                                           \
+        unsigned char as_was[sizeof(output)];                                                      \
+        memset(as_was, 0x5a, sizeof as_was);                                                       \
+        memset(&(output), 0x5a, sizeof(output));                                                   \
+        err = (rnl_error){.status = RNL_OK};                                                       \
+        const rnl_status status = call;                                                            \
+        check_error(status, expected);                                                             \
+        CHECK(memcmp(&(output), as_was, sizeof as_was) == 0, "written on error: %s", err.text);    \
+    } while (0)
+
+static rnl_layout named(const char *name)
+{
+    rnl_layout layout;
+    CHECK(!rnl_layout_named(name, &layout, &err), "%s", err.text);
+    return layout;
+}
+
+static void check_names(const char *nonsense)
+{
+    rnl_layout layout = named("concat");
+    const rnl_layout before = layout;
+    rnl_row_info row;
+    int value;
+    for (rnl_family family = RNL_NAMES_CELL; family <= RNL_NAMES_ROLE; family++) {
+        REFUSED(RNL_E_SPEC, value, rnl_parse(family, nonsense, &value, &err));
+        for (int k = 0; rnl_name(family, k); k++)
+            CHECK(!rnl_parse(family, rnl_name(family, k), &value, &err) && value == k, "%s",
+                  rnl_name(family, k));
+        CHECK(rnl_name(family, -1) == NULL && rnl_name(family, 1000) == NULL, "%d", (int)family);
+    }
+    check_error(rnl_layout_set(&layout, nonsense, "hx", &err), RNL_E_LAYOUT);
+    check_error(rnl_layout_set(&layout, "inputs", nonsense, &err), RNL_E_LAYOUT);
+    check_error(rnl_layout_set(&layout, "version", "9", &err), RNL_E_LAYOUT);
+    CHECK(memcmp(&layout, &before, sizeof before) == 0, "%s", "layout changed");
+    REFUSED(RNL_E_LAYOUT, layout, rnl_layout_named(nonsense, &layout, &err));
+    REFUSED(RNL_E_LAYOUT, row, rnl_row_at(-1, &row, &err));
+    REFUSED(RNL_E_LAYOUT, row, rnl_row_at(1000, &row, &err));
+}
+
+/* Every function that takes a spec refuses this one. */
+static void check_spec_refused(const rnl_spec *spec, const char *layout_name, rnl_status expected)
+{
+    const rnl_layout layout = named(layout_name), torch = named("torch");
+    const rnl_block block = {.role = RNL_R};
+    rnl_tensor tensor;
+    rnl_plan *plan;
+    rnl_view view;
+    int64_t n;
+    check_error(rnl_layout_check(&layout, spec, &err), expected);
+    REFUSED(expected, n, rnl_layout_num_tensors(&layout, spec, 1, &n, &err));
+    REFUSED(expected, tensor, rnl_layout_tensor(&layout, spec, 1, 0, &tensor, &err));
+    REFUSED(expected, view, rnl_layout_locate(&layout, spec, 1, &block, &view, &err));
+    REFUSED(expected, plan, rnl_plan_new(spec, &torch, 1, &layout, &plan, &err));
+}
+
+#define CHECK_BAD_SPEC(cell, field, value)                                                         \
+    do {                                                                                           \
+        rnl_spec bad = rnl_spec_default(cell, 3, 2);                                               \
+        bad.field = value;                                                                         \
+        check_error(rnl_spec_check(&bad, &err), RNL_E_SPEC);                                       \
+        check_spec_refused(&bad, "torch", RNL_E_SPEC);                                             \
+    } while (0)
+
+static void check_bad_specs(void)
+{
+    const int64_t sizes[] = {0, -1, INT64_MIN};
+    for (int k = 0; k < 3; k++) {
+        CHECK_BAD_SPEC(RNL_GRU, input_size, sizes[k]);
+        CHECK_BAD_SPEC(RNL_GRU, hidden_size, sizes[k]);
+        CHECK_BAD_SPEC(RNL_GRU, num_layers, sizes[k]);
+    }
+    CHECK_BAD_SPEC(RNL_LSTM, cell, (rnl_cell)4);
+    CHECK_BAD_SPEC(RNL_LSTM, bias, (rnl_bias)4);
+    CHECK_BAD_SPEC(RNL_LSTM, reset, (rnl_reset)2);
+    CHECK_BAD_SPEC(RNL_LSTM, recurrent_activation, (rnl_activation)3);
+    CHECK_BAD_SPEC(RNL_LSTM, dtype, (rnl_dtype)4);
+    CHECK_BAD_SPEC(RNL_LSTM, num_layers, 65537);
+    CHECK_BAD_SPEC(RNL_LSTM, proj_size, -1);
+    CHECK_BAD_SPEC(RNL_LSTM, proj_size, 2);
+    CHECK_BAD_SPEC(RNL_LSTM, proj_size, INT64_MAX);
+    CHECK_BAD_SPEC(RNL_GRU, proj_size, 1);
+    CHECK_BAD_SPEC(RNL_LSTM, reset, RNL_RESET_BEFORE);
+    CHECK_BAD_SPEC(RNL_RNN_TANH, recurrent_activation, RNL_HARD_SIGMOID);
+    CHECK_BAD_SPEC(RNL_LSTM, skip_input, 1);
+}
+
+/* ------------------------------------------------------------- what a layout cannot hold -- */
+
+static void check_no_form(void)
+{
+    rnl_spec spec = rnl_spec_default(RNL_LSTM, 3, INT64_C(1) << 28);
+    spec.proj_size = (INT64_C(1) << 28) - 1; /* the longest text: five long numbers */
+    check_spec_refused(&spec, "onnx", RNL_E_LOSSY);
+    spec = rnl_spec_default(RNL_GRU, 3, 2);
+    spec.reset = RNL_RESET_BEFORE;
+    check_spec_refused(&spec, "cudnn", RNL_E_LOSSY);
+    spec = rnl_spec_default(RNL_LSTM, 3, 2);
+    spec.recurrent_activation = RNL_HARD_SIGMOID_KERAS2;
+    check_spec_refused(&spec, "torch-cell", RNL_E_LOSSY);
+    spec = rnl_spec_default(RNL_RNN_RELU, 3, 2);
+    check_spec_refused(&spec, "keras-cudnn", RNL_E_LOSSY);
+    rnl_layout old = named("cudnn");
+    spec.dtype = RNL_BFLOAT16;
+    CHECK(!rnl_layout_check(&old, &spec, &err), "%s", err.text);
+    CHECK(!rnl_layout_set(&old, "version", "8", &err), "%s", err.text);
+    check_error(rnl_layout_check(&old, &spec, &err), RNL_E_SPEC);
+}
+
+/* cuDNN numbers the gates of W, then those of R, then the projection; biases as their matrices. */
+static void check_lin_layer_ids(void)
+{
+    const int num_gates[] = {4, 3, 1, 1};
+    for (rnl_cell cell = RNL_LSTM; cell <= RNL_RNN_RELU; cell++) {
+        const int G = num_gates[cell];
+        for (int gate = 0; gate < G; gate++) {
+            CHECK(rnl_lin_layer_id(cell, &(rnl_block){.role = RNL_W, .gate = gate}) == gate &&
+                      rnl_lin_layer_id(cell, &(rnl_block){.role = RNL_BW, .gate = gate}) == gate,
+                  "%s: gate %d of W", rnl_name(RNL_NAMES_CELL, (int)cell), gate);
+            CHECK(rnl_lin_layer_id(cell, &(rnl_block){.role = RNL_R, .gate = gate}) == G + gate &&
+                      rnl_lin_layer_id(cell, &(rnl_block){.role = RNL_BR, .gate = gate}) ==
+                          G + gate,
+                  "%s: gate %d of R", rnl_name(RNL_NAMES_CELL, (int)cell), gate);
+        }
+    }
+    CHECK(rnl_lin_layer_id(RNL_LSTM, &(rnl_block){.role = RNL_P}) == 8, "%s", "projection");
+}
+
+enum { WEIGHTS = 4 * 2 * 3 + 4 * 2 * 2 + 2 * 4 * 2 };
+
+static int stop(void *arg)
+{
+    (void)arg;
+    return 1;
+}
+
+/* A run that is refused, or only tried, writes neither weights nor report. */
+static void check_runs(void)
+{
+    static float weights[WEIGHTS], space[WEIGHTS];
+    const void *const src[] = {weights, weights + 24, weights + 40, weights + 48};
+    void *const dst[] = {space};
+    const rnl_layout torch = named("torch"), cudnn = named("cudnn");
+    rnl_spec spec = rnl_spec_default(RNL_LSTM, 3, 2);
+    rnl_plan *plan = NULL, *summed = NULL;
+    rnl_report report;
+    CHECK(!rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, &plan, &err), "%s", err.text);
+    spec.bias = RNL_BIAS_INPUT;
+    CHECK(!rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, &summed, &err), "%s", err.text);
+    for (int k = 0; k < WEIGHTS; k++)
+        weights[k] = (float)k;
+
+    const rnl_run_options exact = {.exact = 1}, dry = {.dry_run = 1};
+    REFUSED(RNL_E_LOSSY, space,
+            rnl_plan_run(plan, RNL_FLOAT32, src, RNL_FLOAT16, dst, &exact, NULL, &err));
+    REFUSED(RNL_E_LOSSY, space,
+            rnl_plan_run(summed, RNL_FLOAT32, src, RNL_FLOAT32, dst, &exact, NULL, &err));
+    weights[7] = 65520; /* the smallest float that is infinite as a half */
+    REFUSED(RNL_E_LOSSY, report,
+            rnl_plan_run(plan, RNL_FLOAT32, src, RNL_FLOAT16, dst, NULL, &report, &err));
+    REFUSED(RNL_E_LOSSY, space,
+            rnl_plan_run(plan, RNL_FLOAT32, src, RNL_FLOAT16, dst, NULL, NULL, &err));
+    weights[7] = 65519;
+    weights[40] = weights[48] = 3e38f; /* the first bW and the first bR: finite, not so their sum */
+    REFUSED(RNL_E_LOSSY, space,
+            rnl_plan_run(summed, RNL_FLOAT32, src, RNL_FLOAT32, dst, NULL, NULL, &err));
+    weights[40] = 40;
+    weights[48] = 48;
+    CHECK(!rnl_plan_run(summed, RNL_FLOAT32, src, RNL_FLOAT16, NULL, &dry, &report, &err), "%s",
+          err.text);
+    CHECK(report.grade == RNL_ROUNDS && report.rounded_sums == 8, "%" PRId64, report.rounded_sums);
+    CHECK(!rnl_plan_run(plan, RNL_FLOAT32, src, RNL_FLOAT32, dst, &exact, &report, &err), "%s",
+          err.text);
+    CHECK(report.grade == RNL_EXACT && report.rounded_sums == 0, "%" PRId64, report.rounded_sums);
+    rnl_plan_free(plan);
+    rnl_plan_free(summed);
+    rnl_plan_free(NULL);
+}
+
+/* Larger than the library does between two polls: it asks, and stops. Nobody looks at the values:
+ * the tensors of a side may lie on top of each other. */
+static void check_interrupt(const char *from, const char *to)
+{
+    enum { H = 700, ROOM = 9 * H * H };
+    const rnl_layout from_layout = named(from), to_layout = named(to);
+    const rnl_run_options options = {.poll = stop};
+    const rnl_spec spec = rnl_spec_default(RNL_LSTM, H, H);
+    rnl_plan *plan = NULL;
+    float *const memory = calloc((size_t)2 * ROOM, sizeof *memory);
+    const void *const src[] = {memory, memory, memory, memory};
+    void *const dst[] = {memory + ROOM, memory + ROOM, memory + ROOM};
+    CHECK(memory && !rnl_plan_new(&spec, &from_layout, RNL_HAS_BIAS, &to_layout, &plan, &err), "%s",
+          err.text);
+    check_error(rnl_plan_run(plan, RNL_FLOAT32, src, RNL_FLOAT32, dst, &options, NULL, &err),
+                RNL_E_INTERRUPTED);
+    rnl_plan_free(plan);
+    free(memory);
+}
+
+/* ---------------------------------------------------------------------------- huge sizes -- */
+
+/* Weights in float64 bytes, near enough to tell 2^63 from a quarter of it. */
+static double about_nbytes(const rnl_spec *spec)
+{
+    const double H = (double)spec->hidden_size, D = spec->bidirectional ? 2 : 1;
+    const double state = spec->proj_size ? (double)spec->proj_size : H;
+    const double gates = spec->cell == RNL_LSTM ? 4 : spec->cell == RNL_GRU ? 3 : 1;
+    const double first = gates * H * ((double)spec->input_size + state);
+    const double deep = gates * H * (D * state + state);
+    const double projection = spec->proj_size ? H * state : 0;
+    return 8 * D * (first + projection + ((double)spec->num_layers - 1) * (deep + projection));
+}
+
+/* The last element of a block is inside its tensor, and the tensor inside 2^63 bytes. */
+static void check_block(const rnl_layout *layout, const rnl_spec *spec, int64_t k)
+{
+    const rnl_block block = rnl_block_at(spec, k);
+    rnl_tensor tensor;
+    rnl_view view = {.tensor = -2};
+    CHECK(!rnl_layout_locate(layout, spec, 3, &block, &view, &err), "%s", err.text);
+    if (view.tensor < 0)
+        return;
+    CHECK(!rnl_layout_tensor(layout, spec, 3, view.tensor, &tensor, &err), "%s", err.text);
+    const int64_t last = view.at + (view.rows - 1) * view.row_stride +
+                         (view.cols - 1) * view.col_stride;
+    CHECK(view.at >= 0 && last >= view.at && last < tensor.nelems, "%s: %" PRId64 " of %" PRId64,
+          tensor.name, last, tensor.nelems);
+    CHECK(tensor.nelems <= INT64_MAX / 8, "%s: %" PRId64, tensor.name, tensor.nelems);
+}
+
+static void check_size(const rnl_spec *spec, const layouts *known)
+{
+    const rnl_status status = rnl_spec_check(spec, &err);
+    const double nbytes = about_nbytes(spec);
+    if (status)
+        check_error(status, RNL_E_SPEC);
+    CHECK(status || nbytes < 0x1.001p63, "%g bytes taken", nbytes);
+    if (spec->num_layers <= 2) /* the library takes all layers to be as wide as the widest */
+        CHECK(!status || nbytes > 0x1p61, "%g bytes: %s", nbytes, err.text);
+    for (int k = 0; k < known->n && !status; k++) {
+        if (rnl_layout_check(&known->all[k], spec, &err))
+            continue;
+        const int64_t n = rnl_num_blocks(spec);
+        for (int64_t block = 0; block < n; block += 1 + n / 100)
+            check_block(&known->all[k], spec, block);
+        check_block(&known->all[k], spec, n - 1);
+    }
+}
+
+static void check_sizes(void)
+{
+    const layouts known = layouts_all();
+    const int64_t sizes[] = {1, 3, INT64_C(1) << 15, INT64_C(1) << 28, (INT64_C(1) << 30) - 1,
+                             (INT64_C(1) << 31) + 1, INT64_C(3) << 57, INT64_C(1) << 62, INT64_MAX,
+                             /* I + 2 H + 3 = 2^64: a row of an RNN would wrap around to 0 */
+                             INT64_C(6148914691236517204), INT64_C(6148914691236517205)};
+    enum { N = sizeof sizes / sizeof sizes[0] };
+    const int64_t layers[] = {1, 2, 65536, INT64_MAX};
+    for (rnl_cell cell = RNL_LSTM; cell <= RNL_RNN_RELU; cell++)
+        for (int k = 0; k < N * N * 4 * 2; k++) {
+            rnl_spec spec = rnl_spec_default(cell, sizes[k % N], sizes[k / N % N]);
+            spec.num_layers = layers[k / (N * N) % 4];
+            spec.bidirectional = k / (N * N * 4);
+            check_size(&spec, &known);
+            spec.proj_size = spec.hidden_size - 1; /* 0 for H = 1: none */
+            if (cell == RNL_LSTM)
+                check_size(&spec, &known);
+        }
+}
+
+int main(void)
+{
+    char endless[5000];
+    memset(endless, 'x', sizeof endless - 1);
+    endless[sizeof endless - 1] = '\0';
+    check_names("nonsense");
+    check_names(endless);
+    check_bad_specs();
+    check_no_form();
+    check_runs();
+    check_lin_layer_ids();
+    check_interrupt("torch", "cudnn");
+    check_interrupt("keras-cudnn", "keras"); /* windows that are no block of the target */
+    check_sizes();
+    return check_end();
+}

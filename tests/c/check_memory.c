@@ -1,0 +1,150 @@
+/* Does every allocation that fails become RNL_E_NOMEM, with nothing left behind? The linker puts
+ * the functions below in place of the C library's (--wrap). */
+#include <stdlib.h>
+
+#include "layouts.h"
+
+enum { NUM_SPECS = 40, NEVER = -1, MAX_TENSORS = 256, MAX_NELEMS = 4096 };
+
+static long live, taken, fail_at = NEVER; /* blocks now, blocks ever, the number of one to refuse */
+
+void *__real_malloc(size_t nbytes);
+void *__real_calloc(size_t n, size_t nbytes);
+void __real_free(void *block);
+void *__wrap_malloc(size_t nbytes);
+void *__wrap_calloc(size_t n, size_t nbytes);
+void __wrap_free(void *block);
+
+static int refused(void)
+{
+    return taken++ == fail_at;
+}
+
+static void *counted(void *block)
+{
+    live += block != NULL;
+    return block;
+}
+
+void *__wrap_malloc(size_t nbytes)
+{
+    return refused() ? NULL : counted(__real_malloc(nbytes));
+}
+
+void *__wrap_calloc(size_t n, size_t nbytes)
+{
+    return refused() ? NULL : counted(__real_calloc(n, nbytes));
+}
+
+void __wrap_free(void *block)
+{
+    live -= block != NULL;
+    __real_free(block);
+}
+
+/* From here on the k-th allocation fails. */
+static void count_anew(long k)
+{
+    live = taken = 0;
+    fail_at = k;
+}
+
+/* ------------------------------------------------------------------------------ the checks -- */
+
+typedef struct pair {
+    const rnl_spec *spec;
+    const rnl_layout *from, *to;
+    unsigned has;
+} pair;
+
+static rnl_status plan_new(const pair *p, rnl_plan **plan, rnl_error *err)
+{
+    return rnl_plan_new(p->spec, p->from, p->has, p->to, plan, err);
+}
+
+/* A plan is tried with the first allocation refused, then the second ..., until it is made. */
+static rnl_plan *check_each_refusal(const pair *p)
+{
+    for (long k = 0;; k++) {
+        rnl_error err = {.status = RNL_OK};
+        rnl_plan *plan = (rnl_plan *)&err; /* to see that it is left alone */
+        count_anew(k);
+        const rnl_status status = plan_new(p, &plan, &err);
+        if (status == RNL_OK) {
+            CHECK(taken <= k && k >= 3, "made with allocation %ld of %ld refused", k, taken);
+            return plan;
+        }
+        CHECK(status == RNL_E_NOMEM && err.status == RNL_E_NOMEM, "%d: %s", (int)status, err.text);
+        CHECK(plan == (rnl_plan *)&err, "written on error: %s", err.text);
+        CHECK(strstr(err.text, "no memory"), "%s", err.text);
+        CHECK(live == 0, "%ld blocks left after %s", live, err.text);
+    }
+}
+
+/* Everything else works without any. */
+static void check_needs_none(const pair *p, const rnl_plan *plan)
+{
+    static double weights[MAX_NELEMS], result[MAX_NELEMS];
+    const void *src[MAX_TENSORS];
+    void *dst[MAX_TENSORS];
+    const rnl_run_options dry = {.dry_run = 1}, exact = {.exact = 1};
+    rnl_error err;
+    rnl_report report;
+    count_anew(0);
+    for (int k = 0; k < MAX_TENSORS; k++) {
+        src[k] = weights;
+        dst[k] = result;
+    }
+    rnl_plan_run(plan, RNL_FLOAT64, src, RNL_FLOAT64, dst, NULL, &report, &err);
+    rnl_plan_run(plan, RNL_FLOAT64, src, RNL_FLOAT16, NULL, &dry, &report, &err);
+    CHECK(rnl_plan_run(plan, RNL_FLOAT64, src, RNL_FLOAT16, dst, &exact, NULL, &err) == RNL_E_LOSSY,
+          "%s", err.text);
+    const int64_t num_blocks = rnl_num_blocks(p->spec);
+    for (int64_t k = 0; k < num_blocks; k++) {
+        const rnl_block block = rnl_block_at(p->spec, k);
+        rnl_view view;
+        CHECK(!rnl_layout_locate(p->from, p->spec, p->has, &block, &view, &err), "%s", err.text);
+    }
+    rnl_tensor tensor;
+    CHECK(!rnl_layout_tensor(p->from, p->spec, p->has, 0, &tensor, &err), "%s", err.text);
+    CHECK(taken == 0, "%ld allocations", taken);
+}
+
+static void check_pair(const pair *p)
+{
+    rnl_error err;
+    rnl_plan *plan = NULL;
+    count_anew(NEVER);
+    if (plan_new(p, &plan, &err)) { /* no such form: nothing may be left either */
+        CHECK(live == 0 && !plan, "%ld blocks left after %s", live, err.text);
+        return;
+    }
+    rnl_plan_free(plan);
+    CHECK(live == 0, "%ld blocks left", live);
+    plan = check_each_refusal(p);
+    const long held = live;
+    check_needs_none(p, plan);
+    live = held;
+    rnl_plan_free(plan);
+    CHECK(live == 0 && held > 0, "%ld blocks left", live);
+}
+
+int main(void)
+{
+    const layouts known = layouts_all();
+    for (int turn = 0; turn < NUM_SPECS; turn++) {
+        rnl_spec spec = rnl_spec_default((rnl_cell)(turn % 4), 1 + random_below(4),
+                                         2 + random_below(4));
+        spec.num_layers = 1 + random_below(3);
+        spec.bidirectional = (int)random_below(2);
+        spec.bias = (rnl_bias)random_below(4);
+        spec.proj_size = spec.cell == RNL_LSTM ? random_below(2) : 0;
+        spec.reset = spec.cell == RNL_GRU ? (rnl_reset)random_below(2) : RNL_RESET_AFTER;
+        for (int k = 0; k < known.n * known.n; k++)
+            check_pair(&(pair){&spec, &known.all[k % known.n], &known.all[k / known.n],
+                               (unsigned)random_below(4)});
+    }
+    rnl_plan_free(NULL);
+    fail_at = NEVER;
+    return check_end();
+}

@@ -1,0 +1,190 @@
+/* Do the sums, the constants and the scans do what their header says? Against the loops of it. */
+#include <math.h>
+#include <string.h>
+
+#include "guard.h"
+
+enum { ROWS = 7, COLS = 19, TURNS = 400 };
+
+static arena first, second, result;
+
+/* Bits that mostly are a moderate number, but often zero and sometimes anything. */
+static uint64_t some_bits(rnl_dtype dtype)
+{
+    switch (random_below(16)) {
+    case 0:
+    case 1:
+    case 2:
+    case 3: return 0;
+    case 4: return rnl_sign_bit(dtype);
+    case 5: return random_bits() >> (64 - 8 * rnl_dtypes[dtype].nbytes);
+    default: return rnl_from_double(dtype, ldexp((double)random_below(2001) - 1000, -10));
+    }
+}
+
+static void *element(void *base, rnl_grid grid, rnl_dtype dtype, int64_t k)
+{
+    return (char *)base + (k / COLS * grid.row + k % COLS * grid.col) * rnl_dtypes[dtype].nbytes;
+}
+
+static uint64_t bits_at(const void *base, rnl_grid grid, rnl_dtype dtype, int64_t k)
+{
+    return rnl_load_bits(dtype, element((void *)(uintptr_t)base, grid, dtype, k));
+}
+
+/* Both sources filled, all three operands laid out at random. */
+static rnl_job random_job(rnl_dtype src_dtype, rnl_dtype dst_dtype)
+{
+    rnl_job job = {.src_dtype = src_dtype,
+                   .dst_dtype = dst_dtype,
+                   .rows = ROWS,
+                   .cols = COLS,
+                   .negate = random_below(2)};
+    const int at_end = (int)random_below(2);
+    const rnl_grid a = grid_of((int)random_below(NUM_WAYS), ROWS, COLS);
+    const rnl_grid b = grid_of((int)random_below(NUM_WAYS), ROWS, COLS);
+    const rnl_grid d = grid_of((int)random_below(NUM_WAYS), ROWS, COLS);
+    char *const src = place(&first, a, ROWS, COLS, rnl_dtypes[src_dtype].nbytes, at_end).base;
+    char *const src2 = place(&second, b, ROWS, COLS, rnl_dtypes[src_dtype].nbytes, at_end).base;
+    for (int64_t k = 0; k < ROWS * COLS; k++) {
+        rnl_store_bits(src_dtype, element(src, a, src_dtype, k), some_bits(src_dtype));
+        rnl_store_bits(src_dtype, element(src2, b, src_dtype, k), some_bits(src_dtype));
+    }
+    job.src = src;
+    job.src2 = src2;
+    job.dst = place(&result, d, ROWS, COLS, rnl_dtypes[dst_dtype].nbytes, at_end).base;
+    job.src_grid = a;
+    job.src2_grid = b;
+    job.dst_grid = d;
+    return job;
+}
+
+static double value_of(rnl_dtype dtype, uint64_t bits)
+{
+    return rnl_to_double(dtype, bits);
+}
+
+static void check_add(const rnl_job *job)
+{
+    rnl_add(job);
+    for (int64_t k = 0; k < ROWS * COLS; k++) {
+        const uint64_t a = bits_at(job->src, job->src_grid, job->src_dtype, k);
+        const uint64_t b = bits_at(job->src2, job->src2_grid, job->src_dtype, k);
+        const uint64_t got = bits_at(job->dst, job->dst_grid, job->dst_dtype, k);
+        const uint64_t flip = job->negate ? rnl_sign_bit(job->dst_dtype) : 0;
+        const double x = value_of(job->src_dtype, a), y = value_of(job->src_dtype, b);
+        const uint64_t same = y == 0 ? a : b; /* what is copied, if anything is */
+        uint64_t want;
+        if (x != 0 && y != 0) /* of two types, only the narrower one rounds again */
+            want = rnl_from_double(job->dst_dtype, x + y);
+        else if (job->src_dtype == job->dst_dtype)
+            want = same;
+        else
+            want = rnl_from_double(job->dst_dtype, value_of(job->src_dtype, same));
+        const bool nan = isnan(x) || isnan(y) || isnan(x + y);
+        CHECK(nan ? isnan(value_of(job->dst_dtype, got)) : got == (want ^ flip), "%a + %a", x, y);
+        if (job->src_dtype == RNL_FLOAT32 && job->dst_dtype == RNL_FLOAT32 && !nan) {
+            const float sum = (float)x + (float)y;
+            CHECK(fabs(value_of(RNL_FLOAT32, got)) == fabs((double)sum), "%a + %a", x, y);
+        }
+    }
+}
+
+static bool overflows(rnl_dtype to, double value)
+{
+    return isfinite(value) && !isfinite(value_of(to, rnl_from_double(to, value)));
+}
+
+/* The first element for which the header's words hold, of each scan. */
+static void check_finds(const rnl_job *job)
+{
+    const double one = job->negate ? -1 : 1;
+    int64_t nonzero = -1, overflow = -1, sum_overflow = -1, not_identity = -1, sums = 0;
+    for (int64_t k = ROWS * COLS; k-- > 0;) {
+        const double x = value_of(job->src_dtype,
+                                  bits_at(job->src, job->src_grid, job->src_dtype, k));
+        const double y = value_of(job->src_dtype,
+                                  bits_at(job->src2, job->src2_grid, job->src_dtype, k));
+        const bool finite = isfinite(x) && isfinite(y);
+        if (x != 0)
+            nonzero = k;
+        if (overflows(job->dst_dtype, x))
+            overflow = k;
+        if (finite && (!isfinite(x + y) || overflows(job->dst_dtype, x + y)))
+            sum_overflow = k;
+        if (x != (k % COLS - k / COLS == job->diagonal ? one : 0))
+            not_identity = k;
+        sums += x != 0 && y != 0;
+    }
+    CHECK(rnl_find_nonzero(job) == nonzero, "%" PRId64, nonzero);
+    CHECK(rnl_find_overflow(job) == overflow, "%" PRId64, overflow);
+    CHECK(rnl_find_sum_overflow(job) == sum_overflow, "%" PRId64, sum_overflow);
+    CHECK(rnl_find_not_identity(job) == not_identity, "%" PRId64, not_identity);
+    CHECK(rnl_count_sums(job) == sums, "%" PRId64, sums);
+}
+
+/* One value next to a border, among zeros. */
+static void check_border(rnl_job job, uint64_t bits)
+{
+    char *const src = (char *)(uintptr_t)job.src;
+    for (int64_t k = 0; k < ROWS * COLS; k++)
+        rnl_store_bits(job.src_dtype, element(src, job.src_grid, job.src_dtype, k), 0);
+    rnl_store_bits(job.src_dtype,
+                   element(src, job.src_grid, job.src_dtype, random_below(ROWS * COLS)), bits);
+    check_finds(&job);
+}
+
+static void check_borders(const rnl_job *job)
+{
+    const uint64_t sign = random_below(2) ? rnl_sign_bit(job->src_dtype) : 0;
+    const uint64_t border = rnl_overflow_bits(job->dst_dtype, job->src_dtype);
+    const uint64_t infinity = rnl_infinity_bits(job->src_dtype);
+    const uint64_t near[] = {0,        1,           border - 1, border, border + 1, infinity - 1,
+                             infinity, infinity + 1};
+    for (int k = 0; k < 8; k++)
+        check_border(*job, sign | near[k]);
+}
+
+/* What the identity kernel writes is the identity to the scan, until one element changes. */
+static void check_constants(rnl_job job)
+{
+    job.diagonal = random_below(ROWS + COLS) - ROWS;
+    rnl_job look = job;
+    look.src_dtype = job.dst_dtype;
+    look.src = look.src2 = job.dst;
+    look.src_grid = look.src2_grid = job.dst_grid;
+    rnl_fill_identity(&job);
+    CHECK(rnl_find_not_identity(&look) == -1, "identity from %" PRId64, job.diagonal);
+    check_finds(&look);
+    const uint64_t flip = job.negate ? rnl_sign_bit(job.dst_dtype) : 0;
+    const uint64_t one = rnl_from_double(job.dst_dtype, 1.0);
+    for (int64_t k = 0; k < ROWS * COLS; k++)
+        CHECK(bits_at(job.dst, job.dst_grid, job.dst_dtype, k) ==
+                  (flip ^ (k % COLS - k / COLS == job.diagonal ? one : 0)),
+              "identity %" PRId64, k);
+    rnl_store_bits(job.dst_dtype,
+                   element(job.dst, job.dst_grid, job.dst_dtype, random_below(ROWS * COLS)),
+                   rnl_from_double(job.dst_dtype, 0.5));
+    check_finds(&look);
+    rnl_fill_zero(&job);
+    for (int64_t k = 0; k < ROWS * COLS; k++)
+        CHECK(bits_at(job.dst, job.dst_grid, job.dst_dtype, k) == 0, "zero %" PRId64, k);
+}
+
+int main(void)
+{
+    printf("tier %s\n", rnl_cpu_tier());
+    first = arena_new(3 * 8 * (ROWS + 1) * (COLS + 5));
+    second = arena_new(first.nbytes);
+    result = arena_new(first.nbytes);
+    for (int turn = 0; turn < TURNS; turn++)
+        for (int pair = 0; pair < RNL_NUM_DTYPES * RNL_NUM_DTYPES; pair++) {
+            const rnl_job job = random_job((rnl_dtype)(pair / RNL_NUM_DTYPES),
+                                           (rnl_dtype)(pair % RNL_NUM_DTYPES));
+            check_add(&job);
+            check_finds(&job);
+            check_borders(&job);
+            check_constants(job);
+        }
+    return check_end();
+}
