@@ -1,0 +1,124 @@
+/* NumPy arrays as the core wants them: row-major, aligned, of the right size. */
+#include "native.h"
+
+#include <numpy/arrayobject.h>
+#include <stdlib.h>
+
+int arrays_import(void)
+{
+    return PyArray_ImportNumPyAPI();
+}
+
+/* Product of a shape, as the core computed it. */
+static int shape_nelems(PyObject *shape, long long *n)
+{
+    *n = 1;
+    const Py_ssize_t ndim = PyTuple_Size(shape);
+    for (Py_ssize_t d = 0; d < ndim; d++)
+        *n *= PyLong_AsLongLong(PyTuple_GetItem(shape, d));
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Is `item` what tensor k needs? The messages here are for our own mistakes: the Python side
+ * has checked what users bring. */
+static int fits(PyObject *item, PyObject *tensor, rnl_dtype dtype, int writable, const char *what)
+{
+    PyObject *name = PyTuple_GetItem(tensor, 0);
+    long long nelems;
+    if (!name || shape_nelems(PyTuple_GetItem(tensor, 1), &nelems) < 0)
+        return -1;
+    if (!PyArray_Check(item)) {
+        PyErr_Format(PyExc_TypeError, "%s %U: %R is no NumPy array", what, name, Py_TYPE(item));
+        return -1;
+    }
+    PyArrayObject *array = (PyArrayObject *)item;
+    if (PyArray_SIZE(array) != nelems || PyArray_ITEMSIZE(array) != rnl_dtype_nbytes(dtype) ||
+        !PyArray_IS_C_CONTIGUOUS(array) || !PyArray_ISALIGNED(array) ||
+        (writable && !PyArray_ISWRITEABLE(array))) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s %U: need %lld elements of %d bytes, C-contiguous, aligned%s", what, name,
+                     nelems, (int)rnl_dtype_nbytes(dtype), writable ? ", writable" : "");
+        return -1;
+    }
+    return 0;
+}
+
+int arrays_borrow(PyObject *sequence, PyObject *tensors, rnl_dtype dtype, int writable,
+                  const char *what, borrowed *out)
+{
+    *out = (borrowed){.arrays = PySequence_Tuple(sequence)};
+    if (!out->arrays)
+        return -1;
+    out->n = PyTuple_Size(out->arrays);
+    if (out->n != PyList_Size(tensors)) {
+        PyErr_Format(PyExc_TypeError, "%s: %zd arrays, need %zd", what, out->n,
+                     PyList_Size(tensors));
+        return -1;
+    }
+    out->data = PyMem_Malloc((size_t)out->n * sizeof *out->data);
+    if (!out->data) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t k = 0; k < out->n; k++) {
+        PyObject *item = PyTuple_GetItem(out->arrays, k);
+        if (fits(item, PyList_GetItem(tensors, k), dtype, writable, what) < 0)
+            return -1;
+        out->data[k] = PyArray_DATA((PyArrayObject *)item);
+    }
+    return 0;
+}
+
+void arrays_release(borrowed *arrays)
+{
+    PyMem_Free(arrays->data);
+    Py_CLEAR(arrays->arrays);
+}
+
+/* ------------------------------------------------------------------------------- overlapping -- */
+
+typedef struct interval {
+    uintptr_t from, to;
+    int written;
+} interval;
+
+static int by_address(const void *a, const void *b)
+{
+    const interval *x = a, *y = b;
+    return (x->from > y->from) - (x->from < y->from);
+}
+
+static void add_intervals(const borrowed *arrays, int written, interval *all)
+{
+    for (Py_ssize_t k = 0; k < arrays->n; k++) {
+        PyArrayObject *array = (PyArrayObject *)PyTuple_GetItem(arrays->arrays, k);
+        const uintptr_t from = (uintptr_t)PyArray_DATA(array);
+        all[k] = (interval){from, from + (uintptr_t)PyArray_NBYTES(array), written};
+    }
+}
+
+int arrays_overlap(const borrowed *a, const borrowed *b)
+{
+    const Py_ssize_t n = a->n + b->n;
+    interval *all = PyMem_Malloc((size_t)n * sizeof *all);
+    if (!all) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    add_intervals(a, 0, all);
+    add_intervals(b, 1, all + a->n);
+    qsort(all, (size_t)n, sizeof *all, by_address);
+    /* Going up, an interval meets an earlier one if it starts below the highest end so far; that
+     * matters where one of the two is written. */
+    uintptr_t end = 0, written_end = 0;
+    int overlap = 0;
+    for (Py_ssize_t k = 0; k < n && !overlap; k++) {
+        overlap = all[k].from < all[k].to && all[k].from < (all[k].written ? end : written_end);
+        if (all[k].to > end)
+            end = all[k].to;
+        if (all[k].written && all[k].to > written_end)
+            written_end = all[k].to;
+    }
+    PyMem_Free(all);
+    return overlap;
+}

@@ -1,0 +1,186 @@
+/* The extension module rnnlayout._native: its functions, its state, its exceptions. */
+#include "native.h"
+
+static const native_state *state_of(PyObject *module)
+{
+    return PyModule_GetState(module);
+}
+
+static PyObject *native_check(PyObject *module, PyObject *args)
+{
+    PyObject *spec_object, *layout_object = Py_None;
+    rnl_spec spec;
+    rnl_layout layout;
+    rnl_error err;
+    if (!PyArg_ParseTuple(args, "O|O:check", &spec_object, &layout_object) ||
+        spec_from_object(state_of(module), spec_object, &spec) < 0)
+        return NULL;
+    if (layout_object != Py_None) {
+        if (layout_from_object(state_of(module), layout_object, &layout) < 0)
+            return NULL;
+        if (rnl_layout_check(&layout, &spec, &err) != RNL_OK)
+            return raise_status(state_of(module), &err);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *native_check_layout(PyObject *module, PyObject *object)
+{
+    rnl_layout layout;
+    if (layout_from_object(state_of(module), object, &layout) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+typedef PyObject *list_fn(const native_state *, const rnl_layout *, const rnl_spec *, unsigned);
+
+static PyObject *list_of(PyObject *module, PyObject *args, list_fn *list)
+{
+    PyObject *layout_object, *spec_object, *has_object = Py_None;
+    rnl_spec spec;
+    rnl_layout layout;
+    if (!PyArg_ParseTuple(args, "OO|O", &layout_object, &spec_object, &has_object) ||
+        layout_from_object(state_of(module), layout_object, &layout) < 0 ||
+        spec_from_object(state_of(module), spec_object, &spec) < 0)
+        return NULL;
+    unsigned has = rnl_spec_has(&spec);
+    if (has_object != Py_None) {
+        has = (unsigned)PyLong_AsUnsignedLong(has_object);
+        if (PyErr_Occurred())
+            return NULL;
+    }
+    return list(state_of(module), &layout, &spec, has);
+}
+
+static PyObject *native_tensors(PyObject *module, PyObject *args)
+{
+    return list_of(module, args, list_tensors);
+}
+
+static PyObject *native_blocks(PyObject *module, PyObject *args)
+{
+    return list_of(module, args, list_blocks);
+}
+
+static PyObject *native_rows(PyObject *module, PyObject *unused)
+{
+    (void)unused;
+    return list_rows(state_of(module));
+}
+
+static PyObject *native_itemsize(PyObject *module, PyObject *name)
+{
+    int dtype;
+    if (value_from_name(state_of(module), RNL_NAMES_DTYPE, name, &dtype) < 0)
+        return NULL;
+    return PyLong_FromLongLong(rnl_dtype_nbytes((rnl_dtype)dtype));
+}
+
+static PyObject *native_cpu_tier(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyUnicode_FromString(rnl_cpu_tier());
+}
+
+static PyMethodDef native_methods[] = {
+    {"cpu_tier", native_cpu_tier, METH_NOARGS,
+     "cpu_tier()\n--\n\nThe tier of kernels that runs on this CPU: \"avx512\", \"avx2\","
+     " \"neon\" or \"plain\".\n\nThe environment variable RNNLAYOUT_CPU, read at the first use, may"
+     " name a lower one."},
+    {"itemsize", native_itemsize, METH_O, "itemsize(dtype, /)\n--\n\nBytes of one element."},
+    {"check", native_check, METH_VARARGS,
+     "check(spec, layout=None, /)\n--\n\nRaise SpecError or LossyError unless the spec is sound and"
+     " the layout can hold it."},
+    {"check_layout", native_check_layout, METH_O,
+     "check_layout(layout, /)\n--\n\nRaise LayoutError unless there is such a layout."},
+    {"tensors", native_tensors, METH_VARARGS,
+     "tensors(layout, spec, has=None, /)\n--\n\nA list of (name, shape): the tensors of an RNN in"
+     " the framework's order; has: HAS_BIAS | HAS_PEEPHOLES, by default what the spec says."},
+    {"blocks", native_blocks, METH_VARARGS,
+     "blocks(layout, spec, has=None, /)\n--\n\nA list of (block, view), where each block lies: block"
+     " is (layer, direction, role, lin_layer_id, gate), view is (tensor, at, rows, cols,"
+     " row_stride, col_stride, ravel), in elements."},
+    {"rows", native_rows, METH_NOARGS,
+     "rows()\n--\n\nThe rows of the table of layouts, each a dict."},
+    {NULL, NULL, 0, NULL}};
+
+static int add_error(PyObject *module, const char *name, const char *qualified, const char *doc,
+                     PyObject *base, PyObject **error)
+{
+    *error = PyErr_NewExceptionWithDoc(qualified, doc, base, NULL);
+    return *error ? PyModule_AddObjectRef(module, name, *error) : -1;
+}
+
+static int native_exec(PyObject *module)
+{
+    native_state *state = PyModule_GetState(module);
+    if (arrays_import() < 0)
+        return -1;
+    if (add_error(module, "SpecError", "rnnlayout.SpecError",
+                  "The description of an RNN contradicts itself, the weights or a limit.",
+                  PyExc_ValueError, &state->spec_error) < 0 ||
+        add_error(module, "LayoutError", "rnnlayout.LayoutError",
+                  "Weights do not fit: the text names the tensor, what was found, what is needed"
+                  " and the likely cause.",
+                  PyExc_ValueError, &state->layout_error) < 0 ||
+        add_error(module, "LossyError", "rnnlayout.LossyError",
+                  "The target has no place for a value, or for such an RNN at all; or exact=True"
+                  " and a value would be rounded.",
+                  state->layout_error, &state->lossy_error) < 0)
+        return -1;
+    state->plan_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &plan_type_spec, NULL);
+    if (!state->plan_type && !PyErr_Occurred())
+        PyErr_NoMemory(); /* CPython 3.11 does not say so where it has none for the type's name */
+    if (!state->plan_type || PyModule_AddType(module, state->plan_type) < 0)
+        return -1;
+    if (PyModule_AddIntConstant(module, "HAS_BIAS", RNL_HAS_BIAS) < 0 ||
+        PyModule_AddIntConstant(module, "HAS_PEEPHOLES", RNL_HAS_PEEPHOLES) < 0 ||
+        PyModule_AddStringConstant(module, "__version__", RNL_VERSION) < 0)
+        return -1;
+    return 0;
+}
+
+static int native_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    native_state *state = PyModule_GetState(module);
+    Py_VISIT(state->spec_error);
+    Py_VISIT(state->layout_error);
+    Py_VISIT(state->lossy_error);
+    Py_VISIT(state->plan_type);
+    return 0;
+}
+
+static int native_clear(PyObject *module)
+{
+    native_state *state = PyModule_GetState(module);
+    Py_CLEAR(state->spec_error);
+    Py_CLEAR(state->layout_error);
+    Py_CLEAR(state->lossy_error);
+    Py_CLEAR(state->plan_type);
+    return 0;
+}
+
+/* clang-format off */
+static PyModuleDef_Slot native_slots[] = {
+    {Py_mod_exec, native_exec},
+#if !defined(Py_LIMITED_API) && PY_VERSION_HEX >= 0x030D0000
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL}};
+/* clang-format on */
+
+static struct PyModuleDef native_module = {.m_base = PyModuleDef_HEAD_INIT,
+                                           .m_name = "rnnlayout._native",
+                                           .m_doc = "The binding of the C core.",
+                                           .m_size = sizeof(native_state),
+                                           .m_methods = native_methods,
+                                           .m_slots = native_slots,
+                                           .m_traverse = native_traverse,
+                                           .m_clear = native_clear};
+
+/* Python looks it up by its name. */
+PyMODINIT_FUNC PyInit__native(void) /* NOLINT(misc-use-internal-linkage) */
+{
+    return PyModuleDef_Init(&native_module);
+}

@@ -1,0 +1,47 @@
+/* What the files of the binding share. The binding parses, calls and wraps: no layout, no size is
+ * computed here. */
+#ifndef RNNLAYOUT_NATIVE_H
+#define RNNLAYOUT_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "rnnlayout.h"
+
+typedef struct native_state {
+    PyObject *spec_error, *layout_error, *lossy_error;
+    PyTypeObject *plan_type;
+} native_state;
+
+/* Raise what a status stands for, with the core's text. Returns NULL. */
+PyObject *raise_status(const native_state *state, const rnl_error *err);
+
+/* values.c: Python objects to the core's structs (0, or -1 with an exception set), and back. */
+int spec_from_object(const native_state *state, PyObject *object, rnl_spec *spec);
+int layout_from_object(const native_state *state, PyObject *object, rnl_layout *layout);
+int value_from_name(const native_state *state, rnl_family family, PyObject *name, int *value);
+PyObject *list_tensors(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
+                       unsigned has);
+PyObject *list_blocks(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
+                      unsigned has);
+PyObject *list_rows(const native_state *state);
+PyObject *block_to_tuple(rnl_cell cell, const rnl_block *block);
+
+/* arrays.c: NumPy arrays as the core wants them. */
+typedef struct borrowed {
+    PyObject *arrays; /* a tuple that keeps them alive */
+    Py_ssize_t n;
+    void **data;
+} borrowed;
+
+int arrays_import(void);
+int arrays_borrow(PyObject *sequence, PyObject *tensors, rnl_dtype dtype, int writable,
+                  const char *what, borrowed *out);
+void arrays_release(borrowed *arrays);
+/* 1 if an array of b shares memory with one of a or with another of b, -1 on error. */
+int arrays_overlap(const borrowed *a, const borrowed *b);
+
+/* plan.c */
+extern PyType_Spec plan_type_spec;
+
+#endif

@@ -1,0 +1,197 @@
+/* The type Plan: a conversion of one RNN between two layouts, to be run on many arrays. */
+#include "native.h"
+
+typedef struct plan_object {
+    PyObject_HEAD
+    rnl_plan *plan;
+    rnl_cell cell;
+    PyObject *sources, *targets; /* lists of (name, shape) */
+} plan_object;
+
+static const native_state *state_of(PyObject *self)
+{
+    return PyType_GetModuleState(Py_TYPE(self));
+}
+
+static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"spec", "src", "has", "dst", NULL};
+    const native_state *state = PyType_GetModuleState(type);
+    PyObject *spec_object, *src_object, *dst_object;
+    unsigned has;
+    rnl_spec spec;
+    rnl_layout src, dst;
+    rnl_error err;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOIO:Plan", names, &spec_object, &src_object,
+                                     &has, &dst_object) ||
+        spec_from_object(state, spec_object, &spec) < 0 ||
+        layout_from_object(state, src_object, &src) < 0 ||
+        layout_from_object(state, dst_object, &dst) < 0)
+        return NULL;
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    plan_object *self = (plan_object *)alloc(type, 0);
+    if (!self)
+        return NULL;
+    self->cell = spec.cell;
+    if (rnl_plan_new(&spec, &src, has, &dst, &self->plan, &err) != RNL_OK) {
+        raise_status(state, &err);
+        goto fail;
+    }
+    self->sources = list_tensors(state, &src, &spec, has);
+    self->targets = list_tensors(state, &dst, &spec, rnl_spec_has(&spec));
+    if (!self->sources || !self->targets)
+        goto fail;
+    return (PyObject *)self;
+fail:
+    Py_DECREF(self);
+    return NULL;
+}
+
+static void plan_dealloc(PyObject *object)
+{
+    plan_object *self = (plan_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    rnl_plan_free(self->plan);
+    Py_CLEAR(self->sources);
+    Py_CLEAR(self->targets);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
+
+static PyObject *plan_sources(PyObject *self, void *unused)
+{
+    (void)unused;
+    return Py_NewRef(((plan_object *)self)->sources);
+}
+
+static PyObject *plan_targets(PyObject *self, void *unused)
+{
+    (void)unused;
+    return Py_NewRef(((plan_object *)self)->targets);
+}
+
+static PyObject *plan_num_ops(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromLongLong(rnl_plan_num_ops(((plan_object *)self)->plan));
+}
+
+static PyObject *step_to_tuple(rnl_cell cell, const rnl_step *step)
+{
+    static const char *const ops[] = {[RNL_OP_MOVE] = "move",
+                                      [RNL_OP_ADD] = "add",
+                                      [RNL_OP_ZERO] = "zero",
+                                      [RNL_OP_IDENTITY] = "identity",
+                                      [RNL_OP_EXPECT_ZERO] = "expect_zero",
+                                      [RNL_OP_EXPECT_IDENTITY] = "expect_identity"};
+    PyObject *block = block_to_tuple(cell, &step->block);
+    if (!block)
+        return NULL;
+    return Py_BuildValue(
+        "(sNsOLLLOO)", ops[step->op], block, rnl_name(RNL_NAMES_ROLE, (int)step->from),
+        step->negate ? Py_True : Py_False, (long long)step->src.tensor,
+        (long long)step->src2.tensor, (long long)step->dst.tensor,
+        step->src.ravel ? Py_True : Py_False, step->dst.ravel ? Py_True : Py_False);
+}
+
+static PyObject *plan_steps(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    plan_object *self = (plan_object *)object;
+    PyObject *list = PyList_New(0);
+    const int64_t n = rnl_plan_num_steps(self->plan);
+    for (int64_t k = 0; list && k < n; k++) {
+        PyObject *step = step_to_tuple(self->cell, rnl_plan_step(self->plan, k));
+        if (!step || PyList_Append(list, step) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(step);
+    }
+    return list;
+}
+
+/* The core asks now and then whether to go on: let signal handlers run. */
+static int poll_signals(void *unused)
+{
+    (void)unused;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    const int stop = PyErr_CheckSignals();
+    PyGILState_Release(gil);
+    return stop;
+}
+
+static PyObject *plan_run(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"src", "dst", "src_dtype", "dst_dtype", "exact", "new", NULL};
+    plan_object *self = (plan_object *)object;
+    const native_state *state = state_of(object);
+    PyObject *src, *dst, *src_name, *dst_name, *result = NULL;
+    int exact, is_new, src_dtype, dst_dtype;
+    borrowed in = {0}, out = {0};
+    rnl_report report;
+    rnl_error err;
+    rnl_status status;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOUUpp:run", names, &src, &dst, &src_name,
+                                     &dst_name, &exact, &is_new) ||
+        value_from_name(state, RNL_NAMES_DTYPE, src_name, &src_dtype) < 0 ||
+        value_from_name(state, RNL_NAMES_DTYPE, dst_name, &dst_dtype) < 0)
+        return NULL;
+    const rnl_run_options options = {
+        .exact = exact, .dry_run = dst == Py_None, .dst_is_new = is_new, .poll = poll_signals};
+    if (arrays_borrow(src, self->sources, (rnl_dtype)src_dtype, 0, "source", &in) < 0)
+        goto done;
+    if (!options.dry_run) {
+        if (arrays_borrow(dst, self->targets, (rnl_dtype)dst_dtype, 1, "target", &out) < 0)
+            goto done;
+        const int overlap = arrays_overlap(&in, &out);
+        if (overlap > 0)
+            PyErr_SetString(state->layout_error,
+                            "out shares memory with a source array, or with itself: nothing was"
+                            " written; give it memory of its own");
+        if (overlap)
+            goto done;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = rnl_plan_run(self->plan, (rnl_dtype)src_dtype, (const void *const *)in.data,
+                          (rnl_dtype)dst_dtype, out.data, &options, &report, &err);
+    Py_END_ALLOW_THREADS
+    if (status == RNL_OK)
+        result = Py_BuildValue("(sL)", report.grade == RNL_EXACT ? "exact" : "rounds",
+                               (long long)report.rounded_sums);
+    else
+        raise_status(state, &err);
+done:
+    arrays_release(&in);
+    arrays_release(&out);
+    return result;
+}
+
+static PyMethodDef plan_methods[] = {
+    {"run", (PyCFunction)(void (*)(void))plan_run, METH_VARARGS | METH_KEYWORDS,
+     "run($self, src, dst, src_dtype, dst_dtype, exact, new)\n--\n\n"
+     "Convert a sequence of arrays, which gives (grade, rounded_sums); dst None: check and report"
+     " only. new: dst is dropped on error."},
+    {"steps", plan_steps, METH_NOARGS,
+     "steps($self)\n--\n\nA list of (op, block, from_role, negate, src, src2, dst, src_ravel,"
+     " dst_ravel), one each step; block is (layer, direction, role, lin_layer_id, gate), src and dst are"
+     " indices of tensors or -1."},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef plan_getset[] = {
+    {"sources", plan_sources, NULL, "The source's tensors: a list of (name, shape).", NULL},
+    {"targets", plan_targets, NULL, "The target's tensors: a list of (name, shape).", NULL},
+    {"num_ops", plan_num_ops, NULL, "Moves that are left once neighbours are merged.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyType_Slot plan_slots[] = {
+    {Py_tp_doc, "Plan(spec, src, has, dst)\n--\n\nOne conversion, joined and folded."},
+    {Py_tp_new, plan_new},
+    {Py_tp_dealloc, plan_dealloc},
+    {Py_tp_methods, plan_methods},
+    {Py_tp_getset, plan_getset},
+    {0, NULL}};
+
+PyType_Spec plan_type_spec = {.name = "rnnlayout._native.Plan",
+                              .basicsize = sizeof(plan_object),
+                              .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+                              .slots = plan_slots};

@@ -1,0 +1,319 @@
+/* Python objects to the core's structs, and the core's tables to Python. */
+#include "native.h"
+
+#include <string.h>
+
+PyObject *raise_status(const native_state *state, const rnl_error *err)
+{
+    switch (err->status) {
+    case RNL_E_SPEC: PyErr_SetString(state->spec_error, err->text); break;
+    case RNL_E_LAYOUT: PyErr_SetString(state->layout_error, err->text); break;
+    case RNL_E_LOSSY: PyErr_SetString(state->lossy_error, err->text); break;
+    case RNL_E_NOMEM: PyErr_NoMemory(); break;
+    default: /* interrupted: the signal's own exception is set already */
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_RuntimeError, err->text);
+    }
+    return NULL;
+}
+
+/* A name for the core, NULL with an exception set; *owner keeps it alive. What C would cut short
+ * or cannot hold at all (a NUL, half a surrogate pair) is given as Python shows it, in quotes: the
+ * core has no such name, and says so. */
+static const char *text_of(PyObject *name, PyObject **owner)
+{
+    Py_ssize_t nbytes;
+    const char *text = PyUnicode_AsUTF8AndSize(name, &nbytes);
+    *owner = NULL;
+    if (text && strlen(text) == (size_t)nbytes)
+        return text;
+    if (!text && !PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
+        return NULL;
+    PyErr_Clear();
+    *owner = PyObject_ASCII(name);
+    return *owner ? PyUnicode_AsUTF8AndSize(*owner, NULL) : NULL;
+}
+
+int value_from_name(const native_state *state, rnl_family family, PyObject *name, int *value)
+{
+    rnl_error err;
+    PyObject *owner;
+    const char *text = text_of(name, &owner);
+    const int failed = text && rnl_parse(family, text, value, &err) == RNL_OK ? 0 : -1;
+    if (failed && text)
+        raise_status(state, &err);
+    Py_XDECREF(owner);
+    return failed;
+}
+
+static int get_size(const native_state *state, PyObject *object, const char *name, int64_t *value)
+{
+    PyObject *attribute = PyObject_GetAttrString(object, name);
+    if (!attribute)
+        return -1;
+    *value = PyLong_AsLongLong(attribute);
+    if (*value == -1 && PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear();
+        /* not shown: its digits may be more than Python is willing to print */
+        PyErr_Format(state->spec_error, "%s has more than 63 bits, need at most 2^63 - 1", name);
+    }
+    Py_DECREF(attribute);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int get_name(const native_state *state, PyObject *object, const char *name,
+                    rnl_family family, int *value)
+{
+    PyObject *attribute = PyObject_GetAttrString(object, name);
+    if (!attribute)
+        return -1;
+    const int failed = value_from_name(state, family, attribute, value);
+    Py_DECREF(attribute);
+    return failed;
+}
+
+static int get_truth(PyObject *object, const char *name, int *value)
+{
+    PyObject *attribute = PyObject_GetAttrString(object, name);
+    if (!attribute)
+        return -1;
+    *value = PyObject_IsTrue(attribute);
+    Py_DECREF(attribute);
+    return *value < 0 ? -1 : 0;
+}
+
+int spec_from_object(const native_state *state, PyObject *object, rnl_spec *spec)
+{
+    int cell, bias, reset, activation, dtype;
+    rnl_error err;
+    if (get_name(state, object, "cell", RNL_NAMES_CELL, &cell)) {
+        if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            PyErr_Clear();
+            PyErr_Format(state->spec_error, "spec is a %S, need a Spec", Py_TYPE(object));
+        }
+        return -1;
+    }
+    if (get_name(state, object, "bias", RNL_NAMES_BIAS, &bias) ||
+        get_name(state, object, "reset", RNL_NAMES_RESET, &reset) ||
+        get_name(state, object, "recurrent_activation", RNL_NAMES_ACTIVATION, &activation) ||
+        get_name(state, object, "dtype", RNL_NAMES_DTYPE, &dtype) ||
+        get_size(state, object, "input_size", &spec->input_size) ||
+        get_size(state, object, "hidden_size", &spec->hidden_size) ||
+        get_size(state, object, "num_layers", &spec->num_layers) ||
+        get_size(state, object, "proj_size", &spec->proj_size) ||
+        get_truth(object, "bidirectional", &spec->bidirectional) ||
+        get_truth(object, "skip_input", &spec->skip_input))
+        return -1;
+    spec->cell = (rnl_cell)cell;
+    spec->bias = (rnl_bias)bias;
+    spec->reset = (rnl_reset)reset;
+    spec->recurrent_activation = (rnl_activation)activation;
+    spec->dtype = (rnl_dtype)dtype;
+    if (rnl_spec_check(spec, &err) == RNL_OK)
+        return 0;
+    raise_status(state, &err);
+    return -1;
+}
+
+static int set_option(const native_state *state, PyObject *pair, rnl_layout *layout)
+{
+    rnl_error err;
+    PyObject *name = PySequence_GetItem(pair, 0),
+             *value = name ? PySequence_GetItem(pair, 1) : NULL;
+    PyObject *name_owner = NULL, *value_owner = NULL;
+    const char *name_text = name ? text_of(name, &name_owner) : NULL;
+    const char *value_text = name_text && value ? text_of(value, &value_owner) : NULL;
+    int failed = -1;
+    if (name_text && value_text) {
+        failed = rnl_layout_set(layout, name_text, value_text, &err) == RNL_OK ? 0 : -1;
+        if (failed)
+            raise_status(state, &err);
+    }
+    Py_XDECREF(name);
+    Py_XDECREF(value);
+    Py_XDECREF(name_owner);
+    Py_XDECREF(value_owner);
+    return failed;
+}
+
+int layout_from_object(const native_state *state, PyObject *object, rnl_layout *layout)
+{
+    rnl_error err;
+    int failed = -1;
+    PyObject *options = NULL, *owner = NULL, *name = PyObject_GetAttrString(object, "name");
+    const char *text = name ? text_of(name, &owner) : NULL;
+    if (!text)
+        goto done;
+    if (rnl_layout_named(text, layout, &err) != RNL_OK) {
+        raise_status(state, &err);
+        goto done;
+    }
+    options = PyObject_GetAttrString(object, "options");
+    if (!options)
+        goto done;
+    const Py_ssize_t n = PySequence_Size(options);
+    failed = n < 0 ? -1 : 0;
+    for (Py_ssize_t k = 0; !failed && k < n; k++) {
+        PyObject *pair = PySequence_GetItem(options, k);
+        failed = pair ? set_option(state, pair, layout) : -1;
+        Py_XDECREF(pair);
+    }
+done:
+    Py_XDECREF(name);
+    Py_XDECREF(owner);
+    Py_XDECREF(options);
+    return failed;
+}
+
+/* ---------------------------------------------------------------------------- core to Python -- */
+
+/* Append and drop the reference; item NULL: an exception is set. */
+static int append(PyObject *list, PyObject *item)
+{
+    const int failed = item ? PyList_Append(list, item) : -1;
+    Py_XDECREF(item);
+    return failed;
+}
+
+static PyObject *shape_to_tuple(const rnl_tensor *tensor)
+{
+    PyObject *shape = PyTuple_New(tensor->ndim);
+    for (int d = 0; shape && d < tensor->ndim; d++) {
+        PyObject *n = PyLong_FromLongLong(tensor->shape[d]);
+        if (!n || PyTuple_SetItem(shape, d, n) < 0)
+            Py_CLEAR(shape);
+    }
+    return shape;
+}
+
+PyObject *list_tensors(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
+                       unsigned has)
+{
+    rnl_error err;
+    rnl_tensor tensor;
+    int64_t n;
+    if (rnl_layout_num_tensors(layout, spec, has, &n, &err) != RNL_OK)
+        return raise_status(state, &err);
+    PyObject *list = PyList_New(0);
+    for (int64_t k = 0; list && k < n; k++) {
+        if (rnl_layout_tensor(layout, spec, has, k, &tensor, &err) != RNL_OK) {
+            Py_DECREF(list);
+            return raise_status(state, &err);
+        }
+        PyObject *shape = shape_to_tuple(&tensor);
+        if (!shape || append(list, Py_BuildValue("(sN)", tensor.name, shape)) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+PyObject *block_to_tuple(rnl_cell cell, const rnl_block *block)
+{
+    char gate[2] = "";
+    if (block->role != RNL_P)
+        gate[0] = rnl_gate_letter(cell, block->gate);
+    return Py_BuildValue("(Lisis)", (long long)block->layer, block->direction,
+                         rnl_name(RNL_NAMES_ROLE, (int)block->role), rnl_lin_layer_id(cell, block),
+                         gate);
+}
+
+static PyObject *view_to_tuple(const rnl_view *view)
+{
+    return Py_BuildValue("(LLLLLLi)", (long long)view->tensor, (long long)view->at,
+                         (long long)view->rows, (long long)view->cols, (long long)view->row_stride,
+                         (long long)view->col_stride, view->ravel);
+}
+
+PyObject *list_blocks(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
+                      unsigned has)
+{
+    rnl_error err;
+    PyObject *list = PyList_New(0);
+    const int64_t n = rnl_num_blocks(spec);
+    for (int64_t k = 0; list && k < n; k++) {
+        const rnl_block block = rnl_block_at(spec, k);
+        rnl_view view;
+        if (rnl_layout_locate(layout, spec, has, &block, &view, &err) != RNL_OK) {
+            Py_DECREF(list);
+            return raise_status(state, &err);
+        }
+        if (view.tensor < 0)
+            continue;
+        PyObject *block_tuple = block_to_tuple(spec->cell, &block);
+        PyObject *view_tuple = block_tuple ? view_to_tuple(&view) : NULL;
+        if (!view_tuple) {
+            Py_XDECREF(block_tuple);
+            Py_CLEAR(list);
+        } else if (append(list, Py_BuildValue("(NN)", block_tuple, view_tuple)) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+/* The names whose bits are set. */
+static PyObject *names_of_bits(rnl_family family, unsigned bits)
+{
+    PyObject *names = PyList_New(0);
+    for (int k = 0; names && bits >> k; k++)
+        if (bits >> k & 1 && append(names, PyUnicode_FromString(rnl_name(family, k))) < 0)
+            Py_CLEAR(names);
+    return names;
+}
+
+static PyObject *options_to_dict(const rnl_row_info *row)
+{
+    PyObject *all = PyDict_New();
+    for (int k = 0; all && k < RNL_NUM_OPTIONS && row->options[k]; k++) {
+        const rnl_option *option = row->options[k];
+        PyObject *values = PyDict_New();
+        int failed = values ? 0 : -1;
+        for (int v = 0; !failed && option->values[v]; v++) {
+            PyObject *note = PyUnicode_FromString(option->notes[v]);
+            failed = note ? PyDict_SetItemString(values, option->values[v], note) : -1;
+            Py_XDECREF(note);
+        }
+        if (failed || PyDict_SetItemString(all, option->name, values) < 0)
+            Py_CLEAR(all);
+        Py_XDECREF(values);
+    }
+    return all;
+}
+
+static PyObject *gates_to_dict(const rnl_row_info *row)
+{
+    PyObject *gates = PyDict_New();
+    for (int cell = 0; gates && rnl_name(RNL_NAMES_CELL, cell); cell++) {
+        PyObject *letters = row->gates[cell] ? PyUnicode_FromString(row->gates[cell]) : NULL;
+        if (!letters && row->gates[cell])
+            Py_CLEAR(gates);
+        else if (letters &&
+                 PyDict_SetItemString(gates, rnl_name(RNL_NAMES_CELL, cell), letters) < 0)
+            Py_CLEAR(gates);
+        Py_XDECREF(letters);
+    }
+    return gates;
+}
+
+static PyObject *row_to_dict(const rnl_row_info *row)
+{
+    return Py_BuildValue(
+        "{s:s, s:N, s:N, s:N, s:N, s:O, s:s, s:N, s:s}", "layout", row->layout, "gates",
+        gates_to_dict(row), "resets", names_of_bits(RNL_NAMES_RESET, row->resets),
+        "recurrent_activations", names_of_bits(RNL_NAMES_ACTIVATION, row->activations), "roles",
+        names_of_bits(RNL_NAMES_ROLE, row->roles), "bias_always",
+        row->bias_always ? Py_True : Py_False, "z", row->z_takes_candidate ? "candidate" : "state",
+        "options", options_to_dict(row), "source", row->source);
+}
+
+PyObject *list_rows(const native_state *state)
+{
+    rnl_error err;
+    rnl_row_info row;
+    PyObject *list = PyList_New(0);
+    (void)state;
+    for (int k = 0; list && rnl_row_at(k, &row, &err) == RNL_OK; k++)
+        if (append(list, row_to_dict(&row)) < 0)
+            Py_CLEAR(list);
+    return list;
+}

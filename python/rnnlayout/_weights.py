@@ -1,0 +1,161 @@
+"""Weights: the tensors of one RNN together with what they are; stacking and splitting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rnnlayout import _convert, _native
+from rnnlayout._dtypes import present
+from rnnlayout._layouts import Layout, as_layout
+from rnnlayout._native import LayoutError
+from rnnlayout._sources import Read, read
+from rnnlayout._spec import Spec
+
+
+class Weights(Mapping[str, np.ndarray]):
+    """One RNN's tensors with its spec and layout; a read-only mapping from names to arrays.
+
+    source, spec, layout, prefix: as convert() takes them (layout is its src).
+
+    It has the attributes spec, layout, and report: of the conversion that made it, None for what
+    was read.
+
+        >>> import numpy as np
+        >>> w = Weights({"weight_ih": np.ones((3, 2)), "weight_hh": np.ones((3, 1))})
+        >>> w.layout, w.spec.cell, list(w)
+        (layout('torch-cell'), 'gru', ['weight_ih', 'weight_hh'])
+    """
+
+    spec: Spec
+    layout: Layout
+    report: _convert.Report | None  # of the conversion that made these, None for what was read
+
+    def __init__(
+        self,
+        source: Any,
+        spec: Spec | None = None,
+        layout: str | Layout | None = None,
+        *,
+        prefix: str = "",
+    ) -> None:
+        self._set(read(source, spec, layout, prefix), None)
+
+    def _set(self, given: Read, report: _convert.Report | None) -> None:
+        self._given = given
+        self.spec = given.spec
+        self.layout = given.layout
+        self.report = report
+
+    @classmethod
+    def _of(cls, given: Read, report: _convert.Report | None = None) -> Weights:
+        weights = cls.__new__(cls)
+        weights._set(given, report)
+        return weights
+
+    def _read(self) -> Read:
+        return self._given
+
+    @property
+    def tensors(self) -> Any:
+        """A dict of arrays; for cuDNN's weight space the flat array itself."""
+        return next(iter(self.values())) if self.layout.name == "cudnn" else dict(self)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        try:
+            k = self._given.names.index(name)
+        except ValueError:
+            raise KeyError(name) from None
+        return present(self._given.arrays[k], self._given.dtype)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given.names)
+
+    def __len__(self) -> int:
+        return len(self._given.names)
+
+    def __repr__(self) -> str:
+        return f"<Weights of {self.spec} in {self.layout}>"
+
+    def to(self, dst: str | Layout, *, dtype: Any = None, exact: bool = False) -> Weights:
+        """These weights in another layout or dtype, with the report of it; errors as convert()."""
+        target = as_layout(dst)
+        names, arrays, name, report = _convert.run(self._given, target, dtype, exact)
+        spec = self.spec.replace(dtype=name)
+        has = 0 if spec.bias == "none" else _native.HAS_BIAS
+        return Weights._of(Read(spec, target, has, names, arrays), report)
+
+    def pack(self, *, dtype: Any = None, exact: bool = False) -> np.ndarray:
+        """cuDNN's weight space, a 1-D array; errors as convert()."""
+        return self.to("cudnn", dtype=dtype, exact=exact)["weight_space"]
+
+    def split(self) -> list[Weights]:
+        """One Weights a layer, in the same layout; stack() puts them together again."""
+        if self.layout.name == "cudnn":
+            return [Weights._of(_to_cudnn(w)) for w in self.to("torch").split()]
+        given, parts = self._given, []
+        for layer in range(self.spec.num_layers):
+            spec = _layer_spec(self.spec, layer)
+            names = [name for name, _ in _native.tensors(self.layout, spec, given.has)]
+            arrays = given.arrays[layer * len(names) : (layer + 1) * len(names)]
+            parts.append(Weights._of(Read(spec, self.layout, given.has, names, arrays)))
+        return parts
+
+
+def _to_cudnn(weights: Weights) -> Read:
+    return weights.to("cudnn")._read()
+
+
+def _layer_spec(spec: Spec, layer: int) -> Spec:
+    if layer == 0:
+        return spec.replace(num_layers=1)
+    width = spec.num_directions * (spec.proj_size or spec.hidden_size)
+    return spec.replace(num_layers=1, input_size=width, skip_input=False)
+
+
+def stack(layers: Iterable[Any]) -> Weights:
+    """One RNN of several: each reads what the one before it puts out.
+
+    layers: Weights, or anything that Weights() takes, in the same layout. All have the same
+    cell, hidden and projected size, directions, biases and dtype; layer k reads D * P elements.
+
+    LayoutError: they do not fit together; models of unequal layers are several RNNs.
+
+        >>> import numpy as np
+        >>> a = {"kernel": np.ones((5, 8)), "recurrent_kernel": np.ones((2, 8)), "bias": np.ones(8)}
+        >>> b = {"kernel": np.ones((2, 8)), "recurrent_kernel": np.ones((2, 8)), "bias": np.ones(8)}
+        >>> list(stack([a, b]))[:2]
+        ['0/kernel', '0/recurrent_kernel']
+    """
+    try:
+        one_by_one = iter(layers)
+    except TypeError:
+        raise LayoutError(f"layers is a {type(layers).__name__}, need a list of them") from None
+    parts = [w if isinstance(w, Weights) else Weights(w) for w in one_by_one]
+    if not parts:
+        raise LayoutError("nothing to stack: the list is empty")
+    parts = [layer for w in parts for layer in w.split()]
+    first = parts[0]
+    spec = first.spec.replace(num_layers=len(parts))
+    for k, w in enumerate(parts):
+        _check_layer(k, w, first, _layer_spec(spec, k))
+    if first.layout.name == "cudnn":
+        return stack([w.to("torch") for w in parts]).to("cudnn")
+    has = first._read().has
+    names = [name for name, _ in _native.tensors(first.layout, spec, has)]
+    arrays = [array for w in parts for array in w._read().arrays]
+    return Weights._of(Read(spec, first.layout, has, names, arrays))
+
+
+def _check_layer(k: int, w: Weights, first: Weights, wanted: Spec) -> None:
+    if w.layout != first.layout:
+        raise LayoutError(f"layer {k} is in layout {w.layout}, layer 0 in {first.layout}")
+    if w._read().has != first._read().has:
+        raise LayoutError(f"layer {k} and layer 0 do not both have biases: add zeros where missing")
+    if w.spec != wanted:
+        raise LayoutError(
+            f"layer {k} is {w.spec}; on top of layer 0 ({first.spec}) it would have to be {wanted}."
+            " Layers of unequal size are several RNNs: convert each by itself"
+        )
