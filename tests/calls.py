@@ -1,0 +1,161 @@
+"""Calls of the binding and of the package, each that succeeds and each kind of error, for the tests
+of memory."""
+
+import _imp
+
+import numpy as np
+
+import rnnlayout as rl
+from rnnlayout import _convert, _native, _recipes
+
+LSTM, GRU = rl.Spec("lstm", 3, 2), rl.Spec("gru", 3, 2)
+LARGE = LSTM.replace(input_size=1000, hidden_size=2000)  # numbers that Python does not keep
+BEFORE = GRU.replace(reset="before")
+TORCH, KERAS, CUDNN = rl.layout("torch"), rl.layout("keras"), rl.layout("cudnn")
+CONCAT = rl.layout("concat", inputs="xh", z="candidate")
+
+WEIGHTS = {name: np.ones(shape, "f4") for name, shape in rl.describe("torch", LSTM).items()}
+GRU_WEIGHTS = {name: np.ones(shape, "f4") for name, shape in rl.describe("torch", GRU).items()}
+ARRAYS, GRU_ARRAYS = list(WEIGHTS.values()), list(GRU_WEIGHTS.values())
+OUT = {name: np.ones(shape, "f4") for name, shape in rl.describe("keras", LSTM).items()}
+FLAT, RESULT = np.ones(LSTM.num_params, "f4"), np.empty(LSTM.num_params, "f4")
+# made beforehand: what Python does for a call is not what is looked at
+OVERLAPPING, NO_ARRAY, WRONG = ([*ARRAYS[:3], last] for last in (RESULT[:8], 7, RESULT))
+TOO_FEW, WRONG_TARGET = ARRAYS[:3], [RESULT[1:]]
+PLAN = _native.Plan(LSTM, TORCH, _native.HAS_BIAS, CUDNN)
+SUMS = _native.Plan(GRU, TORCH, _native.HAS_BIAS, CONCAT)
+# whose references are counted
+SHARED = [LSTM, GRU, BEFORE, TORCH, KERAS, CUDNN, CONCAT, WEIGHTS, OUT, FLAT, RESULT, PLAN, SUMS,
+          *ARRAYS, *GRU_ARRAYS, *OUT.values(), PLAN.sources, PLAN.targets]  # fmt: skip
+
+
+class Duck:
+    """A spec by its attributes, which the binding must check itself."""
+
+    def __init__(self, **changes):
+        vars(self).update(LSTM.to_dict(), **changes)
+
+
+DUCKS = {
+    "no attribute": Duck(),
+    "a name that is none": Duck(cell=7),
+    "a size that is none": Duck(hidden_size="2"),
+    "a size of many bits": Duck(hidden_size=1 << 70),
+    "a flag that is none": Duck(skip_input=np.ones(2)),
+    "no sense": Duck(proj_size=5),
+}
+del DUCKS["no attribute"].cell
+
+
+class Options:
+    """A layout by its attributes."""
+
+    def __init__(self, name, options):
+        self.name, self.options = name, options
+
+
+LAYOUTS = {
+    "no name": Options(7, ()),
+    "no options": Options("torch", 7),
+    "no pair": Options("concat", ("z",)),
+    "no text": Options("concat", ((1, 2),)),
+    "no such option": Options("concat", (("y", "state"),)),
+    "no such value": Options("concat", (("z", "h"),)),
+    "a NUL": Options("concat", (("z\0", "h\0"),)),
+}
+
+
+def run(plan=PLAN, src=ARRAYS, dst=(RESULT,), types=("float32", "float32"), exact=False):
+    return plan.run(src, dst, *types, exact, False)
+
+
+def load(spec=_native.__spec__):
+    """The extension module once more, as a second interpreter would."""
+    module = _imp.create_dynamic(spec)
+    _imp.exec_dynamic(module)
+    return module.__name__
+
+
+BINDING = {
+    "import": load,
+    "itemsize": lambda: _native.itemsize("float16"),
+    "check": lambda: _native.check(LSTM, TORCH),
+    "check_layout": lambda: _native.check_layout(CONCAT),
+    "tensors": lambda: _native.tensors(CONCAT, GRU),
+    "tensors of": lambda: _native.tensors(TORCH, LARGE, _native.HAS_BIAS),
+    "blocks": lambda: _native.blocks(TORCH, LARGE, _native.HAS_BIAS),
+    "rows": _native.rows,
+    "Plan": lambda: _native.Plan(LSTM, TORCH, _native.HAS_BIAS, KERAS).num_ops,
+    "Plan.sources": lambda: (PLAN.sources, PLAN.targets, PLAN.num_ops),
+    "Plan.steps": SUMS.steps,
+    "Plan.run": run,
+    "Plan.run dry": lambda: run(dst=None),
+}
+BINDING_ERRORS = {
+    "a dtype": (rl.SpecError, lambda: _native.itemsize("int8")),
+    "a dtype that is no text": (TypeError, lambda: _native.itemsize(7)),
+    "a name with a NUL": (rl.SpecError, lambda: _native.itemsize("float16\0")),
+    "half a character": (rl.SpecError, lambda: _native.itemsize("\ud800")),
+    "no spec": (rl.SpecError, lambda: _native.check(7)),
+    "no layout": (AttributeError, lambda: _native.check_layout(7)),
+    **{
+        name: ((rl.SpecError, TypeError, ValueError), lambda duck=duck: _native.check(duck))
+        for name, duck in DUCKS.items()
+    },
+    **{
+        f"{name} of a layout": (
+            (rl.LayoutError, TypeError, IndexError),
+            lambda layout=layout: _native.check_layout(layout),
+        )
+        for name, layout in LAYOUTS.items()
+    },
+    "no form": (rl.LossyError, lambda: _native.tensors(TORCH, BEFORE)),
+    "no blocks": (rl.LossyError, lambda: _native.blocks(TORCH, BEFORE)),
+    "no number of has": (TypeError, lambda: _native.tensors(TORCH, LSTM, "1")),
+    "no plan": (rl.LossyError, lambda: _native.Plan(BEFORE, KERAS, 1, TORCH)),
+    "no source": (rl.LossyError, lambda: _native.Plan(BEFORE, TORCH, 1, KERAS)),
+    "no place": (rl.LossyError, lambda: run(SUMS, GRU_ARRAYS, None)),
+    "not exact": (rl.LossyError, lambda: run(types=("float32", "float16"), dst=None, exact=True)),
+    "overlap": (rl.LayoutError, lambda: run(src=OVERLAPPING)),
+    "no array": (TypeError, lambda: run(src=NO_ARRAY)),
+    "too few arrays": (TypeError, lambda: run(src=TOO_FEW)),
+    "a wrong array": (TypeError, lambda: run(src=WRONG)),
+    "a wrong target": (TypeError, lambda: run(dst=WRONG_TARGET)),
+    "no sequence": (TypeError, lambda: run(src=7)),
+    "no truth": (ValueError, lambda: run(exact=RESULT)),
+}
+
+
+def afresh(call):
+    """As if for the first time: without what is kept from call to call."""
+    _convert.plan_for.cache_clear()
+    _recipes._recipes.clear()
+    return call()
+
+
+PACKAGE = {
+    "Spec": lambda: rl.Spec("gru", 3, 2, dtype=np.float16),
+    "layout": lambda: rl.layout("concat", inputs="xh"),
+    "describe": lambda: rl.describe("onnx", GRU),
+    "pack": lambda: rl.pack(WEIGHTS, LSTM, layout="torch"),
+    "pack for the first time": lambda: afresh(lambda: rl.pack(WEIGHTS, LSTM, layout="torch")),
+    "pack a list": lambda: rl.pack([a[::-1] for a in ARRAYS], LSTM, layout="torch"),
+    "unpack into out": lambda: rl.unpack(FLAT, LSTM, layout="keras", out=OUT),
+    "convert to another dtype": lambda: rl.convert(FLAT, LSTM, dst="onnx", dtype="bfloat16"),
+    "check": lambda: rl.check(FLAT, LSTM, dst="keras"),
+    "Weights": lambda: rl.Weights(FLAT, LSTM).to("keras"),
+}
+PACKAGE_ERRORS = {
+    "a cell": (rl.SpecError, lambda: rl.Spec("grru", 3, 2)),
+    "a size": (rl.SpecError, lambda: rl.Spec("gru", 3, -2)),
+    "a layout": (rl.LayoutError, lambda: rl.layout("torhc")),
+    "an option": (rl.LayoutError, lambda: rl.layout("concat", z="h")),
+    "a wrong length": (rl.LayoutError, lambda: rl.unpack(FLAT[:, None], LSTM, layout="torch")),
+    "no floats": (rl.LayoutError, lambda: rl.unpack("x", LSTM, layout="torch")),
+    "another dtype": (rl.LayoutError, lambda: rl.unpack(FLAT.astype("f2"), LSTM, layout="torch")),
+    "no spec": (rl.SpecError, lambda: rl.convert(FLAT, dst="torch")),
+    "a wrong out": (rl.LayoutError, lambda: rl.unpack(FLAT, LSTM, layout="keras", out=WEIGHTS)),
+    "no out": (rl.LayoutError, lambda: rl.unpack(FLAT, LSTM, layout="keras", out=7)),
+    "lossy": (rl.LossyError, lambda: rl.convert(GRU_WEIGHTS, GRU, src="torch", dst=CONCAT)),
+    "rounds": (rl.LossyError, lambda: rl.convert(FLAT, LSTM, dst="keras", exact=True)),
+}

@@ -1,0 +1,73 @@
+"""What all tests share: the C library built out of tree, and CI's rule that nothing is skipped."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(command, **options):
+    """Run a command to its end; what it printed. Anything but exit status 0 fails the test."""
+    done = subprocess.run(
+        [str(part) for part in command], text=True, capture_output=True, check=False, **options
+    )
+    if done.returncode != 0:
+        pytest.fail(f"{command} exited with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class CBuilds:
+    """CMake builds of the C library and its check programs, one a preset, made when asked for."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._done = {}
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        self._env = os.environ | {"PATH": path}
+        self._cmake = shutil.which("cmake", path=path)
+
+    def __call__(self, preset):
+        if preset not in self._done:
+            self._done[preset] = self._build(preset)
+        return self._done[preset]
+
+    def _build(self, preset):
+        if not self._cmake:
+            pytest.fail("no cmake: python -m pip install -r tests/requirements.txt")
+        out = self._folder / preset
+        options = {"cwd": ROOT, "env": self._env}
+        run([self._cmake, "--preset", preset, "-B", out], **options)
+        run([self._cmake, "--build", out], **options)
+        return out
+
+
+@pytest.fixture(scope="session")
+def c_build(tmp_path_factory):
+    """preset -> the folder of its build"""
+    return CBuilds(tmp_path_factory.mktemp("c"))
+
+
+# In CI every requirement is installed, so a skipped test is one that nobody runs.
+
+
+def _skipped_in_ci(reporter):
+    return len(reporter.stats.get("skipped", [])) if os.environ.get("CI") and reporter else 0
+
+
+def pytest_sessionfinish(session):
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if _skipped_in_ci(reporter) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter):
+    skipped = _skipped_in_ci(terminalreporter)
+    if skipped:
+        terminalreporter.write_line(
+            f"CI is set and {skipped} skipped: that fails the run", red=True
+        )

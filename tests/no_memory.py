@@ -1,0 +1,74 @@
+"""Refuse each allocation of Python's in turn during one call of the binding, for each kind of call.
+
+    python tests/no_memory.py [NAME ...]     a line a call: how many allocations it makes
+
+A program of its own, because a mistake here is a crash: run by test_memory.py. Only the binding:
+CPython's own code does not survive a refusal everywhere (3.11: an iterator over a dict).
+"""
+
+import _testcapi
+import sys
+
+from calls import BINDING, BINDING_ERRORS
+from leaks import counts
+
+ROUNDS = 300  # more than free lists take in at a time
+
+
+def outcome(call):
+    """What comes back, or what kind of error."""
+    try:
+        return call()
+    except SystemError as error:
+        # CPython had no memory for the frame in a traceback; of a function in C that forgot its
+        # exception it says "returned NULL without setting an exception"
+        return MemoryError if str(error) == "error return without exception set" else repr(error)
+    except Exception as error:
+        return type(error)
+
+
+def under_refusal(call, first, last):
+    """The outcome while allocations from the first on are refused, up to the last, 0: all."""
+    _testcapi.set_nomemory(first, last)
+    try:
+        return outcome(call)
+    except MemoryError:  # in outcome() itself
+        return MemoryError
+    finally:
+        _testcapi.remove_mem_hooks()
+
+
+def refuse_each(call, right):
+    """Refuse one after the other, alone and with all that follow, until there are none left.
+    Returns how many there were."""
+    for k in range(100_000):
+        for last in (k + 1, 0):
+            found = under_refusal(call, k, last)
+            # to do without what one could not get is fine if the result is right
+            if found is not MemoryError and found != right:
+                raise AssertionError(f"allocation {k} refused: {found!r}, not {right!r}")
+        if found is not MemoryError:
+            return k
+    raise AssertionError("no end of allocations")
+
+
+def main():
+    calls = BINDING | {f"error: {name}": call for name, (_, call) in BINDING_ERRORS.items()}
+    for name in sys.argv[1:] or calls:
+        call = calls[name]
+        right = outcome(call)
+        n = refuse_each(call, right)
+        for _ in range(ROUNDS):
+            refuse_each(call, right)
+        before = counts()
+        for _ in range(ROUNDS):
+            refuse_each(call, right)
+        more = counts() - before
+        print(f"{n:4} {name:40} more objects, blocks, bytes: {more}", flush=True)
+        # one leak, of the least block that there is, at one of the allocations
+        if (more >= [ROUNDS, ROUNDS, 24 * ROUNDS]).any():
+            raise AssertionError(f"{name}: leaks")
+
+
+if __name__ == "__main__":
+    main()

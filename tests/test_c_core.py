@@ -1,0 +1,56 @@
+"""The C core by itself: its check programs, also under sanitizers, and a user's program."""
+
+import platform
+import re
+from itertools import accumulate, pairwise
+
+import pytest
+from conftest import ROOT, run
+
+C_TESTS = ROOT / "tests" / "c"
+CHECKS = sorted(path.stem for path in C_TESTS.glob("check_*.c"))
+
+
+# The tiers of this kind of machine. Where it has not the one that is named, its best one is run.
+ARM = platform.machine() in ("aarch64", "arm64")
+TIERS = ["neon", "plain"] if ARM else ["avx512", "avx2", "plain"]
+BY_TIER = [("check_kernels", "release"), ("check_scans", "release")]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("check", [check for check, _ in BY_TIER])
+def test_every_tier_equals_the_reference(c_build, check, tier):
+    program = c_build("release") / "tests" / "c" / check
+    first, *_, last = run([program], env={"RNNLAYOUT_CPU": tier}).splitlines()
+    assert re.fullmatch(r"(\d+) passed, 0 failed", last), last
+    best = run([program], env={}).splitlines()[0] if first != f"tier {tier}" else first
+    assert first in (f"tier {tier}", best)
+
+
+@pytest.mark.parametrize(
+    "check, preset",
+    [(c, p) for c in CHECKS for p in ("release", "asan") if (c, p) not in BY_TIER]
+    + [("check_threads", "tsan")],  # a race makes its exit status 66
+)
+def test_check_program(c_build, check, preset):
+    last = run([c_build(preset) / "tests" / "c" / check]).splitlines()[-1]
+    counts = re.fullmatch(r"(\d+) passed, 0 failed", last)
+    assert counts, last
+    assert int(counts[1]) > 1000
+
+
+def test_a_c_program_needs_one_header_and_one_library(c_build, tmp_path):
+    program = tmp_path / "pack_lstm"
+    run([
+        "cc", "-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror",
+        "-I", ROOT / "csrc" / "include", C_TESTS / "pack_lstm.c",
+        c_build("release") / "librnnlayout.a", "-lm", "-o", program,
+    ])  # fmt: skip
+    packed = [float(line) for line in run([program]).splitlines()]
+
+    # torch: W, R, bW, bR of layer 0 (I = 3, H = 2), then of layer 1, whose input is H wide.
+    sizes = [8 * 3, 8 * 2, 8, 8, 8 * 2, 8 * 2, 8, 8]
+    ends = list(accumulate(sizes, initial=0))
+    w0, r0, bw0, br0, w1, r1, bw1, br1 = [list(range(a, b)) for a, b in pairwise(ends)]
+    # cuDNN: the gates in the same order, but all matrices before all biases.
+    assert packed == w0 + r0 + w1 + r1 + bw0 + br0 + bw1 + br1

@@ -1,0 +1,132 @@
+"""Memory: an allocation that fails is a MemoryError, and no call leaves anything behind.
+
+The core by itself: c/check_memory.c. Threads: c/check_threads.c and test_long_runs.py.
+"""
+
+import gc
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calls import BINDING, BINDING_ERRORS, PACKAGE, PACKAGE_ERRORS, SHARED
+from conftest import run
+from leaks import counts
+
+import rnnlayout as rl
+
+TIMES = 10_000
+SUCCESSES = {**BINDING, **{f"package: {name}": call for name, call in PACKAGE.items()}}
+ERRORS = {**BINDING_ERRORS, **{f"package: {name}": call for name, call in PACKAGE_ERRORS.items()}}
+
+
+def test_each_allocation_of_the_binding_refused():
+    here = Path(__file__).parent
+    lines = run([sys.executable, "-X", "faulthandler", here / "no_memory.py"]).splitlines()
+    assert len(lines) == len(BINDING) + len(BINDING_ERRORS)
+    assert sum(int(line.split()[0]) for line in lines) > 500
+
+
+class NoRoom:
+    def __array__(self, dtype=None, copy=None):
+        raise MemoryError("no room for the array")
+
+
+def test_no_memory_for_an_array_is_not_taken_for_a_wrong_array():
+    with pytest.raises(MemoryError, match="no room"):
+        rl.unpack(NoRoom(), rl.Spec("lstm", 3, 2), layout="torch")
+
+
+def references():
+    return [sys.getrefcount(shared) for shared in SHARED]
+
+
+def assert_leaves_nothing(call, times):
+    """Called so often, after as often for what is kept: free lists, caches."""
+    for _ in range(times):
+        call()
+    before, referred = counts(), references()
+    for _ in range(times):
+        call()
+    more = counts() - before
+    assert references() == referred
+    # half of the least that each call could leave: an object, a block, 24 bytes of the C library's
+    assert (more < [times // 2, times // 2, 12 * times]).all(), more
+
+
+@pytest.mark.parametrize("name", SUCCESSES)
+def test_a_call_leaves_nothing(name):
+    assert_leaves_nothing(SUCCESSES[name], TIMES // 10)
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_leaves_nothing(name):
+    kind, call = ERRORS[name]
+
+    def fail():
+        try:
+            call()
+        except kind:
+            return
+        pytest.fail("no error")
+
+    gc.disable()  # 10,000 errors make no cycles either
+    try:
+        assert_leaves_nothing(fail, TIMES)
+    finally:
+        gc.enable()
+
+
+def test_an_interrupt_leaves_nothing():
+    spec = rl.Spec("lstm", 512, 512, bias="none")  # some milliseconds, so some polls
+    flat, out = np.zeros(spec.num_params, "f4"), np.zeros(spec.num_params, "f8")
+    shared = [spec, flat, out]
+
+    class Interrupted(Exception):
+        pass
+
+    def stop(*_):
+        raise Interrupted
+
+    def interrupt():
+        signal.setitimer(signal.ITIMER_REAL, 1e-3)
+        try:
+            while True:
+                rl.convert(flat, spec, dst="cudnn", dtype="float64", out=out)
+        except Interrupted:
+            pass
+
+    was = signal.signal(signal.SIGALRM, stop)
+    try:
+        for _ in range(100):
+            interrupt()
+        before, referred = counts(), [sys.getrefcount(s) for s in shared]
+        for _ in range(200):
+            interrupt()
+        more = counts() - before
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, was)
+    assert [sys.getrefcount(s) for s in shared] == referred
+    assert (more < [100, 100, 12 * 1000]).all(), more
+
+
+def test_large_results_are_given_back():
+    """20 times 64 MB, which are not kept."""
+    spec = rl.Spec("lstm", 1500, 1100, dtype="float32")
+    flat = np.zeros(spec.num_params, "f4")
+    for _ in range(2):
+        rl.unpack(flat, spec, layout="keras")
+    before = resident()
+    for _ in range(20):
+        rl.unpack(flat, spec, layout="keras")
+        with pytest.raises(rl.LossyError):
+            rl.unpack(flat - 1, spec.replace(bias="double"), layout="keras", exact=True)
+    assert resident() - before < flat.nbytes
+
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

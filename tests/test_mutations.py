@@ -1,0 +1,18 @@
+"""A wrong letter in the table of layouts makes a test fail. All of them: tools/mutate_table.py."""
+
+import subprocess
+import sys
+
+from conftest import ROOT
+
+
+def test_the_recorded_offsets_notice_gates_but_not_what_z_means():
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "mutate_table.py", "--only",
+         "^cudnn (gru gates|W and R|z flipped)", ROOT / "tests" / "test_offsets.py"],
+        text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    caught = [line for line in done.stdout.splitlines() if "test_offsets.py::" in line]
+    assert len(caught) == 4, done.stdout + done.stderr
+    # one that no test sees is said, and makes the tool fail
+    assert "5 mutants, 1 survived" in done.stdout and done.returncode == 1
