@@ -1,0 +1,42 @@
+"""The documentation: sphinx-build -W -n docs docs/_build (rnnlayout has to be installed)."""
+
+import re
+
+import rnnlayout
+
+project = "rnnlayout"
+author = "the rnnlayout authors"
+copyright = author
+release = version = rnnlayout.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["_build"]
+myst_heading_anchors = 3
+smartquotes = False
+html_theme = "furo"
+html_title = f"rnnlayout {release}"
+
+nitpicky = True
+# Types of other packages, and names that signatures write short: there is no page to point to.
+nitpick_ignore_regex = [("py:.*", r"(np|numpy|collections|_convert)\..*")]
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+
+
+ITEM = r"^([A-Za-z_][\w, ]*): "
+ITEMS = re.compile(rf"(?:{ITEM}.*\n(?:    .*\n)*)+(?=\n|\Z)", re.MULTILINE)
+
+
+def list_arguments(app, what, name, obj, options, lines):
+    """Docstrings are plain text: a paragraph of "name: meaning" lines becomes a list."""
+    lines[:] = ITEMS.sub(as_list, "\n".join(lines) + "\n").split("\n")
+
+
+def as_list(paragraph):
+    items = re.sub(r"^    ", "  ", paragraph[0], flags=re.MULTILINE)
+    return "\n" + re.sub(ITEM, r"- **\1**: ", items, flags=re.MULTILINE)
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", list_arguments)

@@ -1,0 +1,202 @@
+"""Convert two real published checkpoints and show that the networks stay the same.
+
+    python examples/real_checkpoints.py [WORD]
+
+1. textgenrnn 2.0.0 (MIT): two stacked CuDNNLSTM layers in an .hdf5 of 2018, which Keras 3 does not
+   read. They become a Keras LSTM's weights, a torch LSTM's and cuDNN's weight space.
+2. g2p-en 2.1.0 (Apache-2.0): two GRUs in torch's layout. They become cuDNN's weight space, and
+   pronounce WORD from there.
+
+A plain NumPy recurrence (recurrence.py) runs every form. Needs h5py; no framework. The packages
+are downloaded (checkpoints.py); where that fails, and with --offline, the one layer that lies in
+examples/data is used.
+Exit code: 0 the outputs agree, 1 they do not.
+"""
+
+import argparse
+import io
+import os
+import sys
+
+import h5py
+import numpy as np
+from checkpoints import G2P, SMALL, TEXTGENRNN, Unavailable, fetch
+from recurrence import (
+    gru_step,
+    lstm,
+    lstm_shift,
+    merged_bias_errors,
+    read_cudnn,
+    read_cudnn_lstm,
+    read_keras,
+    read_torch,
+)
+
+import rnnlayout as rl
+
+STEPS = 16
+TOLERANCE = """\
+  (0 where every bit is moved. Keras has one bias where there were two: each sum that does not fit
+  is off by at most half an ulp; its derivative says how far that moves an output; all of them
+  added up at their worst.)
+"""
+
+
+def main(word, offline):
+    if offline:
+        os.environ["RNNLAYOUT_OFFLINE"] = "1"
+    print(f"rnnlayout {rl.__version__}\n")
+    failed = textgenrnn() + g2p(word)
+    print(f"\n{failed} comparisons FAILED" if failed else "\nall outputs agree")
+    return 1 if failed else 0
+
+
+def verdict(name, difference, tolerance, note):
+    right = difference <= tolerance
+    sign = "<=" if right else "> "
+    print(f"  {name:6} largest difference {difference:<7.2g} {sign} {tolerance:<7.2g} {note}")
+    return not right
+
+
+# ---------------------------------------------------------------- CuDNNLSTM -> Keras, torch, cuDNN
+
+
+def open_textgenrnn():
+    """The HDF5 file, whole if it can be had, and where it is from."""
+    try:
+        return h5py.File(io.BytesIO(fetch(TEXTGENRNN)), "r"), f"package {TEXTGENRNN[0]}"
+    except Unavailable as why:
+        return h5py.File(SMALL, "r"), f"examples/data/{SMALL.name}, its first layer ({why})"
+
+
+def read_layers(file):
+    """{name as in the file: array} of each recurrent layer, in order."""
+    layers = [file[name] for name in sorted(file) if name.startswith("rnn_") and len(file[name])]
+    names = [[name.decode() for name in layer.attrs["weight_names"]] for layer in layers]
+    return [{n: layer[n][()] for n in given} for layer, given in zip(layers, names, strict=True)]
+
+
+def textgenrnn():
+    file, where = open_textgenrnn()
+    layers = read_layers(file)
+    print(f"textgenrnn: CuDNNLSTM weights written by Keras {file.attrs['keras_version']}")
+    print(f"  from {where}")
+
+    weights = rl.stack(rl.Weights(layer, layout="keras-cudnn") for layer in layers)
+    flat, torch, keras = (
+        weights.pack(exact=True),
+        weights.to("torch", exact=True),
+        weights.to("keras"),
+    )
+    print(f"  {weights.spec}\n")
+
+    # the file read by hand is what the three must equal
+    own = read_cudnn_lstm([list(layer.values()) for layer in layers])
+    per_layer = np.split(np.arange(len(keras)), weights.spec.num_layers)
+    arrays = list(keras.values())
+    forms = {
+        "cuDNN": read_cudnn(flat, weights.spec),
+        "torch": read_torch(torch, "ifgo"),
+        "Keras": read_keras([[arrays[k] for k in ks] for ks in per_layer], "ifgo"),
+    }
+    x = np.random.default_rng(2018).standard_normal((STEPS, 1, weights.spec.input_size))
+    y = lstm(own, x)
+    rounded = merged_bias_errors(own)
+    sums = keras.report.rounded_sums
+    notes = {
+        "cuDNN": f"exact: {flat.size} numbers moved",
+        "torch": f"exact: {len(torch)} tensors",
+        "Keras": f"rounds: of {sums} sums of two biases {len(rounded)} do not fit float32",
+    }
+    tolerance = {"cuDNN": 0, "torch": 0, "Keras": lstm_shift(own, x, rounded).max()}
+    print(f"  outputs of {STEPS} steps, in double, against those of the file's own arrays:")
+    failed = sum(
+        verdict(name, abs(lstm(form, x) - y).max(), tolerance[name], notes[name])
+        for name, form in forms.items()
+    )
+    print(TOLERANCE)
+    return failed
+
+
+# ---------------------------------------------------------------------- torch GRU -> cuDNN, a word
+
+GRAPHEMES = ["<pad>", "<unk>", "</s>", *"abcdefghijklmnopqrstuvwxyz"]
+# fmt: off
+PHONEMES = [
+    "<pad>", "<unk>", "<s>", "</s>", "AA0", "AA1", "AA2", "AE0", "AE1", "AE2", "AH0", "AH1", "AH2",
+    "AO0", "AO1", "AO2", "AW0", "AW1", "AW2", "AY0", "AY1", "AY2", "B", "CH", "D", "DH", "EH0",
+    "EH1", "EH2", "ER0", "ER1", "ER2", "EY0", "EY1", "EY2", "F", "G", "HH", "IH0", "IH1", "IH2",
+    "IY0", "IY1", "IY2", "JH", "K", "L", "M", "N", "NG", "OW0", "OW1", "OW2", "OY0", "OY1", "OY2",
+    "P", "R", "S", "SH", "T", "TH", "UH0", "UH1", "UH2", "UW", "UW0", "UW1", "UW2", "V", "W", "Y",
+    "Z", "ZH",
+]
+# fmt: on
+
+# What the package's own page shows for a word that is in no dictionary.
+KNOWN = {"activationist": "AE2 K T IH0 V EY1 SH AH0 N IH0 S T"}
+
+
+def torch_names(arrays, part):
+    """The encoder's ("enc") or decoder's ("dec") GRU under torch's names."""
+    names = {
+        "w_ih": "weight_ih_l0",
+        "w_hh": "weight_hh_l0",
+        "b_ih": "bias_ih_l0",
+        "b_hh": "bias_hh_l0",
+    }
+    return {name: arrays[f"{part}_{own}"] for own, name in names.items()}
+
+
+def pronounce(word, arrays, encoder, decoder):
+    """The model of g2p-en over two GRUs: letters in, the most likely phonemes out."""
+    h = np.zeros((1, 256))
+    for letter in [*word, "</s>"]:
+        known = letter if letter in GRAPHEMES else "<unk>"
+        h = gru_step(encoder, arrays["enc_emb"][[GRAPHEMES.index(known)]], h)
+    said, last = [], PHONEMES.index("<s>")
+    while len(said) < 20:
+        h = gru_step(decoder, arrays["dec_emb"][[last]], h)
+        last = int((h @ arrays["fc_w"].T + arrays["fc_b"]).argmax())
+        if PHONEMES[last] == "</s>":
+            break
+        said.append(PHONEMES[last])
+    return " ".join(said), h
+
+
+def g2p(word):
+    try:
+        arrays = dict(np.load(io.BytesIO(fetch(G2P)), allow_pickle=False))
+    except Unavailable as why:
+        print(f"g2p-en: left out, its package cannot be had ({why})")
+        return 0
+    print(f"g2p-en: GRU encoder and decoder in torch's layout\n  from package {G2P[0]}")
+    from_torch, from_cudnn = [], []
+    for part, name in (("enc", "encoder"), ("dec", "decoder")):
+        tensors = torch_names(arrays, part)
+        spec = rl.infer_spec(tensors)
+        flat = rl.pack(tensors, exact=True)
+        from_torch += read_torch(tensors, "rzn")
+        from_cudnn += read_cudnn(flat, spec)
+        print(f"  {name}: {spec}; exact: {flat.size} numbers moved")
+    failed = 0
+    for one in dict.fromkeys([*KNOWN, word.lower()]):
+        said, h = pronounce(one, arrays, *from_cudnn)
+        own, h_own = pronounce(one, arrays, *from_torch)
+        wanted = KNOWN.get(one, own)
+        right = said == wanted == own and np.array_equal(h, h_own)
+        note = (
+            f"WRONG, expected {wanted}" if not right else "as its page says" if one in KNOWN else ""
+        )
+        print(f"  {one!r} from cuDNN's weight space: {said}  {note}".rstrip())
+        failed += not right
+    return failed
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Convert two real published checkpoints.")
+    parser.add_argument("word", nargs="?", default="unpickle", help="what the GRUs pronounce")
+    parser.add_argument(
+        "--offline", action="store_true", help="use only what lies in examples/data"
+    )
+    args = parser.parse_args()
+    sys.exit(main(args.word, args.offline))
