@@ -1,0 +1,39 @@
+"""How much longer does `import numpy, rnnlayout` take than `import numpy`? At most 10 ms."""
+
+import argparse
+import statistics
+import subprocess
+import sys
+
+LIMIT_MS = 10
+STATEMENTS = ("import numpy", "import numpy, rnnlayout")
+
+
+def import_ms(statement):
+    """Milliseconds of one import statement in a fresh process."""
+    code = f"import time; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)"
+    output = subprocess.check_output([sys.executable, "-I", "-c", code], text=True)
+    return float(output) * 1000
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-n", type=int, default=31, help="processes of each kind (default 31)")
+    n = parser.parse_args().n
+
+    for statement in STATEMENTS:  # writes .pyc files and fills the page cache
+        import_ms(statement)
+    # Interleaved, so that what else the machine does falls on both alike.
+    rounds = [[import_ms(statement) for statement in STATEMENTS] for _ in range(n)]
+    medians = []
+    print(f"{'import, ms':24} {'median':>7} {'least':>7} {'most':>7}   n = {n}")
+    for statement, times in zip(STATEMENTS, zip(*rounds, strict=True), strict=True):
+        medians.append(statistics.median(times))
+        print(f"{statement:24} {medians[-1]:7.1f} {min(times):7.1f} {max(times):7.1f}")
+    difference = medians[1] - medians[0]
+    verdict = "met" if difference <= LIMIT_MS else "missed"
+    print(f"rnnlayout adds {difference:.1f} ms, at most {LIMIT_MS} ms: {verdict}")
+
+
+if __name__ == "__main__":
+    main()
