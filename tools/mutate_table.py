@@ -1,0 +1,356 @@
+"""Does a test notice each way in which a row of the table of layouts can be wrong?
+
+    python tools/mutate_table.py                   all of them, some minutes
+    python tools/mutate_table.py --only "^keras "  those whose name this expression finds
+    python tools/mutate_table.py --list            their names
+
+Each mutant is csrc/layout/formats.c with one thing changed in one row: two gates swapped, two
+pieces swapped, two axes swapped, a ravel, the z convention, the resets, the roles. The core is
+built with it, and the tests that know what the framework itself does are run; those that know the
+table only by its own laws come last. A line a mutant says which test fails first; exit code 1 if
+for one there is none.
+"""
+
+import argparse
+import contextlib
+import importlib
+import itertools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import hypothesis  # noqa: F401  this and what follows: imported once, for all forks
+import numpy as np  # noqa: F401
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FORMATS = Path("csrc/layout/formats.c")
+PREBUILT = ("CMakeLists.txt", "csrc", "python")
+TIMEOUT = 300  # of one mutant's tests, seconds: twenty times what the slowest takes
+
+# Answers that are not ours, by layout; then our own laws.
+ORACLES = {
+    "cudnn": ["test_offsets", "test_meaning_torch"],
+    "torch": ["test_meaning_torch"],
+    "torch-cell": ["test_meaning_torch"],
+    "keras": ["test_worked_example", "test_meaning_keras"],
+    "keras-cudnn": ["test_meaning_keras_cudnn"],
+    "onnx": ["test_meaning_onnx"],
+    "concat": ["test_meaning_concat"],
+}
+LAWS = ["test_layouts", "test_conversions", "test_errors", "test_sources", "test_laws"]
+
+# Imported once and forked with every run, which else would take longer than the tests.
+PRELOAD = {
+    "test_meaning_torch": ["torch", "keras", "onnx", "onnxruntime"],
+    "test_meaning_keras": ["torch", "keras", "onnx", "onnxruntime"],
+    "test_meaning_onnx": ["torch", "keras", "onnx", "onnxruntime"],
+    "test_meaning_concat": ["torch", "keras", "onnx", "onnxruntime"],
+    "test_meaning_keras_cudnn": ["torch", "keras", "onnx", "onnxruntime", "tf_keras"],
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    layout: str
+    name: str
+    text: str  # of formats.c
+    words: tuple[str, ...]  # in the names of the tests that should notice
+    is_held: bool = False  # is it about what the layout holds, not where and what it means?
+
+
+# --------------------------------------------------------------------------------- the mutations
+
+
+@dataclass(frozen=True)
+class Row:
+    layout: str
+    number: int  # among the rows of the layout
+    start: int  # in the text of formats.c
+    text: str
+
+
+def rows(text):
+    starts = [m.start() for m in re.finditer(r'^    \{\.layout = "', text, re.MULTILINE)]
+    ends = [*starts[1:], text.index("const int rnl_num_rows")]
+    found = []
+    for start, end in zip(starts, ends, strict=True):
+        layout = re.match(r'\s*\{\.layout = "([\w-]+)"', text[start:end])[1]
+        number = sum(row.layout == layout for row in found)
+        found.append(Row(layout, number, start, text[start:end]))
+    return found
+
+
+def slots(row):
+    """(name, start, end) of each slot in the row's text."""
+    first = row.text.index(".slots = {") + len(".slots = {")
+    at, found = first, []
+    while match := re.compile(r'[\s,]*\{"([^"]+)"').match(row.text, at):
+        start = row.text.index("{", match.start())
+        depth, at = 0, start
+        while depth or at == start:
+            depth += {"{": 1, "}": -1}.get(row.text[at], 0)
+            at += 1
+        found.append((match[1], start, at))
+    return found
+
+
+def swapped(text, a, b):
+    """Two spans exchanged; a stands before b."""
+    return text[: a[0]] + text[b[0] : b[1]] + text[a[1] : b[0]] + text[a[0] : a[1]] + text[b[1] :]
+
+
+def replaced(text, span, new):
+    return text[: span[0]] + new + text[span[1] :]
+
+
+def gate_swaps(row):
+    match = re.search(r"GATES\((.*?)\)", row.text)
+    at = match.start(1)
+    for cell, part in zip(("lstm", "gru", "rnn"), match[1].split(", "), strict=True):
+        for k, m in itertools.combinations(range(1, len(part) - 1), 2):
+            if part != "NULL":
+                letters = part[k], part[m]
+                text = swapped(row.text, (at + k, at + k + 1), (at + m, at + m + 1))
+                yield f"{cell} gates {letters[0]} and {letters[1]} swapped", text, (cell,)
+        at += len(part) + 2
+
+
+def axis_swaps(row):
+    """ "go" is read as "og" ...: shapes stay, elements move."""
+    for name, start, end in slots(row):
+        for match in re.finditer(r'"([a-z,+]+)"', row.text[start:end]):
+            for pair in re.finditer(r"(?=([gdoi])([gdoi]))", match[1]):
+                at = start + match.start(1) + pair.start()
+                text = swapped(row.text, (at, at + 1), (at + 1, at + 2))
+                yield f"{name}: axes {pair[1]}{pair[2]} of {match[0]} swapped", text, ()
+
+
+def piece_swaps(row):
+    """Two roles of a row exchanged: in one tensor, or the names of two tensors."""
+    roles = [
+        (m[1], (start + m.start(1), start + m.end(1)))
+        for _, start, end in slots(row)
+        for m in re.finditer(r"RNL_(W|R|BW|BR)\b", row.text[start:end])
+    ]
+    for (a, span_a), (b, span_b) in itertools.combinations(roles, 2):
+        if ("B" in a) == ("B" in b):
+            yield f"{a} and {b} swapped", swapped(row.text, span_a, span_b), ()
+
+
+def ravel_flips(row):
+    for name, start, end in slots(row):
+        slot = row.text[start:end]
+        if ".ravels" in slot:
+            new = slot.replace(", .ravels = true", "")
+        elif re.search(r"RNL_[WR]\b", slot):
+            new = slot[:-1] + ", .ravels = true}"
+        else:
+            continue
+        yield f"{name}: ravels flipped", replaced(row.text, (start, end), new), ()
+
+
+def z_flips(row):
+    """Where z is an option the row's own is not looked at."""
+    if "OPTION(RNL_OPT_Z)" not in row.text:
+        kinds = "RNL_Z_KEEPS_STATE", "RNL_Z_TAKES_CANDIDATE"
+        old, new = kinds if kinds[0] in row.text else kinds[::-1]
+        yield "z flipped", row.text.replace(old, new), ("gru",)
+
+
+def reset_flips(row):
+    match = re.search(r"\.resets = ([A-Z |]+),", row.text)
+    for new in ("AFTER", "BEFORE", "AFTER | BEFORE"):
+        # the row before it of the same layout is asked first
+        if new != match[1] and not (row.number and "|" in new):
+            yield f"resets {match[1]} are {new}", replaced(row.text, match.span(1), new), ("gru",)
+
+
+def holding_flips(row):
+    one, any_ = "SIGMOID_ONLY", "ANY_SIGMOID"
+    old, new = (one, any_) if one in row.text else (any_, one)
+    yield f"activations {new}", row.text.replace(old, new), ()
+    for flag in (".bias_by_mode = true", ".bias_always = true"):
+        if flag in row.text:
+            yield f"no {flag[1:].split()[0]}", row.text.replace(f"{flag},\n", "\n"), ()
+
+
+MEANING = [gate_swaps, axis_swaps, piece_swaps, ravel_flips, z_flips]
+HELD = [reset_flips, holding_flips]
+
+
+def mutants(text):
+    for row in rows(text):
+        # what tells the rows of a layout apart
+        before = ("before",) if ".resets = BEFORE" in row.text else ()
+        where = f"{row.layout} {'before' if before else ''}".strip()
+        for kind in MEANING + HELD:
+            for name, new, words in kind(row):
+                whole = replaced(text, (row.start, row.start + len(row.text)), new)
+                words += before if words == ("gru",) else ()
+                yield Mutant(row.layout, f"{where} {name}", whole, words, kind in HELD)
+
+
+# ------------------------------------------------------------------------------ build and run them
+
+
+class Builds:
+    """The package in a folder of its own, rebuilt for each mutant."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.count = 0
+        for name in PREBUILT:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, folder / name)
+        self.path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        self._run("-S", folder, "-B", folder / "build", "-G", "Ninja", "-DRNNLAYOUT_PYTHON=ON",
+                  f"-DPython_EXECUTABLE={sys.executable}")  # fmt: skip
+
+    def _run(self, *arguments):
+        cmake = shutil.which("cmake", path=self.path)
+        done = subprocess.run(
+            [cmake, *map(str, arguments)], env={**os.environ, "PATH": self.path}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            sys.exit(f"{arguments}: {done.stdout}")
+
+    def site(self, text):
+        """A folder to import the mutant from."""
+        (self.folder / FORMATS).write_text(text)
+        self._run("--build", self.folder / "build")
+        self.count += 1
+        package = self.folder / f"site{self.count}" / "rnnlayout"
+        package.mkdir(parents=True)
+        for path in (self.folder / "python" / "rnnlayout").glob("*.py"):
+            (package / path.name).symlink_to(path)
+        (library,) = (self.folder / "build").glob("_native*.so")
+        shutil.copy(library, package)
+        return package.parent
+
+
+class FirstFailure:
+    """A plugin of pytest that remembers the first test that failed."""
+
+    def __init__(self):
+        self.nodeid = ""
+
+    def pytest_runtest_logreport(self, report):
+        self.nodeid = self.nodeid or (report.nodeid if report.failed else "")
+
+    pytest_collectreport = pytest_runtest_logreport
+
+
+def run_tests(site, batches, *options):
+    """The first test that fails in this process, "" if none does. Each batch: files and words."""
+    sys.path[:0] = [str(site), str(ROOT / "tests")]
+    for files, words in batches:
+        first = FirstFailure()
+        arguments = [*options, "-x", "-q", "-p", "no:cacheprovider"]
+        arguments += ["-k", " and ".join(words)] if words else []
+        status = pytest.main([*arguments, *map(str, files)], plugins=[first])
+        if first.nodeid or status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return first.nodeid or f"exit status {status}"
+    return ""
+
+
+def batches_for(mutant, tests):
+    """Which tests should notice, the likely ones first: pairs of files and words."""
+    if tests:
+        return [(tests, ())]
+    oracles = [ROOT / "tests" / f"{name}.py" for name in ORACLES[mutant.layout]]
+    laws = [ROOT / "tests" / f"{name}.py" for name in LAWS]
+    if mutant.is_held:
+        return [(laws, ()), (oracles, ())]
+    likely = [(oracles, mutant.words)] if mutant.words else []
+    return [*likely, (oracles, ()), (laws, ())]
+
+
+def start(mutant, site, batches, *options):
+    """Run tests in a fork of this process. Returns what finish() takes."""
+    report = site / "caught"
+    pid = os.fork()
+    if pid:
+        return pid, mutant, report, time.monotonic()
+    try:
+        with open(site / "log", "w") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+            signal.alarm(TIMEOUT)
+            report.write_text(run_tests(site, batches, *options))
+    finally:
+        os._exit(0)
+
+
+def check_baseline(builds, text, chosen, tests):
+    """Tests that cannot even be collected would catch everything."""
+    table = Mutant("", "the table as it is", text, ())
+    files = {file for m in chosen for files, _ in batches_for(m, tests) for file in files}
+    site = builds.site(text)
+    if not finish([start(table, site, [(sorted(files), ())], "--collect-only")]):
+        sys.exit((site / "log").read_text())
+
+
+def finish(running):
+    """Wait for one of those that are running: a line for the table, and whether it survived."""
+    pid, status = os.wait()
+    (job,) = [job for job in running if job[0] == pid]
+    running.remove(job)
+    _, mutant, report, since = job
+    caught = short(report.read_text()) if report.exists() else ""
+    died = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if died and died != signal.SIGALRM:
+        caught = f"killed by {signal.Signals(died).name}"
+    said = caught or ("SURVIVED, out of time" if died else "SURVIVED")
+    print(f"{mutant.name:60} {time.monotonic() - since:5.1f} s  {said}", flush=True)
+    return not caught
+
+
+def short(nodeid):
+    return re.sub(r"\[.*", "", nodeid.rsplit("/", 1)[-1], flags=re.DOTALL)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="mutants whose name this expression finds")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
+    parser.add_argument("--list", action="store_true", help="print the names")
+    parser.add_argument("tests", nargs="*", type=Path, help="run these tests instead")
+    args = parser.parse_args()
+    tests = [path.resolve() for path in args.tests]
+    text = (ROOT / FORMATS).read_text()
+    chosen = [m for m in mutants(text) if re.search(args.only, m.name)]
+    if args.list:
+        print(*(m.name for m in chosen), sep="\n")
+        return 0
+    if not tests:
+        os.environ.setdefault("KERAS_BACKEND", "torch")
+        names = {m for c in chosen for t in ORACLES[c.layout] for m in PRELOAD.get(t, [])}
+        for name in sorted(names):
+            importlib.import_module(name)
+    survivors, running = 0, []
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        builds = Builds(Path(folder))
+        check_baseline(builds, text, chosen, tests)
+        for mutant in chosen:
+            site = builds.site(mutant.text)
+            if len(running) >= args.jobs:
+                survivors += finish(running)
+            running.append(start(mutant, site, batches_for(mutant, tests)))
+        while running:
+            survivors += finish(running)
+    print(f"{len(chosen)} mutants, {survivors} survived")
+    return 1 if survivors or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

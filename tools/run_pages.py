@@ -1,0 +1,85 @@
+"""Run the Python of the README and the documentation, and see that it prints what the page says.
+
+    python tools/run_pages.py            compare; exit code 1 where something differs
+    python tools/run_pages.py --write    write what is printed into the pages
+
+The ```python blocks of a page are one program, from top to bottom. A ```text block right after
+one is what it prints. Blocks in other languages are not run.
+"""
+
+import argparse
+import contextlib
+import io
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    line: int
+    code: str
+    said: str | None  # what the page says that it prints, None where it does not
+    span: tuple[int, int]  # of `said` in the page
+
+
+def pages():
+    """README.md and every page of the documentation."""
+    built = ROOT / "docs" / "_build"
+    found = sorted(p for p in (ROOT / "docs").rglob("*.md") if built not in p.parents)
+    return [ROOT / "README.md", *found]
+
+
+def blocks(text):
+    return [
+        Block(text.count("\n", 0, m.start()) + 2, m[1], m[2], m.span(2))
+        for m in BLOCK.finditer(text)
+    ]
+
+
+def run(page):
+    """[(block, what it printed)], in order. What a block raises is raised."""
+    done, names = [], {"__name__": "__main__"}
+    text = page.read_text()
+    for block in blocks(text):
+        printed = io.StringIO()
+        # line numbers of a traceback are those of the page
+        code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
+        with contextlib.redirect_stdout(printed), contextlib.chdir(ROOT):
+            exec(code, names)
+        done.append((block, printed.getvalue()))
+    return done
+
+
+def write(page):
+    text = page.read_text()
+    for block, printed in reversed(run(page)):
+        if block.said is not None:
+            start, end = block.span
+            text = text[:start] + printed + text[end:]
+    page.write_text(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="write what is printed into the pages")
+    parser.add_argument("pages", nargs="*", type=Path, help="by default all")
+    args = parser.parse_args()
+    wrong = 0
+    for page in args.pages or pages():
+        if args.write:
+            write(page)
+            continue
+        for block, printed in run(page):
+            if block.said is not None and block.said != printed:
+                wrong += 1
+                print(f"{page}:{block.line}: says\n{block.said}but prints\n{printed}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

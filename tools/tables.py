@@ -1,0 +1,188 @@
+"""The tables in README.md and docs, written from the library, from what is listed beside this
+file, and from the results of benchmarks.
+
+    python tools/tables.py            compare; exit code 1 where a page is not current
+    python tools/tables.py --write    write them into the pages
+
+A table stands between <!-- table: NAME --> and <!-- end of table -->.
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+import cudnn_differences
+
+import rnnlayout as rl
+from rnnlayout import LossyError
+from rnnlayout._infer import Candidate, dimensions
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / page for page in ("layouts.md", "cudnn-versions.md", "performance.md")),
+]
+CONVERSIONS = json.loads((ROOT / "benchmarks" / "results" / "convert.json").read_text())
+MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN"}
+
+
+def markdown(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def gates(info, cell):
+    return " ".join(info["gates"][cell]) if cell in info["gates"] else "-"
+
+
+def biases(layout, cell, reset):
+    """How many bias vectors a gate has, the shape of the tensors told apart by role."""
+    for row in rl.layouts()[layout]["rows"]:
+        if cell in row["gates"] and (cell != "gru" or reset in row["resets"]):
+            return sum(role in row["roles"] for role in ("bW", "bR"))
+    return 0
+
+
+def bias_column(layout, info):
+    kinds = [("LSTM", "lstm", "after"), ("RNN", "rnn_tanh", "after")]
+    kinds += [(f"GRU, reset {reset}", "gru", reset) for reset in info["resets"]]
+    counts = {what: biases(layout, cell, reset) for what, cell, reset in kinds}
+    counts = {what: n for what, n in counts.items() if n}
+    if len(set(counts.values())) == 1:
+        return str(next(iter(counts.values())))
+    one = [what for what, n in counts.items() if n == 1]
+    two = [what for what, n in counts.items() if n == 2]
+    return f"1 ({'; '.join(one)}), 2 ({'; '.join(two)})"
+
+
+def held():
+    """What each layout holds."""
+    rows = []
+    for name, info in rl.layouts().items():
+        rows.append([
+            f"`{name}`",
+            *(gates(info, cell) for cell in CELLS),
+            " or ".join(sorted(info["resets"])),
+            bias_column(name, info),
+            "yes" if info["projection"] else "no",
+            "yes" if "hard_sigmoid" in info["recurrent_activations"] else "no",
+            ", ".join(f"`{option}`" for option in info["options"]) or "-",
+        ])  # fmt: skip
+    head = ["layout", "LSTM gates", "GRU gates", "RNN", "GRU reset", "biases a gate", "projection",
+            "hard sigmoid", "options"]  # fmt: skip
+    return markdown(head, rows)
+
+
+def tensors():
+    """Names and shapes of one layer in one direction, and the source of each row."""
+    rows = []
+    for name, info in rl.layouts().items():
+        layout = rl.layout(name)
+        if name == "cudnn":  # its one vector is no affine function of the sizes
+            rows.append(
+                ["`cudnn`", "all", "`weight_space`, one vector: [byte by byte](weight-space.md)"]
+            )
+            continue
+        for cell, title in CELLS.items():
+            for reset in info["resets"] if cell == "gru" else ["after"]:
+                try:
+                    shapes = dimensions(layout, Candidate(cell, reset, 1, False, False, 1))
+                except LossyError:
+                    continue
+                what = (
+                    f"{title}, reset {reset}"
+                    if len(info["resets"]) > 1 and cell == "gru"
+                    else title
+                )
+                rows.append([f"`{name}`", what, ", ".join(map(shown, shapes, shapes.values()))])
+    return markdown(["layout", "cell", "tensors"], rows)
+
+
+def shown(name, shape):
+    comma = "," if len(shape) == 1 else ""
+    return f"`{name}` ({', '.join(map(str, shape))}{comma})"
+
+
+def sources():
+    rows = [
+        [f"`{row['layout']}`", row["source"].replace("|", "\\|")]
+        for info in rl.layouts().values()
+        for row in info["rows"]
+    ]
+    return markdown(["layout", "where the facts come from"], rows)
+
+
+def options():
+    rows = [
+        [f"`{name}`", f"`{option}`", f"`{value}`" + (" (default)" if k == 0 else ""), note]
+        for name, info in rl.layouts().items()
+        for option, values in info["options"].items()
+        for k, (value, note) in enumerate(values.items())
+    ]
+    return markdown(["layout", "option", "value", "what it means"], rows)
+
+
+def differences():
+    head = ["RNN", "rnnlayout", "cuDNN", "calls of", "why"]
+    return markdown(head, cudnn_differences.rows())
+
+
+def speeds():
+    """Their time over ours, row by row: above 1 we are faster."""
+    peers = ["copy", "streaming copy", "NumPy", "torch", "ours, new"]
+    rows = [
+        [r["case"], r["job"], f"{r['ms']['ours, out='][0]:.3g}", f"{r['GB/s']:.1f}",
+         *(f"{r['times ours'][peer]:.2f}" if peer in r["times ours"] else "-" for peer in peers)]
+        for r in CONVERSIONS["rows"]
+    ]  # fmt: skip
+    return markdown(["case", "conversion", "ms", "GB/s", *peers], rows)
+
+
+def speed_goals():
+    rows = [
+        [r["case"], r["job"], goal, f"{value:g}", "met" if met else "missed"]
+        for r in CONVERSIONS["rows"]
+        for goal, value, met in r["goals"]
+    ]
+    return markdown(["case", "conversion", "goal", "measured", ""], rows)
+
+
+def measured_on():
+    about = CONVERSIONS["about"]
+    return markdown(list(about), [[str(value) for value in about.values()]])
+
+
+TABLES = {
+    "held": held,
+    "tensors": tensors,
+    "sources": sources,
+    "options": options,
+    "differences": differences,
+    "speeds": speeds,
+    "speed_goals": speed_goals,
+    "measured_on": measured_on,
+}
+
+
+def current(page):
+    """The page's text with every table as it should be."""
+    return MARKED.sub(lambda m: m[1] + TABLES[m[2]]() + m[3], page.read_text())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="write the tables into the pages")
+    args = parser.parse_args()
+    old = [page for page in PAGES if current(page) != page.read_text()]
+    for page in old:
+        if args.write:
+            page.write_text(current(page))
+        print(page.relative_to(ROOT), "written" if args.write else "is not current")
+    return 1 if old and not args.write else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
