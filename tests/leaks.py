@@ -32,3 +32,19 @@ def counts():
         gc.collect()
         found = len(gc.get_objects()), sys.getallocatedblocks(), malloced()
     return np.array(found)
+
+
+def growth(do, batches=3):
+    """What each of some batches adds, the least of them: a leak adds to all, a table of the
+    interpreter's that grows (ValueError's dict of subclasses, of interned names) to one."""
+    do()  # what is kept: free lists, caches
+    gc.collect()
+    gc.freeze()  # what other tests have imported need not be counted
+    try:
+        found = [counts()]
+        for _ in range(batches):
+            do()
+            found.append(counts())
+    finally:
+        gc.unfreeze()
+    return np.diff(found, axis=0).min(axis=0)

@@ -10,9 +10,9 @@ import _testcapi
 import sys
 
 from calls import BINDING, BINDING_ERRORS
-from leaks import counts
+from leaks import growth
 
-ROUNDS = 300  # more than free lists take in at a time
+ROUNDS = 200  # more than free lists take in at a time
 
 
 def outcome(call):
@@ -58,12 +58,12 @@ def main():
         call = calls[name]
         right = outcome(call)
         n = refuse_each(call, right)
-        for _ in range(ROUNDS):
-            refuse_each(call, right)
-        before = counts()
-        for _ in range(ROUNDS):
-            refuse_each(call, right)
-        more = counts() - before
+
+        def rounds(call=call, right=right):
+            for _ in range(ROUNDS):
+                refuse_each(call, right)
+
+        more = growth(rounds)
         print(f"{n:4} {name:40} more objects, blocks, bytes: {more}", flush=True)
         # one leak, of the least block that there is, at one of the allocations
         if (more >= [ROUNDS, ROUNDS, 24 * ROUNDS]).any():
