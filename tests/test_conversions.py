@@ -261,6 +261,24 @@ def test_a_finite_value_may_not_become_infinite(a, b, first):
     assert np.isfinite(float(result[3])) and np.isinf(float(result[5]))
 
 
+@pytest.mark.parametrize("layout", ["torch", "keras"])
+def test_of_several_that_do_not_fit_the_first_is_named(layout):
+    """However they are found: new memory is filled from its end, and looked at on the way."""
+    spec = rl.Spec("lstm", 300, 400)
+    weights = {name: np.zeros(s, "f4") for name, s in rl.describe(layout, spec).items()}
+    for array in weights.values():
+        array[..., 5] = array[..., -1] = 1e5
+    reason = rl.check(weights, spec, src=layout, dst="cudnn", dtype="float16").reason
+    with pytest.raises(rl.LossyError) as new:
+        rl.pack(weights, spec, layout=layout, dtype="float16")
+    out = np.ones(spec.num_params, "f2")
+    with pytest.raises(rl.LossyError) as given:
+        rl.pack(weights, spec, layout=layout, dtype="float16", out=out)
+    assert str(new.value) == str(given.value) == reason
+    assert f"{next(iter(weights))}[0, 5] is 100000" in reason
+    assert (out == 1).all()
+
+
 def test_a_sum_may_not_become_infinite():
     spec = rl.Spec("rnn_tanh", 2, 2)
     weights = {

@@ -279,7 +279,9 @@ typedef struct rnl_run_options {
     int dry_run;         /* check and report only: dst may be NULL                     */
     int dst_is_new;      /* dst is fresh from the allocator, and nobody will look at it
                             unless RNL_OK is returned: it may be written before all of src
-                            is checked, in one pass where the dtype narrows            */
+                            is checked, in one pass where the dtype narrows, and is
+                            written from its end on: what the system cleared last is
+                            still in the caches                                       */
     int (*poll)(void *); /* called every few milliseconds; non-zero: stop              */
     void *poll_arg;
 } rnl_run_options;

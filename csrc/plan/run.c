@@ -10,12 +10,13 @@
 /* Elements between two polls: 1 to 20 ms of work, by dtype and stride. */
 enum { POLL = 1 << 20 };
 
-/* Elements that are worked on together: what was looked at is still in the second-level cache when
- * it is converted. */
-enum { CHUNK = 1 << 17 };
+/* Elements that are worked on together. Of lines, what was looked at is still in the second-level
+ * cache when it is converted. In new memory it is a small part, the last one first: the kernel has
+ * just cleared a whole page of up to 2 MB, to its end, and what it cleared last is still in the
+ * caches. A transposition wants long runs along the source's rows. */
+enum { CHUNK = 1 << 17, CHUNK_NEW = 1 << 14, CHUNK_TRANSPOSED = 1 << 20 };
 
-/* From here on a target does not stay in the caches anyway, and is written past them; but new
- * memory comes with its pages cleared, and in the caches. */
+/* From here on a target does not stay in the caches anyway, and is written past them. */
 enum { STREAM_NBYTES = 4 << 20 };
 
 typedef struct runner {
@@ -26,6 +27,7 @@ typedef struct runner {
     const rnl_run_options *options;
     rnl_report report;
     int64_t since_poll;
+    bool looks_late; /* are the values of a move looked at just before they are converted? */
     rnl_error *err;
 } runner;
 
@@ -143,8 +145,7 @@ static rnl_status fail_overflow(const runner *run, const rnl_step *op, int64_t k
 static rnl_job job_of(const runner *run, const rnl_step *op)
 {
     rnl_job job = {.src_dtype = run->src_dtype, .dst_dtype = run->dst_dtype, .negate = op->negate};
-    job.stream = !run->options->dst_is_new &&
-                 run->plan->dst_nelems * rnl_dtype_nbytes(run->dst_dtype) >= STREAM_NBYTES;
+    job.stream = run->plan->dst_nelems * rnl_dtype_nbytes(run->dst_dtype) >= STREAM_NBYTES;
     const rnl_view *shape = op->dst.tensor >= 0 ? &op->dst : &op->src;
     job.rows = shape->rows;
     job.cols = shape->cols;
@@ -163,39 +164,55 @@ static rnl_job job_of(const runner *run, const rnl_step *op)
     return job;
 }
 
+/* The piece at row r and column c of a job, at most so large. */
+static rnl_job piece_of(const runner *run, const rnl_job *whole, int64_t r, int64_t c, int64_t rows,
+                        int64_t cols)
+{
+    rnl_job job = *whole;
+    job.rows = whole->rows - r < rows ? whole->rows - r : rows;
+    job.cols = whole->cols - c < cols ? whole->cols - c : cols;
+    job.diagonal = r - c;
+    if (whole->src)
+        job.src = (const char *)whole->src + (r * whole->src_grid.row + c * whole->src_grid.col) *
+                                                 rnl_dtype_nbytes(run->src_dtype);
+    if (whole->dst)
+        job.dst = (char *)whole->dst + (r * whole->dst_grid.row + c * whole->dst_grid.col) *
+                                           rnl_dtype_nbytes(run->dst_dtype);
+    return job;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
 /* Look at and then work on one piece of a job after the other, with polls between. `find` returns
  * the index of what it found in the piece, or -1; it and `kernel` may be NULL. *found is -1, or the
  * index in the whole job at which all ended. */
 static rnl_status in_chunks(runner *run, const rnl_job *whole, int64_t (*find)(const rnl_job *),
                             rnl_kernel *kernel, int64_t *found)
 {
-    const int64_t src_nbytes = rnl_dtype_nbytes(run->src_dtype);
-    const int64_t dst_nbytes = rnl_dtype_nbytes(run->dst_dtype);
-    const int64_t most_cols = whole->cols < CHUNK ? whole->cols : CHUNK;
-    const int64_t most_rows = CHUNK / most_cols;
-    for (int64_t r = 0; r < whole->rows; r += most_rows)
-        for (int64_t c = 0; c < whole->cols; c += most_cols) {
-            rnl_job job = *whole;
-            job.rows = whole->rows - r < most_rows ? whole->rows - r : most_rows;
-            job.cols = whole->cols - c < most_cols ? whole->cols - c : most_cols;
-            job.diagonal = r - c;
-            if (whole->src)
-                job.src = (const char *)whole->src +
-                          (r * whole->src_grid.row + c * whole->src_grid.col) * src_nbytes;
-            if (whole->dst)
-                job.dst = (char *)whole->dst +
-                          (r * whole->dst_grid.row + c * whole->dst_grid.col) * dst_nbytes;
-            *found = find ? find(&job) : -1;
-            if (*found >= 0) {
-                *found = (r + *found / job.cols) * whole->cols + c + *found % job.cols;
-                return RNL_OK;
-            }
-            if (kernel)
-                kernel(&job);
-            const rnl_status status = tick(run, job.rows * job.cols);
-            if (status)
-                return status;
+    const bool transposed = whole->src && whole->src_grid.col != 1;
+    const bool backwards = !transposed && kernel && run->options->dst_is_new;
+    const int64_t chunk = transposed ? CHUNK_TRANSPOSED : backwards ? CHUNK_NEW : CHUNK;
+    const int64_t cols = whole->cols < chunk ? whole->cols : chunk;
+    const int64_t rows = chunk / cols;
+    const int64_t across = ceil_div(whole->cols, cols), n = across * ceil_div(whole->rows, rows);
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t at = backwards ? n - 1 - k : k;
+        const int64_t r = at / across * rows, c = at % across * cols;
+        const rnl_job job = piece_of(run, whole, r, c, rows, cols);
+        *found = find ? find(&job) : -1;
+        if (*found >= 0) {
+            *found = (r + *found / job.cols) * whole->cols + c + *found % job.cols;
+            return RNL_OK;
         }
+        if (kernel)
+            kernel(&job);
+        const rnl_status status = tick(run, job.rows * job.cols);
+        if (status)
+            return status;
+    }
     return RNL_OK;
 }
 
@@ -239,10 +256,10 @@ static bool same_shape(const rnl_step *op)
     return op->src.rows == op->dst.rows && op->src.cols == op->dst.cols;
 }
 
-/* May the values of a move be looked at just before they are converted? */
+/* Are the values of this move looked at just before they are converted? */
 static bool looks_late(const runner *run, const rnl_step *op)
 {
-    return run->options->dst_is_new && !run->options->dry_run && same_shape(op);
+    return run->looks_late && same_shape(op);
 }
 
 static rnl_status look(runner *run, const rnl_step *op)
@@ -257,6 +274,16 @@ static rnl_status look(runner *run, const rnl_step *op)
         return RNL_OK;
     default: return RNL_OK;
     }
+}
+
+static rnl_status each_op(runner *run, rnl_status (*visit)(runner *, const rnl_step *))
+{
+    for (int64_t k = 0; k < run->plan->num_ops; k++) {
+        const rnl_status status = visit(run, &run->plan->ops[k]);
+        if (status)
+            return status;
+    }
+    return RNL_OK;
 }
 
 /* Source and target read the same elements in different shapes: line by line, as far as both
@@ -283,6 +310,14 @@ static rnl_status put_raveled(runner *run, const rnl_step *op)
     return RNL_OK;
 }
 
+/* An overflow found on the way, from the end: the one to name is the first. */
+static rnl_status fail_first(runner *run, const rnl_step *op, int64_t k)
+{
+    run->looks_late = false;
+    const rnl_status status = each_op(run, look);
+    return status ? status : fail_overflow(run, op, k); /* the source was written to meanwhile */
+}
+
 static rnl_status put(runner *run, const rnl_step *op)
 {
     const rnl_job job = job_of(run, op);
@@ -295,7 +330,7 @@ static rnl_status put(runner *run, const rnl_step *op)
         status = in_chunks(run, &job,
                            may_overflow(run) && looks_late(run, op) ? rnl_find_overflow : NULL,
                            rnl_copy, &found);
-        return !status && found >= 0 ? fail_overflow(run, op, found) : status;
+        return !status && found >= 0 ? fail_first(run, op, found) : status;
     case RNL_OP_ADD: rnl_add(&job); return RNL_OK;
     case RNL_OP_ZERO: return in_chunks(run, &job, NULL, rnl_fill_zero, &found);
     case RNL_OP_IDENTITY: return in_chunks(run, &job, NULL, rnl_fill_identity, &found);
@@ -303,10 +338,12 @@ static rnl_status put(runner *run, const rnl_step *op)
     }
 }
 
-static rnl_status each_op(runner *run, rnl_status (*visit)(runner *, const rnl_step *))
+/* New memory from its end on, as in_chunks() does each piece of it. */
+static rnl_status put_all(runner *run)
 {
     for (int64_t k = 0; k < run->plan->num_ops; k++) {
-        const rnl_status status = visit(run, &run->plan->ops[k]);
+        const int64_t at = run->options->dst_is_new ? run->plan->num_ops - 1 - k : k;
+        const rnl_status status = put(run, &run->plan->ops[at]);
         if (status)
             return status;
     }
@@ -325,6 +362,7 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
                   .dst = dst,
                   .options = options ? options : &defaults,
                   .err = err};
+    run.looks_late = run.options->dst_is_new && !run.options->dry_run;
     if (!rnl_dtype_holds(dst_dtype, src_dtype)) {
         run.report.grade = RNL_ROUNDS;
         if (run.options->exact)
@@ -340,7 +378,7 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
             " elements both are not zero: their sums would be rounded",
             plan->dst.layout.name, plan->src.layout.name, run.report.rounded_sums);
     if (!status && !run.options->dry_run)
-        status = each_op(&run, put);
+        status = put_all(&run);
     if (!status && report)
         *report = run.report;
     return status;
