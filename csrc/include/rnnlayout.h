@@ -303,6 +303,84 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
                         rnl_dtype dst_dtype, void *const *dst, const rnl_run_options *options,
                         rnl_report *report, rnl_error *err);
 
+/* ---------------------------------------------------------------------- the forward pass -- */
+
+/*
+ * An RNN prepared for the CPU: its weights in panels for the machine's vectors, kept in their own
+ * dtype. Results are bit-identical over runs, numbers of threads, batch sizes, positions in a
+ * batch, and T calls of one step against one call of T, on one tier of kernels.
+ *
+ *   LSTM      i, f, o = s(W x + bW + R h + bR), g = tanh(...), c' = f c + i g, h' = o tanh(c'),
+ *             then h' <- P h' where there is a projection
+ *   GRU       h' = (1 - z) n + z h; n as at rnl_reset
+ *   RNN       h' = tanh or relu(...)
+ *
+ * Arithmetic is in float32, in float64 where the weights are.
+ */
+typedef struct rnl_rnn rnl_rnn;
+
+typedef struct rnl_rnn_options {
+    int clips; /* LSTM: c' is clamped to [clip_low, clip_high] as it is stored; a NaN stays one */
+    double clip_low, clip_high;
+} rnl_rnn_options;
+
+/*
+ * Prepare. weights: the tensor of layout "cpu" (cuDNN's weight space, also of RNNs that cuDNN does
+ * not have), spec->dtype, rnl_layout_tensor() says how many elements; read and let go. options:
+ * NULL for none.
+ *
+ * RNL_E_SPEC: the spec or a clip (not low <= high, or no LSTM) makes no sense. RNL_E_NOMEM.
+ */
+rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_options *options,
+                       rnl_rnn **rnn, rnl_error *err);
+void rnl_rnn_free(rnl_rnn *rnn);
+
+/* New values for the same RNN; no call may be running. */
+void rnl_rnn_update(rnl_rnn *rnn, const void *weights);
+
+/* What was packed, bit for bit: into as many elements as rnl_rnn_new took. */
+void rnl_rnn_weights(const rnl_rnn *rnn, void *weights);
+
+/*
+ * One call. Strides are in elements, the last axis of every array is contiguous, all are aligned.
+ *
+ * dtype    of x, y and the states: that of the weights, or float32 where theirs is narrower
+ * x        (T, N, I) at x_time, x_batch
+ * lengths  NULL, or N of them, 0 <= length <= T: y is zero past the end, h_n and c_n are those of
+ *          the last step, the second direction starts there; nothing of x past the end is read
+ * h0, c0   (L * D, N, P'), (L * D, N, H), contiguous; NULL: zero
+ * y        (T, N, D * P') at y_time, y_batch; NULL: not wanted
+ * hn, cn   as h0, c0; may be the same memory; NULL: not wanted
+ *
+ * y may overlap x only where T is 1. Other overlaps are not allowed.
+ */
+typedef struct rnl_rnn_call {
+    int64_t T, N;
+    rnl_dtype dtype;
+    const void *x;
+    int64_t x_time, x_batch;
+    const int64_t *lengths;
+    const void *h0, *c0;
+    void *y;
+    int64_t y_time, y_batch;
+    void *hn, *cn;
+    int (*poll)(void *); /* as in rnl_run_options */
+    void *poll_arg;
+} rnl_rnn_call;
+
+/*
+ * Run. Any number of threads may run one RNN at a time.
+ *
+ * RNL_E_SPEC: a dtype, a length or a size that cannot be. RNL_E_NOMEM. RNL_E_INTERRUPTED: y, hn and
+ * cn may be half-written. Allocates where a call needs more room than any before it did.
+ */
+rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err);
+
+/* Threads that one call uses at most; by default the CPUs that this process may use. n < 1: the
+ * default again. They are started when first needed, and not inherited by a fork. */
+void rnl_set_num_threads(int n);
+int rnl_num_threads(void);
+
 #ifdef __cplusplus
 }
 #endif

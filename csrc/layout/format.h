@@ -51,6 +51,7 @@ typedef struct rnl_row {
 
 extern const rnl_row rnl_rows[];
 extern const int rnl_num_rows;
+extern const int rnl_num_listed; /* the first so many are for users */
 
 /* The options of all layouts. */
 enum { RNL_OPT_INPUTS, RNL_OPT_Z, RNL_OPT_VERSION };

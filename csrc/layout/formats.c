@@ -133,7 +133,22 @@ const rnl_row rnl_rows[] = {
                {"{s}b_{g}", "o", {{RNL_BW}}}},
      .options = OPTION(RNL_OPT_INPUTS) | OPTION(RNL_OPT_Z),
      .source = "the textbook form: gate = sigmoid(W_g [h, x] + b_g)"},
+
+    /* Not listed: what the forward pass on the CPU is prepared from. */
+    {.layout = "cpu",
+     .gates = GATES("ifgo", "rzn", "h"),
+     .resets = AFTER | BEFORE,
+     .activations = ANY_SIGMOID,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "",
+     .slots = {{"weight_space", "+", {{RNL_W, "goi"}, {RNL_R, "goi"}, {RNL_P, "oi"}},
+                .walks = true},
+               {"weight_space", "+", {{RNL_BW, "go"}, {RNL_BR, "go"}},
+                .walks = true, .continues = true}},
+     .bias_by_mode = true,
+     .source = "cuDNN's weight space, and the same for RNNs that cuDNN does not have"},
 };
 /* clang-format on */
 
 const int rnl_num_rows = (int)(sizeof rnl_rows / sizeof rnl_rows[0]);
+const int rnl_num_listed = (int)(sizeof rnl_rows / sizeof rnl_rows[0]) - 1;

@@ -18,7 +18,8 @@ rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err
             *layout = (rnl_layout){.name = rnl_rows[k].layout};
             return RNL_OK;
         }
-        if (k == 0 || strcmp(rnl_rows[k].layout, rnl_rows[k - 1].layout) != 0)
+        if (k < rnl_num_listed &&
+            (k == 0 || strcmp(rnl_rows[k].layout, rnl_rows[k - 1].layout) != 0))
             append(all, sizeof all, rnl_rows[k].layout);
     }
     return rnl_fail(err, RNL_E_LAYOUT, "no layout is called '%.60s', need one of: %s", name, all);
@@ -59,8 +60,8 @@ rnl_status rnl_layout_set(rnl_layout *layout, const char *option, const char *va
 
 rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err)
 {
-    if (k < 0 || k >= rnl_num_rows)
-        return rnl_fail(err, RNL_E_LAYOUT, "the table has %d rows, no row %d", rnl_num_rows, k);
+    if (k < 0 || k >= rnl_num_listed)
+        return rnl_fail(err, RNL_E_LAYOUT, "the table has %d rows, no row %d", rnl_num_listed, k);
     const rnl_row *row = &rnl_rows[k];
     *info = (rnl_row_info){.layout = row->layout,
                            .resets = row->resets,
