@@ -31,7 +31,8 @@ static const rnl_tier *best(void)
         {&rnl_tier_avx512, __builtin_cpu_supports("avx512f") &&
                                __builtin_cpu_supports("avx512bw") &&
                                __builtin_cpu_supports("avx512vl")},
-        {&rnl_tier_avx2, __builtin_cpu_supports("avx2") && has_f16c()},
+        {&rnl_tier_avx2, __builtin_cpu_supports("avx2") &&
+                             __builtin_cpu_supports("fma") && has_f16c()},
 #elif defined(__aarch64__)
         {&rnl_tier_neon, true},
 #endif
@@ -71,4 +72,9 @@ void rnl_copy(const rnl_job *job)
 int64_t rnl_find_overflow(const rnl_job *job)
 {
     return rnl_tier_get()->find_overflow(job);
+}
+
+const rnl_rnn_kernels *rnl_rnn_kernels_get(rnl_dtype weights)
+{
+    return &rnl_tier_get()->rnn[weights];
 }

@@ -3,6 +3,7 @@
 #define RNL_KERNELS_TIER_H
 
 #include "kernels/kernels.h"
+#include "kernels/rnn.h"
 
 /* The tile of a transposition, for the checks to aim at. */
 enum { RNL_TILE_ROWS = 64, RNL_TILE_COLS = 128 };
@@ -11,13 +12,17 @@ typedef struct rnl_tier {
     const char *name;
     rnl_kernel *copy;
     int64_t (*find_overflow)(const rnl_job *job);
+    const rnl_rnn_kernels *rnn; /* by dtype of the weights */
 } rnl_tier;
 
 extern const rnl_tier rnl_tier_plain;
+extern const rnl_rnn_kernels rnl_rnn_plain[RNL_NUM_DTYPES];
 #if defined(__x86_64__)
 extern const rnl_tier rnl_tier_avx2, rnl_tier_avx512;
+extern const rnl_rnn_kernels rnl_rnn_avx2[RNL_NUM_DTYPES], rnl_rnn_avx512[RNL_NUM_DTYPES];
 #elif defined(__aarch64__)
 extern const rnl_tier rnl_tier_neon;
+extern const rnl_rnn_kernels rnl_rnn_neon[RNL_NUM_DTYPES];
 #endif
 
 /* The best that this CPU has, or the one that RNNLAYOUT_CPU names if the CPU has it. */

@@ -1,0 +1,339 @@
+/* Prepare an RNN for the CPU: its matrices as panels, its biases as what sums begin with. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/size.h"
+#include "core/status.h"
+#include "forward/prepared.h"
+#include "kernels/kernels.h"
+
+enum { ALIGNMENT = 64 };
+
+/* ------------------------------------------------------------------------------- the memory -- */
+
+/* Hands out pieces of memory one after the other; without memory it only adds up. */
+typedef struct arena {
+    char *memory;
+    rnl_size used;
+} arena;
+
+static char *take(arena *a, int64_t n, int64_t nbytes)
+{
+    char *const piece = a->memory ? a->memory + a->used.n : NULL;
+    const rnl_size size = rnl_size_mul(rnl_size_of(n), rnl_size_of(nbytes));
+    const rnl_size padded = rnl_size_add(size, rnl_size_of(ALIGNMENT - 1));
+    a->used = rnl_size_add(a->used, (rnl_size){padded.n & -ALIGNMENT, padded.overflow});
+    return piece;
+}
+
+/* Gates of the recurrent panel: those whose sums are over the state itself. */
+static int gates_of_state(const rnl_rnn *rnn)
+{
+    return rnn->kind == RNL_STEP_GRU_BEFORE ? 2 : rnn->gates;
+}
+
+static void take_panels(const rnl_rnn *rnn, int64_t layer, arena *a, rnl_panels *panels)
+{
+    const rnl_spec *spec = &rnn->spec;
+    const int64_t units = rnl_padded(rnn, rnn->blocks), state = rnl_state_size(spec);
+    const int64_t nbytes = rnl_dtype_nbytes(spec->dtype), real = rnl_dtype_nbytes(rnn->real);
+    if (layer > 0 || !spec->skip_input)
+        panels->w = take(a, rnn->gates * rnl_layer_input(spec, layer), units * nbytes);
+    panels->r = take(a, gates_of_state(rnn) * state, units * nbytes);
+    if (rnn->kind == RNL_STEP_GRU_BEFORE)
+        panels->r_new = take(a, state, units * nbytes);
+    if (spec->proj_size)
+        panels->p = take(a, spec->hidden_size, rnl_padded(rnn, rnn->state_blocks) * nbytes);
+    panels->start = take(a, units, rnn->slots * real);
+}
+
+/* All of the RNN's memory, laid out; adds up only while there is none. */
+static rnl_size lay_out(rnl_rnn *rnn, char *memory)
+{
+    arena a = {.memory = memory};
+    const int64_t num_directions = rnl_num_directions(&rnn->spec);
+    const int64_t n = rnn->spec.num_layers * num_directions;
+    rnl_panels unused, *const panels = (rnl_panels *)(void *)take(&a, n, sizeof(rnl_panels));
+    for (int64_t k = 0; k < n; k++) {
+        if (panels)
+            panels[k] = (rnl_panels){0};
+        take_panels(rnn, k / num_directions, &a, panels ? &panels[k] : &unused);
+    }
+    rnn->panels = panels;
+    rnn->zeros = take(&a, rnl_padded(rnn, rnn->state_blocks), rnl_dtype_nbytes(rnn->real));
+    rnn->biases = take(&a, rnn->num_biases, rnl_dtype_nbytes(rnn->spec.dtype));
+    return a.used;
+}
+
+/* ------------------------------------------------------------------------ panels and back -- */
+
+/* Where the weights are given: the one tensor of the layout "cpu". */
+typedef struct given {
+    rnl_layout layout;
+    char *weights;
+} given;
+
+static rnl_view view_of(const rnl_rnn *rnn, const given *from, rnl_block block)
+{
+    rnl_error err;
+    rnl_view view = {.tensor = -1};
+    rnl_layout_locate(&from->layout, &rnn->spec, rnl_spec_has(&rnn->spec), &block, &view, &err);
+    return view;
+}
+
+typedef struct matrix {
+    rnl_block block; /* the first gate */
+    char *panel;
+    int gates;
+    int64_t blocks;
+} matrix;
+
+/* One gate's vectors of one block of units: between memory and panel. */
+static void move_block(const rnl_rnn *rnn, const given *with, const matrix *m, int gate,
+                       int64_t block, bool to_panel)
+{
+    const rnl_block at = {m->block.layer, m->block.direction, m->block.role, m->block.gate + gate};
+    const rnl_view view = view_of(rnn, with, at);
+    const int64_t lanes = rnn->kernels->lanes, nbytes = rnl_dtype_nbytes(rnn->spec.dtype);
+    const int64_t unit = block * lanes, left = view.rows - unit;
+    char *const weights = with->weights + (view.at + unit * view.row_stride) * nbytes;
+    char *const panel = m->panel + (block * view.cols * m->gates + gate) * lanes * nbytes;
+    rnl_job job = {.src_dtype = rnn->spec.dtype, .dst_dtype = rnn->spec.dtype};
+    if (to_panel) { /* rows are k, columns units: the target's lines are contiguous */
+        job.rows = view.cols;
+        job.cols = left < lanes ? left : lanes;
+        job.src = weights;
+        job.src_grid = (rnl_grid){view.col_stride, view.row_stride};
+        job.dst = panel;
+        job.dst_grid = (rnl_grid){m->gates * lanes, 1};
+    } else {
+        job.rows = left < lanes ? left : lanes;
+        job.cols = view.cols;
+        job.src = panel;
+        job.src_grid = (rnl_grid){1, m->gates * lanes};
+        job.dst = weights;
+        job.dst_grid = (rnl_grid){view.row_stride, view.col_stride};
+    }
+    rnl_copy(&job);
+}
+
+static void move_matrix(const rnl_rnn *rnn, const given *with, matrix m, bool to_panel)
+{
+    for (int64_t block = 0; m.panel && block < m.blocks; block++)
+        for (int gate = 0; gate < m.gates; gate++)
+            move_block(rnn, with, &m, gate, block, to_panel);
+}
+
+static void move_matrices(const rnl_rnn *rnn, const given *with, int64_t layer, int direction,
+                          bool to_panels)
+{
+    const rnl_panels *p = rnl_panels_of(rnn, layer, direction);
+    const matrix all[] = {
+        {{layer, direction, RNL_W, 0}, p->w, rnn->gates, rnn->blocks},
+        {{layer, direction, RNL_R, 0}, p->r, gates_of_state(rnn), rnn->blocks},
+        {{layer, direction, RNL_R, 2}, p->r_new, 1, rnn->blocks},
+        {{layer, direction, RNL_P, 0}, p->p, 1, rnn->state_blocks},
+    };
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
+        move_matrix(rnn, with, all[k], to_panels);
+}
+
+/* ------------------------------------------------------------------------------- biases -- */
+
+static double bias_at(const rnl_rnn *rnn, const given *from, rnl_block block, int64_t unit)
+{
+    const rnl_view view = view_of(rnn, from, block);
+    if (view.tensor < 0)
+        return 0;
+    const int64_t at = (view.at + unit * view.row_stride) * rnl_dtype_nbytes(rnn->spec.dtype);
+    return rnl_to_double(rnn->spec.dtype, rnl_load_bits(rnn->spec.dtype, from->weights + at));
+}
+
+/* The two biases of a gate are added, once rounded; but those of n in a GRU whose reset gate is
+ * applied after the matrix stand apart. */
+static void put_start(const rnl_rnn *rnn, const given *from, int64_t layer, int direction)
+{
+    char *const start = rnl_panels_of(rnn, layer, direction)->start;
+    const int64_t lanes = rnn->kernels->lanes, real = rnl_dtype_nbytes(rnn->real);
+    for (int gate = 0; gate < rnn->gates; gate++)
+        for (int64_t unit = 0; unit < rnn->spec.hidden_size; unit++) {
+            const double w = bias_at(rnn, from, (rnl_block){layer, direction, RNL_BW, gate}, unit);
+            const double r = bias_at(rnn, from, (rnl_block){layer, direction, RNL_BR, gate}, unit);
+            char *const block = start + unit / lanes * rnn->slots * lanes * real;
+            const bool apart = rnn->copied >= 0 && gate == rnn->gates - 1;
+            rnl_store_bits(rnn->real, block + (gate * lanes + unit % lanes) * real,
+                           rnl_from_double(rnn->real, apart ? w : w + r));
+            if (apart)
+                rnl_store_bits(rnn->real, block + (rnn->copied * lanes + unit % lanes) * real,
+                               rnl_from_double(rnn->real, r));
+        }
+}
+
+/* ------------------------------------------------------------------------------ the calls -- */
+
+static given given_by(const void *weights)
+{
+    rnl_error err;
+    given from = {.weights = (char *)(uintptr_t)weights};
+    rnl_layout_named("cpu", &from.layout, &err);
+    return from;
+}
+
+static int64_t num_matrix_elements(const rnl_rnn *rnn)
+{
+    rnl_error err;
+    rnl_tensor tensor = {0};
+    const given from = given_by(NULL);
+    rnl_layout_tensor(&from.layout, &rnn->spec, rnl_spec_has(&rnn->spec), 0, &tensor, &err);
+    return tensor.nelems - rnn->num_biases;
+}
+
+void rnl_rnn_update(rnl_rnn *rnn, const void *weights)
+{
+    const given from = given_by(weights);
+    const int64_t nbytes = rnl_dtype_nbytes(rnn->spec.dtype);
+    for (int64_t layer = 0; layer < rnn->spec.num_layers; layer++)
+        for (int direction = 0; direction < rnl_num_directions(&rnn->spec); direction++) {
+            move_matrices(rnn, &from, layer, direction, true);
+            put_start(rnn, &from, layer, direction);
+        }
+    if (rnn->num_biases)
+        memcpy(rnn->biases, from.weights + num_matrix_elements(rnn) * nbytes,
+               (size_t)(rnn->num_biases * nbytes));
+}
+
+void rnl_rnn_weights(const rnl_rnn *rnn, void *weights)
+{
+    const given to = given_by(weights);
+    const int64_t nbytes = rnl_dtype_nbytes(rnn->spec.dtype);
+    for (int64_t layer = 0; layer < rnn->spec.num_layers; layer++)
+        for (int direction = 0; direction < rnl_num_directions(&rnn->spec); direction++)
+            move_matrices(rnn, &to, layer, direction, false);
+    if (rnn->num_biases)
+        memcpy(to.weights + num_matrix_elements(rnn) * nbytes, rnn->biases,
+               (size_t)(rnn->num_biases * nbytes));
+}
+
+static rnl_step_kind kind_of(const rnl_spec *spec)
+{
+    switch (spec->cell) {
+    case RNL_LSTM: return RNL_STEP_LSTM;
+    case RNL_GRU: return spec->reset == RNL_RESET_AFTER ? RNL_STEP_GRU : RNL_STEP_GRU_BEFORE;
+    case RNL_RNN_TANH: return RNL_STEP_TANH;
+    default: return RNL_STEP_RELU;
+    }
+}
+
+static rnl_rnn described(const rnl_spec *spec, const rnl_rnn_options *options)
+{
+    rnl_rnn rnn = {.spec = *spec,
+                   .options = options ? *options : (rnl_rnn_options){0},
+                   .kernels = rnl_rnn_kernels_get(spec->dtype),
+                   .real = spec->dtype == RNL_FLOAT64 ? RNL_FLOAT64 : RNL_FLOAT32,
+                   .kind = kind_of(spec),
+                   .gates = rnl_num_gates(spec->cell),
+                   .copied = -1};
+    rnn.slots = rnn.gates;
+    if (rnn.kind == RNL_STEP_GRU)
+        rnn.copied = rnn.slots++;
+    const int64_t lanes = rnn.kernels->lanes;
+    rnn.blocks = (spec->hidden_size - 1) / lanes + 1;
+    rnn.state_blocks = (rnl_state_size(spec) - 1) / lanes + 1;
+    const int64_t vectors = spec->bias == RNL_BIAS_NONE     ? 0
+                            : spec->bias == RNL_BIAS_DOUBLE ? 2
+                                                            : 1;
+    rnn.num_biases = vectors * rnn.gates * spec->hidden_size * spec->num_layers *
+                     rnl_num_directions(spec);
+    return rnn;
+}
+
+static rnl_status check_options(const rnl_spec *spec, const rnl_rnn_options *options,
+                                rnl_error *err)
+{
+    if (!options || !options->clips)
+        return RNL_OK;
+    if (spec->cell != RNL_LSTM)
+        return rnl_fail(err, RNL_E_SPEC, "a cell clip needs a cell state: lstm, not %s",
+                        rnl_name(RNL_NAMES_CELL, (int)spec->cell));
+    if (!(options->clip_low <= options->clip_high))
+        return rnl_fail(err, RNL_E_SPEC, "the cell clip is (%g, %g), need low <= high",
+                        options->clip_low, options->clip_high);
+    return RNL_OK;
+}
+
+rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_options *options,
+                       rnl_rnn **out, rnl_error *err)
+{
+    rnl_status status = rnl_spec_check(spec, err);
+    if (!status)
+        status = check_options(spec, options, err);
+    if (status)
+        return status;
+    rnl_rnn described_rnn = described(spec, options);
+    const rnl_size size = lay_out(&described_rnn, NULL);
+    rnl_rnn *const rnn = malloc(sizeof *rnn);
+    void *memory = NULL;
+    if (rnn && !size.overflow)
+        memory = aligned_alloc(ALIGNMENT, (size_t)size.n);
+    if (!memory) {
+        free(rnn);
+        return rnl_fail(err, RNL_E_NOMEM, "no memory for the weights");
+    }
+    *rnn = described_rnn;
+    memset(memory, 0, (size_t)size.n); /* lanes past the last unit weigh nothing */
+    rnn->memory = memory;
+    lay_out(rnn, memory);
+    for (int k = 0; k < RNL_NUM_ROOMS; k++)
+        atomic_init(&rnn->rooms[k], NULL);
+    rnl_rnn_update(rnn, weights);
+    *out = rnn;
+    return RNL_OK;
+}
+
+static void room_free(rnl_room *room)
+{
+    if (room)
+        free(room->data);
+    free(room);
+}
+
+void rnl_rnn_free(rnl_rnn *rnn)
+{
+    if (!rnn)
+        return;
+    for (int k = 0; k < RNL_NUM_ROOMS; k++)
+        room_free(atomic_load(&rnn->rooms[k]));
+    free(rnn->memory);
+    free(rnn);
+}
+
+/* --------------------------------------------------------------------------------- rooms -- */
+
+rnl_room *rnl_room_take(rnl_rnn *rnn, int64_t nbytes)
+{
+    rnl_room *room = NULL;
+    for (int k = 0; k < RNL_NUM_ROOMS && !room; k++)
+        room = atomic_exchange(&rnn->rooms[k], NULL);
+    if (room && room->nbytes >= nbytes)
+        return room;
+    room_free(room);
+    room = malloc(sizeof *room);
+    if (!room)
+        return NULL;
+    room->nbytes = (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    room->data = aligned_alloc(ALIGNMENT, (size_t)room->nbytes);
+    if (room->data)
+        return room;
+    free(room);
+    return NULL;
+}
+
+void rnl_room_give(rnl_rnn *rnn, rnl_room *room)
+{
+    for (int k = 0; k < RNL_NUM_ROOMS; k++) {
+        rnl_room *none = NULL;
+        if (atomic_compare_exchange_strong(&rnn->rooms[k], &none, room))
+            return;
+    }
+    room_free(room);
+}

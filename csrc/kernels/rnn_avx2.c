@@ -1,0 +1,41 @@
+/* The forward pass with AVX2 and FMA: 16 registers of 32 bytes. */
+#include <immintrin.h>
+
+#include "kernels/tier.h"
+
+#define VECTOR_BYTES 32
+#define ROWS_MAX 3
+#define BLOCKS_MAX 2
+#define ALL_TILES(F) F(1, 1) F(2, 1) F(3, 1) F(1, 2)
+#define BLOCKS_OF_ROWS 2, 1, 1
+#define TIER avx2
+
+typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));
+typedef double vecd __attribute__((vector_size(VECTOR_BYTES)));
+
+static inline vecf fma_f(vecf a, vecf b, vecf c)
+{
+    return (vecf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
+
+static inline vecd fma_d(vecd a, vecd b, vecd c)
+{
+    return (vecd)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+}
+
+static inline vecf splat_f(float x)
+{
+    return (vecf)_mm256_set1_ps(x);
+}
+
+static inline vecd splat_d(double x)
+{
+    return (vecd)_mm256_set1_pd(x);
+}
+
+static inline void widen_halves(vecf *to, const uint16_t *from)
+{
+    *to = (vecf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+}
+
+#include "kernels/rnn_body.inc"

@@ -1,0 +1,41 @@
+/* The forward pass with NEON: 32 registers of 16 bytes. */
+#include <arm_neon.h>
+
+#include "kernels/tier.h"
+
+#define VECTOR_BYTES 16
+#define ROWS_MAX 6
+#define BLOCKS_MAX 4
+#define ALL_TILES(F) F(1, 1) F(2, 1) F(3, 1) F(4, 1) F(5, 1) F(6, 1) F(1, 4) F(2, 2) F(3, 2)
+#define BLOCKS_OF_ROWS 4, 2, 2, 1, 1, 1
+#define TIER neon
+
+typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));
+typedef double vecd __attribute__((vector_size(VECTOR_BYTES)));
+
+static inline vecf fma_f(vecf a, vecf b, vecf c)
+{
+    return (vecf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+}
+
+static inline vecd fma_d(vecd a, vecd b, vecd c)
+{
+    return (vecd)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
+}
+
+static inline vecf splat_f(float x)
+{
+    return (vecf)vdupq_n_f32(x);
+}
+
+static inline vecd splat_d(double x)
+{
+    return (vecd)vdupq_n_f64(x);
+}
+
+static inline void widen_halves(vecf *to, const uint16_t *from)
+{
+    *to = (vecf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
+}
+
+#include "kernels/rnn_body.inc"

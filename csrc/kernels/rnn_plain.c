@@ -1,0 +1,42 @@
+/* The forward pass on any CPU: vectors of 16 bytes as the compiler makes them for the baseline, a
+ * product and a sum where others have one instruction. */
+#include "kernels/convert.h"
+#include "kernels/tier.h"
+
+#define VECTOR_BYTES 16
+#define ROWS_MAX 3
+#define BLOCKS_MAX 2
+#define ALL_TILES(F) F(1, 1) F(2, 1) F(3, 1) F(1, 2)
+#define BLOCKS_OF_ROWS 2, 1, 1
+#define TIER plain
+
+typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));
+typedef double vecd __attribute__((vector_size(VECTOR_BYTES)));
+
+static inline vecf fma_f(vecf a, vecf b, vecf c)
+{
+    return a * b + c;
+}
+
+static inline vecd fma_d(vecd a, vecd b, vecd c)
+{
+    return a * b + c;
+}
+
+static inline vecf splat_f(float x)
+{
+    return (vecf){x, x, x, x};
+}
+
+static inline vecd splat_d(double x)
+{
+    return (vecd){x, x};
+}
+
+static inline void widen_halves(vecf *to, const uint16_t *from)
+{
+    for (int k = 0; k < 4; k++)
+        (*to)[k] = as_float(float_of_half(from[k]));
+}
+
+#include "kernels/rnn_body.inc"
