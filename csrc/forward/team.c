@@ -1,0 +1,373 @@
+/* Who computes? Helpers that are started when first wanted, spin for the next run for some tens of
+ * microseconds, then sleep; and how many there may be. */
+#define _GNU_SOURCE // NOLINT(bugprone-reserved-identifier,cert-dcl37-c): what sched_getaffinity
+                    // asks for
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "forward/team.h"
+#include "rnnlayout.h"
+
+enum {
+    MOST_MEMBERS = 64,
+    SPINS = 1000,             /* of 15 to 50 ns each, then */
+    YIELDS = 100,             /* of 300 ns, or of the time that others then have */
+    STACK_NBYTES = 512 << 10, /* kernels put 64 KB there, a sanitizer more; libc its TLS */
+    RUNS_UNTIL_RETRY = 1000,  /* after a thread could not be started */
+    MAX_PATH_NCHARS = 4096
+};
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* --------------------------------------------------------------------------- the machine -- */
+
+/* Tell the CPU that this is a spin. Its intrinsics would need headers of the machine. AArch64's
+ * "yield" is over at once on most, "isb" takes as long as x86's "pause". */
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+/* How the calling thread rounds and whether it flushes subnormals: what a result depends on, so
+ * that the helpers have to do as their caller does. */
+static uint64_t float_control(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_stmxcsr() & ~0x3fU; /* without the flags of what has happened */
+#elif defined(__aarch64__)
+    uint64_t fpcr;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+    return fpcr;
+#else
+    return 0;
+#endif
+}
+
+static void set_float_control(uint64_t control)
+{
+    if (control == float_control())
+        return;
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr((unsigned)control);
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" ::"r"(control));
+#endif
+}
+
+/* Wait a little, longer as the turns go on; the number of the next turn. */
+static int wait_turn(int turn)
+{
+    if (turn < SPINS)
+        relax();
+    else
+        sched_yield();
+    return smaller(turn + 1, SPINS + YIELDS);
+}
+
+/* -------------------------------------------------------------------- how many there may be -- */
+
+/* What a file of a folder has on its first line; false if there is none. */
+static bool read_line(const char *folder, const char *name, char *line, int nchars)
+{
+    char path[MAX_PATH_NCHARS + 64];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "re");
+    const bool read = file && fgets(line, nchars, file);
+    if (file)
+        fclose(file);
+    return read;
+}
+
+/* The CPUs that a control group's quota is worth, by cgroup v2's file or by v1's two. */
+static int quota_of(const char *folder)
+{
+    char line[64], *end;
+    long long quota = 0, period = 0; /* "max" and "-1": no limit */
+    if (read_line(folder, "cpu.max", line, sizeof line)) {
+        quota = strtoll(line, &end, 10);
+        period = strtoll(end, NULL, 10);
+    } else if (read_line(folder, "cpu.cfs_quota_us", line, sizeof line)) {
+        quota = strtoll(line, NULL, 10);
+        if (read_line(folder, "cpu.cfs_period_us", line, sizeof line))
+            period = strtoll(line, NULL, 10);
+    }
+    if (quota < 1 || period < 1 || quota / period >= MOST_MEMBERS)
+        return MOST_MEMBERS;
+    return quota < period ? 1 : (int)(quota / period);
+}
+
+/* v2 names no controllers, v1 has "cpu" or "cpu,cpuacct". */
+static const char *mounted_at(const char *controllers)
+{
+    if (*controllers == ':')
+        return "/sys/fs/cgroup";
+    for (; *controllers != ':'; controllers += *controllers == ',') {
+        const size_t nchars = strcspn(controllers, ",:");
+        if (nchars == 3 && strncmp(controllers, "cpu", 3) == 0)
+            return "/sys/fs/cgroup/cpu";
+        controllers += nchars;
+    }
+    return NULL;
+}
+
+/* The least quota of this group and those above it. In a container the group may have a path that
+ * is not seen from inside, and what is mounted is the group itself: so what is not there is passed
+ * over. line: "4:cpu,cpuacct:/path" */
+static int quota_by(char *line)
+{
+    char folder[MAX_PATH_NCHARS + 32];
+    line[strcspn(line, "\n")] = '\0';
+    const char *controllers = strchr(line, ':');
+    const char *path = controllers ? strchr(controllers + 1, ':') : NULL;
+    const char *mount = path ? mounted_at(controllers + 1) : NULL;
+    if (!mount)
+        return MOST_MEMBERS;
+    snprintf(folder, sizeof folder, "%s%s", mount, path + 1);
+    int least = quota_of(folder);
+    for (char *cut; (cut = strrchr(folder, '/')) >= folder + strlen(mount);) {
+        *cut = '\0';
+        least = smaller(least, quota_of(folder));
+    }
+    return least;
+}
+
+static int quota(void)
+{
+    char line[MAX_PATH_NCHARS];
+    int least = MOST_MEMBERS;
+    FILE *groups = fopen("/proc/self/cgroup", "re");
+    while (groups && fgets(line, sizeof line, groups))
+        least = smaller(least, quota_by(line));
+    if (groups)
+        fclose(groups);
+    return least;
+}
+
+static int cpus(void)
+{
+#if defined(__linux__)
+    cpu_set_t sets[16]; /* one is of 1024 CPUs, and too small a set is an error */
+    if (sched_getaffinity(0, sizeof sets, sets) == 0)
+        return CPU_COUNT_S(sizeof sets, sets);
+#endif
+    return (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+/* The number that a variable begins with; 0 if it has none, or is not set. OMP_NUM_THREADS may be a
+ * list, of which the first is for threads that are not within others. */
+static int number_in(const char *variable)
+{
+    const char *text = getenv(variable);
+    const long n = text ? strtol(text, NULL, 10) : 0;
+    return n < 1 ? 0 : n < MOST_MEMBERS ? (int)n : MOST_MEMBERS;
+}
+
+static int default_num_threads(void)
+{
+    int n = number_in("RNNLAYOUT_NUM_THREADS");
+    if (!n)
+        n = number_in("OMP_NUM_THREADS");
+    if (!n)
+        n = smaller(cpus(), quota());
+    return n < 1 ? 1 : smaller(n, MOST_MEMBERS);
+}
+
+static atomic_int num_threads; /* 0: not known yet */
+
+void rnl_set_num_threads(int n)
+{
+    atomic_store(&num_threads, n < 1 ? 0 : smaller(n, MOST_MEMBERS));
+}
+
+int rnl_num_threads(void)
+{
+    int n = atomic_load_explicit(&num_threads, memory_order_relaxed);
+    if (n == 0) {
+        const int found = default_num_threads();
+        /* unless another thread has set it meanwhile */
+        if (atomic_compare_exchange_strong(&num_threads, &n, found))
+            n = found;
+    }
+    return n;
+}
+
+/* ---------------------------------------------------------------------------- the helpers -- */
+
+/* What `members` of a helper is, when not the number of those in the run that it is part of. */
+enum { ASLEEP = -1, IDLE = 0 };
+
+/* The first line of the cache is all that goes to and fro in a run. */
+typedef struct helper {
+    _Alignas(64) atomic_int members;
+    void (*member)(void *arg, int k, int members);
+    void *arg;
+    uint64_t control;
+    pthread_mutex_t lock; /* of its sleep */
+    pthread_cond_t woken;
+} helper;
+
+static struct pool {
+    atomic_bool taken; /* by the caller that may use what follows */
+    int num_helpers;
+    int runs_until_retry;
+    helper helpers[MOST_MEMBERS - 1];
+} pool;
+
+static void sleep_until_wanted(helper *self)
+{
+    int idle = IDLE;
+    pthread_mutex_lock(&self->lock);
+    atomic_compare_exchange_strong(&self->members, &idle, ASLEEP);
+    while (atomic_load(&self->members) == ASLEEP)
+        pthread_cond_wait(&self->woken, &self->lock);
+    pthread_mutex_unlock(&self->lock);
+}
+
+/* A helper's life. */
+static void *help(void *arg)
+{
+    helper *const self = arg;
+    const int k = (int)(self - pool.helpers) + 1;
+    for (int turn = 0;;) {
+        const int members = atomic_load_explicit(&self->members, memory_order_acquire);
+        if (members != IDLE) {
+            set_float_control(self->control);
+            self->member(self->arg, k, members);
+            atomic_store_explicit(&self->members, IDLE, memory_order_release);
+            turn = 0;
+        } else if (turn < SPINS + YIELDS) {
+            turn = wait_turn(turn);
+        } else {
+            sleep_until_wanted(self);
+        }
+    }
+    return NULL;
+}
+
+static void set_to_work(helper *h, int members, void (*member)(void *, int, int), void *arg,
+                        uint64_t control)
+{
+    h->member = member;
+    h->arg = arg;
+    h->control = control;
+    if (atomic_exchange_explicit(&h->members, members, memory_order_acq_rel) == ASLEEP) {
+        /* with the lock, it has either seen what was written or is where a signal reaches it */
+        pthread_mutex_lock(&h->lock);
+        pthread_mutex_unlock(&h->lock);
+        pthread_cond_signal(&h->woken);
+    }
+}
+
+static void wait_for(helper *h)
+{
+    for (int turn = 0; atomic_load_explicit(&h->members, memory_order_acquire) > IDLE;)
+        turn = wait_turn(turn);
+}
+
+static bool start(helper *h)
+{
+    pthread_t thread;
+    pthread_attr_t attr;
+    if (pthread_attr_init(&attr))
+        return false;
+    atomic_init(&h->members, IDLE);
+    pthread_mutex_init(&h->lock, NULL); /* again, in the child of a fork */
+    pthread_cond_init(&h->woken, NULL);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attr, STACK_NBYTES);
+    const bool started = pthread_create(&thread, &attr, help, h) == 0;
+    pthread_attr_destroy(&attr);
+    return started;
+}
+
+/* Signals are for the threads of the program. But a thread's own fault kills without a report
+ * where its signal is blocked. */
+static void start_helpers(int wanted)
+{
+    static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV};
+    sigset_t signals, before;
+    sigfillset(&signals);
+    for (size_t k = 0; k < sizeof faults / sizeof *faults; k++)
+        sigdelset(&signals, faults[k]);
+    pthread_sigmask(SIG_BLOCK, &signals, &before);
+    while (pool.num_helpers < wanted && start(&pool.helpers[pool.num_helpers]))
+        pool.num_helpers++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pool.runs_until_retry = pool.num_helpers < wanted ? RUNS_UNTIL_RETRY : 0;
+}
+
+/* As many helpers as wanted, or as there are. To be refused a thread takes long: not every time. */
+static int find_helpers(int wanted)
+{
+    if (pool.num_helpers < wanted && --pool.runs_until_retry < 0)
+        start_helpers(wanted);
+    return smaller(pool.num_helpers, wanted);
+}
+
+/* ------------------------------------------------------------------------------- the pool -- */
+
+static bool forks_are_watched;
+
+/* The child of a fork has no helpers, and nobody else who could have taken the pool. */
+static void forget_helpers(void)
+{
+    pool.num_helpers = pool.runs_until_retry = 0;
+    atomic_store(&pool.taken, false);
+}
+
+static void watch_forks(void)
+{
+    forks_are_watched = pthread_atfork(NULL, NULL, forget_helpers) == 0;
+}
+
+static bool take_pool(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    return forks_are_watched && !atomic_exchange_explicit(&pool.taken, true, memory_order_acquire);
+}
+
+void rnl_team_run(int wanted, void (*member)(void *arg, int k, int members), void *arg)
+{
+    const int most = wanted > 1 ? smaller(wanted, rnl_num_threads()) : 1;
+    if (most < 2 || !take_pool()) {
+        member(arg, 0, 1);
+        return;
+    }
+    const uint64_t control = float_control();
+    const int num_helpers = find_helpers(most - 1);
+    for (int k = 0; k < num_helpers; k++)
+        set_to_work(&pool.helpers[k], num_helpers + 1, member, arg, control);
+    member(arg, 0, num_helpers + 1);
+    for (int k = 0; k < num_helpers; k++)
+        wait_for(&pool.helpers[k]);
+    atomic_store_explicit(&pool.taken, false, memory_order_release);
+}
+
+void rnl_barrier_wait(rnl_barrier *barrier, int members)
+{
+    if (members == 1)
+        return;
+    /* cannot change before this member has arrived */
+    const int round = atomic_load_explicit(&barrier->round, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) == members - 1) {
+        atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
+        atomic_fetch_add_explicit(&barrier->round, 1, memory_order_release);
+        return;
+    }
+    for (int turn = 0; atomic_load_explicit(&barrier->round, memory_order_acquire) == round;)
+        turn = wait_turn(turn);
+}

@@ -1,0 +1,477 @@
+/* Is a team what team.h says, whoever else wants one, and how many threads may it have? The linker
+ * puts the functions below in place of the C library's (--wrap): other machines, and threads that
+ * cannot be started. */
+#define _GNU_SOURCE // NOLINT(bugprone-reserved-identifier,cert-dcl37-c): what cpu_set_t asks for
+#include <fenv.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "forward/team.h"
+#include "rnnlayout.h"
+
+enum { MOST = 64, SECONDS_UNTIL_STUCK = 60 };
+
+/* ThreadSanitizer ends a child that starts threads, where its parent had some, unless told so. */
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "die_after_fork=0";
+}
+
+/* ------------------------------------------------------------------- a machine that is not -- */
+
+typedef struct machine {
+    int num_cpus; /* 0: this one; -1: not to be found out */
+    const char *files[6][2];
+} machine;
+
+static const machine *other; /* NULL: this one */
+static int threads_left = 1 << 20;
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
+                          void *arg);
+int __real_sched_getaffinity(pid_t pid, size_t nbytes, cpu_set_t *set);
+FILE *__real_fopen(const char *path, const char *how);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
+                          void *arg);
+int __wrap_sched_getaffinity(pid_t pid, size_t nbytes, cpu_set_t *set);
+FILE *__wrap_fopen(const char *path, const char *how);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
+                          void *arg)
+{
+    return threads_left-- > 0 ? __real_pthread_create(thread, attr, run, arg) : 11;
+}
+
+int __wrap_sched_getaffinity(pid_t pid, size_t nbytes, cpu_set_t *set)
+{
+    if (!other)
+        return __real_sched_getaffinity(pid, nbytes, set);
+    CPU_ZERO_S(nbytes, set);
+    for (int k = 0; k < other->num_cpus; k++)
+        CPU_SET_S((size_t)(3 * k), nbytes, set);
+    return other->num_cpus < 0 ? -1 : 0;
+}
+
+FILE *__wrap_fopen(const char *path, const char *how)
+{
+    if (!other)
+        return __real_fopen(path, how);
+    for (size_t k = 0; k < 6 && other->files[k][0]; k++)
+        if (strcmp(other->files[k][0], path) == 0)
+            return fmemopen((void *)(uintptr_t)other->files[k][1], strlen(other->files[k][1]), "r");
+    return NULL;
+}
+
+/* --------------------------------------------------------------------------- how many there -- */
+
+#define GROUPS "/proc/self/cgroup"
+#define V1 "/sys/fs/cgroup/cpu"
+#define V2 "/sys/fs/cgroup"
+
+static void check_cpus(void)
+{
+    static const struct {
+        int expected;
+        machine machine;
+    } rows[] = {
+        {6, {6}},
+        {1, {1}},
+        {MOST, {500}},
+        {6, {6, {{GROUPS, ""}}}},
+        {6, {6, {{GROUPS, "0::/\n"}}}},
+        {6, {6, {{GROUPS, "0::/\n"}, {V2 "/cpu.max", "max 100000\n"}}}},
+        {6, {6, {{GROUPS, "0::/\n"}, {V2 "/cpu.max", "700000 100000\n"}}}},
+        {6, {6, {{GROUPS, "0::/\n"}, {V2 "/cpu.max", "9000000000000 1\n"}}}},
+        {3, {6, {{GROUPS, "0::/\n"}, {V2 "/cpu.max", "399999 100000\n"}}}},
+        {1, {6, {{GROUPS, "0::/\n"}, {V2 "/cpu.max", "50000 100000\n"}}}},
+        {6, {6, {{GROUPS, "0::/\n"}, {V2 "/cpu.max", "nonsense\n"}}}},
+        {6, {6, {{GROUPS, "0::/\n"}, {V2 "/cpu.max", ""}}}},
+        /* of this group and those above it the least */
+        {2, {6, {{GROUPS, "0::/a/b\n"}, {V2 "/a/b/cpu.max", "2 1\n"}, {V2 "/a/cpu.max", "4 1\n"}}}},
+        {4, {6, {{GROUPS, "0::/a/b\n"}, {V2 "/a/b/cpu.max", "5 1\n"}, {V2 "/a/cpu.max", "4 1\n"}}}},
+        {5, {6, {{GROUPS, "0::/not/seen\n"}, {V2 "/cpu.max", "5 1\n"}}}},
+        /* v1, beside it what else there is on such a machine */
+        {2,
+         {6,
+          {{GROUPS, "5:cpuset:/x\n4:cpu,cpuacct:/d/e\n1:name=systemd:/\n0::/\n"},
+           {V1 "/d/e/cpu.cfs_quota_us", "250000\n"},
+           {V1 "/d/e/cpu.cfs_period_us", "100000\n"}}}},
+        {3,
+         {6,
+          {{GROUPS, "2:cpuacct:/\n1:cpuacct,cpu:/not/seen\n"},
+           {V1 "/cpu.cfs_quota_us", "30000\n"},
+           {V1 "/cpu.cfs_period_us", "10000\n"}}}},
+        {6,
+         {6,
+          {{GROUPS, "1:cpu:/\n"},
+           {V1 "/cpu.cfs_quota_us", "-1\n"},
+           {V1 "/cpu.cfs_period_us", "100000\n"}}}},
+        {6, {6, {{GROUPS, "1:cpu:/\n"}, {V1 "/cpu.cfs_quota_us", "100000\n"}}}},
+        {6,
+         {6,
+          {{GROUPS, "2:cpuacct:/a\n"},
+           {V1 "/a/cpu.cfs_quota_us", "1\n"},
+           {V1 "/a/cpu.cfs_period_us", "1\n"}}}},
+        {6, {6, {{GROUPS, "no colon\n1:one\n"}, {V2 "/cpu.max", "1 1\n"}}}},
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        other = &rows[k].machine;
+        rnl_set_num_threads(0);
+        CHECK(rnl_num_threads() == rows[k].expected, "row %zu: %d", k, rnl_num_threads());
+    }
+    const machine unknown = {-1};
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    other = &unknown;
+    rnl_set_num_threads(-5);
+    CHECK(rnl_num_threads() == (online < MOST ? online : MOST), "%d", rnl_num_threads());
+    other = NULL;
+}
+
+static void check_variables(void)
+{
+    static const struct {
+        const char *ours, *omp;
+        int expected;
+    } rows[] = {
+        {NULL, NULL, 6},    {"3", NULL, 3},   {"3", "2", 3},    {NULL, "2", 2},
+        {NULL, "4,3,2", 4}, {"0", "2", 2},    {"-1", NULL, 6},  {"", "", 6},
+        {"many", "5", 5},   {"9", NULL, 9},   {"64", NULL, 64}, {"65", NULL, 64},
+        {NULL, "9999", 64}, {" 7 ", NULL, 7}, {NULL, "no", 6},  {"99999999999999999999", NULL, 64},
+    };
+    static const machine six = {6};
+    other = &six;
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        unsetenv("RNNLAYOUT_NUM_THREADS");
+        unsetenv("OMP_NUM_THREADS");
+        if (rows[k].ours)
+            setenv("RNNLAYOUT_NUM_THREADS", rows[k].ours, 1);
+        if (rows[k].omp)
+            setenv("OMP_NUM_THREADS", rows[k].omp, 1);
+        if (k > 0) /* the first row is the process's first use */
+            rnl_set_num_threads(0);
+        CHECK(rnl_num_threads() == rows[k].expected, "row %zu: %d", k, rnl_num_threads());
+        setenv("RNNLAYOUT_NUM_THREADS", "1", 1);
+        CHECK(rnl_num_threads() == rows[k].expected, "row %zu: read twice", k);
+    }
+    unsetenv("RNNLAYOUT_NUM_THREADS");
+    unsetenv("OMP_NUM_THREADS");
+    for (int n = 1; n < 100; n++) {
+        rnl_set_num_threads(n);
+        CHECK(rnl_num_threads() == (n < MOST ? n : MOST), "%d: %d", n, rnl_num_threads());
+    }
+    rnl_set_num_threads(0);
+    CHECK(rnl_num_threads() == 6, "%d", rnl_num_threads());
+    other = NULL;
+}
+
+/* ------------------------------------------------------------------------------- one run -- */
+
+/* What is to be seen by all members, and what they leave. */
+typedef struct visit {
+    int input;
+    int calls[MOST], members[MOST], outputs[MOST];
+    pthread_t threads[MOST];
+} visit;
+
+static void look_in(void *arg, int k, int members)
+{
+    visit *const v = arg;
+    v->calls[k]++;
+    v->members[k] = members;
+    v->outputs[k] = v->input + k;
+    v->threads[k] = pthread_self();
+}
+
+/* The members of a run, -1 if something is wrong with it; without CHECK(), for any thread. */
+static int members_of_run(int wanted, int input)
+{
+    visit v = {.input = input};
+    rnl_team_run(wanted, look_in, &v);
+    const int members = v.members[0];
+    bool right = members >= 1 && members <= MOST && pthread_equal(v.threads[0], pthread_self());
+    for (int k = 0; right && k < MOST; k++) {
+        if (k >= members)
+            right = v.calls[k] == 0;
+        else
+            right = v.calls[k] == 1 && v.members[k] == members && v.outputs[k] == input + k;
+        for (int other_k = 0; right && other_k < k && k < members; other_k++)
+            right = !pthread_equal(v.threads[k], v.threads[other_k]);
+    }
+    return right ? members : -1;
+}
+
+static void check_run(int wanted, int expected)
+{
+    const int members = members_of_run(wanted, (int)random_below(1000));
+    CHECK(members == expected, "%d wanted: %d, expected %d", wanted, members, expected);
+}
+
+static void check_members(void)
+{
+    static const int limits[] = {1, 2, 5, 2, 64, 3};
+    static const int wanted[] = {-1, 0, 1, 2, 3, 5, 4, 7, 2};
+    for (size_t l = 0; l < sizeof limits / sizeof *limits; l++) {
+        rnl_set_num_threads(limits[l]);
+        for (size_t w = 0; w < sizeof wanted / sizeof *wanted; w++) {
+            const int n = wanted[w] < limits[l] ? wanted[w] : limits[l];
+            check_run(wanted[w], n < 1 ? 1 : n);
+        }
+    }
+    rnl_set_num_threads(0);
+    check_run(1000, rnl_num_threads());
+    rnl_set_num_threads(5);
+}
+
+/* In a row; then so far apart that helpers are about to sleep, or asleep. */
+static void check_many_runs(void)
+{
+    for (int k = 0; k < 5000; k++)
+        check_run(2, 2);
+    for (int k = 0; k < 500; k++) {
+        check_run(2 + k % 2, 2 + k % 2);
+        const int64_t turns = random_below(4000);
+        for (volatile int64_t turn = 0; turn < turns; turn++)
+            continue;
+        if (k % 10 == 0)
+            usleep(200);
+    }
+}
+
+/* ------------------------------------------------------------------------------ barriers -- */
+
+enum { ROUNDS = 2000 };
+
+typedef struct meeting {
+    rnl_barrier barrier;
+    int at[MOST]; /* the round that each is in: not atomic, the barrier is what orders them */
+    int count;    /* by each in turn */
+    int wrong[MOST];
+} meeting;
+
+static void meet(void *arg, int k, int members)
+{
+    meeting *const m = arg;
+    for (int round = 0; round < ROUNDS; round++) {
+        m->at[k] = round;
+        if (round % members == k)
+            m->count++;
+        rnl_barrier_wait(&m->barrier, members);
+        for (int j = 0; j < members; j++)
+            m->wrong[k] += m->at[j] != round;
+        m->wrong[k] += m->count != round + 1;
+        rnl_barrier_wait(&m->barrier, members);
+    }
+}
+
+static void check_barriers(void)
+{
+    for (int wanted = 1; wanted <= 5; wanted++) {
+        meeting m = {.count = 0};
+        rnl_team_run(wanted, meet, &m);
+        CHECK(m.count == ROUNDS, "%d", m.count);
+        for (int k = 0; k < wanted; k++)
+            CHECK(m.wrong[k] == 0 && m.at[k] == ROUNDS - 1, "%d of %d: %d", k, wanted, m.wrong[k]);
+    }
+    /* the round is past the largest int at some time */
+    meeting m = {.count = 0};
+    atomic_init(&m.barrier.round, INT32_MAX - ROUNDS / 2);
+    rnl_team_run(2, meet, &m);
+    CHECK(m.count == ROUNDS && !m.wrong[0] && !m.wrong[1], "%d", m.count);
+}
+
+/* --------------------------------------------------------------------- more than one caller -- */
+
+static void run_within(void *arg, int k, int members)
+{
+    int *const found = arg;
+    found[k] = members_of_run(members + 1, k);
+}
+
+static void *run_beside(void *arg)
+{
+    int *const found = arg;
+    *found = members_of_run(3, 7);
+    return NULL;
+}
+
+static void start_beside(void *arg, int k, int members)
+{
+    pthread_t thread;
+    if (k == members - 1 && pthread_create(&thread, NULL, run_beside, arg) == 0)
+        pthread_join(thread, NULL);
+}
+
+static void *run_often(void *arg)
+{
+    int *const wrong = arg;
+    for (int k = 0; k < 500; k++) {
+        const int members = members_of_run(3, k);
+        *wrong += members != 1 && members != 3;
+    }
+    return NULL;
+}
+
+static void check_callers(void)
+{
+    int found[MOST] = {0};
+    rnl_team_run(3, run_within, found);
+    for (int k = 0; k < 3; k++)
+        CHECK(found[k] == 1, "within %d: %d", k, found[k]);
+    rnl_team_run(2, start_beside, found);
+    CHECK(found[0] == 1, "beside: %d", found[0]);
+
+    pthread_t threads[3];
+    int wrong[3] = {0};
+    for (int k = 0; k < 3; k++)
+        if (pthread_create(&threads[k], NULL, run_often, &wrong[k]))
+            abort();
+    for (int k = 0; k < 3; k++) {
+        pthread_join(threads[k], NULL);
+        CHECK(wrong[k] == 0, "thread %d: %d", k, wrong[k]);
+    }
+    check_run(3, 3);
+}
+
+/* -------------------------------------------------------------- what a helper has of its own -- */
+
+typedef struct setting {
+    double third[MOST];
+    sigset_t blocked[MOST];
+} setting;
+
+static void look_around(void *arg, int k, int members)
+{
+    (void)members;
+    setting *const s = arg;
+    const volatile double one = 1, three = 3;
+    s->third[k] = one / three;
+    pthread_sigmask(SIG_BLOCK, NULL, &s->blocked[k]);
+}
+
+static void check_settings(void)
+{
+    static const int roundings[] = {FE_UPWARD, FE_TONEAREST};
+    const volatile double one = 1, three = 3;
+    const double nearest = one / three;
+    for (size_t r = 0; r < 2; r++) {
+        setting s;
+        fesetround(roundings[r]);
+        rnl_team_run(3, look_around, &s);
+        fesetround(FE_TONEAREST);
+        for (int k = 0; k < 3; k++) {
+            CHECK((s.third[k] > nearest) == (r == 0), "%d rounds otherwise", k);
+            CHECK(sigismember(&s.blocked[k], SIGINT) == (k > 0), "%d", k);
+            CHECK(sigismember(&s.blocked[k], SIGPROF) == (k > 0), "%d", k);
+            CHECK(sigismember(&s.blocked[k], SIGSEGV) == 0, "%d", k);
+        }
+    }
+}
+
+/* --------------------------------------------------------------------------------- forks -- */
+
+/* Check in a child, which has to end, and well. */
+static void check_in_child(void (*check)(void))
+{
+    int status = -1;
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(SECONDS_UNTIL_STUCK / 2);
+        check_passed = check_failed = 0;
+        check();
+        exit(check_failed > 0);
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child, "%d", (int)child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", (unsigned)status);
+}
+
+static void check_without_threads(void)
+{
+    rnl_set_num_threads(5);
+    threads_left = 0;
+    for (int k = 0; k < 100; k++)
+        check_run(5, 1);
+    CHECK(threads_left > -10, "asked for %d times", -threads_left);
+}
+
+static void check_with_some_threads(void)
+{
+    rnl_set_num_threads(5);
+    threads_left = 2;
+    for (int k = 0; k < 100; k++)
+        check_run(5, 3);
+    threads_left = 100;
+    int members = 3;
+    for (int k = 0; k < 2000 && members == 3; k++)
+        members = members_of_run(5, k);
+    CHECK(members == 5, "%d, and threads can be had again", members);
+}
+
+static void check_child_of_child(void)
+{
+    check_run(3, 3);
+    check_barriers();
+}
+
+static void check_child(void)
+{
+    check_child_of_child();
+    check_in_child(check_child_of_child);
+    check_run(3, 3);
+}
+
+static atomic_int running, forked;
+
+static void wait_for_fork(void *arg, int k, int members)
+{
+    (void)arg, (void)k, (void)members;
+    atomic_fetch_add(&running, 1);
+    while (!atomic_load(&forked))
+        usleep(100);
+}
+
+static void *run_until_forked(void *arg)
+{
+    rnl_team_run(3, wait_for_fork, arg);
+    return NULL;
+}
+
+static void check_forks(void)
+{
+    check_in_child(check_child); /* helpers spin */
+    usleep(20000);
+    check_in_child(check_child); /* helpers sleep */
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run_until_forked, NULL))
+        abort();
+    while (atomic_load(&running) < 3)
+        usleep(100);
+    check_in_child(check_child);
+    atomic_store(&forked, 1);
+    pthread_join(thread, NULL);
+    check_run(3, 3);
+}
+
+int main(void)
+{
+    alarm(SECONDS_UNTIL_STUCK);
+    check_variables();
+    check_cpus();
+    check_in_child(check_without_threads);
+    check_in_child(check_with_some_threads);
+    check_members();
+    check_many_runs();
+    check_barriers();
+    check_callers();
+    check_settings();
+    check_forks();
+    return check_end();
+}
