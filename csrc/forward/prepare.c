@@ -239,9 +239,7 @@ static rnl_rnn described(const rnl_spec *spec, const rnl_rnn_options *options)
     const int64_t lanes = rnn.kernels->lanes;
     rnn.blocks = (spec->hidden_size - 1) / lanes + 1;
     rnn.state_blocks = (rnl_state_size(spec) - 1) / lanes + 1;
-    const int64_t vectors = spec->bias == RNL_BIAS_NONE     ? 0
-                            : spec->bias == RNL_BIAS_DOUBLE ? 2
-                                                            : 1;
+    const int64_t vectors = spec->bias == RNL_BIAS_NONE ? 0 : spec->bias == RNL_BIAS_DOUBLE ? 2 : 1;
     rnn.num_biases = vectors * rnn.gates * spec->hidden_size * spec->num_layers *
                      rnl_num_directions(spec);
     return rnn;

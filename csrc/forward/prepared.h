@@ -31,14 +31,14 @@ struct rnl_rnn {
     rnl_dtype real; /* of the arithmetic */
     rnl_step_kind kind;
     int gates, slots;
-    int copied;                  /* the slot that no input is added to, or -1             */
-    int64_t blocks;              /* of hidden_size                                        */
-    int64_t state_blocks;        /* of the state's width P'                               */
-    rnl_panels *panels;          /* num_layers times directions                           */
-    char *zeros;                 /* a start without biases: REAL, of state_blocks         */
-    char *biases;                /* as they were given, for rnl_rnn_weights               */
-    int64_t num_biases;          /* elements                                              */
-    void *memory;                /* what all of these point into                          */
+    int copied;           /* the slot that no input is added to, or -1             */
+    int64_t blocks;       /* of hidden_size                                        */
+    int64_t state_blocks; /* of the state's width P'                               */
+    rnl_panels *panels;   /* num_layers times directions                           */
+    char *zeros;          /* a start without biases: REAL, of state_blocks         */
+    char *biases;         /* as they were given, for rnl_rnn_weights               */
+    int64_t num_biases;   /* elements                                              */
+    void *memory;         /* what all of these point into                          */
     _Atomic(rnl_room *) rooms[RNL_NUM_ROOMS]; /* that wait for the next call              */
 };
 

@@ -3,7 +3,8 @@
  *
  * The work of a call is split into parts: some of the batch's rows, or one direction, or all of it.
  * A part has its own states and room. Members of the team that share a part split its blocks of
- * hidden units, and wait for each other once a step (twice where a second matrix follows the first).
+ * hidden units, and wait for each other once a step (twice where a second matrix follows the
+ * first).
  *
  * With lengths the rows of the batch stand in order of falling length, so that at each time those
  * that are not over are the first ones.
@@ -21,11 +22,11 @@
 enum {
     ALIGNMENT = 64,
     MAX_PARTS = 64,
-    ROWS_AT_ONCE = 96,            /* of the input's product: some tiles, whose sums stay in L2 */
-    ROWS_OF_A_TILE = 6,           /* from here on a member alone with its rows is at full speed */
-    WORK_OF_A_MEMBER = 1 << 15,   /* multiplications between two waits that are worth a member */
-    WORK_OF_A_PIECE = 1 << 28,    /* multiplications between two looks whether to stop: 0.1 s */
-    WORK_OF_A_POLL = 1 << 25      /* and between two questions to the caller */
+    ROWS_AT_ONCE = 96,          /* of the input's product: some tiles, whose sums stay in L2 */
+    ROWS_OF_A_TILE = 6,         /* from here on a member alone with its rows is at full speed */
+    WORK_OF_A_MEMBER = 1 << 15, /* multiplications between two waits that are worth a member */
+    WORK_OF_A_PIECE = 1 << 28,  /* multiplications between two looks whether to stop: 0.1 s */
+    WORK_OF_A_POLL = 1 << 25    /* and between two questions to the caller */
 };
 
 /* Rows of a sequence: element (t, row, k) is base[t * time + row * batch + k]. */
@@ -36,16 +37,16 @@ typedef struct series {
     const int64_t *order; /* row -> row in memory; NULL: the same */
 } series;
 
-typedef struct part {
+typedef struct portion {
     int64_t first_row, rows;
     int first_direction, last_direction; /* last is included */
     char *input, *sums, *h[2], *c, *full, *reset;
     rnl_barrier barrier;
     _Atomic int64_t stop_at; /* the step after which all members of the part leave */
     int64_t since_poll;
-} part;
+} portion;
 
-typedef struct run {
+typedef struct running {
     rnl_rnn *rnn;
     const rnl_rnn_call *call;
     int64_t units, state; /* padded widths */
@@ -55,16 +56,16 @@ typedef struct run {
     char *between[2];      /* outputs of the layers but the last: REAL (T, N, D * P') */
     int num_parts;
     bool by_direction;
-    part *parts;
+    portion *parts;
     rnl_barrier all;
     atomic_int stop;
     _Atomic int64_t stop_layer; /* after which all members leave */
-} run;
+} running;
 
 /* One member's share of a part, in one layer and direction. */
 typedef struct share {
-    run *run;
-    part *part;
+    running *run;
+    portion *part;
     const rnl_panels *panels;
     int64_t layer;
     int direction;
@@ -79,7 +80,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static int64_t real_nbytes(const run *run)
+static int64_t real_nbytes(const running *run)
 {
     return rnl_dtype_nbytes(run->rnn->real);
 }
@@ -119,7 +120,8 @@ static void wait_for_part(const share *s)
 
 /* -------------------------------------------------------------------------------- copies -- */
 
-/* Some columns of some rows from one series at one time to another; rows are counted in the batch. */
+/* Some columns of some rows from one series at one time to another; rows are counted in the batch.
+ */
 static void copy_rows(const series *from, int64_t from_time, const series *to, int64_t to_time,
                       int64_t first_row, int64_t rows, int64_t cols)
 {
@@ -154,7 +156,7 @@ static series of_part(const share *s, char *buffer, int64_t time, int64_t batch)
 /* What the layer reads, and what it writes. */
 static series input_of(const share *s)
 {
-    const run *run = s->run;
+    const running *run = s->run;
     const rnl_rnn_call *call = run->call;
     if (s->layer == 0)
         return (series){(char *)(uintptr_t)call->x, call->dtype, call->x_time, call->x_batch,
@@ -165,7 +167,7 @@ static series input_of(const share *s)
 
 static series output_of(const share *s)
 {
-    const run *run = s->run;
+    const running *run = s->run;
     const rnl_rnn_call *call = run->call;
     const rnl_spec *spec = &run->rnn->spec;
     if (s->layer == spec->num_layers - 1)
@@ -177,10 +179,10 @@ static series output_of(const share *s)
 /* One state of the caller's, (L * D, N, width), of this layer and direction. */
 static series state_of(const share *s, const void *state, int64_t width)
 {
-    const run *run = s->run;
+    const running *run = s->run;
     const int64_t at = s->layer * rnl_num_directions(&run->rnn->spec) + s->direction;
-    return (series){(char *)(uintptr_t)state + at * run->call->N * width *
-                                                   rnl_dtype_nbytes(run->call->dtype),
+    return (series){(char *)(uintptr_t)state +
+                        at * run->call->N * width * rnl_dtype_nbytes(run->call->dtype),
                     run->call->dtype, 0, width, run->order};
 }
 
@@ -189,7 +191,7 @@ static series state_of(const share *s, const void *state, int64_t width)
 static void put_state(const share *s, const void *given, int64_t width, char *buffer,
                       int64_t padded)
 {
-    const part *part = s->part;
+    const portion *part = s->part;
     if (!given) {
         memset(buffer, 0, (size_t)(part->rows * padded * real_nbytes(s->run)));
         return;
@@ -200,7 +202,7 @@ static void put_state(const share *s, const void *given, int64_t width, char *bu
 
 static void begin_states(const share *s)
 {
-    const run *run = s->run;
+    const running *run = s->run;
     const rnl_spec *spec = &run->rnn->spec;
     for (int k = 0; k < 2; k++)
         put_state(s, run->call->h0, rnl_state_size(spec), s->part->h[k], run->state);
@@ -211,10 +213,10 @@ static void begin_states(const share *s)
 /* A row that is over keeps the state it had: which of the two buffers that is, its length says. */
 static void end_states(const share *s)
 {
-    const run *run = s->run;
+    const running *run = s->run;
     const rnl_rnn_call *call = run->call;
     const rnl_spec *spec = &run->rnn->spec;
-    const part *part = s->part;
+    const portion *part = s->part;
     for (int64_t row = part->first_row; call->hn && row < part->first_row + part->rows; row++) {
         const int64_t length = run->order ? call->lengths[run->order[row]] : call->T;
         const int which = s->direction ? 0 : (int)(length & 1);
@@ -232,7 +234,7 @@ static void end_states(const share *s)
 /* Rows of the part that are not over at this time. */
 static int64_t active_rows(const share *s, int64_t time)
 {
-    const part *part = s->part;
+    const portion *part = s->part;
     if (!s->run->active)
         return part->rows;
     const int64_t active = s->run->active[time] - part->first_row;
@@ -278,8 +280,8 @@ static rnl_product product_of(const share *s, const void *panel, int64_t K, int 
  * always copied: its output may take the place of its input. */
 static bool is_even(const share *s, const series *x, int64_t steps)
 {
-    const run *run = s->run;
-    const part *part = s->part;
+    const running *run = s->run;
+    const portion *part = s->part;
     return !x->order && x->dtype == run->rnn->real && run->call->T > 1 && s->panels->w &&
            (part->rows == 1 || steps == 1 || x->time == part->rows * x->batch);
 }
@@ -287,9 +289,9 @@ static bool is_even(const share *s, const series *x, int64_t steps)
 /* The input's share of all sums of some steps. */
 static void add_inputs(const share *s, int64_t from, int64_t to, int64_t now)
 {
-    const run *run = s->run;
+    const running *run = s->run;
     const rnl_rnn *rnn = run->rnn;
-    const part *part = s->part;
+    const portion *part = s->part;
     const int64_t K = rnl_layer_input(&rnn->spec, s->layer), real = real_nbytes(run);
     const series x = input_of(s);
     rnl_product job = product_of(s, s->panels->w, K, rnn->gates);
@@ -323,9 +325,9 @@ static void add_inputs(const share *s, int64_t from, int64_t to, int64_t now)
 static void step(const share *s, char *sums, const char *before, char *after, int64_t rows,
                  int64_t now)
 {
-    const run *run = s->run;
+    const running *run = s->run;
     const rnl_rnn *rnn = run->rnn;
-    const part *part = s->part;
+    const portion *part = s->part;
     const rnl_spec *spec = &rnn->spec;
     const int64_t K = rnl_state_size(spec);
     rnl_product job = product_of(s, s->panels->r, K,
@@ -392,7 +394,7 @@ static void step(const share *s, char *sums, const char *before, char *after, in
 /* The member's units of the new state, into the layer's output. */
 static void put_output(const share *s, char *after, int64_t time, int64_t rows)
 {
-    const run *run = s->run;
+    const running *run = s->run;
     series to = output_of(s);
     if (!to.base)
         return;
@@ -410,8 +412,8 @@ static void put_output(const share *s, char *after, int64_t time, int64_t rows)
 /* Steps `first` and later of the direction, at times from ... to - 1. Returns whether to go on. */
 static bool run_steps(const share *s, int64_t first, int64_t from, int64_t to)
 {
-    const run *run = s->run;
-    part *part = s->part;
+    const running *run = s->run;
+    portion *part = s->part;
     const int64_t sums_row = run->units * run->rnn->slots * real_nbytes(run);
     add_inputs(s, from, to, first);
     for (int64_t k = 0; k < to - from; k++) {
@@ -447,7 +449,7 @@ static bool run_direction(const share *s)
 }
 
 /* All of a part in one layer; `member` of `members` that share it. */
-static void run_part(run *run, part *part, int64_t layer, int member, int members, bool asks)
+static void run_part(running *run, portion *part, int64_t layer, int member, int members, bool asks)
 {
     const rnl_rnn *rnn = run->rnn;
     for (int d = part->first_direction; d <= part->last_direction; d++) {
@@ -474,7 +476,7 @@ static void run_part(run *run, part *part, int64_t layer, int member, int member
 /* Member k of the team: a share of one part, or several parts whole. */
 static void run_member(void *arg, int k, int members)
 {
-    run *const run = arg;
+    running *const run = arg;
     const int n = run->num_parts;
     for (int64_t layer = 0; layer < run->rnn->spec.num_layers; layer++) {
         for (int p = k % n; p < n; p += members) {
@@ -496,15 +498,15 @@ static rnl_status check_call(const rnl_rnn *rnn, const rnl_rnn_call *call, rnl_e
         return rnl_fail(err, RNL_E_SPEC, "T is %" PRId64 ", N is %" PRId64 ": need 0 or more",
                         call->T, call->N);
     if (call->dtype != weights && !(call->dtype == RNL_FLOAT32 && weights < RNL_FLOAT32))
-        return rnl_fail(err, RNL_E_SPEC, "x is %s, the weights are %s: need %s%s",
-                        rnl_name(RNL_NAMES_DTYPE, (int)call->dtype),
-                        rnl_name(RNL_NAMES_DTYPE, (int)weights),
-                        rnl_name(RNL_NAMES_DTYPE, (int)weights),
-                        weights < RNL_FLOAT32 ? " or float32" : "");
+        return rnl_fail(
+            err, RNL_E_SPEC, "x is %s, the weights are %s: need %s%s",
+            rnl_name(RNL_NAMES_DTYPE, (int)call->dtype), rnl_name(RNL_NAMES_DTYPE, (int)weights),
+            rnl_name(RNL_NAMES_DTYPE, (int)weights), weights < RNL_FLOAT32 ? " or float32" : "");
     for (int64_t n = 0; call->lengths && n < call->N; n++)
         if (call->lengths[n] < 0 || call->lengths[n] > call->T)
             return rnl_fail(err, RNL_E_SPEC,
-                            "length %" PRId64 " of sequence %" PRId64 " is not in 0 ... T = %" PRId64,
+                            "length %" PRId64 " of sequence %" PRId64
+                            " is not in 0 ... T = %" PRId64,
                             call->lengths[n], n, call->T);
     return RNL_OK;
 }
@@ -518,7 +520,7 @@ static double work_of_row(const rnl_rnn *rnn)
 }
 
 /* Into how many parts the call is split, and how many members are worth it. */
-static int split(run *run)
+static int split(running *run)
 {
     const rnl_rnn *rnn = run->rnn;
     const int64_t N = run->call->N, threads = least(rnl_num_threads(), MAX_PARTS);
@@ -540,13 +542,13 @@ static int split(run *run)
     return (int)(members < threads ? members : threads / run->num_parts * run->num_parts);
 }
 
-static void describe_parts(run *run, part *parts)
+static void describe_parts(running *run, portion *parts)
 {
     const int64_t N = run->call->N;
     const int num_directions = rnl_num_directions(&run->rnn->spec);
     run->parts = parts;
     for (int k = 0; k < run->num_parts; k++) {
-        part *p = &parts[k];
+        portion *p = &parts[k];
         memset(p, 0, sizeof *p);
         p->rows = N;
         p->last_direction = num_directions - 1;
@@ -576,14 +578,14 @@ static char *piece(pieces *p, int64_t a, int64_t b, int64_t nbytes)
 }
 
 /* The buffers of the parts and between the layers; adds up only while there is no room. */
-static rnl_size furnish(run *run, part *parts, char *room)
+static rnl_size furnish(running *run, portion *parts, char *room)
 {
     const rnl_rnn *rnn = run->rnn;
     const rnl_spec *spec = &rnn->spec;
     const int64_t real = real_nbytes(run), T = run->call->T, N = run->call->N;
     pieces p = {.data = room};
     for (int k = 0; k < run->num_parts; k++) {
-        part *const some = &parts[k];
+        portion *const some = &parts[k];
         const int64_t rows = some->rows, at_once = rows * run->steps_at_once;
         int64_t widest = spec->skip_input ? run->units : spec->input_size;
         if (spec->num_layers > 1 && rnl_layer_input(spec, 1) > widest)
@@ -634,7 +636,7 @@ static void put_in_order(const rnl_rnn_call *call, int64_t *order, int64_t *acti
 }
 
 /* y past the ends of the sequences. */
-static void clear_ends(const run *run)
+static void clear_ends(const running *run)
 {
     const rnl_rnn_call *call = run->call;
     const rnl_spec *spec = &run->rnn->spec;
@@ -656,19 +658,20 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
     const rnl_status status = check_call(rnn, call, err);
     if (status || call->N == 0)
         return status;
-    run run = {.rnn = rnn,
-               .call = call,
-               .units = rnl_padded(rnn, rnn->blocks),
-               .state = rnl_padded(rnn, rnn->state_blocks),
-               .steps_at_once = least(call->T, ROWS_AT_ONCE / call->N + 1)};
-    part parts[MAX_PARTS];
+    running run = {.rnn = rnn,
+                   .call = call,
+                   .units = rnl_padded(rnn, rnn->blocks),
+                   .state = rnl_padded(rnn, rnn->state_blocks),
+                   .steps_at_once = least(call->T, ROWS_AT_ONCE / call->N + 1)};
+    portion parts[MAX_PARTS];
     const int members = split(&run);
     describe_parts(&run, parts);
     const rnl_size size = furnish(&run, parts, NULL);
     rnl_room *const room = size.overflow ? NULL : rnl_room_take(rnn, size.n);
     if (!room)
-        return rnl_fail(err, RNL_E_NOMEM, "no memory for a call of %" PRId64 " steps of %" PRId64
-                                          " sequences", call->T, call->N);
+        return rnl_fail(err, RNL_E_NOMEM,
+                        "no memory for a call of %" PRId64 " steps of %" PRId64 " sequences",
+                        call->T, call->N);
     furnish(&run, parts, room->data);
     if (call->lengths) {
         put_in_order(call, (int64_t *)(uintptr_t)run.order, (int64_t *)(uintptr_t)run.active);

@@ -2,9 +2,10 @@
  * The kernels of the forward pass, for one kind of CPU, one dtype of weights and its arithmetic
  * (REAL: double for float64 weights, else float).
  *
- * Units of the hidden state stand in blocks of as many as a vector has lanes. A panel holds a matrix
- * of some gates for such vectors: [block][k][gate][lane]; sums stand as [row][block][slot][lane],
- * states as [row][block][lane], the lanes past the last unit being zero weights. All aligned to 64.
+ * Units of the hidden state stand in blocks of as many as a vector has lanes. A panel holds a
+ * matrix of some gates for such vectors: [block][k][gate][lane]; sums stand as
+ * [row][block][slot][lane], states as [row][block][lane], the lanes past the last unit being zero
+ * weights. All aligned to 64.
  *
  * Every sum is one chain: start, then k = 0, 1, ... with one multiply-add each. Whatever is tiled,
  * split or batched, its bits are the same.
@@ -16,7 +17,8 @@
 
 enum { RNL_MAX_GATES = 4, RNL_MAX_LANES = 16 };
 
-/* acc[row][block][slot[g]] = start[row][block][slot[g]] + sum over k of x[row][k] * panel[block][k][g] */
+/* acc[row][block][slot[g]] = start[row][block][slot[g]] + sum over k of x[row][k] *
+ * panel[block][k][g] */
 typedef struct rnl_product {
     const void *panel;
     int64_t K;

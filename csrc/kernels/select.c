@@ -31,8 +31,8 @@ static const rnl_tier *best(void)
         {&rnl_tier_avx512, __builtin_cpu_supports("avx512f") &&
                                __builtin_cpu_supports("avx512bw") &&
                                __builtin_cpu_supports("avx512vl")},
-        {&rnl_tier_avx2, __builtin_cpu_supports("avx2") &&
-                             __builtin_cpu_supports("fma") && has_f16c()},
+        {&rnl_tier_avx2,
+         __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()},
 #elif defined(__aarch64__)
         {&rnl_tier_neon, true},
 #endif
