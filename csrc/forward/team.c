@@ -16,8 +16,8 @@
 
 enum {
     MOST_MEMBERS = 64,
-    SPINS = 1000,             /* of 15 to 50 ns each, then */
-    YIELDS = 100,             /* of 300 ns, or of the time that others then have */
+    SPINS = 300,              /* of 15 to 50 ns each, then */
+    YIELDS = 100,             /* of 500 ns, or of the time that others then have */
     STACK_NBYTES = 512 << 10, /* kernels put 64 KB there, a sanitizer more; libc its TLS */
     RUNS_UNTIL_RETRY = 1000,  /* after a thread could not be started */
     MAX_PATH_NCHARS = 4096
