@@ -1,7 +1,6 @@
 /* Who computes? Helpers that are started when first wanted, spin for the next run for some tens of
  * microseconds, then sleep; and how many there may be. */
-#define _GNU_SOURCE // NOLINT(bugprone-reserved-identifier,cert-dcl37-c): what sched_getaffinity
-                    // asks for
+#define _GNU_SOURCE /* sched_getaffinity; NOLINT(bugprone-reserved-identifier,cert-*) */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -129,7 +128,9 @@ static const char *mounted_at(const char *controllers)
 static int quota_by(char *line)
 {
     char folder[MAX_PATH_NCHARS + 32];
-    line[strcspn(line, "\n")] = '\0';
+    char *const end = strchr(line, '\n');
+    if (end)
+        *end = '\0';
     const char *controllers = strchr(line, ':');
     const char *path = controllers ? strchr(controllers + 1, ':') : NULL;
     const char *mount = path ? mounted_at(controllers + 1) : NULL;
