@@ -1,7 +1,6 @@
 /* Who computes? Helpers that are started when first wanted, spin for the next run for some tens of
  * microseconds, then sleep; and how many there may be. */
-#define _GNU_SOURCE // NOLINT(bugprone-reserved-identifier,cert-dcl37-c): what sched_getaffinity
-                    // asks for
+#define _GNU_SOURCE /* sched_getaffinity; NOLINT(bugprone-reserved-identifier,cert-*) */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,8 +15,8 @@
 
 enum {
     MOST_MEMBERS = 64,
-    SPINS = 1000,             /* of 15 to 50 ns each, then */
-    YIELDS = 100,             /* of 300 ns, or of the time that others then have */
+    SPINS = 300,              /* of 15 to 50 ns each, then */
+    YIELDS = 100,             /* of 500 ns, or of the time that others then have */
     STACK_NBYTES = 512 << 10, /* kernels put 64 KB there, a sanitizer more; libc its TLS */
     RUNS_UNTIL_RETRY = 1000,  /* after a thread could not be started */
     MAX_PATH_NCHARS = 4096
@@ -129,7 +128,9 @@ static const char *mounted_at(const char *controllers)
 static int quota_by(char *line)
 {
     char folder[MAX_PATH_NCHARS + 32];
-    line[strcspn(line, "\n")] = '\0';
+    char *const end = strchr(line, '\n');
+    if (end)
+        *end = '\0';
     const char *controllers = strchr(line, ':');
     const char *path = controllers ? strchr(controllers + 1, ':') : NULL;
     const char *mount = path ? mounted_at(controllers + 1) : NULL;
