@@ -70,7 +70,8 @@ static rnl_size lay_out(rnl_rnn *rnn, char *memory)
 /* Where the weights are given: the one tensor of the layout "cpu". */
 typedef struct given {
     rnl_layout layout;
-    char *weights;
+    const char *read;
+    char *write;
 } given;
 
 static rnl_view view_of(const rnl_rnn *rnn, const given *from, rnl_block block)
@@ -96,13 +97,13 @@ static void move_block(const rnl_rnn *rnn, const given *with, const matrix *m, i
     const rnl_view view = view_of(rnn, with, at);
     const int64_t lanes = rnn->kernels->lanes, nbytes = rnl_dtype_nbytes(rnn->spec.dtype);
     const int64_t unit = block * lanes, left = view.rows - unit;
-    char *const weights = with->weights + (view.at + unit * view.row_stride) * nbytes;
+    const int64_t in_weights = (view.at + unit * view.row_stride) * nbytes;
     char *const panel = m->panel + (block * view.cols * m->gates + gate) * lanes * nbytes;
     rnl_job job = {.src_dtype = rnn->spec.dtype, .dst_dtype = rnn->spec.dtype};
     if (to_panel) { /* rows are k, columns units: the target's lines are contiguous */
         job.rows = view.cols;
         job.cols = left < lanes ? left : lanes;
-        job.src = weights;
+        job.src = with->read + in_weights;
         job.src_grid = (rnl_grid){view.col_stride, view.row_stride};
         job.dst = panel;
         job.dst_grid = (rnl_grid){m->gates * lanes, 1};
@@ -111,7 +112,7 @@ static void move_block(const rnl_rnn *rnn, const given *with, const matrix *m, i
         job.cols = view.cols;
         job.src = panel;
         job.src_grid = (rnl_grid){1, m->gates * lanes};
-        job.dst = weights;
+        job.dst = with->write + in_weights;
         job.dst_grid = (rnl_grid){view.row_stride, view.col_stride};
     }
     rnl_copy(&job);
@@ -146,7 +147,7 @@ static double bias_at(const rnl_rnn *rnn, const given *from, rnl_block block, in
     if (view.tensor < 0)
         return 0;
     const int64_t at = (view.at + unit * view.row_stride) * rnl_dtype_nbytes(rnn->spec.dtype);
-    return rnl_to_double(rnn->spec.dtype, rnl_load_bits(rnn->spec.dtype, from->weights + at));
+    return rnl_to_double(rnn->spec.dtype, rnl_load_bits(rnn->spec.dtype, from->read + at));
 }
 
 /* The two biases of a gate are added, once rounded; but those of n in a GRU whose reset gate is
@@ -171,26 +172,26 @@ static void put_start(const rnl_rnn *rnn, const given *from, int64_t layer, int 
 
 /* ------------------------------------------------------------------------------ the calls -- */
 
-static given given_by(const void *weights)
+static given given_by(const void *read, void *write)
 {
     rnl_error err;
-    given from = {.weights = (char *)(uintptr_t)weights};
-    rnl_layout_named("cpu", &from.layout, &err);
-    return from;
+    given by = {.read = read, .write = write};
+    rnl_layout_named("cpu", &by.layout, &err);
+    return by;
 }
 
 static int64_t num_matrix_elements(const rnl_rnn *rnn)
 {
     rnl_error err;
     rnl_tensor tensor = {0};
-    const given from = given_by(NULL);
+    const given from = given_by(NULL, NULL);
     rnl_layout_tensor(&from.layout, &rnn->spec, rnl_spec_has(&rnn->spec), 0, &tensor, &err);
     return tensor.nelems - rnn->num_biases;
 }
 
 void rnl_rnn_update(rnl_rnn *rnn, const void *weights)
 {
-    const given from = given_by(weights);
+    const given from = given_by(weights, NULL);
     const int64_t nbytes = rnl_dtype_nbytes(rnn->spec.dtype);
     for (int64_t layer = 0; layer < rnn->spec.num_layers; layer++)
         for (int direction = 0; direction < rnl_num_directions(&rnn->spec); direction++) {
@@ -198,19 +199,19 @@ void rnl_rnn_update(rnl_rnn *rnn, const void *weights)
             put_start(rnn, &from, layer, direction);
         }
     if (rnn->num_biases)
-        memcpy(rnn->biases, from.weights + num_matrix_elements(rnn) * nbytes,
+        memcpy(rnn->biases, from.read + num_matrix_elements(rnn) * nbytes,
                (size_t)(rnn->num_biases * nbytes));
 }
 
 void rnl_rnn_weights(const rnl_rnn *rnn, void *weights)
 {
-    const given to = given_by(weights);
+    const given to = given_by(NULL, weights);
     const int64_t nbytes = rnl_dtype_nbytes(rnn->spec.dtype);
     for (int64_t layer = 0; layer < rnn->spec.num_layers; layer++)
         for (int direction = 0; direction < rnl_num_directions(&rnn->spec); direction++)
             move_matrices(rnn, &to, layer, direction, false);
     if (rnn->num_biases)
-        memcpy(to.weights + num_matrix_elements(rnn) * nbytes, rnn->biases,
+        memcpy(to.write + num_matrix_elements(rnn) * nbytes, rnn->biases,
                (size_t)(rnn->num_biases * nbytes));
 }
 
@@ -260,31 +261,31 @@ static rnl_status check_options(const rnl_spec *spec, const rnl_rnn_options *opt
 }
 
 rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_options *options,
-                       rnl_rnn **out, rnl_error *err)
+                       rnl_rnn **rnn, rnl_error *err)
 {
     rnl_status status = rnl_spec_check(spec, err);
     if (!status)
         status = check_options(spec, options, err);
     if (status)
         return status;
-    rnl_rnn described_rnn = described(spec, options);
-    const rnl_size size = lay_out(&described_rnn, NULL);
-    rnl_rnn *const rnn = malloc(sizeof *rnn);
+    rnl_rnn plan = described(spec, options);
+    const rnl_size size = lay_out(&plan, NULL);
+    rnl_rnn *const made = malloc(sizeof *made);
     void *memory = NULL;
-    if (rnn && !size.overflow)
+    if (made && !size.overflow)
         memory = aligned_alloc(ALIGNMENT, (size_t)size.n);
     if (!memory) {
-        free(rnn);
+        free(made);
         return rnl_fail(err, RNL_E_NOMEM, "no memory for the weights");
     }
-    *rnn = described_rnn;
+    *made = plan;
     memset(memory, 0, (size_t)size.n); /* lanes past the last unit weigh nothing */
-    rnn->memory = memory;
-    lay_out(rnn, memory);
+    made->memory = memory;
+    lay_out(made, memory);
     for (int k = 0; k < RNL_NUM_ROOMS; k++)
-        atomic_init(&rnn->rooms[k], NULL);
-    rnl_rnn_update(rnn, weights);
-    *out = rnn;
+        atomic_init(&made->rooms[k], NULL);
+    rnl_rnn_update(made, weights);
+    *rnn = made;
     return RNL_OK;
 }
 

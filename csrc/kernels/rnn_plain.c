@@ -35,8 +35,8 @@ static inline vecd splat_d(double x)
 
 static inline void widen_halves(vecf *to, const uint16_t *from)
 {
-    for (int k = 0; k < 4; k++)
-        (*to)[k] = as_float(float_of_half(from[k]));
+    *to = (vecf){as_float(float_of_half(from[0])), as_float(float_of_half(from[1])),
+                 as_float(float_of_half(from[2])), as_float(float_of_half(from[3]))};
 }
 
 #include "kernels/rnn_body.inc"

@@ -1,0 +1,211 @@
+/* A call: check it, split it, give it room, run it. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/size.h"
+#include "core/status.h"
+#include "forward/running.h"
+#include "kernels/kernels.h"
+
+enum {
+    ALIGNMENT = 64,
+    MAX_PARTS = 64,
+    ROWS_AT_ONCE = 96,  /* of the input's product: some tiles, whose sums stay in L2        */
+    ROWS_OF_A_TILE = 6, /* from here on a member alone with its rows is at full speed       */
+    WORK_OF_A_MEMBER = 1 << 15 /* multiplications between two waits that are worth another member */
+};
+
+static rnl_status check_call(const rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
+{
+    const rnl_dtype weights = rnn->spec.dtype;
+    if (call->T < 0 || call->N < 0)
+        return rnl_fail(err, RNL_E_SPEC, "T is %" PRId64 ", N is %" PRId64 ": need 0 or more",
+                        call->T, call->N);
+    if (call->dtype != weights && !(call->dtype == RNL_FLOAT32 && weights < RNL_FLOAT32))
+        return rnl_fail(
+            err, RNL_E_SPEC, "x is %s, the weights are %s: need %s%s",
+            rnl_name(RNL_NAMES_DTYPE, (int)call->dtype), rnl_name(RNL_NAMES_DTYPE, (int)weights),
+            rnl_name(RNL_NAMES_DTYPE, (int)weights), weights < RNL_FLOAT32 ? " or float32" : "");
+    for (int64_t n = 0; call->lengths && n < call->N; n++)
+        if (call->lengths[n] < 0 || call->lengths[n] > call->T)
+            return rnl_fail(err, RNL_E_SPEC,
+                            "length %" PRId64 " of sequence %" PRId64
+                            " is not in 0 ... T = %" PRId64,
+                            call->lengths[n], n, call->T);
+    return RNL_OK;
+}
+
+/* Multiplications of one row in one step of the recurrence. */
+static double work_of_row(const rnl_rnn *rnn)
+{
+    const double state = (double)rnl_padded(rnn, rnn->state_blocks);
+    const double units = (double)rnl_padded(rnn, rnn->blocks);
+    return units * state * (rnn->gates + (rnn->spec.proj_size ? 1 : 0));
+}
+
+/* Into how many parts the call is split, and how many members are worth it. */
+static int split(rnl_running *run)
+{
+    const rnl_rnn *rnn = run->rnn;
+    const int64_t N = run->call->N, threads = rnl_least(rnl_num_threads(), MAX_PARTS);
+    const double work = work_of_row(rnn) * (double)N;
+    run->num_parts = 1;
+    if (threads == 1 || work * (double)run->call->T < WORK_OF_A_MEMBER)
+        return 1;
+    if (N >= threads * ROWS_OF_A_TILE) {
+        run->num_parts = (int)threads;
+        return (int)threads;
+    }
+    if (rnl_num_directions(&rnn->spec) == 2) {
+        run->num_parts = 2;
+        run->by_direction = true;
+    }
+    const double worth = work / WORK_OF_A_MEMBER;
+    const int64_t sharing = worth < (double)rnn->blocks ? (int64_t)worth : rnn->blocks;
+    const int64_t members = run->num_parts * (sharing > 1 ? sharing : 1);
+    return (int)(members < threads ? members : threads / run->num_parts * run->num_parts);
+}
+
+static void describe_parts(rnl_running *run, rnl_portion *parts)
+{
+    const int64_t N = run->call->N;
+    const int num_directions = rnl_num_directions(&run->rnn->spec);
+    run->parts = parts;
+    for (int k = 0; k < run->num_parts; k++) {
+        rnl_portion *p = &parts[k];
+        memset(p, 0, sizeof *p);
+        p->rows = N;
+        p->last_direction = num_directions - 1;
+        if (run->by_direction)
+            p->first_direction = p->last_direction = k;
+        else if (run->num_parts > 1) {
+            p->first_row = N * k / run->num_parts;
+            p->rows = N * (k + 1) / run->num_parts - p->first_row;
+        }
+        atomic_init(&p->stop_at, INT64_MAX);
+    }
+}
+
+/* Hands out pieces of a room; without one it only adds up. */
+typedef struct pieces {
+    char *data;
+    rnl_size used;
+} pieces;
+
+static char *piece(pieces *p, int64_t a, int64_t b, int64_t nbytes)
+{
+    char *const at = p->data ? p->data + p->used.n : NULL;
+    rnl_size size = rnl_size_mul(rnl_size_mul(rnl_size_of(a), rnl_size_of(b)), rnl_size_of(nbytes));
+    size = rnl_size_add(size, rnl_size_of(ALIGNMENT - 1));
+    p->used = rnl_size_add(p->used, (rnl_size){size.n & -ALIGNMENT, size.overflow});
+    return at;
+}
+
+/* The buffers of the parts and between the layers; adds up only while there is no room. */
+static rnl_size furnish(rnl_running *run, rnl_portion *parts, char *room)
+{
+    const rnl_rnn *rnn = run->rnn;
+    const rnl_spec *spec = &rnn->spec;
+    const int64_t real = rnl_real_nbytes(run), T = run->call->T, N = run->call->N;
+    pieces p = {.data = room};
+    for (int k = 0; k < run->num_parts; k++) {
+        rnl_portion *const some = &parts[k];
+        const int64_t rows = some->rows, at_once = rows * run->steps_at_once;
+        int64_t widest = spec->skip_input ? run->units : spec->input_size;
+        if (spec->num_layers > 1 && rnl_layer_input(spec, 1) > widest)
+            widest = rnl_layer_input(spec, 1);
+        some->input = piece(&p, at_once, widest, real);
+        some->sums = piece(&p, at_once, run->units * rnn->slots, real);
+        some->h[0] = piece(&p, rows, run->state, real);
+        some->h[1] = piece(&p, rows, run->state, real);
+        if (spec->cell == RNL_LSTM)
+            some->c = piece(&p, rows, run->units, real);
+        if (spec->proj_size)
+            some->full = piece(&p, rows, run->units, real);
+        if (rnn->kind == RNL_STEP_GRU_BEFORE)
+            some->reset = piece(&p, rows, run->units, real);
+    }
+    for (int64_t k = 0; k < rnl_least(2, spec->num_layers - 1); k++) {
+        const rnl_size steps = rnl_size_mul(rnl_size_of(T), rnl_size_of(N));
+        run->between[k] = piece(&p, steps.overflow ? INT64_MAX : steps.n, rnl_layer_input(spec, 1),
+                                real);
+    }
+    if (run->call->lengths) {
+        run->order = (int64_t *)(void *)piece(&p, N, 1, sizeof(int64_t));
+        run->active = (int64_t *)(void *)piece(&p, T, 1, sizeof(int64_t));
+    }
+    return p.used;
+}
+
+/* Rows by falling length, in their own order where lengths are equal; how many are active when. */
+static void put_in_order(const rnl_rnn_call *call, int64_t *order, int64_t *active)
+{
+    const int64_t T = call->T, N = call->N;
+    memset(active, 0, (size_t)T * sizeof *active);
+    for (int64_t n = 0; n < N; n++) /* first how many end when ... */
+        if (call->lengths[n] > 0)
+            active[call->lengths[n] - 1]++;
+    for (int64_t t = T - 2; t >= 0; t--) /* ... then how many are left */
+        active[t] += active[t + 1];
+    /* rows of length l stand from the number of longer ones on; active[l - 1] counts down to it */
+    int64_t empty = N;
+    for (int64_t n = N; n-- > 0;) {
+        int64_t *const end = call->lengths[n] > 0 ? &active[call->lengths[n] - 1] : &empty;
+        order[--*end] = n;
+    }
+    /* what was counted down is now the number of longer ones: count up again */
+    for (int64_t n = 0; n < N; n++)
+        if (call->lengths[n] > 0)
+            active[call->lengths[n] - 1]++;
+}
+
+/* y past the ends of the sequences. */
+static void clear_ends(const rnl_running *run)
+{
+    const rnl_rnn_call *call = run->call;
+    const rnl_spec *spec = &run->rnn->spec;
+    for (int64_t n = 0; call->y && call->lengths && n < call->N; n++) {
+        const int64_t length = call->lengths[n];
+        rnl_job job = {.src_dtype = call->dtype,
+                       .dst_dtype = call->dtype,
+                       .rows = call->T - length,
+                       .cols = rnl_num_directions(spec) * rnl_state_size(spec),
+                       .dst = (char *)call->y + (length * call->y_time + n * call->y_batch) *
+                                                    rnl_dtype_nbytes(call->dtype),
+                       .dst_grid = {call->y_time, 1}};
+        rnl_fill_zero(&job);
+    }
+}
+
+rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
+{
+    const rnl_status status = check_call(rnn, call, err);
+    if (status || call->N == 0)
+        return status;
+    rnl_running run = {.rnn = rnn,
+                       .call = call,
+                       .units = rnl_padded(rnn, rnn->blocks),
+                       .state = rnl_padded(rnn, rnn->state_blocks),
+                       .steps_at_once = rnl_least(call->T, ROWS_AT_ONCE / call->N + 1)};
+    rnl_portion parts[MAX_PARTS];
+    const int members = split(&run);
+    describe_parts(&run, parts);
+    const rnl_size size = furnish(&run, parts, NULL);
+    rnl_room *const room = size.overflow ? NULL : rnl_room_take(rnn, size.n);
+    if (!room)
+        return rnl_fail(err, RNL_E_NOMEM,
+                        "no memory for a call of %" PRId64 " steps of %" PRId64 " sequences",
+                        call->T, call->N);
+    furnish(&run, parts, room->data);
+    if (call->lengths) {
+        put_in_order(call, run.order, run.active);
+        clear_ends(&run);
+    }
+    atomic_init(&run.stop, 0);
+    atomic_init(&run.stop_layer, INT64_MAX);
+    rnl_team_run(members, rnl_run_member, &run);
+    rnl_room_give(rnn, room);
+    if (atomic_load(&run.stop))
+        return rnl_fail(err, RNL_E_INTERRUPTED, "interrupted");
+    return RNL_OK;
+}

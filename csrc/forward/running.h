@@ -1,0 +1,58 @@
+/*
+ * A call while it runs: how its work is split.
+ *
+ * The work of a call is split into parts: some of the batch's rows, or one direction, or all of it.
+ * A part has its own states and room. Members of the team that share a part split its blocks of
+ * hidden units, and wait for each other once a step (twice where a second matrix follows the
+ * first).
+ *
+ * With lengths the rows of the batch stand in order of falling length, so that at each time those
+ * that are not over are the first ones.
+ */
+#ifndef RNL_FORWARD_RUNNING_H
+#define RNL_FORWARD_RUNNING_H
+
+#include "forward/prepared.h"
+#include "forward/team.h"
+
+typedef struct rnl_portion {
+    int64_t first_row, rows;
+    int first_direction, last_direction; /* last is included */
+    char *input, *sums, *h[2], *c, *full, *reset;
+    rnl_barrier barrier;
+    _Atomic int64_t stop_at; /* the step after which all members of the part leave */
+    int64_t since_poll;
+} rnl_portion;
+
+typedef struct rnl_running {
+    rnl_rnn *rnn;
+    const rnl_rnn_call *call;
+    int64_t units, state; /* padded widths */
+    int64_t steps_at_once;
+    int64_t *order;   /* NULL without lengths                            */
+    int64_t *active;  /* rows that are not over at each time, or NULL    */
+    char *between[2]; /* outputs of the layers but the last: REAL (T, N, D * P') */
+    int num_parts;
+    bool by_direction;
+    rnl_portion *parts;
+    rnl_barrier all;
+    atomic_int stop;
+    _Atomic int64_t stop_layer; /* after which all members leave */
+} rnl_running;
+
+/* Member k of the team that runs a call, an rnl_running: a share of one part, or several parts
+ * whole.
+ */
+void rnl_run_member(void *run, int k, int members);
+
+static inline int64_t rnl_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t rnl_real_nbytes(const rnl_running *run)
+{
+    return rnl_dtype_nbytes(run->rnn->real);
+}
+
+#endif
