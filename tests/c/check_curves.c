@@ -1,0 +1,277 @@
+/* Are the curves what they should be, to the last bits, in every form that this CPU can run?
+ *
+ * float: against the C library's double, at every STRIDE-th argument of both signs, at every single
+ * one where the curves bend if RNNLAYOUT_EXHAUSTIVE is set (minutes). double: against long double,
+ * at random arguments. */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "curves_tier.h"
+
+enum { BLOCK = 4096, MOST_TIERS = 3 };
+
+/* Primes, so that all mantissas come by. Without NDEBUG there may be sanitizers. */
+#ifdef NDEBUG
+enum { STRIDE = 37, STRIDE_BEYOND = 4001, NUM_BLOCKS = 64 };
+#else
+enum { STRIDE = 307, STRIDE_BEYOND = 40009, NUM_BLOCKS = 8 };
+#endif
+
+static const char *const names[] = {"sigmoid", "tanh", "hard_sigmoid", "hard_sigmoid_keras2"};
+
+/*
+ * The largest error allowed, in units in the last place (ulp) of the true value; u is half a unit
+ * of 1.
+ *
+ * sigmoid: a power of two by d. The division is within 1/2. If d is k powers of two times 1 <= m <
+ * 2 its rounding is u / m of it, and the quotient has the mantissa 2 / m: 1 / m^2 ulp, at most 1.
+ * What it is the sum of is off by u / 4 twice, by the roundings of r and of e^r - 1, and in turn
+ * less where m is near 1: at most 1/2.
+ *
+ * tanh: the last sum is within 1/2. The rounding of m is 1/2 of its ulp; t is about m / 2, or so
+ * little less that its ulp is a quarter of m's: at most 1. The Newton step has left 1 - (1 - t) of
+ * the other roundings, and far out, where it leaves more, m hardly matters: at most 1/2.
+ */
+static const double most_ulp = 2;
+
+typedef struct tier {
+    const curves_tier *curves;
+    double worst_float[NUM_CURVES], worst_double[NUM_CURVES];
+} tier;
+
+static tier tiers[MOST_TIERS];
+static int num_tiers;
+
+static void find_tiers(void)
+{
+    tiers[num_tiers++].curves = &curves_plain;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        tiers[num_tiers++].curves = &curves_avx2;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        tiers[num_tiers++].curves = &curves_avx512;
+#elif defined(__aarch64__)
+    tiers[num_tiers++].curves = &curves_neon;
+#endif
+}
+
+static float float_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* --------------------------------------------------------------------------------------- float */
+
+static double true_float(int curve, double x)
+{
+    const double e = exp(-fabs(x));
+    return curve == TANH ? tanh(x) : (x < 0 ? e : 1) / (1 + e);
+}
+
+/* Of a float near value: 2^-23 of its power of two, at least the least subnormal. */
+static double ulp_of_float(double value)
+{
+    const double least = 0x1p-149;
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    bits &= UINT64_C(0x7ff) << 52;
+    memcpy(&value, &bits, sizeof value);
+    return fmax(value * 0x1p-23, least);
+}
+
+/* Pairs of x and -x through one curve. */
+static void check_floats(int curve, const float *x)
+{
+    static double want[BLOCK], ulp[BLOCK];
+    static float y[BLOCK];
+    for (int k = 0; k < BLOCK; k++) {
+        want[k] = true_float(curve, x[k]);
+        ulp[k] = ulp_of_float(want[k]);
+    }
+    for (tier *t = tiers; t < tiers + num_tiers; t++) {
+        t->curves->of_float[curve](y, x, BLOCK);
+        double worst = 0;
+        int at = 0, odd = 0, outside = 0;
+        for (int k = 0; k < BLOCK; k++) {
+            const double error = fabs(y[k] - want[k]) / ulp[k];
+            at = error <= worst ? at : k; /* of a NaN too */
+            worst = error <= worst ? worst : error;
+            odd += bits_of(y[k]) == bits_of(-y[k ^ 1]);
+            outside += !(y[k] <= 1 && y[k] >= (curve == TANH ? -1 : 0));
+        }
+        CHECK(worst <= most_ulp, "%s %s(%a): %a, not %a: %.3f ulp", t->curves->name, names[curve],
+              x[at], y[at], want[at], worst);
+        CHECK(!outside && odd == (curve == TANH ? BLOCK : 0),
+              "%s %s, from %a on: %d outside, %d odd", t->curves->name, names[curve], x[0], outside,
+              odd);
+        t->worst_float[curve] = fmax(t->worst_float[curve], worst);
+    }
+}
+
+/* Bit patterns from first to last, the last one repeated until the block is full. */
+static void check_float_range(int curve, uint32_t first, uint32_t last, uint32_t stride)
+{
+    static float x[BLOCK];
+    for (uint64_t bits = first; bits <= last;) {
+        for (int k = 0; k < BLOCK; k += 2, bits += stride) {
+            x[k] = float_of(bits < last ? (uint32_t)bits : last);
+            x[k + 1] = -x[k];
+        }
+        check_floats(curve, x);
+    }
+}
+
+static void check_all_floats(int curve)
+{
+    const uint32_t flat = bits_of(curve == TANH ? 10.0f : 104.0f), most = bits_of(INFINITY);
+    const int all = getenv("RNNLAYOUT_EXHAUSTIVE") != NULL;
+    check_float_range(curve, 0, flat, all ? 1 : STRIDE);
+    check_float_range(curve, flat, most, all ? STRIDE : STRIDE_BEYOND);
+}
+
+/* -------------------------------------------------------------------------------------- double */
+
+static long double true_double(int curve, long double x)
+{
+    const long double e = expl(-fabsl(x));
+    return curve == TANH ? tanhl(x) : (x < 0 ? e : 1) / (1 + e);
+}
+
+static long double ulp_of_double(long double value)
+{
+    int exponent;
+    (void)frexpl(value, &exponent);
+    return ldexpl(1, exponent - 53 < -1074 ? -1074 : exponent - 53);
+}
+
+static void check_doubles(int curve, const double *x)
+{
+    static long double want[BLOCK], ulp[BLOCK];
+    static double y[BLOCK];
+    /* Where long double is no wider than double, the C library's own error. */
+    const double own = LDBL_MANT_DIG > DBL_MANT_DIG ? 0 : 2;
+    for (int k = 0; k < BLOCK; k++) {
+        want[k] = true_double(curve, x[k]);
+        ulp[k] = ulp_of_double(want[k]);
+    }
+    for (tier *t = tiers; t < tiers + num_tiers; t++) {
+        t->curves->of_double[curve](y, x, BLOCK);
+        for (int k = 0; k < BLOCK; k++) {
+            const double error = (double)(fabsl(y[k] - want[k]) / ulp[k]);
+            CHECK(error <= most_ulp + own && y[k] <= 1 && y[k] >= (curve == TANH ? -1 : 0),
+                  "%s %s(%a): %a, not %La: %.3f ulp", t->curves->name, names[curve], x[k], y[k],
+                  want[k], error);
+            t->worst_double[curve] = fmax(t->worst_double[curve], error);
+        }
+    }
+}
+
+/* Evenly spread up to each of these, and any exponent. */
+static void check_all_doubles(int curve)
+{
+    static const double reaches[] = {1, 24, 760};
+    static double x[BLOCK];
+    for (int block = 0; block < 4 * NUM_BLOCKS; block++) {
+        for (int k = 0; k < BLOCK; k++) {
+            const double unit = (double)(int64_t)random_bits() * 0x1p-63;
+            x[k] = block % 4 < 3 ? unit * reaches[block % 4]
+                                 : ldexp(unit, (int)random_below(1074 + 9) - 1074);
+        }
+        check_doubles(curve, x);
+    }
+}
+
+/* ------------------------------------------------------------------------------- hard sigmoids */
+
+/* Keras 3 bit for bit. The older one: 0.2 and its product are rounded by at most a quarter of the
+ * epsilon each at results near 1, so is the sum. */
+static void check_hard(const tier *t, const float *x)
+{
+    static float y[BLOCK], old[BLOCK];
+    static double wide[BLOCK], z[BLOCK], old_z[BLOCK];
+    for (int k = 0; k < BLOCK; k++)
+        wide[k] = x[k];
+    t->curves->of_float[HARD_SIGMOID](y, x, BLOCK);
+    t->curves->of_float[HARD_SIGMOID_KERAS2](old, x, BLOCK);
+    t->curves->of_double[HARD_SIGMOID](z, wide, BLOCK);
+    t->curves->of_double[HARD_SIGMOID_KERAS2](old_z, wide, BLOCK);
+    for (int k = 0; k < BLOCK; k++) {
+        const float want = fminf(fmaxf(x[k] + 3, 0), 6) / 6;
+        const double want_z = fmin(fmax(wide[k] + 3, 0), 6) / 6;
+        const long double old_want = fminl(fmaxl(0.2L * x[k] + 0.5L, 0), 1);
+        CHECK(bits_of(y[k]) == bits_of(want), "%s hard_sigmoid(%a): %a, not %a", t->curves->name,
+              x[k], y[k], want);
+        CHECK(memcmp(&z[k], &want_z, sizeof want_z) == 0, "%s hard_sigmoid(%a): %a, not %a",
+              t->curves->name, wide[k], z[k], want_z);
+        CHECK(fabsl(old[k] - old_want) <= 0.75 * FLT_EPSILON && old[k] >= 0 && old[k] <= 1,
+              "%s hard_sigmoid_keras2(%a): %a", t->curves->name, x[k], old[k]);
+        CHECK(fabsl(old_z[k] - old_want) <= 0.75 * DBL_EPSILON && old_z[k] >= 0 && old_z[k] <= 1,
+              "%s hard_sigmoid_keras2(%a): %a", t->curves->name, wide[k], old_z[k]);
+    }
+}
+
+static void check_all_hard(const tier *t)
+{
+    static float x[BLOCK] = {0, -0.0f, INFINITY, -INFINITY, 3, -3, 2.5f, -2.5f};
+    for (int k = 8; k < BLOCK; k++)
+        x[k] = (float)(int64_t)random_bits() * 0x1p-61f;
+    check_hard(t, x);
+}
+
+/* ------------------------------------------------------------------------------ all the curves */
+
+/* A NaN gives a NaN. Any other value gives the same bits in another lane, between NaNs. */
+static void check_lanes(const tier *t, int curve)
+{
+    static float x[BLOCK], y[BLOCK], apart[2 * BLOCK], z[2 * BLOCK];
+    static double wide[BLOCK], wide_y[BLOCK], wide_apart[2 * BLOCK], wide_z[2 * BLOCK];
+    for (int k = 0; k < BLOCK; k++) {
+        wide[k] = x[k] = (float)(int64_t)random_bits() * 0x1p-60f;
+        const uint32_t payload = (uint32_t)random_below(0x7fffff) + 1;
+        wide_apart[2 * k] = apart[2 * k] = float_of((k & 1 ? 0x7f800000 : 0xff800000) | payload);
+        wide_apart[2 * k + 1] = apart[2 * k + 1] = x[k];
+    }
+    t->curves->of_float[curve](y, x, BLOCK);
+    t->curves->of_float[curve](z, apart, 2 * BLOCK);
+    t->curves->of_double[curve](wide_y, wide, BLOCK);
+    t->curves->of_double[curve](wide_z, wide_apart, 2 * BLOCK);
+    for (int k = 0; k < BLOCK; k++) {
+        CHECK(isnan(z[2 * k]) && isnan(wide_z[2 * k]), "%s %s(NaN %08" PRIx32 ")", t->curves->name,
+              names[curve], bits_of(apart[2 * k]));
+        CHECK(bits_of(y[k]) == bits_of(z[2 * k + 1]) &&
+                  memcmp(&wide_y[k], &wide_z[2 * k + 1], sizeof wide_y[k]) == 0,
+              "%s %s(%a): %a, in another lane %a", t->curves->name, names[curve], x[k], y[k],
+              z[2 * k + 1]);
+    }
+}
+
+int main(void)
+{
+    find_tiers();
+    for (int curve = SIGMOID; curve <= TANH; curve++) {
+        check_all_floats(curve);
+        check_all_doubles(curve);
+        for (const tier *t = tiers; t < tiers + num_tiers; t++)
+            printf("%s %s: float within %.3f ulp, double within %.3f\n", t->curves->name,
+                   names[curve], t->worst_float[curve], t->worst_double[curve]);
+    }
+    for (const tier *t = tiers; t < tiers + num_tiers; t++) {
+        check_all_hard(t);
+        for (int curve = 0; curve < NUM_CURVES; curve++)
+            check_lanes(t, curve);
+    }
+    return check_end();
+}

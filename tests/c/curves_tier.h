@@ -1,0 +1,19 @@
+/* The curves of csrc/kernels/curves.inc, over arrays, in each tier's form. */
+#ifndef CURVES_TIER_H
+#define CURVES_TIER_H
+
+#include <stdint.h>
+
+enum { SIGMOID, TANH, HARD_SIGMOID, HARD_SIGMOID_KERAS2, NUM_CURVES };
+
+/* n values, a multiple of 64, from x to y. */
+typedef void curve_fn(void *y, const void *x, int64_t n);
+
+typedef struct curves_tier {
+    const char *name;
+    curve_fn *of_float[NUM_CURVES], *of_double[NUM_CURVES];
+} curves_tier;
+
+extern const curves_tier curves_avx512, curves_avx2, curves_neon, curves_plain;
+
+#endif
