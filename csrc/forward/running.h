@@ -43,7 +43,7 @@ typedef struct rnl_running {
 /* Member k of the team that runs a call, an rnl_running: a share of one part, or several parts
  * whole.
  */
-void rnl_run_member(void *run, int k, int members);
+void rnl_run_member(void *arg, int k, int members);
 
 static inline int64_t rnl_least(int64_t a, int64_t b)
 {
