@@ -473,11 +473,11 @@ def _check(
 
 
 def _has_even_rows(array: np.ndarray) -> bool:
-    """Aligned, strides in whole elements, the last axis contiguous, rows apart from each other."""
+    """Aligned, strides in whole elements, the last axis contiguous."""
     width, nbytes = array.shape[-1], array.itemsize
     return bool(
         array.flags.aligned
-        and (width == 1 or array.strides[-1] == nbytes)
+        and (width == 1 or array.strides[-1] == nbytes or not array.size)
         and not any(stride % nbytes for stride in array.strides)
     )
 

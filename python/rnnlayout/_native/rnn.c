@@ -157,7 +157,7 @@ static int find_rows(PyArrayObject *array, const rnn_call *call, int64_t width, 
     *time = *batch = 0;
     if (!is_plain(array, call->type) || PyArray_NDIM(array) != last + 1 ||
         PyArray_DIM(array, last) != width || stride_of(array, last, &one) < 0 ||
-        (width > 1 && one != 1))
+        (width > 1 && one != 1 && PyArray_SIZE(array) > 0))
         return -1;
     if (call->axes != STEP) {
         *T = PyArray_DIM(array, time_axis);
@@ -220,6 +220,8 @@ static int fits_input(const rnn_object *self, int checked, rnn_call *call)
 static int is_apart(const rnl_rnn_call *core, int64_t width)
 {
     int64_t inner = core->y_batch, n_inner = core->N, outer = core->y_time, n_outer = core->T;
+    if (core->T == 0 || core->N == 0)
+        return 1;
     inner = inner < 0 ? -inner : inner;
     outer = outer < 0 ? -outer : outer;
     if (n_inner > 1 && n_outer > 1 && inner > outer) {
@@ -230,7 +232,7 @@ static int is_apart(const rnl_rnn_call *core, int64_t width)
     if (n_inner > 1 && inner < width)
         return 0;
     const int64_t span = n_inner > 1 ? (n_inner - 1) * inner + width : width;
-    return n_outer <= 1 || outer >= span || n_inner == 0;
+    return n_outer == 1 || outer >= span;
 }
 
 static int fits_output(const rnn_object *self, rnn_call *call)
