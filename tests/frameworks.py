@@ -142,28 +142,31 @@ def fill_keras(layers, rng):
     return layers
 
 
-def run_keras(layers, x, h0, c0=None):
+def run_keras(layers, x, h0, c0=None, lengths=None):
+    """lengths: as a mask, which the layers are given one by one."""
     y = np.ascontiguousarray(x.swapaxes(0, 1))
+    mask = None if lengths is None else np.arange(len(x)) < np.asarray(lengths)[:, None]
     per_layer = len(h0) // len(layers)
     hs, cs = [], []
     for k, layer in enumerate(layers):
         state = []
         for at in range(k * per_layer, (k + 1) * per_layer):
             state += [h0[at]] if c0 is None else [h0[at], c0[at]]
-        y, *state = call_keras(layer, y, state)
+        y, *state = call_keras(layer, y, state, mask)
         hs += state if c0 is None else state[::2]
         cs += [] if c0 is None else state[1::2]
     return Run(y.swapaxes(0, 1), np.stack(hs), np.stack(cs) if cs else None)
 
 
-def call_keras(layer, x, state):
+def call_keras(layer, x, state, mask=None):
     if isinstance(layer, keras.Layer):
         to, back = keras.ops.convert_to_tensor, keras.ops.convert_to_numpy
     else:  # tf_keras
         import tensorflow  # three seconds, which most tests do without
 
         to, back = tensorflow.convert_to_tensor, np.asarray
-    return [back(out) for out in layer(to(x), initial_state=[to(s) for s in state])]
+    masked = {} if mask is None else {"mask": to(mask)}
+    return [back(out) for out in layer(to(x), initial_state=[to(s) for s in state], **masked)]
 
 
 # ----------------------------------------------------------------------------------------- ONNX
@@ -192,9 +195,9 @@ def onnx_attributes(spec):
     return attributes
 
 
-def onnx_model(tensors, spec):
+def onnx_model(tensors, spec, lengths=False, **attributes):
     """A model of one node a layer. tensors: of rl.convert(dst="onnx"), they become initializers;
-    inputs x, 0/h0, 0/c0, 1/h0 ...; outputs y, 0/Y_h, 0/Y_c, 1/Y_h ..."""
+    inputs x, 0/h0, 0/c0, 1/h0 ..., lengths; outputs y, 0/Y_h, 0/Y_c, 1/Y_h ..."""
     states = 2 if spec.cell == "lstm" else 1
     nodes, given, last = [], ["x"], []
     below = "x"
@@ -203,11 +206,11 @@ def onnx_model(tensors, spec):
         W, R, B, P_ = (stack + name if stack + name in tensors else "" for name in "WRBP")
         start = [f"{k}/h0", f"{k}/c0"][:states]
         end = [f"{k}/Y_h", f"{k}/Y_c"][:states]
-        reads = [below, W, R, B, "", *start] + ([P_] if P_ else [])
+        reads = [below, W, R, B, "lengths" if lengths else "", *start] + ([P_] if P_ else [])
         above = f"{k}/y" if k + 1 < spec.num_layers else "y"
         nodes += [
             helper.make_node(ONNX_OPERATOR[spec.cell], reads, [f"{k}/Y", *end],
-                             **onnx_attributes(spec)),
+                             **onnx_attributes(spec) | attributes),
             # (T, D, N, H) to (T, N, D*H), which the layer above reads and cuDNN gives
             helper.make_node("Transpose", [f"{k}/Y"], [f"{k}/Yt"], perm=[0, 2, 1, 3]),
             helper.make_node("Reshape", [f"{k}/Yt", "joined"], [above]),
@@ -219,7 +222,7 @@ def onnx_model(tensors, spec):
     graph = helper.make_graph(
         nodes,
         "rnn",
-        [float_3d(name) for name in given],
+        [float_3d(name) for name in given] + [LENGTHS] * lengths,
         [float_3d(name) for name in ["y", *last]],
         [onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in constants.items()],
     )
@@ -228,16 +231,20 @@ def onnx_model(tensors, spec):
     return model
 
 
+LENGTHS = helper.make_tensor_value_info("lengths", onnx.TensorProto.INT32, [None])
+
+
 def float_3d(name):
     return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, None, None])
 
 
-def run_onnx(tensors, spec, x, h0, c0=None):
-    """The RNN in onnxruntime, on a CPU."""
+def run_onnx(tensors, spec, x, h0, c0=None, lengths=None, **attributes):
+    """The RNN in onnxruntime, on a CPU. attributes: of its nodes, instead of those of the spec."""
+    model = onnx_model(tensors, spec, lengths is not None, **attributes)
     session = onnxruntime.InferenceSession(
-        onnx_model(tensors, spec).SerializeToString(), providers=["CPUExecutionProvider"]
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    feed = {"x": x}
+    feed = {"x": x} if lengths is None else {"x": x, "lengths": np.asarray(lengths, np.int32)}
     for k in range(spec.num_layers):
         here = slice(k * spec.num_directions, (k + 1) * spec.num_directions)
         feed[f"{k}/h0"] = h0[here]

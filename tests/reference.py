@@ -86,6 +86,14 @@ class Rounded:
     def relu(self):
         return Rounded(np.maximum(self.value, 0), self.error)
 
+    def clip(self, low, high):
+        return Rounded(np.clip(self.value, low, high), self.error)
+
+    def where(self, mask, other):
+        """self where mask is true, else other."""
+        return Rounded(np.where(mask, self.value, other.value),
+                       np.where(mask, self.error, other.error))  # fmt: skip
+
 
 def joined(parts, axis):
     """Rounded numbers side by side; their errors are settled."""
@@ -136,18 +144,20 @@ class PseudoLayer:
         return self.from_input(gate, x) + self.from_state(gate, h)
 
 
-def lstm_step(layer, spec, x, h, c):
+def lstm_step(layer, spec, x, h, c, clip=None):
     squash = SQUASH[spec.recurrent_activation]
     i = squash(layer.both("i", x, h))
     f = squash(layer.both("f", x, h))
     g = tanh(layer.both("g", x, h))
     o = squash(layer.both("o", x, h))
     c = f * c + i * g
+    if clip is not None:
+        c = c.clip(*clip)
     h = o * tanh(c)
     return (h if layer.P is None else h @ layer.P.T), c
 
 
-def gru_step(layer, spec, x, h, _):
+def gru_step(layer, spec, x, h, *_):
     squash = SQUASH[spec.recurrent_activation]
     r = squash(layer.both("r", x, h))
     z = squash(layer.both("z", x, h))
@@ -158,7 +168,7 @@ def gru_step(layer, spec, x, h, _):
     return (1 - z) * n + z * h, None
 
 
-def rnn_step(layer, spec, x, h, _):
+def rnn_step(layer, spec, x, h, *_):
     a = layer.both("h", x, h)
     return (tanh(a) if spec.cell == "rnn_tanh" else a.relu()), None
 
@@ -166,13 +176,18 @@ def rnn_step(layer, spec, x, h, _):
 STEP = {"lstm": lstm_step, "gru": gru_step, "rnn_tanh": rnn_step, "rnn_relu": rnn_step}
 
 
-def run_direction(layer, spec, xs, h, c, backward):
-    """All steps of one direction: outputs in the order of the input, last h, last c."""
+def run_direction(layer, spec, xs, h, c, backward, lengths, clip):
+    """All steps of one direction: outputs in the order of the input, zero past the end of each
+    sequence, last h, last c."""
     ys = [None] * len(xs)
+    nothing = Rounded(np.zeros(h.value.shape))
     steps = range(len(xs))
     for t in reversed(steps) if backward else steps:
-        h, c = STEP[spec.cell](layer, spec, xs[t], h, c)
-        ys[t] = h
+        goes_on = (t < lengths)[:, None]
+        next_h, next_c = STEP[spec.cell](layer, spec, xs[t], h, c, clip)
+        ys[t] = next_h.where(goes_on, nothing)
+        h = next_h.where(goes_on, h)
+        c = next_c.where(goes_on, c) if c is not None else None
     return ys, h, c
 
 
@@ -185,21 +200,25 @@ class Run:
     c: object = None
 
 
-def forward(layers, spec, x, h0, c0=None):
-    """Run the RNN. layers: PseudoLayers, layer by layer, forward before backward. Returns a Run
-    of Rounded numbers."""
+def forward(layers, spec, x, h0, c0=None, lengths=None, clip=None):
+    """Run the RNN. layers: PseudoLayers, layer by layer, forward before backward. lengths: (N,),
+    clip: (low, high) of the cell state. Returns a Run of Rounded numbers."""
     xs = [Rounded(step) for step in x]
+    lengths = np.full(x.shape[1], len(x)) if lengths is None else np.asarray(lengths)
     last_h, last_c = [], []
     for first in range(0, len(layers), spec.num_directions):
         sides = []
         for k in range(first, first + spec.num_directions):
             c = None if c0 is None else Rounded(c0[k])
-            ys, h, c = run_direction(layers[k], spec, xs, Rounded(h0[k]), c, k > first)
+            ys, h, c = run_direction(
+                layers[k], spec, xs, Rounded(h0[k]), c, k > first, lengths, clip
+            )
             sides.append(ys)
             last_h.append(h)
             last_c.append(c)
         xs = [joined(side, axis=-1) for side in zip(*sides, strict=True)]
-    return Run(stacked(xs), stacked(last_h), None if c0 is None else stacked(last_c))
+    y = stacked(xs) if xs else Rounded(np.empty((0, len(lengths), len(sides) * h0.shape[-1])))
+    return Run(y, stacked(last_h), None if c0 is None else stacked(last_c))
 
 
 def stacked(parts):
@@ -321,5 +340,5 @@ def pairs(run, expected):
     both = [(found, wanted) for found, wanted in both if wanted is not None]
     for found, wanted in both:
         assert found.shape == wanted.value.shape
-        assert wanted.error.max() < LOOSEST
+        assert wanted.error.max(initial=0) < LOOSEST
     return both

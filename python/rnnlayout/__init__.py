@@ -16,7 +16,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rnnlayout._layouts import Layout, describe, layout, layouts, regions
-from rnnlayout._native import LayoutError, LossyError, SpecError, __version__, cpu_tier
+from rnnlayout._native import (
+    LayoutError,
+    LossyError,
+    SpecError,
+    __version__,
+    cpu_tier,
+    num_threads,
+    set_num_threads,
+)
 from rnnlayout._spec import Spec
 
 if TYPE_CHECKING:
@@ -24,9 +32,11 @@ if TYPE_CHECKING:
     from rnnlayout._convert import Report, Tensors, check, convert, pack, unpack
     from rnnlayout._explain import explain
     from rnnlayout._infer import infer_spec
+    from rnnlayout._rnn import RNN, forward
     from rnnlayout._weights import Weights, stack
 
 __all__ = [
+    "RNN",
     "Layout",
     "LayoutError",
     "LossyError",
@@ -42,17 +52,21 @@ __all__ = [
     "cpu_tier",
     "describe",
     "explain",
+    "forward",
     "infer_spec",
     "layout",
     "layouts",
+    "num_threads",
     "pack",
     "regions",
+    "set_num_threads",
     "stack",
     "unpack",
 ]
 
 # Loaded when first asked for: an import that only describes a layout should cost next to nothing.
 _LATER = {
+    "RNN": "_rnn",
     "Report": "_convert",
     "Tensors": "_convert",
     "Weights": "_weights",
@@ -60,6 +74,7 @@ _LATER = {
     "check": "_convert",
     "convert": "_convert",
     "explain": "_explain",
+    "forward": "_rnn",
     "infer_spec": "_infer",
     "pack": "_convert",
     "stack": "_weights",

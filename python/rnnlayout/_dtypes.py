@@ -51,15 +51,16 @@ def present(array: np.ndarray, name: str) -> np.ndarray:
     return array.view(bfloat16()) if name == "bfloat16" else array
 
 
-def take(value: Any, what: str) -> tuple[np.ndarray, str]:
+def take(value: Any, what: str, needed: str = "") -> tuple[np.ndarray, str]:
     """The bits of an array-like and the name of its dtype; native byte order, any strides.
 
-    what: its name in messages. LayoutError: no array of floating-point numbers.
+    what: its name in messages. needed: which dtypes, of an array that is no weight; it is for the
+    caller to look whether it is one of them. LayoutError: no array of floating-point numbers.
     """
     if _is_torch(value):
-        return _take_torch(value, what)
+        return _take_torch(value, what, needed)
     if isinstance(value, np.ma.MaskedArray):
-        raise LayoutError(f"{what} is a masked array: fill it first, a weight has no mask")
+        raise LayoutError(f"{what} is a masked array: fill it first, its mask would be lost")
     try:
         array = np.asarray(value)
     except MemoryError:
@@ -74,6 +75,8 @@ def take(value: Any, what: str) -> tuple[np.ndarray, str]:
     swapped = array.dtype.newbyteorder("=")
     if swapped in _NATIVE:
         return array.astype(swapped), _NATIVE[swapped]
+    if needed:
+        raise LayoutError(f"{what} is {array.dtype}, need {needed}")
     raise LayoutError(f"{what}: {_why_not(array.dtype)}")
 
 
@@ -100,7 +103,7 @@ def _is_torch(value: Any) -> bool:
     return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "detach")
 
 
-def _take_torch(tensor: Any, what: str) -> tuple[np.ndarray, str]:
+def _take_torch(tensor: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
     torch = sys.modules["torch"]
     tensor = tensor.detach()
     if tensor.is_meta:
@@ -111,7 +114,7 @@ def _take_torch(tensor: Any, what: str) -> tuple[np.ndarray, str]:
     tensor = tensor.cpu().resolve_neg()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(np.uint16), "bfloat16"
-    return take(tensor.numpy(), what)
+    return take(tensor.numpy(), what, needed)
 
 
 def torch_of(array: np.ndarray, name: str) -> Any:

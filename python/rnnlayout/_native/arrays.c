@@ -1,4 +1,5 @@
 /* NumPy arrays as the core wants them: row-major, aligned, of the right size. */
+#define FILLS_NUMPY_TABLE
 #include "native.h"
 
 #include <numpy/arrayobject.h>

@@ -1,9 +1,20 @@
 /* The extension module rnnlayout._native: its functions, its state, its exceptions. */
 #include "native.h"
 
+#include <limits.h>
+
 static const native_state *state_of(PyObject *module)
 {
     return PyModule_GetState(module);
+}
+
+int poll_signals(void *unused)
+{
+    (void)unused;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    const int stop = PyErr_CheckSignals();
+    PyGILState_Release(gil);
+    return stop;
 }
 
 static PyObject *native_check(PyObject *module, PyObject *args)
@@ -83,11 +94,38 @@ static PyObject *native_cpu_tier(PyObject *module, PyObject *unused)
     return PyUnicode_FromString(rnl_cpu_tier());
 }
 
+static PyObject *native_set_num_threads(PyObject *module, PyObject *n)
+{
+    (void)module;
+    int beyond;
+    long wanted = PyLong_AsLongAndOverflow(n, &beyond);
+    if (PyErr_Occurred())
+        return NULL;
+    if (beyond > 0 || wanted > INT_MAX)
+        wanted = INT_MAX;
+    rnl_set_num_threads(beyond < 0 || wanted < 1 ? 0 : (int)wanted);
+    Py_RETURN_NONE;
+}
+
+static PyObject *native_num_threads(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyLong_FromLong(rnl_num_threads());
+}
+
 static PyMethodDef native_methods[] = {
     {"cpu_tier", native_cpu_tier, METH_NOARGS,
      "cpu_tier()\n--\n\nThe tier of kernels that runs on this CPU: \"avx512\", \"avx2\","
      " \"neon\" or \"plain\".\n\nThe environment variable RNNLAYOUT_CPU, read at the first use, may"
      " name a lower one."},
+    {"set_num_threads", native_set_num_threads, METH_O,
+     "set_num_threads(n, /)\n--\n\nHow many threads one call of an RNN may use on the CPU; n < 1: the"
+     " default again.\n\nThe default is the variable RNNLAYOUT_NUM_THREADS, else OMP_NUM_THREADS, else"
+     " the CPUs that this process may use, those that a container's limit leaves it. Results do not"
+     " depend on it."},
+    {"num_threads", native_num_threads, METH_NOARGS,
+     "num_threads()\n--\n\nHow many threads one call of an RNN may use on the CPU."},
     {"itemsize", native_itemsize, METH_O, "itemsize(dtype, /)\n--\n\nBytes of one element."},
     {"check", native_check, METH_VARARGS,
      "check(spec, layout=None, /)\n--\n\nRaise SpecError or LossyError unless the spec is sound and"
@@ -134,6 +172,12 @@ static int native_exec(PyObject *module)
         PyErr_NoMemory(); /* CPython 3.11 does not say so where it has none for the type's name */
     if (!state->plan_type || PyModule_AddType(module, state->plan_type) < 0)
         return -1;
+    state->rnn_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &rnn_type_spec, NULL);
+    if (!state->rnn_type && !PyErr_Occurred())
+        PyErr_NoMemory();
+    if (!state->rnn_type || PyModule_AddType(module, state->rnn_type) < 0 ||
+        rnn_add_constants(module) < 0)
+        return -1;
     if (PyModule_AddIntConstant(module, "HAS_BIAS", RNL_HAS_BIAS) < 0 ||
         PyModule_AddIntConstant(module, "HAS_PEEPHOLES", RNL_HAS_PEEPHOLES) < 0 ||
         PyModule_AddStringConstant(module, "__version__", RNL_VERSION) < 0)
@@ -148,6 +192,7 @@ static int native_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->layout_error);
     Py_VISIT(state->lossy_error);
     Py_VISIT(state->plan_type);
+    Py_VISIT(state->rnn_type);
     return 0;
 }
 
@@ -158,6 +203,7 @@ static int native_clear(PyObject *module)
     Py_CLEAR(state->layout_error);
     Py_CLEAR(state->lossy_error);
     Py_CLEAR(state->plan_type);
+    Py_CLEAR(state->rnn_type);
     return 0;
 }
 

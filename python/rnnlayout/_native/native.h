@@ -8,13 +8,22 @@
 
 #include "rnnlayout.h"
 
+/* NumPy's functions: one table for all files, which arrays.c fills. */
+#define PY_ARRAY_UNIQUE_SYMBOL rnnlayout_numpy
+#ifndef FILLS_NUMPY_TABLE
+#define NO_IMPORT_ARRAY
+#endif
+
 typedef struct native_state {
     PyObject *spec_error, *layout_error, *lossy_error;
-    PyTypeObject *plan_type;
+    PyTypeObject *plan_type, *rnn_type;
 } native_state;
 
 /* Raise what a status stands for, with the core's text. Returns NULL. */
 PyObject *raise_status(const native_state *state, const rnl_error *err);
+
+/* For the core, which asks now and then whether to go on: let signal handlers run. */
+int poll_signals(void *unused);
 
 /* values.c: Python objects to the core's structs (0, or -1 with an exception set), and back. */
 int spec_from_object(const native_state *state, PyObject *object, rnl_spec *spec);
@@ -43,5 +52,9 @@ int arrays_overlap(const borrowed *a, const borrowed *b);
 
 /* plan.c */
 extern PyType_Spec plan_type_spec;
+
+/* rnn.c */
+extern PyType_Spec rnn_type_spec;
+int rnn_add_constants(PyObject *module);
 
 #endif

@@ -110,16 +110,6 @@ static PyObject *plan_steps(PyObject *object, PyObject *unused)
     return list;
 }
 
-/* The core asks now and then whether to go on: let signal handlers run. */
-static int poll_signals(void *unused)
-{
-    (void)unused;
-    PyGILState_STATE gil = PyGILState_Ensure();
-    const int stop = PyErr_CheckSignals();
-    PyGILState_Release(gil);
-    return stop;
-}
-
 static PyObject *plan_run(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"src", "dst", "src_dtype", "dst_dtype", "exact", "new", NULL};

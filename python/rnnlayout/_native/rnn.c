@@ -1,0 +1,462 @@
+/* The type Rnn: an RNN prepared for the CPU, to be run on many arrays. */
+#include "native.h"
+
+#include <numpy/arrayobject.h>
+
+typedef struct rnn_object {
+    PyObject_HEAD
+    rnl_rnn *rnn;
+    rnl_spec spec;
+    int64_t states, state_size, output_size; /* L * D, P', D * P' */
+    PyObject *tensors;                       /* of layout "cpu": a list of one (name, shape) */
+} rnn_object;
+
+/* The dtype that carries the bits. */
+static int type_of(rnl_dtype dtype)
+{
+    static const int types[] = {[RNL_FLOAT16] = NPY_HALF,
+                                [RNL_BFLOAT16] = NPY_UINT16,
+                                [RNL_FLOAT32] = NPY_FLOAT,
+                                [RNL_FLOAT64] = NPY_DOUBLE};
+    return types[dtype];
+}
+
+/* -------------------------------------------------------------------------- making and ending --
+ */
+
+static int prepare(rnn_object *self, const native_state *state, PyObject *weights,
+                   const rnl_rnn_options *options)
+{
+    rnl_error err;
+    rnl_layout layout;
+    rnl_status status;
+    borrowed in = {0};
+    int failed = -1;
+    PyObject *arrays = PyTuple_Pack(1, weights);
+    if (!arrays)
+        return -1;
+    if (rnl_layout_named("cpu", &layout, &err) != RNL_OK) {
+        raise_status(state, &err);
+        goto done;
+    }
+    self->tensors = list_tensors(state, &layout, &self->spec, rnl_spec_has(&self->spec));
+    if (!self->tensors ||
+        arrays_borrow(arrays, self->tensors, self->spec.dtype, 0, "weights", &in) < 0)
+        goto done;
+    Py_BEGIN_ALLOW_THREADS
+    status = rnl_rnn_new(&self->spec, in.data[0], options, &self->rnn, &err);
+    Py_END_ALLOW_THREADS
+    if (status == RNL_OK)
+        failed = 0;
+    else
+        raise_status(state, &err);
+done:
+    arrays_release(&in);
+    Py_DECREF(arrays);
+    return failed;
+}
+
+static PyObject *rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"spec", "weights", "clip", NULL};
+    const native_state *state = PyType_GetModuleState(type);
+    PyObject *spec_object, *weights, *clip = Py_None;
+    rnl_spec spec;
+    rnl_rnn_options options = {0};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|O:Rnn", names, &spec_object, &weights,
+                                     &clip) ||
+        spec_from_object(state, spec_object, &spec) < 0)
+        return NULL;
+    if (clip != Py_None) {
+        options.clips = 1;
+        if (!PyArg_Parse(clip, "(dd)", &options.clip_low, &options.clip_high))
+            return NULL;
+    }
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    rnn_object *self = (rnn_object *)alloc(type, 0);
+    if (!self)
+        return NULL;
+    const int64_t directions = spec.bidirectional ? 2 : 1;
+    self->spec = spec;
+    self->states = spec.num_layers * directions;
+    self->state_size = spec.proj_size ? spec.proj_size : spec.hidden_size;
+    self->output_size = directions * self->state_size;
+    if (prepare(self, state, weights, &options) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void rnn_dealloc(PyObject *object)
+{
+    rnn_object *self = (rnn_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    rnl_rnn_free(self->rnn);
+    Py_CLEAR(self->tensors);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
+
+static PyObject *rnn_weights(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    rnn_object *self = (rnn_object *)object;
+    PyObject *shape = PyTuple_GetItem(PyList_GetItem(self->tensors, 0), 1);
+    npy_intp nelems = PyLong_AsSsize_t(PyTuple_GetItem(shape, 0));
+    PyObject *array = PyArray_SimpleNew(1, &nelems, type_of(self->spec.dtype));
+    if (!array)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    rnl_rnn_weights(self->rnn, PyArray_DATA((PyArrayObject *)array));
+    Py_END_ALLOW_THREADS
+    return array;
+}
+
+/* -------------------------------------------------------------------------- one call's arrays --
+ */
+
+enum { STEP, TIME_FIRST, BATCH_FIRST, NUM_AXES };
+
+/* What a call reads and writes; NULL: none. */
+typedef struct arrays {
+    PyArrayObject *x, *h0, *c0, *lengths, *y, *hn, *cn;
+} arrays;
+
+typedef struct rnn_call {
+    arrays given, made; /* made: those of given that are ours to give back */
+    int axes, batched, type;
+    rnl_rnn_call core;
+} rnn_call;
+
+/* An array of these elements that the core can read as it is. */
+static int is_plain(PyArrayObject *array, int type)
+{
+    return PyArray_CheckExact((PyObject *)array) && PyArray_TYPE(array) == type &&
+           PyArray_ISNOTSWAPPED(array) && PyArray_ISALIGNED(array);
+}
+
+/* Elements from one index of an axis to the next; -1 if that is no whole number of them. */
+static int stride_of(PyArrayObject *array, int axis, int64_t *stride)
+{
+    const npy_intp nbytes = PyArray_STRIDE(array, axis), itemsize = PyArray_ITEMSIZE(array);
+    *stride = PyArray_DIM(array, axis) > 1 ? nbytes / itemsize : 0;
+    return PyArray_DIM(array, axis) > 1 && nbytes % itemsize ? -1 : 0;
+}
+
+/* x or y as rows of `width` elements at each time and of each sequence, or -1. */
+static int find_rows(PyArrayObject *array, const rnn_call *call, int64_t width, int64_t *T,
+                     int64_t *N, int64_t *time, int64_t *batch)
+{
+    const int last = call->batched + (call->axes != STEP);
+    const int time_axis = call->batched && call->axes == BATCH_FIRST;
+    const int batch_axis = call->axes == TIME_FIRST;
+    int64_t one;
+    *T = *N = 1;
+    *time = *batch = 0;
+    if (!is_plain(array, call->type) || PyArray_NDIM(array) != last + 1 ||
+        PyArray_DIM(array, last) != width || stride_of(array, last, &one) < 0 ||
+        (width > 1 && one != 1 && PyArray_SIZE(array) > 0))
+        return -1;
+    if (call->axes != STEP) {
+        *T = PyArray_DIM(array, time_axis);
+        if (stride_of(array, time_axis, time) < 0)
+            return -1;
+    }
+    if (call->batched) {
+        *N = PyArray_DIM(array, batch_axis);
+        if (stride_of(array, batch_axis, batch) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int is_state(const rnn_object *self, const rnn_call *call, PyArrayObject *array,
+                    int64_t width)
+{
+    return is_plain(array, call->type) && PyArray_IS_C_CONTIGUOUS(array) &&
+           PyArray_NDIM(array) == 2 + call->batched && PyArray_DIM(array, 0) == self->states &&
+           (!call->batched || PyArray_DIM(array, 1) == call->core.N) &&
+           PyArray_DIM(array, 1 + call->batched) == width;
+}
+
+/* The dtype of x, if weights of this dtype can be run on it. bfloat16 comes from the long way
+ * alone: a user's uint16 are numbers. */
+static int find_dtype(const rnn_object *self, PyArrayObject *x, int checked, rnn_call *call)
+{
+    const rnl_dtype weights = self->spec.dtype;
+    if (!PyArray_CheckExact((PyObject *)x))
+        return -1;
+    call->type = PyArray_TYPE(x);
+    call->core.dtype = weights;
+    if (call->type == type_of(weights))
+        return weights == RNL_BFLOAT16 && !checked ? -1 : 0;
+    call->core.dtype = RNL_FLOAT32;
+    return call->type == NPY_FLOAT && rnl_dtype_nbytes(weights) < rnl_dtype_nbytes(RNL_FLOAT32)
+               ? 0
+               : -1;
+}
+
+static int fits_input(const rnn_object *self, int checked, rnn_call *call)
+{
+    const arrays *a = &call->given;
+    rnl_rnn_call *core = &call->core;
+    if (find_dtype(self, a->x, checked, call) < 0)
+        return 0;
+    call->batched = PyArray_NDIM(a->x) == 2 + (call->axes != STEP);
+    if (find_rows(a->x, call, self->spec.input_size, &core->T, &core->N, &core->x_time,
+                  &core->x_batch) < 0)
+        return 0;
+    if (a->lengths &&
+        !(is_plain(a->lengths, NPY_INT64) && PyArray_NDIM(a->lengths) == 1 &&
+          PyArray_IS_C_CONTIGUOUS(a->lengths) && PyArray_DIM(a->lengths, 0) == core->N))
+        return 0;
+    return (!a->h0 || is_state(self, call, a->h0, self->state_size)) &&
+           (!a->c0 || is_state(self, call, a->c0, self->spec.hidden_size));
+}
+
+/* Do rows of y lie apart? One axis must go past all of the other. */
+static int is_apart(const rnl_rnn_call *core, int64_t width)
+{
+    int64_t inner = core->y_batch, n_inner = core->N, outer = core->y_time, n_outer = core->T;
+    if (core->T == 0 || core->N == 0)
+        return 1;
+    inner = inner < 0 ? -inner : inner;
+    outer = outer < 0 ? -outer : outer;
+    if (n_inner > 1 && n_outer > 1 && inner > outer) {
+        const int64_t stride = inner, n = n_inner;
+        inner = outer, n_inner = n_outer;
+        outer = stride, n_outer = n;
+    }
+    if (n_inner > 1 && inner < width)
+        return 0;
+    const int64_t span = n_inner > 1 ? (n_inner - 1) * inner + width : width;
+    return n_outer == 1 || outer >= span;
+}
+
+static int fits_output(const rnn_object *self, rnn_call *call)
+{
+    const arrays *a = &call->given;
+    rnl_rnn_call *core = &call->core;
+    int64_t T, N;
+    if (find_rows(a->y, call, self->output_size, &T, &N, &core->y_time, &core->y_batch) < 0 ||
+        T != core->T || N != core->N || !PyArray_ISWRITEABLE(a->y) ||
+        !is_apart(core, self->output_size))
+        return 0;
+    if (!is_state(self, call, a->hn, self->state_size) || !PyArray_ISWRITEABLE(a->hn))
+        return 0;
+    return !a->cn ||
+           (is_state(self, call, a->cn, self->spec.hidden_size) && PyArray_ISWRITEABLE(a->cn));
+}
+
+/* ------------------------------------------------------------------------------------ overlaps --
+ */
+
+typedef struct span {
+    const char *from, *to; /* bytes that an array is within */
+} span;
+
+static span span_of(PyArrayObject *array)
+{
+    span s = {PyArray_BYTES(array), PyArray_BYTES(array) + PyArray_ITEMSIZE(array)};
+    for (int axis = 0; axis < PyArray_NDIM(array); axis++) {
+        const npy_intp n = PyArray_DIM(array, axis), stride = PyArray_STRIDE(array, axis);
+        if (n == 0)
+            return (span){0};
+        if (stride < 0)
+            s.from += (n - 1) * stride;
+        else
+            s.to += (n - 1) * stride;
+    }
+    return s;
+}
+
+static int may_meet(PyArrayObject *a, PyArrayObject *b)
+{
+    if (!a || !b)
+        return 0;
+    const span x = span_of(a), y = span_of(b);
+    return x.from < y.to && y.from < x.to;
+}
+
+/* Of what the caller gave: may an output lie where another array does? A state may be written over
+ * itself, and a step's output over its input. */
+static int may_overlap(const rnn_call *call)
+{
+    const arrays *a = &call->given;
+    const rnl_rnn_call *core = &call->core;
+    PyArrayObject *const out[] = {a->y, a->hn, a->cn}, *const in[] = {a->x, a->h0, a->c0};
+    const int same[] = {call->axes == STEP && core->y == core->x && core->y_batch == core->x_batch,
+                        core->hn == core->h0, core->cn == core->c0};
+    for (int k = 0; k < 3; k++)
+        for (int j = 0; j < 3; j++)
+            if ((j < k && may_meet(out[k], out[j])) ||
+                (!(j == k && same[k]) && may_meet(out[k], in[j])))
+                return 1;
+    return 0;
+}
+
+/* --------------------------------------------------------------------------------------- calls --
+ */
+
+static int make(PyArrayObject **given, PyArrayObject **made, int ndim, npy_intp *shape, int type)
+{
+    if (*given)
+        return 0;
+    *given = *made = (PyArrayObject *)PyArray_SimpleNew(ndim, shape, type);
+    return *given ? 0 : -1;
+}
+
+/* The outputs that the caller did not give. */
+static int make_outputs(const rnn_object *self, rnn_call *call)
+{
+    const rnl_rnn_call *core = &call->core;
+    npy_intp y[3], h[3] = {self->states, core->N, self->state_size};
+    npy_intp c[3] = {self->states, core->N, self->spec.hidden_size};
+    int ndim = 0;
+    if (call->batched && call->axes != TIME_FIRST)
+        y[ndim++] = core->N;
+    if (call->axes != STEP)
+        y[ndim++] = core->T;
+    if (call->batched && call->axes == TIME_FIRST)
+        y[ndim++] = core->N;
+    y[ndim++] = self->output_size;
+    if (!call->batched) {
+        h[1] = h[2];
+        c[1] = c[2];
+    }
+    arrays *given = &call->given, *made = &call->made;
+    if (make(&given->y, &made->y, ndim, y, call->type) < 0 ||
+        make(&given->hn, &made->hn, 2 + call->batched, h, call->type) < 0)
+        return -1;
+    return self->spec.cell == RNL_LSTM
+               ? make(&given->cn, &made->cn, 2 + call->batched, c, call->type)
+               : 0;
+}
+
+static PyObject *run(const native_state *state, rnn_object *self, rnn_call *call)
+{
+    const arrays *a = &call->given;
+    rnl_error err;
+    rnl_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = rnl_rnn_run(self->rnn, &call->core, &err);
+    Py_END_ALLOW_THREADS
+    if (status != RNL_OK)
+        return raise_status(state, &err);
+    if (!a->cn)
+        return PyTuple_Pack(2, a->y, a->hn);
+    PyObject *last = PyTuple_Pack(2, a->hn, a->cn);
+    PyObject *result = last ? PyTuple_Pack(2, a->y, last) : NULL;
+    Py_XDECREF(last);
+    return result;
+}
+
+static void *data_of(PyArrayObject *array)
+{
+    return array ? PyArray_DATA(array) : NULL;
+}
+
+/* 1: ready to run; 0: not as the core needs it; -1: an exception is set. */
+static int prepare_call(const rnn_object *self, rnn_call *call, int checked)
+{
+    arrays *a = &call->given;
+    rnl_rnn_call *core = &call->core;
+    const int is_given = a->y || a->hn || a->cn;
+    if ((call->axes == STEP && self->spec.bidirectional) || !fits_input(self, checked, call))
+        return 0;
+    if (make_outputs(self, call) < 0)
+        return -1;
+    if (!fits_output(self, call))
+        return 0;
+    core->x = data_of(a->x);
+    core->lengths = data_of(a->lengths);
+    core->h0 = data_of(a->h0);
+    core->c0 = data_of(a->c0);
+    core->y = data_of(a->y);
+    core->hn = data_of(a->hn);
+    core->cn = data_of(a->cn);
+    core->poll = poll_signals;
+    return checked || !is_given || !may_overlap(call);
+}
+
+/* An argument that is an array or None. What is neither goes the long way, or is refused there. */
+static int array_of(PyObject *object, PyArrayObject **array)
+{
+    *array = object == Py_None ? NULL : (PyArrayObject *)object;
+    return object == Py_None || PyArray_CheckExact(object);
+}
+
+static int states_of(const rnn_object *self, PyObject *state, arrays *a)
+{
+    if (self->spec.cell != RNL_LSTM || state == Py_None)
+        return array_of(state, &a->h0);
+    return PyTuple_CheckExact(state) && PyTuple_Size(state) == 2 &&
+           array_of(PyTuple_GetItem(state, 0), &a->h0) &&
+           array_of(PyTuple_GetItem(state, 1), &a->c0) && a->h0 && a->c0;
+}
+
+static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
+{
+    rnn_object *self = (rnn_object *)object;
+    PyObject *result = NULL;
+    if (n != 8) {
+        PyErr_Format(PyExc_TypeError, "run() takes 8 arguments, not %zd", n);
+        return NULL;
+    }
+    const long axes = PyLong_AsLong(args[6]);
+    const int checked = PyObject_IsTrue(args[7]);
+    if (PyErr_Occurred())
+        return NULL;
+    rnn_call call = {.axes = (int)axes};
+    int ready = axes >= STEP && axes < NUM_AXES && array_of(args[0], &call.given.x) &&
+                call.given.x && states_of(self, args[1], &call.given) &&
+                array_of(args[2], &call.given.lengths) && array_of(args[3], &call.given.y) &&
+                array_of(args[4], &call.given.hn) && array_of(args[5], &call.given.cn) &&
+                (self->spec.cell == RNL_LSTM || !call.given.cn);
+    if (ready)
+        ready = prepare_call(self, &call, checked);
+    if (ready > 0)
+        result = run(PyType_GetModuleState(Py_TYPE(object)), self, &call);
+    else if (ready == 0 && checked)
+        PyErr_SetString(PyExc_TypeError, "run(): an array is not as the core needs it");
+    else if (ready == 0)
+        result = Py_NewRef(Py_None);
+    Py_XDECREF(call.made.y);
+    Py_XDECREF(call.made.hn);
+    Py_XDECREF(call.made.cn);
+    return result;
+}
+
+static PyMethodDef rnn_methods[] = {
+    {"run", (PyCFunction)(void (*)(void))rnn_run, METH_FASTCALL,
+     "run($self, x, state, lengths, out, h_out, c_out, axes, checked, /)\n--\n\n"
+     "One call, which gives (y, state); axes: STEP, TIME_FIRST, BATCH_FIRST. None: an argument is not"
+     " as the core needs it, or arrays may overlap; nothing was done. checked: the caller has looked"
+     " at overlaps, bfloat16 comes as uint16, and what does not fit is a TypeError."},
+    {"weights", rnn_weights, METH_NOARGS,
+     "weights($self)\n--\n\nThe weight space that it was made from; bfloat16 as uint16."},
+    {NULL, NULL, 0, NULL}};
+
+static PyType_Slot rnn_slots[] = {
+    {Py_tp_doc, "Rnn(spec, weights, clip=None)\n--\n\nAn RNN prepared for the CPU. weights: 1-D, of"
+                " layout \"cpu\"; clip: (low, high)."},
+    {Py_tp_new, rnn_new},
+    {Py_tp_dealloc, rnn_dealloc},
+    {Py_tp_methods, rnn_methods},
+    {0, NULL}};
+
+PyType_Spec rnn_type_spec = {.name = "rnnlayout._native.Rnn",
+                             .basicsize = sizeof(rnn_object),
+                             .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+                             .slots = rnn_slots};
+
+int rnn_add_constants(PyObject *module)
+{
+    return PyModule_AddIntConstant(module, "STEP", STEP) < 0 ||
+                   PyModule_AddIntConstant(module, "TIME_FIRST", TIME_FIRST) < 0 ||
+                   PyModule_AddIntConstant(module, "BATCH_FIRST", BATCH_FIRST) < 0
+               ? -1
+               : 0;
+}
