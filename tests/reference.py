@@ -321,7 +321,7 @@ def distance(run, expected, unit=FLOAT32):
     """
     share = (unit + FLOAT64) / FLOAT32
     return max(
-        (np.abs(np.asarray(found, np.float64) - wanted.value) / (share * wanted.error)).max()
+        _largest(np.asarray(found, np.float64) - wanted.value, share * wanted.error)
         for found, wanted in pairs(run, expected)
     )
 
@@ -329,9 +329,15 @@ def distance(run, expected, unit=FLOAT32):
 def distance_between(a, b, expected):
     """The same of two float32 runs of one network: either may be off, so the two by twice that."""
     return max(
-        (np.abs(np.asarray(x, np.float64) - y) / (2 * wanted.error)).max()
+        _largest(np.asarray(x, np.float64) - y, 2 * wanted.error)
         for (x, wanted), (y, _) in zip(pairs(a, expected), pairs(b, expected), strict=True)
     )
+
+
+def _largest(difference, error):
+    """Where there can be no error, past a sequence's end, any difference is infinitely large."""
+    off = np.abs(difference)
+    return np.divide(off, error, out=np.where(off == 0, 0, np.inf), where=error > 0).max()
 
 
 def pairs(run, expected):
