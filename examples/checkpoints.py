@@ -1,4 +1,4 @@
-"""Two real published checkpoints, taken out of their packages without running any of their code.
+"""Real published checkpoints, taken out of their packages without running any of their code.
 
 pip downloads each package and checks its SHA-256 (checkpoints.txt); it is kept in
 examples/checkpoints/. One file is read out of it in memory; nothing is unpacked or installed.
@@ -21,6 +21,10 @@ SMALL = HERE / "data" / "textgenrnn_rnn1.hdf5"
 
 TEXTGENRNN = "textgenrnn-2.0.0.tar.gz", "textgenrnn-2.0.0/textgenrnn/textgenrnn_weights.hdf5"
 G2P = "g2p_en-2.1.0-py3-none-any.whl", "g2p_en/checkpoint20.npz"
+SILERO = (
+    "silero_vad-6.2.3-py3-none-any.whl",
+    "silero_vad/data/silero_vad_16k_sequence.onnx",
+)
 
 # pip asks the build backend of a source package for its metadata, which would run its setup.py.
 # In this folder stands another backend of the same name, which only writes them down.
@@ -41,7 +45,7 @@ class Unavailable(Exception):
 
 
 def fetch(checkpoint):
-    """The bytes of one file of one package: TEXTGENRNN or G2P."""
+    """The bytes of one file of one package: TEXTGENRNN, G2P or SILERO."""
     if os.environ.get("RNNLAYOUT_OFFLINE"):
         raise Unavailable("RNNLAYOUT_OFFLINE is set")
     archive, member = checkpoint
