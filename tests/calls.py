@@ -2,6 +2,7 @@
 of memory."""
 
 import _imp
+import pickle
 
 import numpy as np
 
@@ -24,8 +25,15 @@ OVERLAPPING, NO_ARRAY, WRONG = ([*ARRAYS[:3], last] for last in (RESULT[:8], 7, 
 TOO_FEW, WRONG_TARGET = ARRAYS[:3], [RESULT[1:]]
 PLAN = _native.Plan(LSTM, TORCH, _native.HAS_BIAS, CUDNN)
 SUMS = _native.Plan(GRU, TORCH, _native.HAS_BIAS, CONCAT)
+X, H, C = np.ones((4, 5, 3), "f4"), np.ones((1, 5, 2), "f4"), np.ones((1, 5, 2), "f4")
+Y, LENGTHS, STATE = np.ones((4, 5, 2), "f4"), np.array([4, 0, 2, 1, 3]), (H, C)
+RNN, WHOLE = _native.Rnn(LSTM, FLAT, (-1.0, 1.0)), rl.RNN(FLAT, LSTM)
+FLAT_GRU = np.ones(GRU.num_params, "f4")
+GRU_RNN = _native.Rnn(GRU, FLAT_GRU)
+STEP, CALL = _native.STEP, _native.TIME_FIRST
 # whose references are counted
-SHARED = [LSTM, GRU, BEFORE, TORCH, KERAS, CUDNN, CONCAT, WEIGHTS, OUT, FLAT, RESULT, PLAN, SUMS,
+SHARED = [X, H, C, Y, LENGTHS, STATE, RNN, WHOLE, FLAT_GRU, GRU_RNN,
+          LSTM, GRU, BEFORE, TORCH, KERAS, CUDNN, CONCAT, WEIGHTS, OUT, FLAT, RESULT, PLAN, SUMS,
           *ARRAYS, *GRU_ARRAYS, *OUT.values(), PLAN.sources, PLAN.targets]  # fmt: skip
 
 
@@ -90,6 +98,21 @@ BINDING = {
     "Plan.steps": SUMS.steps,
     "Plan.run": run,
     "Plan.run dry": lambda: run(dst=None),
+    "Rnn": lambda: _native.Rnn(LSTM, FLAT, (-1.0, 1.0)) is not None,
+    "Rnn.weights": lambda: RNN.weights() is not None,
+    "Rnn.run": lambda: RNN.run(X, STATE, LENGTHS, Y, H, C, CALL, True) is not None,
+    "Rnn.run to new arrays": lambda: (
+        RNN.run(X, None, None, None, None, None, CALL, False) is not None
+    ),
+    "Rnn.run of one state": lambda: (
+        GRU_RNN.run(X[0], H, None, None, H, None, STEP, False) is not None
+    ),
+    "Rnn.run the long way": lambda: RNN.run(X, 7, None, None, None, None, CALL, False),
+    "Rnn.run on outputs that do not fit": lambda: RNN.run(
+        X, None, None, None, Y, None, CALL, False
+    ),
+    "set_num_threads": lambda: _native.set_num_threads(0),
+    "num_threads": _native.num_threads,
 }
 BINDING_ERRORS = {
     "a dtype": (rl.SpecError, lambda: _native.itemsize("int8")),
@@ -123,6 +146,24 @@ BINDING_ERRORS = {
     "a wrong target": (TypeError, lambda: run(dst=WRONG_TARGET)),
     "no sequence": (TypeError, lambda: run(src=7)),
     "no truth": (ValueError, lambda: run(exact=RESULT)),
+    "no weights": (TypeError, lambda: _native.Rnn(LSTM, Y)),
+    "no spec of an Rnn": (rl.SpecError, lambda: _native.Rnn(7, FLAT)),
+    "no clip": (TypeError, lambda: _native.Rnn(LSTM, FLAT, 7)),
+    "a clip of nothing": (rl.SpecError, lambda: _native.Rnn(LSTM, FLAT, (1.0, -1.0))),
+    "a clip of a GRU": (rl.SpecError, lambda: _native.Rnn(GRU, FLAT_GRU, (-1.0, 1.0))),
+    "too few arguments": (TypeError, lambda: RNN.run(X)),
+    "axes of no kind": (TypeError, lambda: RNN.run(X, None, None, None, None, None, "tn", True)),
+    "axes past the last": (TypeError, lambda: RNN.run(X, None, None, None, None, None, 3, True)),
+    "no x": (TypeError, lambda: RNN.run(None, None, None, None, None, None, CALL, True)),
+    "an output that does not fit": (
+        TypeError,
+        lambda: RNN.run(X, None, None, None, Y, None, CALL, True),
+    ),
+    "a length past the end": (
+        rl.SpecError,
+        lambda: RNN.run(X[:1], STATE, LENGTHS, None, None, None, CALL, True),
+    ),
+    "no number of threads": (TypeError, lambda: _native.set_num_threads("2")),
 }
 
 
@@ -144,6 +185,15 @@ PACKAGE = {
     "convert to another dtype": lambda: rl.convert(FLAT, LSTM, dst="onnx", dtype="bfloat16"),
     "check": lambda: rl.check(FLAT, LSTM, dst="keras"),
     "Weights": lambda: rl.Weights(FLAT, LSTM).to("keras"),
+    "RNN": lambda: rl.RNN(WEIGHTS, LSTM, layout="torch"),
+    "RNN called": lambda: WHOLE(X, STATE, out=Y, h_out=H, c_out=C),
+    "RNN called to new arrays": lambda: WHOLE(X),
+    "RNN called with lengths": lambda: WHOLE(X, STATE, lengths=LENGTHS),
+    "RNN called on the long way": lambda: WHOLE(X[::-1, :, ::-1], [H, C], c_out=C),
+    "step": lambda: WHOLE.step(X[0], STATE, h_out=H, c_out=C),
+    "update": lambda: WHOLE.update(FLAT),
+    "a pickled RNN": lambda: pickle.loads(pickle.dumps(WHOLE)),
+    "forward": lambda: rl.forward(X, GRU_WEIGHTS, GRU),
 }
 PACKAGE_ERRORS = {
     "a cell": (rl.SpecError, lambda: rl.Spec("grru", 3, 2)),
@@ -158,4 +208,11 @@ PACKAGE_ERRORS = {
     "no out": (rl.LayoutError, lambda: rl.unpack(FLAT, LSTM, layout="keras", out=7)),
     "lossy": (rl.LossyError, lambda: rl.convert(GRU_WEIGHTS, GRU, src="torch", dst=CONCAT)),
     "rounds": (rl.LossyError, lambda: rl.convert(FLAT, LSTM, dst="keras", exact=True)),
+    "no RNN": (rl.LayoutError, lambda: rl.RNN(Y[0, 0], LSTM)),
+    "no device": (rl.SpecError, lambda: rl.RNN(FLAT, LSTM, device="cuda")),
+    "a wrong x": (rl.LayoutError, lambda: WHOLE(Y)),
+    "a wrong state": (rl.LayoutError, lambda: WHOLE(X, H)),
+    "a length too long": (rl.LayoutError, lambda: WHOLE(X, lengths=[1, 2, 3, 4, 5])),
+    "out over h_out": (rl.LayoutError, lambda: WHOLE.step(X[0], STATE, out=H[0], h_out=H)),
+    "a wrong update": (rl.LayoutError, lambda: WHOLE.update(X)),
 }

@@ -80,10 +80,18 @@ def test_an_error_leaves_nothing(name):
         gc.enable()
 
 
-def test_an_interrupt_leaves_nothing():
-    spec = rl.Spec("lstm", 512, 512, bias="none")  # some milliseconds, so some polls
-    flat, out = np.zeros(spec.num_params, "f4"), np.zeros(spec.num_params, "f8")
-    shared = [spec, flat, out]
+SPEC = rl.Spec("lstm", 512, 512, bias="none")  # some milliseconds, so some polls
+FLAT, OUT = np.zeros(SPEC.num_params, "f4"), np.zeros(SPEC.num_params, "f8")
+RNN, X = rl.RNN(FLAT, SPEC), np.zeros((20, 30, 512), "f4")
+LONG_CALLS = {
+    "convert": lambda: rl.convert(FLAT, SPEC, dst="cudnn", dtype="float64", out=OUT),
+    "run": lambda: RNN(X),
+}
+
+
+@pytest.mark.parametrize("name", LONG_CALLS)
+def test_an_interrupt_leaves_nothing(name):
+    call, shared = LONG_CALLS[name], [SPEC, FLAT, OUT, RNN, X]
 
     class Interrupted(Exception):
         pass
@@ -95,7 +103,7 @@ def test_an_interrupt_leaves_nothing():
         signal.setitimer(signal.ITIMER_REAL, 1e-3)
         try:
             while True:
-                rl.convert(flat, spec, dst="cudnn", dtype="float64", out=out)
+                call()
         except Interrupted:
             pass
 

@@ -394,6 +394,8 @@ class _Call:
             )
         if not array.flags.writeable:
             raise LayoutError(f"{what} is read-only")
+        if _overlaps_itself(array):
+            raise LayoutError(f"{what}: its elements share memory with each other")
         return array
 
     def part_overlaps(self) -> None:
@@ -457,7 +459,7 @@ def _a_cell(spec: Spec) -> str:
 
 
 def _input(value: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
-    if not hasattr(value, "__array__") and not hasattr(value, "__array_interface__"):
+    if not any(hasattr(value, name) for name in ("__array__", "__array_interface__")):
         raise LayoutError(f"{what} is a {_kind(value)}, need an array of {needed}")
     return take(value, what, needed)
 
@@ -484,6 +486,16 @@ def _has_even_rows(array: np.ndarray) -> bool:
 
 def _with_even_rows(array: np.ndarray) -> np.ndarray:
     return array if _has_even_rows(array) else np.array(array, order="C", copy=True)
+
+
+def _overlaps_itself(array: np.ndarray) -> bool:
+    """Going up its strides, does an axis not go past all of those before it?"""
+    end = array.itemsize
+    for stride, n in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)):
+        if n > 1 and stride < end:
+            return bool(array.size)
+        end += (n - 1) * stride
+    return False
 
 
 def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
