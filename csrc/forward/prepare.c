@@ -1,4 +1,8 @@
 /* Prepare an RNN for the CPU: its matrices as panels, its biases as what sums begin with. */
+#define _DEFAULT_SOURCE /* posix_memalign, madvise */
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 #include <stdlib.h>
 #include <string.h>
 
@@ -268,6 +272,23 @@ static rnl_status check_options(const rnl_spec *spec, const rnl_rnn_options *opt
     return RNL_OK;
 }
 
+/* Zeros, aligned to 64: lanes past the last unit weigh nothing. Large memory in large pages, where
+ * there are some: every step reads all of it. */
+static void *new_memory(int64_t nbytes)
+{
+    enum { LARGE_PAGE = 2 << 20 };
+    const bool large = nbytes >= 2 * LARGE_PAGE;
+    void *memory;
+    if (posix_memalign(&memory, large ? LARGE_PAGE : ALIGNMENT, (size_t)nbytes))
+        return NULL;
+#if defined(__linux__)
+    if (large)
+        (void)madvise(memory, (size_t)nbytes, MADV_HUGEPAGE);
+#endif
+    memset(memory, 0, (size_t)nbytes);
+    return memory;
+}
+
 rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_options *options,
                        rnl_rnn **rnn, rnl_error *err)
 {
@@ -281,13 +302,12 @@ rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_
     rnl_rnn *const made = malloc(sizeof *made);
     void *memory = NULL;
     if (made && !size.overflow)
-        memory = aligned_alloc(ALIGNMENT, (size_t)size.n);
+        memory = new_memory(size.n);
     if (!memory) {
         free(made);
         return rnl_fail(err, RNL_E_NOMEM, "no memory for the weights");
     }
     *made = plan;
-    memset(memory, 0, (size_t)size.n); /* lanes past the last unit weigh nothing */
     made->memory = memory;
     lay_out(made, memory);
     for (int k = 0; k < RNL_NUM_ROOMS; k++)
@@ -327,10 +347,12 @@ rnl_room *rnl_room_take(rnl_rnn *rnn, int64_t nbytes)
     room = malloc(sizeof *room);
     if (!room)
         return NULL;
-    room->nbytes = (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    room->data = aligned_alloc(ALIGNMENT, (size_t)room->nbytes);
-    if (room->data)
+    room->nbytes = nbytes;
+    void *data;
+    if (!posix_memalign(&data, ALIGNMENT, (size_t)nbytes)) {
+        room->data = data;
         return room;
+    }
     free(room);
     return NULL;
 }
