@@ -14,7 +14,7 @@ CHECKS = sorted(path.stem for path in C_TESTS.glob("check_*.c"))
 # The tiers of this kind of machine. Where it has not the one that is named, its best one is run.
 ARM = platform.machine() in ("aarch64", "arm64")
 TIERS = ["neon", "plain"] if ARM else ["avx512", "avx2", "plain"]
-BY_TIER = [("check_kernels", "release"), ("check_scans", "release")]
+BY_TIER = [(check, "release") for check in ("check_kernels", "check_scans", "check_forward")]
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -30,7 +30,7 @@ def test_every_tier_equals_the_reference(c_build, check, tier):
 @pytest.mark.parametrize(
     "check, preset",
     [(c, p) for c in CHECKS for p in ("release", "asan") if (c, p) not in BY_TIER]
-    + [("check_threads", "tsan")],  # a race makes its exit status 66
+    + [(c, "tsan") for c in ("check_threads", "check_team", "check_forward")],  # a race: status 66
 )
 def test_check_program(c_build, check, preset):
     last = run([c_build(preset) / "tests" / "c" / check]).splitlines()[-1]

@@ -1,7 +1,7 @@
 """A published network whose LSTM we run: silero-vad 6.2.3, a voice detector.
 
-onnxruntime runs the whole graph, chunk by chunk, on noise that swells and fades, and shows what goes
-into its LSTM and what comes out of it; from the same input and state rl.RNN gets the same.
+onnxruntime runs the whole graph, chunk by chunk, on noise that swells and fades, and shows what
+goes into its LSTM and what comes out of it; from the same input and state rl.RNN gets the same.
 """
 
 import sys

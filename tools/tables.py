@@ -24,7 +24,9 @@ PAGES = [
     ROOT / "README.md",
     *(ROOT / "docs" / page for page in ("layouts.md", "cudnn-versions.md", "performance.md")),
 ]
-CONVERSIONS = json.loads((ROOT / "benchmarks" / "results" / "convert.json").read_text())
+RESULTS = ROOT / "benchmarks" / "results"
+CONVERSIONS = json.loads((RESULTS / "convert.json").read_text())
+FORWARD = json.loads((RESULTS / "forward.json").read_text())
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN"}
 
@@ -151,8 +153,58 @@ def speed_goals():
 
 
 def measured_on():
-    about = CONVERSIONS["about"]
-    return markdown(list(about), [[str(value) for value in about.values()]])
+    return about(CONVERSIONS)
+
+
+def about(results):
+    return markdown(list(results["about"]), [[str(v) for v in results["about"].values()]])
+
+
+def forward_speeds():
+    """Medians; the columns behind are their time over ours."""
+    peers = ["torch", "onnxruntime", "OpenVINO", "NumPy", "ours, once"]
+    rows = []
+    for r in FORWARD["rows"]:
+        median = {name: t[1] for name, t in r["us"].items()}
+        ratios = (f"{median[p] / median['ours']:.2f}" if p in median else "-" for p in peers)
+        rows.append([r["cell"], str(r["threads"]), r["case"], f"{median['ours']:.4g}",
+                     f"{r['GFLOP/s']:.1f}", f"{r['of the FMA peak']:.0%}", *ratios])  # fmt: skip
+    return markdown(["cell", "threads", "case", "us", "GFLOP/s", "of the peak", *peers], rows)
+
+
+def forward_narrow():
+    """RNNs of narrower weights, beside float32 peers."""
+    rows = []
+    for r in FORWARD["rows"]:
+        median = {name: t[1] for name, t in r["us"].items()}
+        best = min((t for name, t in median.items() if not name.startswith("ours")), default=None)
+        for dtype, change in r["change"].items():
+            mine = median[f"ours, {dtype}"]
+            rows.append([r["cell"], str(r["threads"]), r["case"], dtype, f"{mine:.4g}",
+                         f"{median['ours'] / mine:.2f}", f"{best / mine:.2f}" if best else "-",
+                         f"{change:.1e}"])  # fmt: skip
+    head = ["cell", "threads", "case", "weights", "us", "ours, float32", "best other", "change"]
+    return markdown(head, rows)
+
+
+def forward_goals():
+    """One line a goal and cell, with what was measured in each of its cases."""
+    found = {}
+    for r in FORWARD["rows"]:
+        for kind, what, limit, value, met in r["goals"]:
+            goal = (kind, r["cell"], str(r["threads"]), what, limit)
+            found.setdefault(goal, []).append((value, met))
+    rows = []
+    for (kind, cell, threads, what, limit), cases in sorted(found.items()):
+        sign = "<=" if what.endswith("change") else ">="
+        values, reached = ", ".join(f"{v:g}" for v, _ in cases), sum(met for _, met in cases)
+        verdict = {len(cases): "met", 0: "missed"}.get(reached, f"{reached} of {len(cases)} met")
+        rows.append([kind, cell, threads, f"{what} {sign} {limit:g}", values, verdict])
+    return markdown(["class", "cell", "threads", "goal", "measured", ""], rows)
+
+
+def forward_on():
+    return about(FORWARD)
 
 
 TABLES = {
@@ -164,6 +216,10 @@ TABLES = {
     "speeds": speeds,
     "speed_goals": speed_goals,
     "measured_on": measured_on,
+    "forward_speeds": forward_speeds,
+    "forward_narrow": forward_narrow,
+    "forward_goals": forward_goals,
+    "forward_on": forward_on,
 }
 
 

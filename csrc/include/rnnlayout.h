@@ -7,8 +7,8 @@
  *
  * Contract of every function below, where it does not say otherwise
  *   memory   the caller owns every buffer and struct; the library borrows them for the call
- *   threads  no global state: any thread may call anything, objects that are not being changed
- *            may be shared
+ *   threads  any thread may call anything, objects that are not being changed may be shared. The
+ *            only global state are the forward pass's own threads
  *   errors   the status is returned, its text is in the caller's rnl_error (never NULL); outputs
  *            are untouched unless the status is RNL_OK
  *   strings  static and NUL-terminated, UTF-8
@@ -376,7 +376,8 @@ typedef struct rnl_rnn_call {
  */
 rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err);
 
-/* Threads that one call uses at most; by default the CPUs that this process may use. n < 1: the
+/* Threads that one call uses at most, 64 at the most; by default what RNNLAYOUT_NUM_THREADS says,
+ * or OMP_NUM_THREADS, or the CPUs that this process may use (affinity and cgroup). n < 1: the
  * default again. They are started when first needed, and not inherited by a fork. */
 void rnl_set_num_threads(int n);
 int rnl_num_threads(void);

@@ -1,0 +1,329 @@
+"""How fast is the forward pass, beside torch, onnxruntime, OpenVINO and NumPy?
+
+    python benchmarks/forward.py [--quick] [--threads 1 2] [--more] [--json FILE]
+
+One process for each number of threads, which may use as many CPUs; in it everything in turn, round
+after round; the least and the median of the turns. Every output is looked at before it is timed.
+Times mean little from one machine to another: look at the ratios, which are of the medians.
+Needs a C compiler, for the peak of the multipliers. Of torch, onnx with onnxruntime, and openvino
+those that are missing are left out.
+"""
+
+import argparse
+import ctypes
+import json
+import math
+import multiprocessing
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+import forward_more
+import forward_peers as peers
+import numpy as np
+from convert import cpu
+
+import rnnlayout as rl
+
+# N, T, I, H, L, bidirectional
+CASES = [
+    (1, 1, 128, 128, 1, 0),
+    (1, 100, 128, 128, 1, 0),
+    (1, 100, 256, 256, 2, 0),
+    (1, 50, 512, 512, 2, 0),
+    (1, 25, 1024, 1024, 1, 0),
+    (16, 100, 256, 256, 1, 0),
+    (32, 50, 512, 512, 2, 0),
+    (64, 25, 1024, 1024, 1, 0),
+    (1, 100, 256, 256, 2, 1),
+    (8, 200, 256, 320, 3, 1),
+]
+CELLS = ("lstm", "gru")
+NARROW = ("float16", "bfloat16")
+
+# class, what is compared, cells, threads, at least (a change: at most). "best" is the least time of
+# all others over ours, a peer's name its time over ours; "float16: best" that over ours in float16.
+GOALS = [
+    ("N=1, T=1, H<=256", "best", "lstm gru", 1, 1.6),
+    ("N=1, T=1, H<=256", "onnxruntime", "lstm gru", 1, 4),
+    ("N=1, T=1, H<=256", "torch", "lstm", 1, 25),
+    ("N=1, T=1, H<=256", "torch", "gru", 1, 10),
+    ("N=1, T=1, H<=256", "best", "lstm gru", 2, 1.8),
+    ("N=1, H=128", "best", "lstm gru", 1, 1.4),
+    ("N=1, H=128", "torch", "lstm", 1, 1.9),
+    ("N=1, H=128", "torch", "gru", 1, 6),
+    ("N=1, H=128", "best", "lstm gru", 2, 1.8),
+    ("N=1, H=256", "best", "lstm", 1, 1.3),
+    ("N=1, H=256", "best", "gru", 1, 1.1),
+    ("N=1, H=256", "torch", "lstm", 1, 1.6),
+    ("N=1, H=256", "torch", "gru", 1, 3),
+    ("N=1, H=256", "best", "lstm", 2, 1.4),
+    ("N=1, H=256", "best", "gru", 2, 1.2),
+    ("N=1, H>=512", "best", "lstm gru", 1, 1.15),
+    ("N=1, H>=512", "torch", "lstm gru", 1, 1.6),
+    ("N=1, H>=512", "best", "lstm gru", 2, 1.2),
+    ("N>=8", "best", "lstm gru", 1, 1.0),
+    ("N>=8", "of the FMA peak", "lstm gru", 1, 0.92),
+    ("N>=8", "torch", "lstm", 1, 1.0),
+    ("N>=8", "torch", "gru", 1, 2.5),
+    ("N>=8", "best", "lstm gru", 2, 1.0),
+    *(
+        ("N=1, H>=256", f"{dtype}: {what}", "lstm gru", threads, limit)
+        for dtype in NARROW
+        for what, threads, limit in [("best", 1, 1.7), ("change", 1, 1e-4), ("torch", 1, 2),
+                                     ("best", 2, 1.9)]
+    ),
+    ("N=1, H<=512", "once: onnxruntime", "lstm gru", 1, 1.0),
+]  # fmt: skip
+CLASSES = {
+    "N=1, T=1, H<=256": lambda N, T, H: N == 1 and T == 1 and H <= 256,
+    "N=1, H=128": lambda N, T, H: N == 1 and T > 1 and H == 128,
+    "N=1, H=256": lambda N, T, H: N == 1 and T > 1 and H == 256,
+    "N=1, H>=512": lambda N, T, H: N == 1 and H >= 512,
+    "N>=8": lambda N, T, H: N >= 8,
+    "N=1, H>=256": lambda N, T, H: N == 1 and H >= 256,
+    "N=1, H<=512": lambda N, T, H: N == 1 and H <= 512,
+}
+
+# How far a float32 output may be from the float64 recurrence at these sizes; two of them may be
+# twice that apart.
+ERROR = 2e-6
+TURN, LONG, IDLE = 2e-3, 20e-3, 5e-3  # seconds
+
+
+# -------------------------------------------------------------------------------------- the peak
+
+
+def fma_peak(threads):
+    """A job that does nothing but multiply and add, and how many operations that is."""
+    library = Path(tempfile.mkdtemp()) / "fma_peak.so"
+    source = Path(__file__).with_name("fma_peak.c")
+    flags = ["-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC"]
+    subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", library, source], check=True)
+    function = ctypes.CDLL(str(library)).fma_peak
+    function.argtypes = [ctypes.c_int64, *[ctypes.POINTER(ctypes.c_float)] * 2]
+    function.restype = ctypes.c_int64
+    pool, starts = ThreadPoolExecutor(threads), (ctypes.c_float * 12)()
+
+    def work(_=None):
+        return function(500_000, starts, ctypes.c_float())
+
+    def job():
+        return sum(pool.map(work, range(threads)))  # ctypes lets the interpreter go
+
+    return (work if threads == 1 else job), work() * threads
+
+
+# ------------------------------------------------------------------------------------- measuring
+
+
+def seconds(job, calls=1):
+    start = time.perf_counter()
+    for _ in range(calls):
+        job()
+    return (time.perf_counter() - start) / calls
+
+
+def measure(jobs, rounds, threads):
+    """{name: (least, median)} in seconds a call; each in turn, so many calls that a turn lasts."""
+    calls, times = {}, {name: [] for name in jobs}
+    for name, job in jobs.items():
+        job()
+        calls[name] = math.ceil(TURN / seconds(job))
+    for _ in range(rounds):
+        for name, job in jobs.items():
+            if threads > 1:
+                time.sleep(IDLE)  # threads of the one before spin for a while
+            if calls[name] > TURN / LONG:  # the caches are its own; a long call sees to that itself
+                seconds(job, 1 + calls[name] // 4)
+            times[name].append(seconds(job, calls[name]))
+    return {name: (min(t), statistics.median(t)) for name, t in times.items()}
+
+
+def distance(some, others):
+    """The greatest difference of two lists of arrays."""
+    return max(float(np.abs(a.astype("f8") - b.astype("f8")).max())
+               for a, b in zip(some, others, strict=True))  # fmt: skip
+
+
+def run(peer, problem, threads):
+    """A peer's call, and a copy of what it gives."""
+    call, read = peer(problem, threads)
+    return call, [np.array(a) for a in read(call())]
+
+
+def checked(problem, threads):
+    """{name: job} whose outputs are all what they should be, {name: error} against float64, and
+    {dtype: how much narrower weights change the output}."""
+    exact, jobs, errors, changes = peers.reference(problem), {}, {}, {}
+    small = problem.N == 1 and problem.spec.hidden_size <= 256
+    every = {"ours": peers.ours, **peers.found()[0]}
+    every |= {"NumPy": peers.by_numpy} if small else {}
+    every |= {"ours, once": peers.ours_once} if problem.N == 1 else {}
+    for name, peer in every.items():
+        jobs[name], given = run(peer, problem, threads)
+        errors[name] = distance(given, exact)
+        limit = ERROR if name.startswith("ours") else 2 * ERROR
+        if not errors[name] <= limit:  # a NaN is not
+            sys.exit(f"{name} is {errors[name]:.2g} from the float64 recurrence, over {limit}")
+        if name == "ours":
+            mine = given
+        if not distance(given, mine) <= 2 * ERROR:
+            sys.exit(f"{name} is {distance(given, mine):.2g} from ours, over {2 * ERROR}")
+    for dtype in NARROW if problem.N == 1 and problem.spec.hidden_size >= 256 else ():
+        job, given = run(peers.ours_in(dtype), problem, threads)
+        _, widened = run(peers.ours_widened(dtype), problem, threads)
+        if distance(given, widened):
+            sys.exit(f"{dtype}: not what the same weights give as float32")
+        jobs[f"ours, {dtype}"], changes[dtype] = job, distance(given, mine)
+    return jobs, errors, changes
+
+
+# ------------------------------------------------------------------------------------------ goals
+
+
+def others(times):
+    return {n: t for n, t in times.items() if not n.startswith(("ours", "peak"))}
+
+
+def value_of(what, median, changes, of_peak):
+    """What a goal is about, None where it was not measured."""
+    which, _, of = what.rpartition(": ")
+    mine = median.get(f"ours, {which}" if which else "ours")
+    if of == "of the FMA peak":
+        return of_peak
+    if of == "change":
+        return changes.get(which)
+    theirs = min(others(median).values(), default=None) if of == "best" else median.get(of)
+    return theirs / mine if theirs and mine else None
+
+
+def goals(problem, threads, median, changes, of_peak):
+    """[(class, what, limit, value, met)] of one row."""
+    found = []
+    for kind, what, cells, on, limit in GOALS:
+        fits = CLASSES[kind](problem.N, problem.T, problem.spec.hidden_size)
+        if not fits or on != threads or problem.spec.cell not in cells.split():
+            continue
+        value = value_of(what, median, changes, of_peak)
+        if value is not None:
+            met = value <= limit if what.endswith("change") else value >= limit
+            found.append((kind, what, limit, float(f"{value:.3g}"), bool(met)))
+    return found
+
+
+def row(problem, threads, times, errors, changes, peak):
+    spec = problem.spec
+    median = {name: t[1] for name, t in times.items()}
+    rate = problem.flops / median["ours"]
+    peak /= times["peak"][0]
+    of_peak = rate / peak
+    return {
+        "cell": spec.cell,
+        "threads": threads,
+        "case": title(problem),
+        "us": {n: [round(t * 1e6, 2) for t in both] for n, both in times.items() if n != "peak"},
+        "GFLOP/s": round(rate / 1e9, 1),
+        "FMA peak, GFLOP/s": round(peak / 1e9, 1),
+        "of the FMA peak": round(of_peak, 3),
+        "times ours": {n: round(t / median["ours"], 2) for n, t in others(median).items()},
+        "error": {n: float(f"{e:.2g}") for n, e in errors.items()},
+        "change": {n: float(f"{e:.2g}") for n, e in changes.items()},
+        "goals": goals(problem, threads, median, changes, of_peak),
+    }
+
+
+def title(problem):
+    spec = problem.spec
+    text = f"N={problem.N} T={problem.T} I={spec.input_size} H={spec.hidden_size}"
+    return f"{text} L={spec.num_layers} D={spec.num_directions}"
+
+
+def show(r):
+    least, median = r["us"]["ours"]
+    print(f"{r['cell']:4} {r['threads']}t {r['case']:34} {median:10.1f} us (least {least:.1f})"
+          f"  {r['GFLOP/s']:6.1f} GFLOP/s, {r['of the FMA peak']:.0%} of the FMA peak")  # fmt: skip
+    theirs = "  ".join(f"{name} {ratio:.2f}" for name, ratio in r["times ours"].items())
+    print(f"        their time over ours: {theirs}")
+    mine = [f"{n[6:]} {t[1]:.1f} us" for n, t in r["us"].items() if n.startswith("ours, ")]
+    if mine:
+        print(f"        ours otherwise: {'  '.join(mine)}")
+    errors = "  ".join(f"{n} {e:.1e}" for n, e in r["error"].items())
+    print(f"        outputs checked, whole; furthest from float64: {errors}")
+    if r["change"]:
+        changes = "  ".join(f"{n} {e:.1e}" for n, e in r["change"].items())
+        print(f"        narrower weights change the output by: {changes}")
+    for _, what, limit, value, met in r["goals"]:
+        sign = "<=" if what.endswith("change") else ">="
+        print(f"        {'met   ' if met else 'MISSED'} {what} {sign} {limit}: {value}")
+    sys.stdout.flush()
+
+
+# ------------------------------------------------------------------------------------------- runs
+
+
+def rows(threads, quick):
+    """Every case on so many threads, in a process that has as many CPUs."""
+    peak_job, peak = fma_peak(threads)
+    found = []
+    for N, T, I, H, L, both in CASES:  # noqa: E741
+        if quick and H > 256:
+            continue
+        for cell in CELLS:
+            problem = peers.Problem(rl.Spec(cell, I, H, L, bool(both)), T, N)
+            with peers.inference():
+                jobs, errors, changes = checked(problem, threads)
+                times = measure(jobs | {"peak": peak_job}, 5 if quick else 9, threads)
+            found.append(row(problem, threads, times, errors, changes, peak))
+            show(found[-1])
+    return found
+
+
+def on_cpus(threads, function, *args):
+    """function(*args) in a fresh process that may use `threads` CPUs from its start: pools of
+    threads are made for the CPUs that there are."""
+    mine = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(mine)[-threads:])
+    try:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            return process.submit(function, *args).result()
+    finally:
+        os.sched_setaffinity(0, mine)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="leave out what is past H = 256")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N")
+    parser.add_argument("--more", action="store_true", help="memory, allocations, growth too")
+    parser.add_argument("--json", type=Path, help="write the results here too")
+    args = parser.parse_args()
+    about = {"cpu": cpu(), "tier": rl.cpu_tier(), "python": platform.python_version(),
+             **peers.versions(), "rnnlayout": rl.__version__}  # fmt: skip
+    print(json.dumps(about))
+    for name in peers.found()[1]:
+        print(f"{name} is not installed: left out")
+    found, more = [], {}
+    for threads in args.threads:
+        if threads > len(os.sched_getaffinity(0)):
+            print(f"{threads} threads on {len(os.sched_getaffinity(0))} CPUs: left out")
+            continue
+        found += on_cpus(threads, rows, threads, args.quick)
+    reached = [g[4] for r in found for g in r["goals"]]
+    print(f"{sum(reached)} goals met, {len(reached) - sum(reached)} missed")
+    if args.more:
+        cpus = len(os.sched_getaffinity(0))
+        more = on_cpus(min(2, cpus), forward_more.everything, args.quick)
+    if args.json:
+        result = {"about": about, "rows": found} | ({"more": more} if more else {})
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

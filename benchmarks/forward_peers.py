@@ -1,0 +1,301 @@
+"""The same RNN in everything that runs it: what benchmarks/forward.py puts side by side.
+
+A peer is a function that takes a Problem and a number of threads and returns (call, read): what is
+timed, and what makes [y, h_n, c_n] of its result, as NumPy arrays of this package's shapes.
+"""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from importlib import import_module
+
+import numpy as np
+
+import rnnlayout as rl
+
+
+def optional(name):
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+torch, onnx, onnxruntime, openvino = map(optional, ("torch", "onnx", "onnxruntime", "openvino"))
+GATES = {"lstm": 4, "gru": 3}
+
+
+@dataclass
+class Problem:
+    """One workload: torch's tensors, (T, N, I), and where T is 1 a state, as in streaming."""
+
+    spec: rl.Spec
+    T: int
+    N: int
+
+    def __post_init__(self):
+        spec, rng = self.spec, np.random.default_rng(0)
+        bound = spec.hidden_size**-0.5  # torch's own start
+        self.weights = {
+            name: rng.uniform(-bound, bound, shape).astype("f4")
+            for name, shape in rl.describe("torch", spec).items()
+        }
+        self.x = rng.standard_normal((self.T, self.N, spec.input_size), "f4")
+        self.state_shape = (spec.num_layers * spec.num_directions, self.N, spec.hidden_size)
+        self.states = 2 if spec.cell == "lstm" else 1
+        self.state = None
+        if self.T == 1:
+            self.state = [rng.uniform(-1, 1, self.state_shape).astype("f4")
+                          for _ in range(self.states)]  # fmt: skip
+
+    @property
+    def flops(self):
+        """Of the products with matrices; the rest is a few in a thousand."""
+        return 2 * self.T * self.N * sum(w.size for n, w in self.weights.items() if "weight" in n)
+
+    def space(self, dtype="float32"):
+        """cuDNN's weight space."""
+        return rl.pack(self.weights, self.spec, layout="torch", dtype=dtype)
+
+
+# ------------------------------------------------------------------------------------------- ours
+
+
+def outputs(problem):
+    """out=, h_out= and c_out= of a call."""
+    spec = problem.spec
+    y = np.zeros((problem.T, problem.N, spec.num_directions * spec.hidden_size), "f4")
+    last = [np.zeros(problem.state_shape, "f4") for _ in range(problem.states)]
+    return {"out": y} | dict(zip(("h_out", "c_out"), last, strict=False))
+
+
+def state_of(problem):
+    """As ours and torch take it: an LSTM's is a pair."""
+    if problem.state is None or problem.states == 2:
+        return problem.state and tuple(problem.state)
+    return problem.state[0]
+
+
+def ours(problem, threads, space=None):
+    """An RNN prepared once; space: instead of the problem's own weights."""
+    rl.set_num_threads(threads)
+    flat = problem.space() if space is None else space
+    dtype = flat.dtype.name if flat.dtype.name in ("float16", "bfloat16") else "float32"
+    rnn = rl.RNN(flat, problem.spec.replace(dtype=dtype))
+    x, state, given = problem.x, state_of(problem), outputs(problem)
+
+    def read(_):
+        return list(given.values())
+
+    if problem.T > 1:
+        return lambda: rnn(x, state, **given), read
+    step = given | {"out": given["out"][0]}
+    return lambda: rnn.step(x[0], state, **step), read
+
+
+def ours_in(dtype):
+    """An RNN whose weights are narrower."""
+    return lambda problem, threads: ours(problem, threads, problem.space(dtype))
+
+
+def ours_widened(dtype):
+    """An RNN of float32 weights that are those of ours_in(dtype)."""
+    return lambda problem, threads: ours(problem, threads, problem.space(dtype).astype("f4"))
+
+
+def ours_once(problem, threads):
+    """Nothing prepared: each call begins with the weight space."""
+    rl.set_num_threads(threads)
+    flat, spec, given = problem.space(), problem.spec, outputs(problem)
+    x, state = problem.x, state_of(problem)
+    return lambda: rl.forward(x, flat, spec, state=state, **given), lambda _: list(given.values())
+
+
+# ---------------------------------------------------------------------------------------- theirs
+
+
+def by_torch(problem, threads):
+    """Run inside inference()."""
+    spec = problem.spec
+    torch.set_num_threads(threads)
+    module = getattr(torch.nn, spec.cell.upper())(
+        spec.input_size, spec.hidden_size, spec.num_layers, bidirectional=spec.bidirectional
+    )
+    module.load_state_dict({n: torch.from_numpy(w) for n, w in problem.weights.items()})
+    module.eval()
+    x, state = torch.from_numpy(problem.x), None
+    if problem.state is not None:
+        tensors = tuple(torch.from_numpy(s) for s in problem.state)
+        state = tensors if problem.states == 2 else tensors[0]
+
+    def read(result):
+        y, last = result
+        return [y.numpy(), *(s.numpy() for s in (last if problem.states == 2 else [last]))]
+
+    return lambda: module(x, state), read
+
+
+def inference():
+    """What everything is timed in."""
+    return torch.inference_mode() if torch else nullcontext()
+
+
+def onnx_model(problem):
+    """One node a layer, weights as initializers, every size fixed."""
+    spec, helper = problem.spec, onnx.helper
+    D, H = spec.num_directions, spec.hidden_size
+    tensors = rl.convert(problem.weights, spec, src="torch", dst="onnx")
+    join = {"one": np.array([1])} if D == 1 else {"joined": np.array([0, 0, -1])}
+    attributes = {"hidden_size": H, "direction": "bidirectional" if D == 2 else "forward"}
+    if spec.cell == "gru":
+        attributes["linear_before_reset"] = 1
+
+    def value(name, *shape):
+        return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+
+    y = value("y", problem.T, problem.N, D * H)
+    nodes, given, last = [], [value("x", *problem.x.shape)], []
+    below = "x"
+    for k in range(spec.num_layers):
+        stack = f"{k}/" if spec.num_layers > 1 else ""
+        above = "y" if k + 1 == spec.num_layers else f"{k}/y"
+        start = [f"{k}/h0", f"{k}/c0"][: problem.states] if problem.state else []
+        end = [f"{k}/h", f"{k}/c"][: problem.states]
+        reads = [below, *(stack + name for name in "WRB"), *([""] if start else []), *start]
+        nodes.append(helper.make_node(spec.cell.upper(), reads, [f"{k}/Y", *end], **attributes))
+        if D == 1:
+            nodes.append(helper.make_node("Squeeze", [f"{k}/Y", "one"], [above]))
+        else:  # (T, D, N, H) to (T, N, D * H)
+            turned = f"{k}/Yt"
+            nodes.append(helper.make_node("Transpose", [f"{k}/Y"], [turned], perm=[0, 2, 1, 3]))
+            nodes.append(helper.make_node("Reshape", [turned, "joined"], [above]))
+        given += [value(name, D, problem.N, H) for name in start]
+        last += [value(name, D, problem.N, H) for name in end]
+        below = above
+    initializers = [
+        onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in (tensors | join).items()
+    ]
+    graph = helper.make_graph(nodes, "rnn", given, [y, *last], initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def onnx_feed(problem):
+    feed = {"x": problem.x}
+    D = problem.spec.num_directions
+    for letter, state in zip("hc", problem.state or (), strict=False):
+        for k in range(problem.spec.num_layers):
+            feed[f"{k}/{letter}0"] = state[k * D : (k + 1) * D]
+    return feed
+
+
+def onnx_outputs(problem):
+    """y, 0/h, 0/c, 1/h ... as [y, h_n, c_n]."""
+    states = problem.states
+
+    def read(result):
+        y, *last = result
+        return [y, *(np.concatenate(last[k::states]) for k in range(states))]
+
+    return read
+
+
+def by_onnxruntime(problem, threads):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        onnx_model(problem), options, providers=["CPUExecutionProvider"]
+    )
+    feed = onnx_feed(problem)
+    return lambda: session.run(None, feed), onnx_outputs(problem)
+
+
+def by_openvino(problem, threads):
+    core = openvino.Core()
+    config = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads,
+              "PERFORMANCE_HINT": "LATENCY"}  # fmt: skip
+    model = core.read_model(onnx_model(problem))
+    request = core.compile_model(model, "CPU", config).create_infer_request()
+    feed, in_order = onnx_feed(problem), onnx_outputs(problem)
+
+    def call():
+        return request.infer(feed, share_inputs=True, share_outputs=True)
+
+    return call, lambda result: in_order([result[k] for k in range(len(result))])
+
+
+def sigmoid(a):
+    return 1 / (1 + np.exp(-a))
+
+
+def numpy_layer(cell, x, h, c, W, R, bW, bR, backward=False):
+    """One direction of one layer, as a user writes it down."""
+    H = len(R[0])
+    y = np.empty((*x.shape[:2], H), x.dtype)
+    of_x = x @ W.T + bW
+    for t in range(len(x))[:: -1 if backward else 1]:
+        of_h = h @ R.T + bR
+        if cell == "lstm":
+            a = of_x[t] + of_h
+            i, f, o = (sigmoid(a[:, k * H : (k + 1) * H]) for k in (0, 1, 3))
+            c = f * c + i * np.tanh(a[:, 2 * H : 3 * H])
+            h = o * np.tanh(c)
+        else:
+            r, z = (sigmoid(of_x[t, :, k] + of_h[:, k]) for k in (slice(H), slice(H, 2 * H)))
+            n = np.tanh(of_x[t, :, 2 * H :] + r * of_h[:, 2 * H :])
+            h = (1 - z) * n + z * h
+        y[t] = h
+    return y, h, c
+
+
+def numpy_rnn(spec, weights, x, h0, c0):
+    """In the dtype of its arrays. [y, h_n, c_n], of a GRU [y, h_n]."""
+    last, p = [], 0
+    for layer in range(spec.num_layers):
+        parts = []
+        for end in ("", "_reverse")[: spec.num_directions]:
+            names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            given = [weights[f"{name}_l{layer}{end}"] for name in names]
+            y, *state = numpy_layer(spec.cell, x, h0[p], c0[p], *given, backward=bool(end))
+            parts.append(y)
+            last.append(state)
+            p += 1
+        x = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2)
+    hs, cs = zip(*last, strict=True)
+    return [x, np.stack(hs)] + ([np.stack(cs)] if spec.cell == "lstm" else [])
+
+
+def by_numpy(problem, threads=1, dtype="f4"):
+    """Its products are those of the BLAS that NumPy brings, on as many threads as that likes: in
+    a process that may use as many CPUs."""
+    weights = {n: w.astype(dtype) for n, w in problem.weights.items()}
+    zeros = [np.zeros(problem.state_shape, dtype)] * 2
+    state = [s.astype(dtype) for s in problem.state or ()]
+    h0, c0 = state + zeros[len(state) :]
+    x = problem.x.astype(dtype)
+    return lambda: numpy_rnn(problem.spec, weights, x, h0, c0), list
+
+
+def reference(problem):
+    """The recurrence in float64."""
+    call, read = by_numpy(problem, dtype="f8")
+    return read(call())
+
+
+PEERS = {
+    "torch": (by_torch, (torch,)),
+    "onnxruntime": (by_onnxruntime, (onnx, onnxruntime)),
+    "OpenVINO": (by_openvino, (onnx, openvino)),
+}
+
+
+def found():
+    """{name: peer} of those that are installed, and the names of the others."""
+    there = {name: peer for name, (peer, needs) in PEERS.items() if all(needs)}
+    return there, [name for name in PEERS if name not in there]
+
+
+def versions():
+    modules = {"torch": torch, "onnx": onnx, "onnxruntime": onnxruntime, "openvino": openvino}
+    return {n: m.__version__ for n, m in modules.items() if m} | {"numpy": np.__version__}
