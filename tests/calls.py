@@ -163,7 +163,7 @@ BINDING_ERRORS = {
         rl.SpecError,
         lambda: RNN.run(X[:1], STATE, LENGTHS, None, None, None, CALL, True),
     ),
-    "no number of threads": (TypeError, lambda: _native.set_num_threads("2")),
+    "no number of threads": (rl.SpecError, lambda: _native.set_num_threads("2")),
 }
 
 

@@ -378,6 +378,10 @@ def test_an_element_past_the_2_to_the_31st_is_named():
 SQUARE = rl.Spec("rnn_tanh", 3, 3)
 WEIGHTS = normal_weights(rl.layout("torch"), SQUARE)
 FLAT = rl.pack(WEIGHTS, SQUARE)
+RNN, X, H = rl.RNN(FLAT, SQUARE), np.ones((2, 5, 3), "f4"), np.ones((1, 5, 3), "f4")
+OPTIONS = dict(layout="torch", prefix="", device="cpu", batch_first=False, cell_clip=None,
+               math="default", algo="standard")  # fmt: skip
+CALL = dict(state=H, lengths=[1, 2, 2, 0, 1], out=None, h_out=None, c_out=None, stream=None)
 
 
 def arrays_of_every_rank():
@@ -413,6 +417,12 @@ CALLS = [
     (rl.Weights, dict(source=WEIGHTS, spec=SQUARE, layout="torch", prefix="")),
     (rl.Weights(WEIGHTS, SQUARE).to, dict(dst="keras", dtype="float32", exact=False)),
     (rl.Weights(WEIGHTS, SQUARE).pack, dict(dtype="float32", exact=False)),
+    (rl.RNN, dict(source=WEIGHTS, spec=SQUARE, **OPTIONS)),
+    (rl.forward, dict(x=X, source=WEIGHTS, spec=SQUARE, **OPTIONS, **CALL)),
+    (RNN, dict(x=X, **CALL)),
+    (RNN.step, dict(x=X[0], state=H, out=None, h_out=None, c_out=None, stream=None)),
+    (RNN.update, dict(source=WEIGHTS, layout="torch", prefix="")),
+    (rl.set_num_threads, dict(n=0)),
 ]  # fmt: skip
 ARGUMENTS = [(call, arguments, name) for call, arguments in CALLS for name in arguments]
 
@@ -422,7 +432,9 @@ def outcome(call, **arguments):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            return str(call(**arguments))
+            return str(
+                call(*arguments.values()) if call is rl.set_num_threads else call(**arguments)
+            )
         except (rl.LayoutError, rl.SpecError) as error:
             assert len(str(error)) > 10
             return None
@@ -436,11 +448,16 @@ def test_no_argument_is_forgotten():
         assert outcome(call, **arguments) is not None
     public = {getattr(rl, name) for name in rl.__all__ if callable(getattr(rl, name))}
     classes = {rl.Layout, rl.LayoutError, rl.LossyError, rl.SpecError, rl.Report, rl.Tensors}
-    assert public - classes - {rl.layouts, rl.cpu_tier} == {call for call, _ in CALLS} & public
+    assert (
+        public - classes - {rl.layouts, rl.cpu_tier, rl.num_threads}
+        == {call for call, _ in CALLS} & public
+    )
 
 
 @pytest.mark.parametrize(
-    "call, arguments, name", ARGUMENTS, ids=[f"{c.__qualname__}-{name}" for c, _, name in ARGUMENTS]
+    "call, arguments, name",
+    ARGUMENTS,
+    ids=[f"{getattr(c, '__qualname__', c)}-{name}" for c, _, name in ARGUMENTS],
 )
 def test_every_argument_at_every_rank(call, arguments, name):
     """An array where none is due is refused, one of rank 0 is as good as the number in it."""

@@ -518,6 +518,7 @@ def test_other_threads_run_meanwhile(long_call):
 
 
 def test_the_number_of_threads(threads):
+    threads(0)
     default = rl.num_threads()
     assert default >= 1
     for n, found in ((1, 1), (3, 3), (0, default), (2, 2), (-5, default), (-(2**70), default)):
@@ -526,7 +527,7 @@ def test_the_number_of_threads(threads):
     threads(2**70)  # as many as there may be
     assert rl.num_threads() >= default
     for wrong in (1.5, "2", None):
-        with pytest.raises(TypeError):
+        with pytest.raises(rl.SpecError, match=r"n is a <class '\w+'>, need a whole number"):
             rl.set_num_threads(wrong)
 
 

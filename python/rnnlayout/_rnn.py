@@ -221,15 +221,21 @@ def forward(
     source: Any,
     spec: Spec | None = None,
     *,
+    layout: str | Layout | None = None,
+    prefix: str = "",
+    device: str = "cpu",
+    batch_first: bool = False,
+    cell_clip: tuple[float, float] | None = None,
+    math: str = "default",
+    algo: str = "standard",
     state: Any = None,
     lengths: Any = None,
     out: Any = None,
     h_out: Any = None,
     c_out: Any = None,
     stream: None = None,
-    **options: Any,
 ) -> Any:
-    """Run an RNN once: RNN(source, spec, **options)(x, state, ...).
+    """Run an RNN once: RNN(source, spec, layout=..., ...)(x, state, lengths=..., ...).
 
     >>> import numpy as np
     >>> w = {"kernel": np.eye(2), "recurrent_kernel": np.eye(2)}
@@ -237,7 +243,17 @@ def forward(
     >>> h_n
     array([[3., 3.]])
     """
-    rnn = RNN(source, spec, **options)
+    rnn = RNN(
+        source,
+        spec,
+        layout=layout,
+        prefix=prefix,
+        device=device,
+        batch_first=batch_first,
+        cell_clip=cell_clip,
+        math=math,
+        algo=algo,
+    )
     return rnn(x, state, lengths=lengths, out=out, h_out=h_out, c_out=c_out, stream=stream)
 
 
@@ -263,7 +279,7 @@ def _check_device(device: Any) -> None:
 
 
 def _check_choice(name: str, value: Any, only: str) -> None:
-    if value != only:
+    if not isinstance(value, str) or value != only:
         raise SpecError(f"{name} is {value!r}; the CPU has one choice: {only!r}")
 
 
@@ -361,7 +377,9 @@ class _Call:
             raise LayoutError(f"lengths is no array: {_kind(lengths)} ({error})") from None
         if array.shape != (n,):
             raise LayoutError(f"lengths: shape {array.shape}, expected ({n},) = (N,)")
-        if array.dtype.kind not in "iu" and n:
+        if not n:  # [] is float64 to NumPy
+            array = np.zeros(0, np.int64)
+        if array.dtype.kind not in "iu":
             raise LayoutError(f"lengths is {array.dtype}, need whole numbers")
         wrong = np.flatnonzero((array < 0) | (array > most))
         if wrong.size:

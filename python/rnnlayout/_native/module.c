@@ -96,9 +96,12 @@ static PyObject *native_cpu_tier(PyObject *module, PyObject *unused)
 
 static PyObject *native_set_num_threads(PyObject *module, PyObject *n)
 {
-    (void)module;
     int beyond;
     long wanted = PyLong_AsLongAndOverflow(n, &beyond);
+    if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear();
+        PyErr_Format(state_of(module)->spec_error, "n is a %S, need a whole number", Py_TYPE(n));
+    }
     if (PyErr_Occurred())
         return NULL;
     if (beyond > 0 || wanted > INT_MAX)
