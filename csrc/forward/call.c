@@ -10,9 +10,10 @@
 enum {
     ALIGNMENT = 64,
     MAX_PARTS = 64,
-    ROWS_AT_ONCE = 96,  /* of the input's product: some tiles, whose sums stay in L2        */
-    ROWS_OF_A_TILE = 6, /* from here on a member alone with its rows is at full speed       */
-    WORK_OF_A_MEMBER = 1 << 15 /* multiplications between two waits that are worth another member */
+    ROWS_AT_ONCE = 96,        /* of the input's product: some tiles, whose sums stay in L2        */
+    ROWS_OF_A_TILE = 6,       /* from here on a member alone with its rows is at full speed       */
+    WORK_OF_A_CALL = 1 << 20, /* multiplications that are worth waking a thread that sleeps */
+    WORK_OF_A_MEMBER = 1 << 15 /* and between two waits, that are worth another member */
 };
 
 static rnl_status check_call(const rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
@@ -50,7 +51,7 @@ static int split(rnl_running *run)
     const int64_t N = run->call->N, threads = rnl_least(rnl_num_threads(), MAX_PARTS);
     const double work = work_of_row(rnn) * (double)N;
     run->num_parts = 1;
-    if (threads == 1 || work * (double)run->call->T < WORK_OF_A_MEMBER)
+    if (threads == 1 || work * (double)run->call->T < WORK_OF_A_CALL)
         return 1;
     if (N >= threads * ROWS_OF_A_TILE) {
         run->num_parts = (int)threads;

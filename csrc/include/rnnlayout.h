@@ -352,7 +352,7 @@ void rnl_rnn_weights(const rnl_rnn *rnn, void *weights);
  * y        (T, N, D * P') at y_time, y_batch; NULL: not wanted
  * hn, cn   as h0, c0; may be the same memory; NULL: not wanted
  *
- * y may overlap x only where T is 1. Other overlaps are not allowed.
+ * y may be x, of the same strides, where T is 1 and there is one direction. No other overlaps.
  */
 typedef struct rnl_rnn_call {
     int64_t T, N;
