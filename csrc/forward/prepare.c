@@ -1,5 +1,5 @@
 /* Prepare an RNN for the CPU: its matrices as panels, its biases as what sums begin with. */
-#define _DEFAULT_SOURCE /* posix_memalign, madvise */
+#define _DEFAULT_SOURCE /* madvise; NOLINT(bugprone-reserved-identifier,cert-*) */
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -276,8 +276,8 @@ static rnl_status check_options(const rnl_spec *spec, const rnl_rnn_options *opt
  * there are some: every step reads all of it. */
 static void *new_memory(int64_t nbytes)
 {
-    enum { LARGE_PAGE = 2 << 20 };
-    const bool large = nbytes >= 2 * LARGE_PAGE;
+    enum { LARGE_PAGE = 2 << 20, SOME_PAGES = 2 * LARGE_PAGE };
+    const bool large = nbytes >= SOME_PAGES;
     void *memory;
     if (posix_memalign(&memory, large ? LARGE_PAGE : ALIGNMENT, (size_t)nbytes))
         return NULL;

@@ -423,9 +423,9 @@ static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
         PyErr_SetString(PyExc_TypeError, "run(): an array is not as the core needs it");
     else if (ready == 0)
         result = Py_NewRef(Py_None);
-    Py_XDECREF(call.made.y);
-    Py_XDECREF(call.made.hn);
-    Py_XDECREF(call.made.cn);
+    Py_XDECREF((PyObject *)call.made.y);
+    Py_XDECREF((PyObject *)call.made.hn);
+    Py_XDECREF((PyObject *)call.made.cn);
     return result;
 }
 
