@@ -1,4 +1,8 @@
 /* Prepare an RNN for the CPU: its matrices as panels, its biases as what sums begin with. */
+#define _DEFAULT_SOURCE /* posix_memalign, madvise */
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,40 +93,42 @@ typedef struct matrix {
     int64_t blocks;
 } matrix;
 
-/* One gate's vectors of one block of units: between memory and panel. */
-static void move_block(const rnl_rnn *rnn, const given *with, const matrix *m, int gate,
-                       int64_t block, bool to_panel)
+/* One gate's vectors of one block of units: between memory, where the gate is at `view`, and panel.
+ */
+static void move_block(const rnl_rnn *rnn, const given *with, const matrix *m, const rnl_view *view,
+                       int gate, int64_t block, bool to_panel)
 {
-    const rnl_block at = {m->block.layer, m->block.direction, m->block.role, m->block.gate + gate};
-    const rnl_view view = view_of(rnn, with, at);
     const int64_t lanes = rnn->kernels->lanes, nbytes = rnl_dtype_nbytes(rnn->spec.dtype);
-    const int64_t unit = block * lanes, left = view.rows - unit;
-    const int64_t in_weights = (view.at + unit * view.row_stride) * nbytes;
-    char *const panel = m->panel + (block * view.cols * m->gates + gate) * lanes * nbytes;
+    const int64_t unit = block * lanes, left = view->rows - unit;
+    const int64_t in_weights = (view->at + unit * view->row_stride) * nbytes;
+    char *const panel = m->panel + (block * view->cols * m->gates + gate) * lanes * nbytes;
     rnl_job job = {.src_dtype = rnn->spec.dtype, .dst_dtype = rnn->spec.dtype};
     if (to_panel) { /* rows are k, columns units: the target's lines are contiguous */
-        job.rows = view.cols;
+        job.rows = view->cols;
         job.cols = left < lanes ? left : lanes;
         job.src = with->read + in_weights;
-        job.src_grid = (rnl_grid){view.col_stride, view.row_stride};
+        job.src_grid = (rnl_grid){view->col_stride, view->row_stride};
         job.dst = panel;
         job.dst_grid = (rnl_grid){m->gates * lanes, 1};
     } else {
         job.rows = left < lanes ? left : lanes;
-        job.cols = view.cols;
+        job.cols = view->cols;
         job.src = panel;
         job.src_grid = (rnl_grid){1, m->gates * lanes};
         job.dst = with->write + in_weights;
-        job.dst_grid = (rnl_grid){view.row_stride, view.col_stride};
+        job.dst_grid = (rnl_grid){view->row_stride, view->col_stride};
     }
     rnl_copy(&job);
 }
 
 static void move_matrix(const rnl_rnn *rnn, const given *with, matrix m, bool to_panel)
 {
-    for (int64_t block = 0; m.panel && block < m.blocks; block++)
-        for (int gate = 0; gate < m.gates; gate++)
-            move_block(rnn, with, &m, gate, block, to_panel);
+    for (int gate = 0; m.panel && gate < m.gates; gate++) {
+        const rnl_block at = {m.block.layer, m.block.direction, m.block.role, m.block.gate + gate};
+        const rnl_view view = view_of(rnn, with, at);
+        for (int64_t block = 0; block < m.blocks; block++)
+            move_block(rnn, with, &m, &view, gate, block, to_panel);
+    }
 }
 
 static void move_matrices(const rnl_rnn *rnn, const given *with, int64_t layer, int direction,
@@ -141,13 +147,21 @@ static void move_matrices(const rnl_rnn *rnn, const given *with, int64_t layer, 
 
 /* ------------------------------------------------------------------------------- biases -- */
 
-static double bias_at(const rnl_rnn *rnn, const given *from, rnl_block block, int64_t unit)
+/* An element of a bias, 0 where there is none. */
+static double bias_at(const rnl_rnn *rnn, const given *from, const rnl_view *view, int64_t unit)
 {
-    const rnl_view view = view_of(rnn, from, block);
-    if (view.tensor < 0)
+    if (view->tensor < 0)
         return 0;
-    const int64_t at = (view.at + unit * view.row_stride) * rnl_dtype_nbytes(rnn->spec.dtype);
+    const int64_t at = (view->at + unit * view->row_stride) * rnl_dtype_nbytes(rnn->spec.dtype);
     return rnl_to_double(rnn->spec.dtype, rnl_load_bits(rnn->spec.dtype, from->read + at));
+}
+
+static void store_start(const rnl_rnn *rnn, char *start, int64_t unit, int slot, double value)
+{
+    const int64_t lanes = rnn->kernels->lanes;
+    const int64_t at = (unit / lanes * rnn->slots + slot) * lanes + unit % lanes;
+    rnl_store_bits(rnn->real, start + at * rnl_dtype_nbytes(rnn->real),
+                   rnl_from_double(rnn->real, value));
 }
 
 /* The two biases of a gate are added, once rounded; but those of n in a GRU whose reset gate is
@@ -155,19 +169,17 @@ static double bias_at(const rnl_rnn *rnn, const given *from, rnl_block block, in
 static void put_start(const rnl_rnn *rnn, const given *from, int64_t layer, int direction)
 {
     char *const start = rnl_panels_of(rnn, layer, direction)->start;
-    const int64_t lanes = rnn->kernels->lanes, real = rnl_dtype_nbytes(rnn->real);
-    for (int gate = 0; gate < rnn->gates; gate++)
+    for (int gate = 0; gate < rnn->gates; gate++) {
+        const rnl_view w = view_of(rnn, from, (rnl_block){layer, direction, RNL_BW, gate});
+        const rnl_view r = view_of(rnn, from, (rnl_block){layer, direction, RNL_BR, gate});
+        const bool apart = rnn->copied >= 0 && gate == rnn->gates - 1;
         for (int64_t unit = 0; unit < rnn->spec.hidden_size; unit++) {
-            const double w = bias_at(rnn, from, (rnl_block){layer, direction, RNL_BW, gate}, unit);
-            const double r = bias_at(rnn, from, (rnl_block){layer, direction, RNL_BR, gate}, unit);
-            char *const block = start + unit / lanes * rnn->slots * lanes * real;
-            const bool apart = rnn->copied >= 0 && gate == rnn->gates - 1;
-            rnl_store_bits(rnn->real, block + (gate * lanes + unit % lanes) * real,
-                           rnl_from_double(rnn->real, apart ? w : w + r));
+            const double of_w = bias_at(rnn, from, &w, unit), of_r = bias_at(rnn, from, &r, unit);
+            store_start(rnn, start, unit, gate, apart ? of_w : of_w + of_r);
             if (apart)
-                rnl_store_bits(rnn->real, block + (rnn->copied * lanes + unit % lanes) * real,
-                               rnl_from_double(rnn->real, r));
+                store_start(rnn, start, unit, rnn->copied, of_r);
         }
+    }
 }
 
 /* ------------------------------------------------------------------------------ the calls -- */
@@ -260,6 +272,23 @@ static rnl_status check_options(const rnl_spec *spec, const rnl_rnn_options *opt
     return RNL_OK;
 }
 
+/* Zeros, aligned to 64: lanes past the last unit weigh nothing. Large memory in large pages, where
+ * there are some: every step reads all of it. */
+static void *new_memory(int64_t nbytes)
+{
+    enum { LARGE_PAGE = 2 << 20 };
+    const bool large = nbytes >= 2 * LARGE_PAGE;
+    void *memory;
+    if (posix_memalign(&memory, large ? LARGE_PAGE : ALIGNMENT, (size_t)nbytes))
+        return NULL;
+#if defined(__linux__)
+    if (large)
+        (void)madvise(memory, (size_t)nbytes, MADV_HUGEPAGE);
+#endif
+    memset(memory, 0, (size_t)nbytes);
+    return memory;
+}
+
 rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_options *options,
                        rnl_rnn **rnn, rnl_error *err)
 {
@@ -273,13 +302,12 @@ rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_
     rnl_rnn *const made = malloc(sizeof *made);
     void *memory = NULL;
     if (made && !size.overflow)
-        memory = aligned_alloc(ALIGNMENT, (size_t)size.n);
+        memory = new_memory(size.n);
     if (!memory) {
         free(made);
         return rnl_fail(err, RNL_E_NOMEM, "no memory for the weights");
     }
     *made = plan;
-    memset(memory, 0, (size_t)size.n); /* lanes past the last unit weigh nothing */
     made->memory = memory;
     lay_out(made, memory);
     for (int k = 0; k < RNL_NUM_ROOMS; k++)
@@ -319,10 +347,12 @@ rnl_room *rnl_room_take(rnl_rnn *rnn, int64_t nbytes)
     room = malloc(sizeof *room);
     if (!room)
         return NULL;
-    room->nbytes = (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    room->data = aligned_alloc(ALIGNMENT, (size_t)room->nbytes);
-    if (room->data)
+    room->nbytes = nbytes;
+    void *data;
+    if (!posix_memalign(&data, ALIGNMENT, (size_t)nbytes)) {
+        room->data = data;
         return room;
+    }
     free(room);
     return NULL;
 }

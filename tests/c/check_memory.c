@@ -1,5 +1,6 @@
 /* Does every allocation that fails become RNL_E_NOMEM, with nothing left behind? The linker puts
  * the functions below in place of the C library's (--wrap). */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "layouts.h"
@@ -10,9 +11,11 @@ static long live, taken, fail_at = NEVER; /* blocks now, blocks ever, the number
 
 void *__real_malloc(size_t nbytes);
 void *__real_calloc(size_t n, size_t nbytes);
+int __real_posix_memalign(void **block, size_t alignment, size_t nbytes);
 void __real_free(void *block);
 void *__wrap_malloc(size_t nbytes);
 void *__wrap_calloc(size_t n, size_t nbytes);
+int __wrap_posix_memalign(void **block, size_t alignment, size_t nbytes);
 void __wrap_free(void *block);
 
 static int refused(void)
@@ -34,6 +37,14 @@ void *__wrap_malloc(size_t nbytes)
 void *__wrap_calloc(size_t n, size_t nbytes)
 {
     return refused() ? NULL : counted(__real_calloc(n, nbytes));
+}
+
+int __wrap_posix_memalign(void **block, size_t alignment, size_t nbytes)
+{
+    if (refused() || __real_posix_memalign(block, alignment, nbytes))
+        return ENOMEM;
+    counted(*block);
+    return 0;
 }
 
 void __wrap_free(void *block)
@@ -129,6 +140,60 @@ static void check_pair(const pair *p)
     CHECK(live == 0 && held > 0, "%ld blocks left", live);
 }
 
+/* Running: the first call of each size allocates, those after it do not. */
+static void check_run(rnl_rnn *rnn, int64_t T)
+{
+    enum { N = 3, I = 5, H = 4, MOST = 8 };
+    static const float x[MOST * N * I];
+    static float y[MOST * N * 2 * H];
+    const rnl_rnn_call call = {.T = T,
+                               .N = N,
+                               .dtype = RNL_FLOAT32,
+                               .x = x,
+                               .x_time = N * I,
+                               .x_batch = I,
+                               .y = y,
+                               .y_time = N * 2 * H,
+                               .y_batch = 2 * H};
+    rnl_status status = RNL_E_NOMEM;
+    rnl_error err;
+    const long before = live;
+    for (long k = 0; status; k++) {
+        fail_at = taken + k;
+        status = rnl_rnn_run(rnn, &call, &err);
+        CHECK(status == RNL_OK || (status == RNL_E_NOMEM && strstr(err.text, "no memory")), "%d",
+              (int)status);
+        CHECK(status == RNL_OK || live <= before, "%ld blocks left", live - before);
+    }
+    fail_at = NEVER;
+    const long now = taken;
+    CHECK(!rnl_rnn_run(rnn, &call, &err) && taken == now, "%ld allocations", taken - now);
+}
+
+static void check_rnn(void)
+{
+    static const float weights[1000];
+    rnl_spec spec = rnl_spec_default(RNL_LSTM, 5, 4);
+    spec.num_layers = 2;
+    spec.bidirectional = 1;
+    rnl_error err;
+    for (long k = 0;; k++) {
+        rnl_rnn *rnn = NULL;
+        count_anew(k);
+        const rnl_status status = rnl_rnn_new(&spec, weights, NULL, &rnn, &err);
+        if (status == RNL_OK) {
+            CHECK(k == 2, "made with allocation %ld refused", k);
+            check_run(rnn, 2);
+            check_run(rnn, 8);
+            rnl_rnn_free(rnn);
+            CHECK(live == 0, "%ld blocks left", live);
+            return;
+        }
+        CHECK(status == RNL_E_NOMEM && live == 0 && !rnn, "%ld blocks left after %s", live,
+              err.text);
+    }
+}
+
 int main(void)
 {
     const layouts known = layouts_all();
@@ -146,5 +211,7 @@ int main(void)
     }
     rnl_plan_free(NULL);
     fail_at = NEVER;
+    rnl_set_num_threads(1);
+    check_rnn();
     return check_end();
 }
