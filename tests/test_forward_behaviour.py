@@ -370,6 +370,16 @@ def test_in_place_in_a_call():
     assert same(rnn(x, (h2, c2), h_out=c2, c_out=h2), wanted)
 
 
+@pytest.mark.parametrize("shift", [-1, 1])
+def test_the_last_state_of_a_layer_over_the_first_of_the_next(shift):
+    spec = rl.Spec("gru", I, H, 3)
+    rnn, (x, h0) = rnn_of(spec), inputs(spec)
+    room = np.zeros((5, N, H), "f4")
+    room[1:4] = h0
+    first, last = room[1:4], room[1 + shift : 4 + shift]
+    assert same(rnn(x, first, h_out=last), rnn(x, h0))
+
+
 def test_in_place_in_a_step():
     spec = rl.Spec("lstm", 7, 9, proj_size=7)
     rng = np.random.default_rng(5)

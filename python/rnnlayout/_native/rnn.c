@@ -125,7 +125,8 @@ typedef struct arrays {
 } arrays;
 
 typedef struct rnn_call {
-    arrays given, made; /* made: those of given that are ours to give back */
+    arrays given;
+    PyObject *made[3]; /* outputs of given that are ours to give back */
     int axes, batched, type;
     rnl_rnn_call core;
 } rnn_call;
@@ -300,12 +301,13 @@ static int may_overlap(const rnn_call *call)
 /* --------------------------------------------------------------------------------------- calls --
  */
 
-static int make(PyArrayObject **given, PyArrayObject **made, int ndim, npy_intp *shape, int type)
+static int make(PyArrayObject **given, PyObject **made, int ndim, npy_intp *shape, int type)
 {
     if (*given)
         return 0;
-    *given = *made = (PyArrayObject *)PyArray_SimpleNew(ndim, shape, type);
-    return *given ? 0 : -1;
+    *made = PyArray_SimpleNew(ndim, shape, type);
+    *given = (PyArrayObject *)*made;
+    return *made ? 0 : -1;
 }
 
 /* The outputs that the caller did not give. */
@@ -326,12 +328,12 @@ static int make_outputs(const rnn_object *self, rnn_call *call)
         h[1] = h[2];
         c[1] = c[2];
     }
-    arrays *given = &call->given, *made = &call->made;
-    if (make(&given->y, &made->y, ndim, y, call->type) < 0 ||
-        make(&given->hn, &made->hn, 2 + call->batched, h, call->type) < 0)
+    arrays *given = &call->given;
+    if (make(&given->y, &call->made[0], ndim, y, call->type) < 0 ||
+        make(&given->hn, &call->made[1], 2 + call->batched, h, call->type) < 0)
         return -1;
     return self->spec.cell == RNL_LSTM
-               ? make(&given->cn, &made->cn, 2 + call->batched, c, call->type)
+               ? make(&given->cn, &call->made[2], 2 + call->batched, c, call->type)
                : 0;
 }
 
@@ -423,9 +425,8 @@ static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
         PyErr_SetString(PyExc_TypeError, "run(): an array is not as the core needs it");
     else if (ready == 0)
         result = Py_NewRef(Py_None);
-    Py_XDECREF((PyObject *)call.made.y);
-    Py_XDECREF((PyObject *)call.made.hn);
-    Py_XDECREF((PyObject *)call.made.cn);
+    for (int k = 0; k < 3; k++)
+        Py_XDECREF(call.made[k]);
     return result;
 }
 
