@@ -13,7 +13,7 @@ enum {
     ROWS_AT_ONCE = 96,        /* of the input's product: some tiles, whose sums stay in L2        */
     ROWS_OF_A_TILE = 6,       /* from here on a member alone with its rows is at full speed       */
     WORK_OF_A_CALL = 1 << 20, /* multiplications that are worth waking a thread that sleeps */
-    WORK_OF_A_MEMBER = 1 << 15 /* and between two waits, that are worth another member */
+    WORK_OF_A_MEMBER = 1 << 14 /* and between two waits, that are worth another member */
 };
 
 static rnl_status check_call(const rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
