@@ -2,13 +2,12 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/size.h"
 #include "core/status.h"
+#include "forward/arena.h"
 #include "forward/running.h"
 #include "kernels/kernels.h"
 
 enum {
-    ALIGNMENT = 64,
     MAX_PARTS = 64,
     ROWS_AT_ONCE = 96,        /* of the input's product: some tiles, whose sums stay in L2        */
     ROWS_OF_A_TILE = 6,       /* from here on a member alone with its rows is at full speed       */
@@ -87,53 +86,38 @@ static void describe_parts(rnl_running *run, rnl_portion *parts)
     }
 }
 
-/* Hands out pieces of a room; without one it only adds up. */
-typedef struct pieces {
-    char *data;
-    rnl_size used;
-} pieces;
-
-static char *piece(pieces *p, int64_t a, int64_t b, int64_t nbytes)
-{
-    char *const at = p->data ? p->data + p->used.n : NULL;
-    rnl_size size = rnl_size_mul(rnl_size_mul(rnl_size_of(a), rnl_size_of(b)), rnl_size_of(nbytes));
-    size = rnl_size_add(size, rnl_size_of(ALIGNMENT - 1));
-    p->used = rnl_size_add(p->used, (rnl_size){size.n & -ALIGNMENT, size.overflow});
-    return at;
-}
-
 /* The buffers of the parts and between the layers; adds up only while there is no room. */
 static rnl_size furnish(rnl_running *run, rnl_portion *parts, char *room)
 {
     const rnl_rnn *rnn = run->rnn;
     const rnl_spec *spec = &rnn->spec;
     const int64_t real = rnl_real_nbytes(run), T = run->call->T, N = run->call->N;
-    pieces p = {.data = room};
+    rnl_arena p = {.memory = room};
     for (int k = 0; k < run->num_parts; k++) {
         rnl_portion *const some = &parts[k];
         const int64_t rows = some->rows, at_once = rows * run->steps_at_once;
         int64_t widest = spec->skip_input ? run->units : spec->input_size;
         if (spec->num_layers > 1 && rnl_layer_input(spec, 1) > widest)
             widest = rnl_layer_input(spec, 1);
-        some->input = piece(&p, at_once, widest, real);
-        some->sums = piece(&p, at_once, run->units * rnn->slots, real);
-        some->h[0] = piece(&p, rows, run->state, real);
-        some->h[1] = piece(&p, rows, run->state, real);
+        some->input = rnl_arena_take(&p, at_once, widest, real);
+        some->sums = rnl_arena_take(&p, at_once, run->units * rnn->slots, real);
+        some->h[0] = rnl_arena_take(&p, rows, run->state, real);
+        some->h[1] = rnl_arena_take(&p, rows, run->state, real);
         if (spec->cell == RNL_LSTM)
-            some->c = piece(&p, rows, run->units, real);
+            some->c = rnl_arena_take(&p, rows, run->units, real);
         if (spec->proj_size)
-            some->full = piece(&p, rows, run->units, real);
+            some->full = rnl_arena_take(&p, rows, run->units, real);
         if (rnn->kind == RNL_STEP_GRU_BEFORE)
-            some->reset = piece(&p, rows, run->units, real);
+            some->reset = rnl_arena_take(&p, rows, run->units, real);
     }
     for (int64_t k = 0; k < rnl_least(2, spec->num_layers - 1); k++) {
         const rnl_size steps = rnl_size_mul(rnl_size_of(T), rnl_size_of(N));
-        run->between[k] = piece(&p, steps.overflow ? INT64_MAX : steps.n, rnl_layer_input(spec, 1),
-                                real);
+        run->between[k] = rnl_arena_take(&p, steps.overflow ? INT64_MAX : steps.n,
+                                         rnl_layer_input(spec, 1), real);
     }
     if (run->call->lengths) {
-        run->order = (int64_t *)(void *)piece(&p, N, 1, sizeof(int64_t));
-        run->active = (int64_t *)(void *)piece(&p, T, 1, sizeof(int64_t));
+        run->order = (int64_t *)(void *)rnl_arena_take(&p, N, 1, sizeof(int64_t));
+        run->active = (int64_t *)(void *)rnl_arena_take(&p, T, 1, sizeof(int64_t));
     }
     return p.used;
 }

@@ -6,29 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/size.h"
 #include "core/status.h"
+#include "forward/arena.h"
 #include "forward/prepared.h"
 #include "kernels/kernels.h"
 
-enum { ALIGNMENT = 64 };
-
 /* ------------------------------------------------------------------------------- the memory -- */
-
-/* Hands out pieces of memory one after the other; without memory it only adds up. */
-typedef struct arena {
-    char *memory;
-    rnl_size used;
-} arena;
-
-static char *take(arena *a, int64_t n, int64_t nbytes)
-{
-    char *const piece = a->memory ? a->memory + a->used.n : NULL;
-    const rnl_size size = rnl_size_mul(rnl_size_of(n), rnl_size_of(nbytes));
-    const rnl_size padded = rnl_size_add(size, rnl_size_of(ALIGNMENT - 1));
-    a->used = rnl_size_add(a->used, (rnl_size){padded.n & -ALIGNMENT, padded.overflow});
-    return piece;
-}
 
 /* Gates of the recurrent panel: those whose sums are over the state itself. */
 static int gates_of_state(const rnl_rnn *rnn)
@@ -36,36 +19,39 @@ static int gates_of_state(const rnl_rnn *rnn)
     return rnn->kind == RNL_STEP_GRU_BEFORE ? 2 : rnn->gates;
 }
 
-static void take_panels(const rnl_rnn *rnn, int64_t layer, arena *a, rnl_panels *panels)
+static void take_panels(const rnl_rnn *rnn, int64_t layer, rnl_arena *a, rnl_panels *panels)
 {
     const rnl_spec *spec = &rnn->spec;
     const int64_t units = rnl_padded(rnn, rnn->blocks), state = rnl_state_size(spec);
     const int64_t nbytes = rnl_dtype_nbytes(spec->dtype), real = rnl_dtype_nbytes(rnn->real);
     if (layer > 0 || !spec->skip_input)
-        panels->w = take(a, rnn->gates * rnl_layer_input(spec, layer), units * nbytes);
-    panels->r = take(a, gates_of_state(rnn) * state, units * nbytes);
+        panels->w = rnl_arena_take(a, rnn->gates * rnl_layer_input(spec, layer), units, nbytes);
+    panels->r = rnl_arena_take(a, gates_of_state(rnn) * state, units, nbytes);
     if (rnn->kind == RNL_STEP_GRU_BEFORE)
-        panels->r_new = take(a, state, units * nbytes);
+        panels->r_new = rnl_arena_take(a, state, units, nbytes);
     if (spec->proj_size)
-        panels->p = take(a, spec->hidden_size, rnl_padded(rnn, rnn->state_blocks) * nbytes);
-    panels->start = take(a, units, rnn->slots * real);
+        panels->p = rnl_arena_take(a, spec->hidden_size, rnl_padded(rnn, rnn->state_blocks),
+                                   nbytes);
+    panels->start = rnl_arena_take(a, units, rnn->slots, real);
 }
 
 /* All of the RNN's memory, laid out; adds up only while there is none. */
 static rnl_size lay_out(rnl_rnn *rnn, char *memory)
 {
-    arena a = {.memory = memory};
+    rnl_arena a = {.memory = memory};
     const int64_t num_directions = rnl_num_directions(&rnn->spec);
     const int64_t n = rnn->spec.num_layers * num_directions;
-    rnl_panels unused, *const panels = (rnl_panels *)(void *)take(&a, n, sizeof(rnl_panels));
+    rnl_panels unused, *const panels = (rnl_panels *)(void *)rnl_arena_take(&a, n, 1,
+                                                                            sizeof(rnl_panels));
     for (int64_t k = 0; k < n; k++) {
         if (panels)
             panels[k] = (rnl_panels){0};
         take_panels(rnn, k / num_directions, &a, panels ? &panels[k] : &unused);
     }
     rnn->panels = panels;
-    rnn->zeros = take(&a, rnl_padded(rnn, rnn->state_blocks), rnl_dtype_nbytes(rnn->real));
-    rnn->biases = take(&a, rnn->num_biases, rnl_dtype_nbytes(rnn->spec.dtype));
+    rnn->zeros = rnl_arena_take(&a, rnl_padded(rnn, rnn->state_blocks), 1,
+                                rnl_dtype_nbytes(rnn->real));
+    rnn->biases = rnl_arena_take(&a, rnn->num_biases, 1, rnl_dtype_nbytes(rnn->spec.dtype));
     return a.used;
 }
 
@@ -279,7 +265,7 @@ static void *new_memory(int64_t nbytes)
     enum { LARGE_PAGE = 2 << 20, SOME_PAGES = 2 * LARGE_PAGE };
     const bool large = nbytes >= SOME_PAGES;
     void *memory;
-    if (posix_memalign(&memory, large ? LARGE_PAGE : ALIGNMENT, (size_t)nbytes))
+    if (posix_memalign(&memory, large ? LARGE_PAGE : RNL_ALIGNMENT, (size_t)nbytes))
         return NULL;
 #if defined(__linux__)
     if (large)
@@ -349,7 +335,7 @@ rnl_room *rnl_room_take(rnl_rnn *rnn, int64_t nbytes)
         return NULL;
     room->nbytes = nbytes;
     void *data;
-    if (!posix_memalign(&data, ALIGNMENT, (size_t)nbytes)) {
+    if (!posix_memalign(&data, RNL_ALIGNMENT, (size_t)nbytes)) {
         room->data = data;
         return room;
     }
