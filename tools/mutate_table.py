@@ -77,6 +77,15 @@ class Row:
     text: str
 
 
+def written_out(text):
+    """The table with what two of its rows share in both, so that a mutant changes one."""
+    shared = re.search(r"#define CUDNN_WEIGHT_SPACE((?:.*\\\n)+.*)\n", text)[1]
+    head, mark, table = text.partition("const rnl_row rnl_rows[]")
+    return (
+        head + mark + table.replace("CUDNN_WEIGHT_SPACE", re.sub(r"\s*\\\n", "\n", shared).strip())
+    )
+
+
 def rows(text):
     starts = [m.start() for m in re.finditer(r'^    \{\.layout = "', text, re.MULTILINE)]
     ends = [*starts[1:], text.index("const int rnl_num_rows")]
@@ -327,7 +336,7 @@ def main():
     parser.add_argument("tests", nargs="*", type=Path, help="run these tests instead")
     args = parser.parse_args()
     tests = [path.resolve() for path in args.tests]
-    text = (ROOT / FORMATS).read_text()
+    text = written_out((ROOT / FORMATS).read_text())
     chosen = [m for m in mutants(text) if re.search(args.only, m.name)]
     if args.list:
         print(*(m.name for m in chosen), sep="\n")

@@ -34,18 +34,22 @@ const rnl_option rnl_options[RNL_NUM_OPTIONS] = {
 };
 
 /* clang-format off */
+/* Of two layouts: cuDNN's own, and the one that also holds the RNNs it does not have. */
+#define CUDNN_WEIGHT_SPACE                                                                         \
+     .gates = GATES("ifgo", "rzn", "h"),                                                           \
+     .z = RNL_Z_KEEPS_STATE,                                                                       \
+     .per = "",                                                                                    \
+     .slots = {{"weight_space", "+", {{RNL_W, "goi"}, {RNL_R, "goi"}, {RNL_P, "oi"}},              \
+                .walks = true},                                                                    \
+               {"weight_space", "+", {{RNL_BW, "go"}, {RNL_BR, "go"}},                             \
+                .walks = true, .continues = true}},                                                \
+     .bias_by_mode = true
+
 const rnl_row rnl_rows[] = {
     {.layout = "cudnn",
-     .gates = GATES("ifgo", "rzn", "h"),
+     CUDNN_WEIGHT_SPACE,
      .resets = AFTER,
      .activations = SIGMOID_ONLY,
-     .z = RNL_Z_KEEPS_STATE,
-     .per = "",
-     .slots = {{"weight_space", "+", {{RNL_W, "goi"}, {RNL_R, "goi"}, {RNL_P, "oi"}},
-                .walks = true},
-               {"weight_space", "+", {{RNL_BW, "go"}, {RNL_BR, "go"}},
-                .walks = true, .continues = true}},
-     .bias_by_mode = true,
      .options = OPTION(RNL_OPT_VERSION),
      .source = "cudnnGetRNNWeightParams of libcudnn 8.9.6, 9.19.0 and 9.28.0, asked for 140"
                " recorded RNNs"},
@@ -136,16 +140,9 @@ const rnl_row rnl_rows[] = {
 
     /* Not listed: what the forward pass on the CPU is prepared from. */
     {.layout = "cpu",
-     .gates = GATES("ifgo", "rzn", "h"),
+     CUDNN_WEIGHT_SPACE,
      .resets = AFTER | BEFORE,
      .activations = ANY_SIGMOID,
-     .z = RNL_Z_KEEPS_STATE,
-     .per = "",
-     .slots = {{"weight_space", "+", {{RNL_W, "goi"}, {RNL_R, "goi"}, {RNL_P, "oi"}},
-                .walks = true},
-               {"weight_space", "+", {{RNL_BW, "go"}, {RNL_BR, "go"}},
-                .walks = true, .continues = true}},
-     .bias_by_mode = true,
      .source = "cuDNN's weight space, and the same for RNNs that cuDNN does not have"},
 };
 /* clang-format on */
