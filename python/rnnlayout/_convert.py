@@ -149,11 +149,7 @@ def _writable(value: Any, name: str, shape: tuple[int, ...], dtype: str) -> np.n
         raise LayoutError(f"{what} is {found}, the result is {dtype}")
     if array.shape != shape:
         raise LayoutError(f"{what}: shape {array.shape}, expected {shape}")
-    if not np.may_share_memory(array, _memory(value)):
-        raise LayoutError(
-            f"{what} cannot be written in place: pass a NumPy array of native byte order, or a"
-            " torch tensor on the CPU"
-        )
+    check_in_place(array, value, what)
     flags = array.flags
     if not (flags.writeable and flags.c_contiguous and flags.aligned):
         wrong = "read-only" if not flags.writeable else "not C-contiguous and aligned"
@@ -161,9 +157,14 @@ def _writable(value: Any, name: str, shape: tuple[int, ...], dtype: str) -> np.n
     return array
 
 
-def _memory(value: Any) -> np.ndarray:
-    """An array over the caller's memory, if take() gave one; over a copy, if it made a copy."""
-    return value if isinstance(value, np.ndarray) else take(value, "out")[0]
+def check_in_place(array: np.ndarray, value: Any, what: str) -> None:
+    """Refuse an output whose array, as take() gave it, is a copy of the caller's value."""
+    memory = value if isinstance(value, np.ndarray) else take(value, "out")[0]
+    if array.size and not np.may_share_memory(array, memory):
+        raise LayoutError(
+            f"{what} cannot be written in place: pass a NumPy array of native byte order, or a"
+            " torch tensor on the CPU"
+        )
 
 
 def convert(

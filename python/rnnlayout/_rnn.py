@@ -405,11 +405,7 @@ class _Call:
             return np.empty(shape, storage(self.dtype))
         array, found = _input(given, what, f"{self.dtype}, as x is")
         _check(what, array, found, shape, self.dtype, meaning)
-        if array.size and not np.may_share_memory(array, _convert._memory(given)):
-            raise LayoutError(
-                f"{what} cannot be written in place: pass a NumPy array of native byte order, or a"
-                " torch tensor on the CPU"
-            )
+        _convert.check_in_place(array, given, what)
         if not array.flags.writeable:
             raise LayoutError(f"{what} is read-only")
         if _overlaps_itself(array):
