@@ -23,6 +23,14 @@ from reference import Run
 T, N, I, H, P = 5, 9, 11, 8, 7  # noqa: E741
 
 # Keras's own get_weights() with torch as its backend, once an array: a second a test to record.
+# The cells, and the GRU's two resets, that Keras and ONNX have.
+FORMS = [
+    ("lstm", {}),
+    ("gru", {}),
+    ("gru", {"reset": "before"}),
+    ("rnn_tanh", {}),
+    ("rnn_relu", {}),
+]
 KERAS_NOISE = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tf_keras
 from frameworks import (
+    FORMS,
     KERAS_NOISE,
     H,
     I,
@@ -23,13 +24,6 @@ import rnnlayout as rl
 pytestmark = KERAS_NOISE
 
 LENGTHS = [3, 5, 0, 1, 4, 5, 2, 5, 1]
-FORMS = [
-    ("lstm", {}),
-    ("gru", {}),
-    ("gru", {"reset": "before"}),
-    ("rnn_tanh", {}),
-    ("rnn_relu", {}),
-]
 SPECS = [
     rl.Spec(cell, I, H, layers, both, recurrent_activation=squash, **options)
     for cell, options in FORMS

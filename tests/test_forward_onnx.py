@@ -2,19 +2,12 @@
 
 import numpy as np
 import pytest
-from frameworks import H, I, N, T, inputs, run_onnx, seeded, weight
+from frameworks import FORMS, H, I, N, T, inputs, run_onnx, seeded, weight
 from reference import GATES, Run, distance_between, forward, from_onnx
 
 import rnnlayout as rl
 
 LENGTHS = [3, 5, 2, 1, 4, 5, 2, 5, 1]
-FORMS = [
-    ("lstm", {}),
-    ("gru", {}),
-    ("gru", {"reset": "before"}),
-    ("rnn_tanh", {}),
-    ("rnn_relu", {}),
-]
 SPECS = [
     rl.Spec(cell, I, H, layers, both, bias=bias, recurrent_activation=squash, **options)
     for cell, options in FORMS
