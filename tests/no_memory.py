@@ -63,10 +63,11 @@ def main():
             for _ in range(ROUNDS):
                 refuse_each(call, right)
 
-        more = growth(rounds)
-        print(f"{n:4} {name:40} more objects, blocks, bytes: {more}", flush=True)
         # one leak, of the least block that there is, at one of the allocations
-        if (more >= [ROUNDS, ROUNDS, 24 * ROUNDS]).any():
+        limits = [ROUNDS, ROUNDS, 24 * ROUNDS]
+        more = growth(rounds, limits)
+        print(f"{n:4} {name:40} more objects, blocks, bytes: {more}", flush=True)
+        if (more >= limits).any():
             raise AssertionError(f"{name}: leaks")
 
 

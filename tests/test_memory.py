@@ -51,10 +51,11 @@ def assert_leaves_nothing(call, times):
 
     call()
     referred = references()
-    more = growth(calls, batches=2)
-    assert references() == referred
     # half of the least that each call could leave: an object, a block, 24 bytes of the C library's
-    assert (more < [times // 2, times // 2, 12 * times]).all(), more
+    limits = [times // 2, times // 2, 12 * times]
+    more = growth(calls, limits)
+    assert references() == referred
+    assert (more < limits).all(), more
 
 
 @pytest.mark.parametrize("name", SUCCESSES)
@@ -111,17 +112,18 @@ def test_an_interrupt_leaves_nothing(name):
         for _ in range(100):
             interrupt()
 
+    # half of the least that each could leave: an object, a block, 24 bytes of the C library's
+    limits = [50, 50, 12 * 100]
     was = signal.signal(signal.SIGALRM, stop)
     try:
         interrupts()
         referred = [sys.getrefcount(s) for s in shared]
-        more = growth(interrupts, batches=2)
+        more = growth(interrupts, limits)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, was)
     assert [sys.getrefcount(s) for s in shared] == referred
-    # half of the least that each could leave: an object, a block, 24 bytes of the C library's
-    assert (more < [50, 50, 12 * 100]).all(), more
+    assert (more < limits).all(), more
 
 
 def test_large_results_are_given_back():
