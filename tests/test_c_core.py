@@ -13,7 +13,7 @@ CHECKS = sorted(path.stem for path in C_TESTS.glob("check_*.c"))
 
 # The tiers of this kind of machine. Where it has not the one that is named, its best one is run.
 ARM = platform.machine() in ("aarch64", "arm64")
-TIERS = ["neon", "plain"] if ARM else ["avx512", "avx2", "plain"]
+TIERS = ["neon", "plain"] if ARM else ["avx512bf16", "avx512", "avx2", "plain"]
 BY_TIER = [(check, "release") for check in ("check_kernels", "check_scans", "check_forward")]
 
 

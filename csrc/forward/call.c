@@ -10,6 +10,7 @@
 enum {
     MAX_PARTS = 64,
     ROWS_AT_ONCE = 96,        /* of the input's product: some tiles, whose sums stay in L2        */
+    ROWS_OF_DIRECT = 1,       /* more than these, and weights are packed first                    */
     ROWS_OF_A_TILE = 6,       /* from here on a member alone with its rows is at full speed       */
     WORK_OF_A_CALL = 1 << 20, /* multiplications that are worth waking a thread that sleeps */
     WORK_OF_A_MEMBER = 1 << 14 /* and between two waits, that are worth another member */
@@ -164,7 +165,9 @@ static void clear_ends(const rnl_running *run)
 
 rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
 {
-    const rnl_status status = check_call(rnn, call, err);
+    rnl_status status = check_call(rnn, call, err);
+    if (!status && !rnn->panels && (double)call->T * (double)call->N > ROWS_OF_DIRECT)
+        status = rnl_rnn_pack(rnn, err);
     if (status || call->N == 0)
         return status;
     rnl_running run = {.rnn = rnn,

@@ -11,206 +11,251 @@
 #include "forward/prepared.h"
 #include "kernels/kernels.h"
 
-/* ------------------------------------------------------------------------------- the memory -- */
+enum { LARGER_THAN_CACHES = 8 << 20 }; /* bytes of panels that are written past them */
 
-/* Gates of the recurrent panel: those whose sums are over the state itself. */
-static int gates_of_state(const rnl_rnn *rnn)
+/* ------------------------------------------------------------------------------ the memory -- */
+
+static int64_t num_weights(const rnl_rnn *rnn)
 {
-    return rnn->kind == RNL_STEP_GRU_BEFORE ? 2 : rnn->gates;
+    return rnn->spec.num_layers * rnl_num_directions(&rnn->spec);
 }
 
-static void take_panels(const rnl_rnn *rnn, int64_t layer, rnl_arena *a, rnl_panels *panels)
-{
-    const rnl_spec *spec = &rnn->spec;
-    const int64_t units = rnl_padded(rnn, rnn->blocks), state = rnl_state_size(spec);
-    const int64_t nbytes = rnl_dtype_nbytes(spec->dtype), real = rnl_dtype_nbytes(rnn->real);
-    if (layer > 0 || !spec->skip_input)
-        panels->w = rnl_arena_take(a, rnn->gates * rnl_layer_input(spec, layer), units, nbytes);
-    panels->r = rnl_arena_take(a, gates_of_state(rnn) * state, units, nbytes);
-    if (rnn->kind == RNL_STEP_GRU_BEFORE)
-        panels->r_new = rnl_arena_take(a, state, units, nbytes);
-    if (spec->proj_size)
-        panels->p = rnl_arena_take(a, spec->hidden_size, rnl_padded(rnn, rnn->state_blocks),
-                                   nbytes);
-    panels->start = rnl_arena_take(a, units, rnn->slots, real);
-}
-
-/* All of the RNN's memory, laid out; adds up only while there is none. */
+/* All but the panels, laid out; adds up only while there is no memory. */
 static rnl_size lay_out(rnl_rnn *rnn, char *memory)
 {
     rnl_arena a = {.memory = memory};
-    const int64_t num_directions = rnl_num_directions(&rnn->spec);
-    const int64_t n = rnn->spec.num_layers * num_directions;
-    rnl_panels unused, *const panels = (rnl_panels *)(void *)rnl_arena_take(&a, n, 1,
-                                                                            sizeof(rnl_panels));
+    const int64_t n = num_weights(rnn), real = rnl_dtype_nbytes(rnn->real);
+    rnn->weights = (rnl_weights *)(void *)rnl_arena_take(&a, n, 1, sizeof(rnl_weights));
     for (int64_t k = 0; k < n; k++) {
-        if (panels)
-            panels[k] = (rnl_panels){0};
-        take_panels(rnn, k / num_directions, &a, panels ? &panels[k] : &unused);
+        char *const start = rnl_arena_take(&a, rnl_padded(rnn, rnn->blocks), rnn->slots, real);
+        if (memory)
+            rnn->weights[k].start = start;
     }
-    rnn->panels = panels;
-    rnn->zeros = rnl_arena_take(&a, rnl_padded(rnn, rnn->state_blocks), 1,
-                                rnl_dtype_nbytes(rnn->real));
+    rnn->zeros = rnl_arena_take(&a, rnl_padded(rnn, rnn->state_blocks), 1, real);
     rnn->biases = rnl_arena_take(&a, rnn->num_biases, 1, rnl_dtype_nbytes(rnn->spec.dtype));
     return a.used;
 }
 
-/* ------------------------------------------------------------------------ panels and back -- */
-
-/* Where the weights are given: the one tensor of the layout "cpu". */
-typedef struct given {
-    rnl_layout layout;
-    const char *read;
-    char *write;
-} given;
-
-static rnl_view view_of(const rnl_rnn *rnn, const given *from, rnl_block block)
+/* The panels, likewise. */
+static rnl_size lay_out_panels(const rnl_rnn *rnn, char *memory)
 {
-    rnl_error err;
+    rnl_arena a = {.memory = memory};
+    const int64_t pair = rnn->kernels->pair, lanes = rnn->kernels->lanes;
+    for (int64_t k = 0; k < num_weights(rnn); k++)
+        for (int j = 0; j < RNL_NUM_OPERANDS; j++) {
+            rnl_operand *const operand = &rnn->weights[k].operands[j];
+            const rnl_matrices *const of = &operand->of;
+            if (of->gates)
+                operand->panel = rnl_arena_take(&a, ((of->K - 1) / pair + 1) * pair * of->gates,
+                                                ((of->units - 1) / lanes + 1) * lanes,
+                                                rnl_dtype_nbytes(rnn->spec.dtype));
+        }
+    return a.used;
+}
+
+/* Large memory in large pages, where there are some: every step reads all of it. */
+static void *new_memory(int64_t nbytes)
+{
+    enum { LARGE_PAGE = 2 << 20, SOME_PAGES = 2 * LARGE_PAGE };
+    const bool large = nbytes >= SOME_PAGES;
+    void *memory;
+    if (posix_memalign(&memory, large ? LARGE_PAGE : RNL_ALIGNMENT, (size_t)nbytes))
+        return NULL;
+#if defined(__linux__)
+    if (large)
+        (void)madvise(memory, (size_t)nbytes, MADV_HUGEPAGE);
+#endif
+    return memory;
+}
+
+/* --------------------------------------------------------- where what is in the weights -- */
+
+/* A block's place in the one tensor of layout "cpu": all gates of a matrix or a bias one after the
+ * other, each contiguous. */
+static rnl_view view_of(const rnl_rnn *rnn, const rnl_layout *cpu, rnl_block block)
+{
     rnl_view view = {.tensor = -1};
-    rnl_layout_locate(&from->layout, &rnn->spec, rnl_spec_has(&rnn->spec), &block, &view, &err);
+    rnl_error err;
+    rnl_layout_locate(cpu, &rnn->spec, rnl_spec_has(&rnn->spec), &block, &view, &err);
     return view;
 }
 
-typedef struct matrix {
-    rnl_block block; /* the first gate */
-    char *panel;
-    int gates;
-    int64_t blocks;
-} matrix;
-
-/* One gate's vectors of one block of units: between memory, where the gate is at `view`, and panel.
- */
-static void move_block(const rnl_rnn *rnn, const given *with, const matrix *m, const rnl_view *view,
-                       int gate, int64_t block, bool to_panel)
+static rnl_operand operand_of(const rnl_rnn *rnn, const rnl_layout *cpu, rnl_block first, int gates)
 {
-    const int64_t lanes = rnn->kernels->lanes, nbytes = rnl_dtype_nbytes(rnn->spec.dtype);
-    const int64_t unit = block * lanes, left = view->rows - unit;
-    const int64_t in_weights = (view->at + unit * view->row_stride) * nbytes;
-    char *const panel = m->panel + (block * view->cols * m->gates + gate) * lanes * nbytes;
-    rnl_job job = {.src_dtype = rnn->spec.dtype, .dst_dtype = rnn->spec.dtype};
-    if (to_panel) { /* rows are k, columns units: the target's lines are contiguous */
-        job.rows = view->cols;
-        job.cols = left < lanes ? left : lanes;
-        job.src = with->read + in_weights;
-        job.src_grid = (rnl_grid){view->col_stride, view->row_stride};
-        job.dst = panel;
-        job.dst_grid = (rnl_grid){m->gates * lanes, 1};
-    } else {
-        job.rows = left < lanes ? left : lanes;
-        job.cols = view->cols;
-        job.src = panel;
-        job.src_grid = (rnl_grid){1, m->gates * lanes};
-        job.dst = with->write + in_weights;
-        job.dst_grid = (rnl_grid){view->row_stride, view->col_stride};
-    }
-    rnl_copy(&job);
+    rnl_operand operand = {.of = {.gates = gates}};
+    if (gates == 0)
+        return operand;
+    const rnl_view view = view_of(rnn, cpu, first);
+    operand.of.row = view.row_stride;
+    operand.of.units = view.rows;
+    operand.of.K = view.cols;
+    for (int k = 0; k < gates; k++)
+        operand.at[k] = view.at + k * view.rows * view.row_stride;
+    return operand;
 }
 
-static void move_matrix(const rnl_rnn *rnn, const given *with, matrix m, bool to_panel)
+static void find_operands(const rnl_rnn *rnn, const rnl_layout *cpu)
 {
-    for (int gate = 0; m.panel && gate < m.gates; gate++) {
-        const rnl_block at = {m.block.layer, m.block.direction, m.block.role, m.block.gate + gate};
-        const rnl_view view = view_of(rnn, with, at);
-        for (int64_t block = 0; block < m.blocks; block++)
-            move_block(rnn, with, &m, &view, gate, block, to_panel);
+    const rnl_spec *spec = &rnn->spec;
+    const int gates = rnn->gates, after = rnn->kind == RNL_STEP_GRU_BEFORE ? 2 : gates;
+    for (int64_t k = 0; k < num_weights(rnn); k++) {
+        const int64_t l = k / rnl_num_directions(spec);
+        const int d = (int)(k % rnl_num_directions(spec));
+        rnl_operand *const all = rnn->weights[k].operands;
+        all[RNL_OF_W] = operand_of(rnn, cpu, (rnl_block){l, d, RNL_W, 0},
+                                   l > 0 || !spec->skip_input ? gates : 0);
+        all[RNL_OF_R] = operand_of(rnn, cpu, (rnl_block){l, d, RNL_R, 0}, after);
+        all[RNL_OF_R_NEW] = operand_of(rnn, cpu, (rnl_block){l, d, RNL_R, after}, gates - after);
+        all[RNL_OF_P] = operand_of(rnn, cpu, (rnl_block){l, d, RNL_P, 0}, spec->proj_size ? 1 : 0);
     }
 }
 
-static void move_matrices(const rnl_rnn *rnn, const given *with, int64_t layer, int direction,
-                          bool to_panels)
+/* ---------------------------------------------------------------------------- the weights -- */
+
+/* Have the operands point into weights, or nowhere. */
+static void point_into(const rnl_rnn *rnn, const char *weights)
 {
-    const rnl_panels *p = rnl_panels_of(rnn, layer, direction);
-    const matrix all[] = {
-        {{layer, direction, RNL_W, 0}, p->w, rnn->gates, rnn->blocks},
-        {{layer, direction, RNL_R, 0}, p->r, gates_of_state(rnn), rnn->blocks},
-        {{layer, direction, RNL_R, 2}, p->r_new, 1, rnn->blocks},
-        {{layer, direction, RNL_P, 0}, p->p, 1, rnn->state_blocks},
-    };
-    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
-        move_matrix(rnn, with, all[k], to_panels);
+    const int64_t nbytes = rnl_dtype_nbytes(rnn->spec.dtype);
+    for (int64_t k = 0; k < num_weights(rnn); k++)
+        for (int j = 0; j < RNL_NUM_OPERANDS; j++) {
+            rnl_operand *const operand = &rnn->weights[k].operands[j];
+            for (int gate = 0; gate < operand->of.gates; gate++)
+                operand->of.of_gate[gate] = weights ? weights + operand->at[gate] * nbytes : NULL;
+        }
 }
 
-/* ------------------------------------------------------------------------------- biases -- */
-
-/* An element of a bias, 0 where there is none. */
-static double bias_at(const rnl_rnn *rnn, const given *from, const rnl_view *view, int64_t unit)
+static void pack(const rnl_rnn *rnn)
 {
-    if (view->tensor < 0)
-        return 0;
-    const int64_t at = (view->at + unit * view->row_stride) * rnl_dtype_nbytes(rnn->spec.dtype);
-    return rnl_to_double(rnn->spec.dtype, rnl_load_bits(rnn->spec.dtype, from->read + at));
+    for (int64_t k = 0; k < num_weights(rnn); k++)
+        for (int j = 0; j < RNL_NUM_OPERANDS; j++) {
+            const rnl_operand *const operand = &rnn->weights[k].operands[j];
+            if (operand->of.gates)
+                rnn->kernels->pack(&operand->of, operand->panel, rnn->streams);
+        }
 }
 
-static void store_start(const rnl_rnn *rnn, char *start, int64_t unit, int slot, double value)
+/* One gate of a panel, back to its place: `half` of each pair of k. */
+static void unpack_gate(const rnl_rnn *rnn, const rnl_operand *operand, int gate, int64_t half,
+                        char *weights)
 {
-    const int64_t lanes = rnn->kernels->lanes;
-    const int64_t at = (unit / lanes * rnn->slots + slot) * lanes + unit % lanes;
-    rnl_store_bits(rnn->real, start + at * rnl_dtype_nbytes(rnn->real),
-                   rnl_from_double(rnn->real, value));
+    const rnl_matrices *const of = &operand->of;
+    const int64_t lanes = rnn->kernels->lanes, pair = rnn->kernels->pair;
+    const int64_t nbytes = rnl_dtype_nbytes(rnn->spec.dtype), width = of->gates * lanes * pair;
+    for (int64_t unit = 0; unit < of->units; unit += lanes) {
+        const int64_t block = unit / lanes * ((of->K - 1) / pair + 1) * width;
+        const rnl_job job = {
+            .src_dtype = rnn->spec.dtype,
+            .dst_dtype = rnn->spec.dtype,
+            .rows = of->units - unit < lanes ? of->units - unit : lanes,
+            .cols = (of->K - half + pair - 1) / pair,
+            .src = operand->panel + (block + gate * lanes * pair + half) * nbytes,
+            .src_grid = {pair, width},
+            .dst = weights + (operand->at[gate] + unit * of->row + half) * nbytes,
+            .dst_grid = {of->row, pair},
+        };
+        rnl_copy(&job);
+    }
 }
 
-/* The two biases of a gate are added, once rounded; but those of n in a GRU whose reset gate is
- * applied after the matrix stand apart. */
-static void put_start(const rnl_rnn *rnn, const given *from, int64_t layer, int direction)
+/* A bias of all gates; NULL: there is none. */
+static const char *bias_of(const rnl_rnn *rnn, const rnl_layout *cpu, rnl_block first,
+                           const char *weights)
 {
-    char *const start = rnl_panels_of(rnn, layer, direction)->start;
-    for (int gate = 0; gate < rnn->gates; gate++) {
-        const rnl_view w = view_of(rnn, from, (rnl_block){layer, direction, RNL_BW, gate});
-        const rnl_view r = view_of(rnn, from, (rnl_block){layer, direction, RNL_BR, gate});
-        const bool apart = rnn->copied >= 0 && gate == rnn->gates - 1;
-        for (int64_t unit = 0; unit < rnn->spec.hidden_size; unit++) {
-            const double of_w = bias_at(rnn, from, &w, unit), of_r = bias_at(rnn, from, &r, unit);
-            store_start(rnn, start, unit, gate, apart ? of_w : of_w + of_r);
-            if (apart)
-                store_start(rnn, start, unit, rnn->copied, of_r);
+    const rnl_view view = view_of(rnn, cpu, first);
+    return view.tensor < 0 ? NULL : weights + view.at * rnl_dtype_nbytes(rnn->spec.dtype);
+}
+
+/* What sums begin with. The two biases of a gate are added; but those of n in a GRU whose reset
+ * gate is applied after the matrix stand apart. */
+static void put_starts(const rnl_rnn *rnn, const rnl_layout *cpu, const char *weights)
+{
+    const int64_t nbytes = rnn->spec.hidden_size * rnl_dtype_nbytes(rnn->spec.dtype);
+    for (int64_t k = 0; k < num_weights(rnn); k++) {
+        const int64_t l = k / rnl_num_directions(&rnn->spec);
+        const int d = (int)(k % rnl_num_directions(&rnn->spec));
+        const char *const w = bias_of(rnn, cpu, (rnl_block){l, d, RNL_BW, 0}, weights);
+        const char *const r = bias_of(rnn, cpu, (rnl_block){l, d, RNL_BR, 0}, weights);
+        for (int slot = 0; slot < rnn->slots; slot++) {
+            const bool apart = rnn->copied >= 0 && slot >= rnn->gates - 1;
+            const int64_t at = (slot == rnn->copied ? slot - 1 : slot) * nbytes;
+            const rnl_start start = {
+                .biases = {w && slot != rnn->copied ? w + at : NULL,
+                           r && (!apart || slot == rnn->copied) ? r + at : NULL},
+                .units = rnn->spec.hidden_size,
+                .slots = rnn->slots,
+                .slot = slot,
+                .start = rnn->weights[k].start,
+            };
+            rnn->kernels->start(&start);
         }
     }
 }
 
 /* ------------------------------------------------------------------------------ the calls -- */
 
-static given given_by(const void *read, void *write)
+static rnl_layout layout_cpu(void)
 {
+    rnl_layout layout;
     rnl_error err;
-    given by = {.read = read, .write = write};
-    rnl_layout_named("cpu", &by.layout, &err);
-    return by;
+    rnl_layout_named("cpu", &layout, &err);
+    return layout;
 }
 
-static int64_t num_matrix_elements(const rnl_rnn *rnn)
+/* Biases come last. */
+static int64_t biases_at(const rnl_rnn *rnn)
 {
-    rnl_error err;
+    const rnl_layout cpu = layout_cpu();
     rnl_tensor tensor = {0};
-    const given from = given_by(NULL, NULL);
-    rnl_layout_tensor(&from.layout, &rnn->spec, rnl_spec_has(&rnn->spec), 0, &tensor, &err);
-    return tensor.nelems - rnn->num_biases;
+    rnl_error err;
+    rnl_layout_tensor(&cpu, &rnn->spec, rnl_spec_has(&rnn->spec), 0, &tensor, &err);
+    return (tensor.nelems - rnn->num_biases) * rnl_dtype_nbytes(rnn->spec.dtype);
+}
+
+/* Biases, and where the matrices are. */
+static void look_at(rnl_rnn *rnn, const char *weights)
+{
+    const rnl_layout cpu = layout_cpu();
+    point_into(rnn, weights);
+    put_starts(rnn, &cpu, weights);
+    if (rnn->num_biases)
+        memcpy(rnn->biases, weights + biases_at(rnn),
+               (size_t)(rnn->num_biases * rnl_dtype_nbytes(rnn->spec.dtype)));
 }
 
 void rnl_rnn_update(rnl_rnn *rnn, const void *weights)
 {
-    const given from = given_by(weights, NULL);
-    const int64_t nbytes = rnl_dtype_nbytes(rnn->spec.dtype);
-    for (int64_t layer = 0; layer < rnn->spec.num_layers; layer++)
-        for (int direction = 0; direction < rnl_num_directions(&rnn->spec); direction++) {
-            move_matrices(rnn, &from, layer, direction, true);
-            put_start(rnn, &from, layer, direction);
-        }
-    if (rnn->num_biases)
-        memcpy(rnn->biases, from.read + num_matrix_elements(rnn) * nbytes,
-               (size_t)(rnn->num_biases * nbytes));
+    look_at(rnn, weights);
+    if (rnn->panels) {
+        pack(rnn);
+        point_into(rnn, NULL);
+    }
+}
+
+rnl_status rnl_rnn_pack(rnl_rnn *rnn, rnl_error *err)
+{
+    const rnl_size size = lay_out_panels(rnn, NULL);
+    rnn->panels = size.overflow ? NULL : new_memory(size.n);
+    if (!rnn->panels)
+        return rnl_fail(err, RNL_E_NOMEM, "no memory for the weights");
+    lay_out_panels(rnn, rnn->panels);
+    rnn->streams = size.n >= LARGER_THAN_CACHES;
+    pack(rnn);
+    point_into(rnn, NULL);
+    return RNL_OK;
 }
 
 void rnl_rnn_weights(const rnl_rnn *rnn, void *weights)
 {
-    const given to = given_by(NULL, weights);
-    const int64_t nbytes = rnl_dtype_nbytes(rnn->spec.dtype);
-    for (int64_t layer = 0; layer < rnn->spec.num_layers; layer++)
-        for (int direction = 0; direction < rnl_num_directions(&rnn->spec); direction++)
-            move_matrices(rnn, &to, layer, direction, false);
+    for (int64_t k = 0; k < num_weights(rnn); k++)
+        for (int j = 0; j < RNL_NUM_OPERANDS; j++) {
+            const rnl_operand *const operand = &rnn->weights[k].operands[j];
+            for (int gate = 0; gate < operand->of.gates; gate++)
+                for (int64_t half = 0; half < rnn->kernels->pair; half++)
+                    unpack_gate(rnn, operand, gate, half, weights);
+        }
     if (rnn->num_biases)
-        memcpy(to.write + num_matrix_elements(rnn) * nbytes, rnn->biases,
-               (size_t)(rnn->num_biases * nbytes));
+        memcpy((char *)weights + biases_at(rnn), rnn->biases,
+               (size_t)(rnn->num_biases * rnl_dtype_nbytes(rnn->spec.dtype)));
 }
 
 static rnl_step_kind kind_of(const rnl_spec *spec)
@@ -227,7 +272,6 @@ static rnl_rnn described(const rnl_spec *spec, const rnl_rnn_options *options)
 {
     rnl_rnn rnn = {.spec = *spec,
                    .options = options ? *options : (rnl_rnn_options){0},
-                   .kernels = rnl_rnn_kernels_get(spec->dtype),
                    .real = spec->dtype == RNL_FLOAT64 ? RNL_FLOAT64 : RNL_FLOAT32,
                    .kind = kind_of(spec),
                    .gates = rnl_num_gates(spec->cell),
@@ -235,6 +279,7 @@ static rnl_rnn described(const rnl_spec *spec, const rnl_rnn_options *options)
     rnn.slots = rnn.gates;
     if (rnn.kind == RNL_STEP_GRU)
         rnn.copied = rnn.slots++;
+    rnn.kernels = rnl_rnn_kernels_get(rnn.options.rounds ? RNL_ROUNDED : (int)spec->dtype);
     const int64_t lanes = rnn.kernels->lanes;
     rnn.blocks = (spec->hidden_size - 1) / lanes + 1;
     rnn.state_blocks = (rnl_state_size(spec) - 1) / lanes + 1;
@@ -247,6 +292,9 @@ static rnl_rnn described(const rnl_spec *spec, const rnl_rnn_options *options)
 static rnl_status check_options(const rnl_spec *spec, const rnl_rnn_options *options,
                                 rnl_error *err)
 {
+    if (options && options->rounds && spec->dtype != RNL_BFLOAT16)
+        return rnl_fail(err, RNL_E_SPEC, "arithmetic in bfloat16 needs weights in bfloat16, not %s",
+                        rnl_name(RNL_NAMES_DTYPE, (int)spec->dtype));
     if (!options || !options->clips)
         return RNL_OK;
     if (spec->cell != RNL_LSTM)
@@ -256,23 +304,6 @@ static rnl_status check_options(const rnl_spec *spec, const rnl_rnn_options *opt
         return rnl_fail(err, RNL_E_SPEC, "the cell clip is (%g, %g), need low <= high",
                         options->clip_low, options->clip_high);
     return RNL_OK;
-}
-
-/* Zeros, aligned to 64: lanes past the last unit weigh nothing. Large memory in large pages, where
- * there are some: every step reads all of it. */
-static void *new_memory(int64_t nbytes)
-{
-    enum { LARGE_PAGE = 2 << 20, SOME_PAGES = 2 * LARGE_PAGE };
-    const bool large = nbytes >= SOME_PAGES;
-    void *memory;
-    if (posix_memalign(&memory, large ? LARGE_PAGE : RNL_ALIGNMENT, (size_t)nbytes))
-        return NULL;
-#if defined(__linux__)
-    if (large)
-        (void)madvise(memory, (size_t)nbytes, MADV_HUGEPAGE);
-#endif
-    memset(memory, 0, (size_t)nbytes);
-    return memory;
 }
 
 rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_options *options,
@@ -287,20 +318,26 @@ rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_
     const rnl_size size = lay_out(&plan, NULL);
     rnl_rnn *const made = malloc(sizeof *made);
     void *memory = NULL;
-    if (made && !size.overflow)
-        memory = new_memory(size.n);
-    if (!memory) {
+    if (!made || size.overflow || posix_memalign(&memory, RNL_ALIGNMENT, (size_t)size.n)) {
         free(made);
         return rnl_fail(err, RNL_E_NOMEM, "no memory for the weights");
     }
+    memset(memory, 0, (size_t)size.n);
     *made = plan;
     made->memory = memory;
     lay_out(made, memory);
     for (int k = 0; k < RNL_NUM_ROOMS; k++)
         atomic_init(&made->rooms[k], NULL);
-    rnl_rnn_update(made, weights);
-    *rnn = made;
-    return RNL_OK;
+    const rnl_layout cpu = layout_cpu();
+    find_operands(made, &cpu);
+    look_at(made, weights);
+    if (!made->options.borrows || !made->kernels->direct)
+        status = rnl_rnn_pack(made, err);
+    if (status)
+        rnl_rnn_free(made);
+    else
+        *rnn = made;
+    return status;
 }
 
 static void room_free(rnl_room *room)
@@ -316,6 +353,7 @@ void rnl_rnn_free(rnl_rnn *rnn)
         return;
     for (int k = 0; k < RNL_NUM_ROOMS; k++)
         room_free(atomic_load(&rnn->rooms[k]));
+    free(rnn->panels);
     free(rnn->memory);
     free(rnn);
 }

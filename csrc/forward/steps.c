@@ -23,7 +23,7 @@ typedef struct series {
 typedef struct share {
     rnl_running *run;
     rnl_portion *part;
-    const rnl_panels *panels;
+    const rnl_weights *weights;
     int64_t layer;
     int direction;
     int member, members;
@@ -206,12 +206,19 @@ static int64_t active_rows(const share *s, int64_t time)
 
 /* ------------------------------------------------------------------------------ products -- */
 
+/* From the panels, or from the weights themselves. */
+static rnl_product_fn *kernel_of(const share *s)
+{
+    const rnl_rnn *rnn = s->run->rnn;
+    return rnn->panels ? rnn->kernels->product : rnn->kernels->direct;
+}
+
 /* A product, in pieces of its rows between which the part may stop. */
-static void multiply(const share *s, rnl_product job, int64_t step,
-                     void (*kernel)(const rnl_product *))
+static void multiply(const share *s, rnl_product job, int64_t step, rnl_product_fn *kernel)
 {
     const int64_t real = rnl_real_nbytes(s->run), rows = job.rows;
-    const int64_t of_row = job.K * job.gates * (job.last - job.first) * s->run->rnn->kernels->lanes;
+    const int64_t of_row = job.of->K * job.of->gates * (job.last - job.first) *
+                           s->run->rnn->kernels->lanes;
     const int64_t at_once = rnl_least(rows, WORK_OF_A_PIECE / (of_row + 1) + 1);
     for (int64_t row = 0; row < rows; row += at_once) {
         rnl_product piece = job;
@@ -225,12 +232,12 @@ static void multiply(const share *s, rnl_product job, int64_t step,
     }
 }
 
-static rnl_product product_of(const share *s, const void *panel, int64_t K, int gates)
+static rnl_product product_of(const share *s, int which)
 {
     const rnl_rnn *rnn = s->run->rnn;
-    return (rnl_product){.panel = panel,
-                         .K = K,
-                         .gates = gates,
+    const rnl_operand *const operand = &s->weights->operands[which];
+    return (rnl_product){.panel = operand->panel,
+                         .of = &operand->of,
                          .slots = rnn->slots,
                          .slot = {0, 1, 2, 3},
                          .copied = -1,
@@ -239,13 +246,19 @@ static rnl_product product_of(const share *s, const void *panel, int64_t K, int 
                          .acc_row = s->run->units * rnn->slots};
 }
 
+/* Is the input multiplied with a matrix, not added itself? */
+static bool adds_product(const share *s)
+{
+    return s->weights->operands[RNL_OF_W].of.gates > 0;
+}
+
 /* Is row after row of these steps in memory at equal distances, ready to be read? A single step is
  * always copied: its output may take the place of its input. */
 static bool is_even(const share *s, const series *x, int64_t steps)
 {
     const rnl_running *run = s->run;
     const rnl_portion *part = s->part;
-    return !x->order && x->dtype == run->rnn->real && run->call->T > 1 && s->panels->w &&
+    return !x->order && x->dtype == run->rnn->real && run->call->T > 1 && adds_product(s) &&
            (part->rows == 1 || steps == 1 || x->time == part->rows * x->batch);
 }
 
@@ -257,23 +270,22 @@ static void add_inputs(const share *s, int64_t from, int64_t to, int64_t now)
     const rnl_portion *part = s->part;
     const int64_t K = rnl_layer_input(&rnn->spec, s->layer), real = rnl_real_nbytes(run);
     const series x = input_of(s);
-    rnl_product job = product_of(s, s->panels->w, K, rnn->gates);
+    rnl_product job = product_of(s, RNL_OF_W);
     job.copied = rnn->copied;
-    job.start = s->panels->start;
+    job.start = s->weights->start;
     const bool even = is_even(s, &x, to - from);
     if (even) {
         job.x = x.read + (from * x.time + part->first_row * x.batch) * real;
         job.x_row = part->rows == 1 ? x.time : x.batch;
     } else {
         job.x = part->input;
-        job.x_row = s->panels->w ? K : run->units;
+        job.x_row = adds_product(s) ? K : run->units;
         const series copy = of_part(s, part->input, part->rows * job.x_row, job.x_row);
         for (int64_t t = from + s->member; t < to; t += s->members)
             copy_rows(&x, t, &copy, t - from, part->first_row, active_rows(s, t), K);
         wait_for_part(s);
     }
-    void (*const kernel)(const rnl_product *) = s->panels->w ? rnn->kernels->product
-                                                             : rnn->kernels->add_input;
+    rnl_product_fn *const kernel = adds_product(s) ? kernel_of(s) : rnn->kernels->add_input;
     const int64_t steps = run->active ? 1 : to - from; /* with lengths, step by step */
     for (int64_t t = from; t < to; t += steps) {
         rnl_product some = job;
@@ -292,9 +304,7 @@ static void step(const share *s, char *sums, const char *before, char *after, in
     const rnl_rnn *rnn = run->rnn;
     const rnl_portion *part = s->part;
     const rnl_spec *spec = &rnn->spec;
-    const int64_t K = rnl_state_size(spec);
-    rnl_product job = product_of(s, s->panels->r, K,
-                                 rnn->kind == RNL_STEP_GRU_BEFORE ? 2 : rnn->gates);
+    rnl_product job = product_of(s, RNL_OF_R);
     if (rnn->kind == RNL_STEP_GRU)
         job.slot[2] = rnn->copied;
     job.backwards = now & 1; /* zig-zag: what was read last is still in the caches */
@@ -303,7 +313,7 @@ static void step(const share *s, char *sums, const char *before, char *after, in
     job.x_row = run->state;
     job.start = job.acc = sums;
     job.start_row = job.acc_row;
-    multiply(s, job, now, rnn->kernels->product);
+    multiply(s, job, now, kernel_of(s));
     rnl_gates gates = {.kind = rnn->kind,
                        .activation = spec->recurrent_activation,
                        .clips = rnn->options.clips,
@@ -326,32 +336,28 @@ static void step(const share *s, char *sums, const char *before, char *after, in
         wait_for_part(s);
         gates.kind = RNL_STEP_GRU_BEFORE;
         gates.out = after;
-        job.panel = s->panels->r_new;
-        job.gates = 1;
+        job.panel = s->weights->operands[RNL_OF_R_NEW].panel;
+        job.of = &s->weights->operands[RNL_OF_R_NEW].of;
         job.slot[0] = 2;
         job.x = part->reset;
-        multiply(s, job, now, rnn->kernels->product);
+        multiply(s, job, now, kernel_of(s));
     }
     rnn->kernels->gates(&gates);
     if (!spec->proj_size)
         return;
     wait_for_part(s);
-    multiply(s,
-             (rnl_product){.panel = s->panels->p,
-                           .K = spec->hidden_size,
-                           .gates = 1,
-                           .slots = 1,
-                           .copied = -1,
-                           .first = s->first_state,
-                           .last = s->last_state,
-                           .backwards = now & 1,
-                           .rows = rows,
-                           .x = part->full,
-                           .x_row = run->units,
-                           .start = rnn->zeros,
-                           .acc = after,
-                           .acc_row = run->state},
-             now, rnn->kernels->product);
+    job = product_of(s, RNL_OF_P);
+    job.slots = 1;
+    job.first = s->first_state;
+    job.last = s->last_state;
+    job.backwards = now & 1;
+    job.rows = rows;
+    job.x = part->full;
+    job.x_row = run->units;
+    job.start = rnn->zeros;
+    job.acc = after;
+    job.acc_row = run->state;
+    multiply(s, job, now, kernel_of(s));
 }
 
 /* The member's units of the new state, into the layer's output. */
@@ -419,7 +425,7 @@ static void run_part(rnl_running *run, rnl_portion *part, int64_t layer, int mem
     for (int d = part->first_direction; d <= part->last_direction; d++) {
         const share s = {.run = run,
                          .part = part,
-                         .panels = rnl_panels_of(rnn, layer, d),
+                         .weights = rnl_weights_of(rnn, layer, d),
                          .layer = layer,
                          .direction = d,
                          .member = member,

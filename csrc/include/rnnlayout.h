@@ -322,6 +322,10 @@ typedef struct rnl_rnn rnl_rnn;
 typedef struct rnl_rnn_options {
     int clips; /* LSTM: c' is clamped to [clip_low, clip_high] as it is stored; a NaN stays one */
     double clip_low, clip_high;
+    int rounds;  /* bfloat16 weights: x and h are rounded to bfloat16 where they are multiplied with a
+                    matrix; sums, gates and states stay in float32. Subnormals may count as zero */
+    int borrows; /* for a single call: the weights are not packed before that is worth it, and have
+                    to stay as they are; one call at a time */
 } rnl_rnn_options;
 
 /*
@@ -329,7 +333,8 @@ typedef struct rnl_rnn_options {
  * not have), spec->dtype, rnl_layout_tensor() says how many elements; read and let go. options:
  * NULL for none.
  *
- * RNL_E_SPEC: the spec or a clip (not low <= high, or no LSTM) makes no sense. RNL_E_NOMEM.
+ * RNL_E_SPEC: the spec, a clip (not low <= high, or no LSTM) or rounds (weights not bfloat16) makes
+ * no sense. RNL_E_NOMEM.
  */
 rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_options *options,
                        rnl_rnn **rnn, rnl_error *err);
@@ -338,7 +343,8 @@ void rnl_rnn_free(rnl_rnn *rnn);
 /* New values for the same RNN; no call may be running. */
 void rnl_rnn_update(rnl_rnn *rnn, const void *weights);
 
-/* What was packed, bit for bit: into as many elements as rnl_rnn_new took. */
+/* What was packed, bit for bit: into as many elements as rnl_rnn_new took. Not of an RNN that
+ * borrows. */
 void rnl_rnn_weights(const rnl_rnn *rnn, void *weights);
 
 /*

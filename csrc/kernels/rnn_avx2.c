@@ -8,6 +8,8 @@
 #define BLOCKS_MAX 2
 #define ALL_TILES(F) F(1, 1) F(2, 1) F(3, 1) F(1, 2)
 #define BLOCKS_OF_ROWS 2, 1, 1
+#define STREAM(to, vector) _mm256_stream_si256((void *)(to), (__m256i)(vector))
+#define STREAM_FENCE _mm_sfence
 #define TIER avx2
 
 typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));
@@ -33,9 +35,9 @@ static inline vecd splat_d(double x)
     return (vecd)_mm256_set1_pd(x);
 }
 
-static inline void widen_halves(vecf *to, const uint16_t *from)
+static inline vecf widen_halves(const uint16_t *from)
 {
-    *to = (vecf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+    return (vecf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
 }
 
 #include "kernels/rnn_body.inc"

@@ -8,6 +8,8 @@
 #define BLOCKS_MAX 4
 #define ALL_TILES(F) F(1, 1) F(2, 1) F(3, 1) F(4, 1) F(5, 1) F(6, 1) F(1, 4) F(2, 2) F(3, 2)
 #define BLOCKS_OF_ROWS 4, 2, 2, 1, 1, 1
+#define STREAM(to, vector) memcpy(to, &(vector), sizeof(vector))
+#define STREAM_FENCE() (void)0
 #define TIER neon
 
 typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));
@@ -33,9 +35,9 @@ static inline vecd splat_d(double x)
     return (vecd)vdupq_n_f64(x);
 }
 
-static inline void widen_halves(vecf *to, const uint16_t *from)
+static inline vecf widen_halves(const uint16_t *from)
 {
-    *to = (vecf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
+    return (vecf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
 }
 
 #include "kernels/rnn_body.inc"

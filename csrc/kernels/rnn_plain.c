@@ -8,6 +8,8 @@
 #define BLOCKS_MAX 2
 #define ALL_TILES(F) F(1, 1) F(2, 1) F(3, 1) F(1, 2)
 #define BLOCKS_OF_ROWS 2, 1, 1
+#define STREAM(to, vector) memcpy(to, &(vector), sizeof(vector))
+#define STREAM_FENCE() (void)0
 #define TIER plain
 
 typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));
@@ -33,10 +35,10 @@ static inline vecd splat_d(double x)
     return (vecd){x, x};
 }
 
-static inline void widen_halves(vecf *to, const uint16_t *from)
+static inline vecf widen_halves(const uint16_t *from)
 {
-    *to = (vecf){as_float(float_of_half(from[0])), as_float(float_of_half(from[1])),
-                 as_float(float_of_half(from[2])), as_float(float_of_half(from[3]))};
+    return (vecf){as_float(float_of_half(from[0])), as_float(float_of_half(from[1])),
+                  as_float(float_of_half(from[2])), as_float(float_of_half(from[3]))};
 }
 
 #include "kernels/rnn_body.inc"

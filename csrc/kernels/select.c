@@ -15,11 +15,23 @@ typedef struct candidate {
 } candidate;
 
 #if defined(__x86_64__)
-/* Half precision in hardware. __builtin_cpu_supports("f16c") is not known to every clang. */
+/* What __builtin_cpu_supports() of some compilers does not know. */
 static bool has_f16c(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+}
+
+static bool has_avx512bf16(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1U << 5;
+}
+
+static bool has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl");
 }
 #endif
 
@@ -28,9 +40,8 @@ static const rnl_tier *best(void)
     const char *wanted = getenv("RNNLAYOUT_CPU");
     const candidate candidates[] = {
 #if defined(__x86_64__)
-        {&rnl_tier_avx512, __builtin_cpu_supports("avx512f") &&
-                               __builtin_cpu_supports("avx512bw") &&
-                               __builtin_cpu_supports("avx512vl")},
+        {&rnl_tier_avx512bf16, has_avx512() && has_avx512bf16()},
+        {&rnl_tier_avx512, has_avx512()},
         {&rnl_tier_avx2,
          __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()},
 #elif defined(__aarch64__)
@@ -74,7 +85,7 @@ int64_t rnl_find_overflow(const rnl_job *job)
     return rnl_tier_get()->find_overflow(job);
 }
 
-const rnl_rnn_kernels *rnl_rnn_kernels_get(rnl_dtype weights)
+const rnl_rnn_kernels *rnl_rnn_kernels_get(int which)
 {
-    return &rnl_tier_get()->rnn[weights];
+    return &rnl_tier_get()->rnn[which];
 }

@@ -12,17 +12,18 @@ typedef struct rnl_tier {
     const char *name;
     rnl_kernel *copy;
     int64_t (*find_overflow)(const rnl_job *job);
-    const rnl_rnn_kernels *rnn; /* by dtype of the weights */
+    const rnl_rnn_kernels *rnn; /* kernels/rnn.h */
 } rnl_tier;
 
 extern const rnl_tier rnl_tier_plain;
-extern const rnl_rnn_kernels rnl_rnn_plain[RNL_NUM_DTYPES];
+extern const rnl_rnn_kernels rnl_rnn_plain[RNL_NUM_RNN_KERNELS];
 #if defined(__x86_64__)
-extern const rnl_tier rnl_tier_avx2, rnl_tier_avx512;
-extern const rnl_rnn_kernels rnl_rnn_avx2[RNL_NUM_DTYPES], rnl_rnn_avx512[RNL_NUM_DTYPES];
+extern const rnl_tier rnl_tier_avx2, rnl_tier_avx512, rnl_tier_avx512bf16;
+extern const rnl_rnn_kernels rnl_rnn_avx2[RNL_NUM_RNN_KERNELS], rnl_rnn_avx512[RNL_NUM_RNN_KERNELS],
+    rnl_rnn_avx512bf16[RNL_NUM_RNN_KERNELS];
 #elif defined(__aarch64__)
 extern const rnl_tier rnl_tier_neon;
-extern const rnl_rnn_kernels rnl_rnn_neon[RNL_NUM_DTYPES];
+extern const rnl_rnn_kernels rnl_rnn_neon[RNL_NUM_RNN_KERNELS];
 #endif
 
 /* The best that this CPU has, or the one that RNNLAYOUT_CPU names if the CPU has it. */

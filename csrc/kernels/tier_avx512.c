@@ -40,3 +40,6 @@ static inline void halves_to_floats(uint32_t *dst, const uint16_t *src, uint32_t
 }
 
 #include "kernels/tier_body.inc"
+
+/* The same, for a forward pass with one instruction more. */
+const rnl_tier rnl_tier_avx512bf16 = {"avx512bf16", copy, find_overflow, rnl_rnn_avx512bf16};

@@ -46,7 +46,12 @@ class Plan:
 @final
 class Rnn:
     def __new__(
-        cls, spec: Spec, weights: np.ndarray, clip: tuple[float, float] | None = None
+        cls,
+        spec: Spec,
+        weights: np.ndarray,
+        clip: tuple[float, float] | None = None,
+        rounds: bool = False,
+        borrows: bool = False,
     ) -> Rnn: ...
     def run(
         self,

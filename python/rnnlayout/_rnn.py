@@ -27,12 +27,16 @@ class RNN:
     device: "cpu", or "auto": the best that there is, which is the CPU so far.
     batch_first: x and y are (N, T, ...).
     cell_clip: (low, high), LSTM only: the cell state is clamped as it is stored, c_n too.
-    math, algo: "default" and "standard", the only ones that the CPU has.
+    math: "default", or "bfloat16": weights are rounded to bfloat16 (not those of float64), and
+        what is multiplied with a matrix too; sums, gates and states stay in float32. spec.dtype is
+        "bfloat16" then, x bfloat16 or float32.
+    algo: "standard", the only one that the CPU has.
 
     Called, it gives y and the last state; step() runs one step, update() takes new weights. It has
     the attributes spec, device, batch_first and cell_clip, can be pickled, and called from many
     threads. Results are bit-identical over runs, threads, batch sizes, and T steps against one
-    call, on one machine. Arithmetic is in float32, in float64 where the weights are.
+    call, on one machine. Arithmetic is in float32 (of default math), in float64 where the weights
+    are.
 
         >>> import numpy as np
         >>> rnn = RNN([np.eye(2), np.eye(2)], Spec("rnn_relu", 2, 2, bias=False, dtype="f8"),
@@ -42,7 +46,8 @@ class RNN:
         [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
     """
 
-    __slots__ = ("_axes", "_clip", "_native", "_origin", "_spec")
+    __slots__ = ("_axes", "_clip", "_math", "_native", "_origin", "_spec")
+    _borrows = False
 
     def __init__(
         self,
@@ -58,12 +63,12 @@ class RNN:
         algo: str = "standard",
     ) -> None:
         _check_device(device)
-        _check_choice("math", math, "default")
+        _check_choice("math", math, "default", "bfloat16")
         _check_choice("algo", algo, "standard")
         axes = BATCH_FIRST if flag("batch_first", batch_first) else TIME_FIRST
         clip = _clip(cell_clip)
         given = read(source, spec, layout, prefix)
-        self._set(given.spec, _weight_space(given), axes, clip, (layout, prefix))
+        self._set(*_weight_space(given, math), axes, clip, math, (layout, prefix))
 
     def _set(
         self,
@@ -71,10 +76,12 @@ class RNN:
         weights: np.ndarray,
         axes: int,
         clip: tuple[float, float] | None,
+        math: str,
         origin: tuple[str | Layout | None, str],
     ) -> None:
-        self._native = _native.Rnn(spec, weights, clip)
-        self._spec, self._axes, self._clip, self._origin = spec, axes, clip, origin
+        self._native = _native.Rnn(spec, weights, clip, math == "bfloat16", self._borrows)
+        self._spec, self._axes, self._clip, self._math = spec, axes, clip, math
+        self._origin = origin
 
     @property
     def spec(self) -> Spec:
@@ -96,16 +103,26 @@ class RNN:
         """(low, high), or None."""
         return self._clip
 
+    @property
+    def math(self) -> str:
+        """ "default" or "bfloat16"."""
+        return self._math
+
     def __repr__(self) -> str:
         more = ", batch first" if self.batch_first else ""
         more += f", cell_clip {self._clip}" if self._clip else ""
+        more += f", math {self._math}" if self._math != "default" else ""
         return f"<RNN of {self._spec}{more}, on {self.device}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {
             "spec": self._spec.to_dict(),
             "weights": self._native.weights(),
-            "options": {"batch_first": self.batch_first, "cell_clip": self._clip},
+            "options": {
+                "batch_first": self.batch_first,
+                "cell_clip": self._clip,
+                "math": self._math,
+            },
             "origin": self._origin,
         }
         return _restore, (state,)
@@ -177,8 +194,10 @@ class RNN:
         """
         layout = self._origin[0] if layout is None else layout
         prefix = self._origin[1] if prefix is None else prefix
-        weights = _weight_space(read(source, self._spec, layout, prefix))
-        self._native = _native.Rnn(self._spec, weights, self._clip)
+        rounds = self._math == "bfloat16"
+        given = read(source, self._spec, layout, prefix, dtype_free=rounds)
+        _, weights = _weight_space(given, self._math)
+        self._native = _native.Rnn(self._spec, weights, self._clip, rounds)
 
     def _long_way(
         self,
@@ -212,8 +231,16 @@ def _restore(state: dict[str, Any]) -> RNN:
     options = state["options"]
     axes = BATCH_FIRST if options["batch_first"] else TIME_FIRST
     spec = Spec.from_dict(state["spec"])
-    rnn._set(spec, as_carrier(state["weights"]), axes, options["cell_clip"], state["origin"])
+    weights = as_carrier(state["weights"])
+    rnn._set(spec, weights, axes, options["cell_clip"], options["math"], state["origin"])
     return rnn
+
+
+class _Once(RNN):
+    """For one call: its weights are not prepared where that would take longer than the call."""
+
+    __slots__ = ()
+    _borrows = True
 
 
 def forward(
@@ -235,7 +262,10 @@ def forward(
     c_out: Any = None,
     stream: None = None,
 ) -> Any:
-    """Run an RNN once: RNN(source, spec, layout=..., ...)(x, state, lengths=..., ...).
+    """Run an RNN once: RNN(source, spec, layout=..., ...)(x, state, lengths=..., ...), bit for bit.
+
+    A single step of one sequence without outputs of its own reads the weights as they are; else
+    they are prepared first.
 
     >>> import numpy as np
     >>> w = {"kernel": np.eye(2), "recurrent_kernel": np.eye(2)}
@@ -243,7 +273,9 @@ def forward(
     >>> h_n
     array([[3., 3.]])
     """
-    rnn = RNN(
+    # the caller's outputs might lie in the caller's weights
+    kind = _Once if out is None and h_out is None and c_out is None else RNN
+    rnn = kind(
         source,
         spec,
         layout=layout,
@@ -260,12 +292,19 @@ def forward(
 # ---------------------------------------------------------------------------------------- options
 
 
-def _weight_space(given: Read) -> np.ndarray:
+def _weight_space(given: Read, math: str) -> tuple[Spec, np.ndarray]:
     """What an RNN is prepared from, the bits of a 1-D array: the source's own where it is that."""
-    if given.layout.name == "cudnn":
-        return given.arrays[0]
-    _, (flat,), _, _ = _convert.run(given, CPU)
-    return flat
+    if math == "bfloat16" and given.dtype == "float64":
+        raise SpecError(
+            "math is 'bfloat16' and the weights are float64: that would be to throw away what they"
+            " are kept in float64 for; convert them first (dtype='float32')"
+        )
+    dtype = given.dtype if math == "default" else math
+    spec = given.spec if given.dtype == dtype else given.spec.replace(dtype=dtype)
+    if given.layout.name == "cudnn" and given.dtype == dtype:
+        return spec, given.arrays[0]
+    _, (flat,), _, _ = _convert.run(given, CPU, dtype)
+    return spec, flat
 
 
 def _check_device(device: Any) -> None:
@@ -278,9 +317,10 @@ def _check_device(device: Any) -> None:
         )
 
 
-def _check_choice(name: str, value: Any, only: str) -> None:
-    if not isinstance(value, str) or value != only:
-        raise SpecError(f"{name} is {value!r}; the CPU has one choice: {only!r}")
+def _check_choice(name: str, value: Any, *choices: str) -> None:
+    if not isinstance(value, str) or value not in choices:
+        has = " and ".join(repr(choice) for choice in choices)
+        raise SpecError(f"{name} is {value!r}; the CPU has {has}")
 
 
 def _clip(value: Any) -> tuple[float, float] | None:

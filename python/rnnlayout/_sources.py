@@ -324,7 +324,8 @@ def _read_flat(source: Any, spec: Spec | None, wanted: Layout | None, dtype_free
             f"a flat vector of {array.size} elements does not tell what RNN it holds: pass spec="
         )
     _one_dtype({"weight space": dtype}, spec, dtype_free)
-    spec = spec.replace(dtype=dtype)
+    if dtype != spec.dtype:
+        spec = spec.replace(dtype=dtype)
     layout = wanted or CUDNN
     _native.check(spec, layout)
     if array.ndim != 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -87,13 +88,7 @@ class Spec:
     @property
     def num_params(self) -> int:
         """Elements of cuDNN's weight space. SpecError: there is none for this RNN."""
-        from rnnlayout._layouts import CUDNN
-
-        try:
-            ((_, (nelems,)),) = _native.tensors(CUDNN, self)
-        except LossyError as error:
-            raise SpecError(str(error)) from None
-        return nelems
+        return _num_params(self)
 
     @property
     def nbytes(self) -> int:
@@ -141,6 +136,17 @@ class Spec:
             if value != field.default:
                 told.append(field.name if value is True else f"{field.name} {value}")
         return ", ".join(told)
+
+
+@lru_cache(maxsize=256)
+def _num_params(spec: Spec) -> int:
+    from rnnlayout._layouts import CUDNN
+
+    try:
+        ((_, (nelems,)),) = _native.tensors(CUDNN, spec)
+    except LossyError as error:
+        raise SpecError(str(error)) from None
+    return nelems
 
 
 def _size(name: str, value: Any) -> int:

@@ -182,7 +182,7 @@ static void check_rnn(void)
         count_anew(k);
         const rnl_status status = rnl_rnn_new(&spec, weights, NULL, &rnn, &err);
         if (status == RNL_OK) {
-            CHECK(k == 2, "made with allocation %ld refused", k);
+            CHECK(k == 3, "made with allocation %ld refused", k);
             check_run(rnn, 2);
             check_run(rnn, 8);
             rnl_rnn_free(rnn);
@@ -191,6 +191,31 @@ static void check_rnn(void)
         }
         CHECK(status == RNL_E_NOMEM && live == 0 && !rnn, "%ld blocks left after %s", live,
               err.text);
+    }
+}
+
+/* One that borrows: its panels are allocated by the first call that is worth it. */
+static void check_once(void)
+{
+    static const float weights[1000], x[2 * 5];
+    const rnl_spec spec = rnl_spec_default(RNL_GRU, 5, 4);
+    const rnl_rnn_options once = {.borrows = 1};
+    const rnl_rnn_call call = {
+        .T = 2, .N = 1, .dtype = RNL_FLOAT32, .x = x, .x_time = 5, .x_batch = 5};
+    rnl_error err;
+    for (long k = 0;; k++) {
+        rnl_rnn *rnn = NULL;
+        count_anew(k);
+        rnl_status status = rnl_rnn_new(&spec, weights, &once, &rnn, &err);
+        if (status == RNL_OK)
+            status = rnl_rnn_run(rnn, &call, &err);
+        rnl_rnn_free(rnn);
+        CHECK(live == 0, "%ld blocks left", live);
+        if (status == RNL_OK) {
+            CHECK(k == 5, "run with allocation %ld refused", k);
+            return;
+        }
+        CHECK(status == RNL_E_NOMEM, "%s", err.text);
     }
 }
 
@@ -213,5 +238,6 @@ int main(void)
     fail_at = NEVER;
     rnl_set_num_threads(1);
     check_rnn();
+    check_once();
     return check_end();
 }

@@ -73,6 +73,7 @@ int arrays_borrow(PyObject *sequence, PyObject *tensors, rnl_dtype dtype, int wr
 void arrays_release(borrowed *arrays)
 {
     PyMem_Free(arrays->data);
+    arrays->data = NULL;
     Py_CLEAR(arrays->arrays);
 }
 

@@ -119,9 +119,9 @@ static PyObject *native_num_threads(PyObject *module, PyObject *unused)
 
 static PyMethodDef native_methods[] = {
     {"cpu_tier", native_cpu_tier, METH_NOARGS,
-     "cpu_tier()\n--\n\nThe tier of kernels that runs on this CPU: \"avx512\", \"avx2\","
-     " \"neon\" or \"plain\".\n\nThe environment variable RNNLAYOUT_CPU, read at the first use, may"
-     " name a lower one."},
+     "cpu_tier()\n--\n\nThe tier of kernels that runs on this CPU: \"avx512bf16\", \"avx512\","
+     " \"avx2\", \"neon\" or \"plain\".\n\nThe environment variable RNNLAYOUT_CPU, read at the first"
+     " use, may name a lower one."},
     {"set_num_threads", native_set_num_threads, METH_O,
      "set_num_threads(n, /)\n--\n\nHow many threads one call of an RNN may use on the CPU; n < 1: the"
      " default again.\n\nThe default is the variable RNNLAYOUT_NUM_THREADS, else OMP_NUM_THREADS, else"

@@ -9,6 +9,7 @@ typedef struct rnn_object {
     rnl_spec spec;
     int64_t states, state_size, output_size; /* L * D, P', D * P' */
     PyObject *tensors;                       /* of layout "cpu": a list of one (name, shape) */
+    borrowed weights;                        /* of an Rnn that borrows                       */
 } rnn_object;
 
 /* The dtype that carries the bits. */
@@ -30,7 +31,7 @@ static int prepare(rnn_object *self, const native_state *state, PyObject *weight
     rnl_error err;
     rnl_layout layout;
     rnl_status status;
-    borrowed in = {0};
+    borrowed *const in = &self->weights;
     int failed = -1;
     PyObject *arrays = PyTuple_Pack(1, weights);
     if (!arrays)
@@ -41,30 +42,31 @@ static int prepare(rnn_object *self, const native_state *state, PyObject *weight
     }
     self->tensors = list_tensors(state, &layout, &self->spec, rnl_spec_has(&self->spec));
     if (!self->tensors ||
-        arrays_borrow(arrays, self->tensors, self->spec.dtype, 0, "weights", &in) < 0)
+        arrays_borrow(arrays, self->tensors, self->spec.dtype, 0, "weights", in) < 0)
         goto done;
     Py_BEGIN_ALLOW_THREADS
-    status = rnl_rnn_new(&self->spec, in.data[0], options, &self->rnn, &err);
+    status = rnl_rnn_new(&self->spec, in->data[0], options, &self->rnn, &err);
     Py_END_ALLOW_THREADS
     if (status == RNL_OK)
         failed = 0;
     else
         raise_status(state, &err);
 done:
-    arrays_release(&in);
+    if (!options->borrows)
+        arrays_release(in);
     Py_DECREF(arrays);
     return failed;
 }
 
 static PyObject *rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"spec", "weights", "clip", NULL};
+    static char *names[] = {"spec", "weights", "clip", "rounds", "borrows", NULL};
     const native_state *state = PyType_GetModuleState(type);
     PyObject *spec_object, *weights, *clip = Py_None;
     rnl_spec spec;
     rnl_rnn_options options = {0};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|O:Rnn", names, &spec_object, &weights,
-                                     &clip) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|Opp:Rnn", names, &spec_object, &weights,
+                                     &clip, &options.rounds, &options.borrows) ||
         spec_from_object(state, spec_object, &spec) < 0)
         return NULL;
     if (clip != Py_None) {
@@ -93,6 +95,7 @@ static void rnn_dealloc(PyObject *object)
     rnn_object *self = (rnn_object *)object;
     PyTypeObject *type = Py_TYPE(object);
     rnl_rnn_free(self->rnn);
+    arrays_release(&self->weights);
     Py_CLEAR(self->tensors);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(object);
@@ -441,8 +444,9 @@ static PyMethodDef rnn_methods[] = {
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot rnn_slots[] = {
-    {Py_tp_doc, "Rnn(spec, weights, clip=None)\n--\n\nAn RNN prepared for the CPU. weights: 1-D, of"
-                " layout \"cpu\"; clip: (low, high)."},
+    {Py_tp_doc, "Rnn(spec, weights, clip=None, rounds=False, borrows=False)\n--\n\nAn RNN prepared"
+                " for the CPU. weights: 1-D, of layout \"cpu\"; clip: (low, high); rounds, borrows:"
+                " as in rnl_rnn_options."},
     {Py_tp_new, rnn_new},
     {Py_tp_dealloc, rnn_dealloc},
     {Py_tp_methods, rnn_methods},
