@@ -322,8 +322,8 @@ typedef struct rnl_rnn rnl_rnn;
 typedef struct rnl_rnn_options {
     int clips; /* LSTM: c' is clamped to [clip_low, clip_high] as it is stored; a NaN stays one */
     double clip_low, clip_high;
-    int rounds;  /* bfloat16 weights: x and h are rounded to bfloat16 where they are multiplied with a
-                    matrix; sums, gates and states stay in float32. Subnormals may count as zero */
+    int rounds;  /* bfloat16 weights: x and h are rounded to bfloat16 where they are multiplied with
+                    a matrix; sums, gates and states stay in float32. Subnormals may count as zero */
     int borrows; /* for a single call: the weights are not packed before that is worth it, and have
                     to stay as they are; one call at a time */
 } rnl_rnn_options;
