@@ -14,10 +14,8 @@ LIBRARY = str(Path(_native.__file__).resolve())
 
 
 @pytest.fixture(autouse=True)
-def three_threads():
-    rl.set_num_threads(3)
-    yield
-    rl.set_num_threads(0)
+def three_threads(threads):
+    threads(3)
 
 
 def test_info():
