@@ -6,8 +6,8 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "bits.h"
 #include "check.h"
 #include "curves_tier.h"
 
@@ -59,20 +59,6 @@ static void find_tiers(void)
 #endif
 }
 
-static float float_of(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
 /* --------------------------------------------------------------------------------------- float */
 
 static double true_float(int curve, double x)
@@ -85,11 +71,8 @@ static double true_float(int curve, double x)
 static double ulp_of_float(double value)
 {
     const double least = 0x1p-149;
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    bits &= UINT64_C(0x7ff) << 52;
-    memcpy(&value, &bits, sizeof value);
-    return fmax(value * 0x1p-23, least);
+    const double power = double_of_bits(bits_of_double(value) & UINT64_C(0x7ff) << 52);
+    return fmax(power * 0x1p-23, least);
 }
 
 /* Pairs of x and -x through one curve. */
@@ -109,7 +92,7 @@ static void check_floats(int curve, const float *x)
             const double error = fabs(y[k] - want[k]) / ulp[k];
             at = error <= worst ? at : k; /* of a NaN too */
             worst = error <= worst ? worst : error;
-            odd += bits_of(y[k]) == bits_of(-y[k ^ 1]);
+            odd += bits_of_float(y[k]) == bits_of_float(-y[k ^ 1]);
             outside += !(y[k] <= 1 && y[k] >= (curve == TANH ? -1 : 0));
         }
         CHECK(worst <= most_ulp, "%s %s(%a): %a, not %a: %.3f ulp", t->curves->name, names[curve],
@@ -127,7 +110,7 @@ static void check_float_range(int curve, uint32_t first, uint32_t last, uint32_t
     static float x[BLOCK];
     for (uint64_t bits = first; bits <= last;) {
         for (int k = 0; k < BLOCK; k += 2, bits += stride) {
-            x[k] = float_of(bits < last ? (uint32_t)bits : last);
+            x[k] = float_of_bits(bits < last ? (uint32_t)bits : last);
             x[k + 1] = -x[k];
         }
         check_floats(curve, x);
@@ -136,7 +119,8 @@ static void check_float_range(int curve, uint32_t first, uint32_t last, uint32_t
 
 static void check_all_floats(int curve)
 {
-    const uint32_t flat = bits_of(curve == TANH ? 10.0f : 104.0f), most = bits_of(INFINITY);
+    const uint32_t flat = bits_of_float(curve == TANH ? 10.0f : 104.0f),
+                   most = bits_of_float(INFINITY);
     const int all = getenv("RNNLAYOUT_EXHAUSTIVE") != NULL;
     check_float_range(curve, 0, flat, all ? 1 : STRIDE);
     check_float_range(curve, flat, most, all ? STRIDE : STRIDE_BEYOND);
@@ -212,9 +196,9 @@ static void check_hard(const tier *t, const float *x)
         const float want = fminf(fmaxf(x[k] + 3, 0), 6) / 6;
         const double want_z = fmin(fmax(wide[k] + 3, 0), 6) / 6;
         const long double old_want = fminl(fmaxl(0.2L * x[k] + 0.5L, 0), 1);
-        CHECK(bits_of(y[k]) == bits_of(want), "%s hard_sigmoid(%a): %a, not %a", t->curves->name,
-              x[k], y[k], want);
-        CHECK(memcmp(&z[k], &want_z, sizeof want_z) == 0, "%s hard_sigmoid(%a): %a, not %a",
+        CHECK(bits_of_float(y[k]) == bits_of_float(want), "%s hard_sigmoid(%a): %a, not %a",
+              t->curves->name, x[k], y[k], want);
+        CHECK(bits_of_double(z[k]) == bits_of_double(want_z), "%s hard_sigmoid(%a): %a, not %a",
               t->curves->name, wide[k], z[k], want_z);
         CHECK(fabsl(old[k] - old_want) <= 0.75 * FLT_EPSILON && old[k] >= 0 && old[k] <= 1,
               "%s hard_sigmoid_keras2(%a): %a", t->curves->name, x[k], old[k]);
@@ -241,7 +225,8 @@ static void check_lanes(const tier *t, int curve)
     for (int k = 0; k < BLOCK; k++) {
         wide[k] = x[k] = (float)(int64_t)random_bits() * 0x1p-60f;
         const uint32_t payload = (uint32_t)random_below(0x7fffff) + 1;
-        wide_apart[2 * k] = apart[2 * k] = float_of((k & 1 ? 0x7f800000 : 0xff800000) | payload);
+        wide_apart[2 * k] = apart[2 * k] = float_of_bits((k & 1 ? 0x7f800000 : 0xff800000) |
+                                                         payload);
         wide_apart[2 * k + 1] = apart[2 * k + 1] = x[k];
     }
     t->curves->of_float[curve](y, x, BLOCK);
@@ -250,9 +235,9 @@ static void check_lanes(const tier *t, int curve)
     t->curves->of_double[curve](wide_z, wide_apart, 2 * BLOCK);
     for (int k = 0; k < BLOCK; k++) {
         CHECK(isnan(z[2 * k]) && isnan(wide_z[2 * k]), "%s %s(NaN %08" PRIx32 ")", t->curves->name,
-              names[curve], bits_of(apart[2 * k]));
-        CHECK(bits_of(y[k]) == bits_of(z[2 * k + 1]) &&
-                  memcmp(&wide_y[k], &wide_z[2 * k + 1], sizeof wide_y[k]) == 0,
+              names[curve], bits_of_float(apart[2 * k]));
+        CHECK(bits_of_float(y[k]) == bits_of_float(z[2 * k + 1]) &&
+                  bits_of_double(wide_y[k]) == bits_of_double(wide_z[2 * k + 1]),
               "%s %s(%a): %a, in another lane %a", t->curves->name, names[curve], x[k], y[k],
               z[2 * k + 1]);
     }
