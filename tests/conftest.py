@@ -1,4 +1,4 @@
-"""What all tests share: the C library built out of tree, and CI's rule that nothing is skipped."""
+"""What tests share: the C library built out of tree, the number of threads; CI skips nothing."""
 
 import os
 import shutil
@@ -50,6 +50,15 @@ class CBuilds:
 def c_build(tmp_path_factory):
     """preset -> the folder of its build"""
     return CBuilds(tmp_path_factory.mktemp("c"))
+
+
+@pytest.fixture
+def threads():
+    """Set the number of an RNN's threads for one test alone."""
+    import rnnlayout as rl  # some tests are run where it is not installed
+
+    yield rl.set_num_threads
+    rl.set_num_threads(0)
 
 
 # In CI every requirement is installed, so a skipped test is one that nobody runs.

@@ -193,7 +193,8 @@ void rnl_set_num_threads(int n)
     atomic_store(&num_threads, n < 1 ? 0 : smaller(n, MOST_MEMBERS));
 }
 
-int rnl_num_threads(void)
+/* Seen in a shared library too, where all else may be hidden: threadpoolctl knows us by it. */
+__attribute__((visibility("default"))) int rnl_num_threads(void)
 {
     int n = atomic_load_explicit(&num_threads, memory_order_relaxed);
     if (n == 0) {

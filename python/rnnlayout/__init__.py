@@ -15,6 +15,7 @@ is no projection), L layers, D directions, G gates.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from rnnlayout import _threadpools as _threadpools
 from rnnlayout._layouts import Layout, describe, layout, layouts, regions
 from rnnlayout._native import (
     LayoutError,

@@ -1,23 +1,24 @@
 /* Are the curves what they should be, to the last bits, in every form that this CPU can run?
  *
- * float: against the C library's double, at every STRIDE-th argument of both signs, at every single
- * one where the curves bend if RNNLAYOUT_EXHAUSTIVE is set (minutes). double: against long double,
- * at random arguments. */
+ * float: against the C library's double, at every single argument of both signs until the curves
+ * are flat on the best tier, at every STRIDE-th one on the others. double: against long double, at
+ * random arguments. */
 #include <float.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include <stdbool.h>
 
+#include "bits.h"
 #include "check.h"
 #include "curves_tier.h"
 
 enum { BLOCK = 4096, MOST_TIERS = 3 };
 
-/* Primes, so that all mantissas come by. Without NDEBUG there may be sanitizers. */
+/* Primes, so that all mantissas come by; or all of them, half a minute. Without NDEBUG there may be
+ * sanitizers. */
 #if defined(NDEBUG) && !defined(__aarch64__) /* which is emulated */
-enum { STRIDE = 37, STRIDE_BEYOND = 4001, NUM_BLOCKS = 64 };
+enum { STRIDE_OF_BEST = 1, STRIDE = 37, STRIDE_BEYOND = 4001, NUM_BLOCKS = 64 };
 #else
-enum { STRIDE = 307, STRIDE_BEYOND = 40009, NUM_BLOCKS = 8 };
+enum { STRIDE_OF_BEST = 307, STRIDE = 307, STRIDE_BEYOND = 40009, NUM_BLOCKS = 8 };
 #endif
 
 static const char *const names[] = {"sigmoid", "tanh", "hard_sigmoid", "hard_sigmoid_keras2"};
@@ -59,87 +60,72 @@ static void find_tiers(void)
 #endif
 }
 
-static float float_of(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
 /* --------------------------------------------------------------------------------------- float */
 
-static double true_float(int curve, double x)
+/* Of x and -x, x >= 0; the roundings of double are some 2^-27 units of a float. */
+static void true_floats(int curve, double x, double *want)
 {
-    const double e = exp(-fabs(x));
-    return curve == TANH ? tanh(x) : (x < 0 ? e : 1) / (1 + e);
+    if (curve == TANH) {
+        want[0] = tanh(x);
+        want[1] = -want[0];
+    } else {
+        const double e = exp(-x);
+        want[0] = 1 / (1 + e);
+        want[1] = e * want[0];
+    }
 }
 
-/* Of a float near value: 2^-23 of its power of two, at least the least subnormal. */
-static double ulp_of_float(double value)
+/* How far a float is from a value, in units of 2^-23 of the value's power of two, or in the least
+ * subnormal. */
+static double error_of_float(float y, double value)
 {
-    const double least = 0x1p-149;
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    bits &= UINT64_C(0x7ff) << 52;
-    memcpy(&value, &bits, sizeof value);
-    return fmax(value * 0x1p-23, least);
+    const double power = double_of_bits(bits_of_double(value) & UINT64_C(0x7ff) << 52);
+    return fabs(y - value) * 0x1p23 / (power < FLT_MIN ? FLT_MIN : power);
 }
 
 /* Pairs of x and -x through one curve. */
-static void check_floats(int curve, const float *x)
+static void check_floats(tier *t, int curve, const float *x)
 {
-    static double want[BLOCK], ulp[BLOCK];
+    static double want[BLOCK];
     static float y[BLOCK];
+    t->curves->of_float[curve](y, x, BLOCK);
+    for (int k = 0; k < BLOCK; k += 2)
+        true_floats(curve, x[k], want + k);
+    double worst = 0;
+    int at = 0, odd = 0, outside = 0;
     for (int k = 0; k < BLOCK; k++) {
-        want[k] = true_float(curve, x[k]);
-        ulp[k] = ulp_of_float(want[k]);
+        const double error = error_of_float(y[k], want[k]);
+        at = error <= worst ? at : k; /* of a NaN too */
+        worst = error <= worst ? worst : error;
+        odd += bits_of_float(y[k]) == bits_of_float(-y[k ^ 1]);
+        outside += !(y[k] <= 1 && y[k] >= (curve == TANH ? -1 : 0));
     }
-    for (tier *t = tiers; t < tiers + num_tiers; t++) {
-        t->curves->of_float[curve](y, x, BLOCK);
-        double worst = 0;
-        int at = 0, odd = 0, outside = 0;
-        for (int k = 0; k < BLOCK; k++) {
-            const double error = fabs(y[k] - want[k]) / ulp[k];
-            at = error <= worst ? at : k; /* of a NaN too */
-            worst = error <= worst ? worst : error;
-            odd += bits_of(y[k]) == bits_of(-y[k ^ 1]);
-            outside += !(y[k] <= 1 && y[k] >= (curve == TANH ? -1 : 0));
-        }
-        CHECK(worst <= most_ulp, "%s %s(%a): %a, not %a: %.3f ulp", t->curves->name, names[curve],
-              x[at], y[at], want[at], worst);
-        CHECK(!outside && odd == (curve == TANH ? BLOCK : 0),
-              "%s %s, from %a on: %d outside, %d odd", t->curves->name, names[curve], x[0], outside,
-              odd);
-        t->worst_float[curve] = fmax(t->worst_float[curve], worst);
-    }
+    CHECK(worst <= most_ulp, "%s %s(%a): %a, not %a: %.3f ulp", t->curves->name, names[curve],
+          x[at], y[at], want[at], worst);
+    CHECK(!outside && odd == (curve == TANH ? BLOCK : 0), "%s %s, from %a on: %d outside, %d odd",
+          t->curves->name, names[curve], x[0], outside, odd);
+    t->worst_float[curve] = fmax(t->worst_float[curve], worst);
 }
 
 /* Bit patterns from first to last, the last one repeated until the block is full. */
-static void check_float_range(int curve, uint32_t first, uint32_t last, uint32_t stride)
+static void check_float_range(tier *t, int curve, uint32_t first, uint32_t last, uint32_t stride)
 {
     static float x[BLOCK];
     for (uint64_t bits = first; bits <= last;) {
         for (int k = 0; k < BLOCK; k += 2, bits += stride) {
-            x[k] = float_of(bits < last ? (uint32_t)bits : last);
+            x[k] = float_of_bits(bits < last ? (uint32_t)bits : last);
             x[k + 1] = -x[k];
         }
-        check_floats(curve, x);
+        check_floats(t, curve, x);
     }
 }
 
-static void check_all_floats(int curve)
+static void check_all_floats(tier *t, int curve)
 {
-    const uint32_t flat = bits_of(curve == TANH ? 10.0f : 104.0f), most = bits_of(INFINITY);
-    const int all = getenv("RNNLAYOUT_EXHAUSTIVE") != NULL;
-    check_float_range(curve, 0, flat, all ? 1 : STRIDE);
-    check_float_range(curve, flat, most, all ? STRIDE : STRIDE_BEYOND);
+    const uint32_t flat = bits_of_float(curve == TANH ? 10.0f : 104.0f);
+    const bool best = t == tiers + num_tiers - 1;
+    check_float_range(t, curve, 0, flat, best ? STRIDE_OF_BEST : STRIDE);
+    check_float_range(t, curve, flat, bits_of_float(INFINITY), STRIDE_BEYOND);
 }
 
 /* -------------------------------------------------------------------------------------- double */
@@ -212,9 +198,9 @@ static void check_hard(const tier *t, const float *x)
         const float want = fminf(fmaxf(x[k] + 3, 0), 6) / 6;
         const double want_z = fmin(fmax(wide[k] + 3, 0), 6) / 6;
         const long double old_want = fminl(fmaxl(0.2L * x[k] + 0.5L, 0), 1);
-        CHECK(bits_of(y[k]) == bits_of(want), "%s hard_sigmoid(%a): %a, not %a", t->curves->name,
-              x[k], y[k], want);
-        CHECK(memcmp(&z[k], &want_z, sizeof want_z) == 0, "%s hard_sigmoid(%a): %a, not %a",
+        CHECK(bits_of_float(y[k]) == bits_of_float(want), "%s hard_sigmoid(%a): %a, not %a",
+              t->curves->name, x[k], y[k], want);
+        CHECK(bits_of_double(z[k]) == bits_of_double(want_z), "%s hard_sigmoid(%a): %a, not %a",
               t->curves->name, wide[k], z[k], want_z);
         CHECK(fabsl(old[k] - old_want) <= 0.75 * FLT_EPSILON && old[k] >= 0 && old[k] <= 1,
               "%s hard_sigmoid_keras2(%a): %a", t->curves->name, x[k], old[k]);
@@ -241,7 +227,8 @@ static void check_lanes(const tier *t, int curve)
     for (int k = 0; k < BLOCK; k++) {
         wide[k] = x[k] = (float)(int64_t)random_bits() * 0x1p-60f;
         const uint32_t payload = (uint32_t)random_below(0x7fffff) + 1;
-        wide_apart[2 * k] = apart[2 * k] = float_of((k & 1 ? 0x7f800000 : 0xff800000) | payload);
+        wide_apart[2 * k] = apart[2 * k] = float_of_bits((k & 1 ? 0x7f800000 : 0xff800000) |
+                                                         payload);
         wide_apart[2 * k + 1] = apart[2 * k + 1] = x[k];
     }
     t->curves->of_float[curve](y, x, BLOCK);
@@ -250,9 +237,9 @@ static void check_lanes(const tier *t, int curve)
     t->curves->of_double[curve](wide_z, wide_apart, 2 * BLOCK);
     for (int k = 0; k < BLOCK; k++) {
         CHECK(isnan(z[2 * k]) && isnan(wide_z[2 * k]), "%s %s(NaN %08" PRIx32 ")", t->curves->name,
-              names[curve], bits_of(apart[2 * k]));
-        CHECK(bits_of(y[k]) == bits_of(z[2 * k + 1]) &&
-                  memcmp(&wide_y[k], &wide_z[2 * k + 1], sizeof wide_y[k]) == 0,
+              names[curve], bits_of_float(apart[2 * k]));
+        CHECK(bits_of_float(y[k]) == bits_of_float(z[2 * k + 1]) &&
+                  bits_of_double(wide_y[k]) == bits_of_double(wide_z[2 * k + 1]),
               "%s %s(%a): %a, in another lane %a", t->curves->name, names[curve], x[k], y[k],
               z[2 * k + 1]);
     }
@@ -262,7 +249,8 @@ int main(void)
 {
     find_tiers();
     for (int curve = SIGMOID; curve <= TANH; curve++) {
-        check_all_floats(curve);
+        for (tier *t = tiers; t < tiers + num_tiers; t++)
+            check_all_floats(t, curve);
         check_all_doubles(curve);
         for (const tier *t = tiers; t < tiers + num_tiers; t++)
             printf("%s %s: float within %.3f ulp, double within %.3f\n", t->curves->name,

@@ -1,44 +1,15 @@
 /* Is the way from and to double right? Against the C compiler, ldexp and a search. */
 #include <math.h>
-#include <string.h>
 
+#include "bits.h"
 #include "values.h"
-
-static double double_of_bits(uint64_t bits)
-{
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static uint64_t bits_of_double(double value)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static float float_of_bits(uint64_t bits)
-{
-    const uint32_t four = (uint32_t)bits;
-    float value;
-    memcpy(&value, &four, sizeof value);
-    return value;
-}
-
-static uint32_t bits_of_float(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
 
 static void check_against_compiler(const values *floats, const values *doubles)
 {
     for (int64_t k = 0; k < floats->n; k++) {
         const uint64_t bits = floats->bits[k];
         CHECK(bits_of_double(rnl_to_double(RNL_FLOAT32, bits)) ==
-                  bits_of_double((double)float_of_bits(bits)),
+                  bits_of_double((double)float_of_bits((uint32_t)bits)),
               "%" PRIx64, bits);
     }
     for (int64_t k = 0; k < doubles->n; k++) {
