@@ -75,12 +75,12 @@ def state_of(problem):
     return problem.state[0]
 
 
-def ours(problem, threads, space=None):
+def ours(problem, threads, space=None, math="default"):
     """An RNN prepared once; space: instead of the problem's own weights."""
     rl.set_num_threads(threads)
     flat = problem.space() if space is None else space
     dtype = flat.dtype.name if flat.dtype.name in ("float16", "bfloat16") else "float32"
-    rnn = rl.RNN(flat, problem.spec.replace(dtype=dtype))
+    rnn = rl.RNN(flat, problem.spec.replace(dtype=dtype), math=math)
     x, state, given = problem.x, state_of(problem), outputs(problem)
 
     def read(_):
@@ -100,6 +100,11 @@ def ours_in(dtype):
 def ours_widened(dtype):
     """An RNN of float32 weights that are those of ours_in(dtype)."""
     return lambda problem, threads: ours(problem, threads, problem.space(dtype).astype("f4"))
+
+
+def ours_coarse(problem, threads):
+    """Arithmetic in bfloat16."""
+    return ours(problem, threads, math="bfloat16")
 
 
 def ours_once(problem, threads):
@@ -211,9 +216,9 @@ def by_onnxruntime(problem, threads):
     return lambda: session.run(None, feed), onnx_outputs(problem)
 
 
-def by_openvino(problem, threads):
+def by_openvino(problem, threads, precision="f32"):
     core = openvino.Core()
-    config = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads,
+    config = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads,
               "PERFORMANCE_HINT": "LATENCY"}  # fmt: skip
     model = core.read_model(onnx_model(problem))
     request = core.compile_model(model, "CPU", config).create_infer_request()
@@ -223,6 +228,11 @@ def by_openvino(problem, threads):
         return request.infer(feed, share_inputs=True, share_outputs=True)
 
     return call, lambda result: in_order([result[k] for k in range(len(result))])
+
+
+def by_openvino_coarse(problem, threads):
+    """Arithmetic in bfloat16."""
+    return by_openvino(problem, threads, "bf16")
 
 
 def sigmoid(a):
@@ -290,10 +300,18 @@ PEERS = {
 }
 
 
+# Beside ours_coarse.
+COARSE = {"OpenVINO": (by_openvino_coarse, (onnx, openvino))}
+
+
 def found():
     """{name: peer} of those that are installed, and the names of the others."""
     there = {name: peer for name, (peer, needs) in PEERS.items() if all(needs)}
     return there, [name for name in PEERS if name not in there]
+
+
+def found_coarse():
+    return {name: peer for name, (peer, needs) in COARSE.items() if all(needs)}
 
 
 def versions():

@@ -84,6 +84,12 @@ def load(spec=_native.__spec__):
     return module.__name__
 
 
+def run_once(x):
+    """An Rnn that borrows its weights, made, run and let go."""
+    rnn = _native.Rnn(LSTM, FLAT, None, False, True)
+    return rnn.run(x, None, None, None, None, None, CALL, False) is not None
+
+
 BINDING = {
     "import": load,
     "itemsize": lambda: _native.itemsize("float16"),
@@ -99,6 +105,8 @@ BINDING = {
     "Plan.run": run,
     "Plan.run dry": lambda: run(dst=None),
     "Rnn": lambda: _native.Rnn(LSTM, FLAT, (-1.0, 1.0)) is not None,
+    "Rnn for one call, direct": lambda: run_once(X[:1, :1]),
+    "Rnn for one call, packed": lambda: run_once(X),
     "Rnn.weights": lambda: RNN.weights() is not None,
     "Rnn.run": lambda: RNN.run(X, STATE, LENGTHS, Y, H, C, CALL, True) is not None,
     "Rnn.run to new arrays": lambda: (
@@ -149,6 +157,10 @@ BINDING_ERRORS = {
     "no weights": (TypeError, lambda: _native.Rnn(LSTM, Y)),
     "no spec of an Rnn": (rl.SpecError, lambda: _native.Rnn(7, FLAT)),
     "no clip": (TypeError, lambda: _native.Rnn(LSTM, FLAT, 7)),
+    "float32 weights that round": (
+        rl.SpecError,
+        lambda: _native.Rnn(LSTM, FLAT, None, True),
+    ),
     "a clip of nothing": (rl.SpecError, lambda: _native.Rnn(LSTM, FLAT, (1.0, -1.0))),
     "a clip of a GRU": (rl.SpecError, lambda: _native.Rnn(GRU, FLAT_GRU, (-1.0, 1.0))),
     "too few arguments": (TypeError, lambda: RNN.run(X)),
@@ -194,6 +206,8 @@ PACKAGE = {
     "update": lambda: WHOLE.update(FLAT),
     "a pickled RNN": lambda: pickle.loads(pickle.dumps(WHOLE)),
     "forward": lambda: rl.forward(X, GRU_WEIGHTS, GRU),
+    "forward of one step": lambda: rl.forward(X[:1, :1], FLAT, LSTM),
+    "bfloat16 math": lambda: rl.RNN(FLAT, LSTM, math="bfloat16")(X),
 }
 PACKAGE_ERRORS = {
     "a cell": (rl.SpecError, lambda: rl.Spec("grru", 3, 2)),

@@ -25,6 +25,9 @@ GATES = {"lstm": "ifgo", "gru": "rzn", "rnn_tanh": "h", "rnn_relu": "h"}
 
 # An operation rounds by at most this share of its result.
 FLOAT32, FLOAT64 = 2.0**-24, 2.0**-53
+# What a matrix is multiplied with is rounded by at most this share first: bfloat16 arithmetic.
+OPERAND = 0.0
+BFLOAT16 = 2.0**-8
 # float32 sigmoids and tanhs are rational approximations within a few roundings of a value of at
 # most 1 (the libraries' own claims: 1 to 4 ulp).
 CURVE = 4
@@ -67,8 +70,9 @@ class Rounded:
 
     def __matmul__(self, matrix):
         size = np.abs(matrix)
-        return Rounded(self.value @ matrix, self.error @ size, len(matrix),
-                       np.abs(self.value) @ size)  # fmt: skip
+        off = self.error + OPERAND * (np.abs(self.value) + self.error)
+        return Rounded(self.value @ matrix, off @ size, len(matrix),
+                       (np.abs(self.value) + off) @ size)  # fmt: skip
 
     def __mul__(self, other):
         value = self.value * other.value

@@ -30,14 +30,19 @@ one_direction = pytest.mark.parametrize(
 )
 
 
-def rnn_of(spec, **options):
+def source_of(spec):
+    """What an RNN of this spec is made of: the arguments of rl.RNN and rl.forward."""
     special = spec.reset == "before" or spec.recurrent_activation != "sigmoid"
     layout = "onnx" if special else "cudnn"
     weights = normal_weights(rl.layout(layout), spec)
     tensors = weights if special else {"weight_space": weights}
     for a in tensors.values():
         a /= np.array(H, a.dtype)
-    return rl.RNN(weights, spec, layout=layout, **options)
+    return {"source": weights, "spec": spec, "layout": layout}
+
+
+def rnn_of(spec, **options):
+    return rl.RNN(**source_of(spec), **options)
 
 
 def inputs(spec, steps=T, batch=N, dtype=None):

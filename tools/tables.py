@@ -187,6 +187,22 @@ def forward_narrow():
     return markdown(head, rows)
 
 
+def forward_coarse():
+    """Arithmetic in bfloat16: times, ratios to others', and errors against float64."""
+    rows = []
+    for r in FORWARD["rows"]:
+        median = {name: t[1] for name, t in r["us"].items()}
+        mine, theirs = median.get("ours, bfloat16 math"), median.get("OpenVINO, bfloat16 math")
+        if mine and theirs:
+            errors = (r["error"][f"{who}, bfloat16 math"] for who in ("ours", "OpenVINO"))
+            rows.append([r["cell"], str(r["threads"]), r["case"], f"{mine:.4g}",
+                         f"{median['ours'] / mine:.2f}", f"{theirs / mine:.2f}",
+                         *(f"{error:.1e}" for error in errors)])  # fmt: skip
+    head = ["cell", "threads", "case", "us", "ours, float32", "OpenVINO, bfloat16", "error",
+            "OpenVINO's error"]  # fmt: skip
+    return markdown(head, rows)
+
+
 def forward_goals():
     """One line a goal and cell, with what was measured in each of its cases."""
     found = {}
@@ -196,7 +212,7 @@ def forward_goals():
             found.setdefault(goal, []).append((value, met))
     rows = []
     for (kind, cell, threads, what, limit), cases in sorted(found.items()):
-        sign = "<=" if what.endswith("change") else ">="
+        sign = "<=" if what.endswith(("change", "error")) else ">="
         values, reached = ", ".join(f"{v:g}" for v, _ in cases), sum(met for _, met in cases)
         verdict = {len(cases): "met", 0: "missed"}.get(reached, f"{reached} of {len(cases)} met")
         rows.append([kind, cell, threads, f"{what} {sign} {limit:g}", values, verdict])
@@ -218,6 +234,7 @@ TABLES = {
     "measured_on": measured_on,
     "forward_speeds": forward_speeds,
     "forward_narrow": forward_narrow,
+    "forward_coarse": forward_coarse,
     "forward_goals": forward_goals,
     "forward_on": forward_on,
 }

@@ -264,8 +264,7 @@ def forward(
 ) -> Any:
     """Run an RNN once: RNN(source, spec, layout=..., ...)(x, state, lengths=..., ...), bit for bit.
 
-    A single step of one sequence without outputs of its own reads the weights as they are; else
-    they are prepared first.
+    A single step of one sequence reads the weights as they are; else they are prepared first.
 
     >>> import numpy as np
     >>> w = {"kernel": np.eye(2), "recurrent_kernel": np.eye(2)}
@@ -273,9 +272,8 @@ def forward(
     >>> h_n
     array([[3., 3.]])
     """
-    # the caller's outputs might lie in the caller's weights
-    kind = _Once if out is None and h_out is None and c_out is None else RNN
-    rnn = kind(
+    outs = [given for given in (out, h_out, c_out) if given is not None]
+    rnn = (RNN if _may_lie_in(source, outs) else _Once)(
         source,
         spec,
         layout=layout,
@@ -287,6 +285,13 @@ def forward(
         algo=algo,
     )
     return rnn(x, state, lengths=lengths, out=out, h_out=h_out, c_out=c_out, stream=stream)
+
+
+def _may_lie_in(source: Any, outs: list[Any]) -> bool:
+    """May an output be a part of the weights, which are read while it is written?"""
+    if not all(isinstance(array, np.ndarray) for array in (source, *outs)):
+        return bool(outs)
+    return any(np.may_share_memory(source, out) for out in outs)
 
 
 # ---------------------------------------------------------------------------------------- options
