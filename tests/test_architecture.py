@@ -23,8 +23,9 @@ MAY_INCLUDE = {
 INTRINSICS = re.compile(r"(.*intrin|arm_.*)\.h")
 PYTHON = re.compile(r"Python\.h|structmember\.h|numpy/.*")
 FRAMEWORKS = re.compile(r"torch|keras|onnx|tensorflow|flax|haiku|equinox|paddle|mxnet", re.I)
-# A function's name, not a framework's row: Keras 2 and 3 differ in what they call hard_sigmoid.
-NOT_A_FRAMEWORK = re.compile(r"hard_sigmoid_keras2", re.I)
+# A function's name, not a framework's row: Keras 2 and 3 differ in what they call hard_sigmoid. A
+# folder that has a libcudnn.
+NOT_A_FRAMEWORK = re.compile(r"hard_sigmoid_keras2|\btorch/lib\b", re.I)
 
 # What cuDNN and the driver declare, by the looks of it.
 VENDORS = re.compile(
