@@ -203,8 +203,10 @@ static void ask_loader(finder *f)
             continue;
         }
         void *const library = rnl_library_open(name, &why);
+        const size_t n = strlen(name); /* the loader's text begins with it, the report has it too */
         if (!library)
-            rnl_findings_add_place(f->report, origin, name, why.text);
+            rnl_findings_add_place(f->report, origin, name,
+                                   why.text + (strncmp(why.text, name, n) == 0 ? n + 2 : 0));
         else if (rnl_library_path(library, path) && cut_name(path))
             open_in(f, origin, path, MAJORS[k], true);
         else
