@@ -106,20 +106,23 @@ static rnl_status check_parts(const char *folder, int major, bool loaded, rnl_er
     return RNL_OK;
 }
 
-/* The main library, once all are open. */
+/* The main library, once all are open; NULL: why not is in err. */
 static void *open_parts(const char *folder, int major, rnl_error *err)
 {
     void *library = NULL;
     for (const char *const *part = parts_of(major); *part; part++) {
         char path[RNL_PATH_NBYTES];
+        rnl_error why;
         library = rnl_library_loaded(*part);
         if (library)
             continue;
         if (path_in(path, folder, *part, err) != RNL_OK)
             return NULL;
-        library = rnl_library_open(path, err);
-        if (!library)
+        library = rnl_library_open(path, &why);
+        if (!library) {
+            rnl_fail(err, RNL_E_NO_CUDNN, "%s does not open: %.900s", *part, why.text);
             return NULL;
+        }
     }
     return library;
 }
