@@ -43,35 +43,37 @@ static void command(const char *text)
 
 typedef struct kind {
     const char *name;
-    const char *stub;  /* the main library's folder; NULL: there is none */
-    const char *major; /* of its file's name                             */
-    const char *spoil; /* what is done to a whole folder                 */
-    const char *why;   /* why it is not taken; NULL: it is               */
-    bool opens;        /* that is known only once it is open             */
+    const char *stub;                   /* the main library's folder; NULL: there is none */
+    const char *major;                  /* of its file's name                             */
+    const char *spoil;                  /* what is done to a whole folder                 */
+    const char *why;                    /* why it is not taken; NULL: it is               */
+    enum { NOTHING, PARTS, ALL } opens; /* until that is known           */
 } kind;
 
 static const kind kinds[] = {
-    {"empty", NULL, NULL, "true", "no libcudnn.so.9 or libcudnn.so.8", false},
-    {"good9", "good", "9", "true", NULL, true},
-    {"good8", "good", "8", "true", NULL, true},
+    {"empty", NULL, NULL, "true", "no libcudnn.so.9 or libcudnn.so.8", NOTHING},
+    {"good9", "good", "9", "true", NULL, ALL},
+    {"good8", "good", "8", "true", NULL, ALL},
     {"lone9", "good", "9", "rm libcudnn_*", "without libcudnn_graph.so.9, libcudnn_ops.so.9",
-     false},
-    {"lone8", "good", "8", "rm libcudnn_*", "without libcudnn_ops_infer.so.8, ", false},
-    {"no_adv", "good", "9", "rm libcudnn_adv*", "without libcudnn_adv.so.9,", false},
-    {"cut", "good", "9", "truncate -s 5000 libcudnn_adv.so.9", "cut short, at 5000 bytes", false},
+     NOTHING},
+    {"lone8", "good", "8", "rm libcudnn_*", "without libcudnn_ops_infer.so.8, ", NOTHING},
+    {"no_adv", "good", "9", "rm libcudnn_adv*", "without libcudnn_adv.so.9,", NOTHING},
+    {"cut", "good", "9", "truncate -s 5000 libcudnn_adv.so.9", "cut short, at 5000 bytes", NOTHING},
     {"text", "good", "9", "echo version https://git-lfs > libcudnn_ops.so.9",
-     "libcudnn_ops.so.9: no 64-bit library", false},
+     "libcudnn_ops.so.9: no 64-bit library", NOTHING},
     {"foreign", "good", "9",
      "printf '\\002' | dd of=libcudnn_graph.so.9 bs=1 seek=18 conv=notrunc 2>/dev/null",
-     "libcudnn_graph.so.9: for another kind of machine", false},
+     "libcudnn_graph.so.9: for another kind of machine", NOTHING},
     {"secret", "good", "9", "ln -sf nowhere libcudnn_ops.so.9", "without libcudnn_ops.so.9,",
-     false},
-    {"old", "old", "8", "true", "cuDNN 8.5.0 is too old", true},
-    {"lying", "lying", "9", "true", "it is cuDNN 8.9.6 by its own word", true},
-    {"other", "other", "9", "true", "it is cuDNN 10.0.0 by its own word", true},
-    {"mixed", "mixed", "9", "true", "cudnnAdvVersionCheck answers 1002 (STUB_STATUS)", true},
-    {"lacking", "lacking", "9", "true", "it has no cudnnGetVersion", true},
-    {"seven", NULL, NULL, "touch libcudnn.so.7", "cuDNN 7: 8.9 or 9 is needed", false},
+     NOTHING},
+    {"old", "old", "8", "true", "cuDNN 8.5.0 is too old", ALL},
+    {"lying", "lying", "9", "true", "it is cuDNN 8.9.6 by its own word", ALL},
+    {"other", "other", "9", "true", "it is cuDNN 10.0.0 by its own word", ALL},
+    {"mixed", "mixed", "9", "true", "cudnnAdvVersionCheck answers 1002 (STUB_STATUS)", ALL},
+    {"undefined", "good", "9", "cp " STUBS "/undefined/* .", "libcudnn_adv.so.9 does not open: /",
+     PARTS},
+    {"lacking", "lacking", "9", "true", "it has no cudnnGetVersion", ALL},
+    {"seven", NULL, NULL, "touch libcudnn.so.7", "cuDNN 7: 8.9 or 9 is needed", NOTHING},
 };
 enum { NUM_KINDS = sizeof kinds / sizeof kinds[0], EMPTY = 0, GOOD9 = 1, GOOD8 = 2, LONE9 = 3 };
 
@@ -196,8 +198,10 @@ static bool check_place(const rnl_cudnn_report *report, int *at, const place *p,
     const bool as_it_is = k->why ? strstr(why, k->why) != NULL : !found->why_not;
     const bool as_another = blocked && strstr(why, "has another cuDNN's libcudnn");
     CHECK(as_another || (as_it_is && !(blocked && k->opens)), "%s %s: %s", p->name, k->name, why);
-    if (!as_another && k->opens)
-        open->main[major] = open->any[major] = true;
+    if (!as_another) {
+        open->any[major] |= k->opens >= PARTS;
+        open->main[major] |= k->opens == ALL;
+    }
     return !found->why_not;
 }
 
@@ -210,11 +214,8 @@ static bool check_loader(const rnl_cudnn_report *report, int *at, const machine 
         const kind refused = {.name = "refused", .why = "not asked"};
         const bool above = major_of(&kinds[m->kind[FIRST]]) == major ||
                            major_of(&kinds[m->kind[SECOND]]) == major || open->main[major];
-        if (check_place(report, at, &places[LOADER],
-                        above   ? &refused
-                        : there ? k
-                                : &none,
-                        open, true))
+        const kind *now = there ? k : &none;
+        if (check_place(report, at, &places[LOADER], above ? &refused : now, open, false))
             return true;
     }
     return false;
@@ -498,6 +499,24 @@ static void check_driven(const void *argument)
     rnl_cudnn_report_free(report);
 }
 
+/* What two variables name is looked at once. */
+static void check_twice(const void *unused)
+{
+    (void)unused;
+    setenv("CUDA_PATH", root_of(CUDA_HOME, LONE9), 1);
+    setenv("CUDA_HOME", root_of(CUDA_HOME, LONE9), 1);
+    setenv("CUDNN_PATH", root_of(CUDA_HOME, EMPTY), 1);
+    setenv("CUDNN_HOME", root_of(CUDA_HOME, EMPTY), 1);
+    const rnl_cudnn_report *report = search(NULL, NULL);
+    int lone = 0, empty = 0;
+    for (int k = 0; k < report->num_places; k++) {
+        lone += strstr(report->places[k].path, "/lone9/") != NULL;
+        empty += strstr(report->places[k].path, "/empty") != NULL;
+    }
+    CHECK(lone == 1 && empty == 1, "%d, %d times", lone, empty);
+    rnl_cudnn_report_free(report);
+}
+
 int main(void)
 {
     static const char *const variables[] = {
@@ -509,6 +528,7 @@ int main(void)
     rnl_cudnn_report_free(NULL);
     check_machines();
     check_choices();
+    apart(check_twice, NULL);
     for (size_t k = 0; k < sizeof with_drivers / sizeof with_drivers[0]; k++)
         apart(check_driven, &with_drivers[k]);
     command(format("rm -rf %s", root));

@@ -15,7 +15,7 @@ enum { NUM_MAJORS = sizeof MAJORS / sizeof MAJORS[0] };
 typedef struct finder {
     const rnl_driver *driver;
     rnl_cudnn_library *library;
-    rnl_findings *report;
+    rnl_findings *findings;
     bool found;
     bool on_loader_path[10]; /* by major version: LD_LIBRARY_PATH has one that is not good */
 } finder;
@@ -42,10 +42,10 @@ static void open_in(finder *f, const char *origin, const char *folder, int major
     char path[RNL_PATH_NBYTES + 16];
     rnl_error why;
     snprintf(path, sizeof path, "%s/%s", folder, rnl_cudnn_name(major));
-    if (rnl_findings_has(f->report, path))
+    if (rnl_findings_has(f->findings, path))
         return;
     f->found = rnl_cudnn_load(folder, major, loaded, f->driver, f->library, &why) == RNL_OK;
-    rnl_findings_add_place(f->report, origin, path, f->found ? NULL : why.text);
+    rnl_findings_add_place(f->findings, origin, path, f->found ? NULL : why.text);
 }
 
 /* Is there a cuDNN in the folder, good or not? */
@@ -64,7 +64,7 @@ static bool look_in(finder *f, const char *origin, const char *folder)
             any = true;
             snprintf(why, sizeof why, "cuDNN %s: 8.9 or 9 is needed",
                      others[k] + strlen("libcudnn.so."));
-            rnl_findings_add_place(f->report, origin, path, why);
+            rnl_findings_add_place(f->findings, origin, path, why);
         }
     return any;
 }
@@ -75,21 +75,21 @@ static void look_under(finder *f, const char *origin, const char *root, const ch
     char path[RNL_PATH_NBYTES], why[300] = "no libcudnn.so.9 or libcudnn.so.8";
     bool any = false;
     if (!is_folder(root)) {
-        rnl_findings_add_place(f->report, origin, root, "there is no such folder");
+        rnl_findings_add_place(f->findings, origin, root, "there is no such folder");
         return;
     }
     for (const char *const *folder = folders; *folder && !f->found; folder++)
         if (snprintf(path, sizeof path, "%s%s%s", root, **folder ? "/" : "", *folder) <
             (int)sizeof path)
             any |= look_in(f, origin, path);
-    if (any || rnl_findings_has(f->report, root))
+    if (any || rnl_findings_has(f->findings, root))
         return;
     for (const char *const *folder = folders; *folder; folder++) {
         const size_t end = strlen(why);
         snprintf(why + end, sizeof why - end, "%s%s", folder == folders ? " in " : ", ",
                  **folder ? *folder : "itself");
     }
-    rnl_findings_add_place(f->report, origin, root, why);
+    rnl_findings_add_place(f->findings, origin, root, why);
 }
 
 /* ----------------------------------------------------------------------------- the places -- */
@@ -116,7 +116,7 @@ static void look_at_chosen(finder *f, const char *chosen, const char *origin)
     char path[RNL_PATH_NBYTES]; /* realpath() fills PATH_MAX bytes at most, that is 4096 */
     const char *const name = strrchr(chosen, '/') ? strrchr(chosen, '/') + 1 : chosen;
     if (!realpath(chosen, path)) {
-        rnl_findings_add_place(f->report, origin, chosen, "there is no such file or folder");
+        rnl_findings_add_place(f->findings, origin, chosen, "there is no such file or folder");
         return;
     }
     if (is_folder(path)) {
@@ -128,7 +128,8 @@ static void look_at_chosen(finder *f, const char *chosen, const char *origin)
             open_in(f, origin, path, MAJORS[k], false);
             return;
         }
-    rnl_findings_add_place(f->report, origin, chosen, "not called libcudnn.so.9 or libcudnn.so.8");
+    rnl_findings_add_place(f->findings, origin, chosen,
+                           "not called libcudnn.so.9 or libcudnn.so.8");
 }
 
 /* What something else in the process has opened, a framework: it is shared. */
@@ -146,11 +147,11 @@ static void look_at_loaded(finder *f)
         if (rnl_library_path(library, path) && cut_name(path))
             open_in(f, origin, path, MAJORS[k], true);
         else
-            rnl_findings_add_place(f->report, origin, name,
+            rnl_findings_add_place(f->findings, origin, name,
                                    "the loader does not say where it lies");
     }
     if (!any)
-        rnl_findings_add_place(f->report, origin, "libcudnn.so.9, libcudnn.so.8",
+        rnl_findings_add_place(f->findings, origin, "libcudnn.so.9, libcudnn.so.8",
                                "neither is in this process");
 }
 
@@ -173,18 +174,19 @@ static void look_on_loader_path(finder *f)
 {
     static const char name[] = "LD_LIBRARY_PATH";
     char path[RNL_PATH_NBYTES];
-    for (const char *at = getenv(name); at && *at && !f->found;) {
-        const size_t n = strcspn(at, ":;");
+    for (const char *at = getenv(name), *end; at && *at && !f->found; at = end ? end + 1 : NULL) {
+        end = strpbrk(at, ":;");
+        const size_t n = end ? (size_t)(end - at) : strlen(at);
         if (n > 0 && n < sizeof path) {
             memcpy(path, at, n);
             path[n] = '\0';
             char file[RNL_PATH_NBYTES];
             for (int k = 0; k < NUM_MAJORS; k++)
                 f->on_loader_path[MAJORS[k]] |= is_in(path, rnl_cudnn_name(MAJORS[k]), file);
-            if (!look_in(f, name, path) && !rnl_findings_has(f->report, path))
-                rnl_findings_add_place(f->report, name, path, "no libcudnn.so.9 or libcudnn.so.8");
+            if (!look_in(f, name, path) && !rnl_findings_has(f->findings, path))
+                rnl_findings_add_place(f->findings, name, path,
+                                       "no libcudnn.so.9 or libcudnn.so.8");
         }
-        at += n + (at[n] != '\0');
     }
 }
 
@@ -198,29 +200,29 @@ static void ask_loader(finder *f)
         char path[RNL_PATH_NBYTES];
         rnl_error why;
         if (f->on_loader_path[MAJORS[k]] || rnl_library_loaded(name)) {
-            rnl_findings_add_place(f->report, origin, name,
+            rnl_findings_add_place(f->findings, origin, name,
                                    "not asked: it would give one of those above");
             continue;
         }
         void *const library = rnl_library_open(name, &why);
         const size_t n = strlen(name); /* the loader's text begins with it, the report has it too */
         if (!library)
-            rnl_findings_add_place(f->report, origin, name,
+            rnl_findings_add_place(f->findings, origin, name,
                                    why.text + (strncmp(why.text, name, n) == 0 ? n + 2 : 0));
         else if (rnl_library_path(library, path) && cut_name(path))
-            open_in(f, origin, path, MAJORS[k], true);
+            open_in(f, origin, path, MAJORS[k], false);
         else
-            rnl_findings_add_place(f->report, origin, name,
+            rnl_findings_add_place(f->findings, origin, name,
                                    "the loader does not say where it lies");
     }
 }
 
 bool rnl_cudnn_look(const rnl_cudnn_search *search, const char *chosen, const char *origin,
-                    const rnl_driver *driver, rnl_cudnn_library *library, rnl_findings *report)
+                    const rnl_driver *driver, rnl_cudnn_library *library, rnl_findings *findings)
 {
     static const char *const toolkits[] = {"CUDNN_PATH", "CUDNN_HOME", "CUDA_PATH", "CUDA_HOME"};
     static const char *const usual[] = {"/usr/local/cuda", "/opt/cuda", NULL};
-    finder f = {.driver = driver, .library = library, .report = report};
+    finder f = {.driver = driver, .library = library, .findings = findings};
     if (chosen) {
         look_at_chosen(&f, chosen, origin);
         return f.found;

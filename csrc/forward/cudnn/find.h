@@ -14,6 +14,6 @@
  * True: library is filled.
  */
 bool rnl_cudnn_look(const rnl_cudnn_search *search, const char *chosen, const char *origin,
-                    const rnl_driver *driver, rnl_cudnn_library *library, rnl_findings *report);
+                    const rnl_driver *driver, rnl_cudnn_library *library, rnl_findings *findings);
 
 #endif

@@ -11,8 +11,8 @@ static const char VARIABLE[] = "RNNLAYOUT_CUDNN";
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-    char *chosen;         /* by rnl_cudnn_choose() */
-    rnl_findings *report; /* NULL: not looked yet */
+    char *chosen;           /* by rnl_cudnn_choose() */
+    rnl_findings *findings; /* NULL: not looked yet */
     bool found;
     rnl_cudnn_library library;
     bool driver_tried, has_driver;
@@ -31,9 +31,9 @@ static void load_driver(void)
     process.pid = getpid();
 }
 
-static void report_gpus(rnl_findings *report)
+static void report_gpus(rnl_findings *findings)
 {
-    rnl_cudnn_report *shown = rnl_findings_shown(report);
+    rnl_cudnn_report *shown = rnl_findings_shown(findings);
     const int newest = process.found ? (int)process.library.call.cudnnGetMaxDeviceVersion() : 0;
     for (int k = 0; k < process.driver.num_devices; k++) {
         rnl_gpu gpu;
@@ -47,56 +47,56 @@ static void report_gpus(rnl_findings *report)
                      gpu.capability / 10, gpu.capability % 10, newest / 100, newest % 100 / 10);
             gpu.why_not = err.text;
         }
-        rnl_findings_add_gpu(report, &gpu);
+        rnl_findings_add_gpu(findings, &gpu);
     }
     if (!shown->why_not && shown->num_gpus)
         shown->why_not = shown->gpus[0].why_not;
 }
 
-static void report_all(rnl_findings *report)
+static void report_all(rnl_findings *findings)
 {
-    rnl_cudnn_report *shown = rnl_findings_shown(report);
+    rnl_cudnn_report *shown = rnl_findings_shown(findings);
     if (process.found) {
-        shown->path = rnl_findings_text(report, process.library.path);
+        shown->path = rnl_findings_text(findings, process.library.path);
         shown->version = process.library.version;
         shown->cuda_version = process.library.cuda_version;
         if (process.library.cublas[0])
-            shown->cublas = rnl_findings_text(report, process.library.cublas);
+            shown->cublas = rnl_findings_text(findings, process.library.cublas);
     } else {
         shown->why_not = "no cuDNN was found that can be used";
     }
     if (process.driver.path[0])
-        shown->driver = rnl_findings_text(report, process.driver.path);
+        shown->driver = rnl_findings_text(findings, process.driver.path);
     shown->driver_cuda_version = process.driver.cuda_version;
     if (process.has_driver) {
-        report_gpus(report);
+        report_gpus(findings);
         return;
     }
-    shown->no_driver = rnl_findings_text(report, process.no_driver.text);
+    shown->no_driver = rnl_findings_text(findings, process.no_driver.text);
     if (!shown->why_not)
         shown->why_not = "there is no NVIDIA driver with a GPU";
 }
 
-static void search_all(const rnl_cudnn_search *search, rnl_findings *report)
+static void search_all(const rnl_cudnn_search *search, rnl_findings *findings)
 {
     const char *const named = getenv(VARIABLE);
     const char *const chosen = process.chosen ? process.chosen : named && *named ? named : NULL;
     const char *const origin = process.chosen ? "chosen" : VARIABLE;
     if (!rnl_library_supported()) {
-        rnl_findings_shown(report)->why_not =
+        rnl_findings_shown(findings)->why_not =
             "cuDNN is not supported on this system, only on Linux";
         return;
     }
     if (chosen && strcmp(chosen, "off") == 0) {
-        rnl_findings_add_place(report, origin, chosen, "switched off");
-        rnl_findings_shown(report)->why_not = "cuDNN is switched off";
+        rnl_findings_add_place(findings, origin, chosen, "switched off");
+        rnl_findings_shown(findings)->why_not = "cuDNN is switched off";
         return;
     }
     load_driver();
     process.found = rnl_cudnn_look(search, chosen, origin,
                                    process.has_driver ? &process.driver : NULL, &process.library,
-                                   report);
-    report_all(report);
+                                   findings);
+    report_all(findings);
 }
 
 static rnl_status find(const rnl_cudnn_search *search, rnl_error *err)
@@ -105,16 +105,16 @@ static rnl_status find(const rnl_cudnn_search *search, rnl_error *err)
         return rnl_fail(err, RNL_E_NO_CUDNN,
                         "the driver was initialized before this process was forked, and does not "
                         "work in a fork: start it with spawn");
-    if (process.report)
+    if (process.findings)
         return RNL_OK;
-    rnl_findings *report = rnl_findings_new();
-    if (report)
-        search_all(search, report);
-    if (!report || !rnl_findings_complete(report)) {
-        rnl_cudnn_report_free(report ? rnl_findings_shown(report) : NULL);
+    rnl_findings *findings = rnl_findings_new();
+    if (findings)
+        search_all(search, findings);
+    if (!findings || !rnl_findings_complete(findings)) {
+        rnl_cudnn_report_free(findings ? rnl_findings_shown(findings) : NULL);
         return rnl_fail(err, RNL_E_NOMEM, "no memory for the search for cuDNN");
     }
-    process.report = report;
+    process.findings = findings;
     return RNL_OK;
 }
 
@@ -124,8 +124,8 @@ rnl_status rnl_cudnn_find(const rnl_cudnn_search *search, const rnl_cudnn_report
     pthread_mutex_lock(&lock);
     const rnl_status status = find(search, err);
     if (status == RNL_OK) {
-        rnl_findings_hold(process.report);
-        *report = rnl_findings_shown(process.report);
+        rnl_findings_hold(process.findings);
+        *report = rnl_findings_shown(process.findings);
     }
     pthread_mutex_unlock(&lock);
     return status;
@@ -147,9 +147,9 @@ static rnl_status choose(const char *path, rnl_error *err)
     }
     free(process.chosen);
     process.chosen = copy;
-    if (process.report)
-        rnl_cudnn_report_free(rnl_findings_shown(process.report));
-    process.report = NULL;
+    if (process.findings)
+        rnl_cudnn_report_free(rnl_findings_shown(process.findings));
+    process.findings = NULL;
     return RNL_OK;
 }
 

@@ -5,107 +5,111 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct text {
+    struct text *next;
+    char chars[];
+} text;
+
 struct rnl_findings {
     rnl_cudnn_report shown; /* first: the callers' pointer is that of the whole */
     atomic_int holders;
     bool no_memory;
     rnl_cudnn_place *places;
     rnl_gpu *gpus;
-    char **texts;
-    int num_texts;
+    text *texts;
 };
 
 rnl_findings *rnl_findings_new(void)
 {
-    rnl_findings *report = calloc(1, sizeof *report);
-    if (report)
-        atomic_init(&report->holders, 1);
-    return report;
+    rnl_findings *findings = calloc(1, sizeof *findings);
+    if (findings)
+        atomic_init(&findings->holders, 1);
+    return findings;
 }
 
-rnl_cudnn_report *rnl_findings_shown(rnl_findings *report)
+rnl_cudnn_report *rnl_findings_shown(rnl_findings *findings)
 {
-    return &report->shown;
+    return &findings->shown;
 }
 
-void rnl_findings_hold(rnl_findings *report)
+void rnl_findings_hold(rnl_findings *findings)
 {
-    atomic_fetch_add(&report->holders, 1);
+    atomic_fetch_add(&findings->holders, 1);
 }
 
-void rnl_cudnn_report_free(const rnl_cudnn_report *shown)
+void rnl_cudnn_report_free(const rnl_cudnn_report *report)
 {
-    rnl_findings *report = (rnl_findings *)shown;
-    if (!report || atomic_fetch_sub(&report->holders, 1) > 1)
+    rnl_findings *findings = (rnl_findings *)report;
+    if (!findings || atomic_fetch_sub(&findings->holders, 1) > 1)
         return;
-    for (int k = 0; k < report->num_texts; k++)
-        free(report->texts[k]);
-    free(report->texts);
-    free(report->places);
-    free(report->gpus);
-    free(report);
+    while (findings->texts) {
+        text *first = findings->texts;
+        findings->texts = first->next;
+        free(first);
+    }
+    free(findings->places);
+    free(findings->gpus);
+    free(findings);
 }
 
 /* The array with room for one more element; NULL, and noted, without memory. */
-static void *grown(rnl_findings *report, void *array, int n, size_t nbytes)
+static void *grown(rnl_findings *findings, void *array, int n, size_t nbytes)
 {
     void *more = realloc(array, ((size_t)n + 1) * nbytes);
-    report->no_memory |= !more;
+    findings->no_memory |= !more;
     return more;
 }
 
-const char *rnl_findings_text(rnl_findings *report, const char *text)
+const char *rnl_findings_text(rnl_findings *findings, const char *chars)
 {
-    if (!text)
+    if (!chars)
         return NULL;
-    char **texts = grown(report, report->texts, report->num_texts, sizeof *texts);
-    if (!texts)
+    const size_t nbytes = strlen(chars) + 1;
+    text *copy = malloc(sizeof *copy + nbytes);
+    findings->no_memory |= !copy;
+    if (!copy)
         return NULL;
-    report->texts = texts;
-    const size_t nbytes = strlen(text) + 1;
-    char *copy = malloc(nbytes);
-    report->no_memory |= !copy;
-    if (copy)
-        texts[report->num_texts++] = memcpy(copy, text, nbytes);
-    return copy;
+    copy->next = findings->texts;
+    findings->texts = copy;
+    return memcpy(copy->chars, chars, nbytes);
 }
 
-void rnl_findings_add_place(rnl_findings *report, const char *origin, const char *path,
+void rnl_findings_add_place(rnl_findings *findings, const char *origin, const char *path,
                             const char *why_not)
 {
-    const int n = report->shown.num_places;
-    rnl_cudnn_place *places = grown(report, report->places, n, sizeof *places);
+    const int n = findings->shown.num_places;
+    rnl_cudnn_place *places = grown(findings, findings->places, n, sizeof *places);
     if (!places)
         return;
-    report->shown.places = report->places = places;
-    places[n].origin = rnl_findings_text(report, origin);
-    places[n].path = rnl_findings_text(report, path);
-    places[n].why_not = rnl_findings_text(report, why_not);
-    if (!report->no_memory)
-        report->shown.num_places = n + 1;
+    findings->shown.places = findings->places = places;
+    places[n].origin = rnl_findings_text(findings, origin);
+    places[n].path = rnl_findings_text(findings, path);
+    places[n].why_not = rnl_findings_text(findings, why_not);
+    if (!findings->no_memory)
+        findings->shown.num_places = n + 1;
 }
 
-void rnl_findings_add_gpu(rnl_findings *report, const rnl_gpu *gpu)
+void rnl_findings_add_gpu(rnl_findings *findings, const rnl_gpu *gpu)
 {
-    const int n = report->shown.num_gpus;
-    rnl_gpu *gpus = grown(report, report->gpus, n, sizeof *gpus);
+    const int n = findings->shown.num_gpus;
+    rnl_gpu *gpus = grown(findings, findings->gpus, n, sizeof *gpus);
     if (!gpus)
         return;
-    report->shown.gpus = report->gpus = gpus;
+    findings->shown.gpus = findings->gpus = gpus;
     gpus[n] = *gpu;
-    gpus[n].why_not = rnl_findings_text(report, gpu->why_not);
-    report->shown.num_gpus = n + 1;
+    gpus[n].why_not = rnl_findings_text(findings, gpu->why_not);
+    findings->shown.num_gpus = n + 1;
 }
 
-bool rnl_findings_has(const rnl_findings *report, const char *path)
+bool rnl_findings_has(const rnl_findings *findings, const char *path)
 {
-    for (int k = 0; k < report->shown.num_places; k++)
-        if (strcmp(report->shown.places[k].path, path) == 0)
+    for (int k = 0; k < findings->shown.num_places; k++)
+        if (strcmp(findings->shown.places[k].path, path) == 0)
             return true;
     return false;
 }
 
-bool rnl_findings_complete(const rnl_findings *report)
+bool rnl_findings_complete(const rnl_findings *findings)
 {
-    return !report->no_memory;
+    return !findings->no_memory;
 }
