@@ -121,8 +121,13 @@ BINDING = {
     ),
     "set_num_threads": lambda: _native.set_num_threads(0),
     "num_threads": _native.num_threads,
+    "find_cudnn": lambda: _native.find_cudnn([b"/nowhere"], [b"/nowhere"]),
+    "choose_cudnn": lambda: _native.choose_cudnn(b"off") or _native.choose_cudnn(None),
 }
 BINDING_ERRORS = {
+    "find_cudnn in no list": (TypeError, lambda: _native.find_cudnn((), [])),
+    "find_cudnn in no bytes": (TypeError, lambda: _native.find_cudnn([], [b"/", "/"])),
+    "choose_cudnn by no bytes": (TypeError, lambda: _native.choose_cudnn("off")),
     "a dtype": (rl.SpecError, lambda: _native.itemsize("int8")),
     "a dtype that is no text": (TypeError, lambda: _native.itemsize(7)),
     "a name with a NUL": (rl.SpecError, lambda: _native.itemsize("float16\0")),

@@ -18,12 +18,19 @@ MAY_INCLUDE = {
     "kernels": {"core", "kernels"},
     "plan": {"core", "model", "layout", "kernels", "plan"},
     "forward": {"core", "model", "layout", "kernels", "forward"},
+    "forward/cudnn": {"core", "forward/cudnn"},
 }
 INTRINSICS = re.compile(r"(.*intrin|arm_.*)\.h")
 PYTHON = re.compile(r"Python\.h|structmember\.h|numpy/.*")
 FRAMEWORKS = re.compile(r"torch|keras|onnx|tensorflow|flax|haiku|equinox|paddle|mxnet", re.I)
-# A function's name, not a framework's row: Keras 2 and 3 differ in what they call hard_sigmoid.
-NOT_A_FRAMEWORK = re.compile(r"hard_sigmoid_keras2", re.I)
+# A function's name, not a framework's row: Keras 2 and 3 differ in what they call hard_sigmoid. A
+# folder that has a libcudnn.
+NOT_A_FRAMEWORK = re.compile(r"hard_sigmoid_keras2|\btorch/lib\b", re.I)
+
+# What cuDNN and the driver declare, by the looks of it.
+VENDORS = re.compile(
+    r"\b(?:cudnn|cu|CU)[A-Z]\w*_t\b|\b(?:cudnn|cu)[A-Z]\w*\s*\(|\bcu(?:dnn|da)\w*\.h"
+)
 
 CORE_FILES = sorted(path for path in CSRC.rglob("*") if path.suffix in {".c", ".h"})
 CORE_HEADERS = [path for path in CORE_FILES if path.suffix == ".h"]
@@ -35,7 +42,7 @@ def name(path):
 
 
 def folder(path):
-    return path.relative_to(CSRC).parts[0]
+    return path.relative_to(CSRC).parent.as_posix()
 
 
 def includes(path):
@@ -57,7 +64,7 @@ def test_no_arrow_is_turned_round(path):
     for delimiter, header in includes(path):
         if delimiter == '"' and header != "rnnlayout.h":
             assert (CSRC / header).is_file(), f"{header}: written from csrc/ on"
-            assert header.split("/")[0] in MAY_INCLUDE[folder(path)], header
+            assert folder(CSRC / header) in MAY_INCLUDE[folder(path)], header
 
 
 @pytest.mark.parametrize("path", CORE_FILES, ids=name)
@@ -81,6 +88,14 @@ def test_frameworks_are_named_in_the_table_alone(path):
         return
     code = NOT_A_FRAMEWORK.sub("", without_comments(path.read_text()))
     assert FRAMEWORKS.findall(code) == []
+
+
+@pytest.mark.parametrize("path", CORE_FILES + NATIVE_FILES, ids=name)
+def test_one_folder_knows_the_vendor_and_not_by_the_vendors_headers(path):
+    code = without_comments(path.read_text())
+    assert [header for _, header in includes(path) if VENDORS.fullmatch(header)] == []
+    if CSRC not in path.parents or folder(path) != "forward/cudnn":
+        assert VENDORS.findall(re.sub(r'"(?:\\.|[^"\\])*"', '""', code)) == []
 
 
 @pytest.mark.parametrize("path", CORE_HEADERS, ids=name)

@@ -137,10 +137,6 @@ OPTIONS = {
         lambda: BOTH_RNN.step(X[0]),
         r"step\(\) needs one direction, this RNN has two",
     ),
-    "cuda": (
-        lambda: rl.RNN(X, SMALL, device="cuda:1"),
-        "device is 'cuda:1', and this release has no CUDA backend yet: use 'cpu', or 'auto'",
-    ),
     "a device": (
         lambda: rl.RNN(X, device="gpu"),
         "device is 'gpu', need 'cpu', 'cuda', 'cuda:N' or",

@@ -8,7 +8,7 @@
  * Contract of every function below, where it does not say otherwise
  *   memory   the caller owns every buffer and struct; the library borrows them for the call
  *   threads  any thread may call anything, objects that are not being changed may be shared. The
- *            only global state are the forward pass's own threads
+ *            only global state are the forward pass's own threads, and the one cuDNN in use
  *   errors   the status is returned, its text is in the caller's rnl_error (never NULL); outputs
  *            are untouched unless the status is RNL_OK
  *   strings  static and NUL-terminated, UTF-8
@@ -29,11 +29,12 @@ extern "C" {
 
 typedef enum rnl_status {
     RNL_OK = 0,
-    RNL_E_SPEC,       /* the description of the RNN contradicts itself or a limit         */
-    RNL_E_LAYOUT,     /* no such layout, option or tensor                                 */
-    RNL_E_LOSSY,      /* the target has no place for a value, or for such an RNN at all   */
-    RNL_E_NOMEM,      /* an allocation failed                                             */
-    RNL_E_INTERRUPTED /* the caller's poll function asked to stop                         */
+    RNL_E_SPEC,        /* the description of the RNN contradicts itself or a limit         */
+    RNL_E_LAYOUT,      /* no such layout, option or tensor                                 */
+    RNL_E_LOSSY,       /* the target has no place for a value, or for such an RNN at all   */
+    RNL_E_NOMEM,       /* an allocation failed                                             */
+    RNL_E_INTERRUPTED, /* the caller's poll function asked to stop                         */
+    RNL_E_NO_CUDNN     /* no cuDNN, driver or GPU that can be used                         */
 } rnl_status;
 
 typedef struct rnl_error {
@@ -387,6 +388,69 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err);
  * default again. They are started when first needed, and not inherited by a fork. */
 void rnl_set_num_threads(int n);
 int rnl_num_threads(void);
+
+/* ------------------------------------------------------------------------- finding cuDNN -- */
+
+/* What is looked at besides the system and the environment; each list ends with NULL, and may be
+ * NULL itself. */
+typedef struct rnl_cudnn_search {
+    const char *const *packages;     /* folders that Python's packages lie in          */
+    const char *const *environments; /* roots of environments, which have a lib folder */
+} rnl_cudnn_search;
+
+/* One place that was looked at. */
+typedef struct rnl_cudnn_place {
+    const char *origin;  /* what led there: "packages", "CUDA_HOME" ...   */
+    const char *path;    /* the library, or the folder that has none      */
+    const char *why_not; /* in words; NULL: this one is in use            */
+} rnl_cudnn_place;
+
+typedef struct rnl_gpu {
+    char name[128];
+    int capability;      /* 10 * major + minor                            */
+    const char *why_not; /* cuDNN cannot use it, in words; NULL: it can   */
+} rnl_gpu;
+
+typedef struct rnl_cudnn_report {
+    const char *why_not; /* no GPU can be used, in words; NULL: the first one can */
+    const rnl_cudnn_place *places;
+    int num_places;
+    const char *path;        /* of libcudnn; NULL: none that can be used              */
+    int version;             /* 91900: 9.19.0; 8906: 8.9.6                            */
+    int cuda_version;        /* 13010: it is built for CUDA 13.1                      */
+    const char *cublas;      /* libcublasLt; NULL: not opened, for want of a driver   */
+    const char *driver;      /* libcuda; NULL: there is none                          */
+    const char *no_driver;   /* why it cannot be used; NULL: it can                   */
+    int driver_cuda_version; /* the newest CUDA that it runs                          */
+    const rnl_gpu *gpus;
+    int num_gpus;
+} rnl_cudnn_report;
+
+/*
+ * Find cuDNN 8.9 or 9 and the driver and open them, once a process; the answer is kept, a bad one
+ * too. The first of these that can be used is taken:
+ *
+ *   1. what rnl_cudnn_choose() or the variable RNNLAYOUT_CUDNN names, a file or a folder: then
+ * there is no 2, and "off" means none
+ *   2. what something else has loaded into the process
+ *   3. packages: <each>/nvidia/cudnn/lib, nvidia/cudnn_jit/lib, torch/lib
+ *   4. environments: CONDA_PREFIX, then <each>/lib
+ *   5. toolkits: CUDNN_PATH, CUDNN_HOME, CUDA_PATH, CUDA_HOME, /usr/local/cuda, /opt/cuda
+ *   6. the loader: LD_LIBRARY_PATH, then its own folders
+ *
+ * report  belongs to the caller, who ends it with rnl_cudnn_report_free() (NULL is fine)
+ *
+ * RNL_OK whatever was found: the report tells. RNL_E_NO_CUDNN: this process was forked from one
+ * that has initialized the driver. RNL_E_NOMEM. What is opened stays open.
+ */
+rnl_status rnl_cudnn_find(const rnl_cudnn_search *search, const rnl_cudnn_report **report,
+                          rnl_error *err);
+void rnl_cudnn_report_free(const rnl_cudnn_report *report);
+
+/* Name the cuDNN to be used: a file, a folder, "off"; NULL: none any more. It is not looked at yet,
+ * and comes before RNNLAYOUT_CUDNN. What was not found before is looked for again. RNL_E_SPEC: one
+ * is in use. RNL_E_NOMEM. */
+rnl_status rnl_cudnn_choose(const char *path, rnl_error *err);
 
 #ifdef __cplusplus
 }

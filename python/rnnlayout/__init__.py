@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from rnnlayout import _threadpools as _threadpools
 from rnnlayout._layouts import Layout, describe, layout, layouts, regions
 from rnnlayout._native import (
+    CudnnNotFoundError,
     LayoutError,
     LossyError,
     SpecError,
@@ -31,6 +32,7 @@ from rnnlayout._spec import Spec
 if TYPE_CHECKING:
     from rnnlayout._assign import assign
     from rnnlayout._convert import Report, Tensors, check, convert, pack, unpack
+    from rnnlayout._cudnn import set_cudnn
     from rnnlayout._explain import explain
     from rnnlayout._infer import infer_spec
     from rnnlayout._rnn import RNN, forward
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RNN",
+    "CudnnNotFoundError",
     "Layout",
     "LayoutError",
     "LossyError",
@@ -60,6 +63,7 @@ __all__ = [
     "num_threads",
     "pack",
     "regions",
+    "set_cudnn",
     "set_num_threads",
     "stack",
     "unpack",
@@ -78,6 +82,7 @@ _LATER = {
     "forward": "_rnn",
     "infer_spec": "_infer",
     "pack": "_convert",
+    "set_cudnn": "_cudnn",
     "stack": "_weights",
     "unpack": "_convert",
 }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from rnnlayout import _convert, _native
+from rnnlayout import _convert, _cudnn, _native
 from rnnlayout._dtypes import as_carrier, present, storage, take
 from rnnlayout._layouts import Layout
 from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError, SpecError
@@ -24,7 +25,8 @@ class RNN:
 
     source, spec, layout, prefix: as pack() takes them; a 1-D array is cuDNN's weight space. RNNs
         that cuDNN does not have run too: reset-before GRUs, hard sigmoids.
-    device: "cpu", or "auto": the best that there is, which is the CPU so far.
+    device: "cpu", or "auto": the best that there is, which is the CPU so far. "cuda" and "cuda:1"
+        say what is missing for it (CudnnNotFoundError), or that it is to come.
     batch_first: x and y are (N, T, ...).
     cell_clip: (low, high), LSTM only: the cell state is clamped as it is stored, c_n too.
     math: "default", or "bfloat16": weights are rounded to bfloat16 (not those of float64), and
@@ -313,12 +315,14 @@ def _weight_space(given: Read, math: str) -> tuple[Spec, np.ndarray]:
 
 
 def _check_device(device: Any) -> None:
-    if not isinstance(device, str) or device.split(":")[0] not in ("cpu", "auto", "cuda"):
+    if not isinstance(device, str) or not re.fullmatch(r"cpu|auto|cuda(:\d{1,4})?", device, re.A):
         raise SpecError(f"device is {device!r}, need 'cpu', 'cuda', 'cuda:N' or 'auto'")
     if device not in ("cpu", "auto"):
+        number = int(device.partition(":")[2] or 0)
+        gpu = _cudnn.require(number)["gpus"][number]["name"]
         raise SpecError(
-            f"device is {device!r}, and this release has no CUDA backend yet: use 'cpu', or 'auto',"
-            " the best that there is"
+            f"device is {device!r}, and this release finds cuDNN and the {gpu} but does not run on"
+            " it yet: use 'cpu', or 'auto', the best that there is"
         )
 
 

@@ -11,10 +11,12 @@ static long live, taken, fail_at = NEVER; /* blocks now, blocks ever, the number
 
 void *__real_malloc(size_t nbytes);
 void *__real_calloc(size_t n, size_t nbytes);
+void *__real_realloc(void *block, size_t nbytes);
 int __real_posix_memalign(void **block, size_t alignment, size_t nbytes);
 void __real_free(void *block);
 void *__wrap_malloc(size_t nbytes);
 void *__wrap_calloc(size_t n, size_t nbytes);
+void *__wrap_realloc(void *block, size_t nbytes);
 int __wrap_posix_memalign(void **block, size_t alignment, size_t nbytes);
 void __wrap_free(void *block);
 
@@ -37,6 +39,14 @@ void *__wrap_malloc(size_t nbytes)
 void *__wrap_calloc(size_t n, size_t nbytes)
 {
     return refused() ? NULL : counted(__real_calloc(n, nbytes));
+}
+
+void *__wrap_realloc(void *block, size_t nbytes)
+{
+    if (refused())
+        return NULL;
+    live += !block;
+    return __real_realloc(block, nbytes);
 }
 
 int __wrap_posix_memalign(void **block, size_t alignment, size_t nbytes)
@@ -219,6 +229,29 @@ static void check_once(void)
     }
 }
 
+/* The search for cuDNN, of which there is none here; and the name of one. */
+static void check_cudnn(void)
+{
+    const char *const folders[] = {"/nowhere", NULL};
+    const rnl_cudnn_search where = {folders, folders};
+    const rnl_cudnn_report *report = NULL;
+    rnl_status status = RNL_E_NOMEM;
+    rnl_error err;
+    count_anew(0);
+    CHECK(rnl_cudnn_choose("/nowhere/too", &err) == RNL_E_NOMEM && live == 0, "%s", err.text);
+    for (long k = 0; status; k++) {
+        count_anew(k);
+        status = rnl_cudnn_find(&where, &report, &err);
+        CHECK(status == RNL_OK || (status == RNL_E_NOMEM && live == 0 && !report),
+              "%d, %ld blocks left", (int)status, live);
+    }
+    CHECK(taken > 20 && report->num_places > 4, "%ld allocations", taken);
+    fail_at = NEVER;
+    CHECK(!rnl_cudnn_choose("off", &err) && !rnl_cudnn_choose(NULL, &err), "%s", err.text);
+    rnl_cudnn_report_free(report);
+    CHECK(live == 0, "%ld blocks left", live);
+}
+
 int main(void)
 {
     const layouts known = layouts_all();
@@ -239,5 +272,6 @@ int main(void)
     rnl_set_num_threads(1);
     check_rnn();
     check_once();
+    check_cudnn();
     return check_end();
 }

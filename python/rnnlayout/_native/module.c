@@ -129,6 +129,11 @@ static PyMethodDef native_methods[] = {
      " depend on it."},
     {"num_threads", native_num_threads, METH_NOARGS,
      "num_threads()\n--\n\nHow many threads one call of an RNN may use on the CPU."},
+    {"find_cudnn", native_find_cudnn, METH_VARARGS,
+     "find_cudnn(packages, environments, /)\n--\n\nLook for cuDNN and the driver, the first time;"
+     " the report as a dict. Both arguments are lists of folders, as bytes."},
+    {"choose_cudnn", native_choose_cudnn, METH_O,
+     "choose_cudnn(path, /)\n--\n\nName the cuDNN to look at, as bytes; None: none any more."},
     {"itemsize", native_itemsize, METH_O, "itemsize(dtype, /)\n--\n\nBytes of one element."},
     {"check", native_check, METH_VARARGS,
      "check(spec, layout=None, /)\n--\n\nRaise SpecError or LossyError unless the spec is sound and"
@@ -168,7 +173,11 @@ static int native_exec(PyObject *module)
         add_error(module, "LossyError", "rnnlayout.LossyError",
                   "The target has no place for a value, or for such an RNN at all; or exact=True"
                   " and a value would be rounded.",
-                  state->layout_error, &state->lossy_error) < 0)
+                  state->layout_error, &state->lossy_error) < 0 ||
+        add_error(module, "CudnnNotFoundError", "rnnlayout.CudnnNotFoundError",
+                  "There is no cuDNN, driver or GPU that can be used: the text lists each place"
+                  " that was looked at, why it was not good, and what to do.",
+                  PyExc_RuntimeError, &state->no_cudnn_error) < 0)
         return -1;
     state->plan_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &plan_type_spec, NULL);
     if (!state->plan_type && !PyErr_Occurred())
@@ -194,6 +203,7 @@ static int native_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->spec_error);
     Py_VISIT(state->layout_error);
     Py_VISIT(state->lossy_error);
+    Py_VISIT(state->no_cudnn_error);
     Py_VISIT(state->plan_type);
     Py_VISIT(state->rnn_type);
     return 0;
@@ -205,6 +215,7 @@ static int native_clear(PyObject *module)
     Py_CLEAR(state->spec_error);
     Py_CLEAR(state->layout_error);
     Py_CLEAR(state->lossy_error);
+    Py_CLEAR(state->no_cudnn_error);
     Py_CLEAR(state->plan_type);
     Py_CLEAR(state->rnn_type);
     return 0;

@@ -15,7 +15,7 @@
 #endif
 
 typedef struct native_state {
-    PyObject *spec_error, *layout_error, *lossy_error;
+    PyObject *spec_error, *layout_error, *lossy_error, *no_cudnn_error;
     PyTypeObject *plan_type, *rnn_type;
 } native_state;
 
@@ -52,6 +52,10 @@ int arrays_overlap(const borrowed *a, const borrowed *b);
 
 /* plan.c */
 extern PyType_Spec plan_type_spec;
+
+/* cudnn.c */
+PyObject *native_find_cudnn(PyObject *module, PyObject *args);
+PyObject *native_choose_cudnn(PyObject *module, PyObject *path);
 
 /* rnn.c */
 extern PyType_Spec rnn_type_spec;

@@ -9,6 +9,7 @@ PyObject *raise_status(const native_state *state, const rnl_error *err)
     case RNL_E_SPEC: PyErr_SetString(state->spec_error, err->text); break;
     case RNL_E_LAYOUT: PyErr_SetString(state->layout_error, err->text); break;
     case RNL_E_LOSSY: PyErr_SetString(state->lossy_error, err->text); break;
+    case RNL_E_NO_CUDNN: PyErr_SetString(state->no_cudnn_error, err->text); break;
     case RNL_E_NOMEM: PyErr_NoMemory(); break;
     default: /* interrupted: the signal's own exception is set already */
         if (!PyErr_Occurred())

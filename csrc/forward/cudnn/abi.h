@@ -1,0 +1,184 @@
+/*
+ * What passes between us and two libraries that are not there when we are built: cuDNN 8.9 or 9,
+ * and NVIDIA's driver. Our own declarations of the little that running an RNN needs.
+ *
+ * A type's comment is the vendor's name of it, an enumerator's name is the vendor's after RNL_; 8
+ * and 9 number their statuses differently. tests/test_cudnn_abi.py compiles all of it beside the
+ * vendor's headers: sizes, values, and the signatures of symbols.def.
+ */
+#ifndef RNL_CUDNN_ABI_H
+#define RNL_CUDNN_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---------------------------------------------------------------------- cuDNN's objects -- */
+
+typedef struct rnl_cudnn_handle_ *rnl_cudnn_handle;     /* cudnnHandle_t */
+typedef struct rnl_cudnn_tensor_ *rnl_cudnn_tensor;     /* cudnnTensorDescriptor_t */
+typedef struct rnl_cudnn_dropout_ *rnl_cudnn_dropout;   /* cudnnDropoutDescriptor_t */
+typedef struct rnl_cudnn_rnn_ *rnl_cudnn_rnn;           /* cudnnRNNDescriptor_t */
+typedef struct rnl_cudnn_rnn_data_ *rnl_cudnn_rnn_data; /* cudnnRNNDataDescriptor_t */
+
+/* ---------------------------------------------------------------------- cuDNN's choices -- */
+
+typedef enum {
+    RNL_CUDNN_DATA_FLOAT = 0,
+    RNL_CUDNN_DATA_DOUBLE = 1,
+    RNL_CUDNN_DATA_HALF = 2,
+    RNL_CUDNN_DATA_BFLOAT16 = 9
+} rnl_cudnn_data_type; /* cudnnDataType_t */
+
+/* 0 may use TF32 for float32, 2 may lower float32 to half. */
+typedef enum {
+    RNL_CUDNN_DEFAULT_MATH = 0,
+    RNL_CUDNN_TENSOR_OP_MATH = 1,
+    RNL_CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION = 2,
+    RNL_CUDNN_FMA_MATH = 3
+} rnl_cudnn_math; /* cudnnMathType_t */
+
+typedef enum {
+    RNL_CUDNN_RNN_RELU = 0,
+    RNL_CUDNN_RNN_TANH = 1,
+    RNL_CUDNN_LSTM = 2,
+    RNL_CUDNN_GRU = 3
+} rnl_cudnn_cell; /* cudnnRNNMode_t */
+
+typedef enum {
+    RNL_CUDNN_RNN_NO_BIAS = 0,
+    RNL_CUDNN_RNN_SINGLE_INP_BIAS = 1,
+    RNL_CUDNN_RNN_DOUBLE_BIAS = 2,
+    RNL_CUDNN_RNN_SINGLE_REC_BIAS = 3
+} rnl_cudnn_bias; /* cudnnRNNBiasMode_t */
+
+typedef enum {
+    RNL_CUDNN_UNIDIRECTIONAL = 0,
+    RNL_CUDNN_BIDIRECTIONAL = 1
+} rnl_cudnn_directions; /* cudnnDirectionMode_t */
+
+typedef enum {
+    RNL_CUDNN_LINEAR_INPUT = 0,
+    RNL_CUDNN_SKIP_INPUT = 1
+} rnl_cudnn_input; /* cudnnRNNInputMode_t */
+
+typedef enum {
+    RNL_CUDNN_RNN_ALGO_STANDARD = 0,
+    RNL_CUDNN_RNN_ALGO_PERSIST_STATIC = 1,
+    RNL_CUDNN_RNN_ALGO_PERSIST_DYNAMIC = 2,
+    RNL_CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H = 3
+} rnl_cudnn_algo; /* cudnnRNNAlgo_t */
+
+typedef enum {
+    RNL_CUDNN_FWD_MODE_INFERENCE = 0,
+    RNL_CUDNN_FWD_MODE_TRAINING = 1
+} rnl_cudnn_forward_mode; /* cudnnForwardMode_t */
+
+typedef enum {
+    RNL_CUDNN_RNN_CLIP_NONE = 0,
+    RNL_CUDNN_RNN_CLIP_MINMAX = 1
+} rnl_cudnn_clip; /* cudnnRNNClipMode_t */
+
+typedef enum {
+    RNL_CUDNN_NOT_PROPAGATE_NAN = 0,
+    RNL_CUDNN_PROPAGATE_NAN = 1
+} rnl_cudnn_nan; /* cudnnNanPropagation_t */
+
+typedef enum {
+    RNL_CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED = 0,
+    RNL_CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED = 1,
+    RNL_CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED = 2
+} rnl_cudnn_data_layout; /* cudnnRNNDataLayout_t */
+
+/* Flags of the RNN descriptor: padded I/O is needed for lengths and for batch-major arrays. */
+enum { RNL_CUDNN_RNN_PADDED_IO_DISABLED = 0, RNL_CUDNN_RNN_PADDED_IO_ENABLED = 1 };
+
+/* --------------------------------------------------------------------- cuDNN's statuses -- */
+
+typedef enum { RNL_CUDNN_STATUS_SUCCESS = 0 } rnl_cudnn_status; /* cudnnStatus_t */
+
+/* What 8 calls them, one number each. */
+enum {
+    RNL_CUDNN8_STATUS_NOT_INITIALIZED = 1,
+    RNL_CUDNN8_STATUS_ALLOC_FAILED = 2,
+    RNL_CUDNN8_STATUS_BAD_PARAM = 3,
+    RNL_CUDNN8_STATUS_INTERNAL_ERROR = 4,
+    RNL_CUDNN8_STATUS_MAPPING_ERROR = 7,
+    RNL_CUDNN8_STATUS_EXECUTION_FAILED = 8,
+    RNL_CUDNN8_STATUS_NOT_SUPPORTED = 9,
+    RNL_CUDNN8_STATUS_RUNTIME_PREREQUISITE_MISSING = 11,
+    RNL_CUDNN8_STATUS_VERSION_MISMATCH = 14
+};
+
+/* 9 has a thousand for each class, and finer ones inside. */
+enum {
+    RNL_CUDNN9_STATUS_NOT_INITIALIZED = 1001,
+    RNL_CUDNN9_STATUS_SUBLIBRARY_VERSION_MISMATCH = 1002,
+    RNL_CUDNN9_STATUS_BAD_PARAM = 2000,
+    RNL_CUDNN9_STATUS_BAD_PARAM_STREAM_MISMATCH = 2007,
+    RNL_CUDNN9_STATUS_NOT_SUPPORTED = 3000,
+    RNL_CUDNN9_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING = 3008,
+    RNL_CUDNN9_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE = 3009,
+    RNL_CUDNN9_STATUS_INTERNAL_ERROR = 4000,
+    RNL_CUDNN9_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED = 4004,
+    RNL_CUDNN9_STATUS_EXECUTION_FAILED = 5000
+};
+
+/* ------------------------------------------------------------------------- the driver's -- */
+
+typedef int rnl_cu_device;                        /* CUdevice */
+typedef unsigned long long rnl_cu_address;        /* CUdeviceptr */
+typedef struct rnl_cu_context_ *rnl_cu_context;   /* CUcontext */
+typedef struct rnl_cu_stream_ *rnl_cu_stream;     /* CUstream */
+typedef struct rnl_cu_event_ *rnl_cu_event;       /* CUevent */
+typedef struct rnl_cu_graph_ *rnl_cu_graph;       /* CUgraph */
+typedef struct rnl_cu_exec_ *rnl_cu_exec;         /* CUgraphExec */
+typedef struct rnl_cu_module_ *rnl_cu_module;     /* CUmodule */
+typedef struct rnl_cu_function_ *rnl_cu_function; /* CUfunction */
+
+typedef enum {
+    RNL_CUDA_SUCCESS = 0,
+    RNL_CUDA_ERROR_INVALID_VALUE = 1,
+    RNL_CUDA_ERROR_OUT_OF_MEMORY = 2,
+    RNL_CUDA_ERROR_NOT_INITIALIZED = 3,
+    RNL_CUDA_ERROR_DEINITIALIZED = 4,
+    RNL_CUDA_ERROR_NO_DEVICE = 100,
+    RNL_CUDA_ERROR_INVALID_DEVICE = 101,
+    RNL_CUDA_ERROR_INVALID_CONTEXT = 201,
+    RNL_CUDA_ERROR_ILLEGAL_ADDRESS = 700,
+    RNL_CUDA_ERROR_MISALIGNED_ADDRESS = 716,
+    RNL_CUDA_ERROR_LAUNCH_FAILED = 719
+} rnl_cu_result; /* CUresult */
+
+typedef enum {
+    RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+    RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
+    RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
+    RNL_CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115
+} rnl_cu_device_attribute; /* CUdevice_attribute */
+
+typedef enum {
+    RNL_CU_POINTER_ATTRIBUTE_CONTEXT = 1,
+    RNL_CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+    RNL_CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
+    RNL_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9
+} rnl_cu_pointer_attribute; /* CUpointer_attribute */
+
+enum { RNL_CU_MEMORYTYPE_HOST = 1, RNL_CU_MEMORYTYPE_DEVICE = 2 };
+
+typedef enum {
+    RNL_CU_STREAM_CAPTURE_STATUS_NONE = 0,
+    RNL_CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
+    RNL_CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2
+} rnl_cu_capture_status; /* CUstreamCaptureStatus */
+
+typedef enum {
+    RNL_CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
+    RNL_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
+    RNL_CU_STREAM_CAPTURE_MODE_RELAXED = 2
+} rnl_cu_capture_mode; /* CUstreamCaptureMode */
+
+/* Flags. */
+enum { RNL_CU_STREAM_NON_BLOCKING = 1, RNL_CU_EVENT_DISABLE_TIMING = 2 };
+enum { RNL_CU_MEMHOSTALLOC_PORTABLE = 1 };
+
+#endif

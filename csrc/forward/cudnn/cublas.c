@@ -1,0 +1,53 @@
+/* Where is the cuBLAS that cuDNN will ask for? */
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "core/status.h"
+#include "forward/cudnn/load.h"
+
+/* A file that is there and opens; NULL: go on looking. */
+static void *open_file(const char *path)
+{
+    struct stat about;
+    rnl_error why;
+    if (stat(path, &about) != 0 || rnl_library_check(path, &why) != RNL_OK)
+        return NULL;
+    return rnl_library_open(path, &why);
+}
+
+/* In the process, else beside cuDNN as wheels and toolkits have it, else where the loader looks. */
+static rnl_status load_one(const char *folder, const char *name, int cuda_major,
+                           char path[RNL_PATH_NBYTES], rnl_error *err)
+{
+    char wheels[32]; /* of CUDA 13 and later; those before have a folder for each library */
+    const char *const places[] = {wheels, "../../cublas/lib", "."};
+    rnl_error why;
+    snprintf(wheels, sizeof wheels, "../../cu%d/lib", cuda_major);
+    void *library = rnl_library_loaded(name);
+    for (size_t k = 0; !library && k < sizeof places / sizeof places[0]; k++)
+        if (snprintf(path, RNL_PATH_NBYTES, "%s/%s/%s", folder, places[k], name) < RNL_PATH_NBYTES)
+            library = open_file(path);
+    if (!library)
+        library = rnl_library_open(name, &why);
+    if (!library)
+        return rnl_fail(
+            err, RNL_E_NO_CUDNN,
+            "it needs %s, which is neither in %s or %s of its folder nor beside it, and "
+            "the loader has none (%.300s)",
+            name, places[0], places[1], why.text);
+    if (!rnl_library_path(library, path))
+        snprintf(path, RNL_PATH_NBYTES, "%s", name);
+    return RNL_OK;
+}
+
+rnl_status rnl_cublas_load(const char *folder, int cudnn_major, int cuda_major,
+                           char path[RNL_PATH_NBYTES], rnl_error *err)
+{
+    char name[64], cublas[RNL_PATH_NBYTES];
+    snprintf(name, sizeof name, "libcublasLt.so.%d", cuda_major);
+    const rnl_status status = load_one(folder, name, cuda_major, path, err);
+    if (status != RNL_OK || cudnn_major > 8)
+        return status;
+    snprintf(name, sizeof name, "libcublas.so.%d", cuda_major); /* it looks for Lt itself */
+    return load_one(folder, name, cuda_major, cublas, err);
+}

@@ -1,0 +1,134 @@
+/* What does the system's loader have, and is a file fit for it? */
+#define _GNU_SOURCE /* RTLD_NOLOAD, dlinfo; NOLINT(bugprone-reserved-identifier,cert-*) */
+#include "forward/cudnn/library.h"
+
+#include "core/status.h"
+
+#if defined(__linux__)
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+enum { THIS_MACHINE = EM_X86_64 };
+#elif defined(__aarch64__)
+enum { THIS_MACHINE = EM_AARCH64 };
+#else
+enum { THIS_MACHINE = EM_NONE }; /* the vendor has no libraries for it */
+#endif
+
+bool rnl_library_supported(void)
+{
+    return true;
+}
+
+void *rnl_library_open(const char *path, rnl_error *err)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        const char *why = dlerror();
+        rnl_fail(err, RNL_E_NO_CUDNN, "%s", why ? why : "the loader does not say why");
+    }
+    return library;
+}
+
+void *rnl_library_loaded(const char *name)
+{
+    return dlopen(name, RTLD_NOLOAD | RTLD_NOW | RTLD_LOCAL);
+}
+
+bool rnl_library_path(void *library, char path[RNL_PATH_NBYTES])
+{
+    struct link_map *map = NULL;
+    if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || !map->l_name || !strchr(map->l_name, '/'))
+        return false;
+    return snprintf(path, RNL_PATH_NBYTES, "%s", map->l_name) < RNL_PATH_NBYTES;
+}
+
+rnl_library_function *rnl_library_find(void *library, const char *name)
+{
+    void *const found = dlsym(library, name);
+    rnl_library_function *function;
+    memcpy(&function, &found, sizeof function); /* C has no cast for this, POSIX has the promise */
+    return function;
+}
+
+static rnl_status check_file(int file, rnl_error *err)
+{
+    struct stat about;
+    Elf64_Ehdr head;
+    if (fstat(file, &about) != 0 || pread(file, &head, sizeof head, 0) != (ssize_t)sizeof head ||
+        memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "no 64-bit library");
+    if (head.e_machine != THIS_MACHINE)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "for another kind of machine");
+    for (int k = 0; k < head.e_phnum; k++) {
+        Elf64_Phdr part;
+        const off_t at = (off_t)(head.e_phoff + (Elf64_Off)k * sizeof part);
+        const Elf64_Off size = (Elf64_Off)about.st_size;
+        if (pread(file, &part, sizeof part, at) != (ssize_t)sizeof part || part.p_offset > size ||
+            part.p_filesz > size - part.p_offset)
+            return rnl_fail(err, RNL_E_NO_CUDNN,
+                            "cut short, at %lld bytes: copied while it was "
+                            "written, or a full disk",
+                            (long long)about.st_size);
+    }
+    return RNL_OK;
+}
+
+rnl_status rnl_library_check(const char *path, rnl_error *err)
+{
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "%s", strerror(errno));
+    const rnl_status status = check_file(file, err);
+    close(file);
+    return status;
+}
+
+#else
+
+bool rnl_library_supported(void)
+{
+    return false;
+}
+
+void *rnl_library_open(const char *path, rnl_error *err)
+{
+    rnl_fail(err, RNL_E_NO_CUDNN, "%s: not supported on this system", path);
+    return NULL;
+}
+
+void *rnl_library_loaded(const char *name)
+{
+    (void)name;
+    return NULL;
+}
+
+bool rnl_library_path(void *library, char path[RNL_PATH_NBYTES])
+{
+    (void)library;
+    (void)path;
+    return false;
+}
+
+rnl_library_function *rnl_library_find(void *library, const char *name)
+{
+    (void)library;
+    (void)name;
+    return NULL;
+}
+
+rnl_status rnl_library_check(const char *path, rnl_error *err)
+{
+    return rnl_fail(err, RNL_E_NO_CUDNN, "%s: not supported on this system", path);
+}
+
+#endif

@@ -1,0 +1,8 @@
+"""python -m rnnlayout"""
+
+import sys
+
+from rnnlayout._cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

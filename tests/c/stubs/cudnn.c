@@ -1,0 +1,57 @@
+/* libcudnn, as far as a search calls it: MAJOR, VERSION and PARTS_STATUS say which one. Like the
+ * real one it aborts where its parts are not open. Answers may be changed by variables: STUB_CUDA
+ * (13010), STUB_NEWEST_GPU (1200). */
+#define _GNU_SOURCE /* RTLD_NOLOAD */
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include "forward/cudnn/abi.h"
+
+#if MAJOR == 8
+#define FIRST_PART "libcudnn_ops_infer.so.8"
+#define LAST_PART "libcudnn_adv_infer.so.8"
+#define check_parts cudnnAdvInferVersionCheck
+#else
+#define FIRST_PART "libcudnn_graph.so.9"
+#define LAST_PART "libcudnn_adv.so.9"
+#define check_parts cudnnAdvVersionCheck
+#endif
+
+size_t cudnnGetVersion(void);
+size_t cudnnGetCudartVersion(void);
+size_t cudnnGetMaxDeviceVersion(void);
+const char *cudnnGetErrorString(rnl_cudnn_status status);
+rnl_cudnn_status check_parts(void);
+
+static int number(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    return text ? atoi(text) : otherwise;
+}
+
+size_t cudnnGetVersion(void)
+{
+    if (!dlopen(FIRST_PART, RTLD_NOLOAD | RTLD_NOW) || !dlopen(LAST_PART, RTLD_NOLOAD | RTLD_NOW))
+        abort();
+    return VERSION;
+}
+
+size_t cudnnGetCudartVersion(void)
+{
+    return (size_t)number("STUB_CUDA", 13010);
+}
+
+size_t cudnnGetMaxDeviceVersion(void)
+{
+    return (size_t)number("STUB_NEWEST_GPU", 1200);
+}
+
+const char *cudnnGetErrorString(rnl_cudnn_status status)
+{
+    return status == RNL_CUDNN_STATUS_SUCCESS ? "SUCCESS" : "STUB_STATUS";
+}
+
+rnl_cudnn_status check_parts(void)
+{
+    return (rnl_cudnn_status)PARTS_STATUS;
+}
