@@ -1,10 +1,12 @@
-"""The libcudnn that the tests ask, from PyPI: of cuDNN's wheels only the files that are needed.
+"""What the tests need of cuDNN and of CUDA, from PyPI: of the vendor's wheels only some files.
 
-    python tools/get_cudnn.py 9        prints the folder; 8 for the other
+    python tools/get_cudnn.py 9        prints the folder of a libcudnn; 8, 9.0 or 9.28 for others
+    python tools/get_cudnn.py cuda     the folder with the headers of CUDA
 
-pip downloads the wheel (366 and 700 MB) and checks its SHA-256 (cudnn.txt); nothing is installed.
-The libraries that know RNNs (154 and 217 MB) are kept in $XDG_CACHE_HOME/rnnlayout, else
-~/.cache/rnnlayout, in a folder named by that hash.
+pip downloads a wheel (cudnn.txt has them all) and checks its SHA-256; nothing is installed. Of
+libcudnn (366 to 700 MB) the libraries that know RNNs are kept (154 to 280 MB) and, in include/, the
+headers; of CUDA's runtime (3 MB) the headers. They are in $XDG_CACHE_HOME/rnnlayout, else
+~/.cache/rnnlayout.
 """
 
 import os
@@ -25,24 +27,40 @@ class Unavailable(Exception):
     """The wheel cannot be had here; the text says why."""
 
 
-def requirement(major):
-    """The line of cudnn.txt: a package and its hash."""
+def requirement(package, version):
+    """The first line of cudnn.txt for a package, by the beginning of its name, of a version."""
     for line in PINNED.read_text().splitlines():
-        if line.startswith("nvidia-") and line.split("==")[1].startswith(f"{major}."):
+        name, _, pinned = line.partition("==")
+        if name.startswith(package) and f"{pinned.split()[0]}.".startswith(f"{version}."):
             return line
-    raise KeyError(major)
+    raise KeyError(f"{package}=={version}")
 
 
-def get(major):
-    """The folder with the libraries of one major version, 8 or 9. Unavailable: why not."""
-    line = requirement(major)
+def get(version):
+    """The folder with the libraries of a libcudnn, its headers in include/: of 8, of 9 the one
+    whose layout is asked for, or of one that is named closer, "9.0". Unavailable: why not."""
+    line = requirement("nvidia-cudnn", version)
+    return _kept(line, LIBRARIES[int(str(version).split(".")[0])])
+
+
+def cuda_headers(version):
+    """The folder with the headers of CUDA 13, or of 11, where only the driver's compiles."""
+    more = [requirement("nvidia-cuda-crt", version)] if version == 13 else []
+    return _kept(requirement("nvidia-cuda-runtime", version), [], *more) / "include"
+
+
+def _kept(line, libraries, *more):
+    """The folder with what is needed of the wheel, and of more wheels; downloaded if need be."""
     kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rnnlayout"
-    folder = kept / line.rpartition("sha256:")[2][:16]
+    name = line.split()[0].replace("==", "-")
+    folder = kept / f"{name}-{line.rpartition('sha256:')[2][:8]}"
     if not folder.is_dir():
         kept.mkdir(parents=True, exist_ok=True)
         # beside the folder: the last step is a rename, so that it is there whole or not at all
         with tempfile.TemporaryDirectory(dir=kept) as work:
-            files = _unzip(_download(line, Path(work)), LIBRARIES[major], Path(work) / "files")
+            files = Path(work) / "files"
+            for one in (line, *more):
+                _unzip(_download(one, Path(work)), libraries, files)
             _rename(files, folder)
     return folder
 
@@ -69,16 +87,16 @@ def _download(line, work):
     return wheels[0]
 
 
-def _unzip(wheel, names, to):
-    to.mkdir()
+def _unzip(wheel, libraries, to):
     with zipfile.ZipFile(wheel) as opened:
         for member in opened.namelist():
-            name = member.rpartition("/")[2]
-            if name in names:
+            header = member.partition("/include/")[2]
+            name = "include/" + header if header else member.rpartition("/")[2]
+            if header.endswith((".h", ".hpp")) or name in libraries:
+                (to / name).parent.mkdir(parents=True, exist_ok=True)
                 with opened.open(member) as source, open(to / name, "wb") as target:
                     shutil.copyfileobj(source, target, 1 << 20)
     wheel.unlink()
-    return to
 
 
 def _rename(files, folder):
@@ -90,11 +108,11 @@ def _rename(files, folder):
 
 
 def main():
-    if len(sys.argv) != 2 or sys.argv[1] not in map(str, LIBRARIES):
+    if len(sys.argv) != 2:
         print(__doc__)
         return 2
     try:
-        print(get(int(sys.argv[1])))
+        print(cuda_headers(13) if sys.argv[1] == "cuda" else get(sys.argv[1]))
     except Unavailable as why:
         print(why, file=sys.stderr)
         return 5
