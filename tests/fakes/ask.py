@@ -115,12 +115,15 @@ class Asked:
     def handle(self):
         return self.argument("handle", c_void_p(ctypes.addressof(self.block)))
 
-    def answer(self):
-        """Every call up to the one that is asked about; the first that fails ends it."""
-        wanted = self.question["call"]
+    def create(self):
         self.rnn, self.dropout = self.make("RNN"), self.make("Dropout")
         self.x, self.y = self.make("RNNData"), self.make("RNNData")
         self.h, self.c = self.make("Tensor"), self.make("Tensor")
+
+    def answer(self):
+        """Every call up to the one that is asked about; the first that fails ends it."""
+        wanted = self.question["call"]
+        self.create()
         for name in CALLS[: CALLS.index(wanted) + 1]:
             if name.removeprefix("set_") in self.q["unset"] or (
                 name not in STEPS and name != wanted
@@ -242,7 +245,7 @@ class Asked:
                 self.weights = c_size_t(1 << 30)
         queried = {"weight": self.weights, "workspace": self.workspace, "reserve": self.reserve}
         sizes = [c_size_t(max(0, n.value + q[f"{name}_bytes"])) for name, n in queried.items()]
-        lengths = c_void_p(ADDRESS) if q["sequence_lengths"] else None
+        lengths = self.address("lengths", 10) if q["sequence_lengths"] else None
         return self.call(
             "cudnnRNNForward", self.handle, pick("rnn", self.rnn), c_int(q["mode"]), lengths,
             pick("x_desc", self.x), self.address("x", 1),
@@ -255,7 +258,7 @@ class Asked:
 
 
 # Those that every later one needs; the others are made only when they are asked about.
-STEPS = {
+STEPS = [
     "set_dropout",
     "set_rnn",
     "clip",
@@ -265,7 +268,7 @@ STEPS = {
     "set_h",
     "set_c",
     "sizes",
-}
+]
 
 
 def in_a_child(work):
