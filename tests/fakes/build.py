@@ -31,7 +31,7 @@ def build_cudnn(folder, major, cuda):
     _compile(folder / siblings[0], ["sibling.c"])
     for name in siblings[1:]:
         _compile(folder / name, ["sibling.c"])
-    _compile(folder / shim, CUDNN, f"-DFAKE_MAJOR={major}", f"-Wl,-rpath,$ORIGIN:{cuda}",
+    _compile(folder / shim, CUDNN, f"-DFAKE_MAJOR={major}", f"-Wl,-rpath,{cuda}",
              cuda / "libcuda.so.1", "-lm", "-ldl")  # fmt: skip
 
 

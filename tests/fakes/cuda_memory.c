@@ -27,7 +27,7 @@ struct block {
     size_t nbytes;
     char *host;
     int device, pinned, managed, alive, counted, touches;
-    struct touch touch[KEPT];
+    struct touch *touch; /* KEPT of them, while it is alive */
 };
 
 static struct block *blocks;
@@ -44,6 +44,7 @@ static struct block *new_block(size_t nbytes, int device)
     struct block *made = calloc(1, sizeof *made);
     size_t whole = (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     *made = (struct block){.next = blocks, .nbytes = nbytes, .device = device, .alive = 1};
+    made->touch = calloc(KEPT, sizeof *made->touch);
     made->host = aligned_alloc(ALIGNMENT, whole);
     memset(made->host, NAN_BYTE, whole);
     made->at = next_address;
@@ -59,7 +60,9 @@ static void end_block(struct block *block)
     if (block->counted)
         fake_count(block->pinned ? FAKE_PINNED : FAKE_MEMORY, -1);
     free(block->host);
+    free(block->touch);
     block->host = NULL;
+    block->touch = NULL;
 }
 
 /* The block with an address: of the device, or of the host if it is pinned. */

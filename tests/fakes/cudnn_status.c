@@ -107,11 +107,21 @@ cudnnStatus_t cudnnAdvInferVersionCheck(void)
     return failed;
 }
 
-/* ---- sub-libraries: near this one, or open already ---- */
+/* ---- sub-libraries: open already, or in the folder of this one ---- */
 
+/* Not left to this library's search path, which an interposed dlopen does not know. */
 static int have(const char *name)
 {
-    return dlopen(name, RTLD_LAZY | RTLD_LOCAL) != NULL;
+    char path[4096];
+    Dl_info own;
+    if (dlopen(name, RTLD_LAZY | RTLD_NOLOAD))
+        return 1;
+    if (!dladdr(STATUS, &own))
+        return 0;
+    const char *slash = strrchr(own.dli_fname, '/');
+    int length = slash ? (int)(slash - own.dli_fname) : 0;
+    snprintf(path, sizeof path, "%.*s/%s", length, own.dli_fname, name);
+    return dlopen(path, RTLD_LAZY | RTLD_LOCAL) != NULL;
 }
 
 #if FAKE_MAJOR == 9

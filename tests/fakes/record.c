@@ -19,6 +19,8 @@ static const char *const KIND[FAKE_KINDS] = {"context", "pushed", "memory",     
                                              "event",   "graph",  "graph_exec", "module", "handle",
                                              "dropout", "rnn",    "rnn_data",   "tensor"};
 
+enum { BUCKETS = 4096 };
+
 static pthread_mutex_t lock;
 static pid_t pid;
 static FILE *log_file;
@@ -26,7 +28,7 @@ static long calls, fail_at;
 static int fail_cuda, fail_cudnn;
 static CUresult sticky;
 static long live[FAKE_KINDS];
-static struct fake_object *objects;
+static struct fake_object *objects[BUCKETS]; /* by address */
 
 void fake_log(const char *path);
 void fake_fail(long k, int cuda, int cudnn);
@@ -129,11 +131,16 @@ void fake_count(enum fake_kind kind, int by)
     live[kind] += by;
 }
 
+static struct fake_object **bucket(const void *object)
+{
+    return &objects[(uintptr_t)object / 16 % BUCKETS];
+}
+
 void *fake_new(enum fake_kind kind, size_t nbytes)
 {
     struct fake_object *made = calloc(1, nbytes);
-    *made = (struct fake_object){.next = objects, .kind = kind, .alive = 1};
-    objects = made;
+    *made = (struct fake_object){.next = *bucket(made), .kind = kind, .alive = 1};
+    *bucket(made) = made;
     fake_count(kind, 1);
     return made;
 }
@@ -146,7 +153,7 @@ void fake_end(void *object)
 
 void *fake_object(const void *object, enum fake_kind kind, const char *call)
 {
-    for (struct fake_object *o = objects; o; o = o->next)
+    for (struct fake_object *o = *bucket(object); o; o = o->next)
         if (o == object) {
             if (o->kind != kind)
                 fake_die("%s: %p is a %s, not a %s", call, object, KIND[o->kind], KIND[kind]);
