@@ -52,32 +52,11 @@ def c_build(tmp_path_factory):
     return CBuilds(tmp_path_factory.mktemp("c"))
 
 
-class Fakes:
-    """The fakes of fakes/README.md, each compiled when it is first asked for."""
-
-    def __init__(self, folder):
-        from fakes import build  # not where this file is copied alone
-
-        self._folder, self._build = folder, build
-
-    @property
-    def cuda(self):
-        """The folder of libcuda.so.1."""
-        folder = self._folder / "cuda"
-        if not folder.exists():
-            self._build.build_cuda(folder)
-        return folder
-
-    def cudnn(self, major):
-        """The folder of libcudnn.so.8 or .9 and what it needs; it brings libcuda.so.1."""
-        folder = self._folder / f"cudnn{major}"
-        if not folder.exists():
-            self._build.build_cudnn(folder, major, self.cuda)
-        return folder
-
-
 @pytest.fixture(scope="session")
 def fakes(tmp_path_factory):
+    """A libcuda and a libcudnn that need no GPU: fakes/README.md"""
+    from fakes.build import Fakes  # here, since test_conftest.py copies this file alone
+
     return Fakes(tmp_path_factory.mktemp("fakes"))
 
 

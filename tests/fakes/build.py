@@ -3,6 +3,7 @@
 python tests/fakes/build.py FOLDER        both into a folder, for a look by hand
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,11 @@ CUDNN = sorted(path.name for path in HERE.glob("cudnn_*.c"))
 LIBRARIES = {
     8: ["libcudnn_ops_infer.so.8", "libcudnn_adv_infer.so.8", "libcudnn.so.8"],
     9: ["libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libcudnn.so.9"],
+}
+# What whoever opens a libcudnn opens before it: they hold nothing here either.
+CUBLAS = {
+    8: ["libcublasLt.so.11", "libcublas.so.11"],
+    9: ["libcublasLt.so.12", "libcublasLt.so.13"],
 }
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
 
@@ -28,8 +34,7 @@ def build_cudnn(folder, major, cuda):
     """Make the libraries of a libcudnn in a folder; cuda: the folder of libcuda.so.1."""
     folder.mkdir(parents=True, exist_ok=True)
     *siblings, shim = LIBRARIES[major]
-    _compile(folder / siblings[0], ["sibling.c"])
-    for name in siblings[1:]:
+    for name in siblings + CUBLAS[major]:
         _compile(folder / name, ["sibling.c"])
     _compile(folder / shim, CUDNN, f"-DFAKE_MAJOR={major}", f"-Wl,-rpath,{cuda}",
              cuda / "libcuda.so.1", "-lm", "-ldl")  # fmt: skip
@@ -55,6 +60,33 @@ def check(cuda_headers, cudnn_headers=None, major=9):
         sources = [*CUDA, "check_numbers.c"]
     run = ["cc", *flags, *(HERE / name for name in sources)]
     return subprocess.run(run, check=False, capture_output=True, text=True).stderr
+
+
+class Fakes:
+    """Those of a test session, each compiled when it is first asked for."""
+
+    def __init__(self, folder):
+        self._folder = folder
+
+    @property
+    def cuda(self):
+        """The folder of libcuda.so.1."""
+        folder = self._folder / "cuda"
+        if not folder.exists():
+            build_cuda(folder)
+        return folder
+
+    def cudnn(self, major):
+        """The folder of libcudnn.so.8 or .9 and of all that is opened with it."""
+        folder = self._folder / f"cudnn{major}"
+        if not folder.exists():
+            build_cudnn(folder, major, self.cuda)
+        return folder
+
+    def environment(self, major=9, **more):
+        """For a process in which rnnlayout is to find the fakes and nothing else."""
+        found = {"RNNLAYOUT_CUDNN": str(self.cudnn(major)), "LD_LIBRARY_PATH": str(self.cuda)}
+        return os.environ | found | more
 
 
 def main():
