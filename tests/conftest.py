@@ -61,6 +61,14 @@ def threads():
     rl.set_num_threads(0)
 
 
+@pytest.fixture(scope="session")
+def fakes(tmp_path_factory):
+    """A libcuda and a libcudnn that need no GPU: fakes/README.md"""
+    from fakes.build import Fakes  # here, since test_conftest.py copies this file alone
+
+    return Fakes(tmp_path_factory.mktemp("fakes"))
+
+
 # In CI every requirement is installed, so a skipped test is one that nobody runs.
 
 

@@ -1,0 +1,100 @@
+"""Compile the fakes: a libcuda.so.1 and a libcudnn of version 8 or 9, for the tests.
+
+python tests/fakes/build.py FOLDER        both into a folder, for a look by hand
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CUDA = ["record.c", *sorted(path.name for path in HERE.glob("cuda_*.c"))]
+CUDNN = sorted(path.name for path in HERE.glob("cudnn_*.c"))
+# The last one is what a user opens, the others what it wants near it.
+LIBRARIES = {
+    8: ["libcudnn_ops_infer.so.8", "libcudnn_adv_infer.so.8", "libcudnn.so.8"],
+    9: ["libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libcudnn.so.9"],
+}
+# What whoever opens a libcudnn opens before it: they hold nothing here either.
+CUBLAS = {
+    8: ["libcublasLt.so.11", "libcublas.so.11"],
+    9: ["libcublasLt.so.12", "libcublasLt.so.13"],
+}
+FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
+
+
+def build_cuda(folder):
+    """Make folder/libcuda.so.1."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _compile(folder / "libcuda.so.1", CUDA, "-pthread")
+
+
+def build_cudnn(folder, major, cuda):
+    """Make the libraries of a libcudnn in a folder; cuda: the folder of libcuda.so.1."""
+    folder.mkdir(parents=True, exist_ok=True)
+    *siblings, shim = LIBRARIES[major]
+    for name in siblings + CUBLAS[major]:
+        _compile(folder / name, ["sibling.c"])
+    _compile(folder / shim, CUDNN, f"-DFAKE_MAJOR={major}", f"-Wl,-rpath,{cuda}",
+             cuda / "libcuda.so.1", "-lm", "-ldl")  # fmt: skip
+
+
+def _compile(to, sources, *more):
+    run = ["cc", *FLAGS, "-O1", "-g", "-fPIC", "-shared", f"-Wl,-soname,{to.name}", "-o", to]
+    subprocess.run([*run, *(HERE / name for name in sources), *more], check=True)
+
+
+def check(cuda_headers, cudnn_headers=None, major=9):
+    """Compile the fakes against the vendor's own headers: what does the compiler find? "" is good.
+
+    Without cudnn_headers libcuda alone. That their numbers are enumerations is no finding.
+    """
+    flags = [*FLAGS, "-Wno-enum-conversion", "-fsyntax-only", "-DFAKE_REAL_HEADERS",
+             f"-DFAKE_MAJOR={major}", "-isystem", cuda_headers]  # fmt: skip
+    if cudnn_headers:
+        flags += ["-isystem", cudnn_headers]
+        sources = [*CUDNN, "check_numbers.c"]
+    else:
+        flags += ["-DFAKE_CUDA_ONLY"]
+        sources = [*CUDA, "check_numbers.c"]
+    run = ["cc", *flags, *(HERE / name for name in sources)]
+    return subprocess.run(run, check=False, capture_output=True, text=True).stderr
+
+
+class Fakes:
+    """Those of a test session, each compiled when it is first asked for."""
+
+    def __init__(self, folder):
+        self._folder = folder
+
+    @property
+    def cuda(self):
+        """The folder of libcuda.so.1."""
+        folder = self._folder / "cuda"
+        if not folder.exists():
+            build_cuda(folder)
+        return folder
+
+    def cudnn(self, major):
+        """The folder of libcudnn.so.8 or .9 and of all that is opened with it."""
+        folder = self._folder / f"cudnn{major}"
+        if not folder.exists():
+            build_cudnn(folder, major, self.cuda)
+        return folder
+
+    def environment(self, major=9, **more):
+        """For a process in which rnnlayout is to find the fakes and nothing else."""
+        found = {"RNNLAYOUT_CUDNN": str(self.cudnn(major)), "LD_LIBRARY_PATH": str(self.cuda)}
+        return os.environ | found | more
+
+
+def main():
+    folder = Path(sys.argv[1]).resolve()
+    build_cuda(folder)
+    for major in LIBRARIES:
+        build_cudnn(folder / f"cudnn{major}", major, folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+/*
+ * Copies, fills, and the one kernel that is known.
+ *
+ * From or to memory that is not pinned, a copy is done when the call returns; in a capture it is
+ * refused.
+ */
+#include "cuda_streams.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct copy {
+    void *to;
+    const void *from;
+    CUdeviceptr device_to, device_from; /* where `to` or `from` is NULL */
+    size_t nbytes;
+};
+
+static void run_copy(void *argument)
+{
+    struct copy *copy = argument;
+    void *to = copy->to ? copy->to : fake_bytes(copy->device_to, copy->nbytes, "the target");
+    const void *from = copy->from ? copy->from
+                                  : fake_bytes(copy->device_from, copy->nbytes, "the source");
+    memmove(to, from, copy->nbytes);
+}
+
+static void access(struct fake_work *work, CUdeviceptr at, size_t nbytes, int write,
+                   const char *what)
+{
+    work->access[work->accesses++] = (struct fake_access){at, nbytes, write, what};
+}
+
+static CUresult copy(const char *name, struct copy copy, CUstream stream)
+{
+    struct fake_work work = {.name = name, .run = run_copy};
+    const void *on_host = copy.to ? copy.to : copy.from;
+    int pinned = on_host && fake_is_pinned(on_host);
+    if (copy.device_to || pinned)
+        access(&work, copy.device_to ? copy.device_to : (CUdeviceptr)(uintptr_t)copy.to,
+               copy.nbytes, 1, "the target");
+    if (copy.device_from || pinned)
+        access(&work, copy.device_from ? copy.device_from : (CUdeviceptr)(uintptr_t)copy.from,
+               copy.nbytes, 0, "the source");
+    memcpy(work.argument, &copy, sizeof copy);
+    for (int i = 0; i < work.accesses; i++)
+        fake_bytes(work.access[i].at, copy.nbytes, work.access[i].what);
+    if (on_host && !pinned && fake_stream(stream, name)->capture)
+        fake_die("%s: the memory of the host is not pinned, and the stream is capturing", name);
+    CUresult status = fake_submit(stream, &work);
+    if (on_host && !pinned)
+        fake_finish(stream);
+    return status;
+}
+
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t nbytes, CUstream stream)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuMemcpyHtoDAsync_v2", "to=%llx nbytes=%zu stream=%p",
+                                       (unsigned long long)to, nbytes, (void *)stream);
+    struct copy sent = {NULL, from, to, 0, nbytes};
+    return status ? status : copy("cuMemcpyHtoDAsync_v2", sent, stream);
+}
+
+CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t nbytes, CUstream stream)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuMemcpyDtoHAsync_v2", "from=%llx nbytes=%zu stream=%p",
+                                       (unsigned long long)from, nbytes, (void *)stream);
+    struct copy sent = {to, NULL, 0, from, nbytes};
+    return status ? status : copy("cuMemcpyDtoHAsync_v2", sent, stream);
+}
+
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t nbytes, CUstream stream)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuMemcpyDtoDAsync_v2",
+                                       "to=%llx from=%llx nbytes=%zu "
+                                       "stream=%p",
+                                       (unsigned long long)to, (unsigned long long)from, nbytes,
+                                       (void *)stream);
+    struct copy sent = {NULL, NULL, to, from, nbytes};
+    return status ? status : copy("cuMemcpyDtoDAsync_v2", sent, stream);
+}
+
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t nbytes)
+{
+    LOCKED;
+    fake_refuse_in_capture("cuMemcpyHtoD_v2");
+    CUresult status = fake_driver_call("cuMemcpyHtoD_v2", "to=%llx nbytes=%zu",
+                                       (unsigned long long)to, nbytes);
+    struct copy sent = {NULL, from, to, 0, nbytes};
+    status = status ? status : copy("cuMemcpyHtoD_v2", sent, NULL);
+    if (!status)
+        fake_finish(NULL);
+    return status;
+}
+
+CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t nbytes)
+{
+    LOCKED;
+    fake_refuse_in_capture("cuMemcpyDtoH_v2");
+    CUresult status = fake_driver_call("cuMemcpyDtoH_v2", "from=%llx nbytes=%zu",
+                                       (unsigned long long)from, nbytes);
+    struct copy sent = {to, NULL, 0, from, nbytes};
+    status = status ? status : copy("cuMemcpyDtoH_v2", sent, NULL);
+    if (!status)
+        fake_finish(NULL);
+    return status;
+}
+
+struct fill {
+    CUdeviceptr at;
+    size_t nbytes;
+    unsigned char value;
+};
+
+static void run_fill(void *argument)
+{
+    struct fill *fill = argument;
+    memset(fake_bytes(fill->at, fill->nbytes, "the target"), fill->value, fill->nbytes);
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr at, unsigned char value, size_t nbytes, CUstream stream)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuMemsetD8Async", "at=%llx value=%d nbytes=%zu stream=%p",
+                                       (unsigned long long)at, value, nbytes, (void *)stream);
+    if (status)
+        return status;
+    struct fill fill = {at, nbytes, value};
+    struct fake_work work = {.name = "cuMemsetD8Async", .run = run_fill};
+    memcpy(work.argument, &fill, sizeof fill);
+    access(&work, at, nbytes, 1, "the target");
+    return fake_submit(stream, &work);
+}
+
+/* ---- modules: PTX is not run; a kernel that it names is known here or it is an error ---- */
+
+struct module {
+    struct fake_object object;
+    char *text;
+};
+
+/* A clamp in place of `count` numbers between two of the same type, by any of these names. */
+struct clamp {
+    int is_double;
+    CUdeviceptr at;
+    uint32_t count;
+    double low, high;
+};
+
+static const char *const CLAMPS[] = {"clamp_f32", "clamp_f64"};
+
+static void run_clamp(void *argument)
+{
+    struct clamp *clamp = argument;
+    float *f = fake_bytes(clamp->at, clamp->count * (clamp->is_double ? 8 : 4), "the numbers");
+    double *d = (double *)f;
+    for (uint32_t i = 0; i < clamp->count; i++) {
+        double value = clamp->is_double ? d[i] : f[i];
+        value = value < clamp->low ? clamp->low : value > clamp->high ? clamp->high : value;
+        if (clamp->is_double)
+            d[i] = value;
+        else
+            f[i] = (float)value;
+    }
+}
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+    LOCKED;
+    fake_refuse_in_capture("cuModuleLoadData");
+    CUresult status = fake_driver_call("cuModuleLoadData", "%s", "");
+    if (status || fake_current_device() < 0)
+        return status ? status : CU_INVALID_CONTEXT;
+    if (!strstr(image, ".version") || !strstr(image, ".entry"))
+        return CU_INVALID_IMAGE;
+    struct module *made = fake_new(FAKE_MODULE, sizeof *made);
+    made->text = strdup(image);
+    *module = (CUmodule)made;
+    return CU_OK;
+}
+
+CUresult cuModuleUnload(CUmodule module)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuModuleUnload", "%s", "");
+    fake_end(fake_object(module, FAKE_MODULE, "cuModuleUnload"));
+    return status;
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuModuleGetFunction", "name=%s", name);
+    struct module *found = fake_object(module, FAKE_MODULE, "cuModuleGetFunction");
+    if (status || !strstr(found->text, name))
+        return status ? status : CU_NOT_FOUND;
+    for (int i = 0; i < 2; i++)
+        if (!strcmp(name, CLAMPS[i])) {
+            *function = (CUfunction)(uintptr_t)&CLAMPS[i];
+            return CU_OK;
+        }
+    fake_die("cuModuleGetFunction: no kernel %s is modelled", name);
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                        CUstream stream, void **arguments, void **extra)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuLaunchKernel", "grid=%u block=%u stream=%p", grid_x,
+                                       block_x, (void *)stream);
+    if (status)
+        return status;
+    (void)shared;
+    if (extra || grid_y * grid_z * block_y * block_z != 1 || block_x > 1024 || !block_x || !grid_x)
+        return CU_INVALID_VALUE;
+    struct clamp clamp = {.is_double = (const char *const *)function == &CLAMPS[1],
+                          .at = *(CUdeviceptr *)arguments[0],
+                          .count = *(uint32_t *)arguments[1]};
+    clamp.low = clamp.is_double ? *(double *)arguments[2] : *(float *)arguments[2];
+    clamp.high = clamp.is_double ? *(double *)arguments[3] : *(float *)arguments[3];
+    if ((uint64_t)grid_x * block_x < clamp.count)
+        fake_die("cuLaunchKernel: %u threads for %u numbers", grid_x * block_x, clamp.count);
+    struct fake_work work = {.name = "clamp", .run = run_clamp};
+    memcpy(work.argument, &clamp, sizeof clamp);
+    access(&work, clamp.at, clamp.count * (clamp.is_double ? 8 : 4), 1, "the numbers");
+    return fake_submit(stream, &work);
+}

@@ -1,0 +1,153 @@
+/*
+ * Capture of one stream into a graph, and its launch.
+ *
+ * What a capturing stream is given is kept with its arguments as they are, and done again at each
+ * launch. A capture that forks to another stream is not modelled.
+ */
+#include "cuda_streams.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fake_capture {
+    struct fake_object object; /* as a graph it is alive from the end of the capture */
+    struct fake_capture *next; /* of those that are going on */
+    CUstream stream;
+    pthread_t thread;
+    int mode, broken, count, room;
+    struct fake_work *work;
+};
+
+static struct fake_capture *going_on;
+
+void fake_capture_work(struct fake_capture *capture, const struct fake_work *work)
+{
+    if (capture->count == capture->room) {
+        capture->room = 2 * capture->room + 8;
+        capture->work = realloc(capture->work, (size_t)capture->room * sizeof *work);
+    }
+    capture->work[capture->count++] = *work;
+}
+
+void fake_capture_breaks(struct fake_capture *capture)
+{
+    capture->broken = 1;
+}
+
+void fake_refuse_in_capture(const char *call)
+{
+    for (struct fake_capture *c = going_on; c; c = c->next)
+        if (c->mode == CAPTURE_GLOBAL ||
+            (c->mode == CAPTURE_THREAD_LOCAL && pthread_equal(c->thread, pthread_self())))
+            fake_die("%s during a capture", call);
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream given, CUstreamCaptureMode mode)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuStreamBeginCapture_v2", "stream=%p mode=%d",
+                                       (void *)given, (int)mode);
+    if (status)
+        return status;
+    struct stream *stream = fake_stream(given, "cuStreamBeginCapture_v2");
+    if (stream->is_legacy || stream->capture)
+        return CU_CAPTURE_UNSUPPORTED;
+    struct fake_capture *made = fake_new(FAKE_GRAPH, sizeof *made);
+    fake_count(FAKE_GRAPH, -1); /* until it is ended */
+    made->stream = given;
+    made->thread = pthread_self();
+    made->mode = (int)mode;
+    made->next = going_on;
+    going_on = stream->capture = made;
+    return CU_OK;
+}
+
+CUresult cuStreamEndCapture(CUstream given, CUgraph *graph)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuStreamEndCapture", "stream=%p", (void *)given);
+    struct stream *stream = fake_stream(given, "cuStreamEndCapture");
+    struct fake_capture *capture = stream->capture;
+    *graph = NULL;
+    if (!capture)
+        return status ? status : CU_INVALID_VALUE;
+    if (capture->mode != CAPTURE_RELAXED && !pthread_equal(capture->thread, pthread_self()))
+        fake_die("cuStreamEndCapture: another thread began the capture");
+    stream->capture = NULL;
+    struct fake_capture **at = &going_on;
+    while (*at != capture)
+        at = &(*at)->next;
+    *at = capture->next;
+    if (status || capture->broken)
+        return status ? status : CU_CAPTURE_INVALIDATED;
+    fake_count(FAKE_GRAPH, 1);
+    *graph = (CUgraph)capture;
+    return CU_OK;
+}
+
+CUresult cuStreamIsCapturing(CUstream given, CUstreamCaptureStatus *found)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuStreamIsCapturing", "stream=%p", (void *)given);
+    if (status)
+        return status;
+    struct fake_capture *capture = fake_stream(given, "cuStreamIsCapturing")->capture;
+    *found = !capture ? CAPTURE_NONE : capture->broken ? CAPTURE_BROKEN : CAPTURE_ACTIVE;
+    return CU_OK;
+}
+
+CUresult cuGraphDestroy(CUgraph graph)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuGraphDestroy", "graph=%p", (void *)graph);
+    fake_end(fake_object(graph, FAKE_GRAPH, "cuGraphDestroy"));
+    return status;
+}
+
+struct graph_exec {
+    struct fake_object object;
+    int count;
+    struct fake_work *work;
+};
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *made, CUgraph graph, unsigned long long flags)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuGraphInstantiateWithFlags", "graph=%p flags=%llu",
+                                       (void *)graph, flags);
+    if (status)
+        return status;
+    struct fake_capture *from = fake_object(graph, FAKE_GRAPH, "cuGraphInstantiateWithFlags");
+    struct graph_exec *exec = fake_new(FAKE_GRAPH_EXEC, sizeof *exec);
+    exec->count = from->count;
+    exec->work = calloc((size_t)from->count + 1, sizeof *exec->work);
+    if (from->count)
+        memcpy(exec->work, from->work, (size_t)from->count * sizeof *exec->work);
+    *made = (CUgraphExec)exec;
+    return CU_OK;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec exec)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuGraphExecDestroy", "exec=%p", (void *)exec);
+    fake_end(fake_object(exec, FAKE_GRAPH_EXEC, "cuGraphExecDestroy"));
+    return status;
+}
+
+CUresult cuGraphLaunch(CUgraphExec launched, CUstream stream)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuGraphLaunch", "exec=%p stream=%p", (void *)launched,
+                                       (void *)stream);
+    if (status)
+        return status;
+    struct graph_exec *exec = fake_object(launched, FAKE_GRAPH_EXEC, "cuGraphLaunch");
+    for (int i = 0; i < exec->count && !status; i++) {
+        if (exec->work[i].check)
+            exec->work[i].check(exec->work[i].argument);
+        status = fake_submit(stream, &exec->work[i]);
+    }
+    return status;
+}

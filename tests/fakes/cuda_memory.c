@@ -1,0 +1,328 @@
+/*
+ * Memory of the device and pinned memory, in a table of ranges.
+ *
+ * An address of the device is none of the host's, so that our code cannot read it by mistake, and
+ * is given out once only: what is freed is known as freed for ever. New memory is full of NaN.
+ * FAKE_CUDA_MEMORY: bytes of a device (0: no limit).
+ */
+#include "fake.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 256, GAP = 4096, NAN_BYTE = 0xff, KEPT = 64 };
+#define FIRST_ADDRESS (1ULL << 60) /* no x86-64 or AArch64 process has memory there */
+
+/* Work that touched a part of a block. */
+struct touch {
+    size_t from, to;
+    int write, stream;
+    uint32_t number;
+    char name[40];
+};
+
+struct block {
+    struct block *next;
+    CUdeviceptr at;
+    size_t nbytes;
+    char *host;
+    int device, pinned, managed, alive, counted, touches;
+    struct touch *touch; /* KEPT of them, while it is alive */
+};
+
+static struct block *blocks;
+static CUdeviceptr next_address = FIRST_ADDRESS;
+static size_t in_use[FAKE_MAX_DEVICES];
+
+CUdeviceptr fake_alloc(size_t nbytes, int device, int managed);
+void fake_free(CUdeviceptr at);
+void fake_read(CUdeviceptr at, void *to, size_t nbytes);
+void fake_write(CUdeviceptr at, const void *from, size_t nbytes);
+
+static struct block *new_block(size_t nbytes, int device)
+{
+    struct block *made = calloc(1, sizeof *made);
+    size_t whole = (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    *made = (struct block){.next = blocks, .nbytes = nbytes, .device = device, .alive = 1};
+    made->touch = calloc(KEPT, sizeof *made->touch);
+    made->host = aligned_alloc(ALIGNMENT, whole);
+    memset(made->host, NAN_BYTE, whole);
+    made->at = next_address;
+    next_address += whole + GAP - whole % GAP + GAP;
+    return blocks = made;
+}
+
+static void end_block(struct block *block)
+{
+    block->alive = 0;
+    if (!block->pinned)
+        in_use[block->device] -= block->nbytes;
+    if (block->counted)
+        fake_count(block->pinned ? FAKE_PINNED : FAKE_MEMORY, -1);
+    free(block->host);
+    free(block->touch);
+    block->host = NULL;
+    block->touch = NULL;
+}
+
+/* The block with an address: of the device, or of the host if it is pinned. */
+static struct block *block_of(CUdeviceptr at)
+{
+    for (struct block *b = blocks; b; b = b->next)
+        if (at >= b->at && at - b->at < b->nbytes)
+            return b;
+    return NULL;
+}
+
+static struct block *describe(CUdeviceptr at, size_t nbytes, const char *what)
+{
+    if (!at)
+        fake_die("%s is NULL", what);
+    struct block *found = block_of(at);
+    if (!found)
+        fake_die("%s: %llx is no memory of the device", what, (unsigned long long)at);
+    if (!found->alive)
+        fake_die("%s: %llx is freed already", what, (unsigned long long)at);
+    if (nbytes > found->nbytes - (at - found->at))
+        fake_die("%s: %zu bytes are used, %zu are there", what, nbytes,
+                 (size_t)(found->nbytes - (at - found->at)));
+    return found;
+}
+
+void *fake_bytes(CUdeviceptr at, size_t nbytes, const char *what)
+{
+    struct block *found = describe(at, nbytes, what);
+    return found->host + (at - found->at);
+}
+
+int fake_block_device(CUdeviceptr at)
+{
+    struct block *found = block_of(at);
+    return found && found->alive && !found->pinned ? found->device : -1;
+}
+
+int fake_is_pinned(const void *at)
+{
+    struct block *found = block_of((CUdeviceptr)(uintptr_t)at);
+    return found && found->alive && found->pinned;
+}
+
+/* ---- who touches what, in which order ---- */
+
+static void keep(struct block *block, struct touch touch, const struct fake_clock *clock)
+{
+    /* what is ordered before this and covered by it can no longer be the one that is missed */
+    int left = 0;
+    for (int i = 0; i < block->touches; i++) {
+        struct touch *old = &block->touch[i];
+        int ordered = old->number <= clock->at[old->stream];
+        int covered = old->from >= touch.from && old->to <= touch.to && touch.write >= old->write;
+        if (!(ordered && covered))
+            block->touch[left++] = *old;
+    }
+    if (left == KEPT) /* the oldest is forgotten */
+        memmove(block->touch, block->touch + 1, (size_t)--left * sizeof touch);
+    block->touch[left] = touch;
+    block->touches = left + 1;
+}
+
+void fake_touch(const struct fake_access *access, const char *work, int stream,
+                const struct fake_clock *clock)
+{
+    if (!access->nbytes)
+        return;
+    struct block *block = describe(access->at, access->nbytes, access->what);
+    size_t from = access->at - block->at;
+    struct touch touch = {from,   from + access->nbytes, access->write,
+                          stream, clock->at[stream],     ""};
+    strncpy(touch.name, work, sizeof touch.name - 1);
+    for (int i = 0; i < block->touches; i++) {
+        struct touch *old = &block->touch[i];
+        int overlap = old->from < touch.to && touch.from < old->to;
+        if (overlap && (old->write || touch.write) && old->number > clock->at[old->stream])
+            fake_die("race: %s of %s %s %llx, which %s %s on stream %d, and nothing orders the two",
+                     access->what, work, touch.write ? "writes" : "reads",
+                     (unsigned long long)access->at, old->name, old->write ? "writes" : "reads",
+                     old->stream);
+    }
+    keep(block, touch, clock);
+}
+
+/* ---- the driver's calls ---- */
+
+static CUresult allocate(CUdeviceptr *at, size_t nbytes, int device)
+{
+    if (!nbytes)
+        return CU_INVALID_VALUE;
+    const char *most = getenv("FAKE_CUDA_MEMORY");
+    if (most && *most && atoll(most) && in_use[device] + nbytes > (size_t)atoll(most))
+        return CU_OUT_OF_MEMORY;
+    struct block *made = new_block(nbytes, device);
+    in_use[device] += nbytes;
+    made->counted = 1;
+    fake_count(FAKE_MEMORY, 1);
+    *at = made->at;
+    return CU_OK;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *at, size_t nbytes)
+{
+    LOCKED;
+    fake_refuse_in_capture("cuMemAlloc_v2");
+    CUresult status = fake_driver_call("cuMemAlloc_v2", "nbytes=%zu", nbytes);
+    if (status || fake_current_device() < 0)
+        return status ? status : CU_INVALID_CONTEXT;
+    return allocate(at, nbytes, fake_current_device());
+}
+
+static struct block *whole_block(CUdeviceptr at, int pinned, const char *call)
+{
+    struct block *block = describe(at, 1, call);
+    if (block->pinned != pinned || block->at != at)
+        fake_die("%s: %llx is not what was allocated", call, (unsigned long long)at);
+    return block;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr at)
+{
+    LOCKED;
+    fake_refuse_in_capture("cuMemFree_v2");
+    CUresult status = fake_driver_call("cuMemFree_v2", "at=%llx", (unsigned long long)at);
+    if (!at || fake_sticky())
+        return status;
+    if (fake_current_device() < 0)
+        fake_die("cuMemFree_v2: no context is current");
+    fake_wait_for_all();
+    end_block(whole_block(at, 0, "cuMemFree_v2"));
+    return status;
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *at, size_t nbytes, CUstream stream)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuMemAllocAsync", "nbytes=%zu stream=%p", nbytes,
+                                       (void *)stream);
+    return status ? status : allocate(at, nbytes, fake_stream_device(stream));
+}
+
+static void free_later(void *argument)
+{
+    end_block(whole_block(*(CUdeviceptr *)argument, 0, "cuMemFreeAsync"));
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuMemFreeAsync", "at=%llx stream=%p",
+                                       (unsigned long long)at, (void *)stream);
+    struct block *block = whole_block(at, 0, "cuMemFreeAsync");
+    struct fake_work work = {.name = "cuMemFreeAsync", .run = free_later, .accesses = 1};
+    work.access[0] = (struct fake_access){at, block->nbytes, 1, "the block"};
+    memcpy(work.argument, &at, sizeof at);
+    CUresult sent = fake_submit(stream, &work);
+    return status ? status : sent;
+}
+
+CUresult cuMemHostAlloc(void **at, size_t nbytes, unsigned flags)
+{
+    LOCKED;
+    fake_refuse_in_capture("cuMemHostAlloc");
+    CUresult status = fake_driver_call("cuMemHostAlloc", "nbytes=%zu flags=%u", nbytes, flags);
+    if (status || fake_current_device() < 0)
+        return status ? status : CU_INVALID_CONTEXT;
+    if (!nbytes)
+        return CU_INVALID_VALUE;
+    struct block *made = new_block(nbytes, fake_current_device());
+    made->at = (CUdeviceptr)(uintptr_t)made->host;
+    made->pinned = made->counted = 1;
+    fake_count(FAKE_PINNED, 1);
+    *at = made->host;
+    return CU_OK;
+}
+
+CUresult cuMemFreeHost(void *at)
+{
+    LOCKED;
+    fake_refuse_in_capture("cuMemFreeHost");
+    CUresult status = fake_driver_call("cuMemFreeHost", "at=%p", at);
+    if (fake_sticky())
+        return status;
+    fake_wait_for_all();
+    struct block *block = whole_block((CUdeviceptr)(uintptr_t)at, 1, "cuMemFreeHost");
+    end_block(block);
+    block->at = next_address; /* the host may use the address again */
+    next_address += GAP + block->nbytes;
+    return status;
+}
+
+CUresult cuMemGetInfo_v2(size_t *left, size_t *total)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuMemGetInfo_v2", "%s", "");
+    if (status || fake_current_device() < 0)
+        return status ? status : CU_INVALID_CONTEXT;
+    const char *most = getenv("FAKE_CUDA_MEMORY");
+    *total = most && *most && atoll(most) ? (size_t)atoll(most) : (size_t)1 << 36;
+    *left = *total - in_use[fake_current_device()];
+    return CU_OK;
+}
+
+CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr at)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuPointerGetAttribute", "attribute=%d at=%llx",
+                                       (int)attribute, (unsigned long long)at);
+    struct block *block = block_of(at);
+    if (status || !block || !block->alive)
+        return status ? status : CU_INVALID_VALUE;
+    char *host = block->host + (at - block->at);
+    switch ((int)attribute) {
+    case POINTER_MEMORY_TYPE:
+        *(unsigned *)value = block->pinned ? MEMORY_HOST : MEMORY_DEVICE;
+        break;
+    case POINTER_DEVICE_POINTER: *(CUdeviceptr *)value = at; break;
+    case POINTER_HOST_POINTER:
+        if (!block->pinned && !block->managed)
+            return CU_INVALID_VALUE;
+        *(void **)value = host;
+        break;
+    case POINTER_IS_MANAGED: *(unsigned *)value = (unsigned)block->managed; break;
+    case POINTER_DEVICE_ORDINAL: *(int *)value = block->device; break;
+    case POINTER_RANGE_START: *(CUdeviceptr *)value = block->at; break;
+    case POINTER_RANGE_SIZE: *(size_t *)value = block->nbytes; break;
+    default: fake_die("cuPointerGetAttribute: %d is not modelled", (int)attribute);
+    }
+    return CU_OK;
+}
+
+/* ---- for tests: memory that somebody else owns, and a look at any ---- */
+
+/* Not counted as alive: it is a test's, of any device. */
+CUdeviceptr fake_alloc(size_t nbytes, int device, int managed)
+{
+    LOCKED;
+    struct block *made = new_block(nbytes, device);
+    in_use[device] += nbytes;
+    made->managed = managed;
+    return made->at;
+}
+
+void fake_free(CUdeviceptr at)
+{
+    LOCKED;
+    fake_wait_for_all();
+    end_block(whole_block(at, 0, "fake_free"));
+}
+
+/* At once, as it is now: work that nobody waited for is not done. */
+void fake_read(CUdeviceptr at, void *to, size_t nbytes)
+{
+    LOCKED;
+    memcpy(to, fake_bytes(at, nbytes, "fake_read"), nbytes);
+}
+
+void fake_write(CUdeviceptr at, const void *from, size_t nbytes)
+{
+    LOCKED;
+    memcpy(fake_bytes(at, nbytes, "fake_write"), from, nbytes);
+}

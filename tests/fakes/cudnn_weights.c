@@ -1,0 +1,127 @@
+/*
+ * Where each matrix and bias lies in the weight space. By its own formula: all matrices, one
+ * pseudo-layer after the other, then all biases, in the same order.
+ *
+ * Of a pseudo-layer, with G gates: ids 0 to G-1 take the input, G to 2G-1 the state, 2G projects.
+ */
+#include "cudnn_fake.h"
+
+static int64_t input_width(const struct rnn *rnn, int64_t pseudo_layer)
+{
+    int64_t D = fake_directions(rnn);
+    return pseudo_layer < D ? rnn->skip ? 0 : rnn->input_size : D * rnn->proj_size;
+}
+
+static int is_projected(const struct rnn *rnn)
+{
+    return rnn->proj_size < rnn->hidden_size;
+}
+
+static int64_t matrices_of_one(const struct rnn *rnn, int64_t pseudo_layer)
+{
+    int64_t H = rnn->hidden_size, P = rnn->proj_size;
+    return fake_gates(rnn) * H * (input_width(rnn, pseudo_layer) + P) +
+           (is_projected(rnn) ? P * H : 0);
+}
+
+static int64_t matrices_before(const struct rnn *rnn, int64_t pseudo_layer)
+{
+    int64_t sum = 0;
+    for (int64_t p = 0; p < pseudo_layer; p++)
+        sum += matrices_of_one(rnn, p);
+    return sum;
+}
+
+static int64_t bias_kinds(const struct rnn *rnn)
+{
+    return rnn->bias == BIAS_DOUBLE ? 2 : rnn->bias != BIAS_NONE;
+}
+
+int64_t fake_weight_elements(const struct rnn *rnn)
+{
+    int64_t all = rnn->layers * fake_directions(rnn);
+    return matrices_before(rnn, all) + all * bias_kinds(rnn) * fake_gates(rnn) * rnn->hidden_size;
+}
+
+struct piece_at fake_matrix(const struct rnn *rnn, int64_t pseudo_layer, int64_t id)
+{
+    int64_t G = fake_gates(rnn), H = rnn->hidden_size, P = rnn->proj_size;
+    int64_t width = input_width(rnn, pseudo_layer), at = matrices_before(rnn, pseudo_layer);
+    if (id < G)
+        return (struct piece_at){at + id * H * width, width ? H : 0, width};
+    at += G * H * width;
+    if (id < 2 * G)
+        return (struct piece_at){at + (id - G) * H * P, H, P};
+    return (struct piece_at){at + G * H * P, is_projected(rnn) ? P : 0, H};
+}
+
+struct piece_at fake_bias(const struct rnn *rnn, int64_t pseudo_layer, int64_t id)
+{
+    int64_t G = fake_gates(rnn), H = rnn->hidden_size, kinds = bias_kinds(rnn);
+    int is_there = id < G ? rnn->bias == BIAS_INPUT || rnn->bias == BIAS_DOUBLE
+                          : id < 2 * G && (rnn->bias == BIAS_STATE || rnn->bias == BIAS_DOUBLE);
+    int64_t number = rnn->bias == BIAS_STATE ? id - G : id;
+    int64_t first = matrices_before(rnn, rnn->layers * fake_directions(rnn));
+    return (struct piece_at){first + (pseudo_layer * kinds * G + number) * H, is_there ? H : 0, 1};
+}
+
+cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t handle, cudnnRNNDescriptor_t desc,
+                                         size_t *nbytes)
+{
+    USES_HANDLE(handle, "cudnnGetRNNWeightSpaceSize");
+    CUDNN_CALL("cudnnGetRNNWeightSpaceSize", 1, "desc=%p", (void *)desc);
+    if (failed)
+        return failed;
+    if (!handle || !desc || !nbytes)
+        return fake_refuse(WRONG, "an argument of cudnnGetRNNWeightSpaceSize is NULL");
+    fake_handle(handle, "cudnnGetRNNWeightSpaceSize");
+    const struct rnn *rnn = fake_object(desc, FAKE_RNN, "cudnnGetRNNWeightSpaceSize");
+    *nbytes = (size_t)fake_weight_elements(rnn) * fake_dtype_bytes(rnn->dtype);
+    return fake_refuse(TAKEN, "");
+}
+
+/* NULL for a piece that is not there; its descriptor is left alone. */
+static void tell(struct piece_at piece, const struct rnn *rnn, void *space, struct tensor *tensor,
+                 void **address)
+{
+    *address = NULL;
+    if (!piece.rows)
+        return;
+    *address = (char *)space + (size_t)piece.at * fake_dtype_bytes(rnn->dtype);
+    *tensor = (struct tensor){.object = tensor->object,
+                              .dtype = rnn->dtype,
+                              .dims = 3,
+                              .dim = {1, (int)piece.rows, (int)piece.cols},
+                              .stride = {(int)(piece.rows * piece.cols), (int)piece.cols, 1}};
+}
+
+cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t handle, cudnnRNNDescriptor_t desc,
+                                      int32_t pseudo_layer, size_t nbytes, const void *space,
+                                      int32_t id, cudnnTensorDescriptor_t matrix_desc,
+                                      void **matrix_at, cudnnTensorDescriptor_t bias_desc,
+                                      void **bias_at)
+{
+    USES_HANDLE(handle, "cudnnGetRNNWeightParams");
+    CUDNN_CALL("cudnnGetRNNWeightParams", 1, "desc=%p pseudo_layer=%d id=%d", (void *)desc,
+               (int)pseudo_layer, (int)id);
+    if (failed)
+        return failed;
+    if (!handle || !desc || !matrix_at || !bias_at || !matrix_desc || !bias_desc)
+        return fake_refuse(WRONG, "an argument of cudnnGetRNNWeightParams is NULL");
+    fake_handle(handle, "cudnnGetRNNWeightParams");
+    const char *call = "cudnnGetRNNWeightParams";
+    const struct rnn *rnn = fake_object(desc, FAKE_RNN, call);
+    if (pseudo_layer < 0 || pseudo_layer >= rnn->layers * fake_directions(rnn) || id < 0 ||
+        id > 2 * fake_gates(rnn))
+        return fake_refuse(WRONG, "there is no such pseudo-layer or id");
+    struct piece_at matrix = fake_matrix(rnn, pseudo_layer, id);
+    struct piece_at bias = fake_bias(rnn, pseudo_layer, id);
+    int64_t room = (int64_t)(nbytes / fake_dtype_bytes(rnn->dtype));
+    tell(matrix, rnn, (void *)(uintptr_t)space, fake_object(matrix_desc, FAKE_TENSOR, call),
+         matrix_at);
+    tell(bias, rnn, (void *)(uintptr_t)space, fake_object(bias_desc, FAKE_TENSOR, call), bias_at);
+    int fits = matrix.at + matrix.rows * matrix.cols <= room || !matrix.rows;
+    if (!fits || (bias.rows && bias.at + bias.rows > room))
+        return fake_refuse(WRONG, "the weight space is too small for the piece");
+    return fake_refuse(TAKEN, "");
+}

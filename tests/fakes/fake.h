@@ -1,0 +1,118 @@
+/*
+ * What the files of the fakes know of each other. libcuda.so.1 has all of it, the fake libcudnn
+ * uses it from there, and a test may call what is marked so.
+ */
+#ifndef FAKE_FAKE_H
+#define FAKE_FAKE_H
+
+#include "vendor.h"
+
+/* ---- record.c: calls, failures on request, live objects, and the end of a test ---- */
+
+#define FAKE_EXIT 86 /* the exit status of a process that broke a rule */
+
+/* A rule is broken that the real libraries do not check: say so and end the process. */
+_Noreturn void fake_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Begin a call of the driver: take it down, and what it has to return at once, CU_OK to go on. */
+CUresult fake_driver_call(const char *name, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The same for cuDNN's, whose numbers it does not know: the status to return, or 0. */
+int fake_cudnn_call(const char *name, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Whether an error came up that no later call on the device gets past. */
+CUresult fake_sticky(void);
+
+enum fake_kind {
+    FAKE_CONTEXT, /* times that primary contexts are retained */
+    FAKE_PUSHED,  /* contexts on the stacks of all threads */
+    FAKE_MEMORY,
+    FAKE_PINNED,
+    FAKE_STREAM,
+    FAKE_EVENT,
+    FAKE_GRAPH,
+    FAKE_GRAPH_EXEC,
+    FAKE_MODULE,
+    FAKE_HANDLE,
+    FAKE_DROPOUT,
+    FAKE_RNN,
+    FAKE_RNN_DATA,
+    FAKE_TENSOR,
+    FAKE_KINDS,
+};
+
+/* The head of every object. None is ever given back, so that a use after the end is found. */
+struct fake_object {
+    struct fake_object *next;
+    enum fake_kind kind;
+    int alive;
+};
+
+void *fake_new(enum fake_kind kind, size_t nbytes);
+void fake_end(void *object);
+void *fake_object(const void *object, enum fake_kind kind, const char *call); /* or it dies */
+void fake_count(enum fake_kind kind, int by);
+
+/* One thread at a time is inside the fakes: LOCKED at the top of a function. */
+void fake_lock(void);
+void fake_unlock(const int *unused);
+#define LOCKED __attribute__((cleanup(fake_unlock), unused)) const int locked = (fake_lock(), 0)
+
+/* ---- cuda_device.c ---- */
+
+enum { FAKE_MAX_DEVICES = 8 };
+int fake_environment(const char *name, int otherwise);
+int fake_current_device(void); /* of the calling thread's context, -1: there is none */
+int fake_capability(void);     /* 100 major + 10 minor */
+
+/* ---- cuda_memory.c: the table of ranges ---- */
+
+struct fake_access {
+    CUdeviceptr at; /* of the device, or of pinned memory */
+    size_t nbytes;
+    int write;
+    const char *what;
+};
+
+/* Where the bytes of the device are on the host; dies if they are not all in one living block. */
+void *fake_bytes(CUdeviceptr at, size_t nbytes, const char *what);
+int fake_block_device(CUdeviceptr at); /* -1: no memory of the device */
+int fake_is_pinned(const void *at);
+
+/* Which work came before: per stream the number of its last piece. */
+enum { FAKE_STREAMS = 256 };
+struct fake_clock {
+    uint32_t at[FAKE_STREAMS];
+};
+
+/* Take down that work touches memory; dies if other work does that nothing orders before it. */
+void fake_touch(const struct fake_access *access, const char *work, int stream,
+                const struct fake_clock *clock);
+
+/* ---- cuda_streams.c ---- */
+
+enum { FAKE_ACCESSES = 12, FAKE_ARGUMENT = 256 };
+
+/* A piece of work on the device. The argument is copied; what it points to has to stay. */
+struct fake_work {
+    const char *name;
+    void (*run)(void *argument);
+    void (*check)(void *argument); /* before each launch of a graph that holds it; or NULL */
+    _Alignas(16) char argument[FAKE_ARGUMENT];
+    int accesses;
+    struct fake_access access[FAKE_ACCESSES];
+};
+
+CUresult fake_submit(CUstream stream, const struct fake_work *work);
+int fake_stream_device(CUstream stream);
+void fake_wait_for_all(void); /* every stream, as a free does */
+
+/* ---- cuda_graphs.c ---- */
+
+struct fake_capture;
+void fake_capture_work(struct fake_capture *capture, const struct fake_work *work);
+void fake_refuse_in_capture(const char *call); /* dies if the thread is capturing */
+
+#endif

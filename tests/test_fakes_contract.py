@@ -1,0 +1,92 @@
+"""The fake cuDNN says what real ones say: one table of calls, fakes/contract.py, sent to all.
+
+tools/cudnn.txt pins the real libraries, from 8.9 over the first to the newest 9. No GPU is needed.
+"""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+from fakes import build, contract
+
+sys.path.insert(0, str(ROOT / "tools"))
+
+import get_cudnn
+
+# What is asked -> the version that it says it is.
+REAL = {"8": 8906, "9.0": 90000, "9.19": 91900, "9.28": 92800}
+FAKE = {8906: 8, 90000: 9, 92800: 9}
+
+
+def real(version):
+    try:
+        return get_cudnn.get(version)
+    except get_cudnn.Unavailable as why:
+        pytest.fail(f"no libcudnn to ask, and PyPI did not give it: {why}", pytrace=False)
+
+
+@functools.cache
+def answers(folder, version=None):
+    """The table's answers, in its order, of the libcudnn in a folder."""
+    lines = [json.dumps({"call": call, **more}) for _, call, _, more in contract.ROWS]
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests/fakes/ask.py", folder],
+        input="".join(line + "\n" for line in lines), capture_output=True, text=True, check=False,
+        env=os.environ | ({"FAKE_CUDNN": str(version)} if version else {}),
+    )  # fmt: skip
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == len(lines), done.stderr
+    return found
+
+
+def wrong(found, version, differences):
+    """The rows to which the answer is another one than the table has."""
+    for (what, call, expected, _), answer in zip(contract.ROWS, found, strict=True):
+        assert answer["cudnn"] == version
+        expected = differences.get(what, expected)
+        classes = contract.answer_class(version, answer)
+        if expected not in classes:
+            yield f"{what}: {call} is {expected} in the table, and it said {answer}"
+
+
+def test_the_table_is_one():
+    names = [row[0] for row in contract.ROWS]
+    assert len(names) == len(set(names)) >= 100
+    listed = set().union(*contract.DIFFERENCES.values(), *contract.FAKE_DIFFERENCES.values())
+    assert listed <= set(names)
+
+
+@pytest.mark.parametrize("asked", REAL)
+def test_real(asked):
+    version = REAL[asked]
+    found = answers(real(asked))
+    assert list(wrong(found, version, contract.DIFFERENCES[version])) == []
+
+
+@pytest.mark.parametrize("version", FAKE)
+def test_fake(fakes, version):
+    found = answers(fakes.cudnn(FAKE[version]), version)
+    assert list(wrong(found, version, contract.FAKE_DIFFERENCES[version])) == []
+
+
+def test_fake_and_real_tell_the_same(fakes):
+    """Sizes and offsets in the weight space, what descriptors hold, which outputs are written."""
+    pairs = zip(contract.ROWS, answers(fakes.cudnn(9)), answers(real("9.28")), strict=True)
+    for row, *both in pairs:
+        ours, theirs = ({k: v for k, v in one.items() if k != "status"} for one in both)
+        assert ours == theirs, row
+
+
+@pytest.mark.parametrize("cuda", [11, 13])
+def test_signatures_of_libcuda_are_the_vendors(cuda):
+    assert build.check(get_cudnn.cuda_headers(cuda)) == ""
+
+
+@pytest.mark.parametrize("asked", REAL)
+def test_signatures_of_libcudnn_are_the_vendors(asked):
+    headers = get_cudnn.cuda_headers(13)
+    assert build.check(headers, real(asked) / "include", int(asked[0])) == ""

@@ -1,0 +1,290 @@
+"""What the fake cuDNN computes, against the slow twin in NumPy and against torch.
+
+All of a test's problems run in one process of their own: no framework of this one is to find a
+libcuda.so.1 that is none.
+"""
+
+import itertools
+import pickle
+import sys
+
+import numpy as np
+import pytest
+import torch
+from bits import DTYPES
+from conftest import ROOT, run
+from reference import FLOAT32, FLOAT64, Run, forward, from_cudnn, pairs
+
+import rnnlayout as rl
+
+CELLS = ["rnn_relu", "rnn_tanh", "lstm", "gru"]
+BIASES = ["none", "input", "double", "recurrent"]
+NUMBER = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
+SEQ, PACKED, BATCH = range(3)
+# The rounding of what is stored: a share of it, and half of the least step of the subnormal ones.
+STORED = {"float16": (2.0**-11, 2.0**-25), "bfloat16": (2.0**-8, 2.0**-134),
+          "float32": (2.0**-24, 2.0**-150), "float64": (0.0, 0.0)}  # fmt: skip
+
+
+def run_all(fakes, tmp_path, problems, major=9):
+    """problems: (question, {name: array}); gives {"y": bytes, "hy": bytes, "cy": bytes} of each"""
+    given, made = tmp_path / "given", tmp_path / "made"
+    given.write_bytes(pickle.dumps([
+        (question, {name: array.tobytes() for name, array in arrays.items()})
+        for question, arrays in problems
+    ]))  # fmt: skip
+    run([sys.executable, "-m", "fakes.device", fakes.cudnn(major), given, made], cwd=ROOT / "tests")
+    return pickle.loads(made.read_bytes())
+
+
+class Problem:
+    """A question for the fake, random arrays, and how to read what it gives."""
+
+    def __init__(self, spec, rng, T=4, N=3, layout=SEQ, lengths=None, clip=None, fill=True,
+                 c_size=0.4):  # fmt: skip
+        self.spec, self.T, self.N, self.layout, self.clip = spec, T, N, layout, clip
+        self.lengths = np.array(lengths if lengths is not None else [T] * N)
+        self.dtype = DTYPES[spec.dtype][0]
+        self.width, D = spec.proj_size or spec.hidden_size, spec.num_directions
+        self.x = rng.normal(size=(T, N, spec.input_size)).astype(self.dtype)
+        past = np.arange(T)[:, None] >= self.lengths
+        self.x[past] = np.nan  # never read
+        first = (spec.num_layers * D, N)
+        self.hx = rng.normal(size=(*first, self.width)).astype(self.dtype)
+        self.cx = rng.uniform(-c_size, c_size, (*first, spec.hidden_size)).astype(self.dtype)
+        # the magnitudes of a row sum to less than 1, so that no error grows from step to step
+        pieces = [(rng.uniform(-1, 1, rows * cols) / max(cols, 2)).astype(self.dtype)
+                  for *_, rows, cols in rl.regions(spec).tolist()]  # fmt: skip
+        self.weights = np.concatenate(pieces)
+        padded = layout == BATCH or (layout == SEQ and (self.lengths != T).any())
+        self.question = {
+            "rnn": {
+                "cell": CELLS.index(spec.cell), "bias": BIASES.index(spec.bias),
+                "direction": D - 1, "input_mode": int(spec.skip_input),
+                "dtype": NUMBER[spec.dtype], "precision": int(spec.dtype == "float64"),
+                "I": spec.input_size, "H": spec.hidden_size, "P": self.width,
+                "L": spec.num_layers, "flags": int(padded),
+            },
+            "x": {"layout": layout, "T": T, "N": N, "lengths": self.lengths.tolist(), "fill": fill},
+            "clip": clip and [1, *clip],
+        }  # fmt: skip
+
+    def arrays(self):
+        return {"x": self.stored(self.x), "hx": self.hx, "cx": self.cx, "weights": self.weights}
+
+    def stored(self, x):
+        """(T, N, width) as it lies in memory."""
+        if self.layout == BATCH:
+            return np.ascontiguousarray(x.swapaxes(0, 1))
+        if self.layout == PACKED:
+            return np.concatenate([x[t, self.lengths > t] for t in range(self.T)])
+        return x
+
+    def result(self, found):
+        """A Run of what the fake wrote, y as (T, N, width)."""
+        spec = self.spec
+        first = (spec.num_layers * spec.num_directions, self.N)
+        y, hy, cy = (np.frombuffer(found[name], self.dtype) for name in ("y", "hy", "cy"))
+        width = self.width * spec.num_directions
+        if self.layout == BATCH:
+            y = y.reshape(self.N, self.T, width).swapaxes(0, 1)
+        elif self.layout == PACKED:
+            whole, rows = np.zeros((self.T, self.N, width), self.dtype), iter(y.reshape(-1, width))
+            for t, n in itertools.product(range(self.T), range(self.N)):
+                if self.lengths[n] > t:
+                    whole[t, n] = next(rows)
+            y = whole
+        else:
+            y = y.reshape(self.T, self.N, width)
+        c = cy.reshape(*first, spec.hidden_size) if spec.cell == "lstm" else None
+        return Run(y, hy.reshape(*first, self.width), c)
+
+    def expected(self):
+        x, hx, cx = (a.astype(np.float64) for a in (np.nan_to_num(self.x), self.hx, self.cx))
+        c0 = cx if self.spec.cell == "lstm" else None
+        return forward(from_cudnn(self.weights, self.spec), self.spec, x, hx, c0,
+                       lengths=self.lengths, clip=self.clip)  # fmt: skip
+
+    def worst(self, found, expected=None):
+        """How far the result is off, in units of what rounding explains at worst: of both
+        computations in double, and of each number once as it is stored."""
+        share, least = STORED[self.spec.dtype]
+        worst = 0.0
+        for ours, wanted in pairs(self.result(found), expected or self.expected()):
+            off = np.abs(ours.astype(np.float64) - wanted.value)
+            # the curves of the C library are good to 4 units too
+            explained = 2 * FLOAT64 / FLOAT32 * wanted.error
+            explained = explained + share * (np.abs(wanted.value) + explained) + least
+            ratio = np.divide(off, explained, out=np.where(off == 0, 0, np.inf),
+                              where=explained > 0)  # fmt: skip
+            worst = max(worst, np.nan_to_num(ratio, nan=np.inf).max())
+        return worst
+
+
+def specs():
+    """Every cell, bias mode, direction, skip, projection and dtype."""
+    for cell, bias, both, dtype, kind in itertools.product(
+        CELLS, BIASES, (False, True), NUMBER, ("plain", "skip", "projected")
+    ):
+        if kind == "projected" and cell != "lstm":
+            continue
+        yield rl.Spec(
+            cell, 6 if kind == "skip" else 5, 6, num_layers=2, bidirectional=both, bias=bias,
+            proj_size=4 if kind == "projected" else 0, skip_input=kind == "skip", dtype=dtype,
+        )  # fmt: skip
+
+
+# How x lies in memory, its lengths (of 4 steps), and what a library of version 8 takes too.
+SHAPES = [(SEQ, None), (SEQ, [2, 4, 3]), (SEQ, [0, 1, 4]), (BATCH, None), (BATCH, [3, 0, 4]),
+          (PACKED, [4, 2, 1]), (SEQ, [0, 0, 0])]  # fmt: skip
+
+
+def test_all_forms_are_the_recurrence(fakes, tmp_path):
+    rng = np.random.default_rng(1)
+    shapes = itertools.cycle(SHAPES)
+    problems = [Problem(spec, rng, layout=layout, lengths=lengths)
+                for spec, (layout, lengths) in zip(specs(), shapes, strict=False)]  # fmt: skip
+    assert len(problems) > 250
+    found = run_all(fakes, tmp_path, [(p.question, p.arrays()) for p in problems])
+    for problem, one in zip(problems, found, strict=True):
+        assert problem.worst(one) <= 1, (problem.question, problem.worst(one))
+
+
+def test_a_wrong_form_is_told(fakes, tmp_path):
+    """The tolerance is no excuse: with two gates changed over it is exceeded a thousand times."""
+    spec = rl.Spec("lstm", 5, 6)
+    problem = Problem(spec, np.random.default_rng(2))
+    arrays = problem.arrays()
+    arrays["weights"] = problem.weights.copy()
+    arrays["weights"][:60] = np.roll(problem.weights[:60], 30)
+    (found,) = run_all(fakes, tmp_path, [(problem.question, arrays)])
+    assert problem.worst(found) > 1000
+
+
+@pytest.mark.parametrize("kind", ["lstm", "projected", "gru", "rnn_tanh", "rnn_relu"])
+def test_torch_says_the_same(fakes, tmp_path, kind):
+    """In float64, two layers in both directions, packed sequences."""
+    cell = "lstm" if kind == "projected" else kind
+    spec = rl.Spec(cell, 5, 6, num_layers=2, bidirectional=True, dtype="float64",
+                   proj_size=4 if kind == "projected" else 0)  # fmt: skip
+    problem = Problem(spec, np.random.default_rng(3), layout=PACKED, lengths=[4, 2, 1])
+    (found,) = run_all(fakes, tmp_path, [(problem.question, problem.arrays())])
+    ours = problem.result(found)
+
+    made = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}.get(cell, torch.nn.RNN)
+    more = {"nonlinearity": cell[4:]} if cell.startswith("rnn") else {}
+    if spec.proj_size:
+        more["proj_size"] = spec.proj_size
+    module = made(5, 6, 2, bidirectional=True, dtype=torch.float64, **more)
+    state = rl.convert(problem.weights, spec, src="cudnn", dst="torch")
+    module.load_state_dict({name: torch.from_numpy(np.array(a)) for name, a in state.items()})
+    x = torch.nn.utils.rnn.pack_padded_sequence(torch.from_numpy(problem.x), problem.lengths)
+    h, c = torch.from_numpy(problem.hx), torch.from_numpy(problem.cx)
+    with torch.no_grad():
+        y, last = module(x, (h, c) if cell == "lstm" else h)
+    y = torch.nn.utils.rnn.pad_packed_sequence(y, total_length=4)[0].numpy()
+    last = last if cell == "lstm" else (last, None)
+    theirs = Run(y, last[0].numpy(), last[1].numpy() if cell == "lstm" else None)
+    # Both within the rounding of double of the exact result, so they are within twice that.
+    bounds = [4 * FLOAT64 / FLOAT32 * wanted.error for _, wanted in pairs(ours, problem.expected())]
+    assert (np.abs(ours.y - theirs.y) <= bounds[0]).all()
+    assert (np.abs(ours.h - theirs.h) <= bounds[1]).all()
+    assert cell != "lstm" or (np.abs(ours.c - theirs.c) <= bounds[2]).all()
+
+
+# ------------------------------------------------------------------------- what formats.md says
+
+
+@pytest.mark.parametrize("dtype", NUMBER)
+def test_the_fill_is_past_the_end_and_nothing_without_it(fakes, tmp_path, dtype):
+    spec = rl.Spec("gru", 5, 6, dtype=dtype)
+    kept, filled = (
+        Problem(spec, np.random.default_rng(4), lengths=[2, 4, 0], fill=fill)
+        for fill in (False, True)
+    )
+    before = np.full((4, 3, 6), 7.0, kept.dtype)
+    found = run_all(fakes, tmp_path, [(p.question, p.arrays() | {"y": before})
+                                      for p in (kept, filled)])  # fmt: skip
+    past = np.arange(4)[:, None] >= kept.lengths
+    for problem, one, value in zip((kept, filled), found, (7, 0), strict=True):
+        y = problem.result(one).y
+        assert (y[past] == value).all() and (y[~past] != value).all()
+
+
+def test_an_empty_sequence_keeps_its_state(fakes, tmp_path):
+    problem = Problem(rl.Spec("lstm", 5, 6), np.random.default_rng(5), lengths=[2, 0, 4])
+    (found,) = run_all(fakes, tmp_path, [(problem.question, problem.arrays())])
+    result = problem.result(found)
+    assert (result.h[:, 1] == problem.hx[:, 1]).all() and (result.c[:, 1] == problem.cx[:, 1]).all()
+
+
+def test_the_clip_acts_where_the_cell_is_read(fakes, tmp_path):
+    clip = (-0.25, 0.125)
+    spec = rl.Spec("lstm", 5, 6, num_layers=2, dtype="float64")
+    # a first state outside of the bounds is as good as one on them
+    wide = Problem(spec, np.random.default_rng(6), clip=clip, c_size=2)
+    arrays = wide.arrays()
+    found = run_all(fakes, tmp_path, [
+        (wide.question, arrays), (wide.question, arrays | {"cx": np.clip(wide.cx, *clip)}),
+    ])  # fmt: skip
+    assert found[0] == found[1]
+    # h is that of a clip as it is stored; the last c is handed out as it is
+    wide.cx = np.clip(wide.cx, *clip)
+    result, expected = wide.result(found[1]), wide.expected()
+    assert ((result.c < clip[0]) | (result.c > clip[1])).any()
+    clipped = Run(result.y, result.h, np.clip(result.c, *clip))
+    for ours, wanted in pairs(clipped, expected):
+        assert (np.abs(ours - wanted.value) <= 2 * FLOAT64 / FLOAT32 * wanted.error).all()
+
+
+def test_the_bounds_of_the_clip_are_floats(fakes, tmp_path):
+    spec = rl.Spec("lstm", 1, 1, bias="none", dtype="float64")
+    problem = Problem(spec, np.random.default_rng(7), T=1, N=1, clip=(-1.0, 0.1))
+    problem.weights[:] = 0
+    zero = {name: np.zeros_like(a) for name, a in problem.arrays().items()}
+    (found,) = run_all(fakes, tmp_path, [(problem.question, zero | {"cx": problem.cx * 0 + 5})])
+    # f = 1/2 and i g = 0, so the new cell is half of the bound
+    assert problem.result(found).c[0, 0, 0] == np.float64(np.float32(0.1)) / 2
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_a_number_is_rounded_once(fakes, tmp_path, dtype):
+    """relu(w x) of one unit: the product is exact in double, and stored it is the nearest."""
+    spec = rl.Spec("rnn_relu", 1, 1, bias="none", dtype=dtype)
+    problem = Problem(spec, np.random.default_rng(8), T=1, N=60000)
+    bits = np.random.default_rng(9).integers(0, 2 ** (8 * problem.dtype.itemsize - 1), 60000)
+    kind = np.dtype(f"u{problem.dtype.itemsize}")
+    x = bits.astype(kind).view(problem.dtype)
+    with np.errstate(invalid="ignore"):
+        x = np.where(np.isfinite(x.astype(np.float64)), x, problem.dtype.type(1))
+    for weight in (1.0, 0.7071, 3e-5, 300.0):
+        w = np.array([weight, 0], problem.dtype)
+        exact = x.astype(np.float64) * np.float64(w[0])
+        arrays = {"x": x, "weights": w, "hx": np.zeros_like(x)}
+        (found,) = run_all(fakes, tmp_path, [(problem.question, arrays)])
+        with np.errstate(over="ignore"):
+            wanted = nearest(exact, problem.dtype)
+        assert (np.frombuffer(found["y"], kind) == wanted.view(kind)).all()
+
+
+def nearest(exact, dtype):
+    """In the type of 16 bits by searching: ml_dtypes rounds a double twice, over float32."""
+    if dtype.itemsize == 4:
+        return exact.astype(dtype)
+    steps = np.arange({2.0**-11: 0x7C00, 2.0**-8: 0x7F80}[STORED[dtype.name][0]], dtype=np.uint16)
+    steps = steps.view(dtype)  # all that are finite and not negative
+    values = steps.astype(np.float64)
+    at = np.clip(np.searchsorted(values, exact), 1, len(values) - 1)
+    low, high = exact - values[at - 1], values[at] - exact
+    odd = (at - 1) % 2 == 1
+    up = (high < low) | ((high == low) & odd)
+    found = steps[np.where(up, at, at - 1)]
+    beyond = exact >= values[-1] + (values[-1] - values[-2]) / 2
+    return np.where(beyond, dtype.type(np.inf), found)
+
+
+def test_version_8_computes_the_same(fakes, tmp_path):
+    problem = Problem(rl.Spec("lstm", 5, 6), np.random.default_rng(10), lengths=[2, 4, 3])
+    problem.question["sequence_lengths"] = True
+    given = [(problem.question, problem.arrays())]
+    assert run_all(fakes, tmp_path, given, 8) == run_all(fakes, tmp_path, given, 9)
