@@ -34,12 +34,16 @@ typedef enum rnl_status {
     RNL_E_LOSSY,       /* the target has no place for a value, or for such an RNN at all   */
     RNL_E_NOMEM,       /* an allocation failed                                             */
     RNL_E_INTERRUPTED, /* the caller's poll function asked to stop                         */
-    RNL_E_NO_CUDNN     /* no cuDNN, driver or GPU that can be used                         */
+    RNL_E_NO_CUDNN,    /* no cuDNN, driver or GPU that can be used                         */
+    RNL_E_CUDNN        /* a call of cuDNN or of the driver failed                          */
 } rnl_status;
 
+/* call, number: of RNL_E_CUDNN alone, the function's name and what it returned. */
 typedef struct rnl_error {
     rnl_status status;
     char text[1024];
+    const char *call;
+    int number;
 } rnl_error;
 
 /* -------------------------------------------------------------------- describing an RNN -- */
@@ -451,6 +455,106 @@ void rnl_cudnn_report_free(const rnl_cudnn_report *report);
  * and comes before RNNLAYOUT_CUDNN. What was not found before is looked for again. RNL_E_SPEC: one
  * is in use. RNL_E_NOMEM. */
 rnl_status rnl_cudnn_choose(const char *path, rnl_error *err);
+
+/* ---------------------------------------------------------------- the forward pass on a GPU -- */
+
+/*
+ * An RNN on a GPU, run by cuDNN: its weights are uploaded once. What a call needs besides (a
+ * handle, descriptors, workspace, pinned memory) is kept in a few lanes, each for one call at a
+ * time.
+ *
+ * Semantics are those of rnl_rnn, where cuDNN's own differ too: c_n is clamped. Results are not
+ * bit-identical over batches and devices. rnl_cudnn_find() has to have found a cuDNN and the GPU;
+ * nothing else of the process's state is touched: the device's primary context is used, and the
+ * caller's context is current again after each call. Not after a fork.
+ */
+typedef struct rnl_gpu_rnn rnl_gpu_rnn;
+
+typedef enum rnl_gpu_math {
+    RNL_GPU_MATH_DEFAULT, /* float32 and float64 by FMA, float16 and bfloat16 by tensor cores with
+                             sums in float32                                                     */
+    RNL_GPU_MATH_TF32     /* float32 may be rounded to TF32's 10 bits in products                */
+} rnl_gpu_math;
+
+typedef enum rnl_gpu_algo {
+    RNL_GPU_STANDARD,
+    RNL_GPU_PERSIST_STATIC, /* weights stay in the GPU's registers; cuDNN's limits apply       */
+    RNL_GPU_PERSIST_SMALL   /* the same for H <= 192, of plain RNNs 384                         */
+} rnl_gpu_algo;
+
+typedef struct rnl_gpu_options {
+    int device;
+    int clips; /* as in rnl_rnn_options */
+    double clip_low, clip_high;
+    rnl_gpu_math math;
+    rnl_gpu_algo algo;
+} rnl_gpu_options;
+
+/*
+ * Upload. weights: cuDNN's weight space in the host's memory (layout "cudnn"), spec->dtype; read
+ * and let go.
+ *
+ * RNL_E_SPEC: the spec, an option, or what this cuDNN or GPU has not (a reset-before GRU, bfloat16
+ * before capability 8.0, an algorithm's limits), in words. RNL_E_NO_CUDNN. RNL_E_CUDNN.
+ * RNL_E_NOMEM: of the host, or of the device: the text says how much was asked for.
+ */
+rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
+                           const rnl_gpu_options *options, rnl_gpu_rnn **rnn, rnl_error *err);
+
+/* Waits for its calls. NULL is fine. Nothing is freed in a forked child or after a sticky error. */
+void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn);
+
+/* What was uploaded, bit for bit. */
+rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
+
+/*
+ * One call. All arrays are contiguous, of spec->dtype, and lie in the device's memory, or all in
+ * the host's.
+ *
+ * on_host      the arrays lie in the host's memory: they are copied, and the call returns when the
+ *              results are there; poll is asked now and then meanwhile. Otherwise the call returns
+ *              as soon as its work is in the stream
+ * batch_first  x is (N, T, I) and y (N, T, D * P'), else (T, N, I) and (T, N, D * P')
+ * lengths, h0, c0, hn, cn, y   as in rnl_rnn_call; lengths lie in the host's memory
+ * stream       the caller's, of the device; NULL: the legacy default stream, 2: the per-thread one
+ *
+ * y may not overlap x or a state; hn may be h0 and cn c0.
+ *
+ * While the caller captures the stream into a graph: a call of these sizes has to have run before,
+ * nothing is allocated, and lengths become those of the graph.
+ *
+ * RNL_E_SPEC: a size, a length, a pointer that is NULL, unaligned, of the host's, of another
+ * device. RNL_E_CUDNN; RNL_E_NOMEM; RNL_E_INTERRUPTED (on_host alone: outputs may be half-written).
+ */
+typedef struct rnl_gpu_call {
+    int64_t T, N;
+    int on_host, batch_first;
+    const void *x;
+    const int64_t *lengths;
+    const void *h0, *c0;
+    void *y, *hn, *cn;
+    void *stream;
+    int (*poll)(void *);
+    void *poll_arg;
+} rnl_gpu_call;
+
+rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error *err);
+
+/* Device memory for results. To free it waits for the device: others may still read it. NULL is
+ * fine. */
+rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *err);
+void rnl_gpu_free(int device, void *address);
+
+/* Copy device memory to the host's behind the work in the stream, and wait for it. */
+rnl_status rnl_gpu_copy_out(int device, const void *address, void *host, int64_t nbytes,
+                            void *stream, rnl_error *err);
+
+/* Whose memory is this? *device: its GPU, or -1 for the host's. RNL_E_SPEC: it is managed memory,
+ * which cuDNN is not given. */
+rnl_status rnl_gpu_device_of(const void *address, int *device, rnl_error *err);
+
+/* Let the stream `after` go on only when all that is in `before` by now is done. */
+rnl_status rnl_gpu_order(int device, void *before, void *after, rnl_error *err);
 
 #ifdef __cplusplus
 }
