@@ -59,6 +59,10 @@ static const kind kinds[] = {
     {"lone8", "good", "8", "rm libcudnn_*", "without libcudnn_ops_infer.so.8, ", NOTHING},
     {"no_adv", "good", "9", "rm libcudnn_adv*", "without libcudnn_adv.so.9,", NOTHING},
     {"cut", "good", "9", "truncate -s 5000 libcudnn_adv.so.9", "cut short, at 5000 bytes", NOTHING},
+    {"cut_late", "good", "9",
+     "set -- $(readelf -lW libcudnn_graph.so.9 | grep DYNAMIC) && "
+     "truncate -s $(($2 + 1)) libcudnn_graph.so.9",
+     "libcudnn_graph.so.9: cut short, at", NOTHING},
     {"text", "good", "9", "echo version https://git-lfs > libcudnn_ops.so.9",
      "libcudnn_ops.so.9: no 64-bit library", NOTHING},
     {"foreign", "good", "9",
@@ -361,6 +365,7 @@ typedef struct driven {
     const char *why_not;           /* the report's; NULL: a GPU can be used   */
     const char *place, *no_driver; /* said of cuDNN's place, and of the driver */
     const char *gpu;               /* said of the first GPU */
+    const char *without;           /* a file that is not there all the same */
     int num_gpus;
 } driven;
 
@@ -370,6 +375,14 @@ static const driven with_drivers[] = {
     {"driver", GOOD9, {"STUB_GPUS=1"}, ".", .num_gpus = 1},
     {"driver", GOOD9, {"STUB_GPUS=1"}, STUBS "/loader", .num_gpus = 1},
     {"driver", GOOD8, {"STUB_CUDA=11080"}, "../../cublas/lib", .num_gpus = 1},
+    {"driver",
+     GOOD8,
+     {"STUB_CUDA=11080"},
+     ".",
+     "no cuDNN was found",
+     "it needs libcublas.so.11, ",
+     .without = "libcublas.so.11",
+     .num_gpus = 1},
     {"driver",
      GOOD9,
      {"STUB_GPUS=1"},
@@ -473,6 +486,8 @@ static void check_driven(const void *argument)
     if (d->cublas)
         command(format("cd %s && mkdir -p %s && cp " STUBS "/parts/libcublas* %s", folder,
                        d->cublas, d->cublas));
+    if (d->without)
+        command(format("rm %s/%s/%s", folder, d->cublas, d->without));
     for (int k = 0; k < 4 && d->variables[k]; k++)
         putenv((char *)d->variables[k]);
     setenv("RNNLAYOUT_CUDNN", folder, 1);
