@@ -56,6 +56,8 @@ static const kind kinds[] = {
     {"good8", "good", "8", "true", NULL, ALL},
     {"lone9", "good", "9", "rm libcudnn_*", "without libcudnn_graph.so.9, libcudnn_ops.so.9",
      NOTHING},
+    {"pipe", "good", "9", "rm libcudnn_ops.so.9 && mkfifo libcudnn_ops.so.9",
+     "libcudnn_ops.so.9: no 64-bit library", NOTHING},
     {"lone8", "good", "8", "rm libcudnn_*", "without libcudnn_ops_infer.so.8, ", NOTHING},
     {"no_adv", "good", "9", "rm libcudnn_adv*", "without libcudnn_adv.so.9,", NOTHING},
     {"cut", "good", "9", "truncate -s 5000 libcudnn_adv.so.9", "cut short, at 5000 bytes", NOTHING},
@@ -79,7 +81,14 @@ static const kind kinds[] = {
     {"lacking", "lacking", "9", "true", "it has no cudnnGetVersion", ALL},
     {"seven", NULL, NULL, "touch libcudnn.so.7", "cuDNN 7: 8.9 or 9 is needed", NOTHING},
 };
-enum { NUM_KINDS = sizeof kinds / sizeof kinds[0], EMPTY = 0, GOOD9 = 1, GOOD8 = 2, LONE9 = 3 };
+enum {
+    NUM_KINDS = sizeof kinds / sizeof kinds[0],
+    EMPTY = 0,
+    GOOD9 = 1,
+    GOOD8 = 2,
+    LONE9 = 3,
+    PIPE = 4
+};
 
 static void make_folder(const char *folder, const kind *k)
 {
@@ -126,7 +135,7 @@ static void make_all(void)
         make_folder(folder_of(SITE, k), &kinds[k]);
         for (int p = 0; p < LOADER; p++)
             if (p != SITE)
-                command(format("mkdir -p %s && cp -rP %s/. %s", folder_of(p, k), folder_of(SITE, k),
+                command(format("mkdir -p %s && cp -a %s/. %s", folder_of(p, k), folder_of(SITE, k),
                                folder_of(p, k)));
     }
 }
@@ -144,6 +153,7 @@ static void apart(void (*function)(const void *), const void *argument)
     const pid_t child = fork();
     if (child == 0) {
         check_passed = check_failed = 0;
+        alarm(60); /* seconds: one that hangs is a failure */
         function(argument);
         counts[0] = check_passed;
         counts[1] = check_failed;
@@ -282,6 +292,8 @@ static void check_machines(void)
             if (turn % 2 && !kinds[m.kind[p]].why) /* to go on to the last places */
                 m.kind[p] = EMPTY;
         }
+        if (m.kind[LOADER] == PIPE) /* the system's loader would wait for it */
+            m.kind[LOADER] = EMPTY;
         if (turn < NUM_PLACES * 2)
             m.kind[turn / 2] = turn % 2 ? GOOD8 : GOOD9;
         apart(check_machine, &m);
