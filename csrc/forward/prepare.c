@@ -112,7 +112,7 @@ static void find_operands(const rnl_rnn *rnn, const rnl_layout *cpu)
 
 /* ---------------------------------------------------------------------------- the weights -- */
 
-/* Have the operands point into weights, or nowhere. */
+/* Have the operands point into weights. */
 static void point_into(const rnl_rnn *rnn, const char *weights)
 {
     const int64_t nbytes = rnl_dtype_nbytes(rnn->spec.dtype);
@@ -120,17 +120,19 @@ static void point_into(const rnl_rnn *rnn, const char *weights)
         for (int j = 0; j < RNL_NUM_OPERANDS; j++) {
             rnl_operand *const operand = &rnn->weights[k].operands[j];
             for (int gate = 0; gate < operand->of.gates; gate++)
-                operand->of.of_gate[gate] = weights ? weights + operand->at[gate] * nbytes : NULL;
+                operand->of.of_gate[gate] = weights + operand->at[gate] * nbytes;
         }
 }
 
+/* From there into the panels; what was pointed to is let go. */
 static void pack(const rnl_rnn *rnn)
 {
     for (int64_t k = 0; k < num_weights(rnn); k++)
         for (int j = 0; j < RNL_NUM_OPERANDS; j++) {
-            const rnl_operand *const operand = &rnn->weights[k].operands[j];
+            rnl_operand *const operand = &rnn->weights[k].operands[j];
             if (operand->of.gates)
                 rnn->kernels->pack(&operand->of, operand->panel, rnn->streams);
+            memset(operand->of.of_gate, 0, sizeof operand->of.of_gate);
         }
 }
 
@@ -225,10 +227,8 @@ static void look_at(rnl_rnn *rnn, const char *weights)
 void rnl_rnn_update(rnl_rnn *rnn, const void *weights)
 {
     look_at(rnn, weights);
-    if (rnn->panels) {
+    if (rnn->panels)
         pack(rnn);
-        point_into(rnn, NULL);
-    }
 }
 
 rnl_status rnl_rnn_pack(rnl_rnn *rnn, rnl_error *err)
@@ -240,7 +240,6 @@ rnl_status rnl_rnn_pack(rnl_rnn *rnn, rnl_error *err)
     lay_out_panels(rnn, rnn->panels);
     rnn->streams = size.n >= LARGER_THAN_CACHES;
     pack(rnn);
-    point_into(rnn, NULL);
     return RNL_OK;
 }
 
