@@ -159,35 +159,34 @@ static void unpack_gate(const rnl_rnn *rnn, const rnl_operand *operand, int gate
     }
 }
 
-/* A bias of all gates; NULL: there is none. */
-static const char *bias_of(const rnl_rnn *rnn, const rnl_layout *cpu, rnl_block first,
-                           const char *weights)
+/* Where the bias of a slot is in the weights; NULL: there is none, or it belongs to another slot.
+ */
+static const void *bias_of(const rnl_rnn *rnn, const char *weights, const rnl_view *of_all,
+                           int slot, bool belongs)
 {
-    const rnl_view view = view_of(rnn, cpu, first);
-    return view.tensor < 0 ? NULL : weights + view.at * rnl_dtype_nbytes(rnn->spec.dtype);
+    const int64_t gate = slot == rnn->copied ? slot - 1 : slot;
+    const int64_t at = of_all->at + gate * rnn->spec.hidden_size;
+    return of_all->tensor >= 0 && belongs ? weights + at * rnl_dtype_nbytes(rnn->spec.dtype) : NULL;
 }
 
 /* What sums begin with. The two biases of a gate are added; but those of n in a GRU whose reset
  * gate is applied after the matrix stand apart. */
 static void put_starts(const rnl_rnn *rnn, const rnl_layout *cpu, const char *weights)
 {
-    const int64_t nbytes = rnn->spec.hidden_size * rnl_dtype_nbytes(rnn->spec.dtype);
     for (int64_t k = 0; k < num_weights(rnn); k++) {
         const int64_t l = k / rnl_num_directions(&rnn->spec);
         const int d = (int)(k % rnl_num_directions(&rnn->spec));
-        const char *const w = bias_of(rnn, cpu, (rnl_block){l, d, RNL_BW, 0}, weights);
-        const char *const r = bias_of(rnn, cpu, (rnl_block){l, d, RNL_BR, 0}, weights);
+        const rnl_view w = view_of(rnn, cpu, (rnl_block){l, d, RNL_BW, 0});
+        const rnl_view r = view_of(rnn, cpu, (rnl_block){l, d, RNL_BR, 0});
         for (int slot = 0; slot < rnn->slots; slot++) {
-            const bool apart = rnn->copied >= 0 && slot >= rnn->gates - 1;
-            const int64_t at = (slot == rnn->copied ? slot - 1 : slot) * nbytes;
-            const rnl_start start = {
-                .biases = {w && slot != rnn->copied ? w + at : NULL,
-                           r && (!apart || slot == rnn->copied) ? r + at : NULL},
-                .units = rnn->spec.hidden_size,
-                .slots = rnn->slots,
-                .slot = slot,
-                .start = rnn->weights[k].start,
-            };
+            const bool copied = slot == rnn->copied;
+            const bool apart = rnn->copied >= 0 && slot == rnn->copied - 1;
+            const rnl_start start = {.biases = {bias_of(rnn, weights, &w, slot, !copied),
+                                                bias_of(rnn, weights, &r, slot, !apart)},
+                                     .units = rnn->spec.hidden_size,
+                                     .slots = rnn->slots,
+                                     .slot = slot,
+                                     .start = rnn->weights[k].start};
             rnn->kernels->start(&start);
         }
     }
