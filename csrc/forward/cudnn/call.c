@@ -108,15 +108,27 @@ static rnl_status submit(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan,
     return status;
 }
 
+static bool holds(rnl_gpu_rnn *rnn, const rnl_workspace *workspace)
+{
+    pthread_mutex_lock(&rnn->device->lock);
+    const rnl_held *held = rnn->held;
+    while (held && held->workspace != workspace)
+        held = held->next;
+    pthread_mutex_unlock(&rnn->device->lock);
+    return held != NULL;
+}
+
 /* From now on a graph has the plan and the lane's workspace. */
 static rnl_status give_to_graph(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan,
                                 rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
+    plan->captured = lane->workspace->captured = true;
+    if (holds(rnn, lane->workspace)) /* nobody else adds it: the lane is ours */
+        return RNL_OK;
     rnl_held *const held = malloc(sizeof *held);
     if (!held)
         return rnl_fail(err, RNL_E_NOMEM, "no memory to note a capture");
-    plan->captured = lane->workspace->captured = true;
     held->workspace = lane->workspace;
     rnl_workspace_hold(device, lane->workspace);
     pthread_mutex_lock(&device->lock);

@@ -77,7 +77,16 @@ static void unmake(rnl_gpu_device *device, rnl_lane *lane)
 
 /* ---- the pool ---- */
 
-/* The one to take, by: did its last work in the stream, unused yet, any. NULL: wait. */
+/* How good would it be to work there? A handle costs memory and time to make, a wait for another
+ * stream keeps the two from running side by side. */
+static int rank(const rnl_lane *lane, rnl_cu_stream stream)
+{
+    if (!lane->used)
+        return 2;
+    return works_in(lane, stream) ? 4 : lane->work == RNL_NO_WORK ? 3 : 1;
+}
+
+/* The best one that is free. NULL: none, wait. */
 static rnl_lane *choose(rnl_gpu_device *device, rnl_cu_stream stream,
                         bool (*fits)(const rnl_lane *lane, void *arg), void *arg, bool *any_busy)
 {
@@ -89,10 +98,9 @@ static rnl_lane *choose(rnl_gpu_device *device, rnl_cu_stream stream,
         *any_busy |= lane->busy;
         if (lane->busy || (fits && !fits(lane, arg)))
             continue;
-        const int rank = !lane->used ? 2 : works_in(lane, stream) ? 3 : 1;
-        if (rank > best_rank) {
+        if (rank(lane, stream) > best_rank) {
             best = lane;
-            best_rank = rank;
+            best_rank = rank(lane, stream);
         }
     }
     return best;
