@@ -278,6 +278,14 @@ def device_arrays():
             right[0].shape, spec.dtype, "cuda:0", T, 1,
         )  # fmt: skip
         assert repr(y) == f"<DeviceArray of shape {y.shape}, {spec.dtype}, on cuda:0>"
+        first = rl.RNN(weights_of(spec), spec, device="cuda", batch_first=True)
+        turned = on_device(d, np.ascontiguousarray(x.swapaxes(0, 1)))
+        for lengths in (None, LENGTHS):
+            y, last = first(turned, lengths=lengths)
+            right_y, right_last = cpu(x, lengths=lengths)
+            assert_near((y, last), (right_y.swapaxes(0, 1), right_last), spec)
+        (y, _), alone = result[-1], on_device(d, np.ascontiguousarray(x[:, 0]))
+        assert_near(first(alone), cpu(x[:, 0]), spec)  # one sequence
         # and back in again, with no copy of anything
         wide = rl.Spec("rnn_tanh", y.shape[-1], H, dtype=spec.dtype)
         then = rl.RNN(weights_of(wide), wide, device="cuda")

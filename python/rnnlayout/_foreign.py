@@ -37,11 +37,11 @@ class Foreign:
     keeps: Any = None  # what keeps its memory
     waits: bool = False  # has our stream been made to wait for it?
 
-    @property
+    @functools.cached_property
     def nelems(self) -> int:
         return _product(self.shape)
 
-    @property
+    @functools.cached_property
     def nbytes(self) -> int:
         return self.nelems * _native.itemsize(self.dtype)
 
