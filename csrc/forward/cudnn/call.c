@@ -79,11 +79,6 @@ static rnl_status furnish(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_plan *
     return status;
 }
 
-static void *pointer(rnl_cu_address at)
-{
-    return (void *)(uintptr_t)at;
-}
-
 static rnl_status submit(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan,
                          const rnl_gpu_job *given, rnl_error *err)
 {
@@ -94,10 +89,11 @@ static rnl_status submit(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan,
     if (status == RNL_OK)
         status = RNL_DNN(device, err, cudnnRNNForward, lane->handle,
                          rnn->seats[lane->index].rnn[job.padded], RNL_CUDNN_FWD_MODE_INFERENCE,
-                         pointer(lengths), plan->x, pointer(job.x), plan->y, pointer(job.y),
-                         plan->h, pointer(job.h0), pointer(job.hn), plan->c, pointer(job.c0),
-                         pointer(job.cn), rnn->nbytes, pointer(rnn->weights), plan->work_nbytes,
-                         pointer(lane->workspace->memory), 0, NULL);
+                         rnl_gpu_pointer(lengths), plan->x, rnl_gpu_pointer(job.x), plan->y,
+                         rnl_gpu_pointer(job.y), plan->h, rnl_gpu_pointer(job.h0),
+                         rnl_gpu_pointer(job.hn), plan->c, rnl_gpu_pointer(job.c0),
+                         rnl_gpu_pointer(job.cn), rnn->nbytes, rnl_gpu_pointer(rnn->weights),
+                         plan->work_nbytes, rnl_gpu_pointer(lane->workspace->memory), 0, NULL);
     if (status == RNL_OK && job.tail_nbytes)
         status = RNL_CU(device, err, cuMemsetD8Async, job.y + job.y_nbytes - job.tail_nbytes, 0,
                         job.tail_nbytes, job.stream);

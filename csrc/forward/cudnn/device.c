@@ -70,6 +70,8 @@ rnl_status rnl_gpu_leave(rnl_gpu_device *device, rnl_status status, rnl_error *e
 bool rnl_gpu_enter_to_free(int ordinal, rnl_gpu_device **device)
 {
     rnl_error ignored;
-    return rnl_gpu_enter(ordinal, device, &ignored) == RNL_OK ||
-           rnl_gpu_enter(ordinal, device, &ignored) == RNL_OK;
+    for (int k = 0; k < 2; k++)
+        if (rnl_gpu_enter(ordinal, device, &ignored) == RNL_OK)
+            return true;
+    return false;
 }

@@ -12,19 +12,19 @@ enum { RNL_NUM_CLAMPS = RNL_FLOAT64 + 1 };
 struct rnl_lane;
 
 typedef struct rnl_gpu_device {
-    int ordinal;
     rnl_cudnn_in_use used;
     const rnl_cudnn_table *dnn;
     const rnl_driver_table *cu;
     rnl_cu_context context;
+    int ordinal;
     atomic_bool ready; /* all above is filled, for the rest of the process */
 
-    atomic_int died;       /* the error that no later call gets past, or 0 */
-    const char *died_call; /* that met it first                            */
+    const char *died_call; /* that met ...                                 */
+    atomic_int died;       /* ... the error that no later call gets past; 0 */
 
-    pthread_mutex_t lock; /* of what follows */
+    int num_rnns;         /* the lanes go with the last one */
+    pthread_mutex_t lock; /* of that, and of what follows   */
     pthread_cond_t returned;
-    int num_rnns; /* the lanes go with the last one */
     struct rnl_lane *lanes;
     rnl_cu_module clamps;
     rnl_cu_function clamp[RNL_NUM_CLAMPS]; /* by dtype; NULL: not looked up yet */
@@ -53,6 +53,12 @@ rnl_status rnl_gpu_dnn(rnl_gpu_device *device, const char *call, rnl_cudnn_statu
     rnl_gpu_cu(device, #name, (device)->cu->name(__VA_ARGS__), err)
 #define RNL_DNN(device, err, name, ...)                                                            \
     rnl_gpu_dnn(device, #name, (device)->dnn->name(__VA_ARGS__), err)
+
+/* cuDNN takes addresses of the device as pointers, the driver some numbers as streams. */
+static inline void *rnl_gpu_pointer(rnl_cu_address at)
+{
+    return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */
+}
 
 /* Memory of the device. RNL_E_NOMEM: the text says how much was asked for, and what for. */
 rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *what,

@@ -7,7 +7,7 @@
 #include "forward/cudnn/clamp.h"
 
 #define LEGACY_STREAM ((rnl_cu_stream)0)
-#define PER_THREAD_STREAM ((rnl_cu_stream)2)
+#define PER_THREAD_STREAM ((rnl_cu_stream)rnl_gpu_pointer(2))
 
 /* The per-thread stream is another one in each thread. */
 static uint64_t this_thread(void)

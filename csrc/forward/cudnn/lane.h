@@ -52,7 +52,7 @@ typedef struct rnl_lane {
 } rnl_lane;
 
 /* The stream of its own, in place of a caller's. */
-#define RNL_OWN_STREAM ((rnl_cu_stream)(intptr_t)-1)
+#define RNL_OWN_STREAM ((rnl_cu_stream)rnl_gpu_pointer(UINTPTR_MAX))
 
 /*
  * Borrow a lane that is whole; waits for one where all are in use. Prefers one that did its last

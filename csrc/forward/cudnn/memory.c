@@ -15,9 +15,9 @@ rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *
     status = rnl_gpu_memory(gpu, nbytes ? (size_t)nbytes : 1, "results", &made, err);
     const rnl_status left = rnl_gpu_leave(gpu, status, err);
     if (left == RNL_OK)
-        *address = (void *)(uintptr_t)made;
+        *address = rnl_gpu_pointer(made);
     else if (status == RNL_OK)
-        rnl_gpu_free(device, (void *)(uintptr_t)made);
+        rnl_gpu_free(device, rnl_gpu_pointer(made));
     return left;
 }
 

@@ -192,7 +192,8 @@ static rnl_status plan_new(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_job *
         made->lengths = malloc((size_t)job->N * sizeof *made->lengths);
     if (!made || !made->lengths) {
         free(made);
-        return rnl_fail(err, RNL_E_NOMEM, "no memory for the description of a call");
+        rnl_fail(err, RNL_E_NOMEM, "no memory for the description of a call");
+        return RNL_E_NOMEM;
     }
     made->T = job->T;
     made->N = job->N;

@@ -19,6 +19,11 @@ static const rnl_cudnn_data_type TYPES[] = {
 
 static const char *const ALGO_NAMES[] = {"standard", "persist_static", "persist_small"};
 
+static const char *algo_name(const rnl_gpu_options *options)
+{
+    return ALGO_NAMES[(unsigned)options->algo <= RNL_GPU_PERSIST_SMALL ? options->algo : 0];
+}
+
 /* ---- what cuDNN, this version, this GPU can run ---- */
 
 static rnl_status check_clip(const rnl_spec *spec, const rnl_gpu_options *options, rnl_error *err)
@@ -47,7 +52,7 @@ static rnl_status check_algo(const rnl_spec *spec, const rnl_gpu_options *option
                         rnl_name(RNL_NAMES_DTYPE, (int)spec->dtype));
     if (options->algo == RNL_GPU_STANDARD)
         return RNL_OK;
-    const char *const name = ALGO_NAMES[options->algo];
+    const char *const name = algo_name(options);
     if (spec->bias != RNL_BIAS_DOUBLE)
         return rnl_fail(err, RNL_E_SPEC,
                         "algo=\"%s\" needs bias=\"double\", the spec has \"%s\": cuDNN has it for "
@@ -82,7 +87,7 @@ static rnl_status check_device(const rnl_spec *spec, const rnl_gpu_options *opti
         return rnl_fail(err, RNL_E_SPEC,
                         "algo=\"%s\" needs a GPU of compute capability 6.0, GPU %d has %d.%d: take "
                         "\"standard\"",
-                        ALGO_NAMES[options->algo], options->device, used->capability / 10,
+                        algo_name(options), options->device, used->capability / 10,
                         used->capability % 10);
     return RNL_OK;
 }
@@ -159,7 +164,7 @@ static rnl_status probe(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error *err)
         return status;
     const rnl_error why = *err;
     return rnl_fail(err, RNL_E_SPEC, "algo=\"%s\" cannot run this RNN on this GPU (%.700s)",
-                    ALGO_NAMES[rnn->options.algo], why.text);
+                    algo_name(&rnn->options), why.text);
 }
 
 static rnl_status upload(rnl_gpu_rnn *rnn, rnl_lane *lane, const void *weights, rnl_error *err)
@@ -196,8 +201,10 @@ static rnl_status make(const rnl_spec *spec, const rnl_gpu_options *options, siz
     if (status != RNL_OK)
         return status;
     rnl_gpu_rnn *const rnn = calloc(1, sizeof *rnn);
-    if (!rnn)
-        return rnl_fail(err, RNL_E_NOMEM, "no memory for an RNN");
+    if (!rnn) {
+        rnl_fail(err, RNL_E_NOMEM, "no memory for an RNN");
+        return RNL_E_NOMEM;
+    }
     rnn->spec = *spec;
     rnn->options = *options;
     rnn->device = device;

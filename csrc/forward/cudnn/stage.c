@@ -12,7 +12,7 @@ enum {
     CHUNK_NBYTES = 1 << 20, /* long enough that the bus is at full speed                  */
     ALIGNMENT = 256,        /* as memory of the device has it                             */
     SPIN_US = 200,          /* shorter calls do not pay for a sleep                       */
-    SLEEP_US = 50,
+    SLEEP_NS = 50000,
     POLL_US = 50000 /* Ctrl-C is answered within 0.2 s                            */
 };
 
@@ -42,7 +42,7 @@ static rnl_status wait_for(rnl_gpu_device *device, rnl_cu_event event, rnl_asked
             polled = now;
         }
         if (now - since >= SPIN_US)
-            nanosleep(&(struct timespec){.tv_nsec = SLEEP_US * 1000}, NULL);
+            nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     }
 }
 
@@ -153,6 +153,6 @@ void rnl_piece_add(rnl_piece *pieces, int *num_pieces, size_t *used, const void 
                    size_t nbytes)
 {
     *used = (*used + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    pieces[(*num_pieces)++] = (rnl_piece){(char *)(uintptr_t)host, nbytes, *used};
+    pieces[(*num_pieces)++] = (rnl_piece){(char *)host, nbytes, *used};
     *used += nbytes;
 }
