@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT, run
+from fakes.problem import Problem
 from reference import Run, distance_between
-from test_fakes_forward import Problem
 
 import rnnlayout as rl
 
