@@ -19,7 +19,7 @@ html_title = f"rnnlayout {release}"
 
 nitpicky = True
 # Types of other packages, and names that signatures write short: there is no page to point to.
-nitpick_ignore_regex = [("py:.*", r"(np|numpy|collections|_convert)\..*")]
+nitpick_ignore_regex = [("py:.*", r"(np|numpy|collections|os|_convert)\..*")]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 

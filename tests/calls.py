@@ -228,7 +228,7 @@ PACKAGE_ERRORS = {
     "lossy": (rl.LossyError, lambda: rl.convert(GRU_WEIGHTS, GRU, src="torch", dst=CONCAT)),
     "rounds": (rl.LossyError, lambda: rl.convert(FLAT, LSTM, dst="keras", exact=True)),
     "no RNN": (rl.LayoutError, lambda: rl.RNN(Y[0, 0], LSTM)),
-    "no device": (rl.SpecError, lambda: rl.RNN(FLAT, LSTM, device="cuda")),
+    "no device": (rl.SpecError, lambda: rl.RNN(FLAT, LSTM, device="gpu")),
     "a wrong x": (rl.LayoutError, lambda: WHOLE(Y)),
     "a wrong state": (rl.LayoutError, lambda: WHOLE(X, H)),
     "a length too long": (rl.LayoutError, lambda: WHOLE(X, lengths=[1, 2, 3, 4, 5])),

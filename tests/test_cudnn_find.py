@@ -14,6 +14,7 @@ import pytest
 from conftest import ROOT, run
 
 import rnnlayout as rl
+from rnnlayout import _cli, _cudnn, _doctor
 
 SOURCES = ROOT / "tests" / "c" / "stubs"
 PARTS = ["libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9"]
@@ -154,6 +155,14 @@ def test_a_reader_that_stops_early():
     done = subprocess.run(program, stdout=writing, stderr=subprocess.PIPE, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_an_interrupt(monkeypatch):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_doctor, "examine", interrupt)
+    assert _cli.main(["doctor"]) == 130
 
 
 def test_the_script_is_installed_with_the_package():
@@ -300,6 +309,20 @@ def test_folders_of_python_are_looked_at_in_its_order(install, tmp_path):
     ]  # fmt: skip
     assert found["gpu"]["cudnn"]["path"] == f"{good}/libcudnn.so.9"
     assert found["gpu"]["why_not"] == "there is no NVIDIA driver with a GPU"
+
+
+def test_what_is_no_folder_of_packages_is_left_out(monkeypatch, tmp_path):
+    (tmp_path / "python.zip").touch()
+    odd = ["", ".", "here", "a\0b", 7, None, tmp_path, str(tmp_path / "python.zip")]
+    asked = []
+    monkeypatch.setattr(sys, "path", [*odd, *sys.path, str(tmp_path), str(tmp_path)])
+    monkeypatch.setattr(_cudnn._native, "find_cudnn", lambda *folders: asked.extend(folders))
+    _cudnn.find()
+    folders, environments = asked
+    assert folders.count(os.fsencode(tmp_path)) == 1 and os.fsencode(PACKAGE) in folders
+    assert all(os.path.isdir(folder) and os.path.isabs(folder) for folder in folders)
+    assert os.fsencode(os.path.dirname(os.__file__)) not in folders
+    assert environments[0] == os.fsencode(sys.prefix)
 
 
 def test_a_copy_that_is_loaded_already_is_shared(install, tmp_path):

@@ -61,6 +61,8 @@ static int split(rnl_running *run)
         run->num_parts = 2;
         run->by_direction = true;
     }
+    if (rnl_team_is_crowded())
+        return run->num_parts;
     const double worth = work / WORK_OF_A_MEMBER;
     const int64_t sharing = worth < (double)rnn->blocks ? (int64_t)worth : rnn->blocks;
     const int64_t members = run->num_parts * (sharing > 1 ? sharing : 1);
@@ -84,6 +86,7 @@ static void describe_parts(rnl_running *run, rnl_portion *parts)
             p->rows = N * (k + 1) / run->num_parts - p->first_row;
         }
         atomic_init(&p->stop_at, INT64_MAX);
+        atomic_init(&p->alone_from, INT64_MAX);
     }
 }
 
@@ -163,6 +166,15 @@ static void clear_ends(const rnl_running *run)
     }
 }
 
+/* Did members of a part wait so long for each other that one went on alone? */
+static bool was_crowded(const rnl_running *run)
+{
+    for (int k = 0; k < run->num_parts; k++)
+        if (atomic_load(&run->parts[k].alone_from) < INT64_MAX)
+            return true;
+    return false;
+}
+
 rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
 {
     rnl_status status = check_call(rnn, call, err);
@@ -192,6 +204,8 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
     atomic_init(&run.stop, 0);
     atomic_init(&run.stop_layer, INT64_MAX);
     rnl_team_run(members, rnl_run_member, &run);
+    if (members > run.num_parts)
+        rnl_team_was_crowded(was_crowded(&run));
     rnl_room_give(rnn, room);
     if (atomic_load(&run.stop))
         return rnl_fail(err, RNL_E_INTERRUPTED, "interrupted");

@@ -20,7 +20,9 @@ typedef struct rnl_portion {
     int first_direction, last_direction; /* last is included */
     char *input, *sums, *h[2], *c, *full, *reset;
     rnl_barrier barrier;
-    _Atomic int64_t stop_at; /* the step after which all members of the part leave */
+    _Atomic int64_t stop_at;    /* the step after which all members of the part leave     */
+    _Atomic int64_t alone_from; /* the place in a call after which all but the first leave */
+    atomic_int long_waits;
     int64_t since_poll;
 } rnl_portion;
 

@@ -6,7 +6,9 @@
 
 enum {
     WORK_OF_A_PIECE = 1 << 28, /* multiplications between two looks whether to stop: 0.1 s */
-    WORK_OF_A_POLL = 1 << 25   /* and between two questions to the caller                  */
+    WORK_OF_A_POLL = 1 << 25,  /* and between two questions to the caller                  */
+    WORK_OF_A_TURN = 1 << 9,   /* while a waiting member spins once                        */
+    LONG_WAITS = 4             /* and the first member goes on alone                       */
 };
 
 /* Rows of a sequence: element (t, row, k) is base[t * time + row * batch + k]; base is what is read
@@ -61,8 +63,45 @@ static bool stops_here(const share *s, int64_t step, int64_t work)
 
 static void wait_for_part(const share *s)
 {
-    if (s->members > 1)
-        rnl_barrier_wait(&s->part->barrier, s->members);
+    (void)rnl_barrier_wait(&s->part->barrier, s->members, 0);
+}
+
+/* Steps of all directions and layers in a row. */
+static int64_t place_of(const share *s, int64_t step)
+{
+    return (s->layer * 2 + s->direction) * s->run->call->T + step;
+}
+
+/* The first member takes over what the others had. */
+static void take_all(share *s)
+{
+    s->members = 1;
+    s->first = s->first_state = 0;
+    s->last = s->run->rnn->blocks;
+    s->last_state = s->run->rnn->state_blocks;
+}
+
+/* The wait at the end of a step. Where members wait longer for each other than they work, the CPUs
+ * are wanted by others: the first one goes on alone. False: this member is to leave. */
+static bool end_step(share *s, int64_t step, int64_t rows)
+{
+    rnl_portion *part = s->part;
+    if (s->members == 1)
+        return true;
+    const int64_t place = place_of(s, step), K = rnl_state_size(&s->run->rnn->spec);
+    const int64_t work = rows * K * s->run->rnn->gates * (s->last - s->first) *
+                         s->run->rnn->kernels->lanes;
+    if (s->member == 0 &&
+        atomic_load_explicit(&part->long_waits, memory_order_relaxed) >= LONG_WAITS)
+        atomic_store(&part->alone_from, place);
+    if (rnl_barrier_wait(&part->barrier, s->members,
+                         (int)rnl_least(work / WORK_OF_A_TURN, INT32_MAX / 2)))
+        atomic_fetch_add_explicit(&part->long_waits, 1, memory_order_relaxed);
+    if (atomic_load_explicit(&part->alone_from, memory_order_acquire) > place)
+        return true;
+    if (s->member == 0)
+        take_all(s);
+    return s->member == 0;
 }
 
 /* -------------------------------------------------------------------------------- copies -- */
@@ -379,7 +418,7 @@ static void put_output(const share *s, char *after, int64_t time, int64_t rows)
 /* -------------------------------------------------------------------- directions, layers -- */
 
 /* Steps `first` and later of the direction, at times from ... to - 1. Returns whether to go on. */
-static bool run_steps(const share *s, int64_t first, int64_t from, int64_t to)
+static bool run_steps(share *s, int64_t first, int64_t from, int64_t to)
 {
     const rnl_running *run = s->run;
     rnl_portion *part = s->part;
@@ -392,14 +431,14 @@ static bool run_steps(const share *s, int64_t first, int64_t from, int64_t to)
              rows, now);
         put_output(s, part->h[!before], t, rows);
         (void)stops_here(s, now, 0);
-        wait_for_part(s);
-        if (atomic_load_explicit(&part->stop_at, memory_order_acquire) <= now)
+        if (!end_step(s, now, rows) ||
+            atomic_load_explicit(&part->stop_at, memory_order_acquire) <= now)
             return false;
     }
     return true;
 }
 
-static bool run_direction(const share *s)
+static bool run_direction(share *s)
 {
     const int64_t T = s->run->call->T;
     if (s->member == 0)
@@ -423,18 +462,23 @@ static void run_part(rnl_running *run, rnl_portion *part, int64_t layer, int mem
 {
     const rnl_rnn *rnn = run->rnn;
     for (int d = part->first_direction; d <= part->last_direction; d++) {
-        const share s = {.run = run,
-                         .part = part,
-                         .weights = rnl_weights_of(rnn, layer, d),
-                         .layer = layer,
-                         .direction = d,
-                         .member = member,
-                         .members = members,
-                         .first = rnn->blocks * member / members,
-                         .last = rnn->blocks * (member + 1) / members,
-                         .first_state = rnn->state_blocks * member / members,
-                         .last_state = rnn->state_blocks * (member + 1) / members,
-                         .asks = asks};
+        share s = {.run = run,
+                   .part = part,
+                   .weights = rnl_weights_of(rnn, layer, d),
+                   .layer = layer,
+                   .direction = d,
+                   .member = member,
+                   .members = members,
+                   .first = rnn->blocks * member / members,
+                   .last = rnn->blocks * (member + 1) / members,
+                   .first_state = rnn->state_blocks * member / members,
+                   .last_state = rnn->state_blocks * (member + 1) / members,
+                   .asks = asks};
+        if (atomic_load(&part->alone_from) < place_of(&s, 0)) {
+            if (member != 0)
+                return;
+            take_all(&s);
+        }
         if (!run_direction(&s)) {
             if (member == 0)
                 atomic_store(&run->stop_layer, layer);
@@ -453,7 +497,7 @@ void rnl_run_member(void *arg, int k, int members)
             const int sharing = members > n ? (members - p - 1) / n + 1 : 1;
             run_part(run, &run->parts[p], layer, members > n ? k / n : 0, sharing, k == 0);
         }
-        rnl_barrier_wait(&run->all, members);
+        (void)rnl_barrier_wait(&run->all, members, 0);
         if (atomic_load(&run->stop_layer) <= layer)
             return;
     }

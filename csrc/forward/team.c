@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "forward/team.h"
@@ -15,8 +16,11 @@
 
 enum {
     MOST_MEMBERS = 64,
-    SPINS = 300,              /* of 15 to 50 ns each, then */
-    YIELDS = 100,             /* of 500 ns, or of the time that others then have */
+    SPINS = 300,     /* of 15 to 50 ns each, then */
+    YIELDS = 100,    /* of 500 ns, or of the time that others then have, then */
+    NAP_NS = 20000,  /* for the CPU to be given to a member that has none */
+    CROWDED_MS = 10, /* after a crowded call nobody shares, twice as long after the next */
+    CROWDED_MOST_MS = 1000,
     STACK_NBYTES = 512 << 10, /* kernels put 64 KB there, a sanitizer more; libc its TLS */
     RUNS_UNTIL_RETRY = 1000,  /* after a thread could not be started */
     MAX_PATH_NCHARS = 4096
@@ -69,10 +73,13 @@ static void set_float_control(uint64_t control)
 /* Wait a little, longer as the turns go on; the number of the next turn. */
 static int wait_turn(int turn)
 {
-    if (turn < SPINS)
+    if (turn < SPINS) {
         relax();
-    else
+    } else if (turn < SPINS + YIELDS) {
         sched_yield();
+    } else {
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
     return smaller(turn + 1, SPINS + YIELDS);
 }
 
@@ -359,17 +366,56 @@ void rnl_team_run(int wanted, void (*member)(void *arg, int k, int members), voi
     atomic_store_explicit(&pool.taken, false, memory_order_release);
 }
 
-void rnl_barrier_wait(rnl_barrier *barrier, int members)
+int rnl_team_patience = SPINS;
+
+bool rnl_barrier_wait(rnl_barrier *barrier, int members, int patience)
 {
     if (members == 1)
-        return;
+        return false;
     /* cannot change before this member has arrived */
     const int round = atomic_load_explicit(&barrier->round, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) == members - 1) {
         atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
         atomic_fetch_add_explicit(&barrier->round, 1, memory_order_release);
-        return;
+        return false;
     }
-    for (int turn = 0; atomic_load_explicit(&barrier->round, memory_order_acquire) == round;)
-        turn = wait_turn(turn);
+    int left = rnl_team_patience + patience, turn = SPINS;
+    while (atomic_load_explicit(&barrier->round, memory_order_acquire) == round) {
+        if (left > 0) {
+            left--;
+            relax();
+        } else {
+            turn = wait_turn(turn);
+        }
+    }
+    return turn > SPINS;
+}
+
+/* ------------------------------------------------------------------------------- crowded -- */
+
+static _Atomic int64_t crowded_until; /* on the clock below */
+static atomic_int crowded_ms;
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void rnl_team_was_crowded(bool crowded)
+{
+    int ms = 0;
+    if (crowded) {
+        ms = smaller(CROWDED_MS + 2 * atomic_load(&crowded_ms), CROWDED_MOST_MS);
+        atomic_store(&crowded_until, now_ms() + ms);
+    }
+    if (ms != atomic_load_explicit(&crowded_ms, memory_order_relaxed))
+        atomic_store(&crowded_ms, ms);
+}
+
+bool rnl_team_is_crowded(void)
+{
+    return atomic_load_explicit(&crowded_ms, memory_order_relaxed) > 0 &&
+           now_ms() < atomic_load(&crowded_until);
 }

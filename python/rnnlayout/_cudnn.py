@@ -37,7 +37,8 @@ def set_cudnn(path: str | os.PathLike[str] | None) -> None:
 def find() -> dict[str, Any]:
     """The report of the search, which is made once a process."""
     own = os.path.dirname(os.__file__)  # the standard library: no packages
-    folders = [entry for entry in sys.path if os.path.isabs(entry) and os.path.isdir(entry)]
+    texts = [entry for entry in sys.path if isinstance(entry, str) and os.path.isabs(entry)]
+    folders = [entry for entry in dict.fromkeys(texts) if os.path.isdir(entry)]
     packages = [entry for entry in folders if entry not in (own, os.path.join(own, "lib-dynload"))]
     environments = dict.fromkeys([sys.prefix, sys.base_prefix])
     return _native.find_cudnn(

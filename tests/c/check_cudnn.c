@@ -56,9 +56,15 @@ static const kind kinds[] = {
     {"good8", "good", "8", "true", NULL, ALL},
     {"lone9", "good", "9", "rm libcudnn_*", "without libcudnn_graph.so.9, libcudnn_ops.so.9",
      NOTHING},
+    {"pipe", "good", "9", "rm libcudnn_ops.so.9 && mkfifo libcudnn_ops.so.9",
+     "libcudnn_ops.so.9: no 64-bit library", NOTHING},
     {"lone8", "good", "8", "rm libcudnn_*", "without libcudnn_ops_infer.so.8, ", NOTHING},
     {"no_adv", "good", "9", "rm libcudnn_adv*", "without libcudnn_adv.so.9,", NOTHING},
     {"cut", "good", "9", "truncate -s 5000 libcudnn_adv.so.9", "cut short, at 5000 bytes", NOTHING},
+    {"cut_late", "good", "9",
+     "set -- $(readelf -lW libcudnn_graph.so.9 | grep DYNAMIC) && "
+     "truncate -s $(($2 + 1)) libcudnn_graph.so.9",
+     "libcudnn_graph.so.9: cut short, at", NOTHING},
     {"text", "good", "9", "echo version https://git-lfs > libcudnn_ops.so.9",
      "libcudnn_ops.so.9: no 64-bit library", NOTHING},
     {"foreign", "good", "9",
@@ -75,7 +81,14 @@ static const kind kinds[] = {
     {"lacking", "lacking", "9", "true", "it has no cudnnGetVersion", ALL},
     {"seven", NULL, NULL, "touch libcudnn.so.7", "cuDNN 7: 8.9 or 9 is needed", NOTHING},
 };
-enum { NUM_KINDS = sizeof kinds / sizeof kinds[0], EMPTY = 0, GOOD9 = 1, GOOD8 = 2, LONE9 = 3 };
+enum {
+    NUM_KINDS = sizeof kinds / sizeof kinds[0],
+    EMPTY = 0,
+    GOOD9 = 1,
+    GOOD8 = 2,
+    LONE9 = 3,
+    PIPE = 4
+};
 
 static void make_folder(const char *folder, const kind *k)
 {
@@ -122,7 +135,7 @@ static void make_all(void)
         make_folder(folder_of(SITE, k), &kinds[k]);
         for (int p = 0; p < LOADER; p++)
             if (p != SITE)
-                command(format("mkdir -p %s && cp -rP %s/. %s", folder_of(p, k), folder_of(SITE, k),
+                command(format("mkdir -p %s && cp -a %s/. %s", folder_of(p, k), folder_of(SITE, k),
                                folder_of(p, k)));
     }
 }
@@ -140,6 +153,7 @@ static void apart(void (*function)(const void *), const void *argument)
     const pid_t child = fork();
     if (child == 0) {
         check_passed = check_failed = 0;
+        alarm(60); /* seconds: one that hangs is a failure */
         function(argument);
         counts[0] = check_passed;
         counts[1] = check_failed;
@@ -278,6 +292,8 @@ static void check_machines(void)
             if (turn % 2 && !kinds[m.kind[p]].why) /* to go on to the last places */
                 m.kind[p] = EMPTY;
         }
+        if (m.kind[LOADER] == PIPE) /* the system's loader would wait for it */
+            m.kind[LOADER] = EMPTY;
         if (turn < NUM_PLACES * 2)
             m.kind[turn / 2] = turn % 2 ? GOOD8 : GOOD9;
         apart(check_machine, &m);
@@ -361,6 +377,7 @@ typedef struct driven {
     const char *why_not;           /* the report's; NULL: a GPU can be used   */
     const char *place, *no_driver; /* said of cuDNN's place, and of the driver */
     const char *gpu;               /* said of the first GPU */
+    const char *without;           /* a file that is not there all the same */
     int num_gpus;
 } driven;
 
@@ -370,6 +387,14 @@ static const driven with_drivers[] = {
     {"driver", GOOD9, {"STUB_GPUS=1"}, ".", .num_gpus = 1},
     {"driver", GOOD9, {"STUB_GPUS=1"}, STUBS "/loader", .num_gpus = 1},
     {"driver", GOOD8, {"STUB_CUDA=11080"}, "../../cublas/lib", .num_gpus = 1},
+    {"driver",
+     GOOD8,
+     {"STUB_CUDA=11080"},
+     ".",
+     "no cuDNN was found",
+     "it needs libcublas.so.11, ",
+     .without = "libcublas.so.11",
+     .num_gpus = 1},
     {"driver",
      GOOD9,
      {"STUB_GPUS=1"},
@@ -473,6 +498,8 @@ static void check_driven(const void *argument)
     if (d->cublas)
         command(format("cd %s && mkdir -p %s && cp " STUBS "/parts/libcublas* %s", folder,
                        d->cublas, d->cublas));
+    if (d->without)
+        command(format("rm %s/%s/%s", folder, d->cublas, d->without));
     for (int k = 0; k < 4 && d->variables[k]; k++)
         putenv((char *)d->variables[k]);
     setenv("RNNLAYOUT_CUDNN", folder, 1);

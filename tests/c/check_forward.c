@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include "core/dtype.h"
+#include "forward/team.h"
 #include "model/spec.h"
 
 enum { TURNS = 1200, MOST_STEPS = 7, MOST_ROWS = 15, MOST_UNITS = 40, LARGER = 3 };
@@ -443,18 +444,40 @@ static bool same(const double *a, const double *b, int64_t n)
     return !memcmp(a, b, (size_t)n * sizeof *a);
 }
 
+static int went_alone;
+
+/* Bits: every wait is taken for a long one, and one thread goes on alone. */
+static void check_alone(const problem *p, rnl_rnn *rnn, const answer *whole)
+{
+    const int patience = rnl_team_patience;
+    for (int threads = 2; threads <= 3; threads++) {
+        rnl_set_num_threads(threads);
+        rnl_team_patience = 0;
+        answer again = fast(p, rnn, (slice){0, p->N, 0, p->T, NULL});
+        CHECK(same(again.y, whole->y, p->T * p->N * p->D * p->S) &&
+                  same(again.hn, whole->hn, p->spec.num_layers * p->D * p->N * p->S),
+              "alone of %d threads", threads);
+        answer_free(&again);
+        rnl_team_patience = patience;
+        went_alone += rnl_team_is_crowded();
+        rnl_team_was_crowded(false); /* the next call may share again */
+    }
+}
+
 /* Bits: other numbers of threads, one sequence alone, step by step. */
 static void check_bits(const problem *p, rnl_rnn *rnn, const answer *whole)
 {
     const int64_t wide = p->D * p->S, layers = p->spec.num_layers * p->D;
     for (int threads = 1; threads <= 3; threads++) {
         rnl_set_num_threads(threads);
+        rnl_team_was_crowded(false);
         answer again = fast(p, rnn, (slice){0, p->N, 0, p->T, NULL});
         CHECK(same(again.y, whole->y, p->T * p->N * wide) &&
                   same(again.hn, whole->hn, layers * p->N * p->S),
               "%d threads", threads);
         answer_free(&again);
     }
+    check_alone(p, rnn, whole);
     rnl_set_num_threads(1);
     for (int64_t n = 0; n < p->N; n++) {
         answer one = fast(p, rnn, (slice){n, 1, 0, p->T, NULL});
@@ -591,6 +614,7 @@ int main(int argc, char **argv)
         rnl_rnn_free(rnn);
         problem_free(&p);
     }
+    CHECK(went_alone > 0, "%d calls went on alone", went_alone);
     check_errors();
     check_interrupt(1);
     check_interrupt(2);

@@ -128,7 +128,7 @@ static enum fake_class rnn_class(const struct rnn *r)
     int projected = r->proj_size < r->hidden_size;
     if (projected && (r->cell != CELL_LSTM || r->algo != ALGO_STANDARD))
         return UNSUPPORTED;
-    if (r->algo != ALGO_STANDARD && r->bias != BIAS_DOUBLE)
+    if (r->algo != ALGO_STANDARD && (r->bias != BIAS_DOUBLE || r->precision == HALF))
         return UNSUPPORTED;
     if (r->dtype == DOUBLE && (r->algo == ALGO_STATIC || r->algo == ALGO_SMALL_H))
         return UNSUPPORTED;

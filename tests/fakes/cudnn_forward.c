@@ -17,21 +17,12 @@ static int all_full(const struct data *data)
     return 1;
 }
 
-static int all_equal(const struct data *data)
-{
-    for (int n = 1; n < data->N; n++)
-        if (data->lengths[n] != data->lengths[0])
-            return 0;
-    return 1;
-}
-
 /* Limits that depend on the device, or are found this late. */
 static enum fake_class algo_class(const struct rnn *rnn, int capability)
 {
     int is_plain = rnn->cell == CELL_RELU || rnn->cell == CELL_TANH;
-    if (rnn->dtype == BFLOAT16)
-        return capability < 800 ? UNSUPPORTED
-                                : TAKEN; /* whatever the algorithm: the standard one */
+    if (rnn->dtype == BFLOAT16 && capability < 800)
+        return UNSUPPORTED;
     if (rnn->algo != ALGO_STANDARD && capability < 600)
         return UNSUPPORTED;
     if (rnn->algo == ALGO_SMALL_H && rnn->hidden_size > (is_plain ? 384 : 192))
@@ -106,8 +97,6 @@ struct call {
 static const char *wrong_data(const struct call *c)
 {
     const struct data *x = c->x_desc, *y = c->y_desc;
-    if (!x->is_set || !y->is_set)
-        return "xDesc or yDesc is not set";
     if (x->dtype != c->rnn->dtype || x->width != c->rnn->input_size)
         return "xDesc: dtype or vector size";
     if (y->width != fake_directions(c->rnn) * c->rnn->proj_size)
@@ -115,10 +104,12 @@ static const char *wrong_data(const struct call *c)
     if (y->dtype != x->dtype || y->T != x->T || y->N != x->N || y->layout != x->layout ||
         memcmp(y->lengths, x->lengths, (size_t)x->N * sizeof *x->lengths))
         return "xDesc and yDesc differ";
-    int is_padded = c->rnn->flags & PADDED_IO;
-    if (x->layout != LAYOUT_PACKED && !is_padded && (x->layout == LAYOUT_BATCH || !all_full(x)))
-        return "lengths or a batch-major layout without padded I/O";
     return NULL;
+}
+
+static int needs_padded(const struct data *x)
+{
+    return x->layout == LAYOUT_BATCH || (x->layout == LAYOUT_SEQ && !all_full(x));
 }
 
 static int is_state(const struct tensor *t, int64_t layers, int64_t N, int64_t width)
@@ -163,16 +154,21 @@ static cudnnStatus_t check(const struct call *c)
     const char *wrong;
     if (!c->rnn->is_set)
         return fake_refuse(INTERNAL, "the RNN's descriptor is not set");
-    if ((wrong = wrong_data(c)) || (wrong = wrong_states(c)) || (wrong = wrong_memory(c)))
+    if (!c->x_desc->is_set || !c->y_desc->is_set)
+        return fake_refuse(WRONG, "xDesc or yDesc is not set");
+    if (c->rnn->algo != ALGO_STANDARD && !all_full(c->x_desc))
+        return fake_refuse(UNSUPPORTED, "lengths with a persistent algorithm");
+    if ((wrong = wrong_data(c)))
+        return fake_refuse(WRONG, wrong);
+    if (needs_padded(c->x_desc) && !(c->rnn->flags & PADDED_IO))
+        return fake_refuse(WRONG, "lengths or a batch-major layout without padded I/O");
+    if ((wrong = wrong_states(c)) || (wrong = wrong_memory(c)))
         return fake_refuse(WRONG, wrong);
     if (c->rnn->skip && c->rnn->input_size != c->rnn->hidden_size)
         return fake_refuse(WRONG, "skip input with inputSize unlike hiddenSize");
     if (algo_class(c->rnn, fake_handle_capability(c->given)) != TAKEN)
         return fake_refuse(UNSUPPORTED, "the algorithm or the dtype on this device");
-    int is_standard = c->rnn->algo == ALGO_STANDARD || c->rnn->dtype == BFLOAT16;
-    if (!is_standard && !all_equal(c->x_desc))
-        return fake_refuse(UNSUPPORTED, "lengths with a persistent algorithm");
-    if (!is_standard && c->rnn->algo == ALGO_DYNAMIC)
+    if (c->rnn->algo == ALGO_DYNAMIC)
         return fake_refuse(UNSUPPORTED, "the fake has no dynamic algorithm");
     return fake_refuse(TAKEN, "");
 }

@@ -86,11 +86,15 @@ class Problem:
                        lengths=self.lengths, clip=self.clip)  # fmt: skip
 
     def worst(self, found, expected=None, unit=FLOAT64):
-        """How far the result is off, in units of what rounding explains at worst: of its own
-        arithmetic (unit) and the reference's, and of each number once as it is stored."""
+        """How far what the fake wrote is off: distance()."""
+        return self.distance(self.result(found), expected, unit)
+
+    def distance(self, run, expected=None, unit=FLOAT64):
+        """How far a Run is off, in units of what rounding explains at worst: of its own arithmetic
+        (unit) and the reference's, and of each number once as it is stored."""
         share, least = STORED[self.spec.dtype]
         worst = 0.0
-        for ours, wanted in pairs(self.result(found), expected or self.expected()):
+        for ours, wanted in pairs(run, expected or self.expected()):
             off = np.abs(ours.astype(np.float64) - wanted.value)
             # the curves of the C library are good to 4 units too
             explained = (unit + FLOAT64) / FLOAT32 * wanted.error

@@ -85,7 +85,8 @@ static rnl_status check_file(int file, rnl_error *err)
 
 rnl_status rnl_library_check(const char *path, rnl_error *err)
 {
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    const int file = open(path,
+                          O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe has no end to wait for */
     if (file < 0)
         return rnl_fail(err, RNL_E_NO_CUDNN, "%s", strerror(errno));
     const rnl_status status = check_file(file, err);
