@@ -29,6 +29,7 @@ def torch_there():
     except ImportError:
         return None, "cpu", "torch is not installed"
     if not torch.cuda.is_available():
+        torch.set_num_threads(1)  # of small sizes, more only wait for each other
         return torch, "cpu", f"torch {torch.__version__} has no GPU: it is asked on the CPU"
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     return torch, "cuda", None
@@ -208,6 +209,9 @@ def torch_module(torch, spec, flat):
 # ---------------------------------------------------------------------------------------- all of it
 
 
+SHOWN = 20  # of what is wrong; the results have all
+
+
 class Verdicts:
     """The furthest of each kind, and what was out of bounds."""
 
@@ -252,6 +256,6 @@ def show(found):
         print(f"{who:28} at most {worst:.2g} of what rounding explains")
     for name, why in found["left_out"].items():
         print(f"{name}: left out, {why}")
-    for who, what, why in found["failures"]:
+    for who, what, why in found["failures"][:SHOWN]:
         print(f"WRONG {who}: {what}: {why}")
     print(f"{found['checked']} results looked at, {len(found['failures'])} wrong", flush=True)

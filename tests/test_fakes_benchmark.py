@@ -2,12 +2,19 @@
 
 import collections
 import json
+import re
 import subprocess
+import sys
 
 import pytest
 from conftest import ROOT, run
 
 BENCHMARKS = ROOT / "benchmarks"
+sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(BENCHMARKS))
+
+import gpu_facts
+import tables
 
 
 @pytest.fixture(scope="session")
@@ -68,3 +75,95 @@ WRONG = ["lstm,1,1", "lstms,1,1,1,1,1,1,float32", "gru,1,1,1,1,1,3,float32",
 def test_no_case_of_the_floor(fakes, raw, case):
     done = raw_run(fakes, raw, 9, case)
     assert done.returncode == 2 and case in done.stderr
+
+
+# -------------------------------------------------------------------------------------- the command
+
+
+@pytest.fixture(scope="session")
+def measured(fakes, tmp_path_factory):
+    """What the quick form of the whole command writes, and says."""
+    to = tmp_path_factory.mktemp("measured") / "gpu.json"
+    command = [sys.executable, BENCHMARKS / "gpu.py", "--quick", "--device", "cpu", "--json", to]
+    said = run(command, env=fakes.environment())
+    return json.loads(to.read_text()), said
+
+
+# No answer, on the fakes: that is what they end a process over.
+STRICTER = {"states_in_place", "no_dropout_descriptor", "capture_and_other_lengths"}
+
+
+def test_every_question_is_answered_as_the_fakes_do(measured):
+    facts = measured[0]["facts"]
+    assert list(facts) == list(gpu_facts.FACTS)
+    assert {name for name, f in facts.items() if f["as_expected"] is False} == set()
+    died = {name: f["answer"]["died"] for name, f in facts.items() if "died" in f["answer"]}
+    assert died == dict.fromkeys(STRICTER, 86)
+    assert not [name for name, f in facts.items() if "seconds" in f["answer"]]
+
+
+def test_results_are_compared(measured):
+    parity = measured[0]["parity"]
+    assert parity["failures"] == [] and parity["checked"] > 100
+    assert all(0 < worst <= 1 for worst in parity["worst"].values())
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        for who in ("ours, host arrays", "ours, steps", "torch, cpu"):
+            assert f"{who}, {dtype}" in parity["worst"]
+
+
+def test_times_are_taken(measured):
+    found, said = measured
+    assert len(found["speed"]) == 3
+    for row in found["speed"]:
+        assert {"ours", "ours, new results", "raw cuDNN", "raw cuDNN, graph", "torch"} <= set(
+            row["us"]
+        )
+        assert row["us"]["raw cuDNN"]["device"] == [10, 10]
+        assert row["copies"] == 0
+        assert next(what for what, *_ in row["goals"]) == "over raw cuDNN"
+    assert "JAX: left out, JAX has no GPU" in said
+    assert re.search(r"\d+ goals met, \d+ missed", said)
+    assert found["about"]["GPU"] == "Fake GPU"
+
+
+@pytest.mark.parametrize("name", [name for name in tables.TABLES if name.startswith("gpu_")])
+def test_the_page_shows_them(measured, monkeypatch, name):
+    monkeypatch.setattr(tables, "GPU", {})
+    assert tables.TABLES[name]() == tables.NOT_MEASURED
+    monkeypatch.setattr(tables, "GPU", measured[0])
+    head, line, *rows = tables.TABLES[name]().splitlines()
+    rows = [row for row in rows if row.startswith("|")]
+    assert len(rows) > 0
+    assert {len(row.split(" | ")) for row in (head, line, *rows)} == {len(head.split(" | "))}
+
+
+def test_another_answer_is_news(fakes, monkeypatch, capsys):
+    for name, value in fakes.environment(9, FAKE_FAIL="30:2:5000").items():
+        monkeypatch.setenv(name, value)
+    found = gpu_facts.all_facts(fakes.cudnn(9), names=["no_first_state"])
+    assert found["no_first_state"]["as_expected"] is False
+    assert found["no_first_state"]["answer"]["died"] == 1
+    assert "DIFFERS" in capsys.readouterr().out
+
+
+def test_a_question_has_a_time_limit(fakes, monkeypatch):
+    monkeypatch.setattr(gpu_facts, "SECONDS", 0.01)
+    assert gpu_facts.ask_in_a_process("streams", fakes.cudnn(9), None) == {"seconds": 0.01}
+
+
+@pytest.mark.parametrize("version", ["8906", "8907"])
+def test_questions_to_version_8(fakes, monkeypatch, version):
+    for name, value in fakes.environment(8, FAKE_CUDNN=version).items():
+        monkeypatch.setenv(name, value)
+    names = ["dtypes", "lengths", "clip", "capture", "math"]
+    found = gpu_facts.all_facts(fakes.cudnn(8), names=names)
+    assert {name: f["as_expected"] for name, f in found.items()} == dict.fromkeys(names, True) | {
+        "math": None
+    }
+    assert not any("died" in f["answer"] for f in found.values())
+
+
+def test_without_a_gpu_it_says_what_is_missing():
+    done = subprocess.run([sys.executable, BENCHMARKS / "gpu.py"], capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    assert done.returncode == 5 and "GPU: cannot be used" in done.stdout
