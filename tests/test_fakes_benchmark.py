@@ -9,12 +9,13 @@ import sys
 import pytest
 from conftest import ROOT, run
 
-BENCHMARKS = ROOT / "benchmarks"
 sys.path.insert(0, str(ROOT / "tools"))
-sys.path.insert(0, str(BENCHMARKS))
+sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import gpu_facts
 import tables
+
+BENCHMARKS = ROOT / "benchmarks"
 
 
 @pytest.fixture(scope="session")
