@@ -69,6 +69,7 @@ class Array:
         self.nbytes, self.address = array.nbytes, c_ulonglong()
         driver("cuMemAlloc_v2", byref(self.address), c_size_t(max(self.nbytes, 1)))
         driver("cuMemcpyHtoD_v2", self.address, c_void_p(array.ctypes.data), c_size_t(self.nbytes))
+        driver.synchronize()  # the copy may return before the last bytes are there
         self.__cuda_array_interface__ = {
             "shape": self.shape, "typestr": self.dtype.str, "version": 3, "stream": 1,
             "data": (self.address.value, False), "strides": None,

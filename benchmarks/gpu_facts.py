@@ -21,9 +21,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+import gpu_parity
 from fakes import ask, device
 from fakes.problem import BATCH, BIASES, CELLS, PACKED, SEQ, STORED, Problem
 from gpu_device import Clock, Driver
+from gpu_parity import unit
 from reference import FLOAT32, FLOAT64
 
 import rnnlayout as rl
@@ -53,6 +55,7 @@ class Gpu(device.Device):
     def write(self, at, data):
         self.calls.synchronize()
         self.cu("cuMemcpyHtoD_v2", c_ulonglong(at), data, c_size_t(len(data)))
+        self.calls.synchronize()  # the copy may return before the last bytes are there
 
     def read(self, at, nbytes):
         data = ctypes.create_string_buffer(nbytes)
@@ -88,11 +91,6 @@ def new(seed=1, spec=None, **shape):
 
 
 OLD = False
-
-
-def unit(spec):
-    """By what share of itself the arithmetic rounds a number."""
-    return FLOAT64 if spec.dtype == "float64" else max(FLOAT32, STORED[spec.dtype][0])
 
 
 def off(problem, found):
@@ -181,6 +179,22 @@ def dtypes(gpu):
                     raise
                 found_out = str(why)
                 return judged(found) | {"bfloat16": found_out}
+    return judged(found)
+
+
+@fact(right=True)
+def persistent(gpu):
+    """Algorithms 1 and 3."""
+    found = {}
+    for name, algo, spec in [
+        ("static, float16", 1, rl.Spec("lstm", 128, 128, dtype="float16")),
+        ("static, float32", 1, rl.Spec("gru", 64, 64)),
+        ("small, float32", 3, rl.Spec("lstm", 64, 96, 2)),
+        ("small, float16", 3, rl.Spec("gru", 64, 96, 1, True, dtype="float16")),
+    ]:
+        problem = new(spec=spec, T=8, N=8)
+        narrow = {"math": 1} if spec.dtype == "float16" else {}
+        found[name] = off(problem, gpu.run(problem, {"rnn": {"algo": algo, **narrow}}))
     return judged(found)
 
 
@@ -494,6 +508,33 @@ def stream_of_another_context(gpu):
     stream = gpu.stream()
     gpu.cu("cuCtxPopCurrent_v2", None)
     return {"status": gpu.library._library.cudnnSetStream(gpu.handle, stream)}
+
+
+@fact(context_is_left=True, one_context=True, one_cudnn=True, wrong_after_a_race=0)
+def beside_torch(gpu):
+    """rl.RNN in torch's process; and results that are handed to a stream of torch's and dropped at
+    once: their memory must not be written while that stream still reads."""
+    torch, where, missing = gpu_parity.torch_there()
+    if where != "cuda":
+        return {"left_out": missing}
+    x = torch.ones(20, 4, 64, device="cuda")
+    before = gpu.calls.current()
+    rnn = rl.RNN(new(spec=rl.Spec("gru", 64, 96)).weights, rl.Spec("gru", 64, 96), device="cuda")
+    right = torch.from_dlpack(rnn(x)[0]).clone()
+    found = {"context_is_left": gpu.calls.current() == before}
+    found["one_context"] = before == gpu.context.value
+    paths = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()
+             if re.search(r"/libcudnn\.so\.\d", line)}  # fmt: skip
+    found["one_cudnn"] = len(paths) == 1
+    side, bad = torch.cuda.Stream(), torch.zeros((), device="cuda", dtype=torch.int64)
+    side.wait_stream(torch.cuda.current_stream())
+    for _ in range(1000):
+        y = rnn(x)[0]
+        with torch.cuda.stream(side):
+            bad += (torch.from_dlpack(y) != right).sum()
+        del y
+    torch.cuda.synchronize()
+    return found | {"wrong_after_a_race": bad.item()}
 
 
 @fact()

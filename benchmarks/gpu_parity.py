@@ -243,8 +243,10 @@ def parity(driver, device="cuda", quick=False):
             if arrays.holds(problem.spec.dtype):
                 found.add(f"ours, {arrays.place} arrays", problem, batch_first, ours, batch_first,
                           device, arrays, k % 2)  # fmt: skip
-        if not problem.spec.bidirectional and (problem.lengths == problem.T).all():
-            found.add("ours, steps", problem, False, ours_in_steps, device, every[-1])
+            steps = not problem.spec.bidirectional and (problem.lengths == problem.T).all()
+            if steps and arrays.holds(problem.spec.dtype):
+                found.add(f"ours, steps, {arrays.place} arrays", problem, False, ours_in_steps,
+                          device, arrays)  # fmt: skip
         if torch and not batch_first and torch_has(problem):
             found.add(f"torch, {where}", problem, False, torchs, torch, where)
     return {"checked": found.checked, "worst": found.worst, "failures": found.failures,

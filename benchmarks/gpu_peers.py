@@ -156,6 +156,8 @@ def by_torch_compiled(problem, place):
     module, call, y = torch_job(problem, place)
     if place.where != "cuda":
         raise Missing("torch has no GPU")
+    if problem.T > 1:
+        raise Missing("steps alone: it takes long to compile")
     compiled = place.torch.compile(module)
     try:
         inside(place, lambda: call(compiled))()
@@ -170,6 +172,7 @@ def torch_graph(place, call):
         raise Missing("torch has no GPU")
     torch = place.torch
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.inference_mode(), torch.cuda.stream(side):
         for _ in range(3):
             call()
@@ -191,6 +194,7 @@ def by_torch_graph(problem, place):
 def by_jax(problem, place):
     """jax.experimental.rnn, which has LSTMs alone and calls cuDNN. Its streams are its own, so that
     the events tell nothing of it."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave memory to the others
     try:
         jax, rnn = import_module("jax"), import_module("jax.experimental.rnn")
     except ImportError:
