@@ -18,6 +18,8 @@ import get_cudnn
 from fakes.build import LIBRARIES
 
 SOURCE = ROOT / "examples" / "c" / "cudnn_inference.c"
+# Where it fails it ends at once, as the fakes do with what they hold.
+ASAN = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
 HEADERS = {"8": 8, "9 oldest": "9.0", "9 newest": "9.28"}
 SPECS = [
     rl.Spec("lstm", 5, 6),
@@ -43,7 +45,9 @@ def program(request, fakes, tmp_path_factory):
     made = tmp_path_factory.mktemp("program") / "cudnn_inference"
     libraries = [fakes.cudnn(major) / name for name in LIBRARIES[major]]
     flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-isystem", cudnn / "include"]
-    flags += ["-isystem", cuda, "-Wl,--no-as-needed"]
+    flags += ["-isystem", cuda, "-Wl,--no-as-needed", "-g"]
+    if request.param == "9 newest":  # wrong files are to be seen, not survived by luck
+        flags += ["-fsanitize=address,undefined", "-fno-sanitize-recover"]
     flags += [f"-Wl,-rpath,{fakes.cudnn(major)}:{fakes.cuda}"]
     run(["cc", *flags, SOURCE, *libraries, fakes.cuda / "libcuda.so.1", "-o", made])
     return major, made
@@ -64,7 +68,7 @@ def test_it_gives_what_the_cpu_gives(program, tmp_path, spec):
         spec = spec.replace(dtype="float16")  # 8 has no RNN in bfloat16
     problem = Problem(spec, np.random.default_rng(1))
     problem.hx[:], problem.cx[:] = 0, 0
-    run([command, *export(tmp_path, spec, problem.weights, problem.x)])
+    run([command, *export(tmp_path, spec, problem.weights, problem.x)], env=ASAN)
     suffixes = {"y": "y", "hy": "h_n"} | ({"cy": "c_n"} if spec.cell == "lstm" else {})
     found = {name: (tmp_path / f"out.{end}").read_bytes() for name, end in suffixes.items()}
     assert (tmp_path / "out.c_n").exists() == (spec.cell == "lstm")
@@ -140,7 +144,7 @@ def test_a_call_that_fails_is_named(program, tmp_path, fakes):
     problem = Problem(rl.Spec("lstm", 5, 6), np.random.default_rng(5))
     files = export(tmp_path, problem.spec, problem.weights, problem.x)
     log = tmp_path / "log"
-    run([command, *files], env={"FAKE_LOG": str(log)})
+    run([command, *files], env=ASAN | {"FAKE_LOG": str(log)})
     calls = [line.split()[0] for line in log.read_text().splitlines()]
     assert calls.count("cudnnRNNForward") == 1 and "cuDevicePrimaryCtxRelease_v2" in calls
     failing = 0
@@ -154,8 +158,8 @@ def test_a_call_that_fails_is_named(program, tmp_path, fakes):
 
 
 def ran(program, files, env=None):
-    return subprocess.run([str(part) for part in [program[1], *files]], env=env or {}, text=True,
-                          capture_output=True, check=False)  # fmt: skip
+    return subprocess.run([str(part) for part in [program[1], *files]], text=True,
+                          env=ASAN | (env or {}), capture_output=True, check=False)  # fmt: skip
 
 
 def refused(program, files, text):
