@@ -5,7 +5,11 @@ import json
 import re
 import subprocess
 import sys
+import types
 
+import jax
+import jax.experimental.rnn as rnn
+import numpy as np
 import pytest
 from conftest import ROOT, run
 
@@ -13,6 +17,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import gpu_facts
+import gpu_peers
+import gpu_speed
 import tables
 
 import rnnlayout as rl
@@ -171,6 +177,27 @@ def test_questions_to_version_8(fakes, monkeypatch, version):
         "math": None
     }
     assert not any("died" in f["answer"] for f in found.values())
+
+
+@pytest.mark.parametrize("T, N, L", [(6, 2, 2), (1, 1, 1)])
+def test_jax_is_given_the_same_network(monkeypatch, T, N, L):
+    """Its LSTM runs on GPUs alone; its own reference takes the same, but for the weights' form."""
+
+    def on_the_cpu(x, h, c, weights, lengths, *sizes, precision):
+        width, hidden, layers, _, both = sizes
+        unpacked = rnn.unpack_lstm_weights(weights, width, hidden, layers, both)
+        return rnn.lstm_ref(x, h, c, *unpacked, lengths, *sizes)
+
+    monkeypatch.setattr(rnn, "lstm", on_the_cpu)
+    monkeypatch.setattr(jax, "devices", lambda: [types.SimpleNamespace(platform="gpu")])
+    problem = gpu_speed.problem_of(("lstm", T, N, 16, L, "float32"))
+    job, y = gpu_peers.by_jax(problem, None)
+    assert job(2)["device"] is None and job(2)["whole"] > 0
+    ours = rl.RNN(problem.weights, problem.spec)
+    step = problem.T == 1
+    wanted = ours.step(problem.x[0], tuple(problem.state)) if step else ours(problem.x)
+    # of float32, values below 1 and sums of 32 products, over six steps: rounding is below 1e-5
+    assert np.abs(y() - wanted[0]).max() < 1e-5
 
 
 def test_without_a_gpu_it_says_what_is_missing():
