@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import gpu_parity
 from fakes import ask, device
-from fakes.problem import BATCH, BIASES, CELLS, PACKED, SEQ, STORED, Problem
-from gpu_device import Clock, Driver
-from gpu_parity import unit
+from fakes.problem import BATCH, BIASES, CELLS, PACKED, SEQ, STORED
+from gpu_ask import Gpu, judged, new, off
+from gpu_device import Clock
 from reference import FLOAT32, FLOAT64
 
 import rnnlayout as rl
@@ -42,65 +42,6 @@ def fact(**expected):
         return function
 
     return register
-
-
-class Gpu(device.Device):
-    """A device as the fakes' tests have it, whatever driver is there."""
-
-    def __init__(self, folder):
-        self.library = ask.ask_cudnn.Library(folder)
-        self.calls = Driver()
-        self.driver, self.context, self.handle = self.calls.library, self.calls.context, c_void_p()
-
-    def write(self, at, data):
-        self.calls.synchronize()
-        self.cu("cuMemcpyHtoD_v2", c_ulonglong(at), data, c_size_t(len(data)))
-        self.calls.synchronize()  # the copy may return before the last bytes are there
-
-    def read(self, at, nbytes):
-        data = ctypes.create_string_buffer(nbytes)
-        self.calls.synchronize()
-        self.cu("cuMemcpyDtoH_v2", data, c_ulonglong(at), c_size_t(nbytes))
-        return data.raw
-
-    def asked(self, problem, more=None, arrays=None):
-        """The forward call of a problem, filled and ready. more: what differs in the question."""
-        question = dict(problem.question)
-        for key, value in (more or {}).items():
-            question[key] = question[key] | value if key == "rnn" else value
-        forward = self.forward(question)
-        for name, array in (problem.arrays() | (arrays or {})).items():
-            forward.fill(name, array.tobytes())
-        return forward
-
-    def run(self, problem, more=None, arrays=None):
-        """{"y": bytes, "hy": bytes, "cy": bytes}"""
-        return self.results(self.asked(problem, more, arrays).run())
-
-    def results(self, forward):
-        self.sync()
-        return {name: forward.bytes(name) for name in ("y", "hy", "cy")}
-
-
-def new(seed=1, spec=None, **shape):
-    spec = spec or rl.Spec("lstm", 5, 6)
-    problem = Problem(spec, np.random.default_rng(seed), **shape)
-    # before 8.9.7 the lengths have to be on the device too; later ones ignore them
-    problem.question["sequence_lengths"] = OLD
-    return problem
-
-
-OLD = False
-
-
-def off(problem, found):
-    """Within 1: what rounding explains."""
-    return float(f"{problem.worst(found, unit=unit(problem.spec)):.3g}")
-
-
-def judged(found):
-    """found: {what: how far off}"""
-    return {"right": bool(all(value <= 1 for value in found.values())), "off": found}
 
 
 def mapped():
@@ -252,7 +193,7 @@ def lengths_without_fill(gpu):
 @fact(same=True)
 def lengths_on_the_device(gpu):
     problem = new(lengths=[2, 4, 3])
-    given = [gpu.run(problem, {"sequence_lengths": there}) for there in (OLD, True)]
+    given = [gpu.run(problem, {"sequence_lengths": there}) for there in (gpu.needs_lengths, True)]
     return {"same": given[0] == given[1]}
 
 
@@ -582,13 +523,10 @@ def show(name, found):
 
 
 def main():
-    global OLD
     name, folder, *cublas = sys.argv[1:]
     for path in cublas:
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-    gpu = Gpu(folder)
-    OLD = gpu.library.version < 8907
-    print(json.dumps(FACTS[name][0](gpu)))
+    print(json.dumps(FACTS[name][0](Gpu(folder))))
 
 
 if __name__ == "__main__":
