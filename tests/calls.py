@@ -30,9 +30,13 @@ Y, LENGTHS, STATE = np.ones((4, 5, 2), "f4"), np.array([4, 0, 2, 1, 3]), (H, C)
 RNN, WHOLE = _native.Rnn(LSTM, FLAT, (-1.0, 1.0)), rl.RNN(FLAT, LSTM)
 FLAT_GRU = np.ones(GRU.num_params, "f4")
 GRU_RNN = _native.Rnn(GRU, FLAT_GRU)
+EMPTY = _native.device_arrays(0, "float32", ((2, 0, 3),), 1, None)[0]  # of no GPU's memory
+GPU_OPTIONS = (None, "default", "standard")
+USED = EMPTY.__dlpack__()
+_native.take_dlpack(USED)
 STEP, CALL = _native.STEP, _native.TIME_FIRST
 # whose references are counted
-SHARED = [X, H, C, Y, LENGTHS, STATE, RNN, WHOLE, FLAT_GRU, GRU_RNN,
+SHARED = [EMPTY, X, H, C, Y, LENGTHS, STATE, RNN, WHOLE, FLAT_GRU, GRU_RNN,
           LSTM, GRU, BEFORE, TORCH, KERAS, CUDNN, CONCAT, WEIGHTS, OUT, FLAT, RESULT, PLAN, SUMS,
           *ARRAYS, *GRU_ARRAYS, *OUT.values(), PLAN.sources, PLAN.targets]  # fmt: skip
 
@@ -122,12 +126,55 @@ BINDING = {
     "set_num_threads": lambda: _native.set_num_threads(0),
     "num_threads": _native.num_threads,
     "find_cudnn": lambda: _native.find_cudnn([b"/nowhere"], [b"/nowhere"]),
+    "take_dlpack": lambda: _native.take_dlpack(EMPTY.__dlpack__())[1:],
+    "take_dlpack of now": lambda: _native.take_dlpack(EMPTY.__dlpack__(max_version=(1, 0)))[1:],
+    "exchange": lambda: _native.exchange(X),
+    "device_arrays": lambda: repr(
+        _native.device_arrays(0, "float16", ((0, 5), (1, 0)), LARGE.hidden_size, (X,))
+    ),
+    "DeviceArray": lambda: (EMPTY.shape, EMPTY.dtype, EMPTY.device, len(EMPTY), EMPTY.address),
+    "DeviceArray.numpy": lambda: EMPTY.numpy().shape,
+    "__cuda_array_interface__": lambda: EMPTY.__cuda_array_interface__,
+    "__dlpack__ that nobody takes": lambda: EMPTY.__dlpack__(stream=-1) is not None,
+    "gpu_device_of": lambda: _native.gpu_device_of(1 << 40),
     "choose_cudnn": lambda: _native.choose_cudnn(b"off") or _native.choose_cudnn(None),
 }
 BINDING_ERRORS = {
     "find_cudnn in no list": (TypeError, lambda: _native.find_cudnn((), [])),
     "find_cudnn in no bytes": (TypeError, lambda: _native.find_cudnn([], [b"/", "/"])),
     "choose_cudnn by no bytes": (TypeError, lambda: _native.choose_cudnn("off")),
+    "no capsule": (rl.LayoutError, lambda: _native.take_dlpack(X)),
+    "a capsule once more": (rl.LayoutError, lambda: _native.take_dlpack(USED)),
+    "stream 0": (ValueError, lambda: _native.device_arrays(0, "float16", ((0,),), 0, None)),
+    "no shape": (TypeError, lambda: _native.device_arrays(0, "float16", ((1, 2, 3, 4),), 1, None)),
+    "memory of no GPU": (
+        (rl.CudnnNotFoundError, rl.SpecError),
+        lambda: _native.device_arrays(0, "float16", ((2, 3),), 1, None),
+    ),
+    "no GPU's order": (
+        (rl.CudnnNotFoundError, rl.SpecError),
+        lambda: _native.gpu_order(0, 1, 5),
+    ),
+    "a GpuRnn without a GPU": (
+        rl.CudnnNotFoundError,
+        lambda: _native.GpuRnn(LSTM, FLAT, 0, *GPU_OPTIONS),
+    ),
+    "a GpuRnn of no such math": (
+        TypeError,
+        lambda: _native.GpuRnn(LSTM, FLAT, 0, None, "fma", "standard"),
+    ),
+    "a GpuRnn of too few weights": (
+        TypeError,
+        lambda: _native.GpuRnn(LSTM, FLAT[1:], 0, *GPU_OPTIONS),
+    ),
+    "a GpuRnn that cuDNN has not": (
+        rl.LossyError,
+        lambda: _native.GpuRnn(BEFORE, FLAT_GRU, 0, *GPU_OPTIONS),
+    ),
+    "an array of a DeviceArray": (TypeError, lambda: np.asarray(EMPTY)),
+    "__dlpack__ to the host": (BufferError, lambda: EMPTY.__dlpack__(dl_device=(1, 0))),
+    "__dlpack__ with a copy": (BufferError, lambda: EMPTY.__dlpack__(copy=True)),
+    "__dlpack__ for stream 0": (ValueError, lambda: EMPTY.__dlpack__(stream=0)),
     "a dtype": (rl.SpecError, lambda: _native.itemsize("int8")),
     "a dtype that is no text": (TypeError, lambda: _native.itemsize(7)),
     "a name with a NUL": (rl.SpecError, lambda: _native.itemsize("float16\0")),
@@ -229,6 +276,7 @@ PACKAGE_ERRORS = {
     "rounds": (rl.LossyError, lambda: rl.convert(FLAT, LSTM, dst="keras", exact=True)),
     "no RNN": (rl.LayoutError, lambda: rl.RNN(Y[0, 0], LSTM)),
     "no device": (rl.SpecError, lambda: rl.RNN(FLAT, LSTM, device="gpu")),
+    "no GPU": (rl.CudnnNotFoundError, lambda: rl.RNN(FLAT, LSTM, device="cuda")),
     "a wrong x": (rl.LayoutError, lambda: WHOLE(Y)),
     "a wrong state": (rl.LayoutError, lambda: WHOLE(X, H)),
     "a length too long": (rl.LayoutError, lambda: WHOLE(X, lengths=[1, 2, 3, 4, 5])),

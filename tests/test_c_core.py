@@ -39,6 +39,14 @@ def test_check_program(c_build, check, preset):
     assert int(counts[1]) > 1000
 
 
+@pytest.mark.parametrize("part", ["threads", "poll"])
+def test_calls_on_a_gpu_race_with_nobody(c_build, part):
+    folder = c_build("tsan") / "tests" / "c"
+    env = {"RNNLAYOUT_CUDNN": str(folder / "fakes" / "cudnn9"), "FAKE_CUDNN_LINGER": "200",
+           "FAKE_CUDA_SLOW": "2500"}  # fmt: skip
+    assert run([folder / "check_gpu", part], env=env).endswith(" passed, 0 failed\n")
+
+
 def test_a_c_program_needs_one_header_and_one_library(c_build, tmp_path):
     program = tmp_path / "pack_lstm"
     run([

@@ -148,6 +148,25 @@ OPTIONS = {
         "math is 'bfloat16' and the weights are float64",
     ),
     "algo": (lambda: rl.RNN(X, algo="persist"), "algo is 'persist'; the CPU has 'standard'"),
+    "math of a GPU": (lambda: rl.RNN(X, math="tf32"), "math is 'tf32'; the CPU has 'default' and"),
+    "math of the CPU": (
+        lambda: rl.RNN(X, math="bfloat16", device="cuda"),
+        "math is 'bfloat16'; cuda:0 has 'default' and 'tf32'",
+    ),
+    "math of nobody": (
+        lambda: rl.RNN(X, math="fma", device="auto"),
+        "math is 'fma'; there are 'default', 'bfloat16' and 'tf32'",
+    ),
+    "algo of nobody": (
+        lambda: rl.RNN(X, algo="persist", device="auto"),
+        "algo is 'persist'; there are 'standard', 'persist_static' and 'persist_small'",
+    ),
+    "algo of a GPU that is not there": (
+        lambda: rl.RNN(
+            np.zeros(SMALL.num_params, "f4"), SMALL, algo="persist_small", device="auto"
+        ),
+        "algo is 'persist_small'; the CPU has 'standard'",
+    ),
     "batch_first": (lambda: rl.RNN(X, batch_first=2), "batch_first is 2, need True or False"),
     "no spec": (lambda: rl.RNN(np.zeros(5, "f4")), "a flat vector of 5 elements does not tell"),
     "a clip of one": (lambda: rl.RNN(X, cell_clip=1.0), r"cell_clip is 1.0, need \(low, high\)"),

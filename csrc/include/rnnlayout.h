@@ -518,10 +518,12 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
  * lengths, h0, c0, hn, cn, y   as in rnl_rnn_call; lengths lie in the host's memory
  * stream       the caller's, of the device; NULL: the legacy default stream, 2: the per-thread one
  *
- * y may not overlap x or a state; hn may be h0 and cn c0.
+ * y may not overlap x or a state; hn may be h0 and cn c0. With a clip c0 is clamped as it is read.
  *
- * While the caller captures the stream into a graph: a call of these sizes has to have run before,
- * nothing is allocated, and lengths become those of the graph.
+ * While the caller captures the stream into a graph: such a call has to have run before, and to be
+ * over; nothing is allocated, and lengths become those of the graph (cuDNN 8.9.7 or newer). Graphs
+ * of one RNN between which no other call ran share memory: they are launched one after another.
+ * They are gone before the RNN is freed.
  *
  * RNL_E_SPEC: a size, a length, a pointer that is NULL, unaligned, of the host's, of another
  * device. RNL_E_CUDNN; RNL_E_NOMEM; RNL_E_INTERRUPTED (on_host alone: outputs may be half-written).

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 from rnnlayout import _threadpools as _threadpools
 from rnnlayout._layouts import Layout, describe, layout, layouts, regions
 from rnnlayout._native import (
+    CudnnError,
     CudnnNotFoundError,
+    DeviceArray,
     LayoutError,
     LossyError,
     SpecError,
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RNN",
+    "CudnnError",
     "CudnnNotFoundError",
+    "DeviceArray",
     "Layout",
     "LayoutError",
     "LossyError",

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from rnnlayout import _convert, _cudnn, _native
-from rnnlayout._dtypes import as_carrier, present, storage, take
+from rnnlayout import _convert, _gpu, _native
+from rnnlayout._dtypes import as_carrier
+from rnnlayout._host import HostCall
 from rnnlayout._layouts import Layout
-from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError, SpecError
+from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, SpecError
 from rnnlayout._sources import Read, read
 from rnnlayout._spec import Spec, flag
 
 CPU = Layout("cpu")
-_AXES = {STEP: "N", TIME_FIRST: "TN", BATCH_FIRST: "NT"}
+_MATHS, _ALGOS = ("default", "bfloat16"), ("standard",)  # of the CPU
 
 
 class RNN:
@@ -25,20 +24,21 @@ class RNN:
 
     source, spec, layout, prefix: as pack() takes them; a 1-D array is cuDNN's weight space. RNNs
         that cuDNN does not have run too: reset-before GRUs, hard sigmoids.
-    device: "cpu", or "auto": the best that there is, which is the CPU so far. "cuda" and "cuda:1"
-        say what is missing for it (CudnnNotFoundError), or that it is to come.
+    device: "cpu"; "cuda" or "cuda:1": a GPU, by cuDNN, or CudnnNotFoundError, which says what is
+        missing; "auto": the first GPU if it can be used and has such an RNN, else the CPU.
     batch_first: x and y are (N, T, ...).
     cell_clip: (low, high), LSTM only: the cell state is clamped as it is stored, c_n too.
-    math: "default", or "bfloat16": weights are rounded to bfloat16 (not those of float64), and
-        what is multiplied with a matrix too; sums, gates and states stay in float32. spec.dtype is
-        "bfloat16" then, x bfloat16 or float32.
-    algo: "standard", the only one that the CPU has.
+    math: "default". On the CPU also "bfloat16": weights are rounded to bfloat16 (not those of
+        float64), and what is multiplied with a matrix too; sums, gates and states stay in float32.
+        spec.dtype is "bfloat16" then, x bfloat16 or float32. On a GPU also "tf32": float32 may be
+        rounded to TF32's 10 bits where it is multiplied.
+    algo: "standard"; on a GPU also "persist_static" and "persist_small", within cuDNN's limits.
 
     Called, it gives y and the last state; step() runs one step, update() takes new weights. It has
     the attributes spec, device, batch_first and cell_clip, can be pickled, and called from many
-    threads. Results are bit-identical over runs, threads, batch sizes, and T steps against one
-    call, on one machine. Arithmetic is in float32 (of default math), in float64 where the weights
-    are.
+    threads. On the CPU results are bit-identical over runs, threads, batch sizes, and T steps
+    against one call, on one machine; arithmetic is in float32 (of default math), in float64 where
+    the weights are. SpecError: an option that makes no sense, or that the device has not.
 
         >>> import numpy as np
         >>> rnn = RNN([np.eye(2), np.eye(2)], Spec("rnn_relu", 2, 2, bias=False, dtype="f8"),
@@ -48,7 +48,17 @@ class RNN:
         [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
     """
 
-    __slots__ = ("_axes", "_clip", "_math", "_native", "_origin", "_spec")
+    __slots__ = (
+        "_algo",
+        "_asked",
+        "_axes",
+        "_clip",
+        "_math",
+        "_native",
+        "_number",
+        "_origin",
+        "_spec",
+    )
     _borrows = False
 
     def __init__(
@@ -64,26 +74,43 @@ class RNN:
         math: str = "default",
         algo: str = "standard",
     ) -> None:
-        _check_device(device)
-        _check_choice("math", math, "default", "bfloat16")
-        _check_choice("algo", algo, "standard")
+        asked = _asked_device(device)
+        _check_options(asked, math, algo)
         axes = BATCH_FIRST if flag("batch_first", batch_first) else TIME_FIRST
         clip = _clip(cell_clip)
         given = read(source, spec, layout, prefix)
-        self._set(*_weight_space(given, math), axes, clip, math, (layout, prefix))
+        self._set(*_weight_space(given, math), asked, axes, clip, math, algo, (layout, prefix))
 
     def _set(
         self,
         spec: Spec,
         weights: np.ndarray,
+        asked: str,
         axes: int,
         clip: tuple[float, float] | None,
         math: str,
+        algo: str,
         origin: tuple[str | Layout | None, str],
     ) -> None:
-        self._native = _native.Rnn(spec, weights, clip, math == "bfloat16", self._borrows)
-        self._spec, self._axes, self._clip, self._math = spec, axes, clip, math
-        self._origin = origin
+        self._spec, self._axes, self._clip, self._math, self._algo = spec, axes, clip, math, algo
+        self._asked, self._origin = asked, origin
+        self._number = _number_of(asked, math, algo)
+        self._native = self._first_prepared(weights)
+
+    def _first_prepared(self, weights: np.ndarray) -> _native.Rnn | _native.GpuRnn:
+        if self._asked == "auto" and self._number is not None:
+            try:
+                return self._prepared(weights)
+            except _gpu.CANNOT:
+                self._number = None
+        if self._number is None:
+            _check_options("cpu", self._math, self._algo)
+        return self._prepared(weights, self._borrows)
+
+    def _prepared(self, weights: np.ndarray, borrows: bool = False) -> _native.Rnn | _native.GpuRnn:
+        if self._number is None:
+            return _native.Rnn(self._spec, weights, self._clip, self._math == "bfloat16", borrows)
+        return _gpu.prepare(self._number, self._spec, weights, self._clip, self._math, self._algo)
 
     @property
     def spec(self) -> Spec:
@@ -92,8 +119,8 @@ class RNN:
 
     @property
     def device(self) -> str:
-        """Where it runs."""
-        return "cpu"
+        """Where it runs: "cpu", "cuda:0" ..."""
+        return "cpu" if self._number is None else f"cuda:{self._number}"
 
     @property
     def batch_first(self) -> bool:
@@ -107,13 +134,19 @@ class RNN:
 
     @property
     def math(self) -> str:
-        """ "default" or "bfloat16"."""
+        """ "default", "bfloat16" or "tf32"."""
         return self._math
+
+    @property
+    def algo(self) -> str:
+        """ "standard", "persist_static" or "persist_small"."""
+        return self._algo
 
     def __repr__(self) -> str:
         more = ", batch first" if self.batch_first else ""
         more += f", cell_clip {self._clip}" if self._clip else ""
         more += f", math {self._math}" if self._math != "default" else ""
+        more += f", algo {self._algo}" if self._algo != "standard" else ""
         return f"<RNN of {self._spec}{more}, on {self.device}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -124,6 +157,8 @@ class RNN:
                 "batch_first": self.batch_first,
                 "cell_clip": self._clip,
                 "math": self._math,
+                "algo": self._algo,
+                "device": self._asked,
             },
             "origin": self._origin,
         }
@@ -138,13 +173,15 @@ class RNN:
         out: Any = None,
         h_out: Any = None,
         c_out: Any = None,
-        stream: None = None,
+        stream: Any = None,
     ) -> Any:
         """Run whole sequences.
 
         x: (T, N, I), (N, T, I) with batch_first, or (T, I) without a batch; an array or a torch
-            tensor on the CPU, of any strides, in the dtype of the weights, or in float32 where
-            theirs is narrower.
+            tensor on the CPU, of any strides, in the dtype of the weights; of an RNN on the CPU
+            also in float32 where theirs is narrower. To an RNN on a GPU all arrays may be in its
+            memory: of torch, CuPy, JAX, DeviceArrays, whatever has __dlpack__ or
+            __cuda_array_interface__, C-contiguous. They are not copied then.
         state: h_0, (h_0, c_0) of an LSTM; None: zeros. h (L * D, N, P), c (L * D, N, H), (L * D, P)
             and (L * D, H) without a batch. Dtype of x.
         lengths: steps of each sequence, (N,), in any order, 0 to T. y is zero past the end, the
@@ -152,13 +189,19 @@ class RNN:
             what x holds past the end is not looked at.
         out, h_out, c_out: arrays to fill; they may share no memory with x or each other. The last
             state may be written over the first.
-        stream: None, on the CPU.
+        stream: of a call on a GPU's arrays, the one that it runs in: a number (1 is the legacy
+            default stream), or an object with __cuda_stream__, cuda_stream or ptr. By default the
+            stream in which x's owner works, where that can be learned, else the legacy default
+            stream. The call does not wait for it.
 
         Returns y (T, N, D * P) or (N, T, D * P) and h_n, of an LSTM (h_n, c_n): those given, or
-        new ones. LayoutError: shapes, dtypes or memory do not fit.
+        new ones, which for arrays on a GPU are DeviceArrays. LayoutError: shapes, dtypes or memory
+        do not fit, or out= is used in a stream that is not known. CudnnError: a call of cuDNN or
+        of the driver failed.
         """
-        if lengths is None and stream is None:
-            result = self._native.run(x, state, None, out, h_out, c_out, self._axes, False)
+        native = self._native
+        if lengths is None and stream is None and type(native) is _native.Rnn:
+            result = native.run(x, state, None, out, h_out, c_out, self._axes, False)
             if result is not None:
                 return result
         return self._long_way(self._axes, x, state, lengths, out, h_out, c_out, stream)
@@ -171,17 +214,19 @@ class RNN:
         out: Any = None,
         h_out: Any = None,
         c_out: Any = None,
-        stream: None = None,
+        stream: Any = None,
     ) -> Any:
         """Run one step of an RNN of one direction.
 
         x: (N, I), or (I,) without a batch. Returns y (N, P) and the state for the next step. Other
-        arguments as those of a call, but that outputs may be the inputs:
+        arguments as those of a call, but that outputs may be the inputs (in a GPU's memory the
+        states alone, not x):
 
             y, state = rnn.step(x, state, h_out=state[0], c_out=state[1])
         """
-        if stream is None:
-            result = self._native.run(x, state, None, out, h_out, c_out, STEP, False)
+        native = self._native
+        if stream is None and type(native) is _native.Rnn:
+            result = native.run(x, state, None, out, h_out, c_out, STEP, False)
             if result is not None:
                 return result
         return self._long_way(STEP, x, state, None, out, h_out, c_out, stream)
@@ -199,7 +244,7 @@ class RNN:
         rounds = self._math == "bfloat16"
         given = read(source, self._spec, layout, prefix, dtype_free=rounds)
         _, weights = _weight_space(given, self._math)
-        self._native = _native.Rnn(self._spec, weights, self._clip, rounds)
+        self._native = self._prepared(weights)
 
     def _long_way(
         self,
@@ -213,19 +258,20 @@ class RNN:
         stream: Any,
     ) -> Any:
         """A call whose arrays have to be looked at, and mended or refused."""
-        if stream is not None:
+        if stream is not None and self._number is None:
             raise SpecError(f"stream is {stream!r}: on the CPU there are none, leave it out")
         if axes == STEP and self._spec.bidirectional:
             raise SpecError(
                 "step() needs one direction, this RNN has two: the backward one begins at the last"
                 " step, which has not come yet; call the RNN with whole sequences"
             )
-        call = _Call(self._spec, axes, x)
-        call.read_state(state)
-        call.read_lengths(lengths)
-        call.set_outputs(out, h_out, c_out)
-        call.part_overlaps()
-        return call.run(self._native)
+        native, spec = self._native, self._spec
+        if isinstance(native, _native.GpuRnn):
+            arrays = x, state, lengths, out, h_out, c_out
+            return _gpu.run(native, self._number or 0, spec, axes, *arrays, stream)
+        call = HostCall(spec, axes, x, widens=True)
+        call.read(state, lengths, out, h_out, c_out)
+        return call.run(native)
 
 
 def _restore(state: dict[str, Any]) -> RNN:
@@ -234,7 +280,8 @@ def _restore(state: dict[str, Any]) -> RNN:
     axes = BATCH_FIRST if options["batch_first"] else TIME_FIRST
     spec = Spec.from_dict(state["spec"])
     weights = as_carrier(state["weights"])
-    rnn._set(spec, weights, axes, options["cell_clip"], options["math"], state["origin"])
+    clip, math, algo = options["cell_clip"], options["math"], options["algo"]
+    rnn._set(spec, weights, options["device"], axes, clip, math, algo, state["origin"])
     return rnn
 
 
@@ -262,7 +309,7 @@ def forward(
     out: Any = None,
     h_out: Any = None,
     c_out: Any = None,
-    stream: None = None,
+    stream: Any = None,
 ) -> Any:
     """Run an RNN once: RNN(source, spec, layout=..., ...)(x, state, lengths=..., ...), bit for bit.
 
@@ -306,7 +353,7 @@ def _weight_space(given: Read, math: str) -> tuple[Spec, np.ndarray]:
             "math is 'bfloat16' and the weights are float64: that would be to throw away what they"
             " are kept in float64 for; convert them first (dtype='float32')"
         )
-    dtype = given.dtype if math == "default" else math
+    dtype = "bfloat16" if math == "bfloat16" else given.dtype
     spec = given.spec if given.dtype == dtype else given.spec.replace(dtype=dtype)
     if given.layout.name == "cudnn" and given.dtype == dtype:
         return spec, given.arrays[0]
@@ -314,22 +361,34 @@ def _weight_space(given: Read, math: str) -> tuple[Spec, np.ndarray]:
     return spec, flat
 
 
-def _check_device(device: Any) -> None:
+def _asked_device(device: Any) -> str:
+    """ "cpu", "auto" or "cuda:N"."""
     if not isinstance(device, str) or not re.fullmatch(r"cpu|auto|cuda(:\d{1,4})?", device, re.A):
         raise SpecError(f"device is {device!r}, need 'cpu', 'cuda', 'cuda:N' or 'auto'")
-    if device not in ("cpu", "auto"):
-        number = int(device.partition(":")[2] or 0)
-        gpu = _cudnn.require(number)["gpus"][number]["name"]
-        raise SpecError(
-            f"device is {device!r}, and this release finds cuDNN and the {gpu} but does not run on"
-            " it yet: use 'cpu', or 'auto', the best that there is"
-        )
+    name, _, number = device.partition(":")
+    return f"cuda:{int(number or 0)}" if name == "cuda" else name
 
 
-def _check_choice(name: str, value: Any, *choices: str) -> None:
+def _number_of(asked: str, math: str, algo: str) -> int | None:
+    """The GPU to use, or to try."""
+    if asked == "auto":
+        return 0 if math in _gpu.MATHS and algo in _gpu.ALGOS else None
+    return None if asked == "cpu" else int(asked.partition(":")[2])
+
+
+def _check_options(asked: str, math: Any, algo: Any) -> None:
+    maths = {"cpu": _MATHS, "auto": tuple(dict.fromkeys(_MATHS + _gpu.MATHS))}
+    algos = {"cpu": _ALGOS, "auto": _gpu.ALGOS}
+    _check_choice("math", math, asked, maths.get(asked, _gpu.MATHS))
+    _check_choice("algo", algo, asked, algos.get(asked, _gpu.ALGOS))
+
+
+def _check_choice(name: str, value: Any, asked: str, choices: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in choices:
-        has = " and ".join(repr(choice) for choice in choices)
-        raise SpecError(f"{name} is {value!r}; the CPU has {has}")
+        place = {"cpu": "the CPU has", "auto": "there are"}.get(asked, f"{asked} has")
+        *most, last = (repr(choice) for choice in choices)
+        has = f"{', '.join(most)} and {last}" if most else last
+        raise SpecError(f"{name} is {value!r}; {place} {has}")
 
 
 def _clip(value: Any) -> tuple[float, float] | None:
@@ -340,235 +399,3 @@ def _clip(value: Any) -> tuple[float, float] | None:
         return float(low), float(high)
     except (TypeError, ValueError):
         raise SpecError(f"cell_clip is {value!r}, need (low, high), two numbers") from None
-
-
-# --------------------------------------------------------------------------------------- the arrays
-
-
-@dataclass
-class _Slot:
-    """One array of a state: what goes in, what comes out. Arrays carry bits."""
-
-    letter: str
-    shape: tuple[int, ...]
-    meaning: str  # of the shape
-    first: np.ndarray | None = None
-    given: Any = None  # the caller's own output
-    last: np.ndarray | None = None  # over its memory, or new
-
-
-class _Call:
-    """The arrays of one call, checked one after the other, as the binding needs them."""
-
-    def __init__(self, spec: Spec, axes: int, x: Any) -> None:
-        self.spec, self.axes = spec, axes
-        self.x, self.dtype = _input(x, "x", _dtypes_of_x(spec))
-        self._check_x()
-        letters = _AXES[axes] if self.batched else _AXES[axes].replace("N", "")
-        self.sizes = dict(zip(letters, self.x.shape, strict=False))
-        self.x = _with_even_rows(self.x)
-        D, H = spec.num_directions, spec.hidden_size
-        P = spec.proj_size or H
-        self.y_shape = (*self.x.shape[:-1], D * P)
-        batch = (self.sizes["N"],) if self.batched else ()
-        rows, wide = (spec.num_layers * D, *batch), "P" if spec.proj_size else "H"
-        axes_of = "(L * D, N, {})" if self.batched else "(L * D, {})"
-        self.slots = [_Slot("h", (*rows, P), axes_of.format(wide))]
-        if spec.cell == "lstm":
-            self.slots.append(_Slot("c", (*rows, H), axes_of.format("H")))
-        self.lengths: np.ndarray | None = None
-
-    @property
-    def batched(self) -> bool:
-        return self.x.ndim == len(_AXES[self.axes]) + 1
-
-    def _check_x(self) -> None:
-        spec, letters = self.spec, _AXES[self.axes]
-        names = dict.fromkeys(("float16", "bfloat16"), ("float32",)).get(spec.dtype, ())
-        if self.dtype not in (spec.dtype, *names):
-            raise LayoutError(f"x is {self.dtype}, need {_dtypes_of_x(spec)}")
-        ndims = len(letters) + 1, len(letters)
-        if self.x.ndim not in ndims or self.x.shape[-1] != spec.input_size:
-            forms = [(*letters, str(spec.input_size))]
-            forms.append(tuple(n for n in forms[0] if n != "N"))
-            batched, single = (f"({', '.join(f)}{',' * (len(f) == 1)})" for f in forms)
-            raise LayoutError(
-                f"x: shape {self.x.shape}, expected {batched} or, without a batch, {single}, with"
-                f" I = {spec.input_size}"
-            )
-
-    def read_state(self, state: Any) -> None:
-        if state is None:
-            return
-        given = [state]
-        if len(self.slots) == 2:
-            if not isinstance(state, (tuple, list)) or len(state) != 2:
-                raise LayoutError(f"state is a {_kind(state)}, need (h_0, c_0): an LSTM has two")
-            given = list(state)
-        for slot, value in zip(self.slots, given, strict=True):
-            what = f"{slot.letter}_0"
-            array, found = _input(value, what, f"{self.dtype}, as x is")
-            _check(what, array, found, slot.shape, self.dtype, slot.meaning)
-            slot.first = as_carrier(array)
-
-    def read_lengths(self, lengths: Any) -> None:
-        if lengths is None:
-            return
-        if not self.batched:
-            raise LayoutError(
-                f"lengths with an x of shape {self.x.shape}: one sequence has all of its steps, cut"
-                " x instead"
-            )
-        n, most = self.sizes["N"], self.sizes["T"]
-        try:
-            array = np.asarray(lengths)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise LayoutError(f"lengths is no array: {_kind(lengths)} ({error})") from None
-        if array.shape != (n,):
-            raise LayoutError(f"lengths: shape {array.shape}, expected ({n},) = (N,)")
-        if not n:  # [] is float64 to NumPy
-            array = np.zeros(0, np.int64)
-        if array.dtype.kind not in "iu":
-            raise LayoutError(f"lengths is {array.dtype}, need whole numbers")
-        wrong = np.flatnonzero((array < 0) | (array > most))
-        if wrong.size:
-            k = int(wrong[0])
-            raise LayoutError(f"lengths[{k}] is {int(array[k])}, need 0 to {most} = T")
-        self.lengths = array.astype(np.int64)
-
-    def set_outputs(self, out: Any, h_out: Any, c_out: Any) -> None:
-        self.out = out
-        self.y = self._output(out, "out", self.y_shape, "")
-        if out is not None and not _has_even_rows(self.y):
-            raise LayoutError(
-                "out has to be aligned and its last axis contiguous, as in a C-contiguous array"
-            )
-        if c_out is not None and len(self.slots) == 1:
-            raise LayoutError(f"c_out is given, and {_a_cell(self.spec)} has no c")
-        for slot, given in zip(self.slots, (h_out, c_out), strict=False):
-            slot.given = given
-            slot.last = self._output(given, f"{slot.letter}_out", slot.shape, slot.meaning)
-
-    def _output(self, given: Any, what: str, shape: tuple[int, ...], meaning: str) -> np.ndarray:
-        if given is None:
-            return np.empty(shape, storage(self.dtype))
-        array, found = _input(given, what, f"{self.dtype}, as x is")
-        _check(what, array, found, shape, self.dtype, meaning)
-        _convert.check_in_place(array, given, what)
-        if not array.flags.writeable:
-            raise LayoutError(f"{what} is read-only")
-        if _overlaps_itself(array):
-            raise LayoutError(f"{what}: its elements share memory with each other")
-        return array
-
-    def part_overlaps(self) -> None:
-        """Refuse outputs that overlap, copy inputs that would be written over too early."""
-        outs = list(self._given())
-        for k, (name, array) in enumerate(outs):
-            for other, before in outs[:k]:
-                if _overlap(array, before):
-                    raise LayoutError(f"{other} and {name} share memory: each needs its own")
-            if self.axes != STEP and _overlap(array, self.x):
-                raise LayoutError(
-                    f"{name} shares memory with x, which is read while it is written: it needs its"
-                    " own"
-                )
-        pairs = [(self.x, self.y), *((slot.first, slot.last) for slot in self.slots)]
-        for k, (first, last) in enumerate(pairs):
-            if first is not None and any(
-                _overlap(array, first) and not (array is last and _same_place(array, first))
-                for _, array in outs
-            ):
-                if k == 0:
-                    self.x = first.copy()
-                else:
-                    self.slots[k - 1].first = first.copy()
-
-    def _given(self) -> Iterator[tuple[str, np.ndarray]]:
-        if self.out is not None:
-            yield "out", self.y
-        for slot in self.slots:
-            if slot.given is not None and slot.last is not None:
-                yield f"{slot.letter}_out", slot.last
-
-    def run(self, native: _native.Rnn) -> Any:
-        # first of all: bfloat16 may not be there to be shown
-        y = present(self.y, self.dtype) if self.out is None else self.out
-        firsts = [slot.first for slot in self.slots]
-        state = firsts[0] if len(firsts) == 1 else tuple(firsts)
-        lasts = [as_carrier(slot.last) for slot in self.slots if slot.last is not None]
-        h, c = (*lasts, None)[:2]
-        given = state if firsts[0] is not None else None
-        native.run(self.x, given, self.lengths, self.y, h, c, self.axes, True)
-        shown = []
-        for slot, last in zip(self.slots, lasts, strict=True):
-            if slot.last is not None and last is not slot.last:
-                slot.last[...] = last
-            shown.append(present(last, self.dtype) if slot.given is None else slot.given)
-        return y, shown[0] if len(shown) == 1 else tuple(shown)
-
-
-def _dtypes_of_x(spec: Spec) -> str:
-    also = ", or float32" if spec.dtype in ("float16", "bfloat16") else ""
-    return f"{spec.dtype}, as the weights are{also}"
-
-
-def _kind(value: Any) -> str:
-    return type(value).__name__
-
-
-def _a_cell(spec: Spec) -> str:
-    return "a GRU" if spec.cell == "gru" else "a plain RNN"
-
-
-def _input(value: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
-    if not any(hasattr(value, name) for name in ("__array__", "__array_interface__")):
-        raise LayoutError(f"{what} is a {_kind(value)}, need an array of {needed}")
-    return take(value, what, needed)
-
-
-def _check(
-    what: str, array: np.ndarray, found: str, shape: tuple[int, ...], dtype: str, meaning: str
-) -> None:
-    if found != dtype:
-        raise LayoutError(f"{what} is {found}, need {dtype}, as x is")
-    if array.shape != shape:
-        means = f" = {meaning}" if meaning else ", as x has it"
-        raise LayoutError(f"{what}: shape {array.shape}, expected {shape}{means}")
-
-
-def _has_even_rows(array: np.ndarray) -> bool:
-    """Aligned, strides in whole elements, the last axis contiguous."""
-    width, nbytes = array.shape[-1], array.itemsize
-    return bool(
-        array.flags.aligned
-        and (width == 1 or array.strides[-1] == nbytes or not array.size)
-        and not any(stride % nbytes for stride in array.strides)
-    )
-
-
-def _with_even_rows(array: np.ndarray) -> np.ndarray:
-    return array if _has_even_rows(array) else np.array(array, order="C", copy=True)
-
-
-def _overlaps_itself(array: np.ndarray) -> bool:
-    """Going up its strides, does an axis not go past all of those before it?"""
-    end = array.itemsize
-    for stride, n in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)):
-        if n > 1 and stride < end:
-            return bool(array.size)
-        end += (n - 1) * stride
-    return False
-
-
-def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
-    """Have they an element in common? Where that is not soon found out, they have."""
-    enough: Any = 10_000  # steps of the search; NumPy's stub knows none but -1 and 0
-    try:
-        return bool(np.shares_memory(a, b, max_work=enough))
-    except np.exceptions.TooHardError:
-        return True
-
-
-def _same_place(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.__array_interface__["data"] == b.__array_interface__["data"] and a.strides == b.strides

@@ -27,7 +27,7 @@ FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
 def build_cuda(folder):
     """Make folder/libcuda.so.1."""
     folder.mkdir(parents=True, exist_ok=True)
-    _compile(folder / "libcuda.so.1", CUDA, "-pthread")
+    _compile(folder / "libcuda.so.1", CUDA, "-pthread", "-lm")
 
 
 def build_cudnn(folder, major, cuda):

@@ -6,6 +6,7 @@
  */
 #include "cuda_streams.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,29 +143,57 @@ struct module {
     char *text;
 };
 
-/* A clamp in place of `count` numbers between two of the same type, by any of these names. */
+/* A clamp in place of `count` numbers by bounds that are floats, doubles for doubles. */
 struct clamp {
-    int is_double;
+    int type;
     CUdeviceptr at;
     uint32_t count;
     double low, high;
 };
 
-static const char *const CLAMPS[] = {"clamp_f32", "clamp_f64"};
+enum { CLAMP_F32, CLAMP_F64, CLAMP_F16, CLAMP_BF16, CLAMPS };
+static const char *const CLAMP[CLAMPS] = {"clamp_f32", "clamp_f64", "clamp_f16", "clamp_bf16"};
+static const size_t CLAMP_BYTES[CLAMPS] = {4, 8, 2, 2};
+
+/* A bound that is exact in 16 bits, and what such bits are. */
+static double wide16(uint16_t bits, int type)
+{
+    int fraction = type == CLAMP_F16 ? 10 : 7, least = type == CLAMP_F16 ? -14 : -126;
+    int top = (1 << (15 - fraction)) - 1, exponent = bits >> fraction & top;
+    int units = (bits & ((1 << fraction) - 1)) + (exponent ? 1 << fraction : 0);
+    double size = exponent == top ? units > 1 << fraction ? NAN : INFINITY
+                                  : ldexp(units, (exponent ? exponent - 1 : 0) + least - fraction);
+    return bits >> 15 ? -size : size;
+}
+
+static uint16_t narrow16(double value, int type)
+{
+    for (uint32_t bits = 0; bits <= 0xffff; bits++)
+        if (wide16((uint16_t)bits, type) == value && !signbit(value) == !(bits >> 15))
+            return (uint16_t)bits;
+    fake_die("clamp: the bound %g is none of the array's numbers", value);
+}
+
+static double clamped(const struct clamp *clamp, double value)
+{
+    return value < clamp->low ? clamp->low : value > clamp->high ? clamp->high : value;
+}
 
 static void run_clamp(void *argument)
 {
     struct clamp *clamp = argument;
-    float *f = fake_bytes(clamp->at, clamp->count * (clamp->is_double ? 8 : 4), "the numbers");
-    double *d = (double *)f;
-    for (uint32_t i = 0; i < clamp->count; i++) {
-        double value = clamp->is_double ? d[i] : f[i];
-        value = value < clamp->low ? clamp->low : value > clamp->high ? clamp->high : value;
-        if (clamp->is_double)
-            d[i] = value;
-        else
-            f[i] = (float)value;
-    }
+    void *at = fake_bytes(clamp->at, clamp->count * CLAMP_BYTES[clamp->type], "the numbers");
+    float *f = at;
+    double *d = at;
+    uint16_t *h = at;
+    for (uint32_t i = 0; i < clamp->count; i++)
+        if (clamp->type == CLAMP_F64)
+            d[i] = clamped(clamp, d[i]);
+        else if (clamp->type == CLAMP_F32)
+            f[i] = (float)clamped(clamp, f[i]);
+        else if (clamped(clamp, wide16(h[i], clamp->type)) != wide16(h[i], clamp->type) &&
+                 !isnan(wide16(h[i], clamp->type)))
+            h[i] = narrow16(clamped(clamp, wide16(h[i], clamp->type)), clamp->type);
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
@@ -197,9 +226,9 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
     struct module *found = fake_object(module, FAKE_MODULE, "cuModuleGetFunction");
     if (status || !strstr(found->text, name))
         return status ? status : CU_NOT_FOUND;
-    for (int i = 0; i < 2; i++)
-        if (!strcmp(name, CLAMPS[i])) {
-            *function = (CUfunction)(uintptr_t)&CLAMPS[i];
+    for (int i = 0; i < CLAMPS; i++)
+        if (!strcmp(name, CLAMP[i])) {
+            *function = (CUfunction)(uintptr_t)&CLAMP[i];
             return CU_OK;
         }
     fake_die("cuModuleGetFunction: no kernel %s is modelled", name);
@@ -217,15 +246,16 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     (void)shared;
     if (extra || grid_y * grid_z * block_y * block_z != 1 || block_x > 1024 || !block_x || !grid_x)
         return CU_INVALID_VALUE;
-    struct clamp clamp = {.is_double = (const char *const *)function == &CLAMPS[1],
+    struct clamp clamp = {.type = (int)((const char *const *)function - CLAMP),
                           .at = *(CUdeviceptr *)arguments[0],
                           .count = *(uint32_t *)arguments[1]};
-    clamp.low = clamp.is_double ? *(double *)arguments[2] : *(float *)arguments[2];
-    clamp.high = clamp.is_double ? *(double *)arguments[3] : *(float *)arguments[3];
+    int is_double = clamp.type == CLAMP_F64;
+    clamp.low = is_double ? *(double *)arguments[2] : *(float *)arguments[2];
+    clamp.high = is_double ? *(double *)arguments[3] : *(float *)arguments[3];
     if ((uint64_t)grid_x * block_x < clamp.count)
         fake_die("cuLaunchKernel: %u threads for %u numbers", grid_x * block_x, clamp.count);
     struct fake_work work = {.name = "clamp", .run = run_clamp};
     memcpy(work.argument, &clamp, sizeof clamp);
-    access(&work, clamp.at, clamp.count * (clamp.is_double ? 8 : 4), 1, "the numbers");
+    access(&work, clamp.at, clamp.count * CLAMP_BYTES[clamp.type], 1, "the numbers");
     return fake_submit(stream, &work);
 }

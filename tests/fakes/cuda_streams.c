@@ -202,9 +202,15 @@ CUresult cuStreamSynchronize(CUstream given)
     return CU_OK;
 }
 
-/* A query finds work not done and lets it be done before the next. */
+/* A query finds work not done and lets it be done before the next; FAKE_CUDA_SLOW: before so many
+ * more. */
 static CUresult query(const struct fake_clock *clock)
 {
+    static int asked;
+    if (asked < fake_environment("FAKE_CUDA_SLOW", 0)) {
+        asked++;
+        return CU_NOT_READY;
+    }
     struct fake_clock now = *clock;
     CUresult status = CU_OK;
     for (int i = 0; i < stream_count; i++)

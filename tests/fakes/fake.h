@@ -82,7 +82,7 @@ int fake_block_device(CUdeviceptr at); /* -1: no memory of the device */
 int fake_is_pinned(const void *at);
 
 /* Which work came before: per stream the number of its last piece. */
-enum { FAKE_STREAMS = 256 };
+enum { FAKE_STREAMS = 512 };
 struct fake_clock {
     uint32_t at[FAKE_STREAMS];
 };

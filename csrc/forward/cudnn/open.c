@@ -6,6 +6,7 @@
 
 #include "core/status.h"
 #include "forward/cudnn/find.h"
+#include "forward/cudnn/open.h"
 
 static const char VARIABLE[] = "RNNLAYOUT_CUDNN";
 
@@ -99,12 +100,19 @@ static void search_all(const rnl_cudnn_search *search, rnl_findings *findings)
     report_all(findings);
 }
 
+rnl_status rnl_cudnn_check_fork(pid_t initialized_by, rnl_error *err)
+{
+    if (initialized_by == getpid())
+        return RNL_OK;
+    return rnl_fail(err, RNL_E_NO_CUDNN,
+                    "the driver was initialized before this process was forked, and does not "
+                    "work in a fork: start it with spawn");
+}
+
 static rnl_status find(const rnl_cudnn_search *search, rnl_error *err)
 {
-    if (process.has_driver && process.pid != getpid())
-        return rnl_fail(err, RNL_E_NO_CUDNN,
-                        "the driver was initialized before this process was forked, and does not "
-                        "work in a fork: start it with spawn");
+    if (process.has_driver && rnl_cudnn_check_fork(process.pid, err) != RNL_OK)
+        return RNL_E_NO_CUDNN;
     if (process.findings)
         return RNL_OK;
     rnl_findings *findings = rnl_findings_new();
@@ -129,6 +137,38 @@ rnl_status rnl_cudnn_find(const rnl_cudnn_search *search, const rnl_cudnn_report
     }
     pthread_mutex_unlock(&lock);
     return status;
+}
+
+static rnl_status in_use(int ordinal, rnl_cudnn_in_use *used, rnl_error *err)
+{
+    if (process.has_driver && rnl_cudnn_check_fork(process.pid, err) != RNL_OK)
+        return RNL_E_NO_CUDNN;
+    if (!process.findings)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "no cuDNN was looked for yet");
+    const rnl_cudnn_report *shown = rnl_findings_shown(process.findings);
+    if (!process.found || !process.has_driver)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "%s", shown->why_not);
+    if (ordinal < 0 || ordinal >= shown->num_gpus)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "there is no GPU %d: the driver shows %d", ordinal,
+                        shown->num_gpus);
+    if (shown->gpus[ordinal].why_not)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "GPU %d: %s", ordinal, shown->gpus[ordinal].why_not);
+    *used = (rnl_cudnn_in_use){&process.library, &process.driver, shown->gpus[ordinal].capability,
+                               process.pid};
+    return RNL_OK;
+}
+
+rnl_status rnl_cudnn_use(int ordinal, rnl_cudnn_in_use *used, rnl_error *err)
+{
+    pthread_mutex_lock(&lock);
+    const rnl_status status = in_use(ordinal, used, err);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+const rnl_driver *rnl_driver_in_use(void)
+{
+    return process.has_driver && process.pid == getpid() ? &process.driver : NULL;
 }
 
 static rnl_status choose(const char *path, rnl_error *err)

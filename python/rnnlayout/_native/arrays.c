@@ -10,6 +10,15 @@ int arrays_import(void)
     return PyArray_ImportNumPyAPI();
 }
 
+int numpy_type_of(rnl_dtype dtype)
+{
+    static const int types[] = {[RNL_FLOAT16] = NPY_HALF,
+                                [RNL_BFLOAT16] = NPY_UINT16,
+                                [RNL_FLOAT32] = NPY_FLOAT,
+                                [RNL_FLOAT64] = NPY_DOUBLE};
+    return types[dtype];
+}
+
 /* Product of a shape, as the core computed it. */
 static int shape_nelems(PyObject *shape, long long *n)
 {

@@ -134,6 +134,20 @@ static PyMethodDef native_methods[] = {
      " the report as a dict. Both arguments are lists of folders, as bytes."},
     {"choose_cudnn", native_choose_cudnn, METH_O,
      "choose_cudnn(path, /)\n--\n\nName the cuDNN to look at, as bytes; None: none any more."},
+    {"take_dlpack", native_take_dlpack, METH_O,
+     "take_dlpack(capsule, /)\n--\n\nTake the array of a capsule that __dlpack__() gave: (what keeps"
+     " it, address, shape, strides, dtype, device type, device, is it read-only?)."},
+    {"exchange", native_exchange, METH_O,
+     "exchange(array, /)\n--\n\nThe same and the stream in use, by __dlpack_c_exchange_api__; None:"
+     " the array's type has none."},
+    {"device_arrays", native_device_arrays, METH_VARARGS,
+     "device_arrays(device, dtype, shapes, stream, keeps, /)\n--\n\nNew arrays in one block of a"
+     " GPU's memory; keeps: what lives as long as the block."},
+    {"gpu_order", native_gpu_order, METH_VARARGS,
+     "gpu_order(device, before, after, /)\n--\n\nLet a stream go on only when what is in another by"
+     " now is done."},
+    {"gpu_device_of", native_gpu_device_of, METH_O,
+     "gpu_device_of(address, /)\n--\n\nWhose memory it is: the number of a GPU, -1: the host's."},
     {"itemsize", native_itemsize, METH_O, "itemsize(dtype, /)\n--\n\nBytes of one element."},
     {"check", native_check, METH_VARARGS,
      "check(spec, layout=None, /)\n--\n\nRaise SpecError or LossyError unless the spec is sound and"
@@ -158,6 +172,14 @@ static int add_error(PyObject *module, const char *name, const char *qualified, 
     return *error ? PyModule_AddObjectRef(module, name, *error) : -1;
 }
 
+static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
+{
+    *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    if (!*type && !PyErr_Occurred())
+        PyErr_NoMemory(); /* CPython 3.11 does not say so where it has none for the type's name */
+    return *type ? PyModule_AddType(module, *type) : -1;
+}
+
 static int native_exec(PyObject *module)
 {
     native_state *state = PyModule_GetState(module);
@@ -177,17 +199,16 @@ static int native_exec(PyObject *module)
         add_error(module, "CudnnNotFoundError", "rnnlayout.CudnnNotFoundError",
                   "There is no cuDNN, driver or GPU that can be used: the text lists each place"
                   " that was looked at, why it was not good, and what to do.",
-                  PyExc_RuntimeError, &state->no_cudnn_error) < 0)
+                  PyExc_RuntimeError, &state->no_cudnn_error) < 0 ||
+        add_error(module, "CudnnError", "rnnlayout.CudnnError",
+                  "A call of cuDNN or of the driver failed: the text says which, what it returned"
+                  " and what to do; .call is its name, .status the number.",
+                  PyExc_RuntimeError, &state->cudnn_error) < 0)
         return -1;
-    state->plan_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &plan_type_spec, NULL);
-    if (!state->plan_type && !PyErr_Occurred())
-        PyErr_NoMemory(); /* CPython 3.11 does not say so where it has none for the type's name */
-    if (!state->plan_type || PyModule_AddType(module, state->plan_type) < 0)
-        return -1;
-    state->rnn_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &rnn_type_spec, NULL);
-    if (!state->rnn_type && !PyErr_Occurred())
-        PyErr_NoMemory();
-    if (!state->rnn_type || PyModule_AddType(module, state->rnn_type) < 0 ||
+    if (add_type(module, &plan_type_spec, &state->plan_type) < 0 ||
+        add_type(module, &rnn_type_spec, &state->rnn_type) < 0 ||
+        add_type(module, &gpu_rnn_type_spec, &state->gpu_rnn_type) < 0 ||
+        add_type(module, &device_array_type_spec, &state->device_array_type) < 0 ||
         rnn_add_constants(module) < 0)
         return -1;
     if (PyModule_AddIntConstant(module, "HAS_BIAS", RNL_HAS_BIAS) < 0 ||
@@ -204,8 +225,11 @@ static int native_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->layout_error);
     Py_VISIT(state->lossy_error);
     Py_VISIT(state->no_cudnn_error);
+    Py_VISIT(state->cudnn_error);
     Py_VISIT(state->plan_type);
     Py_VISIT(state->rnn_type);
+    Py_VISIT(state->gpu_rnn_type);
+    Py_VISIT(state->device_array_type);
     return 0;
 }
 
@@ -216,8 +240,11 @@ static int native_clear(PyObject *module)
     Py_CLEAR(state->layout_error);
     Py_CLEAR(state->lossy_error);
     Py_CLEAR(state->no_cudnn_error);
+    Py_CLEAR(state->cudnn_error);
     Py_CLEAR(state->plan_type);
     Py_CLEAR(state->rnn_type);
+    Py_CLEAR(state->gpu_rnn_type);
+    Py_CLEAR(state->device_array_type);
     return 0;
 }
 

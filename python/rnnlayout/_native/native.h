@@ -15,8 +15,8 @@
 #endif
 
 typedef struct native_state {
-    PyObject *spec_error, *layout_error, *lossy_error, *no_cudnn_error;
-    PyTypeObject *plan_type, *rnn_type;
+    PyObject *spec_error, *layout_error, *lossy_error, *no_cudnn_error, *cudnn_error;
+    PyTypeObject *plan_type, *rnn_type, *gpu_rnn_type, *device_array_type;
 } native_state;
 
 /* Raise what a status stands for, with the core's text. Returns NULL. */
@@ -44,6 +44,7 @@ typedef struct borrowed {
 } borrowed;
 
 int arrays_import(void);
+int numpy_type_of(rnl_dtype dtype); /* the one that carries the bits */
 int arrays_borrow(PyObject *sequence, PyObject *tensors, rnl_dtype dtype, int writable,
                   const char *what, borrowed *out);
 void arrays_release(borrowed *arrays);
@@ -60,5 +61,20 @@ PyObject *native_choose_cudnn(PyObject *module, PyObject *path);
 /* rnn.c */
 extern PyType_Spec rnn_type_spec;
 int rnn_add_constants(PyObject *module);
+
+/* gpu_rnn.c. Streams are numbers to Python: 1 is NULL here, and 0 an error. */
+extern PyType_Spec gpu_rnn_type_spec;
+void *stream_from_object(PyObject *number);
+PyObject *stream_to_object(void *stream);
+PyObject *native_gpu_order(PyObject *module, PyObject *args);
+PyObject *native_gpu_device_of(PyObject *module, PyObject *number);
+
+/* device_array.c */
+extern PyType_Spec device_array_type_spec;
+PyObject *native_device_arrays(PyObject *module, PyObject *args);
+
+/* dlpack.c */
+PyObject *native_take_dlpack(PyObject *module, PyObject *capsule);
+PyObject *native_exchange(PyObject *module, PyObject *array);
 
 #endif

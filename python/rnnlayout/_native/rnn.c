@@ -12,16 +12,6 @@ typedef struct rnn_object {
     borrowed weights;                        /* of an Rnn that borrows                       */
 } rnn_object;
 
-/* The dtype that carries the bits. */
-static int type_of(rnl_dtype dtype)
-{
-    static const int types[] = {[RNL_FLOAT16] = NPY_HALF,
-                                [RNL_BFLOAT16] = NPY_UINT16,
-                                [RNL_FLOAT32] = NPY_FLOAT,
-                                [RNL_FLOAT64] = NPY_DOUBLE};
-    return types[dtype];
-}
-
 /* -------------------------------------------------------------------------- making and ending --
  */
 
@@ -108,7 +98,7 @@ static PyObject *rnn_weights(PyObject *object, PyObject *unused)
     rnn_object *self = (rnn_object *)object;
     PyObject *shape = PyTuple_GetItem(PyList_GetItem(self->tensors, 0), 1);
     npy_intp nelems = PyLong_AsSsize_t(PyTuple_GetItem(shape, 0));
-    PyObject *array = PyArray_SimpleNew(1, &nelems, type_of(self->spec.dtype));
+    PyObject *array = PyArray_SimpleNew(1, &nelems, numpy_type_of(self->spec.dtype));
     if (!array)
         return NULL;
     Py_BEGIN_ALLOW_THREADS
@@ -194,7 +184,7 @@ static int find_dtype(const rnn_object *self, PyArrayObject *x, int checked, rnn
         return -1;
     call->type = PyArray_TYPE(x);
     call->core.dtype = weights;
-    if (call->type == type_of(weights))
+    if (call->type == numpy_type_of(weights))
         return weights == RNL_BFLOAT16 && !checked ? -1 : 0;
     call->core.dtype = RNL_FLOAT32;
     return call->type == NPY_FLOAT && rnl_dtype_nbytes(weights) < rnl_dtype_nbytes(RNL_FLOAT32)

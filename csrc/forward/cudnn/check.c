@@ -1,0 +1,230 @@
+/* Is this a call that cuDNN may be given? It checks no address itself, and a wrong one costs the
+ * context that the whole process shares. */
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+
+#include "core/size.h"
+#include "core/status.h"
+#include "forward/cudnn/rnn.h"
+
+static rnl_status check_sizes(const rnl_gpu_call *call, rnl_error *err)
+{
+    if (call->T < 0 || call->N < 0)
+        return rnl_fail(err, RNL_E_SPEC, "T is %" PRId64 ", N is %" PRId64 ": need 0 or more",
+                        call->T, call->N);
+    if (call->T > INT_MAX || call->N > INT_MAX)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "T is %" PRId64 ", N is %" PRId64 ": cuDNN takes %d at most", call->T,
+                        call->N, INT_MAX);
+    for (int64_t n = 0; call->lengths && n < call->N; n++)
+        if (call->lengths[n] < 0 || call->lengths[n] > call->T)
+            return rnl_fail(err, RNL_E_SPEC,
+                            "length %" PRId64 " of sequence %" PRId64
+                            " is not in 0 ... T = %" PRId64,
+                            call->lengths[n], n, call->T);
+    return RNL_OK;
+}
+
+static bool nbytes_of(int64_t a, int64_t b, int64_t c, size_t unit, size_t *nbytes)
+{
+    const rnl_size size = rnl_size_mul(rnl_size_mul(rnl_size_of(a), rnl_size_of(b)),
+                                       rnl_size_mul(rnl_size_of(c), rnl_size_of((int64_t)unit)));
+    *nbytes = (size_t)size.n;
+    return !size.overflow && size.n < INT64_MAX / 8; /* six of them are added up */
+}
+
+static rnl_status measure(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
+                          rnl_error *err)
+{
+    const rnl_spec *spec = &rnn->spec;
+    const int64_t D = rnn->directions, layers = spec->num_layers * D;
+    const int64_t T = call->T, N = call->N, most = INT_MAX;
+    job->T = T;
+    job->N = N;
+    job->batch_first = call->batch_first != 0;
+    const bool fits = nbytes_of(T, N, spec->input_size, rnn->unit, &job->x_nbytes) &&
+                      nbytes_of(T, N, D * rnn->state_size, rnn->unit, &job->y_nbytes) &&
+                      nbytes_of(layers, N, rnn->state_size, rnn->unit, &job->h_nbytes) &&
+                      nbytes_of(layers, N, spec->hidden_size, rnn->unit, &job->c_nbytes);
+    if (fits && N <= most / spec->hidden_size) /* strides of the states */
+        return RNL_OK;
+    return rnl_fail(err, RNL_E_SPEC,
+                    "T = %" PRId64 ", N = %" PRId64 " makes arrays larger than cuDNN describes", T,
+                    N);
+}
+
+/* How cuDNN is best told of the lengths: not at all, by a shorter T, or with padding. */
+static void choose_form(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job)
+{
+    int64_t longest = 0, shortest = call->T;
+    for (int64_t n = 0; call->lengths && n < call->N; n++) {
+        longest = call->lengths[n] > longest ? call->lengths[n] : longest;
+        shortest = call->lengths[n] < shortest ? call->lengths[n] : shortest;
+    }
+    if (!call->lengths)
+        longest = call->T;
+    if (longest == 0 || call->N == 0) {
+        job->T = 0;
+        return;
+    }
+    job->lengths = shortest == call->T ? NULL : call->lengths;
+    if (job->lengths && shortest == longest && !job->batch_first) {
+        const size_t step = (size_t)(call->N * rnn->directions * rnn->state_size) * rnn->unit;
+        job->tail_nbytes = (size_t)(call->T - longest) * step;
+        job->T = longest;
+        job->lengths = NULL;
+    }
+    job->padded = job->lengths || job->batch_first;
+}
+
+typedef struct operand {
+    const char *name;
+    const void *at;
+    size_t nbytes;
+    bool written;
+    const void *may_be; /* the same place as this one */
+} operand;
+
+enum { NUM_ARRAYS = 6 };
+
+static bool overlap(const operand *a, const operand *b)
+{
+    const uintptr_t first = (uintptr_t)a->at, second = (uintptr_t)b->at;
+    return a->nbytes && b->nbytes && first < second + b->nbytes && second < first + a->nbytes;
+}
+
+static rnl_status check_overlap(const operand *arrays, rnl_error *err)
+{
+    for (int i = 0; i < NUM_ARRAYS; i++)
+        for (int k = 0; k < NUM_ARRAYS; k++) {
+            const operand *const a = &arrays[i], *const b = &arrays[k];
+            if (i == k || !a->at || !b->at || !a->written || !overlap(a, b) ||
+                (a->may_be == b->at && a->at == b->at && !b->written))
+                continue;
+            return rnl_fail(err, RNL_E_SPEC, "%s overlaps %s in memory: give it memory of its own",
+                            a->name, b->name);
+        }
+    return RNL_OK;
+}
+
+static rnl_status check_arrays(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call,
+                               const rnl_gpu_job *job, rnl_error *err)
+{
+    const bool has_c = rnn->spec.cell == RNL_LSTM;
+    const operand arrays[NUM_ARRAYS] = {
+        {"x", call->x, job->x_nbytes, false, NULL},
+        {"h_0", call->h0, job->h_nbytes, false, NULL},
+        {"c_0", has_c ? call->c0 : NULL, job->c_nbytes, false, NULL},
+        {"y", call->y, job->y_nbytes, true, NULL},
+        {"h_n", call->hn, job->h_nbytes, true, call->h0},
+        {"c_n", has_c ? call->cn : NULL, job->c_nbytes, true, call->c0},
+    };
+    if (!call->x && job->x_nbytes)
+        return rnl_fail(err, RNL_E_SPEC, "x is NULL");
+    for (int k = 0; k < NUM_ARRAYS; k++) {
+        if ((uintptr_t)arrays[k].at % rnn->unit)
+            return rnl_fail(err, RNL_E_SPEC,
+                            "%s begins at %p, which is no multiple of the %zu bytes of an element: "
+                            "copy it",
+                            arrays[k].name, arrays[k].at, rnn->unit);
+        if (arrays[k].at && (uintptr_t)arrays[k].at > UINTPTR_MAX - arrays[k].nbytes)
+            return rnl_fail(err, RNL_E_SPEC, "%s reaches past the end of memory", arrays[k].name);
+    }
+    return check_overlap(arrays, err);
+}
+
+/* What the call needs besides: copies of states that are overwritten, a y that nobody wants, and
+ * lengths for a cuDNN that reads them on the device too. */
+static void add_scratch(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job)
+{
+    const bool has_c = rnn->spec.cell == RNL_LSTM;
+    job->copies_h0 = !call->on_host && call->h0 && call->h0 == call->hn;
+    job->copies_c0 = !call->on_host && has_c && call->c0 && call->c0 == call->cn;
+    job->scratch_nbytes = (job->copies_h0 ? rnl_behind(job->h_nbytes) : 0) +
+                          (job->copies_c0 ? rnl_behind(job->c_nbytes) : 0) +
+                          (call->y ? 0 : rnl_behind(job->y_nbytes)) +
+                          (job->lengths ? rnl_behind((size_t)job->N * sizeof(int32_t)) : 0);
+}
+
+rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
+                           rnl_error *err)
+{
+    memset(job, 0, sizeof *job);
+    rnl_status status = check_sizes(call, err);
+    if (status == RNL_OK)
+        status = measure(rnn, call, job, err);
+    if (status == RNL_OK)
+        status = check_arrays(rnn, call, job, err);
+    if (status != RNL_OK)
+        return status;
+    choose_form(rnn, call, job);
+    add_scratch(rnn, call, job);
+    if (job->T && job->lengths && rnn->options.algo != RNL_GPU_STANDARD &&
+        rnn->spec.dtype != RNL_BFLOAT16)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "lengths need algo=\"standard\": cuDNN's persistent algorithms take "
+                        "sequences of one length");
+    return RNL_OK;
+}
+
+/* *device: -1, it is the host's. A driver that knows nothing of it says that it is no value. */
+static rnl_cu_result look_at(const rnl_driver_table *call, const void *address, int *device,
+                             unsigned *managed)
+{
+    const rnl_cu_address at = (rnl_cu_address)(uintptr_t)address;
+    unsigned type = 0;
+    int ordinal = -1;
+    *device = -1;
+    *managed = 0;
+    rnl_cu_result result = call->cuPointerGetAttribute(&type, RNL_CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                                       at);
+    if (result == RNL_CUDA_ERROR_INVALID_VALUE)
+        return RNL_CUDA_SUCCESS;
+    if (result == RNL_CUDA_SUCCESS)
+        result = call->cuPointerGetAttribute(managed, RNL_CU_POINTER_ATTRIBUTE_IS_MANAGED, at);
+    if (result != RNL_CUDA_SUCCESS || type != RNL_CU_MEMORYTYPE_DEVICE)
+        return result;
+    result = call->cuPointerGetAttribute(&ordinal, RNL_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at);
+    *device = ordinal;
+    return result;
+}
+
+static const char MANAGED[] = "is managed memory, which moves between host and GPU: copy it to "
+                              "memory of the GPU";
+
+rnl_status rnl_gpu_device_of(const void *address, int *device, rnl_error *err)
+{
+    const rnl_driver *const driver = rnl_driver_in_use();
+    unsigned managed = 0;
+    int found = -1;
+    if (driver && look_at(&driver->call, address, &found, &managed) != RNL_CUDA_SUCCESS)
+        found = -1;
+    if (managed)
+        return rnl_fail(err, RNL_E_SPEC, "it %s", MANAGED);
+    *device = found;
+    return RNL_OK;
+}
+
+rnl_status rnl_gpu_check_array(rnl_gpu_device *device, const char *name, const void *array,
+                               rnl_error *err)
+{
+    int found;
+    unsigned managed;
+    if (!array)
+        return RNL_OK;
+    const rnl_cu_result result = look_at(device->cu, array, &found, &managed);
+    if (result != RNL_CUDA_SUCCESS)
+        return rnl_gpu_cu(device, "cuPointerGetAttribute", result, err);
+    if (managed)
+        return rnl_fail(err, RNL_E_SPEC, "%s %s", name, MANAGED);
+    if (found == device->ordinal)
+        return RNL_OK;
+    if (found < 0)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "%s lies in the host's memory, or nowhere: copy it to GPU %d, where the "
+                        "RNN is",
+                        name, device->ordinal);
+    return rnl_fail(err, RNL_E_SPEC, "%s is on GPU %d, the RNN on GPU %d: copy it there", name,
+                    found, device->ordinal);
+}

@@ -1,0 +1,146 @@
+/* What went wrong in a call of cuDNN or of the driver, and what can the user do? */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/status.h"
+#include "forward/cudnn/device.h"
+
+/* The context is lost, and with it the memory of all who share it. */
+static bool sticks(rnl_cu_result result)
+{
+    switch ((int)result) {
+    case RNL_CUDA_ERROR_ECC_UNCORRECTABLE:
+    case RNL_CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case RNL_CUDA_ERROR_ILLEGAL_ADDRESS:
+    case RNL_CUDA_ERROR_LAUNCH_TIMEOUT:
+    case RNL_CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case RNL_CUDA_ERROR_ASSERT:
+    case RNL_CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case RNL_CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case RNL_CUDA_ERROR_MISALIGNED_ADDRESS:
+    case RNL_CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case RNL_CUDA_ERROR_INVALID_PC:
+    case RNL_CUDA_ERROR_LAUNCH_FAILED: return true;
+    default: return false;
+    }
+}
+
+static void note_death(rnl_gpu_device *device, const char *call, rnl_cu_result result)
+{
+    if (!sticks(result) || atomic_load(&device->died))
+        return;
+    device->died_call = call;
+    atomic_store(&device->died, (int)result);
+}
+
+static rnl_status failed(rnl_error *err, rnl_status status, const char *call, int number)
+{
+    err->call = call;
+    err->number = number;
+    return status;
+}
+
+static const char *name_of(const rnl_gpu_device *device, rnl_cu_result result)
+{
+    const char *name = NULL;
+    device->cu->cuGetErrorName(result, &name);
+    return name ? name : "no name";
+}
+
+rnl_status rnl_gpu_check_alive(rnl_gpu_device *device, rnl_error *err)
+{
+    const rnl_cu_result died = (rnl_cu_result)atomic_load(&device->died);
+    if (died == RNL_CUDA_SUCCESS)
+        return RNL_OK;
+    rnl_fail(err, RNL_E_CUDNN,
+             "GPU %d is lost to this process since %s failed with %d (%s), an error that no call "
+             "gets past: restart the process",
+             device->ordinal, device->died_call, (int)died, name_of(device, died));
+    return failed(err, RNL_E_CUDNN, device->died_call, (int)died);
+}
+
+rnl_status rnl_gpu_cu(rnl_gpu_device *device, const char *call, rnl_cu_result result,
+                      rnl_error *err)
+{
+    if (result == RNL_CUDA_SUCCESS)
+        return RNL_OK;
+    const char *text = NULL;
+    note_death(device, call, result);
+    device->cu->cuGetErrorString(result, &text);
+    rnl_fail(err, RNL_E_CUDNN, "%s on GPU %d: %d (%s): %.300s%s", call, device->ordinal,
+             (int)result, name_of(device, result), text ? text : "no text",
+             sticks(result)
+                 ? "; no call gets past this error, which work of anybody on this GPU may "
+                   "have caused: restart the process"
+             : result == RNL_CUDA_ERROR_OUT_OF_MEMORY
+                 ? "; the GPU's memory is used up: free some, or make the batch smaller"
+                 : "");
+    if (result == RNL_CUDA_ERROR_OUT_OF_MEMORY)
+        return err->status = RNL_E_NOMEM;
+    return failed(err, RNL_E_CUDNN, call, (int)result);
+}
+
+rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *what,
+                          rnl_cu_address *memory, rnl_error *err)
+{
+    *memory = 0;
+    const rnl_cu_result result = device->cu->cuMemAlloc_v2(memory, nbytes);
+    if (result != RNL_CUDA_ERROR_OUT_OF_MEMORY)
+        return rnl_gpu_cu(device, "cuMemAlloc_v2", result, err);
+    return rnl_fail(err, RNL_E_NOMEM,
+                    "GPU %d has no room for %zu bytes (%.1f MiB) of %s: free some of its memory, "
+                    "or make the batch smaller",
+                    device->ordinal, nbytes, (double)nbytes / (1 << 20), what);
+}
+
+/* ---- cuDNN's statuses, by the classes of both versions ---- */
+
+typedef enum { NOT_READY, BAD_PARAM, NOT_SUPPORTED, NO_ROOM, MISSING, OTHER } class_of_failure;
+
+static class_of_failure classify(int status)
+{
+    switch (status) {
+    case RNL_CUDNN8_STATUS_NOT_INITIALIZED: return NOT_READY;
+    case RNL_CUDNN8_STATUS_ALLOC_FAILED:
+    case RNL_CUDNN9_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED: return NO_ROOM;
+    case RNL_CUDNN8_STATUS_BAD_PARAM: return BAD_PARAM;
+    case RNL_CUDNN8_STATUS_NOT_SUPPORTED: return NOT_SUPPORTED;
+    case RNL_CUDNN8_STATUS_RUNTIME_PREREQUISITE_MISSING:
+    case RNL_CUDNN8_STATUS_VERSION_MISMATCH:
+    case RNL_CUDNN9_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING:
+    case RNL_CUDNN9_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE: return MISSING;
+    default: break;
+    }
+    switch (status / 1000 * 1000) {
+    case 1000: return NOT_READY;
+    case RNL_CUDNN9_STATUS_BAD_PARAM: return BAD_PARAM;
+    case RNL_CUDNN9_STATUS_NOT_SUPPORTED: return NOT_SUPPORTED;
+    default: return OTHER;
+    }
+}
+
+static const char *const ADVICE[] = {
+    [NOT_READY] = "cuDNN found no GPU that it can use, or no memory on it",
+    [BAD_PARAM] = "please report this, it is a mistake of rnnlayout's",
+    [NOT_SUPPORTED] = "this cuDNN or GPU cannot run it: take another algo or dtype, or the CPU",
+    [NO_ROOM] = "the GPU's memory is used up: free some, or make the batch smaller",
+    [MISSING] = "a part of this cuDNN is missing or of another version: install it anew",
+    [OTHER] = "if it goes on, restart the process",
+};
+
+rnl_status rnl_gpu_dnn(rnl_gpu_device *device, const char *call, rnl_cudnn_status result,
+                       rnl_error *err)
+{
+    if (result == RNL_CUDNN_STATUS_SUCCESS)
+        return RNL_OK;
+    const class_of_failure found = classify((int)result);
+    char text[400] = "";
+    if (device->dnn->cudnnGetLastErrorString) /* reading clears it: after a failure only */
+        device->dnn->cudnnGetLastErrorString(text, sizeof text);
+    rnl_fail(err, RNL_E_CUDNN, "%s on GPU %d: %d (%s)%s%.400s; %s", call, device->ordinal,
+             (int)result, device->dnn->cudnnGetErrorString(result), *text ? ": " : "", text,
+             ADVICE[found]);
+    if (found == NO_ROOM)
+        return err->status = RNL_E_NOMEM;
+    return failed(err, RNL_E_CUDNN, call, (int)result);
+}

@@ -1,0 +1,278 @@
+/* Who works where, and behind what? */
+#include "forward/cudnn/lane.h"
+
+#include <stdlib.h>
+
+#include "core/status.h"
+#include "forward/cudnn/clamp.h"
+
+#define LEGACY_STREAM ((rnl_cu_stream)0)
+#define PER_THREAD_STREAM ((rnl_cu_stream)2)
+
+/* The per-thread stream is another one in each thread. */
+static uint64_t this_thread(void)
+{
+    static _Atomic uint64_t last;
+    static _Thread_local uint64_t mine;
+    if (!mine)
+        mine = atomic_fetch_add(&last, 1) + 1;
+    return mine;
+}
+
+static bool works_in(const rnl_lane *lane, rnl_cu_stream stream)
+{
+    if (stream == RNL_OWN_STREAM)
+        return lane->own && lane->work_stream == lane->own;
+    return lane->work_stream == stream &&
+           (stream != PER_THREAD_STREAM || lane->work_thread == this_thread());
+}
+
+/* ---- making one, piece by piece: what is there already stays after a failure ---- */
+
+static rnl_status make_handle(rnl_gpu_device *device, rnl_lane *lane, rnl_error *err)
+{
+    rnl_status status = RNL_OK;
+    if (!lane->handle)
+        status = RNL_DNN(device, err, cudnnCreate, &lane->handle);
+    if (status == RNL_OK && !lane->dropout)
+        status = RNL_DNN(device, err, cudnnCreateDropoutDescriptor, &lane->dropout);
+    if (status == RNL_OK && !lane->dropout_set) {
+        status = RNL_DNN(device, err, cudnnSetDropoutDescriptor, lane->dropout, lane->handle, 0,
+                         NULL, 0, 0);
+        lane->dropout_set = status == RNL_OK;
+    }
+    return status;
+}
+
+static rnl_status make_whole(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream stream,
+                             rnl_error *err)
+{
+    rnl_status status = make_handle(device, lane, err);
+    if (status == RNL_OK && !lane->event)
+        status = RNL_CU(device, err, cuEventCreate, &lane->event, RNL_CU_EVENT_DISABLE_TIMING);
+    if (status == RNL_OK && stream == RNL_OWN_STREAM && !lane->own)
+        status = RNL_CU(device, err, cuStreamCreate, &lane->own, RNL_CU_STREAM_NON_BLOCKING);
+    return status;
+}
+
+static void unmake(rnl_gpu_device *device, rnl_lane *lane)
+{
+    if (lane->own)
+        device->cu->cuStreamDestroy_v2(lane->own);
+    if (lane->event)
+        device->cu->cuEventDestroy_v2(lane->event);
+    if (lane->dropout)
+        device->dnn->cudnnDestroyDropoutDescriptor(lane->dropout);
+    if (lane->handle)
+        device->dnn->cudnnDestroy(lane->handle);
+    if (lane->room.memory)
+        device->cu->cuMemFree_v2(lane->room.memory);
+    for (int k = 0; k < RNL_NUM_SLOTS; k++) {
+        if (lane->slots[k].event)
+            device->cu->cuEventDestroy_v2(lane->slots[k].event);
+        if (lane->slots[k].memory)
+            device->cu->cuMemFreeHost(lane->slots[k].memory);
+    }
+}
+
+/* ---- the pool ---- */
+
+/* The one to take, by: did its last work in the stream, unused yet, any. NULL: wait. */
+static rnl_lane *choose(rnl_gpu_device *device, rnl_cu_stream stream,
+                        bool (*fits)(const rnl_lane *lane, void *arg), void *arg, bool *any_busy)
+{
+    rnl_lane *best = NULL;
+    int best_rank = 0;
+    *any_busy = false;
+    for (int k = 0; k < RNL_NUM_LANES; k++) {
+        rnl_lane *const lane = &device->lanes[k];
+        *any_busy |= lane->busy;
+        if (lane->busy || (fits && !fits(lane, arg)))
+            continue;
+        const int rank = !lane->used ? 2 : works_in(lane, stream) ? 3 : 1;
+        if (rank > best_rank) {
+            best = lane;
+            best_rank = rank;
+        }
+    }
+    return best;
+}
+
+rnl_status rnl_lane_borrow(rnl_gpu_device *device, rnl_cu_stream stream,
+                           bool (*fits)(const rnl_lane *lane, void *arg), void *arg,
+                           rnl_lane **lane, rnl_error *err)
+{
+    bool any_busy;
+    pthread_mutex_lock(&device->lock);
+    while (!(*lane = choose(device, stream, fits, arg, &any_busy)) && any_busy)
+        pthread_cond_wait(&device->returned, &device->lock);
+    if (*lane)
+        (*lane)->busy = (*lane)->used = true;
+    pthread_mutex_unlock(&device->lock);
+    if (!*lane)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "the stream is capturing, and no call of these sizes has run on this RNN "
+                        "before: make one call, and wait for it, before the capture");
+    if (fits)
+        return RNL_OK;
+    const rnl_status status = make_whole(device, *lane, stream, err);
+    if (status != RNL_OK)
+        rnl_lane_return(device, *lane);
+    return status;
+}
+
+bool rnl_lane_borrow_this(rnl_gpu_device *device, int index, rnl_lane **lane)
+{
+    pthread_mutex_lock(&device->lock);
+    *lane = &device->lanes[index];
+    while ((*lane)->busy)
+        pthread_cond_wait(&device->returned, &device->lock);
+    const bool used = (*lane)->busy = (*lane)->used;
+    pthread_mutex_unlock(&device->lock);
+    return used;
+}
+
+void rnl_lane_return(rnl_gpu_device *device, rnl_lane *lane)
+{
+    pthread_mutex_lock(&device->lock);
+    lane->busy = false;
+    pthread_cond_broadcast(&device->returned);
+    pthread_mutex_unlock(&device->lock);
+}
+
+rnl_status rnl_lanes_join(rnl_gpu_device *device, rnl_error *err)
+{
+    pthread_mutex_lock(&device->lock);
+    if (!device->lanes) {
+        device->lanes = calloc(RNL_NUM_LANES, sizeof *device->lanes);
+        for (int k = 0; device->lanes && k < RNL_NUM_LANES; k++)
+            device->lanes[k].index = k;
+    }
+    const bool joins = device->lanes != NULL;
+    device->num_rnns += joins;
+    pthread_mutex_unlock(&device->lock);
+    return joins ? RNL_OK : rnl_fail(err, RNL_E_NOMEM, "no memory for a GPU's lanes");
+}
+
+void rnl_lanes_leave(rnl_gpu_device *device, bool works)
+{
+    pthread_mutex_lock(&device->lock);
+    rnl_lane *const lanes = --device->num_rnns == 0 ? device->lanes : NULL;
+    if (lanes) {
+        device->lanes = NULL;
+        if (works)
+            rnl_clamp_forget(device);
+    }
+    pthread_mutex_unlock(&device->lock);
+    for (int k = 0; lanes && k < RNL_NUM_LANES; k++) {
+        if (lanes[k].workspace)
+            rnl_workspace_drop(device, lanes[k].workspace, works);
+        if (works)
+            unmake(device, &lanes[k]);
+    }
+    free(lanes);
+}
+
+/* ---- order ---- */
+
+rnl_status rnl_lane_begin(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream stream,
+                          bool capturing, rnl_error *err)
+{
+    rnl_status status = RNL_OK;
+    if (!capturing && !works_in(lane, stream)) {
+        if (lane->work == RNL_WORK_IN_STREAM) {
+            status = RNL_CU(device, err, cuEventRecord, lane->event, lane->work_stream);
+            if (status == RNL_OK)
+                lane->work = RNL_WORK_IN_EVENT;
+        }
+        if (status == RNL_OK && lane->work == RNL_WORK_IN_EVENT)
+            status = RNL_CU(device, err, cuStreamWaitEvent, stream, lane->event, 0);
+        if (status != RNL_OK)
+            return status;
+        lane->work_stream = stream;
+        lane->work_thread = this_thread();
+    }
+    if (lane->handle_stream != stream) {
+        status = RNL_DNN(device, err, cudnnSetStream, lane->handle, stream);
+        if (status == RNL_OK)
+            lane->handle_stream = stream;
+    }
+    return status;
+}
+
+/* A stream that lasts as long as the lane can be asked later where its work ends; a caller's may be
+ * destroyed by then. */
+rnl_status rnl_lane_end(rnl_gpu_device *device, rnl_lane *lane, rnl_status status, rnl_error *err)
+{
+    rnl_error ignored;
+    if (status != RNL_OK) /* cuDNN's own statuses do not tell an error that sticks */
+        (void)RNL_CU(device, &ignored, cuEventQuery, lane->event);
+    if (lane->work_stream == LEGACY_STREAM || lane->work_stream == lane->own) {
+        lane->work = RNL_WORK_IN_STREAM;
+        return status;
+    }
+    const rnl_status recorded = RNL_CU(device, status == RNL_OK ? err : &ignored, cuEventRecord,
+                                       lane->event, lane->work_stream);
+    lane->work = RNL_WORK_IN_EVENT;
+    if (recorded != RNL_OK && device->cu->cuStreamSynchronize(lane->work_stream) == 0)
+        lane->work = RNL_NO_WORK;
+    return status != RNL_OK ? status : recorded;
+}
+
+void rnl_lane_finished(rnl_lane *lane)
+{
+    lane->work = RNL_NO_WORK;
+}
+
+/* ---- memory ---- */
+
+void rnl_workspace_hold(rnl_gpu_device *device, rnl_workspace *workspace)
+{
+    pthread_mutex_lock(&device->lock);
+    workspace->holders++;
+    pthread_mutex_unlock(&device->lock);
+}
+
+void rnl_workspace_drop(rnl_gpu_device *device, rnl_workspace *workspace, bool works)
+{
+    pthread_mutex_lock(&device->lock);
+    const bool last = --workspace->holders == 0;
+    pthread_mutex_unlock(&device->lock);
+    if (!last)
+        return;
+    if (works && workspace->memory)
+        device->cu->cuMemFree_v2(workspace->memory);
+    free(workspace);
+}
+
+/* To free memory waits for the work on it. The old one goes first: there may be no room for both,
+ * but for one that a graph still uses. */
+rnl_status rnl_lane_workspace(rnl_gpu_device *device, rnl_lane *lane, size_t nbytes, rnl_error *err)
+{
+    if (lane->workspace && !lane->workspace->captured && lane->workspace->nbytes >= nbytes)
+        return RNL_OK;
+    if (lane->workspace)
+        rnl_workspace_drop(device, lane->workspace, true);
+    rnl_workspace *const made = lane->workspace = calloc(1, sizeof *made);
+    if (!made)
+        return rnl_fail(err, RNL_E_NOMEM, "no memory to note a workspace");
+    made->holders = 1;
+    const rnl_status status = rnl_gpu_memory(device, nbytes, "workspace for this call",
+                                             &made->memory, err);
+    made->nbytes = status == RNL_OK ? nbytes : 0;
+    return status;
+}
+
+rnl_status rnl_room_grow(rnl_gpu_device *device, rnl_gpu_room *room, size_t nbytes,
+                         const char *what, rnl_error *err)
+{
+    if (room->nbytes >= nbytes)
+        return RNL_OK;
+    if (room->memory)
+        device->cu->cuMemFree_v2(room->memory);
+    *room = (rnl_gpu_room){0};
+    const rnl_status status = rnl_gpu_memory(device, nbytes, what, &room->memory, err);
+    if (status == RNL_OK)
+        room->nbytes = nbytes;
+    return status;
+}

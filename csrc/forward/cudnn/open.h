@@ -1,0 +1,26 @@
+/* The cuDNN and the driver that this process uses, once rnl_cudnn_find() has found them. */
+#ifndef RNL_CUDNN_OPEN_H
+#define RNL_CUDNN_OPEN_H
+
+#include <sys/types.h>
+
+#include "forward/cudnn/load.h"
+
+/* They never change again. */
+typedef struct rnl_cudnn_in_use {
+    const rnl_cudnn_library *library;
+    const rnl_driver *driver;
+    int capability; /* of the GPU: 10 * major + minor */
+    pid_t pid;      /* that has initialized the driver */
+} rnl_cudnn_in_use;
+
+/* RNL_E_NO_CUDNN: why this GPU cannot be used, in the report's words. */
+rnl_status rnl_cudnn_use(int ordinal, rnl_cudnn_in_use *used, rnl_error *err);
+
+/* RNL_E_NO_CUDNN: another process has initialized the driver, this one was forked from it. */
+rnl_status rnl_cudnn_check_fork(pid_t initialized_by, rnl_error *err);
+
+/* NULL: this process has initialized none. */
+const rnl_driver *rnl_driver_in_use(void);
+
+#endif

@@ -1,0 +1,318 @@
+/* What is an RNN on a GPU made of? */
+#include "forward/cudnn/rnn.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/status.h"
+#include "forward/cudnn/clamp.h"
+#include "forward/cudnn/stage.h"
+
+static const rnl_cudnn_data_type TYPES[] = {
+    [RNL_FLOAT16] = RNL_CUDNN_DATA_HALF,
+    [RNL_BFLOAT16] = RNL_CUDNN_DATA_BFLOAT16,
+    [RNL_FLOAT32] = RNL_CUDNN_DATA_FLOAT,
+    [RNL_FLOAT64] = RNL_CUDNN_DATA_DOUBLE,
+};
+
+static const char *const ALGO_NAMES[] = {"standard", "persist_static", "persist_small"};
+
+/* ---- what cuDNN, this version, this GPU can run ---- */
+
+static rnl_status check_clip(const rnl_spec *spec, const rnl_gpu_options *options, rnl_error *err)
+{
+    if (!options->clips)
+        return RNL_OK;
+    if (spec->cell != RNL_LSTM)
+        return rnl_fail(err, RNL_E_SPEC, "a cell clip needs a cell state: lstm, not %s",
+                        rnl_name(RNL_NAMES_CELL, (int)spec->cell));
+    if (!(options->clip_low <= options->clip_high))
+        return rnl_fail(err, RNL_E_SPEC, "the cell clip is (%g, %g), need low <= high",
+                        options->clip_low, options->clip_high);
+    return RNL_OK;
+}
+
+static rnl_status check_algo(const rnl_spec *spec, const rnl_gpu_options *options, rnl_error *err)
+{
+    const bool is_plain = spec->cell == RNL_RNN_TANH || spec->cell == RNL_RNN_RELU;
+    const int most = is_plain ? 384 : 192;
+    if ((unsigned)options->algo > RNL_GPU_PERSIST_SMALL ||
+        (unsigned)options->math > RNL_GPU_MATH_TF32)
+        return rnl_fail(err, RNL_E_SPEC, "algo %d or math %d: there is no such one",
+                        (int)options->algo, (int)options->math);
+    if (options->math == RNL_GPU_MATH_TF32 && spec->dtype != RNL_FLOAT32)
+        return rnl_fail(err, RNL_E_SPEC, "math=\"tf32\" is for float32, the weights are %s",
+                        rnl_name(RNL_NAMES_DTYPE, (int)spec->dtype));
+    if (options->algo == RNL_GPU_STANDARD)
+        return RNL_OK;
+    const char *const name = ALGO_NAMES[options->algo];
+    if (spec->bias != RNL_BIAS_DOUBLE)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "algo=\"%s\" needs bias=\"double\", the spec has \"%s\": cuDNN has it for "
+                        "two biases a gate only",
+                        name, rnl_name(RNL_NAMES_BIAS, (int)spec->bias));
+    if (spec->dtype == RNL_FLOAT64 || spec->proj_size)
+        return rnl_fail(err, RNL_E_SPEC, "algo=\"%s\" has no %s: take \"standard\"", name,
+                        spec->proj_size ? "projection" : "float64");
+    if (options->algo == RNL_GPU_PERSIST_SMALL && spec->hidden_size > most)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "algo=\"%s\" needs hidden_size <= %d for %s, it is %" PRId64, name, most,
+                        rnl_name(RNL_NAMES_CELL, (int)spec->cell), spec->hidden_size);
+    return RNL_OK;
+}
+
+static rnl_status check_device(const rnl_spec *spec, const rnl_gpu_options *options,
+                               const rnl_cudnn_in_use *used, rnl_error *err)
+{
+    const int version = used->library->version;
+    int parts[3];
+    rnl_cudnn_version_parts(version, parts);
+    if (spec->dtype == RNL_BFLOAT16 && version < 90000)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "bfloat16 needs cuDNN 9, this one is %d.%d.%d: take a newer one or float16",
+                        parts[0], parts[1], parts[2]);
+    if (spec->dtype == RNL_BFLOAT16 && used->capability < 80)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "bfloat16 needs a GPU of compute capability 8.0, GPU %d has %d.%d: take "
+                        "float16 or float32",
+                        options->device, used->capability / 10, used->capability % 10);
+    if (options->algo != RNL_GPU_STANDARD && used->capability < 60)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "algo=\"%s\" needs a GPU of compute capability 6.0, GPU %d has %d.%d: take "
+                        "\"standard\"",
+                        ALGO_NAMES[options->algo], options->device, used->capability / 10,
+                        used->capability % 10);
+    return RNL_OK;
+}
+
+/* The bytes of cuDNN's weight space. RNL_E_SPEC: it has no such RNN. */
+static rnl_status measure(const rnl_spec *spec, size_t *nbytes, rnl_error *err)
+{
+    rnl_layout layout;
+    rnl_tensor tensor = {.nelems = 0};
+    const int64_t D = spec->bidirectional ? 2 : 1;
+    rnl_status status = rnl_spec_check(spec, err);
+    if (status == RNL_OK)
+        status = rnl_layout_named("cudnn", &layout, err);
+    if (status == RNL_OK)
+        status = rnl_layout_tensor(&layout, spec, rnl_spec_has(spec), 0, &tensor, err);
+    if (status != RNL_OK)
+        return err->status = RNL_E_SPEC;
+    if (spec->input_size > INT_MAX || spec->hidden_size > INT_MAX / D ||
+        spec->num_layers > INT_MAX / D)
+        return rnl_fail(err, RNL_E_SPEC, "a size is past the %d that cuDNN takes", INT_MAX);
+    *nbytes = (size_t)(tensor.nelems * rnl_dtype_nbytes(spec->dtype));
+    return RNL_OK;
+}
+
+/* ---- upload ---- */
+
+/* Would cuDNN read the blocks from where we put them? */
+static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error *err)
+{
+    size_t nbytes = 0;
+    const rnl_status status = RNL_DNN(rnn->device, err, cudnnGetRNNWeightSpaceSize, lane->handle,
+                                      rnn->seats[lane->index].rnn[0], &nbytes);
+    if (status != RNL_OK || nbytes == rnn->nbytes)
+        return status;
+    rnl_fail(err, RNL_E_CUDNN,
+             "cudnnGetRNNWeightSpaceSize says %zu bytes, and rnnlayout's own table %zu: please "
+             "report this with the spec",
+             nbytes, rnn->nbytes);
+    err->call = "cudnnGetRNNWeightSpaceSize";
+    err->number = 0;
+    return RNL_E_CUDNN;
+}
+
+/* The host waits for it: no call on any stream needs to. */
+static rnl_status copy_in(rnl_gpu_rnn *rnn, rnl_lane *lane, const void *weights, rnl_error *err)
+{
+    rnl_gpu_device *const device = rnn->device;
+    rnl_piece piece[1];
+    int n = 0;
+    size_t used = 0;
+    rnl_piece_add(piece, &n, &used, weights, rnn->nbytes);
+    rnl_status status = rnl_lane_begin(device, lane, lane->own, false, err);
+    if (status != RNL_OK)
+        return status;
+    status = rnl_stage_in(device, lane, lane->own, rnn->weights, piece, n, (rnl_asked){0}, err);
+    if (status == RNL_OK)
+        status = RNL_CU(device, err, cuStreamSynchronize, lane->own);
+    status = rnl_lane_end(device, lane, status, err);
+    if (status == RNL_OK)
+        rnl_lane_finished(lane);
+    return status;
+}
+
+/* Limits of the persistent algorithms that only cuDNN knows: asked for the smallest call. */
+static rnl_status probe(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error *err)
+{
+    const rnl_gpu_job job = {.T = 1, .N = 1};
+    rnl_gpu_plan *plan;
+    if (rnn->options.algo == RNL_GPU_STANDARD)
+        return RNL_OK;
+    const rnl_status status = rnl_gpu_plan_get(rnn, lane, &job, &plan, err);
+    if (status != RNL_E_CUDNN || (err->number != RNL_CUDNN8_STATUS_NOT_SUPPORTED &&
+                                  err->number / 1000 * 1000 != RNL_CUDNN9_STATUS_NOT_SUPPORTED))
+        return status;
+    const rnl_error why = *err;
+    return rnl_fail(err, RNL_E_SPEC, "algo=\"%s\" cannot run this RNN on this GPU (%.700s)",
+                    ALGO_NAMES[rnn->options.algo], why.text);
+}
+
+static rnl_status upload(rnl_gpu_rnn *rnn, rnl_lane *lane, const void *weights, rnl_error *err)
+{
+    rnl_status status = rnl_seat_describe(rnn, lane, false, err);
+    if (status == RNL_OK)
+        status = check_weight_space(rnn, lane, err);
+    if (status == RNL_OK)
+        status = probe(rnn, lane, err);
+    if (status == RNL_OK && rnn->options.clips)
+        status = rnl_clamp_prepare(rnn->device, rnn->spec.dtype, err);
+    if (status == RNL_OK)
+        status = rnl_gpu_memory(rnn->device, rnn->nbytes, "weights", &rnn->weights, err);
+    if (status == RNL_OK)
+        status = copy_in(rnn, lane, weights, err);
+    return status;
+}
+
+static rnl_status fill(rnl_gpu_rnn *rnn, const void *weights, rnl_error *err)
+{
+    rnl_lane *lane;
+    rnl_status status = rnl_lane_borrow(rnn->device, RNL_OWN_STREAM, NULL, NULL, &lane, err);
+    if (status != RNL_OK)
+        return status;
+    status = upload(rnn, lane, weights, err);
+    rnl_lane_return(rnn->device, lane);
+    return status;
+}
+
+static rnl_status make(const rnl_spec *spec, const rnl_gpu_options *options, size_t nbytes,
+                       rnl_gpu_device *device, rnl_gpu_rnn **made, rnl_error *err)
+{
+    rnl_status status = check_device(spec, options, &device->used, err);
+    if (status != RNL_OK)
+        return status;
+    rnl_gpu_rnn *const rnn = calloc(1, sizeof *rnn);
+    if (!rnn)
+        return rnl_fail(err, RNL_E_NOMEM, "no memory for an RNN");
+    rnn->spec = *spec;
+    rnn->options = *options;
+    rnn->device = device;
+    rnn->directions = spec->bidirectional ? 2 : 1;
+    rnn->state_size = spec->proj_size ? spec->proj_size : spec->hidden_size;
+    rnn->unit = (size_t)rnl_dtype_nbytes(spec->dtype);
+    rnn->type = TYPES[spec->dtype];
+    rnn->nbytes = nbytes;
+    if ((status = rnl_lanes_join(device, err)) == RNL_OK)
+        *made = rnn;
+    else
+        free(rnn);
+    return status;
+}
+
+rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
+                           const rnl_gpu_options *options, rnl_gpu_rnn **rnn, rnl_error *err)
+{
+    static const rnl_gpu_options none = {0};
+    rnl_gpu_device *device;
+    rnl_gpu_rnn *made = NULL;
+    size_t nbytes = 0;
+    options = options ? options : &none;
+    rnl_status status = measure(spec, &nbytes, err);
+    if (status == RNL_OK)
+        status = check_clip(spec, options, err);
+    if (status == RNL_OK)
+        status = check_algo(spec, options, err);
+    if (status == RNL_OK)
+        status = rnl_gpu_enter(options->device, &device, err);
+    if (status != RNL_OK)
+        return status;
+    status = make(spec, options, nbytes, device, &made, err);
+    if (status == RNL_OK)
+        status = fill(made, weights, err);
+    status = rnl_gpu_leave(device, status, err);
+    if (status == RNL_OK)
+        *rnn = made;
+    else
+        rnl_gpu_rnn_free(made);
+    return status;
+}
+
+/* ---- the end ---- */
+
+/* Its descriptors in each lane, with the lane borrowed, so that no call is under way there. */
+static void clear_seats(rnl_gpu_rnn *rnn, bool works)
+{
+    rnl_lane *lane;
+    for (int k = 0; k < RNL_NUM_LANES; k++)
+        if (rnl_lane_borrow_this(rnn->device, k, &lane)) {
+            rnl_seat_clear(rnn, k, works);
+            rnl_lane_return(rnn->device, lane);
+        }
+}
+
+static void drop_held(rnl_gpu_rnn *rnn, bool works)
+{
+    while (rnn->held) {
+        rnl_held *const first = rnn->held;
+        rnn->held = first->next;
+        rnl_workspace_drop(rnn->device, first->workspace, works);
+        free(first);
+    }
+}
+
+void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
+{
+    rnl_error ignored;
+    if (!rnn)
+        return;
+    rnl_gpu_device *device = rnn->device;
+    if (rnl_cudnn_check_fork(device->used.pid, &ignored) == RNL_OK) {
+        const bool works = rnl_gpu_enter_to_free(device->ordinal, &device);
+        clear_seats(rnn, works);
+        drop_held(rnn, works);
+        if (works && rnn->weights)
+            device->cu->cuMemFree_v2(rnn->weights); /* waits for the calls that read them */
+        rnl_lanes_leave(device, works);
+        if (works)
+            rnl_gpu_leave(device, RNL_OK, &ignored);
+    }
+    free(rnn);
+}
+
+/* ---- and back ---- */
+
+static rnl_status copy_back(rnl_gpu_rnn *rnn, rnl_lane *lane, void *weights, rnl_error *err)
+{
+    rnl_gpu_device *const device = rnn->device;
+    rnl_piece piece[1];
+    int n = 0;
+    size_t used = 0;
+    rnl_piece_add(piece, &n, &used, weights, rnn->nbytes);
+    rnl_status status = rnl_lane_begin(device, lane, lane->own, false, err);
+    if (status != RNL_OK)
+        return status;
+    status = rnl_stage_out(device, lane, lane->own, rnn->weights, piece, n, (rnl_asked){0}, err);
+    status = rnl_lane_end(device, lane, status, err);
+    if (status == RNL_OK)
+        rnl_lane_finished(lane);
+    return status;
+}
+
+rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err)
+{
+    rnl_gpu_device *device;
+    rnl_lane *lane;
+    rnl_status status = rnl_gpu_enter(rnn->options.device, &device, err);
+    if (status != RNL_OK)
+        return status;
+    status = rnl_lane_borrow(device, RNL_OWN_STREAM, NULL, NULL, &lane, err);
+    if (status == RNL_OK) {
+        status = copy_back(rnn, lane, weights, err);
+        rnl_lane_return(device, lane);
+    }
+    return rnl_gpu_leave(device, status, err);
+}

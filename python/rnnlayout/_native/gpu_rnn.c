@@ -1,0 +1,253 @@
+/* The type GpuRnn: an RNN uploaded to a GPU; and what device memory and streams are asked. */
+#include "native.h"
+
+#include <numpy/arrayobject.h>
+#include <string.h>
+
+typedef struct gpu_rnn_object {
+    PyObject_HEAD
+    rnl_gpu_rnn *rnn;
+    rnl_dtype dtype;
+    int64_t num_params;
+    PyObject *kept; /* stream: what the last call in it reads and no result keeps */
+} gpu_rnn_object;
+
+/* ------------------------------------------------------------------------------------ streams --
+ */
+
+/* The protocols' numbers: 1 is the legacy default stream, 2 the per-thread one; 0 is neither. */
+void *stream_from_object(PyObject *number)
+{
+    void *stream = PyLong_AsVoidPtr(number);
+    if (!stream && !PyErr_Occurred())
+        PyErr_SetString(
+            PyExc_ValueError,
+            "stream is 0, which may be either default stream: 1 is the legacy one, 2 the"
+            " one of each thread");
+    return stream == (void *)1 ? NULL : stream;
+}
+
+PyObject *stream_to_object(void *stream)
+{
+    return PyLong_FromVoidPtr(stream ? stream : (void *)1);
+}
+
+PyObject *native_gpu_order(PyObject *module, PyObject *args)
+{
+    PyObject *before_object, *after_object;
+    rnl_error err;
+    rnl_status status;
+    int device;
+    if (!PyArg_ParseTuple(args, "iOO:gpu_order", &device, &before_object, &after_object))
+        return NULL;
+    void *before = stream_from_object(before_object);
+    void *after = PyErr_Occurred() ? NULL : stream_from_object(after_object);
+    if (PyErr_Occurred())
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    status = rnl_gpu_order(device, before, after, &err);
+    Py_END_ALLOW_THREADS
+    if (status != RNL_OK)
+        return raise_status(PyModule_GetState(module), &err);
+    Py_RETURN_NONE;
+}
+
+PyObject *native_gpu_device_of(PyObject *module, PyObject *number)
+{
+    rnl_error err;
+    int device;
+    const void *address = PyLong_AsVoidPtr(number);
+    if (PyErr_Occurred())
+        return NULL;
+    if (rnl_gpu_device_of(address, &device, &err) != RNL_OK)
+        return raise_status(PyModule_GetState(module), &err);
+    return PyLong_FromLong(device);
+}
+
+/* -------------------------------------------------------------------------- making and ending --
+ */
+
+static int read_weights(const native_state *state, gpu_rnn_object *self, const rnl_spec *spec,
+                        PyObject *weights, const rnl_gpu_options *options)
+{
+    rnl_error err;
+    rnl_layout layout;
+    rnl_status status;
+    borrowed in = {0};
+    int failed = -1;
+    if (rnl_layout_named("cudnn", &layout, &err) != RNL_OK)
+        return raise_status(state, &err), -1;
+    PyObject *tensors = list_tensors(state, &layout, spec, rnl_spec_has(spec));
+    PyObject *arrays = tensors ? PyTuple_Pack(1, weights) : NULL;
+    if (!arrays || arrays_borrow(arrays, tensors, spec->dtype, 0, "weights", &in) < 0)
+        goto done;
+    self->dtype = spec->dtype;
+    self->num_params = PyArray_SIZE((PyArrayObject *)weights);
+    Py_BEGIN_ALLOW_THREADS
+    status = rnl_gpu_rnn_new(spec, in.data[0], options, &self->rnn, &err);
+    Py_END_ALLOW_THREADS
+    if (status == RNL_OK)
+        failed = 0;
+    else
+        raise_status(state, &err);
+done:
+    arrays_release(&in);
+    Py_XDECREF(tensors);
+    Py_XDECREF(arrays);
+    return failed;
+}
+
+/* The place of a name in a list that ends with NULL. */
+static int choice_of(const char *const *names, const char *name, const char *what)
+{
+    for (int k = 0; names[k]; k++)
+        if (strcmp(names[k], name) == 0)
+            return k;
+    PyErr_Format(PyExc_TypeError, "%s is %s", what, name);
+    return -1;
+}
+
+static PyObject *gpu_rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"spec", "weights", "device", "clip", "math", "algo", NULL};
+    static const char *const maths[] = {"default", "tf32", NULL};
+    static const char *const algos[] = {"standard", "persist_static", "persist_small", NULL};
+    const native_state *state = PyType_GetModuleState(type);
+    PyObject *spec_object, *weights, *clip;
+    const char *math, *algo;
+    rnl_spec spec;
+    rnl_gpu_options options = {0};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOiOss:GpuRnn", names, &spec_object, &weights,
+                                     &options.device, &clip, &math, &algo) ||
+        spec_from_object(state, spec_object, &spec) < 0)
+        return NULL;
+    const int m = choice_of(maths, math, "math"), a = m < 0 ? -1 : choice_of(algos, algo, "algo");
+    if (a < 0)
+        return NULL;
+    options.math = (rnl_gpu_math)m;
+    options.algo = (rnl_gpu_algo)a;
+    if (clip != Py_None) {
+        options.clips = 1;
+        if (!PyArg_Parse(clip, "(dd)", &options.clip_low, &options.clip_high))
+            return NULL;
+    }
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    gpu_rnn_object *self = (gpu_rnn_object *)alloc(type, 0);
+    if (self)
+        self->kept = PyDict_New();
+    if (self && (!self->kept || read_weights(state, self, &spec, weights, &options) < 0))
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static void gpu_rnn_dealloc(PyObject *object)
+{
+    gpu_rnn_object *self = (gpu_rnn_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    Py_BEGIN_ALLOW_THREADS /* it waits for its calls */
+    rnl_gpu_rnn_free(self->rnn);
+    Py_END_ALLOW_THREADS
+    Py_CLEAR(self->kept);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
+
+static PyObject *gpu_rnn_weights(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    gpu_rnn_object *self = (gpu_rnn_object *)object;
+    npy_intp nelems = (npy_intp)self->num_params;
+    rnl_error err;
+    rnl_status status;
+    PyObject *array = PyArray_SimpleNew(1, &nelems, numpy_type_of(self->dtype));
+    if (!array)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    status = rnl_gpu_rnn_weights(self->rnn, PyArray_DATA((PyArrayObject *)array), &err);
+    Py_END_ALLOW_THREADS
+    if (status == RNL_OK)
+        return array;
+    Py_DECREF(array);
+    return raise_status(PyType_GetModuleState(Py_TYPE(object)), &err);
+}
+
+/* --------------------------------------------------------------------------------------- calls --
+ */
+
+/* Of None, an address, or a NumPy array, which the caller has checked. */
+static void *pointer_of(PyObject *object)
+{
+    if (object == Py_None)
+        return NULL;
+    if (PyArray_Check(object))
+        return PyArray_DATA((PyArrayObject *)object);
+    return PyLong_AsVoidPtr(object);
+}
+
+static PyObject *gpu_rnn_run(PyObject *object, PyObject *args)
+{
+    PyObject *x, *lengths, *h0, *c0, *y, *hn, *cn, *stream;
+    long long T, N;
+    rnl_gpu_call call = {0};
+    rnl_error err;
+    rnl_status status;
+    if (!PyArg_ParseTuple(args, "LLpOOOOOOOO:run", &T, &N, &call.batch_first, &x, &lengths, &h0,
+                          &c0, &y, &hn, &cn, &stream))
+        return NULL;
+    call.T = T;
+    call.N = N;
+    call.on_host = stream == Py_None;
+    call.stream = call.on_host ? NULL : stream_from_object(stream);
+    call.poll = poll_signals;
+    if (PyErr_Occurred())
+        return NULL;
+    call.x = pointer_of(x);
+    call.lengths = pointer_of(lengths);
+    call.h0 = pointer_of(h0);
+    call.c0 = pointer_of(c0);
+    call.y = pointer_of(y);
+    call.hn = pointer_of(hn);
+    call.cn = pointer_of(cn);
+    if (PyErr_Occurred())
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    status = rnl_gpu_rnn_run(((gpu_rnn_object *)object)->rnn, &call, &err);
+    Py_END_ALLOW_THREADS
+    if (status != RNL_OK)
+        return raise_status(PyType_GetModuleState(Py_TYPE(object)), &err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *get_kept(PyObject *object, void *unused)
+{
+    (void)unused;
+    return Py_NewRef(((gpu_rnn_object *)object)->kept);
+}
+
+static PyGetSetDef gpu_rnn_attributes[] = {
+    {"kept", get_kept, NULL, "By stream: what is to live until the next call or its end.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyMethodDef gpu_rnn_methods[] = {
+    {"run", gpu_rnn_run, METH_VARARGS,
+     "run($self, T, N, batch_first, x, lengths, h0, c0, y, hn, cn, stream, /)\n--\n\nOne call, on"
+     " arrays that the caller has checked: addresses in the device's memory, or, where stream is"
+     " None, NumPy arrays. None: not given."},
+    {"weights", gpu_rnn_weights, METH_NOARGS,
+     "weights($self)\n--\n\nThe weight space that was uploaded; bfloat16 as uint16."},
+    {NULL, NULL, 0, NULL}};
+
+static PyType_Slot gpu_rnn_slots[] = {
+    {Py_tp_doc, "GpuRnn(spec, weights, device, clip, math, algo)\n--\n\nAn RNN on a GPU. weights:"
+                " 1-D, of layout \"cudnn\"; device: its number; clip: (low, high) or None."},
+    {Py_tp_new, gpu_rnn_new},
+    {Py_tp_dealloc, gpu_rnn_dealloc},
+    {Py_tp_methods, gpu_rnn_methods},
+    {Py_tp_getset, gpu_rnn_attributes},
+    {0, NULL}};
+
+PyType_Spec gpu_rnn_type_spec = {.name = "rnnlayout._native.GpuRnn",
+                                 .basicsize = sizeof(gpu_rnn_object),
+                                 .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+                                 .slots = gpu_rnn_slots};
