@@ -67,16 +67,16 @@ def version(package):
         return None
 
 
-def parity(device, quick):
+def parity(quick):
     gpu_parity.torch_there()  # before the search for cuDNN: its copy is shared
-    found = gpu_parity.parity(None if device == "cpu" else Driver(), device, quick)
+    found = gpu_parity.parity(Driver(), quick)
     gpu_parity.show(found)
     return found
 
 
-def speed(device, quick):
+def speed(quick):
     torch, where, _ = gpu_parity.torch_there()
-    place = Place(Driver(), device, torch, where, _cudnn.find()["path"])
+    place = Place(Driver(), torch, where, _cudnn.find()["path"])
     return gpu_speed.speed(place, quick)
 
 
@@ -93,7 +93,7 @@ def in_a_process(function, *arguments):
 # ------------------------------------------------------------------------------------ all of them
 
 
-def run(parts, quick, device):
+def run(parts, quick):
     """{"about", and each part}, and whether this is a fake GPU."""
     known, path, cublas, fake = in_a_process(about)
     print(json.dumps(known))
@@ -103,7 +103,7 @@ def run(parts, quick, device):
     for part, function in (("parity", parity), ("speed", speed)):
         if part in parts:
             print(f"-- {part}", flush=True)
-            found[part] = in_a_process(function, device, quick)
+            found[part] = in_a_process(function, quick)
     return found, fake
 
 
@@ -141,8 +141,6 @@ def main():
     parser.add_argument("--quick", action="store_true", help="a few cases of each part")
     parser.add_argument("--json", type=Path, help="write the results here")
     parser.add_argument("--fakes", action="store_true", help=argparse.SUPPRESS)
-    # our path for the CPU in the place of the GPU's, to try the command
-    parser.add_argument("--device", default="cuda", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.fakes:
         return on_fakes([word for word in sys.argv[1:] if word != "--fakes"])
@@ -152,7 +150,7 @@ def main():
         print(doctor.stdout + doctor.stderr)
         return 5
     parts = [part for part in PARTS if getattr(args, part)] or PARTS
-    found, fake = run(parts, args.quick, args.device)
+    found, fake = run(parts, args.quick)
     summary(found)
     whole = parts == PARTS and not args.quick and not fake
     to = args.json or (RESULTS / f"gpu-{found['about']['date']}.json" if whole else None)

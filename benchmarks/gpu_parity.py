@@ -72,10 +72,8 @@ class Arrays:
 
 def places(torch, where, driver):
     """Of arrays that ours takes: the device's, and the host's last."""
-    found = [Arrays("host", torch)]
-    if where == "cuda":
-        return [Arrays("cuda", torch), *found]
-    return [Arrays("driver", torch, driver), *found] if driver else found
+    device = Arrays("cuda", torch) if where == "cuda" else Arrays("driver", torch, driver)
+    return [device, Arrays("host", torch)]
 
 
 # ----------------------------------------------------------------------------------- the problems
@@ -150,9 +148,9 @@ def results(problem, arrays, batch_first):
     return {name: arrays.put(array) for name, array in made.items()}
 
 
-def ours(problem, batch_first, device, arrays, into):
+def ours(problem, batch_first, arrays, into):
     """into: results are written into arrays that are given."""
-    rnn = rl.RNN(problem.weights, problem.spec, device=device, batch_first=batch_first,
+    rnn = rl.RNN(problem.weights, problem.spec, device="cuda", batch_first=batch_first,
                  cell_clip=problem.clip)  # fmt: skip
     x, state = arrays.put(turned(problem.x, batch_first)), state_of(problem, arrays)
     lengths = None if (problem.lengths == problem.T).all() else problem.lengths
@@ -164,8 +162,8 @@ def ours(problem, batch_first, device, arrays, into):
     return run_of(problem, arrays, y, last, batch_first)
 
 
-def ours_in_steps(problem, device, arrays):
-    rnn = rl.RNN(problem.weights, problem.spec, device=device, cell_clip=problem.clip)
+def ours_in_steps(problem, arrays):
+    rnn = rl.RNN(problem.weights, problem.spec, device="cuda", cell_clip=problem.clip)
     state, ys = state_of(problem, arrays), []
     for x in problem.x:
         y, state = rnn.step(arrays.put(x), state)
@@ -234,21 +232,20 @@ class Verdicts:
         self.worst[key] = max(self.worst.get(key, 0), float(f"{off:.3g}"))
 
 
-def parity(driver, device="cuda", quick=False):
+def parity(driver, quick=False):
     """{"checked", "worst": {who and dtype: share of what rounding explains}, "failures",
     "left_out"}"""
     torch, where, missing = torch_there()
     found = Verdicts()
     for k, (problem, batch_first) in enumerate(problems(quick)):
-        every = places(torch, where, driver)
-        for arrays in every:
-            if arrays.holds(problem.spec.dtype):
-                found.add(f"ours, {arrays.place} arrays", problem, batch_first, ours, batch_first,
-                          device, arrays, k % 2)  # fmt: skip
-            steps = not problem.spec.bidirectional and (problem.lengths == problem.T).all()
-            if steps and arrays.holds(problem.spec.dtype):
-                found.add(f"ours, steps, {arrays.place} arrays", problem, False, ours_in_steps,
-                          device, arrays)  # fmt: skip
+        steps = not problem.spec.bidirectional and (problem.lengths == problem.T).all()
+        for arrays in places(torch, where, driver):
+            if not arrays.holds(problem.spec.dtype):
+                continue
+            who = f"ours, {arrays.place} arrays"
+            found.add(who, problem, batch_first, ours, batch_first, arrays, k % 2)
+            if steps:
+                found.add(f"{who}, steps", problem, False, ours_in_steps, arrays)
         if torch and not batch_first and torch_has(problem):
             found.add(f"torch, {where}", problem, False, torchs, torch, where)
     return {"checked": found.checked, "worst": found.worst, "failures": found.failures,

@@ -34,10 +34,9 @@ class Missing(Exception):
 
 @dataclass
 class Place:
-    """Where everything runs. device: rl.RNN's; torch: or None; where: torch's device."""
+    """Where everything runs. torch: or None; where: torch's device."""
 
     driver: object
-    device: str
     torch: object
     where: str
     cudnn: str | None  # path of the library that ours uses
@@ -45,8 +44,6 @@ class Place:
     def __post_init__(self):
         self.clock = Clock(self.driver)
         self.arrays = places(self.torch, self.where, self.driver)[0]
-        if self.device == "cpu":
-            self.arrays = Arrays("host")
 
     def timed(self, call):
         return lambda calls: self.clock.microseconds(call, calls)
@@ -66,7 +63,7 @@ class Ours:
 
     def __init__(self, problem, place):
         self.flat = space(problem)
-        self.rnn = rl.RNN(self.flat, problem.spec, device=place.device)
+        self.rnn = rl.RNN(self.flat, problem.spec, device="cuda")
         put = place.arrays.put
         self.step = problem.T == 1
         x = problem.x[0] if self.step else problem.x
@@ -75,7 +72,6 @@ class Ours:
         self.x, self.given = put(self.cast(x)), {n: put(self.cast(a)) for n, a in given.items()}
         parts = [put(self.cast(part)) for part in problem.state or ()]
         self.state = tuple(parts) if len(parts) == 2 else parts[0] if parts else None
-        self.stream = {} if place.device == "cpu" else {"stream": STREAM}
         self.get = place.arrays.get
 
     def cast(self, array):
@@ -83,8 +79,8 @@ class Ours:
 
     def call(self, into=True):
         run = self.rnn.step if self.step else self.rnn
-        more = (self.given if into else {}) | self.stream
-        return lambda: run(self.x, self.state, **more)
+        given = self.given if into else {}
+        return lambda: run(self.x, self.state, stream=STREAM, **given)
 
     def call_in(self, torch):
         """In the stream that torch works in by then, which a capture changes."""
