@@ -448,7 +448,7 @@ def test_no_argument_is_forgotten():
         assert outcome(call, **arguments) is not None
     public = {getattr(rl, name) for name in rl.__all__ if callable(getattr(rl, name))}
     errors = {c for c in public if isinstance(c, type) and issubclass(c, Exception)}
-    classes = {rl.Layout, rl.Report, rl.Tensors, *errors}
+    classes = {rl.DeviceArray, rl.Layout, rl.Report, rl.Tensors, *errors}
     assert (
         public - classes - {rl.layouts, rl.cpu_tier, rl.num_threads, rl.set_cudnn}
         == {call for call, _ in CALLS} & public

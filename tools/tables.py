@@ -27,6 +27,7 @@ PAGES = [
 RESULTS = ROOT / "benchmarks" / "results"
 CONVERSIONS = json.loads((RESULTS / "convert.json").read_text())
 FORWARD = json.loads((RESULTS / "forward.json").read_text())
+GPU = next((json.loads(path.read_text()) for path in sorted(RESULTS.glob("gpu-*.json"))[::-1]), {})
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN"}
 
@@ -223,7 +224,64 @@ def forward_on():
     return about(FORWARD)
 
 
+NOT_MEASURED = "Not measured yet: there was no machine with a GPU.\n"
+
+
+def gpu_on():
+    return about(GPU) if GPU else NOT_MEASURED
+
+
+def gpu_speeds():
+    """Medians of ours; the columns behind are the others' over them, whole and on the host."""
+    rows = []
+    for r in GPU.get("speed", []):
+        mine, others = r["us"]["ours"], r["times ours"]
+        pairs = (others.get(peer, {}) for peer in GPU_PEERS)
+        rows.append([r["case"], *(f"{mine[kind][1]:.1f}" for kind in ("host", "device", "whole")),
+                     *(" / ".join(f"{p[k]:.2f}" for k in ("whole", "host")) if p else "-"
+                       for p in pairs)])  # fmt: skip
+    head = ["case", "host, us", "device, us", "whole, us", *GPU_PEERS]
+    return markdown(head, rows) if rows else NOT_MEASURED
+
+
+GPU_PEERS = ["raw cuDNN", "raw cuDNN, graph", "torch", "torch, graph", "torch, compiled", "JAX",
+             "ours, new results", "ours, captured"]  # fmt: skip
+
+
+def gpu_goals():
+    rows = [[r["case"], what, limit, value, "met" if met else "missed"]
+            for r in GPU.get("speed", []) for what, limit, value, met in r["goals"]]  # fmt: skip
+    return markdown(["case", "goal", "limit", "measured", ""], rows) if rows else NOT_MEASURED
+
+
+def gpu_parity():
+    if "parity" not in GPU:
+        return NOT_MEASURED
+    rows = [[who, f"{worst:.2g}"] for who, worst in GPU["parity"]["worst"].items()]
+    failures = len(GPU["parity"]["failures"])
+    counted = f"\n{GPU['parity']['checked']} results, {failures} of them out of bounds.\n"
+    return markdown(["who, dtype", "of what rounding explains, at most"], rows) + counted
+
+
+def gpu_facts():
+    said = {True: "as expected", False: "other than expected", None: "-"}
+    rows = [[f"`{name}`", said[f["as_expected"]], f"`{in_short(f['answer'])}`"]
+            for name, f in GPU.get("facts", {}).items()]  # fmt: skip
+    return markdown(["question", "", "answer"], rows) if rows else NOT_MEASURED
+
+
+def in_short(answer):
+    """What is behind a verdict stays in the file."""
+    text = json.dumps({key: value for key, value in answer.items() if key not in ("off", "each")})
+    return text[:200].replace("|", "/").replace("`", "'")
+
+
 TABLES = {
+    "gpu_on": gpu_on,
+    "gpu_speeds": gpu_speeds,
+    "gpu_goals": gpu_goals,
+    "gpu_parity": gpu_parity,
+    "gpu_facts": gpu_facts,
     "held": held,
     "tensors": tensors,
     "sources": sources,

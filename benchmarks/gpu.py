@@ -1,0 +1,164 @@
+"""Everything that only a machine with a GPU can show of rnnlayout, in one command.
+
+    python benchmarks/gpu.py [--facts] [--parity] [--speed] [--quick] [--json FILE]
+
+facts    what cuDNN does that we only have on hearsay (gpu_facts.py): a process for each question
+parity   rl.RNN on the GPU beside the recurrence and torch's cuDNN (gpu_parity.py)
+speed    beside raw cuDNN, torch and JAX, host and device time apart (gpu_speed.py)
+
+Without any of the three, all, and the results go to benchmarks/results/gpu-DATE.json, which the
+page on performance shows after tools/tables.py --write. Needs rnnlayout installed, the tests' NumPy
+and ml_dtypes, a C compiler for raw cuDNN; torch and JAX with CUDA where there: what is missing is
+left out and said. Exit code 1: a result was wrong, or a part ended early; 5: no GPU can be used.
+"""
+
+import argparse
+import datetime
+import json
+import multiprocessing
+import platform
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from importlib import metadata
+from pathlib import Path
+
+import gpu_facts
+import gpu_parity
+import gpu_speed
+import numpy as np
+from gpu_device import Driver
+from gpu_peers import Place
+
+import rnnlayout as rl
+from rnnlayout import _cudnn
+
+RESULTS = Path(__file__).resolve().parent / "results"
+PARTS = ("facts", "parity", "speed")
+
+
+# ------------------------------------------------------------------------- each in a process anew
+
+
+def about():
+    """What it was measured on; and the library that is in use, with its cuBLAS."""
+    torch, where, _ = gpu_parity.torch_there()
+    report, driver = _cudnn.find(), Driver()
+    found = {
+        "date": datetime.date.today().isoformat(),
+        "GPU": driver.name(),
+        "driver runs CUDA": driver.version(),
+        "cuDNN": _cudnn.version(report),
+        "torch": torch and torch.__version__,
+        "torch's cuDNN": torch.backends.cudnn.version() if where == "cuda" else None,
+        "JAX": version("jax"),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "rnnlayout": rl.__version__,
+    }
+    return found, report["path"], report["cublas"], hasattr(driver.library, "fake_log")
+
+
+def version(package):
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def parity(quick):
+    gpu_parity.torch_there()  # before the search for cuDNN: its copy is shared
+    found = gpu_parity.parity(Driver(), quick)
+    gpu_parity.show(found)
+    return found
+
+
+def speed(quick):
+    torch, where, _ = gpu_parity.torch_there()
+    place = Place(Driver(), torch, where, _cudnn.find()["path"])
+    return gpu_speed.speed(place, quick)
+
+
+def in_a_process(function, *arguments):
+    """Its result, or {"died": why}: a call that goes wrong takes the GPU's context with it."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        try:
+            return process.submit(function, *arguments).result()
+        except Exception as why:
+            print(f"{function.__name__} ended early: {type(why).__name__}: {why}", flush=True)
+            return {"died": f"{type(why).__name__}: {why}"}
+
+
+# ------------------------------------------------------------------------------------ all of them
+
+
+def run(parts, quick):
+    """{"about", and each part}, and whether this is a fake GPU."""
+    known, path, cublas, fake = in_a_process(about)
+    print(json.dumps(known))
+    found = {"about": known}
+    if "facts" in parts:
+        found["facts"] = gpu_facts.all_facts(Path(path).parent, cublas)
+    for part, function in (("parity", parity), ("speed", speed)):
+        if part in parts:
+            print(f"-- {part}", flush=True)
+            found[part] = in_a_process(function, quick)
+    return found, fake
+
+
+def wrong(found):
+    """Is there a result that should not be?"""
+    ended = [part for part in PARTS if "died" in found.get(part, {})]
+    return bool(ended or found.get("parity", {}).get("failures"))
+
+
+def summary(found):
+    news = [name for name, f in found.get("facts", {}).items() if f["as_expected"] is False]
+    if "facts" in found:
+        print(f"{len(found['facts'])} facts; other than expected: {', '.join(news) or 'none'}")
+    reached = [
+        g[3] for row in found.get("speed", []) if isinstance(row, dict) for g in row["goals"]
+    ]
+    if reached:
+        print(f"{sum(reached)} goals met, {len(reached) - sum(reached)} missed")
+
+
+def on_fakes(arguments):
+    """The same command with the fakes of tests/fakes in the place of a driver and cuDNN."""
+    from fakes.build import Fakes  # gpu_facts.py put the tests on the path
+
+    with tempfile.TemporaryDirectory() as folder:
+        environment = Fakes(Path(folder)).environment()
+        command = [sys.executable, __file__, *arguments]
+        return subprocess.run(command, env=environment, check=False).returncode
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for part in PARTS:
+        parser.add_argument(f"--{part}", action="store_true", help="this part, not all")
+    parser.add_argument("--quick", action="store_true", help="a few cases of each part")
+    parser.add_argument("--json", type=Path, help="write the results here")
+    parser.add_argument("--fakes", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.fakes:
+        return on_fakes([word for word in sys.argv[1:] if word != "--fakes"])
+    doctor = subprocess.run([sys.executable, "-m", "rnnlayout", "doctor"], text=True,
+                            capture_output=True, check=False)  # fmt: skip
+    if doctor.returncode:
+        print(doctor.stdout + doctor.stderr)
+        return 5
+    parts = [part for part in PARTS if getattr(args, part)] or PARTS
+    found, fake = run(parts, args.quick)
+    summary(found)
+    whole = parts == PARTS and not args.quick and not fake
+    to = args.json or (RESULTS / f"gpu-{found['about']['date']}.json" if whole else None)
+    if to:
+        to.write_text(json.dumps(found, indent=1) + "\n")
+        print(f"written: {to}")
+    return 1 if wrong(found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,262 @@
+"""Does rl.RNN on a GPU say what the recurrence says, and what torch's cuDNN says?
+
+Every cell, layers, directions, projection, bias mode, dtype; fixed lengths and shorter ones, batch
+first too; whole calls and steps, arrays of the device and NumPy's, new results and out=. What each
+call gives is within the rounding of its arithmetic of the recurrence in float64 (tests/reference.py
+derives that bound); torch has to be within it too, so that the two are within twice of it.
+"""
+
+import itertools
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from fakes.problem import CELLS, STORED, Problem
+from gpu_device import Array
+from reference import FLOAT32, FLOAT64, Run
+
+import rnnlayout as rl
+
+
+def torch_there():
+    """(torch or None, where it runs: "cuda" or "cpu", what is missing or None)"""
+    try:
+        torch = import_module("torch")
+    except ImportError:
+        return None, "cpu", "torch is not installed"
+    if not torch.cuda.is_available():
+        torch.set_num_threads(1)  # of small sizes, more only wait for each other
+        return torch, "cpu", f"torch {torch.__version__} has no GPU: it is asked on the CPU"
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    return torch, "cuda", None
+
+
+# --------------------------------------------------------------------------------------- arrays
+
+
+class Arrays:
+    """NumPy's arrays as those of a place, and back. place: "cuda" or "cpu": torch's; "driver":
+    those of gpu_device.py; "host": NumPy's."""
+
+    def __init__(self, place, torch=None, driver=None):
+        self.place, self.torch, self.driver = place, torch, driver
+
+    def holds(self, dtype):
+        """__cuda_array_interface__ has no word for bfloat16."""
+        return self.place != "driver" or dtype != "bfloat16"
+
+    def put(self, array):
+        if self.place == "host":
+            return array
+        if self.place == "driver":
+            return Array(self.driver, array)
+        if array.dtype.name == "bfloat16":  # NumPy has none, so torch takes the bits
+            tensor = self.torch.from_numpy(np.array(array).view("i2")).view(self.torch.bfloat16)
+        else:
+            tensor = self.torch.from_numpy(np.array(array))
+        return tensor.to(self.place)
+
+    def get(self, result, dtype):
+        """Whatever a call gave: NumPy's, torch's, or of a type that has numpy()."""
+        if self.torch and isinstance(result, self.torch.Tensor):
+            result = result.cpu()
+            if result.dtype == self.torch.bfloat16:
+                result = result.view(self.torch.int16)
+        array = result if isinstance(result, np.ndarray) else result.numpy()
+        return np.array(array).view(dtype)
+
+
+def places(torch, where, driver):
+    """Of arrays that ours takes: the device's, and the host's last."""
+    device = Arrays("cuda", torch) if where == "cuda" else Arrays("driver", torch, driver)
+    return [device, Arrays("host", torch)]
+
+
+# ----------------------------------------------------------------------------------- the problems
+
+
+def specs():
+    for cell, dtype, (layers, both) in itertools.product(
+        CELLS, STORED, [(1, False), (2, True), (3, False)]
+    ):
+        yield rl.Spec(cell, 24, 40, layers, both, dtype=dtype)
+        if cell == "lstm" and layers < 3:
+            yield rl.Spec(cell, 24, 40, layers, both, 16, dtype=dtype)
+    for cell, bias in itertools.product(CELLS, ("none", "input", "recurrent")):
+        yield rl.Spec(cell, 24, 40, 2, True, bias=bias)
+
+
+LENGTHS = [None, [9, 3, 1, 6, 9], [4, 0, 2, 9, 1], [3, 3, 3, 3, 3]]
+
+
+def problems(quick):
+    """(Problem, batch_first): all, or each spec with one kind of lengths only."""
+    forms = list(itertools.product(LENGTHS, (False, True)))
+    for k, spec in enumerate(specs()):
+        for lengths, batch_first in [forms[k % len(forms)]] if quick else forms:
+            rng = np.random.default_rng(k)
+            yield Problem(spec, rng, T=9, N=5, lengths=lengths), batch_first
+    for both in (False, True):  # cuDNN hands out a last cell that is not clamped; ours is
+        spec = rl.Spec("lstm", 24, 40, 2, both)
+        rng = np.random.default_rng(both)
+        # a first cell within the bounds: cuDNN clamps it as it is read, our CPU path does not
+        yield Problem(spec, rng, T=9, N=5, clip=(-0.0625, 0.125), c_size=0.0625), both
+
+
+def title(problem, batch_first):
+    shape = "" if (problem.lengths == problem.T).all() else f", lengths {problem.lengths.tolist()}"
+    clip = f", clip {problem.clip}" if problem.clip else ""
+    return f"{problem.spec}{shape}{clip}{', batch first' if batch_first else ''}"
+
+
+def unit(spec):
+    """By what share of itself the arithmetic rounds a number: h is stored after each step."""
+    return FLOAT64 if spec.dtype == "float64" else max(FLOAT32, STORED[spec.dtype][0])
+
+
+def turned(array, batch_first):
+    return np.ascontiguousarray(array.swapaxes(0, 1)) if batch_first else array
+
+
+# ------------------------------------------------------------------------------------- who says
+
+
+def run_of(problem, arrays, y, last, batch_first):
+    last = last if problem.spec.cell == "lstm" else [last]
+    y = turned(arrays.get(y, problem.dtype), batch_first)
+    return Run(y, *(arrays.get(state, problem.dtype) for state in last))
+
+
+def state_of(problem, arrays):
+    states = [arrays.put(problem.hx)]
+    if problem.spec.cell == "lstm":
+        return (*states, arrays.put(problem.cx))
+    return states[0]
+
+
+def results(problem, arrays, batch_first):
+    """out=, h_out= and c_out= of a call."""
+    D, lstm = problem.spec.num_directions, problem.spec.cell == "lstm"
+    shape = (problem.T, problem.N, problem.width * D)
+    shape = (shape[1], shape[0], shape[2]) if batch_first else shape
+    made = {"out": np.full(shape, 7, problem.dtype), "h_out": problem.hx * 0}
+    made |= {"c_out": problem.cx * 0} if lstm else {}
+    return {name: arrays.put(array) for name, array in made.items()}
+
+
+def ours(problem, batch_first, arrays, into):
+    """into: results are written into arrays that are given."""
+    rnn = rl.RNN(problem.weights, problem.spec, device="cuda", batch_first=batch_first,
+                 cell_clip=problem.clip)  # fmt: skip
+    x, state = arrays.put(turned(problem.x, batch_first)), state_of(problem, arrays)
+    lengths = None if (problem.lengths == problem.T).all() else problem.lengths
+    given = results(problem, arrays, batch_first) if into else {}
+    y, last = rnn(x, state, lengths=lengths, **given)
+    if into:
+        y, *last = given.values()
+        last = last if problem.spec.cell == "lstm" else last[0]
+    return run_of(problem, arrays, y, last, batch_first)
+
+
+def ours_in_steps(problem, arrays):
+    rnn = rl.RNN(problem.weights, problem.spec, device="cuda", cell_clip=problem.clip)
+    state, ys = state_of(problem, arrays), []
+    for x in problem.x:
+        y, state = rnn.step(arrays.put(x), state)
+        ys.append(arrays.get(y, problem.dtype))
+    run = run_of(problem, arrays, ys[0], state, False)
+    return Run(np.stack(ys), run.h, run.c)
+
+
+def torch_has(problem):
+    return (problem.spec.bias in ("double", "none") and problem.lengths.min() > 0
+            and not problem.clip)  # fmt: skip
+
+
+def torchs(problem, torch, where):
+    """torch's own module, on its cuDNN."""
+    spec, arrays = problem.spec, Arrays(where, torch)
+    module = torch_module(torch, spec, problem.weights).to(where)
+    x, state = arrays.put(np.nan_to_num(problem.x)), state_of(problem, arrays)
+    whole = (problem.lengths == problem.T).all()
+    if not whole:
+        x = torch.nn.utils.rnn.pack_padded_sequence(
+            x, torch.from_numpy(problem.lengths), enforce_sorted=False
+        )
+    with torch.inference_mode():
+        y, last = module(x, state)
+    if not whole:
+        y = torch.nn.utils.rnn.pad_packed_sequence(y, total_length=problem.T)[0]
+    return run_of(problem, arrays, y, last, False)
+
+
+def torch_module(torch, spec, flat):
+    """nn.LSTM, GRU or RNN with the weights of a weight space."""
+    kind = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}.get(spec.cell, torch.nn.RNN)
+    more = {"nonlinearity": spec.cell[4:]} if spec.cell.startswith("rnn") else {}
+    more |= {"proj_size": spec.proj_size} if spec.proj_size else {}
+    more |= {"dtype": getattr(torch, spec.dtype), "bidirectional": spec.bidirectional}
+    sizes = spec.input_size, spec.hidden_size, spec.num_layers
+    module = kind(*sizes, bias=spec.bias != "none", **more)
+    rl.assign(module, rl.convert(flat, spec, src="cudnn", dst="torch"))
+    return module.eval()
+
+
+# ---------------------------------------------------------------------------------------- all of it
+
+
+SHOWN = 20  # of what is wrong; the results have all
+
+
+class Verdicts:
+    """The furthest of each kind, and what was out of bounds."""
+
+    def __init__(self):
+        self.worst, self.failures, self.checked = {}, [], 0
+
+    def add(self, who, problem, batch_first, run, *arguments):
+        """run(problem, *arguments) may raise, which is reported."""
+        self.checked += 1
+        try:
+            off = problem.distance(run(problem, *arguments), unit=unit(problem.spec))
+        except Exception as why:
+            self.failures.append([who, title(problem, batch_first), f"{type(why).__name__}: {why}"])
+            return
+        if not off <= 1:
+            self.failures.append([who, title(problem, batch_first), f"{off:.3g}"])
+        key = f"{who}, {problem.spec.dtype}"
+        self.worst[key] = max(self.worst.get(key, 0), float(f"{off:.3g}"))
+
+
+def parity(driver, quick=False):
+    """{"checked", "worst": {who and dtype: share of what rounding explains}, "failures",
+    "left_out"}"""
+    torch, where, missing = torch_there()
+    found = Verdicts()
+    for k, (problem, batch_first) in enumerate(problems(quick)):
+        steps = not problem.spec.bidirectional and (problem.lengths == problem.T).all()
+        for arrays in places(torch, where, driver):
+            if not arrays.holds(problem.spec.dtype):
+                continue
+            who = f"ours, {arrays.place} arrays"
+            found.add(who, problem, batch_first, ours, batch_first, arrays, k % 2)
+            if steps:
+                found.add(f"{who}, steps", problem, False, ours_in_steps, arrays)
+        if torch and not batch_first and torch_has(problem):
+            found.add(f"torch, {where}", problem, False, torchs, torch, where)
+    return {"checked": found.checked, "worst": found.worst, "failures": found.failures,
+            "left_out": {"torch's cuDNN": missing} if missing else {}}  # fmt: skip
+
+
+def show(found):
+    for who, worst in found["worst"].items():
+        print(f"{who:28} at most {worst:.2g} of what rounding explains")
+    for name, why in found["left_out"].items():
+        print(f"{name}: left out, {why}")
+    for who, what, why in found["failures"][:SHOWN]:
+        print(f"WRONG {who}: {what}: {why}")
+    print(f"{found['checked']} results looked at, {len(found['failures'])} wrong", flush=True)

@@ -1,0 +1,419 @@
+/*
+ * The floor: cudnnRNNForward called from C with nothing in between, by the rules that our own path
+ * keeps. Everything is made once (descriptors, workspace, memory); a timed call is that one call,
+ * or the launch of a graph that holds it. T = 1 is a streaming step: the states go from one buffer
+ * to another and back.
+ *
+ *   cc -std=c11 -O2 -I csrc benchmarks/raw_cudnn.c -ldl -o raw_cudnn
+ *   raw_cudnn LIBCUDNN CELL,T,N,I,H,L,D,DTYPE ...        one line of JSON for each
+ *
+ * benchmarks/gpu_peers.py builds it as a library too, and times it in turn with others.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "forward/cudnn/abi.h"
+
+/* ------------------------------------------------------------------------ the libraries -- */
+
+static struct {
+#define CUDNN(major, returns, name, arguments) returns(*name) arguments;
+#define DRIVER(needed, returns, name, arguments) returns(*name) arguments;
+#include "forward/cudnn/symbols.def"
+    rnl_cu_result (*cuEventElapsedTime)(float *milliseconds, rnl_cu_event from, rnl_cu_event to);
+} lib;
+
+static rnl_cu_context context;
+
+/* 0 if all is well; else a line on stderr. */
+static int failed(const char *call, int status)
+{
+    if (status)
+        fprintf(stderr, "raw_cudnn: %s: %d\n", call, status);
+    return status;
+}
+
+/* Leaves the function it stands in, which returns a status and holds nothing. */
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        if (failed(#call, (int)(call)))                                                            \
+            return -1;                                                                             \
+    } while (0)
+
+static int look_up(void *library, const char *name, int needed, void *into)
+{
+    void *found = dlsym(library, name);
+    memcpy(into, &found, sizeof found);
+    if (!found && needed)
+        fprintf(stderr, "raw_cudnn: no %s\n", name);
+    return !found && needed;
+}
+
+/* Open a libcudnn, whose parts lie beside it, and take the first GPU. 0 if all is well. */
+int raw_open(const char *path)
+{
+    rnl_cu_device device;
+    void *cudnn = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+    if (!cudnn || !driver) {
+        fprintf(stderr, "raw_cudnn: %s\n", dlerror());
+        return -1;
+    }
+    int missing = look_up(driver, "cuEventElapsedTime", 1, &lib.cuEventElapsedTime);
+#define CUDNN(major, returns, name, arguments) missing += look_up(cudnn, #name, !major, &lib.name);
+#define DRIVER(needed, returns, name, arguments)                                                   \
+    missing += look_up(driver, #name, needed, &lib.name);
+#include "forward/cudnn/symbols.def"
+    if (missing)
+        return -1;
+    TRY(lib.cuInit(0));
+    TRY(lib.cuDeviceGet(&device, 0));
+    TRY(lib.cuDevicePrimaryCtxRetain(&context, device));
+    return 0;
+}
+
+/* ----------------------------------------------------------------------------- one case -- */
+
+struct shape {
+    int cell, T, N, I, H, L, D, type;
+};
+
+enum { WEIGHTS, X, Y, H0, H1, C0, C1, WORK, LENGTHS, NUM_MEMORY };
+
+struct raw {
+    struct shape s;
+    int calls; /* so far: whose state is read */
+    int *lengths;
+    rnl_cudnn_handle handle;
+    rnl_cudnn_dropout dropout;
+    rnl_cudnn_rnn rnn;
+    rnl_cudnn_rnn_data x, y;
+    rnl_cudnn_tensor h;
+    rnl_cu_stream stream; /* for captures alone */
+    rnl_cu_event first, last;
+    rnl_cu_graph graph[2];
+    rnl_cu_exec exec[2]; /* there, and back */
+    rnl_cu_address memory[NUM_MEMORY];
+    size_t nbytes[NUM_MEMORY];
+};
+
+static size_t unit_of(int type)
+{
+    return type == RNL_CUDNN_DATA_DOUBLE ? 8 : type == RNL_CUDNN_DATA_FLOAT ? 4 : 2;
+}
+
+static int describe(struct raw *r)
+{
+    const struct shape s = r->s;
+    const int is_double = s.type == RNL_CUDNN_DATA_DOUBLE, narrow = unit_of(s.type) == 2;
+    const int states[] = {s.L * s.D, s.N, s.H}, strides[] = {s.N * s.H, s.H, 1};
+    double zero = 0;
+    r->lengths = malloc((size_t)s.N * sizeof *r->lengths);
+    if (!r->lengths)
+        return -1;
+    for (int n = 0; n < s.N; n++)
+        r->lengths[n] = s.T;
+    TRY(lib.cudnnCreate(&r->handle));
+    TRY(lib.cudnnCreateDropoutDescriptor(&r->dropout));
+    TRY(lib.cudnnSetDropoutDescriptor(r->dropout, r->handle, 0, NULL, 0, 0));
+    TRY(lib.cudnnCreateRNNDescriptor(&r->rnn));
+    TRY(lib.cudnnSetRNNDescriptor_v8(
+        r->rnn, RNL_CUDNN_RNN_ALGO_STANDARD, (rnl_cudnn_cell)s.cell, RNL_CUDNN_RNN_DOUBLE_BIAS,
+        s.D == 2 ? RNL_CUDNN_BIDIRECTIONAL : RNL_CUDNN_UNIDIRECTIONAL, RNL_CUDNN_LINEAR_INPUT,
+        (rnl_cudnn_data_type)s.type, is_double ? RNL_CUDNN_DATA_DOUBLE : RNL_CUDNN_DATA_FLOAT,
+        narrow ? RNL_CUDNN_TENSOR_OP_MATH : RNL_CUDNN_FMA_MATH, s.I, s.H, s.H, s.L, r->dropout,
+        RNL_CUDNN_RNN_PADDED_IO_DISABLED));
+    TRY(lib.cudnnCreateRNNDataDescriptor(&r->x));
+    TRY(lib.cudnnCreateRNNDataDescriptor(&r->y));
+    TRY(lib.cudnnSetRNNDataDescriptor(r->x, (rnl_cudnn_data_type)s.type,
+                                      RNL_CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED, s.T, s.N, s.I,
+                                      r->lengths, &zero));
+    TRY(lib.cudnnSetRNNDataDescriptor(r->y, (rnl_cudnn_data_type)s.type,
+                                      RNL_CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED, s.T, s.N,
+                                      s.D * s.H, r->lengths, &zero));
+    TRY(lib.cudnnCreateTensorDescriptor(&r->h));
+    TRY(lib.cudnnSetTensorNdDescriptor(r->h, (rnl_cudnn_data_type)s.type, 3, states, strides));
+    return 0;
+}
+
+/* Numbers of either sign between 1/32 and 1/16: zeros would let the GPU's clock rise. */
+static void *random_numbers(size_t nbytes, int type)
+{
+    static const uint64_t keep[] = {0x807fffff807fffff, 0x800fffffffffffff, 0x83ff83ff83ff83ff};
+    static const uint64_t set[] = {0x3d0000003d000000, 0x3fa0000000000000, 0x2800280028002800};
+    const int at = type == RNL_CUDNN_DATA_BFLOAT16 ? -1 : type;
+    uint64_t *made = malloc(nbytes + sizeof *made), bits = 88172645463325252;
+    for (size_t i = 0; made && i <= nbytes / sizeof *made; i++) {
+        bits ^= bits << 13;
+        bits ^= bits >> 7;
+        bits ^= bits << 17;
+        made[i] = at < 0 ? (bits & 0x807f807f807f807f) | 0x3d003d003d003d00
+                         : (bits & keep[at]) | set[at];
+    }
+    return made;
+}
+
+static int upload(struct raw *r, int which, const void *from)
+{
+    if (!from)
+        return -1;
+    TRY(lib.cuMemcpyHtoDAsync_v2(r->memory[which], from, r->nbytes[which], NULL));
+    TRY(lib.cuStreamSynchronize(NULL));
+    return 0;
+}
+
+static int allocate(struct raw *r)
+{
+    const struct shape s = r->s;
+    const size_t unit = unit_of(s.type), rows = (size_t)s.T * (size_t)s.N;
+    const size_t state = (size_t)(s.L * s.D) * (size_t)s.N * (size_t)s.H * unit;
+    r->nbytes[X] = rows * (size_t)s.I * unit;
+    r->nbytes[Y] = rows * (size_t)(s.D * s.H) * unit;
+    r->nbytes[H0] = r->nbytes[H1] = state;
+    r->nbytes[C0] = r->nbytes[C1] = state;
+    if (lib.cudnnGetVersion() < 8907)
+        r->nbytes[LENGTHS] = (size_t)s.N * sizeof(int32_t);
+    TRY(lib.cudnnGetRNNWeightSpaceSize(r->handle, r->rnn, &r->nbytes[WEIGHTS]));
+    TRY(lib.cudnnGetRNNTempSpaceSizes(r->handle, r->rnn, RNL_CUDNN_FWD_MODE_INFERENCE, r->x,
+                                      &r->nbytes[WORK], NULL));
+    for (int i = 0; i < NUM_MEMORY; i++) {
+        if (!r->nbytes[i])
+            continue;
+        TRY(lib.cuMemAlloc_v2(&r->memory[i], r->nbytes[i]));
+        if (i == Y || i == WORK)
+            continue;
+        void *numbers = i == LENGTHS ? NULL : random_numbers(r->nbytes[i], s.type);
+        int status = upload(r, i, i == LENGTHS ? r->lengths : numbers);
+        free(numbers);
+        if (status)
+            return -1;
+    }
+    TRY(lib.cuStreamCreate(&r->stream, RNL_CU_STREAM_NON_BLOCKING));
+    TRY(lib.cuEventCreate(&r->first, 0));
+    TRY(lib.cuEventCreate(&r->last, 0));
+    return 0;
+}
+
+/* The call. back: from the second buffers of the states to the first. */
+static rnl_cudnn_status forward(struct raw *r, int back)
+{
+    void *at[NUM_MEMORY];
+    for (int i = 0; i < NUM_MEMORY; i++)
+        at[i] = (void *)(uintptr_t)r->memory[i];
+    const int step = r->s.T == 1, lstm = r->s.cell == RNL_CUDNN_LSTM;
+    return lib.cudnnRNNForward(
+        r->handle, r->rnn, RNL_CUDNN_FWD_MODE_INFERENCE, at[LENGTHS], r->x, at[X], r->y, at[Y],
+        r->h, step ? at[back ? H1 : H0] : NULL, at[back ? H0 : H1], lstm ? r->h : NULL,
+        lstm && step ? at[back ? C1 : C0] : NULL, lstm ? at[back ? C0 : C1] : NULL,
+        r->nbytes[WEIGHTS], at[WEIGHTS], r->nbytes[WORK], at[WORK], 0, NULL);
+}
+
+/* A graph there and one back, after a plain call: that one does what must not be captured. */
+static int capture(struct raw *r)
+{
+    TRY(lib.cudnnSetStream(r->handle, r->stream));
+    for (int back = 0; back < 2; back++) {
+        TRY(lib.cuStreamBeginCapture_v2(r->stream, RNL_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+        int status = failed("a captured cudnnRNNForward", (int)forward(r, back));
+        TRY(lib.cuStreamEndCapture(r->stream, &r->graph[back]));
+        if (status)
+            return -1;
+        TRY(lib.cuGraphInstantiateWithFlags(&r->exec[back], r->graph[back], 0));
+    }
+    return lib.cudnnSetStream(r->handle, NULL) ? -1 : 0;
+}
+
+static int prepare(struct raw *r)
+{
+    if (describe(r) || allocate(r))
+        return -1;
+    TRY(forward(r, 0));
+    TRY(lib.cuStreamSynchronize(NULL));
+    return 0;
+}
+
+void raw_free(struct raw *r)
+{
+    if (!r)
+        return;
+    lib.cuCtxPushCurrent_v2(context);
+    for (int i = 0; i < NUM_MEMORY; i++)
+        if (r->memory[i])
+            lib.cuMemFree_v2(r->memory[i]);
+    for (int i = 0; i < 2; i++) {
+        if (r->exec[i])
+            lib.cuGraphExecDestroy(r->exec[i]);
+        if (r->graph[i])
+            lib.cuGraphDestroy(r->graph[i]);
+    }
+    if (r->first)
+        lib.cuEventDestroy_v2(r->first);
+    if (r->last)
+        lib.cuEventDestroy_v2(r->last);
+    if (r->stream)
+        lib.cuStreamDestroy_v2(r->stream);
+    if (r->h)
+        lib.cudnnDestroyTensorDescriptor(r->h);
+    if (r->x)
+        lib.cudnnDestroyRNNDataDescriptor(r->x);
+    if (r->y)
+        lib.cudnnDestroyRNNDataDescriptor(r->y);
+    if (r->rnn)
+        lib.cudnnDestroyRNNDescriptor(r->rnn);
+    if (r->dropout)
+        lib.cudnnDestroyDropoutDescriptor(r->dropout);
+    if (r->handle)
+        lib.cudnnDestroy(r->handle);
+    lib.cuCtxPopCurrent_v2(NULL);
+    free(r->lengths);
+    free(r);
+}
+
+/* numbers: those of struct shape, cuDNN's for the cell and the type. NULL: it cannot be; stderr
+ * says why. */
+struct raw *raw_new(const int *numbers)
+{
+    struct raw *r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    memcpy(&r->s, numbers, sizeof r->s);
+    lib.cuCtxPushCurrent_v2(context);
+    int status = prepare(r);
+    lib.cuCtxPopCurrent_v2(NULL);
+    if (!status)
+        return r;
+    raw_free(r);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------- timing -- */
+
+static double microseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1e6 * (double)now.tv_sec + 1e-3 * (double)now.tv_nsec;
+}
+
+static int time_calls(struct raw *r, int calls, int by_graph, double *us)
+{
+    float milliseconds;
+    if (by_graph && !r->exec[1] && capture(r))
+        return -1;
+    TRY(lib.cuStreamSynchronize(NULL));
+    TRY(lib.cuEventRecord(r->first, NULL));
+    const double start = microseconds();
+    for (int i = 0; i < calls; i++) {
+        const int back = r->s.T == 1 && r->calls++ % 2;
+        if (by_graph)
+            TRY(lib.cuGraphLaunch(r->exec[back], NULL));
+        else
+            TRY(forward(r, back));
+    }
+    const double sent = microseconds();
+    TRY(lib.cuEventRecord(r->last, NULL));
+    TRY(lib.cuEventSynchronize(r->last));
+    const double done = microseconds();
+    TRY(lib.cuEventElapsedTime(&milliseconds, r->first, r->last));
+    us[0] = (sent - start) / calls;
+    us[1] = 1e3 * (double)milliseconds / calls;
+    us[2] = (done - start) / calls;
+    return 0;
+}
+
+/* us: of one call on the host, on the device, and altogether with the wait at the end of all. */
+int raw_time(struct raw *r, int calls, int by_graph, double *us)
+{
+    lib.cuCtxPushCurrent_v2(context);
+    int status = time_calls(r, calls, by_graph, us);
+    lib.cuCtxPopCurrent_v2(NULL);
+    return status;
+}
+
+/* -------------------------------------------------------------------------- the program -- */
+
+/* A long call is many kernels, and the host waits where too many are under way. */
+enum { ROUNDS = 9, STEPS = 20, LONG_CALLS = 2 };
+
+static int place_of(const char *word, const char *const *words)
+{
+    for (int i = 0; words[i]; i++)
+        if (strcmp(word, words[i]) == 0)
+            return i;
+    return -1;
+}
+
+static int read_shape(const char *text, struct shape *s)
+{
+    static const char *const cells[] = {"rnn_relu", "rnn_tanh", "lstm", "gru", NULL};
+    static const char *const types[] = {"float32", "float64", "float16", "bfloat16", NULL};
+    static const int numbers[] = {RNL_CUDNN_DATA_FLOAT, RNL_CUDNN_DATA_DOUBLE, RNL_CUDNN_DATA_HALF,
+                                  RNL_CUDNN_DATA_BFLOAT16};
+    char cell[16], type[16];
+    if (sscanf(text, "%15[^,],%d,%d,%d,%d,%d,%d,%15s", cell, &s->T, &s->N, &s->I, &s->H, &s->L,
+               &s->D, type) != 8)
+        return -1;
+    s->cell = place_of(cell, cells);
+    int at = place_of(type, types);
+    s->type = at < 0 ? -1 : numbers[at];
+    return at < 0 || s->cell < 0 || s->T < 1 || s->N < 1 || s->D < 1 || s->D > 2 ? -1 : 0;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The least and the median of several rounds, as JSON. */
+static int report(struct raw *r, int by_graph)
+{
+    static const char *const names[] = {"host", "device", "whole"};
+    double us[3], all[3][ROUNDS];
+    for (int round = -1; round < ROUNDS; round++) { /* one that does not count */
+        if (raw_time(r, r->s.T == 1 ? STEPS : LONG_CALLS, by_graph, us))
+            return -1;
+        for (int k = 0; k < 3 && round >= 0; k++)
+            all[k][round] = us[k];
+    }
+    printf(", \"%s\": {", by_graph ? "graph" : "us");
+    for (int k = 0; k < 3; k++) {
+        qsort(all[k], ROUNDS, sizeof **all, by_size);
+        printf("%s\"%s\": [%.2f, %.2f]", k ? ", " : "", names[k], all[k][0], all[k][ROUNDS / 2]);
+    }
+    printf("}");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    int wrong = 0;
+    if (argc < 3) {
+        fprintf(stderr, "raw_cudnn LIBCUDNN CELL,T,N,I,H,L,D,DTYPE ...\n");
+        return 2;
+    }
+    if (raw_open(argv[1]))
+        return 1;
+    for (int i = 2; i < argc; i++) {
+        struct shape s;
+        if (read_shape(argv[i], &s)) {
+            fprintf(stderr, "raw_cudnn: %s is no case\n", argv[i]);
+            return 2;
+        }
+        struct raw *r = raw_new((const int *)&s);
+        printf("{\"case\": \"%s\", \"cudnn\": %zu", argv[i], lib.cudnnGetVersion());
+        if (!r || report(r, 0) || report(r, 1)) {
+            printf(", \"error\": true");
+            wrong = 1;
+        }
+        printf("}\n");
+        fflush(stdout);
+        raw_free(r);
+    }
+    return wrong;
+}
