@@ -17,7 +17,7 @@ typedef struct device_array {
     void *address, *stream;
     rnl_dtype dtype;
     int device, ndim;
-    int64_t shape[MAX_DIMS], nelems;
+    int64_t shape[MAX_DIMS], nelems, at; /* bytes of the block before it */
 } device_array;
 
 /* -------------------------------------------------------------------------------- the memory -- */
@@ -43,7 +43,9 @@ static PyObject *new_block(const native_state *state, int device, int64_t nbytes
     rnl_error err;
     rnl_status status;
     block *b = calloc(1, sizeof *b);
-    PyObject *capsule = b ? PyCapsule_New(b, BLOCK, NULL) : PyErr_NoMemory();
+    if (!b)
+        return PyErr_NoMemory();
+    PyObject *capsule = PyCapsule_New(b, BLOCK, NULL);
     if (!capsule) {
         free(b);
         return NULL;
@@ -104,7 +106,7 @@ static PyObject *new_arrays(const native_state *state, PyObject *shapes, rnl_dty
         }
         device_array *self = (device_array *)array;
         self->dtype = dtype;
-        self->address = (void *)(uintptr_t)*nbytes; /* within the block, which is yet to come */
+        self->at = *nbytes;
         if (__builtin_mul_overflow(self->nelems, rnl_dtype_nbytes(dtype), &bytes) ||
             __builtin_add_overflow(bytes, ALIGNED - 1, &bytes) ||
             __builtin_add_overflow(*nbytes, bytes / ALIGNED * ALIGNED, nbytes))
@@ -138,7 +140,7 @@ PyObject *native_device_arrays(PyObject *module, PyObject *args)
     for (Py_ssize_t k = 0; k < PyTuple_Size(arrays); k++) {
         device_array *self = (device_array *)PyTuple_GetItem(arrays, k);
         self->block = Py_NewRef(capsule);
-        self->address = self->nelems ? (char *)b->address + (uintptr_t)self->address : NULL;
+        self->address = self->nelems ? (char *)b->address + self->at : NULL;
         self->device = device;
         self->stream = on;
     }
