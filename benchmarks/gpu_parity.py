@@ -20,6 +20,7 @@ from gpu_device import Array
 from reference import FLOAT32, FLOAT64, Run
 
 import rnnlayout as rl
+from rnnlayout import _cudnn
 
 
 def torch_there():
@@ -232,12 +233,17 @@ class Verdicts:
         self.worst[key] = max(self.worst.get(key, 0), float(f"{off:.3g}"))
 
 
-def parity(driver, quick=False):
-    """{"checked", "worst": {who and dtype: share of what rounding explains}, "failures",
-    "left_out"}"""
+def parity(driver, quick=False, cells=CELLS):
+    """Of some cells: {"checked", "worst": {who and dtype: share of what rounding explains},
+    "failures", "left_out"}"""
     torch, where, missing = torch_there()
+    left_out = {"torch's cuDNN": missing} if missing else {}
+    narrow = _cudnn.find()["version"] >= 90000
+    left_out |= {} if narrow else {"bfloat16": "cuDNN 8 has no RNN in it"}
     found = Verdicts()
     for k, (problem, batch_first) in enumerate(problems(quick)):
+        if problem.spec.cell not in cells or (problem.spec.dtype == "bfloat16" and not narrow):
+            continue
         steps = not problem.spec.bidirectional and (problem.lengths == problem.T).all()
         for arrays in places(torch, where, driver):
             if not arrays.holds(problem.spec.dtype):
@@ -249,7 +255,18 @@ def parity(driver, quick=False):
         if torch and not batch_first and torch_has(problem):
             found.add(f"torch, {where}", problem, False, torchs, torch, where)
     return {"checked": found.checked, "worst": found.worst, "failures": found.failures,
-            "left_out": {"torch's cuDNN": missing} if missing else {}}  # fmt: skip
+            "left_out": left_out}  # fmt: skip
+
+
+def joined(parts):
+    """What parity() gave of some cells and of others."""
+    worst = {}
+    for key, value in (pair for part in parts for pair in part["worst"].items()):
+        worst[key] = max(value, worst.get(key, 0))
+    left_out = {name: why for part in parts for name, why in part["left_out"].items()}
+    return {"checked": sum(part["checked"] for part in parts), "worst": worst,
+            "failures": [failure for part in parts for failure in part["failures"]],
+            "left_out": left_out}  # fmt: skip
 
 
 def show(found):
