@@ -1,6 +1,6 @@
 """How fast is the forward pass, beside torch, onnxruntime, OpenVINO and NumPy?
 
-    python benchmarks/forward.py [--quick] [--threads 1 2] [--more] [--json FILE]
+    python benchmarks/forward.py [--quick] [--threads 1 2] [--avx2] [--more] [--json FILE]
 
 One process for each number of threads, which may use as many CPUs; in it everything in turn, round
 after round; the least and the median of the turns. Every output is looked at before it is timed.
@@ -97,6 +97,11 @@ CLASSES = {
     "N=1, H<=512": lambda N, T, H: N == 1 and H <= 512,
 }
 
+# With --avx2 everybody is held to it; onnxruntime has no such switch, and is left out.
+HELD = {"RNNLAYOUT_CPU": "avx2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "DNNL_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}  # fmt: skip
+HELD_GOAL = 0.95  # of the best other
+
 # How far a float32 output may be from the float64 recurrence at these sizes; two of them may be
 # twice that apart.
 ERROR = 2e-6
@@ -162,6 +167,13 @@ def run(peer, problem, threads):
     """A peer's call, and a copy of what it gives."""
     call, read = peer(problem, threads)
     return call, [np.array(a) for a in read(call())]
+
+
+def held_checked(problem, threads):
+    """The same for float32 alone, without who cannot be held."""
+    jobs, errors, _ = checked(problem, threads)
+    held = [name for name in ("ours", *peers.found()[0]) if name != "onnxruntime"]
+    return {name: jobs[name] for name in held}, {name: errors[name] for name in held}, {}
 
 
 def checked(problem, threads):
@@ -289,8 +301,9 @@ def show(r):
 # ------------------------------------------------------------------------------------------- runs
 
 
-def rows(threads, quick):
+def rows(threads, quick, held):
     """Every case on so many threads, in a process that has as many CPUs."""
+    check = held_checked if held else checked
     peak_job, peak = fma_peak(threads)
     found = []
     for N, T, I, H, L, both in CASES:  # noqa: E741
@@ -299,9 +312,13 @@ def rows(threads, quick):
         for cell in CELLS:
             problem = peers.Problem(rl.Spec(cell, I, H, L, bool(both)), T, N)
             with peers.inference():
-                jobs, errors, changes = checked(problem, threads)
+                jobs, errors, changes = check(problem, threads)
                 times = measure(jobs | {"peak": peak_job}, 5 if quick else 9, threads)
             found.append(row(problem, threads, times, errors, changes, peak))
+            if held:
+                best = min(found[-1]["times ours"].values(), default=None)
+                met = best is not None and best >= HELD_GOAL
+                found[-1]["goals"] = [("held to AVX2", "best", HELD_GOAL, best, met)]
             show(found[-1])
     return found
 
@@ -322,6 +339,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="leave out what is past H = 256")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N")
+    parser.add_argument("--avx2", action="store_true", help="all once more, held to AVX2")
     parser.add_argument("--more", action="store_true", help="memory, allocations, growth too")
     parser.add_argument("--json", type=Path, help="write the results here too")
     args = parser.parse_args()
@@ -335,14 +353,21 @@ def main():
         if threads > len(os.sched_getaffinity(0)):
             print(f"{threads} threads on {len(os.sched_getaffinity(0))} CPUs: left out")
             continue
-        found += on_cpus(threads, rows, threads, args.quick)
+        found += on_cpus(threads, rows, threads, args.quick, False)
+    held = []
+    if args.avx2:
+        os.environ |= HELD
+        print("held to AVX2")
+        held = on_cpus(1, rows, 1, args.quick, True)
+        for name in HELD:
+            del os.environ[name]
     reached = [g[4] for r in found for g in r["goals"]]
     print(f"{sum(reached)} goals met, {len(reached) - sum(reached)} missed")
     if args.more:
         cpus = len(os.sched_getaffinity(0))
         more = on_cpus(min(2, cpus), forward_more.everything, args.quick)
     if args.json:
-        result = {"about": about, "rows": found} | ({"more": more} if more else {})
+        result = {"about": about, "rows": found, "avx2": held} | ({"more": more} if more else {})
         args.json.write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -161,6 +161,9 @@ def about(results):
     return markdown(list(results["about"]), [[str(v) for v in results["about"].values()]])
 
 
+HELD = ["torch", "OpenVINO", "NumPy"]
+
+
 def forward_speeds():
     """Medians; the columns behind are their time over ours."""
     peers = ["torch", "onnxruntime", "OpenVINO", "NumPy", "ours, once"]
@@ -202,6 +205,16 @@ def forward_coarse():
     head = ["cell", "threads", "case", "us", "ours, float32", "OpenVINO, bfloat16", "error",
             "OpenVINO's error"]  # fmt: skip
     return markdown(head, rows)
+
+
+def forward_held():
+    """Everybody held to AVX2, one thread: times over ours."""
+    rows = []
+    for r in FORWARD.get("avx2", []):
+        ratios = (f"{r['times ours'][p]:.2f}" if p in r["times ours"] else "-" for p in HELD)
+        rows.append([r["cell"], r["case"], f"{r['us']['ours'][1]:.4g}", *ratios,
+                     "met" if r["goals"][0][4] else "missed"])  # fmt: skip
+    return markdown(["cell", "case", "us", *HELD, "best >= 0.95"], rows)
 
 
 def forward_goals():
@@ -293,6 +306,7 @@ TABLES = {
     "forward_speeds": forward_speeds,
     "forward_narrow": forward_narrow,
     "forward_coarse": forward_coarse,
+    "forward_held": forward_held,
     "forward_goals": forward_goals,
     "forward_on": forward_on,
 }
