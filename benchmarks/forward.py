@@ -169,21 +169,16 @@ def run(peer, problem, threads):
     return call, [np.array(a) for a in read(call())]
 
 
-def held_checked(problem, threads):
-    """The same for float32 alone, without who cannot be held."""
-    jobs, errors, _ = checked(problem, threads)
-    held = [name for name in ("ours", *peers.found()[0]) if name != "onnxruntime"]
-    return {name: jobs[name] for name in held}, {name: errors[name] for name in held}, {}
-
-
-def checked(problem, threads):
+def checked(problem, threads, held):
     """{name: job} whose outputs are all what they should be, {name: error} against float64, and
-    {dtype: how much narrower weights change the output}."""
+    {dtype: how much narrower weights change the output}; held: float32 alone, of who can be."""
     exact, jobs, errors, changes = peers.reference(problem), {}, {}, {}
     small = problem.N == 1 and problem.spec.hidden_size <= 256
     every = {"ours": peers.ours, **peers.found()[0]}
     every |= {"NumPy": peers.by_numpy} if small else {}
     every |= {"ours, once": peers.ours_once} if problem.N == 1 else {}
+    if held:
+        every = {n: peer for n, peer in every.items() if n not in ("onnxruntime", "ours, once")}
     for name, peer in every.items():
         jobs[name], given = run(peer, problem, threads)
         errors[name] = distance(given, exact)
@@ -194,6 +189,8 @@ def checked(problem, threads):
             mine = given
         if not distance(given, mine) <= 2 * ERROR:
             sys.exit(f"{name} is {distance(given, mine):.2g} from ours, over {2 * ERROR}")
+    if held:
+        return jobs, errors, changes
     for dtype in NARROW if problem.N == 1 and problem.spec.hidden_size >= 256 else ():
         job, given = run(peers.ours_in(dtype), problem, threads)
         _, widened = run(peers.ours_widened(dtype), problem, threads)
@@ -303,7 +300,6 @@ def show(r):
 
 def rows(threads, quick, held):
     """Every case on so many threads, in a process that has as many CPUs."""
-    check = held_checked if held else checked
     peak_job, peak = fma_peak(threads)
     found = []
     for N, T, I, H, L, both in CASES:  # noqa: E741
@@ -312,7 +308,7 @@ def rows(threads, quick, held):
         for cell in CELLS:
             problem = peers.Problem(rl.Spec(cell, I, H, L, bool(both)), T, N)
             with peers.inference():
-                jobs, errors, changes = check(problem, threads)
+                jobs, errors, changes = checked(problem, threads, held)
                 times = measure(jobs | {"peak": peak_job}, 5 if quick else 9, threads)
             found.append(row(problem, threads, times, errors, changes, peak))
             if held:
