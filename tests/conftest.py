@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,12 @@ class CBuilds:
 def c_build(tmp_path_factory):
     """preset -> the folder of its build"""
     return CBuilds(tmp_path_factory.mktemp("c"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ctrl_c_interrupts():
+    """Also where the tests were started in the background, by a shell that has it ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
