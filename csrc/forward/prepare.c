@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clip.h"
 #include "core/status.h"
 #include "forward/arena.h"
 #include "forward/prepared.h"
@@ -295,13 +296,7 @@ static rnl_status check_options(const rnl_spec *spec, const rnl_rnn_options *opt
                         rnl_name(RNL_NAMES_DTYPE, (int)spec->dtype));
     if (!options || !options->clips)
         return RNL_OK;
-    if (spec->cell != RNL_LSTM)
-        return rnl_fail(err, RNL_E_SPEC, "a cell clip needs a cell state: lstm, not %s",
-                        rnl_name(RNL_NAMES_CELL, (int)spec->cell));
-    if (!(options->clip_low <= options->clip_high))
-        return rnl_fail(err, RNL_E_SPEC, "the cell clip is (%g, %g), need low <= high",
-                        options->clip_low, options->clip_high);
-    return RNL_OK;
+    return rnl_clip_check(spec, options->clip_low, options->clip_high, err);
 }
 
 rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_options *options,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clip.h"
 #include "core/status.h"
 #include "forward/cudnn/clamp.h"
 #include "forward/cudnn/stage.h"
@@ -25,19 +26,6 @@ static const char *algo_name(const rnl_gpu_options *options)
 }
 
 /* ---- what cuDNN, this version, this GPU can run ---- */
-
-static rnl_status check_clip(const rnl_spec *spec, const rnl_gpu_options *options, rnl_error *err)
-{
-    if (!options->clips)
-        return RNL_OK;
-    if (spec->cell != RNL_LSTM)
-        return rnl_fail(err, RNL_E_SPEC, "a cell clip needs a cell state: lstm, not %s",
-                        rnl_name(RNL_NAMES_CELL, (int)spec->cell));
-    if (!(options->clip_low <= options->clip_high))
-        return rnl_fail(err, RNL_E_SPEC, "the cell clip is (%g, %g), need low <= high",
-                        options->clip_low, options->clip_high);
-    return RNL_OK;
-}
 
 static rnl_status check_algo(const rnl_spec *spec, const rnl_gpu_options *options, rnl_error *err)
 {
@@ -229,8 +217,8 @@ rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
     size_t nbytes = 0;
     options = options ? options : &none;
     rnl_status status = measure(spec, &nbytes, err);
-    if (status == RNL_OK)
-        status = check_clip(spec, options, err);
+    if (status == RNL_OK && options->clips)
+        status = rnl_clip_check(spec, options->clip_low, options->clip_high, err);
     if (status == RNL_OK)
         status = check_algo(spec, options, err);
     if (status == RNL_OK)

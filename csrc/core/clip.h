@@ -1,0 +1,19 @@
+/* What a clip of the cell state has to be, on every device. */
+#ifndef RNL_CORE_CLIP_H
+#define RNL_CORE_CLIP_H
+
+#include "core/status.h"
+#include "rnnlayout.h"
+
+static inline rnl_status rnl_clip_check(const rnl_spec *spec, double low, double high,
+                                        rnl_error *err)
+{
+    if (spec->cell != RNL_LSTM)
+        return rnl_fail(err, RNL_E_SPEC, "a cell clip needs a cell state: lstm, not %s",
+                        rnl_name(RNL_NAMES_CELL, (int)spec->cell));
+    if (!(low <= high))
+        return rnl_fail(err, RNL_E_SPEC, "the cell clip is (%g, %g), need low <= high", low, high);
+    return RNL_OK;
+}
+
+#endif
