@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from rnnlayout._assign import assign
     from rnnlayout._convert import Report, Tensors, check, convert, pack, unpack
     from rnnlayout._cudnn import set_cudnn
+    from rnnlayout._errors import FileError, MissingExtraError
     from rnnlayout._explain import explain
+    from rnnlayout._files import convert_file, load, save
+    from rnnlayout._found import Found
     from rnnlayout._infer import infer_spec
     from rnnlayout._rnn import RNN, forward
     from rnnlayout._weights import Weights, stack
@@ -45,9 +48,12 @@ __all__ = [
     "CudnnError",
     "CudnnNotFoundError",
     "DeviceArray",
+    "FileError",
+    "Found",
     "Layout",
     "LayoutError",
     "LossyError",
+    "MissingExtraError",
     "Report",
     "Spec",
     "SpecError",
@@ -57,6 +63,7 @@ __all__ = [
     "assign",
     "check",
     "convert",
+    "convert_file",
     "cpu_tier",
     "describe",
     "explain",
@@ -64,9 +71,11 @@ __all__ = [
     "infer_spec",
     "layout",
     "layouts",
+    "load",
     "num_threads",
     "pack",
     "regions",
+    "save",
     "set_cudnn",
     "set_num_threads",
     "stack",
@@ -75,6 +84,9 @@ __all__ = [
 
 # Loaded when first asked for: an import that only describes a layout should cost next to nothing.
 _LATER = {
+    "FileError": "_errors",
+    "Found": "_found",
+    "MissingExtraError": "_errors",
     "RNN": "_rnn",
     "Report": "_convert",
     "Tensors": "_convert",
@@ -82,10 +94,13 @@ _LATER = {
     "assign": "_assign",
     "check": "_convert",
     "convert": "_convert",
+    "convert_file": "_files",
     "explain": "_explain",
     "forward": "_rnn",
     "infer_spec": "_infer",
+    "load": "_files",
     "pack": "_convert",
+    "save": "_files",
     "set_cudnn": "_cudnn",
     "stack": "_weights",
     "unpack": "_convert",

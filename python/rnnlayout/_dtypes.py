@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,14 @@ from rnnlayout._native import LayoutError, SpecError
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 _NATIVE = {np.dtype(name): name for name in FLOATS if name != "bfloat16"}
+
+
+@dataclass(frozen=True)
+class Bits:
+    """An array that carries the bits of a dtype: what take() gives, and takes."""
+
+    array: np.ndarray
+    dtype: str
 
 
 def dtype_name(dtype: Any) -> str:
@@ -57,6 +66,8 @@ def take(value: Any, what: str, needed: str = "") -> tuple[np.ndarray, str]:
     what: its name in messages. needed: which dtypes, of an array that is no weight; it is for the
     caller to look whether it is one of them. LayoutError: no array of floating-point numbers.
     """
+    if isinstance(value, Bits):
+        return value.array, value.dtype
     if _is_torch(value):
         return _take_torch(value, what, needed)
     if isinstance(value, np.ma.MaskedArray):

@@ -10,7 +10,8 @@ import numpy as np
 from rnnlayout import _convert, _native
 from rnnlayout._dtypes import present
 from rnnlayout._layouts import Layout, as_layout
-from rnnlayout._native import LayoutError
+from rnnlayout._native import LayoutError, LossyError
+from rnnlayout._rnn import RNN
 from rnnlayout._sources import Read, read
 from rnnlayout._spec import Spec
 
@@ -21,7 +22,8 @@ class Weights(Mapping[str, np.ndarray]):
     source, spec, layout, prefix: as convert() takes them (layout is its src).
 
     It has the attributes spec, layout, and report: of the conversion that made it, None for what
-    was read.
+    was read; and config: what a file says of the RNN that changes outputs but not shapes
+    (go_backwards, merge_mode ...), in its framework's own words, empty for what is cuDNN's way.
 
         >>> import numpy as np
         >>> w = Weights({"weight_ih": np.ones((3, 2)), "weight_hh": np.ones((3, 1))})
@@ -32,6 +34,7 @@ class Weights(Mapping[str, np.ndarray]):
     spec: Spec
     layout: Layout
     report: _convert.Report | None  # of the conversion that made these, None for what was read
+    config: dict[str, Any]
 
     def __init__(
         self,
@@ -43,16 +46,27 @@ class Weights(Mapping[str, np.ndarray]):
     ) -> None:
         self._set(read(source, spec, layout, prefix), None)
 
-    def _set(self, given: Read, report: _convert.Report | None) -> None:
+    def _set(
+        self,
+        given: Read,
+        report: _convert.Report | None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
         self._given = given
         self.spec = given.spec
         self.layout = given.layout
         self.report = report
+        self.config = dict(config or {})
 
     @classmethod
-    def _of(cls, given: Read, report: _convert.Report | None = None) -> Weights:
+    def _of(
+        cls,
+        given: Read,
+        report: _convert.Report | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> Weights:
         weights = cls.__new__(cls)
-        weights._set(given, report)
+        weights._set(given, report, config)
         return weights
 
     def _read(self) -> Read:
@@ -85,11 +99,25 @@ class Weights(Mapping[str, np.ndarray]):
         names, arrays, name, report = _convert.run(self._given, target, dtype, exact)
         spec = self.spec.replace(dtype=name)
         has = 0 if spec.bias == "none" else _native.HAS_BIAS
-        return Weights._of(Read(spec, target, has, names, arrays), report)
+        return Weights._of(Read(spec, target, has, names, arrays), report, self.config)
 
     def pack(self, *, dtype: Any = None, exact: bool = False) -> np.ndarray:
         """cuDNN's weight space, a 1-D array; errors as convert()."""
         return self.to("cudnn", dtype=dtype, exact=exact)["weight_space"]
+
+    def rnn(self, **options: Any) -> Any:
+        """An RNN that runs these weights; options as RNN() takes them.
+
+        LossyError: config has something that the RNN would not do; what RNN(weights) runs is the
+        bare RNN, for you to do the rest.
+        """
+        if self.config:
+            told = ", ".join(f"{key}={value!r}" for key, value in self.config.items())
+            raise LossyError(
+                f"these weights are used with {told}, which an RNN here does not do by itself:"
+                " rl.RNN(weights) runs them without, the rest is yours to do"
+            )
+        return RNN(self, **options)
 
     def split(self) -> list[Weights]:
         """One Weights a layer, in the same layout; stack() puts them together again."""

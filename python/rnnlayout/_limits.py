@@ -1,0 +1,83 @@
+"""How much a file may ask for: nothing much beyond its own size, and nothing beside itself."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rnnlayout._errors import FileError
+
+FREE_NBYTES = (
+    64 << 20
+)  # what any file may claim: a small one that is highly compressible is no bomb
+MOST_TIMES = 100  # beyond that; zlib reaches 1032
+
+
+def check_claim(claimed: int, stored: int, what: str) -> None:
+    """Refuse, before any allocation, what claims to be much larger than what is stored of it."""
+    if claimed > max(FREE_NBYTES, MOST_TIMES * stored):
+        raise FileError(
+            f"{what} claims {claimed} bytes, but {stored} are stored: refused as a bomb"
+        )
+
+
+def regular_file(path: Any) -> Path:
+    """The path of a file that is there, and is one. FileError: it is not."""
+    try:
+        found = Path(path)
+        is_file = found.is_file()
+    except (OSError, ValueError) as error:  # a name with a null byte, or too long
+        raise FileError(f"{path!r}: {error}") from None
+    if not is_file:
+        raise FileError(f"{path} {'is no file' if found.exists() else 'does not exist'}")
+    return found
+
+
+@contextmanager
+def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """A zip archive whose members can be read in memory; nothing is ever unpacked to the disk.
+
+    FileError: no zip archive, two members of one name, members that overlap, or a claim that
+    check_claim() refuses.
+    """
+    try:
+        archive = zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
+        raise FileError(f"{path} is no zip archive: {error}") from None
+    with archive:
+        _check_members(path, archive)
+        yield archive
+
+
+def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
+    members = archive.infolist()
+    names = [member.filename for member in members]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FileError(f"{path} has two members named {twice!r}")
+    size = os.path.getsize(path)
+    end = 0
+    for member in sorted(members, key=lambda m: m.header_offset):
+        if member.header_offset < end or member.header_offset + member.compress_size > size:
+            raise FileError(f"{path}: member {member.filename!r} overlaps another or the end")
+        end = member.header_offset + member.compress_size
+        check_claim(member.file_size, member.compress_size, f"{path}: member {member.filename!r}")
+    check_claim(sum(m.file_size for m in members), size, str(path))
+
+
+def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """A member's bytes. FileError: it is not there, encrypted, or damaged."""
+    try:
+        return archive.read(name)
+    except KeyError:
+        raise FileError(f"{archive.filename} has no member {name!r}") from None
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, OSError) as error:
+        raise FileError(f"{archive.filename}: member {name!r}: {error}") from None
+    except Exception as error:
+        if type(error).__module__ in ("zlib", "lzma", "_lzma"):
+            raise FileError(f"{archive.filename}: member {name!r}: {error}") from None
+        raise
