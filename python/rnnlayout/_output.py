@@ -24,12 +24,13 @@ def whole(path: Any, *, force: bool, source: Any = None) -> Iterator[Path]:
     force: a file that is there is replaced (of a symbolic link the link, not what it leads to);
     otherwise it is a FileError, also where it comes up in the meantime.
     source: the file that is read, which is never replaced, by whatever name it is called.
+    Other files that are written into the same folder come along, under their own names.
 
     Nothing waits for the disk: a process that dies leaves the old file or the new one, a machine
     that loses its power may leave neither.
     """
     path = Path(path)
-    _check(path, force, source)
+    check_free(path, force, source)
     try:
         folder = tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent)
     except (OSError, ValueError) as error:
@@ -37,8 +38,12 @@ def whole(path: Any, *, force: bool, source: Any = None) -> Iterator[Path]:
     part = Path(folder) / path.name  # the same name: its suffix says what it is
     try:
         yield part
+        beside = sorted(other for other in part.parent.iterdir() if other != part)
+        for other in beside:
+            check_free(path.with_name(other.name), force, source)
         try:
-            _move(part, path, force)
+            for written in (*beside, part):
+                _move(written, path.with_name(written.name), force)
         except FileExistsError:
             raise FileError(f"{path} is there already: it came up in the meantime") from None
         except OSError as error:
@@ -47,7 +52,8 @@ def whole(path: Any, *, force: bool, source: Any = None) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check(path: Path, force: bool, source: Any) -> None:
+def check_free(path: Path, force: bool, source: Any) -> None:
+    """FileError: no file can be written there, or it must not be."""
     try:
         if source is not None and path.exists() and os.path.samefile(path, source):
             raise FileError(f"{path} is the file that is read ({source}): name another one")
