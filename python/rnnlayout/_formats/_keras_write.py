@@ -30,13 +30,14 @@ KERAS_2 = "2.0.9"  # the first with CuDNNLSTM and CuDNNGRU
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of an RNN. below: what it reads, None for the input.
+    """One layer of an RNN. below: what it reads, None for the input; above: how many layers.
 
     cells: the arrays of each direction by LEAVES; dtype: of them, as in a Spec.
     """
 
     name: str
     below: str | None
+    above: int
     spec: Spec
     layout: str
     config: Mapping[str, Any]
@@ -69,6 +70,11 @@ def layers_of(entries: Mapping[str, Weights], layout: str = "keras") -> list[Lay
     return layers
 
 
+def _as_keras_counts(layers: list[Layer]) -> list[Layer]:
+    """In the order of a model's layers, by which their weights are found: from the deepest up."""
+    return sorted(layers, key=lambda layer: -layer.above)
+
+
 def _of_rnn(name: str, weights: Weights) -> Iterator[Layer]:
     parts, below = weights.split(), None
     for k, part in enumerate(parts):
@@ -80,7 +86,9 @@ def _of_rnn(name: str, weights: Weights) -> Iterator[Layer]:
             for side in sides
         ]
         own = name if len(parts) == 1 else f"{name}_{k}"
-        yield Layer(own, below, part.spec, part.layout.name, weights.config, cells)
+        yield Layer(
+            own, below, len(parts) - 1 - k, part.spec, part.layout.name, weights.config, cells
+        )
         below = own
 
 
@@ -102,13 +110,12 @@ def model_config(layers: list[Layer], modules: bool) -> dict[str, Any]:
             batch = {"batch_shape": [None, None, width], "dtype": dtype, "name": reads}
             nodes.append(_placed("InputLayer", batch, [], modules))
             inputs.append([reads, 0, 0])
-        else:
-            outputs.pop()
         tensor = {"shape": [None, None, width], "dtype": dtype, "keras_history": [reads, 0, 0]}
         call = {"args": [{"class_name": "__keras_tensor__", "config": tensor}], "kwargs": {}}
         node = layer_node(layer.name, layer.spec, "bias" in layer.cells[0], layer.config)
         nodes.append(_placed(node["class_name"], node["config"], [call], modules))
-        outputs.append([layer.name, 0, 0])
+        if not layer.above:
+            outputs.append([layer.name, 0, 0])
     config = {"name": "rnnlayout", "trainable": True, "layers": nodes, "input_layers": inputs,
               "output_layers": outputs}  # fmt: skip
     model: dict[str, Any] = {"class_name": "Functional", "config": config}
@@ -156,6 +163,7 @@ def write_old_weights(path: Path, entries: Mapping[str, Weights]) -> None:
 def _write_lists(h5: Any, layers: list[Layer], version: str) -> None:
     h5.attrs["keras_version"] = version
     inputs = [f"{layer.name}_input" for layer in layers if layer.below is None]
+    layers = _as_keras_counts(layers)
     write_texts(h5, "layer_names", [*inputs, *(layer.name for layer in layers)])
     for name in inputs:
         write_texts(h5.create_group(name), "weight_names", [])
@@ -185,7 +193,7 @@ def variables(layers: list[Layer]) -> bytes:
     numbers: dict[str, int] = {}
     with io.BytesIO() as file:
         with _new(file) as h5:
-            for layer in layers:
+            for layer in _as_keras_counts(layers):
                 kind = "Bidirectional" if layer.spec.bidirectional else layer.class_name
                 k = numbers[kind] = numbers.get(kind, -1) + 1
                 group = h5.create_group(f"layers/{snake_case(kind)}" + (f"_{k}" if k else ""))
