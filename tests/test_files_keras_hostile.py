@@ -206,7 +206,26 @@ def test_honest_chunks_are_read(bad, how, chunks):
     bad.create_dataset(replaced(bad), data=value.astype(">f4"), chunks=chunks, **how)
     path = bad.filename
     bad.close()
-    assert np.array_equal(rl.load(path)["lstm"]["kernel"], value)
+    found = rl.load(path)["lstm"]
+    assert np.array_equal(found["kernel"], value) and found["kernel"].dtype.isnative
+
+
+def test_the_other_byte_order_is_read(bad):
+    value = bad[KERNEL][()]
+    bad[replaced(bad)] = value.astype(">f4")
+    path = bad.filename
+    bad.close()
+    assert np.array_equal(rl.load(path)["lstm"].pack(), weights().pack())
+
+
+def test_without_h5py(tmp_path, good, monkeypatch):
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    for suffix, data in good.items():
+        (tmp_path / f"a{suffix}").write_bytes(data)
+        for call in (lambda path: rl.load(path), lambda path: rl.save(path, weights())):
+            with pytest.raises(rl.MissingExtraError, match=r'pip install "rnnlayout\[h5\]"'):
+                call(tmp_path / f"a{suffix}")
+        assert (tmp_path / f"a{suffix}").read_bytes() == data
 
 
 def test_names_that_all_lie_in_one_place(bad):
