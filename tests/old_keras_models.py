@@ -44,7 +44,7 @@ def any_length(rnn):
 
 def text(rnn):
     return Sequential([
-        layers.Embedding(11, IN, input_length=T), layers.SpatialDropout1D(0.3),
+        layers.Embedding(11, IN, input_length=T, input_shape=(T,)), layers.SpatialDropout1D(0.3),
         Bidirectional(rnn.GRU(5, return_sequences=True)), layers.Dropout(0.5),
         layers.BatchNormalization(), rnn.LSTM(4), layers.LeakyReLU(0.1),
         Dense(2, activation="softmax", kernel_regularizer="l2"),
@@ -108,7 +108,9 @@ def nested(rnn):
 
 def nested_in_sequential(rnn):
     reader = Sequential([Input((T, IN)), Bidirectional(rnn.LSTM(4, return_sequences=True))])
-    return Sequential([reader, Sequential([Input((T, 8)), rnn.GRU(5), Dense(3)]), Dense(2)])
+    model = Sequential([reader, Sequential([Input((T, 8)), rnn.GRU(5), Dense(3)]), Dense(2)])
+    model.build((None, T, IN))
+    return model
 
 
 def nested_partly_frozen(rnn):

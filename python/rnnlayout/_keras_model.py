@@ -1,0 +1,195 @@
+"""Whole models of Keras 2 in HDF5, changed so that Keras 3 loads them and computes the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._convert import EXACT, Report
+from rnnlayout._dtypes import Bits
+from rnnlayout._errors import FileError
+from rnnlayout._formats import Ask, Converted
+from rnnlayout._formats._hdf5 import Dataset, Group, hdf5_errors, import_h5py, open_hdf5
+from rnnlayout._keras_legacy import cudnn_layers, modernize
+from rnnlayout._layouts import Layout
+from rnnlayout._native import LayoutError
+from rnnlayout._weights import Weights
+
+_PARTS = ("kernel", "recurrent_kernel", "bias")
+_GATES = {8: 4, 6: 3}  # biases, in hidden sizes -> gates of a CuDNNLSTM, of a CuDNNGRU
+
+
+@dataclass
+class _Changes:
+    """What a file needs: arrays by path, attributes of its root; None: to be taken away."""
+
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    attributes: dict[str, str | None] = field(default_factory=dict)
+    gone: list[str] = field(default_factory=list)
+    reports: dict[str, Report] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def rewrite(
+    path: Path, out: Path, ask: Ask, to: Layout, *, dtype: Any = None, exact: bool = False
+) -> Converted:
+    """Write the model or the weights at `path` to `out`, for Keras 3.
+
+    CuDNNLSTM and CuDNNGRU become LSTM and GRU, in the config and in the weights; what else Keras 3
+    would misread in a model with recurrent layers is said in its words. All other bytes stay. The
+    training configuration and the optimizer's state, which are of Keras 2's optimizers, go.
+
+    dtype, exact: as convert(), for the layers that change. FileError: no such file of Keras.
+    LossyError: Keras 3 has no layer that computes the same; sums of biases and exact is set.
+    """
+    if to.name != "keras":
+        raise LayoutError(f"a whole Keras model is rewritten to 'keras', not to {str(to)!r}")
+    if ask.spec is not None or ask.prefix or ask.layout not in (None, "keras", "keras-cudnn"):
+        raise LayoutError(
+            "a whole Keras model says what it is: spec, layout and prefix do not help"
+        )
+    shutil.copyfile(path, out)
+    with open_hdf5(out, str(path)) as root:
+        changes = _changes(root, str(path), dtype, exact)
+    with hdf5_errors(str(path)), import_h5py(str(path)).File(out, "r+") as h5:
+        _apply(h5, changes)
+    return Converted(changes.reports, tuple(changes.gone), tuple(changes.notes))
+
+
+def _changes(root: Group, what: str, dtype: Any, exact: bool) -> _Changes:
+    changes = _Changes()
+    weights = root.group("model_weights") or root
+    for entry, cell in _cudnn_cells(weights, what):
+        given = {part: Bits(d.bits(), d.dtype) for part, d in cell.items()}
+        made = Weights(given, layout="keras-cudnn").to("keras", dtype=dtype, exact=exact)
+        if made.spec.dtype == "bfloat16":
+            raise LayoutError(f"{what}: an .h5 file of Keras holds no bfloat16")
+        changes.arrays |= {cell[part].path: made[part] for part in _PARTS}
+        assert made.report is not None  # of to()
+        changes.reports[entry] = _both(changes.reports.get(entry, EXACT), made.report)
+    _change_config(root, what, changes)
+    return changes
+
+
+def _both(a: Report, b: Report) -> Report:
+    """The report of a layer that is two RNNs, one each way."""
+    if a == EXACT or b == EXACT:
+        return b if a == EXACT else a
+    sums = a.rounded_sums + b.rounded_sums
+    return Report(b.grade, sums, b.reason.replace(f"{b.rounded_sums} sums", f"{sums} sums"))
+
+
+# --------------------------------------------------------------------------------------- weights
+
+
+def _cudnn_cells(weights: Group, what: str) -> Iterator[tuple[str, dict[str, Dataset]]]:
+    """The cuDNN layers among the weights, one for each direction: its entry, and its tensors.
+
+    Their shapes tell: no other layer of Keras has 8 or 6 biases a unit beside 4 or 3 gates.
+    """
+    layers = weights.texts("layer_names")
+    if layers is None:
+        raise FileError(f"{what}: no weights as Keras 2 saves them: no attribute 'layer_names'")
+    for layer in layers:
+        cells: dict[str, dict[str, Dataset]] = {}
+        for name, dataset in _tensors(weights, layer, what):
+            owner, _, last = name.rpartition("/")
+            cells.setdefault(owner, {})[last.partition(":")[0]] = dataset
+        for owner, cell in cells.items():
+            if _is_cudnn(cell):
+                yield _entry(layer, owner), cell
+
+
+def _tensors(weights: Group, layer: str, what: str) -> Iterator[tuple[str, Dataset]]:
+    group = weights.group(layer)
+    if group is None:
+        raise FileError(f"{what}: no weights of layer {layer!r}, which 'layer_names' has")
+    for name in group.texts("weight_names") or []:
+        dataset = group.dataset(name)
+        if dataset is None:
+            raise FileError(f"{what}: layer {layer!r} has no weight {name!r}")
+        yield name, dataset
+
+
+def _is_cudnn(cell: Mapping[str, Dataset]) -> bool:
+    if set(cell) != set(_PARTS):
+        return False
+    kernel, recurrent, bias = (cell[part].shape for part in _PARTS)
+    if len(kernel) != 2 or len(recurrent) != 2 or len(bias) != 1 or not recurrent[0]:
+        return False
+    gates = _GATES.get(bias[0] // recurrent[0], 0)
+    width = gates * recurrent[0]
+    return width > 0 and kernel[1] == recurrent[1] == width and bias[0] == 2 * width
+
+
+def _entry(layer: str, owner: str) -> str:
+    """A layer's name as its user knows it, from the owner of its tensors: "rnn" of "rnn/rnn",
+    "inner/rnn" of a model's; both directions of a Bidirectional are one."""
+    path, _, last = owner.rpartition("/")
+    if last.startswith(("forward_", "backward_")):
+        owner = path
+    return owner if not owner or owner.split("/")[0] == layer else f"{layer}/{owner}"
+
+
+# ---------------------------------------------------------------------------------------- config
+
+
+def _change_config(root: Group, what: str, changes: _Changes) -> None:
+    text = root.text("model_config")
+    if text is None or (root.text("keras_version") or "").startswith("3"):
+        return
+    try:
+        config = json.loads(text)
+        found = list(cudnn_layers(config))
+        modernize(config)
+    except LayoutError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
+        raise FileError(
+            f"{what}: attribute 'model_config' is no config of Keras: {error}"
+        ) from None
+    if bool(found) != bool(changes.reports):
+        has, not_ = ("config", "weights") if found else ("weights", "config")
+        raise FileError(f"{what}: its {has} have cuDNN layers, its {not_} have none")
+    changes.attributes = {"model_config": json.dumps(config), "keras_version": "3.0.0"}
+    if root.text("training_config") is not None:
+        changes.attributes["training_config"] = None
+        changes.gone.append("training_config")
+    if root.group("optimizer_weights"):
+        changes.gone.append("optimizer_weights")
+
+
+# --------------------------------------------------------------------------------------- writing
+
+
+def _apply(h5: Any, changes: _Changes) -> None:
+    for path, array in changes.arrays.items():
+        old = h5[path]
+        if (old.shape, old.dtype) == (array.shape, array.dtype):
+            old[...] = array
+        else:
+            _replace(h5, path, array)
+    for name, value in changes.attributes.items():
+        if value is None:
+            del h5.attrs[name]
+        else:
+            h5.attrs[name] = value.encode() if isinstance(h5.attrs[name], bytes) else value
+    if "optimizer_weights" in changes.gone:
+        del h5["optimizer_weights"]
+
+
+def _replace(h5: Any, path: str, array: np.ndarray) -> None:
+    """A dataset of another shape or dtype, stored in the way of the one before it."""
+    old = h5[path]
+    attributes = dict(old.attrs)
+    how = {"compression": old.compression, "compression_opts": old.compression_opts}
+    how |= {"shuffle": old.shuffle, "chunks": True if old.chunks else None}
+    del h5[path]
+    new = h5.create_dataset(path, data=array, **how)
+    new.attrs.update(attributes)
