@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rnnlayout._native import LayoutError, LossyError
+from rnnlayout._formats import _keras_config
+from rnnlayout._native import LayoutError
 
 _TORCH_CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
-_KERAS_CELLS = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn_tanh", "CuDNNLSTM": "lstm",
-                "CuDNNGRU": "gru"}  # fmt: skip
 
 
 def _class_names(value: Any, module: str) -> list[str]:
@@ -76,34 +75,22 @@ def keras_hints(layer: Any) -> tuple[str, dict[str, Any]]:
 
     LayoutError: no recurrent layer; LossyError: activations that are not those of any cell here.
     """
+    told = _keras_told(layer)
+    return told.layout, told.hints
+
+
+def _keras_told(layer: Any) -> _keras_config.Told:
     if hasattr(layer, "forward_layer") and hasattr(layer, "backward_layer"):
-        layout, hints = keras_hints(layer.forward_layer)
-        other = keras_hints(layer.backward_layer)
-        if other != (layout, hints):
-            raise LayoutError(
-                f"the two directions of {layer.name!r} differ ({hints}, {other[1]}): they are two"
-                " RNNs, convert forward_layer and backward_layer each by itself"
-            )
-        return layout, {**hints, "bidirectional": True}
+        forward, backward = _keras_told(layer.forward_layer), _keras_told(layer.backward_layer)
+        return _keras_config.both(forward, backward, layer.name)
     names = [c.__name__ for c in type(layer).__mro__ if _is_keras(c)]
-    name = next((n for n in names if n in _KERAS_CELLS), None)
+    name = next((n for n in names if n in _keras_config.CELLS), None)
     if name is None:
         raise LayoutError(
-            f"{type(layer).__name__} is no LSTM, GRU, SimpleRNN, CuDNNLSTM, CuDNNGRU or"
-            " Bidirectional layer" + _inside(layer)
+            f"{type(layer).__name__} is no {', '.join(_keras_config.CELLS)} or Bidirectional layer"
+            + _inside(layer)
         )
-    config = layer.get_config()
-    hints = {"cell": _KERAS_CELLS[name], "bidirectional": False, "num_layers": 1,
-             "hidden_size": int(config["units"])}  # fmt: skip
-    if name.startswith("CuDNN"):
-        return "keras-cudnn", hints
-    hints["cell"] = _with_activation(layer, hints["cell"], config)
-    hints["bias"] = bool(config.get("use_bias", True))
-    if name == "GRU":
-        hints["reset"] = "after" if config.get("reset_after", True) else "before"
-    if name != "SimpleRNN":
-        hints["recurrent_activation"] = _recurrent_activation(layer, config)
-    return "keras", hints
+    return _keras_config.told(name, layer.get_config(), 2 if _is_keras_2(layer) else 3)
 
 
 def _is_keras(cls: type) -> bool:
@@ -113,30 +100,6 @@ def _is_keras(cls: type) -> bool:
 def _inside(layer: Any) -> str:
     held = [f"{child.name} ({type(child).__name__})" for child in getattr(layer, "layers", [])]
     return f"; it holds: {', '.join(held[:12])}: pass the recurrent ones" if held else ""
-
-
-def _with_activation(layer: Any, cell: str, config: dict[str, Any]) -> str:
-    activation = config.get("activation", "tanh")
-    if activation == "relu" and cell == "rnn_tanh":
-        return "rnn_relu"
-    if activation != "tanh":
-        raise LossyError(
-            f"{layer.name!r} has activation {activation!r}: no other layout has that, an LSTM or"
-            " GRU needs tanh, a SimpleRNN tanh or relu"
-        )
-    return cell
-
-
-def _recurrent_activation(layer: Any, config: dict[str, Any]) -> str:
-    activation = config.get("recurrent_activation", "sigmoid")
-    if activation == "hard_sigmoid":
-        old = _is_keras_2(layer)
-        return "hard_sigmoid_keras2" if old else "hard_sigmoid"
-    if activation != "sigmoid":
-        raise LossyError(
-            f"{layer.name!r} has recurrent_activation {activation!r}, need sigmoid or hard_sigmoid"
-        )
-    return "sigmoid"
 
 
 def _is_keras_2(layer: Any) -> bool:

@@ -89,8 +89,7 @@ class Group:
         return [_text(v, what) for part in parts for v in np.ravel(part)] if parts else None
 
     def _attribute(self, name: str) -> Any:
-        import h5py
-
+        h5py = import_h5py(self.path)
         with hdf5_errors(f"{self.path}: attribute {name!r}"):
             if name not in self.h5.attrs:
                 return None
@@ -144,7 +143,7 @@ def _file(source: Path | bytes, what: str) -> BinaryIO:
 
 def import_h5py(what: str) -> Any:
     try:
-        import h5py
+        import h5py  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         raise missing("h5py", "h5", what) from None
     return h5py
@@ -197,8 +196,7 @@ class _Walk:
         self.claimed = 0
 
     def group(self, h5: Any, path: str, depth: int) -> Group:
-        import h5py
-
+        h5py = import_h5py(self.what)
         if depth > _DEPTH:
             raise FileError(f"{self.what}: {path[:80]!r}... lies {depth} groups deep: refused")
         found = Group(path or "/", h5, self.size)
@@ -222,8 +220,7 @@ class _Walk:
         self.seen[key] = path
 
     def _dataset(self, h5: Any, path: str) -> Dataset:
-        import h5py
-
+        h5py = import_h5py(self.what)
         what, properties = f"{self.what}: {path!r}", h5.id.get_create_plist()
         # before anything else: to ask a virtual one for its shape opens the files that it names
         if properties.get_layout() == h5py.h5d.VIRTUAL or properties.get_external_count():
