@@ -18,6 +18,7 @@ from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
 layers = tf_keras.layers
 Input, Dense, Bidirectional = layers.Input, layers.Dense, layers.Bidirectional
 N, T, IN = 4, 6, 3
+WEIGHT = 0.4  # none is larger
 
 
 def plain_gru(units, **options):
@@ -51,14 +52,15 @@ def text(rnn):
     ])  # fmt: skip
 
 
-def merged(cell, mode, sequences):
-    def bidirectional(rnn):
-        x = Input((T, IN))
-        layer = getattr(rnn, cell)(4, return_sequences=sequences, name="reader")
-        y = Bidirectional(layer, merge_mode=mode, name="both_ways")(x)
-        return Model(x, y)
-
-    return bidirectional
+def every_merge_mode(rnn):
+    x = Input((T, IN))
+    outputs = []
+    for mode in ("concat", "sum", "mul", "ave", None):
+        reader = rnn.LSTM(4, return_sequences=True, name=f"reader_{mode}")
+        last = rnn.GRU(2, return_sequences=mode == "ave")
+        outputs.append(Bidirectional(reader, merge_mode=mode, name=f"both_ways_{mode}")(x))
+        outputs.append(Bidirectional(last, merge_mode=mode)(x))
+    return Model(x, [tensor for out in outputs for tensor in (out if type(out) is list else [out])])
 
 
 def backward_layer(rnn):
@@ -103,7 +105,8 @@ def nested(rnn):
     middle = Sequential([Input((T, IN)), rnn.GRU(4, return_sequences=True)], name="middle")
     x = Input((T, IN))
     y = middle(x)
-    return Model(x, Dense(2)(layers.Add()([inner(y), inner(layers.Dropout(0.2)(y))])))
+    outputs = [inner(y), inner(layers.Dropout(0.2)(y))]
+    return Model(x, [Dense(2)(layers.Add()(outputs)), y, *outputs])
 
 
 def nested_in_sequential(rnn):
@@ -156,14 +159,95 @@ def shared(rnn):
 MODELS = {
     f.__name__: f
     for f in (
-        sequential, first_layer_knows_the_shape, any_length, text, backward_layer, several_inputs,
-        encoder_decoder, states_of_a_gru, states_both_ways, nested, nested_in_sequential,
-        nested_partly_frozen, time_distributed_model, time_distributed_layers, backwards, stateful,
-        shared,
+        sequential, first_layer_knows_the_shape, any_length, text, every_merge_mode,
+        backward_layer, several_inputs, encoder_decoder, states_of_a_gru, states_both_ways, nested,
+        nested_in_sequential, nested_partly_frozen, time_distributed_model,
+        time_distributed_layers, backwards, stateful, shared,
     )
 }  # fmt: skip
-MODELS |= {
-    f"bidirectional_{cell}_{mode}_{sequences}": merged(cell, mode, sequences)
-    for cell, sequences in (("LSTM", True), ("GRU", False))
-    for mode in ("concat", "sum", "mul", "ave", None)
-}
+
+
+# ------------------------------------------------------------------------------------------ files
+
+
+def write(name, folder):
+    """Save a model, and its weights alone. Returns the two paths, and the twin that computes."""
+    rng = np.random.default_rng(list(name.encode()))
+    old = MODELS[name](CUDNN)
+    for weight in old.weights:
+        variance = "variance" in weight.name
+        weight.assign(
+            rng.uniform(0.5 if variance else -WEIGHT, 1.5 if variance else WEIGHT, weight.shape)
+        )
+    model, weights = folder / f"{name}.h5", folder / f"{name}_weights.h5"
+    old.compile("adam", "mse", metrics=["mae"])
+    old.optimizer.build(old.trainable_variables)
+    old.save(model)
+    old.save_weights(weights)
+    twin = MODELS[name](PLAIN)
+    twin.load_weights(weights)
+    return model, weights, twin
+
+
+def inputs_of(name, model):
+    rng = np.random.default_rng(7)
+    if name == "text":
+        return rng.integers(0, 11, (N, T))
+    sizes = [(N, T, IN) if len(x.shape) == 3 else (N, T, T, IN) for x in model.inputs]
+    arrays = [
+        rng.uniform(-1, 1, [known or free for known, free in zip(x.shape, size, strict=False)])
+        for x, size in zip(model.inputs, sizes, strict=True)
+    ]
+    return arrays[0].astype("f4") if len(arrays) == 1 else [a.astype("f4") for a in arrays]
+
+
+# ------------------------------------------------------------------------- the words of other years
+
+
+def reword(path, reworded, version):
+    """Change a file of tf_keras into one that an older Keras would have written."""
+    with h5py.File(path, "r+") as file:
+        config = reworded(json.loads(file.attrs["model_config"]))
+        file.attrs["model_config"] = json.dumps(config).encode()
+        for group in (file, file["model_weights"]):
+            group.attrs["keras_version"] = version
+
+
+def keras_2_1(entry):
+    """Keras 2.1: a Sequential is a list, whose first layer knows the shape; no modules."""
+    kind, config = entry["class_name"], dict(entry["config"])
+    layers = config.get("layers")
+    if layers and layers[0]["class_name"] == "InputLayer" and kind == "Sequential":
+        shape = layers[0]["config"]["batch_input_shape"]
+        layers = layers[1:]
+        if "layers" not in layers[0]["config"]:  # a model knows by itself
+            layers[0]["config"]["batch_input_shape"] = shape
+    for key in ("build_input_shape", "time_major", "ragged", "optional"):
+        config.pop(key, None)
+    for key, value in config.items():
+        if isinstance(value, dict) and "class_name" in value:
+            config[key] = keras_2_1(value)
+    if layers:
+        config["layers"] = [keras_2_1(layer) for layer in layers]
+    words = {key: entry[key] for key in ("name", "inbound_nodes") if key in entry}
+    if kind == "Sequential":
+        config = config["layers"]
+    return {"class_name": "Model" if kind == "Functional" else kind, "config": config, **words}
+
+
+def tensorflow_1(entry):
+    """tf.keras of TensorFlow 1: initializers with a dtype, and the first BatchNormalization."""
+    if isinstance(entry, list):
+        return [tensorflow_1(part) for part in entry]
+    if not isinstance(entry, dict):
+        return entry
+    entry = {key: tensorflow_1(value) for key, value in entry.items() if key != "time_major"}
+    if entry.get("module") == "keras.initializers":
+        entry["config"] = {**entry["config"], "dtype": "float32"}
+        del entry["module"], entry["registered_name"]
+    if entry.get("class_name") == "BatchNormalization":
+        entry["class_name"] = "BatchNormalizationV1"
+    return entry
+
+
+WORDS = {"2.21.0": lambda entry: entry, "2.1.6": keras_2_1, "2.1.6-tf": tensorflow_1}

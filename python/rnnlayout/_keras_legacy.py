@@ -17,7 +17,7 @@ _RECURRENT = {"LSTM", "GRU", "SimpleRNN", "RNN"}
 _MODELS = {"Model", "Functional", "Sequential"}
 _WRAPPED = ("layer", "backward_layer")
 # by their names of TensorFlow 1
-_RENAMED = {"BatchNormalizationV1": "BatchNormalization", "BatchNormalizationV2": "BatchNormalization"}  # fmt: skip
+_RENAMED = {f"BatchNormalizationV{k}": "BatchNormalization" for k in (1, 2)}
 # what cuDNN's layers do, and Keras 2's config did not say
 _CUDNNS_WAY = {
     "activation": "tanh",

@@ -22,16 +22,16 @@ from rnnlayout._native import LayoutError
 from rnnlayout._weights import Weights
 
 _PARTS = ("kernel", "recurrent_kernel", "bias")
+_SET_ASIDE = "training_config_of_keras_2"
 _GATES = {8: 4, 6: 3}  # biases, in hidden sizes -> gates of a CuDNNLSTM, of a CuDNNGRU
 
 
 @dataclass
 class _Changes:
-    """What a file needs: arrays by path, attributes of its root; None: to be taken away."""
+    """What a file needs: arrays by path, attributes of its root."""
 
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
-    attributes: dict[str, str | None] = field(default_factory=dict)
-    gone: list[str] = field(default_factory=list)
+    attributes: dict[str, str] = field(default_factory=dict)
     reports: dict[str, Report] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -42,8 +42,8 @@ def rewrite(
     """Write the model or the weights at `path` to `out`, for Keras 3.
 
     CuDNNLSTM and CuDNNGRU become LSTM and GRU, in the config and in the weights; what else Keras 3
-    would misread in a model with recurrent layers is said in its words. All other bytes stay. The
-    training configuration and the optimizer's state, which are of Keras 2's optimizers, go.
+    would misread in a model with recurrent layers is said in its words. All else stays. Only the
+    training_config, over which Keras 3 stumbles, gets a name where it does not look.
 
     dtype, exact: as convert(), for the layers that change. FileError: no such file of Keras.
     LossyError: Keras 3 has no layer that computes the same; sums of biases and exact is set.
@@ -59,7 +59,7 @@ def rewrite(
         changes = _changes(root, str(path), dtype, exact)
     with hdf5_errors(str(path)), import_h5py(str(path)).File(out, "r+") as h5:
         _apply(h5, changes)
-    return Converted(changes.reports, tuple(changes.gone), tuple(changes.notes))
+    return Converted(changes.reports, notes=tuple(changes.notes))
 
 
 def _changes(root: Group, what: str, dtype: Any, exact: bool) -> _Changes:
@@ -158,11 +158,12 @@ def _change_config(root: Group, what: str, changes: _Changes) -> None:
         has, not_ = ("config", "weights") if found else ("weights", "config")
         raise FileError(f"{what}: its {has} have cuDNN layers, its {not_} have none")
     changes.attributes = {"model_config": json.dumps(config), "keras_version": "3.0.0"}
-    if root.text("training_config") is not None:
-        changes.attributes["training_config"] = None
-        changes.gone.append("training_config")
-    if root.group("optimizer_weights"):
-        changes.gone.append("optimizer_weights")
+    if (training := root.text("training_config")) is not None:
+        changes.attributes[_SET_ASIDE] = training
+        changes.notes.append(
+            f"training_config is kept as {_SET_ASIDE}: Keras 3 does not read Keras 2's, compile the"
+            " model anew; optimizer_weights, if there are any, stay as they are, of no use to it"
+        )
 
 
 # --------------------------------------------------------------------------------------- writing
@@ -175,13 +176,11 @@ def _apply(h5: Any, changes: _Changes) -> None:
             old[...] = array
         else:
             _replace(h5, path, array)
-    for name, value in changes.attributes.items():
-        if value is None:
-            del h5.attrs[name]
-        else:
-            h5.attrs[name] = value.encode() if isinstance(h5.attrs[name], bytes) else value
-    if "optimizer_weights" in changes.gone:
-        del h5["optimizer_weights"]
+    for name, text in changes.attributes.items():
+        as_bytes = isinstance(h5.attrs.get("model_config"), bytes)
+        h5.attrs[name] = text.encode() if as_bytes else text
+    if _SET_ASIDE in changes.attributes:
+        del h5.attrs["training_config"]
 
 
 def _replace(h5: Any, path: str, array: np.ndarray) -> None:
