@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from rnnlayout._errors import FileError, missing
 from rnnlayout._limits import check_claim
 
 _DEPTH = 64  # groups in groups: as many as nobody has, and as Python's stack can take
+_ATTRIBUTE = 60_000  # bytes; what libhdf5 stores in one is a little less than 64 KiB
 _DEFLATE, _SHUFFLE = 1, 2  # H5Z_FILTER_DEFLATE, H5Z_FILTER_SHUFFLE
 _REPACK = "h5repack -f NONE would make a plain file of it"
 
@@ -111,6 +112,14 @@ def _text(value: Any, what: str) -> str:
         return value.decode() if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError as error:
         raise FileError(f"{what}: {error}") from None
+
+
+def write_texts(h5: Any, name: str, texts: Sequence[str]) -> None:
+    """A list of texts as an attribute, split as Group.texts() reads it where it is long."""
+    array = np.array([text.encode() for text in texts]) if texts else np.empty(0)
+    parts = -(-array.nbytes // _ATTRIBUTE) if texts else 1
+    for k, part in enumerate(np.array_split(array, parts)):
+        h5.attrs[f"{name}{k}" if parts > 1 else name] = part
 
 
 # ---------------------------------------------------------------------------------------- opening

@@ -8,12 +8,14 @@ looked up, imported or made. A node is what Keras writes of a layer, {"class_nam
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rnnlayout._errors import FileError
 from rnnlayout._native import LayoutError, LossyError
+from rnnlayout._spec import Spec
 
 CELLS = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn_tanh", "CuDNNLSTM": "lstm",
          "CuDNNGRU": "gru"}  # fmt: skip
@@ -111,6 +113,53 @@ def _recurrent_activation(config: Mapping[str, Any], major: int) -> str:
 def _short(value: Any) -> str:
     """A custom activation is a dict."""
     return repr(value)[:80]
+
+
+# -------------------------------------------------------------------------------------- in return
+
+
+def class_name_of(spec: Spec, layout: str = "keras") -> str:
+    """The class of a layer, without a Bidirectional around it."""
+    cell = "rnn_tanh" if spec.cell == "rnn_relu" else spec.cell
+    own = layout == "keras-cudnn"
+    return next(n for n, c in CELLS.items() if c == cell and n.startswith("CuDNN") == own)
+
+
+def layer_node(name: str, spec: Spec, bias: bool, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What Keras 3 writes of a layer in layout keras that puts out its sequence.
+
+    changes: as Weights.config. LossyError: Keras 3 has no such layer.
+    """
+    class_name = class_name_of(spec)
+    config = {"name": name, "dtype": spec.dtype, "units": spec.hidden_size, "use_bias": bias,
+              "return_sequences": True,
+              "activation": "relu" if spec.cell == "rnn_relu" else "tanh"}  # fmt: skip
+    if spec.recurrent_activation == "hard_sigmoid_keras2":
+        raise LossyError(
+            f"{name!r} has the hard_sigmoid of Keras 2, 0.2 x + 0.5: Keras 3 has another by that"
+            " name; to save the weights alone take .weights.h5"
+        )
+    if class_name != "SimpleRNN":
+        config["recurrent_activation"] = spec.recurrent_activation
+    if class_name == "GRU":
+        config["reset_after"] = spec.reset == "after"
+    merge_mode = {"merge_mode": "concat"} if spec.bidirectional else {}
+    for key, value in changes.items():
+        if key in merge_mode:
+            merge_mode[key] = value
+        elif key == "go_backwards":
+            config[key] = value
+        else:
+            raise LossyError(
+                f"{name!r} is used with {key}={value!r}, which is not written to a model here: take"
+                " it out of w.config, or save the weights alone as .weights.h5"
+            )
+    node: dict[str, Any] = {"class_name": class_name, "config": config}
+    if spec.bidirectional:
+        inner = {"module": "keras.layers", "registered_name": None, **node}
+        around = {"name": name, "dtype": spec.dtype, "layer": inner, **merge_mode}
+        node = {"class_name": "Bidirectional", "config": around}
+    return node
 
 
 # ---------------------------------------------------------------------------------- a whole model
@@ -259,10 +308,10 @@ def parse(text: str | bytes, what: str) -> dict[str, Any]:
     return found
 
 
-def major_version(text: str | None) -> int:
-    """Of what a file says as its keras_version; Keras 1.0 said nothing."""
-    head = (text or "1").split(".")[0]
-    return int(head) if head.isdecimal() and len(head) < 9 else 1
+def version(text: str | None) -> tuple[int, int]:
+    """(major, minor) of what a file says as its keras_version; Keras 1.0 said nothing."""
+    match = re.match(r"(\d{1,9})(?:\.(\d{1,9}))?", text or "1")
+    return (int(match[1]), int(match[2] or 0)) if match else (1, 0)
 
 
 def _node(value: Any) -> dict[str, Any]:

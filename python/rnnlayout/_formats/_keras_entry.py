@@ -1,0 +1,161 @@
+"""An entry of a Keras file: the arrays of its cells and what the config says, as Weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rnnlayout import _sources
+from rnnlayout._dtypes import FLOATS, Bits
+from rnnlayout._errors import FileError
+from rnnlayout._formats import Ask
+from rnnlayout._formats._hdf5 import Dataset
+from rnnlayout._formats._keras_config import Told
+from rnnlayout._found import Found
+from rnnlayout._layouts import known_layouts
+from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._weights import Weights, stack
+
+LEAVES = ("kernel", "recurrent_kernel", "bias")
+Cell = Mapping[str, Dataset]  # by LEAVES, or by the names of Keras 1: W, U_i, b_o ...
+
+# Keras 1 has an array a gate, named by letters, and its own letters for two of them.
+_KERAS_1 = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
+_KERAS_1_LETTER = {"g": "c", "n": "h"}
+_UNSAID = "the file does not say activations: taken as tanh and sigmoid, as Keras has them"
+_SIGMOID_SINCE = (2, 3)  # before that hard_sigmoid was what an LSTM or GRU had unasked
+
+
+@dataclass
+class Entries:
+    """The RNNs of a file as they are found; those that cannot be had with the reason."""
+
+    ask: Ask
+    version: tuple[int, int] = (3, 0)  # of the Keras that wrote the file
+    weights: dict[str, Weights] = field(default_factory=dict)
+    refused: dict[str, Exception] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def wants(self, name: str) -> bool:
+        """Does it lie under the prefix that was asked for?"""
+        prefix = self.ask.prefix.rstrip("/.")
+        return not prefix or name == prefix or name.startswith(prefix + "/")
+
+    def refuse(self, name: str, why: Exception) -> None:
+        if self.wants(name):
+            self.refused[name] = why
+
+    def add(self, name: str, cells: Sequence[Cell], both: bool, told: list[Told] | None) -> None:
+        """cells: of the layers, bottom first; of both directions, forward and backward in turn.
+
+        told: by the config, one a layer; None where the file has no config.
+        """
+        if not self.wants(name):
+            return
+        each = 1 + both
+        rows = [cells[k : k + each] for k in range(0, len(cells), each)]
+        try:
+            layers = [
+                self._layer(name, row, told[k] if told else None) for k, row in enumerate(rows)
+            ]
+        except FileError:
+            raise
+        except ValueError as error:
+            self.refused[name] = error
+            return
+        for part, weights in _stacked(name, layers).items():
+            self.weights[part] = weights
+
+    def found(self) -> Found:
+        return Found(self.weights, self.refused, self.notes)
+
+    def _layer(self, name: str, cells: Sequence[Cell], told: Told | None) -> Weights:
+        parts = [_arrays(name, cell) for cell in cells]
+        tensors = parts[0]
+        if len(parts) == 2:
+            sides = zip(("forward", "backward"), parts, strict=True)
+            tensors = {f"0/{side}/{leaf}": a for side, part in sides for leaf, a in part.items()}
+        if told is not None:
+            read = _sources.read(tensors, None, told.layout, **told.hints)
+        else:
+            read = self._untold(name, tensors)
+        if self.ask.spec is not None:
+            _sources._agree(self.ask.spec, read.spec)
+        return Weights._of(read, config=told.config if told else None)
+
+    def _untold(self, name: str, tensors: dict[str, Bits]) -> _sources.Read:
+        """By shapes; what the caller says is for those that they do not tell."""
+        layout, spec = self.ask.layout, self.ask.spec
+        if spec is not None:
+            return _sources.read(tensors, None, layout, cell=spec.cell, reset=spec.reset,
+                                 recurrent_activation=spec.recurrent_activation)  # fmt: skip
+        try:
+            read = _sources.read(tensors, None, layout)
+        except SpecError:
+            if self.ask.cell is None and self.ask.reset is None:
+                raise
+            read = _sources.read(tensors, None, layout, cell=self.ask.cell, reset=self.ask.reset)
+        if read.layout.name == "keras" and read.spec.cell in ("lstm", "gru"):
+            if self.version < _SIGMOID_SINCE:
+                raise SpecError(
+                    f"{name}: the file does not say its recurrent activation, and before Keras 2.3"
+                    " hard_sigmoid was usual: pass spec=Spec(..., recurrent_activation="
+                    "'hard_sigmoid_keras2' or 'sigmoid') with prefix= the layer's name"
+                )
+            if _UNSAID not in self.notes:
+                self.notes.append(_UNSAID)
+        return read
+
+
+def _stacked(name: str, layers: list[Weights]) -> dict[str, Weights]:
+    """One RNN of a stack of cells; where they do not fit, one each."""
+    if len(layers) == 1:
+        return {name: layers[0]}
+    try:
+        whole = stack(layers)
+    except LayoutError:
+        return {f"{name}/{k}": layer for k, layer in enumerate(layers)}
+    return {name: Weights._of(whole._read(), config=layers[0].config)}
+
+
+def _arrays(name: str, cell: Cell) -> dict[str, Bits]:
+    if cell.keys() <= set(LEAVES):
+        return {leaf: _bits(name, cell[leaf]) for leaf in LEAVES if leaf in cell}
+    return _from_keras_1(name, {leaf: _bits(name, data) for leaf, data in cell.items()})
+
+
+def _bits(name: str, data: Dataset) -> Bits:
+    if data.dtype not in FLOATS:
+        raise LayoutError(f"{name}: {data.path} is {data.dtype}, need one of {', '.join(FLOATS)}")
+    return Bits(data.bits(), data.dtype)
+
+
+def _from_keras_1(name: str, arrays: Mapping[str, Bits]) -> dict[str, Bits]:
+    """The arrays of today: those of the gates side by side, in the order of the layout's row."""
+    if arrays.keys() <= set(_KERAS_1.values()):  # consume_less="gpu", and SimpleRNN
+        return {leaf: arrays[old] for leaf, old in _KERAS_1.items() if old in arrays}
+    gates = known_layouts()["keras"]["gates"]
+    for order in (gates["lstm"], gates["gru"]):
+        letters = [_KERAS_1_LETTER.get(gate, gate) for gate in order]
+        if arrays.keys() == {f"{old}_{k}" for old in _KERAS_1.values() for k in letters}:
+            return {
+                leaf: _joined([arrays[f"{old}_{letter}"] for letter in letters], name)
+                for leaf, old in _KERAS_1.items()
+            }
+    raise LayoutError(f"{name}: its arrays are {', '.join(arrays)}: no LSTM, GRU or SimpleRNN")
+
+
+def _joined(parts: list[Bits], name: str) -> Bits:
+    shapes = {(part.array.shape, part.dtype) for part in parts}
+    if len(shapes) != 1 or parts[0].array.ndim not in (1, 2):
+        raise LayoutError(f"{name}: the arrays of its gates differ in shape or dtype")
+    return Bits(np.concatenate([part.array for part in parts], axis=-1), parts[0].dtype)
+
+
+def natural(name: str) -> tuple[str, int]:
+    """Sorts lstm, lstm_1, lstm_2, lstm_10 so."""
+    match = re.fullmatch(r"(.*?)(?:_(\d{1,9}))?", name, re.DOTALL)
+    return (match[1], int(match[2] or 0)) if match else (name, 0)
