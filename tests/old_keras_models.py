@@ -53,14 +53,13 @@ def text(rnn):
 
 
 def every_merge_mode(rnn):
-    x = Input((T, IN))
-    outputs = []
-    for mode in ("concat", "sum", "mul", "ave", None):
-        reader = rnn.LSTM(4, return_sequences=True, name=f"reader_{mode}")
-        last = rnn.GRU(2, return_sequences=mode == "ave")
-        outputs.append(Bidirectional(reader, merge_mode=mode, name=f"both_ways_{mode}")(x))
-        outputs.append(Bidirectional(last, merge_mode=mode)(x))
-    return Model(x, [tensor for out in outputs for tensor in (out if type(out) is list else [out])])
+    x, outputs = Input((T, IN)), []
+    for k, mode in enumerate(("concat", "sum", "mul", "ave", None)):
+        cell = (rnn.LSTM, rnn.GRU)[k % 2]
+        reader = cell(4, return_sequences=mode in ("concat", "ave", None), name=f"reader_{k}")
+        out = Bidirectional(reader, merge_mode=mode, name=f"both_ways_{mode}")(x)
+        outputs += out if isinstance(out, list) else [out]
+    return Model(x, outputs)
 
 
 def backward_layer(rnn):
@@ -173,6 +172,7 @@ MODELS = {
 def write(name, folder):
     """Save a model, and its weights alone. Returns the two paths, and the twin that computes."""
     rng = np.random.default_rng(list(name.encode()))
+    tf_keras.backend.clear_session()  # counts layers from the first one again
     old = MODELS[name](CUDNN)
     for weight in old.weights:
         variance = "variance" in weight.name

@@ -41,47 +41,47 @@ def cudnn_layers(node: Any) -> Iterator[str]:
             yield from cudnn_layers(value)
 
 
-def modernize(layer: Any, path: str = "", *, wrapped: bool = False) -> None:
+def modernize(layer: Any, path: str = "", at: int = 0, *, wrapped: bool = False) -> None:
     """Change a layer's or model's entry of a config, in place, into what Keras 3 reads.
 
-    path: of what it is in. wrapped: it is the layer of another one, and Keras 3 looks for its class
-    in the module that the entry names. LossyError: Keras 3 has no layer that computes the same.
+    path: of the model it is in; at: its place there. wrapped: it is the layer of another one, and
+    Keras 3 looks for its class in the module that the entry names. LossyError: Keras 3 has no
+    layer that computes the same. Where the config makes no sense, any error that Python has.
     """
-    config = _config(layer)
+    config = _config(layer, at)
     if config is None:
         return
     kind = layer["class_name"] = _RENAMED.get(layer["class_name"], layer["class_name"])
-    path = f"{path}/{config['name']}" if path else config["name"]
+    path = f"{path}/{config.get('name', kind)}".lstrip("/")
     if kind == "Sequential":
         _give_input(config["layers"])
     elif kind in _MODELS:
         _count_calls(config)
     for key in _WRAPPED:
         modernize(config.get(key), path, wrapped=True)
-    for inner in config.get("layers", []):
-        modernize(inner, path)
-    _use_words_of_keras3(kind, config)
+    for k, inner in enumerate(config.get("layers", [])):
+        modernize(inner, path, k)
+    _use_words_of_keras3(kind, config, path)
     if kind in _CUDNN or kind in _RECURRENT:
         layer["class_name"] = _CUDNN.get(kind, kind)
         _say_all(kind, config, path)
     if layer["class_name"] in _RECURRENT or kind == "Bidirectional":
         layer.pop("build_config", None)  # its shapes count the states as inputs
-        layer["inbound_nodes"] = [_call(node) for node in layer.get("inbound_nodes", [])]
+        if "inbound_nodes" in layer:
+            layer["inbound_nodes"] = [_call(node) for node in layer["inbound_nodes"]]
     if wrapped or "module" in layer:
         _name_module(layer)
 
 
-def _config(layer: Any) -> dict[str, Any] | None:
+def _config(layer: Any, at: int = 0) -> dict[str, Any] | None:
     """The config proper of an entry; None if it is none, or holds code, which is left alone."""
     if not isinstance(layer, dict) or layer.get("class_name") in (None, "Lambda"):
         return None
     if layer["class_name"] == "Sequential" and isinstance(layer.get("config"), list):
-        layer["config"] = {"layers": layer["config"]}  # before Keras 2.2.3
+        name = layer.get("name", f"sequential_{at}")
+        layer["config"] = {"name": name, "layers": layer["config"]}  # before Keras 2.2.3
     config = layer.get("config")
-    if not isinstance(config, dict):
-        return None
-    config.setdefault("name", layer.get("name", str(layer["class_name"]).lower()))
-    return config
+    return config if isinstance(config, dict) else None
 
 
 def _name_module(layer: dict[str, Any]) -> None:
@@ -108,15 +108,15 @@ def _say_all(kind: str, config: dict[str, Any], path: str) -> None:
             config["reset_after"] = True
     elif kind == "GRU":
         config.setdefault("reset_after", False)  # what it meant in Keras 2; Keras 3 takes True
+
+
+def _use_words_of_keras3(kind: str, config: dict[str, Any], path: str) -> None:
     for key in ("activation", "recurrent_activation"):
         if "hard_sigmoid" in str(config.get(key)):
             raise LossyError(
                 f"{path} has {key}='hard_sigmoid', clip(0.2 x + 0.5) in Keras 2; in Keras 3 that is"
                 " clip(x / 6 + 0.5): the outputs would be other ones"
             )
-
-
-def _use_words_of_keras3(kind: str, config: dict[str, Any]) -> None:
     shape = config.pop("batch_input_shape", None)
     if kind == "InputLayer" and shape is not None:
         config["batch_shape"] = shape
@@ -124,7 +124,7 @@ def _use_words_of_keras3(kind: str, config: dict[str, Any]) -> None:
         config.pop("trainable", None)
         config.pop("noise_shape", None)
     if kind == "BatchNormalization" and isinstance(config.get("axis"), list):
-        (config["axis"],) = config["axis"]
+        config["axis"] = config["axis"][0]  # TensorFlow 1 wrote a list
     for key, value in config.items():
         inner = value.get("config") if isinstance(value, dict) else None
         if key.endswith("_initializer") and isinstance(inner, dict):
@@ -142,7 +142,7 @@ def _give_input(layers: list[Any]) -> None:
     first = _config(layers[0]) if layers else None
     if not first or "batch_input_shape" not in first or layers[0]["class_name"] == "InputLayer":
         return
-    config = {"batch_shape": first["batch_input_shape"], "name": f"{first['name']}_input"}
+    config = {"batch_shape": first["batch_input_shape"], "name": f"{first.get('name')}_input"}
     if isinstance(first.get("dtype"), str):
         config["dtype"] = first["dtype"]
     layers.insert(0, {"class_name": "InputLayer", "config": config})

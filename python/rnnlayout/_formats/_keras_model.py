@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,16 @@ from rnnlayout._dtypes import Bits
 from rnnlayout._errors import FileError
 from rnnlayout._formats import Ask, Converted
 from rnnlayout._formats._hdf5 import Dataset, Group, hdf5_errors, import_h5py, open_hdf5
-from rnnlayout._keras_legacy import cudnn_layers, modernize
+from rnnlayout._formats._keras_config import parse
+from rnnlayout._formats._keras_legacy_h5 import layers_of, scopes, version_of
+from rnnlayout._formats._keras_modern import cudnn_layers, modernize
 from rnnlayout._layouts import Layout
 from rnnlayout._native import LayoutError
 from rnnlayout._weights import Weights
 
 _PARTS = ("kernel", "recurrent_kernel", "bias")
-_SET_ASIDE = "training_config_of_keras_2"
 _GATES = {8: 4, 6: 3}  # biases, in hidden sizes -> gates of a CuDNNLSTM, of a CuDNNGRU
+_SET_ASIDE = "training_config_of_keras_2"
 
 
 @dataclass
@@ -51,9 +53,7 @@ def rewrite(
     if to.name != "keras":
         raise LayoutError(f"a whole Keras model is rewritten to 'keras', not to {str(to)!r}")
     if ask.spec is not None or ask.prefix or ask.layout not in (None, "keras", "keras-cudnn"):
-        raise LayoutError(
-            "a whole Keras model says what it is: spec, layout and prefix do not help"
-        )
+        raise LayoutError("a Keras file is converted whole, and says what it holds: drop the hints")
     shutil.copyfile(path, out)
     with open_hdf5(out, str(path)) as root:
         changes = _changes(root, str(path), dtype, exact)
@@ -64,77 +64,61 @@ def rewrite(
 
 def _changes(root: Group, what: str, dtype: Any, exact: bool) -> _Changes:
     changes = _Changes()
-    weights = root.group("model_weights") or root
-    for entry, cell in _cudnn_cells(weights, what):
-        given = {part: Bits(d.bits(), d.dtype) for part, d in cell.items()}
+    layers = layers_of(root)
+    if layers is None:
+        raise FileError(f"{what}: no layers as Keras 2 saves them: no attribute 'layer_names'")
+    for entry, cell in _cudnn_cells(layers):
+        given = {part: Bits(cell[part].bits(), cell[part].dtype) for part in _PARTS}
         made = Weights(given, layout="keras-cudnn").to("keras", dtype=dtype, exact=exact)
         if made.spec.dtype == "bfloat16":
             raise LayoutError(f"{what}: an .h5 file of Keras holds no bfloat16")
         changes.arrays |= {cell[part].path: made[part] for part in _PARTS}
-        assert made.report is not None  # of to()
-        changes.reports[entry] = _both(changes.reports.get(entry, EXACT), made.report)
+        report = made.report or EXACT
+        known = changes.reports.get(entry, EXACT)  # of the other direction
+        changes.reports[entry] = report if known == EXACT else _both(known, report)
     _change_config(root, what, changes)
     return changes
 
 
 def _both(a: Report, b: Report) -> Report:
     """The report of a layer that is two RNNs, one each way."""
-    if a == EXACT or b == EXACT:
-        return b if a == EXACT else a
     sums = a.rounded_sums + b.rounded_sums
-    return Report(b.grade, sums, b.reason.replace(f"{b.rounded_sums} sums", f"{sums} sums"))
+    return Report(a.grade, sums, a.reason.replace(f"{a.rounded_sums} sums", f"{sums} sums"))
 
 
 # --------------------------------------------------------------------------------------- weights
 
 
-def _cudnn_cells(weights: Group, what: str) -> Iterator[tuple[str, dict[str, Dataset]]]:
-    """The cuDNN layers among the weights, one for each direction: its entry, and its tensors.
+def _cudnn_cells(layers: Group) -> Iterator[tuple[str, dict[str, Dataset]]]:
+    """The cuDNN layers among the weights, one for each direction: its entry, and its arrays.
 
     Their shapes tell: no other layer of Keras has 8 or 6 biases a unit beside 4 or 3 gates.
     """
-    layers = weights.texts("layer_names")
-    if layers is None:
-        raise FileError(f"{what}: no weights as Keras 2 saves them: no attribute 'layer_names'")
-    for layer in layers:
-        cells: dict[str, dict[str, Dataset]] = {}
-        for name, dataset in _tensors(weights, layer, what):
-            owner, _, last = name.rpartition("/")
-            cells.setdefault(owner, {})[last.partition(":")[0]] = dataset
-        for owner, cell in cells.items():
-            if _is_cudnn(cell):
-                yield _entry(layer, owner), cell
+    for layer in layers.texts("layer_names") or []:
+        group = layers.group(layer)
+        if group is None:
+            raise FileError(f"layer {layer!r} is listed, but not in the file")
+        for scope in scopes(group):
+            if _is_cudnn(scope.arrays):
+                yield _entry(layer, scope.path), scope.arrays
 
 
-def _tensors(weights: Group, layer: str, what: str) -> Iterator[tuple[str, Dataset]]:
-    group = weights.group(layer)
-    if group is None:
-        raise FileError(f"{what}: no weights of layer {layer!r}, which 'layer_names' has")
-    for name in group.texts("weight_names") or []:
-        dataset = group.dataset(name)
-        if dataset is None:
-            raise FileError(f"{what}: layer {layer!r} has no weight {name!r}")
-        yield name, dataset
-
-
-def _is_cudnn(cell: Mapping[str, Dataset]) -> bool:
-    if set(cell) != set(_PARTS):
+def _is_cudnn(arrays: dict[str, Dataset]) -> bool:
+    if set(arrays) != set(_PARTS):
         return False
-    kernel, recurrent, bias = (cell[part].shape for part in _PARTS)
+    kernel, recurrent, bias = (arrays[part].shape for part in _PARTS)
     if len(kernel) != 2 or len(recurrent) != 2 or len(bias) != 1 or not recurrent[0]:
         return False
-    gates = _GATES.get(bias[0] // recurrent[0], 0)
-    width = gates * recurrent[0]
+    width = _GATES.get(bias[0] // recurrent[0], 0) * recurrent[0]
     return width > 0 and kernel[1] == recurrent[1] == width and bias[0] == 2 * width
 
 
-def _entry(layer: str, owner: str) -> str:
-    """A layer's name as its user knows it, from the owner of its tensors: "rnn" of "rnn/rnn",
+def _entry(layer: str, path: list[str]) -> str:
+    """A layer's name as its user knows it, from where its arrays are: "rnn" of "rnn/rnn",
     "inner/rnn" of a model's; both directions of a Bidirectional are one."""
-    path, _, last = owner.rpartition("/")
-    if last.startswith(("forward_", "backward_")):
-        owner = path
-    return owner if not owner or owner.split("/")[0] == layer else f"{layer}/{owner}"
+    if path and path[-1].startswith(("forward_", "backward_")):
+        path = path[:-1]
+    return "/".join(path if path[:1] == [layer] else [layer, *path])
 
 
 # ---------------------------------------------------------------------------------------- config
@@ -142,21 +126,19 @@ def _entry(layer: str, owner: str) -> str:
 
 def _change_config(root: Group, what: str, changes: _Changes) -> None:
     text = root.text("model_config")
-    if text is None or (root.text("keras_version") or "").startswith("3"):
+    if text is None or version_of(root) >= (3, 0):
         return
+    config = parse(text, f"{what}: model_config")
     try:
-        config = json.loads(text)
         found = list(cudnn_layers(config))
         modernize(config)
     except LayoutError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
-        raise FileError(
-            f"{what}: attribute 'model_config' is no config of Keras: {error}"
-        ) from None
+        raise FileError(f"{what}: its model_config is none of Keras: {error!r}") from None
     if bool(found) != bool(changes.reports):
-        has, not_ = ("config", "weights") if found else ("weights", "config")
-        raise FileError(f"{what}: its {has} have cuDNN layers, its {not_} have none")
+        has, lacks = ("config", "weights") if found else ("weights", "config")
+        raise FileError(f"{what}: there are cuDNN layers in its {has}, but none in its {lacks}")
     changes.attributes = {"model_config": json.dumps(config), "keras_version": "3.0.0"}
     if (training := root.text("training_config")) is not None:
         changes.attributes[_SET_ASIDE] = training
@@ -177,7 +159,7 @@ def _apply(h5: Any, changes: _Changes) -> None:
         else:
             _replace(h5, path, array)
     for name, text in changes.attributes.items():
-        as_bytes = isinstance(h5.attrs.get("model_config"), bytes)
+        as_bytes = isinstance(h5.attrs["model_config"], bytes)
         h5.attrs[name] = text.encode() if as_bytes else text
     if _SET_ASIDE in changes.attributes:
         del h5.attrs["training_config"]
