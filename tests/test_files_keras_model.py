@@ -20,7 +20,6 @@ import tf_keras
 from frameworks import KERAS_NOISE
 
 import rnnlayout as rl
-from rnnlayout._files import convert_file
 
 pytestmark = [KERAS_NOISE, pytest.mark.filterwarnings("ignore::UserWarning:keras")]
 
@@ -101,14 +100,14 @@ def test_keras_3_computes_the_same(case, tmp_path):
         source = tmp_path / f"{version}.h5"
         shutil.copy(model, source)
         old.reword(source, words, version)
-        done = convert_file(source, tmp_path / f"{version}_new.h5", to="keras")
+        done = rl.convert_file(source, tmp_path / f"{version}_new.h5", to="keras")
         assert done.reports
         computes(keras.models.load_model(tmp_path / f"{version}_new.h5"), x, calls)
 
 
 def test_all_else_stays(case, tmp_path):
     model = case[0]
-    convert_file(model, tmp_path / "new.h5", to="keras")
+    rl.convert_file(model, tmp_path / "new.h5", to="keras")
     before, after = tree(model), tree(tmp_path / "new.h5")
     assert before.keys() == after.keys()
     changed = {name for name in before if before[name] != after[name]}
@@ -121,11 +120,11 @@ def test_all_else_stays(case, tmp_path):
 
 def test_weights_alone(case, tmp_path):
     model, weights, x, calls = case
-    convert_file(model, tmp_path / "new.h5", to="keras")
+    rl.convert_file(model, tmp_path / "new.h5", to="keras")
     loaded = keras.models.load_model(tmp_path / "new.h5")
     for variable in loaded.weights:
         variable.assign(np.full(variable.shape, 0.125))
-    convert_file(weights, tmp_path / "new_weights.h5", to="keras")
+    rl.convert_file(weights, tmp_path / "new_weights.h5", to="keras")
     loaded.load_weights(tmp_path / "new_weights.h5")
     computes(loaded, x, calls)
     before, after = tree(weights), tree(tmp_path / "new_weights.h5")
@@ -156,7 +155,7 @@ def changed(stack, folder, change):
 
 
 def test_what_was_done(stack, tmp_path):
-    done = convert_file(stack, tmp_path / "new.h5", to="keras")
+    done = rl.convert_file(stack, tmp_path / "new.h5", to="keras")
     assert done.reports["cu_dnnlstm"] == rl.check(
         [w for w in tensors(stack, "cu_dnnlstm")], src="keras-cudnn", dst="keras"
     )
@@ -175,7 +174,7 @@ def tensors(path, layer):
 
 def test_both_directions_are_one_entry(folder, tmp_path):
     weights = old.write("backward_layer", folder)[1]
-    done = convert_file(weights, tmp_path / "new.h5", to="keras")
+    done = rl.convert_file(weights, tmp_path / "new.h5", to="keras")
     assert list(done.reports) == ["bidirectional"]
     assert done.reports["bidirectional"].rounded_sums == 2 * 4 * 4
     assert done.reports["bidirectional"].reason == "32 sums of two non-zero biases"
@@ -183,26 +182,27 @@ def test_both_directions_are_one_entry(folder, tmp_path):
 
 def test_exact_refuses_the_sums(stack, tmp_path):
     with pytest.raises(rl.LossyError, match="sums"):
-        convert_file(stack, tmp_path / "new.h5", to="keras", exact=True)
+        rl.convert_file(stack, tmp_path / "new.h5", to="keras", exact=True)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_second_time_nothing_changes(stack, tmp_path):
-    convert_file(stack, tmp_path / "new.h5", to="keras")
-    done = convert_file(tmp_path / "new.h5", tmp_path / "again.h5", to="keras")
+    rl.convert_file(stack, tmp_path / "new.h5", to="keras")
+    done = rl.convert_file(tmp_path / "new.h5", tmp_path / "again.h5", to="keras")
     assert not done.reports
+    assert ["copied" in note for note in done.notes] == [True]
     assert (tmp_path / "again.h5").read_bytes() == (tmp_path / "new.h5").read_bytes()
 
 
 def test_another_dtype(stack, tmp_path):
-    convert_file(stack, tmp_path / "new.h5", to="keras", dtype="float64")
+    rl.convert_file(stack, tmp_path / "new.h5", to="keras", dtype="float64")
     kinds = {
         layer: {w.dtype.name for w in tensors(tmp_path / "new.h5", layer)}
         for layer in ("cu_dnnlstm", "cu_dnngru", "dense")
     }
     assert kinds == {"cu_dnnlstm": {"float64"}, "cu_dnngru": {"float64"}, "dense": {"float32"}}
     with pytest.raises(rl.LayoutError, match="bfloat16"):
-        convert_file(stack, tmp_path / "other.h5", to="keras", dtype="bfloat16")
+        rl.convert_file(stack, tmp_path / "other.h5", to="keras", dtype="bfloat16")
 
 
 def test_compressed_arrays_stay_compressed(stack, tmp_path):
@@ -214,7 +214,7 @@ def test_compressed_arrays_stay_compressed(stack, tmp_path):
         values, name = bias[()], bias.name
         del b[name]
         b.create_dataset(name, data=values, compression="gzip", shuffle=True).attrs["of"] = "mine"
-    convert_file(source, tmp_path / "new.h5", to="keras")
+    rl.convert_file(source, tmp_path / "new.h5", to="keras")
     with h5py.File(tmp_path / "new.h5") as file:
         bias = file[name]
         assert (bias.shape, bias.compression, bias.shuffle) == ((2, 12), "gzip", True)
@@ -232,7 +232,7 @@ def test_a_gru_of_keras_2_resets_before(tmp_path):
         tmp_path / "old.h5", lambda c: c["config"]["layers"][1]["config"].pop("reset_after")
     )
     old.reword(tmp_path / "old.h5", old.keras_2_1, "2.1.6")
-    assert not convert_file(tmp_path / "old.h5", tmp_path / "new.h5", to="keras").reports
+    assert not rl.convert_file(tmp_path / "old.h5", tmp_path / "new.h5", to="keras").reports
     computes(keras.models.load_model(tmp_path / "new.h5"), x, [flat(model(x))])
 
 
@@ -241,7 +241,7 @@ def test_mixed_precision_policy_of_old(stack, tmp_path):
     source = changed(
         stack, tmp_path, lambda c: c["config"]["layers"][3]["config"].update(dtype=policy)
     )
-    convert_file(source, tmp_path / "new.h5", to="keras")
+    rl.convert_file(source, tmp_path / "new.h5", to="keras")
     assert keras.models.load_model(tmp_path / "new.h5").layers[-1].compute_dtype == "float16"
 
 
@@ -253,7 +253,7 @@ def test_time_major(stack, tmp_path):
         stack, tmp_path, lambda c: c["config"]["layers"][1]["config"].update(time_major=True)
     )
     with pytest.raises(rl.LossyError, match="/cu_dnnlstm has time_major"):
-        convert_file(source, tmp_path / "new.h5", to="keras")
+        rl.convert_file(source, tmp_path / "new.h5", to="keras")
 
 
 @pytest.mark.parametrize("key", ["activation", "recurrent_activation"])
@@ -262,15 +262,15 @@ def test_hard_sigmoid_was_another_function(stack, tmp_path, key):
         stack, tmp_path, lambda c: c["config"]["layers"][3]["config"].update({key: "hard_sigmoid"})
     )
     with pytest.raises(rl.LossyError, match=f"dense has {key}='hard_sigmoid', clip"):
-        convert_file(source, tmp_path / "new.h5", to="keras")
+        rl.convert_file(source, tmp_path / "new.h5", to="keras")
 
 
 def test_only_to_keras_and_whole(stack, tmp_path):
     with pytest.raises(rl.LayoutError, match="not to 'torch'"):
-        convert_file(stack, tmp_path / "new.h5", to="torch")
+        rl.convert_file(stack, tmp_path / "new.h5", to="torch")
     for hint in ({"prefix": "cu_dnngru"}, {"layout": "torch"}, {"spec": rl.Spec("gru", 3, 4)}):
         with pytest.raises(rl.LayoutError, match="whole"):
-            convert_file(stack, tmp_path / "new.h5", to="keras", **hint)
+            rl.convert_file(stack, tmp_path / "new.h5", to="keras", **hint)
 
 
 def test_config_and_weights_that_contradict_each_other(stack, tmp_path):
@@ -278,7 +278,7 @@ def test_config_and_weights_that_contradict_each_other(stack, tmp_path):
         del config["config"]["layers"][1:3]
 
     with pytest.raises(rl.FileError, match="cuDNN layers in its weights, but none in its config"):
-        convert_file(changed(stack, tmp_path, without), tmp_path / "new.h5", to="keras")
+        rl.convert_file(changed(stack, tmp_path, without), tmp_path / "new.h5", to="keras")
 
 
 NO_CONFIGS = [
@@ -297,19 +297,27 @@ def test_a_config_that_is_none(stack, tmp_path, config):
     with h5py.File(source, "r+") as file:
         file.attrs["model_config"] = config
     with pytest.raises(rl.FileError, match="model_config"):
-        convert_file(source, tmp_path / "new.h5", to="keras")
+        rl.convert_file(source, tmp_path / "new.h5", to="keras")
 
 
 def test_code_in_a_config_is_left_alone(stack, tmp_path):
     code = {"class_name": "Lambda", "config": {"function": ["os.system('false')", None, None]}}
     source = changed(stack, tmp_path, lambda c: c["config"]["layers"].append(code))
-    convert_file(source, tmp_path / "new.h5", to="keras")
+    rl.convert_file(source, tmp_path / "new.h5", to="keras")
     with h5py.File(tmp_path / "new.h5") as file:
         assert json.loads(file.attrs["model_config"])["config"]["layers"][-1] == code
+
+
+def test_a_model_of_keras_1(stack, tmp_path):
+    source = tmp_path / "old.h5"
+    shutil.copy(stack, source)
+    old.reword(source, lambda entry: entry, "1.2.2")
+    with pytest.raises(rl.LossyError, match="Keras 1"):
+        rl.convert_file(source, tmp_path / "new.h5", to="keras")
 
 
 def test_no_file_of_keras_2(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["x"] = np.ones(3)
     with pytest.raises(rl.FileError, match="layer_names"):
-        convert_file(tmp_path / "a.h5", tmp_path / "new.h5", to="keras")
+        rl.convert_file(tmp_path / "a.h5", tmp_path / "new.h5", to="keras")

@@ -20,7 +20,7 @@ from rnnlayout._formats._keras_config import parse
 from rnnlayout._formats._keras_legacy_h5 import layers_of, scopes, version_of
 from rnnlayout._formats._keras_modern import cudnn_layers, modernize
 from rnnlayout._layouts import Layout
-from rnnlayout._native import LayoutError
+from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._weights import Weights
 
 _PARTS = ("kernel", "recurrent_kernel", "bias")
@@ -57,8 +57,11 @@ def rewrite(
     shutil.copyfile(path, out)
     with open_hdf5(out, str(path)) as root:
         changes = _changes(root, str(path), dtype, exact)
-    with hdf5_errors(str(path)), import_h5py(str(path)).File(out, "r+") as h5:
-        _apply(h5, changes)
+    if changes.arrays or changes.attributes:
+        with hdf5_errors(str(path)), import_h5py(str(path)).File(out, "r+") as h5:
+            _apply(h5, changes)
+    else:
+        changes.notes.append("nothing in it is other than Keras 3 reads it: copied as it is")
     return Converted(changes.reports, notes=tuple(changes.notes))
 
 
@@ -126,8 +129,13 @@ def _entry(layer: str, path: list[str]) -> str:
 
 def _change_config(root: Group, what: str, changes: _Changes) -> None:
     text = root.text("model_config")
-    if text is None or version_of(root) >= (3, 0):
+    version = version_of(root)
+    if text is None or version >= (3, 0):
         return
+    if version < (2, 0):
+        raise LossyError(
+            f"{what} is a model of Keras 1, whose config is not converted: load() has its layers"
+        )
     config = parse(text, f"{what}: model_config")
     try:
         found = list(cudnn_layers(config))

@@ -91,6 +91,9 @@ def _name_module(layer: dict[str, Any]) -> None:
         layer["registered_name"] = None
         if layer["class_name"] == "Functional":
             layer["class_name"] = "Model"
+    elif layer["class_name"] in _RECURRENT:
+        layer["module"] = "keras.layers"
+        layer["registered_name"] = None
     else:
         layer.setdefault("module", "keras.layers")
 
