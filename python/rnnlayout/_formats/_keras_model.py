@@ -1,0 +1,184 @@
+"""Whole models of Keras 2 in HDF5, changed so that Keras 3 loads them and computes the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._convert import EXACT, Report
+from rnnlayout._dtypes import Bits
+from rnnlayout._errors import FileError
+from rnnlayout._formats import Ask, Converted
+from rnnlayout._formats._hdf5 import Dataset, Group, hdf5_errors, import_h5py, open_hdf5
+from rnnlayout._formats._keras_config import parse
+from rnnlayout._formats._keras_legacy_h5 import layers_of, scopes, version_of
+from rnnlayout._formats._keras_modern import cudnn_layers, modernize
+from rnnlayout._layouts import Layout
+from rnnlayout._native import LayoutError, LossyError
+from rnnlayout._weights import Weights
+
+_PARTS = ("kernel", "recurrent_kernel", "bias")
+_GATES = {8: 4, 6: 3}  # biases, in hidden sizes -> gates of a CuDNNLSTM, of a CuDNNGRU
+_SET_ASIDE = "training_config_of_keras_2"
+
+
+@dataclass
+class _Changes:
+    """What a file needs: arrays by path, attributes of its root."""
+
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    attributes: dict[str, str] = field(default_factory=dict)
+    reports: dict[str, Report] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def rewrite(
+    path: Path, out: Path, ask: Ask, to: Layout, *, dtype: Any = None, exact: bool = False
+) -> Converted:
+    """Write the model or the weights at `path` to `out`, for Keras 3.
+
+    CuDNNLSTM and CuDNNGRU become LSTM and GRU, in the config and in the weights; what else Keras 3
+    would misread in a model with recurrent layers is said in its words. All else stays. Only the
+    training_config, over which Keras 3 stumbles, gets a name where it does not look.
+
+    dtype, exact: as convert(), for the layers that change. FileError: no such file of Keras.
+    LossyError: Keras 3 has no layer that computes the same; sums of biases and exact is set.
+    """
+    if to.name != "keras":
+        raise LayoutError(f"a whole Keras model is rewritten to 'keras', not to {str(to)!r}")
+    if ask.spec is not None or ask.prefix or ask.layout not in (None, "keras", "keras-cudnn"):
+        raise LayoutError("a Keras file is converted whole, and says what it holds: drop the hints")
+    shutil.copyfile(path, out)
+    with open_hdf5(out, str(path)) as root:
+        changes = _changes(root, str(path), dtype, exact)
+    if changes.arrays or changes.attributes:
+        with hdf5_errors(str(path)), import_h5py(str(path)).File(out, "r+") as h5:
+            _apply(h5, changes)
+    else:
+        changes.notes.append("nothing in it is other than Keras 3 reads it: copied as it is")
+    return Converted(changes.reports, notes=tuple(changes.notes))
+
+
+def _changes(root: Group, what: str, dtype: Any, exact: bool) -> _Changes:
+    changes = _Changes()
+    layers = layers_of(root)
+    if layers is None:
+        raise FileError(f"{what}: no layers as Keras 2 saves them: no attribute 'layer_names'")
+    for entry, cell in _cudnn_cells(layers):
+        given = {part: Bits(cell[part].bits(), cell[part].dtype) for part in _PARTS}
+        made = Weights(given, layout="keras-cudnn").to("keras", dtype=dtype, exact=exact)
+        if made.spec.dtype == "bfloat16":
+            raise LayoutError(f"{what}: an .h5 file of Keras holds no bfloat16")
+        changes.arrays |= {cell[part].path: made[part] for part in _PARTS}
+        report = made.report or EXACT
+        known = changes.reports.get(entry, EXACT)  # of the other direction
+        changes.reports[entry] = report if known == EXACT else _both(known, report)
+    _change_config(root, what, changes)
+    return changes
+
+
+def _both(a: Report, b: Report) -> Report:
+    """The report of a layer that is two RNNs, one each way."""
+    sums = a.rounded_sums + b.rounded_sums
+    return Report(a.grade, sums, a.reason.replace(f"{a.rounded_sums} sums", f"{sums} sums"))
+
+
+# --------------------------------------------------------------------------------------- weights
+
+
+def _cudnn_cells(layers: Group) -> Iterator[tuple[str, dict[str, Dataset]]]:
+    """The cuDNN layers among the weights, one for each direction: its entry, and its arrays.
+
+    Their shapes tell: no other layer of Keras has 8 or 6 biases a unit beside 4 or 3 gates.
+    """
+    for layer in layers.texts("layer_names") or []:
+        group = layers.group(layer)
+        if group is None:
+            raise FileError(f"layer {layer!r} is listed, but not in the file")
+        for scope in scopes(group):
+            if _is_cudnn(scope.arrays):
+                yield _entry(layer, scope.path), scope.arrays
+
+
+def _is_cudnn(arrays: dict[str, Dataset]) -> bool:
+    if set(arrays) != set(_PARTS):
+        return False
+    kernel, recurrent, bias = (arrays[part].shape for part in _PARTS)
+    if len(kernel) != 2 or len(recurrent) != 2 or len(bias) != 1 or not recurrent[0]:
+        return False
+    width = _GATES.get(bias[0] // recurrent[0], 0) * recurrent[0]
+    return width > 0 and kernel[1] == recurrent[1] == width and bias[0] == 2 * width
+
+
+def _entry(layer: str, path: list[str]) -> str:
+    """A layer's name as its user knows it, from where its arrays are: "rnn" of "rnn/rnn",
+    "inner/rnn" of a model's; both directions of a Bidirectional are one."""
+    if path and path[-1].startswith(("forward_", "backward_")):
+        path = path[:-1]
+    return "/".join(path if path[:1] == [layer] else [layer, *path])
+
+
+# ---------------------------------------------------------------------------------------- config
+
+
+def _change_config(root: Group, what: str, changes: _Changes) -> None:
+    text = root.text("model_config")
+    version = version_of(root)
+    if text is None or version >= (3, 0):
+        return
+    if version < (2, 0):
+        raise LossyError(
+            f"{what} is a model of Keras 1, whose config is not converted: load() has its layers"
+        )
+    config = parse(text, f"{what}: model_config")
+    try:
+        found = list(cudnn_layers(config))
+        modernize(config)
+    except LayoutError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
+        raise FileError(f"{what}: its model_config is none of Keras: {error!r}") from None
+    if bool(found) != bool(changes.reports):
+        has, lacks = ("config", "weights") if found else ("weights", "config")
+        raise FileError(f"{what}: there are cuDNN layers in its {has}, but none in its {lacks}")
+    changes.attributes = {"model_config": json.dumps(config), "keras_version": "3.0.0"}
+    if (training := root.text("training_config")) is not None:
+        changes.attributes[_SET_ASIDE] = training
+        changes.notes.append(
+            f"training_config is kept as {_SET_ASIDE}: Keras 3 does not read Keras 2's, compile the"
+            " model anew; optimizer_weights, if there are any, stay as they are, of no use to it"
+        )
+
+
+# --------------------------------------------------------------------------------------- writing
+
+
+def _apply(h5: Any, changes: _Changes) -> None:
+    for path, array in changes.arrays.items():
+        old = h5[path]
+        if (old.shape, old.dtype) == (array.shape, array.dtype):
+            old[...] = array
+        else:
+            _replace(h5, path, array)
+    for name, text in changes.attributes.items():
+        as_bytes = isinstance(h5.attrs["model_config"], bytes)
+        h5.attrs[name] = text.encode() if as_bytes else text
+    if _SET_ASIDE in changes.attributes:
+        del h5.attrs["training_config"]
+
+
+def _replace(h5: Any, path: str, array: np.ndarray) -> None:
+    """A dataset of another shape or dtype, stored in the way of the one before it."""
+    old = h5[path]
+    attributes = dict(old.attrs)
+    how = {"compression": old.compression, "compression_opts": old.compression_opts}
+    how |= {"shuffle": old.shuffle, "chunks": True if old.chunks else None}
+    del h5[path]
+    new = h5.create_dataset(path, data=array, **how)
+    new.attrs.update(attributes)
