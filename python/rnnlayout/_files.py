@@ -59,7 +59,7 @@ def _read(path: Any, ask: Ask) -> Found:
 def _found(bag: Bag, groups: list[_groups.Group]) -> Found:
     entries = {g.entry: g.weights for g in groups if isinstance(g.weights, Weights)}
     refused = {g.entry: g.weights for g in groups if not isinstance(g.weights, Weights)}
-    return Found(entries, refused, bag.notes)
+    return Found(entries, refused, [*bag.notes, *(note for g in groups for note in g.notes)])
 
 
 def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
