@@ -18,10 +18,11 @@ from rnnlayout._formats import Tensor
 from rnnlayout._native import LayoutError
 
 _WRAPPERS = ("module", "_orig_mod")  # DataParallel, DistributedDataParallel; torch.compile
+_LIST = "parametrizations."
 _LONGEST = 500  # of a name that is looked at
 _COMPUTED = re.compile(
-    r"(?P<under>(?:.*\.)?)(?P<list>parametrizations\.)?"
-    r"(?P<weight>(?:weight|bias)_(?:ih|hh|hr)(?:_l\d+(?:_reverse)?)?)(?P<rest>[._].+)"
+    r"(?P<under>(?:.*\.)?)"
+    r"(?P<weight>(?:weight|bias)_(?:ih|hh|hr)(?:_l\d++(?:_reverse)?+)?+)(?P<rest>[._].+)"
 )
 
 
@@ -46,7 +47,7 @@ class Plain:
     def under(self, name: str, tail: str) -> str:
         """What stands in the file before `tail`, the layout's own part of a plain name."""
         source = self.sources[name][0]
-        return source[: source.rindex(tail)].removesuffix("parametrizations.")
+        return source[: source.rindex(tail)].removesuffix(_LIST)
 
 
 def plain(tensors: Mapping[str, Tensor]) -> Plain:
@@ -63,10 +64,11 @@ def plain(tensors: Mapping[str, Tensor]) -> Plain:
     result = Plain(wrappers=_wrappers(tensors))
     parts: dict[str, dict[str, str]] = {}  # a computed weight -> form -> the name in the file
     for name in tensors:
-        match = _COMPUTED.fullmatch(name[-_LONGEST:]) if len(name) <= _LONGEST else None
+        match = _COMPUTED.fullmatch(name) if len(name) <= _LONGEST else None
         if match:
-            weight = match["under"] + match["weight"]
-            parts.setdefault(weight, {})[(match["list"] or "") + match["rest"]] = name
+            under = match["under"].removesuffix(_LIST)
+            weight = under + match["weight"]
+            parts.setdefault(weight, {})[match["under"][len(under) :] + match["rest"]] = name
     begun = set()
     computed = {name: weight for weight, forms in parts.items() for name in forms.values()}
     for name in tensors:
@@ -114,7 +116,7 @@ def _unwrapped(path: str, wrappers: frozenset[str]) -> str:
 
 # ----------------------------------------------------------------------------------- computed ones
 
-_WEIGHT_NORMS = (("_g", "_v"), ("parametrizations..original0", "parametrizations..original1"))
+_WEIGHT_NORMS = (("_g", "_v"), (f"{_LIST}.original0", f"{_LIST}.original1"))
 _PRUNED = ("_orig", "_mask")
 
 

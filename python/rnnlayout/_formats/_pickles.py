@@ -38,6 +38,14 @@ _COUNTED = {
 _STOP, _LONG1, _LONG_BINPUT = pickle.STOP[0], pickle.LONG1[0], pickle.LONG_BINPUT[0]
 _GLOBAL, _INST, _FRAME = pickle.GLOBAL[0], pickle.INST[0], pickle.FRAME[0]
 
+_WHOLE = "this is a whole module; where it is trusted, load it and save module.state_dict()"
+_ADVICE = {
+    "torch.nn.": _WHOLE,
+    "__main__.": _WHOLE,
+    "torch.ScriptObject": "this is a quantized module with packed weights; save the state_dict of"
+    " the module that it was made from",
+}
+
 
 class Named:
     """What a pickle names, "collections.OrderedDict". Called, it makes what `makers` says."""
@@ -78,11 +86,10 @@ class Dict(dict[Any, Any]):
 
 def refused(what: str, name: str) -> FileError:
     """The error for a pickle that names what it must not."""
-    advice = (
-        "this is a whole module; where it is trusted, load it and save module.state_dict()"
-        if name.startswith(("torch.nn.", "__main__."))
-        else "only tensors, numbers, texts and containers are read; where the file is trusted, load"
-        " it there and save a state_dict"
+    advice = next(
+        (text for begin, text in _ADVICE.items() if name.startswith(begin)),
+        "only tensors, numbers, texts and containers are read; where the file is trusted, load it"
+        " there and save a state_dict",
     )
     return FileError(f"{what} asks for {name[:200]!r}, which would run code: {advice}")
 

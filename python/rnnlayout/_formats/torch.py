@@ -135,7 +135,10 @@ def rewrite(
         if not isinstance(group.weights, Weights):
             raise group.weights
         if exact and group.rounds:
-            raise LossyError(f"{'; '.join(group.rounds)}: that rounds, and exact=True refuses it")
+            raise LossyError(
+                f"weight norm of {', '.join(group.rounds)}: computing the weight rounds, which"
+                " exact=True refuses"
+            )
         weights = group.weights.to(to, dtype=dtype, exact=exact)
         reports[group.entry] = weights.report
         notes += group.notes
