@@ -11,6 +11,7 @@ from rnnlayout._formats import Ask, Tensor
 from rnnlayout._layouts import Layout, known_layouts
 from rnnlayout._names import prefixes_that_fit, strip_prefix
 from rnnlayout._native import LayoutError
+from rnnlayout._sources import read
 from rnnlayout._weights import Weights
 
 
@@ -71,7 +72,9 @@ def _weights(
 ) -> Weights | ValueError:
     try:
         source = {name: _bits(name, tensors[name]) for name in names}
-        return Weights(source, ask.spec, ask.layout, prefix=prefix)
+        return Weights._of(
+            read(source, ask.spec, ask.layout, prefix, cell=ask.cell, reset=ask.reset)
+        )
     except ValueError as error:
         return error
 

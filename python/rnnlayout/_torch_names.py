@@ -83,7 +83,7 @@ def plain(tensors: Mapping[str, Tensor]) -> Plain:
         forms = parts[weight]
         result.sources[new] = tuple(forms.values())
         result.tensors[new], result.notes[new] = _computed(weight, forms, tensors)
-        if _is_weight_norm(forms):
+        if _weight_norm(forms):
             result.rounds.add(new)
     return result
 
@@ -120,20 +120,20 @@ _WEIGHT_NORMS = (("_g", "_v"), (f"{_LIST}.original0", f"{_LIST}.original1"))
 _PRUNED = ("_orig", "_mask")
 
 
-def _is_weight_norm(forms: Mapping[str, str]) -> bool:
-    return any(forms.keys() == set(pair) for pair in _WEIGHT_NORMS)
+def _weight_norm(forms: Mapping[str, str]) -> tuple[str, str] | None:
+    """The forms of g and v, where these are what a weight is stored as."""
+    return next((pair for pair in _WEIGHT_NORMS if forms.keys() == set(pair)), None)
 
 
 def _computed(
     weight: str, forms: Mapping[str, str], tensors: Mapping[str, Tensor]
 ) -> tuple[Tensor, str]:
     """(the weight, what was done) of the tensors that it is stored as."""
-    for pair in _WEIGHT_NORMS:
-        if forms.keys() == set(pair):
-            g, v = (tensors[forms[form]] for form in pair)
-            return _lazily(v, lambda: _normed(weight, g, v)), (
-                f"{weight}: weight norm, computed as g v / ||v|| and rounded to {v.dtype}"
-            )
+    if pair := _weight_norm(forms):
+        g, v = (tensors[forms[form]] for form in pair)
+        return _lazily(v, lambda: _normed(weight, g, v)), (
+            f"{weight}: weight norm, computed as g v / ||v|| and rounded to {v.dtype}"
+        )
     if forms.keys() == set(_PRUNED):
         kept, mask = (tensors[forms[form]] for form in _PRUNED)
         return _lazily(kept, lambda: _masked(weight, kept, mask)), f"{weight}: pruned by its mask"

@@ -193,9 +193,7 @@ def _read_old(path: Path, file: mmap.mmap) -> Any:
     parts = []
     for _ in range(4):  # the version, the machine, the object, the keys of its storages
         end = _pickles.scan(file, at, _MAKERS, str(path))
-        parts.append(
-            _pickles.load(file[at:end], _MAKERS, _persistent(path, storage), str(path))
-        )
+        parts.append(_pickles.load(file[at:end], _MAKERS, _persistent(path, storage), str(path)))
         at = end
     version, machine, found, keys = parts
     if version != 1001 or not isinstance(machine, dict) or not machine.get("little_endian", True):
@@ -257,7 +255,7 @@ def _array(storage: Any, dtype: str, offset: Any, shape: Any, strides: Any) -> A
         raise FileError("a tensor without a storage or a shape")
     shape, strides = tuple(shape), tuple(strides)
     numbers = (offset, *shape, *strides)
-    if any(type(n) is not int or n < 0 for n in numbers) or len(shape) != len(strides) <= 32:
+    if any(type(n) is not int or n < 0 for n in numbers) or not len(shape) == len(strides) <= 32:
         raise FileError(f"{storage.what}: a tensor with shape {str(shape)[:100]} or strides amiss")
     nbytes, itemsize = storage.nbytes, _carrier(dtype).itemsize
     if 0 not in shape and (offset + _reach(shape, strides) + 1) * itemsize > nbytes:

@@ -39,6 +39,8 @@ def read_tensors(path: Path) -> Bag:
         if name in tensors:
             raise FileError(f"{path}: two tensors come out as {name[:100]!r}")
         tensors[name] = Tensor(array.dtype, array.shape, array.bits)
+    if not tensors:
+        raise FileError(f"{path} holds no tensors")
     return Bag(tensors, _metadata(found))
 
 
@@ -52,9 +54,7 @@ def _metadata(found: Any) -> dict[str, str]:
     return {k: v for k, v in state.items() if isinstance(k, str) and isinstance(v, str)}
 
 
-def _places(
-    found: Any, is_tensor: Callable[[Any], bool]
-) -> Iterator[tuple[str, Any, Any, Any]]:
+def _places(found: Any, is_tensor: Callable[[Any], bool]) -> Iterator[tuple[str, Any, Any, Any]]:
     """(name, container, key, tensor) in order; a container that stands twice counts once."""
     if is_tensor(found):
         yield ALONE, None, None, found
