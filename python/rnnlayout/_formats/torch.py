@@ -7,23 +7,28 @@ to write them, and to convert the RNNs in a checkpoint and leave the rest as it 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rnnlayout import _groups
+from rnnlayout import _bags, _groups, _metadata
+from rnnlayout._by_layer import Conversion
 from rnnlayout._errors import FileError, MissingExtraError, missing
 from rnnlayout._formats import Ask, Bag, Converted, Tensor, _torch_file
 from rnnlayout._formats._pickles import Dict
+from rnnlayout._groups import Group
 from rnnlayout._layouts import Layout
-from rnnlayout._native import LayoutError, LossyError
+from rnnlayout._native import LayoutError
 from rnnlayout._weights import Weights
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".jit", ".pt2")
 
-MOST_DEEP = 32  # dicts in dicts
+MOST_DEEP, LONGEST = 32, 1000  # dicts in dicts; a name
+# What NumPy has no name for, by the words that .safetensors has for it.
+_WORDS = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
+_DTYPES = {word: dtype for dtype, word in _WORDS.items()}
 ALONE = "weight_space"  # the name of a tensor that is all there is
 
 
@@ -35,16 +40,16 @@ def read_tensors(path: Path) -> Bag:
     """
     found = _torch_file.read(path)
     tensors = {}
-    for name, _, _, array in _places(found, lambda value: type(value) is _torch_file.Array):
+    for name, _, _, array in _places(path, found, lambda value: type(value) is _torch_file.Array):
         if name in tensors:
             raise FileError(f"{path}: two tensors come out as {name[:100]!r}")
-        tensors[name] = Tensor(array.dtype, array.shape, array.bits)
+        tensors[name] = Tensor(_WORDS.get(array.dtype, array.dtype), array.shape, array.bits)
     if not tensors:
         raise FileError(f"{path} holds no tensors")
-    return Bag(tensors, _metadata(found))
+    return Bag(tensors, _told_beside(found))
 
 
-def _metadata(found: Any) -> dict[str, str]:
+def _told_beside(found: Any) -> dict[str, str]:
     """What write_tensors() put beside the tensors."""
     state = found.attributes if isinstance(found, Dict) else None
     for key in ("_metadata", "rnnlayout"):
@@ -54,26 +59,28 @@ def _metadata(found: Any) -> dict[str, str]:
     return {k: v for k, v in state.items() if isinstance(k, str) and isinstance(v, str)}
 
 
-def _places(found: Any, is_tensor: Callable[[Any], bool]) -> Iterator[tuple[str, Any, Any, Any]]:
+def _places(
+    path: Path, found: Any, is_tensor: Callable[[Any], bool]
+) -> Iterator[tuple[str, Any, Any, Any]]:
     """(name, container, key, tensor) in order; a container that stands twice counts once."""
     if is_tensor(found):
         yield ALONE, None, None, found
     seen: set[int] = set()
 
-    def under(container: Any, path: str, depth: int) -> Iterator[tuple[str, Any, Any, Any]]:
+    def under(container: Any, name: str, depth: int) -> Iterator[tuple[str, Any, Any, Any]]:
         if id(container) in seen:
             return
         seen.add(id(container))
-        if depth > MOST_DEEP:
-            raise FileError(f"containers in containers, more than {MOST_DEEP} deep")
+        if depth > MOST_DEEP or len(name) > LONGEST:
+            raise FileError(f"{path}: keys in keys, more than {MOST_DEEP} deep or too long")
         items = container.items() if isinstance(container, dict) else enumerate(container)
         for key, value in items:
             if type(key) not in (str, int):
                 continue
             if is_tensor(value):
-                yield f"{path}{key}", container, key, value
+                yield f"{name}{key}", container, key, value
             elif isinstance(value, (dict, list, tuple)):
-                yield from under(value, f"{path}{key}.", depth + 1)
+                yield from under(value, f"{name}{key}.", depth + 1)
 
     if isinstance(found, (dict, list, tuple)):
         yield from under(found, "", 0)
@@ -85,12 +92,17 @@ def _places(found: Any, is_tensor: Callable[[Any], bool]) -> Iterator[tuple[str,
 def write_tensors(path: Path, bag: Bag) -> None:
     """A state_dict: torch.load(path, weights_only=True) reads it."""
     torch = _torch(path)
-    state: Any = OrderedDict(
-        (name, _tensor(torch, tensor.bits(), tensor.dtype)) for name, tensor in bag.tensors.items()
-    )
-    if bag.metadata:  # where a state_dict has what is known of its modules, by their names
-        state._metadata = OrderedDict(rnnlayout=dict(bag.metadata))
+    state = OrderedDict((name, _tensor(torch, tensor)) for name, tensor in bag.tensors.items())
+    _set_metadata(state, bag.metadata)
     torch.save(state, path)
+
+
+def _set_metadata(state: Any, metadata: Mapping[str, str]) -> None:
+    """Where a state_dict has what it knows of its modules, by their names."""
+    if metadata and isinstance(state, OrderedDict):
+        told = OrderedDict(getattr(state, "_metadata", None) or {})
+        told["rnnlayout"] = dict(metadata)
+        state._metadata = told  # type: ignore[attr-defined]
 
 
 def _torch(path: Path) -> Any:
@@ -103,13 +115,14 @@ def _torch(path: Path) -> Any:
     return torch
 
 
-def _tensor(torch: Any, array: np.ndarray, dtype: str) -> Any:
-    """A tensor that owns its memory. dtype: where NumPy has it not, the array carries its bits."""
-    array = np.array(array, array.dtype.newbyteorder("="), order="C")
+def _tensor(torch: Any, given: Tensor) -> Any:
+    """A tensor that owns its memory."""
+    array = given.bits()
+    array = np.array(array, array.dtype.newbyteorder("="), order="C").reshape(given.shape)
     tensor = torch.from_numpy(array)
-    wanted = getattr(torch, dtype, None)
+    wanted = getattr(torch, _DTYPES.get(given.dtype, given.dtype), None)
     if not isinstance(wanted, torch.dtype) or wanted.itemsize != tensor.itemsize:
-        raise LayoutError(f"torch has no dtype {dtype}")
+        raise LayoutError(f"torch has no dtype {given.dtype}")
     return tensor if tensor.dtype == wanted else tensor.view(wanted)
 
 
@@ -121,32 +134,30 @@ def rewrite(
 ) -> Converted:
     """Convert the RNNs in a checkpoint; all else in it stays: order, numbers, shared storages."""
     bag = read_tensors(path)
-    groups = _groups.find(bag.tensors, ask)
+    records = _metadata.read(bag.metadata, path)
+    groups = _groups.find(bag.tensors, ask, records)
     if not groups:
         raise FileError(f"{path}: no recurrent layer found")
+    if exact:
+        _groups.check_exact(groups)
     torch = _torch(out)
     found = _load(torch, path)
-    places = {name: place for name, *place, _ in _places(found, torch.is_tensor)}
+    places = {name: place for name, *place, _ in _places(path, found, torch.is_tensor)}
     if not bag.tensors.keys() <= places.keys():
         raise FileError(f"{path}: torch finds other tensors in it than are there")
-    notes = list(bag.notes)
-    reports = {}
+    made = []
     for group in groups:
         if not isinstance(group.weights, Weights):
             raise group.weights
-        if exact and group.rounds:
-            raise LossyError(
-                f"weight norm of {', '.join(group.rounds)}: computing the weight rounds, which"
-                " exact=True refuses"
-            )
-        weights = group.weights.to(to, dtype=dtype, exact=exact)
-        reports[group.entry] = weights.report
-        notes += group.notes
-        _replace(torch, group, places, weights)
+        conversion = Conversion(group.weights, to, dtype, exact)
+        _replace(torch, group, places, conversion)
+        made.append((group, conversion))
+    _set_metadata(found, _bags.replaced(bag, made, records).metadata)
+    torch.save(found, out)
+    notes = [*bag.notes, *(note for group in groups for note in group.notes)]
     if _has_optimizer(found):
         notes.append("the optimizer's state was left as it was: it belongs to the old tensors")
-    torch.save(found, out)
-    return Converted(reports, notes=tuple(notes))
+    return Converted({group.entry: one.report for group, one in made}, notes=tuple(notes))
 
 
 def _load(torch: Any, path: Path) -> Any:
@@ -163,21 +174,19 @@ def _load(torch: Any, path: Path) -> Any:
         raise FileError(f"{path}: torch does not read it: {str(error)[:300]}") from None
 
 
-def _replace(torch: Any, group: _groups.Group, places: dict[str, Any], weights: Weights) -> None:
+def _replace(torch: Any, group: Group, places: dict[str, Any], made: Conversion) -> None:
     """Put an RNN's new tensors where its first old one stood."""
     first = group.names[0]
     container, key = places[first]
     at = len(first) - len(str(key))  # where the key begins in the name
     if (
         not isinstance(container, dict)
-        or at > len(group.under)
+        or at > len(group.prefix)
         or any(places[name][0] is not container for name in group.names)
     ):
         raise LayoutError(f"{group.entry}: its tensors do not lie in one dict: convert() them")
-    given = weights._read()
     new = {
-        group.under[at:] + name: _tensor(torch, array, given.dtype)
-        for name, array in zip(given.names, given.arrays, strict=True)
+        group.prefix[at:] + name: _tensor(torch, tensor) for name, tensor in made.tensors.items()
     }
     old = {places[name][1] for name in group.names}
     items = list(container.items())
