@@ -105,6 +105,35 @@ def test_several_by_name_and_a_flat_one(tmp_path):
     assert next(iter(state)) == "enc.weight_space"
     assert state["enc.weight_space"].numpy().tobytes() == a.pack().tobytes()
     assert set(list(state)[1:]) == {f"dec.rnn.{name}" for name in b}
+    again = rl.load(path)  # the spec of a flat one is told beside it
+    assert again["enc"].spec == a.spec and again["enc"].layout == rl.layout("cudnn")
+    assert_same(again["enc"], state, "enc.")
+
+
+def test_a_state_dict_converted_and_back(tmp_path):
+    """Through cuDNN's weight space, in the file of another format between."""
+    model = torch.nn.ModuleDict({"rnn": torch.nn.LSTM(I, H, 2), "head": torch.nn.Linear(H, 3)})
+    state = model.state_dict()
+    paths = [save(tmp_path / "a.pt", state), *(tmp_path / n for n in ("b.pt", "c.npz", "d.pt"))]
+    for src, dst, to in zip(paths[:-1], paths[1:], ["cudnn", "keras", "torch"], strict=True):
+        rl.convert_file(src, dst, to=to, exact=to == "cudnn")
+    assert "rnn.weight_space" in torch.load(paths[1], weights_only=True)
+    result = torch.load(paths[3], weights_only=True)
+    assert list(result) == list(state)
+    model.load_state_dict(result, strict=True)
+    for name in ("rnn.weight_hh_l1", "head.weight", "head.bias"):
+        assert bits(result[name]) == bits(state[name])
+
+
+def test_what_is_tried_leaves_nothing(tmp_path):
+    path = save(tmp_path / "a.pt", {"state": torch.nn.GRU(I, H).state_dict()})
+    done = rl.convert_file(path, tmp_path / "b.pt", to="keras", dry_run=True)
+    assert done.reports["state"].grade == "exact"
+    with pytest.raises(rl.LossyError):
+        rl.convert_file(path, tmp_path / "b.pt", to="cudnn", dtype="float16", exact=True)
+    with pytest.raises(rl.FileError, match="no recurrent layer"):
+        rl.convert_file(path, tmp_path / "b.pt", to="keras", prefix="other")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @every_form
@@ -283,6 +312,12 @@ def test_computed_weights(cell, how, dtype, tmp_path):
             assert (off <= unit * abs(wanted) + 2.0**-50 * abs(wanted)).all()
         else:
             assert array.tobytes() == bits(theirs)
+
+    other = tmp_path / "a.npz"  # the names mean the same in any bag of tensors
+    if dtype != torch.bfloat16:
+        np.savez(other, **{"rnn." + k: v.numpy() for k, v in module.state_dict().items()})
+        again = rl.load(other, **hint(spec))["rnn"]
+        assert [a.tobytes() for a in again.values()] == [a.tobytes() for a in weights.values()]
 
     out = tmp_path / "b.pt"
     if rounded:
