@@ -1,5 +1,7 @@
 """torch's own files, both forms, with torch as the oracle: what it saves we read, and back."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -66,6 +68,11 @@ def test_what_torch_saves(spec, form, tmp_path):
     assert weights.spec == spec and weights.layout == rl.layout("torch")
     assert_same(weights, state)
 
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_it_runs_as_torch_runs_it(spec, tmp_path):
+    module = torch_module(spec, seeded(spec))
+    (weights,) = rl.load(save(tmp_path / "m.pt", module.state_dict()), **hint(spec)).values()
     x, h0, c0 = inputs(seeded(spec, "run"), spec)
     y, last = weights.rnn()(x, h0 if c0 is None else (h0, c0))
     ours = Run(y, *([last] if c0 is None else last))
@@ -360,3 +367,27 @@ def test_bits_of_rounding_to_bfloat16():
     values = values[np.isfinite(values)]
     theirs = torch.from_numpy(values).bfloat16().view(torch.int16).numpy().view("u2")
     assert np.array_equal(_rounded(values.astype("f8"), "bfloat16"), theirs)
+
+
+# ---------------------------------------------------------------------------------- without torch
+
+
+def test_torch_is_needed_to_write_alone(tmp_path, monkeypatch):
+    path = save(tmp_path / "a.pt", torch.nn.GRU(I, H).state_dict())
+    monkeypatch.setitem(sys.modules, "torch", None)
+    weights = rl.load(path)["gru"]
+    for write in (
+        lambda out: rl.save(out, weights),
+        lambda out: rl.convert_file(path, out, to="keras"),
+    ):
+        with pytest.raises(rl.MissingExtraError, match=r"b\.pt.*rnnlayout\[torch\]"):
+            write(tmp_path / "b.pt")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_torch_whose_safe_loader_has_holes_is_not_used(tmp_path, monkeypatch):
+    path = save(tmp_path / "a.pt", torch.nn.GRU(I, H).state_dict())
+    monkeypatch.setattr(torch, "__version__", type(torch.__version__)("2.9.1"))
+    assert list(rl.load(path)) == ["gru"]
+    with pytest.raises(rl.MissingExtraError, match=r"2\.9\.1.*torch>=2\.10"):
+        rl.convert_file(path, tmp_path / "b.pt", to="keras")

@@ -116,9 +116,9 @@ def _torch(path: Path) -> Any:
 
 
 def _tensor(torch: Any, given: Tensor) -> Any:
-    """A tensor that owns its memory."""
+    """A tensor over an array of ours, or over a copy of the file's bytes."""
     array = given.bits()
-    array = np.array(array, array.dtype.newbyteorder("="), order="C").reshape(given.shape)
+    array = np.require(array, array.dtype.newbyteorder("="), "CWA").reshape(given.shape)
     tensor = torch.from_numpy(array)
     wanted = getattr(torch, _DTYPES.get(given.dtype, given.dtype), None)
     if not isinstance(wanted, torch.dtype) or wanted.itemsize != tensor.itemsize:
@@ -168,7 +168,8 @@ def _load(torch: Any, path: Path) -> Any:
             ' pip install "torch>=2.10"'
         )
     try:
-        is_zip = path.read_bytes()[:2] == b"PK"
+        with open(path, "rb") as file:
+            is_zip = file.read(2) == b"PK"
         return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception as error:  # its own kinds are many
         raise FileError(f"{path}: torch does not read it: {str(error)[:300]}") from None
