@@ -118,7 +118,7 @@ def _torch(path: Path) -> Any:
 def _tensor(torch: Any, given: Tensor) -> Any:
     """A tensor over an array of ours, or over a copy of the file's bytes."""
     array = given.bits()
-    array = np.require(array, array.dtype.newbyteorder("="), "CWA").reshape(given.shape)
+    array = np.require(array, array.dtype.newbyteorder("="), ["C", "W", "A"]).reshape(given.shape)
     tensor = torch.from_numpy(array)
     wanted = getattr(torch, _DTYPES.get(given.dtype, given.dtype), None)
     if not isinstance(wanted, torch.dtype) or wanted.itemsize != tensor.itemsize:
