@@ -21,10 +21,12 @@ SMALL = HERE / "data" / "textgenrnn_rnn1.hdf5"
 
 TEXTGENRNN = "textgenrnn-2.0.0.tar.gz", "textgenrnn-2.0.0/textgenrnn/textgenrnn_weights.hdf5"
 G2P = "g2p_en-2.1.0-py3-none-any.whl", "g2p_en/checkpoint20.npz"
-SILERO = (
-    "silero_vad-6.2.3-py3-none-any.whl",
-    "silero_vad/data/silero_vad_16k_sequence.onnx",
-)
+_SILERO = "silero_vad-6.2.3-py3-none-any.whl"
+SILERO = _SILERO, "silero_vad/data/silero_vad_16k_sequence.onnx"
+SILERO_NESTED = _SILERO, "silero_vad/data/silero_vad.onnx"  # its LSTMs lie in branches of If nodes
+SILERO_OP15 = _SILERO, "silero_vad/data/silero_vad_16k_op15.onnx"
+SILERO_TENSORS = _SILERO, "silero_vad/data/silero_vad_16k.safetensors"
+SILERO_TORCHSCRIPT = _SILERO, "silero_vad/data/silero_vad.jit"
 
 # pip asks the build backend of a source package for its metadata, which would run its setup.py.
 # In this folder stands another backend of the same name, which only writes them down.
@@ -45,7 +47,7 @@ class Unavailable(Exception):
 
 
 def fetch(checkpoint):
-    """The bytes of one file of one package: TEXTGENRNN, G2P or SILERO."""
+    """The bytes of one file of one package: TEXTGENRNN, G2P, one of the SILEROs."""
     if os.environ.get("RNNLAYOUT_OFFLINE"):
         raise Unavailable("RNNLAYOUT_OFFLINE is set")
     archive, member = checkpoint

@@ -179,6 +179,8 @@ class _Job:
             found = _bags.found_in(self._bag, self._groups)
         if not found or found.refused:
             raise _refused(path, ask.prefix, found)
+        if exact and self._bag is not None:
+            _groups.check_exact(self._groups)
         self._found, scratch = found, Scratch()
         self._made = {
             entry: Conversion(weights, to, dtype, exact, scratch)

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rnnlayout import _torch_names
 from rnnlayout._dtypes import FLOATS, Bits
 from rnnlayout._formats import Ask, Tensor
 from rnnlayout._layouts import CUDNN, as_layout
 from rnnlayout._metadata import Record
-from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._places import Place, find_places, is_under
 from rnnlayout._sources import read
 from rnnlayout._spec import Spec
@@ -23,6 +24,7 @@ class Group:
 
     entry: what it is called. prefix: what stands before the layout's names, with its separator.
     names: of the tensors in the file. notes: how they were understood, where that is not plain.
+    rounds: what of it torch computes and was rounded here (weight norm).
     """
 
     entry: str
@@ -30,6 +32,7 @@ class Group:
     names: tuple[str, ...]
     weights: Weights | ValueError
     notes: tuple[str, ...] = ()
+    rounds: tuple[str, ...] = ()
 
 
 def find(
@@ -40,7 +43,30 @@ def find(
 
     SpecError: ask.spec is of one RNN, and there are several.
     """
-    groups = [_recorded(tensors, entry, one) for entry, one in (records or {}).items()]
+    plain = _torch_names.plain(tensors)
+    records = {
+        entry: replace(one, prefix=plain.name(one.prefix)) for entry, one in (records or {}).items()
+    }
+    groups = _find(plain.tensors, replace(ask, prefix=plain.name(ask.prefix)), records)
+    return [_stored(group, plain) for group in groups]
+
+
+def _stored(group: Group, plain: _torch_names.Plain) -> Group:
+    """With the names that the file has."""
+    if not group.names:
+        return group
+    first = group.names[0]
+    return replace(
+        group,
+        prefix=plain.under(first, first[len(group.prefix) :]),
+        names=tuple(stored for name in group.names for stored in plain.sources[name]),
+        notes=group.notes + tuple(plain.notes[n] for n in group.names if n in plain.notes),
+        rounds=tuple(name for name in group.names if name in plain.rounds),
+    )
+
+
+def _find(tensors: Mapping[str, Tensor], ask: Ask, records: Mapping[str, Record]) -> list[Group]:
+    groups = [_recorded(tensors, entry, one) for entry, one in records.items()]
     taken = {name for group in groups for name in group.names}
     places = find_places(
         [name for name in tensors if name not in taken],
@@ -57,6 +83,15 @@ def find(
     order = {name: k for k, name in enumerate(tensors)}
     groups.sort(key=lambda g: min((order[name] for name in g.names), default=0))
     return _named_apart(groups)
+
+
+def check_exact(groups: list[Group]) -> None:
+    """LossyError: a weight of theirs was rounded as it was computed."""
+    if rounds := [name for group in groups for name in group.rounds]:
+        raise LossyError(
+            f"weight norm of {', '.join(rounds)}: computing the weight rounds, which exact=True"
+            " refuses"
+        )
 
 
 def entry_of(prefix: str, spec: Spec | None) -> str:
