@@ -198,12 +198,13 @@ def _reshape(file: Constants, given: list[Any], attributes: dict[str, Any]) -> n
     shape = _ints(given, 1, attributes, "shape") or []
     copies = not ("allowzero" in attributes and attributes["allowzero"].i)
     file.charge(given[0].nbytes)
-    return np.reshape(given[0], [given[0].shape[k] if copies and n == 0 else n
-                                 for k, n in enumerate(shape)])  # fmt: skip
+    kept = [given[0].shape[k] if copies and n == 0 else n for k, n in enumerate(shape)]
+    return np.asarray(np.reshape(given[0], kept))
 
 
 def _unsqueeze(file: Constants, given: list[Any], attributes: dict[str, Any]) -> np.ndarray:
-    return np.expand_dims(given[0], tuple(_ints(given, 1, attributes, "axes") or []))
+    axes = _ints(given, 1, attributes, "axes") or []
+    return np.asarray(np.expand_dims(given[0], tuple(axes)))
 
 
 def _squeeze(file: Constants, given: list[Any], attributes: dict[str, Any]) -> np.ndarray:

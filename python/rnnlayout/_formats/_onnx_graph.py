@@ -80,7 +80,7 @@ class Scope:
         self.proto, self.outer = proto, outer
         self.is_function: bool = formals is not None or (outer is not None and outer.is_function)
         around: Mapping[str, Any] = outer.attributes if outer is not None else {}
-        self.attributes = around if attributes is None else attributes
+        self.attributes: Mapping[str, Any] = around if attributes is None else attributes
         self._made: dict[str, Any] = dict(formals or {})
         if formals is None:
             self._add_graph()

@@ -157,8 +157,8 @@ def _reset(site: Site, attributes: dict[str, Any], ask: Ask, notes: list[str]) -
         if ask.reset is None:
             notes.append(
                 f"{site.name}: linear_before_reset is not written, so its reset is 'before'. An"
-                " exporter of torch forgot it once (onnxscript before 0.6.3): if the model came from"
-                " there say reset='after'"
+                " exporter of torch forgot it once (onnxscript before 0.6.3): if the model came"
+                " from there say reset='after'"
             )
         return ask.reset or "before"
     told = "after" if attributes["linear_before_reset"].i else "before"
