@@ -209,7 +209,7 @@ def _unsqueeze(file: Constants, given: list[Any], attributes: dict[str, Any]) ->
 
 def _squeeze(file: Constants, given: list[Any], attributes: dict[str, Any]) -> np.ndarray:
     axes = _ints(given, 1, attributes, "axes")
-    return np.squeeze(given[0], None if axes is None else tuple(axes))
+    return np.asarray(np.squeeze(given[0], None if axes is None else tuple(axes)))
 
 
 def _concat(file: Constants, given: list[Any], attributes: dict[str, Any]) -> np.ndarray:

@@ -100,6 +100,16 @@ class Scope:
         if name:
             self._made[name] = TWICE if name in self._made else made
 
+    def is_given(self, name: str) -> bool:
+        """Is it a name, and no parameter that a function is called without?"""
+        scope: Scope | None = self
+        while name and scope is not None:
+            made = scope._made.get(name)
+            if made is not None and not isinstance(made, tuple):
+                return True
+            scope, name = made if made is not None else (scope.outer, name)
+        return bool(name)
+
     def find(self, name: str) -> tuple[Scope, Any]:
         """What a name stands for, and the scope in which that stands: a TensorProto, a
         SparseTensorProto, the NodeProto that computes it, INPUT. FileError: nothing, or two
@@ -150,8 +160,9 @@ class Site:
         return attributes_of(self.node, self.scope)
 
     def input(self, k: int) -> str:
-        """The name of an input, "" where it is left out."""
-        return str(self.node.input[k]) if k < len(self.node.input) else ""
+        """The name of an input, "" where it is left out, also by who calls the function."""
+        name = str(self.node.input[k]) if k < len(self.node.input) else ""
+        return name if self.scope.is_given(name) else ""
 
 
 def _kind(node: Any) -> tuple[str, str]:

@@ -9,7 +9,7 @@ import numpy as np
 from rnnlayout._dtypes import take
 from rnnlayout._formats import Ask
 from rnnlayout._formats._onnx_constants import Constants, dequantized
-from rnnlayout._formats._onnx_graph import INPUT, Site
+from rnnlayout._formats._onnx_graph import Site
 from rnnlayout._layouts import known_layouts
 from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources import read
@@ -186,9 +186,9 @@ def _curves(operator: str, attributes: dict[str, Any], directions: int) -> tuple
     names = [s.decode("utf-8", "replace") for s in given.strings] if given is not None else []
     curves = [name.lower() for name in names]
     one = curves[:count]
+    if curves and len(curves) != count * directions:
+        raise LayoutError(f"activations are {names}, need {count * directions} of them")
     if curves and curves != one * directions:
-        if len(curves) != count * directions:
-            raise LayoutError(f"activations are {names}, need {count * directions} of them")
         raise LossyError(f"activations are {names}: the two directions differ, no layout has that")
     if operator == "RNN" and one in ([], ["tanh"], ["relu"]):
         return f"rnn_{one[0] if one else 'tanh'}", "sigmoid"
@@ -263,8 +263,8 @@ def _constant(site: Site, name: str, constants: Constants) -> np.ndarray | None:
     """An input that the network itself fixes; a state may be repeated for each sequence."""
     try:
         scope, made = site.scope.find(name)
-        if made is not INPUT and getattr(made, "op_type", "") in ("Expand", "Tile"):
-            name = made.input[0]
-        return constants.get(scope, name, f"an input of {site.name!r}")
+        if getattr(made, "op_type", "") in ("Expand", "Tile"):
+            return constants.get(scope, made.input[0], f"an input of {site.name!r}")
+        return constants.get(site.scope, name, f"an input of {site.name!r}")
     except LayoutError:  # it comes from outside, as cuDNN's does
         return None
