@@ -99,7 +99,7 @@ class Constants:
     def __init__(self, size: int) -> None:
         self._nbytes_left = FREE_NBYTES + MOST_TIMES * size
         self._steps_left = MOST_STEPS
-        self._tensors: dict[tuple[Scope, str], np.ndarray] = {}
+        self._tensors: dict[int, tuple[Any, np.ndarray]] = {}  # id -> its TensorProto, array
 
     def charge(self, nbytes: int) -> None:
         """Ask, before an array is made, whether there may be one more of this size."""
@@ -123,10 +123,9 @@ class Constants:
         if kind == "SparseTensorProto":
             raise LayoutError(f"{what}: {name!r} is a sparse tensor: make it a dense one first")
         if kind == "TensorProto":
-            key = scope, name
-            if key not in self._tensors:
-                self._tensors[key] = array_of(made, what)
-            return self._tensors[key]
+            if id(made) not in self._tensors:
+                self._tensors[id(made)] = made, array_of(made, what)
+            return self._tensors[id(made)][1]
         return self._compute(scope, made, what, depth)
 
     def _compute(self, scope: Scope, node: Any, what: str, depth: int) -> np.ndarray:
