@@ -49,8 +49,10 @@ def model_of(entries: Mapping[str, Weights]) -> Any:
     """
     onnx = package()
     graph = onnx.GraphProto(name="rnnlayout")
+    taken: set[str] = set()
     for entry, weights in entries.items():
         check_layout(entry, weights)
+        _take_names(_node_name(entry, weights), weights.spec.num_layers, taken)
         _Entry(onnx, graph, entry, f"{entry}/" if len(entries) > 1 else "", weights).add()
     dtypes = {weights.spec.dtype for weights in entries.values()}
     opset, ir_version = _BFLOAT16 if "bfloat16" in dtypes else _PLAIN
@@ -77,6 +79,15 @@ def write_model(path: Path, model: Any) -> None:
 
 def _node_name(entry: str, weights: Weights) -> str:
     return entry or weights.spec.cell.partition("_")[0]
+
+
+def _take_names(name: str, num_layers: int, taken: set[str]) -> None:
+    for one in {name, *(f"{name}/{k}" for k in range(num_layers if num_layers > 1 else 0))}:
+        if one in taken:
+            raise LayoutError(
+                f"{one!r} would name two RNNs of the model: call one of them otherwise"
+            )
+        taken.add(one)
 
 
 class _Entry:
@@ -135,12 +146,12 @@ class _Entry:
         ]
         while not inputs[-1]:
             inputs.pop()
-        self._node(self._operator, inputs, [f"{name}/Y", *ends], name, **self._attributes())
+        self._node(self._operator, inputs, [f"{name}/out", *ends], name, **self._attributes())
         above = f"{self._prefix}Y" if last else f"{name}/above"
-        joined = f"{name}/Y"
+        joined = f"{name}/out"
         if not self._batch_first:  # (T, D, N, H) to (T, N, D, H)
-            joined = f"{name}/Y_t"
-            self._node("Transpose", [f"{name}/Y"], [joined], perm=[0, 2, 1, 3])
+            joined = f"{name}/out_t"
+            self._node("Transpose", [f"{name}/out"], [joined], perm=[0, 2, 1, 3])
         shape = self._constant(f"{name}/joined", np.array([0, 0, -1]), "int64")
         self._node("Reshape", [joined, shape], [above])
         return above
