@@ -325,9 +325,7 @@ def test_weights_that_are_no_constants(tmp_path):
     graph = model.graph
     graph.node.insert(0, helper.make_node("Mul", ["W", "W"], ["W/squared"], "square"))
     node_of(graph).input[1] = "W/squared"
-    with pytest.raises(
-        rl.LayoutError, match=r"W of node 'layer' is computed by node 'square' \(Mu"
-    ):
+    with pytest.raises(rl.LayoutError, match=r"'layer': W is computed by node 'square' \(Mul"):
         read(model, tmp_path)
     graph.node[0].op_type, graph.node[0].input[0] = "Identity", "x"
     del graph.node[0].input[1:]

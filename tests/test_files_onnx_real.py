@@ -151,7 +151,7 @@ def test_dequantize_linear(axis, kind, tmp_path):
     more = {} if axis is None else {"axis": axis}
     model.graph.node.insert(0, helper.make_node("DequantizeLinear", names, ["W"], **more))
     found = rl.load(write(model, tmp_path / "m.onnx"))
-    assert found.notes == ["W of node '0/Y' was dequantised to float32"]
+    assert found.notes == ["0/Y: W was dequantised to float32"]
     weights = found["0/Y"]
     shown = helper.make_tensor_value_info("W", 1, list(shape))
     model.graph.output.append(shown)

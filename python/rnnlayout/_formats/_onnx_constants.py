@@ -18,7 +18,7 @@ from rnnlayout._formats._onnx_graph import INPUT, Scope, attributes_of, package
 from rnnlayout._native import LayoutError
 
 MOST_DIMENSIONS = 8
-MOST_STEPS = 30_000  # of all chains of a file: torch writes some 300 for a layer
+MOST_STEPS = 10_000  # of all chains of a file: torch writes some 300 for a layer
 MOST_LONG = 100  # steps of one chain after another
 FREE_NBYTES = 16 << 20  # what may be computed of any file
 MOST_TIMES = 8  # beyond that, of a file's own size: int8 becomes float32, and is transposed
@@ -37,6 +37,8 @@ _TYPES = {
     11: ("float64", "double_data"),
     16: ("bfloat16", "int32_data"),
 }
+# What NumPy, or a missing input or attribute, raises where a node makes no sense.
+_SENSELESS = (ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError)
 NUMBERS = {name: number for number, (name, _) in _TYPES.items()}
 
 
@@ -147,7 +149,7 @@ class Constants:
             return fold(self, given, attributes)
         except (FileError, LayoutError):
             raise
-        except (ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+        except _SENSELESS as error:
             raise FileError(f"{what}: {told} cannot be computed: {error}") from None
 
 

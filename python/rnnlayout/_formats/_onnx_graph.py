@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,17 +19,9 @@ OPERATORS = {
     ("", "RNN"): "RNN",
     ("com.microsoft", "DynamicQuantizeLSTM"): "LSTM",
 }
+_NAMES = {name for _, name in OPERATORS}
 TWICE = "defined twice"  # what two things of one name stand for
 INPUT = "an input of the graph"
-
-
-@contextmanager
-def names_are_text(path: Path) -> Iterator[None]:
-    """Protobuf finds that a name is none when it is asked for."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path}: a name is no text: {error}") from None
 
 
 def package() -> Any:
@@ -161,7 +152,7 @@ class Site:
 
     def input(self, k: int) -> str:
         """The name of an input, "" where it is left out, also by who calls the function."""
-        name = str(self.node.input[k]) if k < len(self.node.input) else ""
+        name: str = self.node.input[k] if k < len(self.node.input) else ""
         return name if self.scope.is_given(name) else ""
 
 
@@ -198,15 +189,18 @@ class _Walk:
         if len(path) > MOST_DEEP:
             raise FileError(f"more than {MOST_DEEP} graphs or functions in each other: refused")
         for node in scope.proto.node:
-            here = (*path, _name_of(node))
-            if _kind(node) in OPERATORS:
-                yield here, node, scope
-            function = self._functions.get((node.domain, node.op_type, node.overload))
-            if function is not None:
-                yield from self._nodes(self._called(function, node, scope), here)
-            for attribute in node.attribute:
-                for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                    yield from self._nodes(Scope(graph, scope), here)
+            if node.op_type in _NAMES and _kind(node) in OPERATORS:
+                yield (*path, _name_of(node)), node, scope
+            inner = [
+                Scope(graph, scope)
+                for attribute in node.attribute
+                for graph in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
+            ]
+            if self._functions:
+                function = self._functions.get((node.domain, node.op_type, node.overload))
+                inner += [] if function is None else [self._called(function, node, scope)]
+            for one in inner:
+                yield from self._nodes(one, (*path, _name_of(node)))
 
     def _called(self, function: Any, node: Any, scope: Scope) -> Scope:
         self._left -= len(function.node) + 1
@@ -222,4 +216,7 @@ class _Walk:
 
 def _name_of(node: Any) -> str:
     """What its user calls a node: its name, else that of its first output."""
-    return node.name or next((name for name in node.output if name), "") or str(node.op_type)
+    name = node.name or next((name for name in node.output if name), "") or node.op_type
+    if not isinstance(name, str):  # what protobuf makes of bytes that are no text
+        raise FileError(f"a node is named {name!r}, which is no text")
+    return name

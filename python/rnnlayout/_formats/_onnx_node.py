@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._dtypes import take
+from rnnlayout._errors import FileError
 from rnnlayout._formats import Ask
 from rnnlayout._formats._onnx_constants import Constants, dequantized
 from rnnlayout._formats._onnx_graph import Site
@@ -35,39 +36,40 @@ def weights_of(site: Site, constants: Constants, ask: Ask, notes: list[str]) -> 
     LayoutError: they are no constants, or do not fit each other; LossyError: the node computes
     what no layout has a word for; SpecError: it is not what `ask` says; FileError.
     """
+    try:
+        return _weights_of(site, constants, ask, notes)
+    except (LayoutError, SpecError, FileError) as error:
+        raise type(error)(f"node {site.name!r}: {error}") from None
+
+
+def _weights_of(site: Site, constants: Constants, ask: Ask, notes: list[str]) -> Weights:
     tensors = {
         role: _tensor(site, constants, role, k, notes)
         for role, k in WEIGHTS[site.operator].items()
         if site.input(k)
     }
-    try:
-        attributes = site.attributes()
-        told = _spec(site, attributes, tensors, ask, notes)
-        if "P" in tensors and not tensors["P"].any():
-            del tensors["P"]
-        if "input_forget" in attributes and attributes["input_forget"].i:
-            _couple(tensors, constants)
-            notes.append(
-                f"{site.name}: input_forget became weights of f that are those of i, negated"
-            )
-        spec = told if ask.spec is None else _agreed(ask.spec, told)
-        given = read({role: np.ascontiguousarray(a) for role, a in tensors.items()}, spec, "onnx")
-    except (LayoutError, SpecError) as error:
-        raise type(error)(f"node {site.name!r}: {error}") from None
+    attributes = site.attributes()
+    told = _spec(site, attributes, tensors, ask, notes)
+    if "P" in tensors and not tensors["P"].any():
+        del tensors["P"]
+    if "input_forget" in attributes and attributes["input_forget"].i:
+        _couple(tensors, constants)
+        notes.append(f"{site.name}: input_forget became weights of f that are those of i, negated")
+    spec = told if ask.spec is None else _agreed(ask.spec, told)
+    given = read({role: np.ascontiguousarray(a) for role, a in tensors.items()}, spec, "onnx")
     return Weights._of(given, None, _config(site, attributes, constants))
 
 
 def _tensor(site: Site, constants: Constants, role: str, k: int, notes: list[str]) -> np.ndarray:
-    what = f"{role} of node {site.name!r}"
-    array = constants.get(site.scope, site.input(k), what)
+    array = constants.get(site.scope, site.input(k), role)
     if site.is_quantized and role in _SCALES:
-        array = _dynamically(site, constants, role, array, what)
+        array = _dynamically(site, constants, role, array)
         notes.append(
-            f"{what} was dequantised to float32; the node rounds what it multiplies it with to 8"
-            " bits too, and these weights will not"
+            f"{site.name}: {role} was dequantised to float32; the node rounds what it multiplies it"
+            " with to 8 bits too, and these weights will not"
         )
     elif _comes_from(site, site.input(k), "DequantizeLinear"):
-        notes.append(f"{what} was dequantised to {array.dtype}")
+        notes.append(f"{site.name}: {role} was dequantised to {array.dtype}")
     if not array.flags.c_contiguous:
         constants.charge(array.nbytes)
     return array
@@ -78,15 +80,13 @@ def _comes_from(site: Site, name: str, operator: str) -> bool:
     return getattr(made, "op_type", None) == operator
 
 
-def _dynamically(
-    site: Site, constants: Constants, role: str, array: np.ndarray, what: str
-) -> np.ndarray:
+def _dynamically(site: Site, constants: Constants, role: str, array: np.ndarray) -> np.ndarray:
     """Of DynamicQuantizeLSTM: (D, I, G H) with one scale, one a direction, or (D, G H)."""
     if array.ndim != 3:
-        raise LayoutError(f"{what}: shape {array.shape}, expected three dimensions")
+        raise LayoutError(f"{role}: shape {array.shape}, expected three dimensions")
     array = np.ascontiguousarray(array.transpose(0, 2, 1))
     scale, zero = (
-        _scale(constants.get(site.scope, site.input(k), f"{what}, its scale"), array, what)
+        _scale(constants.get(site.scope, site.input(k), f"the scale of {role}"), array, role)
         for k in _SCALES[role]
     )
     return dequantized(constants, array, scale, zero)
@@ -264,7 +264,7 @@ def _constant(site: Site, name: str, constants: Constants) -> np.ndarray | None:
     try:
         scope, made = site.scope.find(name)
         if getattr(made, "op_type", "") in ("Expand", "Tile"):
-            return constants.get(scope, made.input[0], f"an input of {site.name!r}")
-        return constants.get(site.scope, name, f"an input of {site.name!r}")
+            return constants.get(scope, made.input[0], f"input {name!r}")
+        return constants.get(site.scope, name, f"input {name!r}")
     except LayoutError:  # it comes from outside, as cuDNN's does
         return None

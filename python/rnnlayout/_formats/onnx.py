@@ -15,7 +15,7 @@ from typing import Any
 from rnnlayout._errors import FileError
 from rnnlayout._formats import Ask
 from rnnlayout._formats._onnx_constants import Constants
-from rnnlayout._formats._onnx_graph import load_model, names_are_text, sites
+from rnnlayout._formats._onnx_graph import load_model, sites
 from rnnlayout._formats._onnx_node import weights_of
 from rnnlayout._formats._onnx_replace import replace_in
 from rnnlayout._formats._onnx_write import STACKS, check_layout, model_of, write_model
@@ -31,8 +31,7 @@ def read(path: Path, ask: Ask) -> Found:
     """Each recurrent node under its name, after those of the nodes around it: "If_0/lstm"."""
     if ask.layout is not None and as_layout(ask.layout).name != "onnx":
         raise LayoutError(f"{path}: the nodes of a model are in layout onnx, not {ask.layout}")
-    with names_are_text(path):
-        return _read(path, load_model(path), ask)
+    return _read(path, load_model(path), ask)
 
 
 def write(path: Path, entries: Mapping[str, Weights]) -> None:
@@ -48,8 +47,7 @@ def replace(path: Path, out: Path, entries: Mapping[str, Weights]) -> None:
     LayoutError: no such node, or it cannot hold them.
     """
     model = load_model(path)
-    with names_are_text(path):
-        found = _read(path, model, Ask())
+    found = _read(path, model, Ask())
     layers: dict[str, tuple[Weights, Weights]] = {}
     for name, new in entries.items():
         check_layout(name, new)
@@ -61,8 +59,7 @@ def replace(path: Path, out: Path, entries: Mapping[str, Weights]) -> None:
         pairs = zip(old.split(), new.split(), strict=True)
         one = old.spec.num_layers == 1
         layers |= {name if one else f"{name}/{k}": pair for k, pair in enumerate(pairs)}
-    with names_are_text(path):
-        replace_in(model, layers)
+    replace_in(model, layers)
     write_model(out, model)
 
 
@@ -77,8 +74,6 @@ def _read(path: Path, model: Any, ask: Ask) -> Found:
             continue
         try:
             entries[site.name] = weights_of(site, constants, ask, notes)
-        except UnicodeDecodeError:
-            raise
         except ValueError as error:
             refused[site.name] = error
     return Found(_stacked(entries, stacks), refused, notes)
