@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from rnnlayout import _commands
-from rnnlayout._terminal import put, say_lines
+from rnnlayout._terminal import put, say, say_lines
 
 # Exit codes. 1 is a verify's "not equal"; 2, the usage, is argparse's own.
 DONE = 0
@@ -136,7 +136,7 @@ def _failed(error: Exception) -> int:
     if os.environ.get("RNNLAYOUT_DEBUG") == "1":
         import traceback
 
-        traceback.print_exception(error)
+        say("".join(traceback.format_exception(error)))
     return BUG
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from rnnlayout import _commands
@@ -14,8 +13,9 @@ Run one RNN of a file over x, and write y. Arrays are .npy files: x (T, N, I), o
 (N, T, I) with --batch-first, or (T, I); y the same with D * P for I."""
 EXAMPLES = """\
   rnnlayout run lstm.safetensors --input x.npy --output y.npy
-  rnnlayout run model.h5 --entry lstm_1 --batch-first --input x.npy --output y.npy
-  rnnlayout run gru.pt --input x.npy --output y.npy --lengths 7,5,2 --states h.npz
+  rnnlayout run model.h5 --entry lstm_1 --input x.npy --output y.npy
+  rnnlayout run gru.pt --input x.npy --output y.npy --lengths 7,5,2
+  rnnlayout run keras.h5 --batch-first --input x.npy --output y.npy
   rnnlayout run lstm.safetensors --device auto --input x.npy --output y.npy"""
 
 
@@ -52,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
     import numpy as np
 
+    from rnnlayout import _used
     from rnnlayout._files import load
     from rnnlayout._output import whole
     from rnnlayout._terminal import say
@@ -63,18 +64,19 @@ def run(options: argparse.Namespace) -> int:
             raise FileError(f"{path}: is written as {suffix}, name it so")
     name, weights = _chosen(load(options.file, **_commands.hints(options)), options.entry)
     x = _array(options.input)
-    rnn = weights.rnn(device=options.device, batch_first=options.batch_first)
     with ExitStack() as outputs:  # before the work: what cannot be written is said at once
         y_part = outputs.enter_context(whole(options.output, force=options.force))
         states_part = options.states and outputs.enter_context(
             whole(options.states, force=options.force)
         )
-        y, state = rnn(x, lengths=options.lengths)
+        y, state, device = _used.run(
+            weights, x, options.lengths, device=options.device, batch_first=options.batch_first
+        )
         np.save(y_part, y, allow_pickle=False)
         if states_part:
             h_n, c_n = state if isinstance(state, tuple) else (state, None)
             np.savez(states_part, **({"h_n": h_n} if c_n is None else {"h_n": h_n, "c_n": c_n}))
-    say(f"{name}: {weights.spec}, on {rnn.device}: y {y.shape}")
+    say(f"{name}: {weights.spec}, on {device}: y {y.shape}")
     return 0
 
 
@@ -92,14 +94,16 @@ def _chosen(found: Any, entry: str | None) -> tuple[str, Any]:
 
 
 def _array(path: str) -> Any:
-    """The one array of a .npy file."""
-    from rnnlayout._dtypes import present
-    from rnnlayout._errors import FileError
-    from rnnlayout._formats import npy
+    """The one array of a .npy file, mapped."""
+    import numpy as np
+
+    from rnnlayout._formats._npy import check_size, read_header
     from rnnlayout._limits import regular_file
 
     found = regular_file(path)
-    if Path(found).suffix.lower() != ".npy":
-        raise FileError(f"{path}: need a .npy file")
-    (tensor,) = npy.read_tensors(found).tensors.values()
-    return present(tensor.bits(), tensor.dtype)
+    with open(found, "rb") as file:
+        shape, fortran, dtype, at = read_header(file, path)
+        check_size(shape, dtype, found.stat().st_size - at, path)
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    return np.memmap(found, dtype, "r", at, shape, "F" if fortran else "C").view(np.ndarray)

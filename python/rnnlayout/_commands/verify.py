@@ -10,9 +10,10 @@ from rnnlayout import _commands
 
 SUMMARY = "are the RNNs of two files equal"
 DESCRIPTION = """\
-Are the RNNs of two files equal, in whatever formats and layouts? They are matched
-by name, or if each file has one, whatever their names; and compared gate by gate,
-bit for bit. Exit code 0: equal; 1: not, and the largest difference of each gate."""
+Are the RNNs of two files equal, in whatever formats and layouts? They are
+matched by name, or if each file has one, whatever their names; and compared
+gate by gate, bit for bit. Exit code 0: equal; 1: not, and how much each gate
+differs."""
 EXAMPLES = """\
   rnnlayout verify old.h5 new.h5
   rnnlayout verify model.pt model.onnx --rtol 1e-6"""
