@@ -9,8 +9,8 @@ from rnnlayout import _commands
 
 SUMMARY = "run an RNN of a file over an array"
 DESCRIPTION = """\
-Run one RNN of a file over x, and write y. Arrays are .npy files: x (T, N, I), or
-(N, T, I) with --batch-first, or (T, I); y the same with D * P for I."""
+Run one RNN of a file over x, and write y. Arrays are .npy files: x (T, N, I),
+or (N, T, I) with --batch-first, or (T, I); y the same with D * P for I."""
 EXAMPLES = """\
   rnnlayout run lstm.safetensors --input x.npy --output y.npy
   rnnlayout run model.h5 --entry lstm_1 --input x.npy --output y.npy
