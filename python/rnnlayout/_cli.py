@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
-from rnnlayout import _commands
+from rnnlayout import _commands, _ending
 from rnnlayout._terminal import put, say, say_lines
 
 # Exit codes. 1 is a verify's "not equal"; 2, the usage, is argparse's own.
@@ -39,21 +37,25 @@ exit codes: 0 done or equal; 1 not equal; 2 usage; 3 input malformed or unsafe;
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code. SystemExit: after --help, and of a wrong usage."""
-    with _terminated_as_interrupted():
-        try:
-            code = _run(arguments)
-            sys.stdout.flush()
-            return code
-        except KeyboardInterrupt:
-            return INTERRUPTED
-        except BrokenPipeError:  # whoever read has read enough: nothing more, also not at exit
-            _silence()
-            return DONE
-        except Exception as error:
-            code = _failed(error)
-            _flush_or_silence()
-            return code
+    """Run one command; its exit code. SystemExit: after --help, and of a wrong usage.
+
+    arguments: None: those of the process, which it then is: signals end it.
+    """
+    if arguments is None:
+        _ending.answer_signals()
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read has read enough: nothing more, also not at exit
+        _silence()
+        return DONE
+    except Exception as error:
+        code = _failed(error)
+        _flush_or_silence()
+        return code
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -147,27 +149,6 @@ def _words(error: Exception) -> str:
         names = [os.fsdecode(n) for n in (error.filename, error.filename2) if isinstance(n, str)]
         return f"{names[0]}: {error.strerror}" if names else error.strerror
     return _commands.with_options(str(error))
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Let the signals that end a process end it as an error would: nothing half-written stays."""
-    numbers = signal.SIGTERM, signal.SIGHUP
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    ours = [n for n in numbers if signal.getsignal(n) is signal.SIG_DFL]
-    for number in ours:
-        signal.signal(number, _end)
-    try:
-        yield
-    finally:
-        for number in ours:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def _end(number: int, _: Any) -> NoReturn:
-    raise SystemExit(128 + number)
 
 
 def _flush_or_silence() -> None:

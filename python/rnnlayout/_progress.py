@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from rnnlayout._ending import undone
+
 _AFTER = 0.5  # seconds: what is done by then needs no bar
 
 Tick = Callable[[int, int], None]
@@ -39,6 +41,8 @@ def _bar(words: str, stack: ExitStack) -> Any:
         from rich.progress import Progress
     except ImportError:
         return lambda done, total: None
-    bar = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
+    bar = Progress(console=Console(stderr=True), transient=True)
+    stack.enter_context(undone(bar.stop))  # the cursor, which it hides, comes back
+    stack.enter_context(bar)
     task = bar.add_task(words)
     return lambda done, total: bar.update(task, completed=done, total=total)
