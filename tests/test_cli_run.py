@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from keras.ops import convert_to_numpy as array
+from onnx import TensorProto, helper, numpy_helper
 from some import normal_weights
 from test_cli import rnnlayout as rnnlayout
 
