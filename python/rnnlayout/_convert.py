@@ -85,7 +85,7 @@ def _run(
     grade, sums = plan.run(sources, targets, src_dtype, dst_dtype, exact, new)
     if grade == "exact":
         return EXACT
-    return Report(grade, sums, _reason(sums, src_dtype, dst_dtype))
+    return Report(grade, sums, reason(sums, src_dtype, dst_dtype))
 
 
 def _run_known(recipe: Recipe, source: Any, exact: bool, out: Any) -> Any:
@@ -120,7 +120,8 @@ def _result(spec: Spec, names: list[str], arrays: list[np.ndarray], report: Repo
     return result
 
 
-def _reason(sums: int, src: str, dst: str) -> str:
+def reason(sums: int, src: str, dst: str) -> str:
+    """Why a conversion rounds."""
     reasons = [f"{sums} sums of two non-zero biases"] if sums else []
     if src != dst:
         reasons.append(f"{src} to {dst}")
@@ -286,7 +287,12 @@ def check(
     """
     given = read(source, spec, src, prefix, dtype_free=dtype is not None)
     try:
-        plan, name = plan_of(given, as_layout(dst), dtype)
-        return _run(plan, given.arrays, None, given.dtype, name, False, False)
+        return dry_run(given, as_layout(dst), dtype)
     except LossyError as error:
         return Report("unrepresentable", 0, str(error))
+
+
+def dry_run(source: Read, dst: Layout, dtype: Any = None, exact: bool = False) -> Report:
+    """run() without its result; the same errors."""
+    plan, name = plan_of(source, dst, dtype)
+    return _run(plan, source.arrays, None, source.dtype, name, exact, False)

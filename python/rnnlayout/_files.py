@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from rnnlayout import _groups
+from rnnlayout import _bags, _groups, _metadata
+from rnnlayout._by_layer import Conversion
 from rnnlayout._errors import FileError
-from rnnlayout._formats import Ask, Bag, Converted, Tensor, format_of
+from rnnlayout._formats import Ask, Bag, Converted, format_of
 from rnnlayout._found import Found
 from rnnlayout._layouts import Layout, as_layout
 from rnnlayout._limits import regular_file
 from rnnlayout._native import LayoutError
-from rnnlayout._output import whole
+from rnnlayout._output import check_free, whole
 from rnnlayout._spec import Spec
 from rnnlayout._weights import Weights
+
+Progress = Callable[[int, int], Any]
 
 
 def load(
@@ -30,7 +37,7 @@ def load(
 
     path: a file; its suffix says the format.
     spec, layout, prefix, cell, reset: what the file does not say, as convert() and infer_spec()
-        take them; prefix: only what lies under it.
+        take them; prefix: only what lies under it; spec: only where it is one RNN.
 
     Returns a mapping from names (of the layer, or the tensors' prefix) to Weights. Layers that
     cannot be had are in its .refused; where there is nothing else, the error is raised.
@@ -38,28 +45,38 @@ def load(
     MissingExtraError: a package that the format needs. LayoutError, SpecError, LossyError: as
     convert().
     """
+    path = regular_file(path)
     found = _read(path, Ask(spec, layout, prefix, cell, reset))
     if not found:
-        if found.refused:
-            raise next(iter(found.refused.values()))
-        raise FileError(f"{path}: no recurrent layer found")
+        raise _nothing(path, prefix, found)
     return found
 
 
-def _read(path: Any, ask: Ask) -> Found:
-    path = regular_file(path)
+def _read(path: Path, ask: Ask) -> Found:
     module = format_of(path)
     if hasattr(module, "read"):
         found: Found = module.read(path, ask)
         return found
-    bag = module.read_tensors(path)
-    return _found(bag, _groups.find(bag.tensors, ask))
+    bag = _bag(path, module)
+    return _bags.found_in(bag, _find(path, bag, ask))
 
 
-def _found(bag: Bag, groups: list[_groups.Group]) -> Found:
-    entries = {g.entry: g.weights for g in groups if isinstance(g.weights, Weights)}
-    refused = {g.entry: g.weights for g in groups if not isinstance(g.weights, Weights)}
-    return Found(entries, refused, bag.notes)
+def _bag(path: Path, module: ModuleType) -> Bag:
+    if not hasattr(module, "read_tensors"):
+        raise FileError(f"{path}: a {module.SUFFIXES[0]} file is only written, never read")
+    bag: Bag = module.read_tensors(path)
+    return bag
+
+
+def _find(path: Path, bag: Bag, ask: Ask) -> list[_groups.Group]:
+    return _groups.find(bag.tensors, ask, _metadata.read(bag.metadata, path))
+
+
+def _nothing(path: Path, prefix: str, found: Found) -> Exception:
+    if found.refused:
+        return next(iter(found.refused.values()))
+    under = f" under {prefix!r}" if prefix else ""
+    return FileError(f"{path}: no recurrent layer found{under}")
 
 
 def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
@@ -69,24 +86,31 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
     LayoutError: the format cannot hold the layout: convert with Weights.to() first.
     """
     module = format_of(path)
-    entries = {"": weights} if isinstance(weights, Weights) else dict(weights)
-    if not all(isinstance(w, Weights) for w in entries.values()) or not entries:
+    entries = {"": weights} if isinstance(weights, Weights) else weights
+    if not isinstance(entries, Mapping) or not entries:
         raise LayoutError("weights: need a Weights, or a dict of them by name")
+    for name, one in entries.items():
+        if not isinstance(name, str) or not isinstance(one, Weights):
+            raise LayoutError(f"weights[{name!r}] is a {type(one).__name__}, need a Weights")
     with whole(path, force=True) as part:
-        if hasattr(module, "write"):
-            module.write(part, entries)
-        else:
-            module.write_tensors(part, _bag(entries))
+        _write(part, module, dict(entries))
 
 
-def _bag(entries: Mapping[str, Weights]) -> Bag:
-    """RNNs as named tensors."""
-    tensors = {}
-    for entry, weights in entries.items():
-        given = weights._read()
-        for name, array in zip(given.names, given.arrays, strict=True):
-            tensors[f"{entry}.{name}" if entry else name] = Tensor.of(array, given.dtype)
-    return Bag(tensors)
+def _write(part: Path, module: ModuleType, entries: dict[str, Weights]) -> None:
+    if hasattr(module, "write"):
+        named = {name or _groups.entry_of("", one.spec): one for name, one in entries.items()}
+        module.write(part, named)
+    else:
+        _write_tensors(part, module, _bags.bag_of(entries))
+
+
+def _write_tensors(part: Path, module: ModuleType, bag: Bag) -> None:
+    if not hasattr(module, "write_tensors"):
+        raise FileError(f"{part.name}: a {module.SUFFIXES[0]} file is only read, never written")
+    module.write_tensors(part, bag)
+
+
+# ------------------------------------------------------------------------------------ conversions
 
 
 def convert_file(
@@ -102,20 +126,98 @@ def convert_file(
     dtype: Any = None,
     exact: bool = False,
     force: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
 ) -> Converted:
     """Convert the recurrent layers of a file to another layout, and leave the rest as it is.
 
     to: the layout of the result.
     src, spec, layout, prefix, cell, reset: as load() takes them; dtype, exact: as convert().
     force: replace `dst` where it is there already.
+    dry_run: find out what would be done, and write nothing.
+    progress: called with the bytes written so far and those of all, where that can be told.
 
-    Returns what was done. Errors as load(), convert() and save(); nothing is written then.
+    From a file of named tensors to another the tensors of each RNN are replaced in their place, and
+    all others stay, bit for bit. Where one of the two is a file of another kind, only the RNNs are
+    written; .left_out of the result names the rest.
+    Returns what was done. Errors as load(), convert() and save(), also where only one RNN has no
+    form in the target; nothing is written then.
     """
     ask, to = Ask(spec, layout, prefix, cell, reset), as_layout(to)
-    source, target = format_of(src), format_of(dst)
-    path = regular_file(src)
-    with whole(dst, force=force) as part:
+    path, dst = regular_file(src), Path(dst)
+    source, target = format_of(path), format_of(dst)
+    with _output(path, dst, force, dry_run) as part:
         if source is target and hasattr(source, "rewrite"):
             done: Converted = source.rewrite(path, part, ask, to, dtype=dtype, exact=exact)
             return done
-        raise NotImplementedError
+        job = _Job(path, ask, to, dtype, exact)
+        return job.check(target) if dry_run else job.write(part, target, progress)
+
+
+@contextmanager
+def _output(src: Path, dst: Path, force: bool, dry_run: bool) -> Iterator[Path]:
+    if dry_run:
+        check_free(dst, force, src)
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder) / dst.name
+    else:
+        with whole(dst, force=force, source=src) as part:
+            yield part
+
+
+class _Job:
+    """The RNNs of one file on their way to another layout."""
+
+    def __init__(self, path: Path, ask: Ask, to: Layout, dtype: Any, exact: bool) -> None:
+        module = format_of(path)
+        self._bag = None if hasattr(module, "read") else _bag(path, module)
+        if self._bag is None:
+            found = _read(path, ask)
+        else:
+            self._groups = _find(path, self._bag, ask)
+            self._records = _metadata.read(self._bag.metadata, path)
+            found = _bags.found_in(self._bag, self._groups)
+        if not found or found.refused:
+            raise _refused(path, ask.prefix, found)
+        self._found = found
+        self._made = {
+            entry: Conversion(weights, to, dtype, exact) for entry, weights in found.items()
+        }
+
+    def check(self, target: ModuleType) -> Converted:
+        self._result(target)  # whether it can be put together
+        for made in self._made.values():
+            made.check()
+        return self._converted(target)
+
+    def write(self, part: Path, target: ModuleType, progress: Progress | None) -> Converted:
+        bag = self._result(target)
+        if bag is None:
+            target.write(part, {entry: made.weights() for entry, made in self._made.items()})
+        else:
+            _write_tensors(part, target, _bags.counted(bag, progress) if progress else bag)
+        return self._converted(target)
+
+    def _result(self, target: ModuleType) -> Bag | None:
+        """What is to be written, None where that is no bag."""
+        if hasattr(target, "write"):
+            return None
+        if self._bag is None:
+            return _bags.bag_of(self._made)
+        pairs = [(group, self._made[group.entry]) for group in self._groups]
+        return _bags.replaced(self._bag, pairs, self._records)
+
+    def _converted(self, target: ModuleType) -> Converted:
+        reports = {entry: made.report for entry, made in self._made.items()}
+        in_place = self._bag is not None and not hasattr(target, "write")
+        left_out = () if in_place else self._found.others
+        return Converted(reports, left_out, tuple(self._found.notes))
+
+
+def _refused(path: Path, prefix: str, found: Found) -> Exception:
+    """Why nothing is converted."""
+    error = _nothing(path, prefix, found)
+    if not found:
+        return error
+    others = ", ".join(repr(name) for name in found)
+    return type(error)(f"{error}; nothing is converted, by prefix= others can be: {others}")

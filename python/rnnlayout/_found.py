@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from rnnlayout._weights import Weights
 
@@ -10,7 +10,8 @@ from rnnlayout._weights import Weights
 class Found(Mapping[str, Weights]):
     """The RNNs of a file by name; asking for one that cannot be had raises the reason.
 
-    refused: name -> that reason. notes: what was done to read them, as words.
+    refused: name -> that reason. notes: what was done to read them, as words. others: the names
+    of the file's tensors that belong to none of them, where it is a file of named tensors.
 
         >>> Found({}, {"lstm": ValueError("it has peepholes")}).refused
         {'lstm': ValueError('it has peepholes')}
@@ -20,11 +21,13 @@ class Found(Mapping[str, Weights]):
         self,
         entries: Mapping[str, Weights],
         refused: Mapping[str, Exception] | None = None,
-        notes: list[str] | None = None,
+        notes: Iterable[str] = (),
+        others: Iterable[str] = (),
     ) -> None:
         self._entries = dict(entries)
         self.refused = dict(refused or {})
-        self.notes = list(notes or [])
+        self.notes = list(notes)
+        self.others = tuple(others)
 
     def __getitem__(self, name: str) -> Weights:
         if name in self.refused:

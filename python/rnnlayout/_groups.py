@@ -3,56 +3,162 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from rnnlayout._dtypes import FLOATS, Bits
 from rnnlayout._formats import Ask, Tensor
-from rnnlayout._layouts import Layout, known_layouts
-from rnnlayout._names import prefixes_that_fit, strip_prefix
-from rnnlayout._native import LayoutError
+from rnnlayout._layouts import CUDNN, as_layout
+from rnnlayout._metadata import Record
+from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._places import Place, find_places, is_under
+from rnnlayout._sources import read
+from rnnlayout._spec import Spec
 from rnnlayout._weights import Weights
 
 
 @dataclass(frozen=True)
 class Group:
-    """The tensors under one prefix ("": all): an RNN, or why not."""
+    """The tensors of one RNN, or of what would be one.
 
+    entry: what it is called. prefix: what stands before the layout's names, with its separator.
+    names: of the tensors in the file. notes: how they were understood, where that is not plain.
+    """
+
+    entry: str
     prefix: str
     names: tuple[str, ...]
     weights: Weights | ValueError
-
-    @property
-    def entry(self) -> str:
-        """What the RNN is called: its prefix; where it has none, its cell."""
-        if self.prefix:
-            return self.prefix
-        cell = self.weights.spec.cell if isinstance(self.weights, Weights) else "rnn"
-        return cell.removesuffix("_tanh").removesuffix("_relu")
+    notes: tuple[str, ...] = ()
 
 
-def find(tensors: Mapping[str, Tensor], ask: Ask) -> list[Group]:
-    """All RNNs among the tensors, in their order."""
-    layouts = [Layout(name) for name, info in known_layouts().items() if not info["options"]]
-    names = list(strip_prefix(tensors, ask.prefix)) if ask.prefix else list(tensors)
-    prefixes = [ask.prefix] if ask.prefix else prefixes_that_fit(layouts, names) or [""]
-    groups = []
-    for prefix in prefixes:
-        under = list(strip_prefix(names, prefix)) if prefix else names
-        groups.append(Group(prefix, tuple(under), _weights(tensors, under, prefix, ask)))
-    return groups
+def find(
+    tensors: Mapping[str, Tensor], ask: Ask, records: Mapping[str, Record] | None = None
+) -> list[Group]:
+    """All RNNs among the tensors, in their order: those that the file records, and those that show
+    by their names.
+
+    SpecError: ask.spec is of one RNN, and there are several.
+    """
+    groups = [_recorded(tensors, entry, one) for entry, one in (records or {}).items()]
+    taken = {name for group in groups for name in group.names}
+    places = find_places(
+        [name for name in tensors if name not in taken],
+        as_layout(ask.layout) if ask.layout is not None else None,
+        ask.prefix,
+    )
+    if ask.spec is not None and len(places) > 1:
+        names = ", ".join(repr(place.prefix.rstrip("./")) for place in places[:6])
+        raise SpecError(
+            f"spec= is of one RNN, here are {len(places)}: say which by prefix=, one of {names}"
+        )
+    groups += [_group(tensors, place, ask, len(places) == 1) for place in places]
+    groups = [group for group in groups if is_under(group.prefix, ask.prefix)]
+    order = {name: k for k, name in enumerate(tensors)}
+    groups.sort(key=lambda g: min((order[name] for name in g.names), default=0))
+    return _named_apart(groups)
 
 
-def _weights(
-    tensors: Mapping[str, Tensor], names: list[str], prefix: str, ask: Ask
+def entry_of(prefix: str, spec: Spec | None) -> str:
+    """What the RNN is called: its prefix; where it has none, its cell."""
+    if prefix.rstrip("./"):
+        return prefix.rstrip("./")
+    return spec.cell.removesuffix("_tanh").removesuffix("_relu") if spec else "rnn"
+
+
+def _named_apart(groups: list[Group]) -> list[Group]:
+    seen: dict[str, int] = {}
+    apart = []
+    for group in groups:
+        seen[group.entry] = seen.get(group.entry, 0) + 1
+        again = f"_{seen[group.entry]}" if seen[group.entry] > 1 else ""
+        apart.append(replace(group, entry=group.entry + again))
+    return apart
+
+
+# ----------------------------------------------------------------------------------- one of them
+
+
+def _recorded(tensors: Mapping[str, Tensor], entry: str, one: Record) -> Group:
+    names = one.names(tensors)
+    if not names:
+        text = f"{entry}: the file's metadata has it, as {one.spec} in {one.layout}, but not"
+        return Group(entry, one.prefix, (), LayoutError(f"{text} all of its tensors are there"))
+    weights = _read(tensors, names, entry, one.spec, one.layout, {})
+    if isinstance(weights, Weights):
+        weights = Weights._of(weights._read(), None, one.config)
+    return Group(entry, one.prefix, tuple(names.values()), weights)
+
+
+def _group(tensors: Mapping[str, Tensor], place: Place, ask: Ask, alone: bool) -> Group:
+    hints = {"cell": ask.cell, "reset": ask.reset}
+    entry = entry_of(place.entry, None)
+    weights = _read(tensors, place.names, entry, ask.spec, ask.layout, hints if alone else {})
+    if isinstance(weights, SpecError) and not alone:  # hints answer what the tensors do not
+        weights = _read(tensors, place.names, entry, ask.spec, ask.layout, hints)
+    if isinstance(weights, Weights):
+        entry = entry_of(place.entry, weights.spec)
+    names = tuple(place.names.values())
+    notes = (f"{', '.join(names)} taken as {', '.join(place.names)}",) if place.short else ()
+    return Group(entry, place.prefix, names, weights, notes)
+
+
+def _read(
+    tensors: Mapping[str, Tensor],
+    names: Mapping[str, str],
+    entry: str,
+    spec: Spec | None,
+    layout: Any,
+    hints: dict[str, Any],
 ) -> Weights | ValueError:
+    """The RNN of the tensors `names`, by the layout's names; what is wrong said of the entry."""
     try:
-        source = {name: _bits(name, tensors[name]) for name in names}
-        return Weights(source, ask.spec, ask.layout, prefix=prefix)
+        bits = {name: _bits(full, tensors[full]) for name, full in names.items()}
+        source: Any = bits
+        if list(names) == ["weight_space"]:
+            source, layout = bits["weight_space"], layout or CUDNN
+        elif all(name.isdigit() for name in names):
+            source = list(bits.values())
+        return Weights._of(read(source, spec, layout, **hints))
     except ValueError as error:
-        return error
+        return type(error)(f"{entry}: {error}")
 
 
 def _bits(name: str, tensor: Tensor) -> Bits:
     if tensor.dtype not in FLOATS:
-        raise LayoutError(f"{name}: dtype {tensor.dtype}, need one of {', '.join(FLOATS)}")
-    return Bits(tensor.bits(), tensor.dtype)
+        raise LayoutError(
+            f"{name} is {tensor.dtype}, need one of {', '.join(FLOATS)}: quantized weights must be"
+            " dequantized with their scale first"
+        )
+    array = tensor.bits()
+    return Bits(array.astype(array.dtype.newbyteorder("="), copy=False), tensor.dtype)
+
+
+def flat(tensor: Tensor, ask: Ask, what: Any) -> Weights:
+    """The RNN whose cuDNN weight space a file is; errors as convert()."""
+    if ask.layout is not None and as_layout(ask.layout).name != "cudnn":
+        raise LayoutError(f"{what} is cuDNN's weight space, not {as_layout(ask.layout)}")
+    found = _read({"": tensor}, {"weight_space": ""}, str(what), ask.spec, ask.layout, {})
+    if isinstance(found, Weights):
+        return found
+    raise found
+
+
+def flat_of(entries: Mapping[str, Weights], what: str) -> Weights:
+    """The one RNN of the entries, which has to lie in cuDNN's layout."""
+    if len(entries) != 1:
+        raise LayoutError(
+            f"{what} holds one RNN, found {len(entries)}: pick one by prefix=, of"
+            f" {', '.join(map(repr, entries))}"
+        )
+    return check_flat(next(iter(entries.values())), what)
+
+
+def check_flat(weights: Weights, what: str) -> Weights:
+    """LayoutError: these weights are no weight space of cuDNN's."""
+    if weights.layout.name != "cudnn":
+        raise LayoutError(
+            f"{what} holds cuDNN's weight space, found layout {weights.layout}: convert with"
+            ' .to("cudnn") first, or --to cudnn'
+        )
+    return weights

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rnnlayout._errors import FileError
 
-FREE_NBYTES = (
-    64 << 20
-)  # what any file may claim: a small one that is highly compressible is no bomb
+FREE_NBYTES = 64 << 20  # what any file may claim: a small one that packs well is no bomb
 MOST_TIMES = 100  # beyond that; zlib reaches 1032
 
 
@@ -37,9 +36,10 @@ def regular_file(path: Any) -> Path:
     return found
 
 
-@contextmanager
-def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+def open_zip(path: Path) -> zipfile.ZipFile:
     """A zip archive whose members can be read in memory; nothing is ever unpacked to the disk.
+
+    It is for the caller to close: `with open_zip(path) as archive`.
 
     FileError: no zip archive, two members of one name, members that overlap, or a claim that
     check_claim() refuses.
@@ -48,16 +48,19 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
         raise FileError(f"{path} is no zip archive: {error}") from None
-    with archive:
+    try:
         _check_members(path, archive)
-        yield archive
+    except FileError:
+        archive.close()
+        raise
+    return archive
 
 
 def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
     members = archive.infolist()
     names = [member.filename for member in members]
     if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = Counter(names).most_common(1)[0][0]
         raise FileError(f"{path} has two members named {twice!r}")
     size = os.path.getsize(path)
     end = 0
@@ -69,15 +72,26 @@ def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
     check_claim(sum(m.file_size for m in members), size, str(path))
 
 
-def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """A member's bytes. FileError: it is not there, encrypted, or damaged."""
+@contextmanager
+def open_member(archive: zipfile.ZipFile, name: str) -> Iterator[IO[bytes]]:
+    """A member to read from. FileError: it is not there, encrypted, or damaged."""
+    what = f"{archive.filename}: member {name!r}"
     try:
-        return archive.read(name)
+        with archive.open(name) as file:
+            yield file
     except KeyError:
         raise FileError(f"{archive.filename} has no member {name!r}") from None
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, OSError) as error:
-        raise FileError(f"{archive.filename}: member {name!r}: {error}") from None
+    except FileError:
+        raise
+    except (zipfile.BadZipFile, RuntimeError, ValueError, EOFError, OSError) as error:
+        raise FileError(f"{what}: {error}") from None
     except Exception as error:
         if type(error).__module__ in ("zlib", "lzma", "_lzma"):
-            raise FileError(f"{archive.filename}: member {name!r}: {error}") from None
+            raise FileError(f"{what}: {error}") from None
         raise
+
+
+def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """A member's bytes; errors as open_member()."""
+    with open_member(archive, name) as file:
+        return file.read()

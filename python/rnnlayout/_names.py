@@ -47,7 +47,7 @@ def canonical(layout: Layout, names: Iterable[str]) -> dict[str, str]:
     names = list(names)
     if layout.name not in _KERAS_PATHS:
         return {name: name for name in names}
-    parsed = {name: _parse_keras(name, leaf_names(layout)) for name in names}
+    parsed = {name: parse_keras(name, leaf_names(layout)) for name in names}
     if any(p is None or _is_stacked(p[0]) for p in parsed.values()):
         return {name: name for name in names}
     groups = {p[0] for p in parsed.values() if p}
@@ -65,7 +65,7 @@ def _is_stacked(path: str) -> bool:
     return path.split("/")[0].isdigit()
 
 
-def _parse_keras(name: str, leaves: list[str]) -> tuple[str, str, str] | None:
+def parse_keras(name: str, leaves: list[str]) -> tuple[str, str, str] | None:
     """(path of the layer, direction or "", leaf) of one of Keras's names."""
     parts = name.removesuffix(":0").split("/")
     leaf = parts.pop()

@@ -9,7 +9,7 @@ import numpy as np
 
 from rnnlayout import _convert, _native
 from rnnlayout._dtypes import present
-from rnnlayout._layouts import Layout, as_layout
+from rnnlayout._layouts import CUDNN, Layout, as_layout
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._rnn import RNN
 from rnnlayout._sources import Read, read
@@ -121,19 +121,35 @@ class Weights(Mapping[str, np.ndarray]):
 
     def split(self) -> list[Weights]:
         """One Weights a layer, in the same layout; stack() puts them together again."""
+        return [self.layer(k) for k in range(self.spec.num_layers)]
+
+    def layer(self, k: int) -> Weights:
+        """Layer k alone, in the same layout."""
+        given, spec = self._given, _layer_spec(self.spec, k)
         if self.layout.name == "cudnn":
-            return [Weights._of(_to_cudnn(w)) for w in self.to("torch").split()]
-        given, parts = self._given, []
-        for layer in range(self.spec.num_layers):
-            spec = _layer_spec(self.spec, layer)
-            names = [name for name, _ in _native.tensors(self.layout, spec, given.has)]
-            arrays = given.arrays[layer * len(names) : (layer + 1) * len(names)]
-            parts.append(Weights._of(Read(spec, self.layout, given.has, names, arrays)))
-        return parts
+            pieces = [given.arrays[0][part] for part in _flat_parts(self.spec, k)]
+            return Weights._of(
+                Read(spec, self.layout, given.has, given.names, [np.concatenate(pieces)])
+            )
+        names = [name for name, _ in _native.tensors(self.layout, spec, given.has)]
+        arrays = given.arrays[k * len(names) : (k + 1) * len(names)]
+        return Weights._of(Read(spec, self.layout, given.has, names, arrays))
 
 
-def _to_cudnn(weights: Weights) -> Read:
-    return weights.to("cudnn")._read()
+def num_weights(spec: Spec) -> int:
+    """How many elements of cuDNN's weight space lie before its first bias."""
+    blocks = _native.blocks(CUDNN, spec)
+    return min((view[1] for block, view in blocks if block[2][0] == "b"), default=spec.num_params)
+
+
+def _flat_parts(spec: Spec, layer: int) -> tuple[slice, slice]:
+    """Where in cuDNN's weight space the weights of a layer lie, and where its biases."""
+    first, one = _layer_spec(spec, 0), _layer_spec(spec, layer)  # all but the first are alike
+    n, n0 = num_weights(one), num_weights(first)
+    m, m0 = one.num_params - n, first.num_params - n0
+    w = n0 + (layer - 1) * n if layer else 0
+    b = num_weights(spec) + (m0 + (layer - 1) * m if layer else 0)
+    return slice(w, w + n), slice(b, b + m)
 
 
 def _layer_spec(spec: Spec, layer: int) -> Spec:

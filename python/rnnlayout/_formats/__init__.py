@@ -7,7 +7,7 @@ A module of this folder whose name has no underscore in front is a format. It ha
 and either, for a bag of named tensors (safetensors, npz, a state_dict),
 
     read_tensors(path) -> Bag
-    write_tensors(path, bag) -> None    # a new file at this path
+    write_tensors(path, bag) -> None    # a new file at this path; tensors by their chunks()
 
 or, for what has a structure of its own (a Keras model, an ONNX graph),
 
@@ -22,8 +22,10 @@ raw.py the one beside it), and allocate little more than it is long: _limits.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
@@ -31,7 +33,10 @@ from typing import Any
 
 import numpy as np
 
+from rnnlayout._dtypes import storage
 from rnnlayout._errors import FileError
+
+CHUNK_NBYTES = 8 << 20  # so little at a time that Ctrl-C is answered at once
 
 
 @dataclass(frozen=True)
@@ -49,13 +54,32 @@ class Ask:
 class Tensor:
     """One tensor of a file, not read before it is asked for.
 
-    dtype: "float32" ..., as in a Spec where it is one of those; else the format's own word.
-    bits: the array: of the dtype, of uint16 for bfloat16, of what the format can do for others.
+    dtype: NumPy's name or "bfloat16"; of what neither knows the format's own word.
+    bits: the array: of the dtype, of uint16 for bfloat16, of others their bytes.
+    pieces: the same, flat, one after another, where the whole would take more memory; None: bits.
     """
 
     dtype: str
     shape: tuple[int, ...]
     bits: Callable[[], np.ndarray]
+    pieces: Callable[[], Iterator[np.ndarray]] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it has."""
+        try:
+            return storage(self.dtype).itemsize * math.prod(self.shape)
+        except TypeError:
+            return self.bits().nbytes
+
+    def chunks(self) -> Iterator[memoryview]:
+        """Its bytes in C order and little-endian, a few at a time."""
+        for piece in self.pieces() if self.pieces else [self.bits()]:
+            flat = np.ascontiguousarray(piece).reshape(-1)
+            flat = flat.astype(flat.dtype.newbyteorder("<"), copy=False)
+            step = max(1, CHUNK_NBYTES // max(1, flat.itemsize))
+            for at in range(0, flat.size, step):
+                yield flat[at : at + step].view(np.uint8).data
 
     @classmethod
     def of(cls, array: np.ndarray, dtype: str) -> Tensor:
@@ -68,11 +92,13 @@ class Bag:
     """Tensors by name, in the file's order, and the file's own metadata.
 
     notes: what a reader of the result should know ("weight_norm of lstm.weight_hh_l0 folded").
+    forget: give back the memory that reading took, where it can be read again.
     """
 
     tensors: dict[str, Tensor]
     metadata: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    forget: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -89,6 +115,7 @@ class Converted:
     notes: tuple[str, ...] = ()
 
 
+@cache
 def formats() -> dict[str, ModuleType]:
     """suffix -> the module that reads it."""
     return {

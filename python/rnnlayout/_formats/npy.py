@@ -1,0 +1,39 @@
+""".npy: one array, cuDNN's weight space; what RNN it is of, the caller says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from rnnlayout._errors import FileError
+from rnnlayout._formats import Ask, Tensor
+from rnnlayout._formats._npy import check_size, read_header
+from rnnlayout._found import Found
+from rnnlayout._groups import entry_of, flat, flat_of
+from rnnlayout._weights import Weights
+
+SUFFIXES = (".npy",)
+
+
+def read(path: Path, ask: Ask) -> Found:
+    """The RNN whose weight space the array is, mapped."""
+    with open(path, "rb") as file:
+        shape, fortran, dtype, at = read_header(file, str(path))
+    check_size(shape, dtype, path.stat().st_size - at, str(path))
+    if 0 in shape:
+        array = np.empty(shape, dtype)
+    else:
+        array = np.memmap(path, dtype, "r", at, shape, "F" if fortran else "C").view(np.ndarray)
+    weights = flat(Tensor.of(array, dtype.name), ask, path)
+    return Found({entry_of("", weights.spec): weights})
+
+
+def write(path: Path, entries: Mapping[str, Weights]) -> None:
+    """The weight space of one RNN."""
+    weights = flat_of(entries, path.name)
+    if weights.spec.dtype == "bfloat16":
+        raise FileError(f"{path.name}: NumPy has no bfloat16: use .safetensors or .bin, or dtype=")
+    with open(path, "wb") as file:
+        np.lib.format.write_array(file, weights._read().arrays[0], allow_pickle=False)
