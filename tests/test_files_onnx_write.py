@@ -275,3 +275,25 @@ def test_what_cannot_be_replaced(tmp_path):
     with pytest.raises(rl.LayoutError, match="inside a function"):
         replaced({"call/layer": new}, tmp_path)
     assert not (tmp_path / "new.onnx").exists()
+
+
+def test_a_bundle_and_back(tmp_path):
+    """Files alone: a model's nodes to cuDNN's weight space, and that to a model."""
+    spec = rl.Spec("gru", I, H, bidirectional=True)
+    model, _ = model_and_new(spec, tmp_path)
+    rl.convert_file(tmp_path / "old.onnx", tmp_path / "b.safetensors", to="cudnn")
+    (bundle,) = rl.load(tmp_path / "b.safetensors").values()
+    assert bundle.spec == spec and bundle.layout.name == "cudnn"
+    rl.convert_file(tmp_path / "b.safetensors", tmp_path / "new.onnx", to="onnx")
+    given = inputs(seeded("inputs", spec), spec)
+    theirs, ours = run(model, spec, *given), run_saved(onnx.load(tmp_path / "new.onnx"), *given)
+    assert np.array_equal(theirs.y, ours.y) and np.array_equal(theirs.h, ours.h)
+
+
+def test_what_changes_the_network_outlives_a_bundle(tmp_path):
+    config = {"direction": "reverse", "clip": 0.25}
+    _, weights = read_with(config, LSTM, tmp_path, "a.onnx")
+    rl.convert_file(tmp_path / "a.onnx", tmp_path / "b.safetensors", to="cudnn")
+    rl.convert_file(tmp_path / "b.safetensors", tmp_path / "c.onnx", to="onnx")
+    (again,) = rl.load(tmp_path / "c.onnx").values()
+    assert same(again, weights) and again.config == config
