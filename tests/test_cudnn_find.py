@@ -86,7 +86,7 @@ def python(program, **variables):
 def test_nothing_at_all():
     code, found = doctor()
     assert code == 5
-    assert found["schema"] == 1 and found["rnnlayout"] == rl.__version__
+    assert found["schema"] == "rnnlayout.doctor/1" and found["rnnlayout"] == rl.__version__
     assert found["cpu"]["kernels"] == rl.cpu_tier()
     gpu = found["gpu"]
     assert (gpu["usable"], gpu["cudnn"], gpu["gpus"]) == (False, None, [])

@@ -16,20 +16,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rnnlayout import _threadpools as _threadpools
-from rnnlayout._layouts import Layout, describe, layout, layouts, regions
-from rnnlayout._native import (
-    CudnnError,
-    CudnnNotFoundError,
-    DeviceArray,
-    LayoutError,
-    LossyError,
-    SpecError,
-    __version__,
-    cpu_tier,
-    num_threads,
-    set_num_threads,
-)
-from rnnlayout._spec import Spec
 
 if TYPE_CHECKING:
     from rnnlayout._assign import assign
@@ -40,7 +26,22 @@ if TYPE_CHECKING:
     from rnnlayout._files import convert_file, load, save
     from rnnlayout._found import Found
     from rnnlayout._infer import infer_spec
+    from rnnlayout._layouts import Layout, describe, layout, layouts, regions
+    from rnnlayout._native import (
+        CudnnError,
+        CudnnNotFoundError,
+        DeviceArray,
+        LayoutError,
+        LossyError,
+        SpecError,
+        __version__,
+        cpu_tier,
+        num_threads,
+        set_num_threads,
+    )
     from rnnlayout._rnn import RNN, forward
+    from rnnlayout._spec import Spec
+    from rnnlayout._verify import Verified, verify
     from rnnlayout._weights import Weights, stack
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "Spec",
     "SpecError",
     "Tensors",
+    "Verified",
     "Weights",
     "__version__",
     "assign",
@@ -80,30 +82,49 @@ __all__ = [
     "set_num_threads",
     "stack",
     "unpack",
+    "verify",
 ]
 
-# Loaded when first asked for: an import that only describes a layout should cost next to nothing.
+# Loaded when first asked for, NumPy too: the command line answers --help without them.
 _LATER = {
+    "CudnnError": "_native",
+    "CudnnNotFoundError": "_native",
+    "DeviceArray": "_native",
     "FileError": "_errors",
     "Found": "_found",
+    "Layout": "_layouts",
+    "LayoutError": "_native",
+    "LossyError": "_native",
     "MissingExtraError": "_errors",
     "RNN": "_rnn",
     "Report": "_convert",
+    "Spec": "_spec",
+    "SpecError": "_native",
     "Tensors": "_convert",
+    "Verified": "_verify",
     "Weights": "_weights",
+    "__version__": "_native",
     "assign": "_assign",
     "check": "_convert",
     "convert": "_convert",
     "convert_file": "_files",
+    "cpu_tier": "_native",
+    "describe": "_layouts",
     "explain": "_explain",
     "forward": "_rnn",
     "infer_spec": "_infer",
+    "layout": "_layouts",
+    "layouts": "_layouts",
     "load": "_files",
+    "num_threads": "_native",
     "pack": "_convert",
+    "regions": "_layouts",
     "save": "_files",
     "set_cudnn": "_cudnn",
+    "set_num_threads": "_native",
     "stack": "_weights",
     "unpack": "_convert",
+    "verify": "_verify",
 }
 
 

@@ -137,6 +137,18 @@ def with_sums(blocks: dict[Key, Block], spec: Spec, gates: Iterable[Gate]) -> di
 # --------------------------------------------------------------------------------- what differs
 
 
+@dataclass(frozen=True)
+class Gap:
+    """What differs in a block: `count` elements of `size`; most at row and column `at`."""
+
+    key: Key
+    count: int
+    size: int
+    largest: float  # 0: in sign or NaN bits alone; NaN or infinity where one is not finite
+    at: tuple[int, ...]
+    values: tuple[float, float]
+
+
 class Compare:
     """Two sets of blocks, which differ where."""
 
@@ -159,27 +171,34 @@ class Compare:
         with np.errstate(all="ignore"):
             near = np.abs(a.values - b.values) <= self.atol + self.rtol * np.abs(b.values)
         near |= (a.values == b.values) | (np.isnan(a.values) & np.isnan(b.values))
-        if a.bits is None or b.bits is None or self.rtol or self.atol:
+        near_is_enough = self.rtol or self.atol or self.dtypes[0] != self.dtypes[1]
+        if a.bits is None or b.bits is None or near_is_enough:
             return np.asarray(~near)
         sums = [x.rounded for x in (a, b) if x.rounded is not None]
         return np.asarray(np.where(np.any(sums, axis=0), ~near, a.bits != b.bits))
 
-    def line(self, key: Key) -> str:
-        """ "layer 0, recurrent matrix of gate f: 12 of 16 differ, largest 0.5 at (2, 1)" """
-        if key not in self.wrong:
-            return ""
+    def gap(self, key: Key) -> Gap:
+        """Of a block that differs: how much, and where most."""
         a, b, mask = self.a[key].values, self.b[key].values, self.wrong[key]
         with np.errstate(invalid="ignore"):
             gap = np.where(mask, np.abs(a - b), -1)
         gap[mask & ((a == b) | (np.isnan(a) & np.isnan(b)))] = 0
         at = np.unravel_index(np.argmax(np.where(np.isnan(gap), np.inf, gap)), gap.shape)
         place = tuple(int(i) for i in at)
-        x, y = (_number(v[place], d) for v, d in zip((a, b), self.dtypes, strict=True))
-        where = f"({place[0]}, {place[1]})" if key[2] in MATRICES else f"[{place[0]}]"
-        largest = f"largest {_number(gap[place], self.dtypes[0])} at {where}: {x} and {y}"
-        if gap[place] == 0:
+        values = float(a[place]), float(b[place])
+        return Gap(key, int(np.count_nonzero(mask)), mask.size, float(gap[place]), place, values)
+
+    def line(self, key: Key) -> str:
+        """ "layer 0, recurrent matrix of gate f: 12 of 16 differ, largest 0.5 at (2, 1)" """
+        if key not in self.wrong:
+            return ""
+        gap = self.gap(key)
+        x, y = (_number(v, d) for v, d in zip(gap.values, self.dtypes, strict=True))
+        where = f"({gap.at[0]}, {gap.at[1]})" if key[2] in MATRICES else f"[{gap.at[0]}]"
+        largest = f"largest {_number(gap.largest, self.dtypes[0])} at {where}: {x} and {y}"
+        if gap.largest == 0:
             largest = f"in sign or NaN bits alone, first at {where}: {x} and {y}"
-        return f"{self.title(key)}: {np.count_nonzero(mask)} of {mask.size} differ, {largest}"
+        return f"{self.title(key)}: {gap.count} of {gap.size} differ, {largest}"
 
     def same(self, a: np.ndarray, b: np.ndarray) -> bool:
         """Are these values the same?"""

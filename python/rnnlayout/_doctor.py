@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from typing import Any
 
 from rnnlayout import _cudnn, _native
-
-SCHEMA = 1  # of the JSON; more keys may come without another number
 
 
 def examine() -> dict[str, Any]:
@@ -35,7 +32,6 @@ def examine() -> dict[str, Any]:
         "why_not": report["no_driver"],
     }
     return {
-        "schema": SCHEMA,
         "rnnlayout": _native.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -50,10 +46,6 @@ def examine() -> dict[str, Any]:
             "places": report["places"],
         },
     }
-
-
-def as_json(found: dict[str, Any]) -> str:
-    return json.dumps(found, indent=2)
 
 
 def as_text(found: dict[str, Any]) -> str:

@@ -7,10 +7,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rnnlayout import _ending
 from rnnlayout._errors import FileError
 
 # What os.link says on file systems without hard links: FAT, many of the network.
@@ -31,25 +33,42 @@ def whole(path: Any, *, force: bool, source: Any = None) -> Iterator[Path]:
     """
     path = Path(path)
     check_free(path, force, source)
-    try:
-        folder = tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent)
-    except (OSError, ValueError) as error:
-        raise _not_written(path, error) from None
-    part = Path(folder) / path.name  # the same name: its suffix says what it is
-    try:
+    with _folder(path) as folder:
+        part = folder / path.name  # the same name: its suffix says what it is
         yield part
         beside = sorted(other for other in part.parent.iterdir() if other != part)
         for other in beside:
             check_free(path.with_name(other.name), force, source)
         try:
-            for written in (*beside, part):
-                _move(written, path.with_name(written.name), force)
+            with _ending.lock:  # all or none
+                for written in (*beside, part):
+                    _move(written, path.with_name(written.name), force)
         except FileExistsError:
             raise FileError(f"{path} is there already: it came up in the meantime") from None
         except OSError as error:
             raise _not_written(path, error) from None
-    finally:
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[Path]:
+    """One beside a path, which is gone afterwards, however it ends."""
+    with ExitStack() as stack:
+        with _ending.lock:
+            try:
+                made = tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+            except (OSError, ValueError) as error:
+                raise _not_written(path, error) from None
+            stack.callback(shutil.rmtree, made, ignore_errors=True)
+            stack.enter_context(_ending.undone(partial(_remove, made)))
+        yield Path(made)
+
+
+def _remove(folder: str) -> None:
+    """Also while another thread writes to it still."""
+    for _ in range(100):
         shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.lexists(folder):
+            return
 
 
 def check_free(path: Path, force: bool, source: Any) -> None:

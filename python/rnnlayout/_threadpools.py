@@ -11,8 +11,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from rnnlayout._native import __version__, num_threads, set_num_threads
-
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
@@ -23,6 +21,8 @@ def register(threadpoolctl: Any) -> None:
     """Make the team of threads known to it."""
     if not hasattr(threadpoolctl, "register"):  # older than 3.2
         return
+    from rnnlayout._native import __version__, num_threads, set_num_threads  # it has to see them
+
     controller = {
         "user_api": "rnnlayout",
         "internal_api": "rnnlayout",

@@ -24,29 +24,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from rnnlayout._causes import causes
-from rnnlayout._compare import Compare, Gate, block, blocks_of, one_bias, with_sums
+from rnnlayout._compare import Gate, one_bias
 from rnnlayout._convert import Report
 from rnnlayout._layouts import Layout, as_layout
-from rnnlayout._native import LossyError, SpecError
+from rnnlayout._native import LossyError
 from rnnlayout._spec import Spec
+from rnnlayout._verify import compare, verify
 from rnnlayout._weights import Weights
 
 __all__ = ["assert_roundtrip", "assert_same"]
-
-_MOST = 40  # lines of a report
-# What makes two RNNs two: the rest of a spec is about how their weights are kept.
-_SAME = ("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "proj_size", "reset",
-         "recurrent_activation")  # fmt: skip
 
 
 def assert_same(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> None:
     """Are these the weights of the same RNN? They may be in different layouts.
 
-    a, b: torch modules, Keras layers, dicts of arrays, Weights; a flat weight space, or what does
-        not tell its RNN by itself (tanh or relu, a GRU's reset), takes its spec from the other.
+    a, b: torch modules, Keras layers, dicts of arrays, Weights, files; a flat weight space, or
+        what does not tell its RNN by itself (tanh or relu, a GRU's reset), takes its spec from the
+        other.
     rtol, atol: how far b may be from a: atol + rtol * abs(b). 0, 0: bit for bit, in one dtype.
 
     Compared gate by gate, after conversion to one form. Where one layout has one bias a gate and
@@ -62,10 +56,9 @@ def assert_same(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> None:
         >>> assert_same(keras, Weights(keras).to("onnx"))
     """
     __tracebackhide__ = True  # pytest then shows the caller's line
-    first, second = _both(a, b)
-    names = f"between a ({first.layout}) and b ({second.layout})"
-    if text := _report(first, second, names, rtol, atol):
-        raise AssertionError(text)
+    found = verify(a, b, rtol=rtol, atol=atol)
+    if not found:
+        raise AssertionError(str(found))
 
 
 def assert_roundtrip(
@@ -110,60 +103,8 @@ def assert_roundtrip(
         reports.append((stop, here.report or Report("exact")))
         summed |= one_bias(here) - one_bias(start)
     names = f"between before and after {told}"
-    if text := _report(start, here, names, 0, 0, summed):
-        raise AssertionError(text)
+    if differs := compare(start, here, names, summed=summed):
+        raise AssertionError(differs.text)
     sums = sum(r.rounded_sums for _, r in reports)
     reason = "; ".join(f"{stop}: {r.reason}" for stop, r in reports if r.reason)
     return Report("rounds", sums, reason) if reason else Report("exact")
-
-
-def _both(a: Any, b: Any) -> tuple[Weights, Weights]:
-    """What one of them does not tell, the other may."""
-    read: list[Weights | None] = []
-    wrong: list[SpecError] = []
-    for source in (a, b):
-        try:
-            read.append(source if isinstance(source, Weights) else Weights(source))
-        except SpecError as error:
-            read.append(None)
-            wrong.append(error)
-    first, second = read
-    if first is None and second is None:
-        raise wrong[0]
-    if first is None:
-        assert second is not None
-        first = Weights(a, second.spec)
-    return first, second if second is not None else Weights(b, first.spec)
-
-
-def _report(
-    a: Weights,
-    b: Weights,
-    names: str,
-    rtol: float,
-    atol: float,
-    summed: frozenset[Gate] = frozenset(),
-) -> str:
-    """What differs, "" if nothing does. summed: gates whose biases count as their sum."""
-    if unlike := [key for key in _SAME if getattr(a.spec, key) != getattr(b.spec, key)]:
-        told = [f"{key} {getattr(a.spec, key)} and {getattr(b.spec, key)}" for key in unlike]
-        return f"two different RNNs {names}: {', '.join(told)}"
-    if a.spec.dtype != b.spec.dtype and not (rtol or atol):
-        return f"{a.spec.dtype} and {b.spec.dtype} {names}: to compare their values pass rtol="
-    dtypes = a.spec.dtype, b.spec.dtype
-    summed |= one_bias(a) ^ one_bias(b)
-    first = with_sums(blocks_of(a), a.spec, summed)
-    second = with_sums(blocks_of(b), b.spec, summed)
-    keys = list(dict.fromkeys([*first, *second]))
-    for key in keys:  # peepholes
-        for blocks, other in ((first, second), (second, first)):
-            blocks.setdefault(key, block(np.zeros_like(other[key].values), "float64"))
-    compared = Compare(a.spec, first, second, dtypes, rtol, atol)
-    lines = [line for key in keys if (line := compared.line(key))]
-    if not lines:
-        return ""
-    head = f"{len(lines)} of {len(keys)} blocks differ {names}, {a.spec}"
-    shown = [f"  {line}" for line in lines[:_MOST]]
-    if len(lines) > _MOST:
-        shown.append(f"  and {len(lines) - _MOST} more")
-    return "\n".join([head, *shown, *causes(compared)])

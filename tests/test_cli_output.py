@@ -1,0 +1,165 @@
+"""Files that appear whole or not at all, whatever is there before and happens in between."""
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+import rnnlayout as rl
+from rnnlayout import _output
+from rnnlayout._output import whole
+
+
+def written(path, text="new", **options):
+    with whole(path, **{"force": False} | options) as part:
+        part.write_text(text)
+    return path.read_text()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """One that has to hold, afterwards, what the test says and nothing else."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_it_appears_and_nothing_else(folder, links, monkeypatch):
+    if not links:
+
+        def no_links(*_):
+            raise OSError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", no_links)
+    for name in ("a.h5", "ünï\udcff.npz", "x" * 250 + ".npz"):
+        assert written(folder / name) == "new"
+        with pytest.raises(rl.FileError, match="is there already: remove it or use --force"):
+            written(folder / name, "newer")
+        assert written(folder / name, "newer", force=True) == "newer"
+    assert len(os.listdir(folder)) == 3
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_one_that_comes_up_in_the_meantime_stays(folder, links, monkeypatch):
+    if not links:
+
+        def no_links(*_):
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+        monkeypatch.setattr(os, "link", no_links)
+    out = folder / "a.h5"
+    with (
+        pytest.raises(rl.FileError, match="it came up in the meantime"),
+        whole(out, force=False) as part,
+    ):
+        part.write_text("new")
+        out.write_text("old")
+    assert out.read_text() == "old" and os.listdir(folder) == ["a.h5"]
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_permissions_are_the_umasks(folder, mask):
+    before = os.umask(mask)
+    try:
+        written(folder / "a.h5")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((folder / "a.h5").stat().st_mode) == 0o666 & ~mask
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, OSError])
+@pytest.mark.parametrize("force", [True, False])
+def test_an_error_on_the_way_leaves_what_was(folder, error, force):
+    if force:
+        (folder / "a.h5").write_text("old")
+    with pytest.raises(error), whole(folder / "a.h5", force=force) as part:
+        part.write_text("half")
+        (part.parent / "and more").write_text("of the writer's own")
+        raise error
+    assert [p.read_text() for p in folder.iterdir()] == (["old"] if force else [])
+
+
+@pytest.mark.parametrize("kind", ["itself", "symbolic link", "hard link", "another way"])
+def test_what_is_read_is_not_replaced(folder, kind):
+    source = folder / "in.h5"
+    source.write_text("old")
+    out = {"itself": source, "another way": folder / ".." / "out" / "in.h5"}.get(
+        kind, folder / "out.h5"
+    )
+    if kind == "symbolic link":
+        out.symlink_to(source)
+    if kind == "hard link":
+        os.link(source, out)
+    for force in (True, False):
+        with pytest.raises(rl.FileError, match="is the file that is read"):
+            written(out, force=force, source=source)
+    assert source.read_text() == "old"
+
+
+def test_links_are_replaced_and_not_followed(folder, tmp_path):
+    kept, out = tmp_path / "kept.h5", folder / "a.h5"
+    kept.write_text("old")
+    for target in (kept, tmp_path / "nowhere"):
+        out.unlink(missing_ok=True)
+        out.symlink_to(target)
+        with pytest.raises(rl.FileError, match="is there already"):
+            written(out)
+        assert written(out, force=True) == "new" and not out.is_symlink()
+    assert kept.read_text() == "old" and not (tmp_path / "nowhere").exists()
+
+
+def test_what_is_no_file_is_not_replaced(folder):
+    os.mkfifo(folder / "fifo")
+    for out, said in (
+        (folder, "is a folder: name a file to write"),
+        (folder / "fifo", "is no regular file"),
+        (folder / "not" / "there.h5", "cannot be written: No such file or directory"),
+        (folder / "fifo" / "a.h5", "cannot be written: Not a directory"),
+        (folder / ("x" * 300), "cannot be written: File name too long"),
+    ):
+        with pytest.raises(rl.FileError, match=said):
+            written(out, force=True)
+    assert os.listdir(folder) == ["fifo"]
+
+
+def test_a_folder_that_may_not_be_written(folder, monkeypatch):
+    """As the system says it; to root, who may run this, it never does."""
+
+    def refused(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(_output.tempfile, "mkdtemp", refused)
+    with pytest.raises(rl.FileError, match=r"a\.h5 cannot be written: Permission denied"):
+        written(folder / "a.h5")
+
+
+@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_leaves_nothing(folder, signal):
+    """In the command, in the middle of its work."""
+    program = f"""
+import os, signal, sys
+from rnnlayout import _cli, _commands
+from rnnlayout._output import whole
+from rnnlayout._commands import layouts
+
+def run(options):
+    with whole({str(folder / "a.npz")!r}, force=False) as part:
+        part.write_text("half")
+        os.kill(os.getpid(), signal.{signal})
+        while not (part.parent / "more").write_text(""):  # and goes on writing
+            pass
+layouts.run = run
+sys.argv = ["rnnlayout", "layouts"]
+sys.exit(_cli.main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=50
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (
+        {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}[signal], "", "",
+    )  # fmt: skip
+    assert os.listdir(folder) == []

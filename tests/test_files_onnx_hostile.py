@@ -1,0 +1,372 @@
+"""ONNX files that were made to do harm, and damaged ones: a typed error, soon, in little memory."""
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from some import same_bits
+
+import rnnlayout as rl
+
+SPEC = rl.Spec("lstm", 5, 3)
+OPENED = []
+sys.addaudithook(lambda event, args: OPENED.append(str(args[0])) if event == "open" else None)
+ERRORS = rl.FileError, rl.LayoutError, rl.SpecError
+
+
+def tensors():
+    rng = np.random.default_rng(2)
+    return {n: rng.standard_normal(s).astype("f4") for n, s in rl.describe("onnx", SPEC).items()}
+
+
+def model_of(nodes=(), given=None, before=()):
+    """A model of one LSTM."""
+    held = [numpy_helper.from_array(a, n) if isinstance(a, np.ndarray) else a
+            for n, a in {**tensors(), **(given or {})}.items() if a is not None]  # fmt: skip
+    lstm = helper.make_node("LSTM", ["X", "W", "R", "B"], ["Y"], "lstm", hidden_size=3)
+    x = helper.make_tensor_value_info("X", 1, [None, None, 5])
+    y = helper.make_tensor_value_info("Y", 1, [None] * 4)
+    graph = helper.make_graph([*before, lstm, *nodes], "g", [x], [y], held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+
+
+def stored(model, tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
+    return path
+
+
+def refused(model, tmp_path, match, error=rl.FileError):
+    path = stored(model, tmp_path)
+    start = time.perf_counter()
+    with pytest.raises(error, match=match):
+        rl.load(path)
+    assert time.perf_counter() - start < 1
+    assert os.listdir(tmp_path) == ["m.onnx"]
+
+
+# --------------------------------------------------------------------------------- other files
+
+
+@pytest.mark.parametrize("place", ["../secret.bin", "{}/secret.bin", "link.bin", "W.bin", ""])
+@pytest.mark.parametrize("said", [True, False])
+def test_tensors_in_other_files_are_not_followed(place, said, tmp_path):
+    """Whatever is there: outside, by a link, or just beside the model as onnx writes it."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    secret = tmp_path / "secret.bin"
+    for name in (secret, folder / "W.bin"):
+        name.write_bytes(tensors()["W"].tobytes())
+    (folder / "link.bin").symlink_to(secret)
+    tensor = TensorProto(name="W", data_type=1, dims=[1, 12, 5])
+    if said:
+        tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=place.format(tmp_path))
+    path = stored(model_of(given={"W": tensor}), folder)
+    OPENED.clear()
+    with pytest.raises(rl.FileError, match="save_as_external_data=False"):
+        rl.load(path)
+    assert not [name for name in OPENED if name.endswith(".bin")]
+    assert str(path) in OPENED
+
+
+# -------------------------------------------------------------------------------------- shapes
+
+
+def claims(dims, nbytes=240, **more):
+    return TensorProto(name="W", data_type=1, dims=dims, raw_data=bytes(nbytes), **more)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        claims([1, 12, 1 << 40]),
+        claims([1 << 31, 1 << 31, 1 << 31]),
+        claims([(1 << 63) - 1] * 8),
+        claims([1] * 1000),
+        claims([(1 << 63) - 1] * 100_000),
+        claims([1, -12, -5]),
+        claims([0, (1 << 63) - 1, (1 << 63) - 1], 0),
+        claims([1, 12, 5], 239),
+        claims([1, 12, 5], 241),
+        TensorProto(name="W", data_type=1, dims=[1, 12, 5]),
+        TensorProto(name="W", data_type=1, dims=[1, 12, 1 << 40], float_data=[1.0]),
+        claims([1, 12, 5], segment=TensorProto.Segment(begin=0, end=1)),
+    ],
+)
+def test_shape_bombs(tensor, tmp_path):
+    refused(model_of(given={"W": tensor}), tmp_path, "W")
+
+
+@pytest.mark.parametrize("number", [0, 8, 14, 17, 22, 99, -1])
+def test_types_that_are_no_weights(number, tmp_path):
+    tensor = claims([1, 12, 5])
+    tensor.data_type = number
+    refused(model_of(given={"W": tensor}), tmp_path, "W", (rl.FileError, rl.LayoutError))
+
+
+def test_no_hidden_units(tmp_path):
+    empty = {"W": np.zeros((1, 0, 5), "f4"), "R": np.zeros((1, 0, 0), "f4"),
+             "B": np.zeros((1, 0), "f4")}  # fmt: skip
+    model = model_of(given=empty)
+    del model.graph.node[0].attribute[:]
+    refused(model, tmp_path, "lstm", ERRORS)
+
+
+def test_a_sparse_tensor(tmp_path):
+    model = model_of(given={"W": None})
+    values = TensorProto(name="W", data_type=1, dims=[1], raw_data=bytes(4))
+    indices = TensorProto(data_type=7, dims=[1], raw_data=bytes(8))
+    model.graph.sparse_initializer.append(
+        onnx.SparseTensorProto(values=values, indices=indices, dims=[1 << 40, 1 << 40])
+    )
+    refused(model, tmp_path, "sparse tensor", rl.LayoutError)
+
+
+# --------------------------------------------------------------------------------- computations
+
+
+def chain(operator, count, names=lambda k: [f"n{k}"], **attributes):
+    """W of W/0, through many nodes."""
+    last = f"n{count}"
+    nodes = [helper.make_node(operator, names(k), [f"n{k + 1}"], **attributes)
+             for k in range(count)]  # fmt: skip
+    return [*nodes, helper.make_node("Identity", [last], ["W"])]
+
+
+def of_n0(**more):
+    return {"W": None, "n0": tensors()["W"], **more}
+
+
+@pytest.mark.parametrize("count", [101, 5000, 20_000])
+def test_a_long_chain(count, tmp_path):
+    refused(model_of(given=of_n0(), before=chain("Identity", count)), tmp_path, "too many steps")
+
+
+def test_a_chain_that_doubles(tmp_path):
+    nodes = chain("Concat", 40, lambda k: [f"n{k}", f"n{k}"], axis=2)
+    refused(model_of(given=of_n0(), before=nodes), tmp_path, "too many steps|refused as a bomb")
+
+
+def test_a_chain_that_doubles_and_halves(tmp_path):
+    """Its results stay small, its steps do not."""
+    nodes = []
+    for k in range(40):
+        nodes += [
+            helper.make_node("Concat", [f"n{k}", f"n{k}"], [f"c{k}"], axis=2),
+            helper.make_node("Slice", [f"c{k}", "zero", "five", "two"], [f"n{k + 1}"]),
+        ]
+    more = {n: np.array([v]) for n, v in (("zero", 0), ("five", 5), ("two", 2))}
+    nodes.append(helper.make_node("Identity", ["n40"], ["W"]))
+    refused(model_of(given=of_n0(**more), before=nodes), tmp_path, "too many steps|as a bomb")
+
+
+def test_a_chain_that_grows(tmp_path):
+    """Many large casts of one small tensor."""
+    given = {"W": None, "n0": np.zeros((1 << 20,), "i1"), "shape": np.array([1, 12, -1])}
+    nodes = [helper.make_node("Cast", ["n0"], [f"c{k}"], to=TensorProto.DOUBLE) for k in range(30)]
+    nodes.append(helper.make_node("Concat", [f"c{k}" for k in range(30)], ["W"], axis=0))
+    refused(model_of(given=given, before=nodes), tmp_path, "refused as a bomb")
+
+
+def test_scales_that_grow_a_tensor(tmp_path):
+    given = {"W": None, "q": np.zeros((1 << 14, 1), "i1"), "s": np.ones((1, 1 << 14), "f4")}
+    node = helper.make_node("DequantizeLinear", ["q", "s"], ["W"])
+    refused(model_of(given=given, before=[node]), tmp_path, "refused as a bomb")
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        helper.make_node("Identity", ["W"], ["W2"]),
+        helper.make_node("Transpose", ["n0"], ["W"], perm=[0, 0, 5]),
+        helper.make_node("Transpose", [], ["W"]),
+        helper.make_node("Concat", ["n0", "n0"], ["W"]),
+        helper.make_node("Concat", ["n0", "B"], ["W"], axis=0),
+        helper.make_node("Cast", ["n0"], ["W"]),
+        helper.make_node("Cast", ["n0"], ["W"], to=99),
+        helper.make_node("Reshape", ["n0", "n0"], ["W"]),
+        helper.make_node("Reshape", ["n0", "huge"], ["W"]),
+        helper.make_node("Unsqueeze", ["n0", "huge"], ["W"]),
+        helper.make_node("Slice", ["n0", "huge", "n0"], ["W"]),
+        helper.make_node("Slice", ["n0", "huge", "huge", "huge", "huge"], ["W"]),
+        helper.make_node("DequantizeLinear", ["n0"], ["W"]),
+        helper.make_node("DequantizeLinear", ["n0", "n0"], ["W"]),
+        helper.make_node("Constant", [], ["W"]),
+        helper.make_node("Constant", [], ["W"], value_string="x"),
+    ],
+)
+def test_nodes_that_make_no_sense(node, tmp_path):
+    huge = np.array([1 << 62] * 4)
+    refused(model_of(given=of_n0(huge=huge), before=[node]), tmp_path, "node 'lstm': ", ERRORS)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def test_cycles(tmp_path):
+    nodes = [helper.make_node("Identity", [a], [b]) for a, b in (("a", "b"), ("b", "a"))]
+    nodes.append(helper.make_node("Identity", ["a"], ["W"]))
+    refused(model_of(given={"W": None}, before=nodes), tmp_path, "of itself")
+    itself = helper.make_node("Identity", ["W"], ["W"])
+    refused(model_of(given={"W": None}, before=[itself]), tmp_path, "of itself")
+
+
+def test_names_of_two_things(tmp_path):
+    model = model_of()
+    model.graph.initializer.append(numpy_helper.from_array(tensors()["W"] + 1, "W"))
+    refused(model, tmp_path, "'W' is defined twice")
+    node = helper.make_node("Identity", ["R"], ["W"])
+    refused(model_of(before=[node]), tmp_path, "'W' is defined twice")
+
+
+def test_names_of_nothing(tmp_path):
+    refused(model_of(given={"W": None}), tmp_path, "'W' is used and nowhere defined")
+
+
+@pytest.mark.parametrize("deep", [10, 60, 3000])
+def test_graphs_in_graphs(deep, tmp_path):
+    """Protobuf itself ends at some thirty of them."""
+    field = 5 << 3 | 2  # AttributeProto.g, and NodeProto.attribute
+    graph = model_of().graph.SerializeToString()
+
+    def within(number, message):
+        return bytes([number]) + length(len(message)) + message
+
+    for _ in range(deep):
+        attribute = onnx.AttributeProto(name="then_branch", type=5).SerializeToString()
+        attribute += within(6 << 3 | 2, graph)
+        node = onnx.NodeProto(op_type="If", name="if").SerializeToString()
+        graph = within(1 << 3 | 2, node + within(field, attribute))
+    data = onnx.ModelProto(ir_version=8).SerializeToString() + within(7 << 3 | 2, graph)
+    if deep == 10:
+        assert list(rl.load(stored(data, tmp_path))) == ["if/" * 10 + "lstm"]
+    else:
+        refused(data, tmp_path, "no ONNX model")
+
+
+def length(n):
+    made = bytearray()
+    while n > 127:
+        made.append(n & 127 | 128)
+        n >>= 7
+    return bytes([*made, n])
+
+
+def function(name, nodes):
+    return helper.make_function("mine", name, ["x"], ["y"], nodes, [helper.make_opsetid("", 14)])
+
+
+def call(name):
+    return helper.make_node(name, ["X"], ["y"], domain="mine")
+
+
+@pytest.mark.parametrize(
+    ("functions", "match"),
+    [
+        ([function("F0", [call("F0")])], "in each other"),
+        ([function("F0", [call("F1")]), function("F1", [call("F0")])], "in each other"),
+        ([function(f"F{k}", [call(f"F{k + 1}")] * 2) for k in range(60)], "call each other"),
+        ([function(f"F{k}", [call(f"F{k + 1}")]) for k in range(2000)], "in each other"),
+    ],
+)
+def test_functions_in_functions(functions, match, tmp_path):
+    model = model_of(nodes=[call("F0")])
+    model.functions.extend(functions)
+    refused(model, tmp_path, match)
+
+
+def test_names_that_are_no_text(tmp_path):
+    data = model_of().SerializeToString()
+    assert data.count(b"lstm") == 1
+    refused(data.replace(b"lstm", b"l\xff\xfem"), tmp_path, "no ONNX model|no text")
+
+
+# ---------------------------------------------------------------------------------------- damage
+
+
+def test_truncation(tmp_path):
+    data = model_of().SerializeToString()
+    whole = dict(rl.load(stored(data, tmp_path))["lstm"])
+    ends = [*range(0, len(data), 64), *range(len(data) - 64, len(data))]
+    kept = 0
+    for end in ends:
+        try:
+            found = rl.load(stored(data[:end], tmp_path))
+        except rl.FileError:
+            continue
+        kept += 1
+        assert same_bits(dict(found["lstm"]), whole)
+    assert kept < len(ends) / 2
+
+
+def test_flipped_bytes(tmp_path):
+    """Anything may come of it but a crash or another kind of error."""
+    data = bytearray(model_of().SerializeToString())
+    rng = np.random.default_rng(7)
+    for _ in range(200):
+        at = rng.integers(len(data))
+        was, data[at] = data[at], rng.integers(256)
+        try:
+            for weights in rl.load(stored(bytes(data), tmp_path)).values():
+                assert weights.spec.cell
+        except (*ERRORS, rl.LossyError):
+            pass
+        data[at] = was
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 100, b"PK\x03\x04", os.urandom(999), b"{}"])
+def test_no_models(data, tmp_path):
+    refused(data, tmp_path, "no ONNX model")
+
+
+def test_files_beyond_protobuf(tmp_path):
+    path = tmp_path / "m.onnx"
+    with open(path, "wb") as file:
+        file.truncate(1 << 31)  # sparse: it takes no room
+    with pytest.raises(rl.FileError, match="protobuf ends at 2 GB"):
+        rl.load(path)
+
+
+MEASURE = """
+import resource, sys, time
+import onnx, numpy, rnnlayout as rl
+rl.load(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for path in sys.argv[2:]:
+    start = time.perf_counter()
+    try:
+        rl.load(path)
+    except (rl.FileError, rl.LayoutError) as error:
+        pass
+    else:
+        raise SystemExit(path)
+    assert time.perf_counter() - start < 1, path
+assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+"""
+
+
+def test_memory(tmp_path):
+    """The worst of them in a process of their own: under 100 MB beyond what onnx itself takes."""
+    small = {"W": None, "n0": np.zeros((1 << 20,), "i1")}
+    casts = [helper.make_node("Cast", ["n0"], [f"c{k}"], to=11) for k in range(30)]
+    concat = helper.make_node("Concat", [f"c{k}" for k in range(30)], ["W"], axis=0)
+    models = [
+        model_of(),
+        model_of(given={"W": claims([1, 12, 1 << 40])}),
+        model_of(given={"W": claims([(1 << 63) - 1] * 100_000)}),
+        model_of(given=of_n0(), before=chain("Identity", 20_000)),
+        model_of(given=of_n0(), before=chain("Concat", 40, lambda k: [f"n{k}"] * 2, axis=2)),
+        model_of(given=small, before=[*casts, concat]),
+    ]
+    paths = [tmp_path / f"{k}.onnx" for k in range(len(models))]
+    for path, model in zip(paths, models, strict=True):
+        path.write_bytes(model.SerializeToString())
+    done = subprocess.run([sys.executable, "-c", MEASURE, *paths], capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
