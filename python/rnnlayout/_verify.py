@@ -176,7 +176,8 @@ def compare(
     keys = list(dict.fromkeys([*first, *second]))
     for key in keys:  # peepholes
         for blocks, other in ((first, second), (second, first)):
-            blocks.setdefault(key, block(np.zeros_like(other[key].values), "float64"))
+            if key not in blocks:
+                blocks[key] = block(np.zeros(other[key].shape), "float64")
     note = _note(a, b, only_one)
     head = ""
     if dtypes[0] != dtypes[1] and not (rtol or atol):
