@@ -165,9 +165,8 @@ def compare(
 ) -> Compared:
     """What differs. names: of the two, for the report. summed: gates whose biases count as their
     sum."""
-    if unlike := [key for key in _SAME if getattr(a.spec, key) != getattr(b.spec, key)]:
-        told = [f"{key} {getattr(a.spec, key)} and {getattr(b.spec, key)}" for key in unlike]
-        return Compared(*called, f"two different RNNs {names}: {', '.join(told)}")
+    if different := unlike(a, b):
+        return Compared(*called, f"two different RNNs {names}: {different}")
     dtypes = a.spec.dtype, b.spec.dtype
     only_one = one_bias(a) ^ one_bias(b)
     summed |= only_one
@@ -192,6 +191,12 @@ def compare(
         shown.append(f"  and {len(lines) - _MOST} more")
     text = "\n".join([head, *shown, *causes(compared)])
     return Compared(*called, text, tuple(compared.gap(key) for key in compared.wrong), note)
+
+
+def unlike(a: Weights, b: Weights) -> str:
+    """What makes them two different RNNs, "" if they may be the same."""
+    keys = [key for key in _SAME if getattr(a.spec, key) != getattr(b.spec, key)]
+    return ", ".join(f"{key} {getattr(a.spec, key)} and {getattr(b.spec, key)}" for key in keys)
 
 
 def _note(a: Weights, b: Weights, only_one: frozenset[Gate]) -> str:
