@@ -77,7 +77,7 @@ def test_examples_of_help_are_no_wrong_usage():
     [
         (["inspekt"], "invalid choice: 'inspekt'"),
         (["inspect"], "required: FILE"),
-        (["convert", "a.npz", "b.npz"], "required: --to"),
+        (["convert", "a.npz", "b.npz"], "one of the arguments --to --into is required"),
         (["convert", "a.npz", "b.npz", "--to", "torhc"], "torhc"),
         (["convert", "a.npz", "b.npz", "--to", "concat(z"], "is no layout's name"),
         (["convert", "a.npz", "b.npz", "--to", "concat(z)"], "options are written NAME=VALUE"),

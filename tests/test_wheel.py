@@ -47,6 +47,11 @@ def test_licence_and_types_are_in_it(names):
     assert "rnnlayout/py.typed" in names
 
 
+def test_schemas_are_in_it(names):
+    schemas = [n for n in names if n.startswith("rnnlayout/schemas/")]
+    assert len(schemas) == 4 and all(n.endswith("-1.json") for n in schemas)
+
+
 def test_it_needs_the_c_library_alone(wheel, names):
     (library,) = [n for n in names if ".so" in n]
     with zipfile.ZipFile(wheel) as archive, archive.open(library) as file:

@@ -25,13 +25,36 @@ _PRECISION = {"float16": (11, -13), "bfloat16": (8, -125), "float32": (24, -125)
 # ------------------------------------------------------------------------------- the common form
 
 
-@dataclass(frozen=True)
 class Block:
-    """A matrix or bias of one gate."""
+    """A matrix or bias of one gate: its bits, or its values, which are made of them when they are
+    asked for: of equal weights never.
 
-    values: np.ndarray  # float64
-    bits: np.ndarray | None = None
-    rounded: np.ndarray | None = None  # of a sum: where two non-zero biases are added
+    rounded: of a sum: where two non-zero biases are added.
+    """
+
+    def __init__(
+        self,
+        values: np.ndarray | None = None,
+        bits: np.ndarray | None = None,
+        rounded: np.ndarray | None = None,
+        dtype: str = "",
+    ) -> None:
+        self._values, self.bits, self.rounded, self._dtype = values, bits, rounded, dtype
+
+    @property
+    def values(self) -> np.ndarray:
+        """In float64."""
+        if self._values is None:
+            assert self.bits is not None
+            wide = self._dtype == "bfloat16"
+            floats = (self.bits.astype("u4") << 16).view("f4") if wide else self.bits
+            with np.errstate(invalid="ignore"):  # NaNs that signal
+                self._values = floats.view("f4" if wide else self._dtype).astype("f8")
+        return self._values
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.values if self.bits is None else self.bits).shape
 
 
 def blocks_of(weights: Weights) -> dict[Key, Block]:
@@ -41,7 +64,9 @@ def blocks_of(weights: Weights) -> dict[Key, Block]:
     spec = given.spec
     if given.layout.name != "cudnn":  # whose own form its spec says
         spec = spec.replace(bias="double")
-    found = Weights._of(_without_peepholes(given, spec)).to(common)._read()
+    found = _without_peepholes(given, spec)
+    if given.layout != common:
+        found = Weights._of(found).to(common)._read()
     blocks = dict(_views(found))
     blocks |= {key: block for key, block in _views(given) if key[2] == "peephole"}
     zero = np.zeros((spec.hidden_size, 1), found.arrays[0].dtype)
@@ -80,10 +105,7 @@ def _views(given: Read) -> Iterator[tuple[Key, Block]]:
 
 
 def block(array: np.ndarray, dtype: str) -> Block:
-    bits = np.ascontiguousarray(array).view(f"u{array.itemsize}")
-    floats = bits.view(dtype) if dtype != "bfloat16" else (bits.astype("u4") << 16).view("f4")
-    with np.errstate(invalid="ignore"):  # NaNs that signal
-        return Block(floats.astype("f8"), bits)
+    return Block(bits=np.ascontiguousarray(array).view(f"u{array.itemsize}"), dtype=dtype)
 
 
 def one_bias(weights: Weights) -> frozenset[Gate]:
@@ -163,18 +185,21 @@ class Compare:
     ) -> None:
         self.spec, self.a, self.b = spec, a, b
         self.dtypes, self.rtol, self.atol = dtypes, rtol, atol
-        masks = {key: self.mask(a[key], b[key]) for key in a}
-        self.wrong = {key: mask for key, mask in masks.items() if mask.any()}
+        self.wrong = {key: mask for key in a if (mask := self.mask(a[key], b[key])).any()}
 
     def mask(self, a: Block, b: Block) -> np.ndarray:
         """Where they differ."""
+        sums = [x.rounded for x in (a, b) if x.rounded is not None]
+        one_dtype = self.dtypes[0] == self.dtypes[1]
+        if a.bits is not None and b.bits is not None and one_dtype and not sums:
+            unequal = a.bits != b.bits
+            if not (unequal.any() and (self.rtol or self.atol)):
+                return np.asarray(unequal)
         with np.errstate(all="ignore"):
             near = np.abs(a.values - b.values) <= self.atol + self.rtol * np.abs(b.values)
         near |= (a.values == b.values) | (np.isnan(a.values) & np.isnan(b.values))
-        near_is_enough = self.rtol or self.atol or self.dtypes[0] != self.dtypes[1]
-        if a.bits is None or b.bits is None or near_is_enough:
+        if a.bits is None or b.bits is None or not one_dtype or self.rtol or self.atol:
             return np.asarray(~near)
-        sums = [x.rounded for x in (a, b) if x.rounded is not None]
         return np.asarray(np.where(np.any(sums, axis=0), ~near, a.bits != b.bits))
 
     def gap(self, key: Key) -> Gap:

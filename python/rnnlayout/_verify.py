@@ -165,9 +165,8 @@ def compare(
 ) -> Compared:
     """What differs. names: of the two, for the report. summed: gates whose biases count as their
     sum."""
-    if unlike := [key for key in _SAME if getattr(a.spec, key) != getattr(b.spec, key)]:
-        told = [f"{key} {getattr(a.spec, key)} and {getattr(b.spec, key)}" for key in unlike]
-        return Compared(*called, f"two different RNNs {names}: {', '.join(told)}")
+    if different := unlike(a, b):
+        return Compared(*called, f"two different RNNs {names}: {different}")
     dtypes = a.spec.dtype, b.spec.dtype
     only_one = one_bias(a) ^ one_bias(b)
     summed |= only_one
@@ -176,7 +175,8 @@ def compare(
     keys = list(dict.fromkeys([*first, *second]))
     for key in keys:  # peepholes
         for blocks, other in ((first, second), (second, first)):
-            blocks.setdefault(key, block(np.zeros_like(other[key].values), "float64"))
+            if key not in blocks:
+                blocks[key] = block(np.zeros(other[key].shape), "float64")
     note = _note(a, b, only_one)
     head = ""
     if dtypes[0] != dtypes[1] and not (rtol or atol):
@@ -191,6 +191,12 @@ def compare(
         shown.append(f"  and {len(lines) - _MOST} more")
     text = "\n".join([head, *shown, *causes(compared)])
     return Compared(*called, text, tuple(compared.gap(key) for key in compared.wrong), note)
+
+
+def unlike(a: Weights, b: Weights) -> str:
+    """What makes them two different RNNs, "" if they may be the same."""
+    keys = [key for key in _SAME if getattr(a.spec, key) != getattr(b.spec, key)]
+    return ", ".join(f"{key} {getattr(a.spec, key)} and {getattr(b.spec, key)}" for key in keys)
 
 
 def _note(a: Weights, b: Weights, only_one: frozenset[Gate]) -> str:

@@ -20,7 +20,7 @@ _OPTIONS = {
 } | {"cells": "--cell"}
 
 
-def add_file(parser: argparse.ArgumentParser, *names: str, **words: Any) -> None:
+def add_file(parser: argparse._ActionsContainer, *names: str, **words: Any) -> None:
     """An argument that is a file's name."""
     parser.add_argument(*names, **words).complete = FILE  # type: ignore[attr-defined]
 

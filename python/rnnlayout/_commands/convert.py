@@ -16,7 +16,7 @@ EXAMPLES = """\
   rnnlayout convert old.h5 new.h5 --to keras
   rnnlayout convert model.pt lstm.safetensors --to cudnn --prefix encoder.rnn
   rnnlayout convert lstm.safetensors lstm.npz --to onnx --exact
-  rnnlayout convert trained.onnx new.pt --to torch --into model.pt
+  rnnlayout convert trained.onnx new.pt --into model.pt
   rnnlayout convert lstm.npz lstm.safetensors --to torch --dry-run"""
 _MOST = 10  # names of what is left out
 
@@ -24,46 +24,49 @@ _MOST = 10  # names of what is left out
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _commands.add_file(parser, "source", metavar="IN", help="the file to read")
     _commands.add_file(parser, "target", metavar="OUT", help="the file to write")
-    parser.add_argument(
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument(
         "--to",
         type=_commands.layout,
-        required=True,
         metavar="LAYOUT",
         help="the layout to write: see rnnlayout layouts",
+    )
+    _commands.add_file(
+        target,
+        "--into",
+        metavar="MODEL",
+        help="write a copy of this file with the weights of IN, in its own layouts and dtypes",
     )
     parser.add_argument(
         "--dtype",
         choices=("float16", "bfloat16", "float32", "float64"),
-        help="of the result, by default as it is; a narrower one rounds",
+        help="of the result, by default as it is; a narrower one rounds; with --to alone",
     )
     parser.add_argument("--exact", action="store_true", help="refuse what would round")
     parser.add_argument("--dry-run", action="store_true", help="write nothing, say the same")
     parser.add_argument("--force", action="store_true", help="replace OUT if it is there")
-    _commands.add_file(
-        parser, "--into", metavar="MODEL", help="write into a copy of this file's RNNs"
-    )
     _commands.add_hints(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     from rnnlayout._files import convert_file
+    from rnnlayout._into import convert_into
     from rnnlayout._progress import progress
     from rnnlayout._terminal import say, shown
 
-    more: dict[str, Any] = {"into": options.into} if options.into else {}
+    asked: dict[str, Any] = _commands.hints(options) | {
+        name: getattr(options, name) for name in ("exact", "force", "dry_run")
+    }
     with progress("converting") as tick:
-        done = convert_file(
-            options.source,
-            options.target,
-            to=options.to,
-            dtype=options.dtype,
-            exact=options.exact,
-            force=options.force,
-            dry_run=options.dry_run,
-            progress=tick,
-            **_commands.hints(options),
-            **more,
-        )
+        if options.into:
+            done = convert_into(
+                options.source, options.target, into=options.into, progress=tick, **asked
+            )
+        else:
+            done = convert_file(
+                options.source, options.target, to=options.to, dtype=options.dtype,
+                progress=tick, **asked,
+            )  # fmt: skip
     for name, report in done.reports.items():
         reason = f": {shown(report.reason)}" if report.reason else ""
         say(f"{shown(name)}: {report.grade}{reason}")

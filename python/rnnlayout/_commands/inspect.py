@@ -40,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
                 for name, why in found.refused.items()
             ],
             "notes": found.notes,
+            "others": list(found.others),
         })  # fmt: skip
     else:
         put("\n".join(_text(found)))
@@ -91,6 +92,7 @@ def _text(found: Any) -> list[str]:
         lines += ["", strong(shown(name)), f"  refused     {shown(reasons[0])}"]
         lines += [f"              {shown(reason)}" for reason in reasons[1:]]
     lines += [""] + [f"note: {shown(note)}" for note in found.notes] if found.notes else []
+    lines += ["", f"tensors of no RNN: {len(found.others)}"] if found.others else []
     return lines[1:]
 
 

@@ -1,0 +1,94 @@
+"""convert_into: the RNNs of one file put in the place of those of another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rnnlayout import _bags, _files, _metadata
+from rnnlayout._by_layer import Conversion
+from rnnlayout._errors import FileError
+from rnnlayout._formats import Ask, Converted, format_of
+from rnnlayout._found import Found
+from rnnlayout._limits import regular_file
+from rnnlayout._native import LayoutError
+from rnnlayout._output import check_free, whole
+from rnnlayout._verify import unlike
+from rnnlayout._weights import Weights
+
+
+def convert_into(
+    src: Any,
+    dst: Any,
+    *,
+    into: Any,
+    exact: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+    progress: _files.Progress | None = None,
+    **hints: Any,
+) -> Converted:
+    """Write a copy of the file `into`, to `dst`, whose RNNs have the weights of those of `src`.
+
+    They are matched by name; where each file has one, names do not matter. Each is written in the
+    layout and dtype that `into` has it in; all else of `into` stays. Other arguments as
+    convert_file(). LayoutError: nothing matches, or an RNN of the two files is not the same.
+    """
+    path, model, dst = regular_file(src), regular_file(into), Path(dst)
+    module = format_of(model)
+    if format_of(dst) is not module:
+        raise FileError(f"{dst}: a copy of {model} has its format, name it {module.SUFFIXES[0]}")
+    given, old = _files.load(path, **hints), _files.load(model)
+    check_free(dst, force, path)
+    check_free(dst, force, model)
+    pairs = _matched(given, old, path, model)
+    made = {name: Conversion(given[source], old[name].layout, old[name].spec.dtype, exact)
+            for source, name in pairs.items()}  # fmt: skip
+    if dry_run:
+        for one in made.values():
+            one.check()
+    else:
+        with whole(dst, force=force, source=path) as part:
+            _write(part, module, model, made, progress)
+    notes = [f"{name} of {model.name} stays as it is" for name in old if name not in made]
+    left_out = tuple(name for name in given if name not in pairs)
+    reports = {name: one.report for name, one in made.items()}
+    return Converted(reports, left_out, (*given.notes, *old.notes, *notes))
+
+
+def _matched(given: Found, old: Found, path: Path, model: Path) -> dict[str, str]:
+    """Name of an RNN in the one file -> in the other."""
+    pairs = {name: name for name in given if name in old}
+    if len(given) == len(old) == 1:
+        pairs = {next(iter(given)): next(iter(old))}
+    if not pairs:
+        raise LayoutError(
+            f"no RNN of {path} ({', '.join(given)}) is called as one of {model} ({', '.join(old)}):"
+            " take one by prefix="
+        )
+    for source, name in pairs.items():
+        if different := unlike(given[source], old[name]):
+            raise LayoutError(f"{name}: two different RNNs in {path} and {model}: {different}")
+    return pairs
+
+
+def _write(
+    part: Path,
+    module: ModuleType,
+    model: Path,
+    made: Mapping[str, Conversion],
+    progress: _files.Progress | None,
+) -> None:
+    if hasattr(module, "replace"):
+        entries: dict[str, Weights] = {name: one.weights() for name, one in made.items()}
+        module.replace(model, part, entries)
+        return
+    if not hasattr(module, "write_tensors"):
+        raise FileError(f"{model}: weights cannot be put into a {module.SUFFIXES[0]} file yet")
+    bag = module.read_tensors(model)
+    records = _metadata.read(bag.metadata, model)
+    groups = [group for group in _files._find(model, bag, Ask()) if group.entry in made]
+    bag = _bags.replaced(bag, [(group, made[group.entry]) for group in groups], records)
+    module.write_tensors(part, _bags.counted(bag, progress) if progress else bag)

@@ -1,0 +1,139 @@
+"""convert: what is said, what is written, what is left alone."""
+
+import os
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from some import normal_weights, same_bits
+from test_cli import rnnlayout as rnnlayout
+
+import rnnlayout as rl
+
+SPEC = rl.Spec("lstm", 3, 2)
+TORCH = normal_weights(rl.layout("torch"), SPEC)
+OTHERS = {"embedding": np.arange(5), "out.weight": np.ones((2, 2), "f2")}
+
+
+def prefixed(prefix, tensors):
+    return {f"{prefix}.{name}": array for name, array in tensors.items()}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("lstm.npz", **prefixed("enc", TORCH), **OTHERS)
+    return tmp_path
+
+
+def test_it_says_what_it_does_and_does_it(rnnlayout, folder):
+    told = "enc: rounds: 8 sums of two non-zero biases\n"
+    arguments = ["convert", "lstm.npz", "keras.safetensors", "--to", "keras"]
+    assert rnnlayout(*arguments, "--dry-run") == (
+        0, "", told + "keras.safetensors: nothing written\n",
+    )  # fmt: skip
+    assert os.listdir() == ["lstm.npz"]
+    assert rnnlayout(*arguments) == (0, "", told + "keras.safetensors: written\n")
+    found = load_file("keras.safetensors")
+    assert found.keys() == {"enc.kernel", "enc.recurrent_kernel", "enc.bias", *OTHERS}
+    assert same_bits(
+        {k: found[f"enc.{k}"] for k in rl.convert(TORCH, dst="keras")},
+        dict(rl.convert(TORCH, dst="keras")),
+    )
+    code, out, err = rnnlayout(*arguments)
+    assert (code, out) == (3, "") and "is there already: remove it or use --force" in err
+    assert rnnlayout(*arguments, "--force")[0] == 0
+
+
+def test_what_is_left_out_and_what_is_exact(rnnlayout, folder):
+    code, out, err = rnnlayout("convert", "lstm.npz", "flat.bin", "--to", "cudnn", "--prefix=enc")
+    assert (code, out) == (0, "")
+    assert err == "enc: exact\nleft out: embedding, out.weight\nflat.bin: written\n"
+    assert (folder / "flat.bin").read_bytes() == rl.pack(TORCH).tobytes()
+
+
+@pytest.mark.parametrize(
+    "more, code, said",
+    [
+        (["--to", "keras", "--exact"], 4, "would be rounded"),
+        (["--to", "cudnn", "--dtype", "float16", "--exact"], 4, "float16"),
+        (["--to", "keras-cudnn", "--prefix", "nix"], 3, "nix"),
+        (["--into", "nix.npz"], 3, "nix.npz does not exist"),
+        (["--into", "gru.npz"], 3, "two different RNNs"),
+        (["--into", "many.npz"], 3, "no RNN of lstm.npz (enc) is called as one of"),
+        (["--into", "lstm.safetensors"], 3, "has its format, name it .safetensors"),
+    ],
+)
+def test_refused_and_nothing_written(rnnlayout, folder, more, code, said):
+    np.savez("gru.npz", **normal_weights(rl.layout("torch"), rl.Spec("gru", 3, 2)))
+    np.savez("many.npz", **prefixed("a", TORCH), **prefixed("b", TORCH))
+    save_file(TORCH, "lstm.safetensors")
+    before = sorted(os.listdir())
+    for extra in ([], ["--dry-run"]):
+        found, out, err = rnnlayout("convert", "lstm.npz", "out.npz", *more, *extra)
+        assert (found, out) == (code, "") and said in err, err
+        assert sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize("name", ["lstm.npz", "hard.npz", "soft.npz", "./x/../lstm.npz"])
+def test_never_over_what_is_read(rnnlayout, folder, name):
+    os.link("lstm.npz", "hard.npz")
+    os.symlink("lstm.npz", "soft.npz")
+    os.mkdir("x")
+    before = (folder / "lstm.npz").read_bytes()
+    code, _, err = rnnlayout("convert", "lstm.npz", name, "--to", "torch", "--force")
+    assert code == 3 and "is the file that is read" in err
+    assert (folder / "lstm.npz").read_bytes() == before
+
+
+def test_into_a_model(rnnlayout, folder):
+    """Each RNN in the layout that the model has it in; the rest stays."""
+    model = prefixed("dec", rl.convert(TORCH, dst="keras")) | prefixed("gru", normal_weights(
+        rl.layout("torch"), rl.Spec("gru", 3, 2))) | OTHERS  # fmt: skip
+    save_file(model, "model.safetensors")
+    rnnlayout("convert", "lstm.npz", "onnx.npz", "--to", "onnx")
+    new = prefixed("dec", rl.convert(normal_weights(rl.layout("torch"), SPEC, 5), dst="onnx"))
+    np.savez("new.npz", **new, **prefixed("more", TORCH))
+    arguments = ["convert", "new.npz", "out.safetensors", "--into", "model.safetensors"]
+    told = (
+        "dec: rounds: 8 sums of two non-zero biases\n"
+        "note: gru of model.safetensors stays as it is\nleft out: more\n"
+    )
+    assert rnnlayout(*arguments, "--dry-run")[2] == f"{told}out.safetensors: nothing written\n"
+    assert rnnlayout(*arguments) == (0, "", f"{told}out.safetensors: written\n")
+    found = load_file("out.safetensors")
+    wanted = rl.convert({k.removeprefix("dec."): v for k, v in new.items()}, dst="keras")
+    assert found.keys() == model.keys()
+    assert all(same_bits(found[k], wanted.get(k.removeprefix("dec."), model[k])) for k in model)
+    code, _, err = rnnlayout(*arguments[:2], "model.safetensors", *arguments[3:], "--force")
+    assert code == 3 and "is the file that is read" in err
+
+
+class Tty:
+    """Stderr on a terminal."""
+
+    encoding = "utf-8"
+
+    def __init__(self):
+        self.said = ""
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        self.said += text
+
+    def flush(self):
+        pass
+
+
+def test_progress_is_for_who_waits(folder, monkeypatch):
+    from rnnlayout import _cli, _progress
+
+    for after, shown in ((0.5, False), (-1, True)):
+        screen = Tty()
+        monkeypatch.setattr(_progress, "_AFTER", after)
+        monkeypatch.setattr("sys.stderr", screen)
+        arguments = ["convert", "lstm.npz", "o.safetensors", "--to", "onnx", "--force"]
+        assert _cli.main(arguments) == 0
+        assert ("converting" in screen.said) == shown, screen.said
