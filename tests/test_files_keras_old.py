@@ -13,6 +13,7 @@ import pytest
 import tf_keras
 from conftest import ROOT
 from frameworks import KERAS_NOISE, H, I, fill_keras, normal, seeded
+from reference import forward, from_cudnn
 from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
 from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
 from tf_keras.src.saving.legacy.hdf5_format import preprocess_weights_for_loading
@@ -275,3 +276,10 @@ def test_a_published_file(tmp_path):
         weights = found[layer.name]
         assert weights.layout.name == "keras-cudnn"
         assert same(weights.to("keras"), layer.get_weights())
+
+        spec, x = weights.spec, normal(seeded(layer.name), 4, 2, weights.spec.input_size)
+        theirs = layer(np.ascontiguousarray(x.swapaxes(0, 1))).numpy().swapaxes(0, 1)
+        zeros = np.zeros((1, 2, spec.hidden_size), "f4")
+        expected = forward(from_cudnn(weights.pack(), spec), spec, x, zeros, zeros).y
+        # either may be off by what float32's rounding explains: reference.Rounded
+        assert (np.abs(theirs - weights.rnn()(x)[0]) <= 2 * expected.error).all()
