@@ -79,11 +79,12 @@ def path(tmp_path, state):
 def test_load_gives_back_what_save_got(suffix, tmp_path):
     path = tmp_path / f"a{suffix}"
     entries = {}
-    for k, spec in enumerate(some.SPECS):
+    first = BAGS.index(suffix)  # half of the specs each
+    for k, spec in enumerate(some.SPECS[first::2]):
         for layout in some.LAYOUTS:
             if some.holds(layout, spec):
                 entries[f"m.{k}.{len(entries)}"] = weights(layout, spec, k)
-    assert len(entries) > 300
+    assert len(entries) > 150
     rl.save(path, entries)
     found = rl.load(path)
     assert list(found) == list(entries) and not found.refused and not found.others
@@ -292,6 +293,7 @@ def test_a_dtype_is_asked_for(path, tmp_path):
 def test_layer_by_layer_is_the_same_as_at_once(to, tmp_path, monkeypatch):
     src, dst = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
     specs = [spec for spec in some.SPECS if spec.num_layers > 1 and some.holds(to, spec)]
+    specs = [spec for spec in specs if spec.bias in ("double", "none")]  # every second
     entries, wanted = {}, {}
     for k, spec in enumerate(specs):
         for layout in some.LAYOUTS:
