@@ -87,7 +87,7 @@ def _add(tensors: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
 def counted(bag: Bag, progress: Callable[[int, int], Any]) -> Bag:
     """The bag, telling after each piece how many of all bytes have been read from it."""
     total = sum(tensor.nbytes for tensor in bag.tensors.values())
-    done = 0
+    done, whole = 0, set()  # whole: what was asked for at once, which may be done twice
 
     def count(array: np.ndarray) -> np.ndarray:
         nonlocal done
@@ -95,13 +95,16 @@ def counted(bag: Bag, progress: Callable[[int, int], Any]) -> Bag:
         progress(done, total)
         return array
 
-    def told(tensor: Tensor) -> Tensor:
-        bits, pieces = tensor.bits, tensor.pieces
-        return replace(
-            tensor,
-            bits=lambda: count(bits()),
-            pieces=(lambda: map(count, pieces())) if pieces else None,
-        )
+    def told(name: str, tensor: Tensor) -> Tensor:
+        def bits() -> np.ndarray:
+            array = tensor.bits()
+            if name not in whole:
+                whole.add(name)
+                count(array)
+            return array
+
+        pieces = tensor.pieces
+        return replace(tensor, bits=bits, pieces=(lambda: map(count, pieces())) if pieces else None)
 
     progress(0, total)
-    return replace(bag, tensors={name: told(tensor) for name, tensor in bag.tensors.items()})
+    return replace(bag, tensors={name: told(name, one) for name, one in bag.tensors.items()})
