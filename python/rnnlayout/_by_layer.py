@@ -59,9 +59,9 @@ class Conversion:
     """
 
     def __init__(
-        self, weights: Weights, to: Layout, dtype: Any, exact: bool, scratch: Scratch
+        self, weights: Weights, to: Layout, dtype: Any, exact: bool, scratch: Scratch | None = None
     ) -> None:
-        self._weights, self._exact, self._scratch = weights, exact, scratch
+        self._weights, self._exact, self._scratch = weights, exact, scratch or Scratch()
         plan, name = _convert.plan_of(weights._read(), to, dtype)
         self.layout, self.config = to, weights.config
         self.spec = weights.spec.replace(dtype=name)
