@@ -111,13 +111,13 @@ def through_nodes(model):
         helper.make_node("Concat", ["w/a", "w/b"], ["w/ab"], axis=1),
         helper.make_node("Transpose", ["w/ab"], ["w/t"], perm=[2, 1, 0]),
         helper.make_node("Identity", ["w/t"], ["W"]),
-        constant("r/more", np.concatenate([np.ones_like(r), r, r[:, ::-1]], 2).astype(np.float64)),
+        constant("r/more", np.concatenate([r[:, :, ::-1], np.ones_like(r)], 2).astype(np.float64)),
         helper.make_node("Cast", ["r/more"], ["r/cast"], to=onnx.TensorProto.FLOAT),
         *[constant(f"r/{k}", np.array([n])) for k, n in
-          [("start", -2 * r.shape[2]), ("end", -r.shape[2]), ("axis", -1), ("step", 1)]],
+          [("start", -r.shape[2] - 1), ("end", -(1 << 62)), ("axis", -1), ("step", -1)]],
         helper.make_node("Slice", ["r/cast", "r/start", "r/end", "r/axis", "r/step"], ["R"]),
         *[constant(f"b/{k}", np.array(n)) for k, n in
-          [("shape", [b.shape[0], -1, 1]), ("first", [0]), ("last", [2])]],
+          [("shape", [b.shape[0], -1, 1]), ("first", [0])]],
         constant("b/flat", b.ravel()),
         helper.make_node("Reshape", ["b/flat", "b/shape"], ["b/shaped"]),
         helper.make_node("Unsqueeze", ["b/shaped", "b/first"], ["b/wide"]),

@@ -1,5 +1,7 @@
 """What load() reads of an ONNX model is what onnxruntime computes with it."""
 
+import sys
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -340,3 +342,14 @@ def test_weights_that_are_no_constants(tmp_path):
     found = read(model, tmp_path)
     assert list(found) == ["good"] and list(found.refused) == ["layer"]
     assert list(initializers(graph)) == ["W", "R", "B", "joined"]
+
+
+def test_without_the_package(tmp_path, monkeypatch):
+    model, _ = model_of(LSTM)
+    path = write(model, tmp_path / "m.onnx")
+    weights = rl.load(path)["layer"]
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    for call in (lambda: rl.load(path), lambda: rl.save(tmp_path / "n.onnx", weights)):
+        with pytest.raises(rl.MissingExtraError, match=r'pip install "rnnlayout\[onnx\]"'):
+            call()
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]

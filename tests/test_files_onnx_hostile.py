@@ -43,10 +43,10 @@ def stored(model, tmp_path):
 
 def refused(model, tmp_path, match, error=rl.FileError):
     path = stored(model, tmp_path)
-    start = time.perf_counter()
+    start = time.process_time()  # others may want the CPU too
     with pytest.raises(error, match=match):
         rl.load(path)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert os.listdir(tmp_path) == ["m.onnx"]
 
 
@@ -258,6 +258,13 @@ def length(n):
     return bytes([*made, n])
 
 
+def test_very_many_nodes(tmp_path):
+    """Empty ones, of two bytes."""
+    nodes = bytes([1 << 3 | 2, 0]) * 400_000
+    data = bytes([7 << 3 | 2]) + length(len(nodes)) + nodes
+    refused(data, tmp_path, "more than 200000 nodes")
+
+
 def function(name, nodes):
     return helper.make_function("mine", name, ["x"], ["y"], nodes, [helper.make_opsetid("", 14)])
 
@@ -339,14 +346,14 @@ import onnx, numpy, rnnlayout as rl
 rl.load(sys.argv[1])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for path in sys.argv[2:]:
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         rl.load(path)
     except (rl.FileError, rl.LayoutError) as error:
         pass
     else:
         raise SystemExit(path)
-    assert time.perf_counter() - start < 1, path
+    assert time.process_time() - start < 1, path
 assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 """
 

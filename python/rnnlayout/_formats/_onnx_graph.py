@@ -11,7 +11,8 @@ from rnnlayout._errors import FileError, missing
 
 LARGEST = (1 << 31) - 1  # bytes of a message of protobuf
 MOST_DEEP = 100  # graphs in graphs; protobuf itself ends at about 33 of them
-MOST_CALLED = 20_000  # nodes that calls of functions stand for: each may call others twice
+MOST_NODES = 200_000  # of a model; each is two bytes at least, and some microseconds here
+MOST_CALLED = 20_000  # those that calls of functions stand for: each may call others twice
 
 OPERATORS = {
     ("", "LSTM"): "LSTM",
@@ -178,10 +179,16 @@ class _Walk:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._functions = {(f.domain, f.name, f.overload): f for f in model.functions}
-        self._left = MOST_CALLED
+        self._left, self._left_called = MOST_NODES, MOST_CALLED
 
     def nodes(self) -> Iterator[tuple[tuple[str, ...], Any, Scope]]:
-        yield from self._nodes(Scope(self._model.graph), ())
+        yield from self._nodes(self._scope(self._model.graph, None), ())
+
+    def _scope(self, graph: Any, outer: Scope | None) -> Scope:
+        self._left -= len(graph.node)
+        if self._left < 0:
+            raise FileError(f"it has more than {MOST_NODES} nodes: refused")
+        return Scope(graph, outer)
 
     def _nodes(
         self, scope: Scope, path: tuple[str, ...]
@@ -192,7 +199,7 @@ class _Walk:
             if node.op_type in _NAMES and _kind(node) in OPERATORS:
                 yield (*path, _name_of(node)), node, scope
             inner = [
-                Scope(graph, scope)
+                self._scope(graph, scope)
                 for attribute in node.attribute
                 for graph in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
             ]
@@ -203,8 +210,8 @@ class _Walk:
                 yield from self._nodes(one, (*path, _name_of(node)))
 
     def _called(self, function: Any, node: Any, scope: Scope) -> Scope:
-        self._left -= len(function.node) + 1
-        if self._left < 0:
+        self._left_called -= len(function.node) + 1
+        if self._left_called < 0:
             raise FileError(
                 f"its functions call each other more than {MOST_CALLED} nodes long: refused"
             )
