@@ -61,6 +61,8 @@ def test_what_is_left_out_and_what_is_exact(rnnlayout, folder):
         (["--into", "nix.npz"], 3, "nix.npz does not exist"),
         (["--into", "gru.npz"], 3, "two different RNNs"),
         (["--into", "many.npz"], 3, "no RNN of lstm.npz (enc) is called as one of"),
+        (["--into", "many.npz"], 3, "here: --entry"),
+        (["--into", "many.npz", "--entry", "c"], 3, "of many.npz one of a, b"),
         (["--into", "lstm.safetensors"], 3, "has its format, name it .safetensors"),
     ],
 )
@@ -91,7 +93,6 @@ def test_into_a_model(rnnlayout, folder):
     model = prefixed("dec", rl.convert(TORCH, dst="keras")) | prefixed("gru", normal_weights(
         rl.layout("torch"), rl.Spec("gru", 3, 2))) | OTHERS  # fmt: skip
     save_file(model, "model.safetensors")
-    rnnlayout("convert", "lstm.npz", "onnx.npz", "--to", "onnx")
     new = prefixed("dec", rl.convert(normal_weights(rl.layout("torch"), SPEC, 5), dst="onnx"))
     np.savez("new.npz", **new, **prefixed("more", TORCH))
     arguments = ["convert", "new.npz", "out.safetensors", "--into", "model.safetensors"]
@@ -105,6 +106,9 @@ def test_into_a_model(rnnlayout, folder):
     wanted = rl.convert({k.removeprefix("dec."): v for k, v in new.items()}, dst="keras")
     assert found.keys() == model.keys()
     assert all(same_bits(found[k], wanted.get(k.removeprefix("dec."), model[k])) for k in model)
+    rnnlayout("convert", "lstm.npz", "one.safetensors", *arguments[3:], "--entry", "dec")
+    found = load_file("one.safetensors")
+    assert all(same_bits(found[f"dec.{k}"], v) for k, v in rl.convert(TORCH, dst="keras").items())
     code, _, err = rnnlayout(*arguments[:2], "model.safetensors", *arguments[3:], "--force")
     assert code == 3 and "is the file that is read" in err
 

@@ -24,6 +24,7 @@ def convert_into(
     dst: Any,
     *,
     into: Any,
+    entry: str | None = None,
     exact: bool = False,
     force: bool = False,
     dry_run: bool = False,
@@ -32,9 +33,10 @@ def convert_into(
 ) -> Converted:
     """Write a copy of the file `into`, to `dst`, whose RNNs have the weights of those of `src`.
 
-    They are matched by name; where each file has one, names do not matter. Each is written in the
-    layout and dtype that `into` has it in; all else of `into` stays. Other arguments as
-    convert_file(). LayoutError: nothing matches, or an RNN of the two files is not the same.
+    They are matched by name; where each file has one, names do not matter. entry: the one of `into`
+    that the only one of `src` is for. Each is written in the layout and dtype that `into` has it
+    in; all else of `into` stays. Other arguments as convert_file(). LayoutError: nothing matches,
+    or an RNN of the two files is not the same.
     """
     path, model, dst = regular_file(src), regular_file(into), Path(dst)
     module = format_of(model)
@@ -43,7 +45,7 @@ def convert_into(
     given, old = _files.load(path, **hints), _files.load(model)
     check_free(dst, force, path)
     check_free(dst, force, model)
-    pairs = _matched(given, old, path, model)
+    pairs = _matched(given, old, entry, path, model)
     made = {name: Conversion(given[source], old[name].layout, old[name].spec.dtype, exact)
             for source, name in pairs.items()}  # fmt: skip
     if dry_run:
@@ -58,15 +60,24 @@ def convert_into(
     return Converted(reports, left_out, (*given.notes, *old.notes, *notes))
 
 
-def _matched(given: Found, old: Found, path: Path, model: Path) -> dict[str, str]:
+def _matched(
+    given: Found, old: Found, entry: str | None, path: Path, model: Path
+) -> dict[str, str]:
     """Name of an RNN in the one file -> in the other."""
     pairs = {name: name for name in given if name in old}
-    if len(given) == len(old) == 1:
+    if entry is not None:
+        if len(given) != 1 or entry not in old:
+            raise LayoutError(
+                f"entry {entry!r}: need one RNN in {path}, found {', '.join(given)}; and of {model}"
+                f" one of {', '.join(old)}"
+            )
+        pairs = {next(iter(given)): entry}
+    elif len(given) == len(old) == 1:
         pairs = {next(iter(given)): next(iter(old))}
     if not pairs:
         raise LayoutError(
             f"no RNN of {path} ({', '.join(given)}) is called as one of {model} ({', '.join(old)}):"
-            " take one by prefix="
+            " say which one with entry="
         )
     for source, name in pairs.items():
         if different := unlike(given[source], old[name]):

@@ -16,7 +16,18 @@ FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 # The arguments of load() and convert(), as their errors name them: what to type here.
 _OPTIONS = {
     name: f"--{name}"
-    for name in ("spec", "layout", "prefix", "cell", "reset", "dtype", "rtol", "force", "device")
+    for name in (
+        "spec",
+        "layout",
+        "prefix",
+        "cell",
+        "reset",
+        "dtype",
+        "rtol",
+        "force",
+        "device",
+        "entry",
+    )
 } | {"cells": "--cell"}
 
 

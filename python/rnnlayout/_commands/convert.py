@@ -38,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write a copy of this file with the weights of IN, in its own layouts and dtypes",
     )
     parser.add_argument(
+        "--entry", metavar="NAME", help="which RNN of MODEL gets the weights of the only one of IN"
+    )
+    parser.add_argument(
         "--dtype",
         choices=("float16", "bfloat16", "float32", "float64"),
         help="of the result, by default as it is; a narrower one rounds; with --to alone",
@@ -60,8 +63,9 @@ def run(options: argparse.Namespace) -> int:
     with progress("converting") as tick:
         if options.into:
             done = convert_into(
-                options.source, options.target, into=options.into, progress=tick, **asked
-            )
+                options.source, options.target, into=options.into, entry=options.entry,
+                progress=tick, **asked,
+            )  # fmt: skip
         else:
             done = convert_file(
                 options.source, options.target, to=options.to, dtype=options.dtype,
