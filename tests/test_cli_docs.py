@@ -1,33 +1,55 @@
-"""What the page on the command line shows is what the commands print."""
+"""What pages show of the command line is what the commands print."""
 
 import re
+import shutil
 import subprocess
 import sys
 
 import numpy as np
+import pytest
+import torch
 from conftest import ROOT
 
 import rnnlayout as rl
 
 CONSOLE = re.compile(r"^```console\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+SHOWN = {
+    str(page.relative_to(ROOT)): "".join(CONSOLE.findall(page.read_text()))
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+}
 
 
-def test_the_page(tmp_path):
-    """One shell runs it all: each command, and what stands below it."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The files that the pages are about."""
+    folder = tmp_path_factory.mktemp("pages")
     lstm = {name: np.ones(shape, "f4")
             for name, shape in rl.describe("torch", rl.Spec("lstm", 3, 2)).items()}  # fmt: skip
-    np.savez(tmp_path / "lstm.npz", **lstm)
+    np.savez(folder / "lstm.npz", **lstm)
     lstm["weight_hh_l0"][2, 1] = 2
-    np.savez(tmp_path / "other.npz", **lstm)
-    blocks = CONSOLE.findall((ROOT / "docs" / "command-line.md").read_text())
-    shown = "".join(blocks)
+    np.savez(folder / "other.npz", **lstm)
+    parts = {"encoder": torch.nn.GRU(8, 16, 2), "head": torch.nn.Linear(16, 3)}
+    torch.save(torch.nn.ModuleDict(parts).state_dict(), folder / "model.pt")
+    rl.save(folder / "model.onnx", rl.Weights(torch.nn.GRU(8, 16)).to("onnx"))
+    shutil.copy(ROOT / "examples" / "data" / "textgenrnn_rnn1.hdf5", folder / "old.h5")
+    return folder
+
+
+@pytest.mark.parametrize("page", [page for page, shown in SHOWN.items() if shown])
+def test_page_shows_what_is_printed(page, folder):
+    """One shell runs it all: each command, and what stands below it."""
+    shown = SHOWN[page]
     commands = [line[2:] for line in shown.splitlines() if line.startswith("$ ")]
-    assert len(blocks) == 3 and len(commands) == 5
     script = [f'rnnlayout() {{ "{sys.executable}" -P -m rnnlayout "$@"; }}']
     for command in commands:
         script += [f"echo '$ {command}'", command]
     done = subprocess.run(
-        ["bash", "-c", "\n".join(script)], text=True, check=True, cwd=tmp_path,
+        ["bash", "-c", "\n".join(script)], text=True, check=True, cwd=folder,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert done.stdout == shown
+
+
+def test_the_pages_that_people_search_for_have_their_command():
+    for page in ("torch-to-cudnn", "cudnn-layers-to-keras3", "torch-and-keras", "onnx-to-torch"):
+        assert "$ rnnlayout convert" in SHOWN[f"docs/howto/{page}.md"], page
