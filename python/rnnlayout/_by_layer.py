@@ -2,80 +2,111 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rnnlayout import _convert
 from rnnlayout._convert import EXACT, Report
+from rnnlayout._dtypes import storage
 from rnnlayout._formats import Tensor
 from rnnlayout._layouts import Layout
 from rnnlayout._native import LayoutError
+from rnnlayout._spec import Spec
 from rnnlayout._weights import Weights, num_weights
 
 SMALL_NBYTES = 16 << 20  # converted at once
 
 
+class Scratch:
+    """Memory for one layer, used again for the next: to get it anew costs as much as to fill it."""
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
+        self._key: Any = None
+        self._value: Any = None
+
+    def holds(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What make() gives, made only if something else has been made since."""
+        if key != self._key:
+            self._key = None  # nothing, should make() fail
+            self._value = make()
+            self._key = key
+        return self._value
+
+    def arrays(self, shapes: list[tuple[int, ...]], dtype: str) -> list[np.ndarray]:
+        """Arrays that carry a dtype, where the last ones were."""
+        of = storage(dtype)
+        sizes = [math.prod(shape) * of.itemsize for shape in shapes]
+        starts = [sum(-(-n // 64) * 64 for n in sizes[:k]) for k in range(len(sizes) + 1)]
+        if starts[-1] > self._bytes.size:
+            self._bytes = np.empty(0, np.uint8)  # first given back
+            self._bytes = np.empty(starts[-1], np.uint8)
+        return [
+            self._bytes[at : at + n].view(of).reshape(shape)
+            for at, n, shape in zip(starts, sizes, shapes, strict=False)
+        ]
+
+
 class Conversion:
     """Weights as they are in another layout, made when its tensors are asked for, in order.
 
-    spec, layout, config: of the result. tensors: it, by name. Asking for them raises what convert()
-    does; check() does so at once.
+    spec, layout, config: of the result. tensors: it, by name; their pieces lie in the scratch.
+    Asking for them raises what convert() does; check() does so at once.
     """
 
-    def __init__(self, weights: Weights, to: Layout, dtype: Any, exact: bool) -> None:
-        self._weights, self._exact, self.layout = weights, exact, to
-        self.config = weights.config
+    def __init__(
+        self, weights: Weights, to: Layout, dtype: Any, exact: bool, scratch: Scratch
+    ) -> None:
+        self._weights, self._exact, self._scratch = weights, exact, scratch
         plan, name = _convert.plan_of(weights._read(), to, dtype)
+        self.layout, self.config = to, weights.config
         self.spec = weights.spec.replace(dtype=name)
         nbytes = sum(array.nbytes for array in weights._read().arrays)
         self._num_parts = 1 if nbytes <= SMALL_NBYTES else weights.spec.num_layers
         self._reports: dict[int, Report] = {}
-        self._made: dict[str, np.ndarray] = {}
-        names = [name for name, _ in plan.targets]
-        each = len(names) // self._num_parts
-        self.tensors = {
-            name: Tensor(self.spec.dtype, shape, *self._ways(names, k, each))
-            for k, (name, shape) in enumerate(plan.targets)
-        }
+        flat, each = to.name == "cudnn", len(plan.targets) // self._num_parts
+        self.tensors = {}
+        for k, (name, shape) in enumerate(plan.targets):
+            pieces = self._flat if flat else partial(self._one, *divmod(k, each))
+            bits = partial(_joined, pieces, shape)
+            self.tensors[name] = Tensor(self.spec.dtype, shape, bits, pieces)
 
-    def _ways(self, names: list[str], k: int, each: int) -> tuple[Callable[[], Any], ...]:
-        if self.layout.name == "cudnn":
-            return self._flat, self._flat_pieces
-        part = k // each
-        return (lambda: self._one(names[k], part, names[part * each : (part + 1) * each]),)
-
-    def _one(self, name: str, part: int, names: list[str]) -> np.ndarray:
-        """A tensor, which is then no longer kept; the others of its layer are."""
-        if name not in self._made:
-            self._made.clear()
-            self._made = dict(zip(names, self._part(part)._read().arrays, strict=True))
-        return self._made.pop(name)
-
-    def _flat(self) -> np.ndarray:
-        return np.concatenate(list(self._flat_pieces()))
-
-    def _flat_pieces(self) -> Iterator[np.ndarray]:
+    def _flat(self) -> Iterator[np.ndarray]:
         """cuDNN has the weights of all layers first, then all biases."""
         biases = []
-        for k in range(self._num_parts):
-            made = self._part(k)
-            flat, n = made._read().arrays[0], num_weights(made.spec)
-            yield flat[:n]
+        for part in range(self._num_parts):
+            spec, (flat,) = self._make(part)
+            n = num_weights(spec)
             biases.append(flat[n:].copy())
-            del made, flat  # before the next is made
+            yield flat[:n]
         yield np.concatenate(biases)
 
-    def _part(self, k: int) -> Weights:
-        weights = self._weights if self._num_parts == 1 else self._weights.layer(k)
+    def _one(self, part: int, k: int) -> Iterator[np.ndarray]:
+        yield self._make(part)[1][k].reshape(-1)
+
+    def _make(self, part: int) -> tuple[Spec, list[np.ndarray]]:
+        """A layer's spec and tensors, made if the scratch has not just them."""
+        made: tuple[Spec, list[np.ndarray]] = self._scratch.holds(
+            (self, part), partial(self._convert, part)
+        )
+        return made
+
+    def _convert(self, part: int) -> tuple[Spec, list[np.ndarray]]:
+        weights = self._weights if self._num_parts == 1 else self._weights.layer(part)
+        given, dtype = weights._read(), self.spec.dtype
+        shapes = [shape for _, shape in _convert.plan_of(given, self.layout, dtype)[0].targets]
+        arrays = self._scratch.arrays(shapes, dtype)
         try:
-            made = weights.to(self.layout, dtype=self.spec.dtype, exact=self._exact)
+            report = _convert.run_into(given, self.layout, dtype, self._exact, arrays)
         except LayoutError:
             self.check()  # says it with the names that the whole has
             raise
-        self._reports[k] = made.report or EXACT
-        return made
+        self._reports[part] = report
+        return weights.spec, arrays
 
     def weights(self) -> Weights:
         """All of it, at once."""
@@ -92,9 +123,12 @@ class Conversion:
     def report(self) -> Report:
         """Of what has been made or checked."""
         sums = sum(one.rounded_sums for one in self._reports.values())
-        rounds = [one for one in self._reports.values() if one.grade != "exact"]
-        if not rounds:
+        if all(one.grade == "exact" for one in self._reports.values()):
             return EXACT
-        return Report(
-            "rounds", sums, _convert.reason(sums, self._weights.spec.dtype, self.spec.dtype)
-        )
+        reason = _convert.reason(sums, self._weights.spec.dtype, self.spec.dtype)
+        return Report("rounds", sums, reason)
+
+
+def _joined(pieces: Callable[[], Iterator[np.ndarray]], shape: tuple[int, ...]) -> np.ndarray:
+    """The whole tensor, in memory of its own."""
+    return np.concatenate([piece.copy() for piece in pieces()]).reshape(shape)

@@ -72,6 +72,14 @@ def run(
     return [n for n, _ in targets], arrays, name, report
 
 
+def run_into(
+    source: Read, dst: Layout, dtype: str, exact: bool, targets: list[np.ndarray]
+) -> Report:
+    """run() into arrays that carry the bits, which hold nothing of use where it fails."""
+    plan, name = plan_of(source, dst, dtype)
+    return _run(plan, source.arrays, targets, source.dtype, name, exact, True)
+
+
 def _run(
     plan: _native.Plan,
     sources: list[np.ndarray],

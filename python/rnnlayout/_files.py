@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from rnnlayout import _bags, _groups, _metadata
-from rnnlayout._by_layer import Conversion
+from rnnlayout._by_layer import Conversion, Scratch
 from rnnlayout._errors import FileError
 from rnnlayout._formats import Ask, Bag, Converted, format_of
 from rnnlayout._found import Found
@@ -181,9 +181,10 @@ class _Job:
             raise _refused(path, ask.prefix, found)
         if exact and self._bag is not None:
             _groups.check_exact(self._groups)
-        self._found = found
+        self._found, scratch = found, Scratch()
         self._made = {
-            entry: Conversion(weights, to, dtype, exact) for entry, weights in found.items()
+            entry: Conversion(weights, to, dtype, exact, scratch)
+            for entry, weights in found.items()
         }
 
     def check(self, target: ModuleType) -> Converted:

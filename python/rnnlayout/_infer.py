@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from rnnlayout import _native
@@ -41,6 +42,16 @@ class Candidate:
     def probe(self, **steps: int) -> Spec:
         return self.spec(**{symbol: n + steps.get(symbol, 0) for symbol, n in _PROBE.items()})
 
+    def names(self, layout: Layout) -> tuple[str, ...]:
+        """Its tensors in a layout."""
+        return _names(layout, self)
+
+
+# Kept, as dimensions() are: a file may have hundreds of RNNs alike.
+@lru_cache(maxsize=512)
+def _names(layout: Layout, candidate: Candidate) -> tuple[str, ...]:
+    return tuple(name for name, _ in _native.tensors(layout, candidate.probe(), candidate.has))
+
 
 def candidates(
     layout: Layout, num_tensors: int, hints: dict[str, Any] | None = None
@@ -72,14 +83,13 @@ def _has_peepholes(info: dict[str, Any], cell: str) -> bool:
 def _with_layers(layout: Layout, one: Candidate, num_tensors: int) -> Iterator[Candidate]:
     """The candidate with the number of layers that gives so many tensors, if there is one."""
     try:
-        first = len(_native.tensors(layout, one.probe(), one.has))
-        two = Candidate(one.cell, one.reset, 2, one.bidirectional, one.projected, one.has)
-        each = len(_native.tensors(layout, two.probe(), one.has)) - first
+        first = len(one.names(layout))
+        each = len(replace(one, num_layers=2).names(layout)) - first
     except LossyError:
         return
     more, rest = divmod(num_tensors - first, each)
     if rest == 0 and more >= 0:
-        yield Candidate(one.cell, one.reset, 1 + more, one.bidirectional, one.projected, one.has)
+        yield replace(one, num_layers=1 + more)
 
 
 # ------------------------------------------------------------------------------------ equations
@@ -120,6 +130,7 @@ class Dimension:
         return " + ".join(terms)
 
 
+@lru_cache(maxsize=256)
 def dimensions(layout: Layout, candidate: Candidate) -> dict[str, list[Dimension]]:
     """tensor -> its dimensions as functions of H, I and P, by four probes."""
     base = _native.tensors(layout, candidate.probe(), candidate.has)

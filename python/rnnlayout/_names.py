@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 
-from rnnlayout import _native
 from rnnlayout._layouts import Layout, describe
 from rnnlayout._spec import Spec
 
@@ -15,6 +15,7 @@ _DIRECTION = re.compile(r"(forward|backward)(_.*)?$")
 _SEPARATORS = re.compile(r"[./]")
 
 
+@cache
 def leaf_names(layout: Layout) -> list[str]:
     """What the tensors of one layer are called, for any cell that the layout holds."""
     names: dict[str, None] = {}
@@ -104,7 +105,4 @@ def _fits(layout: Layout, names: Iterable[str]) -> bool:
     from rnnlayout._infer import candidates
 
     wanted = set(canonical(layout, names).values())
-    return any(
-        {name for name, _ in _native.tensors(layout, candidate.probe(), candidate.has)} == wanted
-        for candidate in candidates(layout, len(wanted))
-    )
+    return any(set(c.names(layout)) == wanted for c in candidates(layout, len(wanted)))

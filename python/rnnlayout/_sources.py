@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,7 +112,7 @@ def _resolve(
     guesses: list[tuple[Guess, Named]] = []
     for layout, named in found:
         for candidate in candidates(layout, len(named), hints):
-            ordered = _order(layout, candidate.probe(), candidate.has, named)
+            ordered = _order(candidate.names(layout), named)
             if ordered:
                 shapes = {name: array.shape for name, array in ordered}
                 guesses.append((guess(layout, candidate, shapes), ordered))
@@ -144,7 +144,7 @@ def _resolve_spec(found: list[tuple[Layout, Named]], spec: Spec, original: list[
                 if len(found) == 1:
                     raise
                 continue
-            if ordered := _order(layout, spec, has, named):
+            if ordered := _order(list(expected), named):
                 matches.append((layout, has, ordered, expected))
     if not matches:
         layout = found[0][0]
@@ -172,9 +172,8 @@ def _variants(layout: Layout, spec: Spec) -> list[int]:
     return variants
 
 
-def _order(layout: Layout, spec: Spec, has: int, named: Named) -> Named | None:
+def _order(expected: Sequence[str], named: Named) -> Named | None:
     """The arrays in the layout's order, None if their names or number are not the layout's."""
-    expected = [name for name, _ in _native.tensors(layout, spec, has)]
     if len(expected) != len(named):
         return None
     if named[0][0] == "":  # a bare list: the order is all there is
@@ -269,10 +268,7 @@ def _with_matching_names(renamed: dict[Layout, dict[str, str]], count: int) -> l
     return [
         layout
         for layout, names in renamed.items()
-        if any(
-            {n for n, _ in _native.tensors(layout, c.probe(), c.has)} == set(names.values())
-            for c in candidates(layout, count)
-        )
+        if any(set(c.names(layout)) == set(names.values()) for c in candidates(layout, count))
     ]
 
 

@@ -56,7 +56,8 @@ class Tensor:
 
     dtype: NumPy's name or "bfloat16"; of what neither knows the format's own word.
     bits: the array: of the dtype, of uint16 for bfloat16, of others their bytes.
-    pieces: the same, flat, one after another, where the whole would take more memory; None: bits.
+    pieces: the same, flat, one after another, where that takes less memory; each is good until the
+        next of the file is asked for. None: there is only bits.
     """
 
     dtype: str
