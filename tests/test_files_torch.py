@@ -132,6 +132,22 @@ def test_a_state_dict_converted_and_back(tmp_path):
         assert bits(result[name]) == bits(state[name])
 
 
+def test_large_ones_that_are_made_layer_by_layer(tmp_path):
+    """20 MB: more than is converted at once, so that memory is used again."""
+    model = torch.nn.ModuleDict({"a": torch.nn.LSTM(I, 512, 3), "b": torch.nn.GRU(I, 512, 4)})
+    state = model.state_dict()
+    path = save(tmp_path / "a.pt", state)
+    rl.convert_file(path, tmp_path / "b.pt", to="keras")
+    result = torch.load(tmp_path / "b.pt", weights_only=True)
+    for name in "ab":
+        given = {k[2:]: v for k, v in state.items() if k.startswith(name)}
+        expected = rl.convert(given, dst="keras")
+        assert all(bits(result[f"{name}.{k}"]) == v.tobytes() for k, v in expected.items())
+    rl.convert_file(path, tmp_path / "c.pt", to="cudnn")
+    rl.convert_file(tmp_path / "c.pt", tmp_path / "d.pt", to="torch")
+    assert_equal(dict(state), dict(torch.load(tmp_path / "d.pt", weights_only=True)))
+
+
 def test_what_is_tried_leaves_nothing(tmp_path):
     path = save(tmp_path / "a.pt", {"state": torch.nn.GRU(I, H).state_dict()})
     done = rl.convert_file(path, tmp_path / "b.pt", to="keras", dry_run=True)

@@ -250,7 +250,7 @@ def test_claims(name, kind, tmp_path):
     else:
         path = old(tmp_path / "m.pt", CLAIMS[name], struct.pack("<q", 4) + values, ["0"])
     with pytest.raises(rl.FileError, match=r"m\.pt"):
-        rl.load(path)
+        _torch_file.read(path)  # rl.load() would find no RNN in it and so refuse any of them
 
 
 @pytest.mark.parametrize("kind", ["archive", "old"])

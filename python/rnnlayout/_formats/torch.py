@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _bags, _groups, _metadata
-from rnnlayout._by_layer import Conversion
+from rnnlayout._by_layer import Conversion, Scratch
 from rnnlayout._errors import FileError, MissingExtraError, missing
 from rnnlayout._formats import Ask, Bag, Converted, Tensor, _torch_file
 from rnnlayout._formats._pickles import Dict
@@ -116,9 +116,9 @@ def _torch(path: Path) -> Any:
 
 
 def _tensor(torch: Any, given: Tensor) -> Any:
-    """A tensor over an array of ours, or over a copy of the file's bytes."""
+    """A tensor that owns its memory: that of the array may be used again for the next."""
     array = given.bits()
-    array = np.require(array, array.dtype.newbyteorder("="), ["C", "W", "A"]).reshape(given.shape)
+    array = np.array(array, array.dtype.newbyteorder("="), order="C").reshape(given.shape)
     tensor = torch.from_numpy(array)
     wanted = getattr(torch, _DTYPES.get(given.dtype, given.dtype), None)
     if not isinstance(wanted, torch.dtype) or wanted.itemsize != tensor.itemsize:
@@ -145,11 +145,11 @@ def rewrite(
     places = {name: place for name, *place, _ in _places(path, found, torch.is_tensor)}
     if not bag.tensors.keys() <= places.keys():
         raise FileError(f"{path}: torch finds other tensors in it than are there")
-    made = []
+    made, scratch = [], Scratch()
     for group in groups:
         if not isinstance(group.weights, Weights):
             raise group.weights
-        conversion = Conversion(group.weights, to, dtype, exact)
+        conversion = Conversion(group.weights, to, dtype, exact, scratch)
         _replace(torch, group, places, conversion)
         made.append((group, conversion))
     _set_metadata(found, _bags.replaced(bag, made, records).metadata)
