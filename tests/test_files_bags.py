@@ -362,3 +362,14 @@ def test_memory_is_that_of_two_layers(tmp_path):
     grown = int(run([sys.executable, "-c", MEMORY, *names]))
     assert grown < spec.nbytes / 12 * 2 + (40 << 20), grown
     assert grown < spec.nbytes  # which both of the whole would be twice
+
+
+def test_every_tensor_is_aligned_and_read_without_a_copy(tmp_path):
+    """Six bytes come first by name, and last in the file."""
+    path = tmp_path / "a.safetensors"
+    small = weights("cudnn", rl.Spec("rnn_tanh", 2, 1, bias="none", dtype="float16"))
+    rl.save(path, {"a": small, "b": weights("keras", rl.Spec("gru", 5, 3, dtype="float64"))})
+    assert next(iter(header(path))) == "a.weight_space"
+    assert header(path)["b.kernel"]["data_offsets"][0] == 0
+    kernel = rl.load(path)["b"]["kernel"]
+    assert kernel.flags.aligned and not kernel.flags.owndata and not kernel.flags.writeable
