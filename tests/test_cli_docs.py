@@ -36,15 +36,16 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("page", [page for page, shown in SHOWN.items() if shown])
-def test_page_shows_what_is_printed(page, folder):
+def test_page_shows_what_is_printed(page, folder, tmp_path):
     """One shell runs it all: each command, and what stands below it."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     shown = SHOWN[page]
     commands = [line[2:] for line in shown.splitlines() if line.startswith("$ ")]
     script = [f'rnnlayout() {{ "{sys.executable}" -P -m rnnlayout "$@"; }}']
     for command in commands:
         script += [f"echo '$ {command}'", command]
     done = subprocess.run(
-        ["bash", "-c", "\n".join(script)], text=True, check=True, cwd=folder,
+        ["bash", "-c", "\n".join(script)], text=True, check=True, cwd=tmp_path,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert done.stdout == shown

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rnnlayout._errors import FileError, MissingExtraError
     from rnnlayout._explain import explain
     from rnnlayout._files import convert_file, load, save
+    from rnnlayout._formats import Converted
     from rnnlayout._found import Found
     from rnnlayout._infer import infer_spec
     from rnnlayout._layouts import Layout, describe, layout, layouts, regions
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RNN",
+    "Converted",
     "CudnnError",
     "CudnnNotFoundError",
     "DeviceArray",
@@ -87,6 +89,7 @@ __all__ = [
 
 # Loaded when first asked for, NumPy too: the command line answers --help without them.
 _LATER = {
+    "Converted": "_formats",
     "CudnnError": "_native",
     "CudnnNotFoundError": "_native",
     "DeviceArray": "_native",
