@@ -83,10 +83,10 @@ typedef struct operand {
     const void *at;
     size_t nbytes;
     bool written;
-    const void *may_be; /* the same place as this one */
+    int may_be; /* in the same place as this one */
 } operand;
 
-enum { NUM_ARRAYS = 6 };
+enum { X, H_0, C_0, Y, H_N, C_N, NUM_ARRAYS, NONE = NUM_ARRAYS };
 
 static bool overlap(const operand *a, const operand *b)
 {
@@ -100,7 +100,7 @@ static rnl_status check_overlap(const operand *arrays, rnl_error *err)
         for (int k = 0; k < NUM_ARRAYS; k++) {
             const operand *const a = &arrays[i], *const b = &arrays[k];
             if (i == k || !a->at || !b->at || !a->written || !overlap(a, b) ||
-                (a->may_be == b->at && a->at == b->at && !b->written))
+                (a->may_be == k && a->at == b->at))
                 continue;
             return rnl_fail(err, RNL_E_SPEC, "%s overlaps %s in memory: give it memory of its own",
                             a->name, b->name);
@@ -113,12 +113,12 @@ static rnl_status check_arrays(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call,
 {
     const bool has_c = rnn->spec.cell == RNL_LSTM;
     const operand arrays[NUM_ARRAYS] = {
-        {"x", call->x, job->x_nbytes, false, NULL},
-        {"h_0", call->h0, job->h_nbytes, false, NULL},
-        {"c_0", has_c ? call->c0 : NULL, job->c_nbytes, false, NULL},
-        {"y", call->y, job->y_nbytes, true, NULL},
-        {"h_n", call->hn, job->h_nbytes, true, call->h0},
-        {"c_n", has_c ? call->cn : NULL, job->c_nbytes, true, call->c0},
+        [X] = {"x", call->x, job->x_nbytes, false, NONE},
+        [H_0] = {"h_0", call->h0, job->h_nbytes, false, NONE},
+        [C_0] = {"c_0", has_c ? call->c0 : NULL, job->c_nbytes, false, NONE},
+        [Y] = {"y", call->y, job->y_nbytes, true, NONE},
+        [H_N] = {"h_n", call->hn, job->h_nbytes, true, H_0},
+        [C_N] = {"c_n", has_c ? call->cn : NULL, job->c_nbytes, true, C_0},
     };
     if (!call->x && job->x_nbytes)
         return rnl_fail(err, RNL_E_SPEC, "x is NULL");
