@@ -168,26 +168,25 @@ rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl
     return RNL_OK;
 }
 
-/* *device: -1, it is the host's. A driver that knows nothing of it says that it is no value. */
+/* *device: -1, it is the host's. What the driver knows nothing of has no type of memory, by what is
+ * written of this call; that it is no value, or of no context, is taken for the same. */
 static rnl_cu_result look_at(const rnl_driver_table *call, const void *address, int *device,
                              unsigned *managed)
 {
-    const rnl_cu_address at = (rnl_cu_address)(uintptr_t)address;
-    unsigned type = 0;
+    rnl_cu_pointer_attribute asked[] = {RNL_CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                        RNL_CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                        RNL_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+    unsigned type = 0, is_managed = 0;
     int ordinal = -1;
-    *device = -1;
-    *managed = 0;
-    rnl_cu_result result = call->cuPointerGetAttribute(&type, RNL_CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                                       at);
-    if (result == RNL_CUDA_ERROR_INVALID_VALUE)
-        return RNL_CUDA_SUCCESS;
-    if (result == RNL_CUDA_SUCCESS)
-        result = call->cuPointerGetAttribute(managed, RNL_CU_POINTER_ATTRIBUTE_IS_MANAGED, at);
-    if (result != RNL_CUDA_SUCCESS || type != RNL_CU_MEMORYTYPE_DEVICE)
-        return result;
-    result = call->cuPointerGetAttribute(&ordinal, RNL_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at);
-    *device = ordinal;
-    return result;
+    void *found[] = {&type, &is_managed, &ordinal};
+    const rnl_cu_result result = call->cuPointerGetAttributes(3, asked, found,
+                                                              (rnl_cu_address)(uintptr_t)address);
+    const bool is_known = result == RNL_CUDA_SUCCESS;
+    *managed = is_known ? is_managed : 0;
+    *device = is_known && type == RNL_CU_MEMORYTYPE_DEVICE ? ordinal : -1;
+    return result == RNL_CUDA_ERROR_INVALID_VALUE || result == RNL_CUDA_ERROR_INVALID_CONTEXT
+               ? RNL_CUDA_SUCCESS
+               : result;
 }
 
 static const char MANAGED[] = "is managed memory, which moves between host and GPU: copy it to "
@@ -215,7 +214,7 @@ rnl_status rnl_gpu_check_array(rnl_gpu_device *device, const char *name, const v
         return RNL_OK;
     const rnl_cu_result result = look_at(device->cu, array, &found, &managed);
     if (result != RNL_CUDA_SUCCESS)
-        return rnl_gpu_cu(device, "cuPointerGetAttribute", result, err);
+        return rnl_gpu_cu(device, "cuPointerGetAttributes", result, err);
     if (managed)
         return rnl_fail(err, RNL_E_SPEC, "%s %s", name, MANAGED);
     if (found == device->ordinal)
