@@ -17,7 +17,7 @@ static int failed(void)
 /* ------------------------------------------------------------------------- memory as a call wants
  */
 
-/* C-contiguous, aligned, not NULL. strides: in elements, NULL: compact. */
+/* C-contiguous, not NULL, which is no array to the core. strides: in elements, NULL: compact. */
 static int fits(foreign *array, int64_t ndim, const int64_t *sizes, const int64_t *strides)
 {
     int64_t nelems = 1;
@@ -31,8 +31,7 @@ static int fits(foreign *array, int64_t ndim, const int64_t *sizes, const int64_
         if (sizes[d] < 0 || __builtin_mul_overflow(nelems, sizes[d], &nelems))
             return 0;
     }
-    return !((uintptr_t)array->address % (size_t)rnl_dtype_nbytes(array->dtype)) &&
-           (!nelems || (array->address && is_compact));
+    return !nelems || (array->address && is_compact);
 }
 
 /* -------------------------------------------------------------------------------------- DLPack --
@@ -134,9 +133,11 @@ int foreign_take(foreign_reader *reader, void *stream, foreign *array)
     Py_XDECREF(method);
     if (!capsule)
         return failed();
-    const int result = dlpack_take(reader->state, capsule, &taken);
-    Py_DECREF(capsule);
-    return result < 0 ? failed() : read_taken(reader, &taken, array);
+    const int result = dlpack_take(reader->state, capsule, &taken) < 0
+                           ? failed()
+                           : read_taken(reader, &taken, array);
+    Py_DECREF(capsule); /* which may run the exporter's Python: with no exception of ours */
+    return result;
 }
 
 /* ----------------------------------------------------------------------- CUDA array interface --

@@ -155,7 +155,7 @@ static int has_shape(const foreign *array, const array_shape *shape)
     return equal;
 }
 
-/* The core looks at the rest: whose memory it is, and overlaps. */
+/* The core looks at the rest: whose memory it is, alignment, overlaps. */
 static int fits(const gpu_rnn_object *self, gpu_call *call)
 {
     if (!find_shapes(self, call))
