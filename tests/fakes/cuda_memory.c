@@ -299,7 +299,7 @@ CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdev
     return tell(block, at, (int)attribute, value);
 }
 
-/* Of an address that is nobody's it tells zeros, and that all is well; of three kinds alone here. */
+/* Of an address that is nobody's it tells zeros, and that all is well. Three kinds are modelled. */
 CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, void **values,
                                 CUdeviceptr at)
 {

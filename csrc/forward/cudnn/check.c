@@ -86,7 +86,8 @@ typedef struct operand {
     int may_be; /* in the same place as this one */
 } operand;
 
-enum { X, H_0, C_0, Y, H_N, C_N, NUM_ARRAYS, NONE = NUM_ARRAYS };
+enum { X, H_0, C_0, Y, H_N, C_N, NUM_ARRAYS };
+enum { NONE = NUM_ARRAYS };
 
 static bool overlap(const operand *a, const operand *b)
 {

@@ -135,16 +135,17 @@ PyObject *native_device_arrays(PyObject *module, PyObject *args)
 {
     const native_state *state = PyModule_GetState(module);
     PyObject *tuples, *name, *stream, *keeps;
-    array_shape shapes[MAX_ARRAYS];
+    array_shape shapes[MAX_ARRAYS] = {{0}};
     int device, dtype;
     if (!PyArg_ParseTuple(args, "iOO!OO:device_arrays", &device, &name, &PyTuple_Type, &tuples,
                           &stream, &keeps) ||
         value_from_name(state, RNL_NAMES_DTYPE, name, &dtype) < 0)
         return NULL;
     const Py_ssize_t n = PyTuple_Size(tuples);
+    if (n > MAX_ARRAYS)
+        return PyErr_Format(PyExc_TypeError, "%zd arrays, at most %d are made at once", n,
+                            MAX_ARRAYS);
     void *on = stream_from_object(stream);
-    if (!PyErr_Occurred() && n > MAX_ARRAYS)
-        PyErr_Format(PyExc_TypeError, "%zd arrays, at most %d are made at once", n, MAX_ARRAYS);
     for (Py_ssize_t k = 0; k < n && !PyErr_Occurred(); k++)
         shape_from_tuple(PyTuple_GetItem(tuples, k), &shapes[k]);
     if (PyErr_Occurred())

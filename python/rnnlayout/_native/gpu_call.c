@@ -5,7 +5,8 @@
 
 #include "device_array.h"
 
-enum { X, H0, C0, Y, HN, CN, NUM_ARRAYS, NUM_INPUTS = Y };
+enum { X, H0, C0, Y, HN, CN, NUM_ARRAYS };
+enum { NUM_INPUTS = Y };
 
 typedef struct gpu_call {
     foreign arrays[NUM_ARRAYS];

@@ -85,7 +85,7 @@ int rnn_add_constants(PyObject *module);
 /* gpu_rnn.c. Streams are numbers to Python: 1 is NULL here, and 0 an error. */
 extern PyType_Spec gpu_rnn_type_spec;
 void *stream_from_object(PyObject *number);
-int is_stream(PyObject *number, void **stream); /* 1, or 0: no int, or none of a stream */
+int is_stream(PyObject *object, void **stream); /* 1, or 0: no int, or none of a stream */
 PyObject *stream_to_object(void *stream);
 PyObject *native_gpu_order(PyObject *module, PyObject *args);
 PyObject *native_gpu_device_of(PyObject *module, PyObject *number);
