@@ -123,11 +123,13 @@ PyObject *device_arrays_new(const native_state *state, int device, rnl_dtype dty
 static int shape_from_tuple(PyObject *tuple, array_shape *shape)
 {
     const Py_ssize_t ndim = PyTuple_Size(tuple);
-    shape->ndim = (int)ndim;
-    for (int d = 0; d < ndim && ndim <= MAX_DIMS; d++)
-        shape->sizes[d] = PyLong_AsLongLong(PyTuple_GetItem(tuple, d));
-    if (ndim < 0 || ndim > MAX_DIMS)
+    if (ndim < 0 || ndim > MAX_DIMS) {
         PyErr_Format(PyExc_TypeError, "%R is no shape of at most three axes", tuple);
+        return -1;
+    }
+    shape->ndim = (int)ndim;
+    for (int d = 0; d < ndim; d++)
+        shape->sizes[d] = PyLong_AsLongLong(PyTuple_GetItem(tuple, d));
     return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -146,10 +148,11 @@ PyObject *native_device_arrays(PyObject *module, PyObject *args)
         return PyErr_Format(PyExc_TypeError, "%zd arrays, at most %d are made at once", n,
                             MAX_ARRAYS);
     void *on = stream_from_object(stream);
-    for (Py_ssize_t k = 0; k < n && !PyErr_Occurred(); k++)
-        shape_from_tuple(PyTuple_GetItem(tuples, k), &shapes[k]);
     if (PyErr_Occurred())
         return NULL;
+    for (Py_ssize_t k = 0; k < n; k++)
+        if (shape_from_tuple(PyTuple_GetItem(tuples, k), &shapes[k]) < 0)
+            return NULL;
     return device_arrays_new(state, device, (rnl_dtype)dtype, shapes, (int)n, on, keeps);
 }
 
