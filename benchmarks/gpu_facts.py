@@ -418,6 +418,34 @@ def capture_and_other_lengths(gpu):
     return captured(gpu, new(lengths=[2, 4, 3]), after=shorten)
 
 
+# ------------------------------------------------------------------------------------- pointers
+
+
+@fact(
+    device=[0, 2, 0, 0], behind=[0, 2, 0, 0], freed=[0, 0], host=[0, 0], pinned=[0, 1], null=[0, 0]
+)
+def pointers(gpu):
+    """cuPointerGetAttributes of all kinds of memory: its status, the type, of the device's memory
+    whether it is managed and whose; what one question costs. Ours asks once for each array."""
+    told = {2: c_uint(7), 8: c_uint(7), 9: c_uint(7)}
+    kinds = (c_uint * 3)(*told)
+    values = (c_void_p * 3)(*map(ctypes.addressof, told.values()))
+
+    def ask(at, known):
+        status = gpu.driver.cuPointerGetAttributes(c_uint(3), kinds, values, c_ulonglong(at))
+        return [status, *(found.value for found in told.values())][:known]
+
+    at, freed, host = gpu.alloc(1 << 20), gpu.alloc(1 << 20), ctypes.create_string_buffer(64)
+    gpu.free(freed)
+    began = time.perf_counter()
+    for _ in range(1000):
+        ask(at, 4)
+    us = round(1e3 * (time.perf_counter() - began), 3)
+    return {"device": ask(at, 4), "behind": ask(at + 4096, 4), "freed": ask(freed, 2),
+            "host": ask(ctypes.addressof(host), 2), "pinned": ask(gpu.pinned(64).value, 2),
+            "null": ask(0, 2), "us, with Python's": us}  # fmt: skip
+
+
 # -------------------------------------------------------------------------------------- streams
 
 

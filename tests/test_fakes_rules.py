@@ -468,6 +468,21 @@ for at in (d.alloc(4), other, managed, d.pinned(4).value, ctypes.addressof(found
         "(1, 'ok') (0, 'ok') (0, 'ok')",
         "1 1 1",
     ]
+    at_once = """
+told = {2: c_uint(7), 8: c_uint(7), 9: c_uint(7)}
+def ask(what, at):
+    values = (c_void_p * 3)(*map(ctypes.addressof, told.values()))
+    status = d.driver.cuPointerGetAttributes(3, (c_uint * 3)(*told), values, c_ulonglong(at))
+    return status or (told[what].value, "ok")
+"""
+    before, after = code.split("def ask", 1)[0], code.split('"ok")\n', 1)[1]
+    assert said(fakes.cudnn(9), before + at_once + after, FAKE_CUDA_DEVICES="2").splitlines() == [
+        "(2, 'ok') (0, 'ok') (0, 'ok')",
+        "(2, 'ok') (1, 'ok') (0, 'ok')",
+        "(2, 'ok') (0, 'ok') (1, 'ok')",
+        "(1, 'ok') (0, 'ok') (0, 'ok')",
+        "(0, 'ok') (0, 'ok') (0, 'ok')",
+    ]
 
 
 def test_a_stream_of_another_device(fakes):

@@ -98,6 +98,17 @@ class GpuRnn:
         stream: int | None,
         /,
     ) -> None: ...
+    def call(
+        self,
+        x: Any,
+        state: Any,
+        out: Any,
+        h_out: Any,
+        c_out: Any,
+        axes: int,
+        stream: Any,
+        /,
+    ) -> tuple[Any, Any] | None: ...
     def weights(self) -> np.ndarray: ...
     @property
     def kept(self) -> dict[int, Any]: ...

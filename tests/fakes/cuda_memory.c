@@ -267,6 +267,27 @@ CUresult cuMemGetInfo_v2(size_t *left, size_t *total)
     return CU_OK;
 }
 
+static CUresult tell(struct block *block, CUdeviceptr at, int attribute, void *value)
+{
+    switch (attribute) {
+    case POINTER_MEMORY_TYPE:
+        *(unsigned *)value = block->pinned ? MEMORY_HOST : MEMORY_DEVICE;
+        break;
+    case POINTER_DEVICE_POINTER: *(CUdeviceptr *)value = at; break;
+    case POINTER_HOST_POINTER:
+        if (!block->pinned && !block->managed)
+            return CU_INVALID_VALUE;
+        *(void **)value = block->host + (at - block->at);
+        break;
+    case POINTER_IS_MANAGED: *(unsigned *)value = (unsigned)block->managed; break;
+    case POINTER_DEVICE_ORDINAL: *(int *)value = block->device; break;
+    case POINTER_RANGE_START: *(CUdeviceptr *)value = block->at; break;
+    case POINTER_RANGE_SIZE: *(size_t *)value = block->nbytes; break;
+    default: fake_die("attribute %d of a pointer is not modelled", attribute);
+    }
+    return CU_OK;
+}
+
 CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr at)
 {
     LOCKED;
@@ -275,24 +296,27 @@ CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdev
     struct block *block = block_of(at);
     if (status || !block || !block->alive)
         return status ? status : CU_INVALID_VALUE;
-    char *host = block->host + (at - block->at);
-    switch ((int)attribute) {
-    case POINTER_MEMORY_TYPE:
-        *(unsigned *)value = block->pinned ? MEMORY_HOST : MEMORY_DEVICE;
-        break;
-    case POINTER_DEVICE_POINTER: *(CUdeviceptr *)value = at; break;
-    case POINTER_HOST_POINTER:
-        if (!block->pinned && !block->managed)
-            return CU_INVALID_VALUE;
-        *(void **)value = host;
-        break;
-    case POINTER_IS_MANAGED: *(unsigned *)value = (unsigned)block->managed; break;
-    case POINTER_DEVICE_ORDINAL: *(int *)value = block->device; break;
-    case POINTER_RANGE_START: *(CUdeviceptr *)value = block->at; break;
-    case POINTER_RANGE_SIZE: *(size_t *)value = block->nbytes; break;
-    default: fake_die("cuPointerGetAttribute: %d is not modelled", (int)attribute);
+    return tell(block, at, (int)attribute, value);
+}
+
+/* Of an address that is nobody's it tells zeros, and that all is well. Three kinds are modelled. */
+CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, void **values,
+                                CUdeviceptr at)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuPointerGetAttributes", "n=%u at=%llx", n,
+                                       (unsigned long long)at);
+    struct block *block = block_of(at);
+    for (unsigned k = 0; !status && k < n; k++) {
+        const int asked = (int)attributes[k];
+        if (asked != POINTER_MEMORY_TYPE && asked != POINTER_IS_MANAGED &&
+            asked != POINTER_DEVICE_ORDINAL)
+            fake_die("cuPointerGetAttributes: %d is not modelled", asked);
+        *(int *)values[k] = 0;
+        if (block && block->alive)
+            status = tell(block, at, asked, values[k]);
     }
-    return CU_OK;
+    return status;
 }
 
 /* ---- for tests: memory that somebody else owns, and a look at any ---- */

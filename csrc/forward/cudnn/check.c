@@ -83,10 +83,11 @@ typedef struct operand {
     const void *at;
     size_t nbytes;
     bool written;
-    const void *may_be; /* the same place as this one */
+    int may_be; /* in the same place as this one */
 } operand;
 
-enum { NUM_ARRAYS = 6 };
+enum { X, H_0, C_0, Y, H_N, C_N, NUM_ARRAYS };
+enum { NONE = NUM_ARRAYS };
 
 static bool overlap(const operand *a, const operand *b)
 {
@@ -100,7 +101,7 @@ static rnl_status check_overlap(const operand *arrays, rnl_error *err)
         for (int k = 0; k < NUM_ARRAYS; k++) {
             const operand *const a = &arrays[i], *const b = &arrays[k];
             if (i == k || !a->at || !b->at || !a->written || !overlap(a, b) ||
-                (a->may_be == b->at && a->at == b->at && !b->written))
+                (a->may_be == k && a->at == b->at))
                 continue;
             return rnl_fail(err, RNL_E_SPEC, "%s overlaps %s in memory: give it memory of its own",
                             a->name, b->name);
@@ -113,12 +114,12 @@ static rnl_status check_arrays(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call,
 {
     const bool has_c = rnn->spec.cell == RNL_LSTM;
     const operand arrays[NUM_ARRAYS] = {
-        {"x", call->x, job->x_nbytes, false, NULL},
-        {"h_0", call->h0, job->h_nbytes, false, NULL},
-        {"c_0", has_c ? call->c0 : NULL, job->c_nbytes, false, NULL},
-        {"y", call->y, job->y_nbytes, true, NULL},
-        {"h_n", call->hn, job->h_nbytes, true, call->h0},
-        {"c_n", has_c ? call->cn : NULL, job->c_nbytes, true, call->c0},
+        [X] = {"x", call->x, job->x_nbytes, false, NONE},
+        [H_0] = {"h_0", call->h0, job->h_nbytes, false, NONE},
+        [C_0] = {"c_0", has_c ? call->c0 : NULL, job->c_nbytes, false, NONE},
+        [Y] = {"y", call->y, job->y_nbytes, true, NONE},
+        [H_N] = {"h_n", call->hn, job->h_nbytes, true, H_0},
+        [C_N] = {"c_n", has_c ? call->cn : NULL, job->c_nbytes, true, C_0},
     };
     if (!call->x && job->x_nbytes)
         return rnl_fail(err, RNL_E_SPEC, "x is NULL");
@@ -168,26 +169,25 @@ rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl
     return RNL_OK;
 }
 
-/* *device: -1, it is the host's. A driver that knows nothing of it says that it is no value. */
+/* *device: -1, it is the host's. What the driver knows nothing of has no type of memory, by what is
+ * written of this call; that it is no value, or of no context, is taken for the same. */
 static rnl_cu_result look_at(const rnl_driver_table *call, const void *address, int *device,
                              unsigned *managed)
 {
-    const rnl_cu_address at = (rnl_cu_address)(uintptr_t)address;
-    unsigned type = 0;
+    rnl_cu_pointer_attribute asked[] = {RNL_CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                        RNL_CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                        RNL_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+    unsigned type = 0, is_managed = 0;
     int ordinal = -1;
-    *device = -1;
-    *managed = 0;
-    rnl_cu_result result = call->cuPointerGetAttribute(&type, RNL_CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                                       at);
-    if (result == RNL_CUDA_ERROR_INVALID_VALUE)
-        return RNL_CUDA_SUCCESS;
-    if (result == RNL_CUDA_SUCCESS)
-        result = call->cuPointerGetAttribute(managed, RNL_CU_POINTER_ATTRIBUTE_IS_MANAGED, at);
-    if (result != RNL_CUDA_SUCCESS || type != RNL_CU_MEMORYTYPE_DEVICE)
-        return result;
-    result = call->cuPointerGetAttribute(&ordinal, RNL_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at);
-    *device = ordinal;
-    return result;
+    void *found[] = {&type, &is_managed, &ordinal};
+    const rnl_cu_result result = call->cuPointerGetAttributes(3, asked, found,
+                                                              (rnl_cu_address)(uintptr_t)address);
+    const bool is_known = result == RNL_CUDA_SUCCESS;
+    *managed = is_known ? is_managed : 0;
+    *device = is_known && type == RNL_CU_MEMORYTYPE_DEVICE ? ordinal : -1;
+    return result == RNL_CUDA_ERROR_INVALID_VALUE || result == RNL_CUDA_ERROR_INVALID_CONTEXT
+               ? RNL_CUDA_SUCCESS
+               : result;
 }
 
 static const char MANAGED[] = "is managed memory, which moves between host and GPU: copy it to "
@@ -215,7 +215,7 @@ rnl_status rnl_gpu_check_array(rnl_gpu_device *device, const char *name, const v
         return RNL_OK;
     const rnl_cu_result result = look_at(device->cu, array, &found, &managed);
     if (result != RNL_CUDA_SUCCESS)
-        return rnl_gpu_cu(device, "cuPointerGetAttribute", result, err);
+        return rnl_gpu_cu(device, "cuPointerGetAttributes", result, err);
     if (managed)
         return rnl_fail(err, RNL_E_SPEC, "%s %s", name, MANAGED);
     if (found == device->ordinal)

@@ -1,24 +1,13 @@
 /* The type DeviceArray: a result in a GPU's memory, for whoever knows one of the two protocols. */
-#include "native.h" /* before the system's headers, as Python.h wants it */
-
-#include "dlpack.h"
+#include "device_array.h" /* before the system's headers, as Python.h wants it */
 
 #include <numpy/arrayobject.h>
 #include <stdlib.h>
 
-enum { MAX_DIMS = 3, ALIGNED = 256 };
+enum { ALIGNED = 256, MAX_ARRAYS = 3 };
 
 static const char BLOCK[] = "rnnlayout.block";
 static const char LEGACY[] = "dltensor", VERSIONED[] = "dltensor_versioned";
-
-typedef struct device_array {
-    PyObject_HEAD
-    PyObject *block; /* a capsule that owns the memory, which other arrays may lie in too */
-    void *address, *stream;
-    rnl_dtype dtype;
-    int device, ndim;
-    int64_t shape[MAX_DIMS], nelems, at; /* bytes of the block before it */
-} device_array;
 
 /* -------------------------------------------------------------------------------- the memory -- */
 
@@ -67,39 +56,31 @@ static PyObject *new_block(const native_state *state, int device, int64_t nbytes
 /* ------------------------------------------------------------------------------------- making --
  */
 
-static PyObject *new_array(const native_state *state, PyObject *shape)
+static PyObject *new_array(const native_state *state, const array_shape *shape)
 {
     allocfunc alloc = (allocfunc)PyType_GetSlot(state->device_array_type, Py_tp_alloc);
     device_array *self = (device_array *)alloc(state->device_array_type, 0);
     if (!self)
         return NULL;
-    const Py_ssize_t ndim = PyTuple_Size(shape);
-    self->ndim = (int)ndim;
+    self->shape = *shape;
     self->nelems = 1;
-    for (int d = 0; d < ndim && ndim <= MAX_DIMS; d++) {
-        self->shape[d] = PyLong_AsLongLong(PyTuple_GetItem(shape, d));
-        if (__builtin_mul_overflow(self->nelems, self->shape[d], &self->nelems))
-            PyErr_NoMemory();
-    }
-    if (ndim < 0 || ndim > MAX_DIMS)
-        PyErr_Format(PyExc_TypeError, "%R is no shape of at most three axes", shape);
-    if (PyErr_Occurred()) {
-        Py_DECREF(self);
-        return NULL;
-    }
+    for (int d = 0; d < shape->ndim; d++)
+        if (__builtin_mul_overflow(self->nelems, shape->sizes[d], &self->nelems)) {
+            Py_DECREF(self);
+            return PyErr_NoMemory();
+        }
     return (PyObject *)self;
 }
 
 /* Arrays of these shapes, without memory; their bytes, each rounded up. */
-static PyObject *new_arrays(const native_state *state, PyObject *shapes, rnl_dtype dtype,
-                            int64_t *nbytes)
+static PyObject *new_arrays(const native_state *state, const array_shape *shapes, int n,
+                            rnl_dtype dtype, int64_t *nbytes)
 {
-    const Py_ssize_t n = PyTuple_Size(shapes);
     PyObject *arrays = PyTuple_New(n);
     *nbytes = 0;
-    for (Py_ssize_t k = 0; arrays && k < n; k++) {
+    for (int k = 0; arrays && k < n; k++) {
         int64_t bytes;
-        PyObject *array = new_array(state, PyTuple_GetItem(shapes, k));
+        PyObject *array = new_array(state, &shapes[k]);
         if (!array) {
             Py_DECREF(arrays);
             return NULL;
@@ -117,35 +98,62 @@ static PyObject *new_arrays(const native_state *state, PyObject *shapes, rnl_dty
     return arrays;
 }
 
-PyObject *native_device_arrays(PyObject *module, PyObject *args)
+PyObject *device_arrays_new(const native_state *state, int device, rnl_dtype dtype,
+                            const array_shape *shapes, int n, void *stream, PyObject *keeps)
 {
-    const native_state *state = PyModule_GetState(module);
-    PyObject *shapes, *name, *stream, *keeps;
-    int device, dtype;
     int64_t nbytes;
-    if (!PyArg_ParseTuple(args, "iOO!OO:device_arrays", &device, &name, &PyTuple_Type, &shapes,
-                          &stream, &keeps) ||
-        value_from_name(state, RNL_NAMES_DTYPE, name, &dtype) < 0)
-        return NULL;
-    void *on = stream_from_object(stream);
-    if (PyErr_Occurred())
-        return NULL;
-    PyObject *arrays = new_arrays(state, shapes, (rnl_dtype)dtype, &nbytes);
+    PyObject *arrays = new_arrays(state, shapes, n, dtype, &nbytes);
     PyObject *capsule = arrays ? new_block(state, device, nbytes, keeps) : NULL;
     if (!capsule) {
         Py_XDECREF(arrays);
         return NULL;
     }
     const block *b = PyCapsule_GetPointer(capsule, BLOCK);
-    for (Py_ssize_t k = 0; k < PyTuple_Size(arrays); k++) {
+    for (int k = 0; k < n; k++) {
         device_array *self = (device_array *)PyTuple_GetItem(arrays, k);
         self->block = Py_NewRef(capsule);
         self->address = self->nelems ? (char *)b->address + self->at : NULL;
         self->device = device;
-        self->stream = on;
+        self->stream = stream;
     }
     Py_DECREF(capsule);
     return arrays;
+}
+
+static int shape_from_tuple(PyObject *tuple, array_shape *shape)
+{
+    const Py_ssize_t ndim = PyTuple_Size(tuple);
+    if (ndim < 0 || ndim > MAX_DIMS) {
+        PyErr_Format(PyExc_TypeError, "%R is no shape of at most three axes", tuple);
+        return -1;
+    }
+    shape->ndim = (int)ndim;
+    for (int d = 0; d < ndim; d++)
+        shape->sizes[d] = PyLong_AsLongLong(PyTuple_GetItem(tuple, d));
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+PyObject *native_device_arrays(PyObject *module, PyObject *args)
+{
+    const native_state *state = PyModule_GetState(module);
+    PyObject *tuples, *name, *stream, *keeps;
+    array_shape shapes[MAX_ARRAYS] = {{0}};
+    int device, dtype;
+    if (!PyArg_ParseTuple(args, "iOO!OO:device_arrays", &device, &name, &PyTuple_Type, &tuples,
+                          &stream, &keeps) ||
+        value_from_name(state, RNL_NAMES_DTYPE, name, &dtype) < 0)
+        return NULL;
+    const Py_ssize_t n = PyTuple_Size(tuples);
+    if (n > MAX_ARRAYS)
+        return PyErr_Format(PyExc_TypeError, "%zd arrays, at most %d are made at once", n,
+                            MAX_ARRAYS);
+    void *on = stream_from_object(stream);
+    if (PyErr_Occurred())
+        return NULL;
+    for (Py_ssize_t k = 0; k < n; k++)
+        if (shape_from_tuple(PyTuple_GetItem(tuples, k), &shapes[k]) < 0)
+            return NULL;
+    return device_arrays_new(state, device, (rnl_dtype)dtype, shapes, (int)n, on, keeps);
 }
 
 static void array_dealloc(PyObject *object)
@@ -164,9 +172,9 @@ static PyObject *get_shape(PyObject *object, void *unused)
 {
     (void)unused;
     const device_array *self = (device_array *)object;
-    PyObject *shape = PyTuple_New(self->ndim);
-    for (int d = 0; shape && d < self->ndim; d++) {
-        PyObject *size = PyLong_FromLongLong(self->shape[d]);
+    PyObject *shape = PyTuple_New(self->shape.ndim);
+    for (int d = 0; shape && d < self->shape.ndim; d++) {
+        PyObject *size = PyLong_FromLongLong(self->shape.sizes[d]);
         if (!size || PyTuple_SetItem(shape, d, size) < 0)
             Py_CLEAR(shape);
     }
@@ -199,7 +207,7 @@ static PyObject *get_stream(PyObject *object, void *unused)
 
 static Py_ssize_t array_length(PyObject *object)
 {
-    return (Py_ssize_t)((device_array *)object)->shape[0];
+    return (Py_ssize_t)((device_array *)object)->shape.sizes[0];
 }
 
 static PyObject *array_repr(PyObject *object)
@@ -225,9 +233,9 @@ static PyObject *array_copy_out(PyObject *object, PyObject *unused)
     rnl_error err;
     rnl_status status = RNL_OK;
     npy_intp shape[MAX_DIMS];
-    for (int d = 0; d < self->ndim; d++)
-        shape[d] = (npy_intp)self->shape[d];
-    PyObject *array = PyArray_SimpleNew(self->ndim, shape, numpy_type_of(self->dtype));
+    for (int d = 0; d < self->shape.ndim; d++)
+        shape[d] = (npy_intp)self->shape.sizes[d];
+    PyObject *array = PyArray_SimpleNew(self->shape.ndim, shape, numpy_type_of(self->dtype));
     if (!array)
         return NULL;
     void *host = PyArray_DATA((PyArrayObject *)array);
@@ -310,15 +318,15 @@ static void drop_capsule(PyObject *capsule)
 static void fill_tensor(const device_array *self, exported *e, dl_tensor *tensor)
 {
     int64_t stride = 1;
-    for (int d = self->ndim - 1; d >= 0; d--) {
-        e->shape[d] = self->shape[d];
+    for (int d = self->shape.ndim - 1; d >= 0; d--) {
+        e->shape[d] = self->shape.sizes[d];
         e->strides[d] = stride;
-        stride *= self->shape[d];
+        stride *= self->shape.sizes[d];
     }
     tensor->data = self->address;
     tensor->device.type = DL_CUDA;
     tensor->device.id = self->device;
-    tensor->ndim = self->ndim;
+    tensor->ndim = self->shape.ndim;
     tensor->dtype.code = self->dtype == RNL_BFLOAT16 ? DL_BFLOAT : DL_FLOAT;
     tensor->dtype.bits = (uint8_t)(8 * rnl_dtype_nbytes(self->dtype));
     tensor->dtype.lanes = 1;

@@ -1,7 +1,5 @@
 /* Arrays of others by DLPack: their memory, shape and dtype, kept alive by a capsule of ours. */
-#include "native.h" /* before the system's headers, as Python.h wants it */
-
-#include "dlpack.h"
+#include "device_array.h" /* before the system's headers, as Python.h wants it */
 
 static const char LEGACY[] = "dltensor", VERSIONED[] = "dltensor_versioned";
 static const char USED_LEGACY[] = "used_dltensor", USED_VERSIONED[] = "used_dltensor_versioned";
@@ -68,8 +66,9 @@ static PyObject *sizes_to_tuple(const int64_t *sizes, int32_t n)
 
 /* (kept, address, shape, strides, dtype, device type, device, is it read-only?); takes the
  * reference of kept, also where it fails. */
-static PyObject *describe(PyObject *kept, const dl_tensor *tensor, int read_only)
+static PyObject *describe(const dl_taken *taken)
 {
+    const dl_tensor *const tensor = taken->tensor;
     PyObject *dtype = NULL, *shape = NULL, *strides = NULL, *address = NULL, *result = NULL;
     dtype = dtype_to_text(tensor);
     shape = dtype ? sizes_to_tuple(tensor->shape, tensor->ndim) : NULL;
@@ -78,68 +77,75 @@ static PyObject *describe(PyObject *kept, const dl_tensor *tensor, int read_only
         address = PyLong_FromVoidPtr(tensor->data ? (char *)tensor->data + tensor->byte_offset
                                                   : NULL);
     if (address)
-        result = Py_BuildValue("(OOOOOiiO)", kept, address, shape, strides, dtype,
+        result = Py_BuildValue("(OOOOOiiO)", taken->kept, address, shape, strides, dtype,
                                tensor->device.type, tensor->device.id,
-                               read_only ? Py_True : Py_False);
+                               taken->read_only ? Py_True : Py_False);
     Py_XDECREF(dtype);
     Py_XDECREF(shape);
     Py_XDECREF(strides);
     Py_XDECREF(address);
-    Py_DECREF(kept);
+    Py_DECREF(taken->kept);
     return result;
 }
 
 /* -------------------------------------------------------------------------------- capsules -- */
 
-static PyObject *take_legacy(PyObject *capsule)
+static int take_legacy(PyObject *capsule, dl_taken *taken)
 {
     dl_managed *managed = PyCapsule_GetPointer(capsule, LEGACY);
     PyObject *kept = PyCapsule_New(managed, KEPT, NULL);
     if (!kept)
-        return NULL;
+        return -1;
     PyCapsule_SetName(capsule, USED_LEGACY); /* from here on it is ours to delete */
     PyCapsule_SetDestructor(kept, drop_legacy);
-    return describe(kept, &managed->tensor, 0);
+    *taken = (dl_taken){kept, &managed->tensor, 0};
+    return 0;
 }
 
-static PyObject *take_versioned(const native_state *state, PyObject *kept,
-                                const dl_managed_versioned *managed)
+/* Takes the reference of kept, also where it fails. */
+static int take_versioned(const native_state *state, PyObject *kept,
+                          const dl_managed_versioned *managed, dl_taken *taken)
 {
-    if (managed->version.major == DL_MAJOR)
-        return describe(kept, &managed->tensor, (managed->flags & DL_READ_ONLY) != 0);
+    if (managed->version.major == DL_MAJOR) {
+        *taken = (dl_taken){kept, &managed->tensor, (managed->flags & DL_READ_ONLY) != 0};
+        return 0;
+    }
     /* all but the place of the deleter may be different there */
     PyErr_Format(state->layout_error, "DLPack %u.%u, of which nothing is known here, need 1.x",
                  managed->version.major, managed->version.minor);
     Py_DECREF(kept);
-    return NULL;
+    return -1;
 }
 
-PyObject *native_take_dlpack(PyObject *module, PyObject *capsule)
+int dlpack_take(const native_state *state, PyObject *capsule, dl_taken *taken)
 {
-    const native_state *state = PyModule_GetState(module);
     if (PyCapsule_IsValid(capsule, LEGACY))
-        return take_legacy(capsule);
+        return take_legacy(capsule, taken);
     if (!PyCapsule_IsValid(capsule, VERSIONED)) {
         PyErr_SetString(state->layout_error,
                         "__dlpack__() gave no capsule, or one that has been used");
-        return NULL;
+        return -1;
     }
     dl_managed_versioned *managed = PyCapsule_GetPointer(capsule, VERSIONED);
     PyObject *kept = PyCapsule_New(managed, KEPT, NULL);
     if (!kept)
-        return NULL;
+        return -1;
     PyCapsule_SetName(capsule, USED_VERSIONED);
     PyCapsule_SetDestructor(kept, drop_versioned);
-    return take_versioned(state, kept, managed);
+    return take_versioned(state, kept, managed, taken);
+}
+
+PyObject *native_take_dlpack(PyObject *module, PyObject *capsule)
+{
+    dl_taken taken;
+    return dlpack_take(PyModule_GetState(module), capsule, &taken) < 0 ? NULL : describe(&taken);
 }
 
 /* ---------------------------------------------------------------------------- exchange API -- */
 
-/* The table of the array's type: 1, or 0: it has none that is known here; -1 on error. */
-static int exchange_of(PyObject *array, const dl_exchange **table)
+int dlpack_exchange_of(const native_state *state, PyTypeObject *type, const dl_exchange **table)
 {
-    PyObject *capsule = PyObject_GetAttrString((PyObject *)Py_TYPE(array),
-                                               "__dlpack_c_exchange_api__");
+    PyObject *capsule = PyObject_GetAttr((PyObject *)type, state->words[WORD_EXCHANGE]);
     if (!capsule && !PyErr_ExceptionMatches(PyExc_AttributeError))
         return -1;
     PyErr_Clear();
@@ -151,29 +157,44 @@ static int exchange_of(PyObject *array, const dl_exchange **table)
            (*table)->current_stream;
 }
 
+int dlpack_take_by(const native_state *state, const dl_exchange *table, PyObject *array,
+                   dl_taken *taken, void **stream)
+{
+    dl_managed_versioned *managed = NULL;
+    *stream = NULL;
+    if (table->from_object(array, &managed) != 0)
+        return -1;
+    PyObject *kept = PyCapsule_New(managed, KEPT, drop_versioned);
+    if (!kept) {
+        delete_versioned(managed);
+        return -1;
+    }
+    if (take_versioned(state, kept, managed, taken) < 0)
+        return -1;
+    if (managed->tensor.device.type == DL_CUDA &&
+        table->current_stream(DL_CUDA, managed->tensor.device.id, stream) != 0) {
+        Py_DECREF(kept);
+        return -1;
+    }
+    return 0;
+}
+
 PyObject *native_exchange(PyObject *module, PyObject *array)
 {
+    const native_state *state = PyModule_GetState(module);
     const dl_exchange *table;
-    dl_managed_versioned *managed = NULL;
-    void *stream = NULL;
-    const int found = exchange_of(array, &table);
+    dl_taken taken;
+    void *stream;
+    const int found = dlpack_exchange_of(state, Py_TYPE(array), &table);
     if (found < 0)
         return NULL;
     if (!found)
         Py_RETURN_NONE;
-    if (table->from_object(array, &managed) != 0)
+    if (dlpack_take_by(state, table, array, &taken, &stream) < 0)
         return NULL;
-    PyObject *kept = PyCapsule_New(managed, KEPT, drop_versioned);
-    if (!kept) {
-        delete_versioned(managed);
-        return NULL;
-    }
-    PyObject *taken = take_versioned(PyModule_GetState(module), kept, managed);
-    if (!taken || managed->tensor.device.type != DL_CUDA)
-        return taken ? Py_BuildValue("(NO)", taken, Py_None) : NULL;
-    if (table->current_stream(DL_CUDA, managed->tensor.device.id, &stream) != 0) {
-        Py_DECREF(taken);
-        return NULL;
-    }
-    return Py_BuildValue("(NN)", taken, PyLong_FromVoidPtr(stream));
+    const int is_on_gpu = taken.tensor->device.type == DL_CUDA;
+    PyObject *described = describe(&taken);
+    if (!described || !is_on_gpu)
+        return described ? Py_BuildValue("(NO)", described, Py_None) : NULL;
+    return Py_BuildValue("(NN)", described, PyLong_FromVoidPtr(stream));
 }

@@ -1,16 +1,8 @@
 /* The type GpuRnn: an RNN uploaded to a GPU; and what device memory and streams are asked. */
-#include "native.h"
+#include "gpu_rnn.h"
 
 #include <numpy/arrayobject.h>
 #include <string.h>
-
-typedef struct gpu_rnn_object {
-    PyObject_HEAD
-    rnl_gpu_rnn *rnn;
-    rnl_dtype dtype;
-    int64_t num_params;
-    PyObject *kept; /* stream: what the last call in it reads and no result keeps */
-} gpu_rnn_object;
 
 /* ------------------------------------------------------------------------------------ streams --
  */
@@ -25,6 +17,19 @@ void *stream_from_object(PyObject *number)
             "stream is 0, which may be either default stream: 1 is the legacy one, 2 the"
             " one of each thread");
     return stream == (void *)1 ? NULL : stream;
+}
+
+int is_stream(PyObject *object, void **stream)
+{
+    const unsigned long long number = PyLong_CheckExact(object) ? PyLong_AsUnsignedLongLong(object)
+                                                                : 0;
+    if (PyErr_Occurred()) {
+        PyErr_Clear(); /* it is negative, or too long */
+        return 0;
+    }
+    *stream = number == 1 ? NULL
+                          : (void *)(uintptr_t)number; /* NOLINT(performance-no-int-to-ptr) */
+    return number != 0;
 }
 
 PyObject *stream_to_object(void *stream)
@@ -81,7 +86,8 @@ static int read_weights(const native_state *state, gpu_rnn_object *self, const r
     PyObject *arrays = tensors ? PyTuple_Pack(1, weights) : NULL;
     if (!arrays || arrays_borrow(arrays, tensors, spec->dtype, 0, "weights", &in) < 0)
         goto done;
-    self->dtype = spec->dtype;
+    self->spec = *spec;
+    self->device = options->device;
     self->num_params = PyArray_SIZE((PyArrayObject *)weights);
     Py_BEGIN_ALLOW_THREADS
     status = rnl_gpu_rnn_new(spec, in.data[0], options, &self->rnn, &err);
@@ -160,7 +166,7 @@ static PyObject *gpu_rnn_weights(PyObject *object, PyObject *unused)
     npy_intp nelems = (npy_intp)self->num_params;
     rnl_error err;
     rnl_status status;
-    PyObject *array = PyArray_SimpleNew(1, &nelems, numpy_type_of(self->dtype));
+    PyObject *array = PyArray_SimpleNew(1, &nelems, numpy_type_of(self->spec.dtype));
     if (!array)
         return NULL;
     Py_BEGIN_ALLOW_THREADS
@@ -234,6 +240,10 @@ static PyMethodDef gpu_rnn_methods[] = {
      "run($self, T, N, batch_first, x, lengths, h0, c0, y, hn, cn, stream, /)\n--\n\nOne call, on"
      " arrays that the caller has checked: addresses in the device's memory, or, where stream is"
      " None, NumPy arrays. None: not given."},
+    {"call", (PyCFunction)(void (*)(void))gpu_rnn_call, METH_FASTCALL,
+     "call($self, x, state, out, h_out, c_out, axes, stream, /)\n--\n\nOne call on arrays of the"
+     " GPU, which gives (y, state). None: it is not so plain that it can be made here, or wrong; it"
+     " was not made then."},
     {"weights", gpu_rnn_weights, METH_NOARGS,
      "weights($self)\n--\n\nThe weight space that was uploaded; bfloat16 as uint16."},
     {NULL, NULL, 0, NULL}};

@@ -180,10 +180,31 @@ static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
     return *type ? PyModule_AddType(module, *type) : -1;
 }
 
+static int add_words(native_state *state)
+{
+    static const char *const words[NUM_WORDS] = {
+        [WORD_EXCHANGE] = "__dlpack_c_exchange_api__",
+        [WORD_DLPACK] = "__dlpack__",
+        [WORD_DLPACK_DEVICE] = "__dlpack_device__",
+        [WORD_INTERFACE] = "__cuda_array_interface__",
+        [WORD_STREAM] = "stream",
+        [WORD_MAX_VERSION] = "max_version",
+        [WORD_SHAPE] = "shape",
+        [WORD_TYPESTR] = "typestr",
+        [WORD_DATA] = "data",
+        [WORD_STRIDES] = "strides",
+        [WORD_MASK] = "mask",
+    };
+    for (int k = 0; k < NUM_WORDS; k++)
+        if (!(state->words[k] = PyUnicode_InternFromString(words[k])))
+            return -1;
+    return 0;
+}
+
 static int native_exec(PyObject *module)
 {
     native_state *state = PyModule_GetState(module);
-    if (arrays_import() < 0)
+    if (arrays_import() < 0 || add_words(state) < 0)
         return -1;
     if (add_error(module, "SpecError", "rnnlayout.SpecError",
                   "The description of an RNN contradicts itself, the weights or a limit.",
@@ -230,6 +251,8 @@ static int native_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->rnn_type);
     Py_VISIT(state->gpu_rnn_type);
     Py_VISIT(state->device_array_type);
+    for (int k = 0; k < NUM_WORDS; k++)
+        Py_VISIT(state->words[k]);
     return 0;
 }
 
@@ -245,6 +268,8 @@ static int native_clear(PyObject *module)
     Py_CLEAR(state->rnn_type);
     Py_CLEAR(state->gpu_rnn_type);
     Py_CLEAR(state->device_array_type);
+    for (int k = 0; k < NUM_WORDS; k++)
+        Py_CLEAR(state->words[k]);
     return 0;
 }
 

@@ -14,10 +14,30 @@
 #define NO_IMPORT_ARRAY
 #endif
 
+/* Names that are looked up in arrays of others. */
+enum {
+    WORD_EXCHANGE,
+    WORD_DLPACK,
+    WORD_DLPACK_DEVICE,
+    WORD_INTERFACE,
+    WORD_STREAM,
+    WORD_MAX_VERSION,
+    WORD_SHAPE,
+    WORD_TYPESTR,
+    WORD_DATA,
+    WORD_STRIDES,
+    WORD_MASK,
+    NUM_WORDS
+};
+
 typedef struct native_state {
     PyObject *spec_error, *layout_error, *lossy_error, *no_cudnn_error, *cudnn_error;
     PyTypeObject *plan_type, *rnn_type, *gpu_rnn_type, *device_array_type;
+    PyObject *words[NUM_WORDS];
 } native_state;
+
+/* What a call's arrays run over. */
+enum { STEP, TIME_FIRST, BATCH_FIRST, NUM_AXES };
 
 /* Raise what a status stands for, with the core's text. Returns NULL. */
 PyObject *raise_status(const native_state *state, const rnl_error *err);
@@ -65,6 +85,7 @@ int rnn_add_constants(PyObject *module);
 /* gpu_rnn.c. Streams are numbers to Python: 1 is NULL here, and 0 an error. */
 extern PyType_Spec gpu_rnn_type_spec;
 void *stream_from_object(PyObject *number);
+int is_stream(PyObject *object, void **stream); /* 1, or 0: no int, or none of a stream */
 PyObject *stream_to_object(void *stream);
 PyObject *native_gpu_order(PyObject *module, PyObject *args);
 PyObject *native_gpu_device_of(PyObject *module, PyObject *number);

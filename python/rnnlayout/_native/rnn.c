@@ -110,8 +110,6 @@ static PyObject *rnn_weights(PyObject *object, PyObject *unused)
 /* -------------------------------------------------------------------------- one call's arrays --
  */
 
-enum { STEP, TIME_FIRST, BATCH_FIRST, NUM_AXES };
-
 /* What a call reads and writes; NULL: none. */
 typedef struct arrays {
     PyArrayObject *x, *h0, *c0, *lengths, *y, *hn, *cn;

@@ -1,0 +1,19 @@
+/* The type GpuRnn, and its call by the short way. */
+#ifndef RNNLAYOUT_GPU_RNN_H
+#define RNNLAYOUT_GPU_RNN_H
+
+#include "native.h"
+
+typedef struct gpu_rnn_object {
+    PyObject_HEAD
+    rnl_gpu_rnn *rnn;
+    rnl_spec spec;
+    int device;
+    int64_t num_params;
+    PyObject *kept; /* stream: what the last call in it reads and no result keeps */
+} gpu_rnn_object;
+
+/* gpu_call.c */
+PyObject *gpu_rnn_call(PyObject *object, PyObject *const *args, Py_ssize_t n);
+
+#endif
