@@ -4,10 +4,9 @@
 #include "kernels/tier.h"
 
 #define VECTOR_BYTES 32
-#define ROWS_MAX 3
-#define BLOCKS_MAX 2
-#define ALL_TILES(F) F(1, 1) F(2, 1) F(3, 1) F(1, 2)
-#define BLOCKS_OF_ROWS 2, 1, 1
+#define REGISTERS 16
+#define BLOCKS_OF_A_ROW(G) ((G) == 1 ? 4 : 9 / (G))
+#define KEEP(vector) __asm__("" : "+x"(vector))
 #define STREAM(to, vector) _mm256_stream_si256((void *)(to), (__m256i)(vector))
 #define STREAM_FENCE _mm_sfence
 #define TIER avx2

@@ -4,10 +4,9 @@
 #include "kernels/tier.h"
 
 #define VECTOR_BYTES 16
-#define ROWS_MAX 6
-#define BLOCKS_MAX 4
-#define ALL_TILES(F) F(1, 1) F(2, 1) F(3, 1) F(4, 1) F(5, 1) F(6, 1) F(1, 4) F(2, 2) F(3, 2)
-#define BLOCKS_OF_ROWS 4, 2, 2, 1, 1, 1
+#define REGISTERS 32
+#define BLOCKS_OF_A_ROW(G) 4
+#define KEEP(vector) (void)0
 #define STREAM(to, vector) memcpy(to, &(vector), sizeof(vector))
 #define STREAM_FENCE() (void)0
 #define TIER neon
