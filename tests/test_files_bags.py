@@ -212,19 +212,19 @@ def header(path):
 
 
 def test_a_prefix_that_stays_and_a_conversion_back(path, state, tmp_path):
-    wrapped = {f"module.{name}": tensor for name, tensor in state.items()}
+    wrapped = {f"net.{name}": tensor for name, tensor in state.items()}
     safetensors.torch.save_file(wrapped, path)
     rl.convert_file(path, tmp_path / "b.safetensors", to="cudnn")
     rl.convert_file(
-        tmp_path / "b.safetensors", tmp_path / "c.safetensors", to="torch", prefix="module.encoder"
+        tmp_path / "b.safetensors", tmp_path / "c.safetensors", to="torch", prefix="net.encoder"
     )
     rl.convert_file(
-        tmp_path / "c.safetensors", tmp_path / "d.safetensors", to="torch", prefix="module.decoder"
+        tmp_path / "c.safetensors", tmp_path / "d.safetensors", to="torch", prefix="net.decoder"
     )
     found = rl.load(tmp_path / "d.safetensors")
     assert {name: w.layout.name for name, w in found.items()} == {
-        "module.encoder": "torch", "module.decoder": "torch", "module.cells.0": "cudnn",
-        "module.cells.1": "cudnn",
+        "net.encoder": "torch", "net.decoder": "torch", "net.cells.0": "cudnn",
+        "net.cells.1": "cudnn",
     }  # fmt: skip
     back = safetensors.torch.load_file(tmp_path / "d.safetensors")
     assert all(
