@@ -44,7 +44,7 @@ def found_in(folder, *parts, **hints):
     [
         ("", GRU, "gru", "torch"),
         ("encoder.rnn.", GRU, "encoder.rnn", "torch"),
-        ("module.cells.0.", CELL, "module.cells.0", "torch-cell"),
+        ("net.cells.0.", CELL, "net.cells.0", "torch-cell"),
         ("gru_1/gru_cell/", KERAS, "gru_1", "keras"),
         ("model/gru_1/gru_cell_3/", KERAS, "model/gru_1", "keras"),
         ("a.", KERAS, "a", "keras"),

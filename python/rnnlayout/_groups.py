@@ -55,10 +55,12 @@ def _stored(group: Group, plain: _torch_names.Plain) -> Group:
     """With the names that the file has."""
     if not group.names:
         return group
-    first = group.names[0]
+    first, prefix = group.names[0], group.prefix
+    if first.startswith(prefix):  # it does not where names were cut short
+        prefix = plain.under(first, first[len(prefix) :])
     return replace(
         group,
-        prefix=plain.under(first, first[len(group.prefix) :]),
+        prefix=prefix,
         names=tuple(stored for name in group.names for stored in plain.sources[name]),
         notes=group.notes + tuple(plain.notes[n] for n in group.names if n in plain.notes),
         rounds=tuple(name for name in group.names if name in plain.rounds),
