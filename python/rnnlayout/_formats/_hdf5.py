@@ -44,7 +44,9 @@ class Dataset:
                 raise FileError(f"{self.path} is {self.h5.dtype}, no array of numbers")
             chunks = self.h5.chunks
             array: np.ndarray = self.h5[()] if chunks is None else _read_chunks(self.h5, self.path)
-            return array.view(np.uint16) if self.dtype == "bfloat16" else array
+            if self.dtype == "bfloat16":
+                return array.view(np.uint16)
+            return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 @dataclass(frozen=True)

@@ -61,13 +61,15 @@ class Entries:
             layers = [
                 self._layer(name, row, told[k] if told else None) for k, row in enumerate(rows)
             ]
+            parts = _stacked(name, layers)
+            for weights in parts.values() if self.ask.spec is not None else ():
+                _sources._agree(self.ask.spec, weights.spec)
         except FileError:
             raise
         except ValueError as error:
             self.refused[name] = error
             return
-        for part, weights in _stacked(name, layers).items():
-            self.weights[part] = weights
+        self.weights |= parts
 
     def found(self) -> Found:
         return Found(self.weights, self.refused, self.notes)
@@ -82,8 +84,6 @@ class Entries:
             read = _sources.read(tensors, None, told.layout, **told.hints)
         else:
             read = self._untold(name, tensors)
-        if self.ask.spec is not None:
-            _sources._agree(self.ask.spec, read.spec)
         return Weights._of(read, config=told.config if told else None)
 
     def _untold(self, name: str, tensors: dict[str, Bits]) -> _sources.Read:

@@ -59,8 +59,8 @@ def read(root: Group, layers: Group, entries: Entries) -> None:
     """Every recurrent layer. FileError: the file contradicts itself."""
     entries.version = version_of(root)
     config = root.text("model_config")
-    model = parse(config, f"{root.path}: model_config") if config else None
-    nodes = {layer_name(node): node for node in children(model or {})}
+    model = {} if config is None else parse(config, "model_config")
+    nodes = {layer_name(node): node for node in children(model)}
     for name in layers.texts("layer_names") or []:
         group = layers.group(name)
         if group is None:

@@ -108,7 +108,8 @@ def read_untold(root: Group, entries: Entries) -> None:
 def _untold(group: Group, path: tuple[str, ...], entries: Entries) -> None:
     for name in sorted(group.groups, key=natural):
         child = group.groups[name]
-        here = path if name in (*_LAYERS, "layer") else (*path, _user_name(child) or name)
+        called = _user_name(child) or ("" if name in (*_LAYERS, "layer") else name)
+        here = (*path, called) if called else path
         cells = _cells(child) if "cell" in child.groups or _is_cudnn(name) else []
         if both := _both(child):
             entries.add("/".join(here), both, True, None)
