@@ -104,7 +104,7 @@ def nested(rnn):
     middle = Sequential([Input((T, IN)), rnn.GRU(4, return_sequences=True)], name="middle")
     x = Input((T, IN))
     y = middle(x)
-    outputs = [inner(y), inner(layers.Dropout(0.2)(y))]
+    outputs = [inner(y), inner(layers.Activation("tanh")(y))]
     return Model(x, [Dense(2)(layers.Add()(outputs)), y, *outputs])
 
 
@@ -123,10 +123,14 @@ def nested_partly_frozen(rnn):
     return Model(x, Dense(2)(inner(x)))
 
 
-def time_distributed_model(rnn):
+def time_distributed_models(rnn):
     inner = Sequential([Input((T, IN)), rnn.GRU(4), Dense(2)])
+    inner_x = Input((T, IN))
+    _, h, c = rnn.LSTM(4, return_state=True)(inner_x)
+    passed_on = Model(inner_x, rnn.LSTM(4)(inner_x, initial_state=[h, c]))
     x = Input((2, T, IN))
-    return Model(x, rnn.LSTM(5)(layers.TimeDistributed(inner)(x)))
+    y = [layers.TimeDistributed(inner)(x), layers.TimeDistributed(passed_on)(x)]
+    return Model(x, rnn.LSTM(5)(layers.Concatenate()(y)))
 
 
 def time_distributed_layers(rnn):
@@ -160,7 +164,7 @@ MODELS = {
     for f in (
         sequential, first_layer_knows_the_shape, any_length, text, every_merge_mode,
         backward_layer, several_inputs, encoder_decoder, states_of_a_gru, states_both_ways, nested,
-        nested_in_sequential, nested_partly_frozen, time_distributed_model,
+        nested_in_sequential, nested_partly_frozen, time_distributed_models,
         time_distributed_layers, backwards, stateful, shared,
     )
 }  # fmt: skip

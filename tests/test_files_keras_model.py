@@ -52,7 +52,9 @@ def flat(outputs):
 def computes(model, x, calls):
     """The model's outputs are those of each call in turn."""
     for wanted in calls:
-        for a, b in zip(flat(model(x)), wanted, strict=True):
+        got = model(x)
+        assert isinstance(got, (list, tuple)) == (len(wanted) > 1)
+        for a, b in zip(flat(got), wanted, strict=True):
             assert a.shape == b.shape
             assert np.abs(b).max() > 100 * TOLERANCE
             assert np.abs(a - b).max() <= TOLERANCE

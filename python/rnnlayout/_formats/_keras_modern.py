@@ -57,6 +57,7 @@ def modernize(layer: Any, path: str = "", at: int = 0, *, wrapped: bool = False)
         _give_input(config["layers"])
     elif kind in _MODELS:
         _count_calls(config)
+        _unpack_single(config)
     for key in _WRAPPED:
         modernize(config.get(key), path, wrapped=True)
     for k, inner in enumerate(config.get("layers", [])):
@@ -167,6 +168,13 @@ def _count_calls(config: dict[str, Any]) -> None:
                 ref[1] -= first
             for ref in results:
                 ref[1] -= first - (entry["class_name"] != "Sequential")
+
+
+def _unpack_single(config: dict[str, Any]) -> None:
+    """A list of one input or output was that one to Keras 2, and is a list to Keras 3."""
+    for key in ("input_layers", "output_layers"):
+        if isinstance(config[key], list) and len(config[key]) == 1:
+            (config[key],) = config[key]
 
 
 def _references(value: Any) -> Iterator[list[Any]]:
