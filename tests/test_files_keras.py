@@ -339,3 +339,16 @@ def test_layouts_that_keras_has_not(tmp_path):
             tmp_path / "a.keras", {"a/b": filled(WRITTEN["soft"]), "a.b": filled(WRITTEN["soft"])}
         )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5"])
+def test_what_belongs_to_no_rnn_is_named(suffix, tmp_path):
+    layers = [keras.layers.LSTM(H, name="reader"), keras.layers.Dense(2, name="head")]
+    model = keras.Sequential([keras.Input((T, I)), *layers])
+    model.compile("adam", "mse")
+    write = model.save_weights if suffix == ".weights.h5" else model.save
+    write(tmp_path / f"a{suffix}")
+    found = rl.load(tmp_path / f"a{suffix}")
+    assert len(found.others) == 2 and all("head" in n or "dense" in n for n in found.others)
+    done = rl.convert_file(tmp_path / f"a{suffix}", tmp_path / "b.npz", to="cudnn")
+    assert done.left_out == found.others

@@ -72,6 +72,12 @@ class Group:
         group = self.group(folder)
         return group.datasets.get(name) if group else None
 
+    def all_datasets(self) -> Iterator[Dataset]:
+        """Its own, and those of the groups in it."""
+        yield from self.datasets.values()
+        for group in self.groups.values():
+            yield from group.all_datasets()
+
     def text(self, name: str) -> str | None:
         """An attribute that is one text, None where it is not there."""
         value = self._attribute(name)

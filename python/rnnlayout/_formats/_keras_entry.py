@@ -12,7 +12,7 @@ from rnnlayout import _sources
 from rnnlayout._dtypes import FLOATS, Bits
 from rnnlayout._errors import FileError
 from rnnlayout._formats import Ask
-from rnnlayout._formats._hdf5 import Dataset
+from rnnlayout._formats._hdf5 import Dataset, Group
 from rnnlayout._formats._keras_config import Told
 from rnnlayout._found import Found
 from rnnlayout._layouts import known_layouts
@@ -38,6 +38,7 @@ class Entries:
     weights: dict[str, Weights] = field(default_factory=dict)
     refused: dict[str, Exception] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    _read: set[str] = field(default_factory=set)  # paths of the arrays that belong to an RNN
 
     def wants(self, name: str) -> bool:
         """Does it lie under the prefix that was asked for?"""
@@ -55,6 +56,7 @@ class Entries:
         """
         if not self.wants(name):
             return
+        self._read |= {data.path for cell in cells for data in cell.values()}
         each = 1 + both
         rows = [cells[k : k + each] for k in range(0, len(cells), each)]
         try:
@@ -71,8 +73,12 @@ class Entries:
             return
         self.weights |= parts
 
-    def found(self) -> Found:
-        return Found(self.weights, self.refused, self.notes)
+    def found(self, root: Group) -> Found:
+        """root: of the file, whose other arrays are named too, but for the optimizer's."""
+        layers = [group for name, group in root.groups.items() if not name.startswith("optimizer")]
+        paths = (data.path for group in layers for data in group.all_datasets())
+        others = [path.lstrip("/") for path in paths if path not in self._read]
+        return Found(self.weights, self.refused, self.notes, others)
 
     def _layer(self, name: str, cells: Sequence[Cell], told: Told | None) -> Weights:
         parts = [_arrays(name, cell) for cell in cells]

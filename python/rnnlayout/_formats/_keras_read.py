@@ -18,4 +18,4 @@ def read(path: Path, ask: Ask) -> Found:
             _keras_legacy_h5.read(root, layers, entries)
         else:
             _keras_variables.read_untold(root, entries)
-    return entries.found()
+        return entries.found(root)

@@ -35,7 +35,7 @@ def read(path: Path, ask: Ask) -> Found:
     entries = Entries(ask, version(said))
     with open_hdf5(variables, f"{path}: {VARIABLES}") as root:
         _keras_variables.read_told(root, model, entries)
-    return entries.found()
+        return entries.found(root)
 
 
 def write(path: Path, entries: Mapping[str, Weights]) -> None:
