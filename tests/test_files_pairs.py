@@ -1,0 +1,444 @@
+"""Every framework's files to every other's: one writes the file, the other runs the new one.
+
+A writer makes a file with the framework's own means, and says what the framework computes with it;
+a reader loads what convert_file() made of it with the other framework's own means, and runs it.
+Both are given the same x, and start from zero. The files differ in how many RNNs they make of a
+stack: Keras and ONNX have one a layer, which a reader runs one upon the other.
+"""
+
+import itertools
+import json
+from dataclasses import dataclass, field
+
+import keras
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import safetensors.numpy
+import safetensors.torch
+import tf_keras
+import torch
+from frameworks import (
+    KERAS_NOISE,
+    ONNX_OPERATOR,
+    H,
+    I,
+    N,
+    P,
+    T,
+    fill_keras,
+    normal,
+    onnx_model,
+    seeded,
+    torch_module,
+    weight,
+)
+from onnx_files import tensors_of
+from reference import cudnn_pieces, forward, from_cudnn, from_onnx
+from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
+from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
+
+import rnnlayout as rl
+from rnnlayout import _cli
+
+pytestmark = KERAS_NOISE
+
+CELLS = [("lstm", "after"), ("gru", "after"), ("gru", "before"), ("rnn_tanh", "after"),
+         ("rnn_relu", "after")]  # fmt: skip
+SHAPES = [(1, False, "double"), (2, True, "double"), (2, False, "none"), (1, True, "none")]
+
+
+def x_of(spec):
+    return normal(seeded("x", spec), T, N, spec.input_size)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a framework wrote. y: what it computes; entries: what the RNNs in it are called;
+    hints: what the file does not say, as load() takes it."""
+
+    path: object
+    y: np.ndarray
+    entries: list
+    hints: dict = field(default_factory=dict)
+
+
+# -------------------------------------------------------------------------------------- writers
+
+
+def torch_source(save, suffix):
+    def write(spec, folder):
+        model = torch.nn.ModuleDict({"rnn": torch_module(spec, seeded("torch", spec))})
+        path = folder / f"torch{suffix}"
+        save(model.state_dict(), path)
+        with torch.no_grad():
+            y = model["rnn"](torch.from_numpy(x_of(spec)))[0].numpy()
+        return Source(path, y, ["rnn"], {"cell": spec.cell} if spec.cell[:3] == "rnn" else {})
+
+    return write
+
+
+def old_torch(state, path):
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+
+
+def names_of(spec):
+    """Of the layers, where each is an RNN of its own."""
+    return ["rnn"] if spec.num_layers == 1 else [f"rnn_{k}" for k in range(spec.num_layers)]
+
+
+def keras_model(spec, kit, cudnn=False):
+    """As its user would build it, one named layer upon the other."""
+    y = x = kit.Input((None, spec.input_size))
+    for name in names_of(spec):
+        more = {"return_sequences": True, "use_bias": spec.bias != "none"}
+        if cudnn:
+            del more["use_bias"]
+            layer = CuDNNLSTM if spec.cell == "lstm" else CuDNNGRU
+        elif spec.cell == "gru":
+            layer, more["reset_after"] = kit.layers.GRU, spec.reset == "after"
+        elif spec.cell == "lstm":
+            layer = kit.layers.LSTM
+        else:
+            layer, more["activation"] = kit.layers.SimpleRNN, spec.cell.removeprefix("rnn_")
+        if spec.bidirectional:
+            y = kit.layers.Bidirectional(layer(H, **more), name=name)(y)
+        else:
+            y = layer(H, **more, name=name)(y)
+    return kit.Model(x, y)
+
+
+def run_keras(model, x):
+    """x, y: (T, N, ...)"""
+    y = model(np.ascontiguousarray(x.swapaxes(0, 1)))
+    y = keras.ops.convert_to_numpy(y) if isinstance(model, keras.Model) else y.numpy()
+    return y.swapaxes(0, 1)
+
+
+def keras_source(kit, suffix):
+    def write(spec, folder):
+        model = keras_model(spec, kit)
+        fill_keras([model], seeded("keras", spec))
+        path = folder / f"keras{suffix}"
+        if suffix == ".weights.h5":
+            model.save_weights(path)
+            told = {"reset": spec.reset} if spec.cell == "gru" else {"cell": spec.cell}
+            entries = list(rl.load(path, **told))  # late Keras 2 forgets what they are called
+        else:
+            model.save(path)
+            told, entries = {}, names_of(spec)
+        return Source(path, run_keras(model, x_of(spec)), entries, told)
+
+    return write
+
+
+def cudnn_layers_source(spec, folder):
+    """CuDNNLSTM and CuDNNGRU run on GPUs alone: a twin of LSTM and GRU takes their weights."""
+    path = folder / "cudnn_layers.h5"
+    model = keras_model(spec, tf_keras, cudnn=True)
+    fill_keras([model], seeded("cudnn layers", spec))
+    model.save(path)
+    twin = keras_model(spec, tf_keras)
+    twin.load_weights(path)
+    return Source(path, run_keras(twin, x_of(spec)), names_of(spec))
+
+
+def onnx_source(spec, folder):
+    model = onnx_model(tensors_of(spec, seeded("onnx", spec)), spec)
+    nodes = [node for node in model.graph.node if node.op_type in ONNX_OPERATOR.values()]
+    for node, name in zip(nodes, names_of(spec), strict=True):
+        node.name = name
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    return Source(path, run_onnx(path, x_of(spec), "y"), names_of(spec))
+
+
+def run_onnx(path, x, y, of=""):
+    """of: the prefix of the inputs that count; the states are zero, others are left empty."""
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    feed = {}
+    for given in session.get_inputs():
+        if given.name in ("x", f"{of}X"):
+            feed[given.name] = x
+        elif given.name.endswith("X"):
+            feed[given.name] = np.zeros((1, N, given.shape[2]), "f4")
+        else:  # a state, which onnx_model() does not give a shape
+            layers = given.shape[0] if isinstance(given.shape[0], int) else None
+            feed[given.name] = np.zeros((layers or states_of(path, given.name), N, H), "f4")
+    return session.run([y], feed)[0]
+
+
+def states_of(path, name):
+    (node,) = (node for node in onnx.load(path).graph.node if name in node.input)
+    return 1 + any(a.s == b"bidirectional" for a in node.attribute)
+
+
+def flat_source(save, suffix, hinted=True):
+    """A weight space put together by hand, and the recurrence in float64."""
+
+    def write(spec, folder):
+        rng = seeded("flat", spec)
+        pieces = [weight(rng, (rows, cols)) for *_, rows, cols in cudnn_pieces(spec)]
+        flat = np.concatenate([piece.ravel() for piece in pieces])
+        path = folder / f"flat{suffix}"
+        save(flat, path, spec)
+        expected = recurrence(flat, spec, x_of(spec))
+        return Source(
+            path,
+            expected.value,
+            [spec.cell[:3] if spec.cell[:3] == "rnn" else spec.cell],
+            {"spec": spec} if hinted else {},
+        )
+
+    return write
+
+
+def save_bin(flat, path, spec):
+    flat.astype("<f4").tofile(path)
+    path.with_suffix(".json").write_text(json.dumps(spec.to_dict()))
+
+
+def zeros_of(spec):
+    layers = spec.num_layers * spec.num_directions
+    h0 = np.zeros((layers, N, spec.proj_size or H), "f4")
+    return h0, np.zeros((layers, N, H), "f4") if spec.cell == "lstm" else None
+
+
+def recurrence(flat, spec, x):
+    return forward(from_cudnn(flat, spec), spec, x, *zeros_of(spec)).y
+
+
+WRITERS = {
+    "torch .pt": torch_source(torch.save, ".pt"),
+    "torch old .pt": torch_source(old_torch, "_old.pt"),
+    "torch .safetensors": torch_source(safetensors.torch.save_file, ".safetensors"),
+    "keras 3 .keras": keras_source(keras, ".keras"),
+    "keras 3 .h5": keras_source(keras, ".h5"),
+    "keras 3 .weights.h5": keras_source(keras, ".weights.h5"),
+    "keras 2 .h5": keras_source(tf_keras, "_2.h5"),
+    "keras 2 .keras": keras_source(tf_keras, "_2.keras"),
+    "keras 2 cudnn .h5": cudnn_layers_source,
+    "onnx": onnx_source,
+    "cudnn .safetensors": flat_source(
+        lambda flat, path, _: safetensors.numpy.save_file({"weight_space": flat}, path),
+        ".safetensors",
+    ),
+    "cudnn .npz": flat_source(lambda flat, path, _: np.savez(path, weight_space=flat), ".npz"),
+    "cudnn .npy": flat_source(lambda flat, path, _: np.save(path, flat), ".npy"),
+    "cudnn .bin": flat_source(save_bin, ".bin", hinted=False),
+}
+
+# -------------------------------------------------------------------------------------- readers
+
+
+@dataclass(frozen=True)
+class Reader:
+    """to, suffix: what is asked for; run(paths, entries, specs, x) -> y of the last.
+
+    paths: one for each entry where a file holds one RNN, `apart`, else the same for all.
+    """
+
+    to: str
+    suffix: str
+    run: object
+    apart: bool = False
+
+
+def torch_reader(load, suffix):
+    def run(paths, entries, specs, x):
+        state = load(paths[0])
+        model = torch.nn.ModuleDict(
+            {name: torch_module(spec) for name, spec in zip(entries, specs, strict=True)}
+        )
+        model.load_state_dict(state, strict=True)
+        y = torch.from_numpy(x)
+        with torch.no_grad():
+            for name in entries:
+                y, _ = model[name](y)
+        return y.numpy()
+
+    return Reader("torch", suffix, run)
+
+
+def layers_of(entries, specs):
+    """What Keras's layers are called: of an RNN of several layers each is one."""
+    return [
+        f"{name}_{k}" if spec.num_layers > 1 else name
+        for name, spec in zip(entries, specs, strict=True)
+        for k in range(spec.num_layers)
+    ]
+
+
+def run_chain(model, entries, specs, x):
+    """The part of the model's graph that each entry is, on what the one before it gives."""
+    for name, spec in zip(entries, specs, strict=True):
+        names = layers_of([name], [spec])
+        part = keras.Model(model.get_layer(names[0]).input, model.get_layer(names[-1]).output)
+        x = run_keras(part, x)
+    return x
+
+
+def run_keras_3(paths, entries, specs, x):
+    return run_chain(keras.models.load_model(paths[0], compile=False), entries, specs, x)
+
+
+def whole_spec(specs):
+    return specs[0].replace(num_layers=sum(spec.num_layers for spec in specs))
+
+
+def run_keras_weights(paths, entries, specs, x):
+    model = keras_model(whole_spec(specs), keras)
+    model.load_weights(paths[0])
+    return run_keras(model, x)
+
+
+def run_keras_2(paths, entries, specs, x):
+    model = keras_model(whole_spec(specs), tf_keras)
+    model.load_weights(paths[0])
+    return run_keras(model, x)
+
+
+def run_cudnn_layers(paths, entries, specs, x):
+    """As tf_keras loads them into LSTMs and GRUs. They always have biases."""
+    return run_keras_2(paths, entries, [spec.replace(bias="double") for spec in specs], x)
+
+
+def run_onnxruntime(paths, entries, specs, x):
+    for name in entries:
+        of = f"{name}/" if len(entries) > 1 else ""
+        x = run_onnx(paths[0], x, f"{of}Y", of)
+    return x
+
+
+def flat_reader(load, suffix, apart=False):
+    def run(paths, entries, specs, x):
+        for path, name, spec in zip(paths, entries, specs, strict=True):
+            x = recurrence(load(path, name), spec, x).value
+        return x
+
+    return Reader("cudnn", suffix, run, apart)
+
+
+def named(tensors, name):
+    assert f"{name}.weight_space" in tensors or list(tensors) == ["weight_space"]
+    return tensors.get(f"{name}.weight_space", tensors.get("weight_space"))
+
+
+READERS = {
+    "torch .pt": torch_reader(lambda path: torch.load(path, weights_only=True), ".pt"),
+    "torch .safetensors": torch_reader(safetensors.torch.load_file, ".safetensors"),
+    "keras 3 .keras": Reader("keras", ".keras", run_keras_3),
+    "keras 3 .h5": Reader("keras", ".h5", run_keras_3),
+    "keras 3 .weights.h5": Reader("keras", ".weights.h5", run_keras_weights),
+    "keras 2 .h5": Reader("keras", ".h5", run_keras_2),
+    "keras 2 cudnn .h5": Reader("keras-cudnn", ".h5", run_cudnn_layers),
+    "onnx": Reader("onnx", ".onnx", run_onnxruntime),
+    "cudnn .safetensors": flat_reader(
+        lambda path, name: named(safetensors.numpy.load_file(path), name), ".safetensors"
+    ),
+    "cudnn .npz": flat_reader(lambda path, name: named(dict(np.load(path)), name), ".npz"),
+    "cudnn .npy": flat_reader(lambda path, name: np.load(path), ".npy", apart=True),
+    "cudnn .bin": flat_reader(lambda path, name: np.fromfile(path, "<f4"), ".bin", apart=True),
+}
+
+
+# -------------------------------------------------------------------------------------- the pairs
+
+
+def has(who, spec):
+    """Has the framework this RNN? In our own words, which the conversions have to agree with."""
+    torch_or_cudnn = who.startswith(("torch", "cudnn"))
+    if who == "keras 2 cudnn .h5" and spec.cell.startswith("rnn"):
+        return False
+    if spec.proj_size and not torch_or_cudnn:
+        return False
+    return spec.reset == "after" or not (torch_or_cudnn or who == "keras 2 cudnn .h5")
+
+
+def table():
+    """(writer, reader, spec): each pair with each cell, and each with every shape: every pair meets
+    all of them, as there are more cells than shapes."""
+    for (i, writer), (j, reader) in itertools.product(enumerate(WRITERS), enumerate(READERS)):
+        for k, (cell, reset) in enumerate(CELLS):
+            layers, both, bias = SHAPES[(i + j + k) % len(SHAPES)]
+            bias = "double" if writer == "keras 2 cudnn .h5" else bias  # which is all it has
+            spec = rl.Spec(cell, I, H, layers, both, bias=bias, reset=reset)
+            if has(writer, spec):
+                yield writer, reader, spec
+        spec = rl.Spec("lstm", I, H, 1 + (i + j) % 2, (i + j) % 4 < 2, P)
+        if has(writer, spec):
+            yield writer, reader, spec
+
+
+CASES = list(table())
+HELD = [case for case in CASES if has(case[1], case[2])]
+REFUSED = [case for case in CASES if not has(case[1], case[2])]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """(writer, spec) -> its Source, written once."""
+    made = {}
+
+    def source(writer, spec):
+        if (writer, spec) not in made:
+            made[writer, spec] = WRITERS[writer](spec, tmp_path_factory.mktemp("source"))
+        return made[writer, spec]
+
+    return source
+
+
+def exact(source, spec):
+    """The recurrence in float64, and how far float32 may be from it."""
+    weights = rl.stack(rl.load(source.path, **source.hints).values())
+    if spec.proj_size:
+        layers = from_cudnn(weights.pack(), weights.to("cudnn").spec)
+    else:
+        layers = from_onnx(weights.to("onnx"), spec)
+    return forward(layers, spec, x_of(spec), *zeros_of(spec)).y
+
+
+def convert(source, reader, folder, **more):
+    """Returns the new files, and whose RNN each holds."""
+    prefixes = source.entries if reader.apart and len(source.entries) > 1 else [""]
+    paths = []
+    for k, prefix in enumerate(prefixes):
+        paths.append(folder / f"new{k}{reader.suffix}")
+        rl.convert_file(source.path, paths[-1], to=reader.to, prefix=prefix, **source.hints, **more)
+    return paths if len(prefixes) > 1 else paths * len(source.entries)
+
+
+@pytest.mark.parametrize("writer, reader, spec", HELD, ids=str)
+def test_one_runs_what_the_other_wrote(sources, writer, reader, spec, tmp_path):
+    source = sources(writer, spec)
+    paths = convert(source, READERS[reader], tmp_path)
+    specs = [weights.spec for weights in rl.load(source.path, **source.hints).values()]
+    y = READERS[reader].run(paths, source.entries, specs, x_of(spec))
+    # Either may be off by what float32's rounding explains at worst, and so the two by twice that:
+    # reference.Rounded, whose sums may be formed in any order, as two biases into one.
+    error = exact(source, spec).error
+    assert y.shape == source.y.shape and error.max() < 1e-3
+    assert (np.abs(y.astype(np.float64) - source.y) <= 2 * error).all()
+
+
+@pytest.mark.parametrize("writer, reader, spec", REFUSED, ids=str)
+def test_what_the_other_has_not_is_refused(sources, writer, reader, spec, tmp_path, capsys):
+    """On the command line, with the reason; nothing is written."""
+    source, (to, suffix) = sources(writer, spec), (READERS[reader].to, READERS[reader].suffix)
+    new = tmp_path / f"new{suffix}"
+    hints = [part for name, value in source.hints.items() for part in (f"--{name}", str(value))]
+    code = _cli.main(["convert", str(source.path), str(new), "--to", to, *hints])
+    said = capsys.readouterr().err
+    why = "proj_size" if spec.proj_size else "reset" if spec.reset == "before" else spec.cell
+    assert code == 4 and to in said and why in said, said
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_format_meets_every_shape_and_cell():
+    for at, who in [(0, name) for name in WRITERS] + [(1, name) for name in READERS]:
+        met = [case[2] for case in HELD if case[at] == who]
+        assert {(s.cell, s.reset) for s in met} == {
+            (cell, reset) for cell, reset in CELLS if has(who, rl.Spec(cell, I, H, reset=reset))
+        }
+        assert {(s.num_layers, s.bidirectional) for s in met} == {s[:2] for s in SHAPES}
