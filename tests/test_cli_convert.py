@@ -141,3 +141,16 @@ def test_progress_is_for_who_waits(folder, monkeypatch):
         arguments = ["convert", "lstm.npz", "o.safetensors", "--to", "onnx", "--force"]
         assert _cli.main(arguments) == 0
         assert ("converting" in screen.said) == shown, screen.said
+
+
+def test_layers_into_a_stack(rnnlayout, folder):
+    """What Keras has layer by layer goes into one RNN of torch's."""
+    spec = rl.Spec("gru", 3, 2, 2, True)
+    np.savez("model.npz", **prefixed("enc.rnn", normal_weights(rl.layout("torch"), spec)), **OTHERS)
+    new = normal_weights(rl.layout("torch"), spec, 5)
+    rl.save("new.keras", {"enc.rnn": rl.Weights(new).to("keras")})
+    assert list(rl.load("new.keras")) == ["enc_rnn_0", "enc_rnn_1"]
+    code, _, err = rnnlayout("convert", "new.keras", "out.npz", "--into", "model.npz")
+    assert (code, err) == (0, "enc.rnn: exact\nout.npz: written\n")
+    with np.load("out.npz") as found:
+        assert same_bits({k: found[f"enc.rnn.{k}"] for k in new}, new)
