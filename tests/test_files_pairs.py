@@ -8,7 +8,9 @@ stack: Keras and ONNX have one a layer, which a reader runs one upon the other.
 
 import itertools
 import json
+from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 
 import keras
 import numpy as np
@@ -44,8 +46,14 @@ from rnnlayout import _cli
 
 pytestmark = KERAS_NOISE
 
-CELLS = [("lstm", "after"), ("gru", "after"), ("gru", "before"), ("rnn_tanh", "after"),
-         ("rnn_relu", "after")]  # fmt: skip
+CELLS = [  # reset, projection
+    ("lstm", "after", 0),
+    ("gru", "after", 0),
+    ("gru", "before", 0),
+    ("rnn_tanh", "after", 0),
+    ("rnn_relu", "after", 0),
+    ("lstm", "after", P),
+]
 SHAPES = [(1, False, "double"), (2, True, "double"), (2, False, "none"), (1, True, "none")]
 
 
@@ -251,6 +259,10 @@ def torch_reader(load, suffix):
         model = torch.nn.ModuleDict(
             {name: torch_module(spec) for name, spec in zip(entries, specs, strict=True)}
         )
+        if not any("." in key for key in state):  # of an RNN that had no prefix
+            (state,) = (
+                {f"{name}.{key}": value for key, value in state.items()} for name in entries
+            )
         model.load_state_dict(state, strict=True)
         y = torch.from_numpy(x)
         with torch.no_grad():
@@ -321,8 +333,8 @@ def flat_reader(load, suffix, apart=False):
 
 
 def named(tensors, name):
-    assert f"{name}.weight_space" in tensors or list(tensors) == ["weight_space"]
-    return tensors.get(f"{name}.weight_space", tensors.get("weight_space"))
+    """An RNN that had no prefix has none."""
+    return tensors["weight_space" if "weight_space" in tensors else f"{name}.weight_space"]
 
 
 READERS = {
@@ -346,47 +358,72 @@ READERS = {
 # -------------------------------------------------------------------------------------- the pairs
 
 
-def has(who, spec):
-    """Has the framework this RNN? In our own words, which the conversions have to agree with."""
-    torch_or_cudnn = who.startswith(("torch", "cudnn"))
-    if who == "keras 2 cudnn .h5" and spec.cell.startswith("rnn"):
+FRAMEWORKS = ("torch", "keras 3", "keras 2 cudnn", "keras 2", "onnx", "cudnn")
+
+
+def framework(who):
+    return next(name for name in FRAMEWORKS if who.startswith(name))
+
+
+def has(who, cell, reset="after", proj=0):
+    """Has the framework this RNN? The conversions have to agree."""
+    if framework(who) in ("torch", "cudnn"):
+        return reset == "after"
+    if framework(who) == "keras 2 cudnn" and (cell[:3] == "rnn" or reset == "before"):
         return False
-    if spec.proj_size and not torch_or_cudnn:
-        return False
-    return spec.reset == "after" or not (torch_or_cudnn or who == "keras 2 cudnn .h5")
+    return not proj
 
 
 def table():
-    """(writer, reader, spec): each pair with each cell, and each with every shape: every pair meets
-    all of them, as there are more cells than shapes."""
-    for (i, writer), (j, reader) in itertools.product(enumerate(WRITERS), enumerate(READERS)):
-        for k, (cell, reset) in enumerate(CELLS):
-            layers, both, bias = SHAPES[(i + j + k) % len(SHAPES)]
-            bias = "double" if writer == "keras 2 cudnn .h5" else bias  # which is all it has
-            spec = rl.Spec(cell, I, H, layers, both, bias=bias, reset=reset)
-            if has(writer, spec):
-                yield writer, reader, spec
-        spec = rl.Spec("lstm", I, H, 1 + (i + j) % 2, (i + j) % 4 < 2, P)
-        if has(writer, spec):
+    """(writer, reader, spec) of every pair that shares a cell: of the cells and shapes those that
+    the two frameworks, the writer and the reader have met least, so that each meets all."""
+    met = Counter()
+    for a, b in itertools.product(FRAMEWORKS, FRAMEWORKS):
+        pairs = [(x, y) for x in WRITERS for y in READERS
+                 if (framework(x), framework(y)) == (a, b) and not whole_model(x, y)]  # fmt: skip
+        for writer, reader in pairs:
+            shared = [cell for cell in CELLS if has(writer, *cell) and has(reader, *cell)]
+            for _ in range(-(-len(shared) // len(pairs))):
+                cell = min(
+                    shared, key=lambda c: (met[a, b, c], min(met[writer, c], met[reader, c]))
+                )
+                shape = min(SHAPES, key=lambda s: met[writer, s] + met[reader, s])
+                met.update([(a, b, cell), (writer, cell), (reader, cell),
+                            (writer, shape), (reader, shape)])  # fmt: skip
+                yield writer, reader, spec_of(writer, *cell, *shape)
+
+
+def spec_of(writer, cell, reset, proj, layers, both, bias):
+    if framework(writer) == "keras 2 cudnn":  # which always has biases
+        bias = "double"
+    return rl.Spec(cell, I, H, layers, both, proj, bias, reset)
+
+
+def whole_model(writer, reader):
+    """Such a file is changed as a whole, to Keras 3's layers."""
+    return writer.endswith(".h5") and reader == "keras 2 cudnn .h5"
+
+
+HELD = list(table())
+
+
+def refusals():
+    """(writer, reader, spec), one for each cell that a writer has and a reader has not."""
+    for (writer, _, spec), reader in itertools.product(
+        {(w, (s.cell, s.reset, s.proj_size)): (w, r, s) for w, r, s in HELD}.values(), READERS
+    ):
+        fits = has(reader, spec.cell, spec.reset, spec.proj_size)
+        if not fits and not whole_model(writer, reader):
             yield writer, reader, spec
 
 
-CASES = list(table())
-HELD = [case for case in CASES if has(case[1], case[2])]
-REFUSED = [case for case in CASES if not has(case[1], case[2])]
+REFUSED = list(refusals())
 
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
     """(writer, spec) -> its Source, written once."""
-    made = {}
-
-    def source(writer, spec):
-        if (writer, spec) not in made:
-            made[writer, spec] = WRITERS[writer](spec, tmp_path_factory.mktemp("source"))
-        return made[writer, spec]
-
-    return source
+    return cache(lambda writer, spec: WRITERS[writer](spec, tmp_path_factory.mktemp("source")))
 
 
 def exact(source, spec):
@@ -435,10 +472,23 @@ def test_what_the_other_has_not_is_refused(sources, writer, reader, spec, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-def test_every_format_meets_every_shape_and_cell():
+def test_a_whole_keras_model_stays_one(sources, tmp_path):
+    spec = spec_of("keras 3 .h5", *CELLS[0], *SHAPES[0])
+    source = sources("keras 3 .h5", spec)
+    with pytest.raises(rl.LayoutError, match="a whole Keras model is rewritten to 'keras'"):
+        rl.convert_file(source.path, tmp_path / "new.h5", to="keras-cudnn")
+
+
+def test_the_table_has_every_cell_and_every_shape():
+    """Of each writer, of each reader, and of each two frameworks whatever both have."""
     for at, who in [(0, name) for name in WRITERS] + [(1, name) for name in READERS]:
         met = [case[2] for case in HELD if case[at] == who]
-        assert {(s.cell, s.reset) for s in met} == {
-            (cell, reset) for cell, reset in CELLS if has(who, rl.Spec(cell, I, H, reset=reset))
-        }
-        assert {(s.num_layers, s.bidirectional) for s in met} == {s[:2] for s in SHAPES}
+        cells = {(s.cell, s.reset, s.proj_size) for s in met}
+        assert cells == {cell for cell in CELLS if has(who, *cell)}, who
+        assert {(s.num_layers, s.bidirectional) for s in met} == {s[:2] for s in SHAPES}, who
+    pairs = {(framework(w), framework(r), s.cell, s.reset, s.proj_size) for w, r, s in HELD}
+    assert pairs == {
+        (framework(w), framework(r), *cell)
+        for w, r, cell in itertools.product(WRITERS, READERS, CELLS)
+        if has(w, *cell) and has(r, *cell) and not whole_model(w, r)
+    }

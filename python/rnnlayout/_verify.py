@@ -95,8 +95,8 @@ def verify(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> Verified:
 
     RNNs are matched by name; where each side has one, names do not matter. NAME_0, NAME_1 ... are
     the layers of what the other side has as NAME: Keras has one layer an RNN. They are compared
-    gate by gate after conversion to one form. Where one has one bias a gate and the other two, their
-    sum is compared, rounded as a conversion rounds it, and the report says so.
+    gate by gate after conversion to one form. Where one has one bias a gate and the other two,
+    their sum is compared, rounded as a conversion rounds it, and the report says so.
 
     Errors as load() and Weights().
 
