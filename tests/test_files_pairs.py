@@ -77,7 +77,7 @@ class Source:
 
 def torch_source(save, suffix):
     def write(spec, folder):
-        model = torch.nn.ModuleDict({"rnn": torch_module(spec, seeded("torch", spec))})
+        model = torch.nn.ModuleDict({"rnn": torch_module(spec, seeded(suffix, spec))})
         path = folder / f"torch{suffix}"
         save(model.state_dict(), path)
         with torch.no_grad():
@@ -96,8 +96,9 @@ def names_of(spec):
     return ["rnn"] if spec.num_layers == 1 else [f"rnn_{k}" for k in range(spec.num_layers)]
 
 
+@cache
 def keras_model(spec, kit, cudnn=False):
-    """As its user would build it, one named layer upon the other."""
+    """As its user would build it, one named layer upon the other. For all who fill it."""
     y = x = kit.Input((None, spec.input_size))
     for name in names_of(spec):
         more = {"return_sequences": True, "use_bias": spec.bias != "none"}
@@ -127,7 +128,7 @@ def run_keras(model, x):
 def keras_source(kit, suffix):
     def write(spec, folder):
         model = keras_model(spec, kit)
-        fill_keras([model], seeded("keras", spec))
+        fill_keras([model], seeded(kit.__name__, suffix, spec))
         path = folder / f"keras{suffix}"
         if suffix == ".weights.h5":
             model.save_weights(path)
@@ -186,7 +187,7 @@ def flat_source(save, suffix, hinted=True):
     """A weight space put together by hand, and the recurrence in float64."""
 
     def write(spec, folder):
-        rng = seeded("flat", spec)
+        rng = seeded(suffix, spec)
         pieces = [weight(rng, (rows, cols)) for *_, rows, cols in cudnn_pieces(spec)]
         flat = np.concatenate([piece.ravel() for piece in pieces])
         path = folder / f"flat{suffix}"
@@ -299,14 +300,21 @@ def whole_spec(specs):
     return specs[0].replace(num_layers=sum(spec.num_layers for spec in specs))
 
 
+def zeros_in(model):
+    """What is not loaded shall be seen."""
+    for variable in model.weights:
+        variable.assign(np.zeros(variable.shape, "f4"))
+    return model
+
+
 def run_keras_weights(paths, entries, specs, x):
-    model = keras_model(whole_spec(specs), keras)
+    model = zeros_in(keras_model(whole_spec(specs), keras))
     model.load_weights(paths[0])
     return run_keras(model, x)
 
 
 def run_keras_2(paths, entries, specs, x):
-    model = keras_model(whole_spec(specs), tf_keras)
+    model = zeros_in(keras_model(whole_spec(specs), tf_keras))
     model.load_weights(paths[0])
     return run_keras(model, x)
 
@@ -375,22 +383,23 @@ def has(who, cell, reset="after", proj=0):
 
 
 def table():
-    """(writer, reader, spec) of every pair that shares a cell: of the cells and shapes those that
-    the two frameworks, the writer and the reader have met least, so that each meets all."""
+    """(writer, reader, spec) of every pair that shares a cell. The two frameworks' pairs share the
+    cells out among them; then comes what the writer and the reader have met least."""
     met = Counter()
+
+    def seldom(*keys):
+        return sum(1 / (1 + met[key]) for key in keys)
+
     for a, b in itertools.product(FRAMEWORKS, FRAMEWORKS):
         pairs = [(x, y) for x in WRITERS for y in READERS
                  if (framework(x), framework(y)) == (a, b) and not whole_model(x, y)]  # fmt: skip
-        for writer, reader in pairs:
-            shared = [cell for cell in CELLS if has(writer, *cell) and has(reader, *cell)]
+        for x, y in pairs:
+            shared = [cell for cell in CELLS if has(x, *cell) and has(y, *cell)]
             for _ in range(-(-len(shared) // len(pairs))):
-                cell = min(
-                    shared, key=lambda c: (met[a, b, c], min(met[writer, c], met[reader, c]))
-                )
-                shape = min(SHAPES, key=lambda s: met[writer, s] + met[reader, s])
-                met.update([(a, b, cell), (writer, cell), (reader, cell),
-                            (writer, shape), (reader, shape)])  # fmt: skip
-                yield writer, reader, spec_of(writer, *cell, *shape)
+                cell = max(shared, key=lambda c: (not met[a, b, c], seldom((x, c), (y, c))))
+                shape = max(SHAPES, key=lambda s: seldom((x, s), (y, s), (cell, s)))
+                met.update([(a, b, cell), *itertools.product((x, y), (cell, shape)), (cell, shape)])
+                yield x, y, spec_of(x, *cell, *shape)
 
 
 def spec_of(writer, cell, reset, proj, layers, both, bias):
@@ -486,6 +495,8 @@ def test_the_table_has_every_cell_and_every_shape():
         cells = {(s.cell, s.reset, s.proj_size) for s in met}
         assert cells == {cell for cell in CELLS if has(who, *cell)}, who
         assert {(s.num_layers, s.bidirectional) for s in met} == {s[:2] for s in SHAPES}, who
+    shapes = {(s.cell, s.reset, s.proj_size, s.num_layers, s.bidirectional) for *_, s in HELD}
+    assert len(shapes) == len(CELLS) * len(SHAPES)
     pairs = {(framework(w), framework(r), s.cell, s.reset, s.proj_size) for w, r, s in HELD}
     assert pairs == {
         (framework(w), framework(r), *cell)
