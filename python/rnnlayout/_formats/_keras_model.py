@@ -53,7 +53,10 @@ def rewrite(
     LossyError: Keras 3 has no layer that computes the same; sums of biases and exact is set.
     """
     if to.name != "keras":
-        raise LayoutError(f"a whole Keras model is rewritten to 'keras', not to {str(to)!r}")
+        raise LayoutError(
+            f"a whole Keras model is rewritten to 'keras', not to {str(to)!r}: for its RNNs alone"
+            " give the new file the suffix of another format"
+        )
     if ask.spec is not None or ask.prefix or ask.layout not in (None, "keras", "keras-cudnn"):
         raise LayoutError("a Keras file is converted whole, and says what it holds: drop the hints")
     shutil.copyfile(path, out)

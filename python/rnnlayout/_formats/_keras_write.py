@@ -59,7 +59,7 @@ def layers_of(entries: Mapping[str, Weights], layout: str = "keras") -> list[Lay
         if weights.layout.name != layout:
             raise LayoutError(
                 f"{entry or 'the RNN'} is in layout {weights.layout}: convert with"
-                f" w.to({layout!r}) first"
+                f" w.to({layout!r}) first, or --to {layout}"
             )
         layers += _of_rnn(entry or weights.spec.cell.split("_")[0], weights)
     names = [layer.name for layer in layers]

@@ -36,7 +36,7 @@ def check_layout(entry: str, weights: Weights) -> None:
     if weights.layout.name != "onnx":
         raise LayoutError(
             f"{entry or 'weights'}: in layout {weights.layout}, an ONNX model holds layout onnx:"
-            " weights.to('onnx')"
+            " weights.to('onnx') first, or --to onnx"
         )
 
 
