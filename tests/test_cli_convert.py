@@ -141,3 +141,25 @@ def test_progress_is_for_who_waits(folder, monkeypatch):
         arguments = ["convert", "lstm.npz", "o.safetensors", "--to", "onnx", "--force"]
         assert _cli.main(arguments) == 0
         assert ("converting" in screen.said) == shown, screen.said
+
+
+def test_layers_into_a_stack(rnnlayout, folder):
+    """What Keras has layer by layer goes into one RNN of torch's."""
+    spec = rl.Spec("gru", 3, 2, 2, True)
+    np.savez("model.npz", **prefixed("enc.rnn", normal_weights(rl.layout("torch"), spec)), **OTHERS)
+    new = normal_weights(rl.layout("torch"), spec, 5)
+    rl.save("new.keras", {"enc.rnn": rl.Weights(new).to("keras")})
+    assert list(rl.load("new.keras")) == ["enc_rnn_0", "enc_rnn_1"]
+    code, _, err = rnnlayout("convert", "new.keras", "out.npz", "--into", "model.npz")
+    assert (code, err) == (0, "enc.rnn: exact\nout.npz: written\n")
+    with np.load("out.npz") as found:
+        assert same_bits({k: found[f"enc.rnn.{k}"] for k in new}, new)
+
+
+@pytest.mark.parametrize("name", ["a.keras", "a.h5", "a.weights.h5", "a.onnx"])
+def test_of_a_model_the_rnns_alone(rnnlayout, folder, name):
+    layout = "onnx" if name == "a.onnx" else "keras"
+    rl.save(name, {"enc": rl.Weights(TORCH).to(layout)})
+    code, _, err = rnnlayout("convert", name, "out.npz", "--to", "torch")
+    said = "note: the new file has the RNNs alone, nothing else of the model\nout.npz: written\n"
+    assert code == 0 and err.endswith(said)

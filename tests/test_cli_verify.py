@@ -128,3 +128,34 @@ def test_sources_that_are_no_files():
     assert str(rl.verify(weights, TORCH)) == (
         "equal\n  used with go_backwards=True in a and nothing more in b"
     )
+
+
+@pytest.mark.parametrize("name", ["enc.rnn", ""])
+@pytest.mark.parametrize("others", [False, True])
+def test_a_stack_and_its_layers(rnnlayout, tmp_path, name, others):
+    """As Keras has them: of a stack each layer is an RNN, and no name has a dot."""
+    whole = rl.Weights(TORCH)
+    more = {"one.more": rl.Weights(normal_weights(rl.layout("torch"), rl.Spec("gru", 3, 2)))}
+    entries = {name or "any": whole} | (more if others else {})
+    a, b = tmp_path / "a.safetensors", tmp_path / "b.keras"
+    rl.save(a, whole if not name and not others else entries)
+    rl.save(b, {one: w.to("keras") for one, w in entries.items()})
+    assert not {*entries} & {*rl.load(b)}
+    for first, second in ((a, b), (b, a)):
+        code, out, _ = rnnlayout("verify", first, second)
+        assert code == 0 and out.count("equal") == len(entries), out
+    # each in the layer that it is in, bottom first
+    parts = whole.split()
+    turned = {"x_0": parts[0], "x_1": rl.Weights(changed("bias_hh_l1", 0, 7)).split()[1]}
+    found = rl.verify({"x": whole, "y": whole}, turned)
+    assert "layer 1 forward, recurrent bias of gate i" in str(found) and found.only_a == ("y",)
+    for wrong in ({"x_0": parts[0]}, {"x_0": parts[0], "x_2": parts[1]},
+                  {"x_0": parts[1], "x_1": parts[0]}):  # fmt: skip
+        assert rl.verify({"x": whole, "y": whole}, wrong).only_b == tuple(wrong)
+
+
+def test_layers_that_are_used_otherwise_are_no_stack():
+    parts = rl.Weights(TORCH).split()
+    parts[1].config["merge_mode"] = "sum"
+    found = rl.verify({"x": rl.Weights(TORCH)}, {"x_0": parts[0], "x_1": parts[1]})
+    assert found.only_a == ("x",) and found.only_b == ("x_0", "x_1")

@@ -5,24 +5,17 @@ itself is no more: its files are written here as it wrote them, name by name.
 """
 
 import json
-import sys
 
 import h5py
 import numpy as np
 import pytest
 import tf_keras
-from conftest import ROOT
 from frameworks import KERAS_NOISE, H, I, fill_keras, normal, seeded
-from reference import forward, from_cudnn
 from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
 from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
 from tf_keras.src.saving.legacy.hdf5_format import preprocess_weights_for_loading
 
 import rnnlayout as rl
-
-sys.path.insert(0, str(ROOT / "examples"))
-
-import checkpoints
 
 pytestmark = KERAS_NOISE
 
@@ -257,29 +250,3 @@ def test_variables_of_keras_2_13(tmp_path):
             for key, shape in shapes.items():
                 file[f"_layer_checkpoint_dependencies/{name}/cell/vars/{key}"] = normal(rng, *shape)
     assert list(rl.load(tmp_path / "a.weights.h5")) == ["lstm", "lstm_2", "lstm_10"]
-
-
-def test_a_published_file(tmp_path):
-    try:
-        data = checkpoints.fetch(checkpoints.TEXTGENRNN)
-    except checkpoints.Unavailable as why:
-        print(f"textgenrnn: {why}")
-        data = checkpoints.SMALL.read_bytes()  # its first layer
-    (tmp_path / "a.hdf5").write_bytes(data)
-    found = rl.load(tmp_path / "a.hdf5")
-    assert list(found) in (["rnn_1", "rnn_2"], ["rnn_1"])
-    model = tf_keras.Sequential([tf_keras.Input((None, 100))])
-    for name in found:
-        model.add(tf_keras.layers.LSTM(128, return_sequences=True, name=name))
-    model.load_weights(tmp_path / "a.hdf5", by_name=True)
-    for layer in model.layers:
-        weights = found[layer.name]
-        assert weights.layout.name == "keras-cudnn"
-        assert same(weights.to("keras"), layer.get_weights())
-
-        spec, x = weights.spec, normal(seeded(layer.name), 4, 2, weights.spec.input_size)
-        theirs = layer(np.ascontiguousarray(x.swapaxes(0, 1))).numpy().swapaxes(0, 1)
-        zeros = np.zeros((1, 2, spec.hidden_size), "f4")
-        expected = forward(from_cudnn(weights.pack(), spec), spec, x, zeros, zeros).y
-        # either may be off by what float32's rounding explains: reference.Rounded
-        assert (np.abs(theirs - weights.rnn()(x)[0]) <= 2 * expected.error).all()

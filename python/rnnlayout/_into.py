@@ -15,6 +15,7 @@ from rnnlayout._found import Found
 from rnnlayout._limits import regular_file
 from rnnlayout._native import LayoutError
 from rnnlayout._output import check_free, whole
+from rnnlayout._stacks import joined
 from rnnlayout._verify import unlike
 from rnnlayout._weights import Weights
 
@@ -33,7 +34,7 @@ def convert_into(
 ) -> Converted:
     """Write a copy of the file `into`, to `dst`, whose RNNs have the weights of those of `src`.
 
-    They are matched by name; where each file has one, names do not matter. entry: the one of `into`
+    They are matched by name as verify() does. entry: the one of `into`
     that the only one of `src` is for. Each is written in the layout and dtype that `into` has it
     in; all else of `into` stays. Other arguments as convert_file(). LayoutError: nothing matches,
     or an RNN of the two files is not the same.
@@ -42,7 +43,8 @@ def convert_into(
     module = format_of(model)
     if format_of(dst) is not module:
         raise FileError(f"{dst}: a copy of {model} has its format, name it {module.SUFFIXES[0]}")
-    given, old = _files.load(path, **hints), _files.load(model)
+    old = _files.load(model)
+    given = joined(_files.load(path, **hints), old)
     check_free(dst, force, path)
     check_free(dst, force, model)
     pairs = _matched(given, old, entry, path, model)

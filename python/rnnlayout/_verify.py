@@ -24,6 +24,7 @@ from rnnlayout._files import load
 from rnnlayout._found import Found
 from rnnlayout._native import SpecError
 from rnnlayout._spec import Spec
+from rnnlayout._stacks import joined
 from rnnlayout._weights import Weights
 
 _MOST = 40  # lines of a report
@@ -92,9 +93,10 @@ def verify(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> Verified:
         one of them does not tell of its RNN, it takes from the other.
     rtol, atol: how far b may be from a: atol + rtol * abs(b). 0, 0: bit for bit, in one dtype.
 
-    RNNs are matched by name; where each side has one, names do not matter. They are compared gate
-    by gate after conversion to one form. Where one has one bias a gate and the other two, their
-    sum is compared, rounded as a conversion rounds it, and the report says so.
+    RNNs are matched by name; where each side has one, names do not matter. NAME_0, NAME_1 ... are
+    the layers of what the other side has as NAME: Keras has one layer an RNN. They are compared
+    gate by gate after conversion to one form. Where one has one bias a gate and the other two,
+    their sum is compared, rounded as a conversion rounds it, and the report says so.
 
     Errors as load() and Weights().
 
@@ -107,6 +109,7 @@ def verify(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> Verified:
         False
     """
     first, second = _both(a, b)
+    first, second = joined(first, second), joined(second, first)
     unread = {f"{side}: {name}": why for side, found in (("a", first), ("b", second))
               for name, why in found.refused.items()}  # fmt: skip
     if len(first) == len(second) == 1 and not unread:

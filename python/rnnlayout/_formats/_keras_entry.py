@@ -26,7 +26,7 @@ Cell = Mapping[str, Dataset]  # by LEAVES, or by the names of Keras 1: W, U_i, b
 _KERAS_1 = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
 _KERAS_1_LETTER = {"g": "c", "n": "h"}
 _UNSAID = "the file does not say activations: taken as tanh and sigmoid, as Keras has them"
-_SIGMOID_SINCE = (2, 3)  # before that hard_sigmoid was what an LSTM or GRU had unasked
+SIGMOID_SINCE = (2, 3)  # before that hard_sigmoid was what an LSTM or GRU had unasked
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Entries:
                 raise
             read = _sources.read(tensors, None, layout, cell=self.ask.cell, reset=self.ask.reset)
         if read.layout.name == "keras" and read.spec.cell in ("lstm", "gru"):
-            if self.version < _SIGMOID_SINCE:
+            if self.version < SIGMOID_SINCE:
                 raise SpecError(
                     f"{name}: the file does not say its recurrent activation, and before Keras 2.3"
                     " hard_sigmoid was usual: pass spec=Spec(..., recurrent_activation="

@@ -17,7 +17,8 @@ from rnnlayout._errors import FileError
 from rnnlayout._formats import Ask, Converted
 from rnnlayout._formats._hdf5 import Dataset, Group, hdf5_errors, import_h5py, open_hdf5
 from rnnlayout._formats._keras_config import parse
-from rnnlayout._formats._keras_legacy_h5 import layers_of, scopes, version_of
+from rnnlayout._formats._keras_entry import SIGMOID_SINCE
+from rnnlayout._formats._keras_legacy_h5 import Scope, layers_of, scopes, version_of
 from rnnlayout._formats._keras_modern import cudnn_layers, modernize
 from rnnlayout._layouts import Layout
 from rnnlayout._native import LayoutError, LossyError
@@ -25,6 +26,7 @@ from rnnlayout._weights import Weights
 
 _PARTS = ("kernel", "recurrent_kernel", "bias")
 _GATES = {8: 4, 6: 3}  # biases, in hidden sizes -> gates of a CuDNNLSTM, of a CuDNNGRU
+_KERAS_3 = "3.0.0"  # the first with layers as they are written here
 _SET_ASIDE = "training_config_of_keras_2"
 
 
@@ -51,7 +53,10 @@ def rewrite(
     LossyError: Keras 3 has no layer that computes the same; sums of biases and exact is set.
     """
     if to.name != "keras":
-        raise LayoutError(f"a whole Keras model is rewritten to 'keras', not to {str(to)!r}")
+        raise LayoutError(
+            f"a whole Keras model is rewritten to 'keras', not to {str(to)!r}: for its RNNs alone"
+            " give the new file the suffix of another format"
+        )
     if ask.spec is not None or ask.prefix or ask.layout not in (None, "keras", "keras-cudnn"):
         raise LayoutError("a Keras file is converted whole, and says what it holds: drop the hints")
     shutil.copyfile(path, out)
@@ -80,6 +85,8 @@ def _changes(root: Group, what: str, dtype: Any, exact: bool) -> _Changes:
         known = changes.reports.get(entry, EXACT)  # of the other direction
         changes.reports[entry] = report if known == EXACT else _both(known, report)
     _change_config(root, what, changes)
+    if changes.reports and version_of(root) < SIGMOID_SINCE and not _has_others(layers):
+        changes.attributes["keras_version"] = _KERAS_3  # so that an LSTM's activation is known
     return changes
 
 
@@ -97,13 +104,23 @@ def _cudnn_cells(layers: Group) -> Iterator[tuple[str, dict[str, Dataset]]]:
 
     Their shapes tell: no other layer of Keras has 8 or 6 biases a unit beside 4 or 3 gates.
     """
+    for layer, scope in _scopes(layers):
+        if _is_cudnn(scope.arrays):
+            yield _entry(layer, scope.path), scope.arrays
+
+
+def _has_others(layers: Group) -> bool:
+    """Are there recurrent layers that are no cuDNN layers?"""
+    return any(scope.is_recurrent and not _is_cudnn(scope.arrays) for _, scope in _scopes(layers))
+
+
+def _scopes(layers: Group) -> Iterator[tuple[str, Scope]]:
     for layer in layers.texts("layer_names") or []:
         group = layers.group(layer)
         if group is None:
             raise FileError(f"layer {layer!r} is listed, but not in the file")
         for scope in scopes(group):
-            if _is_cudnn(scope.arrays):
-                yield _entry(layer, scope.path), scope.arrays
+            yield layer, scope
 
 
 def _is_cudnn(arrays: dict[str, Dataset]) -> bool:
@@ -147,7 +164,7 @@ def _change_config(root: Group, what: str, changes: _Changes) -> None:
     if bool(found) != bool(changes.reports):
         has, lacks = ("config", "weights") if found else ("weights", "config")
         raise FileError(f"{what}: there are cuDNN layers in its {has}, but none in its {lacks}")
-    changes.attributes = {"model_config": json.dumps(config), "keras_version": "3.0.0"}
+    changes.attributes = {"model_config": json.dumps(config), "keras_version": _KERAS_3}
     if (training := root.text("training_config")) is not None:
         changes.attributes[_SET_ASIDE] = training
         changes.notes.append(
@@ -167,7 +184,7 @@ def _apply(h5: Any, changes: _Changes) -> None:
         else:
             _replace(h5, path, array)
     for name, text in changes.attributes.items():
-        as_bytes = isinstance(h5.attrs["model_config"], bytes)
+        as_bytes = isinstance(h5.attrs.get(name), bytes)
         h5.attrs[name] = text.encode() if as_bytes else text
     if _SET_ASIDE in changes.attributes:
         del h5.attrs["training_config"]

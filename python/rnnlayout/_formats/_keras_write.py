@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from rnnlayout._formats._keras_entry import LEAVES
 from rnnlayout._formats._keras_variables import snake_case
 from rnnlayout._native import LayoutError
 from rnnlayout._spec import Spec
+from rnnlayout._stacks import layer_names
 from rnnlayout._weights import Weights
 
 KERAS_3 = "3.0.0"  # the first Keras with this form of file
@@ -59,10 +59,9 @@ def layers_of(entries: Mapping[str, Weights], layout: str = "keras") -> list[Lay
         if weights.layout.name != layout:
             raise LayoutError(
                 f"{entry or 'the RNN'} is in layout {weights.layout}: convert with"
-                f" w.to({layout!r}) first"
+                f" w.to({layout!r}) first, or --to {layout}"
             )
-        # Keras takes no slash in a name, and with torch as its backend no dot
-        layers += _of_rnn(re.sub("[/.]", "_", entry) or weights.spec.cell.split("_")[0], weights)
+        layers += _of_rnn(entry or weights.spec.cell.split("_")[0], weights)
     names = [layer.name for layer in layers]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -77,7 +76,7 @@ def _as_keras_counts(layers: list[Layer]) -> list[Layer]:
 
 def _of_rnn(name: str, weights: Weights) -> Iterator[Layer]:
     parts, below = weights.split(), None
-    for k, part in enumerate(parts):
+    for k, (own, part) in enumerate(zip(layer_names(name, len(parts)), parts, strict=True)):
         given = part._read()
         arrays = dict(zip(given.names, given.arrays, strict=True))
         sides = ("0/forward/", "0/backward/") if part.spec.bidirectional else ("",)
@@ -85,7 +84,6 @@ def _of_rnn(name: str, weights: Weights) -> Iterator[Layer]:
             {leaf: arrays[side + leaf] for leaf in LEAVES if side + leaf in arrays}
             for side in sides
         ]
-        own = name if len(parts) == 1 else f"{name}_{k}"
         yield Layer(
             own, below, len(parts) - 1 - k, part.spec, part.layout.name, weights.config, cells
         )

@@ -36,7 +36,7 @@ def check_layout(entry: str, weights: Weights) -> None:
     if weights.layout.name != "onnx":
         raise LayoutError(
             f"{entry or 'weights'}: in layout {weights.layout}, an ONNX model holds layout onnx:"
-            " weights.to('onnx')"
+            " weights.to('onnx') first, or --to onnx"
         )
 
 
@@ -108,9 +108,10 @@ class _Entry:
     def add(self) -> None:
         spec, states = self._spec, ["h", "c"] if self._operator == "LSTM" else ["h"]
         wide = spec.num_directions * spec.hidden_size
-        batched = ["N", "T"] if self._batch_first else ["T", "N"]
+        n, t = f"{self._prefix}N", f"{self._prefix}T"  # each RNN has its own
+        batched = [n, t] if self._batch_first else [t, n]
         layers = spec.num_layers * spec.num_directions
-        state = ["N", layers] if self._batch_first else [layers, "N"]
+        state = [n, layers] if self._batch_first else [layers, n]
         self._value(self._graph.input, "X", [*batched, spec.input_size])
         self._value(self._graph.output, "Y", [*batched, wide])
         for s in states:

@@ -25,6 +25,7 @@ from rnnlayout._native import LayoutError
 from rnnlayout._weights import Weights, stack
 
 SUFFIXES = (".onnx",)
+MODELS = True
 
 
 def read(path: Path, ask: Ask) -> Found:
