@@ -21,6 +21,7 @@ from rnnlayout._formats._json import check_texts, json_object, texts
 
 SUFFIXES = (".safetensors",)
 MOST_HEADER_NBYTES = 100_000_000  # what the format itself allows
+WRITE_NBYTES = 64 << 10  # at once: of more, Linux would look for large pages to keep it in
 FORGET_NBYTES = 32 << 20  # written before the memory of what was read is given back
 
 # The format's words for what NumPy has, and the bits an element of the others has.
@@ -172,7 +173,7 @@ def write_tensors(path: Path, bag: Bag) -> None:
         written = 0
         for chunk in (chunk for _, tensor in order for chunk in tensor.chunks()):
             while chunk:  # one call may write less than all
-                n = bag.copy(file.fileno(), chunk) or file.write(chunk)
+                n = bag.copy(file.fileno(), chunk) or file.write(chunk[:WRITE_NBYTES])
                 written, chunk = written + n, chunk[n:]
             if written >= FORGET_NBYTES:
                 written = 0
