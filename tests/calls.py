@@ -106,6 +106,7 @@ BINDING = {
     "Plan": lambda: _native.Plan(LSTM, TORCH, _native.HAS_BIAS, KERAS).num_ops,
     "Plan.sources": lambda: (PLAN.sources, PLAN.targets, PLAN.num_ops),
     "Plan.steps": SUMS.steps,
+    "Plan.moves": lambda: SUMS.moves() is None and len(PLAN.moves()) > 1,
     "Plan.run": run,
     "Plan.run dry": lambda: run(dst=None),
     "Rnn": lambda: _native.Rnn(LSTM, FLAT, (-1.0, 1.0)) is not None,
@@ -137,6 +138,7 @@ BINDING = {
     "__cuda_array_interface__": lambda: EMPTY.__cuda_array_interface__,
     "__dlpack__ that nobody takes": lambda: EMPTY.__dlpack__(stream=-1) is not None,
     "gpu_device_of": lambda: _native.gpu_device_of(1 << 40),
+    "map_ahead": lambda: _native.map_ahead(X),
     "choose_cudnn": lambda: _native.choose_cudnn(b"off") or _native.choose_cudnn(None),
 }
 BINDING_ERRORS = {

@@ -271,8 +271,9 @@ void rnl_plan_free(rnl_plan *plan);
 int64_t rnl_plan_num_steps(const rnl_plan *plan);
 const rnl_step *rnl_plan_step(const rnl_plan *plan, int64_t k);
 
-/* How many moves are left once neighbours are merged. */
+/* The same once neighbours are merged: fewer steps, whose views may be larger than a block. */
 int64_t rnl_plan_num_ops(const rnl_plan *plan);
+const rnl_step *rnl_plan_op(const rnl_plan *plan, int64_t k);
 
 typedef struct rnl_report {
     rnl_grade grade;      /* of these values in these dtypes                              */

@@ -67,3 +67,8 @@ int64_t rnl_plan_num_ops(const rnl_plan *plan)
 {
     return plan->num_ops;
 }
+
+const rnl_step *rnl_plan_op(const rnl_plan *plan, int64_t k)
+{
+    return &plan->ops[k];
+}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout import _convert
+from rnnlayout import _convert, _native
 from rnnlayout._convert import EXACT, Report
 from rnnlayout._dtypes import storage
 from rnnlayout._formats import Tensor
@@ -54,7 +54,8 @@ class Scratch:
 class Conversion:
     """Weights as they are in another layout, made when its tensors are asked for, in order.
 
-    spec, layout, config: of the result. tensors: it, by name; their pieces lie in the scratch.
+    spec, layout, config: of the result. tensors: it, by name; their pieces lie in the scratch, or,
+    where the conversion only moves them, in the source.
     Asking for them raises what convert() does; check() does so at once.
     """
 
@@ -62,16 +63,21 @@ class Conversion:
         self, weights: Weights, to: Layout, dtype: Any, exact: bool, scratch: Scratch | None = None
     ) -> None:
         self._weights, self._exact, self._scratch = weights, exact, scratch or Scratch()
-        plan, name = _convert.plan_of(weights._read(), to, dtype)
+        given = weights._read()
+        plan, name = _convert.plan_of(given, to, dtype)
         self.layout, self.config = to, weights.config
         self.spec = weights.spec.replace(dtype=name)
-        nbytes = sum(array.nbytes for array in weights._read().arrays)
+        nbytes = sum(array.nbytes for array in given.arrays)
         self._num_parts = 1 if nbytes <= SMALL_NBYTES else weights.spec.num_layers
+        moves = plan.moves() if name == given.dtype else None
         self._reports: dict[int, Report] = {}
         flat, each = to.name == "cudnn", len(plan.targets) // self._num_parts
         self.tensors = {}
         for k, (name, shape) in enumerate(plan.targets):
-            pieces = self._flat if flat else partial(self._one, *divmod(k, each))
+            if moves is not None:
+                pieces = partial(_moved, given.arrays, [move for move in moves if move[2] == k])
+            else:
+                pieces = self._flat if flat else partial(self._one, *divmod(k, each))
             bits = partial(_joined, pieces, shape)
             self.tensors[name] = Tensor(self.spec.dtype, shape, bits, pieces)
 
@@ -100,6 +106,8 @@ class Conversion:
         given, dtype = weights._read(), self.spec.dtype
         shapes = [shape for _, shape in _convert.plan_of(given, self.layout, dtype)[0].targets]
         arrays = self._scratch.arrays(shapes, dtype)
+        for array in given.arrays:
+            _native.map_ahead(array)
         try:
             report = _convert.run_into(given, self.layout, dtype, self._exact, arrays)
         except LayoutError:
@@ -127,6 +135,12 @@ class Conversion:
             return EXACT
         reason = _convert.reason(sums, self._weights.spec.dtype, self.spec.dtype)
         return Report("rounds", sums, reason)
+
+
+def _moved(sources: list[np.ndarray], moves: list[Any]) -> Iterator[np.ndarray]:
+    """A target that is nothing but runs of the sources, one after another."""
+    for src, at, _, _, n in sorted(moves, key=lambda move: move[3]):
+        yield sources[src].reshape(-1)[at : at + n]
 
 
 def _joined(pieces: Callable[[], Iterator[np.ndarray]], shape: tuple[int, ...]) -> np.ndarray:

@@ -96,12 +96,15 @@ class Bag:
 
     notes: what a reader of the result should know ("weight_norm of lstm.weight_hh_l0 folded").
     forget: give back the memory that reading took, where it can be read again.
+    copy: given a file's descriptor and a chunk of a tensor, have the system copy the chunk from
+        where it was read; how many bytes it has copied, 0 where it cannot.
     """
 
     tensors: dict[str, Tensor]
     metadata: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     forget: Callable[[], None] = lambda: None
+    copy: Callable[[int, memoryview], int] = lambda out, chunk: 0
 
 
 @dataclass(frozen=True)

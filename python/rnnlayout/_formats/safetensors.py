@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from rnnlayout._formats._json import check_texts, json_object, texts
 
 SUFFIXES = (".safetensors",)
 MOST_HEADER_NBYTES = 100_000_000  # what the format itself allows
+WRITE_NBYTES = 64 << 10  # at once: of more, Linux would look for large pages to keep it in
 FORGET_NBYTES = 32 << 20  # written before the memory of what was read is given back
 
 # The format's words for what NumPy has, and the bits an element of the others has.
@@ -44,7 +46,8 @@ def _storage(dtype: str) -> np.dtype:
 
 def read_tensors(path: Path) -> Bag:
     """The tensors, as views of one map of the file."""
-    mapped = _map(path)
+    file = _File(path)
+    mapped = file.mapped
     nbytes = int.from_bytes(mapped[:8], "little")
     if nbytes > min(MOST_HEADER_NBYTES, len(mapped) - 8):
         raise FileError(
@@ -63,18 +66,43 @@ def read_tensors(path: Path) -> Bag:
         name: _tensor(data[slice(*ranges[name])], told["dtype"], tuple(told["shape"]))
         for name, told in header.items()
     }
-    return Bag(tensors, metadata, forget=lambda: mapped.madvise(mmap.MADV_DONTNEED))
+    return Bag(tensors, metadata, forget=file.forget, copy=file.copy)
 
 
-def _map(path: Path) -> mmap.mmap:
-    try:
-        with open(path, "rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:  # ValueError: it is empty
-        raise FileError(f"{path} cannot be read: {error}") from None
-    if len(mapped) < 8:
-        raise FileError(f"{path} has {len(mapped)} bytes: no safetensors file")
-    return mapped
+class _File:
+    """A file that is mapped, and open as long as this is there."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = -1
+        try:
+            self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            self.mapped = mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:  # ValueError: it is empty
+            raise FileError(f"{path} cannot be read: {error}") from None
+        if len(self.mapped) < 8:
+            raise FileError(f"{path} has {len(self.mapped)} bytes: no safetensors file")
+        self._start = _address(self.mapped)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def forget(self) -> None:
+        self.mapped.madvise(mmap.MADV_DONTNEED)
+
+    def copy(self, out: int, chunk: memoryview) -> int:
+        at = _address(chunk) - self._start
+        if not 0 <= at <= len(self.mapped) - len(chunk) or not hasattr(os, "copy_file_range"):
+            return 0
+        try:
+            return os.copy_file_range(self._fd, out, len(chunk), at)
+        except OSError:  # another file system, an older kernel
+            return 0
+
+
+def _address(memory: Any) -> int:
+    start: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
+    return start
 
 
 def _is_size(n: Any) -> bool:
@@ -145,7 +173,7 @@ def write_tensors(path: Path, bag: Bag) -> None:
         written = 0
         for chunk in (chunk for _, tensor in order for chunk in tensor.chunks()):
             while chunk:  # one call may write less than all
-                n = file.write(chunk)
+                n = bag.copy(file.fileno(), chunk) or file.write(chunk[:WRITE_NBYTES])
                 written, chunk = written + n, chunk[n:]
             if written >= FORGET_NBYTES:
                 written = 0

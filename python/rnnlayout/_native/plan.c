@@ -110,6 +110,38 @@ static PyObject *plan_steps(PyObject *object, PyObject *unused)
     return list;
 }
 
+static int is_run(const rnl_view *view)
+{
+    return view->rows == 1 && (view->cols == 1 || view->col_stride == 1);
+}
+
+/* Does the op no more than to move one run of elements? */
+static int only_moves(const rnl_step *op)
+{
+    return op->op == RNL_OP_MOVE && !op->negate && is_run(&op->src) && is_run(&op->dst);
+}
+
+static PyObject *plan_moves(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    const rnl_plan *plan = ((plan_object *)object)->plan;
+    const int64_t n = rnl_plan_num_ops(plan);
+    for (int64_t k = 0; k < n; k++)
+        if (!only_moves(rnl_plan_op(plan, k)))
+            Py_RETURN_NONE;
+    PyObject *list = PyList_New(0);
+    for (int64_t k = 0; list && k < n; k++) {
+        const rnl_step *op = rnl_plan_op(plan, k);
+        PyObject *move = Py_BuildValue("(LLLLL)", (long long)op->src.tensor, (long long)op->src.at,
+                                       (long long)op->dst.tensor, (long long)op->dst.at,
+                                       (long long)op->dst.cols);
+        if (!move || PyList_Append(list, move) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(move);
+    }
+    return list;
+}
+
 static PyObject *plan_run(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"src", "dst", "src_dtype", "dst_dtype", "exact", "new", NULL};
@@ -165,6 +197,9 @@ static PyMethodDef plan_methods[] = {
      "steps($self)\n--\n\nA list of (op, block, from_role, negate, src, src2, dst, src_ravel,"
      " dst_ravel), one each step; block is (layer, direction, role, lin_layer_id, gate), src and dst are"
      " indices of tensors or -1."},
+    {"moves", plan_moves, METH_NOARGS,
+     "moves($self)\n--\n\nThe runs of elements that are moved as they are, a list of (src, at, dst,"
+     " at, n); None if the conversion does anything else."},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef plan_getset[] = {
