@@ -15,7 +15,7 @@ KERNEL = {
     ".weights.h5": "layers/lstm/cell/vars/0",
 }
 SHAPE = (5, 12)
-BOMB = 200 << 20
+BOMB = 120 << 20
 
 
 def secret(path):
