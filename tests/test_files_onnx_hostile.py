@@ -1,15 +1,13 @@
 """ONNX files that were made to do harm, and damaged ones: a typed error, soon, in little memory."""
 
 import os
-import subprocess
 import sys
-import time
 
 import numpy as np
 import onnx
 import pytest
+from hostile.limits import limited
 from onnx import TensorProto, helper, numpy_helper
-from some import same_bits
 
 import rnnlayout as rl
 
@@ -43,10 +41,8 @@ def stored(model, tmp_path):
 
 def refused(model, tmp_path, match, error=rl.FileError):
     path = stored(model, tmp_path)
-    start = time.process_time()  # others may want the CPU too
-    with pytest.raises(error, match=match):
+    with limited(), pytest.raises(error, match=match):
         rl.load(path)
-    assert time.process_time() - start < 1
     assert os.listdir(tmp_path) == ["m.onnx"]
 
 
@@ -297,36 +293,6 @@ def test_names_that_are_no_text(tmp_path):
 # ---------------------------------------------------------------------------------------- damage
 
 
-def test_truncation(tmp_path):
-    data = model_of().SerializeToString()
-    whole = dict(rl.load(stored(data, tmp_path))["lstm"])
-    ends = [*range(0, len(data), 64), *range(len(data) - 64, len(data))]
-    kept = 0
-    for end in ends:
-        try:
-            found = rl.load(stored(data[:end], tmp_path))
-        except rl.FileError:
-            continue
-        kept += 1
-        assert same_bits(dict(found["lstm"]), whole)
-    assert kept < len(ends) / 2
-
-
-def test_flipped_bytes(tmp_path):
-    """Anything may come of it but a crash or another kind of error."""
-    data = bytearray(model_of().SerializeToString())
-    rng = np.random.default_rng(7)
-    for _ in range(200):
-        at = rng.integers(len(data))
-        was, data[at] = data[at], rng.integers(256)
-        try:
-            for weights in rl.load(stored(bytes(data), tmp_path)).values():
-                assert weights.spec.cell
-        except (*ERRORS, rl.LossyError):
-            pass
-        data[at] = was
-
-
 @pytest.mark.parametrize("data", [b"", b"\0" * 100, b"PK\x03\x04", os.urandom(999), b"{}"])
 def test_no_models(data, tmp_path):
     refused(data, tmp_path, "no ONNX model")
@@ -338,42 +304,3 @@ def test_files_beyond_protobuf(tmp_path):
         file.truncate(1 << 31)  # sparse: it takes no room
     with pytest.raises(rl.FileError, match="protobuf ends at 2 GB"):
         rl.load(path)
-
-
-MEASURE = """
-import resource, sys, time
-import onnx, numpy, rnnlayout as rl
-rl.load(sys.argv[1])
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-for path in sys.argv[2:]:
-    start = time.process_time()
-    try:
-        rl.load(path)
-    except (rl.FileError, rl.LayoutError) as error:
-        pass
-    else:
-        raise SystemExit(path)
-    assert time.process_time() - start < 1, path
-assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
-"""
-
-
-def test_memory(tmp_path):
-    """The worst of them in a process of their own: under 100 MB beyond what onnx itself takes."""
-    small = {"W": None, "n0": np.zeros((1 << 20,), "i1")}
-    casts = [helper.make_node("Cast", ["n0"], [f"c{k}"], to=11) for k in range(30)]
-    concat = helper.make_node("Concat", [f"c{k}" for k in range(30)], ["W"], axis=0)
-    models = [
-        model_of(),
-        model_of(given={"W": claims([1, 12, 1 << 40])}),
-        model_of(given={"W": claims([(1 << 63) - 1] * 100_000)}),
-        model_of(given=of_n0(), before=chain("Identity", 20_000)),
-        model_of(given=of_n0(), before=chain("Concat", 40, lambda k: [f"n{k}"] * 2, axis=2)),
-        model_of(given=small, before=[*casts, concat]),
-    ]
-    paths = [tmp_path / f"{k}.onnx" for k in range(len(models))]
-    for path, model in zip(paths, models, strict=True):
-        path.write_bytes(model.SerializeToString())
-    done = subprocess.run([sys.executable, "-c", MEASURE, *paths], capture_output=True, text=True,
-                          check=False)  # fmt: skip
-    assert done.returncode == 0, done.stderr

@@ -67,6 +67,11 @@ def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
     for member in sorted(members, key=lambda m: m.header_offset):
         if member.header_offset < end or member.header_offset + member.compress_size > size:
             raise FileError(f"{path}: member {member.filename!r} overlaps another or the end")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise FileError(  # the others of zipfile take whatever memory the member asks for
+                f"{path}: member {member.filename!r} is compressed by method"
+                f" {member.compress_type}, not read here: store or deflate it"
+            )
         end = member.header_offset + member.compress_size
         check_claim(member.file_size, member.compress_size, f"{path}: member {member.filename!r}")
     check_claim(sum(m.file_size for m in members), size, str(path))
@@ -94,4 +99,5 @@ def open_member(archive: zipfile.ZipFile, name: str) -> Iterator[IO[bytes]]:
 def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
     """A member's bytes; errors as open_member()."""
     with open_member(archive, name) as file:
-        return file.read()
+        # no more than it claims is inflated: read() would inflate all and cut it off
+        return file.read(archive.getinfo(name).file_size)

@@ -143,10 +143,10 @@ def open_hdf5(source: Path | bytes, what: str = "") -> Iterator[Group]:
     """
     what = what or str(source)
     h5py = import_h5py(f"{what}: an HDF5 file")
-    with _file(source, what) as file:
+    with _file(source, what) as file, h5py._hl.base.phil, _no_plugins(h5py):
         size = file.seek(0, io.SEEK_END)
         with _opened(h5py, file, what) as h5:
-            with h5py._hl.base.phil, _no_plugins(h5py), hdf5_errors(what):
+            with hdf5_errors(what):
                 root = _Walk(what, size).group(h5, "", 0)
             yield root
 
@@ -191,7 +191,8 @@ def hdf5_errors(what: str) -> Iterator[None]:
 
 @contextmanager
 def _no_plugins(h5py: Any) -> Iterator[None]:
-    """Groups, too, may be stored through a filter: libhdf5 has nowhere to look for one."""
+    """libhdf5 has nowhere to look for libraries: of filters, through which groups, too, may be
+    stored, and of what may know a file that it cannot open, for which it would load them all."""
     pl = h5py.h5pl
     folders = [pl.get(k) for k in range(pl.size())]
     for _ in folders:

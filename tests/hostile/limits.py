@@ -1,0 +1,63 @@
+"""What a hostile file may take: a second of the CPU and 100 MB, whatever its size says."""
+
+import os
+import re
+import resource
+import time
+
+LONGEST = 1.0  # seconds of the process, not of the clock: others may want the CPU too
+MOST_NBYTES = 100_000_000  # beyond what the process had
+
+
+class Meter:
+    """`with Meter() as meter`: afterwards .seconds of CPU time, .nbytes of memory at the most.
+
+    What it measures cannot allocate beyond the limit: RLIMIT_DATA, which counts what is private
+    and can be written, but no map of a file.
+    """
+
+    def __init__(self):
+        self._status = os.open("/proc/self/status", os.O_RDONLY)
+        self._peak = os.open("/proc/self/clear_refs", os.O_WRONLY)
+
+    def __enter__(self):
+        self._limits = resource.getrlimit(resource.RLIMIT_DATA)
+        os.write(self._peak, b"5")  # it is now what is there now
+        self._before, most = self._nbytes(b"VmRSS"), self._nbytes(b"VmData") + MOST_NBYTES
+        resource.setrlimit(resource.RLIMIT_DATA, (most, self._limits[1]))
+        self._start = time.process_time()
+        return self
+
+    def __exit__(self, *_):
+        self.seconds = time.process_time() - self._start
+        resource.setrlimit(resource.RLIMIT_DATA, self._limits)
+        self.nbytes = self._nbytes(b"VmHWM") - self._before
+
+    def __del__(self):
+        os.close(self._status)
+        os.close(self._peak)
+
+    def _nbytes(self, what):
+        (found,) = re.findall(what + rb":\s+(\d+) kB", os.pread(self._status, 4096, 0))
+        return int(found) * 1024
+
+
+class limited(Meter):
+    """The same with an assert at its end."""
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        if error[0] is None:
+            assert self.seconds < LONGEST, f"{self.seconds} s of CPU time"
+            assert self.nbytes < MOST_NBYTES, f"{self.nbytes} bytes"
+
+
+def environment():
+    """Of a process that measures: what it frees goes back to the system at once."""
+    return os.environ | {
+        "MALLOC_ARENA_MAX": "1",
+        "MALLOC_MMAP_THRESHOLD_": "131072",
+        "MALLOC_TRIM_THRESHOLD_": "131072",
+        "OPENBLAS_NUM_THREADS": "1",
+        "RNNLAYOUT_DEBUG": "1",  # a bug would show its traceback
+    }
