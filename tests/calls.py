@@ -138,7 +138,6 @@ BINDING = {
     "__cuda_array_interface__": lambda: EMPTY.__cuda_array_interface__,
     "__dlpack__ that nobody takes": lambda: EMPTY.__dlpack__(stream=-1) is not None,
     "gpu_device_of": lambda: _native.gpu_device_of(1 << 40),
-    "map_ahead": lambda: _native.map_ahead(X),
     "choose_cudnn": lambda: _native.choose_cudnn(b"off") or _native.choose_cudnn(None),
 }
 BINDING_ERRORS = {

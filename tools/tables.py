@@ -26,6 +26,7 @@ PAGES = [
 ]
 RESULTS = ROOT / "benchmarks" / "results"
 CONVERSIONS = json.loads((RESULTS / "convert.json").read_text())
+FILES = json.loads((RESULTS / "files.json").read_text())
 FORWARD = json.loads((RESULTS / "forward.json").read_text())
 GPU = next((json.loads(path.read_text()) for path in sorted(RESULTS.glob("gpu-*.json"))[::-1]), {})
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -159,6 +160,16 @@ def measured_on():
 
 def about(results):
     return markdown(list(results["about"]), [[str(v) for v in results["about"].values()]])
+
+
+def files():
+    """Beside cp of the same file; the goals are 1.5 times cp, and 1.2 times the output."""
+    rows = [
+        [case, task, f"{t['s']:.2f}", f"{t['of_cp']:.2f}", f"{t['core_s']:.2f}",
+         f"{t['peak_of_output']:.2f}"]
+        for case, found in FILES["cases"].items() for task, t in found["tasks"].items()
+    ]  # fmt: skip
+    return markdown(["file of 1 GB", "task", "s", "of cp", "core s", "peak / output"], rows)
 
 
 HELD = ["torch", "OpenVINO", "NumPy"]
@@ -303,6 +314,7 @@ TABLES = {
     "speeds": speeds,
     "speed_goals": speed_goals,
     "measured_on": measured_on,
+    "files": files,
     "forward_speeds": forward_speeds,
     "forward_narrow": forward_narrow,
     "forward_coarse": forward_coarse,

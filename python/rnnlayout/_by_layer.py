@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout import _convert, _native
+from rnnlayout import _convert
 from rnnlayout._convert import EXACT, Report
 from rnnlayout._dtypes import storage
 from rnnlayout._formats import Tensor
@@ -106,8 +106,6 @@ class Conversion:
         given, dtype = weights._read(), self.spec.dtype
         shapes = [shape for _, shape in _convert.plan_of(given, self.layout, dtype)[0].targets]
         arrays = self._scratch.arrays(shapes, dtype)
-        for array in given.arrays:
-            _native.map_ahead(array)
         try:
             report = _convert.run_into(given, self.layout, dtype, self._exact, arrays)
         except LayoutError:

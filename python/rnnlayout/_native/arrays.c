@@ -4,13 +4,6 @@
 
 #include <numpy/arrayobject.h>
 #include <stdlib.h>
-#ifdef __linux__
-#include <sys/mman.h>
-#include <unistd.h>
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* Linux 5.14; an older one refuses it */
-#endif
-#endif
 
 int arrays_import(void)
 {
@@ -139,40 +132,4 @@ int arrays_overlap(const borrowed *a, const borrowed *b)
     }
     PyMem_Free(all);
     return overlap;
-}
-
-/* ----------------------------------------------------------------------------- mapped files -- */
-
-/* So much at a time that Ctrl-C is answered at once. */
-enum { AHEAD_NBYTES = 8 << 20 };
-
-/* Only advice: what the system cannot do or says no to is done page by page, as ever. */
-static void populate(char *from, char *to)
-{
-#ifdef __linux__
-    char *page = from - (uintptr_t)from % (uintptr_t)sysconf(_SC_PAGESIZE);
-    Py_BEGIN_ALLOW_THREADS(void)
-    madvise(page, (size_t)(to - page), MADV_POPULATE_READ);
-    Py_END_ALLOW_THREADS
-#else
-    (void)from;
-    (void)to;
-#endif
-}
-
-PyObject *native_map_ahead(PyObject *module, PyObject *object)
-{
-    (void)module;
-    if (!PyArray_Check(object) || !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)object))
-        return PyErr_Format(PyExc_TypeError, "%R is no contiguous NumPy array", Py_TYPE(object));
-    char *at = PyArray_DATA((PyArrayObject *)object);
-    char *const end = at + PyArray_NBYTES((PyArrayObject *)object);
-    while (at < end) {
-        char *const next = end - at > AHEAD_NBYTES ? at + AHEAD_NBYTES : end;
-        populate(at, next);
-        at = next;
-        if (PyErr_CheckSignals() < 0)
-            return NULL;
-    }
-    Py_RETURN_NONE;
 }

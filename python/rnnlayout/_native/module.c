@@ -134,9 +134,6 @@ static PyMethodDef native_methods[] = {
      " the report as a dict. Both arguments are lists of folders, as bytes."},
     {"choose_cudnn", native_choose_cudnn, METH_O,
      "choose_cudnn(path, /)\n--\n\nName the cuDNN to look at, as bytes; None: none any more."},
-    {"map_ahead", native_map_ahead, METH_O,
-     "map_ahead(array, /)\n--\n\nSay that all of a contiguous array is about to be read. Of a mapped"
-     " file many pages come at once then, rather than one by one as they are touched."},
     {"take_dlpack", native_take_dlpack, METH_O,
      "take_dlpack(capsule, /)\n--\n\nTake the array of a capsule that __dlpack__() gave: (what keeps"
      " it, address, shape, strides, dtype, device type, device, is it read-only?)."},

@@ -70,7 +70,6 @@ int arrays_borrow(PyObject *sequence, PyObject *tensors, rnl_dtype dtype, int wr
 void arrays_release(borrowed *arrays);
 /* 1 if an array of b shares memory with one of a or with another of b, -1 on error. */
 int arrays_overlap(const borrowed *a, const borrowed *b);
-PyObject *native_map_ahead(PyObject *module, PyObject *array);
 
 /* plan.c */
 extern PyType_Spec plan_type_spec;
