@@ -73,6 +73,7 @@ class Conversion:
         self._reports: dict[int, Report] = {}
         flat, each = to.name == "cudnn", len(plan.targets) // self._num_parts
         self.tensors = {}
+        pieces: Callable[[], Iterator[np.ndarray]]
         for k, (name, shape) in enumerate(plan.targets):
             if moves is not None:
                 pieces = partial(_moved, given.arrays, [move for move in moves if move[2] == k])
