@@ -74,6 +74,7 @@ class Conversion:
         flat, each = to.name == "cudnn", len(plan.targets) // self._num_parts
         self.tensors = {}
         for k, (name, shape) in enumerate(plan.targets):
+            pieces: Callable[[], Iterator[np.ndarray]]
             if moves is not None:
                 pieces = partial(_moved, given.arrays, [move for move in moves if move[2] == k])
             else:
