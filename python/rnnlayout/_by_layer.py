@@ -75,6 +75,7 @@ class Conversion:
         self.tensors = {}
         pieces: Callable[[], Iterator[np.ndarray]]
         for k, (name, shape) in enumerate(plan.targets):
+            pieces: Callable[[], Iterator[np.ndarray]]
             if moves is not None:
                 pieces = partial(_moved, given.arrays, [move for move in moves if move[2] == k])
             else:
