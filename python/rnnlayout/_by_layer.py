@@ -73,7 +73,6 @@ class Conversion:
         self._reports: dict[int, Report] = {}
         flat, each = to.name == "cudnn", len(plan.targets) // self._num_parts
         self.tensors = {}
-        pieces: Callable[[], Iterator[np.ndarray]]
         for k, (name, shape) in enumerate(plan.targets):
             pieces: Callable[[], Iterator[np.ndarray]]
             if moves is not None:

@@ -12,7 +12,6 @@ from rnnlayout._layouts import Layout
 from rnnlayout._weights import Weights
 
 SUFFIXES = (".h5", ".hdf5")
-MODELS = True
 
 
 def read(path: Path, ask: Ask) -> Found:

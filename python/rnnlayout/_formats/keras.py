@@ -20,7 +20,6 @@ from rnnlayout._limits import open_zip, read_member
 from rnnlayout._weights import Weights
 
 SUFFIXES = (".keras",)
-MODELS = True
 METADATA, CONFIG, VARIABLES = "metadata.json", "config.json", "model.weights.h5"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same weights give the same bytes
 

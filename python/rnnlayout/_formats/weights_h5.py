@@ -10,7 +10,6 @@ from rnnlayout._found import Found
 from rnnlayout._weights import Weights
 
 SUFFIXES = (".weights.h5",)
-MODELS = True
 
 
 def read(path: Path, ask: Ask) -> Found:
