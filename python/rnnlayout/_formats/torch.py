@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _bags, _groups, _metadata
-from rnnlayout._by_layer import Conversion, Scratch
+from rnnlayout._by_layer import Conversion
 from rnnlayout._errors import FileError, MissingExtraError, missing
 from rnnlayout._formats import Ask, Bag, Converted, Tensor, _torch_file
 from rnnlayout._formats._pickles import Dict
 from rnnlayout._groups import Group
 from rnnlayout._layouts import Layout
 from rnnlayout._native import LayoutError
+from rnnlayout._scratch import Scratch
 from rnnlayout._weights import Weights
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".jit", ".pt2")
