@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
+from rnnlayout._config import initial_states
 from rnnlayout._errors import FileError
 from rnnlayout._formats._onnx_constants import NUMBERS
 from rnnlayout._formats._onnx_graph import LARGEST, package
@@ -115,9 +116,7 @@ class _Entry:
         self._value(self._graph.input, "X", [*batched, spec.input_size])
         self._value(self._graph.output, "Y", [*batched, wide])
         for s in states:
-            if f"initial_{s}" in self._config:
-                self._start(s)
-            else:
+            if f"initial_{s}" not in self._config:
                 self._value(self._graph.input, f"initial_{s}", [*state, spec.hidden_size])
             self._value(self._graph.output, f"Y_{s}", [*state, spec.hidden_size])
         parts = {s: self._split(s) for s in states}
@@ -160,23 +159,22 @@ class _Entry:
     def _split(self, s: str) -> list[str]:
         """A state's part of each layer."""
         whole, L = f"{self._prefix}initial_{s}", self._spec.num_layers
-        if L == 1:
-            return [whole]
-        parts = [f"{self._layer_name(k)}/initial_{s}" for k in range(L)]
-        sizes = self._constant(
-            f"{whole}/sizes", np.full(L, self._spec.num_directions, np.int64), "int64"
-        )
-        self._node("Split", [whole, sizes], parts, axis=int(self._batch_first))
+        parts = [f"{self._layer_name(k)}/initial_{s}" for k in range(L)] if L > 1 else [whole]
+        if f"initial_{s}" in self._config:
+            self._fix(s, parts)
+        elif L > 1:
+            each = np.full(L, self._spec.num_directions, np.int64)
+            sizes = self._constant(f"{whole}/sizes", each, "int64")
+            self._node("Split", [whole, sizes], parts, axis=int(self._batch_first))
         return parts
 
-    def _start(self, s: str) -> None:
+    def _fix(self, s: str, parts: list[str]) -> None:
         """A state that the network itself fixes."""
-        value = np.asarray(self._config[f"initial_{s}"], np.float64)
         if self._spec.dtype == "bfloat16":
             raise LossyError(f"{self._name}: a constant initial_{s} in bfloat16 is not known here")
-        self._constant(
-            f"{self._prefix}initial_{s}", value.astype(self._spec.dtype), self._spec.dtype
-        )
+        states = initial_states(self._config, f"initial_{s}", len(parts))
+        for part, state in zip(parts, states, strict=True):
+            self._constant(part, state.astype(self._spec.dtype), self._spec.dtype)
 
     def _attributes(self) -> dict[str, Any]:
         spec, config = self._spec, self._config

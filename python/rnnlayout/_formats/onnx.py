@@ -101,8 +101,9 @@ def _stacked(entries: dict[str, Weights], stacks: dict[str, int]) -> dict[str, W
         names = [f"{name}/{k}" for k in range(min(layers, len(entries) + 1))]
         if name in stacked or not names or not all(part in stacked for part in names):
             continue
-        parts = [stacked.pop(part) for part in names]
-        whole = stack(parts)
-        whole.config = parts[0].config
-        stacked[name] = whole
+        try:
+            whole = stack(stacked[part] for part in names)
+        except LayoutError:
+            continue
+        stacked = {key: one for key, one in stacked.items() if key not in names} | {name: whole}
     return stacked
