@@ -9,6 +9,7 @@ from typing import IO
 import numpy as np
 
 from rnnlayout._errors import FileError
+from rnnlayout._limits import check_shape
 
 _LENGTH_NBYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
 _MOST_HEADER_NBYTES = 65536
@@ -44,8 +45,7 @@ def _fields(text: bytes, encoding: str, what: str) -> tuple[tuple[int, ...], boo
         raise FileError(f"{what}: its header has no shape or order")
     if not all(type(n) is int and n >= 0 for n in shape):
         raise FileError(f"{what}: its shape {shape} is none")
-    if math.prod(n or 1 for n in shape) >= 1 << 56:  # also of an array without elements
-        raise FileError(f"{what}: shape {shape} is too large")
+    check_shape(shape, what)
     return shape, fortran, told["descr"]
 
 
