@@ -1,9 +1,10 @@
-"""The header of an array in NumPy's own format, checked before anything is allocated for it."""
+"""An array in NumPy's own format, its header checked before anything is allocated for it."""
 
 from __future__ import annotations
 
 import ast
 import math
+from pathlib import Path
 from typing import IO
 
 import numpy as np
@@ -68,6 +69,16 @@ def check_size(shape: tuple[int, ...], dtype: np.dtype, nbytes: int, what: str) 
         raise FileError(
             f"{what}: shape {shape} in {dtype} has {needed} bytes, {nbytes} are there: cut short"
         )
+
+
+def mapped(path: Path) -> np.ndarray:
+    """The one array of a .npy file, mapped. FileError: as read_header(), or it is cut short."""
+    with open(path, "rb") as file:
+        shape, fortran, dtype, at = read_header(file, str(path))
+    check_size(shape, dtype, path.stat().st_size - at, str(path))
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", at, shape, "F" if fortran else "C").view(np.ndarray)
 
 
 def as_array(data: bytes, at: int, shape: tuple[int, ...], f: bool, dtype: np.dtype) -> np.ndarray:
