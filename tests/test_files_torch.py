@@ -10,6 +10,7 @@ from reference import GATES, Run, distance_between, forward, from_cudnn
 from torch.nn.utils import parametrizations, prune
 
 import rnnlayout as rl
+from rnnlayout._dtypes import narrowed
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of what torch deprecates and old files had
 
@@ -376,13 +377,23 @@ def test_computed_in_other_ways(change, tmp_path):
 
 def test_bits_of_rounding_to_bfloat16():
     """Against torch's rounding, on every pattern of the lower half near a tie."""
-    from rnnlayout._torch_names import _rounded
-
     upper = np.arange(0, 2**16, 37, dtype="u4") << 16
     values = (upper[:, None] | np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], "u4")).view("f4")
     values = values[np.isfinite(values)]
     theirs = torch.from_numpy(values).bfloat16().view(torch.int16).numpy().view("u2")
-    assert np.array_equal(_rounded(values.astype("f8"), "bfloat16"), theirs)
+    assert np.array_equal(narrowed(values.astype("f8"), "bfloat16"), theirs)
+
+
+def test_bfloat16_was_rounded_twice():
+    """By way of float32, to which a value next to a tie is the tie."""
+    lower = np.arange(0, 0x7F7F, 37, dtype="u2")  # the magnitudes of bfloat16, but the largest
+    ties = ((lower.astype("u4") << 16) | 0x8000).view("f4").astype("f8")
+    for sign, bit in ((1, 0), (-1, 0x8000)):
+        above, below = np.nextafter(ties, np.inf), np.nextafter(ties, 0)
+        assert np.array_equal(narrowed(sign * above, "bfloat16"), (lower + 1) | bit)
+        assert np.array_equal(narrowed(sign * below, "bfloat16"), lower | bit)
+    special = narrowed(np.array([np.inf, -np.inf, np.nan, -0.0]), "bfloat16")
+    assert [hex(bits) for bits in special] == ["0x7f80", "0xff80", "0x7fc0", "0x8000"]
 
 
 # ---------------------------------------------------------------------------------- without torch
