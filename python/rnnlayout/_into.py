@@ -34,10 +34,10 @@ def convert_into(
 ) -> Converted:
     """Write a copy of the file `into`, to `dst`, whose RNNs have the weights of those of `src`.
 
-    They are matched by name as verify() does. entry: the one of `into`
-    that the only one of `src` is for. Each is written in the layout and dtype that `into` has it
-    in; all else of `into` stays. Other arguments as convert_file(). LayoutError: nothing matches,
-    or an RNN of the two files is not the same.
+    They are matched by name as verify() does. entry: the one of `into` that the only one of `src`
+    is for. Each is written in the layout and dtype that `into` has it in; all else of `into` stays.
+    Other arguments as convert_file(). LayoutError: nothing matches, or an RNN of the two files is
+    not the same.
     """
     path, model, dst = regular_file(src), regular_file(into), Path(dst)
     module = format_of(model)
