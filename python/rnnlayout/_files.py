@@ -22,7 +22,6 @@ from rnnlayout._spec import Spec
 from rnnlayout._weights import Weights
 
 Progress = Callable[[int, int], Any]
-_NO_MODEL = "the new file has the RNNs alone, nothing else of the model"
 
 
 def load(
@@ -140,7 +139,7 @@ def convert_file(
 
     From a file of named tensors to another the tensors of each RNN are replaced in their place, and
     all others stay, bit for bit. Where one of the two is a file of another kind, only the RNNs are
-    written; .left_out of the result names the rest, or .notes say that there may be one.
+    written; .left_out of the result names the other tensors.
     Returns what was done. Errors as load(), convert() and save(), also where only one RNN has no
     form in the target; nothing is written then.
     """
@@ -171,7 +170,6 @@ class _Job:
 
     def __init__(self, path: Path, ask: Ask, to: Layout, dtype: Any, exact: bool) -> None:
         module = format_of(path)
-        self._is_model = hasattr(module, "MODELS")
         self._bag = None if hasattr(module, "read") else _bag(path, module)
         if self._bag is None:
             found = _read(path, ask)
@@ -216,8 +214,7 @@ class _Job:
         reports = {entry: made.report for entry, made in self._made.items()}
         in_place = self._bag is not None and not hasattr(target, "write")
         left_out = () if in_place else self._found.others
-        notes = [*self._found.notes, *([_NO_MODEL] if self._is_model else [])]
-        return Converted(reports, left_out, tuple(notes))
+        return Converted(reports, left_out, tuple(self._found.notes))
 
 
 def _refused(path: Path, prefix: str, found: Found) -> Exception:

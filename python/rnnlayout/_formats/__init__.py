@@ -15,9 +15,7 @@ or, for what has a structure of its own (a Keras model, an ONNX graph),
     write(path, entries: Mapping[str, Weights]) -> None       # what load() reads again
     rewrite(path, out, ask, to, **options) -> Converted       # where a whole model can be converted
 
-    MODELS = True        # where such a file has more than RNNs, and Found.others does not list it
-
-write_tensors, write, rewrite and MODELS may be missing. All of them raise FileError for what is
+write_tensors, write and rewrite may be missing. All of them raise FileError for what is
 malformed or unsafe, MissingExtraError where a package is missing; they open no file but the one
 named (and raw.py the one beside it), and allocate little more than it is long: _limits.py.
 """
