@@ -5,6 +5,8 @@ import os
 import stat
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -135,6 +137,27 @@ def test_a_folder_that_may_not_be_written(folder, monkeypatch):
     monkeypatch.setattr(_output.tempfile, "mkdtemp", refused)
     with pytest.raises(rl.FileError, match=r"a\.h5 cannot be written: Permission denied"):
         written(folder / "a.h5")
+
+
+def test_a_process_that_ends_leaves_its_large_files_to_another(folder):
+    """It ended when the system had forgotten them, on a busy machine 0.4 s after Ctrl-C."""
+    for name, size in (("large", 1 << 30), ("small", 1)):
+        with open(folder / name, "wb") as file:
+            file.truncate(size)  # of which the disk knows nothing
+    program = f"from rnnlayout import _output; _output._remove({str(folder)!r}); input()"
+    with subprocess.Popen([sys.executable, "-P", "-c", program], stdin=subprocess.PIPE) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while folder.exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        (other,) = children.read_text().split()
+        held = [os.path.basename(os.readlink(fd)) for fd in Path(f"/proc/{other}/fd").iterdir()]
+        assert "large (deleted)" in held and "small (deleted)" not in held
+        process.communicate(b"\n")
+    deadline = time.monotonic() + 50
+    while Path(f"/proc/{other}/exe").exists():  # it goes too
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM", "SIGHUP"])
