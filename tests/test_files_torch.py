@@ -11,6 +11,8 @@ from torch.nn.utils import parametrizations, prune
 
 import rnnlayout as rl
 from rnnlayout._dtypes import narrowed
+from rnnlayout._formats import torch as format_module
+from rnnlayout._into import convert_into
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of what torch deprecates and old files had
 
@@ -268,6 +270,32 @@ def test_the_rest_of_a_checkpoint_stays(form, tmp_path):
     for name in rnn:
         del given["model_state_dict"]["rnn." + name]
     assert_equal(given, result)
+
+
+@every_form
+def test_new_weights_into_a_checkpoint_lost_all_but_its_tensors(form, tmp_path):
+    """They came out as one flat dict: no epoch, no optimizer."""
+    given = training(form)
+    path = save(tmp_path / "a.pt", given, form)
+    new = torch.nn.LSTM(I, H, 2).bfloat16().state_dict()
+    save(tmp_path / "new.pt", new)
+    done = convert_into(tmp_path / "new.pt", tmp_path / "b.pt", into=path)
+    assert any("optimizer" in note for note in done.notes)
+    given["model_state_dict"].update({f"rnn.{name}": value for name, value in new.items()})
+    assert_equal(given, torch.load(tmp_path / "b.pt", weights_only=True))
+
+
+def test_progress_of_a_checkpoint(tmp_path, monkeypatch):
+    """Of what is converted, and then of what is saved, little at once whatever torch does."""
+    monkeypatch.setattr(format_module, "CHUNK_NBYTES", 1000)
+    module = torch.nn.LSTM(I, H, 2)
+    path, told = save(tmp_path / "a.pt", module.state_dict()), []
+    rl.convert_file(path, tmp_path / "b.pt", to="keras", progress=lambda *now: told.append(now))
+    result = torch.load(tmp_path / "b.pt", weights_only=True)
+    nbytes = sum(tensor.nbytes for tensor in result.values())
+    assert told == sorted(told) and told[0] == (0, 2 * nbytes) and told[-1] == (2 * nbytes,) * 2
+    saved = [done for done, _ in told[len(result) :]]
+    assert saved[0] == nbytes and max(np.diff(saved)) <= 1000
 
 
 @every_form

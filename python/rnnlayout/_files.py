@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from rnnlayout import _bags, _groups, _metadata
+from rnnlayout._bags import Progress
 from rnnlayout._by_layer import Conversion, Scratch
 from rnnlayout._errors import FileError
 from rnnlayout._formats import Ask, Bag, Converted, format_of
@@ -20,8 +21,6 @@ from rnnlayout._native import LayoutError
 from rnnlayout._output import check_free, whole
 from rnnlayout._spec import Spec
 from rnnlayout._weights import Weights
-
-Progress = Callable[[int, int], Any]
 
 
 def load(
@@ -151,7 +150,9 @@ def convert_file(
             done: Converted = source.rewrite(path, part, ask, to, dtype=dtype, exact=exact)
             return done
         job = _Job(path, ask, to, dtype, exact)
-        return job.check(target) if dry_run else job.write(part, target, progress)
+        if dry_run and not job.rewrites(target):
+            return job.check(target)
+        return job.write(part, target, progress)
 
 
 @contextmanager
@@ -169,8 +170,8 @@ class _Job:
     """The RNNs of one file on their way to another layout."""
 
     def __init__(self, path: Path, ask: Ask, to: Layout, dtype: Any, exact: bool) -> None:
-        module = format_of(path)
-        self._bag = None if hasattr(module, "read") else _bag(path, module)
+        self._path, self._module = path, format_of(path)
+        self._bag = None if hasattr(self._module, "read") else _bag(path, self._module)
         if self._bag is None:
             found = _read(path, ask)
         else:
@@ -187,6 +188,10 @@ class _Job:
             for entry, weights in found.items()
         }
 
+    def rewrites(self, target: ModuleType) -> bool:
+        """Is the new file the old one, but for its RNNs, and more than its tensors?"""
+        return target is self._module and hasattr(target, "rewrite_tensors")
+
     def check(self, target: ModuleType) -> Converted:
         self._result(target)  # whether it can be put together
         for made in self._made.values():
@@ -197,6 +202,10 @@ class _Job:
         bag = self._result(target)
         if bag is None:
             target.write(part, {entry: made.weights() for entry, made in self._made.items()})
+        elif self.rewrites(target):
+            self._found.notes += target.rewrite_tensors(
+                self._path, part, bag, self._pairs(), progress
+            )
         else:
             _write_tensors(part, target, _bags.counted(bag, progress) if progress else bag)
         return self._converted(target)
@@ -207,8 +216,10 @@ class _Job:
             return None
         if self._bag is None:
             return _bags.bag_of(self._made)
-        pairs = [(group, self._made[group.entry]) for group in self._groups]
-        return _bags.replaced(self._bag, pairs, self._records)
+        return _bags.replaced(self._bag, self._pairs(), self._records)
+
+    def _pairs(self) -> list[tuple[_groups.Group, Conversion]]:
+        return [(group, self._made[group.entry]) for group in self._groups]
 
     def _converted(self, target: ModuleType) -> Converted:
         reports = {entry: made.report for entry, made in self._made.items()}
