@@ -29,14 +29,18 @@ def folder(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_it_appears_and_nothing_else(folder, links, monkeypatch):
-    if not links:
+@pytest.fixture(params=[None, errno.EPERM, errno.EOPNOTSUPP], ids=["links", "EPERM", "EOPNOTSUPP"])
+def links(request, monkeypatch):
+    """Where a file may have two names, and where not."""
 
-        def no_links(*_):
-            raise OSError(errno.EPERM, "Operation not permitted")
+    def no_links(*_):
+        raise OSError(request.param, os.strerror(request.param))
 
+    if request.param:
         monkeypatch.setattr(os, "link", no_links)
+
+
+def test_it_appears_and_nothing_else(folder, links):
     for name in ("a.h5", "ünï\udcff.npz", "x" * 250 + ".npz"):
         assert written(folder / name) == "new"
         with pytest.raises(rl.FileError, match="is there already: remove it or use --force"):
@@ -45,14 +49,7 @@ def test_it_appears_and_nothing_else(folder, links, monkeypatch):
     assert len(os.listdir(folder)) == 3
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_one_that_comes_up_in_the_meantime_stays(folder, links, monkeypatch):
-    if not links:
-
-        def no_links(*_):
-            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-
-        monkeypatch.setattr(os, "link", no_links)
+def test_one_that_comes_up_in_the_meantime_stays(folder, links):
     out = folder / "a.h5"
     with (
         pytest.raises(rl.FileError, match="it came up in the meantime"),
