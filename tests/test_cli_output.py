@@ -157,6 +157,25 @@ def test_a_process_that_ends_leaves_its_large_files_to_another(folder):
         time.sleep(0.01)
 
 
+def test_a_folder_that_cannot_be_removed_at_once(folder):
+    """What another thread writes to it at once may take a busy disk a second."""
+    (folder / "out").mkdir()
+    with open(folder / "out" / "large", "wb") as file:
+        file.truncate(1 << 30)
+    program = f"""
+import os, threading
+from rnnlayout import _output
+_output.shutil.rmtree = lambda *_, **__: threading.Event().wait()
+_output._remove({str(folder / "out")!r})
+os._exit(7)
+"""
+    assert subprocess.run([sys.executable, "-P", "-c", program], timeout=50).returncode == 7
+    deadline = time.monotonic() + 50
+    while os.listdir(folder):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_leaves_nothing(folder, signal):
     """In the command, in the middle of its work."""
