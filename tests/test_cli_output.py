@@ -5,6 +5,8 @@ import os
 import stat
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -27,14 +29,18 @@ def folder(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_it_appears_and_nothing_else(folder, links, monkeypatch):
-    if not links:
+@pytest.fixture(params=[None, errno.EPERM, errno.EOPNOTSUPP], ids=["links", "EPERM", "EOPNOTSUPP"])
+def links(request, monkeypatch):
+    """Where a file may have two names, and where not."""
 
-        def no_links(*_):
-            raise OSError(errno.EPERM, "Operation not permitted")
+    def no_links(*_):
+        raise OSError(request.param, os.strerror(request.param))
 
+    if request.param:
         monkeypatch.setattr(os, "link", no_links)
+
+
+def test_it_appears_and_nothing_else(folder, links):
     for name in ("a.h5", "ünï\udcff.npz", "x" * 250 + ".npz"):
         assert written(folder / name) == "new"
         with pytest.raises(rl.FileError, match="is there already: remove it or use --force"):
@@ -43,14 +49,7 @@ def test_it_appears_and_nothing_else(folder, links, monkeypatch):
     assert len(os.listdir(folder)) == 3
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_one_that_comes_up_in_the_meantime_stays(folder, links, monkeypatch):
-    if not links:
-
-        def no_links(*_):
-            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-
-        monkeypatch.setattr(os, "link", no_links)
+def test_one_that_comes_up_in_the_meantime_stays(folder, links):
     out = folder / "a.h5"
     with (
         pytest.raises(rl.FileError, match="it came up in the meantime"),
@@ -135,6 +134,46 @@ def test_a_folder_that_may_not_be_written(folder, monkeypatch):
     monkeypatch.setattr(_output.tempfile, "mkdtemp", refused)
     with pytest.raises(rl.FileError, match=r"a\.h5 cannot be written: Permission denied"):
         written(folder / "a.h5")
+
+
+def test_a_process_that_ends_leaves_its_large_files_to_another(folder):
+    """It ended when the system had forgotten them, on a busy machine 0.4 s after Ctrl-C."""
+    for name, size in (("large", 1 << 30), ("small", 1)):
+        with open(folder / name, "wb") as file:
+            file.truncate(size)  # of which the disk knows nothing
+    program = f"from rnnlayout import _output; _output._remove({str(folder)!r}); input()"
+    with subprocess.Popen([sys.executable, "-P", "-c", program], stdin=subprocess.PIPE) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while folder.exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        (other,) = children.read_text().split()
+        held = [os.path.basename(os.readlink(fd)) for fd in Path(f"/proc/{other}/fd").iterdir()]
+        assert "large (deleted)" in held and "small (deleted)" not in held
+        process.communicate(b"\n")
+    deadline = time.monotonic() + 50
+    while Path(f"/proc/{other}/exe").exists():  # it goes too
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_folder_that_cannot_be_removed_at_once(folder):
+    """What another thread writes to it at once may take a busy disk a second."""
+    (folder / "out").mkdir()
+    with open(folder / "out" / "large", "wb") as file:
+        file.truncate(1 << 30)
+    program = f"""
+import os, threading
+from rnnlayout import _output
+_output.shutil.rmtree = lambda *_, **__: threading.Event().wait()
+_output._remove({str(folder / "out")!r})
+os._exit(7)
+"""
+    assert subprocess.run([sys.executable, "-P", "-c", program], timeout=50).returncode == 7
+    deadline = time.monotonic() + 50
+    while os.listdir(folder):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM", "SIGHUP"])

@@ -101,6 +101,23 @@ def test_keras_goes_backwards():
     np.testing.assert_allclose(found_h[0], array(h_n), **NEAR)
 
 
+def test_keras_stacks_go_backwards_and_merge():
+    """The first layer turns x round for all of them, the last one alone merges."""
+    L = keras.layers
+    layers = [L.LSTM(2, return_sequences=True, go_backwards=k == 0) for k in range(2)]
+    y = layers[1](layers[0](X))
+    parts = [rl.Weights(layer) for layer in layers]
+    parts[0].config = {"go_backwards": True}
+    found = _used.run(rl.stack(parts), X, None, device="cpu", batch_first=True)[0]
+    np.testing.assert_allclose(found, array(y), **NEAR)
+    layers = [L.Bidirectional(L.GRU(2, return_sequences=True), mode) for mode in ("concat", "sum")]
+    y = layers[1](layers[0](X))
+    parts = [rl.Weights(layer.get_weights(), layout="keras") for layer in layers]
+    parts[1].config = {"merge_mode": "sum"}
+    found = _used.run(rl.stack(parts), X, None, device="cpu", batch_first=True)[0]
+    np.testing.assert_allclose(found, array(y), **NEAR)
+
+
 @pytest.mark.parametrize("mode", ["sum", "mul", "ave"])
 def test_keras_merges(mode):
     layer = keras.layers.Bidirectional(keras.layers.LSTM(2, return_sequences=True), merge_mode=mode)

@@ -156,6 +156,6 @@ def test_a_stack_and_its_layers(rnnlayout, tmp_path, name, others):
 
 def test_layers_that_are_used_otherwise_are_no_stack():
     parts = rl.Weights(TORCH).split()
-    parts[1].config["merge_mode"] = "sum"
+    parts[0].config["merge_mode"] = "sum"
     found = rl.verify({"x": rl.Weights(TORCH)}, {"x_0": parts[0], "x_1": parts[1]})
     assert found.only_a == ("x",) and found.only_b == ("x_0", "x_1")

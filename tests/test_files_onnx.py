@@ -89,6 +89,20 @@ def test_in_subgraphs(operator, deep, tmp_path):
     assert distance(model, LSTM, tensors, weights[name]) <= 1  # reference.Rounded
 
 
+def test_tensors_of_no_rnn_are_named(tmp_path):
+    model, _ = model_of(LSTM)
+    assert read(model, tmp_path).others == ()
+    wrapped(model, "If")
+    (branch,) = (a.g for n in model.graph.node for a in n.attribute if a.name == "then_branch")
+    for graph, name, dtype in (
+        (model.graph, "fc.weight", "i1"), (branch, "inner", "f2"), (model.graph, "shape", "i8"),
+    ):  # fmt: skip
+        graph.initializer.append(numpy_helper.from_array(np.ones((2, 3), dtype), name))
+    sparse = onnx.SparseTensorProto(values=numpy_helper.from_array(np.ones(1, "f4"), "few"))
+    model.graph.sparse_initializer.append(sparse)
+    assert read(model, tmp_path).others == ("fc.weight", "few", "inner")
+
+
 def test_an_inner_name_hides_an_outer_one(tmp_path):
     model, tensors = model_of(LSTM)
     wrapped(model, "If")

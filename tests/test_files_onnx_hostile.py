@@ -4,33 +4,31 @@ import os
 import sys
 
 import numpy as np
-import onnx
 import pytest
+from hostile.good import weights
 from hostile.limits import limited
+from hostile.onnxes import (
+    call,
+    casts,
+    chain,
+    claims,
+    cycle,
+    doubled_and_halved,
+    function,
+    graphs,
+    model_of,
+    of_n0,
+    one,
+    sparse_tensor,
+    within,
+)
 from onnx import TensorProto, helper, numpy_helper
 
 import rnnlayout as rl
 
-SPEC = rl.Spec("lstm", 5, 3)
 OPENED = []
 sys.addaudithook(lambda event, args: OPENED.append(str(args[0])) if event == "open" else None)
 ERRORS = rl.FileError, rl.LayoutError, rl.SpecError
-
-
-def tensors():
-    rng = np.random.default_rng(2)
-    return {n: rng.standard_normal(s).astype("f4") for n, s in rl.describe("onnx", SPEC).items()}
-
-
-def model_of(nodes=(), given=None, before=()):
-    """A model of one LSTM."""
-    held = [numpy_helper.from_array(a, n) if isinstance(a, np.ndarray) else a
-            for n, a in {**tensors(), **(given or {})}.items() if a is not None]  # fmt: skip
-    lstm = helper.make_node("LSTM", ["X", "W", "R", "B"], ["Y"], "lstm", hidden_size=3)
-    x = helper.make_tensor_value_info("X", 1, [None, None, 5])
-    y = helper.make_tensor_value_info("Y", 1, [None] * 4)
-    graph = helper.make_graph([*before, lstm, *nodes], "g", [x], [y], held)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
 
 
 def stored(model, tmp_path):
@@ -57,7 +55,7 @@ def test_tensors_in_other_files_are_not_followed(place, said, tmp_path):
     folder.mkdir()
     secret = tmp_path / "secret.bin"
     for name in (secret, folder / "W.bin"):
-        name.write_bytes(tensors()["W"].tobytes())
+        name.write_bytes(weights("onnx")["W"].tobytes())
     (folder / "link.bin").symlink_to(secret)
     tensor = TensorProto(name="W", data_type=1, dims=[1, 12, 5])
     if said:
@@ -74,12 +72,8 @@ def test_tensors_in_other_files_are_not_followed(place, said, tmp_path):
 # -------------------------------------------------------------------------------------- shapes
 
 
-def claims(dims, nbytes=240, **more):
-    return TensorProto(name="W", data_type=1, dims=dims, raw_data=bytes(nbytes), **more)
-
-
 @pytest.mark.parametrize(
-    "tensor",
+    "given",
     [
         claims([1, 12, 1 << 40]),
         claims([1 << 31, 1 << 31, 1 << 31]),
@@ -90,20 +84,20 @@ def claims(dims, nbytes=240, **more):
         claims([0, (1 << 63) - 1, (1 << 63) - 1], 0),
         claims([1, 12, 5], 239),
         claims([1, 12, 5], 241),
-        TensorProto(name="W", data_type=1, dims=[1, 12, 5]),
-        TensorProto(name="W", data_type=1, dims=[1, 12, 1 << 40], float_data=[1.0]),
+        {"W": TensorProto(name="W", data_type=1, dims=[1, 12, 5])},
+        {"W": TensorProto(name="W", data_type=1, dims=[1, 12, 1 << 40], float_data=[1.0])},
         claims([1, 12, 5], segment=TensorProto.Segment(begin=0, end=1)),
     ],
 )
-def test_shape_bombs(tensor, tmp_path):
-    refused(model_of(given={"W": tensor}), tmp_path, "W")
+def test_shape_bombs(given, tmp_path):
+    refused(model_of(given), tmp_path, "W")
 
 
 @pytest.mark.parametrize("number", [0, 8, 14, 17, 22, 99, -1])
 def test_types_that_are_no_weights(number, tmp_path):
-    tensor = claims([1, 12, 5])
-    tensor.data_type = number
-    refused(model_of(given={"W": tensor}), tmp_path, "W", (rl.FileError, rl.LayoutError))
+    given = claims([1, 12, 5])
+    given["W"].data_type = number
+    refused(model_of(given), tmp_path, "W", (rl.FileError, rl.LayoutError))
 
 
 def test_no_hidden_units(tmp_path):
@@ -115,28 +109,10 @@ def test_no_hidden_units(tmp_path):
 
 
 def test_a_sparse_tensor(tmp_path):
-    model = model_of(given={"W": None})
-    values = TensorProto(name="W", data_type=1, dims=[1], raw_data=bytes(4))
-    indices = TensorProto(data_type=7, dims=[1], raw_data=bytes(8))
-    model.graph.sparse_initializer.append(
-        onnx.SparseTensorProto(values=values, indices=indices, dims=[1 << 40, 1 << 40])
-    )
-    refused(model, tmp_path, "sparse tensor", rl.LayoutError)
+    refused(sparse_tensor(), tmp_path, "sparse tensor", rl.LayoutError)
 
 
 # --------------------------------------------------------------------------------- computations
-
-
-def chain(operator, count, names=lambda k: [f"n{k}"], **attributes):
-    """W of W/0, through many nodes."""
-    last = f"n{count}"
-    nodes = [helper.make_node(operator, names(k), [f"n{k + 1}"], **attributes)
-             for k in range(count)]  # fmt: skip
-    return [*nodes, helper.make_node("Identity", [last], ["W"])]
-
-
-def of_n0(**more):
-    return {"W": None, "n0": tensors()["W"], **more}
 
 
 @pytest.mark.parametrize("count", [101, 5000, 20_000])
@@ -151,29 +127,23 @@ def test_a_chain_that_doubles(tmp_path):
 
 def test_a_chain_that_doubles_and_halves(tmp_path):
     """Its results stay small, its steps do not."""
-    nodes = []
-    for k in range(40):
-        nodes += [
-            helper.make_node("Concat", [f"n{k}", f"n{k}"], [f"c{k}"], axis=2),
-            helper.make_node("Slice", [f"c{k}", "zero", "five", "two"], [f"n{k + 1}"]),
-        ]
     more = {n: np.array([v]) for n, v in (("zero", 0), ("five", 5), ("two", 2))}
-    nodes.append(helper.make_node("Identity", ["n40"], ["W"]))
-    refused(model_of(given=of_n0(**more), before=nodes), tmp_path, "too many steps|as a bomb")
+    refused(
+        model_of(of_n0(**more), doubled_and_halved()), tmp_path, "too many steps|refused as a bomb"
+    )
 
 
 def test_a_chain_that_grows(tmp_path):
     """Many large casts of one small tensor."""
-    given = {"W": None, "n0": np.zeros((1 << 20,), "i1"), "shape": np.array([1, 12, -1])}
-    nodes = [helper.make_node("Cast", ["n0"], [f"c{k}"], to=TensorProto.DOUBLE) for k in range(30)]
-    nodes.append(helper.make_node("Concat", [f"c{k}" for k in range(30)], ["W"], axis=0))
-    refused(model_of(given=given, before=nodes), tmp_path, "refused as a bomb")
+    given = {"W": None, "n0": np.zeros(1 << 20, "i1")}
+    refused(model_of(given, casts()), tmp_path, "refused as a bomb")
 
 
 def test_scales_that_grow_a_tensor(tmp_path):
     given = {"W": None, "q": np.zeros((1 << 14, 1), "i1"), "s": np.ones((1, 1 << 14), "f4")}
-    node = helper.make_node("DequantizeLinear", ["q", "s"], ["W"])
-    refused(model_of(given=given, before=[node]), tmp_path, "refused as a bomb")
+    refused(
+        model_of(given, one("DequantizeLinear", ["q", "s"], ["W"])), tmp_path, "refused as a bomb"
+    )
 
 
 @pytest.mark.parametrize(
@@ -206,19 +176,15 @@ def test_nodes_that_make_no_sense(node, tmp_path):
 
 
 def test_cycles(tmp_path):
-    nodes = [helper.make_node("Identity", [a], [b]) for a, b in (("a", "b"), ("b", "a"))]
-    nodes.append(helper.make_node("Identity", ["a"], ["W"]))
-    refused(model_of(given={"W": None}, before=nodes), tmp_path, "of itself")
-    itself = helper.make_node("Identity", ["W"], ["W"])
-    refused(model_of(given={"W": None}, before=[itself]), tmp_path, "of itself")
+    for nodes in (cycle(), one("Identity", ["W"], ["W"])):
+        refused(model_of({"W": None}, nodes), tmp_path, "of itself")
 
 
 def test_names_of_two_things(tmp_path):
     model = model_of()
-    model.graph.initializer.append(numpy_helper.from_array(tensors()["W"] + 1, "W"))
+    model.graph.initializer.append(numpy_helper.from_array(weights("onnx")["W"] + 1, "W"))
     refused(model, tmp_path, "'W' is defined twice")
-    node = helper.make_node("Identity", ["R"], ["W"])
-    refused(model_of(before=[node]), tmp_path, "'W' is defined twice")
+    refused(model_of(before=one("Identity", ["R"], ["W"])), tmp_path, "'W' is defined twice")
 
 
 def test_names_of_nothing(tmp_path):
@@ -228,45 +194,15 @@ def test_names_of_nothing(tmp_path):
 @pytest.mark.parametrize("deep", [10, 60, 3000])
 def test_graphs_in_graphs(deep, tmp_path):
     """Protobuf itself ends at some thirty of them."""
-    field = 5 << 3 | 2  # AttributeProto.g, and NodeProto.attribute
-    graph = model_of().graph.SerializeToString()
-
-    def within(number, message):
-        return bytes([number]) + length(len(message)) + message
-
-    for _ in range(deep):
-        attribute = onnx.AttributeProto(name="then_branch", type=5).SerializeToString()
-        attribute += within(6 << 3 | 2, graph)
-        node = onnx.NodeProto(op_type="If", name="if").SerializeToString()
-        graph = within(1 << 3 | 2, node + within(field, attribute))
-    data = onnx.ModelProto(ir_version=8).SerializeToString() + within(7 << 3 | 2, graph)
     if deep == 10:
-        assert list(rl.load(stored(data, tmp_path))) == ["if/" * 10 + "lstm"]
+        assert list(rl.load(stored(graphs(deep), tmp_path))) == ["if/" * 10 + "lstm"]
     else:
-        refused(data, tmp_path, "no ONNX model")
-
-
-def length(n):
-    made = bytearray()
-    while n > 127:
-        made.append(n & 127 | 128)
-        n >>= 7
-    return bytes([*made, n])
+        refused(graphs(deep), tmp_path, "no ONNX model")
 
 
 def test_very_many_nodes(tmp_path):
     """Empty ones, of two bytes."""
-    nodes = bytes([1 << 3 | 2, 0]) * 400_000
-    data = bytes([7 << 3 | 2]) + length(len(nodes)) + nodes
-    refused(data, tmp_path, "more than 200000 nodes")
-
-
-def function(name, nodes):
-    return helper.make_function("mine", name, ["x"], ["y"], nodes, [helper.make_opsetid("", 14)])
-
-
-def call(name):
-    return helper.make_node(name, ["X"], ["y"], domain="mine")
+    refused(within(7, within(1, b"") * 400_000), tmp_path, "more than 200000 nodes")
 
 
 @pytest.mark.parametrize(
@@ -279,9 +215,7 @@ def call(name):
     ],
 )
 def test_functions_in_functions(functions, match, tmp_path):
-    model = model_of(nodes=[call("F0")])
-    model.functions.extend(functions)
-    refused(model, tmp_path, match)
+    refused(model_of(nodes=[call("F0")], functions=functions), tmp_path, match)
 
 
 def test_names_that_are_no_text(tmp_path):

@@ -126,6 +126,17 @@ def test_what_changes_the_network_is_written_again(config, tmp_path):
     assert same(rl.load(tmp_path / "b.onnx")["lstm"], weights)
 
 
+def test_each_layer_of_a_stack_starts_where_the_network_says(tmp_path):
+    """All but the first layer's state were lost."""
+    spec = rl.Spec("lstm", I, H, 2, True)
+    weights, (x, h0, c0) = weights_of(spec), inputs(seeded("starts", spec), spec)
+    expected = run_saved(saved(tmp_path / "a.onnx", weights), x, h0, c0)
+    weights.config = {"initial_h": h0.astype("f8").tolist(), "initial_c": c0.astype("f8").tolist()}
+    theirs = run_saved(saved(tmp_path / "b.onnx", weights), x, h0, c0)
+    assert all(np.array_equal(getattr(theirs, n), getattr(expected, n)) for n in "yhc")
+    assert same(rl.load(tmp_path / "b.onnx")["lstm"], weights)
+
+
 def test_layout_1_is_written_again(tmp_path):
     """onnxruntime does not run it: the checker infers its shapes."""
     _, weights = read_with({"layout": 1}, LSTM, tmp_path, "a.onnx")
@@ -155,6 +166,10 @@ def test_a_stack_that_is_only_claimed(tmp_path):
     model = onnx_model(tensors_of(LSTM, seeded("claimed")), LSTM)
     model.metadata_props.add(key="rnnlayout.stacks", value='{"0": 1000000000000, "a": -1}')
     assert list(rl.load(write(model, tmp_path / "m.onnx"))) == ["0/Y"]
+    saved(tmp_path / "m.onnx", {"x/0": weights_of(LSTM), "x/1": weights_of(LSTM)})
+    model = onnx.load(tmp_path / "m.onnx")
+    model.metadata_props.add(key="rnnlayout.stacks", value='{"x": 2}')
+    assert set(rl.load(write(model, tmp_path / "m.onnx"))) == {"x/0", "x/1"}
     for nonsense in ["{", "[1]", '{"0": "x"}', "[" * 100_000]:
         model.metadata_props[0].value = nonsense
         with pytest.raises(rl.FileError, match="makes no sense"):

@@ -10,6 +10,9 @@ from reference import GATES, Run, distance_between, forward, from_cudnn
 from torch.nn.utils import parametrizations, prune
 
 import rnnlayout as rl
+from rnnlayout._dtypes import narrowed
+from rnnlayout._formats import torch as format_module
+from rnnlayout._into import convert_into
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of what torch deprecates and old files had
 
@@ -270,6 +273,32 @@ def test_the_rest_of_a_checkpoint_stays(form, tmp_path):
 
 
 @every_form
+def test_new_weights_into_a_checkpoint_lost_all_but_its_tensors(form, tmp_path):
+    """They came out as one flat dict: no epoch, no optimizer."""
+    given = training(form)
+    path = save(tmp_path / "a.pt", given, form)
+    new = torch.nn.LSTM(I, H, 2).bfloat16().state_dict()
+    save(tmp_path / "new.pt", new)
+    done = convert_into(tmp_path / "new.pt", tmp_path / "b.pt", into=path)
+    assert any("optimizer" in note for note in done.notes)
+    given["model_state_dict"].update({f"rnn.{name}": value for name, value in new.items()})
+    assert_equal(given, torch.load(tmp_path / "b.pt", weights_only=True))
+
+
+def test_progress_of_a_checkpoint(tmp_path, monkeypatch):
+    """Of what is converted, and then of what is saved, little at once whatever torch does."""
+    monkeypatch.setattr(format_module, "CHUNK_NBYTES", 1000)
+    module = torch.nn.LSTM(I, H, 2)
+    path, told = save(tmp_path / "a.pt", module.state_dict()), []
+    rl.convert_file(path, tmp_path / "b.pt", to="keras", progress=lambda *now: told.append(now))
+    result = torch.load(tmp_path / "b.pt", weights_only=True)
+    nbytes = sum(tensor.nbytes for tensor in result.values())
+    assert told == sorted(told) and told[0] == (0, 2 * nbytes) and told[-1] == (2 * nbytes,) * 2
+    saved = [done for done, _ in told[len(result) :]]
+    assert saved[0] == nbytes and max(np.diff(saved)) <= 1000
+
+
+@every_form
 def test_a_conversion_to_the_same_layout_changes_nothing(form, tmp_path):
     given = training(form)
     path = save(tmp_path / "a.pt", given, form)
@@ -376,13 +405,23 @@ def test_computed_in_other_ways(change, tmp_path):
 
 def test_bits_of_rounding_to_bfloat16():
     """Against torch's rounding, on every pattern of the lower half near a tie."""
-    from rnnlayout._torch_names import _rounded
-
     upper = np.arange(0, 2**16, 37, dtype="u4") << 16
     values = (upper[:, None] | np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], "u4")).view("f4")
     values = values[np.isfinite(values)]
     theirs = torch.from_numpy(values).bfloat16().view(torch.int16).numpy().view("u2")
-    assert np.array_equal(_rounded(values.astype("f8"), "bfloat16"), theirs)
+    assert np.array_equal(narrowed(values.astype("f8"), "bfloat16"), theirs)
+
+
+def test_bfloat16_was_rounded_twice():
+    """By way of float32, to which a value next to a tie is the tie."""
+    lower = np.arange(0, 0x7F7F, 37, dtype="u2")  # the magnitudes of bfloat16, but the largest
+    ties = ((lower.astype("u4") << 16) | 0x8000).view("f4").astype("f8")
+    for sign, bit in ((1, 0), (-1, 0x8000)):
+        above, below = np.nextafter(ties, np.inf), np.nextafter(ties, 0)
+        assert np.array_equal(narrowed(sign * above, "bfloat16"), (lower + 1) | bit)
+        assert np.array_equal(narrowed(sign * below, "bfloat16"), lower | bit)
+    special = narrowed(np.array([np.inf, -np.inf, np.nan, -0.0]), "bfloat16")
+    assert [hex(bits) for bits in special] == ["0x7f80", "0xff80", "0x7fc0", "0x8000"]
 
 
 # ---------------------------------------------------------------------------------- without torch

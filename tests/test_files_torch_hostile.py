@@ -11,13 +11,13 @@ import zipfile
 import numpy as np
 import pytest
 import torch
+from hostile.pickles import MAGIC, VERSION, Calls
 
 import rnnlayout as rl
 from rnnlayout._formats import _pickles, _torch_file
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
 FORMS = {"zip": True, "old": False}
 every_form = pytest.mark.parametrize("form", FORMS)
 
@@ -59,16 +59,6 @@ def refused(path, match):
 
 
 # ------------------------------------------------------------------------------ pickles that run
-
-
-class Calls:
-    """Pickled as a call of a function."""
-
-    def __init__(self, function, *args):
-        self.call = function, args
-
-    def __reduce__(self):
-        return self.call
 
 
 def payloads(mark):

@@ -148,6 +148,53 @@ def test_stack_and_split(layout, both):
     assert same_bits(rl.stack([rl.stack(parts[:2]), parts[2]]).tensors, whole.tensors)
 
 
+@pytest.mark.parametrize("layout", ["torch", "cudnn"])
+@pytest.mark.parametrize(
+    "whole, layers",
+    [
+        ({"stateful": True}, [{"stateful": True}] * 3),
+        ({"go_backwards": True}, [{"go_backwards": True}, {}, {}]),
+        ({"merge_mode": "sum"}, [{}, {}, {"merge_mode": "sum"}]),
+        ({"initial_h": [[[1.0]], [[2.0]], [[3.0]]]},
+         [{"initial_h": [[[n]]]} for n in (1.0, 2.0, 3.0)]),
+        ({"layout": 1, "initial_h": [[[1.0], [2.0], [3.0]]]},
+         [{"layout": 1, "initial_h": [[[n]]]} for n in (1.0, 2.0, 3.0)]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_stack_and_split_dropped_what_weights_are_used_with(layout, whole, layers):
+    """And then rnn() ran them as if there were nothing."""
+    spec = rl.Spec("gru", 5, 7, 3)
+    weights = rl.Weights(normal_weights(rl.layout(layout), spec), spec, layout)
+    weights.config = whole
+    parts = weights.split()
+    assert [part.config for part in parts] == layers
+    assert rl.stack(parts).config == rl.Weights(weights).config == whole
+    assert rl.stack([rl.stack(parts[:2]), parts[2]]).config == whole
+    with pytest.raises(rl.LossyError, match=next(iter(whole))):
+        rl.stack(parts).rnn()
+
+
+@pytest.mark.parametrize(
+    "configs, text",
+    [
+        ([{"clip": 3.0}, {"clip": 2.0}], "layer 1 is .* clip=2.0, layer 0 with clip=3.0: in"),
+        ([{}, {"go_backwards": True}], "layer 1 .*go_backwards=True, layer 0 with nothing more"),
+        ([{"merge_mode": "sum"}] * 2, "layer 0 .*merge_mode='sum': .* used with nothing more"),
+        ([{"initial_h": [[[1.0]]]}, {}], "layer 0 is used with initial_h=.*, layer 1 with nothing"),
+        ([{"initial_h": [[[1.0]]]}, {"initial_h": [[[1.0, 2.0]]]}], "initial_h of the layers: "),
+        ([{"initial_h": [[[1.0]], 2]}, {"initial_h": "x"}], "initial_h is .*, 2\\]: need \\(L D"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_not_used_as_one_stack(configs, text):
+    parts = [rl.Weights(normal_weights(rl.layout("keras"), rl.Spec("lstm", 7, 7))) for _ in "ab"]
+    for part, config in zip(parts, configs, strict=True):
+        part.config = config
+    with pytest.raises(rl.LayoutError, match=text):
+        rl.stack(parts)
+
+
 @pytest.mark.parametrize(
     "layers, text",
     [

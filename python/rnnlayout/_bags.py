@@ -17,6 +17,8 @@ from rnnlayout._groups import Group, entry_of
 from rnnlayout._metadata import Record
 from rnnlayout._weights import Weights
 
+Progress = Callable[[int, int], Any]
+
 
 def found_in(bag: Bag, groups: list[Group]) -> Found:
     """What load() gives."""
@@ -84,15 +86,26 @@ def _add(tensors: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
         tensors[name] = tensor
 
 
-def counted(bag: Bag, progress: Callable[[int, int], Any]) -> Bag:
-    """The bag, telling after each piece how many of all bytes have been read from it."""
-    total = sum(tensor.nbytes for tensor in bag.tensors.values())
-    done, whole = 0, set()  # whole: what was asked for at once, which may be done twice
+class Count:
+    """Tells how many of all bytes are done, each time that there are more."""
 
-    def count(array: np.ndarray) -> np.ndarray:
-        nonlocal done
-        done += array.nbytes
-        progress(done, total)
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._done, self._total = progress, 0, total
+        self(0)
+
+    def __call__(self, nbytes: int) -> None:
+        self._done = min(self._done + nbytes, self._total)
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def counted(bag: Bag, progress: Progress) -> Bag:
+    """The bag, telling after each piece how many of all bytes have been read from it."""
+    count = Count(progress, bag.nbytes)
+    whole = set()  # what was asked for at once, which may be done twice
+
+    def passed(array: np.ndarray) -> np.ndarray:
+        count(array.nbytes)
         return array
 
     def told(name: str, tensor: Tensor) -> Tensor:
@@ -100,11 +113,11 @@ def counted(bag: Bag, progress: Callable[[int, int], Any]) -> Bag:
             array = tensor.bits()
             if name not in whole:
                 whole.add(name)
-                count(array)
+                count(array.nbytes)
             return array
 
         pieces = tensor.pieces
-        return replace(tensor, bits=bits, pieces=(lambda: map(count, pieces())) if pieces else None)
+        passing = (lambda: map(passed, pieces())) if pieces else None
+        return replace(tensor, bits=bits, pieces=passing)
 
-    progress(0, total)
     return replace(bag, tensors={name: told(name, one) for name, one in bag.tensors.items()})

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rnnlayout import _native
+from rnnlayout._dtypes import rounded, storage, widened
 from rnnlayout._explain import _ROLES
 from rnnlayout._layouts import Layout
 from rnnlayout._native import HAS_PEEPHOLES, LossyError
@@ -18,8 +19,6 @@ from rnnlayout._weights import Weights
 Gate = tuple[int, int, str]  # layer, direction, gate
 Key = tuple[int, int, str, str]  # layer, direction, role, gate
 MATRICES = ("W", "R", "P")
-# Bits of the significand, and the least exponent that frexp gives for a normal number.
-_PRECISION = {"float16": (11, -13), "bfloat16": (8, -125), "float32": (24, -125)}
 
 
 # ------------------------------------------------------------------------------- the common form
@@ -46,10 +45,8 @@ class Block:
         """In float64."""
         if self._values is None:
             assert self.bits is not None
-            wide = self._dtype == "bfloat16"
-            floats = (self.bits.astype("u4") << 16).view("f4") if wide else self.bits
             with np.errstate(invalid="ignore"):  # NaNs that signal
-                self._values = floats.view("f4" if wide else self._dtype).astype("f8")
+                self._values = widened(self.bits.view(storage(self._dtype)), self._dtype)
         return self._values
 
     @property
@@ -131,18 +128,9 @@ def sum_of(blocks: Mapping[Key, Block], at: Gate, dtype: str) -> Block:
     bw, br = (blocks[layer, direction, role, gate] for role in ("bW", "bR"))
     assert bw.bits is not None and br.bits is not None
     with np.errstate(all="ignore"):
-        values = _round(bw.values + br.values, dtype)
+        values = rounded(bw.values + br.values, dtype)
     bits = np.where(br.values == 0, bw.bits, br.bits)
     return Block(values, bits, (bw.values != 0) & (br.values != 0))
-
-
-def _round(values: np.ndarray, dtype: str) -> np.ndarray:
-    """To the nearest that the dtype has, of two such the even one; NumPy has no bfloat16."""
-    if dtype == "float64":
-        return values
-    bits, least = _PRECISION[dtype]
-    unit = np.ldexp(1.0, np.maximum(np.frexp(values)[1], least) - bits)
-    return np.where(np.isfinite(values), np.rint(values / unit) * unit, values)
 
 
 def with_sums(blocks: dict[Key, Block], spec: Spec, gates: Iterable[Gate]) -> dict[Key, Block]:

@@ -11,6 +11,8 @@ import numpy as np
 from rnnlayout._native import LayoutError, SpecError
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+# Bits of the significand, and the least exponent that frexp gives for a normal number.
+_PRECISION = {"float16": (11, -13), "bfloat16": (8, -125), "float32": (24, -125)}
 _NATIVE = {np.dtype(name): name for name in FLOATS if name != "bfloat16"}
 
 
@@ -40,6 +42,29 @@ def dtype_name(dtype: Any) -> str:
 def storage(name: str) -> np.dtype:
     """The NumPy dtype that carries the bits: bfloat16 is carried as uint16."""
     return np.dtype("uint16" if name == "bfloat16" else name)
+
+
+def widened(bits: np.ndarray, name: str) -> np.ndarray:
+    """The values, in float64, of an array that carries the bits."""
+    floats = (bits.astype("u4") << 16).view("f4") if name == "bfloat16" else bits
+    return floats.astype("f8")
+
+
+def rounded(values: np.ndarray, name: str) -> np.ndarray:
+    """Values in float64, each the nearest that the dtype has, of two such the even one."""
+    if name == "float64":
+        return values
+    digits, least = _PRECISION[name]
+    unit = np.ldexp(1.0, np.maximum(np.frexp(values)[1], least) - digits)
+    return np.where(np.isfinite(values), np.rint(values / unit) * unit, values)
+
+
+def narrowed(values: np.ndarray, name: str) -> np.ndarray:
+    """An array that carries the bits of values in float64, rounded once."""
+    if name != "bfloat16":
+        return values.astype(name)
+    exact = rounded(values, name).astype("f4")  # which alone would be a first rounding
+    return np.where(np.isnan(values), 0x7FC0, exact.view("u4") >> 16).astype("u2")
 
 
 def bfloat16() -> np.dtype:

@@ -36,20 +36,17 @@ def undone(undo: Callable[[], None]) -> Iterator[None]:
 
 
 def answer_signals() -> None:
-    """From now on they end the process, but for those that it is to ignore. Main thread alone."""
+    """From now on they end the process, but for those that it is to ignore. Main thread alone.
+
+    They are blocked here and in threads to come: who is busy writing to a disk could not take one.
+    """
     ours = [n for n in SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    threading.Thread(target=_wait, args=(reading, ours), daemon=True).start()
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)  # C code of Python's writes there
-    for number in ours:
-        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ours)
+    threading.Thread(target=_wait, args=(ours,), daemon=True).start()
 
 
-def _wait(reading: int, ours: list[signal.Signals]) -> None:
-    number = 0
-    while number not in ours:
-        number = os.read(reading, 1)[0]
+def _wait(ours: list[signal.Signals]) -> None:
+    number = signal.sigwait(ours)
     with lock:
         for undo in reversed(_undo):
             with suppress(Exception):

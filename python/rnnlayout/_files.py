@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from rnnlayout import _bags, _groups, _metadata
+from rnnlayout._bags import Progress
 from rnnlayout._by_layer import Conversion
 from rnnlayout._errors import FileError
 from rnnlayout._formats import Ask, Bag, Converted, format_of
@@ -21,9 +22,6 @@ from rnnlayout._output import check_free, whole
 from rnnlayout._scratch import Scratch
 from rnnlayout._spec import Spec
 from rnnlayout._weights import Weights
-
-Progress = Callable[[int, int], Any]
-_NO_MODEL = "the new file has the RNNs alone, nothing else of the model"
 
 
 def load(
@@ -141,7 +139,7 @@ def convert_file(
 
     From a file of named tensors to another the tensors of each RNN are replaced in their place, and
     all others stay, bit for bit. Where one of the two is a file of another kind, only the RNNs are
-    written; .left_out of the result names the rest, or .notes say that there may be one.
+    written; .left_out of the result names the other tensors.
     Returns what was done. Errors as load(), convert() and save(), also where only one RNN has no
     form in the target; nothing is written then.
     """
@@ -153,7 +151,9 @@ def convert_file(
             done: Converted = source.rewrite(path, part, ask, to, dtype=dtype, exact=exact)
             return done
         job = _Job(path, ask, to, dtype, exact)
-        return job.check(target) if dry_run else job.write(part, target, progress)
+        if dry_run and not job.rewrites(target):
+            return job.check(target)
+        return job.write(part, target, progress)
 
 
 @contextmanager
@@ -171,9 +171,8 @@ class _Job:
     """The RNNs of one file on their way to another layout."""
 
     def __init__(self, path: Path, ask: Ask, to: Layout, dtype: Any, exact: bool) -> None:
-        module = format_of(path)
-        self._is_model = hasattr(module, "MODELS")
-        self._bag = None if hasattr(module, "read") else _bag(path, module)
+        self._path, self._module = path, format_of(path)
+        self._bag = None if hasattr(self._module, "read") else _bag(path, self._module)
         if self._bag is None:
             found = _read(path, ask)
         else:
@@ -190,6 +189,10 @@ class _Job:
             for entry, weights in found.items()
         }
 
+    def rewrites(self, target: ModuleType) -> bool:
+        """Is the new file the old one, but for its RNNs, and more than its tensors?"""
+        return target is self._module and hasattr(target, "rewrite_tensors")
+
     def check(self, target: ModuleType) -> Converted:
         self._result(target)  # whether it can be put together
         for made in self._made.values():
@@ -200,6 +203,10 @@ class _Job:
         bag = self._result(target)
         if bag is None:
             target.write(part, {entry: made.weights() for entry, made in self._made.items()})
+        elif self.rewrites(target):
+            self._found.notes += target.rewrite_tensors(
+                self._path, part, bag, self._pairs(), progress
+            )
         else:
             _write_tensors(part, target, _bags.counted(bag, progress) if progress else bag)
         return self._converted(target)
@@ -210,15 +217,16 @@ class _Job:
             return None
         if self._bag is None:
             return _bags.bag_of(self._made)
-        pairs = [(group, self._made[group.entry]) for group in self._groups]
-        return _bags.replaced(self._bag, pairs, self._records)
+        return _bags.replaced(self._bag, self._pairs(), self._records)
+
+    def _pairs(self) -> list[tuple[_groups.Group, Conversion]]:
+        return [(group, self._made[group.entry]) for group in self._groups]
 
     def _converted(self, target: ModuleType) -> Converted:
         reports = {entry: made.report for entry, made in self._made.items()}
         in_place = self._bag is not None and not hasattr(target, "write")
         left_out = () if in_place else self._found.others
-        notes = [*self._found.notes, *([_NO_MODEL] if self._is_model else [])]
-        return Converted(reports, left_out, tuple(notes))
+        return Converted(reports, left_out, tuple(self._found.notes))
 
 
 def _refused(path: Path, prefix: str, found: Found) -> Exception:

@@ -11,7 +11,7 @@ class Found(Mapping[str, Weights]):
     """The RNNs of a file by name; asking for one that cannot be had raises the reason.
 
     refused: name -> that reason. notes: what was done to read them, as words. others: the names
-    of the file's tensors that belong to none of them, but in an ONNX model.
+    of the file's tensors that belong to none of them.
 
         >>> Found({}, {"lstm": ValueError("it has peepholes")}).refused
         {'lstm': ValueError('it has peepholes')}

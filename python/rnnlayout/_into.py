@@ -29,15 +29,15 @@ def convert_into(
     exact: bool = False,
     force: bool = False,
     dry_run: bool = False,
-    progress: _files.Progress | None = None,
+    progress: _bags.Progress | None = None,
     **hints: Any,
 ) -> Converted:
     """Write a copy of the file `into`, to `dst`, whose RNNs have the weights of those of `src`.
 
-    They are matched by name as verify() does. entry: the one of `into`
-    that the only one of `src` is for. Each is written in the layout and dtype that `into` has it
-    in; all else of `into` stays. Other arguments as convert_file(). LayoutError: nothing matches,
-    or an RNN of the two files is not the same.
+    They are matched by name as verify() does. entry: the one of `into` that the only one of `src`
+    is for. Each is written in the layout and dtype that `into` has it in; all else of `into` stays.
+    Other arguments as convert_file(). LayoutError: nothing matches, or an RNN of the two files is
+    not the same.
     """
     path, model, dst = regular_file(src), regular_file(into), Path(dst)
     module = format_of(model)
@@ -50,13 +50,14 @@ def convert_into(
     pairs = _matched(given, old, entry, path, model)
     made = {name: Conversion(given[source], old[name].layout, old[name].spec.dtype, exact)
             for source, name in pairs.items()}  # fmt: skip
+    notes: list[str] = []
     if dry_run:
         for one in made.values():
             one.check()
     else:
         with whole(dst, force=force, source=path) as part:
-            _write(part, module, model, made, progress)
-    notes = [f"{name} of {model.name} stays as it is" for name in old if name not in made]
+            notes = _write(part, module, model, made, progress)
+    notes += [f"{name} of {model.name} stays as it is" for name in old if name not in made]
     left_out = tuple(name for name in given if name not in pairs)
     reports = {name: one.report for name, one in made.items()}
     return Converted(reports, left_out, (*given.notes, *old.notes, *notes))
@@ -92,16 +93,21 @@ def _write(
     module: ModuleType,
     model: Path,
     made: Mapping[str, Conversion],
-    progress: _files.Progress | None,
-) -> None:
+    progress: _bags.Progress | None,
+) -> list[str]:
+    """Returns notes."""
     if hasattr(module, "replace"):
         entries: dict[str, Weights] = {name: one.weights() for name, one in made.items()}
         module.replace(model, part, entries)
-        return
+        return []
     if not hasattr(module, "write_tensors"):
         raise FileError(f"{model}: weights cannot be put into a {module.SUFFIXES[0]} file yet")
     bag = module.read_tensors(model)
     records = _metadata.read(bag.metadata, model)
     groups = [group for group in _files._find(model, bag, Ask()) if group.entry in made]
-    bag = _bags.replaced(bag, [(group, made[group.entry]) for group in groups], records)
+    pairs = [(group, made[group.entry]) for group in groups]
+    bag = _bags.replaced(bag, pairs, records)
+    if hasattr(module, "rewrite_tensors"):
+        return list(module.rewrite_tensors(model, part, bag, pairs, progress))
     module.write_tensors(part, _bags.counted(bag, progress) if progress else bag)
+    return []

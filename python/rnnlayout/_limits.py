@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 from collections import Counter
@@ -22,6 +23,12 @@ def check_claim(claimed: int, stored: int, what: str) -> None:
         raise FileError(
             f"{what} claims {claimed} bytes, but {stored} are stored: refused as a bomb"
         )
+
+
+def check_shape(shape: tuple[int, ...], what: str) -> None:
+    """Refuse a shape of which NumPy has no array, also where that has no elements."""
+    if math.prod(n or 1 for n in shape) >= 1 << 56:
+        raise FileError(f"{what}: shape {shape} is too large")
 
 
 def regular_file(path: Any) -> Path:

@@ -40,14 +40,10 @@ def joined(found: Found, other: Found) -> Found:
 
 def _with(entries: dict[str, Weights], layers: list[str], name: str) -> dict[str, Weights]:
     """The layers put together, where the first of them stood; as they are where they do not fit."""
-    parts = [entries[layer] for layer in layers]
     try:
-        whole = parts[0] if len(parts) == 1 else stack(parts)
+        whole = stack(entries[layer] for layer in layers)
     except LayoutError:
         return entries
-    if any(part.config != parts[0].config for part in parts):
-        return entries
-    whole = Weights._of(whole._read(), None, parts[0].config)
     rest = {key: one for key, one in entries.items() if key not in layers[1:]}
     return {name if key == layers[0] else key: whole if key == layers[0] else one
             for key, one in rest.items()}  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rnnlayout._dtypes import FLOATS
+from rnnlayout._dtypes import FLOATS, narrowed, widened
 from rnnlayout._formats import Tensor
 from rnnlayout._native import LayoutError
 
@@ -161,33 +161,18 @@ def _normed(weight: str, g: Tensor, v: Tensor) -> np.ndarray:
     )
     if g.shape and not fits:
         raise LayoutError(f"{weight}: weight norm with g of shape {g.shape}, v of {v.shape}")
-    values = _double(v.bits(), v.dtype)
+    values = widened(v.bits(), v.dtype)
     axes = tuple(k for k in range(values.ndim) if not g.shape or g.shape[k] == 1)
     with np.errstate(all="ignore"):  # a row of zeros is NaN for torch too
         norm = np.sqrt(np.square(values).sum(axis=axes, keepdims=True))
-        return _rounded(values * (_double(g.bits(), g.dtype) / norm), v.dtype)
+        return narrowed(values * (widened(g.bits(), g.dtype) / norm), v.dtype)
 
 
 def _masked(weight: str, kept: Tensor, mask: Tensor) -> np.ndarray:
     if kept.shape != mask.shape or {kept.dtype, mask.dtype} - set(FLOATS):
         raise LayoutError(f"{weight}: a mask of shape {mask.shape} for weights of {kept.shape}")
-    ones = _double(mask.bits(), mask.dtype)
+    ones = widened(mask.bits(), mask.dtype)
     if not np.isin(ones, (0, 1)).all():
         raise LayoutError(f"{weight}: a mask with other values than 0 and 1")
     with np.errstate(all="ignore"):  # as torch has it: a masked infinity is NaN
-        return _rounded(_double(kept.bits(), kept.dtype) * ones, kept.dtype)
-
-
-def _double(bits: np.ndarray, dtype: str) -> np.ndarray:
-    if dtype == "bfloat16":
-        bits = (bits.astype("u4") << 16).view("f4")
-    return bits.astype("f8")
-
-
-def _rounded(values: np.ndarray, dtype: str) -> np.ndarray:
-    """To the nearest of the dtype, ties to even; bfloat16 as its bits, by way of float32."""
-    if dtype != "bfloat16":
-        return values.astype(dtype)
-    bits = values.astype("f4").view("u4")
-    up = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
-    return np.where(np.isnan(values), 0x7FC0, up).astype("u2")
+        return narrowed(widened(kept.bits(), kept.dtype) * ones, kept.dtype)

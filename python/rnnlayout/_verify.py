@@ -20,6 +20,7 @@ from rnnlayout._compare import (
     one_bias,
     with_sums,
 )
+from rnnlayout._config import words
 from rnnlayout._files import load
 from rnnlayout._found import Found
 from rnnlayout._native import SpecError
@@ -207,9 +208,5 @@ def _note(a: Weights, b: Weights, only_one: frozenset[Gate]) -> str:
     if any(may_sum(a.spec, gate) for *_, gate in only_one):
         notes.append("one has one bias a gate, the other two: their sums are compared")
     if a.config != b.config:
-        notes.append(f"used with {_told(a.config)} in a and {_told(b.config)} in b")
+        notes.append(f"used with {words(a.config)} in a and {words(b.config)} in b")
     return "; ".join(notes)
-
-
-def _told(config: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={value!r}" for key, value in config.items()) or "nothing more"

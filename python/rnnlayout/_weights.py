@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout import _convert, _native
+from rnnlayout import _config, _convert, _native
 from rnnlayout._dtypes import present
 from rnnlayout._layouts import CUDNN, Layout, as_layout
 from rnnlayout._native import LayoutError, LossyError
@@ -44,7 +44,8 @@ class Weights(Mapping[str, np.ndarray]):
         *,
         prefix: str = "",
     ) -> None:
-        self._set(read(source, spec, layout, prefix), None)
+        config = source.config if isinstance(source, Weights) else None
+        self._set(read(source, spec, layout, prefix), None, config)
 
     def _set(
         self,
@@ -112,10 +113,9 @@ class Weights(Mapping[str, np.ndarray]):
         bare RNN, for you to do the rest.
         """
         if self.config:
-            told = ", ".join(f"{key}={value!r}" for key, value in self.config.items())
             raise LossyError(
-                f"these weights are used with {told}, which an RNN here does not do by itself:"
-                " rl.RNN(weights) runs them without, the rest is yours to do"
+                f"these weights are used with {_config.words(self.config)}, which an RNN here does"
+                " not do by itself: rl.RNN(weights) runs them without, the rest is yours to do"
             )
         return RNN(self, **options)
 
@@ -126,14 +126,14 @@ class Weights(Mapping[str, np.ndarray]):
     def layer(self, k: int) -> Weights:
         """Layer k alone, in the same layout."""
         given, spec = self._given, _layer_spec(self.spec, k)
+        config = _config.of_layer(self.config, k, self.spec.num_layers)
         if self.layout.name == "cudnn":
             pieces = [given.arrays[0][part] for part in _flat_parts(self.spec, k)]
-            return Weights._of(
-                Read(spec, self.layout, given.has, given.names, [np.concatenate(pieces)])
-            )
-        names = [name for name, _ in _native.tensors(self.layout, spec, given.has)]
-        arrays = given.arrays[k * len(names) : (k + 1) * len(names)]
-        return Weights._of(Read(spec, self.layout, given.has, names, arrays))
+            names, arrays = given.names, [np.concatenate(pieces)]
+        else:
+            names = [name for name, _ in _native.tensors(self.layout, spec, given.has)]
+            arrays = given.arrays[k * len(names) : (k + 1) * len(names)]
+        return Weights._of(Read(spec, self.layout, given.has, names, arrays), None, config)
 
 
 def num_weights(spec: Spec) -> int:
@@ -164,6 +164,8 @@ def stack(layers: Iterable[Any]) -> Weights:
 
     layers: Weights, or anything that Weights() takes, in the same layout. All have the same
     cell, hidden and projected size, directions, biases and dtype; layer k reads D * P elements.
+    They are used alike (config), but that only the first may go_backwards, which turns round what
+    all of them read, and only the last have a merge_mode: what it puts out is of another width.
 
     LayoutError: they do not fit together; models of unequal layers are several RNNs.
 
@@ -182,6 +184,8 @@ def stack(layers: Iterable[Any]) -> Weights:
         raise LayoutError("nothing to stack: the list is empty")
     parts = [layer for w in parts for layer in w.split()]
     first = parts[0]
+    if len(parts) == 1:
+        return first
     spec = first.spec.replace(num_layers=len(parts))
     for k, w in enumerate(parts):
         _check_layer(k, w, first, _layer_spec(spec, k))
@@ -190,7 +194,8 @@ def stack(layers: Iterable[Any]) -> Weights:
     has = first._read().has
     names = [name for name, _ in _native.tensors(first.layout, spec, has)]
     arrays = [array for w in parts for array in w._read().arrays]
-    return Weights._of(Read(spec, first.layout, has, names, arrays))
+    config = _config.of_stack([w.config for w in parts])
+    return Weights._of(Read(spec, first.layout, has, names, arrays), None, config)
 
 
 def _check_layer(k: int, w: Weights, first: Weights, wanted: Spec) -> None:

@@ -10,7 +10,12 @@ from onnx import TensorProto, helper, numpy_helper
 LONGEST_SIZE = (1 << 63) - 1
 
 
-def model(given=None, before=(), nodes=(), functions=()):
+def model(*changes, **more):
+    """The bytes of model_of()."""
+    return model_of(*changes, **more).SerializeToString()
+
+
+def model_of(given=None, before=(), nodes=(), functions=()):
     """A model of one LSTM, some of its tensors others."""
     held = [numpy_helper.from_array(a, n) if isinstance(a, np.ndarray) else a
             for n, a in {**weights("onnx"), **(given or {})}.items() if a is not None]  # fmt: skip
@@ -20,7 +25,7 @@ def model(given=None, before=(), nodes=(), functions=()):
     graph = helper.make_graph([*before, lstm, *nodes], "g", [x], [y], held)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
     made.functions.extend(functions)
-    return made.SerializeToString()
+    return made
 
 
 # --------------------------------------------------------------------------------- other files
@@ -136,7 +141,7 @@ def length(n):
 
 def graphs(deep):
     """If in If in If."""
-    graph = onnx.ModelProto.FromString(model()).graph.SerializeToString()
+    graph = model_of().graph.SerializeToString()
     for _ in range(deep):
         attribute = onnx.AttributeProto(name="then_branch", type=5).SerializeToString()
         node = onnx.NodeProto(op_type="If", name="if").SerializeToString()
@@ -145,7 +150,7 @@ def graphs(deep):
 
 
 def sparse_tensor():
-    made = onnx.ModelProto.FromString(model({"W": None}))
+    made = model_of({"W": None})
     values = TensorProto(name="W", data_type=1, dims=[1], raw_data=bytes(4))
     indices = TensorProto(data_type=7, dims=[1], raw_data=bytes(8))
     made.graph.sparse_initializer.append(

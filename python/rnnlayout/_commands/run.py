@@ -54,6 +54,8 @@ def run(options: argparse.Namespace) -> int:
 
     from rnnlayout import _used
     from rnnlayout._files import load
+    from rnnlayout._formats._npy import mapped
+    from rnnlayout._limits import regular_file
     from rnnlayout._output import whole
     from rnnlayout._terminal import say
 
@@ -63,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
 
             raise FileError(f"{path}: is written as {suffix}, name it so")
     name, weights = _chosen(load(options.file, **_commands.hints(options)), options.entry)
-    x = _array(options.input)
+    x = mapped(regular_file(options.input))
     with ExitStack() as outputs:  # before the work: what cannot be written is said at once
         y_part = outputs.enter_context(whole(options.output, force=options.force))
         states_part = options.states and outputs.enter_context(
@@ -91,19 +93,3 @@ def _chosen(found: Any, entry: str | None) -> tuple[str, Any]:
         raise FileError(f"no RNN is called {entry}: there are {names}")
     name = next(iter(found)) if entry is None else entry
     return name, found[name]
-
-
-def _array(path: str) -> Any:
-    """The one array of a .npy file, mapped."""
-    import numpy as np
-
-    from rnnlayout._formats._npy import check_size, read_header
-    from rnnlayout._limits import regular_file
-
-    found = regular_file(path)
-    with open(found, "rb") as file:
-        shape, fortran, dtype, at = read_header(file, path)
-        check_size(shape, dtype, found.stat().st_size - at, path)
-    if 0 in shape:
-        return np.empty(shape, dtype)
-    return np.memmap(found, dtype, "r", at, shape, "F" if fortran else "C").view(np.ndarray)

@@ -8,6 +8,7 @@ and either, for a bag of named tensors (safetensors, npz, a state_dict),
 
     read_tensors(path) -> Bag
     write_tensors(path, bag) -> None    # a new file at this path; tensors by their chunks()
+    rewrite_tensors(path, out, bag, made, progress) -> notes  # where a file is more than its bag
 
 or, for what has a structure of its own (a Keras model, an ONNX graph),
 
@@ -15,9 +16,7 @@ or, for what has a structure of its own (a Keras model, an ONNX graph),
     write(path, entries: Mapping[str, Weights]) -> None       # what load() reads again
     rewrite(path, out, ask, to, **options) -> Converted       # where a whole model can be converted
 
-    MODELS = True        # where such a file has more than RNNs, and Found.others does not list it
-
-write_tensors, write, rewrite and MODELS may be missing. All of them raise FileError for what is
+Those that write may be missing. All of them raise FileError for what is
 malformed or unsafe, MissingExtraError where a package is missing; they open no file but the one
 named (and raw.py the one beside it), and allocate little more than it is long: _limits.py.
 """
@@ -105,6 +104,11 @@ class Bag:
     notes: list[str] = field(default_factory=list)
     forget: Callable[[], None] = lambda: None
     copy: Callable[[int, memoryview], int] = lambda out, chunk: 0
+
+    @property
+    def nbytes(self) -> int:
+        """Of all tensors."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
 @dataclass(frozen=True)

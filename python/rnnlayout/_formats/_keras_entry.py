@@ -118,13 +118,12 @@ class Entries:
 
 def _stacked(name: str, layers: list[Weights]) -> dict[str, Weights]:
     """One RNN of a stack of cells; where they do not fit, one each."""
-    if len(layers) == 1:
-        return {name: layers[0]}
+    for above in layers[1:]:  # the RNN around the cells goes backwards, and not each of them
+        above.config.pop("go_backwards", None)
     try:
-        whole = stack(layers)
+        return {name: stack(layers)}
     except LayoutError:
         return {f"{name}/{k}": layer for k, layer in enumerate(layers)}
-    return {name: Weights._of(whole._read(), config=layers[0].config)}
 
 
 def _arrays(name: str, cell: Cell) -> dict[str, Bits]:

@@ -1,14 +1,16 @@
-"""The header of an array in NumPy's own format, checked before anything is allocated for it."""
+"""An array in NumPy's own format, its header checked before anything is allocated for it."""
 
 from __future__ import annotations
 
 import ast
 import math
+from pathlib import Path
 from typing import IO
 
 import numpy as np
 
 from rnnlayout._errors import FileError
+from rnnlayout._limits import check_shape
 
 _LENGTH_NBYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
 _MOST_HEADER_NBYTES = 65536
@@ -44,8 +46,7 @@ def _fields(text: bytes, encoding: str, what: str) -> tuple[tuple[int, ...], boo
         raise FileError(f"{what}: its header has no shape or order")
     if not all(type(n) is int and n >= 0 for n in shape):
         raise FileError(f"{what}: its shape {shape} is none")
-    if math.prod(n or 1 for n in shape) >= 1 << 56:  # also of an array without elements
-        raise FileError(f"{what}: shape {shape} is too large")
+    check_shape(shape, what)
     return shape, fortran, told["descr"]
 
 
@@ -68,6 +69,16 @@ def check_size(shape: tuple[int, ...], dtype: np.dtype, nbytes: int, what: str) 
         raise FileError(
             f"{what}: shape {shape} in {dtype} has {needed} bytes, {nbytes} are there: cut short"
         )
+
+
+def mapped(path: Path) -> np.ndarray:
+    """The one array of a .npy file, mapped. FileError: as read_header(), or it is cut short."""
+    with open(path, "rb") as file:
+        shape, fortran, dtype, at = read_header(file, str(path))
+    check_size(shape, dtype, path.stat().st_size - at, str(path))
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", at, shape, "F" if fortran else "C").view(np.ndarray)
 
 
 def as_array(data: bytes, at: int, shape: tuple[int, ...], f: bool, dtype: np.dtype) -> np.ndarray:

@@ -112,6 +112,10 @@ class Constants:
                 " as a bomb"
             )
 
+    def leaves(self, tensor: Any) -> bool:
+        """Is it a weight that nobody has asked for? Of int64 are shapes and axes."""
+        return id(tensor) not in self._tensors and tensor.data_type != NUMBERS["int64"]
+
     def get(self, scope: Scope, name: str, what: str, depth: int = 0) -> np.ndarray:
         """The array that a name stands for. LayoutError: it is no constant."""
         scope, made = scope.find(name)

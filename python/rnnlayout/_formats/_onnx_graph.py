@@ -132,6 +132,16 @@ def attributes_of(node: Any, scope: Scope) -> dict[str, Any]:
     return found
 
 
+def initializers(graph: Any) -> Iterator[Any]:
+    """The TensorProtos of a graph and of the graphs in it."""
+    yield from graph.initializer
+    yield from (sparse.values for sparse in graph.sparse_initializer)
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                yield from initializers(inner)
+
+
 @dataclass(frozen=True)
 class Site:
     """A recurrent node. operator: LSTM, GRU or RNN."""

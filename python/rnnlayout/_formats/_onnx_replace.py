@@ -9,7 +9,7 @@ from typing import Any
 from rnnlayout._dtypes import Bits
 from rnnlayout._formats._onnx_graph import Site, sites
 from rnnlayout._formats._onnx_node import WEIGHTS
-from rnnlayout._formats._onnx_write import tensor_of
+from rnnlayout._formats._onnx_write import fill
 from rnnlayout._native import LayoutError
 from rnnlayout._weights import Weights
 
@@ -65,7 +65,7 @@ class _Place:
         if name and self._uses[name] == 1:
             made = site.scope.find(name)[1]
             if type(made).__name__ == "TensorProto":
-                made.CopyFrom(tensor_of(new.array, new.dtype, name))
+                fill(made, new.array, new.dtype, name)
                 return
         self._own(site, role, at, new)
         if name:
@@ -88,7 +88,7 @@ class _Place:
         while name in self._names:
             name += "_"
         self._names.add(name)
-        site.scope.proto.initializer.append(tensor_of(new.array, new.dtype, name))
+        fill(site.scope.proto.initializer.add(), new.array, new.dtype, name)
         while len(site.node.input) <= at:
             site.node.input.append("")
         site.node.input[at] = name

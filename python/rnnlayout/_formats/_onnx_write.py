@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
+from rnnlayout._config import initial_states
 from rnnlayout._errors import FileError
 from rnnlayout._formats._onnx_constants import NUMBERS
 from rnnlayout._formats._onnx_graph import LARGEST, package
@@ -20,15 +21,16 @@ from rnnlayout._weights import Weights
 # (opset, IR version): the oldest that has layout= and onnxruntime's kernels, and bfloat16.
 _PLAIN, _BFLOAT16 = (14, 7), (22, 10)
 _WORDS = ("direction", "clip", "layout", "initial_h", "initial_c")
+_GRAPH, _INITIALIZER = 7, 5  # the numbers of ModelProto.graph and GraphProto.initializer
 STACKS = "rnnlayout.stacks"  # of metadata_props: {entry: number of layers}, as JSON
 
 
-def tensor_of(array: np.ndarray, dtype: str, name: str) -> Any:
-    """A TensorProto of an array that carries the bits of a dtype."""
-    little = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
-    tensor = package().TensorProto(name=name, data_type=NUMBERS[dtype], raw_data=little)
+def fill(tensor: Any, array: np.ndarray, dtype: str, name: str) -> None:
+    """Make a TensorProto that of an array, which carries the bits of a dtype."""
+    tensor.Clear()
+    tensor.name, tensor.data_type = name, NUMBERS[dtype]
+    tensor.raw_data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
     tensor.dims.extend(array.shape)
-    return tensor
 
 
 def check_layout(entry: str, weights: Weights) -> None:
@@ -48,21 +50,17 @@ def model_of(entries: Mapping[str, Weights]) -> Any:
     instead of the inputs of states. LossyError: other words.
     """
     onnx = package()
-    graph = onnx.GraphProto(name="rnnlayout")
+    model = onnx.ModelProto(producer_name="rnnlayout", producer_version=_native.__version__)
+    graph = model.graph  # filled where it is: protobuf copies a message into another
+    graph.name = "rnnlayout"
     taken: set[str] = set()
     for entry, weights in entries.items():
         check_layout(entry, weights)
         _take_names(_node_name(entry, weights), weights.spec.num_layers, taken)
         _Entry(onnx, graph, entry, f"{entry}/" if len(entries) > 1 else "", weights).add()
     dtypes = {weights.spec.dtype for weights in entries.values()}
-    opset, ir_version = _BFLOAT16 if "bfloat16" in dtypes else _PLAIN
-    model = onnx.ModelProto(
-        ir_version=ir_version,
-        producer_name="rnnlayout",
-        producer_version=_native.__version__,
-        graph=graph,
-        opset_import=[onnx.OperatorSetIdProto(domain="", version=opset)],
-    )
+    opset, model.ir_version = _BFLOAT16 if "bfloat16" in dtypes else _PLAIN
+    model.opset_import.add(domain="", version=opset)
     stacks = {_node_name(entry, w): w.spec.num_layers
               for entry, w in entries.items() if w.spec.num_layers > 1}  # fmt: skip
     if stacks:
@@ -71,10 +69,30 @@ def model_of(entries: Mapping[str, Weights]) -> Any:
 
 
 def write_model(path: Path, model: Any) -> None:
-    """One file, whole. FileError: protobuf has no room for it."""
-    if model.ByteSize() > LARGEST:
-        raise FileError(f"{path}: the model would have {model.ByteSize()} bytes, at most 2 GB do")
-    path.write_bytes(model.SerializeToString())
+    """One file, whole, of a model that is used up. FileError: protobuf has no room for it.
+
+    Tensor by tensor: all of a gigabyte at once takes protobuf some ten times as long.
+    """
+    graph = model.graph
+    tensors = [tensor.SerializeToString() for tensor in graph.initializer]
+    del graph.initializer[:]
+    fields = [part for data in tensors for part in (_head(_INITIALIZER, len(data)), data)]
+    fields.insert(0, graph.SerializeToString())
+    model.ClearField("graph")
+    parts = [model.SerializeToString(), _head(_GRAPH, sum(map(len, fields))), *fields]
+    if (nbytes := sum(map(len, parts))) > LARGEST:
+        raise FileError(f"{path}: the model would have {nbytes} bytes, at most 2 GB do")
+    with open(path, "wb") as file:
+        file.writelines(parts)
+
+
+def _head(field: int, nbytes: int) -> bytes:
+    """What stands before a message of so many bytes in another: its field, and its length."""
+    head = bytearray([field << 3 | 2])
+    while nbytes > 127:
+        head.append(nbytes & 127 | 128)
+        nbytes >>= 7
+    return bytes([*head, nbytes])
 
 
 def _node_name(entry: str, weights: Weights) -> str:
@@ -115,9 +133,7 @@ class _Entry:
         self._value(self._graph.input, "X", [*batched, spec.input_size])
         self._value(self._graph.output, "Y", [*batched, wide])
         for s in states:
-            if f"initial_{s}" in self._config:
-                self._start(s)
-            else:
+            if f"initial_{s}" not in self._config:
                 self._value(self._graph.input, f"initial_{s}", [*state, spec.hidden_size])
             self._value(self._graph.output, f"Y_{s}", [*state, spec.hidden_size])
         parts = {s: self._split(s) for s in states}
@@ -141,7 +157,7 @@ class _Entry:
             if place + role in given.names:
                 array = given.arrays[given.names.index(place + role)]
                 inputs[at] = f"{name}/{role}"
-                self._graph.initializer.append(tensor_of(array, given.dtype, inputs[at]))
+                fill(self._graph.initializer.add(), array, given.dtype, inputs[at])
         ends = [
             f"{self._prefix if self._spec.num_layers == 1 else name + '/'}Y_{s}" for s in starts
         ]
@@ -160,23 +176,22 @@ class _Entry:
     def _split(self, s: str) -> list[str]:
         """A state's part of each layer."""
         whole, L = f"{self._prefix}initial_{s}", self._spec.num_layers
-        if L == 1:
-            return [whole]
-        parts = [f"{self._layer_name(k)}/initial_{s}" for k in range(L)]
-        sizes = self._constant(
-            f"{whole}/sizes", np.full(L, self._spec.num_directions, np.int64), "int64"
-        )
-        self._node("Split", [whole, sizes], parts, axis=int(self._batch_first))
+        parts = [f"{self._layer_name(k)}/initial_{s}" for k in range(L)] if L > 1 else [whole]
+        if f"initial_{s}" in self._config:
+            self._fix(s, parts)
+        elif L > 1:
+            each = np.full(L, self._spec.num_directions, np.int64)
+            sizes = self._constant(f"{whole}/sizes", each, "int64")
+            self._node("Split", [whole, sizes], parts, axis=int(self._batch_first))
         return parts
 
-    def _start(self, s: str) -> None:
+    def _fix(self, s: str, parts: list[str]) -> None:
         """A state that the network itself fixes."""
-        value = np.asarray(self._config[f"initial_{s}"], np.float64)
         if self._spec.dtype == "bfloat16":
             raise LossyError(f"{self._name}: a constant initial_{s} in bfloat16 is not known here")
-        self._constant(
-            f"{self._prefix}initial_{s}", value.astype(self._spec.dtype), self._spec.dtype
-        )
+        states = initial_states(self._config, f"initial_{s}", len(parts))
+        for part, state in zip(parts, states, strict=True):
+            self._constant(part, state.astype(self._spec.dtype), self._spec.dtype)
 
     def _attributes(self) -> dict[str, Any]:
         spec, config = self._spec, self._config
@@ -205,7 +220,7 @@ class _Entry:
         self._graph.node.append(node)
 
     def _constant(self, name: str, array: np.ndarray, dtype: str) -> str:
-        self._graph.initializer.append(tensor_of(array, dtype, name))
+        fill(self._graph.initializer.add(), array, dtype, name)
         return name
 
     def _value(self, values: Any, name: str, shape: list[Any]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rnnlayout._errors import FileError
 from rnnlayout._formats import Ask, Tensor
-from rnnlayout._formats._npy import check_size, read_header
+from rnnlayout._formats._npy import mapped
 from rnnlayout._found import Found
 from rnnlayout._groups import entry_of, flat, flat_of
 from rnnlayout._weights import Weights
@@ -19,14 +19,8 @@ SUFFIXES = (".npy",)
 
 def read(path: Path, ask: Ask) -> Found:
     """The RNN whose weight space the array is, mapped."""
-    with open(path, "rb") as file:
-        shape, fortran, dtype, at = read_header(file, str(path))
-    check_size(shape, dtype, path.stat().st_size - at, str(path))
-    if 0 in shape:
-        array = np.empty(shape, dtype)
-    else:
-        array = np.memmap(path, dtype, "r", at, shape, "F" if fortran else "C").view(np.ndarray)
-    weights = flat(Tensor.of(array, dtype.name), ask, path)
+    array = mapped(path)
+    weights = flat(Tensor.of(array, array.dtype.name), ask, path)
     return Found({entry_of("", weights.spec): weights})
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from rnnlayout._errors import FileError
 from rnnlayout._formats import Ask
 from rnnlayout._formats._onnx_constants import Constants
-from rnnlayout._formats._onnx_graph import load_model, sites
+from rnnlayout._formats._onnx_graph import initializers, load_model, sites
 from rnnlayout._formats._onnx_node import weights_of
 from rnnlayout._formats._onnx_replace import replace_in
 from rnnlayout._formats._onnx_write import STACKS, check_layout, model_of, write_model
@@ -25,7 +25,6 @@ from rnnlayout._native import LayoutError
 from rnnlayout._weights import Weights, stack
 
 SUFFIXES = (".onnx",)
-MODELS = True
 
 
 def read(path: Path, ask: Ask) -> Found:
@@ -77,7 +76,8 @@ def _read(path: Path, model: Any, ask: Ask) -> Found:
             entries[site.name] = weights_of(site, constants, ask, notes)
         except ValueError as error:
             refused[site.name] = error
-    return Found(_stacked(entries, stacks), refused, notes)
+    others = [str(one.name) for one in initializers(model.graph) if constants.leaves(one)]
+    return Found(_stacked(entries, stacks), refused, notes, others)
 
 
 def _is_under(name: str, prefix: str) -> bool:
@@ -101,8 +101,9 @@ def _stacked(entries: dict[str, Weights], stacks: dict[str, int]) -> dict[str, W
         names = [f"{name}/{k}" for k in range(min(layers, len(entries) + 1))]
         if name in stacked or not names or not all(part in stacked for part in names):
             continue
-        parts = [stacked.pop(part) for part in names]
-        whole = stack(parts)
-        whole.config = parts[0].config
-        stacked[name] = whole
+        try:
+            whole = stack(stacked[part] for part in names)
+        except LayoutError:
+            continue
+        stacked = {key: one for key, one in stacked.items() if key not in names} | {name: whole}
     return stacked

@@ -18,6 +18,7 @@ import numpy as np
 from rnnlayout._errors import FileError
 from rnnlayout._formats import Bag, Tensor
 from rnnlayout._formats._json import check_texts, json_object, texts
+from rnnlayout._limits import check_shape
 
 SUFFIXES = (".safetensors",)
 MOST_HEADER_NBYTES = 100_000_000  # what the format itself allows
@@ -125,8 +126,7 @@ def _range(path: Path, name: str, told: Any, nbytes: int) -> tuple[int, int]:
     if not begin <= end <= nbytes:
         raise FileError(f"{what} lies at {begin} to {end} of {nbytes} bytes: cut short or damaged")
     bits = 8 * _storage(_NUMPY[dtype]).itemsize if dtype in _NUMPY else _BITS.get(dtype)
-    if math.prod(n or 1 for n in shape) >= 1 << 56:  # also of an array without elements
-        raise FileError(f"{what}: shape {tuple(shape)} is too large")
+    check_shape(tuple(shape), what)
     if bits is not None and bits * math.prod(shape) != 8 * (end - begin):
         raise FileError(
             f"{what}: {end - begin} bytes are not those of shape {tuple(shape)} in {dtype}"

@@ -7,22 +7,19 @@ to write them, and to convert the RNNs in a checkpoint and leave the rest as it 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from rnnlayout import _bags, _groups, _metadata
+from rnnlayout._bags import Count
 from rnnlayout._by_layer import Conversion
 from rnnlayout._errors import FileError, MissingExtraError, missing
-from rnnlayout._formats import Ask, Bag, Converted, Tensor, _torch_file
+from rnnlayout._formats import CHUNK_NBYTES, Bag, Tensor, _torch_file
 from rnnlayout._formats._pickles import Dict
 from rnnlayout._groups import Group
-from rnnlayout._layouts import Layout
 from rnnlayout._native import LayoutError
-from rnnlayout._scratch import Scratch
-from rnnlayout._weights import Weights
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".jit", ".pt2")
 
@@ -95,7 +92,27 @@ def write_tensors(path: Path, bag: Bag) -> None:
     torch = _torch(path)
     state = OrderedDict((name, _tensor(torch, tensor)) for name, tensor in bag.tensors.items())
     _set_metadata(state, bag.metadata)
-    torch.save(state, path)
+    _save(torch, state, path, Count(None, 0))
+
+
+def _save(torch: Any, value: Any, path: Path, count: Count) -> None:
+    with open(path, "wb") as file:
+        torch.save(value, _Counted(file, count))
+
+
+class _Counted:
+    """A file as torch.save() wants it, which writes a storage at once: in pieces between which
+    others run, and Ctrl-C is answered."""
+
+    def __init__(self, file: IO[bytes], count: Count) -> None:
+        self._file, self._count = file, count
+        self.flush = file.flush
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        for at in range(0, len(view), CHUNK_NBYTES):
+            self._count(self._file.write(view[at : at + CHUNK_NBYTES]))
+        return len(view)
 
 
 def _set_metadata(state: Any, metadata: Mapping[str, str]) -> None:
@@ -130,35 +147,36 @@ def _tensor(torch: Any, given: Tensor) -> Any:
 # ------------------------------------------------------------------------------------- converting
 
 
-def rewrite(
-    path: Path, out: Path, ask: Ask, to: Layout, *, dtype: Any = None, exact: bool = False
-) -> Converted:
-    """Convert the RNNs in a checkpoint; all else in it stays: order, numbers, shared storages."""
-    bag = read_tensors(path)
-    records = _metadata.read(bag.metadata, path)
-    groups = _groups.find(bag.tensors, ask, records)
-    if not groups:
-        raise FileError(f"{path}: no recurrent layer found")
-    if exact:
-        _groups.check_exact(groups)
+def rewrite_tensors(
+    path: Path,
+    out: Path,
+    bag: Bag,
+    made: Iterable[tuple[Group, Conversion]],
+    progress: Callable[[int, int], Any] | None = None,
+) -> list[str]:
+    """Write a checkpoint with these RNNs in the place of their groups; all else in it stays: order,
+    numbers, shared storages.
+
+    bag: the new tensors. Returns notes.
+    """
+    made = list(made)
     torch = _torch(out)
     found = _load(torch, path)
     places = {name: place for name, *place, _ in _places(path, found, torch.is_tensor)}
-    if not bag.tensors.keys() <= places.keys():
+    old = {name for group, _ in made for name in group.names}
+    new = {group.prefix + name for group, one in made for name in one.tensors}
+    if not old | (bag.tensors.keys() - new) <= places.keys():
         raise FileError(f"{path}: torch finds other tensors in it than are there")
-    made, scratch = [], Scratch()
-    for group in groups:
-        if not isinstance(group.weights, Weights):
-            raise group.weights
-        conversion = Conversion(group.weights, to, dtype, exact, scratch)
-        _replace(torch, group, places, conversion)
-        made.append((group, conversion))
-    _set_metadata(found, _bags.replaced(bag, made, records).metadata)
-    torch.save(found, out)
-    notes = [*bag.notes, *(note for group in groups for note in group.notes)]
+    converted = [tensor.nbytes for _, one in made for tensor in one.tensors.values()]
+    count = Count(progress, sum(converted) + bag.nbytes)
+    for group, one in made:
+        _replace(torch, group, places, one, count)
+    _set_metadata(found, bag.metadata)
+    _save(torch, found, out, count)
+    count(bag.nbytes)  # also where tensors share their storages
     if _has_optimizer(found):
-        notes.append("the optimizer's state was left as it was: it belongs to the old tensors")
-    return Converted({group.entry: one.report for group, one in made}, notes=tuple(notes))
+        return ["the optimizer's state was left as it was: it belongs to the old tensors"]
+    return []
 
 
 def _load(torch: Any, path: Path) -> Any:
@@ -176,7 +194,9 @@ def _load(torch: Any, path: Path) -> Any:
         raise FileError(f"{path}: torch does not read it: {str(error)[:300]}") from None
 
 
-def _replace(torch: Any, group: Group, places: dict[str, Any], made: Conversion) -> None:
+def _replace(
+    torch: Any, group: Group, places: dict[str, Any], made: Conversion, count: Count
+) -> None:
     """Put an RNN's new tensors where its first old one stood."""
     first = group.names[0]
     container, key = places[first]
@@ -187,9 +207,10 @@ def _replace(torch: Any, group: Group, places: dict[str, Any], made: Conversion)
         or any(places[name][0] is not container for name in group.names)
     ):
         raise LayoutError(f"{group.entry}: its tensors do not lie in one dict: convert() them")
-    new = {
-        group.prefix[at:] + name: _tensor(torch, tensor) for name, tensor in made.tensors.items()
-    }
+    new = {}
+    for name, tensor in made.tensors.items():
+        new[group.prefix[at:] + name] = _tensor(torch, tensor)
+        count(tensor.nbytes)
     old = {places[name][1] for name in group.names}
     items = list(container.items())
     if clash := new.keys() & (container.keys() - old):
