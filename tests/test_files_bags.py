@@ -354,14 +354,15 @@ print(peak() - before)
 """
 
 
-def test_memory_is_that_of_two_layers(tmp_path):
-    """One is read, one written, and 32 MB are written before what was read is given back."""
+def test_memory_is_that_of_three_layers(tmp_path):
+    """One is read, one made and one written, and 32 MB are written before what was read is given
+    back."""
     spec = rl.Spec("lstm", 512, 512, 12)
     rl.save(tmp_path / "a.safetensors", some_lstm())
     rl.save(tmp_path / "b.safetensors", rl.Weights(some.normal_weights(rl.layout("torch"), spec)))
     names = [tmp_path / f"{name}.safetensors" for name in "axby"]
     grown = int(run([sys.executable, "-c", MEMORY, *names]))
-    assert grown < spec.nbytes / 12 * 2 + (40 << 20), grown
+    assert grown < spec.nbytes / 12 * 3 + (40 << 20), grown
     assert grown < spec.nbytes  # which both of the whole would be twice
 
 

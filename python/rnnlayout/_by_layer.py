@@ -1,8 +1,7 @@
-"""A conversion that has no more than one layer of its result in memory, for files."""
+"""A conversion that has no more than two layers of its result in memory, for files."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -11,44 +10,15 @@ import numpy as np
 
 from rnnlayout import _convert
 from rnnlayout._convert import EXACT, Report
-from rnnlayout._dtypes import storage
 from rnnlayout._formats import Tensor
 from rnnlayout._layouts import Layout
 from rnnlayout._native import LayoutError
+from rnnlayout._scratch import Memory, Scratch
 from rnnlayout._spec import Spec
 from rnnlayout._weights import Weights, num_weights
 
 SMALL_NBYTES = 16 << 20  # converted at once
-
-
-class Scratch:
-    """Memory for one layer, used again for the next: to get it anew costs as much as to fill it."""
-
-    def __init__(self) -> None:
-        self._bytes = np.empty(0, np.uint8)
-        self._key: Any = None
-        self._value: Any = None
-
-    def holds(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What make() gives, made only if something else has been made since."""
-        if key != self._key:
-            self._key = None  # nothing, should make() fail
-            self._value = make()
-            self._key = key
-        return self._value
-
-    def arrays(self, shapes: list[tuple[int, ...]], dtype: str) -> list[np.ndarray]:
-        """Arrays that carry a dtype, where the last ones were."""
-        of = storage(dtype)
-        sizes = [math.prod(shape) * of.itemsize for shape in shapes]
-        starts = [sum(-(-n // 64) * 64 for n in sizes[:k]) for k in range(len(sizes) + 1)]
-        if starts[-1] > self._bytes.size:
-            self._bytes = np.empty(0, np.uint8)  # first given back
-            self._bytes = np.empty(starts[-1], np.uint8)
-        return [
-            self._bytes[at : at + n].view(of).reshape(shape)
-            for at, n, shape in zip(starts, sizes, shapes, strict=False)
-        ]
+AHEAD_NBYTES = 256 << 20  # of a layer that is made ahead: Ctrl-C has to wait for it
 
 
 class Conversion:
@@ -70,13 +40,15 @@ class Conversion:
         nbytes = sum(array.nbytes for array in given.arrays)
         self._num_parts = 1 if nbytes <= SMALL_NBYTES else weights.spec.num_layers
         moves = plan.moves() if name == given.dtype else None
+        runs = None if moves is None else _by_target(moves, len(plan.targets))
         self._reports: dict[int, Report] = {}
+        self._goes_ahead = nbytes <= AHEAD_NBYTES * self._num_parts
         flat, each = to.name == "cudnn", len(plan.targets) // self._num_parts
         self.tensors = {}
         for k, (name, shape) in enumerate(plan.targets):
             pieces: Callable[[], Iterator[np.ndarray]]
-            if moves is not None:
-                pieces = partial(_moved, given.arrays, [move for move in moves if move[2] == k])
+            if runs is not None:
+                pieces = partial(_moved, given.arrays, runs[k])
             else:
                 pieces = self._flat if flat else partial(self._one, *divmod(k, each))
             bits = partial(_joined, pieces, shape)
@@ -96,17 +68,20 @@ class Conversion:
         yield self._make(part)[1][k].reshape(-1)
 
     def _make(self, part: int) -> tuple[Spec, list[np.ndarray]]:
-        """A layer's spec and tensors, made if the scratch has not just them."""
+        """A layer's spec and tensors, made if the scratch has not just them; then the next's."""
+        ahead = None
+        if part + 1 < self._num_parts and self._goes_ahead:
+            ahead = (self, part + 1), partial(self._convert, part + 1)
         made: tuple[Spec, list[np.ndarray]] = self._scratch.holds(
-            (self, part), partial(self._convert, part)
+            (self, part), partial(self._convert, part), ahead
         )
         return made
 
-    def _convert(self, part: int) -> tuple[Spec, list[np.ndarray]]:
+    def _convert(self, part: int, memory: Memory) -> tuple[Spec, list[np.ndarray]]:
         weights = self._weights if self._num_parts == 1 else self._weights.layer(part)
         given, dtype = weights._read(), self.spec.dtype
         shapes = [shape for _, shape in _convert.plan_of(given, self.layout, dtype)[0].targets]
-        arrays = self._scratch.arrays(shapes, dtype)
+        arrays = memory.arrays(shapes, dtype)
         try:
             report = _convert.run_into(given, self.layout, dtype, self._exact, arrays)
         except LayoutError:
@@ -136,9 +111,17 @@ class Conversion:
         return Report("rounds", sums, reason)
 
 
-def _moved(sources: list[np.ndarray], moves: list[Any]) -> Iterator[np.ndarray]:
+def _by_target(moves: list[Any], num_targets: int) -> list[list[Any]]:
+    """The moves into each target, in the order in which they lie there."""
+    runs: list[list[Any]] = [[] for _ in range(num_targets)]
+    for move in sorted(moves, key=lambda move: move[3]):
+        runs[move[2]].append(move)
+    return runs
+
+
+def _moved(sources: list[np.ndarray], runs: list[Any]) -> Iterator[np.ndarray]:
     """A target that is nothing but runs of the sources, one after another."""
-    for src, at, _, _, n in sorted(moves, key=lambda move: move[3]):
+    for src, at, _, _, n in runs:
         yield sources[src].reshape(-1)[at : at + n]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from rnnlayout import _bags, _groups, _metadata
 from rnnlayout._bags import Progress
-from rnnlayout._by_layer import Conversion, Scratch
+from rnnlayout._by_layer import Conversion
 from rnnlayout._errors import FileError
 from rnnlayout._formats import Ask, Bag, Converted, format_of
 from rnnlayout._found import Found
@@ -19,6 +19,7 @@ from rnnlayout._layouts import Layout, as_layout
 from rnnlayout._limits import regular_file
 from rnnlayout._native import LayoutError
 from rnnlayout._output import check_free, whole
+from rnnlayout._scratch import Scratch
 from rnnlayout._spec import Spec
 from rnnlayout._weights import Weights
 

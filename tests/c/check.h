@@ -6,7 +6,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-static long check_passed, check_failed;
+/* Of the process; whoever starts one adds its counts to these. */
+extern long check_passed, check_failed;
 
 /* Count a condition. What failed is printed with its values, the first twenty times. */
 #define CHECK(condition, ...)                                                                      \
@@ -21,25 +22,10 @@ static long check_passed, check_failed;
     } while (0)
 
 /* The last line of a check program, and what main returns. */
-static inline int check_end(void)
-{
-    printf("%ld passed, %ld failed\n", check_passed, check_failed);
-    return check_failed > 0;
-}
+int check_end(void);
 
-/* splitmix64: the same numbers on every machine. */
-static inline uint64_t random_bits(void)
-{
-    static uint64_t state;
-    uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
-static inline int64_t random_below(int64_t n)
-{
-    return (int64_t)(random_bits() % (uint64_t)n);
-}
+/* splitmix64: the same numbers on every machine. One sequence for all files of a program. */
+uint64_t random_bits(void);
+int64_t random_below(int64_t n);
 
 #endif

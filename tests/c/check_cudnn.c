@@ -1,184 +1,19 @@
 /* Which cuDNN is found, and what is said of the others? Folders of stubs, good and bad ones, and
  * each search in a process of its own: what is open stays open. */
-#define _GNU_SOURCE
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
+#include "cudnn/driver.h"
+#include "cudnn/folders.h"
+#include "cudnn/search.h"
 #include "rnnlayout.h"
 
-enum { NUM_MACHINES = 300, MOST_NCHARS = 512 };
+enum { NUM_MACHINES = 300 };
 
-static char root[] = "/tmp/rnnlayout-check-XXXXXX";
-
-/* One of the last texts made. */
-static const char *format(const char *text, ...)
-{
-    static char made[16][MOST_NCHARS];
-    static int turn;
-    va_list arguments;
-    turn = (turn + 1) % 16;
-    va_start(arguments, text);
-    vsnprintf(made[turn], MOST_NCHARS, text, arguments);
-    va_end(arguments);
-    return made[turn];
-}
-
-static void command(const char *text)
-{
-    if (system(text) != 0) {
-        fprintf(stderr, "failed: %s\n", text);
-        exit(1);
-    }
-}
-
-/* -------------------------------------------------------------------------- kinds of cuDNN -- */
-
-typedef struct kind {
-    const char *name;
-    const char *stub;                   /* the main library's folder; NULL: there is none */
-    const char *major;                  /* of its file's name                             */
-    const char *spoil;                  /* what is done to a whole folder                 */
-    const char *why;                    /* why it is not taken; NULL: it is               */
-    enum { NOTHING, PARTS, ALL } opens; /* until that is known           */
-} kind;
-
-static const kind kinds[] = {
-    {"empty", NULL, NULL, "true", "no libcudnn.so.9 or libcudnn.so.8", NOTHING},
-    {"good9", "good", "9", "true", NULL, ALL},
-    {"good8", "good", "8", "true", NULL, ALL},
-    {"lone9", "good", "9", "rm libcudnn_*", "without libcudnn_graph.so.9, libcudnn_ops.so.9",
-     NOTHING},
-    {"pipe", "good", "9", "rm libcudnn_ops.so.9 && mkfifo libcudnn_ops.so.9",
-     "libcudnn_ops.so.9: no 64-bit library", NOTHING},
-    {"lone8", "good", "8", "rm libcudnn_*", "without libcudnn_ops_infer.so.8, ", NOTHING},
-    {"no_adv", "good", "9", "rm libcudnn_adv*", "without libcudnn_adv.so.9,", NOTHING},
-    {"cut", "good", "9", "truncate -s 5000 libcudnn_adv.so.9", "cut short, at 5000 bytes", NOTHING},
-    {"cut_late", "good", "9",
-     "set -- $(readelf -lW libcudnn_graph.so.9 | grep DYNAMIC) && "
-     "truncate -s $(($2 + 1)) libcudnn_graph.so.9",
-     "libcudnn_graph.so.9: cut short, at", NOTHING},
-    {"text", "good", "9", "echo version https://git-lfs > libcudnn_ops.so.9",
-     "libcudnn_ops.so.9: no 64-bit library", NOTHING},
-    {"foreign", "good", "9",
-     "printf '\\002' | dd of=libcudnn_graph.so.9 bs=1 seek=18 conv=notrunc 2>/dev/null",
-     "libcudnn_graph.so.9: for another kind of machine", NOTHING},
-    {"secret", "good", "9", "ln -sf nowhere libcudnn_ops.so.9", "without libcudnn_ops.so.9,",
-     NOTHING},
-    {"old", "old", "8", "true", "cuDNN 8.5.0 is too old", ALL},
-    {"lying", "lying", "9", "true", "it is cuDNN 8.9.6 by its own word", ALL},
-    {"other", "other", "9", "true", "it is cuDNN 10.0.0 by its own word", ALL},
-    {"mixed", "mixed", "9", "true", "cudnnAdvVersionCheck answers 1002 (STUB_STATUS)", ALL},
-    {"undefined", "good", "9", "cp " STUBS "/undefined/* .", "libcudnn_adv.so.9 does not open: /",
-     PARTS},
-    {"lacking", "lacking", "9", "true", "it has no cudnnGetVersion", ALL},
-    {"seven", NULL, NULL, "touch libcudnn.so.7", "cuDNN 7: 8.9 or 9 is needed", NOTHING},
-};
-enum {
-    NUM_KINDS = sizeof kinds / sizeof kinds[0],
-    EMPTY = 0,
-    GOOD9 = 1,
-    GOOD8 = 2,
-    LONE9 = 3,
-    PIPE = 4
-};
-
-static void make_folder(const char *folder, const kind *k)
-{
-    command(format("mkdir -p %s", folder));
-    if (k->stub) {
-        command(format("cp -P " STUBS "/parts/libcudnn_*.so.%s %s", k->major, folder));
-        command(format("cp " STUBS "/%s/libcudnn.so.%s %s", k->stub, k->major, folder));
-    }
-    command(format("cd %s && %s", folder, k->spoil));
-}
-
-/* ---------------------------------------------------------------------------------- places -- */
-
-typedef struct place {
-    const char *name, *origin, *under;
-} place;
-
-static const place places[] = {
-    {"loaded", "already loaded", "lib"}, {"site", "packages", "nvidia/cudnn/lib"},
-    {"user", "packages", "torch/lib"},   {"conda", "CONDA_PREFIX", "lib"},
-    {"venv", "environment", "lib"},      {"cudnn", "CUDNN_PATH", "lib64"},
-    {"home", "CUDNN_HOME", "."},         {"cuda", "CUDA_PATH", "targets/x86_64-linux/lib"},
-    {"cuda_home", "CUDA_HOME", "lib"},   {"first", "LD_LIBRARY_PATH", "."},
-    {"second", "LD_LIBRARY_PATH", "."},  {"loader", "loader", "."},
-};
-enum { LOADED, SITE, USER, CONDA, VENV, CUDNN, CUDA_HOME = 8, FIRST, SECOND, LOADER, NUM_PLACES };
-
-/* The root of a place, as a machine has it that has such a cuDNN there. */
-static const char *root_of(int place_at, int kind_at)
-{
-    return format("%s/%s/%s", root, places[place_at].name, kinds[kind_at].name);
-}
-
-static const char *folder_of(int place_at, int kind_at)
-{
-    return format("%s/%s", root_of(place_at, kind_at), places[place_at].under);
-}
-
-static void make_all(void)
-{
-    if (!mkdtemp(root))
-        exit(1);
-    for (int k = 0; k < NUM_KINDS; k++) {
-        make_folder(folder_of(SITE, k), &kinds[k]);
-        for (int p = 0; p < LOADER; p++)
-            if (p != SITE)
-                command(format("mkdir -p %s && cp -a %s/. %s", folder_of(p, k), folder_of(SITE, k),
-                               folder_of(p, k)));
-    }
-}
-
-/* ---------------------------------------------------------------------- a search in a child -- */
-
-/* Run a function in a process of its own, which must end by itself, and count its checks. */
-static void apart(void (*function)(const void *), const void *argument)
-{
-    long counts[2] = {0, 1};
-    int ends[2], status = 0;
-    fflush(NULL);
-    if (pipe(ends) != 0)
-        exit(1);
-    const pid_t child = fork();
-    if (child == 0) {
-        check_passed = check_failed = 0;
-        alarm(600); /* seconds: one that hangs is a failure, one that gets no CPU is not */
-        function(argument);
-        counts[0] = check_passed;
-        counts[1] = check_failed;
-        exit(write(ends[1], counts, sizeof counts) != (ssize_t)sizeof counts);
-    }
-    close(ends[1]);
-    const bool told = read(ends[0], counts, sizeof counts) == (ssize_t)sizeof counts;
-    close(ends[0]);
-    waitpid(child, &status, 0);
-    CHECK(told && WIFEXITED(status) && WEXITSTATUS(status) == 0, "a search ended with %d", status);
-    check_passed += counts[0];
-    check_failed += counts[1];
-}
-
-static const rnl_cudnn_report *search(const char *const *packages, const char *const *environments)
-{
-    const rnl_cudnn_search where = {packages, environments};
-    const rnl_cudnn_report *report = NULL;
-    rnl_error err;
-    CHECK(rnl_cudnn_find(&where, &report, &err) == RNL_OK, "%s", err.text);
-    return report;
-}
-
-/* --------------------------------------------------------------------- all the places at once --
- */
+/* ------------------------------------------------------------------ all the places at once -- */
 
 typedef struct machine {
     int kind[NUM_PLACES];
@@ -287,8 +122,8 @@ static void check_machines(void)
     for (int turn = 0; turn < NUM_MACHINES; turn++) {
         machine m;
         for (int p = 0; p < NUM_PLACES; p++) {
-            const int bad = turn % 3 ? EMPTY : (int)random_below(NUM_KINDS);
-            m.kind[p] = random_below(3) ? bad : (int)random_below(NUM_KINDS);
+            const int bad = turn % 3 ? EMPTY : (int)random_below(num_kinds);
+            m.kind[p] = random_below(3) ? bad : (int)random_below(num_kinds);
             if (turn % 2 && !kinds[m.kind[p]].why) /* to go on to the last places */
                 m.kind[p] = EMPTY;
         }
@@ -300,8 +135,7 @@ static void check_machines(void)
     }
 }
 
-/* ---------------------------------------------------------------------- the one that is named --
- */
+/* -------------------------------------------------------------------- the one that is named -- */
 
 typedef struct choice {
     bool by_call;
@@ -339,7 +173,7 @@ static void check_choice(const void *argument)
 
 static void check_choices(void)
 {
-    for (int turn = 0; turn < 2 * NUM_KINDS; turn++) {
+    for (int turn = 0; turn < 2 * num_kinds; turn++) {
         const kind *k = &kinds[turn / 2];
         const char *folder = folder_of(SITE, turn / 2);
         const choice by_folder = {turn % 2, folder, k->why, EMPTY};
@@ -365,165 +199,6 @@ static void check_choices(void)
     };
     for (size_t k = 0; k < sizeof others / sizeof others[0]; k++)
         apart(check_choice, &others[k]);
-}
-
-/* -------------------------------------------------------------------------------- the driver -- */
-
-typedef struct driven {
-    const char *driver;            /* the stub's folder */
-    int kind;                      /* of cuDNN          */
-    const char *variables[4];      /* NAME=value        */
-    const char *cublas;            /* its folder, from cuDNN's; NULL: nowhere */
-    const char *why_not;           /* the report's; NULL: a GPU can be used   */
-    const char *place, *no_driver; /* said of cuDNN's place, and of the driver */
-    const char *gpu;               /* said of the first GPU */
-    const char *without;           /* a file that is not there all the same */
-    int num_gpus;
-} driven;
-
-static const driven with_drivers[] = {
-    {"driver", GOOD9, {"STUB_GPUS=2"}, "../../cu13/lib", .num_gpus = 2},
-    {"driver", GOOD9, {"STUB_GPUS=1"}, "../../cublas/lib", .num_gpus = 1},
-    {"driver", GOOD9, {"STUB_GPUS=1"}, ".", .num_gpus = 1},
-    {"driver", GOOD9, {"STUB_GPUS=1"}, STUBS "/loader", .num_gpus = 1},
-    {"driver", GOOD8, {"STUB_CUDA=11080"}, "../../cublas/lib", .num_gpus = 1},
-    {"driver",
-     GOOD8,
-     {"STUB_CUDA=11080"},
-     ".",
-     "no cuDNN was found",
-     "it needs libcublas.so.11, ",
-     .without = "libcublas.so.11",
-     .num_gpus = 1},
-    {"driver",
-     GOOD9,
-     {"STUB_GPUS=1"},
-     NULL,
-     "no cuDNN was found",
-     "it needs libcublasLt.so.13, ",
-     .num_gpus = 1},
-    {"driver",
-     GOOD9,
-     {"STUB_DRIVER=12040"},
-     ".",
-     "no cuDNN was found",
-     "built for CUDA 13, and the driver runs CUDA 12.4 at most",
-     .num_gpus = 1},
-    {"driver",
-     GOOD9,
-     {"STUB_NEWEST_GPU=890"},
-     ".",
-     "knows up to 8.9",
-     .gpu = "capability is 9.0, and this cuDNN knows up to 8.9",
-     .num_gpus = 1},
-    {"driver",
-     GOOD9,
-     {"STUB_INIT=100", "CUDA_VISIBLE_DEVICES=7"},
-     ".",
-     "no NVIDIA driver",
-     .no_driver = "cuInit: 100 (CUDA_ERROR_NO_DEVICE): no CUDA-capable device is detected; "
-                  "CUDA_VISIBLE_DEVICES is \"7\""},
-    {"driver",
-     GOOD9,
-     {"STUB_GPUS=0"},
-     ".",
-     "no NVIDIA driver",
-     .no_driver = "cuDeviceGetCount: 100"},
-    {"driver",
-     GOOD9,
-     {"STUB_FAILS=cuDriverGetVersion"},
-     ".",
-     "no NVIDIA driver",
-     .no_driver = "cuDriverGetVersion: 1 (CUDA_ERROR_STUB): a stub"},
-    {"driver",
-     GOOD9,
-     {"STUB_FAILS=cuDeviceGetCount"},
-     ".",
-     "no NVIDIA driver",
-     .no_driver = "cuDeviceGetCount: 1 (CUDA_ERROR_STUB): a stub"},
-    {"driver",
-     GOOD9,
-     {"STUB_FAILS=cuDeviceGet"},
-     ".",
-     "cuDeviceGet: 1",
-     .gpu = "cuDeviceGet: 1",
-     .num_gpus = 1},
-    {"driver",
-     GOOD9,
-     {"STUB_FAILS=cuDeviceGetName"},
-     ".",
-     "cuDeviceGetName: 1",
-     .gpu = "cuDeviceGetName: 1",
-     .num_gpus = 1},
-    {"driver",
-     GOOD9,
-     {"STUB_FAILS=cuDeviceGetAttribute"},
-     ".",
-     "cuDeviceGetAttribute: 1",
-     .gpu = "cuDeviceGetAttribute: 1",
-     .num_gpus = 1},
-    {"driver",
-     EMPTY,
-     {"STUB_GPUS=1"},
-     ".",
-     "no cuDNN was found",
-     "no libcudnn.so.9",
-     .num_gpus = 1},
-    {"old_driver",
-     GOOD9,
-     {"STUB_GPUS=1"},
-     ".",
-     "no NVIDIA driver",
-     .no_driver = "has no cuDevicePrimaryCtxRetain: the driver is too old"},
-};
-
-static void check_fork(const void *parents)
-{
-    const rnl_cudnn_report *report = NULL;
-    const rnl_cudnn_search where = {NULL, NULL};
-    rnl_error err;
-    const rnl_status status = rnl_cudnn_find(&where, &report, &err);
-    CHECK(status == RNL_E_NO_CUDNN && strstr(err.text, "spawn") && !report, "%d", (int)status);
-    rnl_cudnn_report_free(parents);
-}
-
-static void check_driven(const void *argument)
-{
-    const driven *d = argument;
-    char folder[MOST_NCHARS];
-    snprintf(folder, sizeof folder, "%s", folder_of(SITE, d->kind));
-    command("rm -f " STUBS "/loader/*");
-    command(format("cp " STUBS "/%s/libcuda.so.1 " STUBS "/loader", d->driver));
-    command(format("cd %s && rm -rf libcublas* ../../cublas ../../cu13", folder));
-    if (d->cublas)
-        command(format("cd %s && mkdir -p %s && cp " STUBS "/parts/libcublas* %s", folder,
-                       d->cublas, d->cublas));
-    if (d->without)
-        command(format("rm %s/%s/%s", folder, d->cublas, d->without));
-    for (int k = 0; k < 4 && d->variables[k]; k++)
-        putenv((char *)d->variables[k]);
-    setenv("RNNLAYOUT_CUDNN", folder, 1);
-    const rnl_cudnn_report *report = search(NULL, NULL);
-    const char *why = report->why_not ? report->why_not : "none";
-    CHECK(d->why_not ? strstr(why, d->why_not) != NULL : !report->why_not, "%s", why);
-    const rnl_cudnn_place *found = &report->places[0];
-    why = found->why_not ? found->why_not : "none";
-    CHECK(d->place ? strstr(why, d->place) != NULL : !found->why_not, "%s", why);
-    why = report->no_driver ? report->no_driver : "none";
-    CHECK(d->no_driver ? strstr(why, d->no_driver) != NULL : !report->no_driver, "%s", why);
-    CHECK(strstr(report->driver, "/libcuda.so.1"), "%s", report->driver);
-    CHECK(!report->cublas == (d->why_not && !d->gpu), "%s", why);
-    CHECK(report->num_gpus == d->num_gpus, "%d GPUs", report->num_gpus);
-    for (int k = 0; k < report->num_gpus; k++) {
-        const rnl_gpu *gpu = &report->gpus[k];
-        why = gpu->why_not ? gpu->why_not : "none";
-        CHECK(d->gpu ? strstr(why, d->gpu) != NULL : !gpu->why_not, "%s", why);
-        CHECK(d->gpu || (gpu->capability == 90 && !strncmp(gpu->name, "Stub GPU ", 9)), "%s",
-              gpu->name);
-    }
-    if (!d->no_driver)
-        apart(check_fork, report);
-    rnl_cudnn_report_free(report);
 }
 
 /* What two variables name is looked at once. */
@@ -556,8 +231,7 @@ int main(void)
     check_machines();
     check_choices();
     apart(check_twice, NULL);
-    for (size_t k = 0; k < sizeof with_drivers / sizeof with_drivers[0]; k++)
-        apart(check_driven, &with_drivers[k]);
-    command(format("rm -rf %s", root));
+    check_drivers();
+    remove_all();
     return check_end();
 }

@@ -121,18 +121,16 @@ WITH_PATH("run", FILE *, popen, (const char *path, const char *mode), path, mode
 WITH_PATH("run", int, execv, (const char *path, char *const a[]), path, a)
 WITH_PATH("run", int, execvp, (const char *path, char *const a[]), path, a)
 WITH_PATH("run", int, execve, (const char *path, char *const a[], char *const e[]), path, a, e)
-WITH_PATH("run", int, posix_spawn,
-          (pid_t *restrict pid, const char *restrict path,
-           const posix_spawn_file_actions_t *restrict actions,
-           const posix_spawnattr_t *restrict attributes, char *const a[restrict],
-           char *const e[restrict]),
-          pid, path, actions, attributes, a, e)
-WITH_PATH("run", int, posix_spawnp,
-          (pid_t *restrict pid, const char *restrict path,
-           const posix_spawn_file_actions_t *restrict actions,
-           const posix_spawnattr_t *restrict attributes, char *const a[restrict],
-           char *const e[restrict]),
-          pid, path, actions, attributes, a, e)
+
+#define SPAWN(name)                                                                                \
+    WITH_PATH("run", int, name,                                                                    \
+              (pid_t *restrict pid, const char *restrict path,                                     \
+               const posix_spawn_file_actions_t *restrict actions,                                 \
+               const posix_spawnattr_t *restrict attributes, char *const a[restrict],              \
+               char *const e[restrict]),                                                           \
+              pid, path, actions, attributes, a, e)
+SPAWN(posix_spawn)
+SPAWN(posix_spawnp)
 
 pid_t fork(void)
 {

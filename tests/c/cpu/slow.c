@@ -1,0 +1,199 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "cpu/slow.h"
+#include "model/spec.h"
+
+static double gate_of(const problem *p, double a)
+{
+    switch (p->spec.recurrent_activation) {
+    case RNL_SIGMOID: return 1 / (1 + exp(-a));
+    case RNL_HARD_SIGMOID: return fmin(fmax(a / 6 + 0.5, 0), 1);
+    default: return fmin(fmax(0.2 * a + 0.5, 0), 1);
+    }
+}
+
+/* Weights of one layer and direction; NULL where there are none. */
+typedef struct cell {
+    const double *W, *R, *P, *bW, *bR;
+    int64_t I;
+} cell;
+
+static cell cell_at(const problem *p, int64_t layer, int64_t direction)
+{
+    const rnl_spec *spec = &p->spec;
+    const int64_t G = rnl_num_gates(spec->cell);
+    const double *at = p->weights, *biases = p->weights + p->num_weights;
+    const int64_t modes[] = {
+        [RNL_BIAS_DOUBLE] = 2, [RNL_BIAS_INPUT] = 1, [RNL_BIAS_RECURRENT] = 1, [RNL_BIAS_NONE] = 0};
+    const int64_t vectors = modes[spec->bias];
+    biases -= spec->num_layers * p->D * vectors * G * p->H;
+    cell c = {0};
+    for (int64_t l = 0; l <= layer; l++)
+        for (int64_t d = 0; d < (l < layer ? p->D : direction + 1); d++) {
+            c = (cell){.I = l ? p->D * p->S : spec->input_size};
+            if (l > 0 || !spec->skip_input) {
+                c.W = at;
+                at += G * p->H * c.I;
+            }
+            c.R = at;
+            at += G * p->H * p->S;
+            if (spec->proj_size) {
+                c.P = at;
+                at += p->S * p->H;
+            }
+            if (spec->bias == RNL_BIAS_DOUBLE || spec->bias == RNL_BIAS_INPUT)
+                c.bW = biases;
+            if (spec->bias == RNL_BIAS_DOUBLE || spec->bias == RNL_BIAS_RECURRENT)
+                c.bR = biases + (vectors - 1) * G * p->H;
+            biases += vectors * G * p->H;
+        }
+    return c;
+}
+
+static double dot(const problem *p, const double *w, const double *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < n; k++)
+        sum += w[k] * (p->options.rounds ? rounded(RNL_BFLOAT16, x[k]) : x[k]);
+    return sum;
+}
+
+/* One step of one row: h (S) and c (H) to the next. */
+static void step_of(const problem *p, const cell *w, const double *x, double *h, double *c)
+{
+    const int64_t H = p->H, S = p->S;
+    double a[4][LARGER * MOST_UNITS], r[4][LARGER * MOST_UNITS];
+    double full[LARGER * MOST_UNITS], reset[LARGER * MOST_UNITS] = {0};
+    const int G = rnl_num_gates(p->spec.cell);
+    for (int g = 0; g < G; g++)
+        for (int64_t u = 0; u < H; u++) {
+            const int64_t row = g * H + u;
+            a[g][u] = (w->bW ? w->bW[row] : 0) + (w->W ? dot(p, w->W + row * w->I, x, w->I) : x[u]);
+            r[g][u] = (w->bR ? w->bR[row] : 0) + dot(p, w->R + row * S, h, S);
+        }
+    for (int64_t u = 0; p->spec.cell == RNL_GRU && u < H; u++)
+        reset[u] = gate_of(p, a[0][u] + r[0][u]) * h[u];
+    for (int64_t u = 0; u < H; u++)
+        switch (p->spec.cell) {
+        case RNL_LSTM: {
+            const double f = gate_of(p, a[1][u] + r[1][u]);
+            c[u] = f * c[u] + gate_of(p, a[0][u] + r[0][u]) * tanh(a[2][u] + r[2][u]);
+            if (p->options.clips)
+                c[u] = fmin(fmax(c[u], p->options.clip_low), p->options.clip_high);
+            full[u] = gate_of(p, a[3][u] + r[3][u]) * tanh(c[u]);
+            break;
+        }
+        case RNL_GRU: {
+            const double z = gate_of(p, a[1][u] + r[1][u]), bias = w->bR ? w->bR[2 * H + u] : 0;
+            const double n = p->spec.reset == RNL_RESET_AFTER
+                                 ? a[2][u] + gate_of(p, a[0][u] + r[0][u]) * r[2][u]
+                                 : a[2][u] + bias + dot(p, w->R + (2 * H + u) * S, reset, S);
+            full[u] = (1 - z) * tanh(n) + z * h[u];
+            break;
+        }
+        case RNL_RNN_TANH: full[u] = tanh(a[0][u] + r[0][u]); break;
+        default: full[u] = fmax(a[0][u] + r[0][u], 0); break;
+        }
+    for (int64_t s = 0; s < S; s++)
+        h[s] = w->P ? dot(p, w->P + s * H, full, H) : full[s];
+}
+
+answer slow(const problem *p)
+{
+    answer a = answer_new(p);
+    const int64_t T = p->T, N = p->N, S = p->S, H = p->H, wide = p->D * S;
+    const int64_t most = wide > p->spec.input_size ? wide : p->spec.input_size;
+    double *in = calloc((size_t)(T * most + 1), sizeof *in);
+    for (int64_t n = 0; in && n < N; n++) {
+        const int64_t length = p->has_lengths ? p->lengths[n] : T;
+        for (int64_t t = 0; t < length; t++)
+            memcpy(in + t * p->spec.input_size, p->x + (t * N + n) * p->spec.input_size,
+                   (size_t)p->spec.input_size * sizeof *in);
+        for (int64_t layer = 0; layer < p->spec.num_layers; layer++) {
+            for (int64_t d = 0; d < p->D; d++) {
+                const cell w = cell_at(p, layer, d);
+                const int64_t at = (layer * p->D + d) * N + n;
+                double *h = a.hn + at * S, *c = a.cn + at * H;
+                for (int64_t k = 0; p->has_states && k < S; k++)
+                    h[k] = p->h0[at * S + k];
+                for (int64_t k = 0; p->has_states && k < H; k++)
+                    c[k] = p->c0[at * H + k];
+                for (int64_t k = 0; k < length; k++) {
+                    const int64_t t = d ? length - 1 - k : k;
+                    step_of(p, &w, in + t * w.I, h, c);
+                    memcpy(a.y + (t * N + n) * wide + d * S, h, (size_t)S * sizeof *h);
+                }
+            }
+            for (int64_t t = 0; t < length; t++)
+                memcpy(in + t * wide, a.y + (t * N + n) * wide, (size_t)wide * sizeof *in);
+        }
+    }
+    free(in);
+    return a;
+}
+
+/* With |W|, |R|, |b| <= 1 / S and |x|, |h|, |c| small, a sum of K terms of size m rounds by at most
+ * (K + 2) u K m; the curves have slopes of at most 1, so a state is wrong by that and 8 u of its
+ * own operations, and passes on at most 2 of its error to the next step (c and h); a layer's error
+ * is the input of the next, with at most D P' weights of 1 / S. In all less than: */
+static double bound(const problem *p, const cell *w)
+{
+    const double u = p->spec.dtype == RNL_FLOAT64 ? 0x1p-53 : 0x1p-24;
+    const double K = (double)(w->I + p->S + 2),
+                 terms = (double)(w->I > p->S ? w->I : p->S) / (double)p->S;
+    return (K + 16) * u * (terms + 3) * 4;
+}
+
+/* Is what is rounded to bfloat16 the same for both? Not where it is their own result: two of those
+ * that lie close together may be rounded apart, by a whole unit of 2^-7 at the most. */
+static bool rounds_apart(const problem *p)
+{
+    const bool again = p->T > 1 || p->spec.num_layers > 1 || p->spec.proj_size ||
+                       (p->spec.cell == RNL_GRU && p->spec.reset == RNL_RESET_BEFORE);
+    return p->options.rounds && again;
+}
+
+void check_close(const problem *p, const answer *a, const answer *b)
+{
+    double most = 0, size = 1;
+    for (int64_t layer = 0; layer < p->spec.num_layers; layer++) {
+        const cell w = cell_at(p, layer, 0);
+        for (int64_t t = 0; t < p->T; t++)
+            most = most * 3 + bound(p, &w) * size + (rounds_apart(p) ? 0x1p-7 * size : 0);
+        size += (double)p->T; /* of relu's states, which may grow by 1 / S * S a step */
+    }
+    /* and the result's own rounding */
+    const double narrow = p->dtype == RNL_FLOAT16 ? 0x1p-11 : p->dtype == RNL_BFLOAT16 ? 0x1p-8 : 0;
+    const int64_t layers = p->spec.num_layers * p->D;
+    for (int64_t k = 0; k < p->T * p->N * p->D * p->S; k++)
+        CHECK(fabs(a->y[k] - b->y[k]) <= most + narrow * (fabs(a->y[k]) + 1e-4),
+              "y[%" PRId64 "]: %.9g, not %.9g (cell %d, T %" PRId64 ")", k, b->y[k], a->y[k],
+              (int)p->spec.cell, p->T);
+    for (int64_t k = 0; k < layers * p->N * p->S; k++)
+        CHECK(fabs(a->hn[k] - b->hn[k]) <= most + narrow * (fabs(a->hn[k]) + 1e-4),
+              "h_n[%" PRId64 "]: %.9g, not %.9g (cell %d)", k, b->hn[k], a->hn[k],
+              (int)p->spec.cell);
+    for (int64_t k = 0; p->spec.cell == RNL_LSTM && k < layers * p->N * p->H; k++)
+        CHECK(fabs(a->cn[k] - b->cn[k]) <= most + narrow * (fabs(a->cn[k]) + 1e-4),
+              "c_n[%" PRId64 "]: %.9g, not %.9g", k, b->cn[k], a->cn[k]);
+}
+
+void check_one_step(const problem *p, int64_t t, const answer *states, const answer *next)
+{
+    problem one = *p;
+    one.T = 1;
+    one.x = p->x + t * p->N * p->spec.input_size;
+    for (int64_t n = 0; n < p->N; n++)
+        one.lengths[n] = p->lengths[n] > t;
+    if (states) {
+        one.h0 = states->hn;
+        one.c0 = states->cn;
+        one.has_states = true;
+    }
+    answer right = slow(&one);
+    check_close(&one, &right, next);
+    answer_free(&right);
+}

@@ -1,0 +1,17 @@
+/* Each in a process of its own (check_gpu.c). */
+#ifndef GPU_PARTS_H
+#define GPU_PARTS_H
+
+void check_numbers(void);
+void check_large(void);
+void check_sequences(void);
+void check_capture(void);
+void check_failures(void);
+void check_sticky(void);
+void check_no_memory(void);
+void check_poll(void);
+void check_threads(void);
+void check_fork(void);
+void check_refused(void);
+
+#endif

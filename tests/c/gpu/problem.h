@@ -1,0 +1,57 @@
+/* An RNN and the arrays of a call, what the CPU makes of them, and the same on a GPU. */
+#ifndef GPU_PROBLEM_H
+#define GPU_PROBLEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "check.h"
+#include "rnnlayout.h"
+
+enum { MOST = 1 << 14 }; /* bytes of any array here */
+enum { X, H0, C0, Y, HN, CN, ARRAYS };
+enum { FULL, ALL_T, RANDOM, WITH_ZERO, ZEROS, EQUAL, SHORTER, LENGTHS };
+
+typedef struct problem {
+    rnl_spec spec;
+    rnl_gpu_options options;
+    int64_t T, N, lengths[8];
+    int has_lengths, batch_first, no_state, no_y;
+    char host[ARRAYS][MOST], got[ARRAYS][MOST], weights[MOST];
+    uint64_t device[ARRAYS];
+    size_t nbytes[ARRAYS];
+} problem;
+
+enum { ON_HOST, ON_DEVICE, IN_PLACE, WAYS };
+
+/* Random numbers: of a spec the weights; of T and N lengths of a kind; of all those the arrays. */
+void fill_weights(problem *p);
+void set_lengths(problem *p, int kind);
+void fill_arrays(problem *p);
+
+/* Memory of the device for the arrays; the host's arrays there, and the results back. */
+void give_memory(problem *p);
+void take_memory(problem *p);
+void upload(problem *p);
+void download(problem *p, int way);
+
+/* An LSTM with all that, and an RNN of such a problem. */
+problem *lstm(void);
+rnl_gpu_rnn *new_rnn(problem *p);
+
+/* The call: states overwritten by the results where IN_PLACE. */
+rnl_gpu_call call_of(problem *p, int way, void *stream);
+
+/* The CPU's results, to p->host. */
+rnl_status on_cpu(problem *p, rnl_error *err);
+
+/* Are p->got, the results of the GPU, close to those? */
+void compare(const problem *p, const char *what);
+
+/* Both calls, and that. */
+void run_and_compare(rnl_gpu_rnn *rnn, problem *p, int way, void *stream, const char *what);
+
+/* A call that has to be refused, with this status and word. */
+void refuse(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_status wanted, const char *word);
+
+#endif

@@ -1,0 +1,98 @@
+/* What is refused before anything is done? */
+#include <math.h>
+#include <string.h>
+
+#include "gpu/fakes.h"
+#include "gpu/parts.h"
+#include "gpu/problem.h"
+
+void check_refused(void)
+{
+    use_cudnn();
+    problem *p = lstm();
+    rnl_gpu_rnn *rnn = new_rnn(p);
+    rnl_gpu_rnn *none = NULL;
+    rnl_error err = {.text = ""};
+    const rnl_gpu_call good = call_of(p, ON_DEVICE, NULL);
+    run_and_compare(rnn, p, ON_DEVICE, NULL, "a good call");
+    const long before = fake.live("memory");
+#define REFUSE(word, ...)                                                                          \
+    do {                                                                                           \
+        rnl_gpu_call bad = good;                                                                   \
+        __VA_ARGS__;                                                                               \
+        refuse(rnn, &bad, RNL_E_SPEC, word);                                                       \
+    } while (0)
+    void *pinned;
+    current();
+    fake.pinned(&pinned, 4096, 1);
+    not_current();
+    const int64_t lengths[3] = {1, 5, 2};
+    REFUSE("T is -1", bad.T = -1);
+    REFUSE("length 5", bad.lengths = lengths);
+    REFUSE("2147483648", bad.N = INT64_C(1) << 31);
+    REFUSE("larger than cuDNN", bad.N = INT32_MAX);
+    REFUSE("x is NULL", bad.x = NULL);
+    REFUSE("multiple of the 4", bad.x = (const char *)bad.x + 2);
+    REFUSE("x lies in the host's", bad.x = p->host[X]);
+    REFUSE("c_n lies in the host's", bad.cn = pinned);
+    REFUSE("managed", bad.h0 = (void *)(uintptr_t)fake.alloc(MOST, 0, 1));
+    REFUSE("h_0 is on GPU 1", bad.h0 = (void *)(uintptr_t)fake.alloc(MOST, 1, 0));
+    REFUSE("y overlaps x", bad.y = (char *)(uintptr_t)bad.x + 8);
+    REFUSE("y overlaps h_0", bad.y = (void *)(uintptr_t)bad.h0);
+    REFUSE("h_n overlaps c_n", bad.cn = (char *)bad.hn + 4);
+    REFUSE("h_n overlaps h_0", bad.hn = (char *)(uintptr_t)bad.h0 + 4);
+    REFUSE("h_n overlaps c_0", bad.hn = (void *)(uintptr_t)bad.c0);
+    REFUSE("h_n overlaps c_0", bad.c0 = bad.h0; bad.hn = (void *)(uintptr_t)bad.h0);
+    CHECK(fake.live("memory") == before, "a refused call allocated");
+    run_and_compare(rnn, p, ON_DEVICE, NULL, "a good call again");
+#define NO_RNN(status, word, ...)                                                                  \
+    do {                                                                                           \
+        rnl_spec spec = p->spec;                                                                   \
+        rnl_gpu_options options = p->options;                                                      \
+        __VA_ARGS__;                                                                               \
+        const rnl_status found = rnl_gpu_rnn_new(&spec, p->weights, &options, &none, &err);        \
+        CHECK(found == status && strstr(err.text, word) && !none, "%s: %d, %s", word, (int)found,  \
+              err.text);                                                                           \
+        CHECK(fake.live("pushed") == pushed, "%s", word);                                          \
+    } while (0)
+    NO_RNN(RNL_E_SPEC, "reset", spec.cell = RNL_GRU; spec.reset = RNL_RESET_BEFORE);
+    NO_RNN(RNL_E_SPEC, "hidden_size", spec.hidden_size = 0);
+    NO_RNN(RNL_E_SPEC, "low <= high", options.clips = 1; options.clip_low = NAN);
+    NO_RNN(RNL_E_SPEC, "lstm", spec.cell = RNL_GRU; options.clips = 1);
+    NO_RNN(RNL_E_SPEC, "no such one", options.algo = (rnl_gpu_algo)7);
+    NO_RNN(RNL_E_SPEC, "tf32", spec.dtype = RNL_FLOAT64; options.math = RNL_GPU_MATH_TF32);
+    NO_RNN(RNL_E_SPEC, "needs bias", options.algo = RNL_GPU_PERSIST_STATIC;
+           spec.bias = RNL_BIAS_INPUT);
+    NO_RNN(RNL_E_SPEC, "no float64", options.algo = RNL_GPU_PERSIST_STATIC;
+           spec.dtype = RNL_FLOAT64);
+    NO_RNN(RNL_E_SPEC, "no projection", options.algo = RNL_GPU_PERSIST_SMALL; spec.proj_size = 2);
+    NO_RNN(RNL_E_SPEC, "<= 192", options.algo = RNL_GPU_PERSIST_SMALL; spec.hidden_size = 193);
+    NO_RNN(RNL_E_SPEC, "cannot run this RNN", options.algo = RNL_GPU_PERSIST_STATIC;
+           spec.hidden_size = 2048);
+    NO_RNN(RNL_E_NO_CUDNN, "no GPU 7", options.device = 7);
+    NO_RNN(RNL_E_NO_CUDNN, "no GPU -1", options.device = -1);
+    p->options.algo = RNL_GPU_PERSIST_SMALL;
+    rnl_gpu_rnn *small = new_rnn(p);
+    run_and_compare(small, p, ON_DEVICE, NULL, "a persistent algorithm");
+    rnl_gpu_call bad = good;
+    const int64_t unequal[3] = {1, 4, 2};
+    bad.lengths = unequal;
+    refuse(small, &bad, RNL_E_SPEC, "standard");
+    rnl_gpu_rnn_free(small);
+    rnl_gpu_rnn_free(rnn);
+    rnl_gpu_rnn_free(NULL);
+
+    int device = 5;
+    void *made = NULL;
+    CHECK(rnl_gpu_device_of((void *)(uintptr_t)p->device[0], &device, &err) == RNL_OK &&
+              device == 0,
+          "%d", device);
+    CHECK(rnl_gpu_device_of(p, &device, &err) == RNL_OK && device == -1, "%d", device);
+    CHECK(rnl_gpu_device_of(pinned, &device, &err) == RNL_OK && device == -1, "%d", device);
+    CHECK(rnl_gpu_device_of((void *)(uintptr_t)fake.alloc(8, 0, 1), &device, &err) == RNL_E_SPEC,
+          "managed");
+    CHECK(rnl_gpu_alloc(0, -1, &made, &err) == RNL_E_SPEC && !made, "%s", err.text);
+    CHECK(rnl_gpu_alloc(0, 0, &made, &err) == RNL_OK && made, "%s", err.text);
+    rnl_gpu_free(0, made);
+    rnl_gpu_free(0, NULL);
+}
