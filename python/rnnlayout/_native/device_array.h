@@ -50,6 +50,7 @@ typedef struct foreign {
     PyObject *value; /* the caller's own, borrowed; NULL: not given */
     PyObject *keeps; /* what keeps its memory; NULL: it does */
     int waits;       /* it is only had for a stream, by foreign_take() */
+    int is_ours;     /* a DeviceArray */
     int knows_stream, read_only;
     void *address, *stream;
     rnl_dtype dtype;

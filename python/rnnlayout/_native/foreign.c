@@ -244,7 +244,7 @@ static int look_at_ours(const foreign_reader *reader, const device_array *ours, 
 {
     array->address = ours->address;
     array->stream = ours->stream;
-    array->knows_stream = 1;
+    array->is_ours = array->knows_stream = 1;
     array->dtype = ours->dtype;
     array->shape = ours->shape;
     return ours->device == reader->device;
