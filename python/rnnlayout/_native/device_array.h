@@ -13,7 +13,6 @@ typedef struct array_shape {
     int64_t sizes[MAX_DIMS];
 } array_shape;
 
-/* device_array.c */
 typedef struct device_array {
     PyObject_HEAD
     PyObject *block; /* a capsule that owns the memory, which other arrays may lie in too */
@@ -24,7 +23,15 @@ typedef struct device_array {
     int64_t nelems, at; /* at: bytes of the block before it */
 } device_array;
 
-/* A tuple of n arrays in one block; keeps: what lives as long as it. */
+/* device_array.c: the shape as a tuple. */
+PyObject *device_array_shape(const device_array *self);
+
+/* device_protocols.c: methods and an attribute of the type. */
+PyObject *device_array_dlpack(PyObject *object, PyObject *args, PyObject *kwargs);
+PyObject *device_array_dlpack_device(PyObject *object, PyObject *unused);
+PyObject *device_array_interface(PyObject *object, void *unused);
+
+/* device_memory.c: a tuple of n arrays in one block; keeps: what lives as long as it. */
 PyObject *device_arrays_new(const native_state *state, int device, rnl_dtype dtype,
                             const array_shape *shapes, int n, void *stream, PyObject *keeps);
 
