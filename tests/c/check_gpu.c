@@ -480,7 +480,7 @@ static void check_sequences(void)
                                count_lines(log, before, "cuEvent", &all);
             CHECK(dnn == 1 && forward == 1, "lengths %d: %d calls of cuDNN", kind, dnn);
             CHECK(allocs == (kind == EQUAL), "lengths %d: %d of memory", kind, allocs);
-            CHECK(others == 1 + (s > 0), "lengths %d: %d of streams", kind, others);
+            CHECK(others == 1 + s, "lengths %d, stream %d: %d of streams", kind, s, others);
         }
     set_lengths(p, ZEROS);
     fake.log(log);
@@ -700,6 +700,39 @@ static void check_capture(void)
     not_current();
     rnl_gpu_rnn_free(rnn);
     check_nothing_left("a capture");
+}
+
+/* A stream that is gone before its work is done, and one that was made in its place: the same
+ * number, and nothing orders the two. */
+static void check_streams(void)
+{
+    use_cudnn();
+    problem *one = lstm(), *two = lstm();
+    rnl_gpu_rnn *rnn = new_rnn(one);
+    void *first, *second;
+    rnl_error err;
+    memcpy(two->weights, one->weights, MOST);
+    CHECK(on_cpu(one, &err) == RNL_OK && on_cpu(two, &err) == RNL_OK, "%s", err.text);
+    upload(one);
+    upload(two);
+    current();
+    fake.stream(&first, 1);
+    const rnl_gpu_call before = call_of(one, ON_DEVICE, first);
+    CHECK(rnl_gpu_rnn_run(rnn, &before, &err) == RNL_OK, "%s", err.text);
+    fake.end_stream(first);
+    fake.stream(&second, 1);
+    CHECK(first == second, "another number");
+    const rnl_gpu_call after = call_of(two, ON_DEVICE, second);
+    CHECK(rnl_gpu_rnn_run(rnn, &after, &err) == RNL_OK, "%s", err.text); /* would be a race */
+    fake.sync();
+    download(one, ON_DEVICE);
+    compare(one, "in a stream that is gone");
+    download(two, ON_DEVICE);
+    compare(two, "in one in its place");
+    fake.end_stream(second);
+    not_current();
+    rnl_gpu_rnn_free(rnn);
+    check_nothing_left("streams");
 }
 
 static void check_fork(void)
@@ -928,6 +961,7 @@ static const struct {
     {"failures", check_failures, {"", "RNNLAYOUT_CUDNN=" FAKES "/cudnn8 FAKE_CUDNN=8906"}},
     {"threads", check_threads, {"FAKE_CUDNN_LINGER=200", "FAKE_CUDA_ORDER=now"}},
     {"capture", check_capture, {"", "FAKE_CUDA_ORDER=now"}},
+    {"streams", check_streams, {"FAKE_CUDA_REUSE=1"}},
     {"fork", check_fork, {""}},
     {"sticky", check_sticky, {"", "RNNLAYOUT_CUDNN=" FAKES "/cudnn8"}},
     {"refused", check_refused, {"FAKE_CUDA_DEVICES=2"}},

@@ -183,11 +183,19 @@ void rnl_lanes_leave(rnl_gpu_device *device, bool works)
 
 /* ---- order ---- */
 
+/* Does what is submitted to the stream now come behind the lane's work by itself? Not in one of
+ * somebody else's: the work's own may be gone, and this one made in its place. */
+static bool is_behind(const rnl_lane *lane, rnl_cu_stream stream)
+{
+    return works_in(lane, stream) &&
+           (stream == LEGACY_STREAM || stream == PER_THREAD_STREAM || stream == lane->own);
+}
+
 rnl_status rnl_lane_begin(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream stream,
                           bool capturing, rnl_error *err)
 {
     rnl_status status = RNL_OK;
-    if (!capturing && !works_in(lane, stream)) {
+    if (!capturing && !is_behind(lane, stream)) {
         if (lane->work == RNL_WORK_IN_STREAM) {
             status = RNL_CU(device, err, cuEventRecord, lane->event, lane->work_stream);
             if (status == RNL_OK)
