@@ -3,7 +3,7 @@
 import gc
 
 import numpy as np
-from exporters import CUDA, Exporter, Interface, OldExporter, exchanging
+from exporters import CUDA, Exporter, Interface, OldExporter
 from fake_gpu import (
     GRU,
     LENGTHS,
@@ -174,51 +174,3 @@ def outputs():
             strict=True,
         ):
             np.testing.assert_allclose(found, a, rtol=0, atol=NEAR[spec.dtype])
-
-
-def streams():
-    """The one that is asked for, that of x's owner, else the legacy default one; no race."""
-    cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
-    d = Device()
-    x, _ = inputs(LSTM)
-    right = cpu(x)
-    side, other = d.stream(), d.stream()
-    now = [side]
-    Tensorlike = exchanging(lambda: now[0])
-    tensor = on_device(d, x, Tensorlike)
-    y, _ = gpu(tensor)
-    assert y.stream == side and tensor.streams == []
-    assert_near((y, _), right, LSTM)
-    # torch's way: x and out= of one owner, no stream=; then its current stream is another one
-    out = on_device(d, right[0] * 0, Tensorlike)
-    for now[0] in (side, 0, other):
-        y, _ = gpu(tensor, out=out)
-        assert y is out and _[0].stream == (now[0] or 1)
-        d.sync(now[0])
-        np.testing.assert_allclose(d.read(out.address, right[0]), right[0], atol=1e-5)
-    # x of one owner, out of another: each stream waits for the other one's
-    there = Interface(d.put(right[0] * 0), right[0].shape, stream=side)
-    made = d.calls(lambda: gpu(tensor, out=there))
-    assert made.count("cuStreamWaitEvent") >= 2, made
-    d.sync(side)
-    np.testing.assert_allclose(d.read(there.__cuda_array_interface__["data"][0], right[0]),
-                               right[0], atol=1e-5)  # fmt: skip
-    # a DeviceArray of one stream in another, both ways
-    y, _ = gpu(on_device(d, x), stream=side)
-    assert y.stream == side
-    wide = rl.Spec("rnn_relu", H, H)
-    then = rl.RNN(weights_of(wide), wide, device="cuda")
-    made = d.calls(lambda: then(y, stream=other))
-    assert made.count("cuStreamWaitEvent") >= 1, made
-    z, _ = then(y)
-    assert z.stream == side
-    again, _ = gpu(on_device(d, x), out=y, stream=other)
-    assert again is y and y.stream == other
-    assert_near((y, right[1]), right, LSTM)
-    # DLPack is asked to let our stream wait
-    plain = on_device(d, x)
-    gpu(plain)
-    gpu(plain, stream=side)
-    assert plain.streams == [1, side]
-    d.sync(side)
-    d.sync(other)

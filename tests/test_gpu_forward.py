@@ -7,8 +7,8 @@ import sys
 import pytest
 from conftest import ROOT, run
 
-MODULES = ["on_gpu_numpy", "on_gpu_arrays", "on_gpu_life", "short_way_results", "short_way_streams",
-           "short_way_refused", "short_way_memory"]  # fmt: skip
+MODULES = [f"on_gpu_{name}" for name in ("numpy", "arrays", "streams", "life")]
+MODULES += [f"short_way_{name}" for name in ("results", "streams", "refused", "memory")]
 # What is not the same with cuDNN 8: lengths, which are copied there; no bfloat16.
 OLD = [("on_gpu_numpy", "numpy_arrays"), ("on_gpu_arrays", "device_arrays"),
        ("on_gpu_arrays", "outputs")]  # fmt: skip

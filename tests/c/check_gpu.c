@@ -41,6 +41,7 @@ static struct {
         (*release)(int device);
     int (*stream)(void **made, unsigned flags), (*end_stream)(void *stream);
     int (*begin)(void *stream, int mode), (*end)(void *stream, void **graph);
+    int (*exchange)(int *mode);
     int (*instantiate)(void **made, void *graph, unsigned long long flags);
     int (*launch)(void *exec, void *stream), (*end_exec)(void *exec), (*end_graph)(void *graph);
     int (*pinned)(void **made, size_t nbytes, unsigned flags);
@@ -70,6 +71,7 @@ static void find_fakes(void)
         {"cuStreamDestroy_v2", &fake.end_stream},
         {"cuStreamBeginCapture_v2", &fake.begin},
         {"cuStreamEndCapture", &fake.end},
+        {"cuThreadExchangeStreamCaptureMode", &fake.exchange},
         {"cuGraphInstantiateWithFlags", &fake.instantiate},
         {"cuGraphLaunch", &fake.launch},
         {"cuGraphExecDestroy", &fake.end_exec},
@@ -651,11 +653,24 @@ static void refuse(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_status wanted
     CHECK(fake.live("pushed") == pushed, "%s: the context is left current", word);
 }
 
+/* What may be done to others' memory and streams while a stream is captured. */
+static void beside_a_capture(rnl_gpu_rnn *ends, void *memory, void *stream)
+{
+    rnl_error err;
+    int mode = 0; /* of every thread by default */
+    CHECK(rnl_gpu_order(0, NULL, stream, &err) == RNL_OK, "%s", err.text);
+    CHECK(rnl_gpu_order(0, stream, NULL, &err) == RNL_OK, "%s", err.text);
+    rnl_gpu_free(0, memory);
+    rnl_gpu_rnn_free(ends);
+    CHECK(fake.exchange(&mode) == 0 && mode == 0, "the mode is left at %d", mode);
+}
+
 static void check_capture(void)
 {
     use_cudnn();
     problem *p = lstm();
-    rnl_gpu_rnn *rnn = new_rnn(p);
+    void *memory;
+    rnl_gpu_rnn *rnn = new_rnn(p), *ends = new_rnn(p);
     rnl_error err;
     void *stream, *graph, *exec;
     set_lengths(p, RANDOM);
@@ -664,6 +679,7 @@ static void check_capture(void)
     upload(p);
     current();
     fake.stream(&stream, 1);
+    CHECK(rnl_gpu_alloc(0, 64, &memory, &err) == RNL_OK, "%s", err.text);
     for (int warm = 0; warm < 2; warm++) {
         const rnl_gpu_call call = call_of(p, ON_DEVICE, stream);
         CHECK(fake.begin(stream, 1) == 0, "begin");
@@ -671,6 +687,8 @@ static void check_capture(void)
             refuse(rnn, &call, RNL_E_SPEC, "before the capture");
         else
             CHECK(rnl_gpu_rnn_run(rnn, &call, &err) == RNL_OK, "%s", err.text);
+        if (warm)
+            beside_a_capture(ends, memory, stream);
         CHECK(fake.end(stream, &graph) == 0, "end");
         if (!warm) {
             fake.end_graph(graph);
@@ -778,6 +796,17 @@ static void check_sticky(void)
     CHECK(fake.calls() == before, "%ld calls", fake.calls() - before);
 }
 
+/* A stream of GPU 1. */
+static void *stream_of_another(void)
+{
+    void *there, *stream;
+    fake.retain(&there, 1);
+    fake.push(there);
+    fake.stream(&stream, 1);
+    fake.pop(&there);
+    return stream;
+}
+
 static void check_refused(void)
 {
     use_cudnn();
@@ -816,6 +845,7 @@ static void check_refused(void)
     REFUSE("h_n overlaps c_0", bad.hn = (void *)(uintptr_t)bad.c0);
     REFUSE("h_n overlaps c_0", bad.c0 = bad.h0; bad.hn = (void *)(uintptr_t)bad.h0);
     CHECK(fake.live("memory") == before, "a refused call allocated");
+    REFUSE("another GPU or context", bad.stream = stream_of_another());
     run_and_compare(rnn, p, ON_DEVICE, NULL, "a good call again");
 #define NO_RNN(status, word, ...)                                                                  \
     do {                                                                                           \

@@ -187,8 +187,22 @@ void rnl_lanes_leave(rnl_gpu_device *device, bool works)
  * somebody else's: the work's own may be gone, and this one made in its place. */
 static bool is_behind(const rnl_lane *lane, rnl_cu_stream stream)
 {
-    return works_in(lane, stream) &&
-           (stream == LEGACY_STREAM || stream == PER_THREAD_STREAM || stream == lane->own);
+    return works_in(lane, stream) && (stream == LEGACY_STREAM || stream == PER_THREAD_STREAM);
+}
+
+static rnl_status set_stream(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream stream,
+                             rnl_error *err)
+{
+    const rnl_cudnn_status result = device->dnn->cudnnSetStream(lane->handle, stream);
+    if (result == (rnl_cudnn_status)RNL_CUDNN9_STATUS_BAD_PARAM_STREAM_MISMATCH ||
+        result == (rnl_cudnn_status)RNL_CUDNN8_STATUS_MAPPING_ERROR)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "the stream is of another GPU or context than the RNN, which is on GPU %d",
+                        device->ordinal);
+    const rnl_status status = rnl_gpu_dnn(device, "cudnnSetStream", result, err);
+    if (status == RNL_OK)
+        lane->handle_stream = stream;
+    return status;
 }
 
 rnl_status rnl_lane_begin(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream stream,
@@ -208,12 +222,7 @@ rnl_status rnl_lane_begin(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream 
         lane->work_stream = stream;
         lane->work_thread = this_thread();
     }
-    if (lane->handle_stream != stream) {
-        status = RNL_DNN(device, err, cudnnSetStream, lane->handle, stream);
-        if (status == RNL_OK)
-            lane->handle_stream = stream;
-    }
-    return status;
+    return lane->handle_stream == stream ? status : set_stream(device, lane, stream, err);
 }
 
 /* A stream that lasts as long as the lane can be asked later where its work ends; a caller's may be

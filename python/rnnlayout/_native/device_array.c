@@ -3,6 +3,30 @@
 
 #include <numpy/arrayobject.h>
 
+/* ------------------------------------------------------------------------------------- streams --
+ */
+
+#define LEGACY_STREAM NULL
+#define PER_THREAD_STREAM ((void *)2)
+
+/* No other thread ever has the same number. */
+static uint64_t this_thread(void)
+{
+    return PyThreadState_GetID(PyThreadState_Get());
+}
+
+void device_array_fill_in(device_array *self, void *stream)
+{
+    self->stream = stream;
+    self->thread = this_thread();
+}
+
+void *device_array_stream(const device_array *self)
+{
+    const int is_anothers = self->stream == PER_THREAD_STREAM && self->thread != this_thread();
+    return is_anothers ? LEGACY_STREAM : self->stream;
+}
+
 /* --------------------------------------------------------------------------------- attributes --
  */
 
@@ -44,7 +68,7 @@ static PyObject *get_address(PyObject *object, void *unused)
 static PyObject *get_stream(PyObject *object, void *unused)
 {
     (void)unused;
-    return stream_to_object(((device_array *)object)->stream);
+    return stream_to_object(device_array_stream((device_array *)object));
 }
 
 static PyObject *array_filled_in(PyObject *object, PyObject *number)
@@ -52,7 +76,7 @@ static PyObject *array_filled_in(PyObject *object, PyObject *number)
     void *stream = stream_from_object(number);
     if (PyErr_Occurred())
         return NULL;
-    ((device_array *)object)->stream = stream;
+    device_array_fill_in((device_array *)object, stream);
     Py_RETURN_NONE;
 }
 
@@ -91,9 +115,10 @@ static PyObject *array_copy_out(PyObject *object, PyObject *unused)
         return NULL;
     void *host = PyArray_DATA((PyArrayObject *)array);
     const int64_t nbytes = self->nelems * rnl_dtype_nbytes(self->dtype);
+    void *const stream = device_array_stream(self);
     Py_BEGIN_ALLOW_THREADS
     if (nbytes)
-        status = rnl_gpu_copy_out(self->device, self->address, host, nbytes, self->stream, &err);
+        status = rnl_gpu_copy_out(self->device, self->address, host, nbytes, stream, &err);
     Py_END_ALLOW_THREADS
     if (status == RNL_OK)
         return array;

@@ -16,7 +16,9 @@ typedef struct array_shape {
 typedef struct device_array {
     PyObject_HEAD
     PyObject *block; /* a capsule that owns the memory, which other arrays may lie in too */
-    void *address, *stream;
+    void *address;
+    void *stream;    /* the one in which it is filled ... */
+    uint64_t thread; /* ... by this thread                */
     rnl_dtype dtype;
     int device;
     array_shape shape;
@@ -25,6 +27,11 @@ typedef struct device_array {
 
 /* device_array.c: the shape as a tuple. */
 PyObject *device_array_shape(const device_array *self);
+
+/* From now on it is filled in this stream; and behind which one this thread may use it: another
+ * thread's own stream it cannot name, but the legacy default stream waits for all of those. */
+void device_array_fill_in(device_array *self, void *stream);
+void *device_array_stream(const device_array *self);
 
 /* device_protocols.c: methods and an attribute of the type. */
 PyObject *device_array_dlpack(PyObject *object, PyObject *args, PyObject *kwargs);

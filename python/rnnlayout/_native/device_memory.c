@@ -112,7 +112,7 @@ PyObject *device_arrays_new(const native_state *state, int device, rnl_dtype dty
         self->block = Py_NewRef(capsule);
         self->address = self->nelems ? (char *)b->address + self->at : NULL;
         self->device = device;
-        self->stream = stream;
+        device_array_fill_in(self, stream);
     }
     Py_DECREF(capsule);
     return arrays;

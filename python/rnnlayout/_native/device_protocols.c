@@ -97,7 +97,7 @@ static int order_consumer(const native_state *state, const device_array *self, P
 {
     rnl_error err;
     rnl_status status;
-    void *consumer = NULL;
+    void *consumer = NULL, *const filled = device_array_stream(self);
     if (stream != Py_None) {
         if (PyLong_AsLong(stream) == -1 && !PyErr_Occurred())
             return 0; /* it asks for no order */
@@ -106,10 +106,10 @@ static int order_consumer(const native_state *state, const device_array *self, P
         if (PyErr_Occurred())
             return -1;
     }
-    if (consumer == self->stream)
+    if (consumer == filled)
         return 0;
     Py_BEGIN_ALLOW_THREADS
-    status = rnl_gpu_order(self->device, self->stream, consumer, &err);
+    status = rnl_gpu_order(self->device, filled, consumer, &err);
     Py_END_ALLOW_THREADS
     return status == RNL_OK ? 0 : (raise_status(state, &err), -1);
 }
@@ -162,7 +162,7 @@ PyObject *device_array_interface(PyObject *object, void *unused)
                             "__cuda_array_interface__ knows no bfloat16: use DLPack");
     PyObject *shape = device_array_shape(self);
     PyObject *address = shape ? PyLong_FromVoidPtr(self->address) : NULL;
-    PyObject *stream = address ? stream_to_object(self->stream) : NULL;
+    PyObject *stream = address ? stream_to_object(device_array_stream(self)) : NULL;
     if (!stream) {
         Py_XDECREF(shape);
         Py_XDECREF(address);

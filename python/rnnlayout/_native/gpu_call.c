@@ -138,7 +138,7 @@ static rnl_status order_owners(gpu_call *call, rnl_error *err)
     rnl_status status;
     for (int k = Y; k < NUM_ARRAYS; k++)
         if (call->arrays[k].is_ours)
-            ((device_array *)call->arrays[k].value)->stream = call->core.stream;
+            device_array_fill_in((device_array *)call->arrays[k].value, call->core.stream);
     Py_BEGIN_ALLOW_THREADS
     status = gpu_call_order_behind(call, err);
     Py_END_ALLOW_THREADS
