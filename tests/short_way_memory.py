@@ -80,7 +80,7 @@ def leaves_nothing():
     kept.append(call.arrays(device))
     wrong = [1, 2, "3"]
     several = [None, np.array([4, 0, 2], "i4"), [1, 2, 3], wrong]
-    given = [array for arrays in kept for array in arrays.values()] + several
+    given = [array for arrays in kept for array in arrays.values()] + several[1:]
 
     def calls(times=100):
         for arrays, call.lengths in itertools.product(kept, several):
