@@ -557,7 +557,8 @@ rnl_status rnl_gpu_copy_out(int device, const void *address, void *host, int64_t
 rnl_status rnl_gpu_device_of(const void *address, int *device, rnl_error *err);
 
 /* Let the stream `after` go on only when all that is in `before` by now is done. Nothing is done
- * where just one of the two is captured into a graph: its launch is ordered by whoever launches it. */
+ * where just one of the two is captured into a graph: its launch is ordered by whoever launches it.
+ */
 rnl_status rnl_gpu_order(int device, void *before, void *after, rnl_error *err);
 
 #ifdef __cplusplus
