@@ -527,7 +527,8 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
  * They are gone before the RNN is freed.
  *
  * RNL_E_SPEC: a size, a length, a pointer that is NULL, unaligned, of the host's, of another
- * device. RNL_E_CUDNN; RNL_E_NOMEM; RNL_E_INTERRUPTED (on_host alone: outputs may be half-written).
+ * device, a stream of another one. RNL_E_CUDNN; RNL_E_NOMEM; RNL_E_INTERRUPTED (on_host alone:
+ * outputs may be half-written).
  */
 typedef struct rnl_gpu_call {
     int64_t T, N;
