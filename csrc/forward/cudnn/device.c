@@ -83,7 +83,10 @@ static bool enter_relaxed(int ordinal, rnl_gpu_device **device, rnl_cu_capture_m
 /* A second try: what is not freed now never is. */
 bool rnl_gpu_enter_to_free(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mode *mode)
 {
-    return enter_relaxed(ordinal, device, mode) || enter_relaxed(ordinal, device, mode);
+    for (int k = 0; k < 2; k++)
+        if (enter_relaxed(ordinal, device, mode))
+            return true;
+    return false;
 }
 
 void rnl_gpu_leave_freed(rnl_gpu_device *device, rnl_cu_capture_mode mode)

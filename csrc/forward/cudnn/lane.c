@@ -194,8 +194,8 @@ static rnl_status set_stream(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stre
                              rnl_error *err)
 {
     const rnl_cudnn_status result = device->dnn->cudnnSetStream(lane->handle, stream);
-    if (result == (rnl_cudnn_status)RNL_CUDNN9_STATUS_BAD_PARAM_STREAM_MISMATCH ||
-        result == (rnl_cudnn_status)RNL_CUDNN8_STATUS_MAPPING_ERROR)
+    if ((int)result == RNL_CUDNN9_STATUS_BAD_PARAM_STREAM_MISMATCH ||
+        (int)result == RNL_CUDNN8_STATUS_MAPPING_ERROR)
         return rnl_fail(err, RNL_E_SPEC,
                         "the stream is of another GPU or context than the RNN, which is on GPU %d",
                         device->ordinal);
