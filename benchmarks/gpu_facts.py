@@ -345,6 +345,12 @@ def workspaces(gpu):
 # -------------------------------------------------------------------------------------- capture
 
 
+def in_a_thread(work):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
 def captured(gpu, problem, more=None, after=None, during=None):
     """Capture the call once it has run, replay it on other numbers, compare."""
     forward = gpu.asked(problem, more)
@@ -353,9 +359,7 @@ def captured(gpu, problem, more=None, after=None, during=None):
     gpu.cudnn("cudnnSetStream", gpu.handle, stream)
     gpu.cu("cuStreamBeginCapture_v2", stream, 1)
     if during:
-        thread = threading.Thread(target=during)
-        thread.start()
-        thread.join()
+        during()
     status = forward.forward()
     gpu.cu("cuStreamEndCapture", stream, byref(graph))
     if status:
@@ -403,8 +407,22 @@ def capture_while_another_thread_allocates(gpu):
         gpu.cu("cuCtxPushCurrent_v2", gpu.context)
         status.append(gpu.driver.cuMemAlloc_v2(byref(at), c_size_t(1 << 20)))
 
-    found = captured(gpu, problem, during=allocate)
+    found = captured(gpu, problem, during=lambda: in_a_thread(allocate))
     return {"status": status[0], **found}
+
+
+@fact(status=0, same=True)
+def capture_while_this_thread_frees(gpu):
+    """In the relaxed mode, as ours frees what Python's collector finds."""
+    at, status = gpu.alloc(1 << 20), []
+
+    def free():
+        mode = c_int(2)
+        gpu.cu("cuThreadExchangeStreamCaptureMode", byref(mode))
+        status.append(gpu.driver.cuMemFree_v2(c_ulonglong(at)))
+        gpu.cu("cuThreadExchangeStreamCaptureMode", byref(mode))
+
+    return {**captured(gpu, new(), during=free), "status": status[0]}
 
 
 @fact()
@@ -465,6 +483,33 @@ def streams(gpu):
     call = gpu.library._library.cudnnSetStream
     return {"legacy": call(gpu.handle, None), "per_thread": call(gpu.handle, c_void_p(2)),
             "unchanged_us": us(stream, stream), "changed_us": us(stream, None)}  # fmt: skip
+
+
+@fact()
+def stream_numbers_come_again(gpu):
+    """Has a new stream the number of one that was destroyed?"""
+    streams = [gpu.stream().value for _ in range(2)]
+    gpu.cu("cuStreamDestroy_v2", c_void_p(streams[0]))
+    return {"again": gpu.stream().value in streams}
+
+
+@fact(waits=True)
+def legacy_stream_waits_for_threads(gpu):
+    """For another thread's own stream, number 2 there, as ours goes by."""
+    at, host = gpu.alloc(4), gpu.pinned(4)
+    gpu.write(at, bytes(4))
+
+    def work():
+        gpu.cu("cuCtxPushCurrent_v2", gpu.context)
+        if hasattr(gpu.driver, "cuLaunchHostFunc"):  # the fakes are late by themselves
+            usleep = ctypes.cast(ctypes.CDLL(None).usleep, c_void_p)
+            gpu.cu("cuLaunchHostFunc", c_void_p(2), usleep, c_void_p(200_000))
+        gpu.memset(at, 7, 4, c_void_p(2))
+
+    in_a_thread(work)
+    gpu.download(host, at, 4)
+    gpu.sync()
+    return {"waits": ctypes.string_at(host, 4) == b"\7\7\7\7"}
 
 
 @fact()

@@ -527,7 +527,8 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
  * They are gone before the RNN is freed.
  *
  * RNL_E_SPEC: a size, a length, a pointer that is NULL, unaligned, of the host's, of another
- * device. RNL_E_CUDNN; RNL_E_NOMEM; RNL_E_INTERRUPTED (on_host alone: outputs may be half-written).
+ * device, a stream of another one. RNL_E_CUDNN; RNL_E_NOMEM; RNL_E_INTERRUPTED (on_host alone:
+ * outputs may be half-written).
  */
 typedef struct rnl_gpu_call {
     int64_t T, N;
@@ -543,8 +544,8 @@ typedef struct rnl_gpu_call {
 
 rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error *err);
 
-/* Device memory for results. To free it waits for the device: others may still read it. NULL is
- * fine. */
+/* Device memory for results. To free it waits for the device: others may still read it. It does not
+ * disturb a capture of the thread's. NULL is fine. */
 rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *err);
 void rnl_gpu_free(int device, void *address);
 
@@ -556,7 +557,9 @@ rnl_status rnl_gpu_copy_out(int device, const void *address, void *host, int64_t
  * which cuDNN is not given. */
 rnl_status rnl_gpu_device_of(const void *address, int *device, rnl_error *err);
 
-/* Let the stream `after` go on only when all that is in `before` by now is done. */
+/* Let the stream `after` go on only when all that is in `before` by now is done. Nothing is done
+ * where just one of the two is captured into a graph: its launch is ordered by whoever launches it.
+ */
 rnl_status rnl_gpu_order(int device, void *before, void *after, rnl_error *err);
 
 #ifdef __cplusplus

@@ -35,7 +35,6 @@ class Foreign:
     read_only: bool
     stream: int | None  # in which its owner works with it; None: not known
     keeps: Any = None  # what keeps its memory
-    waits: bool = False  # has our stream been made to wait for it?
 
     @functools.cached_property
     def nelems(self) -> int:
@@ -188,10 +187,10 @@ def _asked(what: str, value: Any, ask: Callable[[], Any]) -> Any:
         raise LayoutError(f"{what}: {kind(value)} does not give its memory: {error}") from error
 
 
-def _foreign(what: str, value: Any, taken: Any, stream: int | None, waits: bool = False) -> Foreign:
+def _foreign(what: str, value: Any, taken: Any, stream: int | None) -> Foreign:
     keeps, address, shape, strides, dtype, kind_of_device, device, read_only = taken
     return Foreign(what, value, address, shape, strides, dtype, (kind_of_device, device),
-                   read_only, stream, keeps, waits)  # fmt: skip
+                   read_only, stream, keeps)  # fmt: skip
 
 
 def _from_dlpack(what: str, value: Any, stream: int) -> Foreign:
@@ -210,7 +209,7 @@ def _from_dlpack(what: str, value: Any, stream: int) -> Foreign:
         taken = _native.take_dlpack(given)
     except LayoutError as error:
         raise LayoutError(f"{what}: {error}") from None
-    return _foreign(what, value, taken, None, True)
+    return _foreign(what, value, taken, None)  # its owner has made ours wait for his
 
 
 def _interface(value: Any) -> dict[str, Any] | None:

@@ -124,9 +124,8 @@ class _DeviceCall:
         self._part_overlaps()
         arrays = self._results(shapes)  # what is given, else new
         inputs = [self.x, *self.firsts]
-        for array in (*inputs, *self.outs.values()):
-            if not array.waits and array.stream not in (None, self.stream):
-                _native.gpu_order(self.number, array.stream, self.stream)
+        for stream in self._other_streams([*inputs, *self.outs.values()]):
+            _native.gpu_order(self.number, stream, self.stream)
         h0, c0 = (*(a.address for a in self.firsts), None, None)[:2]
         y, h, c = (*(self._address(what, array) for what, array in arrays.items()), None)[:3]
         native.run(shapes.T, shapes.N, shapes.batch_first, self.x.address, steps, h0, c0,
@@ -183,6 +182,11 @@ class _DeviceCall:
             made = dict(zip(missing, new, strict=True))
         return {what: made[what] if what in made else self.outs[what].value for what in needed}
 
+    def _other_streams(self, arrays: list[Foreign]) -> list[int]:
+        """Those of the arrays but the call's own, each once."""
+        streams = dict.fromkeys(array.stream for array in arrays)
+        return [s for s in streams if s is not None and s != self.stream]
+
     def _address(self, what: str, array: Any) -> int:
         return self.outs[what].address if what in self.outs else array.address
 
@@ -201,11 +205,11 @@ class _DeviceCall:
         kept = self._kept()
         if len(self.outs) == 1 + (2 if self.spec.cell == "lstm" else 1):
             native.kept[self.stream] = kept  # no new memory keeps them: until the next such call
-        for array in (self.x, *self.firsts, *self.outs.values()):
-            if array.stream in (None, self.stream):
-                continue
-            if isinstance(array.value, DeviceArray):
-                if array.what in self.outs:
-                    array.value._filled_in(self.stream)
-            elif self.asked is None:
-                _native.gpu_order(self.number, self.stream, array.stream)
+        owned = [self.x, *self.firsts]
+        for out in self.outs.values():
+            if isinstance(out.value, DeviceArray):
+                out.value._filled_in(self.stream)  # it orders who takes it
+            else:
+                owned.append(out)
+        for stream in self._other_streams(owned) if self.asked is None else ():
+            _native.gpu_order(self.number, self.stream, stream)

@@ -104,6 +104,7 @@ class GpuRnn:
         self,
         x: Any,
         state: Any,
+        lengths: Any,
         out: Any,
         h_out: Any,
         c_out: Any,

@@ -204,8 +204,8 @@ class RNN:
             result = native.run(x, state, None, out, h_out, c_out, self._axes, False)
             if result is not None:
                 return result
-        elif lengths is None and type(native) is _native.GpuRnn:
-            result = native.call(x, state, out, h_out, c_out, self._axes, stream)
+        elif type(native) is _native.GpuRnn:
+            result = native.call(x, state, lengths, out, h_out, c_out, self._axes, stream)
             if result is not None:
                 return result
         return self._long_way(self._axes, x, state, lengths, out, h_out, c_out, stream)
@@ -234,7 +234,7 @@ class RNN:
             if result is not None:
                 return result
         elif type(native) is _native.GpuRnn:
-            result = native.call(x, state, out, h_out, c_out, STEP, stream)
+            result = native.call(x, state, None, out, h_out, c_out, STEP, stream)
             if result is not None:
                 return result
         return self._long_way(STEP, x, state, None, out, h_out, c_out, stream)

@@ -34,6 +34,7 @@ static const struct {
     {"failures", check_failures, {"", "RNNLAYOUT_CUDNN=" FAKES "/cudnn8 FAKE_CUDNN=8906"}},
     {"threads", check_threads, {"FAKE_CUDNN_LINGER=200", "FAKE_CUDA_ORDER=now"}},
     {"capture", check_capture, {"", "FAKE_CUDA_ORDER=now"}},
+    {"streams", check_streams, {"FAKE_CUDA_REUSE=1"}},
     {"fork", check_fork, {""}},
     {"sticky", check_sticky, {"", "RNNLAYOUT_CUDNN=" FAKES "/cudnn8"}},
     {"refused", check_refused, {"FAKE_CUDA_DEVICES=2"}},

@@ -35,12 +35,29 @@ void fake_capture_breaks(struct fake_capture *capture)
     capture->broken = 1;
 }
 
+/* How far a thread is held off what would disturb a capture. */
+static _Thread_local CUstreamCaptureMode held_off = CAPTURE_GLOBAL;
+
 void fake_refuse_in_capture(const char *call)
 {
-    for (struct fake_capture *c = going_on; c; c = c->next)
-        if (c->mode == CAPTURE_GLOBAL ||
-            (c->mode == CAPTURE_THREAD_LOCAL && pthread_equal(c->thread, pthread_self())))
+    for (struct fake_capture *c = going_on; c; c = c->next) {
+        int is_mine = pthread_equal(c->thread, pthread_self());
+        if (is_mine ? c->mode != CAPTURE_RELAXED && held_off != CAPTURE_RELAXED
+                    : c->mode == CAPTURE_GLOBAL && held_off == CAPTURE_GLOBAL)
             fake_die("%s during a capture", call);
+    }
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuThreadExchangeStreamCaptureMode", "mode=%d", (int)*mode);
+    if (status)
+        return status;
+    CUstreamCaptureMode before = held_off;
+    held_off = *mode;
+    *mode = before;
+    return CU_OK;
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream given, CUstreamCaptureMode mode)

@@ -66,12 +66,33 @@ rnl_status rnl_gpu_leave(rnl_gpu_device *device, rnl_status status, rnl_error *e
     return status != RNL_OK ? status : rnl_gpu_cu(device, "cuCtxPopCurrent_v2", result, err);
 }
 
-/* A second try: what is not freed now never is. */
-bool rnl_gpu_enter_to_free(int ordinal, rnl_gpu_device **device)
+/* To free is forbidden in a thread that captures, and ends the capture, but where the thread says
+ * that it knows. */
+static bool enter_relaxed(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mode *mode)
 {
     rnl_error ignored;
+    if (rnl_gpu_enter(ordinal, device, &ignored) != RNL_OK)
+        return false;
+    *mode = RNL_CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (RNL_CU(*device, &ignored, cuThreadExchangeStreamCaptureMode, mode) == RNL_OK)
+        return true;
+    rnl_gpu_leave(*device, RNL_OK, &ignored);
+    return false;
+}
+
+/* A second try: what is not freed now never is. */
+bool rnl_gpu_enter_to_free(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mode *mode)
+{
     for (int k = 0; k < 2; k++)
-        if (rnl_gpu_enter(ordinal, device, &ignored) == RNL_OK)
+        if (enter_relaxed(ordinal, device, mode))
             return true;
     return false;
+}
+
+void rnl_gpu_leave_freed(rnl_gpu_device *device, rnl_cu_capture_mode mode)
+{
+    rnl_error ignored;
+    if (RNL_CU(device, &ignored, cuThreadExchangeStreamCaptureMode, &mode) != RNL_OK)
+        device->cu->cuThreadExchangeStreamCaptureMode(&mode);
+    rnl_gpu_leave(device, RNL_OK, &ignored);
 }

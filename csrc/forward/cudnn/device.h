@@ -39,8 +39,10 @@ typedef struct rnl_gpu_device {
 rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_device **device, rnl_error *err);
 rnl_status rnl_gpu_leave(rnl_gpu_device *device, rnl_status status, rnl_error *err);
 
-/* The same, to clean up: false where nothing may be called any more. */
-bool rnl_gpu_enter_to_free(int ordinal, rnl_gpu_device **device);
+/* The same, to clean up: false where nothing may be called any more. Somebody's capture that goes
+ * on meanwhile is not broken by it. mode: for the end. */
+bool rnl_gpu_enter_to_free(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mode *mode);
+void rnl_gpu_leave_freed(rnl_gpu_device *device, rnl_cu_capture_mode mode);
 
 /* What a call returned, in words where that is a failure; an error that sticks marks the device. */
 rnl_status rnl_gpu_cu(rnl_gpu_device *device, const char *call, rnl_cu_result result,

@@ -183,11 +183,33 @@ void rnl_lanes_leave(rnl_gpu_device *device, bool works)
 
 /* ---- order ---- */
 
+/* Does what is submitted to the stream now come behind the lane's work by itself? Not in one of
+ * somebody else's: the work's own may be gone, and this one made in its place. */
+static bool is_behind(const rnl_lane *lane, rnl_cu_stream stream)
+{
+    return works_in(lane, stream) && (stream == LEGACY_STREAM || stream == PER_THREAD_STREAM);
+}
+
+static rnl_status set_stream(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream stream,
+                             rnl_error *err)
+{
+    const rnl_cudnn_status result = device->dnn->cudnnSetStream(lane->handle, stream);
+    if ((int)result == RNL_CUDNN9_STATUS_BAD_PARAM_STREAM_MISMATCH ||
+        (int)result == RNL_CUDNN8_STATUS_MAPPING_ERROR)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "the stream is of another GPU or context than the RNN, which is on GPU %d",
+                        device->ordinal);
+    const rnl_status status = rnl_gpu_dnn(device, "cudnnSetStream", result, err);
+    if (status == RNL_OK)
+        lane->handle_stream = stream;
+    return status;
+}
+
 rnl_status rnl_lane_begin(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream stream,
                           bool capturing, rnl_error *err)
 {
     rnl_status status = RNL_OK;
-    if (!capturing && !works_in(lane, stream)) {
+    if (!capturing && !is_behind(lane, stream)) {
         if (lane->work == RNL_WORK_IN_STREAM) {
             status = RNL_CU(device, err, cuEventRecord, lane->event, lane->work_stream);
             if (status == RNL_OK)
@@ -200,12 +222,7 @@ rnl_status rnl_lane_begin(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream 
         lane->work_stream = stream;
         lane->work_thread = this_thread();
     }
-    if (lane->handle_stream != stream) {
-        status = RNL_DNN(device, err, cudnnSetStream, lane->handle, stream);
-        if (status == RNL_OK)
-            lane->handle_stream = stream;
-    }
-    return status;
+    return lane->handle_stream == stream ? status : set_stream(device, lane, stream, err);
 }
 
 /* A stream that lasts as long as the lane can be asked later where its work ends; a caller's may be

@@ -2,7 +2,7 @@
  * Lanes: what one call at a time needs on a device besides weights. A device has a few, made when
  * they are wanted, and kept until its last RNN is freed.
  *
- * Work in a lane's memory is ordered: in one stream by itself, between two by the lane's event.
+ * Work in a lane's memory is ordered: in a default stream by itself, else by the lane's event.
  */
 #ifndef RNL_CUDNN_LANE_H
 #define RNL_CUDNN_LANE_H

@@ -24,11 +24,12 @@ rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *
 void rnl_gpu_free(int device, void *address)
 {
     rnl_gpu_device *gpu;
+    rnl_cu_capture_mode mode;
     rnl_error ignored;
-    if (!address || !rnl_gpu_enter_to_free(device, &gpu))
+    if (!address || !rnl_gpu_enter_to_free(device, &gpu, &mode))
         return;
-    const rnl_cu_result result = gpu->cu->cuMemFree_v2((rnl_cu_address)(uintptr_t)address);
-    rnl_gpu_leave(gpu, rnl_gpu_cu(gpu, "cuMemFree_v2", result, &ignored), &ignored);
+    (void)RNL_CU(gpu, &ignored, cuMemFree_v2, (rnl_cu_address)(uintptr_t)address);
+    rnl_gpu_leave_freed(gpu, mode);
 }
 
 static rnl_status copy_out(rnl_gpu_device *gpu, const void *address, void *host, size_t nbytes,
@@ -60,8 +61,19 @@ rnl_status rnl_gpu_copy_out(int device, const void *address, void *host, int64_t
         gpu, copy_out(gpu, address, host, (size_t)nbytes, (rnl_cu_stream)stream, err), err);
 }
 
-static rnl_status order(rnl_gpu_device *gpu, rnl_cu_stream before, rnl_cu_stream after,
-                        rnl_error *err)
+/* The legacy default stream never is. */
+static rnl_status is_captured(rnl_gpu_device *gpu, rnl_cu_stream stream, bool *captured,
+                              rnl_error *err)
+{
+    rnl_cu_capture_status found = RNL_CU_STREAM_CAPTURE_STATUS_NONE;
+    const rnl_status status = stream ? RNL_CU(gpu, err, cuStreamIsCapturing, stream, &found)
+                                     : RNL_OK;
+    *captured = found != RNL_CU_STREAM_CAPTURE_STATUS_NONE;
+    return status;
+}
+
+static rnl_status order_by_event(rnl_gpu_device *gpu, rnl_cu_stream before, rnl_cu_stream after,
+                                 rnl_error *err)
 {
     rnl_cu_event event = NULL;
     rnl_status status = RNL_CU(gpu, err, cuEventCreate, &event, RNL_CU_EVENT_DISABLE_TIMING);
@@ -72,6 +84,18 @@ static rnl_status order(rnl_gpu_device *gpu, rnl_cu_stream before, rnl_cu_stream
         status = RNL_CU(gpu, err, cuStreamWaitEvent, after, event, 0);
     const rnl_cu_result result = gpu->cu->cuEventDestroy_v2(event); /* the wait goes on */
     return status != RNL_OK ? status : rnl_gpu_cu(gpu, "cuEventDestroy_v2", result, err);
+}
+
+/* A wait across the edge of a capture would end it: where a graph begins and ends in time, only its
+ * launch tells. */
+static rnl_status order(rnl_gpu_device *gpu, rnl_cu_stream before, rnl_cu_stream after,
+                        rnl_error *err)
+{
+    bool first, then;
+    rnl_status status = is_captured(gpu, before, &first, err);
+    if (status == RNL_OK)
+        status = is_captured(gpu, after, &then, err);
+    return status != RNL_OK || first != then ? status : order_by_event(gpu, before, after, err);
 }
 
 rnl_status rnl_gpu_order(int device, void *before, void *after, rnl_error *err)

@@ -266,14 +266,15 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
         return;
     rnl_gpu_device *device = rnn->device;
     if (rnl_cudnn_check_fork(device->used.pid, &ignored) == RNL_OK) {
-        const bool works = rnl_gpu_enter_to_free(device->ordinal, &device);
+        rnl_cu_capture_mode mode;
+        const bool works = rnl_gpu_enter_to_free(device->ordinal, &device, &mode);
         clear_seats(rnn, works);
         drop_held(rnn, works);
         if (works && rnn->weights)
             device->cu->cuMemFree_v2(rnn->weights); /* waits for the calls that read them */
         rnl_lanes_leave(device, works);
         if (works)
-            rnl_gpu_leave(device, RNL_OK, &ignored);
+            rnl_gpu_leave_freed(device, mode);
     }
     free(rnn);
 }

@@ -13,18 +13,32 @@ typedef struct array_shape {
     int64_t sizes[MAX_DIMS];
 } array_shape;
 
-/* device_array.c */
 typedef struct device_array {
     PyObject_HEAD
     PyObject *block; /* a capsule that owns the memory, which other arrays may lie in too */
-    void *address, *stream;
+    void *address;
+    void *stream;    /* the one in which it is filled ... */
+    uint64_t thread; /* ... by this thread                */
     rnl_dtype dtype;
     int device;
     array_shape shape;
     int64_t nelems, at; /* at: bytes of the block before it */
 } device_array;
 
-/* A tuple of n arrays in one block; keeps: what lives as long as it. */
+/* device_array.c: the shape as a tuple. */
+PyObject *device_array_shape(const device_array *self);
+
+/* From now on it is filled in this stream; and behind which one this thread may use it: another
+ * thread's own stream it cannot name, but the legacy default stream waits for all of those. */
+void device_array_fill_in(device_array *self, void *stream);
+void *device_array_stream(const device_array *self);
+
+/* device_protocols.c: methods and an attribute of the type. */
+PyObject *device_array_dlpack(PyObject *object, PyObject *args, PyObject *kwargs);
+PyObject *device_array_dlpack_device(PyObject *object, PyObject *unused);
+PyObject *device_array_interface(PyObject *object, void *unused);
+
+/* device_memory.c: a tuple of n arrays in one block; keeps: what lives as long as it. */
 PyObject *device_arrays_new(const native_state *state, int device, rnl_dtype dtype,
                             const array_shape *shapes, int n, void *stream, PyObject *keeps);
 
@@ -50,6 +64,7 @@ typedef struct foreign {
     PyObject *value; /* the caller's own, borrowed; NULL: not given */
     PyObject *keeps; /* what keeps its memory; NULL: it does */
     int waits;       /* it is only had for a stream, by foreign_take() */
+    int is_ours;     /* a DeviceArray */
     int knows_stream, read_only;
     void *address, *stream;
     rnl_dtype dtype;

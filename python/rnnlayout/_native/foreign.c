@@ -243,8 +243,8 @@ static int look_by_protocols(const foreign_reader *reader, PyObject *value, fore
 static int look_at_ours(const foreign_reader *reader, const device_array *ours, foreign *array)
 {
     array->address = ours->address;
-    array->stream = ours->stream;
-    array->knows_stream = 1;
+    array->stream = device_array_stream(ours);
+    array->is_ours = array->knows_stream = 1;
     array->dtype = ours->dtype;
     array->shape = ours->shape;
     return ours->device == reader->device;

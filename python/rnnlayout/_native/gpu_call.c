@@ -1,20 +1,7 @@
-/* A call on arrays of the GPU by the short way: all can be used as they lie there, all in one
- * stream. rnnlayout/_gpu.py is the long way, whose results and orders these are, and which says
- * what is wrong. */
-#include "gpu_rnn.h"
-
-#include "device_array.h"
-
-enum { X, H0, C0, Y, HN, CN, NUM_ARRAYS };
-enum { NUM_INPUTS = Y };
-
-typedef struct gpu_call {
-    foreign arrays[NUM_ARRAYS];
-    foreign_reader reader;
-    array_shape shapes[NUM_ARRAYS]; /* as they have to be */
-    int axes, asked;                /* asked: the stream is the caller's wish */
-    rnl_gpu_call core;
-} gpu_call;
+/* A call on arrays of the GPU by the short way: all can be used as they lie there, and lengths are
+ * plain. rnnlayout/_gpu.py is the long way, whose results and orders these are, and which says what
+ * is wrong. */
+#include "gpu_call.h"
 
 static int is_lstm(const gpu_rnn_object *self)
 {
@@ -24,25 +11,17 @@ static int is_lstm(const gpu_rnn_object *self)
 /* ------------------------------------------------------------------------------------ arguments --
  */
 
-/* Those that have a rule of their own are read by the long way's function. */
-static int read_stream(PyObject *stream, gpu_call *call)
-{
-    call->asked = stream != Py_None;
-    if (!call->asked || is_stream(stream, &call->core.stream))
-        return 1;
-    if (PyLong_Check(stream))
-        return 0;
-    PyObject *module = PyImport_ImportModule("rnnlayout._foreign");
-    PyObject *number = module ? PyObject_CallMethod(module, "stream_of", "O", stream) : NULL;
-    const int found = number && is_stream(number, &call->core.stream);
-    Py_XDECREF(module);
-    Py_XDECREF(number);
-    if (!number &&
-        (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)))
-        return -1;
-    PyErr_Clear();
-    return found;
-}
+enum {
+    ARG_X,
+    ARG_STATE,
+    ARG_LENGTHS,
+    ARG_OUT,
+    ARG_H_OUT,
+    ARG_C_OUT,
+    ARG_AXES,
+    ARG_STREAM,
+    NUM_ARGS
+};
 
 static PyObject *given(PyObject *object)
 {
@@ -70,41 +49,19 @@ static int read_state(const gpu_rnn_object *self, PyObject *state, PyObject **va
 static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyObject **values,
                           gpu_call *call)
 {
-    const long axes = PyLong_AsLong(args[5]);
+    const long axes = PyLong_AsLong(args[ARG_AXES]);
     if (PyErr_Occurred())
         return -1;
     call->axes = (int)axes;
-    values[X] = args[0];
-    values[Y] = given(args[2]);
-    values[HN] = given(args[3]);
-    values[CN] = given(args[4]);
-    const int reads = read_state(self, args[1], values);
+    values[X] = args[ARG_X];
+    values[Y] = given(args[ARG_OUT]);
+    values[HN] = given(args[ARG_H_OUT]);
+    values[CN] = given(args[ARG_C_OUT]);
+    const int reads = read_state(self, args[ARG_STATE], values);
     for (int k = 0; k < NUM_ARRAYS; k++)
         Py_XINCREF(values[k]);
     return reads && axes >= STEP && axes < NUM_AXES &&
            !(axes == STEP && self->spec.bidirectional) && (is_lstm(self) || !values[CN]);
-}
-
-/* --------------------------------------------------------------------------------------- arrays --
- */
-
-/* In which stream the call runs, if all arrays are used in that one. */
-static int choose_stream(gpu_call *call)
-{
-    int is_chosen = call->asked;
-    for (int k = 0; k < NUM_ARRAYS; k++) {
-        const foreign *const array = &call->arrays[k];
-        if (!array->value)
-            continue;
-        if (!array->knows_stream && k >= NUM_INPUTS && !call->asked)
-            return 0; /* nobody tells in which one an output is used */
-        if (array->knows_stream && !is_chosen)
-            call->core.stream = array->stream;
-        is_chosen |= array->knows_stream;
-        if (array->knows_stream && array->stream != call->core.stream)
-            return 0;
-    }
-    return 1;
 }
 
 static int take_arrays(PyObject *const *values, gpu_call *call)
@@ -114,88 +71,15 @@ static int take_arrays(PyObject *const *values, gpu_call *call)
         if (values[k])
             taken = foreign_look(&call->reader, values[k], &call->arrays[k]);
     if (taken > 0)
-        taken = choose_stream(call);
+        taken = gpu_call_choose_stream(call);
     for (int k = 0; k < NUM_ARRAYS && taken > 0; k++)
         if (call->arrays[k].waits)
             taken = foreign_take(&call->reader, call->core.stream, &call->arrays[k]);
     return taken;
 }
 
-/* ----------------------------------------------------------------------------------------- fits --
- */
-
-/* The shapes that follow from that of x. */
-static int find_shapes(const gpu_rnn_object *self, gpu_call *call)
-{
-    const rnl_spec *const spec = &self->spec;
-    const array_shape *const x = &call->arrays[X].shape;
-    rnl_gpu_call *const core = &call->core;
-    const int has_time = call->axes != STEP, batched = x->ndim == 2 + has_time, last = x->ndim - 1;
-    if ((!batched && x->ndim != 1 + has_time) || x->sizes[last] != spec->input_size)
-        return 0;
-    core->batch_first = batched && call->axes == BATCH_FIRST;
-    core->T = has_time ? x->sizes[core->batch_first] : 1;
-    core->N = batched ? x->sizes[call->axes == TIME_FIRST] : 1;
-    const int64_t directions = spec->bidirectional ? 2 : 1;
-    const int64_t width = spec->proj_size ? spec->proj_size : spec->hidden_size;
-    array_shape state = {.ndim = 2 + batched, .sizes = {spec->num_layers * directions, core->N}};
-    state.sizes[state.ndim - 1] = spec->hidden_size;
-    call->shapes[C0] = call->shapes[CN] = state;
-    state.sizes[state.ndim - 1] = width;
-    call->shapes[H0] = call->shapes[HN] = state;
-    call->shapes[X] = call->shapes[Y] = *x;
-    call->shapes[Y].sizes[last] = directions * width;
-    return 1;
-}
-
-static int has_shape(const foreign *array, const array_shape *shape)
-{
-    int equal = array->shape.ndim == shape->ndim;
-    for (int d = 0; equal && d < shape->ndim; d++)
-        equal = array->shape.sizes[d] == shape->sizes[d];
-    return equal;
-}
-
-/* The core looks at the rest: whose memory it is, alignment, overlaps. */
-static int fits(const gpu_rnn_object *self, gpu_call *call)
-{
-    if (!find_shapes(self, call))
-        return 0;
-    for (int k = 0; k < NUM_ARRAYS; k++) {
-        const foreign *const array = &call->arrays[k];
-        if (array->value &&
-            (array->dtype != self->spec.dtype || !has_shape(array, &call->shapes[k]) ||
-             (k >= NUM_INPUTS && array->read_only)))
-            return 0;
-    }
-    return 1;
-}
-
 /* ------------------------------------------------------------------------------------------ run --
  */
-
-/* Of the inputs those whose owner may use the memory for something else once he has it back. */
-static PyObject *list_kept(const gpu_call *call)
-{
-    PyObject *pairs[NUM_INPUTS], *kept = NULL;
-    Py_ssize_t n = 0;
-    int failed = 0;
-    for (int k = 0; k < NUM_INPUTS && !failed; k++) {
-        const foreign *const array = &call->arrays[k];
-        if (!array->value || array->knows_stream)
-            continue;
-        pairs[n] = PyTuple_Pack(2, array->value, array->keeps ? array->keeps : Py_None);
-        failed = !pairs[n];
-        n += !failed;
-    }
-    kept = failed ? NULL : PyTuple_New(n);
-    for (Py_ssize_t k = 0; k < n; k++)
-        if (kept)
-            PyTuple_SetItem(kept, k, pairs[k]);
-        else
-            Py_DECREF(pairs[k]);
-    return kept;
-}
 
 /* The outputs that are not given, in one block. 0, or -1. */
 static int make_outputs(const gpu_rnn_object *self, gpu_call *call, PyObject *kept, PyObject **made)
@@ -241,7 +125,22 @@ static rnl_status run_core(const gpu_rnn_object *self, gpu_call *call, rnl_error
     core->hn = arrays[HN].address;
     core->cn = arrays[CN].address;
     Py_BEGIN_ALLOW_THREADS
-    status = rnl_gpu_rnn_run(self->rnn, core, err);
+    status = gpu_call_order_before(call, err);
+    if (status == RNL_OK)
+        status = rnl_gpu_rnn_run(self->rnn, core, err);
+    Py_END_ALLOW_THREADS
+    return status;
+}
+
+/* The work is in its stream. */
+static rnl_status order_owners(gpu_call *call, rnl_error *err)
+{
+    rnl_status status;
+    for (int k = Y; k < NUM_ARRAYS; k++)
+        if (call->arrays[k].is_ours)
+            device_array_fill_in((device_array *)call->arrays[k].value, call->core.stream);
+    Py_BEGIN_ALLOW_THREADS
+    status = gpu_call_order_behind(call, err);
     Py_END_ALLOW_THREADS
     return status;
 }
@@ -261,16 +160,19 @@ static PyObject *result_of(const gpu_call *call)
 static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
 {
     rnl_error err;
-    PyObject *made = NULL, *result = NULL, *kept = list_kept(call);
+    PyObject *made = NULL, *result = NULL, *kept = gpu_call_list_kept(call);
     if (!kept || make_outputs(self, call, kept, &made) < 0)
         goto done;
-    const rnl_status status = run_core(self, call, &err);
-    if (status == RNL_E_SPEC)
+    rnl_status status = run_core(self, call, &err);
+    if (status == RNL_E_SPEC) {
         result = Py_NewRef(Py_None);
-    else if (status != RNL_OK)
-        raise_status(call->reader.state, &err);
-    else if (made || keep(self, call, kept) == 0)
-        result = result_of(call);
+        goto done;
+    }
+    if (status == RNL_OK && !made && keep(self, call, kept) < 0)
+        goto done;
+    if (status == RNL_OK)
+        status = order_owners(call, &err);
+    result = status == RNL_OK ? result_of(call) : raise_status(call->reader.state, &err);
 done:
     Py_XDECREF(made);
     Py_XDECREF(kept);
@@ -283,18 +185,21 @@ PyObject *gpu_rnn_call(PyObject *object, PyObject *const *args, Py_ssize_t n)
     PyObject *values[NUM_ARRAYS] = {NULL}, *result = NULL;
     gpu_call call = {
         .reader = {.state = PyType_GetModuleState(Py_TYPE(object)), .device = self->device}};
-    if (n != 7)
-        return PyErr_Format(PyExc_TypeError, "call() takes 7 arguments, not %zd", n);
+    if (n != NUM_ARGS)
+        return PyErr_Format(PyExc_TypeError, "call() takes %d arguments, not %zd", NUM_ARGS, n);
     int ready = read_arguments(self, args, values, &call);
     if (ready > 0)
-        ready = read_stream(args[6], &call);
+        ready = gpu_call_read_stream(args[ARG_STREAM], &call);
     if (ready > 0)
         ready = take_arrays(values, &call);
-    if (ready > 0 && fits(self, &call))
+    if (ready > 0)
+        ready = gpu_call_fits(&self->spec, args[ARG_LENGTHS], &call);
+    if (ready > 0)
         result = run(self, &call);
-    else if (ready >= 0)
+    else if (ready == 0)
         result = Py_NewRef(Py_None);
     foreign_end(&call.reader);
+    PyMem_Free(call.lengths);
     for (int k = 0; k < NUM_ARRAYS; k++) {
         Py_XDECREF(call.arrays[k].keeps);
         Py_XDECREF(values[k]);

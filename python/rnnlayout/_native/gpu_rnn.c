@@ -241,7 +241,7 @@ static PyMethodDef gpu_rnn_methods[] = {
      " arrays that the caller has checked: addresses in the device's memory, or, where stream is"
      " None, NumPy arrays. None: not given."},
     {"call", (PyCFunction)(void (*)(void))gpu_rnn_call, METH_FASTCALL,
-     "call($self, x, state, out, h_out, c_out, axes, stream, /)\n--\n\nOne call on arrays of the"
+     "call($self, x, state, lengths, out, h_out, c_out, axes, stream, /)\n--\n\nOne call on arrays of the"
      " GPU, which gives (y, state). None: it is not so plain that it can be made here, or wrong; it"
      " was not made then."},
     {"weights", gpu_rnn_weights, METH_NOARGS,

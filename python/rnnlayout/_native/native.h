@@ -90,7 +90,7 @@ PyObject *stream_to_object(void *stream);
 PyObject *native_gpu_order(PyObject *module, PyObject *args);
 PyObject *native_gpu_device_of(PyObject *module, PyObject *number);
 
-/* device_array.c */
+/* device_array.c, device_memory.c */
 extern PyType_Spec device_array_type_spec;
 PyObject *native_device_arrays(PyObject *module, PyObject *args);
 

@@ -30,6 +30,7 @@ void find_fakes(void)
         {"cuStreamDestroy_v2", &fake.end_stream},
         {"cuStreamBeginCapture_v2", &fake.begin},
         {"cuStreamEndCapture", &fake.end},
+        {"cuThreadExchangeStreamCaptureMode", &fake.exchange},
         {"cuGraphInstantiateWithFlags", &fake.instantiate},
         {"cuGraphLaunch", &fake.launch},
         {"cuGraphExecDestroy", &fake.end_exec},

@@ -22,6 +22,7 @@ extern struct fakes {
         (*release)(int device);
     int (*stream)(void **made, unsigned flags), (*end_stream)(void *stream);
     int (*begin)(void *stream, int mode), (*end)(void *stream, void **graph);
+    int (*exchange)(int *mode);
     int (*instantiate)(void **made, void *graph, unsigned long long flags);
     int (*launch)(void *exec, void *stream), (*end_exec)(void *exec), (*end_graph)(void *graph);
     int (*pinned)(void **made, size_t nbytes, unsigned flags);

@@ -6,6 +6,7 @@ void check_numbers(void);
 void check_large(void);
 void check_sequences(void);
 void check_capture(void);
+void check_streams(void);
 void check_failures(void);
 void check_sticky(void);
 void check_no_memory(void);

@@ -6,6 +6,17 @@
 #include "gpu/parts.h"
 #include "gpu/problem.h"
 
+/* A stream of GPU 1. */
+static void *stream_of_another(void)
+{
+    void *there, *stream;
+    fake.retain(&there, 1);
+    fake.push(there);
+    fake.stream(&stream, 1);
+    fake.pop(&there);
+    return stream;
+}
+
 void check_refused(void)
 {
     use_cudnn();
@@ -44,6 +55,7 @@ void check_refused(void)
     REFUSE("h_n overlaps c_0", bad.hn = (void *)(uintptr_t)bad.c0);
     REFUSE("h_n overlaps c_0", bad.c0 = bad.h0; bad.hn = (void *)(uintptr_t)bad.h0);
     CHECK(fake.live("memory") == before, "a refused call allocated");
+    REFUSE("another GPU or context", bad.stream = stream_of_another());
     run_and_compare(rnn, p, ON_DEVICE, NULL, "a good call again");
 #define NO_RNN(status, word, ...)                                                                  \
     do {                                                                                           \

@@ -1,4 +1,4 @@
-/* What does a second call alike do, and one in a graph? */
+/* What does a second call alike do? */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ void check_sequences(void)
                                count_lines(log, before, "cuEvent", &all);
             CHECK(dnn == 1 && forward == 1, "lengths %d: %d calls of cuDNN", kind, dnn);
             CHECK(allocs == (kind == EQUAL), "lengths %d: %d of memory", kind, allocs);
-            CHECK(others == 1 + (s > 0), "lengths %d: %d of streams", kind, others);
+            CHECK(others == 1 + s, "lengths %d, stream %d: %d of streams", kind, s, others);
         }
     set_lengths(p, ZEROS);
     fake.log(log);
@@ -78,55 +78,4 @@ void check_sequences(void)
     rnl_gpu_rnn_free(rnn);
     check_nothing_left("sequences");
     unlink(log);
-}
-
-void check_capture(void)
-{
-    use_cudnn();
-    problem *p = lstm();
-    rnl_gpu_rnn *rnn = new_rnn(p);
-    rnl_error err;
-    void *stream, *graph, *exec;
-    set_lengths(p, RANDOM);
-    fill_arrays(p);
-    CHECK(on_cpu(p, &err) == RNL_OK, "%s", err.text);
-    upload(p);
-    current();
-    fake.stream(&stream, 1);
-    for (int warm = 0; warm < 2; warm++) {
-        const rnl_gpu_call call = call_of(p, ON_DEVICE, stream);
-        CHECK(fake.begin(stream, 1) == 0, "begin");
-        if (!warm)
-            refuse(rnn, &call, RNL_E_SPEC, "before the capture");
-        else
-            CHECK(rnl_gpu_rnn_run(rnn, &call, &err) == RNL_OK, "%s", err.text);
-        CHECK(fake.end(stream, &graph) == 0, "end");
-        if (!warm) {
-            fake.end_graph(graph);
-            CHECK(rnl_gpu_rnn_run(rnn, &call, &err) == RNL_OK, "%s", err.text);
-            fake.sync();
-        }
-    }
-    CHECK(fake.instantiate(&exec, graph, 0) == 0, "instantiate");
-    problem *other = lstm(); /* with other lengths: the graph keeps its own */
-    memcpy(other->weights, p->weights, MOST);
-    set_lengths(other, WITH_ZERO);
-    fill_arrays(other);
-    not_current();
-    run_and_compare(rnn, other, ON_DEVICE, NULL, "beside a graph");
-    run_and_compare(rnn, other, ON_DEVICE, stream, "beside a graph, on its stream");
-    upload(p);
-    current();
-    CHECK(fake.launch(exec, stream) == 0, "launch");
-    const rnl_gpu_call beside = call_of(other, ON_DEVICE, NULL);
-    CHECK(rnl_gpu_rnn_run(rnn, &beside, &err) == RNL_OK, "%s", err.text); /* would be a race */
-    fake.sync();
-    download(p, ON_DEVICE);
-    compare(p, "a graph");
-    fake.end_exec(exec);
-    fake.end_graph(graph);
-    fake.end_stream(stream);
-    not_current();
-    rnl_gpu_rnn_free(rnn);
-    check_nothing_left("a capture");
 }

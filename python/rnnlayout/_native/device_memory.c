@@ -1,0 +1,155 @@
+/* How are results made? In one block of a GPU's memory, which goes with the last of them. */
+#include "device_array.h" /* before the system's headers, as Python.h wants it */
+
+#include <stdlib.h>
+
+enum { ALIGNED = 256, MAX_ARRAYS = 3 };
+
+static const char BLOCK[] = "rnnlayout.block";
+
+/* -------------------------------------------------------------------------------- the memory -- */
+
+typedef struct block {
+    void *address;
+    int device;
+    PyObject *keeps; /* what the work that fills it still reads */
+} block;
+
+static void free_block(PyObject *capsule)
+{
+    block *b = PyCapsule_GetPointer(capsule, BLOCK);
+    Py_BEGIN_ALLOW_THREADS /* it waits for the device */
+    rnl_gpu_free(b->device, b->address);
+    Py_END_ALLOW_THREADS
+    Py_XDECREF(b->keeps);
+    free(b);
+}
+
+static PyObject *new_block(const native_state *state, int device, int64_t nbytes, PyObject *keeps)
+{
+    rnl_error err;
+    rnl_status status;
+    block *b = calloc(1, sizeof *b);
+    if (!b)
+        return PyErr_NoMemory();
+    PyObject *capsule = PyCapsule_New(b, BLOCK, NULL);
+    if (!capsule) {
+        free(b);
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = nbytes ? rnl_gpu_alloc(device, nbytes, &b->address, &err) : RNL_OK;
+    Py_END_ALLOW_THREADS
+    if (status != RNL_OK) {
+        free(b);
+        Py_DECREF(capsule);
+        return raise_status(state, &err);
+    }
+    b->device = device;
+    b->keeps = Py_NewRef(keeps);
+    PyCapsule_SetDestructor(capsule, free_block);
+    return capsule;
+}
+
+/* ------------------------------------------------------------------------------------- making --
+ */
+
+static PyObject *new_array(const native_state *state, const array_shape *shape)
+{
+    allocfunc alloc = (allocfunc)PyType_GetSlot(state->device_array_type, Py_tp_alloc);
+    device_array *self = (device_array *)alloc(state->device_array_type, 0);
+    if (!self)
+        return NULL;
+    self->shape = *shape;
+    self->nelems = 1;
+    for (int d = 0; d < shape->ndim; d++)
+        if (__builtin_mul_overflow(self->nelems, shape->sizes[d], &self->nelems)) {
+            Py_DECREF(self);
+            return PyErr_NoMemory();
+        }
+    return (PyObject *)self;
+}
+
+/* Arrays of these shapes, without memory; their bytes, each rounded up. */
+static PyObject *new_arrays(const native_state *state, const array_shape *shapes, int n,
+                            rnl_dtype dtype, int64_t *nbytes)
+{
+    PyObject *arrays = PyTuple_New(n);
+    *nbytes = 0;
+    for (int k = 0; arrays && k < n; k++) {
+        int64_t bytes;
+        PyObject *array = new_array(state, &shapes[k]);
+        if (!array) {
+            Py_DECREF(arrays);
+            return NULL;
+        }
+        device_array *self = (device_array *)array;
+        self->dtype = dtype;
+        self->at = *nbytes;
+        if (__builtin_mul_overflow(self->nelems, rnl_dtype_nbytes(dtype), &bytes) ||
+            __builtin_add_overflow(bytes, ALIGNED - 1, &bytes) ||
+            __builtin_add_overflow(*nbytes, bytes / ALIGNED * ALIGNED, nbytes))
+            PyErr_NoMemory();
+        if (PyTuple_SetItem(arrays, k, array) < 0 || PyErr_Occurred())
+            Py_CLEAR(arrays);
+    }
+    return arrays;
+}
+
+PyObject *device_arrays_new(const native_state *state, int device, rnl_dtype dtype,
+                            const array_shape *shapes, int n, void *stream, PyObject *keeps)
+{
+    int64_t nbytes;
+    PyObject *arrays = new_arrays(state, shapes, n, dtype, &nbytes);
+    PyObject *capsule = arrays ? new_block(state, device, nbytes, keeps) : NULL;
+    if (!capsule) {
+        Py_XDECREF(arrays);
+        return NULL;
+    }
+    const block *b = PyCapsule_GetPointer(capsule, BLOCK);
+    for (int k = 0; k < n; k++) {
+        device_array *self = (device_array *)PyTuple_GetItem(arrays, k);
+        self->block = Py_NewRef(capsule);
+        self->address = self->nelems ? (char *)b->address + self->at : NULL;
+        self->device = device;
+        device_array_fill_in(self, stream);
+    }
+    Py_DECREF(capsule);
+    return arrays;
+}
+
+static int shape_from_tuple(PyObject *tuple, array_shape *shape)
+{
+    const Py_ssize_t ndim = PyTuple_Size(tuple);
+    if (ndim < 0 || ndim > MAX_DIMS) {
+        PyErr_Format(PyExc_TypeError, "%R is no shape of at most three axes", tuple);
+        return -1;
+    }
+    shape->ndim = (int)ndim;
+    for (int d = 0; d < ndim; d++)
+        shape->sizes[d] = PyLong_AsLongLong(PyTuple_GetItem(tuple, d));
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+PyObject *native_device_arrays(PyObject *module, PyObject *args)
+{
+    const native_state *state = PyModule_GetState(module);
+    PyObject *tuples, *name, *stream, *keeps;
+    array_shape shapes[MAX_ARRAYS] = {{0}};
+    int device, dtype;
+    if (!PyArg_ParseTuple(args, "iOO!OO:device_arrays", &device, &name, &PyTuple_Type, &tuples,
+                          &stream, &keeps) ||
+        value_from_name(state, RNL_NAMES_DTYPE, name, &dtype) < 0)
+        return NULL;
+    const Py_ssize_t n = PyTuple_Size(tuples);
+    if (n > MAX_ARRAYS)
+        return PyErr_Format(PyExc_TypeError, "%zd arrays, at most %d are made at once", n,
+                            MAX_ARRAYS);
+    void *on = stream_from_object(stream);
+    if (PyErr_Occurred())
+        return NULL;
+    for (Py_ssize_t k = 0; k < n; k++)
+        if (shape_from_tuple(PyTuple_GetItem(tuples, k), &shapes[k]) < 0)
+            return NULL;
+    return device_arrays_new(state, device, (rnl_dtype)dtype, shapes, (int)n, on, keeps);
+}

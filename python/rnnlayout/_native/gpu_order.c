@@ -1,0 +1,113 @@
+/* In which stream does a call run, what comes before it, and what after it? */
+#include "gpu_call.h"
+
+/* One that has a rule of its own is read by the long way's function. */
+int gpu_call_read_stream(PyObject *stream, gpu_call *call)
+{
+    call->asked = stream != Py_None;
+    if (!call->asked || is_stream(stream, &call->core.stream))
+        return 1;
+    if (PyLong_Check(stream))
+        return 0;
+    PyObject *module = PyImport_ImportModule("rnnlayout._foreign");
+    PyObject *number = module ? PyObject_CallMethod(module, "stream_of", "O", stream) : NULL;
+    const int found = number && is_stream(number, &call->core.stream);
+    Py_XDECREF(module);
+    Py_XDECREF(number);
+    if (!number &&
+        (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)))
+        return -1;
+    PyErr_Clear();
+    return found;
+}
+
+/* The one that is asked for; else that of the first array whose stream is known; else the legacy
+ * default stream. 0: nobody tells in which one an output is used. */
+int gpu_call_choose_stream(gpu_call *call)
+{
+    int is_chosen = call->asked;
+    for (int k = 0; k < NUM_ARRAYS; k++) {
+        const foreign *const array = &call->arrays[k];
+        if (!array->value)
+            continue;
+        if (!array->knows_stream && k >= NUM_INPUTS && !call->asked)
+            return 0;
+        if (array->knows_stream && !is_chosen)
+            call->core.stream = array->stream;
+        is_chosen |= array->knows_stream;
+    }
+    return 1;
+}
+
+/* Is it used in another stream than the call's? */
+static int is_elsewhere(const gpu_call *call, const foreign *array)
+{
+    return array->value && array->knows_stream && array->stream != call->core.stream;
+}
+
+/* Its owner may use the memory for something else once he has it back, unless his next use is known
+ * to come after this call. Ours is given back when all work is done. */
+static int is_kept(const gpu_call *call, const foreign *array)
+{
+    return array->value && !array->is_ours &&
+           (!array->knows_stream || (call->asked && is_elsewhere(call, array)));
+}
+
+PyObject *gpu_call_list_kept(const gpu_call *call)
+{
+    PyObject *pairs[NUM_INPUTS], *kept = NULL;
+    Py_ssize_t n = 0;
+    int failed = 0;
+    for (int k = 0; k < NUM_INPUTS && !failed; k++) {
+        const foreign *const array = &call->arrays[k];
+        if (!is_kept(call, array))
+            continue;
+        pairs[n] = PyTuple_Pack(2, array->value, array->keeps ? array->keeps : Py_None);
+        failed = !pairs[n];
+        n += !failed;
+    }
+    kept = failed ? NULL : PyTuple_New(n);
+    for (Py_ssize_t k = 0; k < n; k++)
+        if (kept)
+            PyTuple_SetItem(kept, k, pairs[k]);
+        else
+            Py_DECREF(pairs[k]);
+    return kept;
+}
+
+/* Note a stream that is not there yet. */
+static void add(void **streams, int *n, void *stream)
+{
+    for (int k = 0; k < *n; k++)
+        if (streams[k] == stream)
+            return;
+    streams[(*n)++] = stream;
+}
+
+rnl_status gpu_call_order_before(const gpu_call *call, rnl_error *err)
+{
+    void *streams[NUM_ARRAYS];
+    int n = 0;
+    rnl_status status = RNL_OK;
+    for (int k = 0; k < NUM_ARRAYS; k++)
+        if (is_elsewhere(call, &call->arrays[k]))
+            add(streams, &n, call->arrays[k].stream);
+    for (int k = 0; k < n && status == RNL_OK; k++)
+        status = rnl_gpu_order(call->reader.device, streams[k], call->core.stream, err);
+    return status;
+}
+
+/* Where the stream is asked for, that is the caller's to do. An output of ours notes where it is
+ * filled, and orders who takes it. */
+rnl_status gpu_call_order_behind(const gpu_call *call, rnl_error *err)
+{
+    void *streams[NUM_ARRAYS];
+    int n = 0;
+    rnl_status status = RNL_OK;
+    for (int k = 0; k < NUM_ARRAYS && !call->asked; k++)
+        if (is_elsewhere(call, &call->arrays[k]) && !(k >= NUM_INPUTS && call->arrays[k].is_ours))
+            add(streams, &n, call->arrays[k].stream);
+    for (int k = 0; k < n && status == RNL_OK; k++)
+        status = rnl_gpu_order(call->reader.device, call->core.stream, streams[k], err);
+    return status;
+}
