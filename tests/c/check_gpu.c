@@ -31,6 +31,8 @@ static const struct {
       "RNNLAYOUT_CUDNN=" FAKES "/cudnn8 FAKE_CUDNN=8907 FAKE_CUDA_ORDER=now", "FAKE_CUDNN=91900",
       "FAKE_CUDNN=92800 FAKE_CUDA_ORDER=now"}},
     {"sequences", check_sequences, {"FAKE_CUDNN=92800"}},
+    {"growth", check_growth, {""}},
+    {"tight_growth", check_tight_growth, {""}},
     {"failures", check_failures, {"", "RNNLAYOUT_CUDNN=" FAKES "/cudnn8 FAKE_CUDNN=8906"}},
     {"threads", check_threads, {"FAKE_CUDNN_LINGER=200", "FAKE_CUDA_ORDER=now"}},
     {"capture", check_capture, {"", "FAKE_CUDA_ORDER=now"}},

@@ -270,34 +270,52 @@ void rnl_workspace_drop(rnl_gpu_device *device, rnl_workspace *workspace, bool w
     free(workspace);
 }
 
+/* Memory in place of `old` bytes that are given back. A quarter more than before, if there is so
+ * much, so that lengths that rise call by call free and allocate, which waits for the device, in
+ * few of them. */
+static rnl_status more_memory(rnl_gpu_device *device, size_t old, size_t nbytes, const char *what,
+                              rnl_cu_address *memory, size_t *got, rnl_error *err)
+{
+    const size_t ample = old + old / 4;
+    rnl_status status = RNL_E_NOMEM;
+    *got = ample > nbytes ? ample : nbytes;
+    if (ample > nbytes)
+        status = rnl_gpu_memory(device, ample, what, memory, err);
+    if (status == RNL_E_NOMEM) {
+        *got = nbytes;
+        status = rnl_gpu_memory(device, nbytes, what, memory, err);
+    }
+    if (status != RNL_OK)
+        *got = 0;
+    return status;
+}
+
 /* To free memory waits for the work on it. The old one goes first: there may be no room for both,
  * but for one that a graph still uses. */
 rnl_status rnl_lane_workspace(rnl_gpu_device *device, rnl_lane *lane, size_t nbytes, rnl_error *err)
 {
-    if (lane->workspace && !lane->workspace->captured && lane->workspace->nbytes >= nbytes)
+    rnl_workspace *const last = lane->workspace;
+    if (last && !last->captured && last->nbytes >= nbytes)
         return RNL_OK;
-    if (lane->workspace)
-        rnl_workspace_drop(device, lane->workspace, true);
+    const size_t old = last && last->nbytes < nbytes ? last->nbytes : 0;
     rnl_workspace *const made = lane->workspace = calloc(1, sizeof *made);
+    if (last)
+        rnl_workspace_drop(device, last, true);
     if (!made)
         return rnl_fail(err, RNL_E_NOMEM, "no memory to note a workspace");
     made->holders = 1;
-    const rnl_status status = rnl_gpu_memory(device, nbytes, "workspace for this call",
-                                             &made->memory, err);
-    made->nbytes = status == RNL_OK ? nbytes : 0;
-    return status;
+    return more_memory(device, old, nbytes, "workspace for this call", &made->memory, &made->nbytes,
+                       err);
 }
 
 rnl_status rnl_room_grow(rnl_gpu_device *device, rnl_gpu_room *room, size_t nbytes,
                          const char *what, rnl_error *err)
 {
-    if (room->nbytes >= nbytes)
+    const size_t old = room->nbytes;
+    if (old >= nbytes)
         return RNL_OK;
     if (room->memory)
         device->cu->cuMemFree_v2(room->memory);
     *room = (rnl_gpu_room){0};
-    const rnl_status status = rnl_gpu_memory(device, nbytes, what, &room->memory, err);
-    if (status == RNL_OK)
-        room->nbytes = nbytes;
-    return status;
+    return more_memory(device, old, nbytes, what, &room->memory, &room->nbytes, err);
 }

@@ -5,6 +5,8 @@
 void check_numbers(void);
 void check_large(void);
 void check_sequences(void);
+void check_growth(void);
+void check_tight_growth(void);
 void check_capture(void);
 void check_streams(void);
 void check_failures(void);

@@ -79,3 +79,66 @@ void check_sequences(void)
     check_nothing_left("sequences");
     unlink(log);
 }
+
+/* Sequences that get longer call by call: memory is freed and allocated in few of them. */
+void check_growth(void)
+{
+    char log[] = "/tmp/check_gpu_XXXXXX";
+    close(mkstemp(log));
+    use_cudnn();
+    problem *p = lstm();
+    rnl_gpu_rnn *rnn = new_rnn(p);
+    int all;
+    p->has_lengths = 0;
+    p->N = 8;
+    fake.log(log);
+    for (p->T = 1; p->T <= 40; p->T++) {
+        fill_arrays(p);
+        run_and_compare(rnn, p, ON_HOST, NULL, "longer");
+    }
+    fake.log(NULL);
+    /* For the workspace and for the arrays: once, and 1.25 to the 17th is more than 40. */
+    const int allocs = count_lines(log, 0, "cuMemAlloc_v2", &all);
+    CHECK(allocs <= 2 * (1 + 17), "40 lengths: %d of memory", allocs);
+    rnl_gpu_rnn_free(rnn);
+    check_nothing_left("growth");
+    unlink(log);
+}
+
+/* Where there is not a quarter more than before, there may be just what is needed: each call of the
+ * driver fails once for want of memory, also those that ask for more. */
+void check_tight_growth(void)
+{
+    enum { OUT_OF_MEMORY = 2, MOST_CALLS = 40 };
+    char log[] = "/tmp/check_gpu_XXXXXX";
+    close(mkstemp(log));
+    use_cudnn();
+    problem *p = lstm();
+    rnl_error err;
+    int allocs[MOST_CALLS] = {0}, more = 0, before, all;
+    p->has_lengths = 0;
+    p->N = 8;
+    for (long k = 0; k < MOST_CALLS; k++) { /* 0: none fails */
+        rnl_gpu_rnn *rnn = new_rnn(p);
+        p->T = 36;
+        fill_arrays(p);
+        run_and_compare(rnn, p, ON_HOST, NULL, "shorter");
+        p->T = 40;
+        fill_arrays(p);
+        const rnl_gpu_call call = call_of(p, ON_HOST, NULL);
+        fake.log(log);
+        count_lines(log, 0, "", &before);
+        fake.fail(k, OUT_OF_MEMORY, 0);
+        const rnl_status status = rnl_gpu_rnn_run(rnn, &call, &err);
+        fake.fail(0, 0, 0);
+        fake.log(NULL);
+        allocs[k] = count_lines(log, before, "cuMemAlloc_v2", &all);
+        more += status == RNL_OK && allocs[k] == allocs[0] + 1;
+        sync_all();
+        run_and_compare(rnn, p, ON_HOST, NULL, "longer");
+        rnl_gpu_rnn_free(rnn);
+    }
+    CHECK(allocs[0] > 0 && more == allocs[0], "%d of %d asked again", more, allocs[0]);
+    check_nothing_left("tight growth");
+    unlink(log);
+}
