@@ -16,10 +16,10 @@ from rnnlayout._dtypes import Bits
 from rnnlayout._errors import FileError
 from rnnlayout._formats import Ask, Converted
 from rnnlayout._formats._hdf5 import Dataset, Group, hdf5_errors, import_h5py, open_hdf5
-from rnnlayout._formats._keras_config import parse
-from rnnlayout._formats._keras_entry import SIGMOID_SINCE
-from rnnlayout._formats._keras_legacy_h5 import Scope, layers_of, scopes, version_of
+from rnnlayout._formats._keras_config import SIGMOID_SINCE
+from rnnlayout._formats._keras_legacy_h5 import Scope, groups_of, layers_of, scopes, version_of
 from rnnlayout._formats._keras_modern import cudnn_layers, modernize
+from rnnlayout._formats._keras_tree import parse
 from rnnlayout._layouts import Layout
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._weights import Weights
@@ -115,10 +115,7 @@ def _has_others(layers: Group) -> bool:
 
 
 def _scopes(layers: Group) -> Iterator[tuple[str, Scope]]:
-    for layer in layers.texts("layer_names") or []:
-        group = layers.group(layer)
-        if group is None:
-            raise FileError(f"layer {layer!r} is listed, but not in the file")
+    for layer, group in groups_of(layers):
         for scope in scopes(group):
             yield layer, scope
 

@@ -11,16 +11,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rnnlayout._errors import FileError
 from rnnlayout._formats._hdf5 import Dataset, Group
-from rnnlayout._formats._keras_config import (
-    children,
-    class_of,
-    is_recurrent,
-    layer_name,
-    recurrent_in,
-)
 from rnnlayout._formats._keras_entry import LEAVES, Cell, Entries, natural
+from rnnlayout._formats._keras_tree import Recurrent, children, is_recurrent, layer_name
+
+Pair = tuple[Recurrent, list[Cell]]
 
 _LAYERS = ("layers", "_layer_checkpoint_dependencies")
 
@@ -35,43 +30,32 @@ def layers_of(root: Group) -> Group | None:
 
 def read_told(root: Group, model: dict[str, Any], entries: Entries) -> None:
     """Every recurrent layer of the config. FileError: the file contradicts it."""
-    _model(root, model, (), entries)
+    for layer, cells in pairs(root, model):
+        entries.add_told(layer, cells)
 
 
-def _model(group: Group, model: dict[str, Any], around: tuple[str, ...], entries: Entries) -> None:
+def pairs(root: Group, model: dict[str, Any]) -> Iterator[Pair]:
+    """The recurrent layers of a config, each with its cells."""
+    yield from _model(root, model, ())
+
+
+def _model(group: Group, model: dict[str, Any], around: tuple[str, ...]) -> Iterator[Pair]:
     if layers := layers_of(group):
-        for node, found in _pairs(layers, children(model)):
-            _layer(found, node, (*around, layer_name(node)), entries)
+        for node, found in placed(layers, children(model)):
+            yield from _layer(found, node, (*around, layer_name(node)))
 
 
-def _layer(found: Group, node: dict[str, Any], path: tuple[str, ...], entries: Entries) -> None:
+def _layer(found: Group, node: dict[str, Any], path: tuple[str, ...]) -> Iterator[Pair]:
     if is_recurrent(node):
-        _recurrent(found, node, "/".join(path), entries)
+        yield Recurrent(path, node), _cells(found)
     elif "layer" in found.groups:  # what a wrapper wraps
         for child in children(node):
-            _layer(found.groups["layer"], child, (*path, layer_name(child)), entries)
+            yield from _layer(found.groups["layer"], child, (*path, layer_name(child)))
     else:
-        _model(found, node, path, entries)
+        yield from _model(found, node, path)
 
 
-def _recurrent(found: Group, node: dict[str, Any], name: str, entries: Entries) -> None:
-    try:
-        told = next(recurrent_in(node)).told(entries.version[0])
-    except FileError:
-        raise
-    except ValueError as error:
-        entries.refuse(name, error)
-        return
-    cells, both = _cells(found), class_of(node) == "Bidirectional"
-    if len(cells) != len(told) * (1 + both):
-        raise FileError(
-            f"{name!r} has {len(cells)} sets of recurrent weights, its config tells of"
-            f" {len(told) * (1 + both)}"
-        )
-    entries.add(name, cells, both, told)
-
-
-def _pairs(layers: Group, nodes: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Group]]:
+def placed(layers: Group, nodes: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Group]]:
     """Each layer of a config with its group: the k-th of its class."""
     of_class: dict[str, list[dict[str, Any]]] = {}
     for node in nodes:

@@ -13,8 +13,8 @@ from pathlib import Path
 from rnnlayout._errors import FileError
 from rnnlayout._formats import Ask, _keras_variables, _keras_write
 from rnnlayout._formats._hdf5 import open_hdf5
-from rnnlayout._formats._keras_config import parse, version
 from rnnlayout._formats._keras_entry import Entries
+from rnnlayout._formats._keras_tree import parse, version
 from rnnlayout._found import Found
 from rnnlayout._limits import open_zip, read_member
 from rnnlayout._weights import Weights
