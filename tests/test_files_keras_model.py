@@ -49,15 +49,15 @@ def flat(outputs):
     return [np.asarray(keras.ops.convert_to_numpy(out)) for out in outputs]
 
 
-def computes(model, x, calls):
+def computes(model, x, calls, tolerance=TOLERANCE):
     """The model's outputs are those of each call in turn."""
     for wanted in calls:
         got = model(x)
         assert isinstance(got, (list, tuple)) == (len(wanted) > 1)
         for a, b in zip(flat(got), wanted, strict=True):
             assert a.shape == b.shape
-            assert np.abs(b).max() > 100 * TOLERANCE
-            assert np.abs(a - b).max() <= TOLERANCE
+            assert np.abs(b).max() > 100 * tolerance
+            assert np.abs(a - b).max() <= tolerance
 
 
 def tree(path):
