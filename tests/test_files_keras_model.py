@@ -68,7 +68,8 @@ def tree(path):
         attrs = {key: np.asarray(value).tolist() for key, value in item.attrs.items()}
         data = ()
         if isinstance(item, h5py.Dataset):
-            data = (item.shape, item.dtype, item.chunks, item.compression, item[()].tobytes())
+            values = b"" if item.shape is None else item[()].tobytes()
+            data = (item.shape, item.dtype, item.maxshape, item.chunks, item.compression, values)
         found[name] = (attrs, *data)
 
     with h5py.File(path, "r") as file:

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rnnlayout._errors import FileError
 from rnnlayout._formats import Ask, Converted
 from rnnlayout._formats._hdf5 import Dataset, Group, hdf5_errors, import_h5py, open_hdf5
+from rnnlayout._formats._hdf5_copy import copy_tree
 from rnnlayout._formats._keras_cells import Changed
 from rnnlayout._formats._keras_config import SIGMOID_SINCE
 from rnnlayout._formats._keras_legacy_h5 import (
@@ -26,13 +25,14 @@ from rnnlayout._formats._keras_legacy_h5 import (
 )
 from rnnlayout._formats._keras_modern import config_errors, cudnn_layers, modernize
 from rnnlayout._formats._keras_tree import children, layer_name, parse
+from rnnlayout._formats._keras_write import KERAS_3
 from rnnlayout._layouts import Layout
 from rnnlayout._native import LayoutError, LossyError
 
 _PARTS = ("kernel", "recurrent_kernel", "bias")
 _GATES = {8: 4, 6: 3}  # biases, in hidden sizes -> gates of a CuDNNLSTM, of a CuDNNGRU
-_KERAS_3 = "3.0.0"  # the first with layers as they are written here
 _SET_ASIDE = "training_config_of_keras_2"
+AS_IT_IS = "copied as it is: nothing in it says that Keras 3 reads it otherwise"
 _UNSAID = (
     "the file does not say activations: an LSTM or GRU with Keras 2's hard_sigmoid needs other"
     " weights in Keras 3, which it gets where the whole model is converted"
@@ -62,6 +62,21 @@ def rewrite(
     LossyError: Keras 3 has no layer that computes the same; weights would be rounded and exact is
     set.
     """
+    check_whole(ask, to)
+    with open_hdf5(path) as root:
+        changes = _changes(root, str(path), dtype, exact)
+        if changes.cells.arrays or changes.attributes:
+            with hdf5_errors(str(path)), import_h5py(str(path)).File(out, "w") as h5:
+                copy_tree(root, h5, changes.cells.arrays)
+                _change_attributes(h5, changes.attributes)
+        else:
+            shutil.copyfile(path, out)
+            changes.notes.append(AS_IT_IS)
+    return Converted(changes.cells.reports, notes=tuple(changes.notes))
+
+
+def check_whole(ask: Ask, to: Layout) -> None:
+    """LayoutError: it is asked for what is not done to a whole model."""
     if to.name != "keras":
         raise LayoutError(
             f"a whole Keras model is rewritten to 'keras', not to {str(to)!r}: for its RNNs alone"
@@ -69,17 +84,6 @@ def rewrite(
         )
     if ask.spec is not None or ask.prefix or ask.layout not in (None, "keras", "keras-cudnn"):
         raise LayoutError("a Keras file is converted whole, and says what it holds: drop the hints")
-    shutil.copyfile(path, out)
-    with open_hdf5(out, str(path)) as root:
-        changes = _changes(root, str(path), dtype, exact)
-    if changes.cells.arrays or changes.attributes:
-        with hdf5_errors(str(path)), import_h5py(str(path)).File(out, "r+") as h5:
-            _apply(h5, changes)
-    else:
-        changes.notes.append(
-            "copied as it is: nothing in it says that Keras 3 would read it otherwise"
-        )
-    return Converted(changes.cells.reports, notes=tuple(changes.notes))
 
 
 def _changes(root: Group, what: str, dtype: Any, exact: bool) -> _Changes:
@@ -92,7 +96,7 @@ def _changes(root: Group, what: str, dtype: Any, exact: bool) -> _Changes:
     _change_config(root, layers, what, changes)
     others = _has_others(layers)
     if changes.cells.reports and version_of(root) < SIGMOID_SINCE and not others:
-        changes.attributes["keras_version"] = _KERAS_3  # so that an LSTM's activation is known
+        changes.attributes["keras_version"] = KERAS_3  # so that an LSTM's activation is known
     if root.text("model_config") is None and version_of(root) < (3, 0) and others:
         changes.notes.append(_UNSAID)
     return changes
@@ -164,7 +168,7 @@ def _change_config(root: Group, layers: Group, what: str, changes: _Changes) -> 
     if has_cudnn != says_cudnn:
         has, lacks = ("config", "weights") if says_cudnn else ("weights", "config")
         raise FileError(f"{what}: there are cuDNN layers in its {has}, but none in its {lacks}")
-    changes.attributes = {"model_config": json.dumps(config), "keras_version": _KERAS_3}
+    changes.attributes = {"model_config": json.dumps(config), "keras_version": KERAS_3}
     if (training := root.text("training_config")) is not None:
         changes.attributes[_SET_ASIDE] = training
         changes.notes.append(
@@ -176,26 +180,9 @@ def _change_config(root: Group, layers: Group, what: str, changes: _Changes) -> 
 # --------------------------------------------------------------------------------------- writing
 
 
-def _apply(h5: Any, changes: _Changes) -> None:
-    for path, array in changes.cells.arrays.items():
-        old = h5[path]
-        if (old.shape, old.dtype) == (array.shape, array.dtype):
-            old[...] = array
-        else:
-            _replace(h5, path, array)
-    for name, text in changes.attributes.items():
+def _change_attributes(h5: Any, new: dict[str, str]) -> None:
+    for name, text in new.items():
         as_bytes = isinstance(h5.attrs.get(name), bytes)
         h5.attrs[name] = text.encode() if as_bytes else text
-    if _SET_ASIDE in changes.attributes:
+    if _SET_ASIDE in new:
         del h5.attrs["training_config"]
-
-
-def _replace(h5: Any, path: str, array: np.ndarray) -> None:
-    """A dataset of another shape or dtype, stored in the way of the one before it."""
-    old = h5[path]
-    attributes = dict(old.attrs)
-    how = {"compression": old.compression, "compression_opts": old.compression_opts}
-    how |= {"shuffle": old.shuffle, "chunks": True if old.chunks else None}
-    del h5[path]
-    new = h5.create_dataset(path, data=array, **how)
-    new.attrs.update(attributes)
