@@ -213,7 +213,10 @@ HARD_MODELS = {
 
 
 def write(name, folder):
-    """Save a model, and its weights alone. Returns the two paths, and the twin that computes."""
+    """Save a model, and its weights alone. Returns the two paths, and the twin that computes.
+
+    Beside the model, an .h5 file, there is a .keras archive of it.
+    """
     return write_model(MODELS[name], CUDNN, PLAIN, folder)
 
 
@@ -232,6 +235,7 @@ def write_model(make, kind, kind_of_twin, folder):
     old.compile("adam", "mse", metrics=["mae"])
     old.optimizer.build(old.trainable_variables)
     old.save(model)
+    old.save(model.with_suffix(".keras"))
     old.save_weights(weights)
     twin = make(kind_of_twin)
     twin.load_weights(weights)

@@ -51,6 +51,13 @@ def test_keras_3_computes_the_same(case, tmp_path):
         computes(keras.models.load_model(new), x, calls, ONE_MORE)
 
 
+def test_an_archive(case, tmp_path):
+    model, x, calls = case
+    done = rl.convert_file(model.with_suffix(".keras"), tmp_path / "new.keras", to="keras")
+    assert any("hard_sigmoid" in report.reason for report in done.reports.values())
+    computes(keras.models.load_model(tmp_path / "new.keras"), x, calls, ONE_MORE)
+
+
 # ---------------------------------------------------------------------------------- which weights
 
 

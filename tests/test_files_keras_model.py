@@ -108,6 +108,13 @@ def test_keras_3_computes_the_same(case, tmp_path):
         computes(keras.models.load_model(tmp_path / f"{version}_new.h5"), x, calls)
 
 
+def test_an_archive(case, tmp_path):
+    model, _, x, calls = case
+    done = rl.convert_file(model.with_suffix(".keras"), tmp_path / "new.keras", to="keras")
+    assert done.reports
+    computes(keras.models.load_model(tmp_path / "new.keras"), x, calls)
+
+
 def test_all_else_stays(case, tmp_path):
     model = case[0]
     rl.convert_file(model, tmp_path / "new.h5", to="keras")

@@ -14,7 +14,7 @@ from typing import Any
 from rnnlayout._errors import FileError
 from rnnlayout._native import LayoutError, LossyError
 
-_CUDNN = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}
+CUDNN = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}
 _RECURRENT = {"LSTM", "GRU", "SimpleRNN", "RNN"}
 _MODELS = {"Model", "Functional", "Sequential"}
 _WRAPPED = ("layer", "backward_layer", "cell")
@@ -45,7 +45,7 @@ def config_errors(what: str) -> Iterator[None]:
 def cudnn_layers(node: Any) -> Iterator[str]:
     """The classes of the cuDNN layers of a config, one for each; a Bidirectional holds one."""
     if isinstance(node, dict):
-        if node.get("class_name") in _CUDNN:
+        if node.get("class_name") in CUDNN:
             yield node["class_name"]
         for value in node.values():
             yield from cudnn_layers(value)
@@ -87,8 +87,8 @@ def modernize(
         modernize(inner, path, k, scaled=scaled)
     _refuse_hard_sigmoid(config, path, id(layer) in scaled)
     _use_words_of_keras3(kind, config)
-    if kind in _CUDNN or kind in _RECURRENT:
-        layer["class_name"] = _CUDNN.get(kind, kind)
+    if kind in CUDNN or kind in _RECURRENT:
+        layer["class_name"] = CUDNN.get(kind, kind)
         _say_all(kind, config, path)
     if layer["class_name"] in _RECURRENT or kind == "Bidirectional":
         layer.pop("build_config", None)  # its shapes count the states as inputs
@@ -130,7 +130,7 @@ def _say_all(kind: str, config: dict[str, Any], path: str) -> None:
     """What a recurrent layer computes."""
     if config.pop("time_major", False):
         raise LossyError(f"{path} has time_major=True, which Keras 3 does not have")
-    if kind in _CUDNN:
+    if kind in CUDNN:
         config.update(_CUDNNS_WAY)
         if kind == "CuDNNGRU":
             config["reset_after"] = True
