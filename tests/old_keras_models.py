@@ -25,8 +25,17 @@ def plain_gru(units, **options):
     return layers.GRU(units, recurrent_activation="sigmoid", reset_after=True, **options)
 
 
+def hard_lstm(units, **options):
+    return layers.LSTM(units, recurrent_activation="hard_sigmoid", **options)
+
+
+def hard_gru(units, **options):
+    return layers.GRU(units, recurrent_activation="hard_sigmoid", **options)
+
+
 CUDNN = SimpleNamespace(LSTM=CuDNNLSTM, GRU=CuDNNGRU)
 PLAIN = SimpleNamespace(LSTM=layers.LSTM, GRU=plain_gru)
+HARD = SimpleNamespace(LSTM=hard_lstm, GRU=hard_gru)
 
 
 def sequential(rnn):
@@ -159,6 +168,27 @@ def shared(rnn):
     return Model([a, b], layers.Subtract()([reader(a), reader(b)]))
 
 
+def hard_beside_cudnn(rnn):
+    x = Input((T, IN))
+    y = hard_lstm(4, return_sequences=True, activation="relu", dropout=0.1)(x)
+    y = layers.LSTM(3, return_sequences=True)(rnn.LSTM(5, return_sequences=True)(y))
+    y = hard_gru(5, return_sequences=True, reset_after=False, recurrent_dropout=0.1)(y)
+    return Model(x, [Dense(2)(hard_gru(4, use_bias=False)(y)), rnn.GRU(3)(y)])
+
+
+def hard_cells(rnn):
+    squash = {"recurrent_activation": "hard_sigmoid"}
+    stack = [
+        layers.LSTMCell(4, **squash), layers.LSTMCell(3), layers.GRUCell(5, **squash),
+        layers.GRUCell(2, reset_after=False, **squash), layers.SimpleRNNCell(3),
+    ]  # fmt: skip
+    return Sequential([
+        Input((T, IN)), layers.RNN(stack, return_sequences=True),
+        layers.RNN(layers.LSTMCell(4, **squash), go_backwards=True, return_sequences=True),
+        Bidirectional(layers.RNN(layers.GRUCell(3, **squash))),
+    ])  # fmt: skip
+
+
 MODELS = {
     f.__name__: f
     for f in (
@@ -168,16 +198,34 @@ MODELS = {
         time_distributed_layers, backwards, stateful, shared,
     )
 }  # fmt: skip
+# what Keras 2's hard_sigmoid is in: a model, what its RNNs are, and those of the twin
+HARD_MODELS = {
+    f.__name__: (f, *kinds)
+    for f, *kinds in (
+        (hard_beside_cudnn, CUDNN, PLAIN), (hard_cells, HARD, HARD), (text, HARD, HARD),
+        (backward_layer, HARD, HARD), (states_of_a_gru, HARD, HARD), (nested, HARD, HARD),
+        (nested_partly_frozen, HARD, HARD), (time_distributed_layers, HARD, HARD),
+    )
+}  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------ files
 
 
 def write(name, folder):
-    """Save a model, and its weights alone. Returns the two paths, and the twin that computes."""
+    """Save a model, and its weights alone. Returns the two paths, and the twin that computes.
+
+    Beside the model, an .h5 file, there is a .keras archive of it.
+    """
+    return write_model(MODELS[name], CUDNN, PLAIN, folder)
+
+
+def write_model(make, kind, kind_of_twin, folder):
+    """write() of a function that makes it of one kind of RNNs, and its twin of another."""
+    name = make.__name__
     rng = np.random.default_rng(list(name.encode()))
     tf_keras.backend.clear_session()  # counts layers from the first one again
-    old = MODELS[name](CUDNN)
+    old = make(kind)
     for weight in old.weights:
         variance = "variance" in weight.name
         weight.assign(
@@ -187,8 +235,9 @@ def write(name, folder):
     old.compile("adam", "mse", metrics=["mae"])
     old.optimizer.build(old.trainable_variables)
     old.save(model)
+    old.save(model.with_suffix(".keras"))
     old.save_weights(weights)
-    twin = MODELS[name](PLAIN)
+    twin = make(kind_of_twin)
     twin.load_weights(weights)
     return model, weights, twin
 
@@ -231,6 +280,8 @@ def keras_2_1(entry):
     for key, value in config.items():
         if isinstance(value, dict) and "class_name" in value:
             config[key] = keras_2_1(value)
+    if "cells" in config:
+        config["cells"] = [keras_2_1(cell) for cell in config["cells"]]
     if layers:
         config["layers"] = [keras_2_1(layer) for layer in layers]
     words = {key: entry[key] for key in ("name", "inbound_nodes") if key in entry}

@@ -279,6 +279,20 @@ def test_a_config_that_makes_no_sense(bad, change):
     assert len(str(caught.value)) < 500
 
 
+@pytest.mark.parametrize("backward", [{"class_name": "Dense"}, {"class_name": "Bidirectional"}])
+def test_a_backward_layer_of_another_class(bad, backward):
+    """It was a KeyError."""
+    model = json.loads(bad.attrs["model_config"])
+    lstm = model["config"]["layers"][1]
+    both = {"name": "lstm", "layer": dict(lstm), "backward_layer": {**backward, "config": {}}}
+    lstm.update(class_name="Bidirectional", config=both)
+    bad.attrs["model_config"] = json.dumps(model)
+    path = bad.filename
+    bad.close()
+    with pytest.raises(rl.LossyError, match=f"is a cell of class '{backward['class_name']}'"):
+        rl.load(path)
+
+
 ODD = [
     {"class_name": "Lambda", "config": {"name": "code", "function": ["4wEAAAA=", None, None]}},
     {"class_name": "LSTM", "module": "os", "registered_name": "os>system",

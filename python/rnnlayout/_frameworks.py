@@ -90,7 +90,8 @@ def _keras_told(layer: Any) -> _keras_config.Told:
             f"{type(layer).__name__} is no {', '.join(_keras_config.CELLS)} or Bidirectional layer"
             + _inside(layer)
         )
-    return _keras_config.told(name, layer.get_config(), 2 if _is_keras_2(layer) else 3)
+    version = (2, 3) if _is_keras_2(layer) else (3, 0)  # a layer says all that 2.3 did not
+    return _keras_config.told(name, layer.get_config(), version)
 
 
 def _is_keras(cls: type) -> bool:

@@ -13,7 +13,8 @@ from rnnlayout._dtypes import FLOATS, Bits
 from rnnlayout._errors import FileError
 from rnnlayout._formats import Ask
 from rnnlayout._formats._hdf5 import Dataset, Group
-from rnnlayout._formats._keras_config import Told
+from rnnlayout._formats._keras_config import SIGMOID_SINCE, Told
+from rnnlayout._formats._keras_tree import Recurrent
 from rnnlayout._found import Found
 from rnnlayout._layouts import known_layouts
 from rnnlayout._native import LayoutError, SpecError
@@ -26,7 +27,6 @@ Cell = Mapping[str, Dataset]  # by LEAVES, or by the names of Keras 1: W, U_i, b
 _KERAS_1 = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
 _KERAS_1_LETTER = {"g": "c", "n": "h"}
 _UNSAID = "the file does not say activations: taken as tanh and sigmoid, as Keras has them"
-SIGMOID_SINCE = (2, 3)  # before that hard_sigmoid was what an LSTM or GRU had unasked
 
 
 @dataclass
@@ -48,6 +48,18 @@ class Entries:
     def refuse(self, name: str, why: Exception) -> None:
         if self.wants(name):
             self.refused[name] = why
+
+    def add_told(self, layer: Recurrent, cells: Sequence[Cell]) -> None:
+        """A layer of the config. FileError: it makes no sense, or the file contradicts it."""
+        try:
+            told = layer.told(self.version)
+        except FileError:
+            raise
+        except ValueError as error:
+            self.refuse(layer.name, error)
+            return
+        check_cells(layer, cells)
+        self.add(layer.name, cells, layer.both, told)
 
     def add(self, name: str, cells: Sequence[Cell], both: bool, told: list[Told] | None) -> None:
         """cells: of the layers, bottom first; of both directions, forward and backward in turn.
@@ -158,6 +170,15 @@ def _joined(parts: list[Bits], name: str) -> Bits:
     if len(shapes) != 1 or parts[0].array.ndim not in (1, 2):
         raise LayoutError(f"{name}: the arrays of its gates differ in shape or dtype")
     return Bits(np.concatenate([part.array for part in parts], axis=-1), parts[0].dtype)
+
+
+def check_cells(layer: Recurrent, cells: Sequence[Cell]) -> None:
+    """FileError: a layer's cells in the file are not as many as the config tells of."""
+    if len(cells) != len(layer.cells):
+        raise FileError(
+            f"{layer.name!r} has {len(cells)} sets of recurrent weights, its config tells of"
+            f" {len(layer.cells)}"
+        )
 
 
 def natural(name: str) -> tuple[str, int]:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rnnlayout._errors import FileError
 from rnnlayout._formats._hdf5 import Dataset, Group
-from rnnlayout._formats._keras_config import (
+from rnnlayout._formats._keras_entry import Cell, Entries
+from rnnlayout._formats._keras_tree import (
     Recurrent,
-    Told,
+    Version,
     children,
-    class_of,
     layer_name,
     parse,
     recurrent_in,
     version,
 )
-from rnnlayout._formats._keras_entry import Entries
 
 # kernel:0, or kernel_1:0 where TensorFlow had to make names differ; Keras 1: lstm_1_W_i:0
 _LEAF = re.compile(r"(recurrent_kernel|kernel|bias)(_\d+)?(:\d+)?")
@@ -48,11 +48,20 @@ def layers_of(root: Group) -> Group | None:
     return None
 
 
-def version_of(root: Group) -> tuple[int, int]:
+def version_of(root: Group) -> Version:
     """The version of the Keras that wrote the file."""
     layers = layers_of(root)
     said = root.text("keras_version") or (layers.text("keras_version") if layers else None)
     return version(said)
+
+
+def groups_of(layers: Group) -> Iterator[tuple[str, Group]]:
+    """Each layer of a model by name. FileError: it is listed, and not there."""
+    for name in layers.texts("layer_names") or []:
+        group = layers.group(name)
+        if group is None:
+            raise FileError(f"layer {name!r} is listed, but not in the file")
+        yield name, group
 
 
 def read(root: Group, layers: Group, entries: Entries) -> None:
@@ -61,15 +70,16 @@ def read(root: Group, layers: Group, entries: Entries) -> None:
     config = root.text("model_config")
     model = {} if config is None else parse(config, "model_config")
     nodes = {layer_name(node): node for node in children(model)}
-    for name in layers.texts("layer_names") or []:
-        group = layers.group(name)
-        if group is None:
-            raise FileError(f"layer {name!r} is listed, but not in the file")
-        found = [scope for scope in scopes(group) if scope.is_recurrent]
+    for name, group in groups_of(layers):
         if name in nodes:
-            _told(list(recurrent_in(nodes[name])), found, entries)
+            for layer, cells in pairs(nodes[name], group):
+                entries.add_told(layer, cells)
         else:
-            _untold(name, found, entries)
+            _untold(name, _recurrent(group), entries)
+
+
+def _recurrent(group: Group) -> list[Scope]:
+    return [scope for scope in scopes(group) if scope.is_recurrent]
 
 
 def scopes(group: Group) -> list[Scope]:
@@ -94,33 +104,20 @@ def scopes(group: Group) -> list[Scope]:
 # ------------------------------------------------------------------------------- with a config
 
 
-def _told(layers: list[Recurrent], found: list[Scope], entries: Entries) -> None:
-    """Keras lists weights in the order of its layers, the frozen ones last."""
-    wanted: list[tuple[Recurrent, list[Told], int]] = []
-    for layer in sorted(layers, key=lambda layer: not layer.trainable):
-        try:
-            told = layer.told(entries.version[0])
-        except FileError:
-            raise
-        except ValueError as error:
-            entries.refuse(layer.name, error)
-            continue
-        wanted.append((layer, told, len(told) * (1 + _is_both(layer))))
-    whole = len(wanted) == len(layers) and sum(count for *_, count in wanted) == len(found)
+def pairs(node: dict[str, Any], group: Group) -> Iterator[tuple[Recurrent, list[Cell]]]:
+    """The recurrent layers in a layer of the config, each with its cells in the layer's group.
+
+    Keras lists weights in the order of its layers, the frozen ones last.
+    """
+    found = _recurrent(group)
+    layers = sorted(recurrent_in(node), key=lambda layer: not layer.trainable)
+    whole = sum(len(layer.cells) for layer in layers) == len(found)
     at = 0
-    for layer, told, count in wanted:
-        cells = found[at : at + count] if whole else _named(layer, found)
+    for layer in layers:
+        count = len(layer.cells)
+        own = found[at : at + count] if whole else _named(layer, found)
+        yield layer, [scope.arrays for scope in own]
         at += count
-        if len(cells) != count:
-            raise FileError(
-                f"{layer.name!r} has {len(cells)} sets of recurrent weights, its config tells of"
-                f" {count}"
-            )
-        entries.add(layer.name, [cell.arrays for cell in cells], _is_both(layer), told)
-
-
-def _is_both(layer: Recurrent) -> bool:
-    return class_of(layer.node) == "Bidirectional"
 
 
 def _named(layer: Recurrent, found: list[Scope]) -> list[Scope]:

@@ -9,34 +9,42 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from rnnlayout._convert import EXACT, Report
-from rnnlayout._dtypes import Bits
 from rnnlayout._errors import FileError
 from rnnlayout._formats import Ask, Converted
 from rnnlayout._formats._hdf5 import Dataset, Group, hdf5_errors, import_h5py, open_hdf5
-from rnnlayout._formats._keras_config import parse
-from rnnlayout._formats._keras_entry import SIGMOID_SINCE
-from rnnlayout._formats._keras_legacy_h5 import Scope, layers_of, scopes, version_of
-from rnnlayout._formats._keras_modern import cudnn_layers, modernize
+from rnnlayout._formats._hdf5_copy import copy_tree
+from rnnlayout._formats._keras_cells import Changed
+from rnnlayout._formats._keras_config import SIGMOID_SINCE
+from rnnlayout._formats._keras_legacy_h5 import (
+    Scope,
+    groups_of,
+    layers_of,
+    pairs,
+    scopes,
+    version_of,
+)
+from rnnlayout._formats._keras_modern import config_errors, cudnn_layers, modernize
+from rnnlayout._formats._keras_tree import children, layer_name, parse
+from rnnlayout._formats._keras_write import KERAS_3
 from rnnlayout._layouts import Layout
 from rnnlayout._native import LayoutError, LossyError
-from rnnlayout._weights import Weights
 
 _PARTS = ("kernel", "recurrent_kernel", "bias")
 _GATES = {8: 4, 6: 3}  # biases, in hidden sizes -> gates of a CuDNNLSTM, of a CuDNNGRU
-_KERAS_3 = "3.0.0"  # the first with layers as they are written here
 _SET_ASIDE = "training_config_of_keras_2"
+AS_IT_IS = "copied as it is: nothing in it says that Keras 3 reads it otherwise"
+_UNSAID = (
+    "the file does not say activations: an LSTM or GRU with Keras 2's hard_sigmoid needs other"
+    " weights in Keras 3, which it gets where the whole model is converted"
+)
 
 
 @dataclass
 class _Changes:
-    """What a file needs: arrays by path, attributes of its root."""
+    """What a file needs: cells, and attributes of its root."""
 
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    cells: Changed
     attributes: dict[str, str] = field(default_factory=dict)
-    reports: dict[str, Report] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -45,13 +53,30 @@ def rewrite(
 ) -> Converted:
     """Write the model or the weights at `path` to `out`, for Keras 3.
 
-    CuDNNLSTM and CuDNNGRU become LSTM and GRU, in the config and in the weights; what else Keras 3
-    would misread in a model with recurrent layers is said in its words. All else stays. Only the
-    training_config, over which Keras 3 stumbles, gets a name where it does not look.
+    CuDNNLSTM and CuDNNGRU become LSTM and GRU, in the config and in the weights; the weights of
+    LSTMs and GRUs make up for another hard_sigmoid; what else Keras 3 would misread in a model with
+    recurrent layers is said in its words. All else stays. Only the training_config, over which
+    Keras 3 stumbles, gets a name where it does not look.
 
     dtype, exact: as convert(), for the layers that change. FileError: no such file of Keras.
-    LossyError: Keras 3 has no layer that computes the same; sums of biases and exact is set.
+    LossyError: Keras 3 has no layer that computes the same; weights would be rounded and exact is
+    set.
     """
+    check_whole(ask, to)
+    with open_hdf5(path) as root:
+        changes = _changes(root, str(path), dtype, exact)
+        if changes.cells.arrays or changes.attributes:
+            with hdf5_errors(str(path)), import_h5py(str(path)).File(out, "w") as h5:
+                copy_tree(root, h5, changes.cells.arrays)
+                _change_attributes(h5, changes.attributes)
+        else:
+            shutil.copyfile(path, out)
+            changes.notes.append(AS_IT_IS)
+    return Converted(changes.cells.reports, notes=tuple(changes.notes))
+
+
+def check_whole(ask: Ask, to: Layout) -> None:
+    """LayoutError: it is asked for what is not done to a whole model."""
     if to.name != "keras":
         raise LayoutError(
             f"a whole Keras model is rewritten to 'keras', not to {str(to)!r}: for its RNNs alone"
@@ -59,41 +84,22 @@ def rewrite(
         )
     if ask.spec is not None or ask.prefix or ask.layout not in (None, "keras", "keras-cudnn"):
         raise LayoutError("a Keras file is converted whole, and says what it holds: drop the hints")
-    shutil.copyfile(path, out)
-    with open_hdf5(out, str(path)) as root:
-        changes = _changes(root, str(path), dtype, exact)
-    if changes.arrays or changes.attributes:
-        with hdf5_errors(str(path)), import_h5py(str(path)).File(out, "r+") as h5:
-            _apply(h5, changes)
-    else:
-        changes.notes.append("nothing in it is other than Keras 3 reads it: copied as it is")
-    return Converted(changes.reports, notes=tuple(changes.notes))
 
 
 def _changes(root: Group, what: str, dtype: Any, exact: bool) -> _Changes:
-    changes = _Changes()
+    changes = _Changes(Changed(what, dtype, exact))
     layers = layers_of(root)
     if layers is None:
         raise FileError(f"{what}: no layers as Keras 2 saves them: no attribute 'layer_names'")
     for entry, cell in _cudnn_cells(layers):
-        given = {part: Bits(cell[part].bits(), cell[part].dtype) for part in _PARTS}
-        made = Weights(given, layout="keras-cudnn").to("keras", dtype=dtype, exact=exact)
-        if made.spec.dtype == "bfloat16":
-            raise LayoutError(f"{what}: an .h5 file of Keras holds no bfloat16")
-        changes.arrays |= {cell[part].path: made[part] for part in _PARTS}
-        report = made.report or EXACT
-        known = changes.reports.get(entry, EXACT)  # of the other direction
-        changes.reports[entry] = report if known == EXACT else _both(known, report)
-    _change_config(root, what, changes)
-    if changes.reports and version_of(root) < SIGMOID_SINCE and not _has_others(layers):
-        changes.attributes["keras_version"] = _KERAS_3  # so that an LSTM's activation is known
+        changes.cells.add_cudnn(entry, cell)
+    _change_config(root, layers, what, changes)
+    others = _has_others(layers)
+    if changes.cells.reports and version_of(root) < SIGMOID_SINCE and not others:
+        changes.attributes["keras_version"] = KERAS_3  # so that an LSTM's activation is known
+    if root.text("model_config") is None and version_of(root) < (3, 0) and others:
+        changes.notes.append(_UNSAID)
     return changes
-
-
-def _both(a: Report, b: Report) -> Report:
-    """The report of a layer that is two RNNs, one each way."""
-    sums = a.rounded_sums + b.rounded_sums
-    return Report(a.grade, sums, a.reason.replace(f"{a.rounded_sums} sums", f"{sums} sums"))
 
 
 # --------------------------------------------------------------------------------------- weights
@@ -115,10 +121,7 @@ def _has_others(layers: Group) -> bool:
 
 
 def _scopes(layers: Group) -> Iterator[tuple[str, Scope]]:
-    for layer in layers.texts("layer_names") or []:
-        group = layers.group(layer)
-        if group is None:
-            raise FileError(f"layer {layer!r} is listed, but not in the file")
+    for layer, group in groups_of(layers):
         for scope in scopes(group):
             yield layer, scope
 
@@ -144,7 +147,7 @@ def _entry(layer: str, path: list[str]) -> str:
 # ---------------------------------------------------------------------------------------- config
 
 
-def _change_config(root: Group, what: str, changes: _Changes) -> None:
+def _change_config(root: Group, layers: Group, what: str, changes: _Changes) -> None:
     text = root.text("model_config")
     version = version_of(root)
     if text is None or version >= (3, 0):
@@ -154,17 +157,18 @@ def _change_config(root: Group, what: str, changes: _Changes) -> None:
             f"{what} is a model of Keras 1, whose config is not converted: load() has its layers"
         )
     config = parse(text, f"{what}: model_config")
-    try:
-        found = list(cudnn_layers(config))
-        modernize(config)
-    except LayoutError:
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
-        raise FileError(f"{what}: its model_config is none of Keras: {error!r}") from None
-    if bool(found) != bool(changes.reports):
-        has, lacks = ("config", "weights") if found else ("weights", "config")
+    has_cudnn = bool(changes.cells.reports)
+    nodes = {layer_name(node): node for node in children(config)}
+    for name, group in groups_of(layers):
+        for layer, cells in pairs(nodes[name], group) if name in nodes else ():
+            changes.cells.add_hard(layer, cells, version)
+    with config_errors(f"{what}: its model_config"):
+        says_cudnn = any(cudnn_layers(config))
+        modernize(config, scaled=changes.cells.scaled)
+    if has_cudnn != says_cudnn:
+        has, lacks = ("config", "weights") if says_cudnn else ("weights", "config")
         raise FileError(f"{what}: there are cuDNN layers in its {has}, but none in its {lacks}")
-    changes.attributes = {"model_config": json.dumps(config), "keras_version": _KERAS_3}
+    changes.attributes = {"model_config": json.dumps(config), "keras_version": KERAS_3}
     if (training := root.text("training_config")) is not None:
         changes.attributes[_SET_ASIDE] = training
         changes.notes.append(
@@ -176,26 +180,9 @@ def _change_config(root: Group, what: str, changes: _Changes) -> None:
 # --------------------------------------------------------------------------------------- writing
 
 
-def _apply(h5: Any, changes: _Changes) -> None:
-    for path, array in changes.arrays.items():
-        old = h5[path]
-        if (old.shape, old.dtype) == (array.shape, array.dtype):
-            old[...] = array
-        else:
-            _replace(h5, path, array)
-    for name, text in changes.attributes.items():
+def _change_attributes(h5: Any, new: dict[str, str]) -> None:
+    for name, text in new.items():
         as_bytes = isinstance(h5.attrs.get(name), bytes)
         h5.attrs[name] = text.encode() if as_bytes else text
-    if _SET_ASIDE in changes.attributes:
+    if _SET_ASIDE in new:
         del h5.attrs["training_config"]
-
-
-def _replace(h5: Any, path: str, array: np.ndarray) -> None:
-    """A dataset of another shape or dtype, stored in the way of the one before it."""
-    old = h5[path]
-    attributes = dict(old.attrs)
-    how = {"compression": old.compression, "compression_opts": old.compression_opts}
-    how |= {"shuffle": old.shuffle, "chunks": True if old.chunks else None}
-    del h5[path]
-    new = h5.create_dataset(path, data=array, **how)
-    new.attrs.update(attributes)

@@ -7,15 +7,17 @@ where Keras 3 does not know one, it says so itself. Nothing a config names is im
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from rnnlayout._native import LossyError
+from rnnlayout._errors import FileError
+from rnnlayout._native import LayoutError, LossyError
 
-_CUDNN = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}
+CUDNN = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}
 _RECURRENT = {"LSTM", "GRU", "SimpleRNN", "RNN"}
 _MODELS = {"Model", "Functional", "Sequential"}
-_WRAPPED = ("layer", "backward_layer")
+_WRAPPED = ("layer", "backward_layer", "cell")
 # by their names of TensorFlow 1
 _RENAMED = {f"BatchNormalizationV{k}": "BatchNormalization" for k in (1, 2)}
 # what cuDNN's layers do, and Keras 2's config did not say
@@ -29,10 +31,21 @@ _CUDNNS_WAY = {
 }
 
 
+@contextmanager
+def config_errors(what: str) -> Iterator[None]:
+    """Whatever Python makes of a config that makes no sense becomes a FileError."""
+    try:
+        yield
+    except LayoutError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
+        raise FileError(f"{what} is none of Keras: {error!r}") from None
+
+
 def cudnn_layers(node: Any) -> Iterator[str]:
     """The classes of the cuDNN layers of a config, one for each; a Bidirectional holds one."""
     if isinstance(node, dict):
-        if node.get("class_name") in _CUDNN:
+        if node.get("class_name") in CUDNN:
             yield node["class_name"]
         for value in node.values():
             yield from cudnn_layers(value)
@@ -41,11 +54,19 @@ def cudnn_layers(node: Any) -> Iterator[str]:
             yield from cudnn_layers(value)
 
 
-def modernize(layer: Any, path: str = "", at: int = 0, *, wrapped: bool = False) -> None:
+def modernize(
+    layer: Any,
+    path: str = "",
+    at: int = 0,
+    *,
+    wrapped: bool = False,
+    scaled: Collection[int] = (),
+) -> None:
     """Change a layer's or model's entry of a config, in place, into what Keras 3 reads.
 
     path: of the model it is in; at: its place there. wrapped: it is the layer of another one, and
-    Keras 3 looks for its class in the module that the entry names. LossyError: Keras 3 has no
+    Keras 3 looks for its class in the module that the entry names. scaled: the ids of the entries
+    whose weights make up for Keras 3's hard_sigmoid. LossyError: Keras 3 has no
     layer that computes the same. Where the config makes no sense, any error that Python has.
     """
     config = _config(layer, at)
@@ -59,12 +80,15 @@ def modernize(layer: Any, path: str = "", at: int = 0, *, wrapped: bool = False)
         _count_calls(config)
         _unpack_single(config)
     for key in _WRAPPED:
-        modernize(config.get(key), path, wrapped=True)
+        modernize(config.get(key), path, wrapped=True, scaled=scaled)
+    for cell in config.get("cells", []):
+        modernize(cell, path, wrapped=True, scaled=scaled)
     for k, inner in enumerate(config.get("layers", [])):
-        modernize(inner, path, k)
-    _use_words_of_keras3(kind, config, path)
-    if kind in _CUDNN or kind in _RECURRENT:
-        layer["class_name"] = _CUDNN.get(kind, kind)
+        modernize(inner, path, k, scaled=scaled)
+    _refuse_hard_sigmoid(config, path, id(layer) in scaled)
+    _use_words_of_keras3(kind, config)
+    if kind in CUDNN or kind in _RECURRENT:
+        layer["class_name"] = CUDNN.get(kind, kind)
         _say_all(kind, config, path)
     if layer["class_name"] in _RECURRENT or kind == "Bidirectional":
         layer.pop("build_config", None)  # its shapes count the states as inputs
@@ -106,7 +130,7 @@ def _say_all(kind: str, config: dict[str, Any], path: str) -> None:
     """What a recurrent layer computes."""
     if config.pop("time_major", False):
         raise LossyError(f"{path} has time_major=True, which Keras 3 does not have")
-    if kind in _CUDNN:
+    if kind in CUDNN:
         config.update(_CUDNNS_WAY)
         if kind == "CuDNNGRU":
             config["reset_after"] = True
@@ -114,13 +138,17 @@ def _say_all(kind: str, config: dict[str, Any], path: str) -> None:
         config.setdefault("reset_after", False)  # what it meant in Keras 2; Keras 3 takes True
 
 
-def _use_words_of_keras3(kind: str, config: dict[str, Any], path: str) -> None:
-    for key in ("activation", "recurrent_activation"):
-        if "hard_sigmoid" in str(config.get(key)):
+def _refuse_hard_sigmoid(config: dict[str, Any], path: str, scaled: bool) -> None:
+    for key, value in config.items():
+        is_scaled = scaled and key == "recurrent_activation"
+        if key.endswith("activation") and "hard_sigmoid" in str(value) and not is_scaled:
             raise LossyError(
                 f"{path} has {key}='hard_sigmoid', clip(0.2 x + 0.5) in Keras 2; in Keras 3 that is"
                 " clip(x / 6 + 0.5): the outputs would be other ones"
             )
+
+
+def _use_words_of_keras3(kind: str, config: dict[str, Any]) -> None:
     shape = config.pop("batch_input_shape", None)
     if kind == "InputLayer" and shape is not None:
         config["batch_shape"] = shape

@@ -8,19 +8,15 @@ _layer_checkpoint_dependencies for a while, with numbers that have gaps.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rnnlayout._errors import FileError
 from rnnlayout._formats._hdf5 import Dataset, Group
-from rnnlayout._formats._keras_config import (
-    children,
-    class_of,
-    is_recurrent,
-    layer_name,
-    recurrent_in,
-)
 from rnnlayout._formats._keras_entry import LEAVES, Cell, Entries, natural
+from rnnlayout._formats._keras_tree import Recurrent, children, is_recurrent, layer_name
+
+Pair = tuple[Recurrent, list[Cell]]
 
 _LAYERS = ("layers", "_layer_checkpoint_dependencies")
 
@@ -35,59 +31,60 @@ def layers_of(root: Group) -> Group | None:
 
 def read_told(root: Group, model: dict[str, Any], entries: Entries) -> None:
     """Every recurrent layer of the config. FileError: the file contradicts it."""
-    _model(root, model, (), entries)
+    for layer, cells in pairs(root, model):
+        entries.add_told(layer, cells)
 
 
-def _model(group: Group, model: dict[str, Any], around: tuple[str, ...], entries: Entries) -> None:
+def pairs(root: Group, model: dict[str, Any]) -> Iterator[Pair]:
+    """The recurrent layers of a config, each with its cells."""
+    yield from _model(root, model, ())
+
+
+def _model(group: Group, model: dict[str, Any], around: tuple[str, ...]) -> Iterator[Pair]:
     if layers := layers_of(group):
-        for node, found in _pairs(layers, children(model)):
-            _layer(found, node, (*around, layer_name(node)), entries)
+        for node, found in placed(layers, children(model)):
+            yield from _layer(found, node, (*around, layer_name(node)))
 
 
-def _layer(found: Group, node: dict[str, Any], path: tuple[str, ...], entries: Entries) -> None:
+def _layer(found: Group, node: dict[str, Any], path: tuple[str, ...]) -> Iterator[Pair]:
     if is_recurrent(node):
-        _recurrent(found, node, "/".join(path), entries)
+        layer = Recurrent(path, node)
+        yield layer, _cells(found, layer.cells)
     elif "layer" in found.groups:  # what a wrapper wraps
         for child in children(node):
-            _layer(found.groups["layer"], child, (*path, layer_name(child)), entries)
+            yield from _layer(found.groups["layer"], child, (*path, layer_name(child)))
     else:
-        _model(found, node, path, entries)
+        yield from _model(found, node, path)
 
 
-def _recurrent(found: Group, node: dict[str, Any], name: str, entries: Entries) -> None:
-    try:
-        told = next(recurrent_in(node)).told(entries.version[0])
-    except FileError:
-        raise
-    except ValueError as error:
-        entries.refuse(name, error)
-        return
-    cells, both = _cells(found), class_of(node) == "Bidirectional"
-    if len(cells) != len(told) * (1 + both):
-        raise FileError(
-            f"{name!r} has {len(cells)} sets of recurrent weights, its config tells of"
-            f" {len(told) * (1 + both)}"
-        )
-    entries.add(name, cells, both, told)
-
-
-def _pairs(layers: Group, nodes: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Group]]:
+def placed(layers: Group, nodes: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Group]]:
     """Each layer of a config with its group: the k-th of its class."""
-    of_class: dict[str, list[dict[str, Any]]] = {}
-    for node in nodes:
-        of_class.setdefault(snake_case(str(node["class_name"])), []).append(node)
+    of_class: dict[str, list[tuple[dict[str, Any], str]]] = {}
+    names = group_names([str(node["class_name"]) for node in nodes])
+    for node, name in zip(nodes, names, strict=True):
+        of_class.setdefault(snake_case(str(node["class_name"])), []).append((node, name))
     groups: dict[int, Group] = {}
     for name, alike in of_class.items():
-        expected = [name if k == 0 else f"{name}_{k}" for k in range(len(alike))]
+        expected = [group_name for _, group_name in alike]
         there = [n for n in sorted(layers.groups, key=natural) if natural(n)[0] == natural(name)[0]]
         if len(there) == len(alike) and not set(expected) <= set(there):
             expected = there
-        for node, group_name in zip(alike, expected, strict=True):
+        for (node, _), group_name in zip(alike, expected, strict=True):
             if group_name in layers.groups:  # else it is shared, and lies elsewhere
                 groups[id(node)] = layers.groups[group_name]
     for node in nodes:
         if id(node) in groups:
             yield node, groups[id(node)]
+
+
+def group_names(classes: Sequence[str]) -> list[str]:
+    """What Keras 3 calls the groups of layers of these classes, one beside the other."""
+    found: list[str] = []
+    counts: Counter[str] = Counter()
+    for name in map(snake_case, classes):
+        found.append(f"{name}_{counts[name]}" if counts[name] else name)
+        counts[name] += 1
+    return found
 
 
 def snake_case(name: str) -> str:
@@ -137,15 +134,22 @@ def _both(group: Group) -> list[Cell]:
 # ---------------------------------------------------------------------------------------- cells
 
 
-def _cells(layer: Group) -> list[Cell]:
-    """Of a Bidirectional, a stack, a layer with a cell, or one that has its arrays itself."""
+def _cells(layer: Group, nodes: Sequence[dict[str, Any]] = ()) -> list[Cell]:
+    """Of a Bidirectional, a stack, a layer with a cell, or one that has its arrays itself.
+
+    nodes: of all its cells, where there is a config; without, those of a stack come by class.
+    """
     if "forward_layer" in layer.groups:
         sides = [layer.groups["forward_layer"], layer.groups.get("backward_layer")]
-        return [cell for side in sides if side for cell in _cells(side)]
+        half = len(nodes) // 2
+        own = (nodes[:half], nodes[half:])
+        return [c for side, n in zip(sides, own, strict=True) if side for c in _cells(side, n)]
     cell = layer.groups.get("cell", layer)
     if stack := cell.groups.get("cells"):
-        names = sorted(stack.groups, key=natural)
-        return [found for name in names if (found := _variables(stack.groups[name]))]
+        groups = [stack.groups[name] for name in sorted(stack.groups, key=natural)]
+        if nodes:
+            groups = [group for _, group in placed(stack, list(nodes))]
+        return [found for group in groups if (found := _variables(group))]
     return [found] if (found := _variables(cell)) else []
 
 

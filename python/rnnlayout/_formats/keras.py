@@ -9,32 +9,27 @@ import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from rnnlayout._errors import FileError
-from rnnlayout._formats import Ask, _keras_variables, _keras_write
+from rnnlayout._formats import Ask, Converted, _keras_archive, _keras_variables, _keras_write
 from rnnlayout._formats._hdf5 import open_hdf5
-from rnnlayout._formats._keras_config import parse, version
+from rnnlayout._formats._keras_archive import CONFIG, METADATA, VARIABLES
 from rnnlayout._formats._keras_entry import Entries
 from rnnlayout._found import Found
-from rnnlayout._limits import open_zip, read_member
+from rnnlayout._layouts import Layout
+from rnnlayout._limits import open_zip
 from rnnlayout._weights import Weights
 
 SUFFIXES = (".keras",)
-METADATA, CONFIG, VARIABLES = "metadata.json", "config.json", "model.weights.h5"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same weights give the same bytes
 
 
 def read(path: Path, ask: Ask) -> Found:
-    with open_zip(path) as archive:
-        metadata = parse(read_member(archive, METADATA), f"{path}: {METADATA}")
-        model = parse(read_member(archive, CONFIG), f"{path}: {CONFIG}")
-        variables = read_member(archive, VARIABLES)
-    said = metadata.get("keras_version")
-    if not isinstance(said, str):
-        raise FileError(f"{path}: {METADATA} says keras_version {said!r}, need a text")
-    entries = Entries(ask, version(said))
-    with open_hdf5(variables, f"{path}: {VARIABLES}") as root:
-        _keras_variables.read_told(root, model, entries)
+    with open_zip(path) as file:
+        archive = _keras_archive.read_archive(path, file)
+    entries = Entries(ask, archive.version)
+    with open_hdf5(archive.variables, f"{path}: {VARIABLES}") as root:
+        _keras_variables.read_told(root, archive.model, entries)
         return entries.found(root)
 
 
@@ -49,3 +44,8 @@ def write(path: Path, entries: Mapping[str, Weights]) -> None:
             (VARIABLES, _keras_write.variables(layers)),
         ):
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
+
+
+def rewrite(path: Path, out: Path, ask: Ask, to: Layout, **options: Any) -> Converted:
+    """A model of Keras 2 for Keras 3."""
+    return _keras_archive.rewrite(path, out, ask, to, **options)
