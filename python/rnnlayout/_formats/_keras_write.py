@@ -85,7 +85,7 @@ def _of_rnn(name: str, weights: Weights) -> Iterator[Layer]:
             for side in sides
         ]
         yield Layer(
-            own, below, len(parts) - 1 - k, part.spec, part.layout.name, weights.config, cells
+            own, below, len(parts) - 1 - k, part.spec, part.layout.name, part.config, cells
         )
         below = own
 
