@@ -176,6 +176,17 @@ def test_what_was_done(stack, tmp_path):
     assert ["training_config" in note for note in done.notes] == [True]
 
 
+@pytest.mark.parametrize(("first", "second"), [(".h5", ".keras"), (".keras", ".h5")])
+def test_what_is_not_the_whole_model_says_so(first, second, tmp_path):
+    model = keras.Sequential([keras.Input((None, 3)), keras.layers.LSTM(5), keras.layers.Dense(2)])
+    model.save(tmp_path / f"a{first}")
+    done = rl.convert_file(tmp_path / f"a{first}", tmp_path / f"b{second}", to="keras")
+    assert len(done.left_out) == 2  # the Dense
+    assert [f"give it the old one's suffix, {first}" in note for note in done.notes] == [True]
+    done = rl.convert_file(tmp_path / f"a{first}", tmp_path / "b.safetensors", to="torch")
+    assert len(done.left_out) == 2 and not done.notes  # nobody expects a model there
+
+
 def tensors(path, layer):
     with h5py.File(path) as file:
         group = file["model_weights"][layer]

@@ -167,11 +167,14 @@ def _output(src: Path, dst: Path, force: bool, dry_run: bool) -> Iterator[Path]:
             yield part
 
 
+_ALONE = "the new file has the RNNs alone; for the whole model give it the old one's suffix, "
+
+
 class _Job:
     """The RNNs of one file on their way to another layout."""
 
     def __init__(self, path: Path, ask: Ask, to: Layout, dtype: Any, exact: bool) -> None:
-        self._path, self._module = path, format_of(path)
+        self._path, self._module, self._to = path, format_of(path), to
         self._bag = None if hasattr(self._module, "read") else _bag(path, self._module)
         if self._bag is None:
             found = _read(path, ask)
@@ -226,7 +229,10 @@ class _Job:
         reports = {entry: made.report for entry, made in self._made.items()}
         in_place = self._bag is not None and not hasattr(target, "write")
         left_out = () if in_place else self._found.others
-        return Converted(reports, left_out, tuple(self._found.notes))
+        notes = list(self._found.notes)
+        if left_out and self._to.name == "keras" and hasattr(self._module, "rewrite"):
+            notes.append(_ALONE + self._module.SUFFIXES[0])
+        return Converted(reports, left_out, tuple(notes))
 
 
 def _refused(path: Path, prefix: str, found: Found) -> Exception:

@@ -84,9 +84,7 @@ def _of_rnn(name: str, weights: Weights) -> Iterator[Layer]:
             {leaf: arrays[side + leaf] for leaf in LEAVES if side + leaf in arrays}
             for side in sides
         ]
-        yield Layer(
-            own, below, len(parts) - 1 - k, part.spec, part.layout.name, part.config, cells
-        )
+        yield Layer(own, below, len(parts) - 1 - k, part.spec, part.layout.name, part.config, cells)
         below = own
 
 
