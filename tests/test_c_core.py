@@ -29,14 +29,24 @@ def test_every_tier_equals_the_reference(c_build, check, tier):
 
 @pytest.mark.parametrize(
     "check, preset",
-    [(c, p) for c in CHECKS for p in ("release", "asan") if (c, p) not in BY_TIER]
-    + [(c, "tsan") for c in ("check_threads", "check_team", "check_forward")],  # a race: status 66
+    [(c, p) for c in CHECKS for p in ("release", "asan") if (c, p) not in BY_TIER],
 )
 def test_check_program(c_build, check, preset):
-    last = run([c_build(preset) / "tests" / "c" / check]).splitlines()[-1]
+    assert passed(c_build(preset), check) > 1000
+
+
+def passed(build, check, *arguments):
+    last = run([build / "tests" / "c" / check, *arguments]).splitlines()[-1]
     counts = re.fullmatch(r"(\d+) passed, 0 failed", last)
     assert counts, last
-    assert int(counts[1]) > 1000
+    return int(counts[1])
+
+
+# A race ends the program with status 66. Of the forward pass a sixth of its problems: numbers are
+# compared in the others.
+@pytest.mark.parametrize("check", [("check_threads",), ("check_team",), ("check_forward", "200")])
+def test_threads_do_not_race(c_build, check):
+    assert passed(c_build("tsan"), *check) > 1000
 
 
 @pytest.mark.parametrize("part", ["threads", "poll"])

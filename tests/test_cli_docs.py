@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import old_keras_models as old
 import pytest
 import torch
 from conftest import ROOT
@@ -32,6 +33,8 @@ def folder(tmp_path_factory):
     torch.save(torch.nn.ModuleDict(parts).state_dict(), folder / "model.pt")
     rl.save(folder / "model.onnx", rl.Weights(torch.nn.GRU(8, 16)).to("onnx"))
     shutil.copy(ROOT / "examples" / "data" / "textgenrnn_rnn1.hdf5", folder / "old.h5")
+    gru = old.CUDNN.GRU(5, name="gru")
+    old.Sequential([old.Input((4, 3)), gru, old.Dense(2)]).save(folder / "old.keras")
     return folder
 
 

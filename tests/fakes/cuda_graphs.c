@@ -36,14 +36,15 @@ void fake_capture_breaks(struct fake_capture *capture)
 }
 
 /* How far a thread is held off what would disturb a capture. */
-static _Thread_local CUstreamCaptureMode held_off = CAPTURE_GLOBAL;
+static _Thread_local int held_off = CAPTURE_GLOBAL;
 
 void fake_refuse_in_capture(const char *call)
 {
     for (struct fake_capture *c = going_on; c; c = c->next) {
         int is_mine = pthread_equal(c->thread, pthread_self());
-        if (is_mine ? c->mode != CAPTURE_RELAXED && held_off != CAPTURE_RELAXED
-                    : c->mode == CAPTURE_GLOBAL && held_off == CAPTURE_GLOBAL)
+        int mode = (int)c->mode;
+        if (is_mine ? mode != CAPTURE_RELAXED && held_off != CAPTURE_RELAXED
+                    : mode == CAPTURE_GLOBAL && held_off == CAPTURE_GLOBAL)
             fake_die("%s during a capture", call);
     }
 }
@@ -54,9 +55,9 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
     CUresult status = fake_driver_call("cuThreadExchangeStreamCaptureMode", "mode=%d", (int)*mode);
     if (status)
         return status;
-    CUstreamCaptureMode before = held_off;
-    held_off = *mode;
-    *mode = before;
+    const int before = held_off;
+    held_off = (int)*mode;
+    *mode = (CUstreamCaptureMode)before;
     return CU_OK;
 }
 
