@@ -22,7 +22,7 @@ from rnnlayout._limits import check_shape
 
 SUFFIXES = (".safetensors",)
 MOST_HEADER_NBYTES = 100_000_000  # what the format itself allows
-WRITE_NBYTES = 64 << 10  # at once: of more, Linux would look for large pages to keep it in
+WRITE_NBYTES = 256 << 10  # at once: of 64 KB to 8 MB the fastest
 FORGET_NBYTES = 32 << 20  # written before the memory of what was read is given back
 
 # The format's words for what NumPy has, and the bits an element of the others has.
