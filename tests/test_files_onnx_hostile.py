@@ -1,5 +1,6 @@
 """ONNX files that were made to do harm, and damaged ones: a typed error, soon, in little memory."""
 
+import gc
 import os
 import sys
 
@@ -238,3 +239,17 @@ def test_files_beyond_protobuf(tmp_path):
         file.truncate(1 << 31)  # sparse: it takes no room
     with pytest.raises(rl.FileError, match="protobuf ends at 2 GB"):
         rl.load(path)
+
+
+def test_what_others_left_for_the_collector_is_not_measured():
+    """A collection in the middle takes a second with all frameworks in the process."""
+    found = []
+    gc.callbacks.append(lambda phase, info: found.append(phase))
+    try:
+        with limited():
+            kept = [[] for _ in range(100_000)]  # more than it lets go by
+            found_inside = len(found)
+        kept += [[] for _ in range(100_000)]
+    finally:
+        gc.callbacks.pop()
+    assert found_inside == 0 and len(found) > 0

@@ -1,5 +1,6 @@
 """What a hostile file may take: a second of the CPU and 100 MB, whatever its size says."""
 
+import gc
 import os
 import re
 import resource
@@ -13,7 +14,8 @@ class Meter:
     """`with Meter() as meter`: afterwards .seconds of CPU time, .nbytes of memory at the most.
 
     What it measures cannot allocate beyond the limit: RLIMIT_DATA, which counts what is private
-    and can be written, but no map of a file.
+    and can be written, but no map of a file. Python's collector of garbage waits: it looks at all
+    that the process has, with the frameworks in it for a second.
     """
 
     def __init__(self):
@@ -25,11 +27,15 @@ class Meter:
         os.write(self._peak, b"5")  # it is now what is there now
         self._before, most = self._nbytes(b"VmRSS"), self._nbytes(b"VmData") + MOST_NBYTES
         resource.setrlimit(resource.RLIMIT_DATA, (most, self._limits[1]))
+        self._collects = gc.isenabled()
+        gc.disable()
         self._start = time.process_time()
         return self
 
     def __exit__(self, *_):
         self.seconds = time.process_time() - self._start
+        if self._collects:
+            gc.enable()
         resource.setrlimit(resource.RLIMIT_DATA, self._limits)
         self.nbytes = self._nbytes(b"VmHWM") - self._before
 
