@@ -23,7 +23,8 @@ from statistics import median
 import numpy as np
 
 import rnnlayout as rl
-from rnnlayout._formats import Bag, Tensor, safetensors
+from rnnlayout._files.bags.bag import Bag, Tensor
+from rnnlayout._files.formats import safetensors
 
 # name -> RNNs by prefix, and the shapes of other tensors
 CASES = {

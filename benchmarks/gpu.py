@@ -32,7 +32,7 @@ from gpu_device import Driver
 from gpu_peers import Place
 
 import rnnlayout as rl
-from rnnlayout import _cudnn
+from rnnlayout._run import cudnn
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PARTS = ("facts", "parity", "speed")
@@ -44,12 +44,12 @@ PARTS = ("facts", "parity", "speed")
 def about():
     """What it was measured on; and the library that is in use, with its cuBLAS."""
     torch, where, _ = gpu_parity.torch_there()
-    report, driver = _cudnn.find(), Driver()
+    report, driver = cudnn.find(), Driver()
     found = {
         "date": datetime.date.today().isoformat(),
         "GPU": driver.name(),
         "driver runs CUDA": driver.version(),
-        "cuDNN": _cudnn.version(report),
+        "cuDNN": cudnn.version(report),
         "torch": torch and torch.__version__,
         "torch's cuDNN": torch.backends.cudnn.version() if where == "cuda" else None,
         "JAX": version("jax"),
@@ -74,7 +74,7 @@ def parity_of(cells, quick):
 
 def speed(quick):
     torch, where, _ = gpu_parity.torch_there()
-    place = Place(Driver(), torch, where, _cudnn.find()["path"])
+    place = Place(Driver(), torch, where, cudnn.find()["path"])
     return gpu_speed.speed(place, quick)
 
 

@@ -20,7 +20,7 @@ from gpu_device import Array
 from reference import FLOAT32, FLOAT64, Run
 
 import rnnlayout as rl
-from rnnlayout import _cudnn
+from rnnlayout._run import cudnn
 
 
 def torch_there():
@@ -238,7 +238,7 @@ def parity(driver, quick=False, cells=CELLS):
     "failures", "left_out"}"""
     torch, where, missing = torch_there()
     left_out = {"torch's cuDNN": missing} if missing else {}
-    narrow = _cudnn.find()["version"] >= 90000
+    narrow = cudnn.find()["version"] >= 90000
     left_out |= {} if narrow else {"bfloat16": "cuDNN 8 has no RNN in it"}
     found = Verdicts()
     for k, (problem, batch_first) in enumerate(problems(quick)):

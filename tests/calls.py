@@ -7,7 +7,8 @@ import pickle
 import numpy as np
 
 import rnnlayout as rl
-from rnnlayout import _convert, _native, _recipes
+from rnnlayout import _native
+from rnnlayout._convert import engine as _convert, recipes as _recipes
 
 LSTM, GRU = rl.Spec("lstm", 3, 2), rl.Spec("gru", 3, 2)
 LARGE = LSTM.replace(input_size=1000, hidden_size=2000)  # numbers that Python does not keep

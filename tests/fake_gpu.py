@@ -20,7 +20,7 @@ from bits import DTYPES
 from exporters import Exporter
 
 import rnnlayout as rl
-from rnnlayout import _cudnn
+from rnnlayout._run import cudnn as _cudnn
 
 T, N, I, H, P = 4, 3, 5, 7, 2  # noqa: E741
 LENGTHS = [4, 0, 2]

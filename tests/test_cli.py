@@ -13,7 +13,8 @@ import pytest
 from some import normal_weights
 
 import rnnlayout as rl
-from rnnlayout import _cli, _commands, _doctor, _terminal
+from rnnlayout._cli import main as _cli, options as _commands, terminal as _terminal
+from rnnlayout._cli.commands import doctor as _doctor
 
 PROGRAM = [sys.executable, "-P", "-m", "rnnlayout"]
 ESCAPES = "a\x1b[31mb\x07\x9b2J\u202e\u2066\n\r\u2028\x7f\ud800"
@@ -48,10 +49,10 @@ def file(tmp_path):
 def test_nothing_asked_for(rnnlayout):
     code, out, err = rnnlayout()
     assert (code, out) == (2, "")
-    assert err.startswith("usage: rnnlayout") and all(name in err for name in _commands.NAMES)
+    assert err.startswith("usage: rnnlayout") and all(name in err for name in _commands.COMMANDS)
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in _commands.NAMES)])
+@pytest.mark.parametrize("command", [[], *([name] for name in _commands.COMMANDS)])
 def test_help_has_examples_and_fits_a_terminal(rnnlayout, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, err = rnnlayout(*command, "--help")
@@ -65,8 +66,8 @@ def test_help_has_examples_and_fits_a_terminal(rnnlayout, command, monkeypatch):
 def test_examples_of_help_are_no_wrong_usage():
     """What they name is there to be typed: they are parsed as the command would."""
     parser = _cli.make_parser()
-    for name in _commands.NAMES:
-        module = __import__(f"rnnlayout._commands.{name}", fromlist=["EXAMPLES"])
+    for name in _commands.COMMANDS:
+        module = __import__(f"rnnlayout._cli.commands.{name}", fromlist=["EXAMPLES"])
         for line in module.EXAMPLES.splitlines():
             options = parser.parse_args(line.split()[1:])
             assert options.command == name
@@ -215,7 +216,7 @@ def test_a_full_disk():
 def test_help_needs_neither_numpy_nor_the_library():
     program = """
 import sys
-from rnnlayout import _cli
+from rnnlayout._cli import main as _cli
 try:
     _cli.main(["convert", "--help"])
 except SystemExit:
@@ -274,7 +275,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 def test_bash_completes(tmp_path):
     (tmp_path / "model.h5").touch()
-    assert set(_commands.NAMES) <= set(completed(["rnnlayout"], tmp_path))
+    assert set(_commands.COMMANDS) <= set(completed(["rnnlayout"], tmp_path))
     assert "model.h5" in completed(["rnnlayout", "inspect"], tmp_path)
     to = completed(["rnnlayout", "convert", "a.h5", "b.h5", "--to"], tmp_path)
     assert set(rl.layouts()) <= set(to)

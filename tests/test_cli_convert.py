@@ -133,7 +133,7 @@ class Tty:
 
 
 def test_progress_is_for_who_waits(folder, monkeypatch):
-    from rnnlayout import _cli, _progress
+    from rnnlayout._cli import main as _cli, progress as _progress
 
     for after, shown in ((0.5, False), (-1, True)):
         screen = Tty()

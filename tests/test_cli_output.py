@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import rnnlayout as rl
-from rnnlayout import _output
-from rnnlayout._output import whole
+from rnnlayout._files import output as _output
+from rnnlayout._files.output import whole
 
 
 def written(path, text="new", **options):
@@ -141,7 +141,7 @@ def test_a_process_that_ends_leaves_its_large_files_to_another(folder):
     for name, size in (("large", 1 << 30), ("small", 1)):
         with open(folder / name, "wb") as file:
             file.truncate(size)  # of which the disk knows nothing
-    program = f"from rnnlayout import _output; _output._remove({str(folder)!r}); input()"
+    program = f"from rnnlayout._files import output; output._remove({str(folder)!r}); input()"
     with subprocess.Popen([sys.executable, "-P", "-c", program], stdin=subprocess.PIPE) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         while folder.exists():
@@ -164,7 +164,7 @@ def test_a_folder_that_cannot_be_removed_at_once(folder):
         file.truncate(1 << 30)
     program = f"""
 import os, threading
-from rnnlayout import _output
+from rnnlayout._files import output as _output
 _output.shutil.rmtree = lambda *_, **__: threading.Event().wait()
 _output._remove({str(folder / "out")!r})
 os._exit(7)
@@ -181,9 +181,10 @@ def test_a_signal_leaves_nothing(folder, signal):
     """In the command, in the middle of its work."""
     program = f"""
 import os, signal, sys
-from rnnlayout import _cli, _commands
-from rnnlayout._output import whole
-from rnnlayout._commands import layouts
+from rnnlayout._cli import main as _cli
+from rnnlayout._cli import options as _commands
+from rnnlayout._files.output import whole
+from rnnlayout._cli.options import layouts
 
 def run(options):
     with whole({str(folder / "a.npz")!r}, force=False) as part:

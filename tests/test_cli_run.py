@@ -14,7 +14,7 @@ from some import normal_weights
 from test_cli import rnnlayout as rnnlayout
 
 import rnnlayout as rl
-from rnnlayout import _used
+from rnnlayout._weights import used as _used
 
 SPEC = rl.Spec("lstm", 3, 2, 2, True)
 TORCH = normal_weights(rl.layout("torch"), SPEC)

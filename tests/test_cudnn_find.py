@@ -14,7 +14,9 @@ import pytest
 from conftest import ROOT, run
 
 import rnnlayout as rl
-from rnnlayout import _cli, _cudnn, _doctor
+from rnnlayout._cli import main as _cli
+from rnnlayout._cli.commands import doctor as _doctor
+from rnnlayout._run import cudnn as _cudnn
 
 SOURCES = ROOT / "tests" / "c" / "stubs"
 PARTS = ["libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9"]
@@ -167,7 +169,7 @@ def test_an_interrupt(monkeypatch):
 
 def test_the_script_is_installed_with_the_package():
     text = (ROOT / "pyproject.toml").read_text()
-    assert 'rnnlayout = "rnnlayout._cli:main"' in text
+    assert 'rnnlayout = "rnnlayout._cli.main:main"' in text
     assert re.search(r'^cu12 = \["nvidia-cudnn-cu12>=9,<10"\]', text, re.MULTILINE)
     assert re.search(r'^cu13 = \["nvidia-cudnn-cu13>=9,<10"\]', text, re.MULTILINE)
 
@@ -244,7 +246,7 @@ def test_a_fork_cannot_have_the_driver(install, tmp_path):
     install(tmp_path, "libcublasLt.so.13", "libcuda.so.1")
     program = """
 import os
-from rnnlayout import _cudnn
+from rnnlayout._run import cudnn as _cudnn
 assert not _cudnn.find()["why_not"]
 if os.fork() == 0:
     try:
@@ -263,7 +265,7 @@ def test_a_cudnn_that_is_named(install, tmp_path):
     lone = install(tmp_path / "lone", "libcudnn.so.9")
     program = f"""
 import pathlib, rnnlayout as rl
-from rnnlayout import _cudnn
+from rnnlayout._run import cudnn as _cudnn
 
 def found():
     place = _cudnn.find()["places"][0]
@@ -331,7 +333,7 @@ def test_a_copy_that_is_loaded_already_is_shared(install, tmp_path):
     program = f"""
 import ctypes
 ctypes.CDLL({str(loaded / "libcudnn.so.9")!r})
-from rnnlayout import _cudnn
+from rnnlayout._run import cudnn as _cudnn
 print(_cudnn.find()["path"], {str(other)!r} in open("/proc/self/maps").read())
 """
     path = os.pathsep.join([str(tmp_path), PACKAGE])

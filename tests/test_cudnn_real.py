@@ -61,7 +61,7 @@ def test_one_that_is_loaded_already_is_shared(real, tmp_path):
 import ctypes
 for name in {names!r}:
     ctypes.CDLL({str(folder)!r} + "/" + name)
-from rnnlayout import _cudnn
+from rnnlayout._run import cudnn as _cudnn
 report = _cudnn.find()
 print(_cudnn.version(report), report["places"][0]["origin"], len(report["places"]))
 """
@@ -139,7 +139,7 @@ def test_nothing_of_it_is_opened_at_import(tmp_path):
 
 def test_the_process_ends_well(real):
     folder = real[1]
-    program = "import sys; from rnnlayout import _cudnn; _cudnn.find(); sys.exit(7)"
+    program = "import sys; from rnnlayout._run import cudnn; cudnn.find(); sys.exit(7)"
     done = subprocess.run(
         [sys.executable, "-c", program], env=os.environ | {"RNNLAYOUT_CUDNN": str(folder)},
         capture_output=True, text=True, check=False,

@@ -17,7 +17,7 @@ import torch
 from conftest import ROOT, run
 
 import rnnlayout as rl
-from rnnlayout import _by_layer
+from rnnlayout._files.bags import layerwise as _by_layer
 
 BAGS = (".safetensors", ".npz")
 DATA = ROOT / "tests" / "data"

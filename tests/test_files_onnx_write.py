@@ -21,7 +21,7 @@ from onnx_files import (
 from reference import Run, distance_between, forward, from_onnx
 
 import rnnlayout as rl
-from rnnlayout._formats import onnx as format_module
+from rnnlayout._files.formats.onnx import model as format_module
 
 SPECS = [
     rl.Spec(cell, I, H, layers, both, bias=bias, recurrent_activation=curve, **options)

@@ -42,7 +42,7 @@ from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
 from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
 
 import rnnlayout as rl
-from rnnlayout import _cli
+from rnnlayout._cli import main as _cli
 
 pytestmark = KERAS_NOISE
 

@@ -10,9 +10,9 @@ from reference import GATES, Run, distance_between, forward, from_cudnn
 from torch.nn.utils import parametrizations, prune
 
 import rnnlayout as rl
-from rnnlayout._dtypes import narrowed
-from rnnlayout._formats import torch as format_module
-from rnnlayout._into import convert_into
+from rnnlayout._files.formats.torch import checkpoint as format_module
+from rnnlayout._files.into import convert_into
+from rnnlayout._model.dtypes import narrowed
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of what torch deprecates and old files had
 

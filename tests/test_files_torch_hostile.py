@@ -14,7 +14,7 @@ import torch
 from hostile.pickles import MAGIC, VERSION, Calls
 
 import rnnlayout as rl
-from rnnlayout._formats import _pickles, _torch_file
+from rnnlayout._files.formats.torch import archive as _torch_file, pickles as _pickles
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -9,8 +9,7 @@ import jax
 import numpy as np
 import pytest
 from frameworks import seeded
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from jax.experimental.rnn import (
     get_num_params_in_lstm,
     init_lstm_weight,

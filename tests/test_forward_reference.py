@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from bits import DTYPES
-from hypothesis import event, given, settings
-from hypothesis import strategies as st
+from hypothesis import event, given, settings, strategies as st
 from reference import FLOAT32, FLOAT64, Run, forward, from_cudnn, from_onnx, pairs
 
 import rnnlayout as rl

@@ -20,7 +20,8 @@ from exporters import (
 )  # fmt: skip
 
 import rnnlayout as rl
-from rnnlayout import _foreign, _gpu, _native
+from rnnlayout import _native
+from rnnlayout._run import foreign as _foreign, gpu as _gpu
 
 LSTM, GRU = rl.Spec("lstm", 5, 7, 2), rl.Spec("gru", 5, 7)
 A, SHAPE = 1 << 40, (4, 3, 5)  # an address, and the shape of x

@@ -8,8 +8,7 @@ other bits, in every dtype.
 import numpy as np
 import pytest
 from bits import DTYPES, Bits, copied, flat_bits
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from some import LAYOUTS, holds
 from walk import places, source, steps, walk
 

@@ -20,9 +20,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import ask_cudnn
 import get_cudnn
-from cudnn_differences import DIFFERENCES, rnn
-from cudnn_differences import bias_elements as biases
-from cudnn_differences import matrix_elements as matrices
+from cudnn_differences import DIFFERENCES, bias_elements as biases, matrix_elements as matrices, rnn
 
 # Another sweep each time; this repeats one that failed.
 SEED = int(os.environ.get("RNNLAYOUT_SEED") or random.SystemRandom().randrange(2**32))

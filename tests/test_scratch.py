@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from rnnlayout._scratch import Scratch
+from rnnlayout._files.bags.scratch import Scratch
 
 NELEMS = 1000
 

@@ -11,7 +11,8 @@ from exporters import CUDA, Exporter, Interface, OldExporter, exchanging
 from fake_gpu import flat
 
 import rnnlayout as rl
-from rnnlayout import _gpu, _native
+from rnnlayout import _native
+from rnnlayout._run import gpu as _gpu
 
 STEP, TIME_FIRST, BATCH_FIRST = _native.STEP, _native.TIME_FIRST, _native.BATCH_FIRST
 NAMES = ("x", "h_0", "c_0", "out", "h_out", "c_out")

@@ -17,7 +17,7 @@ import cudnn_differences
 
 import rnnlayout as rl
 from rnnlayout import LossyError
-from rnnlayout._infer import Candidate, dimensions
+from rnnlayout._sources.infer import Candidate, dimensions
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [

@@ -15,129 +15,90 @@ is no projection), L layers, D directions, G gates.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rnnlayout import _threadpools as _threadpools
+from rnnlayout._run import threadpools as _threadpools  # noqa: F401
 
-if TYPE_CHECKING:
-    from rnnlayout._assign import assign
-    from rnnlayout._convert import Report, Tensors, check, convert, pack, unpack
-    from rnnlayout._cudnn import set_cudnn
-    from rnnlayout._errors import FileError, MissingExtraError
-    from rnnlayout._explain import explain
-    from rnnlayout._files import convert_file, load, save
-    from rnnlayout._formats import Converted
-    from rnnlayout._found import Found
-    from rnnlayout._infer import infer_spec
-    from rnnlayout._layouts import Layout, describe, layout, layouts, regions
-    from rnnlayout._native import (
-        CudnnError,
-        CudnnNotFoundError,
-        DeviceArray,
-        LayoutError,
-        LossyError,
-        SpecError,
-        __version__,
-        cpu_tier,
-        num_threads,
-        set_num_threads,
+if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name when first asked for
+    from rnnlayout._compare.verify import Verified as Verified, verify as verify
+    from rnnlayout._convert.convert import (
+        Tensors as Tensors,
+        check as check,
+        convert as convert,
+        pack as pack,
+        unpack as unpack,
     )
-    from rnnlayout._rnn import RNN, forward
-    from rnnlayout._spec import Spec
-    from rnnlayout._verify import Verified, verify
-    from rnnlayout._weights import Weights, stack
+    from rnnlayout._convert.engine import Report as Report
+    from rnnlayout._convert.explain import explain as explain
+    from rnnlayout._files.bags.bag import Converted as Converted
+    from rnnlayout._files.bags.found import Found as Found
+    from rnnlayout._files.files import convert_file as convert_file, load as load, save as save
+    from rnnlayout._model.describe import describe as describe, regions as regions
+    from rnnlayout._model.errors import (
+        FileError as FileError,
+        MissingExtraError as MissingExtraError,
+    )
+    from rnnlayout._model.layout import Layout as Layout, layout as layout, layouts as layouts
+    from rnnlayout._model.spec import Spec as Spec
+    from rnnlayout._native import (
+        CudnnError as CudnnError,
+        CudnnNotFoundError as CudnnNotFoundError,
+        DeviceArray as DeviceArray,
+        LayoutError as LayoutError,
+        LossyError as LossyError,
+        SpecError as SpecError,
+        __version__ as __version__,
+        cpu_tier as cpu_tier,
+        num_threads as num_threads,
+        set_num_threads as set_num_threads,
+    )
+    from rnnlayout._run.cudnn import set_cudnn as set_cudnn
+    from rnnlayout._run.rnn import RNN as RNN, forward as forward
+    from rnnlayout._sources.read import infer_spec as infer_spec
+    from rnnlayout._weights.assign import assign as assign
+    from rnnlayout._weights.weights import Weights as Weights, stack as stack
 
-__all__ = [
-    "RNN",
-    "Converted",
-    "CudnnError",
-    "CudnnNotFoundError",
-    "DeviceArray",
-    "FileError",
-    "Found",
-    "Layout",
-    "LayoutError",
-    "LossyError",
-    "MissingExtraError",
-    "Report",
-    "Spec",
-    "SpecError",
-    "Tensors",
-    "Verified",
-    "Weights",
-    "__version__",
-    "assign",
-    "check",
-    "convert",
-    "convert_file",
-    "cpu_tier",
-    "describe",
-    "explain",
-    "forward",
-    "infer_spec",
-    "layout",
-    "layouts",
-    "load",
-    "num_threads",
-    "pack",
-    "regions",
-    "save",
-    "set_cudnn",
-    "set_num_threads",
-    "stack",
-    "unpack",
-    "verify",
-]
-
-# Loaded when first asked for, NumPy too: the command line answers --help without them.
-_LATER = {
-    "Converted": "_formats",
-    "CudnnError": "_native",
-    "CudnnNotFoundError": "_native",
-    "DeviceArray": "_native",
-    "FileError": "_errors",
-    "Found": "_found",
-    "Layout": "_layouts",
-    "LayoutError": "_native",
-    "LossyError": "_native",
-    "MissingExtraError": "_errors",
-    "RNN": "_rnn",
-    "Report": "_convert",
-    "Spec": "_spec",
-    "SpecError": "_native",
-    "Tensors": "_convert",
-    "Verified": "_verify",
-    "Weights": "_weights",
-    "__version__": "_native",
-    "assign": "_assign",
-    "check": "_convert",
-    "convert": "_convert",
-    "convert_file": "_files",
-    "cpu_tier": "_native",
-    "describe": "_layouts",
-    "explain": "_explain",
-    "forward": "_rnn",
-    "infer_spec": "_infer",
-    "layout": "_layouts",
-    "layouts": "_layouts",
-    "load": "_files",
-    "num_threads": "_native",
-    "pack": "_convert",
-    "regions": "_layouts",
-    "save": "_files",
-    "set_cudnn": "_cudnn",
-    "set_num_threads": "_native",
-    "stack": "_weights",
-    "unpack": "_convert",
-    "verify": "_verify",
+# module -> its public names. They are imported when first asked for, NumPy too, so that the
+# command line answers --help without them.
+_PUBLIC = {
+    "_compare.verify": ["Verified", "verify"],
+    "_convert.convert": ["Tensors", "check", "convert", "pack", "unpack"],
+    "_convert.engine": ["Report"],
+    "_convert.explain": ["explain"],
+    "_files.bags.bag": ["Converted"],
+    "_files.bags.found": ["Found"],
+    "_files.files": ["convert_file", "load", "save"],
+    "_model.describe": ["describe", "regions"],
+    "_model.errors": ["FileError", "MissingExtraError"],
+    "_model.layout": ["Layout", "layout", "layouts"],
+    "_model.spec": ["Spec"],
+    "_native": [
+        "CudnnError",
+        "CudnnNotFoundError",
+        "DeviceArray",
+        "LayoutError",
+        "LossyError",
+        "SpecError",
+        "__version__",
+        "cpu_tier",
+        "num_threads",
+        "set_num_threads",
+    ],
+    "_run.cudnn": ["set_cudnn"],
+    "_run.rnn": ["RNN", "forward"],
+    "_sources.read": ["infer_spec"],
+    "_weights.assign": ["assign"],
+    "_weights.weights": ["Weights", "stack"],
 }
+_MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LATER:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"rnnlayout.{_LATER[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LATER])
+    return sorted([*globals(), *_MODULE_OF])

@@ -2,7 +2,7 @@
 
 import sys
 
-from rnnlayout._cli import main
+from rnnlayout._cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

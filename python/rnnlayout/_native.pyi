@@ -5,8 +5,8 @@ from typing import Any, NoReturn, final
 
 import numpy as np
 
-from rnnlayout._layouts import Layout
-from rnnlayout._spec import Spec
+from rnnlayout._model.layout import Layout
+from rnnlayout._model.spec import Spec
 
 HAS_BIAS: int
 HAS_PEEPHOLES: int

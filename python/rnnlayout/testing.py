@@ -24,13 +24,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rnnlayout._compare import Gate, one_bias
-from rnnlayout._convert import Report
-from rnnlayout._layouts import Layout, as_layout
+from rnnlayout._compare.blocks import Gate, one_bias
+from rnnlayout._compare.verify import compare, verify
+from rnnlayout._convert.engine import Report
+from rnnlayout._model.layout import Layout, as_layout
+from rnnlayout._model.spec import Spec
 from rnnlayout._native import LossyError
-from rnnlayout._spec import Spec
-from rnnlayout._verify import compare, verify
-from rnnlayout._weights import Weights
+from rnnlayout._weights.weights import Weights
 
 __all__ = ["assert_roundtrip", "assert_same"]
 

@@ -26,7 +26,7 @@ from hostile.limits import LONGEST, MOST_NBYTES, Meter
 from hostile.sins import SINS
 
 import rnnlayout as rl
-from rnnlayout import _cli
+from rnnlayout._cli import main as _cli
 
 PATIENCE = 60  # seconds; for a file that keeps one waiting
 

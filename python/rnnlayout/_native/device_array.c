@@ -128,7 +128,7 @@ static PyObject *array_copy_out(PyObject *object, PyObject *unused)
 
 static PyObject *array_numpy(PyObject *object, PyObject *unused)
 {
-    PyObject *module = PyImport_ImportModule("rnnlayout._dtypes"), *result = NULL;
+    PyObject *module = PyImport_ImportModule("rnnlayout._model.dtypes"), *result = NULL;
     PyObject *name = module ? get_dtype(object, NULL) : NULL;
     PyObject *array = name ? array_copy_out(object, unused) : NULL;
     if (array)

@@ -9,7 +9,7 @@ int gpu_call_read_stream(PyObject *stream, gpu_call *call)
         return 1;
     if (PyLong_Check(stream))
         return 0;
-    PyObject *module = PyImport_ImportModule("rnnlayout._foreign");
+    PyObject *module = PyImport_ImportModule("rnnlayout._run.foreign");
     PyObject *number = module ? PyObject_CallMethod(module, "stream_of", "O", stream) : NULL;
     const int found = number && is_stream(number, &call->core.stream);
     Py_XDECREF(module);

@@ -1,0 +1,1 @@
+"""Whether two RNNs are the same, and if not, why."""

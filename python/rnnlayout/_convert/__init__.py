@@ -1,0 +1,1 @@
+"""One RNN's numbers in another layout."""

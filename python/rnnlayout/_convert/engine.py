@@ -1,0 +1,140 @@
+"""Run a conversion of checked arrays, into new arrays or the caller's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from rnnlayout import _native
+from rnnlayout._model.dtypes import check_in_place, dtype_name, storage, take
+from rnnlayout._model.given import Given
+from rnnlayout._model.layout import Layout
+from rnnlayout._model.spec import Spec, flag
+from rnnlayout._native import LayoutError
+from rnnlayout._sources.mismatch import wrong_names
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a conversion does to these values.
+
+    grade: "exact" (every bit is moved; a changed sign counts as moved), "rounds" (a sum of two
+        non-zero biases, or a dtype that cannot hold every value), or "unrepresentable".
+    rounded_sums: how many elements are the sum of two non-zero biases.
+    reason: why it rounds or cannot be done; "" when exact.
+    """
+
+    grade: str
+    rounded_sums: int = 0
+    reason: str = ""
+
+
+EXACT = Report("exact")
+
+
+@lru_cache(maxsize=128)
+def plan_for(spec: Spec, src: Layout, has: int, dst: Layout) -> _native.Plan:
+    """Return the plan of a conversion. Plans are cached: a loop builds each only once."""
+    return _native.Plan(spec, src, has, dst)
+
+
+def plan_of(source: Given, dst: Layout, dtype: Any) -> tuple[_native.Plan, Spec]:
+    """Return the plan that converts `source`, and the spec of its result."""
+    name = dtype_name(dtype) if dtype is not None else source.dtype
+    spec = source.spec if name == source.dtype else source.spec.replace(dtype=name)
+    return plan_for(spec, source.layout, source.has, dst), spec
+
+
+def run(
+    source: Given, dst: Layout, dtype: Any = None, exact: bool = False, out: Any = None
+) -> tuple[Given, Report]:
+    """Convert to `dst`, into new arrays or into `out` (a dict; for cudnn one array)."""
+    plan, spec = plan_of(source, dst, dtype)
+    if out is None:
+        arrays = [np.empty(shape, storage(spec.dtype)) for _, shape in plan.targets]
+    else:
+        arrays = _outputs(out, plan.targets, spec.dtype, dst)
+    report = run_plan(plan, source.arrays, arrays, source.dtype, spec.dtype, exact, out is None)
+    return result(plan, spec, dst, arrays), report
+
+
+def run_into(
+    source: Given, dst: Layout, dtype: str, exact: bool, targets: list[np.ndarray]
+) -> Report:
+    """Convert into arrays that carry bits. Their contents are undefined if it fails."""
+    plan, spec = plan_of(source, dst, dtype)
+    return run_plan(plan, source.arrays, targets, source.dtype, spec.dtype, exact, True)
+
+
+def dry_run(source: Given, dst: Layout, dtype: Any = None, exact: bool = False) -> Report:
+    """Return the report of run(), or raise its errors, without converting."""
+    plan, spec = plan_of(source, dst, dtype)
+    return run_plan(plan, source.arrays, None, source.dtype, spec.dtype, exact, False)
+
+
+def run_plan(
+    plan: _native.Plan,
+    sources: list[np.ndarray],
+    targets: list[np.ndarray] | None,
+    src_dtype: str,
+    dst_dtype: str,
+    exact: bool,
+    new: bool,
+) -> Report:
+    """Run a plan; without targets only find out its grade.
+
+    new: the targets are not the caller's, so a failure may leave them half-written.
+    """
+    exact = flag("exact", exact)
+    grade, sums = plan.run(sources, targets, src_dtype, dst_dtype, exact, new)
+    if grade == "exact":
+        return EXACT
+    return Report(grade, sums, reason(sums, src_dtype, dst_dtype))
+
+
+def result(plan: _native.Plan, spec: Spec, dst: Layout, arrays: list[np.ndarray]) -> Given:
+    """Return the targets of a plan as one RNN."""
+    has = 0 if spec.bias == "none" else _native.HAS_BIAS
+    return Given(spec, dst, has, [name for name, _ in plan.targets], arrays)
+
+
+def reason(sums: int, src: str, dst: str) -> str:
+    """Return why a conversion rounds."""
+    reasons = [f"{sums} sums of two non-zero biases"] if sums else []
+    if src != dst:
+        reasons.append(f"{src} to {dst}")
+    return " and ".join(reasons)
+
+
+def _outputs(
+    out: Any, targets: list[tuple[str, tuple[int, ...]]], dtype: str, dst: Layout
+) -> list[np.ndarray]:
+    """Return the caller's own arrays, checked."""
+    if dst.name == "cudnn":
+        given = {targets[0][0]: out}
+    elif isinstance(out, Mapping):
+        given = dict(out)
+        if given.keys() != {name for name, _ in targets}:
+            raise wrong_names([dst], list(given), [name for name, _ in targets])
+    else:
+        raise LayoutError(f"out is a {type(out).__name__}, need a dict of arrays for {dst}")
+    return [_writable(given[name], name, shape, dtype) for name, shape in targets]
+
+
+def _writable(value: Any, name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    what = f"out[{name!r}]"
+    array, found = take(value, what)
+    if found != dtype:
+        raise LayoutError(f"{what} is {found}, the result is {dtype}")
+    if array.shape != shape:
+        raise LayoutError(f"{what}: shape {array.shape}, expected {shape}")
+    check_in_place(array, value, what)
+    flags = array.flags
+    if not (flags.writeable and flags.c_contiguous and flags.aligned):
+        wrong = "read-only" if not flags.writeable else "not C-contiguous and aligned"
+        raise LayoutError(f"{what} is {wrong}: need a writable, C-contiguous, aligned array")
+    return array

@@ -1,0 +1,1 @@
+"""RNNs in files."""

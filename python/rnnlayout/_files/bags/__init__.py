@@ -1,0 +1,1 @@
+"""Files as bags of named tensors, and the RNNs found among them."""

@@ -1,0 +1,136 @@
+""".h: cuDNN's weight space as an array of C or C++, to be compiled into a program; written only.
+
+Each RNN is named after its entry: macros for its sizes, the array as the integers of its bits, so
+that none of them can change on the way, the offset and size of each region, and a function that
+finds a region by cuDNN's own numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rnnlayout._files.bags.groups import check_flat
+from rnnlayout._model.describe import regions
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import LayoutError
+from rnnlayout._weights.weights import Weights
+
+_A_LINE, _AT_ONCE = 8, 1 << 16  # numbers
+
+# What an element is in C; half precision has no type of its own there.
+_TYPES = {2: ("uint16_t", "uint16_t"), 4: ("uint32_t", "float"), 8: ("uint64_t", "double")}
+
+_TOP = """\
+/* Weights of RNNs as cuDNN has them. Written by rnnlayout; not to be edited. */
+#ifndef {guard}
+#define {guard}
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef RNNLAYOUT_REGION
+#define RNNLAYOUT_REGION
+/* One matrix, row-major, or bias (cols 1). pseudo_layer = layer * directions + direction; role W
+ * input, R recurrent, P projection, bW, bR; gate i f g o, r z n, h, 0 for a projection. */
+struct rnnlayout_region {{
+    int pseudo_layer, lin_layer_id;
+    char role[3], gate;
+    size_t offset; /* bytes */
+    int64_t rows, cols;
+}};
+#endif
+"""
+
+_RNN = """
+/* {spec} */
+#define {NAME}_CELL "{cell}"
+#define {NAME}_INPUT_SIZE {input_size}
+#define {NAME}_HIDDEN_SIZE {hidden_size}
+#define {NAME}_PROJ_SIZE {proj_size}
+#define {NAME}_NUM_LAYERS {num_layers}
+#define {NAME}_NUM_DIRECTIONS {num_directions}
+#define {NAME}_BIAS "{bias}"
+#define {NAME}_SKIP_INPUT {skip_input:d}
+#define {NAME}_DTYPE "{dtype}"
+#define {NAME}_NUM_PARAMS {num_params}
+#define {NAME}_NUM_REGIONS {num_regions}
+
+static const struct rnnlayout_region {name}_regions[{NAME}_NUM_REGIONS] = {{
+{rows}
+}};
+
+static const union {{
+    {bits} bits[{NAME}_NUM_PARAMS];
+    {element} weights[{NAME}_NUM_PARAMS];
+}} {name} = {{{{
+"""
+
+# The loader. is_bias: cuDNN has a matrix and a bias under one lin_layer_id.
+_END = """\
+}}}};
+
+/* Where a region begins, NULL if there is none; found (may be NULL) gets the region. */
+static inline const {element} *{name}_find(int pseudo_layer, int lin_layer_id, int is_bias,
+                                           const struct rnnlayout_region **found)
+{{
+    for (int k = 0; k < {NAME}_NUM_REGIONS; k++) {{
+        const struct rnnlayout_region *region = &{name}_regions[k];
+        if (region->pseudo_layer == pseudo_layer && region->lin_layer_id == lin_layer_id &&
+            (region->role[0] == 'b') == (is_bias != 0)) {{
+            if (found)
+                *found = region;
+            return {name}.weights + region->offset / sizeof({element});
+        }}
+    }}
+    return NULL;
+}}
+"""
+
+
+def write(path: Path, entries: Mapping[str, Weights]) -> None:
+    """The header with all RNNs."""
+    names = {entry: _identifier(entry) for entry in entries}
+    if len(set(names.values())) != len(names):
+        raise LayoutError(f"two of {', '.join(map(repr, names))} would have one name in C")
+    guard = f"RNNLAYOUT_{_identifier(path.name).upper()}"
+    with open(path, "w", encoding="ascii", newline="\n") as file:
+        file.write(_TOP.format(guard=guard))
+        for entry, weights in entries.items():
+            for text in _rnn(names[entry], weights):
+                file.write(text)
+        file.write(f"\n#endif /* {guard} */\n")
+
+
+def _identifier(text: str) -> str:
+    name = re.sub(r"\W", "_", text, flags=re.ASCII)
+    return f"rnn_{name}" if not name[:1].isalpha() else name
+
+
+def _rnn(name: str, weights: Weights) -> Iterator[str]:
+    flat = check_flat(weights, name)._read().arrays[0]
+    spec = weights.spec
+    bits, element = _TYPES[flat.itemsize]
+    words = {
+        "name": name, "NAME": name.upper(), "bits": bits, "element": element, "spec": spec,
+        **spec.to_dict(), "num_directions": spec.num_directions, "num_params": flat.size,
+        "rows": "\n".join(_rows(spec)), "num_regions": len(regions(spec)),
+    }  # fmt: skip
+    yield _RNN.format(**words)
+    unsigned = flat.view(f"u{flat.itemsize}")
+    digits = 2 * flat.itemsize
+    for at in range(0, flat.size, _AT_ONCE):
+        numbers = [f"0x{n:0{digits}x}" for n in unsigned[at : at + _AT_ONCE].tolist()]
+        for k in range(0, len(numbers), _A_LINE):
+            yield ",".join(numbers[k : k + _A_LINE]) + ",\n"
+    yield _END.format(**words)
+
+
+def _rows(spec: Spec) -> Iterator[str]:
+    for row in regions(spec):
+        gate = f"'{row['gate']}'" if row["gate"] else "0"
+        yield (
+            f'    {{{row["pseudo_layer"]}, {row["lin_layer_id"]}, "{row["role"]}", {gate},'
+            f" {row['offset']}, {row['rows']}, {row['cols']}}},"
+        )

@@ -1,0 +1,1 @@
+"""Keras models and weights, in HDF5 and in .keras archives."""

@@ -1,0 +1,148 @@
+"""The legacy .h5 of Keras 1, 2 and 3: lists of named arrays, one a layer of the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rnnlayout._model.errors import FileError
+
+from .entry import Cell, Entries
+from .hdf5 import Dataset, Group
+from .tree import Recurrent, Version, children, layer_name, parse, recurrent_in, version
+
+# kernel:0, or kernel_1:0 where TensorFlow had to make names differ; Keras 1: lstm_1_W_i:0
+_LEAF = re.compile(r"(recurrent_kernel|kernel|bias)(_\d+)?(:\d+)?")
+_LEAF_1 = re.compile(r"(.*)_([WUb](?:_[icfozrh])?)(:\d+)?", re.DOTALL)
+_IS_CELL = re.compile(r"(\w*_)?(cell|stacked_rnn_cells)(_\d+)?")
+_DIRECTION = re.compile(r"(forward|backward)_")
+
+
+@dataclass
+class Scope:
+    """The arrays of one cell. path: what stands before their own names."""
+
+    path: list[str]
+    arrays: dict[str, Dataset] = field(default_factory=dict)
+
+    @property
+    def is_recurrent(self) -> bool:
+        matrices = [a for leaf, a in self.arrays.items() if leaf[0] in "rU"]
+        return bool(matrices) and all(len(a.shape) == 2 for a in matrices)
+
+
+def layers_of(root: Group) -> Group | None:
+    """The group that holds a group for each layer, None in a file of another kind."""
+    for group in (root.groups.get("model_weights"), root):
+        if group and group.texts("layer_names") is not None:
+            return group
+    return None
+
+
+def version_of(root: Group) -> Version:
+    """The version of the Keras that wrote the file."""
+    layers = layers_of(root)
+    said = root.text("keras_version") or (layers.text("keras_version") if layers else None)
+    return version(said)
+
+
+def groups_of(layers: Group) -> Iterator[tuple[str, Group]]:
+    """Each layer of a model by name. FileError: it is listed, and not there."""
+    for name in layers.texts("layer_names") or []:
+        group = layers.group(name)
+        if group is None:
+            raise FileError(f"layer {name!r} is listed, but not in the file")
+        yield name, group
+
+
+def read(root: Group, layers: Group, entries: Entries) -> None:
+    """Every recurrent layer. FileError: the file contradicts itself."""
+    entries.version = version_of(root)
+    config = root.text("model_config")
+    model = {} if config is None else parse(config, "model_config")
+    nodes = {layer_name(node): node for node in children(model)}
+    for name, group in groups_of(layers):
+        if name in nodes:
+            for layer, cells in pairs(nodes[name], group):
+                entries.add_told(layer, cells)
+        else:
+            _untold(name, _recurrent(group), entries)
+
+
+def _recurrent(group: Group) -> list[Scope]:
+    return [scope for scope in scopes(group) if scope.is_recurrent]
+
+
+def scopes(group: Group) -> list[Scope]:
+    """The arrays of a layer by cell, in the order of the layer's list."""
+    found: dict[str, Scope] = {}
+    for name in group.texts("weight_names") or []:
+        data = group.dataset(name)
+        if data is None:
+            raise FileError(f"{group.path}: weight {name!r} is listed, but not in the file")
+        *path, last = name.split("/")
+        if match := _LEAF.fullmatch(last):
+            leaf, number = match[1], match[2] or ""
+        elif match := _LEAF_1.fullmatch(last):
+            leaf, number, path = match[2], "", [*path, match[1]]
+        else:
+            continue
+        scope = found.setdefault("/".join([*path, number]), Scope(path))
+        scope.arrays[leaf] = data
+    return list(found.values())
+
+
+# ------------------------------------------------------------------------------- with a config
+
+
+def pairs(node: dict[str, Any], group: Group) -> Iterator[tuple[Recurrent, list[Cell]]]:
+    """The recurrent layers in a layer of the config, each with its cells in the layer's group.
+
+    Keras lists weights in the order of its layers, the frozen ones last.
+    """
+    found = _recurrent(group)
+    layers = sorted(recurrent_in(node), key=lambda layer: not layer.trainable)
+    whole = sum(len(layer.cells) for layer in layers) == len(found)
+    at = 0
+    for layer in layers:
+        count = len(layer.cells)
+        own = found[at : at + count] if whole else _named(layer, found)
+        yield layer, [scope.arrays for scope in own]
+        at += count
+
+
+def _named(layer: Recurrent, found: list[Scope]) -> list[Scope]:
+    """Those whose names say that they are the layer's; of a layer by itself all are."""
+    return found if len(layer.path) == 1 else [s for s in found if layer.path[-1] in s.path]
+
+
+# ---------------------------------------------------------------------------- without a config
+
+
+def _untold(name: str, found: list[Scope], entries: Entries) -> None:
+    """By names alone: cells of one layer have the same path but for their own last part."""
+    layers: dict[str, dict[str, list[Scope]]] = {}
+    for scope in found:
+        path, side = _layer_path(scope.path)
+        layers.setdefault(path, {}).setdefault(side, []).append(scope)
+    for path, sides in layers.items():
+        entry = name if len(layers) == 1 else f"{name}/{path.rpartition('/')[2]}"
+        if sides.keys() == {"forward", "backward"} and len(sides["forward"]) == 1:
+            pair = [sides["forward"][0].arrays, sides["backward"][0].arrays]
+            entries.add(entry, pair, True, None)
+        else:
+            for side, cells in sides.items():
+                part = entry if len(sides) == 1 else f"{entry}/{side or 'other'}"
+                entries.add(part, [cell.arrays for cell in cells], False, None)
+
+
+def _layer_path(path: Sequence[str]) -> tuple[str, str]:
+    """(path of the layer, its direction or "") of the path of a cell."""
+    path = list(path)
+    while path and _IS_CELL.fullmatch(path[-1]) and len(path) > 1:
+        path.pop()
+    if path and (match := _DIRECTION.match(path[-1])):
+        return "/".join([*path[:-1], path[-1][match.end() :]]), match[1]
+    return "/".join(path), ""

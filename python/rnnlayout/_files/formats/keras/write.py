@@ -1,0 +1,210 @@
+"""RNNs as Keras models: for each one input, its layers one upon the other, and one output.
+
+No Keras is needed to write what one reads: a config in JSON, and arrays where it looks for them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._files.bags.stacks import layer_names
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import LayoutError
+from rnnlayout._sources.keras_config import class_name_of, layer_node
+from rnnlayout._weights.weights import Weights
+
+from .entry import LEAVES
+from .hdf5 import hdf5_errors, import_h5py, write_texts
+from .variables import snake_case
+
+KERAS_3 = "3.0.0"  # the first Keras with this form of file
+KERAS_2 = "2.0.9"  # the first with CuDNNLSTM and CuDNNGRU
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer of an RNN. below: what it reads, None for the input; above: how many layers.
+
+    cells: the arrays of each direction by LEAVES; dtype: of them, as in a Spec.
+    """
+
+    name: str
+    below: str | None
+    above: int
+    spec: Spec
+    layout: str
+    config: Mapping[str, Any]
+    cells: list[dict[str, np.ndarray]]
+
+    @property
+    def class_name(self) -> str:
+        return class_name_of(self.spec, self.layout)
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return ("forward", "backward") if self.spec.bidirectional else ("",)
+
+
+def layers_of(entries: Mapping[str, Weights], layout: str = "keras") -> list[Layer]:
+    """The layers of all RNNs. LayoutError: they are in another layout, or names clash."""
+    layers: list[Layer] = []
+    for entry, weights in entries.items():
+        if weights.layout.name != layout:
+            raise LayoutError(
+                f"{entry or 'the RNN'} is in layout {weights.layout}: convert with"
+                f" w.to({layout!r}) first, or --to {layout}"
+            )
+        layers += _of_rnn(entry or weights.spec.cell.split("_")[0], weights)
+    names = [layer.name for layer in layers]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise LayoutError(f"two layers would both be named {twice!r}: rename an entry")
+    return layers
+
+
+def _as_keras_counts(layers: list[Layer]) -> list[Layer]:
+    """In the order of a model's layers, by which their weights are found: from the deepest up."""
+    return sorted(layers, key=lambda layer: -layer.above)
+
+
+def _of_rnn(name: str, weights: Weights) -> Iterator[Layer]:
+    parts, below = weights.split(), None
+    for k, (own, part) in enumerate(zip(layer_names(name, len(parts)), parts, strict=True)):
+        given = part._read()
+        arrays = dict(zip(given.names, given.arrays, strict=True))
+        sides = ("0/forward/", "0/backward/") if part.spec.bidirectional else ("",)
+        cells = [
+            {leaf: arrays[side + leaf] for leaf in LEAVES if side + leaf in arrays}
+            for side in sides
+        ]
+        yield Layer(own, below, len(parts) - 1 - k, part.spec, part.layout.name, part.config, cells)
+        below = own
+
+
+# ---------------------------------------------------------------------------------------- config
+
+
+def model_config(layers: list[Layer], modules: bool) -> dict[str, Any]:
+    """A Functional model of the layers. modules: as a .keras file has it, not as an .h5.
+
+    LossyError: a layer that Keras 3 does not have.
+    """
+    nodes: list[Any] = []
+    inputs: list[Any] = []
+    outputs: list[Any] = []
+    for layer in layers:
+        reads, width, dtype = layer.below, layer.spec.input_size, layer.spec.dtype
+        if reads is None:
+            reads = f"{layer.name}_input"
+            batch = {"batch_shape": [None, None, width], "dtype": dtype, "name": reads}
+            nodes.append(_placed("InputLayer", batch, [], modules))
+            inputs.append([reads, 0, 0])
+        tensor = {"shape": [None, None, width], "dtype": dtype, "keras_history": [reads, 0, 0]}
+        call = {"args": [{"class_name": "__keras_tensor__", "config": tensor}], "kwargs": {}}
+        node = layer_node(layer.name, layer.spec, "bias" in layer.cells[0], layer.config)
+        nodes.append(_placed(node["class_name"], node["config"], [call], modules))
+        if not layer.above:
+            outputs.append([layer.name, 0, 0])
+    config = {"name": "rnnlayout", "trainable": True, "layers": nodes, "input_layers": inputs,
+              "output_layers": outputs}  # fmt: skip
+    model: dict[str, Any] = {"class_name": "Functional", "config": config}
+    if modules:  # in Keras's own words: it has this class under no public name
+        return {"module": "keras.src.models.functional", "registered_name": "Functional", **model}
+    return model
+
+
+def _placed(kind: str, config: dict[str, Any], calls: list[Any], modules: bool) -> dict[str, Any]:
+    """A layer in the graph of a model."""
+    node = {"class_name": kind, "config": config, "name": config["name"], "inbound_nodes": calls}
+    return {"module": "keras.layers", "registered_name": None, **node} if modules else node
+
+
+# ----------------------------------------------------------------------------------------- files
+
+
+@contextmanager
+def _new(path: Path | io.BytesIO) -> Iterator[Any]:
+    h5py = import_h5py("an HDF5 file")
+    with hdf5_errors(str(path)), h5py.File(path, "w") as h5:
+        yield h5
+
+
+def write_h5(path: Path, entries: Mapping[str, Weights]) -> None:
+    """A whole model in the legacy form."""
+    layers = layers_of(entries)
+    for layer in layers:
+        if layer.spec.dtype == "bfloat16":
+            raise LayoutError(f"{layer.name!r} is bfloat16, which a legacy .h5 cannot hold")
+    config = json.dumps(model_config(layers, modules=False))
+    with _new(path) as h5:
+        h5.attrs["keras_version"] = KERAS_3
+        h5.attrs["model_config"] = config
+        _write_lists(h5.create_group("model_weights"), layers, KERAS_3)
+
+
+def write_old_weights(path: Path, entries: Mapping[str, Weights]) -> None:
+    """Weights of CuDNNLSTM and CuDNNGRU layers alone, as Keras 2's load_weights() takes them."""
+    layers = layers_of(entries, "keras-cudnn")
+    with _new(path) as h5:
+        _write_lists(h5, layers, KERAS_2)
+
+
+def _write_lists(h5: Any, layers: list[Layer], version: str) -> None:
+    h5.attrs["keras_version"] = version
+    inputs = [f"{layer.name}_input" for layer in layers if layer.below is None]
+    layers = _as_keras_counts(layers)
+    write_texts(h5, "layer_names", [*inputs, *(layer.name for layer in layers)])
+    for name in inputs:
+        write_texts(h5.create_group(name), "weight_names", [])
+    for layer in layers:
+        group = h5.create_group(layer.name)
+        names = []
+        for side, cell in zip(layer.sides, layer.cells, strict=True):
+            inner = f"{side}_{layer.name}/" if side else ""
+            for leaf, array in cell.items():
+                if version == KERAS_3:
+                    leaf = f"{snake_case(layer.class_name)}_cell/{leaf}"
+                else:
+                    leaf += ":0"
+                names.append(f"{layer.name}/{inner}{leaf}")
+                group.create_dataset(names[-1], data=array)
+        write_texts(group, "weight_names", names)
+
+
+def write_variables(path: Path, entries: Mapping[str, Weights]) -> None:
+    """The variables alone."""
+    content = variables(layers_of(entries))
+    path.write_bytes(content)
+
+
+def variables(layers: list[Layer]) -> bytes:
+    """The HDF5 file of a model's variables."""
+    numbers: dict[str, int] = {}
+    with io.BytesIO() as file:
+        with _new(file) as h5:
+            for layer in _as_keras_counts(layers):
+                kind = "Bidirectional" if layer.spec.bidirectional else layer.class_name
+                k = numbers[kind] = numbers.get(kind, -1) + 1
+                group = h5.create_group(f"layers/{snake_case(kind)}" + (f"_{k}" if k else ""))
+                group.create_group("vars").attrs["name"] = layer.name
+                for side, cell in zip(layer.sides, layer.cells, strict=True):
+                    place = f"{side}_layer/cell/vars" if side else "cell/vars"
+                    _write_cell(group.create_group(place), layer, cell)
+        return file.getvalue()
+
+
+def _write_cell(group: Any, layer: Layer, cell: dict[str, np.ndarray]) -> None:
+    group.attrs["name"] = f"{snake_case(layer.class_name)}_cell"
+    for k, array in enumerate(cell.values()):
+        if layer.spec.dtype == "bfloat16":  # opaque bytes to HDF5, and Keras asks the attribute
+            group.create_dataset(str(k), data=array.view("V2")).attrs["dtype"] = "bfloat16"
+        else:
+            group.create_dataset(str(k), data=array)

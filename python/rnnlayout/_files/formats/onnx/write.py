@@ -1,0 +1,229 @@
+"""A small ONNX model that runs given RNNs, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnlayout import _native
+from rnnlayout._model.errors import FileError
+from rnnlayout._native import LayoutError, LossyError
+from rnnlayout._weights.config import initial_states
+from rnnlayout._weights.weights import Weights
+
+from .constants import NUMBERS
+from .graph import LARGEST, package
+from .node import HARD_SIGMOIDS, WEIGHTS
+
+# (opset, IR version): the oldest that has layout= and onnxruntime's kernels, and bfloat16.
+_PLAIN, _BFLOAT16 = (14, 7), (22, 10)
+_WORDS = ("direction", "clip", "layout", "initial_h", "initial_c")
+_GRAPH, _INITIALIZER = 7, 5  # the numbers of ModelProto.graph and GraphProto.initializer
+STACKS = "rnnlayout.stacks"  # of metadata_props: {entry: number of layers}, as JSON
+
+
+def fill(tensor: Any, array: np.ndarray, dtype: str, name: str) -> None:
+    """Make a TensorProto that of an array, which carries the bits of a dtype."""
+    tensor.Clear()
+    tensor.name, tensor.data_type = name, NUMBERS[dtype]
+    tensor.raw_data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
+    tensor.dims.extend(array.shape)
+
+
+def check_layout(entry: str, weights: Weights) -> None:
+    """LayoutError: an ONNX node cannot hold them as they are."""
+    if weights.layout.name != "onnx":
+        raise LayoutError(
+            f"{entry or 'weights'}: in layout {weights.layout}, an ONNX model holds layout onnx:"
+            " weights.to('onnx') first, or --to onnx"
+        )
+
+
+def model_of(entries: Mapping[str, Weights]) -> Any:
+    """The ModelProto: for each entry inputs X, initial_h (and initial_c), outputs Y, Y_h (Y_c).
+
+    X (T, N, I), Y (T, N, D H), the states (L D, N, H), as an RNN takes and gives them; of several
+    entries "lstm/X" and so on. Weights.config's words of ONNX become attributes, and constants
+    instead of the inputs of states. LossyError: other words.
+    """
+    onnx = package()
+    model = onnx.ModelProto(producer_name="rnnlayout", producer_version=_native.__version__)
+    graph = model.graph  # filled where it is: protobuf copies a message into another
+    graph.name = "rnnlayout"
+    taken: set[str] = set()
+    for entry, weights in entries.items():
+        check_layout(entry, weights)
+        _take_names(_node_name(entry, weights), weights.spec.num_layers, taken)
+        _Entry(onnx, graph, entry, f"{entry}/" if len(entries) > 1 else "", weights).add()
+    dtypes = {weights.spec.dtype for weights in entries.values()}
+    opset, model.ir_version = _BFLOAT16 if "bfloat16" in dtypes else _PLAIN
+    model.opset_import.add(domain="", version=opset)
+    stacks = {_node_name(entry, w): w.spec.num_layers
+              for entry, w in entries.items() if w.spec.num_layers > 1}  # fmt: skip
+    if stacks:
+        model.metadata_props.add(key=STACKS, value=json.dumps(stacks))
+    return model
+
+
+def write_model(path: Path, model: Any) -> None:
+    """One file, whole, of a model that is used up. FileError: protobuf has no room for it.
+
+    Tensor by tensor: all of a gigabyte at once takes protobuf some ten times as long.
+    """
+    graph = model.graph
+    tensors = [tensor.SerializeToString() for tensor in graph.initializer]
+    del graph.initializer[:]
+    fields = [part for data in tensors for part in (_head(_INITIALIZER, len(data)), data)]
+    fields.insert(0, graph.SerializeToString())
+    model.ClearField("graph")
+    parts = [model.SerializeToString(), _head(_GRAPH, sum(map(len, fields))), *fields]
+    if (nbytes := sum(map(len, parts))) > LARGEST:
+        raise FileError(f"{path}: the model would have {nbytes} bytes, at most 2 GB do")
+    with open(path, "wb") as file:
+        file.writelines(parts)
+
+
+def _head(field: int, nbytes: int) -> bytes:
+    """What stands before a message of so many bytes in another: its field, and its length."""
+    head = bytearray([field << 3 | 2])
+    while nbytes > 127:
+        head.append(nbytes & 127 | 128)
+        nbytes >>= 7
+    return bytes([*head, nbytes])
+
+
+def _node_name(entry: str, weights: Weights) -> str:
+    return entry or weights.spec.cell.partition("_")[0]
+
+
+def _take_names(name: str, num_layers: int, taken: set[str]) -> None:
+    for one in {name, *(f"{name}/{k}" for k in range(num_layers if num_layers > 1 else 0))}:
+        if one in taken:
+            raise LayoutError(
+                f"{one!r} would name two RNNs of the model: call one of them otherwise"
+            )
+        taken.add(one)
+
+
+class _Entry:
+    """The nodes of one RNN. prefix: of its inputs and outputs."""
+
+    def __init__(self, onnx: Any, graph: Any, entry: str, prefix: str, weights: Weights) -> None:
+        self._onnx, self._graph, self._prefix = onnx, graph, prefix
+        self._name, self._weights = _node_name(entry, weights), weights
+        self._spec, self._config = weights.spec, weights.config
+        self._operator = self._spec.cell.partition("_")[0].upper()
+        if other := [key for key in self._config if key not in _WORDS]:
+            raise LossyError(
+                f"{self._name}: it is used with {other[0]}={self._config[other[0]]!r}, which is no"
+                " word of ONNX"
+            )
+        self._batch_first = bool(self._config.get("layout"))
+
+    def add(self) -> None:
+        spec, states = self._spec, ["h", "c"] if self._operator == "LSTM" else ["h"]
+        wide = spec.num_directions * spec.hidden_size
+        n, t = f"{self._prefix}N", f"{self._prefix}T"  # each RNN has its own
+        batched = [n, t] if self._batch_first else [t, n]
+        layers = spec.num_layers * spec.num_directions
+        state = [n, layers] if self._batch_first else [layers, n]
+        self._value(self._graph.input, "X", [*batched, spec.input_size])
+        self._value(self._graph.output, "Y", [*batched, wide])
+        for s in states:
+            if f"initial_{s}" not in self._config:
+                self._value(self._graph.input, f"initial_{s}", [*state, spec.hidden_size])
+            self._value(self._graph.output, f"Y_{s}", [*state, spec.hidden_size])
+        parts = {s: self._split(s) for s in states}
+        below = f"{self._prefix}X"
+        for k in range(spec.num_layers):
+            below = self._layer(k, below, {s: parts[s][k] for s in states})
+        for s in states if spec.num_layers > 1 else []:
+            ends = [f"{self._layer_name(k)}/Y_{s}" for k in range(spec.num_layers)]
+            self._node("Concat", ends, [f"{self._prefix}Y_{s}"], axis=int(self._batch_first))
+
+    def _layer_name(self, k: int) -> str:
+        return f"{self._name}/{k}" if self._spec.num_layers > 1 else self._name
+
+    def _layer(self, k: int, below: str, starts: Mapping[str, str]) -> str:
+        name, last = self._layer_name(k), self._spec.num_layers == k + 1
+        place = f"{k}/" if self._spec.num_layers > 1 else ""
+        given = self._weights._read()
+        inputs = [below] + [""] * 7
+        inputs[5:5 + len(starts)] = starts.values()  # fmt: skip
+        for role, at in WEIGHTS[self._operator].items():
+            if place + role in given.names:
+                array = given.arrays[given.names.index(place + role)]
+                inputs[at] = f"{name}/{role}"
+                fill(self._graph.initializer.add(), array, given.dtype, inputs[at])
+        ends = [
+            f"{self._prefix if self._spec.num_layers == 1 else name + '/'}Y_{s}" for s in starts
+        ]
+        while not inputs[-1]:
+            inputs.pop()
+        self._node(self._operator, inputs, [f"{name}/out", *ends], name, **self._attributes())
+        above = f"{self._prefix}Y" if last else f"{name}/above"
+        joined = f"{name}/out"
+        if not self._batch_first:  # (T, D, N, H) to (T, N, D, H)
+            joined = f"{name}/out_t"
+            self._node("Transpose", [f"{name}/out"], [joined], perm=[0, 2, 1, 3])
+        shape = self._constant(f"{name}/joined", np.array([0, 0, -1]), "int64")
+        self._node("Reshape", [joined, shape], [above])
+        return above
+
+    def _split(self, s: str) -> list[str]:
+        """A state's part of each layer."""
+        whole, L = f"{self._prefix}initial_{s}", self._spec.num_layers
+        parts = [f"{self._layer_name(k)}/initial_{s}" for k in range(L)] if L > 1 else [whole]
+        if f"initial_{s}" in self._config:
+            self._fix(s, parts)
+        elif L > 1:
+            each = np.full(L, self._spec.num_directions, np.int64)
+            sizes = self._constant(f"{whole}/sizes", each, "int64")
+            self._node("Split", [whole, sizes], parts, axis=int(self._batch_first))
+        return parts
+
+    def _fix(self, s: str, parts: list[str]) -> None:
+        """A state that the network itself fixes."""
+        if self._spec.dtype == "bfloat16":
+            raise LossyError(f"{self._name}: a constant initial_{s} in bfloat16 is not known here")
+        states = initial_states(self._config, f"initial_{s}", len(parts))
+        for part, state in zip(parts, states, strict=True):
+            self._constant(part, state.astype(self._spec.dtype), self._spec.dtype)
+
+    def _attributes(self) -> dict[str, Any]:
+        spec, config = self._spec, self._config
+        direction = "bidirectional" if spec.bidirectional else config.get("direction", "forward")
+        attributes: dict[str, Any] = {"hidden_size": spec.hidden_size, "direction": direction}
+        if spec.cell == "gru":
+            attributes["linear_before_reset"] = int(spec.reset == "after")
+        curves: list[str] = []
+        if spec.cell == "rnn_relu":
+            curves = ["Relu"]
+        elif spec.recurrent_activation in HARD_SIGMOIDS:
+            curves = ["HardSigmoid", "Tanh", "Tanh"][: 3 if spec.cell == "lstm" else 2]
+            alpha, beta = map(float, HARD_SIGMOIDS[spec.recurrent_activation])
+            attributes["activation_alpha"] = [alpha] * spec.num_directions
+            attributes["activation_beta"] = [beta] * spec.num_directions
+        if curves:
+            attributes["activations"] = curves * spec.num_directions
+        if "clip" in config:
+            attributes["clip"] = float(config["clip"])
+        if self._batch_first:
+            attributes["layout"] = 1
+        return attributes
+
+    def _node(self, operator: str, inputs: Any, outputs: Any, name: str = "", **more: Any) -> None:
+        node = self._onnx.helper.make_node(operator, inputs, outputs, name or None, **more)
+        self._graph.node.append(node)
+
+    def _constant(self, name: str, array: np.ndarray, dtype: str) -> str:
+        fill(self._graph.initializer.add(), array, dtype, name)
+        return name
+
+    def _value(self, values: Any, name: str, shape: list[Any]) -> None:
+        number = NUMBERS[self._spec.dtype]
+        values.append(self._onnx.helper.make_tensor_value_info(self._prefix + name, number, shape))

@@ -1,0 +1,59 @@
+"""Which tensors an RNN has in a layout, and where each block is in cuDNN's weight space."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rnnlayout import _native
+
+from .layout import CUDNN, Layout, as_layout
+from .spec import Spec
+
+
+def describe(layout: str | Layout, spec: Spec) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of an RNN's tensors in a layout, in the framework's own order.
+
+    LossyError: the layout has no form for such an RNN.
+
+        >>> describe("torch", Spec("gru", 8, 16, bias=False))
+        {'weight_ih_l0': (48, 8), 'weight_hh_l0': (48, 16)}
+    """
+    return dict(_native.tensors(as_layout(layout), spec))
+
+
+_REGION = np.dtype(
+    [
+        ("pseudo_layer", "i8"),
+        ("layer", "i8"),
+        ("direction", "i8"),
+        ("lin_layer_id", "i8"),
+        ("role", "U2"),
+        ("gate", "U1"),
+        ("offset", "i8"),
+        ("rows", "i8"),
+        ("cols", "i8"),
+    ]
+)
+
+
+def regions(spec: Spec) -> np.ndarray:
+    """cuDNN's weight space piece by piece, in address order.
+
+    A structured array, one row a matrix or bias: pseudo_layer (= layer * D + direction), layer,
+    direction (0 forward, 1 backward), lin_layer_id (cuDNN's number), role ("W" input, "R"
+    recurrent, "P" projection, "bW", "bR"), gate ("i f g o", "r z n", "h", "" for a projection),
+    offset in bytes, rows, cols (1 for a bias). Each matrix is row-major.
+
+    LossyError: cuDNN has no form for such an RNN.
+
+        >>> regions(Spec("rnn_tanh", 2, 3))[["role", "offset", "rows", "cols"]].tolist()
+        [('W', 0, 3, 2), ('R', 24, 3, 3), ('bW', 60, 3, 1), ('bR', 72, 3, 1)]
+    """
+    blocks = _native.blocks(CUDNN, spec)
+    itemsize = _native.itemsize(spec.dtype)
+    rows = [
+        (layer * spec.num_directions + direction, layer, direction, number, role, gate,
+         at * itemsize, height, width)
+        for (layer, direction, role, number, gate), (_, at, height, width, *_) in blocks
+    ]  # fmt: skip
+    return np.array(rows, dtype=_REGION)

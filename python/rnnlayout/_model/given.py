@@ -1,0 +1,109 @@
+"""One RNN's checked arrays: its layers one by one, and put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rnnlayout import _native
+from rnnlayout._native import LayoutError
+
+from .layout import CUDNN, Layout
+from .spec import Spec
+
+
+@dataclass(frozen=True)
+class Given:
+    """One RNN, checked: names and arrays in the order of its layout.
+
+    has: which optional tensors it has, HAS_BIAS | HAS_PEEPHOLES. arrays: C-contiguous, aligned, in
+    native byte order; they carry bits (bfloat16 as uint16).
+    """
+
+    spec: Spec
+    layout: Layout
+    has: int
+    names: list[str]
+    arrays: list[np.ndarray]
+
+    @property
+    def dtype(self) -> str:
+        return self.spec.dtype
+
+    def layer(self, k: int) -> Given:
+        """Return layer k alone, in the same layout."""
+        spec = layer_spec(self.spec, k)
+        if self.layout == CUDNN:
+            flat = self.arrays[0]
+            arrays = [np.concatenate([flat[part] for part in _flat_parts(self.spec, k)])]
+            return Given(spec, self.layout, self.has, self.names, arrays)
+        names = [name for name, _ in _native.tensors(self.layout, spec, self.has)]
+        arrays = self.arrays[k * len(names) : (k + 1) * len(names)]
+        return Given(spec, self.layout, self.has, names, arrays)
+
+    def layers(self) -> list[Given]:
+        """Return each layer alone, bottom first."""
+        one = self.spec.num_layers == 1
+        return [self] if one else [self.layer(k) for k in range(self.spec.num_layers)]
+
+
+def layer_spec(spec: Spec, k: int) -> Spec:
+    """Return the spec of layer k alone."""
+    if k == 0:
+        return spec.replace(num_layers=1)
+    width = spec.num_directions * (spec.proj_size or spec.hidden_size)
+    return spec.replace(num_layers=1, input_size=width, skip_input=False)
+
+
+def num_weights(spec: Spec) -> int:
+    """Return the number of elements before the first bias in cuDNN's weight space."""
+    blocks = _native.blocks(CUDNN, spec)
+    return min((view[1] for block, view in blocks if block[2][0] == "b"), default=spec.num_params)
+
+
+def _flat_parts(spec: Spec, k: int) -> tuple[slice, slice]:
+    """Return where cuDNN's weight space has the weights of layer k, and where its biases."""
+    first, one = layer_spec(spec, 0), layer_spec(spec, k)  # layers above the first are alike
+    n, n0 = num_weights(one), num_weights(first)
+    m, m0 = one.num_params - n, first.num_params - n0
+    w = n0 + (k - 1) * n if k else 0
+    b = num_weights(spec) + (m0 + (k - 1) * m if k else 0)
+    return slice(w, w + n), slice(b, b + m)
+
+
+def stacked(parts: Sequence[Given]) -> Given:
+    """Return one RNN whose layers are those of `parts`, bottom first.
+
+    Raises LayoutError if they do not fit together.
+    """
+    layers = [layer for part in parts for layer in part.layers()]
+    first = layers[0]
+    if len(layers) == 1:
+        return first
+    spec = first.spec.replace(num_layers=len(layers))
+    for k, layer in enumerate(layers):
+        _check_layer(k, layer, first, layer_spec(spec, k))
+    if first.layout == CUDNN:
+        cuts = [num_weights(layer.spec) for layer in layers]
+        flats = [layer.arrays[0] for layer in layers]
+        weights = [flat[:n] for flat, n in zip(flats, cuts, strict=True)]
+        biases = [flat[n:] for flat, n in zip(flats, cuts, strict=True)]
+        names, arrays = first.names, [np.concatenate([*weights, *biases])]
+    else:
+        names = [name for name, _ in _native.tensors(first.layout, spec, first.has)]
+        arrays = [array for layer in layers for array in layer.arrays]
+    return Given(spec, first.layout, first.has, names, arrays)
+
+
+def _check_layer(k: int, layer: Given, first: Given, wanted: Spec) -> None:
+    if layer.layout != first.layout:
+        raise LayoutError(f"layer {k} is in layout {layer.layout}, layer 0 in {first.layout}")
+    if layer.has != first.has:
+        raise LayoutError(f"layer {k} and layer 0 do not both have biases: add zeros where missing")
+    if layer.spec != wanted:
+        raise LayoutError(
+            f"layer {k} is {layer.spec}; on top of layer 0 ({first.spec}) it would have to be"
+            f" {wanted}. Layers of unequal size are several RNNs: convert each by itself"
+        )

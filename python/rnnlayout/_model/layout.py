@@ -1,0 +1,127 @@
+"""Layouts by name, and what each supports."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from rnnlayout import _native
+
+
+class Layout:
+    """A layout's name with its options, taken wherever a name is. Make one with layout()."""
+
+    __slots__ = ("name", "options")
+
+    name: str
+    options: tuple[tuple[str, str], ...]
+
+    def __init__(self, name: str, **options: Any) -> None:
+        if not isinstance(name, str):
+            raise _native.LayoutError(f"a layout is named by a string, found {name!r}")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(
+            self, "options", tuple(sorted((key, str(value)) for key, value in options.items()))
+        )
+        _native.check_layout(self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("a Layout cannot be changed")
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """What each chosen option means."""
+        known = known_layouts()[self.name]["options"]
+        return {f"{key}={value}": known[key][value] for key, value in self.options}
+
+    def __repr__(self) -> str:
+        options = "".join(f", {key}={value!r}" for key, value in self.options)
+        return f"layout({self.name!r}{options})"
+
+    def __str__(self) -> str:
+        options = ", ".join(f"{key}={value}" for key, value in self.options)
+        return f"{self.name}({options})" if options else self.name
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Layout):
+            return NotImplemented
+        return (self.name, self.options) == (other.name, other.options)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.options))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _layout_from, (self.name, dict(self.options))
+
+
+def _layout_from(name: str, options: dict[str, str]) -> Layout:
+    return Layout(name, **options)
+
+
+CUDNN = Layout("cudnn")
+# What a block is called in messages, by its role.
+ROLES = {"W": "input matrix", "R": "recurrent matrix", "P": "projection", "bW": "input bias",
+         "bR": "recurrent bias", "peephole": "peephole"}  # fmt: skip
+
+
+def layout(name: str, **options: Any) -> Layout:
+    """A layout with options, taken wherever a layout's name is.
+
+    concat: inputs="hx" (default) or "xh"; z="state" (default, h' = z h + (1 - z) n) or
+        "candidate" (h' = (1 - z) h + z n).
+    cudnn: version=9 (default), 8 or 7. The weight space is the same; what a version cannot do is
+        a SpecError when it is used.
+
+    LayoutError: no such layout, option or value.
+
+        >>> layout("concat", inputs="xh", z="candidate")
+        layout('concat', inputs='xh', z='candidate')
+    """
+    return Layout(name, **options)
+
+
+def as_layout(layout: str | Layout) -> Layout:
+    """A Layout of a name or of itself."""
+    return layout if isinstance(layout, Layout) else Layout(layout)
+
+
+_layouts: dict[str, dict[str, Any]] = {}
+
+
+def layouts() -> dict[str, dict[str, Any]]:
+    """All known layouts, with what each can hold.
+
+    name -> {"cells", "gates" (cell -> order in memory), "resets", "recurrent_activations",
+    "projection", "options" (name -> {value: note}, the default first), "rows" (the table's own
+    rows), "sources"}.
+
+        >>> layouts()["onnx"]["gates"]["lstm"]
+        'iofg'
+    """
+    return copy.deepcopy(known_layouts())
+
+
+def known_layouts() -> dict[str, dict[str, Any]]:
+    """layouts(), shared: not to be changed."""
+    if not _layouts:
+        for row in _native.rows():
+            _add_row(row)
+    return _layouts
+
+
+def _add_row(row: dict[str, Any]) -> None:
+    info = _layouts.setdefault(
+        row["layout"],
+        {"cells": [], "gates": {}, "resets": [], "recurrent_activations": [], "projection": False,
+         "options": {}, "rows": [], "sources": []},
+    )  # fmt: skip
+    for cell, gates in row["gates"].items():
+        info["gates"][cell] = gates
+        if cell not in info["cells"]:
+            info["cells"].append(cell)
+    for key in ("resets", "recurrent_activations"):
+        info[key] += [value for value in row[key] if value not in info[key]]
+    info["projection"] |= "P" in row["roles"]
+    info["options"].update(row["options"])
+    info["rows"].append(row)
+    info["sources"].append(row["source"])

@@ -1,0 +1,174 @@
+"""Spec: what an RNN is, apart from its numbers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from rnnlayout import _native
+from rnnlayout._native import LossyError, SpecError
+
+from .dtypes import dtype_name
+from .layout import CUDNN
+
+SCHEMA = 1
+_SIZES = ("input_size", "hidden_size", "num_layers", "proj_size")
+_FLAGS = ("bidirectional", "skip_input")
+# Two RNNs with equal values here are the same network; the other fields only decide storage.
+_NETWORK = ("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "proj_size",
+            "reset", "recurrent_activation")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One RNN: its cell, sizes, and what else decides how its weights are laid out.
+
+    cell: "lstm", "gru", "rnn_tanh" or "rnn_relu".
+    input_size, hidden_size, num_layers: I, H, L; at least 1.
+    bidirectional: D = 2; each layer but the first reads both directions of the one below.
+    proj_size: P, LSTM only, 0 < P < H; 0 is none.
+    bias: cuDNN's bias mode, "double" (or True), "input", "recurrent" or "none" (or False). Other
+        layouts hold the biases they hold; of this they only ask whether it is "none".
+    reset: GRU only. "after" is cuDNN's: n = tanh(W x + bW + r * (R h + bR)). "before", which has
+        no cuDNN form: n = tanh(W x + bW + R (r * h) + bR).
+    recurrent_activation: "sigmoid"; or, without a cuDNN form, "hard_sigmoid" (Keras 3:
+        x / 6 + 0.5) or "hard_sigmoid_keras2" (Keras 1 and 2: 0.2 x + 0.5), both cut to [0, 1].
+    skip_input: cuDNN adds the input of layer 0 to its gates as it is; needs I == H.
+    dtype: "float16", "bfloat16", "float32" or "float64"; a NumPy, ml_dtypes or torch dtype is
+        taken too.
+
+    Immutable and hashable. Raises SpecError when it contradicts itself.
+
+        >>> Spec("gru", 8, 16, bidirectional=True).num_params
+        2496
+    """
+
+    cell: str
+    input_size: int
+    hidden_size: int
+    num_layers: int = 1
+    bidirectional: bool = False
+    proj_size: int = 0
+    bias: str = "double"
+    reset: str = "after"
+    recurrent_activation: str = "sigmoid"
+    skip_input: bool = False
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        bias: Any = self.bias
+        if isinstance(bias, bool):
+            object.__setattr__(self, "bias", "double" if bias else "none")
+        for name in _SIZES:
+            object.__setattr__(self, name, _size(name, getattr(self, name)))
+        for name in _FLAGS:
+            object.__setattr__(self, name, flag(name, getattr(self, name)))
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
+        for name in ("cell", "bias", "reset", "recurrent_activation"):
+            if not isinstance(getattr(self, name), str):
+                raise SpecError(f"{name} is {getattr(self, name)!r}, need a name")
+        _native.check(self)
+        # kept: specs are keys of what is looked up at each call
+        object.__setattr__(self, "_hash", hash(self._values()))
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined, no-any-return]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._values()
+
+    @property
+    def num_directions(self) -> int:
+        """D: 2 if bidirectional, else 1."""
+        return 2 if self.bidirectional else 1
+
+    @property
+    def num_params(self) -> int:
+        """Elements of cuDNN's weight space. SpecError: there is none for this RNN."""
+        return _num_params(self)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of cuDNN's weight space. SpecError: there is none for this RNN."""
+        return self.num_params * _native.itemsize(self.dtype)
+
+    def replace(self, **changes: Any) -> Spec:
+        """A Spec with some fields changed."""
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields and a schema version, ready for JSON; from_dict() reads it back."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"schema": SCHEMA, **values}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Spec:
+        """The Spec that to_dict() wrote, of this release or an earlier one.
+
+        SpecError: a newer schema, an unknown or a missing field.
+        """
+        if not isinstance(data, Mapping):
+            raise SpecError(f"data is a {type(data).__name__}, need the dict that to_dict() gave")
+        data = dict(data)
+        if "schema" not in data:
+            raise SpecError("schema is missing: this is no dict that to_dict() wrote")
+        schema = data.pop("schema")
+        if not isinstance(schema, int) or not 1 <= schema <= SCHEMA:
+            raise SpecError(
+                f"schema is {schema!r}; this release of rnnlayout ({_native.__version__}) reads 1"
+                f" to {SCHEMA}"
+            )
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(data) - known):
+            raise SpecError(f"unknown field {unknown[0]!r}; a spec has {', '.join(sorted(known))}")
+        if missing := {"cell", "input_size", "hidden_size"} - set(data):
+            raise SpecError(f"{sorted(missing)[0]} is missing")
+        return cls(**data)
+
+    def __str__(self) -> str:
+        """The fields that are not at their defaults."""
+        told = [self.cell, f"input_size {self.input_size}", f"hidden_size {self.hidden_size}"]
+        for field in fields(self)[3:]:
+            value = getattr(self, field.name)
+            if value != field.default:
+                told.append(field.name if value is True else f"{field.name} {value}")
+        return ", ".join(told)
+
+
+@lru_cache(maxsize=256)
+def _num_params(spec: Spec) -> int:
+    try:
+        ((_, (nelems,)),) = _native.tensors(CUDNN, spec)
+    except LossyError as error:
+        raise SpecError(str(error)) from None
+    return nelems
+
+
+def _size(name: str, value: Any) -> int:
+    if isinstance(value, bool):
+        raise SpecError(f"{name} is {value}, need a whole number")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise SpecError(f"{name} is {value!r}, need a whole number") from None
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False, of Python, of NumPy, or as 1 and 0."""
+    if not isinstance(value, (bool, np.bool_, int)) or value not in (True, False):
+        raise SpecError(f"{name} is {value!r}, need True or False")
+    return bool(value)
+
+
+def unlike(a: Spec, b: Spec) -> str:
+    """Return what makes these two different RNNs, "" if they may be the same."""
+    keys = [key for key in _NETWORK if getattr(a, key) != getattr(b, key)]
+    return ", ".join(f"{key} {getattr(a, key)} and {getattr(b, key)}" for key in keys)

@@ -1,0 +1,1 @@
+"""An RNN that runs, on the CPU and through cuDNN."""

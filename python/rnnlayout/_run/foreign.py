@@ -1,0 +1,263 @@
+"""Arrays in a GPU's memory, by DLPack or __cuda_array_interface__, and streams."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rnnlayout import _native
+from rnnlayout._native import DeviceArray, LayoutError, SpecError
+
+from .shapes import kind
+
+LEGACY = 1  # the legacy default stream, as both protocols number it
+_CPU, _CUDA, _PINNED, _MANAGED = 1, 2, 3, 13
+_NOWHERE = (_CUDA, -1)  # an array without elements
+_DEVICES = {7: "Vulkan", 8: "Metal", 10: "ROCm", 11: "ROCm", 14: "oneAPI", 15: "WebGPU"}
+_DTYPES = {"f2": "float16", "f4": "float32", "f8": "float64"}
+
+
+@dataclass
+class Foreign:
+    """An array as its owner describes it."""
+
+    what: str
+    value: Any  # the caller's own
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None  # in elements; None: compact
+    dtype: str
+    device: tuple[int, int]  # as DLPack numbers kinds and devices
+    read_only: bool
+    stream: int | None  # in which its owner works with it; None: not known
+    keeps: Any = None  # what keeps its memory
+
+    @functools.cached_property
+    def nelems(self) -> int:
+        return _product(self.shape)
+
+    @functools.cached_property
+    def nbytes(self) -> int:
+        return self.nelems * _native.itemsize(self.dtype)
+
+    def meets(self, other: Foreign) -> bool:
+        """Do they share memory?"""
+        return bool(self.nbytes and other.nbytes) and (
+            self.address < other.address + other.nbytes
+            and other.address < self.address + self.nbytes
+        )
+
+    def check_place(self, device: int) -> None:
+        """Is it in the memory of this GPU?"""
+        if self.device not in ((_CUDA, device), _NOWHERE):
+            raise LayoutError(f"{self.what} is {_place(self.device)}, this RNN on cuda:{device}")
+
+    def check(self, writes: bool) -> None:
+        """Can it be used as it lies there? Its dtype and shape have been looked at."""
+        if writes and self.read_only:
+            raise LayoutError(f"{self.what} is read-only")
+        if not self._is_compact():
+            raise LayoutError(
+                f"{self.what}: strides {self.strides} (in elements) with shape {self.shape}: it has"
+                " to be C-contiguous, x.contiguous() in torch, ascontiguousarray(x) elsewhere"
+            )
+        if self.address % _native.itemsize(self.dtype):
+            raise LayoutError(f"{self.what}: its address is not aligned to its {self.dtype}")
+        if not self.address and self.nelems:
+            raise LayoutError(f"{self.what}: its address is 0, and it has elements")
+
+    def _is_compact(self) -> bool:
+        if self.strides is None or not self.nelems:
+            return True
+        stride = 1
+        for n, found in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if n > 1 and found != stride:
+                return False
+            stride *= n
+        return True
+
+
+def _product(sizes: tuple[int, ...]) -> int:
+    return functools.reduce(operator.mul, sizes, 1)
+
+
+def is_on_device(value: Any) -> bool:
+    """Does it lie in the memory of some device, and not in the host's?"""
+    if isinstance(value, np.ndarray):
+        return False
+    try:
+        return value.__dlpack_device__()[0] not in (_CPU, _PINNED)
+    except Exception:  # it knows no DLPack, or says that it has no form in it
+        return hasattr(value, "__cuda_array_interface__")
+
+
+def look(value: Any, what: str) -> Callable[[int], Foreign] | Foreign:
+    """The array; or where it can only be had for a stream: how to have it."""
+    if isinstance(value, DeviceArray):
+        device = int(value.device.partition(":")[2])
+        return Foreign(what, value, value.address, value.shape, None, value.dtype,
+                       (_CUDA, device), False, value.stream)  # fmt: skip
+    if not is_on_device(value):
+        raise LayoutError(
+            f"{what} is a {kind(value)} and not on a GPU, and other arrays are: those of a call are"
+            " all in one place"
+        )
+    exchanged = _asked(what, value, lambda: _native.exchange(value))
+    if exchanged:
+        taken, stream = exchanged
+        return _foreign(what, value, taken, (stream or LEGACY) if stream is not None else None)
+    interface = _interface(value)
+    if interface is not None and interface.get("stream") is not None:
+        return _from_interface(what, value, interface)
+    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+        return lambda stream: _from_dlpack(what, value, stream)
+    if interface is not None:
+        return _from_interface(what, value, interface)
+    raise LayoutError(f"{what} is a {kind(value)}: it has no __dlpack__ and no"
+                      " __cuda_array_interface__")  # fmt: skip
+
+
+def stream_of(stream: Any) -> int:
+    """The number of a stream, from that number or an object that has it."""
+    if isinstance(stream, bool):
+        raise SpecError(_no_stream(stream))
+    try:
+        if hasattr(stream, "__cuda_stream__"):
+            version, number = stream.__cuda_stream__()
+            if version != 0:
+                raise SpecError(
+                    f"stream: __cuda_stream__() is of version {version}, known here is 0"
+                )
+            return _number(number) or LEGACY
+        for name in ("cuda_stream", "ptr"):
+            if hasattr(stream, name):
+                return _number(getattr(stream, name)) or LEGACY
+        number = _number(stream)
+    except SpecError:
+        raise
+    except (TypeError, ValueError):
+        raise SpecError(_no_stream(stream)) from None
+    if not number:
+        raise SpecError(
+            "stream is 0, which may be either default stream: 1 is the legacy one, 2 the one of"
+            " each thread"
+        )
+    return number
+
+
+def _number(value: Any) -> int:
+    number = operator.index(value)
+    if not 0 <= number < 1 << 64:
+        raise ValueError
+    return number
+
+
+def _no_stream(stream: Any) -> str:
+    return (
+        f"stream is {stream!r}, need the number of a stream, or an object with __cuda_stream__,"
+        " cuda_stream or ptr"
+    )
+
+
+# -------------------------------------------------------------------------------------- protocols
+
+
+def _place(device: tuple[int, int]) -> str:
+    number = f" device {device[1]}"
+    if device[0] == _CUDA:
+        return f"on cuda:{device[1]}"
+    if device[0] == _MANAGED:
+        return "in managed memory, which cuDNN is not given,"
+    if device[0] in (_CPU, _PINNED):
+        return "in the host's memory"
+    return f"on {_DEVICES.get(device[0], f'a device of kind {device[0]}')}{number}"
+
+
+def _asked(what: str, value: Any, ask: Callable[[], Any]) -> Any:
+    """What an exporter gives; what it raises is why its array cannot be used."""
+    try:
+        return ask()
+    except (MemoryError, LayoutError):
+        raise
+    except Exception as error:
+        raise LayoutError(f"{what}: {kind(value)} does not give its memory: {error}") from error
+
+
+def _foreign(what: str, value: Any, taken: Any, stream: int | None) -> Foreign:
+    keeps, address, shape, strides, dtype, kind_of_device, device, read_only = taken
+    return Foreign(what, value, address, shape, strides, dtype, (kind_of_device, device),
+                   read_only, stream, keeps)  # fmt: skip
+
+
+def _from_dlpack(what: str, value: Any, stream: int) -> Foreign:
+    device = _asked(what, value, value.__dlpack_device__)
+    if device[0] != _CUDA:  # no other is asked for a capsule with a stream of CUDA
+        return Foreign(what, value, 0, (), None, "", (int(device[0]), int(device[1])), False, None)
+
+    def capsule() -> Any:
+        try:
+            return value.__dlpack__(stream=stream, max_version=(1, 1))
+        except TypeError:  # from before DLPack 1.0
+            return value.__dlpack__(stream=stream)
+
+    given = _asked(what, value, capsule)
+    try:
+        taken = _native.take_dlpack(given)
+    except LayoutError as error:
+        raise LayoutError(f"{what}: {error}") from None
+    return _foreign(what, value, taken, None)  # its owner has made ours wait for his
+
+
+def _interface(value: Any) -> dict[str, Any] | None:
+    try:
+        interface = value.__cuda_array_interface__
+    except Exception:  # there is none, or none for such an array: it may have DLPack's
+        return None
+    return interface if isinstance(interface, dict) else None
+
+
+def _from_interface(what: str, value: Any, interface: dict[str, Any]) -> Foreign:
+    try:
+        shape = tuple(operator.index(n) for n in interface["shape"])
+        address, read_only = operator.index(interface["data"][0]), bool(interface["data"][1])
+        typestr = str(interface["typestr"])
+        strides = interface.get("strides")
+        nbytes = None if strides is None else tuple(operator.index(n) for n in strides)
+        stream = interface.get("stream")
+        number = None if stream is None else _number(stream)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise LayoutError(
+            f"{what}: its __cuda_array_interface__ makes no sense: {error!r}"
+        ) from None
+    if number == 0:
+        raise LayoutError(
+            f"{what}: its __cuda_array_interface__ says stream 0, which may be"
+            " either default stream"
+        )
+    if interface.get("mask") is not None:
+        raise LayoutError(f"{what} has a mask: fill it first, it would be lost")
+    if nbytes is not None and len(nbytes) != len(shape):
+        raise LayoutError(f"{what}: {len(nbytes)} strides with shape {shape}")
+    dtype = _DTYPES.get(typestr[1:], typestr)
+    if dtype in _DTYPES.values() and not np.dtype(typestr).isnative:
+        raise LayoutError(f"{what} is {typestr}, of the other byte order, which no GPU computes in")
+    elements = nbytes
+    if nbytes is not None and dtype in _DTYPES.values():
+        size = np.dtype(typestr).itemsize
+        elements = tuple(n // size if n % size == 0 else -1 for n in nbytes)
+    device = _device_of(what, address) if _product(shape) else _NOWHERE
+    return Foreign(what, value, address, shape, elements, dtype, device, read_only, number)
+
+
+def _device_of(what: str, address: int) -> tuple[int, int]:
+    """The interface does not say: the driver knows."""
+    try:
+        device = _native.gpu_device_of(address)
+    except SpecError as error:
+        raise LayoutError(f"{what}: {error}") from None
+    return (_CPU, 0) if device < 0 else (_CUDA, device)

@@ -1,0 +1,217 @@
+"""RNNs on a GPU: which one, and a call on arrays in its memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rnnlayout import _native
+from rnnlayout._model.layout import Layout
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import (
+    CudnnError,
+    CudnnNotFoundError,
+    DeviceArray,
+    LayoutError,
+    LossyError,
+    SpecError,
+    device_arrays,
+)
+
+from . import cudnn
+from .foreign import LEGACY, Foreign, is_on_device, look, stream_of
+from .host import HostCall
+from .shapes import Part, Shapes, check, check_outputs, kind, read_lengths, states_of
+
+MATHS = ("default", "tf32")
+ALGOS = ("standard", "persist_static", "persist_small")
+CUDNN = Layout("cudnn")
+CANNOT = (SpecError, CudnnNotFoundError, CudnnError, MemoryError)  # why another device is taken
+
+
+def prepare(
+    number: int,
+    spec: Spec,
+    weights: np.ndarray,
+    clip: tuple[float, float] | None,
+    math: str,
+    algo: str,
+) -> _native.GpuRnn:
+    """Upload. CudnnNotFoundError: the GPU cannot be used; SpecError: nor such an RNN on it."""
+    cudnn.require(number)
+    try:
+        _native.check(spec, CUDNN)
+    except LossyError as error:
+        raise SpecError(f"device is 'cuda:{number}', and {error}: use device='cpu'") from None
+    return _native.GpuRnn(spec, weights, number, clip, math, algo)
+
+
+def run(
+    native: _native.GpuRnn,
+    number: int,
+    spec: Spec,
+    axes: int,
+    x: Any,
+    state: Any,
+    lengths: Any,
+    out: Any,
+    h_out: Any,
+    c_out: Any,
+    stream: Any,
+) -> Any:
+    """One call: on NumPy arrays, or on arrays of the GPU."""
+    if lengths is not None and is_on_device(lengths):
+        raise LayoutError(
+            f"lengths is a {kind(lengths)} on a GPU: they are needed on the host, pass"
+            " lengths.cpu() of torch, lengths.get() of CuPy"
+        )
+    if is_on_device(x):
+        call = _DeviceCall(number, spec, x, state, out, h_out, c_out, stream)
+        return call.run(native, axes, lengths)
+    if stream is not None:
+        raise SpecError(
+            f"stream is {stream!r}, and x is on the host: there the call returns when all is done,"
+            " leave it out"
+        )
+    others = {"out": out, "h_out": h_out, "c_out": c_out}
+    others |= zip(("h_0", "c_0"), states_of(state, spec), strict=False)
+    for what, value in others.items():
+        if value is not None and is_on_device(value):
+            raise LayoutError(
+                f"{what} is a {kind(value)} on a GPU and x is not: the arrays of a call are all in"
+                " one place"
+            )
+    on_host = HostCall(spec, axes, x, widens=False)
+    on_host.read(state, lengths, out, h_out, c_out)
+    return on_host.run(native)
+
+
+class _DeviceCall:
+    """The arrays of one call, in the memory of one GPU, and the stream that it runs in."""
+
+    def __init__(
+        self,
+        number: int,
+        spec: Spec,
+        x: Any,
+        state: Any,
+        out: Any,
+        h_out: Any,
+        c_out: Any,
+        stream: Any,
+    ) -> None:
+        self.number, self.spec = number, spec
+        self.asked = None if stream is None else stream_of(stream)
+        check_outputs(spec, c_out)
+        named = {"x": x}
+        named |= zip(("h_0", "c_0"), states_of(state, spec), strict=False)
+        given = {"out": out, "h_out": h_out, "c_out": c_out}
+        named |= {what: value for what, value in given.items() if value is not None}
+        looked = {what: look(value, what) for what, value in named.items()}
+        known = [found.stream for found in looked.values()
+                 if isinstance(found, Foreign) and found.stream is not None]  # fmt: skip
+        self.stream = self.asked or (known[0] if known else LEGACY)
+        taken = {
+            what: found if isinstance(found, Foreign) else found(self.stream)
+            for what, found in looked.items()
+        }
+        self.x = taken["x"]
+        self.firsts = [taken[what] for what in ("h_0", "c_0") if what in taken]
+        self.outs = {what: taken[what] for what in given if what in taken}
+
+    def run(self, native: _native.GpuRnn, axes: int, lengths: Any) -> Any:
+        shapes = self._check(axes)
+        steps = read_lengths(lengths, shapes)
+        self._part_overlaps()
+        arrays = self._results(shapes)  # what is given, else new
+        inputs = [self.x, *self.firsts]
+        for stream in self._other_streams([*inputs, *self.outs.values()]):
+            _native.gpu_order(self.number, stream, self.stream)
+        h0, c0 = (*(a.address for a in self.firsts), None, None)[:2]
+        y, h, c = (*(self._address(what, array) for what, array in arrays.items()), None)[:3]
+        native.run(shapes.T, shapes.N, shapes.batch_first, self.x.address, steps, h0, c0,
+                   y, h, c, self.stream)  # fmt: skip
+        self._order_owners(native)
+        y, *last = arrays.values()
+        return y, last[0] if len(last) == 1 else tuple(last)
+
+    def _check(self, axes: int) -> Shapes:
+        spec, x = self.spec, self.x
+        x.check_place(self.number)
+        if x.dtype != spec.dtype:
+            raise LayoutError(f"x is {x.dtype}, need {spec.dtype}, as the weights are")
+        shapes = Shapes(spec, axes, x.shape)
+        x.check(writes=False)
+        for array, part in zip(self.firsts, shapes.state, strict=False):
+            self._check_one(array, part, False)
+        outs = {"out": Part("y", shapes.y, "")}
+        outs |= {f"{part.letter}_out": part for part in shapes.state}
+        for what, array in self.outs.items():
+            self._check_one(array, outs[what], True)
+            if array.stream is None and self.asked is None:
+                raise LayoutError(
+                    f"{what} is a {kind(array.value)}, and nothing tells in which stream it is"
+                    " used: pass stream="
+                )
+        return shapes
+
+    def _check_one(self, array: Foreign, part: Part, writes: bool) -> None:
+        array.check_place(self.number)
+        check(array.what, array.shape, array.dtype, part.shape, self.spec.dtype, part.meaning)
+        array.check(writes)
+
+    def _part_overlaps(self) -> None:
+        """Nothing may lie in an output but the state that it follows."""
+        same = {"h_out": "h_0", "c_out": "c_0"}
+        before = [self.x, *self.firsts]
+        for what, out in self.outs.items():
+            for other in before:
+                if not out.meets(other):
+                    continue
+                if same.get(what) == other.what and out.address == other.address:
+                    continue
+                raise LayoutError(f"{what} and {other.what} share memory: each needs its own")
+            before.append(out)
+
+    def _results(self, shapes: Shapes) -> dict[str, Any]:
+        needed = {"out": shapes.y} | {f"{p.letter}_out": p.shape for p in shapes.state}
+        missing = [what for what in needed if what not in self.outs]
+        made: dict[str, DeviceArray] = {}
+        if missing:
+            new = device_arrays(self.number, self.spec.dtype, tuple(needed[w] for w in missing),
+                                self.stream, self._kept())  # fmt: skip
+            made = dict(zip(missing, new, strict=True))
+        return {what: made[what] if what in made else self.outs[what].value for what in needed}
+
+    def _other_streams(self, arrays: list[Foreign]) -> list[int]:
+        """Those of the arrays but the call's own, each once."""
+        streams = dict.fromkeys(array.stream for array in arrays)
+        return [s for s in streams if s is not None and s != self.stream]
+
+    def _address(self, what: str, array: Any) -> int:
+        return self.outs[what].address if what in self.outs else array.address
+
+    def _kept(self) -> tuple[Any, ...]:
+        """Of the inputs those whose owner may use the memory for something else once he has it
+        back: all whose next use is not known to come after this call."""
+        return tuple(
+            (array.value, array.keeps)
+            for array in (self.x, *self.firsts)
+            if array.stream != self.stream and not isinstance(array.value, DeviceArray)
+            and (self.asked is not None or array.stream is None)
+        )  # fmt: skip
+
+    def _order_owners(self, native: _native.GpuRnn) -> None:
+        """What the owners of the arrays do next comes after this call."""
+        kept = self._kept()
+        if len(self.outs) == 1 + (2 if self.spec.cell == "lstm" else 1):
+            native.kept[self.stream] = kept  # no new memory keeps them: until the next such call
+        owned = [self.x, *self.firsts]
+        for out in self.outs.values():
+            if isinstance(out.value, DeviceArray):
+                out.value._filled_in(self.stream)  # it orders who takes it
+            else:
+                owned.append(out)
+        for stream in self._other_streams(owned) if self.asked is None else ():
+            _native.gpu_order(self.number, self.stream, stream)

@@ -1,0 +1,117 @@
+"""What the arrays of one call have to be, wherever they lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError
+
+_AXES = {STEP: "N", TIME_FIRST: "TN", BATCH_FIRST: "NT"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One array of a state."""
+
+    letter: str
+    shape: tuple[int, ...]
+    meaning: str
+
+
+class Shapes:
+    """Those of a call, as its x has them."""
+
+    def __init__(self, spec: Spec, axes: int, x: tuple[int, ...]) -> None:
+        letters = _AXES[axes]
+        self.x, self.batched = x, len(x) == len(letters) + 1
+        self._check_x(spec, letters)
+        sizes = dict(zip(letters if self.batched else letters.replace("N", ""), x, strict=False))
+        self.T, self.N = sizes.get("T", 1), sizes.get("N", 1)
+        self.batch_first = self.batched and axes == BATCH_FIRST
+        D, H = spec.num_directions, spec.hidden_size
+        P = spec.proj_size or H
+        self.y = (*x[:-1], D * P)
+        rows = (spec.num_layers * D, *((self.N,) if self.batched else ()))
+        form = "(L * D, N, {})" if self.batched else "(L * D, {})"
+        self.state = [Part("h", (*rows, P), form.format("P" if spec.proj_size else "H"))]
+        if spec.cell == "lstm":
+            self.state.append(Part("c", (*rows, H), form.format("H")))
+
+    def _check_x(self, spec: Spec, letters: str) -> None:
+        ndims = len(letters) + 1, len(letters)
+        if len(self.x) not in ndims or self.x[-1] != spec.input_size:
+            forms = [(*letters, str(spec.input_size))]
+            forms.append(tuple(n for n in forms[0] if n != "N"))
+            batched, single = (f"({', '.join(f)}{',' * (len(f) == 1)})" for f in forms)
+            raise LayoutError(
+                f"x: shape {self.x}, expected {batched} or, without a batch, {single}, with"
+                f" I = {spec.input_size}"
+            )
+
+
+def states_of(state: Any, spec: Spec) -> list[Any]:
+    """h_0, or h_0 and c_0; nothing where it is None."""
+    if state is None:
+        return []
+    if spec.cell != "lstm":
+        return [state]
+    if not isinstance(state, (tuple, list)) or len(state) != 2:
+        raise LayoutError(f"state is a {kind(state)}, need (h_0, c_0): an LSTM has two")
+    return list(state)
+
+
+def check_outputs(spec: Spec, c_out: Any) -> None:
+    if c_out is not None and spec.cell != "lstm":
+        cell = "a GRU" if spec.cell == "gru" else "a plain RNN"
+        raise LayoutError(f"c_out is given, and {cell} has no c")
+
+
+def read_lengths(lengths: Any, shapes: Shapes) -> np.ndarray | None:
+    """As the binding needs them; LayoutError where they make no sense."""
+    if lengths is None:
+        return None
+    if not shapes.batched:
+        raise LayoutError(
+            f"lengths with an x of shape {shapes.x}: one sequence has all of its steps, cut x"
+            " instead"
+        )
+    n, most = shapes.N, shapes.T
+    try:
+        array = np.asarray(lengths)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise LayoutError(f"lengths is no array: {kind(lengths)} ({error})") from None
+    if array.shape != (n,):
+        raise LayoutError(f"lengths: shape {array.shape}, expected ({n},) = (N,)")
+    if not n:  # [] is float64 to NumPy
+        array = np.zeros(0, np.int64)
+    if array.dtype.kind not in "iu":
+        raise LayoutError(f"lengths is {array.dtype}, need whole numbers")
+    wrong = np.flatnonzero((array < 0) | (array > most))
+    if wrong.size:
+        k = int(wrong[0])
+        raise LayoutError(f"lengths[{k}] is {int(array[k])}, need 0 to {most} = T")
+    return array.astype(np.int64)
+
+
+def check(
+    what: str,
+    found: tuple[int, ...],
+    found_dtype: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    meaning: str,
+) -> None:
+    """Has an array this shape and dtype?"""
+    if found_dtype != dtype:
+        raise LayoutError(f"{what} is {found_dtype}, need {dtype}, as x is")
+    if found != shape:
+        means = f" = {meaning}" if meaning else ", as x has it"
+        raise LayoutError(f"{what}: shape {found}, expected {shape}{means}")
+
+
+def kind(value: Any) -> str:
+    return type(value).__name__

@@ -1,0 +1,165 @@
+"""What Keras's config says of a recurrent layer: the one place that knows.
+
+A config is data here, of a file (JSON) or of a layer's get_config(); nothing that it names is ever
+looked up, imported or made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rnnlayout._model.errors import FileError
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import LayoutError, LossyError
+
+CELLS = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn_tanh", "CuDNNLSTM": "lstm",
+         "CuDNNGRU": "gru"}  # fmt: skip
+SIGMOID_SINCE = (2, 3)  # before that hard_sigmoid was what an LSTM or GRU had unasked
+# What a layer does otherwise than cuDNN. zero_output_for_mask is what cuDNN does with lengths.
+MAY_DIFFER = ("go_backwards", "stateful", "time_major")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one RNN is. hints: fields of its Spec; config: as Weights.config."""
+
+    layout: str
+    hints: dict[str, Any]
+    config: dict[str, Any]
+
+
+# ------------------------------------------------------------------------------- one layer or cell
+
+
+def told(class_name: str, config: Mapping[str, Any], version: tuple[int, int]) -> Told:
+    """Of a layer (LSTM, GRU, SimpleRNN, CuDNNLSTM, CuDNNGRU), or a cell without the Cell.
+
+    version: (major, minor) of the Keras that wrote it; they have not the same defaults, nor the
+        same hard_sigmoid.
+    LossyError: an activation that no cell has. FileError: the config makes no sense.
+    """
+    units = _first(config, "units", "output_dim")
+    if not isinstance(units, int) or isinstance(units, bool):
+        raise FileError(f"{name_of(config)!r}: units is {units!r}, need a number")
+    hints: dict[str, Any] = {"cell": CELLS[class_name], "bidirectional": False, "num_layers": 1,
+             "hidden_size": units}  # fmt: skip
+    changes = {key: True for key in MAY_DIFFER if config.get(key)}
+    if class_name.startswith("CuDNN"):
+        return Told("keras-cudnn", hints, changes)
+    hints["cell"] = _with_activation(config, hints["cell"])
+    hints["bias"] = bool(config.get("use_bias", True))
+    if class_name == "GRU":
+        hints["reset"] = _reset(config, version)
+    if class_name != "SimpleRNN":
+        hints["recurrent_activation"] = _recurrent_activation(config, version)
+    return Told("keras", hints, changes)
+
+
+def both(forward: Told, backward: Told, name: str, merge_mode: Any = "concat") -> Told:
+    """Of Bidirectional. LayoutError: its two layers are not alike."""
+    if (forward.layout, forward.hints) != (backward.layout, backward.hints):
+        raise LayoutError(
+            f"the two directions of {name!r} differ ({forward.hints}, {backward.hints}): they are"
+            " two RNNs, convert forward_layer and backward_layer each by itself"
+        )
+    changes = {} if merge_mode == "concat" else {"merge_mode": merge_mode}
+    return Told(forward.layout, {**forward.hints, "bidirectional": True}, forward.config | changes)
+
+
+def _first(config: Mapping[str, Any], *keys: str) -> Any:
+    """What Keras 2 calls by the first name, and Keras 1 by the second."""
+    return next((config[key] for key in keys if key in config), None)
+
+
+def name_of(config: Mapping[str, Any]) -> str:
+    return str(config.get("name", "a layer"))
+
+
+def _reset(config: Mapping[str, Any], version: tuple[int, int]) -> str:
+    """Before there was such an argument, there was but one form."""
+    return "after" if config.get("reset_after", version >= (3, 0)) else "before"
+
+
+def _with_activation(config: Mapping[str, Any], cell: str) -> str:
+    activation = config.get("activation", "tanh")
+    if activation == "relu" and cell == "rnn_tanh":
+        return "rnn_relu"
+    if activation != "tanh":
+        raise LossyError(
+            f"{name_of(config)!r} has activation {short(activation)}: no other layout has that, an"
+            " LSTM or GRU needs tanh, a SimpleRNN tanh or relu"
+        )
+    return cell
+
+
+def recurrent_activation(config: Mapping[str, Any], version: tuple[int, int]) -> Any:
+    """Of an LSTM or GRU, in the words of the Keras that wrote it."""
+    default = "sigmoid" if version >= SIGMOID_SINCE else "hard_sigmoid"
+    return _first({**config, "": default}, "recurrent_activation", "inner_activation", "")
+
+
+def _recurrent_activation(config: Mapping[str, Any], version: tuple[int, int]) -> str:
+    activation = recurrent_activation(config, version)
+    if activation == "hard_sigmoid":  # Keras 3's is another function
+        return "hard_sigmoid" if version >= (3, 0) else "hard_sigmoid_keras2"
+    if activation != "sigmoid":
+        raise LossyError(
+            f"{name_of(config)!r} has recurrent_activation {short(activation)}, need sigmoid or"
+            " hard_sigmoid"
+        )
+    return "sigmoid"
+
+
+def short(value: Any) -> str:
+    """A custom activation is a dict."""
+    return repr(value)[:80]
+
+
+# -------------------------------------------------------------------------------------- in return
+
+
+def class_name_of(spec: Spec, layout: str = "keras") -> str:
+    """The class of a layer, without a Bidirectional around it."""
+    cell = "rnn_tanh" if spec.cell == "rnn_relu" else spec.cell
+    own = layout == "keras-cudnn"
+    return next(n for n, c in CELLS.items() if c == cell and n.startswith("CuDNN") == own)
+
+
+def layer_node(name: str, spec: Spec, bias: bool, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What Keras 3 writes of a layer in layout keras that puts out its sequence.
+
+    changes: as Weights.config. LossyError: Keras 3 has no such layer.
+    """
+    class_name = class_name_of(spec)
+    config = {"name": name, "dtype": spec.dtype, "units": spec.hidden_size, "use_bias": bias,
+              "return_sequences": True,
+              "activation": "relu" if spec.cell == "rnn_relu" else "tanh"}  # fmt: skip
+    if spec.recurrent_activation == "hard_sigmoid_keras2":
+        raise LossyError(
+            f"{name!r} has the hard_sigmoid of Keras 2, 0.2 x + 0.5: Keras 3 has another by that"
+            " name; convert the whole model to its own format, in which the weights make up for it,"
+            " or save the weights alone as .weights.h5"
+        )
+    if class_name != "SimpleRNN":
+        config["recurrent_activation"] = spec.recurrent_activation
+    if class_name == "GRU":
+        config["reset_after"] = spec.reset == "after"
+    merge_mode = {"merge_mode": "concat"} if spec.bidirectional else {}
+    for key, value in changes.items():
+        if key in merge_mode:
+            merge_mode[key] = value
+        elif key == "go_backwards":
+            config[key] = value
+        else:
+            raise LossyError(
+                f"{name!r} is used with {key}={value!r}, which is not written to a model here: take"
+                " it out of w.config, or save the weights alone as .weights.h5"
+            )
+    node: dict[str, Any] = {"class_name": class_name, "config": config}
+    if spec.bidirectional:
+        inner = {"module": "keras.layers", "registered_name": None, **node}
+        around = {"name": name, "dtype": spec.dtype, "layer": inner, **merge_mode}
+        node = {"class_name": "Bidirectional", "config": around}
+    return node

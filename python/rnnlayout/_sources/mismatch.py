@@ -1,0 +1,258 @@
+"""What to say when tensors do not fit: the shape found, the shape needed, the likely cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import LayoutError, SpecError
+
+from .infer import Candidate, Dimension, Guess, Shape, candidates, dimensions, guess
+from .names import prefixes_that_fit
+
+
+def listing(names: Iterable[str], most: int = 6) -> str:
+    """'a', 'b', 'c' and 12 more"""
+    names = list(names)
+    text = ", ".join(repr(name) for name in names[:most])
+    return text + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def wrong_names(
+    layouts: Sequence[Layout],
+    names: Sequence[str],
+    expected: Sequence[str] | None,
+    under: str = "",
+) -> LayoutError:
+    """Names that make no RNN. expected: those that a spec asks for, if there is one; under: the
+    prefix that was taken off all of them."""
+    where = layouts[0].name if len(layouts) == 1 else "any known layout"
+    if expected is None:
+        expected = _closest(layouts, names)
+    missing = [name for name in expected if name not in names]
+    unknown = [name for name in names if name not in expected]
+    prefixes = [under + prefix for prefix in prefixes_that_fit(layouts, names)]
+    lines = []
+    if prefixes:
+        lines.append(
+            f"{len(names)} tensors, which are not one RNN in {where} as they stand (unknown"
+            f" {listing(unknown or names, 3)}); with prefix= these would work: "
+            + listing(prefixes, 12)
+        )
+    elif len(unknown) == len(names):
+        lines.append(f"no tensor of {where} among {listing(names)}; need {listing(expected)}")
+    else:
+        if missing:
+            lines.append(f"missing {listing(missing)}")
+        if unknown:
+            lines.append(f"unknown {listing(unknown)}")
+        if _biases_only(missing) and not unknown:
+            lines.append("biases must be there for all layers and directions or for none")
+        lines.append(f"({where}; found {listing(names, 8)})")
+    return LayoutError(", ".join(lines[:-1]) + (" " if len(lines) > 1 else "") + lines[-1])
+
+
+def _biases_only(names: Sequence[str]) -> bool:
+    return bool(names) and all("bias" in name or name.endswith("b") for name in names)
+
+
+def _closest(layouts: Sequence[Layout], names: Sequence[str]) -> list[str]:
+    """The names of the RNN that shares most with those found, and has least besides."""
+    from rnnlayout import _native
+
+    best: tuple[int, list[str]] = (-(1 << 60), [])
+    for layout in layouts:
+        for count in range(1, 3 * len(names) + 8):
+            for candidate in candidates(layout, count):
+                theirs = [n for n, _ in _native.tensors(layout, candidate.probe(), candidate.has)]
+                shared = len(set(theirs) & set(names))
+                score = 4 * shared - len(theirs)
+                if score > best[0]:
+                    best = (score, theirs)
+            if count > 64:
+                break
+    return best[1]
+
+
+def wrong_shapes(guesses: Sequence[Guess], shapes: dict[str, Shape]) -> LayoutError:
+    """Names that fit, shapes that do not: say it for the RNN that comes closest."""
+    best = min(guesses, key=lambda g: (len(g.wrong), -len(g.sizes)))
+    turned = _transposed(guesses, shapes)
+    return LayoutError(_shape_text(turned or best, shapes, turned is not None))
+
+
+def _matrices(shapes: dict[str, Shape], wanted: dict[str, list[Dimension]]) -> list[str]:
+    """The tensors that may be transposed; a (2, 3 H) bias of Keras is none."""
+    return [n for n, s in shapes.items() if len(s) == 2 and all(d.varies for d in wanted[n])]
+
+
+def _transpose(shapes: dict[str, Shape], names: Sequence[str]) -> dict[str, Shape]:
+    return {name: s[::-1] if name in names else s for name, s in shapes.items()}
+
+
+def _transposed(guesses: Sequence[Guess], shapes: dict[str, Shape]) -> Guess | None:
+    """The RNN that fits once all matrices are transposed, or one, if there is one."""
+    for g in guesses:
+        matrices = _matrices(shapes, g.dimensions)
+        for names in [matrices, *([name] for name in matrices)]:
+            turned = guess(g.layout, g.candidate, _transpose(shapes, names))
+            if turned.fits:
+                wrong = [n for n in shapes if turned.shape(n) != shapes[n]]
+                return Guess(g.layout, g.candidate, turned.dimensions, turned.sizes, wrong)
+    return None
+
+
+def _shape_text(best: Guess, shapes: dict[str, Shape], transposed: bool) -> str:
+    if not best.wrong:
+        return "the shapes do not tell all sizes of the RNN: pass its spec"
+    name = best.wrong[0]
+    found, needed = shapes[name], best.shape(name)
+    lengths = [
+        str(d.at(best.sizes)) if d.known(best.sizes) else str(d) for d in best.dimensions[name]
+    ]
+    symbols = [str(d) for d in best.dimensions[name]]
+    sizes = ", ".join(f"{symbol} = {n}" for symbol, n in best.sizes.items())
+    text = f"{name}: shape {found}, expected {_tuple(lengths)} = {_tuple(symbols)} with {sizes}"
+    text += f" ({best.candidate.cell} in {best.layout})"
+    if cause := _cause(best, name, found, needed, transposed):
+        text += f": {cause}"
+    if len(best.wrong) > 1:
+        text += f"; {len(best.wrong) - 1} more do not fit: {listing(best.wrong[1:], 4)}"
+    return text
+
+
+def _tuple(words: Sequence[str]) -> str:
+    return f"({', '.join(words)}{',' if len(words) == 1 else ''})"
+
+
+def _cause(best: Guess, name: str, found: Shape, needed: Shape, transposed: bool) -> str:
+    if transposed and len(best.wrong) > 1:
+        return "the matrices are transposed; pass w.T of each (or name the layout they come from)"
+    if len(found) == 2 and found[::-1] == needed:
+        return "this matrix is transposed; pass its .T"
+    gates = _num_gates(best.candidate.cell)
+    for other, words in (("lstm", "an LSTM"), ("gru", "a GRU")):
+        count = _num_gates(other)
+        if count != gates and _scaled(found, needed, count, gates):
+            return f"{count} H where {gates} H is due: weights of {words}?"
+    if len(found) == 1 and _total(found) == 2 * _total(needed):
+        return "twice as long: two biases in one vector, as in 'keras-cudnn' or 'onnx'?"
+    if len(found) == 1 and 2 * _total(found) == _total(needed):
+        return "half as long: one bias a gate where two are due?"
+    return ""
+
+
+def _num_gates(cell: str) -> int:
+    return len(known_layouts()["cudnn"]["gates"][cell])
+
+
+def _total(shape: Shape) -> int:
+    total = 1
+    for n in shape:
+        total *= n
+    return total
+
+
+def _scaled(found: Shape, needed: Shape, count: int, gates: int) -> bool:
+    """Is one dimension count / gates of what it should be, and the rest alike?"""
+    if len(found) != len(needed):
+        return False
+    differs = [(f, n) for f, n in zip(found, needed, strict=True) if f != n]
+    return len(differs) == 1 and differs[0][0] * gates == differs[0][1] * count
+
+
+def against_spec(
+    layout: Layout, spec: Spec, has: int, shapes: dict[str, Shape], expected: dict[str, Shape]
+) -> LayoutError:
+    """Shapes that do not fit an explicit spec."""
+    candidate = Candidate(
+        spec.cell, spec.reset, spec.num_layers, spec.bidirectional, bool(spec.proj_size), has
+    )
+    sizes = {"H": spec.hidden_size, "I": spec.input_size}
+    if spec.proj_size:
+        sizes["P"] = spec.proj_size
+    wrong = [name for name in shapes if shapes[name] != expected[name]]
+    best = Guess(layout, candidate, dimensions(layout, candidate), sizes, wrong)
+    turned = _transpose(shapes, _matrices(shapes, best.dimensions))
+    transposed = all(turned[name] == expected[name] for name in shapes)
+    text = _shape_text(best, shapes, transposed)
+    if not transposed and (other := _other_spec(layout, shapes)):
+        text += f"; these shapes are those of {other}"
+    return LayoutError(text)
+
+
+def _other_spec(layout: Layout, shapes: dict[str, Shape]) -> str:
+    """The RNN that the shapes do fit."""
+    from rnnlayout import _native
+
+    for candidate in candidates(layout, len(shapes)):
+        names = [name for name, _ in _native.tensors(layout, candidate.probe(), candidate.has)]
+        if set(names) == set(shapes):
+            found = guess(layout, candidate, shapes)
+            if found.fits:
+                return str(found.spec("float32"))
+    return ""
+
+
+# ------------------------------------------------------------------------------- flat vectors
+
+
+def wrong_length(nelems: int, spec: Spec) -> LayoutError:
+    """A flat vector of a wrong length, and which nearby specs would fit it."""
+    nearby = []
+    for changes in _variations(spec):
+        try:
+            other = spec.replace(**changes)
+            fits = other.num_params == nelems
+        except SpecError:
+            continue
+        if fits:
+            nearby.append(changes)
+    text = f"weight space: {nelems} elements, need {spec.num_params} for {spec}"
+    if {"bias": "input"} in nearby and {"bias": "recurrent"} in nearby:
+        nearby = [c for c in nearby if "bias" not in c]
+        text += (
+            "; it would fit bias='input' or bias='recurrent' (both are equally long: you have to"
+            " know which)"
+        )
+    if spec.bias == "none" and {"bias": "double"} in nearby:
+        text += (
+            "; it would fit bias='double', which is also how torch's own GPU buffer of a bias=False"
+            " module looks: there the biases are there and zero"
+        )
+        nearby.remove({"bias": "double"})
+    if nearby:
+        told = [", ".join(f"{k}={v!r}" for k, v in changes.items()) for changes in nearby[:4]]
+        text += "; it would fit with " + " or with ".join(told)
+    if nelems * 2 == spec.num_params or nelems == spec.num_params * 2:
+        text += "; the ratio is 2: is this a vector of bytes, or of another dtype?"
+    if spec.num_params * _itemsize(spec) == nelems:
+        text += "; this is the size in bytes: view the buffer as " + spec.dtype
+    return LayoutError(text)
+
+
+def _itemsize(spec: Spec) -> int:
+    return spec.nbytes // spec.num_params
+
+
+def _variations(spec: Spec) -> Iterable[dict[str, object]]:
+    """Specs one change away."""
+    for bias in ("double", "input", "recurrent", "none"):
+        if bias != spec.bias:
+            yield {"bias": bias}
+    yield {"bidirectional": not spec.bidirectional}
+    yield {"skip_input": not spec.skip_input}
+    if spec.proj_size:
+        yield {"proj_size": 0}
+    for cell in ("lstm", "gru", "rnn_tanh"):
+        if cell != spec.cell:
+            yield {"cell": cell}
+    for layers in range(1, spec.num_layers + 4):
+        if layers != spec.num_layers:
+            yield {"num_layers": layers}
+    if spec.input_size != spec.hidden_size:
+        yield {"input_size": spec.hidden_size, "hidden_size": spec.input_size}
+    for proj in range(1, min(spec.hidden_size, 4096)):
+        if proj != spec.proj_size and spec.cell == "lstm":
+            yield {"proj_size": proj}

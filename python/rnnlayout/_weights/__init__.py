@@ -1,0 +1,1 @@
+"""An RNN's weights as an object that users keep."""

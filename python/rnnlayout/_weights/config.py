@@ -1,0 +1,84 @@
+"""What changes an RNN's outputs but not its shapes, Weights.config: of a stack, of its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._native import LayoutError
+
+Config = Mapping[str, Any]
+
+# What is done before the first layer, and after the last. All else each layer does.
+_BEFORE, _AFTER = "go_backwards", "merge_mode"
+_STATES = ("initial_h", "initial_c")  # ONNX's, (L D, N, H), with layout=1 (N, L D, H)
+
+
+def describe_config(config: Config) -> str:
+    """Return the entries as text for a message."""
+    told = (f"{key}={repr(value)[:80]}" for key, value in config.items())
+    return ", ".join(told) or "nothing more"
+
+
+def initial_states(config: Config, name: str, num_layers: int) -> list[np.ndarray]:
+    """One of _STATES, of each layer. LayoutError: it is none of so many layers."""
+    try:
+        return np.split(np.asarray(config[name], np.float64), num_layers, _axis(config))
+    except (TypeError, ValueError):
+        raise LayoutError(
+            f"{name} is {repr(config[name])[:80]}: need (L D, N, H) numbers, with layout=1"
+            f" (N, L D, H), for L = {num_layers}"
+        ) from None
+
+
+def layer_config(config: Config, k: int, num_layers: int) -> dict[str, Any]:
+    """What layer k of a stack is used with. LayoutError: initial states of other layers."""
+    found = dict(config)
+    if num_layers == 1:
+        return found
+    if k > 0:
+        found.pop(_BEFORE, None)
+    if k < num_layers - 1:
+        found.pop(_AFTER, None)
+    for name in _STATES:
+        if name in config:
+            found[name] = initial_states(config, name, num_layers)[k].tolist()
+    return found
+
+
+def stack_config(layers: Sequence[Config]) -> dict[str, Any]:
+    """What a stack is used with, of its layers, bottom first.
+
+    LayoutError: they are used in a way in which layers of one RNN cannot be.
+    """
+    whole = dict(layers[0])
+    if _AFTER in layers[-1]:
+        whole[_AFTER] = layers[-1][_AFTER]
+    for name in _STATES:
+        whole.pop(name, None)
+        if all(name in config for config in layers):
+            whole[name] = _joined(layers, name).tolist()
+    for k, config in enumerate(layers):
+        wanted = layer_config(whole, k, len(layers))
+        if config != wanted:
+            other = 0 if k else len(layers) - 1
+            raise LayoutError(
+                f"layer {k} is used with {describe_config(config)}, layer {other} with"
+                f" {describe_config(layers[other])}: in one RNN layer {k} would be used with"
+                f" {describe_config(wanted)}"
+            )
+    return whole
+
+
+def _joined(layers: Sequence[Config], name: str) -> np.ndarray:
+    states = [state for config in layers for state in initial_states(config, name, 1)]
+    try:
+        return np.concatenate(states, _axis(layers[0]))
+    except ValueError as error:
+        raise LayoutError(f"{name} of the layers: {error}") from None
+
+
+def _axis(config: Config) -> int:
+    return 1 if config.get("layout") else 0

@@ -1,0 +1,50 @@
+"""An RNN run as its file says it is used: what Weights.config tells is done around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._model.errors import FileError
+
+from .weights import Weights
+
+# Which axis of x is the batch's, and that a state is kept from call to call: of one call's
+# numbers they say nothing.
+_NOTHING = {"stateful", "time_major", "layout"}
+_MERGES: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "ave": lambda a, b: (a + b) / 2,
+}
+
+
+def run(weights: Weights, x: np.ndarray, lengths: Any, **options: Any) -> tuple[Any, Any, str]:
+    """y and the last state, and the device; options as RNN() takes them.
+
+    Keras's go_backwards (y in the order of the work, the last x first) and merge_mode, and ONNX's
+    direction="reverse" (y in the order of x). LossyError: config has something else.
+    """
+    config = {key: value for key, value in weights.config.items() if key not in _NOTHING}
+    spec = weights.spec
+    merge = _MERGES.get(config.get("merge_mode", "")) if spec.bidirectional else None
+    backwards = config.get("go_backwards") is True and not spec.bidirectional
+    reverse = config.get("direction") == "reverse" and not spec.bidirectional
+    done = {"merge_mode"} if merge else set[str]()
+    done |= ({"go_backwards"} if backwards else set()) | ({"direction"} if reverse else set())
+    rnn = Weights._of(
+        weights._read(), None, {key: value for key, value in config.items() if key not in done}
+    ).rnn(**options)
+    if not (backwards or reverse):
+        y, state = rnn(x, lengths=lengths)
+    elif lengths is not None:
+        raise FileError("lengths of an RNN that goes backwards: run the sequences one by one")
+    else:
+        axis = 1 if rnn.batch_first and x.ndim == 3 else 0
+        y, state = rnn(np.flip(x, axis))
+        y = np.flip(y, axis) if reverse else y
+    if merge:
+        y = merge(*np.split(y, 2, axis=-1))
+    return y, state, rnn.device

@@ -1,0 +1,156 @@
+"""Weights: the tensors of one RNN together with what they are; stacking and splitting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._convert import engine
+from rnnlayout._model.dtypes import present
+from rnnlayout._model.given import Given, stacked
+from rnnlayout._model.layout import Layout, as_layout
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import LayoutError, LossyError
+from rnnlayout._run.rnn import RNN
+from rnnlayout._sources.read import read
+
+from .config import describe_config, layer_config, stack_config
+
+
+class Weights(Mapping[str, np.ndarray]):
+    """One RNN's tensors with its spec and layout; a read-only mapping from names to arrays.
+
+    source, spec, layout, prefix: as convert() takes them (layout is its src).
+
+    It has the attributes spec, layout, and report: of the conversion that made it, None for what
+    was read; and config: what a file says of the RNN that changes outputs but not shapes
+    (go_backwards, merge_mode ...), in its framework's own words, empty for what is cuDNN's way.
+
+        >>> import numpy as np
+        >>> w = Weights({"weight_ih": np.ones((3, 2)), "weight_hh": np.ones((3, 1))})
+        >>> w.layout, w.spec.cell, list(w)
+        (layout('torch-cell'), 'gru', ['weight_ih', 'weight_hh'])
+    """
+
+    spec: Spec
+    layout: Layout
+    report: engine.Report | None
+    config: dict[str, Any]
+
+    def __init__(
+        self,
+        source: Any,
+        spec: Spec | None = None,
+        layout: str | Layout | None = None,
+        *,
+        prefix: str = "",
+    ) -> None:
+        config = source.config if isinstance(source, Weights) else None
+        self._set(read(source, spec, layout, prefix), None, config)
+
+    def _set(
+        self,
+        given: Given,
+        report: engine.Report | None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._given = given
+        self.spec = given.spec
+        self.layout = given.layout
+        self.report = report
+        self.config = dict(config or {})
+
+    @classmethod
+    def _of(
+        cls,
+        given: Given,
+        report: engine.Report | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> Weights:
+        weights = cls.__new__(cls)
+        weights._set(given, report, config)
+        return weights
+
+    def _read(self) -> Given:
+        return self._given
+
+    @property
+    def tensors(self) -> Any:
+        """A dict of arrays; for cuDNN's weight space the flat array itself."""
+        return next(iter(self.values())) if self.layout.name == "cudnn" else dict(self)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        try:
+            k = self._given.names.index(name)
+        except ValueError:
+            raise KeyError(name) from None
+        return present(self._given.arrays[k], self._given.dtype)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given.names)
+
+    def __len__(self) -> int:
+        return len(self._given.names)
+
+    def __repr__(self) -> str:
+        return f"<Weights of {self.spec} in {self.layout}>"
+
+    def to(self, dst: str | Layout, *, dtype: Any = None, exact: bool = False) -> Weights:
+        """These weights in another layout or dtype, with the report of it; errors as convert()."""
+        given, report = engine.run(self._given, as_layout(dst), dtype, exact)
+        return Weights._of(given, report, self.config)
+
+    def pack(self, *, dtype: Any = None, exact: bool = False) -> np.ndarray:
+        """cuDNN's weight space, a 1-D array; errors as convert()."""
+        return self.to("cudnn", dtype=dtype, exact=exact)["weight_space"]
+
+    def rnn(self, **options: Any) -> Any:
+        """An RNN that runs these weights; options as RNN() takes them.
+
+        LossyError: config has something that the RNN would not do; what RNN(weights) runs is the
+        bare RNN, for you to do the rest.
+        """
+        if self.config:
+            raise LossyError(
+                f"these weights are used with {describe_config(self.config)}, which an RNN here"
+                " does not do by itself: rl.RNN(weights) runs them without, the rest is yours to do"
+            )
+        return RNN(self, **options)
+
+    def split(self) -> list[Weights]:
+        """Return one Weights per layer, in the same layout; stack() puts them together again."""
+        return [self.layer(k) for k in range(self.spec.num_layers)]
+
+    def layer(self, k: int) -> Weights:
+        """Return layer k alone, in the same layout."""
+        config = layer_config(self.config, k, self.spec.num_layers)
+        return Weights._of(self._given.layer(k), None, config)
+
+
+def stack(layers: Iterable[Any]) -> Weights:
+    """One RNN of several: each reads what the one before it puts out.
+
+    layers: Weights, or anything that Weights() takes, in the same layout. All have the same
+    cell, hidden and projected size, directions, biases and dtype; layer k reads D * P elements.
+    They are used alike (config), but that only the first may go_backwards, which turns round what
+    all of them read, and only the last have a merge_mode: what it puts out is of another width.
+
+    LayoutError: they do not fit together; models of unequal layers are several RNNs.
+
+        >>> import numpy as np
+        >>> a = {"kernel": np.ones((5, 8)), "recurrent_kernel": np.ones((2, 8)), "bias": np.ones(8)}
+        >>> b = {"kernel": np.ones((2, 8)), "recurrent_kernel": np.ones((2, 8)), "bias": np.ones(8)}
+        >>> list(stack([a, b]))[:2]
+        ['0/kernel', '0/recurrent_kernel']
+    """
+    try:
+        one_by_one = iter(layers)
+    except TypeError:
+        raise LayoutError(f"layers is a {type(layers).__name__}, need a list of them") from None
+    parts = [w if isinstance(w, Weights) else Weights(w) for w in one_by_one]
+    if not parts:
+        raise LayoutError("nothing to stack: the list is empty")
+    given = stacked([w._given for w in parts])
+    return Weights._of(given, None, stack_config([one.config for w in parts for one in w.split()]))
