@@ -2,11 +2,10 @@
 
 import errno
 import os
+import signal as signals
 import stat
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
@@ -14,10 +13,15 @@ import rnnlayout as rl
 from rnnlayout._files import output as _output
 from rnnlayout._files.output import whole
 
+# What a process starts with, whatever the tests were started with.
+HANDLERS = {"SIGINT": "signal.default_int_handler"} | dict.fromkeys(
+    ("SIGTERM", "SIGHUP", "SIGKILL"), "signal.SIG_DFL"
+)
+
 
 def written(path, text="new", **options):
     with whole(path, **{"force": False} | options) as part:
-        part.write_text(text)
+        part.path.write_text(text)
     return path.read_text()
 
 
@@ -33,17 +37,38 @@ def folder(tmp_path):
 def links(request, monkeypatch):
     """Where a file may have two names, and where not."""
 
-    def no_links(*_):
+    def no_links(*_, **__):
         raise OSError(request.param, os.strerror(request.param))
 
     if request.param:
         monkeypatch.setattr(os, "link", no_links)
+        monkeypatch.setattr(_output, "_create", named)
+
+
+def named(target):
+    """Create a file as on a file system that has no unnamed ones."""
+    path = _output._temporary_name(target)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), path
+
+
+@pytest.fixture(params=[False, True], ids=["unnamed", "named"])
+def names(request, monkeypatch):
+    """With and without O_TMPFILE."""
+    if request.param:
+        real = os.open
+
+        def without(path, flags, *rest, **options):
+            if flags & os.O_TMPFILE == os.O_TMPFILE:
+                raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+            return real(path, flags, *rest, **options)
+
+        monkeypatch.setattr(os, "open", without)
 
 
 def test_it_appears_and_nothing_else(folder, links):
     for name in ("a.h5", "ünï\udcff.npz", "x" * 250 + ".npz"):
         assert written(folder / name) == "new"
-        with pytest.raises(rl.FileError, match="is there already: remove it or use --force"):
+        with pytest.raises(rl.FileError, match="already exists: pass force=True to overwrite it"):
             written(folder / name, "newer")
         assert written(folder / name, "newer", force=True) == "newer"
     assert len(os.listdir(folder)) == 3
@@ -52,16 +77,16 @@ def test_it_appears_and_nothing_else(folder, links):
 def test_one_that_comes_up_in_the_meantime_stays(folder, links):
     out = folder / "a.h5"
     with (
-        pytest.raises(rl.FileError, match="it came up in the meantime"),
+        pytest.raises(rl.FileError, match="another process created it in the meantime"),
         whole(out, force=False) as part,
     ):
-        part.write_text("new")
+        part.path.write_text("new")
         out.write_text("old")
     assert out.read_text() == "old" and os.listdir(folder) == ["a.h5"]
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
-def test_permissions_are_the_umasks(folder, mask):
+def test_permissions_are_the_umasks(folder, names, mask):
     before = os.umask(mask)
     try:
         written(folder / "a.h5")
@@ -72,12 +97,12 @@ def test_permissions_are_the_umasks(folder, mask):
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, OSError])
 @pytest.mark.parametrize("force", [True, False])
-def test_an_error_on_the_way_leaves_what_was(folder, error, force):
+def test_an_error_on_the_way_leaves_what_was(folder, names, error, force):
     if force:
         (folder / "a.h5").write_text("old")
     with pytest.raises(error), whole(folder / "a.h5", force=force) as part:
-        part.write_text("half")
-        (part.parent / "and more").write_text("of the writer's own")
+        part.path.write_text("half")
+        part.beside(".json").write_text("half")
         raise error
     assert [p.read_text() for p in folder.iterdir()] == (["old"] if force else [])
 
@@ -94,18 +119,18 @@ def test_what_is_read_is_not_replaced(folder, kind):
     if kind == "hard link":
         os.link(source, out)
     for force in (True, False):
-        with pytest.raises(rl.FileError, match="is the file that is read"):
+        with pytest.raises(rl.FileError, match="is the input"):
             written(out, force=force, source=source)
     assert source.read_text() == "old"
 
 
-def test_links_are_replaced_and_not_followed(folder, tmp_path):
+def test_links_are_replaced_and_not_followed(folder, names, tmp_path):
     kept, out = tmp_path / "kept.h5", folder / "a.h5"
     kept.write_text("old")
     for target in (kept, tmp_path / "nowhere"):
         out.unlink(missing_ok=True)
         out.symlink_to(target)
-        with pytest.raises(rl.FileError, match="is there already"):
+        with pytest.raises(rl.FileError, match="already exists"):
             written(out)
         assert written(out, force=True) == "new" and not out.is_symlink()
     assert kept.read_text() == "old" and not (tmp_path / "nowhere").exists()
@@ -114,8 +139,8 @@ def test_links_are_replaced_and_not_followed(folder, tmp_path):
 def test_what_is_no_file_is_not_replaced(folder):
     os.mkfifo(folder / "fifo")
     for out, said in (
-        (folder, "is a folder: name a file to write"),
-        (folder / "fifo", "is no regular file"),
+        (folder, "is a folder: give the name of a file to write"),
+        (folder / "fifo", "is not a regular file"),
         (folder / "not" / "there.h5", "cannot be written: No such file or directory"),
         (folder / "fifo" / "a.h5", "cannot be written: Not a directory"),
         (folder / ("x" * 300), "cannot be written: File name too long"),
@@ -131,75 +156,88 @@ def test_a_folder_that_may_not_be_written(folder, monkeypatch):
     def refused(*_, **__):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(_output.tempfile, "mkdtemp", refused)
+    monkeypatch.setattr(_output.os, "open", refused)
     with pytest.raises(rl.FileError, match=r"a\.h5 cannot be written: Permission denied"):
         written(folder / "a.h5")
 
 
-def test_a_process_that_ends_leaves_its_large_files_to_another(folder):
-    """It ended when the system had forgotten them, on a busy machine 0.4 s after Ctrl-C."""
-    for name, size in (("large", 1 << 30), ("small", 1)):
-        with open(folder / name, "wb") as file:
-            file.truncate(size)  # of which the disk knows nothing
-    program = f"from rnnlayout._files import output; output._remove({str(folder)!r}); input()"
-    with subprocess.Popen([sys.executable, "-P", "-c", program], stdin=subprocess.PIPE) as process:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        while folder.exists():
-            assert process.poll() is None
-            time.sleep(0.01)
-        (other,) = children.read_text().split()
-        held = [os.path.basename(os.readlink(fd)) for fd in Path(f"/proc/{other}/fd").iterdir()]
-        assert "large (deleted)" in held and "small (deleted)" not in held
-        process.communicate(b"\n")
-    deadline = time.monotonic() + 50
-    while Path(f"/proc/{other}/exe").exists():  # it goes too
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def test_a_file_without_a_name_is_written_by_its_path(folder):
+    with whole(folder / "a.bin", force=False) as part:
+        part.path.write_bytes(b"weights")
+        assert part.name == "a.bin" and os.listdir(folder) == []
+        part.beside(".json").write_text("{}")
+        assert os.listdir(folder) == []
+    assert sorted(os.listdir(folder)) == ["a.bin", "a.bin.json"]
+    assert (folder / "a.bin.json").read_text() == "{}"
 
 
-def test_a_folder_that_cannot_be_removed_at_once(folder):
-    """What another thread writes to it at once may take a busy disk a second."""
-    (folder / "out").mkdir()
-    with open(folder / "out" / "large", "wb") as file:
-        file.truncate(1 << 30)
+@pytest.mark.parametrize("force", [True, False])
+def test_a_second_file_is_refused_or_replaced_like_the_first(folder, names, force):
+    (folder / "a.bin.json").write_text("old")
+    if force:
+        (folder / "a.bin").write_text("old")
+    try:
+        with whole(folder / "a.bin", force=force) as part:
+            part.path.write_text("new")
+            part.beside(".json").write_text("new")
+        assert force
+    except rl.FileError as error:
+        assert not force and "a.bin.json already exists" in str(error)
+    found = {path.name: path.read_text() for path in folder.iterdir()}
+    assert found == ({"a.bin": "new", "a.bin.json": "new"} if force else {"a.bin.json": "old"})
+
+
+def test_descriptors_are_closed(folder, names):
+    before = len(os.listdir("/proc/self/fd"))
+    for force in (False, True):
+        written(folder / "a.h5", force=force)
+        with pytest.raises(ZeroDivisionError), whole(folder / "b.h5", force=force) as part:
+            part.beside(".json")
+            raise ZeroDivisionError
+    assert len(os.listdir("/proc/self/fd")) == before and os.listdir(folder) == ["a.h5"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
+def test_a_signal_leaves_nothing(folder, signal, force):
+    """In the command, while a library holds the interpreter's lock and never gives it back."""
+    if force:
+        (folder / "a.npz").write_text("old")
     program = f"""
-import os, threading
-from rnnlayout._files import output as _output
-_output.shutil.rmtree = lambda *_, **__: threading.Event().wait()
-_output._remove({str(folder / "out")!r})
-os._exit(7)
-"""
-    assert subprocess.run([sys.executable, "-P", "-c", program], timeout=50).returncode == 7
-    deadline = time.monotonic() + 50
-    while os.listdir(folder):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_leaves_nothing(folder, signal):
-    """In the command, in the middle of its work."""
-    program = f"""
-import os, signal, sys
-from rnnlayout._cli import main as _cli
-from rnnlayout._cli import options as _commands
+import ctypes, os, signal, sys
+from rnnlayout._cli import main
+from rnnlayout._cli.commands import layouts
 from rnnlayout._files.output import whole
-from rnnlayout._cli.options import layouts
 
 def run(options):
-    with whole({str(folder / "a.npz")!r}, force=False) as part:
-        part.write_text("half")
-        os.kill(os.getpid(), signal.{signal})
-        while not (part.parent / "more").write_text(""):  # and goes on writing
-            pass
+    with whole({str(folder / "a.npz")!r}, force={force}) as part:
+        part.path.write_text("half")
+        part.beside(".json").write_text("half")
+        print("writing", flush=True)
+        ctypes.PyDLL(None).pause()  # which PyDLL calls with the lock held
 layouts.run = run
+signal.signal(signal.{signal if signal != "SIGKILL" else "SIGHUP"}, {HANDLERS[signal]})
 sys.argv = ["rnnlayout", "layouts"]
-sys.exit(_cli.main())
+sys.exit(main.main())
 """
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=50
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (
-        {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}[signal], "", "",
-    )  # fmt: skip
-    assert os.listdir(folder) == []
+    command = [sys.executable, "-P", "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"writing\n"
+        process.send_signal(getattr(signals, signal))
+        out, err = process.communicate()
+    assert (process.returncode, out, err) == (-getattr(signals, signal), b"", b"")
+    assert [path.read_text() for path in folder.iterdir()] == (["old"] if force else [])
+
+
+def test_who_ignores_ctrl_c_is_not_ended_by_it(folder):
+    """nohup, or a shell that starts a job in the background."""
+    program = """
+import os, signal, sys
+from rnnlayout._cli import main
+from rnnlayout._cli.commands import layouts
+layouts.run = lambda options: os.kill(os.getpid(), signal.SIGINT) or 7
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.argv = ["rnnlayout", "layouts"]
+sys.exit(main.main())
+"""
+    assert subprocess.run([sys.executable, "-P", "-c", program]).returncode == 7

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
-
-from rnnlayout._files import ending
 
 from .options import (
     BUG,
@@ -45,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments: None: those of the process, which it then is: signals end it.
     """
     if arguments is None:
-        ending.answer_signals()
+        _let_ctrl_c_end_the_process()
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -59,6 +58,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _failed(error)
         _flush_or_silence()
         return code
+
+
+def _let_ctrl_c_end_the_process() -> None:
+    """Restore the default action of SIGINT: at once, also while a library holds Python's lock.
+
+    Outputs have no name before they are complete, so nothing half-written remains.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -4,121 +4,152 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-import sys
-import tempfile
-import threading
+import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rnnlayout._model.errors import FileError
 
-from . import ending
+# What open() says of O_TMPFILE on file systems and kernels without it.
+_NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
+# What link() says on file systems without hard links: FAT, many network file systems.
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
-_LARGE = 64 << 20  # bytes: to forget fewer takes less than to start a process
-_PATIENCE = 0.05  # seconds that who pressed Ctrl-C may wait for a disk
-# What os.link says on file systems without hard links: FAT, many of the network.
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+@dataclass
+class Output:
+    """A file that is being written: write to `path`; at the end it appears as `target`."""
+
+    target: Path
+    path: Path
+    _files: ExitStack
+    _parts: list[_Part] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The final name, for messages."""
+        return self.target.name
+
+    def beside(self, suffix: str) -> Path:
+        """Return a path to write a second file to, which appears as the target's name + suffix."""
+        part = self._files.enter_context(_part(self.target.with_name(self.name + suffix)))
+        self._parts.append(part)
+        return part.path
 
 
 @contextmanager
-def whole(path: Any, *, force: bool, source: Any = None) -> Iterator[Path]:
-    """A path beside `path` to write to, which becomes `path` if all goes well and else is gone.
+def whole(path: Any, *, force: bool, source: Any = None) -> Iterator[Output]:
+    """Yield an Output, whose file appears as `path` if the block succeeds.
 
-    force: a file that is there is replaced (of a symbolic link the link, not what it leads to);
-    otherwise it is a FileError, also where it comes up in the meantime.
-    source: the file that is read, which is never replaced, by whatever name it is called.
-    Other files that are written into the same folder come along, under their own names.
+    If it fails, or if the process is killed, nothing remains: the file has no name until it is
+    complete (O_TMPFILE). Only on file systems without such files it has a hidden one, which stays
+    if the process is killed.
 
-    Nothing waits for the disk: a process that dies leaves the old file or the new one, a machine
-    that loses its power may leave neither.
+    force: replace an existing file (of a symbolic link the link, not its target); otherwise raise
+        FileError if one exists, or is created in the meantime.
+    source: the file that is read, which is never replaced, whatever name it is called by.
+
+    Nothing is flushed to the disk: a machine that loses power may keep neither the old file nor
+    the new one.
     """
     path = Path(path)
     check_free(path, force, source)
-    with _folder(path) as folder:
-        part = folder / path.name  # the same name: its suffix says what it is
-        yield part
-        beside = sorted(other for other in part.parent.iterdir() if other != part)
-        for other in beside:
-            check_free(path.with_name(other.name), force, source)
-        try:
-            with ending.lock:  # all or none
-                for written in (*beside, part):
-                    _move(written, path.with_name(written.name), force)
-        except FileExistsError:
-            raise FileError(f"{path} is there already: it came up in the meantime") from None
-        except OSError as error:
-            raise _not_written(path, error) from None
+    with ExitStack() as files:
+        part = files.enter_context(_part(path))
+        output = Output(path, part.path, files, [part])
+        yield output
+        for one in output._parts[1:]:
+            check_free(one.target, force, source)
+        for one in reversed(output._parts):  # the file that was asked for comes last
+            _publish(one, force)
+
+
+@dataclass
+class _Part:
+    """A file before it has its final name. temporary: the name it has until then, if any."""
+
+    target: Path
+    path: Path
+    temporary: Path | None
 
 
 @contextmanager
-def _folder(path: Path) -> Iterator[Path]:
-    """One beside a path, which is gone afterwards, however it ends."""
-    with ExitStack() as stack:
-        with ending.lock:
-            try:
-                made = tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent)
-            except (OSError, ValueError) as error:
-                raise _not_written(path, error) from None
-            stack.callback(shutil.rmtree, made, ignore_errors=True)
-            stack.enter_context(ending.undone(partial(_remove, made)))
-        yield Path(made)
+def _part(target: Path) -> Iterator[_Part]:
+    try:
+        handle, temporary = _create(target)
+    except (OSError, ValueError) as error:
+        raise _not_written(target, error) from None
+    try:
+        yield _Part(target, temporary or Path(f"/proc/self/fd/{handle}"), temporary)
+    finally:
+        os.close(handle)
+        if temporary:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
 
 
-def _remove(folder: str) -> None:
-    """Also while another thread writes to it still, and the process ends then.
-
-    What is written at once may have to be waited for, on a busy disk for a second: then the other
-    process does it, as soon as this one is gone.
-    """
-    held = False
-    with suppress(OSError, TypeError):  # TypeError: nobody knows which program this is
-        held = _hold(folder)
-    thread = threading.Thread(target=_remove_at_last, args=(folder,), daemon=True)
-    thread.start()
-    thread.join(_PATIENCE if held else None)
+def _create(target: Path) -> tuple[int, Path | None]:
+    """Create an empty file in the target's folder; return its descriptor, and its name if any."""
+    if os.path.isdir("/proc/self/fd"):
+        try:
+            return os.open(target.parent, os.O_RDWR | os.O_TMPFILE, 0o666), None
+        except OSError as error:
+            if error.errno not in _NO_UNNAMED or not target.parent.is_dir():
+                raise
+    temporary = _temporary_name(target)
+    return os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), temporary
 
 
-def _remove_at_last(folder: str) -> None:
-    for _ in range(100):
-        shutil.rmtree(folder, ignore_errors=True)
-        if not os.path.lexists(folder):
-            return
+def _temporary_name(target: Path) -> Path:
+    return target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}")
 
 
-def _hold(folder: str) -> bool:
-    """Have a process of its own keep the large files of a folder open until this one is gone, and
-    then remove the folder, if it is there still. False: there are none.
+def _publish(part: _Part, force: bool) -> None:
+    """Give a part its final name. Raises FileError if that exists and may not be replaced."""
+    try:
+        if not force:
+            _link(part, part.target)
+        else:
+            temporary = part.temporary or _temporary_name(part.target)
+            if not part.temporary:
+                _link(part, temporary)
+            os.replace(temporary, part.target)
+    except FileExistsError:
+        raise FileError(
+            f"{part.target} already exists: another process created it in the meantime"
+        ) from None
+    except OSError as error:
+        raise _not_written(part.target, error) from None
 
-    A file that is removed goes when nobody has it open. Of a gigabyte that takes the system 0.1 s,
-    on a busy machine 0.4 s, and the process that had it open last does not end before.
-    """
-    large = [file.path for file in os.scandir(folder) if file.stat().st_size >= _LARGE]
-    if not large:
-        return False
-    for path in large:
-        os.set_inheritable(os.open(path, os.O_RDONLY), True)
-    ours, _ = os.pipe()  # ends when we do
-    program = "import os, shutil, sys; os.read(0, 1); shutil.rmtree(sys.argv[1], True)"
-    arguments = [sys.executable, "-I", "-S", "-c", program, folder]
-    silent = [(os.POSIX_SPAWN_DUP2, ours, 0), (os.POSIX_SPAWN_CLOSE, 1), (os.POSIX_SPAWN_CLOSE, 2)]
-    os.posix_spawn(sys.executable, arguments, os.environ, file_actions=silent)
-    return True
+
+def _link(part: _Part, name: Path) -> None:
+    """Give a part a name that does not exist yet."""
+    folder = os.open(name.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        # with a descriptor of a folder, os.link() follows the link in /proc to the file itself
+        os.link(part.path, name.name, dst_dir_fd=folder, follow_symlinks=True)
+    except OSError as error:
+        if error.errno not in _NO_LINKS or not part.temporary:
+            raise
+        os.close(os.open(name, os.O_CREAT | os.O_EXCL))  # reserve the name
+        os.replace(part.temporary, name)
+    finally:
+        os.close(folder)
 
 
 def check_free(path: Path, force: bool, source: Any) -> None:
-    """FileError: no file can be written there, or it must not be."""
+    """Raise FileError if no file can be written at `path`, or if it must not be."""
     try:
         if source is not None and path.exists() and os.path.samefile(path, source):
-            raise FileError(f"{path} is the file that is read ({source}): name another one")
+            raise FileError(f"{path} is the input ({source}): choose another name for the output")
         if path.exists() and not path.is_file():
-            kind = "a folder" if path.is_dir() else "no regular file"
-            raise FileError(f"{path} is {kind}: name a file to write")
+            kind = "a folder" if path.is_dir() else "not a regular file"
+            raise FileError(f"{path} is {kind}: give the name of a file to write")
         if not force and os.path.lexists(path):
-            raise FileError(f"{path} is there already: remove it or use --force (force=True)")
+            raise FileError(f"{path} already exists: pass force=True to overwrite it")
     except (OSError, ValueError) as error:
         if isinstance(error, FileError):
             raise
@@ -127,21 +158,3 @@ def check_free(path: Path, force: bool, source: Any) -> None:
 
 def _not_written(path: Path, error: OSError | ValueError) -> FileError:
     return FileError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}")
-
-
-def _move(part: Path, path: Path, force: bool) -> None:
-    """FileExistsError: there is one, and it is not to be replaced."""
-    if force:
-        os.replace(part, path)
-        return
-    try:
-        os.link(part, path)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL))  # the name is ours now
-        try:
-            os.replace(part, path)
-        except BaseException:
-            os.unlink(path)
-            raise

@@ -65,17 +65,19 @@ def run(options: argparse.Namespace) -> int:
     name, weights = _chosen(load(options.file, **hints(options)), options.entry)
     x = mapped(regular_file(options.input))
     with ExitStack() as outputs:  # before the work: what cannot be written is said at once
-        y_part = outputs.enter_context(whole(options.output, force=options.force))
-        states_part = options.states and outputs.enter_context(
+        y_out = outputs.enter_context(whole(options.output, force=options.force))
+        states_out = options.states and outputs.enter_context(
             whole(options.states, force=options.force)
         )
         y, state, device = used.run(
             weights, x, options.lengths, device=options.device, batch_first=options.batch_first
         )
-        np.save(y_part, y, allow_pickle=False)
-        if states_part:
+        with open(y_out.path, "wb") as file:
+            np.save(file, y, allow_pickle=False)
+        if states_out:
             h_n, c_n = state if isinstance(state, tuple) else (state, None)
-            np.savez(states_part, **({"h_n": h_n} if c_n is None else {"h_n": h_n, "c_n": c_n}))
+            with open(states_out.path, "wb") as file:
+                np.savez(file, **({"h_n": h_n} if c_n is None else {"h_n": h_n, "c_n": c_n}))
     say(f"{name}: {weights.spec}, on {device}: y {y.shape}")
     return 0
 
