@@ -1,5 +1,4 @@
-"""Generate the tables in README.md and docs: from the library, the list of differences from cuDNN
-(cudnn_differences.py) and the results of the benchmarks.
+"""Generate the tables in README.md and docs, from the library and the results of the benchmarks.
 
     python tools/tables.py            compare; exit code 1 if a page is out of date
     python tools/tables.py --write    write the tables into the pages
