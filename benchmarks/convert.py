@@ -122,7 +122,7 @@ def from_cudnn(layout):
                 block = block.T if layout == "keras" else block
                 kind = result.setdefault((region["pseudo_layer"], region["role"]), [])
                 kind.append(block.astype(out_dtype, copy=False))
-            # concatenate() of transposed blocks returns a transposed view and moves nothing
+            # concatenate() keeps the memory order of transposed blocks: nothing would be transposed
             return [np.ascontiguousarray(np.concatenate(b, axis=int(layout == "keras")))
                     for b in result.values()]  # fmt: skip
 
