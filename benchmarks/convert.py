@@ -1,10 +1,10 @@
-"""How fast are conversions, beside what a user would write with NumPy or torch, and a plain copy?
+"""Time conversions against a plain copy and against code that a user would write.
 
     python benchmarks/convert.py [--quick] [--json FILE]
 
-One process, one core, everything in turn, round after round; the least and the median time of each.
-Times mean little from one machine to another: look at the ratios. GB/s are of the source.
-Needs torch, ml_dtypes and a C compiler (for the copy past the caches that is the measure).
+One process on one core runs everything in turn, round after round, and reports the least and the
+median time of each. Times differ between machines: compare the ratios. GB/s are of the source.
+Needs torch, ml_dtypes and a C compiler (for the streaming copy, which is the reference).
 """
 
 import argparse
@@ -25,7 +25,7 @@ import torch
 
 import rnnlayout as rl
 
-# name -> spec, rounds, calls a turn: the small one is measured warm, as in a user's loop
+# name -> spec, rounds, calls per turn: the small one is measured warm, as in a user's loop
 CASES = {
     "small": (rl.Spec("lstm", 128, 128), 50, 50),
     "middle": (rl.Spec("lstm", 1024, 1024, 4), 9, 1),
@@ -34,7 +34,7 @@ CASES = {
 
 
 def nt_copy():
-    """nt_copy.c, compiled here."""
+    """Compile nt_copy.c and return its function."""
     folder = tempfile.mkdtemp()
     library = Path(folder) / "nt_copy.so"
     source = Path(__file__).with_name("nt_copy.c")
@@ -44,18 +44,18 @@ def nt_copy():
     return lambda out, src: function(out.ctypes.data, src.ctypes.data, src.nbytes)
 
 
-# ------------------------------------------------------------- what a user writes, and what we do
+# ------------------------------------------------------------------ a user's code, and rnnlayout
 
 
 def matrices_then_biases(spec):
-    """torch's names in cuDNN's order: to a user who knows it, packing is concatenation."""
+    """Return torch's names in cuDNN's order: in this order packing is only concatenation."""
     names = list(rl.describe("torch", spec))
     return [n for n in names if "weight" in n] + [n for n in names if "bias" in n]
 
 
 def keras_parts(spec, keras):
-    """The arrays of a Keras LSTM, gate by gate as cuDNN wants them: matrices turned, then biases,
-    of which Keras has one and cuDNN two."""
+    """Return the arrays of a Keras LSTM gate by gate in cuDNN's order: transposed matrices, then
+    biases, of which Keras has one per gate and cuDNN two."""
     H, layers = spec.hidden_size, [list(keras.values())[k : k + 3] for k in range(0, len(keras), 3)]
     matrices = [
         w[:, g * H : (g + 1) * H].T for layer in layers for w in layer[:2] for g in range(4)
@@ -122,7 +122,7 @@ def from_cudnn(layout):
                 block = block.T if layout == "keras" else block
                 kind = result.setdefault((region["pseudo_layer"], region["role"]), [])
                 kind.append(block.astype(out_dtype, copy=False))
-            # of turned blocks concatenate() would make a turned result, and move nothing
+            # concatenate() keeps the memory order of transposed blocks: nothing would be transposed
             return [np.ascontiguousarray(np.concatenate(b, axis=int(layout == "keras")))
                     for b in result.values()]  # fmt: skip
 
@@ -147,7 +147,7 @@ def regions(spec):
 
 
 def measure(jobs, rounds, calls):
-    """{name: (least, median)} in seconds a call; each in turn, so many calls, round after round."""
+    """Run the jobs in turn, round after round. Return {name: (least, median)}, seconds per call."""
     times = {name: [] for name in jobs}
     for job in jobs.values():
         job()
@@ -166,12 +166,12 @@ def arrays(layout, spec, rng):
 
 def empty(nelems, dtype):
     out = np.empty(nelems, {"bfloat16": ml_dtypes.bfloat16}.get(dtype, dtype))
-    out.view("u1")[::512] = 0  # every page is there
+    out.view("u1")[::512] = 0  # so that every page is allocated
     return out
 
 
 def cases(name):
-    """(title, nbytes of the source, jobs) of one case, made when their turn comes."""
+    """Yield (title, nbytes of the source, jobs) of one case, each built when it is needed."""
     spec, *_ = CASES[name]
     rng = np.random.default_rng(0)
     copy = nt_copy()
@@ -205,7 +205,7 @@ def cases(name):
 
 
 def goals(case, title, nbytes, times):
-    """[(goal, value, met)] of one row."""
+    """Return [(goal, value, met)] of one row."""
     least = {name: low for name, (low, _) in times.items()}
     ours, new = least["ours, out="], least["ours, new"]
     rate = nbytes / ours / 1e9
@@ -231,7 +231,7 @@ def goals(case, title, nbytes, times):
         at_least("over NumPy", least["NumPy"] / ours, 15)
     elif title.startswith("torch to cuDNN, "):
         at_least("GB/s", rate, 25)
-        bfloat16 = title.endswith("bfloat16")  # in which the others, too, are quicker
+        bfloat16 = title.endswith("bfloat16")  # the others are faster with it, too
         at_least("over NumPy", least["NumPy"] / ours, 3 if bfloat16 else 12)
         at_least("over torch", least["torch"] / ours, 3 if bfloat16 else 8)
     return found
@@ -254,7 +254,7 @@ def show(r):
     low, median = r["ms"]["ours, out="]
     peers = "  ".join(f"{name} {ratio:.2f}" for name, ratio in r["times ours"].items())
     print(f"{r['case']:7} {r['job']:27} {low:9.3f} ms (median {median:.3f})  {r['GB/s']:6.1f} GB/s")
-    print(f"        their time over ours: {peers}")
+    print(f"        the others' time divided by ours: {peers}")
     for goal, value, met in r["goals"]:
         print(f"        {'met   ' if met else 'MISSED'} {goal}: {value}")
 
@@ -268,8 +268,8 @@ def cpu():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="leave out the largest case")
-    parser.add_argument("--json", type=Path, help="write the results here too")
+    parser.add_argument("--quick", action="store_true", help="skip the largest case")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     args = parser.parse_args()
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     torch.set_num_threads(1)

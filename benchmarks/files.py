@@ -1,11 +1,11 @@
-"""How long does it take to look into a file of 1 GB, and to convert it, beside `cp` of that file?
+"""Time inspecting and converting a file of 1 GB, compared with `cp` of that file.
 
     python benchmarks/files.py [--quick] [--folder FOLDER] [--json FILE]
 
-Everything in a process of its own, in turn, round after round; the file is in the page cache, and
-the disk has nothing left to write when the clock starts. The least time of each over the least of
-cp, the median over its median, and the most memory that a process had (ru_maxrss) over the size of
-what it wrote. Needs 4 GB in FOLDER.
+Every task runs in a separate process, in turn, round after round. The file is in the page cache,
+and the disk has no pending writes when the clock starts. The results are the least time divided by
+the least time of cp, the median divided by cp's median, and the peak memory of the process
+(ru_maxrss) divided by the size of its output. Needs 4 GB in FOLDER.
 """
 
 import argparse
@@ -38,7 +38,7 @@ CASES = {
     ),
     "one stack": ({"lstm": rl.Spec("lstm", 2048, 2048, 8)}, {}),
 }
-# name -> what the process does with SRC and DST
+# name -> command, which gets SRC and DST as arguments
 TASKS = {
     "cp": ["cp"],
     "inspect": [sys.executable, "-c", "import sys, rnnlayout as rl; print(rl.load(sys.argv[1]))"],
@@ -57,7 +57,7 @@ LIMIT_TIME, LIMIT_MEMORY = 1.5, 1.2
 
 
 def make(path, rnns, others, part):
-    """A state_dict of such a model; part: how much of each size."""
+    """Write the state_dict of such a model. part: factor for all sizes."""
     shapes = {}
     for prefix, spec in rnns.items():
         spec = spec.replace(
@@ -76,7 +76,7 @@ def make(path, rnns, others, part):
 
 
 def run(command, src, dst):
-    """Seconds, those of them that a core was used, and the most bytes of memory."""
+    """Return the seconds, the CPU seconds and the peak memory in bytes."""
     dst.unlink(missing_ok=True)
     os.sync()
     start = time.perf_counter()
@@ -91,7 +91,7 @@ def run(command, src, dst):
 def measure(folder, case, rounds, part):
     src, dst = folder / "model.safetensors", folder / "out.safetensors"
     maker = multiprocessing.Process(target=make, args=(src, *CASES[case], part))
-    maker.start()  # by itself: a process inherits the peak of the one that starts it
+    maker.start()  # in a separate process: a child inherits the peak memory of its parent
     maker.join()
     times, cores, peaks, written = {}, {}, {}, {}
     for _ in range(rounds):
@@ -119,15 +119,15 @@ def measure(folder, case, rounds, part):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a file of some MB, once")
+    parser.add_argument("--quick", action="store_true", help="use a file of some MB, one round")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--folder", type=Path, help="on the disk that is to be measured")
+    parser.add_argument("--folder", type=Path, help="a folder on the disk to measure")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     rounds, part = (1, 1 / 16) if options.quick else (options.rounds, 1)
     results = {}
     print(
-        f"{'':24} {'task':18} {'s':>7} {'of cp':>7} {'median':>7} {'core s':>7}"
+        f"{'':24} {'task':18} {'s':>7} {'of cp':>7} {'median':>7} {'CPU s':>7}"
         f" {'peak / output':>14}"
     )
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:

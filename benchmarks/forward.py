@@ -1,12 +1,12 @@
-"""How fast is the forward pass, beside torch, onnxruntime, OpenVINO and NumPy?
+"""Time the forward pass against torch, onnxruntime, OpenVINO and NumPy.
 
     python benchmarks/forward.py [--quick] [--threads 1 2] [--avx2] [--more] [--json FILE]
 
-One process for each number of threads, which may use as many CPUs; in it everything in turn, round
-after round; the least and the median of the turns. Every output is looked at before it is timed.
-Times mean little from one machine to another: look at the ratios, which are of the medians.
-Needs a C compiler, for the peak of the multipliers. Of torch, onnx with onnxruntime, and openvino
-those that are missing are left out.
+There is one process for each number of threads, which may use as many CPUs. It runs everything in
+turn, round after round, and reports the least and the median of the turns. Every output is checked
+before it is timed. Times differ between machines: compare the ratios, which are of medians.
+Needs a C compiler, for the peak of the multipliers. torch, onnx with onnxruntime, and openvino are
+left out if they are not installed.
 """
 
 import argparse
@@ -48,9 +48,10 @@ CELLS = ("lstm", "gru")
 NARROW = ("float16", "bfloat16")
 COARSE = "bfloat16 math"
 
-# class, what is compared, cells, threads, at least (a change: at most). "best" is the least time of
-# all others over ours, a peer's name its time over ours; "float16: best" that over ours in float16;
-# "bfloat16 math: OpenVINO" both in bfloat16, "error" ours over the least of theirs (at most).
+# (class, goal, cells, threads, limit). The limit is a minimum, for "change" and "error" a maximum.
+# "best" is the least time of all others divided by ours, a peer's name its time divided by ours;
+# "float16: best" is divided by our time in float16; in "bfloat16 math: OpenVINO" both use bfloat16;
+# "error" is our error divided by OpenVINO's.
 GOALS = [
     ("N=1, T=1, H<=256", "best", "lstm gru", 1, 1.6),
     ("N=1, T=1, H<=256", "onnxruntime", "lstm gru", 1, 4),
@@ -97,13 +98,13 @@ CLASSES = {
     "N=1, H<=512": lambda N, T, H: N == 1 and H <= 512,
 }
 
-# With --avx2 everybody is held to it; onnxruntime has no such switch, and is left out.
+# --avx2 limits all to AVX2, except onnxruntime, which has no such switch and is left out.
 HELD = {"RNNLAYOUT_CPU": "avx2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
         "DNNL_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}  # fmt: skip
-HELD_GOAL = 0.95  # of the best other
+HELD_GOAL = 0.95  # the best other's time divided by ours, at least
 
-# How far a float32 output may be from the float64 recurrence at these sizes; two of them may be
-# twice that apart.
+# The largest allowed distance of a float32 output from the float64 recurrence at these sizes. Two
+# float32 outputs may differ by twice this value.
 ERROR = 2e-6
 TURN, LONG, IDLE = 2e-3, 20e-3, 5e-3  # seconds
 
@@ -112,7 +113,7 @@ TURN, LONG, IDLE = 2e-3, 20e-3, 5e-3  # seconds
 
 
 def fma_peak(threads):
-    """A job that does nothing but multiply and add, and how many operations that is."""
+    """Return a job that only multiplies and adds, and its number of operations."""
     library = Path(tempfile.mkdtemp()) / "fma_peak.so"
     source = Path(__file__).with_name("fma_peak.c")
     flags = ["-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC"]
@@ -126,7 +127,7 @@ def fma_peak(threads):
         return function(500_000, starts, ctypes.c_float())
 
     def job():
-        return sum(pool.map(work, range(threads)))  # ctypes lets the interpreter go
+        return sum(pool.map(work, range(threads)))  # ctypes releases the GIL
 
     return (work if threads == 1 else job), work() * threads
 
@@ -142,7 +143,7 @@ def seconds(job, calls=1):
 
 
 def measure(jobs, rounds, threads):
-    """{name: (least, median)} in seconds a call; each in turn, so many calls that a turn lasts."""
+    """Run the jobs in turn, each for TURN at least. Return {name: (least, median)}, s per call."""
     calls, times = {}, {name: [] for name in jobs}
     for name, job in jobs.items():
         job()
@@ -150,28 +151,28 @@ def measure(jobs, rounds, threads):
     for _ in range(rounds):
         for name, job in jobs.items():
             if threads > 1:
-                time.sleep(IDLE)  # threads of the one before spin for a while
-            if calls[name] > TURN / LONG:  # the caches are its own; a long call sees to that itself
+                time.sleep(IDLE)  # the previous job's threads spin for a while
+            if calls[name] > TURN / LONG:  # warm the caches; a long call does that itself
                 seconds(job, 1 + calls[name] // 4)
             times[name].append(seconds(job, calls[name]))
     return {name: (min(t), statistics.median(t)) for name, t in times.items()}
 
 
 def distance(some, others):
-    """The greatest difference of two lists of arrays."""
+    """Return the largest difference between two lists of arrays."""
     return max(float(np.abs(a.astype("f8") - b.astype("f8")).max())
                for a, b in zip(some, others, strict=True))  # fmt: skip
 
 
 def run(peer, problem, threads):
-    """A peer's call, and a copy of what it gives."""
+    """Return a peer's call, and a copy of its outputs."""
     call, read = peer(problem, threads)
     return call, [np.array(a) for a in read(call())]
 
 
 def checked(problem, threads, held):
-    """{name: job} whose outputs are all what they should be, {name: error} against float64, and
-    {dtype: how much narrower weights change the output}; held: float32 alone, of who can be."""
+    """Check all outputs, and exit if one is wrong. Return {name: job}, {name: error against
+    float64} and {dtype: change by narrower weights}. held: limited to AVX2, float32 only."""
     exact, jobs, errors, changes = peers.reference(problem), {}, {}, {}
     small = problem.N == 1 and problem.spec.hidden_size <= 256
     every = {"ours": peers.ours, **peers.found()[0]}
@@ -183,19 +184,19 @@ def checked(problem, threads, held):
         jobs[name], given = run(peer, problem, threads)
         errors[name] = distance(given, exact)
         limit = ERROR if name.startswith("ours") else 2 * ERROR
-        if not errors[name] <= limit:  # a NaN is not
-            sys.exit(f"{name} is {errors[name]:.2g} from the float64 recurrence, over {limit}")
+        if not errors[name] <= limit:  # true for a NaN too
+            sys.exit(f"{name} is {errors[name]:.2g} from the float64 recurrence, limit {limit}")
         if name == "ours":
             mine = given
         if not distance(given, mine) <= 2 * ERROR:
-            sys.exit(f"{name} is {distance(given, mine):.2g} from ours, over {2 * ERROR}")
+            sys.exit(f"{name} is {distance(given, mine):.2g} from ours, limit {2 * ERROR}")
     if held:
         return jobs, errors, changes
     for dtype in NARROW if problem.N == 1 and problem.spec.hidden_size >= 256 else ():
         job, given = run(peers.ours_in(dtype), problem, threads)
         _, widened = run(peers.ours_widened(dtype), problem, threads)
         if distance(given, widened):
-            sys.exit(f"{dtype}: not what the same weights give as float32")
+            sys.exit(f"{dtype}: the result differs from the same weights in float32")
         jobs[f"ours, {dtype}"], changes[dtype] = job, distance(given, mine)
     coarse = {"ours": peers.ours_coarse, **peers.found_coarse()}
     for name, peer in coarse.items() if problem.spec.hidden_size >= 256 else ():
@@ -208,7 +209,7 @@ def checked(problem, threads, held):
 
 
 def at_most(what):
-    """Is the goal not to be more?"""
+    """Return whether the limit of the goal is a maximum."""
     return what.endswith(("change", "error"))
 
 
@@ -218,7 +219,7 @@ def others(times):
 
 
 def value_of(what, median, errors, changes, of_peak):
-    """What a goal is about, None where it was not measured."""
+    """Return the value that a goal limits, or None if it was not measured."""
     which, _, of = what.rpartition(": ")
     if which == COARSE:
         both = errors if of == "error" else median
@@ -235,7 +236,7 @@ def value_of(what, median, errors, changes, of_peak):
 
 
 def goals(problem, threads, median, errors, changes, of_peak):
-    """[(class, what, limit, value, met)] of one row."""
+    """Return [(class, goal, limit, value, met)] of one row."""
     found = []
     for kind, what, cells, on, limit in GOALS:
         fits = CLASSES[kind](problem.N, problem.T, problem.spec.hidden_size)
@@ -280,15 +281,15 @@ def show(r):
     print(f"{r['cell']:4} {r['threads']}t {r['case']:34} {median:10.1f} us (least {least:.1f})"
           f"  {r['GFLOP/s']:6.1f} GFLOP/s, {r['of the FMA peak']:.0%} of the FMA peak")  # fmt: skip
     theirs = "  ".join(f"{name} {ratio:.2f}" for name, ratio in r["times ours"].items())
-    print(f"        their time over ours: {theirs}")
+    print(f"        the others' time divided by ours: {theirs}")
     mine = [f"{n[6:]} {t[1]:.1f} us" for n, t in r["us"].items() if n.startswith("ours, ")]
     if mine:
-        print(f"        ours otherwise: {'  '.join(mine)}")
+        print(f"        ours, other variants: {'  '.join(mine)}")
     errors = "  ".join(f"{n} {e:.1e}" for n, e in r["error"].items())
-    print(f"        outputs checked, whole; furthest from float64: {errors}")
+    print(f"        whole outputs checked; largest distance from float64: {errors}")
     if r["change"]:
         changes = "  ".join(f"{n} {e:.1e}" for n, e in r["change"].items())
-        print(f"        narrower weights change the output by: {changes}")
+        print(f"        narrower weights change the output by at most: {changes}")
     for _, what, limit, value, met in r["goals"]:
         sign = "<=" if at_most(what) else ">="
         print(f"        {'met   ' if met else 'MISSED'} {what} {sign} {limit}: {value}")
@@ -299,7 +300,7 @@ def show(r):
 
 
 def rows(threads, quick, held):
-    """Every case on so many threads, in a process that has as many CPUs."""
+    """Measure every case with this number of threads, in a process with as many CPUs."""
     peak_job, peak = fma_peak(threads)
     found = []
     for N, T, I, H, L, both in CASES:  # noqa: E741
@@ -314,14 +315,14 @@ def rows(threads, quick, held):
             if held:
                 best = min(found[-1]["times ours"].values(), default=None)
                 met = best is not None and best >= HELD_GOAL
-                found[-1]["goals"] = [("held to AVX2", "best", HELD_GOAL, best, met)]
+                found[-1]["goals"] = [("limited to AVX2", "best", HELD_GOAL, best, met)]
             show(found[-1])
     return found
 
 
 def on_cpus(threads, function, *args):
-    """function(*args) in a fresh process that may use `threads` CPUs from its start: pools of
-    threads are made for the CPUs that there are."""
+    """Return function(*args), run in a new process that may use `threads` CPUs from its start:
+    thread pools are sized by the number of CPUs."""
     mine = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(mine)[-threads:])
     try:
@@ -333,11 +334,11 @@ def on_cpus(threads, function, *args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="leave out what is past H = 256")
+    parser.add_argument("--quick", action="store_true", help="skip cases with H > 256")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N")
-    parser.add_argument("--avx2", action="store_true", help="all once more, held to AVX2")
-    parser.add_argument("--more", action="store_true", help="memory, allocations, growth too")
-    parser.add_argument("--json", type=Path, help="write the results here too")
+    parser.add_argument("--avx2", action="store_true", help="measure again, limited to AVX2")
+    parser.add_argument("--more", action="store_true", help="also memory, allocations and growth")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     args = parser.parse_args()
     about = {"cpu": cpu(), "tier": rl.cpu_tier(), "python": platform.python_version(),
              **peers.versions(), "rnnlayout": rl.__version__}  # fmt: skip
@@ -353,7 +354,7 @@ def main():
     held = []
     if args.avx2:
         os.environ |= HELD
-        print("held to AVX2")
+        print("limited to AVX2")
         held = on_cpus(1, rows, 1, args.quick, True)
         for name in HELD:
             del os.environ[name]

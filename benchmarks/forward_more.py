@@ -1,4 +1,4 @@
-"""What else benchmarks/forward.py tells, with --more: memory, allocations, and how time grows."""
+"""Further measurements of benchmarks/forward.py --more: memory, allocations, growth of time."""
 
 import ctypes
 import statistics
@@ -21,20 +21,20 @@ CELLS = ("lstm", "gru")
 
 @cache
 def mallinfo():
-    """glibc's mallinfo2(); looked up once, so that asking costs no memory."""
+    """Return glibc's mallinfo2(); looked up once, so that calling it takes no memory."""
     function = ctypes.CDLL(None).mallinfo2
     function.restype = MallInfo
     return function
 
 
 def given_out():
-    """Bytes that the C library has given out, large blocks (which it maps) included."""
+    """Return the bytes allocated by the C library, including large blocks, which it maps."""
     found = mallinfo()()
     return found.uordblks + found.hblkhd
 
 
 def memory(quick):
-    """Bytes of a prepared RNN, and of one that has run, against those of its weights."""
+    """Bytes of an RNN's weights, of the prepared RNN, and of the RNN after a call."""
     rl.set_num_threads(1)
     found = []
     for size, layers in ((128, 1), (256, 2), (512, 2), (1024, 1))[: 2 if quick else None]:
@@ -55,7 +55,7 @@ def memory(quick):
 
 
 def added_by(call, calls=1000):
-    """Bytes that the C library has given out since, that Python has, and its peak in between."""
+    """Return the bytes that the calls add in C and in Python, and Python's peak during them."""
     call()
     before = given_out()
     for _ in range(calls):
@@ -71,7 +71,7 @@ def added_by(call, calls=1000):
 
 
 def allocations(quick):
-    """Bytes that 1000 calls with out= add; Python's 32 are those of the loop's own number."""
+    """Bytes that 1000 calls with out= add; 32 of Python's are the counter of the loop itself."""
     found = []
     for cell in CELLS:
         for T in (1, 20):
@@ -84,7 +84,7 @@ def allocations(quick):
 
 
 def growth(quick):
-    """Microseconds a call, median, as one size grows and the others stay."""
+    """Median microseconds per call as one size grows and the others stay the same."""
     at = {"N": 1, "T": 50, "H": 256, "threads": 1}
     sizes = {"T": (1, 2, 5, 10, 50, 100, 500), "N": (1, 2, 3, 4, 6, 8, 12, 16, 32, 64),
              "H": (32, 64, 128, 256, 512, 1024), "threads": (1, 2)}  # fmt: skip

@@ -1,7 +1,7 @@
-"""The same RNN in everything that runs it: what benchmarks/forward.py puts side by side.
+"""The same RNN in each implementation that benchmarks/forward.py compares.
 
-A peer is a function that takes a Problem and a number of threads and returns (call, read): what is
-timed, and what makes [y, h_n, c_n] of its result, as NumPy arrays of this package's shapes.
+A peer is a function that takes a Problem and a number of threads and returns (call, read). call()
+is timed; read(its result) returns [y, h_n, c_n] as NumPy arrays with rnnlayout's shapes.
 """
 
 from contextlib import nullcontext
@@ -26,7 +26,7 @@ GATES = {"lstm": 4, "gru": 3}
 
 @dataclass
 class Problem:
-    """One workload: torch's tensors, (T, N, I), and where T is 1 a state, as in streaming."""
+    """One workload: torch's tensors, x of shape (T, N, I), and for T = 1 a state (streaming)."""
 
     spec: rl.Spec
     T: int
@@ -34,7 +34,7 @@ class Problem:
 
     def __post_init__(self):
         spec, rng = self.spec, np.random.default_rng(0)
-        bound = spec.hidden_size**-0.5  # torch's own start
+        bound = spec.hidden_size**-0.5  # torch's own initialization
         self.weights = {
             name: rng.uniform(-bound, bound, shape).astype("f4")
             for name, shape in rl.describe("torch", spec).items()
@@ -49,11 +49,11 @@ class Problem:
 
     @property
     def flops(self):
-        """Of the products with matrices; the rest is a few in a thousand."""
+        """Floating-point operations of the matrix products; the rest is a few per thousand."""
         return 2 * self.T * self.N * sum(w.size for n, w in self.weights.items() if "weight" in n)
 
     def space(self, dtype="float32"):
-        """cuDNN's weight space."""
+        """Return the weights as cuDNN's weight space."""
         return rl.pack(self.weights, self.spec, layout="torch", dtype=dtype)
 
 
@@ -61,7 +61,7 @@ class Problem:
 
 
 def outputs(problem):
-    """out=, h_out= and c_out= of a call."""
+    """Return arrays for out=, h_out= and c_out= of a call."""
     spec = problem.spec
     y = np.zeros((problem.T, problem.N, spec.num_directions * spec.hidden_size), "f4")
     last = [np.zeros(problem.state_shape, "f4") for _ in range(problem.states)]
@@ -69,14 +69,14 @@ def outputs(problem):
 
 
 def state_of(problem):
-    """As ours and torch take it: an LSTM's is a pair."""
+    """Return the state as rnnlayout and torch expect it: a pair for an LSTM."""
     if problem.state is None or problem.states == 2:
         return problem.state and tuple(problem.state)
     return problem.state[0]
 
 
 def ours(problem, threads, space=None, math="default"):
-    """An RNN prepared once; space: instead of the problem's own weights."""
+    """An RNN prepared once. space: weights to use instead of the problem's own."""
     rl.set_num_threads(threads)
     flat = problem.space() if space is None else space
     dtype = flat.dtype.name if flat.dtype.name in ("float16", "bfloat16") else "float32"
@@ -93,12 +93,12 @@ def ours(problem, threads, space=None, math="default"):
 
 
 def ours_in(dtype):
-    """An RNN whose weights are narrower."""
+    """An RNN with narrower weights."""
     return lambda problem, threads: ours(problem, threads, problem.space(dtype))
 
 
 def ours_widened(dtype):
-    """An RNN of float32 weights that are those of ours_in(dtype)."""
+    """An RNN with the weights of ours_in(dtype), stored as float32."""
     return lambda problem, threads: ours(problem, threads, problem.space(dtype).astype("f4"))
 
 
@@ -108,7 +108,7 @@ def ours_coarse(problem, threads):
 
 
 def ours_once(problem, threads):
-    """Nothing prepared: each call begins with the weight space."""
+    """Nothing is prepared: each call starts from the weight space."""
     rl.set_num_threads(threads)
     flat, spec, given = problem.space(), problem.spec, outputs(problem)
     x, state = problem.x, state_of(problem)
@@ -119,7 +119,7 @@ def ours_once(problem, threads):
 
 
 def by_torch(problem, threads):
-    """Run inside inference()."""
+    """torch's module. Call it inside inference()."""
     spec = problem.spec
     torch.set_num_threads(threads)
     module = getattr(torch.nn, spec.cell.upper())(
@@ -140,12 +140,12 @@ def by_torch(problem, threads):
 
 
 def inference():
-    """What everything is timed in."""
+    """Return the context in which everything is timed."""
     return torch.inference_mode() if torch else nullcontext()
 
 
 def onnx_model(problem):
-    """One node a layer, weights as initializers, every size fixed."""
+    """Return a model with one node per layer, weights as initializers, and fixed sizes."""
     spec, helper = problem.spec, onnx.helper
     D, H = spec.num_directions, spec.hidden_size
     tensors = rl.convert(problem.weights, spec, src="torch", dst="onnx")
@@ -195,7 +195,7 @@ def onnx_feed(problem):
 
 
 def onnx_outputs(problem):
-    """y, 0/h, 0/c, 1/h ... as [y, h_n, c_n]."""
+    """Return a function from y, 0/h, 0/c, 1/h ... to [y, h_n, c_n]."""
     states = problem.states
 
     def read(result):
@@ -240,7 +240,7 @@ def sigmoid(a):
 
 
 def numpy_layer(cell, x, h, c, W, R, bW, bR, backward=False):
-    """One direction of one layer, as a user writes it down."""
+    """One direction of one layer, as a user would write it."""
     H = len(R[0])
     y = np.empty((*x.shape[:2], H), x.dtype)
     of_x = x @ W.T + bW
@@ -260,7 +260,7 @@ def numpy_layer(cell, x, h, c, W, R, bW, bR, backward=False):
 
 
 def numpy_rnn(spec, weights, x, h0, c0):
-    """In the dtype of its arrays. [y, h_n, c_n], of a GRU [y, h_n]."""
+    """Run an RNN in the dtype of its arrays. Return [y, h_n, c_n], for a GRU [y, h_n]."""
     last, p = [], 0
     for layer in range(spec.num_layers):
         parts = []
@@ -277,8 +277,8 @@ def numpy_rnn(spec, weights, x, h0, c0):
 
 
 def by_numpy(problem, threads=1, dtype="f4"):
-    """Its products are those of the BLAS that NumPy brings, on as many threads as that likes: in
-    a process that may use as many CPUs."""
+    """NumPy with its own BLAS, which chooses its number of threads; the process limits it by its
+    number of CPUs."""
     weights = {n: w.astype(dtype) for n, w in problem.weights.items()}
     zeros = [np.zeros(problem.state_shape, dtype)] * 2
     state = [s.astype(dtype) for s in problem.state or ()]
@@ -288,7 +288,7 @@ def by_numpy(problem, threads=1, dtype="f4"):
 
 
 def reference(problem):
-    """The recurrence in float64."""
+    """Return the outputs of the recurrence in float64."""
     call, read = by_numpy(problem, dtype="f8")
     return read(call())
 
@@ -300,12 +300,12 @@ PEERS = {
 }
 
 
-# Beside ours_coarse.
+# Compared with ours_coarse.
 COARSE = {"OpenVINO": (by_openvino_coarse, (onnx, openvino))}
 
 
 def found():
-    """{name: peer} of those that are installed, and the names of the others."""
+    """Return {name: peer} of the installed peers, and the names of the others."""
     there = {name: peer for name, (peer, needs) in PEERS.items() if all(needs)}
     return there, [name for name in PEERS if name not in there]
 

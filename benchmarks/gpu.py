@@ -1,15 +1,16 @@
-"""Everything that only a machine with a GPU can show of rnnlayout, in one command.
+"""Run all measurements of rnnlayout that need a GPU.
 
     python benchmarks/gpu.py [--facts] [--parity] [--speed] [--quick] [--json FILE]
 
-facts    what cuDNN does that we only have on hearsay (gpu_facts.py): a process for each question
-parity   rl.RNN on the GPU beside the recurrence and torch's cuDNN (gpu_parity.py)
-speed    beside raw cuDNN, torch and JAX, host and device time apart (gpu_speed.py)
+facts    test our assumptions about cuDNN, each in a separate process (gpu_facts.py)
+parity   compare rl.RNN on the GPU with the recurrence and with torch's cuDNN (gpu_parity.py)
+speed    compare it with raw cuDNN, torch and JAX, host and device time separately (gpu_speed.py)
 
-Without any of the three, all, and the results go to benchmarks/results/gpu-DATE.json, which the
+By default all three run, and the results are written to benchmarks/results/gpu-DATE.json, which the
 page on performance shows after tools/tables.py --write. Needs rnnlayout installed, the tests' NumPy
-and ml_dtypes, a C compiler for raw cuDNN; torch and JAX with CUDA where there: what is missing is
-left out and said. Exit code 1: a result was wrong, or a part ended early; 5: no GPU can be used.
+and ml_dtypes, and a C compiler for raw cuDNN. torch and JAX with CUDA are used if they are
+installed; what is missing is left out and reported. The exit code is 1 if a result was wrong or a
+part ended early, and 5 if no GPU can be used.
 """
 
 import argparse
@@ -38,11 +39,11 @@ RESULTS = Path(__file__).resolve().parent / "results"
 PARTS = ("facts", "parity", "speed")
 
 
-# ------------------------------------------------------------------------- each in a process anew
+# ---------------------------------------------------------------------- each in a separate process
 
 
 def about():
-    """What it was measured on; and the library that is in use, with its cuBLAS."""
+    """Return the versions, the paths of cuDNN and cuBLAS, and whether the GPU is fake."""
     torch, where, _ = gpu_parity.torch_there()
     report, driver = cudnn.find(), Driver()
     found = {
@@ -68,7 +69,7 @@ def version(package):
 
 
 def parity_of(cells, quick):
-    gpu_parity.torch_there()  # before the search for cuDNN: its copy is shared
+    gpu_parity.torch_there()  # before the search for cuDNN, so that torch's copy is shared
     return gpu_parity.parity(Driver(), quick, cells)
 
 
@@ -79,7 +80,7 @@ def speed(quick):
 
 
 def in_a_process(function, *arguments):
-    """Its result, or {"died": why}: a call that goes wrong takes the GPU's context with it."""
+    """Return the result, or {"died": why}. A failed call may destroy the GPU's context."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         try:
             return process.submit(function, *arguments).result()
@@ -89,7 +90,7 @@ def in_a_process(function, *arguments):
 
 
 def parity(quick):
-    """All cells; each in a process of its own, but for the quick form."""
+    """Check all cells, each in a separate process; with --quick all in one process."""
     cells = [gpu_parity.CELLS] if quick else [[cell] for cell in gpu_parity.CELLS]
     parts = [in_a_process(parity_of, some, quick) for some in cells]
     died = [part for part in parts if "died" in part]
@@ -100,11 +101,11 @@ def parity(quick):
     return found
 
 
-# ------------------------------------------------------------------------------------ all of them
+# ------------------------------------------------------------------------------------- the command
 
 
 def run(parts, quick):
-    """{"about", and each part}, and whether this is a fake GPU."""
+    """Return {"about", and each part}, and whether the GPU is fake."""
     known, path, cublas, fake = in_a_process(about)
     print(json.dumps(known))
     found = {"about": known}
@@ -120,7 +121,7 @@ def run(parts, quick):
 
 
 def wrong(found):
-    """Is there a result that should not be?"""
+    """Return whether a result is wrong or a part ended early."""
     ended = [part for part in PARTS if "died" in found.get(part, {})]
     return bool(ended or found.get("parity", {}).get("failures"))
 
@@ -128,7 +129,7 @@ def wrong(found):
 def summary(found):
     news = [name for name, f in found.get("facts", {}).items() if f["as_expected"] is False]
     if "facts" in found:
-        print(f"{len(found['facts'])} facts; other than expected: {', '.join(news) or 'none'}")
+        print(f"{len(found['facts'])} facts; not as expected: {', '.join(news) or 'none'}")
     reached = [
         g[3] for row in found.get("speed", []) if isinstance(row, dict) for g in row["goals"]
     ]
@@ -137,8 +138,8 @@ def summary(found):
 
 
 def on_fakes(arguments):
-    """The same command with the fakes of tests/fakes in the place of a driver and cuDNN."""
-    from fakes.build import Fakes  # gpu_facts.py put the tests on the path
+    """Run the same command with the fakes of tests/fakes instead of a driver and cuDNN."""
+    from fakes.build import Fakes  # gpu_facts.py has put the tests on the path
 
     with tempfile.TemporaryDirectory() as folder:
         environment = Fakes(Path(folder)).environment()
@@ -149,9 +150,9 @@ def on_fakes(arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for part in PARTS:
-        parser.add_argument(f"--{part}", action="store_true", help="this part, not all")
-    parser.add_argument("--quick", action="store_true", help="a few cases of each part")
-    parser.add_argument("--json", type=Path, help="write the results here")
+        parser.add_argument(f"--{part}", action="store_true", help="run this part instead of all")
+    parser.add_argument("--quick", action="store_true", help="run only a few cases of each part")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("--fakes", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.fakes:

@@ -1,4 +1,4 @@
-"""How a libcudnn on a GPU is asked, call by call: for gpu_facts.py."""
+"""Call a libcudnn on a GPU, call by call: for gpu_facts.py."""
 
 import ctypes
 import sys
@@ -18,19 +18,19 @@ import rnnlayout as rl
 
 
 class Gpu(device.Device):
-    """A device as the fakes' tests have it, whatever driver is there."""
+    """A device with the interface of the fakes' tests, on the installed driver."""
 
     def __init__(self, folder):
         self.library = ask.ask_cudnn.Library(folder)
         self.calls = Driver()
         self.driver, self.context, self.handle = self.calls.library, self.calls.context, c_void_p()
-        # before 8.9.7 the lengths have to be on the device too; later ones ignore them
+        # before 8.9.7 the lengths must also be on the device; later versions ignore these
         self.needs_lengths = self.library.version < 8907
 
     def write(self, at, data):
         self.calls.synchronize()
         self.cu("cuMemcpyHtoD_v2", c_ulonglong(at), data, c_size_t(len(data)))
-        self.calls.synchronize()  # the copy may return before the last bytes are there
+        self.calls.synchronize()  # the copy may return before the last bytes have arrived
 
     def read(self, at, nbytes):
         data = ctypes.create_string_buffer(nbytes)
@@ -39,7 +39,7 @@ class Gpu(device.Device):
         return data.raw
 
     def asked(self, problem, more=None, arrays=None):
-        """The forward call of a problem, filled and ready. more: what differs in the question."""
+        """Return the forward call of a problem, ready to run. more: changes to the question."""
         question = {"sequence_lengths": self.needs_lengths} | problem.question
         for key, value in (more or {}).items():
             question[key] = question[key] | value if key == "rnn" else value
@@ -49,7 +49,7 @@ class Gpu(device.Device):
         return forward
 
     def run(self, problem, more=None, arrays=None):
-        """{"y": bytes, "hy": bytes, "cy": bytes}"""
+        """Run a problem. Return {"y": bytes, "hy": bytes, "cy": bytes}."""
         return self.results(self.asked(problem, more, arrays).run())
 
     def results(self, forward):
@@ -58,15 +58,15 @@ class Gpu(device.Device):
 
 
 def new(seed=1, spec=None, **shape):
-    """A random problem; an LSTM unless said otherwise."""
+    """Return a random problem; by default an LSTM."""
     return Problem(spec or rl.Spec("lstm", 5, 6), np.random.default_rng(seed), **shape)
 
 
 def off(problem, found):
-    """Within 1: what rounding explains."""
+    """Return the largest error; up to 1 is explained by rounding."""
     return float(f"{problem.worst(found, unit=unit(problem.spec)):.3g}")
 
 
 def judged(found):
-    """found: {what: how far off}"""
+    """Return the verdict. found: {case: error as off() returns it}."""
     return {"right": bool(all(value <= 1 for value in found.values())), "off": found}

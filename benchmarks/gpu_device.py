@@ -1,4 +1,4 @@
-"""A GPU by the driver alone: what the benchmarks need where no framework is there to give it."""
+"""A GPU through the driver alone, for benchmarks without a framework."""
 
 import contextlib
 import ctypes
@@ -13,7 +13,7 @@ class Failed(Exception):
 
 
 class Driver:
-    """cuda:0 and its primary context, which stays current, as torch's and JAX's do."""
+    """cuda:0 and its primary context, which stays current, as with torch and JAX."""
 
     def __init__(self):
         try:
@@ -36,7 +36,7 @@ class Driver:
         return text.value.decode()
 
     def version(self):
-        """The newest CUDA that it runs."""
+        """Return the newest CUDA version that the driver supports."""
         number = c_int()
         self("cuDriverGetVersion", byref(number))
         return f"{number.value // 1000}.{number.value % 1000 // 10}"
@@ -51,7 +51,7 @@ class Driver:
 
     @contextlib.contextmanager
     def fakes_log(self, path):
-        """What is called in it, one line each, if this driver is a fake; else nothing."""
+        """Log all calls to path, one line each, if the driver is a fake; otherwise do nothing."""
         if hasattr(self.library, "fake_log"):
             self.library.fake_log(str(path).encode())
             yield
@@ -61,7 +61,7 @@ class Driver:
 
 
 class Array:
-    """Memory of the GPU as __cuda_array_interface__ describes it, on the legacy stream."""
+    """A GPU array with __cuda_array_interface__, on the legacy stream."""
 
     def __init__(self, driver, array):
         array = np.ascontiguousarray(array)
@@ -69,7 +69,7 @@ class Array:
         self.nbytes, self.address = array.nbytes, c_ulonglong()
         driver("cuMemAlloc_v2", byref(self.address), c_size_t(max(self.nbytes, 1)))
         driver("cuMemcpyHtoD_v2", self.address, c_void_p(array.ctypes.data), c_size_t(self.nbytes))
-        driver.synchronize()  # the copy may return before the last bytes are there
+        driver.synchronize()  # the copy may return before the last bytes have arrived
         self.__cuda_array_interface__ = {
             "shape": self.shape, "typestr": self.dtype.str, "version": 3, "stream": 1,
             "data": (self.address.value, False), "strides": None,
@@ -83,12 +83,12 @@ class Array:
         return made
 
     def __del__(self):
-        with contextlib.suppress(Exception):  # at the end of the process the driver may be gone
+        with contextlib.suppress(Exception):  # at exit the driver may already be unloaded
             self.driver("cuMemFree_v2", self.address)
 
 
 class Clock:
-    """Host and device time of calls whose work goes to the legacy stream."""
+    """Measure the host and device time of calls that work on the legacy stream."""
 
     def __init__(self, driver):
         self.driver, self.first, self.last = driver, c_void_p(), c_void_p()
@@ -96,7 +96,7 @@ class Clock:
         driver("cuEventCreate", byref(self.last), c_uint(0))
 
     def microseconds(self, job, calls):
-        """{"host", "device", "whole"} of one call; whole is with the wait for all of them."""
+        """Return {"host", "device", "whole"} per call; whole includes the wait for the last one."""
         self.driver("cuStreamSynchronize", None)
         self.driver("cuEventRecord", self.first, None)
         start = time.perf_counter()

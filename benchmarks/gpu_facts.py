@@ -1,10 +1,10 @@
-"""What cuDNN does that only a GPU can show: one question each, in a process of its own.
+"""Questions about cuDNN that only a GPU can answer, each asked in a separate process.
 
     python benchmarks/gpu_facts.py NAME FOLDER [CUBLAS]     one answer, as JSON on the last line
 
-FOLDER is that of libcudnn. gpu.py asks all. An answer is a dict; beside it stands what we go by so
-far, where that is known: what differs is news, for the fakes in tests/fakes as for our path. A
-wrong guess may kill the process and the GPU's context with it, hence one process for each.
+FOLDER contains libcudnn. gpu.py asks all questions. An answer is a dict. It is compared with what
+we assume so far, if we assume anything; a difference matters to the fakes in tests/fakes and to our
+GPU path. A wrong assumption may kill the process and the GPU's context, hence the processes.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ FACTS = {}
 
 
 def fact(**expected):
-    """Of a function (gpu) -> dict: it answers a question; expected: what we go by so far."""
+    """Register a function (gpu) -> dict that answers a question. expected: what we assume."""
 
     def register(function):
         FACTS[function.__name__] = (function, expected)
@@ -45,7 +45,7 @@ def fact(**expected):
 
 
 def mapped():
-    """Libraries of the vendor that are in the process."""
+    """Return the vendor's libraries that are loaded in this process."""
     lines = Path("/proc/self/maps").read_text()
     names = set(re.findall(r"/([^/\n]*lib(?:cudnn|cublas|nvrtc)[^/\n]*)$", lines, re.MULTILINE))
     return sorted(names)
@@ -56,7 +56,7 @@ def mapped():
 
 @fact()
 def start(gpu):
-    """What a handle costs, and which libraries come with it and with the first forward pass."""
+    """The cost of a handle, and the libraries that it and the first forward pass load."""
 
     def free():
         left, total = c_size_t(), c_size_t()
@@ -96,7 +96,7 @@ def forward_lstm(gpu):
 
 @fact(right=True)
 def forward_gru(gpu):
-    """Biases say too whether bR_n stays inside the reset product in every mode."""
+    """The bias modes also show whether bR_n is inside the reset product in every mode."""
     return forms(gpu, "gru")
 
 
@@ -141,7 +141,7 @@ def persistent(gpu):
 
 @fact()
 def math(gpu):
-    """How far each arithmetic is from the exact result, in units of float32's rounding."""
+    """The error of each arithmetic, in units of float32's rounding, and its time."""
     found = {}
     for dtype in ("float32", "float16", "bfloat16"):
         if dtype == "bfloat16" and gpu.library.major == 8:
@@ -162,7 +162,7 @@ def math(gpu):
 
 @fact(right=True)
 def lengths(gpu):
-    """Past the end y is the fill and NaN in x is not read; an empty sequence keeps its state."""
+    """Past the end, y is the fill and NaN in x is not read; an empty sequence keeps its state."""
     found = {}
     for name, layout, given in [
         ("unsorted", SEQ, [2, 4, 3]), ("one empty", SEQ, [4, 0, 2]), ("short", SEQ, [3, 1, 2]),
@@ -236,7 +236,7 @@ def no_last_state(gpu):
 
 
 def elsewhere(gpu, name, shift):
-    """The same call with one array a few bytes behind an aligned address."""
+    """Make the same call with one array a few bytes after an aligned address."""
     problem = new(spec=rl.Spec("lstm", 5, 6, dtype="float16" if shift == 2 else "float32"))
     forward = gpu.asked(problem)
     data = forward.bytes(name)
@@ -267,7 +267,7 @@ def weights_behind_by_2_bytes(gpu):
 
 @fact()
 def states_in_place(gpu):
-    """hy is hx and cy is cx. Nobody promises it; the fakes end the process."""
+    """hy is hx and cy is cx. Not documented; the fakes end the process."""
     same = {}
     for name, spec, steps in [("one layer", rl.Spec("lstm", 5, 6), 1),
                               ("three layers", rl.Spec("lstm", 64, 96, 3), 20)]:  # fmt: skip
@@ -280,7 +280,7 @@ def states_in_place(gpu):
 
 @fact(untouched=True)
 def memory_around_the_results(gpu):
-    """Nothing is written beside y, hy, cy and the workspace."""
+    """Nothing is written outside y, hy, cy and the workspace."""
     problem, guard = new(spec=rl.Spec("lstm", 5, 7, 2, True), T=5, N=3), bytes([0xA5]) * 512
     forward, blocks = gpu.asked(problem), {}
     for name in ("y", "hy", "cy", "workspace"):
@@ -300,14 +300,14 @@ def memory_around_the_results(gpu):
 
 @fact()
 def no_dropout_descriptor(gpu):
-    """The fakes end the process: nobody promises it."""
+    """Not documented; the fakes end the process."""
     problem = new()
     return {"same": gpu.run(problem, {"dropout": "null"}) == gpu.run(problem)}
 
 
 @fact()
 def texts_of_errors(gpu):
-    """What cuDNN 9 says of a call that it refuses."""
+    """The status and the error text of cuDNN 9 for calls that it refuses."""
     found = {}
     for name, more in [("small workspace", {"workspace_bytes": -1}),
                        ("no weights", {"null": ["weights"]}),
@@ -324,13 +324,13 @@ def workspace(gpu, more):
     asked = ask.Asked(gpu.library, {"call": "sizes", **more})
     asked.create()
     for name in ask.STEPS:
-        getattr(asked, name)()  # 9 writes the sizes and fails, for want of a device
+        getattr(asked, name)()  # 9 writes the sizes, then fails: the handle has no device
     return asked.workspace.value
 
 
 @fact(never_falls=True)
 def workspaces(gpu):
-    """In bytes: with a real handle and with a block of zeros; over T, and over lengths."""
+    """Bytes with a real handle and with a block of zeros, for several T and lengths."""
     rnn = {"I": 64, "H": 96, "L": 2, "P": 96}
     sizes = {}
     for T, given in [(1, None), (8, None), (8, [8, 5, 2]), (8, [1, 1, 1]), (100, None)]:
@@ -352,7 +352,7 @@ def in_a_thread(work):
 
 
 def captured(gpu, problem, more=None, after=None, during=None):
-    """Capture the call once it has run, replay it on other numbers, compare."""
+    """Run the call, capture it, replay it into cleared outputs, and compare."""
     forward = gpu.asked(problem, more)
     wanted = gpu.results(forward.run())
     stream, graph, launched = gpu.stream(), c_void_p(), c_void_p()
@@ -399,7 +399,7 @@ def capture_of_persistent(gpu):
 
 @fact(status=0, same=True)
 def capture_while_another_thread_allocates(gpu):
-    """In the mode in which that is the other thread's own affair."""
+    """In the thread-local mode, which does not restrict other threads."""
     problem, status = new(), []
 
     def allocate():
@@ -413,7 +413,7 @@ def capture_while_another_thread_allocates(gpu):
 
 @fact(status=0, same=True)
 def capture_while_this_thread_frees(gpu):
-    """In the relaxed mode, as ours frees what Python's collector finds."""
+    """In the relaxed mode, in which rnnlayout frees memory for Python's garbage collector."""
     at, status = gpu.alloc(1 << 20), []
 
     def free():
@@ -427,7 +427,7 @@ def capture_while_this_thread_frees(gpu):
 
 @fact()
 def capture_and_other_lengths(gpu):
-    """Do lengths set after the capture change the replay? The fakes end the process."""
+    """Whether lengths set after the capture change the replay. The fakes end the process."""
 
     def shorten(forward):
         forward.q["x"]["lengths"][:] = forward.q["y"]["lengths"][:] = [1, 1, 1]
@@ -443,8 +443,8 @@ def capture_and_other_lengths(gpu):
     device=[0, 2, 0, 0], behind=[0, 2, 0, 0], freed=[0, 0], host=[0, 0], pinned=[0, 1], null=[0, 0]
 )
 def pointers(gpu):
-    """cuPointerGetAttributes of all kinds of memory: its status, the type, of the device's memory
-    whether it is managed and whose; what one question costs. Ours asks once for each array."""
+    """cuPointerGetAttributes for all kinds of memory: status and type, for device memory also its
+    device and whether it is managed; and the time of a query. rnnlayout asks once per array."""
     told = {2: c_uint(7), 8: c_uint(7), 9: c_uint(7)}
     kinds = (c_uint * 3)(*told)
     values = (c_void_p * 3)(*map(ctypes.addressof, told.values()))
@@ -469,7 +469,7 @@ def pointers(gpu):
 
 @fact(legacy=0, per_thread=0)
 def streams(gpu):
-    """cudnnSetStream's status, and its cost in microseconds."""
+    """The status of cudnnSetStream, and its time in microseconds."""
     gpu.new_handle()
     stream = gpu.stream()
 
@@ -487,7 +487,7 @@ def streams(gpu):
 
 @fact()
 def stream_numbers_come_again(gpu):
-    """Has a new stream the number of one that was destroyed?"""
+    """Whether a new stream can have the number of a destroyed one."""
     streams = [gpu.stream().value for _ in range(2)]
     gpu.cu("cuStreamDestroy_v2", c_void_p(streams[0]))
     return {"again": gpu.stream().value in streams}
@@ -495,13 +495,13 @@ def stream_numbers_come_again(gpu):
 
 @fact(waits=True)
 def legacy_stream_waits_for_threads(gpu):
-    """For another thread's own stream, number 2 there, as ours goes by."""
+    """The legacy stream waits for another thread's per-thread stream, as rnnlayout assumes."""
     at, host = gpu.alloc(4), gpu.pinned(4)
     gpu.write(at, bytes(4))
 
     def work():
         gpu.cu("cuCtxPushCurrent_v2", gpu.context)
-        if hasattr(gpu.driver, "cuLaunchHostFunc"):  # the fakes are late by themselves
+        if hasattr(gpu.driver, "cuLaunchHostFunc"):  # the fakes delay work themselves
             usleep = ctypes.cast(ctypes.CDLL(None).usleep, c_void_p)
             gpu.cu("cuLaunchHostFunc", c_void_p(2), usleep, c_void_p(200_000))
         gpu.memset(at, 7, 4, c_void_p(2))
@@ -526,8 +526,8 @@ def stream_of_another_context(gpu):
 
 @fact(context_is_left=True, one_context=True, one_cudnn=True, wrong_after_a_race=0)
 def beside_torch(gpu):
-    """rl.RNN in torch's process; and results that are handed to a stream of torch's and dropped at
-    once: their memory must not be written while that stream still reads."""
+    """rl.RNN in one process with torch. Results are passed to a torch stream and dropped at once:
+    their memory must not be overwritten while that stream still reads it."""
     torch, where, missing = gpu_parity.torch_there()
     if where != "cuda":
         return {"left_out": missing}
@@ -553,7 +553,7 @@ def beside_torch(gpu):
 
 @fact()
 def time_of_an_event(gpu):
-    """The device's clock between two events with nothing between them."""
+    """The device time between two events with nothing between them."""
     clock, took = Clock(gpu.calls), c_float()
     gpu.cu("cuEventRecord", clock.first, None)
     gpu.cu("cuEventRecord", clock.last, None)
@@ -566,7 +566,7 @@ def time_of_an_event(gpu):
 
 
 def ask_in_a_process(name, folder, cublas):
-    """A fact's answer; {"died": code, "said": text} or {"seconds": limit} where there is none."""
+    """Return the answer, or {"died": code, "said": text}, or {"seconds": limit} after a timeout."""
     command = [sys.executable, __file__, name, str(folder), *([cublas] if cublas else [])]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
@@ -578,7 +578,7 @@ def ask_in_a_process(name, folder, cublas):
 
 
 def all_facts(folder, cublas=None, names=None):
-    """{name: {"answer", "expected", "as_expected"}}; as_expected is None where nothing is known."""
+    """Return {name: {"answer", "expected", "as_expected"}}; the last may be None."""
     found = {}
     for name in names or FACTS:
         expected, answer = FACTS[name][1], ask_in_a_process(name, folder, cublas)

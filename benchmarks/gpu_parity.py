@@ -1,9 +1,9 @@
-"""Does rl.RNN on a GPU say what the recurrence says, and what torch's cuDNN says?
+"""Compare rl.RNN on a GPU with the float64 recurrence and with torch's cuDNN.
 
-Every cell, layers, directions, projection, bias mode, dtype; fixed lengths and shorter ones, batch
-first too; whole calls and steps, arrays of the device and NumPy's, new results and out=. What each
-call gives is within the rounding of its arithmetic of the recurrence in float64 (tests/reference.py
-derives that bound); torch has to be within it too, so that the two are within twice of it.
+All cells, layers, directions, projection, bias modes and dtypes; full and shorter lengths, batch
+first too; whole calls and single steps, device arrays and NumPy arrays, new results and out=. Each
+result must be within the rounding bound of its arithmetic (tests/reference.py derives it) of the
+float64 recurrence. torch must be within it too, so the two differ by at most twice the bound.
 """
 
 import itertools
@@ -24,14 +24,14 @@ from rnnlayout._run import cudnn
 
 
 def torch_there():
-    """(torch or None, where it runs: "cuda" or "cpu", what is missing or None)"""
+    """Return (torch or None, its device "cuda" or "cpu", what is missing or None)."""
     try:
         torch = import_module("torch")
     except ImportError:
         return None, "cpu", "torch is not installed"
     if not torch.cuda.is_available():
-        torch.set_num_threads(1)  # of small sizes, more only wait for each other
-        return torch, "cpu", f"torch {torch.__version__} has no GPU: it is asked on the CPU"
+        torch.set_num_threads(1)  # with small sizes, more threads only wait for each other
+        return torch, "cpu", f"torch {torch.__version__} has no GPU: it runs on the CPU"
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     return torch, "cuda", None
 
@@ -40,14 +40,14 @@ def torch_there():
 
 
 class Arrays:
-    """NumPy's arrays as those of a place, and back. place: "cuda" or "cpu": torch's; "driver":
-    those of gpu_device.py; "host": NumPy's."""
+    """Convert NumPy arrays to arrays of a place, and back. place: "cuda" or "cpu" (torch tensors),
+    "driver" (gpu_device.py's arrays) or "host" (NumPy arrays)."""
 
     def __init__(self, place, torch=None, driver=None):
         self.place, self.torch, self.driver = place, torch, driver
 
     def holds(self, dtype):
-        """__cuda_array_interface__ has no word for bfloat16."""
+        """Return whether the dtype is supported: __cuda_array_interface__ lacks bfloat16."""
         return self.place != "driver" or dtype != "bfloat16"
 
     def put(self, array):
@@ -55,14 +55,14 @@ class Arrays:
             return array
         if self.place == "driver":
             return Array(self.driver, array)
-        if array.dtype.name == "bfloat16":  # NumPy has none, so torch takes the bits
+        if array.dtype.name == "bfloat16":  # NumPy lacks it, so torch gets the bits
             tensor = self.torch.from_numpy(np.array(array).view("i2")).view(self.torch.bfloat16)
         else:
             tensor = self.torch.from_numpy(np.array(array))
         return tensor.to(self.place)
 
     def get(self, result, dtype):
-        """Whatever a call gave: NumPy's, torch's, or of a type that has numpy()."""
+        """Return a result as a NumPy array. result: NumPy's, torch's, or any type with numpy()."""
         if self.torch and isinstance(result, self.torch.Tensor):
             result = result.cpu()
             if result.dtype == self.torch.bfloat16:
@@ -72,7 +72,7 @@ class Arrays:
 
 
 def places(torch, where, driver):
-    """Of arrays that ours takes: the device's, and the host's last."""
+    """Return the places whose arrays rnnlayout accepts: the device, then the host."""
     device = Arrays("cuda", torch) if where == "cuda" else Arrays("driver", torch, driver)
     return [device, Arrays("host", torch)]
 
@@ -95,16 +95,16 @@ LENGTHS = [None, [9, 3, 1, 6, 9], [4, 0, 2, 9, 1], [3, 3, 3, 3, 3]]
 
 
 def problems(quick):
-    """(Problem, batch_first): all, or each spec with one kind of lengths only."""
+    """Yield (Problem, batch_first): all, or with quick each spec with one kind of lengths."""
     forms = list(itertools.product(LENGTHS, (False, True)))
     for k, spec in enumerate(specs()):
         for lengths, batch_first in [forms[k % len(forms)]] if quick else forms:
             rng = np.random.default_rng(k)
             yield Problem(spec, rng, T=9, N=5, lengths=lengths), batch_first
-    for both in (False, True):  # cuDNN hands out a last cell that is not clamped; ours is
+    for both in (False, True):  # cuDNN returns an unclamped last cell state; rnnlayout clamps it
         spec = rl.Spec("lstm", 24, 40, 2, both)
         rng = np.random.default_rng(both)
-        # a first cell within the bounds: cuDNN clamps it as it is read, our CPU path does not
+        # a first cell state within the bounds: cuDNN clamps it when reading, our CPU path does not
         yield Problem(spec, rng, T=9, N=5, clip=(-0.0625, 0.125), c_size=0.0625), both
 
 
@@ -115,7 +115,7 @@ def title(problem, batch_first):
 
 
 def unit(spec):
-    """By what share of itself the arithmetic rounds a number: h is stored after each step."""
+    """Return the relative rounding error of the arithmetic: h is stored after each step."""
     return FLOAT64 if spec.dtype == "float64" else max(FLOAT32, STORED[spec.dtype][0])
 
 
@@ -123,7 +123,7 @@ def turned(array, batch_first):
     return np.ascontiguousarray(array.swapaxes(0, 1)) if batch_first else array
 
 
-# ------------------------------------------------------------------------------------- who says
+# ---------------------------------------------------------------------------------------- the runs
 
 
 def run_of(problem, arrays, y, last, batch_first):
@@ -140,7 +140,7 @@ def state_of(problem, arrays):
 
 
 def results(problem, arrays, batch_first):
-    """out=, h_out= and c_out= of a call."""
+    """Return arrays for out=, h_out= and c_out= of a call."""
     D, lstm = problem.spec.num_directions, problem.spec.cell == "lstm"
     shape = (problem.T, problem.N, problem.width * D)
     shape = (shape[1], shape[0], shape[2]) if batch_first else shape
@@ -150,7 +150,7 @@ def results(problem, arrays, batch_first):
 
 
 def ours(problem, batch_first, arrays, into):
-    """into: results are written into arrays that are given."""
+    """Run rnnlayout. into: whether results are written into given arrays."""
     rnn = rl.RNN(problem.weights, problem.spec, device="cuda", batch_first=batch_first,
                  cell_clip=problem.clip)  # fmt: skip
     x, state = arrays.put(turned(problem.x, batch_first)), state_of(problem, arrays)
@@ -179,7 +179,7 @@ def torch_has(problem):
 
 
 def torchs(problem, torch, where):
-    """torch's own module, on its cuDNN."""
+    """Run torch's own module, on its cuDNN."""
     spec, arrays = problem.spec, Arrays(where, torch)
     module = torch_module(torch, spec, problem.weights).to(where)
     x, state = arrays.put(np.nan_to_num(problem.x)), state_of(problem, arrays)
@@ -196,7 +196,7 @@ def torchs(problem, torch, where):
 
 
 def torch_module(torch, spec, flat):
-    """nn.LSTM, GRU or RNN with the weights of a weight space."""
+    """Return nn.LSTM, GRU or RNN with the weights of a weight space."""
     kind = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}.get(spec.cell, torch.nn.RNN)
     more = {"nonlinearity": spec.cell[4:]} if spec.cell.startswith("rnn") else {}
     more |= {"proj_size": spec.proj_size} if spec.proj_size else {}
@@ -207,20 +207,20 @@ def torch_module(torch, spec, flat):
     return module.eval()
 
 
-# ---------------------------------------------------------------------------------------- all of it
+# ----------------------------------------------------------------------------------------- verdicts
 
 
-SHOWN = 20  # of what is wrong; the results have all
+SHOWN = 20  # failures that are printed; the results contain all
 
 
 class Verdicts:
-    """The furthest of each kind, and what was out of bounds."""
+    """The largest error of each kind, and the results that are out of bounds."""
 
     def __init__(self):
         self.worst, self.failures, self.checked = {}, [], 0
 
     def add(self, who, problem, batch_first, run, *arguments):
-        """run(problem, *arguments) may raise, which is reported."""
+        """Add run(problem, *arguments). An exception is reported as a failure."""
         self.checked += 1
         try:
             off = problem.distance(run(problem, *arguments), unit=unit(problem.spec))
@@ -234,12 +234,12 @@ class Verdicts:
 
 
 def parity(driver, quick=False, cells=CELLS):
-    """Of some cells: {"checked", "worst": {who and dtype: share of what rounding explains},
-    "failures", "left_out"}"""
+    """Check some cells. Return {"checked", "worst": {implementation and dtype: error / bound},
+    "failures", "left_out"}."""
     torch, where, missing = torch_there()
     left_out = {"torch's cuDNN": missing} if missing else {}
     narrow = cudnn.find()["version"] >= 90000
-    left_out |= {} if narrow else {"bfloat16": "cuDNN 8 has no RNN in it"}
+    left_out |= {} if narrow else {"bfloat16": "cuDNN 8 has no RNNs in bfloat16"}
     found = Verdicts()
     for k, (problem, batch_first) in enumerate(problems(quick)):
         if problem.spec.cell not in cells or (problem.spec.dtype == "bfloat16" and not narrow):
@@ -259,7 +259,7 @@ def parity(driver, quick=False, cells=CELLS):
 
 
 def joined(parts):
-    """What parity() gave of some cells and of others."""
+    """Join the results of parity() for different cells."""
     worst = {}
     for key, value in (pair for part in parts for pair in part["worst"].items()):
         worst[key] = max(value, worst.get(key, 0))
@@ -271,9 +271,9 @@ def joined(parts):
 
 def show(found):
     for who, worst in found["worst"].items():
-        print(f"{who:28} at most {worst:.2g} of what rounding explains")
+        print(f"{who:28} error at most {worst:.2g} of the bound")
     for name, why in found["left_out"].items():
         print(f"{name}: left out, {why}")
     for who, what, why in found["failures"][:SHOWN]:
         print(f"WRONG {who}: {what}: {why}")
-    print(f"{found['checked']} results looked at, {len(found['failures'])} wrong", flush=True)
+    print(f"{found['checked']} results checked, {len(found['failures'])} wrong", flush=True)

@@ -1,9 +1,9 @@
-"""The same RNN on a GPU in everything that runs it: what gpu_speed.py puts side by side.
+"""The same RNN on a GPU in each implementation that gpu_speed.py compares.
 
-A peer is a function (problem, place) that gives (job, y): job(calls) makes so many calls and gives
-{"host", "device", "whole"}, microseconds of one; y() is what they gave, as a NumPy array, or None
-where there is nothing to compare. It raises Missing, with the reason, where it cannot run.
-All work goes to the legacy stream, whose events tell the device's time.
+A peer is a function (problem, place) that returns (job, y). job(calls) makes this number of calls
+and returns {"host", "device", "whole"}, microseconds per call. y() returns their output as a NumPy
+array, or None if there is nothing to compare. A peer raises Missing, with the reason, if it cannot
+run. All work goes to the legacy stream, whose events measure the device's time.
 """
 
 import ctypes
@@ -29,17 +29,17 @@ DTYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
 
 
 class Missing(Exception):
-    """The peer cannot run here; the text says why."""
+    """The peer cannot run on this machine; the text says why."""
 
 
 @dataclass
 class Place:
-    """Where everything runs. torch: or None; where: torch's device."""
+    """The device and libraries for all peers. torch: may be None; where: torch's device."""
 
     driver: object
     torch: object
     where: str
-    cudnn: str | None  # path of the library that ours uses
+    cudnn: str | None  # path of the library that rnnlayout uses
 
     def __post_init__(self):
         self.clock = Clock(self.driver)
@@ -50,7 +50,7 @@ class Place:
 
 
 def space(problem):
-    """cuDNN's weight space, in the spec's dtype."""
+    """Return cuDNN's weight space, in the spec's dtype."""
     return rl.pack(problem.weights, problem.spec.replace(dtype="float32"), layout="torch",
                    dtype=problem.spec.dtype)  # fmt: skip
 
@@ -59,7 +59,7 @@ def space(problem):
 
 
 class Ours:
-    """A prepared RNN and its arrays, which stay where they are."""
+    """A prepared RNN and its arrays, which are reused in every call."""
 
     def __init__(self, problem, place):
         self.flat = space(problem)
@@ -83,7 +83,7 @@ class Ours:
         return lambda: run(self.x, self.state, stream=STREAM, **given)
 
     def call_in(self, torch):
-        """In the stream that torch works in by then, which a capture changes."""
+        """Return a call in torch's current stream, which a capture changes."""
         run = self.rnn.step if self.step else self.rnn
         return lambda: run(self.x, self.state, stream=torch.cuda.current_stream(), **self.given)
 
@@ -92,19 +92,19 @@ class Ours:
 
 
 def ours(problem, place):
-    """Arrays of the device, results into out=."""
+    """Device arrays; results written into out=."""
     made = Ours(problem, place)
     return place.timed(made.call()), made.y
 
 
 def ours_new(problem, place):
-    """Results are new each time."""
+    """Results are newly allocated in every call."""
     made = Ours(problem, place)
     return place.timed(made.call(into=False)), lambda: None
 
 
 def ours_captured(problem, place):
-    """In a graph that the caller captures."""
+    """In a graph captured by the caller."""
     made = Ours(problem, place)
     return place.timed(torch_graph(place, made.call_in(place.torch))), made.y
 
@@ -113,7 +113,7 @@ def ours_captured(problem, place):
 
 
 def torch_job(problem, place):
-    """(module, a call of it, y)"""
+    """Return (module, a call of it, y)."""
     if not place.torch:
         raise Missing("torch is not installed")
     arrays, flat = Arrays(place.where, place.torch), space(problem)
@@ -134,7 +134,7 @@ def torch_job(problem, place):
 
 
 def inside(place, call):
-    """call() in torch's inference mode."""
+    """Return a function that runs call() in torch's inference mode."""
 
     def run():
         with place.torch.inference_mode():
@@ -153,7 +153,7 @@ def by_torch_compiled(problem, place):
     if place.where != "cuda":
         raise Missing("torch has no GPU")
     if problem.T > 1:
-        raise Missing("steps alone: it takes long to compile")
+        raise Missing("only single steps: compiling more takes long")
     compiled = place.torch.compile(module)
     try:
         inside(place, lambda: call(compiled))()
@@ -163,7 +163,7 @@ def by_torch_compiled(problem, place):
 
 
 def torch_graph(place, call):
-    """The replay of a call, captured by torch."""
+    """Return the replay of a call, captured by torch."""
     if place.where != "cuda":
         raise Missing("torch has no GPU")
     torch = place.torch
@@ -188,8 +188,8 @@ def by_torch_graph(problem, place):
 
 
 def by_jax(problem, place):
-    """jax.experimental.rnn, which has LSTMs alone and calls cuDNN. Its streams are its own, so that
-    the events tell nothing of it."""
+    """jax.experimental.rnn, which only has LSTMs and calls cuDNN. It uses its own streams, so the
+    events cannot measure it."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave memory to the others
     try:
         jax, rnn = import_module("jax"), import_module("jax.experimental.rnn")
@@ -199,7 +199,7 @@ def by_jax(problem, place):
     if not any(device.platform == "gpu" for device in jax.devices()):
         raise Missing("JAX has no GPU")
     if spec.cell != "lstm" or spec.dtype != "float32":
-        raise Missing("its LSTM is the only one, in float32")
+        raise Missing("it only has a float32 LSTM")
     sizes = spec.input_size, spec.hidden_size, spec.num_layers, 0.0, spec.bidirectional
     x = jax.numpy.asarray(problem.x.swapaxes(0, 1))
     states = problem.state or [np.zeros(problem.state_shape, "f4")] * 2
@@ -230,7 +230,7 @@ def by_jax(problem, place):
 
 
 class Raw:
-    """raw_cudnn.c as a library, on the libcudnn that ours uses; built once a process."""
+    """raw_cudnn.c as a library, on rnnlayout's libcudnn; built once per process."""
 
     _library = None
 
@@ -245,12 +245,12 @@ class Raw:
             try:
                 subprocess.run([compiler, *flags, HERE / "raw_cudnn.c", "-ldl"], check=True)
             except (OSError, subprocess.CalledProcessError) as why:
-                raise Missing(f"it was not compiled: {why}") from None
+                raise Missing(f"compiling failed: {why}") from None
             library = ctypes.CDLL(str(made))
             library.raw_new.restype = ctypes.c_void_p
             library.raw_free.argtypes = [ctypes.c_void_p]
             if library.raw_open(place.cudnn.encode()):
-                raise Missing("it did not open libcudnn")
+                raise Missing("it could not open libcudnn")
             cls._library = library
         return cls._library
 

@@ -1,7 +1,7 @@
-"""How fast is rl.RNN on a GPU, beside raw cuDNN, torch and JAX? In turn, in one process.
+"""Time rl.RNN on a GPU against raw cuDNN, torch and JAX, in turn, in one process.
 
-Host time is until the last of some calls has returned, device time is between two events around
-them, whole is with the wait for all of them; each divided by the calls.
+Host time ends when the last of some calls has returned, device time is between two events around
+the calls, whole time includes the wait for their work; each is divided by the number of calls.
 """
 
 import math
@@ -21,7 +21,7 @@ STEPS = [
 ]
 STEPS += [("lstm", 1, 1, 256, 2, "float32"), ("lstm", 1, 1, 256, 1, "float16"),
           ("rnn_tanh", 1, 1, 256, 1, "float32")]  # fmt: skip
-# Of Baidu's DeepBench, inference and training.
+# From Baidu's DeepBench, inference and training.
 DEEPBENCH = [
     ("lstm", 150, 1, 256), ("lstm", 150, 4, 256), ("lstm", 25, 1, 512), ("lstm", 25, 4, 512),
     ("lstm", 25, 1, 1024), ("lstm", 50, 1, 1536), ("lstm", 25, 16, 512), ("lstm", 25, 64, 1024),
@@ -34,8 +34,8 @@ QUICK = [("lstm", 1, 1, 64, 1, "float32"), ("gru", 1, 1, 32, 1, "float16"),
          ("lstm", 6, 2, 32, 2, "float32")]  # fmt: skip
 
 TURN, MOST_CALLS = 2e3, 20  # microseconds; a GPU's queue holds about a thousand kernels
-# What two right results may be apart: a check that everyone runs the same network, in arithmetics
-# of their own; gpu_parity.py is strict.
+# The largest allowed difference between two right results. This only checks that all run the same
+# network, each in its own arithmetic; gpu_parity.py is the strict check.
 APART = {"float32": 1e-3, "float16": 3e-2}
 
 
@@ -51,7 +51,7 @@ def title(problem):
 
 
 def jobs_of(problem, place):
-    """{name: job} of all that run here and give the same, {name: why not}."""
+    """Return {name: job} of the peers that run, with outputs checked, and {name: why not}."""
     jobs, missing, mine = {}, {}, None
     for name, peer in PEERS.items():
         try:
@@ -65,19 +65,19 @@ def jobs_of(problem, place):
         if made is not None:
             apart = float(np.abs(made.astype("f8") - mine.astype("f8")).max())
             if not apart <= APART[problem.spec.dtype]:
-                raise AssertionError(f"{title(problem)}: {name} is {apart:.2g} from ours")
+                raise AssertionError(f"{title(problem)}: {name} differs from ours by {apart:.2g}")
         jobs[name] = job
     return jobs, missing
 
 
 def measure(jobs, rounds):
-    """{name: {"host": [least, median], ...}}, in microseconds."""
+    """Return {name: {"host": [least, median], ...}}, in microseconds."""
     calls, times = {}, {name: [] for name in jobs}
     for name, job in jobs.items():
         calls[name] = max(1, min(MOST_CALLS, math.ceil(TURN / job(2)["whole"])))
     for _ in range(rounds):
         for name, job in jobs.items():
-            job(1)  # the caches are its own
+            job(1)  # warm the caches
             times[name].append(job(calls[name]))
     return {name: {kind: summed([turn[kind] for turn in turns]) for kind in turns[0]}
             for name, turns in times.items()}  # fmt: skip
@@ -95,7 +95,7 @@ SHARE, MICROSECONDS, TIMES = 0.02, 3, 2
 
 
 def goals(problem, us, copies):
-    """[(what, limit, value, met)]: what, limit and value are text or numbers for the table."""
+    """Return [(goal, limit, value, met)]; the first three are text or numbers for the table."""
     found = []
     mine, floor, torchs = us["ours"], us.get("raw cuDNN"), us.get("torch")
     if floor:
@@ -107,15 +107,15 @@ def goals(problem, us, copies):
     if torchs and problem.T == 1 and problem.spec.hidden_size <= 256:
         times = torchs["host"][1] / mine["host"][1]
         limit = f"at least {TIMES} times faster"
-        found.append(("a step's host time beside torch's", limit, f"{times:.2f}", times >= TIMES))
+        found.append(("host time of a step, against torch", limit, f"{times:.2f}", times >= TIMES))
     if copies is not None:
-        found.append(("copies of arrays of the device", "none", str(copies), copies == 0))
+        found.append(("copies of device arrays", "none", str(copies), copies == 0))
     return [(what, limit, value, bool(met)) for what, limit, value, met in found]
 
 
 def copies_of(place, jobs):
-    """How many copies ours makes in a call beyond those of raw cuDNN, which are cuDNN's own. The
-    fakes' log tells, or torch's profiler; else None."""
+    """Return rnnlayout's copies per call, minus those of raw cuDNN, which are cuDNN's own. They are
+    counted in the fakes' log or by torch's profiler; None without either."""
     counts = {}
     for name in ("ours", "raw cuDNN"):
         if name in jobs:
@@ -137,7 +137,7 @@ def counted(place, job):
         return None
     one = place.torch.ones(1, device="cuda")
     if not profiled(place, one.cpu):
-        return None  # the profiler sees none: it has no access to the counters here
+        return None  # the profiler has no access to the counters on this machine
     return profiled(place, lambda: job(1))
 
 
@@ -159,7 +159,7 @@ def row(problem, place, rounds):
 
 
 def ratios(them, mine):
-    """Their medians over ours."""
+    """Return their medians divided by ours."""
     return {kind: round(t[1] / mine[kind][1], 3) for kind, t in them.items() if t and mine[kind][1]}
 
 
@@ -168,13 +168,13 @@ def show(found):
     for name, us in found["us"].items():
         parts = (f"{kind} {t[1]:9.1f}" for kind, t in us.items() if t)
         times = found["times ours"].get(name, {}).get("whole")
-        print(f"    {name:20} {'  '.join(parts)} us{f'  {times:.2f} of ours' if times else ''}")
+        print(f"    {name:20} {'  '.join(parts)} us{f'  {times:.2f} times ours' if times else ''}")
     for what, limit, value, met in found["goals"]:
         print(f"    {'met   ' if met else 'MISSED'} {what}, {limit}: {value}", flush=True)
 
 
 def speed(place, quick=False):
-    """A row for each case."""
+    """Return a row for each case."""
     rows = []
     for case in QUICK if quick else CASES:
         rows.append(row(problem_of(case), place, 3 if quick else 9))

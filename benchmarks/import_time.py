@@ -1,5 +1,5 @@
-"""How much longer than `import numpy` takes rnnlayout? At most 10 ms. And how long until the
-command line prints its help? At most 120 ms."""
+"""Measure how much longer importing rnnlayout takes than `import numpy` (goal: at most 10 ms), and
+how long the command line takes to print its help (goal: at most 120 ms)."""
 
 import argparse
 import statistics
@@ -13,14 +13,14 @@ STATEMENTS = ("import numpy", "import numpy, rnnlayout; rnnlayout.Spec")
 
 
 def import_ms(statement):
-    """Milliseconds of one import statement in a fresh process."""
+    """Return the milliseconds of one import statement in a new process."""
     code = f"import time; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)"
     output = subprocess.check_output([sys.executable, "-I", "-c", code], text=True)
     return float(output) * 1000
 
 
 def help_ms():
-    """Milliseconds of a process that prints the help, from its start to its end."""
+    """Return the milliseconds of a whole process that prints the help."""
     start = time.perf_counter()
     subprocess.check_output([sys.executable, "-m", "rnnlayout", "--help"])
     return (time.perf_counter() - start) * 1000
@@ -28,12 +28,12 @@ def help_ms():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-n", type=int, default=31, help="processes of each kind (default 31)")
+    parser.add_argument("-n", type=int, default=31, help="processes of each kind (default: 31)")
     n = parser.parse_args().n
 
     for statement in STATEMENTS:  # writes .pyc files and fills the page cache
         import_ms(statement)
-    # Interleaved, so that what else the machine does falls on both alike.
+    # Interleaved, so that other load on the machine affects both equally.
     rounds = [[import_ms(statement) for statement in STATEMENTS] for _ in range(n)]
     medians = []
     print(f"{'import, ms':40} {'median':>7} {'least':>7} {'most':>7}   n = {n}")
@@ -42,11 +42,11 @@ def main():
         print(f"{statement:40} {medians[-1]:7.1f} {min(times):7.1f} {max(times):7.1f}")
     difference = medians[1] - medians[0]
     verdict = "met" if difference <= LIMIT_MS else "missed"
-    print(f"rnnlayout adds {difference:.1f} ms, at most {LIMIT_MS} ms: {verdict}")
+    print(f"rnnlayout adds {difference:.1f} ms; goal: at most {LIMIT_MS} ms: {verdict}")
 
     least = min(help_ms() for _ in range(n))
     verdict = "met" if least <= HELP_LIMIT_MS else "missed"
-    print(f"rnnlayout --help takes {least:.1f} ms at least, at most {HELP_LIMIT_MS} ms: {verdict}")
+    print(f"rnnlayout --help takes {least:.1f} ms; goal: at most {HELP_LIMIT_MS} ms: {verdict}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-/* A copy past the caches: the most that a conversion of equal dtypes can reach. */
+/* A copy whose writes bypass the caches: the upper limit for a conversion of equal dtypes. */
 #include <immintrin.h>
 #include <string.h>
 

@@ -1,13 +1,13 @@
 /*
- * The floor: cudnnRNNForward called from C with nothing in between, by the rules that our own path
- * keeps. Everything is made once (descriptors, workspace, memory); a timed call is that one call,
- * or the launch of a graph that holds it. T = 1 is a streaming step: the states go from one buffer
- * to another and back.
+ * The lower limit: cudnnRNNForward called from C with nothing in between, with the same settings as
+ * rnnlayout. Everything is created once (descriptors, workspace, memory); a timed call is only
+ * cudnnRNNForward, or the launch of a graph that contains it. T = 1 is a streaming step: the states
+ * go from one buffer to another and back.
  *
  *   cc -std=c11 -O2 -I csrc benchmarks/raw_cudnn.c -ldl -o raw_cudnn
  *   raw_cudnn LIBCUDNN CELL,T,N,I,H,L,D,DTYPE ...        one line of JSON for each
  *
- * benchmarks/gpu_peers.py builds it as a library too, and times it in turn with others.
+ * benchmarks/gpu_peers.py also builds it as a library, and times it in turn with others.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <dlfcn.h>
@@ -30,7 +30,7 @@ static struct {
 
 static rnl_cu_context context;
 
-/* 0 if all is well; else a line on stderr. */
+/* Return status; if it is not 0, print the call to stderr. */
 static int failed(const char *call, int status)
 {
     if (status)
@@ -38,7 +38,7 @@ static int failed(const char *call, int status)
     return status;
 }
 
-/* Leaves the function it stands in, which returns a status and holds nothing. */
+/* On failure return -1 from the enclosing function, which must have nothing to release. */
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         if (failed(#call, (int)(call)))                                                            \
@@ -54,7 +54,7 @@ static int look_up(void *library, const char *name, int needed, void *into)
     return !found && needed;
 }
 
-/* Open a libcudnn, whose parts lie beside it, and take the first GPU. 0 if all is well. */
+/* Open a libcudnn, whose parts are in the same folder, and the first GPU. Return 0 on success. */
 int raw_open(const char *path)
 {
     rnl_cu_device device;
@@ -87,17 +87,17 @@ enum { WEIGHTS, X, Y, H0, H1, C0, C1, WORK, LENGTHS, NUM_MEMORY };
 
 struct raw {
     struct shape s;
-    int calls; /* so far: whose state is read */
+    int calls; /* so far; its parity selects the state to read */
     int *lengths;
     rnl_cudnn_handle handle;
     rnl_cudnn_dropout dropout;
     rnl_cudnn_rnn rnn;
     rnl_cudnn_rnn_data x, y;
     rnl_cudnn_tensor h;
-    rnl_cu_stream stream; /* for captures alone */
+    rnl_cu_stream stream; /* only for captures */
     rnl_cu_event first, last;
     rnl_cu_graph graph[2];
-    rnl_cu_exec exec[2]; /* there, and back */
+    rnl_cu_exec exec[2]; /* forth and back */
     rnl_cu_address memory[NUM_MEMORY];
     size_t nbytes[NUM_MEMORY];
 };
@@ -141,7 +141,7 @@ static int describe(struct raw *r)
     return 0;
 }
 
-/* Numbers of either sign between 1/32 and 1/16: zeros would let the GPU's clock rise. */
+/* Positive and negative numbers between 1/32 and 1/16: zeros would let the GPU's clock rise. */
 static void *random_numbers(size_t nbytes, int type)
 {
     static const uint64_t keep[] = {0x807fffff807fffff, 0x800fffffffffffff, 0x83ff83ff83ff83ff};
@@ -199,7 +199,7 @@ static int allocate(struct raw *r)
     return 0;
 }
 
-/* The call. back: from the second buffers of the states to the first. */
+/* The call. back: read the states from the second buffers and write them to the first. */
 static rnl_cudnn_status forward(struct raw *r, int back)
 {
     void *at[NUM_MEMORY];
@@ -213,7 +213,7 @@ static rnl_cudnn_status forward(struct raw *r, int back)
         r->nbytes[WEIGHTS], at[WEIGHTS], r->nbytes[WORK], at[WORK], 0, NULL);
 }
 
-/* A graph there and one back, after a plain call: that one does what must not be captured. */
+/* Capture both directions. A plain call before has done all that must not be captured. */
 static int capture(struct raw *r)
 {
     TRY(lib.cudnnSetStream(r->handle, r->stream));
@@ -274,8 +274,8 @@ void raw_free(struct raw *r)
     free(r);
 }
 
-/* numbers: those of struct shape, cuDNN's for the cell and the type. NULL: it cannot be; stderr
- * says why. */
+/* numbers: the fields of struct shape, with cuDNN's values for cell and type. On failure, print the
+ * reason to stderr and return NULL. */
 struct raw *raw_new(const int *numbers)
 {
     struct raw *r = calloc(1, sizeof *r);
@@ -326,7 +326,7 @@ static int time_calls(struct raw *r, int calls, int by_graph, double *us)
     return 0;
 }
 
-/* us: of one call on the host, on the device, and altogether with the wait at the end of all. */
+/* us: microseconds per call on the host, on the device, and including the wait at the end. */
 int raw_time(struct raw *r, int calls, int by_graph, double *us)
 {
     lib.cuCtxPushCurrent_v2(context);
@@ -337,7 +337,7 @@ int raw_time(struct raw *r, int calls, int by_graph, double *us)
 
 /* -------------------------------------------------------------------------- the program -- */
 
-/* A long call is many kernels, and the host waits where too many are under way. */
+/* A long call is many kernels, and the host must wait if too many are queued. */
 enum { ROUNDS = 9, STEPS = 20, LONG_CALLS = 2 };
 
 static int place_of(const char *word, const char *const *words)
@@ -370,12 +370,12 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The least and the median of several rounds, as JSON. */
+/* Print the least and the median of several rounds as JSON. */
 static int report(struct raw *r, int by_graph)
 {
     static const char *const names[] = {"host", "device", "whole"};
     double us[3], all[3][ROUNDS];
-    for (int round = -1; round < ROUNDS; round++) { /* one that does not count */
+    for (int round = -1; round < ROUNDS; round++) { /* the first does not count */
         if (raw_time(r, r->s.T == 1 ? STEPS : LONG_CALLS, by_graph, us))
             return -1;
         for (int k = 0; k < 3 && round >= 0; k++)
@@ -402,7 +402,7 @@ int main(int argc, char **argv)
     for (int i = 2; i < argc; i++) {
         struct shape s;
         if (read_shape(argv[i], &s)) {
-            fprintf(stderr, "raw_cudnn: %s is no case\n", argv[i]);
+            fprintf(stderr, "raw_cudnn: %s is not a case\n", argv[i]);
             return 2;
         }
         struct raw *r = raw_new((const int *)&s);

@@ -1,4 +1,4 @@
-"""The documentation: sphinx-build -W -n docs docs/_build (rnnlayout has to be installed)."""
+"""Sphinx settings. Build with: sphinx-build -W -n docs docs/_build (needs rnnlayout installed)."""
 
 import re
 
@@ -18,7 +18,7 @@ html_theme = "furo"
 html_title = f"rnnlayout {release}"
 
 nitpicky = True
-# Types of other packages, and names that signatures write short: there is no page to point to.
+# Types of other packages and abbreviated names in signatures have no page to link to.
 nitpick_ignore_regex = [("py:.*", r"(np|numpy|collections|os|_convert)\..*")]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -29,7 +29,7 @@ ITEMS = re.compile(rf"(?:{ITEM}.*\n(?:    .*\n)*)+(?=\n|\Z)", re.MULTILINE)
 
 
 def list_arguments(app, what, name, obj, options, lines):
-    """Docstrings are plain text: a paragraph of "name: meaning" lines becomes a list."""
+    """Turn a paragraph of "name: meaning" lines in a docstring into a list."""
     lines[:] = ITEMS.sub(as_list, "\n".join(lines) + "\n").split("\n")
 
 

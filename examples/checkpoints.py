@@ -1,8 +1,8 @@
-"""Real published checkpoints, taken out of their packages without running any of their code.
+"""Read published checkpoints from their packages without running any of the packages' code.
 
-pip downloads each package and checks its SHA-256 (checkpoints.txt); it is kept in
-examples/checkpoints/. One file is read out of it in memory; nothing is unpacked or installed.
-With RNNLAYOUT_OFFLINE=1 in the environment it is as if no package could be had.
+pip downloads each package and checks its SHA-256 (checkpoints.txt). The package is kept in
+examples/checkpoints/. One file of it is read in memory; nothing is unpacked or installed.
+With RNNLAYOUT_OFFLINE=1 in the environment every package counts as unavailable.
 """
 
 import hashlib
@@ -23,13 +23,13 @@ TEXTGENRNN = "textgenrnn-2.0.0.tar.gz", "textgenrnn-2.0.0/textgenrnn/textgenrnn_
 G2P = "g2p_en-2.1.0-py3-none-any.whl", "g2p_en/checkpoint20.npz"
 _SILERO = "silero_vad-6.2.3-py3-none-any.whl"
 SILERO = _SILERO, "silero_vad/data/silero_vad_16k_sequence.onnx"
-SILERO_NESTED = _SILERO, "silero_vad/data/silero_vad.onnx"  # its LSTMs lie in branches of If nodes
+SILERO_NESTED = _SILERO, "silero_vad/data/silero_vad.onnx"  # its LSTMs are in branches of If nodes
 SILERO_OP15 = _SILERO, "silero_vad/data/silero_vad_16k_op15.onnx"
 SILERO_TENSORS = _SILERO, "silero_vad/data/silero_vad_16k.safetensors"
 SILERO_TORCHSCRIPT = _SILERO, "silero_vad/data/silero_vad.jit"
 
 # pip asks the build backend of a source package for its metadata, which would run its setup.py.
-# In this folder stands another backend of the same name, which only writes them down.
+# A replacement backend of the same name only writes the metadata.
 BACKEND = """
 import os
 class __legacy__:
@@ -43,11 +43,14 @@ class __legacy__:
 
 
 class Unavailable(Exception):
-    """The package cannot be had here; the text says why."""
+    """The package cannot be downloaded; the text gives the reason."""
 
 
 def fetch(checkpoint):
-    """The bytes of one file of one package: TEXTGENRNN, G2P, one of the SILEROs."""
+    """Return the bytes of one checkpoint: TEXTGENRNN, G2P or one of the SILEROs.
+
+    Raises Unavailable if its package cannot be downloaded.
+    """
     if os.environ.get("RNNLAYOUT_OFFLINE"):
         raise Unavailable("RNNLAYOUT_OFFLINE is set")
     archive, member = checkpoint
@@ -56,7 +59,7 @@ def fetch(checkpoint):
 
 
 def _requirement(archive):
-    """The line of checkpoints.txt that an archive is of, and its hash."""
+    """Return the line of checkpoints.txt for an archive, and its hash."""
     name = archive.split("-")[0].replace("_", "-")
     for line in (HERE / "checkpoints.txt").read_text().splitlines():
         if line.startswith(name + "=="):
@@ -91,17 +94,17 @@ def _download(archive):
         settings = {**os.environ, "PYTHONPATH": str(folder), "PIP_USE_PEP517": "1"}
         done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
         if done.returncode or not (folder / archive).is_file():
-            said = [s for s in done.stderr.splitlines() if s.startswith("ERROR")] or ["pip failed"]
-            raise Unavailable(said[-1])
+            errors = [s for s in done.stderr.splitlines() if s.startswith("ERROR")]
+            raise Unavailable(errors[-1] if errors else "pip failed")
         data = (folder / archive).read_bytes()
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise Unavailable(f"{archive} is not the file that was published")
+        raise Unavailable(f"{archive} differs from the published file")
     _keep(archive, data)
     return data
 
 
 def _keep(archive, data):
-    """For the next run; whole or not at all, and not where the folder cannot be written."""
+    """Keep the archive for the next run, written atomically; do nothing if that fails."""
     try:
         KEPT.mkdir(exist_ok=True)
         part = KEPT / f"{archive}.{os.getpid()}.part"

@@ -1,16 +1,16 @@
-"""Convert two real published checkpoints and show that the networks stay the same.
+"""Convert two published checkpoints and check that the networks stay the same.
 
-    python examples/real_checkpoints.py [WORD]
+    python examples/real_checkpoints.py [--offline] [WORD]
 
-1. textgenrnn 2.0.0 (MIT): two stacked CuDNNLSTM layers in an .hdf5 of 2018, which Keras 3 does not
-   read. They become a Keras LSTM's weights, a torch LSTM's and cuDNN's weight space.
-2. g2p-en 2.1.0 (Apache-2.0): two GRUs in torch's layout. They become cuDNN's weight space, and
-   pronounce WORD from there, run by rnnlayout.RNN.
+1. textgenrnn 2.0.0 (MIT): two stacked CuDNNLSTM layers in an .hdf5 file from 2018 that Keras 3
+   cannot read. They are converted to a Keras LSTM, a PyTorch LSTM and cuDNN's weight space.
+2. g2p-en 2.1.0 (Apache-2.0): two GRUs in PyTorch's layout. They are converted to cuDNN's weight
+   space and pronounce WORD, run by rnnlayout.RNN from there.
 
-A plain NumPy recurrence in double (recurrence.py) is the judge of both. Needs h5py; no framework.
-The packages are downloaded (checkpoints.py); where that fails, and with --offline, the one layer
-that lies in examples/data is used.
-Exit code: 0 the outputs agree, 1 they do not.
+Both are compared with a plain NumPy recurrence in double (recurrence.py). The script needs h5py,
+but no framework. It downloads the packages (checkpoints.py); if that fails, or with --offline, it
+uses the one layer in examples/data.
+Exit code: 0 if the outputs agree, 1 if they do not.
 """
 
 import argparse
@@ -36,9 +36,9 @@ import rnnlayout as rl
 
 STEPS = 16
 TOLERANCE = """\
-  (0 where every bit is moved. Keras has one bias where there were two: each sum that does not fit
-  is off by at most half an ulp; its derivative says how far that moves an output; all of them
-  added up at their worst.)
+  (The limit is 0 if every bit is preserved. Keras has one bias where CuDNNLSTM has two: a sum that
+  does not fit float32 is off by at most half an ulp, and the derivative of the output with respect
+  to the bias gives the effect on the output. The limit adds the effects of all sums.)
 """
 
 
@@ -62,15 +62,15 @@ def verdict(name, difference, tolerance, note):
 
 
 def open_textgenrnn():
-    """The HDF5 file, whole if it can be had, and where it is from."""
+    """Return the HDF5 file and its origin: the package, or else examples/data."""
     try:
         return h5py.File(io.BytesIO(fetch(TEXTGENRNN)), "r"), f"package {TEXTGENRNN[0]}"
     except Unavailable as why:
-        return h5py.File(SMALL, "r"), f"examples/data/{SMALL.name}, its first layer ({why})"
+        return h5py.File(SMALL, "r"), f"examples/data/{SMALL.name}, the first layer only ({why})"
 
 
 def read_layers(file):
-    """{name as in the file: array} of each recurrent layer, in order."""
+    """Return {name in the file: array} of each recurrent layer, in order."""
     layers = [file[name] for name in sorted(file) if name.startswith("rnn_") and len(file[name])]
     names = [[name.decode() for name in layer.attrs["weight_names"]] for layer in layers]
     return [{n: layer[n][()] for n in given} for layer, given in zip(layers, names, strict=True)]
@@ -90,7 +90,7 @@ def textgenrnn():
     )
     print(f"  {weights.spec}\n")
 
-    # the file read by hand is what the three must equal
+    # the three results must equal the file's own arrays, read without rnnlayout
     own = read_cudnn_lstm([list(layer.values()) for layer in layers])
     per_layer = np.split(np.arange(len(keras)), weights.spec.num_layers)
     arrays = list(keras.values())
@@ -104,12 +104,12 @@ def textgenrnn():
     rounded = merged_bias_errors(own)
     sums = keras.report.rounded_sums
     notes = {
-        "cuDNN": f"exact: {flat.size} numbers moved",
+        "cuDNN": f"exact: {flat.size} numbers copied",
         "torch": f"exact: {len(torch)} tensors",
-        "Keras": f"rounds: of {sums} sums of two biases {len(rounded)} do not fit float32",
+        "Keras": f"rounds: {len(rounded)} of {sums} sums of two biases do not fit float32",
     }
     tolerance = {"cuDNN": 0, "torch": 0, "Keras": lstm_shift(own, x, rounded).max()}
-    print(f"  outputs of {STEPS} steps, in double, against those of the file's own arrays:")
+    print(f"  outputs of {STEPS} steps in double, compared with the file's own arrays:")
     failed = sum(
         verdict(name, abs(lstm(form, x) - y).max(), tolerance[name], notes[name])
         for name, form in forms.items()
@@ -118,7 +118,7 @@ def textgenrnn():
     return failed
 
 
-# ---------------------------------------------------------------------- torch GRU -> cuDNN, a word
+# ------------------------------------------------------------------- PyTorch GRU -> cuDNN, a word
 
 GRAPHEMES = ["<pad>", "<unk>", "</s>", *"abcdefghijklmnopqrstuvwxyz"]
 # fmt: off
@@ -132,12 +132,12 @@ PHONEMES = [
 ]
 # fmt: on
 
-# What the package's own page shows for a word that is in no dictionary.
+# The pronunciation that the package's own page shows for a word that is in no dictionary.
 KNOWN = {"activationist": "AE2 K T IH0 V EY1 SH AH0 N IH0 S T"}
 
 
 def torch_names(arrays, part):
-    """The encoder's ("enc") or decoder's ("dec") GRU under torch's names."""
+    """Return the GRU of the encoder (part "enc") or decoder ("dec") under PyTorch's names."""
     names = {
         "w_ih": "weight_ih_l0",
         "w_hh": "weight_hh_l0",
@@ -148,29 +148,32 @@ def torch_names(arrays, part):
 
 
 def pronounce(word, arrays, encoder, decoder):
-    """The model of g2p-en over two GRUs, each a function of x and h: letters in, the most likely
-    phonemes out, and the last state."""
+    """Run the model of g2p-en on the letters of a word.
+
+    encoder, decoder: the two GRUs, each a function of x and h that returns the next h.
+    Returns the most likely phonemes and the last state.
+    """
     h = np.zeros((1, 256), "f4")
     for letter in [*word, "</s>"]:
         known = letter if letter in GRAPHEMES else "<unk>"
         h = encoder(arrays["enc_emb"][[GRAPHEMES.index(known)]], h)
-    said, last = [], PHONEMES.index("<s>")
-    while len(said) < 20:
+    phonemes, last = [], PHONEMES.index("<s>")
+    while len(phonemes) < 20:
         h = decoder(arrays["dec_emb"][[last]], h)
         last = int((h @ arrays["fc_w"].T + arrays["fc_b"]).argmax())
         if PHONEMES[last] == "</s>":
             break
-        said.append(PHONEMES[last])
-    return " ".join(said), h
+        phonemes.append(PHONEMES[last])
+    return " ".join(phonemes), h
 
 
 def g2p(word):
     try:
         arrays = dict(np.load(io.BytesIO(fetch(G2P)), allow_pickle=False))
     except Unavailable as why:
-        print(f"g2p-en: left out, its package cannot be had ({why})")
+        print(f"g2p-en: left out, its package is not available ({why})")
         return 0
-    print(f"g2p-en: GRU encoder and decoder in torch's layout\n  from package {G2P[0]}")
+    print(f"g2p-en: GRU encoder and decoder in PyTorch's layout\n  from package {G2P[0]}")
     ours, slow = [], []
     for part, name in (("enc", "encoder"), ("dec", "decoder")):
         tensors = torch_names(arrays, part)
@@ -179,28 +182,28 @@ def g2p(word):
         rnn, (layer,) = rl.RNN(flat, spec), read_torch(tensors, "rzn")
         ours.append(lambda x, h, rnn=rnn: rnn.step(x, h[None])[0])
         slow.append(lambda x, h, layer=layer: gru_step(layer, x, h.astype("f8")))
-        print(f"  {name}: {spec}; exact: {flat.size} numbers moved")
+        print(f"  {name}: {spec}; exact: {flat.size} numbers copied")
     failed = 0
     for one in dict.fromkeys([*KNOWN, word.lower()]):
-        said, h = pronounce(one, arrays, *ours)
-        own, h_own = pronounce(one, arrays, *slow)
-        wanted = KNOWN.get(one, own)
-        right = said == wanted == own
-        note = (
-            f"WRONG, expected {wanted}" if not right else "as its page says" if one in KNOWN else ""
-        )
-        print(f"  {one!r} by rnnlayout.RNN: {said}  {note}".rstrip())
+        found, h = pronounce(one, arrays, *ours)
+        reference, h_reference = pronounce(one, arrays, *slow)
+        wanted = KNOWN.get(one, reference)
+        right = found == wanted == reference
+        note = "as on the package's page" if one in KNOWN else ""
+        note = note if right else f"WRONG, expected {wanted}"
+        print(f"  {one!r} by rnnlayout.RNN: {found}  {note}".rstrip())
         failed += not right
-        # float32 sums of 512 products, each as large as the sum at most, against double
-        failed += verdict("state", abs(h - h_own).max(), 512 * 2.0**-24, "from the recurrence's")
+        # float32 sums of 512 products, each at most as large as the sum, compared with double
+        note = "from the recurrence's state"
+        failed += verdict("state", abs(h - h_reference).max(), 512 * 2.0**-24, note)
     return failed
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Convert two real published checkpoints.")
-    parser.add_argument("word", nargs="?", default="unpickle", help="what the GRUs pronounce")
+    parser = argparse.ArgumentParser(description="Convert two published checkpoints.")
+    parser.add_argument("word", nargs="?", default="unpickle", help="the word to pronounce")
     parser.add_argument(
-        "--offline", action="store_true", help="use only what lies in examples/data"
+        "--offline", action="store_true", help="use only the layer in examples/data"
     )
     args = parser.parse_args()
     sys.exit(main(args.word, args.offline))

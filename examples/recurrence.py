@@ -1,9 +1,10 @@
-"""LSTMs and GRUs as their equations say, in NumPy, from each form that a framework documents.
+"""LSTMs and GRUs computed directly from their equations, in NumPy.
 
-Nothing here is fast, and nothing but the offsets of cuDNN's weight space comes from rnnlayout:
-it is the second opinion that says whether converted weights still are the same network.
+This is an independent check that converted weights are still the same network. Only the offsets
+of cuDNN's weight space come from rnnlayout; the layouts are read as their frameworks document
+them. It is not fast.
 
-A form is read into one dict a layer, role -> gate -> array, in double:
+Each layout is read into one dict per layer, role -> gate -> array, in double:
     W (H, I) and bW (H,) act on the input, R (H, H) and bR (H,) on the state.
 Gates: LSTM i f g o; GRU r z n. One direction, no projection. x and y are (T, N, width).
 """
@@ -16,17 +17,17 @@ import rnnlayout as rl
 
 
 def by_gate(gates, blocks):
-    # a copy in double, row-major: equal weights then give equal bits, whatever form they came in
+    # a row-major copy in double: equal weights then give equal bits, whatever their layout was
     return {
         g: np.array(block, dtype="f8", order="C") for g, block in zip(gates, blocks, strict=True)
     }
 
 
-# ------------------------------------------------------------------------------------ four forms
+# ---------------------------------------------------------------------------------- four layouts
 
 
 def read_cudnn(flat, spec):
-    """cuDNN's weight space, by the offsets of its pieces."""
+    """Read cuDNN's weight space by the offsets of its pieces."""
     layers = [{role: {} for role in ("W", "R", "bW", "bR")} for _ in range(spec.num_layers)]
     for piece in rl.regions(spec):
         at = piece["offset"] // flat.itemsize
@@ -38,7 +39,7 @@ def read_cudnn(flat, spec):
 
 
 def read_torch(tensors, gates):
-    """torch.nn.LSTM (gates "ifgo") or GRU ("rzn"): a gate is H rows."""
+    """Read torch.nn.LSTM (gates "ifgo") or GRU ("rzn"): each gate is H rows."""
     names = {"W": "weight_ih", "R": "weight_hh", "bW": "bias_ih", "bR": "bias_hh"}
     return [
         {role: by_gate(gates, np.split(tensors[f"{name}_l{layer}"], len(gates)))
@@ -48,7 +49,7 @@ def read_torch(tensors, gates):
 
 
 def read_keras(layers, gates):
-    """Keras LSTM (gates "ifgo") or GRU(reset_after=True) ("zrn"): a gate is H columns.
+    """Read a Keras LSTM (gates "ifgo") or GRU(reset_after=True) ("zrn"): each gate is H columns.
 
     layers: get_weights() of each layer. An LSTM has one bias, a GRU two in one array.
     """
@@ -65,8 +66,11 @@ def read_keras(layers, gates):
 
 
 def read_cudnn_lstm(layers):
-    """Keras 2's CuDNNLSTM: shapes like an LSTM's, but each gate's (I, H) columns hold the bytes
-    of the (H, I) matrix, and the bias is both biases, one after the other."""
+    """Read Keras 2's CuDNNLSTM.
+
+    Its matrices have the shapes of an LSTM's, but the (I, H) columns of each gate contain the
+    bytes of the (H, I) matrix. The bias is both biases, one after the other.
+    """
 
     def windows(matrix):
         return [w.reshape(w.shape[::-1]) for w in np.split(matrix, 4, axis=1)]
@@ -91,7 +95,7 @@ def sigmoid(a):
 
 
 def parts(layer, gate, x, h):
-    """What the input and the state bring to a gate."""
+    """Return the contributions of the input and of the state to a gate."""
     return (x @ layer["W"][gate].T + layer["bW"][gate], h @ layer["R"][gate].T + layer["bR"][gate])
 
 
@@ -109,7 +113,7 @@ def gru_step(layer, x, h):
 
 
 def lstm(layers, x):
-    """The outputs of the last layer, from zero states."""
+    """Return the outputs of the last layer; all states start at zero."""
     for layer in layers:
         h = c = np.zeros((x.shape[1], len(layer["bW"]["i"].T)))
         y = []
@@ -124,7 +128,10 @@ def lstm(layers, x):
 
 
 def merged_bias_errors(layers):
-    """(layer, gate, unit, error) of every bW + bR that float32 does not hold: half an ulp each."""
+    """Return (layer, gate, unit, error) of every bW + bR that float32 cannot represent.
+
+    The error is half an ulp of the rounded sum.
+    """
     errors = []
     for k, layer in enumerate(layers):
         for gate, b_w in layer["bW"].items():
@@ -136,11 +143,11 @@ def merged_bias_errors(layers):
 
 
 def lstm_shift(layers, x, errors):
-    """How far each output can move when the biases are off by these errors, all at their worst.
+    """Return how far each output can move in the worst case if the biases have these errors.
 
-    To first order that is the sum of |dy/db| * error. The derivatives are taken by the complex
-    step: y(b + 1j t) = y(b) + 1j t y'(b) + O(t^2), so with t = 1e-20 the imaginary part is the
-    derivative to the last bit. One entry of the batch for each error; x has a batch of one.
+    To first order this is the sum of |dy/db| * error. The derivatives are computed by the complex
+    step: y(b + 1j t) = y(b) + 1j t y'(b) + O(t^2), so with t = 1e-20 the imaginary part divided by
+    t is the derivative to the last bit. The batch has one entry per error; x has a batch of one.
     """
     step = 1e-20
     pushed = copy.deepcopy(layers)

@@ -2,25 +2,25 @@
 
     python tools/ask_cudnn.py FOLDER [--old] < questions.jsonl > answers.jsonl
 
-FOLDER holds libcudnn.so.9 or libcudnn.so.8 and what that needs (LIBRARIES, below), itself or in
-nvidia/cudnn/lib, where NVIDIA's wheels have them. --old asks with the calls of cuDNN 7, which 8
-still has.
+FOLDER contains libcudnn.so.9 or libcudnn.so.8 and the libraries that it needs (LIBRARIES, below),
+directly or in nvidia/cudnn/lib, as in NVIDIA's wheels. --old uses the calls of cuDNN 7, which
+version 8 still has.
 
-A question is a dict with the fields of rnnlayout.Spec (Spec.to_dict() is one; what is left out is
-at its default). Its "call", if there is one, holds arguments of the describing call to be passed
-as they stand, whatever the spec says: {"cell": "lstm", ..., "call": {"projSize": 0}}.
+A question is a dict with the fields of rnnlayout.Spec (such as Spec.to_dict()); missing fields have
+their default. An optional "call" contains arguments that are passed to the describing call as they
+are, whatever the spec says: {"cell": "lstm", ..., "call": {"projSize": 0}}.
 
-An answer has "question", "cudnn" (the version: 8906, 91900) and
+An answer contains "question", "cudnn" (the version: 8906, 91900) and
     "bytes"    the size of the weight space
     "pieces"   rows [pseudoLayer, linLayerID, "matrix" or "bias", byte offset, [rows, cols]]
     "refused"  instead of the pieces: "call", "status", "name"
 
-Nothing of rnnlayout is used here: this is the other opinion.
+This file uses nothing from rnnlayout, so that it is an independent source.
 
-The calls compute sizes and addresses only, and never look into the handle. cudnnCreate fails where
-there is no GPU, so a block of zeros stands for the handle, and a number for the weight space. That
-is good for asking; a library may crash over it all the same, which is why ask() asks in a process
-of its own.
+The calls compute only sizes and addresses, and never read the handle. cudnnCreate fails without a
+GPU, so a block of zeros replaces the handle, and a number replaces the address of the weight space.
+This is enough for these questions, but a library may still crash, so ask() runs in a separate
+process.
 """
 
 import argparse
@@ -31,15 +31,15 @@ import sys
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint32, c_void_p
 from pathlib import Path
 
-# In the order in which each finds what it needs already open; the library itself, last, looks for
-# the others by itself at its first call, and aborts the process where it finds none.
+# In an order in which each library finds the ones that it needs already open. The main library is
+# last: at its first call it searches for the others, and aborts the process if one is missing.
 LIBRARIES = {
     9: ["libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libcudnn.so.9"],
     8: ["libcudnn_ops_infer.so.8", "libcudnn_adv_infer.so.8", "libcudnn.so.8"],
 }
 FOLDERS = [".", "nvidia/cudnn/lib", "lib", "lib64"]
 
-# The vendor's enumerations, as far as they are needed.
+# The vendor's enumeration values that are needed.
 CELL = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 BIAS = {"none": 0, "input": 1, "double": 2, "recurrent": 3}
 DTYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
@@ -50,17 +50,17 @@ DEFAULTS = {"num_layers": 1, "bidirectional": False, "proj_size": 0, "bias": "do
 
 MISSING = 5  # exit code
 INT32 = 2**31 - 1
-# A weight space at an address other than 0, so that a piece at offset 0 is told from one that is
-# not there. Nobody reads or writes it.
+# The address of the weight space: not 0, so that a piece at offset 0 differs from a missing piece.
+# Nothing reads or writes it.
 BASE = 1 << 40
 
 
 class Missing(Exception):
-    """There is no libcudnn that can be asked; the text says what is missing."""
+    """No usable libcudnn was found; the text says what is missing."""
 
 
 class Refused(Exception):
-    """A call did not succeed."""
+    """A call failed."""
 
     def __init__(self, call, status, name):
         super().__init__(f"{call}: {status} ({name})")
@@ -68,14 +68,14 @@ class Refused(Exception):
 
 
 class Died(Exception):
-    """The process that asked came to its end; the text says over which question."""
+    """The asking process died; the text names the question."""
 
 
 # ---------------------------------------------------------------------------------- the library
 
 
 def find(folder):
-    """(major version, paths of its libraries in the order in which to open them)"""
+    """Return (major version, paths of its libraries in the order in which to open them)."""
     tried = []
     for under in FOLDERS:
         place = Path(folder).resolve() / under
@@ -90,12 +90,12 @@ def find(folder):
 
 
 class Library:
-    """An open libcudnn: its calls, which raise Refused, and descriptors to ask with."""
+    """An open libcudnn: its calls, which raise Refused, and its descriptors."""
 
     def __init__(self, folder):
         self.major, paths = find(folder)
         try:
-            # One process, one libcudnn: they see each other's names.
+            # RTLD_GLOBAL: the libraries must see each other's symbols.
             self._opened = [ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL) for path in paths]
         except OSError as error:
             raise Missing(str(error)) from None
@@ -114,7 +114,7 @@ class Library:
             raise Refused(call, status, self._library.cudnnGetErrorString(status).decode())
 
     def new(self, kind):
-        """A new descriptor: "RNN", "Dropout", "Tensor", "Filter"."""
+        """Create a descriptor of kind "RNN", "Dropout", "Tensor" or "Filter"."""
         made = c_void_p()
         self(f"cudnnCreate{kind}Descriptor", byref(made))
         return made
@@ -130,7 +130,7 @@ _HANDLE = ctypes.create_string_buffer(1 << 20)
 
 
 def arguments(question):
-    """The arguments of cudnnSetRNNDescriptor_v8, by their names there."""
+    """Return the arguments of cudnnSetRNNDescriptor_v8 by name."""
     spec = DEFAULTS | question
     named = {
         "algo": 0,
@@ -143,7 +143,7 @@ def arguments(question):
         "mathType": 0,
         "inputSize": spec["input_size"],
         "hiddenSize": spec["hidden_size"],
-        "projSize": spec["proj_size"] or spec["hidden_size"],  # its way to say none
+        "projSize": spec["proj_size"] or spec["hidden_size"],  # equal: no projection
         "numLayers": spec["num_layers"],
         "auxFlags": 0,
     }
@@ -153,12 +153,12 @@ def arguments(question):
         named[name] = value
     for name, value in named.items():
         if value > INT32:
-            raise Refused(f"{name}={value}", None, "more than the int32_t of the call can hold")
+            raise Refused(f"{name}={value}", None, "too large for the int32_t of the call")
     return named
 
 
 def answer(library, question, old=False):
-    """What an open library says to one question."""
+    """Return the answer of an open library to one question."""
     said = {"question": question, "cudnn": library.version}
     asker = OldCalls if old else NewCalls
     try:
@@ -173,7 +173,7 @@ def answer(library, question, old=False):
 
 
 def _pieces(asked, call):
-    """Every number is asked for, those that should not be there too."""
+    """Ask for every linLayerID, including those that should not exist."""
     for pseudo_layer in range(call["numLayers"] * (1 + call["dirMode"])):
         for number in range(2 * asked.gates + 1):
             for what, at, dims in asked.piece(pseudo_layer, number):
@@ -182,7 +182,7 @@ def _pieces(asked, call):
 
 
 class _Calls:
-    """An RNN descriptor and what is needed to ask about it, freed at the end."""
+    """An RNN descriptor and all that is needed to ask about it, freed at the end."""
 
     kinds = ()
 
@@ -215,7 +215,7 @@ class _Calls:
 
 
 class NewCalls(_Calls):
-    """Of cuDNN 8 and 9."""
+    """The calls of cuDNN 8 and 9."""
 
     kinds = ("RNN", "Dropout", "Tensor", "Tensor")
 
@@ -245,7 +245,7 @@ class NewCalls(_Calls):
 
 
 class OldCalls(_Calls):
-    """Of cuDNN 7. Input size and dtype come from a descriptor of x, the weights have one too."""
+    """The calls of cuDNN 7. x has a descriptor with the input size and dtype, the weights too."""
 
     kinds = ("RNN", "Dropout", "Tensor", "Filter", "Filter")
 
@@ -283,7 +283,7 @@ class OldCalls(_Calls):
             "bias": "cudnnGetRNNLinLayerBiasParams",
         }
         if number == 2 * self.gates:
-            del calls["bias"]  # a projection has none: BAD_PARAM, where the new call says NULL
+            del calls["bias"]  # a projection has no bias: BAD_PARAM here, NULL from the new call
         for what, call in calls.items():
             address = c_void_p()
             self.library(
@@ -297,9 +297,9 @@ class OldCalls(_Calls):
 
 
 def ask(folder, questions, old=False):
-    """The answers of the library in a folder, in order. It is opened in a process of its own.
+    """Open the library in a folder in a separate process, and return its answers in order.
 
-    Missing: there is none that can be opened. Died: the process did, and over which question.
+    Raises Missing if no library can be opened, Died if the process dies.
     """
     lines = [json.dumps(question) for question in questions]
     command = [sys.executable, __file__, str(folder), *(["--old"] if old else [])]
@@ -311,7 +311,7 @@ def ask(folder, questions, old=False):
         raise Missing(done.stderr.strip())
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     if done.returncode or len(answers) != len(lines):
-        over = lines[len(answers)] if len(answers) < len(lines) else "no question at all"
+        over = lines[len(answers)] if len(answers) < len(lines) else "no question"
         raise Died(f"exit status {done.returncode} over {over}\n{done.stderr.strip()}")
     return answers
 
@@ -319,10 +319,10 @@ def ask(folder, questions, old=False):
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0],
-        epilog=f"Exit code {MISSING}: no library that can be asked.",
+        epilog=f"Exit code {MISSING}: no usable library was found.",
     )
-    parser.add_argument("folder", help="where libcudnn.so.9 or libcudnn.so.8 is")
-    parser.add_argument("--old", action="store_true", help="ask with the calls of cuDNN 7")
+    parser.add_argument("folder", help="the folder of libcudnn.so.9 or libcudnn.so.8")
+    parser.add_argument("--old", action="store_true", help="use the calls of cuDNN 7")
     args = parser.parse_args()
     try:
         library = Library(args.folder)
@@ -332,7 +332,7 @@ def main():
         print(why, file=sys.stderr)
         return MISSING
     for line in sys.stdin:
-        # whole lines: the last one tells over which question a process died
+        # whole lines: the number of answers shows over which question a process died
         print(json.dumps(answer(library, json.loads(line), args.old)), flush=True)
     return 0
 

@@ -1,9 +1,9 @@
-"""Write examples/data/textgenrnn_rnn1.hdf5: layer rnn_1 of textgenrnn's published weights.
+"""Write examples/data/textgenrnn_rnn1.hdf5: layer rnn_1 of the published textgenrnn weights.
 
     python tools/cut_checkpoint.py
 
-Names, attributes and bytes of the three arrays stay as they were published; the other layers are
-left out. Needs h5py, and the package itself, which is fetched.
+The names, attributes and bytes of the three arrays are unchanged; the other layers are left out.
+Needs h5py. Downloads the package of textgenrnn.
 """
 
 import io

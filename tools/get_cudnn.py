@@ -1,12 +1,12 @@
-"""What the tests need of cuDNN and of CUDA, from PyPI: of the vendor's wheels only some files.
+"""Download the files of cuDNN and CUDA that the tests need, from the vendor's wheels on PyPI.
 
-    python tools/get_cudnn.py 9        prints the folder of a libcudnn; 8, 9.0 or 9.28 for others
-    python tools/get_cudnn.py cuda     the folder with the headers of CUDA
+    python tools/get_cudnn.py 9        print the folder of a libcudnn; also 8, 9.0 or 9.28
+    python tools/get_cudnn.py cuda     print the folder with the CUDA headers
 
-pip downloads a wheel (cudnn.txt has them all) and checks its SHA-256; nothing is installed. Of
-libcudnn (366 to 700 MB) the libraries that know RNNs are kept (154 to 280 MB) and, in include/, the
-headers; of CUDA's runtime (3 MB) the headers. They are in $XDG_CACHE_HOME/rnnlayout, else
-~/.cache/rnnlayout.
+pip downloads a wheel (cudnn.txt lists them all) and checks its SHA-256; nothing is installed. From
+libcudnn (366 to 700 MB) the libraries for RNNs are kept (154 to 280 MB) and, in include/, the
+headers; from CUDA's runtime (3 MB) only the headers. They are stored in $XDG_CACHE_HOME/rnnlayout,
+by default ~/.cache/rnnlayout.
 """
 
 import os
@@ -24,11 +24,11 @@ SECONDS = 600
 
 
 class Unavailable(Exception):
-    """The wheel cannot be had here; the text says why."""
+    """The wheel cannot be downloaded; the text says why."""
 
 
 def requirement(package, version):
-    """The first line of cudnn.txt for a package, by the beginning of its name, of a version."""
+    """Return the first line of cudnn.txt whose package name and version start like this."""
     for line in PINNED.read_text().splitlines():
         name, _, pinned = line.partition("==")
         if name.startswith(package) and f"{pinned.split()[0]}.".startswith(f"{version}."):
@@ -37,26 +37,29 @@ def requirement(package, version):
 
 
 def get(version):
-    """The folder with the libraries of a libcudnn, its headers in include/: of 8, of 9 the one
-    whose layout is asked for, or of one that is named closer, "9.0". Unavailable: why not."""
+    """Return the folder with the libraries of a libcudnn, and its headers in include/.
+
+    version: 8; 9 for the version whose layout the tests query; or a more precise one, "9.0".
+    Raises Unavailable if it cannot be downloaded.
+    """
     line = requirement("nvidia-cudnn", version)
     return _kept(line, LIBRARIES[int(str(version).split(".")[0])])
 
 
 def cuda_headers(version):
-    """The folder with the headers of CUDA 13, or of 11, where only the driver's compiles."""
+    """Return the folder with the headers of CUDA 13, or of 11, of which only cuda.h compiles."""
     more = [requirement("nvidia-cuda-crt", version)] if version == 13 else []
     return _kept(requirement("nvidia-cuda-runtime", version), [], *more) / "include"
 
 
 def _kept(line, libraries, *more):
-    """The folder with what is needed of the wheel, and of more wheels; downloaded if need be."""
+    """Return the folder with the needed files of one or more wheels; download them if necessary."""
     kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rnnlayout"
     name = line.split()[0].replace("==", "-")
     folder = kept / f"{name}-{line.rpartition('sha256:')[2][:8]}"
     if not folder.is_dir():
         kept.mkdir(parents=True, exist_ok=True)
-        # beside the folder: the last step is a rename, so that it is there whole or not at all
+        # in the same file system: the last step is a rename, so the folder is complete or absent
         with tempfile.TemporaryDirectory(dir=kept) as work:
             files = Path(work) / "files"
             for one in (line, *more):
@@ -70,7 +73,7 @@ def _download(line, work):
     # fmt: off
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet",
                "--no-deps", "--require-hashes", "--only-binary", ":all:",
-               "--no-cache-dir",  # what is needed is kept here
+               "--no-cache-dir",  # the needed files are kept in our own cache
                "--dest", work, "--requirement", work / "only.txt"]
     # fmt: on
     try:
@@ -103,7 +106,7 @@ def _rename(files, folder):
     try:
         files.rename(folder)
     except OSError:
-        if not folder.is_dir():  # else another run was quicker
+        if not folder.is_dir():  # otherwise another run has created it first
             raise
 
 

@@ -1,14 +1,14 @@
-"""Does a test notice each way in which a row of the table of layouts can be wrong?
+"""Check that a test fails for each mistake in a row of the table of layouts.
 
-    python tools/mutate_table.py                   all of them, some minutes
-    python tools/mutate_table.py --only "^keras "  those whose name this expression finds
-    python tools/mutate_table.py --list            their names
+    python tools/mutate_table.py                   all mutants, some minutes
+    python tools/mutate_table.py --only "^keras "  mutants whose name matches this expression
+    python tools/mutate_table.py --list            print the names
 
-Each mutant is csrc/layout/formats.c with one thing changed in one row: two gates swapped, two
-pieces swapped, two axes swapped, a ravel, the z convention, the resets, the roles. The core is
-built with it, and the tests that know what the framework itself does are run; those that know the
-table only by its own laws come last. A line a mutant says which test fails first; exit code 1 if
-for one there is none.
+A mutant is csrc/layout/formats.c with one change in one row: two gates swapped, two pieces swapped,
+two axes swapped, a ravel, the z convention, the resets, the roles. The core is built with it. Then
+the tests run that compare with the framework itself, and after them the tests that only know the
+table's own invariants. One line per mutant names the first test that fails. The exit code is 1 if
+no test fails for some mutant.
 """
 
 import argparse
@@ -26,16 +26,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import hypothesis  # noqa: F401  this and what follows: imported once, for all forks
+import hypothesis  # noqa: F401  this and the following are imported once, for all forks
 import numpy as np  # noqa: F401
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FORMATS = Path("csrc/layout/formats.c")
 PREBUILT = ("CMakeLists.txt", "csrc", "python")
-TIMEOUT = 300  # of one mutant's tests, seconds: twenty times what the slowest takes
+TIMEOUT = 300  # seconds for the tests of one mutant: twenty times what the slowest takes
 
-# Answers that are not ours, by layout; then our own laws.
+# Tests with answers that are not ours, by layout; then our own invariants.
 ORACLES = {
     "cudnn": ["test_offsets", "test_meaning_torch"],
     "torch": ["test_meaning_torch"],
@@ -47,7 +47,7 @@ ORACLES = {
 }
 LAWS = ["test_layouts", "test_conversions", "test_errors", "test_sources", "test_laws"]
 
-# Imported once and forked with every run, which else would take longer than the tests.
+# Imported once, before forking: importing them in every run would take longer than the tests.
 PRELOAD = {
     "test_meaning_torch": ["torch", "keras", "onnx", "onnxruntime"],
     "test_meaning_keras": ["torch", "keras", "onnx", "onnxruntime"],
@@ -62,8 +62,8 @@ class Mutant:
     layout: str
     name: str
     text: str  # of formats.c
-    words: tuple[str, ...]  # in the names of the tests that should notice
-    is_held: bool = False  # is it about what the layout holds, not where and what it means?
+    words: tuple[str, ...]  # in the names of the tests that should fail
+    is_held: bool = False  # about what the layout supports, not about positions and meaning
 
 
 # --------------------------------------------------------------------------------- the mutations
@@ -78,7 +78,7 @@ class Row:
 
 
 def written_out(text):
-    """The table with what two of its rows share in both, so that a mutant changes one."""
+    """Return the table with the macro of two rows expanded, so that a mutant changes only one."""
     shared = re.search(r"#define CUDNN_WEIGHT_SPACE((?:.*\\\n)+.*)\n", text)[1]
     head, mark, table = text.partition("const rnl_row rnl_rows[]")
     return (
@@ -89,7 +89,7 @@ def written_out(text):
 def rows(text):
     starts = [m.start() for m in re.finditer(r'^    \{\.layout = "', text, re.MULTILINE)]
     ends = [*starts[1:], text.index("const int rnl_num_rows")]
-    starts, ends = starts[:-1], ends[:-1]  # the last one is not listed: check_forward sees to it
+    starts, ends = starts[:-1], ends[:-1]  # the last row is not public: check_forward tests it
     found = []
     for start, end in zip(starts, ends, strict=True):
         layout = re.match(r'\s*\{\.layout = "([\w-]+)"', text[start:end])[1]
@@ -99,7 +99,7 @@ def rows(text):
 
 
 def slots(row):
-    """(name, start, end) of each slot in the row's text."""
+    """Return (name, start, end) of each slot in the row's text."""
     first = row.text.index(".slots = {") + len(".slots = {")
     at, found = first, []
     while match := re.compile(r'[\s,]*\{"([^"]+)"').match(row.text, at):
@@ -113,7 +113,7 @@ def slots(row):
 
 
 def swapped(text, a, b):
-    """Two spans exchanged; a stands before b."""
+    """Exchange two spans; a is before b."""
     return text[: a[0]] + text[b[0] : b[1]] + text[a[1] : b[0]] + text[a[0] : a[1]] + text[b[1] :]
 
 
@@ -144,7 +144,7 @@ def axis_swaps(row):
 
 
 def piece_swaps(row):
-    """Two roles of a row exchanged: in one tensor, or the names of two tensors."""
+    """Exchange two roles of a row: within one tensor, or between two tensors."""
     roles = [
         (m[1], (start + m.start(1), start + m.end(1)))
         for _, start, end in slots(row)
@@ -168,7 +168,7 @@ def ravel_flips(row):
 
 
 def z_flips(row):
-    """Where z is an option the row's own is not looked at."""
+    """Skip rows in which z is an option: their own z is not used."""
     if "OPTION(RNL_OPT_Z)" not in row.text:
         kinds = "RNL_Z_KEEPS_STATE", "RNL_Z_TAKES_CANDIDATE"
         old, new = kinds if kinds[0] in row.text else kinds[::-1]
@@ -178,7 +178,7 @@ def z_flips(row):
 def reset_flips(row):
     match = re.search(r"\.resets = ([A-Z |]+),", row.text)
     for new in ("AFTER", "BEFORE", "AFTER | BEFORE"):
-        # the row before it of the same layout is asked first
+        # the previous row of the same layout is tried first
         if new != match[1] and not (row.number and "|" in new):
             yield f"resets {match[1]} are {new}", replaced(row.text, match.span(1), new), ("gru",)
 
@@ -198,7 +198,7 @@ HELD = [reset_flips, holding_flips]
 
 def mutants(text):
     for row in rows(text):
-        # what tells the rows of a layout apart
+        # the difference between the rows of a layout
         before = ("before",) if ".resets = BEFORE" in row.text else ()
         where = f"{row.layout} {'before' if before else ''}".strip()
         for kind in MEANING + HELD:
@@ -212,7 +212,7 @@ def mutants(text):
 
 
 class Builds:
-    """The package in a folder of its own, rebuilt for each mutant."""
+    """The package in a separate folder, rebuilt for each mutant."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -234,7 +234,7 @@ class Builds:
             sys.exit(f"{arguments}: {done.stdout}")
 
     def site(self, text):
-        """A folder to import the mutant from."""
+        """Build the mutant, and return a folder to import it from."""
         (self.folder / FORMATS).write_text(text)
         self._run("--build", self.folder / "build")
         self.count += 1
@@ -248,7 +248,7 @@ class Builds:
 
 
 class FirstFailure:
-    """A plugin of pytest that remembers the first test that failed."""
+    """A pytest plugin that records the first test that failed."""
 
     def __init__(self):
         self.nodeid = ""
@@ -260,7 +260,7 @@ class FirstFailure:
 
 
 def run_tests(site, batches, *options):
-    """The first test that fails in this process, "" if none does. Each batch: files and words."""
+    """Return the first test that fails in this process, or "". A batch is (files, words)."""
     sys.path[:0] = [str(site), str(ROOT / "tests")]
     for files, words in batches:
         first = FirstFailure()
@@ -273,7 +273,7 @@ def run_tests(site, batches, *options):
 
 
 def batches_for(mutant, tests):
-    """Which tests should notice, the likely ones first: pairs of files and words."""
+    """Return the tests that should fail, likely ones first, as pairs (files, words)."""
     if tests:
         return [(tests, ())]
     oracles = [ROOT / "tests" / f"{name}.py" for name in ORACLES[mutant.layout]]
@@ -285,7 +285,7 @@ def batches_for(mutant, tests):
 
 
 def start(mutant, site, batches, *options):
-    """Run tests in a fork of this process. Returns what finish() takes."""
+    """Run tests in a fork of this process. Return the job for finish()."""
     report = site / "caught"
     pid = os.fork()
     if pid:
@@ -301,7 +301,7 @@ def start(mutant, site, batches, *options):
 
 
 def check_baseline(builds, text, chosen, tests):
-    """Tests that cannot even be collected would catch everything."""
+    """Exit if the tests cannot be collected: they would seem to catch every mutant."""
     table = Mutant("", "the table as it is", text, ())
     files = {file for m in chosen for files, _ in batches_for(m, tests) for file in files}
     site = builds.site(text)
@@ -310,7 +310,7 @@ def check_baseline(builds, text, chosen, tests):
 
 
 def finish(running):
-    """Wait for one of those that are running: a line for the table, and whether it survived."""
+    """Wait for a running job and print its line. Return whether the mutant survived."""
     pid, status = os.wait()
     (job,) = [job for job in running if job[0] == pid]
     running.remove(job)
@@ -319,7 +319,7 @@ def finish(running):
     died = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if died and died != signal.SIGALRM:
         caught = f"killed by {signal.Signals(died).name}"
-    said = caught or ("SURVIVED, out of time" if died else "SURVIVED")
+    said = caught or ("SURVIVED, timeout" if died else "SURVIVED")
     print(f"{mutant.name:60} {time.monotonic() - since:5.1f} s  {said}", flush=True)
     return not caught
 
@@ -330,10 +330,10 @@ def short(nodeid):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="mutants whose name this expression finds")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
+    parser.add_argument("--only", default="", help="mutants whose name matches this expression")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of parallel runs")
     parser.add_argument("--list", action="store_true", help="print the names")
-    parser.add_argument("tests", nargs="*", type=Path, help="run these tests instead")
+    parser.add_argument("tests", nargs="*", type=Path, help="tests to run instead of the default")
     args = parser.parse_args()
     tests = [path.resolve() for path in args.tests]
     text = written_out((ROOT / FORMATS).read_text())

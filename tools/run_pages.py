@@ -1,10 +1,10 @@
-"""Run the Python of the README and the documentation, and see that it prints what the page says.
+"""Run the Python code in the README and the documentation, and compare its output with the pages.
 
-    python tools/run_pages.py            compare; exit code 1 where something differs
-    python tools/run_pages.py --write    write what is printed into the pages
+    python tools/run_pages.py            compare; exit code 1 if an output differs
+    python tools/run_pages.py --write    write the outputs into the pages
 
-The ```python blocks of a page are one program, from top to bottom. A ```text block right after
-one is what it prints. Blocks in other languages are not run.
+The ```python blocks of a page are one program, from top to bottom. A ```text block directly after
+such a block is its output. Blocks in other languages are not run.
 """
 
 import argparse
@@ -23,12 +23,12 @@ BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MUL
 class Block:
     line: int
     code: str
-    said: str | None  # what the page says that it prints, None where it does not
-    span: tuple[int, int]  # of `said` in the page
+    said: str | None  # the output according to the page; None if the page shows none
+    span: tuple[int, int]  # position of `said` in the page
 
 
 def pages():
-    """README.md and every page of the documentation."""
+    """Return README.md and every page of the documentation."""
     built = ROOT / "docs" / "_build"
     found = sorted(p for p in (ROOT / "docs").rglob("*.md") if built not in p.parents)
     return [ROOT / "README.md", *found]
@@ -42,12 +42,12 @@ def blocks(text):
 
 
 def run(page):
-    """[(block, what it printed)], in order. What a block raises is raised."""
+    """Run a page and return [(block, output)] in order. Exceptions from a block are not caught."""
     done, names = [], {"__name__": "__main__"}
     text = page.read_text()
     for block in blocks(text):
         printed = io.StringIO()
-        # line numbers of a traceback are those of the page
+        # so that a traceback shows the line numbers of the page
         code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
         with contextlib.redirect_stdout(printed), contextlib.chdir(ROOT):
             exec(code, names)
@@ -66,8 +66,8 @@ def write(page):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="write what is printed into the pages")
-    parser.add_argument("pages", nargs="*", type=Path, help="by default all")
+    parser.add_argument("--write", action="store_true", help="write the outputs into the pages")
+    parser.add_argument("pages", nargs="*", type=Path, help="default: all")
     args = parser.parse_args()
     wrong = 0
     for page in args.pages or pages():
@@ -77,7 +77,7 @@ def main():
         for block, printed in run(page):
             if block.said is not None and block.said != printed:
                 wrong += 1
-                print(f"{page}:{block.line}: says\n{block.said}but prints\n{printed}")
+                print(f"{page}:{block.line}: shows\n{block.said}but prints\n{printed}")
     return 1 if wrong else 0
 
 

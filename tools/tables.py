@@ -1,10 +1,9 @@
-"""The tables in README.md and docs, written from the library, from what is listed beside this
-file, and from the results of benchmarks.
+"""Generate the tables in README.md and docs, from the library and the results of the benchmarks.
 
-    python tools/tables.py            compare; exit code 1 where a page is not current
-    python tools/tables.py --write    write them into the pages
+    python tools/tables.py            compare; exit code 1 if a page is out of date
+    python tools/tables.py --write    write the tables into the pages
 
-A table stands between <!-- table: NAME --> and <!-- end of table -->.
+A table is between <!-- table: NAME --> and <!-- end of table -->.
 """
 
 import argparse
@@ -43,7 +42,7 @@ def gates(info, cell):
 
 
 def biases(layout, cell, reset):
-    """How many bias vectors a gate has, the shape of the tensors told apart by role."""
+    """Return the number of bias vectors per gate: 0, 1 or 2."""
     for row in rl.layouts()[layout]["rows"]:
         if cell in row["gates"] and (cell != "gru" or reset in row["resets"]):
             return sum(role in row["roles"] for role in ("bW", "bR"))
@@ -63,7 +62,7 @@ def bias_column(layout, info):
 
 
 def held():
-    """What each layout holds."""
+    """What each layout supports."""
     rows = []
     for name, info in rl.layouts().items():
         rows.append([
@@ -75,17 +74,17 @@ def held():
             "yes" if "hard_sigmoid" in info["recurrent_activations"] else "no",
             ", ".join(f"`{option}`" for option in info["options"]) or "-",
         ])  # fmt: skip
-    head = ["layout", "LSTM gates", "GRU gates", "RNN", "GRU reset", "biases a gate", "projection",
-            "hard sigmoid", "options"]  # fmt: skip
+    head = ["layout", "LSTM gates", "GRU gates", "RNN", "GRU reset", "biases per gate",
+            "projection", "hard sigmoid", "options"]  # fmt: skip
     return markdown(head, rows)
 
 
 def tensors():
-    """Names and shapes of one layer in one direction, and the source of each row."""
+    """Names and shapes of the tensors of one layer in one direction."""
     rows = []
     for name, info in rl.layouts().items():
         layout = rl.layout(name)
-        if name == "cudnn":  # its one vector is no affine function of the sizes
+        if name == "cudnn":  # its length is not an affine function of the sizes
             rows.append(
                 ["`cudnn`", "all", "`weight_space`, one vector: [byte by byte](weight-space.md)"]
             )
@@ -126,16 +125,16 @@ def options():
         for option, values in info["options"].items()
         for k, (value, note) in enumerate(values.items())
     ]
-    return markdown(["layout", "option", "value", "what it means"], rows)
+    return markdown(["layout", "option", "value", "meaning"], rows)
 
 
 def differences():
-    head = ["RNN", "rnnlayout", "cuDNN", "calls of", "why"]
+    head = ["RNN", "rnnlayout", "cuDNN", "calls of cuDNN", "reason"]
     return markdown(head, cudnn_differences.rows())
 
 
 def speeds():
-    """Their time over ours, row by row: above 1 we are faster."""
+    """The others' times divided by ours: above 1, rnnlayout is faster."""
     peers = ["copy", "streaming copy", "NumPy", "torch", "ours, new"]
     rows = [
         [r["case"], r["job"], f"{r['ms']['ours, out='][0]:.3g}", f"{r['GB/s']:.1f}",
@@ -163,22 +162,20 @@ def about(results):
 
 
 def files():
-    """Beside cp of the same file; the goals are 1.5 times cp, and 1.2 times the output."""
+    """Compared with cp of the same file; the goals are 1.5 times cp, and 1.2 times the output."""
     rows = [
         [case, task, f"{t['s']:.2f}", f"{t['of_cp']:.2f}", f"{t['median_of_cp']:.2f}",
          f"{t['core_s']:.2f}", f"{t['peak_of_output']:.2f}"]
         for case, found in FILES["cases"].items() for task, t in found["tasks"].items()
     ]  # fmt: skip
-    return markdown(
-        ["file of 1 GB", "task", "s", "of cp", "medians", "core s", "peak / output"], rows
-    )
+    return markdown(["1 GB file", "task", "s", "of cp", "medians", "CPU s", "peak / output"], rows)
 
 
 HELD = ["torch", "OpenVINO", "NumPy"]
 
 
 def forward_speeds():
-    """Medians; the columns behind are their time over ours."""
+    """Medians; the last columns are the others' times divided by ours."""
     peers = ["torch", "onnxruntime", "OpenVINO", "NumPy", "ours, once"]
     rows = []
     for r in FORWARD["rows"]:
@@ -190,7 +187,7 @@ def forward_speeds():
 
 
 def forward_narrow():
-    """RNNs of narrower weights, beside float32 peers."""
+    """RNNs with narrower weights, compared with float32 peers."""
     rows = []
     for r in FORWARD["rows"]:
         median = {name: t[1] for name, t in r["us"].items()}
@@ -205,7 +202,7 @@ def forward_narrow():
 
 
 def forward_coarse():
-    """Arithmetic in bfloat16: times, ratios to others', and errors against float64."""
+    """Arithmetic in bfloat16: times, ratios, and errors against float64."""
     rows = []
     for r in FORWARD["rows"]:
         median = {name: t[1] for name, t in r["us"].items()}
@@ -221,7 +218,7 @@ def forward_coarse():
 
 
 def forward_held():
-    """Everybody held to AVX2, one thread: times over ours."""
+    """All limited to AVX2, one thread: the others' times divided by ours."""
     rows = []
     for r in FORWARD.get("avx2", []):
         ratios = (f"{r['times ours'][p]:.2f}" if p in r["times ours"] else "-" for p in HELD)
@@ -231,7 +228,7 @@ def forward_held():
 
 
 def forward_goals():
-    """One line a goal and cell, with what was measured in each of its cases."""
+    """One row per goal and cell, with the measured value of each of its cases."""
     found = {}
     for r in FORWARD["rows"]:
         for kind, what, limit, value, met in r["goals"]:
@@ -250,7 +247,7 @@ def forward_on():
     return about(FORWARD)
 
 
-NOT_MEASURED = "Not measured yet: there was no machine with a GPU.\n"
+NOT_MEASURED = "Not measured yet: no machine with a GPU was available.\n"
 
 
 def gpu_on():
@@ -258,7 +255,7 @@ def gpu_on():
 
 
 def gpu_speeds():
-    """Medians of ours; the columns behind are the others' over them, whole and on the host."""
+    """Our medians; the last columns are the others' medians divided by ours, whole / host."""
     rows = []
     for r in GPU.get("speed", []):
         mine, others = r["us"]["ours"], r["times ours"]
@@ -286,18 +283,18 @@ def gpu_parity():
     rows = [[who, f"{worst:.2g}"] for who, worst in GPU["parity"]["worst"].items()]
     failures = len(GPU["parity"]["failures"])
     counted = f"\n{GPU['parity']['checked']} results, {failures} of them out of bounds.\n"
-    return markdown(["who, dtype", "of what rounding explains, at most"], rows) + counted
+    return markdown(["implementation and dtype", "largest error / bound"], rows) + counted
 
 
 def gpu_facts():
-    said = {True: "as expected", False: "other than expected", None: "-"}
-    rows = [[f"`{name}`", said[f["as_expected"]], f"`{in_short(f['answer'])}`"]
+    verdicts = {True: "as expected", False: "not as expected", None: "-"}
+    rows = [[f"`{name}`", verdicts[f["as_expected"]], f"`{in_short(f['answer'])}`"]
             for name, f in GPU.get("facts", {}).items()]  # fmt: skip
     return markdown(["question", "", "answer"], rows) if rows else NOT_MEASURED
 
 
 def in_short(answer):
-    """What is behind a verdict stays in the file."""
+    """The answer without its details, which stay in the results file."""
     text = json.dumps({key: value for key, value in answer.items() if key not in ("off", "each")})
     return text[:200].replace("|", "/").replace("`", "'")
 
@@ -327,7 +324,7 @@ TABLES = {
 
 
 def current(page):
-    """The page's text with every table as it should be."""
+    """Return the page's text with every table up to date."""
     return MARKED.sub(lambda m: m[1] + TABLES[m[2]]() + m[3], page.read_text())
 
 
@@ -339,7 +336,7 @@ def main():
     for page in old:
         if args.write:
             page.write_text(current(page))
-        print(page.relative_to(ROOT), "written" if args.write else "is not current")
+        print(page.relative_to(ROOT), "written" if args.write else "is out of date")
     return 1 if old and not args.write else 0
 
 

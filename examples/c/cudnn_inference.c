@@ -1,21 +1,24 @@
 /*
- * Run an LSTM, GRU or RNN by cudnnRNNForward, in C, on weights that rnnlayout exported.
+ * Run an LSTM, GRU or RNN with cudnnRNNForward, on weights exported by rnnlayout.
  *
  *   cudnn_inference SPEC.json WEIGHTS X N OUT
  *
  *   SPEC.json  json.dumps(spec.to_dict())
- *   WEIGHTS    rl.pack(model).tofile(...): cuDNN's weight space as it is, of the spec's dtype
+ *   WEIGHTS    rl.pack(model).tofile(...): cuDNN's weight space, in the dtype of the spec
  *   X          (T, N, I) numbers of that dtype; T follows from the size of the file
- *   N          batch
- *   OUT        writes OUT.y (T, N, D * P), OUT.h_n (L * D, N, P) and for an LSTM OUT.c_n (L * D, N,
- * H)
+ *   N          batch size
+ *   OUT        prefix of the output files: OUT.y (T, N, D * P), OUT.h_n (L * D, N, P) and, for an
+ *              LSTM, OUT.c_n (L * D, N, H)
  *
- * States start at zero. Needs cuDNN 8.9 or 9 and CUDA's driver, at build time their headers:
+ * T time steps, I input size, H hidden size, P projected size (H without a projection), L layers,
+ * D directions. States start at zero.
+ *
+ * The program needs cuDNN 8.9 or 9 and the CUDA driver, and their headers to compile it:
  *
  *   cc -std=c11 -I CUDNN/include -I CUDA/include cudnn_inference.c -L CUDNN/lib -lcudnn -lcuda
  *
- * A program that goes on for long would do the same in two parts: everything up to the workspace
- * once, cudnnRNNForward alone for each input of this shape.
+ * A long-running program would do everything up to the workspace once, and call only
+ * cudnnRNNForward for each input of the same shape.
  */
 #include <cuda.h>
 #include <cudnn.h>
@@ -34,7 +37,7 @@
         exit(1);                                                                                   \
     } while (0)
 
-/* Every call of the driver and of cuDNN goes through one of these. */
+/* Every call of the driver or of cuDNN is checked by one of these macros. */
 #define CUDA(call) check_cuda(call, #call)
 #define CUDNN(call) check_cudnn(call, #call)
 
@@ -80,7 +83,7 @@ static void write_file(const char *prefix, const char *suffix, const void *bytes
 {
     char path[4096];
     if (snprintf(path, sizeof path, "%s%s", prefix, suffix) >= (int)sizeof path)
-        FAIL("%s: too long a name", prefix);
+        FAIL("%s: the name is too long", prefix);
     FILE *file = fopen(path, "wb");
     if (!file || fwrite(bytes, 1, nbytes, file) != nbytes || fclose(file) != 0)
         FAIL("%s: cannot be written", path);
@@ -88,8 +91,8 @@ static void write_file(const char *prefix, const char *suffix, const void *bytes
 
 /* --------------------------------------------------------------------------------- spec -- */
 
-/* The value of a key in a flat JSON object whose strings hold neither quotes nor backslashes, as
- * those of Spec.to_dict(). */
+/* Return the value of a key. The JSON must be a flat object whose strings contain neither quotes
+ * nor backslashes, like that of Spec.to_dict(). */
 static const char *value_of(const char *json, const char *key)
 {
     char quoted[64];
@@ -108,11 +111,11 @@ static int number_of(const char *json, const char *key, long least)
     char *end;
     long number = strtol(value, &end, 10);
     if (end == value || !strchr(",} \t\r\n", *end) || number < least || number > INT_MAX)
-        FAIL("the spec's \"%s\" is no whole number from %ld on", key, least);
+        FAIL("the spec's \"%s\" must be a whole number, at least %ld", key, least);
     return (int)number;
 }
 
-/* Which of some words a value is, quoted or not. */
+/* Return the index of a key's value, quoted or not, in a list of words. */
 static int choice_of(const char *json, const char *key, const char *const *words, int count)
 {
     const char *value = value_of(json, key);
@@ -121,7 +124,8 @@ static int choice_of(const char *json, const char *key, const char *const *words
     for (int i = 0; i < count; i++)
         if (strlen(words[i]) == length && strncmp(words[i], value, length) == 0)
             return i;
-    FAIL("the spec's \"%s\": this program and cuDNN do not have %.*s", key, (int)length, value);
+    FAIL("the spec's \"%s\": %.*s is not supported by this program or by cuDNN", key, (int)length,
+         value);
 }
 
 #define CHOICE(json, key, ...)                                                                     \
@@ -130,11 +134,11 @@ static int choice_of(const char *json, const char *key, const char *const *words
 
 struct spec {
     int I, H, P, L, D;
-    size_t unit; /* bytes of a number */
+    size_t unit; /* bytes per number */
     cudnnRNNMode_t cell;
     cudnnRNNBiasMode_t bias;
     cudnnRNNInputMode_t input;
-    cudnnDataType_t type, precision; /* of the numbers; of the arithmetic */
+    cudnnDataType_t type, precision; /* of the data; of the arithmetic */
     cudnnMathType_t math;
 };
 
@@ -153,9 +157,9 @@ static struct spec read_spec(const char *path)
     while (nbytes && strchr(" \t\r\n", json[nbytes - 1]))
         nbytes--;
     if (!nbytes || json[0] != '{' || json[nbytes - 1] != '}')
-        FAIL("%s: the spec is no JSON object, or is cut short", path);
+        FAIL("%s: the spec is not a JSON object, or is truncated", path);
     if (number_of(json, "schema", 1) != 1)
-        FAIL("%s: schema 1 is known alone", path);
+        FAIL("%s: only schema 1 of the spec is supported", path);
     s.cell = cells[CHOICE(json, "cell", "rnn_relu", "rnn_tanh", "lstm", "gru")];
     s.bias = biases[CHOICE(json, "bias", "none", "input", "double", "recurrent")];
     s.input = CHOICE(json, "skip_input", "false", "true") ? CUDNN_SKIP_INPUT : CUDNN_LINEAR_INPUT;
@@ -164,7 +168,7 @@ static struct spec read_spec(const char *path)
     s.H = number_of(json, "hidden_size", 1);
     s.L = number_of(json, "num_layers", 1);
     s.P = number_of(json, "proj_size", 0);
-    s.P = s.P ? s.P : s.H; /* cuDNN: as wide as the state means no projection */
+    s.P = s.P ? s.P : s.H; /* in cuDNN, P = H means no projection */
     CHOICE(json, "reset", "after");
     CHOICE(json, "recurrent_activation", "sigmoid");
 
@@ -172,7 +176,7 @@ static struct spec read_spec(const char *path)
     s.type = types[dtype];
     s.unit = units[dtype];
     s.precision = s.type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
-    /* FMA: a float32 product is not rounded to TF32 */
+    /* FMA: float32 products are not rounded to TF32 */
     s.math = s.unit == 2 ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH;
     free(json);
     return s;
@@ -198,13 +202,13 @@ static void download(CUdeviceptr from, size_t nbytes, const char *prefix, const 
 {
     void *bytes = malloc(nbytes);
     if (!bytes)
-        FAIL("no memory for %zu bytes", nbytes);
+        FAIL("not enough memory for %zu bytes", nbytes);
     CUDA(cuMemcpyDtoH(bytes, from, nbytes));
     write_file(prefix, suffix, bytes, nbytes);
     free(bytes);
 }
 
-/* The driver has addresses as numbers, cuDNN as pointers. */
+/* The driver passes device addresses as numbers, cuDNN as pointers. */
 static void *pointer(CUdeviceptr address)
 {
     return (void *)(uintptr_t)address;
@@ -223,14 +227,14 @@ static cudnnRNNDescriptor_t rnn_descriptor(const struct spec *s, cudnnDropoutDes
     return made;
 }
 
-/* Of x or y: (T, N, width), every sequence T long. Shorter ones need CUDNN_RNN_PADDED_IO_ENABLED
- * above and their lengths here. */
+/* Describe x or y: (T, N, width), all sequences T steps long. Shorter sequences need
+ * CUDNN_RNN_PADDED_IO_ENABLED above and their lengths here. */
 static cudnnRNNDataDescriptor_t data_descriptor(const struct spec *s, int T, int N, int width)
 {
-    double zero = 0; /* past a sequence's end; all bits 0 in every type */
+    double zero = 0; /* padding after the end of a sequence; all bits are 0 in every type */
     int *lengths = malloc((size_t)N * sizeof *lengths);
     if (!lengths)
-        FAIL("no memory for %d lengths", N);
+        FAIL("not enough memory for %d lengths", N);
     for (int n = 0; n < N; n++)
         lengths[n] = T;
     cudnnRNNDataDescriptor_t made;
@@ -241,7 +245,7 @@ static cudnnRNNDataDescriptor_t data_descriptor(const struct spec *s, int T, int
     return made;
 }
 
-/* Of a state: (L * D, N, width). */
+/* Describe a state: (L * D, N, width). */
 static cudnnTensorDescriptor_t state_descriptor(const struct spec *s, int N, int width)
 {
     int shape[] = {s->L * s->D, N, width}, strides[] = {N * width, width, 1};
@@ -260,10 +264,11 @@ static void run(const struct spec *s, cudnnHandle_t handle, char **argv)
     char *end;
     long N = strtol(argv[4], &end, 10);
     if (*end || N < 1 || N > INT_MAX)
-        FAIL("N is %s, need a whole number from 1 on", argv[4]);
+        FAIL("N is %s, need a whole number, at least 1", argv[4]);
     size_t step = (size_t)N * (size_t)s->I * s->unit;
     if (x_nbytes == 0 || x_nbytes % step || x_nbytes / step > INT_MAX)
-        FAIL("%s has %zu bytes, need T times %zu = N * I * %zu", argv[3], x_nbytes, step, s->unit);
+        FAIL("%s has %zu bytes, need a positive multiple of %zu = N * I * %zu", argv[3], x_nbytes,
+             step, s->unit);
     int T = (int)(x_nbytes / step), lstm = s->cell == CUDNN_LSTM;
 
     cudnnDropoutDescriptor_t dropout;
@@ -272,10 +277,10 @@ static void run(const struct spec *s, cudnnHandle_t handle, char **argv)
     cudnnRNNDescriptor_t rnn = rnn_descriptor(s, dropout);
     CUDNN(cudnnGetRNNWeightSpaceSize(handle, rnn, &needed));
     if (needed != weight_nbytes)
-        FAIL("%s has %zu bytes, this RNN %zu: weights and spec of two models?", argv[2],
-             weight_nbytes, needed);
+        FAIL("%s has %zu bytes, but this RNN needs %zu: are weights and spec of the same model?",
+             argv[2], weight_nbytes, needed);
     if (N > INT_MAX / s->H)
-        FAIL("N is %ld: too large for H = %d", N, s->H);
+        FAIL("N is %ld, which is too large for H = %d", N, s->H);
 
     cudnnRNNDataDescriptor_t x_desc = data_descriptor(s, T, (int)N, s->I);
     cudnnRNNDataDescriptor_t y_desc = data_descriptor(s, T, (int)N, s->D * s->P);
@@ -291,19 +296,19 @@ static void run(const struct spec *s, cudnnHandle_t handle, char **argv)
     CUdeviceptr d_y = device_alloc(y_nbytes), d_h = device_alloc(h_nbytes);
     CUdeviceptr d_c = lstm ? device_alloc(c_nbytes) : 0, d_work = device_alloc(work_nbytes);
 
-    /* The lengths on the device are not looked at since 8.9.7; before it wants them. */
+    /* cuDNN before 8.9.7 needs the lengths on the device; later versions ignore them. */
     CUdeviceptr d_lengths = 0;
     if (cudnnGetVersion() < 8907) {
         int *lengths = malloc((size_t)N * sizeof *lengths);
         if (!lengths)
-            FAIL("no memory for %ld lengths", N);
+            FAIL("not enough memory for %ld lengths", N);
         for (long n = 0; n < N; n++)
             lengths[n] = T;
         d_lengths = upload(lengths, (size_t)N * sizeof *lengths);
         free(lengths);
     }
 
-    /* What cudnnRNNForwardInference was in cuDNN 7. NULL for h_0 and c_0: zero. */
+    /* It replaces cudnnRNNForwardInference of cuDNN 7. NULL for h_0 and c_0 means zero. */
     CUDNN(cudnnRNNForward(handle, rnn, CUDNN_FWD_MODE_INFERENCE, pointer(d_lengths), x_desc,
                           pointer(d_x), y_desc, pointer(d_y), h_desc, NULL, pointer(d_h),
                           lstm ? c_desc : NULL, NULL, pointer(d_c), weight_nbytes,
@@ -333,7 +338,7 @@ int main(int argc, char **argv)
     CUcontext context;
     cudnnHandle_t handle;
     if (argc != 6) {
-        fprintf(stderr, "cudnn_inference SPEC.json WEIGHTS X N OUT\n");
+        fprintf(stderr, "usage: cudnn_inference SPEC.json WEIGHTS X N OUT\n");
         return 2;
     }
     struct spec spec = read_spec(argv[1]);
