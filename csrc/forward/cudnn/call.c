@@ -54,22 +54,22 @@ static rnl_status furnish(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_plan *
                           rnl_gpu_job *job, rnl_cu_address *lengths, rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
-    rnl_cu_address at = lane->workspace->memory + rnl_behind(plan->work_nbytes);
+    rnl_cu_address at = lane->workspace->memory + rnl_gpu_aligned(plan->work_nbytes);
     rnl_status status = RNL_OK;
     *lengths = 0;
     if (job->copies_h0) {
         status = leave_state(device, job->h0, at, job->h_nbytes, job->stream, err);
         job->h0 = at;
-        at += rnl_behind(job->h_nbytes);
+        at += rnl_gpu_aligned(job->h_nbytes);
     }
     if (status == RNL_OK && job->copies_c0) {
         status = leave_state(device, job->c0, at, job->c_nbytes, job->stream, err);
         job->c0 = at;
-        at += rnl_behind(job->c_nbytes);
+        at += rnl_gpu_aligned(job->c_nbytes);
     }
     if (!job->y) {
         job->y = at;
-        at += rnl_behind(job->y_nbytes);
+        at += rnl_gpu_aligned(job->y_nbytes);
     }
     if (status == RNL_OK && job->lengths && device->used.library->version < LENGTHS_ON_HOST_ALONE) {
         const rnl_piece piece = {(char *)plan->lengths, (size_t)job->N * sizeof(int32_t), 0};
@@ -153,8 +153,8 @@ static rnl_status prepare(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_job *j
 {
     rnl_status status = rnl_gpu_plan_get(rnn, lane, job, plan, err);
     if (status == RNL_OK)
-        status = rnl_lane_workspace(rnn->device, lane,
-                                    rnl_behind((*plan)->work_nbytes) + job->scratch_nbytes, err);
+        status = rnl_lane_workspace(
+            rnn->device, lane, rnl_gpu_aligned((*plan)->work_nbytes) + job->scratch_nbytes, err);
     if (status == RNL_OK)
         status = rnl_lane_begin(rnn->device, lane, job->stream, false, err);
     return status;
@@ -305,13 +305,13 @@ static rnl_status run_staged(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_cal
     traffic t;
     plan_traffic(rnn, call, job, &t);
     job->stream = lane->own;
-    rnl_status status = rnl_room_grow(device, &lane->room, rnl_behind(t.in_nbytes) + t.out_nbytes,
-                                      "arrays", err);
+    rnl_status status = rnl_room_grow(device, &lane->room,
+                                      rnl_gpu_aligned(t.in_nbytes) + t.out_nbytes, "arrays", err);
     if (status == RNL_OK)
         status = prepare(rnn, lane, job, &plan, err);
     if (status != RNL_OK)
         return status;
-    const rnl_cu_address in = lane->room.memory, out = in + rnl_behind(t.in_nbytes);
+    const rnl_cu_address in = lane->room.memory, out = in + rnl_gpu_aligned(t.in_nbytes);
     place(call, &t, in, out, job);
     status = rnl_stage_in(device, lane, job->stream, in, t.in, t.num_in, asked, err);
     if (status == RNL_OK)

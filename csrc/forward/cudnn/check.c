@@ -142,10 +142,10 @@ static void add_scratch(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gp
     const bool has_c = rnn->spec.cell == RNL_LSTM;
     job->copies_h0 = !call->on_host && call->h0 && call->h0 == call->hn;
     job->copies_c0 = !call->on_host && has_c && call->c0 && call->c0 == call->cn;
-    job->scratch_nbytes = (job->copies_h0 ? rnl_behind(job->h_nbytes) : 0) +
-                          (job->copies_c0 ? rnl_behind(job->c_nbytes) : 0) +
-                          (call->y ? 0 : rnl_behind(job->y_nbytes)) +
-                          (job->lengths ? rnl_behind((size_t)job->N * sizeof(int32_t)) : 0);
+    job->scratch_nbytes = (job->copies_h0 ? rnl_gpu_aligned(job->h_nbytes) : 0) +
+                          (job->copies_c0 ? rnl_gpu_aligned(job->c_nbytes) : 0) +
+                          (call->y ? 0 : rnl_gpu_aligned(job->y_nbytes)) +
+                          (job->lengths ? rnl_gpu_aligned((size_t)job->N * sizeof(int32_t)) : 0);
 }
 
 rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,

@@ -62,6 +62,12 @@ static inline void *rnl_gpu_pointer(rnl_cu_address at)
     return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */
 }
 
+/* nbytes rounded up to the alignment of the driver's own allocations: an array may follow there. */
+static inline size_t rnl_gpu_aligned(size_t nbytes)
+{
+    return (nbytes + 255) / 256 * 256;
+}
+
 /* Memory of the device. RNL_E_NOMEM: the text says how much was asked for, and what for. */
 rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *what,
                           rnl_cu_address *memory, rnl_error *err);

@@ -281,5 +281,5 @@ bool rnl_gpu_plan_ran(const rnl_gpu_rnn *rnn, const rnl_lane *lane, const rnl_gp
     while (plan && !(has_sizes(plan, job) && plan->ran))
         plan = plan->next;
     return plan && lane->workspace &&
-           lane->workspace->nbytes >= rnl_behind(plan->work_nbytes) + job->scratch_nbytes;
+           lane->workspace->nbytes >= rnl_gpu_aligned(plan->work_nbytes) + job->scratch_nbytes;
 }

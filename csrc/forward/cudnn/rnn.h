@@ -78,10 +78,4 @@ bool rnl_gpu_plan_ran(const rnl_gpu_rnn *rnn, const rnl_lane *lane, const rnl_gp
 /* works: cuDNN may still be called. */
 void rnl_seat_clear(rnl_gpu_rnn *rnn, int index, bool works);
 
-/* Where the workspace's own part begins. */
-static inline size_t rnl_behind(size_t nbytes)
-{
-    return (nbytes + 255) / 256 * 256;
-}
-
 #endif

@@ -10,7 +10,6 @@
 
 enum {
     CHUNK_NBYTES = 1 << 20, /* long enough that the bus is at full speed                  */
-    ALIGNMENT = 256,        /* as memory of the device has it                             */
     SPIN_US = 200,          /* shorter calls do not pay for a sleep                       */
     SLEEP_NS = 50000,
     POLL_US = 50000 /* Ctrl-C is answered within 0.2 s                            */
@@ -152,7 +151,7 @@ rnl_status rnl_stage_out(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream s
 void rnl_piece_add(rnl_piece *pieces, int *num_pieces, size_t *used, const void *host,
                    size_t nbytes)
 {
-    *used = (*used + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    *used = rnl_gpu_aligned(*used);
     pieces[(*num_pieces)++] = (rnl_piece){(char *)host, nbytes, *used};
     *used += nbytes;
 }
