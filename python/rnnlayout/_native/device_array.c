@@ -3,48 +3,14 @@
 
 #include <numpy/arrayobject.h>
 
-/* ------------------------------------------------------------------------------------- streams --
- */
-
-#define LEGACY_STREAM NULL
-#define PER_THREAD_STREAM ((void *)2)
-
-/* No other thread ever has the same number. */
-static uint64_t this_thread(void)
-{
-    return PyThreadState_GetID(PyThreadState_Get());
-}
-
-void device_array_fill_in(device_array *self, void *stream)
-{
-    self->stream = stream;
-    self->thread = this_thread();
-}
-
-void *device_array_stream(const device_array *self)
-{
-    const int is_anothers = self->stream == PER_THREAD_STREAM && self->thread != this_thread();
-    return is_anothers ? LEGACY_STREAM : self->stream;
-}
-
 /* --------------------------------------------------------------------------------- attributes --
  */
-
-PyObject *device_array_shape(const device_array *self)
-{
-    PyObject *shape = PyTuple_New(self->shape.ndim);
-    for (int d = 0; shape && d < self->shape.ndim; d++) {
-        PyObject *size = PyLong_FromLongLong(self->shape.sizes[d]);
-        if (!size || PyTuple_SetItem(shape, d, size) < 0)
-            Py_CLEAR(shape);
-    }
-    return shape;
-}
 
 static PyObject *get_shape(PyObject *object, void *unused)
 {
     (void)unused;
-    return device_array_shape((device_array *)object);
+    const array_shape *shape = &((device_array *)object)->shape;
+    return sizes_to_tuple(shape->sizes, shape->ndim);
 }
 
 static PyObject *get_dtype(PyObject *object, void *unused)
@@ -88,7 +54,7 @@ static Py_ssize_t array_length(PyObject *object)
 static PyObject *array_repr(PyObject *object)
 {
     const device_array *self = (device_array *)object;
-    PyObject *shape = device_array_shape(self);
+    PyObject *shape = sizes_to_tuple(self->shape.sizes, self->shape.ndim);
     if (!shape)
         return NULL;
     PyObject *text = PyUnicode_FromFormat("<DeviceArray of shape %R, %s, on cuda:%d>", shape,

@@ -25,11 +25,9 @@ typedef struct device_array {
     int64_t nelems, at; /* at: bytes of the block before it */
 } device_array;
 
-/* device_array.c: the shape as a tuple. */
-PyObject *device_array_shape(const device_array *self);
-
-/* From now on it is filled in this stream; and behind which one this thread may use it: another
- * thread's own stream it cannot name, but the legacy default stream waits for all of those. */
+/* streams.c: note the stream in which the array is written from now on; and the stream that this
+ * thread has to wait for: it cannot name another thread's own stream, but the legacy default stream
+ * waits for all of those. */
 void device_array_fill_in(device_array *self, void *stream);
 void *device_array_stream(const device_array *self);
 

@@ -153,3 +153,15 @@ PyObject *native_device_arrays(PyObject *module, PyObject *args)
             return NULL;
     return device_arrays_new(state, device, (rnl_dtype)dtype, shapes, (int)n, on, keeps);
 }
+
+PyObject *native_gpu_device_of(PyObject *module, PyObject *number)
+{
+    rnl_error err;
+    int device;
+    const void *address = PyLong_AsVoidPtr(number);
+    if (PyErr_Occurred())
+        return NULL;
+    if (rnl_gpu_device_of(address, &device, &err) != RNL_OK)
+        return raise_status(PyModule_GetState(module), &err);
+    return PyLong_FromLong(device);
+}

@@ -160,7 +160,7 @@ PyObject *device_array_interface(PyObject *object, void *unused)
     if (self->dtype == RNL_BFLOAT16)
         return PyErr_Format(PyExc_AttributeError,
                             "__cuda_array_interface__ knows no bfloat16: use DLPack");
-    PyObject *shape = device_array_shape(self);
+    PyObject *shape = sizes_to_tuple(self->shape.sizes, self->shape.ndim);
     PyObject *address = shape ? PyLong_FromVoidPtr(self->address) : NULL;
     PyObject *stream = address ? stream_to_object(device_array_stream(self)) : NULL;
     if (!stream) {

@@ -51,17 +51,12 @@ static PyObject *dtype_to_text(const dl_tensor *tensor)
     return PyUnicode_FromFormat("%s%u", kinds[code], bits);
 }
 
-static PyObject *sizes_to_tuple(const int64_t *sizes, int32_t n)
+/* None where the exporter has no such list. */
+static PyObject *sizes_or_none(const int64_t *sizes, int32_t n)
 {
     if (!sizes && n > 0)
         Py_RETURN_NONE;
-    PyObject *tuple = PyTuple_New(n);
-    for (int32_t k = 0; tuple && k < n; k++) {
-        PyObject *size = PyLong_FromLongLong(sizes[k]);
-        if (!size || PyTuple_SetItem(tuple, k, size) < 0)
-            Py_CLEAR(tuple);
-    }
-    return tuple;
+    return sizes_to_tuple(sizes, n);
 }
 
 /* (kept, address, shape, strides, dtype, device type, device, is it read-only?); takes the
@@ -71,8 +66,8 @@ static PyObject *describe(const dl_taken *taken)
     const dl_tensor *const tensor = taken->tensor;
     PyObject *dtype = NULL, *shape = NULL, *strides = NULL, *address = NULL, *result = NULL;
     dtype = dtype_to_text(tensor);
-    shape = dtype ? sizes_to_tuple(tensor->shape, tensor->ndim) : NULL;
-    strides = shape ? sizes_to_tuple(tensor->strides, tensor->ndim) : NULL;
+    shape = dtype ? sizes_or_none(tensor->shape, tensor->ndim) : NULL;
+    strides = shape ? sizes_or_none(tensor->strides, tensor->ndim) : NULL;
     if (strides)
         address = PyLong_FromVoidPtr(tensor->data ? (char *)tensor->data + tensor->byte_offset
                                                   : NULL);

@@ -1,73 +1,8 @@
-/* The type GpuRnn: an RNN uploaded to a GPU; and what device memory and streams are asked. */
+/* The type GpuRnn: an RNN uploaded to a GPU. */
 #include "gpu_rnn.h"
 
 #include <numpy/arrayobject.h>
 #include <string.h>
-
-/* ------------------------------------------------------------------------------------ streams --
- */
-
-/* The protocols' numbers: 1 is the legacy default stream, 2 the per-thread one; 0 is neither. */
-void *stream_from_object(PyObject *number)
-{
-    void *stream = PyLong_AsVoidPtr(number);
-    if (!stream && !PyErr_Occurred())
-        PyErr_SetString(
-            PyExc_ValueError,
-            "stream is 0, which may be either default stream: 1 is the legacy one, 2 the"
-            " one of each thread");
-    return stream == (void *)1 ? NULL : stream;
-}
-
-int is_stream(PyObject *object, void **stream)
-{
-    const unsigned long long number = PyLong_CheckExact(object) ? PyLong_AsUnsignedLongLong(object)
-                                                                : 0;
-    if (PyErr_Occurred()) {
-        PyErr_Clear(); /* it is negative, or too long */
-        return 0;
-    }
-    *stream = number == 1 ? NULL
-                          : (void *)(uintptr_t)number; /* NOLINT(performance-no-int-to-ptr) */
-    return number != 0;
-}
-
-PyObject *stream_to_object(void *stream)
-{
-    return PyLong_FromVoidPtr(stream ? stream : (void *)1);
-}
-
-PyObject *native_gpu_order(PyObject *module, PyObject *args)
-{
-    PyObject *before_object, *after_object;
-    rnl_error err;
-    rnl_status status;
-    int device;
-    if (!PyArg_ParseTuple(args, "iOO:gpu_order", &device, &before_object, &after_object))
-        return NULL;
-    void *before = stream_from_object(before_object);
-    void *after = PyErr_Occurred() ? NULL : stream_from_object(after_object);
-    if (PyErr_Occurred())
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = rnl_gpu_order(device, before, after, &err);
-    Py_END_ALLOW_THREADS
-    if (status != RNL_OK)
-        return raise_status(PyModule_GetState(module), &err);
-    Py_RETURN_NONE;
-}
-
-PyObject *native_gpu_device_of(PyObject *module, PyObject *number)
-{
-    rnl_error err;
-    int device;
-    const void *address = PyLong_AsVoidPtr(number);
-    if (PyErr_Occurred())
-        return NULL;
-    if (rnl_gpu_device_of(address, &device, &err) != RNL_OK)
-        return raise_status(PyModule_GetState(module), &err);
-    return PyLong_FromLong(device);
-}
 
 /* -------------------------------------------------------------------------- making and ending --
  */

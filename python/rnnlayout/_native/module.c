@@ -8,15 +8,6 @@ static const native_state *state_of(PyObject *module)
     return PyModule_GetState(module);
 }
 
-int poll_signals(void *unused)
-{
-    (void)unused;
-    PyGILState_STATE gil = PyGILState_Ensure();
-    const int stop = PyErr_CheckSignals();
-    PyGILState_Release(gil);
-    return stop;
-}
-
 static PyObject *native_check(PyObject *module, PyObject *args)
 {
     PyObject *spec_object, *layout_object = Py_None;

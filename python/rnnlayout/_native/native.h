@@ -39,10 +39,10 @@ typedef struct native_state {
 /* What a call's arrays run over. */
 enum { STEP, TIME_FIRST, BATCH_FIRST, NUM_AXES };
 
-/* Raise what a status stands for, with the core's text. Returns NULL. */
+/* status.c: raise the exception of a status, with the core's text. Returns NULL. */
 PyObject *raise_status(const native_state *state, const rnl_error *err);
 
-/* For the core, which asks now and then whether to go on: let signal handlers run. */
+/* The core's poll function: let signal handlers run; non-zero: stop. */
 int poll_signals(void *unused);
 
 /* values.c: Python objects to the core's structs (0, or -1 with an exception set), and back. */
@@ -55,6 +55,7 @@ PyObject *list_blocks(const native_state *state, const rnl_layout *layout, const
                       unsigned has);
 PyObject *list_rows(const native_state *state);
 PyObject *block_to_tuple(rnl_cell cell, const rnl_block *block);
+PyObject *sizes_to_tuple(const int64_t *sizes, int n);
 
 /* arrays.c: NumPy arrays as the core wants them. */
 typedef struct borrowed {
@@ -82,17 +83,19 @@ PyObject *native_choose_cudnn(PyObject *module, PyObject *path);
 extern PyType_Spec rnn_type_spec;
 int rnn_add_constants(PyObject *module);
 
-/* gpu_rnn.c. Streams are numbers to Python: 1 is NULL here, and 0 an error. */
+/* gpu_rnn.c */
 extern PyType_Spec gpu_rnn_type_spec;
+
+/* streams.c. In Python a stream is a number: 1 is NULL here, and 0 is an error. */
 void *stream_from_object(PyObject *number);
-int is_stream(PyObject *object, void **stream); /* 1, or 0: no int, or none of a stream */
+int is_stream(PyObject *object, void **stream); /* 1, or 0: not an int, or not a stream's number */
 PyObject *stream_to_object(void *stream);
 PyObject *native_gpu_order(PyObject *module, PyObject *args);
-PyObject *native_gpu_device_of(PyObject *module, PyObject *number);
 
 /* device_array.c, device_memory.c */
 extern PyType_Spec device_array_type_spec;
 PyObject *native_device_arrays(PyObject *module, PyObject *args);
+PyObject *native_gpu_device_of(PyObject *module, PyObject *number);
 
 /* dlpack.c */
 PyObject *native_take_dlpack(PyObject *module, PyObject *capsule);

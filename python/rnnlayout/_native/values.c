@@ -3,36 +3,6 @@
 
 #include <string.h>
 
-/* Its text, and which call gave which number. */
-static void raise_cudnn_error(const native_state *state, const rnl_error *err)
-{
-    PyObject *status = PyLong_FromLong(err->number);
-    PyObject *call = status ? PyUnicode_FromString(err->call ? err->call : "") : NULL;
-    PyObject *error = call ? PyObject_CallFunction(state->cudnn_error, "s", err->text) : NULL;
-    if (error && PyObject_SetAttrString(error, "status", status) == 0 &&
-        PyObject_SetAttrString(error, "call", call) == 0)
-        PyErr_SetObject(state->cudnn_error, error);
-    Py_XDECREF(status);
-    Py_XDECREF(call);
-    Py_XDECREF(error);
-}
-
-PyObject *raise_status(const native_state *state, const rnl_error *err)
-{
-    switch (err->status) {
-    case RNL_E_SPEC: PyErr_SetString(state->spec_error, err->text); break;
-    case RNL_E_LAYOUT: PyErr_SetString(state->layout_error, err->text); break;
-    case RNL_E_LOSSY: PyErr_SetString(state->lossy_error, err->text); break;
-    case RNL_E_NO_CUDNN: PyErr_SetString(state->no_cudnn_error, err->text); break;
-    case RNL_E_CUDNN: raise_cudnn_error(state, err); break;
-    case RNL_E_NOMEM: PyErr_SetString(PyExc_MemoryError, err->text); break;
-    default: /* interrupted: the signal's own exception is set already */
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_RuntimeError, err->text);
-    }
-    return NULL;
-}
-
 /* A name for the core, NULL with an exception set; *owner keeps it alive. What C would cut short
  * or cannot hold at all (a NUL, half a surrogate pair) is given as Python shows it, in quotes: the
  * core has no such name, and says so. */
@@ -191,15 +161,15 @@ static int append(PyObject *list, PyObject *item)
     return failed;
 }
 
-static PyObject *shape_to_tuple(const rnl_tensor *tensor)
+PyObject *sizes_to_tuple(const int64_t *sizes, int n)
 {
-    PyObject *shape = PyTuple_New(tensor->ndim);
-    for (int d = 0; shape && d < tensor->ndim; d++) {
-        PyObject *n = PyLong_FromLongLong(tensor->shape[d]);
-        if (!n || PyTuple_SetItem(shape, d, n) < 0)
-            Py_CLEAR(shape);
+    PyObject *tuple = PyTuple_New(n);
+    for (int k = 0; tuple && k < n; k++) {
+        PyObject *size = PyLong_FromLongLong(sizes[k]);
+        if (!size || PyTuple_SetItem(tuple, k, size) < 0)
+            Py_CLEAR(tuple);
     }
-    return shape;
+    return tuple;
 }
 
 PyObject *list_tensors(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
@@ -216,7 +186,7 @@ PyObject *list_tensors(const native_state *state, const rnl_layout *layout, cons
             Py_DECREF(list);
             return raise_status(state, &err);
         }
-        PyObject *shape = shape_to_tuple(&tensor);
+        PyObject *shape = sizes_to_tuple(tensor.shape, tensor.ndim);
         if (!shape || append(list, Py_BuildValue("(sN)", tensor.name, shape)) < 0)
             Py_CLEAR(list);
     }
