@@ -119,20 +119,23 @@ static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error
     return RNL_E_CUDNN;
 }
 
-/* The host waits for it: no call on any stream needs to. */
-static rnl_status copy_in(rnl_gpu_rnn *rnn, rnl_lane *lane, const void *weights, rnl_error *err)
+/* To the GPU or back. The host waits until it is done, so no call on any stream needs to. */
+static rnl_status copy_weights(rnl_gpu_rnn *rnn, rnl_lane *lane, const void *weights, bool to_gpu,
+                               rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
-    rnl_piece piece[1];
-    int n = 0;
-    size_t used = 0;
-    rnl_piece_add(piece, &n, &used, weights, rnn->nbytes);
+    const rnl_piece piece = {(char *)weights, rnn->nbytes, 0};
+    const rnl_asked nobody = {0};
     rnl_status status = rnl_lane_begin(device, lane, lane->own, false, err);
     if (status != RNL_OK)
         return status;
-    status = rnl_stage_in(device, lane, lane->own, rnn->weights, piece, n, (rnl_asked){0}, err);
-    if (status == RNL_OK)
-        status = RNL_CU(device, err, cuStreamSynchronize, lane->own);
+    if (to_gpu) {
+        status = rnl_stage_in(device, lane, lane->own, rnn->weights, &piece, 1, nobody, err);
+        if (status == RNL_OK)
+            status = RNL_CU(device, err, cuStreamSynchronize, lane->own);
+    } else {
+        status = rnl_stage_out(device, lane, lane->own, rnn->weights, &piece, 1, nobody, err);
+    }
     status = rnl_lane_end(device, lane, status, err);
     if (status == RNL_OK)
         rnl_lane_finished(lane);
@@ -167,7 +170,7 @@ static rnl_status upload(rnl_gpu_rnn *rnn, rnl_lane *lane, const void *weights, 
     if (status == RNL_OK)
         status = rnl_gpu_memory(rnn->device, rnn->nbytes, "weights", &rnn->weights, err);
     if (status == RNL_OK)
-        status = copy_in(rnn, lane, weights, err);
+        status = copy_weights(rnn, lane, weights, true, err);
     return status;
 }
 
@@ -281,23 +284,6 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
 
 /* ---- and back ---- */
 
-static rnl_status copy_back(rnl_gpu_rnn *rnn, rnl_lane *lane, void *weights, rnl_error *err)
-{
-    rnl_gpu_device *const device = rnn->device;
-    rnl_piece piece[1];
-    int n = 0;
-    size_t used = 0;
-    rnl_piece_add(piece, &n, &used, weights, rnn->nbytes);
-    rnl_status status = rnl_lane_begin(device, lane, lane->own, false, err);
-    if (status != RNL_OK)
-        return status;
-    status = rnl_stage_out(device, lane, lane->own, rnn->weights, piece, n, (rnl_asked){0}, err);
-    status = rnl_lane_end(device, lane, status, err);
-    if (status == RNL_OK)
-        rnl_lane_finished(lane);
-    return status;
-}
-
 rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err)
 {
     rnl_gpu_device *device;
@@ -307,7 +293,7 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err)
         return status;
     status = rnl_lane_borrow(device, RNL_OWN_STREAM, NULL, NULL, &lane, err);
     if (status == RNL_OK) {
-        status = copy_back(rnn, lane, weights, err);
+        status = copy_weights(rnn, lane, weights, false, err);
         rnl_lane_return(device, lane);
     }
     return rnl_gpu_leave(device, status, err);
