@@ -67,11 +67,8 @@ static PyObject *gpu_rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         return NULL;
     options.math = (rnl_gpu_math)m;
     options.algo = (rnl_gpu_algo)a;
-    if (clip != Py_None) {
-        options.clips = 1;
-        if (!PyArg_Parse(clip, "(dd)", &options.clip_low, &options.clip_high))
-            return NULL;
-    }
+    if (clip_from_object(clip, &options.clips, &options.clip_low, &options.clip_high) < 0)
+        return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     gpu_rnn_object *self = (gpu_rnn_object *)alloc(type, 0);
     if (self)

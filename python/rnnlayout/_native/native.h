@@ -48,6 +48,7 @@ int poll_signals(void *unused);
 /* values.c: Python objects to the core's structs (0, or -1 with an exception set), and back. */
 int spec_from_object(const native_state *state, PyObject *object, rnl_spec *spec);
 int layout_from_object(const native_state *state, PyObject *object, rnl_layout *layout);
+int clip_from_object(PyObject *clip, int *clips, double *low, double *high);
 int value_from_name(const native_state *state, rnl_family family, PyObject *name, int *value);
 PyObject *list_tensors(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
                        unsigned has);

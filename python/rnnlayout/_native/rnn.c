@@ -57,13 +57,9 @@ static PyObject *rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     rnl_rnn_options options = {0};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|Opp:Rnn", names, &spec_object, &weights,
                                      &clip, &options.rounds, &options.borrows) ||
-        spec_from_object(state, spec_object, &spec) < 0)
+        spec_from_object(state, spec_object, &spec) < 0 ||
+        clip_from_object(clip, &options.clips, &options.clip_low, &options.clip_high) < 0)
         return NULL;
-    if (clip != Py_None) {
-        options.clips = 1;
-        if (!PyArg_Parse(clip, "(dd)", &options.clip_low, &options.clip_high))
-            return NULL;
-    }
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     rnn_object *self = (rnn_object *)alloc(type, 0);
     if (!self)

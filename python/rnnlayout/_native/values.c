@@ -101,6 +101,13 @@ int spec_from_object(const native_state *state, PyObject *object, rnl_spec *spec
     return -1;
 }
 
+/* None: no clip. */
+int clip_from_object(PyObject *clip, int *clips, double *low, double *high)
+{
+    *clips = clip != Py_None;
+    return !*clips || PyArg_Parse(clip, "(dd)", low, high) ? 0 : -1;
+}
+
 static int set_option(const native_state *state, PyObject *pair, rnl_layout *layout)
 {
     rnl_error err;
