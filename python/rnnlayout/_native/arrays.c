@@ -86,6 +86,21 @@ void arrays_release(borrowed *arrays)
     Py_CLEAR(arrays->arrays);
 }
 
+int weights_borrow(const native_state *state, const char *layout, const rnl_spec *spec,
+                   PyObject *weights, borrowed *out)
+{
+    rnl_error err;
+    rnl_layout found;
+    if (rnl_layout_named(layout, &found, &err) != RNL_OK)
+        return raise_status(state, &err), -1;
+    PyObject *tensors = list_tensors(state, &found, spec, rnl_spec_has(spec));
+    PyObject *arrays = tensors ? PyTuple_Pack(1, weights) : NULL;
+    const int failed = arrays ? arrays_borrow(arrays, tensors, spec->dtype, 0, "weights", out) : -1;
+    Py_XDECREF(tensors);
+    Py_XDECREF(arrays);
+    return failed;
+}
+
 /* ------------------------------------------------------------------------------- overlapping -- */
 
 typedef struct interval {

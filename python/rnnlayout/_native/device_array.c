@@ -121,11 +121,8 @@ static PyObject *array_refuse(PyObject *object, PyObject *args, PyObject *kwargs
 
 static void array_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     Py_CLEAR(((device_array *)object)->block);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    object_free(object);
 }
 
 static PyMethodDef array_methods[] = {

@@ -56,8 +56,7 @@ static PyObject *new_block(const native_state *state, int device, int64_t nbytes
 
 static PyObject *new_array(const native_state *state, const array_shape *shape)
 {
-    allocfunc alloc = (allocfunc)PyType_GetSlot(state->device_array_type, Py_tp_alloc);
-    device_array *self = (device_array *)alloc(state->device_array_type, 0);
+    device_array *self = (device_array *)object_new(state->device_array_type);
     if (!self)
         return NULL;
     self->shape = *shape;

@@ -145,17 +145,6 @@ static rnl_status order_owners(gpu_call *call, rnl_error *err)
     return status;
 }
 
-static PyObject *result_of(const gpu_call *call)
-{
-    const foreign *const arrays = call->arrays;
-    if (!arrays[CN].value)
-        return PyTuple_Pack(2, arrays[Y].value, arrays[HN].value);
-    PyObject *last = PyTuple_Pack(2, arrays[HN].value, arrays[CN].value);
-    PyObject *result = last ? PyTuple_Pack(2, arrays[Y].value, last) : NULL;
-    Py_XDECREF(last);
-    return result;
-}
-
 /* None: the core refuses it, which the long way says in its words. */
 static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
 {
@@ -172,7 +161,9 @@ static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
         goto done;
     if (status == RNL_OK)
         status = order_owners(call, &err);
-    result = status == RNL_OK ? result_of(call) : raise_status(call->reader.state, &err);
+    result = status == RNL_OK ? result_to_tuple(call->arrays[Y].value, call->arrays[HN].value,
+                                                call->arrays[CN].value)
+                              : raise_status(call->reader.state, &err);
 done:
     Py_XDECREF(made);
     Py_XDECREF(kept);

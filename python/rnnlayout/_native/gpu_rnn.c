@@ -11,31 +11,21 @@ static int read_weights(const native_state *state, gpu_rnn_object *self, const r
                         PyObject *weights, const rnl_gpu_options *options)
 {
     rnl_error err;
-    rnl_layout layout;
-    rnl_status status;
+    rnl_status status = RNL_OK;
     borrowed in = {0};
-    int failed = -1;
-    if (rnl_layout_named("cudnn", &layout, &err) != RNL_OK)
-        return raise_status(state, &err), -1;
-    PyObject *tensors = list_tensors(state, &layout, spec, rnl_spec_has(spec));
-    PyObject *arrays = tensors ? PyTuple_Pack(1, weights) : NULL;
-    if (!arrays || arrays_borrow(arrays, tensors, spec->dtype, 0, "weights", &in) < 0)
-        goto done;
-    self->spec = *spec;
-    self->device = options->device;
-    self->num_params = PyArray_SIZE((PyArrayObject *)weights);
-    Py_BEGIN_ALLOW_THREADS
-    status = rnl_gpu_rnn_new(spec, in.data[0], options, &self->rnn, &err);
-    Py_END_ALLOW_THREADS
-    if (status == RNL_OK)
-        failed = 0;
-    else
-        raise_status(state, &err);
-done:
+    const int failed = weights_borrow(state, "cudnn", spec, weights, &in);
+    if (!failed) {
+        self->spec = *spec;
+        self->device = options->device;
+        self->num_params = PyArray_SIZE((PyArrayObject *)weights);
+        Py_BEGIN_ALLOW_THREADS
+        status = rnl_gpu_rnn_new(spec, in.data[0], options, &self->rnn, &err);
+        Py_END_ALLOW_THREADS
+        if (status != RNL_OK)
+            raise_status(state, &err);
+    }
     arrays_release(&in);
-    Py_XDECREF(tensors);
-    Py_XDECREF(arrays);
-    return failed;
+    return failed || status != RNL_OK ? -1 : 0;
 }
 
 /* The place of a name in a list that ends with NULL. */
@@ -69,8 +59,7 @@ static PyObject *gpu_rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     options.algo = (rnl_gpu_algo)a;
     if (clip_from_object(clip, &options.clips, &options.clip_low, &options.clip_high) < 0)
         return NULL;
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    gpu_rnn_object *self = (gpu_rnn_object *)alloc(type, 0);
+    gpu_rnn_object *self = (gpu_rnn_object *)object_new(type);
     if (self)
         self->kept = PyDict_New();
     if (self && (!self->kept || read_weights(state, self, &spec, weights, &options) < 0))
@@ -81,14 +70,11 @@ static PyObject *gpu_rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 static void gpu_rnn_dealloc(PyObject *object)
 {
     gpu_rnn_object *self = (gpu_rnn_object *)object;
-    PyTypeObject *type = Py_TYPE(object);
     Py_BEGIN_ALLOW_THREADS /* it waits for its calls */
     rnl_gpu_rnn_free(self->rnn);
     Py_END_ALLOW_THREADS
     Py_CLEAR(self->kept);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    object_free(object);
 }
 
 static PyObject *gpu_rnn_weights(PyObject *object, PyObject *unused)

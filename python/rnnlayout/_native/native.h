@@ -57,6 +57,7 @@ PyObject *list_blocks(const native_state *state, const rnl_layout *layout, const
 PyObject *list_rows(const native_state *state);
 PyObject *block_to_tuple(rnl_cell cell, const rnl_block *block);
 PyObject *sizes_to_tuple(const int64_t *sizes, int n);
+PyObject *result_to_tuple(PyObject *y, PyObject *hn, PyObject *cn); /* cn NULL: not an LSTM */
 
 /* arrays.c: NumPy arrays as the core wants them. */
 typedef struct borrowed {
@@ -70,8 +71,26 @@ int numpy_type_of(rnl_dtype dtype); /* the one that carries the bits */
 int arrays_borrow(PyObject *sequence, PyObject *tensors, rnl_dtype dtype, int writable,
                   const char *what, borrowed *out);
 void arrays_release(borrowed *arrays);
+/* One array: all weights of an RNN, in a layout of one tensor. */
+int weights_borrow(const native_state *state, const char *layout, const rnl_spec *spec,
+                   PyObject *weights, borrowed *out);
 /* 1 if an array of b shares memory with one of a or with another of b, -1 on error. */
 int arrays_overlap(const borrowed *a, const borrowed *b);
+
+/* An object of a heap type, zeroed; and its end, once what it owns is released. */
+static inline PyObject *object_new(PyTypeObject *type)
+{
+    const allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    return alloc(type, 0);
+}
+
+static inline void object_free(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    const freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
 
 /* plan.c */
 extern PyType_Spec plan_type_spec;

@@ -28,8 +28,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         layout_from_object(state, src_object, &src) < 0 ||
         layout_from_object(state, dst_object, &dst) < 0)
         return NULL;
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    plan_object *self = (plan_object *)alloc(type, 0);
+    plan_object *self = (plan_object *)object_new(type);
     if (!self)
         return NULL;
     self->cell = spec.cell;
@@ -50,13 +49,10 @@ fail:
 static void plan_dealloc(PyObject *object)
 {
     plan_object *self = (plan_object *)object;
-    PyTypeObject *type = Py_TYPE(object);
     rnl_plan_free(self->plan);
     Py_CLEAR(self->sources);
     Py_CLEAR(self->targets);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    object_free(object);
 }
 
 static PyObject *plan_sources(PyObject *self, void *unused)

@@ -8,8 +8,8 @@ typedef struct rnn_object {
     rnl_rnn *rnn;
     rnl_spec spec;
     int64_t states, state_size, output_size; /* L * D, P', D * P' */
-    PyObject *tensors;                       /* of layout "cpu": a list of one (name, shape) */
-    borrowed weights;                        /* of an Rnn that borrows                       */
+    int64_t num_params;
+    borrowed weights; /* only of an Rnn that borrows */
 } rnn_object;
 
 /* -------------------------------------------------------------------------- making and ending --
@@ -19,33 +19,20 @@ static int prepare(rnn_object *self, const native_state *state, PyObject *weight
                    const rnl_rnn_options *options)
 {
     rnl_error err;
-    rnl_layout layout;
-    rnl_status status;
+    rnl_status status = RNL_OK;
     borrowed *const in = &self->weights;
-    int failed = -1;
-    PyObject *arrays = PyTuple_Pack(1, weights);
-    if (!arrays)
-        return -1;
-    if (rnl_layout_named("cpu", &layout, &err) != RNL_OK) {
-        raise_status(state, &err);
-        goto done;
+    const int failed = weights_borrow(state, "cpu", &self->spec, weights, in);
+    if (!failed) {
+        self->num_params = PyArray_SIZE((PyArrayObject *)weights);
+        Py_BEGIN_ALLOW_THREADS
+        status = rnl_rnn_new(&self->spec, in->data[0], options, &self->rnn, &err);
+        Py_END_ALLOW_THREADS
+        if (status != RNL_OK)
+            raise_status(state, &err);
     }
-    self->tensors = list_tensors(state, &layout, &self->spec, rnl_spec_has(&self->spec));
-    if (!self->tensors ||
-        arrays_borrow(arrays, self->tensors, self->spec.dtype, 0, "weights", in) < 0)
-        goto done;
-    Py_BEGIN_ALLOW_THREADS
-    status = rnl_rnn_new(&self->spec, in->data[0], options, &self->rnn, &err);
-    Py_END_ALLOW_THREADS
-    if (status == RNL_OK)
-        failed = 0;
-    else
-        raise_status(state, &err);
-done:
     if (!options->borrows)
         arrays_release(in);
-    Py_DECREF(arrays);
-    return failed;
+    return failed || status != RNL_OK ? -1 : 0;
 }
 
 static PyObject *rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -60,8 +47,7 @@ static PyObject *rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         spec_from_object(state, spec_object, &spec) < 0 ||
         clip_from_object(clip, &options.clips, &options.clip_low, &options.clip_high) < 0)
         return NULL;
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    rnn_object *self = (rnn_object *)alloc(type, 0);
+    rnn_object *self = (rnn_object *)object_new(type);
     if (!self)
         return NULL;
     const int64_t directions = spec.bidirectional ? 2 : 1;
@@ -79,21 +65,16 @@ static PyObject *rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void rnn_dealloc(PyObject *object)
 {
     rnn_object *self = (rnn_object *)object;
-    PyTypeObject *type = Py_TYPE(object);
     rnl_rnn_free(self->rnn);
     arrays_release(&self->weights);
-    Py_CLEAR(self->tensors);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    object_free(object);
 }
 
 static PyObject *rnn_weights(PyObject *object, PyObject *unused)
 {
     (void)unused;
     rnn_object *self = (rnn_object *)object;
-    PyObject *shape = PyTuple_GetItem(PyList_GetItem(self->tensors, 0), 1);
-    npy_intp nelems = PyLong_AsSsize_t(PyTuple_GetItem(shape, 0));
+    npy_intp nelems = (npy_intp)self->num_params;
     PyObject *array = PyArray_SimpleNew(1, &nelems, numpy_type_of(self->spec.dtype));
     if (!array)
         return NULL;
@@ -332,14 +313,9 @@ static PyObject *run(const native_state *state, rnn_object *self, rnn_call *call
     Py_BEGIN_ALLOW_THREADS
     status = rnl_rnn_run(self->rnn, &call->core, &err);
     Py_END_ALLOW_THREADS
-    if (status != RNL_OK)
-        return raise_status(state, &err);
-    if (!a->cn)
-        return PyTuple_Pack(2, a->y, a->hn);
-    PyObject *last = PyTuple_Pack(2, a->hn, a->cn);
-    PyObject *result = last ? PyTuple_Pack(2, a->y, last) : NULL;
-    Py_XDECREF(last);
-    return result;
+    return status == RNL_OK
+               ? result_to_tuple((PyObject *)a->y, (PyObject *)a->hn, (PyObject *)a->cn)
+               : raise_status(state, &err);
 }
 
 static void *data_of(PyArrayObject *array)

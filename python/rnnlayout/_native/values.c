@@ -200,6 +200,16 @@ PyObject *list_tensors(const native_state *state, const rnl_layout *layout, cons
     return list;
 }
 
+PyObject *result_to_tuple(PyObject *y, PyObject *hn, PyObject *cn)
+{
+    if (!cn)
+        return PyTuple_Pack(2, y, hn);
+    PyObject *state = PyTuple_Pack(2, hn, cn);
+    PyObject *result = state ? PyTuple_Pack(2, y, state) : NULL;
+    Py_XDECREF(state);
+    return result;
+}
+
 PyObject *block_to_tuple(rnl_cell cell, const rnl_block *block)
 {
     char gate[2] = "";
