@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/lengths.h"
 #include "core/status.h"
 #include "forward/arena.h"
 #include "forward/running.h"
@@ -19,21 +20,12 @@ enum {
 static rnl_status check_call(const rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
 {
     const rnl_dtype weights = rnn->spec.dtype;
-    if (call->T < 0 || call->N < 0)
-        return rnl_fail(err, RNL_E_SPEC, "T is %" PRId64 ", N is %" PRId64 ": need 0 or more",
-                        call->T, call->N);
     if (call->dtype != weights && !(call->dtype == RNL_FLOAT32 && weights < RNL_FLOAT32))
         return rnl_fail(
             err, RNL_E_SPEC, "x is %s, the weights are %s: need %s%s",
             rnl_name(RNL_NAMES_DTYPE, (int)call->dtype), rnl_name(RNL_NAMES_DTYPE, (int)weights),
             rnl_name(RNL_NAMES_DTYPE, (int)weights), weights < RNL_FLOAT32 ? " or float32" : "");
-    for (int64_t n = 0; call->lengths && n < call->N; n++)
-        if (call->lengths[n] < 0 || call->lengths[n] > call->T)
-            return rnl_fail(err, RNL_E_SPEC,
-                            "length %" PRId64 " of sequence %" PRId64
-                            " is not in 0 ... T = %" PRId64,
-                            call->lengths[n], n, call->T);
-    return RNL_OK;
+    return rnl_lengths_check(call->T, call->N, call->lengths, err);
 }
 
 /* Multiplications of one row in one step of the recurrence. */

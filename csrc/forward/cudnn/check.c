@@ -4,26 +4,18 @@
 #include <limits.h>
 #include <string.h>
 
+#include "core/lengths.h"
 #include "core/size.h"
 #include "core/status.h"
 #include "forward/cudnn/rnn.h"
 
 static rnl_status check_sizes(const rnl_gpu_call *call, rnl_error *err)
 {
-    if (call->T < 0 || call->N < 0)
-        return rnl_fail(err, RNL_E_SPEC, "T is %" PRId64 ", N is %" PRId64 ": need 0 or more",
-                        call->T, call->N);
     if (call->T > INT_MAX || call->N > INT_MAX)
         return rnl_fail(err, RNL_E_SPEC,
                         "T is %" PRId64 ", N is %" PRId64 ": cuDNN takes %d at most", call->T,
                         call->N, INT_MAX);
-    for (int64_t n = 0; call->lengths && n < call->N; n++)
-        if (call->lengths[n] < 0 || call->lengths[n] > call->T)
-            return rnl_fail(err, RNL_E_SPEC,
-                            "length %" PRId64 " of sequence %" PRId64
-                            " is not in 0 ... T = %" PRId64,
-                            call->lengths[n], n, call->T);
-    return RNL_OK;
+    return rnl_lengths_check(call->T, call->N, call->lengths, err);
 }
 
 static bool nbytes_of(int64_t a, int64_t b, int64_t c, size_t unit, size_t *nbytes)
