@@ -85,7 +85,7 @@ void check_sticky(void)
     run_and_compare(rnn, p, ON_DEVICE, NULL, "before the error");
     fake.fail(4, 719, newest ? 5000 : 8);
     refuse(rnn, &call, RNL_E_CUDNN, "restart the process");
-    refuse(rnn, &call, RNL_E_CUDNN, "lost to this process");
+    refuse(rnn, &call, RNL_E_CUDNN, "cannot be used by this process any more");
     CHECK(rnl_gpu_rnn_new(&p->spec, p->weights, NULL, &unused, &err) == RNL_E_CUDNN &&
               err.number == 719 && !unused,
           "%s", err.text);
