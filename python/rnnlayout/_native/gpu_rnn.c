@@ -28,13 +28,13 @@ static int read_weights(const native_state *state, gpu_rnn_object *self, const r
     return failed || status != RNL_OK ? -1 : 0;
 }
 
-/* The place of a name in a list that ends with NULL. */
+/* The index of a name in a list that ends with NULL. */
 static int choice_of(const char *const *names, const char *name, const char *what)
 {
     for (int k = 0; names[k]; k++)
         if (strcmp(names[k], name) == 0)
             return k;
-    PyErr_Format(PyExc_TypeError, "%s is %s", what, name);
+    PyErr_Format(PyExc_TypeError, "%s is '%s': not supported", what, name);
     return -1;
 }
 
@@ -70,7 +70,7 @@ static PyObject *gpu_rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 static void gpu_rnn_dealloc(PyObject *object)
 {
     gpu_rnn_object *self = (gpu_rnn_object *)object;
-    Py_BEGIN_ALLOW_THREADS /* it waits for its calls */
+    Py_BEGIN_ALLOW_THREADS /* freeing waits for its calls */
     rnl_gpu_rnn_free(self->rnn);
     Py_END_ALLOW_THREADS
     Py_CLEAR(self->kept);
@@ -99,7 +99,7 @@ static PyObject *gpu_rnn_weights(PyObject *object, PyObject *unused)
 /* --------------------------------------------------------------------------------------- calls --
  */
 
-/* Of None, an address, or a NumPy array, which the caller has checked. */
+/* The address of an argument: None, a number, or a NumPy array that the caller has checked. */
 static void *pointer_of(PyObject *object)
 {
     if (object == Py_None)
@@ -150,25 +150,25 @@ static PyObject *get_kept(PyObject *object, void *unused)
 }
 
 static PyGetSetDef gpu_rnn_attributes[] = {
-    {"kept", get_kept, NULL, "By stream: what is to live until the next call or its end.", NULL},
+    {"kept", get_kept, NULL, "By stream: objects kept alive until the next call in it.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyMethodDef gpu_rnn_methods[] = {
     {"run", gpu_rnn_run, METH_VARARGS,
-     "run($self, T, N, batch_first, x, lengths, h0, c0, y, hn, cn, stream, /)\n--\n\nOne call, on"
-     " arrays that the caller has checked: addresses in the device's memory, or, where stream is"
-     " None, NumPy arrays. None: not given."},
+     "run($self, T, N, batch_first, x, lengths, h0, c0, y, hn, cn, stream, /)\n--\n\nMake one call"
+     " on arrays that the caller has checked: addresses of device memory or, if stream is None,"
+     " NumPy arrays. None: not given."},
     {"call", (PyCFunction)(void (*)(void))gpu_rnn_call, METH_FASTCALL,
-     "call($self, x, state, lengths, out, h_out, c_out, axes, stream, /)\n--\n\nOne call on arrays of the"
-     " GPU, which gives (y, state). None: it is not so plain that it can be made here, or wrong; it"
-     " was not made then."},
+     "call($self, x, state, lengths, out, h_out, c_out, axes, stream, /)\n--\n\nMake one call on"
+     " GPU arrays and return (y, state). Return None, without a call, if it is not plain enough for"
+     " this fast path, or wrong."},
     {"weights", gpu_rnn_weights, METH_NOARGS,
-     "weights($self)\n--\n\nThe weight space that was uploaded; bfloat16 as uint16."},
+     "weights($self)\n--\n\nReturn the weight space that was uploaded; bfloat16 as uint16."},
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot gpu_rnn_slots[] = {
     {Py_tp_doc, "GpuRnn(spec, weights, device, clip, math, algo)\n--\n\nAn RNN on a GPU. weights:"
-                " 1-D, of layout \"cudnn\"; device: its number; clip: (low, high) or None."},
+                " 1-D, in layout \"cudnn\"; device: its number; clip: (low, high) or None."},
     {Py_tp_new, gpu_rnn_new},
     {Py_tp_dealloc, gpu_rnn_dealloc},
     {Py_tp_methods, gpu_rnn_methods},

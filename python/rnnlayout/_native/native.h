@@ -1,5 +1,5 @@
-/* What the files of the binding share. The binding parses, calls and wraps: no layout, no size is
- * computed here. */
+/* What the files of the binding share. The binding parses, calls and wraps; it computes no layout
+ * and no size. */
 #ifndef RNNLAYOUT_NATIVE_H
 #define RNNLAYOUT_NATIVE_H
 
@@ -14,7 +14,7 @@
 #define NO_IMPORT_ARRAY
 #endif
 
-/* Names that are looked up in arrays of others. */
+/* Names that are looked up in other libraries' arrays. */
 enum {
     WORD_EXCHANGE,
     WORD_DLPACK,
@@ -36,7 +36,7 @@ typedef struct native_state {
     PyObject *words[NUM_WORDS];
 } native_state;
 
-/* What a call's arrays run over. */
+/* The leading axes of a call's arrays. */
 enum { STEP, TIME_FIRST, BATCH_FIRST, NUM_AXES };
 
 /* status.c: raise the exception of a status, with the core's text. Returns NULL. */
@@ -45,7 +45,7 @@ PyObject *raise_status(const native_state *state, const rnl_error *err);
 /* The core's poll function: let signal handlers run; non-zero: stop. */
 int poll_signals(void *unused);
 
-/* values.c: Python objects to the core's structs (0, or -1 with an exception set), and back. */
+/* values.c: Python objects to the core's structs (0, or -1 with an exception), and back. */
 int spec_from_object(const native_state *state, PyObject *object, rnl_spec *spec);
 int layout_from_object(const native_state *state, PyObject *object, rnl_layout *layout);
 int clip_from_object(PyObject *clip, int *clips, double *low, double *high);
@@ -59,7 +59,7 @@ PyObject *block_to_tuple(rnl_cell cell, const rnl_block *block);
 PyObject *sizes_to_tuple(const int64_t *sizes, int n);
 PyObject *result_to_tuple(PyObject *y, PyObject *hn, PyObject *cn); /* cn NULL: not an LSTM */
 
-/* arrays.c: NumPy arrays as the core wants them. */
+/* arrays.c: NumPy arrays as the core needs them. */
 typedef struct borrowed {
     PyObject *arrays; /* a tuple that keeps them alive */
     Py_ssize_t n;
@@ -67,7 +67,7 @@ typedef struct borrowed {
 } borrowed;
 
 int arrays_import(void);
-int numpy_type_of(rnl_dtype dtype); /* the one that carries the bits */
+int numpy_type_of(rnl_dtype dtype); /* with the same bits: uint16 for bfloat16 */
 int arrays_borrow(PyObject *sequence, PyObject *tensors, rnl_dtype dtype, int writable,
                   const char *what, borrowed *out);
 void arrays_release(borrowed *arrays);

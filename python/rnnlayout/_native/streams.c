@@ -14,8 +14,8 @@ void *stream_from_object(PyObject *number)
     if (!stream && !PyErr_Occurred())
         PyErr_SetString(
             PyExc_ValueError,
-            "stream is 0, which may be either default stream: 1 is the legacy one, 2 the"
-            " one of each thread");
+            "stream is 0, which may mean either default stream: pass 1 for the legacy one, or 2"
+            " for the per-thread one");
     return stream == (void *)1 ? NULL : stream;
 }
 

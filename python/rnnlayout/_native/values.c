@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-/* A name for the core, NULL with an exception set; *owner keeps it alive. What C would cut short
- * or cannot hold at all (a NUL, half a surrogate pair) is given as Python shows it, in quotes: the
- * core has no such name, and says so. */
+/* A name for the core, NULL with an exception set; *owner keeps it alive. A name that C would cut
+ * short or cannot store (a NUL, half a surrogate pair) is passed as Python shows it, in quotes: the
+ * core reports it as unknown. */
 static const char *text_of(PyObject *name, PyObject **owner)
 {
     Py_ssize_t nbytes;
@@ -40,8 +40,8 @@ static int get_size(const native_state *state, PyObject *object, const char *nam
     *value = PyLong_AsLongLong(attribute);
     if (*value == -1 && PyErr_ExceptionMatches(PyExc_OverflowError)) {
         PyErr_Clear();
-        /* not shown: its digits may be more than Python is willing to print */
-        PyErr_Format(state->spec_error, "%s has more than 63 bits, need at most 2^63 - 1", name);
+        /* not shown: it may have more digits than Python prints */
+        PyErr_Format(state->spec_error, "%s is too large, need at most 2^63 - 1", name);
     }
     Py_DECREF(attribute);
     return PyErr_Occurred() ? -1 : 0;
