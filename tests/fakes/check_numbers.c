@@ -1,5 +1,5 @@
-/* The numbers that vendor.h and cudnn_status.c have names of their own for are the vendor's.
- * Compiled with FAKE_REAL_HEADERS only. */
+/* Check that our names in vendor.h have the vendor's numbers. Compiled only with
+ * FAKE_REAL_HEADERS. */
 #include "vendor.h"
 
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #theirs)
