@@ -11,11 +11,11 @@ typedef struct driven {
     const char *driver;            /* the stub's folder */
     int kind;                      /* of cuDNN          */
     const char *variables[4];      /* NAME=value        */
-    const char *cublas;            /* its folder, from cuDNN's; NULL: nowhere */
-    const char *why_not;           /* the report's; NULL: a GPU can be used   */
-    const char *place, *no_driver; /* said of cuDNN's place, and of the driver */
-    const char *gpu;               /* said of the first GPU */
-    const char *without;           /* a file that is not there all the same */
+    const char *cublas;            /* its folder, relative to cuDNN's; NULL: not installed */
+    const char *why_not;           /* the report's; NULL: a GPU can be used                */
+    const char *place, *no_driver; /* the report's on cuDNN's place, and on the driver     */
+    const char *gpu;               /* the report's on the first GPU                        */
+    const char *without;           /* a file that is removed                               */
     int num_gpus;
 } driven;
 

@@ -1,4 +1,4 @@
-/* What is refused before anything is done? */
+/* Calls that are refused before anything is done. */
 #include <math.h>
 #include <string.h>
 
