@@ -103,9 +103,6 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     switch ((int)attribute) {
     case DEVICE_MAJOR: *value = fake_capability() / 100; break;
     case DEVICE_MINOR: *value = fake_capability() / 10 % 10; break;
-    case DEVICE_MULTIPROCESSORS: *value = 132; break;
-    case DEVICE_UNIFIED_ADDRESSING: *value = 1; break;
-    case DEVICE_MEMORY_POOLS: *value = 1; break;
     default: fake_die("cuDeviceGetAttribute: %d is not modelled", (int)attribute);
     }
     return CU_OK;
@@ -181,16 +178,6 @@ CUresult cuCtxGetCurrent(CUcontext *context)
     CUresult status = fake_driver_call("cuCtxGetCurrent", "%s", "");
     *context = depth ? (CUcontext)stack[depth - 1] : NULL;
     return status;
-}
-
-CUresult cuCtxGetDevice(CUdevice *device)
-{
-    LOCKED;
-    CUresult status = fake_driver_call("cuCtxGetDevice", "%s", "");
-    if (status || fake_current_device() < 0)
-        return status ? status : CU_INVALID_CONTEXT;
-    *device = fake_current_device();
-    return CU_OK;
 }
 
 /* The names are CUDA's, the texts are our own. */

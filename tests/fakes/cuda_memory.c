@@ -95,12 +95,6 @@ void *fake_bytes(CUdeviceptr at, size_t nbytes, const char *what)
     return found->host + (at - found->at);
 }
 
-int fake_block_device(CUdeviceptr at)
-{
-    struct block *found = block_of(at);
-    return found && found->alive && !found->pinned ? found->device : -1;
-}
-
 int fake_is_pinned(const void *at)
 {
     struct block *found = block_of((CUdeviceptr)(uintptr_t)at);
@@ -195,32 +189,6 @@ CUresult cuMemFree_v2(CUdeviceptr at)
     fake_wait_for_all();
     end_block(whole_block(at, 0, "cuMemFree_v2"));
     return status;
-}
-
-CUresult cuMemAllocAsync(CUdeviceptr *at, size_t nbytes, CUstream stream)
-{
-    LOCKED;
-    CUresult status = fake_driver_call("cuMemAllocAsync", "nbytes=%zu stream=%p", nbytes,
-                                       (void *)stream);
-    return status ? status : allocate(at, nbytes, fake_stream_device(stream));
-}
-
-static void free_later(void *argument)
-{
-    end_block(whole_block(*(CUdeviceptr *)argument, 0, "cuMemFreeAsync"));
-}
-
-CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream)
-{
-    LOCKED;
-    CUresult status = fake_driver_call("cuMemFreeAsync", "at=%llx stream=%p",
-                                       (unsigned long long)at, (void *)stream);
-    struct block *block = whole_block(at, 0, "cuMemFreeAsync");
-    struct fake_work work = {.name = "cuMemFreeAsync", .run = free_later, .accesses = 1};
-    work.access[0] = (struct fake_access){at, block->nbytes, 1, "the block"};
-    memcpy(work.argument, &at, sizeof at);
-    CUresult sent = fake_submit(stream, &work);
-    return status ? status : sent;
 }
 
 CUresult cuMemHostAlloc(void **at, size_t nbytes, unsigned flags)

@@ -249,14 +249,6 @@ static CUresult query(const struct fake_clock *clock)
     return status;
 }
 
-CUresult cuStreamQuery(CUstream given)
-{
-    LOCKED;
-    fake_refuse_in_capture("cuStreamQuery");
-    CUresult status = fake_driver_call("cuStreamQuery", "stream=%p", (void *)given);
-    return status ? status : query(&fake_stream(given, "cuStreamQuery")->clock);
-}
-
 CUresult cuStreamWaitEvent(CUstream given, CUevent waited, unsigned flags)
 {
     LOCKED;

@@ -329,19 +329,3 @@ cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t desc, cudnnData
     memcpy(tensor->stride, stride, (size_t)dims * sizeof *stride);
     return fake_refuse(TAKEN, "");
 }
-
-cudnnStatus_t cudnnGetTensorNdDescriptor(cudnnTensorDescriptor_t desc, int room,
-                                         cudnnDataType_t *dtype, int *dims, int dim[], int stride[])
-{
-    CUDNN_CALL("cudnnGetTensorNdDescriptor", 1, "desc=%p", (void *)desc);
-    if (failed)
-        return failed;
-    const struct tensor *tensor = fake_object(desc, FAKE_TENSOR, "cudnnGetTensorNdDescriptor");
-    *dtype = (cudnnDataType_t)tensor->dtype;
-    *dims = tensor->dims;
-    for (int i = 0; i < room && i < tensor->dims; i++) {
-        dim[i] = tensor->dim[i];
-        stride[i] = tensor->stride[i];
-    }
-    return fake_refuse(TAKEN, "");
-}

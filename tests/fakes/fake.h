@@ -79,7 +79,6 @@ struct fake_access {
 
 /* The host's copy of bytes of the device; dies unless all are in one living block. */
 void *fake_bytes(CUdeviceptr at, size_t nbytes, const char *what);
-int fake_block_device(CUdeviceptr at); /* -1: not device memory */
 int fake_is_pinned(const void *at);
 
 /* The work that came before: for each stream the number of its last piece. */

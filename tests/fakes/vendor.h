@@ -64,12 +64,8 @@ enum {
 
 /* Attributes of devices, pointers, streams and captures. */
 enum {
-    DEVICE_MULTIPROCESSORS = 16,
-    DEVICE_UNIFIED_ADDRESSING = 41,
     DEVICE_MAJOR = 75,
     DEVICE_MINOR = 76,
-    DEVICE_MEMORY_POOLS = 115,
-    POINTER_CONTEXT = 1,
     POINTER_MEMORY_TYPE = 2,
     POINTER_DEVICE_POINTER = 3,
     POINTER_HOST_POINTER = 4,
