@@ -66,8 +66,9 @@ static PyObject *native_blocks(PyObject *module, PyObject *args)
 
 static PyObject *native_rows(PyObject *module, PyObject *unused)
 {
+    (void)module;
     (void)unused;
-    return list_rows(state_of(module));
+    return list_rows();
 }
 
 static PyObject *native_itemsize(PyObject *module, PyObject *name)
@@ -222,10 +223,12 @@ static int native_exec(PyObject *module)
     if (add_type(module, &plan_type_spec, &state->plan_type) < 0 ||
         add_type(module, &rnn_type_spec, &state->rnn_type) < 0 ||
         add_type(module, &gpu_rnn_type_spec, &state->gpu_rnn_type) < 0 ||
-        add_type(module, &device_array_type_spec, &state->device_array_type) < 0 ||
-        rnn_add_constants(module) < 0)
+        add_type(module, &device_array_type_spec, &state->device_array_type) < 0)
         return -1;
-    if (PyModule_AddIntConstant(module, "HAS_BIAS", RNL_HAS_BIAS) < 0 ||
+    if (PyModule_AddIntConstant(module, "STEP", STEP) < 0 ||
+        PyModule_AddIntConstant(module, "TIME_FIRST", TIME_FIRST) < 0 ||
+        PyModule_AddIntConstant(module, "BATCH_FIRST", BATCH_FIRST) < 0 ||
+        PyModule_AddIntConstant(module, "HAS_BIAS", RNL_HAS_BIAS) < 0 ||
         PyModule_AddIntConstant(module, "HAS_PEEPHOLES", RNL_HAS_PEEPHOLES) < 0 ||
         PyModule_AddStringConstant(module, "__version__", RNL_VERSION) < 0)
         return -1;

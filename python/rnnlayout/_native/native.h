@@ -54,7 +54,7 @@ PyObject *list_tensors(const native_state *state, const rnl_layout *layout, cons
                        unsigned has);
 PyObject *list_blocks(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
                       unsigned has);
-PyObject *list_rows(const native_state *state);
+PyObject *list_rows(void);
 PyObject *block_to_tuple(rnl_cell cell, const rnl_block *block);
 PyObject *sizes_to_tuple(const int64_t *sizes, int n);
 PyObject *result_to_tuple(PyObject *y, PyObject *hn, PyObject *cn); /* cn NULL: not an LSTM */
@@ -101,7 +101,6 @@ PyObject *native_choose_cudnn(PyObject *module, PyObject *path);
 
 /* rnn.c */
 extern PyType_Spec rnn_type_spec;
-int rnn_add_constants(PyObject *module);
 
 /* gpu_rnn.c */
 extern PyType_Spec gpu_rnn_type_spec;

@@ -419,12 +419,3 @@ PyType_Spec rnn_type_spec = {.name = "rnnlayout._native.Rnn",
                              .basicsize = sizeof(rnn_object),
                              .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
                              .slots = rnn_slots};
-
-int rnn_add_constants(PyObject *module)
-{
-    return PyModule_AddIntConstant(module, "STEP", STEP) < 0 ||
-                   PyModule_AddIntConstant(module, "TIME_FIRST", TIME_FIRST) < 0 ||
-                   PyModule_AddIntConstant(module, "BATCH_FIRST", BATCH_FIRST) < 0
-               ? -1
-               : 0;
-}

@@ -309,12 +309,11 @@ static PyObject *row_to_dict(const rnl_row_info *row)
         "options", options_to_dict(row), "source", row->source);
 }
 
-PyObject *list_rows(const native_state *state)
+PyObject *list_rows(void)
 {
     rnl_error err;
     rnl_row_info row;
     PyObject *list = PyList_New(0);
-    (void)state;
     for (int k = 0; list && rnl_row_at(k, &row, &err) == RNL_OK; k++)
         if (append(list, row_to_dict(&row)) < 0)
             Py_CLEAR(list);
