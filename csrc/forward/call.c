@@ -4,7 +4,6 @@
 
 #include "core/lengths.h"
 #include "core/status.h"
-#include "forward/arena.h"
 #include "forward/running.h"
 #include "kernels/kernels.h"
 

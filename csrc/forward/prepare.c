@@ -8,7 +8,6 @@
 
 #include "core/clip.h"
 #include "core/status.h"
-#include "forward/arena.h"
 #include "forward/prepared.h"
 #include "kernels/kernels.h"
 
@@ -333,19 +332,12 @@ rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_
     return status;
 }
 
-static void room_free(rnl_room *room)
-{
-    if (room)
-        free(room->data);
-    free(room);
-}
-
 void rnl_rnn_free(rnl_rnn *rnn)
 {
     if (!rnn)
         return;
     for (int k = 0; k < RNL_NUM_ROOMS; k++)
-        room_free(atomic_load(&rnn->rooms[k]));
+        free(atomic_load(&rnn->rooms[k]));
     free(rnn->panels);
     free(rnn->memory);
     free(rnn);
@@ -360,18 +352,14 @@ rnl_room *rnl_room_take(rnl_rnn *rnn, int64_t nbytes)
         room = atomic_exchange(&rnn->rooms[k], NULL);
     if (room && room->nbytes >= nbytes)
         return room;
-    room_free(room);
-    room = malloc(sizeof *room);
-    if (!room)
-        return NULL;
-    room->nbytes = nbytes;
-    void *data;
-    if (!posix_memalign(&data, RNL_ALIGNMENT, (size_t)nbytes)) {
-        room->data = data;
-        return room;
-    }
     free(room);
-    return NULL;
+    void *made;
+    if (nbytes > INT64_MAX - (int64_t)sizeof *room ||
+        posix_memalign(&made, RNL_ALIGNMENT, sizeof *room + (size_t)nbytes))
+        return NULL;
+    room = made;
+    room->nbytes = nbytes;
+    return room;
 }
 
 void rnl_room_give(rnl_rnn *rnn, rnl_room *room)
@@ -381,5 +369,5 @@ void rnl_room_give(rnl_rnn *rnn, rnl_room *room)
         if (atomic_compare_exchange_strong(&rnn->rooms[k], &none, room))
             return;
     }
-    room_free(room);
+    free(room);
 }

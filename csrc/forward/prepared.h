@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "forward/arena.h"
 #include "kernels/rnn.h"
 #include "model/spec.h"
 
@@ -30,10 +31,10 @@ typedef struct rnl_weights {
 
 enum { RNL_NUM_ROOMS = 8 };
 
-/* Memory for one call at a time, aligned to 64. */
+/* Memory for one call at a time. */
 typedef struct rnl_room {
     int64_t nbytes;
-    char *data;
+    _Alignas(RNL_ALIGNMENT) char data[];
 } rnl_room;
 
 struct rnl_rnn {
