@@ -7,7 +7,7 @@
 
 typedef struct rnl_driver {
     rnl_driver_table call;
-    char path[RNL_PATH_NBYTES]; /* "": there is none */
+    char path[RNL_PATH_NBYTES]; /* "": none */
     int cuda_version;           /* the newest CUDA that it supports: 13010 is 13.1; 0: unknown */
     int num_devices;            /* at least 1 if loading succeeded */
 } rnl_driver;
