@@ -92,7 +92,7 @@ def test_nothing_at_all():
     assert found["cpu"]["kernels"] == rl.cpu_tier()
     gpu = found["gpu"]
     assert (gpu["usable"], gpu["cudnn"], gpu["gpus"]) == (False, None, [])
-    assert gpu["why_not"] == "no cuDNN was found that can be used"
+    assert gpu["why_not"] == "no usable cuDNN was found"
     assert gpu["hint"].startswith('pip install "rnnlayout[cu13]"')
     assert gpu["driver"]["path"] is None and "libcuda.so.1" in gpu["driver"]["why_not"]
     origins = [place["origin"] for place in gpu["places"]]
@@ -136,8 +136,8 @@ def test_text_and_json_say_the_same(install, tmp_path):
         assert (code, err) == (5, "")
         lines = out.splitlines()
         assert lines[0].startswith(f"rnnlayout {rl.__version__}, Python 3.")
-        assert lines[2] == "GPU: cannot be used: no cuDNN was found that can be used"
-        assert "/libcudnn.so.9: libcudnn.so.9 is there without libcudnn_graph.so.9," in lines[3]
+        assert lines[2] == "GPU: cannot be used: no usable cuDNN was found"
+        assert "/libcudnn.so.9: found libcudnn.so.9 without libcudnn_graph.so.9," in lines[3]
         assert ("ünï" in lines[3]) == (encoding == "utf-8")
         assert lines[-1].startswith("hint: without RNNLAYOUT_CUDNN")
 
@@ -196,7 +196,7 @@ except Exception as error:
 
 def test_cuda_never_falls_back():
     said = refused("cuda")
-    assert said.startswith("CudnnNotFoundError cuda:0 cannot be used: no cuDNN was found")
+    assert said.startswith("CudnnNotFoundError cuda:0 cannot be used: no usable cuDNN was found")
     assert f"\n  packages: {PACKAGE}: no libcudnn.so.9 or libcudnn.so.8 in nvidia/cudnn" in said
     assert '\nhint: pip install "rnnlayout[cu13]"' in said
     assert issubclass(rl.CudnnNotFoundError, RuntimeError)
@@ -236,7 +236,7 @@ def test_no_gpu(install, tmp_path):
     folder = install(tmp_path)
     install(tmp_path, "libcuda.so.1")
     said = refused("cuda", RNNLAYOUT_CUDNN=folder, LD_LIBRARY_PATH=folder, STUB_INIT=100)
-    assert "cuda:0 cannot be used: there is no NVIDIA driver with a GPU\n" in said
+    assert "cuda:0 cannot be used: no NVIDIA driver with a GPU was found\n" in said
     assert "cuInit: 100 (CUDA_ERROR_NO_DEVICE): no CUDA-capable device is detected\n" in said
     assert "hint: does nvidia-smi list a GPU here?" in said
 
@@ -257,7 +257,7 @@ if os.fork() == 0:
 os.wait()
 """
     said = python(program, RNNLAYOUT_CUDNN=folder, LD_LIBRARY_PATH=folder)
-    assert "start it with spawn" in said
+    assert "start processes with spawn" in said
 
 
 def test_a_cudnn_that_is_named(install, tmp_path):
@@ -269,7 +269,7 @@ from rnnlayout._run import cudnn as _cudnn
 
 def found():
     place = _cudnn.find()["places"][0]
-    print(place["origin"], place["why_not"] and place["why_not"][:20])
+    print(place["origin"], place["why_not"] and place["why_not"][:27])
 
 rl.set_cudnn("off"); found()
 rl.set_cudnn({str(lone)!r}); found()
@@ -281,9 +281,10 @@ except rl.SpecError as error:
 """
     assert python(program, RNNLAYOUT_CUDNN="/nowhere").splitlines() == [
         "chosen switched off",
-        "chosen libcudnn.so.9 is the",
+        "chosen found libcudnn.so.9 without",
         "chosen None",
-        f"the process uses {folder}/libcudnn.so.9 already, and cannot change to another cuDNN",
+        f"the process already uses {folder}/libcudnn.so.9 and cannot change to another cuDNN:"
+        " choose one before the first use of a GPU",
     ]
 
 
@@ -311,7 +312,7 @@ def test_folders_of_python_are_looked_at_in_its_order(install, tmp_path):
         f"{lone}/libcudnn.so.9", f"{good}/libcudnn.so.9"
     ]  # fmt: skip
     assert found["gpu"]["cudnn"]["path"] == f"{good}/libcudnn.so.9"
-    assert found["gpu"]["why_not"] == "there is no NVIDIA driver with a GPU"
+    assert found["gpu"]["why_not"] == "no NVIDIA driver with a GPU was found"
 
 
 def test_what_is_no_folder_of_packages_is_left_out(monkeypatch, tmp_path):
@@ -370,7 +371,7 @@ def as_shown(text, folder):
     text = text.replace(f"{folder}/driver", "/usr/lib/x86_64-linux-gnu")
     text = re.sub(r"(packages: )\S+(: no )", rf"\1{SITE}\2", text)
     text = re.sub(r"(environment: )\S+(: no )", rf"\1{VENV}\2", text)
-    text = re.sub(r"(usual folders: \S+): .*", r"\1: there is no such folder", text)
+    text = re.sub(r"(usual folders: \S+): .*", r"\1: no such folder", text)
     lines = [line for line in text.splitlines() if "LD_LIBRARY_PATH: /usr/lib/" not in line]
     return "\n".join(dict.fromkeys(lines)) + "\n"
 
@@ -386,8 +387,8 @@ def test_the_page_explains_every_reason():
     folder = ROOT / "csrc" / "forward" / "cudnn"
     code = "".join((folder / name).read_text() for name in ("load.c", "library.c", "cublas.c"))
     said = re.sub(r"\s+", " ", PAGE)
-    for reason in ("is there without", "cut short, at", "no 64-bit library", "is too old",
-                   "for another kind of machine", "has another cuDNN's", "it is built for CUDA",
-                   "its parts are not of one version"):  # fmt: skip
+    for reason in ("which belong beside it", "truncated at", "not a 64-bit library", "is too old",
+                   "built for another CPU architecture", "of another cuDNN",
+                   "it is built for CUDA", "its parts have different versions"):  # fmt: skip
         assert reason in re.sub(r'"\s*"', "", code) and reason in said, reason
     assert len(SHOWN) == 5

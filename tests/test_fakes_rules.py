@@ -42,27 +42,36 @@ WORDS = {
     "y NULL": ("f.q['null'] = ['y']; f.run()", "y is NULL"),
     "x of the host": (
         "f.at['x'] = ctypes.addressof(ctypes.create_string_buffer(999)); f.run()",
-        "x: .* is no memory of the device",
+        "x: .* is not device memory",
     ),
-    "weights freed": ("d.free(f.at['weights']); f.run()", "weightSpace: .* is freed already"),
-    "hx too small": ("f.at['hx'] = d.alloc(71); f.run()", "hx: 72 bytes are used, 71 are there"),
-    "y too small": ("f.shift = f.q['shift']['y'] = 4; f.run()", "y: 288 bytes are used, 284"),
+    "weights freed": ("d.free(f.at['weights']); f.run()", "weightSpace: .* was freed already"),
+    "hx too small": (
+        "f.at['hx'] = d.alloc(71); f.run()",
+        "hx: 72 bytes are used, the block has 71",
+    ),
+    "y too small": (
+        "f.shift = f.q['shift']['y'] = 4; f.run()",
+        "y: 288 bytes are used, the block has 284",
+    ),
     "weights too small": (
         "f.at['weights'] = d.alloc(1247); f.run()",
-        "weightSpace: 1248 bytes are used, 1247 are there",
+        "weightSpace: 1248 bytes are used, the block has 1247",
     ),
     "workspace too small": (
         "f.at['workspace'] = d.alloc(f.workspace.value - 1); f.run()",
         "workSpace: .* bytes are used",
     ),
-    "x at an odd byte": ("f.at['x'] = d.alloc(300); f.q['shift']['x'] = 2; f.run()", "x: .* is no"),
+    "x at an odd byte": (
+        "f.at['x'] = d.alloc(300); f.q['shift']['x'] = 2; f.run()",
+        "x: .* is not a multiple",
+    ),
     "y over x": ("f.at['x'] = f.at['y'] = d.alloc(999); f.run()", "y overlaps x"),
     "hy over hx": ("f.at['hy'] = f.at['hx']; f.run()", "hy overlaps hx"),
-    "freed twice": ("a = d.alloc(4); d.free(a); d.free(a)", "cuMemFree_v2: .* is freed already"),
-    "freed in the middle": ("d.free(d.alloc(512) + 256)", "is not what was allocated"),
+    "freed twice": ("a = d.alloc(4); d.free(a); d.free(a)", "cuMemFree_v2: .* was freed already"),
+    "freed in the middle": ("d.free(d.alloc(512) + 256)", "is not the start of an allocation"),
     "copied past the end": (
         "d.upload(d.alloc(4), d.pinned(8), 8)",
-        "the target: 8 bytes are used, 4 are there",
+        "the target: 8 bytes are used, the block has 4",
     ),
     "filled past the end": ("d.memset(d.alloc(4), 0, 5)", "the target: 5 bytes are used"),
     # descriptors
@@ -77,21 +86,21 @@ WORDS = {
     ),
     "dropout destroyed": (
         "d.cudnn('cudnnDestroyDropoutDescriptor', f.dropout); f.run()",
-        "the dropout .* is destroyed already",
+        "the dropout .* was destroyed already",
     ),
     "RNN destroyed": (
         "d.cudnn('cudnnDestroyRNNDescriptor', f.rnn); f.run()",
-        "cudnnRNNForward: the rnn .* is destroyed already",
+        "cudnnRNNForward: the rnn .* was destroyed already",
     ),
     "destroyed twice": ("d.cudnn('cudnnDestroy', d.handle); d.cudnn('cudnnDestroy', d.handle)",
-                        "the handle .* is destroyed already"),
+                        "the handle .* was destroyed already"),
     "a descriptor of another kind": ("f.x = f.h; f.run()", "is a tensor, not a rnn_data"),
     # contexts, threads, processes
     "no context": ("d.cu('cuCtxPopCurrent_v2', None); f.run()", "whose context is not current"),
     "another device's context": (
         "c = c_void_p(); d.cu('cuDevicePrimaryCtxRetain', byref(c), 1);"
         "d.cu('cuCtxPushCurrent_v2', c); f.run()",
-        "the handle is device 0's, whose context is not current",
+        "the handle belongs to device 0, whose context is not current",
     ),
     "created without a context": (
         "d.cu('cuCtxPopCurrent_v2', None); d.new_handle()",
@@ -190,7 +199,7 @@ WORDS = {
         "d.cu('cuStreamEndCapture', s, byref(graph))\n"
         "d.cu('cuGraphInstantiateWithFlags', byref(made), graph, c_ulonglong(0))\n"
         "d.free(f.at['workspace']); d.cu('cuGraphLaunch', made, s)",
-        "workSpace: .* is freed already",
+        "workSpace: .* was freed already",
     ),
 }  # fmt: skip
 
@@ -213,7 +222,7 @@ d.forward(question).zeros().run()
 """
     done = process(fakes.cudnn(8), code)
     assert (done.returncode, done.stdout) == (FAKE_EXIT, "taken\n"), done.stderr
-    assert "before 8.9.7 lengths have to be on the device too" in done.stderr
+    assert "before 8.9.7 lengths must also be on the device" in done.stderr
     assert process(fakes.cudnn(8), code, FAKE_CUDNN="8907").returncode == 0
 
 

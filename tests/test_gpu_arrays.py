@@ -69,7 +69,7 @@ REFUSED = {
     "complex": (lambda: call(bad(dtype="complex64")), "x is complex64, need float32"),
     "a bool": (lambda: call(bad(dtype="bool8")), "x is bool8, need float32"),
     "vectors": (lambda: call(bad(lanes=4)), "x is float32x4, need float32"),
-    "an unknown type": (lambda: call(bad(dtype="?")), "x is DLPack's type 9 of 9 bits, need float"),
+    "an unknown type": (lambda: call(bad(dtype="?")), "x is DLPack type 9 with 9 bits, need float"),
     "another GPU": (lambda: call(bad(device=(CUDA, 1))), "x is on cuda:1, this RNN on cuda:0"),
     "ROCm": (lambda: call(bad(device=(ROCM, 2))), "x is on ROCm device 2, this RNN on cuda:0"),
     "an unknown kind": (lambda: call(bad(device=(99, 0))), "x is on a device of kind 99 device 0,"),
@@ -195,7 +195,7 @@ REFUSED = {
     "a managed address": (lambda: call(interface(address=3 << 40)), "x: it is managed memory"),
     "no capsule": (
         lambda: call(Exporter(A, SHAPE, gives="x")),
-        r"x: __dlpack__\(\) gave no capsule, or one that has been used",
+        r"x: __dlpack__\(\) did not return a capsule, or returned a used one",
     ),
     "an exporter's own error": (
         lambda: call(Exporter(A, SHAPE, gives=BufferError("it requires grad"))),
@@ -203,7 +203,7 @@ REFUSED = {
     ),
     "another major version": (
         lambda: call(bad(version=(2, 0))),
-        "x: DLPack 2.0, of which nothing is known here, need 1.x",
+        "x: DLPack 2.0 is not supported, need 1.x",
     ),
 }  # fmt: skip
 
@@ -274,7 +274,7 @@ def test_what_is_taken_is_deleted_once(kind):
     taken = _native.take_dlpack(capsule)
     assert taken[1:] == (A + 8, SHAPE, (15, 5, 1), "float32", CUDA, 0, False)
     assert name_of(capsule).startswith("used_dltensor")
-    with pytest.raises(rl.LayoutError, match="gave no capsule, or one that has been used"):
+    with pytest.raises(rl.LayoutError, match="did not return a capsule, or returned a used one"):
         _native.take_dlpack(capsule)
     del capsule
     gc.collect()

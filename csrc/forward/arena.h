@@ -1,5 +1,5 @@
-/* One block of memory handed out in pieces aligned to 64; without memory it only adds up, so that
- * the same lines say how much is needed and where what lies. */
+/* One block of memory, handed out in pieces aligned to 64 bytes. Without memory it only adds up the
+ * sizes, so the same code computes the size of the block and the places in it. */
 #ifndef RNL_FORWARD_ARENA_H
 #define RNL_FORWARD_ARENA_H
 
@@ -14,7 +14,7 @@ typedef struct rnl_arena {
     rnl_size used;
 } rnl_arena;
 
-/* Room for a * b elements; NULL without memory. */
+/* A piece for a * b elements of nbytes each; NULL without memory. */
 static inline char *rnl_arena_take(rnl_arena *arena, int64_t a, int64_t b, int64_t nbytes)
 {
     char *const piece = arena->memory ? arena->memory + arena->used.n : NULL;

@@ -1,39 +1,30 @@
-/* A call: check it, split it, give it room, run it. */
+/* One call: check it, split it into parts, allocate its buffers, run it. */
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/lengths.h"
 #include "core/status.h"
-#include "forward/arena.h"
 #include "forward/running.h"
 #include "kernels/kernels.h"
 
 enum {
     MAX_PARTS = 64,
-    ROWS_AT_ONCE = 96,        /* of the input's product: some tiles, whose sums stay in L2        */
-    ROWS_OF_DIRECT = 1,       /* more than these, and weights are packed first                    */
-    ROWS_OF_A_TILE = 6,       /* from here on a member alone with its rows is at full speed       */
-    WORK_OF_A_CALL = 1 << 20, /* multiplications that are worth waking a thread that sleeps */
-    WORK_OF_A_MEMBER = 1 << 14 /* and between two waits, that are worth another member */
+    ROWS_AT_ONCE = 96,  /* rows per product of the input: a few tiles, whose sums stay in L2 */
+    ROWS_OF_DIRECT = 1, /* with more rows, weights are packed first                          */
+    ROWS_OF_A_TILE = 6, /* a member with as many rows of its own is at full speed            */
+    WORK_OF_A_CALL = 1 << 20,  /* multiplications that justify waking a thread ... */
+    WORK_OF_A_MEMBER = 1 << 14 /* ... and, between two waits, one more member */
 };
 
 static rnl_status check_call(const rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
 {
     const rnl_dtype weights = rnn->spec.dtype;
-    if (call->T < 0 || call->N < 0)
-        return rnl_fail(err, RNL_E_SPEC, "T is %" PRId64 ", N is %" PRId64 ": need 0 or more",
-                        call->T, call->N);
     if (call->dtype != weights && !(call->dtype == RNL_FLOAT32 && weights < RNL_FLOAT32))
         return rnl_fail(
             err, RNL_E_SPEC, "x is %s, the weights are %s: need %s%s",
             rnl_name(RNL_NAMES_DTYPE, (int)call->dtype), rnl_name(RNL_NAMES_DTYPE, (int)weights),
             rnl_name(RNL_NAMES_DTYPE, (int)weights), weights < RNL_FLOAT32 ? " or float32" : "");
-    for (int64_t n = 0; call->lengths && n < call->N; n++)
-        if (call->lengths[n] < 0 || call->lengths[n] > call->T)
-            return rnl_fail(err, RNL_E_SPEC,
-                            "length %" PRId64 " of sequence %" PRId64
-                            " is not in 0 ... T = %" PRId64,
-                            call->lengths[n], n, call->T);
-    return RNL_OK;
+    return rnl_lengths_check(call->T, call->N, call->lengths, err);
 }
 
 /* Multiplications of one row in one step of the recurrence. */
@@ -44,11 +35,11 @@ static double work_of_row(const rnl_rnn *rnn)
     return units * state * (rnn->gates + (rnn->spec.proj_size ? 1 : 0));
 }
 
-/* Into how many parts the call is split, and how many members are worth it. */
+/* Split the call into parts and return how many members are worth using. */
 static int split(rnl_running *run)
 {
     const rnl_rnn *rnn = run->rnn;
-    const int64_t N = run->call->N, threads = rnl_least(rnl_num_threads(), MAX_PARTS);
+    const int64_t N = run->call->N, threads = rnl_min(rnl_num_threads(), MAX_PARTS);
     const double work = work_of_row(rnn) * (double)N;
     run->num_parts = 1;
     if (threads == 1 || work * (double)run->call->T < WORK_OF_A_CALL)
@@ -90,8 +81,9 @@ static void describe_parts(rnl_running *run, rnl_portion *parts)
     }
 }
 
-/* The buffers of the parts and between the layers; adds up only while there is no room. */
-static rnl_size furnish(rnl_running *run, rnl_portion *parts, char *room)
+/* Place the buffers of the parts and between the layers in room and return their size; room NULL:
+ * the size only. */
+static rnl_size place_buffers(rnl_running *run, rnl_portion *parts, char *room)
 {
     const rnl_rnn *rnn = run->rnn;
     const rnl_spec *spec = &rnn->spec;
@@ -114,7 +106,7 @@ static rnl_size furnish(rnl_running *run, rnl_portion *parts, char *room)
         if (rnn->kind == RNL_STEP_GRU_BEFORE)
             some->reset = rnl_arena_take(&p, rows, run->units, real);
     }
-    for (int64_t k = 0; k < rnl_least(2, spec->num_layers - 1); k++) {
+    for (int64_t k = 0; k < rnl_min(2, spec->num_layers - 1); k++) {
         const rnl_size steps = rnl_size_mul(rnl_size_of(T), rnl_size_of(N));
         run->between[k] = rnl_arena_take(&p, steps.overflow ? INT64_MAX : steps.n,
                                          rnl_layer_input(spec, 1), real);
@@ -126,30 +118,31 @@ static rnl_size furnish(rnl_running *run, rnl_portion *parts, char *room)
     return p.used;
 }
 
-/* Rows by falling length, in their own order where lengths are equal; how many are active when. */
-static void put_in_order(const rnl_rnn_call *call, int64_t *order, int64_t *active)
+/* Sort the rows by falling length, equal lengths in their old order, and count the active rows of
+ * each time. */
+static void sort_rows(const rnl_rnn_call *call, int64_t *order, int64_t *active)
 {
     const int64_t T = call->T, N = call->N;
     memset(active, 0, (size_t)T * sizeof *active);
-    for (int64_t n = 0; n < N; n++) /* first how many end when ... */
+    for (int64_t n = 0; n < N; n++) /* first how many end at each time ... */
         if (call->lengths[n] > 0)
             active[call->lengths[n] - 1]++;
     for (int64_t t = T - 2; t >= 0; t--) /* ... then how many are left */
         active[t] += active[t + 1];
-    /* rows of length l stand from the number of longer ones on; active[l - 1] counts down to it */
+    /* rows of length l begin at the number of longer ones; active[l - 1] counts down to it */
     int64_t empty = N;
     for (int64_t n = N; n-- > 0;) {
         int64_t *const end = call->lengths[n] > 0 ? &active[call->lengths[n] - 1] : &empty;
         order[--*end] = n;
     }
-    /* what was counted down is now the number of longer ones: count up again */
+    /* active[l - 1] is now the number of longer ones: count up again */
     for (int64_t n = 0; n < N; n++)
         if (call->lengths[n] > 0)
             active[call->lengths[n] - 1]++;
 }
 
-/* y past the ends of the sequences. */
-static void clear_ends(const rnl_running *run)
+/* Zero y past the ends of the sequences. */
+static void zero_ends(const rnl_running *run)
 {
     const rnl_rnn_call *call = run->call;
     const rnl_spec *spec = &run->rnn->spec;
@@ -166,7 +159,7 @@ static void clear_ends(const rnl_running *run)
     }
 }
 
-/* Did members of a part wait so long for each other that one went on alone? */
+/* Did the members of a part wait so long for each other that one went on alone? */
 static bool was_crowded(const rnl_running *run)
 {
     for (int k = 0; k < run->num_parts; k++)
@@ -186,20 +179,19 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
                        .call = call,
                        .units = rnl_padded(rnn, rnn->blocks),
                        .state = rnl_padded(rnn, rnn->state_blocks),
-                       .steps_at_once = rnl_least(call->T, ROWS_AT_ONCE / call->N + 1)};
+                       .steps_at_once = rnl_min(call->T, ROWS_AT_ONCE / call->N + 1)};
     rnl_portion parts[MAX_PARTS];
     const int members = split(&run);
     describe_parts(&run, parts);
-    const rnl_size size = furnish(&run, parts, NULL);
+    const rnl_size size = place_buffers(&run, parts, NULL);
     rnl_room *const room = size.overflow ? NULL : rnl_room_take(rnn, size.n);
     if (!room)
-        return rnl_fail(err, RNL_E_NOMEM,
-                        "no memory for a call of %" PRId64 " steps of %" PRId64 " sequences",
+        return rnl_fail(err, RNL_E_NOMEM, "no memory for a call with T = %" PRId64 ", N = %" PRId64,
                         call->T, call->N);
-    furnish(&run, parts, room->data);
+    place_buffers(&run, parts, room->data);
     if (call->lengths) {
-        put_in_order(call, run.order, run.active);
-        clear_ends(&run);
+        sort_rows(call, run.order, run.active);
+        zero_ends(&run);
     }
     atomic_init(&run.stop, 0);
     atomic_init(&run.stop_layer, INT64_MAX);

@@ -1,4 +1,4 @@
-/* Prepare an RNN for the CPU: its matrices as panels, its biases as what sums begin with. */
+/* Prepare an RNN for the CPU: matrices as panels, biases as the start values of sums. */
 #define _DEFAULT_SOURCE /* madvise; NOLINT(bugprone-reserved-identifier,cert-*) */
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -8,11 +8,10 @@
 
 #include "core/clip.h"
 #include "core/status.h"
-#include "forward/arena.h"
 #include "forward/prepared.h"
 #include "kernels/kernels.h"
 
-enum { LARGER_THAN_CACHES = 8 << 20 }; /* bytes of panels that are written past them */
+enum { LARGER_THAN_CACHES = 8 << 20 }; /* bytes; larger panels are written past the caches */
 
 /* ------------------------------------------------------------------------------ the memory -- */
 
@@ -21,7 +20,7 @@ static int64_t num_weights(const rnl_rnn *rnn)
     return rnn->spec.num_layers * rnl_num_directions(&rnn->spec);
 }
 
-/* All but the panels, laid out; adds up only while there is no memory. */
+/* Place everything but the panels in memory and return its size; memory NULL: the size only. */
 static rnl_size lay_out(rnl_rnn *rnn, char *memory)
 {
     rnl_arena a = {.memory = memory};
@@ -37,7 +36,7 @@ static rnl_size lay_out(rnl_rnn *rnn, char *memory)
     return a.used;
 }
 
-/* The panels, likewise. */
+/* The same for the panels. */
 static rnl_size lay_out_panels(const rnl_rnn *rnn, char *memory)
 {
     rnl_arena a = {.memory = memory};
@@ -54,7 +53,7 @@ static rnl_size lay_out_panels(const rnl_rnn *rnn, char *memory)
     return a.used;
 }
 
-/* Large memory in large pages, where there are some: every step reads all of it. */
+/* Large memory in large pages, where the system has them: every step reads all of it. */
 static void *new_memory(int64_t nbytes)
 {
     enum { LARGE_PAGE = 2 << 20, SOME_PAGES = 2 * LARGE_PAGE };
@@ -69,10 +68,10 @@ static void *new_memory(int64_t nbytes)
     return memory;
 }
 
-/* --------------------------------------------------------- where what is in the weights -- */
+/* -------------------------------------------------------------- places in the weights -- */
 
-/* A block's place in the one tensor of layout "cpu": all gates of a matrix or a bias one after the
- * other, each contiguous. */
+/* A block's place in the one tensor of layout "cpu", where all gates of a matrix or a bias follow
+ * one another, each contiguous. */
 static rnl_view view_of(const rnl_rnn *rnn, const rnl_layout *cpu, rnl_block block)
 {
     rnl_view view = {.tensor = -1};
@@ -113,7 +112,7 @@ static void find_operands(const rnl_rnn *rnn, const rnl_layout *cpu)
 
 /* ---------------------------------------------------------------------------- the weights -- */
 
-/* Have the operands point into weights. */
+/* Point the operands into weights. */
 static void point_into(const rnl_rnn *rnn, const char *weights)
 {
     const int64_t nbytes = rnl_dtype_nbytes(rnn->spec.dtype);
@@ -125,7 +124,7 @@ static void point_into(const rnl_rnn *rnn, const char *weights)
         }
 }
 
-/* From there into the panels; what was pointed to is let go. */
+/* Copy the weights into the panels and forget the pointers to them. */
 static void pack(const rnl_rnn *rnn)
 {
     for (int64_t k = 0; k < num_weights(rnn); k++)
@@ -137,7 +136,7 @@ static void pack(const rnl_rnn *rnn)
         }
 }
 
-/* One gate of a panel, back to its place: `half` of each pair of k. */
+/* Copy one gate of a panel back to its place: `half` of each pair of k. */
 static void unpack_gate(const rnl_rnn *rnn, const rnl_operand *operand, int gate, int64_t half,
                         char *weights)
 {
@@ -160,8 +159,7 @@ static void unpack_gate(const rnl_rnn *rnn, const rnl_operand *operand, int gate
     }
 }
 
-/* Where the bias of a slot is in the weights; NULL: there is none, or it belongs to another slot.
- */
+/* The bias of a slot in the weights; NULL: it does not exist or belongs to another slot. */
 static const void *bias_of(const rnl_rnn *rnn, const char *weights, const rnl_view *of_all,
                            int slot, bool belongs)
 {
@@ -170,8 +168,8 @@ static const void *bias_of(const rnl_rnn *rnn, const char *weights, const rnl_vi
     return of_all->tensor >= 0 && belongs ? weights + at * rnl_dtype_nbytes(rnn->spec.dtype) : NULL;
 }
 
-/* What sums begin with. The two biases of a gate are added; but those of n in a GRU whose reset
- * gate is applied after the matrix stand apart. */
+/* The start values of sums: the two biases of a gate are added. In a GRU with the reset gate after
+ * the matrix, those of n have two slots. */
 static void put_starts(const rnl_rnn *rnn, const rnl_layout *cpu, const char *weights)
 {
     for (int64_t k = 0; k < num_weights(rnn); k++) {
@@ -213,8 +211,8 @@ static int64_t biases_at(const rnl_rnn *rnn)
     return (tensor.nelems - rnn->num_biases) * rnl_dtype_nbytes(rnn->spec.dtype);
 }
 
-/* Biases, and where the matrices are. */
-static void look_at(rnl_rnn *rnn, const char *weights)
+/* Read the biases, and point to the matrices. */
+static void read_weights(rnl_rnn *rnn, const char *weights)
 {
     const rnl_layout cpu = layout_cpu();
     point_into(rnn, weights);
@@ -226,7 +224,7 @@ static void look_at(rnl_rnn *rnn, const char *weights)
 
 void rnl_rnn_update(rnl_rnn *rnn, const void *weights)
 {
-    look_at(rnn, weights);
+    read_weights(rnn, weights);
     if (rnn->panels)
         pack(rnn);
 }
@@ -292,7 +290,8 @@ static rnl_status check_options(const rnl_spec *spec, const rnl_rnn_options *opt
                                 rnl_error *err)
 {
     if (options && options->rounds && spec->dtype != RNL_BFLOAT16)
-        return rnl_fail(err, RNL_E_SPEC, "arithmetic in bfloat16 needs weights in bfloat16, not %s",
+        return rnl_fail(err, RNL_E_SPEC,
+                        "arithmetic in bfloat16 needs bfloat16 weights, these are %s",
                         rnl_name(RNL_NAMES_DTYPE, (int)spec->dtype));
     if (!options || !options->clips)
         return RNL_OK;
@@ -323,7 +322,7 @@ rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_
         atomic_init(&made->rooms[k], NULL);
     const rnl_layout cpu = layout_cpu();
     find_operands(made, &cpu);
-    look_at(made, weights);
+    read_weights(made, weights);
     if (!made->options.borrows || !made->kernels->direct)
         status = rnl_rnn_pack(made, err);
     if (status)
@@ -333,19 +332,12 @@ rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_
     return status;
 }
 
-static void room_free(rnl_room *room)
-{
-    if (room)
-        free(room->data);
-    free(room);
-}
-
 void rnl_rnn_free(rnl_rnn *rnn)
 {
     if (!rnn)
         return;
     for (int k = 0; k < RNL_NUM_ROOMS; k++)
-        room_free(atomic_load(&rnn->rooms[k]));
+        free(atomic_load(&rnn->rooms[k]));
     free(rnn->panels);
     free(rnn->memory);
     free(rnn);
@@ -360,18 +352,14 @@ rnl_room *rnl_room_take(rnl_rnn *rnn, int64_t nbytes)
         room = atomic_exchange(&rnn->rooms[k], NULL);
     if (room && room->nbytes >= nbytes)
         return room;
-    room_free(room);
-    room = malloc(sizeof *room);
-    if (!room)
-        return NULL;
-    room->nbytes = nbytes;
-    void *data;
-    if (!posix_memalign(&data, RNL_ALIGNMENT, (size_t)nbytes)) {
-        room->data = data;
-        return room;
-    }
     free(room);
-    return NULL;
+    void *made;
+    if (nbytes > INT64_MAX - (int64_t)sizeof *room ||
+        posix_memalign(&made, RNL_ALIGNMENT, sizeof *room + (size_t)nbytes))
+        return NULL;
+    room = made;
+    room->nbytes = nbytes;
+    return room;
 }
 
 void rnl_room_give(rnl_rnn *rnn, rnl_room *room)
@@ -381,5 +369,5 @@ void rnl_room_give(rnl_rnn *rnn, rnl_room *room)
         if (atomic_compare_exchange_strong(&rnn->rooms[k], &none, room))
             return;
     }
-    room_free(room);
+    free(room);
 }

@@ -2,12 +2,12 @@
  * A call while it runs: how its work is split.
  *
  * The work of a call is split into parts: some of the batch's rows, or one direction, or all of it.
- * A part has its own states and room. Members of the team that share a part split its blocks of
- * hidden units, and wait for each other once a step (twice where a second matrix follows the
+ * A part has its own states and buffers. Members of the team that share a part split its blocks of
+ * hidden units, and wait for each other once per step (twice where a second matrix follows the
  * first).
  *
- * With lengths the rows of the batch stand in order of falling length, so that at each time those
- * that are not over are the first ones.
+ * With lengths, the rows of the batch are sorted by falling length: at each time the active rows
+ * come first.
  */
 #ifndef RNL_FORWARD_RUNNING_H
 #define RNL_FORWARD_RUNNING_H
@@ -20,8 +20,8 @@ typedef struct rnl_portion {
     int first_direction, last_direction; /* last is included */
     char *input, *sums, *h[2], *c, *full, *reset;
     rnl_barrier barrier;
-    _Atomic int64_t stop_at;    /* the step after which all members of the part leave     */
-    _Atomic int64_t alone_from; /* the place in a call after which all but the first leave */
+    _Atomic int64_t stop_at;    /* the step after which all members of the part leave          */
+    _Atomic int64_t alone_from; /* the step of the call after which all but the first one leave */
     atomic_int long_waits;
     int64_t since_poll;
 } rnl_portion;
@@ -32,8 +32,8 @@ typedef struct rnl_running {
     int64_t units, state; /* padded widths */
     int64_t steps_at_once;
     int64_t *order;   /* NULL without lengths                            */
-    int64_t *active;  /* rows that are not over at each time, or NULL    */
-    char *between[2]; /* outputs of the layers but the last: REAL (T, N, D * P') */
+    int64_t *active;  /* number of active rows at each time, or NULL     */
+    char *between[2]; /* outputs of all layers but the last: REAL (T, N, D * P') */
     int num_parts;
     bool by_direction;
     rnl_portion *parts;
@@ -42,12 +42,11 @@ typedef struct rnl_running {
     _Atomic int64_t stop_layer; /* after which all members leave */
 } rnl_running;
 
-/* Member k of the team that runs a call, an rnl_running: a share of one part, or several parts
- * whole.
- */
+/* Member k of the team that runs a call. arg: the rnl_running. It computes a share of one part, or
+ * several whole parts. */
 void rnl_run_member(void *arg, int k, int members);
 
-static inline int64_t rnl_least(int64_t a, int64_t b)
+static inline int64_t rnl_min(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }

@@ -1,18 +1,18 @@
-/* The recurrence: one member's share of a call, layer by layer and step by step. */
+/* The recurrence: one member's share of a call, by layers and steps. */
 #include <string.h>
 
 #include "forward/running.h"
 #include "kernels/kernels.h"
 
 enum {
-    WORK_OF_A_PIECE = 1 << 28, /* multiplications between two looks whether to stop: 0.1 s */
-    WORK_OF_A_POLL = 1 << 25,  /* and between two questions to the caller                  */
-    WORK_OF_A_TURN = 1 << 9,   /* while a waiting member spins once                        */
-    LONG_WAITS = 4             /* and the first member goes on alone                       */
+    WORK_OF_A_PIECE = 1 << 28, /* multiplications between two checks whether to stop: 0.1 s */
+    WORK_OF_A_POLL = 1 << 25,  /* multiplications between two calls of the caller's poll   */
+    WORK_OF_A_TURN = 1 << 9,   /* multiplications while a waiting member spins once        */
+    LONG_WAITS = 4             /* after so many the first member goes on alone             */
 };
 
-/* Rows of a sequence: element (t, row, k) is base[t * time + row * batch + k]; base is what is read
- * or what is written. */
+/* An array of steps and rows: element (t, row, k) is base[t * time + row * batch + k], where base
+ * is read or write. */
 typedef struct series {
     const char *read;
     char *write;
@@ -31,12 +31,12 @@ typedef struct share {
     int member, members;
     int64_t first, last;             /* blocks of hidden units */
     int64_t first_state, last_state; /* blocks of the state    */
-    bool asks;                       /* the caller, now and then */
+    bool polls;                      /* calls the caller's poll */
 } share;
 
 /* ------------------------------------------------------------------------------ stopping -- */
 
-/* Ask the caller, if it is time to. */
+/* Call the caller's poll if enough work was done since the last time. */
 static void poll_caller(const share *s, int64_t work)
 {
     const rnl_rnn_call *call = s->run->call;
@@ -48,12 +48,12 @@ static void poll_caller(const share *s, int64_t work)
         atomic_store(&s->run->stop, 1);
 }
 
-/* Between two pieces of a step: the part's first member decides, and all see it at the next wait at
- * the latest. */
+/* Between two pieces of a step: the part's first member decides whether to stop, and all members
+ * see it by the next wait. */
 static bool stops_here(const share *s, int64_t step, int64_t work)
 {
     if (s->member == 0) {
-        if (s->asks)
+        if (s->polls)
             poll_caller(s, work);
         if (atomic_load_explicit(&s->run->stop, memory_order_relaxed))
             atomic_store(&s->part->stop_at, step);
@@ -66,13 +66,13 @@ static void wait_for_part(const share *s)
     (void)rnl_barrier_wait(&s->part->barrier, s->members, 0);
 }
 
-/* Steps of all directions and layers in a row. */
+/* The number of a step, counted over all layers and directions. */
 static int64_t place_of(const share *s, int64_t step)
 {
     return (s->layer * 2 + s->direction) * s->run->call->T + step;
 }
 
-/* The first member takes over what the others had. */
+/* The first member takes over the blocks of all others. */
 static void take_all(share *s)
 {
     s->members = 1;
@@ -81,8 +81,8 @@ static void take_all(share *s)
     s->last_state = s->run->rnn->state_blocks;
 }
 
-/* The wait at the end of a step. Where members wait longer for each other than they work, the CPUs
- * are wanted by others: the first one goes on alone. False: this member is to leave. */
+/* Wait at the end of a step. If members wait longer for each other than they work, other processes
+ * use the CPUs: the first member goes on alone. False: this member has to leave. */
 static bool end_step(share *s, int64_t step, int64_t rows)
 {
     rnl_portion *part = s->part;
@@ -95,7 +95,7 @@ static bool end_step(share *s, int64_t step, int64_t rows)
         atomic_load_explicit(&part->long_waits, memory_order_relaxed) >= LONG_WAITS)
         atomic_store(&part->alone_from, place);
     if (rnl_barrier_wait(&part->barrier, s->members,
-                         (int)rnl_least(work / WORK_OF_A_TURN, INT32_MAX / 2)))
+                         (int)rnl_min(work / WORK_OF_A_TURN, INT32_MAX / 2)))
         atomic_fetch_add_explicit(&part->long_waits, 1, memory_order_relaxed);
     if (atomic_load_explicit(&part->alone_from, memory_order_acquire) > place)
         return true;
@@ -106,7 +106,7 @@ static bool end_step(share *s, int64_t step, int64_t rows)
 
 /* -------------------------------------------------------------------------------- copies -- */
 
-/* Some columns of some rows from one series at one time to another; rows are counted in the batch.
+/* Copy some columns of some rows from one series to another. first_row counts in the whole batch.
  */
 static void copy_rows(const series *from, int64_t from_time, const series *to, int64_t to_time,
                       int64_t first_row, int64_t rows, int64_t cols)
@@ -130,7 +130,7 @@ static void copy_rows(const series *from, int64_t from_time, const series *to, i
     }
 }
 
-/* A buffer of the part as a series whose rows are counted in the batch. */
+/* A buffer of the part as a series whose rows count in the whole batch. */
 static series of_part(const share *s, char *buffer, int64_t time, int64_t batch)
 {
     char *const base = buffer - s->part->first_row * batch * rnl_real_nbytes(s->run);
@@ -138,7 +138,7 @@ static series of_part(const share *s, char *buffer, int64_t time, int64_t batch)
         .read = base, .write = base, .dtype = s->run->rnn->real, .time = time, .batch = batch};
 }
 
-/* What the layer reads, and what it writes. */
+/* The layer's input and output. */
 static series input_of(const share *s)
 {
     const rnl_running *run = s->run;
@@ -174,7 +174,8 @@ static series output_of(const share *s)
                     .batch = width};
 }
 
-/* One state of the caller's, (L * D, N, width), of this layer and direction: to read, to write. */
+/* This layer and direction of one of the caller's states, (L * D, N, width), to read or to write.
+ */
 static series state_of(const share *s, const char *read, char *write, int64_t width)
 {
     const rnl_running *run = s->run;
@@ -212,7 +213,7 @@ static void begin_states(const share *s)
         put_state(s, run->call->c0, spec->hidden_size, s->part->c, run->units);
 }
 
-/* A row that is over keeps the state it had: which of the two buffers that is, its length says. */
+/* A row that has ended keeps its state: its length decides which of the two buffers that is. */
 static void end_states(const share *s)
 {
     const rnl_running *run = s->run;
@@ -233,35 +234,35 @@ static void end_states(const share *s)
     }
 }
 
-/* Rows of the part that are not over at this time. */
+/* Rows of the part that have not ended at this time. */
 static int64_t active_rows(const share *s, int64_t time)
 {
     const rnl_portion *part = s->part;
     if (!s->run->active)
         return part->rows;
     const int64_t active = s->run->active[time] - part->first_row;
-    return active < 0 ? 0 : rnl_least(active, part->rows);
+    return active < 0 ? 0 : rnl_min(active, part->rows);
 }
 
 /* ------------------------------------------------------------------------------ products -- */
 
-/* From the panels, or from the weights themselves. */
+/* The product from the panels, or from the weights as they were given. */
 static rnl_product_fn *kernel_of(const share *s)
 {
     const rnl_rnn *rnn = s->run->rnn;
     return rnn->panels ? rnn->kernels->product : rnn->kernels->direct;
 }
 
-/* A product, in pieces of its rows between which the part may stop. */
+/* Compute a product in pieces of its rows; between them the part may stop. */
 static void multiply(const share *s, rnl_product job, int64_t step, rnl_product_fn *kernel)
 {
     const int64_t real = rnl_real_nbytes(s->run), rows = job.rows;
     const int64_t of_row = job.of->K * job.of->gates * (job.last - job.first) *
                            s->run->rnn->kernels->lanes;
-    const int64_t at_once = rnl_least(rows, WORK_OF_A_PIECE / (of_row + 1) + 1);
+    const int64_t at_once = rnl_min(rows, WORK_OF_A_PIECE / (of_row + 1) + 1);
     for (int64_t row = 0; row < rows; row += at_once) {
         rnl_product piece = job;
-        piece.rows = rnl_least(at_once, rows - row);
+        piece.rows = rnl_min(at_once, rows - row);
         piece.x = (const char *)job.x + row * job.x_row * real;
         piece.start = (const char *)job.start + row * job.start_row * real;
         piece.acc = (char *)job.acc + row * job.acc_row * real;
@@ -285,14 +286,14 @@ static rnl_product product_of(const share *s, int which)
                          .acc_row = s->run->units * rnn->slots};
 }
 
-/* Is the input multiplied with a matrix, not added itself? */
+/* Is the input multiplied by a matrix? Otherwise the input itself is added. */
 static bool adds_product(const share *s)
 {
     return s->weights->operands[RNL_OF_W].of.gates > 0;
 }
 
-/* Is row after row of these steps in memory at equal distances, ready to be read? A single step is
- * always copied: its output may take the place of its input. */
+/* Are the rows of these steps at equal distances in memory, so that they need no copy? A single
+ * step is always copied: its output may be written over its input. */
 static bool is_even(const share *s, const series *x, int64_t steps)
 {
     const rnl_running *run = s->run;
@@ -301,7 +302,7 @@ static bool is_even(const share *s, const series *x, int64_t steps)
            (part->rows == 1 || steps == 1 || x->time == part->rows * x->batch);
 }
 
-/* The input's share of all sums of some steps. */
+/* Add the input's share to all sums of some steps. */
 static void add_inputs(const share *s, int64_t from, int64_t to, int64_t now)
 {
     const rnl_running *run = s->run;
@@ -325,7 +326,7 @@ static void add_inputs(const share *s, int64_t from, int64_t to, int64_t now)
         wait_for_part(s);
     }
     rnl_product_fn *const kernel = adds_product(s) ? kernel_of(s) : rnn->kernels->add_input;
-    const int64_t steps = run->active ? 1 : to - from; /* with lengths, step by step */
+    const int64_t steps = run->active ? 1 : to - from; /* with lengths: one at a time */
     for (int64_t t = from; t < to; t += steps) {
         rnl_product some = job;
         some.rows = run->active ? active_rows(s, t) : part->rows * steps;
@@ -335,7 +336,7 @@ static void add_inputs(const share *s, int64_t from, int64_t to, int64_t now)
     }
 }
 
-/* One step of the recurrence: from the sums of the inputs to the next state. */
+/* One step of the recurrence, from the sums of the inputs to the next state. */
 static void step(const share *s, char *sums, const char *before, char *after, int64_t rows,
                  int64_t now)
 {
@@ -346,7 +347,7 @@ static void step(const share *s, char *sums, const char *before, char *after, in
     rnl_product job = product_of(s, RNL_OF_R);
     if (rnn->kind == RNL_STEP_GRU)
         job.slot[2] = rnn->copied;
-    job.backwards = now & 1; /* zig-zag: what was read last is still in the caches */
+    job.backwards = now & 1; /* in turns: the blocks read last are still in the caches */
     job.rows = rows;
     job.x = before;
     job.x_row = run->state;
@@ -399,7 +400,7 @@ static void step(const share *s, char *sums, const char *before, char *after, in
     multiply(s, job, now, kernel_of(s));
 }
 
-/* The member's units of the new state, into the layer's output. */
+/* Copy the member's units of the new state to the layer's output. */
 static void put_output(const share *s, char *after, int64_t time, int64_t rows)
 {
     const rnl_running *run = s->run;
@@ -407,7 +408,7 @@ static void put_output(const share *s, char *after, int64_t time, int64_t rows)
     if (!to.write)
         return;
     const int64_t width = rnl_state_size(&run->rnn->spec), lanes = run->rnn->kernels->lanes;
-    const int64_t from = s->first_state * lanes, end = rnl_least(s->last_state * lanes, width);
+    const int64_t from = s->first_state * lanes, end = rnl_min(s->last_state * lanes, width);
     if (from >= end)
         return;
     to.write += (s->direction * width + from) * rnl_dtype_nbytes(to.dtype);
@@ -417,7 +418,7 @@ static void put_output(const share *s, char *after, int64_t time, int64_t rows)
 
 /* -------------------------------------------------------------------- directions, layers -- */
 
-/* Steps `first` and later of the direction, at times from ... to - 1. Returns whether to go on. */
+/* Run the direction's steps from `first` on, at the times from ... to - 1. False: stop. */
 static bool run_steps(share *s, int64_t first, int64_t from, int64_t to)
 {
     const rnl_running *run = s->run;
@@ -445,7 +446,7 @@ static bool run_direction(share *s)
         begin_states(s);
     wait_for_part(s);
     for (int64_t done = 0, steps; done < T; done += steps) {
-        steps = rnl_least(s->run->steps_at_once, T - done);
+        steps = rnl_min(s->run->steps_at_once, T - done);
         const int64_t from = s->direction ? T - done - steps : done;
         if (!run_steps(s, done, from, from + steps))
             return false;
@@ -456,9 +457,9 @@ static bool run_direction(share *s)
     return true;
 }
 
-/* All of a part in one layer; `member` of `members` that share it. */
+/* Compute a part in one layer as `member` of the `members` that share it. */
 static void run_part(rnl_running *run, rnl_portion *part, int64_t layer, int member, int members,
-                     bool asks)
+                     bool polls)
 {
     const rnl_rnn *rnn = run->rnn;
     for (int d = part->first_direction; d <= part->last_direction; d++) {
@@ -473,7 +474,7 @@ static void run_part(rnl_running *run, rnl_portion *part, int64_t layer, int mem
                    .last = rnn->blocks * (member + 1) / members,
                    .first_state = rnn->state_blocks * member / members,
                    .last_state = rnn->state_blocks * (member + 1) / members,
-                   .asks = asks};
+                   .polls = polls};
         if (atomic_load(&part->alone_from) < place_of(&s, 0)) {
             if (member != 0)
                 return;
@@ -487,7 +488,6 @@ static void run_part(rnl_running *run, rnl_portion *part, int64_t layer, int mem
     }
 }
 
-/* Member k of the team: a share of one part, or several parts whole. */
 void rnl_run_member(void *arg, int k, int members)
 {
     rnl_running *const run = arg;

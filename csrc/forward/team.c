@@ -1,5 +1,5 @@
-/* Who computes? Helpers that are started when first wanted, spin for the next run for some tens of
- * microseconds, then sleep; and how many there may be. */
+/* The threads of a team: how many there may be, and helpers that are started when first needed,
+ * spin for some tens of microseconds until the next run, then sleep. */
 #define _GNU_SOURCE /* sched_getaffinity; NOLINT(bugprone-reserved-identifier,cert-*) */
 #include <pthread.h>
 #include <sched.h>
@@ -16,12 +16,12 @@
 
 enum {
     MOST_MEMBERS = 64,
-    SPINS = 300,     /* of 15 to 50 ns each, then */
-    YIELDS = 100,    /* of 500 ns, or of the time that others then have, then */
-    NAP_NS = 20000,  /* for the CPU to be given to a member that has none */
-    CROWDED_MS = 10, /* after a crowded call nobody shares, twice as long after the next */
+    SPINS = 300,     /* of 15 to 50 ns each, then ... */
+    YIELDS = 100,    /* ... of 500 ns, or as long as other threads run, then ... */
+    NAP_NS = 20000,  /* ... naps, which give the CPU to a member that has none */
+    CROWDED_MS = 10, /* without sharing after a crowded call; twice as long after the next */
     CROWDED_MOST_MS = 1000,
-    STACK_NBYTES = 512 << 10, /* kernels put 64 KB there, a sanitizer more; libc its TLS */
+    STACK_NBYTES = 512 << 10, /* kernels use 64 KB of it, a sanitizer more; libc puts TLS there */
     RUNS_UNTIL_RETRY = 1000,  /* after a thread could not be started */
     MAX_PATH_NCHARS = 4096
 };
@@ -33,8 +33,8 @@ static int smaller(int a, int b)
 
 /* --------------------------------------------------------------------------- the machine -- */
 
-/* Tell the CPU that this is a spin. Its intrinsics would need headers of the machine. AArch64's
- * "yield" is over at once on most, "isb" takes as long as x86's "pause". */
+/* Tell the CPU that this is a spin, without the machine's headers for intrinsics. On most AArch64
+ * CPUs "yield" returns at once; "isb" takes as long as x86's "pause". */
 static void relax(void)
 {
 #if defined(__x86_64__)
@@ -44,12 +44,12 @@ static void relax(void)
 #endif
 }
 
-/* How the calling thread rounds and whether it flushes subnormals: what a result depends on, so
- * that the helpers have to do as their caller does. */
+/* How the calling thread rounds and whether it flushes subnormals. Results depend on it, so helpers
+ * get their caller's settings. */
 static uint64_t float_control(void)
 {
 #if defined(__x86_64__)
-    return __builtin_ia32_stmxcsr() & ~0x3fU; /* without the flags of what has happened */
+    return __builtin_ia32_stmxcsr() & ~0x3fU; /* without the exception flags */
 #elif defined(__aarch64__)
     uint64_t fpcr;
     __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
@@ -70,7 +70,7 @@ static void set_float_control(uint64_t control)
 #endif
 }
 
-/* Wait a little, longer as the turns go on; the number of the next turn. */
+/* Wait a little, longer with each turn; return the number of the next turn. */
 static int wait_turn(int turn)
 {
     if (turn < SPINS) {
@@ -85,7 +85,7 @@ static int wait_turn(int turn)
 
 /* -------------------------------------------------------------------- how many there may be -- */
 
-/* What a file of a folder has on its first line; false if there is none. */
+/* Read the first line of a file in a folder; false: no such file, or it is empty. */
 static bool read_line(const char *folder, const char *name, char *line, int nchars)
 {
     char path[MAX_PATH_NCHARS + 64];
@@ -97,7 +97,7 @@ static bool read_line(const char *folder, const char *name, char *line, int ncha
     return read;
 }
 
-/* The CPUs that a control group's quota is worth, by cgroup v2's file or by v1's two. */
+/* The number of CPUs that a control group's quota allows, from cgroup v2's file or v1's two. */
 static int quota_of(const char *folder)
 {
     char line[64], *end;
@@ -115,7 +115,8 @@ static int quota_of(const char *folder)
     return quota < period ? 1 : (int)(quota / period);
 }
 
-/* v2 names no controllers, v1 has "cpu" or "cpu,cpuacct". */
+/* The mount point of the group's quota, NULL: none. v2 names no controllers, v1 has "cpu" or
+ * "cpu,cpuacct". */
 static const char *mounted_at(const char *controllers)
 {
     if (*controllers == ':')
@@ -129,9 +130,8 @@ static const char *mounted_at(const char *controllers)
     return NULL;
 }
 
-/* The least quota of this group and those above it. In a container the group may have a path that
- * is not seen from inside, and what is mounted is the group itself: so what is not there is passed
- * over. line: "4:cpu,cpuacct:/path" */
+/* The smallest quota of this group and its parents. In a container the group's path may not exist,
+ * because the group itself is mounted: missing folders are skipped. line: "4:cpu,cpuacct:/path" */
 static int quota_by(char *line)
 {
     char folder[MAX_PATH_NCHARS + 32];
@@ -167,15 +167,15 @@ static int quota(void)
 static int cpus(void)
 {
 #if defined(__linux__)
-    cpu_set_t sets[16]; /* one is of 1024 CPUs, and too small a set is an error */
+    cpu_set_t sets[16]; /* each for 1024 CPUs; too small a set is an error */
     if (sched_getaffinity(0, sizeof sets, sets) == 0)
         return CPU_COUNT_S(sizeof sets, sets);
 #endif
     return (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* The number that a variable begins with; 0 if it has none, or is not set. OMP_NUM_THREADS may be a
- * list, of which the first is for threads that are not within others. */
+/* The number at the start of a variable; 0: none, or not set. OMP_NUM_THREADS may be a list, whose
+ * first number is for threads that are not nested. */
 static int number_in(const char *variable)
 {
     const char *text = getenv(variable);
@@ -193,14 +193,14 @@ static int default_num_threads(void)
     return n < 1 ? 1 : smaller(n, MOST_MEMBERS);
 }
 
-static atomic_int num_threads; /* 0: not known yet */
+static atomic_int num_threads; /* 0: not determined yet */
 
 void rnl_set_num_threads(int n)
 {
     atomic_store(&num_threads, n < 1 ? 0 : smaller(n, MOST_MEMBERS));
 }
 
-/* Seen in a shared library too, where all else may be hidden: threadpoolctl knows us by it. */
+/* Visible even where all other symbols are hidden: threadpoolctl finds the library by it. */
 __attribute__((visibility("default"))) int rnl_num_threads(void)
 {
     int n = atomic_load_explicit(&num_threads, memory_order_relaxed);
@@ -215,21 +215,21 @@ __attribute__((visibility("default"))) int rnl_num_threads(void)
 
 /* ---------------------------------------------------------------------------- the helpers -- */
 
-/* What `members` of a helper is, when not the number of those in the run that it is part of. */
+/* Values of a helper's `members` outside a run; in a run it is the number of members. */
 enum { ASLEEP = -1, IDLE = 0 };
 
-/* The first line of the cache is all that goes to and fro in a run. */
+/* Only its first cache line moves between CPUs in a run. */
 typedef struct helper {
     _Alignas(64) atomic_int members;
     void (*member)(void *arg, int k, int members);
     void *arg;
     uint64_t control;
-    pthread_mutex_t lock; /* of its sleep */
+    pthread_mutex_t lock; /* for sleeping */
     pthread_cond_t woken;
 } helper;
 
 static struct pool {
-    atomic_bool taken; /* by the caller that may use what follows */
+    atomic_bool taken; /* by the caller that uses the members below */
     int num_helpers;
     int runs_until_retry;
     helper helpers[MOST_MEMBERS - 1];
@@ -245,7 +245,7 @@ static void sleep_until_wanted(helper *self)
     pthread_mutex_unlock(&self->lock);
 }
 
-/* A helper's life. */
+/* A helper's thread. */
 static void *help(void *arg)
 {
     helper *const self = arg;
@@ -273,7 +273,7 @@ static void set_to_work(helper *h, int members, void (*member)(void *, int, int)
     h->arg = arg;
     h->control = control;
     if (atomic_exchange_explicit(&h->members, members, memory_order_acq_rel) == ASLEEP) {
-        /* with the lock, it has either seen what was written or is where a signal reaches it */
+        /* once the lock is free, the helper has seen the new value or waits for the signal */
         pthread_mutex_lock(&h->lock);
         pthread_mutex_unlock(&h->lock);
         pthread_cond_signal(&h->woken);
@@ -293,7 +293,7 @@ static bool start(helper *h)
     if (pthread_attr_init(&attr))
         return false;
     atomic_init(&h->members, IDLE);
-    pthread_mutex_init(&h->lock, NULL); /* again, in the child of a fork */
+    pthread_mutex_init(&h->lock, NULL); /* anew, in a forked child */
     pthread_cond_init(&h->woken, NULL);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attr, STACK_NBYTES);
@@ -302,8 +302,8 @@ static bool start(helper *h)
     return started;
 }
 
-/* Signals are for the threads of the program. But a thread's own fault kills without a report
- * where its signal is blocked. */
+/* Signals are left to the program's threads. Faults are not blocked: a fault whose signal is
+ * blocked kills the process without a report. */
 static void start_helpers(int wanted)
 {
     static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV};
@@ -318,7 +318,8 @@ static void start_helpers(int wanted)
     pool.runs_until_retry = pool.num_helpers < wanted ? RUNS_UNTIL_RETRY : 0;
 }
 
-/* As many helpers as wanted, or as there are. To be refused a thread takes long: not every time. */
+/* The number of helpers for a run, at most `wanted`. A failed start of a thread takes long: it is
+ * not tried again at each run. */
 static int find_helpers(int wanted)
 {
     if (pool.num_helpers < wanted && --pool.runs_until_retry < 0)
@@ -330,7 +331,7 @@ static int find_helpers(int wanted)
 
 static bool forks_are_watched;
 
-/* The child of a fork has no helpers, and nobody else who could have taken the pool. */
+/* A forked child has no helpers, and no other thread that could have taken the pool. */
 static void forget_helpers(void)
 {
     pool.num_helpers = pool.runs_until_retry = 0;

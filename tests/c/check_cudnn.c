@@ -45,7 +45,7 @@ static bool check_place(const rnl_cudnn_report *report, int *at, const place *p,
     const char *why = found->why_not ? found->why_not : "taken";
     CHECK(!strcmp(found->origin, p->origin), "%s: %s", p->name, found->origin);
     const bool as_it_is = k->why ? strstr(why, k->why) != NULL : !found->why_not;
-    const bool as_another = blocked && strstr(why, "has another cuDNN's libcudnn");
+    const bool as_another = blocked && strstr(why, "has already loaded libcudnn");
     CHECK(as_another || (as_it_is && !(blocked && k->opens)), "%s %s: %s", p->name, k->name, why);
     if (!as_another) {
         open->any[major] |= k->opens >= PARTS;
@@ -96,7 +96,7 @@ static void check_machine(const void *argument)
                                             (const char *[]){roots[VENV], NULL});
     if (loaded->stub)
         open.main[major_of(loaded)] = open.any[major_of(loaded)] = true;
-    const kind none = {.name = "none", .why = "neither is in this process"};
+    const kind none = {.name = "none", .why = "not loaded in this process"};
     taken = check_place(report, &at, &places[LOADED], loaded->stub ? loaded : &none, &open, true);
     for (int p = SITE; p < LOADER && !taken; p++)
         taken = check_place(report, &at, &places[p], &kinds[m->kind[p]], &open, false);
@@ -189,11 +189,12 @@ static void check_choices(void)
     const choice others[] = {
         {true, "off", "switched off", EMPTY},
         {false, "off", "switched off", EMPTY},
-        {true, "/nowhere/at/all", "there is no such file or folder", EMPTY},
-        {false, "nowhere.so", "there is no such file or folder", EMPTY},
+        {true, "/nowhere/at/all", "no such file or folder", EMPTY},
+        {false, "nowhere.so", "no such file or folder", EMPTY},
         {true, format("%s/libcudnn_adv.so.9", folder_of(SITE, GOOD9)), "not called libcudnn.so.9",
          EMPTY},
-        {true, folder_of(SITE, GOOD9), "has another cuDNN's libcudnn.so.9 already, from /", LONE9},
+        {true, folder_of(SITE, GOOD9), "has already loaded libcudnn.so.9 of another cuDNN, from /",
+         LONE9},
         {true, folder_of(LOADED, GOOD9), NULL, GOOD9},
         {true, folder_of(SITE, GOOD8), NULL, GOOD9},
     };

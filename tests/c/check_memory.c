@@ -222,7 +222,7 @@ static void check_once(void)
         rnl_rnn_free(rnn);
         CHECK(live == 0, "%ld blocks left", live);
         if (status == RNL_OK) {
-            CHECK(k == 5, "run with allocation %ld refused", k);
+            CHECK(k == 4, "run with allocation %ld refused", k);
             return;
         }
         CHECK(status == RNL_E_NOMEM, "%s", err.text);

@@ -1,8 +1,8 @@
 /*
- * Copies, fills, and the one kernel that is known.
+ * Copies, fills, and the clamp kernels.
  *
- * From or to memory that is not pinned, a copy is done when the call returns; in a capture it is
- * refused.
+ * A copy from or to memory that is not pinned is done when the call returns, and refused in a
+ * capture.
  */
 #include "cuda_streams.h"
 
@@ -13,7 +13,7 @@
 struct copy {
     void *to;
     const void *from;
-    CUdeviceptr device_to, device_from; /* where `to` or `from` is NULL */
+    CUdeviceptr device_to, device_from; /* used if `to` or `from` is NULL */
     size_t nbytes;
 };
 
@@ -47,7 +47,7 @@ static CUresult copy(const char *name, struct copy copy, CUstream stream)
     for (int i = 0; i < work.accesses; i++)
         fake_bytes(work.access[i].at, copy.nbytes, work.access[i].what);
     if (on_host && !pinned && fake_stream(stream, name)->capture)
-        fake_die("%s: the memory of the host is not pinned, and the stream is capturing", name);
+        fake_die("%s: the host memory is not pinned, and the stream is capturing", name);
     CUresult status = fake_submit(stream, &work);
     if (on_host && !pinned)
         fake_finish(stream);
@@ -136,14 +136,14 @@ CUresult cuMemsetD8Async(CUdeviceptr at, unsigned char value, size_t nbytes, CUs
     return fake_submit(stream, &work);
 }
 
-/* ---- modules: PTX is not run; a kernel that it names is known here or it is an error ---- */
+/* ---- modules: PTX is not run; its kernels must be those modelled below ---- */
 
 struct module {
     struct fake_object object;
     char *text;
 };
 
-/* A clamp in place of `count` numbers by bounds that are floats, doubles for doubles. */
+/* Clamp `count` numbers in place. The bounds are doubles for doubles, else floats. */
 struct clamp {
     int type;
     CUdeviceptr at;
@@ -155,7 +155,7 @@ enum { CLAMP_F32, CLAMP_F64, CLAMP_F16, CLAMP_BF16, CLAMPS };
 static const char *const CLAMP[CLAMPS] = {"clamp_f32", "clamp_f64", "clamp_f16", "clamp_bf16"};
 static const size_t CLAMP_BYTES[CLAMPS] = {4, 8, 2, 2};
 
-/* A bound that is exact in 16 bits, and what such bits are. */
+/* The value of 16 bits, and the bits of a bound, which must be exact in 16 bits. */
 static double wide16(uint16_t bits, int type)
 {
     int fraction = type == CLAMP_F16 ? 10 : 7, least = type == CLAMP_F16 ? -14 : -126;
@@ -171,7 +171,7 @@ static uint16_t narrow16(double value, int type)
     for (uint32_t bits = 0; bits <= 0xffff; bits++)
         if (wide16((uint16_t)bits, type) == value && !signbit(value) == !(bits >> 15))
             return (uint16_t)bits;
-    fake_die("clamp: the bound %g is none of the array's numbers", value);
+    fake_die("clamp: the bound %g is not a number of the array's dtype", value);
 }
 
 static double clamped(const struct clamp *clamp, double value)
@@ -231,7 +231,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
             *function = (CUfunction)(uintptr_t)&CLAMP[i];
             return CU_OK;
         }
-    fake_die("cuModuleGetFunction: no kernel %s is modelled", name);
+    fake_die("cuModuleGetFunction: the kernel %s is not modelled", name);
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,

@@ -1,8 +1,8 @@
 /*
  * Devices and primary contexts.
  *
- * The machine is described by the environment: FAKE_CUDA_DEVICES (1), FAKE_CUDA_CAPABILITY (90:
- * 9.0), FAKE_CUDA_NAME, FAKE_CUDA_DRIVER (13000), FAKE_CUDA_INIT (what cuInit returns).
+ * Environment variables describe the machine: FAKE_CUDA_DEVICES (1), FAKE_CUDA_CAPABILITY (90:
+ * 9.0), FAKE_CUDA_NAME, FAKE_CUDA_DRIVER (13000), FAKE_CUDA_INIT (the result of cuInit).
  */
 #include "fake.h"
 
@@ -103,9 +103,6 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     switch ((int)attribute) {
     case DEVICE_MAJOR: *value = fake_capability() / 100; break;
     case DEVICE_MINOR: *value = fake_capability() / 10 % 10; break;
-    case DEVICE_MULTIPROCESSORS: *value = 132; break;
-    case DEVICE_UNIFIED_ADDRESSING: *value = 1; break;
-    case DEVICE_MEMORY_POOLS: *value = 1; break;
     default: fake_die("cuDeviceGetAttribute: %d is not modelled", (int)attribute);
     }
     return CU_OK;
@@ -183,33 +180,23 @@ CUresult cuCtxGetCurrent(CUcontext *context)
     return status;
 }
 
-CUresult cuCtxGetDevice(CUdevice *device)
-{
-    LOCKED;
-    CUresult status = fake_driver_call("cuCtxGetDevice", "%s", "");
-    if (status || fake_current_device() < 0)
-        return status ? status : CU_INVALID_CONTEXT;
-    *device = fake_current_device();
-    return CU_OK;
-}
-
-/* The names are CUDA's, the words our own. */
+/* The names are CUDA's, the texts are our own. */
 static const struct {
     int status;
     const char *name, *text;
 } ERRORS[] = {
     {CU_OK, "CUDA_SUCCESS", "all is well"},
-    {CU_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "a value that cannot be"},
-    {CU_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "the device has no more memory"},
+    {CU_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid value"},
+    {CU_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "the device is out of memory"},
     {CU_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "cuInit was not called"},
-    {CU_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "there is no device"},
-    {CU_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "there is no such device"},
-    {CU_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "this is no code"},
+    {CU_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no device"},
+    {CU_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "no such device"},
+    {CU_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "not code"},
     {CU_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "no context is current"},
-    {CU_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "this is no handle"},
-    {CU_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "there is no such name"},
-    {CU_NOT_READY, "CUDA_ERROR_NOT_READY", "not yet"},
-    {CU_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "a kernel touched a wrong address"},
+    {CU_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "not a handle"},
+    {CU_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "no such name"},
+    {CU_NOT_READY, "CUDA_ERROR_NOT_READY", "not ready"},
+    {CU_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "a kernel accessed an invalid address"},
     {CU_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "a kernel failed"},
     {CU_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "not while capturing"},
     {CU_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "the capture is broken"},

@@ -1,8 +1,8 @@
 /*
  * Capture of one stream into a graph, and its launch.
  *
- * What a capturing stream is given is kept with its arguments as they are, and done again at each
- * launch. A capture that forks to another stream is not modelled.
+ * Work in a capturing stream is kept with its arguments and done again at each launch. A capture
+ * that forks to another stream is not modelled.
  */
 #include "cuda_streams.h"
 
@@ -11,15 +11,15 @@
 #include <string.h>
 
 struct fake_capture {
-    struct fake_object object; /* as a graph it is alive from the end of the capture */
-    struct fake_capture *next; /* of those that are going on */
+    struct fake_object object; /* as a graph it is alive from the end of the capture on */
+    struct fake_capture *next; /* of the captures in progress */
     CUstream stream;
     pthread_t thread;
     int mode, broken, count, room;
     struct fake_work *work;
 };
 
-static struct fake_capture *going_on;
+static struct fake_capture *in_progress;
 
 void fake_capture_work(struct fake_capture *capture, const struct fake_work *work)
 {
@@ -35,16 +35,16 @@ void fake_capture_breaks(struct fake_capture *capture)
     capture->broken = 1;
 }
 
-/* How far a thread is held off what would disturb a capture. */
-static _Thread_local int held_off = CAPTURE_GLOBAL;
+/* The thread's capture mode: which captures forbid it unsafe calls. */
+static _Thread_local int thread_mode = CAPTURE_GLOBAL;
 
 void fake_refuse_in_capture(const char *call)
 {
-    for (struct fake_capture *c = going_on; c; c = c->next) {
+    for (struct fake_capture *c = in_progress; c; c = c->next) {
         int is_mine = pthread_equal(c->thread, pthread_self());
         int mode = (int)c->mode;
-        if (is_mine ? mode != CAPTURE_RELAXED && held_off != CAPTURE_RELAXED
-                    : mode == CAPTURE_GLOBAL && held_off == CAPTURE_GLOBAL)
+        if (is_mine ? mode != CAPTURE_RELAXED && thread_mode != CAPTURE_RELAXED
+                    : mode == CAPTURE_GLOBAL && thread_mode == CAPTURE_GLOBAL)
             fake_die("%s during a capture", call);
     }
 }
@@ -55,8 +55,8 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
     CUresult status = fake_driver_call("cuThreadExchangeStreamCaptureMode", "mode=%d", (int)*mode);
     if (status)
         return status;
-    const int before = held_off;
-    held_off = (int)*mode;
+    const int before = thread_mode;
+    thread_mode = (int)*mode;
     *mode = (CUstreamCaptureMode)before;
     return CU_OK;
 }
@@ -76,8 +76,8 @@ CUresult cuStreamBeginCapture_v2(CUstream given, CUstreamCaptureMode mode)
     made->stream = given;
     made->thread = pthread_self();
     made->mode = (int)mode;
-    made->next = going_on;
-    going_on = stream->capture = made;
+    made->next = in_progress;
+    in_progress = stream->capture = made;
     return CU_OK;
 }
 
@@ -93,7 +93,7 @@ CUresult cuStreamEndCapture(CUstream given, CUgraph *graph)
     if (capture->mode != CAPTURE_RELAXED && !pthread_equal(capture->thread, pthread_self()))
         fake_die("cuStreamEndCapture: another thread began the capture");
     stream->capture = NULL;
-    struct fake_capture **at = &going_on;
+    struct fake_capture **at = &in_progress;
     while (*at != capture)
         at = &(*at)->next;
     *at = capture->next;

@@ -1,8 +1,8 @@
 /*
- * Memory of the device and pinned memory, in a table of ranges.
+ * Device memory and pinned memory, in a table of ranges.
  *
- * An address of the device is none of the host's, so that our code cannot read it by mistake, and
- * is given out once only: what is freed is known as freed for ever. New memory is full of NaN.
+ * A device address is not valid on the host, so that our code cannot read it by mistake, and is
+ * used only once: freed memory stays known as freed. New memory is filled with NaN.
  * FAKE_CUDA_MEMORY: bytes of a device (0: no limit).
  */
 #include "fake.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { ALIGNMENT = 256, GAP = 4096, NAN_BYTE = 0xff, KEPT = 64 };
-#define FIRST_ADDRESS (1ULL << 60) /* no x86-64 or AArch64 process has memory there */
+#define FIRST_ADDRESS (1ULL << 60) /* no x86-64 or AArch64 process uses it */
 
 /* Work that touched a part of a block. */
 struct touch {
@@ -27,7 +27,7 @@ struct block {
     size_t nbytes;
     char *host;
     int device, pinned, managed, alive, counted, touches;
-    struct touch *touch; /* KEPT of them, while it is alive */
+    struct touch *touch; /* room for KEPT, while the block is alive */
 };
 
 static struct block *blocks;
@@ -65,7 +65,7 @@ static void end_block(struct block *block)
     block->touch = NULL;
 }
 
-/* The block with an address: of the device, or of the host if it is pinned. */
+/* The block that contains an address of the device, or of pinned memory. */
 static struct block *block_of(CUdeviceptr at)
 {
     for (struct block *b = blocks; b; b = b->next)
@@ -80,11 +80,11 @@ static struct block *describe(CUdeviceptr at, size_t nbytes, const char *what)
         fake_die("%s is NULL", what);
     struct block *found = block_of(at);
     if (!found)
-        fake_die("%s: %llx is no memory of the device", what, (unsigned long long)at);
+        fake_die("%s: %llx is not device memory", what, (unsigned long long)at);
     if (!found->alive)
-        fake_die("%s: %llx is freed already", what, (unsigned long long)at);
+        fake_die("%s: %llx was freed already", what, (unsigned long long)at);
     if (nbytes > found->nbytes - (at - found->at))
-        fake_die("%s: %zu bytes are used, %zu are there", what, nbytes,
+        fake_die("%s: %zu bytes are used, the block has %zu", what, nbytes,
                  (size_t)(found->nbytes - (at - found->at)));
     return found;
 }
@@ -95,23 +95,17 @@ void *fake_bytes(CUdeviceptr at, size_t nbytes, const char *what)
     return found->host + (at - found->at);
 }
 
-int fake_block_device(CUdeviceptr at)
-{
-    struct block *found = block_of(at);
-    return found && found->alive && !found->pinned ? found->device : -1;
-}
-
 int fake_is_pinned(const void *at)
 {
     struct block *found = block_of((CUdeviceptr)(uintptr_t)at);
     return found && found->alive && found->pinned;
 }
 
-/* ---- who touches what, in which order ---- */
+/* ---- accesses and their order ---- */
 
 static void keep(struct block *block, struct touch touch, const struct fake_clock *clock)
 {
-    /* what is ordered before this and covered by it can no longer be the one that is missed */
+    /* an access ordered before this one and covered by it finds no further races */
     int left = 0;
     for (int i = 0; i < block->touches; i++) {
         struct touch *old = &block->touch[i];
@@ -120,7 +114,7 @@ static void keep(struct block *block, struct touch touch, const struct fake_cloc
         if (!(ordered && covered))
             block->touch[left++] = *old;
     }
-    if (left == KEPT) /* the oldest is forgotten */
+    if (left == KEPT) /* drop the oldest */
         memmove(block->touch, block->touch + 1, (size_t)--left * sizeof touch);
     block->touch[left] = touch;
     block->touches = left + 1;
@@ -179,7 +173,7 @@ static struct block *whole_block(CUdeviceptr at, int pinned, const char *call)
 {
     struct block *block = describe(at, 1, call);
     if (block->pinned != pinned || block->at != at)
-        fake_die("%s: %llx is not what was allocated", call, (unsigned long long)at);
+        fake_die("%s: %llx is not the start of an allocation", call, (unsigned long long)at);
     return block;
 }
 
@@ -195,32 +189,6 @@ CUresult cuMemFree_v2(CUdeviceptr at)
     fake_wait_for_all();
     end_block(whole_block(at, 0, "cuMemFree_v2"));
     return status;
-}
-
-CUresult cuMemAllocAsync(CUdeviceptr *at, size_t nbytes, CUstream stream)
-{
-    LOCKED;
-    CUresult status = fake_driver_call("cuMemAllocAsync", "nbytes=%zu stream=%p", nbytes,
-                                       (void *)stream);
-    return status ? status : allocate(at, nbytes, fake_stream_device(stream));
-}
-
-static void free_later(void *argument)
-{
-    end_block(whole_block(*(CUdeviceptr *)argument, 0, "cuMemFreeAsync"));
-}
-
-CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream)
-{
-    LOCKED;
-    CUresult status = fake_driver_call("cuMemFreeAsync", "at=%llx stream=%p",
-                                       (unsigned long long)at, (void *)stream);
-    struct block *block = whole_block(at, 0, "cuMemFreeAsync");
-    struct fake_work work = {.name = "cuMemFreeAsync", .run = free_later, .accesses = 1};
-    work.access[0] = (struct fake_access){at, block->nbytes, 1, "the block"};
-    memcpy(work.argument, &at, sizeof at);
-    CUresult sent = fake_submit(stream, &work);
-    return status ? status : sent;
 }
 
 CUresult cuMemHostAlloc(void **at, size_t nbytes, unsigned flags)
@@ -250,7 +218,7 @@ CUresult cuMemFreeHost(void *at)
     fake_wait_for_all();
     struct block *block = whole_block((CUdeviceptr)(uintptr_t)at, 1, "cuMemFreeHost");
     end_block(block);
-    block->at = next_address; /* the host may use the address again */
+    block->at = next_address; /* the host may reuse the address */
     next_address += GAP + block->nbytes;
     return status;
 }
@@ -267,7 +235,7 @@ CUresult cuMemGetInfo_v2(size_t *left, size_t *total)
     return CU_OK;
 }
 
-static CUresult tell(struct block *block, CUdeviceptr at, int attribute, void *value)
+static CUresult report(struct block *block, CUdeviceptr at, int attribute, void *value)
 {
     switch (attribute) {
     case POINTER_MEMORY_TYPE:
@@ -296,10 +264,10 @@ CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdev
     struct block *block = block_of(at);
     if (status || !block || !block->alive)
         return status ? status : CU_INVALID_VALUE;
-    return tell(block, at, (int)attribute, value);
+    return report(block, at, (int)attribute, value);
 }
 
-/* Of an address that is nobody's it tells zeros, and that all is well. Three kinds are modelled. */
+/* For an unknown address it returns zeros and success. Three attributes are modelled. */
 CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, void **values,
                                 CUdeviceptr at)
 {
@@ -314,14 +282,14 @@ CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, voi
             fake_die("cuPointerGetAttributes: %d is not modelled", asked);
         *(int *)values[k] = 0;
         if (block && block->alive)
-            status = tell(block, at, asked, values[k]);
+            status = report(block, at, asked, values[k]);
     }
     return status;
 }
 
-/* ---- for tests: memory that somebody else owns, and a look at any ---- */
+/* ---- for tests: memory that the test owns, and access to any memory ---- */
 
-/* Not counted as alive: it is a test's, of any device. */
+/* Not counted as alive: the test owns it, on any device. */
 CUdeviceptr fake_alloc(size_t nbytes, int device, int managed)
 {
     LOCKED;
@@ -338,7 +306,7 @@ void fake_free(CUdeviceptr at)
     end_block(whole_block(at, 0, "fake_free"));
 }
 
-/* At once, as it is now: work that nobody waited for is not done. */
+/* Access memory as it is now: work that nothing waited for is not done. */
 void fake_read(CUdeviceptr at, void *to, size_t nbytes)
 {
     LOCKED;

@@ -1,14 +1,14 @@
 /*
- * Streams and events: work runs as late as it may.
+ * Streams and events: work runs as late as possible.
  *
- * Work that is submitted stays in its stream's queue until the host waits for it, so that a host
- * that reads or re-uses memory without a wait finds NaN or changes the result. With
- * FAKE_CUDA_ORDER=now it runs at once.
+ * Submitted work stays in its stream's queue until the host waits for it, so that a host that reads
+ * or reuses memory without a wait finds NaN or changes the result. With FAKE_CUDA_ORDER=now it runs
+ * at once.
  *
  * Every piece of work has a clock: for each stream, the number of the last piece that is ordered
- * before it, by the stream itself, by events, by the legacy stream or by the host. Whoever runs a
- * piece runs those first. Two pieces that touch the same memory and that no clock orders are a
- * race, which fake_touch() finds even where this order of execution hides it.
+ * before it, by the stream itself, by events, by the legacy stream or by the host. These are run
+ * before it. Two pieces that access the same memory without an order between their clocks are a
+ * race, which fake_touch() finds even if the order of execution hides it.
  */
 #include "cuda_streams.h"
 #include "fake.h"
@@ -26,7 +26,7 @@ static struct stream *streams[FAKE_STREAMS];
 static int stream_count;
 static struct stream *legacy[FAKE_MAX_DEVICES];
 static _Thread_local struct stream *per_thread[FAKE_MAX_DEVICES];
-static struct fake_clock host; /* what any thread of the host waited for */
+static struct fake_clock host; /* the work that some thread of the host waited for */
 
 #define PER_THREAD ((CUstream)2)
 #define LEGACY_TOO ((CUstream)1)
@@ -53,8 +53,8 @@ static struct stream *new_stream(int device, int non_blocking)
     return begin(fake_new(FAKE_STREAM, sizeof(struct stream)), device, non_blocking);
 }
 
-/* One with the handle of a stream that is gone, as the driver's may have: nothing orders it behind
- * what that one still does. NULL: FAKE_CUDA_REUSE is not set, or none is gone. */
+/* A stream with the handle of a destroyed one, as the driver may make it: nothing orders it after
+ * the work of that one. NULL: FAKE_CUDA_REUSE is not set, or no stream was destroyed. */
 static struct stream *in_place_of_another(int device, int non_blocking)
 {
     struct stream *gone = NULL;
@@ -65,7 +65,7 @@ static struct stream *in_place_of_another(int device, int non_blocking)
         return NULL;
     struct stream *rest = malloc(sizeof *rest);
     *rest = *gone;
-    rest->object.alive = 1; /* it has no handle any more that could be given out again */
+    rest->object.alive = 1; /* it has no handle that could be reused again */
     streams[rest->index] = rest;
     *gone = (struct stream){.object = gone->object};
     gone->object.alive = 1;
@@ -85,7 +85,7 @@ struct stream *fake_stream(CUstream given, const char *call)
     if (!*found) {
         *found = new_stream(device, 0);
         (*found)->is_legacy = given != PER_THREAD;
-        fake_count(FAKE_STREAM, -1); /* nobody made it */
+        fake_count(FAKE_STREAM, -1); /* the caller did not create it */
     }
     return *found;
 }
@@ -163,7 +163,7 @@ void fake_enqueue(struct stream *stream, const struct fake_work *work)
         run_until(stream, stream->clock.at[stream->index]);
 }
 
-/* The legacy stream would have to wait for one whose work is not done but recorded. */
+/* The legacy stream would have to wait for a stream whose work is only recorded. */
 static void refuse_implicit(const struct stream *stream, const char *what)
 {
     for (int i = 0; i < stream_count; i++)
@@ -228,8 +228,8 @@ CUresult cuStreamSynchronize(CUstream given)
     return CU_OK;
 }
 
-/* A query finds work not done and lets it be done before the next; FAKE_CUDA_SLOW: before so many
- * more. */
+/* A query finds that work is not done and does it before the next query; FAKE_CUDA_SLOW: after so
+ * many more. */
 static CUresult query(const struct fake_clock *clock)
 {
     static int asked;
@@ -247,14 +247,6 @@ static CUresult query(const struct fake_clock *clock)
     if (!status)
         join(&host, &now);
     return status;
-}
-
-CUresult cuStreamQuery(CUstream given)
-{
-    LOCKED;
-    fake_refuse_in_capture("cuStreamQuery");
-    CUresult status = fake_driver_call("cuStreamQuery", "stream=%p", (void *)given);
-    return status ? status : query(&fake_stream(given, "cuStreamQuery")->clock);
 }
 
 CUresult cuStreamWaitEvent(CUstream given, CUevent waited, unsigned flags)
@@ -350,7 +342,7 @@ CUresult cuEventQuery(CUevent asked)
     return event->capture ? CU_CAPTURED_EVENT : query(&event->clock);
 }
 
-/* There is no time: every piece of work takes 10 microseconds. */
+/* Time is not modelled: every piece of work takes 10 microseconds. */
 CUresult cuEventElapsedTime(float *milliseconds, CUevent from, CUevent to)
 {
     LOCKED;

@@ -1,4 +1,4 @@
-/* What streams, copies and graphs know of each other, inside libcuda. */
+/* What streams, copies and graphs share inside libcuda. */
 #ifndef FAKE_CUDA_STREAMS_H
 #define FAKE_CUDA_STREAMS_H
 
@@ -9,7 +9,7 @@ struct piece;
 struct stream {
     struct fake_object object;
     int index, device, non_blocking, is_legacy;
-    struct fake_clock clock; /* of what is submitted next: all that is ordered before it */
+    struct fake_clock clock; /* all work ordered before the next piece */
     uint32_t done;
     struct piece *first, *last;
     struct fake_capture *capture; /* or NULL */

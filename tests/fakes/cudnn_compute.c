@@ -1,6 +1,6 @@
 /*
- * What cudnnRNNForward computes, in double: weights and inputs are exact in double, each number
- * that is stored is rounded once, to the RNN's type.
+ * The computation of cudnnRNNForward, in double: weights and inputs are exact in double, and each
+ * stored number is rounded once, to the RNN's type.
  *
  *     lstm  i f g o     c' = f clip(c) + i g,  h' = P (o tanh(clip(c'))),  and cy is not clipped
  *     gru   r z n       h' = (1 - z) n + z h,  n = tanh(W x + bW + r (R h + bR))
@@ -36,8 +36,8 @@ static double get(const void *from, int64_t i, int dtype)
     return half >> 15 ? -size : size;
 }
 
-/* The bits of a number in a format of 16 bits, rounded to nearest, ties to even.
- * fraction: its bits; least: the exponent of its smallest normal number. */
+/* The bits of a number in a 16-bit format, rounded to nearest, ties to even.
+ * fraction: its number of bits; least: the exponent of the smallest normal number. */
 static uint16_t bits16(double value, int fraction, int least)
 {
     int exponent, top = (1 << (15 - fraction)) - 1; /* the exponent's bits of infinity */
@@ -99,7 +99,7 @@ struct layer {
     int64_t number, width;
 };
 
-/* sum of a row of a piece times a vector; the identity, where skipped input has no matrix */
+/* a row of a matrix times a vector; the identity if skip input has no matrix */
 static double product(const struct layer *layer, int64_t id, int64_t row, const double *vector)
 {
     struct piece_at m = fake_matrix(layer->rnn, layer->number, id);
@@ -139,7 +139,7 @@ static double sigmoid(double a)
     return 1 / (1 + exp(-a));
 }
 
-/* The cell state as it is read; the bounds are floats whatever the type. */
+/* The cell state as it is read; the bounds are floats for every type. */
 static double clipped(const struct rnn *rnn, double c)
 {
     if (rnn->clip_mode != CLIP_MINMAX)
@@ -148,7 +148,7 @@ static double clipped(const struct rnn *rnn, double c)
     return c < low ? low : c > high ? high : c;
 }
 
-/* h (P) and c (H) become those of the next step; next has room for H. */
+/* Advance h (P) and c (H) by one step; next has room for H. */
 static void step(const struct layer *layer, const double *x, double *h, double *c, double *next)
 {
     const struct rnn *rnn = layer->rnn;
@@ -173,8 +173,8 @@ static void step(const struct layer *layer, const double *x, double *h, double *
         h[p] = is_projected ? product(layer, 2 * fake_gates(rnn), p, next) : next[p];
 }
 
-/* All steps of one sequence: x and y begin at its first; from step to step it is `*_step` on. The
- * reverse direction begins at the sequence's own end. */
+/* All steps of one sequence: x and y begin at its first step and advance by `*_step`. The reverse
+ * direction begins at the end of the sequence. */
 static void run_sequence(const struct layer *layer, int backward, int length, const double *x,
                          int64_t x_step, double *y, int64_t y_step, double *h, double *c)
 {
@@ -196,13 +196,13 @@ static int64_t row_of(const struct data *data, int t, int n)
         return (int64_t)t * data->N + n;
     if (data->layout == LAYOUT_BATCH)
         return (int64_t)n * data->T + t;
-    int64_t row = n; /* packed: the steps before, of which each has the sequences that go on */
+    int64_t row = n; /* packed: each earlier step has only the sequences that have not ended */
     for (int m = 0; m < data->N; m++)
         row += data->lengths[m] < t ? data->lengths[m] : t;
     return row;
 }
 
-/* x as (N, T, width) in double; what is past the end of a sequence is not read. */
+/* x as (N, T, width) in double; x past the end of a sequence is not read. */
 static double *read_x(const struct forward *f)
 {
     const struct data *d = &f->x_data;
@@ -216,7 +216,7 @@ static double *read_x(const struct forward *f)
     return x;
 }
 
-/* Past the end: the fill, or what was there before if there is none. */
+/* Past the end: the fill; without one y is not written. */
 static void write_y(const struct forward *f, const double *y)
 {
     const struct data *d = &f->y_data;
@@ -237,7 +237,7 @@ static void write_y(const struct forward *f, const double *y)
         }
 }
 
-/* ---- all of it ---- */
+/* ---- the whole call ---- */
 
 void fake_compute(const struct forward *f)
 {

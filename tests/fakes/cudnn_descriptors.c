@@ -1,4 +1,4 @@
-/* Descriptors: of the RNN and its clip, of x and y, of states, of the dropout. */
+/* Descriptors of the RNN and its clip, x and y, states, and dropout. */
 #include "cudnn_fake.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ static cudnnStatus_t create(const char *call, void *made, enum fake_kind kind, s
     if (failed)
         return failed;
     if (!made)
-        return fake_refuse(WRONG, "no place for the descriptor");
+        return fake_refuse(WRONG, "the pointer to the descriptor is NULL");
     void *desc = fake_new(kind, nbytes);
     memcpy(made, &desc, sizeof desc);
     return fake_refuse(TAKEN, "");
@@ -106,7 +106,7 @@ int64_t fake_directions(const struct rnn *rnn)
     return 1 + rnn->bidirectional;
 }
 
-/* 9.0 has none, 9.19 has; between the two nobody looked. */
+/* 9.0 lacks it, 9.19 has it; the versions between were not tested. */
 static int has_bfloat16(void)
 {
     return fake_version() >= 90100;
@@ -171,7 +171,7 @@ cudnnStatus_t cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t desc, cudnnRNNAlgo_t
         .layers = layers,
         .dropout = (struct dropout *)dropout,
         .flags = flags,
-        /* the clip is none again */
+        /* this removes the clip */
     };
     enum fake_class found = rnn_class(&given);
     if (found == TAKEN)
@@ -316,7 +316,7 @@ cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t desc, cudnnData
                (int)dtype, dims);
     if (failed)
         return failed;
-    int fewest = fake_version() >= 90100 ? 2 : 3; /* as has_bfloat16() */
+    int fewest = fake_version() >= 90100 ? 2 : 3; /* tested as in has_bfloat16() */
     if (!desc || !dim || !stride || dims < fewest || dims > MAX_DIMS || (int)dtype >= DTYPES)
         return fake_refuse(WRONG, "an argument of cudnnSetTensorNdDescriptor");
     for (int i = 0; i < dims; i++)
@@ -327,21 +327,5 @@ cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t desc, cudnnData
     tensor->dims = dims;
     memcpy(tensor->dim, dim, (size_t)dims * sizeof *dim);
     memcpy(tensor->stride, stride, (size_t)dims * sizeof *stride);
-    return fake_refuse(TAKEN, "");
-}
-
-cudnnStatus_t cudnnGetTensorNdDescriptor(cudnnTensorDescriptor_t desc, int room,
-                                         cudnnDataType_t *dtype, int *dims, int dim[], int stride[])
-{
-    CUDNN_CALL("cudnnGetTensorNdDescriptor", 1, "desc=%p", (void *)desc);
-    if (failed)
-        return failed;
-    const struct tensor *tensor = fake_object(desc, FAKE_TENSOR, "cudnnGetTensorNdDescriptor");
-    *dtype = (cudnnDataType_t)tensor->dtype;
-    *dims = tensor->dims;
-    for (int i = 0; i < room && i < tensor->dims; i++) {
-        dim[i] = tensor->dim[i];
-        stride[i] = tensor->stride[i];
-    }
     return fake_refuse(TAKEN, "");
 }

@@ -1,4 +1,4 @@
-/* What the files of the fake libcudnn know of each other. */
+/* What the files of the fake libcudnn share. */
 #ifndef FAKE_CUDNN_FAKE_H
 #define FAKE_CUDNN_FAKE_H
 
@@ -8,32 +8,31 @@
 
 enum fake_class { TAKEN, WRONG, UNSUPPORTED, INTERNAL, STREAM_MISMATCH, NO_DEVICE, MISSING };
 
-/* The status of a class in the version that is played; 9 keeps the text for whoever asks. */
+/* The status of a class in the imitated version; 9 keeps the text for cudnnGetLastErrorString. */
 cudnnStatus_t fake_refuse(enum fake_class found, const char *text);
 int fake_version(void); /* 8906, 92800 */
 void fake_need_siblings(int is_rnn, cudnnStatus_t *status);
 
-/* The block of zeros that the contract test has for a handle starts with no object's head. */
+/* The contract test passes a block of zeros for a handle; it has no such head. */
 struct handle {
     struct fake_object object;
     int device, busy;
     CUstream stream;
 };
 
-/* Begin a call of cuDNN: siblings, the record, a failure on request. 0: go on. */
+/* Begin a call of cuDNN: sub-libraries, the log, a failure on request. failed == 0: go on. */
 #define CUDNN_CALL(name, is_rnn, ...)                                                              \
     LOCKED;                                                                                        \
     cudnnStatus_t failed = (cudnnStatus_t)fake_cudnn_call(name, __VA_ARGS__);                      \
     fake_need_siblings(is_rnn, &failed)
 
-/* First in a call with a handle, which only one thread may be in. */
+/* At the start of a call with a handle: only one thread may use it. */
 int *fake_enter_handle(cudnnHandle_t given, const char *call);
 void fake_leave_handle(int **busy);
 #define USES_HANDLE(given, call)                                                                   \
     __attribute__((cleanup(fake_leave_handle), unused)) int *busy = fake_enter_handle(given, call)
 
-/* A handle in use: NULL, if it is the block of zeros. Dies where its context is not
- * current. */
+/* The object of a handle; NULL for the block of zeros. Dies if its context is not current. */
 struct handle *fake_handle(cudnnHandle_t given, const char *call);
 int fake_handle_capability(cudnnHandle_t given); /* 100 major + 10 minor */
 
@@ -46,7 +45,7 @@ struct dropout {
 struct rnn {
     struct fake_object object;
     int is_set, algo, cell, bias, bidirectional, skip, dtype, precision, math;
-    int64_t input_size, hidden_size, proj_size, layers; /* proj_size = hidden_size: none */
+    int64_t input_size, hidden_size, proj_size, layers; /* proj_size = hidden_size: no projection */
     const struct dropout *dropout;
     unsigned flags;
     int clip_mode;
@@ -69,14 +68,14 @@ struct tensor {
     int dim[MAX_DIMS], stride[MAX_DIMS];
 };
 
-size_t fake_dtype_bytes(int dtype); /* 0: none of an RNN */
+size_t fake_dtype_bytes(int dtype); /* 0: not a dtype of an RNN */
 int64_t fake_gates(const struct rnn *rnn);
 int64_t fake_directions(const struct rnn *rnn);
 int64_t fake_data_rows(const struct data *data); /* of `width` numbers each, in memory */
 
 /* ---- cudnn_weights.c ---- */
 
-/* Where a piece starts and how large it is, in elements; rows 0: there is none. */
+/* The place and size of a matrix or bias, in elements; rows 0: it does not exist. */
 struct piece_at {
     int64_t at, rows, cols;
 };
@@ -89,13 +88,13 @@ struct piece_at fake_bias(const struct rnn *rnn, int64_t pseudo_layer, int64_t i
 
 struct forward {
     struct rnn rnn;
-    struct data x_data, y_data;                           /* with lengths of their own */
-    const struct data *x_desc;                            /* as described when it was called */
-    CUdeviceptr x, y, hx, hy, cx, cy, weights, workspace; /* hx to cy: 0, none */
+    struct data x_data, y_data;                           /* copies, as at the call */
+    const struct data *x_desc;                            /* the caller's descriptor */
+    CUdeviceptr x, y, hx, hy, cx, cy, weights, workspace; /* hx to cy: 0 if not given */
     size_t workspace_bytes;
 };
 
-/* The result, in double, rounded once for each number that is stored. */
+/* Compute the result in double; each stored number is rounded once. */
 void fake_compute(const struct forward *forward);
 
 #endif

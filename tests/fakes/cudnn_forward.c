@@ -1,13 +1,13 @@
 /*
- * The sizes of the workspace, and cudnnRNNForward: its arguments are checked, first as the real
- * library does, which answers with a status, then more strictly, which ends the test.
+ * The sizes of the workspace, and cudnnRNNForward. Its arguments are checked first as in the real
+ * library, which returns a status, then more strictly, which ends the test.
  */
 #include "cudnn_fake.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what the real library checks ---- */
+/* ---- checks of the real library ---- */
 
 static int all_full(const struct data *data)
 {
@@ -17,7 +17,7 @@ static int all_full(const struct data *data)
     return 1;
 }
 
-/* Limits that depend on the device, or are found this late. */
+/* Limits that depend on the device, or are checked this late. */
 static enum fake_class algo_class(const struct rnn *rnn, int capability)
 {
     int is_plain = rnn->cell == CELL_RELU || rnn->cell == CELL_TANH;
@@ -27,12 +27,12 @@ static enum fake_class algo_class(const struct rnn *rnn, int capability)
         return UNSUPPORTED;
     if (rnn->algo == ALGO_SMALL_H && rnn->hidden_size > (is_plain ? 384 : 192))
         return UNSUPPORTED;
-    if (rnn->algo == ALGO_STATIC && rnn->hidden_size > 1025) /* 1025 is taken, 2048 is not */
+    if (rnn->algo == ALGO_STATIC && rnn->hidden_size > 1025) /* 1025 works, 2048 does not */
         return UNSUPPORTED;
     return TAKEN;
 }
 
-/* Smaller than the real sizes, and as they do it grows with T and N, not with lengths. */
+/* Smaller than the real sizes; it grows with T and N like these, not with lengths. */
 static size_t workspace_bytes(const struct rnn *rnn, const struct data *x)
 {
     size_t all = (size_t)(rnn->layers * fake_directions(rnn));
@@ -76,12 +76,12 @@ cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t given, cudnnRNNDescriptor_
     *workspace = workspace_bytes(rnn, x);
     if (reserve)
         *reserve = reserve_bytes(rnn, x, (int)mode);
-    if (!handle && FAKE_MAJOR == 9) /* 9 wants to know more of the device, after the sizes */
-        return fake_refuse(NO_DEVICE, "there is no device");
+    if (!handle && FAKE_MAJOR == 9) /* after the sizes, 9 needs more of the device */
+        return fake_refuse(NO_DEVICE, "no device");
     return fake_refuse(TAKEN, "");
 }
 
-/* All that cudnnRNNForward is given. */
+/* The arguments of cudnnRNNForward. */
 struct call {
     cudnnHandle_t given;
     struct handle *handle; /* NULL: the block of zeros */
@@ -120,7 +120,7 @@ static int is_state(const struct tensor *t, int64_t layers, int64_t N, int64_t w
         if (t->dim[i] != (i < 3 ? want[i] : 1))
             return 0;
         if (t->dim[i] > 1 && t->stride[i] != stride)
-            return 0; /* not packed; the stride of one element is free */
+            return 0; /* not packed; the stride of an axis of size 1 is free */
         stride *= t->dim[i];
     }
     return t->dims >= 3;
@@ -173,13 +173,13 @@ static cudnnStatus_t check(const struct call *c)
     return fake_refuse(TAKEN, "");
 }
 
-/* ---- what a device would make a fault or a race of ---- */
+/* ---- checks against faults and races on the device ---- */
 
 static void use(struct fake_work *work, const void *at, size_t nbytes, int write, size_t unit,
                 const char *what)
 {
     if ((uintptr_t)at % unit)
-        fake_die("%s: %p is no multiple of %zu", what, at, unit);
+        fake_die("%s: %p is not a multiple of %zu", what, at, unit);
     CUdeviceptr address = (CUdeviceptr)(uintptr_t)at;
     fake_bytes(address, nbytes, what);
     work->access[work->accesses++] = (struct fake_access){address, nbytes, write, what};
@@ -232,7 +232,7 @@ static void check_strictly(const struct call *c)
         (c->c_desc && (c->cx || c->cy) && c->c_desc->dtype != c->rnn->dtype))
         fake_die("%s: hDesc or cDesc has another dtype than the RNN", call);
     if (fake_version() < 8907 && !all_full(c->x_desc) && !c->lengths)
-        fake_die("%s: before 8.9.7 lengths have to be on the device too", call);
+        fake_die("%s: before 8.9.7 lengths must also be on the device", call);
     fake_object(c->x_desc, FAKE_RNN_DATA, call);
 }
 
@@ -243,8 +243,7 @@ static void run(void *argument)
     fake_compute(*(struct forward **)argument);
 }
 
-/* Before a graph is launched that holds the call: are the lengths those that it was recorded with?
- */
+/* Before the launch of a graph with the call: are the lengths as they were recorded? */
 static void check_graph(void *argument)
 {
     const struct forward *f = *(struct forward **)argument;
@@ -275,7 +274,7 @@ static cudnnStatus_t send(const struct call *c)
     check_strictly(c);
     struct fake_work work = {.name = "cudnnRNNForward", .run = run, .check = check_graph};
     use_all(c, &work);
-    struct forward *forward = malloc(sizeof *forward); /* never freed: a graph may hold it */
+    struct forward *forward = malloc(sizeof *forward); /* never freed: a graph may use it */
     *forward = (struct forward){*c->rnn,
                                 kept(c->x_desc),
                                 kept(c->y_desc),
@@ -339,5 +338,5 @@ cudnnStatus_t cudnnRNNForward(cudnnHandle_t given, cudnnRNNDescriptor_t rnn_desc
     cudnnStatus_t status = check(&c);
     if (status)
         return status;
-    return c.handle ? send(&c) : fake_refuse(NO_DEVICE, "there is no device");
+    return c.handle ? send(&c) : fake_refuse(NO_DEVICE, "no device");
 }

@@ -1,8 +1,8 @@
 /*
  * Version, status, the sub-libraries, and handles.
  *
- * FAKE_CUDNN: the version that is played, of the library's own major version (92800, 8906).
- * FAKE_CUDNN_LINGER: microseconds that a call with a handle takes, so that two threads meet.
+ * FAKE_CUDNN: the version to imitate, within the library's major version (92800, 8906).
+ * FAKE_CUDNN_LINGER: microseconds that a call with a handle takes, so that two threads meet in it.
  */
 #include "cudnn_fake.h"
 
@@ -19,14 +19,14 @@ int fake_version(void)
     return fake_environment("FAKE_CUDNN", FAKE_MAJOR == 9 ? 92800 : 8906);
 }
 
-/* Class -> the status of 8 and of 9. */
+/* By class: the status of 8 and of 9. */
 static const int STATUS[][2] = {
     [TAKEN] = {0, 0},
     [WRONG] = {3, 2000},
     [UNSUPPORTED] = {9, 3000},
     [INTERNAL] = {4, 4000},
     [STREAM_MISMATCH] = {7, 2007},
-    [NO_DEVICE] = {8, 5003}, /* its first call of CUDA failed */
+    [NO_DEVICE] = {8, 5003}, /* its first CUDA call failed */
     [MISSING] = {11, 3009},
 };
 
@@ -88,7 +88,7 @@ const char *cudnnGetErrorString(cudnnStatus_t status)
 }
 
 #if FAKE_MAJOR == 9
-/* Reading clears it; neither a success nor a failure without a text does. */
+/* Reading clears the text; a success or a failure without a text does not. */
 void cudnnGetLastErrorString(char *message, size_t max_size)
 {
     LOCKED;
@@ -107,9 +107,9 @@ cudnnStatus_t cudnnAdvInferVersionCheck(void)
     return failed;
 }
 
-/* ---- sub-libraries: open already, or in the folder of this one ---- */
+/* ---- sub-libraries: already open, or in the folder of this one ---- */
 
-/* Not left to this library's search path, which an interposed dlopen does not know. */
+/* Not left to this library's search path, which an interposed dlopen does not use. */
 static int have(const char *name)
 {
     char path[4096];
@@ -125,7 +125,7 @@ static int have(const char *name)
 }
 
 #if FAKE_MAJOR == 9
-/* Without graph it aborts at its first call, whichever; without another an RNN's call fails. */
+/* Without graph the first call of any kind aborts; without another part, calls for RNNs fail. */
 void fake_need_siblings(int is_rnn, cudnnStatus_t *status)
 {
     if (!have("libcudnn_graph.so.9")) {
@@ -162,12 +162,12 @@ struct handle *fake_handle(cudnnHandle_t given, const char *call)
         return NULL;
     struct handle *handle = fake_object(given, FAKE_HANDLE, call);
     if (fake_current_device() != handle->device)
-        fake_die("%s: the handle is device %d's, whose context is not current", call,
+        fake_die("%s: the handle belongs to device %d, whose context is not current", call,
                  handle->device);
     return handle;
 }
 
-/* Outside the lock, where a second thread would only wait its turn. */
+/* Outside the lock: inside, a second thread would only wait. */
 int *fake_enter_handle(cudnnHandle_t given, const char *call)
 {
     if (!given || is_blank(given))
@@ -187,8 +187,8 @@ void fake_leave_handle(int **busy)
         __atomic_store_n(*busy, 0, __ATOMIC_SEQ_CST);
 }
 
-/* A blank one has it where that of the version has it, as the contract test knows: the
- * one of these words that is not 0. */
+/* In a block of zeros the contract test sets it at its place in this version: the one of these
+ * words that is not 0. */
 int fake_handle_capability(cudnnHandle_t given)
 {
     if (!is_blank(given))
@@ -239,9 +239,9 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t given, cudaStream_t stream)
         return fake_refuse(WRONG, "the handle is NULL");
     struct handle *handle = fake_handle(given, "cudnnSetStream");
     if (!handle)
-        return fake_refuse(STREAM_MISMATCH, "there is no device");
+        return fake_refuse(STREAM_MISMATCH, "no device");
     if (fake_stream_device(stream) != handle->device)
-        return fake_refuse(STREAM_MISMATCH, "the stream is of another device than the handle");
+        return fake_refuse(STREAM_MISMATCH, "the stream belongs to another device than the handle");
     handle->stream = stream;
     return fake_refuse(TAKEN, "");
 }

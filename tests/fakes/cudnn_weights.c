@@ -1,8 +1,9 @@
 /*
- * Where each matrix and bias lies in the weight space. By its own formula: all matrices, one
- * pseudo-layer after the other, then all biases, in the same order.
+ * The place of each matrix and bias in the weight space, by a formula of its own: all matrices, by
+ * pseudo-layers, then all biases, in the same order.
  *
- * Of a pseudo-layer, with G gates: ids 0 to G-1 take the input, G to 2G-1 the state, 2G projects.
+ * In a pseudo-layer with G gates, ids 0 to G-1 are for the input, G to 2G-1 for the state, 2G for
+ * the projection.
  */
 #include "cudnn_fake.h"
 
@@ -80,9 +81,9 @@ cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t handle, cudnnRNNDescripto
     return fake_refuse(TAKEN, "");
 }
 
-/* NULL for a piece that is not there; its descriptor is left alone. */
-static void tell(struct piece_at piece, const struct rnn *rnn, void *space, struct tensor *tensor,
-                 void **address)
+/* Return the address of a piece: NULL if it does not exist; then its descriptor is not changed. */
+static void locate(struct piece_at piece, const struct rnn *rnn, void *space, struct tensor *tensor,
+                   void **address)
 {
     *address = NULL;
     if (!piece.rows)
@@ -113,13 +114,13 @@ cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t handle, cudnnRNNDescriptor_t
     const struct rnn *rnn = fake_object(desc, FAKE_RNN, call);
     if (pseudo_layer < 0 || pseudo_layer >= rnn->layers * fake_directions(rnn) || id < 0 ||
         id > 2 * fake_gates(rnn))
-        return fake_refuse(WRONG, "there is no such pseudo-layer or id");
+        return fake_refuse(WRONG, "no such pseudo-layer or id");
     struct piece_at matrix = fake_matrix(rnn, pseudo_layer, id);
     struct piece_at bias = fake_bias(rnn, pseudo_layer, id);
     int64_t room = (int64_t)(nbytes / fake_dtype_bytes(rnn->dtype));
-    tell(matrix, rnn, (void *)(uintptr_t)space, fake_object(matrix_desc, FAKE_TENSOR, call),
-         matrix_at);
-    tell(bias, rnn, (void *)(uintptr_t)space, fake_object(bias_desc, FAKE_TENSOR, call), bias_at);
+    locate(matrix, rnn, (void *)(uintptr_t)space, fake_object(matrix_desc, FAKE_TENSOR, call),
+           matrix_at);
+    locate(bias, rnn, (void *)(uintptr_t)space, fake_object(bias_desc, FAKE_TENSOR, call), bias_at);
     int fits = matrix.at + matrix.rows * matrix.cols <= room || !matrix.rows;
     if (!fits || (bias.rows && bias.at + bias.rows > room))
         return fake_refuse(WRONG, "the weight space is too small for the piece");

@@ -1,6 +1,6 @@
 /*
- * What the files of the fakes know of each other. libcuda.so.1 has all of it, the fake libcudnn
- * uses it from there, and a test may call what is marked so.
+ * What the files of the fakes share. libcuda.so.1 has all of it; the fake libcudnn uses it from
+ * there.
  */
 #ifndef FAKE_FAKE_H
 #define FAKE_FAKE_H
@@ -11,23 +11,24 @@
 
 #define FAKE_EXIT 86 /* the exit status of a process that broke a rule */
 
-/* A rule is broken that the real libraries do not check: say so and end the process. */
+/* A rule was broken that the real libraries do not check: report it and end the process. */
 _Noreturn void fake_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Begin a call of the driver: take it down, and what it has to return at once, CU_OK to go on. */
+/* Begin a call of the driver: log it, and return the result that it must return at once, or CU_OK.
+ */
 CUresult fake_driver_call(const char *name, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The same for cuDNN's, whose numbers it does not know: the status to return, or 0. */
+/* The same for a call of cuDNN: the status to return, or 0. */
 int fake_cudnn_call(const char *name, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Whether an error came up that no later call on the device gets past. */
+/* The sticky error after which all calls on the device fail; CU_OK: none. */
 CUresult fake_sticky(void);
 
 enum fake_kind {
-    FAKE_CONTEXT, /* times that primary contexts are retained */
-    FAKE_PUSHED,  /* contexts on the stacks of all threads */
+    FAKE_CONTEXT, /* how often primary contexts are retained */
+    FAKE_PUSHED,  /* contexts on the stacks of all threads   */
     FAKE_MEMORY,
     FAKE_PINNED,
     FAKE_STREAM,
@@ -43,7 +44,7 @@ enum fake_kind {
     FAKE_KINDS,
 };
 
-/* The head of every object. None is ever given back, so that a use after the end is found. */
+/* The head of every object. Objects are never freed, so that a use after destruction is found. */
 struct fake_object {
     struct fake_object *next;
     enum fake_kind kind;
@@ -64,7 +65,7 @@ void fake_unlock(const int *unused);
 
 enum { FAKE_MAX_DEVICES = 8 };
 int fake_environment(const char *name, int otherwise);
-int fake_current_device(void); /* of the calling thread's context, -1: there is none */
+int fake_current_device(void); /* of the calling thread's context; -1: no context */
 int fake_capability(void);     /* 100 major + 10 minor */
 
 /* ---- cuda_memory.c: the table of ranges ---- */
@@ -76,18 +77,17 @@ struct fake_access {
     const char *what;
 };
 
-/* Where the bytes of the device are on the host; dies if they are not all in one living block. */
+/* The host's copy of bytes of the device; dies unless all are in one living block. */
 void *fake_bytes(CUdeviceptr at, size_t nbytes, const char *what);
-int fake_block_device(CUdeviceptr at); /* -1: no memory of the device */
 int fake_is_pinned(const void *at);
 
-/* Which work came before: per stream the number of its last piece. */
+/* The work that came before: for each stream the number of its last piece. */
 enum { FAKE_STREAMS = 512 };
 struct fake_clock {
     uint32_t at[FAKE_STREAMS];
 };
 
-/* Take down that work touches memory; dies if other work does that nothing orders before it. */
+/* Note that work accesses memory; dies if other work accesses it and nothing orders the two. */
 void fake_touch(const struct fake_access *access, const char *work, int stream,
                 const struct fake_clock *clock);
 
@@ -95,11 +95,11 @@ void fake_touch(const struct fake_access *access, const char *work, int stream,
 
 enum { FAKE_ACCESSES = 12, FAKE_ARGUMENT = 256 };
 
-/* A piece of work on the device. The argument is copied; what it points to has to stay. */
+/* A piece of work on the device. The argument is copied; objects that it points to must stay. */
 struct fake_work {
     const char *name;
     void (*run)(void *argument);
-    void (*check)(void *argument); /* before each launch of a graph that holds it; or NULL */
+    void (*check)(void *argument); /* before each launch of a graph with it; or NULL */
     _Alignas(16) char argument[FAKE_ARGUMENT];
     int accesses;
     struct fake_access access[FAKE_ACCESSES];
@@ -107,7 +107,7 @@ struct fake_work {
 
 CUresult fake_submit(CUstream stream, const struct fake_work *work);
 int fake_stream_device(CUstream stream);
-void fake_wait_for_all(void); /* every stream, as a free does */
+void fake_wait_for_all(void); /* every stream, as when memory is freed */
 
 /* ---- cuda_graphs.c ---- */
 

@@ -1,10 +1,10 @@
 /*
- * What was called, what fails on request, what is alive, and the end of a test that broke a rule.
+ * The log of calls, failures on request, live objects, and the end of a test that broke a rule.
  *
  * A test sets, in the environment or by the functions at the end:
- *     FAKE_LOG=FILE           a line for every call: its name, then name=value
- *     FAKE_FAIL=K:CUDA:CUDNN  the K-th call from now fails (from 1), with the one status if it is
- *                             the driver's, with the other if it is cuDNN's
+ *     FAKE_LOG=FILE           write one line per call: its name, then name=value
+ *     FAKE_FAIL=K:CUDA:CUDNN  the K-th call from now fails (from 1): a driver call with the first
+ *                             status, a cuDNN call with the second
  */
 #include "fake.h"
 
@@ -72,8 +72,8 @@ void fake_die(const char *format, ...)
     _exit(FAKE_EXIT);
 }
 
-/* Take a call down and count it; whether it has to fail. */
-static int take_down(const char *name, const char *format, va_list arguments)
+/* Log and count a call; return whether it must fail. */
+static int log_call(const char *name, const char *format, va_list arguments)
 {
     if (pid && pid != getpid())
         fake_die("%s is called in a child of the process that called cuInit", name);
@@ -96,7 +96,7 @@ CUresult fake_driver_call(const char *name, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    int fails = take_down(name, format, arguments);
+    int fails = log_call(name, format, arguments);
     va_end(arguments);
     if (!strcmp(name, "cuInit"))
         pid = getpid();
@@ -106,7 +106,7 @@ CUresult fake_driver_call(const char *name, const char *format, ...)
         sticky = fail_cuda;
     if (fails)
         return fail_cuda;
-    /* what works on a dead device: the context's stack and what asks no device */
+    /* calls that work on a dead device: those for the stack of contexts and for no device */
     int free_of_device = !strncmp(name, "cuCtxP", 6) || !strncmp(name, "cuDevice", 8) ||
                          !strcmp(name, "cuInit");
     return free_of_device ? CU_OK : sticky;
@@ -116,7 +116,7 @@ int fake_cudnn_call(const char *name, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    int fails = take_down(name, format, arguments);
+    int fails = log_call(name, format, arguments);
     va_end(arguments);
     return fails ? fail_cudnn : 0;
 }
@@ -158,15 +158,15 @@ void *fake_object(const void *object, enum fake_kind kind, const char *call)
             if (o->kind != kind)
                 fake_die("%s: %p is a %s, not a %s", call, object, KIND[o->kind], KIND[kind]);
             if (!o->alive)
-                fake_die("%s: the %s %p is destroyed already", call, KIND[kind], object);
+                fake_die("%s: the %s %p was destroyed already", call, KIND[kind], object);
             return o;
         }
-    fake_die("%s: %p is no %s", call, object, KIND[kind]);
+    fake_die("%s: %p is not a %s", call, object, KIND[kind]);
 }
 
 /* ---- for tests ---- */
 
-/* From now on calls go to another file; NULL: to none. */
+/* Log calls to this file from now on; NULL: do not log. */
 void fake_log(const char *path)
 {
     LOCKED;
@@ -177,14 +177,14 @@ void fake_log(const char *path)
         setvbuf(log_file, NULL, _IOLBF, BUFSIZ);
 }
 
-/* How many calls there were, over both libraries. */
+/* The number of calls so far, over both libraries. */
 long fake_calls(void)
 {
     LOCKED;
     return calls;
 }
 
-/* The k-th call from now fails; 0: none does. An error that stuck is forgotten. */
+/* Make the k-th call from now fail; 0: none. A sticky error is forgotten. */
 void fake_fail(long k, int cuda, int cudnn)
 {
     LOCKED;
@@ -194,7 +194,7 @@ void fake_fail(long k, int cuda, int cudnn)
     sticky = CU_OK;
 }
 
-/* How many there are of a kind, by its name in KIND; -1: no such kind. */
+/* The number of live objects of a kind, by its name in KIND; -1: no such kind. */
 long fake_live(const char *kind)
 {
     LOCKED;

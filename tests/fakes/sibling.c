@@ -1,2 +1,2 @@
-/* A sub-library of the fake libcudnn: its name is all it has. */
+/* A sub-library of the fake libcudnn: it only has a name. */
 typedef int fake_sibling;

@@ -1,9 +1,9 @@
 /*
- * The vendor's types, as far as the fakes need them: written down here, or, with
- * FAKE_REAL_HEADERS, taken from the vendor's own headers, which then prove our signatures.
+ * The vendor's types that the fakes need: declared here or, with FAKE_REAL_HEADERS, taken from the
+ * vendor's headers, which then check our signatures.
  *
- * The fakes use the vendor's names for types only. Numbers have names of our own, and
- * check_numbers.c compares them with the headers.
+ * The fakes use the vendor's names only for types. Numbers have names of our own, which
+ * check_numbers.c compares with the headers.
  */
 #ifndef FAKE_VENDOR_H
 #define FAKE_VENDOR_H
@@ -62,14 +62,10 @@ enum {
     CU_CAPTURED_EVENT = 907,
 };
 
-/* What may be asked of a device and of a pointer. */
+/* Attributes of devices, pointers, streams and captures. */
 enum {
-    DEVICE_MULTIPROCESSORS = 16,
-    DEVICE_UNIFIED_ADDRESSING = 41,
     DEVICE_MAJOR = 75,
     DEVICE_MINOR = 76,
-    DEVICE_MEMORY_POOLS = 115,
-    POINTER_CONTEXT = 1,
     POINTER_MEMORY_TYPE = 2,
     POINTER_DEVICE_POINTER = 3,
     POINTER_HOST_POINTER = 4,

@@ -1,8 +1,8 @@
 /*
- * What passes between us and two libraries that are not there when we are built: cuDNN 8.9 or 9,
- * and NVIDIA's driver. Our own declarations of the little that running an RNN needs.
+ * Our own declarations of the part of two libraries that running an RNN needs: cuDNN 8.9 or 9, and
+ * NVIDIA's driver. Neither is needed to build.
  *
- * A type's comment is the vendor's name of it, an enumerator's name is the vendor's after RNL_; 8
+ * The comment of a type is the vendor's name for it; an enumerator is RNL_ and the vendor's name. 8
  * and 9 number their statuses differently. tests/test_cudnn_abi.py compiles all of it beside the
  * vendor's headers: sizes, values, and the signatures of symbols.def.
  */
@@ -20,7 +20,7 @@ typedef struct rnl_cudnn_dropout_ *rnl_cudnn_dropout;   /* cudnnDropoutDescripto
 typedef struct rnl_cudnn_rnn_ *rnl_cudnn_rnn;           /* cudnnRNNDescriptor_t */
 typedef struct rnl_cudnn_rnn_data_ *rnl_cudnn_rnn_data; /* cudnnRNNDataDescriptor_t */
 
-/* ---------------------------------------------------------------------- cuDNN's choices -- */
+/* ------------------------------------------------------------------------ cuDNN's enums -- */
 
 typedef enum {
     RNL_CUDNN_DATA_FLOAT = 0,
@@ -96,34 +96,29 @@ enum { RNL_CUDNN_RNN_PADDED_IO_DISABLED = 0, RNL_CUDNN_RNN_PADDED_IO_ENABLED = 1
 
 typedef enum { RNL_CUDNN_STATUS_SUCCESS = 0 } rnl_cudnn_status; /* cudnnStatus_t */
 
-/* What 8 calls them, one number each. */
+/* Version 8: one number each. */
 enum {
     RNL_CUDNN8_STATUS_NOT_INITIALIZED = 1,
     RNL_CUDNN8_STATUS_ALLOC_FAILED = 2,
     RNL_CUDNN8_STATUS_BAD_PARAM = 3,
-    RNL_CUDNN8_STATUS_INTERNAL_ERROR = 4,
     RNL_CUDNN8_STATUS_MAPPING_ERROR = 7,
-    RNL_CUDNN8_STATUS_EXECUTION_FAILED = 8,
     RNL_CUDNN8_STATUS_NOT_SUPPORTED = 9,
     RNL_CUDNN8_STATUS_RUNTIME_PREREQUISITE_MISSING = 11,
     RNL_CUDNN8_STATUS_VERSION_MISMATCH = 14
 };
 
-/* 9 has a thousand for each class, and finer ones inside. */
+/* Version 9: a thousand numbers for each class, with finer statuses inside. */
 enum {
-    RNL_CUDNN9_STATUS_NOT_INITIALIZED = 1001,
     RNL_CUDNN9_STATUS_SUBLIBRARY_VERSION_MISMATCH = 1002,
     RNL_CUDNN9_STATUS_BAD_PARAM = 2000,
     RNL_CUDNN9_STATUS_BAD_PARAM_STREAM_MISMATCH = 2007,
     RNL_CUDNN9_STATUS_NOT_SUPPORTED = 3000,
     RNL_CUDNN9_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING = 3008,
     RNL_CUDNN9_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE = 3009,
-    RNL_CUDNN9_STATUS_INTERNAL_ERROR = 4000,
-    RNL_CUDNN9_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED = 4004,
-    RNL_CUDNN9_STATUS_EXECUTION_FAILED = 5000
+    RNL_CUDNN9_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED = 4004
 };
 
-/* ------------------------------------------------------------------------- the driver's -- */
+/* --------------------------------------------------------------------------- the driver -- */
 
 typedef int rnl_cu_device;                        /* CUdevice */
 typedef unsigned long long rnl_cu_address;        /* CUdeviceptr */
@@ -139,10 +134,7 @@ typedef enum {
     RNL_CUDA_SUCCESS = 0,
     RNL_CUDA_ERROR_INVALID_VALUE = 1,
     RNL_CUDA_ERROR_OUT_OF_MEMORY = 2,
-    RNL_CUDA_ERROR_NOT_INITIALIZED = 3,
-    RNL_CUDA_ERROR_DEINITIALIZED = 4,
     RNL_CUDA_ERROR_NO_DEVICE = 100,
-    RNL_CUDA_ERROR_INVALID_DEVICE = 101,
     RNL_CUDA_ERROR_INVALID_CONTEXT = 201,
     RNL_CUDA_ERROR_ECC_UNCORRECTABLE = 214,
     RNL_CUDA_ERROR_NVLINK_UNCORRECTABLE = 220,
@@ -160,14 +152,11 @@ typedef enum {
 } rnl_cu_result; /* CUresult */
 
 typedef enum {
-    RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
     RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
-    RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
-    RNL_CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115
+    RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
 } rnl_cu_device_attribute; /* CUdevice_attribute */
 
 typedef enum {
-    RNL_CU_POINTER_ATTRIBUTE_CONTEXT = 1,
     RNL_CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
     RNL_CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
     RNL_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9

@@ -1,4 +1,4 @@
-/* How does a call run? */
+/* One call on a GPU: with arrays of the device or of the host, plainly or captured. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,12 +7,12 @@
 #include "forward/cudnn/rnn.h"
 #include "forward/cudnn/stage.h"
 
-enum { LENGTHS_ON_HOST_ALONE = 8907 }; /* from 8.9.7 on cuDNN reads no lengths on the device */
+enum { LENGTHS_ON_HOST_ALONE = 8907 }; /* from 8.9.7 on cuDNN reads lengths on the host only */
 
-/* ---- nothing to run: no steps ---- */
+/* ---- no steps: y is zero, the states are copied ---- */
 
-static rnl_status leave_state(rnl_gpu_device *device, rnl_cu_address from, rnl_cu_address to,
-                              size_t nbytes, rnl_cu_stream stream, rnl_error *err)
+static rnl_status copy_or_zero(rnl_gpu_device *device, rnl_cu_address from, rnl_cu_address to,
+                               size_t nbytes, rnl_cu_stream stream, rnl_error *err)
 {
     if (!to || !nbytes || from == to)
         return RNL_OK;
@@ -23,15 +23,15 @@ static rnl_status leave_state(rnl_gpu_device *device, rnl_cu_address from, rnl_c
 
 static rnl_status skip_on_device(rnl_gpu_device *device, const rnl_gpu_job *job, rnl_error *err)
 {
-    rnl_status status = leave_state(device, 0, job->y, job->y_nbytes, job->stream, err);
+    rnl_status status = copy_or_zero(device, 0, job->y, job->y_nbytes, job->stream, err);
     if (status == RNL_OK)
-        status = leave_state(device, job->h0, job->hn, job->h_nbytes, job->stream, err);
+        status = copy_or_zero(device, job->h0, job->hn, job->h_nbytes, job->stream, err);
     if (status == RNL_OK)
-        status = leave_state(device, job->c0, job->cn, job->c_nbytes, job->stream, err);
+        status = copy_or_zero(device, job->c0, job->cn, job->c_nbytes, job->stream, err);
     return status;
 }
 
-static void leave_state_on_host(const void *from, void *to, size_t nbytes)
+static void copy_or_zero_on_host(const void *from, void *to, size_t nbytes)
 {
     if (to && from)
         memmove(to, from, nbytes);
@@ -41,35 +41,36 @@ static void leave_state_on_host(const void *from, void *to, size_t nbytes)
 
 static void skip_on_host(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, const rnl_gpu_job *job)
 {
-    leave_state_on_host(NULL, call->y, job->y_nbytes);
-    leave_state_on_host(call->h0, call->hn, job->h_nbytes);
+    copy_or_zero_on_host(NULL, call->y, job->y_nbytes);
+    copy_or_zero_on_host(call->h0, call->hn, job->h_nbytes);
     if (rnn->spec.cell == RNL_LSTM)
-        leave_state_on_host(call->c0, call->cn, job->c_nbytes);
+        copy_or_zero_on_host(call->c0, call->cn, job->c_nbytes);
 }
 
 /* ---- one call in a lane ---- */
 
-/* The job with its copies and what it lacks in the workspace, behind cuDNN's part. */
-static rnl_status furnish(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_plan *plan,
-                          rnl_gpu_job *job, rnl_cu_address *lengths, rnl_error *err)
+/* Place in the workspace, after cuDNN's part, what the job still needs: copies of states, y,
+ * lengths. */
+static rnl_status place_scratch(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_plan *plan,
+                                rnl_gpu_job *job, rnl_cu_address *lengths, rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
-    rnl_cu_address at = lane->workspace->memory + rnl_behind(plan->work_nbytes);
+    rnl_cu_address at = lane->workspace->memory + rnl_gpu_aligned(plan->work_nbytes);
     rnl_status status = RNL_OK;
     *lengths = 0;
     if (job->copies_h0) {
-        status = leave_state(device, job->h0, at, job->h_nbytes, job->stream, err);
+        status = copy_or_zero(device, job->h0, at, job->h_nbytes, job->stream, err);
         job->h0 = at;
-        at += rnl_behind(job->h_nbytes);
+        at += rnl_gpu_aligned(job->h_nbytes);
     }
     if (status == RNL_OK && job->copies_c0) {
-        status = leave_state(device, job->c0, at, job->c_nbytes, job->stream, err);
+        status = copy_or_zero(device, job->c0, at, job->c_nbytes, job->stream, err);
         job->c0 = at;
-        at += rnl_behind(job->c_nbytes);
+        at += rnl_gpu_aligned(job->c_nbytes);
     }
     if (!job->y) {
         job->y = at;
-        at += rnl_behind(job->y_nbytes);
+        at += rnl_gpu_aligned(job->y_nbytes);
     }
     if (status == RNL_OK && job->lengths && device->used.library->version < LENGTHS_ON_HOST_ALONE) {
         const rnl_piece piece = {(char *)plan->lengths, (size_t)job->N * sizeof(int32_t), 0};
@@ -85,7 +86,7 @@ static rnl_status submit(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan,
     rnl_gpu_device *const device = rnn->device;
     rnl_gpu_job job = *given;
     rnl_cu_address lengths;
-    rnl_status status = furnish(rnn, lane, plan, &job, &lengths, err);
+    rnl_status status = place_scratch(rnn, lane, plan, &job, &lengths, err);
     if (status == RNL_OK)
         status = RNL_DNN(device, err, cudnnRNNForward, lane->handle,
                          rnn->seats[lane->index].rnn[job.padded], RNL_CUDNN_FWD_MODE_INFERENCE,
@@ -114,17 +115,17 @@ static bool holds(rnl_gpu_rnn *rnn, const rnl_workspace *workspace)
     return held != NULL;
 }
 
-/* From now on a graph has the plan and the lane's workspace. */
+/* Note that a graph uses the plan and the lane's workspace from now on. */
 static rnl_status give_to_graph(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan,
                                 rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
     plan->captured = lane->workspace->captured = true;
-    if (holds(rnn, lane->workspace)) /* nobody else adds it: the lane is ours */
+    if (holds(rnn, lane->workspace)) /* no other thread adds it: this one has the lane */
         return RNL_OK;
     rnl_held *const held = malloc(sizeof *held);
     if (!held)
-        return rnl_fail(err, RNL_E_NOMEM, "no memory to note a capture");
+        return rnl_fail(err, RNL_E_NOMEM, "no host memory for a capture");
     held->workspace = lane->workspace;
     rnl_workspace_hold(device, lane->workspace);
     pthread_mutex_lock(&device->lock);
@@ -153,8 +154,8 @@ static rnl_status prepare(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_job *j
 {
     rnl_status status = rnl_gpu_plan_get(rnn, lane, job, plan, err);
     if (status == RNL_OK)
-        status = rnl_lane_workspace(rnn->device, lane,
-                                    rnl_behind((*plan)->work_nbytes) + job->scratch_nbytes, err);
+        status = rnl_lane_workspace(
+            rnn->device, lane, rnl_gpu_aligned((*plan)->work_nbytes) + job->scratch_nbytes, err);
     if (status == RNL_OK)
         status = rnl_lane_begin(rnn->device, lane, job->stream, false, err);
     return status;
@@ -206,12 +207,15 @@ static rnl_status check_capture(rnl_gpu_rnn *rnn, rnl_gpu_job *job, rnl_error *e
     if (status != RNL_OK)
         return status;
     if (found == RNL_CU_STREAM_CAPTURE_STATUS_INVALIDATED)
-        return rnl_fail(err, RNL_E_SPEC, "the stream's capture has failed before: end it");
+        return rnl_fail(err, RNL_E_SPEC,
+                        "the stream's capture has failed already: end the capture and begin again");
     job->capturing = found == RNL_CU_STREAM_CAPTURE_STATUS_ACTIVE;
     if (job->capturing && job->lengths &&
         rnn->device->used.library->version < LENGTHS_ON_HOST_ALONE)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "the stream is capturing: lengths in a graph need cuDNN 8.9.7 or newer");
+        return rnl_fail(
+            err, RNL_E_SPEC,
+            "the stream is capturing, and lengths in a graph need cuDNN 8.9.7 or newer: "
+            "omit lengths, or install a newer cuDNN");
     return RNL_OK;
 }
 
@@ -250,7 +254,7 @@ static rnl_status run_on_device(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_
 
 /* ---- arrays of the host ---- */
 
-/* What goes in and out, in one block of the device each. */
+/* The arrays to copy in and out, each kind in one block of the device. */
 typedef struct traffic {
     rnl_piece in[3], out[3];
     int num_in, num_out;
@@ -284,7 +288,7 @@ static rnl_cu_address address_of(const rnl_piece *pieces, int n, const void *hos
     return 0;
 }
 
-/* Where the arrays of the call lie in the lane's room. */
+/* The addresses of the call's arrays in the lane's room. */
 static void place(const rnl_gpu_call *call, const traffic *t, rnl_cu_address in, rnl_cu_address out,
                   rnl_gpu_job *job)
 {
@@ -305,13 +309,13 @@ static rnl_status run_staged(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_cal
     traffic t;
     plan_traffic(rnn, call, job, &t);
     job->stream = lane->own;
-    rnl_status status = rnl_room_grow(device, &lane->room, rnl_behind(t.in_nbytes) + t.out_nbytes,
-                                      "arrays", err);
+    rnl_status status = rnl_room_grow(device, &lane->room,
+                                      rnl_gpu_aligned(t.in_nbytes) + t.out_nbytes, "arrays", err);
     if (status == RNL_OK)
         status = prepare(rnn, lane, job, &plan, err);
     if (status != RNL_OK)
         return status;
-    const rnl_cu_address in = lane->room.memory, out = in + rnl_behind(t.in_nbytes);
+    const rnl_cu_address in = lane->room.memory, out = in + rnl_gpu_aligned(t.in_nbytes);
     place(call, &t, in, out, job);
     status = rnl_stage_in(device, lane, job->stream, in, t.in, t.num_in, asked, err);
     if (status == RNL_OK)

@@ -1,29 +1,21 @@
-/* Is this a call that cuDNN may be given? It checks no address itself, and a wrong one costs the
- * context that the whole process shares. */
+/* Check a call before cuDNN gets it: cuDNN checks no address, and a wrong one destroys the context
+ * that the whole process shares. */
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
 
+#include "core/lengths.h"
 #include "core/size.h"
 #include "core/status.h"
 #include "forward/cudnn/rnn.h"
 
 static rnl_status check_sizes(const rnl_gpu_call *call, rnl_error *err)
 {
-    if (call->T < 0 || call->N < 0)
-        return rnl_fail(err, RNL_E_SPEC, "T is %" PRId64 ", N is %" PRId64 ": need 0 or more",
-                        call->T, call->N);
     if (call->T > INT_MAX || call->N > INT_MAX)
         return rnl_fail(err, RNL_E_SPEC,
-                        "T is %" PRId64 ", N is %" PRId64 ": cuDNN takes %d at most", call->T,
+                        "T is %" PRId64 ", N is %" PRId64 ": cuDNN supports %d at most", call->T,
                         call->N, INT_MAX);
-    for (int64_t n = 0; call->lengths && n < call->N; n++)
-        if (call->lengths[n] < 0 || call->lengths[n] > call->T)
-            return rnl_fail(err, RNL_E_SPEC,
-                            "length %" PRId64 " of sequence %" PRId64
-                            " is not in 0 ... T = %" PRId64,
-                            call->lengths[n], n, call->T);
-    return RNL_OK;
+    return rnl_lengths_check(call->T, call->N, call->lengths, err);
 }
 
 static bool nbytes_of(int64_t a, int64_t b, int64_t c, size_t unit, size_t *nbytes)
@@ -31,7 +23,7 @@ static bool nbytes_of(int64_t a, int64_t b, int64_t c, size_t unit, size_t *nbyt
     const rnl_size size = rnl_size_mul(rnl_size_mul(rnl_size_of(a), rnl_size_of(b)),
                                        rnl_size_mul(rnl_size_of(c), rnl_size_of((int64_t)unit)));
     *nbytes = (size_t)size.n;
-    return !size.overflow && size.n < INT64_MAX / 8; /* six of them are added up */
+    return !size.overflow && size.n < INT64_MAX / 8; /* six sizes are added up */
 }
 
 static rnl_status measure(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
@@ -47,14 +39,15 @@ static rnl_status measure(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_
                       nbytes_of(T, N, D * rnn->state_size, rnn->unit, &job->y_nbytes) &&
                       nbytes_of(layers, N, rnn->state_size, rnn->unit, &job->h_nbytes) &&
                       nbytes_of(layers, N, spec->hidden_size, rnn->unit, &job->c_nbytes);
-    if (fits && N <= most / spec->hidden_size) /* strides of the states */
+    if (fits && N <= most / spec->hidden_size) /* strides of the states are int */
         return RNL_OK;
     return rnl_fail(err, RNL_E_SPEC,
-                    "T = %" PRId64 ", N = %" PRId64 " makes arrays larger than cuDNN describes", T,
-                    N);
+                    "T = %" PRId64 ", N = %" PRId64 " needs arrays larger than cuDNN supports: "
+                    "split the batch",
+                    T, N);
 }
 
-/* How cuDNN is best told of the lengths: not at all, by a shorter T, or with padding. */
+/* Choose how to pass the lengths to cuDNN: not at all, as a shorter T, or with padding. */
 static void choose_form(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job)
 {
     int64_t longest = 0, shortest = call->T;
@@ -83,7 +76,7 @@ typedef struct operand {
     const void *at;
     size_t nbytes;
     bool written;
-    int may_be; /* in the same place as this one */
+    int may_be; /* the array that may have the same address */
 } operand;
 
 enum { X, H_0, C_0, Y, H_N, C_N, NUM_ARRAYS };
@@ -103,7 +96,7 @@ static rnl_status check_overlap(const operand *arrays, rnl_error *err)
             if (i == k || !a->at || !b->at || !a->written || !overlap(a, b) ||
                 (a->may_be == k && a->at == b->at))
                 continue;
-            return rnl_fail(err, RNL_E_SPEC, "%s overlaps %s in memory: give it memory of its own",
+            return rnl_fail(err, RNL_E_SPEC, "%s overlaps %s in memory: pass separate arrays",
                             a->name, b->name);
         }
     return RNL_OK;
@@ -126,26 +119,27 @@ static rnl_status check_arrays(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call,
     for (int k = 0; k < NUM_ARRAYS; k++) {
         if ((uintptr_t)arrays[k].at % rnn->unit)
             return rnl_fail(err, RNL_E_SPEC,
-                            "%s begins at %p, which is no multiple of the %zu bytes of an element: "
-                            "copy it",
+                            "%s begins at %p, which is not a multiple of the %zu bytes of an "
+                            "element: pass an aligned copy",
                             arrays[k].name, arrays[k].at, rnn->unit);
         if (arrays[k].at && (uintptr_t)arrays[k].at > UINTPTR_MAX - arrays[k].nbytes)
-            return rnl_fail(err, RNL_E_SPEC, "%s reaches past the end of memory", arrays[k].name);
+            return rnl_fail(err, RNL_E_SPEC, "%s ends past the last address: its size is wrong",
+                            arrays[k].name);
     }
     return check_overlap(arrays, err);
 }
 
-/* What the call needs besides: copies of states that are overwritten, a y that nobody wants, and
- * lengths for a cuDNN that reads them on the device too. */
-static void add_scratch(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job)
+/* Memory that the call needs besides: copies of states that are overwritten, y if the caller does
+ * not want it, and lengths for a cuDNN that also reads them on the device. */
+static void measure_scratch(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job)
 {
     const bool has_c = rnn->spec.cell == RNL_LSTM;
     job->copies_h0 = !call->on_host && call->h0 && call->h0 == call->hn;
     job->copies_c0 = !call->on_host && has_c && call->c0 && call->c0 == call->cn;
-    job->scratch_nbytes = (job->copies_h0 ? rnl_behind(job->h_nbytes) : 0) +
-                          (job->copies_c0 ? rnl_behind(job->c_nbytes) : 0) +
-                          (call->y ? 0 : rnl_behind(job->y_nbytes)) +
-                          (job->lengths ? rnl_behind((size_t)job->N * sizeof(int32_t)) : 0);
+    job->scratch_nbytes = (job->copies_h0 ? rnl_gpu_aligned(job->h_nbytes) : 0) +
+                          (job->copies_c0 ? rnl_gpu_aligned(job->c_nbytes) : 0) +
+                          (call->y ? 0 : rnl_gpu_aligned(job->y_nbytes)) +
+                          (job->lengths ? rnl_gpu_aligned((size_t)job->N * sizeof(int32_t)) : 0);
 }
 
 rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
@@ -160,19 +154,21 @@ rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl
     if (status != RNL_OK)
         return status;
     choose_form(rnn, call, job);
-    add_scratch(rnn, call, job);
+    measure_scratch(rnn, call, job);
     if (job->T && job->lengths && rnn->options.algo != RNL_GPU_STANDARD &&
         rnn->spec.dtype != RNL_BFLOAT16)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "lengths need algo=\"standard\": cuDNN's persistent algorithms take "
-                        "sequences of one length");
+        return rnl_fail(
+            err, RNL_E_SPEC,
+            "lengths need algo=\"standard\": cuDNN's persistent algorithms only support "
+            "sequences of equal length");
     return RNL_OK;
 }
 
-/* *device: -1, it is the host's. What the driver knows nothing of has no type of memory, by what is
- * written of this call; that it is no value, or of no context, is taken for the same. */
-static rnl_cu_result look_at(const rnl_driver_table *call, const void *address, int *device,
-                             unsigned *managed)
+/* *device: the GPU of an address, -1 for the host's memory. By the vendor's manual, memory unknown
+ * to the driver has no memory type; the results "invalid value" and "invalid context" count as the
+ * same. */
+static rnl_cu_result locate(const rnl_driver_table *call, const void *address, int *device,
+                            unsigned *managed)
 {
     rnl_cu_pointer_attribute asked[] = {RNL_CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                         RNL_CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -190,18 +186,18 @@ static rnl_cu_result look_at(const rnl_driver_table *call, const void *address, 
                : result;
 }
 
-static const char MANAGED[] = "is managed memory, which moves between host and GPU: copy it to "
-                              "memory of the GPU";
+static const char MANAGED[] = "is in managed memory, which moves between host and GPU: copy it to "
+                              "GPU memory";
 
 rnl_status rnl_gpu_device_of(const void *address, int *device, rnl_error *err)
 {
     const rnl_driver *const driver = rnl_driver_in_use();
     unsigned managed = 0;
     int found = -1;
-    if (driver && look_at(&driver->call, address, &found, &managed) != RNL_CUDA_SUCCESS)
+    if (driver && locate(&driver->call, address, &found, &managed) != RNL_CUDA_SUCCESS)
         found = -1;
     if (managed)
-        return rnl_fail(err, RNL_E_SPEC, "it %s", MANAGED);
+        return rnl_fail(err, RNL_E_SPEC, "the array %s", MANAGED);
     *device = found;
     return RNL_OK;
 }
@@ -213,7 +209,7 @@ rnl_status rnl_gpu_check_array(rnl_gpu_device *device, const char *name, const v
     unsigned managed;
     if (!array)
         return RNL_OK;
-    const rnl_cu_result result = look_at(device->cu, array, &found, &managed);
+    const rnl_cu_result result = locate(device->cu, array, &found, &managed);
     if (result != RNL_CUDA_SUCCESS)
         return rnl_gpu_cu(device, "cuPointerGetAttributes", result, err);
     if (managed)
@@ -222,9 +218,8 @@ rnl_status rnl_gpu_check_array(rnl_gpu_device *device, const char *name, const v
         return RNL_OK;
     if (found < 0)
         return rnl_fail(err, RNL_E_SPEC,
-                        "%s lies in the host's memory, or nowhere: copy it to GPU %d, where the "
-                        "RNN is",
+                        "%s is not in the memory of a GPU: copy it to GPU %d, which has the RNN",
                         name, device->ordinal);
-    return rnl_fail(err, RNL_E_SPEC, "%s is on GPU %d, the RNN on GPU %d: copy it there", name,
-                    found, device->ordinal);
+    return rnl_fail(err, RNL_E_SPEC, "%s is on GPU %d, the RNN is on GPU %d: copy %s to GPU %d",
+                    name, found, device->ordinal, name, device->ordinal);
 }

@@ -1,5 +1,4 @@
-/* How is c_n clamped on the device? By a kernel of ours, which the driver compiles for the GPU that
- * it has. */
+/* Clamp c_n on the device, by a kernel of our own that the driver compiles for the GPU. */
 #include "forward/cudnn/clamp.h"
 
 #include <string.h>
@@ -7,12 +6,12 @@
 #include "core/dtype.h"
 
 /*
- * PTX, old enough for every GPU and driver that a cuDNN 8.9 knows. One thread a number.
+ * PTX, old enough for every GPU and driver that cuDNN 8.9 supports. One thread per number.
  *
- *   load, store  memory <-> the register %v of the bounds' type; a bound that takes a number's
- *                place has been rounded to the array's dtype, so that storing it is exact
+ *   load, store  memory <-> the register %v of the bounds' type; bounds are rounded to the array's
+ *                dtype before, so storing one is exact
  *
- * Comparisons with a NaN are false, so it stays.
+ * Comparisons with a NaN are false, so a NaN stays.
  */
 #define KERNEL(name, nbytes, type, load, store)                                                    \
     ".visible .entry " name "(.param .u64 at, .param .u32 count,\n"                                \
@@ -49,7 +48,7 @@
 static const char PTX[] =
     ".version 6.0\n"
     ".target sm_50\n"
-    ".address_size 64\n" /* a type, then how a number of 16 bits becomes one of 32 */
+    ".address_size 64\n" /* 16-bit numbers are converted to 32 bits and back */
     KERNEL("clamp_f16", "2", "f32", "ld.global.b16 %h, [%at]; cvt.f32.f16 %v, %h;",
            "cvt.rn.f16.f32 %h, %v; st.global.b16 [%at], %h;")
         KERNEL("clamp_bf16", "2", "f32",

@@ -1,11 +1,11 @@
-/* Where is the cuBLAS that cuDNN will ask for? */
+/* Find and open the cuBLAS that cuDNN needs. */
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "core/status.h"
 #include "forward/cudnn/load.h"
 
-/* A file that is there and opens; NULL: go on looking. */
+/* Open a file; NULL: it does not exist or does not open. */
 static void *open_file(const char *path)
 {
     struct stat about;
@@ -15,11 +15,11 @@ static void *open_file(const char *path)
     return rnl_library_open(path, &why);
 }
 
-/* In the process, else beside cuDNN as wheels and toolkits have it, else where the loader looks. */
+/* Use the process's, else the one beside cuDNN as in wheels and toolkits, else the loader's. */
 static rnl_status load_one(const char *folder, const char *name, int cuda_major,
                            char path[RNL_PATH_NBYTES], rnl_error *err)
 {
-    char wheels[32]; /* of CUDA 13 and later; those before have a folder for each library */
+    char wheels[32]; /* for CUDA 13 and later; earlier wheels have a folder for each library */
     const char *const places[] = {wheels, "../../cublas/lib", "."};
     rnl_error why;
     snprintf(wheels, sizeof wheels, "../../cu%d/lib", cuda_major);
@@ -32,9 +32,9 @@ static rnl_status load_one(const char *folder, const char *name, int cuda_major,
     if (!library)
         return rnl_fail(
             err, RNL_E_NO_CUDNN,
-            "it needs %s, which is neither in %s or %s of its folder nor beside it, and "
-            "the loader has none (%.300s)",
-            name, places[0], places[1], why.text);
+            "it needs %s, which was not found beside it, in %s or %s of its folder, or by the loader "
+            "(%.300s): install cuBLAS for CUDA %d",
+            name, places[0], places[1], why.text, cuda_major);
     if (!rnl_library_path(library, path))
         snprintf(path, RNL_PATH_NBYTES, "%s", name);
     return RNL_OK;
@@ -48,6 +48,6 @@ rnl_status rnl_cublas_load(const char *folder, int cudnn_major, int cuda_major,
     const rnl_status status = load_one(folder, name, cuda_major, path, err);
     if (status != RNL_OK || cudnn_major > 8)
         return status;
-    snprintf(name, sizeof name, "libcublas.so.%d", cuda_major); /* it looks for Lt itself */
+    snprintf(name, sizeof name, "libcublas.so.%d", cuda_major); /* it opens libcublasLt itself */
     return load_one(folder, name, cuda_major, cublas, err);
 }

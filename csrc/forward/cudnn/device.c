@@ -1,14 +1,14 @@
-/* Which GPU is this, and is its context current? */
+/* The GPUs of the process, and making their contexts current. */
 #include "forward/cudnn/device.h"
 
 #include "core/status.h"
 
 enum { MAX_DEVICES = 64 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of making one ready */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* while a device is made ready */
 static rnl_gpu_device devices[MAX_DEVICES];
 
-/* Its primary context: that of every framework in the process. */
+/* Retain its primary context, which every framework in the process uses. */
 static rnl_status retain(rnl_gpu_device *device, rnl_error *err)
 {
     rnl_cu_device found = 0;
@@ -37,7 +37,7 @@ static rnl_status make_ready(rnl_gpu_device *device, int ordinal, rnl_error *err
 static rnl_status get(int ordinal, rnl_gpu_device **device, rnl_error *err)
 {
     rnl_cudnn_in_use used;
-    if (ordinal < 0 || ordinal >= MAX_DEVICES) /* says that there is none */
+    if (ordinal < 0 || ordinal >= MAX_DEVICES) /* fails: there is no such GPU */
         return rnl_cudnn_use(ordinal, &used, err);
     *device = &devices[ordinal];
     if (atomic_load(&(*device)->ready))
@@ -66,8 +66,8 @@ rnl_status rnl_gpu_leave(rnl_gpu_device *device, rnl_status status, rnl_error *e
     return status != RNL_OK ? status : rnl_gpu_cu(device, "cuCtxPopCurrent_v2", result, err);
 }
 
-/* To free is forbidden in a thread that captures, and ends the capture, but where the thread says
- * that it knows. */
+/* In a thread that captures, freeing is forbidden and breaks the capture, unless the thread's
+ * capture mode is "relaxed". */
 static bool enter_relaxed(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mode *mode)
 {
     rnl_error ignored;
@@ -80,7 +80,7 @@ static bool enter_relaxed(int ordinal, rnl_gpu_device **device, rnl_cu_capture_m
     return false;
 }
 
-/* A second try: what is not freed now never is. */
+/* Tries twice: memory that is not freed now is never freed. */
 bool rnl_gpu_enter_to_free(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mode *mode)
 {
     for (int k = 0; k < 2; k++)

@@ -1,4 +1,4 @@
-/* Is there a driver with a GPU? */
+/* Load NVIDIA's driver and describe its GPUs. */
 #include "forward/cudnn/driver.h"
 
 #include <stdio.h>
@@ -23,14 +23,15 @@ static rnl_status look_up(rnl_driver *driver, void *library, rnl_error *err)
     for (size_t k = 0; k < sizeof symbols / sizeof symbols[0]; k++) {
         rnl_library_function *found = rnl_library_find(library, symbols[k].name);
         if (!found && symbols[k].needed)
-            return rnl_fail(err, RNL_E_NO_CUDNN, "%s has no %s: the driver is too old", DRIVER_NAME,
+            return rnl_fail(err, RNL_E_NO_CUDNN,
+                            "%s lacks %s: the driver is too old, install a newer one", DRIVER_NAME,
                             symbols[k].name);
         memcpy((char *)&driver->call + symbols[k].at, &found, sizeof found);
     }
     return RNL_OK;
 }
 
-/* A call failed: its name, its number, the driver's words. */
+/* A call failed: report its name, its result and the driver's text. */
 static rnl_status failed(const rnl_driver *driver, const char *call, rnl_cu_result result,
                          rnl_error *err)
 {

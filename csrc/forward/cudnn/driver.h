@@ -7,16 +7,16 @@
 
 typedef struct rnl_driver {
     rnl_driver_table call;
-    char path[RNL_PATH_NBYTES]; /* "": there is none */
-    int cuda_version;           /* the newest CUDA that it runs: 13010 is 13.1; 0: it did not say */
-    int num_devices;            /* at least 1 where loading it succeeded */
+    char path[RNL_PATH_NBYTES]; /* "": none */
+    int cuda_version;           /* the newest CUDA that it supports: 13010 is 13.1; 0: unknown */
+    int num_devices;            /* at least 1 if loading succeeded */
 } rnl_driver;
 
-/* Open it and initialize it, from the loader's own folders: it is part of the system. What is known
- * by then is in driver also where it cannot be used. RNL_E_NO_CUDNN: why not. */
+/* Open the driver by the system's loader, and initialize it. RNL_E_NO_CUDNN: the text says why it
+ * cannot be used; driver has what was found until then. */
 rnl_status rnl_driver_load(rnl_driver *driver, rnl_error *err);
 
-/* What a device is. */
+/* Fill in a device's name and compute capability. */
 rnl_status rnl_driver_describe(const rnl_driver *driver, int ordinal, rnl_gpu *gpu, rnl_error *err);
 
 #endif

@@ -1,11 +1,11 @@
-/* What went wrong in a call of cuDNN or of the driver, and what can the user do? */
+/* Failed calls of cuDNN and of the driver: what failed, and what the user can do. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "core/status.h"
 #include "forward/cudnn/device.h"
 
-/* The context is lost, and with it the memory of all who share it. */
+/* Errors after which the context is lost, with all memory in it. */
 static bool sticks(rnl_cu_result result)
 {
     switch ((int)result) {
@@ -52,10 +52,11 @@ rnl_status rnl_gpu_check_alive(rnl_gpu_device *device, rnl_error *err)
     const rnl_cu_result died = (rnl_cu_result)atomic_load(&device->died);
     if (died == RNL_CUDA_SUCCESS)
         return RNL_OK;
-    rnl_fail(err, RNL_E_CUDNN,
-             "GPU %d is lost to this process since %s failed with %d (%s), an error that no call "
-             "gets past: restart the process",
-             device->ordinal, device->died_call, (int)died, name_of(device, died));
+    rnl_fail(
+        err, RNL_E_CUDNN,
+        "GPU %d cannot be used by this process any more, since %s failed with %d (%s): restart "
+        "the process",
+        device->ordinal, device->died_call, (int)died, name_of(device, died));
     return failed(err, RNL_E_CUDNN, device->died_call, (int)died);
 }
 
@@ -67,14 +68,15 @@ rnl_status rnl_gpu_cu(rnl_gpu_device *device, const char *call, rnl_cu_result re
     const char *text = NULL;
     note_death(device, call, result);
     device->cu->cuGetErrorString(result, &text);
-    rnl_fail(err, RNL_E_CUDNN, "%s on GPU %d: %d (%s): %.300s%s", call, device->ordinal,
-             (int)result, name_of(device, result), text ? text : "no text",
-             sticks(result)
-                 ? "; no call gets past this error, which work of anybody on this GPU may "
-                   "have caused: restart the process"
-             : result == RNL_CUDA_ERROR_OUT_OF_MEMORY
-                 ? "; the GPU's memory is used up: free some, or make the batch smaller"
-                 : "");
+    rnl_fail(
+        err, RNL_E_CUDNN, "%s on GPU %d: %d (%s): %.300s%s", call, device->ordinal, (int)result,
+        name_of(device, result), text ? text : "no text",
+        sticks(result)
+            ? "; all later calls on this GPU will fail, and other code of this process may have "
+              "caused it: restart the process"
+        : result == RNL_CUDA_ERROR_OUT_OF_MEMORY
+            ? "; the GPU is out of memory: free some, or make the batch smaller"
+            : "");
     if (result == RNL_CUDA_ERROR_OUT_OF_MEMORY)
         return err->status = RNL_E_NOMEM;
     return failed(err, RNL_E_CUDNN, call, (int)result);
@@ -88,12 +90,12 @@ rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *wha
     if (result != RNL_CUDA_ERROR_OUT_OF_MEMORY)
         return rnl_gpu_cu(device, "cuMemAlloc_v2", result, err);
     return rnl_fail(err, RNL_E_NOMEM,
-                    "GPU %d has no room for %zu bytes (%.1f MiB) of %s: free some of its memory, "
-                    "or make the batch smaller",
+                    "GPU %d is out of memory: cannot allocate %zu bytes (%.1f MiB) for %s; free "
+                    "some of its memory, or make the batch smaller",
                     device->ordinal, nbytes, (double)nbytes / (1 << 20), what);
 }
 
-/* ---- cuDNN's statuses, by the classes of both versions ---- */
+/* ---- cuDNN's statuses, in classes that both versions have ---- */
 
 typedef enum { NOT_READY, BAD_PARAM, NOT_SUPPORTED, NO_ROOM, MISSING, OTHER } class_of_failure;
 
@@ -107,6 +109,7 @@ static class_of_failure classify(int status)
     case RNL_CUDNN8_STATUS_NOT_SUPPORTED: return NOT_SUPPORTED;
     case RNL_CUDNN8_STATUS_RUNTIME_PREREQUISITE_MISSING:
     case RNL_CUDNN8_STATUS_VERSION_MISMATCH:
+    case RNL_CUDNN9_STATUS_SUBLIBRARY_VERSION_MISMATCH:
     case RNL_CUDNN9_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING:
     case RNL_CUDNN9_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE: return MISSING;
     default: break;
@@ -120,12 +123,13 @@ static class_of_failure classify(int status)
 }
 
 static const char *const ADVICE[] = {
-    [NOT_READY] = "cuDNN found no GPU that it can use, or no memory on it",
-    [BAD_PARAM] = "please report this, it is a mistake of rnnlayout's",
-    [NOT_SUPPORTED] = "this cuDNN or GPU cannot run it: take another algo or dtype, or the CPU",
-    [NO_ROOM] = "the GPU's memory is used up: free some, or make the batch smaller",
-    [MISSING] = "a part of this cuDNN is missing or of another version: install it anew",
-    [OTHER] = "if it goes on, restart the process",
+    [NOT_READY] = "cuDNN found no usable GPU, or no free memory on it",
+    [BAD_PARAM] = "this is a bug in rnnlayout: please report it",
+    [NOT_SUPPORTED] =
+        "this cuDNN or GPU does not support it: use another algo or dtype, or the CPU",
+    [NO_ROOM] = "the GPU is out of memory: free some, or make the batch smaller",
+    [MISSING] = "a part of this cuDNN is missing or has another version: reinstall cuDNN",
+    [OTHER] = "if it happens again, restart the process",
 };
 
 rnl_status rnl_gpu_dnn(rnl_gpu_device *device, const char *call, rnl_cudnn_status result,
@@ -135,7 +139,7 @@ rnl_status rnl_gpu_dnn(rnl_gpu_device *device, const char *call, rnl_cudnn_statu
         return RNL_OK;
     const class_of_failure found = classify((int)result);
     char text[400] = "";
-    if (device->dnn->cudnnGetLastErrorString) /* reading clears it: after a failure only */
+    if (device->dnn->cudnnGetLastErrorString) /* reading clears it: read only after a failure */
         device->dnn->cudnnGetLastErrorString(text, sizeof text);
     rnl_fail(err, RNL_E_CUDNN, "%s on GPU %d: %d (%s)%s%.400s; %s", call, device->ordinal,
              (int)result, device->dnn->cudnnGetErrorString(result), *text ? ": " : "", text,

@@ -1,4 +1,4 @@
-/* Which places are looked at, and in which order? */
+/* The places where cuDNN is looked for, in their order. */
 #define _GNU_SOURCE /* realpath; NOLINT(bugprone-reserved-identifier,cert-*) */
 #include "forward/cudnn/find.h"
 
@@ -17,7 +17,7 @@ typedef struct finder {
     rnl_cudnn_library *library;
     rnl_findings *findings;
     bool found;
-    bool on_loader_path[10]; /* by major version: LD_LIBRARY_PATH has one that is not good */
+    bool on_loader_path[10]; /* by major version: LD_LIBRARY_PATH has one that cannot be used */
 } finder;
 
 /* ------------------------------------------------------------------------------ one folder -- */
@@ -28,7 +28,7 @@ static bool is_folder(const char *path)
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-/* The file's path, if there is such a file. */
+/* Does the folder have such a file? path: its path. */
 static bool is_in(const char *folder, const char *name, char path[RNL_PATH_NBYTES])
 {
     struct stat about;
@@ -36,7 +36,7 @@ static bool is_in(const char *folder, const char *name, char path[RNL_PATH_NBYTE
            stat(path, &about) == 0;
 }
 
-/* Open the folder's cuDNN of a major version, and report it. */
+/* Open the folder's cuDNN of a major version, and report the place. */
 static void open_in(finder *f, const char *origin, const char *folder, int major, bool loaded)
 {
     char path[RNL_PATH_NBYTES + 16];
@@ -48,7 +48,7 @@ static void open_in(finder *f, const char *origin, const char *folder, int major
     rnl_findings_add_place(f->findings, origin, path, f->found ? NULL : why.text);
 }
 
-/* Is there a cuDNN in the folder, good or not? */
+/* Open the folder's cuDNN. True: it has one, whether it can be used or not. */
 static bool look_in(finder *f, const char *origin, const char *folder)
 {
     static const char *const others[] = {"libcudnn.so.10", "libcudnn.so.7", "libcudnn.so.6"};
@@ -69,13 +69,13 @@ static bool look_in(finder *f, const char *origin, const char *folder)
     return any;
 }
 
-/* The folders of a root, named together where there is nothing in any of them. */
+/* Look in the folders of a root; if none has a cuDNN, report them together. */
 static void look_under(finder *f, const char *origin, const char *root, const char *const *folders)
 {
     char path[RNL_PATH_NBYTES], why[300] = "no libcudnn.so.9 or libcudnn.so.8";
     bool any = false;
     if (!is_folder(root)) {
-        rnl_findings_add_place(f->findings, origin, root, "there is no such folder");
+        rnl_findings_add_place(f->findings, origin, root, "no such folder");
         return;
     }
     for (const char *const *folder = folders; *folder && !f->found; folder++)
@@ -100,7 +100,7 @@ static const char *const AS_ENVIRONMENT[] = {"lib", NULL};
 static const char *const AS_TOOLKIT[] = {
     "lib64", "lib", "", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib", NULL};
 
-/* The folder of a path; false: it has none. */
+/* Cut a path to its folder; false: it has none. */
 static bool cut_name(char *path)
 {
     char *const slash = strrchr(path, '/');
@@ -110,13 +110,13 @@ static bool cut_name(char *path)
     return true;
 }
 
-/* The one place that the user named: a file or a folder. */
+/* Look only at the file or folder that the user named. */
 static void look_at_chosen(finder *f, const char *chosen, const char *origin)
 {
     char path[RNL_PATH_NBYTES]; /* realpath() fills PATH_MAX bytes at most, that is 4096 */
     const char *const name = strrchr(chosen, '/') ? strrchr(chosen, '/') + 1 : chosen;
     if (!realpath(chosen, path)) {
-        rnl_findings_add_place(f->findings, origin, chosen, "there is no such file or folder");
+        rnl_findings_add_place(f->findings, origin, chosen, "no such file or folder");
         return;
     }
     if (is_folder(path)) {
@@ -132,7 +132,7 @@ static void look_at_chosen(finder *f, const char *chosen, const char *origin)
                            "not called libcudnn.so.9 or libcudnn.so.8");
 }
 
-/* What something else in the process has opened, a framework: it is shared. */
+/* Share a cuDNN that a framework has already loaded into the process. */
 static void look_at_loaded(finder *f)
 {
     static const char origin[] = "already loaded";
@@ -148,11 +148,11 @@ static void look_at_loaded(finder *f)
             open_in(f, origin, path, MAJORS[k], true);
         else
             rnl_findings_add_place(f->findings, origin, name,
-                                   "the loader does not say where it lies");
+                                   "the loader does not report its path");
     }
     if (!any)
         rnl_findings_add_place(f->findings, origin, "libcudnn.so.9, libcudnn.so.8",
-                               "neither is in this process");
+                               "not loaded in this process");
 }
 
 static void look_under_all(finder *f, const char *origin, const char *const *roots,
@@ -162,7 +162,7 @@ static void look_under_all(finder *f, const char *origin, const char *const *roo
         look_under(f, origin, *roots, folders);
 }
 
-/* The root that an environment variable names, if it is set. */
+/* Look under the root that an environment variable names, if it is set. */
 static void look_under_variable(finder *f, const char *name, const char *const *folders)
 {
     const char *const root = getenv(name);
@@ -190,8 +190,8 @@ static void look_on_loader_path(finder *f)
     }
 }
 
-/* By its name alone. The loader would take the one of LD_LIBRARY_PATH, which was not good: once it
- * is in the process, frameworks that are imported later get it too. */
+/* Open cuDNN by its name. Not if LD_LIBRARY_PATH has one that cannot be used: the loader would load
+ * it, and frameworks imported later would then get it too. */
 static void ask_loader(finder *f)
 {
     static const char origin[] = "loader";
@@ -201,11 +201,11 @@ static void ask_loader(finder *f)
         rnl_error why;
         if (f->on_loader_path[MAJORS[k]] || rnl_library_loaded(name)) {
             rnl_findings_add_place(f->findings, origin, name,
-                                   "not asked: it would give one of those above");
+                                   "not asked: it would load one of the above");
             continue;
         }
         void *const library = rnl_library_open(name, &why);
-        const size_t n = strlen(name); /* the loader's text begins with it, the report has it too */
+        const size_t n = strlen(name); /* cut from the loader's text: the report has it too */
         if (!library)
             rnl_findings_add_place(f->findings, origin, name,
                                    why.text + (strncmp(why.text, name, n) == 0 ? n + 2 : 0));
@@ -213,7 +213,7 @@ static void ask_loader(finder *f)
             open_in(f, origin, path, MAJORS[k], false);
         else
             rnl_findings_add_place(f->findings, origin, name,
-                                   "the loader does not say where it lies");
+                                   "the loader does not report its path");
     }
 }
 

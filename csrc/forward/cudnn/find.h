@@ -1,4 +1,4 @@
-/* Where a cuDNN may be. */
+/* The search for cuDNN. */
 #ifndef RNL_CUDNN_FIND_H
 #define RNL_CUDNN_FIND_H
 
@@ -6,12 +6,12 @@
 #include "forward/cudnn/report.h"
 
 /*
- * Look everywhere in the order of rnl_cudnn_find() until a cuDNN opens, and report each place.
+ * Look in all places, in the order of rnl_cudnn_find(), until a cuDNN opens, and report each place.
  *
- * chosen  the one place to look at instead, NULL: none; origin then says who chose it
- * driver  NULL: there is none that can be used
+ * chosen  look only at this place, and report it with this origin; NULL: in all places
+ * driver  NULL: no driver can be used
  *
- * True: library is filled.
+ * True: library is filled in.
  */
 bool rnl_cudnn_look(const rnl_cudnn_search *search, const char *chosen, const char *origin,
                     const rnl_driver *driver, rnl_cudnn_library *library, rnl_findings *findings);

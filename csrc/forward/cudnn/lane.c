@@ -1,4 +1,4 @@
-/* Who works where, and behind what? */
+/* Lanes: borrowing them, the order of the work in them, and their memory. */
 #include "forward/cudnn/lane.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #define LEGACY_STREAM ((rnl_cu_stream)0)
 #define PER_THREAD_STREAM ((rnl_cu_stream)rnl_gpu_pointer(2))
 
-/* The per-thread stream is another one in each thread. */
+/* The number of this thread: each thread has its own per-thread stream. */
 static uint64_t this_thread(void)
 {
     static _Atomic uint64_t last;
@@ -27,7 +27,7 @@ static bool works_in(const rnl_lane *lane, rnl_cu_stream stream)
            (stream != PER_THREAD_STREAM || lane->work_thread == this_thread());
 }
 
-/* ---- making one, piece by piece: what is there already stays after a failure ---- */
+/* ---- making a lane, piece by piece: after a failure the next call makes the rest ---- */
 
 static rnl_status make_handle(rnl_gpu_device *device, rnl_lane *lane, rnl_error *err)
 {
@@ -77,8 +77,8 @@ static void unmake(rnl_gpu_device *device, rnl_lane *lane)
 
 /* ---- the pool ---- */
 
-/* How good would it be to work there? A handle costs memory and time to make, a wait for another
- * stream keeps the two from running side by side. */
+/* How well a lane suits a call. A new handle costs memory and time; a wait for another stream keeps
+ * the two streams from running in parallel. */
 static int rank(const rnl_lane *lane, rnl_cu_stream stream)
 {
     if (!lane->used)
@@ -86,7 +86,7 @@ static int rank(const rnl_lane *lane, rnl_cu_stream stream)
     return works_in(lane, stream) ? 4 : lane->work == RNL_NO_WORK ? 3 : 1;
 }
 
-/* The best one that is free. NULL: none, wait. */
+/* The most suitable free lane; NULL: none. */
 static rnl_lane *choose(rnl_gpu_device *device, rnl_cu_stream stream,
                         bool (*fits)(const rnl_lane *lane, void *arg), void *arg, bool *any_busy)
 {
@@ -118,9 +118,10 @@ rnl_status rnl_lane_borrow(rnl_gpu_device *device, rnl_cu_stream stream,
         (*lane)->busy = (*lane)->used = true;
     pthread_mutex_unlock(&device->lock);
     if (!*lane)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "the stream is capturing, and no call of these sizes has run on this RNN "
-                        "before: make one call, and wait for it, before the capture");
+        return rnl_fail(
+            err, RNL_E_SPEC,
+            "the stream is capturing, but no call of these sizes has run on this RNN: make "
+            "such a call and wait for it before the capture");
     if (fits)
         return RNL_OK;
     const rnl_status status = make_whole(device, *lane, stream, err);
@@ -159,7 +160,7 @@ rnl_status rnl_lanes_join(rnl_gpu_device *device, rnl_error *err)
     const bool joins = device->lanes != NULL;
     device->num_rnns += joins;
     pthread_mutex_unlock(&device->lock);
-    return joins ? RNL_OK : rnl_fail(err, RNL_E_NOMEM, "no memory for a GPU's lanes");
+    return joins ? RNL_OK : rnl_fail(err, RNL_E_NOMEM, "no host memory for a GPU's lanes");
 }
 
 void rnl_lanes_leave(rnl_gpu_device *device, bool works)
@@ -183,8 +184,8 @@ void rnl_lanes_leave(rnl_gpu_device *device, bool works)
 
 /* ---- order ---- */
 
-/* Does what is submitted to the stream now come behind the lane's work by itself? Not in one of
- * somebody else's: the work's own may be gone, and this one made in its place. */
+/* Does work submitted to the stream now run after the lane's work by itself? Not in a caller's
+ * stream: the old one may have been destroyed, and this one may be new with the same handle. */
 static bool is_behind(const rnl_lane *lane, rnl_cu_stream stream)
 {
     return works_in(lane, stream) && (stream == LEGACY_STREAM || stream == PER_THREAD_STREAM);
@@ -197,7 +198,8 @@ static rnl_status set_stream(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stre
     if ((int)result == RNL_CUDNN9_STATUS_BAD_PARAM_STREAM_MISMATCH ||
         (int)result == RNL_CUDNN8_STATUS_MAPPING_ERROR)
         return rnl_fail(err, RNL_E_SPEC,
-                        "the stream is of another GPU or context than the RNN, which is on GPU %d",
+                        "the stream belongs to another GPU or context: the RNN is on GPU %d, use a "
+                        "stream of that GPU",
                         device->ordinal);
     const rnl_status status = rnl_gpu_dnn(device, "cudnnSetStream", result, err);
     if (status == RNL_OK)
@@ -225,12 +227,12 @@ rnl_status rnl_lane_begin(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream 
     return lane->handle_stream == stream ? status : set_stream(device, lane, stream, err);
 }
 
-/* A stream that lasts as long as the lane can be asked later where its work ends; a caller's may be
- * destroyed by then. */
+/* The event of a stream that lives as long as the lane is recorded when it is needed; a caller's
+ * stream may be destroyed by then. */
 rnl_status rnl_lane_end(rnl_gpu_device *device, rnl_lane *lane, rnl_status status, rnl_error *err)
 {
     rnl_error ignored;
-    if (status != RNL_OK) /* cuDNN's own statuses do not tell an error that sticks */
+    if (status != RNL_OK) /* finds a sticky error, which cuDNN's statuses do not show */
         (void)RNL_CU(device, &ignored, cuEventQuery, lane->event);
     if (lane->work_stream == LEGACY_STREAM || lane->work_stream == lane->own) {
         lane->work = RNL_WORK_IN_STREAM;
@@ -270,9 +272,8 @@ void rnl_workspace_drop(rnl_gpu_device *device, rnl_workspace *workspace, bool w
     free(workspace);
 }
 
-/* Memory in place of `old` bytes that are given back. A quarter more than before, if there is so
- * much, so that lengths that rise call by call free and allocate, which waits for the device, in
- * few of them. */
+/* Allocate memory after `old` bytes were freed: a quarter more than before if available, so that
+ * lengths that grow from call to call rarely free and allocate, which waits for the device. */
 static rnl_status more_memory(rnl_gpu_device *device, size_t old, size_t nbytes, const char *what,
                               rnl_cu_address *memory, size_t *got, rnl_error *err)
 {
@@ -290,8 +291,8 @@ static rnl_status more_memory(rnl_gpu_device *device, size_t old, size_t nbytes,
     return status;
 }
 
-/* To free memory waits for the work on it. The old one goes first: there may be no room for both,
- * but for one that a graph still uses. */
+/* Freeing memory waits for the work on it. The old workspace is freed first, since both may not
+ * fit; one that a graph uses stays. */
 rnl_status rnl_lane_workspace(rnl_gpu_device *device, rnl_lane *lane, size_t nbytes, rnl_error *err)
 {
     rnl_workspace *const last = lane->workspace;
@@ -302,10 +303,10 @@ rnl_status rnl_lane_workspace(rnl_gpu_device *device, rnl_lane *lane, size_t nby
     if (last)
         rnl_workspace_drop(device, last, true);
     if (!made)
-        return rnl_fail(err, RNL_E_NOMEM, "no memory to note a workspace");
+        return rnl_fail(err, RNL_E_NOMEM, "no host memory for a workspace");
     made->holders = 1;
-    return more_memory(device, old, nbytes, "workspace for this call", &made->memory, &made->nbytes,
-                       err);
+    return more_memory(device, old, nbytes, "the workspace of this call", &made->memory,
+                       &made->nbytes, err);
 }
 
 rnl_status rnl_room_grow(rnl_gpu_device *device, rnl_gpu_room *room, size_t nbytes,

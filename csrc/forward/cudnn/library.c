@@ -1,4 +1,4 @@
-/* What does the system's loader have, and is a file fit for it? */
+/* The system's loader, and whether a file can be loaded. */
 #define _GNU_SOURCE /* RTLD_NOLOAD, dlinfo; NOLINT(bugprone-reserved-identifier,cert-*) */
 #include "forward/cudnn/library.h"
 
@@ -21,7 +21,7 @@ enum { THIS_MACHINE = EM_X86_64 };
 #elif defined(__aarch64__)
 enum { THIS_MACHINE = EM_AARCH64 };
 #else
-enum { THIS_MACHINE = EM_NONE }; /* the vendor has no libraries for it */
+enum { THIS_MACHINE = EM_NONE }; /* the vendor has no libraries for this machine */
 #endif
 
 bool rnl_library_supported(void)
@@ -34,7 +34,7 @@ void *rnl_library_open(const char *path, rnl_error *err)
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         const char *why = dlerror();
-        rnl_fail(err, RNL_E_NO_CUDNN, "%s", why ? why : "the loader does not say why");
+        rnl_fail(err, RNL_E_NO_CUDNN, "%s", why ? why : "the loader gives no reason");
     }
     return library;
 }
@@ -56,7 +56,7 @@ rnl_library_function *rnl_library_find(void *library, const char *name)
 {
     void *const found = dlsym(library, name);
     rnl_library_function *function;
-    memcpy(&function, &found, sizeof function); /* C has no cast for this, POSIX has the promise */
+    memcpy(&function, &found, sizeof function); /* C has no such cast; POSIX allows it */
     return function;
 }
 
@@ -66,27 +66,26 @@ static rnl_status check_file(int file, rnl_error *err)
     Elf64_Ehdr head;
     if (fstat(file, &about) != 0 || pread(file, &head, sizeof head, 0) != (ssize_t)sizeof head ||
         memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64)
-        return rnl_fail(err, RNL_E_NO_CUDNN, "no 64-bit library");
+        return rnl_fail(err, RNL_E_NO_CUDNN, "not a 64-bit library");
     if (head.e_machine != THIS_MACHINE)
-        return rnl_fail(err, RNL_E_NO_CUDNN, "for another kind of machine");
+        return rnl_fail(err, RNL_E_NO_CUDNN, "built for another CPU architecture");
     for (int k = 0; k < head.e_phnum; k++) {
         Elf64_Phdr part;
         const off_t at = (off_t)(head.e_phoff + (Elf64_Off)k * sizeof part);
         const Elf64_Off size = (Elf64_Off)about.st_size;
         if (pread(file, &part, sizeof part, at) != (ssize_t)sizeof part || part.p_offset > size ||
             part.p_filesz > size - part.p_offset)
-            return rnl_fail(err, RNL_E_NO_CUDNN,
-                            "cut short, at %lld bytes: copied while it was "
-                            "written, or a full disk",
-                            (long long)about.st_size);
+            return rnl_fail(
+                err, RNL_E_NO_CUDNN,
+                "truncated at %lld bytes: copied while it was written, or to a full disk",
+                (long long)about.st_size);
     }
     return RNL_OK;
 }
 
 rnl_status rnl_library_check(const char *path, rnl_error *err)
 {
-    const int file = open(path,
-                          O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe has no end to wait for */
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe would wait */
     if (file < 0)
         return rnl_fail(err, RNL_E_NO_CUDNN, "%s", strerror(errno));
     const rnl_status status = check_file(file, err);

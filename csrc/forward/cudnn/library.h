@@ -1,4 +1,4 @@
-/* Shared libraries of the system: opened, never closed. */
+/* Shared libraries of the system: opened, but never closed. */
 #ifndef RNL_CUDNN_LIBRARY_H
 #define RNL_CUDNN_LIBRARY_H
 
@@ -9,24 +9,24 @@
 
 enum { RNL_PATH_NBYTES = 4096 };
 
-/* Can libraries be looked for here at all? */
+/* Are shared libraries supported on this system? */
 bool rnl_library_supported(void);
 
-/* Open a path, or a name that the loader looks for. NULL: why not is in err. */
+/* Open a path, or a name that the loader looks for. NULL: the reason is in err. */
 void *rnl_library_open(const char *path, rnl_error *err);
 
-/* The library of this name that the process has already; NULL: none. */
+/* The library of this name that the process has already loaded; NULL: none. */
 void *rnl_library_loaded(const char *name);
 
-/* Where an open library lies. False: the loader does not say. */
+/* The path of an open library. False: the loader does not report it. */
 bool rnl_library_path(void *library, char path[RNL_PATH_NBYTES]);
 
 /* A function of an open library, or NULL. */
 typedef void rnl_library_function(void);
 rnl_library_function *rnl_library_find(void *library, const char *name);
 
-/* Is this file a library for this machine, down to its last byte? One that was cut short opens, and
- * ends the process where what is missing is touched. RNL_E_NO_CUDNN: it is not. */
+/* RNL_E_NO_CUDNN unless the file is a complete library for this machine. A truncated one opens, but
+ * the process ends as soon as it reads a missing part. */
 rnl_status rnl_library_check(const char *path, rnl_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Can the cuDNN of this folder be used? */
+/* Open the cuDNN of a folder, and check whether it can be used. */
 #define _GNU_SOURCE /* stat's names; NOLINT(bugprone-reserved-identifier,cert-*) */
 #include "forward/cudnn/load.h"
 
@@ -9,8 +9,8 @@
 
 #include "core/status.h"
 
-/* What an RNN needs, each after what it needs itself; the main library, last, looks for the others
- * by name at its first call. */
+/* The libraries that an RNN needs, each after those that it needs; the main library, last, looks
+ * for the others by name at its first call. */
 enum { MOST_PARTS = 4 };
 static const char *const PARTS_8[MOST_PARTS + 1] = {"libcudnn_ops_infer.so.8",
                                                     "libcudnn_adv_infer.so.8", "libcudnn.so.8"};
@@ -55,10 +55,10 @@ static rnl_status path_in(char path[RNL_PATH_NBYTES], const char *folder, const 
 {
     if (snprintf(path, RNL_PATH_NBYTES, "%s/%s", folder, name) < RNL_PATH_NBYTES)
         return RNL_OK;
-    return rnl_fail(err, RNL_E_NO_CUDNN, "a path of %d characters and more", RNL_PATH_NBYTES);
+    return rnl_fail(err, RNL_E_NO_CUDNN, "its path has %d characters or more", RNL_PATH_NBYTES);
 }
 
-/* Is the part there and whole, or in the process already? */
+/* Check that the part is complete, or already loaded from the same file. */
 static rnl_status check_part(const char *folder, const char *part, bool loaded, rnl_error *err)
 {
     char path[RNL_PATH_NBYTES], other[RNL_PATH_NBYTES];
@@ -71,9 +71,9 @@ static rnl_status check_part(const char *folder, const char *part, bool loaded, 
         if (loaded || (rnl_library_path(there, other) && same_file(path, other)))
             return RNL_OK;
         return rnl_fail(err, RNL_E_NO_CUDNN,
-                        "the process has another cuDNN's %s already, from %.500s: two would be "
-                        "mixed",
-                        part, rnl_library_path(there, other) ? other : "somewhere");
+                        "the process has already loaded %s of another cuDNN, from %.500s: the two "
+                        "cannot be mixed",
+                        part, rnl_library_path(there, other) ? other : "an unknown path");
     }
     if (rnl_library_check(path, &why) != RNL_OK)
         return rnl_fail(err, RNL_E_NO_CUDNN, "%s: %.500s", part, why.text);
@@ -95,8 +95,8 @@ static rnl_status check_parts(const char *folder, int major, bool loaded, rnl_er
     }
     if (missing[0])
         return rnl_fail(err, RNL_E_NO_CUDNN,
-                        "%s is there without %s, which belong beside it: alone it would abort the "
-                        "process",
+                        "found %s without %s, which belong beside it: alone it would abort the "
+                        "process, install cuDNN completely",
                         rnl_cudnn_name(major), missing);
     for (part = parts_of(major); *part; part++) {
         const rnl_status status = check_part(folder, *part, loaded, err);
@@ -106,7 +106,7 @@ static rnl_status check_parts(const char *folder, int major, bool loaded, rnl_er
     return RNL_OK;
 }
 
-/* The main library, once all are open; NULL: why not is in err. */
+/* Open all parts and return the main library; NULL: the reason is in err. */
 static void *open_parts(const char *folder, int major, rnl_error *err)
 {
     void *library = NULL;
@@ -138,7 +138,7 @@ static const struct {
 #include "forward/cudnn/symbols.def"
 };
 
-/* Fills the table; the name of the first function that should be there and is not, or NULL. */
+/* Fill the table and return the name of the first missing function, or NULL. */
 static const char *look_up(rnl_cudnn_table *table, void *library, int major)
 {
     const char *missing = NULL;
@@ -164,19 +164,20 @@ static rnl_status check_version(rnl_cudnn_library *library, int major, rnl_error
         return rnl_fail(err, RNL_E_NO_CUDNN, "cuDNN %d.%d.%d is too old: 8.9 or 9 is needed", v[0],
                         v[1], v[2]);
     if (v[0] != major)
-        return rnl_fail(err, RNL_E_NO_CUDNN, "it is cuDNN %d.%d.%d by its own word, and not %d",
-                        v[0], v[1], v[2], major);
+        return rnl_fail(err, RNL_E_NO_CUDNN,
+                        "it reports version %d.%d.%d, but is named as cuDNN %d", v[0], v[1], v[2],
+                        major);
     return RNL_OK;
 }
 
-/* Are its parts of one version? */
+/* Check that all parts have the same version. */
 static rnl_status check_parts_agree(const rnl_cudnn_table *call, rnl_error *err)
 {
     const rnl_cudnn_status status = call->cudnnAdvVersionCheck ? call->cudnnAdvVersionCheck()
                                                                : call->cudnnAdvInferVersionCheck();
     if (status == RNL_CUDNN_STATUS_SUCCESS)
         return RNL_OK;
-    return rnl_fail(err, RNL_E_NO_CUDNN, "its parts are not of one version: %s answers %d (%s)",
+    return rnl_fail(err, RNL_E_NO_CUDNN, "its parts have different versions: %s returned %d (%s)",
                     call->cudnnAdvVersionCheck ? "cudnnAdvVersionCheck"
                                                : "cudnnAdvInferVersionCheck",
                     (int)status, call->cudnnGetErrorString(status));
@@ -187,10 +188,11 @@ static rnl_status check_driver(int cuda_version, const rnl_driver *driver, rnl_e
     const int cuda = cuda_version / 1000, driven = driver->cuda_version;
     if (cuda <= driven / 1000)
         return RNL_OK;
-    return rnl_fail(err, RNL_E_NO_CUDNN,
-                    "it is built for CUDA %d, and the driver runs CUDA %d.%d at most: a newer "
-                    "driver is needed, or a cuDNN for CUDA %d",
-                    cuda, driven / 1000, driven % 1000 / 10, driven / 1000);
+    return rnl_fail(
+        err, RNL_E_NO_CUDNN,
+        "it is built for CUDA %d, but the driver supports CUDA %d.%d at most: install a "
+        "newer driver, or a cuDNN for CUDA %d",
+        cuda, driven / 1000, driven % 1000 / 10, driven / 1000);
 }
 
 rnl_status rnl_cudnn_load(const char *folder, int major, bool loaded, const rnl_driver *driver,
@@ -205,11 +207,11 @@ rnl_status rnl_cudnn_load(const char *folder, int major, bool loaded, const rnl_
         return RNL_E_NO_CUDNN;
     const char *missing = look_up(&library->call, opened, major);
     if (!library->call.cudnnGetVersion)
-        return rnl_fail(err, RNL_E_NO_CUDNN, "it has no cudnnGetVersion");
+        return rnl_fail(err, RNL_E_NO_CUDNN, "it lacks cudnnGetVersion");
     if ((status = check_version(library, major, err)) != RNL_OK)
         return status;
     if (missing)
-        return rnl_fail(err, RNL_E_NO_CUDNN, "it has no %s", missing);
+        return rnl_fail(err, RNL_E_NO_CUDNN, "it lacks %s", missing);
     if ((status = check_parts_agree(&library->call, err)) != RNL_OK)
         return status;
     library->cuda_version = (int)library->call.cudnnGetCudartVersion();

@@ -1,4 +1,6 @@
-/* Memory of a GPU for others, and the order of their streams. */
+/* GPU memory and the order of streams, for the caller. */
+#include <inttypes.h>
+
 #include "core/status.h"
 #include "forward/cudnn/device.h"
 
@@ -7,11 +9,11 @@ rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *
     rnl_gpu_device *gpu;
     rnl_cu_address made = 0;
     if (nbytes < 0)
-        return rnl_fail(err, RNL_E_SPEC, "a number of bytes below zero");
+        return rnl_fail(err, RNL_E_SPEC, "nbytes is %" PRId64 ": need 0 or more", nbytes);
     rnl_status status = rnl_gpu_enter(device, &gpu, err);
     if (status != RNL_OK)
         return status;
-    /* the driver has no memory of no bytes */
+    /* the driver refuses to allocate 0 bytes */
     status = rnl_gpu_memory(gpu, nbytes ? (size_t)nbytes : 1, "results", &made, err);
     const rnl_status left = rnl_gpu_leave(gpu, status, err);
     if (left == RNL_OK)
@@ -39,7 +41,7 @@ static rnl_status copy_out(rnl_gpu_device *gpu, const void *address, void *host,
     rnl_status status = RNL_CU(gpu, err, cuStreamIsCapturing, stream, &found);
     if (status == RNL_OK && found != RNL_CU_STREAM_CAPTURE_STATUS_NONE)
         return rnl_fail(err, RNL_E_SPEC,
-                        "the stream is capturing: numbers can be read after the graph has run");
+                        "the stream is capturing: read the results after the graph has run");
     if (status == RNL_OK)
         status = RNL_CU(gpu, err, cuMemcpyDtoHAsync_v2, host, (rnl_cu_address)(uintptr_t)address,
                         nbytes, stream);
@@ -61,7 +63,7 @@ rnl_status rnl_gpu_copy_out(int device, const void *address, void *host, int64_t
         gpu, copy_out(gpu, address, host, (size_t)nbytes, (rnl_cu_stream)stream, err), err);
 }
 
-/* The legacy default stream never is. */
+/* Is the stream capturing? The legacy default stream never is. */
 static rnl_status is_captured(rnl_gpu_device *gpu, rnl_cu_stream stream, bool *captured,
                               rnl_error *err)
 {
@@ -82,12 +84,12 @@ static rnl_status order_by_event(rnl_gpu_device *gpu, rnl_cu_stream before, rnl_
     status = RNL_CU(gpu, err, cuEventRecord, event, before);
     if (status == RNL_OK)
         status = RNL_CU(gpu, err, cuStreamWaitEvent, after, event, 0);
-    const rnl_cu_result result = gpu->cu->cuEventDestroy_v2(event); /* the wait goes on */
+    const rnl_cu_result result = gpu->cu->cuEventDestroy_v2(event); /* the wait is not affected */
     return status != RNL_OK ? status : rnl_gpu_cu(gpu, "cuEventDestroy_v2", result, err);
 }
 
-/* A wait across the edge of a capture would end it: where a graph begins and ends in time, only its
- * launch tells. */
+/* A wait between a capturing stream and another would break the capture: only the launch of the
+ * graph decides when its work runs. */
 static rnl_status order(rnl_gpu_device *gpu, rnl_cu_stream before, rnl_cu_stream after,
                         rnl_error *err)
 {

@@ -1,4 +1,4 @@
-/* What has this process found? Looked for once, at the first request for a GPU. */
+/* The cuDNN and driver of the process: looked for once, when a GPU is first needed. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +17,12 @@ static struct {
     bool found;
     rnl_cudnn_library library;
     bool driver_tried, has_driver;
-    pid_t pid; /* that has initialized the driver */
+    pid_t pid; /* the process that has initialized the driver */
     rnl_driver driver;
     rnl_error no_driver;
 } process;
 
-/* Once: a driver that could not be initialized is not tried again. */
+/* Only once: a driver that could not be initialized is not tried again. */
 static void load_driver(void)
 {
     if (process.driver_tried)
@@ -42,10 +42,11 @@ static void report_gpus(rnl_findings *findings)
         if (rnl_driver_describe(&process.driver, k, &gpu, &err) != RNL_OK)
             gpu.why_not = err.text;
         else if (process.found && gpu.capability * 10 > newest) {
-            rnl_fail(&err, RNL_E_NO_CUDNN,
-                     "its compute capability is %d.%d, and this cuDNN knows up to %d.%d: a newer "
-                     "cuDNN is needed",
-                     gpu.capability / 10, gpu.capability % 10, newest / 100, newest % 100 / 10);
+            rnl_fail(
+                &err, RNL_E_NO_CUDNN,
+                "its compute capability is %d.%d, but this cuDNN supports %d.%d at most: install "
+                "a newer cuDNN",
+                gpu.capability / 10, gpu.capability % 10, newest / 100, newest % 100 / 10);
             gpu.why_not = err.text;
         }
         rnl_findings_add_gpu(findings, &gpu);
@@ -64,7 +65,7 @@ static void report_all(rnl_findings *findings)
         if (process.library.cublas[0])
             shown->cublas = rnl_findings_text(findings, process.library.cublas);
     } else {
-        shown->why_not = "no cuDNN was found that can be used";
+        shown->why_not = "no usable cuDNN was found";
     }
     if (process.driver.path[0])
         shown->driver = rnl_findings_text(findings, process.driver.path);
@@ -75,7 +76,7 @@ static void report_all(rnl_findings *findings)
     }
     shown->no_driver = rnl_findings_text(findings, process.no_driver.text);
     if (!shown->why_not)
-        shown->why_not = "there is no NVIDIA driver with a GPU";
+        shown->why_not = "no NVIDIA driver with a GPU was found";
 }
 
 static void search_all(const rnl_cudnn_search *search, rnl_findings *findings)
@@ -84,8 +85,7 @@ static void search_all(const rnl_cudnn_search *search, rnl_findings *findings)
     const char *const chosen = process.chosen ? process.chosen : named && *named ? named : NULL;
     const char *const origin = process.chosen ? "chosen" : VARIABLE;
     if (!rnl_library_supported()) {
-        rnl_findings_shown(findings)->why_not =
-            "cuDNN is not supported on this system, only on Linux";
+        rnl_findings_shown(findings)->why_not = "cuDNN is only supported on Linux";
         return;
     }
     if (chosen && strcmp(chosen, "off") == 0) {
@@ -104,9 +104,10 @@ rnl_status rnl_cudnn_check_fork(pid_t initialized_by, rnl_error *err)
 {
     if (initialized_by == getpid())
         return RNL_OK;
-    return rnl_fail(err, RNL_E_NO_CUDNN,
-                    "the driver was initialized before this process was forked, and does not "
-                    "work in a fork: start it with spawn");
+    return rnl_fail(
+        err, RNL_E_NO_CUDNN,
+        "the NVIDIA driver was initialized before this process was forked, and does not "
+        "work in a forked process: start processes with spawn");
 }
 
 static rnl_status find(const rnl_cudnn_search *search, rnl_error *err)
@@ -144,12 +145,13 @@ static rnl_status in_use(int ordinal, rnl_cudnn_in_use *used, rnl_error *err)
     if (process.has_driver && rnl_cudnn_check_fork(process.pid, err) != RNL_OK)
         return RNL_E_NO_CUDNN;
     if (!process.findings)
-        return rnl_fail(err, RNL_E_NO_CUDNN, "no cuDNN was looked for yet");
+        return rnl_fail(err, RNL_E_NO_CUDNN,
+                        "cuDNN was not looked for yet: call rnl_cudnn_find() first");
     const rnl_cudnn_report *shown = rnl_findings_shown(process.findings);
     if (!process.found || !process.has_driver)
         return rnl_fail(err, RNL_E_NO_CUDNN, "%s", shown->why_not);
     if (ordinal < 0 || ordinal >= shown->num_gpus)
-        return rnl_fail(err, RNL_E_NO_CUDNN, "there is no GPU %d: the driver shows %d", ordinal,
+        return rnl_fail(err, RNL_E_NO_CUDNN, "no GPU %d: the driver reports %d GPUs", ordinal,
                         shown->num_gpus);
     if (shown->gpus[ordinal].why_not)
         return rnl_fail(err, RNL_E_NO_CUDNN, "GPU %d: %s", ordinal, shown->gpus[ordinal].why_not);
@@ -175,9 +177,11 @@ static rnl_status choose(const char *path, rnl_error *err)
 {
     char *copy = NULL;
     if (process.found)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "the process uses %.700s already, and cannot change to another cuDNN",
-                        process.library.path);
+        return rnl_fail(
+            err, RNL_E_SPEC,
+            "the process already uses %.700s and cannot change to another cuDNN: choose "
+            "one before the first use of a GPU",
+            process.library.path);
     if (path) {
         const size_t nbytes = strlen(path) + 1;
         copy = malloc(nbytes);

@@ -6,21 +6,21 @@
 
 #include "forward/cudnn/load.h"
 
-/* They never change again. */
+/* These never change again. */
 typedef struct rnl_cudnn_in_use {
     const rnl_cudnn_library *library;
     const rnl_driver *driver;
     int capability; /* of the GPU: 10 * major + minor */
-    pid_t pid;      /* that has initialized the driver */
+    pid_t pid;      /* the process that has initialized the driver */
 } rnl_cudnn_in_use;
 
-/* RNL_E_NO_CUDNN: why this GPU cannot be used, in the report's words. */
+/* RNL_E_NO_CUDNN: this GPU cannot be used; the text is the report's reason. */
 rnl_status rnl_cudnn_use(int ordinal, rnl_cudnn_in_use *used, rnl_error *err);
 
-/* RNL_E_NO_CUDNN: another process has initialized the driver, this one was forked from it. */
+/* RNL_E_NO_CUDNN: this process was forked from the one that has initialized the driver. */
 rnl_status rnl_cudnn_check_fork(pid_t initialized_by, rnl_error *err);
 
-/* NULL: this process has initialized none. */
+/* NULL: this process has not initialized a driver. */
 const rnl_driver *rnl_driver_in_use(void);
 
 #endif

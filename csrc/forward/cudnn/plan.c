@@ -1,4 +1,4 @@
-/* What is cuDNN told of an RNN and of arrays, and what of that is kept? */
+/* cuDNN's descriptors of an RNN and of the arrays of its calls, kept for later calls. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ static const rnl_cudnn_algo ALGOS[] = {
     [RNL_GPU_PERSIST_SMALL] = RNL_CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H,
 };
 
-/* Sums of the narrow types are in float32. FMA where float32 shall stay float32. */
+/* Sums of the narrow types are in float32. FMA keeps the full precision of float32. */
 static rnl_cudnn_math math_of(const rnl_gpu_rnn *rnn)
 {
     if (rnn->spec.dtype == RNL_FLOAT16 || rnn->spec.dtype == RNL_BFLOAT16)
@@ -48,7 +48,7 @@ static rnl_status set_rnn(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_cudnn_rnn made, 
     if (status != RNL_OK || !rnn->options.clips)
         return status;
     const double low = rnn->options.clip_low, high = rnn->options.clip_high;
-    if (rnn->device->dnn->cudnnRNNSetClip_v9) /* behind the rest, which takes a clip away */
+    if (rnn->device->dnn->cudnnRNNSetClip_v9) /* last: setting the descriptor removes a clip */
         return RNL_DNN(rnn->device, err, cudnnRNNSetClip_v9, made, RNL_CUDNN_RNN_CLIP_MINMAX, low,
                        high);
     return RNL_DNN(rnn->device, err, cudnnRNNSetClip_v8, made, RNL_CUDNN_RNN_CLIP_MINMAX,
@@ -124,7 +124,7 @@ static bool has_sizes(const rnl_gpu_plan *plan, const rnl_gpu_job *job)
            plan->padded == job->padded;
 }
 
-/* x and y. The fill is given always: without one, y past the end is left as it is. */
+/* Describe x and y. Always with a fill: without one, cuDNN does not write y past the end. */
 static rnl_status describe_lengths(rnl_gpu_rnn *rnn, rnl_gpu_plan *plan, const rnl_gpu_job *job,
                                    rnl_error *err)
 {
@@ -173,7 +173,7 @@ static rnl_status describe_all(rnl_gpu_rnn *rnn, rnl_gpu_plan *plan, const rnl_g
     return status;
 }
 
-/* Lengths never need more of it than full ones do. */
+/* Ask for the workspace's size. Shorter lengths never need more. */
 static rnl_status ask_workspace(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan,
                                 rnl_error *err)
 {
@@ -183,7 +183,7 @@ static rnl_status ask_workspace(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *
                    &plan->work_nbytes, &reserve);
 }
 
-/* like: a plan of the same sizes, NULL: none */
+/* like: a plan of the same sizes; NULL: none */
 static rnl_status plan_new(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_job *job,
                            const rnl_gpu_plan *like, rnl_gpu_plan **plan, rnl_error *err)
 {
@@ -192,7 +192,7 @@ static rnl_status plan_new(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_job *
         made->lengths = malloc((size_t)job->N * sizeof *made->lengths);
     if (!made || !made->lengths) {
         free(made);
-        rnl_fail(err, RNL_E_NOMEM, "no memory for the description of a call");
+        rnl_fail(err, RNL_E_NOMEM, "no host memory for the description of a call");
         return RNL_E_NOMEM;
     }
     made->T = job->T;
@@ -215,7 +215,7 @@ static rnl_status plan_new(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_job *
 
 /* ---- the plans of a seat ---- */
 
-/* The one that was used longest ago makes room, but for those that a graph has. */
+/* Free the plan that was used longest ago and is not used by a graph. */
 static void forget_one(rnl_gpu_rnn *rnn, rnl_seat *seat)
 {
     rnl_gpu_plan **oldest = NULL;
@@ -236,7 +236,7 @@ static void put_first(rnl_seat *seat, rnl_gpu_plan *plan)
     seat->plans = plan;
 }
 
-/* Take out the plan that will do: of these sizes, and if a graph has it, of these lengths. */
+/* Take out a plan of these sizes; one that a graph uses needs these lengths too. */
 static rnl_gpu_plan *take(rnl_seat *seat, const rnl_gpu_job *job, const rnl_gpu_plan **like)
 {
     *like = NULL;
@@ -281,5 +281,5 @@ bool rnl_gpu_plan_ran(const rnl_gpu_rnn *rnn, const rnl_lane *lane, const rnl_gp
     while (plan && !(has_sizes(plan, job) && plan->ran))
         plan = plan->next;
     return plan && lane->workspace &&
-           lane->workspace->nbytes >= rnl_behind(plan->work_nbytes) + job->scratch_nbytes;
+           lane->workspace->nbytes >= rnl_gpu_aligned(plan->work_nbytes) + job->scratch_nbytes;
 }

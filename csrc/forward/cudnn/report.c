@@ -1,4 +1,4 @@
-/* Which places were looked at, and why were they not good? */
+/* The report of a search: each place, and why it was not used. */
 #include "forward/cudnn/report.h"
 
 #include <stdatomic.h>
@@ -11,7 +11,7 @@ typedef struct text {
 } text;
 
 struct rnl_findings {
-    rnl_cudnn_report shown; /* first: the callers' pointer is that of the whole */
+    rnl_cudnn_report shown; /* first: the callers' pointer is the pointer to all of it */
     atomic_int holders;
     bool no_memory;
     rnl_cudnn_place *places;
@@ -52,7 +52,7 @@ void rnl_cudnn_report_free(const rnl_cudnn_report *report)
     free(findings);
 }
 
-/* The array with room for one more element; NULL, and noted, without memory. */
+/* The array with room for one more element; NULL, which is noted: no memory. */
 static void *grown(rnl_findings *findings, void *array, int n, size_t nbytes)
 {
     void *more = realloc(array, ((size_t)n + 1) * nbytes);

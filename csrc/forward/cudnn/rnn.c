@@ -1,4 +1,5 @@
-/* What is an RNN on a GPU made of? */
+/* An RNN on a GPU: check what cuDNN supports, upload the weights, free it, copy the weights back.
+ */
 #include "forward/cudnn/rnn.h"
 
 #include <inttypes.h>
@@ -25,7 +26,7 @@ static const char *algo_name(const rnl_gpu_options *options)
     return ALGO_NAMES[(unsigned)options->algo <= RNL_GPU_PERSIST_SMALL ? options->algo : 0];
 }
 
-/* ---- what cuDNN, this version, this GPU can run ---- */
+/* ---- what cuDNN, its version and the GPU support ---- */
 
 static rnl_status check_algo(const rnl_spec *spec, const rnl_gpu_options *options, rnl_error *err)
 {
@@ -33,26 +34,25 @@ static rnl_status check_algo(const rnl_spec *spec, const rnl_gpu_options *option
     const int most = is_plain ? 384 : 192;
     if ((unsigned)options->algo > RNL_GPU_PERSIST_SMALL ||
         (unsigned)options->math > RNL_GPU_MATH_TF32)
-        return rnl_fail(err, RNL_E_SPEC, "algo %d or math %d: there is no such one",
+        return rnl_fail(err, RNL_E_SPEC, "algo is %d, math is %d: need values of their enums",
                         (int)options->algo, (int)options->math);
     if (options->math == RNL_GPU_MATH_TF32 && spec->dtype != RNL_FLOAT32)
-        return rnl_fail(err, RNL_E_SPEC, "math=\"tf32\" is for float32, the weights are %s",
+        return rnl_fail(err, RNL_E_SPEC, "math=\"tf32\" needs float32 weights, these are %s",
                         rnl_name(RNL_NAMES_DTYPE, (int)spec->dtype));
     if (options->algo == RNL_GPU_STANDARD)
         return RNL_OK;
     const char *const name = algo_name(options);
     if (spec->bias != RNL_BIAS_DOUBLE)
         return rnl_fail(err, RNL_E_SPEC,
-                        "algo=\"%s\" needs bias=\"double\", the spec has \"%s\": cuDNN has it for "
-                        "two biases a gate only",
+                        "algo=\"%s\" needs bias=\"double\", the spec has \"%s\": cuDNN supports it "
+                        "only with two biases per gate",
                         name, rnl_name(RNL_NAMES_BIAS, (int)spec->bias));
     if (spec->dtype == RNL_FLOAT64 || spec->proj_size)
-        return rnl_fail(err, RNL_E_SPEC, "algo=\"%s\" has no %s: take \"standard\"", name,
-                        spec->proj_size ? "projection" : "float64");
+        return rnl_fail(err, RNL_E_SPEC, "algo=\"%s\" does not support %s: use \"standard\"", name,
+                        spec->proj_size ? "a projection" : "float64");
     if (options->algo == RNL_GPU_PERSIST_SMALL && spec->hidden_size > most)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "algo=\"%s\" needs hidden_size <= %d for %s, it is %" PRId64, name, most,
-                        rnl_name(RNL_NAMES_CELL, (int)spec->cell), spec->hidden_size);
+        return rnl_fail(err, RNL_E_SPEC, "algo=\"%s\" needs hidden_size <= %d for %s, not %" PRId64,
+                        name, most, rnl_name(RNL_NAMES_CELL, (int)spec->cell), spec->hidden_size);
     return RNL_OK;
 }
 
@@ -63,24 +63,25 @@ static rnl_status check_device(const rnl_spec *spec, const rnl_gpu_options *opti
     int parts[3];
     rnl_cudnn_version_parts(version, parts);
     if (spec->dtype == RNL_BFLOAT16 && version < 90000)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "bfloat16 needs cuDNN 9, this one is %d.%d.%d: take a newer one or float16",
-                        parts[0], parts[1], parts[2]);
+        return rnl_fail(
+            err, RNL_E_SPEC,
+            "bfloat16 needs cuDNN 9, this is %d.%d.%d: install a newer one, or use float16",
+            parts[0], parts[1], parts[2]);
     if (spec->dtype == RNL_BFLOAT16 && used->capability < 80)
         return rnl_fail(err, RNL_E_SPEC,
-                        "bfloat16 needs a GPU of compute capability 8.0, GPU %d has %d.%d: take "
+                        "bfloat16 needs a GPU of compute capability 8.0, GPU %d has %d.%d: use "
                         "float16 or float32",
                         options->device, used->capability / 10, used->capability % 10);
     if (options->algo != RNL_GPU_STANDARD && used->capability < 60)
         return rnl_fail(err, RNL_E_SPEC,
-                        "algo=\"%s\" needs a GPU of compute capability 6.0, GPU %d has %d.%d: take "
+                        "algo=\"%s\" needs a GPU of compute capability 6.0, GPU %d has %d.%d: use "
                         "\"standard\"",
                         algo_name(options), options->device, used->capability / 10,
                         used->capability % 10);
     return RNL_OK;
 }
 
-/* The bytes of cuDNN's weight space. RNL_E_SPEC: it has no such RNN. */
+/* The bytes of cuDNN's weight space. RNL_E_SPEC: cuDNN does not support such an RNN. */
 static rnl_status measure(const rnl_spec *spec, size_t *nbytes, rnl_error *err)
 {
     rnl_layout layout;
@@ -95,14 +96,17 @@ static rnl_status measure(const rnl_spec *spec, size_t *nbytes, rnl_error *err)
         return err->status = RNL_E_SPEC;
     if (spec->input_size > INT_MAX || spec->hidden_size > INT_MAX / D ||
         spec->num_layers > INT_MAX / D)
-        return rnl_fail(err, RNL_E_SPEC, "a size is past the %d that cuDNN takes", INT_MAX);
+        return rnl_fail(err, RNL_E_SPEC,
+                        "input_size is %" PRId64 ", hidden_size %" PRId64 ", num_layers %" PRId64
+                        ": cuDNN supports sizes up to %d, over both directions",
+                        spec->input_size, spec->hidden_size, spec->num_layers, INT_MAX);
     *nbytes = (size_t)(tensor.nelems * rnl_dtype_nbytes(spec->dtype));
     return RNL_OK;
 }
 
 /* ---- upload ---- */
 
-/* Would cuDNN read the blocks from where we put them? */
+/* Check that cuDNN's weight space has the size of our table's. */
 static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error *err)
 {
     size_t nbytes = 0;
@@ -111,7 +115,7 @@ static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error
     if (status != RNL_OK || nbytes == rnn->nbytes)
         return status;
     rnl_fail(err, RNL_E_CUDNN,
-             "cudnnGetRNNWeightSpaceSize says %zu bytes, and rnnlayout's own table %zu: please "
+             "cudnnGetRNNWeightSpaceSize returned %zu bytes, rnnlayout's own table has %zu: please "
              "report this with the spec",
              nbytes, rnn->nbytes);
     err->call = "cudnnGetRNNWeightSpaceSize";
@@ -119,27 +123,30 @@ static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error
     return RNL_E_CUDNN;
 }
 
-/* The host waits for it: no call on any stream needs to. */
-static rnl_status copy_in(rnl_gpu_rnn *rnn, rnl_lane *lane, const void *weights, rnl_error *err)
+/* To the GPU or back. The host waits until it is done, so no call on any stream needs to. */
+static rnl_status copy_weights(rnl_gpu_rnn *rnn, rnl_lane *lane, const void *weights, bool to_gpu,
+                               rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
-    rnl_piece piece[1];
-    int n = 0;
-    size_t used = 0;
-    rnl_piece_add(piece, &n, &used, weights, rnn->nbytes);
+    const rnl_piece piece = {(char *)weights, rnn->nbytes, 0};
+    const rnl_asked nobody = {0};
     rnl_status status = rnl_lane_begin(device, lane, lane->own, false, err);
     if (status != RNL_OK)
         return status;
-    status = rnl_stage_in(device, lane, lane->own, rnn->weights, piece, n, (rnl_asked){0}, err);
-    if (status == RNL_OK)
-        status = RNL_CU(device, err, cuStreamSynchronize, lane->own);
+    if (to_gpu) {
+        status = rnl_stage_in(device, lane, lane->own, rnn->weights, &piece, 1, nobody, err);
+        if (status == RNL_OK)
+            status = RNL_CU(device, err, cuStreamSynchronize, lane->own);
+    } else {
+        status = rnl_stage_out(device, lane, lane->own, rnn->weights, &piece, 1, nobody, err);
+    }
     status = rnl_lane_end(device, lane, status, err);
     if (status == RNL_OK)
         rnl_lane_finished(lane);
     return status;
 }
 
-/* Limits of the persistent algorithms that only cuDNN knows: asked for the smallest call. */
+/* Ask cuDNN about the smallest call: it has limits of its own for the persistent algorithms. */
 static rnl_status probe(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error *err)
 {
     const rnl_gpu_job job = {.T = 1, .N = 1};
@@ -151,7 +158,8 @@ static rnl_status probe(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error *err)
                                   err->number / 1000 * 1000 != RNL_CUDNN9_STATUS_NOT_SUPPORTED))
         return status;
     const rnl_error why = *err;
-    return rnl_fail(err, RNL_E_SPEC, "algo=\"%s\" cannot run this RNN on this GPU (%.700s)",
+    return rnl_fail(err, RNL_E_SPEC,
+                    "algo=\"%s\" cannot run this RNN on this GPU: use \"standard\" (%.700s)",
                     algo_name(&rnn->options), why.text);
 }
 
@@ -167,7 +175,7 @@ static rnl_status upload(rnl_gpu_rnn *rnn, rnl_lane *lane, const void *weights, 
     if (status == RNL_OK)
         status = rnl_gpu_memory(rnn->device, rnn->nbytes, "weights", &rnn->weights, err);
     if (status == RNL_OK)
-        status = copy_in(rnn, lane, weights, err);
+        status = copy_weights(rnn, lane, weights, true, err);
     return status;
 }
 
@@ -190,7 +198,7 @@ static rnl_status make(const rnl_spec *spec, const rnl_gpu_options *options, siz
         return status;
     rnl_gpu_rnn *const rnn = calloc(1, sizeof *rnn);
     if (!rnn) {
-        rnl_fail(err, RNL_E_NOMEM, "no memory for an RNN");
+        rnl_fail(err, RNL_E_NOMEM, "no host memory for an RNN");
         return RNL_E_NOMEM;
     }
     rnn->spec = *spec;
@@ -238,7 +246,7 @@ rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
 
 /* ---- the end ---- */
 
-/* Its descriptors in each lane, with the lane borrowed, so that no call is under way there. */
+/* Free its descriptors in each lane; the lane is borrowed, so that no call is running in it. */
 static void clear_seats(rnl_gpu_rnn *rnn, bool works)
 {
     rnl_lane *lane;
@@ -279,24 +287,7 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
     free(rnn);
 }
 
-/* ---- and back ---- */
-
-static rnl_status copy_back(rnl_gpu_rnn *rnn, rnl_lane *lane, void *weights, rnl_error *err)
-{
-    rnl_gpu_device *const device = rnn->device;
-    rnl_piece piece[1];
-    int n = 0;
-    size_t used = 0;
-    rnl_piece_add(piece, &n, &used, weights, rnn->nbytes);
-    rnl_status status = rnl_lane_begin(device, lane, lane->own, false, err);
-    if (status != RNL_OK)
-        return status;
-    status = rnl_stage_out(device, lane, lane->own, rnn->weights, piece, n, (rnl_asked){0}, err);
-    status = rnl_lane_end(device, lane, status, err);
-    if (status == RNL_OK)
-        rnl_lane_finished(lane);
-    return status;
-}
+/* ---- the weights back ---- */
 
 rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err)
 {
@@ -307,7 +298,7 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err)
         return status;
     status = rnl_lane_borrow(device, RNL_OWN_STREAM, NULL, NULL, &lane, err);
     if (status == RNL_OK) {
-        status = copy_back(rnn, lane, weights, err);
+        status = copy_weights(rnn, lane, weights, false, err);
         rnl_lane_return(device, lane);
     }
     return rnl_gpu_leave(device, status, err);

@@ -1,27 +1,27 @@
-/* An RNN on a GPU, and one call of it once it has been checked. */
+/* An RNN on a GPU, its descriptors, and a checked call of it. */
 #ifndef RNL_CUDNN_RNN_H
 #define RNL_CUDNN_RNN_H
 
 #include "forward/cudnn/lane.h"
 
-/* What cuDNN is told of arrays of one shape. */
+/* cuDNN's descriptors of the arrays of a call. */
 typedef struct rnl_gpu_plan {
     struct rnl_gpu_plan *next; /* used longer ago */
     int64_t T, N;
     bool batch_first, padded;
     rnl_cudnn_rnn_data x, y;
-    rnl_cudnn_tensor h, c; /* c: of an LSTM */
+    rnl_cudnn_tensor h, c; /* c: only of an LSTM */
     bool described;        /* x and y have these lengths ... */
     int32_t *lengths;      /* ... of N sequences             */
     size_t work_nbytes;
-    bool ran;      /* a call of it was submitted           */
-    bool captured; /* a graph has it: it may not change    */
+    bool ran;      /* a call with it was submitted         */
+    bool captured; /* a graph uses it: it must not change  */
 } rnl_gpu_plan;
 
-/* Of one RNN in one lane; belongs to who has the lane. */
+/* The descriptors of one RNN in one lane; used only by the borrower of the lane. */
 typedef struct rnl_seat {
     rnl_cudnn_rnn rnn[2]; /* without and with padded arrays; NULL: not made yet */
-    rnl_gpu_plan *plans;  /* the last used one first */
+    rnl_gpu_plan *plans;  /* most recently used first */
     int num_plans;
 } rnl_seat;
 
@@ -40,48 +40,43 @@ struct rnl_gpu_rnn {
     rnl_cu_address weights;
     size_t nbytes;
     rnl_seat seats[RNL_NUM_LANES];
-    rnl_held *held; /* workspaces in graphs that run this RNN; under the device's lock */
+    rnl_held *held; /* workspaces of graphs that run this RNN; protected by the device's lock */
 };
 
-/* A call: sizes in bytes, addresses of the device (0: not given, not wanted). */
+/* A call: sizes in bytes, device addresses (0: not given, not wanted). */
 typedef struct rnl_gpu_job {
-    int64_t T, N; /* T: of the longest sequence, where that can be told without padding */
+    int64_t T, N; /* T: of the longest sequence, if no padding is needed for that */
     bool batch_first, padded;
     const int64_t *lengths; /* NULL: all are T */
     size_t x_nbytes, y_nbytes, h_nbytes, c_nbytes;
-    size_t tail_nbytes; /* of y, past T */
+    size_t tail_nbytes; /* part of y past T */
     rnl_cu_address x, h0, c0, y, hn, cn;
-    bool copies_h0, copies_c0; /* the result goes to the same place */
-    size_t scratch_nbytes;     /* behind cuDNN's part of the workspace */
+    bool copies_h0, copies_c0; /* the result has the same address */
+    size_t scratch_nbytes;     /* after cuDNN's part of the workspace */
     rnl_cu_stream stream;
     bool capturing;
 } rnl_gpu_job;
 
-/* Check a call but for its pointers' memory, and fill in all but addresses. RNL_E_SPEC. */
+/* check.c: check a call, except whether its arrays are on the device, and fill in everything but
+ * the addresses. RNL_E_SPEC. */
 rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                            rnl_error *err);
 
-/* Check that an array of the caller's lies on the device. RNL_E_SPEC. */
+/* Check that an array of the caller's is on the device. RNL_E_SPEC. */
 rnl_status rnl_gpu_check_array(rnl_gpu_device *device, const char *name, const void *array,
                                rnl_error *err);
 
-/* The RNN's descriptor in a lane, made where it is not there. */
+/* plan.c: make the RNN's descriptor in a lane, if it does not exist yet. */
 rnl_status rnl_seat_describe(rnl_gpu_rnn *rnn, rnl_lane *lane, bool padded, rnl_error *err);
 
-/* Have the plan of a job in a lane, and its lengths described. */
+/* Find or make the plan of a job in a lane, with its lengths described. */
 rnl_status rnl_gpu_plan_get(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_job *job,
                             rnl_gpu_plan **plan, rnl_error *err);
 
-/* Has a job of such sizes run in this lane, and is there room for it? */
+/* Has a job of these sizes run in this lane, and is the workspace large enough? */
 bool rnl_gpu_plan_ran(const rnl_gpu_rnn *rnn, const rnl_lane *lane, const rnl_gpu_job *job);
 
-/* works: cuDNN may still be called. */
+/* Free the RNN's descriptors in a lane. works: cuDNN may still be called. */
 void rnl_seat_clear(rnl_gpu_rnn *rnn, int index, bool works);
-
-/* Where the workspace's own part begins. */
-static inline size_t rnl_behind(size_t nbytes)
-{
-    return (nbytes + 255) / 256 * 256;
-}
 
 #endif

@@ -1,5 +1,5 @@
-/* How do numbers get from the host to the device and back? In chunks, while the other slot of
- * pinned memory is filled or emptied. */
+/* Copies between the host and the device, in chunks: one is copied while the other slot of pinned
+ * memory is filled or emptied. */
 #define _DEFAULT_SOURCE /* nanosleep; NOLINT(bugprone-reserved-identifier,cert-*) */
 #include "forward/cudnn/stage.h"
 
@@ -9,11 +9,10 @@
 #include "core/status.h"
 
 enum {
-    CHUNK_NBYTES = 1 << 20, /* long enough that the bus is at full speed                  */
-    ALIGNMENT = 256,        /* as memory of the device has it                             */
-    SPIN_US = 200,          /* shorter calls do not pay for a sleep                       */
+    CHUNK_NBYTES = 1 << 20, /* large enough for the bus's full speed */
+    SPIN_US = 200,          /* shorter calls do not sleep            */
     SLEEP_NS = 50000,
-    POLL_US = 50000 /* Ctrl-C is answered within 0.2 s                            */
+    POLL_US = 50000 /* Ctrl-C is answered within 0.2 s */
 };
 
 static int64_t now_us(void)
@@ -23,7 +22,7 @@ static int64_t now_us(void)
     return (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
 }
 
-/* Until the event has come. */
+/* Wait until the event has occurred. */
 static rnl_status wait_for(rnl_gpu_device *device, rnl_cu_event event, rnl_asked asked,
                            rnl_error *err)
 {
@@ -46,7 +45,7 @@ static rnl_status wait_for(rnl_gpu_device *device, rnl_cu_event event, rnl_asked
     }
 }
 
-/* A slot that the host may touch. */
+/* Wait until the host may use the slot; make it at the first time. */
 static rnl_status take_slot(rnl_gpu_device *device, rnl_slot *slot, rnl_asked asked, rnl_error *err)
 {
     rnl_status status = RNL_OK;
@@ -66,7 +65,8 @@ static rnl_status take_slot(rnl_gpu_device *device, rnl_slot *slot, rnl_asked as
     return status;
 }
 
-/* A copy from or to it was submitted. Without its event the stream tells when it is over. */
+/* Note that a copy from or to the slot was submitted. If recording its event fails, wait for the
+ * stream. */
 static rnl_status leave_slot(rnl_gpu_device *device, rnl_slot *slot, rnl_cu_stream stream,
                              rnl_error *err)
 {
@@ -87,7 +87,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The part of the pieces that lies in a chunk, to or from the slot. */
+/* Copy the part of the pieces that is in a chunk to or from the slot. */
 static void copy_chunk(const rnl_piece *pieces, int num_pieces, size_t at, size_t nbytes,
                        char *slot, bool in)
 {
@@ -129,7 +129,7 @@ rnl_status rnl_stage_out(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream s
     const size_t chunks = (total + CHUNK_NBYTES - 1) / CHUNK_NBYTES;
     rnl_status status = RNL_OK;
     for (size_t k = 0; status == RNL_OK && k <= chunks; k++) {
-        if (k < chunks) { /* one is on its way ... */
+        if (k < chunks) { /* copy one chunk ... */
             rnl_slot *const slot = &lane->slots[k % RNL_NUM_SLOTS];
             const size_t at = k * CHUNK_NBYTES;
             if ((status = take_slot(device, slot, asked, err)) == RNL_OK)
@@ -138,7 +138,7 @@ rnl_status rnl_stage_out(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream s
             if (status == RNL_OK)
                 status = leave_slot(device, slot, stream, err);
         }
-        if (status == RNL_OK && k > 0) { /* ... while the one before it is emptied */
+        if (status == RNL_OK && k > 0) { /* ... while the one before it is emptied to the host */
             rnl_slot *const slot = &lane->slots[(k - 1) % RNL_NUM_SLOTS];
             const size_t at = (k - 1) * CHUNK_NBYTES;
             if ((status = take_slot(device, slot, asked, err)) == RNL_OK)
@@ -152,7 +152,7 @@ rnl_status rnl_stage_out(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream s
 void rnl_piece_add(rnl_piece *pieces, int *num_pieces, size_t *used, const void *host,
                    size_t nbytes)
 {
-    *used = (*used + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    *used = rnl_gpu_aligned(*used);
     pieces[(*num_pieces)++] = (rnl_piece){(char *)host, nbytes, *used};
     *used += nbytes;
 }

@@ -1,5 +1,5 @@
-/* The functions of both libraries, called as cudnn->cudnnRNNForward(...). A pointer is NULL where
- * the other major version has the function, or an old driver has not. */
+/* The functions of both libraries, called as device->dnn->cudnnRNNForward(...). A pointer is NULL
+ * if only the other major version has the function, or if an old driver lacks it. */
 #ifndef RNL_CUDNN_TABLE_H
 #define RNL_CUDNN_TABLE_H
 

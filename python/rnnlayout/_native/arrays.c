@@ -1,4 +1,4 @@
-/* NumPy arrays as the core wants them: row-major, aligned, of the right size. */
+/* NumPy arrays as the core needs them: row-major, aligned, of the right size. */
 #define FILLS_NUMPY_TABLE
 #include "native.h"
 
@@ -19,7 +19,7 @@ int numpy_type_of(rnl_dtype dtype)
     return types[dtype];
 }
 
-/* Product of a shape, as the core computed it. */
+/* Product of a shape that the core has computed. */
 static int shape_nelems(PyObject *shape, long long *n)
 {
     *n = 1;
@@ -29,8 +29,8 @@ static int shape_nelems(PyObject *shape, long long *n)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* Is `item` what tensor k needs? The messages here are for our own mistakes: the Python side
- * has checked what users bring. */
+/* Does `item` fit the tensor? These errors are for mistakes of our own: Python has checked the
+ * user's arrays. */
 static int fits(PyObject *item, PyObject *tensor, rnl_dtype dtype, int writable, const char *what)
 {
     PyObject *name = PyTuple_GetItem(tensor, 0);
@@ -38,7 +38,7 @@ static int fits(PyObject *item, PyObject *tensor, rnl_dtype dtype, int writable,
     if (!name || shape_nelems(PyTuple_GetItem(tensor, 1), &nelems) < 0)
         return -1;
     if (!PyArray_Check(item)) {
-        PyErr_Format(PyExc_TypeError, "%s %U: %R is no NumPy array", what, name, Py_TYPE(item));
+        PyErr_Format(PyExc_TypeError, "%s %U: %R is not a NumPy array", what, name, Py_TYPE(item));
         return -1;
     }
     PyArrayObject *array = (PyArrayObject *)item;
@@ -86,6 +86,21 @@ void arrays_release(borrowed *arrays)
     Py_CLEAR(arrays->arrays);
 }
 
+int weights_borrow(const native_state *state, const char *layout, const rnl_spec *spec,
+                   PyObject *weights, borrowed *out)
+{
+    rnl_error err;
+    rnl_layout found;
+    if (rnl_layout_named(layout, &found, &err) != RNL_OK)
+        return raise_status(state, &err), -1;
+    PyObject *tensors = list_tensors(state, &found, spec, rnl_spec_has(spec));
+    PyObject *arrays = tensors ? PyTuple_Pack(1, weights) : NULL;
+    const int failed = arrays ? arrays_borrow(arrays, tensors, spec->dtype, 0, "weights", out) : -1;
+    Py_XDECREF(tensors);
+    Py_XDECREF(arrays);
+    return failed;
+}
+
 /* ------------------------------------------------------------------------------- overlapping -- */
 
 typedef struct interval {
@@ -119,8 +134,8 @@ int arrays_overlap(const borrowed *a, const borrowed *b)
     add_intervals(a, 0, all);
     add_intervals(b, 1, all + a->n);
     qsort(all, (size_t)n, sizeof *all, by_address);
-    /* Going up, an interval meets an earlier one if it starts below the highest end so far; that
-     * matters where one of the two is written. */
+    /* In the order of addresses, an interval overlaps an earlier one if it starts below the highest
+     * end so far; that matters if one of the two is written. */
     uintptr_t end = 0, written_end = 0;
     int overlap = 0;
     for (Py_ssize_t k = 0; k < n && !overlap; k++) {

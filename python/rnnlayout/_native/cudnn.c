@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* The texts of a list of bytes, ended by NULL, which live as long as the list: for PyMem_Free(). */
+/* The texts of a list of bytes, ended by NULL; they live as long as the list. Free the result with
+ * PyMem_Free(). */
 static const char **folders_from(PyObject *list)
 {
     const Py_ssize_t n = PyList_Size(list);
@@ -20,7 +21,7 @@ static const char **folders_from(PyObject *list)
     return folders;
 }
 
-/* What a file system or a loader says need not be UTF-8. */
+/* Texts from a file system or a loader need not be UTF-8. */
 static PyObject *text_or_none(const char *text)
 {
     if (!text)
@@ -28,7 +29,7 @@ static PyObject *text_or_none(const char *text)
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
-/* "O&" of Py_BuildValue(). */
+/* For "O&" of Py_BuildValue(). */
 static PyObject *text(void *chars)
 {
     return text_or_none(chars);

@@ -1,50 +1,17 @@
-/* The type DeviceArray: a result in a GPU's memory, for whoever knows one of the two protocols. */
-#include "device_array.h" /* before the system's headers, as Python.h wants it */
+/* The type DeviceArray: a result in a GPU's memory, usable by DLPack or the CUDA array interface.
+ */
+#include "device_array.h" /* before the system's headers, as Python.h requires */
 
 #include <numpy/arrayobject.h>
-
-/* ------------------------------------------------------------------------------------- streams --
- */
-
-#define LEGACY_STREAM NULL
-#define PER_THREAD_STREAM ((void *)2)
-
-/* No other thread ever has the same number. */
-static uint64_t this_thread(void)
-{
-    return PyThreadState_GetID(PyThreadState_Get());
-}
-
-void device_array_fill_in(device_array *self, void *stream)
-{
-    self->stream = stream;
-    self->thread = this_thread();
-}
-
-void *device_array_stream(const device_array *self)
-{
-    const int is_anothers = self->stream == PER_THREAD_STREAM && self->thread != this_thread();
-    return is_anothers ? LEGACY_STREAM : self->stream;
-}
 
 /* --------------------------------------------------------------------------------- attributes --
  */
 
-PyObject *device_array_shape(const device_array *self)
-{
-    PyObject *shape = PyTuple_New(self->shape.ndim);
-    for (int d = 0; shape && d < self->shape.ndim; d++) {
-        PyObject *size = PyLong_FromLongLong(self->shape.sizes[d]);
-        if (!size || PyTuple_SetItem(shape, d, size) < 0)
-            Py_CLEAR(shape);
-    }
-    return shape;
-}
-
 static PyObject *get_shape(PyObject *object, void *unused)
 {
     (void)unused;
-    return device_array_shape((device_array *)object);
+    const array_shape *shape = &((device_array *)object)->shape;
+    return sizes_to_tuple(shape->sizes, shape->ndim);
 }
 
 static PyObject *get_dtype(PyObject *object, void *unused)
@@ -88,7 +55,7 @@ static Py_ssize_t array_length(PyObject *object)
 static PyObject *array_repr(PyObject *object)
 {
     const device_array *self = (device_array *)object;
-    PyObject *shape = device_array_shape(self);
+    PyObject *shape = sizes_to_tuple(self->shape.sizes, self->shape.ndim);
     if (!shape)
         return NULL;
     PyObject *text = PyUnicode_FromFormat("<DeviceArray of shape %R, %s, on cuda:%d>", shape,
@@ -143,10 +110,11 @@ static PyObject *array_refuse(PyObject *object, PyObject *args, PyObject *kwargs
 {
     (void)args;
     (void)kwargs;
-    PyErr_Format(PyExc_TypeError,
-                 "this array is in the memory of cuda:%d: use .numpy(), which waits for it and"
-                 " copies it",
-                 ((device_array *)object)->device);
+    PyErr_Format(
+        PyExc_TypeError,
+        "this array is in the memory of cuda:%d: use .numpy(), which waits for it and copies"
+        " it to the host",
+        ((device_array *)object)->device);
     return NULL;
 }
 
@@ -155,45 +123,46 @@ static PyObject *array_refuse(PyObject *object, PyObject *args, PyObject *kwargs
 
 static void array_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     Py_CLEAR(((device_array *)object)->block);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    object_free(object);
 }
 
 static PyMethodDef array_methods[] = {
     {"_filled_in", array_filled_in, METH_O,
-     "_filled_in($self, stream, /)\n--\n\nFrom now on it is filled in this stream."},
+     "_filled_in($self, stream, /)\n--\n\nNote the stream in which the array is written from now"
+     " on."},
     {"numpy", array_numpy, METH_NOARGS,
-     "numpy($self)\n--\n\nA copy in the host's memory, once the work that fills the array is done."},
+     "numpy($self)\n--\n\nWait for the work that fills the array and return a NumPy copy of it."},
     {"__array__", (PyCFunction)(void (*)(void))array_refuse, METH_VARARGS | METH_KEYWORDS,
-     "__array__($self, dtype=None, copy=None)\n--\n\nTypeError: a copy from the GPU is asked for by"
-     " numpy()."},
+     "__array__($self, dtype=None, copy=None)\n--\n\nRaise TypeError: use numpy() to copy from the"
+     " GPU."},
     {"__dlpack__", (PyCFunction)(void (*)(void))device_array_dlpack, METH_VARARGS | METH_KEYWORDS,
-     "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\nAs the"
-     " array API has it: without a copy, and the stream waits for the array."},
+     "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\nExport"
+     " the array as in the array API: without a copy; the stream waits for the array."},
     {"__dlpack_device__", device_array_dlpack_device, METH_NOARGS,
-     "__dlpack_device__($self)\n--\n\n(2, number of the GPU)"},
+     "__dlpack_device__($self)\n--\n\nReturn (2, number of the GPU)."},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef array_attributes[] = {
-    {"shape", get_shape, NULL, "The length of each axis; row-major, without gaps.", NULL},
+    {"shape", get_shape, NULL, "The size of each axis; elements are row-major, without gaps.",
+     NULL},
     {"dtype", get_dtype, NULL, "\"float16\", \"bfloat16\", \"float32\" or \"float64\".", NULL},
-    {"device", get_device, NULL, "\"cuda:0\" ...", NULL},
-    {"address", get_address, NULL, "Of the first element; 0 where there is none.", NULL},
+    {"device", get_device, NULL, "The GPU: \"cuda:0\" ...", NULL},
+    {"address", get_address, NULL, "The address of the first element; 0 if the array is empty.",
+     NULL},
     {"stream", get_stream, NULL,
-     "The stream in which it is filled, an int: 1 is the legacy default stream.", NULL},
+     "The stream in which the array is written, an int: 1 is the legacy default stream.", NULL},
     {"__cuda_array_interface__", device_array_interface, NULL,
-     "Version 3; AttributeError for bfloat16, which it does not know.", NULL},
+     "The CUDA array interface, version 3. AttributeError for bfloat16, which it lacks.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot array_slots[] = {
     {Py_tp_doc,
-     "A result in a GPU's memory, which an RNN gives for arrays on a GPU.\n\nNo array"
-     " class: torch.from_dlpack(), cupy.from_dlpack(), jax.dlpack.from_dlpack() and"
-     " whatever takes __cuda_array_interface__ make one of it without a copy, numpy() one"
-     " on the host with a copy. The memory lives as long as it or one of those does."},
+     "A result in a GPU's memory: what an RNN returns for arrays on a GPU.\n\nIt has no array"
+     " operations. torch.from_dlpack(), cupy.from_dlpack(), jax.dlpack.from_dlpack() and"
+     " libraries that accept __cuda_array_interface__ use it without a copy; numpy() copies"
+     " it to the host. The memory is freed once the array and all arrays made from it are"
+     " gone."},
     {Py_tp_dealloc, array_dealloc},
     {Py_tp_repr, array_repr},
     {Py_sq_length, array_length},

@@ -1,4 +1,4 @@
-/* What the files of the binding know of arrays in a GPU's memory. */
+/* Arrays in a GPU's memory: our own, and those of other libraries. */
 #ifndef RNNLAYOUT_DEVICE_ARRAY_H
 #define RNNLAYOUT_DEVICE_ARRAY_H
 
@@ -15,21 +15,19 @@ typedef struct array_shape {
 
 typedef struct device_array {
     PyObject_HEAD
-    PyObject *block; /* a capsule that owns the memory, which other arrays may lie in too */
+    PyObject *block; /* a capsule that owns the memory, and perhaps that of other arrays */
     void *address;
-    void *stream;    /* the one in which it is filled ... */
-    uint64_t thread; /* ... by this thread                */
+    void *stream;    /* the stream in which it is written ... */
+    uint64_t thread; /* ... by this thread                    */
     rnl_dtype dtype;
     int device;
     array_shape shape;
-    int64_t nelems, at; /* at: bytes of the block before it */
+    int64_t nelems, at; /* at: its offset in the block, bytes */
 } device_array;
 
-/* device_array.c: the shape as a tuple. */
-PyObject *device_array_shape(const device_array *self);
-
-/* From now on it is filled in this stream; and behind which one this thread may use it: another
- * thread's own stream it cannot name, but the legacy default stream waits for all of those. */
+/* streams.c: note the stream in which the array is written from now on; and the stream that this
+ * thread has to wait for: it cannot name another thread's own stream, but the legacy default stream
+ * waits for all of those. */
 void device_array_fill_in(device_array *self, void *stream);
 void *device_array_stream(const device_array *self);
 
@@ -38,32 +36,32 @@ PyObject *device_array_dlpack(PyObject *object, PyObject *args, PyObject *kwargs
 PyObject *device_array_dlpack_device(PyObject *object, PyObject *unused);
 PyObject *device_array_interface(PyObject *object, void *unused);
 
-/* device_memory.c: a tuple of n arrays in one block; keeps: what lives as long as it. */
+/* device_memory.c: a tuple of n arrays in one block. keeps: an object that lives as long as it. */
 PyObject *device_arrays_new(const native_state *state, int device, rnl_dtype dtype,
                             const array_shape *shapes, int n, void *stream, PyObject *keeps);
 
 /* dlpack.c */
 typedef struct dl_taken {
-    PyObject *kept; /* owns what follows */
+    PyObject *kept; /* owns the tensor */
     const dl_tensor *tensor;
     int read_only;
 } dl_taken;
 
-/* Take the array of a capsule: 0, or -1 with an exception set. */
+/* Take over the array of a capsule: 0, or -1 with an exception set. */
 int dlpack_take(const native_state *state, PyObject *capsule, dl_taken *taken);
 
-/* A type's table of functions: 1, or 0: it has none that is known here; -1 on error. */
+/* A type's table of functions: 1; 0: none of a supported version; -1 on error. */
 int dlpack_exchange_of(const native_state *state, PyTypeObject *type, const dl_exchange **table);
 
-/* Take an array by its type's table, and the stream in use where it lies on a GPU: 0, or -1. */
+/* Take an array by its type's table, and on a GPU the stream in use: 0, or -1. */
 int dlpack_take_by(const native_state *state, const dl_exchange *table, PyObject *array,
                    dl_taken *taken, void **stream);
 
-/* foreign.c: an array that a call can use as it lies there, as its owner describes it. */
+/* foreign.c: an array on a GPU that a call can use in place, as its owner describes it. */
 typedef struct foreign {
-    PyObject *value; /* the caller's own, borrowed; NULL: not given */
-    PyObject *keeps; /* what keeps its memory; NULL: it does */
-    int waits;       /* it is only had for a stream, by foreign_take() */
+    PyObject *value; /* the caller's argument, borrowed; NULL: not given */
+    PyObject *keeps; /* the object that keeps the memory alive; NULL: value does */
+    int waits;       /* it must be taken for a stream, by foreign_take() */
     int is_ours;     /* a DeviceArray */
     int knows_stream, read_only;
     void *address, *stream;
@@ -71,20 +69,21 @@ typedef struct foreign {
     array_shape shape;
 } foreign;
 
-/* For the arrays of one call. */
+/* State for reading the arrays of one call. */
 typedef struct foreign_reader {
     const native_state *state;
     int device;
-    PyTypeObject *type; /* of the last array, since all are often of one; NULL: there was none */
+    PyTypeObject *type; /* of the last array, as all often have one type; NULL: no array yet */
     const dl_exchange *table;
-    PyObject *options, *old_options; /* of __dlpack__; old: before DLPack 1.0. NULL: not made yet */
+    PyObject *options,
+        *old_options; /* for __dlpack__; old: before DLPack 1.0. NULL: not made yet */
 } foreign_reader;
 
-/* All of it, or that it has to be taken. 1; 0: it is none that can be used as it is, or not by this
- * short way; -1: an exception. */
+/* Read all of it, or find that it has to be taken for a stream: 1; 0: this fast path cannot use it;
+ * -1: an exception. */
 int foreign_look(foreign_reader *reader, PyObject *value, foreign *array);
 
-/* Take one that waits, for a stream. The same. */
+/* Take an array that waits, for a stream; returns the same. */
 int foreign_take(foreign_reader *reader, void *stream, foreign *array);
 
 void foreign_end(foreign_reader *reader);

@@ -1,5 +1,5 @@
-/* How are results made? In one block of a GPU's memory, which goes with the last of them. */
-#include "device_array.h" /* before the system's headers, as Python.h wants it */
+/* Results in one block of a GPU's memory, which is freed with the last of them. */
+#include "device_array.h" /* before the system's headers, as Python.h requires */
 
 #include <stdlib.h>
 
@@ -12,13 +12,13 @@ static const char BLOCK[] = "rnnlayout.block";
 typedef struct block {
     void *address;
     int device;
-    PyObject *keeps; /* what the work that fills it still reads */
+    PyObject *keeps; /* what the work that writes the block still reads */
 } block;
 
 static void free_block(PyObject *capsule)
 {
     block *b = PyCapsule_GetPointer(capsule, BLOCK);
-    Py_BEGIN_ALLOW_THREADS /* it waits for the device */
+    Py_BEGIN_ALLOW_THREADS /* freeing waits for the device */
     rnl_gpu_free(b->device, b->address);
     Py_END_ALLOW_THREADS
     Py_XDECREF(b->keeps);
@@ -51,13 +51,12 @@ static PyObject *new_block(const native_state *state, int device, int64_t nbytes
     return capsule;
 }
 
-/* ------------------------------------------------------------------------------------- making --
+/* ------------------------------------------------------------------------------- new arrays --
  */
 
 static PyObject *new_array(const native_state *state, const array_shape *shape)
 {
-    allocfunc alloc = (allocfunc)PyType_GetSlot(state->device_array_type, Py_tp_alloc);
-    device_array *self = (device_array *)alloc(state->device_array_type, 0);
+    device_array *self = (device_array *)object_new(state->device_array_type);
     if (!self)
         return NULL;
     self->shape = *shape;
@@ -70,7 +69,7 @@ static PyObject *new_array(const native_state *state, const array_shape *shape)
     return (PyObject *)self;
 }
 
-/* Arrays of these shapes, without memory; their bytes, each rounded up. */
+/* Arrays of these shapes, still without memory; nbytes: their sizes, each rounded up, in all. */
 static PyObject *new_arrays(const native_state *state, const array_shape *shapes, int n,
                             rnl_dtype dtype, int64_t *nbytes)
 {
@@ -122,7 +121,7 @@ static int shape_from_tuple(PyObject *tuple, array_shape *shape)
 {
     const Py_ssize_t ndim = PyTuple_Size(tuple);
     if (ndim < 0 || ndim > MAX_DIMS) {
-        PyErr_Format(PyExc_TypeError, "%R is no shape of at most three axes", tuple);
+        PyErr_Format(PyExc_TypeError, "%R is not a shape of at most three axes", tuple);
         return -1;
     }
     shape->ndim = (int)ndim;
@@ -143,7 +142,7 @@ PyObject *native_device_arrays(PyObject *module, PyObject *args)
         return NULL;
     const Py_ssize_t n = PyTuple_Size(tuples);
     if (n > MAX_ARRAYS)
-        return PyErr_Format(PyExc_TypeError, "%zd arrays, at most %d are made at once", n,
+        return PyErr_Format(PyExc_TypeError, "shapes has %zd entries, need at most %d", n,
                             MAX_ARRAYS);
     void *on = stream_from_object(stream);
     if (PyErr_Occurred())
@@ -152,4 +151,16 @@ PyObject *native_device_arrays(PyObject *module, PyObject *args)
         if (shape_from_tuple(PyTuple_GetItem(tuples, k), &shapes[k]) < 0)
             return NULL;
     return device_arrays_new(state, device, (rnl_dtype)dtype, shapes, (int)n, on, keeps);
+}
+
+PyObject *native_gpu_device_of(PyObject *module, PyObject *number)
+{
+    rnl_error err;
+    int device;
+    const void *address = PyLong_AsVoidPtr(number);
+    if (PyErr_Occurred())
+        return NULL;
+    if (rnl_gpu_device_of(address, &device, &err) != RNL_OK)
+        return raise_status(PyModule_GetState(module), &err);
+    return PyLong_FromLong(device);
 }

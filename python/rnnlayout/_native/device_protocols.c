@@ -1,5 +1,5 @@
-/* What does a DeviceArray tell others by the two protocols? */
-#include "device_array.h" /* before the system's headers, as Python.h wants it */
+/* A DeviceArray exported by DLPack and by the CUDA array interface. */
+#include "device_array.h" /* before the system's headers, as Python.h requires */
 
 #include <stdlib.h>
 
@@ -17,11 +17,11 @@ typedef struct exported {
     int64_t shape[MAX_DIMS], strides[MAX_DIMS];
 } exported;
 
-/* In any thread, whenever the consumer has done with it. */
+/* Called in any thread, when the consumer no longer needs it. */
 static void drop_exported(exported *e)
 {
     if (!Py_IsInitialized())
-        return; /* nothing of Python may be touched; the memory goes with the process */
+        return; /* Python must not be called any more; the process frees the memory */
     const PyGILState_STATE gil = PyGILState_Ensure();
     Py_DECREF(e->array);
     free(e);
@@ -38,7 +38,7 @@ static void delete_versioned(dl_managed_versioned *managed)
     drop_exported(managed->context);
 }
 
-/* Of a capsule that nobody took: a consumer has renamed it. */
+/* Only for a capsule without a consumer: a consumer renames it. */
 static void drop_capsule(PyObject *capsule)
 {
     const char *name = PyCapsule_GetName(capsule);
@@ -92,7 +92,7 @@ static PyObject *export(device_array *self, int versioned)
     return capsule;
 }
 
-/* Let the consumer's stream wait for the work that fills the array. */
+/* Make the consumer's stream wait for the work that writes the array. */
 static int order_consumer(const native_state *state, const device_array *self, PyObject *stream)
 {
     rnl_error err;
@@ -100,7 +100,7 @@ static int order_consumer(const native_state *state, const device_array *self, P
     void *consumer = NULL, *const filled = device_array_stream(self);
     if (stream != Py_None) {
         if (PyLong_AsLong(stream) == -1 && !PyErr_Occurred())
-            return 0; /* it asks for no order */
+            return 0; /* the consumer orders the streams itself */
         PyErr_Clear();
         consumer = stream_from_object(stream);
         if (PyErr_Occurred())
@@ -128,15 +128,18 @@ PyObject *device_array_dlpack(PyObject *object, PyObject *args, PyObject *kwargs
         if (!PyArg_Parse(device, "(ii)", &type, &id))
             return NULL;
         if (type != DL_CUDA || id != self->device)
-            return PyErr_Format(PyExc_BufferError,
-                                "it is on cuda:%d, and is not copied elsewhere: use .numpy()",
-                                self->device);
+            return PyErr_Format(
+                PyExc_BufferError,
+                "the array is on cuda:%d, and dl_device asks for another device: use"
+                " .numpy()",
+                self->device);
     }
     const int copies = copy == Py_None ? 0 : PyObject_IsTrue(copy);
     if (copies < 0)
         return NULL;
     if (copies)
-        return PyErr_Format(PyExc_BufferError, "copy=True: no copy is made here, copy the result");
+        return PyErr_Format(PyExc_BufferError,
+                            "copy=True is not supported: copy the result instead");
     if (order_consumer(PyType_GetModuleState(Py_TYPE(object)), self, stream) < 0)
         return NULL;
     return export(self, major >= 1);
@@ -159,8 +162,8 @@ PyObject *device_array_interface(PyObject *object, void *unused)
     const device_array *self = (device_array *)object;
     if (self->dtype == RNL_BFLOAT16)
         return PyErr_Format(PyExc_AttributeError,
-                            "__cuda_array_interface__ knows no bfloat16: use DLPack");
-    PyObject *shape = device_array_shape(self);
+                            "__cuda_array_interface__ does not support bfloat16: use DLPack");
+    PyObject *shape = sizes_to_tuple(self->shape.sizes, self->shape.ndim);
     PyObject *address = shape ? PyLong_FromVoidPtr(self->address) : NULL;
     PyObject *stream = address ? stream_to_object(device_array_stream(self)) : NULL;
     if (!stream) {

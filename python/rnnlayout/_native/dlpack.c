@@ -1,5 +1,5 @@
-/* Arrays of others by DLPack: their memory, shape and dtype, kept alive by a capsule of ours. */
-#include "device_array.h" /* before the system's headers, as Python.h wants it */
+/* Arrays of other libraries by DLPack: memory, shape and dtype, kept alive by a capsule of ours. */
+#include "device_array.h" /* before the system's headers, as Python.h requires */
 
 static const char LEGACY[] = "dltensor", VERSIONED[] = "dltensor_versioned";
 static const char USED_LEGACY[] = "used_dltensor", USED_VERSIONED[] = "used_dltensor_versioned";
@@ -7,7 +7,7 @@ static const char KEPT[] = "rnnlayout.kept", EXCHANGE[] = "dlpack_exchange_api";
 
 /* ------------------------------------------------------------------------------ ownership -- */
 
-/* A deleter is the exporter's: it may run Python, which must not see an exception of ours. */
+/* A deleter is the exporter's code: it may run Python, which must not see our exception. */
 static void delete_legacy(dl_managed *managed)
 {
     PyObject *type, *value, *traceback;
@@ -45,34 +45,29 @@ static PyObject *dtype_to_text(const dl_tensor *tensor)
     const unsigned code = tensor->dtype.code, bits = tensor->dtype.bits;
     const unsigned lanes = tensor->dtype.lanes;
     if (code > DL_BOOL)
-        return PyUnicode_FromFormat("DLPack's type %u of %u bits", code, bits);
+        return PyUnicode_FromFormat("DLPack type %u with %u bits", code, bits);
     if (lanes != 1)
         return PyUnicode_FromFormat("%s%ux%u", kinds[code], bits, lanes);
     return PyUnicode_FromFormat("%s%u", kinds[code], bits);
 }
 
-static PyObject *sizes_to_tuple(const int64_t *sizes, int32_t n)
+/* None where the exporter has no such list. */
+static PyObject *sizes_or_none(const int64_t *sizes, int32_t n)
 {
     if (!sizes && n > 0)
         Py_RETURN_NONE;
-    PyObject *tuple = PyTuple_New(n);
-    for (int32_t k = 0; tuple && k < n; k++) {
-        PyObject *size = PyLong_FromLongLong(sizes[k]);
-        if (!size || PyTuple_SetItem(tuple, k, size) < 0)
-            Py_CLEAR(tuple);
-    }
-    return tuple;
+    return sizes_to_tuple(sizes, n);
 }
 
-/* (kept, address, shape, strides, dtype, device type, device, is it read-only?); takes the
- * reference of kept, also where it fails. */
+/* (kept, address, shape, strides, dtype, device type, device, read-only); steals the reference to
+ * kept, also on failure. */
 static PyObject *describe(const dl_taken *taken)
 {
     const dl_tensor *const tensor = taken->tensor;
     PyObject *dtype = NULL, *shape = NULL, *strides = NULL, *address = NULL, *result = NULL;
     dtype = dtype_to_text(tensor);
-    shape = dtype ? sizes_to_tuple(tensor->shape, tensor->ndim) : NULL;
-    strides = shape ? sizes_to_tuple(tensor->strides, tensor->ndim) : NULL;
+    shape = dtype ? sizes_or_none(tensor->shape, tensor->ndim) : NULL;
+    strides = shape ? sizes_or_none(tensor->strides, tensor->ndim) : NULL;
     if (strides)
         address = PyLong_FromVoidPtr(tensor->data ? (char *)tensor->data + tensor->byte_offset
                                                   : NULL);
@@ -96,13 +91,13 @@ static int take_legacy(PyObject *capsule, dl_taken *taken)
     PyObject *kept = PyCapsule_New(managed, KEPT, NULL);
     if (!kept)
         return -1;
-    PyCapsule_SetName(capsule, USED_LEGACY); /* from here on it is ours to delete */
+    PyCapsule_SetName(capsule, USED_LEGACY); /* from now on we delete it */
     PyCapsule_SetDestructor(kept, drop_legacy);
     *taken = (dl_taken){kept, &managed->tensor, 0};
     return 0;
 }
 
-/* Takes the reference of kept, also where it fails. */
+/* Steals the reference to kept, also on failure. */
 static int take_versioned(const native_state *state, PyObject *kept,
                           const dl_managed_versioned *managed, dl_taken *taken)
 {
@@ -110,8 +105,8 @@ static int take_versioned(const native_state *state, PyObject *kept,
         *taken = (dl_taken){kept, &managed->tensor, (managed->flags & DL_READ_ONLY) != 0};
         return 0;
     }
-    /* all but the place of the deleter may be different there */
-    PyErr_Format(state->layout_error, "DLPack %u.%u, of which nothing is known here, need 1.x",
+    /* in another major version only the deleter has the same place */
+    PyErr_Format(state->layout_error, "DLPack %u.%u is not supported, need 1.x",
                  managed->version.major, managed->version.minor);
     Py_DECREF(kept);
     return -1;
@@ -123,7 +118,7 @@ int dlpack_take(const native_state *state, PyObject *capsule, dl_taken *taken)
         return take_legacy(capsule, taken);
     if (!PyCapsule_IsValid(capsule, VERSIONED)) {
         PyErr_SetString(state->layout_error,
-                        "__dlpack__() gave no capsule, or one that has been used");
+                        "__dlpack__() did not return a capsule, or returned a used one");
         return -1;
     }
     dl_managed_versioned *managed = PyCapsule_GetPointer(capsule, VERSIONED);
@@ -151,7 +146,7 @@ int dlpack_exchange_of(const native_state *state, PyTypeObject *type, const dl_e
     PyErr_Clear();
     *table = NULL;
     if (capsule && PyCapsule_IsValid(capsule, EXCHANGE))
-        *table = PyCapsule_GetPointer(capsule, EXCHANGE); /* static, by the protocol */
+        *table = PyCapsule_GetPointer(capsule, EXCHANGE); /* static, as the protocol requires */
     Py_XDECREF(capsule);
     return *table && (*table)->version.major == DL_MAJOR && (*table)->from_object &&
            (*table)->current_stream;

@@ -1,4 +1,4 @@
-/* DLPack 1.x: what is used of its ABI (dmlc/dlpack, include/dlpack/dlpack.h), declared anew. */
+/* DLPack 1.x: our declarations of its ABI (dmlc/dlpack, include/dlpack/dlpack.h). */
 #ifndef RNNLAYOUT_DLPACK_H
 #define RNNLAYOUT_DLPACK_H
 
@@ -18,7 +18,7 @@ typedef struct dl_tensor {
         uint8_t code, bits;
         uint16_t lanes;
     } dtype;
-    int64_t *shape, *strides; /* elements; no strides: compact (before 1.2) */
+    int64_t *shape, *strides; /* elements; strides NULL: compact (before 1.2) */
     uint64_t byte_offset;
 } dl_tensor;
 

@@ -1,10 +1,11 @@
-/* Arrays on a GPU as others export them, if a call can use them as they are: the short way. What is
- * wrong with any other, rnnlayout/_foreign.py says, whose order this is. */
+/* Arrays on a GPU as other libraries export them, if a call can use them as they are: the fast
+ * path. It follows the order of rnnlayout/_foreign.py, which reports what is wrong with all others.
+ */
 #include "device_array.h"
 
 #include <numpy/arrayobject.h>
 
-/* A call of an exporter's failed. 0: why, the long way says; -1: that was not the array's fault. */
+/* An exporter's function failed. 0: the Python path will report why; -1: not the array's fault. */
 static int failed(void)
 {
     if (PyErr_Occurred() &&
@@ -14,10 +15,11 @@ static int failed(void)
     return 0;
 }
 
-/* ------------------------------------------------------------------------- memory as a call wants
+/* ------------------------------------------------------------------------------------- memory --
  */
 
-/* C-contiguous, not NULL, which is no array to the core. strides: in elements, NULL: compact. */
+/* C-contiguous, and not NULL, which the core takes for no array. strides: in elements; NULL:
+ * compact. */
 static int fits(foreign *array, int64_t ndim, const int64_t *sizes, const int64_t *strides)
 {
     int64_t nelems = 1;
@@ -54,7 +56,7 @@ static int dtype_of(const dl_tensor *tensor, rnl_dtype *dtype)
     return 0;
 }
 
-/* Takes what owns it, whatever it is. */
+/* Takes over the owner of the memory, also if the array does not fit. */
 static int read_taken(const foreign_reader *reader, const dl_taken *taken, foreign *array)
 {
     const dl_tensor *const tensor = taken->tensor;
@@ -75,7 +77,8 @@ static int look_by_exchange(const foreign_reader *reader, PyObject *value, forei
     return read_taken(reader, &taken, array);
 }
 
-/* What __dlpack_device__ says: 1, this GPU; 0, any other place; -1 on error. *has: is there one? */
+/* Is the array on this GPU by __dlpack_device__? 1, 0, or -1 on error. *has: it has this method;
+ * without it: 1. */
 static int is_here(const foreign_reader *reader, PyObject *value, int *has)
 {
     PyObject *method = PyObject_GetAttr(value, reader->state->words[WORD_DLPACK_DEVICE]);
@@ -94,7 +97,7 @@ static int is_here(const foreign_reader *reader, PyObject *value, int *has)
     return PyErr_Occurred() ? failed() : here;
 }
 
-/* The arguments by name of __dlpack__ for a stream; with the newest version known, or without. */
+/* The keyword arguments of __dlpack__ for a stream; is_old: without max_version. */
 static PyObject *options_for(foreign_reader *reader, void *stream, int is_old)
 {
     PyObject **const options = is_old ? &reader->old_options : &reader->options;
@@ -136,21 +139,21 @@ int foreign_take(foreign_reader *reader, void *stream, foreign *array)
     const int result = dlpack_take(reader->state, capsule, &taken) < 0
                            ? failed()
                            : read_taken(reader, &taken, array);
-    Py_DECREF(capsule); /* which may run the exporter's Python: with no exception of ours */
+    Py_DECREF(capsule); /* may run the exporter's Python code: no exception of ours is set */
     return result;
 }
 
 /* ----------------------------------------------------------------------- CUDA array interface --
  */
 
-/* An entry that is there and is not None, borrowed; NULL: neither, or an exception. */
+/* An entry that exists and is not None, borrowed; NULL: no such entry, or an exception. */
 static PyObject *entry(const foreign_reader *reader, PyObject *interface, int word)
 {
     PyObject *found = PyDict_GetItemWithError(interface, reader->state->words[word]);
     return found == Py_None ? NULL : found;
 }
 
-/* A tuple of at most three int: how many, or -1. */
+/* Read a tuple of at most three ints; returns how many, or -1. */
 static int read_sizes(PyObject *tuple, int64_t *sizes)
 {
     if (!PyTuple_CheckExact(tuple) || PyTuple_Size(tuple) > MAX_DIMS)
@@ -189,7 +192,7 @@ static int read_pointer(PyObject *data, foreign *array)
     return array->read_only >= 0;
 }
 
-/* Where it lies, the core asks the driver. */
+/* The core asks the driver which device the memory is on. */
 static int read_interface(const foreign_reader *reader, PyObject *interface, PyObject *stream,
                           foreign *array)
 {
@@ -215,7 +218,7 @@ static int read_interface(const foreign_reader *reader, PyObject *interface, PyO
     return fits(array, ndim, sizes, strides ? steps : NULL);
 }
 
-/* An interface without a stream is less than DLPack, which orders the streams. */
+/* DLPack, which orders the streams, is preferred to an interface without a stream. */
 static int look_by_protocols(const foreign_reader *reader, PyObject *value, foreign *array)
 {
     int has_dlpack, result = is_here(reader, value, &has_dlpack);

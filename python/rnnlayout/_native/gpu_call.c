@@ -1,6 +1,6 @@
-/* A call on arrays of the GPU by the short way: all can be used as they lie there, and lengths are
- * plain. rnnlayout/_gpu.py is the long way, whose results and orders these are, and which says what
- * is wrong. */
+/* The fast path of a call on GPU arrays: all can be used in place, and lengths are plain. Results
+ * and order of streams are those of the Python path, rnnlayout/_gpu.py, which also reports what is
+ * wrong. */
 #include "gpu_call.h"
 
 static int is_lstm(const gpu_rnn_object *self)
@@ -44,8 +44,8 @@ static int read_state(const gpu_rnn_object *self, PyObject *state, PyObject **va
     return 1;
 }
 
-/* References of ours, since what is asked next is code that may run anything. 1: by the short way
- * as far as can be seen; 0: not; -1: an exception. */
+/* Takes references, because exporters' functions that are called next may run any code. 1: the fast
+ * path so far; 0: the Python path; -1: an exception. */
 static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyObject **values,
                           gpu_call *call)
 {
@@ -81,7 +81,7 @@ static int take_arrays(PyObject *const *values, gpu_call *call)
 /* ------------------------------------------------------------------------------------------ run --
  */
 
-/* The outputs that are not given, in one block. 0, or -1. */
+/* Make the outputs that are not given, in one block. 0, or -1. */
 static int make_outputs(const gpu_rnn_object *self, gpu_call *call, PyObject *kept, PyObject **made)
 {
     array_shape shapes[NUM_ARRAYS - Y];
@@ -103,7 +103,7 @@ static int make_outputs(const gpu_rnn_object *self, gpu_call *call, PyObject *ke
     return *made ? 0 : -1;
 }
 
-/* No new memory keeps what the call reads: until the next such call in its stream. */
+/* If no new block keeps what the call reads, keep it until the next such call in its stream. */
 static int keep(const gpu_rnn_object *self, const gpu_call *call, PyObject *kept)
 {
     PyObject *stream = stream_to_object(call->core.stream);
@@ -132,7 +132,7 @@ static rnl_status run_core(const gpu_rnn_object *self, gpu_call *call, rnl_error
     return status;
 }
 
-/* The work is in its stream. */
+/* Once the work is submitted: note it in our outputs, and make the other owners' streams wait. */
 static rnl_status order_owners(gpu_call *call, rnl_error *err)
 {
     rnl_status status;
@@ -145,18 +145,7 @@ static rnl_status order_owners(gpu_call *call, rnl_error *err)
     return status;
 }
 
-static PyObject *result_of(const gpu_call *call)
-{
-    const foreign *const arrays = call->arrays;
-    if (!arrays[CN].value)
-        return PyTuple_Pack(2, arrays[Y].value, arrays[HN].value);
-    PyObject *last = PyTuple_Pack(2, arrays[HN].value, arrays[CN].value);
-    PyObject *result = last ? PyTuple_Pack(2, arrays[Y].value, last) : NULL;
-    Py_XDECREF(last);
-    return result;
-}
-
-/* None: the core refuses it, which the long way says in its words. */
+/* None: the core refuses the call; the Python path reports why. */
 static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
 {
     rnl_error err;
@@ -172,7 +161,9 @@ static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
         goto done;
     if (status == RNL_OK)
         status = order_owners(call, &err);
-    result = status == RNL_OK ? result_of(call) : raise_status(call->reader.state, &err);
+    result = status == RNL_OK ? result_to_tuple(call->arrays[Y].value, call->arrays[HN].value,
+                                                call->arrays[CN].value)
+                              : raise_status(call->reader.state, &err);
 done:
     Py_XDECREF(made);
     Py_XDECREF(kept);
@@ -186,7 +177,7 @@ PyObject *gpu_rnn_call(PyObject *object, PyObject *const *args, Py_ssize_t n)
     gpu_call call = {
         .reader = {.state = PyType_GetModuleState(Py_TYPE(object)), .device = self->device}};
     if (n != NUM_ARGS)
-        return PyErr_Format(PyExc_TypeError, "call() takes %d arguments, not %zd", NUM_ARGS, n);
+        return PyErr_Format(PyExc_TypeError, "call() takes %d arguments, got %zd", NUM_ARGS, n);
     int ready = read_arguments(self, args, values, &call);
     if (ready > 0)
         ready = gpu_call_read_stream(args[ARG_STREAM], &call);

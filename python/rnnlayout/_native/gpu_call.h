@@ -1,4 +1,4 @@
-/* A call on arrays of the GPU by the short way: what its files share. */
+/* The fast path of a call on GPU arrays: what its files share. */
 #ifndef RNNLAYOUT_GPU_CALL_H
 #define RNNLAYOUT_GPU_CALL_H
 
@@ -12,27 +12,27 @@ enum { NUM_INPUTS = Y };
 typedef struct gpu_call {
     foreign arrays[NUM_ARRAYS];
     foreign_reader reader;
-    array_shape shapes[NUM_ARRAYS]; /* as they have to be */
-    int axes, asked;                /* asked: the stream is the caller's wish */
-    int64_t *lengths;               /* a copy, which nobody changes meanwhile; NULL: all are T */
+    array_shape shapes[NUM_ARRAYS]; /* the required ones */
+    int axes, asked;                /* asked: the caller has passed a stream */
+    int64_t *lengths;               /* a copy, which no other thread changes; NULL: all are T */
     rnl_gpu_call core;
 } gpu_call;
 
-/* Each gives 1; 0: that is for the long way; or -1: an exception. */
+/* Each returns 1; 0: this call needs the Python path; or -1: an exception. */
 
-/* gpu_fits.c: once the arrays are taken, their shapes and the lengths, as the core needs them. */
+/* gpu_fits.c: once the arrays are taken, check their shapes and read the lengths. */
 int gpu_call_fits(const rnl_spec *spec, PyObject *lengths, gpu_call *call);
 
-/* gpu_order.c: the caller's wish; the stream that the call runs in, once its arrays are looked at.
+/* gpu_order.c: read the caller's stream; choose the stream of the call, once its arrays are read.
  */
 int gpu_call_read_stream(PyObject *stream, gpu_call *call);
 int gpu_call_choose_stream(gpu_call *call);
 
-/* Those of the inputs that have to live as long as the work may read them: a tuple, or NULL. */
+/* The inputs that must live as long as the work may read them: a tuple, or NULL. */
 PyObject *gpu_call_list_kept(const gpu_call *call);
 
-/* Order the other streams of the arrays: the call comes behind what is in them, and what its owners
- * do next behind the call. Without the interpreter's lock. */
+/* Order the call after the work in the arrays' other streams, and the next work in those streams
+ * after the call. Called without the interpreter's lock. */
 rnl_status gpu_call_order_before(const gpu_call *call, rnl_error *err);
 rnl_status gpu_call_order_behind(const gpu_call *call, rnl_error *err);
 

@@ -1,5 +1,5 @@
-/* Are the arrays and lengths of a call as the core needs them? It looks at the rest itself: whose
- * memory it is, alignment, overlaps, how long a length may be. */
+/* Check the shapes, dtypes and lengths of a call. The core checks the rest: the device of the
+ * memory, alignment, overlaps, the range of lengths. */
 #include "gpu_call.h"
 
 #include <numpy/arrayobject.h>
@@ -49,7 +49,7 @@ static int arrays_fit(const rnl_spec *spec, const gpu_call *call)
 /* ------------------------------------------------------------------------------------- lengths --
  */
 
-/* How many there are; -1: it is none of what is read here. */
+/* The number of lengths; -1: this type is not read here. */
 static int64_t count(PyObject *lengths)
 {
     if (PyList_CheckExact(lengths))
@@ -76,7 +76,7 @@ static int read_array(PyArrayObject *array, int64_t n, int64_t *into)
     return 1;
 }
 
-/* Of int alone: of True the long way knows what it is beside other numbers. */
+/* Only of ints: the Python path decides on bools and other types. */
 static int read_sequence(PyObject *sequence, int64_t n, int64_t *into)
 {
     const int is_list = PyList_CheckExact(sequence);
@@ -85,13 +85,13 @@ static int read_sequence(PyObject *sequence, int64_t n, int64_t *into)
         if (!PyLong_CheckExact(length))
             return 0;
         into[k] = PyLong_AsLongLong(length);
-        if (into[k] == -1) /* which the core refuses, or it is too long */
+        if (into[k] == -1) /* negative or too large: the core refuses -1 */
             PyErr_Clear();
     }
     return 1;
 }
 
-/* As read_lengths() in rnnlayout/_shapes.py reads them. */
+/* Like read_lengths() in rnnlayout/_shapes.py. */
 static int read_lengths(PyObject *lengths, gpu_call *call)
 {
     const int batched = call->shapes[HN].ndim == 3;

@@ -1,7 +1,7 @@
-/* In which stream does a call run, what comes before it, and what after it? */
+/* The stream of a call, and its order with the streams of its arrays. */
 #include "gpu_call.h"
 
-/* One that has a rule of its own is read by the long way's function. */
+/* Stream objects of other libraries are read by the Python path's function. */
 int gpu_call_read_stream(PyObject *stream, gpu_call *call)
 {
     call->asked = stream != Py_None;
@@ -21,8 +21,8 @@ int gpu_call_read_stream(PyObject *stream, gpu_call *call)
     return found;
 }
 
-/* The one that is asked for; else that of the first array whose stream is known; else the legacy
- * default stream. 0: nobody tells in which one an output is used. */
+/* The stream passed by the caller; else that of the first array whose stream is known; else the
+ * legacy default stream. 0: the stream of an output is unknown. */
 int gpu_call_choose_stream(gpu_call *call)
 {
     int is_chosen = call->asked;
@@ -39,14 +39,14 @@ int gpu_call_choose_stream(gpu_call *call)
     return 1;
 }
 
-/* Is it used in another stream than the call's? */
+/* Is the array used in another stream than the call's? */
 static int is_elsewhere(const gpu_call *call, const foreign *array)
 {
     return array->value && array->knows_stream && array->stream != call->core.stream;
 }
 
-/* Its owner may use the memory for something else once he has it back, unless his next use is known
- * to come after this call. Ours is given back when all work is done. */
+/* The owner may reuse the memory as soon as it is released, unless its next use is known to come
+ * after this call. Freeing a DeviceArray waits for all work. */
 static int is_kept(const gpu_call *call, const foreign *array)
 {
     return array->value && !array->is_ours &&
@@ -75,7 +75,7 @@ PyObject *gpu_call_list_kept(const gpu_call *call)
     return kept;
 }
 
-/* Note a stream that is not there yet. */
+/* Add a stream, unless it is in the list already. */
 static void add(void **streams, int *n, void *stream)
 {
     for (int k = 0; k < *n; k++)
@@ -97,8 +97,8 @@ rnl_status gpu_call_order_before(const gpu_call *call, rnl_error *err)
     return status;
 }
 
-/* Where the stream is asked for, that is the caller's to do. An output of ours notes where it is
- * filled, and orders who takes it. */
+/* Not if the caller has passed a stream: then the caller orders the others. A DeviceArray notes its
+ * stream and makes its consumers wait. */
 rnl_status gpu_call_order_behind(const gpu_call *call, rnl_error *err)
 {
     void *streams[NUM_ARRAYS];

@@ -1,73 +1,8 @@
-/* The type GpuRnn: an RNN uploaded to a GPU; and what device memory and streams are asked. */
+/* The type GpuRnn: an RNN uploaded to a GPU. */
 #include "gpu_rnn.h"
 
 #include <numpy/arrayobject.h>
 #include <string.h>
-
-/* ------------------------------------------------------------------------------------ streams --
- */
-
-/* The protocols' numbers: 1 is the legacy default stream, 2 the per-thread one; 0 is neither. */
-void *stream_from_object(PyObject *number)
-{
-    void *stream = PyLong_AsVoidPtr(number);
-    if (!stream && !PyErr_Occurred())
-        PyErr_SetString(
-            PyExc_ValueError,
-            "stream is 0, which may be either default stream: 1 is the legacy one, 2 the"
-            " one of each thread");
-    return stream == (void *)1 ? NULL : stream;
-}
-
-int is_stream(PyObject *object, void **stream)
-{
-    const unsigned long long number = PyLong_CheckExact(object) ? PyLong_AsUnsignedLongLong(object)
-                                                                : 0;
-    if (PyErr_Occurred()) {
-        PyErr_Clear(); /* it is negative, or too long */
-        return 0;
-    }
-    *stream = number == 1 ? NULL
-                          : (void *)(uintptr_t)number; /* NOLINT(performance-no-int-to-ptr) */
-    return number != 0;
-}
-
-PyObject *stream_to_object(void *stream)
-{
-    return PyLong_FromVoidPtr(stream ? stream : (void *)1);
-}
-
-PyObject *native_gpu_order(PyObject *module, PyObject *args)
-{
-    PyObject *before_object, *after_object;
-    rnl_error err;
-    rnl_status status;
-    int device;
-    if (!PyArg_ParseTuple(args, "iOO:gpu_order", &device, &before_object, &after_object))
-        return NULL;
-    void *before = stream_from_object(before_object);
-    void *after = PyErr_Occurred() ? NULL : stream_from_object(after_object);
-    if (PyErr_Occurred())
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = rnl_gpu_order(device, before, after, &err);
-    Py_END_ALLOW_THREADS
-    if (status != RNL_OK)
-        return raise_status(PyModule_GetState(module), &err);
-    Py_RETURN_NONE;
-}
-
-PyObject *native_gpu_device_of(PyObject *module, PyObject *number)
-{
-    rnl_error err;
-    int device;
-    const void *address = PyLong_AsVoidPtr(number);
-    if (PyErr_Occurred())
-        return NULL;
-    if (rnl_gpu_device_of(address, &device, &err) != RNL_OK)
-        return raise_status(PyModule_GetState(module), &err);
-    return PyLong_FromLong(device);
-}
 
 /* -------------------------------------------------------------------------- making and ending --
  */
@@ -76,40 +11,30 @@ static int read_weights(const native_state *state, gpu_rnn_object *self, const r
                         PyObject *weights, const rnl_gpu_options *options)
 {
     rnl_error err;
-    rnl_layout layout;
-    rnl_status status;
+    rnl_status status = RNL_OK;
     borrowed in = {0};
-    int failed = -1;
-    if (rnl_layout_named("cudnn", &layout, &err) != RNL_OK)
-        return raise_status(state, &err), -1;
-    PyObject *tensors = list_tensors(state, &layout, spec, rnl_spec_has(spec));
-    PyObject *arrays = tensors ? PyTuple_Pack(1, weights) : NULL;
-    if (!arrays || arrays_borrow(arrays, tensors, spec->dtype, 0, "weights", &in) < 0)
-        goto done;
-    self->spec = *spec;
-    self->device = options->device;
-    self->num_params = PyArray_SIZE((PyArrayObject *)weights);
-    Py_BEGIN_ALLOW_THREADS
-    status = rnl_gpu_rnn_new(spec, in.data[0], options, &self->rnn, &err);
-    Py_END_ALLOW_THREADS
-    if (status == RNL_OK)
-        failed = 0;
-    else
-        raise_status(state, &err);
-done:
+    const int failed = weights_borrow(state, "cudnn", spec, weights, &in);
+    if (!failed) {
+        self->spec = *spec;
+        self->device = options->device;
+        self->num_params = PyArray_SIZE((PyArrayObject *)weights);
+        Py_BEGIN_ALLOW_THREADS
+        status = rnl_gpu_rnn_new(spec, in.data[0], options, &self->rnn, &err);
+        Py_END_ALLOW_THREADS
+        if (status != RNL_OK)
+            raise_status(state, &err);
+    }
     arrays_release(&in);
-    Py_XDECREF(tensors);
-    Py_XDECREF(arrays);
-    return failed;
+    return failed || status != RNL_OK ? -1 : 0;
 }
 
-/* The place of a name in a list that ends with NULL. */
+/* The index of a name in a list that ends with NULL. */
 static int choice_of(const char *const *names, const char *name, const char *what)
 {
     for (int k = 0; names[k]; k++)
         if (strcmp(names[k], name) == 0)
             return k;
-    PyErr_Format(PyExc_TypeError, "%s is %s", what, name);
+    PyErr_Format(PyExc_TypeError, "%s is '%s': not supported", what, name);
     return -1;
 }
 
@@ -132,13 +57,9 @@ static PyObject *gpu_rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         return NULL;
     options.math = (rnl_gpu_math)m;
     options.algo = (rnl_gpu_algo)a;
-    if (clip != Py_None) {
-        options.clips = 1;
-        if (!PyArg_Parse(clip, "(dd)", &options.clip_low, &options.clip_high))
-            return NULL;
-    }
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    gpu_rnn_object *self = (gpu_rnn_object *)alloc(type, 0);
+    if (clip_from_object(clip, &options.clips, &options.clip_low, &options.clip_high) < 0)
+        return NULL;
+    gpu_rnn_object *self = (gpu_rnn_object *)object_new(type);
     if (self)
         self->kept = PyDict_New();
     if (self && (!self->kept || read_weights(state, self, &spec, weights, &options) < 0))
@@ -149,14 +70,11 @@ static PyObject *gpu_rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 static void gpu_rnn_dealloc(PyObject *object)
 {
     gpu_rnn_object *self = (gpu_rnn_object *)object;
-    PyTypeObject *type = Py_TYPE(object);
-    Py_BEGIN_ALLOW_THREADS /* it waits for its calls */
+    Py_BEGIN_ALLOW_THREADS /* freeing waits for its calls */
     rnl_gpu_rnn_free(self->rnn);
     Py_END_ALLOW_THREADS
     Py_CLEAR(self->kept);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    object_free(object);
 }
 
 static PyObject *gpu_rnn_weights(PyObject *object, PyObject *unused)
@@ -181,7 +99,7 @@ static PyObject *gpu_rnn_weights(PyObject *object, PyObject *unused)
 /* --------------------------------------------------------------------------------------- calls --
  */
 
-/* Of None, an address, or a NumPy array, which the caller has checked. */
+/* The address of an argument: None, a number, or a NumPy array that the caller has checked. */
 static void *pointer_of(PyObject *object)
 {
     if (object == Py_None)
@@ -232,25 +150,25 @@ static PyObject *get_kept(PyObject *object, void *unused)
 }
 
 static PyGetSetDef gpu_rnn_attributes[] = {
-    {"kept", get_kept, NULL, "By stream: what is to live until the next call or its end.", NULL},
+    {"kept", get_kept, NULL, "By stream: objects kept alive until the next call in it.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyMethodDef gpu_rnn_methods[] = {
     {"run", gpu_rnn_run, METH_VARARGS,
-     "run($self, T, N, batch_first, x, lengths, h0, c0, y, hn, cn, stream, /)\n--\n\nOne call, on"
-     " arrays that the caller has checked: addresses in the device's memory, or, where stream is"
-     " None, NumPy arrays. None: not given."},
+     "run($self, T, N, batch_first, x, lengths, h0, c0, y, hn, cn, stream, /)\n--\n\nMake one call"
+     " on arrays that the caller has checked: addresses of device memory or, if stream is None,"
+     " NumPy arrays. None: not given."},
     {"call", (PyCFunction)(void (*)(void))gpu_rnn_call, METH_FASTCALL,
-     "call($self, x, state, lengths, out, h_out, c_out, axes, stream, /)\n--\n\nOne call on arrays of the"
-     " GPU, which gives (y, state). None: it is not so plain that it can be made here, or wrong; it"
-     " was not made then."},
+     "call($self, x, state, lengths, out, h_out, c_out, axes, stream, /)\n--\n\nMake one call on"
+     " GPU arrays and return (y, state). Return None, without a call, if it is not plain enough for"
+     " this fast path, or wrong."},
     {"weights", gpu_rnn_weights, METH_NOARGS,
-     "weights($self)\n--\n\nThe weight space that was uploaded; bfloat16 as uint16."},
+     "weights($self)\n--\n\nReturn the weight space that was uploaded; bfloat16 as uint16."},
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot gpu_rnn_slots[] = {
     {Py_tp_doc, "GpuRnn(spec, weights, device, clip, math, algo)\n--\n\nAn RNN on a GPU. weights:"
-                " 1-D, of layout \"cudnn\"; device: its number; clip: (low, high) or None."},
+                " 1-D, in layout \"cudnn\"; device: its number; clip: (low, high) or None."},
     {Py_tp_new, gpu_rnn_new},
     {Py_tp_dealloc, gpu_rnn_dealloc},
     {Py_tp_methods, gpu_rnn_methods},

@@ -1,4 +1,4 @@
-/* The type GpuRnn, and its call by the short way. */
+/* The type GpuRnn, and the fast path of its calls. */
 #ifndef RNNLAYOUT_GPU_RNN_H
 #define RNNLAYOUT_GPU_RNN_H
 
@@ -10,7 +10,7 @@ typedef struct gpu_rnn_object {
     rnl_spec spec;
     int device;
     int64_t num_params;
-    PyObject *kept; /* stream: what the last call in it reads and no result keeps */
+    PyObject *kept; /* by stream: inputs of the last call in it that no result keeps alive */
 } gpu_rnn_object;
 
 /* gpu_call.c */

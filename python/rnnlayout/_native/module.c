@@ -8,15 +8,6 @@ static const native_state *state_of(PyObject *module)
     return PyModule_GetState(module);
 }
 
-int poll_signals(void *unused)
-{
-    (void)unused;
-    PyGILState_STATE gil = PyGILState_Ensure();
-    const int stop = PyErr_CheckSignals();
-    PyGILState_Release(gil);
-    return stop;
-}
-
 static PyObject *native_check(PyObject *module, PyObject *args)
 {
     PyObject *spec_object, *layout_object = Py_None;
@@ -75,8 +66,9 @@ static PyObject *native_blocks(PyObject *module, PyObject *args)
 
 static PyObject *native_rows(PyObject *module, PyObject *unused)
 {
+    (void)module;
     (void)unused;
-    return list_rows(state_of(module));
+    return list_rows();
 }
 
 static PyObject *native_itemsize(PyObject *module, PyObject *name)
@@ -119,50 +111,52 @@ static PyObject *native_num_threads(PyObject *module, PyObject *unused)
 
 static PyMethodDef native_methods[] = {
     {"cpu_tier", native_cpu_tier, METH_NOARGS,
-     "cpu_tier()\n--\n\nThe tier of kernels that runs on this CPU: \"avx512bf16\", \"avx512\","
+     "cpu_tier()\n--\n\nReturn the tier of kernels in use on this CPU: \"avx512bf16\", \"avx512\","
      " \"avx2\", \"neon\" or \"plain\".\n\nThe environment variable RNNLAYOUT_CPU, read at the first"
-     " use, may name a lower one."},
+     " use, may select a lower one."},
     {"set_num_threads", native_set_num_threads, METH_O,
-     "set_num_threads(n, /)\n--\n\nHow many threads one call of an RNN may use on the CPU; n < 1: the"
-     " default again.\n\nThe default is the variable RNNLAYOUT_NUM_THREADS, else OMP_NUM_THREADS, else"
-     " the CPUs that this process may use, those that a container's limit leaves it. Results do not"
-     " depend on it."},
+     "set_num_threads(n, /)\n--\n\nSet how many threads one call of an RNN may use on the CPU;"
+     " n < 1 restores the default.\n\nThe default is the environment variable"
+     " RNNLAYOUT_NUM_THREADS, else OMP_NUM_THREADS, else the number of CPUs that this process may"
+     " use, within a container's limit. Results do not depend on the number of threads."},
     {"num_threads", native_num_threads, METH_NOARGS,
-     "num_threads()\n--\n\nHow many threads one call of an RNN may use on the CPU."},
+     "num_threads()\n--\n\nReturn how many threads one call of an RNN may use on the CPU."},
     {"find_cudnn", native_find_cudnn, METH_VARARGS,
-     "find_cudnn(packages, environments, /)\n--\n\nLook for cuDNN and the driver, the first time;"
-     " the report as a dict. Both arguments are lists of folders, as bytes."},
+     "find_cudnn(packages, environments, /)\n--\n\nLook for cuDNN and the driver at the first call;"
+     " return the report as a dict. Both arguments are lists of folders, as bytes."},
     {"choose_cudnn", native_choose_cudnn, METH_O,
-     "choose_cudnn(path, /)\n--\n\nName the cuDNN to look at, as bytes; None: none any more."},
+     "choose_cudnn(path, /)\n--\n\nChoose the cuDNN to use, as bytes; None: search for one again."},
     {"take_dlpack", native_take_dlpack, METH_O,
-     "take_dlpack(capsule, /)\n--\n\nTake the array of a capsule that __dlpack__() gave: (what keeps"
-     " it, address, shape, strides, dtype, device type, device, is it read-only?)."},
+     "take_dlpack(capsule, /)\n--\n\nTake over the array of a capsule from __dlpack__(): return"
+     " (owner, address, shape, strides, dtype, device type, device, read-only)."},
     {"exchange", native_exchange, METH_O,
-     "exchange(array, /)\n--\n\nThe same and the stream in use, by __dlpack_c_exchange_api__; None:"
-     " the array's type has none."},
+     "exchange(array, /)\n--\n\nReturn what take_dlpack() returns and the stream in use, by"
+     " __dlpack_c_exchange_api__; None if the array's type lacks it."},
     {"device_arrays", native_device_arrays, METH_VARARGS,
-     "device_arrays(device, dtype, shapes, stream, keeps, /)\n--\n\nNew arrays in one block of a"
-     " GPU's memory; keeps: what lives as long as the block."},
+     "device_arrays(device, dtype, shapes, stream, keeps, /)\n--\n\nReturn new arrays in one block"
+     " of a GPU's memory. keeps: an object that lives as long as the block."},
     {"gpu_order", native_gpu_order, METH_VARARGS,
-     "gpu_order(device, before, after, /)\n--\n\nLet a stream go on only when what is in another by"
-     " now is done."},
+     "gpu_order(device, before, after, /)\n--\n\nMake a stream wait for the work that is in another"
+     " stream now."},
     {"gpu_device_of", native_gpu_device_of, METH_O,
-     "gpu_device_of(address, /)\n--\n\nWhose memory it is: the number of a GPU, -1: the host's."},
-    {"itemsize", native_itemsize, METH_O, "itemsize(dtype, /)\n--\n\nBytes of one element."},
+     "gpu_device_of(address, /)\n--\n\nReturn the number of the GPU that has this memory; -1: the"
+     " host's memory."},
+    {"itemsize", native_itemsize, METH_O,
+     "itemsize(dtype, /)\n--\n\nReturn the bytes of one element."},
     {"check", native_check, METH_VARARGS,
-     "check(spec, layout=None, /)\n--\n\nRaise SpecError or LossyError unless the spec is sound and"
-     " the layout can hold it."},
+     "check(spec, layout=None, /)\n--\n\nRaise SpecError unless the spec is valid, and LossyError"
+     " unless the layout can represent it."},
     {"check_layout", native_check_layout, METH_O,
-     "check_layout(layout, /)\n--\n\nRaise LayoutError unless there is such a layout."},
+     "check_layout(layout, /)\n--\n\nRaise LayoutError unless such a layout exists."},
     {"tensors", native_tensors, METH_VARARGS,
-     "tensors(layout, spec, has=None, /)\n--\n\nA list of (name, shape): the tensors of an RNN in"
-     " the framework's order; has: HAS_BIAS | HAS_PEEPHOLES, by default what the spec says."},
+     "tensors(layout, spec, has=None, /)\n--\n\nReturn a list of (name, shape): the tensors of an"
+     " RNN in the framework's order. has: HAS_BIAS | HAS_PEEPHOLES, by default as in the spec."},
     {"blocks", native_blocks, METH_VARARGS,
-     "blocks(layout, spec, has=None, /)\n--\n\nA list of (block, view), where each block lies: block"
-     " is (layer, direction, role, lin_layer_id, gate), view is (tensor, at, rows, cols,"
-     " row_stride, col_stride, ravel), in elements."},
+     "blocks(layout, spec, has=None, /)\n--\n\nReturn a list of (block, view), the place of each"
+     " block: block is (layer, direction, role, lin_layer_id, gate), view is (tensor, at, rows,"
+     " cols, row_stride, col_stride, ravel), in elements."},
     {"rows", native_rows, METH_NOARGS,
-     "rows()\n--\n\nThe rows of the table of layouts, each a dict."},
+     "rows()\n--\n\nReturn the rows of the table of layouts, each a dict."},
     {NULL, NULL, 0, NULL}};
 
 static int add_error(PyObject *module, const char *name, const char *qualified, const char *doc,
@@ -176,7 +170,7 @@ static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
 {
     *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
     if (!*type && !PyErr_Occurred())
-        PyErr_NoMemory(); /* CPython 3.11 does not say so where it has none for the type's name */
+        PyErr_NoMemory(); /* CPython 3.11 sets no exception if the type's name gets no memory */
     return *type ? PyModule_AddType(module, *type) : -1;
 }
 
@@ -214,25 +208,27 @@ static int native_exec(PyObject *module)
                   " and the likely cause.",
                   PyExc_ValueError, &state->layout_error) < 0 ||
         add_error(module, "LossyError", "rnnlayout.LossyError",
-                  "The target has no place for a value, or for such an RNN at all; or exact=True"
-                  " and a value would be rounded.",
+                  "The target cannot represent a value, or such an RNN at all; or a value would be"
+                  " rounded although exact=True was given.",
                   state->layout_error, &state->lossy_error) < 0 ||
         add_error(module, "CudnnNotFoundError", "rnnlayout.CudnnNotFoundError",
-                  "There is no cuDNN, driver or GPU that can be used: the text lists each place"
-                  " that was looked at, why it was not good, and what to do.",
+                  "No usable cuDNN, driver or GPU was found: the text lists each place that was"
+                  " looked at, why it cannot be used, and what to do.",
                   PyExc_RuntimeError, &state->no_cudnn_error) < 0 ||
         add_error(module, "CudnnError", "rnnlayout.CudnnError",
-                  "A call of cuDNN or of the driver failed: the text says which, what it returned"
-                  " and what to do; .call is its name, .status the number.",
+                  "A call of cuDNN or of the driver failed: the text names the call, its result and"
+                  " what to do; .call is the call's name, .status the result.",
                   PyExc_RuntimeError, &state->cudnn_error) < 0)
         return -1;
     if (add_type(module, &plan_type_spec, &state->plan_type) < 0 ||
         add_type(module, &rnn_type_spec, &state->rnn_type) < 0 ||
         add_type(module, &gpu_rnn_type_spec, &state->gpu_rnn_type) < 0 ||
-        add_type(module, &device_array_type_spec, &state->device_array_type) < 0 ||
-        rnn_add_constants(module) < 0)
+        add_type(module, &device_array_type_spec, &state->device_array_type) < 0)
         return -1;
-    if (PyModule_AddIntConstant(module, "HAS_BIAS", RNL_HAS_BIAS) < 0 ||
+    if (PyModule_AddIntConstant(module, "STEP", STEP) < 0 ||
+        PyModule_AddIntConstant(module, "TIME_FIRST", TIME_FIRST) < 0 ||
+        PyModule_AddIntConstant(module, "BATCH_FIRST", BATCH_FIRST) < 0 ||
+        PyModule_AddIntConstant(module, "HAS_BIAS", RNL_HAS_BIAS) < 0 ||
         PyModule_AddIntConstant(module, "HAS_PEEPHOLES", RNL_HAS_PEEPHOLES) < 0 ||
         PyModule_AddStringConstant(module, "__version__", RNL_VERSION) < 0)
         return -1;

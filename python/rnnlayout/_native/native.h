@@ -1,5 +1,5 @@
-/* What the files of the binding share. The binding parses, calls and wraps: no layout, no size is
- * computed here. */
+/* What the files of the binding share. The binding parses, calls and wraps; it computes no layout
+ * and no size. */
 #ifndef RNNLAYOUT_NATIVE_H
 #define RNNLAYOUT_NATIVE_H
 
@@ -14,7 +14,7 @@
 #define NO_IMPORT_ARRAY
 #endif
 
-/* Names that are looked up in arrays of others. */
+/* Names that are looked up in other libraries' arrays. */
 enum {
     WORD_EXCHANGE,
     WORD_DLPACK,
@@ -36,27 +36,30 @@ typedef struct native_state {
     PyObject *words[NUM_WORDS];
 } native_state;
 
-/* What a call's arrays run over. */
+/* The leading axes of a call's arrays. */
 enum { STEP, TIME_FIRST, BATCH_FIRST, NUM_AXES };
 
-/* Raise what a status stands for, with the core's text. Returns NULL. */
+/* status.c: raise the exception of a status, with the core's text. Returns NULL. */
 PyObject *raise_status(const native_state *state, const rnl_error *err);
 
-/* For the core, which asks now and then whether to go on: let signal handlers run. */
+/* The core's poll function: let signal handlers run; non-zero: stop. */
 int poll_signals(void *unused);
 
-/* values.c: Python objects to the core's structs (0, or -1 with an exception set), and back. */
+/* values.c: Python objects to the core's structs (0, or -1 with an exception), and back. */
 int spec_from_object(const native_state *state, PyObject *object, rnl_spec *spec);
 int layout_from_object(const native_state *state, PyObject *object, rnl_layout *layout);
+int clip_from_object(PyObject *clip, int *clips, double *low, double *high);
 int value_from_name(const native_state *state, rnl_family family, PyObject *name, int *value);
 PyObject *list_tensors(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
                        unsigned has);
 PyObject *list_blocks(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
                       unsigned has);
-PyObject *list_rows(const native_state *state);
+PyObject *list_rows(void);
 PyObject *block_to_tuple(rnl_cell cell, const rnl_block *block);
+PyObject *sizes_to_tuple(const int64_t *sizes, int n);
+PyObject *result_to_tuple(PyObject *y, PyObject *hn, PyObject *cn); /* cn NULL: not an LSTM */
 
-/* arrays.c: NumPy arrays as the core wants them. */
+/* arrays.c: NumPy arrays as the core needs them. */
 typedef struct borrowed {
     PyObject *arrays; /* a tuple that keeps them alive */
     Py_ssize_t n;
@@ -64,12 +67,30 @@ typedef struct borrowed {
 } borrowed;
 
 int arrays_import(void);
-int numpy_type_of(rnl_dtype dtype); /* the one that carries the bits */
+int numpy_type_of(rnl_dtype dtype); /* with the same bits: uint16 for bfloat16 */
 int arrays_borrow(PyObject *sequence, PyObject *tensors, rnl_dtype dtype, int writable,
                   const char *what, borrowed *out);
 void arrays_release(borrowed *arrays);
+/* One array: all weights of an RNN, in a layout of one tensor. */
+int weights_borrow(const native_state *state, const char *layout, const rnl_spec *spec,
+                   PyObject *weights, borrowed *out);
 /* 1 if an array of b shares memory with one of a or with another of b, -1 on error. */
 int arrays_overlap(const borrowed *a, const borrowed *b);
+
+/* An object of a heap type, zeroed; and its end, once what it owns is released. */
+static inline PyObject *object_new(PyTypeObject *type)
+{
+    const allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    return alloc(type, 0);
+}
+
+static inline void object_free(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    const freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
 
 /* plan.c */
 extern PyType_Spec plan_type_spec;
@@ -80,19 +101,20 @@ PyObject *native_choose_cudnn(PyObject *module, PyObject *path);
 
 /* rnn.c */
 extern PyType_Spec rnn_type_spec;
-int rnn_add_constants(PyObject *module);
 
-/* gpu_rnn.c. Streams are numbers to Python: 1 is NULL here, and 0 an error. */
+/* gpu_rnn.c */
 extern PyType_Spec gpu_rnn_type_spec;
+
+/* streams.c. In Python a stream is a number: 1 is NULL here, and 0 is an error. */
 void *stream_from_object(PyObject *number);
-int is_stream(PyObject *object, void **stream); /* 1, or 0: no int, or none of a stream */
+int is_stream(PyObject *object, void **stream); /* 1, or 0: not an int, or not a stream's number */
 PyObject *stream_to_object(void *stream);
 PyObject *native_gpu_order(PyObject *module, PyObject *args);
-PyObject *native_gpu_device_of(PyObject *module, PyObject *number);
 
 /* device_array.c, device_memory.c */
 extern PyType_Spec device_array_type_spec;
 PyObject *native_device_arrays(PyObject *module, PyObject *args);
+PyObject *native_gpu_device_of(PyObject *module, PyObject *number);
 
 /* dlpack.c */
 PyObject *native_take_dlpack(PyObject *module, PyObject *capsule);

@@ -28,8 +28,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         layout_from_object(state, src_object, &src) < 0 ||
         layout_from_object(state, dst_object, &dst) < 0)
         return NULL;
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    plan_object *self = (plan_object *)alloc(type, 0);
+    plan_object *self = (plan_object *)object_new(type);
     if (!self)
         return NULL;
     self->cell = spec.cell;
@@ -50,13 +49,10 @@ fail:
 static void plan_dealloc(PyObject *object)
 {
     plan_object *self = (plan_object *)object;
-    PyTypeObject *type = Py_TYPE(object);
     rnl_plan_free(self->plan);
     Py_CLEAR(self->sources);
     Py_CLEAR(self->targets);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    object_free(object);
 }
 
 static PyObject *plan_sources(PyObject *self, void *unused)
@@ -115,7 +111,7 @@ static int is_run(const rnl_view *view)
     return view->rows == 1 && (view->cols == 1 || view->col_stride == 1);
 }
 
-/* Does the op no more than to move one run of elements? */
+/* Does the op only move one run of elements? */
 static int only_moves(const rnl_step *op)
 {
     return op->op == RNL_OP_MOVE && !op->negate && is_run(&op->src) && is_run(&op->dst);
@@ -168,8 +164,8 @@ static PyObject *plan_run(PyObject *object, PyObject *args, PyObject *kwargs)
         const int overlap = arrays_overlap(&in, &out);
         if (overlap > 0)
             PyErr_SetString(state->layout_error,
-                            "out shares memory with a source array, or with itself: nothing was"
-                            " written; give it memory of its own");
+                            "out shares memory with a source array, or its arrays share memory with"
+                            " each other: nothing was written; pass separate arrays");
         if (overlap)
             goto done;
     }
@@ -191,21 +187,21 @@ done:
 static PyMethodDef plan_methods[] = {
     {"run", (PyCFunction)(void (*)(void))plan_run, METH_VARARGS | METH_KEYWORDS,
      "run($self, src, dst, src_dtype, dst_dtype, exact, new)\n--\n\n"
-     "Convert a sequence of arrays, which gives (grade, rounded_sums); dst None: check and report"
+     "Convert a sequence of arrays and return (grade, rounded_sums); dst None: check and report"
      " only. new: dst is dropped on error."},
     {"steps", plan_steps, METH_NOARGS,
-     "steps($self)\n--\n\nA list of (op, block, from_role, negate, src, src2, dst, src_ravel,"
-     " dst_ravel), one each step; block is (layer, direction, role, lin_layer_id, gate), src and dst are"
-     " indices of tensors or -1."},
+     "steps($self)\n--\n\nReturn a list of (op, block, from_role, negate, src, src2, dst,"
+     " src_ravel, dst_ravel), one per step; block is (layer, direction, role, lin_layer_id, gate),"
+     " src, src2 and dst are indices of tensors or -1."},
     {"moves", plan_moves, METH_NOARGS,
-     "moves($self)\n--\n\nThe runs of elements that are moved as they are, a list of (src, at, dst,"
-     " at, n); None if the conversion does anything else."},
+     "moves($self)\n--\n\nReturn the runs of elements that are moved unchanged, a list of (src, at,"
+     " dst, at, n); None if the conversion does anything else."},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef plan_getset[] = {
     {"sources", plan_sources, NULL, "The source's tensors: a list of (name, shape).", NULL},
     {"targets", plan_targets, NULL, "The target's tensors: a list of (name, shape).", NULL},
-    {"num_ops", plan_num_ops, NULL, "Moves that are left once neighbours are merged.", NULL},
+    {"num_ops", plan_num_ops, NULL, "The number of ops after neighbours are merged.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot plan_slots[] = {

@@ -8,8 +8,8 @@ typedef struct rnn_object {
     rnl_rnn *rnn;
     rnl_spec spec;
     int64_t states, state_size, output_size; /* L * D, P', D * P' */
-    PyObject *tensors;                       /* of layout "cpu": a list of one (name, shape) */
-    borrowed weights;                        /* of an Rnn that borrows                       */
+    int64_t num_params;
+    borrowed weights; /* only of an Rnn that borrows */
 } rnn_object;
 
 /* -------------------------------------------------------------------------- making and ending --
@@ -19,33 +19,20 @@ static int prepare(rnn_object *self, const native_state *state, PyObject *weight
                    const rnl_rnn_options *options)
 {
     rnl_error err;
-    rnl_layout layout;
-    rnl_status status;
+    rnl_status status = RNL_OK;
     borrowed *const in = &self->weights;
-    int failed = -1;
-    PyObject *arrays = PyTuple_Pack(1, weights);
-    if (!arrays)
-        return -1;
-    if (rnl_layout_named("cpu", &layout, &err) != RNL_OK) {
-        raise_status(state, &err);
-        goto done;
+    const int failed = weights_borrow(state, "cpu", &self->spec, weights, in);
+    if (!failed) {
+        self->num_params = PyArray_SIZE((PyArrayObject *)weights);
+        Py_BEGIN_ALLOW_THREADS
+        status = rnl_rnn_new(&self->spec, in->data[0], options, &self->rnn, &err);
+        Py_END_ALLOW_THREADS
+        if (status != RNL_OK)
+            raise_status(state, &err);
     }
-    self->tensors = list_tensors(state, &layout, &self->spec, rnl_spec_has(&self->spec));
-    if (!self->tensors ||
-        arrays_borrow(arrays, self->tensors, self->spec.dtype, 0, "weights", in) < 0)
-        goto done;
-    Py_BEGIN_ALLOW_THREADS
-    status = rnl_rnn_new(&self->spec, in->data[0], options, &self->rnn, &err);
-    Py_END_ALLOW_THREADS
-    if (status == RNL_OK)
-        failed = 0;
-    else
-        raise_status(state, &err);
-done:
     if (!options->borrows)
         arrays_release(in);
-    Py_DECREF(arrays);
-    return failed;
+    return failed || status != RNL_OK ? -1 : 0;
 }
 
 static PyObject *rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -57,15 +44,10 @@ static PyObject *rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     rnl_rnn_options options = {0};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|Opp:Rnn", names, &spec_object, &weights,
                                      &clip, &options.rounds, &options.borrows) ||
-        spec_from_object(state, spec_object, &spec) < 0)
+        spec_from_object(state, spec_object, &spec) < 0 ||
+        clip_from_object(clip, &options.clips, &options.clip_low, &options.clip_high) < 0)
         return NULL;
-    if (clip != Py_None) {
-        options.clips = 1;
-        if (!PyArg_Parse(clip, "(dd)", &options.clip_low, &options.clip_high))
-            return NULL;
-    }
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    rnn_object *self = (rnn_object *)alloc(type, 0);
+    rnn_object *self = (rnn_object *)object_new(type);
     if (!self)
         return NULL;
     const int64_t directions = spec.bidirectional ? 2 : 1;
@@ -83,21 +65,16 @@ static PyObject *rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void rnn_dealloc(PyObject *object)
 {
     rnn_object *self = (rnn_object *)object;
-    PyTypeObject *type = Py_TYPE(object);
     rnl_rnn_free(self->rnn);
     arrays_release(&self->weights);
-    Py_CLEAR(self->tensors);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    object_free(object);
 }
 
 static PyObject *rnn_weights(PyObject *object, PyObject *unused)
 {
     (void)unused;
     rnn_object *self = (rnn_object *)object;
-    PyObject *shape = PyTuple_GetItem(PyList_GetItem(self->tensors, 0), 1);
-    npy_intp nelems = PyLong_AsSsize_t(PyTuple_GetItem(shape, 0));
+    npy_intp nelems = (npy_intp)self->num_params;
     PyObject *array = PyArray_SimpleNew(1, &nelems, numpy_type_of(self->spec.dtype));
     if (!array)
         return NULL;
@@ -110,26 +87,26 @@ static PyObject *rnn_weights(PyObject *object, PyObject *unused)
 /* -------------------------------------------------------------------------- one call's arrays --
  */
 
-/* What a call reads and writes; NULL: none. */
+/* The arrays that a call reads and writes; NULL: none. */
 typedef struct arrays {
     PyArrayObject *x, *h0, *c0, *lengths, *y, *hn, *cn;
 } arrays;
 
 typedef struct rnn_call {
     arrays given;
-    PyObject *made[3]; /* outputs of given that are ours to give back */
+    PyObject *made[3]; /* outputs that were made for the call: references to release */
     int axes, batched, type;
     rnl_rnn_call core;
 } rnn_call;
 
-/* An array of these elements that the core can read as it is. */
+/* An array of this type that the core can read as it is. */
 static int is_plain(PyArrayObject *array, int type)
 {
     return PyArray_CheckExact((PyObject *)array) && PyArray_TYPE(array) == type &&
            PyArray_ISNOTSWAPPED(array) && PyArray_ISALIGNED(array);
 }
 
-/* Elements from one index of an axis to the next; -1 if that is no whole number of them. */
+/* Elements from one index of an axis to the next; -1: not a whole number of elements. */
 static int stride_of(PyArrayObject *array, int axis, int64_t *stride)
 {
     const npy_intp nbytes = PyArray_STRIDE(array, axis), itemsize = PyArray_ITEMSIZE(array);
@@ -137,7 +114,8 @@ static int stride_of(PyArrayObject *array, int axis, int64_t *stride)
     return PyArray_DIM(array, axis) > 1 && nbytes % itemsize ? -1 : 0;
 }
 
-/* x or y as rows of `width` elements at each time and of each sequence, or -1. */
+/* Read x or y as rows of `width` elements for each time and sequence: 0, or -1 if it does not fit.
+ */
 static int find_rows(PyArrayObject *array, const rnn_call *call, int64_t width, int64_t *T,
                      int64_t *N, int64_t *time, int64_t *batch)
 {
@@ -173,8 +151,8 @@ static int is_state(const rnn_object *self, const rnn_call *call, PyArrayObject 
            PyArray_DIM(array, 1 + call->batched) == width;
 }
 
-/* The dtype of x, if weights of this dtype can be run on it. bfloat16 comes from the long way
- * alone: a user's uint16 are numbers. */
+/* Find the dtype of x, if these weights support it. bfloat16 comes only from the Python path: a
+ * user's uint16 array has numbers. */
 static int find_dtype(const rnn_object *self, PyArrayObject *x, int checked, rnn_call *call)
 {
     const rnl_dtype weights = self->spec.dtype;
@@ -208,7 +186,7 @@ static int fits_input(const rnn_object *self, int checked, rnn_call *call)
            (!a->c0 || is_state(self, call, a->c0, self->spec.hidden_size));
 }
 
-/* Do rows of y lie apart? One axis must go past all of the other. */
+/* Do the rows of y not overlap? A step of one axis must be longer than all of the other axis. */
 static int is_apart(const rnl_rnn_call *core, int64_t width)
 {
     int64_t inner = core->y_batch, n_inner = core->N, outer = core->y_time, n_outer = core->T;
@@ -246,7 +224,7 @@ static int fits_output(const rnn_object *self, rnn_call *call)
  */
 
 typedef struct span {
-    const char *from, *to; /* bytes that an array is within */
+    const char *from, *to; /* all bytes of an array are between them */
 } span;
 
 static span span_of(PyArrayObject *array)
@@ -272,8 +250,8 @@ static int may_meet(PyArrayObject *a, PyArrayObject *b)
     return x.from < y.to && y.from < x.to;
 }
 
-/* Of what the caller gave: may an output lie where another array does? A state may be written over
- * itself, and a step's output over its input. */
+/* May an output that the caller gave overlap another array? A state may be overwritten by the new
+ * one, and the input of a step by its output. */
 static int may_overlap(const rnn_call *call)
 {
     const arrays *a = &call->given;
@@ -301,7 +279,7 @@ static int make(PyArrayObject **given, PyObject **made, int ndim, npy_intp *shap
     return *made ? 0 : -1;
 }
 
-/* The outputs that the caller did not give. */
+/* Make the outputs that the caller did not give. */
 static int make_outputs(const rnn_object *self, rnn_call *call)
 {
     const rnl_rnn_call *core = &call->core;
@@ -336,14 +314,9 @@ static PyObject *run(const native_state *state, rnn_object *self, rnn_call *call
     Py_BEGIN_ALLOW_THREADS
     status = rnl_rnn_run(self->rnn, &call->core, &err);
     Py_END_ALLOW_THREADS
-    if (status != RNL_OK)
-        return raise_status(state, &err);
-    if (!a->cn)
-        return PyTuple_Pack(2, a->y, a->hn);
-    PyObject *last = PyTuple_Pack(2, a->hn, a->cn);
-    PyObject *result = last ? PyTuple_Pack(2, a->y, last) : NULL;
-    Py_XDECREF(last);
-    return result;
+    return status == RNL_OK
+               ? result_to_tuple((PyObject *)a->y, (PyObject *)a->hn, (PyObject *)a->cn)
+               : raise_status(state, &err);
 }
 
 static void *data_of(PyArrayObject *array)
@@ -351,7 +324,7 @@ static void *data_of(PyArrayObject *array)
     return array ? PyArray_DATA(array) : NULL;
 }
 
-/* 1: ready to run; 0: not as the core needs it; -1: an exception is set. */
+/* 1: ready to run; 0: an array does not fit; -1: an exception is set. */
 static int prepare_call(const rnn_object *self, rnn_call *call, int checked)
 {
     arrays *a = &call->given;
@@ -374,7 +347,7 @@ static int prepare_call(const rnn_object *self, rnn_call *call, int checked)
     return checked || !is_given || !may_overlap(call);
 }
 
-/* An argument that is an array or None. What is neither goes the long way, or is refused there. */
+/* An argument that is an array or None; the Python path converts or refuses all others. */
 static int array_of(PyObject *object, PyArrayObject **array)
 {
     *array = object == Py_None ? NULL : (PyArrayObject *)object;
@@ -395,7 +368,7 @@ static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
     rnn_object *self = (rnn_object *)object;
     PyObject *result = NULL;
     if (n != 8) {
-        PyErr_Format(PyExc_TypeError, "run() takes 8 arguments, not %zd", n);
+        PyErr_Format(PyExc_TypeError, "run() takes 8 arguments, got %zd", n);
         return NULL;
     }
     const long axes = PyLong_AsLong(args[6]);
@@ -413,7 +386,8 @@ static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
     if (ready > 0)
         result = run(PyType_GetModuleState(Py_TYPE(object)), self, &call);
     else if (ready == 0 && checked)
-        PyErr_SetString(PyExc_TypeError, "run(): an array is not as the core needs it");
+        PyErr_SetString(PyExc_TypeError,
+                        "run(): an array does not have the type or shape that the core needs");
     else if (ready == 0)
         result = Py_NewRef(Py_None);
     for (int k = 0; k < 3; k++)
@@ -424,16 +398,17 @@ static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
 static PyMethodDef rnn_methods[] = {
     {"run", (PyCFunction)(void (*)(void))rnn_run, METH_FASTCALL,
      "run($self, x, state, lengths, out, h_out, c_out, axes, checked, /)\n--\n\n"
-     "One call, which gives (y, state); axes: STEP, TIME_FIRST, BATCH_FIRST. None: an argument is not"
-     " as the core needs it, or arrays may overlap; nothing was done. checked: the caller has looked"
-     " at overlaps, bfloat16 comes as uint16, and what does not fit is a TypeError."},
+     "Make one call and return (y, state). axes: STEP, TIME_FIRST, BATCH_FIRST. Return None,"
+     " without a call, if an argument does not fit or arrays may overlap. checked: the caller has"
+     " checked overlaps, bfloat16 is passed as uint16, and an argument that does not fit is a"
+     " TypeError."},
     {"weights", rnn_weights, METH_NOARGS,
-     "weights($self)\n--\n\nThe weight space that it was made from; bfloat16 as uint16."},
+     "weights($self)\n--\n\nReturn the weight space that it was made from; bfloat16 as uint16."},
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot rnn_slots[] = {
     {Py_tp_doc, "Rnn(spec, weights, clip=None, rounds=False, borrows=False)\n--\n\nAn RNN prepared"
-                " for the CPU. weights: 1-D, of layout \"cpu\"; clip: (low, high); rounds, borrows:"
+                " for the CPU. weights: 1-D, in layout \"cpu\"; clip: (low, high); rounds, borrows:"
                 " as in rnl_rnn_options."},
     {Py_tp_new, rnn_new},
     {Py_tp_dealloc, rnn_dealloc},
@@ -444,12 +419,3 @@ PyType_Spec rnn_type_spec = {.name = "rnnlayout._native.Rnn",
                              .basicsize = sizeof(rnn_object),
                              .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
                              .slots = rnn_slots};
-
-int rnn_add_constants(PyObject *module)
-{
-    return PyModule_AddIntConstant(module, "STEP", STEP) < 0 ||
-                   PyModule_AddIntConstant(module, "TIME_FIRST", TIME_FIRST) < 0 ||
-                   PyModule_AddIntConstant(module, "BATCH_FIRST", BATCH_FIRST) < 0
-               ? -1
-               : 0;
-}

@@ -3,39 +3,9 @@
 
 #include <string.h>
 
-/* Its text, and which call gave which number. */
-static void raise_cudnn_error(const native_state *state, const rnl_error *err)
-{
-    PyObject *status = PyLong_FromLong(err->number);
-    PyObject *call = status ? PyUnicode_FromString(err->call ? err->call : "") : NULL;
-    PyObject *error = call ? PyObject_CallFunction(state->cudnn_error, "s", err->text) : NULL;
-    if (error && PyObject_SetAttrString(error, "status", status) == 0 &&
-        PyObject_SetAttrString(error, "call", call) == 0)
-        PyErr_SetObject(state->cudnn_error, error);
-    Py_XDECREF(status);
-    Py_XDECREF(call);
-    Py_XDECREF(error);
-}
-
-PyObject *raise_status(const native_state *state, const rnl_error *err)
-{
-    switch (err->status) {
-    case RNL_E_SPEC: PyErr_SetString(state->spec_error, err->text); break;
-    case RNL_E_LAYOUT: PyErr_SetString(state->layout_error, err->text); break;
-    case RNL_E_LOSSY: PyErr_SetString(state->lossy_error, err->text); break;
-    case RNL_E_NO_CUDNN: PyErr_SetString(state->no_cudnn_error, err->text); break;
-    case RNL_E_CUDNN: raise_cudnn_error(state, err); break;
-    case RNL_E_NOMEM: PyErr_SetString(PyExc_MemoryError, err->text); break;
-    default: /* interrupted: the signal's own exception is set already */
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_RuntimeError, err->text);
-    }
-    return NULL;
-}
-
-/* A name for the core, NULL with an exception set; *owner keeps it alive. What C would cut short
- * or cannot hold at all (a NUL, half a surrogate pair) is given as Python shows it, in quotes: the
- * core has no such name, and says so. */
+/* A name for the core, NULL with an exception set; *owner keeps it alive. A name that C would cut
+ * short or cannot store (a NUL, half a surrogate pair) is passed as Python shows it, in quotes: the
+ * core reports it as unknown. */
 static const char *text_of(PyObject *name, PyObject **owner)
 {
     Py_ssize_t nbytes;
@@ -70,8 +40,8 @@ static int get_size(const native_state *state, PyObject *object, const char *nam
     *value = PyLong_AsLongLong(attribute);
     if (*value == -1 && PyErr_ExceptionMatches(PyExc_OverflowError)) {
         PyErr_Clear();
-        /* not shown: its digits may be more than Python is willing to print */
-        PyErr_Format(state->spec_error, "%s has more than 63 bits, need at most 2^63 - 1", name);
+        /* not shown: it may have more digits than Python prints */
+        PyErr_Format(state->spec_error, "%s is too large, need at most 2^63 - 1", name);
     }
     Py_DECREF(attribute);
     return PyErr_Occurred() ? -1 : 0;
@@ -129,6 +99,13 @@ int spec_from_object(const native_state *state, PyObject *object, rnl_spec *spec
         return 0;
     raise_status(state, &err);
     return -1;
+}
+
+/* None: no clip. */
+int clip_from_object(PyObject *clip, int *clips, double *low, double *high)
+{
+    *clips = clip != Py_None;
+    return !*clips || PyArg_Parse(clip, "(dd)", low, high) ? 0 : -1;
 }
 
 static int set_option(const native_state *state, PyObject *pair, rnl_layout *layout)
@@ -191,15 +168,15 @@ static int append(PyObject *list, PyObject *item)
     return failed;
 }
 
-static PyObject *shape_to_tuple(const rnl_tensor *tensor)
+PyObject *sizes_to_tuple(const int64_t *sizes, int n)
 {
-    PyObject *shape = PyTuple_New(tensor->ndim);
-    for (int d = 0; shape && d < tensor->ndim; d++) {
-        PyObject *n = PyLong_FromLongLong(tensor->shape[d]);
-        if (!n || PyTuple_SetItem(shape, d, n) < 0)
-            Py_CLEAR(shape);
+    PyObject *tuple = PyTuple_New(n);
+    for (int k = 0; tuple && k < n; k++) {
+        PyObject *size = PyLong_FromLongLong(sizes[k]);
+        if (!size || PyTuple_SetItem(tuple, k, size) < 0)
+            Py_CLEAR(tuple);
     }
-    return shape;
+    return tuple;
 }
 
 PyObject *list_tensors(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
@@ -216,11 +193,21 @@ PyObject *list_tensors(const native_state *state, const rnl_layout *layout, cons
             Py_DECREF(list);
             return raise_status(state, &err);
         }
-        PyObject *shape = shape_to_tuple(&tensor);
+        PyObject *shape = sizes_to_tuple(tensor.shape, tensor.ndim);
         if (!shape || append(list, Py_BuildValue("(sN)", tensor.name, shape)) < 0)
             Py_CLEAR(list);
     }
     return list;
+}
+
+PyObject *result_to_tuple(PyObject *y, PyObject *hn, PyObject *cn)
+{
+    if (!cn)
+        return PyTuple_Pack(2, y, hn);
+    PyObject *state = PyTuple_Pack(2, hn, cn);
+    PyObject *result = state ? PyTuple_Pack(2, y, state) : NULL;
+    Py_XDECREF(state);
+    return result;
 }
 
 PyObject *block_to_tuple(rnl_cell cell, const rnl_block *block)
@@ -322,12 +309,11 @@ static PyObject *row_to_dict(const rnl_row_info *row)
         "options", options_to_dict(row), "source", row->source);
 }
 
-PyObject *list_rows(const native_state *state)
+PyObject *list_rows(void)
 {
     rnl_error err;
     rnl_row_info row;
     PyObject *list = PyList_New(0);
-    (void)state;
     for (int k = 0; list && rnl_row_at(k, &row, &err) == RNL_OK; k++)
         if (append(list, row_to_dict(&row)) < 0)
             Py_CLEAR(list);

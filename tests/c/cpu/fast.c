@@ -36,7 +36,7 @@ answer fast(const problem *p, rnl_rnn *rnn, slice s)
 {
     const int64_t I = p->spec.input_size, wide = p->D * p->S, nbytes = rnl_dtype_nbytes(p->dtype);
     const int64_t layers = p->spec.num_layers * p->D;
-    const int64_t gap = 3; /* between rows: other numbers */
+    const int64_t gap = 3; /* NaNs between the rows */
     char *x = calloc((size_t)(s.T * s.N * (I + gap) + 1), (size_t)nbytes);
     char *y = malloc((size_t)((s.T * s.N * wide + 1) * nbytes));
     char *hn = calloc((size_t)(layers * s.N * p->S + 1), (size_t)nbytes);

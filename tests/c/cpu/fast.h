@@ -1,17 +1,17 @@
-/* The forward pass itself, asked as a problem says. */
+/* The forward pass itself, run on a problem. */
 #ifndef CPU_FAST_H
 #define CPU_FAST_H
 
 #include "cpu/problem.h"
 
-/* n numbers of a dtype, to be freed. */
+/* n numbers in a dtype; the caller frees them. */
 void *packed(const double *from, int64_t n, rnl_dtype dtype);
 
-/* The problem's RNN. */
+/* Prepare the problem's RNN. */
 rnl_rnn *prepared(const problem *p);
 
-/* Sequences first ... first + N - 1, steps from ... from + T - 1 of the problem, out of `states` if
- * there are some. */
+/* Sequences first ... first + N - 1 and steps from ... from + T - 1 of the problem; states: the
+ * initial ones, NULL: the problem's. */
 typedef struct slice {
     int64_t first, N, from, T;
     const answer *states;

@@ -58,7 +58,7 @@ int64_t num_weights_of(const rnl_spec *spec)
 
 problem random_problem(void)
 {
-    /* some are so large that several threads are worth it */
+    /* some are large enough for several threads */
     const int64_t scale = random_below(8) == 0 ? LARGER : 1;
     problem p = {.spec = random_spec(scale)};
     p.D = 1 + p.spec.bidirectional;
@@ -71,7 +71,7 @@ problem random_problem(void)
         p.options = (rnl_rnn_options){.clips = 1, .clip_low = -0.25, .clip_high = 0.125};
     p.options.rounds = p.spec.dtype == RNL_BFLOAT16 && random_below(2);
     p.num_weights = num_weights_of(&p.spec);
-    /* so small that no state takes part in the next one with more than its own size */
+    /* so small that a state adds at most its own size to the next one */
     p.weights = numbers(p.num_weights, p.spec.dtype, 1.0 / (double)p.S);
     p.x = numbers(p.T * p.N * p.spec.input_size, p.dtype, 1);
     p.h0 = numbers(p.spec.num_layers * p.D * p.N * p.S, p.dtype, 1);

@@ -1,4 +1,4 @@
-/* A problem for the forward pass, and an answer to it. */
+/* A problem for the forward pass, and its answer. */
 #ifndef CPU_PROBLEM_H
 #define CPU_PROBLEM_H
 
@@ -27,14 +27,14 @@ typedef struct answer {
 problem random_problem(void);
 void problem_free(problem *p);
 
-/* Zeros, for what the problem asks for. */
+/* An answer of the problem's sizes, all zero. */
 answer answer_new(const problem *p);
 void answer_free(answer *a);
 
 /* Elements of the weights in the layout "cpu". */
 int64_t num_weights_of(const rnl_spec *spec);
 
-/* What a dtype makes of a value. */
+/* A value rounded to a dtype. */
 double rounded(rnl_dtype dtype, double value);
 
 #endif

@@ -15,7 +15,7 @@ static double gate_of(const problem *p, double a)
     }
 }
 
-/* Weights of one layer and direction; NULL where there are none. */
+/* The weights of one layer and direction; NULL: it has none. */
 typedef struct cell {
     const double *W, *R, *P, *bW, *bR;
     int64_t I;
@@ -61,7 +61,7 @@ static double dot(const problem *p, const double *w, const double *x, int64_t n)
     return sum;
 }
 
-/* One step of one row: h (S) and c (H) to the next. */
+/* Advance h (S) and c (H) of one row by one step. */
 static void step_of(const problem *p, const cell *w, const double *x, double *h, double *c)
 {
     const int64_t H = p->H, S = p->S;
@@ -136,9 +136,9 @@ answer slow(const problem *p)
 }
 
 /* With |W|, |R|, |b| <= 1 / S and |x|, |h|, |c| small, a sum of K terms of size m rounds by at most
- * (K + 2) u K m; the curves have slopes of at most 1, so a state is wrong by that and 8 u of its
- * own operations, and passes on at most 2 of its error to the next step (c and h); a layer's error
- * is the input of the next, with at most D P' weights of 1 / S. In all less than: */
+ * (K + 2) u K m. The activations have slopes of at most 1, so a state has that error and 8 u from
+ * its own operations, and passes at most twice its error to the next step (c and h). A layer's
+ * error is input to the next layer, with at most D P' weights of 1 / S. In all less than: */
 static double bound(const problem *p, const cell *w)
 {
     const double u = p->spec.dtype == RNL_FLOAT64 ? 0x1p-53 : 0x1p-24;
@@ -147,8 +147,8 @@ static double bound(const problem *p, const cell *w)
     return (K + 16) * u * (terms + 3) * 4;
 }
 
-/* Is what is rounded to bfloat16 the same for both? Not where it is their own result: two of those
- * that lie close together may be rounded apart, by a whole unit of 2^-7 at the most. */
+/* May the two round different numbers to bfloat16? If they round their own results: two close
+ * numbers may be rounded to different sides, which differ by at most 2^-7. */
 static bool rounds_apart(const problem *p)
 {
     const bool again = p->T > 1 || p->spec.num_layers > 1 || p->spec.proj_size ||
@@ -163,9 +163,9 @@ void check_close(const problem *p, const answer *a, const answer *b)
         const cell w = cell_at(p, layer, 0);
         for (int64_t t = 0; t < p->T; t++)
             most = most * 3 + bound(p, &w) * size + (rounds_apart(p) ? 0x1p-7 * size : 0);
-        size += (double)p->T; /* of relu's states, which may grow by 1 / S * S a step */
+        size += (double)p->T; /* relu's states may grow by 1 / S * S per step */
     }
-    /* and the result's own rounding */
+    /* plus the rounding of the result */
     const double narrow = p->dtype == RNL_FLOAT16 ? 0x1p-11 : p->dtype == RNL_BFLOAT16 ? 0x1p-8 : 0;
     const int64_t layers = p->spec.num_layers * p->D;
     for (int64_t k = 0; k < p->T * p->N * p->D * p->S; k++)

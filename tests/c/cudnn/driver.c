@@ -11,11 +11,11 @@ typedef struct driven {
     const char *driver;            /* the stub's folder */
     int kind;                      /* of cuDNN          */
     const char *variables[4];      /* NAME=value        */
-    const char *cublas;            /* its folder, from cuDNN's; NULL: nowhere */
-    const char *why_not;           /* the report's; NULL: a GPU can be used   */
-    const char *place, *no_driver; /* said of cuDNN's place, and of the driver */
-    const char *gpu;               /* said of the first GPU */
-    const char *without;           /* a file that is not there all the same */
+    const char *cublas;            /* its folder, relative to cuDNN's; NULL: not installed */
+    const char *why_not;           /* the report's; NULL: a GPU can be used                */
+    const char *place, *no_driver; /* the report's on cuDNN's place, and on the driver     */
+    const char *gpu;               /* the report's on the first GPU                        */
+    const char *without;           /* a file that is removed                               */
     int num_gpus;
 } driven;
 
@@ -29,7 +29,7 @@ static const driven with_drivers[] = {
      GOOD8,
      {"STUB_CUDA=11080"},
      ".",
-     "no cuDNN was found",
+     "no usable cuDNN was found",
      "it needs libcublas.so.11, ",
      .without = "libcublas.so.11",
      .num_gpus = 1},
@@ -37,22 +37,22 @@ static const driven with_drivers[] = {
      GOOD9,
      {"STUB_GPUS=1"},
      NULL,
-     "no cuDNN was found",
+     "no usable cuDNN was found",
      "it needs libcublasLt.so.13, ",
      .num_gpus = 1},
     {"driver",
      GOOD9,
      {"STUB_DRIVER=12040"},
      ".",
-     "no cuDNN was found",
-     "built for CUDA 13, and the driver runs CUDA 12.4 at most",
+     "no usable cuDNN was found",
+     "built for CUDA 13, but the driver supports CUDA 12.4 at most",
      .num_gpus = 1},
     {"driver",
      GOOD9,
      {"STUB_NEWEST_GPU=890"},
      ".",
-     "knows up to 8.9",
-     .gpu = "capability is 9.0, and this cuDNN knows up to 8.9",
+     "supports 8.9 at most",
+     .gpu = "capability is 9.0, but this cuDNN supports 8.9 at most",
      .num_gpus = 1},
     {"driver",
      GOOD9,
@@ -104,7 +104,7 @@ static const driven with_drivers[] = {
      EMPTY,
      {"STUB_GPUS=1"},
      ".",
-     "no cuDNN was found",
+     "no usable cuDNN was found",
      "no libcudnn.so.9",
      .num_gpus = 1},
     {"old_driver",
@@ -112,7 +112,7 @@ static const driven with_drivers[] = {
      {"STUB_GPUS=1"},
      ".",
      "no NVIDIA driver",
-     .no_driver = "has no cuDevicePrimaryCtxRetain: the driver is too old"},
+     .no_driver = "lacks cuDevicePrimaryCtxRetain: the driver is too old"},
 };
 
 static void check_fork(const void *parents)

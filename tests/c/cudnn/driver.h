@@ -1,4 +1,4 @@
-/* What is said of drivers and GPUs? */
+/* The report on drivers and GPUs. */
 #ifndef CUDNN_DRIVER_H
 #define CUDNN_DRIVER_H
 

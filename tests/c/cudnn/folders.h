@@ -1,4 +1,4 @@
-/* Folders of stubs: each kind of cuDNN in each place where one is looked for. */
+/* Folders of stubs: each kind of cuDNN in each place that is searched. */
 #ifndef CUDNN_FOLDERS_H
 #define CUDNN_FOLDERS_H
 
@@ -6,11 +6,11 @@ enum { MOST_NCHARS = 512 };
 
 typedef struct kind {
     const char *name;
-    const char *stub;                   /* the main library's folder; NULL: there is none */
-    const char *major;                  /* of its file's name                             */
-    const char *spoil;                  /* what is done to a whole folder                 */
-    const char *why;                    /* why it is not taken; NULL: it is               */
-    enum { NOTHING, PARTS, ALL } opens; /* until that is known           */
+    const char *stub;                   /* the main library's folder; NULL: none     */
+    const char *major;                  /* in its file name                          */
+    const char *spoil;                  /* the command that damages the whole folder */
+    const char *why;                    /* why it is refused; NULL: it is used       */
+    enum { NOTHING, PARTS, ALL } opens; /* libraries opened before that is known     */
 } kind;
 
 extern const kind kinds[];
@@ -24,21 +24,22 @@ typedef struct place {
 extern const place places[];
 enum { LOADED, SITE, USER, CONDA, VENV, CUDNN, CUDA_HOME = 8, FIRST, SECOND, LOADER, NUM_PLACES };
 
-/* The folder, as the stubs' main one; then under `root` all kinds in all places, and away again. */
+/* Make one folder of a kind; make all kinds in all places under a temporary root, and remove them.
+ */
 void make_folder(const char *folder, const kind *k);
 void make_all(void);
 void remove_all(void);
 
-/* The root of a place, as a machine has it that has such a cuDNN there. */
+/* The root of a place on a machine with such a cuDNN there. */
 const char *root_of(int place_at, int kind_at);
 
-/* And the folder there that has the libraries. */
+/* The folder under it that has the libraries. */
 const char *folder_of(int place_at, int kind_at);
 
-/* One of the last texts made. */
+/* Format a text; the last 16 stay valid. */
 const char *format(const char *text, ...);
 
-/* Of a shell; one that fails ends the program. */
+/* Run a shell command; if it fails, the program ends. */
 void command(const char *text);
 
 #endif

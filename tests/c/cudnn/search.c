@@ -17,17 +17,18 @@ void apart(void (*function)(const void *), const void *argument)
     const pid_t child = fork();
     if (child == 0) {
         check_passed = check_failed = 0;
-        alarm(600); /* seconds: one that hangs is a failure, one that gets no CPU is not */
+        alarm(600); /* seconds: long enough for a busy machine, so only a hanging process fails */
         function(argument);
         counts[0] = check_passed;
         counts[1] = check_failed;
         exit(write(ends[1], counts, sizeof counts) != (ssize_t)sizeof counts);
     }
     close(ends[1]);
-    const bool told = read(ends[0], counts, sizeof counts) == (ssize_t)sizeof counts;
+    const bool reported = read(ends[0], counts, sizeof counts) == (ssize_t)sizeof counts;
     close(ends[0]);
     waitpid(child, &status, 0);
-    CHECK(told && WIFEXITED(status) && WEXITSTATUS(status) == 0, "a search ended with %d", status);
+    CHECK(reported && WIFEXITED(status) && WEXITSTATUS(status) == 0, "a search ended with %d",
+          status);
     check_passed += counts[0];
     check_failed += counts[1];
 }

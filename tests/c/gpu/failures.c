@@ -1,4 +1,4 @@
-/* What is left after a call that fails, has no memory or is interrupted? */
+/* Calls that fail, run out of memory or are interrupted leave nothing behind. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,8 +6,8 @@
 #include "gpu/parts.h"
 #include "gpu/problem.h"
 
-/* Everything that is done with an RNN; the first status that is not RNL_OK. again: once more after
- * a failure, which has to succeed. */
+/* Do everything that can be done with an RNN; return the first status that is not RNL_OK. A call
+ * that failed is repeated and must succeed. */
 static rnl_status whole_life(problem *p, int *went, rnl_error *err)
 {
     rnl_gpu_rnn *rnn = NULL;
@@ -23,7 +23,7 @@ static rnl_status whole_life(problem *p, int *went, rnl_error *err)
         if ((status = rnl_gpu_rnn_run(rnn, &call, err)) == RNL_OK)
             continue;
         fake.fail(0, 0, 0);
-        sync_all(); /* what was submitted before the failure runs still */
+        sync_all(); /* work submitted before the failure still runs */
         run_and_compare(rnn, p, k % WAYS, call.stream, "after a failure");
     }
     if (status == RNL_OK)
@@ -40,7 +40,7 @@ static rnl_status whole_life(problem *p, int *went, rnl_error *err)
     return status;
 }
 
-/* Each call of all those fails once, by turns for want of memory or for another reason. */
+/* Each of these calls fails once, in turn for lack of memory or for another reason. */
 void check_failures(void)
 {
     static const int statuses[3][3] = {{1, 8, 5000}, {2, 2, 4004}, {999, 9, 3000}};
@@ -61,7 +61,7 @@ void check_failures(void)
         fake.fail(0, 0, 0);
         sync_all();
         fails += status != RNL_OK;
-        /* 1: the driver says so too of memory that it does not know */
+        /* 1: the driver's result for unknown memory too */
         CHECK(status == RNL_OK || status == RNL_E_CUDNN || (cu == 2 && status == RNL_E_NOMEM) ||
                   (cu == 1 && status == RNL_E_SPEC),
               "call %ld fails with %d or %d: status %d, %s", k, cu, dnn, (int)status, err.text);
@@ -85,7 +85,7 @@ void check_sticky(void)
     run_and_compare(rnn, p, ON_DEVICE, NULL, "before the error");
     fake.fail(4, 719, newest ? 5000 : 8);
     refuse(rnn, &call, RNL_E_CUDNN, "restart the process");
-    refuse(rnn, &call, RNL_E_CUDNN, "lost to this process");
+    refuse(rnn, &call, RNL_E_CUDNN, "cannot be used by this process any more");
     CHECK(rnl_gpu_rnn_new(&p->spec, p->weights, NULL, &unused, &err) == RNL_E_CUDNN &&
               err.number == 719 && !unused,
           "%s", err.text);

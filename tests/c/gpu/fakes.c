@@ -44,7 +44,7 @@ void find_fakes(void)
     }
 }
 
-/* Retained at the first use, and never released. */
+/* Retained at the first use and never released. */
 static void *context;
 
 int pushed;

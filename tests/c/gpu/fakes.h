@@ -1,4 +1,4 @@
-/* The fakes of tests/fakes, as a check program uses them: a device of its own. */
+/* The fakes of tests/fakes, as a check program uses them. */
 #ifndef GPU_FAKES_H
 #define GPU_FAKES_H
 
@@ -7,7 +7,7 @@
 
 #include "check.h"
 
-/* Their functions, and the driver's. */
+/* The fakes' own functions, and some of the driver's. */
 extern struct fakes {
     uint64_t (*alloc)(size_t nbytes, int device, int managed);
     void (*free_)(uint64_t at);
@@ -30,16 +30,17 @@ extern struct fakes {
 
 void find_fakes(void);
 
-/* A test's own use of the device: its context current and not so again, `pushed` times by now. */
+/* A test's own use of the device: make its context current, and undo that. pushed: how many are
+ * current now. */
 extern int pushed;
 void current(void);
 void not_current(void);
 void sync_all(void);
 
-/* The version of the cuDNN that is found. */
+/* Find cuDNN and return its version. */
 int use_cudnn(void);
 
-/* Nothing is alive but what is kept until the process ends. */
+/* Check that no objects are alive except those kept until the process ends. */
 void check_nothing_left(const char *when);
 
 #endif

@@ -1,4 +1,4 @@
-/* Does a GPU compute what the CPU does? */
+/* A GPU computes the same numbers as the CPU. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 #include "gpu/parts.h"
 #include "gpu/problem.h"
 
-/* Every cell, bias mode, direction and dtype; layers, projection, skip input, clip in turn; every
- * kind of lengths, order of axes, and place of the arrays. */
+/* Every cell, bias mode, direction and dtype; layers, projection, skip input and clip in turn;
+ * every kind of lengths, order of axes and place of the arrays. */
 static void numbers_of(problem *p, const char *version)
 {
     static const char *const ways[] = {"host", "device", "in place"};

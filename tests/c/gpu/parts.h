@@ -1,4 +1,4 @@
-/* Each in a process of its own (check_gpu.c). */
+/* Each runs in a separate process (check_gpu.c). */
 #ifndef GPU_PARTS_H
 #define GPU_PARTS_H
 

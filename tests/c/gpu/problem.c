@@ -28,7 +28,7 @@ static int64_t directions(const rnl_spec *s)
     return s->bidirectional ? 2 : 1;
 }
 
-/* The magnitudes of a row sum to less than 1: no error grows from step to step. */
+/* The magnitudes in a row sum to less than 1, so that errors do not grow from step to step. */
 void fill_weights(problem *p)
 {
     rnl_layout layout;
@@ -71,11 +71,12 @@ void set_lengths(problem *p, int kind)
                                             : p->T;
 }
 
-/* x past the end is NaN: nobody may read it. */
+/* x past the end is NaN: it must not be read. */
 void fill_arrays(problem *p)
 {
     const rnl_dtype dtype = p->spec.dtype;
-    const double most = p->options.clips ? 0.1 : 1; /* cuDNN clamps c_0 too, so it lies inside */
+    const double most = p->options.clips ? 0.1
+                                         : 1; /* cuDNN clamps c_0 too: keep it inside the bounds */
     measure(p);
     for (int k = 0; k < Y; k++)
         fill(dtype, p->host[k], p->nbytes[k], k == C0 ? most : 1);
@@ -167,8 +168,8 @@ void download(problem *p, int way)
             fake.read(p->device[way == IN_PLACE && k > Y ? k - Y : k], p->got[k], p->nbytes[k]);
 }
 
-/* Each step adds the rounding of sums of I + H + 2 terms, of magnitude 4 at most, some units for
- * the curves, and on the GPU that of the states as they are stored; both paths, each layer. */
+/* Each step of each layer adds the rounding of sums of I + H + 2 terms of magnitude 4 at most, some
+ * units for the activations, and on the GPU the rounding of the stored states; on both paths. */
 static double tolerance(const rnl_spec *s, int64_t T)
 {
     const double unit = s->dtype == RNL_FLOAT64 ? ldexp(1, -53) : ldexp(1, -24);

@@ -1,4 +1,4 @@
-/* An RNN and the arrays of a call, what the CPU makes of them, and the same on a GPU. */
+/* An RNN and the arrays of a call, run on the CPU and on a GPU. */
 #ifndef GPU_PROBLEM_H
 #define GPU_PROBLEM_H
 
@@ -24,34 +24,36 @@ typedef struct problem {
 
 enum { ON_HOST, ON_DEVICE, IN_PLACE, WAYS };
 
-/* Random numbers: of a spec the weights; of T and N lengths of a kind; of all those the arrays. */
+/* Fill with random numbers: the weights for a spec, lengths of a kind for T and N, then the arrays.
+ */
 void fill_weights(problem *p);
 void set_lengths(problem *p, int kind);
 void fill_arrays(problem *p);
 
-/* Memory of the device for the arrays; the host's arrays there, and the results back. */
+/* Allocate and free device memory for the arrays; copy the host's arrays there, and the results
+ * back. */
 void give_memory(problem *p);
 void take_memory(problem *p);
 void upload(problem *p);
 void download(problem *p, int way);
 
-/* An LSTM with all that, and an RNN of such a problem. */
+/* An LSTM problem with all of this, and the RNN of a problem. */
 problem *lstm(void);
 rnl_gpu_rnn *new_rnn(problem *p);
 
-/* The call: states overwritten by the results where IN_PLACE. */
+/* The call; IN_PLACE: the results overwrite the states. */
 rnl_gpu_call call_of(problem *p, int way, void *stream);
 
-/* The CPU's results, to p->host. */
+/* Put the CPU's results in p->host. */
 rnl_status on_cpu(problem *p, rnl_error *err);
 
-/* Are p->got, the results of the GPU, close to those? */
+/* Check that p->got, the GPU's results, is close to them. */
 void compare(const problem *p, const char *what);
 
-/* Both calls, and that. */
+/* Make both calls, and compare them. */
 void run_and_compare(rnl_gpu_rnn *rnn, problem *p, int way, void *stream, const char *what);
 
-/* A call that has to be refused, with this status and word. */
+/* Check that a call is refused with this status and with `word` in the text. */
 void refuse(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_status wanted, const char *word);
 
 #endif

@@ -1,4 +1,4 @@
-/* What is refused before anything is done? */
+/* Calls that are refused before anything is done. */
 #include <math.h>
 #include <string.h>
 
@@ -44,8 +44,8 @@ void check_refused(void)
     REFUSE("larger than cuDNN", bad.N = INT32_MAX);
     REFUSE("x is NULL", bad.x = NULL);
     REFUSE("multiple of the 4", bad.x = (const char *)bad.x + 2);
-    REFUSE("x lies in the host's", bad.x = p->host[X]);
-    REFUSE("c_n lies in the host's", bad.cn = pinned);
+    REFUSE("x is not in the memory of a GPU", bad.x = p->host[X]);
+    REFUSE("c_n is not in the memory of a GPU", bad.cn = pinned);
     REFUSE("managed", bad.h0 = (void *)(uintptr_t)fake.alloc(MOST, 0, 1));
     REFUSE("h_0 is on GPU 1", bad.h0 = (void *)(uintptr_t)fake.alloc(MOST, 1, 0));
     REFUSE("y overlaps x", bad.y = (char *)(uintptr_t)bad.x + 8);
@@ -71,13 +71,14 @@ void check_refused(void)
     NO_RNN(RNL_E_SPEC, "hidden_size", spec.hidden_size = 0);
     NO_RNN(RNL_E_SPEC, "low <= high", options.clips = 1; options.clip_low = NAN);
     NO_RNN(RNL_E_SPEC, "lstm", spec.cell = RNL_GRU; options.clips = 1);
-    NO_RNN(RNL_E_SPEC, "no such one", options.algo = (rnl_gpu_algo)7);
+    NO_RNN(RNL_E_SPEC, "algo is 7", options.algo = (rnl_gpu_algo)7);
     NO_RNN(RNL_E_SPEC, "tf32", spec.dtype = RNL_FLOAT64; options.math = RNL_GPU_MATH_TF32);
     NO_RNN(RNL_E_SPEC, "needs bias", options.algo = RNL_GPU_PERSIST_STATIC;
            spec.bias = RNL_BIAS_INPUT);
-    NO_RNN(RNL_E_SPEC, "no float64", options.algo = RNL_GPU_PERSIST_STATIC;
+    NO_RNN(RNL_E_SPEC, "does not support float64", options.algo = RNL_GPU_PERSIST_STATIC;
            spec.dtype = RNL_FLOAT64);
-    NO_RNN(RNL_E_SPEC, "no projection", options.algo = RNL_GPU_PERSIST_SMALL; spec.proj_size = 2);
+    NO_RNN(RNL_E_SPEC, "does not support a projection", options.algo = RNL_GPU_PERSIST_SMALL;
+           spec.proj_size = 2);
     NO_RNN(RNL_E_SPEC, "<= 192", options.algo = RNL_GPU_PERSIST_SMALL; spec.hidden_size = 193);
     NO_RNN(RNL_E_SPEC, "cannot run this RNN", options.algo = RNL_GPU_PERSIST_STATIC;
            spec.hidden_size = 2048);

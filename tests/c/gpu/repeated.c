@@ -1,4 +1,4 @@
-/* What does a second call alike do? */
+/* Repeated calls: how often they call cuDNN and allocate memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "gpu/parts.h"
 #include "gpu/problem.h"
 
-/* The lines of the log from `from` on that begin with a prefix. */
+/* Count the lines of the log from `from` on that begin with a prefix; all: all lines. */
 static int count_lines(const char *log, int from, const char *prefix, int *all)
 {
     char line[2000];
@@ -23,7 +23,7 @@ static int count_lines(const char *log, int from, const char *prefix, int *all)
     return found;
 }
 
-/* A second call alike is one call of cuDNN, and nothing is allocated. */
+/* A second call of the same sizes is one call of cuDNN, without an allocation. */
 void check_sequences(void)
 {
     char log[] = "/tmp/check_gpu_XXXXXX";
@@ -80,7 +80,7 @@ void check_sequences(void)
     unlink(log);
 }
 
-/* Sequences that get longer call by call: memory is freed and allocated in few of them. */
+/* Sequences that get longer from call to call: few calls free and allocate memory. */
 void check_growth(void)
 {
     char log[] = "/tmp/check_gpu_XXXXXX";
@@ -97,7 +97,7 @@ void check_growth(void)
         run_and_compare(rnn, p, ON_HOST, NULL, "longer");
     }
     fake.log(NULL);
-    /* For the workspace and for the arrays: once, and 1.25 to the 17th is more than 40. */
+    /* for the workspace and for the arrays: once, then at most 17 times, as 1.25^17 > 40 */
     const int allocs = count_lines(log, 0, "cuMemAlloc_v2", &all);
     CHECK(allocs <= 2 * (1 + 17), "40 lengths: %d of memory", allocs);
     rnl_gpu_rnn_free(rnn);
@@ -105,8 +105,8 @@ void check_growth(void)
     unlink(log);
 }
 
-/* Where there is not a quarter more than before, there may be just what is needed: each call of the
- * driver fails once for want of memory, also those that ask for more. */
+/* If a quarter more than before is not available, just the needed size may be: each call of the
+ * driver fails once for lack of memory, also those that ask for more. */
 void check_tight_growth(void)
 {
     enum { OUT_OF_MEMORY = 2, MOST_CALLS = 40 };

@@ -1,15 +1,15 @@
-/* What becomes of calls in a stream that is captured, or gone? */
+/* Calls in a stream that is captured or destroyed. */
 #include <string.h>
 
 #include "gpu/fakes.h"
 #include "gpu/parts.h"
 #include "gpu/problem.h"
 
-/* What may be done to others' memory and streams while a stream is captured. */
+/* Do what is allowed with other memory and streams while a stream is captured. */
 static void beside_a_capture(rnl_gpu_rnn *ends, void *memory, void *stream)
 {
     rnl_error err;
-    int mode = 0; /* of every thread by default */
+    int mode = 0; /* a thread's default */
     CHECK(rnl_gpu_order(0, NULL, stream, &err) == RNL_OK, "%s", err.text);
     CHECK(rnl_gpu_order(0, stream, NULL, &err) == RNL_OK, "%s", err.text);
     rnl_gpu_free(0, memory);
@@ -49,7 +49,7 @@ void check_capture(void)
         }
     }
     CHECK(fake.instantiate(&exec, graph, 0) == 0, "instantiate");
-    problem *other = lstm(); /* with other lengths: the graph keeps its own */
+    problem *other = lstm(); /* with other lengths: the graph keeps its lengths */
     memcpy(other->weights, p->weights, MOST);
     set_lengths(other, WITH_ZERO);
     fill_arrays(other);
@@ -72,8 +72,8 @@ void check_capture(void)
     check_nothing_left("a capture");
 }
 
-/* A stream that is gone before its work is done, and one that was made in its place: the same
- * number, and nothing orders the two. */
+/* A stream is destroyed before its work is done, and a new one gets the same handle: nothing orders
+ * the two. */
 void check_streams(void)
 {
     use_cudnn();
@@ -91,7 +91,7 @@ void check_streams(void)
     CHECK(rnl_gpu_rnn_run(rnn, &before, &err) == RNL_OK, "%s", err.text);
     fake.end_stream(first);
     fake.stream(&second, 1);
-    CHECK(first == second, "another number");
+    CHECK(first == second, "another handle");
     const rnl_gpu_call after = call_of(two, ON_DEVICE, second);
     CHECK(rnl_gpu_rnn_run(rnn, &after, &err) == RNL_OK, "%s", err.text); /* would be a race */
     fake.sync();

@@ -1,4 +1,4 @@
-/* Many threads with one RNN, and a forked child with its parent's. */
+/* Many threads with one RNN, and a forked child with its parent's RNN. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

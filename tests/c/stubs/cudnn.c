@@ -1,6 +1,6 @@
-/* libcudnn, as far as a search calls it: MAJOR, VERSION and PARTS_STATUS say which one. Like the
- * real one it aborts where its parts are not open. Answers may be changed by variables: STUB_CUDA
- * (13010), STUB_NEWEST_GPU (1200). */
+/* The part of libcudnn that a search calls; MAJOR, VERSION and PARTS_STATUS select the version.
+ * Like the real one it aborts unless its parts are open. Environment variables change its answers:
+ * STUB_CUDA (13010), STUB_NEWEST_GPU (1200). */
 #define _GNU_SOURCE /* RTLD_NOLOAD */
 #include <dlfcn.h>
 #include <stdlib.h>

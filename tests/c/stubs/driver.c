@@ -1,5 +1,5 @@
-/* libcuda, as far as a search calls it. Answers by variables: STUB_DRIVER (13010), STUB_INIT (a
- * result), STUB_GPUS (1), STUB_FAILS (the name of a call). */
+/* The part of libcuda that a search calls. Environment variables change its answers: STUB_DRIVER
+ * (13010), STUB_INIT (a result), STUB_GPUS (1), STUB_FAILS (the name of a call). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* A part of cuDNN, or a library that it needs: nothing but its name. With NEEDS one that does not
- * open, for a function that nobody has. */
+/* A part of cuDNN, or a library that it needs: only a name. With NEEDS it does not open, because it
+ * needs an undefined function. */
 extern int stub_part;
 int stub_part;
 

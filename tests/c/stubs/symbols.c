@@ -1,5 +1,5 @@
-/* All the functions of a library, by their names: nobody calls them. Those that have an answer are
- * in the file linked with this one. */
+/* All functions of a library by their names; they are not called. Functions with an answer are in
+ * the file linked with this one. */
 #include <stdlib.h>
 
 #define STUB(name)                                                                                 \

@@ -1,4 +1,4 @@
-/* The linker puts the functions below in place of the C library's (--wrap): other machines. */
+/* Imitate other machines: the linker replaces the C library's functions by those below (--wrap). */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,14 +9,14 @@
 #include "rnnlayout.h"
 #include "team/cpus.h"
 
-/* ------------------------------------------------------------------- a machine that is not -- */
+/* -------------------------------------------------------------------- another machine -- */
 
 typedef struct machine {
-    int num_cpus; /* 0: this one; -1: not to be found out */
+    int num_cpus; /* -1: cannot be determined */
     const char *files[6][2];
 } machine;
 
-static const machine *other; /* NULL: this one */
+static const machine *other; /* NULL: this machine */
 
 int __real_sched_getaffinity(pid_t pid, size_t nbytes, cpu_set_t *set);
 FILE *__real_fopen(const char *path, const char *how);
@@ -43,7 +43,7 @@ FILE *__wrap_fopen(const char *path, const char *how)
     return NULL;
 }
 
-/* --------------------------------------------------------------------------- how many there -- */
+/* -------------------------------------------------------------------- number of threads -- */
 
 #define GROUPS "/proc/self/cgroup"
 #define V1 "/sys/fs/cgroup/cpu"
@@ -67,11 +67,11 @@ void check_cpus(void)
         {1, {6, {{GROUPS, "0::/\n"}, {V2 "/cpu.max", "50000 100000\n"}}}},
         {6, {6, {{GROUPS, "0::/\n"}, {V2 "/cpu.max", "nonsense\n"}}}},
         {6, {6, {{GROUPS, "0::/\n"}, {V2 "/cpu.max", ""}}}},
-        /* of this group and those above it the least */
+        /* the smallest of this group and its parents */
         {2, {6, {{GROUPS, "0::/a/b\n"}, {V2 "/a/b/cpu.max", "2 1\n"}, {V2 "/a/cpu.max", "4 1\n"}}}},
         {4, {6, {{GROUPS, "0::/a/b\n"}, {V2 "/a/b/cpu.max", "5 1\n"}, {V2 "/a/cpu.max", "4 1\n"}}}},
         {5, {6, {{GROUPS, "0::/not/seen\n"}, {V2 "/cpu.max", "5 1\n"}}}},
-        /* v1, beside it what else there is on such a machine */
+        /* v1, with the other lines of such a machine */
         {2,
          {6,
           {{GROUPS, "5:cpuset:/x\n4:cpu,cpuacct:/d/e\n1:name=systemd:/\n0::/\n"},

@@ -1,0 +1,26 @@
+/* What the sizes and lengths of a call have to be, on every device. */
+#ifndef RNL_CORE_LENGTHS_H
+#define RNL_CORE_LENGTHS_H
+
+#include <inttypes.h>
+
+#include "core/status.h"
+#include "rnnlayout.h"
+
+/* lengths: N of them; NULL: all are T. */
+static inline rnl_status rnl_lengths_check(int64_t T, int64_t N, const int64_t *lengths,
+                                           rnl_error *err)
+{
+    if (T < 0 || N < 0)
+        return rnl_fail(err, RNL_E_SPEC, "T is %" PRId64 ", N is %" PRId64 ": need 0 or more", T,
+                        N);
+    for (int64_t n = 0; lengths && n < N; n++)
+        if (lengths[n] < 0 || lengths[n] > T)
+            return rnl_fail(err, RNL_E_SPEC,
+                            "length %" PRId64 " of sequence %" PRId64
+                            " is not in 0 ... T = %" PRId64,
+                            lengths[n], n, T);
+    return RNL_OK;
+}
+
+#endif

@@ -1,0 +1,79 @@
+/* CUDA streams: as numbers in Python, and the stream in which an array is written. */
+#include "device_array.h" /* before the system's headers, as Python.h requires */
+
+#define LEGACY_STREAM NULL
+#define PER_THREAD_STREAM ((void *)2)
+
+/* ------------------------------------------------------------------------------------ numbers --
+ */
+
+/* The protocols' numbers: 1 is the legacy default stream, 2 the per-thread one; 0 is ambiguous. */
+void *stream_from_object(PyObject *number)
+{
+    void *stream = PyLong_AsVoidPtr(number);
+    if (!stream && !PyErr_Occurred())
+        PyErr_SetString(
+            PyExc_ValueError,
+            "stream is 0, which may mean either default stream: pass 1 for the legacy one, or 2"
+            " for the per-thread one");
+    return stream == (void *)1 ? NULL : stream;
+}
+
+int is_stream(PyObject *object, void **stream)
+{
+    const unsigned long long number = PyLong_CheckExact(object) ? PyLong_AsUnsignedLongLong(object)
+                                                                : 0;
+    if (PyErr_Occurred()) {
+        PyErr_Clear(); /* it is negative, or too large */
+        return 0;
+    }
+    *stream = number == 1 ? NULL
+                          : (void *)(uintptr_t)number; /* NOLINT(performance-no-int-to-ptr) */
+    return number != 0;
+}
+
+PyObject *stream_to_object(void *stream)
+{
+    return PyLong_FromVoidPtr(stream ? stream : (void *)1);
+}
+
+/* -------------------------------------------------------------------------------------- order --
+ */
+
+PyObject *native_gpu_order(PyObject *module, PyObject *args)
+{
+    PyObject *before_object, *after_object;
+    rnl_error err;
+    rnl_status status;
+    int device;
+    if (!PyArg_ParseTuple(args, "iOO:gpu_order", &device, &before_object, &after_object))
+        return NULL;
+    void *before = stream_from_object(before_object);
+    void *after = PyErr_Occurred() ? NULL : stream_from_object(after_object);
+    if (PyErr_Occurred())
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    status = rnl_gpu_order(device, before, after, &err);
+    Py_END_ALLOW_THREADS
+    if (status != RNL_OK)
+        return raise_status(PyModule_GetState(module), &err);
+    Py_RETURN_NONE;
+}
+
+/* No other thread ever has the same number. */
+static uint64_t this_thread(void)
+{
+    return PyThreadState_GetID(PyThreadState_Get());
+}
+
+void device_array_fill_in(device_array *self, void *stream)
+{
+    self->stream = stream;
+    self->thread = this_thread();
+}
+
+void *device_array_stream(const device_array *self)
+{
+    const int is_anothers = self->stream == PER_THREAD_STREAM && self->thread != this_thread();
+    return is_anothers ? LEGACY_STREAM : self->stream;
+}
