@@ -30,6 +30,18 @@ const rnl_piece *rnl_form_piece(const rnl_form *form, const rnl_slot *slot, int 
     return &slot->pieces[swapped ? rnl_num_pieces(slot) - 1 - k : k];
 }
 
+int rnl_form_gate_place(const rnl_form *form, rnl_role role, int gate)
+{
+    if (role == RNL_P)
+        return 0;
+    const char *letters = form->row->gates[form->spec.cell];
+    const char letter = rnl_gate_letter(form->spec.cell, gate);
+    int place = (int)(strchr(letters, letter) - letters);
+    if (role == RNL_PEEP) /* the candidate has no peephole: those behind it move up */
+        place -= place > (int)(strchr(letters, 'g') - letters);
+    return place;
+}
+
 bool rnl_form_has_piece(const rnl_form *form, rnl_role role, int64_t layer)
 {
     if (role == RNL_W && layer == 0 && form->row->bias_by_mode && form->spec.skip_input)

@@ -31,6 +31,19 @@ int rnl_num_pieces(const rnl_slot *slot);
 /* Is the slot there: has it any piece? (Decided for a deep layer, so alike for all.) */
 bool rnl_form_has_slot(const rnl_form *form, const rnl_slot *slot);
 
+/* The number of the gate, which is cuDNN's, in the row's order of gates. */
+int rnl_form_gate_place(const rnl_form *form, rnl_role role, int gate);
+
+/* Number of elements along one axis, for a role in a layer. */
+int64_t rnl_axis_extent(const rnl_form *form, char axis, rnl_role role, int64_t layer);
+
+/* Number of elements that a piece takes along the `+`. */
+int64_t rnl_fill_extent(const rnl_form *form, const rnl_piece *piece, int64_t layer);
+
+/* Number of elements along one dimension, which is the axes [from, to) of the slot's shape. */
+int64_t rnl_slot_dimension(const rnl_form *form, const rnl_slot *slot, const char *from,
+                           const char *to, int64_t layer);
+
 /* Dimensions of one slot's tensor, or of one turn of its walk. Returns their number. */
 int rnl_slot_shape(const rnl_form *form, const rnl_slot *slot, int64_t layer, int64_t *shape);
 
@@ -45,11 +58,5 @@ void rnl_form_tensor(const rnl_form *form, int64_t k, rnl_tensor *tensor);
 
 /* Where a block lies; view->tensor -1 when it has no place. */
 void rnl_form_locate(const rnl_form *form, const rnl_block *block, rnl_view *view);
-
-/* Place of a gate (cuDNN's number) among the slot's gates in memory. */
-int rnl_form_gate_place(const rnl_form *form, rnl_role role, int gate);
-
-/* Elements along one axis for a role in a layer. */
-int64_t rnl_axis_extent(const rnl_form *form, char axis, rnl_role role, int64_t layer);
 
 #endif
