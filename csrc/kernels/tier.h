@@ -1,19 +1,19 @@
-/* A tier: the kernels that are built once for each kind of CPU, from one body. */
+/* A tier: all kernels, compiled for one kind of CPU from a body that all tiers share. */
 #ifndef RNL_KERNELS_TIER_H
 #define RNL_KERNELS_TIER_H
 
 #include "kernels/kernels.h"
 #include "kernels/rnn.h"
 
-/* Before a loop of a known number of turns: they are written one after the other, so that vectors
- * of an array stay in registers. clang passes over gcc's pragma without a word. */
+/* Put before a loop with a known number of turns to unroll it completely, so that an array of
+ * vectors stays in registers. clang silently ignores gcc's pragma. */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* The tile of a transposition, for the checks to aim at. */
+/* The tile of a transposition; the check programs test sizes around it. */
 enum { RNL_TILE_ROWS = 64, RNL_TILE_COLS = 128 };
 
 typedef struct rnl_tier {
@@ -34,7 +34,8 @@ extern const rnl_tier rnl_tier_neon;
 extern const rnl_rnn_kernels rnl_rnn_neon[RNL_NUM_RNN_KERNELS];
 #endif
 
-/* The best that this CPU has, or the one that RNNLAYOUT_CPU names if the CPU has it. */
+/* The best tier that the CPU supports, or the one that RNNLAYOUT_CPU names if the CPU supports it.
+ */
 const rnl_tier *rnl_tier_get(void);
 
 #endif

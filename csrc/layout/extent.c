@@ -61,7 +61,7 @@ int rnl_slot_shape(const rnl_form *form, const rnl_slot *slot, int64_t layer, in
     }
 }
 
-/* One turn of a walk is one-dimensional, and alike for all layers but the first. */
+/* One turn of a walk is one-dimensional and has the same size in all layers but the first. */
 int64_t rnl_walk_nelems(const rnl_form *form, const rnl_slot *slot, int64_t layer, int direction)
 {
     const int D = rnl_num_directions(&form->spec);

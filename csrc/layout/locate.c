@@ -1,10 +1,10 @@
-/* Where does a block of weights lie in a layout? Follows from the row, the same for all rows. */
+/* Where in a layout is a block of weights? The same code for every row. */
 #include <assert.h>
 #include <string.h>
 
 #include "layout/form.h"
 
-/* A place on its way: the view that is being found and the stride of the axis at hand. */
+/* A search for the place of a block: the view is filled in step by step. */
 typedef struct finder {
     const rnl_form *form;
     const rnl_slot *slot;
@@ -12,8 +12,8 @@ typedef struct finder {
     rnl_view *view;
 } finder;
 
-/* Go through the axes [from, to) of one dimension from the fastest on; one step along the
- * fastest is `stride` elements. */
+/* Go through the axes [from, to) of one dimension, the fastest first; one step along the fastest
+ * is `stride` elements. */
 static void place_axes(const finder *at, const char *from, const char *to, int64_t stride)
 {
     const rnl_block *block = at->block;
@@ -31,7 +31,7 @@ static void place_axes(const finder *at, const char *from, const char *to, int64
     }
 }
 
-/* The `+` of a slot: behind the pieces that stand before the block's own, then along its fill. */
+/* The `+` of a slot: skip the pieces before the block's own, then go along its fill. */
 static void place_piece(const finder *at, int64_t stride)
 {
     for (int k = 0; k < rnl_num_pieces(at->slot); k++) {
@@ -73,12 +73,12 @@ static bool slot_has_role(const rnl_slot *slot, rnl_role role)
     return false;
 }
 
-/* Elements of the slots before this one in the same tensor. */
+/* The number of elements of the slots before this one in the same tensor. */
 static int64_t nelems_before(const rnl_form *form, const rnl_slot *slot)
 {
     int64_t n = 0;
     for (; slot->continues; slot--) {
-        assert(slot > form->row->slots); /* the first one continues nothing */
+        assert(slot > form->row->slots); /* the first slot does not continue another */
         n += rnl_walk_nelems(form, slot - 1, form->spec.num_layers, 0);
     }
     return n;
