@@ -23,7 +23,7 @@ def values(module):
         (torch.nn.LSTM(5, 7), rl.Spec("lstm", 5, 6), "hidden_size 6, the target 7"),
         (torch.nn.LSTM(5, 7), rl.Spec("gru", 5, 7), "4 H where|3 H where|cell"),
         (torch.nn.LSTM(5, 7), rl.Spec("lstm", 5, 7, 2), "num_layers 2, the target 1"),
-        (torch.nn.LSTM(5, 7), rl.Spec("lstm", 5, 7, dtype="float64"), "cannot hold every float64"),
+        (torch.nn.LSTM(5, 7), rl.Spec("lstm", 5, 7, dtype="float64"), "cannot represent every float64"),
         (torch.nn.LSTM(5, 7, bias=False), rl.Spec("lstm", 5, 7), "the target has no biases"),
         (torch.nn.RNN(5, 7), rl.Spec("rnn_relu", 5, 7), "cell 'rnn_relu', the target 'rnn_tanh'"),
     ],
@@ -93,7 +93,7 @@ def test_a_parametrized_module_is_refused_in_words():
 def test_keras_layers_of_another_dtype_or_size():
     layer = keras.layers.LSTM(7, dtype="float16", recurrent_initializer="zeros")
     spec = rl.Spec("lstm", 5, 7)
-    with pytest.raises(rl.LayoutError, match="float16 cannot hold every float32"):
+    with pytest.raises(rl.LayoutError, match="float16 cannot represent every float32"):
         rl.assign(layer, weights(spec, "keras"))
     rl.assign(layer, weights(spec, "keras").to("keras", dtype="float16"))
     assert layer.get_weights()[0].dtype == np.float16

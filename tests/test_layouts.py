@@ -112,7 +112,7 @@ def test_a_layout_is_a_value():
     "name, options, text",
     [
         ("torhc", {}, "no layout is called 'torhc', need one of: cudnn, torch,"),
-        ("torch", {"z": "state"}, "torch has no option 'z', it has: none"),
+        ("torch", {"z": "state"}, "torch has no option 'z'; its options: none"),
         ("concat", {"inputs": "hh"}, "option inputs is 'hh', need one of: hx, xh"),
         ("cudnn", {"version": 6}, "option version is '6', need one of: 9, 8, 7"),
         (3, {}, "named by a string, found 3"),

@@ -1,4 +1,4 @@
-/* What a clip of the cell state has to be, on every device. */
+/* Is a clip of the cell state valid? The same on every device. */
 #ifndef RNL_CORE_CLIP_H
 #define RNL_CORE_CLIP_H
 
@@ -9,7 +9,8 @@ static inline rnl_status rnl_clip_check(const rnl_spec *spec, double low, double
                                         rnl_error *err)
 {
     if (spec->cell != RNL_LSTM)
-        return rnl_fail(err, RNL_E_SPEC, "a cell clip needs a cell state: lstm, not %s",
+        return rnl_fail(err, RNL_E_SPEC,
+                        "a cell clip needs a cell state, which only an lstm has; this is %s",
                         rnl_name(RNL_NAMES_CELL, (int)spec->cell));
     if (!(low <= high))
         return rnl_fail(err, RNL_E_SPEC, "the cell clip is (%g, %g), need low <= high", low, high);

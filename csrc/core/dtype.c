@@ -41,8 +41,8 @@ uint64_t rnl_infinity_bits(rnl_dtype dtype)
     return ((UINT64_C(1) << row->exponent_bits) - 1) << row->mantissa_bits;
 }
 
-/* Half a unit above the largest finite value is a tie, and goes to the even neighbour: infinity.
- * Where `from` cannot hold that midpoint, its next value is a power of two above. */
+/* The value half a unit above the largest finite one is a tie and rounds to its even neighbour,
+ * infinity. If `from` cannot represent this midpoint, it rounds up to the power of two above. */
 uint64_t rnl_overflow_bits(rnl_dtype to, rnl_dtype from)
 {
     const int largest_exponent = (1 << (rnl_dtypes[to].exponent_bits - 1)) - 1;
@@ -107,7 +107,7 @@ double rnl_to_double(rnl_dtype dtype, uint64_t bits)
                           mantissa << widen);
 }
 
-/* value >> shift, to nearest, ties to even. */
+/* value >> shift, rounded to nearest, ties to even. */
 static uint64_t shift_round_even(uint64_t value, int shift)
 {
     if (shift >= 64)
@@ -139,9 +139,9 @@ uint64_t rnl_from_double(rnl_dtype dtype, double value)
         return bits;
     if (exponent == 0) /* a double this small is zero in every narrower type */
         return sign;
-    /* Exponent of the result, and how far the 53-bit significand must be shifted: one place more
-     * for each step below the smallest normal number. A carry out of the mantissa moves into the
-     * exponent by itself, up to infinity. */
+    /* target is the exponent of the result. Below the smallest normal number, each step of the
+     * exponent shifts the 53-bit significand by one more place. A carry out of the mantissa
+     * increments the exponent, up to infinity. */
     const int target = exponent - DOUBLE_BIAS + bias;
     const uint64_t significand = mantissa | UINT64_C(1) << DOUBLE_MANTISSA;
     if (target >= exponent_max)

@@ -1,4 +1,4 @@
-/* The element types: one row a type, and the exact way from and to double that all share. */
+/* The element types: one row per type, and exact conversions to and from double for all. */
 #ifndef RNL_CORE_DTYPE_H
 #define RNL_CORE_DTYPE_H
 
@@ -11,15 +11,15 @@ enum { RNL_NUM_DTYPES = RNL_FLOAT64 + 1 };
 typedef struct rnl_dtype_row {
     int nbytes;
     int exponent_bits;
-    int mantissa_bits; /* without the hidden one */
+    int mantissa_bits; /* without the hidden bit */
 } rnl_dtype_row;
 
 extern const rnl_dtype_row rnl_dtypes[RNL_NUM_DTYPES];
 
-/* The bit that is the sign of an element. */
+/* A mask of the sign bit of an element. */
 uint64_t rnl_sign_bit(rnl_dtype dtype);
 
-/* Can every value of `narrow` be held by `wide`? */
+/* Can `wide` represent every value of `narrow`? */
 bool rnl_dtype_holds(rnl_dtype wide, rnl_dtype narrow);
 
 /* Is there a finite value of `from` that becomes infinite in `to`? */
@@ -28,17 +28,17 @@ bool rnl_dtype_may_overflow(rnl_dtype to, rnl_dtype from);
 /* The bits of the smallest positive value of `from` that rounds to infinity in `to`. */
 uint64_t rnl_overflow_bits(rnl_dtype to, rnl_dtype from);
 
-/* The bits of infinity. */
+/* The bits of positive infinity. */
 uint64_t rnl_infinity_bits(rnl_dtype dtype);
 
-/* The bits of the element at p, which need not be aligned. */
+/* Load or store the bits of the element at p, which need not be aligned. */
 uint64_t rnl_load_bits(rnl_dtype dtype, const void *p);
 void rnl_store_bits(rnl_dtype dtype, void *p, uint64_t bits);
 
-/* Exact; a signalling NaN becomes quiet and keeps its payload. */
+/* Convert exactly; a signalling NaN becomes quiet and keeps its payload. */
 double rnl_to_double(rnl_dtype dtype, uint64_t bits);
 
-/* Rounds once, to nearest even; overflow gives infinity, a NaN keeps the top of its payload. */
+/* Round once, to nearest even. Overflow gives infinity; a NaN keeps the top of its payload. */
 uint64_t rnl_from_double(rnl_dtype dtype, double value);
 
 #endif

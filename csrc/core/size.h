@@ -1,6 +1,6 @@
 /*
- * Checked 64-bit size arithmetic, the only place of its kind: rnl_spec_check bounds the whole
- * RNN with it, and every later offset is smaller than that bound.
+ * Checked 64-bit size arithmetic. rnl_spec_check() bounds the size of the whole RNN with it; every
+ * offset computed later is below this bound and needs no check.
  */
 #ifndef RNL_CORE_SIZE_H
 #define RNL_CORE_SIZE_H
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A size that remembers whether any step of its computation left int64. */
+/* A size that records whether any step of its computation overflowed int64. */
 typedef struct rnl_size {
     int64_t n;
     bool overflow;

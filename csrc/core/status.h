@@ -1,4 +1,4 @@
-/* How a function of the library fails: one call that fills the caller's rnl_error. */
+/* How a function of the library fails: it fills in the caller's rnl_error with one call. */
 #ifndef RNL_CORE_STATUS_H
 #define RNL_CORE_STATUS_H
 

@@ -1,17 +1,19 @@
 /*
- * rnnlayout: the weights of LSTM, GRU and plain RNNs, rewritten between cuDNN's packed weight
- * space and the layouts of the frameworks. Plain C11; no Python, no CUDA, no framework.
+ * rnnlayout: convert the weights of LSTM, GRU and plain RNNs between cuDNN's packed weight space
+ * and the layouts of the frameworks, and run the forward pass. Plain C11, without Python, CUDA or a
+ * framework.
  *
- * Letters: I input_size, H hidden_size, P proj_size (P' = P, or H without a projection),
- * L num_layers, D directions (1 or 2), G gates (LSTM 4, GRU 3, RNN 1).
+ * Symbols: T time steps, N batch size, I input_size, H hidden_size, P proj_size (P' = P, or H
+ * without a projection), L num_layers, D directions (1 or 2), G gates (LSTM 4, GRU 3, RNN 1).
  *
- * Contract of every function below, where it does not say otherwise
- *   memory   the caller owns every buffer and struct; the library borrows them for the call
- *   threads  any thread may call anything, objects that are not being changed may be shared. The
- *            only global state are the forward pass's own threads, and the one cuDNN in use
- *   errors   the status is returned, its text is in the caller's rnl_error (never NULL); outputs
- *            are untouched unless the status is RNL_OK
- *   strings  static and NUL-terminated, UTF-8
+ * These rules apply to every function, unless its comment makes an exception:
+ *   memory   The caller owns every buffer and struct. The library uses them only during the call.
+ *   threads  Any thread may call any function. Threads may share an object that none of them
+ *            changes. The only global state is the forward pass's thread pool and the cuDNN library
+ *            in use.
+ *   errors   The function returns the status and writes the message to *err, which must not be
+ *            NULL. Outputs change only if the status is RNL_OK.
+ *   strings  Strings that the library returns are static, NUL-terminated UTF-8.
  */
 #ifndef RNNLAYOUT_H
 #define RNNLAYOUT_H
@@ -29,28 +31,27 @@ extern "C" {
 
 typedef enum rnl_status {
     RNL_OK = 0,
-    RNL_E_SPEC,        /* the description of the RNN contradicts itself or a limit         */
-    RNL_E_LAYOUT,      /* no such layout, option or tensor                                 */
-    RNL_E_LOSSY,       /* the target has no place for a value, or for such an RNN at all   */
+    RNL_E_SPEC,        /* an argument is invalid: the RNN, a size, an option, an array     */
+    RNL_E_LAYOUT,      /* the layout, option or row does not exist                         */
+    RNL_E_LOSSY,       /* the target layout or dtype cannot represent this RNN or a value  */
     RNL_E_NOMEM,       /* an allocation failed                                             */
     RNL_E_INTERRUPTED, /* the caller's poll function asked to stop                         */
-    RNL_E_NO_CUDNN,    /* no cuDNN, driver or GPU that can be used                         */
-    RNL_E_CUDNN        /* a call of cuDNN or of the driver failed                          */
+    RNL_E_NO_CUDNN,    /* there is no usable cuDNN, driver or GPU                          */
+    RNL_E_CUDNN        /* a call to cuDNN or to the driver failed                          */
 } rnl_status;
 
-/* call, number: of RNL_E_CUDNN alone, the function's name and what it returned. */
 typedef struct rnl_error {
     rnl_status status;
     char text[1024];
-    const char *call;
-    int number;
+    const char *call; /* RNL_E_CUDNN only: the name of the function that failed ... */
+    int number;       /* ... and the number that it returned                        */
 } rnl_error;
 
 /* -------------------------------------------------------------------- describing an RNN -- */
 
 typedef enum rnl_cell { RNL_LSTM, RNL_GRU, RNL_RNN_TANH, RNL_RNN_RELU } rnl_cell;
 
-/* cuDNN's bias modes: which of the two bias vectors of each gate its weight space holds. */
+/* cuDNN's bias modes: which of the two bias vectors of each gate its weight space contains. */
 typedef enum rnl_bias {
     RNL_BIAS_DOUBLE,
     RNL_BIAS_INPUT,
@@ -58,10 +59,11 @@ typedef enum rnl_bias {
     RNL_BIAS_NONE
 } rnl_bias;
 
-/* GRU: n = tanh(W x + bW + r * (R h + bR))  or  n = tanh(W x + bW + R (r * h) + bR). */
+/* Where a GRU applies its reset gate r. After the matrix: n = tanh(W x + bW + r * (R h + bR));
+ * before it: n = tanh(W x + bW + R (r * h) + bR). */
 typedef enum rnl_reset { RNL_RESET_AFTER, RNL_RESET_BEFORE } rnl_reset;
 
-/* What the gates i, f, o (LSTM) and r, z (GRU) pass through. */
+/* The activation of the gates i, f, o (LSTM) and r, z (GRU). */
 typedef enum rnl_activation {
     RNL_SIGMOID,
     RNL_HARD_SIGMOID,       /* Keras 3:      clip(x / 6 + 0.5, 0, 1)   */
@@ -70,19 +72,19 @@ typedef enum rnl_activation {
 
 typedef enum rnl_dtype { RNL_FLOAT16, RNL_BFLOAT16, RNL_FLOAT32, RNL_FLOAT64 } rnl_dtype;
 
-/* What a block of weights does: input matrix, recurrent matrix, projection, the two biases, and
- * the LSTM's peephole vectors, which cuDNN does not know. */
+/* The role of a block of weights. Each layer and direction has the blocks below. */
 typedef enum rnl_role {
     RNL_NO_ROLE,
-    RNL_W,   /* (H, I of the layer) a gate     */
-    RNL_R,   /* (H, P')             a gate     */
-    RNL_P,   /* (P, H)              one        */
-    RNL_BW,  /* (H,)                a gate     */
-    RNL_BR,  /* (H,)                a gate     */
-    RNL_PEEP /* (H,)                i, f and o */
+    RNL_W,   /* input matrix, (H, inputs of the layer) per gate                      */
+    RNL_R,   /* recurrent matrix, (H, P') per gate                                   */
+    RNL_P,   /* projection, (P, H)                                                   */
+    RNL_BW,  /* input bias, (H,) per gate                                            */
+    RNL_BR,  /* recurrent bias, (H,) per gate                                        */
+    RNL_PEEP /* peephole of an LSTM, (H,) for each of i, f and o; not in cuDNN       */
 } rnl_role;
 
-/* The families of names that the enums above have in files, Python and error texts. */
+/* The families of names: the values of the enums above have names in files, in Python and in error
+ * messages. */
 typedef enum rnl_family {
     RNL_NAMES_CELL,
     RNL_NAMES_BIAS,
@@ -92,13 +94,13 @@ typedef enum rnl_family {
     RNL_NAMES_ROLE
 } rnl_family;
 
-/* The name of a value, NULL past the last one. */
+/* Return the name of a value, or NULL if the family has no such value. */
 const char *rnl_name(rnl_family family, int value);
 
-/* The value of a name. RNL_E_SPEC: no such name; the text lists those that exist. */
+/* Find the value of a name. RNL_E_SPEC: the name does not exist; the message lists the names. */
 rnl_status rnl_parse(rnl_family family, const char *name, int *value, rnl_error *err);
 
-/* Bytes of one element. */
+/* Return the number of bytes of one element. */
 int64_t rnl_dtype_nbytes(rnl_dtype dtype);
 
 typedef struct rnl_spec {
@@ -107,151 +109,157 @@ typedef struct rnl_spec {
     int64_t hidden_size;
     int64_t num_layers;
     int bidirectional;
-    int64_t proj_size; /* 0: none; LSTM only, less than hidden_size */
-    rnl_bias bias;     /* of the cuDNN form; other layouts only ask whether it is NONE */
-    rnl_reset reset;   /* RNL_RESET_AFTER for all but GRUs */
-    rnl_activation recurrent_activation; /* RNL_SIGMOID for the cells without gates */
-    int skip_input; /* cuDNN form: layer 0 adds x itself, its W do not exist; needs I == H */
+    int64_t proj_size; /* 0: no projection; else less than hidden_size, and only for an LSTM */
+    rnl_bias bias;     /* in layout "cudnn"; other layouts only check whether it is NONE */
+    rnl_reset reset;   /* RNL_RESET_AFTER for every cell but the GRU */
+    rnl_activation recurrent_activation; /* RNL_SIGMOID for the plain RNNs, which have no gates */
+    int skip_input; /* layout "cudnn": layer 0 adds x itself and has no W; needs I == H */
     rnl_dtype dtype;
 } rnl_spec;
 
-/* One layer, one direction, two biases, float32. */
+/* Return a spec with one layer, one direction, two biases and float32. */
 rnl_spec rnl_spec_default(rnl_cell cell, int64_t input_size, int64_t hidden_size);
 
-/* RNL_E_SPEC: a size below 1, a combination that no framework knows, or weights of 2^63 bytes
- * and more. Every function that takes a spec makes this check first. */
+/* Check a spec. RNL_E_SPEC: a size is out of range, the fields contradict each other, or the
+ * weights would have 2^63 bytes or more as float64. Every function below that takes a spec and an
+ * rnl_error makes this check first; those without an rnl_error need a spec that passes it. */
 rnl_status rnl_spec_check(const rnl_spec *spec, rnl_error *err);
 
-/* The tier of kernels that is run: "avx512", "avx2", "neon" or "plain". The best that the CPU has;
- * the environment variable RNNLAYOUT_CPU, read at the first use, may name a lower one. */
+/* Return the tier of kernels in use: "avx512bf16", "avx512", "avx2", "neon" or "plain". It is the
+ * best that the CPU supports, or the one that the environment variable RNNLAYOUT_CPU names, if the
+ * CPU supports it. The variable is read once, at the first use. */
 const char *rnl_cpu_tier(void);
 
 /* ------------------------------------------------------------------------------ layouts -- */
 
 enum { RNL_NUM_OPTIONS = 3, RNL_MAX_DIMS = 3, RNL_MAX_NAME = 64 };
 
-/* A layout's name with its options, filled in by the two functions below. */
+/* A layout's name and its options, set by the two functions below. */
 typedef struct rnl_layout {
     const char *name;
-    int option[RNL_NUM_OPTIONS]; /* index of the chosen value, 0 is the default */
+    int option[RNL_NUM_OPTIONS]; /* index of the chosen value; 0 is the default */
 } rnl_layout;
 
-/* RNL_E_LAYOUT: no such layout, the text lists those that exist. Options at their defaults. */
+/* Find a layout by its name and set its options to their defaults. RNL_E_LAYOUT: there is no such
+ * layout; the message lists the layouts. */
 rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err);
 
-/* RNL_E_LAYOUT: the layout has no such option, or the option no such value; untouched then. */
+/* Set one option of a layout. RNL_E_LAYOUT: the layout does not have this option, or the option
+ * does not have this value. */
 rnl_status rnl_layout_set(rnl_layout *layout, const char *option, const char *value,
                           rnl_error *err);
 
-/* One option: name, values (ended by NULL, the default first), a note on each value, and the
- * dtypes that it does not know (bit 1 << rnl_dtype). */
+/* An option of a layout. */
 typedef struct rnl_option {
     const char *name;
-    const char *values[4];
-    const char *notes[4];
-    unsigned lacks[4];
+    const char *values[4]; /* the default first; the list ends with NULL                */
+    const char *notes[4];  /* a note on each value                                      */
+    unsigned lacks[4];     /* dtypes that a value does not support: bits 1 << rnl_dtype */
 } rnl_option;
 
-/* One row of the table of layouts, for display; a layout has one row or more. */
+/* One row of the table of layouts, for display. A layout has one or more rows. */
 typedef struct rnl_row_info {
     const char *layout;
-    const char *gates[4];  /* by rnl_cell: gates in their order in memory, NULL: not held */
-    unsigned resets;       /* GRUs held: bit 1 << rnl_reset                               */
-    unsigned activations;  /* recurrent activations held: bit 1 << rnl_activation         */
-    unsigned roles;        /* roles held: bit 1 << rnl_role                               */
-    int bias_always;       /* such layers have biases even where spec->bias is RNL_BIAS_NONE; they
-                              are zero then                                               */
-    int z_takes_candidate; /* h' = (1 - z) h + z n, else h' = z h + (1 - z) n             */
-    const rnl_option *options[RNL_NUM_OPTIONS]; /* those it takes, then NULL              */
-    const char *source; /* where the fact comes from                                   */
+    const char *gates[4];  /* by rnl_cell: its gates in memory order; NULL: not supported  */
+    unsigned resets;       /* GRUs that are supported: bits 1 << rnl_reset                 */
+    unsigned activations;  /* recurrent activations, likewise: bits 1 << rnl_activation    */
+    unsigned roles;        /* roles that the layout contains: bits 1 << rnl_role           */
+    int bias_always;       /* the layout contains biases even if spec->bias is
+                              RNL_BIAS_NONE; they are zero then                            */
+    int z_takes_candidate; /* 1: h' = (1 - z) h + z n; 0: h' = z h + (1 - z) n             */
+    const rnl_option *options[RNL_NUM_OPTIONS]; /* the options of the row, then NULL       */
+    const char *source;                         /* where the facts of the row come from    */
 } rnl_row_info;
 
-/* Row k of the table. RNL_E_LAYOUT: k is past the last one. */
+/* Get row k of the table. RNL_E_LAYOUT: the table has no row k. Count k up from 0 until then. */
 rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err);
 
-/* Which optional tensors there are: the biases as a whole, peepholes. cuDNN's form does not look
- * at RNL_HAS_BIAS: spec->bias decides; nor does a row with bias_always. */
+/* The optional tensors that are present: all biases, all peepholes. RNL_HAS_BIAS has no effect in
+ * layout "cudnn", where spec->bias decides, and in rows with bias_always. */
 enum { RNL_HAS_BIAS = 1, RNL_HAS_PEEPHOLES = 2 };
 
-/* What spec says of a target's tensors: RNL_HAS_BIAS unless spec->bias is RNL_BIAS_NONE. */
+/* Return the optional tensors of a target: RNL_HAS_BIAS unless spec->bias is RNL_BIAS_NONE. */
 unsigned rnl_spec_has(const rnl_spec *spec);
 
-/* RNL_E_LOSSY: the layout has no form for such an RNN, the text says why. RNL_E_SPEC: a limit of
- * the chosen version of the layout's library. */
+/* Check that a layout can represent an RNN. RNL_E_LOSSY: it cannot; the message gives the reason.
+ * RNL_E_SPEC: the chosen version of the layout's library does not support the dtype. */
 rnl_status rnl_layout_check(const rnl_layout *layout, const rnl_spec *spec, rnl_error *err);
 
 typedef struct rnl_tensor {
     char name[RNL_MAX_NAME];
     int ndim;
-    int64_t shape[RNL_MAX_DIMS]; /* elements, slowest axis first; row-major */
+    int64_t shape[RNL_MAX_DIMS]; /* in elements, slowest axis first; the tensor is row-major */
     int64_t nelems;
 } rnl_tensor;
 
-/* How many tensors the RNN has in this layout. Errors as rnl_layout_check. */
+/* Get the number of tensors n that the RNN has in this layout. `has` is a sum of RNL_HAS_BIAS and
+ * RNL_HAS_PEEPHOLES, here and below. Errors as in rnl_layout_check. */
 rnl_status rnl_layout_num_tensors(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
                                   int64_t *n, rnl_error *err);
 
-/* Tensor k, 0 <= k < n, in the framework's own order. */
+/* Get tensor k, 0 <= k < n, in the framework's own order. Errors as in rnl_layout_check. */
 rnl_status rnl_layout_tensor(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
                              int64_t k, rnl_tensor *tensor, rnl_error *err);
 
-/* One matrix or bias of one gate of one layer and direction. */
+/* One matrix or vector of one gate, in one layer and direction. */
 typedef struct rnl_block {
     int64_t layer;
     int direction; /* 0 forward, 1 backward */
     rnl_role role;
-    int gate; /* cuDNN's order: LSTM i f g o, GRU r z n; 0 for the projection */
+    int gate; /* index in cuDNN's order: LSTM i f g o, GRU r z n; 0 for the projection */
 } rnl_block;
 
-/* The letter of a gate: i f g o, r z n, h. */
+/* Return the letter of a gate: one of i f g o (LSTM), r z n (GRU), h (RNN). */
 char rnl_gate_letter(rnl_cell cell, int gate);
 
-/* cuDNN's linLayerID of a block. */
+/* Return cuDNN's linLayerID of a block. */
 int rnl_lin_layer_id(rnl_cell cell, const rnl_block *block);
 
-/* Every block that any layout may have for this spec, in the order of cuDNN's weight space: all
- * matrices by layer, direction, role and gate, then all biases so, then peepholes. */
+/* The number of blocks, and block k, of all blocks that any layout may have for this spec. Their
+ * order is that of cuDNN's weight space: all matrices by layer, direction, role and gate, then all
+ * biases in the same order, then the peepholes. */
 int64_t rnl_num_blocks(const rnl_spec *spec);
 rnl_block rnl_block_at(const rnl_spec *spec, int64_t k);
 
-/* Where a block lies: element (r, c) is element at + r * row_stride + c * col_stride of the
- * tensor. A bias has one column. ravel: rows and columns are not the matrix's own; read row by
- * row, the elements are those of the matrix read row by row. tensor -1: the layout has no such
- * block. All in elements. */
+/* The place of a block in a tensor. Element (r, c) of the block is element
+ * at + r * row_stride + c * col_stride of the tensor. All numbers are in elements. */
 typedef struct rnl_view {
-    int64_t tensor;
+    int64_t tensor; /* -1: the layout does not contain the block */
     int64_t at;
-    int64_t rows, cols;
+    int64_t rows, cols; /* a vector has one column */
     int64_t row_stride, col_stride;
-    int ravel;
+    int ravel; /* 1: rows and cols are not those of the matrix, but both give the same sequence of
+                  elements when they are read row by row */
 } rnl_view;
 
+/* Find the place of a block. Errors as in rnl_layout_check. */
 rnl_status rnl_layout_locate(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
                              const rnl_block *block, rnl_view *view, rnl_error *err);
 
 /* -------------------------------------------------------------------------- conversions -- */
 
 typedef enum rnl_grade {
-    RNL_EXACT, /* every bit is moved; a changed sign counts as moved             */
-    RNL_ROUNDS /* a sum of two non-zero biases, or a dtype that cannot hold all  */
+    RNL_EXACT, /* no value is rounded; signs may be changed                               */
+    RNL_ROUNDS /* two non-zero biases are added, or the target dtype cannot represent all
+                  values of the source dtype                                              */
 } rnl_grade;
 
 typedef enum rnl_op {
-    RNL_OP_MOVE,           /* dst = +-src                                                 */
-    RNL_OP_ADD,            /* dst = +-(src + src2); a zero operand copies the other       */
-    RNL_OP_ZERO,           /* dst = 0                                                     */
-    RNL_OP_IDENTITY,       /* dst = +-identity matrix                                     */
-    RNL_OP_EXPECT_ZERO,    /* src must be zero: dst has no place for it                   */
-    RNL_OP_EXPECT_IDENTITY /* src must be +-the identity matrix                           */
+    RNL_OP_MOVE,           /* dst = +-src                                                    */
+    RNL_OP_ADD,            /* dst = +-(src + src2); if one is zero, the other is copied      */
+    RNL_OP_ZERO,           /* dst = 0                                                        */
+    RNL_OP_IDENTITY,       /* dst = +-identity matrix                                        */
+    RNL_OP_EXPECT_ZERO,    /* src must be zero, because the target cannot represent it       */
+    RNL_OP_EXPECT_IDENTITY /* src must be +-identity matrix, which the target leaves out     */
 } rnl_op;
 
-/* One step of a conversion, before neighbours are merged. */
+/* One step of a conversion. */
 typedef struct rnl_step {
     rnl_op op;
-    int negate;
-    rnl_block block;         /* what it is about: the target's block, the source's for EXPECT_*   */
-    rnl_role from;           /* MOVE, ADD: the role at the source (ADD: bW, and bR is src2)       */
-    rnl_view src, src2, dst; /* tensor -1 where the op has none                            */
+    int negate;              /* 1: the minus of +-                                              */
+    rnl_block block;         /* the target's block; for EXPECT_* the source's                   */
+    rnl_role from;           /* MOVE, EXPECT_*: the role of src. ADD: bW, and src2 is bR        */
+    rnl_view src, src2, dst; /* tensor is -1 if the op does not use it                          */
 } rnl_step;
 
 typedef struct rnl_plan rnl_plan;
@@ -259,51 +267,52 @@ typedef struct rnl_plan rnl_plan;
 /*
  * Plan the conversion of one RNN's weights from layout src to layout dst.
  *
- * src_has  which optional tensors the source has; those of the target follow from spec
+ * src_has  the optional tensors that the source has; those of the target follow from spec
  *
- * The plan belongs to the caller (rnl_plan_free, NULL is fine) and is never changed.
- * RNL_E_LOSSY: dst has no form for such an RNN, whatever the values.
+ * The caller frees the plan with rnl_plan_free(), which accepts NULL. No function changes a plan.
+ *
+ * RNL_E_LOSSY: src or dst cannot represent this RNN, whatever its values are. RNL_E_SPEC: as in
+ * rnl_layout_check. RNL_E_NOMEM.
  */
 rnl_status rnl_plan_new(const rnl_spec *spec, const rnl_layout *src, unsigned src_has,
                         const rnl_layout *dst, rnl_plan **plan, rnl_error *err);
 void rnl_plan_free(rnl_plan *plan);
 
+/* The steps, at most two per block. */
 int64_t rnl_plan_num_steps(const rnl_plan *plan);
 const rnl_step *rnl_plan_step(const rnl_plan *plan, int64_t k);
 
-/* The same once neighbours are merged: fewer steps, whose views may be larger than a block. */
+/* The ops: the same steps with neighbours merged. Their views may be larger than a block. */
 int64_t rnl_plan_num_ops(const rnl_plan *plan);
 const rnl_step *rnl_plan_op(const rnl_plan *plan, int64_t k);
 
 typedef struct rnl_report {
-    rnl_grade grade;      /* of these values in these dtypes                              */
-    int64_t rounded_sums; /* elements that are the sum of two non-zero biases            */
+    rnl_grade grade;      /* for these values and dtypes                                 */
+    int64_t rounded_sums; /* number of elements that are the sum of two non-zero biases  */
 } rnl_report;
 
 typedef struct rnl_run_options {
-    int exact;           /* refuse what would round: RNL_E_LOSSY                       */
-    int dry_run;         /* check and report only: dst may be NULL                     */
-    int dst_is_new;      /* dst is fresh from the allocator, and nobody will look at it
-                            unless RNL_OK is returned: it may be written before all of src
-                            is checked, in one pass where the dtype narrows, and is
-                            written from its end on: what the system cleared last is
-                            still in the caches                                       */
-    int (*poll)(void *); /* called every few milliseconds; non-zero: stop              */
+    int exact;           /* return RNL_E_LOSSY instead of rounding                     */
+    int dry_run;         /* check and report only; dst may be NULL                     */
+    int dst_is_new;      /* dst is newly allocated, and the caller discards it unless the
+                            status is RNL_OK: then dst may be written before all of src is
+                            checked, which is faster                           */
+    int (*poll)(void *); /* called every few milliseconds; return non-zero to stop     */
     void *poll_arg;
 } rnl_run_options;
 
 /*
- * Convert.
+ * Run a plan: convert the weights.
  *
- * src      one pointer a source tensor, in the order of rnl_layout_tensor(); row-major, aligned
- *          for src_dtype; only read
- * dst      one pointer a target tensor, so too; must not overlap src
- * options  NULL: round where needed, no poll
- * report   NULL, or what happened
+ * src      one pointer per source tensor, in the order of rnl_layout_tensor(); row-major and
+ *          aligned for src_dtype; only read
+ * dst      one pointer per target tensor, in the same order and form; must not overlap src
+ * options  NULL: all zero, so that values are rounded if necessary
+ * report   receives the report; may be NULL
  *
- * RNL_E_LOSSY: a value that dst has no place for is not zero, a finite value would become
- * infinite, or options->exact; nothing is written then. RNL_E_INTERRUPTED: poll said so; dst may
- * be half-written then, the one such case. Never allocates.
+ * RNL_E_LOSSY: the target cannot represent a value that is not zero, a finite value would become
+ * infinite, or the conversion would round and options->exact is set. RNL_E_INTERRUPTED: poll
+ * returned non-zero; dst may be partly written. Allocates no memory.
  */
 rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *const *src,
                         rnl_dtype dst_dtype, void *const *dst, const rnl_run_options *options,
@@ -312,59 +321,67 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
 /* ---------------------------------------------------------------------- the forward pass -- */
 
 /*
- * An RNN prepared for the CPU: its weights in panels for the machine's vectors, kept in their own
- * dtype. Results are bit-identical over runs, numbers of threads, batch sizes, positions in a
- * batch, and T calls of one step against one call of T, on one tier of kernels.
+ * An RNN prepared for the CPU. Its weights are packed for the CPU's vector registers and keep their
+ * dtype.
  *
  *   LSTM      i, f, o = s(W x + bW + R h + bR), g = tanh(...), c' = f c + i g, h' = o tanh(c'),
- *             then h' <- P h' where there is a projection
+ *             then h' <- P h' if there is a projection
  *   GRU       h' = (1 - z) n + z h; n as at rnl_reset
  *   RNN       h' = tanh or relu(...)
  *
- * Arithmetic is in float32, in float64 where the weights are.
+ * Arithmetic is in float32, or in float64 if the weights are float64. On one tier of kernels,
+ * results are bit-identical from run to run, for any number of threads, any batch size and any
+ * position in the batch, and for T calls of one step as for one call of T steps.
  */
 typedef struct rnl_rnn rnl_rnn;
 
 typedef struct rnl_rnn_options {
-    int clips; /* LSTM: c' is clamped to [clip_low, clip_high] as it is stored; a NaN stays one */
+    int clips; /* LSTM: clamp c' to [clip_low, clip_high] when it is stored; a NaN stays a NaN */
     double clip_low, clip_high;
-    int rounds;  /* bfloat16 weights: x and h are rounded to bfloat16 where they are multiplied with
-                    a matrix; sums, gates and states stay in float32. Subnormals may count as zero */
-    int borrows; /* for a single call: the weights are not packed before that is worth it, and have
-                    to stay as they are; one call at a time */
+    int rounds;  /* bfloat16 weights: round x and h to bfloat16 before they are multiplied with a
+                    matrix; sums, gates and states stay in float32. Subnormals may become zero */
+    int borrows; /* meant for a single call: the RNN reads the caller's weights and packs them only
+                    if that is faster. The weights must stay unchanged until the RNN is freed, and
+                    calls must not run at the same time */
 } rnl_rnn_options;
 
 /*
- * Prepare. weights: the tensor of layout "cpu" (cuDNN's weight space, also of RNNs that cuDNN does
- * not have), spec->dtype, rnl_layout_tensor() says how many elements; read and let go. options:
- * NULL for none.
+ * Prepare an RNN for the CPU. The caller frees it with rnl_rnn_free(), which accepts NULL.
  *
- * RNL_E_SPEC: the spec, a clip (not low <= high, or no LSTM) or rounds (weights not bfloat16) makes
- * no sense. RNL_E_NOMEM.
+ * weights  the tensor of layout "cpu", in spec->dtype: cuDNN's weight space, extended to RNNs that
+ *          cuDNN does not support. rnl_layout_tensor() gives its number of elements. Only read
+ *          during the call, unless options->borrows is set
+ * options  NULL: none
+ *
+ * RNL_E_SPEC: the spec is invalid, a clip is set without clip_low <= clip_high or without an LSTM,
+ * or rounds is set and the weights are not bfloat16. RNL_E_NOMEM.
  */
 rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_options *options,
                        rnl_rnn **rnn, rnl_error *err);
 void rnl_rnn_free(rnl_rnn *rnn);
 
-/* New values for the same RNN; no call may be running. */
+/* Replace the weights by others of the same spec. No call of this RNN may be running. */
 void rnl_rnn_update(rnl_rnn *rnn, const void *weights);
 
-/* What was packed, bit for bit: into as many elements as rnl_rnn_new took. Not of an RNN that
- * borrows. */
+/* Write the weights, bit for bit and with as many elements as rnl_rnn_new took. Not for an RNN with
+ * options->borrows. */
 void rnl_rnn_weights(const rnl_rnn *rnn, void *weights);
 
 /*
- * One call. Strides are in elements, the last axis of every array is contiguous, all are aligned.
+ * One call on the CPU. Strides are in elements. Every array is aligned, and its last axis is
+ * contiguous.
  *
- * dtype    of x, y and the states: that of the weights, or float32 where theirs is narrower
- * x        (T, N, I) at x_time, x_batch
- * lengths  NULL, or N of them, 0 <= length <= T: y is zero past the end, h_n and c_n are those of
- *          the last step, the second direction starts there; nothing of x past the end is read
- * h0, c0   (L * D, N, P'), (L * D, N, H), contiguous; NULL: zero
- * y        (T, N, D * P') at y_time, y_batch; NULL: not wanted
- * hn, cn   as h0, c0; may be the same memory; NULL: not wanted
+ * dtype    of x, y and the states: the dtype of the weights, or float32 if theirs is narrower
+ * x        (T, N, I), element (t, n, i) at t * x_time + n * x_batch + i
+ * lengths  NULL: all sequences have T steps. Else N lengths, 0 <= length <= T. For a shorter
+ *          sequence, y is zero past its end, h_n and c_n are those of its last step, the backward
+ *          direction starts at its last step, and x is not read past its end
+ * h0, c0   (L * D, N, P') and (L * D, N, H), contiguous; NULL: zeros
+ * y        (T, N, D * P'), strides y_time and y_batch; NULL: not computed
+ * hn, cn   shapes of h0 and c0, and may be the same memory; NULL: not computed
  *
- * y may be x, of the same strides, where T is 1 and there is one direction. No other overlaps.
+ * y may be x, with the same strides, if T is 1 and there is one direction. Otherwise outputs must
+ * not overlap any array.
  */
 typedef struct rnl_rnn_call {
     int64_t T, N;
@@ -381,106 +398,111 @@ typedef struct rnl_rnn_call {
 } rnl_rnn_call;
 
 /*
- * Run. Any number of threads may run one RNN at a time.
+ * Run the forward pass on the CPU. Several threads may run the same RNN at the same time.
  *
- * RNL_E_SPEC: a dtype, a length or a size that cannot be. RNL_E_NOMEM. RNL_E_INTERRUPTED: y, hn and
- * cn may be half-written. Allocates where a call needs more room than any before it did.
+ * RNL_E_SPEC: a dtype, a length or a size is invalid. RNL_E_NOMEM. RNL_E_INTERRUPTED: y, hn and cn
+ * may be partly written. Allocates memory if the call needs more than all calls before it.
  */
 rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err);
 
-/* Threads that one call uses at most, 64 at the most; by default what RNNLAYOUT_NUM_THREADS says,
- * or OMP_NUM_THREADS, or the CPUs that this process may use (affinity and cgroup). n < 1: the
- * default again. They are started when first needed, and not inherited by a fork. */
+/* Set and get the maximum number of threads that one call uses, 1 to 64. The default is
+ * RNNLAYOUT_NUM_THREADS, else OMP_NUM_THREADS, else the number of CPUs that this process may use
+ * (affinity and cgroup). n < 1 restores the default. The threads are started when they are first
+ * needed, and again in a forked process. */
 void rnl_set_num_threads(int n);
 int rnl_num_threads(void);
 
 /* ------------------------------------------------------------------------- finding cuDNN -- */
 
-/* What is looked at besides the system and the environment; each list ends with NULL, and may be
- * NULL itself. */
+/* Places to search besides those of the system and the environment. Each list ends with NULL; a
+ * list may be NULL itself. */
 typedef struct rnl_cudnn_search {
-    const char *const *packages;     /* folders that Python's packages lie in          */
+    const char *const *packages;     /* folders that contain Python packages           */
     const char *const *environments; /* roots of environments, which have a lib folder */
 } rnl_cudnn_search;
 
-/* One place that was looked at. */
+/* A place that was searched. */
 typedef struct rnl_cudnn_place {
-    const char *origin;  /* what led there: "packages", "CUDA_HOME" ...   */
-    const char *path;    /* the library, or the folder that has none      */
-    const char *why_not; /* in words; NULL: this one is in use            */
+    const char *origin;  /* why it was searched: "packages", "CUDA_HOME" ...              */
+    const char *path;    /* the library, or the folder without one                        */
+    const char *why_not; /* the reason why it is not used; NULL: this library is in use   */
 } rnl_cudnn_place;
 
 typedef struct rnl_gpu {
     char name[128];
-    int capability;      /* 10 * major + minor                            */
-    const char *why_not; /* cuDNN cannot use it, in words; NULL: it can   */
+    int capability;      /* 10 * major + minor                                     */
+    const char *why_not; /* the reason why cuDNN cannot use it; NULL: it can       */
 } rnl_gpu;
 
 typedef struct rnl_cudnn_report {
-    const char *why_not; /* no GPU can be used, in words; NULL: the first one can */
+    const char *why_not; /* the reason why no GPU is usable; NULL: the first GPU is usable */
     const rnl_cudnn_place *places;
     int num_places;
-    const char *path;        /* of libcudnn; NULL: none that can be used              */
-    int version;             /* 91900: 9.19.0; 8906: 8.9.6                            */
-    int cuda_version;        /* 13010: it is built for CUDA 13.1                      */
-    const char *cublas;      /* libcublasLt; NULL: not opened, for want of a driver   */
-    const char *driver;      /* libcuda; NULL: there is none                          */
-    const char *no_driver;   /* why it cannot be used; NULL: it can                   */
-    int driver_cuda_version; /* the newest CUDA that it runs                          */
+    const char *path;        /* of libcudnn; NULL: no usable one was found                */
+    int version;             /* 91900 is 9.19.0, 8906 is 8.9.6                            */
+    int cuda_version;        /* of the CUDA that cuDNN is built for: 13010 is 13.1        */
+    const char *cublas;      /* path of libcublasLt; NULL: not opened, because there is no driver */
+    const char *driver;      /* path of libcuda; NULL: none was found                     */
+    const char *no_driver;   /* the reason why the driver is not usable; NULL: it is      */
+    int driver_cuda_version; /* of the newest CUDA that the driver supports               */
     const rnl_gpu *gpus;
     int num_gpus;
 } rnl_cudnn_report;
 
 /*
- * Find cuDNN 8.9 or 9 and the driver and open them, once a process; the answer is kept, a bad one
- * too. The first of these that can be used is taken:
+ * Find and open cuDNN 8.9 or 9 and the driver. This is done once per process: later calls return
+ * the same result, also if nothing was found. The first usable cuDNN is taken from:
  *
- *   1. what rnl_cudnn_choose() or the variable RNNLAYOUT_CUDNN names, a file or a folder: then
- * there is no 2, and "off" means none
- *   2. what something else has loaded into the process
+ *   1. the file or folder that rnl_cudnn_choose() or the variable RNNLAYOUT_CUDNN names; then no
+ *      other place is searched, and "off" means none
+ *   2. the process: the library that other code has loaded already
  *   3. packages: <each>/nvidia/cudnn/lib, nvidia/cudnn_jit/lib, torch/lib
  *   4. environments: CONDA_PREFIX, then <each>/lib
  *   5. toolkits: CUDNN_PATH, CUDNN_HOME, CUDA_PATH, CUDA_HOME, /usr/local/cuda, /opt/cuda
  *   6. the loader: LD_LIBRARY_PATH, then its own folders
  *
- * report  belongs to the caller, who ends it with rnl_cudnn_report_free() (NULL is fine)
+ * report  the caller frees it with rnl_cudnn_report_free(), which accepts NULL
  *
- * RNL_OK whatever was found: the report tells. RNL_E_NO_CUDNN: this process was forked from one
- * that has initialized the driver. RNL_E_NOMEM. What is opened stays open.
+ * The status is RNL_OK even if nothing was found: the report gives the reasons. RNL_E_NO_CUDNN:
+ * this process was forked from one that had initialized the driver. RNL_E_NOMEM. Opened libraries
+ * stay open.
  */
 rnl_status rnl_cudnn_find(const rnl_cudnn_search *search, const rnl_cudnn_report **report,
                           rnl_error *err);
 void rnl_cudnn_report_free(const rnl_cudnn_report *report);
 
-/* Name the cuDNN to be used: a file, a folder, "off"; NULL: none any more. It is not looked at yet,
- * and comes before RNNLAYOUT_CUDNN. What was not found before is looked for again. RNL_E_SPEC: one
- * is in use. RNL_E_NOMEM. */
+/* Choose the cuDNN for the next rnl_cudnn_find(): a file, a folder or "off", instead of what
+ * RNNLAYOUT_CUDNN names; NULL withdraws the choice. The path is not opened yet. If an earlier
+ * search found nothing, the next one searches again. RNL_E_SPEC: a cuDNN is in use already.
+ * RNL_E_NOMEM. */
 rnl_status rnl_cudnn_choose(const char *path, rnl_error *err);
 
 /* ---------------------------------------------------------------- the forward pass on a GPU -- */
 
 /*
- * An RNN on a GPU, run by cuDNN: its weights are uploaded once. What a call needs besides (a
- * handle, descriptors, workspace, pinned memory) is kept in a few lanes, each for one call at a
+ * An RNN on a GPU, run by cuDNN. Its weights are uploaded once. The other resources of a call (a
+ * handle, descriptors, workspace, pinned memory) are kept in a few lanes, each for one call at a
  * time.
  *
- * Semantics are those of rnl_rnn, where cuDNN's own differ too: c_n is clamped. Results are not
- * bit-identical over batches and devices. rnl_cudnn_find() has to have found a cuDNN and the GPU;
- * nothing else of the process's state is touched: the device's primary context is used, and the
- * caller's context is current again after each call. Not after a fork.
+ * It computes what rnl_rnn computes; with a clip c_n is clamped, which cuDNN alone does not do.
+ * Results may differ in rounding between batch sizes and devices.
+ *
+ * Call rnl_cudnn_find() first; it must find a usable cuDNN and GPU. The calls use the device's
+ * primary context and restore the caller's context; they change no other state of the process. An
+ * RNN cannot be used in a forked process.
  */
 typedef struct rnl_gpu_rnn rnl_gpu_rnn;
 
 typedef enum rnl_gpu_math {
-    RNL_GPU_MATH_DEFAULT, /* float32 and float64 by FMA, float16 and bfloat16 by tensor cores with
-                             sums in float32                                                     */
-    RNL_GPU_MATH_TF32     /* float32 may be rounded to TF32's 10 bits in products                */
+    RNL_GPU_MATH_DEFAULT, /* FMA for float32 and float64; tensor cores with float32 sums for
+                             float16 and bfloat16                                          */
+    RNL_GPU_MATH_TF32     /* products may round float32 to the 10 mantissa bits of TF32    */
 } rnl_gpu_math;
 
 typedef enum rnl_gpu_algo {
     RNL_GPU_STANDARD,
-    RNL_GPU_PERSIST_STATIC, /* weights stay in the GPU's registers; cuDNN's limits apply       */
-    RNL_GPU_PERSIST_SMALL   /* the same for H <= 192, of plain RNNs 384                         */
+    RNL_GPU_PERSIST_STATIC, /* keeps weights in the GPU's registers; cuDNN's limits apply  */
+    RNL_GPU_PERSIST_SMALL   /* the same, for H <= 192, or H <= 384 in plain RNNs           */
 } rnl_gpu_algo;
 
 typedef struct rnl_gpu_options {
@@ -492,43 +514,53 @@ typedef struct rnl_gpu_options {
 } rnl_gpu_options;
 
 /*
- * Upload. weights: cuDNN's weight space in the host's memory (layout "cudnn"), spec->dtype; read
- * and let go.
+ * Prepare an RNN for a GPU: upload its weights. The caller frees it with rnl_gpu_rnn_free().
  *
- * RNL_E_SPEC: the spec, an option, or what this cuDNN or GPU has not (a reset-before GRU, bfloat16
- * before capability 8.0, an algorithm's limits), in words. RNL_E_NO_CUDNN. RNL_E_CUDNN.
- * RNL_E_NOMEM: of the host, or of the device: the text says how much was asked for.
+ * weights  the tensor of layout "cudnn" in host memory, in spec->dtype; only read during the call
+ * options  NULL: all zero
+ *
+ * RNL_E_SPEC: the spec or an option is invalid, or this cuDNN or GPU does not support the RNN (a
+ * reset-before GRU, bfloat16 before capability 8.0, an algorithm's limits); the message gives the
+ * reason. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM: no host or device memory; for device memory the
+ * message gives the number of bytes.
  */
 rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
                            const rnl_gpu_options *options, rnl_gpu_rnn **rnn, rnl_error *err);
 
-/* Waits for its calls. NULL is fine. Nothing is freed in a forked child or after a sticky error. */
+/* Wait for the calls of this RNN, then free it. Accepts NULL. Device memory is not freed in a
+ * forked process or after an error that has made the context unusable. */
 void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn);
 
-/* What was uploaded, bit for bit. */
+/* Write the weights to host memory, bit for bit and as rnl_gpu_rnn_new took them. RNL_E_NO_CUDNN.
+ * RNL_E_CUDNN. RNL_E_NOMEM. */
 rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
 
 /*
- * One call. All arrays are contiguous, of spec->dtype, and lie in the device's memory, or all in
- * the host's.
+ * One call on a GPU. All arrays are contiguous, in spec->dtype, and all are in the memory of the
+ * RNN's device, or all in host memory.
  *
- * on_host      the arrays lie in the host's memory: they are copied, and the call returns when the
- *              results are there; poll is asked now and then meanwhile. Otherwise the call returns
- *              as soon as its work is in the stream
- * batch_first  x is (N, T, I) and y (N, T, D * P'), else (T, N, I) and (T, N, D * P')
- * lengths, h0, c0, hn, cn, y   as in rnl_rnn_call; lengths lie in the host's memory
- * stream       the caller's, of the device; NULL: the legacy default stream, 2: the per-thread one
+ * on_host      1: the arrays are in host memory. They are copied, the call returns when the results
+ *              are complete, and poll is called now and then. 0: they are in device memory, and the
+ *              call returns as soon as its work is in the stream
+ * batch_first  1: x is (N, T, I) and y is (N, T, D * P'). 0: (T, N, I) and (T, N, D * P')
+ * lengths, h0, c0, hn, cn, y   as in rnl_rnn_call; lengths are always in host memory
+ * stream       a stream of the device. NULL is the legacy default stream, 2 the per-thread one.
+ *              Not used if on_host is 1
  *
- * y may not overlap x or a state; hn may be h0 and cn c0. With a clip c0 is clamped as it is read.
+ * hn may be h0, and cn may be c0. Otherwise outputs must not overlap any array. With a clip, c0 is
+ * clamped too when it is read.
  *
- * While the caller captures the stream into a graph: such a call has to have run before, and to be
- * over; nothing is allocated, and lengths become those of the graph (cuDNN 8.9.7 or newer). Graphs
- * of one RNN between which no other call ran share memory: they are launched one after another.
- * They are gone before the RNN is freed.
+ * If the caller is capturing the stream into a graph:
+ *   - A call with the same sizes must have run and finished before.
+ *   - The call allocates no memory. Its lengths become part of the graph; this needs cuDNN
+ *     8.9.7 or newer.
+ *   - Graphs of one RNN share memory if no other call ran between their captures: launch them one
+ *     after another.
+ *   - Destroy the graphs before you free the RNN.
  *
- * RNL_E_SPEC: a size, a length, a pointer that is NULL, unaligned, of the host's, of another
- * device, a stream of another one. RNL_E_CUDNN; RNL_E_NOMEM; RNL_E_INTERRUPTED (on_host alone:
- * outputs may be half-written).
+ * RNL_E_SPEC: a size or a length is invalid; a pointer is NULL, unaligned, in host memory or on
+ * another device; or the stream belongs to another device. RNL_E_NO_CUDNN. RNL_E_CUDNN.
+ * RNL_E_NOMEM. RNL_E_INTERRUPTED: only if on_host is 1; outputs may be partly written.
  */
 typedef struct rnl_gpu_call {
     int64_t T, N;
@@ -544,22 +576,24 @@ typedef struct rnl_gpu_call {
 
 rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error *err);
 
-/* Device memory for results. To free it waits for the device: others may still read it. It does not
- * disturb a capture of the thread's. NULL is fine. */
+/* Allocate and free device memory. rnl_gpu_free() waits for all work on the device, because that
+ * work may still use the memory; it does not disturb a capture, and accepts NULL. RNL_E_SPEC:
+ * nbytes is negative. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM. */
 rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *err);
 void rnl_gpu_free(int device, void *address);
 
-/* Copy device memory to the host's behind the work in the stream, and wait for it. */
+/* Copy device memory to host memory after the work that is in the stream, and wait for the copy.
+ * RNL_E_SPEC: the stream is being captured. RNL_E_NO_CUDNN. RNL_E_CUDNN. */
 rnl_status rnl_gpu_copy_out(int device, const void *address, void *host, int64_t nbytes,
                             void *stream, rnl_error *err);
 
-/* Whose memory is this? *device: its GPU, or -1 for the host's. RNL_E_SPEC: it is managed memory,
- * which cuDNN is not given. */
+/* Find the GPU whose memory an address is in; *device is -1 for host memory. RNL_E_SPEC: it is
+ * managed memory, which rnnlayout does not pass to cuDNN. */
 rnl_status rnl_gpu_device_of(const void *address, int *device, rnl_error *err);
 
-/* Let the stream `after` go on only when all that is in `before` by now is done. Nothing is done
- * where just one of the two is captured into a graph: its launch is ordered by whoever launches it.
- */
+/* Make the stream `after` wait for all work that is now in the stream `before`. Does nothing if
+ * just one of the two streams is being captured into a graph: then the code that launches the graph
+ * determines the order. RNL_E_NO_CUDNN. RNL_E_CUDNN. */
 rnl_status rnl_gpu_order(int device, void *before, void *after, rnl_error *err);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Sums of biases and the constants that a target needs: small, so written for clarity alone. */
+/* How are sums of biases and constants written? They are small, so the code is simple, not fast. */
 #include "kernels/element.h"
 
 void rnl_add(const rnl_job *job)

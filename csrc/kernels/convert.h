@@ -1,5 +1,5 @@
-/* One element from one dtype to another, in bits: what rnl_from_double(rnl_to_double(x)) gives,
- * fast enough for a loop that the compiler vectorizes. */
+/* Convert the bits of one element to another dtype. The results equal those of
+ * rnl_from_double(rnl_to_double(x)), and the compiler can vectorize loops over these functions. */
 #ifndef RNL_KERNELS_CONVERT_H
 #define RNL_KERNELS_CONVERT_H
 
@@ -44,7 +44,7 @@ enum { FLOAT_QUIET = 0x00400000 };
 
 static inline bfloat_bits bfloat_of_float(float_bits bits)
 {
-    if ((bits & 0x7fffffff) > 0x7f800000) /* a NaN stays one, with the top of its payload */
+    if ((bits & 0x7fffffff) > 0x7f800000) /* a NaN stays a NaN and keeps the top of its payload */
         return (bfloat_bits)((bits | FLOAT_QUIET) >> 16);
     return (bfloat_bits)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
@@ -61,14 +61,14 @@ static inline half_bits half_of_float(float_bits bits)
     const float_bits magnitude = bits & 0x7fffffff;
     if (magnitude > 0x7f800000)
         return (half_bits)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
-    if (magnitude >= 0x47800000) /* 65536 and more; what rounds up to it carries over below */
+    if (magnitude >= 0x47800000) /* 65536 and more; values that round up to it carry over below */
         return sign | 0x7c00;
     if (magnitude >= 0x38800000) { /* normal: exponent bias 127 to 15, round 13 bits away */
         const float_bits shifted = magnitude - 0x38000000;
         return (half_bits)(sign | ((shifted + 0xfff + (shifted >> 13 & 1)) >> 13));
     }
-    /* Subnormal: adding 0.5 puts the unit 2^-24 at the last place of a float, and the FPU's own
-     * rounding to nearest even does the rest. */
+    /* Subnormal: after adding 0.5, the last place of the float is 2^-24, the unit of the result, so
+     * that the FPU rounds to nearest even. */
     const float sum = as_float(magnitude) + 0.5f;
     return (half_bits)(sign | (bits_of_float(sum) - bits_of_float(0.5f)));
 }
@@ -116,7 +116,7 @@ static inline half_bits half_of_bfloat(bfloat_bits bits)
     return half_of_float(float_of_bfloat(bits));
 }
 
-/* Not by way of float: that would round twice. */
+/* Not through float, which would round twice. */
 static inline half_bits half_of_double(double_bits bits)
 {
     return (half_bits)rnl_from_double(RNL_FLOAT16, as_double(bits));

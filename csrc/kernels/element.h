@@ -1,4 +1,4 @@
-/* One element of a job: how the kernels that need no speed load, convert and store. */
+/* Load, convert and store one element of a job, for kernels that need not be fast. */
 #ifndef RNL_KERNELS_ELEMENT_H
 #define RNL_KERNELS_ELEMENT_H
 

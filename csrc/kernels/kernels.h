@@ -1,6 +1,7 @@
 /*
- * The kernels: what is done to the elements of one strided grid. Strides in elements; src and dst
- * do not overlap. ref.c has the obvious twin of each fast one.
+ * The kernels of conversions: operations on the elements of one strided grid. Strides are in
+ * elements; src and dst do not overlap. ref.c has a simple version of the fast kernel, to compare
+ * it with.
  */
 #ifndef RNL_KERNELS_KERNELS_H
 #define RNL_KERNELS_KERNELS_H
@@ -18,33 +19,35 @@ typedef struct rnl_job {
     void *dst;
     int64_t rows, cols;
     rnl_grid src_grid, src2_grid, dst_grid;
-    int64_t diagonal; /* for identities: the column of the one in row 0, of a part of the matrix */
+    int64_t diagonal; /* of an identity: the column whose element is 1 in row 0 of this job */
     bool negate;
-    bool stream; /* the whole target is larger than the caches: write past them */
+    bool stream; /* write past the caches, because the whole target does not fit into them */
 } rnl_job;
 
 typedef void rnl_kernel(const rnl_job *job);
 
-/* dst = +-src. Of equal dtypes: the bits, with the sign bit flipped or not. Else rounded once, to
- * nearest even. */
+/* dst = +-src. For equal dtypes: the same bits, with the sign bit flipped or not. Otherwise rounded
+ * once, to nearest even. */
 void rnl_copy(const rnl_job *job);
 void rnl_copy_ref(const rnl_job *job);
 
-/* dst = +-(src + src2), the sum formed in double and rounded once; if one operand is zero the
- * other as rnl_copy has it, if both are, src. */
+/* dst = +-(src + src2), added in double and rounded once. If one operand is zero, the other is
+ * converted as in rnl_copy; if both are zero, src is. */
 void rnl_add(const rnl_job *job);
 
-/* dst = 0, dst = +-identity; the zeros of -identity are -0, so that a second negation gives
+/* dst = 0, dst = +-identity. The zeros of -identity are -0, so that a second negation gives the
  * identity bit for bit. */
 void rnl_fill_zero(const rnl_job *job);
 void rnl_fill_identity(const rnl_job *job);
 
-/* Looking before writing. Each returns the index r * cols + c of the first element that ...,
- * or -1. */
-int64_t rnl_find_nonzero(const rnl_job *job);
-int64_t rnl_find_not_identity(const rnl_job *job); /* ... is not that of +-identity          */
+/* Checks before writing. Return the index r * cols + c of the first element of src that ..., or -1.
+ */
+int64_t rnl_find_nonzero(const rnl_job *job);      /* ... is not zero                        */
+int64_t rnl_find_not_identity(const rnl_job *job); /* ... differs from +-identity            */
 int64_t rnl_find_overflow(const rnl_job *job);     /* ... is finite, but not in dst_dtype    */
-int64_t rnl_find_sum_overflow(const rnl_job *job); /* ... and the same of src + src2         */
-int64_t rnl_count_sums(const rnl_job *job);        /* How many have two non-zero operands?   */
+int64_t rnl_find_sum_overflow(const rnl_job *job); /* ... likewise for src + src2            */
+
+/* Return the number of elements with src and src2 both non-zero. */
+int64_t rnl_count_sums(const rnl_job *job);
 
 #endif

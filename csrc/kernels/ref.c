@@ -1,5 +1,5 @@
-/* The obvious twins: element by element, through double where the dtype changes. Every faster
- * version equals these bit for bit. */
+/* The simple version of rnl_copy: element by element, through double if the dtype changes. Every
+ * faster version gives the same bits. */
 #include "kernels/element.h"
 
 void rnl_copy_ref(const rnl_job *job)

@@ -1,4 +1,4 @@
-/* Is there a value that the target cannot hold? Asked of everything before anything is written. */
+/* Is there a value that the target cannot represent? Checked before anything is written. */
 #include <math.h>
 
 #include "kernels/element.h"

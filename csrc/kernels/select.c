@@ -1,5 +1,5 @@
-/* Which tier is run? Found out once; RNNLAYOUT_CPU forces a lower one, so that one machine can
- * test them all. */
+/* Which tier of kernels is run? Decided once. RNNLAYOUT_CPU forces a lower tier, so that one
+ * machine can test all. */
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -15,7 +15,7 @@ typedef struct candidate {
 } candidate;
 
 #if defined(__x86_64__)
-/* What __builtin_cpu_supports() of some compilers does not know. */
+/* Some compilers' __builtin_cpu_supports() does not know these two. */
 static bool has_f16c(void)
 {
     unsigned a, b, c, d;
@@ -63,7 +63,7 @@ const rnl_tier *rnl_tier_get(void)
 {
     static _Atomic(const rnl_tier *) chosen;
     const rnl_tier *tier = atomic_load_explicit(&chosen, memory_order_acquire);
-    if (!tier) { /* threads that meet here find the same */
+    if (!tier) { /* threads that get here together find the same tier */
         tier = best();
         atomic_store_explicit(&chosen, tier, memory_order_release);
     }

@@ -1,19 +1,11 @@
-/* A tier: the kernels that are built once for each kind of CPU, from one body. */
+/* A tier: all kernels, compiled for one kind of CPU from a body that all tiers share. */
 #ifndef RNL_KERNELS_TIER_H
 #define RNL_KERNELS_TIER_H
 
 #include "kernels/kernels.h"
 #include "kernels/rnn.h"
 
-/* Before a loop of a known number of turns: they are written one after the other, so that vectors
- * of an array stay in registers. clang passes over gcc's pragma without a word. */
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
-/* The tile of a transposition, for the checks to aim at. */
+/* The tile of a transposition; the check programs test sizes around it. */
 enum { RNL_TILE_ROWS = 64, RNL_TILE_COLS = 128 };
 
 typedef struct rnl_tier {
@@ -29,12 +21,14 @@ extern const rnl_rnn_kernels rnl_rnn_plain[RNL_NUM_RNN_KERNELS];
 extern const rnl_tier rnl_tier_avx2, rnl_tier_avx512, rnl_tier_avx512bf16;
 extern const rnl_rnn_kernels rnl_rnn_avx2[RNL_NUM_RNN_KERNELS], rnl_rnn_avx512[RNL_NUM_RNN_KERNELS],
     rnl_rnn_avx512bf16[RNL_NUM_RNN_KERNELS];
+rnl_product_fn rnl_product_avx512bf16;
 #elif defined(__aarch64__)
 extern const rnl_tier rnl_tier_neon;
 extern const rnl_rnn_kernels rnl_rnn_neon[RNL_NUM_RNN_KERNELS];
 #endif
 
-/* The best that this CPU has, or the one that RNNLAYOUT_CPU names if the CPU has it. */
+/* The best tier that the CPU supports, or the one that RNNLAYOUT_CPU names if the CPU supports it.
+ */
 const rnl_tier *rnl_tier_get(void);
 
 #endif

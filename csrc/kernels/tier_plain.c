@@ -1,4 +1,4 @@
-/* Any CPU: the body as the compiler makes it for the baseline. */
+/* Any CPU: the body compiled for the baseline instruction set. */
 #include <string.h>
 
 #include "core/dtype.h"

@@ -1,4 +1,4 @@
-/* Can this layout hold this RNN, and with which roles? */
+/* Can a layout represent an RNN, and with which roles and orders? */
 #include "layout/form.h"
 
 #include <inttypes.h>
@@ -30,6 +30,18 @@ const rnl_piece *rnl_form_piece(const rnl_form *form, const rnl_slot *slot, int 
     return &slot->pieces[swapped ? rnl_num_pieces(slot) - 1 - k : k];
 }
 
+int rnl_form_gate_place(const rnl_form *form, rnl_role role, int gate)
+{
+    if (role == RNL_P)
+        return 0;
+    const char *letters = form->row->gates[form->spec.cell];
+    const char letter = rnl_gate_letter(form->spec.cell, gate);
+    int place = (int)(strchr(letters, letter) - letters);
+    if (role == RNL_PEEP) /* the candidate has no peephole: those after it move up */
+        place -= place > (int)(strchr(letters, 'g') - letters);
+    return place;
+}
+
 bool rnl_form_has_piece(const rnl_form *form, rnl_role role, int64_t layer)
 {
     if (role == RNL_W && layer == 0 && form->row->bias_by_mode && form->spec.skip_input)
@@ -45,7 +57,7 @@ bool rnl_form_has_slot(const rnl_form *form, const rnl_slot *slot)
     return false;
 }
 
-/* ---------------------------------------------------------------- why a layout cannot hold -- */
+/* ------------------------------------------------------- why a layout cannot represent it -- */
 
 static const rnl_row *find_row(const char *layout, const rnl_spec *spec)
 {
@@ -69,15 +81,16 @@ static bool holds_cell(const char *layout, rnl_cell cell)
 
 static rnl_status fail_no_row(const rnl_layout *layout, const rnl_spec *spec, rnl_error *err)
 {
+    static const char before[] = "R (r * h)", after[] = "r * (R h)";
     if (!holds_cell(layout->name, spec->cell))
         return rnl_fail(err, RNL_E_LOSSY, "%s has no %s", layout->name,
                         rnl_name(RNL_NAMES_CELL, (int)spec->cell));
     return rnl_fail(err, RNL_E_LOSSY,
-                    "%s has no GRU with reset='%s': the candidate is tanh(W x + %s), and no change"
-                    " of the weights turns one form into the other",
+                    "%s has no GRU with reset='%s': the candidate of this GRU is tanh(W x + %s),"
+                    " that of %s is tanh(W x + %s), and no change of the weights makes them equal",
                     layout->name, rnl_name(RNL_NAMES_RESET, (int)spec->reset),
-                    spec->reset == RNL_RESET_BEFORE ? "R (r * h)), there tanh(W x + r * (R h)"
-                                                    : "r * (R h)), there tanh(W x + R (r * h)");
+                    spec->reset == RNL_RESET_BEFORE ? before : after, layout->name,
+                    spec->reset == RNL_RESET_BEFORE ? after : before);
 }
 
 static rnl_status check_row(const rnl_row *row, const rnl_layout *layout, const rnl_spec *spec,
@@ -89,16 +102,16 @@ static rnl_status check_row(const rnl_row *row, const rnl_layout *layout, const 
                         rnl_name(RNL_NAMES_ACTIVATION, (int)spec->recurrent_activation));
     if (spec->proj_size && !rnl_row_has_role(row, RNL_P))
         return rnl_fail(err, RNL_E_LOSSY,
-                        "%s has no projection (proj_size is %" PRId64 "). By hand: give it"
-                        " R' = R P (%" PRId64 ", %" PRId64 ") as recurrent matrices, for each layer"
-                        " but the first W' = W P a direction, and multiply its outputs by P"
-                        " (%" PRId64 ", %" PRId64 "); that is rounded and not the same network to"
-                        " train",
+                        "%s has no projection (proj_size is %" PRId64 "). To remove it by hand, use"
+                        " R' = R P (%" PRId64 ", %" PRId64 ") as recurrent matrices and, in each"
+                        " layer but the first, W' = W P per direction, and multiply the outputs by"
+                        " P (%" PRId64 ", %" PRId64 "); this rounds, and the network trains"
+                        " differently",
                         layout->name, spec->proj_size, spec->hidden_size, spec->hidden_size,
                         spec->proj_size, spec->hidden_size);
     for (int k = 0; k < RNL_NUM_OPTIONS; k++)
         if (row->options >> k & 1 && rnl_options[k].lacks[layout->option[k]] >> spec->dtype & 1)
-            return rnl_fail(err, RNL_E_SPEC, "%s with %s %s has no %s RNNs, with %s %s it has",
+            return rnl_fail(err, RNL_E_SPEC, "%s with %s %s has no %s RNNs; with %s %s it has",
                             layout->name, rnl_options[k].name,
                             rnl_options[k].values[layout->option[k]],
                             rnl_name(RNL_NAMES_DTYPE, (int)spec->dtype), rnl_options[k].name,

@@ -1,6 +1,6 @@
 /*
- * A form: one RNN in one layout with everything resolved, from which names, shapes and places
- * follow. Internal; rnl_form_init makes all checks, what takes a form makes none.
+ * A form: one RNN in one layout, with all options resolved. Names, shapes and places follow from
+ * it. rnl_form_init() makes all checks; functions that take a form make none.
  */
 #ifndef RNL_LAYOUT_FORM_H
 #define RNL_LAYOUT_FORM_H
@@ -11,45 +11,53 @@ typedef struct rnl_form {
     const rnl_row *row;
     rnl_spec spec;
     rnl_layout layout;
-    unsigned roles; /* 1 << rnl_role: which exist; W of layer 0 is asked of rnl_form_piece */
-    rnl_z z;        /* row's or option's */
+    unsigned roles; /* those that exist, bits 1 << rnl_role; but see rnl_form_has_piece() */
+    rnl_z z;        /* of the option if the row has it, else of the row */
 } rnl_form;
 
 rnl_status rnl_form_init(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
                          rnl_form *form, rnl_error *err);
 
-/* Do the row's slots have a place for this role? */
+/* Does a slot of the row contain this role? */
 bool rnl_row_has_role(const rnl_row *row, rnl_role role);
 
-/* Is the piece there in this layer? */
+/* Does the role exist in this layer? With skip_input, W does not exist in layer 0. */
 bool rnl_form_has_piece(const rnl_form *form, rnl_role role, int64_t layer);
 
-/* Piece k of a slot in the order of memory, which an option may reverse. */
+/* Piece k of a slot, in memory order, which an option may reverse. */
 const rnl_piece *rnl_form_piece(const rnl_form *form, const rnl_slot *slot, int k);
 int rnl_num_pieces(const rnl_slot *slot);
 
-/* Is the slot there: has it any piece? (Decided for a deep layer, so alike for all.) */
+/* Does any piece of the slot exist? The same for all layers: skip_input has no effect here. */
 bool rnl_form_has_slot(const rnl_form *form, const rnl_slot *slot);
 
-/* Dimensions of one slot's tensor, or of one turn of its walk. Returns their number. */
+/* The position in the row's order of a gate, which is given by cuDNN's number. */
+int rnl_form_gate_place(const rnl_form *form, rnl_role role, int gate);
+
+/* The number of elements along one axis, for a role in a layer. */
+int64_t rnl_axis_extent(const rnl_form *form, char axis, rnl_role role, int64_t layer);
+
+/* The number of elements of a piece along the `+`. */
+int64_t rnl_fill_extent(const rnl_form *form, const rnl_piece *piece, int64_t layer);
+
+/* The number of elements along one dimension: the axes [from, to) of the slot's shape. */
+int64_t rnl_slot_dimension(const rnl_form *form, const rnl_slot *slot, const char *from,
+                           const char *to, int64_t layer);
+
+/* The dimensions of a slot's tensor, or of one turn of its walk. Return their number. */
 int rnl_slot_shape(const rnl_form *form, const rnl_slot *slot, int64_t layer, int64_t *shape);
 
-/* Elements of a walking slot before (layer, direction); layer == num_layers: all of them. */
+/* The number of elements of a walking slot before (layer, direction). For layer == num_layers: the
+ * number of all its elements. */
 int64_t rnl_walk_nelems(const rnl_form *form, const rnl_slot *slot, int64_t layer, int direction);
 
-/* The tensor that holds (slot, layer, direction, gate), and the reverse. */
+/* The index of the tensor that contains a slot in a layer, direction and gate; and tensor k. */
 int64_t rnl_form_num_tensors(const rnl_form *form);
 int64_t rnl_form_tensor_index(const rnl_form *form, const rnl_slot *slot, int64_t layer,
                               int direction, int gate);
 void rnl_form_tensor(const rnl_form *form, int64_t k, rnl_tensor *tensor);
 
-/* Where a block lies; view->tensor -1 when it has no place. */
+/* Find the place of a block; view->tensor is -1 if the layout does not contain it. */
 void rnl_form_locate(const rnl_form *form, const rnl_block *block, rnl_view *view);
-
-/* Place of a gate (cuDNN's number) among the slot's gates in memory. */
-int rnl_form_gate_place(const rnl_form *form, rnl_role role, int gate);
-
-/* Elements along one axis for a role in a layer. */
-int64_t rnl_axis_extent(const rnl_form *form, char axis, rnl_role role, int64_t layer);
 
 #endif

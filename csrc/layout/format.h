@@ -1,14 +1,14 @@
 /*
- * What a row of the table of layouts says (formats.c), and in which grammar.
+ * A row of the table of layouts (formats.c), and its grammar.
  *
  * An axis is a letter: l layer, d direction, g gate, o output unit, i input unit.
- * shape   the tensor as its user sees it, slowest axis first, a comma between dimensions:
- *         "go,i" is (G*H, I). A `+` is where pieces are joined one after the other; each piece
- *         gives the axes that fill its share: "+,go" with two pieces is (2, G*H), "d,+" with
- *         fills "go" and "go" is (D, 2*G*H), "o,+" with fills "i" and "i" is (H, H + I).
- * per     which of l and d make separate tensors.
- * name    {s} prefix of a stack, {l} layer, {r} "_reverse" for the second direction, {g} gate; a
- *         slot with {g} in its name has a tensor for each gate.
+ * shape   the shape of the tensor, slowest axis first, with a comma between dimensions: "go,i" is
+ *         (G*H, I). A `+` joins pieces one after the other; `fill` gives the axes of each piece
+ *         along it: "+,go" with two pieces is (2, G*H), "d,+" with fills "go" and "go" is
+ *         (D, 2*G*H), "o,+" with fills "i" and "i" is (H, H + I).
+ * per     those of l and d that make separate tensors.
+ * name    {s} prefix of a stack, {l} layer, {r} "_reverse" for the second direction, {g} gate. A
+ *         slot with {g} in its name has one tensor per gate.
  */
 #ifndef RNL_LAYOUT_FORMAT_H
 #define RNL_LAYOUT_FORMAT_H
@@ -21,37 +21,37 @@ enum { RNL_MAX_PIECES = 3, RNL_MAX_SLOTS = 6 };
 
 typedef struct rnl_piece {
     rnl_role role;    /* RNL_NO_ROLE ends the list */
-    const char *fill; /* its axes along the `+`, NULL for an extent of 1 */
+    const char *fill; /* its axes along the `+`; NULL: one element */
 } rnl_piece;
 
 typedef struct rnl_slot {
     const char *name;
     const char *shape;
     rnl_piece pieces[RNL_MAX_PIECES + 1];
-    bool walks;     /* looped over layers, then directions, inside one tensor                  */
-    bool continues; /* its elements follow the slot before it, in the same tensor              */
-    bool ravels;    /* each gate's (i, o) window, read row by row, is the (o, i) matrix        */
+    bool walks;     /* repeated for each layer and each direction of it, inside one tensor      */
+    bool continues; /* follows the slot before it in the same tensor                            */
+    bool ravels;    /* the (i, o) window of a gate, read row by row, is the (o, i) matrix       */
 } rnl_slot;
 
 typedef enum rnl_z { RNL_Z_KEEPS_STATE, RNL_Z_TAKES_CANDIDATE } rnl_z;
 
 typedef struct rnl_row {
     const char *layout;
-    const char *gates[RNL_NUM_CELLS]; /* order in memory, in letters; NULL: cell not held     */
-    unsigned resets;                  /* 1 << rnl_reset, for GRUs                             */
-    unsigned activations;             /* 1 << rnl_activation                                  */
+    const char *gates[RNL_NUM_CELLS]; /* letters in memory order; NULL: cell not supported      */
+    unsigned resets;                  /* those of its GRUs: bits 1 << rnl_reset                 */
+    unsigned activations;             /* bits 1 << rnl_activation                               */
     rnl_z z;
     const char *per;
     rnl_slot slots[RNL_MAX_SLOTS];
-    bool bias_by_mode; /* spec->bias says which biases there are, and skip_input drops W    */
-    bool bias_always;  /* there is no such layer without biases                             */
-    unsigned options;  /* 1 << index into rnl_options                                       */
+    bool bias_by_mode; /* spec->bias decides which biases exist, and skip_input leaves out W */
+    bool bias_always;  /* every layer has biases                                             */
+    unsigned options;  /* bits 1 << index into rnl_options                                   */
     const char *source;
 } rnl_row;
 
 extern const rnl_row rnl_rows[];
 extern const int rnl_num_rows;
-extern const int rnl_num_listed; /* the first so many are for users */
+extern const int rnl_num_listed; /* rows before this one are for users */
 
 /* The options of all layouts. */
 enum { RNL_OPT_INPUTS, RNL_OPT_Z, RNL_OPT_VERSION };

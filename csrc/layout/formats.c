@@ -1,6 +1,6 @@
 /*
- * THE TABLE: what is true of each layout, and nothing else. Conversions, names, shapes, errors,
- * tests and the pages of the documentation all follow from these rows.
+ * THE TABLE of layouts: facts only. Conversions, names, shapes, errors, tests and pages of the
+ * documentation follow from these rows.
  */
 #include "layout/format.h"
 
@@ -16,13 +16,13 @@
 const rnl_option rnl_options[RNL_NUM_OPTIONS] = {
     [RNL_OPT_INPUTS] = {"inputs",
                         {"hx", "xh"},
-                        {"the columns of h stand before those of x",
-                         "the columns of x stand before those of h"}},
+                        {"the columns of h come before those of x",
+                         "the columns of x come before those of h"}},
     [RNL_OPT_Z] = {"z", {"state", "candidate"}, {"h' = z h + (1 - z) n", "h' = (1 - z) h + z n"}},
     [RNL_OPT_VERSION] =
         {"version",
          {"9", "8", "7"},
-         {"cudnnSetRNNDescriptor_v8, cudnnGetRNNWeightParams, cudnnRNNForward. Gone: all calls of"
+         {"cudnnSetRNNDescriptor_v8, cudnnGetRNNWeightParams, cudnnRNNForward. Removed: all calls of"
           " cuDNN 7, among them cudnnSetRNNDescriptor_v6, cudnnGetRNNParamsSize,"
           " cudnnGetRNNLinLayerMatrixParams, cudnnGetRNNLinLayerBiasParams and"
           " cudnnRNNForwardInference",
@@ -34,7 +34,7 @@ const rnl_option rnl_options[RNL_NUM_OPTIONS] = {
 };
 
 /* clang-format off */
-/* Of two layouts: cuDNN's own, and the one that also holds the RNNs it does not have. */
+/* Shared by two layouts: cuDNN's own, and its extension to RNNs that cuDNN does not support. */
 #define CUDNN_WEIGHT_SPACE                                                                         \
      .gates = GATES("ifgo", "rzn", "h"),                                                           \
      .z = RNL_Z_KEEPS_STATE,                                                                       \
@@ -51,7 +51,7 @@ const rnl_row rnl_rows[] = {
      .resets = AFTER,
      .activations = SIGMOID_ONLY,
      .options = OPTION(RNL_OPT_VERSION),
-     .source = "cudnnGetRNNWeightParams of libcudnn 8.9.6, 9.19.0 and 9.28.0, asked for 140"
+     .source = "cudnnGetRNNWeightParams of libcudnn 8.9.6, 9.19.0 and 9.28.0, queried for 140"
                " recorded RNNs"},
 
     {.layout = "torch",
@@ -138,12 +138,12 @@ const rnl_row rnl_rows[] = {
      .options = OPTION(RNL_OPT_INPUTS) | OPTION(RNL_OPT_Z),
      .source = "the textbook form: gate = sigmoid(W_g [h, x] + b_g)"},
 
-    /* Not listed: what the forward pass on the CPU is prepared from. */
+    /* Not listed for users: the forward pass on the CPU is prepared from this layout. */
     {.layout = "cpu",
      CUDNN_WEIGHT_SPACE,
      .resets = AFTER | BEFORE,
      .activations = ANY_SIGMOID,
-     .source = "cuDNN's weight space, and the same for RNNs that cuDNN does not have"},
+     .source = "cuDNN's weight space, extended to RNNs that cuDNN does not support"},
 };
 /* clang-format on */
 

@@ -1,91 +1,10 @@
-/* Where does a block of weights lie in a layout? Follows from the row, the same for all rows. */
+/* Where in a layout is a block of weights? The same code for every row. */
 #include <assert.h>
 #include <string.h>
 
 #include "layout/form.h"
 
-int rnl_form_gate_place(const rnl_form *form, rnl_role role, int gate)
-{
-    if (role == RNL_P)
-        return 0;
-    const char *letters = form->row->gates[form->spec.cell];
-    const char letter = rnl_gate_letter(form->spec.cell, gate);
-    int place = (int)(strchr(letters, letter) - letters);
-    if (role == RNL_PEEP) /* the candidate has no peephole: those behind it move up */
-        place -= place > (int)(strchr(letters, 'g') - letters);
-    return place;
-}
-
-int64_t rnl_axis_extent(const rnl_form *form, char axis, rnl_role role, int64_t layer)
-{
-    const rnl_spec *spec = &form->spec;
-    const rnl_block block = {.layer = layer, .role = role};
-    int64_t rows, cols;
-    rnl_block_shape(spec, &block, &rows, &cols);
-    switch (axis) {
-    case 'l': return spec->num_layers;
-    case 'd': return rnl_num_directions(spec);
-    case 'g': return role == RNL_P ? 1 : rnl_num_gates(spec->cell) - (role == RNL_PEEP);
-    case 'o': return rows;
-    default: return cols;
-    }
-}
-
-/* Elements along the axes [from, to) of a shape. */
-static int64_t extent(const rnl_form *form, const char *from, const char *to, rnl_role role,
-                      int64_t layer)
-{
-    int64_t n = 1;
-    for (const char *axis = from; axis < to; axis++)
-        n *= rnl_axis_extent(form, *axis, role, layer);
-    return n;
-}
-
-static int64_t fill_extent(const rnl_form *form, const rnl_piece *piece, int64_t layer)
-{
-    if (!rnl_form_has_piece(form, piece->role, layer))
-        return 0;
-    const char *fill = piece->fill ? piece->fill : "";
-    return extent(form, fill, fill + strlen(fill), piece->role, layer);
-}
-
-/* Elements along one dimension, the axes [from, to). */
-static int64_t dimension(const rnl_form *form, const rnl_slot *slot, const char *from,
-                         const char *to, int64_t layer)
-{
-    if (*from != '+')
-        return extent(form, from, to, slot->pieces[0].role, layer);
-    int64_t n = 0;
-    for (int k = 0; k < rnl_num_pieces(slot); k++)
-        n += fill_extent(form, rnl_form_piece(form, slot, k), layer);
-    return n;
-}
-
-int rnl_slot_shape(const rnl_form *form, const rnl_slot *slot, int64_t layer, int64_t *shape)
-{
-    int ndim = 0;
-    for (const char *from = slot->shape;; from++) {
-        const char *to = from + strcspn(from, ",");
-        assert(ndim < RNL_MAX_DIMS);
-        shape[ndim++] = dimension(form, slot, from, to, layer);
-        if (!*to)
-            return ndim;
-        from = to;
-    }
-}
-
-/* One turn of a walk is one-dimensional, and alike for all layers but the first. */
-int64_t rnl_walk_nelems(const rnl_form *form, const rnl_slot *slot, int64_t layer, int direction)
-{
-    const int D = rnl_num_directions(&form->spec);
-    int64_t first[RNL_MAX_DIMS], deep[RNL_MAX_DIMS];
-    rnl_slot_shape(form, slot, 0, first);
-    rnl_slot_shape(form, slot, 1, deep);
-    return layer == 0 ? direction * first[0]
-                      : D * first[0] + ((layer - 1) * D + direction) * deep[0];
-}
-
-/* A place on its way: the view that is being found and the stride of the axis at hand. */
+/* A search for the place of a block: the view is filled in step by step. */
 typedef struct finder {
     const rnl_form *form;
     const rnl_slot *slot;
@@ -93,8 +12,8 @@ typedef struct finder {
     rnl_view *view;
 } finder;
 
-/* Go through the axes [from, to) of one dimension from the fastest on; one step along the
- * fastest is `stride` elements. */
+/* Go through the axes [from, to) of one dimension, the fastest first; one step along the fastest
+ * is `stride` elements. */
 static void place_axes(const finder *at, const char *from, const char *to, int64_t stride)
 {
     const rnl_block *block = at->block;
@@ -112,7 +31,7 @@ static void place_axes(const finder *at, const char *from, const char *to, int64
     }
 }
 
-/* The `+` of a slot: behind the pieces that stand before the block's own, then along its fill. */
+/* The `+` of a slot: skip the pieces before the block's own, then go along its fill. */
 static void place_piece(const finder *at, int64_t stride)
 {
     for (int k = 0; k < rnl_num_pieces(at->slot); k++) {
@@ -122,7 +41,7 @@ static void place_piece(const finder *at, int64_t stride)
             place_axes(at, fill, fill + strlen(fill), stride);
             return;
         }
-        at->view->at += fill_extent(at->form, piece, at->block->layer) * stride;
+        at->view->at += rnl_fill_extent(at->form, piece, at->block->layer) * stride;
     }
 }
 
@@ -139,7 +58,7 @@ static void place_in_slot(const finder *at)
             place_piece(at, stride);
         else
             place_axes(at, from, to, stride);
-        stride *= dimension(at->form, at->slot, from, to, at->block->layer);
+        stride *= rnl_slot_dimension(at->form, at->slot, from, to, at->block->layer);
         if (from == shape)
             return;
         to = from - 1;
@@ -154,12 +73,12 @@ static bool slot_has_role(const rnl_slot *slot, rnl_role role)
     return false;
 }
 
-/* Elements of the slots before this one in the same tensor. */
+/* The number of elements of the slots before this one in the same tensor. */
 static int64_t nelems_before(const rnl_form *form, const rnl_slot *slot)
 {
     int64_t n = 0;
     for (; slot->continues; slot--) {
-        assert(slot > form->row->slots); /* the first one continues nothing */
+        assert(slot > form->row->slots); /* the first slot does not continue another */
         n += rnl_walk_nelems(form, slot - 1, form->spec.num_layers, 0);
     }
     return n;

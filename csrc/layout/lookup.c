@@ -1,4 +1,4 @@
-/* Which layouts and options are there? */
+/* Which layouts and options exist? */
 #include <string.h>
 
 #include "core/status.h"
@@ -54,14 +54,15 @@ rnl_status rnl_layout_set(rnl_layout *layout, const char *option, const char *va
         return rnl_fail(err, RNL_E_LAYOUT, "%s: option %s is '%.40s', need one of: %s",
                         layout->name, option, value, values);
     }
-    return rnl_fail(err, RNL_E_LAYOUT, "%s has no option '%.40s', it has: %s", layout->name, option,
-                    *all ? all : "none");
+    return rnl_fail(err, RNL_E_LAYOUT, "%s has no option '%.40s'; its options: %s", layout->name,
+                    option, *all ? all : "none");
 }
 
 rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err)
 {
     if (k < 0 || k >= rnl_num_listed)
-        return rnl_fail(err, RNL_E_LAYOUT, "the table has %d rows, no row %d", rnl_num_listed, k);
+        return rnl_fail(err, RNL_E_LAYOUT, "there is no row %d: the table has %d rows", k,
+                        rnl_num_listed);
     const rnl_row *row = &rnl_rows[k];
     *info = (rnl_row_info){.layout = row->layout,
                            .resets = row->resets,

@@ -1,4 +1,4 @@
-/* Which tensors does an RNN have in a layout: their number, order, names and shapes? */
+/* Which tensors does an RNN have in a layout? Their number, order, names and shapes. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@ static bool per(const rnl_form *form, char axis)
     return strchr(form->row->per, axis) != NULL;
 }
 
-/* Tensors that a slot makes in one layer and direction: one a gate where the name says so. */
+/* The number of tensors of a slot in one layer and direction: one per gate if its name has {g}. */
 static int slot_tensors(const rnl_form *form, const rnl_slot *slot)
 {
     if (slot->continues || !rnl_form_has_slot(form, slot))
@@ -19,7 +19,7 @@ static int slot_tensors(const rnl_form *form, const rnl_slot *slot)
     return strstr(slot->name, "{g}") ? rnl_num_gates(form->spec.cell) : 1;
 }
 
-/* Tensors of the slots before `end`, NULL for all, in one layer and direction. */
+/* The number of tensors of the slots before `end` (NULL: all) in one layer and direction. */
 static int tensors_before(const rnl_form *form, const rnl_slot *end)
 {
     int n = 0;
@@ -47,7 +47,7 @@ int64_t rnl_form_tensor_index(const rnl_form *form, const rnl_slot *slot, int64_
            (slot_tensors(form, slot) > 1 ? rnl_form_gate_place(form, RNL_W, gate) : 0);
 }
 
-/* What a placeholder of a name stands for. */
+/* Write the text that replaces a placeholder of a name. */
 static void placeholder(const rnl_form *form, char which, int64_t layer, int direction, char gate,
                         char *text, size_t size)
 {
@@ -95,7 +95,7 @@ void rnl_form_tensor(const rnl_form *form, int64_t k, rnl_tensor *tensor)
 {
     const int each = tensors_before(form, NULL);
     const int D = per(form, 'd') ? rnl_num_directions(&form->spec) : 1;
-    assert(each > 0); /* no row is without tensors */
+    assert(each > 0); /* every row has tensors */
     const int64_t layer = k / each / D;
     const int direction = (int)(k / each % D);
     int within = (int)(k % each);

@@ -1,4 +1,4 @@
-/* What is the name of an enum's value, and the value of a name? The one list of each. */
+/* Which names do the values of the enums have? The only list of them. */
 #include <string.h>
 
 #include "core/status.h"

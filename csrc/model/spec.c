@@ -1,4 +1,4 @@
-/* Is this a spec, and what follows from it? */
+/* Is a spec valid, and what follows from it? */
 #include "model/spec.h"
 
 #include <assert.h>
@@ -8,7 +8,7 @@
 #include "core/size.h"
 #include "core/status.h"
 
-/* cuDNN's order, which is the canonical one here. */
+/* cuDNN's order, in which gates are numbered everywhere. */
 static const char *const cell_gates[RNL_NUM_CELLS] = {
     [RNL_LSTM] = "ifgo", [RNL_GRU] = "rzn", [RNL_RNN_TANH] = "h", [RNL_RNN_RELU] = "h"};
 
@@ -76,14 +76,14 @@ static rnl_status check_enum(rnl_family family, const char *what, int value, rnl
     return rnl_fail(err, RNL_E_SPEC, "%s has no value %d", what, value);
 }
 
-/* Bytes of all blocks that any layout may have: the bound on every offset in the library. */
+/* Bytes of all blocks that any layout may have: an upper bound of every offset. */
 static rnl_size most_bytes(const rnl_spec *spec)
 {
     const rnl_size H = rnl_size_of(spec->hidden_size);
     const rnl_size state = rnl_size_of(rnl_state_size(spec));
     const rnl_size D = rnl_size_of(rnl_num_directions(spec));
     const rnl_size GH = rnl_size_mul(rnl_size_of(rnl_num_gates(spec->cell)), H);
-    /* besides W, each row has one of R, a share of the projection, two biases and a peephole */
+    /* besides W, each row has R, a share of the projection, two biases and a peephole */
     const rnl_size rest = rnl_size_add(rnl_size_add(state, state), rnl_size_of(3));
     const rnl_size first = rnl_size_add(rnl_size_of(spec->input_size), rest);
     const rnl_size deep = rnl_size_add(rnl_size_mul(D, state), rest);
@@ -151,10 +151,10 @@ rnl_status rnl_spec_check(const rnl_spec *spec, rnl_error *err)
 
 /* ------------------------------------------------------------------- blocks, in one order -- */
 
-/* Roles come in three phases: all matrices of the network, then all biases, then peepholes.
- * Inside a phase: layer, direction, role, gate. */
+/* The blocks come in three phases: all matrices of the network, then all biases, then all
+ * peepholes. Inside a phase the order is layer, direction, role, gate. */
 typedef struct phase {
-    int nblocks; /* of one layer and direction */
+    int nblocks; /* in one layer and direction */
     rnl_role first;
 } phase;
 
@@ -164,7 +164,7 @@ static phase phase_at(const rnl_spec *spec, int k)
     const int lstm = spec->cell == RNL_LSTM;
     const phase phases[] = {
         {2 * G + (spec->proj_size > 0), RNL_W}, {2 * G, RNL_BW}, {lstm ? 3 : 0, RNL_PEEP}};
-    assert(k >= 0 && k < 3); /* rnl_block_at: such a block is there */
+    assert(k >= 0 && k < 3); /* rnl_block_at() is given an existing block */
     return phases[k];
 }
 
@@ -185,11 +185,11 @@ rnl_block rnl_block_at(const rnl_spec *spec, int64_t k)
     while (k >= cells * phase_at(spec, number).nblocks)
         k -= cells * phase_at(spec, number++).nblocks;
     const phase here = phase_at(spec, number);
-    assert(here.nblocks > 0); /* k is less than this many */
+    assert(here.nblocks > 0); /* because k < here.nblocks */
     const int64_t cell = k / here.nblocks;
     const int within = (int)(k % here.nblocks);
     rnl_block block = {.layer = cell / D, .direction = (int)(cell % D)};
-    if (here.first == RNL_PEEP) { /* i, f and o; the candidate g has none */
+    if (here.first == RNL_PEEP) { /* i, f and o; the candidate g has no peephole */
         block.role = RNL_PEEP;
         block.gate = within == 2 ? 3 : within;
     } else {

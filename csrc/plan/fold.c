@@ -1,6 +1,7 @@
 /*
- * Fewer, larger ops: neighbouring moves (and zeros) whose views continue each other on both
- * sides become one, and what is evenly spaced on both sides becomes one line.
+ * Which steps can be merged into fewer, larger ops? Neighbouring moves (and zeros) whose views
+ * continue each other on both sides; and a view that is evenly spaced on both sides becomes one
+ * line.
  */
 #include "plan/plan.h"
 
@@ -9,7 +10,7 @@ static int64_t nelems(const rnl_view *view)
     return view->rows * view->cols;
 }
 
-/* Are all elements, read row by row, one step apart? */
+/* Are the elements contiguous when they are read row by row? */
 static bool contiguous(const rnl_view *view)
 {
     return (view->cols == 1 || view->col_stride == 1) &&
@@ -24,8 +25,8 @@ static void reshape(rnl_view *view, const rnl_view *like)
     view->col_stride = 1;
 }
 
-/* The windows of CuDNNLSTM's kernel have another shape than the matrix they hold. Where the
- * other side is contiguous it can be read in the window's shape: an ordinary move. */
+/* The windows of CuDNNLSTM's kernel have another shape than the matrices they contain. If the other
+ * side is contiguous, it can be read in the window's shape, and the op is an ordinary move. */
 static void settle_ravel(rnl_step *op)
 {
     if (op->src.tensor < 0 || op->dst.tensor < 0 || op->src.ravel == op->dst.ravel)
@@ -51,7 +52,7 @@ static void transpose(rnl_view *view)
     view->col_stride = was.row_stride;
 }
 
-/* Rows that follow each other at the distance of the columns make one line. */
+/* Are all elements evenly spaced when they are read row by row? */
 static bool is_line(const rnl_view *view)
 {
     return view->rows == 1 || view->cols == 1 || view->row_stride == view->cols * view->col_stride;
@@ -134,8 +135,7 @@ static bool merge(rnl_step *a, const rnl_step *b)
     return true;
 }
 
-/* Columns are what a target is written along: of a transposition the kernels want the target's
- * rows, whole, not its columns. */
+/* The kernels write along columns: a transposition must have the target's contiguous axis there. */
 static void orient(rnl_step *op)
 {
     if (op->op == RNL_OP_MOVE && same_shape(op) && op->dst.col_stride != 1 &&

@@ -1,6 +1,6 @@
 /*
- * When do two layouts mean the same network? The equivalence rules, all of them and only here:
- * which op takes each block of the source to the target.
+ * When do two layouts define the same network? All equivalence rules are in this file: which op
+ * converts each block.
  */
 #include "plan/plan.h"
 
@@ -18,17 +18,17 @@ static rnl_view locate(const rnl_form *form, const rnl_block *block, rnl_role ro
     return view;
 }
 
-/* Sign flip instead of 1 - z: 1 - sigmoid(a) = sigmoid(-a), so negating W_z, R_z and b_z changes
- * the z convention without rounding. All of them together, or none. Every recurrent activation
- * of rnl_activation has this symmetry. */
+/* 1 - sigmoid(a) = sigmoid(-a), so negating W_z, R_z and b_z changes the z convention without
+ * rounding. All of them must be negated, or none. Every recurrent activation of rnl_activation has
+ * this symmetry. */
 static int negates(const rnl_plan *plan, const rnl_block *block)
 {
     return plan->src.spec.cell == RNL_GRU && plan->src.z != plan->dst.z &&
            rnl_gate_letter(RNL_GRU, block->gate) == 'z';
 }
 
-/* r * (R h + bR): in a reset-after GRU the candidate's bR is inside the product with r, so it is
- * another thing than bW. Everywhere else the two are only ever seen as their sum. */
+/* In a reset-after GRU the candidate's bR is inside a product with r: r * (R h + bR). So it cannot
+ * be added to bW. In all other gates only the sum bW + bR has an effect. */
 static bool biases_apart(const rnl_plan *plan, const rnl_block *block)
 {
     return plan->src.spec.cell == RNL_GRU && plan->src.spec.reset == RNL_RESET_AFTER &&
@@ -48,8 +48,8 @@ static void push(rnl_plan *plan, const rnl_block *block, rnl_op op, rnl_role fro
         step->dst = locate(&plan->dst, block, block->role);
 }
 
-/* A matrix is on both sides; but for the input matrices that cuDNN's skip_input leaves out,
- * which stand for the identity. */
+/* Both sides have every matrix, except the input matrices that cuDNN's skip_input leaves out: these
+ * are the identity. */
 static void join_matrix(rnl_plan *plan, const rnl_block *block)
 {
     const bool at_src = has(&plan->src, block->role, block->layer);
@@ -62,7 +62,7 @@ static void join_matrix(rnl_plan *plan, const rnl_block *block)
         push(plan, block, RNL_OP_IDENTITY, RNL_NO_ROLE);
 }
 
-/* What the target's bias `role` is made of. */
+/* Write the target's bias block->role. */
 static void write_bias(rnl_plan *plan, const rnl_block *block)
 {
     const bool bw = has(&plan->src, RNL_BW, block->layer);
@@ -74,14 +74,14 @@ static void write_bias(rnl_plan *plan, const rnl_block *block)
     if (biases_apart(plan, block) || (both && bw && br))
         push(plan, block, same ? RNL_OP_MOVE : RNL_OP_ZERO, same ? block->role : RNL_NO_ROLE);
     else if ((!bw && !br) || (both && block->role == RNL_BR))
-        push(plan, block, RNL_OP_ZERO, RNL_NO_ROLE); /* one to two: all of it is in bW */
+        push(plan, block, RNL_OP_ZERO, RNL_NO_ROLE); /* one bias to two: bW receives it */
     else if (bw && br)
         push(plan, block, RNL_OP_ADD, RNL_BW);
     else
         push(plan, block, RNL_OP_MOVE, bw ? RNL_BW : RNL_BR);
 }
 
-/* Must the source's bias `role` be zero, because nothing of the target says the same? */
+/* Must the source's bias block->role be zero, because no bias of the target can represent it? */
 static bool bias_has_no_place(const rnl_plan *plan, const rnl_block *block)
 {
     if (biases_apart(plan, block))
@@ -102,7 +102,7 @@ void rnl_join_block(rnl_plan *plan, const rnl_block *block)
     switch (block->role) {
     case RNL_BW:
     case RNL_BR: join_bias(plan, block); break;
-    case RNL_PEEP: /* no target is ever asked to have peepholes */
+    case RNL_PEEP: /* a target never has peepholes */
         if (has(&plan->src, RNL_PEEP, block->layer))
             push(plan, block, RNL_OP_EXPECT_ZERO, RNL_PEEP);
         break;

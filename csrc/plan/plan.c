@@ -1,4 +1,4 @@
-/* A plan's life: checked, joined block by block, folded, freed. */
+/* How is a plan made and freed? It is checked, joined block by block, then folded. */
 #include "plan/plan.h"
 
 #include <stdint.h>

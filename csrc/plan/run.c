@@ -1,4 +1,4 @@
-/* Run a plan: first look at every value that may be refused, then write. */
+/* How is a plan run? First check every value that may be refused, then write. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,16 +7,17 @@
 #include "kernels/kernels.h"
 #include "plan/plan.h"
 
-/* Elements between two polls: 1 to 20 ms of work, by dtype and stride. */
+/* Elements between two polls: 1 to 20 ms of work, depending on dtype and strides. */
 enum { POLL = 1 << 20 };
 
-/* Elements that are worked on together. Of lines, what was looked at is still in the second-level
- * cache when it is converted. In new memory it is a small part, the last one first: the kernel has
- * just cleared a whole page of up to 2 MB, to its end, and what it cleared last is still in the
- * caches. A transposition wants long runs along the source's rows. */
+/* Elements that are checked and converted together.
+ * CHUNK             the elements are still in the second-level cache when they are converted
+ * CHUNK_NEW         for new memory, which is written from its end: the operating system has just
+ *                   cleared a page of up to 2 MB, and its end is still in the caches
+ * CHUNK_TRANSPOSED  a transposition is faster with long runs along the source's rows */
 enum { CHUNK = 1 << 17, CHUNK_NEW = 1 << 14, CHUNK_TRANSPOSED = 1 << 20 };
 
-/* From here on a target does not stay in the caches anyway, and is written past them. */
+/* A target of this size or more does not fit into the caches and is written past them. */
 enum { STREAM_NBYTES = 4 << 20 };
 
 typedef struct runner {
@@ -27,7 +28,7 @@ typedef struct runner {
     const rnl_run_options *options;
     rnl_report report;
     int64_t since_poll;
-    bool looks_late; /* are the values of a move looked at just before they are converted? */
+    bool looks_late; /* check the values of a move just before they are converted */
     rnl_error *err;
 } runner;
 
@@ -58,7 +59,7 @@ static rnl_status tick(runner *run, int64_t nelems)
     return RNL_OK;
 }
 
-/* --------------------------------------------------------- what is wrong with which element -- */
+/* -------------------------------------------------------------- which element is refused -- */
 
 static const char *role_text(rnl_role role)
 {
@@ -69,7 +70,7 @@ static const char *role_text(rnl_role role)
     return texts[role];
 }
 
-/* "weight_ih_l0 at (3, 4)": the tensor of a form and the place of element k of a view. */
+/* Write "weight_ih_l0[3, 4]": the tensor and the index in it of element k of a view. */
 static void place_text(const rnl_form *form, const rnl_view *view, int64_t k, char *text,
                        size_t size)
 {
@@ -94,13 +95,12 @@ static double value_at(const runner *run, const rnl_view *view, int64_t k)
 static const char *why_no_place(const rnl_step *op)
 {
     switch (op->block.role) {
-    case RNL_PEEP: return "peepholes have no form there";
+    case RNL_PEEP: return "the target has no peepholes";
     case RNL_BW:
-        return "the candidate's bias outside the product with the reset gate has no other place"
-               " there";
+        return "the target has no bias outside r * (R h + bR), as this one of the candidate is";
     default:
-        return "r * (R h + bR) keeps the candidate's recurrent bias inside the product with"
-               " the reset gate, and the target has no bias there";
+        return "the target has no bias inside the product r * (R h + bR), as this one of the"
+               " candidate is";
     }
 }
 
@@ -123,8 +123,8 @@ static rnl_status fail_not_identity(const runner *run, const rnl_step *op, int64
     char place[128];
     place_text(&run->plan->src, &op->src, k, place, sizeof place);
     return rnl_fail(run->err, RNL_E_LOSSY,
-                    "%s is %g: with skip_input %s has no input matrix in layer 0, so that of gate"
-                    " %c must be %sthe identity",
+                    "%s is %g: with skip_input %s has no input matrices in layer 0, so the one of"
+                    " gate %c must be %sthe identity",
                     place, value_at(run, &op->src, k), run->plan->dst.layout.name,
                     rnl_gate_letter(run->plan->src.spec.cell, op->block.gate),
                     op->negate ? "minus " : "");
@@ -134,13 +134,14 @@ static rnl_status fail_overflow(const runner *run, const rnl_step *op, int64_t k
 {
     char place[128];
     place_text(&run->plan->src, &op->src, k, place, sizeof place);
-    return rnl_fail(run->err, RNL_E_LOSSY, "%s is %g%s: finite, but infinite as %s", place,
+    return rnl_fail(run->err, RNL_E_LOSSY,
+                    "%s is %g%s: too large for %s, in which it would be infinite", place,
                     value_at(run, &op->src, k),
                     op->op == RNL_OP_ADD ? " before the recurrent bias is added" : "",
                     rnl_name(RNL_NAMES_DTYPE, (int)run->dst_dtype));
 }
 
-/* ------------------------------------------------------------------------- looking, writing -- */
+/* ----------------------------------------------------------------------- checking, writing -- */
 
 static rnl_job job_of(const runner *run, const rnl_step *op)
 {
@@ -164,7 +165,7 @@ static rnl_job job_of(const runner *run, const rnl_step *op)
     return job;
 }
 
-/* The piece at row r and column c of a job, at most so large. */
+/* The piece of a job that begins at row r and column c and has at most rows x cols elements. */
 static rnl_job piece_of(const runner *run, const rnl_job *whole, int64_t r, int64_t c, int64_t rows,
                         int64_t cols)
 {
@@ -186,9 +187,9 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Look at and then work on one piece of a job after the other, with polls between. `find` returns
- * the index of what it found in the piece, or -1; it and `kernel` may be NULL. *found is -1, or the
- * index in the whole job at which all ended. */
+/* Check, then write one piece of a job after the other, with polls in between. `find` returns the
+ * index in the piece of an element to refuse, or -1; `find` and `kernel` may be NULL. *found is the
+ * index of this element in the whole job, where the work stopped, or -1. */
 static rnl_status in_chunks(runner *run, const rnl_job *whole, int64_t (*find)(const rnl_job *),
                             rnl_kernel *kernel, int64_t *found)
 {
@@ -218,7 +219,7 @@ static rnl_status in_chunks(runner *run, const rnl_job *whole, int64_t (*find)(c
 
 typedef rnl_status fail_fn(const runner *run, const rnl_step *op, int64_t k);
 
-/* Refuse the op if `find` finds an element. The scans look at the source's own shape. */
+/* Refuse the op if `find` finds an element. The scans use the shape of the source. */
 static rnl_status expect(runner *run, const rnl_step *op, int64_t (*find)(const rnl_job *),
                          fail_fn *fail)
 {
@@ -236,7 +237,7 @@ static rnl_status expect(runner *run, const rnl_step *op, int64_t (*find)(const 
 static rnl_status look_sum(runner *run, const rnl_step *op)
 {
     const rnl_job job = job_of(run, op);
-    const int64_t k = rnl_find_sum_overflow(&job); /* a bias: too short to need a poll */
+    const int64_t k = rnl_find_sum_overflow(&job); /* a bias is too short to need a poll */
     if (k >= 0)
         return fail_overflow(run, op, k);
     const int64_t n = rnl_count_sums(&job);
@@ -256,7 +257,7 @@ static bool same_shape(const rnl_step *op)
     return op->src.rows == op->dst.rows && op->src.cols == op->dst.cols;
 }
 
-/* Are the values of this move looked at just before they are converted? */
+/* Are the values of this move checked just before they are converted? */
 static bool looks_late(const runner *run, const rnl_step *op)
 {
     return run->looks_late && same_shape(op);
@@ -286,8 +287,8 @@ static rnl_status each_op(runner *run, rnl_status (*visit)(runner *, const rnl_s
     return RNL_OK;
 }
 
-/* Source and target read the same elements in different shapes: line by line, as far as both
- * lines reach. */
+/* Copy between views that have the same elements in different shapes: line by line, up to the end
+ * of the shorter line. */
 static rnl_status put_raveled(runner *run, const rnl_step *op)
 {
     const int64_t n = op->dst.rows * op->dst.cols;
@@ -310,12 +311,12 @@ static rnl_status put_raveled(runner *run, const rnl_step *op)
     return RNL_OK;
 }
 
-/* An overflow found on the way, from the end: the one to name is the first. */
+/* An overflow was found while writing from the end: report the first one of the source. */
 static rnl_status fail_first(runner *run, const rnl_step *op, int64_t k)
 {
     run->looks_late = false;
     const rnl_status status = each_op(run, look);
-    return status ? status : fail_overflow(run, op, k); /* the source was written to meanwhile */
+    return status ? status : fail_overflow(run, op, k); /* another thread has changed the source */
 }
 
 static rnl_status put(runner *run, const rnl_step *op)
@@ -338,7 +339,7 @@ static rnl_status put(runner *run, const rnl_step *op)
     }
 }
 
-/* New memory from its end on, as in_chunks() does each piece of it. */
+/* Write new memory from its end, as in_chunks() does inside each op. */
 static rnl_status put_all(runner *run)
 {
     for (int64_t k = 0; k < run->plan->num_ops; k++) {
@@ -366,7 +367,8 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
     if (!rnl_dtype_holds(dst_dtype, src_dtype)) {
         run.report.grade = RNL_ROUNDS;
         if (run.options->exact)
-            return rnl_fail(err, RNL_E_LOSSY, "exact conversion refused: %s cannot hold every %s",
+            return rnl_fail(err, RNL_E_LOSSY,
+                            "exact conversion refused: %s cannot represent every %s",
                             rnl_name(RNL_NAMES_DTYPE, (int)dst_dtype),
                             rnl_name(RNL_NAMES_DTYPE, (int)src_dtype));
     }
