@@ -26,7 +26,7 @@ from fakes import ask, device
 from fakes.problem import BATCH, BIASES, CELLS, PACKED, SEQ, STORED
 from gpu_ask import Gpu, judged, new, off
 from gpu_device import Clock
-from reference import FLOAT32, FLOAT64
+from oracles.reference import FLOAT32, FLOAT64
 
 import rnnlayout as rl
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from fakes.problem import CELLS, STORED, Problem
 from gpu_device import Array
-from reference import FLOAT32, FLOAT64, Run
+from oracles.reference import FLOAT32, FLOAT64, Run
 
 import rnnlayout as rl
 from rnnlayout import _cudnn

@@ -3,23 +3,11 @@
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent
-
-
-def run(command, **options):
-    """Run a command to its end; what it printed. Anything but exit status 0 fails the test."""
-    done = subprocess.run(
-        [str(part) for part in command], text=True, capture_output=True, check=False, **options
-    )
-    if done.returncode != 0:
-        pytest.fail(f"{command} exited with {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
+from commands import ROOT, run
 
 
 class CBuilds:

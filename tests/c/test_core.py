@@ -5,9 +5,9 @@ import re
 from itertools import accumulate, pairwise
 
 import pytest
-from conftest import ROOT, run
+from commands import ROOT, TESTS, run
 
-C_TESTS = ROOT / "tests" / "c"
+C_TESTS = TESTS / "c"
 CHECKS = sorted(path.stem for path in C_TESTS.glob("check_*.c"))
 
 

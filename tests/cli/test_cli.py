@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from some import normal_weights
+from oracles.some import normal_weights
 
 import rnnlayout as rl
 from rnnlayout import _cli, _commands, _doctor, _terminal
@@ -18,20 +18,6 @@ from rnnlayout import _cli, _commands, _doctor, _terminal
 PROGRAM = [sys.executable, "-P", "-m", "rnnlayout"]
 ESCAPES = "a\x1b[31mb\x07\x9b2J\u202e\u2066\n\r\u2028\x7f\ud800"
 SPEC = rl.Spec("lstm", 3, 2)
-
-
-@pytest.fixture
-def rnnlayout(capsys):
-    """Run a command here: exit code, stdout, stderr."""
-
-    def run(*arguments):
-        try:
-            code = _cli.main([str(a) for a in arguments])
-        except SystemExit as end:
-            code = end.code
-        return (code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture

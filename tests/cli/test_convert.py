@@ -5,9 +5,8 @@ import os
 import numpy as np
 import onnx
 import pytest
+from oracles.some import normal_weights, same_bits
 from safetensors.numpy import load_file, save_file
-from some import normal_weights, same_bits
-from test_cli import rnnlayout as rnnlayout
 
 import rnnlayout as rl
 

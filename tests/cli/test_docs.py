@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import numpy as np
-import old_keras_models as old
 import pytest
 import torch
-from conftest import ROOT
+from commands import ROOT
+from files.keras import old_models as old
 
 import rnnlayout as rl
 

@@ -14,12 +14,11 @@ import pytest
 import safetensors.torch
 import tf_keras
 import torch
-from conftest import ROOT
-from frameworks import KERAS_NOISE, normal, seeded
-from reference import forward, from_onnx
-from test_cli import rnnlayout as rnnlayout
-from test_files_onnx_real import lstms, session, shown
-from test_real_checkpoints import grucell
+from commands import ROOT
+from files.onnx.models import lstms, session, shown
+from oracles.frameworks import KERAS_NOISE, normal, seeded
+from oracles.g2p import grucell
+from oracles.reference import forward, from_onnx
 
 import rnnlayout as rl
 

@@ -10,8 +10,7 @@ import onnxruntime
 import pytest
 from keras.ops import convert_to_numpy as array
 from onnx import TensorProto, helper, numpy_helper
-from some import normal_weights
-from test_cli import rnnlayout as rnnlayout
+from oracles.some import normal_weights
 
 import rnnlayout as rl
 from rnnlayout import _used

@@ -4,8 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from some import normal_weights
-from test_cli import rnnlayout as rnnlayout
+from oracles.some import normal_weights
 
 import rnnlayout as rl
 

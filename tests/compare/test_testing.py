@@ -4,10 +4,10 @@ import itertools
 import subprocess
 import sys
 
-import frameworks
 import numpy as np
 import pytest
-from some import (
+from oracles import frameworks
+from oracles.some import (
     LAYOUTS,
     SPECS,
     dtype_of,

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from some import (
+from oracles.some import (
     CONCATS,
     LAYOUTS,
     SPECS,

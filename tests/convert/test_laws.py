@@ -7,11 +7,11 @@ other bits, in every dtype.
 
 import numpy as np
 import pytest
-from bits import DTYPES, Bits, copied, flat_bits
+from convert.walk import places, source, steps, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from some import LAYOUTS, holds
-from walk import places, source, steps, walk
+from oracles.bits import DTYPES, Bits, copied, flat_bits
+from oracles.some import LAYOUTS, holds
 
 import rnnlayout as rl
 from rnnlayout import _native

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from frameworks import (
+from oracles.frameworks import (
     KERAS_NOISE,
     H,
     I,
@@ -15,7 +15,7 @@ from frameworks import (
     torch_module,
     weight,
 )
-from reference import FLOAT64, GATES, Run, distance, forward, from_cudnn, from_onnx
+from oracles.reference import FLOAT64, GATES, Run, distance, forward, from_cudnn, from_onnx
 
 import rnnlayout as rl
 

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from frameworks import (
+from oracles.frameworks import (
     KERAS_NOISE,
     H,
     I,
@@ -19,7 +19,7 @@ from frameworks import (
     seeded,
     torch_module,
 )
-from reference import GATES, distance, distance_between, forward, from_cudnn, from_onnx
+from oracles.reference import GATES, distance, distance_between, forward, from_cudnn, from_onnx
 
 import rnnlayout as rl
 

@@ -7,7 +7,7 @@ tf_keras's own loader, which puts the weights of a CuDNN layer into a plain LSTM
 import numpy as np
 import pytest
 import tf_keras
-from frameworks import (
+from oracles.frameworks import (
     KERAS_NOISE,
     H,
     I,
@@ -19,7 +19,7 @@ from frameworks import (
     seeded,
     torch_module,
 )
-from reference import distance, distance_between, forward, from_cudnn
+from oracles.reference import distance, distance_between, forward, from_cudnn
 from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
 from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
 from tf_keras.src.saving.legacy.hdf5_format import preprocess_weights_for_loading

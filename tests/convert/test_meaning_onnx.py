@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 import tf_keras
-from frameworks import (
+from oracles.frameworks import (
     KERAS_NOISE,
     H,
     I,
@@ -20,7 +20,7 @@ from frameworks import (
     torch_module,
     weight,
 )
-from reference import GATES, distance, distance_between, forward, from_cudnn, from_onnx
+from oracles.reference import GATES, distance, distance_between, forward, from_cudnn, from_onnx
 
 import rnnlayout as rl
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from frameworks import (
+from oracles.frameworks import (
     H,
     I,
     P,
@@ -14,7 +14,7 @@ from frameworks import (
     torch_cell,
     torch_module,
 )
-from reference import GATES, distance, distance_between, forward, from_cudnn
+from oracles.reference import GATES, distance, distance_between, forward, from_cudnn
 
 import rnnlayout as rl
 

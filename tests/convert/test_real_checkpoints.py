@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 import tf_keras
 import torch
-from conftest import ROOT
+from commands import ROOT
+from oracles.g2p import grucell
 
 import rnnlayout as rl
 
@@ -211,17 +212,6 @@ def test_keras_lstm_computes_what_the_file_says(framework, weights, own, x):
 
 
 # ------------------------------------------------------------------------------------ GRU, g2p-en
-
-
-def grucell(x, h, w_ih, w_hh, b_ih, b_hh):
-    """The cell of g2p_en/g2p.py, in its own terms."""
-    rzn_ih = np.matmul(x, w_ih.T) + b_ih
-    rzn_hh = np.matmul(h, w_hh.T) + b_hh
-    cut = rzn_ih.shape[-1] * 2 // 3
-    rz = sigmoid(rzn_ih[:, :cut] + rzn_hh[:, :cut])
-    r, z = np.split(rz, 2, -1)
-    n = np.tanh(rzn_ih[:, cut:] + r * rzn_hh[:, cut:])
-    return (1 - z) * n + z * h
 
 
 @pytest.mark.parametrize("part", ["enc", "dec"])

@@ -1,13 +1,13 @@
 """A published worked example: a Keras GRU and the flat vector that cuDNN received for it."""
 
 import json
-from pathlib import Path
 
 import numpy as np
+from commands import TESTS
 
 import rnnlayout as rl
 
-EXAMPLE = json.loads((Path(__file__).parent / "data/keras-gru-worked-example.json").read_text())
+EXAMPLE = json.loads((TESTS / "data/keras-gru-worked-example.json").read_text())
 WEIGHTS = {name: np.array(values, "float32") for name, values in EXAMPLE["keras"].items()}
 PRINTED = np.array(EXAMPLE["cudnn_flat"])
 

@@ -6,8 +6,8 @@ the same float64 recurrence. Shapes fit and nothing is refused: only the outputs
 
 import numpy as np
 import pytest
-from frameworks import H, I, inputs, run_torch, seeded, torch_module
-from reference import GATES, Run, distance, forward, from_cudnn
+from oracles.frameworks import H, I, inputs, run_torch, seeded, torch_module
+from oracles.reference import GATES, Run, distance, forward, from_cudnn
 
 import rnnlayout as rl
 

@@ -3,7 +3,7 @@
 from collections import namedtuple
 
 import numpy as np
-from bits import Bits, flat_bits
+from oracles.bits import Bits, flat_bits
 
 from rnnlayout import _native
 

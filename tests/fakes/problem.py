@@ -3,8 +3,8 @@
 import itertools
 
 import numpy as np
-from bits import DTYPES
-from reference import FLOAT32, FLOAT64, Run, forward, from_cudnn, pairs
+from oracles.bits import DTYPES
+from oracles.reference import FLOAT32, FLOAT64, Run, forward, from_cudnn, pairs
 
 import rnnlayout as rl
 

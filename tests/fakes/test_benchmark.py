@@ -11,7 +11,7 @@ import jax
 import jax.experimental.rnn as rnn
 import numpy as np
 import pytest
-from conftest import ROOT, run
+from commands import ROOT, run
 
 sys.path.insert(0, str(ROOT / "tools"))
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -6,9 +6,9 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT, run
+from commands import ROOT, run
 from fakes.problem import Problem
-from reference import Run, distance_between
+from oracles.reference import Run, distance_between
 
 import rnnlayout as rl
 

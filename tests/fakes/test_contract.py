@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from commands import ROOT, TESTS
 from fakes import build, contract, random_calls
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -36,7 +36,7 @@ def real(version):
 def ask(folder, questions, version=None):
     """The answers of the libcudnn in a folder."""
     done = subprocess.run(
-        [sys.executable, ROOT / "tests/fakes/ask.py", folder],
+        [sys.executable, TESTS / "fakes/ask.py", folder],
         input="".join(json.dumps(question) + "\n" for question in questions),
         capture_output=True, text=True, check=False,
         env=os.environ | ({"FAKE_CUDNN": str(version)} if version else {}),

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, run
+from commands import TESTS, run
 from fakes.problem import (
     BATCH,
     BIASES,
@@ -22,7 +22,7 @@ from fakes.problem import (
     STORED,
     Problem,
 )
-from reference import FLOAT32, FLOAT64, Run, pairs
+from oracles.reference import FLOAT32, FLOAT64, Run, pairs
 
 import rnnlayout as rl
 
@@ -34,7 +34,7 @@ def run_all(fakes, tmp_path, problems, major=9):
         (question, {name: array.tobytes() for name, array in arrays.items()})
         for question, arrays in problems
     ]))  # fmt: skip
-    run([sys.executable, "-m", "fakes.device", fakes.cudnn(major), given, made], cwd=ROOT / "tests")
+    run([sys.executable, "-m", "fakes.device", fakes.cudnn(major), given, made], cwd=TESTS)
     return pickle.loads(made.read_bytes())
 
 

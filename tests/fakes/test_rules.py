@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from commands import TESTS
 
 FAKE_EXIT = 86
 BEGIN = "import ctypes, os, sys, threading; from fakes.device import *; folder = sys.argv[1]\n"
@@ -21,7 +21,7 @@ LSTM = "d = Device(folder); f = d.forward({}).zeros()\n"
 def process(folder, code, **environment):
     return subprocess.run(
         [sys.executable, "-c", BEGIN + code, folder],
-        cwd=ROOT / "tests", env=os.environ | environment, capture_output=True, text=True,
+        cwd=TESTS, env=os.environ | environment, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
 

@@ -21,7 +21,8 @@ import safetensors.numpy
 import safetensors.torch
 import tf_keras
 import torch
-from frameworks import (
+from files.onnx.models import tensors_of
+from oracles.frameworks import (
     KERAS_NOISE,
     ONNX_OPERATOR,
     H,
@@ -36,8 +37,7 @@ from frameworks import (
     torch_module,
     weight,
 )
-from onnx_files import tensors_of
-from reference import cudnn_pieces, forward, from_cudnn, from_onnx
+from oracles.reference import cudnn_pieces, forward, from_cudnn, from_onnx
 from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
 from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
 

@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from some import LAYOUTS, SPECS, holds
+from oracles.some import LAYOUTS, SPECS, holds
 
 import rnnlayout as rl
 from rnnlayout import _native

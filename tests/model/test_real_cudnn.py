@@ -11,8 +11,8 @@ import shutil
 import sys
 
 import pytest
-from conftest import ROOT, run
-from test_offsets import RECORDED, spec_of
+from commands import ROOT, run
+from model.recorded import RECORDED, spec_of
 
 import rnnlayout as rl
 

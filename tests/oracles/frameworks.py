@@ -16,7 +16,7 @@ import onnxruntime
 import pytest
 import torch
 from onnx import helper
-from reference import Run
+from oracles.reference import Run
 
 # No two sizes are equal, nor equal to L (up to 3), D (up to 2) or L*D, so that no transposition
 # and no swap of axes goes unseen.

@@ -1,6 +1,6 @@
 """Refuse each allocation of Python's in turn during one call of the binding, for each kind of call.
 
-    python tests/no_memory.py [NAME ...]     a line a call: how many allocations it makes
+    python -m project.no_memory [NAME ...]     a line a call: how many allocations it makes
 
 A program of its own, because a mistake here is a crash: run by test_memory.py. Only the binding:
 CPython's own code does not survive a refusal everywhere (3.11: an iterator over a dict).
@@ -9,8 +9,8 @@ CPython's own code does not survive a refusal everywhere (3.11: an iterator over
 import _testcapi
 import sys
 
-from calls import BINDING, BINDING_ERRORS
-from leaks import growth
+from project.calls import BINDING, BINDING_ERRORS
+from project.leaks import growth
 
 ROUNDS = 200  # more than free lists take in at a time
 

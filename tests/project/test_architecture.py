@@ -4,7 +4,7 @@ import re
 import shutil
 
 import pytest
-from conftest import ROOT, run
+from commands import ROOT, run
 
 CSRC = ROOT / "csrc"
 NATIVE = ROOT / "python" / "rnnlayout" / "_native"

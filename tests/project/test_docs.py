@@ -10,7 +10,7 @@ import sys
 os.environ.setdefault("KERAS_BACKEND", "torch")  # the one that the pages set
 
 import pytest
-from conftest import ROOT
+from commands import ROOT
 
 import rnnlayout as rl
 

@@ -7,13 +7,12 @@ import gc
 import os
 import signal
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from calls import BINDING, BINDING_ERRORS, PACKAGE, PACKAGE_ERRORS, SHARED
-from conftest import run
-from leaks import growth
+from commands import TESTS, run
+from project.calls import BINDING, BINDING_ERRORS, PACKAGE, PACKAGE_ERRORS, SHARED
+from project.leaks import growth
 
 import rnnlayout as rl
 
@@ -23,8 +22,8 @@ ERRORS = {**BINDING_ERRORS, **{f"package: {name}": call for name, call in PACKAG
 
 
 def test_each_allocation_of_the_binding_refused():
-    here = Path(__file__).parent
-    lines = run([sys.executable, "-X", "faulthandler", here / "no_memory.py"]).splitlines()
+    program = [sys.executable, "-X", "faulthandler", "-m", "project.no_memory"]
+    lines = run(program, cwd=TESTS).splitlines()
     assert len(lines) == len(BINDING) + len(BINDING_ERRORS)
     assert sum(int(line.split()[0]) for line in lines) > 500
 

@@ -3,13 +3,13 @@
 import subprocess
 import sys
 
-from conftest import ROOT
+from commands import ROOT, TESTS
 
 
 def test_the_recorded_offsets_notice_gates_but_not_what_z_means():
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "mutate_table.py", "--only",
-         "^cudnn (gru gates|W and R|z flipped)", ROOT / "tests" / "test_offsets.py"],
+         "^cudnn (gru gates|W and R|z flipped)", TESTS / "model" / "test_offsets.py"],
         text=True, capture_output=True, check=False,
     )  # fmt: skip
     caught = [line for line in done.stdout.splitlines() if "test_offsets.py::" in line]

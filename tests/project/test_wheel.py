@@ -5,7 +5,7 @@ import sys
 import zipfile
 
 import pytest
-from conftest import ROOT, run
+from commands import ROOT, run
 from elftools.elf.elffile import ELFFile
 
 # glibc and its parts, or musl.

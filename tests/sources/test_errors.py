@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from some import normal_weights
+from oracles.some import normal_weights
 
 import rnnlayout as rl
 

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from some import normal_weights, same_bits
+from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from frameworks import keras
-from some import normal_weights
+from oracles.frameworks import keras
+from oracles.some import normal_weights
 
 import rnnlayout as rl
 

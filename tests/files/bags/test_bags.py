@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import safetensors.torch
-import some
 import torch
-from conftest import ROOT, run
+from commands import TESTS, run
+from oracles import some
 
 import rnnlayout as rl
 from rnnlayout import _by_layer
 
 BAGS = (".safetensors", ".npz")
-DATA = ROOT / "tests" / "data"
+DATA = TESTS / "data"
 
 
 def same(a, b):

@@ -5,8 +5,8 @@ import shutil
 
 import numpy as np
 import pytest
-import some
-from conftest import run
+from commands import run
+from oracles import some
 
 import rnnlayout as rl
 

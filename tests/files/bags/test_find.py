@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 import safetensors.numpy
-import some
+from oracles import some
 
 import rnnlayout as rl
 

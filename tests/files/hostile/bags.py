@@ -5,7 +5,7 @@ import struct
 import zipfile
 
 import numpy as np
-from hostile.good import SPEC, archive, described, good, members
+from files.hostile.good import SPEC, archive, described, good, members
 
 F32 = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 FLAT = np.ones(SPEC.num_params, "<f4").tobytes()

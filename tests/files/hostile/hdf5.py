@@ -7,7 +7,7 @@ from functools import cache
 
 import h5py
 import numpy as np
-from hostile.good import archive, good, members
+from files.hostile.good import archive, good, members
 
 # The matrix that is spoiled, by the form of the file.
 KERNEL = {

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import onnx
-from hostile.good import weights
+from files.hostile.good import weights
 from onnx import TensorProto, helper, numpy_helper
 
 LONGEST_SIZE = (1 << 63) - 1

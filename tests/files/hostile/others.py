@@ -2,7 +2,7 @@
 
 import os
 
-from hostile.good import LAYOUTS, good
+from files.hostile.good import LAYOUTS, good
 
 SUFFIXES = (".safetensors", ".npz", ".npy", ".bin", ".pt", ".h5", ".weights.h5", ".keras", ".onnx")
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import numpy as np
-from hostile.good import archive
+from files.hostile.good import archive
 
 MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
 

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hostile.limits import environment
+from commands import TESTS
+from files.hostile.limits import environment
 
 HERE = Path(__file__).resolve().parent
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared"]
@@ -34,9 +35,9 @@ class Reader:
     def _run(self, jobs, answers):
         self._log.write_bytes(b"")
         done = subprocess.run(
-            [sys.executable, "-m", "hostile.reader"],
+            [sys.executable, "-m", "files.hostile.reader"],
             input="".join(json.dumps(job, default=str) + "\n" for job in jobs),
-            cwd=HERE.parent,
+            cwd=TESTS,
             env=environment() | {"WATCH_LOG": str(self._log), "LD_PRELOAD": str(self._library)},
             capture_output=True, text=True, check=False,
         )  # fmt: skip

@@ -1,6 +1,6 @@
 """The process that reads hostile files, one after another, and says of each what reading it took.
 
-    WATCH_LOG=LOG LD_PRELOAD=watch.so python -m hostile.reader <JOBS
+    WATCH_LOG=LOG LD_PRELOAD=watch.so python -m files.hostile.reader <JOBS
 
 A job is a line of JSON, [name, what, how]; so is its answer. `what` is one of JOBS below. All that
 reading takes is imported before the first, what the standard library imports late too. A job that
@@ -21,9 +21,9 @@ from pathlib import Path
 import h5py  # noqa: F401
 import numpy as np
 import onnx  # noqa: F401
-from hostile.good import SPEC
-from hostile.limits import LONGEST, MOST_NBYTES, Meter
-from hostile.sins import SINS
+from files.hostile.good import SPEC
+from files.hostile.limits import LONGEST, MOST_NBYTES, Meter
+from files.hostile.sins import SINS
 
 import rnnlayout as rl
 from rnnlayout import _cli

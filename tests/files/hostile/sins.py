@@ -7,7 +7,7 @@ import time
 
 import h5py
 import numpy as np
-from hostile.limits import LONGEST, MOST_NBYTES
+from files.hostile.limits import LONGEST, MOST_NBYTES
 
 
 class Runs:

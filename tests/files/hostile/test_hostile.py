@@ -8,12 +8,12 @@ import json
 
 import h5py
 import pytest
-from hostile import bags, hdf5, onnxes, others, pickles, zips
-from hostile.good import LAYOUTS, described, good
-from hostile.limits import LONGEST, MOST_NBYTES
-from hostile.process import Reader
-from hostile.reader import wrong
-from hostile.sins import SINS
+from files.hostile import bags, hdf5, onnxes, others, pickles, zips
+from files.hostile.good import LAYOUTS, described, good
+from files.hostile.limits import LONGEST, MOST_NBYTES
+from files.hostile.process import Reader
+from files.hostile.reader import wrong
+from files.hostile.sins import SINS
 
 REFUSED = {
     **bags.CASES, **zips.CASES, **pickles.CASES, **hdf5.CASES, **onnxes.CASES, **others.CASES,

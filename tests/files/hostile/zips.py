@@ -6,7 +6,7 @@ import zlib
 from functools import cache
 
 import numpy as np
-from hostile.good import archive, good, members
+from files.hostile.good import archive, good, members
 
 ZEROS = 120 << 20
 DEFLATED = zipfile.ZIP_DEFLATED

@@ -11,12 +11,12 @@ import zipfile
 import h5py
 import keras
 import numpy as np
-import old_keras_models as old
 import pytest
 import tf_keras
-from frameworks import KERAS_NOISE
-from hostile.limits import limited
-from test_files_keras_model import computes, flat
+from files.hostile.limits import limited
+from files.keras import old_models as old
+from files.keras.comparison import computes, flat
+from oracles.frameworks import KERAS_NOISE
 from tf_keras.src.saving import saving_lib
 
 import rnnlayout as rl

@@ -8,11 +8,11 @@ import shutil
 import h5py
 import keras
 import numpy as np
-import old_keras_models as old
 import pytest
 import tf_keras
-from frameworks import KERAS_NOISE
-from test_files_keras_model import TOLERANCE, change_config, computes, flat, tree
+from files.keras import old_models as old
+from files.keras.comparison import TOLERANCE, change_config, computes, flat, tree
+from oracles.frameworks import KERAS_NOISE
 
 import rnnlayout as rl
 

@@ -5,9 +5,9 @@ import re
 import h5py
 import numpy as np
 import pytest
-from frameworks import H, I, normal, seeded
-from hostile.limits import limited
-from test_files_keras_model import tree
+from files.hostile.limits import limited
+from files.keras.comparison import tree
+from oracles.frameworks import H, I, normal, seeded
 
 import rnnlayout as rl
 

@@ -10,7 +10,7 @@ import zlib
 import h5py
 import numpy as np
 import pytest
-from hostile.limits import MOST_NBYTES, limited
+from files.hostile.limits import MOST_NBYTES, limited
 
 import rnnlayout as rl
 

@@ -7,8 +7,8 @@ import zipfile
 import numpy as np
 import pytest
 import tf_keras
-from frameworks import KERAS_NOISE, H, I, N, T, fill_keras, keras, normal, seeded
-from reference import forward, from_onnx
+from oracles.frameworks import KERAS_NOISE, H, I, N, T, fill_keras, keras, normal, seeded
+from oracles.reference import forward, from_onnx
 
 import rnnlayout as rl
 

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import tf_keras
-from frameworks import KERAS_NOISE, H, I, fill_keras, normal, seeded
+from oracles.frameworks import KERAS_NOISE, H, I, fill_keras, normal, seeded
 from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
 from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
 from tf_keras.src.saving.legacy.hdf5_format import preprocess_weights_for_loading

@@ -6,9 +6,9 @@ import sys
 
 import numpy as np
 import pytest
-from hostile.good import weights
-from hostile.limits import limited
-from hostile.onnxes import (
+from files.hostile.good import weights
+from files.hostile.limits import limited
+from files.hostile.onnxes import (
     call,
     casts,
     chain,

@@ -6,9 +6,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from frameworks import FORMS, H, I, inputs, onnx_model, seeded
-from onnx import helper, numpy_helper
-from onnx_files import (
+from files.onnx.models import (
     PLACES,
     constant,
     distance,
@@ -22,7 +20,9 @@ from onnx_files import (
     wrapped,
     write,
 )
-from reference import Run, distance_between, forward, from_onnx
+from onnx import helper, numpy_helper
+from oracles.frameworks import FORMS, H, I, inputs, onnx_model, seeded
+from oracles.reference import Run, distance_between, forward, from_onnx
 
 import rnnlayout as rl
 

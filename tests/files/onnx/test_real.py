@@ -8,11 +8,21 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from conftest import ROOT
-from frameworks import H, I, N, T, inputs, normal, onnx_model, seeded, torch_module
+from commands import ROOT
+from files.onnx.models import (
+    lstms,
+    node_of,
+    run,
+    run_ours,
+    session,
+    shown,
+    taken,
+    tensors_of,
+    write,
+)
 from onnx import helper, numpy_helper
-from onnx_files import node_of, run, run_ours, session, taken, tensors_of, write
-from reference import Run, distance_between, forward, from_cudnn, from_onnx
+from oracles.frameworks import H, I, N, T, inputs, normal, onnx_model, seeded, torch_module
+from oracles.reference import Run, distance_between, forward, from_cudnn, from_onnx
 
 import rnnlayout as rl
 
@@ -166,37 +176,6 @@ def silero(name):
     return onnx.load_from_string(
         checkpoints.fetch((checkpoints.SILERO[0], f"silero_vad/data/{name}.onnx"))
     )
-
-
-def lstms(graph, path=()):
-    """(the Ifs around it and the branches, the node) of each LSTM."""
-    for node in graph.node:
-        if node.op_type == "LSTM":
-            yield path, node
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from lstms(attribute.g, (*path, (node, attribute.name)))
-
-
-def shown(graph, path, names):
-    """Make values inside branches outputs of the model: through each If, zeros of the other
-    branch. Returns what they are called there."""
-    for depth, (node, taken_branch) in enumerate(reversed(path)):
-        outer = [f"{name}^{depth}" for name in names]
-        for attribute in node.attribute:
-            inside = names
-            if attribute.name != taken_branch:
-                inside = [f"{name}|{depth}" for name in names]
-                attribute.g.node.extend(
-                    helper.make_node("Constant", [], [name],
-                                     value=numpy_helper.from_array(np.zeros(0, "f4")))
-                    for name in inside
-                )  # fmt: skip
-            attribute.g.output.extend(helper.make_tensor_value_info(n, 1, None) for n in inside)
-        node.output.extend(outer)
-        names = outer
-    graph.output.extend(helper.make_tensor_value_info(name, 1, None) for name in names)
-    return names
 
 
 # By file: how many LSTMs it has, and with what they are run, one after the other.

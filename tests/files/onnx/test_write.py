@@ -3,9 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from frameworks import FORMS, H, I, inputs, onnx_model, seeded, torch_module
-from onnx import helper, numpy_helper
-from onnx_files import (
+from files.onnx.models import (
     PLACES,
     constant,
     distance,
@@ -18,7 +16,9 @@ from onnx_files import (
     wrapped,
     write,
 )
-from reference import Run, distance_between, forward, from_onnx
+from onnx import helper, numpy_helper
+from oracles.frameworks import FORMS, H, I, inputs, onnx_model, seeded, torch_module
+from oracles.reference import Run, distance_between, forward, from_onnx
 
 import rnnlayout as rl
 from rnnlayout._formats import onnx as format_module

@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from hostile.pickles import MAGIC, VERSION, Calls
+from files.hostile.pickles import MAGIC, VERSION, Calls
 
 import rnnlayout as rl
 from rnnlayout._formats import _pickles, _torch_file

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from conftest import ROOT
-from reference import Run, distance_between, forward, from_cudnn
+from commands import ROOT
+from oracles.reference import Run, distance_between, forward, from_cudnn
 
 import rnnlayout as rl
 

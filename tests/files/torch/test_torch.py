@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 import torch
-from frameworks import inputs, seeded, torch_cell, torch_module
-from reference import GATES, Run, distance_between, forward, from_cudnn
+from oracles.frameworks import inputs, seeded, torch_cell, torch_module
+from oracles.reference import GATES, Run, distance_between, forward, from_cudnn
 from torch.nn.utils import parametrizations, prune
 
 import rnnlayout as rl

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from bits import DTYPES
-from frameworks import seeded
-from some import normal_weights, same_bits
+from oracles.bits import DTYPES
+from oracles.frameworks import seeded
+from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
 

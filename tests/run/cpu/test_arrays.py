@@ -4,9 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from running import BFLOAT16, SMALL, flat, same, small
-from some import same_bits
-from test_awkward_arrays import NOT_BFLOAT16, SAME
+from oracles.some import same_bits
+from run.cpu.running import BFLOAT16, SMALL, flat, same, small
+from sources.awkward import NOT_BFLOAT16, SAME
 
 import rnnlayout as rl
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from running import (
+from run.cpu.running import (
     LENGTHS,
     SMALL,
     H,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from running import SMALL
+from run.cpu.running import SMALL
 
 import rnnlayout as rl
 

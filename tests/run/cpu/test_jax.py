@@ -8,7 +8,6 @@ the state of the last step of all, where ours is the first one.
 import jax
 import numpy as np
 import pytest
-from frameworks import seeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.experimental.rnn import (
@@ -17,7 +16,8 @@ from jax.experimental.rnn import (
     lstm_ref,
     unpack_lstm_weights,
 )
-from reference import Run, distance, forward, from_cudnn
+from oracles.frameworks import seeded
+from oracles.reference import Run, distance, forward, from_cudnn
 
 import rnnlayout as rl
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tf_keras
-from frameworks import (
+from oracles.frameworks import (
     FORMS,
     KERAS_NOISE,
     H,
@@ -17,7 +17,7 @@ from frameworks import (
     run_keras,
     seeded,
 )
-from reference import GATES, Run, distance_between, forward, from_onnx
+from oracles.reference import GATES, Run, distance_between, forward, from_onnx
 
 import rnnlayout as rl
 

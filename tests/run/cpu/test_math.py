@@ -4,12 +4,24 @@ import pickle
 
 import numpy as np
 import pytest
-import reference
-from bits import DTYPES
-from frameworks import seeded
-from reference import FLOAT32, forward, from_cudnn
-from running import LENGTHS, H, I, N, every_kind, flat, inputs, rnn_of, rows, same, source_of
-from some import same_bits
+from oracles import reference
+from oracles.bits import DTYPES
+from oracles.frameworks import seeded
+from oracles.reference import FLOAT32, forward, from_cudnn
+from oracles.some import same_bits
+from run.cpu.running import (
+    LENGTHS,
+    H,
+    I,
+    N,
+    every_kind,
+    flat,
+    inputs,
+    rnn_of,
+    rows,
+    same,
+    source_of,
+)
 
 import rnnlayout as rl
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from frameworks import FORMS, H, I, N, T, inputs, run_onnx, seeded, weight
-from reference import GATES, Run, distance_between, forward, from_onnx
+from oracles.frameworks import FORMS, H, I, N, T, inputs, run_onnx, seeded, weight
+from oracles.reference import GATES, Run, distance_between, forward, from_onnx
 
 import rnnlayout as rl
 

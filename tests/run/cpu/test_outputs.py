@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from running import BFLOAT16, H, I, N, flat, inputs, rnn_of, same, small
-from some import same_bits
-from test_awkward_arrays import Loud
+from oracles.some import same_bits
+from run.cpu.running import BFLOAT16, H, I, N, flat, inputs, rnn_of, same, small
+from sources.awkward import Loud
 
 import rnnlayout as rl
 

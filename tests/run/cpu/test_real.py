@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from conftest import ROOT
-from reference import Run, distance_between, forward, from_onnx
+from commands import ROOT
+from oracles.reference import Run, distance_between, forward, from_onnx
 
 import rnnlayout as rl
 

@@ -7,10 +7,10 @@ sizes go past several vectors.
 from dataclasses import dataclass
 
 import numpy as np
-from bits import DTYPES
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from reference import FLOAT32, FLOAT64, Run, forward, from_cudnn, from_onnx, pairs
+from oracles.bits import DTYPES
+from oracles.reference import FLOAT32, FLOAT64, Run, forward, from_cudnn, from_onnx, pairs
 
 import rnnlayout as rl
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import threadpoolctl
-from conftest import run
+from commands import run
 
 import rnnlayout as rl
 from rnnlayout import _native

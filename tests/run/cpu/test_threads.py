@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from running import H, I, inputs, rnn_of, same
+from run.cpu.running import H, I, inputs, rnn_of, same
 
 import rnnlayout as rl
 

@@ -9,8 +9,8 @@ import copy
 import numpy as np
 import pytest
 import torch
-from frameworks import TORCH, seeded, torch_cell
-from reference import CURVE, FLOAT32, GATES, Run
+from oracles.frameworks import TORCH, seeded, torch_cell
+from oracles.reference import CURVE, FLOAT32, GATES, Run
 
 import rnnlayout as rl
 

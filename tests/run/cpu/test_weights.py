@@ -6,8 +6,8 @@ import threading
 
 import numpy as np
 import pytest
-from running import KINDS, H, I, every_kind, flat, inputs, rnn_of, same
-from some import normal_weights, same_bits
+from oracles.some import normal_weights, same_bits
+from run.cpu.running import KINDS, H, I, every_kind, flat, inputs, rnn_of, same
 
 import rnnlayout as rl
 

@@ -1,6 +1,6 @@
 """What programs on the fakes share: small RNNs, the device, memory and streams of somebody else.
 
-    python -m fake_gpu MODULE NAME
+    python -m run.gpu.fake_gpu MODULE NAME
 
 runs one of them, in a process of its own. test_gpu_forward.py starts them.
 """
@@ -16,8 +16,8 @@ import tempfile
 from ctypes import byref, c_longlong, c_size_t, c_ulonglong, c_void_p
 
 import numpy as np
-from bits import DTYPES
-from exporters import Exporter
+from oracles.bits import DTYPES
+from run.gpu.exporters import Exporter
 
 import rnnlayout as rl
 from rnnlayout import _cudnn

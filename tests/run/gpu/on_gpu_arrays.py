@@ -3,8 +3,8 @@
 import gc
 
 import numpy as np
-from exporters import CUDA, Exporter, Interface, OldExporter
-from fake_gpu import (
+from run.gpu.exporters import CUDA, Exporter, Interface, OldExporter
+from run.gpu.fake_gpu import (
     GRU,
     LENGTHS,
     LSTM,

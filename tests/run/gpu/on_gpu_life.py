@@ -9,8 +9,8 @@ import weakref
 from ctypes import c_longlong
 
 import numpy as np
-from exporters import Interface
-from fake_gpu import LSTM, Device, H, N, T, assert_near, flat, inputs, on_device, weights_of
+from run.gpu.exporters import Interface
+from run.gpu.fake_gpu import LSTM, Device, H, N, T, assert_near, flat, inputs, on_device, weights_of
 
 import rnnlayout as rl
 from rnnlayout import _native
@@ -121,7 +121,7 @@ def threads():
 
 def leaks():
     """Nothing of Python or of the device is left behind by calls, errors and RNNs."""
-    from leaks import growth
+    from project.leaks import growth
 
     gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
     d = Device()

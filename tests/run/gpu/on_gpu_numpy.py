@@ -4,8 +4,8 @@ import itertools
 import pickle
 
 import numpy as np
-from bits import DTYPES
-from fake_gpu import (
+from oracles.bits import DTYPES
+from run.gpu.fake_gpu import (
     BIASES,
     GRU,
     LENGTHS,

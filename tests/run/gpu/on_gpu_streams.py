@@ -5,8 +5,8 @@ import threading
 from ctypes import byref, c_ulonglong, c_void_p
 
 import numpy as np
-from exporters import Interface, exchanging
-from fake_gpu import LSTM, Device, H, assert_near, inputs, on_device, weights_of
+from run.gpu.exporters import Interface, exchanging
+from run.gpu.fake_gpu import LSTM, Device, H, assert_near, inputs, on_device, weights_of
 
 import rnnlayout as rl
 

@@ -4,11 +4,11 @@ import itertools
 import sys
 
 import numpy as np
-from exporters import Interface
-from fake_gpu import LSTM, Device, inputs, weights_of
-from leaks import growth
-from no_memory import outcome, refuse_each
-from two_ways import (
+from project.leaks import growth
+from project.no_memory import outcome, refuse_each
+from run.gpu.exporters import Interface
+from run.gpu.fake_gpu import LSTM, Device, inputs, weights_of
+from run.gpu.two_ways import (
     NAMES,
     TIME_FIRST,
     Call,

@@ -6,9 +6,9 @@ import itertools
 from ctypes import c_size_t
 
 import numpy as np
-from exporters import CPU, CUDA, MANAGED, ROCM, Exporter, Interface
-from fake_gpu import GRU, LSTM, Device, H, I, N, T, inputs, on_device, weights_of
-from two_ways import (
+from run.gpu.exporters import CPU, CUDA, MANAGED, ROCM, Exporter, Interface
+from run.gpu.fake_gpu import GRU, LSTM, Device, H, I, N, T, inputs, on_device, weights_of
+from run.gpu.two_ways import (
     NAMES,
     STEP,
     TIME_FIRST,

@@ -4,10 +4,10 @@ same calls of the libraries."""
 import itertools
 
 import numpy as np
-from bits import DTYPES
-from exporters import Exporter
-from fake_gpu import GRU, LSTM, Device, H, I, N, T, assert_near, flat, inputs, weights_of
-from two_ways import (
+from oracles.bits import DTYPES
+from run.gpu.exporters import Exporter
+from run.gpu.fake_gpu import GRU, LSTM, Device, H, I, N, T, assert_near, flat, inputs, weights_of
+from run.gpu.two_ways import (
     BATCH_FIRST,
     KINDS,
     KNOWN,

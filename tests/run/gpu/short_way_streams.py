@@ -4,9 +4,9 @@ which nothing orders two uses of the same memory."""
 import itertools
 from ctypes import c_longlong
 
-from exporters import Exporter, exchanging
-from fake_gpu import GRU, LSTM, Device, inputs, weights_of
-from two_ways import (
+from run.gpu.exporters import Exporter, exchanging
+from run.gpu.fake_gpu import GRU, LSTM, Device, inputs, weights_of
+from run.gpu.two_ways import (
     NAMES,
     TIME_FIRST,
     Call,

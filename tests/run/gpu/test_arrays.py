@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from exporters import (
+from run.gpu.exporters import (
     CPU,
     CUDA,
     MANAGED,

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from commands import ROOT
 from elftools.elf.elffile import ELFFile
 
 sys.path.insert(0, str(ROOT / "tools"))

@@ -3,7 +3,6 @@
 Which place comes before which, and what is wrong with each: c/check_cudnn.c.
 """
 
-import json
 import os
 import re
 import shutil
@@ -11,16 +10,14 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, run
+from commands import ROOT, TESTS, run
+from run.gpu.doctor import PACKAGE, doctor, python, rnnlayout
 
 import rnnlayout as rl
 from rnnlayout import _cli, _cudnn, _doctor
 
-SOURCES = ROOT / "tests" / "c" / "stubs"
+SOURCES = TESTS / "c" / "stubs"
 PARTS = ["libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9"]
-VARIABLES = ["RNNLAYOUT_CUDNN", "CONDA_PREFIX", "CUDNN_PATH", "CUDNN_HOME", "CUDA_PATH",
-             "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"]  # fmt: skip
-PACKAGE = os.path.dirname(os.path.dirname(rl.__file__))
 
 
 @pytest.fixture(scope="module")
@@ -51,33 +48,6 @@ def install(built):
         return folder
 
     return copy
-
-
-def environment(**variables):
-    clean = {key: value for key, value in os.environ.items() if key not in VARIABLES}
-    return clean | {key: str(value) for key, value in variables.items()}
-
-
-def rnnlayout(*arguments, **variables):
-    """Exit code, standard output, standard error."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "rnnlayout", *arguments], text=True, capture_output=True,
-        check=False, env=environment(**variables),
-    )  # fmt: skip
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stdout, done.stderr
-
-
-def doctor(**variables):
-    """(exit code, what it found)"""
-    code, out, err = rnnlayout("doctor", "--json", **variables)
-    assert err == ""
-    return code, json.loads(out)
-
-
-def python(program, **variables):
-    """What a Python program prints."""
-    return run([sys.executable, "-P", "-c", program], env=environment(**variables))
 
 
 # --------------------------------------------------------------------------------- the commands

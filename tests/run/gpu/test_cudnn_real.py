@@ -9,8 +9,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
-from test_cudnn_find import PACKAGE, doctor, python
+from commands import ROOT
+from run.gpu.doctor import PACKAGE, doctor, python
 
 sys.path.insert(0, str(ROOT / "tools"))
 

@@ -5,13 +5,13 @@ import inspect
 import sys
 
 import pytest
-from conftest import ROOT, run
+from commands import TESTS, run
 
-MODULES = [f"on_gpu_{name}" for name in ("numpy", "arrays", "streams", "life")]
-MODULES += [f"short_way_{name}" for name in ("results", "streams", "refused", "memory")]
+MODULES = [f"run.gpu.on_gpu_{name}" for name in ("numpy", "arrays", "streams", "life")]
+MODULES += [f"run.gpu.short_way_{name}" for name in ("results", "streams", "refused", "memory")]
 # What is not the same with cuDNN 8: lengths, which are copied there; no bfloat16.
-OLD = [("on_gpu_numpy", "numpy_arrays"), ("on_gpu_arrays", "device_arrays"),
-       ("on_gpu_arrays", "outputs")]  # fmt: skip
+OLD = [("run.gpu.on_gpu_numpy", "numpy_arrays"), ("run.gpu.on_gpu_arrays", "device_arrays"),
+       ("run.gpu.on_gpu_arrays", "outputs")]  # fmt: skip
 
 
 def programs(module):
@@ -30,6 +30,6 @@ RUNS += [(*old, 8) for old in OLD]
 
 @pytest.mark.parametrize("module, name, major", RUNS)
 def test_on_the_fakes(fakes, module, name, major):
-    said = run([sys.executable, "-m", "fake_gpu", module, name], cwd=ROOT / "tests",
+    said = run([sys.executable, "-m", "run.gpu.fake_gpu", module, name], cwd=TESTS,
                env=fakes.environment(major))  # fmt: skip
     assert said.endswith("well\n")

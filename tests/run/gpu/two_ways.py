@@ -7,8 +7,8 @@ same.
 import gc
 
 import numpy as np
-from exporters import CUDA, Exporter, Interface, OldExporter, exchanging
-from fake_gpu import flat
+from run.gpu.exporters import CUDA, Exporter, Interface, OldExporter, exchanging
+from run.gpu.fake_gpu import flat
 
 import rnnlayout as rl
 from rnnlayout import _gpu, _native

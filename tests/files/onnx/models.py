@@ -6,9 +6,9 @@ frameworks.onnx_model() builds one with its weights as initializers; place() put
 import numpy as np
 import onnx
 import onnxruntime
-from frameworks import ONNX_OPERATOR, inputs, seeded, weight
 from onnx import helper, numpy_helper
-from reference import Run, distance_between, forward, from_onnx
+from oracles.frameworks import ONNX_OPERATOR, inputs, seeded, weight
+from oracles.reference import Run, distance_between, forward, from_onnx
 
 import rnnlayout as rl
 
@@ -173,3 +173,34 @@ def wrapped(model, operator, deep=1):
         for out in graph.output:
             out.name = f"{out.name}/{k}"
     return model
+
+
+def lstms(graph, path=()):
+    """(the Ifs around it and the branches, the node) of each LSTM."""
+    for node in graph.node:
+        if node.op_type == "LSTM":
+            yield path, node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from lstms(attribute.g, (*path, (node, attribute.name)))
+
+
+def shown(graph, path, names):
+    """Make values inside branches outputs of the model: through each If, zeros of the other
+    branch. Returns what they are called there."""
+    for depth, (node, taken_branch) in enumerate(reversed(path)):
+        outer = [f"{name}^{depth}" for name in names]
+        for attribute in node.attribute:
+            inside = names
+            if attribute.name != taken_branch:
+                inside = [f"{name}|{depth}" for name in names]
+                attribute.g.node.extend(
+                    helper.make_node("Constant", [], [name],
+                                     value=numpy_helper.from_array(np.zeros(0, "f4")))
+                    for name in inside
+                )  # fmt: skip
+            attribute.g.output.extend(helper.make_tensor_value_info(n, 1, None) for n in inside)
+        node.output.extend(outer)
+        names = outer
+    graph.output.extend(helper.make_tensor_value_info(name, 1, None) for name in names)
+    return names
