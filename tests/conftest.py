@@ -64,22 +64,35 @@ def fakes(tmp_path_factory):
     return Fakes(tmp_path_factory.mktemp("fakes"))
 
 
-# In CI every requirement is installed, so a skipped test is one that nobody runs.
+# ------------------------------------------------------------------ what a run leaves out, and CI
+
+MARKS = ("long", "download")  # pyproject.toml leaves them out of a plain run
+LEFT_OUT = pytest.StashKey[int]()
 
 
-def _skipped_in_ci(reporter):
-    return len(reporter.stats.get("skipped", [])) if os.environ.get("CI") and reporter else 0
+def pytest_configure(config):
+    config.stash[LEFT_OUT] = 0
 
 
+def pytest_deselected(items):
+    """Count what the option -m leaves out because of these marks; -k makes a call of its own."""
+    config = items[0].config
+    if config.option.markexpr and all(any(map(item.get_closest_marker, MARKS)) for item in items):
+        config.stash[LEFT_OUT] += len(items)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session):
+    """In CI every requirement is installed, so a skipped test is one that nobody runs: fail."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if _skipped_in_ci(reporter) and session.exitstatus == pytest.ExitCode.OK:
+    skipped = len(reporter.stats.get("skipped", [])) if reporter and os.environ.get("CI") else 0
+    if skipped and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def pytest_terminal_summary(terminalreporter):
-    skipped = _skipped_in_ci(terminalreporter)
+    result = yield  # pytest's own summary is written here
     if skipped:
-        terminalreporter.write_line(
-            f"CI is set and {skipped} skipped: that fails the run", red=True
-        )
+        reporter.write_line(f"CI is set and {skipped} skipped: that fails the run", red=True)
+    left_out = session.config.stash[LEFT_OUT]
+    if reporter and left_out:
+        run = f'python -m pytest -m "{" or ".join(MARKS)}"'
+        reporter.write_line(f"{left_out:,} long tests and downloads left out; to run them: {run}")
+    return result

@@ -1,27 +1,51 @@
-"""A skipped test fails a run in CI, and nowhere else."""
+"""How a run ends: in CI a skipped test fails it, and its last line counts what was left out."""
 
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from commands import ROOT, TESTS
+
+PROGRAM = """
+import pytest
+def test_runs(): pass
+@pytest.mark.{mark}
+def test_does_not(): pass
+@pytest.mark.long
+def test_more(): pass
+"""
+
+
+def run(folder, mark, *options, ci=""):
+    """Exit status and lines of pytest with the project's options, on three tests."""
+    (folder / "conftest.py").write_text((TESTS / "conftest.py").read_text())
+    (folder / "test_three.py").write_text(PROGRAM.format(mark=mark))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options,
+         "-c", ROOT / "pyproject.toml", "--rootdir", folder, folder],
+        env=os.environ | {"CI": ci, "PYTHONPATH": str(TESTS)}, cwd=folder,
+        text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout.splitlines()
 
 
 @pytest.mark.parametrize(("ci", "status"), [("true", 1), ("", 0)])
 def test_skipped_tests_fail_in_ci_alone(tmp_path, ci, status):
-    conftest = Path(__file__).with_name("conftest.py").read_text()
-    (tmp_path / "conftest.py").write_text(conftest)
-    (tmp_path / "test_two.py").write_text(
-        "import pytest\ndef test_runs(): pass\n@pytest.mark.skip\ndef test_does_not(): pass\n"
+    code, lines = run(tmp_path, "skip", ci=ci)
+    assert code == status, lines
+    assert ("CI is set and 1 skipped: that fails the run" in lines) == bool(ci)
+
+
+def test_the_last_line_counts_what_is_left_out(tmp_path):
+    code, lines = run(tmp_path, "download")
+    assert code == 0 and lines[-2].startswith("1 passed, 2 deselected")
+    assert lines[-1] == (
+        '2 long tests and downloads left out; to run them: python -m pytest -m "long or download"'
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path],
-        env=os.environ | {"CI": ci},
-        cwd=tmp_path,
-        text=True,
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    assert ("1 skipped: that fails the run" in done.stdout) == bool(ci)
+    _, lines = run(tmp_path, "download", "-m", "long or download")
+    assert lines[-1].startswith("2 passed, 1 deselected")
+    _, lines = run(tmp_path, "download", "-m", "")
+    assert lines[-1].startswith("3 passed")
+    _, lines = run(tmp_path, "download", "-m", "", "-k", "runs")
+    assert lines[-1].startswith("1 passed, 2 deselected")
