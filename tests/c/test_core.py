@@ -1,4 +1,7 @@
-"""The C core by itself: its check programs, also under sanitizers, and a user's program."""
+"""The C core by itself: its check programs, also under sanitizers, and a user's program.
+
+A plain run has each program as it is released, on the best tier of the machine.
+"""
 
 import platform
 import re
@@ -6,18 +9,19 @@ from itertools import accumulate, pairwise
 
 import pytest
 from commands import ROOT, TESTS, run
+from marks import long
 
 C_TESTS = TESTS / "c"
 CHECKS = sorted(path.stem for path in C_TESTS.glob("check_*.c"))
 
 
-# The tiers of this kind of machine. Where it has not the one that is named, its best one is run.
+# The tiers of this kind of machine. If it lacks the one that is named, its best one is run.
 ARM = platform.machine() in ("aarch64", "arm64")
 TIERS = ["neon", "plain"] if ARM else ["avx512bf16", "avx512", "avx2", "plain"]
 BY_TIER = [(check, "release") for check in ("check_kernels", "check_scans", "check_forward")]
 
 
-@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("tier", [TIERS[0], *map(long, TIERS[1:])])
 @pytest.mark.parametrize("check", [check for check, _ in BY_TIER])
 def test_every_tier_equals_the_reference(c_build, check, tier):
     program = c_build("release") / "tests" / "c" / check
@@ -27,9 +31,11 @@ def test_every_tier_equals_the_reference(c_build, check, tier):
     assert first in (f"tier {tier}", best)
 
 
+# check_curves asks for every float32.
 @pytest.mark.parametrize(
     "check, preset",
-    [(c, p) for c in CHECKS for p in ("release", "asan") if (c, p) not in BY_TIER],
+    [(c, "release") for c in CHECKS if (c, "release") not in BY_TIER and c != "check_curves"]
+    + [long("check_curves", "release"), *(long(c, "asan") for c in CHECKS)],
 )
 def test_check_program(c_build, check, preset):
     assert passed(c_build(preset), check) > 1000
@@ -44,11 +50,13 @@ def passed(build, check, *arguments):
 
 # A race ends the program with status 66. Of the forward pass a sixth of its problems: numbers are
 # compared in the others.
+@pytest.mark.long
 @pytest.mark.parametrize("check", [("check_threads",), ("check_team",), ("check_forward", "200")])
 def test_threads_do_not_race(c_build, check):
     assert passed(c_build("tsan"), *check) > 1000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", ["threads", "poll"])
 def test_calls_on_a_gpu_race_with_nobody(c_build, part):
     folder = c_build("tsan") / "tests" / "c"

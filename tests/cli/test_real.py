@@ -25,7 +25,7 @@ import rnnlayout as rl
 sys.path.insert(0, str(ROOT / "examples"))
 import checkpoints
 
-pytestmark = KERAS_NOISE
+pytestmark = [KERAS_NOISE, pytest.mark.download]
 T, N = 2, 3  # the bound grows from step to step: published weights are large
 
 

@@ -8,8 +8,8 @@ other bits, in every dtype.
 import numpy as np
 import pytest
 from convert.walk import places, source, steps, walk
-from hypothesis import given, settings
 from hypothesis import strategies as st
+from marks import examples, more_examples
 from oracles.bits import DTYPES, Bits, copied, flat_bits
 from oracles.some import LAYOUTS, holds
 
@@ -52,7 +52,6 @@ def held(a):
 
 seeds = st.integers(0, 2**32 - 1)
 every_layout = pytest.mark.parametrize("a", LAYOUTS, ids=str)
-examples = settings(max_examples=30, deadline=None)
 
 
 def others(spec):
@@ -64,8 +63,7 @@ def sums(plan):
 
 
 @every_layout
-@examples
-@given(data=st.data())
+@examples(10, data=st.data())
 def test_every_element_is_in_one_block(a, data):
     """The views of all blocks tile every tensor."""
     spec, has = data.draw(held(a)), data.draw(st.integers(0, 3))
@@ -79,8 +77,7 @@ def test_every_element_is_in_one_block(a, data):
 
 
 @every_layout
-@examples
-@given(data=st.data())
+@examples(10, data=st.data())
 def test_folding_changes_nothing(a, data):
     """What is run is what the plan says step by step; also from weights that have biases or
     peepholes where the spec has none, and to another dtype."""
@@ -134,8 +131,7 @@ def assert_agree(spec, layout, found, wanted, vanished, *, but=frozenset()):
 
 
 @every_layout
-@examples
-@given(data=st.data())
+@examples(10, data=st.data())
 def test_there_and_back_is_bit_identical(a, data):
     spec, seed = data.draw(held(a)), data.draw(seeds)
     for b in others(spec):
@@ -148,8 +144,7 @@ def test_there_and_back_is_bit_identical(a, data):
 
 
 @every_layout
-@examples
-@given(data=st.data())
+@examples(10, data=st.data())
 def test_a_stop_on_the_way_makes_no_difference(a, data):
     """a -> b -> c is a -> c, wherever a -> b makes no sum."""
     spec, seed = data.draw(held(a)), data.draw(seeds)
@@ -189,8 +184,7 @@ def assert_sums_agree(spec, layout, found, wanted, plan):
 
 
 @pytest.mark.parametrize("a", [a for a in LAYOUTS if a.name != "concat"], ids=str)
-@examples
-@given(data=st.data())
+@examples(10, data=st.data())
 def test_a_sum_loses_only_which_bias_it_was(a, data):
     """Where a -> b makes sums: all but the biases as ever, and bW + bR agrees, also by way of c."""
     spec, seed = data.draw(held(a)), data.draw(seeds)
@@ -203,3 +197,23 @@ def test_a_sum_loses_only_which_bias_it_was(a, data):
             found = rl.convert(there, spec, src=b, dst=c)
             straight = rl.convert(weights, spec, src=a, dst=c)
             assert_sums_agree(spec, c, found, straight, plan)
+
+
+LAWS = [
+    test_every_element_is_in_one_block,
+    test_folding_changes_nothing,
+    test_there_and_back_is_bit_identical,
+    test_a_stop_on_the_way_makes_no_difference,
+    test_a_sum_loses_only_which_bias_it_was,
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "law, a",
+    [(law, a) for law in LAWS for a in LAYOUTS
+     if law is not test_a_sum_loses_only_which_bias_it_was or a.name != "concat"],
+    ids=lambda part: getattr(part, "__name__", str(part)),
+)  # fmt: skip
+def test_more_examples(law, a):
+    more_examples(30, law, data=st.data())(a)

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from marks import sample
 from oracles.frameworks import (
     KERAS_NOISE,
     H,
@@ -36,16 +37,21 @@ def specs(cells=GATES, **options):
     ]
 
 
-with_cudnn_form = pytest.mark.parametrize("spec", specs(), ids=str)
+with_cudnn_form = pytest.mark.parametrize("spec", sample(specs(), 5), ids=str)
 # What cuDNN has no form of: reset before, and Keras 3's x / 6 + 0.5.
 without_cudnn_form = pytest.mark.parametrize(
     "spec",
-    specs(["gru"], reset="before")
-    + specs(["lstm", "gru"], recurrent_activation="hard_sigmoid")
-    + specs(["gru"], reset="before", recurrent_activation="hard_sigmoid"),
+    sample(
+        specs(["gru"], reset="before")
+        + specs(["lstm", "gru"], recurrent_activation="hard_sigmoid")
+        + specs(["gru"], reset="before", recurrent_activation="hard_sigmoid"),
+        5,
+    ),
     ids=str,
 )
-every_spec = pytest.mark.parametrize("spec", specs() + specs(["gru"], reset="before"), ids=str)
+every_spec = pytest.mark.parametrize(
+    "spec", sample(specs() + specs(["gru"], reset="before"), 5), ids=str
+)
 
 
 def filled(spec, rng):
@@ -156,11 +162,12 @@ def test_a_layer_that_is_not_built_yet_is_built():
     assert distance(run_keras([layer], *given), expected) <= 1  # reference.Rounded
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
 def test_every_backend_of_keras(backend):
     """One layer of each cell and direction, to torch and back, in a process of its own: Keras
     takes its backend when it is imported. With torch's every Keras layer is a torch module."""
-    command = [sys.executable, "-m", "pytest", "-q", __file__, "-k",
+    command = [sys.executable, "-m", "pytest", "-m", "", __file__, "-k",
                "(from_torch or from_keras) and not num_layers and not none"]  # fmt: skip
     done = subprocess.run(command, env=os.environ | {"KERAS_BACKEND": backend}, text=True,
                           capture_output=True, check=False)  # fmt: skip

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 import tf_keras
+from marks import sample
 from oracles.frameworks import (
     KERAS_NOISE,
     H,
@@ -38,21 +39,24 @@ def specs(cells=GATES, layers=(1, 2, 3), **options):
 
 
 every_cell = pytest.mark.parametrize("cell", GATES)
-in_torch = pytest.mark.parametrize("spec", specs(), ids=str)
+in_torch = pytest.mark.parametrize("spec", sample(specs(), 5), ids=str)
 # linear_before_reset 0, and HardSigmoid with the slope of either Keras.
 in_keras_only = pytest.mark.parametrize(
     "spec",
-    [
-        *specs(["gru"], (1, 2), reset="before"),
-        *(
-            spec
-            for hard in ("hard_sigmoid", "hard_sigmoid_keras2")
-            for spec in [
-                *specs(["lstm", "gru"], (1, 2), recurrent_activation=hard),
-                *specs(["gru"], (1, 2), reset="before", recurrent_activation=hard),
-            ]
-        ),
-    ],
+    sample(
+        [
+            *specs(["gru"], (1, 2), reset="before"),
+            *(
+                spec
+                for hard in ("hard_sigmoid", "hard_sigmoid_keras2")
+                for spec in [
+                    *specs(["lstm", "gru"], (1, 2), recurrent_activation=hard),
+                    *specs(["gru"], (1, 2), reset="before", recurrent_activation=hard),
+                ]
+            ),
+        ],
+        5,
+    ),
     ids=str,
 )
 

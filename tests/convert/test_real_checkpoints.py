@@ -1,8 +1,8 @@
 """Real published weights, converted, in the frameworks' own hands.
 
 The oracles are not ours: tf_keras's own conversion of the old file, the forward passes of Keras,
-tf_keras and torch, the NumPy cell that g2p-en ships. Where a package cannot be downloaded, the one
-layer that lies in examples/data is used, and random numbers in the shapes of g2p-en's.
+tf_keras and torch, the NumPy cell that g2p-en ships. A plain run downloads nothing: it takes
+the one layer that is stored in examples/data, and random numbers in the shapes of g2p-en's.
 """
 
 import io
@@ -20,6 +20,7 @@ import pytest
 import tf_keras
 import torch
 from commands import ROOT
+from marks import download
 from oracles.g2p import grucell
 
 import rnnlayout as rl
@@ -36,15 +37,12 @@ STEPS = 6
 UNIT = 2.0**-53  # a result in double is off by this part of itself at most
 
 
-@pytest.fixture(scope="module", params=["fetched", "in the repository"])
+@pytest.fixture(scope="module", params=[download("fetched"), "in the repository"])
 def lstm_file(request, tmp_path_factory):
-    """The published file, or its first layer; a second time its first layer in any case."""
+    """The published file, or its first layer."""
     data = checkpoints.SMALL.read_bytes()
     if request.param == "fetched":
-        try:
-            data = checkpoints.fetch(checkpoints.TEXTGENRNN)
-        except checkpoints.Unavailable as why:
-            print(f"textgenrnn: {why}")
+        data = checkpoints.fetch(checkpoints.TEXTGENRNN)
     path = tmp_path_factory.mktemp("textgenrnn") / "weights.hdf5"
     path.write_bytes(data)
     return path
@@ -66,13 +64,11 @@ def x(weights):
     return np.random.default_rng(7).standard_normal((STEPS, 1, weights.spec.input_size))
 
 
-@pytest.fixture(scope="module")
-def gru_arrays():
-    """The arrays of g2p-en's checkpoint."""
-    try:
+@pytest.fixture(scope="module", params=[download("fetched"), "random"])
+def gru_arrays(request):
+    """The arrays of g2p-en's checkpoint, or others of the same shapes."""
+    if request.param == "fetched":
         return dict(np.load(io.BytesIO(checkpoints.fetch(checkpoints.G2P)), allow_pickle=False))
-    except checkpoints.Unavailable as why:
-        print(f"g2p-en: {why}")
     rng, shapes = np.random.default_rng(21), {"w_ih": (768, 256), "w_hh": (768, 256)}
     shapes |= {"b_ih": (768,), "b_hh": (768,)}
     return {f"{part}_{name}": rng.normal(0, 0.1, shape).astype("f4")
@@ -254,6 +250,7 @@ def example(*args, **env):
     )
 
 
+@pytest.mark.download
 def test_the_example_runs():
     done = example()
     assert done.returncode == 0, done.stdout + done.stderr

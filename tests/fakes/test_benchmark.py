@@ -12,6 +12,7 @@ import jax.experimental.rnn as rnn
 import numpy as np
 import pytest
 from commands import ROOT, run
+from marks import long
 
 sys.path.insert(0, str(ROOT / "tools"))
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -102,6 +103,7 @@ def measured(fakes, tmp_path_factory):
 STRICTER = {"states_in_place", "no_dropout_descriptor", "capture_and_other_lengths"}
 
 
+@pytest.mark.long
 def test_every_question_is_answered_as_the_fakes_do(measured):
     facts = measured[0]["facts"]
     assert list(facts) == list(gpu_facts.FACTS)
@@ -112,6 +114,7 @@ def test_every_question_is_answered_as_the_fakes_do(measured):
     assert not [name for name, f in facts.items() if "seconds" in f["answer"]]
 
 
+@pytest.mark.long
 def test_results_are_compared(measured):
     parity = measured[0]["parity"]
     assert parity["failures"] == [] and parity["checked"] > 100
@@ -124,6 +127,7 @@ def test_results_are_compared(measured):
         assert f"torch, cpu, {dtype}" in parity["worst"]
 
 
+@pytest.mark.long
 def test_times_are_taken(measured):
     found, said = measured
     assert len(found["speed"]) == 3
@@ -139,6 +143,7 @@ def test_times_are_taken(measured):
     assert found["about"]["GPU"] == "Fake GPU"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in tables.TABLES if name.startswith("gpu_")])
 def test_the_page_shows_them(measured, monkeypatch, name):
     monkeypatch.setattr(tables, "GPU", {})
@@ -160,11 +165,11 @@ def test_another_answer_is_news(fakes, monkeypatch, capsys):
 
 
 def test_a_question_has_a_time_limit(fakes, monkeypatch):
-    monkeypatch.setattr(gpu_facts, "SECONDS", 0.01)
-    assert gpu_facts.ask_in_a_process("streams", fakes.cudnn(9), None) == {"seconds": 0.01}
+    monkeypatch.setattr(gpu_facts, "SECONDS", 0)  # which no machine keeps
+    assert gpu_facts.ask_in_a_process("streams", fakes.cudnn(9), None) == {"seconds": 0}
 
 
-@pytest.mark.parametrize("version", ["8906", "8907"])
+@pytest.mark.parametrize("version", ["8906", long("8907")])
 def test_questions_to_version_8(fakes, monkeypatch, version):
     for name, value in fakes.environment(8, FAKE_CUDNN=version).items():
         monkeypatch.setenv(name, value)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from commands import ROOT, run
 from fakes.problem import Problem
+from marks import download
 from oracles.reference import Run, distance_between
 
 import rnnlayout as rl
@@ -34,7 +35,7 @@ SPECS = [
 ]
 
 
-@pytest.fixture(scope="session", params=HEADERS)
+@pytest.fixture(scope="session", params=map(download, HEADERS))
 def program(request, fakes, tmp_path_factory):
     """major version, and the command: built with real headers, linked with the fakes"""
     try:

@@ -69,6 +69,7 @@ def test_the_table_is_one():
     assert listed <= set(names)
 
 
+@pytest.mark.download
 @pytest.mark.parametrize("asked", REAL)
 def test_real(asked):
     version = REAL[asked]
@@ -82,6 +83,7 @@ def test_fake(fakes, version):
     assert list(wrong(found, version, contract.FAKE_DIFFERENCES[version])) == []
 
 
+@pytest.mark.download
 def test_fake_and_real_tell_the_same(fakes):
     """Sizes and offsets in the weight space, what descriptors hold, which outputs are written."""
     pairs = zip(contract.ROWS, answers(fakes.cudnn(9)), answers(real("9.28")), strict=True)
@@ -90,6 +92,7 @@ def test_fake_and_real_tell_the_same(fakes):
         assert ours == theirs, row
 
 
+@pytest.mark.download
 @pytest.mark.parametrize("asked", REAL)
 def test_fake_and_real_agree_on_random_calls(fakes, asked):
     version, rng = REAL[asked], random.Random(SEED)
@@ -106,11 +109,13 @@ def test_fake_and_real_agree_on_random_calls(fakes, asked):
     assert classes >= {contract.T, contract.W, contract.U}
 
 
+@pytest.mark.download
 @pytest.mark.parametrize("cuda", [11, 13])
 def test_signatures_of_libcuda_are_the_vendors(cuda):
     assert build.check(get_cudnn.cuda_headers(cuda)) == ""
 
 
+@pytest.mark.download
 @pytest.mark.parametrize("asked", REAL)
 def test_signatures_of_libcudnn_are_the_vendors(asked):
     headers = get_cudnn.cuda_headers(13)

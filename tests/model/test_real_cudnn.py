@@ -12,6 +12,7 @@ import sys
 
 import pytest
 from commands import ROOT, run
+from marks import download
 from model.recorded import RECORDED, spec_of
 
 import rnnlayout as rl
@@ -44,7 +45,7 @@ def folder():
     return get
 
 
-@pytest.fixture(scope="module", params=LIBRARIES)
+@pytest.fixture(scope="module", params=map(download, LIBRARIES))
 def calls(request):
     return request.param
 
@@ -252,6 +253,7 @@ def test_no_difference_is_missing_from_the_list(calls, ask):
 # ------------------------------------------------------------------------------- the tool itself
 
 
+@pytest.mark.download
 def test_a_library_that_misses_a_part_of_itself_is_not_opened(folder, tmp_path):
     """Its first call would abort the process."""
     (tmp_path / "libcudnn.so.9").symlink_to(folder(9) / "libcudnn.so.9")
@@ -261,6 +263,7 @@ def test_a_library_that_misses_a_part_of_itself_is_not_opened(folder, tmp_path):
         ask_cudnn.ask(tmp_path / "nowhere", [])
 
 
+@pytest.mark.download
 def test_the_calls_of_7_are_gone_in_9(folder):
     with pytest.raises(ask_cudnn.Missing, match="does not have the calls of cuDNN 7"):
         ask_cudnn.ask(folder(9), [], old=True)

@@ -1,6 +1,7 @@
 """Refuse each allocation of Python's in turn during one call of the binding, for each kind of call.
 
-    python -m project.no_memory [NAME ...]     a line a call: how many allocations it makes
+    python -m project.no_memory [--leaks] [NAME ...]    one line per call: how many allocations it
+                                                        makes; --leaks: and what is left behind
 
 A program of its own, because a mistake here is a crash: run by test_memory.py. Only the binding:
 CPython's own code does not survive a refusal everywhere (3.11: an iterator over a dict).
@@ -52,23 +53,30 @@ def refuse_each(call, right):
     raise AssertionError("no end of allocations")
 
 
+def leaks(name, call, right):
+    """What a leak at one of the allocations would add to: as much as one block each round."""
+
+    def rounds():
+        for _ in range(ROUNDS):
+            refuse_each(call, right)
+
+    limits = [ROUNDS, ROUNDS, 24 * ROUNDS]  # 24 bytes is the least block that there is
+    more = growth(rounds, limits)
+    if (more >= limits).any():
+        raise AssertionError(f"{name}: leaks objects, blocks, bytes: {more}")
+    return more
+
+
 def main():
     calls = BINDING | {f"error: {name}": call for name, (_, call) in BINDING_ERRORS.items()}
-    for name in sys.argv[1:] or calls:
-        call = calls[name]
-        right = outcome(call)
-        n = refuse_each(call, right)
-
-        def rounds(call=call, right=right):
-            for _ in range(ROUNDS):
-                refuse_each(call, right)
-
-        # one leak, of the least block that there is, at one of the allocations
-        limits = [ROUNDS, ROUNDS, 24 * ROUNDS]
-        more = growth(rounds, limits)
-        print(f"{n:4} {name:40} more objects, blocks, bytes: {more}", flush=True)
-        if (more >= limits).any():
-            raise AssertionError(f"{name}: leaks")
+    names = sys.argv[1:]
+    looks_for_leaks = "--leaks" in names
+    for name in [name for name in names if name != "--leaks"] or calls:
+        right = outcome(calls[name])
+        line = f"{refuse_each(calls[name], right):4} {name:40}"
+        if looks_for_leaks:
+            line += f" more objects, blocks, bytes: {leaks(name, calls[name], right)}"
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

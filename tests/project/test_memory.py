@@ -11,18 +11,22 @@ import sys
 import numpy as np
 import pytest
 from commands import TESTS, run
+from marks import long
 from project.calls import BINDING, BINDING_ERRORS, PACKAGE, PACKAGE_ERRORS, SHARED
 from project.leaks import growth
 
 import rnnlayout as rl
 
-TIMES = 10_000
+# Calls in a row: enough to tell a leak of each from what the interpreter keeps now and then.
+TIMES, ERROR_TIMES = 200, 1000
 SUCCESSES = {**BINDING, **{f"package: {name}": call for name, call in PACKAGE.items()}}
 ERRORS = {**BINDING_ERRORS, **{f"package: {name}": call for name, call in PACKAGE_ERRORS.items()}}
 
 
-def test_each_allocation_of_the_binding_refused():
-    program = [sys.executable, "-X", "faulthandler", "-m", "project.no_memory"]
+# With --leaks each refusal is repeated, and counted what it leaves behind.
+@pytest.mark.parametrize("options", [[], long(["--leaks"])], ids=["once", "leaks"])
+def test_each_allocation_of_the_binding_refused(options):
+    program = [sys.executable, "-X", "faulthandler", "-m", "project.no_memory", *options]
     lines = run(program, cwd=TESTS).splitlines()
     assert len(lines) == len(BINDING) + len(BINDING_ERRORS)
     assert sum(int(line.split()[0]) for line in lines) > 500
@@ -59,7 +63,7 @@ def assert_leaves_nothing(call, times):
 
 @pytest.mark.parametrize("name", SUCCESSES)
 def test_a_call_leaves_nothing(name):
-    assert_leaves_nothing(SUCCESSES[name], TIMES // 10)
+    assert_leaves_nothing(SUCCESSES[name], TIMES)
 
 
 @pytest.mark.parametrize("name", ERRORS)
@@ -73,9 +77,9 @@ def test_an_error_leaves_nothing(name):
             return
         pytest.fail("no error")
 
-    gc.disable()  # 10,000 errors make no cycles either
+    gc.disable()  # errors make no cycles either
     try:
-        assert_leaves_nothing(fail, TIMES)
+        assert_leaves_nothing(fail, ERROR_TIMES)
     finally:
         gc.enable()
 
@@ -100,8 +104,8 @@ def test_an_interrupt_leaves_nothing(name):
         raise Interrupted
 
     def interrupt():
-        signal.setitimer(signal.ITIMER_REAL, 1e-3)
         try:
+            signal.setitimer(signal.ITIMER_REAL, 1e-3)  # within, should it go off at once
             while True:
                 call()
         except Interrupted:

@@ -3,9 +3,11 @@
 import subprocess
 import sys
 
+import pytest
 from commands import ROOT, TESTS
 
 
+@pytest.mark.long
 def test_the_recorded_offsets_notice_gates_but_not_what_z_means():
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "mutate_table.py", "--only",

@@ -8,6 +8,8 @@ import pytest
 from commands import ROOT, run
 from elftools.elf.elffile import ELFFile
 
+pytestmark = pytest.mark.long  # it is built
+
 # glibc and its parts, or musl.
 C_LIBRARY = re.compile(
     r"lib(c|m|pthread|dl)\.so\.\d+|ld-linux[\w-]*\.so\.\d+|libc\.musl-\w+\.so\.1"

@@ -12,6 +12,7 @@ import pytest
 import tf_keras
 from files.keras import old_models as old
 from files.keras.comparison import TOLERANCE, change_config, computes, flat, tree
+from marks import sample
 from oracles.frameworks import KERAS_NOISE
 
 import rnnlayout as rl
@@ -31,7 +32,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("hard_sigmoid")
 
 
-@pytest.fixture(scope="module", params=list(old.HARD_MODELS))
+@pytest.fixture(scope="module", params=sample(list(old.HARD_MODELS), 3))
 def case(request, folder):
     """A model's file, and inputs with the outputs that are right; some gates are at their ends."""
     model, _, twin = old.write_model(*old.HARD_MODELS[request.param], folder)

@@ -18,6 +18,7 @@ import pytest
 import tf_keras
 from files.keras import old_models as old
 from files.keras.comparison import change_config, computes, flat, tree
+from marks import sample
 from oracles.frameworks import KERAS_NOISE
 
 import rnnlayout as rl
@@ -32,7 +33,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("old_keras")
 
 
-@pytest.fixture(scope="module", params=list(old.MODELS))
+@pytest.fixture(scope="module", params=sample(list(old.MODELS), 3))
 def case(request, folder):
     """A model's file, its weights' file, and inputs with the outputs that are right."""
     model, weights, twin = old.write(request.param, folder)

@@ -187,6 +187,7 @@ SILEROS = {
 }
 
 
+@pytest.mark.download
 @pytest.mark.parametrize("name", SILEROS)
 def test_silero(name, tmp_path):
     """Every LSTM that onnxruntime runs, on onnxruntime's own inputs of that node."""
@@ -218,6 +219,7 @@ def test_silero(name, tmp_path):
     assert all(sum(step in entry for entry in ran) in (0, 1) for step in ("then_", "else_"))
 
 
+@pytest.mark.download
 def test_silero_without_lstms(tmp_path):
     """Its LSTM was taken apart into products and curves by the exporter."""
     path = write(silero("silero_vad_op18_ifless"), tmp_path / "m.onnx")

@@ -14,6 +14,8 @@ import rnnlayout as rl
 sys.path.insert(0, str(ROOT / "examples"))
 import checkpoints
 
+pytestmark = pytest.mark.download
+
 STEPS, BATCH = 30, 3
 
 

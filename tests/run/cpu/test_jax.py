@@ -8,7 +8,6 @@ the state of the last step of all, where ours is the first one.
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.experimental.rnn import (
     get_num_params_in_lstm,
@@ -16,6 +15,7 @@ from jax.experimental.rnn import (
     lstm_ref,
     unpack_lstm_weights,
 )
+from marks import examples, more_examples
 from oracles.frameworks import seeded
 from oracles.reference import Run, distance, forward, from_cudnn
 
@@ -60,15 +60,22 @@ def problems(draw):
     return spec, T, draw(st.lists(st.integers(1, T), min_size=N, max_size=N))
 
 
+RANDOM = {"problem": problems(), "seed": st.integers(0, 2**32 - 1)}
+
+
 # An example is a network that XLA has to compile: half a second.
-@settings(max_examples=60, deadline=None)
-@given(problem=problems(), seed=st.integers(0, 2**32 - 1))
+@examples(6, **RANDOM)
 def test_lstm_ref(problem, seed):
     spec, T, lengths = problem
     rng = np.random.default_rng(seed)
     # of a row of R the magnitudes sum to less than 1: no rounding error is amplified
     flat = rng.uniform(-1, 1, spec.num_params).astype("f4") / np.float32(spec.hidden_size)
     check(flat, spec, T, lengths, rng)
+
+
+@pytest.mark.long
+def test_more_of_lstm_ref():
+    more_examples(60, test_lstm_ref, **RANDOM)()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ import rnnlayout as rl
 sys.path.insert(0, str(ROOT / "examples"))
 import checkpoints
 
+pytestmark = pytest.mark.download
+
 CHUNKS, WINDOW = 40, 576  # 512 samples, behind the 64 before them
 
 

@@ -7,8 +7,10 @@ sizes go past several vectors.
 from dataclasses import dataclass
 
 import numpy as np
-from hypothesis import event, given, settings
+import pytest
+from hypothesis import event
 from hypothesis import strategies as st
+from marks import examples, more_examples
 from oracles.bits import DTYPES
 from oracles.reference import FLOAT32, FLOAT64, Run, forward, from_cudnn, from_onnx, pairs
 
@@ -130,8 +132,7 @@ def run_ours(problem, source, x, h0, c0):
     return Run(y.swapaxes(0, 1) if first else y, h, c)
 
 
-@settings(max_examples=3000, deadline=None)
-@given(problem=problems())
+@examples(400, problem=problems())
 def test_what_runs_is_the_recurrence(problem):
     rng = np.random.default_rng(problem.seed)
     spec = problem.spec
@@ -151,3 +152,8 @@ def test_what_runs_is_the_recurrence(problem):
         most = error + share * (np.abs(wanted.value) + error) + least
         assert (np.abs(ours.astype("f8") - wanted.value) <= most).all()
     event(f"{spec.cell} {problem.dtype}")
+
+
+@pytest.mark.long
+def test_more_of_what_runs_is_the_recurrence():
+    more_examples(3000, test_what_runs_is_the_recurrence, problem=problems())()

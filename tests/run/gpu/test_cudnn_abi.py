@@ -10,6 +10,7 @@ import sys
 import pytest
 from commands import ROOT
 from elftools.elf.elffile import ELFFile
+from marks import download
 
 sys.path.insert(0, str(ROOT / "tools"))
 
@@ -84,7 +85,7 @@ def compile_(lines, *folders):
     ).stderr
 
 
-@pytest.fixture(params=CUDNN)
+@pytest.fixture(params=map(download, CUDNN))
 def cudnn(request):
     """(major version, folder of the libraries)"""
     version = CUDNN[request.param]
@@ -97,11 +98,13 @@ def test_as_in_the_headers_of_cudnn(cudnn):
     assert compile_(checks("cudnn.h", major), folder / "include", cuda) == ""
 
 
+@pytest.mark.download
 @pytest.mark.parametrize("cuda", [11, 13])
 def test_as_in_the_header_of_the_driver(cuda):
     assert compile_(checks("cuda.h", None), available(get_cudnn.cuda_headers, cuda)) == ""
 
 
+@pytest.mark.download
 @pytest.mark.parametrize(
     "right, wrong",
     [

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from commands import ROOT
+from marks import download
 from run.gpu.doctor import PACKAGE, doctor, python
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -27,7 +28,7 @@ def folder_of(version):
         pytest.fail(f"no libcudnn, and PyPI did not give it: {why}", pytrace=False)
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=map(download, VERSIONS))
 def real(request):
     """(version, folder, names of its libraries)"""
     return VERSIONS[request.param], folder_of(request.param), LIBRARIES[int(request.param[0])]
@@ -118,6 +119,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.download
 @pytest.mark.parametrize("other", OTHERS)
 def test_parts_of_two_versions_are_an_error(other, tmp_path):
     newest, oldest = folder_of("9.28"), folder_of("9.0")
@@ -132,6 +134,7 @@ def test_parts_of_two_versions_are_an_error(other, tmp_path):
         assert found["gpu"]["cudnn"]["version"] == VERSIONS["9.28"]
 
 
+@pytest.mark.download
 def test_nothing_of_it_is_opened_at_import(tmp_path):
     program = "import rnnlayout; rnnlayout.RNN; print('cudnn' in open('/proc/self/maps').read())"
     assert python(program, RNNLAYOUT_CUDNN=folder_of(9)) == "False\n"
