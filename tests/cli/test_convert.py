@@ -1,5 +1,6 @@
 """convert: what is said, what is written, what is left alone."""
 
+import math
 import os
 
 import numpy as np
@@ -134,7 +135,7 @@ class Tty:
 def test_progress_is_for_who_waits(folder, monkeypatch):
     from rnnlayout import _cli, _progress
 
-    for after, shown in ((0.5, False), (-1, True)):
+    for after, shown in ((math.inf, False), (-1, True)):
         screen = Tty()
         monkeypatch.setattr(_progress, "_AFTER", after)
         monkeypatch.setattr("sys.stderr", screen)
