@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from marks import sample
 from oracles import frameworks
 from oracles.some import (
     LAYOUTS,
@@ -350,7 +351,7 @@ def keeps(spec, start, stop):
     return "bW + bR" not in text and "must be zero" not in text
 
 
-@pytest.mark.parametrize("start", LAYOUTS, ids=str)
+@pytest.mark.parametrize("start", sample(LAYOUTS, 2), ids=str)
 def test_every_layout_comes_back_from_a_way_through_all_others(start):
     ways = 0
     for spec in SPECS:

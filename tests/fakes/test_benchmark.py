@@ -12,7 +12,6 @@ import jax.experimental.rnn as rnn
 import numpy as np
 import pytest
 from commands import ROOT, run
-from marks import long
 
 sys.path.insert(0, str(ROOT / "tools"))
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -169,7 +168,8 @@ def test_a_question_has_a_time_limit(fakes, monkeypatch):
     assert gpu_facts.ask_in_a_process("streams", fakes.cudnn(9), None) == {"seconds": 0}
 
 
-@pytest.mark.parametrize("version", ["8906", long("8907")])
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["8906", "8907"])
 def test_questions_to_version_8(fakes, monkeypatch, version):
     for name, value in fakes.environment(8, FAKE_CUDNN=version).items():
         monkeypatch.setenv(name, value)

@@ -256,6 +256,7 @@ def large(least, dtype):
     return spec, np.zeros(spec.num_params, dtype)
 
 
+@pytest.mark.long
 def test_more_than_2_gib_are_converted():
     """Of float16, where 3 GiB are free, else only as much as there is."""
     least = min(2**30 + 1, available_nbytes() // 3 // 2)

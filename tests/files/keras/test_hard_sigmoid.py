@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("hard_sigmoid")
 
 
-@pytest.fixture(scope="module", params=sample(list(old.HARD_MODELS), 3))
+@pytest.fixture(scope="module", params=sample(old.HARD_MODELS, 3))
 def case(request, folder):
     """A model's file, and inputs with the outputs that are right; some gates are at their ends."""
     model, _, twin = old.write_model(*old.HARD_MODELS[request.param], folder)

@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("old_keras")
 
 
-@pytest.fixture(scope="module", params=sample(list(old.MODELS), 3))
+@pytest.fixture(scope="module", params=sample(old.MODELS, 5))
 def case(request, folder):
     """A model's file, its weights' file, and inputs with the outputs that are right."""
     model, weights, twin = old.write(request.param, folder)

@@ -151,7 +151,7 @@ def is_old():
 
 
 def main():
-    module = importlib.import_module(sys.argv[1])
+    module = importlib.import_module(f"run.gpu.{sys.argv[1]}")
     gc.freeze()  # to look at what is made there alone
     getattr(module, sys.argv[2])()
     print("well")

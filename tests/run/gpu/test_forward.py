@@ -7,19 +7,19 @@ import sys
 import pytest
 from commands import TESTS, run
 
-MODULES = [f"run.gpu.on_gpu_{name}" for name in ("numpy", "arrays", "streams", "life")]
-MODULES += [f"run.gpu.short_way_{name}" for name in ("results", "streams", "refused", "memory")]
+MODULES = [f"on_gpu_{name}" for name in ("numpy", "arrays", "streams", "life")]
+MODULES += [f"short_way_{name}" for name in ("results", "streams", "refused", "memory")]
 # What is not the same with cuDNN 8: lengths, which are copied there; no bfloat16.
-OLD = [("run.gpu.on_gpu_numpy", "numpy_arrays"), ("run.gpu.on_gpu_arrays", "device_arrays"),
-       ("run.gpu.on_gpu_arrays", "outputs")]  # fmt: skip
+OLD = [("on_gpu_numpy", "numpy_arrays"), ("on_gpu_arrays", "device_arrays"),
+       ("on_gpu_arrays", "outputs")]  # fmt: skip
 
 
 def programs(module):
     return [
         name
-        for name, program in vars(importlib.import_module(module)).items()
+        for name, program in vars(importlib.import_module(f"run.gpu.{module}")).items()
         if inspect.isfunction(program)
-        and program.__module__ == module
+        and program.__module__ == f"run.gpu.{module}"
         and not inspect.signature(program).parameters
     ]
 
