@@ -1,4 +1,4 @@
-"""What tests share: the C library built out of tree, the number of threads; CI skips nothing."""
+"""Fixtures that all tests share, and the last lines of a run."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from commands import ROOT, run
 
 
 class CBuilds:
-    """CMake builds of the C library and its check programs, one a preset, made when asked for."""
+    """CMake builds of the C library and its check programs: one per preset, made on first use."""
 
     def __init__(self, folder):
         self._folder = folder
@@ -37,20 +37,20 @@ class CBuilds:
 
 @pytest.fixture(scope="session")
 def c_build(tmp_path_factory):
-    """preset -> the folder of its build"""
+    """Return a function: preset -> the folder of its build."""
     return CBuilds(tmp_path_factory.mktemp("c"))
 
 
 @pytest.fixture(autouse=True, scope="session")
 def ctrl_c_interrupts():
-    """Also where the tests were started in the background, by a shell that has it ignored."""
+    """Make Ctrl-C work even if a shell started the tests in the background and ignores it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
 def threads():
-    """Set the number of an RNN's threads for one test alone."""
-    import rnnlayout as rl  # some tests are run where it is not installed
+    """Return a function that sets the number of threads for this test only."""
+    import rnnlayout as rl  # some tests run where it is not installed
 
     yield rl.set_num_threads
     rl.set_num_threads(0)
@@ -58,8 +58,8 @@ def threads():
 
 @pytest.fixture(scope="session")
 def fakes(tmp_path_factory):
-    """A libcuda and a libcudnn that need no GPU: fakes/README.md"""
-    from fakes.build import Fakes  # here, since test_conftest.py copies this file alone
+    """A libcuda and a libcudnn that need no GPU, described in fakes/README.md."""
+    from fakes.build import Fakes
 
     return Fakes(tmp_path_factory.mktemp("fakes"))
 

@@ -1,6 +1,6 @@
 """The C core by itself: its check programs, also under sanitizers, and a user's program.
 
-A plain run has each program as it is released, on the best tier of the machine.
+A plain run builds for release and uses the best tier of the machine.
 """
 
 import platform
@@ -31,7 +31,7 @@ def test_every_tier_equals_the_reference(c_build, check, tier):
     assert first in (f"tier {tier}", best)
 
 
-# check_curves asks for every float32.
+# check_curves tries every float32.
 @pytest.mark.parametrize(
     "check, preset",
     [(c, "release") for c in CHECKS if (c, "release") not in BY_TIER and c != "check_curves"]
@@ -48,8 +48,8 @@ def passed(build, check, *arguments):
     return int(counts[1])
 
 
-# A race ends the program with status 66. Of the forward pass a sixth of its problems: numbers are
-# compared in the others.
+# A race ends the program with status 66. check_forward runs a sixth of its problems here: the other
+# builds compare the numbers of all.
 @pytest.mark.long
 @pytest.mark.parametrize("check", [("check_threads",), ("check_team",), ("check_forward", "200")])
 def test_threads_do_not_race(c_build, check):

@@ -7,7 +7,7 @@ from rnnlayout import _cli
 
 @pytest.fixture
 def rnnlayout(capsys):
-    """Run a command here: exit code, stdout, stderr."""
+    """Return a function that runs a command: exit code, stdout, stderr."""
 
     def run(*arguments):
         try:

@@ -22,7 +22,7 @@ SPEC = rl.Spec("lstm", 3, 2)
 
 @pytest.fixture
 def file(tmp_path):
-    """An .npz of torch's names with one LSTM."""
+    """An .npz with one LSTM, by torch's names."""
     path = tmp_path / "lstm.npz"
     np.savez(path, **normal_weights(rl.layout("torch"), SPEC))
     return path
@@ -49,7 +49,7 @@ def test_help_has_examples_and_fits_a_terminal(rnnlayout, command, monkeypatch):
 
 
 def test_examples_of_help_are_no_wrong_usage():
-    """What they name is there to be typed: they are parsed as the command would."""
+    """Users type the examples: the parser must accept them."""
     parser = _cli.make_parser()
     for name in _commands.NAMES:
         module = __import__(f"rnnlayout._commands.{name}", fromlist=["EXAMPLES"])
@@ -213,7 +213,7 @@ print([name for name in sys.modules if name.startswith(("numpy", "rnnlayout._nat
 
 
 class Terminal:
-    """A stream that is one, or says so."""
+    """A stream that says whether it is a terminal."""
 
     def __init__(self, tty):
         self.isatty = lambda: tty
@@ -241,7 +241,7 @@ def test_colours(monkeypatch, tty, variables, colours):
 
 
 def completed(words, folder):
-    """What bash offers after these words."""
+    """Return what bash offers after these words."""
     script = subprocess.run(
         [*PROGRAM, "--completion", "bash"], capture_output=True, text=True, check=True
     ).stdout

@@ -1,4 +1,4 @@
-"""convert: what is said, what is written, what is left alone."""
+"""convert: its messages, what it writes, what it leaves unchanged."""
 
 import math
 import os
@@ -90,7 +90,7 @@ def test_never_over_what_is_read(rnnlayout, folder, name):
 
 
 def test_into_a_model(rnnlayout, folder):
-    """Each RNN in the layout that the model has it in; the rest stays."""
+    """Each RNN gets the layout that it has in the model; the rest is unchanged."""
     model = prefixed("dec", rl.convert(TORCH, dst="keras")) | prefixed("gru", normal_weights(
         rl.layout("torch"), rl.Spec("gru", 3, 2))) | OTHERS  # fmt: skip
     save_file(model, "model.safetensors")
@@ -145,7 +145,7 @@ def test_progress_is_for_who_waits(folder, monkeypatch):
 
 
 def test_layers_into_a_stack(rnnlayout, folder):
-    """What Keras has layer by layer goes into one RNN of torch's."""
+    """Layers that Keras stores one by one go into one torch RNN."""
     spec = rl.Spec("gru", 3, 2, 2, True)
     np.savez("model.npz", **prefixed("enc.rnn", normal_weights(rl.layout("torch"), spec)), **OTHERS)
     new = normal_weights(rl.layout("torch"), spec, 5)

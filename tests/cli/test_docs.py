@@ -1,4 +1,4 @@
-"""What pages show of the command line is what the commands print."""
+"""The commands print what the pages show."""
 
 import re
 import shutil
@@ -22,7 +22,7 @@ SHOWN = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The files that the pages are about."""
+    """The files that the pages name."""
     folder = tmp_path_factory.mktemp("pages")
     lstm = {name: np.ones(shape, "f4")
             for name, shape in rl.describe("torch", rl.Spec("lstm", 3, 2)).items()}  # fmt: skip
@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("page", [page for page, shown in SHOWN.items() if shown])
 def test_page_shows_what_is_printed(page, folder, tmp_path):
-    """One shell runs it all: each command, and what stands below it."""
+    """One shell runs all commands of a page and compares what they print."""
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     shown = SHOWN[page]
     commands = [line[2:] for line in shown.splitlines() if line.startswith("$ ")]

@@ -1,7 +1,7 @@
-"""Real published files on the command line: looked at, converted, and run as what made them does.
+"""Published files on the command line: inspected, converted, and run as their own packages run them.
 
-The oracles are theirs: tf_keras on the LSTMs of textgenrnn, g2p-en's own cell, onnxruntime on all
-of silero-vad, torch on silero-vad's tensors.
+The oracles: tf_keras on the LSTMs of textgenrnn, g2p-en's own cell, onnxruntime on all of silero-vad,
+torch on silero-vad's tensors.
 """
 
 import json
@@ -30,7 +30,7 @@ T, N = 2, 3  # the bound grows from step to step: published weights are large
 
 
 def textgenrnn(path):
-    """tf_keras makes LSTMs of CuDNNLSTMs as it loads them."""
+    """tf_keras turns CuDNNLSTM layers into LSTM layers when it loads them."""
     model = rnns_of_textgenrnn(tf_keras)
     model.load_weights(path, by_name=True)
     for layer in model.layers:
@@ -56,7 +56,7 @@ def g2p(path):
 
 
 def silero(path):
-    """The whole network, chunk by chunk, each from the state that the last one left."""
+    """The whole network, chunk by chunk, each from the last state of the chunk before."""
     model = onnx.load(path)
     found, ran = list(lstms(model.graph)), {}
     names = [shown(model.graph, around, [node.input[0], node.output[0]]) for around, node in found]
@@ -74,7 +74,7 @@ def silero(path):
         feed |= zip((given.name for given in states), values, strict=False)
         for k in range(len(found)):
             x, y = values[len(kept) + 2 * k :][:2]
-            if x.size:  # else it lies in a branch that was not taken
+            if x.size:  # else it is in a branch that was not taken
                 ran.setdefault(k, []).append((x, y[:, 0]))
     for k, steps in ran.items():
         yield list(rl.load(path))[k], *map(np.concatenate, zip(*steps, strict=True))
@@ -92,7 +92,7 @@ def silero_tensors(path):
     yield "lstm_cell", x.numpy(), np.stack(y)
 
 
-# checkpoint, how it is called here, oracle, how many RNNs, in which layout; and a new file's
+# checkpoint, its name in the test, oracle, number of RNNs, their layout; the new file, its layout
 FILES = [
     (checkpoints.TEXTGENRNN, "a.hdf5", textgenrnn, 2, "keras-cudnn", "new.h5", "keras"),
     (checkpoints.G2P, "a.npz", g2p, 2, "torch-cell", "new.keras", "keras"),

@@ -1,4 +1,4 @@
-"""run: arrays in files through RNNs in files, used as the framework uses them."""
+"""run: RNNs in files run on arrays in files, as their framework runs them."""
 
 import os
 
@@ -101,7 +101,7 @@ def test_keras_goes_backwards():
 
 
 def test_keras_stacks_go_backwards_and_merge():
-    """The first layer turns x round for all of them, the last one alone merges."""
+    """The first layer reverses x for all layers; only the last layer merges."""
     L = keras.layers
     layers = [L.LSTM(2, return_sequences=True, go_backwards=k == 0) for k in range(2)]
     y = layers[1](layers[0](X))

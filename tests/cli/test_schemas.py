@@ -1,4 +1,4 @@
-"""--json: what is printed is what the schemas say, and the schemas stay what they are."""
+"""--json: the output follows the schemas, and the schemas do not change."""
 
 import hashlib
 import json
@@ -12,8 +12,8 @@ from oracles.some import normal_weights
 import rnnlayout as rl
 
 SCHEMAS = {path.name: path for path in (files("rnnlayout") / "schemas").iterdir()}
-# A program reads by these. A change that breaks one is a new number, in a new file; where keys are
-# added, the digest of the same one changes.
+# Programs rely on these schemas. A change that breaks one is a new number in a new file; if keys are
+# added, only the digest changes.
 PINNED = {
     "doctor-1.json": "ffac7ce9d7b4",
     "inspect-1.json": "cf49f7820b70",
@@ -23,7 +23,7 @@ PINNED = {
 
 
 def closed(schema):
-    """The schema without leave for keys that it does not name."""
+    """Return the schema with all keys forbidden that it does not name."""
     if isinstance(schema, list):
         return [closed(part) for part in schema]
     if not isinstance(schema, dict):
@@ -34,7 +34,7 @@ def closed(schema):
 
 @pytest.fixture
 def check(rnnlayout):
-    """Run a command with --json; what it printed, checked."""
+    """Run a command with --json and return its output, checked against the schema."""
 
     def run(*arguments, codes=(0,)):
         code, out, err = rnnlayout(*arguments, "--json")

@@ -22,7 +22,7 @@ def saved(tmp_path):
 
 
 def changed(name, at, value):
-    """TORCH with one element of its own."""
+    """Return TORCH with one element changed."""
     array = TORCH[name].copy()
     array[at] = value
     return {**TORCH, name: array}
@@ -107,7 +107,7 @@ def test_different_rnns(rnnlayout, saved):
 
 
 def test_what_one_does_not_tell_the_other_does(rnnlayout, saved):
-    """An ONNX GRU does not show its reset gate's place."""
+    """Arrays of an ONNX GRU do not show where its reset gate acts."""
     spec = rl.Spec("gru", 3, 2, reset="before")
     keras = normal_weights(rl.layout("keras"), spec)
     a = saved("a.npz", keras)
@@ -132,7 +132,7 @@ def test_sources_that_are_no_files():
 @pytest.mark.parametrize("name", ["enc.rnn", ""])
 @pytest.mark.parametrize("others", [False, True])
 def test_a_stack_and_its_layers(rnnlayout, tmp_path, name, others):
-    """As Keras has them: of a stack each layer is an RNN, and no name has a dot."""
+    """In Keras each layer of a stack is an RNN, and names contain no dot."""
     whole = rl.Weights(TORCH)
     more = {"one.more": rl.Weights(normal_weights(rl.layout("torch"), rl.Spec("gru", 3, 2)))}
     entries = {name or "any": whole} | (more if others else {})

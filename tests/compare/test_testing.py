@@ -1,4 +1,4 @@
-"""rnnlayout.testing: what passes, what fails, and what is said then."""
+"""rnnlayout.testing: what passes, what fails, and the report of a failure."""
 
 import itertools
 import subprocess
@@ -29,14 +29,14 @@ def weights(spec, layout="torch", seed=0):
 
 
 def changed(w, change):
-    """The same with arrays that change(tensors) has edited in place."""
+    """Return a copy of the weights, edited in place by change(tensors)."""
     tensors = {name: array.copy() for name, array in w.items()}
     change(tensors)
     return rl.Weights(tensors, w.spec, w.layout)
 
 
 def said(a, b, **tolerance):
-    """The lines of the failing report."""
+    """Return the lines of the report of a failure."""
     with pytest.raises(AssertionError) as failure:
         assert_same(a, b, **tolerance)
     return str(failure.value).splitlines()
@@ -50,7 +50,7 @@ def causes(a, b, **tolerance):
 
 
 def test_the_same_in_any_layout():
-    """Random bits. Where one bias is two's sum there is a test of its own, below."""
+    """Random bits. Layouts whose one bias is the sum of two have a test of their own, below."""
     count = 0
     for spec, a, b in itertools.islice(pairs(), 0, None, 4):
         text = rl.explain(spec, a, b)
@@ -219,7 +219,7 @@ def test_a_long_report_is_cut():
 
 
 def permuted(spec, order):
-    """The gates of a torch module in another order, in all its tensors."""
+    """Return the tensors of a torch module with its gates in another order."""
     H = spec.hidden_size
     rows = np.concatenate([np.arange(k * H, (k + 1) * H) for k in order])
     return lambda tensors: tensors.update({n: t[rows].copy() for n, t in tensors.items()})
@@ -358,7 +358,7 @@ def test_every_layout_comes_back_from_a_way_through_all_others(start):
         if not holds(start, spec):
             continue
         via = [stop for stop in LAYOUTS if holds(stop, spec) and keeps(spec, start, stop)]
-        # biases that a layout on the way keeps apart stay so in those after it
+        # two biases that one layout keeps apart must stay apart in all layouts after it
         two = [stop for stop in via if all(keeps(spec, stop, other) for other in via)]
         source = random_weights(start, spec, ways)
         report = assert_roundtrip(source, two, spec=spec, layout=start, exact=True)
@@ -398,7 +398,7 @@ def test_a_way_that_no_weights_can_go():
 
 
 def test_a_way_that_loses_something_fails_with_the_report(monkeypatch):
-    """A conversion gone wrong, which the library does not offer by itself."""
+    """The conversion is made wrong on purpose."""
     to = rl.Weights.to
 
     def swapping(self, dst, **options):
@@ -433,7 +433,7 @@ def test_it_is_not_imported_unless_asked_for_and_needs_no_pytest():
 
 
 def test_dtypes_are_those_of_the_spec():
-    """So that the loops above are about what they say."""
+    """The loops above rely on it."""
     for spec in SPECS:
         layout = next(stop for stop in LAYOUTS if holds(stop, spec))
         w = rl.Weights(random_weights(layout, spec), spec, layout)

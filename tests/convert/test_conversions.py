@@ -20,7 +20,7 @@ import rnnlayout as rl
 
 
 def sums(spec, a, b):
-    """Does explain() speak of a sum?"""
+    """Does explain() mention a sum?"""
     return "bW + bR" in rl.explain(spec, a, b)
 
 
@@ -44,7 +44,7 @@ def test_there_and_back_is_bit_exact():
 
 
 def test_the_way_round_makes_no_difference():
-    """a -> b -> c is a -> c, wherever a -> b keeps all."""
+    """a -> b -> c is a -> c if a -> b loses nothing."""
     exact = {(s, a, b) for s, a, b in EXACT}
     for number, (spec, a, b) in enumerate(EXACT[::7]):
         for c in LAYOUTS:
@@ -68,7 +68,7 @@ def test_two_biases_to_one_are_summed_once_in_double():
 
 
 def test_a_zero_operand_copies_the_others_bits():
-    """Of either sign; of two zeros bW's. NaN payloads come through."""
+    """A zero of either sign; of two zeros, bW's bits. NaN payloads are kept."""
     values = np.array(
         [0x7FC12345, 0x00000001, 0x80000000, 0x00000000, 0xFF800000, 0x3F800000], "u4"
     )
@@ -110,7 +110,7 @@ def test_the_candidates_recurrent_bias_cannot_move():
 
 
 def test_the_modes_of_cudnn():
-    """input, recurrent: one bias. The candidate's says where it stands, the others' do not."""
+    """Modes input and recurrent: one bias. Only for the candidate it matters which one."""
     weights = normal_weights(rl.layout("torch"), rl.Spec("gru", 5, 3))
     for mode, at_zero, at_place in [("input", "bias_hh_l0", "bias_ih_l0"),
                                     ("recurrent", "bias_ih_l0", "bias_hh_l0")]:  # fmt: skip
@@ -174,7 +174,7 @@ def test_skip_input_with_z_on_the_candidate_is_minus_the_identity():
 
 
 def test_minus_the_identity_negated_again_is_the_identity_bit_for_bit():
-    """By way of a layout that negates z, the identity came back with zeros below zero."""
+    """A layout that negates z once turned the identity's zeros into negative zeros."""
     spec = rl.Spec("gru", 3, 3, skip_input=True, bias="none")
     flat = normal_weights(rl.layout("cudnn"), spec)
     negated = rl.layout("concat", z="candidate")
@@ -216,8 +216,8 @@ WIDER = {("float16", "float32"), ("float16", "float64"), ("bfloat16", "float32")
     "a, b", list(itertools.permutations(("float16", "bfloat16", "float32", "float64"), 2))
 )
 def test_dtypes_round_once_to_nearest_even(a, b):
-    """NumPy and ml_dtypes round so too; float64 to bfloat16 goes through float32 there, which is
-    why that pair is asked with values that float32 holds."""
+    """NumPy and ml_dtypes do so too. They convert float64 to bfloat16 by way of float32, so that
+    pair is tested with values that float32 represents."""
     spec = rl.Spec("gru", 40, 30, 2, True, dtype=a)
     rng = np.random.default_rng(7)
     values = rng.normal(size=spec.num_params) * 2.0 ** rng.integers(-30, 15, spec.num_params)
@@ -263,7 +263,7 @@ def test_a_finite_value_may_not_become_infinite(a, b, first):
 
 @pytest.mark.parametrize("layout", ["torch", "keras"])
 def test_of_several_that_do_not_fit_the_first_is_named(layout):
-    """However they are found: new memory is filled from its end, and looked at on the way."""
+    """In any order of work: new memory is filled from its end, and checked meanwhile."""
     spec = rl.Spec("lstm", 300, 400)
     weights = {name: np.zeros(s, "f4") for name, s in rl.describe(layout, spec).items()}
     for array in weights.values():

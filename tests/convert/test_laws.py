@@ -1,8 +1,7 @@
-"""The laws of conversion, over random RNNs and random bits, asked of every layout.
+"""The laws of conversion, tested for every layout on random RNNs with random bits.
 
-I, H, P, L and D are all different wherever more than one is in play, so that no two axes can be
-taken for each other; what is converted are NaN payloads, both zeros, subnormals, infinities and any
-other bits, in every dtype.
+I, H, P, L and D are all different, so that no two axes can be confused. The bits contain NaN
+payloads, both zeros, subnormals and infinities, in every dtype.
 """
 
 import numpy as np
@@ -46,7 +45,7 @@ def specs(draw):
 
 
 def held(a):
-    """Specs that layout a has a form for."""
+    """Return specs that layout a can represent."""
     return specs().filter(lambda spec: holds(a, spec))
 
 
@@ -79,11 +78,11 @@ def test_every_element_is_in_one_block(a, data):
 @every_layout
 @examples(10, data=st.data())
 def test_folding_changes_nothing(a, data):
-    """What is run is what the plan says step by step; also from weights that have biases or
-    peepholes where the spec has none, and to another dtype."""
+    """The result is that of the plan, executed step by step; also for weights with biases or
+    peepholes that the spec does not have, and for another dtype."""
     spec, seed = data.draw(held(a)), data.draw(seeds)
     dtype = data.draw(st.sampled_from([spec.dtype, *DTYPES]))
-    most = 3 if (a.name, spec.cell) == ("onnx", "lstm") else 1  # nobody else has peepholes
+    most = 3 if (a.name, spec.cell) == ("onnx", "lstm") else 1  # only these have peepholes
     has = data.draw(st.sampled_from([None, *range(most + 1)]))
     to = Bits(dtype)
     for b in others(spec):
@@ -93,7 +92,7 @@ def test_folding_changes_nothing(a, data):
         wanted, num_sums = walk(spec, b, plan, weights, dtype)
         found = rl.convert(weights, spec, src=a, dst=b, dtype=dtype)
         for f, w in zip(flat_bits(found, to), wanted, strict=True):
-            # which of two NaNs a sum is, and what a payload becomes elsewhere, no layout says
+            # which of two NaNs a sum is, and what a payload becomes in another dtype, is not defined
             assert ((f == w) | (to.is_nan(f) & to.is_nan(w))).all(), (spec, a, b)
             if dtype == spec.dtype and not num_sums:
                 assert (f == w).all(), (spec, a, b)
@@ -110,8 +109,8 @@ def same(spec, a, b):
 
 
 def must_vanish(plan):
-    """Blocks of the source that the target has no place for: they are zero or the identity, and
-    the sign of a zero is lost. A bias may stand for the other one on the way."""
+    """Return the blocks of the source that the target lacks: they are zero or the identity, and
+    the sign of a zero is lost. One bias may replace the other on the way."""
     blocks = {step.block for step in plan if step.op.startswith("expect")}
     other = {"bW": "bR", "bR": "bW"}
     return blocks | {
@@ -120,8 +119,8 @@ def must_vanish(plan):
 
 
 def assert_agree(spec, layout, found, wanted, vanished, *, but=frozenset()):
-    """Equal bits. In the blocks that vanished zeros may differ in sign; not looked at are those in
-    `but`."""
+    """Assert equal bits in all blocks except `but`. In blocks that vanished, zeros may differ in
+    sign."""
     bits = Bits(spec.dtype)
     found, wanted = flat_bits(found, bits), flat_bits(wanted, bits)
     for block, (tensor, index) in places(layout, spec).items():
@@ -146,7 +145,7 @@ def test_there_and_back_is_bit_identical(a, data):
 @every_layout
 @examples(10, data=st.data())
 def test_a_stop_on_the_way_makes_no_difference(a, data):
-    """a -> b -> c is a -> c, wherever a -> b makes no sum."""
+    """a -> b -> c is a -> c if a -> b makes no sum."""
     spec, seed = data.draw(held(a)), data.draw(seeds)
     for b in others(spec):
         plan, c = steps(spec, a, b), data.draw(st.sampled_from(others(spec)))
@@ -159,7 +158,7 @@ def test_a_stop_on_the_way_makes_no_difference(a, data):
 
 
 def added(plan):
-    """The biases of the gates for which the plan makes sums."""
+    """Return the biases of the gates for which the plan makes sums."""
     gates = {(step.block[:2], step.block[3]) for step in plan if step.op == "add"}
     return {(*where, role, gate) for where, gate in gates for role in ("bW", "bR")}
 
@@ -186,7 +185,7 @@ def assert_sums_agree(spec, layout, found, wanted, plan):
 @pytest.mark.parametrize("a", [a for a in LAYOUTS if a.name != "concat"], ids=str)
 @examples(10, data=st.data())
 def test_a_sum_loses_only_which_bias_it_was(a, data):
-    """Where a -> b makes sums: all but the biases as ever, and bW + bR agrees, also by way of c."""
+    """If a -> b makes sums, all other blocks are kept, and bW + bR agrees, also by way of c."""
     spec, seed = data.draw(held(a)), data.draw(seeds)
     for b in others(spec):
         plan, c = steps(spec, a, b), data.draw(st.sampled_from(others(spec)))

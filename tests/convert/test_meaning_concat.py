@@ -1,4 +1,4 @@
-"""The textbook's form, one matrix a gate over [h, x], run as the textbook writes it."""
+"""The textbook's form, one matrix per gate over [h, x], run by the textbook's equations."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def sigmoid(a):
 
 
 def textbook(spec, order, z_on="state"):
-    """One step of the textbook's cells: (weights, x, h, c) -> (h', c')."""
+    """Return one step of the textbook's cell: (weights, x, h, c) -> (h', c')."""
 
     def join(h, x):
         return np.concatenate([h, x] if order == "hx" else [x, h], axis=-1)
@@ -47,7 +47,7 @@ def textbook(spec, order, z_on="state"):
         r, z = (sigmoid(gate(w, letter, h, x)) for letter in "rz")
         if spec.reset == "before":
             n = np.tanh(gate(w, "n", r * h, x))
-        else:  # the product with h alone is scaled, and no bias with it
+        else:  # only the product with h is scaled, not the bias
             from_x, from_h = gate(w, "n", 0 * h, x), gate(w, "n", h, 0 * x) - w["b_n"]
             n = np.tanh(from_x + r * from_h)
         return ((1 - z) * h + z * n if z_on == "candidate" else z * h + (1 - z) * n), None
@@ -60,7 +60,7 @@ def textbook(spec, order, z_on="state"):
 
 
 def run_textbook(weights, step, x, h0, c0=None):
-    """In float64, one layer of one direction."""
+    """Run one layer in one direction, in float64."""
     weights = {name: np.float64(array) for name, array in weights.items()}
     h, c, ys = np.float64(h0[0]), None if c0 is None else np.float64(c0[0]), []
     for x_t in np.float64(x):
@@ -70,7 +70,7 @@ def run_textbook(weights, step, x, h0, c0=None):
 
 
 def run_stack(weights, step, x, h0, c0=None):
-    """Two layers of two directions, each of them run by itself."""
+    """Run two layers in two directions, one after the other."""
     hs, cs = [], []
     for layer in range(2):
         ys = []
@@ -103,14 +103,14 @@ def test_a_reset_after_gru(order, z):
     flat = rl.pack(weights, spec, layout=layout, exact=True)
     expected = forward(from_cudnn(flat, spec), spec, *given)
     run = run_textbook(weights, textbook(spec, order, z), *given)
-    # Both are in float64 and of the very same numbers: float64's rounding is all there may be.
+    # Both use the same numbers in float64, so they differ only by the rounding of float64.
     assert distance(run, expected, unit=FLOAT64) <= 1
 
     module = torch_module(spec)
     rl.assign(module, rl.convert(weights, spec, src=layout, dst="torch"))
     assert distance(run_torch(module, *given), expected) <= 1  # reference.Rounded
 
-    # the other reading of z is another network, and not by rounding
+    # with z on the other side it is a different network, far beyond rounding
     other = run_textbook(weights, textbook(spec, order, {"state": "candidate"}.get(z, "state")),
                          *given)  # fmt: skip
     assert distance(other, expected) > 1000
@@ -118,7 +118,7 @@ def test_a_reset_after_gru(order, z):
 
 @every_order
 def test_z_on_the_candidate_is_packed_exactly_by_negation(order):
-    """1 - sigmoid(a) = sigmoid(-a): a changed sign, and not one rounding."""
+    """1 - sigmoid(a) = sigmoid(-a): only signs change, nothing is rounded."""
     spec = rl.Spec("gru", I, H)
     layouts = [rl.layout("concat", inputs=order, z=z) for z in ("candidate", "state")]
     weights = filled(spec, order, seeded("negation", order))
@@ -159,7 +159,7 @@ def test_a_reset_before_gru_runs_in_keras_and_onnx(order, z):
     rl.assign(layers, rl.convert(weights, spec, src=layout, dst="keras", exact=True))
     assert distance(run_keras(layers, *given), expected) <= 1
 
-    # taken for a reset-after GRU, the same weights are another network
+    # read as a reset-after GRU, the same weights are a different network
     after = run_textbook(weights, textbook(spec.replace(reset="after"), order, z), *given)
     assert distance(after, expected) > 1000
 
@@ -199,7 +199,7 @@ def test_stacks_of_both_directions(cell, order):
 
 @every_order
 def test_from_torch(order):
-    """An LSTM's two biases become their sum; a GRU's only where the candidate's bias_hh is zero."""
+    """An LSTM's two biases become their sum; a GRU's only if the candidate's bias_hh is zero."""
     layout = rl.layout("concat", inputs=order)
     for spec in (rl.Spec("lstm", I, H), rl.Spec("gru", I, H)):
         rng = seeded("from torch", spec, order)

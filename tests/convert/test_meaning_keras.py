@@ -38,7 +38,7 @@ def specs(cells=GATES, **options):
 
 
 with_cudnn_form = pytest.mark.parametrize("spec", sample(specs(), 5), ids=str)
-# What cuDNN has no form of: reset before, and Keras 3's x / 6 + 0.5.
+# What cuDNN cannot represent: reset before, and Keras 3's hard sigmoid x / 6 + 0.5.
 without_cudnn_form = pytest.mark.parametrize(
     "spec",
     sample(
@@ -81,8 +81,8 @@ def test_from_torch_to_keras(spec):
     layers = keras_layers(spec)
     rl.assign(layers, rl.convert(module, dst="keras"))
     expected = forward(from_cudnn(rl.pack(module), spec), spec, *given)
-    # Each may be off by the bound, and so the two by twice that; where Keras has one bias, its
-    # rounded sum is one of the additions that the bound counts: reference.Rounded
+    # Each may differ from the exact result by the bound, so the two may differ by twice that. If
+    # Keras has one bias, its rounded sum is one of the additions that reference.Rounded counts.
     assert distance_between(run_keras(layers, *given), run_torch(module, *given), expected) <= 1
 
 
@@ -121,7 +121,7 @@ def test_assigned_in_place_by_way_of_onnx(spec):
     given = inputs(rng, spec)
     assert not same_weights(fresh, layers)
     rl.assign(fresh, rl.convert(rl.convert(layers, dst="onnx"), spec, dst="keras"))
-    # every bit has moved there and back: equal, not merely near
+    # every bit came back: equal, not only close
     assert same_weights(fresh, layers)
     for a, b in zip(vars(run_keras(fresh, *given)).values(),
                     vars(run_keras(layers, *given)).values(), strict=True):  # fmt: skip
@@ -166,7 +166,7 @@ def test_a_layer_that_is_not_built_yet_is_built():
 @pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
 def test_every_backend_of_keras(backend):
     """One layer of each cell and direction, to torch and back, in a process of its own: Keras
-    takes its backend when it is imported. With torch's every Keras layer is a torch module."""
+    chooses its backend at import. With torch, every Keras layer is a torch module."""
     command = [sys.executable, "-m", "pytest", "-m", "", __file__, "-k",
                "(from_torch or from_keras) and not num_layers and not none"]  # fmt: skip
     done = subprocess.run(command, env=os.environ | {"KERAS_BACKEND": backend}, text=True,

@@ -1,7 +1,7 @@
 """CuDNNLSTM and CuDNNGRU of Keras 2, which Keras 3 can no longer load.
 
-The layers are tf_keras's own. They cannot be called on a CPU; what their weights mean is told by
-tf_keras's own loader, which puts the weights of a CuDNN layer into a plain LSTM or GRU that can.
+The layers are tf_keras's own. They do not run on a CPU; what their weights mean is defined by
+tf_keras's own loader, which puts the weights of a CuDNN layer into a plain LSTM or GRU that does.
 """
 
 import numpy as np
@@ -57,7 +57,7 @@ def cudnn_layers(spec):
 
 
 def loaded(layers, source):
-    """Fill layers as tf_keras does with a file in which they are of the other kind."""
+    """Fill layers as tf_keras does from a file with layers of the other kind."""
     for layer, other in zip(layers, source, strict=True):
         layer.set_weights(preprocess_weights_for_loading(layer, other.get_weights(), "2"))
     return layers
@@ -76,8 +76,8 @@ def test_their_loader_gives_the_same_arrays(spec):
     source = fill_keras(cudnn_layers(spec), seeded("arrays", spec))
     theirs = loaded(keras_layers(spec, tf_keras), source)
     ours = list(rl.convert(source, dst="keras").values())
-    # An LSTM's bias is a sum, rounded once: we form it in double, they in float32, and the
-    # 53 bits of a double are enough (2 * 24 + 2) that rounding it again is rounding once.
+    # An LSTM's bias is a sum, rounded once: rnnlayout adds in double, tf_keras in float32. A double
+    # has 53 bits, more than 2 * 24 + 2, so rounding its sum to float32 gives the same bits.
     assert same_arrays(ours, arrays(theirs))
 
 
@@ -92,7 +92,7 @@ def test_to_keras_3(spec):
     expected = forward(from_cudnn(rl.pack(source), spec), spec, *given)
     # 1 is all that float32's rounding explains: reference.Rounded
     assert distance(theirs, expected) <= 1
-    # each may be off by the bound, and so the two by twice that
+    # each may differ from the exact result by the bound, so the two by twice that
     assert distance_between(run_keras(layers, *given), theirs, expected) <= 1
 
 
@@ -124,7 +124,7 @@ def test_from_keras_3(spec):
     theirs = loaded(cudnn_layers(spec), layers)
     if spec.cell == "gru":
         assert same_arrays(arrays(ours), arrays(theirs))
-    # They halve an LSTM's bias, we put all of it in bW: the sum is the same bits either way.
+    # tf_keras halves an LSTM's bias, rnnlayout puts all of it in bW: the sum has the same bits.
     assert same_arrays(*(list(rl.convert(x, dst="keras").values()) for x in (ours, theirs)))
     assert same_arrays(arrays(loaded(keras_layers(spec, tf_keras), ours)), arrays(layers))
 
@@ -135,7 +135,7 @@ def test_from_keras_3(spec):
 
 @pytest.mark.parametrize("cell", CUDNN)
 def test_a_layer_without_bias_becomes_one_of_zero_bias(cell):
-    """Keras 2's loader passes such weights on as they are, untransposed."""
+    """Keras 2's loader passes such weights on unchanged, without transposing them."""
     spec = rl.Spec(cell, I, H, bidirectional=True, bias="none")
     rng = seeded("no bias", spec)
     layers = fill_keras(keras_layers(spec), rng)

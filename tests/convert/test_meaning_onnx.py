@@ -1,4 +1,4 @@
-"""ONNX operators compute in onnxruntime what the weights meant elsewhere, and the other way."""
+"""ONNX operators compute the same in onnxruntime as the other framework, in both directions."""
 
 import numpy as np
 import onnx
@@ -62,12 +62,12 @@ in_keras_only = pytest.mark.parametrize(
 
 
 def kit(spec):
-    """The Keras that has the spec's recurrent activation."""
+    """Return the Keras that has the spec's recurrent activation."""
     return tf_keras if spec.recurrent_activation == "hard_sigmoid_keras2" else keras
 
 
 def initializers(spec, rng):
-    """ONNX tensors that nobody converted; B in its two halves at random."""
+    """Return random ONNX tensors; both halves of B are random."""
     shapes = rl.describe("onnx", spec)
     directions = {name: [weight(rng, shape[1:]) for _ in range(shape[0])]
                   for name, shape in shapes.items()}  # fmt: skip
@@ -91,7 +91,7 @@ def test_from_torch_to_onnx(spec):
     run = run_onnx(tensors, spec, *given)
     # 1 is all that float32's rounding explains: reference.Rounded
     assert distance(run, expected) <= 1
-    # each may be off by the bound, and so the two by twice that
+    # each may differ from the exact result by the bound, so the two by twice that
     assert distance_between(run, run_torch(module, *given), expected) <= 1
 
 
@@ -126,7 +126,7 @@ def test_from_onnx_to_keras(spec):
     tensors = initializers(spec, rng)
     given = inputs(rng, spec)
     layers = keras_layers(spec, kit(spec))
-    # Keras's LSTM and reset-before GRU have one bias: the sum, one of those that the bound counts
+    # Keras's LSTM and reset-before GRU have one bias, the sum: one of the additions of the bound
     rl.assign(layers, rl.convert(tensors, spec, src="onnx", dst="keras"))
     expected = forward(from_onnx(tensors, spec), spec, *given)
     run = run_keras(layers, *given)
@@ -174,7 +174,7 @@ def test_peepholes(dst, both):
     plain = run_onnx(tensors, spec, *given)
     assert np.array_equal(run_onnx(tensors | peepholes, spec, *given).y, plain.y)
 
-    # they stand for something, in whichever layer, direction and gate, and have no place elsewhere
+    # peepholes that are not zero matter in any layer, direction and gate; the target lacks them
     peepholes["1/P"][-1, -1] = 0.5
     assert not np.array_equal(run_onnx(tensors | peepholes, spec, *given).y, plain.y)
     with pytest.raises(rl.LossyError, match="peephole"):

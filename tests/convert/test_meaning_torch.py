@@ -1,4 +1,4 @@
-"""What torch computes is what cuDNN's weight space says, and what comes back is the same module."""
+"""torch computes what the cuDNN weight space defines, and a module that comes back is the same."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from oracles.reference import GATES, distance, distance_between, forward, from_c
 
 import rnnlayout as rl
 
-# oneDNN has no projection; torch says so and takes its other path
+# oneDNN has no projection: torch warns and takes another path
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 
 SPECS = [
@@ -34,7 +34,7 @@ every_cell = pytest.mark.parametrize("cell", GATES)
 
 
 def same_tensors(found, module):
-    """Same names in the same order, same bits."""
+    """Are names, their order, and bits the same?"""
     wanted = {name: p.detach().numpy() for name, p in module.named_parameters()}
     return list(found) == list(wanted) and all(
         found[name].shape == wanted[name].shape and found[name].tobytes() == wanted[name].tobytes()
@@ -69,7 +69,7 @@ def test_assigned_to_a_fresh_module(spec):
     given = inputs(rng, spec)
     before = run_torch(fresh, *given)
     rl.assign(fresh, rl.unpack(rl.pack(module), spec, layout="torch"))
-    # the same numbers through the same code: equal, not merely near
+    # the same numbers and the same code: equal, not only close
     assert same_runs(run_torch(fresh, *given), run_torch(module, *given))
     assert not same_runs(before, run_torch(module, *given))
 
@@ -86,7 +86,7 @@ def test_cells(cell, bias):
     run = run_torch_cell(module, *given)
     assert distance(run, expected) <= 1  # reference.Rounded
     assert same_tensors(rl.unpack(flat, spec, layout="torch-cell"), module)
-    # a cell's tensors are those of a layer under other names, which of two biases is which included
+    # a cell has the tensors of a layer under other names; the two biases keep their roles
     renamed = {f"{name}_l0": tensor for name, tensor in module.state_dict().items()}
     assert rl.pack(renamed, spec).tobytes() == flat.tobytes()
 
@@ -94,7 +94,7 @@ def test_cells(cell, bias):
     rl.assign(fresh, rl.convert(module, dst="torch-cell"))
     assert same_runs(run_torch_cell(fresh, *given), run)
 
-    # steps of a cell are the layer over all steps, summed in another order
+    # a cell run step by step equals the layer; sums may be formed in another order
     layer = torch_module(spec)
     rl.assign(layer, rl.convert(module, dst="torch"))
     assert distance_between(run_torch(layer, *given), run, expected) <= 1  # reference.Rounded
@@ -113,7 +113,7 @@ def test_a_state_dict_with_a_prefix(cell, both, prefix):
             "other": torch_module(spec, seeded("other", spec)),
         }
     )
-    # a plain RNN's tensors do not say tanh or relu
+    # the tensors of a plain RNN do not show whether it uses tanh or relu
     told = spec if cell.startswith("rnn") else None
     flat = rl.pack(model.state_dict(), told, prefix=prefix)
     assert flat.tobytes() == rl.pack(module).tobytes()
@@ -146,7 +146,7 @@ def test_two_biases_as_one(cell, mode):
     assert set(rl.regions(spec)["role"]) == {"W", "R", kept}
     given = inputs(rng, spec)
     expected = forward(from_cudnn(flat, spec), spec, *given)
-    # bW + bR rounds once here, as it does in any float32 sum of both: reference.Rounded
+    # bW + bR is rounded once, as in any float32 sum of the two: reference.Rounded
     assert distance(run_torch(module, *given), expected) <= 1
 
     fresh = torch_module(spec)

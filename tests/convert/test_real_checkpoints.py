@@ -1,7 +1,7 @@
-"""Real published weights, converted, in the frameworks' own hands.
+"""Published weights, converted and run by the frameworks themselves.
 
-The oracles are not ours: tf_keras's own conversion of the old file, the forward passes of Keras,
-tf_keras and torch, the NumPy cell that g2p-en ships. A plain run downloads nothing: it takes
+The oracles: tf_keras's own conversion of the old file, the forward passes of Keras, tf_keras and
+torch, the NumPy cell that g2p-en ships. A plain run downloads nothing: it takes
 the one layer that is stored in examples/data, and random numbers in the shapes of g2p-en's.
 """
 
@@ -34,7 +34,7 @@ from recurrence import parts, sigmoid
 
 EXAMPLES = ROOT / "examples"
 STEPS = 6
-UNIT = 2.0**-53  # a result in double is off by this part of itself at most
+UNIT = 2.0**-53  # the largest relative error of one operation in double
 
 
 @pytest.fixture(scope="module", params=[download("fetched"), "in the repository"])
@@ -77,14 +77,14 @@ def gru_arrays(request):
 
 # -------------------------------------------------------------- how far rounding in double can go
 #
-# A running bound, to first order: each d... says how far a quantity of a computation in double may
-# be from the true one. A sum of n products errs by n UNIT times the sum of their sizes, whatever
-# its order; a sigmoid or tanh, and the few operations of the cell, by a few UNIT; what comes in is
-# passed on by the derivatives. Two computations in double differ by twice the bound at most.
+# A running bound, to first order: each d... is the largest error of a quantity that is computed in
+# double. A sum of n products errs by n UNIT times the sum of their magnitudes, in any order; a
+# sigmoid or tanh, and the few operations of the cell, by a few UNIT; errors of the inputs are passed
+# on by the derivatives. Two computations in double differ by at most twice the bound.
 
 
 def gate_error(layer, gate, x, dx, h, dh):
-    """Of what the input and the state bring to a gate."""
+    """Return the error of a gate's sum, from the errors of the input and the state."""
     n = x.shape[-1] + h.shape[-1] + 2
     sized = {role: {gate: abs(layer[role][gate])} for role in layer}
     size_x, size_h = parts(sized, gate, abs(x), abs(h))
@@ -147,7 +147,7 @@ def gru_error(layer, x):
 
 
 def test_tf_keras_converts_the_file_to_the_same_bits(lstm_file, weights):
-    """tf_keras turns CuDNNLSTM weights into an LSTM's as it loads them."""
+    """tf_keras turns CuDNNLSTM weights into those of an LSTM when it loads them."""
     model = tf_keras.Sequential([tf_keras.Input((None, weights.spec.input_size))])
     for k in range(weights.spec.num_layers):
         model.add(tf_keras.layers.LSTM(128, return_sequences=True, name=f"rnn_{k + 1}"))
@@ -158,7 +158,7 @@ def test_tf_keras_converts_the_file_to_the_same_bits(lstm_file, weights):
 
 
 def test_keras_3_does_not_read_the_file(lstm_file, weights):
-    """What the README says of it, and why the conversion is needed."""
+    """As the README says; this is why the conversion is needed."""
     model = keras.Sequential([keras.Input((None, weights.spec.input_size))])
     for k in range(weights.spec.num_layers):
         model.add(keras.layers.LSTM(128, return_sequences=True, name=f"rnn_{k + 1}"))
@@ -168,7 +168,7 @@ def test_keras_3_does_not_read_the_file(lstm_file, weights):
 
 @pytest.fixture(scope="module")
 def own(layers):
-    """The file's arrays, read by hand."""
+    """The file's arrays, read without rnnlayout."""
     return recurrence.read_cudnn_lstm([list(layer.values()) for layer in layers])
 
 
@@ -190,7 +190,7 @@ def test_torch_lstm_computes_what_the_file_says(weights, own, x):
 
 @pytest.mark.parametrize("framework", [keras, tf_keras], ids=["keras", "tf_keras"])
 def test_keras_lstm_computes_what_the_file_says(framework, weights, own, x):
-    """Within what the rounded bias sums and the arithmetic in double explain."""
+    """The difference is explained by the rounded bias sums and the arithmetic in double."""
     converted = weights.to("keras")
     stack = [
         framework.layers.LSTM(128, return_sequences=True, dtype="float64")
@@ -212,7 +212,7 @@ def test_keras_lstm_computes_what_the_file_says(framework, weights, own, x):
 
 @pytest.mark.parametrize("part", ["enc", "dec"])
 def test_gru_from_the_weight_space(part, gru_arrays):
-    """Against g2p-en's own cell on its own arrays, and torch's GRU filled from the weight space."""
+    """Compared with g2p-en's own cell on its own arrays, and with torch's GRU."""
     tensors = real_checkpoints.torch_names(gru_arrays, part)
     spec = rl.infer_spec(tensors)
     flat = rl.pack(tensors, exact=True)
@@ -260,7 +260,7 @@ def test_the_example_runs():
 
 @pytest.mark.parametrize("how", ["argument", "variable", "no network"])
 def test_the_example_runs_without_the_packages(how, tmp_path):
-    if how == "no network":  # a copy of its own, where nothing was kept; an index that is not there
+    if how == "no network":  # a copy without kept files, and a package index that does not exist
         for path in ["real_checkpoints.py", "recurrence.py", "checkpoints.py", "checkpoints.txt"]:
             (tmp_path / path).write_bytes((EXAMPLES / path).read_bytes())
         (tmp_path / "data").mkdir()
@@ -281,7 +281,7 @@ def test_the_example_runs_without_the_packages(how, tmp_path):
 
 
 def test_the_example_fails_when_weights_are_wrong(monkeypatch, capsys):
-    """Its verdicts can say no: two gates of the torch form change places."""
+    """The example can fail: two gates of the torch form are exchanged."""
     monkeypatch.setattr(
         real_checkpoints,
         "read_torch",

@@ -14,8 +14,8 @@ PRINTED = np.array(EXAMPLE["cudnn_flat"])
 
 def test_it_packs_to_the_printed_vector():
     flat = rl.pack(WEIGHTS)
-    # Half a unit of the sixth decimal; one element is an exact tie in decimal, which its float32
-    # form may miss by one ulp of the largest magnitude below 1, 2^-24.
+    # Half a unit of the sixth decimal. One element is an exact tie in decimal, which float32 may
+    # miss by one ulp of the largest magnitude below 1, 2^-24.
     assert np.abs(flat.astype("float64") - PRINTED).max() <= 0.5e-6 + 2.0**-24
 
 

@@ -1,7 +1,7 @@
-"""The three ways in which people get this wrong, each beside ours.
+"""Three common mistakes, each compared with the right way.
 
-Each packs the same torch module into cuDNN's weight space as one reads it done, and is run by
-the same float64 recurrence. Shapes fit and nothing is refused: only the outputs tell.
+Each packs the same torch module into cuDNN's weight space as published code does, and is run by the
+same float64 recurrence. The shapes fit and nothing is refused: only the outputs differ.
 """
 
 import numpy as np
@@ -11,15 +11,15 @@ from oracles.reference import GATES, Run, distance, forward, from_cudnn
 
 import rnnlayout as rl
 
-# In units of what float32's rounding explains (reference.Rounded). Ours is at most 1, measured
-# 0.15; theirs are above 100,000, so that no tolerance anybody would choose lets one of them pass.
+# In units of what float32's rounding explains (reference.Rounded). The right way is at most 1,
+# measured 0.15; the mistakes are above 100,000, far beyond any tolerance.
 FAR = 100_000
 
 every_cell = pytest.mark.parametrize("cell", GATES)
 
 
 class Case:
-    """A torch module, what it computes, and our weight space of it."""
+    """A torch module, what it computes, and its weight space by rnnlayout."""
 
     def __init__(self, cell, num_layers=1, bidirectional=False):
         self.spec = rl.Spec(cell, I, H, num_layers, bidirectional)
@@ -37,12 +37,12 @@ class Case:
         return forward(from_cudnn(flat, self.spec), self.spec, *self.given)
 
     def is_far_off(self, flat):
-        """Does a weight space of the right size compute something else than torch does?"""
+        """Is the result of a weight space of the right size far from torch's?"""
         assert flat.shape == self.ours.shape and flat.dtype == self.ours.dtype
         assert distance(self.run, self.expected) <= 1  # ours, with all that rounding explains
         theirs = self.forward(flat)
         run = Run(*(part and part.value for part in (theirs.y, theirs.h, theirs.c)))
-        # an output of torch's is about 1 at most, relu's are somewhat larger
+        # torch's outputs are at most about 1, those of relu somewhat larger
         return distance(run, self.expected) > FAR and np.abs(run.y - self.run.y).max() > 0.1
 
 
@@ -51,7 +51,7 @@ def joined(arrays):
 
 
 def matrices_then_biases(state):
-    """cuDNN's order of torch's tensors, of one gate or all: all matrices, then all biases."""
+    """Return torch's tensors in cuDNN's order, one gate or all: all matrices, then all biases."""
     return joined(
         [state[n] for n in state if n.startswith("weight")]
         + [state[n] for n in state if n.startswith("bias")]
@@ -67,8 +67,8 @@ def test_ours_is_right(cell, num_layers, bidirectional):
 
 
 # ------------------------------------------------------------------ 1. transposing torch's matrices
-# "cuDNN is column-major like BLAS, so transpose." It is not: both keep each matrix (H, in) row by
-# row. The sizes are those of the right answer, for each matrix has as many elements either way.
+# "cuDNN is column-major like BLAS, so transpose." It is not: both store each matrix (H, in) row by
+# row. The sizes are right, because a transposed matrix has as many elements.
 
 
 def transposed(state, H, which):
@@ -86,7 +86,7 @@ def test_transposing_the_matrices(cell, which):
     theirs = matrices_then_biases(transposed(case.state(), H, which))
     assert np.array_equal(np.sort(theirs), np.sort(case.ours))
     assert case.is_far_off(theirs)
-    # and that is all that is wrong with it
+    # nothing else is wrong
     assert np.array_equal(matrices_then_biases(case.state()), case.ours)
 
 

@@ -1,4 +1,4 @@
-"""A conversion as its plan says it, one step after the other, by index arrays and NumPy."""
+"""A conversion executed by its plan, step after step, with index arrays and NumPy."""
 
 from collections import namedtuple
 
@@ -7,14 +7,13 @@ from oracles.bits import Bits, flat_bits
 
 from rnnlayout import _native
 
-# op: the plan's word; block: what it is about; src, src2, dst: (tensor, index of each element), or
-# None where the op has none.
+# op: the plan's name for it; block: the block that it moves; src, src2, dst: (tensor, index of each
+# element), or None if the op has none.
 Step = namedtuple("Step", "op block negate src src2 dst")
 
 
 def places(layout, spec, has=None):
-    """(layer, direction, role, gate) -> (tensor, index of each element, the matrix read row by
-    row)."""
+    """Return {(layer, direction, role, gate): (tensor, index of each element, row by row)}."""
     found = {}
     for (layer, direction, role, _, gate), view in _native.blocks(layout, spec, has):
         tensor, at, rows, cols, row_stride, col_stride, _ = view
@@ -24,7 +23,7 @@ def places(layout, spec, has=None):
 
 
 def steps(spec, a, b, has=None):
-    """The steps of a -> b. has: what the source has, by default as the spec says."""
+    """Return the steps of a -> b. has: what the source has, by default what the spec says."""
     if has is None:
         has = 0 if spec.bias == "none" else _native.HAS_BIAS
     src, dst = places(a, spec, has), places(b, spec)
@@ -46,8 +45,8 @@ def steps(spec, a, b, has=None):
 
 
 def source(spec, a, plans, seed, has=None, dtype=None):
-    """Random weights in layout a that all of the plans can take, in a dtype too: what must be zero
-    or the identity is, with zeros of either sign, and no sum or number is too large."""
+    """Return random weights in layout a that all plans accept, in a dtype too: what must be zero or
+    the identity is, with zeros of either sign, and no sum or number is too large."""
     bits, rng = Bits(spec.dtype), np.random.default_rng(seed)
     tensors = _native.tensors(a, spec, has)
     flat = [bits.random(rng, int(np.prod(shape))) for _, shape in tensors]
@@ -72,15 +71,15 @@ def source(spec, a, plans, seed, has=None, dtype=None):
 
 
 def _shrink(array, index, bits, to, times):
-    """Ones for the finite numbers of which some times as much would not be finite in the target."""
+    """Replace by one the finite numbers whose multiples would not be finite in the target."""
     with np.errstate(over="ignore", invalid="ignore"):  # a signalling NaN
         too_large = ~to.is_finite(to.nearest(times * bits.numbers(array[index])))
     array[index] = np.where(too_large & bits.is_finite(array[index]), bits.one, array[index])
 
 
 def walk(spec, b, plan, weights, dtype=None):
-    """What the plan makes of weights: the bits of each target tensor, and the number of sums of two
-    numbers that are not zero. Every element is written once."""
+    """Return the plan's result: the bits of each target tensor, and the number of sums of two
+    non-zero numbers. Every element is written once."""
     bits, to = Bits(spec.dtype), Bits(dtype or spec.dtype)
     src = flat_bits(weights, bits)
     nelems = [int(np.prod(shape)) for _, shape in _native.tensors(b, spec)]
