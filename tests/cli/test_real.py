@@ -1,7 +1,7 @@
-"""Published files on the command line: inspected, converted, and run as their own packages run them.
+"""Published files on the command line: inspected, converted, run as their own packages run them.
 
-The oracles: tf_keras on the LSTMs of textgenrnn, g2p-en's own cell, onnxruntime on all of silero-vad,
-torch on silero-vad's tensors.
+The oracles: tf_keras on the LSTMs of textgenrnn, g2p-en's own cell, onnxruntime on all of
+silero-vad, torch on silero-vad's tensors.
 """
 
 import json

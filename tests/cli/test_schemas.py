@@ -12,8 +12,8 @@ from oracles.some import normal_weights
 import rnnlayout as rl
 
 SCHEMAS = {path.name: path for path in (files("rnnlayout") / "schemas").iterdir()}
-# Programs rely on these schemas. A change that breaks one is a new number in a new file; if keys are
-# added, only the digest changes.
+# Programs rely on these schemas. A change that breaks one is a new number in a new file; added keys
+# change only the digest.
 PINNED = {
     "doctor-1.json": "ffac7ce9d7b4",
     "inspect-1.json": "cf49f7820b70",

@@ -92,7 +92,7 @@ def test_folding_changes_nothing(a, data):
         wanted, num_sums = walk(spec, b, plan, weights, dtype)
         found = rl.convert(weights, spec, src=a, dst=b, dtype=dtype)
         for f, w in zip(flat_bits(found, to), wanted, strict=True):
-            # which of two NaNs a sum is, and what a payload becomes in another dtype, is not defined
+            # which of two NaNs a sum is, and a payload's form in another dtype, is not defined
             assert ((f == w) | (to.is_nan(f) & to.is_nan(w))).all(), (spec, a, b)
             if dtype == spec.dtype and not num_sums:
                 assert (f == w).all(), (spec, a, b)

@@ -79,8 +79,8 @@ def gru_arrays(request):
 #
 # A running bound, to first order: each d... is the largest error of a quantity that is computed in
 # double. A sum of n products errs by n UNIT times the sum of their magnitudes, in any order; a
-# sigmoid or tanh, and the few operations of the cell, by a few UNIT; errors of the inputs are passed
-# on by the derivatives. Two computations in double differ by at most twice the bound.
+# sigmoid or tanh, and the few operations of the cell, by a few UNIT; the derivatives pass on the
+# errors of the inputs. Two computations in double differ by at most twice the bound.
 
 
 def gate_error(layer, gate, x, dx, h, dh):

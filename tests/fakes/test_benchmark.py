@@ -1,4 +1,4 @@
-"""What measures on a GPU, on the fakes: that the command is right when there is one at last."""
+"""The benchmark of GPUs, run on the fakes: so that it works once there is a GPU."""
 
 import collections
 import json
@@ -28,7 +28,7 @@ BENCHMARKS = ROOT / "benchmarks"
 
 @pytest.fixture(scope="session")
 def raw(tmp_path_factory):
-    """The program that calls cuDNN with nothing in between."""
+    """The C program that calls cuDNN directly."""
     made = tmp_path_factory.mktemp("raw") / "raw_cudnn"
     flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-I", ROOT / "csrc"]
     run(["cc", *flags, BENCHMARKS / "raw_cudnn.c", "-ldl", "-o", made])
@@ -91,14 +91,14 @@ def test_no_case_of_the_floor(fakes, raw, case):
 
 @pytest.fixture(scope="session")
 def measured(fakes, tmp_path_factory):
-    """What the quick form of the whole command writes, and says."""
+    """What the quick form of the command writes, and prints."""
     to = tmp_path_factory.mktemp("measured") / "gpu.json"
     command = [sys.executable, BENCHMARKS / "gpu.py", "--quick", "--json", to]
     said = run(command, env=fakes.environment())
     return json.loads(to.read_text()), said
 
 
-# No answer, on the fakes: that is what they end a process over.
+# No answer on the fakes, which end a process over these.
 STRICTER = {"states_in_place", "no_dropout_descriptor", "capture_and_other_lengths"}
 
 
@@ -119,7 +119,7 @@ def test_results_are_compared(measured):
     assert parity["failures"] == [] and parity["checked"] > 100
     assert all(0 < worst <= 1 for worst in parity["worst"].values())
     for dtype in ("float16", "bfloat16", "float32", "float64"):
-        # __cuda_array_interface__ has no word for bfloat16
+        # __cuda_array_interface__ has no name for bfloat16
         for arrays in ("host", "driver") if dtype != "bfloat16" else ("host",):
             assert f"ours, {arrays} arrays, {dtype}" in parity["worst"]
             assert f"ours, {arrays} arrays, steps, {dtype}" in parity["worst"]
@@ -183,7 +183,7 @@ def test_questions_to_version_8(fakes, monkeypatch, version):
 
 @pytest.mark.parametrize("T, N, L", [(6, 2, 2), (1, 1, 1)])
 def test_jax_is_given_the_same_network(monkeypatch, T, N, L):
-    """Its LSTM runs on GPUs alone; its own reference takes the same, but for the weights' form."""
+    """JAX's LSTM runs only on GPUs; JAX's reference takes the same arguments except the weights."""
 
     def on_the_cpu(x, h, c, weights, lengths, *sizes, precision):
         width, hidden, layers, _, both = sizes
@@ -198,7 +198,7 @@ def test_jax_is_given_the_same_network(monkeypatch, T, N, L):
     ours = rl.RNN(problem.weights, problem.spec)
     step = problem.T == 1
     wanted = ours.step(problem.x[0], tuple(problem.state)) if step else ours(problem.x)
-    # of float32, values below 1 and sums of 32 products, over six steps: rounding is below 1e-5
+    # float32, values below 1, sums of 32 products, six steps: rounding is below 1e-5
     assert np.abs(y() - wanted[0]).max() < 1e-5
 
 

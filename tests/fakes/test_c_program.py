@@ -1,4 +1,4 @@
-"""examples/c/cudnn_inference.c: against the vendor's headers, on the fakes, beside rl.RNN."""
+"""examples/c/cudnn_inference.c, built with the vendor's headers and run on the fakes: as rl.RNN."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ import get_cudnn
 from fakes.build import LIBRARIES
 
 SOURCE = ROOT / "examples" / "c" / "cudnn_inference.c"
-# Where it fails it ends at once, as the fakes do with what they hold.
+# On an error the program ends at once and frees nothing.
 ASAN = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
 HEADERS = {"8": 8, "9 oldest": "9.0", "9 newest": "9.28"}
 SPECS = [
@@ -47,7 +47,7 @@ def program(request, fakes, tmp_path_factory):
     libraries = [fakes.cudnn(major) / name for name in LIBRARIES[major]]
     flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-isystem", cudnn / "include"]
     flags += ["-isystem", cuda, "-Wl,--no-as-needed", "-g"]
-    if request.param == "9 newest":  # wrong files are to be seen, not survived by luck
+    if request.param == "9 newest":  # reading a wrong file must not go unnoticed
         flags += ["-fsanitize=address,undefined", "-fno-sanitize-recover"]
     flags += [f"-Wl,-rpath,{fakes.cudnn(major)}:{fakes.cuda}"]
     run(["cc", *flags, SOURCE, *libraries, fakes.cuda / "libcuda.so.1", "-o", made])
@@ -55,7 +55,7 @@ def program(request, fakes, tmp_path_factory):
 
 
 def export(folder, spec, weights, x):
-    """The files that the program reads, written as the page says."""
+    """Write the files that the program reads, as the page says."""
     (folder / "rnn.json").write_text(json.dumps(spec.to_dict()))
     weights.tofile(folder / "rnn.bin")
     x.tofile(folder / "x.bin")

@@ -1,6 +1,6 @@
-"""The fake cuDNN says what real ones say: one table of calls, fakes/contract.py, sent to all.
+"""The fake cuDNN answers as real ones do: one table of calls, fakes/contract.py, is sent to all.
 
-tools/cudnn.txt pins the real libraries, from 8.9 over the first to the newest 9. No GPU is needed.
+tools/cudnn.txt pins the real libraries: 8.9, the first and the newest 9. No GPU is needed.
 """
 
 import functools
@@ -18,10 +18,10 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import get_cudnn
 
-# Other questions each time; this repeats those that failed.
+# The questions are different each time; setting this repeats those that failed.
 SEED = int(os.environ.get("RNNLAYOUT_SEED") or random.SystemRandom().randrange(2**32))
 RANDOM = 300
-# What is asked -> the version that it says it is.
+# The library's name in this test -> the version that it reports.
 REAL = {"8": 8906, "9.0": 90000, "9.19": 91900, "9.28": 92800}
 FAKE = {8906: 8, 90000: 9, 92800: 9}
 
@@ -34,7 +34,7 @@ def real(version):
 
 
 def ask(folder, questions, version=None):
-    """The answers of the libcudnn in a folder."""
+    """Return the answers of the libcudnn in a folder."""
     done = subprocess.run(
         [sys.executable, TESTS / "fakes/ask.py", folder],
         input="".join(json.dumps(question) + "\n" for question in questions),
@@ -48,12 +48,12 @@ def ask(folder, questions, version=None):
 
 @functools.cache
 def answers(folder, version=None):
-    """Those to the table, in its order."""
+    """Return its answers to the table, in order."""
     return ask(folder, [{"call": call, **more} for _, call, _, more in contract.ROWS], version)
 
 
 def wrong(found, version, differences):
-    """The rows to which the answer is another one than the table has."""
+    """Return the rows whose answer differs from the table."""
     for (what, call, expected, _), answer in zip(contract.ROWS, found, strict=True):
         assert answer["cudnn"] == version
         expected = differences.get(what, expected)

@@ -1,7 +1,7 @@
-"""What the fake cuDNN computes, against the slow twin in NumPy and against torch.
+"""The fake cuDNN computes the same as the reference in NumPy and as torch.
 
-All of a test's problems run in one process of their own: no framework of this one is to find a
-libcuda.so.1 that is none.
+All problems of a test run in one process of their own: no framework in this process must find a
+libcuda.so.1 that is a fake.
 """
 
 import itertools
@@ -51,7 +51,7 @@ def specs():
         )  # fmt: skip
 
 
-# How x lies in memory, its lengths (of 4 steps), and what a library of version 8 takes too.
+# How x is stored in memory, and its lengths (of 4 steps).
 SHAPES = [(SEQ, None), (SEQ, [2, 4, 3]), (SEQ, [0, 1, 4]), (BATCH, None), (BATCH, [3, 0, 4]),
           (PACKED, [4, 2, 1]), (SEQ, [0, 0, 0])]  # fmt: skip
 
@@ -68,7 +68,7 @@ def test_all_forms_are_the_recurrence(fakes, tmp_path):
 
 
 def test_a_wrong_form_is_told(fakes, tmp_path):
-    """The tolerance is no excuse: with two gates changed over it is exceeded a thousand times."""
+    """The tolerance is tight: with two gates exchanged it is exceeded a thousand times."""
     spec = rl.Spec("lstm", 5, 6)
     problem = Problem(spec, np.random.default_rng(2))
     arrays = problem.arrays()
@@ -102,7 +102,7 @@ def test_torch_says_the_same(fakes, tmp_path, kind):
     y = torch.nn.utils.rnn.pad_packed_sequence(y, total_length=4)[0].numpy()
     last = last if cell == "lstm" else (last, None)
     theirs = Run(y, last[0].numpy(), last[1].numpy() if cell == "lstm" else None)
-    # Both within the rounding of double of the exact result, so they are within twice that.
+    # Each is within the rounding of double of the exact result, so the two are within twice that.
     bounds = [4 * FLOAT64 / FLOAT32 * wanted.error for _, wanted in pairs(ours, problem.expected())]
     assert (np.abs(ours.y - theirs.y) <= bounds[0]).all()
     assert (np.abs(ours.h - theirs.h) <= bounds[1]).all()
@@ -138,14 +138,14 @@ def test_an_empty_sequence_keeps_its_state(fakes, tmp_path):
 def test_the_clip_acts_where_the_cell_is_read(fakes, tmp_path):
     clip = (-0.25, 0.125)
     spec = rl.Spec("lstm", 5, 6, num_layers=2, dtype="float64")
-    # a first state outside of the bounds is as good as one on them
+    # a first state outside the bounds has the same effect as one at the bounds
     wide = Problem(spec, np.random.default_rng(6), clip=clip, c_size=2)
     arrays = wide.arrays()
     found = run_all(fakes, tmp_path, [
         (wide.question, arrays), (wide.question, arrays | {"cx": np.clip(wide.cx, *clip)}),
     ])  # fmt: skip
     assert found[0] == found[1]
-    # h is that of a clip as it is stored; the last c is handed out as it is
+    # h is computed from the clipped cell; the last c is returned without the clip
     wide.cx = np.clip(wide.cx, *clip)
     result, expected = wide.result(found[1]), wide.expected()
     assert ((result.c < clip[0]) | (result.c > clip[1])).any()
@@ -166,7 +166,7 @@ def test_the_bounds_of_the_clip_are_floats(fakes, tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_a_number_is_rounded_once(fakes, tmp_path, dtype):
-    """relu(w x) of one unit: the product is exact in double, and stored it is the nearest."""
+    """relu(w x) of one unit: the product is exact in double, the stored number is the nearest."""
     spec = rl.Spec("rnn_relu", 1, 1, bias="none", dtype=dtype)
     problem = Problem(spec, np.random.default_rng(8), T=1, N=60000)
     bits = np.random.default_rng(9).integers(0, 2 ** (8 * problem.dtype.itemsize - 1), 60000)
@@ -185,7 +185,7 @@ def test_a_number_is_rounded_once(fakes, tmp_path, dtype):
 
 
 def nearest(exact, dtype):
-    """In the type of 16 bits by searching: ml_dtypes rounds a double twice, over float32."""
+    """Round to a 16-bit type by search: ml_dtypes rounds a double twice, by way of float32."""
     if dtype.itemsize == 4:
         return exact.astype(dtype)
     steps = np.arange({2.0**-11: 0x7C00, 2.0**-8: 0x7F80}[STORED[dtype.name][0]], dtype=np.uint16)

@@ -1,7 +1,7 @@
-"""What the fakes do not let pass, in their words, and how a test reads and disturbs them.
+"""The rules that the fakes enforce, their messages, and how a test reads and disturbs the fakes.
 
 Each case is a few lines of Python on fakes/device.py, in a process of its own: breaking a rule ends
-it with FAKE_EXIT.
+the process with FAKE_EXIT.
 """
 
 import os
@@ -27,7 +27,7 @@ def process(folder, code, **environment):
 
 
 def said(folder, code, **environment):
-    """What the code prints; it has to end well."""
+    """Return what the code prints; its process must end well."""
     done = process(folder, code, **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -373,7 +373,7 @@ def test_calls_are_taken_down(fakes, tmp_path):
 
 
 def test_the_kth_call_fails(fakes):
-    """Every one of a whole sequence, with the status of its library."""
+    """Every call of a whole sequence, with the status of its library."""
     code = """
 d = Device(folder); d.close(); calls = d.driver.fake_calls
 def whole():
@@ -409,7 +409,7 @@ print(count > 30)
     ("cudnnDestroy", "d.new_handle()"),
 ])  # fmt: skip
 def test_what_is_destroyed_is_gone_even_if_that_failed(fakes, call, argument):
-    """Such an error is an earlier call's; nobody destroys twice."""
+    """Such an error belongs to an earlier call, so nobody destroys a second time."""
     library = "d.library._library" if call.startswith("cudnn") else "d.driver"
     code = f"""
 d = Device(folder); before = d.live(); argument = {argument}
@@ -533,7 +533,7 @@ read(); read()
     (8, "ops_infer", -6, -6), (8, "adv_infer", 0, -6),
 ])  # fmt: skip
 def test_a_library_that_is_missing_a_part(fakes, tmp_path, major, missing, version, rnn):
-    """As the real ones: an abort, or 3009."""
+    """As with the real ones: an abort, or status 3009."""
     folder = shutil.copytree(fakes.cudnn(major), tmp_path / "cudnn")
     if missing:
         (folder / f"libcudnn_{missing}.so.{major}").unlink()

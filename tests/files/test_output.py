@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, whatever is there before and happens in between."""
+"""Output files appear whole or not at all, whatever existed before or happens meanwhile."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ def written(path, text="new", **options):
 
 @pytest.fixture
 def folder(tmp_path):
-    """One that has to hold, afterwards, what the test says and nothing else."""
+    """A folder: afterwards it must contain only what the test says."""
     folder = tmp_path / "out"
     folder.mkdir()
     return folder
@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 @pytest.fixture(params=[None, errno.EPERM, errno.EOPNOTSUPP], ids=["links", "EPERM", "EOPNOTSUPP"])
 def links(request, monkeypatch):
-    """Where a file may have two names, and where not."""
+    """File systems with and without hard links."""
 
     def no_links(*_):
         raise OSError(request.param, os.strerror(request.param))
@@ -126,7 +126,7 @@ def test_what_is_no_file_is_not_replaced(folder):
 
 
 def test_a_folder_that_may_not_be_written(folder, monkeypatch):
-    """As the system says it; to root, who may run this, it never does."""
+    """The error is simulated: root, who may run this, never gets it."""
 
     def refused(*_, **__):
         raise PermissionError(errno.EACCES, "Permission denied")
@@ -178,7 +178,7 @@ os._exit(7)
 
 @pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_leaves_nothing(folder, signal):
-    """In the command, in the middle of its work."""
+    """A signal in the middle of a command's work."""
     program = f"""
 import os, signal, sys
 from rnnlayout import _cli, _commands

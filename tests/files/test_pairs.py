@@ -1,9 +1,9 @@
-"""Every framework's files to every other's: one writes the file, the other runs the new one.
+"""From every framework's files to every other's: one writes the file, the other runs the new one.
 
-A writer makes a file with the framework's own means, and says what the framework computes with it;
-a reader loads what convert_file() made of it with the other framework's own means, and runs it.
-Both are given the same x, and start from zero. The files differ in how many RNNs they make of a
-stack: Keras and ONNX have one a layer, which a reader runs one upon the other.
+A writer saves a file with the framework itself, and records what the framework computes with it. A
+reader loads the file that convert_file() made of it with the other framework, and runs it. Both get
+the same x and start from zero. Keras and ONNX have one RNN per layer, so a stack is several RNNs in
+their files; a reader then runs one after the other.
 """
 
 import itertools
@@ -64,8 +64,8 @@ def x_of(spec):
 
 @dataclass(frozen=True)
 class Source:
-    """What a framework wrote. y: what it computes; entries: what the RNNs in it are called;
-    hints: what the file does not say, as load() takes it."""
+    """A file of a framework. y: what the framework computes; entries: the names of the RNNs in it;
+    hints: what the file does not record, as arguments of load()."""
 
     path: object
     y: np.ndarray
@@ -93,13 +93,13 @@ def old_torch(state, path):
 
 
 def names_of(spec):
-    """Of the layers, where each is an RNN of its own."""
+    """Return the names of the layers if each is an RNN of its own."""
     return ["rnn"] if spec.num_layers == 1 else [f"rnn_{k}" for k in range(spec.num_layers)]
 
 
 @cache
 def keras_model(spec, kit, cudnn=False):
-    """As its user would build it, one named layer upon the other. For all who fill it."""
+    """Build a model as a user would, one named layer after the other. It is shared."""
     y = x = kit.Input((None, spec.input_size))
     for name in names_of(spec):
         more = {"return_sequences": True, "use_bias": spec.bias != "none"}
@@ -134,7 +134,7 @@ def keras_source(kit, suffix):
         if suffix == ".weights.h5":
             model.save_weights(path)
             told = {"reset": spec.reset} if spec.cell == "gru" else {"cell": spec.cell}
-            entries = list(rl.load(path, **told))  # late Keras 2 forgets what they are called
+            entries = list(rl.load(path, **told))  # late Keras 2 does not record their names
         else:
             model.save(path)
             told, entries = {}, names_of(spec)
@@ -144,7 +144,7 @@ def keras_source(kit, suffix):
 
 
 def cudnn_layers_source(spec, folder):
-    """CuDNNLSTM and CuDNNGRU run on GPUs alone: a twin of LSTM and GRU takes their weights."""
+    """CuDNNLSTM and CuDNNGRU run only on GPUs: a twin of LSTM and GRU loads their weights."""
     path = folder / "cudnn_layers.h5"
     model = keras_model(spec, tf_keras, cudnn=True)
     fill_keras([model], seeded("cudnn layers", spec))
@@ -165,7 +165,7 @@ def onnx_source(spec, folder):
 
 
 def run_onnx(path, x, y, of=""):
-    """of: the prefix of the inputs that count; the states are zero, others are left empty."""
+    """Run a model. of: the prefix of its inputs; the states are zero, other inputs are empty."""
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     feed = {}
     for given in session.get_inputs():
@@ -173,7 +173,7 @@ def run_onnx(path, x, y, of=""):
             feed[given.name] = x
         elif given.name.endswith("X"):
             feed[given.name] = np.zeros((1, N, given.shape[2]), "f4")
-        else:  # a state, which onnx_model() does not give a shape
+        else:  # a state, which has no shape in onnx_model()
             layers = given.shape[0] if isinstance(given.shape[0], int) else None
             feed[given.name] = np.zeros((layers or states_of(path, given.name), N, H), "f4")
     return session.run([y], feed)[0]
@@ -185,7 +185,7 @@ def states_of(path, name):
 
 
 def flat_source(save, suffix, hinted=True):
-    """A weight space put together by hand, and the recurrence in float64."""
+    """A weight space built without rnnlayout, and the recurrence in float64."""
 
     def write(spec, folder):
         rng = seeded(suffix, spec)
@@ -244,9 +244,9 @@ WRITERS = {
 
 @dataclass(frozen=True)
 class Reader:
-    """to, suffix: what is asked for; run(paths, entries, specs, x) -> y of the last.
+    """to, suffix: of the new file; run(paths, entries, specs, x) -> y of the last RNN.
 
-    paths: one for each entry where a file holds one RNN, `apart`, else the same for all.
+    paths: one per entry if a file contains only one RNN (`apart`), else the same path for all.
     """
 
     to: str
@@ -276,7 +276,7 @@ def torch_reader(load, suffix):
 
 
 def layers_of(entries, specs):
-    """What Keras's layers are called: of an RNN of several layers each is one."""
+    """Return the names of the Keras layers, one per layer of an RNN."""
     return [
         f"{name}_{k}" if spec.num_layers > 1 else name
         for name, spec in zip(entries, specs, strict=True)
@@ -285,7 +285,7 @@ def layers_of(entries, specs):
 
 
 def run_chain(model, entries, specs, x):
-    """The part of the model's graph that each entry is, on what the one before it gives."""
+    """Run the part of the model's graph that each entry is, on the output of the one before."""
     for name, spec in zip(entries, specs, strict=True):
         names = layers_of([name], [spec])
         part = keras.Model(model.get_layer(names[0]).input, model.get_layer(names[-1]).output)
@@ -302,7 +302,7 @@ def whole_spec(specs):
 
 
 def zeros_in(model):
-    """What is not loaded shall be seen."""
+    """Fill a model with zeros, so that what is not loaded is noticed."""
     for variable in model.weights:
         variable.assign(np.zeros(variable.shape, "f4"))
     return model
@@ -321,7 +321,7 @@ def run_keras_2(paths, entries, specs, x):
 
 
 def run_cudnn_layers(paths, entries, specs, x):
-    """As tf_keras loads them into LSTMs and GRUs. They always have biases."""
+    """Run the layers as tf_keras loads them into LSTM and GRU. They always have biases."""
     return run_keras_2(paths, entries, [spec.replace(bias="double") for spec in specs], x)
 
 
@@ -342,7 +342,7 @@ def flat_reader(load, suffix, apart=False):
 
 
 def named(tensors, name):
-    """An RNN that had no prefix has none."""
+    """Return the weight space of an RNN; one that had no prefix has none."""
     return tensors["weight_space" if "weight_space" in tensors else f"{name}.weight_space"]
 
 
@@ -375,7 +375,7 @@ def framework(who):
 
 
 def has(who, cell, reset="after", proj=0):
-    """Has the framework this RNN? The conversions have to agree."""
+    """Does the framework have this RNN? The conversions must agree."""
     if framework(who) in ("torch", "cudnn"):
         return reset == "after"
     if framework(who) == "keras 2 cudnn" and (cell[:3] == "rnn" or reset == "before"):
@@ -384,8 +384,8 @@ def has(who, cell, reset="after", proj=0):
 
 
 def table():
-    """(writer, reader, spec) of every pair that shares a cell. The two frameworks' pairs share the
-    cells out among them; then comes what the writer and the reader have met least."""
+    """Yield (writer, reader, spec) of every pair that shares a cell. The pairs of two frameworks
+    divide the cells among them, first what the writer and the reader have met least."""
     met = Counter()
 
     def seldom(*keys):
@@ -410,7 +410,7 @@ def spec_of(writer, cell, reset, proj, layers, both, bias):
 
 
 def whole_model(writer, reader):
-    """Such a file is changed as a whole, to Keras 3's layers."""
+    """Is the file converted as a whole model, to Keras 3's layers?"""
     return writer.endswith(".h5") and reader == "keras 2 cudnn .h5"
 
 
@@ -418,7 +418,7 @@ HELD = list(table())
 
 
 def refusals():
-    """(writer, reader, spec), one for each cell that a writer has and a reader has not."""
+    """Yield (writer, reader, spec), one per cell that the writer has and the reader lacks."""
     for (writer, _, spec), reader in itertools.product(
         {(w, (s.cell, s.reset, s.proj_size)): (w, r, s) for w, r, s in HELD}.values(), READERS
     ):
@@ -432,12 +432,12 @@ REFUSED = list(refusals())
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """(writer, spec) -> its Source, written once."""
+    """Return a function: (writer, spec) -> its Source, written once."""
     return cache(lambda writer, spec: WRITERS[writer](spec, tmp_path_factory.mktemp("source")))
 
 
 def exact(source, spec):
-    """The recurrence in float64, and how far float32 may be from it."""
+    """Return the recurrence in float64, and how far float32 may be from it."""
     weights = rl.stack(rl.load(source.path, **source.hints).values())
     if spec.proj_size:
         layers = from_cudnn(weights.pack(), weights.to("cudnn").spec)
@@ -462,8 +462,8 @@ def test_one_runs_what_the_other_wrote(sources, writer, reader, spec, tmp_path):
     paths = convert(source, READERS[reader], tmp_path)
     specs = [weights.spec for weights in rl.load(source.path, **source.hints).values()]
     y = READERS[reader].run(paths, source.entries, specs, x_of(spec))
-    # Either may be off by what float32's rounding explains at worst, and so the two by twice that:
-    # reference.Rounded, whose sums may be formed in any order, as two biases into one.
+    # Each may differ from the exact result by what float32's rounding explains, so the two by twice
+    # that: reference.Rounded, whose sums may be formed in any order, also two biases into one.
     error = exact(source, spec).error
     assert y.shape == source.y.shape and error.max() < 1e-3
     assert (np.abs(y.astype(np.float64) - source.y) <= 2 * error).all()
@@ -490,7 +490,7 @@ def test_a_whole_keras_model_stays_one(sources, tmp_path):
 
 
 def test_the_table_has_every_cell_and_every_shape():
-    """Of each writer, of each reader, and of each two frameworks whatever both have."""
+    """For each writer, each reader, and each pair of frameworks: all that both have."""
     for at, who in [(0, name) for name in WRITERS] + [(1, name) for name in READERS]:
         met = [case[2] for case in HELD if case[at] == who]
         cells = {(s.cell, s.reset, s.proj_size) for s in met}

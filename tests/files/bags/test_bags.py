@@ -25,7 +25,7 @@ DATA = TESTS / "data"
 
 
 def same(a, b):
-    """The same RNN, bit for bit."""
+    """Are two RNNs the same, bit for bit?"""
     x, y = a._read(), b._read()
     return (a.spec, a.layout, a.config, x.names) == (b.spec, b.layout, b.config, y.names) and all(
         p.tobytes() == q.tobytes() for p, q in zip(x.arrays, y.arrays, strict=True)
@@ -38,7 +38,7 @@ def weights(layout, spec, seed=0):
 
 
 def model(seed=0):
-    """A state_dict as a user has it: several RNNs, other tensors beside and between them."""
+    """A typical state_dict: several RNNs, with other tensors between them."""
     torch.manual_seed(seed)
     parts = torch.nn.ModuleDict(
         {
@@ -148,7 +148,7 @@ def test_the_bytes_are_the_same_every_time(tmp_path):
 
 @pytest.mark.parametrize("suffix", BAGS)
 def test_a_file_of_this_release_is_read_by_later_ones(suffix):
-    """Never write these files anew: they are what is promised."""
+    """Never write these files again: they are the promise."""
     found = rl.load(DATA / f"written-0.1{suffix}")
     assert list(found) == ["encoder", "decoder"]
     for name, layout, spec in WRITTEN:
@@ -356,19 +356,19 @@ print(peak() - before)
 
 
 def test_memory_is_that_of_three_layers(tmp_path):
-    """One is read, one made and one written, and 32 MB are written before what was read is given
-    back."""
+    """One layer is read, one converted, one written; 32 MB are written before what was read is
+    freed."""
     spec = rl.Spec("lstm", 512, 512, 12)
     rl.save(tmp_path / "a.safetensors", some_lstm())
     rl.save(tmp_path / "b.safetensors", rl.Weights(some.normal_weights(rl.layout("torch"), spec)))
     names = [tmp_path / f"{name}.safetensors" for name in "axby"]
     grown = int(run([sys.executable, "-c", MEMORY, *names]))
     assert grown < spec.nbytes / 12 * 3 + (40 << 20), grown
-    assert grown < spec.nbytes  # which both of the whole would be twice
+    assert grown < spec.nbytes  # the whole, read and converted, would be twice the file
 
 
 def test_every_tensor_is_aligned_and_read_without_a_copy(tmp_path):
-    """Six bytes come first by name, and last in the file."""
+    """Six bytes are first by name, and last in the file."""
     path = tmp_path / "a.safetensors"
     small = weights("cudnn", rl.Spec("rnn_tanh", 2, 1, bias="none", dtype="float16"))
     rl.save(path, {"a": small, "b": weights("keras", rl.Spec("gru", 5, 3, dtype="float64"))})
@@ -379,7 +379,7 @@ def test_every_tensor_is_aligned_and_read_without_a_copy(tmp_path):
 
 
 def test_what_is_only_moved_is_copied_by_the_system(path, tmp_path, monkeypatch):
-    """A call that copies less than asked, and a system that refuses, give the same file."""
+    """The file is the same if the system copies less than asked, or refuses."""
     taken = []
 
     def few(src, out, count, at):

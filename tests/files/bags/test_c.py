@@ -1,4 +1,4 @@
-"""What is written for programs in C: .bin with its JSON, and .h, compiled and run."""
+"""Files for programs in C: .bin with its JSON, and .h, compiled and run."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ SPECS = {
     "float64": rl.Spec("gru", 5, 3, bias="recurrent", dtype="float64"),
     "bfloat16": rl.Spec("rnn_relu", 5, 3, bias="none", dtype="bfloat16"),
 }
-# Prints the sizes, the bits of the whole, and region by region where it was found.
+# Prints the sizes, all bits, and the place of each region.
 PROGRAM = """
 #include "weights.h"
 #include <stdio.h>

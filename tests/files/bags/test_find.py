@@ -1,4 +1,4 @@
-"""Which tensors of a file are RNNs, by their names and shapes alone."""
+"""Which tensors of a file are RNNs, decided only by names and shapes."""
 
 import time
 
@@ -20,7 +20,7 @@ CONCAT = {f"W_{g}": (4, 9) for g in "rzn"} | {f"b_{g}": (4,) for g in "rzn"}
 
 
 def file_of(folder, *parts, dtype="f4"):
-    """A .npz of shapes by name: np.savez's, whose names nothing restricts."""
+    """Write an .npz with tensors of these names and shapes; np.savez allows any name."""
     rng = np.random.default_rng(0)
     path = folder / "a.npz"
     tensors = {
@@ -165,7 +165,7 @@ def test_arrays_of_other_orders_are_read(tmp_path):
 
 
 def test_ten_thousand_other_tensors_take_no_time(tmp_path):
-    """No more than in proportion: as many squared would take minutes."""
+    """The time grows in proportion; quadratic time would be minutes."""
 
     def seconds(count):
         names = ("kernel", "bias", "weight", "W_o", "running_mean")
@@ -178,4 +178,4 @@ def test_ten_thousand_other_tensors_take_no_time(tmp_path):
         return time.process_time() - start
 
     few = min(seconds(1250) for _ in range(3))
-    assert seconds(10_000) < 3 * 8 * few  # in proportion 8, squared 64
+    assert seconds(10_000) < 3 * 8 * few  # in proportion: 8; quadratic: 64

@@ -1,4 +1,4 @@
-"""Malformed files of named tensors: a FileError that says what is wrong, and nothing allocated."""
+"""Malformed files of named tensors: a FileError that names the mistake, and no allocation."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Scratch: what is made ahead is what would be made in turn, and overwrites nothing in use."""
+"""Scratch: arrays made ahead equal those made in turn, and overwrite nothing in use."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ NELEMS = 1000
 
 
 def filling(value, makers):
-    """make() for an array of that value, which notes the thread that it runs in."""
+    """Return a make() that fills an array with the value and records its thread."""
 
     def make(memory):
         makers[value] = threading.current_thread()
@@ -34,7 +34,7 @@ def test_each_is_made_once_the_next_one_meanwhile_elsewhere():
         made[k] = scratch.holds(k, filling(k, makers), ahead)
         assert is_filled(made[k], k)
         if ahead:
-            scratch._ahead[1].result()  # the next is there, and this one is as it was
+            scratch._ahead[1].result()  # the next one exists, and this one is unchanged
             assert is_filled(made[k], k)
         assert scratch.holds(k, None) is made[k]
     assert makers.pop(0) is threading.current_thread()
@@ -77,7 +77,7 @@ def test_what_fails_ahead_fails_when_it_is_asked_for():
         scratch.holds(1, fail)
     assert is_filled(scratch.holds(2, filling(2, makers)), 2)
     scratch.holds(3, filling(3, makers), (4, fail))
-    assert is_filled(scratch.holds(5, filling(5, makers)), 5)  # what failed was not asked for
+    assert is_filled(scratch.holds(5, filling(5, makers)), 5)  # the failed one was not used
 
 
 def test_arrays_are_aligned_and_apart():

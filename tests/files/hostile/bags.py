@@ -1,4 +1,4 @@
-"""Hostile files of named tensors: .safetensors, .npz, .npy, .bin; and JSON wherever it stands."""
+"""Hostile files of named tensors: .safetensors, .npz, .npy, .bin; and JSON in any of them."""
 
 import json
 import struct
@@ -131,7 +131,7 @@ class Touches:
 
 
 def beside(told, data=FLAT, name="{}.json"):
-    """A .bin file and what describes it."""
+    """Write a .bin file and the JSON that describes it."""
 
     def write(path):
         path.write_bytes(data)
@@ -155,7 +155,7 @@ def fifo_beside(path):
 
 
 def linked_beside(path):
-    """It is for whoever made the link to say where the JSON lies; this one leads to itself."""
+    """The JSON may be a link; this one leads to itself."""
     path.write_bytes(FLAT)
     link = path.with_name(path.name + ".json")
     link.symlink_to(link)
@@ -199,6 +199,6 @@ CASES = {
     "a FIFO for a description.bin": fifo_beside,
     "a description that leads to itself.bin": linked_beside,
 }  # fmt: skip
-# Keys that are not ours are nothing to us: the arrays beside them may be read.
+# Unknown keys are ignored: the arrays beside them may be read.
 EITHER = {f"JSON, {k}.npz": (lambda path, v=v: path.write_bytes(npz_told(v)))
           for k, v in JSON.items()}  # fmt: skip

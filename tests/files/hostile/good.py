@@ -1,4 +1,4 @@
-"""Files that are as they should be, one of each form, for others to be made of."""
+"""Correct files, one per format, from which the hostile ones are made."""
 
 import io
 import tempfile
@@ -26,7 +26,7 @@ def weights(layout):
 
 @cache
 def good(suffix):
-    """The bytes of one of LAYOUTS."""
+    """Return the bytes of a correct file of that suffix."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"a{suffix}"
         made = weights(LAYOUTS[suffix])
@@ -38,7 +38,7 @@ def good(suffix):
 
 
 def save_old(path, made):
-    """As torch wrote before 1.6."""
+    """Save as torch did before 1.6."""
     import torch
 
     state = {name: torch.from_numpy(array.copy()) for name, array in made.items()}
@@ -46,7 +46,7 @@ def save_old(path, made):
 
 
 def described():
-    """What stands beside a .bin file."""
+    """Return the JSON that belongs to a .bin file."""
     return SPEC.to_dict()
 
 
@@ -56,7 +56,7 @@ def members(data):
 
 
 def archive(members, compression=zipfile.ZIP_STORED):
-    """A zip archive of members, in a dict or as pairs."""
+    """Return a zip archive of members, given as a dict or as pairs."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", compression) as file:
         for name, data in members.items() if isinstance(members, dict) else members:

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 from files.hostile.good import archive, good, members
 
-# The matrix that is spoiled, by the form of the file.
+# The matrix that is spoiled, by format.
 KERNEL = {
     ".h5": "model_weights/lstm/lstm/lstm_cell/kernel",
     ".weights.h5": "layers/lstm/cell/vars/0",
@@ -19,7 +19,7 @@ BOMB = 120 << 20
 
 
 def secret(path):
-    """Another file, whose opening would be seen."""
+    """Make another file; opening it would be noticed."""
     other = path.with_name("secret")
     other.mkdir(exist_ok=True)
     with h5py.File(other / "other.h5", "w") as file:
@@ -93,7 +93,7 @@ def damaged_chunk(file, name, path):
 
 
 def plugin(file, name, path):
-    """A filter whose library HDF5 would look for, and load."""
+    """Use a filter whose library HDF5 would search and load."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_chunk(SHAPE)
     properties.set_filter(32008, h5py.h5z.FLAG_OPTIONAL, ())
@@ -182,7 +182,7 @@ def spoiled(spoil, suffix):
 
 
 def spoiled_within(spoil):
-    """The same in the member of a .keras archive."""
+    """Do the same in the member of a .keras archive."""
 
     def write(path):
         parts = members(good(".keras"))
@@ -235,7 +235,7 @@ UNITS = {"a huge number": 10**30, "negative": -3, "a text": "3", "another": 4, "
 
 
 def reconfigured(change, suffix):
-    """A good file whose config is change(the text of its config)."""
+    """Make a good file whose config is change(text of the config)."""
 
     def write(path):
         path.write_bytes(good(suffix))
@@ -245,7 +245,7 @@ def reconfigured(change, suffix):
                 del file.attrs["model_config"]
                 if len(text) < 60_000:
                     file.attrs["model_config"] = text
-                else:  # what does not fit beside the group lies in a heap
+                else:  # attributes that do not fit into the group's header are stored in a heap
                     file.attrs.create("model_config", text, dtype=h5py.string_dtype())
         else:
             parts = members(good(suffix))
@@ -294,7 +294,7 @@ CASES = {
     "names that all lie in one place.h5": attribute("layer_names", ["x" * 60_000] * 4000),
     "names that lead out.h5": attribute("weight_names", ["../../secret/other.h5"] * 3),
 }  # fmt: skip
-# Their RNN is as good as it was: it may be read, or all be refused.
+# Their RNN is intact: the file may be read or refused.
 EITHER = {
     **{f"config, {name}{suffix}": reconfigured(one_more(layer), suffix)
        for name, layer in ODD.items() for suffix in (".h5", ".keras")},

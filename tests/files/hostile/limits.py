@@ -1,4 +1,4 @@
-"""What a hostile file may take: a second of the CPU and 100 MB, whatever its size says."""
+"""The limits for reading a hostile file: a second of CPU time and 100 MB, whatever it claims."""
 
 import functools
 import gc
@@ -7,13 +7,13 @@ import re
 import resource
 import time
 
-MOST_NBYTES = 100_000_000  # beyond what the process had
+MOST_NBYTES = 100_000_000  # more than the process had before
 
 
 @functools.cache
 def longest():
-    """Return a second of this process's CPU time, or more on a slower machine: as much as some
-    Python takes here that took a second where the limit was set."""
+    """Return the limit of CPU time: a second on the machine where it was set, more on a slower one.
+    It is measured with a piece of Python."""
     start, table = time.process_time(), {}
     for k in range(400_000):  # 1/16 s
         table[k % 1000] = str(k)
@@ -23,9 +23,9 @@ def longest():
 class Meter:
     """`with Meter() as meter`: afterwards .seconds of CPU time, .nbytes of memory at the most.
 
-    What it measures cannot allocate beyond the limit: RLIMIT_DATA, which counts what is private
-    and can be written, but no map of a file. Python's collector of garbage waits: it looks at all
-    that the process has, with the frameworks in it for a second.
+    Inside, nothing can be allocated beyond the limit: RLIMIT_DATA, which counts private writable
+    memory, but not a map of a file. Python's garbage collector is off: with all frameworks in the
+    process a collection takes a second.
     """
 
     def __init__(self):
@@ -34,7 +34,7 @@ class Meter:
 
     def __enter__(self):
         self._limits = resource.getrlimit(resource.RLIMIT_DATA)
-        os.write(self._peak, b"5")  # it is now what is there now
+        os.write(self._peak, b"5")  # the peak is now the present size
         self._before, most = self._nbytes(b"VmRSS"), self._nbytes(b"VmData") + MOST_NBYTES
         resource.setrlimit(resource.RLIMIT_DATA, (most, self._limits[1]))
         self._collects = gc.isenabled()
@@ -59,7 +59,7 @@ class Meter:
 
 
 class limited(Meter):
-    """The same with an assert at its end."""
+    """A Meter that asserts the limits at its end."""
 
     def __exit__(self, *error):
         super().__exit__(*error)
@@ -69,7 +69,7 @@ class limited(Meter):
 
 
 def environment():
-    """Of a process that measures: what it frees goes back to the system at once."""
+    """Return the environment of a process that measures: freed memory returns to the system."""
     return os.environ | {
         "MALLOC_ARENA_MAX": "1",
         "MALLOC_MMAP_THRESHOLD_": "131072",

@@ -11,12 +11,12 @@ LONGEST_SIZE = (1 << 63) - 1
 
 
 def model(*changes, **more):
-    """The bytes of model_of()."""
+    """Return the bytes of model_of()."""
     return model_of(*changes, **more).SerializeToString()
 
 
 def model_of(given=None, before=(), nodes=(), functions=()):
-    """A model of one LSTM, some of its tensors others."""
+    """Return a model of one LSTM, with some of its tensors replaced."""
     held = [numpy_helper.from_array(a, n) if isinstance(a, np.ndarray) else a
             for n, a in {**weights("onnx"), **(given or {})}.items() if a is not None]  # fmt: skip
     lstm = helper.make_node("LSTM", ["X", "W", "R", "B"], ["Y"], "lstm", hidden_size=3)
@@ -74,7 +74,7 @@ def claims(dims, nbytes=240, **more):
 
 
 def chain(operator, count, names=lambda k: [f"n{k}"], **attributes):
-    """W of n0, through many nodes."""
+    """Compute W from n0 through many nodes."""
     nodes = [helper.make_node(operator, names(k), [f"n{k + 1}"], **attributes)
              for k in range(count)]  # fmt: skip
     return [*nodes, helper.make_node("Identity", [f"n{count}"], ["W"])]
@@ -127,7 +127,7 @@ def functions(count, times):
 
 
 def within(number, message):
-    """A message in a field of another, by its bytes: protobuf's own classes end at some depth."""
+    """Put a message into a field of another, as bytes: protobuf's own classes limit the depth."""
     return bytes([number << 3 | 2]) + length(len(message)) + message
 
 
@@ -140,7 +140,7 @@ def length(n):
 
 
 def graphs(deep):
-    """If in If in If."""
+    """Nest If in If in If."""
     graph = model_of().graph.SerializeToString()
     for _ in range(deep):
         attribute = onnx.AttributeProto(name="then_branch", type=5).SerializeToString()
@@ -217,7 +217,7 @@ MODELS = {
 
 def too_large(path):
     with open(path, "wb") as file:
-        file.truncate(1 << 31)  # a hole: it takes no room
+        file.truncate(1 << 31)  # a sparse file: it uses no disk space
 
 
 CASES = {

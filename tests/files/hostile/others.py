@@ -1,4 +1,4 @@
-"""What is no file, no file of its suffix, or a file of nothing: under every suffix."""
+"""Under every suffix: not a regular file, a file of another format, an empty file."""
 
 import os
 
@@ -49,7 +49,7 @@ CONTENTS = {
     "gzip": b"\x1f\x8b\x08" + bytes(50),
     "a tar archive": bytes(257) + b"ustar" + bytes(300),
 }
-# Of a form the bytes of another. Those of .bin are any; a vector alone is an RNN by its spec.
+# The bytes of another format. A .bin accepts any bytes; a vector alone is an RNN by its spec.
 EITHER = {
     f"really {real[1:]}{suffix}": another(real)
     for suffix in SUFFIXES

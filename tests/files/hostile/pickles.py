@@ -13,7 +13,7 @@ MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
 
 
 class Calls:
-    """Pickled as a call of a function."""
+    """An object that is pickled as a call of a function."""
 
     def __init__(self, function, *arguments):
         self.call = function, arguments
@@ -81,7 +81,7 @@ PROGRAMS = {
 
 
 def storage(numel, kind=b"FloatStorage", key=b"0"):
-    """A persistent id, as torch pickles a storage."""
+    """Return a persistent id, as torch pickles a storage."""
     return (
         b"(U\x07storagectorch\n" + kind + b"\nU" + bytes([len(key)]) + key + b"U\x03cpu"
         + long(numel) + b"tQ"

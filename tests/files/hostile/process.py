@@ -1,4 +1,4 @@
-"""A process that reads files and is watched: watch.c, reader.py."""
+"""Start a process that reads files and is watched: watch.c, reader.py."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-fP
 
 
 class Reader:
-    """Answers jobs of reader.py; where one ends the process the next is for another process."""
+    """Runs the jobs of reader.py. If a job ends the process, a new process does the next one."""
 
     def __init__(self, folder):
         self._library, self._log = folder / "watch.so", folder / "log"
@@ -22,7 +22,8 @@ class Reader:
         subprocess.run(run, check=True)
 
     def __call__(self, jobs):
-        """[name, what, ...] each -> name: answer; of the job at which it ended, by what signal."""
+        """Return {name: answer} of jobs [name, what, ...]. The answer of a job that ended the
+        process is the name of the signal."""
         answers, left = {}, list(jobs)
         while left:
             code, words = self._run(left, answers)

@@ -1,10 +1,10 @@
-"""The process that reads hostile files, one after another, and says of each what reading it took.
+"""The process that reads hostile files, one after another, and reports what each of them took.
 
     WATCH_LOG=LOG LD_PRELOAD=watch.so python -m files.hostile.reader <JOBS
 
-A job is a line of JSON, [name, what, how]; so is its answer. `what` is one of JOBS below. All that
-reading takes is imported before the first, what the standard library imports late too. A job that
-ends the process is the last one begun.
+A job is a line of JSON, [name, what, how]; its answer is a line too. `what` is one of JOBS below.
+All modules are imported before the first job, also those that the standard library imports late. If
+the process ends, it was the job without an answer.
 """
 
 import contextlib
@@ -28,24 +28,24 @@ from files.hostile.sins import SINS
 import rnnlayout as rl
 from rnnlayout import _cli
 
-PATIENCE = 600  # seconds; for a file that keeps one waiting
+PATIENCE = 600  # seconds until a job that hangs ends the process
 
 
 def command(*arguments):
-    """Its exit code, and what it says."""
+    """Run the command line. Returns its exit code and its messages."""
     words = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(words):
         try:
             code = _cli.main([str(argument) for argument in arguments])
         except SystemExit as error:
             code = error.code
-        except BaseException as error:  # a traceback, for the user
+        except BaseException as error:  # the user would see a traceback
             code = f"{type(error).__name__}: {error}"
     return code, words.getvalue()
 
 
 class Watch:
-    """What happened during a call, as a dict: its CPU seconds, bytes, what it opened, imported."""
+    """Records a call as a dict: CPU seconds, bytes, files it opened, modules it imported."""
 
     def __init__(self):
         self._log = os.open(os.environ["WATCH_LOG"], os.O_RDONLY)
@@ -72,21 +72,21 @@ class Watch:
 
 
 def read(watch, *commands):
-    """What each command makes of a file: a list of answers."""
+    """Run commands on a file and return the list of answers."""
     return [watch(command, *arguments) for arguments in commands]
 
 
 def variants(watch, path, ends, flips, seed):
-    """A good file with many bytes changed, one at a time, then cut short at many places.
+    """Read a good file with many bytes changed, one at a time, then cut short at many places.
 
-    Returns {"cut": count, "flipped": count, "kept": of the cut, "bad": [what was wrong]}.
+    Returns {"cut": count, "flipped": count, "kept": number of cut files read, "bad": [errors]}.
     """
     path, options = Path(path), HINTS.get(Path(path).suffix, [])
     data = path.read_bytes()
     whole = rl.load(path, SPEC if options else None)
     found = {"cut": 0, "flipped": 0, "kept": 0, "bad": []}
     changed = path.with_name("changed" + path.name)
-    if path.suffix == ".bin":  # what it is of stands beside it
+    if path.suffix == ".bin":  # described by the JSON beside it
         path.with_name(path.name + ".json").rename(changed.with_name(changed.name + ".json"))
 
     def one(what, codes):
@@ -95,7 +95,7 @@ def variants(watch, path, ends, flips, seed):
             found["bad"].append(f"{what}: {why}")
         return answer["code"] == 0
 
-    changed.write_bytes(data)  # once: to write a whole file takes longer than to read it
+    changed.write_bytes(data)  # once: writing a whole file takes longer than reading it
     with open(changed, "r+b", buffering=0) as file:
         changes = np.random.default_rng(seed)
         for at in changes.integers(len(data), size=flips).tolist():
@@ -128,7 +128,7 @@ HINTS = {".npy": ["--spec", str(SPEC)]}
 
 
 def wrong(answer, codes, paths):
-    """What an answer has against the promises; "" where they were kept."""
+    """Return which promises an answer breaks, "" if none."""
     allowed = {f"open {path}" for path in paths}
     out = f"open {paths[0].parent}/out/"
     others = [e for e in answer["events"] if e not in allowed and not e.startswith(out)]
@@ -147,7 +147,7 @@ def wrong(answer, codes, paths):
 
 
 def sinner(watch, path, which):
-    """What must be seen, done on purpose."""
+    """Do on purpose what the watch must notice."""
     return watch(lambda: (0, str(SINS[which](path))))
 
 
@@ -155,7 +155,7 @@ JOBS = {"read": read, "variants": variants, "sinner": sinner}
 
 
 def main():
-    _cli.make_parser = functools.cache(_cli.make_parser)  # else most of the time of a small file
+    _cli.make_parser = functools.cache(_cli.make_parser)  # most of a small file's time
     sys.stdout.reconfigure(line_buffering=True)
     answers, sys.stdout = sys.stdout, io.StringIO()
     watch = Watch()

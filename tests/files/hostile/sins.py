@@ -1,4 +1,4 @@
-"""What no reading of a file may do, done on purpose: the watch has to see it."""
+"""What reading a file must never do, done on purpose: the watch has to notice it."""
 
 import os
 import socket
@@ -32,7 +32,7 @@ def spend(path):
 
 
 def allocate(path):
-    """More than may be, which fails; then nearly as much."""
+    """Allocate more than the limit, which fails; then nearly as much."""
     try:
         np.empty(MOST_NBYTES * 5 // 4, np.uint8)
     except MemoryError:

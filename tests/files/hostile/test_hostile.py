@@ -1,7 +1,7 @@
-"""Files that were made to do harm, of every format: refused with exit code 3, in a second of CPU
-time and 100 MB at the most, with nothing run or imported and no other file opened.
+"""Hostile files of every format: refused with exit code 3, within a second of CPU time and 100 MB;
+nothing is run or imported, and no other file is opened.
 
-All are read by the command line in one process that is watched from below Python: hostile/.
+The command line reads all of them in one process that is watched from below Python: process.py.
 """
 
 import json
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Duplicate name")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """name -> the folder of the file, which is called so"""
+    """{name of a file: its folder}"""
     folder = tmp_path_factory.mktemp("files")
     found = {}
     for k, (name, make) in enumerate(CASES.items()):
@@ -42,18 +42,18 @@ def made(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def answers(made, tmp_path_factory):
-    """What the reader said, all at once."""
+    """The reader's answers to all jobs."""
     work = tmp_path_factory.mktemp("reader")
-    jobs = [*sins(work), *warming(work), *variants(work)]  # the first end a process
+    jobs = [*sins(work), *warming(work), *variants(work)]  # some of the first end a process
     jobs += [[name, "read", *commands(folder / name)] for name, folder in made.items()]
     return Reader(work)(jobs)
 
 
 def commands(path):
-    """Both ways there are to read: for the RNNs alone, and to write the rest of the file too."""
+    """Return both commands that read a file: only for its RNNs, and for all that is in it."""
     suffix = "".join(s for s in path.suffixes if s in (".weights", path.suffix))
     if suffix == ".pt" and path.name in EITHER:
-        suffix = ".npz"  # torch would be imported, to write
+        suffix = ".npz"  # to write a .pt torch would be imported
     out = path.parent / "out"
     out.mkdir(exist_ok=True)
     convert = ["convert", path, out / f"o{suffix}", "--to", TO[path.suffix]]
@@ -61,7 +61,7 @@ def commands(path):
 
 
 def warming(work):
-    """Every format read once, and refused once: all is imported then that there is to import."""
+    """Read every format once, and refuse it once, so that every module is imported."""
     for suffix in LAYOUTS:
         path = work / f"warm{suffix}"
         path.write_bytes(good(suffix))
@@ -117,7 +117,7 @@ def test_the_watch_sees(which, seen, answers, tmp_path_factory):
 def test_the_meter_measures(answers):
     assert answers["sin time"]["cpu"] >= answers["sin time"]["longest"]
     held = answers["sin memory"]
-    assert held["words"] == str(MOST_NBYTES * 3 // 4)  # and more was not to be had
+    assert held["words"] == str(MOST_NBYTES * 3 // 4)  # more was refused
     assert MOST_NBYTES * 0.7 < held["nbytes"] < MOST_NBYTES
     assert "this" in answers["sin import"]["imported"]
     assert answers["sin abort"] == "SIGABRT"
@@ -141,7 +141,7 @@ def test_a_hostile_file(name, made, answers):
     assert isinstance(answers[name], list), answers[name]
     *others, last = answers[name]
     if path.suffix in (".h5", ".keras") and last["code"] == 0:
-        # no layer for Keras 3 to read otherwise: the file is copied, whatever else is in it
+        # without a layer that Keras 3 reads differently the file is copied unchanged
         assert (made[name] / "out" / f"o{path.suffix}").read_bytes() == path.read_bytes()
         others, codes = [*others, last | {"code": codes[-1]}], codes
     else:
@@ -154,7 +154,7 @@ def test_a_hostile_file(name, made, answers):
 
 @pytest.mark.parametrize("suffix", LAYOUTS)
 def test_a_damaged_file(suffix, answers):
-    """Cut short: refused, or the same tensors. A changed byte: whatever it is, but no crash."""
+    """Cut short: refused, or the same tensors. One byte changed: any answer, but no crash."""
     found = answers[f"variants {suffix}"]
     assert isinstance(found, dict), found
     assert found["bad"] == []

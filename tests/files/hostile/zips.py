@@ -14,14 +14,14 @@ DEFLATED = zipfile.ZIP_DEFLATED
 
 @cache
 def zeros(nbytes):
-    """Deflated two hundred to one, without so much memory."""
+    """Return zeros deflated two hundred to one, without needing their size in memory."""
     made = zlib.compressobj(1, zlib.DEFLATED, -15)
     block = bytes(1 << 20)
     return b"".join([*(made.compress(block) for _ in range(nbytes >> 20)), made.flush()])
 
 
 class Zip:
-    """Zip archives whose directory says what one wishes."""
+    """A zip archive with any directory."""
 
     def __init__(self):
         self.data, self.directory, self.count = bytearray(), bytearray(), 0
@@ -29,7 +29,7 @@ class Zip:
     def add(
         self, name, stored, method=0, size=None, crc=0, flags=0, at=None, packed=None, extra=b""
     ):
-        """at: where the directory says it is, else where it is; nothing is put there then."""
+        """Add a member. at: the place that the directory names; then nothing is written there."""
         name = name.encode()
         size = len(stored) if size is None else size
         packed = len(stored) if packed is None else packed
@@ -60,7 +60,7 @@ def of(parts, **more):
 
 
 def overlapping(parts):
-    """The famous one: many members of the directory, one of the file."""
+    """The known zip bomb: many members in the directory share the same bytes."""
     made = Zip()
     packed = zeros(32 << 20)
     for k in range(1000):
@@ -75,7 +75,7 @@ def encrypted(parts):
 
 
 def later(parts):
-    """The directory stands where the end says it does not."""
+    """The directory is not at the place that the end record names."""
     data = bytearray(archive(parts))
     at = data.rindex(b"PK\5\6")
     struct.pack_into("<I", data, at + 16, 1 << 31)
@@ -83,7 +83,7 @@ def later(parts):
 
 
 def counted(parts):
-    """An end that says 65535 members."""
+    """An end record that claims 65535 members."""
     data = bytearray(archive(parts))
     at = data.rindex(b"PK\5\6")
     struct.pack_into("<HH", data, at + 8, 65535, 65535)
@@ -112,7 +112,7 @@ def zip64(**lies):
 
 
 def zip64_end(parts):
-    """An end that points to a Zip64 directory of an exabyte."""
+    """An end record that points to a Zip64 directory of an exabyte."""
     data = archive(parts)
     at = data.rindex(b"PK\5\6")
     end64 = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, 1 << 40, 1 << 40, 1 << 60, 0)
@@ -153,7 +153,7 @@ WAYS_OUT = ["../mark", "/tmp/rnnlayout-mark", "a/../../mark", "..\\mark", "C:\\m
 
 
 def bomb_within(path):
-    """A small archive in an archive: not even looked into."""
+    """A small archive in an archive, which is never opened."""
     inner = archive({"w.npy": bytes(80 << 20)}, DEFLATED)
     path.write_bytes(archive({"w.npy": inner, "w.npz": inner}, DEFLATED))
 
@@ -185,9 +185,9 @@ def with_ways_out(suffix):
     return write(suffix, make)
 
 
-# These have an RNN all the same; the names lead nowhere.
+# These contain an RNN; their names lead nowhere.
 EITHER = {f"zip, names that lead out{suffix}": with_ways_out(suffix)
         for suffix in (".npz", ".pt", ".keras")}  # fmt: skip
-# The count of the directory is nothing that anybody needs.
+# The directory's count is not needed.
 EITHER |= {f"zip, members that are not there{suffix}": write(suffix, counted)
            for suffix in (".npz", ".pt", ".keras")}  # fmt: skip
