@@ -1,7 +1,7 @@
-"""Act in the middle of a long call, seen by what it fills: the first element, not yet the last.
+"""Act in the middle of a long call: when it has filled its first element but not its last.
 
-Nothing here looks at the clock. A thread that gets a processor too late finds the call at its end:
-the call is tried again then, and the answer is no if that happens each time.
+No clock is involved. If a thread gets a processor too late, the call has ended; then it is tried
+again. The answer is no if this happens every time.
 """
 
 import _thread
@@ -15,7 +15,7 @@ TRIES = 100
 
 
 def is_midway(first, last):
-    return not np.isnan(first) and np.isnan(last)  # in this order: begun, and then not at its end
+    return not np.isnan(first) and np.isnan(last)  # begun, and after that not ended
 
 
 def is_interrupted(call, first, last):

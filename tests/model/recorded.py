@@ -1,4 +1,4 @@
-"""What real cuDNN libraries answered about their weight space: tests/data/README.md."""
+"""The answers of real cuDNN libraries about their weight space: tests/data/README.md."""
 
 import json
 

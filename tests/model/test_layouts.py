@@ -1,4 +1,4 @@
-"""The table of layouts: its law, its options, what it says of itself."""
+"""The table of layouts: its invariant, its options, its descriptions."""
 
 import itertools
 import pickle
@@ -18,7 +18,7 @@ SKIPPING = [
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_every_element_is_in_exactly_one_block(layout):
-    """The law of an affine layout: the views of all blocks tile every tensor."""
+    """The invariant of a layout: the views of all blocks tile every tensor."""
     tiled = 0
     everything = _native.HAS_BIAS | _native.HAS_PEEPHOLES
     for spec, has in itertools.product(SPECS + SKIPPING, (None, 0, _native.HAS_BIAS, everything)):
@@ -64,7 +64,7 @@ def test_names_and_shapes_are_the_frameworks_own():
     assert rl.describe("concat", gru) == {
         "W_r": (3, 5), "W_z": (3, 5), "W_n": (3, 5), "b_r": (3,), "b_z": (3,), "b_n": (3,)
     }  # fmt: skip
-    # the order in which lists are taken
+    # the order of tensors in a list
     for cell, gates in (("lstm", "ifgo"), ("gru", "rzn"), ("rnn_tanh", "h")):
         names = [f"{kind}_{gate}" for kind in "Wb" for gate in gates]
         assert list(rl.describe("concat", rl.Spec(cell, 2, 3))) == names

@@ -1,4 +1,4 @@
-"""cuDNN's weight space, against the answers of the real library."""
+"""cuDNN's weight space, compared with the answers of the real library."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,6 @@
-"""cuDNN's weight space, asked of the real libraries: random RNNs, and what they take and we do not.
+"""cuDNN's weight space, compared with real libraries: random RNNs, and all known differences.
 
-tools/cudnn.txt pins the libraries. No GPU is needed, but 1.1 GB to download for the first time.
+tools/cudnn.txt pins the libraries. No GPU is needed; the first run downloads 1.1 GB.
 """
 
 import itertools
@@ -25,16 +25,16 @@ from cudnn_differences import DIFFERENCES, rnn
 from cudnn_differences import bias_elements as biases
 from cudnn_differences import matrix_elements as matrices
 
-# Another sweep each time; this repeats one that failed.
+# The sweep is different each time; setting this repeats one that failed.
 SEED = int(os.environ.get("RNNLAYOUT_SEED") or random.SystemRandom().randrange(2**32))
 AGAIN = f"RNNLAYOUT_SEED={SEED} repeats it"
 SWEEP, ODDITIES = 5, 600
-LIBRARIES = {"9": (9, False), "8": (8, False), "7": (8, True)}  # calls -> library, old
+LIBRARIES = {"9": (9, False), "8": (8, False), "7": (8, True)}  # calls: (library, old)
 
 
 @pytest.fixture(scope="module")
 def folder():
-    """major version -> the folder of its library"""
+    """Return a function: major version -> the folder of its library."""
 
     def get(major):
         try:
@@ -52,7 +52,7 @@ def calls(request):
 
 @pytest.fixture(scope="module")
 def ask(calls, folder):
-    """questions -> answers, by the calls that are asked."""
+    """Return a function: questions -> answers, by the calls of this version."""
     major, old = LIBRARIES[calls]
     return lambda questions: ask_cudnn.ask(folder(major), questions, old)
 
@@ -65,7 +65,7 @@ def spec_from(question):
 
 
 def ours(spec):
-    """(bytes, {(pseudo_layer, lin_layer_id, "matrix" or "bias"): (offset, rows, cols)})"""
+    """Return (bytes, {(pseudo_layer, lin_layer_id, "matrix" or "bias"): (offset, rows, cols)})."""
     pieces = {
         (p, number, "bias" if role[0] == "b" else "matrix"): (at, height, width)
         for p, _, _, number, role, _, at, height, width in rl.regions(spec).tolist()
@@ -83,12 +83,12 @@ def theirs(answer):
 
 
 def size(rng, most):
-    """Small ones as often as large ones: 1 to 9 as 10 to 99."""
+    """Return a random size; 1 to 9 is as likely as 10 to 99."""
     return math.floor(math.exp(rng.uniform(0, math.log(most + 1))))
 
 
 def sweep(rng):
-    """Every combination of what is no size, SWEEP times, each with other sizes."""
+    """Yield every combination of the options SWEEP times, each time with other sizes."""
     choices = itertools.product(
         ask_cudnn.CELL, ask_cudnn.BIAS, ask_cudnn.DTYPE, (False, True), (False, True),
         (False, True), range(SWEEP),
@@ -140,7 +140,7 @@ def test_the_recorded_answers_are_still_given(calls, ask):
 
 
 def we(question):
-    """ "take" and what we say, or "refuse" and why."""
+    """Return "take" and our answer, or "refuse" and why."""
     try:
         return "take", ours(spec_from(question))
     except ValueError as error:
@@ -148,7 +148,7 @@ def we(question):
 
 
 def it(answer, wanted):
-    """ "takes", "refuses", or "errs": it is another answer, or where we have none, another size."""
+    """Return "takes", "refuses", or "errs": another answer, or if we have none, another size."""
     if "refused" in answer:
         return "refuses"
     if wanted is None:
@@ -215,7 +215,7 @@ def test_told_the_version_we_refuse_what_it_refuses():
 
 
 def oddities(rng):
-    """RNNs at and past every limit."""
+    """Yield RNNs at and past every limit."""
     small = [-1, 0, 1, 1, 2, 3, 5]
     large = [46340, 46341, 65535, 65536, 65537, 2**20, 2**30, 2**31 - 2, 2**31 - 1, 2**31, 2**32]
     for number in range(ODDITIES):

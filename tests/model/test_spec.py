@@ -1,4 +1,4 @@
-"""Spec: what it takes, what it refuses, how it is kept."""
+"""Spec: what it accepts, what it refuses, how it is stored."""
 
 import json
 import pickle
@@ -49,7 +49,7 @@ def test_it_is_a_value():
 def test_it_goes_through_json():
     spec = rl.Spec("lstm", 5, 7, 2, True, 3, "recurrent", dtype="bfloat16")
     assert rl.Spec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
-    # what this release writes, later ones must read
+    # later releases must read what this one writes
     written = (
         '{"schema": 1, "cell": "gru", "input_size": 2, "hidden_size": 3, "num_layers": 4,'
         ' "bidirectional": true, "proj_size": 0, "bias": "input", "reset": "before",'

@@ -1,9 +1,9 @@
-"""Elements of one dtype as the integers that they are: random ones, and arithmetic by NumPy."""
+"""Elements of one dtype as integers: random ones, and arithmetic by NumPy."""
 
 import ml_dtypes
 import numpy as np
 
-# name -> NumPy's dtype, an integer of the same size, bits of the mantissa
+# {name: (NumPy's dtype, an integer of the same size, bits of the mantissa)}
 DTYPES = {
     "float16": (np.dtype("f2"), np.dtype("u2"), 10),
     "bfloat16": (np.dtype(ml_dtypes.bfloat16), np.dtype("u2"), 7),
@@ -28,7 +28,7 @@ class Bits:
         )  # fmt: skip
 
     def random(self, rng, nelems):
-        """Any bits, and far more often than chance would have it those that are easily lost."""
+        """Return any bits, and far more often than by chance those that are easily lost."""
         special = rng.choice(self.special, nelems) ^ self.zeros(rng, nelems)
         return np.where(rng.random(nelems) < rng.random(), self._any(rng, nelems), special)
 
@@ -36,7 +36,7 @@ class Bits:
         return np.frombuffer(rng.bytes(nelems * self.integer.itemsize), self.integer)
 
     def zeros(self, rng, nelems):
-        """Zeros of either sign."""
+        """Return zeros of either sign."""
         return rng.integers(0, 2, nelems).astype(self.integer) * self.sign
 
     def identity(self, rank):
@@ -55,12 +55,12 @@ class Bits:
         return self.magnitude(bits) > self.infinity
 
     def numbers(self, bits):
-        """As float64, which holds them all."""
+        """Convert to float64, which represents them all."""
         with np.errstate(invalid="ignore"):  # a signalling NaN
             return bits.view(self.dtype).astype("f8")
 
     def nearest(self, numbers):
-        """float64 rounded once, to nearest even."""
+        """Round float64 once, to nearest even."""
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             if self.dtype.name == "bfloat16":
                 numbers = rounded_to_odd(numbers)
@@ -68,8 +68,8 @@ class Bits:
 
 
 def rounded_to_odd(numbers):
-    """float64 cut to float32, its last bit set where anything was cut off: rounded again, to fewer
-    bits, that is as if rounded once (ml_dtypes goes by way of float32, and would round twice)."""
+    """Cut float64 to float32 and set the last bit if anything was cut off. Rounding that again, to
+    fewer bits, equals rounding once (ml_dtypes goes by way of float32, and would round twice)."""
     near = numbers.astype("f4")
     cut = np.where(np.abs(near) > np.abs(numbers), np.nextafter(near, np.float32(0)), near)
     odd = (cut.view("u4") | (cut != numbers)).view("f4")
@@ -77,7 +77,7 @@ def rounded_to_odd(numbers):
 
 
 def flat_bits(weights, bits):
-    """Of what convert() takes and gives: an array of integers a tensor, over the same memory."""
+    """Return one array of integers per tensor, over the same memory as convert()'s arrays."""
     arrays = [weights] if isinstance(weights, np.ndarray) else weights.values()
     return [np.asarray(array).reshape(-1).view(bits.integer) for array in arrays]
 

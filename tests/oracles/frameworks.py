@@ -1,7 +1,7 @@
 """The frameworks as oracles: build one RNN, fill it at random, run it.
 
-Every runner takes x (T, N, I), h0 (L*D, N, P) and c0 (L*D, N, H) and gives a reference.Run of the
-same shapes as cuDNN's, so that any two of them can be compared.
+Every runner takes x (T, N, I), h0 (L*D, N, P) and c0 (L*D, N, H) and returns a reference.Run with
+cuDNN's shapes, so any two of them can be compared.
 """
 
 import os
@@ -18,11 +18,10 @@ import torch
 from onnx import helper
 from oracles.reference import Run
 
-# No two sizes are equal, nor equal to L (up to 3), D (up to 2) or L*D, so that no transposition
-# and no swap of axes goes unseen.
+# No two sizes are equal, nor equal to L (up to 3), D (up to 2) or L*D, so no transposition and no
+# swap of axes goes unnoticed.
 T, N, I, H, P = 5, 9, 11, 8, 7  # noqa: E741
 
-# Keras's own get_weights() with torch as its backend, once an array: a second a test to record.
 # The cells, and the GRU's two resets, that Keras and ONNX have.
 FORMS = [
     ("lstm", {}),
@@ -31,11 +30,12 @@ FORMS = [
     ("rnn_tanh", {}),
     ("rnn_relu", {}),
 ]
+# Keras's own get_weights() warns for each array if torch is its backend: a second per test.
 KERAS_NOISE = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 
 
 def seeded(*labels):
-    """A generator of its own for each test case."""
+    """Return a random generator for this test case."""
     return np.random.default_rng([len(labels), *"/".join(map(str, labels)).encode()])
 
 
@@ -44,7 +44,7 @@ def normal(rng, *shape):
 
 
 def inputs(rng, spec):
-    """Random x, h0 and c0 (None where the cell has none); no initial state is zero."""
+    """Return random x, h0 and c0 (None if the cell has none); no initial state is zero."""
     layers = spec.num_layers * spec.num_directions
     h0 = normal(rng, layers, N, spec.proj_size or spec.hidden_size)
     c0 = normal(rng, layers, N, spec.hidden_size) if spec.cell == "lstm" else None
@@ -52,8 +52,8 @@ def inputs(rng, spec):
 
 
 def weight(rng, shape):
-    """Random weights: rows of R whose magnitudes sum to less than 1, so that no rounding error is
-    amplified from step to step, and biases that matter beside them."""
+    """Return random weights: the magnitudes of a row of R sum to less than 1, so no rounding error
+    grows from step to step; biases are large enough to matter."""
     is_matrix = len(shape) == 2 and shape[0] > 2  # Keras's GRU has two rows of biases
     return normal(rng, *shape) * np.float32(0.12 if is_matrix else 0.5)
 
@@ -69,7 +69,7 @@ TORCH = {
 
 
 def torch_module(spec, rng=None):
-    """nn.LSTM, GRU or RNN of a spec; filled at random, or as torch itself fills it."""
+    """Return nn.LSTM, GRU or RNN of a spec, filled by rng, or by torch itself."""
     make, _, options = TORCH[spec.cell]
     if spec.proj_size:
         options = {**options, "proj_size": spec.proj_size}
@@ -79,7 +79,7 @@ def torch_module(spec, rng=None):
 
 
 def torch_cell(spec, rng=None):
-    """LSTMCell, GRUCell or RNNCell of a spec."""
+    """Return LSTMCell, GRUCell or RNNCell of a spec."""
     _, make, options = TORCH[spec.cell]
     return fill_torch(
         make(spec.input_size, spec.hidden_size, bias=spec.bias != "none", **options), rng
@@ -118,8 +118,8 @@ def run_torch_cell(cell, x, h0, c0=None):
 
 
 def keras_layers(spec, kit=keras):
-    """One LSTM, GRU or SimpleRNN a layer, Bidirectional where the spec is, built. kit: keras, or
-    tf_keras, which is Keras 2."""
+    """Return one built LSTM, GRU or SimpleRNN per layer, Bidirectional if the spec is. kit: keras,
+    or tf_keras, which is Keras 2."""
     layers = []
     for k in range(spec.num_layers):
         layer = keras_layer(spec, kit)
@@ -137,7 +137,7 @@ def keras_layer(spec, kit):
         return kit.layers.SimpleRNN(
             spec.hidden_size, activation=spec.cell.removeprefix("rnn_"), **options
         )
-    # each Keras has one hard_sigmoid, and not the other's
+    # each Keras has its own hard_sigmoid, and lacks the other
     options["recurrent_activation"] = spec.recurrent_activation.removesuffix("_keras2")
     if spec.cell == "gru":
         return kit.layers.GRU(spec.hidden_size, reset_after=spec.reset == "after", **options)
@@ -151,7 +151,7 @@ def fill_keras(layers, rng):
 
 
 def run_keras(layers, x, h0, c0=None, lengths=None):
-    """lengths: as a mask, which the layers are given one by one."""
+    """Run Keras layers. lengths become a mask that is passed to each layer."""
     y = np.ascontiguousarray(x.swapaxes(0, 1))
     mask = None if lengths is None else np.arange(len(x)) < np.asarray(lengths)[:, None]
     per_layer = len(h0) // len(layers)
@@ -170,7 +170,7 @@ def call_keras(layer, x, state, mask=None):
     if isinstance(layer, keras.Layer):
         to, back = keras.ops.convert_to_tensor, keras.ops.convert_to_numpy
     else:  # tf_keras
-        import tensorflow  # three seconds, which most tests do without
+        import tensorflow  # takes three seconds, and most tests do not need it
 
         to, back = tensorflow.convert_to_tensor, np.asarray
     masked = {} if mask is None else {"mask": to(mask)}
@@ -194,7 +194,7 @@ def onnx_attributes(spec):
         attributes["activations"] = [spec.cell.removeprefix("rnn_").capitalize()]
     elif spec.recurrent_activation in HARD_SIGMOID:
         attributes["activations"] = ["HardSigmoid", *["Tanh"] * (1 + (spec.cell == "lstm"))]
-        # those that take none are passed over
+        # activations without parameters skip them
         attributes["activation_alpha"] = [HARD_SIGMOID[spec.recurrent_activation]]
         attributes["activation_beta"] = [0.5]
     for key in ("activations", "activation_alpha", "activation_beta"):
@@ -204,8 +204,8 @@ def onnx_attributes(spec):
 
 
 def onnx_model(tensors, spec, lengths=False, **attributes):
-    """A model of one node a layer. tensors: of rl.convert(dst="onnx"), they become initializers;
-    inputs x, 0/h0, 0/c0, 1/h0 ..., lengths; outputs y, 0/Y_h, 0/Y_c, 1/Y_h ..."""
+    """Return a model with one node per layer. tensors: of rl.convert(dst="onnx"), its initializers.
+    Inputs x, 0/h0, 0/c0, 1/h0 ..., lengths; outputs y, 0/Y_h, 0/Y_c, 1/Y_h ..."""
     states = 2 if spec.cell == "lstm" else 1
     nodes, given, last = [], ["x"], []
     below = "x"
@@ -219,7 +219,7 @@ def onnx_model(tensors, spec, lengths=False, **attributes):
         nodes += [
             helper.make_node(ONNX_OPERATOR[spec.cell], reads, [f"{k}/Y", *end],
                              **onnx_attributes(spec) | attributes),
-            # (T, D, N, H) to (T, N, D*H), which the layer above reads and cuDNN gives
+            # (T, D, N, H) to (T, N, D*H), as the next layer reads it and cuDNN returns it
             helper.make_node("Transpose", [f"{k}/Y"], [f"{k}/Yt"], perm=[0, 2, 1, 3]),
             helper.make_node("Reshape", [f"{k}/Yt", "joined"], [above]),
         ]  # fmt: skip
@@ -247,7 +247,7 @@ def float_3d(name):
 
 
 def run_onnx(tensors, spec, x, h0, c0=None, lengths=None, **attributes):
-    """The RNN in onnxruntime, on a CPU. attributes: of its nodes, instead of those of the spec."""
+    """Run the RNN in onnxruntime on a CPU. attributes: of its nodes, instead of the spec's."""
     model = onnx_model(tensors, spec, lengths is not None, **attributes)
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]

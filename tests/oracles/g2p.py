@@ -10,7 +10,7 @@ from recurrence import sigmoid
 
 
 def grucell(x, h, w_ih, w_hh, b_ih, b_hh):
-    """The cell of g2p_en/g2p.py, in its own terms."""
+    """The cell of g2p_en/g2p.py, with its own names."""
     rzn_ih = np.matmul(x, w_ih.T) + b_ih
     rzn_hh = np.matmul(h, w_hh.T) + b_hh
     cut = rzn_ih.shape[-1] * 2 // 3

@@ -1,10 +1,10 @@
-"""The slow twin: every recurrence in NumPy, one step, one gate, one direction at a time.
+"""The reference: every recurrence in NumPy, one step, one gate, one direction at a time.
 
-It shares no code with the package: where weights lie is written down here once more, and `regions`
-must say the same. Written to be read against the equations, in float64, and run on `Rounded`
-numbers, which say how far the same recurrence in float32 may be from it.
+It shares no code with the package: the places of the weights are written down once more, and
+`regions` must agree. It follows the equations, in float64, on `Rounded` numbers, which bound how
+far the same recurrence in float32 may be from it.
 
-    lstm   c' = f c + i g            h' = o tanh(c'), then h' <- P h' where there is a projection
+    lstm   c' = f c + i g            h' = o tanh(c'), then h' <- P h' with a projection
     gru    h' = (1 - z) n + z h      n = tanh(W x + bW + r (R h + bR))     reset after
                                      n = tanh(W x + bW + R (r h) + bR)     reset before
     rnn    h' = tanh or relu (W x + bW + R h + bR)
@@ -23,13 +23,13 @@ GATES = {"lstm": "ifgo", "gru": "rzn", "rnn_tanh": "h", "rnn_relu": "h"}
 
 # ------------------------------------------------------------------------- numbers with an error
 
-# An operation rounds by at most this share of its result.
+# The largest relative rounding error of one operation.
 FLOAT32, FLOAT64 = 2.0**-24, 2.0**-53
-# What a matrix is multiplied with is rounded by at most this share first: bfloat16 arithmetic.
+# In bfloat16 arithmetic the factor of a matrix is rounded first, by at most this relative error.
 OPERAND = 0.0
 BFLOAT16 = 2.0**-8
-# float32 sigmoids and tanhs are rational approximations within a few roundings of a value of at
-# most 1 (the libraries' own claims: 1 to 4 ulp).
+# float32 sigmoids and tanhs are rational approximations, accurate to a few roundings of a value of
+# at most 1 (the libraries claim 1 to 4 ulp).
 CURVE = 4
 
 
@@ -37,16 +37,16 @@ class Rounded:
     """An exact float64 value, and how far the same computation in float32 can be from it.
 
     value: the result without any rounding of float32.
-    inherited: how far it is off because its operands are.
-    count, size: it is a sum of `count` products, the sum of whose magnitudes is `size`. Summed in
-        any order (blocked, fused, the biases first or last) that rounds by count * u * size at
-        most, u = FLOAT32: each product takes part in no more than count - 1 additions and is
-        itself rounded once (Higham, Accuracy and Stability of Numerical Algorithms, 3.1).
+    inherited: the part of the error that comes from the operands.
+    count, size: it is a sum of `count` products whose magnitudes sum to `size`. In any order of
+        summation (blocked, fused, the biases first or last) it rounds by at most count * u * size,
+        u = FLOAT32: each product takes part in at most count - 1 additions and is itself rounded
+        once (Higham, Accuracy and Stability of Numerical Algorithms, 3.1).
 
-    All errors are to first order in u: what is left out is 1e-7 of them.
+    All errors are to first order in u: higher orders are 1e-7 of them.
     """
 
-    __array_ufunc__ = None  # array @ Rounded and 1 - Rounded come here
+    __array_ufunc__ = None  # so that array @ Rounded and 1 - Rounded call the methods below
 
     def __init__(self, value, inherited=0.0, count=0, size=0.0):
         self.value = np.asarray(value, np.float64)
@@ -84,7 +84,7 @@ class Rounded:
         return Rounded(value, self.error, 1, np.abs(value))
 
     def curve(self, function, slope):
-        """function(self), where |function| <= 1 and `slope` is its derivative at each value."""
+        """Return function(self); |function| <= 1, and `slope` is its derivative at each value."""
         return Rounded(function, slope * self.error + CURVE * FLOAT32)
 
     def relu(self):
@@ -94,13 +94,13 @@ class Rounded:
         return Rounded(np.clip(self.value, low, high), self.error)
 
     def where(self, mask, other):
-        """self where mask is true, else other."""
+        """Return self where mask is true, else other."""
         return Rounded(np.where(mask, self.value, other.value),
                        np.where(mask, self.error, other.error))  # fmt: skip
 
 
 def joined(parts, axis):
-    """Rounded numbers side by side; their errors are settled."""
+    """Concatenate Rounded numbers; their errors become inherited ones."""
     return Rounded(np.concatenate([p.value for p in parts], axis),
                    np.concatenate([p.error for p in parts], axis))  # fmt: skip
 
@@ -181,8 +181,8 @@ STEP = {"lstm": lstm_step, "gru": gru_step, "rnn_tanh": rnn_step, "rnn_relu": rn
 
 
 def run_direction(layer, spec, xs, h, c, backward, lengths, clip):
-    """All steps of one direction: outputs in the order of the input, zero past the end of each
-    sequence, last h, last c."""
+    """Run all steps of one direction. Returns the outputs in the order of the input, zero past the
+    end of each sequence; last h; last c."""
     ys = [None] * len(xs)
     nothing = Rounded(np.zeros(h.value.shape))
     steps = range(len(xs))
@@ -197,7 +197,7 @@ def run_direction(layer, spec, xs, h, c, backward, lengths, clip):
 
 @dataclass(frozen=True)
 class Run:
-    """What an RNN gives: y (T, N, D*P), h (L*D, N, P), c (L*D, N, H), None where it has no c."""
+    """The results of an RNN: y (T, N, D*P), h (L*D, N, P), c (L*D, N, H), None if it has no c."""
 
     y: object
     h: object
@@ -236,10 +236,10 @@ BIASES = {"double": ["bW", "bR"], "input": ["bW"], "recurrent": ["bR"], "none": 
 
 
 def cudnn_pieces(spec):
-    """(pseudo-layer, role, gate, rows, cols) of all that lies in the weight space, in its order.
+    """Yield (pseudo-layer, role, gate, rows, cols) of every piece of the weight space, in order.
 
-    By hand: matrices of one pseudo-layer after the other, the input's, the state's, the projection;
-    then, after all matrices of all of them, the biases.
+    Written by hand: the matrices of one pseudo-layer after the other (of the input, of the state,
+    the projection), then, after the matrices of all pseudo-layers, the biases.
     """
     gates, H, D = GATES[spec.cell], spec.hidden_size, spec.num_directions
     width = spec.proj_size or H
@@ -258,7 +258,7 @@ def cudnn_pieces(spec):
 
 
 def from_cudnn(flat, spec):
-    """The PseudoLayers in cuDNN's flat weight space, where `regions` must find the same."""
+    """Return the PseudoLayers in cuDNN's flat weight space; `regions` must find the same."""
     pieces = defaultdict(dict)
     at = 0
     regions = rl.regions(spec)[["pseudo_layer", "role", "gate", "rows", "cols", "offset"]].tolist()
@@ -269,7 +269,7 @@ def from_cudnn(flat, spec):
         pieces[k, role][gate] = values if role in ("bW", "bR") else values.reshape(rows, cols)
         at += rows * cols
     assert at == flat.size
-    # What is not there: skip_input's W are the identity, biases are zero.
+    # What is not stored: the W of skip_input are the identity, biases are zero.
     gates = GATES[spec.cell]
     identity = dict.fromkeys(gates, np.eye(spec.hidden_size))
     zero = dict.fromkeys(gates, np.zeros(spec.hidden_size))
@@ -289,8 +289,8 @@ ONNX_GATES = {"lstm": "iofg", "gru": "zrn", "rnn_tanh": "h", "rnn_relu": "h"}
 
 
 def from_onnx(tensors, spec):
-    """The PseudoLayers of ONNX tensors (0/W, 0/R, 0/B, 1/W ...), read by hand: for what cuDNN has
-    no form of, reset before and hard sigmoids. onnxruntime is the witness of this reading."""
+    """Return the PseudoLayers of ONNX tensors (0/W, 0/R, 0/B, 1/W ...): for what cuDNN cannot
+    represent, reset before and hard sigmoids. Tests compare this reading with onnxruntime."""
     layers = []
     for l in range(spec.num_layers):  # noqa: E741
         at = f"{l}/" if spec.num_layers > 1 else ""
@@ -310,16 +310,16 @@ def by_gate(rows, gates):
 # --------------------------------------------------------------------------------------- verdicts
 
 
-# What a test of meaning allows: `distance` at most 1, that is, no element further from the float64
-# recurrence than the rounding of float32 takes it at worst (Rounded derives that from the K = I + H
-# products of a gate, step after step). Measured: 0.01 to 0.1 in torch and Keras, to 0.33 in
-# onnxruntime, whose tanh is coarser; a wrong gate order is above 30,000. The bound itself may not
-# grow so far that it would let one pass:
+# A test of meaning allows a `distance` of at most 1: no element is further from the float64
+# recurrence than the rounding of float32 can explain (Rounded derives that from the K = I + H
+# products of a gate, step after step). Measured: 0.01 to 0.1 in torch and Keras, up to 0.33 in
+# onnxruntime, whose tanh is coarser; a wrong gate order is above 30,000. The bound itself must not
+# grow so large that a mistake would pass:
 LOOSEST = 1e-3
 
 
 def distance(run, expected, unit=FLOAT32):
-    """How far a run is from what forward() gives, in units of what rounding explains at worst.
+    """Return how far a run is from the result of forward(), in units of what rounding explains.
 
     unit: the rounding of the run's own arithmetic; that of the reference is added.
     """
@@ -331,7 +331,7 @@ def distance(run, expected, unit=FLOAT32):
 
 
 def distance_between(a, b, expected):
-    """The same of two float32 runs of one network: either may be off, so the two by twice that."""
+    """The same for two float32 runs of one network: each may be off, so the two by twice that."""
     return max(
         _largest(np.asarray(x, np.float64) - y, 2 * wanted.error)
         for (x, wanted), (y, _) in zip(pairs(a, expected), pairs(b, expected), strict=True)
@@ -339,7 +339,7 @@ def distance_between(a, b, expected):
 
 
 def _largest(difference, error):
-    """Where there can be no error, past a sequence's end, any difference is infinitely large."""
+    """Where no error is possible, past a sequence's end, any difference counts as infinite."""
     off = np.abs(difference)
     return np.divide(off, error, out=np.where(off == 0, 0, np.inf), where=error > 0).max()
 

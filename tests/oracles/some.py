@@ -1,4 +1,4 @@
-"""Specs, layouts and weights for the tests: what may be combined, and random bits to fill it."""
+"""Specs, layouts and weights for the tests: which of them fit together, filled with random bits."""
 
 import itertools
 
@@ -13,7 +13,7 @@ CONCATS = [
 ]
 LAYOUTS = [rl.layout(name) for name in rl.layouts() if name != "concat"] + CONCATS
 
-# I, H, P, L and D all different from each other wherever more than one is in play.
+# I, H, P, L and D are all different.
 SPECS = [
     rl.Spec(cell, 5, 3, layers, both, proj, bias, reset, dtype=dtype)
     for cell, reset in [
@@ -35,7 +35,7 @@ SPECS = [
 
 
 def holds(layout, spec):
-    """Has the layout a form for this RNN?"""
+    """Can the layout represent this RNN?"""
     try:
         return bool(rl.describe(layout, spec))
     except rl.LossyError:
@@ -43,7 +43,7 @@ def holds(layout, spec):
 
 
 def pairs():
-    """(spec, source, target) wherever both have a form."""
+    """Yield (spec, source, target) if both layouts can represent the spec."""
     for spec, (a, b) in itertools.product(SPECS, itertools.product(LAYOUTS, LAYOUTS)):
         if holds(a, spec) and holds(b, spec):
             yield spec, a, b
@@ -58,7 +58,7 @@ def dtype_of(spec):
 
 
 def random_weights(layout, spec, seed=0):
-    """Random bits, NaN payloads, infinities and both zeros among them, as convert() takes them."""
+    """Return random bits, with NaN payloads, infinities and both zeros, as convert() takes them."""
     rng = np.random.default_rng(seed)
     dtype = dtype_of(spec)
 
@@ -71,7 +71,7 @@ def random_weights(layout, spec, seed=0):
 
 
 def normal_weights(layout, spec, seed=0):
-    """Ordinary numbers."""
+    """Return ordinary numbers."""
     rng = np.random.default_rng(seed)
     tensors = {
         name: rng.normal(size=shape).astype(dtype_of(spec))

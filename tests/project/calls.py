@@ -1,5 +1,4 @@
-"""Calls of the binding and of the package, each that succeeds and each kind of error, for the tests
-of memory."""
+"""Calls of the binding and of the package for the tests of memory: each one, and each error."""
 
 import _imp
 import pickle
@@ -10,7 +9,7 @@ import rnnlayout as rl
 from rnnlayout import _convert, _native, _recipes
 
 LSTM, GRU = rl.Spec("lstm", 3, 2), rl.Spec("gru", 3, 2)
-LARGE = LSTM.replace(input_size=1000, hidden_size=2000)  # numbers that Python does not keep
+LARGE = LSTM.replace(input_size=1000, hidden_size=2000)  # numbers that Python does not cache
 BEFORE = GRU.replace(reset="before")
 TORCH, KERAS, CUDNN = rl.layout("torch"), rl.layout("keras"), rl.layout("cudnn")
 CONCAT = rl.layout("concat", inputs="xh", z="candidate")
@@ -20,7 +19,7 @@ GRU_WEIGHTS = {name: np.ones(shape, "f4") for name, shape in rl.describe("torch"
 ARRAYS, GRU_ARRAYS = list(WEIGHTS.values()), list(GRU_WEIGHTS.values())
 OUT = {name: np.ones(shape, "f4") for name, shape in rl.describe("keras", LSTM).items()}
 FLAT, RESULT = np.ones(LSTM.num_params, "f4"), np.empty(LSTM.num_params, "f4")
-# made beforehand: what Python does for a call is not what is looked at
+# made beforehand: only the call itself is measured
 OVERLAPPING, NO_ARRAY, WRONG = ([*ARRAYS[:3], last] for last in (RESULT[:8], 7, RESULT))
 TOO_FEW, WRONG_TARGET = ARRAYS[:3], [RESULT[1:]]
 PLAN = _native.Plan(LSTM, TORCH, _native.HAS_BIAS, CUDNN)
@@ -35,14 +34,14 @@ GPU_OPTIONS = (None, "default", "standard")
 USED = EMPTY.__dlpack__()
 _native.take_dlpack(USED)
 STEP, CALL = _native.STEP, _native.TIME_FIRST
-# whose references are counted
+# The references to these objects are counted.
 SHARED = [EMPTY, X, H, C, Y, LENGTHS, STATE, RNN, WHOLE, FLAT_GRU, GRU_RNN,
           LSTM, GRU, BEFORE, TORCH, KERAS, CUDNN, CONCAT, WEIGHTS, OUT, FLAT, RESULT, PLAN, SUMS,
           *ARRAYS, *GRU_ARRAYS, *OUT.values(), PLAN.sources, PLAN.targets]  # fmt: skip
 
 
 class Duck:
-    """A spec by its attributes, which the binding must check itself."""
+    """An object with a spec's attributes, which the binding must check itself."""
 
     def __init__(self, **changes):
         vars(self).update(LSTM.to_dict(), **changes)
@@ -60,7 +59,7 @@ del DUCKS["no attribute"].cell
 
 
 class Options:
-    """A layout by its attributes."""
+    """An object with a layout's attributes."""
 
     def __init__(self, name, options):
         self.name, self.options = name, options
@@ -82,14 +81,14 @@ def run(plan=PLAN, src=ARRAYS, dst=(RESULT,), types=("float32", "float32"), exac
 
 
 def load(spec=_native.__spec__):
-    """The extension module once more, as a second interpreter would."""
+    """Load the extension module once more, as a second interpreter would."""
     module = _imp.create_dynamic(spec)
     _imp.exec_dynamic(module)
     return module.__name__
 
 
 def run_once(x):
-    """An Rnn that borrows its weights, made, run and let go."""
+    """Make, run and free an Rnn that borrows its weights."""
     rnn = _native.Rnn(LSTM, FLAT, None, False, True)
     return rnn.run(x, None, None, None, None, None, CALL, False) is not None
 
@@ -233,7 +232,7 @@ BINDING_ERRORS = {
 
 
 def afresh(call):
-    """As if for the first time: without what is kept from call to call."""
+    """Make a call without what is cached from call to call."""
     _convert.plan_for.cache_clear()
     _recipes._recipes.clear()
     return call()

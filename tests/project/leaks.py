@@ -1,4 +1,4 @@
-"""What a leak would add to."""
+"""Count what a leak would increase."""
 
 import ctypes
 import gc
@@ -19,7 +19,7 @@ class MallInfo(ctypes.Structure):
 
 
 def malloced():
-    """Bytes that the C library has given out, 0 where it does not tell."""
+    """Return the bytes allocated by the C library, 0 if it does not report them."""
     mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if mallinfo is None:
         return 0
@@ -28,11 +28,11 @@ def malloced():
 
 
 def counts():
-    """Objects, blocks of Python's allocator, bytes of the C library's.
+    """Return the numbers of objects, blocks of Python's allocator, bytes of the C library's.
 
-    A type that dies while there is no memory stays in its base's dict of subclasses (CPython 3.11,
-    remove_subclass): a dead weak reference and the address that is its key, which do not count."""
-    for _ in range(2):  # the first time makes what the second finds
+    A type that is freed while memory is refused stays in its base's dict of subclasses (CPython
+    3.11, remove_subclass): a dead weak reference and its key, an address, are not counted."""
+    for _ in range(2):  # the first time creates objects of its own
         gc.collect()
         objects = gc.get_objects()
         dead = sum(type(o) is weakref.ref and o() is None for o in objects)
@@ -42,13 +42,13 @@ def counts():
 
 
 def growth(do, limits, batches=10):
-    """What each of some batches adds, the least of them: a leak adds to all, a table of the
-    interpreter's that grows (a dict of subclasses, of interned names) to one. No more batches are
-    done once all that is counted is below its limit."""
+    """Return what each of some batches adds, the least of them: a leak adds to all, a table of the
+    interpreter that grows (a dict of subclasses, of interned names) only to one. The batches end
+    once all counts are below their limits."""
     gc.collect()
-    gc.freeze()  # what other tests have imported need not be counted
+    gc.freeze()  # objects of other tests are not counted
     try:
-        do()  # what is kept: free lists, caches
+        do()  # fills free lists and caches
         least, before = None, counts()
         for _ in range(batches):
             do()

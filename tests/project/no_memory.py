@@ -3,8 +3,8 @@
     python -m project.no_memory [--leaks] [NAME ...]    one line per call: how many allocations it
                                                         makes; --leaks: and what is left behind
 
-A program of its own, because a mistake here is a crash: run by test_memory.py. Only the binding:
-CPython's own code does not survive a refusal everywhere (3.11: an iterator over a dict).
+test_memory.py runs it as a program of its own, because a mistake is a crash. Only the binding is
+tested: CPython's own code does not survive every refusal (3.11: an iterator over a dict).
 """
 
 import _testcapi
@@ -13,23 +13,23 @@ import sys
 from project.calls import BINDING, BINDING_ERRORS
 from project.leaks import growth
 
-ROUNDS = 200  # more than free lists take in at a time
+ROUNDS = 200  # more than the free lists keep
 
 
 def outcome(call):
-    """What comes back, or what kind of error."""
+    """Return the call's result, or the type of its error."""
     try:
         return call()
     except SystemError as error:
-        # CPython had no memory for the frame in a traceback; of a function in C that forgot its
-        # exception it says "returned NULL without setting an exception"
+        # CPython had no memory for the frame of a traceback. A C function that forgot to set its
+        # exception has another message: "returned NULL without setting an exception"
         return MemoryError if str(error) == "error return without exception set" else repr(error)
     except Exception as error:
         return type(error)
 
 
 def under_refusal(call, first, last):
-    """The outcome while allocations from the first on are refused, up to the last, 0: all."""
+    """Return the outcome while allocations from first up to last are refused; last 0: all."""
     _testcapi.set_nomemory(first, last)
     try:
         return outcome(call)
@@ -40,12 +40,11 @@ def under_refusal(call, first, last):
 
 
 def refuse_each(call, right):
-    """Refuse one after the other, alone and with all that follow, until there are none left.
-    Returns how many there were."""
+    """Refuse each allocation, alone and with all that follow. Returns their number."""
     for k in range(100_000):
         for last in (k + 1, 0):
             found = under_refusal(call, k, last)
-            # to do without what one could not get is fine if the result is right
+            # a call may do without the memory if its result is right
             if found is not MemoryError and found != right:
                 raise AssertionError(f"allocation {k} refused: {found!r}, not {right!r}")
         if found is not MemoryError:
@@ -54,13 +53,13 @@ def refuse_each(call, right):
 
 
 def leaks(name, call, right):
-    """What a leak at one of the allocations would add to: as much as one block each round."""
+    """Count what a leak at one of the allocations would increase, by one block each round."""
 
     def rounds():
         for _ in range(ROUNDS):
             refuse_each(call, right)
 
-    limits = [ROUNDS, ROUNDS, 24 * ROUNDS]  # 24 bytes is the least block that there is
+    limits = [ROUNDS, ROUNDS, 24 * ROUNDS]  # 24 bytes is the smallest block
     more = growth(rounds, limits)
     if (more >= limits).any():
         raise AssertionError(f"{name}: leaks objects, blocks, bytes: {more}")

@@ -1,4 +1,4 @@
-"""The folders are the architecture: who includes whom, who knows what, what the library exports."""
+"""The folders are the architecture: which includes which, what each knows, what is exported."""
 
 import re
 import shutil
@@ -9,7 +9,7 @@ from commands import ROOT, run
 CSRC = ROOT / "csrc"
 NATIVE = ROOT / "python" / "rnnlayout" / "_native"
 
-# The arrow A <- B: B may include A, and what A may.
+# The arrow A <- B: B may include A.
 MAY_INCLUDE = {
     "include": set(),
     "core": {"core"},
@@ -23,11 +23,11 @@ MAY_INCLUDE = {
 INTRINSICS = re.compile(r"(.*intrin|arm_.*)\.h")
 PYTHON = re.compile(r"Python\.h|structmember\.h|numpy/.*")
 FRAMEWORKS = re.compile(r"torch|keras|onnx|tensorflow|flax|haiku|equinox|paddle|mxnet", re.I)
-# A function's name, not a framework's row: Keras 2 and 3 differ in what they call hard_sigmoid. A
-# folder that has a libcudnn.
+# The name of a function: Keras 2 and 3 have different functions called hard_sigmoid. A folder that
+# contains a libcudnn.
 NOT_A_FRAMEWORK = re.compile(r"hard_sigmoid_keras2|\btorch/lib\b", re.I)
 
-# What cuDNN and the driver declare, by the looks of it.
+# Names that look like those that cuDNN and the driver declare.
 VENDORS = re.compile(
     r"\b(?:cudnn|cu|CU)[A-Z]\w*_t\b|\b(?:cudnn|cu)[A-Z]\w*\s*\(|\bcu(?:dnn|da)\w*\.h"
 )
@@ -46,7 +46,7 @@ def folder(path):
 
 
 def includes(path):
-    """Pairs of the delimiter and the name, of every #include line."""
+    """Return (delimiter, name) of every #include line."""
     return re.findall(r'^\s*#\s*include\s*([<"])([^>"]+)', path.read_text(), re.MULTILINE)
 
 
@@ -120,7 +120,7 @@ def test_every_global_symbol_has_our_prefix(c_build):
 
 
 def test_every_source_is_built():
-    """A file that CMakeLists.txt forgot would be dead code that no test looks at."""
+    """A file missing in CMakeLists.txt would be dead code that no test sees."""
     listed = set(re.findall(r"[\w/]+\.c\b", (ROOT / "CMakeLists.txt").read_text()))
     sources = {name(path) for path in CORE_FILES + NATIVE_FILES if path.suffix == ".c"}
     assert sources == listed

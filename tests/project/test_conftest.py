@@ -18,7 +18,7 @@ def test_more(): pass
 
 
 def run(folder, mark, *options, ci=""):
-    """Exit status and lines of pytest with the project's options, on three tests."""
+    """Run pytest with the project's options on three tests. Returns its exit status and lines."""
     (folder / "conftest.py").write_text((TESTS / "conftest.py").read_text())
     (folder / "test_three.py").write_text(PROGRAM.format(mark=mark))
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What the pages say is what happens: code, output, tables, examples in docstrings, links."""
+"""The pages are right: code and its output, tables, examples in docstrings, links."""
 
 import doctest
 import importlib
@@ -7,7 +7,7 @@ import pkgutil
 import re
 import sys
 
-os.environ.setdefault("KERAS_BACKEND", "torch")  # the one that the pages set
+os.environ.setdefault("KERAS_BACKEND", "torch")  # as on the pages
 
 import pytest
 from commands import ROOT
@@ -33,7 +33,7 @@ def test_page_prints_what_it_says(page):
 
 
 def test_no_python_of_a_page_is_left_out():
-    """Every block marked as Python is found; an indented or misspelt fence would hide from us."""
+    """Every block marked as Python is found; an indented or misspelt fence would be missed."""
     for name, page in PAGES.items():
         text = page.read_text()
         assert len(run_pages.blocks(text)) == len(re.findall(r"```\s*(?:python|py)\b", text)), name

@@ -17,13 +17,13 @@ from project.leaks import growth
 
 import rnnlayout as rl
 
-# Calls in a row: enough to tell a leak of each from what the interpreter keeps now and then.
+# Calls in a row: enough to tell a leak in each of them from what the interpreter keeps at times.
 TIMES, ERROR_TIMES = 200, 1000
 SUCCESSES = {**BINDING, **{f"package: {name}": call for name, call in PACKAGE.items()}}
 ERRORS = {**BINDING_ERRORS, **{f"package: {name}": call for name, call in PACKAGE_ERRORS.items()}}
 
 
-# With --leaks each refusal is repeated, and counted what it leaves behind.
+# With --leaks each refusal is repeated, and what it leaves behind is counted.
 @pytest.mark.parametrize("options", [[], long(["--leaks"])], ids=["once", "leaks"])
 def test_each_allocation_of_the_binding_refused(options):
     program = [sys.executable, "-X", "faulthandler", "-m", "project.no_memory", *options]
@@ -54,7 +54,7 @@ def assert_leaves_nothing(call, times):
 
     call()
     referred = references()
-    # half of the least that each call could leave: an object, a block, 24 bytes of the C library's
+    # half of the least that each call could leave: an object, a block, 24 bytes of the C library
     limits = [times // 2, times // 2, 12 * times]
     more = growth(calls, limits)
     assert references() == referred
@@ -77,14 +77,14 @@ def test_an_error_leaves_nothing(name):
             return
         pytest.fail("no error")
 
-    gc.disable()  # errors make no cycles either
+    gc.disable()  # errors must not make cycles either
     try:
         assert_leaves_nothing(fail, ERROR_TIMES)
     finally:
         gc.enable()
 
 
-SPEC = rl.Spec("lstm", 512, 512, bias="none")  # some milliseconds, so some polls
+SPEC = rl.Spec("lstm", 512, 512, bias="none")  # takes some milliseconds, so it polls several times
 FLAT, OUT = np.zeros(SPEC.num_params, "f4"), np.zeros(SPEC.num_params, "f8")
 RNN, X = rl.RNN(FLAT, SPEC), np.zeros((20, 30, 512), "f4")
 LONG_CALLS = {
@@ -105,7 +105,7 @@ def test_an_interrupt_leaves_nothing(name):
 
     def interrupt():
         try:
-            signal.setitimer(signal.ITIMER_REAL, 1e-3)  # within, should it go off at once
+            signal.setitimer(signal.ITIMER_REAL, 1e-3)  # here, because it may go off at once
             while True:
                 call()
         except Interrupted:
@@ -115,7 +115,7 @@ def test_an_interrupt_leaves_nothing(name):
         for _ in range(100):
             interrupt()
 
-    # half of the least that each could leave: an object, a block, 24 bytes of the C library's
+    # half of the least that each could leave: an object, a block, 24 bytes of the C library
     limits = [50, 50, 12 * 100]
     was = signal.signal(signal.SIGALRM, stop)
     try:
@@ -130,7 +130,7 @@ def test_an_interrupt_leaves_nothing(name):
 
 
 def test_large_results_are_given_back():
-    """20 times 64 MB, which are not kept."""
+    """20 times 64 MB are freed again."""
     spec = rl.Spec("lstm", 1500, 1100, dtype="float32")
     flat = np.zeros(spec.num_params, "f4")
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""A wrong letter in the table of layouts makes a test fail. All of them: tools/mutate_table.py."""
+"""A wrong letter in the table of layouts makes a test fail. For all: tools/mutate_table.py."""
 
 import subprocess
 import sys
@@ -16,5 +16,5 @@ def test_the_recorded_offsets_notice_gates_but_not_what_z_means():
     )  # fmt: skip
     caught = [line for line in done.stdout.splitlines() if "test_offsets.py::" in line]
     assert len(caught) == 4, done.stdout + done.stderr
-    # one that no test sees is said, and makes the tool fail
+    # the tool reports one that no test notices, and fails
     assert "5 mutants, 1 survived" in done.stdout and done.returncode == 1

@@ -1,4 +1,4 @@
-"""The wheel: one small file for every CPython, without sources, that needs the C library alone."""
+"""The wheel: one small file for every CPython, without sources, that needs only the C library."""
 
 import re
 import sys
@@ -8,7 +8,7 @@ import pytest
 from commands import ROOT, run
 from elftools.elf.elffile import ELFFile
 
-pytestmark = pytest.mark.long  # it is built
+pytestmark = pytest.mark.long  # builds the wheel
 
 # glibc and its parts, or musl.
 C_LIBRARY = re.compile(

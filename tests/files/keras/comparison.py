@@ -6,10 +6,10 @@ import h5py
 import keras
 import numpy as np
 
-# Both sides compute in float32. A sum in a gate has at most 8 + 5 + 2 terms, which are below 1: it
-# errs by 15 units in the last place at most, and so do both sides. A state goes through at most 8
-# steps of 3 layers; a gate passes on at most a quarter of what 5 units and 8 inputs bring with
-# weights of 0.4, 13 * 0.4 / 4 = 1.3 times the error, and averages of the states keep it.
+# Both sides compute in float32. A sum in a gate has at most 8 + 5 + 2 terms below 1, so it errs by
+# at most 15 units in the last place on each side. A state passes at most 8 steps of 3 layers. A
+# gate passes on at most a quarter of the error of 5 units and 8 inputs with weights of 0.4, which
+# is 13 * 0.4 / 4 = 1.3 times the error, and averages of the states do not increase it.
 TOLERANCE = 2 * 15 * 2.0**-24 * 8 * 3 * 1.3
 
 
@@ -19,7 +19,7 @@ def flat(outputs):
 
 
 def computes(model, x, calls, tolerance=TOLERANCE):
-    """The model's outputs are those of each call in turn."""
+    """Assert that the model gives the outputs of each call, one after the other."""
     for wanted in calls:
         got = model(x)
         assert isinstance(got, (list, tuple)) == (len(wanted) > 1)
@@ -30,7 +30,7 @@ def computes(model, x, calls, tolerance=TOLERANCE):
 
 
 def tree(path):
-    """Every object of an HDF5 file: attributes, and of a dataset how and what it holds."""
+    """Return every object of an HDF5 file: its attributes; of a dataset its form and values too."""
     found = {}
 
     def look(name, item):

@@ -1,8 +1,8 @@
 """Models of Keras 2 with real CuDNNLSTM and CuDNNGRU layers, as files, and what they compute.
 
 tf_keras builds and saves these layers on a CPU but cannot run them there. What they compute comes
-from a twin: the same model with LSTM and GRU in place, which takes its weights from the same file
-by tf_keras's own loader. A model is a function of a namespace of layers, so that both are one text.
+from a twin: the same model with LSTM and GRU, which loads its weights from the same file by
+tf_keras's own loader. A model is a function of a namespace of layers, so both share their code.
 """
 
 import json
@@ -198,7 +198,7 @@ MODELS = {
         time_distributed_layers, backwards, stateful, shared,
     )
 }  # fmt: skip
-# what Keras 2's hard_sigmoid is in: a model, what its RNNs are, and those of the twin
+# models with Keras 2's hard_sigmoid: the model, the layers of its RNNs, and those of the twin
 HARD_MODELS = {
     f.__name__: (f, *kinds)
     for f, *kinds in (
@@ -213,18 +213,18 @@ HARD_MODELS = {
 
 
 def write(name, folder):
-    """Save a model, and its weights alone. Returns the two paths, and the twin that computes.
+    """Save a model, and its weights alone. Returns both paths, and the twin that computes.
 
-    Beside the model, an .h5 file, there is a .keras archive of it.
+    Beside the model, an .h5 file, a .keras archive of it is saved.
     """
     return write_model(MODELS[name], CUDNN, PLAIN, folder)
 
 
 def write_model(make, kind, kind_of_twin, folder):
-    """write() of a function that makes it of one kind of RNNs, and its twin of another."""
+    """Save the model make(kind); its twin is make(kind_of_twin). Returns as write() does."""
     name = make.__name__
     rng = np.random.default_rng(list(name.encode()))
-    tf_keras.backend.clear_session()  # counts layers from the first one again
+    tf_keras.backend.clear_session()  # numbers layers from the first one again
     old = make(kind)
     for weight in old.weights:
         variance = "variance" in weight.name
@@ -258,7 +258,7 @@ def inputs_of(name, model):
 
 
 def reword(path, reworded, version):
-    """Change a file of tf_keras into one that an older Keras would have written."""
+    """Change a file of tf_keras into one that an older Keras wrote."""
     with h5py.File(path, "r+") as file:
         config = reworded(json.loads(file.attrs["model_config"]))
         file.attrs["model_config"] = json.dumps(config).encode()
@@ -273,7 +273,7 @@ def keras_2_1(entry):
     if layers and layers[0]["class_name"] == "InputLayer" and kind == "Sequential":
         shape = layers[0]["config"]["batch_input_shape"]
         layers = layers[1:]
-        if "layers" not in layers[0]["config"]:  # a model knows by itself
+        if "layers" not in layers[0]["config"]:  # a model records its own shape
             layers[0]["config"]["batch_input_shape"] = shape
     for key in ("build_input_shape", "time_major", "ragged", "optional"):
         config.pop(key, None)

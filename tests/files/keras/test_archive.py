@@ -1,7 +1,7 @@
-"""A .keras archive of Keras 2, converted whole; that Keras 3 computes the same from all shapes of
-model is tested beside the .h5 files.
+"""A .keras archive of Keras 2, converted as a whole.
 
-The archives are written by tf_keras.
+tf_keras writes the archives. That Keras 3 computes the same from all kinds of models is tested with
+the .h5 files.
 """
 
 import io
@@ -61,7 +61,7 @@ def arrays(path):
 
 
 def changed(path, folder, **new):
-    """The archive with other members: bytes, or a function of what is in the JSON."""
+    """Return the archive with members replaced: by bytes, or by a function of the JSON."""
     parts = members(path)
     for name, change in new.items():
         name = next(part for part in PARTS if part.startswith(name))
@@ -141,7 +141,7 @@ def test_without_a_compile_config(two, tmp_path):
 
 
 def test_both_kinds_of_layer_are_counted_together(tmp_path):
-    """Both are of class LSTM then, and a group's name is its class and its place among them."""
+    """Both then have the class LSTM, and a group is named by its class and its number."""
     x = old.Input((old.T, old.IN))
     make = [old.layers.LSTM, old.CuDNNLSTM, old.CuDNNLSTM, old.layers.LSTM]
     y = x
@@ -163,7 +163,7 @@ def test_both_kinds_of_layer_are_counted_together(tmp_path):
 
 
 def test_the_groups_of_keras_2_13(folder, tmp_path, monkeypatch):
-    """It did not pass over an attribute in which each layer is found twice."""
+    """An attribute that names each layer twice was not skipped."""
     skipped = (saving_lib.ATTR_SKIPLIST - {"_layer_checkpoint_dependencies"}) | {"layers"}
     monkeypatch.setattr(saving_lib, "ATTR_SKIPLIST", skipped)
     (folder / "2.13").mkdir()
@@ -177,7 +177,7 @@ def test_the_groups_of_keras_2_13(folder, tmp_path, monkeypatch):
 
 
 def test_an_archive_without_such_layers(tmp_path):
-    """Keras 3 does not read the words of one that has an LSTM, either."""
+    """Keras 3 cannot read the config of an archive with an LSTM, either."""
     twin = old.sequential(old.PLAIN)
     twin.save(tmp_path / "old.keras")
     with pytest.raises(ValueError, match="time_major"):
@@ -280,7 +280,7 @@ def test_members_of_ill_will(two, tmp_path, name, content):
 
 
 def test_another_member_of_ill_will(two, tmp_path):
-    """Also one that is only copied is read within what the archive may ask for."""
+    """The limits of the archive also hold for a member that is only copied."""
     source = changed(two[0], tmp_path)
     with zipfile.ZipFile(source, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("assets/zeros", bytes(200 << 20))

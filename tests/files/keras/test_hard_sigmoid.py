@@ -1,6 +1,6 @@
-"""Keras 2's hard_sigmoid is another function in Keras 3: the weights of the gates make up for it.
+"""Keras 2's hard_sigmoid is another function in Keras 3: the gates' weights compensate for it.
 
-tf_keras computes what is right, by its own layers.
+tf_keras computes the right results with its own layers.
 """
 
 import shutil
@@ -19,11 +19,11 @@ import rnnlayout as rl
 
 pytestmark = [KERAS_NOISE, pytest.mark.filterwarnings("ignore::UserWarning:keras")]
 
-# TOLERANCE allows a gate's sum 15 roundings on either side. Here each term has one more on one
-# side, that of its weight, and inputs are 4 times as large, as may be what is rounded; the slope,
-# 0.2, is less than the quarter that it reckons with.
+# TOLERANCE allows a gate's sum 15 roundings on each side. Here each term has one more on one side,
+# that of its weight. Inputs are 4 times as large, and so are the roundings. The slope, 0.2, is less
+# than the quarter in TOLERANCE.
 ONE_MORE = 4 * TOLERANCE * 16 / 15
-# By Keras's documentation of get_weights(): i f c o, and z r h, of which c and h are tanh's.
+# Keras's documentation of get_weights(): i f c o, and z r h, of which c and h are for tanh.
 SCALED = {"lstm": [True, True, False, True], "gru": [True, True, False]}
 
 
@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=sample(old.HARD_MODELS, 3))
 def case(request, folder):
-    """A model's file, and inputs with the outputs that are right; some gates are at their ends."""
+    """A model's file, and inputs with the right outputs; some gates are saturated."""
     model, _, twin = old.write_model(*old.HARD_MODELS[request.param], folder)
     x = old.inputs_of(request.param, twin)
     x = [4 * part for part in x] if isinstance(x, list) else x if x.dtype.kind == "i" else 4 * x
@@ -64,7 +64,7 @@ def test_an_archive(case, tmp_path):
 
 @pytest.fixture(scope="module")
 def beside(folder):
-    """A model's file: of Keras 2's LSTM and GRU with it, an LSTM without, and cuDNN's layers."""
+    """A model's file: Keras 2's LSTM and GRU with it, an LSTM without it, and cuDNN layers."""
     return old.write_model(*old.HARD_MODELS["hard_beside_cudnn"], folder)[:2]
 
 
@@ -124,7 +124,7 @@ def test_weights_alone_do_not_say(beside, tmp_path):
 
 
 def test_an_early_config_that_does_not_say(folder, tmp_path):
-    """It was the default before Keras 2.3, and sigmoid from then on."""
+    """hard_sigmoid was the default before Keras 2.3, and sigmoid since then."""
     model, _, twin = old.write_model(old.nested_partly_frozen, old.HARD, old.HARD, folder)
     x = old.inputs_of("nested_partly_frozen", twin)
     for version, is_hard in (("2.2.4", True), ("2.3.0", False)):

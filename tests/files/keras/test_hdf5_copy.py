@@ -1,4 +1,4 @@
-"""What else is in an HDF5 file of Keras when it is converted: a new file gets it as it was."""
+"""All other content of a Keras HDF5 file is copied unchanged when the file is converted."""
 
 import re
 
@@ -14,7 +14,7 @@ import rnnlayout as rl
 
 @pytest.fixture
 def old(tmp_path):
-    """The weights of a CuDNNLSTM, as Keras 2 has them, in a file open to be added to."""
+    """The weights of a CuDNNLSTM, as Keras 2 stores them, in a file that is open for more."""
     rng = seeded("copied")
     shapes = {"kernel": (I, 4 * H), "recurrent_kernel": (H, 4 * H), "bias": (8 * H,)}
     with h5py.File(tmp_path / "old.h5", "w") as file:
@@ -27,7 +27,7 @@ def old(tmp_path):
 
 
 def converted(file):
-    """Of the new file, and of the old one: tree()."""
+    """Return tree() of the new file and of the old one."""
     old = file.filename
     new = f"{old[:-3]}_new.h5"
     file.close()
@@ -79,7 +79,7 @@ def test_what_is_not_copied(old, add, tmp_path):
 
 
 def test_a_damaged_type_does_not_crash(old, tmp_path):
-    """libhdf5 did when it was to write to such a file: a float of 202 bits, in 4 bytes."""
+    """libhdf5 crashed when it had to write to such a file: a float of 202 bits, in 4 bytes."""
     old.close()
     path = tmp_path / "old.h5"
     float32 = bytes.fromhex("11201f00 04000000 0000")  # then its precision, 32

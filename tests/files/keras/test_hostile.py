@@ -1,4 +1,4 @@
-"""Keras's files of ill will: a FileError; no other file is opened, no code run, no memory taken."""
+"""Hostile Keras files: a FileError; no other file is opened, no code runs, no memory is taken."""
 
 import io
 import json
@@ -20,7 +20,7 @@ KERNEL = "model_weights/lstm/lstm/lstm_cell/kernel"
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    """suffix -> the bytes of a file that is as it should be"""
+    """{suffix: the bytes of a correct file}"""
     folder = tmp_path_factory.mktemp("good")
     made = {}
     for suffix in (".h5", ".weights.h5", ".keras"):
@@ -37,7 +37,7 @@ def weights():
 
 @pytest.fixture
 def bad(tmp_path, good):
-    """A good .h5 file, open to be spoiled, and a folder beside it that holds a secret."""
+    """A good .h5 file, open to be spoiled, beside a folder with a secret."""
     path = tmp_path / "bad.h5"
     path.write_bytes(good[".h5"])
     (tmp_path / "secret").mkdir()
@@ -58,7 +58,7 @@ def refused(file, why):
 
 
 def replaced(file):
-    """The name of the kernel, which is gone."""
+    """Remove the kernel and return its name."""
     del file[KERNEL]
     return KERNEL
 
@@ -249,7 +249,7 @@ def test_attributes_that_are_something_else(bad, name, value):
     '{"class_name": "Sequential", "config": {"layers": [3, {"class_name": []}]}}',
 ], ids=lambda text: ascii(text[:30]))  # fmt: skip
 def test_a_config_that_is_none(bad, text):
-    """Where it names no layer there is none by that name: the weights speak for themselves."""
+    """A config that names no layer: the RNN is inferred from the weights."""
     try:
         bad.attrs["model_config"] = text.encode()
     except UnicodeEncodeError:
@@ -281,7 +281,7 @@ def test_a_config_that_makes_no_sense(bad, change):
 
 @pytest.mark.parametrize("backward", [{"class_name": "Dense"}, {"class_name": "Bidirectional"}])
 def test_a_backward_layer_of_another_class(bad, backward):
-    """It was a KeyError."""
+    """This was a KeyError."""
     model = json.loads(bad.attrs["model_config"])
     lstm = model["config"]["layers"][1]
     both = {"name": "lstm", "layer": dict(lstm), "backward_layer": {**backward, "config": {}}}

@@ -1,4 +1,4 @@
-"""Keras's files: written by Keras 2 and 3 and read here, written here and loaded by Keras 3."""
+"""Keras's files: written by Keras 2 and 3 and read by rnnlayout, and the other way round."""
 
 import functools
 import json
@@ -21,7 +21,7 @@ def hard(kit):
 
 
 def layers_of(kit):
-    """name -> (a layer, the spec of its RNN); every form that a layer of Keras can have."""
+    """Return {name: (layer, the spec of its RNN)} for every form of a Keras layer."""
     one = {"return_sequences": True}
     make = kit.layers
     rows = [
@@ -44,12 +44,12 @@ def layers_of(kit):
 
 
 def model_of(kit):
-    """(model, name -> (layer, spec)): all of them side by side, and three inside of others."""
+    """Return (model, {name: (layer, spec)}): all layers in parallel, three inside other models."""
     layers = layers_of(kit)
     inputs = [kit.Input((T, I), name=f"to_{name}") for name in layers]
     outputs = [layers[name][0](x) for name, x in zip(layers, inputs, strict=True)]
 
-    # the first one is frozen, so that its weights come last in the list of the model that it is in
+    # the first one is frozen, so its weights come last in the list of its model
     frozen = kit.layers.LSTM(H, return_sequences=True, name="frozen", trainable=False)
     thawed = kit.layers.LSTM(H, return_sequences=True, name="thawed")
     inner = kit.Sequential([kit.Input((T, I)), frozen, thawed], name="inner")
@@ -68,7 +68,7 @@ def model_of(kit):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """kit -> (folder of its files, the layers that are in each); made once each"""
+    """{kit: (folder of its files, the layers in each)}, made on first use"""
 
     @functools.cache
     def make(kit):
@@ -88,7 +88,7 @@ every_kit = pytest.mark.parametrize("kit", KITS, ids=["keras 3", "keras 2"])
 
 
 def as_numpy(layer, x):
-    """What the layer itself computes. x, y: (T, N, ...)"""
+    """Return what the layer itself computes. x, y: (T, N, ...)"""
     x = np.ascontiguousarray(x.swapaxes(0, 1))
     if isinstance(layer, keras.Layer):
         return keras.ops.convert_to_numpy(layer(keras.ops.convert_to_tensor(x))).swapaxes(0, 1)
@@ -96,8 +96,8 @@ def as_numpy(layer, x):
 
 
 def far(a, b, weights, x):
-    """How far two runs of the same network are apart, in units of what rounding explains: either
-    may be off by reference.Rounded's error, and so the two by twice that."""
+    """Return the difference of two runs of one network, in units of what rounding explains: each
+    may be off by the error in reference.Rounded, so the two by twice that."""
     spec = weights.spec
     zeros = np.zeros((spec.num_layers * spec.num_directions, x.shape[1], spec.hidden_size), "f4")
     c0 = zeros if spec.cell == "lstm" else None
@@ -146,7 +146,7 @@ def test_weights_alone_are_read_by_their_shapes(files, kit, name):
     for entry, weights in rl.load(folder / name, cell="rnn_tanh").items():
         own = [k for k, (layer, _) in layers.items() if same_arrays(weights, layer)]
         assert len(own) == 1
-        if kit is keras:  # late Keras 2 knows the names no more, its older form only the model's
+        if kit is keras:  # late Keras 2 does not record the names, its older form only the model's
             assert entry == own[0]
         elif name == "weights.h5":
             assert entry == ("often" if own[0][:5] == "often" else own[0])
@@ -222,7 +222,7 @@ def test_keras_3_loads_the_weights_alone(written):
 
 
 def test_keras_would_write_the_same_config(written):
-    """Each key that is written is one that Keras 3 knows and keeps."""
+    """Keras 3 knows and keeps each key that is written."""
     folder, _ = written
     with zipfile.ZipFile(folder / "model.keras") as archive:
         ours = json.loads(archive.read("config.json"))
@@ -237,7 +237,7 @@ def test_keras_would_write_the_same_config(written):
 
 
 def is_part(ours, theirs):
-    """Is every value there in Keras's own, which may have more?"""
+    """Is every value also in Keras's own config, which may have more?"""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         if theirs.get("class_name") == "Bidirectional":  # renames the layer in it
             assert theirs["config"]["layer"]["config"]["name"] == f"forward_{ours['name']}"
@@ -268,7 +268,7 @@ def test_what_is_written_is_read_again(written, suffix):
 def test_other_dtypes(tmp_path, dtype):
     weights = filled(rl.Spec("lstm", I, H)).to("keras", dtype=dtype)
     rl.save(tmp_path / "a.weights.h5", weights)
-    # nothing computes an orthogonal matrix in bfloat16
+    # no backend computes an orthogonal matrix in bfloat16
     layer = keras.layers.LSTM(H, dtype=dtype, recurrent_initializer="zeros", name="own")
     model = keras.Sequential([keras.Input((T, I)), layer])
     model.load_weights(tmp_path / "a.weights.h5")
@@ -309,7 +309,7 @@ def test_what_changes_outputs_goes_along(tmp_path):
 
 
 def test_a_stack_that_goes_backwards_does_so_once(tmp_path):
-    """Its first layer turns the sequence round, and no other one turns it back."""
+    """Its first layer reverses the sequence; no other layer reverses it again."""
     cells = keras.layers.StackedRNNCells([keras.layers.GRUCell(H) for _ in range(2)])
     stack = keras.layers.RNN(cells, return_sequences=True, go_backwards=True, name="stack")
     model = keras.Sequential([keras.Input((T, I)), stack])

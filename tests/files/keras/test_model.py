@@ -1,7 +1,7 @@
 """Old Keras models with cuDNN layers, converted: Keras 3 loads them and computes the same.
 
-The files are written by tf_keras with its own CuDNNLSTM and CuDNNGRU; what is right is what
-tf_keras's LSTM and GRU compute with the weights that its own loader makes of them.
+tf_keras writes the files with its own CuDNNLSTM and CuDNNGRU. The right results are those of
+tf_keras's LSTM and GRU with the weights that its own loader makes of them.
 """
 
 import json
@@ -35,14 +35,14 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=sample(old.MODELS, 5))
 def case(request, folder):
-    """A model's file, its weights' file, and inputs with the outputs that are right."""
+    """A model's file, its weights' file, and inputs with the right outputs."""
     model, weights, twin = old.write(request.param, folder)
     x = old.inputs_of(request.param, twin)
     return model, weights, x, [flat(twin(x)) for _ in range(2)]  # a stateful one goes on
 
 
 def cudnn_tensors(path):
-    """The names of the tensors of cuDNN layers, an optimizer's of the same names left out."""
+    """Return the names of the tensors of cuDNN layers, without an optimizer's of the same names."""
     with h5py.File(path, "r") as file:
         owners = []
         file.visititems(lambda name, item: owners.append(item) if is_cudnn(item) else None)
@@ -200,7 +200,7 @@ def test_compressed_arrays_stay_compressed(stack, tmp_path):
 
 
 def test_a_gru_of_keras_2_resets_before(tmp_path):
-    """It did where the config does not say; Keras 3 would take it for one that resets after."""
+    """It does if the config does not say; Keras 3 would read it as one that resets after."""
     x = np.random.default_rng(3).uniform(-1, 1, (2, 6, 3)).astype("f4")
     options = {"reset_after": False, "recurrent_activation": "sigmoid"}
     model = tf_keras.Sequential([old.Input((6, 3)), tf_keras.layers.GRU(4, **options)])

@@ -1,7 +1,7 @@
-"""Files of the Keras of old: Keras 1 with an array a gate, CuDNN layers, configs that say less.
+"""Files of old Keras: Keras 1 with one array per gate, CuDNN layers, configs with fewer keys.
 
-tf_keras's own loader is the oracle: it makes of such arrays what its own layers take. Keras 1
-itself is no more: its files are written here as it wrote them, name by name.
+tf_keras's own loader is the oracle: it converts such arrays for its own layers. Keras 1 cannot be
+installed any more: the tests write its files as it wrote them, name by name.
 """
 
 import json
@@ -19,12 +19,12 @@ import rnnlayout as rl
 
 pytestmark = KERAS_NOISE
 
-# As Keras 1 has them in trainable_weights (keras/layers/recurrent.py, 1.2.2).
+# In the order of Keras 1's trainable_weights (keras/layers/recurrent.py, 1.2.2).
 GATES_OF_KERAS_1 = {"LSTM": "icfo", "GRU": "zrh"}
 
 
 def keras_1_arrays(kind, name, rng, joined=False):
-    """name -> array, in the file's order. joined: consume_less="gpu", and SimpleRNN."""
+    """Return {name: array} in the file's order. joined: consume_less="gpu", and SimpleRNN."""
     if joined:
         gates, wide = [""], {"LSTM": 4, "GRU": 3, "SimpleRNN": 1}[kind] * H
     else:
@@ -38,7 +38,7 @@ def keras_1_arrays(kind, name, rng, joined=False):
 
 
 def write(path, layers, config=None, version=None, suffix="", root="model_weights"):
-    """layers: name -> its arrays by name."""
+    """Write a file. layers: {name: its arrays by name}."""
     with h5py.File(path, "w") as file:
         if config:
             file.attrs["model_config"] = json.dumps(config).encode()
@@ -195,7 +195,7 @@ def gru(name, **more):
 @pytest.mark.parametrize(
     "version, config, reset, squash",
     [
-        ("2.1.5", {}, "before", "hard_sigmoid_keras2"),  # it had no reset_after yet
+        ("2.1.5", {}, "before", "hard_sigmoid_keras2"),  # reset_after did not exist yet
         ("2.1.6-tf", {"reset_after": True}, "after", "hard_sigmoid_keras2"),
         ("3.0.0", {"reset_after": False}, "before", "hard_sigmoid"),
     ],
@@ -210,7 +210,7 @@ def test_what_the_version_decides(tmp_path, version, config, reset, squash):
 
 
 def test_lists_that_keras_splits(tmp_path):
-    """Attributes hold 64 KiB: Keras numbers the parts of longer lists. So do we."""
+    """Attributes have at most 64 KiB: Keras splits longer lists into numbered parts. So do we."""
     arrays = {f"lstm/{name}": array for name, array in zip(
         ("kernel", "recurrent_kernel", "bias"),
         (normal(seeded(n), *n) for n in ((I, 4 * H), (H, 4 * H), (4 * H,))), strict=True)
@@ -242,7 +242,7 @@ def test_lists_that_keras_splits(tmp_path):
 
 
 def test_variables_of_keras_2_13(tmp_path):
-    """It calls a model's layers otherwise, and counts each layer twice."""
+    """Keras 2.13 uses other names for a model's layers, and counts each layer twice."""
     rng = seeded("2.13")
     shapes = {"0": (I, 4 * H), "1": (H, 4 * H), "2": (4 * H,)}
     with h5py.File(tmp_path / "a.weights.h5", "w") as file:

@@ -1,6 +1,6 @@
-"""ONNX models for the tests of files, and what onnxruntime makes of them.
+"""ONNX models for the tests of files, and their results in onnxruntime.
 
-frameworks.onnx_model() builds one with its weights as initializers; place() puts them elsewhere.
+frameworks.onnx_model() builds one with its weights as initializers; place() moves them elsewhere.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ import rnnlayout as rl
 
 
 def tensors_of(spec, rng):
-    """Tensors that nobody converted; B in its two halves at random."""
+    """Return random tensors; both halves of B are random."""
     return {name: np.stack([weight(rng, shape[1:]) for _ in range(shape[0])])
             for name, shape in rl.describe("onnx", spec).items()}  # fmt: skip
 
@@ -33,7 +33,7 @@ def session(model):
 
 
 def run(model, spec, x, h0, c0=None, more=()):
-    """A model of frameworks.onnx_model(), of one layer, in onnxruntime."""
+    """Run a model of frameworks.onnx_model(), of one layer, in onnxruntime."""
     feed = {"x": x, "0/h0": h0} | ({} if c0 is None else {"0/c0": c0}) | dict(more)
     wanted = {given.name for given in session(model).get_inputs()}
     y, *last = session(model).run(None, {name: feed[name] for name in wanted})
@@ -46,8 +46,8 @@ def run_ours(weights, x, h0, c0=None, **options):
 
 
 def distance(model, spec, tensors, weights):
-    """How far onnxruntime on the model is from rl.RNN on what was read of it, in what float32's
-    rounding explains."""
+    """Return how far onnxruntime on the model is from rl.RNN on the weights read from it, in units
+    of what float32's rounding explains."""
     given = inputs(seeded("inputs", spec), spec)
     expected = forward(from_onnx(tensors, spec), spec, *given)
     return distance_between(run(model, spec, *given), run_ours(weights, *given), expected)
@@ -72,7 +72,7 @@ def initializers(graph):
 
 
 def taken(graph, name):
-    """An initializer's array; it is gone from the graph."""
+    """Remove an initializer from the graph and return its array."""
     tensor = initializers(graph)[name]
     array = numpy_helper.to_array(tensor)
     graph.initializer.remove(tensor)
@@ -80,7 +80,7 @@ def taken(graph, name):
 
 
 def as_input_too(model):
-    """As all initializers were before IR version 4."""
+    """Make it an input too, as all initializers were before IR version 4."""
     for tensor in model.graph.initializer:
         model.graph.input.append(
             helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
@@ -101,7 +101,7 @@ def not_raw(model):
 
 
 def through_nodes(model):
-    """Cut, turned round, put together again, cast: each by other nodes."""
+    """Split, transpose, concatenate and cast a tensor, each with other nodes."""
     graph, nodes = model.graph, []
     w, r, b = (taken(graph, name) for name in "WRB")
     half = w.shape[1] // 2
@@ -136,8 +136,8 @@ PLACES[0].__name__ = "initializers"
 
 
 def wrapped(model, operator, deep=1):
-    """The model's nodes in a branch of an If, or in the body of a Loop of one turn, `deep` times;
-    its initializers stay outside, where the names inside still reach them."""
+    """Move the model's nodes into a branch of an If, or into the body of a Loop that runs once,
+    `deep` times. Its initializers stay outside, where names inside refer to them."""
     graph = model.graph
     for k in range(deep):
         outputs = [helper.make_tensor_value_info(f"{out.name}", 1, None) for out in graph.output]
@@ -176,7 +176,7 @@ def wrapped(model, operator, deep=1):
 
 
 def lstms(graph, path=()):
-    """(the Ifs around it and the branches, the node) of each LSTM."""
+    """Yield (the Ifs around it and the branches, the node) of each LSTM."""
     for node in graph.node:
         if node.op_type == "LSTM":
             yield path, node
@@ -186,8 +186,8 @@ def lstms(graph, path=()):
 
 
 def shown(graph, path, names):
-    """Make values inside branches outputs of the model: through each If, zeros of the other
-    branch. Returns what they are called there."""
+    """Make values inside branches outputs of the model: each If passes them on, or zeros from the
+    other branch. Returns the names of the outputs."""
     for depth, (node, taken_branch) in enumerate(reversed(path)):
         outer = [f"{name}^{depth}" for name in names]
         for attribute in node.attribute:

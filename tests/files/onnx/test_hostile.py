@@ -1,4 +1,4 @@
-"""ONNX files that were made to do harm, and damaged ones: a typed error, soon, in little memory."""
+"""Hostile and damaged ONNX files: a typed error, soon, in little memory."""
 
 import gc
 import os
@@ -51,7 +51,7 @@ def refused(model, tmp_path, match, error=rl.FileError):
 @pytest.mark.parametrize("place", ["../secret.bin", "{}/secret.bin", "link.bin", "W.bin", ""])
 @pytest.mark.parametrize("said", [True, False])
 def test_tensors_in_other_files_are_not_followed(place, said, tmp_path):
-    """Whatever is there: outside, by a link, or just beside the model as onnx writes it."""
+    """Whatever is at the path: outside, a link, or beside the model as onnx writes it."""
     folder = tmp_path / "models"
     folder.mkdir()
     secret = tmp_path / "secret.bin"
@@ -127,7 +127,7 @@ def test_a_chain_that_doubles(tmp_path):
 
 
 def test_a_chain_that_doubles_and_halves(tmp_path):
-    """Its results stay small, its steps do not."""
+    """The results stay small, but not the steps."""
     more = {n: np.array([v]) for n, v in (("zero", 0), ("five", 5), ("two", 2))}
     refused(
         model_of(of_n0(**more), doubled_and_halved()), tmp_path, "too many steps|refused as a bomb"
@@ -194,7 +194,7 @@ def test_names_of_nothing(tmp_path):
 
 @pytest.mark.parametrize("deep", [10, 60, 3000])
 def test_graphs_in_graphs(deep, tmp_path):
-    """Protobuf itself ends at some thirty of them."""
+    """Protobuf itself allows about thirty."""
     if deep == 10:
         assert list(rl.load(stored(graphs(deep), tmp_path))) == ["if/" * 10 + "lstm"]
     else:
@@ -236,13 +236,13 @@ def test_no_models(data, tmp_path):
 def test_files_beyond_protobuf(tmp_path):
     path = tmp_path / "m.onnx"
     with open(path, "wb") as file:
-        file.truncate(1 << 31)  # sparse: it takes no room
+        file.truncate(1 << 31)  # sparse: it uses no disk space
     with pytest.raises(rl.FileError, match="protobuf ends at 2 GB"):
         rl.load(path)
 
 
 def test_what_others_left_for_the_collector_is_not_measured():
-    """A collection in the middle takes a second with all frameworks in the process."""
+    """A collection meanwhile takes a second with all frameworks in the process."""
     found = []
     gc.callbacks.append(lambda phase, info: found.append(phase))
     try:

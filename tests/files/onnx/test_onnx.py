@@ -1,4 +1,4 @@
-"""What load() reads of an ONNX model is what onnxruntime computes with it."""
+"""load() reads from an ONNX model what onnxruntime computes with it."""
 
 import sys
 
@@ -65,7 +65,7 @@ def test_every_operator(spec, opset, tmp_path):
     assert {name: a.tobytes() for name, a in weights.items()} == {
         name: a.tobytes() for name, a in tensors.items()
     }
-    # Either may be off by what float32's rounding explains: reference.Rounded
+    # Each may be off by what float32's rounding explains: reference.Rounded
     assert distance(model, spec, tensors, weights) <= 1
 
 
@@ -164,7 +164,7 @@ def test_other_dtypes(dtype, raw, tmp_path):
 
 
 def test_casts(tmp_path):
-    """As a model whose weights are kept in half, and computed with in single."""
+    """As in a model with half-precision weights that computes in single precision."""
     model, tensors = model_of(LSTM)
     half = taken(model.graph, "W").astype(np.float16)
     model.graph.initializer.append(numpy_helper.from_array(half, "W/half"))
@@ -347,7 +347,7 @@ def test_weights_that_are_no_constants(tmp_path):
     del graph.node[0].input[1:]
     with pytest.raises(rl.LayoutError, match="computed from 'x', an input of a graph"):
         read(model, tmp_path)
-    # what cannot be had stands beside what can
+    # refused entries are listed beside the others
     other = onnx.NodeProto()
     other.CopyFrom(node_of(graph))
     other.name, other.input[1] = "good", "W"

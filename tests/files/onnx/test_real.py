@@ -1,4 +1,4 @@
-"""ONNX models that others wrote: torch's exporter, onnxruntime's quantiser, silero-vad."""
+"""ONNX models written by others: torch's exporter, onnxruntime's quantizer, silero-vad."""
 
 import io
 import sys
@@ -39,7 +39,7 @@ LSTM = rl.Spec("lstm", I, H)
                                   ("lstm", "gru", "rnn_tanh", "rnn_relu")], ids=str)  # fmt: skip
 @pytest.mark.parametrize("folded", [True, False])
 def test_torch_exports(spec, folded, tmp_path):
-    """With its constants folded, and as slices and concatenations of torch's own tensors."""
+    """With constants folded, and with slices and concatenations of torch's own tensors."""
     module = torch_module(spec, seeded("export", spec)).eval()
     rng = seeded("exported", spec)
     x, h0 = normal(rng, T, N, I), np.zeros((4, N, H), np.float32)
@@ -111,13 +111,13 @@ def shift(model, node):
 
 
 def near_quantized(model, spec, weights):
-    """One step of onnxruntime's own operator against ours, as a share of what may be between.
+    """Return the difference of one step in onnxruntime's operator and ours, relative to its bound.
 
-    The operator rounds x and h to 8 bits: with their ranges, which include 0, in 255 parts, an
-    element is off by one part at most (the zero is rounded too). A gate's sum is then off by
+    The operator rounds x and h to 8 bits: their ranges, which include 0, have 255 parts, so an
+    element is off by at most one part (the zero is rounded too). A gate's sum is then off by
     d = |W| part_x + |R| part_h, summed over a row. c' = f c + i g is off by (|c| / 4 + 1 / 4 + 1) d
     since a sigmoid's slope is at most 1/4, a tanh's at most 1, i and g at most 1; h' = o tanh(c')
-    by d / 4 more. What float32 rounds is a thousandth of it.
+    by d / 4 more. The rounding of float32 is a thousandth of that.
     """
     x, h0, c0 = inputs(seeded("quantized"), spec)
     x = x[:1]
@@ -178,7 +178,7 @@ def silero(name):
     )
 
 
-# By file: how many LSTMs it has, and with what they are run, one after the other.
+# {file: (number of LSTMs, the sampling rates at which they run one after the other)}
 SILEROS = {
     "silero_vad": (4, [16000, 8000]),
     "silero_vad_half": (2, [16000]),
@@ -215,13 +215,13 @@ def test_silero(name, tmp_path):
             expected = forward(from_onnx(dict(weights), weights.spec), weights.spec, x, h0, c0)
             ours = run_ours(weights, x, h0, c0)
             assert distance_between(Run(y[:, 0], h, c), ours, expected) <= 1  # reference.Rounded
-    assert len(ran) == len(rates)  # one LSTM a rate: the others are for states of other shapes
+    assert len(ran) == len(rates)  # one LSTM per rate: the others are for states of other shapes
     assert all(sum(step in entry for entry in ran) in (0, 1) for step in ("then_", "else_"))
 
 
 @pytest.mark.download
 def test_silero_without_lstms(tmp_path):
-    """Its LSTM was taken apart into products and curves by the exporter."""
+    """The exporter split its LSTM into products and activation functions."""
     path = write(silero("silero_vad_op18_ifless"), tmp_path / "m.onnx")
     with pytest.raises(rl.FileError, match="no recurrent layer found"):
         rl.load(path)

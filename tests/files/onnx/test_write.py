@@ -1,4 +1,4 @@
-"""Models that save() writes, and models that get new weights, in onnxruntime's hands."""
+"""Models that save() writes, and models that get new weights, run in onnxruntime."""
 
 import numpy as np
 import onnx
@@ -65,7 +65,7 @@ def test_written_models_run(spec, tmp_path):
     model = saved(tmp_path / "m.onnx", weights)
     expected = forward(from_onnx(dict(weights), spec), spec, *given)
     theirs = run_saved(model, *given)
-    # Either may be off by what float32's rounding explains: reference.Rounded
+    # Each may be off by what float32's rounding explains: reference.Rounded
     assert distance_between(theirs, run_ours(weights, *given), expected) <= 1
     (read,) = rl.load(tmp_path / "m.onnx").values()
     assert same(read, weights)
@@ -96,7 +96,7 @@ def test_several_entries_of_one_model(tmp_path):
 
 
 def read_with(config, spec, tmp_path, name):
-    """Weights whose config a file gave."""
+    """Return weights whose config comes from a file."""
     model = onnx_model(tensors_of(spec, seeded("config", spec)), spec)
     node_of(model.graph).attribute.extend(
         helper.make_attribute(n, v) for n, v in config.items() if not isinstance(v, np.ndarray)
@@ -127,7 +127,7 @@ def test_what_changes_the_network_is_written_again(config, tmp_path):
 
 
 def test_each_layer_of_a_stack_starts_where_the_network_says(tmp_path):
-    """All but the first layer's state were lost."""
+    """The states of all layers but the first were lost."""
     spec = rl.Spec("lstm", I, H, 2, True)
     weights, (x, h0, c0) = weights_of(spec), inputs(seeded("starts", spec), spec)
     expected = run_saved(saved(tmp_path / "a.onnx", weights), x, h0, c0)
@@ -212,7 +212,7 @@ def test_new_weights_in_a_subgraph(operator, tmp_path):
 
 
 def test_nothing_else_changes(tmp_path):
-    """The same weights: the same bytes. Others: the values of three tensors."""
+    """The same weights give the same bytes. Others change the values of three tensors."""
     model, new = model_and_new(LSTM, tmp_path)
     old = rl.load(tmp_path / "old.onnx")["layer"]
     assert replaced({"layer": old}, tmp_path).SerializeToString() == model.SerializeToString()
@@ -241,13 +241,13 @@ def test_weights_that_two_nodes_share(tmp_path):
     for theirs, w in ((y, new), (other[:, 0], old)):
         ours, expected = run_ours(w, x, h0, c0), forward(from_onnx(dict(w), LSTM), LSTM, x, h0, c0)
         assert distance_between(Run(theirs, ours.h, ours.c), ours, expected) <= 1  # Rounded
-    # of both: nothing is left of the old ones
+    # of both: none of the old ones is left
     made = replaced({"layer": new, "other": new}, tmp_path)
     assert not {"W", "R", "B"} & {tensor.name for tensor in made.graph.initializer}
 
 
 def test_there_and_back_through_cudnn(tmp_path):
-    """A model's weights to cuDNN's weight space and into the model again."""
+    """A model's weights to cuDNN's weight space and back into the model."""
     spec = rl.Spec("gru", I, H, bidirectional=True)
     model, _ = model_and_new(spec, tmp_path)
     flat = rl.load(tmp_path / "old.onnx")["layer"].to("cudnn")
@@ -293,7 +293,7 @@ def test_what_cannot_be_replaced(tmp_path):
 
 
 def test_a_bundle_and_back(tmp_path):
-    """Files alone: a model's nodes to cuDNN's weight space, and that to a model."""
+    """With files only: a model's nodes to cuDNN's weight space, and that to a model."""
     spec = rl.Spec("gru", I, H, bidirectional=True)
     model, _ = model_and_new(spec, tmp_path)
     rl.convert_file(tmp_path / "old.onnx", tmp_path / "b.safetensors", to="cudnn")

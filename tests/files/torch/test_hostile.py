@@ -28,7 +28,7 @@ def save(path, value, form="zip"):
 
 
 def archive(path, pickled, **members):
-    """A zip form of our own making."""
+    """Write the zip form by hand."""
     with zipfile.ZipFile(path, "w") as made:
         made.writestr("m/data.pkl", pickled)
         for name, data in members.items():
@@ -37,7 +37,7 @@ def archive(path, pickled, **members):
 
 
 def old(path, pickled, storages=b"", keys=()):
-    """The same of the older form."""
+    """Write the older form by hand."""
     parts = [MAGIC, VERSION, {"little_endian": True}]
     head = b"".join(pickle.dumps(part, 2) for part in parts)
     path.write_bytes(head + pickled + pickle.dumps(list(keys), 2) + storages)
@@ -62,7 +62,7 @@ def refused(path, match):
 
 
 def payloads(mark):
-    """name -> (an object whose loading leaves a file at `mark`, what the refusal names)"""
+    """Return {name: (an object that makes a file at `mark` when loaded, what the refusal names)}"""
     touch = f"open({mark!r}, 'w')"
     return {
         "os.system": (Calls(os.system, f"touch {mark}"), r"(posix|os)\.system"),
@@ -136,7 +136,7 @@ def test_programs_by_hand(program, kind, tmp_path, monkeypatch):
 )  # fmt: skip
 @pytest.mark.parametrize("kind", FILES)
 def test_oddities(program, kind, tmp_path):
-    """Steps in an order that no pickler writes: refused, or nothing is found in what they make."""
+    """Opcodes in an order that no pickler writes: refused, or nothing is found in the result."""
     refused(FILES[kind](tmp_path / "m.pt", b"\x80\x02" + program), "")
 
 
@@ -306,6 +306,6 @@ def test_zip_oddities(tmp_path):
 
 
 def test_the_scan_is_the_only_gate_that_is_needed_for_names():
-    """Names in GLOBAL are refused by the scan itself, before any object is made."""
+    """The scan itself refuses names in GLOBAL, before any object is made."""
     with pytest.raises(rl.FileError, match=r"os\.system"):
         _pickles.scan(b"\x80\x02}cos\nsystem\n.", 0, {}, "x")

@@ -1,4 +1,4 @@
-"""silero-vad 6.2.3's own torch files: tensors that torch's LSTM runs, and a program, refused."""
+"""The torch files of silero-vad 6.2.3: tensors that torch's LSTM runs, and a refused program."""
 
 import sys
 
@@ -27,7 +27,7 @@ def path(tmp_path_factory):
 
 
 def by_torch(cell, x, h, c):
-    """(what goes in, what comes of it) of each step."""
+    """Yield (inputs, results) of each step."""
     with torch.no_grad():
         for step in x:
             given = step[None], h.numpy()[None], c.numpy()[None]
@@ -55,7 +55,7 @@ def test_its_lstm_runs_as_torch_runs_it(path):
 
 
 def test_converted_to_a_pt_file(path, tmp_path):
-    """Its cell becomes an nn.LSTM's tensors, and all others are as they were."""
+    """Its cell becomes the tensors of an nn.LSTM; all others are unchanged."""
     rl.convert_file(path, tmp_path / "silero.pt", to="torch", exact=True)
     result = torch.load(tmp_path / "silero.pt", weights_only=True)
     state = safetensors.torch.load_file(path)
@@ -75,7 +75,7 @@ def test_its_torchscript_archive_is_refused_also_as_pt(tmp_path):
 
 
 def test_what_the_refusal_advises(tmp_path):
-    """Loaded as a program where it is trusted, and its state_dict saved: then it is read."""
+    """Load the program where it is trusted and save its state_dict, which can then be read."""
     program = tmp_path / "silero.jit"
     program.write_bytes(checkpoints.fetch(checkpoints.SILERO_TORCHSCRIPT))
     state = torch.jit.load(program).state_dict()

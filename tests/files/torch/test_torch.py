@@ -1,4 +1,4 @@
-"""torch's own files, both forms, with torch as the oracle: what it saves we read, and back."""
+"""torch's own files, in both forms, with torch as the oracle: read, written, and back."""
 
 import sys
 
@@ -14,7 +14,7 @@ from rnnlayout._dtypes import narrowed
 from rnnlayout._formats import torch as format_module
 from rnnlayout._into import convert_into
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of what torch deprecates and old files had
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch deprecates some of what old files have
 
 I, H, P = 11, 8, 7  # noqa: E741
 SPECS = [
@@ -42,7 +42,7 @@ def bits(tensor):
 
 
 def assert_same(found, state, prefix=""):
-    """Names, order and bits."""
+    """Assert the same names, order and bits."""
     names = [name for name in state if name.startswith(prefix)]
     assert [prefix + name for name in found] == names
     for name, array in found.items():
@@ -86,7 +86,7 @@ def test_it_runs_as_torch_runs_it(spec, tmp_path):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("spec", SPECS[::3], ids=str)
 def test_what_we_save(spec, dtype, tmp_path):
-    """torch reads it in its safe mode, and a module takes all of it and nothing else."""
+    """torch reads it in its safe mode, and a module loads exactly these tensors."""
     module = torch_module(spec, seeded(spec)).to(getattr(torch, dtype))
     path = tmp_path / "m.pt"
     rl.save(path, rl.Weights(module))
@@ -115,13 +115,13 @@ def test_several_by_name_and_a_flat_one(tmp_path):
     assert next(iter(state)) == "enc.weight_space"
     assert state["enc.weight_space"].numpy().tobytes() == a.pack().tobytes()
     assert set(list(state)[1:]) == {f"dec.rnn.{name}" for name in b}
-    again = rl.load(path)  # the spec of a flat one is told beside it
+    again = rl.load(path)  # the spec of a flat one is stored beside it
     assert again["enc"].spec == a.spec and again["enc"].layout == rl.layout("cudnn")
     assert_same(again["enc"], state, "enc.")
 
 
 def test_a_state_dict_converted_and_back(tmp_path):
-    """Through cuDNN's weight space, in the file of another format between."""
+    """By way of cuDNN's weight space, in a file of another format."""
     model = torch.nn.ModuleDict({"rnn": torch.nn.LSTM(I, H, 2), "head": torch.nn.Linear(H, 3)})
     state = model.state_dict()
     paths = [save(tmp_path / "a.pt", state), *(tmp_path / n for n in ("b.pt", "c.npz", "d.pt"))]
@@ -136,7 +136,7 @@ def test_a_state_dict_converted_and_back(tmp_path):
 
 
 def test_large_ones_that_are_made_layer_by_layer(tmp_path):
-    """20 MB: more than is converted at once, so that memory is used again."""
+    """20 MB: more than is converted at once, so memory is reused."""
     model = torch.nn.ModuleDict({"a": torch.nn.LSTM(I, 512, 3), "b": torch.nn.GRU(I, 512, 4)})
     state = model.state_dict()
     path = save(tmp_path / "a.pt", state)
@@ -164,7 +164,7 @@ def test_what_is_tried_leaves_nothing(tmp_path):
 
 @every_form
 def test_views_and_shared_storages(form, tmp_path):
-    """Tensors that share a storage, begin inside it, are transposed or expanded."""
+    """Tensors that share a storage, start inside it, are transposed or expanded."""
     base = torch.randn(4 * H, I + 3)
     state = {
         "weight_ih": base[:, 1 : I + 1],
@@ -199,7 +199,7 @@ def test_a_module_that_is_called_module_among_others(tmp_path):
 
 
 def training(form):
-    """A checkpoint with all sorts of things in it, as far as torch reads them from the form."""
+    """Return a checkpoint with many kinds of objects, as far as torch reads them from this form."""
     torch.manual_seed(1)
     model = torch.nn.ModuleDict(
         {
@@ -230,7 +230,7 @@ def training(form):
 
 
 def assert_equal(a, b, path=""):
-    """Types, values and order; tensors bit for bit."""
+    """Assert the same types, values and order; tensors bit for bit."""
     assert type(a) is type(b), path
     if isinstance(a, dict):
         assert list(a) == list(b), path
@@ -274,7 +274,7 @@ def test_the_rest_of_a_checkpoint_stays(form, tmp_path):
 
 @every_form
 def test_new_weights_into_a_checkpoint_lost_all_but_its_tensors(form, tmp_path):
-    """They came out as one flat dict: no epoch, no optimizer."""
+    """The new file was one flat dict, without epoch and optimizer."""
     given = training(form)
     path = save(tmp_path / "a.pt", given, form)
     new = torch.nn.LSTM(I, H, 2).bfloat16().state_dict()
