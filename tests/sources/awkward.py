@@ -1,4 +1,4 @@
-"""Arrays of every awkward kind: the same numbers, in memory that is not a plain block."""
+"""Awkward arrays: the same numbers, but not in one plain block of memory."""
 
 import ml_dtypes
 import numpy as np
@@ -6,12 +6,12 @@ import torch
 
 
 def carrier(a):
-    """bfloat16 is no dtype of NumPy's own: what is done to the memory is done to its bits."""
+    """Return bfloat16 as bits, because NumPy's own functions do not know the dtype."""
     return a.view("u2") if a.dtype == ml_dtypes.bfloat16 else a
 
 
 def kept(change):
-    """A change of memory or class, for every dtype."""
+    """Return a change of memory or class that works for every dtype."""
     return lambda a: change(carrier(a)).view(a.dtype)
 
 
@@ -45,7 +45,7 @@ def window(a):
 
 
 class Loud(np.ndarray):
-    """A subclass that is offended by everything."""
+    """A subclass that raises an error when it is used."""
 
     def __array_ufunc__(self, *args, **kwargs):
         raise AssertionError("no arithmetic with weights")
@@ -55,7 +55,7 @@ class Loud(np.ndarray):
 
 
 class Interface:
-    """Nothing but NumPy's interface."""
+    """An object with only NumPy's interface."""
 
     def __init__(self, a):
         self._keep = a
@@ -63,7 +63,7 @@ class Interface:
 
 
 class Converts:
-    """Makes an array when asked for one."""
+    """An object that converts to an array."""
 
     def __init__(self, a):
         self._array = a

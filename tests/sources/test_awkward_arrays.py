@@ -1,5 +1,5 @@
-"""Arrays of every awkward kind, as weights and as `out`, and of every rank as any argument: taken
-right, or refused in words and with nothing written."""
+"""Awkward arrays, as weights and as `out`, and arrays of every rank as any argument: they are read
+correctly, or refused with an error and nothing written."""
 
 import array
 import inspect
@@ -54,7 +54,7 @@ def test_awkward_ones_are_awkward():
 def test_kinds_of_arrays_are_taken_for_what_they_hold(src, kind, dtype):
     spec = SPEC.replace(dtype=dtype)
     weights = random_weights(rl.layout(src), spec)
-    if kind == "torch negated":  # negation of a signalling NaN is torch's own business
+    if kind == "torch negated":  # torch decides how to negate a signalling NaN
         weights = normal_weights(rl.layout(src), spec)
     wanted = rl.convert(weights, spec, src=src, dst=DST)
     if src == "cudnn":
@@ -216,7 +216,7 @@ def test_an_out_that_touches_the_source_is_no_overlap(shift):
 
 @pytest.mark.parametrize("step", [-1, 2])
 def test_a_source_that_is_copied_may_lie_in_out(step):
-    """A strided source is read whole before anything is written."""
+    """A strided source is read completely before anything is written."""
     memory = np.random.default_rng(0).normal(size=2 * N).astype("f4")
     source, out = memory[::step][:N], memory[N:] if step < 0 else memory[:N]
     wanted = source.copy()
@@ -249,8 +249,8 @@ def available_nbytes():
 
 
 def large(least, dtype):
-    """A spec of at least so many elements, and weights that are zero: pages never written to take
-    no memory."""
+    """Return a spec of at least so many elements, and weights of zeros: pages that are never
+    written use no memory."""
     hidden = int((least / 8) ** 0.5) + 1
     spec = rl.Spec("lstm", hidden, hidden, bias="none", dtype=dtype)
     return spec, np.zeros(spec.num_params, dtype)
@@ -258,7 +258,7 @@ def large(least, dtype):
 
 @pytest.mark.long
 def test_more_than_2_gib_are_converted():
-    """Of float16, where 3 GiB are free, else only as much as there is."""
+    """In float16 if 3 GiB are free, else as much as is available."""
     least = min(2**30 + 1, available_nbytes() // 3 // 2)
     spec, flat = large(least, "float16")
     marks = [0, flat.size // 2 - 1, flat.size // 2, flat.size - 2, flat.size - 1]
@@ -273,7 +273,7 @@ def test_more_than_2_gib_are_converted():
 
 
 def test_an_element_past_the_2_to_the_31st_is_named():
-    """Only looked at; zero pages are not memory."""
+    """The weights are only checked; zero pages use no memory."""
     spec, flat = large(2**31 + 1, "float32")
     flat[-1] = 1e5
     report = rl.check(flat, spec, dst="cudnn", dtype="float16")
@@ -292,7 +292,7 @@ CALL = dict(state=H, lengths=[1, 2, 2, 0, 1], out=None, h_out=None, c_out=None, 
 
 
 def arrays_of_every_rank():
-    """Of sizes 0, 1 and 3 at each rank; the last is right for the square RNN here and there."""
+    """Arrays of sizes 0, 1 and 3 at each rank; size 3 fits some tensors of the square RNN."""
     for rank in range(5):
         for size in (0, 1, 3):
             for dtype in ("f4", "f8", "i8", "?", "U3", "O"):
@@ -335,7 +335,7 @@ ARGUMENTS = [(call, arguments, name) for call, arguments in CALLS for name in ar
 
 
 def outcome(call, **arguments):
-    """What comes back, as text; None if it was refused in words."""
+    """Return the result as text, None if the call was refused with an error message."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
@@ -369,7 +369,7 @@ def test_no_argument_is_forgotten():
     ids=[f"{getattr(c, '__qualname__', c)}-{name}" for c, _, name in ARGUMENTS],
 )
 def test_every_argument_at_every_rank(call, arguments, name):
-    """An array where none is due is refused, one of rank 0 is as good as the number in it."""
+    """An array is refused where none is expected; one of rank 0 counts as its number."""
     for value in arrays_of_every_rank():
         found = outcome(call, **{**arguments, name: value})
         if value.ndim == 0:
@@ -381,7 +381,7 @@ def test_every_argument_at_every_rank(call, arguments, name):
 
 @pytest.mark.parametrize("layout", [name for name in rl.layouts() if name != "keras-cudnn"])
 def test_every_tensor_at_every_rank(layout):
-    """As a source and as out: right only where dtype and shape are."""
+    """As a source and as out: accepted only if dtype and shape are right."""
     shapes = rl.describe(layout, SQUARE)
     flat = layout == "cudnn"
     for name, value in ((name, value) for name in shapes for value in arrays_of_every_rank()):

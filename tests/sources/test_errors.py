@@ -12,7 +12,7 @@ GRU = rl.Spec("gru", 5, 7)
 
 
 def tensors(spec=LSTM, layout="torch", **changes):
-    """The weights of an RNN with some of them changed; None takes one away."""
+    """Return the weights of an RNN with some of them changed; None removes one."""
     weights = {**normal_weights(rl.layout(layout), spec), **changes}
     return {name: w for name, w in weights.items() if w is not None}
 
@@ -211,7 +211,7 @@ def test_arguments_of_another_kind():
 
 @pytest.mark.parametrize("name", ["torch\0", "torch\0x", "\0", "\ud800", "torch\udcff"])
 def test_a_name_is_not_cut_at_a_nul_nor_is_half_a_character_one(name):
-    """To C a NUL is the end: "torch\\0x" was taken for torch here and not found there."""
+    """In C a NUL ends a text: "torch\\0x" was read as torch in one place, not found in another."""
     for call in (rl.layout, lambda n: rl.describe(n, LSTM), lambda n: rl.pack(tensors(), layout=n)):
         with pytest.raises(rl.LayoutError, match=r"no layout is called ''.*\\(x00|ud800|udcff)"):
             call(name)
@@ -228,7 +228,7 @@ def test_a_name_is_not_cut_at_a_nul_nor_is_half_a_character_one(name):
 
 @pytest.mark.parametrize("numbers", [[1.0], [[1.0]], [1.0, [2.0, 3.0]], [None], [[[1.0]]]])
 def test_a_short_list_is_no_weight_space(numbers):
-    """One number was divided by the layers of cuDNN's one tensor: by zero."""
+    """The length was divided by the number of layers of cuDNN's one tensor, which is zero."""
     with pytest.raises(rl.LayoutError, match="weight space"):
         rl.unpack(numbers, LSTM, layout="torch")
 
@@ -327,7 +327,7 @@ def test_out_that_overlaps_a_source():
 
 
 def test_nothing_is_written_when_a_value_is_refused():
-    """The value that has no place stands at the very end."""
+    """The refused value is the very last one."""
     spec = rl.Spec("gru", 5, 7)
     weights = tensors(spec)
     names = rl.describe("concat", spec)

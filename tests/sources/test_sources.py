@@ -1,4 +1,4 @@
-"""Whatever a user brings: dicts, lists, prefixes, Keras's own paths."""
+"""All kinds of sources: dicts, lists, prefixes, Keras's own paths."""
 
 import pickle
 
@@ -163,7 +163,7 @@ def test_stack_and_split(layout, both):
     ids=str,
 )  # fmt: skip
 def test_stack_and_split_dropped_what_weights_are_used_with(layout, whole, layers):
-    """And then rnn() ran them as if there were nothing."""
+    """rnn() then ran without those settings."""
     spec = rl.Spec("gru", 5, 7, 3)
     weights = rl.Weights(normal_weights(rl.layout(layout), spec), spec, layout)
     weights.config = whole

@@ -1,4 +1,4 @@
-"""assign: refuses what does not fit, and leaves the target as it was."""
+"""assign: refuses what does not fit, and leaves the target unchanged."""
 
 import numpy as np
 import pytest

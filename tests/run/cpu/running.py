@@ -1,4 +1,4 @@
-"""RNNs that run, and what they are called with, for the tests of the forward pass."""
+"""RNNs and their inputs, for the tests of the forward pass."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
 
-# All different: steps, batch, input, hidden, projected. H is past several vectors of any tier, and
-# makes work enough for several threads.
+# All different: steps, batch, input, hidden, projected. H is more than several vectors of any tier,
+# and enough work for several threads.
 T, N, I, H, P = 6, 11, 21, 130, 50  # noqa: E741
 LENGTHS = np.array([6, 2, 0, 5, 1, 6, 3, 4, 0, 2, 5])
 KINDS = [
@@ -31,7 +31,7 @@ one_direction = pytest.mark.parametrize(
 
 
 def source_of(spec):
-    """What an RNN of this spec is made of: the arguments of rl.RNN and rl.forward."""
+    """Return the arguments of rl.RNN and rl.forward for an RNN of this spec."""
     special = spec.reset == "before" or spec.recurrent_activation != "sigmoid"
     layout = "onnx" if special else "cudnn"
     weights = normal_weights(rl.layout(layout), spec)
@@ -46,7 +46,7 @@ def rnn_of(spec, **options):
 
 
 def inputs(spec, steps=T, batch=N, dtype=None):
-    """x and a state for it, as a call takes them."""
+    """Return x and a state, as a call takes them."""
     rng = seeded("running", spec)
     dtype = DTYPES[dtype or spec.dtype][0]
     layers = spec.num_layers * spec.num_directions
@@ -60,7 +60,7 @@ def inputs(spec, steps=T, batch=N, dtype=None):
 
 
 def flat(result):
-    """y, h_n and c_n."""
+    """Return [y, h_n] or [y, h_n, c_n]."""
     y, state = result
     return [y, *state] if isinstance(state, tuple) else [y, state]
 
@@ -72,17 +72,17 @@ def same(a, b):
 
 
 def rows(state, which):
-    """Some sequences of a state."""
+    """Return some sequences of a state."""
     return tuple(a[:, which] for a in state) if isinstance(state, tuple) else state[:, which]
 
 
-# For what does not depend on the sizes.
+# For tests that do not depend on the sizes.
 SMALL = rl.Spec("lstm", 5, 7)
 BFLOAT16 = SMALL.replace(dtype="bfloat16")
 
 
 def small(spec=SMALL):
-    """An RNN; x, h_0 and c_0 for it."""
+    """Return an RNN, x, h_0 and c_0."""
     rng = np.random.default_rng(3)
     dtype = DTYPES[spec.dtype][0]
     flat = (rng.normal(size=spec.num_params) / 4).astype(dtype)

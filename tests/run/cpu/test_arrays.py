@@ -46,7 +46,7 @@ def test_numbers_of_16_bits_are_no_bfloat16():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_float32_for_narrow_weights(dtype):
-    """x in float32 is as it stands; the result is not rounded to the dtype of the weights."""
+    """x in float32 is used unchanged; the result is not rounded to the dtype of the weights."""
     rnn, x, h, c = small(SMALL.replace(dtype=dtype))
     wide = [a.astype("f4") for a in (x, h, c)]
     found = flat(rnn(wide[0], tuple(wide[1:])))

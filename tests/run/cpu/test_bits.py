@@ -1,4 +1,4 @@
-"""Same bits over threads, batches, lengths, steps and strides; a NaN stays in its own sequence."""
+"""The same bits for any threads, batch, lengths, steps and strides; a NaN stays in its sequence."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_lengths_are_shorter_calls(spec):
 
 @one_direction
 def test_steps_are_one_call(spec):
-    """States in float16 or bfloat16 are rounded at each step: those of steps are in float32."""
+    """States in float16 or bfloat16 are rounded at each step, so the steps use float32 states."""
     dtype = "float64" if spec.dtype == "float64" else "float32"
     rnn, (x, state) = rnn_of(spec), inputs(spec, dtype=dtype)
     wanted = rnn(x, state)

@@ -1,4 +1,4 @@
-"""A wrong call or option says what it needs; nothing is written."""
+"""The error of a wrong call or option says what is needed; nothing is written."""
 
 import numpy as np
 import pytest

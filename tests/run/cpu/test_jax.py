@@ -1,8 +1,8 @@
-"""JAX's own reference of cuDNN's LSTM, run from the flat weights that its lstm() gives to cuDNN.
+"""JAX's own reference of cuDNN's LSTM, run on the flat weights that JAX's lstm() passes to cuDNN.
 
-With lengths lstm_ref agrees in everything: y is zero past the end, the last state is that of each
-sequence's last step, where the backward direction begins. Empty sequences it has not: it would take
-the state of the last step of all, where ours is the first one.
+With lengths lstm_ref agrees in everything: y is zero past the end; the last state is that of each
+sequence's last step, where the backward direction begins. It does not support empty sequences: it
+would return the state of the last step of all, where rl.RNN returns the first state.
 """
 
 import jax
@@ -44,8 +44,8 @@ def check(flat, spec, T, lengths, rng):
 
 @st.composite
 def problems(draw):
-    """A spec, T and lengths: no two of I, H, L, D, L * D, T and N are equal, so that no two axes
-    can be taken for each other; H goes past several vectors."""
+    """A spec, T and lengths: no two of I, H, L, D, L * D, T and N are equal, so no two axes can be
+    confused; H goes up to several vectors."""
     layers, both = draw(st.integers(1, 3)), draw(st.booleans())
     taken = {layers, 1 + both, layers * (1 + both)}
 
@@ -63,12 +63,12 @@ def problems(draw):
 RANDOM = {"problem": problems(), "seed": st.integers(0, 2**32 - 1)}
 
 
-# An example is a network that XLA has to compile: half a second.
+# XLA compiles the network of each example: half a second.
 @examples(6, **RANDOM)
 def test_lstm_ref(problem, seed):
     spec, T, lengths = problem
     rng = np.random.default_rng(seed)
-    # of a row of R the magnitudes sum to less than 1: no rounding error is amplified
+    # the magnitudes of a row of R sum to less than 1: no rounding error grows
     flat = rng.uniform(-1, 1, spec.num_params).astype("f4") / np.float32(spec.hidden_size)
     check(flat, spec, T, lengths, rng)
 

@@ -1,4 +1,4 @@
-"""Layers as Keras runs them, masks as lengths; Keras 2 for the hard sigmoid that only it has."""
+"""Layers as Keras runs them, with masks as lengths; Keras 2 for its own hard sigmoid."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def test_layers(spec):
     rng = seeded("forward", spec)
     layers, given = filled(spec, rng), inputs(rng, spec)
     expected = forward(from_onnx(rl.convert(layers, dst="onnx"), spec), spec, *given)
-    # Each may be off by what float32's rounding explains, and so the two by twice that
+    # Each may be off by what float32's rounding explains, so the two by twice that
     run = run_ours(layers, *given)
     assert distance_between(run_keras(layers, *given), run, expected) <= 1  # reference.Rounded
 
@@ -67,7 +67,7 @@ def test_a_mask_is_lengths(spec):
     theirs, run = run_keras(layers, *given, LENGTHS), run_ours(layers, *given, LENGTHS)
     past = np.arange(T)[:, None] >= np.array(LENGTHS)
     assert not run.y[past].any()
-    # where we give zeros, Keras repeats the last output (docs/forward.md)
+    # past the end rl.RNN returns zeros, Keras repeats the last output (docs/forward.md)
     theirs = Run(np.where(past[..., None], 0, theirs.y), theirs.h, theirs.c)
     assert distance_between(theirs, run, expected) <= 1  # reference.Rounded
 

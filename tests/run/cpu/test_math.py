@@ -1,4 +1,4 @@
-"""Arithmetic in bfloat16, where it is asked for; RNNs for one call, which give the same bits."""
+"""Arithmetic in bfloat16, if it is asked for; RNNs for one call, which give the same bits."""
 
 import pickle
 
@@ -36,7 +36,7 @@ every_spec = pytest.mark.parametrize("spec", SPECS, ids=str)
 
 
 def weight_space(spec, seed=0):
-    """Numbers of which those of a row sum to less than 1 in magnitude."""
+    """Return weights; the magnitudes of a row sum to less than 1."""
     pieces = [seeded("math", spec, seed, k).uniform(-1, 1, rows * cols) / max(cols, 2)
               for k, (*_, rows, cols) in enumerate(rl.regions(spec).tolist())]  # fmt: skip
     return np.concatenate(pieces).astype("f4")
@@ -47,7 +47,7 @@ def rounded(a):
 
 
 def assert_within_the_bound(spec, x, state, found):
-    """The recurrence of rounded weights, and how far float32's roundings may be from it."""
+    """Assert the recurrence of the rounded weights, within what float32's roundings explain."""
     layers = from_cudnn(rounded(weight_space(spec)), spec)
     h0, c0 = state if isinstance(state, tuple) else (state, None)
     exact = [None if a is None else a.astype("f8") for a in (x, h0, c0)]

@@ -21,7 +21,7 @@ every_spec = pytest.mark.parametrize("spec", SPECS, ids=str)
 
 
 def tensors_of(spec, rng):
-    """Tensors that nobody converted; B in its two halves at random."""
+    """Return random tensors; both halves of B are random."""
     return {name: np.stack([weight(rng, shape[1:]) for _ in range(shape[0])])
             for name, shape in rl.describe("onnx", spec).items()}  # fmt: skip
 
@@ -39,14 +39,14 @@ def test_operators(spec, lengths):
     tensors, given = tensors_of(spec, rng), inputs(rng, spec)
     expected = forward(from_onnx(tensors, spec), spec, *given, lengths)
     theirs = run_onnx(tensors, spec, *given, lengths)
-    # Each may be off by what float32's rounding explains, and so the two by twice that
+    # Each may be off by what float32's rounding explains, so the two by twice that
     ours = run_ours(tensors, spec, *given, lengths)
     assert distance_between(theirs, ours, expected) <= 1  # reference.Rounded
 
 
 @pytest.mark.parametrize(("cell", "options"), FORMS)
 def test_reverse(cell, options):
-    """An operator that runs backward is a forward one over x from its end."""
+    """An operator that runs backward equals a forward one over the reversed x."""
     spec = rl.Spec(cell, I, H, **options)
     rng = seeded("reverse", spec)
     tensors, (x, h0, c0) = tensors_of(spec, rng), inputs(rng, spec)

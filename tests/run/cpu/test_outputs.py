@@ -1,4 +1,4 @@
-"""Outputs where the caller wants them: new arrays, in place, beside the inputs."""
+"""Outputs: new arrays, arrays of the caller, in place, beside the inputs."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_in_place_in_a_call():
     h2, c2 = h.copy(), c.copy()
     assert same(rnn(x, (h2, c2), h_out=h2, c_out=c2), wanted)
     assert same_bits(h2, wanted[1][0]) and same_bits(x, before)
-    h2, c2 = h.copy(), c.copy()  # crosswise: what is still to be read is copied
+    h2, c2 = h.copy(), c.copy()  # exchanged: what is still to be read is copied
     assert same(rnn(x, (h2, c2), h_out=c2, c_out=h2), wanted)
 
 
@@ -70,7 +70,7 @@ def test_in_place_in_a_step():
     x2, h2, c2 = x.copy(), *(a.copy() for a in state)
     y, last = rnn.step(x2, (h2, c2), out=x2, h_out=h2, c_out=c2)
     assert y is x2 and last[0] is h2 and last[1] is c2 and same((y, last), wanted)
-    # as strangely as can be: the outputs lie over each input, shifted
+    # the strangest case: the outputs overlap each input, shifted
     room = np.zeros(1000, "f4")
     h3, y3, x3 = (room[k : k + 21] for k in (0, 30, 7))
     y3, x3, h3 = y3.reshape(3, 7), x3.reshape(3, 7), h3.reshape(1, 3, 7)
@@ -86,7 +86,7 @@ def test_in_place_in_a_step():
 
 
 def test_outputs_between_the_columns_of_x():
-    """They share a block of memory, and no element."""
+    """They share a block of memory, but no element."""
     rnn, x, h, c = small()
     wide = np.zeros((4, 3, 12), "f4")
     wide[..., :5] = x

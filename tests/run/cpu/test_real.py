@@ -1,7 +1,7 @@
-"""A published network whose LSTM we run: silero-vad 6.2.3, a voice detector.
+"""A published network: rl.RNN runs the LSTM of silero-vad 6.2.3, a voice detector.
 
-onnxruntime runs the whole graph, chunk by chunk, on noise that swells and fades, and shows what
-goes into its LSTM and what comes out of it; from the same input and state rl.RNN gets the same.
+onnxruntime runs the whole graph, chunk by chunk, on noise that swells and fades, and returns the
+inputs and outputs of its LSTM; rl.RNN computes the same from the same input and state.
 """
 
 import sys
@@ -20,12 +20,12 @@ import checkpoints
 
 pytestmark = pytest.mark.download
 
-CHUNKS, WINDOW = 40, 576  # 512 samples, behind the 64 before them
+CHUNKS, WINDOW = 40, 576  # the last 64 samples before, then 512 new ones
 
 
 @pytest.fixture(scope="module")
 def model():
-    """The LSTM's weights, and a session that shows the LSTM's input and output besides."""
+    """The LSTM's weights, and a session that also returns the LSTM's input and output."""
     model = onnx.load_from_string(checkpoints.fetch(checkpoints.SILERO))
     (node,) = (n for n in model.graph.node if n.op_type == "LSTM")
     stored = {i.name: onnx.numpy_helper.to_array(i) for i in model.graph.initializer}
@@ -40,7 +40,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def chunks(model):
-    """(x, h, c, what came of them) of one chunk after the other."""
+    """[(x, h, c, their results)] of one chunk after the other."""
     rng = np.random.default_rng(5)
     h, c = (np.zeros((1, 1, 128), "f4") for _ in "hc")
     found = []
@@ -75,7 +75,7 @@ def test_gates_in_another_order_are_far_from_it(model, chunks):
 
 
 def test_a_sequence_is_its_steps_in_place(model, chunks):
-    """As a voice detector would, the state staying where it is: the bits of the whole sequence."""
+    """Run step by step with the state updated in place: the same bits as the whole sequence."""
     rnn = rl.RNN(model[0], layout="onnx")
     x = np.concatenate([x for x, *_ in chunks])
     y, (hn, cn) = rnn(x)

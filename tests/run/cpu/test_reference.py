@@ -1,7 +1,7 @@
-"""What an RNN gives is what the slow twin gives: random RNNs of every kind, against reference.py.
+"""An RNN computes what the reference computes: random RNNs of every kind, against reference.py.
 
-I, H, P, L, D, N and T are all different, so that no two axes can be taken for each other; hidden
-sizes go past several vectors.
+I, H, P, L, D, N and T are all different, so no two axes can be confused; hidden sizes go up to
+several vectors.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from oracles.reference import FLOAT32, FLOAT64, Run, forward, from_cudnn, from_o
 
 import rnnlayout as rl
 
-# The rounding of a result to its dtype: a share of it, and the least step of the subnormal ones.
+# The rounding of a result to its dtype: relative, and half the smallest step of subnormal ones.
 OUTPUT = {"float16": (2.0**-11, 2.0**-25), "bfloat16": (2.0**-8, 0.0), "float32": (0.0, 0.0),
           "float64": (0.0, 0.0)}  # fmt: skip
 HARD = ["sigmoid", "hard_sigmoid", "hard_sigmoid_keras2"]
@@ -29,7 +29,7 @@ class Problem:
     T: int
     N: int
     dtype: str  # of x
-    first: str  # "zero", or what state there is
+    first: str  # the first state: "zero" or "given"
     lengths: list | None
     batch: str  # "first", "second", "none"
     clip: tuple | None
@@ -83,8 +83,8 @@ def problems(draw):
 
 
 def random_weights(spec, rng):
-    """A source, and the PseudoLayers in it. The magnitudes of a row of a matrix sum to less than
-    1, so that no rounding error is amplified from step to step."""
+    """Return a source, and the PseudoLayers in it. The magnitudes of a row of a matrix sum to less
+    than 1, so no rounding error grows from step to step."""
     layout = "cudnn" if spec.reset == "after" and spec.recurrent_activation == "sigmoid" else "onnx"
     dtype, _, _ = DTYPES[spec.dtype]
 
@@ -102,7 +102,7 @@ def random_weights(spec, rng):
 
 
 def states(problem, rng):
-    """(h_0, c_0), c_0 None where the cell has none."""
+    """Return (h_0, c_0); c_0 is None if the cell has none."""
     spec = problem.spec
     dtype, _, _ = DTYPES[problem.dtype]
 
@@ -116,7 +116,7 @@ def states(problem, rng):
 
 
 def run_ours(problem, source, x, h0, c0):
-    """In the axes of reference.Run, whichever axes it is called with."""
+    """Run rl.RNN. The result has the axes of reference.Run, whatever the axes of the call."""
     spec, first = problem.spec, problem.batch == "first"
     rnn = rl.RNN(source, spec, layout="onnx" if isinstance(source, dict) else None,
                  batch_first=first, cell_clip=problem.clip)  # fmt: skip
@@ -143,8 +143,8 @@ def test_what_runs_is_the_recurrence(problem):
     found = run_ours(problem, source, x, h0, c0)
     exact = [None if a is None else a.astype("f8") for a in (x, h0, c0)]
     expected = forward(layers, spec, *exact, problem.lengths, problem.clip)
-    # Rounded derives how far float32 may be from the recurrence; arithmetic is in float64 where
-    # the weights are, and the twin's own roundings are FLOAT64. Then the result is rounded.
+    # Rounded derives how far float32 may be from the recurrence. Arithmetic is in float64 if the
+    # weights are; the reference's own roundings are FLOAT64. Then the result is rounded.
     unit = FLOAT64 if spec.dtype == "float64" else FLOAT32
     share, least = OUTPUT[problem.dtype]
     for ours, wanted in pairs(found, expected):

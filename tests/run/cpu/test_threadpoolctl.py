@@ -1,4 +1,4 @@
-"""threadpoolctl finds and limits the team of threads, in whatever order things come."""
+"""threadpoolctl finds and limits the team of threads, whichever is imported first."""
 
 import sys
 from pathlib import Path
@@ -47,11 +47,11 @@ def test_limits_of_others():
         assert rl.num_threads() == 3
 
 
-# Each in a process of its own: what is imported stays so.
+# Each in a process of its own: imports cannot be undone.
 
 
 def python(script, path=""):
-    """Run it where the modules of the folder `path` come first; what it printed."""
+    """Run a program with the folder `path` first on sys.path. Returns what it printed."""
     return run([sys.executable, "-c", f"import sys; sys.path.insert(0, {str(path)!r})\n{script}"])
 
 

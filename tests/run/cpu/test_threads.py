@@ -1,4 +1,4 @@
-"""Threads that share an RNN, that go on while it runs, and that it runs on; Ctrl-C."""
+"""Threads that share an RNN, that continue while it runs, and that it uses; Ctrl-C."""
 
 import threading
 
@@ -62,7 +62,7 @@ def test_the_number_of_threads(threads):
     for n, found in ((1, 1), (3, 3), (0, default), (2, 2), (-5, default), (-(2**70), default)):
         threads(n)
         assert rl.num_threads() == found
-    threads(2**70)  # as many as there may be
+    threads(2**70)  # as many as possible
     assert rl.num_threads() >= default
     for wrong in (1.5, "2", None):
         with pytest.raises(rl.SpecError, match=r"n is a <class '\w+'>, need a whole number"):

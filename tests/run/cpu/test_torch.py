@@ -1,7 +1,7 @@
 """Whole sequences as torch runs them: every form of its modules, PackedSequence for lengths.
 
-Judged by torch's own float64 run of the same module: ours may be off by twice what torch's float32
-run is off, and a little more where torch's is near by chance.
+The measure is torch's own float64 run of the same module: rl.RNN may be off by twice the error of
+torch's float32 run, and a little more if that is small by chance.
 """
 
 import copy
@@ -47,7 +47,7 @@ def given(spec, rng):
 
 
 def run_torch(module, x, h0, c0, lengths=None, dtype=torch.float32):
-    """Of the module in another dtype too."""
+    """Run the module, in another dtype if asked."""
     module = copy.deepcopy(module).to(dtype)
     x, h0, c0 = (None if a is None else torch.from_numpy(a).to(dtype) for a in (x, h0, c0))
     packed = x
@@ -68,14 +68,14 @@ def run_ours(rnn, x, h0, c0, lengths=None):
 
 
 def off(run, exact):
-    """The largest error of a whole run: y, h and c."""
+    """Return the largest error of a run in y, h and c."""
     return max(np.abs(getattr(run, k) - wanted).max() for k, wanted in vars(exact).items()
                if wanted is not None)  # fmt: skip
 
 
 def allowed(theirs, exact):
-    """Twice torch's error; and, where that is small by chance, what one step alone may be off: its
-    curves CURVE roundings of the largest value (reference.Rounded)."""
+    """Return twice torch's error plus, in case that is small by chance, the error of one step: CURVE
+    roundings of the largest value (reference.Rounded)."""
     return 2 * off(theirs, exact) + CURVE * FLOAT32 * max(1, np.abs(exact.y).max())
 
 
@@ -163,7 +163,7 @@ def test_narrow_weights(cell, dtype):
         assert found.dtype.name == str(dtype).removeprefix("torch.")
         wanted = getattr(exact, k)
         error = allowed(theirs, exact)
-        # rounded once: by half a unit in the last place, or 2^-25 where float16 is subnormal
+        # rounded once: by half a unit in the last place, or 2^-25 if float16 is subnormal
         most = error + u * (np.abs(wanted) + error) + 2.0**-25
         assert (np.abs(found.astype("f8") - wanted) <= most).all()
 
@@ -176,7 +176,7 @@ def test_float64():
     single = run_torch(module, *arrays, LENGTHS)
     ours = run_ours(rl.RNN(module), *(a.astype("f8") for a in arrays), LENGTHS)
     assert ours.y.dtype == np.float64
-    # torch's float32 run is off by some 2^-24; both double ones are by as many 2^-53
+    # torch's float32 run is off by some 2^-24; both double runs are by as many 2^-53
     assert off(ours, exact) <= 4 * off(single, exact) * 2.0**-29
 
 

@@ -1,4 +1,4 @@
-"""Weights and options that an RNN keeps: updated, pickled, copied."""
+"""The weights and options of an RNN: updated, pickled, copied."""
 
 import copy
 import pickle

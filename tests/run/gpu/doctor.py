@@ -1,4 +1,4 @@
-"""Run the command line and Python programs where only the given variables lead to a cuDNN."""
+"""Run commands and Python programs in which only the given variables lead to a cuDNN."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def environment(**variables):
 
 
 def rnnlayout(*arguments, **variables):
-    """Exit code, standard output, standard error."""
+    """Run a command. Returns exit code, standard output, standard error."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "rnnlayout", *arguments], text=True, capture_output=True,
         check=False, env=environment(**variables),
@@ -30,12 +30,12 @@ def rnnlayout(*arguments, **variables):
 
 
 def doctor(**variables):
-    """(exit code, what it found)"""
+    """Return (exit code, the JSON of doctor)."""
     code, out, err = rnnlayout("doctor", "--json", **variables)
     assert err == ""
     return code, json.loads(out)
 
 
 def python(program, **variables):
-    """What a Python program prints."""
+    """Return what a Python program prints."""
     return run([sys.executable, "-P", "-c", program], env=environment(**variables))

@@ -1,4 +1,4 @@
-"""Arrays on a GPU as other packages export them, made here of an address: no GPU is needed."""
+"""Arrays on a GPU as other packages export them, made from an address: no GPU is needed."""
 
 import ctypes
 from ctypes import (
@@ -74,7 +74,7 @@ def name_of(capsule):
 
 @DESTRUCTOR
 def drop(capsule):
-    """As an exporter's capsule does it that nobody took."""
+    """Destroy a capsule that nobody took, as exporters do."""
     for kind, name in NAMES.items():
         if is_capsule(capsule, name):
             address = pointer_of(capsule, name)
@@ -82,7 +82,7 @@ def drop(capsule):
 
 
 class Exporter:
-    """An array that has DLPack. deleted: how often its deleter was called; streams: asked with."""
+    """An array with DLPack. deleted: number of calls of its deleter; streams: those asked with."""
 
     def __init__(self, address, shape, dtype="float32", device=(CUDA, 0), strides=None,
                  version=(1, 1), flags=0, offset=0, lanes=1, deletes=True, gives=None):  # fmt: skip
@@ -132,7 +132,7 @@ class Exporter:
 
 
 class OldExporter(Exporter):
-    """One from before DLPack 1.0."""
+    """An exporter from before DLPack 1.0."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs, version=None)
@@ -142,7 +142,7 @@ class OldExporter(Exporter):
 
 
 class Interface:
-    """An array that has __cuda_array_interface__; changes are made to it, None takes a key away."""
+    """An array with __cuda_array_interface__, changed by `changes`; None removes a key."""
 
     def __init__(self, address, shape, typestr="<f4", **changes):
         entries = {

@@ -1,8 +1,8 @@
-"""What programs on the fakes share: small RNNs, the device, memory and streams of somebody else.
+"""Shared by the programs on the fakes: small RNNs, the device, memory and streams of other owners.
 
     python -m run.gpu.fake_gpu MODULE NAME
 
-runs one of them, in a process of its own. test_gpu_forward.py starts them.
+runs one program. test_forward.py starts each in a process of its own.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ T, N, I, H, P = 4, 3, 5, 7, 2  # noqa: E741
 LENGTHS = [4, 0, 2]
 LSTM, GRU = rl.Spec("lstm", I, H), rl.Spec("gru", I, H, 2, True)
 BIASES = ["double", "input", "recurrent", "none"]
-# The CPU's way and the fake's: that many roundings of a number of about 1
+# The largest difference between the CPU and the fake: some roundings of a number of about 1.
 NEAR = {"float64": 1e-14, "float32": 5e-6, "float16": 4e-3, "bfloat16": 4e-2}
 
 
@@ -62,7 +62,7 @@ def assert_near(found, right, spec):
 
 
 class Device:
-    """What the fakes tell of themselves, and memory of somebody else on the GPU."""
+    """Queries of the fakes, and memory of another owner on the GPU."""
 
     def __init__(self):
         self.driver = ctypes.CDLL("libcuda.so.1")
@@ -70,7 +70,7 @@ class Device:
         self.driver.fake_live.restype = self.driver.fake_calls.restype = c_longlong
 
     def put(self, array, device=0):
-        """The address of a copy."""
+        """Copy an array to the device and return its address."""
         at = self.driver.fake_alloc(c_size_t(max(array.nbytes, 1)), device, 0)
         self.write(at, array)
         return at
@@ -92,11 +92,11 @@ class Device:
         return {kind: self.live(kind) for kind in kinds}
 
     def calls(self, do):
-        """The names of the calls that it makes."""
+        """Return the names of the library calls that do() makes."""
         return [line.split()[0] for line in self.log(do)]
 
     def calls_in(self, do):
-        """The same, with their streams."""
+        """Return the same with their streams."""
         return [re.sub(r" (?!stream=)\S*", "", line) for line in self.log(do)]
 
     def log(self, do):
@@ -109,7 +109,7 @@ class Device:
             return log.read().splitlines()
 
     def stream(self):
-        """A stream of somebody else."""
+        """Return a stream of another owner."""
         made = c_void_p()
         with self.context() as cuda:
             assert cuda.cuStreamCreate(byref(made), 1) == 0
@@ -120,7 +120,7 @@ class Device:
             assert cuda.cuStreamSynchronize(c_void_p(stream)) == 0
 
     def fill(self, at, nbytes, stream, value=0):
-        """Work of somebody else in his stream."""
+        """Submit work of another owner in its stream."""
         with self.context() as cuda:
             assert (
                 cuda.cuMemsetD8Async(c_ulonglong(at), value, c_size_t(nbytes), c_void_p(stream))
@@ -146,13 +146,13 @@ def name_of(array):
 
 
 def is_old():
-    """Is cuDNN 8 played?"""
+    """Does the fake play cuDNN 8?"""
     return _cudnn.find()["version"] < 90_000
 
 
 def main():
     module = importlib.import_module(f"run.gpu.{sys.argv[1]}")
-    gc.freeze()  # to look at what is made there alone
+    gc.freeze()  # to count only what the program makes
     getattr(module, sys.argv[2])()
     print("well")
 

@@ -1,4 +1,4 @@
-"""Programs for fake_gpu.py: arrays that lie on the GPU, and streams."""
+"""Programs for fake_gpu.py: arrays on the GPU, and streams."""
 
 import gc
 
@@ -26,7 +26,7 @@ from rnnlayout import _native
 
 
 def device_arrays():
-    """In and out without a copy, by each protocol; results as others see them."""
+    """Inputs and outputs without a copy, by each protocol; results as other packages see them."""
     for spec in (LSTM, GRU, LSTM.replace(dtype="bfloat16"), LSTM.replace(dtype="float64")):
         if is_old() and spec.dtype == "bfloat16":
             continue
@@ -71,7 +71,7 @@ def device_arrays():
 
 
 def protocols():
-    """What a DeviceArray tells others."""
+    """What a DeviceArray exports."""
     gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
     d = Device()
     x, _ = inputs(LSTM)

@@ -1,4 +1,4 @@
-"""Programs for fake_gpu.py: what lives how long, what fails, many threads."""
+"""Programs for fake_gpu.py: lifetimes, failures, many threads."""
 
 import gc
 import itertools
@@ -17,7 +17,7 @@ from rnnlayout import _native
 
 
 def owners():
-    """What a call reads lives as long as it may be read, and no longer."""
+    """What a call reads lives as long as it may be read, but not longer."""
     gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
     d = Device()
     x, _ = inputs(LSTM)
@@ -52,7 +52,7 @@ def owners():
 
 
 def errors():
-    """Each call of the two libraries fails in turn: an error of ours, and the next call is well."""
+    """Each call of both libraries fails in turn: it raises an error, and the next call works."""
     cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
     d = Device()
     x, state = inputs(LSTM)
@@ -92,7 +92,7 @@ def errors():
 
 
 def threads():
-    """Many calls of one RNN at a time, on host and device arrays, while it is updated."""
+    """Many simultaneous calls of one RNN, on host and device arrays, while it is updated."""
     cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
     d = Device()
     x, state = inputs(LSTM)

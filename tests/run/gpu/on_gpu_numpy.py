@@ -100,7 +100,7 @@ def numpy_arrays():
 
 
 def options():
-    """What the GPU has not is said; "auto" takes the CPU for it."""
+    """An error names what the GPU lacks; "auto" uses the CPU for it."""
     flat = weights_of(LSTM)
     before = rl.Spec("gru", I, H, reset="before")
     tensors = {name: np.ones(s, "f4") for name, s in rl.describe("keras", before).items()}

@@ -1,4 +1,4 @@
-"""Programs for fake_gpu.py: in which stream a call runs, and what waits for what."""
+"""Programs for fake_gpu.py: in which stream a call runs, and which stream waits for which."""
 
 import gc
 import threading
@@ -12,7 +12,7 @@ import rnnlayout as rl
 
 
 def streams():
-    """The one that is asked for, that of x's owner, else the legacy default one; no race."""
+    """The stream of the argument, that of x's owner, else the legacy default stream; no race."""
     cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
     d = Device()
     x, _ = inputs(LSTM)

@@ -1,4 +1,4 @@
-"""Arrays on a GPU that a call cannot take, and whose memory is whose; nothing here needs a GPU."""
+"""Arrays on a GPU that a call must refuse, and who owns memory; no test needs a GPU."""
 
 import gc
 import sys
@@ -43,7 +43,7 @@ def the_driver(monkeypatch):
 
 def call(x=X, state=None, spec=LSTM, axes=_native.TIME_FIRST, lengths=None, out=None, h_out=None,
          c_out=None, stream=None):  # fmt: skip
-    """A call of an RNN on cuda:0 that is not there: what is wrong has to come up before it."""
+    """Call an RNN on a cuda:0 that does not exist: the mistake must be found before that."""
     return _gpu.run(None, 0, spec, axes, x, state, lengths, out, h_out, c_out, stream)
 
 

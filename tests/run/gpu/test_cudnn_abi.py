@@ -1,6 +1,6 @@
-"""Our declarations of cuDNN and the driver, compiled beside the vendor's headers.
+"""Our declarations of cuDNN and the driver, compiled together with the vendor's headers.
 
-A difference is a compiler's error that names the line: a size, a value, a signature.
+A difference is a compiler error that names the line: a size, a value, a signature.
 """
 
 import re
@@ -41,7 +41,7 @@ def of_cudnn(name):
 
 
 def checks(header, major):
-    """A C program in which nothing but the comparison is left to do. major: of cuDNN, or None for
+    """Yield the lines of a C program that compares the declarations. major: of cuDNN, or None for
     the driver's header."""
     yield f"#include <{header}>"
     yield '#include "forward/cudnn/abi.h"'
@@ -57,7 +57,7 @@ def checks(header, major):
             vendors = re.sub(r"^CUDNN\d_", "CUDNN_", name)
             yield f'_Static_assert((long)({vendors}) == {value}, "{vendors}");'
             yield f'_Static_assert((long)(RNL_{name}) == {value}, "RNL_{name}");'
-    # from here on a signature in our words is one in theirs
+    # from here on our signatures use the vendor's types
     for ours, theirs in types:
         yield f"#define {ours} {theirs}"
     if major:
@@ -76,7 +76,7 @@ def checks(header, major):
 
 
 def compile_(lines, *folders):
-    """What the compiler says, nothing if all is well."""
+    """Return the compiler's messages, "" if there are none."""
     flags = ["-std=gnu11", "-fsyntax-only", "-Werror=implicit", "-I", ROOT / "csrc"]
     flags += [flag for folder in folders for flag in ("-isystem", folder)]
     source = "\n".join([*lines, ""])

@@ -1,6 +1,6 @@
-"""Finding cuDNN as a user meets it: doctor, errors, variables; with stubs for cuDNN and the driver.
+"""Finding cuDNN as users see it: doctor, errors, variables; with stubs for cuDNN and the driver.
 
-Which place comes before which, and what is wrong with each: c/check_cudnn.c.
+c/check_cudnn.c tests the order of places and what is wrong with each.
 """
 
 import os
@@ -149,7 +149,7 @@ MAPPED = "'libcudnn' in open('/proc/self/maps').read()"
 
 
 def refused(device, **variables):
-    """The error of making an RNN there."""
+    """Return the error of making an RNN in this environment."""
     return python(
         WEIGHTS
         + f"""
@@ -171,7 +171,7 @@ def test_cuda_never_falls_back():
 
 
 def test_auto_without_a_gpu_is_the_cpu_and_says_nothing(install, tmp_path):
-    """on_gpu.py has it with one."""
+    """With a GPU: on_gpu_numpy.py."""
     folder = install(tmp_path)
     for device, variables in [("auto", {}), ("auto", {"RNNLAYOUT_CUDNN": folder}),
                               ("auto", {"RNNLAYOUT_CUDNN": "off"})]:  # fmt: skip
@@ -316,7 +316,7 @@ VENV, SITE = "/home/me/venv", "/home/me/venv/lib/python3.11/site-packages"
 
 
 def machine(name, install, folder):
-    """The variables of a machine that the page shows."""
+    """Return the environment of a machine that the page shows."""
     wheels = folder / "wheels"
     here = {"PYTHONPATH": os.pathsep.join([str(wheels), PACKAGE])}
     if name in ("no GPU", "old driver", "well"):
@@ -332,7 +332,7 @@ def machine(name, install, folder):
 
 
 def as_shown(text, folder):
-    """What doctor prints of the GPU, with the paths of the page's reader and no line twice."""
+    """Return what doctor prints about the GPU, with the paths on the page and no line twice."""
     text = text[text.index("GPU:") :].replace("Stub GPU 0", "NVIDIA H100 PCIe")
     text = text.replace(f"{folder}/wheels", SITE).replace(f"{folder}/bundled", "/opt/app/lib")
     text = text.replace(f"{folder}/driver", "/usr/lib/x86_64-linux-gnu")
@@ -350,7 +350,7 @@ def test_the_page_shows_what_doctor_prints(name, install, tmp_path):
 
 
 def test_the_page_explains_every_reason():
-    """Each sentence of the core about a folder is in the page's table."""
+    """The page's table has each message of the core about a folder."""
     folder = ROOT / "csrc" / "forward" / "cudnn"
     code = "".join((folder / name).read_text() for name in ("load.c", "library.c", "cublas.c"))
     said = re.sub(r"\s+", " ", PAGE)

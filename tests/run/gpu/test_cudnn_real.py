@@ -1,6 +1,6 @@
-"""Real cuDNN, whole and mutilated, found without a GPU; each search in a process of its own.
+"""Real cuDNN, whole and incomplete, found without a GPU; each search in a process of its own.
 
-tools/cudnn.txt pins the libraries, tools/get_cudnn.py has them.
+tools/cudnn.txt pins the libraries, tools/get_cudnn.py downloads them.
 """
 
 import os
@@ -69,7 +69,7 @@ print(_cudnn.version(report), report["places"][0]["origin"], len(report["places"
     assert python(program) == f"{version} already loaded 1\n"
 
 
-# What the library does by itself when it is asked for its version, and for a descriptor of an RNN.
+# What the library itself does when asked for its version and for a descriptor of an RNN.
 ALONE = """
 import ctypes, sys
 library = ctypes.CDLL(sys.argv[1])
@@ -90,7 +90,7 @@ def test_one_that_misses_parts_is_an_error(real, tmp_path):
             (said,) = [p for p in found["gpu"]["places"] if str(place) in p["path"]]
             assert code == 5 and found["gpu"]["cudnn"] is None
             assert said["why_not"].startswith(f"{main} is there without {', '.join(missing)}, ")
-        # without us: an abort, but for what 9 says itself
+        # without rnnlayout: an abort, except for the errors that 9 reports
         done = subprocess.run(
             [sys.executable, "-c", ALONE, place / main], capture_output=True, text=True, check=False
         )
@@ -109,8 +109,8 @@ def test_one_that_is_cut_short_is_an_error(real, part, tmp_path):
     assert found["gpu"]["places"][0]["why_not"].startswith(f"{names[part]}: cut short, at 50000")
 
 
-# The part that is of another version, and what is said then. The main library only hands calls on
-# to the others: one of 9.0 serves 9.28 as well.
+# The part with another version, and the message. The main library only passes calls on to the
+# others: one of 9.0 works with 9.28 too.
 OTHERS = {
     "libcudnn_graph.so.9": "libcudnn_ops.so.9 does not open: .*: undefined symbol",
     "libcudnn_ops.so.9": "libcudnn_ops.so.9 does not open: .*: undefined symbol",

@@ -1,4 +1,4 @@
-"""RNNs on a GPU as Python sees them, on the fakes: each program in a process of its own."""
+"""RNNs on a GPU, used from Python, on the fakes: each program in a process of its own."""
 
 import importlib
 import inspect
@@ -9,7 +9,7 @@ from commands import TESTS, run
 
 MODULES = [f"on_gpu_{name}" for name in ("numpy", "arrays", "streams", "life")]
 MODULES += [f"short_way_{name}" for name in ("results", "streams", "refused", "memory")]
-# What is not the same with cuDNN 8: lengths, which are copied there; no bfloat16.
+# What differs with cuDNN 8: lengths are copied to the device; no bfloat16.
 OLD = [("on_gpu_numpy", "numpy_arrays"), ("on_gpu_arrays", "device_arrays"),
        ("on_gpu_arrays", "outputs")]  # fmt: skip
 
