@@ -2,8 +2,8 @@
 
 Every cell, layers, directions, projection, bias mode, dtype; fixed lengths and shorter ones, batch
 first too; whole calls and steps, arrays of the device and NumPy's, new results and out=. What each
-call gives is within the rounding of its arithmetic of the recurrence in float64 (tests/reference.py
-derives that bound); torch has to be within it too, so that the two are within twice of it.
+call gives is within the rounding of its arithmetic of the recurrence in float64 (the bound is in
+tests/oracles/reference.py); torch has to be within it too, so that the two are within twice of it.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """Which RNNs rnnlayout takes and cuDNN refuses, and the reverse: the whole list.
 
-The page docs/cudnn-versions.md shows it (tables.py writes it there). tests/test_real_cudnn.py
+The page docs/cudnn-versions.md shows it (tables.py writes it there). tests/model/test_real_cudnn.py
 asks the libraries about the examples of each row, and looks for differences that no row explains.
 """
 

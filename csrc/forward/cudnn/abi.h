@@ -3,8 +3,8 @@
  * and NVIDIA's driver. Our own declarations of the little that running an RNN needs.
  *
  * A type's comment is the vendor's name of it, an enumerator's name is the vendor's after RNL_; 8
- * and 9 number their statuses differently. tests/test_cudnn_abi.py compiles all of it beside the
- * vendor's headers: sizes, values, and the signatures of symbols.def.
+ * and 9 number their statuses differently. tests/run/gpu/test_cudnn_abi.py compiles all of it
+ * beside the vendor's headers: sizes, values, and the signatures of symbols.def.
  */
 #ifndef RNL_CUDNN_ABI_H
 #define RNL_CUDNN_ABI_H

@@ -74,8 +74,8 @@ def off(run, exact):
 
 
 def allowed(theirs, exact):
-    """Return twice torch's error plus, in case that is small by chance, the error of one step: CURVE
-    roundings of the largest value (reference.Rounded)."""
+    """Return twice torch's error plus, in case that is small by chance, the error of one step:
+    CURVE roundings of the largest value (reference.Rounded)."""
     return 2 * off(theirs, exact) + CURVE * FLOAT32 * max(1, np.abs(exact.y).max())
 
 
