@@ -265,7 +265,7 @@ def run_tests(site, batches, *options):
     sys.path[:0] = [str(site), str(ROOT / "tests")]
     for files, words in batches:
         first = FirstFailure()
-        arguments = [*options, "-x", "-q", "-p", "no:cacheprovider"]
+        arguments = [*options, "-x", "-q", "-p", "no:cacheprovider", "-m", ""]
         arguments += ["-k", " and ".join(words)] if words else []
         status = pytest.main([*arguments, *map(str, files)], plugins=[first])
         if first.nodeid or status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
