@@ -14,7 +14,7 @@ import rnnlayout as rl
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from leaks import MallInfo
+from project.leaks import MallInfo
 
 CELLS = ("lstm", "gru")
 

@@ -2,7 +2,7 @@
 
 All cells, layers, directions, projection, bias modes and dtypes; full and shorter lengths, batch
 first too; whole calls and single steps, device arrays and NumPy arrays, new results and out=. Each
-result must be within the rounding bound of its arithmetic (tests/reference.py derives it) of the
+result must be within the rounding bound of its arithmetic (tests/oracles/reference.py derives it) of the
 float64 recurrence. torch must be within it too, so the two differ by at most twice the bound.
 """
 
@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from fakes.problem import CELLS, STORED, Problem
 from gpu_device import Array
-from reference import FLOAT32, FLOAT64, Run
+from oracles.reference import FLOAT32, FLOAT64, Run
 
 import rnnlayout as rl
 from rnnlayout._run import cudnn

@@ -1,29 +1,17 @@
-"""What tests share: the C library built out of tree, the number of threads; CI skips nothing."""
+"""Fixtures that all tests share, and the last lines of a run."""
 
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent
-
-
-def run(command, **options):
-    """Run a command to its end; what it printed. Anything but exit status 0 fails the test."""
-    done = subprocess.run(
-        [str(part) for part in command], text=True, capture_output=True, check=False, **options
-    )
-    if done.returncode != 0:
-        pytest.fail(f"{command} exited with {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
+from commands import ROOT, run
 
 
 class CBuilds:
-    """CMake builds of the C library and its check programs, one a preset, made when asked for."""
+    """CMake builds of the C library and its check programs: one per preset, made on first use."""
 
     def __init__(self, folder):
         self._folder = folder
@@ -49,20 +37,20 @@ class CBuilds:
 
 @pytest.fixture(scope="session")
 def c_build(tmp_path_factory):
-    """preset -> the folder of its build"""
+    """Return a function: preset -> the folder of its build."""
     return CBuilds(tmp_path_factory.mktemp("c"))
 
 
 @pytest.fixture(autouse=True, scope="session")
 def ctrl_c_interrupts():
-    """Also where the tests were started in the background, by a shell that has it ignored."""
+    """Make Ctrl-C work even if a shell started the tests in the background and ignores it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
 def threads():
-    """Set the number of an RNN's threads for one test alone."""
-    import rnnlayout as rl  # some tests are run where it is not installed
+    """Return a function that sets the number of threads for this test only."""
+    import rnnlayout as rl  # some tests run where it is not installed
 
     yield rl.set_num_threads
     rl.set_num_threads(0)
@@ -70,28 +58,41 @@ def threads():
 
 @pytest.fixture(scope="session")
 def fakes(tmp_path_factory):
-    """A libcuda and a libcudnn that need no GPU: fakes/README.md"""
-    from fakes.build import Fakes  # here, since test_conftest.py copies this file alone
+    """A libcuda and a libcudnn that need no GPU, described in fakes/README.md."""
+    from fakes.build import Fakes
 
     return Fakes(tmp_path_factory.mktemp("fakes"))
 
 
-# In CI every requirement is installed, so a skipped test is one that nobody runs.
+# ------------------------------------------------------------------ what a run leaves out, and CI
+
+MARKS = ("long", "download")  # pyproject.toml leaves them out of a plain run
+LEFT_OUT = pytest.StashKey[int]()
 
 
-def _skipped_in_ci(reporter):
-    return len(reporter.stats.get("skipped", [])) if os.environ.get("CI") and reporter else 0
+def pytest_configure(config):
+    config.stash[LEFT_OUT] = 0
 
 
+def pytest_deselected(items):
+    """Count what the option -m leaves out because of these marks; -k makes a call of its own."""
+    config = items[0].config
+    if config.option.markexpr and all(any(map(item.get_closest_marker, MARKS)) for item in items):
+        config.stash[LEFT_OUT] += len(items)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session):
+    """In CI every requirement is installed, so a skipped test is one that nobody runs: fail."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if _skipped_in_ci(reporter) and session.exitstatus == pytest.ExitCode.OK:
+    skipped = len(reporter.stats.get("skipped", [])) if reporter and os.environ.get("CI") else 0
+    if skipped and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def pytest_terminal_summary(terminalreporter):
-    skipped = _skipped_in_ci(terminalreporter)
+    result = yield  # pytest's own summary is written here
     if skipped:
-        terminalreporter.write_line(
-            f"CI is set and {skipped} skipped: that fails the run", red=True
-        )
+        reporter.write_line(f"CI is set and {skipped} skipped: that fails the run", red=True)
+    left_out = session.config.stash[LEFT_OUT]
+    if reporter and left_out:
+        run = f'python -m pytest -m "{" or ".join(MARKS)}"'
+        reporter.write_line(f"{left_out:,} long tests and downloads left out; to run them: {run}")
+    return result

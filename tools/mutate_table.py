@@ -37,23 +37,24 @@ TIMEOUT = 300  # seconds for the tests of one mutant: twenty times what the slow
 
 # Tests with answers that are not ours, by layout; then our own invariants.
 ORACLES = {
-    "cudnn": ["test_offsets", "test_meaning_torch"],
-    "torch": ["test_meaning_torch"],
-    "torch-cell": ["test_meaning_torch"],
-    "keras": ["test_worked_example", "test_meaning_keras"],
-    "keras-cudnn": ["test_meaning_keras_cudnn"],
-    "onnx": ["test_meaning_onnx"],
-    "concat": ["test_meaning_concat"],
+    "cudnn": ["model/test_offsets", "convert/test_meaning_torch"],
+    "torch": ["convert/test_meaning_torch"],
+    "torch-cell": ["convert/test_meaning_torch"],
+    "keras": ["convert/test_worked_example", "convert/test_meaning_keras"],
+    "keras-cudnn": ["convert/test_meaning_keras_cudnn"],
+    "onnx": ["convert/test_meaning_onnx"],
+    "concat": ["convert/test_meaning_concat"],
 }
-LAWS = ["test_layouts", "test_conversions", "test_errors", "test_sources", "test_laws"]
+LAWS = ["model/test_layouts", "convert/test_conversions", "sources/test_errors",
+        "sources/test_sources", "convert/test_laws"]  # fmt: skip
 
 # Imported once, before forking: importing them in every run would take longer than the tests.
 PRELOAD = {
-    "test_meaning_torch": ["torch", "keras", "onnx", "onnxruntime"],
-    "test_meaning_keras": ["torch", "keras", "onnx", "onnxruntime"],
-    "test_meaning_onnx": ["torch", "keras", "onnx", "onnxruntime"],
-    "test_meaning_concat": ["torch", "keras", "onnx", "onnxruntime"],
-    "test_meaning_keras_cudnn": ["torch", "keras", "onnx", "onnxruntime", "tf_keras"],
+    "convert/test_meaning_torch": ["torch", "keras", "onnx", "onnxruntime"],
+    "convert/test_meaning_keras": ["torch", "keras", "onnx", "onnxruntime"],
+    "convert/test_meaning_onnx": ["torch", "keras", "onnx", "onnxruntime"],
+    "convert/test_meaning_concat": ["torch", "keras", "onnx", "onnxruntime"],
+    "convert/test_meaning_keras_cudnn": ["torch", "keras", "onnx", "onnxruntime", "tf_keras"],
 }
 
 
@@ -264,7 +265,7 @@ def run_tests(site, batches, *options):
     sys.path[:0] = [str(site), str(ROOT / "tests")]
     for files, words in batches:
         first = FirstFailure()
-        arguments = [*options, "-x", "-q", "-p", "no:cacheprovider"]
+        arguments = [*options, "-x", "-q", "-p", "no:cacheprovider", "-m", ""]
         arguments += ["-k", " and ".join(words)] if words else []
         status = pytest.main([*arguments, *map(str, files)], plugins=[first])
         if first.nodeid or status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):

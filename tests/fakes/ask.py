@@ -1,15 +1,15 @@
-"""Send calls to one libcudnn, real or fake, with no GPU: what does it say to right and wrong ones?
+"""Send right and wrong calls to one libcudnn, real or fake, without a GPU, and record its answers.
 
     python tests/fakes/ask.py FOLDER < questions.jsonl > answers.jsonl
 
-A question is a dict: "call" names the call that is asked about (CALLS), the rest is where it
-differs from BASE. An answer is a dict with "status", or "died" with the signal; "at" is the call
-that the status is of, another one where that came first and failed.
+A question is a dict: "call" names the call in question (one of CALLS), the rest is where it differs
+from BASE. An answer is a dict with "status", or "died" with the signal; "at" is the call with that
+status, which is an earlier one if an earlier one failed.
 
-As in tools/ask_cudnn.py a block of zeros stands for the handle. Real libraries then check all
-their arguments, up to their first call of CUDA. Two words in the block are read before that: how
-many processors the device has and its capability. Each question is asked in a child, since one
-that passes all checks may crash on what is not there.
+As in tools/ask_cudnn.py a block of zeros replaces the handle. Real libraries then check all their
+arguments, up to their first call of CUDA. They read two words of the block before that: the
+device's number of processors and its capability. Each question runs in a child process, because a
+call that passes all checks may crash without a device.
 """
 
 import ctypes
@@ -51,7 +51,7 @@ ADDRESS = 1 << 40  # nobody reads or writes there
 
 
 def merged(question):
-    """All that is asked, with what follows from it: widths and dims as they should be."""
+    """Return the complete question, with the widths and dims that follow from it."""
     asked = {
         key: base | question.get(key, {}) if isinstance(base, dict) else question.get(key, base)
         for key, base in BASE.items()
@@ -82,7 +82,7 @@ def packed(dims):
 
 
 class Asked:
-    """One question and its descriptors; each call of CALLS is a method that gives a status."""
+    """One question and its descriptors; each call of CALLS is a method that returns a status."""
 
     def __init__(self, library, question):
         self.library, self.question, self.q = library, question, merged(question)
@@ -121,7 +121,7 @@ class Asked:
         self.h, self.c = self.make("Tensor"), self.make("Tensor")
 
     def answer(self):
-        """Every call up to the one that is asked about; the first that fails ends it."""
+        """Make every call up to the one in question, or to the first that fails."""
         wanted = self.question["call"]
         self.create()
         for name in CALLS[: CALLS.index(wanted) + 1]:
@@ -167,7 +167,7 @@ class Asked:
         return self.call("cudnnRNNSetClip_v8", rnn, c_int(mode), c_int(0), *bounds)
 
     def clip_left(self):
-        """Whether a clip is left of an earlier one after the descriptor was set again."""
+        """Is an earlier clip kept when the descriptor is set again?"""
         status = self.set_rnn()
         mode, nan, left, right = c_int(-1), c_int(), c_double(), c_double()
         status = status or self.call("cudnnRNNGetClip_v8", self.rnn, byref(mode), byref(nan),
@@ -208,7 +208,7 @@ class Asked:
         return self.data("y", self.y)
 
     def get_x(self):
-        """What the descriptor of x says of itself."""
+        """Read the descriptor of x back."""
         dtype, layout, T, N, width = (c_int() for _ in range(5))
         lengths, fill = (c_int * 8)(), ctypes.create_string_buffer(8)
         status = self.call("cudnnGetRNNDataDescriptor", self.x, byref(dtype), byref(layout),
@@ -272,7 +272,7 @@ STEPS = [
 
 
 def in_a_child(work):
-    """What work() gives, or how its process ended."""
+    """Return the result of work() in a child process, or how that process ended."""
     with tempfile.TemporaryFile("w+") as paper:
         child = os.fork()
         if child == 0:

@@ -1,6 +1,6 @@
 """Compile the fakes: a libcuda.so.1 and a libcudnn of version 8 or 9, for the tests.
 
-python tests/fakes/build.py FOLDER        both into a folder, for a look by hand
+python tests/fakes/build.py FOLDER        builds both into a folder, to try them by hand
 """
 
 import os
@@ -11,12 +11,12 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 CUDA = ["record.c", *sorted(path.name for path in HERE.glob("cuda_*.c"))]
 CUDNN = sorted(path.name for path in HERE.glob("cudnn_*.c"))
-# The last one is what a user opens, the others what it wants near it.
+# A user opens the last one, which needs the others beside it.
 LIBRARIES = {
     8: ["libcudnn_ops_infer.so.8", "libcudnn_adv_infer.so.8", "libcudnn.so.8"],
     9: ["libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libcudnn.so.9"],
 }
-# What whoever opens a libcudnn opens before it: they hold nothing here either.
+# rnnlayout opens these before libcudnn. They are empty too.
 CUBLAS = {
     8: ["libcublasLt.so.11", "libcublas.so.11"],
     9: ["libcublasLt.so.12", "libcublasLt.so.13"],
@@ -25,13 +25,13 @@ FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
 
 
 def build_cuda(folder):
-    """Make folder/libcuda.so.1."""
+    """Build folder/libcuda.so.1."""
     folder.mkdir(parents=True, exist_ok=True)
     _compile(folder / "libcuda.so.1", CUDA, "-pthread", "-lm")
 
 
 def build_cudnn(folder, major, cuda):
-    """Make the libraries of a libcudnn in a folder; cuda: the folder of libcuda.so.1."""
+    """Build the libraries of a libcudnn in a folder; cuda: the folder of libcuda.so.1."""
     folder.mkdir(parents=True, exist_ok=True)
     *siblings, shim = LIBRARIES[major]
     for name in siblings + CUBLAS[major]:
@@ -46,9 +46,9 @@ def _compile(to, sources, *more):
 
 
 def check(cuda_headers, cudnn_headers=None, major=9):
-    """Compile the fakes against the vendor's own headers: what does the compiler find? "" is good.
+    """Compile the fakes against the vendor's own headers and return the compiler's messages.
 
-    Without cudnn_headers libcuda alone. That their numbers are enumerations is no finding.
+    Without cudnn_headers only libcuda. That the vendor's numbers are enumerations is ignored.
     """
     flags = [*FLAGS, "-Wno-enum-conversion", "-fsyntax-only", "-DFAKE_REAL_HEADERS",
              f"-DFAKE_MAJOR={major}", "-isystem", cuda_headers]  # fmt: skip
@@ -63,7 +63,7 @@ def check(cuda_headers, cudnn_headers=None, major=9):
 
 
 class Fakes:
-    """Those of a test session, each compiled when it is first asked for."""
+    """The fakes of a test session, each compiled on first use."""
 
     def __init__(self, folder):
         self._folder = folder
@@ -77,14 +77,14 @@ class Fakes:
         return folder
 
     def cudnn(self, major):
-        """The folder of libcudnn.so.8 or .9 and of all that is opened with it."""
+        """The folder of libcudnn.so.8 or .9 and of all libraries that are opened with it."""
         folder = self._folder / f"cudnn{major}"
         if not folder.exists():
             build_cudnn(folder, major, self.cuda)
         return folder
 
     def environment(self, major=9, **more):
-        """For a process in which rnnlayout is to find the fakes and nothing else."""
+        """Return the environment of a process in which rnnlayout finds only the fakes."""
         found = {"RNNLAYOUT_CUDNN": str(self.cudnn(major)), "LD_LIBRARY_PATH": str(self.cuda)}
         return os.environ | found | more
 

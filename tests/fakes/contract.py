@@ -1,10 +1,10 @@
-"""What cuDNN says to right and wrong calls: one table, for the fake and for real libraries.
+"""How cuDNN answers right and wrong calls: one table, for the fake and for real libraries.
 
-A row: what is right or wrong, the call that is asked (ask.py has the words), the class of the
-answer, and where the question differs from ask.BASE, an LSTM with I 5, H 6, T 4, N 3.
+A row: what is right or wrong, the call (in the terms of ask.py), the class of the answer, and where
+the question differs from ask.BASE, an LSTM with I 5, H 6, T 4, N 3.
 
-    taken        it says yes: a call on descriptors succeeds; one that would need a device got
-                 through all checks of its arguments to the first call of CUDA
+    taken        accepted: a call on descriptors succeeds; one that needs a device passed all
+                 checks of its arguments and reached the first call of CUDA
     wrong        BAD_PARAM
     unsupported  NOT_SUPPORTED
     internal     INTERNAL_ERROR
@@ -261,7 +261,7 @@ ROWS = [
     ("forward, algo 3, deep", "forward", T, algo(SMALL_H, L=2, direction=1)),
 ]  # fmt: skip
 
-# Where a library answers otherwise. 9.28, the newest, is the table.
+# Where a library answers differently. The table is that of 9.28, the newest.
 OLDER = {
     "bfloat16": U,
     "x: bfloat16": U,
@@ -274,7 +274,7 @@ LAX = {
     "x: layout 1, lengths [4, 3, 0]": T,
     "x: no lengths": DIES,
 }
-# 8.9 looks into the handle for what only a device can tell.
+# 8.9 reads from the handle what only a device knows.
 LOOKS = {"forward, algo 1": DIES, "forward, algo 3": DIES, "forward, algo 3, deep": DIES}
 DIFFERENCES = {
     8906: OLDER | LAX | LOOKS,
@@ -282,17 +282,17 @@ DIFFERENCES = {
     91900: {},
     92800: {},
 }
-# The fake plays these versions, but answers as the table does to what real ones only let pass.
+# The fake plays these versions, but follows the table where real ones merely let a call pass.
 FAKE_DIFFERENCES = {8906: OLDER, 90000: OLDER, 92800: {}}
 
 
 def answer_class(cudnn, answer):
-    """The class of one of ask.py's answers, or two where the number does not tell."""
+    """Return the class of an answer of ask.py, or two if the status does not decide."""
     if "died" in answer:
         return {DIES}
     status = answer["status"]
     if cudnn < 90000:
-        # 4 is INTERNAL_ERROR and what comes of a device that is not there, as is 8
+        # 4 is INTERNAL_ERROR and also the status without a device, as is 8
         return {0: {T}, 3: {W}, 5: {W}, 9: {U}, 4: {T, I}, 8: {T}}.get(status, {status})
     if cudnn < 90100 and status == 4000:
         return {T, I}

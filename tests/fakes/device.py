@@ -147,7 +147,7 @@ class Forward(ask.Asked):
         return self.argument(name, at and c_void_p(at + self.q["shift"].get(name, 0)))
 
     def prepare(self):
-        """The descriptors and sizes; a status."""
+        """Set the descriptors and sizes. Returns a status."""
         self.create()
         for name in ask.STEPS:
             if status := getattr(self, name)():
@@ -159,7 +159,7 @@ class Forward(ask.Asked):
         self.device.write(self.at[name], data)
 
     def zeros(self):
-        """All that is read is 0."""
+        """Fill all inputs with zeros."""
         for name in ("x", "hx", "cx", "weights"):
             self.fill(name, bytes(self.sizes_of[name]))
         return self
@@ -182,7 +182,7 @@ class Forward(ask.Asked):
 
 
 def main():
-    """Run forward calls that come as a pickle, and leave what they gave as another."""
+    """Run forward calls from a pickle and write their results as another."""
     import pickle
     import sys
 

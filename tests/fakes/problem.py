@@ -1,10 +1,10 @@
-"""A question for cuDNN with random numbers, and how far an answer is from the slow twin's."""
+"""A question for cuDNN with random numbers, and how far an answer is from the reference's."""
 
 import itertools
 
 import numpy as np
-from bits import DTYPES
-from reference import FLOAT32, FLOAT64, Run, forward, from_cudnn, pairs
+from oracles.bits import DTYPES
+from oracles.reference import FLOAT32, FLOAT64, Run, forward, from_cudnn, pairs
 
 import rnnlayout as rl
 
@@ -12,13 +12,13 @@ CELLS = ["rnn_relu", "rnn_tanh", "lstm", "gru"]
 BIASES = ["none", "input", "double", "recurrent"]
 NUMBER = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
 SEQ, PACKED, BATCH = range(3)
-# The rounding of what is stored: a share of it, and half of the least step of the subnormal ones.
+# The rounding of a stored number: relative, and half of the smallest step of subnormal ones.
 STORED = {"float16": (2.0**-11, 2.0**-25), "bfloat16": (2.0**-8, 2.0**-134),
           "float32": (2.0**-24, 2.0**-150), "float64": (0.0, 0.0)}  # fmt: skip
 
 
 class Problem:
-    """A question for the fake, random arrays, and how to read what it gives."""
+    """A question for the fake, random arrays, and how to read the answer."""
 
     def __init__(self, spec, rng, T=4, N=3, layout=SEQ, lengths=None, clip=None, fill=True,
                  c_size=0.4):  # fmt: skip
@@ -32,7 +32,7 @@ class Problem:
         first = (spec.num_layers * D, N)
         self.hx = rng.normal(size=(*first, self.width)).astype(self.dtype)
         self.cx = rng.uniform(-c_size, c_size, (*first, spec.hidden_size)).astype(self.dtype)
-        # the magnitudes of a row sum to less than 1, so that no error grows from step to step
+        # the magnitudes of a row sum to less than 1, so no error grows from step to step
         pieces = [(rng.uniform(-1, 1, rows * cols) / max(cols, 2)).astype(self.dtype)
                   for *_, rows, cols in rl.regions(spec).tolist()]  # fmt: skip
         self.weights = np.concatenate(pieces)
@@ -53,7 +53,7 @@ class Problem:
         return {"x": self.stored(self.x), "hx": self.hx, "cx": self.cx, "weights": self.weights}
 
     def stored(self, x):
-        """(T, N, width) as it lies in memory."""
+        """Return an array (T, N, width) as it is stored in memory."""
         if self.layout == BATCH:
             return np.ascontiguousarray(x.swapaxes(0, 1))
         if self.layout == PACKED:
@@ -61,7 +61,7 @@ class Problem:
         return x
 
     def result(self, found):
-        """A Run of what the fake wrote, y as (T, N, width)."""
+        """Return the fake's outputs as a Run, y as (T, N, width)."""
         spec = self.spec
         first = (spec.num_layers * spec.num_directions, self.N)
         y, hy, cy = (np.frombuffer(found[name], self.dtype) for name in ("y", "hy", "cy"))
@@ -86,17 +86,17 @@ class Problem:
                        lengths=self.lengths, clip=self.clip)  # fmt: skip
 
     def worst(self, found, expected=None, unit=FLOAT64):
-        """How far what the fake wrote is off: distance()."""
+        """Return the distance() of the fake's outputs."""
         return self.distance(self.result(found), expected, unit)
 
     def distance(self, run, expected=None, unit=FLOAT64):
-        """How far a Run is off, in units of what rounding explains at worst: of its own arithmetic
-        (unit) and the reference's, and of each number once as it is stored."""
+        """Return how far a Run is from the exact result, in units of what rounding explains: of its
+        own arithmetic (unit), of the reference's, and of each number once when it is stored."""
         share, least = STORED[self.spec.dtype]
         worst = 0.0
         for ours, wanted in pairs(run, expected or self.expected()):
             off = np.abs(ours.astype(np.float64) - wanted.value)
-            # the curves of the C library are good to 4 units too
+            # the C library's tanh and exp are accurate to 4 units too
             explained = (unit + FLOAT64) / FLOAT32 * wanted.error
             explained = explained + share * (np.abs(wanted.value) + explained) + least
             ratio = np.divide(off, explained, out=np.where(off == 0, 0, np.inf),

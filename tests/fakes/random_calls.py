@@ -1,4 +1,4 @@
-"""Random questions for ask.py: right ones, and some with a thing or two wrong."""
+"""Random questions for ask.py: right ones, and some with one or two mistakes."""
 
 
 def question(rng):
@@ -40,6 +40,6 @@ def rnn(rng):
 def lengths(rng, layout, T, N):
     if rng.random() < 0.4:
         return [T] * N
-    if layout == 1:  # sorted, none empty, one full; contract.py knows who takes others
+    if layout == 1:  # sorted, none empty, one full; contract.py says which libraries accept others
         return sorted([T, *(rng.randint(1, T) for _ in range(N - 1))], reverse=True)
     return [rng.randint(0, T) for _ in range(N)]

@@ -1,0 +1,82 @@
+"""The C core by itself: its check programs, also under sanitizers, and a user's program.
+
+A plain run builds for release and uses the best tier of the machine.
+"""
+
+import platform
+import re
+from itertools import accumulate, pairwise
+
+import pytest
+from commands import ROOT, TESTS, run
+from marks import long
+
+C_TESTS = TESTS / "c"
+CHECKS = sorted(path.stem for path in C_TESTS.glob("check_*.c"))
+
+
+# The tiers of this kind of machine. If it lacks the one that is named, its best one is run.
+ARM = platform.machine() in ("aarch64", "arm64")
+TIERS = ["neon", "plain"] if ARM else ["avx512bf16", "avx512", "avx2", "plain"]
+BY_TIER = [(check, "release") for check in ("check_kernels", "check_scans", "check_forward")]
+
+
+@pytest.mark.parametrize("tier", [TIERS[0], *map(long, TIERS[1:])])
+@pytest.mark.parametrize("check", [check for check, _ in BY_TIER])
+def test_every_tier_equals_the_reference(c_build, check, tier):
+    program = c_build("release") / "tests" / "c" / check
+    first, *_, last = run([program], env={"RNNLAYOUT_CPU": tier}).splitlines()
+    assert re.fullmatch(r"(\d+) passed, 0 failed", last), last
+    best = run([program], env={}).splitlines()[0] if first != f"tier {tier}" else first
+    assert first in (f"tier {tier}", best)
+
+
+# check_curves tries every float32.
+@pytest.mark.parametrize(
+    "check, preset",
+    [(c, "release") for c in CHECKS if (c, "release") not in BY_TIER and c != "check_curves"]
+    + [long("check_curves", "release"), *(long(c, "asan") for c in CHECKS)],
+)
+def test_check_program(c_build, check, preset):
+    assert passed(c_build(preset), check) > 1000
+
+
+def passed(build, check, *arguments):
+    last = run([build / "tests" / "c" / check, *arguments]).splitlines()[-1]
+    counts = re.fullmatch(r"(\d+) passed, 0 failed", last)
+    assert counts, last
+    return int(counts[1])
+
+
+# A race ends the program with status 66. check_forward runs a sixth of its problems here: the other
+# builds compare the numbers of all.
+@pytest.mark.long
+@pytest.mark.parametrize("check", [("check_threads",), ("check_team",), ("check_forward", "200")])
+def test_threads_do_not_race(c_build, check):
+    assert passed(c_build("tsan"), *check) > 1000
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", ["threads", "poll"])
+def test_calls_on_a_gpu_race_with_nobody(c_build, part):
+    folder = c_build("tsan") / "tests" / "c"
+    env = {"RNNLAYOUT_CUDNN": str(folder / "fakes" / "cudnn9"), "FAKE_CUDNN_LINGER": "200",
+           "FAKE_CUDA_SLOW": "2500"}  # fmt: skip
+    assert run([folder / "check_gpu", part], env=env).endswith(" passed, 0 failed\n")
+
+
+def test_a_c_program_needs_one_header_and_one_library(c_build, tmp_path):
+    program = tmp_path / "pack_lstm"
+    run([
+        "cc", "-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror",
+        "-I", ROOT / "csrc" / "include", C_TESTS / "pack_lstm.c",
+        c_build("release") / "librnnlayout.a", "-lm", "-o", program,
+    ])  # fmt: skip
+    packed = [float(line) for line in run([program]).splitlines()]
+
+    # torch: W, R, bW, bR of layer 0 (I = 3, H = 2), then of layer 1, whose input is H wide.
+    sizes = [8 * 3, 8 * 2, 8, 8, 8 * 2, 8 * 2, 8, 8]
+    ends = list(accumulate(sizes, initial=0))
+    w0, r0, bw0, br0, w1, r1, bw1, br1 = [list(range(a, b)) for a, b in pairwise(ends)]
+    # cuDNN: the gates in the same order, but all matrices before all biases.
+    assert packed == w0 + r0 + w1 + r1 + bw0 + br0 + bw1 + br1

@@ -1,0 +1,318 @@
+"""The command line: usage, exit codes, what goes to which stream, and what is never printed."""
+
+import errno
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from oracles.some import normal_weights
+
+import rnnlayout as rl
+from rnnlayout._cli import main as _cli, options as _commands, terminal as _terminal
+from rnnlayout._cli.commands import doctor as _doctor
+
+PROGRAM = [sys.executable, "-P", "-m", "rnnlayout"]
+ESCAPES = "a\x1b[31mb\x07\x9b2J\u202e\u2066\n\r\u2028\x7f\ud800"
+SPEC = rl.Spec("lstm", 3, 2)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """An .npz with one LSTM, by torch's names."""
+    path = tmp_path / "lstm.npz"
+    np.savez(path, **normal_weights(rl.layout("torch"), SPEC))
+    return path
+
+
+# ---------------------------------------------------------------------------------------- usage
+
+
+def test_nothing_asked_for(rnnlayout):
+    code, out, err = rnnlayout()
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: rnnlayout") and all(name in err for name in _commands.COMMANDS)
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in _commands.COMMANDS)])
+def test_help_has_examples_and_fits_a_terminal(rnnlayout, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, err = rnnlayout(*command, "--help")
+    assert (code, err) == (0, "")
+    _, _, examples = out.partition("examples:\n")
+    assert all(line.startswith("  rnnlayout ") for line in examples.split("\n\n")[0].splitlines())
+    assert f"  rnnlayout {' '.join(command)}" in examples
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_examples_of_help_are_no_wrong_usage():
+    """Users type the examples: the parser must accept them."""
+    parser = _cli.make_parser()
+    for name in _commands.COMMANDS:
+        module = __import__(f"rnnlayout._cli.commands.{name}", fromlist=["EXAMPLES"])
+        for line in module.EXAMPLES.splitlines():
+            options = parser.parse_args(line.split()[1:])
+            assert options.command == name
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["inspekt"], "invalid choice: 'inspekt'"),
+        (["inspect"], "required: FILE"),
+        (["convert", "a.npz", "b.npz"], "one of the arguments --to --into is required"),
+        (["convert", "a.npz", "b.npz", "--to", "torhc"], "torhc"),
+        (["convert", "a.npz", "b.npz", "--to", "concat(z"], "is no layout's name"),
+        (["convert", "a.npz", "b.npz", "--to", "concat(z)"], "options are written NAME=VALUE"),
+        (["convert", "a.npz", "b.npz", "--to", "concat(z=up)"], "z"),
+        (["convert", "a.npz", "b.npz", "--to", "torch", "--dtype", "int8"], "invalid choice"),
+        (["inspect", "a.npz", "--spec", "lstm"], "need input_size and hidden_size"),
+        (["inspect", "a.npz", "--spec", "lstm, input_size x"], "input_size is 'x', need a number"),
+        (["inspect", "a.npz", "--spec", "lstm, size 3"], "'size 3': need once each"),
+        (["inspect", "a.npz", "--spec", "lstn, input_size 3, hidden_size 2"], "lstn"),
+        (["inspect", "a.npz", "--spec", "gru, bidirectional 7"], "need true or false"),
+        (["verify", "a.npz", "b.npz", "--rtol", "-1"], "need a number, 0 or greater"),
+        (["verify", "a.npz", "b.npz", "--atol", "nan"], "need a number, 0 or greater"),
+        (["run", "a.npz", "--input", "x.npy"], "required: --output"),
+        (["run", "a.npz", "--input", "x.npy", "--output", "y.npy", "--lengths", "1,a"], "7,5,2"),
+        (["--completion", "tcsh"], "invalid choice"),
+    ],
+)
+def test_wrong_usage(rnnlayout, arguments, said):
+    code, out, err = rnnlayout(*arguments)
+    assert (code, out) == (2, "") and err.startswith("usage: rnnlayout")
+    assert said in err.splitlines()[-1]
+
+
+def test_a_spec_is_typed_as_it_is_printed():
+    for spec in (
+        rl.Spec("gru", 3, 2, 4, bidirectional=True, reset="before", dtype="float16"),
+        rl.Spec("lstm", 5, 4, proj_size=2, bias="none"),
+        rl.Spec("rnn_relu", 4, 4, skip_input=True, recurrent_activation="sigmoid"),
+    ):
+        assert _commands.spec(str(spec)) == spec
+        assert _commands.spec(re.sub(r"(\w) (\w+)", r"\1=\2", str(spec))) == spec
+
+
+def test_a_layout_is_typed_as_it_is_printed():
+    for layout in (rl.layout("torch"), rl.layout("concat", inputs="xh", z="candidate")):
+        assert _commands.layout(str(layout)) == layout
+        assert _commands.layout(str(layout).replace(" ", "")) == layout
+
+
+# ------------------------------------------------------------------------------------ exit codes
+
+
+@pytest.mark.parametrize(
+    "error, code, said",
+    [
+        (rl.FileError("a.h5 is cut short"), 3, "a.h5 is cut short"),
+        (rl.LayoutError("kernel: shape (2,)"), 3, "kernel: shape (2,)"),
+        (rl.SpecError("it is a GRU: reset= to infer_spec"), 3,
+         "it is a GRU: reset= to infer_spec\n  here: --reset"),
+        (rl.SpecError("pass spec=Spec('gru', 3, 2) or layout='onnx'"), 3,
+         "pass spec=Spec('gru', 3, 2) or layout='onnx'\n  here: --spec, --layout"),
+        (rl.LossyError("no place for a bias"), 4, "no place for a bias"),
+        (rl.MissingExtraError("needs h5py: pip install"), 5, "needs h5py: pip install"),
+        (rl.CudnnNotFoundError("no cuDNN\n  packages: none"), 5, "no cuDNN\n    packages: none"),
+        (MemoryError(), 5, "there is not enough memory"),
+        (PermissionError(errno.EACCES, "Permission denied", "a.h5"), 3, "a.h5: Permission denied"),
+        (OSError(errno.ENOSPC, "No space left on device"), 3, "No space left on device"),
+        (OSError("cannot be read"), 3, "cannot be read"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "u\udcff"), 3,
+         "u\\udcff: Is a directory"),
+        (ValueError(f"a name {ESCAPES}"), 70, None),
+        (RecursionError("too deep"), 70, None),
+    ],
+)  # fmt: skip
+def test_errors_are_words_and_a_code(rnnlayout, monkeypatch, error, code, said):
+    def fails():
+        raise error
+
+    monkeypatch.setattr(_doctor, "examine", fails)
+    monkeypatch.delenv("RNNLAYOUT_DEBUG", raising=False)
+    assert rnnlayout("doctor")[:2] == (code, "")
+    _, _, err = rnnlayout("doctor")
+    assert "Traceback" not in err
+    if said:
+        assert err == f"rnnlayout: {said}\n"
+    else:
+        kind = type(error).__name__
+        assert err.startswith(f"rnnlayout: this is a bug, please report: {kind}: ")
+    monkeypatch.setenv("RNNLAYOUT_DEBUG", "1")
+    assert ("Traceback" in rnnlayout("doctor")[2]) == (code == 70)
+
+
+def test_interrupted(rnnlayout, monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_doctor, "examine", interrupted)
+    assert rnnlayout("doctor") == (130, "", "")
+
+
+def test_no_name_is_an_order_to_the_terminal(rnnlayout, tmp_path):
+    for name in ("\x1b[2J.npz", "\u202e.npz", "\udcff.npz", "a\nb.npz"):
+        code, out, err = rnnlayout("inspect", tmp_path / name)
+        assert (code, out) == (3, "") and len(name.encode("unicode_escape")) <= len(err)
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\udc80-\udcff]", err)
+    shown = _terminal.shown(ESCAPES)
+    assert shown.isascii() and shown.isprintable() and shown.startswith("a\\x1b[31mb\\x07\\x9b2J")
+
+
+def test_names_of_a_file_are_escaped(rnnlayout, tmp_path):
+    path, wild = tmp_path / "m.npz", "a\x1b[31mb\u202e"
+    both = {f"{prefix}.{key}": value for prefix in (wild, "plain")
+            for key, value in normal_weights(rl.layout("torch"), SPEC).items()}  # fmt: skip
+    np.savez(path, **both)
+    code, out, err = rnnlayout("inspect", path)
+    assert (code, err) == (0, "") and "\na\\x1b[31mb\\u202e\n" in f"\n{out}"
+    code, out, err = rnnlayout("inspect", path, "--json")
+    assert (code, err) == (0, "") and out.isascii() and "\x1b" not in out
+    assert wild in [entry["name"] for entry in json.loads(out)["entries"]]
+    code, out, err = rnnlayout("run", path, "--input", path, "--output", tmp_path / "y.npy")
+    assert (code, out) == (3, "") and "--entry a\\x1b[31mb\\u202e, plain" in err
+
+
+# -------------------------------------------------------------------- streams, colours, the shell
+
+
+def test_a_reader_that_stops_early():
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*PROGRAM, "layouts"], stdout=writing, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_full_disk():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*PROGRAM, "layouts"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert (done.returncode, done.stderr) == (3, b"rnnlayout: No space left on device\n")
+
+
+def test_help_needs_neither_numpy_nor_the_library():
+    program = """
+import sys
+from rnnlayout._cli import main as _cli
+try:
+    _cli.main(["convert", "--help"])
+except SystemExit:
+    pass
+print([name for name in sys.modules if name.startswith(("numpy", "rnnlayout._native"))])
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+class Terminal:
+    """A stream that says whether it is a terminal."""
+
+    def __init__(self, tty):
+        self.isatty = lambda: tty
+
+
+@pytest.mark.parametrize(
+    "tty, variables, colours",
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (False, {"FORCE_COLOR": "1"}, True),
+        (True, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        (True, {"TERM": "dumb"}, False),
+        (True, {"TERM": "xterm"}, True),
+    ],
+)
+def test_colours(monkeypatch, tty, variables, colours):
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert _terminal.strong("lstm", Terminal(tty)) == ("\x1b[1mlstm\x1b[0m" if colours else "lstm")
+
+
+def completed(words, folder):
+    """Return what bash offers after these words."""
+    script = subprocess.run(
+        [*PROGRAM, "--completion", "bash"], capture_output=True, text=True, check=True
+    ).stdout
+    program = f"""{script}
+COMP_WORDS=({" ".join(words)} "")
+COMP_CWORD={len(words)}
+_shtab_rnnlayout
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    shell = shutil.which("bash")
+    done = subprocess.run(
+        [shell, "-c", program], capture_output=True, text=True, check=True, cwd=folder
+    )
+    return done.stdout.split()
+
+
+def test_bash_completes(tmp_path):
+    (tmp_path / "model.h5").touch()
+    assert set(_commands.COMMANDS) <= set(completed(["rnnlayout"], tmp_path))
+    assert "model.h5" in completed(["rnnlayout", "inspect"], tmp_path)
+    to = completed(["rnnlayout", "convert", "a.h5", "b.h5", "--to"], tmp_path)
+    assert set(rl.layouts()) <= set(to)
+
+
+def test_other_shells(rnnlayout, monkeypatch):
+    for shell, said in (("zsh", "#compdef rnnlayout"), ("fish", "complete -c rnnlayout")):
+        code, out, err = rnnlayout("--completion", shell)
+        assert (code, err) == (0, "") and said in out and "keras-cudnn" in out
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    code, out, err = rnnlayout("--completion", "bash")
+    assert (code, out) == (5, "") and 'pip install "rnnlayout[completion]"' in err
+
+
+# -------------------------------------------------------------------------------------- commands
+
+
+def test_inspect(rnnlayout, file):
+    code, out, err = rnnlayout("inspect", file)
+    assert (code, err) == (0, "")
+    assert (
+        out
+        == """\
+lstm
+  cell         lstm
+  sizes        input 3, hidden 2, layers 1, directions 1
+  biases       two a gate
+  activations  sigmoid, tanh
+  dtype        float32
+  layout       torch
+  parameters   56
+  tensors      weight_ih_l0  (8, 3)
+               weight_hh_l0  (8, 2)
+               bias_ih_l0    (8,)
+               bias_hh_l0    (8,)
+"""
+    )
+
+
+def test_inspect_asks(rnnlayout, tmp_path):
+    path = tmp_path / "gru.npz"
+    np.savez(path, **normal_weights(rl.layout("onnx"), rl.Spec("gru", 3, 2)))
+    code, out, err = rnnlayout("inspect", path)
+    assert (code, out) == (3, "") and err.endswith("\n  here: --reset\n")
+    code, out, err = rnnlayout("inspect", path, "--reset", "before")
+    assert (code, err) == (0, "") and "reset        before" in out
+
+
+def test_layouts(rnnlayout):
+    code, out, err = rnnlayout("layouts")
+    assert (code, err) == (0, "")
+    assert re.search(r"^onnx +iofg +zrn +yes +after, before +-$", out, re.MULTILINE)
+    assert max(map(len, out.splitlines())) <= 80
+    assert all(re.search(rf"^{name} ", out, re.MULTILINE) for name in rl.layouts())

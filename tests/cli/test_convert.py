@@ -1,0 +1,166 @@
+"""convert: its messages, what it writes, what it leaves unchanged."""
+
+import math
+import os
+
+import numpy as np
+import onnx
+import pytest
+from oracles.some import normal_weights, same_bits
+from safetensors.numpy import load_file, save_file
+
+import rnnlayout as rl
+
+SPEC = rl.Spec("lstm", 3, 2)
+TORCH = normal_weights(rl.layout("torch"), SPEC)
+OTHERS = {"embedding": np.arange(5), "out.weight": np.ones((2, 2), "f2")}
+
+
+def prefixed(prefix, tensors):
+    return {f"{prefix}.{name}": array for name, array in tensors.items()}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("lstm.npz", **prefixed("enc", TORCH), **OTHERS)
+    return tmp_path
+
+
+def test_it_says_what_it_does_and_does_it(rnnlayout, folder):
+    told = "enc: rounds: 8 sums of two non-zero biases\n"
+    arguments = ["convert", "lstm.npz", "keras.safetensors", "--to", "keras"]
+    assert rnnlayout(*arguments, "--dry-run") == (
+        0, "", told + "keras.safetensors: nothing written\n",
+    )  # fmt: skip
+    assert os.listdir() == ["lstm.npz"]
+    assert rnnlayout(*arguments) == (0, "", told + "keras.safetensors: written\n")
+    found = load_file("keras.safetensors")
+    assert found.keys() == {"enc.kernel", "enc.recurrent_kernel", "enc.bias", *OTHERS}
+    assert same_bits(
+        {k: found[f"enc.{k}"] for k in rl.convert(TORCH, dst="keras")},
+        dict(rl.convert(TORCH, dst="keras")),
+    )
+    code, out, err = rnnlayout(*arguments)
+    assert (code, out) == (3, "") and "is there already: remove it or use --force" in err
+    assert rnnlayout(*arguments, "--force")[0] == 0
+
+
+def test_what_is_left_out_and_what_is_exact(rnnlayout, folder):
+    code, out, err = rnnlayout("convert", "lstm.npz", "flat.bin", "--to", "cudnn", "--prefix=enc")
+    assert (code, out) == (0, "")
+    assert err == "enc: exact\nleft out: embedding, out.weight\nflat.bin: written\n"
+    assert (folder / "flat.bin").read_bytes() == rl.pack(TORCH).tobytes()
+
+
+@pytest.mark.parametrize(
+    "more, code, said",
+    [
+        (["--to", "keras", "--exact"], 4, "would be rounded"),
+        (["--to", "cudnn", "--dtype", "float16", "--exact"], 4, "float16"),
+        (["--to", "keras-cudnn", "--prefix", "nix"], 3, "nix"),
+        (["--into", "nix.npz"], 3, "nix.npz does not exist"),
+        (["--into", "gru.npz"], 3, "two different RNNs"),
+        (["--into", "many.npz"], 3, "no RNN of lstm.npz (enc) is called as one of"),
+        (["--into", "many.npz"], 3, "here: --entry"),
+        (["--into", "many.npz", "--entry", "c"], 3, "of many.npz one of a, b"),
+        (["--into", "lstm.safetensors"], 3, "has its format, name it .safetensors"),
+    ],
+)
+def test_refused_and_nothing_written(rnnlayout, folder, more, code, said):
+    np.savez("gru.npz", **normal_weights(rl.layout("torch"), rl.Spec("gru", 3, 2)))
+    np.savez("many.npz", **prefixed("a", TORCH), **prefixed("b", TORCH))
+    save_file(TORCH, "lstm.safetensors")
+    before = sorted(os.listdir())
+    for extra in ([], ["--dry-run"]):
+        found, out, err = rnnlayout("convert", "lstm.npz", "out.npz", *more, *extra)
+        assert (found, out) == (code, "") and said in err, err
+        assert sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize("name", ["lstm.npz", "hard.npz", "soft.npz", "./x/../lstm.npz"])
+def test_never_over_what_is_read(rnnlayout, folder, name):
+    os.link("lstm.npz", "hard.npz")
+    os.symlink("lstm.npz", "soft.npz")
+    os.mkdir("x")
+    before = (folder / "lstm.npz").read_bytes()
+    code, _, err = rnnlayout("convert", "lstm.npz", name, "--to", "torch", "--force")
+    assert code == 3 and "is the file that is read" in err
+    assert (folder / "lstm.npz").read_bytes() == before
+
+
+def test_into_a_model(rnnlayout, folder):
+    """Each RNN gets the layout that it has in the model; the rest is unchanged."""
+    model = prefixed("dec", rl.convert(TORCH, dst="keras")) | prefixed("gru", normal_weights(
+        rl.layout("torch"), rl.Spec("gru", 3, 2))) | OTHERS  # fmt: skip
+    save_file(model, "model.safetensors")
+    new = prefixed("dec", rl.convert(normal_weights(rl.layout("torch"), SPEC, 5), dst="onnx"))
+    np.savez("new.npz", **new, **prefixed("more", TORCH))
+    arguments = ["convert", "new.npz", "out.safetensors", "--into", "model.safetensors"]
+    told = (
+        "dec: rounds: 8 sums of two non-zero biases\n"
+        "note: gru of model.safetensors stays as it is\nleft out: more\n"
+    )
+    assert rnnlayout(*arguments, "--dry-run")[2] == f"{told}out.safetensors: nothing written\n"
+    assert rnnlayout(*arguments) == (0, "", f"{told}out.safetensors: written\n")
+    found = load_file("out.safetensors")
+    wanted = rl.convert({k.removeprefix("dec."): v for k, v in new.items()}, dst="keras")
+    assert found.keys() == model.keys()
+    assert all(same_bits(found[k], wanted.get(k.removeprefix("dec."), model[k])) for k in model)
+    rnnlayout("convert", "lstm.npz", "one.safetensors", *arguments[3:], "--entry", "dec")
+    found = load_file("one.safetensors")
+    assert all(same_bits(found[f"dec.{k}"], v) for k, v in rl.convert(TORCH, dst="keras").items())
+    code, _, err = rnnlayout(*arguments[:2], "model.safetensors", *arguments[3:], "--force")
+    assert code == 3 and "is the file that is read" in err
+
+
+class Tty:
+    """Stderr on a terminal."""
+
+    encoding = "utf-8"
+
+    def __init__(self):
+        self.said = ""
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        self.said += text
+
+    def flush(self):
+        pass
+
+
+def test_progress_is_for_who_waits(folder, monkeypatch):
+    from rnnlayout._cli import main as _cli, progress as _progress
+
+    for after, shown in ((math.inf, False), (-1, True)):
+        screen = Tty()
+        monkeypatch.setattr(_progress, "_AFTER", after)
+        monkeypatch.setattr("sys.stderr", screen)
+        arguments = ["convert", "lstm.npz", "o.safetensors", "--to", "onnx", "--force"]
+        assert _cli.main(arguments) == 0
+        assert ("converting" in screen.said) == shown, screen.said
+
+
+def test_layers_into_a_stack(rnnlayout, folder):
+    """Layers that Keras stores one by one go into one torch RNN."""
+    spec = rl.Spec("gru", 3, 2, 2, True)
+    np.savez("model.npz", **prefixed("enc.rnn", normal_weights(rl.layout("torch"), spec)), **OTHERS)
+    new = normal_weights(rl.layout("torch"), spec, 5)
+    rl.save("new.keras", {"enc.rnn": rl.Weights(new).to("keras")})
+    assert list(rl.load("new.keras")) == ["enc_rnn_0", "enc_rnn_1"]
+    code, _, err = rnnlayout("convert", "new.keras", "out.npz", "--into", "model.npz")
+    assert (code, err) == (0, "enc.rnn: exact\nout.npz: written\n")
+    with np.load("out.npz") as found:
+        assert same_bits({k: found[f"enc.rnn.{k}"] for k in new}, new)
+
+
+def test_of_a_model_the_rnns_alone(rnnlayout, folder):
+    rl.save("a.onnx", {"enc": rl.Weights(TORCH).to("onnx")})
+    model = onnx.load("a.onnx")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((2, 3), "f4"), "fc.weight"))
+    onnx.save(model, "a.onnx")
+    code, _, err = rnnlayout("convert", "a.onnx", "out.npz", "--to", "torch")
+    assert (code, err) == (0, "enc: exact\nleft out: fc.weight\nout.npz: written\n")

@@ -1,0 +1,59 @@
+"""The commands print what the pages show."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from commands import ROOT
+from files.keras import old_models as old
+
+import rnnlayout as rl
+
+CONSOLE = re.compile(r"^```console\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+SHOWN = {
+    str(page.relative_to(ROOT)): "".join(CONSOLE.findall(page.read_text()))
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The files that the pages name."""
+    folder = tmp_path_factory.mktemp("pages")
+    lstm = {name: np.ones(shape, "f4")
+            for name, shape in rl.describe("torch", rl.Spec("lstm", 3, 2)).items()}  # fmt: skip
+    np.savez(folder / "lstm.npz", **lstm)
+    lstm["weight_hh_l0"][2, 1] = 2
+    np.savez(folder / "other.npz", **lstm)
+    parts = {"encoder": torch.nn.GRU(8, 16, 2), "head": torch.nn.Linear(16, 3)}
+    torch.save(torch.nn.ModuleDict(parts).state_dict(), folder / "model.pt")
+    rl.save(folder / "model.onnx", rl.Weights(torch.nn.GRU(8, 16)).to("onnx"))
+    shutil.copy(ROOT / "examples" / "data" / "textgenrnn_rnn1.hdf5", folder / "old.h5")
+    gru = old.CUDNN.GRU(5, name="gru")
+    old.Sequential([old.Input((4, 3)), gru, old.Dense(2)]).save(folder / "old.keras")
+    return folder
+
+
+@pytest.mark.parametrize("page", [page for page, shown in SHOWN.items() if shown])
+def test_page_shows_what_is_printed(page, folder, tmp_path):
+    """One shell runs all commands of a page and compares what they print."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    shown = SHOWN[page]
+    commands = [line[2:] for line in shown.splitlines() if line.startswith("$ ")]
+    script = [f'rnnlayout() {{ "{sys.executable}" -P -m rnnlayout "$@"; }}']
+    for command in commands:
+        script += [f"echo '$ {command}'", command]
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(script)], text=True, check=True, cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert done.stdout == shown
+
+
+def test_the_pages_that_people_search_for_have_their_command():
+    for page in ("torch-to-cudnn", "cudnn-layers-to-keras3", "torch-and-keras", "onnx-to-torch"):
+        assert "$ rnnlayout convert" in SHOWN[f"docs/howto/{page}.md"], page

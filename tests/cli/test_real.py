@@ -1,0 +1,156 @@
+"""Published files on the command line: inspected, converted, run as their own packages run them.
+
+The oracles: tf_keras on the LSTMs of textgenrnn, g2p-en's own cell, onnxruntime on all of
+silero-vad, torch on silero-vad's tensors.
+"""
+
+import json
+import sys
+
+import keras
+import numpy as np
+import onnx
+import pytest
+import safetensors.torch
+import tf_keras
+import torch
+from commands import ROOT
+from files.onnx.models import lstms, session, shown
+from oracles.frameworks import KERAS_NOISE, normal, seeded
+from oracles.g2p import grucell
+from oracles.reference import forward, from_onnx
+
+import rnnlayout as rl
+
+sys.path.insert(0, str(ROOT / "examples"))
+import checkpoints
+
+pytestmark = [KERAS_NOISE, pytest.mark.download]
+T, N = 2, 3  # the bound grows from step to step: published weights are large
+
+
+def textgenrnn(path):
+    """tf_keras turns CuDNNLSTM layers into LSTM layers when it loads them."""
+    model = rnns_of_textgenrnn(tf_keras)
+    model.load_weights(path, by_name=True)
+    for layer in model.layers:
+        x = normal(seeded(layer.name), T, N, layer.input_shape[-1])
+        yield layer.name, x, layer(x.swapaxes(0, 1)).numpy().swapaxes(0, 1)
+
+
+def rnns_of_textgenrnn(kit):
+    return kit.Sequential([kit.Input((None, 100))] + [
+        kit.layers.LSTM(128, return_sequences=True, name=name) for name in ("rnn_1", "rnn_2")
+    ])  # fmt: skip
+
+
+def g2p(path):
+    arrays = np.load(path)
+    for part in ("enc", "dec"):
+        x, y, h = normal(seeded(part), T, N, 256), [], np.zeros((N, 256))
+        for x_t in x:
+            own = (arrays[f"{part}_{name}"] for name in ("w_ih", "w_hh", "b_ih", "b_hh"))
+            h = grucell(x_t, h, *(array.astype(np.float64) for array in own))
+            y.append(h)
+        yield part, x, np.stack(y)
+
+
+def silero(path):
+    """The whole network, chunk by chunk, each from the last state of the chunk before."""
+    model = onnx.load(path)
+    found, ran = list(lstms(model.graph)), {}
+    names = [shown(model.graph, around, [node.input[0], node.output[0]]) for around, node in found]
+    made, rng = session(model), seeded("silero")
+    states = [g for g in made.get_inputs() if g.name in ("h", "c", "state")]
+    feed = {g.name: np.zeros([d if isinstance(d, int) else 1 for d in g.shape], "f4")
+            for g in states}  # fmt: skip
+    if "sr" in {given.name for given in made.get_inputs()}:
+        feed["sr"] = np.array(16000)
+    kept = [out.name for out in model.graph.output][1 : 1 + len(states)]
+    for _ in range(T):
+        sound = normal(rng, 1, 576) / 8
+        values = made.run([*kept, *(name for pair in names for name in pair)],
+                          {**feed, "input": sound})  # fmt: skip
+        feed |= zip((given.name for given in states), values, strict=False)
+        for k in range(len(found)):
+            x, y = values[len(kept) + 2 * k :][:2]
+            if x.size:  # else it is in a branch that was not taken
+                ran.setdefault(k, []).append((x, y[:, 0]))
+    for k, steps in ran.items():
+        yield list(rl.load(path))[k], *map(np.concatenate, zip(*steps, strict=True))
+
+
+def silero_tensors(path):
+    cell = torch.nn.LSTMCell(128, 128)
+    state = safetensors.torch.load_file(path)
+    cell.load_state_dict({k[10:]: v for k, v in state.items() if k.startswith("lstm_cell.")})
+    x, y, last = torch.from_numpy(normal(seeded("tensors"), T, N, 128)), [], None
+    with torch.no_grad():
+        for x_t in x:
+            last = cell(x_t, last)
+            y.append(last[0].numpy())
+    yield "lstm_cell", x.numpy(), np.stack(y)
+
+
+# checkpoint, its name in the test, oracle, number of RNNs, their layout; the new file, its layout
+FILES = [
+    (checkpoints.TEXTGENRNN, "a.hdf5", textgenrnn, 2, "keras-cudnn", "new.h5", "keras"),
+    (checkpoints.G2P, "a.npz", g2p, 2, "torch-cell", "new.keras", "keras"),
+    (checkpoints.SILERO, "a.onnx", silero, 1, "onnx", "new.safetensors", "cudnn"),
+    (checkpoints.SILERO_NESTED, "a.onnx", silero, 4, "onnx", "new.pt", "torch"),
+    (checkpoints.SILERO_TENSORS, "a.safetensors", silero_tensors, 1, "torch-cell", "new.onnx",
+     "onnx"),
+]  # fmt: skip
+IDS = ["textgenrnn", "g2p-en", "silero-vad", "silero-vad, nested", "silero-vad's tensors"]
+
+
+@pytest.mark.parametrize("checkpoint, name, oracle, count, layout, new, to", FILES, ids=IDS)
+def test_a_published_file(
+    rnnlayout, checkpoint, name, oracle, count, layout, new, to, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_bytes(checkpoints.fetch(checkpoint))
+    code, out, err = rnnlayout("inspect", name, "--json")
+    told = json.loads(out)
+    assert (code, err) == (0, "") and not told["refused"]
+    assert [entry["layout"] for entry in told["entries"]] == [layout] * count
+    code, out, err = rnnlayout("convert", name, new, "--to", to)
+    assert (code, out) == (0, "") and err.endswith(f"{new}: written\n"), err
+    for entry, x, y in oracle(name):
+        np.save("x.npy", x)
+        weights = rl.load(name)[entry]
+        h0 = np.zeros((1, x.shape[1], weights.spec.hidden_size), "f4")
+        c0 = h0 if weights.spec.cell == "lstm" else None
+        exact = forward(from_onnx(weights.to("onnx"), weights.spec), weights.spec, x, h0, c0).y
+        for file in (name, new):
+            more = ["--entry", entry] if count > 1 else []
+            code, out, err = rnnlayout("run", file, "--input", "x.npy", "--output", "y.npy",
+                                       "--force", *more)  # fmt: skip
+            assert (code, out) == (0, ""), err
+            # Each of the two may be off by what float32's rounding explains: reference.Rounded
+            assert (np.abs(np.load("y.npy") - y) <= 2 * exact.error).all()
+            assert exact.error.max() < 0.01 < np.ptp(y)  # there is something to be wrong
+
+
+def test_keras_3_loads_what_became_of_textgenrnn(rnnlayout, tmp_path):
+    old, new = tmp_path / "old.hdf5", tmp_path / "new.h5"
+    old.write_bytes(checkpoints.fetch(checkpoints.TEXTGENRNN))
+    assert rnnlayout("convert", old, new, "--to", "keras")[0] == 0
+    models = []
+    for kit, path in ((tf_keras, old), (keras, new)):
+        models.append(rnns_of_textgenrnn(kit))
+        models[-1].load_weights(path, by_name=True)
+    theirs, ours = (
+        [np.asarray(keras.ops.convert_to_numpy(v)) for v in model.weights] for model in models
+    )
+    assert [array.tobytes() for array in ours] == [array.tobytes() for array in theirs]
+
+
+def test_a_program_is_refused_by_name(rnnlayout, tmp_path):
+    path = tmp_path / "silero.jit"
+    path.write_bytes(checkpoints.fetch(checkpoints.SILERO_TORCHSCRIPT))
+    for command in (["inspect", path], ["convert", path, tmp_path / "new.pt", "--to", "torch"],
+                    ["run", path, "--input", path, "--output", tmp_path / "y.npy"]):  # fmt: skip
+        code, out, err = rnnlayout(*command)
+        assert (code, out) == (3, "") and "is a TorchScript archive, a program" in err
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,108 @@
+"""--json: the output follows the schemas, and the schemas do not change."""
+
+import hashlib
+import json
+from importlib.resources import files
+
+import jsonschema
+import numpy as np
+import pytest
+from oracles.some import normal_weights
+
+import rnnlayout as rl
+
+SCHEMAS = {path.name: path for path in (files("rnnlayout") / "schemas").iterdir()}
+# Programs rely on these schemas. A change that breaks one is a new number in a new file; added keys
+# change only the digest.
+PINNED = {
+    "doctor-1.json": "ffac7ce9d7b4",
+    "inspect-1.json": "cf49f7820b70",
+    "layouts-1.json": "afd38b25712c",
+    "verify-1.json": "10a3c688e9cb",
+}
+
+
+def closed(schema):
+    """Return the schema with all keys forbidden that it does not name."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    more = {"additionalProperties": False} if isinstance(schema.get("properties"), dict) else {}
+    return {key: closed(part) for key, part in schema.items()} | more
+
+
+@pytest.fixture
+def check(rnnlayout):
+    """Run a command with --json and return its output, checked against the schema."""
+
+    def run(*arguments, codes=(0,)):
+        code, out, err = rnnlayout(*arguments, "--json")
+        assert code in codes and err == ""
+        told = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        name, _, version = told["schema"].removeprefix("rnnlayout.").partition("/")
+        schema = json.loads(SCHEMAS[f"{name}-{version}.json"].read_text())
+        jsonschema.Draft202012Validator(closed(schema)).validate(told)
+        return told
+
+    return run
+
+
+def saved(path, *rnns):
+    np.savez(path, **{f"{n}.{key}": value for n, rnn in enumerate(rnns)
+                      for key, value in rnn.items()})  # fmt: skip
+    return path
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_is_one(name):
+    schema = json.loads(SCHEMAS[name].read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["properties"]["schema"]["const"] == f"rnnlayout.{name[:-7]}/{name[-6]}"
+
+
+def test_schemas_are_pinned():
+    found = {
+        name: hashlib.sha256(path.read_bytes()).hexdigest()[:12] for name, path in SCHEMAS.items()
+    }
+    assert found == PINNED
+
+
+def test_doctor_and_layouts(check):
+    check("doctor", codes=(0, 5))
+    assert [info["name"] for info in check("layouts")["layouts"]] == list(rl.layouts())
+
+
+def test_inspect(check, tmp_path):
+    specs = [
+        rl.Spec("lstm", 3, 2, 2, True),
+        rl.Spec("gru", 3, 2, bias="none", dtype="float64"),
+        rl.Spec("lstm", 3, 4, proj_size=2),
+    ]
+    path = saved(tmp_path / "m.npz", *(normal_weights(rl.layout("torch"), s) for s in specs))
+    told = check("inspect", path)
+    assert [rl.Spec.from_dict(entry["spec"]) for entry in told["entries"]] == specs
+    assert [entry["biases"] for entry in told["entries"]] == [["bW", "bR"], [], ["bW", "bR"]]
+    assert told["entries"][1]["tensors"] == [
+        {"name": "weight_ih_l0", "shape": [6, 3]}, {"name": "weight_hh_l0", "shape": [6, 2]}
+    ]  # fmt: skip
+    assert [entry["num_params"] for entry in told["entries"]] == [s.num_params for s in specs]
+
+
+def test_inspect_of_what_is_refused(check, tmp_path):
+    good = normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 2))
+    bad = {**good, "weight_hh_l0": good["weight_hh_l0"][:, :1]}
+    told = check("inspect", saved(tmp_path / "m.npz", good, bad))
+    assert [entry["name"] for entry in told["entries"]] == ["0"]
+    assert [(entry["name"], entry["error"]) for entry in told["refused"]] == [("1", "LayoutError")]
+    assert "weight_hh_l0" in told["refused"][0]["reason"]
+
+
+def test_verify(check, tmp_path):
+    good = normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 2))
+    other = {**good, "bias_ih_l0": np.full(8, np.inf, "f4")}
+    a, b = saved(tmp_path / "a.npz", good, good), saved(tmp_path / "b.npz", good, other, good)
+    assert check("verify", a, a)["equal"]
+    told = check("verify", a, b, codes=(1,))
+    assert [pair["equal"] for pair in told["pairs"]] == [True, False]
+    assert told["only_b"] == ["2"] and told["pairs"][1]["blocks"][0]["largest"] == "inf"

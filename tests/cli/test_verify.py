@@ -1,0 +1,160 @@
+"""verify: files and sources of any layout, gate by gate."""
+
+import json
+
+import numpy as np
+import pytest
+from oracles.some import normal_weights
+
+import rnnlayout as rl
+
+SPEC = rl.Spec("lstm", 3, 2, 2, True)
+TORCH = normal_weights(rl.layout("torch"), SPEC)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(name, tensors):
+        np.savez(tmp_path / name, **tensors)
+        return tmp_path / name
+
+    return save
+
+
+def changed(name, at, value):
+    """Return TORCH with one element changed."""
+    array = TORCH[name].copy()
+    array[at] = value
+    return {**TORCH, name: array}
+
+
+def prefixed(prefix, tensors):
+    return {f"{prefix}.{name}": array for name, array in tensors.items()}
+
+
+def test_equal_in_whatever_layout_and_by_whatever_name(rnnlayout, saved):
+    a = saved("a.npz", prefixed("encoder.rnn", TORCH))
+    for layout in ("torch", "onnx"):
+        b = saved(f"{layout}.npz", rl.convert(TORCH, dst=layout))
+        assert rnnlayout("verify", a, b) == (0, "encoder.rnn and lstm: equal\n", "")
+        assert rl.verify(a, str(b)) and rl.verify(rl.load(a), b)
+
+
+def test_one_element(rnnlayout, saved):
+    a = saved("a.npz", TORCH)
+    b = saved("b.npz", changed("weight_hh_l1_reverse", (5, 1), 7.5))
+    value = float(TORCH["weight_hh_l1_reverse"][5, 1])
+    code, out, err = rnnlayout("verify", a, b)
+    assert (code, err) == (1, "")
+    first, second = out.splitlines()
+    assert first.startswith("lstm: 1 of 64 blocks differ between a (layout('torch')"[:26])
+    assert second.startswith("  layer 1 backward, recurrent matrix of gate g: 1 of 4 differ,")
+    assert second.endswith(f"at (1, 1): {value:.7f} and 7.5")
+    code, out, err = rnnlayout("verify", a, b, "--json")
+    assert (code, err) == (1, "")
+    told = json.loads(out)
+    (pair,) = told["pairs"]
+    assert not told["equal"] and not pair["equal"]
+    assert pair["blocks"] == [{
+        "layer": 1, "direction": 1, "role": "R", "gate": "g", "differ": 1, "size": 4,
+        "largest": 7.5 - value, "at": [1, 1], "values": [value, 7.5],
+    }]  # fmt: skip
+    assert rnnlayout("verify", a, b, "--atol", 7.5 - value + 1e-6)[0] == 0
+
+
+def test_what_json_has_no_number_for(rnnlayout, saved):
+    a, b = saved("a.npz", TORCH), saved("b.npz", changed("bias_hh_l0", 0, np.nan))
+    (pair,) = json.loads(rnnlayout("verify", a, b, "--json")[1])["pairs"]
+    assert pair["blocks"][0]["largest"] == "nan" and pair["blocks"][0]["values"][1] == "nan"
+
+
+def test_merged_biases_are_compared_as_sums(rnnlayout, saved):
+    cell = normal_weights(rl.layout("torch-cell"), rl.Spec("lstm", 3, 2))
+    keras = rl.convert(cell, dst="keras")
+    a, b = saved("a.npz", cell), saved("b.npz", keras)
+    said = "one has one bias a gate, the other two: their sums are compared"
+    assert rnnlayout("verify", a, b) == (0, f"lstm: equal\n  {said}\n", "")
+    keras["bias"][3] = 9
+    code, out, _ = rnnlayout("verify", a, saved("c.npz", keras))
+    assert code == 1 and "sum of the biases of gate f: 1 of 2 differ" in out and said in out
+
+
+def test_other_dtypes(rnnlayout, saved):
+    a = saved("a.npz", TORCH)
+    wide = saved("wide.npz", {name: array.astype("f8") for name, array in TORCH.items()})
+    code, out, _ = rnnlayout("verify", a, wide)
+    assert code == 1 and "lstm: float32 and float64 between" in out
+    assert out.endswith("pass rtol=; all of them are equal\nhere: --rtol\n")
+    assert rnnlayout("verify", a, wide, "--rtol", "1e-9")[0] == 0
+    half = saved("half.npz", {name: array.astype("f2") for name, array in TORCH.items()})
+    code, out, _ = rnnlayout("verify", a, half)
+    assert code == 1 and "layer 0 forward, input matrix of gate i: 6 of 6 differ" in out
+
+
+def test_several(rnnlayout, saved):
+    both = prefixed("enc", TORCH) | prefixed("dec", changed("bias_ih_l0", 0, 3))
+    a, b = saved("a.npz", both), saved("b.npz", both | prefixed("more", TORCH))
+    assert rnnlayout("verify", a, a) == (0, "enc: equal\ndec: equal\n", "")
+    assert rnnlayout("verify", a, b) == (1, "enc: equal\ndec: equal\nmore: in b alone\n", "")
+    assert rl.verify(b, a).only_a == ("more",)
+
+
+def test_different_rnns(rnnlayout, saved):
+    a = saved("a.npz", TORCH)
+    b = saved("b.npz", normal_weights(rl.layout("torch"), rl.Spec("gru", 3, 2)))
+    code, out, _ = rnnlayout("verify", a, b)
+    assert code == 1 and "two different RNNs" in out and "cell lstm and gru" in out
+
+
+def test_what_one_does_not_tell_the_other_does(rnnlayout, saved):
+    """Arrays of an ONNX GRU do not show where its reset gate acts."""
+    spec = rl.Spec("gru", 3, 2, reset="before")
+    keras = normal_weights(rl.layout("keras"), spec)
+    a = saved("a.npz", keras)
+    b = saved("b.npz", rl.convert(keras, spec, dst="onnx"))
+    for pair in ((a, b), (b, a)):
+        code, out, _ = rnnlayout("verify", *pair)
+        assert code == 0 and out.startswith("gru: equal\n  one has one bias a gate")
+    assert rnnlayout("verify", b, b)[0] == 3
+
+
+def test_sources_that_are_no_files():
+    weights = rl.Weights(TORCH)
+    assert rl.verify(TORCH, weights.to("cudnn")) and rl.verify({"x": weights}, TORCH)
+    found = rl.verify(TORCH, changed("bias_ih_l0", 2, 1))
+    assert not found and found.pairs[0].gaps[0].count == 1
+    weights.config = {"go_backwards": True}
+    assert str(rl.verify(weights, TORCH)) == (
+        "equal\n  used with go_backwards=True in a and nothing more in b"
+    )
+
+
+@pytest.mark.parametrize("name", ["enc.rnn", ""])
+@pytest.mark.parametrize("others", [False, True])
+def test_a_stack_and_its_layers(rnnlayout, tmp_path, name, others):
+    """In Keras each layer of a stack is an RNN, and names contain no dot."""
+    whole = rl.Weights(TORCH)
+    more = {"one.more": rl.Weights(normal_weights(rl.layout("torch"), rl.Spec("gru", 3, 2)))}
+    entries = {name or "any": whole} | (more if others else {})
+    a, b = tmp_path / "a.safetensors", tmp_path / "b.keras"
+    rl.save(a, whole if not name and not others else entries)
+    rl.save(b, {one: w.to("keras") for one, w in entries.items()})
+    assert not {*entries} & {*rl.load(b)}
+    for first, second in ((a, b), (b, a)):
+        code, out, _ = rnnlayout("verify", first, second)
+        assert code == 0 and out.count("equal") == len(entries), out
+    # each in the layer that it is in, bottom first
+    parts = whole.split()
+    turned = {"x_0": parts[0], "x_1": rl.Weights(changed("bias_hh_l1", 0, 7)).split()[1]}
+    found = rl.verify({"x": whole, "y": whole}, turned)
+    assert "layer 1 forward, recurrent bias of gate i" in str(found) and found.only_a == ("y",)
+    for wrong in ({"x_0": parts[0]}, {"x_0": parts[0], "x_2": parts[1]},
+                  {"x_0": parts[1], "x_1": parts[0]}):  # fmt: skip
+        assert rl.verify({"x": whole, "y": whole}, wrong).only_b == tuple(wrong)
+
+
+def test_layers_that_are_used_otherwise_are_no_stack():
+    parts = rl.Weights(TORCH).split()
+    parts[0].config["merge_mode"] = "sum"
+    found = rl.verify({"x": rl.Weights(TORCH)}, {"x_0": parts[0], "x_1": parts[1]})
+    assert found.only_a == ("x",) and found.only_b == ("x_0", "x_1")

@@ -1,0 +1,440 @@
+"""rnnlayout.testing: what passes, what fails, and the report of a failure."""
+
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from marks import sample
+from oracles import frameworks
+from oracles.some import (
+    LAYOUTS,
+    SPECS,
+    dtype_of,
+    holds,
+    normal_weights,
+    pairs,
+    random_weights,
+)
+
+import rnnlayout as rl
+from rnnlayout.testing import assert_roundtrip, assert_same
+
+pytestmark = frameworks.KERAS_NOISE
+
+
+def weights(spec, layout="torch", seed=0):
+    return rl.Weights(normal_weights(rl.layout(layout), spec, seed), spec, layout)
+
+
+def changed(w, change):
+    """Return a copy of the weights, edited in place by change(tensors)."""
+    tensors = {name: array.copy() for name, array in w.items()}
+    change(tensors)
+    return rl.Weights(tensors, w.spec, w.layout)
+
+
+def said(a, b, **tolerance):
+    """Return the lines of the report of a failure."""
+    with pytest.raises(AssertionError) as failure:
+        assert_same(a, b, **tolerance)
+    return str(failure.value).splitlines()
+
+
+def causes(a, b, **tolerance):
+    return [line for line in said(a, b, **tolerance) if line.startswith("likely cause")]
+
+
+# ----------------------------------------------------------------------------------- what is same
+
+
+def test_the_same_in_any_layout():
+    """Random bits. Layouts whose one bias is the sum of two have a test of their own, below."""
+    count = 0
+    for spec, a, b in itertools.islice(pairs(), 0, None, 4):
+        text = rl.explain(spec, a, b)
+        if "bW + bR" in text or "must be zero" in text:
+            continue
+        there = rl.Weights(random_weights(a, spec, count), spec, a)
+        assert_same(there, there.to(b))
+        count += 1
+    assert count > 300
+
+
+def test_one_bias_in_one_of_them_is_compared_with_the_sum_of_two():
+    spec = rl.Spec("lstm", 5, 3, 2, True)
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        torch = weights(spec.replace(dtype=dtype))
+        for layout in ("keras", "concat"):
+            assert_same(torch, torch.to(layout))
+            assert_same(torch.to(layout), torch)
+    for mode in ("input", "recurrent"):
+        torch = weights(spec)
+        assert_same(torch, rl.Weights(rl.pack(torch, spec.replace(bias=mode)),
+                                      spec.replace(bias=mode)))  # fmt: skip
+
+
+def test_a_sum_may_be_rounded_but_not_wrong():
+    spec = rl.Spec("lstm", 5, 3)
+    torch = weights(spec)
+    keras = torch.to("keras")
+    wrong = changed(keras, lambda t: t["bias"].__setitem__(4, np.nextafter(t["bias"][4], 9)))
+    lines = said(torch, wrong)
+    assert lines[0].startswith("1 of 12 blocks differ between a (torch) and b (keras), lstm")
+    assert lines[1].startswith("  layer 0, sum of the biases of gate f: 1 of 3 differ, largest ")
+    assert " at [1]: " in lines[1]
+
+
+def test_where_nothing_was_rounded_a_last_bit_counts():
+    spec = rl.Spec("lstm", 5, 3)
+    keras = weights(spec, "keras")
+    wrong = changed(keras, lambda t: t["bias"].__setitem__(4, np.nextafter(t["bias"][4], 9)))
+    assert "sum of the biases of gate f: 1 of 3" in said(keras.to("torch"), wrong)[1]
+    assert "input bias of gate f: 1 of 3" in said(keras, wrong)[1]
+
+
+def test_the_candidates_biases_of_a_gru_are_never_summed():
+    spec = rl.Spec("gru", 5, 3)
+    torch = weights(spec)
+    for name in ("bias_ih_l0", "bias_hh_l0"):
+        torch.tensors[name][6:] = 0.5
+    moved = changed(torch, lambda t: (t["bias_hh_l0"].__setitem__(slice(6, 9), 0),
+                                      t["bias_ih_l0"].__setitem__(slice(6, 9), 1.0)))  # fmt: skip
+    lines = said(torch, moved.to("concat"))
+    assert [line.split(":")[0] for line in lines[1:3]] == [
+        "  layer 0, input bias of gate n",
+        "  layer 0, recurrent bias of gate n",
+    ]
+
+
+def test_frameworks_own_objects():
+    spec = rl.Spec("lstm", 4, 3, 2, True)
+    rng = frameworks.seeded("testing")
+    module = frameworks.torch_module(spec, rng)
+    layers = frameworks.keras_layers(spec)
+    rl.assign(layers, rl.convert(module, dst="keras"))
+    assert_same(module, layers)
+    assert_same(module, module.state_dict())
+    assert_same(rl.pack(module), module)  # its spec is the module's
+    frameworks.fill_keras(layers, rng)
+    with pytest.raises(AssertionError, match=r"blocks differ between a \(torch\) and b \(keras\)"):
+        assert_same(module, layers)
+
+
+def test_what_one_does_not_tell_the_other_does():
+    spec = rl.Spec("rnn_relu", 4, 3)
+    module = frameworks.torch_module(spec)
+    tensors = dict(rl.convert(module, dst="onnx"))
+    assert_same(tensors, module)
+    assert_same(module, tensors)
+    with pytest.raises(rl.SpecError, match="tanh or of relu"):
+        assert_same(tensors, tensors)
+
+
+def test_tolerances():
+    spec = rl.Spec("gru", 5, 3)
+    a = weights(spec)
+    half = a.to("torch", dtype="float16")
+    first, second, *_ = said(a, half)
+    assert first == ("float32 and float16 between a (torch) and b (torch): to compare their values"
+                     " pass rtol=")  # fmt: skip
+    assert second.startswith("  layer 0, input matrix of gate r: 15 of 15 differ, largest 0.000")
+    assert_same(a, half, rtol=2.0**-11, atol=2.0**-25)  # half a unit in the last place
+    assert "blocks differ" in said(a, half, rtol=2.0**-14)[0]
+    assert_same(a, changed(a, lambda t: t["bias_ih_l0"].__iadd__(0.25)), atol=0.26)
+
+
+def test_two_different_rnns():
+    lines = said(weights(rl.Spec("gru", 5, 3)), weights(rl.Spec("gru", 5, 4, 2)))
+    assert lines == ["two different RNNs between a (torch) and b (torch): hidden_size 3 and 4,"
+                     " num_layers 1 and 2"]  # fmt: skip
+
+
+def test_peepholes_are_compared_too():
+    spec = rl.Spec("lstm", 5, 3)
+    plain = dict(weights(spec).to("onnx"))
+    peeping = {**plain, "P": np.arange(9, dtype="f4").reshape(1, 9)}
+    assert_same(peeping, peeping)
+    assert_same(plain, {**plain, "P": np.zeros((1, 9), "f4")})
+    assert said(plain, peeping)[1:] == [
+        "  layer 0, peephole of gate i: 2 of 3 differ, largest 2.0 at [2]: 0.0 and 2.0",
+        "  layer 0, peephole of gate f: 3 of 3 differ, largest 8.0 at [2]: 0.0 and 8.0",
+        "  layer 0, peephole of gate o: 3 of 3 differ, largest 5.0 at [2]: 0.0 and 5.0",
+    ]
+
+
+def test_biases_against_none():
+    spec = rl.Spec("lstm", 5, 3)
+    with_biases = weights(spec)
+    without = weights(spec.replace(bias="none"))
+    zero = changed(with_biases, lambda t: [t[n].fill(0) for n in ("bias_ih_l0", "bias_hh_l0")])
+    assert_same(zero, without)
+    assert len(said(with_biases, without)) == 1 + 8
+    flat = rl.pack(without)
+    assert_same(rl.Weights(flat, without.spec), zero)
+
+
+# ------------------------------------------------------------------------------------ the report
+
+
+def test_one_line_a_block_with_the_largest_difference_and_where():
+    spec = rl.Spec("lstm", 3, 4, 2, True, dtype="float64")
+    zeros = {name: np.zeros(shape) for name, shape in rl.describe("torch", spec).items()}
+
+    def change(tensors):
+        tensors["weight_hh_l0"][4:8, :3] = 0.25  # the rows of f
+        tensors["weight_hh_l0"][6, 1] = -0.5
+        tensors["bias_ih_l1_reverse"][15] = np.nan
+
+    wrong = changed(rl.Weights(zeros, spec, "torch"), change)
+    assert said(rl.Weights(zeros, spec, "torch"), wrong) == [
+        "2 of 64 blocks differ between a (torch) and b (torch), lstm, input_size 3, hidden_size 4,"
+        " num_layers 2, bidirectional, dtype float64",
+        "  layer 0 forward, recurrent matrix of gate f: 12 of 16 differ, largest 0.5 at (2, 1): 0.0"
+        " and -0.5",
+        "  layer 1 backward, input bias of gate o: 1 of 4 differ, largest nan at [3]: 0.0 and nan",
+    ]
+
+
+def test_bits_that_are_no_other_value():
+    spec = rl.Spec("rnn_tanh", 2, 2)
+    a = weights(spec)
+    a.tensors["weight_ih_l0"][:] = [[0.0, 1.0], [np.nan, 1.0]]
+    b = changed(
+        a, lambda t: t["weight_ih_l0"].view("u4").__ixor__(np.uint32([[1 << 31, 0], [1, 0]]))
+    )
+    assert said(a, b)[1] == (
+        "  layer 0, input matrix of gate h: 2 of 4 differ, in sign or NaN bits alone, first at"
+        " (0, 0): 0.0 and -0.0"
+    )
+    assert_same(a, b, rtol=1e-9)
+
+
+def test_a_long_report_is_cut():
+    spec = rl.Spec("lstm", 2, 2, 8)
+    lines = said(weights(spec, seed=1), weights(spec, seed=2))
+    assert lines[0].startswith("128 of 128 blocks differ")
+    assert len(lines) == 42 and lines[-1] == "  and 88 more"
+
+
+def permuted(spec, order):
+    """Return the tensors of a torch module with its gates in another order."""
+    H = spec.hidden_size
+    rows = np.concatenate([np.arange(k * H, (k + 1) * H) for k in order])
+    return lambda tensors: tensors.update({n: t[rows].copy() for n, t in tensors.items()})
+
+
+@pytest.mark.parametrize("layout", ["torch", "onnx", "cudnn", "keras"])
+def test_gates_swapped(layout):
+    spec = rl.Spec("gru", 5, 3, 2, True)
+    a = weights(spec)
+    b = changed(a, permuted(spec, (1, 0, 2))).to(layout)
+    assert causes(a, b) == ["likely cause: gates r and z swapped (explains all 32)"]
+    assert causes(b, a) == ["likely cause: gates r and z swapped (explains all 32)"]
+
+
+def test_gates_in_another_order():
+    spec = rl.Spec("lstm", 5, 3)
+    a = weights(spec)
+    b = changed(a, permuted(spec, (0, 3, 1, 2)))
+    assert causes(a, b) == [
+        "likely cause: gates in the order i o f g where a has i f g o (explains all 12)"
+    ]
+
+
+def test_only_the_biases_swapped():
+    spec = rl.Spec("lstm", 5, 3)
+    a = weights(spec)
+    swap = permuted(spec, (0, 2, 1, 3))
+    b = changed(a, lambda t: [t[n].__setitem__(slice(None), u[n]) for u in [dict(t)]
+                              if not swap(u) for n in u if "bias" in n])  # fmt: skip
+    assert causes(a, b) == ["likely cause: gates f and g swapped (explains all 4)"]
+    assert "layer 0, input bias of gate f: 3 of 3 differ" in said(a, b)[1]
+
+
+def test_a_matrix_transposed():
+    spec = rl.Spec("gru", 4, 3)
+    a = weights(spec)
+
+    def each(tensors):
+        gates = tensors["weight_hh_l0"].reshape(3, 3, 3)
+        gates[:] = gates.transpose(0, 2, 1).copy()
+
+    def all_at_once(tensors):
+        w = tensors["weight_ih_l0"]
+        w[:] = w.T.copy().reshape(w.shape)
+
+    assert causes(a, changed(a, each)) == ["likely cause: matrix transposed (explains all 3)"]
+    assert causes(a, changed(a, all_at_once)) == [
+        "likely cause: all gates of a matrix transposed together (explains all 3)"
+    ]
+
+
+def test_biases_in_the_other_vector():
+    spec = rl.Spec("lstm", 5, 3)
+    a = weights(spec)
+    exchange = {"bias_ih_l0": "bias_hh_l0", "bias_hh_l0": "bias_ih_l0"}
+    b = rl.Weights({n: a[exchange.get(n, n)] for n in a}, spec, "torch")
+    assert causes(a, b) == [
+        "likely cause: biases in the other vector, their sums are equal: the same function"
+        " (explains all 8)"
+    ]
+
+    def halve(tensors):
+        half = (tensors["bias_ih_l0"] + tensors["bias_hh_l0"]) / 2
+        tensors["bias_ih_l0"][:] = tensors["bias_hh_l0"][:] = half
+
+    assert causes(a, changed(a, halve)) == [
+        "likely cause: biases divided otherwise, their sums are equal: the same function"
+        " (explains all 8)"
+    ]
+
+
+def test_biases_of_a_grus_candidate_in_the_other_vector():
+    spec = rl.Spec("gru", 5, 3)
+    a = weights(spec)
+    exchange = {"bias_ih_l0": "bias_hh_l0", "bias_hh_l0": "bias_ih_l0"}
+    b = rl.Weights({n: a[exchange.get(n, n)] for n in a}, spec, "torch")
+    assert causes(a, b) == [
+        "likely cause: biases in the other vector, their sums are equal: the same function"
+        " (explains 4 of 6)",
+        "likely cause: biases in the other vector for gate n, their sums are equal: another"
+        " function, as this bR is multiplied by r (explains 2 of 6)",
+    ]
+
+
+def test_a_gate_negated():
+    spec = rl.Spec("gru", 5, 3)
+    a = weights(spec)
+    b = changed(a, lambda t: [array[3:6].__imul__(-1) for array in t.values()])
+    assert causes(a, b) == [
+        "likely cause: gate z negated: z scales the old state in one and the candidate in the other"
+        " (explains all 4)"
+    ]
+
+
+def test_directions_exchanged():
+    spec = rl.Spec("rnn_tanh", 5, 3, 2, True)
+    a = weights(spec)
+    other = {n: n.removesuffix("_reverse") if "reverse" in n else f"{n}_reverse" for n in a}
+    b = rl.Weights({n: a[other[n]] for n in a}, spec, "torch")
+    assert causes(a, b) == ["likely cause: directions exchanged (explains all 16)"]
+
+
+def test_no_cause_where_there_is_none():
+    spec = rl.Spec("lstm", 5, 3, 2, True, 2)
+    assert causes(weights(spec, seed=1), weights(spec, seed=2)) == []
+
+
+def test_two_mistakes_are_both_named():
+    spec = rl.Spec("gru", 4, 3)
+    a = weights(spec)
+
+    def change(tensors):
+        permuted(spec, (0, 2, 1))(tensors)
+        tensors["weight_hh_l0"][:] = (
+            a["weight_hh_l0"].reshape(3, 3, 3).transpose(0, 2, 1).reshape(9, 3)
+        )
+
+    assert causes(a, changed(a, change)) == [
+        "likely cause: gates z and n swapped (explains 6 of 9)",
+        "likely cause: matrix transposed (explains 3 of 9)",
+    ]
+
+
+# ---------------------------------------------------------------------------------------- the way
+
+
+def keeps(spec, start, stop):
+    text = rl.explain(spec, start, stop)
+    return "bW + bR" not in text and "must be zero" not in text
+
+
+@pytest.mark.parametrize("start", sample(LAYOUTS, 2), ids=str)
+def test_every_layout_comes_back_from_a_way_through_all_others(start):
+    ways = 0
+    for spec in SPECS:
+        if not holds(start, spec):
+            continue
+        via = [stop for stop in LAYOUTS if holds(stop, spec) and keeps(spec, start, stop)]
+        # two biases that one layout keeps apart must stay apart in all layouts after it
+        two = [stop for stop in via if all(keeps(spec, stop, other) for other in via)]
+        source = random_weights(start, spec, ways)
+        report = assert_roundtrip(source, two, spec=spec, layout=start, exact=True)
+        assert report == rl.Report("exact")
+        ways += 1
+    assert ways
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
+@pytest.mark.parametrize("both", [False, True])
+def test_modules_and_layers_come_back(cell, both):
+    spec = rl.Spec(cell, 5, 3, 2, both)
+    rng = frameworks.seeded(cell, both)
+    via = ["cudnn", "onnx", rl.layout("cudnn", version=8)]
+    assert assert_roundtrip(frameworks.torch_module(spec, rng), via).grade == "exact"
+    layers = frameworks.fill_keras(frameworks.keras_layers(spec), rng)
+    assert assert_roundtrip(layers, ["cudnn", "torch", "onnx"]).grade == "exact"
+    assert assert_roundtrip(frameworks.torch_module(spec), "cudnn").grade == "exact"
+
+
+def test_a_way_through_one_bias_says_that_it_rounds():
+    spec = rl.Spec("lstm", 5, 3, 2, True)
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        torch = weights(spec.replace(dtype=dtype))
+        report = assert_roundtrip(torch, ["cudnn", "keras", "onnx", "concat"])
+        assert report == rl.Report("rounds", 48, "keras: 48 sums of two non-zero biases")
+    with pytest.raises(AssertionError, match=r"torch -> keras -> torch: .* has one bias where"):
+        assert_roundtrip(torch, ["keras"], exact=True)
+
+
+def test_a_way_that_no_weights_can_go():
+    with pytest.raises(AssertionError, match="torch -> keras-cudnn -> torch: keras-cudnn has no"):
+        assert_roundtrip(weights(rl.Spec("rnn_relu", 5, 3)), ["keras-cudnn"])
+    spec = rl.Spec("gru", 5, 3)
+    with pytest.raises(AssertionError, match=r"torch -> cudnn -> concat -> torch: .* of gate n"):
+        assert_roundtrip(weights(spec), ["cudnn", "concat"])
+
+
+def test_a_way_that_loses_something_fails_with_the_report(monkeypatch):
+    """The conversion is made wrong on purpose."""
+    to = rl.Weights.to
+
+    def swapping(self, dst, **options):
+        there = to(self, dst, **options)
+        if there.layout.name != "keras":
+            return there
+        H = there.spec.hidden_size
+        wrong = changed(there, lambda t: t["kernel"][:, : 2 * H].__setitem__(
+            slice(None), np.roll(t["kernel"][:, : 2 * H], H, axis=1)))  # fmt: skip
+        wrong.report = there.report
+        return wrong
+
+    monkeypatch.setattr(rl.Weights, "to", swapping)
+    torch = weights(rl.Spec("lstm", 5, 3))
+    with pytest.raises(AssertionError) as failure:
+        assert_roundtrip(torch, ["cudnn", "keras"])
+    lines = str(failure.value).splitlines()
+    assert lines[0] == (
+        "2 of 12 blocks differ between before and after torch -> cudnn -> keras -> torch, lstm,"
+        " input_size 5, hidden_size 3"
+    )
+    assert lines[1].startswith("  layer 0, input matrix of gate i: 15 of 15 differ, largest ")
+    assert lines[-1] == "likely cause: gates i and f swapped (explains all 2)"
+
+
+def test_it_is_not_imported_unless_asked_for_and_needs_no_pytest():
+    code = (
+        "import sys, rnnlayout; assert 'rnnlayout.testing' not in sys.modules\n"
+        "import rnnlayout.testing; assert 'pytest' not in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_dtypes_are_those_of_the_spec():
+    """The loops above rely on it."""
+    for spec in SPECS:
+        layout = next(stop for stop in LAYOUTS if holds(stop, spec))
+        w = rl.Weights(random_weights(layout, spec), spec, layout)
+        assert {array.dtype for array in w.values()} == {dtype_of(spec)}

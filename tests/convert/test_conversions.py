@@ -1,0 +1,347 @@
+"""The equivalence rules: which conversions keep every bit, which round, which are refused."""
+
+import itertools
+
+import numpy as np
+import pytest
+from oracles.some import (
+    CONCATS,
+    LAYOUTS,
+    SPECS,
+    dtype_of,
+    holds,
+    normal_weights,
+    pairs,
+    random_weights,
+    same_bits,
+)
+
+import rnnlayout as rl
+
+
+def sums(spec, a, b):
+    """Does explain() mention a sum?"""
+    return "bW + bR" in rl.explain(spec, a, b)
+
+
+def may_refuse(spec, a, b):
+    return "must be zero" in rl.explain(spec, a, b)
+
+
+EXACT = [(s, a, b) for s, a, b in pairs() if not sums(s, a, b) and not may_refuse(s, a, b)]
+
+
+def test_most_pairs_are_exact():
+    assert len(EXACT) > 1000
+
+
+def test_there_and_back_is_bit_exact():
+    for number, (spec, a, b) in enumerate(EXACT):
+        weights = random_weights(a, spec, number)
+        there = rl.convert(weights, spec, src=a, dst=b, exact=True)
+        back = rl.convert(there, spec, src=b, dst=a)
+        assert same_bits(back, weights), (spec, a, b)
+
+
+def test_the_way_round_makes_no_difference():
+    """a -> b -> c is a -> c if a -> b loses nothing."""
+    exact = {(s, a, b) for s, a, b in EXACT}
+    for number, (spec, a, b) in enumerate(EXACT[::7]):
+        for c in LAYOUTS:
+            if (spec, b, c) in exact and (spec, a, c) in exact:
+                weights = random_weights(a, spec, number)
+                there = rl.convert(weights, spec, src=a, dst=b)
+                assert same_bits(
+                    rl.convert(there, spec, src=b, dst=c), rl.convert(weights, spec, src=a, dst=c)
+                ), (spec, a, b, c)
+
+
+def test_two_biases_to_one_are_summed_once_in_double():
+    spec = rl.Spec("lstm", 5, 3)
+    weights = normal_weights(rl.layout("torch"), spec)
+    result = rl.convert(weights, spec, src="torch", dst="keras")
+    exact = weights["bias_ih_l0"].astype("f8") + weights["bias_hh_l0"].astype("f8")
+    assert same_bits(result["bias"], exact.astype("f4"))
+    assert result.report == rl.Report("rounds", 12, "12 sums of two non-zero biases")
+    with pytest.raises(rl.LossyError, match="one bias where torch has two, and for 12 el"):
+        rl.convert(weights, spec, src="torch", dst="keras", exact=True)
+
+
+def test_a_zero_operand_copies_the_others_bits():
+    """A zero of either sign; of two zeros, bW's bits. NaN payloads are kept."""
+    values = np.array(
+        [0x7FC12345, 0x00000001, 0x80000000, 0x00000000, 0xFF800000, 0x3F800000], "u4"
+    )
+    values = values.view("f4")
+    for zero in (0.0, -0.0):
+        zeros = np.full(6, zero, "f4")
+        base = {"weight_ih": np.ones((6, 2), "f4"), "weight_hh": np.ones((6, 6), "f4")}
+        spec = rl.Spec("rnn_tanh", 2, 6)
+        for bw, br, expected in [(values, zeros, values), (zeros, values, values)]:
+            both = {**base, "bias_ih": bw, "bias_hh": br}
+            bias = rl.convert(both, spec, dst="keras", exact=True)["bias"]
+            is_zero = values == 0
+            expected = np.where(is_zero, bw, expected) if bw is zeros else expected
+            assert same_bits(bias, np.asarray(expected, "f4"))
+
+
+def test_one_bias_to_two_is_in_the_first_and_comes_back():
+    for spec in SPECS:
+        if spec.bias != "double" or not holds("keras", spec) or spec.cell == "gru":
+            continue
+        weights = random_weights(rl.layout("keras"), spec)
+        there = rl.convert(weights, spec, src="keras", dst="torch", exact=True)
+        assert all((there[name] == 0).all() for name in there if "bias_hh" in name)
+        assert same_bits(rl.convert(there, spec, src="torch", dst="keras", exact=True), weights)
+
+
+def test_the_candidates_recurrent_bias_cannot_move():
+    """r * (R h + bR): not a sum with bW. Zero passes, of either sign."""
+    spec = rl.Spec("gru", 5, 3)
+    weights = normal_weights(rl.layout("torch"), spec)
+    with pytest.raises(
+        rl.LossyError, match=r"bias_hh_l0\[6\] is .*: the recurrent bias bR of gate n"
+    ):
+        rl.convert(weights, spec, src="torch", dst="concat")
+    weights["bias_hh_l0"][6:] = [0.0, -0.0, 0.0]
+    result = rl.convert(weights, spec, src="torch", dst="concat")
+    assert same_bits(result["b_n"], weights["bias_ih_l0"][6:])
+    assert result.report.rounded_sums == 6  # r and z
+
+
+def test_the_modes_of_cudnn():
+    """Modes input and recurrent: one bias. Only for the candidate it matters which one."""
+    weights = normal_weights(rl.layout("torch"), rl.Spec("gru", 5, 3))
+    for mode, at_zero, at_place in [("input", "bias_hh_l0", "bias_ih_l0"),
+                                    ("recurrent", "bias_ih_l0", "bias_hh_l0")]:  # fmt: skip
+        spec = rl.Spec("gru", 5, 3, bias=mode)
+        with pytest.raises(rl.LossyError, match=rf"{at_zero}\[6\] is .* of gate n must be zero"):
+            rl.pack(weights, spec)
+        zeroed = {**weights, at_zero: np.append(weights[at_zero][:6], np.zeros(3, "f4"))}
+        flat = rl.pack(zeroed, spec)
+        assert flat.size == spec.num_params
+        assert same_bits(flat[-3:], weights[at_place][6:])
+        sums = weights["bias_ih_l0"].astype("f8")[:6] + weights["bias_hh_l0"].astype("f8")[:6]
+        assert same_bits(flat[-9:-3], sums.astype("f4"))
+        back = rl.unpack(flat, spec, layout="torch")
+        assert same_bits(rl.pack(back, spec), flat)
+
+
+def test_no_bias_in_the_target():
+    spec = rl.Spec("lstm", 5, 3, bias="none")
+    weights = normal_weights(rl.layout("torch"), spec.replace(bias="double"))
+    with pytest.raises(rl.LossyError, match=r"bias_ih_l0\[0\] is .*the target has no biases"):
+        rl.pack(weights, spec)
+    for name in ("bias_ih_l0", "bias_hh_l0"):
+        weights[name][:] = 0
+    assert rl.pack(weights, spec).size == spec.num_params
+
+
+def test_no_bias_in_the_source_is_zero_in_the_target():
+    weights = normal_weights(rl.layout("torch"), rl.Spec("gru", 5, 3, bias="none"))
+    flat = rl.pack(weights, rl.Spec("gru", 5, 3))
+    assert (flat[-18:] == 0).all() and not (flat[:-18] == 0).any()
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_relu"])
+@pytest.mark.parametrize("both", [False, True])
+def test_skip_input_is_the_identity(cell, both):
+    spec = rl.Spec(cell, 3, 3, 2, both, skip_input=True)
+    flat = normal_weights(rl.layout("cudnn"), spec)
+    for layout in LAYOUTS:
+        if not holds(layout, spec) or may_refuse(spec, "cudnn", layout):
+            continue
+        tensors = rl.unpack(flat, spec, layout=layout)
+        if layout.name == "torch":
+            gates = tensors["weight_ih_l0"].reshape(-1, 3, 3)
+            assert all(same_bits(g.copy(), np.eye(3, dtype="f4")) for g in gates)
+        if not sums(spec, "cudnn", layout) and layout.name != "cudnn":
+            assert same_bits(rl.convert(tensors, spec, src=layout, dst="cudnn"), flat), layout
+    weights = rl.unpack(flat, spec, layout="torch")
+    weights["weight_ih_l0"][1, 2] = 0.5
+    with pytest.raises(rl.LossyError, match=r"weight_ih_l0\[1, 2\] is 0.5: with skip_input"):
+        rl.pack(weights, spec)
+    weights["weight_ih_l0"][1, 2] = -0.0
+    rl.pack(weights, spec)
+
+
+def test_skip_input_with_z_on_the_candidate_is_minus_the_identity():
+    spec = rl.Spec("gru", 3, 3, skip_input=True, bias="none")
+    flat = normal_weights(rl.layout("cudnn"), spec)
+    tensors = rl.unpack(flat, spec, layout=rl.layout("concat", z="candidate"))
+    assert same_bits(tensors["W_z"][:, 3:].copy(), -np.eye(3, dtype="f4"))
+    assert same_bits(rl.pack(tensors, spec, layout=rl.layout("concat", z="candidate")), flat)
+
+
+def test_minus_the_identity_negated_again_is_the_identity_bit_for_bit():
+    """A layout that negates z once turned the identity's zeros into negative zeros."""
+    spec = rl.Spec("gru", 3, 3, skip_input=True, bias="none")
+    flat = normal_weights(rl.layout("cudnn"), spec)
+    negated = rl.layout("concat", z="candidate")
+    there = rl.unpack(flat, spec, layout=negated)
+    straight = rl.unpack(flat, spec, layout="torch")
+    assert same_bits(rl.convert(there, spec, src=negated, dst="torch"), straight)
+
+
+@pytest.mark.parametrize("layout", CONCATS[1::2], ids=str)
+def test_z_on_the_candidate_is_negation(layout):
+    spec = rl.Spec("gru", 5, 3, bias="none")
+    weights = random_weights(rl.layout("torch"), spec)
+    result = rl.convert(weights, spec, src="torch", dst=layout)
+    x = slice(3, None) if dict(layout.options)["inputs"] == "hx" else slice(None, 5)
+    z = weights["weight_ih_l0"].view("u4")[3:6] ^ np.uint32(1 << 31)
+    assert same_bits(result["W_z"][:, x].copy().view("u4"), z)
+    assert same_bits(result["W_r"][:, x].copy(), weights["weight_ih_l0"][:3])
+
+
+def test_peepholes_that_are_zero_are_dropped_others_refused():
+    weights = rl.convert(normal_weights(rl.layout("torch"), rl.Spec("lstm", 5, 3)), dst="onnx")
+    zero = {**weights, "P": np.zeros((1, 9), "f4")}
+    assert same_bits(rl.pack(zero), rl.pack(weights))
+    for k, gate in enumerate("iiiooofff"):
+        one = {**weights, "P": np.eye(1, 9, k, "f4")}
+        text = rf"P\[0, {k}\] is 1: the peephole of gate {gate} must be zero"
+        with pytest.raises(rl.LossyError, match=text):
+            rl.pack(one)
+
+
+# --------------------------------------------------------------------------------------- dtypes
+
+
+WIDER = {("float16", "float32"), ("float16", "float64"), ("bfloat16", "float32"),
+         ("bfloat16", "float64"), ("float32", "float64")}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "a, b", list(itertools.permutations(("float16", "bfloat16", "float32", "float64"), 2))
+)
+def test_dtypes_round_once_to_nearest_even(a, b):
+    """NumPy and ml_dtypes do so too. They convert float64 to bfloat16 by way of float32, so that
+    pair is tested with values that float32 represents."""
+    spec = rl.Spec("gru", 40, 30, 2, True, dtype=a)
+    rng = np.random.default_rng(7)
+    values = rng.normal(size=spec.num_params) * 2.0 ** rng.integers(-30, 15, spec.num_params)
+    if (a, b) == ("float64", "bfloat16"):
+        values = values.astype("f4")
+    flat = values.astype(dtype_of(spec))
+    wanted = flat.astype(dtype_of(spec.replace(dtype=b)))
+    result = rl.convert(flat, spec, src="cudnn", dst="cudnn", dtype=b)
+    assert same_bits(result, wanted)
+    report = rl.check(flat, spec, dst="cudnn", dtype=b)
+    assert report.grade == ("exact" if (a, b) in WIDER else "rounds")
+    if (a, b) not in WIDER:
+        with pytest.raises(rl.LossyError, match=f"refused: {b} cannot represent every"):
+            rl.convert(flat, spec, src="cudnn", dst="cudnn", dtype=b, exact=True)
+
+
+@pytest.mark.parametrize(
+    "a, b, first",
+    [
+        ("float32", "float16", 65520.0),  # halfway from 65504 to 65536 is a tie, and goes up
+        ("float64", "float16", 65520.0),
+        ("bfloat16", "float16", 65536.0),
+        ("float32", "bfloat16", (2 - 2.0**-8) * 2.0**127),
+        ("float64", "bfloat16", (2 - 2.0**-8) * 2.0**127),
+        ("float64", "float32", (2 - 2.0**-24) * 2.0**127),
+    ],
+)
+def test_a_finite_value_may_not_become_infinite(a, b, first):
+    """first: the smallest value of a that is infinite in b."""
+    spec = rl.Spec("rnn_tanh", 2, 2, bias="none", dtype=a)
+    flat = np.zeros(8, dtype_of(spec))
+    flat[3], flat[5] = first, np.inf
+    with pytest.raises(rl.LossyError, match=rf"weight_space\[3\] is .*: too large for {b}"):
+        rl.convert(flat, spec, src="cudnn", dst="cudnn", dtype=b)
+    assert rl.check(flat, spec, dst="cudnn", dtype=b).grade == "unrepresentable"
+    bits = flat.view({2: "u2", 4: "u4", 8: "u8"}[flat.dtype.itemsize])
+    bits[3:4] -= bits.dtype.type(1)  # the value just below
+    result = rl.convert(flat, spec, src="cudnn", dst="cudnn", dtype=b)
+    assert np.isfinite(float(result[3])) and np.isinf(float(result[5]))
+
+
+@pytest.mark.parametrize("layout", ["torch", "keras"])
+def test_of_several_that_do_not_fit_the_first_is_named(layout):
+    """In any order of work: new memory is filled from its end, and checked meanwhile."""
+    spec = rl.Spec("lstm", 300, 400)
+    weights = {name: np.zeros(s, "f4") for name, s in rl.describe(layout, spec).items()}
+    for array in weights.values():
+        array[..., 5] = array[..., -1] = 1e5
+    reason = rl.check(weights, spec, src=layout, dst="cudnn", dtype="float16").reason
+    with pytest.raises(rl.LossyError) as new:
+        rl.pack(weights, spec, layout=layout, dtype="float16")
+    out = np.ones(spec.num_params, "f2")
+    with pytest.raises(rl.LossyError) as given:
+        rl.pack(weights, spec, layout=layout, dtype="float16", out=out)
+    assert str(new.value) == str(given.value) == reason
+    assert f"{next(iter(weights))}[0, 5] is 100000" in reason
+    assert (out == 1).all()
+
+
+def test_a_sum_may_not_become_infinite():
+    spec = rl.Spec("rnn_tanh", 2, 2)
+    weights = {
+        name: np.full(shape, 3e38, "f4") for name, shape in rl.describe("torch", spec).items()
+    }
+    with pytest.raises(rl.LossyError, match=r"bias_ih_l0\[0\] is 3e\+38 before the recurrent bias"):
+        rl.convert(weights, spec, dst="keras")
+    assert rl.convert(weights, spec, dst="keras", dtype="float64")["bias"][0] == 2 * float(
+        np.float32(3e38)
+    )
+
+
+# ----------------------------------------------------------------------------- what has no form
+
+
+@pytest.mark.parametrize(
+    "spec, dst, text",
+    [
+        (rl.Spec("gru", 5, 3, reset="before"), "cudnn", "no GRU with reset='before'"),
+        (rl.Spec("gru", 5, 3, reset="before"), "torch", "no GRU with reset='before'"),
+        (
+            rl.Spec("gru", 5, 3, recurrent_activation="hard_sigmoid"),
+            "cudnn",
+            "its gates are sigmoids",
+        ),
+        (rl.Spec("rnn_relu", 5, 3), "keras-cudnn", "keras-cudnn has no rnn_relu"),
+    ],
+)
+def test_what_a_layout_has_no_form_for(spec, dst, text):
+    weights = normal_weights(rl.layout("keras"), spec)
+    with pytest.raises(rl.LossyError, match=text):
+        rl.convert(weights, spec, src="keras", dst=dst)
+    assert text in rl.explain(spec, "keras", dst)
+    assert rl.check(weights, spec, src="keras", dst=dst).grade == "unrepresentable"
+
+
+@pytest.mark.parametrize("dst", ["cudnn", "torch", "torch-cell", "keras-cudnn"])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("activation", ["hard_sigmoid", "hard_sigmoid_keras2"])
+def test_a_hard_sigmoid_is_not_a_sigmoid(dst, cell, activation):
+    spec = rl.Spec(cell, 5, 3, bias="none", recurrent_activation=activation)
+    weights = normal_weights(rl.layout("keras"), spec)
+    with pytest.raises(rl.LossyError, match=rf"no recurrent_activation '{activation}'"):
+        rl.convert(weights, spec, src="keras", dst=dst)
+    for other in ("onnx", "concat"):
+        there = rl.convert(weights, spec, src="keras", dst=other)
+        assert same_bits(rl.convert(there, spec, src=other, dst="keras"), weights)
+
+
+@pytest.mark.parametrize("dst", ["keras", "onnx", "concat", "torch-cell", "keras-cudnn"])
+def test_a_projection_is_refused_with_the_algebra_that_would_do(dst):
+    spec = rl.Spec("lstm", 5, 4, proj_size=2)
+    weights = normal_weights(rl.layout("torch"), spec)
+    with pytest.raises(rl.LossyError, match=r"R' = R P \(4, 4\)"):
+        rl.convert(weights, dst=dst)
+
+
+def test_explain_names_every_move():
+    text = rl.explain(rl.Spec("gru", 5, 3, 2, True), "torch", rl.layout("concat", z="candidate"))
+    assert "gates in memory: r z n -> r z n" in text
+    assert "W  z  weight_ih_l0 -> 0/forward/W_z, negated" in text
+    assert "bR n  bias_hh_l0 must be zero" in text
+    assert "layer 1 backward: as layer 0 forward" in text
+    assert "unrepresentable unless zero: recurrent bias of gate n" in text
+    text = rl.explain(rl.Spec("lstm", 5, 3), "keras-cudnn", "onnx")
+    assert "gates in memory: i f g o -> i o f g" in text
+    assert "read as the (H, I) matrix, row by row" in text
+    assert "grade: exact\n" in text

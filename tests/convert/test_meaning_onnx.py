@@ -1,0 +1,185 @@
+"""ONNX operators compute the same in onnxruntime as the other framework, in both directions."""
+
+import numpy as np
+import onnx
+import pytest
+import tf_keras
+from marks import sample
+from oracles.frameworks import (
+    KERAS_NOISE,
+    H,
+    I,
+    fill_keras,
+    inputs,
+    keras,
+    keras_layers,
+    onnx_model,
+    run_keras,
+    run_onnx,
+    run_torch,
+    seeded,
+    torch_module,
+    weight,
+)
+from oracles.reference import GATES, distance, distance_between, forward, from_cudnn, from_onnx
+
+import rnnlayout as rl
+
+pytestmark = KERAS_NOISE
+
+
+def specs(cells=GATES, layers=(1, 2, 3), **options):
+    return [
+        rl.Spec(cell, I, H, L, both, bias=bias, **options)
+        for cell in cells
+        for L in layers
+        for both in (False, True)
+        for bias in ("double", "none")
+    ]
+
+
+every_cell = pytest.mark.parametrize("cell", GATES)
+in_torch = pytest.mark.parametrize("spec", sample(specs(), 5), ids=str)
+# linear_before_reset 0, and HardSigmoid with the slope of either Keras.
+in_keras_only = pytest.mark.parametrize(
+    "spec",
+    sample(
+        [
+            *specs(["gru"], (1, 2), reset="before"),
+            *(
+                spec
+                for hard in ("hard_sigmoid", "hard_sigmoid_keras2")
+                for spec in [
+                    *specs(["lstm", "gru"], (1, 2), recurrent_activation=hard),
+                    *specs(["gru"], (1, 2), reset="before", recurrent_activation=hard),
+                ]
+            ),
+        ],
+        5,
+    ),
+    ids=str,
+)
+
+
+def kit(spec):
+    """Return the Keras that has the spec's recurrent activation."""
+    return tf_keras if spec.recurrent_activation == "hard_sigmoid_keras2" else keras
+
+
+def initializers(spec, rng):
+    """Return random ONNX tensors; both halves of B are random."""
+    shapes = rl.describe("onnx", spec)
+    directions = {name: [weight(rng, shape[1:]) for _ in range(shape[0])]
+                  for name, shape in shapes.items()}  # fmt: skip
+    return {name: np.stack(parts) for name, parts in directions.items()}
+
+
+def test_the_names_of_a_stack():
+    one, two = rl.Spec("gru", I, H, bidirectional=True), rl.Spec("gru", I, H, 2)
+    assert list(rl.describe("onnx", one)) == ["W", "R", "B"]
+    assert list(rl.describe("onnx", two)) == ["0/W", "0/R", "0/B", "1/W", "1/R", "1/B"]
+    assert list(rl.describe("onnx", two.replace(bias="none"))) == ["0/W", "0/R", "1/W", "1/R"]
+
+
+@in_torch
+def test_from_torch_to_onnx(spec):
+    rng = seeded("torch to onnx", spec)
+    module = torch_module(spec, rng)
+    given = inputs(rng, spec)
+    tensors = rl.convert(module, dst="onnx")
+    expected = forward(from_cudnn(rl.pack(module), spec), spec, *given)
+    run = run_onnx(tensors, spec, *given)
+    # 1 is all that float32's rounding explains: reference.Rounded
+    assert distance(run, expected) <= 1
+    # each may differ from the exact result by the bound, so the two by twice that
+    assert distance_between(run, run_torch(module, *given), expected) <= 1
+
+
+@in_torch
+def test_from_onnx_to_torch(spec):
+    rng = seeded("onnx to torch", spec)
+    tensors = initializers(spec, rng)
+    given = inputs(rng, spec)
+    module = torch_module(spec)
+    rl.assign(module, rl.convert(tensors, spec, src="onnx", dst="torch"))
+    expected = forward(from_onnx(tensors, spec), spec, *given)
+    run = run_torch(module, *given)
+    assert distance(run, expected) <= 1  # reference.Rounded
+    assert distance_between(run, run_onnx(tensors, spec, *given), expected) <= 1
+
+
+@in_keras_only
+def test_from_keras_to_onnx(spec):
+    rng = seeded("keras to onnx", spec)
+    layers = fill_keras(keras_layers(spec, kit(spec)), rng)
+    given = inputs(rng, spec)
+    tensors = rl.convert(layers, dst="onnx")
+    expected = forward(from_onnx(tensors, spec), spec, *given)
+    run = run_keras(layers, *given)
+    assert distance(run, expected) <= 1  # reference.Rounded
+    assert distance_between(run, run_onnx(tensors, spec, *given), expected) <= 1
+
+
+@in_keras_only
+def test_from_onnx_to_keras(spec):
+    rng = seeded("onnx to keras", spec)
+    tensors = initializers(spec, rng)
+    given = inputs(rng, spec)
+    layers = keras_layers(spec, kit(spec))
+    # Keras's LSTM and reset-before GRU have one bias, the sum: one of the additions of the bound
+    rl.assign(layers, rl.convert(tensors, spec, src="onnx", dst="keras"))
+    expected = forward(from_onnx(tensors, spec), spec, *given)
+    run = run_keras(layers, *given)
+    assert distance(run, expected) <= 1  # reference.Rounded
+    assert distance_between(run, run_onnx(tensors, spec, *given), expected) <= 1
+
+
+@every_cell
+def test_the_initializers_of_a_model(cell):
+    spec = rl.Spec(cell, I, H, bidirectional=True)
+    rng = seeded("model", spec)
+    module = torch_module(spec, rng)
+    model = onnx_model(rl.convert(module, dst="onnx"), spec)
+    held = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    flat = rl.pack({name: held[name] for name in "WRB"}, spec)
+    assert flat.tobytes() == rl.pack(module).tobytes()
+
+
+@every_cell
+def test_no_B_is_zero_B(cell):
+    spec = rl.Spec(cell, I, H, 2, bidirectional=True)
+    rng = seeded("no B", spec)
+    tensors = initializers(spec.replace(bias="none"), rng)
+    given = inputs(rng, spec)
+    flat = rl.pack(tensors, spec, layout="onnx")
+    assert flat.size == spec.num_params
+    expected = forward(from_cudnn(flat, spec), spec, *given)
+    # run without B, against a weight space that has biases
+    assert distance(run_onnx(tensors, spec, *given), expected) <= 1  # reference.Rounded
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("dst", ["cudnn", "torch", "keras", "keras-cudnn"])
+def test_peepholes(dst, both):
+    spec = rl.Spec("lstm", I, H, 2, both)
+    rng = seeded("peepholes", dst, spec)
+    tensors = initializers(spec, rng)
+    peepholes = {f"{k}/P": np.zeros((spec.num_directions, 3 * H), np.float32) for k in range(2)}
+    without, with_zeros = (
+        rl.convert(t, spec, src="onnx", dst=dst) for t in (tensors, tensors | peepholes)
+    )
+    assert np.array_equal(*(np.concatenate([np.ravel(a) for a in as_list(t)])
+                            for t in (without, with_zeros)))  # fmt: skip
+    given = inputs(rng, spec)
+    plain = run_onnx(tensors, spec, *given)
+    assert np.array_equal(run_onnx(tensors | peepholes, spec, *given).y, plain.y)
+
+    # peepholes that are not zero matter in any layer, direction and gate; the target lacks them
+    peepholes["1/P"][-1, -1] = 0.5
+    assert not np.array_equal(run_onnx(tensors | peepholes, spec, *given).y, plain.y)
+    with pytest.raises(rl.LossyError, match="peephole"):
+        rl.convert(tensors | peepholes, spec, src="onnx", dst=dst)
+
+
+def as_list(converted):
+    return list(converted.values()) if isinstance(converted, dict) else [converted]

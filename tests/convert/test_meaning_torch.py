@@ -1,0 +1,167 @@
+"""torch computes what the cuDNN weight space defines, and a module that comes back is the same."""
+
+import numpy as np
+import pytest
+import torch
+from oracles.frameworks import (
+    H,
+    I,
+    P,
+    inputs,
+    run_torch,
+    run_torch_cell,
+    seeded,
+    torch_cell,
+    torch_module,
+)
+from oracles.reference import GATES, distance, distance_between, forward, from_cudnn
+
+import rnnlayout as rl
+
+# oneDNN has no projection: torch warns and takes another path
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+
+SPECS = [
+    rl.Spec(cell, I, H, layers, both, proj, bias=bias)
+    for cell in GATES
+    for layers in (1, 2, 3)
+    for both in (False, True)
+    for bias in ("double", "none")
+    for proj in ((0, P) if cell == "lstm" else (0,))
+]
+every_spec = pytest.mark.parametrize("spec", SPECS, ids=str)
+every_cell = pytest.mark.parametrize("cell", GATES)
+
+
+def same_tensors(found, module):
+    """Are names, their order, and bits the same?"""
+    wanted = {name: p.detach().numpy() for name, p in module.named_parameters()}
+    return list(found) == list(wanted) and all(
+        found[name].shape == wanted[name].shape and found[name].tobytes() == wanted[name].tobytes()
+        for name in wanted
+    )
+
+
+def same_runs(a, b):
+    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in "yhc")
+
+
+@every_spec
+def test_the_weight_space_runs_as_the_module_does(spec):
+    rng = seeded("torch", spec)
+    module = torch_module(spec, rng)
+    given = inputs(rng, spec)
+    expected = forward(from_cudnn(rl.pack(module), spec), spec, *given)
+    # 1 is all that float32's rounding explains: reference.Rounded
+    assert distance(run_torch(module, *given), expected) <= 1
+
+
+@every_spec
+def test_to_cudnn_and_back_is_the_same_module(spec):
+    module = torch_module(spec, seeded("back", spec))
+    assert same_tensors(rl.unpack(rl.pack(module), spec, layout="torch"), module)
+
+
+@every_spec
+def test_assigned_to_a_fresh_module(spec):
+    rng = seeded("assign", spec)
+    module, fresh = torch_module(spec, rng), torch_module(spec)
+    given = inputs(rng, spec)
+    before = run_torch(fresh, *given)
+    rl.assign(fresh, rl.unpack(rl.pack(module), spec, layout="torch"))
+    # the same numbers and the same code: equal, not only close
+    assert same_runs(run_torch(fresh, *given), run_torch(module, *given))
+    assert not same_runs(before, run_torch(module, *given))
+
+
+@every_cell
+@pytest.mark.parametrize("bias", ["double", "none"])
+def test_cells(cell, bias):
+    spec = rl.Spec(cell, I, H, bias=bias)
+    rng = seeded("cell", spec)
+    module = torch_cell(spec, rng)
+    given = inputs(rng, spec)
+    flat = rl.pack(module)
+    expected = forward(from_cudnn(flat, spec), spec, *given)
+    run = run_torch_cell(module, *given)
+    assert distance(run, expected) <= 1  # reference.Rounded
+    assert same_tensors(rl.unpack(flat, spec, layout="torch-cell"), module)
+    # a cell has the tensors of a layer under other names; the two biases keep their roles
+    renamed = {f"{name}_l0": tensor for name, tensor in module.state_dict().items()}
+    assert rl.pack(renamed, spec).tobytes() == flat.tobytes()
+
+    fresh = torch_cell(spec)
+    rl.assign(fresh, rl.convert(module, dst="torch-cell"))
+    assert same_runs(run_torch_cell(fresh, *given), run)
+
+    # a cell run step by step equals the layer; sums may be formed in another order
+    layer = torch_module(spec)
+    rl.assign(layer, rl.convert(module, dst="torch"))
+    assert distance_between(run_torch(layer, *given), run, expected) <= 1  # reference.Rounded
+
+
+@pytest.mark.parametrize("prefix", ["encoder.rnn", "encoder.rnn."])
+@pytest.mark.parametrize("both", [False, True])
+@every_cell
+def test_a_state_dict_with_a_prefix(cell, both, prefix):
+    spec = rl.Spec(cell, I, H, 2, both)
+    module = torch_module(spec, seeded("prefix", spec))
+    model = torch.nn.ModuleDict(
+        {
+            "encoder": torch.nn.ModuleDict({"rnn": module, "norm": torch.nn.LayerNorm(H)}),
+            "head": torch.nn.Linear(H, 3),
+            "other": torch_module(spec, seeded("other", spec)),
+        }
+    )
+    # the tensors of a plain RNN do not show whether it uses tanh or relu
+    told = spec if cell.startswith("rnn") else None
+    flat = rl.pack(model.state_dict(), told, prefix=prefix)
+    assert flat.tobytes() == rl.pack(module).tobytes()
+
+
+def silence(module, bias):
+    """Make the candidate's bias of a GRU zero: its rows are the last third."""
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if name.startswith(bias):
+                parameter[2 * H :] = 0
+
+
+# cuDNN's modes with one bias: outside r (R h + bR) in mode "input", inside it in "recurrent".
+ONE_BIAS = {"input": ("bW", "bias_hh"), "recurrent": ("bR", "bias_ih")}
+
+
+@every_cell
+@pytest.mark.parametrize("mode", ONE_BIAS)
+def test_two_biases_as_one(cell, mode):
+    kept, absent = ONE_BIAS[mode]
+    spec = rl.Spec(cell, I, H, 2, bidirectional=True, bias=mode)
+    rng = seeded("one bias", spec)
+    module = torch_module(spec, rng)
+    if cell == "gru":
+        with pytest.raises(rl.LossyError, match=absent):
+            rl.pack(module, spec)
+        silence(module, absent)
+    flat = rl.pack(module, spec)
+    assert set(rl.regions(spec)["role"]) == {"W", "R", kept}
+    given = inputs(rng, spec)
+    expected = forward(from_cudnn(flat, spec), spec, *given)
+    # bW + bR is rounded once, as in any float32 sum of the two: reference.Rounded
+    assert distance(run_torch(module, *given), expected) <= 1
+
+    fresh = torch_module(spec)
+    rl.assign(fresh, rl.unpack(flat, spec, layout="torch"))
+    assert distance(run_torch(fresh, *given), expected) <= 1
+
+
+@every_cell
+def test_skip_input_is_the_identity(cell):
+    spec = rl.Spec(cell, H, H, 2, bidirectional=True, skip_input=True)
+    rng = seeded("skip", spec)
+    flat = rng.standard_normal(spec.num_params).astype(np.float32) * np.float32(0.12)
+    module = torch_module(spec)
+    rl.assign(module, rl.unpack(flat, spec, layout="torch"))
+    given = inputs(rng, spec)
+    expected = forward(from_cudnn(flat, spec), spec, *given)
+    assert distance(run_torch(module, *given), expected) <= 1  # reference.Rounded
+    assert rl.pack(module, spec).tobytes() == flat.tobytes()

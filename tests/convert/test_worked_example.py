@@ -1,0 +1,34 @@
+"""A published worked example: a Keras GRU and the flat vector that cuDNN received for it."""
+
+import json
+
+import numpy as np
+from commands import TESTS
+
+import rnnlayout as rl
+
+EXAMPLE = json.loads((TESTS / "data/keras-gru-worked-example.json").read_text())
+WEIGHTS = {name: np.array(values, "float32") for name, values in EXAMPLE["keras"].items()}
+PRINTED = np.array(EXAMPLE["cudnn_flat"])
+
+
+def test_it_packs_to_the_printed_vector():
+    flat = rl.pack(WEIGHTS)
+    # Half a unit of the sixth decimal. One element is an exact tie in decimal, which float32 may
+    # miss by one ulp of the largest magnitude below 1, 2^-24.
+    assert np.abs(flat.astype("float64") - PRINTED).max() <= 0.5e-6 + 2.0**-24
+
+
+def test_it_unpacks_again():
+    spec = rl.infer_spec(WEIGHTS)
+    assert spec == rl.Spec("gru", 2, 3)
+    back = rl.unpack(rl.pack(WEIGHTS), spec, layout="keras")
+    assert list(back) == ["kernel", "recurrent_kernel", "bias"]
+    for name, array in WEIGHTS.items():
+        assert back[name].tobytes() == array.tobytes()
+
+
+def test_the_printed_vector_unpacks_to_the_printed_weights():
+    back = rl.unpack(PRINTED, rl.Spec("gru", 2, 3, dtype="float64"), layout="keras")
+    for name, array in WEIGHTS.items():
+        assert np.abs(back[name] - array).max() <= 0.5e-6 + 2.0**-24

@@ -1,0 +1,169 @@
+"""examples/c/cudnn_inference.c, built with the vendor's headers and run on the fakes: as rl.RNN."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from commands import ROOT, run
+from fakes.problem import Problem
+from marks import download
+from oracles.reference import Run, distance_between
+
+import rnnlayout as rl
+
+sys.path.insert(0, str(ROOT / "tools"))
+
+import get_cudnn
+from fakes.build import LIBRARIES
+
+SOURCE = ROOT / "examples" / "c" / "cudnn_inference.c"
+# On an error the program ends at once and frees nothing.
+ASAN = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
+HEADERS = {"8": 8, "9 oldest": "9.0", "9 newest": "9.28"}
+SPECS = [
+    rl.Spec("lstm", 5, 6),
+    rl.Spec("lstm", 5, 6, 2, True, proj_size=4),
+    rl.Spec("lstm", 5, 6, bias="none", dtype="float64"),
+    rl.Spec("lstm", 5, 6, 2, dtype="float16"),
+    rl.Spec("lstm", 5, 6, dtype="bfloat16"),
+    rl.Spec("gru", 5, 6, 2, True),
+    rl.Spec("gru", 5, 6, bias="input"),
+    rl.Spec("rnn_tanh", 5, 6, 2, bias="recurrent"),
+    rl.Spec("rnn_relu", 6, 6, 2, skip_input=True),
+]
+
+
+@pytest.fixture(scope="session", params=map(download, HEADERS))
+def program(request, fakes, tmp_path_factory):
+    """major version, and the command: built with real headers, linked with the fakes"""
+    try:
+        cudnn, cuda = get_cudnn.get(HEADERS[request.param]), get_cudnn.cuda_headers(13)
+    except get_cudnn.Unavailable as why:
+        pytest.fail(f"PyPI did not give it: {why}", pytrace=False)
+    major = int(str(HEADERS[request.param])[0])
+    made = tmp_path_factory.mktemp("program") / "cudnn_inference"
+    libraries = [fakes.cudnn(major) / name for name in LIBRARIES[major]]
+    flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-isystem", cudnn / "include"]
+    flags += ["-isystem", cuda, "-Wl,--no-as-needed", "-g"]
+    if request.param == "9 newest":  # reading a wrong file must not go unnoticed
+        flags += ["-fsanitize=address,undefined", "-fno-sanitize-recover"]
+    flags += [f"-Wl,-rpath,{fakes.cudnn(major)}:{fakes.cuda}"]
+    run(["cc", *flags, SOURCE, *libraries, fakes.cuda / "libcuda.so.1", "-o", made])
+    return major, made
+
+
+def export(folder, spec, weights, x):
+    """Write the files that the program reads, as the page says."""
+    (folder / "rnn.json").write_text(json.dumps(spec.to_dict()))
+    weights.tofile(folder / "rnn.bin")
+    x.tofile(folder / "x.bin")
+    return [folder / "rnn.json", folder / "rnn.bin", folder / "x.bin", x.shape[1], folder / "out"]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_it_gives_what_the_cpu_gives(program, tmp_path, spec):
+    major, command = program
+    if spec.dtype == "bfloat16" and major == 8:
+        spec = spec.replace(dtype="float16")  # 8 has no RNN in bfloat16
+    problem = Problem(spec, np.random.default_rng(1))
+    problem.hx[:], problem.cx[:] = 0, 0
+    run([command, *export(tmp_path, spec, problem.weights, problem.x)], env=ASAN)
+    suffixes = {"y": "y", "hy": "h_n"} | ({"cy": "c_n"} if spec.cell == "lstm" else {})
+    found = {name: (tmp_path / f"out.{end}").read_bytes() for name, end in suffixes.items()}
+    assert (tmp_path / "out.c_n").exists() == (spec.cell == "lstm")
+    given = problem.result({"cy": b""} | found)
+    assert problem.worst({"cy": b""} | found) <= 1
+    if spec.dtype == "float32":
+        y, last = rl.RNN(problem.weights, spec)(problem.x)
+        ours = Run(y, *last) if spec.cell == "lstm" else Run(y, last)
+        assert distance_between(given, ours, problem.expected()) <= 1
+
+
+GOOD = rl.Spec("lstm", 5, 6).to_dict()
+
+
+@pytest.mark.parametrize(
+    "spec, text",
+    [
+        (GOOD | {"hidden_size": 7}, "rnn.bin has 1248 bytes, but this RNN needs 1568"),
+        (GOOD | {"input_size": 6}, "x.bin has 240 bytes, need a positive multiple of 72"),
+        (GOOD | {"cell": "lstms"}, '"cell": lstms is not supported'),
+        (GOOD | {"cell": "gru", "reset": "before"}, '"reset": before is not supported'),
+        (GOOD | {"recurrent_activation": "hard_sigmoid"}, "hard_sigmoid is not supported"),
+        (GOOD | {"schema": 2}, "only schema 1 of the spec is supported"),
+        (GOOD | {"num_layers": 0}, '"num_layers" must be a whole number, at least 1'),
+        (GOOD | {"num_layers": 1.5}, '"num_layers" must be a whole number'),
+        (GOOD | {"num_layers": 2**40}, '"num_layers" must be a whole number'),
+        (GOOD | {"num_layers": "1"}, '"num_layers" must be a whole number'),
+        (GOOD | {"proj_size": 6000}, "cudnnSetRNNDescriptor_v8"),
+        ({k: v for k, v in GOOD.items() if k != "bias"}, 'the spec has no "bias"'),
+        ({}, 'the spec has no "schema"'),
+        ("schema", "the spec is not a JSON object"),
+    ],
+)
+def test_a_wrong_spec_is_an_error(program, tmp_path, spec, text):
+    problem = Problem(rl.Spec("lstm", 5, 6), np.random.default_rng(2))
+    files = export(tmp_path, problem.spec, problem.weights, problem.x)
+    files[0].write_text(json.dumps(spec))
+    refused(program, files, text)
+
+
+@pytest.mark.parametrize(
+    "at, value, text",
+    [
+        (0, "nothing.json", "nothing.json: cannot be read"),
+        (1, "nothing.bin", "nothing.bin: cannot be read"),
+        (1, ".", "cannot be read"),
+        (2, "empty", "empty has 0 bytes, need a positive multiple of 60"),
+        (3, "0", "N is 0, need a whole number, at least 1"),
+        (3, "3x", "N is 3x"),
+        (3, "7", "x.bin has 240 bytes, need a positive multiple of 140 = N * I * 4"),
+        (4, "no/folder/out", "no/folder/out.y: cannot be written"),
+    ],
+)
+def test_a_wrong_argument_is_an_error(program, tmp_path, at, value, text):
+    problem = Problem(rl.Spec("lstm", 5, 6), np.random.default_rng(3))
+    files = export(tmp_path, problem.spec, problem.weights, problem.x)
+    (tmp_path / "empty").touch()
+    files[at] = value if at == 3 else tmp_path / value
+    refused(program, files, text)
+
+
+def test_every_cut_of_the_spec_is_an_error(program, tmp_path):
+    problem = Problem(rl.Spec("lstm", 5, 6), np.random.default_rng(4))
+    files = export(tmp_path, problem.spec, problem.weights, problem.x)
+    whole = files[0].read_text()
+    for end in range(0, len(whole) - 1, 7):
+        files[0].write_text(whole[:end])
+        refused(program, files, "the spec")
+
+
+def test_a_call_that_fails_is_named(program, tmp_path, fakes):
+    major, command = program
+    problem = Problem(rl.Spec("lstm", 5, 6), np.random.default_rng(5))
+    files = export(tmp_path, problem.spec, problem.weights, problem.x)
+    log = tmp_path / "log"
+    run([command, *files], env=ASAN | {"FAKE_LOG": str(log)})
+    calls = [line.split()[0] for line in log.read_text().splitlines()]
+    assert calls.count("cudnnRNNForward") == 1 and "cuDevicePrimaryCtxRelease_v2" in calls
+    failing = 0
+    for k, name in enumerate(calls, 1):
+        fail = f"{k}:2:{5000 if major == 9 else 8}"
+        done = ran(program, files, {"FAKE_FAIL": fail, "FAKE_LOG": str(log)})
+        if done.returncode:
+            failing += 1
+            assert done.returncode == 1 and name.removesuffix("_v2") in done.stderr, done.stderr
+    assert failing > 30
+
+
+def ran(program, files, env=None):
+    return subprocess.run([str(part) for part in [program[1], *files]], text=True,
+                          env=ASAN | (env or {}), capture_output=True, check=False)  # fmt: skip
+
+
+def refused(program, files, text):
+    done = ran(program, files)
+    assert done.returncode == 1, done
+    assert text in done.stderr

@@ -1,0 +1,110 @@
+"""Files for programs in C: .bin with its JSON, and .h, compiled and run."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from commands import run
+from oracles import some
+
+import rnnlayout as rl
+
+CUDNN = rl.layout("cudnn")
+SPECS = {
+    "float32": rl.Spec("lstm", 5, 3, 2, bidirectional=True, proj_size=2),
+    "float64": rl.Spec("gru", 5, 3, bias="recurrent", dtype="float64"),
+    "bfloat16": rl.Spec("rnn_relu", 5, 3, bias="none", dtype="bfloat16"),
+}
+# Prints the sizes, all bits, and the place of each region.
+PROGRAM = """
+#include "weights.h"
+#include <stdio.h>
+#include <string.h>
+int main(void)
+{
+    const struct rnnlayout_region *at;
+    printf("%d %d %d %s\\n", A_INPUT_SIZE, A_HIDDEN_SIZE, A_NUM_LAYERS * A_NUM_DIRECTIONS, A_CELL);
+    fwrite(&a, sizeof a, 1, fopen("a.out.bin", "wb"));
+    for (int p = 0; p < A_NUM_LAYERS * A_NUM_DIRECTIONS; p++)
+        for (int id = 0; id <= 8; id++)
+            for (int bias = 0; bias < 2; bias++)
+                if (a_find(p, id, bias, &at))
+                    printf("%d %d %d %ld %ld %ld\\n", p, id, bias,
+                           (long)((const char *)a_find(p, id, bias, NULL) - (const char *)&a),
+                           (long)at->rows, (long)at->cols);
+    return a_find(99, 0, 0, NULL) != NULL || b_c_find(0, 0, 0, NULL) != b_c.weights;
+}
+"""
+
+
+@pytest.mark.parametrize("dtype", SPECS)
+@pytest.mark.parametrize("compiler, suffix", [("cc", "c"), ("c++", "cpp")])
+def test_a_header_compiles_and_has_every_bit(compiler, suffix, dtype, tmp_path):
+    if not shutil.which(compiler):
+        compiler = "cc"
+    spec = SPECS[dtype]
+    flat = some.random_weights(CUDNN, spec)
+    other = rl.Weights(some.random_weights(CUDNN, SPECS["float32"]), SPECS["float32"])
+    rl.save(tmp_path / "weights.h", {"a": rl.Weights(flat, spec), "b.c": other})
+    (tmp_path / f"main.{suffix}").write_text(PROGRAM)
+    run([compiler, "-Wall", "-Wextra", "-pedantic", "-Werror", f"main.{suffix}", "-o", "main"],
+        cwd=tmp_path)  # fmt: skip
+    first, *lines = run(["./main"], cwd=tmp_path).splitlines()
+    assert first.split() == [
+        "5", "3", str(spec.num_layers * spec.num_directions), spec.cell
+    ]  # fmt: skip
+    assert (tmp_path / "a.out.bin").read_bytes() == flat.tobytes()
+    wanted = {
+        (row["pseudo_layer"], row["lin_layer_id"], int(row["role"][0] == "b"), row["offset"],
+         row["rows"], row["cols"])
+        for row in rl.regions(spec)
+    }  # fmt: skip
+    assert {tuple(map(int, line.split())) for line in lines} == wanted
+    assert len(lines) == len(wanted)
+
+
+def test_names_in_c_are_apart_and_plain(tmp_path):
+    w = rl.Weights(some.random_weights(CUDNN, SPECS["float32"]), SPECS["float32"])
+    with pytest.raises(rl.LayoutError, match="one name in C"):
+        rl.save(tmp_path / "a.h", {"x.y": w, "x_y": w})
+    with pytest.raises(rl.LayoutError, match="convert with"):
+        rl.save(tmp_path / "a.h", w.to("torch"))
+    rl.save(tmp_path / "a.h", {"0/é": w})
+    assert "#define RNN_0___NUM_PARAMS" in (tmp_path / "a.h").read_text()
+
+
+@pytest.mark.parametrize("dtype", SPECS)
+def test_bin_is_the_bytes_and_json_the_spec(dtype, tmp_path):
+    spec, path = SPECS[dtype], tmp_path / "a.bin"
+    w = rl.Weights(some.random_weights(CUDNN, spec), spec)
+    rl.save(path, w)
+    assert path.read_bytes() == w["weight_space"].tobytes()
+    told = json.loads((tmp_path / "a.bin.json").read_text())
+    rows = [tuple(region.values()) for region in told.pop("regions")]
+    assert rows == rl.regions(spec).tolist()
+    assert told == {**spec.to_dict(), "layout": "cudnn", "nbytes": spec.nbytes}
+    found = rl.load(path)[spec.cell.removesuffix("_relu")]
+    assert found.spec == spec and found["weight_space"].tobytes() == path.read_bytes()
+
+
+def test_json_as_the_program_in_examples_reads_it(tmp_path):
+    """docs/howto/c-inference.md: lstm.bin with lstm.json, Spec.to_dict() alone."""
+    spec = SPECS["float32"]
+    flat = some.random_weights(CUDNN, spec)
+    flat.tofile(tmp_path / "lstm.bin")
+    with pytest.raises(rl.SpecError, match=r"neither lstm.bin.json nor lstm.json stands beside"):
+        rl.load(tmp_path / "lstm.bin")
+    assert rl.load(tmp_path / "lstm.bin", spec)["lstm"].spec == spec
+    (tmp_path / "lstm.json").write_text(json.dumps(spec.to_dict()))
+    assert some.same_bits(rl.load(tmp_path / "lstm.bin")["lstm"].tensors, flat)
+    (tmp_path / "lstm.json").write_text(json.dumps({**spec.to_dict(), "hidden_size": 4}))
+    with pytest.raises(rl.LayoutError, match="elements"):
+        rl.load(tmp_path / "lstm.bin")
+
+
+def test_a_checkpoint_of_torch_that_is_called_bin(tmp_path):
+    np.savez(tmp_path / "pytorch_model.bin", a=np.ones(3))
+    (tmp_path / "pytorch_model.bin.npz").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(rl.FileError, match="most likely a checkpoint of torch"):
+        rl.load(tmp_path / "pytorch_model.bin")

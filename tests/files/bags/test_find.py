@@ -1,0 +1,181 @@
+"""Which tensors of a file are RNNs, decided only by names and shapes."""
+
+import time
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from oracles import some
+
+import rnnlayout as rl
+
+GRU = {"weight_ih_l0": (12, 5), "weight_hh_l0": (12, 4), "bias_ih_l0": (12,), "bias_hh_l0": (12,)}
+CELL = {name.removesuffix("_l0"): shape for name, shape in GRU.items()}
+LSTM = {"weight_ih_l0": (12, 5), "weight_hh_l0": (12, 3), "bias_ih_l0": (12,), "bias_hh_l0": (12,)}
+PLAIN = {"weight_ih_l0": (4, 5), "weight_hh_l0": (4, 4), "bias_ih_l0": (4,), "bias_hh_l0": (4,)}
+KERAS = {"kernel": (5, 12), "recurrent_kernel": (4, 12), "bias": (2, 12)}
+KERAS_PLAIN = {"kernel": (5, 12), "recurrent_kernel": (4, 12)}
+ONNX = {"W": (1, 12, 5), "R": (1, 12, 4), "B": (1, 24)}
+CONCAT = {f"W_{g}": (4, 9) for g in "rzn"} | {f"b_{g}": (4,) for g in "rzn"}
+
+
+def file_of(folder, *parts, dtype="f4"):
+    """Write an .npz with tensors of these names and shapes; np.savez allows any name."""
+    rng = np.random.default_rng(0)
+    path = folder / "a.npz"
+    tensors = {
+        n: rng.normal(size=shape).astype(dtype) for part in parts for n, shape in part.items()
+    }
+    np.savez(path, **tensors)
+    return path
+
+
+def under(prefix, shapes):
+    return {prefix + name: shape for name, shape in shapes.items()}
+
+
+def found_in(folder, *parts, **hints):
+    found = rl.load(file_of(folder, *parts), **hints)
+    return {name: (w.spec.cell, w.layout.name) for name, w in found.items()}
+
+
+@pytest.mark.parametrize(
+    "prefix, shapes, entry, layout",
+    [
+        ("", GRU, "gru", "torch"),
+        ("encoder.rnn.", GRU, "encoder.rnn", "torch"),
+        ("net.cells.0.", CELL, "net.cells.0", "torch-cell"),
+        ("gru_1/gru_cell/", KERAS, "gru_1", "keras"),
+        ("model/gru_1/gru_cell_3/", KERAS, "model/gru_1", "keras"),
+        ("a.", KERAS, "a", "keras"),
+        ("a/b.", ONNX, "a/b", "onnx"),
+        ("", ONNX, "gru", "onnx"),
+    ],
+)
+def test_an_rnn_is_found_by_its_names(prefix, shapes, entry, layout, tmp_path):
+    assert found_in(tmp_path, under(prefix, shapes), reset="after") == {entry: ("gru", layout)}
+
+
+def test_keras_paths_of_both_directions_are_one_rnn(tmp_path):
+    sides = [
+        under(f"top/bidirectional/{side}_gru/gru_cell/", KERAS) for side in ("forward", "backward")
+    ]
+    numbered = [{f"{name}:0": shape for name, shape in side.items()} for side in sides]
+    for parts in (sides, numbered):
+        found = rl.load(file_of(tmp_path, *parts))
+        assert list(found) == ["top/bidirectional"]
+        assert found["top/bidirectional"].spec == rl.Spec("gru", 5, 4, bidirectional=True)
+    vars_ = {f"layers/gru/cell/vars/{k}": shape for k, shape in enumerate(KERAS.values())}
+    dense = {"layers/dense/vars/0": (3, 2), "layers/dense/vars/1": (2,)}
+    assert found_in(tmp_path, vars_, dense) == {"layers/gru": ("gru", "keras")}
+
+
+def test_what_only_looks_a_little_like_an_rnn_is_none(tmp_path):
+    others = [
+        {"dense/kernel": (5, 3), "dense/bias": (3,)},
+        {"attention.W_q": (4, 4), "attention.W_o": (4, 4), "attention.b_o": (4,)},
+        {"R": (3, 3)},
+        {"scale.W": (3, 3), "scale.B": (3,)},
+        {"lstm.weight_ih_l0_mask": (12, 5), "lstm.dropout": (3,)},
+    ]
+    found = rl.load(file_of(tmp_path, *others, under("lstm.", LSTM)))
+    assert list(found) == ["lstm"] and not found.refused
+    assert set(found.others) == {name for part in others for name in part}
+    with pytest.raises(rl.FileError, match="no recurrent layer found"):
+        rl.load(file_of(tmp_path, *others))
+
+
+def test_layers_of_a_list_stay_apart_unless_stacked(tmp_path):
+    second = {"weight_ih": (12, 4), **{n: s for n, s in CELL.items() if n != "weight_ih"}}
+    parts = [under("cells.0.", CELL), under("cells.1.", second)]
+    found = rl.load(file_of(tmp_path, *parts))
+    assert list(found) == ["cells.0", "cells.1"]
+    assert rl.stack(found.values()).spec.num_layers == 2
+    ours = [under("0/", CELL), under("1/", second)]
+    assert rl.load(file_of(tmp_path, *ours))["gru"].spec.num_layers == 2
+
+
+def test_hints_answer_what_the_tensors_do_not_say(tmp_path):
+    parts = under("plain.", PLAIN), under("k.", KERAS_PLAIN), under("lstm.", LSTM)
+    found = rl.load(file_of(tmp_path, *parts))
+    assert list(found) == ["lstm"] and set(found.refused) == {"plain", "k"}
+    with pytest.raises(rl.SpecError, match="tanh or of relu"):
+        found["plain"]
+    with pytest.raises(rl.SpecError, match="reset"):
+        found["k"]
+    with pytest.raises(
+        rl.SpecError, match="nothing is converted, by prefix= others can be: 'lstm'"
+    ):
+        rl.convert_file(tmp_path / "a.npz", tmp_path / "b.npz", to="cudnn")
+    found = rl.load(tmp_path / "a.npz", cell="rnn_relu")
+    assert found["plain"].spec.cell == "rnn_relu" and list(found.refused) == ["k"]
+    assert rl.load(tmp_path / "a.npz", reset="before")["k"].spec.reset == "before"
+    assert found_in(tmp_path, *parts, prefix="lstm") == {"lstm": ("lstm", "torch")}
+    spec = rl.Spec("rnn_relu", 5, 4)
+    assert rl.load(tmp_path / "a.npz", spec, prefix="plain")["plain"].spec == spec
+    with pytest.raises(rl.SpecError, match="spec= is of one RNN, here are 3: say which by prefix="):
+        rl.load(tmp_path / "a.npz", spec)
+    with pytest.raises(rl.FileError, match="no recurrent layer found under 'nowhere'"):
+        rl.load(tmp_path / "a.npz", prefix="nowhere")
+
+
+def test_concat_has_to_be_asked_for(tmp_path):
+    path = file_of(tmp_path, under("x.", CONCAT))
+    with pytest.raises(rl.LayoutError, match=r"x: .*pass layout="):
+        rl.load(path)
+    layout = rl.layout("concat", inputs="hx")
+    assert rl.load(path, layout=layout, reset="after")["x"].layout == layout
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i4", "?", "c8"])
+def test_numbers_that_are_no_floats_are_refused_by_name(dtype, tmp_path):
+    with pytest.raises(rl.LayoutError, match=r"lstm\.weight_ih_l0 is .*dequantized"):
+        rl.load(file_of(tmp_path, under("lstm.", LSTM), dtype=dtype))
+
+
+def test_what_is_missing_is_named(tmp_path):
+    shapes = {name: shape for name, shape in LSTM.items() if name != "bias_hh_l0"}
+    with pytest.raises(rl.LayoutError, match=r"^lstm: .*bias_hh_l0"):
+        rl.load(file_of(tmp_path, under("lstm.", shapes)))
+
+
+def test_names_cut_short_are_those_of_a_torch_cell(tmp_path):
+    short = {f"enc_{n.replace('weight', 'w').replace('bias', 'b')}": s for n, s in CELL.items()}
+    path = file_of(tmp_path, short, {"enc_emb": (29, 5)})
+    found = rl.load(path)
+    assert found["enc"].layout.name == "torch-cell" and found.others == ("enc_emb",)
+    assert "enc_w_ih, enc_w_hh, enc_b_ih, enc_b_hh taken as weight_ih" in found.notes[0]
+    rl.convert_file(path, tmp_path / "b.npz", to="torch", prefix="enc")
+    with np.load(tmp_path / "b.npz") as new, np.load(path) as old:
+        assert new["enc.weight_hh_l0"].tobytes() == old["enc_w_hh"].tobytes()
+
+
+def test_get_weights_saved_by_savez(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, *(np.ones(shape, "f4") for shape in KERAS.values()))
+    assert rl.load(path, layout="keras")["gru"].spec == rl.Spec("gru", 5, 4)
+
+
+def test_arrays_of_other_orders_are_read(tmp_path):
+    spec = rl.Spec("lstm", 5, 3)
+    tensors = some.normal_weights(rl.layout("torch"), spec)
+    odd = {n: np.asfortranarray(a.astype(">f4")) for n, a in tensors.items()}
+    np.savez_compressed(tmp_path / "a.npz", **odd)
+    assert some.same_bits(dict(rl.load(tmp_path / "a.npz")["lstm"]), tensors)
+
+
+def test_ten_thousand_other_tensors_take_no_time(tmp_path):
+    """The time grows in proportion; quadratic time would be minutes."""
+
+    def seconds(count):
+        names = ("kernel", "bias", "weight", "W_o", "running_mean")
+        tensors = {f"a.b.{k}.{name}": np.ones(1, "f4") for k in range(count // 5) for name in names}
+        tensors |= {f"lstm.{n}": np.ones(s, "f4") for n, s in LSTM.items()}
+        path = tmp_path / f"{count}.safetensors"
+        safetensors.numpy.save_file(tensors, path)
+        start = time.process_time()
+        assert list(rl.load(path)) == ["lstm"]
+        return time.process_time() - start
+
+    few = min(seconds(1250) for _ in range(3))
+    assert seconds(10_000) < 3 * 8 * few  # in proportion: 8; quadratic: 64

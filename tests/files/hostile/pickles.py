@@ -1,0 +1,145 @@
+"""Hostile checkpoints of torch, in each form: an archive, the older one, a bare pickle."""
+
+import builtins
+import os
+import pickle
+import shutil
+import subprocess
+
+import numpy as np
+from files.hostile.good import archive
+
+MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
+
+
+class Calls:
+    """An object that is pickled as a call of a function."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+def in_archive(pickled):
+    return archive({"m/data.pkl": pickled, "m/data/0": bytes(16), "m/version": b"3\n"})
+
+
+def in_old(pickled):
+    head = b"".join(pickle.dumps(part, 2) for part in (MAGIC, VERSION, {"little_endian": True}))
+    return head + pickled + pickle.dumps(["0"], 2) + (4).to_bytes(8, "little") + bytes(16)
+
+
+FORMS = {"": in_archive, ", old form": in_old, ", bare": lambda pickled: pickled}
+PAYLOADS = {
+    "os.system": lambda mark: Calls(os.system, f"touch {mark}"),
+    "eval": lambda mark: Calls(eval, f"open({mark!r}, 'w')"),
+    "exec": lambda mark: Calls(exec, f"open({mark!r}, 'w')"),
+    "open": lambda mark: Calls(open, mark, "w"),
+    "getattr": lambda mark: Calls(getattr, "x", "upper"),
+    "import": lambda mark: Calls(builtins.__import__, "this"),
+    "Popen": lambda mark: Calls(subprocess.Popen, ["touch", mark]),
+    "np.load": lambda mark: Calls(np.load, mark),
+    "mkdir": lambda mark: Calls(os.mkdir, mark),
+    "rmtree": lambda mark: Calls(shutil.rmtree, mark),
+    "deep in a dict": lambda mark: {"state_dict": {"w": [{"a": Calls(os.mkdir, mark)}]}},
+}
+PROGRAMS = {
+    "GLOBAL": b"cos\nsystem\n(S'touch mark'\ntR.",
+    "INST": b"(S'touch mark'\nios\nsystem\n.",
+    "OBJ": b"(cos\nsystem\nS'touch mark'\no.",
+    "STACK_GLOBAL": b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x0atouch mark\x85R.",
+    "an import without a call": b"cthis\nthis\n.",
+    "torch.load": b"\x80\x02ctorch.serialization\nload\nX\x0b\x00\x00\x00/etc/passwd\x85R.",
+    "torch.hub": b"\x80\x04\x8c\x05torch\x8c\x10hub.load_from_url\x93.",
+    "globals": b"\x80\x02ctorch._utils\n_rebuild_tensor_v2.__globals__\n.",
+    "an extension's code": b"\x80\x02\x82\x01.",
+    "NEWOBJ": b"\x80\x02ccollections\nOrderedDict\n)\x81.",
+    "NEXT_BUFFER": b"\x80\x05\x97.",
+    "BUILD of what is shared": b"\x80\x02ctorch\nFloatStorage\n}X\x01\x00\x00\x00aNsb.",
+    "an empty stack": b"\x80\x02R.",
+    "a mark too many": b"\x80\x02(.",
+    "no end": b"\x80\x02}",
+    "a text beyond the end": b"\x80\x02X\xff\xff\xff\x7fa.",
+    "a frame beyond all": b"\x80\x04\x95" + b"\xff" * 8 + b".",
+    "a long beyond all": b"\x80\x02\x8b\xff\xff\xff\x7f\x01.",
+    "a memo of 2 GB": b"\x80\x02]r\x00\x00\x00\x70.",
+    "dicts": b"\x80\x02" + b"}" * (1 << 20) + b".",
+    "lists in lists": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
+    "tuples in tuples": b"\x80\x02N" + b"\x85" * (1 << 20) + b".",
+    "dicts in dicts": b"\x80\x02}" + b"K\x01}" * 50_000 + b"s" * 50_000 + b".",
+    "doubled a hundred times": b"\x80\x02}q\x00"
+    + b"}q\x01(K\x01h\x00K\x02h\x00uq\x00" * 100
+    + b".",
+    "a list in itself": b"\x80\x02]q\x00h\x00a.",
+    "frames": b"\x80\x04" + b"\x95\x00\x00\x00\x00\x00\x00\x00\x00" * 300_000 + b"N.",
+    "keys that collide": b"\x80\x02}("
+    + b"".join(b"\x8a\x0b" + (k * (2**61 - 1)).to_bytes(11, "little") + b"N" for k in range(30_000))
+    + b"u.",
+}
+
+
+def storage(numel, kind=b"FloatStorage", key=b"0"):
+    """Return a persistent id, as torch pickles a storage."""
+    return (
+        b"(U\x07storagectorch\n" + kind + b"\nU" + bytes([len(key)]) + key + b"U\x03cpu"
+        + long(numel) + b"tQ"
+    )  # fmt: skip
+
+
+def long(n):
+    data = n.to_bytes(17, "little", signed=True)
+    return b"\x8a" + bytes([len(data)]) + data
+
+
+def sizes(*numbers):
+    return b"(" + b"".join(map(long, numbers)) + b"t"
+
+
+def tensor(numel=4, shape=(4,), strides=(1,), offset=0, **more):
+    """{"weight": a tensor}"""
+    return (
+        b"\x80\x02}U\x06weightctorch._utils\n_rebuild_tensor_v2\n(" + storage(numel, **more)
+        + long(offset) + sizes(*shape) + sizes(*strides) + b"\x89ccollections\nOrderedDict\n)RtRs."
+    )  # fmt: skip
+
+
+CLAIMS = {
+    "a storage of a petabyte": tensor(1 << 48, (1 << 48,)),
+    "a storage beyond any integer": tensor(1 << 100, (4,)),
+    "a negative storage": tensor(-4),
+    "more than is stored": tensor(5, (5,)),
+    "a shape beyond its storage": tensor(shape=(5,)),
+    "strides beyond its storage": tensor(shape=(2, 2), strides=(3, 1)),
+    "an offset beyond its storage": tensor(offset=1),
+    "a negative offset": tensor(offset=-1),
+    "a negative stride": tensor(strides=(-1,), offset=3),
+    "a negative shape": tensor(shape=(-4,)),
+    "an expanded bomb": tensor(shape=(1 << 40,), strides=(0,)),
+    "sixty axes": tensor(shape=(1,) * 60, strides=(1,) * 60),
+    "fewer strides than sizes": tensor(shape=(2, 2)),
+    "a storage that is a path": tensor(key=b"../../../etc/passwd"),
+    "an unknown kind of storage": tensor(kind=b"Size"),
+}
+
+
+def payload(form, make, protocol):
+    def write(path):
+        value = make(str(path.with_name("mark")))
+        path.write_bytes(form(pickle.dumps(value, protocol)))
+
+    return write
+
+
+def program(form, pickled):
+    return lambda path: path.write_bytes(form(pickled))
+
+
+CASES = {
+    **{f"pickle, {name}, {protocol}{which}.pt": payload(form, make, protocol)
+       for name, make in PAYLOADS.items() for which, form in FORMS.items()
+       for protocol in (2, 4)},
+    **{f"pickle, {name}{which}.pt": program(form, pickled)
+       for name, pickled in {**PROGRAMS, **CLAIMS}.items() for which, form in FORMS.items()},
+}  # fmt: skip

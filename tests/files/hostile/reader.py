@@ -1,0 +1,169 @@
+"""The process that reads hostile files, one after another, and reports what each of them took.
+
+    WATCH_LOG=LOG LD_PRELOAD=watch.so python -m files.hostile.reader <JOBS
+
+A job is a line of JSON, [name, what, how]; its answer is a line too. `what` is one of JOBS below.
+All modules are imported before the first job, also those that the standard library imports late. If
+the process ends, it was the job without an answer.
+"""
+
+import contextlib
+import functools
+import heapq  # noqa: F401
+import io
+import json
+import os
+import signal
+import sys
+import unicodedata  # noqa: F401
+from pathlib import Path
+
+import h5py  # noqa: F401
+import numpy as np
+import onnx  # noqa: F401
+from files.hostile.good import SPEC
+from files.hostile.limits import MOST_NBYTES, Meter, longest
+from files.hostile.sins import SINS
+
+import rnnlayout as rl
+from rnnlayout._cli import main as _cli
+
+PATIENCE = 600  # seconds until a job that hangs ends the process
+
+
+def command(*arguments):
+    """Run the command line. Returns its exit code and its messages."""
+    words = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(words):
+        try:
+            code = _cli.main([str(argument) for argument in arguments])
+        except SystemExit as error:
+            code = error.code
+        except BaseException as error:  # the user would see a traceback
+            code = f"{type(error).__name__}: {error}"
+    return code, words.getvalue()
+
+
+class Watch:
+    """Records a call as a dict: CPU seconds, bytes, files it opened, modules it imported."""
+
+    def __init__(self):
+        self._log = os.open(os.environ["WATCH_LOG"], os.O_RDONLY)
+        self._meter = Meter()
+
+    def __call__(self, call, *arguments):
+        imported = set(sys.modules)
+        start = os.fstat(self._log).st_size
+        with self._meter as meter:
+            code, words = call(*arguments)
+        events = os.pread(self._log, os.fstat(self._log).st_size - start, start)
+        return {
+            "code": code,
+            "words": words,
+            "cpu": meter.seconds,
+            "longest": longest(),
+            "nbytes": meter.nbytes,
+            "events": os.fsdecode(events).splitlines(),
+            "imported": sorted(set(sys.modules) - imported),
+        }
+
+
+# ------------------------------------------------------------------------------------------- jobs
+
+
+def read(watch, *commands):
+    """Run commands on a file and return the list of answers."""
+    return [watch(command, *arguments) for arguments in commands]
+
+
+def variants(watch, path, ends, flips, seed):
+    """Read a good file with many bytes changed, one at a time, then cut short at many places.
+
+    Returns {"cut": count, "flipped": count, "kept": number of cut files read, "bad": [errors]}.
+    """
+    path, options = Path(path), HINTS.get(Path(path).suffix, [])
+    data = path.read_bytes()
+    whole = rl.load(path, SPEC if options else None)
+    found = {"cut": 0, "flipped": 0, "kept": 0, "bad": []}
+    changed = path.with_name("changed" + path.name)
+    if path.suffix == ".bin":  # described by the JSON beside it
+        path.with_name(path.name + ".json").rename(changed.with_name(changed.name + ".json"))
+
+    def one(what, codes):
+        answer = watch(command, "inspect", changed, *options)
+        if why := wrong(answer, codes, [changed, changed.with_name(changed.name + ".json")]):
+            found["bad"].append(f"{what}: {why}")
+        return answer["code"] == 0
+
+    changed.write_bytes(data)  # once: writing a whole file takes longer than reading it
+    with open(changed, "r+b", buffering=0) as file:
+        changes = np.random.default_rng(seed)
+        for at in changes.integers(len(data), size=flips).tolist():
+            found["flipped"] += 1
+            other = data[at] ^ int(changes.integers(1, 256))
+            os.pwrite(file.fileno(), bytes([other]), at)
+            one(f"byte {at} now {other}", (0, 3, 4))
+            os.pwrite(file.fileno(), data[at : at + 1], at)
+        assert changed.read_bytes() == data
+        for end in reversed(range(0, len(data), ends)):
+            found["cut"] += 1
+            file.truncate(end)
+            if one(f"cut at {end}", (0, 3)):
+                found["kept"] += 1
+                if not same(whole, rl.load(changed)):
+                    found["bad"].append(f"cut at {end}: read, and other tensors")
+    changed.unlink()
+    return found
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(
+        a[name].keys() == b[name].keys()
+        and all(np.array_equal(a[name][tensor], b[name][tensor]) for tensor in a[name])
+        for name in a
+    )
+
+
+HINTS = {".npy": ["--spec", str(SPEC)]}
+
+
+def wrong(answer, codes, paths):
+    """Return which promises an answer breaks, "" if none."""
+    allowed = {f"open {path}" for path in paths}
+    out = f"open {paths[0].parent}/out/"
+    others = [e for e in answer["events"] if e not in allowed and not e.startswith(out)]
+    return "; ".join(
+        words
+        for words, is_wrong in {
+            f"exit code {answer['code']}: {answer['words']}": answer["code"] not in codes,
+            f"{answer['cpu']:.2f} s of CPU time": answer["cpu"] >= answer["longest"],
+            f"{answer['nbytes']} bytes": answer["nbytes"] >= MOST_NBYTES,
+            f"imported {answer['imported']}": answer["imported"],
+            f"{others}": others,
+            "a traceback": "Traceback" in answer["words"],
+        }.items()
+        if is_wrong
+    )
+
+
+def sinner(watch, path, which):
+    """Do on purpose what the watch must notice."""
+    return watch(lambda: (0, str(SINS[which](path))))
+
+
+JOBS = {"read": read, "variants": variants, "sinner": sinner}
+
+
+def main():
+    _cli.make_parser = functools.cache(_cli.make_parser)  # most of a small file's time
+    sys.stdout.reconfigure(line_buffering=True)
+    answers, sys.stdout = sys.stdout, io.StringIO()
+    watch = Watch()
+    for line in sys.stdin:
+        name, what, *how = json.loads(line)
+        signal.alarm(PATIENCE)
+        print(json.dumps([name, JOBS[what](watch, *how)]), file=answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Hostile zip archives, under each suffix that is one: .npz, .pt, .keras."""
+
+import struct
+import zipfile
+import zlib
+from functools import cache
+
+import numpy as np
+from files.hostile.good import archive, good, members
+
+ZEROS = 120 << 20
+DEFLATED = zipfile.ZIP_DEFLATED
+
+
+@cache
+def zeros(nbytes):
+    """Return zeros deflated two hundred to one, without needing their size in memory."""
+    made = zlib.compressobj(1, zlib.DEFLATED, -15)
+    block = bytes(1 << 20)
+    return b"".join([*(made.compress(block) for _ in range(nbytes >> 20)), made.flush()])
+
+
+class Zip:
+    """A zip archive with any directory."""
+
+    def __init__(self):
+        self.data, self.directory, self.count = bytearray(), bytearray(), 0
+
+    def add(
+        self, name, stored, method=0, size=None, crc=0, flags=0, at=None, packed=None, extra=b""
+    ):
+        """Add a member. at: the place that the directory names; then nothing is written there."""
+        name = name.encode()
+        size = len(stored) if size is None else size
+        packed = len(stored) if packed is None else packed
+        fields = struct.pack("<HHHHIIIH", flags, method, 0, 0x21, crc, packed, size, len(name))
+        if at is None:
+            at = len(self.data)
+            local = b"PK\3\4" + struct.pack("<H", 20) + fields + struct.pack("<H", 0)
+            self.data += local + name + stored
+        self.directory += b"PK\1\2" + struct.pack("<HH", 20, 20) + fields
+        self.directory += struct.pack("<HHHHII", len(extra), 0, 0, 0, 0, at) + name + extra
+        self.count += 1
+
+    def __bytes__(self):
+        end = struct.pack("<HHHHIIH", 0, 0, self.count, self.count, len(self.directory),
+                          len(self.data), 0)  # fmt: skip
+        return bytes(self.data + self.directory + b"PK\5\6" + end)
+
+
+def of(parts, **more):
+    """The good members, one of them as `more` says."""
+    made = Zip()
+    for k, (name, data) in enumerate(parts.items()):
+        if k == 0 and more:
+            made.add(name, more.pop("stored", data), **more)
+        else:
+            made.add(name, data, crc=zlib.crc32(data))
+    return bytes(made)
+
+
+def overlapping(parts):
+    """The known zip bomb: many members in the directory share the same bytes."""
+    made = Zip()
+    packed = zeros(32 << 20)
+    for k in range(1000):
+        name = next(iter(parts)) if k == 0 else f"m/data/{k}"
+        made.add(name, packed, DEFLATED, 32 << 20, at=None if k == 0 else 0)
+    return bytes(made)
+
+
+def encrypted(parts):
+    first = next(iter(parts.values()))
+    return of(parts, stored=bytes(12) + first, flags=1, size=len(first))
+
+
+def later(parts):
+    """The directory is not at the place that the end record names."""
+    data = bytearray(archive(parts))
+    at = data.rindex(b"PK\5\6")
+    struct.pack_into("<I", data, at + 16, 1 << 31)
+    return bytes(data)
+
+
+def counted(parts):
+    """An end record that claims 65535 members."""
+    data = bytearray(archive(parts))
+    at = data.rindex(b"PK\5\6")
+    struct.pack_into("<HH", data, at + 8, 65535, 65535)
+    return bytes(data)
+
+
+def zip64(**lies):
+    """Sizes or places in a Zip64 field of the directory."""
+
+    def make(parts):
+        made = Zip()
+        values = [lies.get("size", 4), lies.get("packed", 4), lies.get("at", 0)]
+        extra = struct.pack("<HHQQQ", 1, 24, *values)
+        most = (1 << 32) - 1
+        for k, (name, data) in enumerate(parts.items()):
+            if k == 0:
+                made.add(name, data)
+                made.directory.clear()
+                made.count = 0
+                made.add(name, b"", size=most, packed=most, at=most, extra=extra)
+            else:
+                made.add(name, data, crc=zlib.crc32(data))
+        return bytes(made)
+
+    return make
+
+
+def zip64_end(parts):
+    """An end record that points to a Zip64 directory of an exabyte."""
+    data = archive(parts)
+    at = data.rindex(b"PK\5\6")
+    end64 = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, 1 << 40, 1 << 40, 1 << 60, 0)
+    place = struct.pack("<4sIQI", b"PK\6\7", 0, at, 1)
+    end = b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 65535, 65535, (1 << 32) - 1, (1 << 32) - 1, 0)
+    return data[:at] + end64 + place + end
+
+
+def first(parts):
+    return next(iter(parts))
+
+
+MAKERS = {
+    "a member that is a bomb": lambda p: of(p, stored=zeros(ZEROS), method=DEFLATED, size=ZEROS),
+    "a bomb that says it is small": lambda p: of(p, stored=zeros(ZEROS), method=DEFLATED, size=100),
+    "a size that nothing stands for": lambda p: of(p, size=(1 << 32) - 2),
+    "a member beyond the end": lambda p: of(p, packed=1 << 30, size=1 << 30),
+    "a wrong checksum": lambda p: of(p, crc=1),
+    "members in each other": overlapping,
+    "a name twice": lambda p: archive([*p.items(), (first(p), b"other")]),
+    "encrypted": encrypted,
+    "an unknown method": lambda p: of(p, method=97),
+    "no lzma": lambda p: of(p, method=zipfile.ZIP_LZMA),
+    "no bzip2": lambda p: of(p, method=zipfile.ZIP_BZIP2),
+    "no deflate": lambda p: of(p, method=DEFLATED),
+    "a directory that is not there": later,
+    "Zip64, a size": zip64(size=1 << 62, packed=1 << 62),
+    "Zip64, a negative place": zip64(at=(1 << 64) - 1),
+    "Zip64, a place beyond the end": zip64(at=1 << 62),
+    "Zip64, a directory of an exabyte": zip64_end,
+    "very many members": lambda p: archive({**{f"x/{k}": b"" for k in range(3_000)}, "y": b"\0"}),
+    "an empty archive": lambda p: archive({}),
+    "text before an empty archive": lambda p: b"PK\3\4" + archive({}),
+    "the end alone": lambda p: b"PK\5\6" + bytes(18),
+    "a comment of ends": lambda p: b"PK\5\6" * 15_000,
+}
+WAYS_OUT = ["../mark", "/tmp/rnnlayout-mark", "a/../../mark", "..\\mark", "C:\\mark", "con\0mark"]
+
+
+def bomb_within(path):
+    """A small archive in an archive, which is never opened."""
+    inner = archive({"w.npy": bytes(80 << 20)}, DEFLATED)
+    path.write_bytes(archive({"w.npy": inner, "w.npz": inner}, DEFLATED))
+
+
+def lzma_memory(path):
+    """Properties that ask for a dictionary of 4 GB."""
+    made = Zip()
+    head = struct.pack("<BBHBI", 9, 4, 5, 0x5D, (1 << 32) - 1)
+    made.add("w.npy", head + bytes(1000), zipfile.ZIP_LZMA, 80 << 10)
+    path.write_bytes(bytes(made))
+
+
+def write(suffix, make):
+    return lambda path: path.write_bytes(make(members(good(suffix))))
+
+
+CASES = {
+    **{f"zip, {name}{suffix}": write(suffix, make)
+       for name, make in MAKERS.items() for suffix in (".npz", ".pt", ".keras")},
+    "zip, an archive within.npz": bomb_within,
+    "zip, a dictionary of 4 GB.npz": lzma_memory,
+}  # fmt: skip
+
+
+def with_ways_out(suffix):
+    def make(parts):
+        return archive({**parts, **{name: np.ones(3, "u1").tobytes() for name in WAYS_OUT}})
+
+    return write(suffix, make)
+
+
+# These contain an RNN; their names lead nowhere.
+EITHER = {f"zip, names that lead out{suffix}": with_ways_out(suffix)
+        for suffix in (".npz", ".pt", ".keras")}  # fmt: skip
+# The directory's count is not needed.
+EITHER |= {f"zip, members that are not there{suffix}": write(suffix, counted)
+           for suffix in (".npz", ".pt", ".keras")}  # fmt: skip

@@ -1,0 +1,308 @@
+"""Models of Keras 2 with real CuDNNLSTM and CuDNNGRU layers, as files, and what they compute.
+
+tf_keras builds and saves these layers on a CPU but cannot run them there. What they compute comes
+from a twin: the same model with LSTM and GRU, which loads its weights from the same file by
+tf_keras's own loader. A model is a function of a namespace of layers, so both share their code.
+"""
+
+import json
+from types import SimpleNamespace
+
+import h5py
+import numpy as np
+import tf_keras
+from tf_keras import Model, Sequential
+from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
+from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
+
+layers = tf_keras.layers
+Input, Dense, Bidirectional = layers.Input, layers.Dense, layers.Bidirectional
+N, T, IN = 4, 6, 3
+WEIGHT = 0.4  # none is larger
+
+
+def plain_gru(units, **options):
+    return layers.GRU(units, recurrent_activation="sigmoid", reset_after=True, **options)
+
+
+def hard_lstm(units, **options):
+    return layers.LSTM(units, recurrent_activation="hard_sigmoid", **options)
+
+
+def hard_gru(units, **options):
+    return layers.GRU(units, recurrent_activation="hard_sigmoid", **options)
+
+
+CUDNN = SimpleNamespace(LSTM=CuDNNLSTM, GRU=CuDNNGRU)
+PLAIN = SimpleNamespace(LSTM=layers.LSTM, GRU=plain_gru)
+HARD = SimpleNamespace(LSTM=hard_lstm, GRU=hard_gru)
+
+
+def sequential(rnn):
+    return Sequential([
+        Input((T, IN)), rnn.LSTM(5, return_sequences=True), rnn.GRU(4), Dense(2),
+    ])  # fmt: skip
+
+
+def first_layer_knows_the_shape(rnn):
+    return Sequential([rnn.GRU(4, input_shape=(T, IN), name="first"), Dense(2)])
+
+
+def any_length(rnn):
+    return Sequential([Input((None, IN)), rnn.LSTM(5, return_sequences=True), rnn.GRU(2)])
+
+
+def text(rnn):
+    return Sequential([
+        layers.Embedding(11, IN, input_length=T, input_shape=(T,)), layers.SpatialDropout1D(0.3),
+        Bidirectional(rnn.GRU(5, return_sequences=True)), layers.Dropout(0.5),
+        layers.BatchNormalization(), rnn.LSTM(4), layers.LeakyReLU(0.1),
+        Dense(2, activation="softmax", kernel_regularizer="l2"),
+    ])  # fmt: skip
+
+
+def every_merge_mode(rnn):
+    x, outputs = Input((T, IN)), []
+    for k, mode in enumerate(("concat", "sum", "mul", "ave", None)):
+        cell = (rnn.LSTM, rnn.GRU)[k % 2]
+        reader = cell(4, return_sequences=mode in ("concat", "ave", None), name=f"reader_{k}")
+        out = Bidirectional(reader, merge_mode=mode, name=f"both_ways_{mode}")(x)
+        outputs += out if isinstance(out, list) else [out]
+    return Model(x, outputs)
+
+
+def backward_layer(rnn):
+    x = Input((T, IN))
+    there = rnn.LSTM(4, return_sequences=True, name="there")
+    back = rnn.LSTM(4, return_sequences=True, go_backwards=True, name="back")
+    return Model(x, Bidirectional(there, backward_layer=back)(x))
+
+
+def several_inputs(rnn):
+    a, b = Input((T, IN), name="b"), Input((T + 1, 2), name="a")
+    masked = layers.LSTM(2)(layers.Masking(0.0)(b))  # no cuDNN layer takes a mask
+    left, right = rnn.GRU(4)(a), rnn.LSTM(5)(b)
+    joined = layers.Concatenate()([right, left, masked])
+    return Model([a, b], [Dense(3)(joined), left])
+
+
+def encoder_decoder(rnn):
+    source, target = Input((T, IN)), Input((None, 2))
+    _, h, c = rnn.LSTM(4, return_state=True, name="encoder")(source)
+    y, *_ = rnn.LSTM(4, return_sequences=True, return_state=True, name="decoder")(
+        target, initial_state=[h, c]
+    )
+    return Model([source, target], Dense(3)(y))
+
+
+def states_of_a_gru(rnn):
+    source, start = Input((T, IN)), Input((2,))
+    y, h = rnn.GRU(4, return_state=True)(source, initial_state=Dense(4)(start))
+    return Model([source, start], [y, rnn.GRU(4)(source, initial_state=h)])
+
+
+def states_both_ways(rnn):
+    source, target = Input((T, IN)), Input((T - 1, 2))
+    _, *states = Bidirectional(rnn.LSTM(4, return_state=True))(source)
+    return Model([source, target], Bidirectional(rnn.LSTM(4))(target, initial_state=states))
+
+
+def nested(rnn):
+    inner_x = Input((T, 4))
+    inner = Model(inner_x, layers.BatchNormalization()(rnn.LSTM(5)(inner_x)), name="inner")
+    middle = Sequential([Input((T, IN)), rnn.GRU(4, return_sequences=True)], name="middle")
+    x = Input((T, IN))
+    y = middle(x)
+    outputs = [inner(y), inner(layers.Activation("tanh")(y))]
+    return Model(x, [Dense(2)(layers.Add()(outputs)), y, *outputs])
+
+
+def nested_in_sequential(rnn):
+    reader = Sequential([Input((T, IN)), Bidirectional(rnn.LSTM(4, return_sequences=True))])
+    model = Sequential([reader, Sequential([Input((T, 8)), rnn.GRU(5), Dense(3)]), Dense(2)])
+    model.build((None, T, IN))
+    return model
+
+
+def nested_partly_frozen(rnn):
+    inner_x = Input((T, IN))
+    frozen = rnn.LSTM(4, return_sequences=True, trainable=False)(inner_x)
+    inner = Model(inner_x, rnn.GRU(5)(frozen))
+    x = Input((T, IN))
+    return Model(x, Dense(2)(inner(x)))
+
+
+def time_distributed_models(rnn):
+    inner = Sequential([Input((T, IN)), rnn.GRU(4), Dense(2)])
+    inner_x = Input((T, IN))
+    _, h, c = rnn.LSTM(4, return_state=True)(inner_x)
+    passed_on = Model(inner_x, rnn.LSTM(4)(inner_x, initial_state=[h, c]))
+    x = Input((2, T, IN))
+    y = [layers.TimeDistributed(inner)(x), layers.TimeDistributed(passed_on)(x)]
+    return Model(x, rnn.LSTM(5)(layers.Concatenate()(y)))
+
+
+def time_distributed_layers(rnn):
+    x = Input((2, T, IN))
+    y = layers.TimeDistributed(Bidirectional(rnn.LSTM(4, return_sequences=True)))(x)
+    return Model(x, layers.TimeDistributed(rnn.GRU(5))(y))
+
+
+def backwards(rnn):
+    return Sequential([
+        Input((T, IN)), rnn.LSTM(4, go_backwards=True, return_sequences=True),
+        rnn.GRU(5, go_backwards=True),
+    ])  # fmt: skip
+
+
+def stateful(rnn):
+    return Sequential([
+        rnn.LSTM(4, stateful=True, return_sequences=True, batch_input_shape=(N, T, IN)),
+        rnn.GRU(5, stateful=True),
+    ])  # fmt: skip
+
+
+def shared(rnn):
+    a, b = Input((T, IN)), Input((T + 2, IN))
+    reader = Bidirectional(rnn.GRU(4), name="reader")
+    return Model([a, b], layers.Subtract()([reader(a), reader(b)]))
+
+
+def hard_beside_cudnn(rnn):
+    x = Input((T, IN))
+    y = hard_lstm(4, return_sequences=True, activation="relu", dropout=0.1)(x)
+    y = layers.LSTM(3, return_sequences=True)(rnn.LSTM(5, return_sequences=True)(y))
+    y = hard_gru(5, return_sequences=True, reset_after=False, recurrent_dropout=0.1)(y)
+    return Model(x, [Dense(2)(hard_gru(4, use_bias=False)(y)), rnn.GRU(3)(y)])
+
+
+def hard_cells(rnn):
+    squash = {"recurrent_activation": "hard_sigmoid"}
+    stack = [
+        layers.LSTMCell(4, **squash), layers.LSTMCell(3), layers.GRUCell(5, **squash),
+        layers.GRUCell(2, reset_after=False, **squash), layers.SimpleRNNCell(3),
+    ]  # fmt: skip
+    return Sequential([
+        Input((T, IN)), layers.RNN(stack, return_sequences=True),
+        layers.RNN(layers.LSTMCell(4, **squash), go_backwards=True, return_sequences=True),
+        Bidirectional(layers.RNN(layers.GRUCell(3, **squash))),
+    ])  # fmt: skip
+
+
+MODELS = {
+    f.__name__: f
+    for f in (
+        sequential, first_layer_knows_the_shape, any_length, text, every_merge_mode,
+        backward_layer, several_inputs, encoder_decoder, states_of_a_gru, states_both_ways, nested,
+        nested_in_sequential, nested_partly_frozen, time_distributed_models,
+        time_distributed_layers, backwards, stateful, shared,
+    )
+}  # fmt: skip
+# models with Keras 2's hard_sigmoid: the model, the layers of its RNNs, and those of the twin
+HARD_MODELS = {
+    f.__name__: (f, *kinds)
+    for f, *kinds in (
+        (hard_beside_cudnn, CUDNN, PLAIN), (hard_cells, HARD, HARD), (text, HARD, HARD),
+        (backward_layer, HARD, HARD), (states_of_a_gru, HARD, HARD), (nested, HARD, HARD),
+        (nested_partly_frozen, HARD, HARD), (time_distributed_layers, HARD, HARD),
+    )
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------ files
+
+
+def write(name, folder):
+    """Save a model, and its weights alone. Returns both paths, and the twin that computes.
+
+    Beside the model, an .h5 file, a .keras archive of it is saved.
+    """
+    return write_model(MODELS[name], CUDNN, PLAIN, folder)
+
+
+def write_model(make, kind, kind_of_twin, folder):
+    """Save the model make(kind); its twin is make(kind_of_twin). Returns as write() does."""
+    name = make.__name__
+    rng = np.random.default_rng(list(name.encode()))
+    tf_keras.backend.clear_session()  # numbers layers from the first one again
+    old = make(kind)
+    for weight in old.weights:
+        variance = "variance" in weight.name
+        weight.assign(
+            rng.uniform(0.5 if variance else -WEIGHT, 1.5 if variance else WEIGHT, weight.shape)
+        )
+    model, weights = folder / f"{name}.h5", folder / f"{name}_weights.h5"
+    old.compile("adam", "mse", metrics=["mae"])
+    old.optimizer.build(old.trainable_variables)
+    old.save(model)
+    old.save(model.with_suffix(".keras"))
+    old.save_weights(weights)
+    twin = make(kind_of_twin)
+    twin.load_weights(weights)
+    return model, weights, twin
+
+
+def inputs_of(name, model):
+    rng = np.random.default_rng(7)
+    if name == "text":
+        return rng.integers(0, 11, (N, T))
+    sizes = [(N, T, IN) if len(x.shape) == 3 else (N, T, T, IN) for x in model.inputs]
+    arrays = [
+        rng.uniform(-1, 1, [known or free for known, free in zip(x.shape, size, strict=False)])
+        for x, size in zip(model.inputs, sizes, strict=True)
+    ]
+    return arrays[0].astype("f4") if len(arrays) == 1 else [a.astype("f4") for a in arrays]
+
+
+# ------------------------------------------------------------------------- the words of other years
+
+
+def reword(path, reworded, version):
+    """Change a file of tf_keras into one that an older Keras wrote."""
+    with h5py.File(path, "r+") as file:
+        config = reworded(json.loads(file.attrs["model_config"]))
+        file.attrs["model_config"] = json.dumps(config).encode()
+        for group in (file, file["model_weights"]):
+            group.attrs["keras_version"] = version
+
+
+def keras_2_1(entry):
+    """Keras 2.1: a Sequential is a list, whose first layer knows the shape; no modules."""
+    kind, config = entry["class_name"], dict(entry["config"])
+    layers = config.get("layers")
+    if layers and layers[0]["class_name"] == "InputLayer" and kind == "Sequential":
+        shape = layers[0]["config"]["batch_input_shape"]
+        layers = layers[1:]
+        if "layers" not in layers[0]["config"]:  # a model records its own shape
+            layers[0]["config"]["batch_input_shape"] = shape
+    for key in ("build_input_shape", "time_major", "ragged", "optional"):
+        config.pop(key, None)
+    for key, value in config.items():
+        if isinstance(value, dict) and "class_name" in value:
+            config[key] = keras_2_1(value)
+    if "cells" in config:
+        config["cells"] = [keras_2_1(cell) for cell in config["cells"]]
+    if layers:
+        config["layers"] = [keras_2_1(layer) for layer in layers]
+    words = {key: entry[key] for key in ("name", "inbound_nodes") if key in entry}
+    if kind == "Sequential":
+        config = config["layers"]
+    return {"class_name": "Model" if kind == "Functional" else kind, "config": config, **words}
+
+
+def tensorflow_1(entry):
+    """tf.keras of TensorFlow 1: initializers with a dtype, and the first BatchNormalization."""
+    if isinstance(entry, list):
+        return [tensorflow_1(part) for part in entry]
+    if not isinstance(entry, dict):
+        return entry
+    entry = {key: tensorflow_1(value) for key, value in entry.items() if key != "time_major"}
+    if entry.get("module") == "keras.initializers":
+        entry["config"] = {**entry["config"], "dtype": "float32"}
+        del entry["module"], entry["registered_name"]
+    if entry.get("class_name") == "BatchNormalization":
+        entry["class_name"] = "BatchNormalizationV1"
+    return entry
+
+
+WORDS = {"2.21.0": lambda entry: entry, "2.1.6": keras_2_1, "2.1.6-tf": tensorflow_1}

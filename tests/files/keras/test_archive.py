@@ -1,0 +1,287 @@
+"""A .keras archive of Keras 2, converted as a whole.
+
+tf_keras writes the archives. That Keras 3 computes the same from all kinds of models is tested with
+the .h5 files.
+"""
+
+import io
+import json
+import zipfile
+
+import h5py
+import keras
+import numpy as np
+import pytest
+import tf_keras
+from files.hostile.limits import limited
+from files.keras import old_models as old
+from files.keras.comparison import computes, flat
+from oracles.frameworks import KERAS_NOISE
+from tf_keras.src.saving import saving_lib
+
+import rnnlayout as rl
+
+pytestmark = [KERAS_NOISE, pytest.mark.filterwarnings("ignore::UserWarning:keras")]
+
+PARTS = ["config.json", "metadata.json", "model.weights.h5"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("archives")
+
+
+@pytest.fixture(scope="module")
+def two(folder):
+    """An archive of an LSTM, a GRU and a Dense, and its .h5."""
+    model = old.write("sequential", folder)[0]
+    return model.with_suffix(".keras"), model
+
+
+def members(path):
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def config(path):
+    return json.loads(members(path)["config.json"])
+
+
+def arrays(path):
+    """The arrays of all variables by path."""
+    found = {}
+
+    def look(name, item):
+        if isinstance(item, h5py.Dataset):
+            found[name] = item[()]
+
+    with h5py.File(io.BytesIO(members(path)["model.weights.h5"])) as file:
+        file.visititems(look)
+    return found
+
+
+def changed(path, folder, **new):
+    """Return the archive with members replaced: by bytes, or by a function of the JSON."""
+    parts = members(path)
+    for name, change in new.items():
+        name = next(part for part in PARTS if part.startswith(name))
+        if callable(change):
+            content = json.loads(parts[name])
+            change(content)
+            change = json.dumps(content).encode()
+        parts[name] = change
+    return written(folder / "changed.keras", parts)
+
+
+def written(path, parts):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    return path
+
+
+def variables(path, change):
+    """The HDF5 file of an archive, changed."""
+    with io.BytesIO(members(path)["model.weights.h5"]) as memory:
+        with h5py.File(memory, "r+") as file:
+            change(file)
+        return memory.getvalue()
+
+
+def same(a, b):
+    return a.dtype == b.dtype and np.array_equal(a, b)
+
+
+# ---------------------------------------------------------------------------------- what is in it
+
+
+def test_the_same_as_from_an_h5(two, tmp_path):
+    archive, model = two
+    done = rl.convert_file(archive, tmp_path / "new.keras", to="keras")
+    also = rl.convert_file(model, tmp_path / "new.h5", to="keras")
+    assert done.reports == also.reports
+    assert {name: r.grade for name, r in done.reports.items()} == {
+        "cu_dnnlstm": "rounds", "cu_dnngru": "exact",
+    }  # fmt: skip
+    ours, theirs = (keras.models.load_model(tmp_path / f"new.{s}") for s in ("keras", "h5"))
+    assert all(map(same, ours.get_weights(), theirs.get_weights()))
+    assert ["compile_config_of_keras_2" in note for note in done.notes] == [True]
+
+
+def test_all_else_stays(two, tmp_path):
+    source = changed(two[0], tmp_path)
+    parts = {"assets/words.txt": b"a\nb\n", **members(source), "last": b""}
+    with zipfile.ZipFile(source, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in parts.items():
+            how = zipfile.ZIP_STORED if name == "model.weights.h5" else None
+            archive.writestr(zipfile.ZipInfo(name, (2019, 1, 2, 3, 4, 6)), content, how)
+    rl.convert_file(source, tmp_path / "new.keras", to="keras")
+    with zipfile.ZipFile(source) as a, zipfile.ZipFile(tmp_path / "new.keras") as b:
+        for before, after in zip(a.infolist(), b.infolist(), strict=True):
+            for key in ("filename", "date_time", "compress_type", "external_attr"):
+                assert getattr(before, key) == getattr(after, key)
+    after = members(tmp_path / "new.keras")
+    assert {name for name in parts if parts[name] != after[name]} == set(PARTS)
+    a, b = (json.loads(p["metadata.json"]) for p in (parts, after))
+    assert a | {"keras_version": "3.0.0"} == b and a["date_saved"]
+    a, b = arrays(source), arrays(tmp_path / "new.keras")
+    moved = {f"layers/cu_dnn{x}/vars/{k}": f"layers/{x}/cell/vars/{k}"
+             for x in ("lstm", "gru") for k in range(3)}  # fmt: skip
+    assert list(moved) == [name for name in moved if name in a]
+    assert {moved.get(name, name) for name in a} == b.keys()
+    assert any(name.startswith("optimizer/") for name in a)
+    assert all(same(a[name], b[name]) for name in a.keys() - moved.keys())
+    a, b = config(source), config(tmp_path / "new.keras")
+    assert a["compile_config"] == b["compile_config_of_keras_2"] and "compile_config" not in b
+
+
+def test_without_a_compile_config(two, tmp_path):
+    source = changed(two[0], tmp_path, config=lambda c: c.update(compile_config=None))
+    assert not rl.convert_file(source, tmp_path / "new.keras", to="keras").notes
+
+
+def test_both_kinds_of_layer_are_counted_together(tmp_path):
+    """Both then have the class LSTM, and a group is named by its class and its number."""
+    x = old.Input((old.T, old.IN))
+    make = [old.layers.LSTM, old.CuDNNLSTM, old.CuDNNLSTM, old.layers.LSTM]
+    y = x
+    for kind in make:
+        y = kind(4, return_sequences=True)(y)
+    model = tf_keras.Model(x, y)
+    rng = np.random.default_rng(5)
+    model.set_weights([rng.uniform(-0.4, 0.4, w.shape) for w in model.get_weights()])
+    model.save(tmp_path / "old.keras")
+    model.save(tmp_path / "old.h5")
+    for suffix in ("keras", "h5"):
+        rl.convert_file(tmp_path / f"old.{suffix}", tmp_path / f"new.{suffix}", to="keras")
+    ours, theirs = (keras.models.load_model(tmp_path / f"new.{s}") for s in ("keras", "h5"))
+    assert len(ours.get_weights()) == 3 * len(make)
+    assert all(map(same, ours.get_weights(), theirs.get_weights()))
+    assert arrays(tmp_path / "new.keras").keys() == {
+        f"layers/lstm{n}/cell/vars/{k}" for n in ("", "_1", "_2", "_3") for k in range(3)
+    }
+
+
+def test_the_groups_of_keras_2_13(folder, tmp_path, monkeypatch):
+    """An attribute that names each layer twice was not skipped."""
+    skipped = (saving_lib.ATTR_SKIPLIST - {"_layer_checkpoint_dependencies"}) | {"layers"}
+    monkeypatch.setattr(saving_lib, "ATTR_SKIPLIST", skipped)
+    (folder / "2.13").mkdir()
+    model, _, twin = old.write("nested", folder / "2.13")
+    source = model.with_suffix(".keras")
+    assert any("_layer_checkpoint_dependencies/cu_dnngru" in name for name in arrays(source))
+    assert set(rl.load(source)) == {"middle/cu_dnngru", "inner/cu_dnnlstm"}
+    rl.convert_file(source, tmp_path / "new.keras", to="keras")
+    x = old.inputs_of("nested", twin)
+    computes(keras.models.load_model(tmp_path / "new.keras"), x, [flat(twin(x))])
+
+
+def test_an_archive_without_such_layers(tmp_path):
+    """Keras 3 cannot read the config of an archive with an LSTM, either."""
+    twin = old.sequential(old.PLAIN)
+    twin.save(tmp_path / "old.keras")
+    with pytest.raises(ValueError, match="time_major"):
+        keras.models.load_model(tmp_path / "old.keras")
+    done = rl.convert_file(tmp_path / "old.keras", tmp_path / "new.keras", to="keras")
+    assert not done.reports
+    assert arrays(tmp_path / "old.keras").keys() == arrays(tmp_path / "new.keras").keys()
+    model = keras.models.load_model(tmp_path / "new.keras")
+    assert all(map(same, model.get_weights(), twin.get_weights()))
+
+
+def test_a_second_time_nothing_changes(two, tmp_path):
+    rl.convert_file(two[0], tmp_path / "new.keras", to="keras")
+    done = rl.convert_file(tmp_path / "new.keras", tmp_path / "again.keras", to="keras")
+    assert not done.reports
+    assert ["copied" in note for note in done.notes] == [True]
+    assert (tmp_path / "again.keras").read_bytes() == (tmp_path / "new.keras").read_bytes()
+
+
+def test_another_dtype(two, tmp_path):
+    rl.convert_file(two[0], tmp_path / "new.keras", to="keras", dtype="float64")
+    kinds = {name: a.dtype.name for name, a in arrays(tmp_path / "new.keras").items()}
+    assert {k.split("/")[1]: v for k, v in kinds.items() if "layers" in k} == {
+        "lstm": "float64", "gru": "float64", "dense": "float32",
+    }  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------ refused
+
+
+def refused(source, tmp_path, error, why, **more):
+    with limited(), pytest.raises(error, match=why):
+        rl.convert_file(source, tmp_path / "new.keras", **{"to": "keras"} | more)
+    assert not (tmp_path / "new.keras").exists()
+
+
+def test_only_to_keras_and_whole(two, tmp_path):
+    refused(two[0], tmp_path, rl.LayoutError, "not to 'torch'", to="torch")
+    refused(two[0], tmp_path, rl.LayoutError, "whole", prefix="cu_dnngru")
+
+
+def test_exact_refuses_the_sums(two, tmp_path):
+    refused(two[0], tmp_path, rl.LossyError, "sums", exact=True)
+
+
+def test_no_bfloat16(two, tmp_path):
+    refused(two[0], tmp_path, rl.LayoutError, "holds no bfloat16", dtype="bfloat16")
+
+
+def layer_of(config, k):
+    return config["config"]["layers"][k]
+
+
+@pytest.mark.parametrize("error, why, change", [
+    (rl.LossyError, "cu_dnnlstm has time_major",
+     lambda c: layer_of(c, 1)["config"].update(time_major=True)),
+    (rl.LossyError, "dense has activation='hard_sigmoid'",
+     lambda c: layer_of(c, 3)["config"].update(activation="hard_sigmoid")),
+    (rl.FileError, "has 2 cuDNN layers, of which 1 have weights",
+     lambda c: layer_of(c, 1).update(class_name="CuDNNGRU")),
+    (rl.FileError, "has 3 cuDNN layers, of which 2 have weights",
+     lambda c: layer_of(c, 3).update(class_name="CuDNNGRU")),
+    (rl.FileError, r"config\.json is none of Keras", lambda c: c.update(config={"layers": 5})),
+    (rl.FileError, r"config\.json is none of Keras", lambda c: c.update(config={})),
+], ids=range(6))  # fmt: skip
+def test_a_config_that_cannot_be(two, tmp_path, error, why, change):
+    refused(changed(two[0], tmp_path, config=change), tmp_path, error, why)
+
+
+def an_array_elsewhere(file):
+    del file["layers/cu_dnngru/vars/0"]
+    file["layers/cu_dnngru/vars/0"] = h5py.ExternalLink("other.h5", "/there")
+
+
+def a_name_that_is_taken(file):
+    file.create_group("layers/lstm")
+
+
+def a_bomb(file):
+    del file["layers/dense/vars/0"]
+    file.create_dataset("layers/dense/vars/0", (1 << 40, 8), "f4")
+
+
+@pytest.mark.parametrize("change, why", [
+    (an_array_elsewhere, "link to elsewhere"), (a_name_that_is_taken, "model.weights.h5"),
+    (a_bomb, "bomb"),
+])  # fmt: skip
+def test_variables_of_ill_will(two, tmp_path, change, why):
+    source = changed(two[0], tmp_path, model=variables(two[0], change))
+    refused(source, tmp_path, rl.FileError, why)
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"{", bytes(1000)])
+def test_members_of_ill_will(two, tmp_path, name, content):
+    parts = members(two[0])
+    del parts[name]
+    source = written(tmp_path / "a.keras", parts if content is None else parts | {name: content})
+    refused(source, tmp_path, rl.FileError, name)
+
+
+def test_another_member_of_ill_will(two, tmp_path):
+    """The limits of the archive also hold for a member that is only copied."""
+    source = changed(two[0], tmp_path)
+    with zipfile.ZipFile(source, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("assets/zeros", bytes(200 << 20))
+    refused(source, tmp_path, rl.FileError, "bomb")

@@ -1,0 +1,206 @@
+"""Keras 2's hard_sigmoid is another function in Keras 3: the gates' weights compensate for it.
+
+tf_keras computes the right results with its own layers.
+"""
+
+import shutil
+
+import h5py
+import keras
+import numpy as np
+import pytest
+import tf_keras
+from files.keras import old_models as old
+from files.keras.comparison import TOLERANCE, change_config, computes, flat, tree
+from marks import sample
+from oracles.frameworks import KERAS_NOISE
+
+import rnnlayout as rl
+
+pytestmark = [KERAS_NOISE, pytest.mark.filterwarnings("ignore::UserWarning:keras")]
+
+# TOLERANCE allows a gate's sum 15 roundings on each side. Here each term has one more on one side,
+# that of its weight. Inputs are 4 times as large, and so are the roundings. The slope, 0.2, is less
+# than the quarter in TOLERANCE.
+ONE_MORE = 4 * TOLERANCE * 16 / 15
+# Keras's documentation of get_weights(): i f c o, and z r h, of which c and h are for tanh.
+SCALED = {"lstm": [True, True, False, True], "gru": [True, True, False]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("hard_sigmoid")
+
+
+@pytest.fixture(scope="module", params=sample(old.HARD_MODELS, 3))
+def case(request, folder):
+    """A model's file, and inputs with the right outputs; some gates are saturated."""
+    model, _, twin = old.write_model(*old.HARD_MODELS[request.param], folder)
+    x = old.inputs_of(request.param, twin)
+    x = [4 * part for part in x] if isinstance(x, list) else x if x.dtype.kind == "i" else 4 * x
+    return model, x, [flat(twin(x))]
+
+
+def test_keras_3_computes_the_same(case, tmp_path):
+    model, x, calls = case
+    for version, words in old.WORDS.items():
+        source, new = tmp_path / f"{version}.h5", tmp_path / f"{version}_new.h5"
+        shutil.copy(model, source)
+        old.reword(source, words, version)
+        done = rl.convert_file(source, new, to="keras")
+        assert any("hard_sigmoid" in report.reason for report in done.reports.values())
+        computes(keras.models.load_model(new), x, calls, ONE_MORE)
+
+
+def test_an_archive(case, tmp_path):
+    model, x, calls = case
+    done = rl.convert_file(model.with_suffix(".keras"), tmp_path / "new.keras", to="keras")
+    assert any("hard_sigmoid" in report.reason for report in done.reports.values())
+    computes(keras.models.load_model(tmp_path / "new.keras"), x, calls, ONE_MORE)
+
+
+# ---------------------------------------------------------------------------------- which weights
+
+
+@pytest.fixture(scope="module")
+def beside(folder):
+    """A model's file: Keras 2's LSTM and GRU with it, an LSTM without it, and cuDNN layers."""
+    return old.write_model(*old.HARD_MODELS["hard_beside_cudnn"], folder)[:2]
+
+
+def arrays(path, layer):
+    with h5py.File(path) as file:
+        group = file["model_weights"][layer]
+        return {name.split("/")[-1]: group[name][()] for name in group.attrs["weight_names"]}
+
+
+def by_gate(array, cell):
+    gates = len(SCALED[cell])
+    return array.reshape(*array.shape[:-1], gates, array.shape[-1] // gates)
+
+
+@pytest.mark.parametrize("dtype", [None, "float16", "float64"])
+def test_the_gates_are_multiplied_and_nothing_else(beside, tmp_path, dtype):
+    done = rl.convert_file(beside[0], tmp_path / "new.h5", to="keras", dtype=dtype)
+    for layer, cell in {"lstm": "lstm", "gru": "gru", "gru_1": "gru"}.items():
+        before, after = arrays(beside[0], layer), arrays(tmp_path / "new.h5", layer)
+        assert before.keys() == after.keys() and len(before) == (2 if layer == "gru_1" else 3)
+        count = 0
+        for name, array in before.items():
+            wanted = by_gate(array.astype("f8"), cell)
+            wanted[..., SCALED[cell], :] *= 1.2
+            count += np.count_nonzero(wanted[..., SCALED[cell], :])
+            got = by_gate(after[name], cell)
+            assert got.dtype == (dtype or "float32")
+            assert np.array_equal(got, wanted.astype(got.dtype))
+        reason = f"{count} weights times 1.2, for Keras 3's hard_sigmoid"
+        change = {"float16": " and float32 to float16", "float64": " and float32 to float64"}
+        assert done.reports[layer] == rl.Report("rounds", 0, reason + change.get(dtype, ""))
+    assert list(map(list, (done.reports, done.left_out))) == [
+        ["cu_dnnlstm", "cu_dnngru", "lstm", "gru", "gru_1"], [],
+    ]  # fmt: skip
+    changed = changes(beside[0], tmp_path / "new.h5")
+    assert {name.split("/")[1] for name in changed} == done.reports.keys()
+
+
+def changes(a, b):
+    before, after = tree(a), tree(b)
+    assert before.keys() == after.keys()
+    return {name for name in before if name and before[name] != after[name]}
+
+
+def test_a_second_time_nothing_changes(beside, tmp_path):
+    rl.convert_file(beside[0], tmp_path / "new.h5", to="keras")
+    assert not rl.convert_file(tmp_path / "new.h5", tmp_path / "again.h5", to="keras").reports
+    assert (tmp_path / "again.h5").read_bytes() == (tmp_path / "new.h5").read_bytes()
+
+
+def test_weights_alone_do_not_say(beside, tmp_path):
+    done = rl.convert_file(beside[1], tmp_path / "new.h5", to="keras")
+    assert list(done.reports) == ["cu_dnnlstm", "cu_dnngru"]
+    assert ["hard_sigmoid" in note for note in done.notes] == [True]
+    changed = changes(beside[1], tmp_path / "new.h5")
+    assert {name.split("/")[0] for name in changed} == done.reports.keys()
+
+
+def test_an_early_config_that_does_not_say(folder, tmp_path):
+    """hard_sigmoid was the default before Keras 2.3, and sigmoid since then."""
+    model, _, twin = old.write_model(old.nested_partly_frozen, old.HARD, old.HARD, folder)
+    x = old.inputs_of("nested_partly_frozen", twin)
+    for version, is_hard in (("2.2.4", True), ("2.3.0", False)):
+        source, new = tmp_path / f"{version}.h5", tmp_path / f"{version}_new.h5"
+        shutil.copy(model, source)
+        old.reword(source, unsaid, version)
+        done = rl.convert_file(source, new, to="keras")
+        assert list(done.reports) == (["model/gru", "model/lstm"] if is_hard else [])
+        if is_hard:
+            computes(keras.models.load_model(new), x, [flat(twin(x))], ONE_MORE)
+
+
+def unsaid(entry):
+    if isinstance(entry, dict):
+        return {k: unsaid(v) for k, v in entry.items() if k != "recurrent_activation"}
+    return [unsaid(part) for part in entry] if isinstance(entry, list) else entry
+
+
+# ----------------------------------------------------------------------------------------- refused
+
+
+def one_layer(path, kind="LSTM", fill=0.25):
+    """A file of one layer with hard_sigmoid."""
+    layer = getattr(old.HARD, kind)(4, name="rnn")
+    model = tf_keras.Sequential([old.Input((None, 3)), layer, old.Dense(2, name="dense")])
+    for weight in layer.weights:
+        weight.assign(np.full(weight.shape, fill))
+    model.save(path)
+    return path
+
+
+def layer_of(config, k):
+    return config["config"]["layers"][k]
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_exact_refuses(tmp_path, kind):
+    source = one_layer(tmp_path / "old.h5", kind)
+    count = {"LSTM": 3 * 4 * (3 + 4 + 1), "GRU": 2 * 4 * (3 + 4 + 2)}[kind]
+    with pytest.raises(rl.LossyError, match=f"'rnn' has the hard_sigmoid of Keras 2.* {count} w"):
+        rl.convert_file(source, tmp_path / "new.h5", to="keras", exact=True)
+    done = rl.convert_file(
+        one_layer(tmp_path / "zero.h5", kind, 0), tmp_path / "new.h5", to="keras", exact=True
+    )
+    assert done.reports["rnn"] == rl.Report("exact")
+
+
+def test_too_large(tmp_path):
+    source = one_layer(tmp_path / "old.h5", fill=3e38)
+    with pytest.raises(rl.LossyError, match=r"a weight of 'rnn' would become infinite, times 1\.2"):
+        rl.convert_file(source, tmp_path / "new.h5", to="keras")
+    tf_keras.backend.set_floatx("float64")
+    try:
+        source = one_layer(tmp_path / "old.h5", fill=1.7e308)
+    finally:
+        tf_keras.backend.set_floatx("float32")
+    with pytest.raises(rl.LossyError, match=r"a weight of 'rnn' would become infinite, times 1\.2"):
+        rl.convert_file(source, tmp_path / "new.h5", to="keras")
+    assert [path.name for path in tmp_path.iterdir()] == ["old.h5"]
+
+
+@pytest.mark.parametrize("change", [
+    lambda c: layer_of(c, 1).update(registered_name="mine>LSTM", module="mine"),
+    lambda c: layer_of(c, 1)["config"].update(recurrent_activation={"config": "hard_sigmoid"}),
+    lambda c: layer_of(c, 1)["config"].update(activation="hard_sigmoid"),
+], ids=["a class of its own", "a function", "the candidate's"])  # fmt: skip
+def test_what_cannot_be_made_up_for(tmp_path, change):
+    source = one_layer(tmp_path / "old.h5")
+    change_config(source, change)
+    with pytest.raises(rl.LossyError, match=r"sequential\w*/rnn has \w+='hard_sigmoid', clip"):
+        rl.convert_file(source, tmp_path / "new.h5", to="keras")
+
+
+def test_a_config_of_more_layers_than_there_are_weights(tmp_path):
+    source = one_layer(tmp_path / "old.h5")
+    hard = {"name": "dense", "units": 2, "recurrent_activation": "hard_sigmoid"}
+    change_config(source, lambda c: layer_of(c, 2).update(class_name="LSTM", config=hard))
+    with pytest.raises(rl.FileError, match=r"'dense' has 0 sets of recurrent weights.* of 1"):
+        rl.convert_file(source, tmp_path / "new.h5", to="keras")

@@ -1,0 +1,90 @@
+"""All other content of a Keras HDF5 file is copied unchanged when the file is converted."""
+
+import re
+
+import h5py
+import numpy as np
+import pytest
+from files.hostile.limits import limited
+from files.keras.comparison import tree
+from oracles.frameworks import H, I, normal, seeded
+
+import rnnlayout as rl
+
+
+@pytest.fixture
+def old(tmp_path):
+    """The weights of a CuDNNLSTM, as Keras 2 stores them, in a file that is open for more."""
+    rng = seeded("copied")
+    shapes = {"kernel": (I, 4 * H), "recurrent_kernel": (H, 4 * H), "bias": (8 * H,)}
+    with h5py.File(tmp_path / "old.h5", "w") as file:
+        file.attrs["keras_version"] = b"2.3.1"
+        file.attrs["layer_names"] = [b"rnn"]
+        file.create_group("rnn").attrs["weight_names"] = [f"rnn/{x}:0".encode() for x in shapes]
+        for name, shape in shapes.items():
+            file[f"rnn/rnn/{name}:0"] = normal(rng, *shape)
+        yield file
+
+
+def converted(file):
+    """Return tree() of the new file and of the old one."""
+    old = file.filename
+    new = f"{old[:-3]}_new.h5"
+    file.close()
+    with limited():
+        rl.convert_file(old, new, to="keras")
+    return tree(old), tree(new)
+
+
+def test_all_kinds(old):
+    others = old.create_group("mine/deep")
+    arrays = {
+        "big-endian": np.arange(6, dtype=">f8").reshape(2, 3), "number": np.float32(3),
+        "half": np.ones(3, "f2"), "none": np.zeros((0, 4), "i8"), "true": np.array([True, False]),
+        "texts": np.array([b"a", b"bcd"]), "opaque": np.frombuffer(bytes(range(6)), "V3"),
+        "two pieces": np.arange(3 << 20, dtype="f4").reshape(3, -1),
+    }  # fmt: skip
+    for name, array in arrays.items():
+        others[name] = array
+    others["nothing"] = h5py.Empty("f4")
+    long = np.arange(1000.0).reshape(100, 10)
+    others.create_dataset("plain", data=long, chunks=(30, 4), maxshape=(None, 10))
+    others.create_dataset("packed", data=long, compression="gzip", shuffle=True, chunks=(7, 10))
+    others.create_dataset("brain", data=long.astype("f4").view("V2")).attrs["dtype"] = "bfloat16"
+    others.create_dataset("holes", (50, 5), "f4", chunks=(10, 5), fillvalue=2.5)
+    attributes = {
+        "text": "ä", "bytes": b"ab", "number": 5, "numbers": np.arange(3, dtype=">i2"),
+        "texts": ["a", "bc"], "many bytes": np.array([b"a", b"bc"]), "flag": True, "none": [],
+        "nothing": h5py.Empty("S1"),
+    }  # fmt: skip
+    for where in (old, others, others["number"], old["rnn"]):
+        where.attrs.update(attributes)
+    before, after = converted(old)
+    parts = {f"rnn/rnn/{name}:0" for name in ("kernel", "recurrent_kernel", "bias")}
+    assert before.keys() == after.keys() and len(before) > len(arrays) + 8
+    assert {name for name in before if before[name] != after[name]} == parts
+
+
+@pytest.mark.parametrize("add", [
+    lambda file: file.create_dataset("x", data=["texts"], dtype=h5py.string_dtype()),
+    lambda file: file.create_dataset("x", data=np.zeros(2, "f4,i4")),
+    lambda file: file.attrs.create("x", file.ref, dtype=h5py.ref_dtype),
+    lambda file: file.attrs.create("x", np.zeros(2, "f4,i4")),
+], ids=["texts", "records", "a reference", "records of an attribute"])  # fmt: skip
+def test_what_is_not_copied(old, add, tmp_path):
+    add(old)
+    with pytest.raises(rl.FileError, match=r"x.* is .* not copied here"):
+        converted(old)
+    assert [path.name for path in tmp_path.iterdir()] == ["old.h5"]
+
+
+def test_a_damaged_type_does_not_crash(old, tmp_path):
+    """libhdf5 crashed when it had to write to such a file: a float of 202 bits, in 4 bytes."""
+    old.close()
+    path = tmp_path / "old.h5"
+    float32 = bytes.fromhex("11201f00 04000000 0000")  # then its precision, 32
+    damaged = re.sub(re.escape(float32) + b"\x20", float32 + b"\xca", path.read_bytes())
+    assert damaged != path.read_bytes()
+    path.write_bytes(damaged)
+    with limited():
+        rl.convert_file(path, tmp_path / "new.h5", to="keras")

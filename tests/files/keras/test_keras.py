@@ -1,0 +1,371 @@
+"""Keras's files: written by Keras 2 and 3 and read by rnnlayout, and the other way round."""
+
+import functools
+import json
+import zipfile
+
+import numpy as np
+import pytest
+import tf_keras
+from oracles.frameworks import KERAS_NOISE, H, I, N, T, fill_keras, keras, normal, seeded
+from oracles.reference import forward, from_onnx
+
+import rnnlayout as rl
+
+pytestmark = KERAS_NOISE
+KITS = [keras, tf_keras]
+
+
+def hard(kit):
+    return "hard_sigmoid" if kit is keras else "hard_sigmoid_keras2"
+
+
+def layers_of(kit):
+    """Return {name: (layer, the spec of its RNN)} for every form of a Keras layer."""
+    one = {"return_sequences": True}
+    make = kit.layers
+    rows = [
+        (make.LSTM(H, **one, name="plain"), rl.Spec("lstm", I, H)),
+        (make.LSTM(H, **one, use_bias=False, name="bare"), rl.Spec("lstm", I, H, bias="none")),
+        (make.LSTM(H, **one, recurrent_activation="hard_sigmoid", name="hard"),
+         rl.Spec("lstm", I, H, recurrent_activation=hard(kit))),
+        (make.GRU(H, **one, name="after"), rl.Spec("gru", I, H)),
+        (make.GRU(H, **one, reset_after=False, name="before"),
+         rl.Spec("gru", I, H, reset="before")),
+        (make.SimpleRNN(H, **one, name="soft"), rl.Spec("rnn_tanh", I, H)),
+        (make.SimpleRNN(H, **one, activation="relu", name="edgy"), rl.Spec("rnn_relu", I, H)),
+        (make.Bidirectional(make.GRU(H, **one), name="both"), rl.Spec("gru", I, H, 1, True)),
+        (make.Bidirectional(make.RNN(make.LSTMCell(H), **one), name="cells"),
+         rl.Spec("lstm", I, H, 1, True)),
+        (make.RNN(make.StackedRNNCells([make.GRUCell(H), make.GRUCell(H), make.GRUCell(H)]),
+                  **one, name="stack"), rl.Spec("gru", I, H, 3)),
+    ]  # fmt: skip
+    return {layer.name: (layer, spec) for layer, spec in rows}
+
+
+def model_of(kit):
+    """Return (model, {name: (layer, spec)}): all layers in parallel, three inside other models."""
+    layers = layers_of(kit)
+    inputs = [kit.Input((T, I), name=f"to_{name}") for name in layers]
+    outputs = [layers[name][0](x) for name, x in zip(layers, inputs, strict=True)]
+
+    # the first one is frozen, so its weights come last in the list of its model
+    frozen = kit.layers.LSTM(H, return_sequences=True, name="frozen", trainable=False)
+    thawed = kit.layers.LSTM(H, return_sequences=True, name="thawed")
+    inner = kit.Sequential([kit.Input((T, I)), frozen, thawed], name="inner")
+    wrapped = kit.layers.GRU(H, return_sequences=True, name="wrapped")
+    again = kit.Sequential([kit.Input((T, I)), kit.layers.Dense(I), wrapped], name="again")
+    inputs += [kit.Input((T, I)), kit.Input((2, T, I))]
+    outputs += [inner(inputs[-2]), kit.layers.TimeDistributed(again, name="often")(inputs[-1])]
+
+    layers["inner/frozen"] = frozen, rl.Spec("lstm", I, H)
+    layers["inner/thawed"] = thawed, rl.Spec("lstm", H, H)
+    layers["often/again/wrapped"] = wrapped, rl.Spec("gru", I, H)
+    model = kit.Model(inputs, outputs)
+    fill_keras([layer for layer, _ in layers.values()], seeded("files", kit.__name__))
+    return model, layers
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """{kit: (folder of its files, the layers in each)}, made on first use"""
+
+    @functools.cache
+    def make(kit):
+        folder = tmp_path_factory.mktemp("keras")
+        model, layers = model_of(kit)
+        for name in ("model.h5", "model.keras"):
+            model.save(folder / name)
+        model.save_weights(folder / "model.weights.h5")
+        if kit is tf_keras:  # Keras 3 no longer writes such
+            model.save_weights(folder / "weights.h5", save_format="h5")
+        return folder, layers
+
+    return make
+
+
+every_kit = pytest.mark.parametrize("kit", KITS, ids=["keras 3", "keras 2"])
+
+
+def as_numpy(layer, x):
+    """Return what the layer itself computes. x, y: (T, N, ...)"""
+    x = np.ascontiguousarray(x.swapaxes(0, 1))
+    if isinstance(layer, keras.Layer):
+        return keras.ops.convert_to_numpy(layer(keras.ops.convert_to_tensor(x))).swapaxes(0, 1)
+    return layer(x).numpy().swapaxes(0, 1)
+
+
+def far(a, b, weights, x):
+    """Return the difference of two runs of one network, in units of what rounding explains: each
+    may be off by the error in reference.Rounded, so the two by twice that."""
+    spec = weights.spec
+    zeros = np.zeros((spec.num_layers * spec.num_directions, x.shape[1], spec.hidden_size), "f4")
+    c0 = zeros if spec.cell == "lstm" else None
+    expected = forward(from_onnx(rl.convert(weights, dst="onnx"), spec), spec, x, zeros, c0).y
+    assert a.shape == b.shape == expected.value.shape
+    return (np.abs(a.astype(np.float64) - b) / (2 * expected.error)).max()
+
+
+def same_arrays(weights, layer):
+    arrays = [
+        keras.ops.convert_to_numpy(v) if isinstance(layer, keras.Layer) else v.numpy()
+        for v in layer.weights
+    ]
+    ours = list(weights.values())
+    return len(arrays) == len(ours) and all(map(np.array_equal, arrays, ours))
+
+
+def is_the_layer(weights, layer, spec):
+    assert weights.spec.replace(bias=spec.bias) == spec and weights.layout.name == "keras"
+    assert weights.config == {} and same_arrays(weights, layer)
+    x = normal(seeded("x", spec), T, N, spec.input_size)
+    return far(as_numpy(layer, x), weights.rnn()(x)[0], weights, x) <= 1
+
+
+@pytest.mark.parametrize("name", ["model.h5", "model.keras"])
+@every_kit
+def test_a_model_is_read(files, kit, name):
+    folder, layers = files(kit)
+    found = rl.load(folder / name)
+    assert set(found) == set(layers) and not found.refused and not found.notes
+    for entry, (layer, spec) in layers.items():
+        assert is_the_layer(found[entry], layer, spec), entry
+
+
+@pytest.mark.parametrize(
+    "kit, name",
+    [(keras, "model.weights.h5"), (tf_keras, "model.weights.h5"), (tf_keras, "weights.h5")],
+    ids=["keras 3", "keras 2", "keras 2, before 2.12"],
+)
+def test_weights_alone_are_read_by_their_shapes(files, kit, name):
+    folder, layers = files(kit)
+    found = rl.load(folder / name)
+    assert all("tanh or of relu" in str(error) for error in found.refused.values())
+    assert len(found.refused) == 2 and len(found) == len(layers) - 2
+    assert ["does not say activations" in note for note in found.notes] == [True]
+    for entry, weights in rl.load(folder / name, cell="rnn_tanh").items():
+        own = [k for k, (layer, _) in layers.items() if same_arrays(weights, layer)]
+        assert len(own) == 1
+        if kit is keras:  # late Keras 2 does not record the names, its older form only the model's
+            assert entry == own[0]
+        elif name == "weights.h5":
+            assert entry == ("often" if own[0][:5] == "often" else own[0])
+        layer, spec = layers[own[0]]
+        if spec != weights.spec and spec.bias != "none":
+            weights = rl.load(folder / name, spec, prefix=entry)[entry]
+        assert is_the_layer(weights, layer, spec), entry
+
+
+@every_kit
+def test_a_spec_that_the_file_contradicts(files, kit):
+    folder, _ = files(kit)
+    with pytest.raises(rl.SpecError, match="hidden_size 5, the source itself 8"):
+        rl.load(folder / "model.h5", rl.Spec("lstm", I, 5), prefix="plain")
+    with pytest.raises(rl.SpecError, match="cell 'gru', the source itself 'lstm'"):
+        rl.load(folder / "model.keras", rl.Spec("gru", I, H), prefix="plain")
+    with pytest.raises(rl.FileError, match="no recurrent layer"):
+        rl.load(folder / "model.h5", prefix="nothing")
+
+
+# ------------------------------------------------------------------------------- written by us
+
+
+WRITTEN = {
+    "deep": rl.Spec("lstm", I, H, 3),
+    "plain": rl.Spec("lstm", I, H),
+    "bare": rl.Spec("lstm", I, H, bias="none"),
+    "both/deep": rl.Spec("gru", I, H, 2, True),
+    "before": rl.Spec("gru", I, H, reset="before"),
+    "hard": rl.Spec("gru", I, H, recurrent_activation="hard_sigmoid"),
+    "soft": rl.Spec("rnn_tanh", I, H),
+    "torch.edgy": rl.Spec("rnn_relu", I, H, 1, True),
+}
+
+
+def filled(spec, *labels, layout="keras"):
+    rng = seeded("written", spec, *labels)
+    names = rl.describe(layout, spec.replace(bias="double") if layout != "keras" else spec)
+    arrays = {name: normal(rng, *shape) * np.float32(0.12) for name, shape in names.items()}
+    return rl.Weights(arrays, spec, layout)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("written")
+    entries = {name: filled(spec) for name, spec in WRITTEN.items()}
+    for suffix in (".h5", ".keras", ".weights.h5"):
+        rl.save(folder / f"model{suffix}", entries)
+    return folder, entries
+
+
+def same_outputs(model, entries):
+    xs = [normal(seeded("x", name), T, N, w.spec.input_size) for name, w in entries.items()]
+    ys = model([np.ascontiguousarray(x.swapaxes(0, 1)) for x in xs])
+    for x, y, weights in zip(xs, ys, entries.values(), strict=True):
+        y = keras.ops.convert_to_numpy(y).swapaxes(0, 1)
+        assert far(y, weights.rnn()(x)[0], weights, x) <= 1, weights
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+def test_keras_3_loads_what_is_written(written, suffix):
+    folder, entries = written
+    same_outputs(keras.models.load_model(folder / f"model{suffix}", compile=False), entries)
+
+
+def test_keras_3_loads_the_weights_alone(written):
+    folder, entries = written
+    model = keras.models.load_model(folder / "model.keras", compile=False)
+    for variable in model.variables:
+        variable.assign(variable * 0)
+    model.load_weights(folder / "model.weights.h5")
+    same_outputs(model, entries)
+
+
+def test_keras_would_write_the_same_config(written):
+    """Keras 3 knows and keeps each key that is written."""
+    folder, _ = written
+    with zipfile.ZipFile(folder / "model.keras") as archive:
+        ours = json.loads(archive.read("config.json"))
+        assert json.loads(archive.read("metadata.json")) == {"keras_version": "3.0.0"}
+    theirs = json.loads(keras.models.load_model(folder / "model.keras", compile=False).to_json())
+    names = {node["name"]: node for node in theirs["config"]["layers"]}
+    assert ours["module"] == theirs["module"] and ours["class_name"] == theirs["class_name"]
+    for key in ("input_layers", "output_layers"):
+        assert ours["config"][key] == theirs["config"][key]
+    for node in ours["config"]["layers"]:
+        assert is_part(node, names[node["name"]]), node["name"]
+
+
+def is_part(ours, theirs):
+    """Is every value also in Keras's own config, which may have more?"""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        if theirs.get("class_name") == "Bidirectional":  # renames the layer in it
+            assert theirs["config"]["layer"]["config"]["name"] == f"forward_{ours['name']}"
+            theirs["config"]["layer"]["config"]["name"] = ours["name"]
+        return all(key in theirs and is_part(ours[key], theirs[key]) for key in ours)
+    if isinstance(theirs, dict):  # a dtype
+        return theirs["config"] == {"name": ours}
+    return ours == theirs if not isinstance(ours, list) else all(map(is_part, ours, theirs))
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5"])
+def test_what_is_written_is_read_again(written, suffix):
+    folder, entries = written
+    again = {}
+    for name, w in entries.items():
+        name = name.replace("/", "_").replace(".", "_")
+        rows = w.split()
+        again |= {name if len(rows) == 1 else f"{name}_{k}": row for k, row in enumerate(rows)}
+    for name, weights in again.items():
+        asked = weights.spec if suffix == ".weights.h5" else None
+        found = rl.load(folder / f"model{suffix}", asked, prefix=name)[name]
+        assert found.spec == weights.spec or weights.spec.bias == "none"
+        assert list(found) == list(weights)
+        assert all(map(np.array_equal, found.values(), weights.values())), name
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_dtypes(tmp_path, dtype):
+    weights = filled(rl.Spec("lstm", I, H)).to("keras", dtype=dtype)
+    rl.save(tmp_path / "a.weights.h5", weights)
+    # no backend computes an orthogonal matrix in bfloat16
+    layer = keras.layers.LSTM(H, dtype=dtype, recurrent_initializer="zeros", name="own")
+    model = keras.Sequential([keras.Input((T, I)), layer])
+    model.load_weights(tmp_path / "a.weights.h5")
+    model.save(tmp_path / "b.keras")
+    again = rl.load(tmp_path / "b.keras")["own"]
+    rl.save(tmp_path / "c.keras", {"own": again})
+    for w in (again, rl.load(tmp_path / "c.keras")["own"]):
+        assert w.spec == weights.spec
+        assert all(w[name].tobytes() == weights[name].tobytes() for name in weights)
+    if dtype == "bfloat16":
+        with pytest.raises(rl.LayoutError, match=r"legacy \.h5 cannot hold"):
+            rl.save(tmp_path / "a.h5", weights)
+        assert not (tmp_path / "a.h5").exists()
+
+
+def test_what_changes_outputs_goes_along(tmp_path):
+    x = normal(seeded("x"), T, N, I)
+    layer = keras.layers.LSTM(H, return_sequences=True, go_backwards=True, name="back")
+    summed = keras.layers.Bidirectional(
+        keras.layers.GRU(H, return_sequences=True), merge_mode="sum", name="summed"
+    )
+    model = keras.Sequential([keras.Input((T, I)), layer, summed])
+    model.save(tmp_path / "a.keras")
+    found = rl.load(tmp_path / "a.keras")
+    assert found["back"].config == {"go_backwards": True}
+    assert found["summed"].config == {"merge_mode": "sum"}
+    with pytest.raises(rl.LossyError, match="go_backwards=True"):
+        found["back"].rnn()
+    rl.save(tmp_path / "b.h5", dict(found))
+    again = keras.models.load_model(tmp_path / "b.h5", compile=False)
+    for ours, theirs, wide in ((again.layers[2], layer, I), (again.layers[3], summed, H)):
+        x = normal(seeded("x", wide), T, N, wide)
+        assert np.array_equal(as_numpy(ours, x), as_numpy(theirs, x))
+    found["back"].config["stateful"] = True
+    with pytest.raises(rl.LossyError, match="stateful=True"):
+        rl.save(tmp_path / "c.keras", found["back"])
+    rl.save(tmp_path / "c.weights.h5", found["back"])  # which say nothing of that
+
+
+def test_a_stack_that_goes_backwards_does_so_once(tmp_path):
+    """Its first layer reverses the sequence; no other layer reverses it again."""
+    cells = keras.layers.StackedRNNCells([keras.layers.GRUCell(H) for _ in range(2)])
+    stack = keras.layers.RNN(cells, return_sequences=True, go_backwards=True, name="stack")
+    model = keras.Sequential([keras.Input((T, I)), stack])
+    fill_keras([stack], seeded("backwards"))
+    model.save(tmp_path / "a.keras")
+    rl.save(tmp_path / "b.keras", dict(rl.load(tmp_path / "a.keras")))
+    again = keras.models.load_model(tmp_path / "b.keras")
+    x = normal(seeded("x"), T, N, I)
+    wanted, got = as_numpy(model, x), as_numpy(again, x)
+    assert np.abs(wanted - wanted[::-1]).max() > 0.1  # turned round is something else
+    # Sums of I + H + 2 terms below 3 in float32 by both, through two layers of T steps whose
+    # sigmoids and tanh pass on at most the error that comes in.
+    assert np.abs(got - wanted).max() <= 2 * (I + H + 2) * 3 * 2.0**-24 * 2 * T
+
+
+def test_layers_that_no_other_framework_has_are_refused_by_name(tmp_path):
+    L = keras.layers
+    odd = {
+        "elu": L.LSTM(H, activation="elu", name="elu"),
+        "soft": L.GRU(H, recurrent_activation="softsign", name="soft"),
+        "stacks": L.Bidirectional(L.RNN(L.StackedRNNCells([L.GRUCell(H)] * 2)), name="stacks"),
+        "unlike": L.Bidirectional(
+            L.LSTM(H), backward_layer=L.LSTM(H, use_bias=False, go_backwards=True), name="unlike"
+        ),
+    }
+    fine, x = L.GRU(H, name="fine"), keras.Input((T, I))
+    keras.Model(x, [layer(x) for layer in [fine, *odd.values()]]).save(tmp_path / "a.keras")
+    found = rl.load(tmp_path / "a.keras")
+    assert list(found) == ["fine"] and set(found.refused) == set(odd)
+    for name, error in found.refused.items():
+        assert name in str(error) and isinstance(error, rl.LayoutError)
+
+
+def test_layouts_that_keras_has_not(tmp_path):
+    weights = filled(rl.Spec("lstm", I, H)).to("torch")
+    for suffix in (".h5", ".keras", ".weights.h5"):
+        with pytest.raises(rl.LayoutError, match=r"layout torch: convert with w\.to\('keras'\)"):
+            rl.save(tmp_path / f"a{suffix}", weights)
+    old = filled(rl.Spec("lstm", I, H, recurrent_activation="hard_sigmoid_keras2"))
+    with pytest.raises(rl.LossyError, match="hard_sigmoid of Keras 2"):
+        rl.save(tmp_path / "a.keras", old)
+    with pytest.raises(rl.LayoutError, match="both be named 'a_b'"):
+        rl.save(
+            tmp_path / "a.keras", {"a/b": filled(WRITTEN["soft"]), "a.b": filled(WRITTEN["soft"])}
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5"])
+def test_what_belongs_to_no_rnn_is_named(suffix, tmp_path):
+    layers = [keras.layers.LSTM(H, name="reader"), keras.layers.Dense(2, name="head")]
+    model = keras.Sequential([keras.Input((T, I)), *layers])
+    model.compile("adam", "mse")
+    write = model.save_weights if suffix == ".weights.h5" else model.save
+    write(tmp_path / f"a{suffix}")
+    found = rl.load(tmp_path / f"a{suffix}")
+    assert len(found.others) == 2 and all("head" in n or "dense" in n for n in found.others)
+    done = rl.convert_file(tmp_path / f"a{suffix}", tmp_path / "b.npz", to="cudnn")
+    assert done.left_out == found.others

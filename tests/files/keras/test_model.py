@@ -1,0 +1,300 @@
+"""Old Keras models with cuDNN layers, converted: Keras 3 loads them and computes the same.
+
+tf_keras writes the files with its own CuDNNLSTM and CuDNNGRU. The right results are those of
+tf_keras's LSTM and GRU with the weights that its own loader makes of them.
+"""
+
+import json
+import os
+import shutil
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import h5py
+import keras
+import numpy as np
+import pytest
+import tf_keras
+from files.keras import old_models as old
+from files.keras.comparison import change_config, computes, flat, tree
+from marks import sample
+from oracles.frameworks import KERAS_NOISE
+
+import rnnlayout as rl
+
+pytestmark = [KERAS_NOISE, pytest.mark.filterwarnings("ignore::UserWarning:keras")]
+
+CUDNN_PARTS = ("kernel:0", "recurrent_kernel:0", "bias:0")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("old_keras")
+
+
+@pytest.fixture(scope="module", params=sample(old.MODELS, 5))
+def case(request, folder):
+    """A model's file, its weights' file, and inputs with the right outputs."""
+    model, weights, twin = old.write(request.param, folder)
+    x = old.inputs_of(request.param, twin)
+    return model, weights, x, [flat(twin(x)) for _ in range(2)]  # a stateful one goes on
+
+
+def cudnn_tensors(path):
+    """Return the names of the tensors of cuDNN layers, without an optimizer's of the same names."""
+    with h5py.File(path, "r") as file:
+        owners = []
+        file.visititems(lambda name, item: owners.append(item) if is_cudnn(item) else None)
+        names = [owner.name[1:] for owner in owners if "optimizer_weights" not in owner.name]
+        return {f"{name}/{part}" for name in names for part in CUDNN_PARTS}
+
+
+def is_cudnn(item):
+    if not isinstance(item, h5py.Group) or set(item) != set(CUDNN_PARTS):
+        return False
+    units = item["recurrent_kernel:0"].shape[0]
+    return item["bias:0"].shape in ((8 * units,), (6 * units,))
+
+
+# ------------------------------------------------------------------------- every shape of model
+
+
+def test_keras_3_computes_the_same(case, tmp_path):
+    model, _, x, calls = case
+    for version, words in old.WORDS.items():
+        source = tmp_path / f"{version}.h5"
+        shutil.copy(model, source)
+        old.reword(source, words, version)
+        done = rl.convert_file(source, tmp_path / f"{version}_new.h5", to="keras")
+        assert done.reports
+        computes(keras.models.load_model(tmp_path / f"{version}_new.h5"), x, calls)
+
+
+def test_an_archive(case, tmp_path):
+    model, _, x, calls = case
+    done = rl.convert_file(model.with_suffix(".keras"), tmp_path / "new.keras", to="keras")
+    assert done.reports
+    computes(keras.models.load_model(tmp_path / "new.keras"), x, calls)
+
+
+def test_all_else_stays(case, tmp_path):
+    model = case[0]
+    rl.convert_file(model, tmp_path / "new.h5", to="keras")
+    before, after = tree(model), tree(tmp_path / "new.h5")
+    assert before.keys() == after.keys()
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"", *cudnn_tensors(model)}
+    a, b = before[""][0], after[""][0]
+    assert a.pop("training_config") == b.pop("training_config_of_keras_2")
+    assert a.keys() == b.keys()
+    assert {key for key in a if a[key] != b[key]} == {"model_config", "keras_version"}
+
+
+def test_weights_alone(case, tmp_path):
+    model, weights, x, calls = case
+    rl.convert_file(model, tmp_path / "new.h5", to="keras")
+    loaded = keras.models.load_model(tmp_path / "new.h5")
+    for variable in loaded.weights:
+        variable.assign(np.full(variable.shape, 0.125))
+    rl.convert_file(weights, tmp_path / "new_weights.h5", to="keras")
+    loaded.load_weights(tmp_path / "new_weights.h5")
+    computes(loaded, x, calls)
+    before, after = tree(weights), tree(tmp_path / "new_weights.h5")
+    assert {name for name in before if before[name] != after.get(name)} == cudnn_tensors(weights)
+
+
+# ----------------------------------------------------------------------------------- in particular
+
+
+@pytest.fixture(scope="module")
+def stack(folder):
+    """A file of an LSTM, a GRU and a Dense."""
+    return old.write("sequential", folder)[0]
+
+
+def changed(stack, folder, change):
+    path = folder / "changed.h5"
+    shutil.copy(stack, path)
+    change_config(path, change)
+    return path
+
+
+def test_what_was_done(stack, tmp_path):
+    done = rl.convert_file(stack, tmp_path / "new.h5", to="keras")
+    assert done.reports["cu_dnnlstm"] == rl.check(
+        [w for w in tensors(stack, "cu_dnnlstm")], src="keras-cudnn", dst="keras"
+    )
+    assert {name: r.grade for name, r in done.reports.items()} == {
+        "cu_dnnlstm": "rounds", "cu_dnngru": "exact",
+    }  # fmt: skip
+    assert not done.left_out
+    assert ["training_config" in note for note in done.notes] == [True]
+
+
+@pytest.mark.parametrize(("first", "second"), [(".h5", ".keras"), (".keras", ".h5")])
+def test_what_is_not_the_whole_model_says_so(first, second, tmp_path):
+    model = keras.Sequential([keras.Input((None, 3)), keras.layers.LSTM(5), keras.layers.Dense(2)])
+    model.save(tmp_path / f"a{first}")
+    done = rl.convert_file(tmp_path / f"a{first}", tmp_path / f"b{second}", to="keras")
+    assert len(done.left_out) == 2  # the Dense
+    assert [f"give it the old one's suffix, {first}" in note for note in done.notes] == [True]
+    done = rl.convert_file(tmp_path / f"a{first}", tmp_path / "b.safetensors", to="torch")
+    assert len(done.left_out) == 2 and not done.notes  # nobody expects a model there
+
+
+def tensors(path, layer):
+    with h5py.File(path) as file:
+        group = file["model_weights"][layer]
+        return [group[name][()] for name in group.attrs["weight_names"]]
+
+
+def test_both_directions_are_one_entry(folder, tmp_path):
+    weights = old.write("backward_layer", folder)[1]
+    done = rl.convert_file(weights, tmp_path / "new.h5", to="keras")
+    assert list(done.reports) == ["bidirectional"]
+    assert done.reports["bidirectional"].rounded_sums == 2 * 4 * 4
+    assert done.reports["bidirectional"].reason == "32 sums of two non-zero biases"
+
+
+def test_exact_refuses_the_sums(stack, tmp_path):
+    with pytest.raises(rl.LossyError, match="sums"):
+        rl.convert_file(stack, tmp_path / "new.h5", to="keras", exact=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_second_time_nothing_changes(stack, tmp_path):
+    rl.convert_file(stack, tmp_path / "new.h5", to="keras")
+    done = rl.convert_file(tmp_path / "new.h5", tmp_path / "again.h5", to="keras")
+    assert not done.reports
+    assert ["copied" in note for note in done.notes] == [True]
+    assert (tmp_path / "again.h5").read_bytes() == (tmp_path / "new.h5").read_bytes()
+
+
+def test_another_dtype(stack, tmp_path):
+    rl.convert_file(stack, tmp_path / "new.h5", to="keras", dtype="float64")
+    kinds = {
+        layer: {w.dtype.name for w in tensors(tmp_path / "new.h5", layer)}
+        for layer in ("cu_dnnlstm", "cu_dnngru", "dense")
+    }
+    assert kinds == {"cu_dnnlstm": {"float64"}, "cu_dnngru": {"float64"}, "dense": {"float32"}}
+    with pytest.raises(rl.LayoutError, match="bfloat16"):
+        rl.convert_file(stack, tmp_path / "other.h5", to="keras", dtype="bfloat16")
+
+
+def test_compressed_arrays_stay_compressed(stack, tmp_path):
+    source = tmp_path / "old.h5"
+    with h5py.File(stack) as a, h5py.File(source, "w") as b:
+        b.attrs.update(a.attrs)
+        a.copy("model_weights", b)
+        bias = b["model_weights/cu_dnngru/cu_dnngru/bias:0"]
+        values, name = bias[()], bias.name
+        del b[name]
+        b.create_dataset(name, data=values, compression="gzip", shuffle=True).attrs["of"] = "mine"
+    rl.convert_file(source, tmp_path / "new.h5", to="keras")
+    with h5py.File(tmp_path / "new.h5") as file:
+        bias = file[name]
+        assert (bias.shape, bias.compression, bias.shuffle) == ((2, 12), "gzip", True)
+        assert dict(bias.attrs) == {"of": "mine"}
+        assert np.array_equal(bias[()].ravel(), values)
+
+
+def test_a_gru_of_keras_2_resets_before(tmp_path):
+    """It does if the config does not say; Keras 3 would read it as one that resets after."""
+    x = np.random.default_rng(3).uniform(-1, 1, (2, 6, 3)).astype("f4")
+    options = {"reset_after": False, "recurrent_activation": "sigmoid"}
+    model = tf_keras.Sequential([old.Input((6, 3)), tf_keras.layers.GRU(4, **options)])
+    model.save(tmp_path / "old.h5")
+    change_config(
+        tmp_path / "old.h5", lambda c: c["config"]["layers"][1]["config"].pop("reset_after")
+    )
+    old.reword(tmp_path / "old.h5", old.keras_2_1, "2.1.6")
+    assert not rl.convert_file(tmp_path / "old.h5", tmp_path / "new.h5", to="keras").reports
+    computes(keras.models.load_model(tmp_path / "new.h5"), x, [flat(model(x))])
+
+
+def test_mixed_precision_policy_of_old(stack, tmp_path):
+    policy = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
+    source = changed(
+        stack, tmp_path, lambda c: c["config"]["layers"][3]["config"].update(dtype=policy)
+    )
+    rl.convert_file(source, tmp_path / "new.h5", to="keras")
+    assert keras.models.load_model(tmp_path / "new.h5").layers[-1].compute_dtype == "float16"
+
+
+# ------------------------------------------------------------------------------------- refused
+
+
+def test_time_major(stack, tmp_path):
+    source = changed(
+        stack, tmp_path, lambda c: c["config"]["layers"][1]["config"].update(time_major=True)
+    )
+    with pytest.raises(rl.LossyError, match="/cu_dnnlstm has time_major"):
+        rl.convert_file(source, tmp_path / "new.h5", to="keras")
+
+
+@pytest.mark.parametrize("key", ["activation", "recurrent_activation"])
+def test_hard_sigmoid_was_another_function(stack, tmp_path, key):
+    source = changed(
+        stack, tmp_path, lambda c: c["config"]["layers"][3]["config"].update({key: "hard_sigmoid"})
+    )
+    with pytest.raises(rl.LossyError, match=f"dense has {key}='hard_sigmoid', clip"):
+        rl.convert_file(source, tmp_path / "new.h5", to="keras")
+
+
+def test_only_to_keras_and_whole(stack, tmp_path):
+    with pytest.raises(rl.LayoutError, match="not to 'torch'"):
+        rl.convert_file(stack, tmp_path / "new.h5", to="torch")
+    for hint in ({"prefix": "cu_dnngru"}, {"layout": "torch"}, {"spec": rl.Spec("gru", 3, 4)}):
+        with pytest.raises(rl.LayoutError, match="whole"):
+            rl.convert_file(stack, tmp_path / "new.h5", to="keras", **hint)
+
+
+def test_config_and_weights_that_contradict_each_other(stack, tmp_path):
+    def without(config):
+        del config["config"]["layers"][1:3]
+
+    with pytest.raises(rl.FileError, match="cuDNN layers in its weights, but none in its config"):
+        rl.convert_file(changed(stack, tmp_path, without), tmp_path / "new.h5", to="keras")
+
+
+NO_CONFIGS = [
+    '{"class_name": "Sequential", "config": {}}',
+    '{"class_name": "Model", "config": {"layers": 5}}',
+    "[1]",
+    "{",
+    '{"a":' * 5000 + "1" + "}" * 5000,
+]
+
+
+@pytest.mark.parametrize("config", NO_CONFIGS, ids=range(len(NO_CONFIGS)))
+def test_a_config_that_is_none(stack, tmp_path, config):
+    source = tmp_path / "old.h5"
+    shutil.copy(stack, source)
+    with h5py.File(source, "r+") as file:
+        file.attrs["model_config"] = config
+    with pytest.raises(rl.FileError, match="model_config"):
+        rl.convert_file(source, tmp_path / "new.h5", to="keras")
+
+
+def test_code_in_a_config_is_left_alone(stack, tmp_path):
+    code = {"class_name": "Lambda", "config": {"function": ["os.system('false')", None, None]}}
+    source = changed(stack, tmp_path, lambda c: c["config"]["layers"].append(code))
+    rl.convert_file(source, tmp_path / "new.h5", to="keras")
+    with h5py.File(tmp_path / "new.h5") as file:
+        assert json.loads(file.attrs["model_config"])["config"]["layers"][-1] == code
+
+
+def test_a_model_of_keras_1(stack, tmp_path):
+    source = tmp_path / "old.h5"
+    shutil.copy(stack, source)
+    old.reword(source, lambda entry: entry, "1.2.2")
+    with pytest.raises(rl.LossyError, match="Keras 1"):
+        rl.convert_file(source, tmp_path / "new.h5", to="keras")
+
+
+def test_no_file_of_keras_2(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = np.ones(3)
+    with pytest.raises(rl.FileError, match="layer_names"):
+        rl.convert_file(tmp_path / "a.h5", tmp_path / "new.h5", to="keras")

@@ -1,0 +1,252 @@
+"""Files of old Keras: Keras 1 with one array per gate, CuDNN layers, configs with fewer keys.
+
+tf_keras's own loader is the oracle: it converts such arrays for its own layers. Keras 1 cannot be
+installed any more: the tests write its files as it wrote them, name by name.
+"""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+import tf_keras
+from oracles.frameworks import KERAS_NOISE, H, I, fill_keras, normal, seeded
+from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
+from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
+from tf_keras.src.saving.legacy.hdf5_format import preprocess_weights_for_loading
+
+import rnnlayout as rl
+
+pytestmark = KERAS_NOISE
+
+# In the order of Keras 1's trainable_weights (keras/layers/recurrent.py, 1.2.2).
+GATES_OF_KERAS_1 = {"LSTM": "icfo", "GRU": "zrh"}
+
+
+def keras_1_arrays(kind, name, rng, joined=False):
+    """Return {name: array} in the file's order. joined: consume_less="gpu", and SimpleRNN."""
+    if joined:
+        gates, wide = [""], {"LSTM": 4, "GRU": 3, "SimpleRNN": 1}[kind] * H
+    else:
+        gates, wide = [f"_{k}" for k in GATES_OF_KERAS_1[kind]], H
+    shapes = {"W": (I, wide), "U": (H, wide), "b": (wide,)}
+    return {
+        f"{name}_{role}{gate}": normal(rng, *shape)
+        for gate in gates
+        for role, shape in shapes.items()
+    }
+
+
+def write(path, layers, config=None, version=None, suffix="", root="model_weights"):
+    """Write a file. layers: {name: its arrays by name}."""
+    with h5py.File(path, "w") as file:
+        if config:
+            file.attrs["model_config"] = json.dumps(config).encode()
+        group = file.create_group(root) if config else file
+        group.attrs["layer_names"] = [name.encode() for name in layers]
+        if version:
+            file.attrs["keras_version"] = version.encode()
+        for name, arrays in layers.items():
+            part = group.create_group(name)
+            part.attrs["weight_names"] = [(key + suffix).encode() for key in arrays]
+            for key, array in arrays.items():
+                part[key + suffix] = array
+
+
+def keras_1_layer(kind, name, **more):
+    return {"class_name": kind, "config": {
+        "name": name, "trainable": True, "output_dim": H, "input_dim": I, "activation": "tanh",
+        "inner_activation": "hard_sigmoid", "init": "glorot_uniform", "go_backwards": False,
+        "stateful": False, "consume_less": "cpu", "return_sequences": True, **more}}  # fmt: skip
+
+
+def loaded_by_tf_keras(layer, arrays):
+    layer.build((None, None, I))
+    return preprocess_weights_for_loading(layer, list(arrays), "1")
+
+
+def same(weights, arrays):
+    ours = list(weights.values())
+    return len(ours) == len(arrays) and all(map(np.array_equal, ours, arrays))
+
+
+@pytest.mark.parametrize("version", [None, "1.2.2"])
+@pytest.mark.parametrize("suffix", ["", ":0"], ids=["theano", "tensorflow"])
+def test_keras_1(tmp_path, version, suffix):
+    rng, L = seeded("keras 1"), tf_keras.layers
+    of = {
+        "a": ("LSTM", keras_1_arrays("LSTM", "a", rng), L.LSTM(H)),
+        "b": ("GRU", keras_1_arrays("GRU", "b", rng), L.GRU(H, reset_after=False)),
+        "c": ("LSTM", keras_1_arrays("LSTM", "c", rng, joined=True), L.LSTM(H)),
+        "d": ("SimpleRNN", keras_1_arrays("SimpleRNN", "d", rng, joined=True), L.SimpleRNN(H)),
+    }
+    # a Sequential was the bare list of its layers
+    config = [keras_1_layer(kind, name) for name, (kind, *_) in of.items()]
+    layers = {name: arrays for name, (_, arrays, _) in of.items()}
+    write(tmp_path / "a.h5", layers, {"class_name": "Sequential", "config": config}, version,
+          suffix)  # fmt: skip
+    found = rl.load(tmp_path / "a.h5")
+    assert list(found) == list(of) and not found.refused
+    for name, (kind, arrays, layer) in of.items():
+        assert same(found[name], loaded_by_tf_keras(layer, arrays.values())), name
+        assert found[name].spec.reset == ("before" if kind == "GRU" else "after")
+        squash = "sigmoid" if kind == "SimpleRNN" else "hard_sigmoid_keras2"
+        assert found[name].spec.recurrent_activation == squash
+
+    write(tmp_path / "b.h5", layers, None, version, suffix)  # save_weights()
+    found = rl.load(tmp_path / "b.h5", cell="rnn_relu")
+    assert list(found) == ["d"] and set(found.refused) == set("abc")
+    assert "hard_sigmoid was usual" in str(found.refused["a"])
+    for name in "abc":
+        spec = rl.load(tmp_path / "a.h5")[name].spec
+        again = rl.load(tmp_path / "b.h5", spec, prefix=name)[name]
+        assert again.spec == spec
+        assert same(again, loaded_by_tf_keras(of[name][2], of[name][1].values()))
+
+
+def test_keras_1_both_directions(tmp_path):
+    rng = seeded("keras 1", "both")
+    arrays = {
+        **keras_1_arrays("LSTM", "forward_lstm_1", rng),
+        **keras_1_arrays("LSTM", "backward_lstm_1", rng),
+    }
+    inner = keras_1_layer("LSTM", "lstm_1")
+    config = {"name": "two", "merge_mode": "ave", "layer": inner, "trainable": True}
+    model = [{"class_name": "Bidirectional", "config": config}]
+    write(
+        tmp_path / "a.h5", {"two": arrays}, {"class_name": "Sequential", "config": model}, "1.2.0"
+    )
+    weights = rl.load(tmp_path / "a.h5")["two"]
+    assert weights.config == {"merge_mode": "ave"} and weights.spec.bidirectional
+    theirs = tf_keras.layers.Bidirectional(tf_keras.layers.LSTM(H))
+    assert same(weights, loaded_by_tf_keras(theirs, arrays.values()))
+
+
+def test_keras_1_without_a_gate(tmp_path):
+    arrays = keras_1_arrays("LSTM", "a", seeded("keras 1", "less"))
+    del arrays["a_W_c"]
+    config = [keras_1_layer("LSTM", "a")]
+    write(tmp_path / "a.h5", {"a": arrays}, {"class_name": "Sequential", "config": config})
+    with pytest.raises(rl.LayoutError, match=r"a: its arrays are W_i, U_i.*: no LSTM"):
+        rl.load(tmp_path / "a.h5")
+
+
+# ---------------------------------------------------------------------------------------- Keras 2
+
+
+def cudnn_model():
+    x = tf_keras.Input((None, I))
+    inner = tf_keras.Sequential([tf_keras.Input((None, I)), CuDNNGRU(H, name="deep")], name="inner")
+    outputs = [
+        CuDNNLSTM(H, name="one")(x),
+        tf_keras.layers.Bidirectional(CuDNNLSTM(H), name="two")(x),
+        CuDNNGRU(H, name="back", go_backwards=True)(x),
+        inner(x),
+    ]
+    model = tf_keras.Model(x, outputs)
+    layers = {layer.name: layer for layer in model.layers if layer.weights}
+    layers["inner/deep"] = layers.pop("inner").layers[-1]
+    fill_keras(layers.values(), seeded("cudnn"))
+    return model, layers
+
+
+def test_cudnn_layers(tmp_path):
+    model, layers = cudnn_model()
+    for name in ("a.h5", "a.keras"):
+        model.save(tmp_path / name)
+    model.save_weights(tmp_path / "w.h5", save_format="h5")
+    model.save_weights(tmp_path / "w.weights.h5")
+    for name in ("a.h5", "a.keras"):
+        found = rl.load(tmp_path / name)
+        assert set(found) == set(layers) and not found.refused
+        for entry, layer in layers.items():
+            assert found[entry].layout.name == "keras-cudnn"
+            assert same(found[entry], layer.get_weights()), entry
+        assert found["back"].config == {"go_backwards": True} and found["one"].config == {}
+    for name in ("w.h5", "w.weights.h5"):
+        found = rl.load(tmp_path / name)
+        assert len(found) == len(layers) and not found.refused and not found.notes
+        for entry, layer in layers.items():
+            assert [same(w, layer.get_weights()) for w in found.values()].count(True) == 1, entry
+
+
+def test_cudnn_weights_are_written_as_keras_2_takes_them(tmp_path):
+    _, layers = cudnn_model()
+    entries = {name: rl.Weights(layer) for name, layer in layers.items() if "/" not in name}
+    rl.save(tmp_path / "a.h5", entries)
+    x = tf_keras.Input((None, I))
+    again = tf_keras.Model(x, [
+        CuDNNLSTM(H)(x), tf_keras.layers.Bidirectional(CuDNNLSTM(H))(x), CuDNNGRU(H)(x),
+    ])  # fmt: skip
+    again.load_weights(tmp_path / "a.h5")
+    ours = [array for w in entries.values() for array in w.values()]
+    assert all(map(np.array_equal, again.get_weights(), ours))
+    for name, weights in rl.load(tmp_path / "a.h5").items():
+        assert same(weights, list(entries[name].values()))
+    with pytest.raises(rl.LayoutError, match=r"convert with w\.to\('keras-cudnn'\)"):
+        rl.save(tmp_path / "b.h5", entries | {"mixed": entries["one"].to("keras")})
+
+
+def gru(name, **more):
+    return {"class_name": "GRU", "config": {"name": name, "units": H, "activation": "tanh",
+            "recurrent_activation": "hard_sigmoid", "use_bias": False, **more}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "version, config, reset, squash",
+    [
+        ("2.1.5", {}, "before", "hard_sigmoid_keras2"),  # reset_after did not exist yet
+        ("2.1.6-tf", {"reset_after": True}, "after", "hard_sigmoid_keras2"),
+        ("3.0.0", {"reset_after": False}, "before", "hard_sigmoid"),
+    ],
+)
+def test_what_the_version_decides(tmp_path, version, config, reset, squash):
+    rng = seeded("gru")
+    arrays = {"g/kernel": normal(rng, I, 3 * H), "g/recurrent_kernel": normal(rng, H, 3 * H)}
+    model = {"class_name": "Sequential", "config": {"layers": [gru("g", **config)]}}
+    write(tmp_path / "a.h5", {"g": arrays}, model, version, ":0")
+    spec = rl.load(tmp_path / "a.h5")["g"].spec
+    assert (spec.reset, spec.recurrent_activation) == (reset, squash)
+
+
+def test_lists_that_keras_splits(tmp_path):
+    """Attributes have at most 64 KiB: Keras splits longer lists into numbered parts. So do we."""
+    arrays = {f"lstm/{name}": array for name, array in zip(
+        ("kernel", "recurrent_kernel", "bias"),
+        (normal(seeded(n), *n) for n in ((I, 4 * H), (H, 4 * H), (4 * H,))), strict=True)
+    }  # fmt: skip
+    names = [f"layer_{'x' * 2000}_{k}" for k in range(35)]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        tf_keras.src.saving.legacy.hdf5_format.save_attributes_to_hdf5_group(
+            file, "layer_names", [name.encode() for name in names]
+        )
+        assert "layer_names" not in file.attrs and "layer_names1" in file.attrs
+        file.attrs["keras_version"] = "2.15.0"
+        for name in names:
+            own = arrays if name == names[-1] else {}
+            group = file.create_group(name)
+            group.attrs["weight_names"] = [key.encode() for key in own]
+            for key, array in own.items():
+                group[key] = array
+    found = rl.load(tmp_path / "a.h5")
+    assert list(found) == names[-1:]
+
+    entries = {name: found[names[-1]] for name in names}
+    rl.save(tmp_path / "b.h5", entries)
+    assert list(rl.load(tmp_path / "b.h5")) == names
+    with h5py.File(tmp_path / "b.h5") as file:
+        theirs = tf_keras.src.saving.legacy.hdf5_format.load_attributes_from_hdf5_group(
+            file["model_weights"], "layer_names"
+        )
+    assert [name for name in theirs if not name.endswith("_input")] == names
+
+
+def test_variables_of_keras_2_13(tmp_path):
+    """Keras 2.13 uses other names for a model's layers, and counts each layer twice."""
+    rng = seeded("2.13")
+    shapes = {"0": (I, 4 * H), "1": (H, 4 * H), "2": (4 * H,)}
+    with h5py.File(tmp_path / "a.weights.h5", "w") as file:
+        for name in ("lstm", "lstm_2", "lstm_10"):
+            for key, shape in shapes.items():
+                file[f"_layer_checkpoint_dependencies/{name}/cell/vars/{key}"] = normal(rng, *shape)
+    assert list(rl.load(tmp_path / "a.weights.h5")) == ["lstm", "lstm_2", "lstm_10"]

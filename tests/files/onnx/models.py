@@ -1,0 +1,206 @@
+"""ONNX models for the tests of files, and their results in onnxruntime.
+
+frameworks.onnx_model() builds one with its weights as initializers; place() moves them elsewhere.
+"""
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+from oracles.frameworks import ONNX_OPERATOR, inputs, seeded, weight
+from oracles.reference import Run, distance_between, forward, from_onnx
+
+import rnnlayout as rl
+
+
+def tensors_of(spec, rng):
+    """Return random tensors; both halves of B are random."""
+    return {name: np.stack([weight(rng, shape[1:]) for _ in range(shape[0])])
+            for name, shape in rl.describe("onnx", spec).items()}  # fmt: skip
+
+
+def write(model, path):
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def session(model):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def run(model, spec, x, h0, c0=None, more=()):
+    """Run a model of frameworks.onnx_model(), of one layer, in onnxruntime."""
+    feed = {"x": x, "0/h0": h0} | ({} if c0 is None else {"0/c0": c0}) | dict(more)
+    wanted = {given.name for given in session(model).get_inputs()}
+    y, *last = session(model).run(None, {name: feed[name] for name in wanted})
+    return Run(y, *last)
+
+
+def run_ours(weights, x, h0, c0=None, **options):
+    y, last = rl.RNN(weights, **options)(x, h0 if c0 is None else (h0, c0))
+    return Run(y, *([last] if c0 is None else last))
+
+
+def distance(model, spec, tensors, weights):
+    """Return how far onnxruntime on the model is from rl.RNN on the weights read from it, in units
+    of what float32's rounding explains."""
+    given = inputs(seeded("inputs", spec), spec)
+    expected = forward(from_onnx(tensors, spec), spec, *given)
+    return distance_between(run(model, spec, *given), run_ours(weights, *given), expected)
+
+
+def node_of(graph):
+    (node,) = (node for node in graph.node if node.op_type in ONNX_OPERATOR.values())
+    return node
+
+
+def constant(name, array):
+    return helper.make_node(
+        "Constant", [], [name], value=numpy_helper.from_array(np.asarray(array), name + "/value")
+    )
+
+
+# ------------------------------------------------------------------- where a weight can stand
+
+
+def initializers(graph):
+    return {tensor.name: tensor for tensor in graph.initializer}
+
+
+def taken(graph, name):
+    """Remove an initializer from the graph and return its array."""
+    tensor = initializers(graph)[name]
+    array = numpy_helper.to_array(tensor)
+    graph.initializer.remove(tensor)
+    return array
+
+
+def as_input_too(model):
+    """Make it an input too, as all initializers were before IR version 4."""
+    for tensor in model.graph.initializer:
+        model.graph.input.append(
+            helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        )
+
+
+def as_constants(model):
+    for name in "WRB":
+        model.graph.node.insert(0, constant(name, taken(model.graph, name)))
+
+
+def not_raw(model):
+    for tensor in model.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        tensor.CopyFrom(
+            helper.make_tensor(tensor.name, tensor.data_type, array.shape, array.ravel())
+        )
+
+
+def through_nodes(model):
+    """Split, transpose, concatenate and cast a tensor, each with other nodes."""
+    graph, nodes = model.graph, []
+    w, r, b = (taken(graph, name) for name in "WRB")
+    half = w.shape[1] // 2
+    nodes += [
+        constant("w/b", w[:, half:].transpose(2, 1, 0)),
+        constant("w/a", w[:, :half].transpose(2, 1, 0)),
+        helper.make_node("Concat", ["w/a", "w/b"], ["w/ab"], axis=1),
+        helper.make_node("Transpose", ["w/ab"], ["w/t"], perm=[2, 1, 0]),
+        helper.make_node("Identity", ["w/t"], ["W"]),
+        constant("r/more", np.concatenate([r[:, :, ::-1], np.ones_like(r)], 2).astype(np.float64)),
+        helper.make_node("Cast", ["r/more"], ["r/cast"], to=onnx.TensorProto.FLOAT),
+        *[constant(f"r/{k}", np.array([n])) for k, n in
+          [("start", -r.shape[2] - 1), ("end", -(1 << 62)), ("axis", -1), ("step", -1)]],
+        helper.make_node("Slice", ["r/cast", "r/start", "r/end", "r/axis", "r/step"], ["R"]),
+        *[constant(f"b/{k}", np.array(n)) for k, n in
+          [("shape", [b.shape[0], -1, 1]), ("first", [0])]],
+        constant("b/flat", b.ravel()),
+        helper.make_node("Reshape", ["b/flat", "b/shape"], ["b/shaped"]),
+        helper.make_node("Unsqueeze", ["b/shaped", "b/first"], ["b/wide"]),
+        *[constant("b/outer", np.array([0, 3]))],
+        helper.make_node("Squeeze", ["b/wide", "b/outer"], ["B"]),
+    ]  # fmt: skip
+    for node in reversed(nodes):
+        graph.node.insert(0, node)
+
+
+PLACES = [lambda model: None, as_input_too, as_constants, not_raw, through_nodes]
+PLACES[0].__name__ = "initializers"
+
+
+# ------------------------------------------------------------------------------ in other graphs
+
+
+def wrapped(model, operator, deep=1):
+    """Move the model's nodes into a branch of an If, or into the body of a Loop that runs once,
+    `deep` times. Its initializers stay outside, where names inside refer to them."""
+    graph = model.graph
+    for k in range(deep):
+        outputs = [helper.make_tensor_value_info(f"{out.name}", 1, None) for out in graph.output]
+        inner = list(graph.node)
+        del graph.node[:]
+        names = [out.name for out in outputs]
+        if operator == "If":
+            body = helper.make_graph(inner, f"then{k}", [], outputs)
+            zeros = helper.make_graph(
+                [constant(name + f"/zero{k}", np.zeros((1, 1, 1), "f4")) for name in names],
+                f"else{k}", [],
+                [helper.make_tensor_value_info(name + f"/zero{k}", 1, None) for name in names],
+            )  # fmt: skip
+            graph.node.extend([constant(f"yes{k}", True)])
+            node = helper.make_node("If", [f"yes{k}"], [f"{name}/{k}" for name in names],
+                                    f"outer{k}", then_branch=body, else_branch=zeros)  # fmt: skip
+        else:
+            given = [helper.make_tensor_value_info(f"turn{k}", 7, []),
+                     helper.make_tensor_value_info(f"on{k}", 9, [])]  # fmt: skip
+            given += [helper.make_tensor_value_info(f"{name}/before{k}", 1, None) for name in names]
+            inner.append(helper.make_node("Identity", [f"on{k}"], [f"still{k}"]))
+            still = helper.make_tensor_value_info(f"still{k}", 9, [])
+            body = helper.make_graph(inner, f"body{k}", given, [still, *outputs])
+            graph.node.extend([
+                constant(f"turns{k}", np.array(1)), constant(f"yes{k}", True),
+                *[constant(f"{name}/first{k}", np.zeros((1, 1, 1), "f4")) for name in names],
+            ])  # fmt: skip
+            node = helper.make_node(
+                "Loop", [f"turns{k}", f"yes{k}", *[f"{name}/first{k}" for name in names]],
+                [f"{name}/{k}" for name in names], f"outer{k}", body=body,
+            )  # fmt: skip
+        graph.node.append(node)
+        for out in graph.output:
+            out.name = f"{out.name}/{k}"
+    return model
+
+
+def lstms(graph, path=()):
+    """Yield (the Ifs around it and the branches, the node) of each LSTM."""
+    for node in graph.node:
+        if node.op_type == "LSTM":
+            yield path, node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from lstms(attribute.g, (*path, (node, attribute.name)))
+
+
+def shown(graph, path, names):
+    """Make values inside branches outputs of the model: each If passes them on, or zeros from the
+    other branch. Returns the names of the outputs."""
+    for depth, (node, taken_branch) in enumerate(reversed(path)):
+        outer = [f"{name}^{depth}" for name in names]
+        for attribute in node.attribute:
+            inside = names
+            if attribute.name != taken_branch:
+                inside = [f"{name}|{depth}" for name in names]
+                attribute.g.node.extend(
+                    helper.make_node("Constant", [], [name],
+                                     value=numpy_helper.from_array(np.zeros(0, "f4")))
+                    for name in inside
+                )  # fmt: skip
+            attribute.g.output.extend(helper.make_tensor_value_info(n, 1, None) for n in inside)
+        node.output.extend(outer)
+        names = outer
+    graph.output.extend(helper.make_tensor_value_info(name, 1, None) for name in names)
+    return names

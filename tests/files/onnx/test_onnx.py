@@ -1,0 +1,369 @@
+"""load() reads from an ONNX model what onnxruntime computes with it."""
+
+import sys
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from files.onnx.models import (
+    PLACES,
+    constant,
+    distance,
+    initializers,
+    node_of,
+    run,
+    run_ours,
+    session,
+    taken,
+    tensors_of,
+    wrapped,
+    write,
+)
+from onnx import helper, numpy_helper
+from oracles.frameworks import FORMS, H, I, inputs, onnx_model, seeded
+from oracles.reference import Run, distance_between, forward, from_onnx
+
+import rnnlayout as rl
+
+SPECS = [
+    rl.Spec(cell, I, H, 1, both, bias=bias, recurrent_activation=curve, **options)
+    for cell, options in FORMS
+    for curve in ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2")
+    if curve == "sigmoid" or not cell.startswith("rnn")
+    for both in (False, True)
+    for bias in ("double", "none")
+]
+LSTM, GRU = rl.Spec("lstm", I, H), rl.Spec("gru", I, H)
+
+
+def model_of(spec, name="layer", **attributes):
+    tensors = tensors_of(spec, seeded("file", spec))
+    model = onnx_model(tensors, spec, **attributes)
+    node_of(model.graph).name = name
+    return model, tensors
+
+
+def read(model, tmp_path, **hints):
+    return rl.load(write(model, tmp_path / "model.onnx"), **hints)
+
+
+def with_opset(model, opset):
+    model.opset_import[0].version = opset
+    model.ir_version = 10 if opset > 20 else 8
+    return model
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+@pytest.mark.parametrize("opset", [7, 14, 22])
+def test_every_operator(spec, opset, tmp_path):
+    model, tensors = model_of(spec)
+    found = read(with_opset(model, opset), tmp_path)
+    assert list(found) == ["layer"] and not found.refused
+    weights = found["layer"]
+    assert (weights.spec, weights.layout.name, weights.config) == (spec, "onnx", {})
+    assert {name: a.tobytes() for name, a in weights.items()} == {
+        name: a.tobytes() for name, a in tensors.items()
+    }
+    # Each may be off by what float32's rounding explains: reference.Rounded
+    assert distance(model, spec, tensors, weights) <= 1
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+@pytest.mark.parametrize("spec", [LSTM, GRU.replace(bidirectional=True)], ids=str)
+def test_weights_in_every_place(spec, place, tmp_path):
+    model, tensors = model_of(spec)
+    place(model)
+    weights = read(model, tmp_path)["layer"]
+    assert all(np.array_equal(weights[name], tensors[name]) for name in "WRB")
+    assert distance(model, spec, tensors, weights) <= 1  # reference.Rounded
+
+
+@pytest.mark.parametrize(("operator", "deep"), [("If", 1), ("If", 3), ("Loop", 1), ("Loop", 2)])
+def test_in_subgraphs(operator, deep, tmp_path):
+    model, tensors = model_of(LSTM)
+    wrapped(model, operator, deep)
+    weights = read(model, tmp_path)
+    (name,) = weights
+    assert name == "/".join([f"outer{k}" for k in reversed(range(deep))] + ["layer"])
+    assert distance(model, LSTM, tensors, weights[name]) <= 1  # reference.Rounded
+
+
+def test_tensors_of_no_rnn_are_named(tmp_path):
+    model, _ = model_of(LSTM)
+    assert read(model, tmp_path).others == ()
+    wrapped(model, "If")
+    (branch,) = (a.g for n in model.graph.node for a in n.attribute if a.name == "then_branch")
+    for graph, name, dtype in (
+        (model.graph, "fc.weight", "i1"), (branch, "inner", "f2"), (model.graph, "shape", "i8"),
+    ):  # fmt: skip
+        graph.initializer.append(numpy_helper.from_array(np.ones((2, 3), dtype), name))
+    sparse = onnx.SparseTensorProto(values=numpy_helper.from_array(np.ones(1, "f4"), "few"))
+    model.graph.sparse_initializer.append(sparse)
+    assert read(model, tmp_path).others == ("fc.weight", "few", "inner")
+
+
+def test_an_inner_name_hides_an_outer_one(tmp_path):
+    model, tensors = model_of(LSTM)
+    wrapped(model, "If")
+    (branch,) = (a.g for n in model.graph.node for a in n.attribute if a.name == "then_branch")
+    inner = {**tensors, "W": tensors["W"][:, ::-1].copy()}
+    branch.node.insert(0, constant("W", inner["W"]))
+    weights = read(model, tmp_path)["outer0/layer"]
+    assert np.array_equal(weights["W"], inner["W"])
+
+
+def test_in_functions_as_they_are_called(tmp_path):
+    """One function, called twice with other weights and another reset."""
+    model, tensors = model_of(GRU)
+    spec, (x, h0, _) = GRU, inputs(seeded("inputs", GRU), GRU)
+    body = helper.make_node("GRU", ["x", "w", "R", "B", "", "h"], ["y", "last"], "inner")
+    body.attribute.append(helper.make_attribute("hidden_size", H))
+    body.attribute.append(onnx.AttributeProto(
+        name="linear_before_reset", ref_attr_name="lbr", type=onnx.AttributeProto.INT))  # fmt: skip
+    shared = [constant(name, tensors[name]) for name in "RB"]
+    opset = helper.make_opsetid("", 14)
+    function = helper.make_function(
+        "mine", "Layer", ["x", "w", "h"], ["y", "last"], [*shared, body], [opset], ["lbr"]
+    )
+    other = tensors["W"][:, ::-1].copy()
+    graph = helper.make_graph(
+        [helper.make_node("Layer", ["x", "W", "0/h0"], ["y", "l"], "a", "", "mine", lbr=1),
+         helper.make_node("Layer", ["x", "W2", "0/h0"], ["y2", "l2"], "b", "", "mine", lbr=0)],
+        "g", list(model.graph.input), [helper.make_tensor_value_info(n, 1, None) for n in
+                                       ["y", "l", "y2", "l2"]],
+        [numpy_helper.from_array(tensors["W"], "W"), numpy_helper.from_array(other, "W2")],
+    )  # fmt: skip
+    made = helper.make_model(graph, functions=[function], ir_version=8,
+                             opset_imports=[opset, helper.make_opsetid("mine", 1)])  # fmt: skip
+    found = read(made, tmp_path)
+    assert list(found) == ["a/inner", "b/inner"]
+    y, last, y2, last2 = session(made).run(None, {"x": x, "0/h0": h0})
+    for name, theirs, W in [("a/inner", Run(y[:, 0], last), tensors["W"]),
+                            ("b/inner", Run(y2[:, 0], last2), other)]:  # fmt: skip
+        weights = found[name]
+        assert weights.spec == spec.replace(reset="after" if name[0] == "a" else "before")
+        expected = forward(from_onnx({**tensors, "W": W}, weights.spec), weights.spec, x, h0)
+        assert distance_between(run_ours(weights, x, h0), theirs, expected) <= 1  # Rounded
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("raw", [True, False])
+def test_other_dtypes(dtype, raw, tmp_path):
+    model, tensors = model_of(LSTM)
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    for name in "WRB":
+        array = taken(model.graph, name).astype(kind)
+        tensor = numpy_helper.from_array(array, name)
+        if not raw:
+            tensor = helper.make_tensor(name, tensor.data_type, array.shape, array.ravel())
+        model.graph.initializer.append(tensor)
+    weights = read(model, tmp_path)["layer"]
+    assert weights.spec == LSTM.replace(dtype=dtype)
+    assert all(weights[n].tobytes() == tensors[n].astype(kind).tobytes() for n in "WRB")
+
+
+def test_casts(tmp_path):
+    """As in a model with half-precision weights that computes in single precision."""
+    model, tensors = model_of(LSTM)
+    half = taken(model.graph, "W").astype(np.float16)
+    model.graph.initializer.append(numpy_helper.from_array(half, "W/half"))
+    model.graph.node.insert(0, helper.make_node("Cast", ["W/half"], ["W"], to=1))
+    weights = read(model, tmp_path)["layer"]
+    assert weights.spec.dtype == "float32"
+    assert distance(model, LSTM, {**tensors, "W": half.astype("f4")}, weights) <= 1  # Rounded
+
+
+# ------------------------------------------------------------------ what changes the network
+
+
+def test_reverse(tmp_path):
+    model, tensors = model_of(GRU, direction="reverse")
+    weights = read(model, tmp_path)["layer"]
+    assert weights.spec == GRU and weights.config == {"direction": "reverse"}
+    with pytest.raises(rl.LossyError, match="direction='reverse'"):
+        weights.rnn()
+    x, h0, _ = inputs(seeded("inputs", GRU), GRU)
+    theirs = run(model, GRU, x, h0)
+    ours = run_ours(weights, x[::-1], h0)
+    expected = forward(from_onnx(tensors, GRU), GRU, x[::-1], h0)
+    assert distance_between(Run(theirs.y[::-1], theirs.h), ours, expected) <= 1  # Rounded
+
+
+@pytest.mark.parametrize("curve", ["sigmoid", "hard_sigmoid_keras2"])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("bias", ["double", "none"])
+def test_input_forget_becomes_weights(curve, both, bias, tmp_path):
+    spec = LSTM.replace(bidirectional=both, bias=bias, recurrent_activation=curve)
+    model, _ = model_of(spec, input_forget=1)
+    found = read(model, tmp_path)
+    assert found["layer"].config == {} and "input_forget" in found.notes[0]
+    assert distance(model, spec, dict(found["layer"]), found["layer"]) <= 1  # reference.Rounded
+
+
+@pytest.mark.parametrize(
+    ("attributes", "config"),
+    [({"clip": 0.5}, {"clip": 0.5}), ({"layout": 1}, {"layout": 1}), ({"layout": 0}, {})],
+)
+def test_attributes_that_are_kept(attributes, config, tmp_path):
+    model, _ = model_of(LSTM)
+    node_of(model.graph).attribute.extend(
+        helper.make_attribute(name, value) for name, value in attributes.items()
+    )
+    assert read(model, tmp_path)["layer"].config == config
+
+
+@pytest.mark.parametrize("how", ["initializer", "Expand"])
+def test_a_state_that_the_network_fixes(how, tmp_path):
+    model, tensors = model_of(LSTM)
+    graph = model.graph
+    x, h0, c0 = inputs(seeded("inputs", LSTM), LSTM)
+    first = h0 if how == "initializer" else h0[:, :1].copy()
+    fixed = "0/h0" if how == "initializer" else "first"
+    graph.initializer.append(numpy_helper.from_array(first, fixed))
+    if how == "Expand":
+        graph.node.insert(0, helper.make_node("Shape", ["0/c0"], ["like"]))
+        graph.node.insert(1, helper.make_node("Expand", ["first", "like"], ["expanded"]))
+        node_of(graph).input[5] = "expanded"
+    graph.input.remove(next(given for given in graph.input if given.name == "0/h0"))
+    weights = read(model, tmp_path)["layer"]
+    assert list(weights.config) == ["initial_h"]
+    held = np.array(weights.config["initial_h"], np.float32)
+    assert np.array_equal(held, first)
+    start = np.broadcast_to(held, h0.shape)
+    expected = forward(from_onnx(tensors, LSTM), LSTM, x, start, c0)
+    theirs = run(model, LSTM, x, h0, c0)
+    assert distance_between(theirs, run_ours(weights, x, start, c0), expected) <= 1  # Rounded
+
+
+def test_zero_states_and_a_table_of_lengths(tmp_path):
+    model, _ = model_of(LSTM)
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 9, H), "f4"), "0/h0"))
+    node_of(model.graph).input[4] = "lens"
+    assert read_after(model, tmp_path, constant("lens", np.array([3, 4], np.int32))) == {
+        "sequence_lens": [3, 4]
+    }
+
+
+def read_after(model, tmp_path, node):
+    model.graph.node.insert(0, node)
+    return read(model, tmp_path)["layer"].config
+
+
+@pytest.mark.parametrize("value", [0, 0.5])
+def test_peepholes(value, tmp_path):
+    model, _ = model_of(LSTM)
+    node_of(model.graph).input.append("P")
+    array = np.full((1, 3 * H), value, np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(array, "P"))
+    weights = read(model, tmp_path)["layer"]
+    assert ("P" in weights) == (value != 0)
+    if value:
+        with pytest.raises(rl.LossyError, match="peephole"):
+            weights.to("torch")
+
+
+def test_a_gru_whose_exporter_forgot_its_reset(tmp_path):
+    model, _ = model_of(GRU)
+    node = node_of(model.graph)
+    node.attribute.remove(next(a for a in node.attribute if a.name == "linear_before_reset"))
+    found = read(model, tmp_path)
+    assert found["layer"].spec.reset == "before" and "forgot" in found.notes[0]
+    found = read(model, tmp_path, reset="after")
+    assert found["layer"].spec.reset == "after" and not found.notes
+
+
+# ----------------------------------------------------------------------------------- names, hints
+
+
+def test_names(tmp_path):
+    model, _ = model_of(LSTM, name="")
+    assert list(read(model, tmp_path)) == ["0/Y"]
+    other = onnx.NodeProto()
+    other.CopyFrom(node_of(model.graph))
+    other.name = "0/Y"
+    other.output[:] = ["a", "b", "c"]
+    model.graph.node.append(other)
+    assert list(read(model, tmp_path)) == ["0/Y", "0/Y_2"]
+    assert list(read(model, tmp_path, prefix="0/Y_2")) == ["0/Y_2"]
+    with pytest.raises(rl.FileError, match="no recurrent layer"):
+        read(model, tmp_path, prefix="elsewhere")
+
+
+def test_hints(tmp_path):
+    model, _ = model_of(GRU)
+    spec = GRU.replace(bias="input")
+    assert read(model, tmp_path, spec=spec, layout="onnx")["layer"].spec == spec
+    for hints, match in [
+        ({"spec": GRU.replace(hidden_size=4)}, "the spec says"),
+        ({"cell": "lstm"}, "cell='lstm'"),
+        ({"reset": "before"}, "linear_before_reset is 1"),
+    ]:
+        with pytest.raises(rl.SpecError, match=match):
+            read(model, tmp_path, **hints)
+    with pytest.raises(rl.LayoutError, match="layout onnx"):
+        read(model, tmp_path, layout="torch")
+
+
+def changed(model, **attributes):
+    node = node_of(model.graph)
+    kept = [a for a in node.attribute if a.name not in attributes]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    node.attribute.extend(helper.make_attribute(*item) for item in attributes.items())
+
+
+@pytest.mark.parametrize(
+    ("spec", "attributes", "error", "match"),
+    [
+        (LSTM, {"hidden_size": 5}, rl.LayoutError, "hidden_size is 5, but R is"),
+        (LSTM, {"direction": "bidirectional"}, rl.LayoutError, "the number of directions"),
+        (LSTM, {"direction": "sideways"}, rl.LayoutError, "need forward, reverse"),
+        (LSTM, {"activations": ["Sigmoid", "Tanh", "Relu"]}, rl.LossyError, "'Relu'"),
+        (LSTM, {"activations": ["Sigmoid"]}, rl.LayoutError, "need 3 of them"),
+        (LSTM, {"activations": ["HardSigmoid", "Tanh", "Tanh"], "activation_alpha": [0.3]},
+         rl.LossyError, "0.3"),
+        (GRU.replace(bidirectional=True), {"activations": ["Sigmoid", "Tanh", "Relu", "Tanh"]},
+         rl.LossyError, "two directions differ"),
+        (rl.Spec("rnn_tanh", I, H), {"activations": ["Elu"]}, rl.LossyError, "Tanh or Relu"),
+    ],
+)  # fmt: skip
+def test_what_has_no_form_is_refused_by_name(spec, attributes, error, match, tmp_path):
+    model, _ = model_of(spec, name="/encoder/LSTM")
+    changed(model, **attributes)
+    with pytest.raises(error, match=match) as raised:
+        read(model, tmp_path)
+    assert "/encoder/LSTM" in str(raised.value)
+
+
+def test_weights_that_are_no_constants(tmp_path):
+    model, _ = model_of(LSTM)
+    graph = model.graph
+    graph.node.insert(0, helper.make_node("Mul", ["W", "W"], ["W/squared"], "square"))
+    node_of(graph).input[1] = "W/squared"
+    with pytest.raises(rl.LayoutError, match=r"'layer': W is computed by node 'square' \(Mul"):
+        read(model, tmp_path)
+    graph.node[0].op_type, graph.node[0].input[0] = "Identity", "x"
+    del graph.node[0].input[1:]
+    with pytest.raises(rl.LayoutError, match="computed from 'x', an input of a graph"):
+        read(model, tmp_path)
+    # refused entries are listed beside the others
+    other = onnx.NodeProto()
+    other.CopyFrom(node_of(graph))
+    other.name, other.input[1] = "good", "W"
+    other.output[:] = ["a", "b", "c"]
+    graph.node.append(other)
+    found = read(model, tmp_path)
+    assert list(found) == ["good"] and list(found.refused) == ["layer"]
+    assert list(initializers(graph)) == ["W", "R", "B", "joined"]
+
+
+def test_without_the_package(tmp_path, monkeypatch):
+    model, _ = model_of(LSTM)
+    path = write(model, tmp_path / "m.onnx")
+    weights = rl.load(path)["layer"]
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    for call in (lambda: rl.load(path), lambda: rl.save(tmp_path / "n.onnx", weights)):
+        with pytest.raises(rl.MissingExtraError, match=r'pip install "rnnlayout\[onnx\]"'):
+            call()
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]

@@ -1,0 +1,227 @@
+"""ONNX models written by others: torch's exporter, onnxruntime's quantizer, silero-vad."""
+
+import io
+import sys
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from commands import ROOT
+from files.onnx.models import (
+    lstms,
+    node_of,
+    run,
+    run_ours,
+    session,
+    shown,
+    taken,
+    tensors_of,
+    write,
+)
+from onnx import helper, numpy_helper
+from oracles.frameworks import H, I, N, T, inputs, normal, onnx_model, seeded, torch_module
+from oracles.reference import Run, distance_between, forward, from_cudnn, from_onnx
+
+import rnnlayout as rl
+
+sys.path.insert(0, str(ROOT / "examples"))
+import checkpoints
+
+LSTM = rl.Spec("lstm", I, H)
+
+
+# ------------------------------------------------------------------------------------------ torch
+
+
+@pytest.mark.parametrize("spec", [rl.Spec(cell, I, H, 2, True) for cell in
+                                  ("lstm", "gru", "rnn_tanh", "rnn_relu")], ids=str)  # fmt: skip
+@pytest.mark.parametrize("folded", [True, False])
+def test_torch_exports(spec, folded, tmp_path):
+    """With constants folded, and with slices and concatenations of torch's own tensors."""
+    module = torch_module(spec, seeded("export", spec)).eval()
+    rng = seeded("exported", spec)
+    x, h0 = normal(rng, T, N, I), np.zeros((4, N, H), np.float32)
+    written = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of this exporter's age
+        torch.onnx.export(module, (torch.from_numpy(x),), written, dynamo=False,
+                          do_constant_folding=folded)  # fmt: skip
+    model = onnx.load_model_from_string(written.getvalue())
+    found = rl.load(write(model, tmp_path / "m.onnx"))
+    assert [w.config for w in found.values()] == [{}, {}]
+    stacked = rl.stack(found.values())
+    assert stacked.spec == spec
+    assert stacked.pack().tobytes() == rl.pack(module).tobytes()
+    theirs = session(model).run(None, {session(model).get_inputs()[0].name: x})
+    c0 = h0 if spec.cell == "lstm" else None
+    expected = forward(from_cudnn(rl.pack(module), spec), spec, x, h0, c0)
+    assert distance_between(Run(*theirs), run_ours(stacked, x, h0, c0), expected) <= 1  # Rounded
+
+
+# ------------------------------------------------------------------------------------- quantised
+
+
+def dequantized_by_onnxruntime(quantized, scale, zero, axis):
+    names = ["q", "scale", "zero"]
+    node = helper.make_node("DequantizeLinear", names, ["out"], axis=axis)
+    values = [numpy_helper.from_array(a, n) for n, a in zip(names, (quantized, scale, zero),
+                                                          strict=True)]  # fmt: skip
+    out = helper.make_tensor_value_info("out", 1, [None] * quantized.ndim)
+    graph = helper.make_graph([node], "g", [], [out], values)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    return session(model).run(None, {})[0]
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_quantize_dynamic(both, per_channel, unsigned, tmp_path):
+    from onnxruntime.quantization import quantize_dynamic
+
+    spec = LSTM.replace(bidirectional=both)
+    model = onnx_model(tensors_of(spec, seeded("quantized", both)), spec)
+    node_of(model.graph).name = "layer"
+    write(model, tmp_path / "float.onnx")
+    quantize_dynamic(tmp_path / "float.onnx", tmp_path / "int8.onnx", per_channel=per_channel,
+                     op_types_to_quantize=["LSTM"])  # fmt: skip
+    made = onnx.load(tmp_path / "int8.onnx")
+    (node,) = (n for n in made.graph.node if n.op_type == "DynamicQuantizeLSTM")
+    if unsigned:  # the same numbers about another zero
+        shift(made, node)
+        write(made, tmp_path / "int8.onnx")
+    found = rl.load(tmp_path / "int8.onnx")
+    weights = found["layer_quant"]
+    assert weights.spec == spec and len(found.notes) == 2
+    assert all("dequantised to float32" in note for note in found.notes)
+    held = {t.name: numpy_helper.to_array(t) for t in made.graph.initializer}
+    for role, at, scale in (("W", 1, 8), ("R", 2, 10)):
+        q, s, z = (held[node.input[k]] for k in (at, scale, scale + 1))
+        parts = [dequantized_by_onnxruntime(q[d], s[d], z[d], 1).T for d in range(1 + both)]
+        assert np.array_equal(weights[role], np.stack(parts))
+    assert near_quantized(made, spec, weights) < 1
+
+
+def shift(model, node):
+    for tensor in model.graph.initializer:
+        if tensor.name in [node.input[k] for k in (1, 2, 9, 11)]:
+            array = numpy_helper.to_array(tensor).astype(np.int16) + 128
+            tensor.CopyFrom(numpy_helper.from_array(array.astype(np.uint8), tensor.name))
+
+
+def near_quantized(model, spec, weights):
+    """Return the difference of one step in onnxruntime's operator and ours, relative to its bound.
+
+    The operator rounds x and h to 8 bits: their ranges, which include 0, have 255 parts, so an
+    element is off by at most one part (the zero is rounded too). A gate's sum is then off by
+    d = |W| part_x + |R| part_h, summed over a row. c' = f c + i g is off by (|c| / 4 + 1 / 4 + 1) d
+    since a sigmoid's slope is at most 1/4, a tanh's at most 1, i and g at most 1; h' = o tanh(c')
+    by d / 4 more. The rounding of float32 is a thousandth of that.
+    """
+    x, h0, c0 = inputs(seeded("quantized"), spec)
+    x = x[:1]
+    theirs, ours = run(model, spec, x, h0, c0), run_ours(weights, x, h0, c0)
+
+    def part(a):
+        return (max(a.max(), 0) - min(a.min(), 0)) / 255
+
+    sums = [np.abs(weights[name]).sum(2).max() for name in "WR"]
+    d = sums[0] * part(x) + sums[1] * part(h0)
+    c_off = (np.abs(c0).max() / 4 + 1.25) * d
+    return max(np.abs(theirs.c - ours.c).max() / c_off,
+               np.abs(theirs.y - ours.y).max() / (c_off + d / 4))  # fmt: skip
+
+
+def test_gates_in_another_order_are_no_quantisation():
+    spec = LSTM
+    tensors = tensors_of(spec, seeded("quantized", False))
+    model = onnx_model(tensors, spec)
+    wrong = rl.Weights({name: a[:, ::-1].copy() for name, a in tensors.items()}, spec, "onnx")
+    assert near_quantized(model, spec, wrong) > 3
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16])
+def test_dequantize_linear(axis, kind, tmp_path):
+    tensors = tensors_of(LSTM, seeded("linear"))
+    opset = 21 if kind is np.int16 else 14
+    model = onnx_model(tensors, LSTM)
+    model.opset_import[0].version, model.ir_version = opset, 10
+    shape = taken(model.graph, "W").shape
+    rng = seeded("levels", axis)
+    levels = rng.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, shape).astype(kind)
+    size = () if axis is None else (shape[axis],)
+    scale = np.asarray(rng.uniform(0.2, 1, size) / np.iinfo(kind).max, np.float32)
+    zero = np.asarray(rng.integers(0, 9, size), kind)
+    names = ["W/q", "W/scale", "W/zero"]
+    model.graph.initializer.extend(
+        numpy_helper.from_array(a, n) for n, a in zip(names, (levels, scale, zero), strict=True)
+    )
+    more = {} if axis is None else {"axis": axis}
+    model.graph.node.insert(0, helper.make_node("DequantizeLinear", names, ["W"], **more))
+    found = rl.load(write(model, tmp_path / "m.onnx"))
+    assert found.notes == ["0/Y: W was dequantised to float32"]
+    weights = found["0/Y"]
+    shown = helper.make_tensor_value_info("W", 1, list(shape))
+    model.graph.output.append(shown)
+    given = dict(zip(("x", "0/h0", "0/c0"), inputs(seeded("inputs"), LSTM), strict=True))
+    assert np.array_equal(session(model).run(["W"], given)[0], weights["W"])
+
+
+# ---------------------------------------------------------------------------------------- silero
+
+
+def silero(name):
+    return onnx.load_from_string(
+        checkpoints.fetch((checkpoints.SILERO[0], f"silero_vad/data/{name}.onnx"))
+    )
+
+
+# {file: (number of LSTMs, the sampling rates at which they run one after the other)}
+SILEROS = {
+    "silero_vad": (4, [16000, 8000]),
+    "silero_vad_half": (2, [16000]),
+    "silero_vad_16k_op15": (2, [16000]),
+    "silero_vad_openvino_16k": (1, [16000]),
+}
+
+
+@pytest.mark.download
+@pytest.mark.parametrize("name", SILEROS)
+def test_silero(name, tmp_path):
+    """Every LSTM that onnxruntime runs, on onnxruntime's own inputs of that node."""
+    model = silero(name)
+    count, rates = SILEROS[name]
+    found = rl.load(write(model, tmp_path / "m.onnx"))
+    nodes = list(lstms(model.graph))
+    assert len(found) == len(nodes) == count and not found.refused and not found.notes
+    values = [[*(node.input[k] for k in (0, 5, 6)), *node.output] for _, node in nodes]
+    values = [shown(model.graph, path, names)
+              for (path, _), names in zip(nodes, values, strict=True)]  # fmt: skip
+    made, ran = session(model), set()
+    for rate in rates:
+        rng = seeded(name, rate)
+        feed = {"input": normal(rng, 1, 36 * rate // 1000), "state": normal(rng, 2, 1, 128),
+                "sr": np.array(rate)}  # fmt: skip
+        wanted = {given.name for given in made.get_inputs()}
+        feed = {n: value for n, value in feed.items() if n in wanted}
+        for names, (entry, weights) in zip(values, found.items(), strict=True):
+            x, h0, c0, y, h, c = made.run(names, feed)
+            if not x.size:  # of the branch that was not taken
+                continue
+            ran.add(entry)
+            assert weights.spec == rl.Spec("lstm", 128, 128) and weights.config == {}
+            expected = forward(from_onnx(dict(weights), weights.spec), weights.spec, x, h0, c0)
+            ours = run_ours(weights, x, h0, c0)
+            assert distance_between(Run(y[:, 0], h, c), ours, expected) <= 1  # reference.Rounded
+    assert len(ran) == len(rates)  # one LSTM per rate: the others are for states of other shapes
+    assert all(sum(step in entry for entry in ran) in (0, 1) for step in ("then_", "else_"))
+
+
+@pytest.mark.download
+def test_silero_without_lstms(tmp_path):
+    """The exporter split its LSTM into products and activation functions."""
+    path = write(silero("silero_vad_op18_ifless"), tmp_path / "m.onnx")
+    with pytest.raises(rl.FileError, match="no recurrent layer found"):
+        rl.load(path)

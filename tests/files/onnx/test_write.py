@@ -1,0 +1,314 @@
+"""Models that save() writes, and models that get new weights, run in onnxruntime."""
+
+import numpy as np
+import onnx
+import pytest
+from files.onnx.models import (
+    PLACES,
+    constant,
+    distance,
+    node_of,
+    run,
+    run_ours,
+    session,
+    tensors_of,
+    through_nodes,
+    wrapped,
+    write,
+)
+from onnx import helper, numpy_helper
+from oracles.frameworks import FORMS, H, I, inputs, onnx_model, seeded, torch_module
+from oracles.reference import Run, distance_between, forward, from_onnx
+
+import rnnlayout as rl
+from rnnlayout._files.formats.onnx import model as format_module
+
+SPECS = [
+    rl.Spec(cell, I, H, layers, both, bias=bias, recurrent_activation=curve, **options)
+    for cell, options in FORMS
+    for layers, both in [(1, False), (1, True), (3, False), (2, True)]
+    for curve, bias in [("sigmoid", "double"), ("sigmoid", "none"),
+                        ("hard_sigmoid", "double"), ("hard_sigmoid_keras2", "double")]
+    if curve == "sigmoid" or not cell.startswith("rnn")
+]  # fmt: skip
+LSTM, GRU = rl.Spec("lstm", I, H), rl.Spec("gru", I, H)
+
+
+def weights_of(spec, seed="written"):
+    return rl.Weights(tensors_of(spec, seeded(seed, spec)), spec, "onnx")
+
+
+def saved(path, weights):
+    rl.save(path, weights)
+    model = onnx.load(path)
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def run_saved(model, x, h0, c0=None, prefix=""):
+    feed = {"X": x, "initial_h": h0} | ({} if c0 is None else {"initial_c": c0})
+    made = session(model)
+    names = [f"{prefix}{n}" for n in ("Y", "Y_h", *(["Y_c"] if c0 is not None else []))]
+    given = {i.name for i in made.get_inputs()}
+    return Run(*made.run(names, {prefix + n: a for n, a in feed.items() if prefix + n in given}))
+
+
+def same(a, b):
+    return (a.spec, a.layout, a.config, list(a)) == (b.spec, b.layout, b.config, list(b)) and all(
+        a[name].tobytes() == b[name].tobytes() for name in a
+    )
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_written_models_run(spec, tmp_path):
+    weights, given = weights_of(spec), inputs(seeded("inputs", spec), spec)
+    model = saved(tmp_path / "m.onnx", weights)
+    expected = forward(from_onnx(dict(weights), spec), spec, *given)
+    theirs = run_saved(model, *given)
+    # Each may be off by what float32's rounding explains: reference.Rounded
+    assert distance_between(theirs, run_ours(weights, *given), expected) <= 1
+    (read,) = rl.load(tmp_path / "m.onnx").values()
+    assert same(read, weights)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_dtypes_come_back(dtype, tmp_path):
+    weights = weights_of(rl.Spec("lstm", I, H, 2, True)).to("onnx", dtype=dtype)
+    saved(tmp_path / "m.onnx", {"a": weights})
+    assert same(rl.load(tmp_path / "m.onnx")["a"], weights)
+
+
+def test_several_entries_of_one_model(tmp_path):
+    entries = {"a/b": weights_of(LSTM), "c": weights_of(rl.Spec("gru", I, 5, 2, True))}
+    model = saved(tmp_path / "m.onnx", entries)
+    found = rl.load(tmp_path / "m.onnx")
+    assert set(found) == set(entries) and all(same(found[n], w) for n, w in entries.items())
+    feeds = {}
+    for name, w in entries.items():
+        given = inputs(seeded("inputs", w.spec), w.spec)
+        feeds |= dict(zip([f"{name}/{n}" for n in ("X", "initial_h", "initial_c")], given))  # noqa: B905
+    out = session(model).run(["a/b/Y", "c/Y"], {k: v for k, v in feeds.items() if v is not None})
+    for y, (_, w) in zip(out, entries.items(), strict=True):
+        given = inputs(seeded("inputs", w.spec), w.spec)
+        expected = forward(from_onnx(dict(w), w.spec), w.spec, *given)
+        ours = run_ours(w, *given)
+        assert distance_between(Run(y, ours.h, ours.c), ours, expected) <= 1  # reference.Rounded
+
+
+def read_with(config, spec, tmp_path, name):
+    """Return weights whose config comes from a file."""
+    model = onnx_model(tensors_of(spec, seeded("config", spec)), spec)
+    node_of(model.graph).attribute.extend(
+        helper.make_attribute(n, v) for n, v in config.items() if not isinstance(v, np.ndarray)
+    )
+    for k, state in enumerate(("initial_h", "initial_c")):
+        if state in config:
+            model.graph.initializer.append(numpy_helper.from_array(config[state], state))
+            node_of(model.graph).input[5 + k] = state
+    if "direction" in config:
+        node = node_of(model.graph)
+        node.attribute.remove(next(a for a in node.attribute if a.s == b"forward"))
+    (weights,) = rl.load(write(model, tmp_path / name)).values()
+    return model, weights
+
+
+@pytest.mark.parametrize("config", [{"direction": "reverse"}, {"clip": 0.25},
+                                    {"initial_h": np.full((1, 9, H), 0.5, "f4")}])  # fmt: skip
+def test_what_changes_the_network_is_written_again(config, tmp_path):
+    """The same operator, and so the same bits."""
+    model, weights = read_with(config, LSTM, tmp_path, "a.onnx")
+    assert list(weights.config) == list(config)
+    again = saved(tmp_path / "b.onnx", weights)
+    given = inputs(seeded("inputs", LSTM), LSTM)
+    plain, theirs, ours = weights_of(LSTM), run(model, LSTM, *given), run_saved(again, *given)
+    assert all(np.array_equal(getattr(theirs, n), getattr(ours, n)) for n in "yhc")
+    assert not np.array_equal(run_ours(weights, *given).y, theirs.y), plain
+    assert same(rl.load(tmp_path / "b.onnx")["lstm"], weights)
+
+
+def test_each_layer_of_a_stack_starts_where_the_network_says(tmp_path):
+    """The states of all layers but the first were lost."""
+    spec = rl.Spec("lstm", I, H, 2, True)
+    weights, (x, h0, c0) = weights_of(spec), inputs(seeded("starts", spec), spec)
+    expected = run_saved(saved(tmp_path / "a.onnx", weights), x, h0, c0)
+    weights.config = {"initial_h": h0.astype("f8").tolist(), "initial_c": c0.astype("f8").tolist()}
+    theirs = run_saved(saved(tmp_path / "b.onnx", weights), x, h0, c0)
+    assert all(np.array_equal(getattr(theirs, n), getattr(expected, n)) for n in "yhc")
+    assert same(rl.load(tmp_path / "b.onnx")["lstm"], weights)
+
+
+def test_layout_1_is_written_again(tmp_path):
+    """onnxruntime does not run it: the checker infers its shapes."""
+    _, weights = read_with({"layout": 1}, LSTM, tmp_path, "a.onnx")
+    model = saved(tmp_path / "b.onnx", weights)
+    sizes = model.graph.output[1].type.tensor_type.shape.dim
+    assert [n.dim_param or n.dim_value for n in sizes] == ["N", 1, H]
+    assert same(rl.load(tmp_path / "b.onnx")["lstm"], weights)
+
+
+def test_what_onnx_has_no_word_for(tmp_path):
+    weights = weights_of(LSTM)
+    with pytest.raises(rl.LayoutError, match=r"weights.to\('onnx'\)"):
+        rl.save(tmp_path / "m.onnx", weights.to("torch"))
+    weights.config["go_backwards"] = True
+    with pytest.raises(rl.LossyError, match="go_backwards=True"):
+        rl.save(tmp_path / "m.onnx", {"a": weights})
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_that_would_be_two(tmp_path):
+    entries = {"a": weights_of(rl.Spec("lstm", I, H, 2)), "a/0": weights_of(LSTM)}
+    with pytest.raises(rl.LayoutError, match="'a/0' would name two RNNs"):
+        rl.save(tmp_path / "m.onnx", entries)
+
+
+def test_a_stack_that_is_only_claimed(tmp_path):
+    model = onnx_model(tensors_of(LSTM, seeded("claimed")), LSTM)
+    model.metadata_props.add(key="rnnlayout.stacks", value='{"0": 1000000000000, "a": -1}')
+    assert list(rl.load(write(model, tmp_path / "m.onnx"))) == ["0/Y"]
+    saved(tmp_path / "m.onnx", {"x/0": weights_of(LSTM), "x/1": weights_of(LSTM)})
+    model = onnx.load(tmp_path / "m.onnx")
+    model.metadata_props.add(key="rnnlayout.stacks", value='{"x": 2}')
+    assert set(rl.load(write(model, tmp_path / "m.onnx"))) == {"x/0", "x/1"}
+    for nonsense in ["{", "[1]", '{"0": "x"}', "[" * 100_000]:
+        model.metadata_props[0].value = nonsense
+        with pytest.raises(rl.FileError, match="makes no sense"):
+            rl.load(write(model, tmp_path / "m.onnx"))
+
+
+# ------------------------------------------------------------------------------- new weights
+
+
+def model_and_new(spec, tmp_path, change=lambda model: None):
+    model = onnx_model(tensors_of(spec, seeded("old", spec)), spec)
+    node_of(model.graph).name = "layer"
+    change(model)
+    write(model, tmp_path / "old.onnx")
+    return model, weights_of(spec, "new")
+
+
+def replaced(entries, tmp_path):
+    format_module.replace(tmp_path / "old.onnx", tmp_path / "new.onnx", entries)
+    made = onnx.load(tmp_path / "new.onnx")
+    onnx.checker.check_model(made, full_check=True)
+    return made
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+@pytest.mark.parametrize("spec", [LSTM, rl.Spec("gru", I, H, bidirectional=True)], ids=str)
+def test_new_weights_in_every_place(spec, place, tmp_path):
+    _, new = model_and_new(spec, tmp_path, place)
+    made = replaced({"layer": new}, tmp_path)
+    assert distance(made, spec, dict(new), new) <= 1  # reference.Rounded
+    assert same(rl.load(tmp_path / "new.onnx")["layer"], new)
+
+
+@pytest.mark.parametrize("operator", ["If", "Loop"])
+def test_new_weights_in_a_subgraph(operator, tmp_path):
+    _, new = model_and_new(LSTM, tmp_path, lambda model: (through_nodes(model),
+                                                        wrapped(model, operator)))  # fmt: skip
+    made = replaced({"outer0/layer": new}, tmp_path)
+    assert distance(made, LSTM, dict(new), new) <= 1  # reference.Rounded
+
+
+def test_nothing_else_changes(tmp_path):
+    """The same weights give the same bytes. Others change the values of three tensors."""
+    model, new = model_and_new(LSTM, tmp_path)
+    old = rl.load(tmp_path / "old.onnx")["layer"]
+    assert replaced({"layer": old}, tmp_path).SerializeToString() == model.SerializeToString()
+    made = replaced({"layer": new}, tmp_path)
+    for tensor in model.graph.initializer:
+        if tensor.name in new:
+            tensor.CopyFrom(numpy_helper.from_array(new[tensor.name], tensor.name))
+    assert made.SerializeToString() == model.SerializeToString()
+
+
+def test_weights_that_two_nodes_share(tmp_path):
+    def share(model):
+        node = onnx.NodeProto()
+        node.CopyFrom(node_of(model.graph))
+        node.name, node.output[:] = "other", ["other/Y", "other/h", "other/c"]
+        model.graph.node.append(node)
+        model.graph.output.append(helper.make_tensor_value_info("other/Y", 1, [None] * 4))
+
+    _, new = model_and_new(LSTM, tmp_path, share)
+    old = rl.load(tmp_path / "old.onnx")["layer"]
+    made = replaced({"layer": new}, tmp_path)
+    found = rl.load(tmp_path / "new.onnx")
+    assert same(found["layer"], new) and same(found["other"], old)
+    x, h0, c0 = inputs(seeded("inputs", LSTM), LSTM)
+    y, other = session(made).run(["y", "other/Y"], {"x": x, "0/h0": h0, "0/c0": c0})
+    for theirs, w in ((y, new), (other[:, 0], old)):
+        ours, expected = run_ours(w, x, h0, c0), forward(from_onnx(dict(w), LSTM), LSTM, x, h0, c0)
+        assert distance_between(Run(theirs, ours.h, ours.c), ours, expected) <= 1  # Rounded
+    # of both: none of the old ones is left
+    made = replaced({"layer": new, "other": new}, tmp_path)
+    assert not {"W", "R", "B"} & {tensor.name for tensor in made.graph.initializer}
+
+
+def test_there_and_back_through_cudnn(tmp_path):
+    """A model's weights to cuDNN's weight space and back into the model."""
+    spec = rl.Spec("gru", I, H, bidirectional=True)
+    model, _ = model_and_new(spec, tmp_path)
+    flat = rl.load(tmp_path / "old.onnx")["layer"].to("cudnn")
+    made = replaced({"layer": flat.to("onnx")}, tmp_path)
+    assert made.SerializeToString() == model.SerializeToString()
+    module = torch_module(spec, seeded("torch"))
+    made = replaced({"layer": rl.Weights(module).to("onnx")}, tmp_path)
+    assert distance(made, spec, rl.convert(module, dst="onnx"), rl.Weights(module)) <= 1  # Rounded
+
+
+def in_a_function(model):
+    body = helper.make_function(
+        "mine", "Layer", ["x", "h", "c"], ["y"],
+        [*[constant(n, numpy_helper.to_array(t)) for n, t in
+           ((t.name, t) for t in model.graph.initializer) if n in "WRB"],
+         helper.make_node("LSTM", ["x", "W", "R", "B", "", "h", "c"], ["y"], "layer",
+                          hidden_size=H)],
+        [helper.make_opsetid("", 14)],
+    )  # fmt: skip
+    del model.graph.node[:], model.graph.output[:], model.graph.initializer[:]
+    model.graph.node.append(helper.make_node("Layer", ["x", "0/h0", "0/c0"], ["y"], "call",
+                                             domain="mine"))  # fmt: skip
+    model.graph.output.append(helper.make_tensor_value_info("y", 1, None))
+    model.functions.append(body)
+    model.opset_import.append(helper.make_opsetid("mine", 1))
+
+
+def test_what_cannot_be_replaced(tmp_path):
+    _, new = model_and_new(LSTM, tmp_path)
+    for entries, match in [
+        ({"elsewhere": new}, "has no RNN 'elsewhere'; it has 'layer'"),
+        ({"layer": new.to("torch")}, "layout onnx"),
+        ({"layer": weights_of(rl.Spec("lstm", I, 5))}, "hidden_size 8, the new weights are"),
+        ({"layer": weights_of(LSTM.replace(bias="none"))}, "B of node 'layer': the new .* none"),
+        ({"layer": weights_of(rl.Spec("lstm", I, H, 2))}, "num_layers 2"),
+    ]:
+        with pytest.raises(rl.LayoutError, match=match):
+            format_module.replace(tmp_path / "old.onnx", tmp_path / "new.onnx", entries)
+    _, new = model_and_new(LSTM, tmp_path, in_a_function)
+    with pytest.raises(rl.LayoutError, match="inside a function"):
+        replaced({"call/layer": new}, tmp_path)
+    assert not (tmp_path / "new.onnx").exists()
+
+
+def test_a_bundle_and_back(tmp_path):
+    """With files only: a model's nodes to cuDNN's weight space, and that to a model."""
+    spec = rl.Spec("gru", I, H, bidirectional=True)
+    model, _ = model_and_new(spec, tmp_path)
+    rl.convert_file(tmp_path / "old.onnx", tmp_path / "b.safetensors", to="cudnn")
+    (bundle,) = rl.load(tmp_path / "b.safetensors").values()
+    assert bundle.spec == spec and bundle.layout.name == "cudnn"
+    rl.convert_file(tmp_path / "b.safetensors", tmp_path / "new.onnx", to="onnx")
+    given = inputs(seeded("inputs", spec), spec)
+    theirs, ours = run(model, spec, *given), run_saved(onnx.load(tmp_path / "new.onnx"), *given)
+    assert np.array_equal(theirs.y, ours.y) and np.array_equal(theirs.h, ours.h)
+
+
+def test_what_changes_the_network_outlives_a_bundle(tmp_path):
+    config = {"direction": "reverse", "clip": 0.25}
+    _, weights = read_with(config, LSTM, tmp_path, "a.onnx")
+    rl.convert_file(tmp_path / "a.onnx", tmp_path / "b.safetensors", to="cudnn")
+    rl.convert_file(tmp_path / "b.safetensors", tmp_path / "c.onnx", to="onnx")
+    (again,) = rl.load(tmp_path / "c.onnx").values()
+    assert same(again, weights) and again.config == config

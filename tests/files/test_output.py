@@ -1,0 +1,245 @@
+"""Output files appear whole or not at all, whatever existed before or happens meanwhile."""
+
+import errno
+import os
+import signal as signals
+import stat
+import subprocess
+import sys
+
+import pytest
+
+import rnnlayout as rl
+from rnnlayout._files import output as _output
+from rnnlayout._files.output import whole
+
+# What a process starts with, whatever the tests were started with.
+HANDLERS = {"SIGINT": "signal.default_int_handler"} | dict.fromkeys(
+    ("SIGTERM", "SIGHUP", "SIGKILL"), "signal.SIG_DFL"
+)
+
+HANG = 600  # seconds; no test waits for as long on any machine
+
+
+def written(path, text="new", **options):
+    with whole(path, **{"force": False} | options) as part:
+        part.path.write_text(text)
+    return path.read_text()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder: afterwards it must contain only what the test says."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(params=[None, errno.EPERM, errno.EOPNOTSUPP], ids=["links", "EPERM", "EOPNOTSUPP"])
+def links(request, monkeypatch):
+    """File systems with and without hard links."""
+
+    def no_links(*_, **__):
+        raise OSError(request.param, os.strerror(request.param))
+
+    if request.param:
+        monkeypatch.setattr(os, "link", no_links)
+        monkeypatch.setattr(_output, "_create", named)
+
+
+def named(target):
+    """Create a file as on a file system that has no unnamed ones."""
+    path = _output._temporary_name(target)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), path
+
+
+@pytest.fixture(params=[False, True], ids=["unnamed", "named"])
+def names(request, monkeypatch):
+    """With and without O_TMPFILE."""
+    if request.param:
+        real = os.open
+
+        def without(path, flags, *rest, **options):
+            if flags & os.O_TMPFILE == os.O_TMPFILE:
+                raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+            return real(path, flags, *rest, **options)
+
+        monkeypatch.setattr(os, "open", without)
+
+
+def test_it_appears_and_nothing_else(folder, links):
+    for name in ("a.h5", "ünï\udcff.npz", "x" * 250 + ".npz"):
+        assert written(folder / name) == "new"
+        with pytest.raises(rl.FileError, match="already exists: pass force=True to overwrite it"):
+            written(folder / name, "newer")
+        assert written(folder / name, "newer", force=True) == "newer"
+    assert len(os.listdir(folder)) == 3
+
+
+def test_one_that_comes_up_in_the_meantime_stays(folder, links):
+    out = folder / "a.h5"
+    with (
+        pytest.raises(rl.FileError, match="another process created it in the meantime"),
+        whole(out, force=False) as part,
+    ):
+        part.path.write_text("new")
+        out.write_text("old")
+    assert out.read_text() == "old" and os.listdir(folder) == ["a.h5"]
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_permissions_are_the_umasks(folder, names, mask):
+    before = os.umask(mask)
+    try:
+        written(folder / "a.h5")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((folder / "a.h5").stat().st_mode) == 0o666 & ~mask
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, OSError])
+@pytest.mark.parametrize("force", [True, False])
+def test_an_error_on_the_way_leaves_what_was(folder, names, error, force):
+    if force:
+        (folder / "a.h5").write_text("old")
+    with pytest.raises(error), whole(folder / "a.h5", force=force) as part:
+        part.path.write_text("half")
+        part.beside(".json").write_text("half")
+        raise error
+    assert [p.read_text() for p in folder.iterdir()] == (["old"] if force else [])
+
+
+@pytest.mark.parametrize("kind", ["itself", "symbolic link", "hard link", "another way"])
+def test_what_is_read_is_not_replaced(folder, kind):
+    source = folder / "in.h5"
+    source.write_text("old")
+    out = {"itself": source, "another way": folder / ".." / "out" / "in.h5"}.get(
+        kind, folder / "out.h5"
+    )
+    if kind == "symbolic link":
+        out.symlink_to(source)
+    if kind == "hard link":
+        os.link(source, out)
+    for force in (True, False):
+        with pytest.raises(rl.FileError, match="is the input"):
+            written(out, force=force, source=source)
+    assert source.read_text() == "old"
+
+
+def test_links_are_replaced_and_not_followed(folder, names, tmp_path):
+    kept, out = tmp_path / "kept.h5", folder / "a.h5"
+    kept.write_text("old")
+    for target in (kept, tmp_path / "nowhere"):
+        out.unlink(missing_ok=True)
+        out.symlink_to(target)
+        with pytest.raises(rl.FileError, match="already exists"):
+            written(out)
+        assert written(out, force=True) == "new" and not out.is_symlink()
+    assert kept.read_text() == "old" and not (tmp_path / "nowhere").exists()
+
+
+def test_what_is_no_file_is_not_replaced(folder):
+    os.mkfifo(folder / "fifo")
+    for out, said in (
+        (folder, "is a folder: give the name of a file to write"),
+        (folder / "fifo", "is not a regular file"),
+        (folder / "not" / "there.h5", "cannot be written: No such file or directory"),
+        (folder / "fifo" / "a.h5", "cannot be written: Not a directory"),
+        (folder / ("x" * 300), "cannot be written: File name too long"),
+    ):
+        with pytest.raises(rl.FileError, match=said):
+            written(out, force=True)
+    assert os.listdir(folder) == ["fifo"]
+
+
+def test_a_folder_that_may_not_be_written(folder, monkeypatch):
+    """The error is simulated: root, who may run this, never gets it."""
+
+    def refused(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(_output.os, "open", refused)
+    with pytest.raises(rl.FileError, match=r"a\.h5 cannot be written: Permission denied"):
+        written(folder / "a.h5")
+
+
+def test_a_file_without_a_name_is_written_by_its_path(folder):
+    with whole(folder / "a.bin", force=False) as part:
+        part.path.write_bytes(b"weights")
+        assert part.name == "a.bin" and os.listdir(folder) == []
+        part.beside(".json").write_text("{}")
+        assert os.listdir(folder) == []
+    assert sorted(os.listdir(folder)) == ["a.bin", "a.bin.json"]
+    assert (folder / "a.bin.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_a_second_file_is_refused_or_replaced_like_the_first(folder, names, force):
+    (folder / "a.bin.json").write_text("old")
+    if force:
+        (folder / "a.bin").write_text("old")
+    try:
+        with whole(folder / "a.bin", force=force) as part:
+            part.path.write_text("new")
+            part.beside(".json").write_text("new")
+        assert force
+    except rl.FileError as error:
+        assert not force and "a.bin.json already exists" in str(error)
+    found = {path.name: path.read_text() for path in folder.iterdir()}
+    assert found == ({"a.bin": "new", "a.bin.json": "new"} if force else {"a.bin.json": "old"})
+
+
+def test_descriptors_are_closed(folder, names):
+    before = len(os.listdir("/proc/self/fd"))
+    for force in (False, True):
+        written(folder / "a.h5", force=force)
+        with pytest.raises(ZeroDivisionError), whole(folder / "b.h5", force=force) as part:
+            part.beside(".json")
+            raise ZeroDivisionError
+    assert len(os.listdir("/proc/self/fd")) == before and os.listdir(folder) == ["a.h5"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
+def test_a_signal_leaves_nothing(folder, signal, force):
+    """In the command, while a library holds the interpreter's lock and never gives it back."""
+    if force:
+        (folder / "a.npz").write_text("old")
+    program = f"""
+import ctypes, os, signal, sys
+from rnnlayout._cli import main
+from rnnlayout._cli.commands import layouts
+from rnnlayout._files.output import whole
+
+def run(options):
+    with whole({str(folder / "a.npz")!r}, force={force}) as part:
+        part.path.write_text("half")
+        part.beside(".json").write_text("half")
+        print("writing", flush=True)
+        ctypes.PyDLL(None).pause()  # which PyDLL calls with the lock held
+layouts.run = run
+signal.signal(signal.{signal if signal != "SIGKILL" else "SIGHUP"}, {HANDLERS[signal]})
+sys.argv = ["rnnlayout", "layouts"]
+sys.exit(main.main())
+"""
+    command = [sys.executable, "-P", "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"writing\n"
+        process.send_signal(getattr(signals, signal))
+        out, err = process.communicate(timeout=HANG)
+    assert (process.returncode, out, err) == (-getattr(signals, signal), b"", b"")
+    assert [path.read_text() for path in folder.iterdir()] == (["old"] if force else [])
+
+
+def test_who_ignores_ctrl_c_is_not_ended_by_it(folder):
+    """nohup, or a shell that starts a job in the background."""
+    program = """
+import os, signal, sys
+from rnnlayout._cli import main
+from rnnlayout._cli.commands import layouts
+layouts.run = lambda options: os.kill(os.getpid(), signal.SIGINT) or 7
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.argv = ["rnnlayout", "layouts"]
+sys.exit(main.main())
+"""
+    assert subprocess.run([sys.executable, "-P", "-c", program]).returncode == 7

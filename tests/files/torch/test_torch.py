@@ -1,0 +1,448 @@
+"""torch's own files, in both forms, with torch as the oracle: read, written, and back."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from oracles.frameworks import inputs, seeded, torch_cell, torch_module
+from oracles.reference import GATES, Run, distance_between, forward, from_cudnn
+from torch.nn.utils import parametrizations, prune
+
+import rnnlayout as rl
+from rnnlayout._files.formats.torch import checkpoint as format_module
+from rnnlayout._files.into import convert_into
+from rnnlayout._model.dtypes import narrowed
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch deprecates some of what old files have
+
+I, H, P = 11, 8, 7  # noqa: E741
+SPECS = [
+    rl.Spec(cell, I, H, layers, both, proj, bias=bias)
+    for cell in GATES
+    for layers, both in [(1, False), (3, True)]
+    for bias in ("double", "none")
+    for proj in ((0, P) if cell == "lstm" else (0,))
+]
+FORMS = {"zip": True, "old": False}
+every_form = pytest.mark.parametrize("form", FORMS)
+
+
+def save(path, value, form="zip"):
+    torch.save(value, path, _use_new_zipfile_serialization=FORMS[form])
+    return path
+
+
+def hint(spec):
+    return {"cell": spec.cell} if spec.cell.startswith("rnn") else {}
+
+
+def bits(tensor):
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def assert_same(found, state, prefix=""):
+    """Assert the same names, order and bits."""
+    names = [name for name in state if name.startswith(prefix)]
+    assert [prefix + name for name in found] == names
+    for name, array in found.items():
+        assert array.shape == tuple(state[prefix + name].shape)
+        assert array.tobytes() == bits(state[prefix + name])
+
+
+def run(module, spec, x, h0, c0):
+    with torch.no_grad():
+        h0, c0 = torch.from_numpy(h0), None if c0 is None else torch.from_numpy(c0)
+        y, last = module(torch.from_numpy(x), h0 if c0 is None else (h0, c0))
+    return Run(y.numpy(), *(a.numpy() for a in ([last] if c0 is None else last)))
+
+
+# ------------------------------------------------------------------------------ there and back
+
+
+@every_form
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_what_torch_saves(spec, form, tmp_path):
+    module = torch_module(spec, seeded(spec))
+    state = module.state_dict()
+    path = save(tmp_path / "m.pt", state, form)
+    found = rl.load(path, **hint(spec))
+    (weights,) = found.values()
+    assert weights.spec == spec and weights.layout == rl.layout("torch")
+    assert_same(weights, state)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_it_runs_as_torch_runs_it(spec, tmp_path):
+    module = torch_module(spec, seeded(spec))
+    (weights,) = rl.load(save(tmp_path / "m.pt", module.state_dict()), **hint(spec)).values()
+    x, h0, c0 = inputs(seeded(spec, "run"), spec)
+    y, last = weights.rnn()(x, h0 if c0 is None else (h0, c0))
+    ours = Run(y, *([last] if c0 is None else last))
+    expected = forward(from_cudnn(weights.pack(), weights.to("cudnn").spec), spec, x, h0, c0)
+    assert distance_between(ours, run(module, spec, x, h0, c0), expected) <= 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("spec", SPECS[::3], ids=str)
+def test_what_we_save(spec, dtype, tmp_path):
+    """torch reads it in its safe mode, and a module loads exactly these tensors."""
+    module = torch_module(spec, seeded(spec)).to(getattr(torch, dtype))
+    path = tmp_path / "m.pt"
+    rl.save(path, rl.Weights(module))
+    state = torch.load(path, weights_only=True)
+    other = torch_module(spec).to(getattr(torch, dtype))
+    other.load_state_dict(state, strict=True)
+    assert [bits(a) for a in other.parameters()] == [bits(a) for a in module.parameters()]
+    assert_same(*rl.load(path, **hint(spec)).values(), state)
+
+
+@every_form
+@pytest.mark.parametrize("cell", GATES)
+def test_cells(cell, form, tmp_path):
+    spec = rl.Spec(cell, I, H)
+    state = torch_cell(spec, seeded(cell)).state_dict()
+    (weights,) = rl.load(save(tmp_path / "m.pth", state, form), **hint(spec)).values()
+    assert weights.layout == rl.layout("torch-cell")
+    assert_same(weights, state)
+
+
+def test_several_by_name_and_a_flat_one(tmp_path):
+    a, b = (rl.Weights(torch_module(spec, seeded(spec))) for spec in SPECS[:2])
+    path = tmp_path / "m.pt"
+    rl.save(path, {"enc": a.to("cudnn"), "dec.rnn": b})
+    state = torch.load(path, weights_only=True)
+    assert next(iter(state)) == "enc.weight_space"
+    assert state["enc.weight_space"].numpy().tobytes() == a.pack().tobytes()
+    assert set(list(state)[1:]) == {f"dec.rnn.{name}" for name in b}
+    again = rl.load(path)  # the spec of a flat one is stored beside it
+    assert again["enc"].spec == a.spec and again["enc"].layout == rl.layout("cudnn")
+    assert_same(again["enc"], state, "enc.")
+
+
+def test_a_state_dict_converted_and_back(tmp_path):
+    """By way of cuDNN's weight space, in a file of another format."""
+    model = torch.nn.ModuleDict({"rnn": torch.nn.LSTM(I, H, 2), "head": torch.nn.Linear(H, 3)})
+    state = model.state_dict()
+    paths = [save(tmp_path / "a.pt", state), *(tmp_path / n for n in ("b.pt", "c.npz", "d.pt"))]
+    for src, dst, to in zip(paths[:-1], paths[1:], ["cudnn", "keras", "torch"], strict=True):
+        rl.convert_file(src, dst, to=to, exact=to == "cudnn")
+    assert "rnn.weight_space" in torch.load(paths[1], weights_only=True)
+    result = torch.load(paths[3], weights_only=True)
+    assert list(result) == list(state)
+    model.load_state_dict(result, strict=True)
+    for name in ("rnn.weight_hh_l1", "head.weight", "head.bias"):
+        assert bits(result[name]) == bits(state[name])
+
+
+def test_large_ones_that_are_made_layer_by_layer(tmp_path):
+    """20 MB: more than is converted at once, so memory is reused."""
+    model = torch.nn.ModuleDict({"a": torch.nn.LSTM(I, 512, 3), "b": torch.nn.GRU(I, 512, 4)})
+    state = model.state_dict()
+    path = save(tmp_path / "a.pt", state)
+    rl.convert_file(path, tmp_path / "b.pt", to="keras")
+    result = torch.load(tmp_path / "b.pt", weights_only=True)
+    for name in "ab":
+        given = {k[2:]: v for k, v in state.items() if k.startswith(name)}
+        expected = rl.convert(given, dst="keras")
+        assert all(bits(result[f"{name}.{k}"]) == v.tobytes() for k, v in expected.items())
+    rl.convert_file(path, tmp_path / "c.pt", to="cudnn")
+    rl.convert_file(tmp_path / "c.pt", tmp_path / "d.pt", to="torch")
+    assert_equal(dict(state), dict(torch.load(tmp_path / "d.pt", weights_only=True)))
+
+
+def test_what_is_tried_leaves_nothing(tmp_path):
+    path = save(tmp_path / "a.pt", {"state": torch.nn.GRU(I, H).state_dict()})
+    done = rl.convert_file(path, tmp_path / "b.pt", to="keras", dry_run=True)
+    assert done.reports["state"].grade == "exact"
+    with pytest.raises(rl.LossyError):
+        rl.convert_file(path, tmp_path / "b.pt", to="cudnn", dtype="float16", exact=True)
+    with pytest.raises(rl.FileError, match="no recurrent layer"):
+        rl.convert_file(path, tmp_path / "b.pt", to="keras", prefix="other")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@every_form
+def test_views_and_shared_storages(form, tmp_path):
+    """Tensors that share a storage, start inside it, are transposed or expanded."""
+    base = torch.randn(4 * H, I + 3)
+    state = {
+        "weight_ih": base[:, 1 : I + 1],
+        "weight_hh": torch.randn(H, 4 * H).T,
+        "bias_ih": base[:, I + 2],
+        "bias_hh": torch.ones(1).expand(4 * H),
+    }
+    (weights,) = rl.load(save(tmp_path / "m.pt", state, form)).values()
+    assert_same(weights, state)
+
+
+# -------------------------------------------------------------------------------- checkpoints
+
+
+@every_form
+@pytest.mark.parametrize("wrapper", ["", "module.", "_orig_mod.", "module._orig_mod."])
+def test_a_checkpoint_of_a_wrapped_module(wrapper, form, tmp_path):
+    model = torch.nn.ModuleDict({"rnn": torch.nn.GRU(I, H), "head": torch.nn.Linear(H, 3)})
+    state = {wrapper + name: value for name, value in model.state_dict().items()}
+    path = save(tmp_path / "m.pt", {"epoch": 3, "state_dict": state, "best": [0.5, "x"]}, form)
+    found = rl.load(path)
+    assert list(found) == ["state_dict.rnn"]
+    assert_same(found["state_dict.rnn"], model["rnn"].state_dict())
+    for prefix in (f"state_dict.{wrapper}rnn", "state_dict.rnn.", f"state_dict.{wrapper}rnn."):
+        assert_same(*rl.load(path, prefix=prefix).values(), model["rnn"].state_dict())
+
+
+def test_a_module_that_is_called_module_among_others(tmp_path):
+    state = {f"{name}.{key}": value for name in ("module", "other")
+             for key, value in torch.nn.GRU(I, H).state_dict().items()}  # fmt: skip
+    assert list(rl.load(save(tmp_path / "m.pt", state))) == ["module", "other"]
+
+
+def training(form):
+    """Return a checkpoint with many kinds of objects, as far as torch reads them from this form."""
+    torch.manual_seed(1)
+    model = torch.nn.ModuleDict(
+        {
+            "embed": torch.nn.Embedding(20, I),
+            "rnn": torch.nn.LSTM(I, H, 2),
+            "norm": torch.nn.BatchNorm1d(H),
+            "head": torch.nn.Linear(H, 20),
+        }
+    ).bfloat16()
+    model["tied"] = torch.nn.Linear(I, 20, bias=False).bfloat16()
+    model["tied"].weight = model["embed"].weight
+    optimizer = torch.optim.Adam(model.parameters())
+    x = model["embed"](torch.arange(20)[:, None])
+    model["head"](model["norm"](model["rnn"](x)[0][:, 0])).float().sum().backward()
+    optimizer.step()
+    return {
+        "epoch": 7,
+        "model_state_dict": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "size": torch.Size([2, 3]),
+        "dtype": torch.float16,
+        "best": 0.25,
+        "history": [1, (2.5, None, True), {"a": "b", 3: b"raw"}],
+        "seen": {1, 2},
+        "sparse": torch.eye(3).to_sparse(),
+        **({"f8": torch.ones(3).to(torch.float8_e4m3fn)} if form == "zip" else {}),
+    }
+
+
+def assert_equal(a, b, path=""):
+    """Assert the same types, values and order; tensors bit for bit."""
+    assert type(a) is type(b), path
+    if isinstance(a, dict):
+        assert list(a) == list(b), path
+        for key in a:
+            assert_equal(a[key], b[key], f"{path}.{key}")
+        assert_equal(*(getattr(x, "_metadata", None) for x in (a, b)), path)
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b), path
+        for k, (x, y) in enumerate(zip(a, b, strict=True)):
+            assert_equal(x, y, f"{path}.{k}")
+    elif isinstance(a, torch.Tensor):
+        assert (a.dtype, a.shape, a.layout) == (b.dtype, b.shape, b.layout), path
+        if a.layout == torch.sparse_coo:
+            assert torch.equal(a.to_dense(), b.to_dense()), path
+        else:
+            assert a.stride() == b.stride() and bits(a) == bits(b), path
+    else:
+        assert a == b, path
+
+
+@every_form
+def test_the_rest_of_a_checkpoint_stays(form, tmp_path):
+    given = training(form)
+    rnn = {name.removeprefix("rnn."): value for name, value in given["model_state_dict"].items()
+           if name.startswith("rnn.")}  # fmt: skip
+    path = save(tmp_path / "a.pt", given, form)
+    done = rl.convert_file(path, tmp_path / "b.pt", to="cudnn")
+    assert done.reports["model_state_dict.rnn"].grade == "exact"
+    assert any("optimizer" in note for note in done.notes)
+
+    result = torch.load(tmp_path / "b.pt", weights_only=True)
+    flat = result["model_state_dict"].pop("rnn.weight_space")
+    assert flat.dtype == torch.bfloat16
+    assert bits(flat) == rl.pack(rnn).tobytes()
+    tied = [result["model_state_dict"][k].data_ptr() for k in ("embed.weight", "tied.weight")]
+    assert tied[0] == tied[1]
+    for name in rnn:
+        del given["model_state_dict"]["rnn." + name]
+    assert_equal(given, result)
+
+
+@every_form
+def test_new_weights_into_a_checkpoint_lost_all_but_its_tensors(form, tmp_path):
+    """The new file was one flat dict, without epoch and optimizer."""
+    given = training(form)
+    path = save(tmp_path / "a.pt", given, form)
+    new = torch.nn.LSTM(I, H, 2).bfloat16().state_dict()
+    save(tmp_path / "new.pt", new)
+    done = convert_into(tmp_path / "new.pt", tmp_path / "b.pt", into=path)
+    assert any("optimizer" in note for note in done.notes)
+    given["model_state_dict"].update({f"rnn.{name}": value for name, value in new.items()})
+    assert_equal(given, torch.load(tmp_path / "b.pt", weights_only=True))
+
+
+def test_progress_of_a_checkpoint(tmp_path, monkeypatch):
+    """Of what is converted, and then of what is saved, little at once whatever torch does."""
+    monkeypatch.setattr(format_module, "CHUNK_NBYTES", 1000)
+    module = torch.nn.LSTM(I, H, 2)
+    path, told = save(tmp_path / "a.pt", module.state_dict()), []
+    rl.convert_file(path, tmp_path / "b.pt", to="keras", progress=lambda *now: told.append(now))
+    result = torch.load(tmp_path / "b.pt", weights_only=True)
+    nbytes = sum(tensor.nbytes for tensor in result.values())
+    assert told == sorted(told) and told[0] == (0, 2 * nbytes) and told[-1] == (2 * nbytes,) * 2
+    saved = [done for done, _ in told[len(result) :]]
+    assert saved[0] == nbytes and max(np.diff(saved)) <= 1000
+
+
+@every_form
+def test_a_conversion_to_the_same_layout_changes_nothing(form, tmp_path):
+    given = training(form)
+    path = save(tmp_path / "a.pt", given, form)
+    rl.convert_file(path, tmp_path / "b.pt", to="torch")
+    assert_equal(given, torch.load(tmp_path / "b.pt", weights_only=True))
+
+
+def test_the_new_tensors_stand_where_the_old_ones_did(tmp_path):
+    state = torch.nn.ModuleDict(
+        {"a": torch.nn.Linear(2, 3), "rnn": torch.nn.GRU(I, H), "z": torch.nn.Linear(2, 3)}
+    ).state_dict()
+    path = save(tmp_path / "a.pt", [{"module." + k: v for k, v in state.items()}])
+    rl.convert_file(path, tmp_path / "b.pt", to="keras")
+    (result,) = torch.load(tmp_path / "b.pt", weights_only=True)
+    assert list(result) == [
+        f"module.{name}" for name in ("a.weight", "a.bias", "rnn.kernel", "rnn.recurrent_kernel",
+                                      "rnn.bias", "z.weight", "z.bias")
+    ]  # fmt: skip
+
+
+# ------------------------------------------------------------------------- computed weights
+
+
+def computed(how, module):
+    """(the module as torch changes it, is the result rounded?)"""
+    name = "weight_hh_l0"
+    if how == "pruned":
+        prune.random_unstructured(module, name, 0.5)
+        return module, False
+    if how == "old weight norm":
+        return torch.nn.utils.weight_norm(module, name), True
+    dim = {"weight norm": 0, "of columns": 1, "of all": None}[how]
+    return parametrizations.weight_norm(module, name, dim=dim), True
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("how", ["pruned", "old weight norm", "weight norm", "of columns",
+                                 "of all"])  # fmt: skip
+@pytest.mark.parametrize("cell", ["lstm", "rnn_tanh"])
+def test_computed_weights(cell, how, dtype, tmp_path):
+    spec = rl.Spec(cell, I, H)
+    module, rounded = computed(how, torch_module(spec, seeded(cell, how)).to(dtype))
+    with torch.no_grad():
+        for parameter in module.parameters():  # off its first value, where g is ||v||
+            parameter.mul_(1.5)
+    exact, _ = computed(how, torch_module(spec).double())
+    exact.load_state_dict(module.state_dict())
+    for fresh in (module, exact):  # the older kinds compute their weight as they run
+        fresh(torch.zeros(1, I, dtype=next(fresh.parameters()).dtype))
+    path = save(tmp_path / "a.pt", {"rnn." + k: v for k, v in module.state_dict().items()})
+    found = rl.load(path, **hint(spec))
+    (note,) = found.notes
+    assert "rnn.weight_hh_l0" in note and ("pruned" in note) != rounded
+    weights = found["rnn"]
+    for name, array in weights.items():
+        theirs = getattr(module, name).detach()
+        if name == "weight_hh_l0" and rounded:
+            # Ours is the double rounded once. Both are of g and v as stored, in double within a
+            # few units, so ours is off by half a unit of the dtype, and what double leaves.
+            wanted = getattr(exact, name).detach().numpy()
+            unit = torch.finfo(dtype).eps / 2
+            off = abs(np.asarray(array, "f8") - wanted)
+            assert (off <= unit * abs(wanted) + 2.0**-50 * abs(wanted)).all()
+        else:
+            assert array.tobytes() == bits(theirs)
+
+    other = tmp_path / "a.npz"  # the names mean the same in any bag of tensors
+    if dtype != torch.bfloat16:
+        np.savez(other, **{"rnn." + k: v.numpy() for k, v in module.state_dict().items()})
+        again = rl.load(other, **hint(spec))["rnn"]
+        assert [a.tobytes() for a in again.values()] == [a.tobytes() for a in weights.values()]
+
+    out = tmp_path / "b.pt"
+    if rounded:
+        with pytest.raises(rl.LossyError, match=r"rnn\.weight_hh_l0"):
+            rl.convert_file(path, out, to="torch", exact=True, **hint(spec))
+    done = rl.convert_file(path, out, to="torch", exact=not rounded, **hint(spec))
+    assert done.notes == (note,)
+    plain = torch_module(spec).to(dtype)
+    state = torch.load(out, weights_only=True)
+    plain.load_state_dict({k.removeprefix("rnn."): v for k, v in state.items()}, strict=True)
+    assert [bits(v) for v in plain.state_dict().values()] == [v.tobytes() for v in weights.values()]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: parametrizations.spectral_norm(m, "weight_hh_l0"),
+        lambda m: torch.nn.utils.spectral_norm(m, "weight_hh_l0"),
+        lambda m: parametrizations.orthogonal(m, "weight_ih_l0"),
+        lambda m: prune.random_unstructured(
+            torch.nn.utils.weight_norm(m, "weight_hh_l0"), "weight_hh_l0_v", 0.5
+        ),
+    ],
+    ids=["spectral norm", "old spectral norm", "orthogonal", "pruned weight norm"],
+)
+def test_computed_in_other_ways(change, tmp_path):
+    module = torch.nn.LSTM(I, H)
+    change(module)
+    path = save(tmp_path / "m.pt", module.state_dict())
+    with pytest.raises(rl.LayoutError, match=r"weight_.._l0 is stored as .*remove_parametr"):
+        rl.load(path)
+
+
+def test_bits_of_rounding_to_bfloat16():
+    """Against torch's rounding, on every pattern of the lower half near a tie."""
+    upper = np.arange(0, 2**16, 37, dtype="u4") << 16
+    values = (upper[:, None] | np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], "u4")).view("f4")
+    values = values[np.isfinite(values)]
+    theirs = torch.from_numpy(values).bfloat16().view(torch.int16).numpy().view("u2")
+    assert np.array_equal(narrowed(values.astype("f8"), "bfloat16"), theirs)
+
+
+def test_bfloat16_was_rounded_twice():
+    """By way of float32, to which a value next to a tie is the tie."""
+    lower = np.arange(0, 0x7F7F, 37, dtype="u2")  # the magnitudes of bfloat16, but the largest
+    ties = ((lower.astype("u4") << 16) | 0x8000).view("f4").astype("f8")
+    for sign, bit in ((1, 0), (-1, 0x8000)):
+        above, below = np.nextafter(ties, np.inf), np.nextafter(ties, 0)
+        assert np.array_equal(narrowed(sign * above, "bfloat16"), (lower + 1) | bit)
+        assert np.array_equal(narrowed(sign * below, "bfloat16"), lower | bit)
+    special = narrowed(np.array([np.inf, -np.inf, np.nan, -0.0]), "bfloat16")
+    assert [hex(bits) for bits in special] == ["0x7f80", "0xff80", "0x7fc0", "0x8000"]
+
+
+# ---------------------------------------------------------------------------------- without torch
+
+
+def test_torch_is_needed_to_write_alone(tmp_path, monkeypatch):
+    path = save(tmp_path / "a.pt", torch.nn.GRU(I, H).state_dict())
+    monkeypatch.setitem(sys.modules, "torch", None)
+    weights = rl.load(path)["gru"]
+    for write in (
+        lambda out: rl.save(out, weights),
+        lambda out: rl.convert_file(path, out, to="keras"),
+    ):
+        with pytest.raises(rl.MissingExtraError, match=r"b\.pt.*rnnlayout\[torch\]"):
+            write(tmp_path / "b.pt")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_torch_whose_safe_loader_has_holes_is_not_used(tmp_path, monkeypatch):
+    path = save(tmp_path / "a.pt", torch.nn.GRU(I, H).state_dict())
+    monkeypatch.setattr(torch, "__version__", type(torch.__version__)("2.9.1"))
+    assert list(rl.load(path)) == ["gru"]
+    with pytest.raises(rl.MissingExtraError, match=r"2\.9\.1.*torch>=2\.10"):
+        rl.convert_file(path, tmp_path / "b.pt", to="keras")

@@ -1,0 +1,31 @@
+"""Which cases of a test a plain run leaves out."""
+
+import pytest
+from hypothesis import given, settings
+
+
+def long(*case):
+    return pytest.param(*case, marks=pytest.mark.long)
+
+
+def download(*case):
+    return pytest.param(*case, marks=pytest.mark.download)
+
+
+def sample(cases, every):
+    """Keep the first of every so many cases in a plain run. Take a prime number for a product of
+    choices, so that each choice is met."""
+    return [
+        case if k % every == 0 else long(*(case if isinstance(case, tuple) else (case,)))
+        for k, case in enumerate(cases)
+    ]
+
+
+def examples(most, **strategies):
+    """Decorate a test that gets random arguments, so many times."""
+    return lambda test: settings(max_examples=most, deadline=None)(given(**strategies)(test))
+
+
+def more_examples(most, test, **strategies):
+    """The same test with more random arguments, as a long run has them."""
+    return examples(most, **strategies)(test.hypothesis.inner_test)

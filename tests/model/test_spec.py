@@ -1,0 +1,123 @@
+"""Spec: what it accepts, what it refuses, how it is stored."""
+
+import json
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import rnnlayout as rl
+
+
+def test_defaults():
+    spec = rl.Spec("lstm", input_size=8, hidden_size=16)
+    assert spec == rl.Spec(
+        "lstm", 8, 16, 1, False, 0, "double", "after", "sigmoid", False, "float32"
+    )
+    assert rl.Spec("lstm", 8, 16, bias=True).bias == "double"
+    assert rl.Spec("lstm", 8, 16, bias=False).bias == "none"
+    assert spec.num_params == 4 * 16 * (8 + 16 + 2)
+    assert spec.nbytes == 4 * spec.num_params
+
+
+@pytest.mark.parametrize(
+    "dtype, name",
+    [
+        ("f2", "float16"),
+        (np.float64, "float64"),
+        (np.dtype("<f4"), "float32"),
+        (torch.bfloat16, "bfloat16"),
+        (torch.float16, "float16"),
+        (ml_dtypes.bfloat16, "bfloat16"),
+    ],
+)
+def test_dtypes_by_any_name(dtype, name):
+    assert rl.Spec("gru", 2, 3, dtype=dtype).dtype == name
+
+
+def test_it_is_a_value():
+    spec = rl.Spec("gru", np.int64(2), np.int32(3), bidirectional=np.True_)
+    assert hash(spec) == hash(rl.Spec("gru", 2, 3, bidirectional=True))
+    assert pickle.loads(pickle.dumps(spec)) == spec
+    assert type(spec.input_size) is int
+    with pytest.raises(AttributeError):
+        spec.cell = "lstm"
+
+
+def test_it_goes_through_json():
+    spec = rl.Spec("lstm", 5, 7, 2, True, 3, "recurrent", dtype="bfloat16")
+    assert rl.Spec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    # later releases must read what this one writes
+    written = (
+        '{"schema": 1, "cell": "gru", "input_size": 2, "hidden_size": 3, "num_layers": 4,'
+        ' "bidirectional": true, "proj_size": 0, "bias": "input", "reset": "before",'
+        ' "recurrent_activation": "hard_sigmoid", "skip_input": false, "dtype": "float16"}'
+    )
+    assert json.loads(written) == rl.Spec.from_dict(json.loads(written)).to_dict()
+
+
+@pytest.mark.parametrize(
+    "changes, text",
+    [
+        ({"schema": 2}, "schema is 2; this release"),
+        ({"schema": "1"}, "schema is '1'"),
+        ({"schema": ...}, "schema is missing"),
+        ({"colour": 1}, "unknown field 'colour'"),
+        ({"cell": ...}, "cell is missing"),
+    ],
+)
+def test_what_from_dict_refuses(changes, text):
+    data = {**rl.Spec("gru", 2, 3).to_dict(), **changes}
+    data = {key: value for key, value in data.items() if value is not ...}
+    with pytest.raises(rl.SpecError, match=text):
+        rl.Spec.from_dict(data)
+
+
+@pytest.mark.parametrize(
+    "fields, text",
+    [
+        ({"cell": "lstn"}, "cell is 'lstn', need one of: lstm, gru, rnn_tanh, rnn_relu"),
+        ({"cell": None}, "cell is None"),
+        ({"input_size": 0}, "input_size is 0, need at least 1"),
+        ({"hidden_size": -4}, "hidden_size is -4, need at least 1"),
+        ({"num_layers": 0}, "num_layers is 0, need at least 1"),
+        ({"num_layers": 1 << 20}, "num_layers is 1048576, need at most 65536"),
+        ({"input_size": 2.5}, "input_size is 2.5, need a whole number"),
+        ({"input_size": True}, "input_size is True, need a whole number"),
+        ({"input_size": "8"}, "input_size is '8', need a whole number"),
+        ({"hidden_size": 1 << 70}, r"need at most 2\^63 - 1"),
+        ({"hidden_size": 1 << 40}, r"would not fit into 2\^63 bytes"),
+        ({"input_size": (1 << 63) - 1}, r"would not fit into 2\^63 bytes"),
+        ({"proj_size": 3}, "only an LSTM can have a projection; this is gru"),
+        ({"cell": "lstm", "proj_size": 3}, "need less than hidden_size 3"),
+        ({"cell": "lstm", "proj_size": -1}, "proj_size is -1, need at least 0"),
+        ({"bias": "single"}, "bias is 'single', need one of: double, input, recurrent, none"),
+        ({"cell": "lstm", "reset": "before"}, "only a GRU has a reset gate; this is lstm"),
+        ({"cell": "rnn_tanh", "recurrent_activation": "hard_sigmoid"}, "has no gates"),
+        ({"recurrent_activation": "relu"}, "recurrent_activation is 'relu', need one of"),
+        ({"skip_input": True}, "needs input_size == hidden_size; found 2 and 3"),
+        ({"skip_input": 2}, "skip_input is 2, need True or False"),
+        ({"dtype": "int8"}, "dtype is int8, need one of"),
+        ({"dtype": "float128"}, "dtype is"),
+    ],
+)
+def test_what_a_spec_cannot_be(fields, text):
+    with pytest.raises(rl.SpecError, match=text):
+        rl.Spec(**{"cell": "gru", "input_size": 2, "hidden_size": 3, **fields})
+
+
+def test_sizes_are_64_bit():
+    spec = rl.Spec("rnn_tanh", 1 << 33, 1 << 20, bias=False, dtype="float16")
+    assert spec.num_params == (1 << 53) + (1 << 40)
+    assert rl.regions(spec)["offset"].tolist() == [0, 1 << 54]
+
+
+@pytest.mark.parametrize("fields", [{"reset": "before"}, {"recurrent_activation": "hard_sigmoid"}])
+def test_what_has_no_cudnn_form_has_no_size_there(fields):
+    spec = rl.Spec("gru", 2, 3, **fields)
+    with pytest.raises(rl.SpecError, match="cudnn has no"):
+        _ = spec.nbytes
+    with pytest.raises(rl.LossyError, match="cudnn has no"):
+        rl.regions(spec)

@@ -1,0 +1,285 @@
+"""Calls of the binding and of the package for the tests of memory: each one, and each error."""
+
+import _imp
+import pickle
+
+import numpy as np
+
+import rnnlayout as rl
+from rnnlayout import _native
+from rnnlayout._convert import engine as _convert, recipes as _recipes
+
+LSTM, GRU = rl.Spec("lstm", 3, 2), rl.Spec("gru", 3, 2)
+LARGE = LSTM.replace(input_size=1000, hidden_size=2000)  # numbers that Python does not cache
+BEFORE = GRU.replace(reset="before")
+TORCH, KERAS, CUDNN = rl.layout("torch"), rl.layout("keras"), rl.layout("cudnn")
+CONCAT = rl.layout("concat", inputs="xh", z="candidate")
+
+WEIGHTS = {name: np.ones(shape, "f4") for name, shape in rl.describe("torch", LSTM).items()}
+GRU_WEIGHTS = {name: np.ones(shape, "f4") for name, shape in rl.describe("torch", GRU).items()}
+ARRAYS, GRU_ARRAYS = list(WEIGHTS.values()), list(GRU_WEIGHTS.values())
+OUT = {name: np.ones(shape, "f4") for name, shape in rl.describe("keras", LSTM).items()}
+FLAT, RESULT = np.ones(LSTM.num_params, "f4"), np.empty(LSTM.num_params, "f4")
+# made beforehand: only the call itself is measured
+OVERLAPPING, NO_ARRAY, WRONG = ([*ARRAYS[:3], last] for last in (RESULT[:8], 7, RESULT))
+TOO_FEW, WRONG_TARGET = ARRAYS[:3], [RESULT[1:]]
+PLAN = _native.Plan(LSTM, TORCH, _native.HAS_BIAS, CUDNN)
+SUMS = _native.Plan(GRU, TORCH, _native.HAS_BIAS, CONCAT)
+X, H, C = np.ones((4, 5, 3), "f4"), np.ones((1, 5, 2), "f4"), np.ones((1, 5, 2), "f4")
+Y, LENGTHS, STATE = np.ones((4, 5, 2), "f4"), np.array([4, 0, 2, 1, 3]), (H, C)
+RNN, WHOLE = _native.Rnn(LSTM, FLAT, (-1.0, 1.0)), rl.RNN(FLAT, LSTM)
+FLAT_GRU = np.ones(GRU.num_params, "f4")
+GRU_RNN = _native.Rnn(GRU, FLAT_GRU)
+EMPTY = _native.device_arrays(0, "float32", ((2, 0, 3),), 1, None)[0]  # of no GPU's memory
+GPU_OPTIONS = (None, "default", "standard")
+USED = EMPTY.__dlpack__()
+_native.take_dlpack(USED)
+STEP, CALL = _native.STEP, _native.TIME_FIRST
+# The references to these objects are counted.
+SHARED = [EMPTY, X, H, C, Y, LENGTHS, STATE, RNN, WHOLE, FLAT_GRU, GRU_RNN,
+          LSTM, GRU, BEFORE, TORCH, KERAS, CUDNN, CONCAT, WEIGHTS, OUT, FLAT, RESULT, PLAN, SUMS,
+          *ARRAYS, *GRU_ARRAYS, *OUT.values(), PLAN.sources, PLAN.targets]  # fmt: skip
+
+
+class Duck:
+    """An object with a spec's attributes, which the binding must check itself."""
+
+    def __init__(self, **changes):
+        vars(self).update(LSTM.to_dict(), **changes)
+
+
+DUCKS = {
+    "no attribute": Duck(),
+    "a name that is none": Duck(cell=7),
+    "a size that is none": Duck(hidden_size="2"),
+    "a size of many bits": Duck(hidden_size=1 << 70),
+    "a flag that is none": Duck(skip_input=np.ones(2)),
+    "no sense": Duck(proj_size=5),
+}
+del DUCKS["no attribute"].cell
+
+
+class Options:
+    """An object with a layout's attributes."""
+
+    def __init__(self, name, options):
+        self.name, self.options = name, options
+
+
+LAYOUTS = {
+    "no name": Options(7, ()),
+    "no options": Options("torch", 7),
+    "no pair": Options("concat", ("z",)),
+    "no text": Options("concat", ((1, 2),)),
+    "no such option": Options("concat", (("y", "state"),)),
+    "no such value": Options("concat", (("z", "h"),)),
+    "a NUL": Options("concat", (("z\0", "h\0"),)),
+}
+
+
+def run(plan=PLAN, src=ARRAYS, dst=(RESULT,), types=("float32", "float32"), exact=False):
+    return plan.run(src, dst, *types, exact, False)
+
+
+def load(spec=_native.__spec__):
+    """Load the extension module once more, as a second interpreter would."""
+    module = _imp.create_dynamic(spec)
+    _imp.exec_dynamic(module)
+    return module.__name__
+
+
+def run_once(x):
+    """Make, run and free an Rnn that borrows its weights."""
+    rnn = _native.Rnn(LSTM, FLAT, None, False, True)
+    return rnn.run(x, None, None, None, None, None, CALL, False) is not None
+
+
+BINDING = {
+    "import": load,
+    "itemsize": lambda: _native.itemsize("float16"),
+    "check": lambda: _native.check(LSTM, TORCH),
+    "check_layout": lambda: _native.check_layout(CONCAT),
+    "tensors": lambda: _native.tensors(CONCAT, GRU),
+    "tensors of": lambda: _native.tensors(TORCH, LARGE, _native.HAS_BIAS),
+    "blocks": lambda: _native.blocks(TORCH, LARGE, _native.HAS_BIAS),
+    "rows": _native.rows,
+    "Plan": lambda: _native.Plan(LSTM, TORCH, _native.HAS_BIAS, KERAS).num_ops,
+    "Plan.sources": lambda: (PLAN.sources, PLAN.targets, PLAN.num_ops),
+    "Plan.steps": SUMS.steps,
+    "Plan.moves": lambda: SUMS.moves() is None and len(PLAN.moves()) > 1,
+    "Plan.run": run,
+    "Plan.run dry": lambda: run(dst=None),
+    "Rnn": lambda: _native.Rnn(LSTM, FLAT, (-1.0, 1.0)) is not None,
+    "Rnn for one call, direct": lambda: run_once(X[:1, :1]),
+    "Rnn for one call, packed": lambda: run_once(X),
+    "Rnn.weights": lambda: RNN.weights() is not None,
+    "Rnn.run": lambda: RNN.run(X, STATE, LENGTHS, Y, H, C, CALL, True) is not None,
+    "Rnn.run to new arrays": lambda: (
+        RNN.run(X, None, None, None, None, None, CALL, False) is not None
+    ),
+    "Rnn.run of one state": lambda: (
+        GRU_RNN.run(X[0], H, None, None, H, None, STEP, False) is not None
+    ),
+    "Rnn.run the long way": lambda: RNN.run(X, 7, None, None, None, None, CALL, False),
+    "Rnn.run on outputs that do not fit": lambda: RNN.run(
+        X, None, None, None, Y, None, CALL, False
+    ),
+    "set_num_threads": lambda: _native.set_num_threads(0),
+    "num_threads": _native.num_threads,
+    "find_cudnn": lambda: _native.find_cudnn([b"/nowhere"], [b"/nowhere"]),
+    "take_dlpack": lambda: _native.take_dlpack(EMPTY.__dlpack__())[1:],
+    "take_dlpack of now": lambda: _native.take_dlpack(EMPTY.__dlpack__(max_version=(1, 0)))[1:],
+    "exchange": lambda: _native.exchange(X),
+    "device_arrays": lambda: repr(
+        _native.device_arrays(0, "float16", ((0, 5), (1, 0)), LARGE.hidden_size, (X,))
+    ),
+    "DeviceArray": lambda: (EMPTY.shape, EMPTY.dtype, EMPTY.device, len(EMPTY), EMPTY.address),
+    "DeviceArray.numpy": lambda: EMPTY.numpy().shape,
+    "__cuda_array_interface__": lambda: EMPTY.__cuda_array_interface__,
+    "__dlpack__ that nobody takes": lambda: EMPTY.__dlpack__(stream=-1) is not None,
+    "gpu_device_of": lambda: _native.gpu_device_of(1 << 40),
+    "choose_cudnn": lambda: _native.choose_cudnn(b"off") or _native.choose_cudnn(None),
+}
+BINDING_ERRORS = {
+    "find_cudnn in no list": (TypeError, lambda: _native.find_cudnn((), [])),
+    "find_cudnn in no bytes": (TypeError, lambda: _native.find_cudnn([], [b"/", "/"])),
+    "choose_cudnn by no bytes": (TypeError, lambda: _native.choose_cudnn("off")),
+    "no capsule": (rl.LayoutError, lambda: _native.take_dlpack(X)),
+    "a capsule once more": (rl.LayoutError, lambda: _native.take_dlpack(USED)),
+    "stream 0": (ValueError, lambda: _native.device_arrays(0, "float16", ((0,),), 0, None)),
+    "no shape": (TypeError, lambda: _native.device_arrays(0, "float16", ((1, 2, 3, 4),), 1, None)),
+    "memory of no GPU": (
+        (rl.CudnnNotFoundError, rl.SpecError),
+        lambda: _native.device_arrays(0, "float16", ((2, 3),), 1, None),
+    ),
+    "no GPU's order": (
+        (rl.CudnnNotFoundError, rl.SpecError),
+        lambda: _native.gpu_order(0, 1, 5),
+    ),
+    "a GpuRnn without a GPU": (
+        rl.CudnnNotFoundError,
+        lambda: _native.GpuRnn(LSTM, FLAT, 0, *GPU_OPTIONS),
+    ),
+    "a GpuRnn of no such math": (
+        TypeError,
+        lambda: _native.GpuRnn(LSTM, FLAT, 0, None, "fma", "standard"),
+    ),
+    "a GpuRnn of too few weights": (
+        TypeError,
+        lambda: _native.GpuRnn(LSTM, FLAT[1:], 0, *GPU_OPTIONS),
+    ),
+    "a GpuRnn that cuDNN has not": (
+        rl.LossyError,
+        lambda: _native.GpuRnn(BEFORE, FLAT_GRU, 0, *GPU_OPTIONS),
+    ),
+    "an array of a DeviceArray": (TypeError, lambda: np.asarray(EMPTY)),
+    "__dlpack__ to the host": (BufferError, lambda: EMPTY.__dlpack__(dl_device=(1, 0))),
+    "__dlpack__ with a copy": (BufferError, lambda: EMPTY.__dlpack__(copy=True)),
+    "__dlpack__ for stream 0": (ValueError, lambda: EMPTY.__dlpack__(stream=0)),
+    "a dtype": (rl.SpecError, lambda: _native.itemsize("int8")),
+    "a dtype that is no text": (TypeError, lambda: _native.itemsize(7)),
+    "a name with a NUL": (rl.SpecError, lambda: _native.itemsize("float16\0")),
+    "half a character": (rl.SpecError, lambda: _native.itemsize("\ud800")),
+    "no spec": (rl.SpecError, lambda: _native.check(7)),
+    "no layout": (AttributeError, lambda: _native.check_layout(7)),
+    **{
+        name: ((rl.SpecError, TypeError, ValueError), lambda duck=duck: _native.check(duck))
+        for name, duck in DUCKS.items()
+    },
+    **{
+        f"{name} of a layout": (
+            (rl.LayoutError, TypeError, IndexError),
+            lambda layout=layout: _native.check_layout(layout),
+        )
+        for name, layout in LAYOUTS.items()
+    },
+    "no form": (rl.LossyError, lambda: _native.tensors(TORCH, BEFORE)),
+    "no blocks": (rl.LossyError, lambda: _native.blocks(TORCH, BEFORE)),
+    "no number of has": (TypeError, lambda: _native.tensors(TORCH, LSTM, "1")),
+    "no plan": (rl.LossyError, lambda: _native.Plan(BEFORE, KERAS, 1, TORCH)),
+    "no source": (rl.LossyError, lambda: _native.Plan(BEFORE, TORCH, 1, KERAS)),
+    "no place": (rl.LossyError, lambda: run(SUMS, GRU_ARRAYS, None)),
+    "not exact": (rl.LossyError, lambda: run(types=("float32", "float16"), dst=None, exact=True)),
+    "overlap": (rl.LayoutError, lambda: run(src=OVERLAPPING)),
+    "no array": (TypeError, lambda: run(src=NO_ARRAY)),
+    "too few arrays": (TypeError, lambda: run(src=TOO_FEW)),
+    "a wrong array": (TypeError, lambda: run(src=WRONG)),
+    "a wrong target": (TypeError, lambda: run(dst=WRONG_TARGET)),
+    "no sequence": (TypeError, lambda: run(src=7)),
+    "no truth": (ValueError, lambda: run(exact=RESULT)),
+    "no weights": (TypeError, lambda: _native.Rnn(LSTM, Y)),
+    "no spec of an Rnn": (rl.SpecError, lambda: _native.Rnn(7, FLAT)),
+    "no clip": (TypeError, lambda: _native.Rnn(LSTM, FLAT, 7)),
+    "float32 weights that round": (
+        rl.SpecError,
+        lambda: _native.Rnn(LSTM, FLAT, None, True),
+    ),
+    "a clip of nothing": (rl.SpecError, lambda: _native.Rnn(LSTM, FLAT, (1.0, -1.0))),
+    "a clip of a GRU": (rl.SpecError, lambda: _native.Rnn(GRU, FLAT_GRU, (-1.0, 1.0))),
+    "too few arguments": (TypeError, lambda: RNN.run(X)),
+    "axes of no kind": (TypeError, lambda: RNN.run(X, None, None, None, None, None, "tn", True)),
+    "axes past the last": (TypeError, lambda: RNN.run(X, None, None, None, None, None, 3, True)),
+    "no x": (TypeError, lambda: RNN.run(None, None, None, None, None, None, CALL, True)),
+    "an output that does not fit": (
+        TypeError,
+        lambda: RNN.run(X, None, None, None, Y, None, CALL, True),
+    ),
+    "a length past the end": (
+        rl.SpecError,
+        lambda: RNN.run(X[:1], STATE, LENGTHS, None, None, None, CALL, True),
+    ),
+    "no number of threads": (rl.SpecError, lambda: _native.set_num_threads("2")),
+}
+
+
+def afresh(call):
+    """Make a call without what is cached from call to call."""
+    _convert.plan_for.cache_clear()
+    _recipes._recipes.clear()
+    return call()
+
+
+PACKAGE = {
+    "Spec": lambda: rl.Spec("gru", 3, 2, dtype=np.float16),
+    "layout": lambda: rl.layout("concat", inputs="xh"),
+    "describe": lambda: rl.describe("onnx", GRU),
+    "pack": lambda: rl.pack(WEIGHTS, LSTM, layout="torch"),
+    "pack for the first time": lambda: afresh(lambda: rl.pack(WEIGHTS, LSTM, layout="torch")),
+    "pack a list": lambda: rl.pack([a[::-1] for a in ARRAYS], LSTM, layout="torch"),
+    "unpack into out": lambda: rl.unpack(FLAT, LSTM, layout="keras", out=OUT),
+    "convert to another dtype": lambda: rl.convert(FLAT, LSTM, dst="onnx", dtype="bfloat16"),
+    "check": lambda: rl.check(FLAT, LSTM, dst="keras"),
+    "Weights": lambda: rl.Weights(FLAT, LSTM).to("keras"),
+    "RNN": lambda: rl.RNN(WEIGHTS, LSTM, layout="torch"),
+    "RNN called": lambda: WHOLE(X, STATE, out=Y, h_out=H, c_out=C),
+    "RNN called to new arrays": lambda: WHOLE(X),
+    "RNN called with lengths": lambda: WHOLE(X, STATE, lengths=LENGTHS),
+    "RNN called on the long way": lambda: WHOLE(X[::-1, :, ::-1], [H, C], c_out=C),
+    "step": lambda: WHOLE.step(X[0], STATE, h_out=H, c_out=C),
+    "update": lambda: WHOLE.update(FLAT),
+    "a pickled RNN": lambda: pickle.loads(pickle.dumps(WHOLE)),
+    "forward": lambda: rl.forward(X, GRU_WEIGHTS, GRU),
+    "forward of one step": lambda: rl.forward(X[:1, :1], FLAT, LSTM),
+    "bfloat16 math": lambda: rl.RNN(FLAT, LSTM, math="bfloat16")(X),
+}
+PACKAGE_ERRORS = {
+    "a cell": (rl.SpecError, lambda: rl.Spec("grru", 3, 2)),
+    "a size": (rl.SpecError, lambda: rl.Spec("gru", 3, -2)),
+    "a layout": (rl.LayoutError, lambda: rl.layout("torhc")),
+    "an option": (rl.LayoutError, lambda: rl.layout("concat", z="h")),
+    "a wrong length": (rl.LayoutError, lambda: rl.unpack(FLAT[:, None], LSTM, layout="torch")),
+    "no floats": (rl.LayoutError, lambda: rl.unpack("x", LSTM, layout="torch")),
+    "another dtype": (rl.LayoutError, lambda: rl.unpack(FLAT.astype("f2"), LSTM, layout="torch")),
+    "no spec": (rl.SpecError, lambda: rl.convert(FLAT, dst="torch")),
+    "a wrong out": (rl.LayoutError, lambda: rl.unpack(FLAT, LSTM, layout="keras", out=WEIGHTS)),
+    "no out": (rl.LayoutError, lambda: rl.unpack(FLAT, LSTM, layout="keras", out=7)),
+    "lossy": (rl.LossyError, lambda: rl.convert(GRU_WEIGHTS, GRU, src="torch", dst=CONCAT)),
+    "rounds": (rl.LossyError, lambda: rl.convert(FLAT, LSTM, dst="keras", exact=True)),
+    "no RNN": (rl.LayoutError, lambda: rl.RNN(Y[0, 0], LSTM)),
+    "no device": (rl.SpecError, lambda: rl.RNN(FLAT, LSTM, device="gpu")),
+    "a wrong x": (rl.LayoutError, lambda: WHOLE(Y)),
+    "a wrong state": (rl.LayoutError, lambda: WHOLE(X, H)),
+    "a length too long": (rl.LayoutError, lambda: WHOLE(X, lengths=[1, 2, 3, 4, 5])),
+    "out over h_out": (rl.LayoutError, lambda: WHOLE.step(X[0], STATE, out=H[0], h_out=H)),
+    "a wrong update": (rl.LayoutError, lambda: WHOLE.update(X)),
+}

@@ -1,0 +1,126 @@
+"""The folders are the architecture: which includes which, what each knows, what is exported."""
+
+import re
+import shutil
+
+import pytest
+from commands import ROOT, run
+
+CSRC = ROOT / "csrc"
+NATIVE = ROOT / "python" / "rnnlayout" / "_native"
+
+# The arrow A <- B: B may include A.
+MAY_INCLUDE = {
+    "include": set(),
+    "core": {"core"},
+    "model": {"core", "model"},
+    "layout": {"core", "model", "layout"},
+    "kernels": {"core", "kernels"},
+    "plan": {"core", "model", "layout", "kernels", "plan"},
+    "forward": {"core", "model", "layout", "kernels", "forward"},
+    "forward/cudnn": {"core", "forward/cudnn"},
+}
+INTRINSICS = re.compile(r"(.*intrin|arm_.*)\.h")
+PYTHON = re.compile(r"Python\.h|structmember\.h|numpy/.*")
+FRAMEWORKS = re.compile(r"torch|keras|onnx|tensorflow|flax|haiku|equinox|paddle|mxnet", re.I)
+# The name of a function: Keras 2 and 3 have different functions called hard_sigmoid. A folder that
+# contains a libcudnn.
+NOT_A_FRAMEWORK = re.compile(r"hard_sigmoid_keras2|\btorch/lib\b", re.I)
+
+# Names that look like those that cuDNN and the driver declare.
+VENDORS = re.compile(
+    r"\b(?:cudnn|cu|CU)[A-Z]\w*_t\b|\b(?:cudnn|cu)[A-Z]\w*\s*\(|\bcu(?:dnn|da)\w*\.h"
+)
+
+CORE_FILES = sorted(path for path in CSRC.rglob("*") if path.suffix in {".c", ".h"})
+CORE_HEADERS = [path for path in CORE_FILES if path.suffix == ".h"]
+NATIVE_FILES = sorted(path for path in NATIVE.iterdir() if path.suffix in {".c", ".h"})
+
+
+def name(path):
+    return str(path.relative_to(ROOT))
+
+
+def folder(path):
+    return path.relative_to(CSRC).parent.as_posix()
+
+
+def includes(path):
+    """Return (delimiter, name) of every #include line."""
+    return re.findall(r'^\s*#\s*include\s*([<"])([^>"]+)', path.read_text(), re.MULTILINE)
+
+
+def without_comments(text):
+    return re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+
+
+def test_there_are_files_to_look_at():
+    assert len(CORE_FILES) > 20 and len(NATIVE_FILES) > 3
+    assert {folder(path) for path in CORE_FILES} <= set(MAY_INCLUDE)
+
+
+@pytest.mark.parametrize("path", CORE_FILES, ids=name)
+def test_no_arrow_is_turned_round(path):
+    for delimiter, header in includes(path):
+        if delimiter == '"' and header != "rnnlayout.h":
+            assert (CSRC / header).is_file(), f"{header}: written from csrc/ on"
+            assert folder(CSRC / header) in MAY_INCLUDE[folder(path)], header
+
+
+@pytest.mark.parametrize("path", CORE_FILES, ids=name)
+def test_the_core_knows_no_python_and_only_kernels_know_the_machine(path):
+    for _, header in includes(path):
+        assert not PYTHON.fullmatch(header), header
+        assert folder(path) == "kernels" or not INTRINSICS.fullmatch(header), header
+
+
+@pytest.mark.parametrize("path", NATIVE_FILES, ids=name)
+def test_the_binding_sees_the_public_header_alone(path):
+    for delimiter, header in includes(path):
+        ours = delimiter == '"' and (NATIVE / header).is_file()
+        assert ours or header == "rnnlayout.h" or delimiter == "<", header
+        assert not INTRINSICS.fullmatch(header), header
+
+
+@pytest.mark.parametrize("path", CORE_FILES, ids=name)
+def test_frameworks_are_named_in_the_table_alone(path):
+    if name(path) == "csrc/layout/formats.c":
+        return
+    code = NOT_A_FRAMEWORK.sub("", without_comments(path.read_text()))
+    assert FRAMEWORKS.findall(code) == []
+
+
+@pytest.mark.parametrize("path", CORE_FILES + NATIVE_FILES, ids=name)
+def test_one_folder_knows_the_vendor_and_not_by_the_vendors_headers(path):
+    code = without_comments(path.read_text())
+    assert [header for _, header in includes(path) if VENDORS.fullmatch(header)] == []
+    if CSRC not in path.parents or folder(path) != "forward/cudnn":
+        assert VENDORS.findall(re.sub(r'"(?:\\.|[^"\\])*"', '""', code)) == []
+
+
+@pytest.mark.parametrize("path", CORE_HEADERS, ids=name)
+def test_a_header_compiles_alone(path):
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+    run(["cc", *flags, "-I", CSRC / "include", "-I", CSRC, "-x", "c", "-"],
+        input=f'#include "{path}"\n')  # fmt: skip
+
+
+@pytest.mark.parametrize("compiler", [c for c in ("c++", "g++", "clang++") if shutil.which(c)])
+def test_the_public_header_is_also_cxx(compiler):
+    flags = ["-std=c++11", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]
+    run([compiler, *flags, "-I", CSRC / "include", "-x", "c++", "-"],
+        input="#include <rnnlayout.h>\n")  # fmt: skip
+
+
+def test_every_global_symbol_has_our_prefix(c_build):
+    lines = run(["nm", "-g", "--defined-only", c_build("release") / "librnnlayout.a"]).splitlines()
+    symbols = {line.split()[-1] for line in lines if len(line.split()) == 3}
+    assert "rnl_plan_run" in symbols
+    assert {symbol for symbol in symbols if not symbol.startswith("rnl_")} == set()
+
+
+def test_every_source_is_built():
+    """A file missing in CMakeLists.txt would be dead code that no test sees."""
+    listed = set(re.findall(r"[\w/]+\.c\b", (ROOT / "CMakeLists.txt").read_text()))
+    sources = {name(path) for path in CORE_FILES + NATIVE_FILES if path.suffix == ".c"}
+    assert sources == listed

@@ -1,0 +1,49 @@
+"""How a run ends: in CI a skipped test fails it, and its last line counts what was left out."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from commands import ROOT, TESTS
+
+PROGRAM = """
+import pytest
+def test_runs(): pass
+@pytest.mark.{mark}
+def test_does_not(): pass
+@pytest.mark.long
+def test_more(): pass
+"""
+
+
+def run(folder, mark, *options, ci=""):
+    """Run pytest with the project's options on three tests. Returns its exit status and lines."""
+    (folder / "conftest.py").write_text((TESTS / "conftest.py").read_text())
+    (folder / "test_three.py").write_text(PROGRAM.format(mark=mark))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options,
+         "-c", ROOT / "pyproject.toml", "--rootdir", folder, folder],
+        env=os.environ | {"CI": ci, "PYTHONPATH": str(TESTS)}, cwd=folder,
+        text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("ci", "status"), [("true", 1), ("", 0)])
+def test_skipped_tests_fail_in_ci_alone(tmp_path, ci, status):
+    code, lines = run(tmp_path, "skip", ci=ci)
+    assert code == status, lines
+    assert ("CI is set and 1 skipped: that fails the run" in lines) == bool(ci)
+
+
+def test_the_last_line_counts_what_is_left_out(tmp_path):
+    code, lines = run(tmp_path, "download")
+    assert code == 0 and lines[-2].startswith("1 passed, 2 deselected")
+    assert lines[-1] == (
+        '2 long tests and downloads left out; to run them: python -m pytest -m "long or download"'
+    )
+    _, lines = run(tmp_path, "download", "-m", "long or download")
+    assert lines[-1].startswith("2 passed, 1 deselected")
+    _, lines = run(tmp_path, "download", "-m", "", "-k", "runs")
+    assert lines[-1].startswith("1 passed, 2 deselected")

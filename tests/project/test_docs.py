@@ -1,0 +1,76 @@
+"""The pages are right: code and its output, tables, examples in docstrings, links."""
+
+import doctest
+import importlib
+import os
+import pkgutil
+import re
+import sys
+
+os.environ.setdefault("KERAS_BACKEND", "torch")  # as on the pages
+
+import pytest
+from commands import ROOT
+
+import rnnlayout as rl
+
+sys.path.insert(0, str(ROOT / "tools"))
+
+import run_pages
+import tables
+
+PAGES = {str(page.relative_to(ROOT)): page for page in run_pages.pages()}
+MODULES = ["rnnlayout", *(f"rnnlayout.{m.name}" for m in pkgutil.iter_modules(rl.__path__))]
+
+
+@pytest.mark.parametrize(
+    "page", [name for name in PAGES if run_pages.blocks(PAGES[name].read_text())]
+)
+def test_page_prints_what_it_says(page):
+    for block, printed in run_pages.run(PAGES[page]):
+        if block.said is not None:
+            assert printed == block.said, f"{page}:{block.line}; tools/run_pages.py --write"
+
+
+def test_no_python_of_a_page_is_left_out():
+    """Every block marked as Python is found; an indented or misspelt fence would be missed."""
+    for name, page in PAGES.items():
+        text = page.read_text()
+        assert len(run_pages.blocks(text)) == len(re.findall(r"```\s*(?:python|py)\b", text)), name
+
+
+@pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.name)
+def test_tables_of_layouts_are_current(page):
+    assert tables.MARKED.search(page.read_text())
+    assert page.read_text() == tables.current(page), "run tools/tables.py --write"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples(name):
+    failed, _ = doctest.testmod(importlib.import_module(name))
+    assert failed == 0
+
+
+@pytest.mark.parametrize("name", rl.__all__)
+def test_everything_public_is_described(name):
+    """In its docstring, and on the page of the Python reference."""
+    if name == "__version__":
+        return
+    assert getattr(rl, name).__doc__
+    assert f"rnnlayout.{name}" in PAGES["docs/api.md"].read_text()
+
+
+def test_first_example_of_the_readme_is_short():
+    first = run_pages.blocks(PAGES["README.md"].read_text())[0]
+    assert len(first.code.splitlines()) <= 10
+    assert first.said
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_to_files_lead_somewhere(page):
+    text = PAGES[page].read_text()
+    links = re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", text)
+    links += re.findall(r"^```{(?:literal)?include} (\S+)$", text, re.MULTILINE)
+    for link in links:
+        target = PAGES[page].parent / link
+        assert target.exists() or target.with_suffix(".md").exists(), link

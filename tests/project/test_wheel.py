@@ -1,0 +1,66 @@
+"""The wheel: one small file for every CPython, without sources, that needs only the C library."""
+
+import re
+import sys
+import zipfile
+
+import pytest
+from commands import ROOT, run
+from elftools.elf.elffile import ELFFile
+
+pytestmark = pytest.mark.long  # builds the wheel
+
+# glibc and its parts, or musl.
+C_LIBRARY = re.compile(
+    r"lib(c|m|pthread|dl)\.so\.\d+|ld-linux[\w-]*\.so\.\d+|libc\.musl-\w+\.so\.1"
+)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    run([
+        sys.executable, "-m", "pip", "wheel", "--no-deps", "--disable-pip-version-check",
+        "--config-settings", f"build-dir={folder / 'build'}", "-w", folder, ROOT,
+    ])  # fmt: skip
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def names(wheel):
+    return zipfile.ZipFile(wheel).namelist()
+
+
+def test_one_wheel_for_every_python_from_3_11_on(wheel):
+    assert "-cp311-abi3-" in wheel.name
+
+
+def test_it_is_smaller_than_a_megabyte(wheel):
+    assert wheel.stat().st_size < 1_000_000
+
+
+def test_no_sources_and_no_tests(names):
+    assert [n for n in names if n.endswith((".c", ".h", ".a")) or re.search(r"\btests?/", n)] == []
+
+
+def test_licence_and_types_are_in_it(names):
+    assert any(re.fullmatch(r"rnnlayout-[^/]*\.dist-info/licenses/LICENSE", n) for n in names)
+    assert "rnnlayout/py.typed" in names
+
+
+def test_schemas_are_in_it(names):
+    schemas = [n for n in names if n.startswith("rnnlayout/schemas/")]
+    assert len(schemas) == 4 and all(n.endswith("-1.json") for n in schemas)
+
+
+def test_it_needs_the_c_library_alone(wheel, names):
+    (library,) = [n for n in names if ".so" in n]
+    with zipfile.ZipFile(wheel) as archive, archive.open(library) as file:
+        dynamic = ELFFile(file).get_section_by_name(".dynamic")
+        needed = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")]
+    assert [n for n in needed if not C_LIBRARY.fullmatch(n)] == []
+
+
+def test_it_keeps_to_the_stable_abi(wheel):
+    run([sys.executable, "-m", "abi3audit", "--strict", wheel])

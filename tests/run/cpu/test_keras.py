@@ -1,0 +1,85 @@
+"""Layers as Keras runs them, with masks as lengths; Keras 2 for its own hard sigmoid."""
+
+import numpy as np
+import pytest
+import tf_keras
+from oracles.frameworks import (
+    FORMS,
+    KERAS_NOISE,
+    H,
+    I,
+    N,
+    T,
+    fill_keras,
+    inputs,
+    keras,
+    keras_layers,
+    run_keras,
+    seeded,
+)
+from oracles.reference import GATES, Run, distance_between, forward, from_onnx
+
+import rnnlayout as rl
+
+pytestmark = KERAS_NOISE
+
+LENGTHS = [3, 5, 0, 1, 4, 5, 2, 5, 1]
+SPECS = [
+    rl.Spec(cell, I, H, layers, both, recurrent_activation=squash, **options)
+    for cell, options in FORMS
+    for squash in ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2")
+    if squash == "sigmoid" or not cell.startswith("rnn")
+    for layers in (1, 2)
+    for both in (False, True)
+]
+every_spec = pytest.mark.parametrize("spec", SPECS, ids=str)
+
+
+def filled(spec, rng):
+    kit = tf_keras if spec.recurrent_activation == "hard_sigmoid_keras2" else keras
+    return fill_keras(keras_layers(spec, kit), rng)
+
+
+def run_ours(layers, x, h0, c0, lengths=None):
+    y, last = rl.forward(x, layers, state=h0 if c0 is None else (h0, c0), lengths=lengths)
+    return Run(y, *([last] if c0 is None else last))
+
+
+def test_sizes_and_lengths_are_those_of_the_batch():
+    assert len(LENGTHS) == N and max(LENGTHS) == T and min(LENGTHS) == 0
+
+
+@every_spec
+def test_layers(spec):
+    rng = seeded("forward", spec)
+    layers, given = filled(spec, rng), inputs(rng, spec)
+    expected = forward(from_onnx(rl.convert(layers, dst="onnx"), spec), spec, *given)
+    # Each may be off by what float32's rounding explains, so the two by twice that
+    run = run_ours(layers, *given)
+    assert distance_between(run_keras(layers, *given), run, expected) <= 1  # reference.Rounded
+
+
+@every_spec
+def test_a_mask_is_lengths(spec):
+    rng = seeded("mask", spec)
+    layers, given = filled(spec, rng), inputs(rng, spec)
+    expected = forward(from_onnx(rl.convert(layers, dst="onnx"), spec), spec, *given, LENGTHS)
+    theirs, run = run_keras(layers, *given, LENGTHS), run_ours(layers, *given, LENGTHS)
+    past = np.arange(T)[:, None] >= np.array(LENGTHS)
+    assert not run.y[past].any()
+    # past the end rl.RNN returns zeros, Keras repeats the last output (docs/forward.md)
+    theirs = Run(np.where(past[..., None], 0, theirs.y), theirs.h, theirs.c)
+    assert distance_between(theirs, run, expected) <= 1  # reference.Rounded
+
+
+@pytest.mark.parametrize("cell", GATES)
+def test_get_weights_in_a_list(cell):
+    spec = rl.Spec(cell, I, H)
+    rng = seeded("list", spec)
+    [layer], (x, h0, c0) = filled(spec, rng), inputs(rng, spec)
+    wanted = run_ours(layer, x, h0, c0)
+    rnn = rl.RNN(layer.get_weights(), spec, layout="keras")
+    y, _ = rnn(x, h0 if c0 is None else (h0, c0))
+    assert y.tobytes() == wanted.y.tobytes()
+    rnn.update([2 * w for w in layer.get_weights()])  # in the layout of the first ones
+    assert (rnn(x, h0 if c0 is None else (h0, c0))[0] != y).any()

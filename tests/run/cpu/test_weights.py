@@ -1,0 +1,96 @@
+"""The weights and options of an RNN: updated, pickled, copied."""
+
+import copy
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from oracles.some import normal_weights, same_bits
+from run.cpu.running import KINDS, H, I, every_kind, flat, inputs, rnn_of, same
+
+import rnnlayout as rl
+
+
+@every_kind
+def test_forward_and_pickles_and_copies(spec):
+    rnn, (x, state) = rnn_of(spec), inputs(spec)
+    wanted = rnn(x, state)
+    for other in (pickle.loads(pickle.dumps(rnn)), copy.copy(rnn), copy.deepcopy(rnn)):
+        assert same(other(x, state), wanted)
+        assert other.spec == spec and repr(other) == repr(rnn)
+    if spec.reset == "after" and spec.recurrent_activation == "sigmoid":
+        weights = normal_weights(rl.layout("cudnn"), spec)
+        weights /= np.array(H, weights.dtype)
+        assert same(rl.forward(x, weights, spec, state=state), wanted)
+
+
+def test_options_are_pickled():
+    spec = KINDS[0]
+    rnn = rnn_of(spec, batch_first=True, cell_clip=(-0.5, 0.25), device="cpu")
+    other = pickle.loads(pickle.dumps(rnn))
+    assert (other.batch_first, other.cell_clip, other.device) == (True, (-0.5, 0.25), "cpu")
+    assert repr(other) == f"<RNN of {spec}, batch first, cell_clip (-0.5, 0.25), on cpu>"
+    x, state = inputs(spec)
+    assert same(other(x.swapaxes(0, 1), state), rnn(x.swapaxes(0, 1), state))
+    _, (_, c) = other(x[:1].swapaxes(0, 1), state)
+    assert c.min() == -0.5 and c.max() == 0.25
+
+
+def test_update():
+    spec = rl.Spec("gru", I, H, 2)
+    first, second = (
+        {k: np.random.default_rng(s).normal(size=v).astype("f4") / H
+         for k, v in rl.describe("torch", spec).items()}
+        for s in (1, 2)
+    )  # fmt: skip
+    x, state = inputs(spec)
+    rnn = rl.RNN(first)
+    before, wanted = rnn(x, state), rl.RNN(second)(x, state)
+    for wrong in ({k: v[:-1] for k, v in second.items()}, second | {"more": x},
+                  {k: v.astype("f8") for k, v in second.items()}):  # fmt: skip
+        with pytest.raises(rl.LayoutError):
+            rnn.update(wrong)
+        assert same(rnn(x, state), before)
+    rnn.update(second)
+    assert same(rnn(x, state), wanted) and not same(wanted, before)
+    rnn.update(rl.pack(first))
+    assert same(rnn(x, state), before)
+    rnn.update({f"a.{k}": v for k, v in second.items()}, prefix="a")
+    assert same(rnn(x, state), wanted)
+
+
+def test_weights_are_read_when_they_are_given():
+    spec = rl.Spec("rnn_tanh", I, H)
+    weights = normal_weights(rl.layout("cudnn"), spec) / np.float32(H)
+    x, state = inputs(spec)
+    rnn = rl.RNN(weights, spec)
+    before = rnn(x, state)
+    weights[:] = 0
+    assert same(rnn(x, state), before)
+
+
+def test_update_while_others_run():
+    """Each call sees the old weights or the new ones, never some of each."""
+    spec = rl.Spec("gru", I, H)
+    x, state = inputs(spec)
+    sources = [normal_weights(rl.layout("cudnn"), spec, s) / np.float32(H) for s in (1, 2)]
+    right = [np.concatenate([a.ravel() for a in flat(rl.forward(x, s, spec, state=state))])
+             for s in sources]  # fmt: skip
+    rnn, wrong, done = rl.RNN(sources[0], spec), [], threading.Event()
+
+    def work():
+        while not done.is_set():
+            found = np.concatenate([a.ravel() for a in flat(rnn(x, state))])
+            if not any(same_bits(found, r) for r in right):
+                wrong.append(1)
+
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for t in workers:
+        t.start()
+    for k in range(100):
+        rnn.update(sources[k % 2])
+    done.set()
+    for t in workers:
+        t.join()
+    assert not wrong

@@ -1,0 +1,161 @@
+"""Shared by the programs on the fakes: small RNNs, the device, memory and streams of other owners.
+
+    python -m run.gpu.fake_gpu MODULE NAME
+
+runs one program. test_forward.py starts each in a process of its own.
+"""
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import re
+import sys
+import tempfile
+from ctypes import byref, c_longlong, c_size_t, c_ulonglong, c_void_p
+
+import numpy as np
+from oracles.bits import DTYPES
+from run.gpu.exporters import Exporter
+
+import rnnlayout as rl
+from rnnlayout._run import cudnn as _cudnn
+
+T, N, I, H, P = 4, 3, 5, 7, 2  # noqa: E741
+LENGTHS = [4, 0, 2]
+LSTM, GRU = rl.Spec("lstm", I, H), rl.Spec("gru", I, H, 2, True)
+BIASES = ["double", "input", "recurrent", "none"]
+# The largest difference between the CPU and the fake: some roundings of a number of about 1.
+NEAR = {"float64": 1e-14, "float32": 5e-6, "float16": 4e-3, "bfloat16": 4e-2}
+
+
+def random(spec, *shape):
+    return np.random.default_rng(shape[0]).normal(size=shape).astype(DTYPES[spec.dtype][0])
+
+
+def weights_of(spec):
+    return random(spec, spec.num_params) / np.array(4, DTYPES[spec.dtype][0])
+
+
+def inputs(spec, steps=T, batch=N, batch_first=False):
+    x = random(spec, steps, batch, spec.input_size)
+    rows = spec.num_layers * spec.num_directions
+    h = random(spec, rows, batch, spec.proj_size or spec.hidden_size)
+    state = (h, random(spec, rows, batch, spec.hidden_size)) if spec.cell == "lstm" else h
+    return (np.ascontiguousarray(x.swapaxes(0, 1)) if batch_first else x), state
+
+
+def flat(result):
+    y, state = result
+    return [y, *state] if isinstance(state, tuple) else [y, state]
+
+
+def assert_near(found, right, spec):
+    for a, b in zip(flat(found), flat(right), strict=True):
+        a = a.numpy() if isinstance(a, rl.DeviceArray) else a
+        assert a.shape == b.shape and a.dtype == b.dtype, (a.dtype, a.shape, b.dtype, b.shape)
+        np.testing.assert_allclose(a.astype("f8"), b.astype("f8"), rtol=0, atol=NEAR[spec.dtype])
+
+
+# -------------------------------------------------------------------------------------- the device
+
+
+class Device:
+    """Queries of the fakes, and memory of another owner on the GPU."""
+
+    def __init__(self):
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        self.driver.fake_alloc.restype = c_ulonglong
+        self.driver.fake_live.restype = self.driver.fake_calls.restype = c_longlong
+
+    def put(self, array, device=0):
+        """Copy an array to the device and return its address."""
+        at = self.driver.fake_alloc(c_size_t(max(array.nbytes, 1)), device, 0)
+        self.write(at, array)
+        return at
+
+    def write(self, at, array):
+        data = np.ascontiguousarray(array).view(np.uint8).tobytes()
+        self.driver.fake_write(c_ulonglong(at), data, c_size_t(len(data)))
+
+    def read(self, at, like):
+        data = ctypes.create_string_buffer(like.nbytes)
+        self.driver.fake_read(c_ulonglong(at), data, c_size_t(like.nbytes))
+        return np.frombuffer(data.raw, like.dtype).reshape(like.shape)
+
+    def live(self, kind):
+        return self.driver.fake_live(kind.encode())
+
+    def all_live(self):
+        kinds = ["pushed", "memory", "pinned", "stream", "event", "rnn", "rnn_data", "tensor"]
+        return {kind: self.live(kind) for kind in kinds}
+
+    def calls(self, do):
+        """Return the names of the library calls that do() makes."""
+        return [line.split()[0] for line in self.log(do)]
+
+    def calls_in(self, do):
+        """Return the same with their streams."""
+        return [re.sub(r" (?!stream=)\S*", "", line) for line in self.log(do)]
+
+    def log(self, do):
+        with tempfile.NamedTemporaryFile("r") as log:
+            self.driver.fake_log(os.fsencode(log.name))
+            try:
+                do()
+            finally:
+                self.driver.fake_log(None)
+            return log.read().splitlines()
+
+    def stream(self):
+        """Return a stream of another owner."""
+        made = c_void_p()
+        with self.context() as cuda:
+            assert cuda.cuStreamCreate(byref(made), 1) == 0
+        return made.value
+
+    def sync(self, stream=None):
+        with self.context() as cuda:
+            assert cuda.cuStreamSynchronize(c_void_p(stream)) == 0
+
+    def fill(self, at, nbytes, stream, value=0):
+        """Submit work of another owner in its stream."""
+        with self.context() as cuda:
+            assert (
+                cuda.cuMemsetD8Async(c_ulonglong(at), value, c_size_t(nbytes), c_void_p(stream))
+                == 0
+            )
+
+    @contextlib.contextmanager
+    def context(self):
+        made, cuda = c_void_p(), self.driver
+        assert cuda.cuDevicePrimaryCtxRetain(byref(made), 0) == 0
+        assert cuda.cuCtxPushCurrent_v2(made) == 0
+        yield cuda
+        assert cuda.cuCtxPopCurrent_v2(byref(made)) == 0
+        assert cuda.cuDevicePrimaryCtxRelease_v2(0) == 0
+
+
+def on_device(device, array, kind=Exporter, **more):
+    return kind(device.put(array), array.shape, name_of(array), **more)
+
+
+def name_of(array):
+    return array.dtype.name
+
+
+def is_old():
+    """Does the fake play cuDNN 8?"""
+    return _cudnn.find()["version"] < 90_000
+
+
+def main():
+    module = importlib.import_module(f"run.gpu.{sys.argv[1]}")
+    gc.freeze()  # to count only what the program makes
+    getattr(module, sys.argv[2])()
+    print("well")
+
+
+if __name__ == "__main__":
+    main()

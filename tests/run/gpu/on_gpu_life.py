@@ -1,0 +1,163 @@
+"""Programs for fake_gpu.py: lifetimes, failures, many threads."""
+
+import gc
+import itertools
+import pickle
+import sys
+import threading
+import weakref
+from ctypes import c_longlong
+
+import numpy as np
+from run.gpu.exporters import Interface
+from run.gpu.fake_gpu import LSTM, Device, H, N, T, assert_near, flat, inputs, on_device, weights_of
+
+import rnnlayout as rl
+from rnnlayout import _native
+
+
+def owners():
+    """What a call reads lives as long as it may be read, but not longer."""
+    gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+    d = Device()
+    x, _ = inputs(LSTM)
+    array = on_device(d, x)
+    seen = weakref.ref(array)
+    y, state = gpu(array)
+    assert array.deleted == 0
+    exporter = array
+    del array
+    y.numpy()
+    assert exporter.deleted == 0  # the block keeps it
+    del y, state
+    gc.collect()
+    assert exporter.deleted == 1
+    del exporter
+    gc.collect()  # a fake one is a cycle
+    assert seen() is None
+    # with all outputs given, until the next call in this stream
+    outs = [on_device(d, a) for a in flat(gpu(x))]
+    named = dict(zip(("out", "h_out", "c_out"), outs, strict=True))
+    first, second = on_device(d, x), on_device(d, x)
+    gpu(first, stream=1, **named)
+    gc.collect()
+    assert first.deleted == 0 and [a.deleted for a in outs] == [1, 1, 1]
+    gpu(second, stream=1, **named)
+    gc.collect()
+    assert (first.deleted, second.deleted) == (1, 0)
+    d.sync()
+    del gpu
+    gc.collect()
+    assert second.deleted == 1
+
+
+def errors():
+    """Each call of both libraries fails in turn: it raises an error, and the next call works."""
+    cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
+    d = Device()
+    x, state = inputs(LSTM)
+    right = cpu(x, state)
+    given = on_device(d, x)
+    least = {"host": 5, "device": 3, "numpy": 3, "new": 8, "pickle": 2}
+    ways = {
+        "host": lambda: gpu(x, state),
+        "device": lambda: gpu(given),
+        "numpy": lambda: gpu(given)[0].numpy(),
+        "new": lambda: rl.RNN(weights_of(LSTM), LSTM, device="cuda"),
+        "pickle": lambda: pickle.dumps(gpu),
+    }
+    for name, way in ways.items():
+        way()
+        gc.collect()
+        before, count, failed = d.all_live(), len(d.calls(way)), set()
+        for k, (cuda, cudnn) in itertools.product(range(1, count + 1), ((801, 5000), (2, 4000))):
+            d.driver.fake_fail(c_longlong(k), cuda, cudnn)
+            try:
+                way()
+            except rl.CudnnError as error:
+                assert error.status in (cuda, cudnn), (name, k, error)
+                assert error.call.startswith("cu") and error.call in str(error), (name, k, error)
+                again = pickle.loads(pickle.dumps(error))
+                assert (again.status, again.call) == (error.status, error.call)
+                failed.add(error.call)
+            except MemoryError as error:
+                assert cuda == 2 and "memory" in str(error), (name, k, error)
+            d.driver.fake_fail(c_longlong(0), 0, 0)
+        gc.collect()
+        assert len(failed) >= least[name], (name, failed)
+        now = d.all_live()
+        # a lane or a plan more may have been made, which is kept
+        assert now["pushed"] == 0 and now["memory"] <= before["memory"] + 1, (name, now, before)
+        assert_near(gpu(x, state), right, LSTM)
+
+
+def threads():
+    """Many simultaneous calls of one RNN, on host and device arrays, while it is updated."""
+    cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
+    d = Device()
+    x, state = inputs(LSTM)
+    right, wrong = cpu(x, state), []
+
+    def work():
+        try:
+            mine = on_device(d, x)
+            firsts = tuple(on_device(d, a) for a in state)
+            for _ in range(10):
+                assert_near(gpu(x, state), right, LSTM)
+                assert_near(gpu(mine, firsts), right, LSTM)
+        except BaseException as error:
+            wrong.append(error)
+
+    running = [threading.Thread(target=work) for _ in range(6)]
+    for thread in running:
+        thread.start()
+    for _ in range(10):
+        gpu.update(weights_of(LSTM))
+    for thread in running:
+        thread.join()
+    if wrong:
+        raise wrong[0]
+
+
+def leaks():
+    """Nothing of Python or of the device is left behind by calls, errors and RNNs."""
+    from project.leaks import growth
+
+    gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+    d = Device()
+    x, state = inputs(LSTM)
+    given = Interface(d.put(x), x.shape)
+    small = Interface(d.put(x), (*x.shape[:-1], 3))
+    outs = {"out": Interface(d.put(np.zeros((T, N, H), "f4")), (T, N, H))}
+
+    def refused():
+        try:
+            gpu(small)
+        except rl.LayoutError:
+            return
+        raise AssertionError
+
+    def once():
+        gpu(x, state)
+        y, _ = gpu(given)
+        y.numpy()
+        y.__dlpack__(max_version=(1, 0))
+        _native.take_dlpack(y.__dlpack__())
+        gpu(given, stream=1, **outs)
+        refused()
+
+    for _ in range(20):  # until there are as many lanes as will be
+        once()
+    live = d.all_live()
+    # the fakes keep what they have made: the C library's bytes do not count here
+    limits = [25, 25, 1 << 40]
+    more = growth(lambda: [once() for _ in range(50)], limits)
+    assert (more < limits).all(), more
+    assert d.all_live() == live
+
+
+def at_exit():
+    """An array, an RNN and a consumer's capsule that live to the end of the process."""
+    gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+    y, _ = gpu(on_device(Device(), inputs(LSTM)[0]))
+    sys.modules["left"] = [gpu, y, _native.take_dlpack(y.__dlpack__()), y.__dlpack__()]

@@ -1,0 +1,153 @@
+"""Programs for fake_gpu.py: arrays of several streams by the short way. The fakes end a process in
+which nothing orders two uses of the same memory."""
+
+import itertools
+from ctypes import c_longlong
+
+from run.gpu.exporters import Exporter, exchanging
+from run.gpu.fake_gpu import GRU, LSTM, Device, inputs, weights_of
+from run.gpu.two_ways import (
+    NAMES,
+    TIME_FIRST,
+    Call,
+    Stream,
+    Tensor,
+    address_of,
+    assert_same,
+    interface_in,
+    long,
+    ours,
+    ours_in,
+    short,
+    some_outs,
+)
+
+import rnnlayout as rl
+
+
+def kinds_in(stream):
+    return ours_in(stream), interface_in(stream), exchanging(lambda: stream)
+
+
+def orders(made):
+    """(the stream that goes first, the one that waits) of each order, from the calls."""
+    records = [name.split("=")[1] for name in made if name.startswith("cuEventRecord")]
+    waits = [name.split("=")[1] for name in made if name.startswith("cuStreamWaitEvent")]
+    return list(zip(records, waits, strict=True))
+
+
+def another_stream():
+    """That of the first whose stream is told; then all others are asked for that one."""
+    device = Device()
+    rnn, side = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), device.stream()
+    x, state = inputs(LSTM)
+    for kind, outs in itertools.product(kinds_in(side), some_outs(LSTM)):
+        for names in ((), ("x",), ("x", "h_0"), ("c_0",)):
+            call = Call(LSTM, TIME_FIRST, x, state, kind, outs)
+            call.kinds |= dict.fromkeys(names, Exporter)
+            assert_same(device, rnn, call, None, side)
+            assert_same(device, rnn, call, side, side)
+            assert_same(device, rnn, call, Stream(side), side)
+            assert_same(device, rnn, call, 1)
+
+
+def several_streams():
+    """Each is ordered once; the call is in that of x, or in the one that is asked for."""
+    device = Device()
+    rnns = {spec: rl.RNN(weights_of(spec), spec, device="cuda") for spec in (LSTM, GRU)}
+    side, other = device.stream(), device.stream()
+    for spec, rnn in rnns.items():
+        x, state = inputs(spec)
+        names = [n for n in NAMES if spec.cell == "lstm" or n not in ("c_0", "c_out")]
+        pairs = zip(kinds_in(side), reversed(kinds_in(other)), strict=True)
+        for (one, two), outs in itertools.product(pairs, some_outs(spec)):
+            for elsewhere in (names[:1], names[1:2], names[2:3], names[3:], names[::2], names[1:]):
+                call = Call(spec, TIME_FIRST, x, state, one, outs)
+                call.kinds |= dict.fromkeys(elsewhere, two)
+                runs_in = other if "x" in elsewhere else side
+                assert_same(device, rnn, call, None, runs_in)
+                assert_same(device, rnn, call, side, side)
+                assert_same(device, rnn, call, 1)
+    assert device.live("pushed") == 0
+
+
+def each_stream_once():
+    """Before and behind; where the stream is asked for before alone; of ours that are filled not
+    behind: they know where they are."""
+    device = Device()
+    rnn, side = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), device.stream()
+    x, state = inputs(LSTM)
+    here, there = "(nil)", hex(side)
+    theirs, mine = interface_in(side), ours_in(side)
+    for elsewhere, kind, before, behind in [
+        (NAMES[1:], theirs, 1, 1), (NAMES[1:], mine, 1, 1), (NAMES[3:], theirs, 1, 1),
+        (NAMES[3:], mine, 1, 0), (NAMES[1:2], mine, 1, 1), (NAMES[1:2], theirs, 1, 1),
+        ((), mine, 0, 0),
+    ]:  # fmt: skip
+        call = Call(LSTM, TIME_FIRST, x, state, Tensor, NAMES[3:])
+        call.kinds |= dict.fromkeys(elsewhere, kind)
+        made = assert_same(device, rnn, call, None)[1]
+        expected = [(there, here)] * before + [(here, there)] * behind
+        assert orders(made) == expected, (elsewhere, kind, made)
+        made = assert_same(device, rnn, call, 1)[1]
+        assert orders(made) == expected[:before], (elsewhere, kind, made)
+
+
+def no_race():
+    """Somebody's work on the array before the call, and after it, each in his own stream."""
+    device = Device()
+    rnn, side = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), device.stream()
+    x, state = inputs(LSTM)
+    for way, kind, name, stream in itertools.product(
+        (short, long), (*kinds_in(side), Exporter), NAMES, (None, 1)
+    ):
+        if kind is Exporter and name in NAMES[3:] and not stream:
+            continue  # nobody tells where it is used
+        call = Call(LSTM, TIME_FIRST, x, state, ours, NAMES[3:])
+        call.kinds[name] = kind
+        arrays = call.arrays(device)
+        # an exporter orders the stream that he is asked for himself, which these do not
+        his = (stream or 1) if kind is Exporter else side
+        at, nbytes = address_of(arrays[name]), call.all[name].nbytes
+        device.fill(at, nbytes, None if his == 1 else his)
+        result = way(rnn, call, arrays, stream)
+        if kind is not Exporter and stream is None:
+            if isinstance(arrays[name], rl.DeviceArray):
+                arrays[name].__dlpack__(stream=his)
+            device.fill(at, nbytes, None if his == 1 else his)
+        device.sync(side)
+        device.sync()
+        assert result[0] is arrays["out"]
+        del result, arrays  # to free waits for all streams: not after the next call
+
+
+def failing():
+    """Each call of the libraries fails in turn: the same error by both ways, and the same state."""
+    device = Device()
+    rnn, side = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), device.stream()
+    x, state = inputs(LSTM)
+    call = Call(LSTM, TIME_FIRST, x, state, ours, NAMES[3:], lengths=[2, 4, 1])
+    call.kinds |= {"h_0": exchanging(lambda: side), "c_out": ours_in(side)}
+    made = assert_same(device, rnn, call, None)[1]
+    assert len(orders(made)) == 2
+    arrays = call.arrays(device)
+    live, failures = device.all_live(), set()
+    for k, (cuda, cudnn) in itertools.product(range(1, 40), ((801, 5000), (2, 4000))):
+        found = []
+        for way in (short, long):
+            arrays = call.arrays(device)
+            device.driver.fake_fail(c_longlong(k), cuda, cudnn)
+            try:
+                way(rnn, call, arrays, None)
+                found.append([None])
+            except (rl.CudnnError, MemoryError) as error:
+                found.append([type(error), str(error)])
+            device.driver.fake_fail(c_longlong(0), 0, 0)
+            device.sync(side)
+            device.sync()
+            found[-1] += [arrays["c_out"].stream, len(rnn._native.kept[1]), device.all_live()]
+        assert found[0] == found[1], k
+        assert found[0][-1] == live, (k, found, live)
+        failures.add(found[0][1])
+    assert any("cuEventRecord" in str(f) for f in failures), failures
+    assert found[0][0] is None  # there are no more calls

@@ -1,0 +1,146 @@
+"""Our declarations of cuDNN and the driver, compiled together with the vendor's headers.
+
+A difference is a compiler error that names the line: a size, a value, a signature.
+"""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from commands import ROOT
+from elftools.elf.elffile import ELFFile
+from marks import download
+
+sys.path.insert(0, str(ROOT / "tools"))
+
+import ask_cudnn
+import get_cudnn
+
+FOLDER = ROOT / "csrc" / "forward" / "cudnn"
+ABI = (FOLDER / "abi.h").read_text()
+TYPES = re.findall(r"\b(rnl_\w+);\s*/\* (\w+) \*/", ABI)
+VALUES = re.findall(r"\bRNL_(\w+) = (\d+)", ABI)
+SYMBOLS = re.findall(
+    r"^(CUDNN|DRIVER)\((\d), ([^,]+), (\w+),\s*(\([^)]*\))\)$",
+    (FOLDER / "symbols.def").read_text(),
+    re.MULTILINE,
+)
+CUDNN = {"8": 8, "9 oldest": "9.0", "9 newest": "9.28"}
+
+
+def available(get, *version):
+    try:
+        return get(*version)
+    except get_cudnn.Unavailable as why:
+        pytest.fail(f"PyPI did not give it: {why}", pytrace=False)
+
+
+def of_cudnn(name):
+    return name.startswith("cudnn")
+
+
+def checks(header, major):
+    """Yield the lines of a C program that compares the declarations. major: of cuDNN, or None for
+    the driver's header."""
+    yield f"#include <{header}>"
+    yield '#include "forward/cudnn/abi.h"'
+    types = [(ours, theirs) for ours, theirs in TYPES if not major or of_cudnn(theirs)]
+    types = [pair for pair in types if major or not of_cudnn(pair[1])]
+    for ours, theirs in types:
+        yield f'_Static_assert(sizeof({ours}) == sizeof({theirs}), "{theirs}");'
+    for name, value in VALUES:
+        versioned = re.match(r"CUDNN(\d)_", name)
+        if name.startswith("CUDNN") == bool(major) and not (
+            versioned and int(versioned[1]) != major
+        ):
+            vendors = re.sub(r"^CUDNN\d_", "CUDNN_", name)
+            yield f'_Static_assert((long)({vendors}) == {value}, "{vendors}");'
+            yield f'_Static_assert((long)(RNL_{name}) == {value}, "RNL_{name}");'
+    # from here on our signatures use the vendor's types
+    for ours, theirs in types:
+        yield f"#define {ours} {theirs}"
+    if major:
+        yield "#define rnl_cu_stream cudaStream_t"
+        yield "#define CUDNN(major, ...) CHECK_##major(__VA_ARGS__)"
+        yield "#define CHECK_0 CHECK"
+        yield f"#define CHECK_{major} CHECK"
+        yield f"#define CHECK_{17 - major}(returns, name, arguments)"
+    else:
+        yield "#define DRIVER(needed, ...) CHECK(__VA_ARGS__)"
+    yield (
+        "#define CHECK(returns, name, arguments) _Static_assert(__builtin_types_compatible_p("
+        "returns(*) arguments, __typeof__(&name)), #name);"
+    )
+    yield '#include "forward/cudnn/symbols.def"'
+
+
+def compile_(lines, *folders):
+    """Return the compiler's messages, "" if there are none."""
+    flags = ["-std=gnu11", "-fsyntax-only", "-Werror=implicit", "-I", ROOT / "csrc"]
+    flags += [flag for folder in folders for flag in ("-isystem", folder)]
+    source = "\n".join([*lines, ""])
+    return subprocess.run(
+        ["cc", *flags, "-x", "c", "-"], input=source, text=True, capture_output=True, check=False
+    ).stderr
+
+
+@pytest.fixture(params=map(download, CUDNN))
+def cudnn(request):
+    """(major version, folder of the libraries)"""
+    version = CUDNN[request.param]
+    return int(str(version)[0]), available(get_cudnn.get, version)
+
+
+def test_as_in_the_headers_of_cudnn(cudnn):
+    major, folder = cudnn
+    cuda = available(get_cudnn.cuda_headers, 13)
+    assert compile_(checks("cudnn.h", major), folder / "include", cuda) == ""
+
+
+@pytest.mark.download
+@pytest.mark.parametrize("cuda", [11, 13])
+def test_as_in_the_header_of_the_driver(cuda):
+    assert compile_(checks("cuda.h", None), available(get_cudnn.cuda_headers, cuda)) == ""
+
+
+@pytest.mark.download
+@pytest.mark.parametrize(
+    "right, wrong",
+    [
+        ("rnl_cudnn_math math, int32_t I", "rnl_cudnn_math math, int64_t I"),
+        ("(rnl_cudnn_handle handle, rnl_cu_stream stream)", "(rnl_cudnn_handle handle)"),
+        ("(CUDNN_LSTM) == 2", "(CUDNN_LSTM) == 3"),
+        ("sizeof(rnl_cudnn_rnn)", "sizeof(char)"),
+        ("cudnnAdvVersionCheck", "cudnnAdvVersionChecks"),
+    ],
+)
+def test_a_difference_is_seen(right, wrong):
+    symbols = (FOLDER / "symbols.def").read_text()
+    lines = [symbols if "symbols.def" in line else line for line in checks("cudnn.h", 9)]
+    folders = available(get_cudnn.get, "9.0") / "include", available(get_cudnn.cuda_headers, 13)
+    changed = "\n".join(lines).replace(right, wrong, 1)
+    assert compile_(lines, *folders) == "" and changed != "\n".join(lines)
+    assert "error" in compile_([changed], *folders)
+
+
+def exported(library):
+    with open(library, "rb") as file:
+        symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
+        return {s.name for s in symbols if s["st_shndx"] != "SHN_UNDEF"}
+
+
+def test_each_symbol_is_there_and_those_of_the_other_version_are_not(cudnn):
+    major, folder = cudnn
+    there = exported(folder / ask_cudnn.LIBRARIES[major][-1])
+    for library, of, _, name, _ in SYMBOLS:
+        if library == "CUDNN":
+            assert (name in there) == (of in ("0", str(major))), name
+
+
+def test_every_line_is_read():
+    lines = re.findall(r"^(?:CUDNN|DRIVER)\(", (FOLDER / "symbols.def").read_text(), re.MULTILINE)
+    assert len(SYMBOLS) == len(lines) > 60
+    assert len({name for *_, name, _ in SYMBOLS}) == len(SYMBOLS)
+    assert len(TYPES) == ABI.count("typedef ") > 25
+    assert len(VALUES) == len(set(re.findall(r"\bRNL_(?:CUDNN|CU)\w*_\w+\b(?= =)", ABI))) > 70

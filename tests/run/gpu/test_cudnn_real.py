@@ -1,0 +1,150 @@
+"""Real cuDNN, whole and incomplete, found without a GPU; each search in a process of its own.
+
+tools/cudnn.txt pins the libraries, tools/get_cudnn.py downloads them.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from commands import ROOT
+from marks import download
+from run.gpu.doctor import PACKAGE, doctor, python
+
+sys.path.insert(0, str(ROOT / "tools"))
+
+import get_cudnn
+from ask_cudnn import LIBRARIES
+
+VERSIONS = {"8": "8.9.6", "9.0": "9.0.0", "9.19": "9.19.0", "9.28": "9.28.0"}
+
+
+def folder_of(version):
+    try:
+        return get_cudnn.get(version)
+    except get_cudnn.Unavailable as why:
+        pytest.fail(f"no libcudnn, and PyPI did not give it: {why}", pytrace=False)
+
+
+@pytest.fixture(params=map(download, VERSIONS))
+def real(request):
+    """(version, folder, names of its libraries)"""
+    return VERSIONS[request.param], folder_of(request.param), LIBRARIES[int(request.param[0])]
+
+
+def link(folder, names, to):
+    to.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (to / name).symlink_to(folder / name)
+    return to
+
+
+def test_it_is_found_and_named(real, tmp_path):
+    version, folder, names = real
+    link(folder, names, tmp_path / "nvidia/cudnn/lib")
+    wheels = {"PYTHONPATH": os.pathsep.join([str(tmp_path), PACKAGE])}
+    for variables in ({"RNNLAYOUT_CUDNN": folder}, {"RNNLAYOUT_CUDNN": folder / names[-1]}, wheels):
+        code, found = doctor(**variables)
+        gpu = found["gpu"]
+        assert code == 5 and gpu["why_not"] == "no NVIDIA driver with a GPU was found"
+        assert gpu["cudnn"]["version"] == version
+        assert gpu["cudnn"]["cuda"].split(".")[0] in folder.name.split("-")[2]  # cu13
+        assert gpu["cudnn"]["path"] == gpu["places"][-1]["path"]
+        assert gpu["cudnn"]["cublas"] is None
+    assert gpu["places"][-1]["origin"] == "packages"
+
+
+def test_one_that_is_loaded_already_is_shared(real, tmp_path):
+    version, folder, names = real
+    program = f"""
+import ctypes
+for name in {names!r}:
+    ctypes.CDLL({str(folder)!r} + "/" + name)
+from rnnlayout._run import cudnn as _cudnn
+report = _cudnn.find()
+print(_cudnn.version(report), report["places"][0]["origin"], len(report["places"]))
+"""
+    assert python(program) == f"{version} already loaded 1\n"
+
+
+# What the library itself does when asked for its version and for a descriptor of an RNN.
+ALONE = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+library.cudnnGetVersion()
+print("version", flush=True)
+print("status", library.cudnnCreateRNNDescriptor(ctypes.byref(ctypes.c_void_p())), flush=True)
+"""
+ABORTED = -6
+
+
+def test_one_that_misses_parts_is_an_error(real, tmp_path):
+    version, folder, (*parts, main) = real
+    for number, missing in enumerate([parts, *([part] for part in parts)]):
+        kept = [part for part in parts if part not in missing]
+        place = link(folder, [*kept, main], tmp_path / str(number))
+        for variables in ({"RNNLAYOUT_CUDNN": place}, {"LD_LIBRARY_PATH": place}):
+            code, found = doctor(**variables)
+            (said,) = [p for p in found["gpu"]["places"] if str(place) in p["path"]]
+            assert code == 5 and found["gpu"]["cudnn"] is None
+            assert said["why_not"].startswith(f"found {main} without {', '.join(missing)}, ")
+        # without rnnlayout: an abort, except for the errors that 9 reports
+        done = subprocess.run(
+            [sys.executable, "-c", ALONE, place / main], capture_output=True, text=True, check=False
+        )
+        said_so = version[0] == "9" and parts[0] not in missing and "status 3009" in done.stdout
+        assert done.returncode == ABORTED or said_so, (missing, done)
+
+
+@pytest.mark.parametrize("part", [0, -2, -1])
+def test_one_that_is_cut_short_is_an_error(real, part, tmp_path):
+    _, folder, names = real
+    cut = link(folder, [name for name in names if name != names[part]], tmp_path / "cut")
+    with open(folder / names[part], "rb") as whole:
+        (cut / names[part]).write_bytes(whole.read(50_000))
+    code, found = doctor(RNNLAYOUT_CUDNN=cut)
+    assert code == 5 and found["gpu"]["cudnn"] is None
+    assert found["gpu"]["places"][0]["why_not"].startswith(f"{names[part]}: truncated at 50000")
+
+
+# The part with another version, and the message. The main library only passes calls on to the
+# others: one of 9.0 works with 9.28 too.
+OTHERS = {
+    "libcudnn_graph.so.9": "libcudnn_ops.so.9 does not open: .*: undefined symbol",
+    "libcudnn_ops.so.9": "libcudnn_ops.so.9 does not open: .*: undefined symbol",
+    "libcudnn_adv.so.9": r"its parts have different versions: \w+ returned 1002 \(",
+    "libcudnn.so.9": None,
+}
+
+
+@pytest.mark.download
+@pytest.mark.parametrize("other", OTHERS)
+def test_parts_of_two_versions_are_an_error(other, tmp_path):
+    newest, oldest = folder_of("9.28"), folder_of("9.0")
+    mixed = link(newest, [name for name in OTHERS if name != other], tmp_path)
+    link(oldest, [other], mixed)
+    code, found = doctor(RNNLAYOUT_CUDNN=mixed)
+    (place,) = found["gpu"]["places"]
+    assert code == 5
+    if OTHERS[other]:
+        assert found["gpu"]["cudnn"] is None and re.match(OTHERS[other], place["why_not"])
+    else:
+        assert found["gpu"]["cudnn"]["version"] == VERSIONS["9.28"]
+
+
+@pytest.mark.download
+def test_nothing_of_it_is_opened_at_import(tmp_path):
+    program = "import rnnlayout; rnnlayout.RNN; print('cudnn' in open('/proc/self/maps').read())"
+    assert python(program, RNNLAYOUT_CUDNN=folder_of(9)) == "False\n"
+
+
+def test_the_process_ends_well(real):
+    folder = real[1]
+    program = "import sys; from rnnlayout._run import cudnn; cudnn.find(); sys.exit(7)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"RNNLAYOUT_CUDNN": str(folder)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (7, "")

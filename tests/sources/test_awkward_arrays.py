@@ -1,0 +1,396 @@
+"""Awkward arrays, as weights and as `out`, and arrays of every rank as any argument: they are read
+correctly, or refused with an error and nothing written."""
+
+import array
+import inspect
+import os
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from oracles.some import normal_weights, random_weights, same_bits
+from sources.awkward import (
+    NOT_BFLOAT16,
+    SAME,
+)
+
+import rnnlayout as rl
+
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+# One layout with matrices, one that is flat, and a target in which every element moves.
+SPEC = rl.Spec("gru", 5, 7)
+N = SPEC.num_params
+DST = "onnx"
+
+
+KINDS = [(kind, dtype) for dtype in DTYPES for kind in SAME] + [
+    (kind, dtype) for dtype in DTYPES if dtype != "bfloat16" for kind in NOT_BFLOAT16
+]
+
+
+def awkward(kind, a):
+    return SAME[kind](a) if kind in SAME else NOT_BFLOAT16[kind](a)
+
+
+def test_awkward_ones_are_awkward():
+    a = normal_weights(rl.layout("torch"), SPEC)["weight_ih_l0"]
+    plain = a.__array_interface__
+    for kind in SAME | NOT_BFLOAT16:
+        made = awkward(kind, a)
+        if type(made) is np.ndarray:
+            flags = made.flags
+            assert (
+                not flags.c_contiguous
+                or not flags.aligned
+                or not flags.writeable
+                or not made.dtype.isnative
+            ), kind
+            assert made.__array_interface__ != plain
+
+
+@pytest.mark.parametrize("kind, dtype", KINDS)
+@pytest.mark.parametrize("src", ["torch", "keras", "onnx", "cudnn"])
+def test_kinds_of_arrays_are_taken_for_what_they_hold(src, kind, dtype):
+    spec = SPEC.replace(dtype=dtype)
+    weights = random_weights(rl.layout(src), spec)
+    if kind == "torch negated":  # torch decides how to negate a signalling NaN
+        weights = normal_weights(rl.layout(src), spec)
+    wanted = rl.convert(weights, spec, src=src, dst=DST)
+    if src == "cudnn":
+        assert same_bits(rl.convert(awkward(kind, weights), spec, dst=DST), wanted)
+        return
+    changed = {name: awkward(kind, a) for name, a in weights.items()}
+    for source in (changed, list(changed.values()), tuple(changed.values())):
+        assert same_bits(rl.convert(source, spec, src=src, dst=DST), wanted)
+
+
+@pytest.mark.parametrize("src", ["torch", "cudnn"])
+def test_lists_of_numbers(src):
+    weights = normal_weights(rl.layout(src), SPEC)
+    wanted = rl.convert(weights, SPEC, src=src, dst=DST)
+    numbers = (
+        weights.tolist() if src == "cudnn" else {name: a.tolist() for name, a in weights.items()}
+    )
+    assert same_bits(rl.convert(numbers, SPEC, src=src, dst=DST, dtype="float32"), wanted)
+    with pytest.raises(rl.LayoutError, match="is float64, the spec says float32"):
+        rl.convert(numbers, SPEC, src=src, dst=DST)
+    assert same_bits(rl.pack(array.array("f", range(N)), SPEC), np.arange(N, dtype="f4"))
+
+
+def test_steps_of_zero():
+    """One number, or one row, repeated."""
+    for shape in ((), (1,)):
+        weights = {
+            name: np.broadcast_to(np.full(shape, 2, "f4"), full)
+            for name, full in rl.describe("torch", SPEC).items()
+        }
+        assert (rl.pack(weights) == 2).all()
+    rows = {
+        name: np.broadcast_to(np.arange(full[-1], dtype="f4"), full)
+        for name, full in rl.describe("torch", SPEC).items()
+    }
+    plain = {name: a.copy() for name, a in rows.items()}
+    assert same_bits(rl.pack(rows), rl.pack(plain))
+    assert (rl.pack(np.broadcast_to(np.float32(2), N), SPEC) == 2).all()
+
+
+def test_one_array_under_all_names():
+    spec = rl.Spec("rnn_tanh", 3, 3)
+    square, bias = np.arange(9, dtype="f4").reshape(3, 3), np.arange(3, dtype="f4")
+    weights = {"weight_ih": square, "weight_hh": square, "bias_ih": bias, "bias_hh": bias}
+    flat = rl.pack(weights, spec)
+    assert flat.tolist() == 2 * list(range(9)) + 2 * list(range(3))
+
+
+def test_sources_are_only_read():
+    weights = random_weights(rl.layout("torch"), SPEC)
+    assert not any(a.flags.writeable for a in weights.values())
+    copies = {name: a.copy() for name, a in weights.items()}
+    for dst in rl.layouts():
+        rl.check(copies, dst=dst)
+        if dst != "concat":
+            rl.convert(copies, dst=dst)
+    assert same_bits(copies, weights)
+
+
+# ----------------------------------------------------------------------------------------- as out
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dst", ["cudnn", "keras"])
+@pytest.mark.parametrize("kind", SAME | NOT_BFLOAT16)
+def test_out_is_filled_or_left_alone(kind, dst, dtype):
+    if kind in NOT_BFLOAT16 and dtype == "bfloat16":
+        return
+    spec = SPEC.replace(dtype=dtype)
+    weights = normal_weights(rl.layout("torch"), spec)
+    wanted = rl.convert(weights, spec, src="torch", dst=dst)
+    before = {
+        name: np.full(shape, 7, wanted.dtype if dst == "cudnn" else wanted[name].dtype)
+        for name, shape in rl.describe(dst, spec).items()
+    }
+    given = {name: awkward(kind, a) for name, a in before.items()}
+    out = given["weight_space"] if dst == "cudnn" else given
+    try:
+        assert rl.convert(weights, spec, src="torch", dst=dst, out=out) is out
+    except rl.LayoutError as error:
+        found = {name: np.asarray(a).view(np.ndarray) for name, a in detached(given).items()}
+        assert all((a == 7).all() for a in found.values()), error
+        assert any(word in str(error) for word in ("read-only", "contiguous", "in place")), error
+        assert kind not in ("torch", "a subclass", "a parameter of torch"), error
+    else:
+        found = {name: np.asarray(a).view(np.ndarray) for name, a in detached(given).items()}
+        assert same_bits(found["weight_space"] if dst == "cudnn" else found, wanted)
+
+
+def detached(arrays):
+    return {n: a.detach().resolve_neg() if isinstance(a, torch.Tensor) else a
+            for n, a in arrays.items()}  # fmt: skip
+
+
+def plain_out(dst, spec=SPEC):
+    return {name: np.full(shape, 7, "f4") for name, shape in rl.describe(dst, spec).items()}
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        lambda: [np.full(s, 7, "f4") for s in rl.describe("keras", SPEC).values()],
+        lambda: {**plain_out("keras"), "more": np.full(3, 7, "f4")},
+        lambda: {n: a for n, a in plain_out("keras").items() if n != "bias"},
+        lambda: {**plain_out("keras"), "bias": np.full((2, 21), 7, "f8")},
+        lambda: {**plain_out("keras"), "bias": np.full((2, 21), 7, "i4")},
+        lambda: {**plain_out("keras"), "bias": np.full((2, 21), 7, "u2")},
+        lambda: {**plain_out("keras"), "bias": np.ma.masked_array(np.full((2, 21), 7, "f4"))},
+        lambda: {**plain_out("keras"), "bias": np.full((42,), 7, "f4")},
+        lambda: {**plain_out("keras"), "bias": np.full((2, 21, 1), 7, "f4")},
+        lambda: {**plain_out("keras"), "bias": [[7.0] * 21] * 2},
+        lambda: {**plain_out("keras"), "bias": None},
+        lambda: {**plain_out("keras"), "kernel": plain_out("keras")["bias"]},
+        lambda: np.full(N, 7, "f4"),
+        lambda: 7,
+    ],
+)
+def test_an_out_that_does_not_fit(out):
+    weights, out = normal_weights(rl.layout("torch"), SPEC), out()
+    with pytest.raises(rl.LayoutError):
+        rl.convert(weights, SPEC, src="torch", dst="keras", out=out)
+    arrays = out.values() if isinstance(out, dict) else out if isinstance(out, list) else [out]
+    assert all(a is None or (np.asarray(a) == 7).all() for a in arrays)
+
+
+# -------------------------------------------------------------------------------------- overlapping
+
+
+def test_two_outs_that_overlap():
+    weights = normal_weights(rl.layout("torch"), rl.Spec("rnn_tanh", 3, 3))
+    memory = np.full(30, 7, "f4")
+    for second in (0, 5, 8):  # the same, the half, the last element
+        out = {
+            "kernel": memory[:9].reshape(3, 3),
+            "recurrent_kernel": memory[second : second + 9].reshape(3, 3),
+            "bias": memory[20:23],
+        }
+        with pytest.raises(rl.LayoutError, match="shares memory"):
+            rl.convert(weights, rl.Spec("rnn_tanh", 3, 3), dst="keras", out=out)
+        assert (memory == 7).all()
+
+
+@pytest.mark.parametrize("shift", [1 - N, -1, 0, 1, N - 1])
+def test_an_out_that_overlaps_the_flat_source(shift):
+    memory = np.arange(3 * N, dtype="f4")
+    source, out = memory[N : 2 * N], memory[N + shift : 2 * N + shift]
+    with pytest.raises(rl.LayoutError, match="shares memory"):
+        rl.convert(source, SPEC, dst="cudnn", out=out)
+    assert (memory == np.arange(3 * N)).all()
+
+
+@pytest.mark.parametrize("shift", [-N, N])
+def test_an_out_that_touches_the_source_is_no_overlap(shift):
+    memory = np.arange(3 * N, dtype="f4")
+    source, out = memory[N : 2 * N], memory[N + shift : 2 * N + shift]
+    rl.convert(source, SPEC, dst="cudnn", out=out)
+    assert same_bits(out, source)
+
+
+@pytest.mark.parametrize("step", [-1, 2])
+def test_a_source_that_is_copied_may_lie_in_out(step):
+    """A strided source is read completely before anything is written."""
+    memory = np.random.default_rng(0).normal(size=2 * N).astype("f4")
+    source, out = memory[::step][:N], memory[N:] if step < 0 else memory[:N]
+    wanted = source.copy()
+    rl.convert(source, SPEC, dst="cudnn", out=out)
+    assert same_bits(out, wanted)
+
+
+def test_a_source_may_be_one_memory_many_times():
+    spec = rl.Spec("rnn_tanh", 3, 3)
+    square = np.arange(9, dtype="f4").reshape(3, 3)
+    source = {
+        "weight_ih": square,
+        "weight_hh": square[::-1],
+        "bias_ih": square[0],
+        "bias_hh": square[:, 0],
+    }
+    flat = rl.pack(source, spec)
+    assert flat[18:].tolist() == [0, 1, 2, 0, 3, 6]
+
+
+# ------------------------------------------------------------------------------------- over 2 GiB
+
+
+def available_nbytes():
+    with open("/proc/meminfo") as file:
+        for line in file:
+            if line.startswith("MemAvailable"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def large(least, dtype):
+    """Return a spec of at least so many elements, and weights of zeros: pages that are never
+    written use no memory."""
+    hidden = int((least / 8) ** 0.5) + 1
+    spec = rl.Spec("lstm", hidden, hidden, bias="none", dtype=dtype)
+    return spec, np.zeros(spec.num_params, dtype)
+
+
+@pytest.mark.long
+def test_more_than_2_gib_are_converted():
+    """In float16 if 3 GiB are free, else as much as is available."""
+    least = min(2**30 + 1, available_nbytes() // 3 // 2)
+    spec, flat = large(least, "float16")
+    marks = [0, flat.size // 2 - 1, flat.size // 2, flat.size - 2, flat.size - 1]
+    flat[marks] = np.arange(1, 6)
+    tensors = rl.unpack(flat, spec, layout="torch")
+    assert list(tensors["weight_hh_l0"][-1, -2:]) == [4, 5]
+    assert tensors["weight_ih_l0"].reshape(-1)[-1] == 2 and tensors["weight_hh_l0"][0, 0] == 3
+    assert tensors["weight_ih_l0"][0, 0] == 1
+    del tensors
+    flat[-1] = np.float16(65504)
+    assert rl.check(flat, spec, dst="torch").grade == "exact"
+
+
+def test_an_element_past_the_2_to_the_31st_is_named():
+    """The weights are only checked; zero pages use no memory."""
+    spec, flat = large(2**31 + 1, "float32")
+    flat[-1] = 1e5
+    report = rl.check(flat, spec, dst="cudnn", dtype="float16")
+    assert f"weight_space[{flat.size - 1}] is 100000" in report.reason
+
+
+# ------------------------------------------------------------------ every argument at every rank
+
+SQUARE = rl.Spec("rnn_tanh", 3, 3)
+WEIGHTS = normal_weights(rl.layout("torch"), SQUARE)
+FLAT = rl.pack(WEIGHTS, SQUARE)
+RNN, X, H = rl.RNN(FLAT, SQUARE), np.ones((2, 5, 3), "f4"), np.ones((1, 5, 3), "f4")
+OPTIONS = dict(layout="torch", prefix="", device="cpu", batch_first=False, cell_clip=None,
+               math="default", algo="standard")  # fmt: skip
+CALL = dict(state=H, lengths=[1, 2, 2, 0, 1], out=None, h_out=None, c_out=None, stream=None)
+
+
+def arrays_of_every_rank():
+    """Arrays of sizes 0, 1 and 3 at each rank; size 3 fits some tensors of the square RNN."""
+    for rank in range(5):
+        for size in (0, 1, 3):
+            for dtype in ("f4", "f8", "i8", "?", "U3", "O"):
+                yield np.ones((size,) * rank, dtype)
+
+
+CALLS = [
+    (rl.Spec, dict(cell="gru", input_size=3, hidden_size=4, num_layers=2, bidirectional=True,
+                   proj_size=0, bias="double", reset="after", recurrent_activation="sigmoid",
+                   skip_input=False, dtype="float32")),
+    (SQUARE.replace, dict(num_layers=2)),
+    (rl.Spec.from_dict, dict(data=SQUARE.to_dict())),
+    (rl.layout, dict(name="concat", inputs="hx", z="state")),
+    (rl.describe, dict(layout="torch", spec=SQUARE)),
+    (rl.regions, dict(spec=SQUARE)),
+    (rl.infer_spec, dict(tensors=WEIGHTS, layout="torch", prefix="", cell="rnn_tanh",
+                         reset="after")),
+    (rl.pack, dict(source=WEIGHTS, spec=SQUARE, layout="torch", prefix="", dtype="float32",
+                   exact=True, out=None)),
+    (rl.unpack, dict(flat=FLAT, spec=SQUARE, layout="keras", dtype="float32", exact=False,
+                     out=None)),
+    (rl.convert, dict(source=WEIGHTS, spec=SQUARE, src="torch", dst="onnx", prefix="",
+                      dtype="float32", exact=True, out=None)),
+    (rl.check, dict(source=WEIGHTS, spec=SQUARE, src="torch", dst="onnx", prefix="",
+                    dtype="float32")),
+    (rl.explain, dict(spec=SQUARE, src="torch", dst="onnx")),
+    (rl.assign, dict(target=torch.nn.RNN(3, 3), tensors=WEIGHTS)),
+    (rl.stack, dict(layers=[rl.Weights(WEIGHTS, SQUARE)])),
+    (rl.Weights, dict(source=WEIGHTS, spec=SQUARE, layout="torch", prefix="")),
+    (rl.Weights(WEIGHTS, SQUARE).to, dict(dst="keras", dtype="float32", exact=False)),
+    (rl.Weights(WEIGHTS, SQUARE).pack, dict(dtype="float32", exact=False)),
+    (rl.RNN, dict(source=WEIGHTS, spec=SQUARE, **OPTIONS)),
+    (rl.forward, dict(x=X, source=WEIGHTS, spec=SQUARE, **OPTIONS, **CALL)),
+    (RNN, dict(x=X, **CALL)),
+    (RNN.step, dict(x=X[0], state=H, out=None, h_out=None, c_out=None, stream=None)),
+    (RNN.update, dict(source=WEIGHTS, layout="torch", prefix="")),
+    (rl.set_num_threads, dict(n=0)),
+]  # fmt: skip
+ARGUMENTS = [(call, arguments, name) for call, arguments in CALLS for name in arguments]
+
+
+def outcome(call, **arguments):
+    """Return the result as text, None if the call was refused with an error message."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return str(
+                call(*arguments.values()) if call is rl.set_num_threads else call(**arguments)
+            )
+        except (rl.LayoutError, rl.SpecError) as error:
+            assert len(str(error)) > 10
+            return None
+
+
+def test_no_argument_is_forgotten():
+    for call, arguments in CALLS:
+        known = inspect.signature(call).parameters.values()
+        wanted = {p.name for p in known if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+        assert wanted <= set(arguments), call
+        assert outcome(call, **arguments) is not None
+    public = {getattr(rl, name) for name in rl.__all__ if callable(getattr(rl, name))}
+    errors = {c for c in public if isinstance(c, type) and issubclass(c, Exception)}
+    classes = {rl.DeviceArray, rl.Layout, rl.Report, rl.Tensors, *errors}
+    of_files = {rl.Converted, rl.Found, rl.Verified, rl.load, rl.save, rl.convert_file, rl.verify}
+    assert (
+        public - classes - of_files - {rl.layouts, rl.cpu_tier, rl.num_threads, rl.set_cudnn}
+        == {call for call, _ in CALLS} & public
+    )
+
+
+@pytest.mark.parametrize(
+    "call, arguments, name",
+    ARGUMENTS,
+    ids=[f"{getattr(c, '__qualname__', c)}-{name}" for c, _, name in ARGUMENTS],
+)
+def test_every_argument_at_every_rank(call, arguments, name):
+    """An array is refused where none is expected; one of rank 0 counts as its number."""
+    for value in arrays_of_every_rank():
+        found = outcome(call, **{**arguments, name: value})
+        if value.ndim == 0:
+            number = value.item() if name != "out" else value
+            assert found in (None, outcome(call, **{**arguments, name: number})), (name, value)
+        else:
+            assert found is None, (name, value)
+
+
+@pytest.mark.parametrize("layout", [name for name in rl.layouts() if name != "keras-cudnn"])
+def test_every_tensor_at_every_rank(layout):
+    """As a source and as out: accepted only if dtype and shape are right."""
+    shapes = rl.describe(layout, SQUARE)
+    flat = layout == "cudnn"
+    for name, value in ((name, value) for name in shapes for value in arrays_of_every_rank()):
+        right = value.dtype == "f4" and value.shape == shapes[name]
+        source = {n: np.ones(s, "f4") for n, s in shapes.items()} | {name: value}
+        source = value if flat else source
+        assert (outcome(rl.convert, source=source, spec=SQUARE, src=layout, dst="onnx")
+                is not None) == right  # fmt: skip
+        out = {n: np.empty(s, "f4") for n, s in shapes.items()} | {name: value}
+        before = value.tobytes()
+        done = outcome(rl.convert, source=FLAT, spec=SQUARE, dst=layout, out=value if flat else out)
+        assert (done is not None) == right and (right or value.tobytes() == before)

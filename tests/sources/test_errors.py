@@ -1,0 +1,341 @@
+"""Each mistake has its own message: what was found, what is needed, the likely cause."""
+
+import numpy as np
+import pytest
+import torch
+from oracles.some import normal_weights
+
+import rnnlayout as rl
+
+LSTM = rl.Spec("lstm", 5, 7)
+GRU = rl.Spec("gru", 5, 7)
+
+
+def tensors(spec=LSTM, layout="torch", **changes):
+    """Return the weights of an RNN with some of them changed; None removes one."""
+    weights = {**normal_weights(rl.layout(layout), spec), **changes}
+    return {name: w for name, w in weights.items() if w is not None}
+
+
+def ones(*shape):
+    return np.ones(shape, "f4")
+
+
+@pytest.mark.parametrize(
+    "weights, spec, text",
+    [
+        (tensors(bias_hh_l0=ones(21)), None,
+         r"bias_hh_l0: shape \(21,\), expected \(28,\) = \(4 H,\) with H = 7, I = 5 .*3 H where 4 H"
+         r" is due: weights of a GRU\?"),
+        (tensors(GRU), LSTM,
+         r"weight_ih_l0: shape \(21, 5\), expected \(28, 5\) = \(4 H, I\) .*3 H where 4 H is due.*"
+         r"3 more do not fit.*these shapes are those of gru, input_size 5, hidden_size 7"),
+        (tensors(), GRU, "4 H where 3 H is due: weights of an LSTM"),
+        (tensors(weight_hh_l0=ones(7, 28)), None, r"expected \(28, 7\).*this matrix is transposed"),
+        ({n: w.T for n, w in tensors().items()}, None,
+         r"weight_ih_l0: shape \(5, 28\), expected \(28, 5\).*the matrices are transposed"),
+        ({n: w.T for n, w in tensors().items()}, LSTM, "matrices are transposed; pass w.T of each"),
+        (tensors(weight_ih_l0=ones(5, 28)), None, r"expected \(28, 5\).*this matrix is transposed"),
+        (tensors(bias_hh_l0=ones(56)), None, "twice as long: two biases in one vector"),
+        (tensors(), rl.Spec("lstm", 5, 8), "shapes are those of lstm, input_size 5, hidden_size 7"),
+        (tensors(weight_ih_l0=ones(28, 5, 1)), None, r"shape \(28, 5, 1\), expected \(28, I\)"),
+        (tensors(weight_ih_l0=np.float32(1)), None, r"shape \(\), expected \(28, I\)"),
+        (tensors(rl.Spec("lstm", 5, 7, proj_size=3), weight_hr_l0=ones(4, 7)), None,
+         r"weight_hr_l0: shape \(4, 7\), expected \(3, 7\) = \(P, H\)"),
+    ],
+)  # fmt: skip
+def test_shapes(weights, spec, text):
+    with pytest.raises(rl.LayoutError, match=text):
+        rl.pack(weights, spec)
+
+
+def test_a_keras_gru_transposed_with_its_two_row_bias():
+    weights = tensors(rl.Spec("gru", 2, 3), "keras")
+    turned = {n: w.T if "kernel" in n else w for n, w in weights.items()}
+    with pytest.raises(rl.LayoutError, match="the matrices are transposed"):
+        rl.pack(turned)
+
+
+@pytest.mark.parametrize(
+    "weights, text",
+    [
+        (tensors(bias_hh_l0=None), "missing 'bias_hh_l0', biases must be there for all layers"),
+        (tensors(weight_hh_l0=None), "missing 'weight_hh_l0'"),
+        (tensors(fc=ones(2)), "unknown 'fc'"),
+        ({"a": ones(2), "b": ones(3)}, "no tensor of any known layout among 'a', 'b'; need"),
+        ({}, "the dict of tensors is empty"),
+        ({1: ones(2)}, "a key is no string"),
+        ({"enc.rnn." + n: w for n, w in tensors().items()} | {"fc.weight": ones(2)},
+         r"with prefix= these would work: 'enc.rnn'$"),
+        ({f"{p}.{n}": w for p in ("enc", "dec.a") for n, w in tensors().items()},
+         r"with prefix= these would work: 'enc', 'dec.a'$"),
+        ({f"{p}/lstm_cell/{n}:0": w for p in ("lstm", "lstm_1")
+          for n, w in tensors(layout="keras").items()},
+         r"with prefix= these would work: 'lstm', 'lstm_1'"),
+        ({"W_i": ones(2, 3), "b_i": ones(2)}, "the tensors of layout 'concat', which do not show"),
+    ],
+)  # fmt: skip
+def test_names(weights, text):
+    with pytest.raises(rl.LayoutError, match=text):
+        rl.pack(weights)
+
+
+def test_a_prefix_that_nothing_has():
+    with pytest.raises(rl.LayoutError, match="these would work: 'enc'"):
+        rl.pack({f"enc.{n}": w for n, w in tensors().items()}, prefix="encoder")
+
+
+def test_a_prefix_that_is_too_short():
+    with pytest.raises(rl.LayoutError, match=r"these would work: 'enc.rnn'"):
+        rl.pack({f"enc.rnn.{n}": w for n, w in tensors().items()}, prefix="enc")
+
+
+@pytest.mark.parametrize(
+    "array, text",
+    [
+        (np.array([[1.0, 2.0], None], dtype=object), "dtype object, an array of Python objects"),
+        (np.zeros(3, [("w", "f4"), ("b", "f4")]), "a structured array with fields w, b"),
+        (np.zeros((28, 5), "i8"), "dtype int8|dtype int64, need one of float16, bfloat16"),
+        (np.zeros((28, 5), "u1"), "quantized weights must be dequantized"),
+        (np.zeros((28, 5), bool), "dtype bool"),
+        (np.zeros((28, 5), "c8"), "dtype complex64, need one of"),
+        (np.zeros((28, 5), "U3"), "dtype <U3, need one of"),
+        (np.zeros((28, 5), "f16"), "dtype float128, need one of"),
+        (np.ma.masked_array(np.zeros((28, 5), "f4"), True), "is a masked array"),
+        ([[1.0], [2.0, 3.0]], "is no array: list"),
+        (np.zeros((28, 5), "f8"), "weight_ih_l0 is float64 but weight_hh_l0 is float32"),
+        (torch.zeros(28, 5, device="meta"), "is on the meta device"),
+        (torch.zeros(28, 5).to_sparse(), "is a sparse_coo tensor"),
+        (
+            torch.quantize_per_tensor(torch.zeros(28, 5), 1.0, 0, torch.qint8),
+            "is a quantized tensor",
+        ),
+    ],
+)
+def test_what_is_no_array_of_floats(array, text):
+    with pytest.raises(rl.LayoutError, match=text):
+        rl.pack(tensors(weight_ih_l0=array))
+
+
+@pytest.mark.parametrize(
+    "nelems, spec, text",
+    [
+        (
+            364,
+            LSTM,
+            r"364 elements, need 392 .*bias='input' or bias='recurrent' \(both are equally",
+        ),
+        (336, LSTM, "it would fit with bias='none'"),
+        (392, LSTM.replace(bias="none"), "how torch's own GPU buffer of a bias=False module looks"),
+        (784, LSTM, "it would fit with bidirectional=True; the ratio is 2"),
+        (rl.Spec("lstm", 5, 7, 2).num_params, LSTM, "it would fit with num_layers=2"),
+        (GRU.num_params, LSTM, "it would fit with cell='gru'"),
+        (rl.Spec("lstm", 7, 5).num_params, LSTM, "it would fit with input_size=7, hidden_size=5"),
+        (rl.Spec("lstm", 5, 7, proj_size=2).num_params, LSTM, "it would fit with proj_size=2"),
+        (LSTM.nbytes, LSTM, "this is the size in bytes: view the buffer as float32"),
+        (0, LSTM, "0 elements, need 392"),
+    ],
+)
+def test_a_flat_vector_of_a_wrong_length(nelems, spec, text):
+    with pytest.raises(rl.LayoutError, match=text):
+        rl.unpack(np.zeros(nelems, "f4"), spec, layout="torch")
+
+
+def test_a_flat_vector_of_a_wrong_rank():
+    with pytest.raises(rl.LayoutError, match=r"shape \(392, 1, 1\), expected \(392,\)"):
+        rl.unpack(np.zeros((392, 1, 1), "f4"), LSTM, layout="torch")
+
+
+def test_a_flat_vector_without_a_spec():
+    with pytest.raises(rl.SpecError, match="does not tell what RNN it holds: pass spec="):
+        rl.convert(np.zeros(392, "f4"), dst="torch")
+
+
+def test_a_dtype_other_than_the_specs():
+    with pytest.raises(
+        rl.LayoutError, match="float32, the spec says float16: pass dtype='float16'"
+    ):
+        rl.pack(tensors(), LSTM.replace(dtype="float16"))
+    assert rl.pack(tensors(), LSTM.replace(dtype="float16"), dtype="float16").dtype == np.float16
+
+
+@pytest.mark.parametrize(
+    "layout, spec, text",
+    [
+        ("torch", rl.Spec("rnn_tanh", 5, 7), "not whether it is one of tanh or of relu"),
+        ("onnx", GRU, "onnx does not show where its reset gate stands"),
+        ("concat", GRU.replace(bias="none"), "concat does not show where its reset gate stands"),
+        ("keras", GRU.replace(bias="none"), "keras does not show where its reset gate stands"),
+    ],
+)
+def test_what_tensors_do_not_show_is_asked(layout, spec, text):
+    weights = tensors(spec, layout)
+    with pytest.raises(rl.SpecError, match=text):
+        rl.infer_spec(weights, layout)
+    told = rl.infer_spec(weights, layout, cell=spec.cell, reset=spec.reset)
+    assert told == spec
+    assert rl.pack(weights, spec, layout=layout).size == spec.num_params
+
+
+def test_a_bare_list_does_not_tell_its_layout():
+    with pytest.raises(rl.LayoutError, match="a bare list of 4 arrays does not tell its layout"):
+        rl.pack(list(tensors().values()))
+
+
+def test_a_list_of_dicts_is_not_stacked_unasked():
+    with pytest.raises(rl.LayoutError, match=r"use rl.stack\(\[...\]\)"):
+        rl.pack([tensors(), tensors()])
+
+
+def test_a_list_that_may_be_two_layers_or_two_directions():
+    square = rl.Spec("lstm", 7, 7, 2)
+    arrays = list(normal_weights(rl.layout("keras"), square).values())
+    with pytest.raises(rl.SpecError, match=r"fit several RNNs.*num_layers 2; .*bidirectional"):
+        rl.pack(arrays, layout="keras")
+    assert rl.pack(arrays, square, layout="keras").size == square.num_params
+
+
+def test_arguments_of_another_kind():
+    for call in (lambda: rl.explain("lstm", "torch", "keras"), lambda: rl.describe("torch", {})):
+        with pytest.raises(rl.SpecError, match="need a Spec"):
+            call()
+    with pytest.raises(rl.SpecError, match="spec is a str, need a Spec"):
+        rl.pack(tensors(), "lstm")
+    with pytest.raises(rl.LayoutError, match="cudnn is one flat vector, found a dict"):
+        rl.pack(tensors(), layout="cudnn")
+    with pytest.raises(rl.LayoutError, match="torch is a dict or list of tensors, found"):
+        rl.pack(np.zeros(392, "f4"), LSTM, layout="torch")
+    with pytest.raises(rl.LayoutError, match="weight space: dtype <U5"):
+        rl.pack("model", LSTM)
+
+
+@pytest.mark.parametrize("name", ["torch\0", "torch\0x", "\0", "\ud800", "torch\udcff"])
+def test_a_name_is_not_cut_at_a_nul_nor_is_half_a_character_one(name):
+    """In C a NUL ends a text: "torch\\0x" was read as torch in one place, not found in another."""
+    for call in (rl.layout, lambda n: rl.describe(n, LSTM), lambda n: rl.pack(tensors(), layout=n)):
+        with pytest.raises(rl.LayoutError, match=r"no layout is called ''.*\\(x00|ud800|udcff)"):
+            call(name)
+    with pytest.raises(rl.LayoutError, match="option inputs is ''"):
+        rl.layout("concat", inputs=name)
+    with pytest.raises(rl.LayoutError, match="no option ''"):
+        rl.layout("concat", **{name: "hx"})
+    for field in ("cell", "bias", "reset", "recurrent_activation"):
+        with pytest.raises(rl.SpecError, match="need one of"):
+            LSTM.replace(**{field: "lstm" + name})
+    with pytest.raises(rl.SpecError, match="dtype is"):
+        LSTM.replace(dtype=name)
+
+
+@pytest.mark.parametrize("numbers", [[1.0], [[1.0]], [1.0, [2.0, 3.0]], [None], [[[1.0]]]])
+def test_a_short_list_is_no_weight_space(numbers):
+    """The length was divided by the number of layers of cuDNN's one tensor, which is zero."""
+    with pytest.raises(rl.LayoutError, match="weight space"):
+        rl.unpack(numbers, LSTM, layout="torch")
+
+
+def test_a_weight_space_in_a_list_of_its_own():
+    flat = rl.pack(tensors())
+    for version in (7, 9):
+        cudnn = rl.layout("cudnn", version=version)
+        assert rl.convert([flat], LSTM, src=cudnn, dst="cudnn").tobytes() == flat.tobytes()
+        assert rl.convert(flat.tolist(), LSTM, src=cudnn, dst="cudnn", dtype="f4").tolist() == (
+            flat.tolist()
+        )
+        with pytest.raises(rl.LayoutError, match="cudnn is one flat vector, found a dict"):
+            rl.convert({"weight_space": flat}, LSTM, src=cudnn, dst="torch")
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda: rl.pack(tensors(), prefix=1), "prefix is a int, need a string"),
+        (lambda: rl.pack(tensors(), prefix=()), "prefix is a tuple, need a string"),
+        (lambda: rl.pack(tensors(), exact=ones(2)), "exact is array.*need True or False"),
+        (lambda: rl.pack(tensors(), exact="no"), "exact is 'no', need True or False"),
+        (lambda: rl.infer_spec(tensors(), cell=ones(2)), "cell is array.*need a name"),
+        (lambda: rl.infer_spec(tensors(), reset=1), "reset is 1, need a name"),
+        (lambda: rl.stack(7), "layers is a int, need a list of them"),
+        (lambda: rl.regions(ones(2)), "need a Spec"),
+        (lambda: rl.Spec.from_dict([1]), "data is a list, need the dict that to_dict"),
+        (lambda: LSTM.replace(bidirectional=ones(2)), "bidirectional is array.*True or False"),
+        (lambda: LSTM.replace(bidirectional=ones(1)), "bidirectional is array.*True or False"),
+        (lambda: LSTM.replace(hidden_size=10**5000), "hidden_size is too large, need at most"),
+        (lambda: LSTM.replace(dtype=None), "dtype is None, need one of"),
+        (lambda: LSTM.replace(dtype=LSTM), "dtype is Spec.*need one of"),
+        (lambda: LSTM.replace(dtype=",),"), "dtype is ',.,', need one of"),
+    ],
+)
+def test_arguments_that_were_refused_by_python_or_numpy(call, text):
+    with pytest.raises((rl.LayoutError, rl.SpecError), match=text):
+        call()
+
+
+# --------------------------------------------------------------------------------------- out=
+
+
+def test_out_is_filled_and_returned():
+    out = np.empty(LSTM.num_params, "f4")
+    assert rl.pack(tensors(), out=out) is out
+    assert out.tobytes() == rl.pack(tensors()).tobytes()
+    keras = {name: np.empty(shape, "f4") for name, shape in rl.describe("keras", GRU).items()}
+    assert rl.convert(tensors(GRU), dst="keras", out=keras) is keras
+    assert keras["bias"].tobytes() == rl.convert(tensors(GRU), dst="keras")["bias"].tobytes()
+
+
+def test_out_may_be_torchs():
+    out = torch.empty(LSTM.num_params)
+    rl.pack(tensors(), out=out)
+    assert out.numpy().tobytes() == rl.pack(tensors()).tobytes()
+
+
+def _read_only():
+    array = np.empty(392, "f4")
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    "out, text",
+    [
+        (np.empty(391, "f4"), r"shape \(391,\), expected \(392,\)"),
+        (np.empty(392, "f8"), "is float64, the result is float32"),
+        (np.empty(784, "f4")[::2], "not C-contiguous and aligned"),
+        (np.empty(4 * 392 + 1, "u1")[1:].view("f4"), "not C-contiguous and aligned"),
+        (_read_only(), "is read-only"),
+        (np.empty(392, ">f4"), "cannot be written in place"),
+        ([0.0] * 392, "is float64|cannot be written in place"),
+    ],
+)
+def test_out_that_cannot_be_filled(out, text):
+    with pytest.raises(rl.LayoutError, match=text):
+        rl.pack(tensors(), out=out)
+
+
+def test_out_that_overlaps_a_source():
+    flat = rl.pack(tensors())
+    views, at = {}, 0
+    for name, shape in rl.describe("torch", LSTM).items():
+        views[name] = flat[at : at + int(np.prod(shape))].reshape(shape)
+        at += int(np.prod(shape))
+    before = flat.copy()
+    with pytest.raises(rl.LayoutError, match="out shares memory with a source array"):
+        rl.pack(views, out=flat)
+    assert flat.tobytes() == before.tobytes()
+    both = np.empty(35 * 4, "f4").reshape(28, 5)
+    with pytest.raises(rl.LayoutError, match="missing"):
+        rl.unpack(flat, LSTM, layout="torch", out={"weight_ih_l0": both})
+
+
+def test_nothing_is_written_when_a_value_is_refused():
+    """The refused value is the very last one."""
+    spec = rl.Spec("gru", 5, 7)
+    weights = tensors(spec)
+    names = rl.describe("concat", spec)
+    out = {name: np.full(shape, 7.0, "f4") for name, shape in names.items()}
+    with pytest.raises(rl.LossyError, match="bias_hh_l0"):
+        rl.convert(weights, dst="concat", out=out)
+    assert all((array == 7).all() for array in out.values())
+    flat = np.full(LSTM.num_params, 7, "f2")
+    with pytest.raises(rl.LossyError, match=r"bias_hh_l0\[27\] is 100000"):
+        rl.pack(tensors(bias_hh_l0=np.append(ones(27), np.float32(1e5))), dtype="f2", out=flat)
+    assert (flat == 7).all()

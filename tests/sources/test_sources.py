@@ -1,0 +1,210 @@
+"""All kinds of sources: dicts, lists, prefixes, Keras's own paths."""
+
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from oracles.some import normal_weights, same_bits
+
+import rnnlayout as rl
+
+LSTM = rl.Spec("lstm", 5, 7)
+KERAS = normal_weights(rl.layout("keras"), LSTM)
+TORCH = normal_weights(rl.layout("torch"), rl.Spec("gru", 5, 7, 2, True))
+FLAT = rl.pack(KERAS)
+
+
+def test_a_state_dict_with_a_prefix():
+    whole = {f"model.enc.{n}": torch.from_numpy(w) for n, w in TORCH.items()}
+    whole |= {"model.dec.weight_ih_l0": torch.ones(3, 2), "step": torch.ones(())}
+    for prefix in ("model.enc", "model.enc."):
+        assert same_bits(rl.pack(whole, prefix=prefix), rl.pack(TORCH))
+    assert rl.infer_spec(whole, prefix="model.enc") == rl.Spec("gru", 5, 7, 2, True)
+
+
+@pytest.mark.parametrize("path", [
+    "{}", "{}:0", "lstm/{}:0", "lstm_3/lstm_cell/{}:0", "sequential/lstm/lstm_cell_1/{}",
+    "model_weights/enc/enc/lstm/{}:0",
+])  # fmt: skip
+def test_keras_own_paths(path):
+    assert same_bits(rl.pack({path.format(n): w for n, w in KERAS.items()}), FLAT)
+
+
+def test_keras_3_numbered_variables():
+    names = dict(zip(KERAS, ("0", "1", "2"), strict=True))
+    assert same_bits(
+        rl.pack({f"layers/lstm/cell/vars/{names[n]}": w for n, w in KERAS.items()}), FLAT
+    )
+
+
+@pytest.mark.parametrize("pattern", [
+    "bidirectional_1/{}_lstm/lstm_cell/{}:0", "{}_lstm_1/lstm_cell/{}:0",
+    "layers/bidirectional/{}_layer/cell/{}",
+])  # fmt: skip
+def test_keras_bidirectional_paths(pattern):
+    spec = rl.Spec("lstm", 5, 7, 1, True)
+    weights = normal_weights(rl.layout("keras"), spec)
+    renamed = {pattern.format(*n.split("/")[1:]): w for n, w in weights.items()}
+    assert same_bits(rl.pack(renamed), rl.pack(weights))
+    shuffled = dict(sorted(renamed.items()))  # backward before forward
+    assert same_bits(rl.pack(shuffled), rl.pack(weights))
+
+
+def test_lists_in_the_frameworks_order():
+    assert same_bits(rl.pack(list(KERAS.values()), layout="keras"), FLAT)
+    spec = rl.Spec("gru", 5, 7, 3)
+    weights = normal_weights(rl.layout("keras"), spec)
+    arrays = list(weights.values())
+    assert rl.infer_spec(arrays, "keras") == spec
+    assert same_bits(rl.pack(arrays, layout="keras"), rl.pack(weights))
+    nested = [arrays[k : k + 3] for k in range(0, 9, 3)]
+    assert same_bits(rl.pack(nested, layout="keras"), rl.pack(weights))
+
+
+@pytest.mark.parametrize(
+    "layout", [name for name in rl.layouts() if name not in ("cudnn", "concat")]
+)
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("bias", [False, True])
+def test_spec_and_layout_follow_from_names_and_shapes(layout, cell, both, layers, bias):
+    spec = rl.Spec(cell, 5, 7, layers, both, bias=bias)
+    weights = normal_weights(rl.layout(layout), spec)
+    if layout == "keras-cudnn":  # has biases always, so they cannot tell that there are none
+        spec = spec.replace(bias="double")
+    assert rl.infer_spec(weights, layout, reset=spec.reset) == spec
+    if bias and (layout, cell) != ("onnx", "gru"):
+        assert rl.Weights(weights).spec == spec
+        assert rl.Weights(weights).layout == rl.layout(layout)
+
+
+def test_infer_sees_a_projection():
+    spec = rl.Spec("lstm", 5, 7, 2, True, 3)
+    assert rl.infer_spec(normal_weights(rl.layout("torch"), spec), "torch") == spec
+
+
+def test_bfloat16_is_taken_as_bits():
+    bits = np.arange(LSTM.num_params, dtype="u2")
+    flat = bits.view(ml_dtypes.bfloat16)
+    spec = LSTM.replace(dtype="bfloat16")
+    tensors = rl.unpack(flat, spec, layout="torch")
+    assert tensors["weight_ih_l0"].dtype == ml_dtypes.bfloat16
+    torched = {
+        n: torch.from_numpy(w.view("i2").copy()).view(torch.bfloat16) for n, w in tensors.items()
+    }
+    assert same_bits(rl.pack(torched), flat)
+    assert same_bits(rl.pack(tensors, dtype="float32"), rl.pack(torched, dtype="float32"))
+    out = torch.empty(spec.num_params, dtype=torch.bfloat16)
+    rl.pack(torched, out=out)
+    assert same_bits(out.view(torch.int16).numpy().view("u2"), bits)
+
+
+def test_an_npz_file_is_a_dict(tmp_path):
+    np.savez(tmp_path / "w.npz", **KERAS)
+    with np.load(tmp_path / "w.npz") as file:
+        assert same_bits(rl.pack(file), FLAT)
+
+
+def test_results_are_new():
+    flat = rl.convert(FLAT, LSTM, src="cudnn", dst="cudnn")
+    assert not np.shares_memory(flat, FLAT)
+    assert same_bits(flat, FLAT)
+
+
+# ------------------------------------------------------------------------------------ Weights
+
+
+def test_weights_are_a_mapping_that_knows_what_it_is():
+    w = rl.Weights(KERAS)
+    assert (w.spec, w.layout, list(w)) == (LSTM, rl.layout("keras"), list(KERAS))
+    assert same_bits(w.tensors, KERAS) and same_bits(dict(w), KERAS)
+    assert same_bits(w.pack(), FLAT) and same_bits(w.to("cudnn").tensors, FLAT)
+    assert same_bits(rl.pack(w), FLAT)
+    assert w.report is None and w.to("torch").report.grade == "exact"
+    assert "lstm, input_size 5, hidden_size 7 in keras" in repr(w)
+    assert same_bits(pickle.loads(pickle.dumps(w)).tensors, KERAS)
+    with pytest.raises(KeyError):
+        w["nothing"]
+    with pytest.raises(rl.LayoutError, match="in layout keras, not torch"):
+        rl.pack(w, layout="torch")
+
+
+@pytest.mark.parametrize("layout", ["torch", "keras", "onnx", "cudnn"])
+@pytest.mark.parametrize("both", [False, True])
+def test_stack_and_split(layout, both):
+    spec = rl.Spec("gru", 5, 7, 3, both)
+    whole = rl.Weights(normal_weights(rl.layout(layout), spec), spec, layout)
+    parts = whole.split()
+    assert [p.spec.input_size for p in parts] == [
+        5,
+        7 * spec.num_directions,
+        7 * spec.num_directions,
+    ]
+    again = rl.stack(parts)
+    assert again.spec == spec and same_bits(again.tensors, whole.tensors)
+    assert same_bits(rl.stack([rl.stack(parts[:2]), parts[2]]).tensors, whole.tensors)
+
+
+@pytest.mark.parametrize("layout", ["torch", "cudnn"])
+@pytest.mark.parametrize(
+    "whole, layers",
+    [
+        ({"stateful": True}, [{"stateful": True}] * 3),
+        ({"go_backwards": True}, [{"go_backwards": True}, {}, {}]),
+        ({"merge_mode": "sum"}, [{}, {}, {"merge_mode": "sum"}]),
+        ({"initial_h": [[[1.0]], [[2.0]], [[3.0]]]},
+         [{"initial_h": [[[n]]]} for n in (1.0, 2.0, 3.0)]),
+        ({"layout": 1, "initial_h": [[[1.0], [2.0], [3.0]]]},
+         [{"layout": 1, "initial_h": [[[n]]]} for n in (1.0, 2.0, 3.0)]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_stack_and_split_dropped_what_weights_are_used_with(layout, whole, layers):
+    """rnn() then ran without those settings."""
+    spec = rl.Spec("gru", 5, 7, 3)
+    weights = rl.Weights(normal_weights(rl.layout(layout), spec), spec, layout)
+    weights.config = whole
+    parts = weights.split()
+    assert [part.config for part in parts] == layers
+    assert rl.stack(parts).config == rl.Weights(weights).config == whole
+    assert rl.stack([rl.stack(parts[:2]), parts[2]]).config == whole
+    with pytest.raises(rl.LossyError, match=next(iter(whole))):
+        rl.stack(parts).rnn()
+
+
+@pytest.mark.parametrize(
+    "configs, text",
+    [
+        ([{"clip": 3.0}, {"clip": 2.0}], "layer 1 is .* clip=2.0, layer 0 with clip=3.0: in"),
+        ([{}, {"go_backwards": True}], "layer 1 .*go_backwards=True, layer 0 with nothing more"),
+        ([{"merge_mode": "sum"}] * 2, "layer 0 .*merge_mode='sum': .* used with nothing more"),
+        ([{"initial_h": [[[1.0]]]}, {}], "layer 0 is used with initial_h=.*, layer 1 with nothing"),
+        ([{"initial_h": [[[1.0]]]}, {"initial_h": [[[1.0, 2.0]]]}], "initial_h of the layers: "),
+        ([{"initial_h": [[[1.0]], 2]}, {"initial_h": "x"}], "initial_h is .*, 2\\]: need \\(L D"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_not_used_as_one_stack(configs, text):
+    parts = [rl.Weights(normal_weights(rl.layout("keras"), rl.Spec("lstm", 7, 7))) for _ in "ab"]
+    for part, config in zip(parts, configs, strict=True):
+        part.config = config
+    with pytest.raises(rl.LayoutError, match=text):
+        rl.stack(parts)
+
+
+@pytest.mark.parametrize(
+    "layers, text",
+    [
+        ([LSTM, LSTM], "layer 1 is .*would have to be lstm, input_size 7, hidden_size 7"),
+        ([LSTM, rl.Spec("lstm", 7, 3)], "Layers of unequal size are several RNNs"),
+        ([LSTM, rl.Spec("gru", 7, 7)], "layer 1 is gru"),
+        ([LSTM, rl.Spec("lstm", 7, 7, bias=False)], "do not both have biases"),
+        ([], "nothing to stack"),
+    ],
+)
+def test_what_does_not_stack(layers, text):
+    with pytest.raises(rl.LayoutError, match=text):
+        rl.stack([normal_weights(rl.layout("keras"), spec) for spec in layers])

@@ -1,0 +1,112 @@
+"""assign: refuses what does not fit, and leaves the target unchanged."""
+
+import numpy as np
+import pytest
+import torch
+from oracles.frameworks import keras
+from oracles.some import normal_weights
+
+import rnnlayout as rl
+
+
+def weights(spec, layout="torch"):
+    return rl.Weights(normal_weights(rl.layout(layout), spec), spec, layout)
+
+
+def values(module):
+    return {name: p.detach().numpy().copy() for name, p in module.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    "module, source, text",
+    [
+        (torch.nn.LSTM(5, 7), rl.Spec("lstm", 5, 6), "hidden_size 6, the target 7"),
+        (torch.nn.LSTM(5, 7), rl.Spec("gru", 5, 7), "4 H where|3 H where|cell"),
+        (torch.nn.LSTM(5, 7), rl.Spec("lstm", 5, 7, 2), "num_layers 2, the target 1"),
+        (torch.nn.LSTM(5, 7), rl.Spec("lstm", 5, 7, dtype="float64"), "represent every float64"),
+        (torch.nn.LSTM(5, 7, bias=False), rl.Spec("lstm", 5, 7), "the target has no biases"),
+        (torch.nn.RNN(5, 7), rl.Spec("rnn_relu", 5, 7), "cell 'rnn_relu', the target 'rnn_tanh'"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_changes_nothing(module, source, text):
+    before = values(module)
+    with pytest.raises(rl.LayoutError, match=text):
+        rl.assign(module, weights(source))
+    after = values(module)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_a_converted_dict_knows_what_it_is():
+    gru = rl.convert(weights(rl.Spec("gru", 5, 7)), dst="keras")
+    hard = keras.layers.GRU(7, recurrent_activation="hard_sigmoid")
+    with pytest.raises(rl.LayoutError, match="recurrent_activation 'sigmoid', the target 'hard_"):
+        rl.assign(hard, gru)
+    rl.assign(hard, dict(gru))  # a plain dict does not say
+    tanh = rl.convert(weights(rl.Spec("rnn_tanh", 5, 7)), dst="keras")
+    with pytest.raises(rl.LayoutError, match="cell 'rnn_tanh', the target 'rnn_relu'"):
+        rl.assign(keras.layers.SimpleRNN(7, activation="relu"), tanh)
+
+
+def test_zero_biases_go_into_a_module_without():
+    spec = rl.Spec("lstm", 5, 7)
+    given = normal_weights(rl.layout("torch"), spec)
+    for name in ("bias_ih_l0", "bias_hh_l0"):
+        given[name][:] = 0
+    module = torch.nn.LSTM(5, 7, bias=False)
+    rl.assign(module, rl.Weights(given))
+    assert np.array_equal(values(module)["weight_hh_l0"], given["weight_hh_l0"])
+
+
+def test_no_biases_go_into_a_module_with_as_zeros():
+    module = torch.nn.GRU(5, 7)
+    rl.assign(module, weights(rl.Spec("gru", 5, 7, bias=False)))
+    assert not values(module)["bias_hh_l0"].any()
+
+
+def test_a_wider_module_takes_them_exactly():
+    module = torch.nn.GRU(5, 7, dtype=torch.float64)
+    given = weights(rl.Spec("gru", 5, 7))
+    rl.assign(module, given)
+    assert np.array_equal(rl.pack(module), given.pack(dtype="float64"))
+
+
+def test_bfloat16_and_read_only_arrays():
+    spec = rl.Spec("gru", 5, 7, dtype="bfloat16")
+    module = torch.nn.GRU(5, 7, dtype=torch.bfloat16)
+    given = weights(spec)
+    rl.assign(module, given)
+    assert np.array_equal(rl.pack(module).view("u2"), given.pack().view("u2"))
+    frozen = dict(weights(rl.Spec("gru", 5, 7)))
+    for array in frozen.values():
+        array.flags.writeable = False
+    rl.assign(torch.nn.GRU(5, 7), frozen)
+
+
+def test_a_parametrized_module_is_refused_in_words():
+    module = torch.nn.utils.parametrizations.weight_norm(torch.nn.LSTM(5, 7), "weight_hh_l0")
+    with pytest.raises(rl.LayoutError, match="weight_hh_l0 is no plain parameter of"):
+        rl.assign(module, weights(rl.Spec("lstm", 5, 7)))
+    effective = module.weight_hh_l0.detach().numpy()  # but it is read as it acts
+    assert np.array_equal(rl.Weights(module)["weight_hh_l0"], effective)
+
+
+def test_keras_layers_of_another_dtype_or_size():
+    layer = keras.layers.LSTM(7, dtype="float16", recurrent_initializer="zeros")
+    spec = rl.Spec("lstm", 5, 7)
+    with pytest.raises(rl.LayoutError, match="float16 cannot represent every float32"):
+        rl.assign(layer, weights(spec, "keras"))
+    rl.assign(layer, weights(spec, "keras").to("keras", dtype="float16"))
+    assert layer.get_weights()[0].dtype == np.float16
+    built = keras.layers.LSTM(7)
+    built.build((None, None, 4))
+    with pytest.raises(rl.LayoutError, match=r"has weights of shapes \[\(4, 28\)"):
+        rl.assign(built, weights(spec, "keras"))
+
+
+def test_targets_of_another_kind():
+    with pytest.raises(rl.LayoutError, match="no target: the list is empty"):
+        rl.assign([], weights(rl.Spec("lstm", 5, 7)))
+    with pytest.raises(rl.LayoutError, match="dict is no torch module and no Keras layer"):
+        rl.assign({}, weights(rl.Spec("lstm", 5, 7)))
+    with pytest.raises(rl.LayoutError, match="Dense is no LSTM"):
+        rl.assign(keras.layers.Dense(3), weights(rl.Spec("lstm", 5, 7)))
