@@ -162,7 +162,8 @@ def refused():
                 # no other kind of device is asked with a stream of CUDA
                 assert array.__dlpack_device__()[0] == CUDA or not array.streams, name
     for stream in WRONG_STREAMS:
-        assert short(rnn, call, good, stream) is None
+        assert rnn._native.call(*arguments(call, good), call.axes, stream) is None
+        assert what_is_wrong(lambda s=stream: short(rnn, call, good, s))[0] is rl.SpecError
         assert what_is_wrong(lambda s=stream: long(rnn, call, good, s))[0] is rl.SpecError
     given, (h, c), *others = arguments(call, good)
     for state in (h, (h,), (h, c, c), [h], {}, (h, None), "hc"):

@@ -1,24 +1,11 @@
 /* In which stream does a call run, what comes before it, and what after it? */
 #include "gpu_call.h"
 
-/* One that has a rule of its own is read by the long way's function. */
+/* None, or a number: the Python side reads it from objects. */
 int gpu_call_read_stream(PyObject *stream, gpu_call *call)
 {
     call->asked = stream != Py_None;
-    if (!call->asked || is_stream(stream, &call->core.stream))
-        return 1;
-    if (PyLong_Check(stream))
-        return 0;
-    PyObject *module = PyImport_ImportModule("rnnlayout._run.foreign");
-    PyObject *number = module ? PyObject_CallMethod(module, "stream_of", "O", stream) : NULL;
-    const int found = number && is_stream(number, &call->core.stream);
-    Py_XDECREF(module);
-    Py_XDECREF(number);
-    if (!number &&
-        (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)))
-        return -1;
-    PyErr_Clear();
-    return found;
+    return !call->asked || is_stream(stream, &call->core.stream);
 }
 
 /* The one that is asked for; else that of the first array whose stream is known; else the legacy

@@ -65,6 +65,7 @@ typedef struct borrowed {
 
 int arrays_import(void);
 int numpy_type_of(rnl_dtype dtype); /* the one that carries the bits */
+PyObject *bfloat16_dtype(const native_state *state); /* LayoutError without ml_dtypes */
 int arrays_borrow(PyObject *sequence, PyObject *tensors, rnl_dtype dtype, int writable,
                   const char *what, borrowed *out);
 void arrays_release(borrowed *arrays);

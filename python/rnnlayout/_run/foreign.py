@@ -123,7 +123,10 @@ def look(value: Any, what: str) -> Callable[[int], Foreign] | Foreign:
 
 
 def stream_of(stream: Any) -> int:
-    """The number of a stream, from that number or an object that has it."""
+    """Return the number of a stream, which may be that number or an object that has it.
+
+    Raises SpecError if it is neither, or 0.
+    """
     if isinstance(stream, bool):
         raise SpecError(_no_stream(stream))
     try:

@@ -17,6 +17,7 @@ from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, SpecError
 from rnnlayout._sources.read import read
 
 from . import gpu
+from .foreign import stream_of
 from .host import HostCall
 
 CPU = Layout("cpu")
@@ -209,7 +210,8 @@ class RNN:
             if result is not None:
                 return result
         elif type(native) is _native.GpuRnn:
-            result = native.call(x, state, lengths, out, h_out, c_out, self._axes, stream)
+            number = None if stream is None else stream_of(stream)
+            result = native.call(x, state, lengths, out, h_out, c_out, self._axes, number)
             if result is not None:
                 return result
         return self._long_way(self._axes, x, state, lengths, out, h_out, c_out, stream)
@@ -238,7 +240,8 @@ class RNN:
             if result is not None:
                 return result
         elif type(native) is _native.GpuRnn:
-            result = native.call(x, state, None, out, h_out, c_out, STEP, stream)
+            number = None if stream is None else stream_of(stream)
+            result = native.call(x, state, None, out, h_out, c_out, STEP, number)
             if result is not None:
                 return result
         return self._long_way(STEP, x, state, None, out, h_out, c_out, stream)
