@@ -16,7 +16,7 @@ from rnnlayout._model.spec import Spec, flag
 from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, SpecError
 from rnnlayout._sources.read import read
 
-from . import gpu
+from . import gpu, threadpools
 from .foreign import stream_of
 from .host import HostCall
 
@@ -99,6 +99,7 @@ class RNN:
     ) -> None:
         self._spec, self._axes, self._clip, self._math, self._algo = spec, axes, clip, math, algo
         self._asked, self._origin = asked, origin
+        threadpools.register()
         self._number = _number_of(asked, math, algo)
         self._native = self._first_prepared(weights)
 
