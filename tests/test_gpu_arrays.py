@@ -405,3 +405,11 @@ def test_a_device_array_without_elements_needs_no_gpu():
         rl.DeviceArray()
     with pytest.raises(rl.LayoutError, match=r"source is a DeviceArray|no array: DeviceArray"):
         rl.RNN(array, LSTM)
+
+
+def test_bfloat16_on_the_host_needs_a_package(monkeypatch):
+    (array,) = _native.device_arrays(0, "bfloat16", ((0, 3),), 5, None)
+    assert array.numpy().dtype.name == "bfloat16"
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(rl.LayoutError, match=r"ml_dtypes, .*: pip install \"rnnlayout\[bf16\]\""):
+        array.numpy()
