@@ -1,6 +1,7 @@
 """convert: what is said, what is written, what is left alone."""
 
 import os
+import re
 
 import numpy as np
 import onnx
@@ -141,7 +142,9 @@ def test_progress_is_for_who_waits(folder, monkeypatch):
         monkeypatch.setattr("sys.stderr", screen)
         arguments = ["convert", "lstm.npz", "o.safetensors", "--to", "onnx", "--force"]
         assert _cli.main(arguments) == 0
-        assert ("converting" in screen.said) == shown, screen.said
+        lines = re.findall(r"\rconverting +\d+ %  \d+ of \d+ MB", screen.said)
+        assert bool(lines) == shown, screen.said
+        assert not shown or f"\r{' ' * (len(lines[-1]) - 1)}\renc: exact\n" in screen.said
 
 
 def test_layers_into_a_stack(rnnlayout, folder):
