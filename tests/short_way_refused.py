@@ -238,7 +238,7 @@ def refused_lengths():
     on_gpu = Interface(device.put(np.zeros(N, "i8")), (N,), "<i8")
     for call.lengths in (on_gpu, Exporter(on_gpu, (N,), "int64")):
         assert short(rnn, call, arrays, 1) is None
-        assert "are needed on the host" in what_is_wrong(lambda: long(rnn, call, arrays, 1))[1]
+        assert "is needed on the host" in what_is_wrong(lambda: long(rnn, call, arrays, 1))[1]
     assert device.live("pushed") == 0
 
 

@@ -153,7 +153,7 @@ def short(rnn, call, arrays, stream):
 
 
 def long(rnn, call, arrays, stream):
-    return _gpu.run(rnn._native, 0, call.spec, call.axes, *arguments(call, arrays), stream)
+    return _gpu.run(rnn._native, 0, call.spec, call.axes, stream, *arguments(call, arrays))
 
 
 def told(device, way, rnn, call, stream, runs_in=1):

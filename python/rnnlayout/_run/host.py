@@ -1,8 +1,7 @@
-"""One call on arrays in the host's memory: looked at, mended where that is possible, and run."""
+"""One call on arrays in the host's memory: check them, copy what has to be copied, and run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,53 +15,70 @@ from rnnlayout._native import STEP, LayoutError
 from .shapes import Part, Shapes, check, check_outputs, kind, read_lengths, states_of
 
 
+def run(
+    native: _native.Rnn | _native.GpuRnn,
+    spec: Spec,
+    axes: int,
+    x: Any,
+    state: Any,
+    lengths: Any,
+    out: Any,
+    h_out: Any,
+    c_out: Any,
+) -> Any:
+    """Run an RNN on the CPU or a GPU. Raises LayoutError if an array does not fit."""
+    call = _Call(spec, axes, x, widens=isinstance(native, _native.Rnn))
+    call.read_state(state)
+    call.lengths = read_lengths(lengths, call.shapes)
+    call.set_outputs(out, h_out, c_out)
+    call.separate()
+    return call.run(native)
+
+
 @dataclass
 class _Slot:
-    """One array of a state: what goes in, what comes out. Arrays carry bits."""
+    """One array of the state, before and after the call. Arrays carry bits."""
 
     part: Part
     first: np.ndarray | None = None
     given: Any = None  # the caller's own output
-    last: np.ndarray | None = None  # over its memory, or new
+    last: np.ndarray | None = None  # an array on its memory, or a new one
 
 
-class HostCall:
-    """The arrays of one call, checked one after the other.
-
-    widens: may x be float32 where the weights are narrower?
-    """
+class _Call:
+    """The arrays of one call. widens: x may be float32 if the weights are narrower."""
 
     def __init__(self, spec: Spec, axes: int, x: Any, widens: bool) -> None:
         self.spec, self.axes = spec, axes
         widens = widens and spec.dtype in ("float16", "bfloat16")
-        needed = f"{spec.dtype}, as the weights are{', or float32' if widens else ''}"
-        self.x, self.dtype = _input(x, "x", needed)
+        needed = f"{spec.dtype} like the weights{', or float32' if widens else ''}"
+        self.x, self.dtype = _take(x, "x", needed)
         if self.dtype != spec.dtype and not (widens and self.dtype == "float32"):
             raise LayoutError(f"x is {self.dtype}, need {needed}")
         self.shapes = Shapes(spec, axes, self.x.shape)
-        self.x = _with_even_rows(self.x)
+        if not _has_even_rows(self.x):
+            self.x = np.array(self.x, order="C", copy=True)
         self.slots = [_Slot(part) for part in self.shapes.state]
         self.lengths: np.ndarray | None = None
+        self.outs: list[tuple[str, np.ndarray]] = []  # the caller's own, by name
 
-    def read(self, state: Any, lengths: Any, out: Any, h_out: Any, c_out: Any) -> None:
-        self._read_state(state)
-        self.lengths = read_lengths(lengths, self.shapes)
-        self._set_outputs(out, h_out, c_out)
-        self._part_overlaps()
-
-    def _read_state(self, state: Any) -> None:
+    def read_state(self, state: Any) -> None:
         for slot, value in zip(self.slots, states_of(state, self.spec), strict=False):
-            what, part = f"{slot.part.letter}_0", slot.part
-            array, found = _input(value, what, f"{self.dtype}, as x is")
-            check(what, array.shape, found, part.shape, self.dtype, part.meaning)
-            slot.first = as_carrier(array)
+            part = slot.part
+            slot.first = as_carrier(self._take(value, f"{part.letter}_0", part.shape, part.meaning))
 
-    def _set_outputs(self, out: Any, h_out: Any, c_out: Any) -> None:
+    def _take(self, value: Any, what: str, shape: tuple[int, ...], meaning: str) -> np.ndarray:
+        """Return the bits of an array, which must have this shape and the dtype of x."""
+        array, dtype = _take(value, what, f"{self.dtype} like x")
+        check(what, array.shape, dtype, shape, self.dtype, meaning)
+        return array
+
+    def set_outputs(self, out: Any, h_out: Any, c_out: Any) -> None:
         self.out = out
         self.y = self._output(out, "out", self.shapes.y, "")
         if out is not None and not _has_even_rows(self.y):
             raise LayoutError(
-                "out has to be aligned and its last axis contiguous, as in a C-contiguous array"
+                "out must be aligned and contiguous in its last axis, as a C-contiguous array is"
             )
         check_outputs(self.spec, c_out)
         for slot, given in zip(self.slots, (h_out, c_out), strict=False):
@@ -73,47 +89,38 @@ class HostCall:
     def _output(self, given: Any, what: str, shape: tuple[int, ...], meaning: str) -> np.ndarray:
         if given is None:
             return np.empty(shape, storage(self.dtype))
-        array, found = _input(given, what, f"{self.dtype}, as x is")
-        check(what, array.shape, found, shape, self.dtype, meaning)
+        array = self._take(given, what, shape, meaning)
         check_in_place(array, given, what)
         if not array.flags.writeable:
             raise LayoutError(f"{what} is read-only")
         if _overlaps_itself(array):
             raise LayoutError(f"{what}: its elements share memory with each other")
+        self.outs.append((what, array))
         return array
 
-    def _part_overlaps(self) -> None:
-        """Refuse outputs that overlap, copy inputs that would be written over too early."""
-        outs = list(self._given())
-        for k, (name, array) in enumerate(outs):
-            for other, before in outs[:k]:
+    def separate(self) -> None:
+        """Refuse outputs that overlap; copy inputs that would be overwritten too early."""
+        for k, (name, array) in enumerate(self.outs):
+            for other, before in self.outs[:k]:
                 if _overlap(array, before):
                     raise LayoutError(f"{other} and {name} share memory: each needs its own")
             if self.axes != STEP and _overlap(array, self.x):
-                raise LayoutError(
-                    f"{name} shares memory with x, which is read while it is written: it needs its"
-                    " own"
-                )
-        pairs = [(self.x, self.y), *((slot.first, slot.last) for slot in self.slots)]
-        for k, (first, last) in enumerate(pairs):
-            if first is not None and any(
-                _overlap(array, first) and not (array is last and _same_place(array, first))
-                for _, array in outs
-            ):
-                if k == 0:
-                    self.x = first.copy()
-                else:
-                    self.slots[k - 1].first = first.copy()
-
-    def _given(self) -> Iterator[tuple[str, np.ndarray]]:
-        if self.out is not None:
-            yield "out", self.y
+                raise LayoutError(f"{name} must not share memory with x")
+        if self._is_overwritten(self.x, self.y):
+            self.x = self.x.copy()
         for slot in self.slots:
-            if slot.given is not None and slot.last is not None:
-                yield f"{slot.part.letter}_out", slot.last
+            if slot.first is not None and self._is_overwritten(slot.first, slot.last):
+                slot.first = slot.first.copy()
+
+    def _is_overwritten(self, first: np.ndarray, last: np.ndarray | None) -> bool:
+        """Return whether an output overlaps an input, other than `last` in exactly its place."""
+        return any(
+            _overlap(array, first) and not (array is last and _same_place(array, first))
+            for _, array in self.outs
+        )
 
     def run(self, native: _native.Rnn | _native.GpuRnn) -> Any:
-        # first of all: bfloat16 may not be there to be shown
+        # before the work: it fails if bfloat16 arrays need a package that is not installed
         y = present(self.y, self.dtype) if self.out is None else self.out
         firsts = [slot.first for slot in self.slots]
         lasts = [as_carrier(slot.last) for slot in self.slots if slot.last is not None]
@@ -137,14 +144,14 @@ class HostCall:
         return y, shown[0] if len(shown) == 1 else tuple(shown)
 
 
-def _input(value: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
+def _take(value: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
     if not any(hasattr(value, name) for name in ("__array__", "__array_interface__")):
         raise LayoutError(f"{what} is a {kind(value)}, need an array of {needed}")
     return take(value, what, needed)
 
 
 def _has_even_rows(array: np.ndarray) -> bool:
-    """Aligned, strides in whole elements, the last axis contiguous."""
+    """Return whether it is aligned, with whole elements as strides and a contiguous last axis."""
     width, nbytes = array.shape[-1], array.itemsize
     return bool(
         array.flags.aligned
@@ -153,12 +160,8 @@ def _has_even_rows(array: np.ndarray) -> bool:
     )
 
 
-def _with_even_rows(array: np.ndarray) -> np.ndarray:
-    return array if _has_even_rows(array) else np.array(array, order="C", copy=True)
-
-
 def _overlaps_itself(array: np.ndarray) -> bool:
-    """Going up its strides, does an axis not go past all of those before it?"""
+    """Return whether an axis, by rising stride, does not step over all of those before it."""
     end = array.itemsize
     for stride, n in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)):
         if n > 1 and stride < end:
@@ -168,8 +171,8 @@ def _overlaps_itself(array: np.ndarray) -> bool:
 
 
 def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
-    """Have they an element in common? Where that is not soon found out, they have."""
-    enough: Any = 10_000  # steps of the search; NumPy's stub knows none but -1 and 0
+    """Return whether they share an element, or whether that takes too long to find out."""
+    enough: Any = 10_000  # steps of the search; NumPy's stub allows -1 and 0 only
     try:
         return bool(np.shares_memory(a, b, max_work=enough))
     except np.exceptions.TooHardError:

@@ -1,4 +1,4 @@
-"""What the arrays of one call have to be, wherever they lie."""
+"""The shapes and dtypes that the arrays of one call need, on the host or on a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AXES = {STEP: "N", TIME_FIRST: "TN", BATCH_FIRST: "NT"}
 
 @dataclass(frozen=True)
 class Part:
-    """One array of a state."""
+    """One array of the state, h or c."""
 
     letter: str
     shape: tuple[int, ...]
@@ -23,7 +23,7 @@ class Part:
 
 
 class Shapes:
-    """Those of a call, as its x has them."""
+    """The shapes of all arrays of a call, which follow from x."""
 
     def __init__(self, spec: Spec, axes: int, x: tuple[int, ...]) -> None:
         letters = _AXES[axes]
@@ -54,7 +54,7 @@ class Shapes:
 
 
 def states_of(state: Any, spec: Spec) -> list[Any]:
-    """h_0, or h_0 and c_0; nothing where it is None."""
+    """Return [h_0], of an LSTM [h_0, c_0], or [] if the state is None."""
     if state is None:
         return []
     if spec.cell != "lstm":
@@ -67,29 +67,26 @@ def states_of(state: Any, spec: Spec) -> list[Any]:
 def check_outputs(spec: Spec, c_out: Any) -> None:
     if c_out is not None and spec.cell != "lstm":
         cell = "a GRU" if spec.cell == "gru" else "a plain RNN"
-        raise LayoutError(f"c_out is given, and {cell} has no c")
+        raise LayoutError(f"c_out is given, but {cell} has no cell state")
 
 
 def read_lengths(lengths: Any, shapes: Shapes) -> np.ndarray | None:
-    """As the binding needs them; LayoutError where they make no sense."""
+    """Return the lengths as the binding needs them: int64, (N,)."""
     if lengths is None:
         return None
     if not shapes.batched:
-        raise LayoutError(
-            f"lengths with an x of shape {shapes.x}: one sequence has all of its steps, cut x"
-            " instead"
-        )
+        raise LayoutError(f"lengths need a batch, but x has shape {shapes.x}: cut x instead")
     n, most = shapes.N, shapes.T
     try:
         array = np.asarray(lengths)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise LayoutError(f"lengths is no array: {kind(lengths)} ({error})") from None
+        raise LayoutError(f"lengths is not an array: {kind(lengths)} ({error})") from None
     if array.shape != (n,):
         raise LayoutError(f"lengths: shape {array.shape}, expected ({n},) = (N,)")
     if not n:  # [] is float64 to NumPy
         array = np.zeros(0, np.int64)
     if array.dtype.kind not in "iu":
-        raise LayoutError(f"lengths is {array.dtype}, need whole numbers")
+        raise LayoutError(f"lengths is {array.dtype}, need integers")
     wrong = np.flatnonzero((array < 0) | (array > most))
     if wrong.size:
         k = int(wrong[0])
@@ -105,11 +102,11 @@ def check(
     dtype: str,
     meaning: str,
 ) -> None:
-    """Has an array this shape and dtype?"""
+    """Raise LayoutError unless an array has this shape and dtype."""
     if found_dtype != dtype:
-        raise LayoutError(f"{what} is {found_dtype}, need {dtype}, as x is")
+        raise LayoutError(f"{what} is {found_dtype}, need {dtype} like x")
     if found != shape:
-        means = f" = {meaning}" if meaning else ", as x has it"
+        means = f" = {meaning}" if meaning else " for this x"
         raise LayoutError(f"{what}: shape {found}, expected {shape}{means}")
 
 
