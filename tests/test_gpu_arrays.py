@@ -22,6 +22,7 @@ from exporters import (
 import rnnlayout as rl
 from rnnlayout import _native
 from rnnlayout._run import foreign as _foreign, gpu as _gpu
+from rnnlayout._run.shapes import name_arrays
 
 LSTM, GRU = rl.Spec("lstm", 5, 7, 2), rl.Spec("gru", 5, 7)
 A, SHAPE = 1 << 40, (4, 3, 5)  # an address, and the shape of x
@@ -45,7 +46,8 @@ def the_driver(monkeypatch):
 def call(x=X, state=None, spec=LSTM, axes=_native.TIME_FIRST, lengths=None, out=None, h_out=None,
          c_out=None, stream=None):  # fmt: skip
     """A call of an RNN on cuda:0 that is not there: what is wrong has to come up before it."""
-    return _gpu.run(None, 0, spec, axes, stream, x, state, lengths, out, h_out, c_out)
+    named = name_arrays(spec, x, state, out, h_out, c_out)
+    return _gpu.run(None, 0, spec, axes, named, lengths, stream)
 
 
 def bad(**changes):

@@ -12,7 +12,7 @@ from fake_gpu import flat
 
 import rnnlayout as rl
 from rnnlayout import _native
-from rnnlayout._run import foreign as _foreign, gpu as _gpu
+from rnnlayout._run import foreign as _foreign, gpu as _gpu, shapes as _shapes
 
 STEP, TIME_FIRST, BATCH_FIRST = _native.STEP, _native.TIME_FIRST, _native.BATCH_FIRST
 NAMES = ("x", "h_0", "c_0", "out", "h_out", "c_out")
@@ -153,7 +153,9 @@ def short(rnn, call, arrays, stream):
 
 
 def long(rnn, call, arrays, stream):
-    return _gpu.run(rnn._native, 0, call.spec, call.axes, stream, *arguments(call, arrays))
+    x, state, lengths, *outs = arguments(call, arrays)
+    named = _shapes.name_arrays(call.spec, x, state, *outs)
+    return _gpu.run(rnn._native, 0, call.spec, call.axes, named, lengths, stream)
 
 
 def told(device, way, rnn, call, stream, runs_in=1):

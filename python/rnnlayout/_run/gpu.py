@@ -21,11 +21,10 @@ from rnnlayout._native import (
 
 from . import cudnn, host
 from .foreign import LEGACY, Foreign, is_on_device, look, stream_of
-from .shapes import Part, Shapes, check, check_outputs, kind, read_lengths, states_of
+from .shapes import INPUTS, OUTPUTS, Part, Shapes, check, kind, read_lengths
 
 # Errors after which device="auto" takes the CPU.
 CANNOT = (SpecError, CudnnNotFoundError, CudnnError, MemoryError)
-_INPUTS, _OUTPUTS = ("x", "h_0", "c_0"), ("out", "h_out", "c_out")
 
 
 def prepare(
@@ -53,25 +52,17 @@ def run(
     number: int,
     spec: Spec,
     axes: int,
-    stream: Any,
-    x: Any,
-    state: Any,
+    named: dict[str, Any],
     lengths: Any,
-    out: Any,
-    h_out: Any,
-    c_out: Any,
+    stream: Any,
 ) -> Any:
-    """Run one call, on NumPy arrays or on arrays of the GPU."""
+    """Run one call, on NumPy arrays or on arrays of the GPU. named: the arrays, by name."""
     if lengths is not None and is_on_device(lengths):
         raise LayoutError(
             f"lengths is a {kind(lengths)} on a GPU, but is needed on the host: pass"
             " lengths.cpu() in PyTorch, lengths.get() in CuPy"
         )
-    check_outputs(spec, c_out)
-    named = dict(zip(_INPUTS, (x, *states_of(state, spec)), strict=False))
-    outs = zip(_OUTPUTS, (out, h_out, c_out), strict=True)
-    named |= {what: value for what, value in outs if value is not None}
-    if is_on_device(x):
+    if is_on_device(named["x"]):
         return _Call(number, spec, named, stream).run(native, axes, lengths)
     if stream is not None:
         raise SpecError(
@@ -84,7 +75,7 @@ def run(
                 f"{what} is a {kind(value)} on a GPU, but x is not: all arrays of a call must be in"
                 " the same memory"
             )
-    return host.run(native, spec, axes, x, state, lengths, out, h_out, c_out)
+    return host.run(native, spec, axes, named, lengths)
 
 
 class _Call:
@@ -101,8 +92,8 @@ class _Call:
             what: found if isinstance(found, Foreign) else found(self.stream)
             for what, found in looked.items()
         }
-        self.x, *self.firsts = (taken[what] for what in _INPUTS if what in taken)
-        self.outs = {what: taken[what] for what in _OUTPUTS if what in taken}
+        self.x, *self.firsts = (taken[what] for what in INPUTS if what in taken)
+        self.outs = {what: taken[what] for what in OUTPUTS if what in taken}
 
     def run(self, native: _native.GpuRnn, axes: int, lengths: Any) -> Any:
         shapes = self._check(axes)
@@ -127,12 +118,10 @@ class _Call:
             raise LayoutError(f"x is {x.dtype}, need {spec.dtype} like the weights")
         shapes = Shapes(spec, axes, x.shape)
         x.check(writes=False)
-        for array, part in zip(self.firsts, shapes.state, strict=False):
-            self._check_one(array, part, False)
-        outs = {"out": Part("y", shapes.y, "")}
-        outs |= {f"{part.letter}_out": part for part in shapes.state}
+        for array in self.firsts:
+            self._check_one(array, shapes.states[array.what], False)
         for what, array in self.outs.items():
-            self._check_one(array, outs[what], True)
+            self._check_one(array, shapes.outputs[what], True)
             if array.stream is None and self.asked is None:
                 raise LayoutError(
                     f"{what} is a {kind(array.value)} whose stream is unknown: pass stream="
@@ -141,7 +130,7 @@ class _Call:
 
     def _check_one(self, array: Foreign, part: Part, writes: bool) -> None:
         array.check_place(self.number)
-        check(array.what, array.shape, array.dtype, part.shape, self.spec.dtype, part.meaning)
+        check(array.what, array.shape, array.dtype, part, self.spec.dtype)
         array.check(writes)
 
     def _check_overlaps(self) -> None:
@@ -157,14 +146,13 @@ class _Call:
 
     def _results(self, shapes: Shapes) -> dict[str, Any]:
         """Return the arrays for the results: the caller's own, else new ones."""
-        needed = {"out": shapes.y} | {f"{p.letter}_out": p.shape for p in shapes.state}
-        missing = [what for what in needed if what not in self.outs]
+        missing = [what for what in shapes.outputs if what not in self.outs]
         made: dict[str, DeviceArray] = {}
         if missing:
-            new = device_arrays(self.number, self.spec.dtype, tuple(needed[w] for w in missing),
-                                self.stream, self._kept())  # fmt: skip
+            sizes = tuple(shapes.outputs[what].shape for what in missing)
+            new = device_arrays(self.number, self.spec.dtype, sizes, self.stream, self._kept())
             made = dict(zip(missing, new, strict=True))
-        return {what: made[what] if what in made else self.outs[what].value for what in needed}
+        return {w: made[w] if w in made else self.outs[w].value for w in shapes.outputs}
 
     def _other_streams(self, arrays: list[Foreign]) -> list[int]:
         """Return the streams of arrays other than the call's own, each once."""

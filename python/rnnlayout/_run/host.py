@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,142 +12,101 @@ from rnnlayout._model.dtypes import as_carrier, check_in_place, present, storage
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import STEP, LayoutError
 
-from .shapes import Part, Shapes, check, check_outputs, kind, read_lengths, states_of
+from .shapes import Part, Shapes, check, kind, read_lengths
 
 
 def run(
     native: _native.Rnn | _native.GpuRnn,
     spec: Spec,
     axes: int,
-    x: Any,
-    state: Any,
+    named: dict[str, Any],
     lengths: Any,
-    out: Any,
-    h_out: Any,
-    c_out: Any,
 ) -> Any:
-    """Run an RNN on the CPU or a GPU. Raises LayoutError if an array does not fit."""
-    call = _Call(spec, axes, x, widens=isinstance(native, _native.Rnn))
-    call.read_state(state)
-    call.lengths = read_lengths(lengths, call.shapes)
-    call.set_outputs(out, h_out, c_out)
-    call.separate()
-    return call.run(native)
+    """Run an RNN on the CPU or a GPU. Raises LayoutError if an array does not fit.
 
-
-@dataclass
-class _Slot:
-    """One array of the state, before and after the call. Arrays carry bits."""
-
-    part: Part
-    first: np.ndarray | None = None
-    given: Any = None  # the caller's own output
-    last: np.ndarray | None = None  # an array on its memory, or a new one
-
-
-class _Call:
-    """The arrays of one call. widens: x may be float32 if the weights are narrower."""
-
-    def __init__(self, spec: Spec, axes: int, x: Any, widens: bool) -> None:
-        self.spec, self.axes = spec, axes
-        widens = widens and spec.dtype in ("float16", "bfloat16")
-        needed = f"{spec.dtype} like the weights{', or float32' if widens else ''}"
-        self.x, self.dtype = _take(x, "x", needed)
-        if self.dtype != spec.dtype and not (widens and self.dtype == "float32"):
-            raise LayoutError(f"x is {self.dtype}, need {needed}")
-        self.shapes = Shapes(spec, axes, self.x.shape)
-        if not _has_even_rows(self.x):
-            self.x = np.array(self.x, order="C", copy=True)
-        self.slots = [_Slot(part) for part in self.shapes.state]
-        self.lengths: np.ndarray | None = None
-        self.outs: list[tuple[str, np.ndarray]] = []  # the caller's own, by name
-
-    def read_state(self, state: Any) -> None:
-        for slot, value in zip(self.slots, states_of(state, self.spec), strict=False):
-            part = slot.part
-            slot.first = as_carrier(self._take(value, f"{part.letter}_0", part.shape, part.meaning))
-
-    def _take(self, value: Any, what: str, shape: tuple[int, ...], meaning: str) -> np.ndarray:
-        """Return the bits of an array, which must have this shape and the dtype of x."""
-        array, dtype = _take(value, what, f"{self.dtype} like x")
-        check(what, array.shape, dtype, shape, self.dtype, meaning)
-        return array
-
-    def set_outputs(self, out: Any, h_out: Any, c_out: Any) -> None:
-        self.out = out
-        self.y = self._output(out, "out", self.shapes.y, "")
-        if out is not None and not _has_even_rows(self.y):
-            raise LayoutError(
-                "out must be aligned and contiguous in its last axis, as a C-contiguous array is"
-            )
-        check_outputs(self.spec, c_out)
-        for slot, given in zip(self.slots, (h_out, c_out), strict=False):
-            part = slot.part
-            slot.given = given
-            slot.last = self._output(given, f"{part.letter}_out", part.shape, part.meaning)
-
-    def _output(self, given: Any, what: str, shape: tuple[int, ...], meaning: str) -> np.ndarray:
-        if given is None:
-            return np.empty(shape, storage(self.dtype))
-        array = self._take(given, what, shape, meaning)
-        check_in_place(array, given, what)
-        if not array.flags.writeable:
-            raise LayoutError(f"{what} is read-only")
-        if _overlaps_itself(array):
-            raise LayoutError(f"{what}: its elements share memory with each other")
-        self.outs.append((what, array))
-        return array
-
-    def separate(self) -> None:
-        """Refuse outputs that overlap; copy inputs that would be overwritten too early."""
-        for k, (name, array) in enumerate(self.outs):
-            for other, before in self.outs[:k]:
-                if _overlap(array, before):
-                    raise LayoutError(f"{other} and {name} share memory: each needs its own")
-            if self.axes != STEP and _overlap(array, self.x):
-                raise LayoutError(f"{name} must not share memory with x")
-        if self._is_overwritten(self.x, self.y):
-            self.x = self.x.copy()
-        for slot in self.slots:
-            if slot.first is not None and self._is_overwritten(slot.first, slot.last):
-                slot.first = slot.first.copy()
-
-    def _is_overwritten(self, first: np.ndarray, last: np.ndarray | None) -> bool:
-        """Return whether an output overlaps an input, other than `last` in exactly its place."""
-        return any(
-            _overlap(array, first) and not (array is last and _same_place(array, first))
-            for _, array in self.outs
-        )
-
-    def run(self, native: _native.Rnn | _native.GpuRnn) -> Any:
-        # before the work: it fails if bfloat16 arrays need a package that is not installed
-        y = present(self.y, self.dtype) if self.out is None else self.out
-        firsts = [slot.first for slot in self.slots]
-        lasts = [as_carrier(slot.last) for slot in self.slots if slot.last is not None]
+    named: the arrays, by name. On the CPU x may be float32 if the weights are narrower.
+    """
+    x, dtype = _read_x(named["x"], spec, widens=isinstance(native, _native.Rnn))
+    shapes = Shapes(spec, axes, x.shape)
+    if not _has_even_rows(x):
+        x = np.array(x, order="C", copy=True)
+    firsts = [
+        as_carrier(_read(named[what], what, part, dtype))
+        for what, part in shapes.states.items()
+        if what in named
+    ]
+    steps = read_lengths(lengths, shapes)
+    outs = {
+        what: _read_output(named[what], what, part, dtype)
+        for what, part in shapes.outputs.items()
+        if what in named
+    }
+    _check_overlaps(outs, None if axes == STEP else x)
+    if outs:  # outputs may overwrite these
+        firsts = [first.copy() for first in firsts]
+        x = x.copy() if axes == STEP else x
+    y = outs.get("out")
+    if y is None:
+        y = np.empty(shapes.outputs["out"].shape, storage(dtype))
+    shown = {"out": present(y, dtype)} | named  # before the work: it fails without ml_dtypes
+    if isinstance(native, _native.Rnn):
+        state = tuple(firsts) if len(firsts) == 2 else next(iter(firsts), None)
+        _, last = native.run(x, state, steps, y, None, None, axes, True)
+        lasts = last if isinstance(last, tuple) else (last,)
+    else:
+        lasts = tuple(np.empty(part.shape, storage(dtype)) for part in shapes.states.values())
+        h0, c0 = (*firsts, None, None)[:2]
         h, c = (*lasts, None)[:2]
-        if isinstance(native, _native.Rnn):
-            state = firsts[0] if len(firsts) == 1 else tuple(firsts)
-            given = state if firsts[0] is not None else None
-            native.run(self.x, given, self.lengths, self.y, h, c, self.axes, True)
+        dense = as_carrier(y)
+        native.run(shapes.T, shapes.N, shapes.batch_first, as_carrier(x), steps, h0, c0,
+                   dense, h, c, None)  # fmt: skip
+        if dense is not y:
+            y[...] = dense
+    for what, last in zip(("h_out", "c_out"), lasts, strict=False):
+        if what in outs:
+            outs[what][...] = last
         else:
-            h0, c0 = (*firsts, None)[:2]
-            dense, shapes = as_carrier(self.y), self.shapes
-            native.run(shapes.T, shapes.N, shapes.batch_first, as_carrier(self.x), self.lengths,
-                       h0, c0, dense, h, c, None)  # fmt: skip
-            if dense is not self.y:
-                self.y[...] = dense
-        shown = []
-        for slot, last in zip(self.slots, lasts, strict=True):
-            if slot.last is not None and last is not slot.last:
-                slot.last[...] = last
-            shown.append(present(last, self.dtype) if slot.given is None else slot.given)
-        return y, shown[0] if len(shown) == 1 else tuple(shown)
+            shown[what] = present(last, dtype)
+    states = [shown[what] for what in shapes.outputs if what != "out"]
+    return shown["out"], states[0] if len(states) == 1 else tuple(states)
+
+
+def _read_x(value: Any, spec: Spec, widens: bool) -> tuple[np.ndarray, str]:
+    """Return the bits of x and its dtype."""
+    widens = widens and spec.dtype in ("float16", "bfloat16")
+    needed = f"{spec.dtype} like the weights{', or float32' if widens else ''}"
+    x, dtype = _take(value, "x", needed)
+    if dtype != spec.dtype and not (widens and dtype == "float32"):
+        raise LayoutError(f"x is {dtype}, need {needed}")
+    return x, dtype
+
+
+def _read(value: Any, what: str, part: Part, dtype: str) -> np.ndarray:
+    """Return the bits of a state or an output."""
+    array, found = _take(value, what, f"{dtype} like x")
+    check(what, array.shape, found, part, dtype)
+    return array
 
 
 def _take(value: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
     if not any(hasattr(value, name) for name in ("__array__", "__array_interface__")):
         raise LayoutError(f"{what} is a {kind(value)}, need an array of {needed}")
     return take(value, what, needed)
+
+
+def _read_output(value: Any, what: str, part: Part, dtype: str) -> np.ndarray:
+    """Return an array on the memory of an output."""
+    array = _read(value, what, part, dtype)
+    check_in_place(array, value, what)
+    if not array.flags.writeable:
+        raise LayoutError(f"{what} is read-only")
+    if _overlaps_itself(array):
+        raise LayoutError(f"{what}: its elements share memory with each other")
+    if what == "out" and not _has_even_rows(array):
+        raise LayoutError(
+            "out must be aligned and contiguous in its last axis, as a C-contiguous array is"
+        )
+    return array
 
 
 def _has_even_rows(array: np.ndarray) -> bool:
@@ -158,6 +117,18 @@ def _has_even_rows(array: np.ndarray) -> bool:
         and (width == 1 or array.strides[-1] == nbytes or not array.size)
         and not any(stride % nbytes for stride in array.strides)
     )
+
+
+# --------------------------------------------------------------------------------------- overlaps
+
+
+def _check_overlaps(outs: dict[str, np.ndarray], x: np.ndarray | None) -> None:
+    for (name, array), (other, before) in combinations(outs.items(), 2):
+        if _overlap(array, before):
+            raise LayoutError(f"{name} and {other} share memory: each needs its own")
+    for name, array in outs.items():
+        if x is not None and _overlap(array, x):
+            raise LayoutError(f"{name} must not share memory with x")
 
 
 def _overlaps_itself(array: np.ndarray) -> bool:
@@ -177,7 +148,3 @@ def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
         return bool(np.shares_memory(a, b, max_work=enough))
     except np.exceptions.TooHardError:
         return True
-
-
-def _same_place(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.__array_interface__["data"] == b.__array_interface__["data"] and a.strides == b.strides

@@ -19,6 +19,7 @@ from rnnlayout._sources.read import read
 
 from . import gpu, host, threadpools
 from .foreign import stream_of
+from .shapes import name_arrays
 
 CPU = Layout("cpu")
 
@@ -190,7 +191,7 @@ class RNN:
             result = native.call(x, state, lengths, out, h_out, c_out, self._axes, number)
             if result is not None:
                 return result
-        return self._long_way(self._axes, stream, x, state, lengths, out, h_out, c_out)
+        return self._long_way(self._axes, lengths, stream, x, state, out, h_out, c_out)
 
     def step(
         self,
@@ -220,7 +221,7 @@ class RNN:
             result = native.call(x, state, None, out, h_out, c_out, STEP, number)
             if result is not None:
                 return result
-        return self._long_way(STEP, stream, x, state, None, out, h_out, c_out)
+        return self._long_way(STEP, None, stream, x, state, out, h_out, c_out)
 
     def update(
         self, source: Any, *, layout: str | Layout | None = None, prefix: str | None = None
@@ -237,7 +238,7 @@ class RNN:
         _, weights = _weight_space(given, self.math)
         self._native = self._prepared(weights)
 
-    def _long_way(self, axes: int, stream: Any, *arrays: Any) -> Any:
+    def _long_way(self, axes: int, lengths: Any, stream: Any, *arrays: Any) -> Any:
         """Run a call whose arrays have to be checked in Python, and copied or refused."""
         if stream is not None and self._number is None:
             raise SpecError("stream= is only for RNNs on a GPU, this one is on the CPU: omit it")
@@ -246,10 +247,10 @@ class RNN:
                 "step() needs one direction, this RNN has two: the backward one starts at the last"
                 " step, which has not come yet; call the RNN with whole sequences"
             )
-        native, spec = self._native, self._spec
+        native, spec, named = self._native, self._spec, name_arrays(self._spec, *arrays)
         if isinstance(native, _native.GpuRnn):
-            return gpu.run(native, self._number or 0, spec, axes, stream, *arrays)
-        return host.run(native, spec, axes, *arrays)
+            return gpu.run(native, self._number or 0, spec, axes, named, lengths, stream)
+        return host.run(native, spec, axes, named, lengths)
 
 
 def _restore(
