@@ -1,4 +1,4 @@
-"""python -m rnnlayout"""
+"""Run the command line: python -m rnnlayout."""
 
 import sys
 

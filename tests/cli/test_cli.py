@@ -66,13 +66,13 @@ def test_examples_of_help_are_no_wrong_usage():
         (["inspect"], "required: FILE"),
         (["convert", "a.npz", "b.npz"], "one of the arguments --to --into is required"),
         (["convert", "a.npz", "b.npz", "--to", "torhc"], "torhc"),
-        (["convert", "a.npz", "b.npz", "--to", "concat(z"], "is no layout's name"),
-        (["convert", "a.npz", "b.npz", "--to", "concat(z)"], "options are written NAME=VALUE"),
+        (["convert", "a.npz", "b.npz", "--to", "concat(z"], "is not the name of a layout"),
+        (["convert", "a.npz", "b.npz", "--to", "concat(z)"], "write options as NAME=VALUE"),
         (["convert", "a.npz", "b.npz", "--to", "concat(z=up)"], "z"),
         (["convert", "a.npz", "b.npz", "--to", "torch", "--dtype", "int8"], "invalid choice"),
         (["inspect", "a.npz", "--spec", "lstm"], "need input_size and hidden_size"),
         (["inspect", "a.npz", "--spec", "lstm, input_size x"], "input_size is 'x', need a number"),
-        (["inspect", "a.npz", "--spec", "lstm, size 3"], "'size 3': need once each"),
+        (["inspect", "a.npz", "--spec", "lstm, size 3"], "'size 3': need, once each, fields"),
         (["inspect", "a.npz", "--spec", "lstn, input_size 3, hidden_size 2"], "lstn"),
         (["inspect", "a.npz", "--spec", "gru, bidirectional 7"], "need true or false"),
         (["verify", "a.npz", "b.npz", "--rtol", "-1"], "need a number, 0 or greater"),
@@ -112,10 +112,7 @@ def test_a_layout_is_typed_as_it_is_printed():
     [
         (rl.FileError("a.h5 is cut short"), 3, "a.h5 is cut short"),
         (rl.LayoutError("kernel: shape (2,)"), 3, "kernel: shape (2,)"),
-        (rl.SpecError("it is a GRU: reset= to infer_spec"), 3,
-         "it is a GRU: reset= to infer_spec\n  here: --reset"),
-        (rl.SpecError("pass spec=Spec('gru', 3, 2) or layout='onnx'"), 3,
-         "pass spec=Spec('gru', 3, 2) or layout='onnx'\n  here: --spec, --layout"),
+        (rl.SpecError("it is a GRU: pass reset="), 3, "it is a GRU: pass reset="),
         (rl.LossyError("no place for a bias"), 4, "no place for a bias"),
         (rl.MissingExtraError("needs h5py: pip install"), 5, "needs h5py: pip install"),
         (rl.CudnnNotFoundError("no cuDNN\n  packages: none"), 5, "no cuDNN\n    packages: none"),
@@ -147,6 +144,26 @@ def test_errors_are_words_and_a_code(rnnlayout, monkeypatch, error, code, said):
     assert ("Traceback" in rnnlayout("doctor")[2]) == (code == 70)
 
 
+@pytest.mark.parametrize(
+    "arguments, message, hint",
+    [
+        (["inspect", "a.npz"], "it is a GRU: reset= to infer_spec", "--reset"),
+        (
+            ["inspect", "a.npz"],
+            "pass spec=Spec('gru', 3, 2) or layout='onnx'",
+            "--spec or --layout",
+        ),
+        (["inspect", "a.npz"], "pass prefix=, or --prefix", None),
+        (["verify", "a.npz", "b.npz"], "pass reset= or rtol=", "--rtol"),
+        (["doctor"], "pass reset=", None),
+    ],
+)
+def test_a_hint_names_options_of_the_command(arguments, message, hint):
+    options = _cli.make_parser().parse_args(arguments)
+    hinted = f"{message}\nhint: use {hint}" if hint else message
+    assert _commands.with_hint(message, options) == hinted
+
+
 def test_interrupted(rnnlayout, monkeypatch):
     def interrupted():
         raise KeyboardInterrupt
@@ -175,7 +192,7 @@ def test_names_of_a_file_are_escaped(rnnlayout, tmp_path):
     assert (code, err) == (0, "") and out.isascii() and "\x1b" not in out
     assert wild in [entry["name"] for entry in json.loads(out)["entries"]]
     code, out, err = rnnlayout("run", path, "--input", path, "--output", tmp_path / "y.npy")
-    assert (code, out) == (3, "") and "--entry a\\x1b[31mb\\u202e, plain" in err
+    assert (code, out) == (3, "") and "--entry: a\\x1b[31mb\\u202e, plain" in err
 
 
 # -------------------------------------------------------------------- streams, colours, the shell
@@ -288,7 +305,7 @@ def test_inspect(rnnlayout, file):
 lstm
   cell         lstm
   sizes        input 3, hidden 2, layers 1, directions 1
-  biases       two a gate
+  biases       two per gate
   activations  sigmoid, tanh
   dtype        float32
   layout       torch
@@ -305,7 +322,7 @@ def test_inspect_asks(rnnlayout, tmp_path):
     path = tmp_path / "gru.npz"
     np.savez(path, **normal_weights(rl.layout("onnx"), rl.Spec("gru", 3, 2)))
     code, out, err = rnnlayout("inspect", path)
-    assert (code, out) == (3, "") and err.endswith("\n  here: --reset\n")
+    assert (code, out) == (3, "") and err.endswith("\n  hint: use --reset\n")
     code, out, err = rnnlayout("inspect", path, "--reset", "before")
     assert (code, err) == (0, "") and "reset        before" in out
 

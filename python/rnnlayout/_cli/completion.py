@@ -1,4 +1,4 @@
-"""Completion in shells, by shtab."""
+"""Completion of commands in shells, by shtab."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rnnlayout._model.errors import missing
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """What a shell has to read to complete this parser's commands."""
+    """Return the script that makes a shell complete this parser's commands."""
     try:
         import shtab
     except ImportError:
@@ -24,7 +24,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
 
 
 def _actions(parser: argparse.ArgumentParser) -> list[Any]:
-    """All arguments, those of the commands too."""
+    """Return all arguments, also those of the commands."""
     actions = list(parser._actions)
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -1,4 +1,4 @@
-"""The command line: rnnlayout, python -m rnnlayout. Data on stdout, words on stderr.
+"""The command line: rnnlayout, python -m rnnlayout. Results go to stdout, messages to stderr.
 
 Nothing heavy is imported before a command runs: --help needs neither NumPy nor the library.
 """
@@ -12,50 +12,60 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
 
 from .options import (
     BUG,
     COMMANDS,
     DONE,
     INTERRUPTED,
+    LOSSY,
     MALFORMED,
     MISSING,
-    NO_FORM,
     USAGE,
-    with_options,
+    with_hint,
 )
 from .terminal import put, say, say_lines
 
+DESCRIPTION = """\
+Inspect, convert, compare and run the LSTM, GRU and RNN layers in files of
+PyTorch, Keras, ONNX and cuDNN."""
 EPILOG = """\
 examples:
   rnnlayout inspect model.h5
   rnnlayout convert old.h5 new.h5 --to keras
   rnnlayout COMMAND --help
 
-exit codes: 0 done or equal; 1 not equal; 2 usage; 3 input malformed or unsafe;
-4 no form in the target, or rounding under --exact; 5 something missing here
-(an extra, cuDNN, a GPU); 130 interrupted"""
+exit codes:
+  0    success; of verify: equal
+  1    of verify: not equal
+  2    wrong usage
+  3    a file is malformed or unsafe, cannot be read or written, or lacks
+       information
+  4    the target cannot represent the weights, or --exact and they would round
+  5    a requirement is missing: a Python package, cuDNN, a GPU, memory
+  130  interrupted"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code. SystemExit: after --help, and of a wrong usage.
+    """Run one command and return its exit code. Raises SystemExit after --help and on wrong usage.
 
-    arguments: None: those of the process, which it then is: signals end it.
+    arguments: if None, use those of the process, and let signals end it.
     """
+    options = argparse.Namespace()
     if arguments is None:
         _let_ctrl_c_end_the_process()
     try:
-        code = _run(arguments)
+        code = _run(arguments, options)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read has read enough: nothing more, also not at exit
+    except BrokenPipeError:  # the reader has closed the pipe: print nothing more, also at exit
         _silence()
         return DONE
     except Exception as error:
-        code = _failed(error)
+        code = _failed(error, options)
         _flush_or_silence()
         return code
 
@@ -69,9 +79,20 @@ def _let_ctrl_c_end_the_process() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(arguments: Sequence[str] | None, options: argparse.Namespace) -> int:
+    """Parse the arguments into `options`, and run the command."""
     parser = make_parser()
-    options = parser.parse_args(arguments)
+    parser.parse_args(arguments, options)
+    if options.version:
+        from rnnlayout._native import __version__
+
+        put(f"rnnlayout {__version__}")
+        return DONE
+    if options.completion:
+        from . import completion
+
+        put(completion.script(parser, options.completion))
+        return DONE
     if options.command is None:
         parser.print_help(sys.stderr)
         return USAGE
@@ -81,20 +102,19 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
-    words: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
+    """Return the parser of all commands."""
+    style: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
     parser = argparse.ArgumentParser(
         prog="rnnlayout",
-        description="LSTM, GRU and RNN weights between cuDNN and the frameworks, and their files.",
+        description=DESCRIPTION,
         epilog=EPILOG,
-        **words,
+        **style,
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version, and exit")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
     parser.add_argument(
         "--completion",
-        action=_Completion,
         choices=("bash", "zsh", "fish"),
-        help="print a script that completes commands in this shell, and exit",
+        help="print a script for this shell that completes commands, and exit",
     )
     commands = parser.add_subparsers(metavar="COMMAND", dest="command")
     for name in COMMANDS:
@@ -104,46 +124,28 @@ def make_parser() -> argparse.ArgumentParser:
             help=module.SUMMARY,
             description=module.DESCRIPTION,
             epilog=f"examples:\n{module.EXAMPLES}",
-            **words,
+            **style,
         )
         module.add_arguments(one)
     return parser
 
 
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        from rnnlayout._native import __version__
-
-        put(f"rnnlayout {__version__}")
-        parser.exit()
+# ----------------------------------------------------------------------------------------- errors
 
 
-class _Completion(argparse.Action):
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: Any, shell: Any, option: Any = None
-    ) -> NoReturn:
-        from . import completion
-
-        put(completion.script(make_parser(), shell))
-        parser.exit()
-
-
-# ------------------------------------------------------------------------------- how it may end
-
-
-def _failed(error: Exception) -> int:
-    """Say what went wrong; the exit code."""
+def _failed(error: Exception, options: argparse.Namespace) -> int:
+    """Print an error and return the exit code."""
     from rnnlayout import _native
     from rnnlayout._model.errors import FileError, MissingExtraError
 
     codes: dict[int, tuple[type[Exception], ...]] = {
-        NO_FORM: (_native.LossyError,),  # a LayoutError, so before that
+        LOSSY: (_native.LossyError,),  # a LayoutError, so before that
         MALFORMED: (FileError, _native.LayoutError, _native.SpecError, OSError),
         MISSING: (MissingExtraError, _native.CudnnNotFoundError, _native.CudnnError, MemoryError),
     }
     for code, kinds in codes.items():
         if isinstance(error, kinds):
-            say_lines("rnnlayout: ", _words(error))
+            say_lines("rnnlayout: ", _text_of(error, options))
             return code
     say_lines("rnnlayout: this is a bug, please report: ", f"{type(error).__name__}: {error}")
     if os.environ.get("RNNLAYOUT_DEBUG") == "1":
@@ -153,13 +155,13 @@ def _failed(error: Exception) -> int:
     return BUG
 
 
-def _words(error: Exception) -> str:
+def _text_of(error: Exception, options: argparse.Namespace) -> str:
     if isinstance(error, MemoryError):
         return "there is not enough memory"
     if isinstance(error, OSError) and error.strerror:
         names = [os.fsdecode(n) for n in (error.filename, error.filename2) if isinstance(n, str)]
         return f"{names[0]}: {error.strerror}" if names else error.strerror
-    return with_options(str(error))
+    return with_hint(str(error), options)
 
 
 def _flush_or_silence() -> None:
@@ -170,7 +172,7 @@ def _flush_or_silence() -> None:
 
 
 def _silence() -> None:
-    """What is still to be printed, at exit too, goes nowhere."""
+    """Discard what is still to be printed, also at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     with suppress(OSError, ValueError):

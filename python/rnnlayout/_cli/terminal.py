@@ -1,4 +1,4 @@
-"""What is printed: data on stdout, words on stderr, and nothing that a terminal would obey."""
+"""Printing: results to stdout, messages to stderr, and no control characters from a file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, TextIO
 
 
 def shown(text: Any) -> str:
-    """Text that may come from a file, on one line: what is no printable character is escaped.
+    """Return text on one line, with characters escaped that are not printable.
 
-    So are control characters, the escape sequences of terminals, and what turns the direction of
-    writing.
+    These include control characters, escape sequences of terminals, and characters that change the
+    direction of writing. Use it for all text that may come from a file.
 
         >>> shown("lstm\\x1b[2J\\u202e")
         'lstm\\\\x1b[2J\\\\u202e'
@@ -24,35 +24,35 @@ def shown(text: Any) -> str:
 
 
 def put(text: str, stream: TextIO | None = None) -> None:
-    """Print a line or several, by default to stdout; what the encoding has not is escaped."""
+    """Print lines, by default to stdout. Characters that the encoding lacks are escaped."""
     stream = stream or sys.stdout
     encoding = stream.encoding or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
 def say(text: str) -> None:
-    """Words about the work, to stderr."""
+    """Print a message to stderr."""
     put(text, sys.stderr)
 
 
 def say_lines(head: str, text: str) -> None:
-    """A message that may have several lines; only the first one begins with who speaks."""
-    first, *others = [shown(line) for line in text.split("\n")] or [""]
+    """Print a message of one or more lines to stderr, the first one after `head`."""
+    first, *others = [shown(line) for line in text.split("\n")]
     say("\n".join([f"{head}{first}", *(f"  {line}" for line in others)]))
 
 
 def put_json(name: str, version: int, values: dict[str, Any]) -> None:
-    """One object for programs; its schema is schemas/NAME-VERSION.json."""
+    """Print one JSON object, whose schema is schemas/NAME-VERSION.json."""
     put(json.dumps({"schema": f"rnnlayout.{name}/{version}", **values}, indent=2, default=str))
 
 
 def strong(text: str, stream: TextIO | None = None) -> str:
-    """The text in bold, where colours are wanted."""
+    """Return the text in bold, if the stream shows colours."""
     return f"\x1b[1m{text}\x1b[0m" if _colours(stream or sys.stdout) else text
 
 
 def _colours(stream: TextIO) -> bool:
-    """NO_COLOR and FORCE_COLOR as no-color.org and force-color.org have them, the first wins."""
+    """Respect NO_COLOR and FORCE_COLOR (no-color.org, force-color.org); NO_COLOR comes first."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -61,7 +61,7 @@ def _colours(stream: TextIO) -> bool:
 
 
 def columns(rows: Sequence[tuple[str, ...]], indent: int = 0) -> list[str]:
-    """Rows as lines whose cells stand below each other."""
+    """Return rows as lines with aligned cells."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         " " * indent + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()

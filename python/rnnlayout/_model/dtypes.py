@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._native import LayoutError, SpecError, bfloat16
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 # Bits of the significand, and the least exponent that frexp gives for a normal number.
@@ -65,19 +65,6 @@ def narrowed(values: np.ndarray, name: str) -> np.ndarray:
         return values.astype(name)
     exact = rounded(values, name).astype("f4")  # which alone would be a first rounding
     return np.where(np.isnan(values), 0x7FC0, exact.view("u4") >> 16).astype("u2")
-
-
-def bfloat16() -> np.dtype:
-    """The dtype of bfloat16 arrays, which NumPy itself does not have."""
-    try:
-        import ml_dtypes
-    except ImportError:
-        raise LayoutError(
-            "bfloat16 arrays need the package ml_dtypes, which is not installed: pip install"
-            ' "rnnlayout[bf16]" (or ask for another dtype=)'
-        ) from None
-    dtype: np.dtype = np.dtype(ml_dtypes.bfloat16)
-    return dtype
 
 
 def present(array: np.ndarray, name: str) -> np.ndarray:

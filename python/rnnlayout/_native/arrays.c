@@ -19,6 +19,22 @@ int numpy_type_of(rnl_dtype dtype)
     return types[dtype];
 }
 
+PyObject *bfloat16_dtype(const native_state *state)
+{
+    PyObject *module = PyImport_ImportModule("ml_dtypes");
+    PyObject *type = module ? PyObject_GetAttrString(module, "bfloat16") : NULL;
+    PyArray_Descr *dtype = NULL;
+    if (type)
+        PyArray_DescrConverter(type, &dtype);
+    else if (PyErr_ExceptionMatches(PyExc_ImportError))
+        PyErr_SetString(state->layout_error,
+                        "bfloat16 arrays need the package ml_dtypes, which is not installed: pip"
+                        " install \"rnnlayout[bf16]\" (or ask for another dtype=)");
+    Py_XDECREF(module);
+    Py_XDECREF(type);
+    return (PyObject *)dtype;
+}
+
 /* Product of a shape that the core has computed. */
 static int shape_nelems(PyObject *shape, long long *n)
 {

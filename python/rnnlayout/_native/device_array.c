@@ -95,14 +95,15 @@ static PyObject *array_copy_out(PyObject *object, PyObject *unused)
 
 static PyObject *array_numpy(PyObject *object, PyObject *unused)
 {
-    PyObject *module = PyImport_ImportModule("rnnlayout._model.dtypes"), *result = NULL;
-    PyObject *name = module ? get_dtype(object, NULL) : NULL;
-    PyObject *array = name ? array_copy_out(object, unused) : NULL;
-    if (array)
-        result = PyObject_CallMethod(module, "present", "OO", array, name);
-    Py_XDECREF(module);
-    Py_XDECREF(name);
-    Py_XDECREF(array);
+    const device_array *self = (device_array *)object;
+    if (self->dtype != RNL_BFLOAT16)
+        return array_copy_out(object, unused);
+    PyObject *dtype = bfloat16_dtype(PyType_GetModuleState(Py_TYPE(object))), *result = NULL;
+    PyObject *bits = dtype ? array_copy_out(object, unused) : NULL;
+    if (bits)
+        result = PyObject_CallMethod(bits, "view", "O", dtype);
+    Py_XDECREF(dtype);
+    Py_XDECREF(bits);
     return result;
 }
 

@@ -1,24 +1,11 @@
 /* The stream of a call, and its order with the streams of its arrays. */
 #include "gpu_call.h"
 
-/* Stream objects of other libraries are read by the Python path's function. */
+/* None or a number; Python reads the number from stream objects. */
 int gpu_call_read_stream(PyObject *stream, gpu_call *call)
 {
     call->asked = stream != Py_None;
-    if (!call->asked || is_stream(stream, &call->core.stream))
-        return 1;
-    if (PyLong_Check(stream))
-        return 0;
-    PyObject *module = PyImport_ImportModule("rnnlayout._run.foreign");
-    PyObject *number = module ? PyObject_CallMethod(module, "stream_of", "O", stream) : NULL;
-    const int found = number && is_stream(number, &call->core.stream);
-    Py_XDECREF(module);
-    Py_XDECREF(number);
-    if (!number &&
-        (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)))
-        return -1;
-    PyErr_Clear();
-    return found;
+    return !call->asked || is_stream(stream, &call->core.stream);
 }
 
 /* The stream passed by the caller; else that of the first array whose stream is known; else the

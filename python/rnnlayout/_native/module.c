@@ -79,6 +79,12 @@ static PyObject *native_itemsize(PyObject *module, PyObject *name)
     return PyLong_FromLongLong(rnl_dtype_nbytes((rnl_dtype)dtype));
 }
 
+static PyObject *native_bfloat16(PyObject *module, PyObject *unused)
+{
+    (void)unused;
+    return bfloat16_dtype(state_of(module));
+}
+
 static PyObject *native_cpu_tier(PyObject *module, PyObject *unused)
 {
     (void)module;
@@ -143,6 +149,9 @@ static PyMethodDef native_methods[] = {
      " host's memory."},
     {"itemsize", native_itemsize, METH_O,
      "itemsize(dtype, /)\n--\n\nReturn the bytes of one element."},
+    {"bfloat16", native_bfloat16, METH_NOARGS,
+     "bfloat16()\n--\n\nThe dtype of bfloat16 arrays, which NumPy itself lacks. Raises LayoutError"
+     " if ml_dtypes is not installed."},
     {"check", native_check, METH_VARARGS,
      "check(spec, layout=None, /)\n--\n\nRaise SpecError unless the spec is valid, and LossyError"
      " unless the layout can represent it."},

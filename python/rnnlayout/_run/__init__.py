@@ -1,1 +1,1 @@
-"""An RNN that runs, on the CPU and through cuDNN."""
+"""An RNN that runs, on the CPU or on a GPU with cuDNN."""

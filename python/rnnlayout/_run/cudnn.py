@@ -1,4 +1,4 @@
-"""cuDNN in this process: which one is in use, or why none is."""
+"""Find the cuDNN for this process, and report which one is used or why none is."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _CHOSEN = ("RNNLAYOUT_CUDNN", "chosen")
 
 
 def set_cudnn(path: str | os.PathLike[str] | None) -> None:
-    """Name the cuDNN that a GPU is used with: before the first use of one in this process.
+    """Choose the cuDNN library. Call it before the first use of a GPU in this process.
 
-    path: libcudnn.so.9 or libcudnn.so.8, or a folder that has it; "off": no GPU is used; None: look
-        for it, as without this call.
+    path: libcudnn.so.9 or libcudnn.so.8, or a folder that contains it; "off" to use no GPU; None to
+        search for cuDNN, as without this call.
 
-    It comes before the environment variable RNNLAYOUT_CUDNN, which takes the same, and is not
-    looked at yet. Where it cannot be used that is an error: no other is looked for. SpecError where
-    a cuDNN is in use already.
+    It overrides the environment variable RNNLAYOUT_CUDNN, which takes the same values. The path is
+    checked when a GPU is first used; if it cannot be used, that raises CudnnNotFoundError: no other
+    cuDNN is searched for. Raises SpecError if a cuDNN is already in use.
     """
     if path is None:
         _native.choose_cudnn(None)
@@ -35,8 +35,8 @@ def set_cudnn(path: str | os.PathLike[str] | None) -> None:
 
 
 def find() -> dict[str, Any]:
-    """The report of the search, which is made once a process."""
-    own = os.path.dirname(os.__file__)  # the standard library: no packages
+    """Return the report of the search, which is made once per process."""
+    own = os.path.dirname(os.__file__)  # the standard library, which contains no packages
     texts = [entry for entry in sys.path if isinstance(entry, str) and os.path.isabs(entry)]
     folders = [entry for entry in dict.fromkeys(texts) if os.path.isdir(entry)]
     packages = [entry for entry in folders if entry not in (own, os.path.join(own, "lib-dynload"))]
@@ -46,69 +46,64 @@ def find() -> dict[str, Any]:
     )
 
 
-def require(number: int = 0) -> dict[str, Any]:
-    """The report; CudnnNotFoundError where this GPU cannot be used."""
+def require(number: int = 0) -> None:
+    """Raise CudnnNotFoundError if this GPU cannot be used."""
     report = find()
     why_not = report["why_not"]
     if number and report["gpus"] and report["path"]:
         known = number < len(report["gpus"])
         why_not = report["gpus"][number]["why_not"] if known else f"there is no cuda:{number}"
     if why_not:
-        lines = [
-            f"cuda:{number} cannot be used: {why_not}",
-            *describe(report),
-            f"hint: {hint(report)}",
-        ]
-        raise CudnnNotFoundError("\n".join(lines))
-    return report
+        lines = [f"cuda:{number} cannot be used: {why_not}", *describe(report)]
+        raise CudnnNotFoundError("\n".join([*lines, f"hint: {hint(report)}"]))
 
 
 def describe(report: dict[str, Any]) -> list[str]:
-    """A line for each place and each GPU."""
+    """Return a line for each place that was searched and for each GPU."""
     lines = []
     for place in report["places"]:
-        said = place["why_not"] or f"in use, cuDNN {version(report)} for CUDA {cuda(report)}"
-        lines.append(f"  {place['origin']}: {place['path']}: {said}")
+        state = place["why_not"] or f"in use, cuDNN {version(report)} for CUDA {cuda(report)}"
+        lines.append(f"  {place['origin']}: {place['path']}: {state}")
     if report["cublas"]:
         lines.append(f"  cuBLAS: {report['cublas']}")
     if report["driver"] or report["no_driver"]:
-        said = report["no_driver"] or f"runs CUDA {cuda(report, 'driver_')} at most"
-        lines.append(f"  driver: {report['driver'] or 'none'}: {said}")
+        state = report["no_driver"] or f"runs CUDA {cuda(report, 'driver_')} at most"
+        lines.append(f"  driver: {report['driver'] or 'none'}: {state}")
     for number, gpu in enumerate(report["gpus"]):
-        said = gpu["why_not"] or f"compute capability {capability(gpu)}"
-        lines.append(f"  cuda:{number}: {gpu['name'] or 'no name'}: {said}")
+        state = gpu["why_not"] or f"compute capability {capability(gpu)}"
+        lines.append(f"  cuda:{number}: {gpu['name'] or 'no name'}: {state}")
     return lines
 
 
 def hint(report: dict[str, Any]) -> str:
-    """What to do, in one line."""
+    """Return what to do, in one line."""
     if not report["places"]:
         return "use device='cpu'"
     if not report["path"] and report["places"][0]["origin"] in _CHOSEN:
-        return "without RNNLAYOUT_CUDNN and set_cudnn() it is looked for"
+        return "without RNNLAYOUT_CUDNN and set_cudnn(), cuDNN is searched for"
     if not report["path"]:
         known = report["driver_cuda_version"]
         extra = "cu12" if 0 < known < 13_000 else "cu13"
         older = "" if known else ', or "rnnlayout[cu12]" for a driver before CUDA 13'
         return f'pip install "rnnlayout[{extra}]"{older}'
     if report["no_driver"]:
-        return "does nvidia-smi list a GPU here? A container must be given it (--gpus all)"
-    return 'pip install --upgrade "rnnlayout[cu13]" has the newest cuDNN'
+        return "does nvidia-smi list a GPU? A container needs --gpus all"
+    return 'pip install --upgrade "rnnlayout[cu13]" installs the newest cuDNN'
 
 
 def version(report: dict[str, Any]) -> str:
-    """Of cuDNN: "9.19.0"."""
+    """Return the version of cuDNN: "9.19.0"."""
     number = report["version"]
     unit = 10_000 if number >= 90_000 else 1000
     return f"{number // unit}.{number % unit // 100}.{number % 100}"
 
 
 def cuda(report: dict[str, Any], whose: str = "") -> str:
-    """The version of CUDA that cuDNN is built for, or of the driver: "13.1"."""
+    """Return the CUDA version that cuDNN is built for, or with "driver_" the driver's: "13.1"."""
     number = report[f"{whose}cuda_version"]
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def capability(gpu: dict[str, Any]) -> str:
-    """ "9.0" """
+    """Return the compute capability: "9.0"."""
     return f"{gpu['capability'] // 10}.{gpu['capability'] % 10}"

@@ -1,8 +1,9 @@
-"""Arrays in a GPU's memory, by DLPack or __cuda_array_interface__, and streams."""
+"""Arrays in a GPU's memory, read by DLPack or __cuda_array_interface__, and streams."""
 
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,49 +28,48 @@ class Foreign:
     """An array as its owner describes it."""
 
     what: str
-    value: Any  # the caller's own
+    value: Any  # the caller's own object
     address: int
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None  # in elements; None: compact
     dtype: str
-    device: tuple[int, int]  # as DLPack numbers kinds and devices
+    device: tuple[int, int]  # kind and number, as in DLPack
     read_only: bool
     stream: int | None  # in which its owner works with it; None: not known
-    keeps: Any = None  # what keeps its memory
+    keeps: Any = None  # the object that keeps its memory alive
 
     @functools.cached_property
     def nelems(self) -> int:
-        return _product(self.shape)
+        return math.prod(self.shape)
 
     @functools.cached_property
     def nbytes(self) -> int:
         return self.nelems * _native.itemsize(self.dtype)
 
-    def meets(self, other: Foreign) -> bool:
-        """Do they share memory?"""
+    def overlaps(self, other: Foreign) -> bool:
         return bool(self.nbytes and other.nbytes) and (
             self.address < other.address + other.nbytes
             and other.address < self.address + self.nbytes
         )
 
     def check_place(self, device: int) -> None:
-        """Is it in the memory of this GPU?"""
+        """Raise LayoutError unless it is in the memory of this GPU."""
         if self.device not in ((_CUDA, device), _NOWHERE):
-            raise LayoutError(f"{self.what} is {_place(self.device)}, this RNN on cuda:{device}")
+            raise LayoutError(f"{self.what} is {_place(self.device)}, this RNN is on cuda:{device}")
 
     def check(self, writes: bool) -> None:
-        """Can it be used as it lies there? Its dtype and shape have been looked at."""
+        """Raise LayoutError unless it can be used in place. Check dtype and shape before."""
         if writes and self.read_only:
             raise LayoutError(f"{self.what} is read-only")
         if not self._is_compact():
             raise LayoutError(
-                f"{self.what}: strides {self.strides} (in elements) with shape {self.shape}: it has"
-                " to be C-contiguous, x.contiguous() in torch, ascontiguousarray(x) elsewhere"
+                f"{self.what}: strides {self.strides} (in elements) with shape {self.shape}: it"
+                " must be C-contiguous, use x.contiguous() in PyTorch, ascontiguousarray(x) in CuPy"
             )
         if self.address % _native.itemsize(self.dtype):
-            raise LayoutError(f"{self.what}: its address is not aligned to its {self.dtype}")
+            raise LayoutError(f"{self.what}: its address is not aligned for {self.dtype}")
         if not self.address and self.nelems:
-            raise LayoutError(f"{self.what}: its address is 0, and it has elements")
+            raise LayoutError(f"{self.what}: its address is 0, but it has elements")
 
     def _is_compact(self) -> bool:
         if self.strides is None or not self.nelems:
@@ -82,32 +82,28 @@ class Foreign:
         return True
 
 
-def _product(sizes: tuple[int, ...]) -> int:
-    return functools.reduce(operator.mul, sizes, 1)
-
-
 def is_on_device(value: Any) -> bool:
-    """Does it lie in the memory of some device, and not in the host's?"""
+    """Return whether an array is in the memory of some device, not in the host's."""
     if isinstance(value, np.ndarray):
         return False
     try:
         return value.__dlpack_device__()[0] not in (_CPU, _PINNED)
-    except Exception:  # it knows no DLPack, or says that it has no form in it
+    except Exception:  # it has no DLPack, or DLPack cannot represent it
         return hasattr(value, "__cuda_array_interface__")
 
 
 def look(value: Any, what: str) -> Callable[[int], Foreign] | Foreign:
-    """The array; or where it can only be had for a stream: how to have it."""
+    """Return the array, or a function that asks for it in a stream if the owner needs one."""
     if isinstance(value, DeviceArray):
         device = int(value.device.partition(":")[2])
         return Foreign(what, value, value.address, value.shape, None, value.dtype,
                        (_CUDA, device), False, value.stream)  # fmt: skip
     if not is_on_device(value):
         raise LayoutError(
-            f"{what} is a {kind(value)} and not on a GPU, and other arrays are: those of a call are"
-            " all in one place"
+            f"{what} is a {kind(value)} that is not on a GPU, but other arrays are: all arrays of a"
+            " call must be in the same memory"
         )
-    exchanged = _asked(what, value, lambda: _native.exchange(value))
+    exchanged = _ask(what, value, lambda: _native.exchange(value))
     if exchanged:
         taken, stream = exchanged
         return _foreign(what, value, taken, (stream or LEGACY) if stream is not None else None)
@@ -118,20 +114,23 @@ def look(value: Any, what: str) -> Callable[[int], Foreign] | Foreign:
         return lambda stream: _from_dlpack(what, value, stream)
     if interface is not None:
         return _from_interface(what, value, interface)
-    raise LayoutError(f"{what} is a {kind(value)}: it has no __dlpack__ and no"
+    raise LayoutError(f"{what} is a {kind(value)}, which has neither __dlpack__ nor"
                       " __cuda_array_interface__")  # fmt: skip
 
 
 def stream_of(stream: Any) -> int:
-    """The number of a stream, from that number or an object that has it."""
+    """Return the number of a stream, which may be that number or an object that has it.
+
+    Raises SpecError if it is neither, or 0.
+    """
     if isinstance(stream, bool):
-        raise SpecError(_no_stream(stream))
+        raise SpecError(_not_a_stream(stream))
     try:
         if hasattr(stream, "__cuda_stream__"):
             version, number = stream.__cuda_stream__()
             if version != 0:
                 raise SpecError(
-                    f"stream: __cuda_stream__() is of version {version}, known here is 0"
+                    f"stream: __cuda_stream__() has version {version}, only 0 is supported"
                 )
             return _number(number) or LEGACY
         for name in ("cuda_stream", "ptr"):
@@ -141,13 +140,13 @@ def stream_of(stream: Any) -> int:
     except SpecError:
         raise
     except (TypeError, ValueError):
-        raise SpecError(_no_stream(stream)) from None
+        raise SpecError(_not_a_stream(stream)) from None
     if not number:
-        raise SpecError(
-            "stream is 0, which may be either default stream: 1 is the legacy one, 2 the one of"
-            " each thread"
-        )
+        raise SpecError(f"stream is 0, {_AMBIGUOUS}")
     return number
+
+
+_AMBIGUOUS = "which is ambiguous: 1 is the legacy default stream, 2 the per-thread one"
 
 
 def _number(value: Any) -> int:
@@ -157,7 +156,7 @@ def _number(value: Any) -> int:
     return number
 
 
-def _no_stream(stream: Any) -> str:
+def _not_a_stream(stream: Any) -> str:
     return (
         f"stream is {stream!r}, need the number of a stream, or an object with __cuda_stream__,"
         " cuda_stream or ptr"
@@ -168,24 +167,23 @@ def _no_stream(stream: Any) -> str:
 
 
 def _place(device: tuple[int, int]) -> str:
-    number = f" device {device[1]}"
     if device[0] == _CUDA:
         return f"on cuda:{device[1]}"
     if device[0] == _MANAGED:
-        return "in managed memory, which cuDNN is not given,"
+        return "in managed memory, which is not supported"
     if device[0] in (_CPU, _PINNED):
         return "in the host's memory"
-    return f"on {_DEVICES.get(device[0], f'a device of kind {device[0]}')}{number}"
+    return f"on {_DEVICES.get(device[0], f'a device of kind {device[0]}')} device {device[1]}"
 
 
-def _asked(what: str, value: Any, ask: Callable[[], Any]) -> Any:
-    """What an exporter gives; what it raises is why its array cannot be used."""
+def _ask(what: str, value: Any, ask: Callable[[], Any]) -> Any:
+    """Return what an exporter returns, or raise LayoutError if it raises an error."""
     try:
         return ask()
     except (MemoryError, LayoutError):
         raise
     except Exception as error:
-        raise LayoutError(f"{what}: {kind(value)} does not give its memory: {error}") from error
+        raise LayoutError(f"{what}: {kind(value)} does not export its memory: {error}") from error
 
 
 def _foreign(what: str, value: Any, taken: Any, stream: int | None) -> Foreign:
@@ -195,8 +193,8 @@ def _foreign(what: str, value: Any, taken: Any, stream: int | None) -> Foreign:
 
 
 def _from_dlpack(what: str, value: Any, stream: int) -> Foreign:
-    device = _asked(what, value, value.__dlpack_device__)
-    if device[0] != _CUDA:  # no other is asked for a capsule with a stream of CUDA
+    device = _ask(what, value, value.__dlpack_device__)
+    if device[0] != _CUDA:  # a CUDA stream means nothing to another kind of device
         return Foreign(what, value, 0, (), None, "", (int(device[0]), int(device[1])), False, None)
 
     def capsule() -> Any:
@@ -205,18 +203,18 @@ def _from_dlpack(what: str, value: Any, stream: int) -> Foreign:
         except TypeError:  # from before DLPack 1.0
             return value.__dlpack__(stream=stream)
 
-    given = _asked(what, value, capsule)
+    given = _ask(what, value, capsule)
     try:
         taken = _native.take_dlpack(given)
     except LayoutError as error:
         raise LayoutError(f"{what}: {error}") from None
-    return _foreign(what, value, taken, None)  # its owner has made ours wait for his
+    return _foreign(what, value, taken, None)  # its owner has made our stream wait for its own
 
 
 def _interface(value: Any) -> dict[str, Any] | None:
     try:
         interface = value.__cuda_array_interface__
-    except Exception:  # there is none, or none for such an array: it may have DLPack's
+    except Exception:  # none, or none for such an array, which may have DLPack's
         return None
     return interface if isinstance(interface, dict) else None
 
@@ -231,31 +229,26 @@ def _from_interface(what: str, value: Any, interface: dict[str, Any]) -> Foreign
         stream = interface.get("stream")
         number = None if stream is None else _number(stream)
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise LayoutError(
-            f"{what}: its __cuda_array_interface__ makes no sense: {error!r}"
-        ) from None
+        raise LayoutError(f"{what}: its __cuda_array_interface__ is invalid: {error!r}") from None
     if number == 0:
-        raise LayoutError(
-            f"{what}: its __cuda_array_interface__ says stream 0, which may be"
-            " either default stream"
-        )
+        raise LayoutError(f"{what}: its __cuda_array_interface__ gives stream 0, {_AMBIGUOUS}")
     if interface.get("mask") is not None:
-        raise LayoutError(f"{what} has a mask: fill it first, it would be lost")
+        raise LayoutError(f"{what} has a mask, which would be lost: fill it first")
     if nbytes is not None and len(nbytes) != len(shape):
         raise LayoutError(f"{what}: {len(nbytes)} strides with shape {shape}")
     dtype = _DTYPES.get(typestr[1:], typestr)
     if dtype in _DTYPES.values() and not np.dtype(typestr).isnative:
-        raise LayoutError(f"{what} is {typestr}, of the other byte order, which no GPU computes in")
+        raise LayoutError(f"{what} is {typestr}, need native byte order, as GPUs compute in")
     elements = nbytes
     if nbytes is not None and dtype in _DTYPES.values():
         size = np.dtype(typestr).itemsize
         elements = tuple(n // size if n % size == 0 else -1 for n in nbytes)
-    device = _device_of(what, address) if _product(shape) else _NOWHERE
+    device = _device_of(what, address) if math.prod(shape) else _NOWHERE
     return Foreign(what, value, address, shape, elements, dtype, device, read_only, number)
 
 
 def _device_of(what: str, address: int) -> tuple[int, int]:
-    """The interface does not say: the driver knows."""
+    """Ask the driver, because the interface does not say."""
     try:
         device = _native.gpu_device_of(address)
     except SpecError as error:

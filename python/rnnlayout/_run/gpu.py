@@ -1,4 +1,4 @@
-"""RNNs on a GPU: which one, and a call on arrays in its memory."""
+"""RNNs on a GPU: preparing one, and a call on arrays in the GPU's memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._model.layout import Layout
+from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import (
     CudnnError,
@@ -19,15 +19,12 @@ from rnnlayout._native import (
     device_arrays,
 )
 
-from . import cudnn
+from . import cudnn, host
 from .foreign import LEGACY, Foreign, is_on_device, look, stream_of
-from .host import HostCall
-from .shapes import Part, Shapes, check, check_outputs, kind, read_lengths, states_of
+from .shapes import INPUTS, OUTPUTS, Part, Shapes, check, kind, read_lengths
 
-MATHS = ("default", "tf32")
-ALGOS = ("standard", "persist_static", "persist_small")
-CUDNN = Layout("cudnn")
-CANNOT = (SpecError, CudnnNotFoundError, CudnnError, MemoryError)  # why another device is taken
+# Errors after which device="auto" takes the CPU.
+CANNOT = (SpecError, CudnnNotFoundError, CudnnError, MemoryError)
 
 
 def prepare(
@@ -38,12 +35,15 @@ def prepare(
     math: str,
     algo: str,
 ) -> _native.GpuRnn:
-    """Upload. CudnnNotFoundError: the GPU cannot be used; SpecError: nor such an RNN on it."""
+    """Upload the weights.
+
+    Raises CudnnNotFoundError if the GPU cannot be used, SpecError if it cannot run such an RNN.
+    """
     cudnn.require(number)
     try:
         _native.check(spec, CUDNN)
     except LossyError as error:
-        raise SpecError(f"device is 'cuda:{number}', and {error}: use device='cpu'") from None
+        raise SpecError(f"device is 'cuda:{number}', but {error}: use device='cpu'") from None
     return _native.GpuRnn(spec, weights, number, clip, math, algo)
 
 
@@ -52,62 +52,38 @@ def run(
     number: int,
     spec: Spec,
     axes: int,
-    x: Any,
-    state: Any,
+    named: dict[str, Any],
     lengths: Any,
-    out: Any,
-    h_out: Any,
-    c_out: Any,
     stream: Any,
 ) -> Any:
-    """One call: on NumPy arrays, or on arrays of the GPU."""
+    """Run one call, on NumPy arrays or on arrays of the GPU. named: the arrays, by name."""
     if lengths is not None and is_on_device(lengths):
         raise LayoutError(
-            f"lengths is a {kind(lengths)} on a GPU: they are needed on the host, pass"
-            " lengths.cpu() of torch, lengths.get() of CuPy"
+            f"lengths is a {kind(lengths)} on a GPU, but is needed on the host: pass"
+            " lengths.cpu() in PyTorch, lengths.get() in CuPy"
         )
-    if is_on_device(x):
-        call = _DeviceCall(number, spec, x, state, out, h_out, c_out, stream)
-        return call.run(native, axes, lengths)
+    if is_on_device(named["x"]):
+        return _Call(number, spec, named, stream).run(native, axes, lengths)
     if stream is not None:
         raise SpecError(
-            f"stream is {stream!r}, and x is on the host: there the call returns when all is done,"
-            " leave it out"
+            "stream= is only for arrays on a GPU; x is on the host, where a call returns when it is"
+            " done: omit it"
         )
-    others = {"out": out, "h_out": h_out, "c_out": c_out}
-    others |= zip(("h_0", "c_0"), states_of(state, spec), strict=False)
-    for what, value in others.items():
-        if value is not None and is_on_device(value):
+    for what, value in named.items():
+        if is_on_device(value):
             raise LayoutError(
-                f"{what} is a {kind(value)} on a GPU and x is not: the arrays of a call are all in"
-                " one place"
+                f"{what} is a {kind(value)} on a GPU, but x is not: all arrays of a call must be in"
+                " the same memory"
             )
-    on_host = HostCall(spec, axes, x, widens=False)
-    on_host.read(state, lengths, out, h_out, c_out)
-    return on_host.run(native)
+    return host.run(native, spec, axes, named, lengths)
 
 
-class _DeviceCall:
+class _Call:
     """The arrays of one call, in the memory of one GPU, and the stream that it runs in."""
 
-    def __init__(
-        self,
-        number: int,
-        spec: Spec,
-        x: Any,
-        state: Any,
-        out: Any,
-        h_out: Any,
-        c_out: Any,
-        stream: Any,
-    ) -> None:
+    def __init__(self, number: int, spec: Spec, named: dict[str, Any], stream: Any) -> None:
         self.number, self.spec = number, spec
         self.asked = None if stream is None else stream_of(stream)
-        check_outputs(spec, c_out)
-        named = {"x": x}
-        named |= zip(("h_0", "c_0"), states_of(state, spec), strict=False)
-        given = {"out": out, "h_out": h_out, "c_out": c_out}
-        named |= {what: value for what, value in given.items() if value is not None}
         looked = {what: look(value, what) for what, value in named.items()}
         known = [found.stream for found in looked.values()
                  if isinstance(found, Foreign) and found.stream is not None]  # fmt: skip
@@ -116,15 +92,14 @@ class _DeviceCall:
             what: found if isinstance(found, Foreign) else found(self.stream)
             for what, found in looked.items()
         }
-        self.x = taken["x"]
-        self.firsts = [taken[what] for what in ("h_0", "c_0") if what in taken]
-        self.outs = {what: taken[what] for what in given if what in taken}
+        self.x, *self.firsts = (taken[what] for what in INPUTS if what in taken)
+        self.outs = {what: taken[what] for what in OUTPUTS if what in taken}
 
     def run(self, native: _native.GpuRnn, axes: int, lengths: Any) -> Any:
         shapes = self._check(axes)
         steps = read_lengths(lengths, shapes)
-        self._part_overlaps()
-        arrays = self._results(shapes)  # what is given, else new
+        self._check_overlaps()
+        arrays = self._results(shapes)
         inputs = [self.x, *self.firsts]
         for stream in self._other_streams([*inputs, *self.outs.values()]):
             _native.gpu_order(self.number, stream, self.stream)
@@ -140,52 +115,47 @@ class _DeviceCall:
         spec, x = self.spec, self.x
         x.check_place(self.number)
         if x.dtype != spec.dtype:
-            raise LayoutError(f"x is {x.dtype}, need {spec.dtype}, as the weights are")
+            raise LayoutError(f"x is {x.dtype}, need {spec.dtype} like the weights")
         shapes = Shapes(spec, axes, x.shape)
         x.check(writes=False)
-        for array, part in zip(self.firsts, shapes.state, strict=False):
-            self._check_one(array, part, False)
-        outs = {"out": Part("y", shapes.y, "")}
-        outs |= {f"{part.letter}_out": part for part in shapes.state}
+        for array in self.firsts:
+            self._check_one(array, shapes.states[array.what], False)
         for what, array in self.outs.items():
-            self._check_one(array, outs[what], True)
+            self._check_one(array, shapes.outputs[what], True)
             if array.stream is None and self.asked is None:
                 raise LayoutError(
-                    f"{what} is a {kind(array.value)}, and nothing tells in which stream it is"
-                    " used: pass stream="
+                    f"{what} is a {kind(array.value)} whose stream is unknown: pass stream="
                 )
         return shapes
 
     def _check_one(self, array: Foreign, part: Part, writes: bool) -> None:
         array.check_place(self.number)
-        check(array.what, array.shape, array.dtype, part.shape, self.spec.dtype, part.meaning)
+        check(array.what, array.shape, array.dtype, part, self.spec.dtype)
         array.check(writes)
 
-    def _part_overlaps(self) -> None:
-        """Nothing may lie in an output but the state that it follows."""
+    def _check_overlaps(self) -> None:
+        """Raise LayoutError if an output overlaps an array other than the state it follows."""
         same = {"h_out": "h_0", "c_out": "c_0"}
         before = [self.x, *self.firsts]
         for what, out in self.outs.items():
             for other in before:
-                if not out.meets(other):
-                    continue
-                if same.get(what) == other.what and out.address == other.address:
-                    continue
-                raise LayoutError(f"{what} and {other.what} share memory: each needs its own")
+                in_place = same.get(what) == other.what and out.address == other.address
+                if out.overlaps(other) and not in_place:
+                    raise LayoutError(f"{what} and {other.what} share memory: each needs its own")
             before.append(out)
 
     def _results(self, shapes: Shapes) -> dict[str, Any]:
-        needed = {"out": shapes.y} | {f"{p.letter}_out": p.shape for p in shapes.state}
-        missing = [what for what in needed if what not in self.outs]
+        """Return the arrays for the results: the caller's own, else new ones."""
+        missing = [what for what in shapes.outputs if what not in self.outs]
         made: dict[str, DeviceArray] = {}
         if missing:
-            new = device_arrays(self.number, self.spec.dtype, tuple(needed[w] for w in missing),
-                                self.stream, self._kept())  # fmt: skip
+            sizes = tuple(shapes.outputs[what].shape for what in missing)
+            new = device_arrays(self.number, self.spec.dtype, sizes, self.stream, self._kept())
             made = dict(zip(missing, new, strict=True))
-        return {what: made[what] if what in made else self.outs[what].value for what in needed}
+        return {w: made[w] if w in made else self.outs[w].value for w in shapes.outputs}
 
     def _other_streams(self, arrays: list[Foreign]) -> list[int]:
-        """Those of the arrays but the call's own, each once."""
+        """Return the streams of arrays other than the call's own, each once."""
         streams = dict.fromkeys(array.stream for array in arrays)
         return [s for s in streams if s is not None and s != self.stream]
 
@@ -193,8 +163,8 @@ class _DeviceCall:
         return self.outs[what].address if what in self.outs else array.address
 
     def _kept(self) -> tuple[Any, ...]:
-        """Of the inputs those whose owner may use the memory for something else once he has it
-        back: all whose next use is not known to come after this call."""
+        """Return the inputs whose owner may reuse the memory once it is returned: all whose next
+        use is not known to come after this call."""
         return tuple(
             (array.value, array.keeps)
             for array in (self.x, *self.firsts)
@@ -203,14 +173,14 @@ class _DeviceCall:
         )  # fmt: skip
 
     def _order_owners(self, native: _native.GpuRnn) -> None:
-        """What the owners of the arrays do next comes after this call."""
+        """Make what the owners of the arrays do next wait for this call."""
         kept = self._kept()
         if len(self.outs) == 1 + (2 if self.spec.cell == "lstm" else 1):
-            native.kept[self.stream] = kept  # no new memory keeps them: until the next such call
+            native.kept[self.stream] = kept  # until the next such call: no new memory keeps them
         owned = [self.x, *self.firsts]
         for out in self.outs.values():
             if isinstance(out.value, DeviceArray):
-                out.value._filled_in(self.stream)  # it orders who takes it
+                out.value._filled_in(self.stream)  # it makes its users' streams wait
             else:
                 owned.append(out)
         for stream in self._other_streams(owned) if self.asked is None else ():

@@ -1,9 +1,8 @@
-"""One call on arrays in the host's memory: looked at, mended where that is possible, and run."""
+"""One call on arrays in the host's memory: check them, copy what has to be copied, and run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -13,138 +12,105 @@ from rnnlayout._model.dtypes import as_carrier, check_in_place, present, storage
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import STEP, LayoutError
 
-from .shapes import Part, Shapes, check, check_outputs, kind, read_lengths, states_of
+from .shapes import Part, Shapes, check, kind, read_lengths
 
 
-@dataclass
-class _Slot:
-    """One array of a state: what goes in, what comes out. Arrays carry bits."""
+def run(
+    native: _native.Rnn | _native.GpuRnn,
+    spec: Spec,
+    axes: int,
+    named: dict[str, Any],
+    lengths: Any,
+) -> Any:
+    """Run an RNN on the CPU or a GPU. Raises LayoutError if an array does not fit.
 
-    part: Part
-    first: np.ndarray | None = None
-    given: Any = None  # the caller's own output
-    last: np.ndarray | None = None  # over its memory, or new
-
-
-class HostCall:
-    """The arrays of one call, checked one after the other.
-
-    widens: may x be float32 where the weights are narrower?
+    named: the arrays, by name. On the CPU x may be float32 if the weights are narrower.
     """
-
-    def __init__(self, spec: Spec, axes: int, x: Any, widens: bool) -> None:
-        self.spec, self.axes = spec, axes
-        widens = widens and spec.dtype in ("float16", "bfloat16")
-        needed = f"{spec.dtype}, as the weights are{', or float32' if widens else ''}"
-        self.x, self.dtype = _input(x, "x", needed)
-        if self.dtype != spec.dtype and not (widens and self.dtype == "float32"):
-            raise LayoutError(f"x is {self.dtype}, need {needed}")
-        self.shapes = Shapes(spec, axes, self.x.shape)
-        self.x = _with_even_rows(self.x)
-        self.slots = [_Slot(part) for part in self.shapes.state]
-        self.lengths: np.ndarray | None = None
-
-    def read(self, state: Any, lengths: Any, out: Any, h_out: Any, c_out: Any) -> None:
-        self._read_state(state)
-        self.lengths = read_lengths(lengths, self.shapes)
-        self._set_outputs(out, h_out, c_out)
-        self._part_overlaps()
-
-    def _read_state(self, state: Any) -> None:
-        for slot, value in zip(self.slots, states_of(state, self.spec), strict=False):
-            what, part = f"{slot.part.letter}_0", slot.part
-            array, found = _input(value, what, f"{self.dtype}, as x is")
-            check(what, array.shape, found, part.shape, self.dtype, part.meaning)
-            slot.first = as_carrier(array)
-
-    def _set_outputs(self, out: Any, h_out: Any, c_out: Any) -> None:
-        self.out = out
-        self.y = self._output(out, "out", self.shapes.y, "")
-        if out is not None and not _has_even_rows(self.y):
-            raise LayoutError(
-                "out has to be aligned and its last axis contiguous, as in a C-contiguous array"
-            )
-        check_outputs(self.spec, c_out)
-        for slot, given in zip(self.slots, (h_out, c_out), strict=False):
-            part = slot.part
-            slot.given = given
-            slot.last = self._output(given, f"{part.letter}_out", part.shape, part.meaning)
-
-    def _output(self, given: Any, what: str, shape: tuple[int, ...], meaning: str) -> np.ndarray:
-        if given is None:
-            return np.empty(shape, storage(self.dtype))
-        array, found = _input(given, what, f"{self.dtype}, as x is")
-        check(what, array.shape, found, shape, self.dtype, meaning)
-        check_in_place(array, given, what)
-        if not array.flags.writeable:
-            raise LayoutError(f"{what} is read-only")
-        if _overlaps_itself(array):
-            raise LayoutError(f"{what}: its elements share memory with each other")
-        return array
-
-    def _part_overlaps(self) -> None:
-        """Refuse outputs that overlap, copy inputs that would be written over too early."""
-        outs = list(self._given())
-        for k, (name, array) in enumerate(outs):
-            for other, before in outs[:k]:
-                if _overlap(array, before):
-                    raise LayoutError(f"{other} and {name} share memory: each needs its own")
-            if self.axes != STEP and _overlap(array, self.x):
-                raise LayoutError(
-                    f"{name} shares memory with x, which is read while it is written: it needs its"
-                    " own"
-                )
-        pairs = [(self.x, self.y), *((slot.first, slot.last) for slot in self.slots)]
-        for k, (first, last) in enumerate(pairs):
-            if first is not None and any(
-                _overlap(array, first) and not (array is last and _same_place(array, first))
-                for _, array in outs
-            ):
-                if k == 0:
-                    self.x = first.copy()
-                else:
-                    self.slots[k - 1].first = first.copy()
-
-    def _given(self) -> Iterator[tuple[str, np.ndarray]]:
-        if self.out is not None:
-            yield "out", self.y
-        for slot in self.slots:
-            if slot.given is not None and slot.last is not None:
-                yield f"{slot.part.letter}_out", slot.last
-
-    def run(self, native: _native.Rnn | _native.GpuRnn) -> Any:
-        # first of all: bfloat16 may not be there to be shown
-        y = present(self.y, self.dtype) if self.out is None else self.out
-        firsts = [slot.first for slot in self.slots]
-        lasts = [as_carrier(slot.last) for slot in self.slots if slot.last is not None]
+    x, dtype = _read_x(named["x"], spec, widens=isinstance(native, _native.Rnn))
+    shapes = Shapes(spec, axes, x.shape)
+    if not _has_even_rows(x):
+        x = np.array(x, order="C", copy=True)
+    firsts = [
+        as_carrier(_read(named[what], what, part, dtype))
+        for what, part in shapes.states.items()
+        if what in named
+    ]
+    steps = read_lengths(lengths, shapes)
+    outs = {
+        what: _read_output(named[what], what, part, dtype)
+        for what, part in shapes.outputs.items()
+        if what in named
+    }
+    _check_overlaps(outs, None if axes == STEP else x)
+    if outs:  # outputs may overwrite these
+        firsts = [first.copy() for first in firsts]
+        x = x.copy() if axes == STEP else x
+    y = outs.get("out")
+    if y is None:
+        y = np.empty(shapes.outputs["out"].shape, storage(dtype))
+    shown = {"out": present(y, dtype)} | named  # before the work: it fails without ml_dtypes
+    if isinstance(native, _native.Rnn):
+        state = tuple(firsts) if len(firsts) == 2 else next(iter(firsts), None)
+        _, last = native.run(x, state, steps, y, None, None, axes, True)
+        lasts = last if isinstance(last, tuple) else (last,)
+    else:
+        lasts = tuple(np.empty(part.shape, storage(dtype)) for part in shapes.states.values())
+        h0, c0 = (*firsts, None, None)[:2]
         h, c = (*lasts, None)[:2]
-        if isinstance(native, _native.Rnn):
-            state = firsts[0] if len(firsts) == 1 else tuple(firsts)
-            given = state if firsts[0] is not None else None
-            native.run(self.x, given, self.lengths, self.y, h, c, self.axes, True)
+        dense = as_carrier(y)
+        native.run(shapes.T, shapes.N, shapes.batch_first, as_carrier(x), steps, h0, c0,
+                   dense, h, c, None)  # fmt: skip
+        if dense is not y:
+            y[...] = dense
+    for what, last in zip(("h_out", "c_out"), lasts, strict=False):
+        if what in outs:
+            outs[what][...] = last
         else:
-            h0, c0 = (*firsts, None)[:2]
-            dense, shapes = as_carrier(self.y), self.shapes
-            native.run(shapes.T, shapes.N, shapes.batch_first, as_carrier(self.x), self.lengths,
-                       h0, c0, dense, h, c, None)  # fmt: skip
-            if dense is not self.y:
-                self.y[...] = dense
-        shown = []
-        for slot, last in zip(self.slots, lasts, strict=True):
-            if slot.last is not None and last is not slot.last:
-                slot.last[...] = last
-            shown.append(present(last, self.dtype) if slot.given is None else slot.given)
-        return y, shown[0] if len(shown) == 1 else tuple(shown)
+            shown[what] = present(last, dtype)
+    states = [shown[what] for what in shapes.outputs if what != "out"]
+    return shown["out"], states[0] if len(states) == 1 else tuple(states)
 
 
-def _input(value: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
+def _read_x(value: Any, spec: Spec, widens: bool) -> tuple[np.ndarray, str]:
+    """Return the bits of x and its dtype."""
+    widens = widens and spec.dtype in ("float16", "bfloat16")
+    needed = f"{spec.dtype} like the weights{', or float32' if widens else ''}"
+    x, dtype = _take(value, "x", needed)
+    if dtype != spec.dtype and not (widens and dtype == "float32"):
+        raise LayoutError(f"x is {dtype}, need {needed}")
+    return x, dtype
+
+
+def _read(value: Any, what: str, part: Part, dtype: str) -> np.ndarray:
+    """Return the bits of a state or an output."""
+    array, found = _take(value, what, f"{dtype} like x")
+    check(what, array.shape, found, part, dtype)
+    return array
+
+
+def _take(value: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
     if not any(hasattr(value, name) for name in ("__array__", "__array_interface__")):
         raise LayoutError(f"{what} is a {kind(value)}, need an array of {needed}")
     return take(value, what, needed)
 
 
+def _read_output(value: Any, what: str, part: Part, dtype: str) -> np.ndarray:
+    """Return an array on the memory of an output."""
+    array = _read(value, what, part, dtype)
+    check_in_place(array, value, what)
+    if not array.flags.writeable:
+        raise LayoutError(f"{what} is read-only")
+    if _overlaps_itself(array):
+        raise LayoutError(f"{what}: its elements share memory with each other")
+    if what == "out" and not _has_even_rows(array):
+        raise LayoutError(
+            "out must be aligned and contiguous in its last axis, as a C-contiguous array is"
+        )
+    return array
+
+
 def _has_even_rows(array: np.ndarray) -> bool:
-    """Aligned, strides in whole elements, the last axis contiguous."""
+    """Return whether it is aligned, with whole elements as strides and a contiguous last axis."""
     width, nbytes = array.shape[-1], array.itemsize
     return bool(
         array.flags.aligned
@@ -153,12 +119,20 @@ def _has_even_rows(array: np.ndarray) -> bool:
     )
 
 
-def _with_even_rows(array: np.ndarray) -> np.ndarray:
-    return array if _has_even_rows(array) else np.array(array, order="C", copy=True)
+# --------------------------------------------------------------------------------------- overlaps
+
+
+def _check_overlaps(outs: dict[str, np.ndarray], x: np.ndarray | None) -> None:
+    for (name, array), (other, before) in combinations(outs.items(), 2):
+        if _overlap(array, before):
+            raise LayoutError(f"{name} and {other} share memory: each needs its own")
+    for name, array in outs.items():
+        if x is not None and _overlap(array, x):
+            raise LayoutError(f"{name} must not share memory with x")
 
 
 def _overlaps_itself(array: np.ndarray) -> bool:
-    """Going up its strides, does an axis not go past all of those before it?"""
+    """Return whether an axis, by rising stride, does not step over all of those before it."""
     end = array.itemsize
     for stride, n in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)):
         if n > 1 and stride < end:
@@ -168,13 +142,9 @@ def _overlaps_itself(array: np.ndarray) -> bool:
 
 
 def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
-    """Have they an element in common? Where that is not soon found out, they have."""
-    enough: Any = 10_000  # steps of the search; NumPy's stub knows none but -1 and 0
+    """Return whether they share an element, or whether that takes too long to find out."""
+    enough: Any = 10_000  # steps of the search; NumPy's stub allows -1 and 0 only
     try:
         return bool(np.shares_memory(a, b, max_work=enough))
     except np.exceptions.TooHardError:
         return True
-
-
-def _same_place(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.__array_interface__["data"] == b.__array_interface__["data"] and a.strides == b.strides

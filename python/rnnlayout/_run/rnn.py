@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,33 +17,36 @@ from rnnlayout._model.spec import Spec, flag
 from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, SpecError
 from rnnlayout._sources.read import read
 
-from . import gpu
-from .host import HostCall
+from . import gpu, host, threadpools
+from .foreign import stream_of
+from .shapes import name_arrays
 
 CPU = Layout("cpu")
-_MATHS, _ALGOS = ("default", "bfloat16"), ("standard",)  # of the CPU
 
 
 class RNN:
-    """An RNN that runs: its weights are prepared once and kept.
+    """An RNN that runs. Its weights are prepared once and kept.
 
-    source, spec, layout, prefix: as pack() takes them; a 1-D array is cuDNN's weight space. RNNs
-        that cuDNN does not have run too: reset-before GRUs, hard sigmoids.
-    device: "cpu"; "cuda" or "cuda:1": a GPU, by cuDNN, or CudnnNotFoundError, which says what is
-        missing; "auto": the first GPU if it can be used and has such an RNN, else the CPU.
+    source, spec, layout, prefix: as in pack(); a 1-D array is cuDNN's weight space. RNNs that
+        cuDNN lacks run too: reset-before GRUs, hard sigmoids.
+    device: "cpu"; "cuda" or "cuda:1" for a GPU, with cuDNN; "auto" for the first GPU if it is
+        usable and supports this RNN, otherwise the CPU.
     batch_first: x and y are (N, T, ...).
-    cell_clip: (low, high), LSTM only: the cell state is clamped as it is stored, c_n too.
-    math: "default". On the CPU also "bfloat16": weights are rounded to bfloat16 (not those of
-        float64), and what is multiplied with a matrix too; sums, gates and states stay in float32.
-        spec.dtype is "bfloat16" then, x bfloat16 or float32. On a GPU also "tf32": float32 may be
-        rounded to TF32's 10 bits where it is multiplied.
+    cell_clip: (low, high), LSTM only: the cell state is clipped when it is stored, c_n too.
+    math: "default". On the CPU also "bfloat16": the weights (not float64) and the operands of
+        matrix products are rounded to bfloat16; sums, gates and states stay float32. spec.dtype is
+        then "bfloat16", and x bfloat16 or float32. On a GPU also "tf32": float32 operands of
+        matrix products may be rounded to the 10 bits of TF32.
     algo: "standard"; on a GPU also "persist_static" and "persist_small", within cuDNN's limits.
 
-    Called, it gives y and the last state; step() runs one step, update() takes new weights. It has
-    the attributes spec, device, batch_first and cell_clip, can be pickled, and called from many
-    threads. On the CPU results are bit-identical over runs, threads, batch sizes, and T steps
-    against one call, on one machine; arithmetic is in float32 (of default math), in float64 where
-    the weights are. SpecError: an option that makes no sense, or that the device has not.
+    Call it to run sequences; step() runs one step, update() replaces the weights. Its attributes
+    are spec, device, batch_first, cell_clip, math and algo. It can be pickled, and called from many
+    threads. On the CPU of one machine results are bit-identical over runs, threads, batch sizes,
+    and T steps or one call. Arithmetic is in float32 (with default math), for float64 weights in
+    float64.
+
+    Raises SpecError if an option is invalid or not supported by the device, CudnnNotFoundError if
+    the GPU cannot be used (the text says why), and the errors of pack().
 
         >>> import numpy as np
         >>> rnn = RNN([np.eye(2), np.eye(2)], Spec("rnn_relu", 2, 2, bias=False, dtype="f8"),
@@ -52,17 +56,7 @@ class RNN:
         [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
     """
 
-    __slots__ = (
-        "_algo",
-        "_asked",
-        "_axes",
-        "_clip",
-        "_math",
-        "_native",
-        "_number",
-        "_origin",
-        "_spec",
-    )
+    __slots__ = ("_axes", "_native", "_number", "_options", "_origin", "_spec")
     _borrows = False
 
     def __init__(
@@ -78,47 +72,43 @@ class RNN:
         math: str = "default",
         algo: str = "standard",
     ) -> None:
-        asked = _asked_device(device)
-        _check_options(asked, math, algo)
-        axes = BATCH_FIRST if flag("batch_first", batch_first) else TIME_FIRST
-        clip = _clip(cell_clip)
+        options = _read_options(device, batch_first, cell_clip, math, algo)
         given = read(source, spec, layout, prefix)
-        self._set(*_weight_space(given, math), asked, axes, clip, math, algo, (layout, prefix))
+        self._set(*_weight_space(given, math), options, (layout, prefix))
 
     def _set(
         self,
         spec: Spec,
         weights: np.ndarray,
-        asked: str,
-        axes: int,
-        clip: tuple[float, float] | None,
-        math: str,
-        algo: str,
+        options: _Options,
         origin: tuple[str | Layout | None, str],
     ) -> None:
-        self._spec, self._axes, self._clip, self._math, self._algo = spec, axes, clip, math, algo
-        self._asked, self._origin = asked, origin
-        self._number = _number_of(asked, math, algo)
+        threadpools.register()
+        self._spec, self._options, self._origin = spec, options, origin
+        self._axes = BATCH_FIRST if options.batch_first else TIME_FIRST
+        self._number = _number_of(options)
         self._native = self._first_prepared(weights)
 
     def _first_prepared(self, weights: np.ndarray) -> _native.Rnn | _native.GpuRnn:
-        if self._asked == "auto" and self._number is not None:
+        options = self._options
+        if options.device == "auto" and self._number is not None:
             try:
                 return self._prepared(weights)
             except gpu.CANNOT:
                 self._number = None
         if self._number is None:
-            _check_options("cpu", self._math, self._algo)
+            _check_choices("cpu", options.math, options.algo)
         return self._prepared(weights, self._borrows)
 
     def _prepared(self, weights: np.ndarray, borrows: bool = False) -> _native.Rnn | _native.GpuRnn:
+        clip, math = self._options.cell_clip, self._options.math
         if self._number is None:
-            return _native.Rnn(self._spec, weights, self._clip, self._math == "bfloat16", borrows)
-        return gpu.prepare(self._number, self._spec, weights, self._clip, self._math, self._algo)
+            return _native.Rnn(self._spec, weights, clip, math == "bfloat16", borrows)
+        return gpu.prepare(self._number, self._spec, weights, clip, math, self._options.algo)
 
     @property
     def spec(self) -> Spec:
-        """What RNN it is."""
+        """The RNN's Spec."""
         return self._spec
 
     @property
@@ -128,45 +118,33 @@ class RNN:
 
     @property
     def batch_first(self) -> bool:
-        """Are x and y (N, T, ...)?"""
-        return self._axes == BATCH_FIRST
+        """Whether x and y are (N, T, ...)."""
+        return self._options.batch_first
 
     @property
     def cell_clip(self) -> tuple[float, float] | None:
         """(low, high), or None."""
-        return self._clip
+        return self._options.cell_clip
 
     @property
     def math(self) -> str:
         """ "default", "bfloat16" or "tf32"."""
-        return self._math
+        return self._options.math
 
     @property
     def algo(self) -> str:
         """ "standard", "persist_static" or "persist_small"."""
-        return self._algo
+        return self._options.algo
 
     def __repr__(self) -> str:
         more = ", batch first" if self.batch_first else ""
-        more += f", cell_clip {self._clip}" if self._clip else ""
-        more += f", math {self._math}" if self._math != "default" else ""
-        more += f", algo {self._algo}" if self._algo != "standard" else ""
+        more += f", cell_clip {self.cell_clip}" if self.cell_clip else ""
+        more += f", math {self.math}" if self.math != "default" else ""
+        more += f", algo {self.algo}" if self.algo != "standard" else ""
         return f"<RNN of {self._spec}{more}, on {self.device}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = {
-            "spec": self._spec.to_dict(),
-            "weights": self._native.weights(),
-            "options": {
-                "batch_first": self.batch_first,
-                "cell_clip": self._clip,
-                "math": self._math,
-                "algo": self._algo,
-                "device": self._asked,
-            },
-            "origin": self._origin,
-        }
-        return _restore, (state,)
+        return _restore, (self._spec, self._native.weights(), self._options, self._origin)
 
     def __call__(
         self,
@@ -182,26 +160,26 @@ class RNN:
         """Run whole sequences.
 
         x: (T, N, I), (N, T, I) with batch_first, or (T, I) without a batch; an array or a torch
-            tensor on the CPU, of any strides, in the dtype of the weights; of an RNN on the CPU
-            also in float32 where theirs is narrower. To an RNN on a GPU all arrays may be in its
-            memory: of torch, CuPy, JAX, DeviceArrays, whatever has __dlpack__ or
-            __cuda_array_interface__, C-contiguous. They are not copied then.
-        state: h_0, (h_0, c_0) of an LSTM; None: zeros. h (L * D, N, P), c (L * D, N, H), (L * D, P)
-            and (L * D, H) without a batch. Dtype of x.
-        lengths: steps of each sequence, (N,), in any order, 0 to T. y is zero past the end, the
-            last state is that of the sequence's last step, the backward direction begins there;
-            what x holds past the end is not looked at.
-        out, h_out, c_out: arrays to fill; they may share no memory with x or each other. The last
-            state may be written over the first.
-        stream: of a call on a GPU's arrays, the one that it runs in: a number (1 is the legacy
-            default stream), or an object with __cuda_stream__, cuda_stream or ptr. By default the
-            stream in which x's owner works, where that can be learned, else the legacy default
-            stream. The call does not wait for it.
+            tensor on the CPU, of any strides, in the dtype of the weights; for an RNN on the CPU
+            also float32 if the weights are narrower. For an RNN on a GPU all arrays may be in its
+            memory: from PyTorch, CuPy, JAX, DeviceArrays, anything with __dlpack__ or
+            __cuda_array_interface__, C-contiguous. They are then not copied.
+        state: h_0, or (h_0, c_0) for an LSTM; None for zeros. h is (L * D, N, P), c is
+            (L * D, N, H); (L * D, P) and (L * D, H) without a batch. The dtype is that of x.
+        lengths: the steps of each sequence, (N,), in any order, 0 to T. y is zero past the end,
+            the last state is the one after the sequence's last step, the backward direction starts
+            there; values of x past the end are ignored.
+        out, h_out, c_out: arrays to fill. They must not share memory with x or with each other.
+            The last state may overwrite the first.
+        stream: for arrays on a GPU, the stream to run in: a number (1 is the legacy default
+            stream), or an object with __cuda_stream__, cuda_stream or ptr. By default the stream
+            that the owner of x works in, if that is known, otherwise the legacy default stream.
+            The call does not wait for it.
 
-        Returns y (T, N, D * P) or (N, T, D * P) and h_n, of an LSTM (h_n, c_n): those given, or
-        new ones, which for arrays on a GPU are DeviceArrays. LayoutError: shapes, dtypes or memory
-        do not fit, or out= is used in a stream that is not known. CudnnError: a call of cuDNN or
-        of the driver failed.
+        Returns y, (T, N, D * P) or (N, T, D * P), and h_n, or (h_n, c_n) for an LSTM: the arrays
+        to fill, or new ones, which are DeviceArrays for arrays on a GPU. Raises LayoutError if
+        shapes, dtypes or memory do not fit, or if the stream that out= is used in is unknown;
+        CudnnError if a call of cuDNN or of the driver fails.
         """
         native = self._native
         if lengths is None and stream is None and type(native) is _native.Rnn:
@@ -209,10 +187,11 @@ class RNN:
             if result is not None:
                 return result
         elif type(native) is _native.GpuRnn:
-            result = native.call(x, state, lengths, out, h_out, c_out, self._axes, stream)
+            number = None if stream is None else stream_of(stream)
+            result = native.call(x, state, lengths, out, h_out, c_out, self._axes, number)
             if result is not None:
                 return result
-        return self._long_way(self._axes, x, state, lengths, out, h_out, c_out, stream)
+        return self._long_way(self._axes, lengths, stream, x, state, out, h_out, c_out)
 
     def step(
         self,
@@ -224,11 +203,11 @@ class RNN:
         c_out: Any = None,
         stream: Any = None,
     ) -> Any:
-        """Run one step of an RNN of one direction.
+        """Run one step of an RNN with one direction.
 
-        x: (N, I), or (I,) without a batch. Returns y (N, P) and the state for the next step. Other
-        arguments as those of a call, but that outputs may be the inputs (in a GPU's memory the
-        states alone, not x):
+        x: (N, I), or (I,) without a batch. Returns y, (N, P), and the state for the next step. The
+        other arguments are those of a call, except that outputs may overwrite inputs (in a GPU's
+        memory only the states, not x):
 
             y, state = rnn.step(x, state, h_out=state[0], c_out=state[1])
         """
@@ -238,67 +217,55 @@ class RNN:
             if result is not None:
                 return result
         elif type(native) is _native.GpuRnn:
-            result = native.call(x, state, None, out, h_out, c_out, STEP, stream)
+            number = None if stream is None else stream_of(stream)
+            result = native.call(x, state, None, out, h_out, c_out, STEP, number)
             if result is not None:
                 return result
-        return self._long_way(STEP, x, state, None, out, h_out, c_out, stream)
+        return self._long_way(STEP, None, stream, x, state, out, h_out, c_out)
 
     def update(
         self, source: Any, *, layout: str | Layout | None = None, prefix: str | None = None
     ) -> None:
-        """Take the weights of a source of the same spec.
+        """Replace the weights by those of a source with the same spec.
 
-        layout, prefix: of the source; by default those that the first source was read with. Calls
-        that are running end with the weights with which they began.
+        layout, prefix: of the source; by default those of the first source. Calls that are running
+        finish with the old weights.
         """
         layout = self._origin[0] if layout is None else layout
         prefix = self._origin[1] if prefix is None else prefix
-        rounds = self._math == "bfloat16"
+        rounds = self.math == "bfloat16"
         given = read(source, self._spec, layout, prefix, dtype_free=rounds)
-        _, weights = _weight_space(given, self._math)
+        _, weights = _weight_space(given, self.math)
         self._native = self._prepared(weights)
 
-    def _long_way(
-        self,
-        axes: int,
-        x: Any,
-        state: Any,
-        lengths: Any,
-        out: Any,
-        h_out: Any,
-        c_out: Any,
-        stream: Any,
-    ) -> Any:
-        """A call whose arrays have to be looked at, and mended or refused."""
+    def _long_way(self, axes: int, lengths: Any, stream: Any, *arrays: Any) -> Any:
+        """Run a call whose arrays have to be checked in Python, and copied or refused."""
         if stream is not None and self._number is None:
-            raise SpecError(f"stream is {stream!r}: on the CPU there are none, leave it out")
+            raise SpecError("stream= is only for RNNs on a GPU, this one is on the CPU: omit it")
         if axes == STEP and self._spec.bidirectional:
             raise SpecError(
-                "step() needs one direction, this RNN has two: the backward one begins at the last"
+                "step() needs one direction, this RNN has two: the backward one starts at the last"
                 " step, which has not come yet; call the RNN with whole sequences"
             )
-        native, spec = self._native, self._spec
+        native, spec, named = self._native, self._spec, name_arrays(self._spec, *arrays)
         if isinstance(native, _native.GpuRnn):
-            arrays = x, state, lengths, out, h_out, c_out
-            return gpu.run(native, self._number or 0, spec, axes, *arrays, stream)
-        call = HostCall(spec, axes, x, widens=True)
-        call.read(state, lengths, out, h_out, c_out)
-        return call.run(native)
+            return gpu.run(native, self._number or 0, spec, axes, named, lengths, stream)
+        return host.run(native, spec, axes, named, lengths)
 
 
-def _restore(state: dict[str, Any]) -> RNN:
+def _restore(
+    spec: Spec,
+    weights: np.ndarray,
+    options: _Options,
+    origin: tuple[str | Layout | None, str],
+) -> RNN:
     rnn = RNN.__new__(RNN)
-    options = state["options"]
-    axes = BATCH_FIRST if options["batch_first"] else TIME_FIRST
-    spec = Spec.from_dict(state["spec"])
-    weights = as_carrier(state["weights"])
-    clip, math, algo = options["cell_clip"], options["math"], options["algo"]
-    rnn._set(spec, weights, options["device"], axes, clip, math, algo, state["origin"])
+    rnn._set(spec, as_carrier(weights), options, origin)
     return rnn
 
 
 class _Once(RNN):
-    """For one call: its weights are not prepared where that would take longer than the call."""
+    """For one call: its weights are not prepared if that would take longer than the call."""
 
     __slots__ = ()
     _borrows = True
@@ -325,7 +292,7 @@ def forward(
 ) -> Any:
     """Run an RNN once: RNN(source, spec, layout=..., ...)(x, state, lengths=..., ...), bit for bit.
 
-    A single step of one sequence reads the weights as they are; else they are prepared first.
+    For a single step of one sequence the weights are read in place, otherwise prepared first.
 
     >>> import numpy as np
     >>> w = {"kernel": np.eye(2), "recurrent_kernel": np.eye(2)}
@@ -334,7 +301,7 @@ def forward(
     array([[3., 3.]])
     """
     outs = [given for given in (out, h_out, c_out) if given is not None]
-    rnn = (RNN if _may_lie_in(source, outs) else _Once)(
+    rnn = (RNN if _may_overwrite(source, outs) else _Once)(
         source,
         spec,
         layout=layout,
@@ -348,8 +315,8 @@ def forward(
     return rnn(x, state, lengths=lengths, out=out, h_out=h_out, c_out=c_out, stream=stream)
 
 
-def _may_lie_in(source: Any, outs: list[Any]) -> bool:
-    """May an output be a part of the weights, which are read while it is written?"""
+def _may_overwrite(source: Any, outs: list[Any]) -> bool:
+    """Return whether an output may share memory with the weights."""
     if not all(isinstance(array, np.ndarray) for array in (source, *outs)):
         return bool(outs)
     return any(np.may_share_memory(source, out) for out in outs)
@@ -357,49 +324,50 @@ def _may_lie_in(source: Any, outs: list[Any]) -> bool:
 
 # ---------------------------------------------------------------------------------------- options
 
-
-def _weight_space(given: Given, math: str) -> tuple[Spec, np.ndarray]:
-    """What an RNN is prepared from, the bits of a 1-D array: the source's own where it is that."""
-    if math == "bfloat16" and given.dtype == "float64":
-        raise SpecError(
-            "math is 'bfloat16' and the weights are float64: that would be to throw away what they"
-            " are kept in float64 for; convert them first (dtype='float32')"
-        )
-    dtype = "bfloat16" if math == "bfloat16" else given.dtype
-    spec = given.spec if given.dtype == dtype else given.spec.replace(dtype=dtype)
-    if given.layout.name == "cudnn" and given.dtype == dtype:
-        return spec, given.arrays[0]
-    return spec, run(given, CPU, dtype)[0].arrays[0]
+_MATHS = {
+    "cpu": ("default", "bfloat16"),
+    "cuda": ("default", "tf32"),
+    "auto": ("default", "bfloat16", "tf32"),
+}
+_GPU_ALGOS = ("standard", "persist_static", "persist_small")
+_ALGOS = {"cpu": ("standard",), "cuda": _GPU_ALGOS, "auto": _GPU_ALGOS}
 
 
-def _asked_device(device: Any) -> str:
-    """ "cpu", "auto" or "cuda:N"."""
+@dataclass(frozen=True)
+class _Options:
+    """The options of an RNN, checked."""
+
+    device: str  # "cpu", "auto" or "cuda:N"
+    batch_first: bool
+    cell_clip: tuple[float, float] | None
+    math: str
+    algo: str
+
+
+def _read_options(device: Any, batch_first: Any, cell_clip: Any, math: Any, algo: Any) -> _Options:
     if not isinstance(device, str) or not re.fullmatch(r"cpu|auto|cuda(:\d{1,4})?", device, re.A):
         raise SpecError(f"device is {device!r}, need 'cpu', 'cuda', 'cuda:N' or 'auto'")
     name, _, number = device.partition(":")
-    return f"cuda:{int(number or 0)}" if name == "cuda" else name
+    device = f"cuda:{int(number or 0)}" if name == "cuda" else name
+    _check_choices(device, math, algo)
+    return _Options(device, flag("batch_first", batch_first), _clip(cell_clip), math, algo)
 
 
-def _number_of(asked: str, math: str, algo: str) -> int | None:
-    """The GPU to use, or to try."""
-    if asked == "auto":
-        return 0 if math in gpu.MATHS and algo in gpu.ALGOS else None
-    return None if asked == "cpu" else int(asked.partition(":")[2])
+def _check_choices(device: str, math: Any, algo: Any) -> None:
+    kind = device.partition(":")[0]
+    for name, value, choices in ("math", math, _MATHS[kind]), ("algo", algo, _ALGOS[kind]):
+        if not isinstance(value, str) or value not in choices:
+            place = {"cpu": " on the CPU", "auto": ""}.get(kind, f" on {device}")
+            *most, last = (repr(choice) for choice in choices)
+            known = f"{', '.join(most)} or {last}" if most else last
+            raise SpecError(f"{name} is {value!r}, need {known}{place}")
 
 
-def _check_options(asked: str, math: Any, algo: Any) -> None:
-    maths = {"cpu": _MATHS, "auto": tuple(dict.fromkeys(_MATHS + gpu.MATHS))}
-    algos = {"cpu": _ALGOS, "auto": gpu.ALGOS}
-    _check_choice("math", math, asked, maths.get(asked, gpu.MATHS))
-    _check_choice("algo", algo, asked, algos.get(asked, gpu.ALGOS))
-
-
-def _check_choice(name: str, value: Any, asked: str, choices: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        place = {"cpu": "the CPU has", "auto": "there are"}.get(asked, f"{asked} has")
-        *most, last = (repr(choice) for choice in choices)
-        has = f"{', '.join(most)} and {last}" if most else last
-        raise SpecError(f"{name} is {value!r}; {place} {has}")
+def _number_of(options: _Options) -> int | None:
+    """Return the GPU to use, or to try."""
+    if options.device == "auto":
+        return 0 if options.math in _MATHS["cuda"] and options.algo in _ALGOS["cuda"] else None
+    return None if options.device == "cpu" else int(options.device.partition(":")[2])
 
 
 def _clip(value: Any) -> tuple[float, float] | None:
@@ -410,3 +378,17 @@ def _clip(value: Any) -> tuple[float, float] | None:
         return float(low), float(high)
     except (TypeError, ValueError):
         raise SpecError(f"cell_clip is {value!r}, need (low, high), two numbers") from None
+
+
+def _weight_space(given: Given, math: str) -> tuple[Spec, np.ndarray]:
+    """Return the spec and the bits of a 1-D array to prepare an RNN from, a copy only if needed."""
+    if math == "bfloat16" and given.dtype == "float64":
+        raise SpecError(
+            "math='bfloat16' would discard the precision of float64 weights: convert them first"
+            " (dtype='float32')"
+        )
+    dtype = "bfloat16" if math == "bfloat16" else given.dtype
+    spec = given.spec if given.dtype == dtype else given.spec.replace(dtype=dtype)
+    if given.layout.name == "cudnn" and given.dtype == dtype:
+        return spec, given.arrays[0]
+    return spec, run(given, CPU, dtype)[0].arrays[0]

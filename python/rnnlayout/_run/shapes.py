@@ -1,4 +1,4 @@
-"""What the arrays of one call have to be, wherever they lie."""
+"""The arrays of one call by name, and the shapes and dtypes they need, on the host or on a GPU."""
 
 from __future__ import annotations
 
@@ -10,20 +10,37 @@ import numpy as np
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError
 
+INPUTS, OUTPUTS = ("x", "h_0", "c_0"), ("out", "h_out", "c_out")
 _AXES = {STEP: "N", TIME_FIRST: "TN", BATCH_FIRST: "NT"}
+
+
+def name_arrays(spec: Spec, x: Any, state: Any, out: Any, h_out: Any, c_out: Any) -> dict[str, Any]:
+    """Return the arrays of a call by name, without those that are not given."""
+    states = [] if state is None else [state]
+    if spec.cell == "lstm" and states:
+        if not isinstance(state, (tuple, list)) or len(state) != 2:
+            raise LayoutError(f"state is a {kind(state)}, need (h_0, c_0): an LSTM has two")
+        states = list(state)
+    if spec.cell != "lstm" and c_out is not None:
+        cell = "a GRU" if spec.cell == "gru" else "a plain RNN"
+        raise LayoutError(f"c_out is given, but {cell} has no cell state")
+    outs = zip(OUTPUTS, (out, h_out, c_out), strict=True)
+    return {
+        **dict(zip(INPUTS, (x, *states), strict=False)),
+        **{what: value for what, value in outs if value is not None},
+    }
 
 
 @dataclass(frozen=True)
 class Part:
-    """One array of a state."""
+    """What one array of a call needs."""
 
-    letter: str
     shape: tuple[int, ...]
-    meaning: str
+    meaning: str  # of the shape
 
 
 class Shapes:
-    """Those of a call, as its x has them."""
+    """The shapes of the arrays of a call, which follow from x. states, outputs: by name."""
 
     def __init__(self, spec: Spec, axes: int, x: tuple[int, ...]) -> None:
         letters = _AXES[axes]
@@ -34,12 +51,13 @@ class Shapes:
         self.batch_first = self.batched and axes == BATCH_FIRST
         D, H = spec.num_directions, spec.hidden_size
         P = spec.proj_size or H
-        self.y = (*x[:-1], D * P)
         rows = (spec.num_layers * D, *((self.N,) if self.batched else ()))
         form = "(L * D, N, {})" if self.batched else "(L * D, {})"
-        self.state = [Part("h", (*rows, P), form.format("P" if spec.proj_size else "H"))]
+        parts = [Part((*rows, P), form.format("P" if spec.proj_size else "H"))]
         if spec.cell == "lstm":
-            self.state.append(Part("c", (*rows, H), form.format("H")))
+            parts.append(Part((*rows, H), form.format("H")))
+        self.states = dict(zip(INPUTS[1:], parts, strict=False))
+        self.outputs = dict(zip(OUTPUTS, [Part((*x[:-1], D * P), ""), *parts], strict=False))
 
     def _check_x(self, spec: Spec, letters: str) -> None:
         ndims = len(letters) + 1, len(letters)
@@ -53,64 +71,37 @@ class Shapes:
             )
 
 
-def states_of(state: Any, spec: Spec) -> list[Any]:
-    """h_0, or h_0 and c_0; nothing where it is None."""
-    if state is None:
-        return []
-    if spec.cell != "lstm":
-        return [state]
-    if not isinstance(state, (tuple, list)) or len(state) != 2:
-        raise LayoutError(f"state is a {kind(state)}, need (h_0, c_0): an LSTM has two")
-    return list(state)
-
-
-def check_outputs(spec: Spec, c_out: Any) -> None:
-    if c_out is not None and spec.cell != "lstm":
-        cell = "a GRU" if spec.cell == "gru" else "a plain RNN"
-        raise LayoutError(f"c_out is given, and {cell} has no c")
+def check(what: str, shape: tuple[int, ...], dtype: str, part: Part, needed: str) -> None:
+    """Raise LayoutError unless an array has the shape of its part and the dtype of x."""
+    if dtype != needed:
+        raise LayoutError(f"{what} is {dtype}, need {needed} like x")
+    if shape != part.shape:
+        means = f" = {part.meaning}" if part.meaning else " for this x"
+        raise LayoutError(f"{what}: shape {shape}, expected {part.shape}{means}")
 
 
 def read_lengths(lengths: Any, shapes: Shapes) -> np.ndarray | None:
-    """As the binding needs them; LayoutError where they make no sense."""
+    """Return the lengths as the binding needs them: int64, (N,)."""
     if lengths is None:
         return None
     if not shapes.batched:
-        raise LayoutError(
-            f"lengths with an x of shape {shapes.x}: one sequence has all of its steps, cut x"
-            " instead"
-        )
+        raise LayoutError(f"lengths need a batch, but x has shape {shapes.x}: cut x instead")
     n, most = shapes.N, shapes.T
     try:
         array = np.asarray(lengths)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise LayoutError(f"lengths is no array: {kind(lengths)} ({error})") from None
+        raise LayoutError(f"lengths is not an array: {kind(lengths)} ({error})") from None
     if array.shape != (n,):
         raise LayoutError(f"lengths: shape {array.shape}, expected ({n},) = (N,)")
     if not n:  # [] is float64 to NumPy
         array = np.zeros(0, np.int64)
     if array.dtype.kind not in "iu":
-        raise LayoutError(f"lengths is {array.dtype}, need whole numbers")
+        raise LayoutError(f"lengths is {array.dtype}, need integers")
     wrong = np.flatnonzero((array < 0) | (array > most))
     if wrong.size:
         k = int(wrong[0])
         raise LayoutError(f"lengths[{k}] is {int(array[k])}, need 0 to {most} = T")
     return array.astype(np.int64)
-
-
-def check(
-    what: str,
-    found: tuple[int, ...],
-    found_dtype: str,
-    shape: tuple[int, ...],
-    dtype: str,
-    meaning: str,
-) -> None:
-    """Has an array this shape and dtype?"""
-    if found_dtype != dtype:
-        raise LayoutError(f"{what} is {found_dtype}, need {dtype}, as x is")
-    if found != shape:
-        means = f" = {meaning}" if meaning else ", as x has it"
-        raise LayoutError(f"{what}: shape {found}, expected {shape}{means}")
 
 
 def kind(value: Any) -> str:

@@ -1,67 +1,59 @@
-"""threadpoolctl finds and limits our threads as a BLAS's, whichever of the two is imported first.
+"""Register our threads with threadpoolctl, so that threadpool_limits() limits them too.
 
->>> import rnnlayout as rl, threadpoolctl
->>> with threadpoolctl.threadpool_limits(1):
-...     rl.num_threads()
-1
+They are registered when rnnlayout is imported, if threadpoolctl was imported before it. Otherwise
+they are registered when the first RNN is made, which imports threadpoolctl if it is installed.
+
+    >>> import numpy as np, rnnlayout as rl, threadpoolctl
+    >>> rnn = rl.RNN(np.ones(84, "f4"), rl.Spec("lstm", 2, 3))
+    >>> with threadpoolctl.threadpool_limits(1):
+    ...     rl.num_threads()
+    1
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
+from functools import cache
+from importlib import import_module
+from typing import Any
 
 NAME = "threadpoolctl"
 
 
-def register(threadpoolctl: Any) -> None:
-    """Make the team of threads known to it."""
+@cache
+def register() -> None:
+    """Register the threads, the first time it is called."""
+    try:
+        threadpoolctl: Any = import_module(NAME)
+    except ImportError:
+        return
     if not hasattr(threadpoolctl, "register"):  # older than 3.2
         return
-    from rnnlayout._native import __version__, num_threads, set_num_threads  # it has to see them
 
-    controller = {
-        "user_api": "rnnlayout",
-        "internal_api": "rnnlayout",
-        "filename_prefixes": ("_native",),
-        "check_symbols": ("rnl_num_threads",),  # other packages have a _native too
-        "get_num_threads": staticmethod(num_threads),
-        "set_num_threads": staticmethod(set_num_threads),
-        "get_version": staticmethod(lambda: __version__),
-    }
-    threadpoolctl.register(type("Team", (threadpoolctl.LibController,), controller))
+    class Team(threadpoolctl.LibController):  # type: ignore[misc]
+        """Our library. Its functions are imported late: it need not be loaded yet."""
 
+        user_api = internal_api = "rnnlayout"
+        filename_prefixes = ("_native",)
+        check_symbols = ("rnl_num_threads",)  # other packages have a _native too
 
-class _Loader:
-    """As threadpoolctl's own, and then registers."""
+        def get_num_threads(self) -> int:
+            from rnnlayout._native import num_threads
 
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
+            return num_threads()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
+        def set_num_threads(self, n: int) -> None:
+            from rnnlayout._native import set_num_threads
 
-    def exec_module(self, module: Any) -> None:
-        self._loader.exec_module(module)
-        register(module)
+            set_num_threads(n)
 
+        def get_version(self) -> str:
+            from rnnlayout._native import __version__
 
-class _Finder:
-    """Stands before the finders of modules, and wraps what they find of threadpoolctl."""
+            return __version__
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != NAME:
-            return None
-        found = (f.find_spec(name, path, target) for f in sys.meta_path if f is not self)
-        spec = next(filter(None, found), None)
-        if spec:
-            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
-        return spec
+    threadpoolctl.register(Team)
 
 
 if NAME in sys.modules:
-    register(sys.modules[NAME])
-sys.meta_path.insert(0, _Finder())
+    register()

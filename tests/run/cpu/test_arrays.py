@@ -40,7 +40,7 @@ def test_awkward_arrays_of_bfloat16(kind):
 
 def test_numbers_of_16_bits_are_no_bfloat16():
     rnn, x, h, c = small(BFLOAT16)
-    with pytest.raises(rl.LayoutError, match="x is uint16, need bfloat16, as the weights are, or"):
+    with pytest.raises(rl.LayoutError, match="x is uint16, need bfloat16 like the weights, or"):
         rnn(x.view("u2"), (h.view("u2"), c.view("u2")))
 
 

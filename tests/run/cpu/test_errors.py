@@ -27,14 +27,14 @@ def frozen(a):
 
 
 CALLS = {
-    "a list": (lambda: LSTM([[0.0] * 5]), "x is a list, need an array of float32, as the weights"),
+    "a list": (lambda: LSTM([[0.0] * 5]), "x is a list, need an array of float32 like the weigh"),
     "nothing": (lambda: LSTM(None), "x is a NoneType, need an array"),
-    "x of another dtype": (lambda: LSTM(X.astype("f8")), "x is float64, need float32, as the wei"),
-    "x of integers": (lambda: LSTM(X.astype("i8")), "x is int64, need float32, as the weights"),
+    "x of another dtype": (lambda: LSTM(X.astype("f8")), "x is float64, need float32 like the wei"),
+    "x of integers": (lambda: LSTM(X.astype("i8")), "x is int64, need float32 like the weights"),
     "torch integers": (lambda: LSTM(torch.zeros(4, 3, 5, dtype=torch.int32)), "x is int32, need f"),
     "x for narrow weights": (
         lambda: HALF(X.astype("f8")),
-        r"x is float64, need float16, as the weights are, or float32$",
+        r"x is float64, need float16 like the weights, or float32$",
     ),
     "a masked x": (lambda: LSTM(np.ma.masked_array(X)), "x is a masked array: fill it first"),
     "x of another width": (
@@ -46,12 +46,15 @@ CALLS = {
     "x of a step": (lambda: LSTM.step(X), r"\(4, 3, 5\), expected \(N, 5\) or, without .* \(5,\),"),
     "an array for two": (lambda: LSTM(X, HC), r"state is a ndarray, need \(h_0, c_0\): an LSTM ha"),
     "one of two": (lambda: LSTM(X, (HC,)), r"state is a tuple, need \(h_0, c_0\)"),
-    "None of two": (lambda: LSTM(X, (HC, None)), "c_0 is a NoneType, need an array of float32, as"),
-    "two for one": (lambda: GRU_RNN(X, (HC, HC)), "h_0 is a tuple, need an array of float32, as x"),
+    "None of two": (lambda: LSTM(X, (HC, None)), "c_0 is a NoneType, need an array of float32 lik"),
+    "two for one": (
+        lambda: GRU_RNN(X, (HC, HC)),
+        "h_0 is a tuple, need an array of float32 like x",
+    ),
     "a state of another dtype": (lambda: LSTM(X, (HC, HC.astype("f8"))), "c_0 is float64, need fl"),
     "a state as the weights": (
         lambda: HALF(X, (HC.astype("f2"),) * 2),
-        "h_0 is float16, need float32, as x is",
+        "h_0 is float16, need float32 like x",
     ),
     "a state of another batch": (
         lambda: LSTM(X, (HC[:, :2], HC)),
@@ -71,29 +74,29 @@ CALLS = {
     ),
     "lengths of no batch": (
         lambda: LSTM(X[0], lengths=[3]),
-        r"lengths with an x of shape \(3, 5\)",
+        r"lengths need a batch, but x has shape \(3, 5\): cut x",
     ),
     "too few lengths": (lambda: LSTM(X, lengths=[1, 2]), r"lengths: shape \(2,\), expected \(3,\)"),
     "a number for lengths": (lambda: LSTM(X, lengths=4), r"lengths: shape \(\), expected \(3,\) ="),
-    "no lengths": (lambda: LSTM(X, lengths=[1, [2], 3]), "lengths is no array: list"),
-    "broken lengths": (lambda: LSTM(X, lengths=[1.0, 2, 3]), "lengths is float64, need whole numb"),
-    "true lengths": (lambda: LSTM(X, lengths=[True] * 3), "lengths is bool, need whole numbers"),
+    "no lengths": (lambda: LSTM(X, lengths=[1, [2], 3]), "lengths is not an array: list"),
+    "broken lengths": (lambda: LSTM(X, lengths=[1.0, 2, 3]), "lengths is float64, need integers"),
+    "true lengths": (lambda: LSTM(X, lengths=[True] * 3), "lengths is bool, need integers"),
     "a length below 0": (lambda: LSTM(X, lengths=[1, 2, -1]), r"lengths\[2\] is -1, need 0 to 4 ="),
     "a length past T": (lambda: LSTM(X, lengths=[1, 5, -1]), r"lengths\[1\] is 5, need 0 to 4 = T"),
     "a length past all": (
         lambda: LSTM(X, lengths=np.array([0, 2**64 - 1, 0], "u8")),
         r"lengths\[1\] is 18446744073709551615, need 0 to 4",
     ),
-    "c for a GRU": (lambda: GRU_RNN(X, c_out=HC), "c_out is given, and a GRU has no c"),
+    "c for a GRU": (lambda: GRU_RNN(X, c_out=HC), "c_out is given, but a GRU has no cell s"),
     "out of another shape": (
         lambda: LSTM(X, out=Y[:3]),
-        r"out: shape \(3, 3, 7\), expected \(4, 3, 7\), as x has it",
+        r"out: shape \(3, 3, 7\), expected \(4, 3, 7\) for this x",
     ),
     "out of another dtype": (
         lambda: LSTM(X, out=Y.astype("f8")),
-        "out is float64, need float32, a",
+        "out is float64, need float32 l",
     ),
-    "out that is none": (lambda: LSTM(X, out=7), "out is a int, need an array of float32, as x is"),
+    "out that is none": (lambda: LSTM(X, out=7), "out is a int, need an array of float32 like x"),
     "out read-only": (lambda: LSTM(X, out=frozen(Y)), "out is read-only"),
     "h_out read-only": (lambda: LSTM(X, h_out=frozen(HC)), "h_out is read-only"),
     "out big-endian": (
@@ -102,7 +105,7 @@ CALLS = {
     ),
     "out in columns": (
         lambda: LSTM(X, out=np.zeros((4, 7, 3), "f4").swapaxes(1, 2)),
-        "out has to be aligned and its last axis contiguous",
+        "out must be aligned and contiguous in its last axis",
     ),
     "out over itself": (
         lambda: LSTM(X, out=np.lib.stride_tricks.as_strided(Y, Y.shape, (0, 28, 4))),
@@ -114,11 +117,11 @@ CALLS = {
     ),
     "out over x": (
         lambda: LSTM(ROOM[:60].reshape(X.shape), out=ROOM[59:143].reshape(Y.shape)),
-        "out shares memory with x, which is read while it is written",
+        "out must not share memory with x",
     ),
     "c_out over x": (
         lambda: LSTM(ROOM[:60].reshape(X.shape), c_out=ROOM[:21].reshape(HC.shape)),
-        "c_out shares memory with x",
+        "c_out must not share memory with x",
     ),
     "out over h_out": (
         lambda: LSTM(X, out=ROOM[:84].reshape(Y.shape), h_out=ROOM[80:101].reshape(HC.shape)),
@@ -131,8 +134,8 @@ CALLS = {
     ),
 }
 OPTIONS = {
-    "a stream": (lambda: LSTM(X, stream=0), "stream is 0: on the CPU there are none, leave it out"),
-    "a stream of a step": (lambda: LSTM.step(X[0], stream=7), "stream is 7: on the CPU"),
+    "a stream": (lambda: LSTM(X, stream=0), "stream= is only for RNNs on a GPU, this one is on th"),
+    "a stream of a step": (lambda: LSTM.step(X[0], stream=7), "stream= is only for RNNs"),
     "steps backward": (
         lambda: BOTH_RNN.step(X[0]),
         r"step\(\) needs one direction, this RNN has two",
@@ -142,30 +145,30 @@ OPTIONS = {
         "device is 'gpu', need 'cpu', 'cuda', 'cuda:N' or",
     ),
     "no device": (lambda: rl.RNN(X, device=0), "device is 0, need 'cpu'"),
-    "math": (lambda: rl.RNN(X, math="fma"), "math is 'fma'; the CPU has 'default' and 'bfloat16'"),
+    "math": (lambda: rl.RNN(X, math="fma"), "math is 'fma', need 'default' or 'bfloat16' on the"),
     "bfloat16 math of float64": (
         lambda: rl.RNN(np.zeros(SMALL.num_params), SMALL.replace(dtype="f8"), math="bfloat16"),
-        "math is 'bfloat16' and the weights are float64",
+        "math='bfloat16' would discard the precision of float64",
     ),
-    "algo": (lambda: rl.RNN(X, algo="persist"), "algo is 'persist'; the CPU has 'standard'"),
-    "math of a GPU": (lambda: rl.RNN(X, math="tf32"), "math is 'tf32'; the CPU has 'default' and"),
+    "algo": (lambda: rl.RNN(X, algo="persist"), "algo is 'persist', need 'standard' on the"),
+    "math of a GPU": (lambda: rl.RNN(X, math="tf32"), "math is 'tf32', need 'default' or 'bfloat"),
     "math of the CPU": (
         lambda: rl.RNN(X, math="bfloat16", device="cuda"),
-        "math is 'bfloat16'; cuda:0 has 'default' and 'tf32'",
+        "math is 'bfloat16', need 'default' or 'tf32' on cuda:0",
     ),
     "math of nobody": (
         lambda: rl.RNN(X, math="fma", device="auto"),
-        "math is 'fma'; there are 'default', 'bfloat16' and 'tf32'",
+        "math is 'fma', need 'default', 'bfloat16' or 'tf32'$",
     ),
     "algo of nobody": (
         lambda: rl.RNN(X, algo="persist", device="auto"),
-        "algo is 'persist'; there are 'standard', 'persist_static' and 'persist_small'",
+        "algo is 'persist', need 'standard', 'persist_static' or 'persist_small'$",
     ),
     "algo of a GPU that is not there": (
         lambda: rl.RNN(
             np.zeros(SMALL.num_params, "f4"), SMALL, algo="persist_small", device="auto"
         ),
-        "algo is 'persist_small'; the CPU has 'standard'",
+        "algo is 'persist_small', need 'standard' on the CPU",
     ),
     "batch_first": (lambda: rl.RNN(X, batch_first=2), "batch_first is 2, need True or False"),
     "no spec": (lambda: rl.RNN(np.zeros(5, "f4")), "a flat vector of 5 elements does not tell"),

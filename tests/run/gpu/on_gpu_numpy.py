@@ -105,10 +105,10 @@ def options():
     before = rl.Spec("gru", I, H, reset="before")
     tensors = {name: np.ones(s, "f4") for name, s in rl.describe("keras", before).items()}
     for wrong, text in [
-        (dict(math="bfloat16"), "math is 'bfloat16'; cuda:0 has 'default' and 'tf32'"),
+        (dict(math="bfloat16"), "math is 'bfloat16', need 'default' or 'tf32' on cuda:0"),
         (
             dict(algo="fast"),
-            "algo is 'fast'; cuda:0 has 'standard', 'persist_static' and 'persist_",
+            "algo is 'fast', need 'standard', 'persist_static' or 'persist_small' on",
         ),
         (dict(cell_clip=(1, -1)), "clip"),
         (dict(cell_clip=7), "cell_clip is 7, need (low, high), two numbers"),
@@ -122,7 +122,7 @@ def options():
     try:
         rl.RNN(tensors, before, layout="keras", device="cuda")
     except rl.SpecError as error:
-        assert "device is 'cuda:0', and cudnn has no GRU with reset='before'" in str(error), error
+        assert "device is 'cuda:0', but cudnn has no GRU with reset='before'" in str(error), error
         assert str(error).endswith("use device='cpu'")
     try:
         rl.RNN(flat, LSTM, device="cuda:1")
@@ -136,6 +136,6 @@ def options():
     try:
         rl.RNN(tensors, before, layout="keras", device="auto", math="tf32")
     except rl.SpecError as error:
-        assert str(error) == "math is 'tf32'; the CPU has 'default' and 'bfloat16'", error
+        assert str(error) == "math is 'tf32', need 'default' or 'bfloat16' on the CPU", error
     else:
         raise AssertionError

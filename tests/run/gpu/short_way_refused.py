@@ -162,7 +162,8 @@ def refused():
                 # no other kind of device is asked with a stream of CUDA
                 assert array.__dlpack_device__()[0] == CUDA or not array.streams, name
     for stream in WRONG_STREAMS:
-        assert short(rnn, call, good, stream) is None
+        assert rnn._native.call(*arguments(call, good), call.axes, stream) is None
+        assert what_is_wrong(lambda s=stream: short(rnn, call, good, s))[0] is rl.SpecError
         assert what_is_wrong(lambda s=stream: long(rnn, call, good, s))[0] is rl.SpecError
     given, (h, c), *others = arguments(call, good)
     for state in (h, (h,), (h, c, c), [h], {}, (h, None), "hc"):
@@ -237,7 +238,7 @@ def refused_lengths():
     on_gpu = Interface(device.put(np.zeros(N, "i8")), (N,), "<i8")
     for call.lengths in (on_gpu, Exporter(on_gpu, (N,), "int64")):
         assert short(rnn, call, arrays, 1) is None
-        assert "are needed on the host" in what_is_wrong(lambda: long(rnn, call, arrays, 1))[1]
+        assert "is needed on the host" in what_is_wrong(lambda: long(rnn, call, arrays, 1))[1]
     assert device.live("pushed") == 0
 
 

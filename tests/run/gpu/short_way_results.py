@@ -31,6 +31,7 @@ from run.gpu.two_ways import (
 )
 
 import rnnlayout as rl
+from rnnlayout._run.foreign import stream_of
 
 
 def same_results():
@@ -164,7 +165,7 @@ def lists_and_places():
             arrays |= {"h_out": arrays["h_0"], "c_out": arrays["c_0"]}
             if way is short:
                 given, state, *others = arguments(call, arrays)
-                result = rnn._native.call(given, list(state), *others, STEP, stream)
+                result = rnn._native.call(given, list(state), *others, STEP, stream_of(stream))
             else:
                 result = way(rnn, call, arrays, stream)
             assert result[1][0] is arrays["h_0"] and result[1][1] is arrays["c_0"]

@@ -22,6 +22,7 @@ from run.gpu.exporters import (
 import rnnlayout as rl
 from rnnlayout import _native
 from rnnlayout._run import foreign as _foreign, gpu as _gpu
+from rnnlayout._run.shapes import name_arrays
 
 LSTM, GRU = rl.Spec("lstm", 5, 7, 2), rl.Spec("gru", 5, 7)
 A, SHAPE = 1 << 40, (4, 3, 5)  # an address, and the shape of x
@@ -45,7 +46,8 @@ def the_driver(monkeypatch):
 def call(x=X, state=None, spec=LSTM, axes=_native.TIME_FIRST, lengths=None, out=None, h_out=None,
          c_out=None, stream=None):  # fmt: skip
     """Call an RNN on a cuda:0 that does not exist: the mistake must be found before that."""
-    return _gpu.run(None, 0, spec, axes, x, state, lengths, out, h_out, c_out, stream)
+    named = name_arrays(spec, x, state, out, h_out, c_out)
+    return _gpu.run(None, 0, spec, axes, named, lengths, stream)
 
 
 def bad(**changes):
@@ -64,27 +66,27 @@ def interface(**changes):
 
 
 REFUSED = {
-    "another dtype": (lambda: call(bad(dtype="float64")), "x is float64, need float32, as the w"),
-    "no float": (lambda: call(bad(dtype="int32")), "x is int32, need float32, as the weights are"),
+    "another dtype": (lambda: call(bad(dtype="float64")), "x is float64, need float32 like the w"),
+    "no float": (lambda: call(bad(dtype="int32")), "x is int32, need float32 like the weights"),
     "complex": (lambda: call(bad(dtype="complex64")), "x is complex64, need float32"),
     "a bool": (lambda: call(bad(dtype="bool8")), "x is bool8, need float32"),
     "vectors": (lambda: call(bad(lanes=4)), "x is float32x4, need float32"),
     "an unknown type": (lambda: call(bad(dtype="?")), "x is DLPack type 9 with 9 bits, need float"),
-    "another GPU": (lambda: call(bad(device=(CUDA, 1))), "x is on cuda:1, this RNN on cuda:0"),
-    "ROCm": (lambda: call(bad(device=(ROCM, 2))), "x is on ROCm device 2, this RNN on cuda:0"),
+    "another GPU": (lambda: call(bad(device=(CUDA, 1))), "x is on cuda:1, this RNN is on cuda:0"),
+    "ROCm": (lambda: call(bad(device=(ROCM, 2))), "x is on ROCm device 2, this RNN is on cu"),
     "an unknown kind": (lambda: call(bad(device=(99, 0))), "x is on a device of kind 99 device 0,"),
-    "managed": (lambda: call(bad(device=(MANAGED, 0))), "x is in managed memory, which cuDNN is n"),
+    "managed": (lambda: call(bad(device=(MANAGED, 0))), "x is in managed memory, which is not sup"),
     "an exporter that lies": (
         lambda: call(Exporter(A, SHAPE, gives=bad(device=(CPU, 0)).capsule())),
-        "x is in the host's memory, this RNN on cuda:0",
+        "x is in the host's memory, this RNN is on cuda:0",
     ),
     "strides": (
         lambda: call(bad(strides=(5, 20, 1))),
-        r"x: strides \(5, 20, 1\) \(in elements\) with shape \(4, 3, 5\): it has to be C-contig",
+        r"x: strides \(5, 20, 1\) \(in elements\) with shape \(4, 3, 5\): it must be C-contig",
     ),
-    "unaligned": (lambda: call(bad(address=A + 2)), "x: its address is not aligned to its float32"),
+    "unaligned": (lambda: call(bad(address=A + 2)), "x: its address is not aligned for float32"),
     "unaligned by its offset": (lambda: call(bad(offset=1)), "x: its address is not aligned"),
-    "no address": (lambda: call(bad(address=None)), "x: its address is 0, and it has elements"),
+    "no address": (lambda: call(bad(address=None)), "x: its address is 0, but it has elements"),
     "another width": (
         lambda: call(bad(shape=(4, 3, 6))),
         r"x: shape \(4, 3, 6\), expected \(T, N, 5\) or, without a batch, \(T, 5\), with I = 5",
@@ -95,38 +97,38 @@ REFUSED = {
     ),
     "a state's dtype": (
         lambda: call(state=states(h=Exporter(A, S, "float16"))),
-        "h_0 is float16, need float32, as x is",
+        "h_0 is float16, need float32 like x",
     ),
     "one state for two": (lambda: call(state=X), r"state is a Exporter, need \(h_0, c_0\): an LST"),
-    "c_out of a GRU": (lambda: call(spec=GRU, c_out=X), "c_out is given, and a GRU has no c"),
+    "c_out of a GRU": (lambda: call(spec=GRU, c_out=X), "c_out is given, but a GRU has no c"),
     "NumPy beside it": (
         lambda: call(state=states(h=np.zeros(S, "f4"))),
-        "h_0 is a ndarray and not on a GPU, and other arrays are: those of a call are all in one",
+        "h_0 is a ndarray that is not on a GPU, but other arrays are: all arrays of a call must",
     ),
     "torch on the CPU beside it": (
         lambda: call(out=torch.zeros(Y)),
-        "out is a Tensor and not on a GPU, and other arrays are",
+        "out is a Tensor that is not on a GPU, but other arrays",
     ),
     "pinned memory beside it": (
         lambda: call(out=Exporter(A, Y, device=(PINNED, 0))),
-        "out is a Exporter and not on a GPU",
+        "out is a Exporter that is not on a GPU",
     ),
-    "a list beside it": (lambda: call(out=[1.0]), "out is a list and not on a GPU"),
+    "a list beside it": (lambda: call(out=[1.0]), "out is a list that is not on a GPU"),
     "it beside NumPy": (
         lambda: call(np.zeros(SHAPE, "f4"), out=X),
-        "out is a Exporter on a GPU and x is not: the arrays of a call are all in one place",
+        "out is a Exporter on a GPU, but x is not: all arrays of a call must be in the same",
     ),
     "a state beside NumPy": (
         lambda: call(np.zeros(SHAPE, "f4"), states()),
-        "h_0 is a Exporter on a GPU and x is not",
+        "h_0 is a Exporter on a GPU, but x is not",
     ),
     "float32 for narrow weights on the host": (
         lambda: call(np.zeros(SHAPE, "f4"), spec=LSTM.replace(dtype="float16")),
-        "x is float32, need float16, as the weights are$",
+        "x is float32, need float16 like the weights$",
     ),
     "lengths on the GPU": (
         lambda: call(lengths=Interface(A, (3,), "<i8")),
-        r"lengths is a Interface on a GPU: they are needed on the host, pass lengths.cpu\(\)",
+        r"lengths is a Interface on a GPU, but is needed on the host: pass lengths.cpu\(\)",
     ),
     "a length past the end": (lambda: call(lengths=[4, 5, 0]), r"lengths\[1\] is 5, need 0 to 4 ="),
     "a read-only output": (
@@ -139,11 +141,11 @@ REFUSED = {
     ),
     "an output in a stream that is not known": (
         lambda: call(out=Exporter(A + 8192, Y)),
-        "out is a Exporter, and nothing tells in which stream it is used: pass stream=",
+        "out is a Exporter whose stream is unknown: pass stream=",
     ),
     "an output of the second version": (
         lambda: call(h_out=Interface(A + 8192, S, version=2)),
-        "h_out is a Interface, and nothing tells in which stream it is used: pass stream=",
+        "h_out is a Interface whose stream is unknown: pass stream=",
     ),
     "out over x": (
         lambda: call(out=Exporter(A + 4, Y), stream=1),
@@ -165,18 +167,18 @@ REFUSED = {
         lambda: call(h_out=Exporter(A + 8192, S), c_out=Exporter(A + 8192, S), stream=1),
         "c_out and h_out share memory",
     ),
-    "big-endian": (lambda: call(interface(typestr=">f4")), "x is >f4, of the other byte order"),
-    "a mask": (lambda: call(interface(mask=X)), "x has a mask: fill it first"),
+    "big-endian": (lambda: call(interface(typestr=">f4")), "x is >f4, need native byte order"),
+    "a mask": (lambda: call(interface(mask=X)), "x has a mask, which would be lost: fill"),
     "an interface without data": (
         lambda: call(interface(data=None)),
-        "x: its __cuda_array_interface__ makes no sense: KeyError",
+        "x: its __cuda_array_interface__ is invalid: KeyError",
     ),
     "a shape of no numbers": (
         lambda: call(interface(shape=(4, "n"))),
-        "x: its __cuda_array_interface__ makes no sense: TypeError",
+        "x: its __cuda_array_interface__ is invalid: TypeError",
     ),
-    "stream 0": (lambda: call(interface(stream=0)), "x: its __cuda_array_interface__ says stream "),
-    "stream -1": (lambda: call(interface(stream=-1)), "x: its __cuda_array_interface__ makes no s"),
+    "stream 0": (lambda: call(interface(stream=0)), "x: its __cuda_array_interface__ gives stream"),
+    "stream -1": (lambda: call(interface(stream=-1)), "x: its __cuda_array_interface__ is invalid"),
     "strides in bytes": (
         lambda: call(interface(strides=(20, 80, 4))),
         r"x: strides \(5, 20, 1\) \(in elements\)",
@@ -189,7 +191,7 @@ REFUSED = {
     "no type of ours": (lambda: call(interface(typestr="|V2")), r"x is \|V2, need float32"),
     "an address of the host": (
         lambda: call(interface(address=4096)),
-        "x is in the host's memory, this RNN on cuda:0",
+        "x is in the host's memory, this RNN is on cuda:0",
     ),
     "an address of another GPU": (lambda: call(interface(address=2 << 40)), "x is on cuda:1, this"),
     "a managed address": (lambda: call(interface(address=3 << 40)), "x: it is managed memory"),
@@ -199,7 +201,7 @@ REFUSED = {
     ),
     "an exporter's own error": (
         lambda: call(Exporter(A, SHAPE, gives=BufferError("it requires grad"))),
-        "x: Exporter does not give its memory: it requires grad",
+        "x: Exporter does not export its memory: it requires grad",
     ),
     "another major version": (
         lambda: call(bad(version=(2, 0))),
@@ -221,7 +223,7 @@ class Stream:
 
 
 STREAMS = {
-    "zero": (0, "stream is 0, which may be either default stream: 1 is the legacy one, 2 the one"),
+    "zero": (0, "stream is 0, which is ambiguous: 1 is the legacy default stream, 2 the per-th"),
     "a negative number": (
         -1,
         "stream is -1, need the number of a stream, or an object with __cuda",
@@ -233,7 +235,7 @@ STREAMS = {
     "a pointer that is none": (Stream(ptr="x"), "need the number of a stream"),
     "a protocol to come": (
         Stream(__cuda_stream__=lambda: (1, 5)),
-        r"stream: __cuda_stream__\(\) is of version 1, known here is 0",
+        r"stream: __cuda_stream__\(\) has version 1, only 0 is supported",
     ),
 }
 
@@ -247,7 +249,7 @@ def test_streams_refused(name):
 
 def test_a_stream_for_arrays_of_the_host():
     with pytest.raises(
-        rl.SpecError, match="stream is 5, and x is on the host: there the call retur"
+        rl.SpecError, match="stream= is only for arrays on a GPU; x is on the host, wh"
     ):
         call(np.zeros(SHAPE, "f4"), stream=5)
 
@@ -405,3 +407,11 @@ def test_a_device_array_without_elements_needs_no_gpu():
         rl.DeviceArray()
     with pytest.raises(rl.LayoutError, match=r"source is a DeviceArray|no array: DeviceArray"):
         rl.RNN(array, LSTM)
+
+
+def test_bfloat16_on_the_host_needs_a_package(monkeypatch):
+    (array,) = _native.device_arrays(0, "bfloat16", ((0, 3),), 5, None)
+    assert array.numpy().dtype.name == "bfloat16"
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(rl.LayoutError, match=r"ml_dtypes, .*: pip install \"rnnlayout\[bf16\]\""):
+        array.numpy()

@@ -208,7 +208,7 @@ def test_no_gpu(install, tmp_path):
     said = refused("cuda", RNNLAYOUT_CUDNN=folder, LD_LIBRARY_PATH=folder, STUB_INIT=100)
     assert "cuda:0 cannot be used: no NVIDIA driver with a GPU was found\n" in said
     assert "cuInit: 100 (CUDA_ERROR_NO_DEVICE): no CUDA-capable device is detected\n" in said
-    assert "hint: does nvidia-smi list a GPU here?" in said
+    assert "hint: does nvidia-smi list a GPU?" in said
 
 
 def test_a_fork_cannot_have_the_driver(install, tmp_path):

@@ -12,7 +12,7 @@ from run.gpu.fake_gpu import flat
 
 import rnnlayout as rl
 from rnnlayout import _native
-from rnnlayout._run import gpu as _gpu
+from rnnlayout._run import foreign as _foreign, gpu as _gpu, shapes as _shapes
 
 STEP, TIME_FIRST, BATCH_FIRST = _native.STEP, _native.TIME_FIRST, _native.BATCH_FIRST
 NAMES = ("x", "h_0", "c_0", "out", "h_out", "c_out")
@@ -148,11 +148,14 @@ def by_keywords(call, arrays):
 
 
 def short(rnn, call, arrays, stream):
-    return rnn._native.call(*arguments(call, arrays), call.axes, stream)
+    number = None if stream is None else _foreign.stream_of(stream)
+    return rnn._native.call(*arguments(call, arrays), call.axes, number)
 
 
 def long(rnn, call, arrays, stream):
-    return _gpu.run(rnn._native, 0, call.spec, call.axes, *arguments(call, arrays), stream)
+    x, state, lengths, *outs = arguments(call, arrays)
+    named = _shapes.name_arrays(call.spec, x, state, *outs)
+    return _gpu.run(rnn._native, 0, call.spec, call.axes, named, lengths, stream)
 
 
 def told(device, way, rnn, call, stream, runs_in=1):

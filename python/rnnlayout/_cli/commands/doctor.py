@@ -5,24 +5,24 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from rnnlayout._cli.options import DONE, MISSING
+from rnnlayout._cli.options import DONE, MISSING, add_json
+from rnnlayout._cli.terminal import put, put_json
 
-SUMMARY = "what can be used here, and why the rest cannot"
+SUMMARY = "check which CPU kernels, cuDNN and GPUs are available"
 DESCRIPTION = """\
-What can be used here: kernels of the CPU, cuDNN, the driver, GPUs; and each
-place that was looked at for cuDNN. Exit code 0: a GPU can be used; 5: none can."""
+Check what is available on this machine: kernels for its CPU, cuDNN, the CUDA
+driver and GPUs; list each place that was searched for cuDNN. Exit code 0: a GPU
+can be used; 5: no GPU can be used."""
 EXAMPLES = """\
   rnnlayout doctor
   rnnlayout doctor --json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="the same for programs")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from rnnlayout._cli.terminal import put, put_json
-
     found = examine()
     if options.json:
         put_json("doctor", 1, found)
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examine() -> dict[str, Any]:
-    """Return everything doctor reports, as it goes into the JSON."""
+    """Return everything that doctor reports, as it goes into the JSON."""
     import platform
 
     from rnnlayout import _native
@@ -80,13 +80,11 @@ def as_text(found: dict[str, Any]) -> str:
     """Return the same as text."""
     from rnnlayout._run import cudnn
 
-    report, gpu = cudnn.find(), found["gpu"]
+    cpu, gpu = found["cpu"], found["gpu"]
     lines = [
         f"rnnlayout {found['rnnlayout']}, Python {found['python']}, {found['system']}",
-        f"CPU: {found['cpu']['kernels']} kernels, up to {found['cpu']['threads']} threads",
+        f"CPU: {cpu['kernels']} kernels, up to {cpu['threads']} threads",
         "GPU: can be used" if gpu["usable"] else f"GPU: cannot be used: {gpu['why_not']}",
-        *cudnn.describe(report),
+        *cudnn.describe(cudnn.find()),
     ]
-    if gpu["hint"]:
-        lines.append(f"hint: {gpu['hint']}")
-    return "\n".join(lines)
+    return "\n".join(lines + ([f"hint: {gpu['hint']}"] if gpu["hint"] else []))

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-SUMMARY = "all known layouts, with what each can hold"
-DESCRIPTION = "All known layouts: their cells with the order of gates in memory, and what else."
+from rnnlayout._cli.options import DONE, add_json
+from rnnlayout._cli.terminal import columns, put, put_json, strong
+
+SUMMARY = "list the supported layouts and what each can represent"
+DESCRIPTION = """\
+List the supported layouts: for each cell the order of its gates in memory, and
+what else the layout can represent."""
 EXAMPLES = """\
   rnnlayout layouts
   rnnlayout layouts --json"""
@@ -13,11 +19,10 @@ _KEYS = ("cells", "gates", "resets", "recurrent_activations", "projection", "opt
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="the same for programs")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from rnnlayout._cli.terminal import put, put_json
     from rnnlayout._model.layout import known_layouts
 
     known = known_layouts()
@@ -28,29 +33,25 @@ def run(options: argparse.Namespace) -> int:
         })  # fmt: skip
     else:
         put("\n".join(_table(known)))
-    return 0
+    return DONE
 
 
-def _table(known: dict[str, dict[str, object]]) -> list[str]:
+def _table(known: dict[str, Any]) -> list[str]:
     from textwrap import wrap
-
-    from rnnlayout._cli.terminal import columns, strong
 
     rows = [("layout", "lstm", "gru", "rnn", "reset", "projection")]
     for name, info in known.items():
-        gates: dict[str, str] = info["gates"]  # type: ignore[assignment]
-        resets: list[str] = info["resets"]  # type: ignore[assignment]
+        gates = info["gates"]
         rows.append((
             name, gates.get("lstm", "-"), gates.get("gru", "-"),
             "yes" if "rnn_tanh" in gates else "-",
-            ", ".join(resets) if "gru" in gates else "-",
+            ", ".join(info["resets"]) if "gru" in gates else "-",
             "yes" if info["projection"] else "-",
         ))  # fmt: skip
     head, *lines = columns(rows)
     lines = [strong(head), *lines]
     for name, info in known.items():
-        options: dict[str, dict[str, str]] = info["options"]  # type: ignore[assignment]
-        for option, values in options.items():
+        for option, values in info["options"].items():
             lines += ["", f"{name}({option}=...)"]
             for value, note in values.items():
                 lines += wrap(note, 79, initial_indent=f"  {value:9} ", subsequent_indent=" " * 12)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from rnnlayout._cli.options import add_file, add_hints, hints
+from rnnlayout._cli.options import DONE, add_file, add_hints, hints
+from rnnlayout._cli.terminal import say, shown
 
-SUMMARY = "run an RNN of a file over an array"
+SUMMARY = "run an RNN from a file on an array"
 DESCRIPTION = """\
-Run one RNN of a file over x, and write y. Arrays are .npy files: x (T, N, I),
-or (N, T, I) with --batch-first, or (T, I); y the same with D * P for I."""
+Run one RNN from a file on x, and write y. Arrays are .npy files: x is
+(T, N, I), (N, T, I) with --batch-first, or (T, I); y has D * P instead of I.
+T time steps, N batch size, I input size, D directions, P output size."""
 EXAMPLES = """\
   rnnlayout run lstm.safetensors --input x.npy --output y.npy
   rnnlayout run model.h5 --entry lstm_1 --input x.npy --output y.npy
@@ -21,10 +23,15 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "file", metavar="FILE", help="the file with the RNN")
-    add_file(parser, "--input", required=True, metavar="X.npy", help="x")
-    add_file(parser, "--output", required=True, metavar="Y.npy", help="y")
-    add_file(parser, "--states", metavar="S.npz", help="the last state: h_n, of an LSTM also c_n")
-    parser.add_argument("--entry", metavar="NAME", help="which RNN, where the file has several")
+    add_file(parser, "--input", required=True, metavar="X.npy", help="file to read x from")
+    add_file(parser, "--output", required=True, metavar="Y.npy", help="file to write y to")
+    add_file(
+        parser,
+        "--states",
+        metavar="S.npz",
+        help="file to write the last state to: h_n, and c_n for an LSTM",
+    )
+    parser.add_argument("--entry", metavar="NAME", help="which RNN, if the file has several")
     parser.add_argument(
         "--lengths", metavar="N,N,...", type=_numbers, help="steps of each sequence of the batch"
     )
@@ -34,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", default="cpu", metavar="D", help="cpu (the default), cuda, cuda:N, or auto"
     )
-    parser.add_argument("--force", action="store_true", help="replace outputs that are there")
+    parser.add_argument("--force", action="store_true", help="overwrite outputs that exist")
     add_hints(parser)
 
 
@@ -50,21 +57,19 @@ def run(options: argparse.Namespace) -> int:
 
     import numpy as np
 
-    from rnnlayout._cli.terminal import say
     from rnnlayout._files.bags.limits import regular_file
     from rnnlayout._files.files import load
     from rnnlayout._files.formats.npy_array import mapped
     from rnnlayout._files.output import whole
+    from rnnlayout._model.errors import FileError
     from rnnlayout._weights import used
 
     for path, suffix in ((options.output, ".npy"), (options.states or ".npz", ".npz")):
         if not str(path).lower().endswith(suffix):
-            from rnnlayout._model.errors import FileError
-
-            raise FileError(f"{path}: is written as {suffix}, name it so")
+            raise FileError(f"{path}: the name must end in {suffix}, the format that is written")
     name, weights = _chosen(load(options.file, **hints(options)), options.entry)
     x = mapped(regular_file(options.input))
-    with ExitStack() as outputs:  # before the work: what cannot be written is said at once
+    with ExitStack() as outputs:  # before the work: an output that cannot be written fails now
         y_out = outputs.enter_context(whole(options.output, force=options.force))
         states_out = options.states and outputs.enter_context(
             whole(options.states, force=options.force)
@@ -75,21 +80,21 @@ def run(options: argparse.Namespace) -> int:
         with open(y_out.path, "wb") as file:
             np.save(file, y, allow_pickle=False)
         if states_out:
-            h_n, c_n = state if isinstance(state, tuple) else (state, None)
+            states = state if isinstance(state, tuple) else (state,)
             with open(states_out.path, "wb") as file:
-                np.savez(file, **({"h_n": h_n} if c_n is None else {"h_n": h_n, "c_n": c_n}))
-    say(f"{name}: {weights.spec}, on {device}: y {y.shape}")
-    return 0
+                np.savez(file, **dict(zip(("h_n", "c_n"), states, strict=False)))
+    say(f"{shown(name)}: {weights.spec}, on {device}: y {y.shape}")
+    return DONE
 
 
 def _chosen(found: Any, entry: str | None) -> tuple[str, Any]:
-    from rnnlayout._cli.terminal import shown
     from rnnlayout._model.errors import FileError
 
-    names = ", ".join(shown(name) for name in [*found, *found.refused])
-    if entry is None and len(found) + len(found.refused) > 1:
-        raise FileError(f"there are {len(found) + len(found.refused)} RNNs: --entry {names}")
-    if entry is not None and entry not in [*found, *found.refused]:
-        raise FileError(f"no RNN is called {entry}: there are {names}")
+    names = [*found, *found.refused]
+    listed = ", ".join(shown(name) for name in names)
+    if entry is None and len(names) > 1:
+        raise FileError(f"there are {len(names)} RNNs: choose one with --entry: {listed}")
+    if entry is not None and entry not in names:
+        raise FileError(f"no RNN is named {entry}: there are {listed}")
     name = next(iter(found)) if entry is None else entry
     return name, found[name]

@@ -6,28 +6,29 @@ import argparse
 import math
 from typing import Any
 
-from rnnlayout._cli.options import add_file, with_options
+from rnnlayout._cli.options import DONE, add_file, add_json, with_hint
+from rnnlayout._cli.terminal import put, put_json, shown
 
-SUMMARY = "are the RNNs of two files equal"
+SUMMARY = "check whether two files contain the same weights"
 DESCRIPTION = """\
-Are the RNNs of two files equal, in whatever formats and layouts? They are
-matched by name, or if each file has one, whatever their names; and compared
-gate by gate, bit for bit. Exit code 0: equal; 1: not, and how much each gate
-differs."""
+Check whether two files contain the same RNN weights, in any formats and
+layouts. RNNs are matched by name; if each file has exactly one, names do not
+matter. They are compared gate by gate, bit for bit. Exit code 0: equal; 1: not
+equal, with the differences per gate."""
 EXAMPLES = """\
   rnnlayout verify old.h5 new.h5
   rnnlayout verify model.pt model.onnx --rtol 1e-6"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_file(parser, "a", metavar="A", help="a file")
-    add_file(parser, "b", metavar="B", help="another one")
-    parser.add_argument("--json", action="store_true", help="the same for programs")
-    words: dict[str, Any] = {"type": _tolerance, "default": 0.0, "metavar": "X"}
+    add_file(parser, "a", metavar="A", help="the first file")
+    add_file(parser, "b", metavar="B", help="the second file")
+    add_json(parser)
+    number: dict[str, Any] = {"type": _tolerance, "default": 0.0, "metavar": "X"}
+    parser.add_argument("--rtol", **number, help="relative tolerance (default: 0)")
     parser.add_argument(
-        "--rtol", **words, help="how far a value may be from the other, as a fraction of it"
+        "--atol", **number, help="absolute tolerance (default: 0): |a - b| <= atol + rtol * |b|"
     )
-    parser.add_argument("--atol", **words, help="how far a value may be from the other")
 
 
 def _tolerance(text: str) -> float:
@@ -41,7 +42,6 @@ def _tolerance(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    from rnnlayout._cli.terminal import put, put_json, shown
     from rnnlayout._compare.verify import verify
 
     found = verify(options.a, options.b, rtol=options.rtol, atol=options.atol)
@@ -57,9 +57,8 @@ def run(options: argparse.Namespace) -> int:
                        for name, why in (found.unread or {}).items()],
         })  # fmt: skip
     else:
-        text = with_options(str(found))
-        put("\n".join(shown(line) for line in text.split("\n")))
-    return 0 if found else 1
+        put("\n".join(shown(line) for line in with_hint(str(found), options).split("\n")))
+    return DONE if found else 1
 
 
 def _pair(pair: Any) -> dict[str, Any]:
@@ -70,11 +69,8 @@ def _pair(pair: Any) -> dict[str, Any]:
         "text": pair.text,
         "note": pair.note,
         "blocks": [
-            {
-                "layer": gap.key[0],
-                "direction": gap.key[1],
-                "role": gap.key[2],
-                "gate": gap.key[3],
+            dict(zip(("layer", "direction", "role", "gate"), gap.key, strict=True))
+            | {
                 "differ": gap.count,
                 "size": gap.size,
                 "largest": _finite(gap.largest),
@@ -87,5 +83,5 @@ def _pair(pair: Any) -> dict[str, Any]:
 
 
 def _finite(value: float) -> float | str:
-    """JSON has no other numbers: "nan", "inf", "-inf"."""
+    """Return "nan", "inf" or "-inf" for these, which JSON lacks."""
     return value if math.isfinite(value) else str(value)

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.dtypes import bfloat16
 from rnnlayout._model.errors import FileError
-from rnnlayout._native import LayoutError
+from rnnlayout._native import LayoutError, bfloat16
 
 from .graph import INPUT, Scope, attributes_of, package
 
