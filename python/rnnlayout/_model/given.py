@@ -49,6 +49,17 @@ class Given:
         return [self] if one else [self.layer(k) for k in range(self.spec.num_layers)]
 
 
+class Checked:
+    """Base of what carries one RNN's checked arrays: of Weights."""
+
+    _given: Given
+
+
+def given_of(source: Checked) -> Given:
+    """Return the checked arrays of a Weights."""
+    return source._given
+
+
 def layer_spec(spec: Spec, k: int) -> Spec:
     """Return the spec of layer k alone."""
     if k == 0:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._model.dtypes import as_carrier, take
-from rnnlayout._model.given import Given, stacked
+from rnnlayout._model.given import Checked, Given, given_of, stacked
 from rnnlayout._model.layout import CUDNN, Layout, as_layout, known_layouts
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError
@@ -44,8 +44,8 @@ def read(
         raise LayoutError(f"prefix is a {type(prefix).__name__}, need a string")
     hints = {key: value for key, value in hints.items() if value is not None}
     wanted = as_layout(layout) if layout is not None else None
-    if hasattr(source, "_read"):  # a Weights
-        return _again(source._read(), spec, wanted, dtype_free)
+    if isinstance(source, Checked):
+        return _again(given_of(source), spec, wanted, dtype_free)
     if frameworks.is_torch_module(source):
         return _read_torch(source, spec, wanted, dtype_free)
     if frameworks.is_keras_layer(source):
