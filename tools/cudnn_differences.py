@@ -1,7 +1,7 @@
 """The complete list of RNNs that rnnlayout accepts and cuDNN refuses, and the reverse.
 
-tables.py writes it into docs/cudnn-versions.md. tests/model/test_real_cudnn.py asks the libraries about
-the examples of each row, and searches for differences that no row explains.
+tables.py writes it into docs/cudnn-versions.md. tests/model/test_real_cudnn.py asks the libraries
+about the examples of each row, and searches for differences that no row explains.
 """
 
 from collections.abc import Callable

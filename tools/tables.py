@@ -16,7 +16,7 @@ import cudnn_differences
 
 import rnnlayout as rl
 from rnnlayout import LossyError
-from rnnlayout._sources.infer import Candidate, dimensions
+from rnnlayout._sources.candidates import Candidate
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -92,7 +92,7 @@ def tensors():
         for cell, title in CELLS.items():
             for reset in info["resets"] if cell == "gru" else ["after"]:
                 try:
-                    shapes = dimensions(layout, Candidate(cell, reset, 1, False, False, 1))
+                    shapes = Candidate(layout, cell, reset, 1, False, False, 1).dimensions
                 except LossyError:
                     continue
                 what = (

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rnnlayout import _native
+from rnnlayout._convert import engine
 from rnnlayout._model.dtypes import rounded, storage, widened
-from rnnlayout._model.given import Given
+from rnnlayout._model.given import Given, given_of
 from rnnlayout._model.layout import ROLES, Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import HAS_PEEPHOLES, LossyError
@@ -55,14 +56,14 @@ class Block:
 
 def blocks_of(weights: Weights) -> dict[Key, Block]:
     """All blocks of an RNN, in cuDNN's order; biases and peepholes that it has not are zero."""
-    given = weights._read()
+    given = given_of(weights)
     common = Layout("torch" if _holds("torch", given.spec) else "onnx")
     spec = given.spec
     if given.layout.name != "cudnn":  # whose own form its spec says
         spec = spec.replace(bias="double")
     found = _without_peepholes(given, spec)
     if given.layout != common:
-        found = Weights._of(found).to(common)._read()
+        found = engine.run(found, common)[0]
     blocks = dict(_views(found))
     blocks |= {key: block for key, block in _views(given) if key[2] == "peephole"}
     zero = np.zeros((spec.hidden_size, 1), found.arrays[0].dtype)
@@ -106,7 +107,7 @@ def block(array: np.ndarray, dtype: str) -> Block:
 
 def one_bias(weights: Weights) -> frozenset[Gate]:
     """(layer, direction, gate) of those that have one of the two biases."""
-    given = weights._read()
+    given = given_of(weights)
     keys = {(*b[:3], b[4]) for b, _ in _native.blocks(given.layout, given.spec, given.has)}
     gates = {(layer, direction, gate) for layer, direction, role, gate in keys if role == "R"}
     return frozenset(

@@ -1,1 +1,1 @@
-"""What an RNN is, what a layout is, and one RNN's checked arrays."""
+"""Specs, layouts, and one RNN's checked arrays."""

@@ -1,4 +1,4 @@
-"""Which tensors an RNN has in a layout, and where each block is in cuDNN's weight space."""
+"""Names and shapes of an RNN's tensors, and the regions of cuDNN's weight space."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .spec import Spec
 
 
 def describe(layout: str | Layout, spec: Spec) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of an RNN's tensors in a layout, in the framework's own order.
+    """Return the names and shapes of an RNN's tensors in a layout, in the framework's own order.
 
-    LossyError: the layout has no form for such an RNN.
+    Raises LossyError if the RNN cannot be represented in the layout.
 
         >>> describe("torch", Spec("gru", 8, 16, bias=False))
         {'weight_ih_l0': (48, 8), 'weight_hh_l0': (48, 16)}
@@ -37,14 +37,14 @@ _REGION = np.dtype(
 
 
 def regions(spec: Spec) -> np.ndarray:
-    """cuDNN's weight space piece by piece, in address order.
+    """Return where each matrix and bias is in cuDNN's weight space, in address order.
 
-    A structured array, one row a matrix or bias: pseudo_layer (= layer * D + direction), layer,
-    direction (0 forward, 1 backward), lin_layer_id (cuDNN's number), role ("W" input, "R"
+    A structured array with one row per matrix or bias: pseudo_layer (= layer * D + direction),
+    layer, direction (0 forward, 1 backward), lin_layer_id (cuDNN's number), role ("W" input, "R"
     recurrent, "P" projection, "bW", "bR"), gate ("i f g o", "r z n", "h", "" for a projection),
     offset in bytes, rows, cols (1 for a bias). Each matrix is row-major.
 
-    LossyError: cuDNN has no form for such an RNN.
+    Raises LossyError if the RNN cannot be represented in cuDNN's weight space.
 
         >>> regions(Spec("rnn_tanh", 2, 3))[["role", "offset", "rows", "cols"]].tolist()
         [('W', 0, 3, 2), ('R', 24, 3, 3), ('bW', 60, 3, 1), ('bR', 72, 3, 1)]

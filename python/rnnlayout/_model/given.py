@@ -1,4 +1,4 @@
-"""One RNN's checked arrays: its layers one by one, and put together again."""
+"""One RNN's checked arrays: split into layers, and stacked again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .spec import Spec
 class Given:
     """One RNN, checked: names and arrays in the order of its layout.
 
-    has: which optional tensors it has, HAS_BIAS | HAS_PEEPHOLES. arrays: C-contiguous, aligned, in
-    native byte order; they carry bits (bfloat16 as uint16).
+    has: its optional tensors, HAS_BIAS | HAS_PEEPHOLES. arrays: C-contiguous, aligned, in native
+    byte order; they carry bits (bfloat16 as uint16).
     """
 
     spec: Spec
@@ -49,6 +49,17 @@ class Given:
         return [self] if one else [self.layer(k) for k in range(self.spec.num_layers)]
 
 
+class Checked:
+    """Base of what carries one RNN's checked arrays: of Weights."""
+
+    _given: Given
+
+
+def given_of(source: Checked) -> Given:
+    """Return the checked arrays of a Weights."""
+    return source._given
+
+
 def layer_spec(spec: Spec, k: int) -> Spec:
     """Return the spec of layer k alone."""
     if k == 0:
@@ -64,7 +75,7 @@ def num_weights(spec: Spec) -> int:
 
 
 def _flat_parts(spec: Spec, k: int) -> tuple[slice, slice]:
-    """Return where cuDNN's weight space has the weights of layer k, and where its biases."""
+    """Return where the weights, and where the biases, of layer k are in cuDNN's weight space."""
     first, one = layer_spec(spec, 0), layer_spec(spec, k)  # layers above the first are alike
     n, n0 = num_weights(one), num_weights(first)
     m, m0 = one.num_params - n, first.num_params - n0
@@ -101,9 +112,11 @@ def _check_layer(k: int, layer: Given, first: Given, wanted: Spec) -> None:
     if layer.layout != first.layout:
         raise LayoutError(f"layer {k} is in layout {layer.layout}, layer 0 in {first.layout}")
     if layer.has != first.has:
-        raise LayoutError(f"layer {k} and layer 0 do not both have biases: add zeros where missing")
+        raise LayoutError(
+            f"layer {k} and layer 0 do not both have biases: pass zeros for the missing ones"
+        )
     if layer.spec != wanted:
         raise LayoutError(
             f"layer {k} is {layer.spec}; on top of layer 0 ({first.spec}) it would have to be"
-            f" {wanted}. Layers of unequal size are several RNNs: convert each by itself"
+            f" {wanted}. Layers of different sizes are several RNNs: convert each on its own"
         )

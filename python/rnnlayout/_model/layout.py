@@ -9,7 +9,7 @@ from rnnlayout import _native
 
 
 class Layout:
-    """A layout's name with its options, taken wherever a name is. Make one with layout()."""
+    """A layout's name with its options, accepted wherever a name is. Make one with layout()."""
 
     __slots__ = ("name", "options")
 
@@ -18,7 +18,9 @@ class Layout:
 
     def __init__(self, name: str, **options: Any) -> None:
         if not isinstance(name, str):
-            raise _native.LayoutError(f"a layout is named by a string, found {name!r}")
+            raise _native.LayoutError(
+                f"a layout is named by a string, found {name!r}: pass one of rl.layouts()"
+            )
         object.__setattr__(self, "name", name)
         object.__setattr__(
             self, "options", tuple(sorted((key, str(value)) for key, value in options.items()))
@@ -26,11 +28,11 @@ class Layout:
         _native.check_layout(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError("a Layout cannot be changed")
+        raise AttributeError("a Layout is immutable: make another one with rl.layout()")
 
     @property
     def notes(self) -> dict[str, str]:
-        """What each chosen option means."""
+        """Return what each chosen option means."""
         known = known_layouts()[self.name]["options"]
         return {f"{key}={value}": known[key][value] for key, value in self.options}
 
@@ -59,20 +61,20 @@ def _layout_from(name: str, options: dict[str, str]) -> Layout:
 
 
 CUDNN = Layout("cudnn")
-# What a block is called in messages, by its role.
+# Names of the roles of blocks in messages.
 ROLES = {"W": "input matrix", "R": "recurrent matrix", "P": "projection", "bW": "input bias",
          "bR": "recurrent bias", "peephole": "peephole"}  # fmt: skip
 
 
 def layout(name: str, **options: Any) -> Layout:
-    """A layout with options, taken wherever a layout's name is.
+    """Return a layout with options, which is accepted wherever a layout's name is.
 
     concat: inputs="hx" (default) or "xh"; z="state" (default, h' = z h + (1 - z) n) or
         "candidate" (h' = (1 - z) h + z n).
-    cudnn: version=9 (default), 8 or 7. The weight space is the same; what a version cannot do is
-        a SpecError when it is used.
+    cudnn: version=9 (default), 8 or 7. The weight space is the same in all. Using the layout for
+        an RNN that the version cannot run raises SpecError.
 
-    LayoutError: no such layout, option or value.
+    Raises LayoutError if there is no such layout, option or value.
 
         >>> layout("concat", inputs="xh", z="candidate")
         layout('concat', inputs='xh', z='candidate')
@@ -81,7 +83,7 @@ def layout(name: str, **options: Any) -> Layout:
 
 
 def as_layout(layout: str | Layout) -> Layout:
-    """A Layout of a name or of itself."""
+    """Return the Layout of a name; a Layout is returned as it is."""
     return layout if isinstance(layout, Layout) else Layout(layout)
 
 
@@ -89,11 +91,11 @@ _layouts: dict[str, dict[str, Any]] = {}
 
 
 def layouts() -> dict[str, dict[str, Any]]:
-    """All known layouts, with what each can hold.
+    """Return all layouts, with what each supports.
 
-    name -> {"cells", "gates" (cell -> order in memory), "resets", "recurrent_activations",
-    "projection", "options" (name -> {value: note}, the default first), "rows" (the table's own
-    rows), "sources"}.
+    A dict: name -> {"cells", "gates" (cell -> order in memory), "resets", "recurrent_activations",
+    "projection" (bool), "options" (name -> {value: note}, the default first), "rows" (the rows of
+    the table of layouts), "sources"}.
 
         >>> layouts()["onnx"]["gates"]["lstm"]
         'iofg'
@@ -102,7 +104,7 @@ def layouts() -> dict[str, dict[str, Any]]:
 
 
 def known_layouts() -> dict[str, dict[str, Any]]:
-    """layouts(), shared: not to be changed."""
+    """Return the dict that layouts() copies. Do not change it."""
     if not _layouts:
         for row in _native.rows():
             _add_row(row)

@@ -1,4 +1,4 @@
-"""Spec: what an RNN is, apart from its numbers."""
+"""Spec: what an RNN is, without its weights."""
 
 from __future__ import annotations
 
@@ -19,30 +19,29 @@ from .layout import CUDNN
 SCHEMA = 1
 _SIZES = ("input_size", "hidden_size", "num_layers", "proj_size")
 _FLAGS = ("bidirectional", "skip_input")
-# Two RNNs with equal values here are the same network; the other fields only decide storage.
+# Two RNNs with equal values of these are the same network; the other fields decide storage.
 _NETWORK = ("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "proj_size",
             "reset", "recurrent_activation")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Spec:
-    """One RNN: its cell, sizes, and what else decides how its weights are laid out.
+    """One RNN without its weights: its cell, its sizes, and what else determines their layout.
 
     cell: "lstm", "gru", "rnn_tanh" or "rnn_relu".
     input_size, hidden_size, num_layers: I, H, L; at least 1.
     bidirectional: D = 2; each layer but the first reads both directions of the one below.
-    proj_size: P, LSTM only, 0 < P < H; 0 is none.
-    bias: cuDNN's bias mode, "double" (or True), "input", "recurrent" or "none" (or False). Other
-        layouts hold the biases they hold; of this they only ask whether it is "none".
-    reset: GRU only. "after" is cuDNN's: n = tanh(W x + bW + r * (R h + bR)). "before", which has
-        no cuDNN form: n = tanh(W x + bW + R (r * h) + bR).
-    recurrent_activation: "sigmoid"; or, without a cuDNN form, "hard_sigmoid" (Keras 3:
-        x / 6 + 0.5) or "hard_sigmoid_keras2" (Keras 1 and 2: 0.2 x + 0.5), both cut to [0, 1].
-    skip_input: cuDNN adds the input of layer 0 to its gates as it is; needs I == H.
-    dtype: "float16", "bfloat16", "float32" or "float64"; a NumPy, ml_dtypes or torch dtype is
-        taken too.
+    proj_size: P, LSTM only, 0 < P < H; 0 means no projection.
+    bias: cuDNN's bias mode, "double" (or True), "input", "recurrent" or "none" (or False). In
+        other layouts only whether it is "none" matters.
+    reset: GRU only. "after" is cuDNN's: n = tanh(W x + bW + r * (R h + bR)). "before", which
+        cuDNN lacks: n = tanh(W x + bW + R (r * h) + bR).
+    recurrent_activation: "sigmoid"; or, which cuDNN lacks, "hard_sigmoid" (Keras 3: x / 6 + 0.5)
+        or "hard_sigmoid_keras2" (Keras 1 and 2: 0.2 x + 0.5), both clipped to [0, 1].
+    skip_input: cuDNN adds the input of layer 0 to its gates without a matrix; needs I == H.
+    dtype: "float16", "bfloat16", "float32" or "float64", or a NumPy, ml_dtypes or torch dtype.
 
-    Immutable and hashable. Raises SpecError when it contradicts itself.
+    Immutable and hashable. Raises SpecError if the fields contradict each other.
 
         >>> Spec("gru", 8, 16, bidirectional=True).num_params
         2496
@@ -73,7 +72,7 @@ class Spec:
             if not isinstance(getattr(self, name), str):
                 raise SpecError(f"{name} is {getattr(self, name)!r}, need a name")
         _native.check(self)
-        # kept: specs are keys of what is looked up at each call
+        # computed once: specs are keys of the caches that each call looks into
         object.__setattr__(self, "_hash", hash(self._values()))
 
     def _values(self) -> tuple[Any, ...]:
@@ -87,39 +86,41 @@ class Spec:
 
     @property
     def num_directions(self) -> int:
-        """D: 2 if bidirectional, else 1."""
+        """Return D: 2 if bidirectional, else 1."""
         return 2 if self.bidirectional else 1
 
     @property
     def num_params(self) -> int:
-        """Elements of cuDNN's weight space. SpecError: there is none for this RNN."""
+        """Return the number of elements of cuDNN's weight space; raise SpecError if it has none."""
         return _num_params(self)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of cuDNN's weight space. SpecError: there is none for this RNN."""
+        """Return the size of cuDNN's weight space in bytes; raise SpecError if it has none."""
         return self.num_params * _native.itemsize(self.dtype)
 
     def replace(self, **changes: Any) -> Spec:
-        """A Spec with some fields changed."""
+        """Return a Spec with some fields changed."""
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields and a schema version, ready for JSON; from_dict() reads it back."""
+        """Return all fields and a schema version, ready for JSON; from_dict() reads it."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {"schema": SCHEMA, **values}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Spec:
-        """The Spec that to_dict() wrote, of this release or an earlier one.
+        """Return the Spec that to_dict() of this release or an earlier one wrote.
 
-        SpecError: a newer schema, an unknown or a missing field.
+        Raises SpecError if the schema is newer, or a field is unknown or missing.
         """
         if not isinstance(data, Mapping):
-            raise SpecError(f"data is a {type(data).__name__}, need the dict that to_dict() gave")
+            raise SpecError(
+                f"data is a {type(data).__name__}, need the dict that to_dict() returned"
+            )
         data = dict(data)
         if "schema" not in data:
-            raise SpecError("schema is missing: this is no dict that to_dict() wrote")
+            raise SpecError("schema is missing: to_dict() did not write this dict")
         schema = data.pop("schema")
         if not isinstance(schema, int) or not 1 <= schema <= SCHEMA:
             raise SpecError(
@@ -134,13 +135,13 @@ class Spec:
         return cls(**data)
 
     def __str__(self) -> str:
-        """The fields that are not at their defaults."""
-        told = [self.cell, f"input_size {self.input_size}", f"hidden_size {self.hidden_size}"]
+        """Return the fields that are not at their defaults."""
+        shown = [self.cell, f"input_size {self.input_size}", f"hidden_size {self.hidden_size}"]
         for field in fields(self)[3:]:
             value = getattr(self, field.name)
             if value != field.default:
-                told.append(field.name if value is True else f"{field.name} {value}")
-        return ", ".join(told)
+                shown.append(field.name if value is True else f"{field.name} {value}")
+        return ", ".join(shown)
 
 
 @lru_cache(maxsize=256)
@@ -162,13 +163,13 @@ def _size(name: str, value: Any) -> int:
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False, of Python, of NumPy, or as 1 and 0."""
+    """Return a bool, given as Python's or NumPy's, or as 1 or 0."""
     if not isinstance(value, (bool, np.bool_, int)) or value not in (True, False):
         raise SpecError(f"{name} is {value!r}, need True or False")
     return bool(value)
 
 
 def unlike(a: Spec, b: Spec) -> str:
-    """Return what makes these two different RNNs, "" if they may be the same."""
+    """Return the fields that make these two different RNNs, "" if none does."""
     keys = [key for key in _NETWORK if getattr(a, key) != getattr(b, key)]
     return ", ".join(f"{key} {getattr(a, key)} and {getattr(b, key)}" for key in keys)

@@ -29,7 +29,7 @@ PyObject *bfloat16_dtype(const native_state *state)
     else if (PyErr_ExceptionMatches(PyExc_ImportError))
         PyErr_SetString(state->layout_error,
                         "bfloat16 arrays need the package ml_dtypes, which is not installed: pip"
-                        " install \"rnnlayout[bf16]\" (or ask for another dtype=)");
+                        " install \"rnnlayout[bf16]\", or pass another dtype=");
     Py_XDECREF(module);
     Py_XDECREF(type);
     return (PyObject *)dtype;

@@ -58,12 +58,6 @@ def torch_hints(module: Any) -> tuple[str, dict[str, Any]]:
     )
 
 
-def torch_tensors(module: Any, names: list[str]) -> dict[str, Any]:
-    """The tensors that the module computes with: attributes, so that weight norm, pruning and
-    other parametrizations are taken as they act."""
-    return {name: getattr(module, name) for name in names}
-
-
 # ---------------------------------------------------------------------------------------- Keras
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
 
-from .infer import Candidate, Dimension, Guess, Shape, candidates, dimensions, guess
+from .candidates import Candidate, one_layer, with_names
+from .infer import Guess, Shape, guess
 from .names import prefixes_that_fit
 
 
@@ -57,65 +61,82 @@ def _biases_only(names: Sequence[str]) -> bool:
     return bool(names) and all("bias" in name or name.endswith("b") for name in names)
 
 
-def _closest(layouts: Sequence[Layout], names: Sequence[str]) -> list[str]:
-    """The names of the RNN that shares most with those found, and has least besides."""
-    from rnnlayout import _native
-
-    best: tuple[int, list[str]] = (-(1 << 60), [])
+def _closest(layouts: Sequence[Layout], names: Sequence[str]) -> Sequence[str]:
+    """Return the names of the RNN that shares most with those found, and has fewest others."""
+    found, most = set(names), 3 * len(names) + 7
+    best: tuple[int, int, Sequence[str]] = (-(1 << 60), 0, ())
     for layout in layouts:
-        for count in range(1, 3 * len(names) + 8):
-            for candidate in candidates(layout, count):
-                theirs = [n for n, _ in _native.tensors(layout, candidate.probe(), candidate.has)]
-                shared = len(set(theirs) & set(names))
-                score = 4 * shared - len(theirs)
-                if score > best[0]:
-                    best = (score, theirs)
-            if count > 64:
-                break
-    return best[1]
+        here = max(_scores(layout, found, most), key=lambda score: score[:2], default=best)
+        best = here if here[0] > best[0] else best
+    return best[2][: -best[1]]
 
 
-def wrong_shapes(guesses: Sequence[Guess], shapes: dict[str, Shape]) -> LayoutError:
+def _scores(layout: Layout, found: set[str], most: int) -> Iterator[tuple[int, int, Sequence[str]]]:
+    """Yield (score, -count, names) for RNNs of one layer and more, whose names are names[:count].
+
+    Only the first of those with the same names is looked at.
+    """
+    distinct: dict[Any, Candidate] = {}
+    for one in one_layer(layout):
+        distinct.setdefault((one.names, one.two_layers.names), one)
+    for one in distinct.values():
+        first, each = len(one.names), len(one.two_layers.names) - len(one.names)
+        if first <= most:
+            yield 4 * len(found.intersection(one.names)) - first, -first, one.names
+        names = replace(one, num_layers=2 + max(0, most - first - each) // each).names
+        shared = len(found.intersection(names[:first]))
+        for count in range(first + each, min(most, len(names)) + 1, each):
+            shared += len(found.intersection(names[count - each : count]))
+            yield 4 * shared - count, -count, names
+
+
+def wrong_shapes(guesses: Sequence[Guess]) -> LayoutError:
     """Names that fit, shapes that do not: say it for the RNN that comes closest."""
     best = min(guesses, key=lambda g: (len(g.wrong), -len(g.sizes)))
-    turned = _transposed(guesses, shapes)
-    return LayoutError(_shape_text(turned or best, shapes, turned is not None))
+    turned = _transposed(guesses)
+    return LayoutError(_shape_text(turned or best, turned is not None))
 
 
-def _matrices(shapes: dict[str, Shape], wanted: dict[str, list[Dimension]]) -> list[str]:
+def _matrices(g: Guess) -> list[str]:
     """The tensors that may be transposed; a (2, 3 H) bias of Keras is none."""
-    return [n for n, s in shapes.items() if len(s) == 2 and all(d.varies for d in wanted[n])]
+    dimensions = g.candidate.dimensions
+    return [
+        name
+        for name, shape in g.shapes.items()
+        if len(shape) == 2 and all(d.coefficients for d in dimensions[name])
+    ]
 
 
 def _transpose(shapes: dict[str, Shape], names: Sequence[str]) -> dict[str, Shape]:
     return {name: s[::-1] if name in names else s for name, s in shapes.items()}
 
 
-def _transposed(guesses: Sequence[Guess], shapes: dict[str, Shape]) -> Guess | None:
+def _transposed(guesses: Sequence[Guess]) -> Guess | None:
     """The RNN that fits once all matrices are transposed, or one, if there is one."""
     for g in guesses:
-        matrices = _matrices(shapes, g.dimensions)
+        matrices = _matrices(g)
         for names in [matrices, *([name] for name in matrices)]:
-            turned = guess(g.layout, g.candidate, _transpose(shapes, names))
+            turned = guess(g.candidate, _transpose(g.shapes, names))
             if turned.fits:
-                wrong = [n for n in shapes if turned.shape(n) != shapes[n]]
-                return Guess(g.layout, g.candidate, turned.dimensions, turned.sizes, wrong)
+                wrong = [n for n in g.shapes if turned.shape(n) != g.shapes[n]]
+                return Guess(g.candidate, g.shapes, turned.sizes, wrong)
     return None
 
 
-def _shape_text(best: Guess, shapes: dict[str, Shape], transposed: bool) -> str:
+def _shape_text(best: Guess, transposed: bool) -> str:
     if not best.wrong:
         return "the shapes do not tell all sizes of the RNN: pass its spec"
-    name = best.wrong[0]
-    found, needed = shapes[name], best.shape(name)
+    name, candidate = best.wrong[0], best.candidate
+    found, needed = best.shapes[name], best.shape(name)
+    symbols = [str(d) for d in candidate.dimensions[name]]
     lengths = [
-        str(d.at(best.sizes)) if d.known(best.sizes) else str(d) for d in best.dimensions[name]
+        str(d.at(best.sizes)) if d.coefficients.keys() <= best.sizes.keys() else str(d)
+        for d in candidate.dimensions[name]
     ]
-    symbols = [str(d) for d in best.dimensions[name]]
     sizes = ", ".join(f"{symbol} = {n}" for symbol, n in best.sizes.items())
     text = f"{name}: shape {found}, expected {_tuple(lengths)} = {_tuple(symbols)} with {sizes}"
-    text += f" ({best.candidate.cell} in {best.layout})"
-    if cause := _cause(best, name, found, needed, transposed):
+    text += f" ({candidate.cell} in {candidate.layout})"
+    if cause := _cause(best, found, needed, transposed):
         text += f": {cause}"
     if len(best.wrong) > 1:
         text += f"; {len(best.wrong) - 1} more do not fit: {listing(best.wrong[1:], 4)}"
@@ -126,7 +147,7 @@ def _tuple(words: Sequence[str]) -> str:
     return f"({', '.join(words)}{',' if len(words) == 1 else ''})"
 
 
-def _cause(best: Guess, name: str, found: Shape, needed: Shape, transposed: bool) -> str:
+def _cause(best: Guess, found: Shape, needed: Shape, transposed: bool) -> str:
     if transposed and len(best.wrong) > 1:
         return "the matrices are transposed; pass w.T of each (or name the layout they come from)"
     if len(found) == 2 and found[::-1] == needed:
@@ -136,22 +157,15 @@ def _cause(best: Guess, name: str, found: Shape, needed: Shape, transposed: bool
         count = _num_gates(other)
         if count != gates and _scaled(found, needed, count, gates):
             return f"{count} H where {gates} H is due: weights of {words}?"
-    if len(found) == 1 and _total(found) == 2 * _total(needed):
+    if len(found) == 1 and math.prod(found) == 2 * math.prod(needed):
         return "twice as long: two biases in one vector, as in 'keras-cudnn' or 'onnx'?"
-    if len(found) == 1 and 2 * _total(found) == _total(needed):
+    if len(found) == 1 and 2 * math.prod(found) == math.prod(needed):
         return "half as long: one bias a gate where two are due?"
     return ""
 
 
 def _num_gates(cell: str) -> int:
     return len(known_layouts()["cudnn"]["gates"][cell])
-
-
-def _total(shape: Shape) -> int:
-    total = 1
-    for n in shape:
-        total *= n
-    return total
 
 
 def _scaled(found: Shape, needed: Shape, count: int, gates: int) -> bool:
@@ -167,32 +181,19 @@ def against_spec(
 ) -> LayoutError:
     """Shapes that do not fit an explicit spec."""
     candidate = Candidate(
-        spec.cell, spec.reset, spec.num_layers, spec.bidirectional, bool(spec.proj_size), has
-    )
+        layout, spec.cell, spec.reset, spec.num_layers, spec.bidirectional, bool(spec.proj_size),
+        has,
+    )  # fmt: skip
     sizes = {"H": spec.hidden_size, "I": spec.input_size}
     if spec.proj_size:
         sizes["P"] = spec.proj_size
-    wrong = [name for name in shapes if shapes[name] != expected[name]]
-    best = Guess(layout, candidate, dimensions(layout, candidate), sizes, wrong)
-    turned = _transpose(shapes, _matrices(shapes, best.dimensions))
-    transposed = all(turned[name] == expected[name] for name in shapes)
-    text = _shape_text(best, shapes, transposed)
-    if not transposed and (other := _other_spec(layout, shapes)):
-        text += f"; these shapes are those of {other}"
+    best = Guess(candidate, shapes, sizes, [n for n in shapes if shapes[n] != expected[n]])
+    transposed = _transpose(shapes, _matrices(best)) == expected
+    text = _shape_text(best, transposed)
+    fitting = (guess(other, shapes) for other in with_names(layout, frozenset(shapes)))
+    if not transposed and (other := next((g for g in fitting if g.fits), None)):
+        text += f"; these shapes are those of {other.spec('float32')}"
     return LayoutError(text)
-
-
-def _other_spec(layout: Layout, shapes: dict[str, Shape]) -> str:
-    """The RNN that the shapes do fit."""
-    from rnnlayout import _native
-
-    for candidate in candidates(layout, len(shapes)):
-        names = [name for name, _ in _native.tensors(layout, candidate.probe(), candidate.has)]
-        if set(names) == set(shapes):
-            found = guess(layout, candidate, shapes)
-            if found.fits:
-                return str(found.spec("float32"))
-    return ""
 
 
 # ------------------------------------------------------------------------------- flat vectors

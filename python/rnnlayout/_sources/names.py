@@ -3,107 +3,104 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 
-from rnnlayout._model.describe import describe
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.spec import Spec
+from rnnlayout._native import HAS_BIAS
+
+from .candidates import one_layer, with_names
 
 # Layouts whose tensors may come under the paths that Keras itself writes.
-_KERAS_PATHS = ("keras", "keras-cudnn")
+KERAS = ("keras", "keras-cudnn")
 _DIRECTION = re.compile(r"(forward|backward)(_.*)?$")
-_SEPARATORS = re.compile(r"[./]")
+_SEPARATOR = re.compile(r"[./]")
 
 
-@cache
-def leaf_names(layout: Layout) -> list[str]:
-    """What the tensors of one layer are called, for any cell that the layout holds."""
-    names: dict[str, None] = {}
-    for cell in ("lstm", "gru", "rnn_tanh"):
-        for reset in ("after", "before"):
-            try:
-                names.update(dict.fromkeys(describe(layout, Spec(cell, 2, 3, reset=reset))))
-            except ValueError:
-                continue
-    return list(names)
+def is_under(name: str, prefix: str) -> bool:
+    """Is a name the prefix, or below it? A dot or slash at the prefix's end may be left out."""
+    prefix = prefix.rstrip("./")
+    return not prefix or (name.startswith(prefix) and name[len(prefix) :][:1] in ("", ".", "/"))
 
 
 def strip_prefix(names: Iterable[str], prefix: str) -> dict[str, str]:
-    """name -> its rest, for the names under a prefix (with or without its last dot or slash)."""
+    """Return name -> its rest, for the names below the prefix."""
     prefix = prefix.rstrip("./")
+    if not prefix:
+        return {name: name for name in names}
     cut = len(prefix) + 1
-    return {
-        name: name[cut:]
-        for name in names
-        if name.startswith(prefix) and len(name) > cut and name[cut - 1] in "./"
-    }
+    return {name: name[cut:] for name in names if is_under(name, prefix) and len(name) > cut}
 
 
-def canonical(layout: Layout, names: Iterable[str]) -> dict[str, str]:
-    """name -> the name that describe() gives the tensor; names that are unknown stay.
+def prefixes_that_fit(layouts: Iterable[Layout], names: Iterable[str]) -> list[str]:
+    """Return the prefixes below which the names are those of one RNN, shortest first."""
+    below: dict[str, list[str]] = {}
+    for name in names:
+        for separator in _SEPARATOR.finditer(name):
+            if rest := name[separator.end() :]:
+                below.setdefault(name[: separator.start()], []).append(rest)
+    fit = [
+        prefix
+        for prefix, rests in below.items()
+        if prefix.rstrip("./") == prefix != ""
+        and any(tensors_of(layout, rests) for layout in layouts)
+    ]
+    return sorted(fit, key=lambda prefix: (len(_SEPARATOR.findall(prefix)), prefix))
 
-    Keras's own paths of one layer (`bidirectional/forward_lstm/lstm_cell/kernel:0`,
-    `layers/lstm/cell/vars/0`) become `kernel`, or `0/forward/kernel`.
+
+def tensors_of(layout: Layout, names: Collection[str]) -> dict[str, str]:
+    """Return name -> tensor of the layout if these are the tensors of one RNN, else nothing."""
+    renamed = _without_paths(layout, names) if layout.name in KERAS else {}
+    renamed = renamed or {name: name for name in names}
+    whole = len(renamed) == len(names) and with_names(layout, frozenset(renamed.values()))
+    return renamed if whole else {}
+
+
+# ------------------------------------------------------------------------------------------ Keras
+
+
+def _without_paths(layout: Layout, names: Collection[str]) -> dict[str, str]:
+    """Return name -> tensor of the layout if Keras wrote the names, all of one layer."""
+    layers: dict[str, dict[str, str]] = {}
+    for name in names:
+        if path := keras_path(layout, name):
+            layers.setdefault(path[0], {})[path[1]] = name
+    for layer, tensors in layers.items():
+        found = one_direction(tensors)
+        if len(found) == len(names) and not layer.split("/")[0].isdigit():  # 0/kernel: of a stack
+            return {name: tensor for tensor, name in found.items()}
+    return {}
+
+
+def keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
+    """Return (path of the layer, tensor) if Keras may have written the name.
+
+    The tensor of `bidirectional/forward_lstm/lstm_cell/kernel:0` is `0/forward/kernel`, that of
+    `layers/lstm/cell/vars/0` is `kernel`.
     """
-    names = list(names)
-    if layout.name not in _KERAS_PATHS:
-        return {name: name for name in names}
-    parsed = {name: parse_keras(name, leaf_names(layout)) for name in names}
-    if any(p is None or _is_stacked(p[0]) for p in parsed.values()):
-        return {name: name for name in names}
-    groups = {p[0] for p in parsed.values() if p}
-    directions = {p[1] for p in parsed.values() if p}
-    if len(groups) != 1:
-        return {name: name for name in names}
-    both = directions == {"forward", "backward"}
-    return {
-        name: f"0/{p[1]}/{p[2]}" if both else p[2] for name, p in parsed.items() if p is not None
-    }
-
-
-def _is_stacked(path: str) -> bool:
-    """Is this the path of our own naming of stacks: 0, 1/forward ...?"""
-    return path.split("/")[0].isdigit()
-
-
-def parse_keras(name: str, leaves: list[str]) -> tuple[str, str, str] | None:
-    """(path of the layer, direction or "", leaf) of one of Keras's names."""
+    leaves = _leaves(layout)
     parts = name.removesuffix(":0").split("/")
     leaf = parts.pop()
-    if leaf.isdigit() and parts and parts[-1] == "vars" and int(leaf) < len(leaves):
+    if leaf.isdecimal() and parts[-1:] == ["vars"] and int(leaf) < len(leaves):
         leaf = leaves[int(leaf)]
         parts.pop()
     elif leaf not in leaves:
         return None
     for k, part in enumerate(parts):
         if match := _DIRECTION.match(part):
-            if parts[0].isdigit():
-                return name, "", leaf
-            return "/".join(parts[:k]), match[1], leaf
-    return "/".join(parts), "", leaf
+            return "/".join(parts[:k]), f"0/{match[1]}/{leaf}"
+    return "/".join(parts), leaf
 
 
-def prefixes_that_fit(layouts: Iterable[Layout], names: Iterable[str]) -> list[str]:
-    """The prefixes under which a whole RNN lies, shortest first."""
-    names = list(names)
-    found: dict[str, None] = {}
-    for layout in layouts:
-        leaves = set(leaf_names(layout))
-        for name in names:
-            ends = [m.end() for m in _SEPARATORS.finditer(name)]
-            tail = name[ends[-1] :].removesuffix(":0") if ends else ""
-            if tail not in leaves and not tail.isdigit():
-                continue
-            for end in ends:
-                prefix = name[: end - 1]
-                if prefix not in found and _fits(layout, strip_prefix(names, prefix).values()):
-                    found[prefix] = None
-    return sorted(found, key=lambda prefix: (len(_SEPARATORS.findall(prefix)), prefix))
+def one_direction(names: dict[str, str]) -> dict[str, str]:
+    """Drop the direction of a Keras layer that is named forward_... and has no other."""
+    if len({name.split("/")[1] for name in names if name.count("/") == 2}) == 1:
+        return {name.split("/")[-1]: full for name, full in names.items()}
+    return names
 
 
-def _fits(layout: Layout, names: Iterable[str]) -> bool:
-    from .infer import candidates
-
-    wanted = set(canonical(layout, names).values())
-    return any(set(c.names(layout)) == wanted for c in candidates(layout, len(wanted)))
+@cache
+def _leaves(layout: Layout) -> list[str]:
+    """Return what the tensors of one layer are called, in the order in which Keras numbers them."""
+    plain = [one for one in one_layer(layout) if one.has == HAS_BIAS and not one.bidirectional]
+    return list(dict.fromkeys(name for one in plain for name in one.names))

@@ -11,19 +11,18 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
 
-from rnnlayout import _native
 from rnnlayout._model.layout import Layout, known_layouts
-from rnnlayout._model.spec import Spec
 
-from .names import leaf_names, parse_keras
+from .candidates import one_layer
+from .names import KERAS, is_under as is_under, keras_path, one_direction
 
 _STACKED = re.compile(r"(.*\.)?(\d+/(?:forward/|backward/)?[^./]+)")  # as we name those of a stack
 _PLAIN = re.compile(r"(.*[./])?([^./]+)")
 _SHORT = re.compile(r"(?:(.*)[._/])?([wbWB])_((?:ih|hh)(?:_l\d+(?:_reverse)?)?)")
 _LONG = {"w": "weight", "b": "bias"}
 _KERAS_CELL = re.compile(r"(^|/)([^/]*_)?cell(_\d+)?/$")
+_NO_CELL = re.compile(r"(?<!cell)/vars/\d+$")  # variables of some other Keras layer
 _SAVEZ = re.compile(r"arr_(\d+)")  # what np.savez calls the arrays of a list
 
 
@@ -63,12 +62,6 @@ def find_places(names: Iterable[str], asked: Layout | None, prefix: str = "") ->
     return sorted(places.values(), key=lambda p: min(order[name] for name in p.names.values()))
 
 
-def is_under(prefix: str, asked: str) -> bool:
-    """Is a place's prefix the one that was asked for, or below it?"""
-    asked = asked.rstrip("./")
-    return not asked or (prefix.startswith(asked) and prefix[len(asked) :][:1] in ("", ".", "/"))
-
-
 # -------------------------------------------------------------------------------------- the names
 
 Reading = tuple[str, str, str, bool]  # prefix, tensor, leaf, whether cut short
@@ -90,10 +83,10 @@ def _leaf(tensor: str) -> str:
 
 
 def _of_layout(layout: Layout, read: list[tuple[str, list[Reading]]]) -> Iterator[Place]:
-    leaves, keras = _leaves(layout), leaf_names(layout)
+    leaves = _leaves(layout)
     found: dict[tuple[str, bool], dict[str, str]] = {}
     for name, readings in read:
-        if "keras" in layout.name and (path := _keras_path(name, keras)):
+        if path := _keras_path(layout, name):
             found.setdefault((path[0], False), {})[path[1]] = name
             continue
         for prefix, tensor, leaf, short in readings:
@@ -101,25 +94,15 @@ def _of_layout(layout: Layout, read: list[tuple[str, list[Reading]]]) -> Iterato
                 found.setdefault((prefix, short), {})[tensor] = name
                 break
     for (prefix, short), names in found.items():
-        yield Place(prefix, _one_direction(names), short)
+        yield Place(prefix, one_direction(names), short)
 
 
-def _keras_path(name: str, leaves: list[str]) -> tuple[str, str] | None:
-    """(prefix, tensor) of a path that Keras wrote."""
-    if "/" not in name or _STACKED.fullmatch(name):
+def _keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
+    """Return (prefix, tensor) of a path that Keras wrote, of a layer with a cell."""
+    own = "/" not in name or _STACKED.fullmatch(name) or _NO_CELL.search(name)
+    if layout.name not in KERAS or own or not (path := keras_path(layout, name)):
         return None
-    parsed = parse_keras(name, leaves)
-    if parsed is None or re.search(r"(?<!cell)/vars/\d+$", name):  # vars of a layer without a cell
-        return None
-    path, direction, leaf = parsed
-    return f"{path}/" if path else "", f"0/{direction}/{leaf}" if direction else leaf
-
-
-def _one_direction(names: dict[str, str]) -> dict[str, str]:
-    """A Keras layer that is named forward_... and has no other is one of one direction."""
-    if len({name.split("/")[1] for name in names if name.count("/") == 2}) == 1:
-        return {name.split("/")[-1]: full for name, full in names.items()}
-    return names
+    return path[0] and f"{path[0]}/", path[1]
 
 
 def _unnamed(names: list[str], layout: Layout, prefix: str) -> Iterator[Place]:
@@ -132,33 +115,18 @@ def _unnamed(names: list[str], layout: Layout, prefix: str) -> Iterator[Place]:
         yield Place("", {number: numbers[number] for number in sorted(numbers, key=int)})
 
 
-# ----------------------------------------------------------------------------- what the core says
+# ------------------------------------------------------------------------- what the layouts have
 
 
 @cache
 def _leaves(layout: Layout) -> frozenset[str]:
-    return frozenset(_leaf(name) for names, _ in _one_layer(layout) for name in names)
+    return frozenset(_leaf(name) for one in one_layer(layout) for name in one.names)
 
 
 @cache
 def _recurrent(layout: Layout) -> frozenset[frozenset[str]]:
     """For each cell the tensors that hold R: without them nothing is an RNN."""
-    return frozenset(frozenset(map(_leaf, recurrent)) for _, recurrent in _one_layer(layout))
-
-
-def _one_layer(layout: Layout) -> Iterator[tuple[list[str], list[str]]]:
-    """The names of the tensors, and of those that hold R, of any RNN of one layer."""
-    cells = product(
-        known_layouts()[layout.name]["cells"], ("after", "before"), (0, 2), (0, 1, 2, 3)
-    )
-    for cell, reset, proj, has in cells:
-        try:
-            spec = Spec(cell, 5, 3, proj_size=proj, reset=reset)
-            names = [name for name, _ in _native.tensors(layout, spec, has)]
-            blocks = _native.blocks(layout, spec, has)
-        except ValueError:
-            continue
-        yield names, [names[view[0]] for (_, _, role, _, _), view in blocks if role == "R"]
+    return frozenset(frozenset(map(_leaf, one.recurrent)) for one in one_layer(layout))
 
 
 def _tells(layout: Layout, place: Place, asked: bool) -> bool:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._model.dtypes import as_carrier, take
-from rnnlayout._model.given import Given, stacked
+from rnnlayout._model.given import Checked, Given, given_of, stacked
 from rnnlayout._model.layout import CUDNN, Layout, as_layout, known_layouts
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError
 
 from . import frameworks, mismatch
-from .infer import Guess, candidates, choose, guess
-from .names import canonical, strip_prefix
+from .candidates import Candidate, with_count, with_names
+from .infer import Guess, Shape, choose, guess
+from .names import strip_prefix, tensors_of
 
-Named = list[tuple[str, np.ndarray]]
+Named = dict[str, np.ndarray]  # by the layout's names
+Arrays = Named | list[np.ndarray]  # a list is in the layout's order
 
 
 def read(
@@ -41,8 +44,8 @@ def read(
         raise LayoutError(f"prefix is a {type(prefix).__name__}, need a string")
     hints = {key: value for key, value in hints.items() if value is not None}
     wanted = as_layout(layout) if layout is not None else None
-    if hasattr(source, "_read"):  # a Weights
-        return _again(source._read(), spec, wanted, dtype_free)
+    if isinstance(source, Checked):
+        return _again(given_of(source), spec, wanted, dtype_free)
     if frameworks.is_torch_module(source):
         return _read_torch(source, spec, wanted, dtype_free)
     if frameworks.is_keras_layer(source):
@@ -85,124 +88,119 @@ def infer_spec(
 # ------------------------------------------------------------------------------ one dtype for all
 
 
-def _one_dtype(dtypes: dict[str, str], spec: Spec | None, dtype_free: bool) -> str:
-    kinds = set(dtypes.values())
-    if len(kinds) > 1:
-        (a, x), (b, y) = next(
-            (p, q) for p in dtypes.items() for q in dtypes.items() if p[1] != q[1]
-        )
-        raise LayoutError(f"{a} is {x} but {b} is {y}: the tensors of one RNN have one dtype")
-    dtype = kinds.pop()
+def _take_all(
+    values: Iterable[tuple[str, Any]], spec: Spec | None, dtype_free: bool
+) -> tuple[list[np.ndarray], str]:
+    """Return the bits of all (name, array), and their one dtype."""
+    taken = [(name, *take(value, name)) for name, value in values]
+    (first, _, dtype), *others = taken
+    for name, _, other in others:
+        if other != dtype:
+            raise LayoutError(
+                f"{first} is {dtype} but {name} is {other}: the tensors of one RNN have one dtype"
+            )
+    _check_dtype(first, dtype, spec, dtype_free)
+    return [array for _, array, _ in taken], dtype
+
+
+def _check_dtype(name: str, dtype: str, spec: Spec | None, dtype_free: bool) -> None:
     if spec is not None and dtype != spec.dtype and not dtype_free:
-        name = next(iter(dtypes))
         raise LayoutError(
             f"{name} is {dtype}, the spec says {spec.dtype}: pass dtype={spec.dtype!r} to convert,"
             " or change the spec"
         )
-    return dtype
-
-
-def _take_all(values: dict[str, Any]) -> tuple[Named, dict[str, str]]:
-    taken = {name: take(value, name) for name, value in values.items()}
-    return (
-        [(name, array) for name, (array, _) in taken.items()],
-        {name: dtype for name, (_, dtype) in taken.items()},
-    )
 
 
 # ------------------------------------------------------------------------------------- resolving
 
 
 def _resolve(
-    found: list[tuple[Layout, Named]],
+    found: list[tuple[Layout, Arrays]],
     spec: Spec | None,
     dtype: str,
     hints: dict[str, Any],
     original: list[str],
 ) -> Given:
-    """The one layout and spec that the arrays fit. found: for each layout that may be, the arrays
-    under that layout's names ("" where a list has none)."""
+    """Return the one RNN that the arrays fit. found: for each layout that may be."""
     if spec is not None:
         return _resolve_spec(found, spec.replace(dtype=dtype), original)
     guesses: list[tuple[Guess, Named]] = []
-    for layout, named in found:
-        for candidate in candidates(layout, len(named), hints):
-            ordered = _order(candidate.names(layout), named)
-            if ordered:
-                shapes = {name: array.shape for name, array in ordered}
-                guesses.append((guess(layout, candidate, shapes), ordered))
+    for layout, arrays in found:
+        for candidate in _candidates(layout, arrays, hints):
+            named = _ordered(candidate.names, arrays)
+            guesses.append((guess(candidate, _shapes(named)), named))
     if not guesses:
         raise mismatch.wrong_names([layout for layout, _ in found], original, None)
     right = [g for g, _ in guesses if g.fits and _agrees(g, hints)]
     if not right:
-        by_layout = [g for g, _ in guesses]
-        ordered = guesses[by_layout.index(min(by_layout, key=lambda g: len(g.wrong)))][1]
-        same = [g for g, o in guesses if [n for n, _ in o] == [n for n, _ in ordered]]
-        raise mismatch.wrong_shapes(same, {name: array.shape for name, array in ordered})
+        names = min((g for g, _ in guesses), key=lambda g: len(g.wrong)).candidate.names
+        raise mismatch.wrong_shapes([g for g, _ in guesses if g.candidate.names == names])
     spec, best = choose(right, dtype, hints)
-    return _finish(spec, best.layout, best.candidate.has, next(o for g, o in guesses if g is best))
+    named = next(named for g, named in guesses if g is best)
+    return _finish(spec, best.candidate.layout, best.candidate.has, named)
+
+
+def _candidates(layout: Layout, arrays: Arrays, hints: dict[str, Any]) -> list[Candidate]:
+    """Return the RNNs that have so many tensors, of these names, and agree with the hints."""
+    if isinstance(arrays, dict):
+        fit: Iterable[Candidate] = with_names(layout, frozenset(arrays))
+    else:
+        fit = with_count(layout, len(arrays))
+    keys = hints.keys() & {"cell", "reset", "bidirectional"}
+    return [c for c in fit if all([getattr(c, key) == hints[key] for key in keys])]
 
 
 def _agrees(g: Guess, hints: dict[str, Any]) -> bool:
     sizes = {"input_size": "I", "hidden_size": "H", "proj_size": "P"}
-    return all(g.sizes.get(symbol, 0) == hints.get(key, g.sizes.get(symbol, 0))
-               for key, symbol in sizes.items())  # fmt: skip
+    return all([g.sizes.get(sizes[key], 0) == hints[key] for key in hints.keys() & sizes.keys()])
 
 
-def _resolve_spec(found: list[tuple[Layout, Named]], spec: Spec, original: list[str]) -> Given:
+def _resolve_spec(found: list[tuple[Layout, Arrays]], spec: Spec, original: list[str]) -> Given:
     matches = []
-    for layout, named in found:
-        for has in _variants(layout, spec):
+    for layout, arrays in found:
+        for has in _variants(spec):
             try:
                 expected = dict(_native.tensors(layout, spec, has))
             except ValueError:
                 if len(found) == 1:
                     raise
                 continue
-            if ordered := _order(list(expected), named):
-                matches.append((layout, has, ordered, expected))
+            if named := _ordered(expected, arrays):
+                matches.append((layout, has, named, expected))
     if not matches:
         layout = found[0][0]
         expected_names = [name for name, _ in _native.tensors(layout, spec)]
         raise mismatch.wrong_names([layout], original, expected_names)
-    exact = [m for m in matches if all(m[3][name] == a.shape for name, a in m[2])]
+    exact = [match for match in matches if _shapes(match[2]) == match[3]]
     if not exact:
-        layout, has, ordered, expected = matches[0]
-        shapes = {name: array.shape for name, array in ordered}
-        raise mismatch.against_spec(layout, spec, has, shapes, expected)
+        layout, has, named, expected = matches[0]
+        raise mismatch.against_spec(layout, spec, has, _shapes(named), expected)
     if len({m[0] for m in exact}) > 1:
         names = mismatch.listing(sorted(m[0].name for m in exact))
         raise LayoutError(f"these tensors fit several layouts, pass one of them: {names}")
-    layout, has, ordered, _ = exact[0]
-    return _finish(spec, layout, has, ordered)
+    layout, has, named, _ = exact[0]
+    return _finish(spec, layout, has, named)
 
 
-def _variants(layout: Layout, spec: Spec) -> list[int]:
-    """Which optional tensors a source may have; what the spec says comes first."""
+def _variants(spec: Spec) -> list[int]:
+    """Which optional tensors a source may have, beginning with what the spec says."""
     first = 0 if spec.bias == "none" else HAS_BIAS
-    variants = [first, first ^ HAS_BIAS]
-    rows = known_layouts()[layout.name]["rows"]
-    if spec.cell == "lstm" and any("peephole" in row["roles"] for row in rows):
-        variants += [v | HAS_PEEPHOLES for v in variants]
-    return variants
+    return [has | more for more in (0, HAS_PEEPHOLES) for has in (first, first ^ HAS_BIAS)]
 
 
-def _order(expected: Sequence[str], named: Named) -> Named | None:
-    """The arrays in the layout's order, None if their names or number are not the layout's."""
-    if len(expected) != len(named):
-        return None
-    if named[0][0] == "":  # a bare list: the order is all there is
-        return [(name, array) for name, (_, array) in zip(expected, named, strict=True)]
-    given = dict(named)
-    if given.keys() != set(expected):
-        return None
-    return [(name, given[name]) for name in expected]
+def _ordered(names: Collection[str], arrays: Arrays) -> Named:
+    """Return the arrays by name, in the order of the names; nothing if they have others."""
+    if isinstance(arrays, list):
+        return dict(zip(names, arrays, strict=True)) if len(names) == len(arrays) else {}
+    return {name: arrays[name] for name in names} if arrays.keys() == set(names) else {}
 
 
-def _finish(spec: Spec, layout: Layout, has: int, ordered: Named) -> Given:
-    return Given(
-        spec, layout, has, [name for name, _ in ordered], [as_carrier(a) for _, a in ordered]
-    )
+def _shapes(named: Named) -> dict[str, Shape]:
+    return {name: array.shape for name, array in named.items()}
+
+
+def _finish(spec: Spec, layout: Layout, has: int, named: Named) -> Given:
+    return Given(spec, layout, has, list(named), [as_carrier(a) for a in named.values()])
 
 
 # ------------------------------------------------------------------------------------ the sources
@@ -212,15 +210,13 @@ def _again(old: Given, spec: Spec | None, wanted: Layout | None, dtype_free: boo
     if wanted is not None and wanted != old.layout:
         raise LayoutError(f"these Weights are in layout {old.layout}, not {wanted}")
     if spec is not None:
-        _one_dtype({"the Weights": old.dtype}, spec, dtype_free)
-        return _resolve_spec(
-            [(old.layout, list(zip(old.names, old.arrays, strict=True)))],
-            spec.replace(dtype=old.dtype),
-            old.names,
-        )
+        _check_dtype("the Weights", old.dtype, spec, dtype_free)
+        arrays = dict(zip(old.names, old.arrays, strict=True))
+        return _resolve_spec([(old.layout, arrays)], spec.replace(dtype=old.dtype), old.names)
     return old
 
 
+@cache
 def _plain_layouts() -> list[Layout]:
     """Where a dict of no stated layout may belong. cudnn is a flat vector, and concat does not
     show which of its forms it is."""
@@ -242,7 +238,7 @@ def _read_dict(
     if wanted is not None and wanted.name == "cudnn":
         raise LayoutError("cudnn is one flat vector, found a dict of " + mismatch.listing(names))
     maybe = [wanted] if wanted else _plain_layouts()
-    rest = strip_prefix(names, prefix) if prefix else {name: name for name in names}
+    rest = strip_prefix(names, prefix)
     if not rest:
         raise (
             mismatch.wrong_names(maybe, names, [])
@@ -255,18 +251,18 @@ def _read_dict(
             " which order h and x stand nor what z does: pass layout=rl.layout('concat',"
             " inputs='hx' or 'xh', z='state' or 'candidate')"
         )
-    renamed = {layout: canonical(layout, rest.values()) for layout in maybe}
-    likely = _with_matching_names(renamed, len(rest))
-    if not likely:
+    known = {layout: tensors_of(layout, rest.values()) for layout in maybe}
+    if not any(known.values()):
         name, tail = next(iter(rest.items()))
         under = name.removesuffix(tail)
         expected = _expected_names(maybe, spec)
         raise mismatch.wrong_names(maybe, list(rest.values()), expected, under)
-    named, dtypes = _take_all({name: source[name] for name in rest})
-    dtype = _one_dtype(dtypes, spec, dtype_free)
-    found = [
-        (layout, [(renamed[layout].get(rest[name], rest[name]), array) for name, array in named])
-        for layout in likely
+    values = ((name, source[name]) for name in rest)
+    taken, dtype = _take_all(values, spec, dtype_free)
+    found: list[tuple[Layout, Arrays]] = [
+        (layout, dict(zip([tensors[name] for name in rest.values()], taken, strict=True)))
+        for layout, tensors in known.items()
+        if tensors
     ]
     return _resolve(found, spec, dtype, hints, list(rest.values()))
 
@@ -276,15 +272,6 @@ def _expected_names(maybe: list[Layout], spec: Spec | None) -> list[str] | None:
     if spec is None or len(maybe) > 1:
         return None
     return [name for name, _ in _native.tensors(maybe[0], spec)]
-
-
-def _with_matching_names(renamed: dict[Layout, dict[str, str]], count: int) -> list[Layout]:
-    """The layouts that know these names for some RNN; arrays are looked at only after this."""
-    return [
-        layout
-        for layout, names in renamed.items()
-        if any(set(c.names(layout)) == set(names.values()) for c in candidates(layout, count))
-    ]
 
 
 def _looks_like_concat(names: Any) -> list[str]:
@@ -315,11 +302,9 @@ def _read_list(
     if wanted.name == "cudnn":
         one = len(source) == 1 and getattr(source[0], "ndim", 0) == 1
         return _read_flat(source[0] if one else source, spec, wanted, dtype_free)
-    taken = [take(value, f"array {k}") for k, value in enumerate(source)]
-    dtype = _one_dtype({f"array {k}": d for k, (_, d) in enumerate(taken)}, spec, dtype_free)
-    named = [("", array) for array, _ in taken]
-    shapes = [str(array.shape) for array, _ in taken]
-    return _resolve([(wanted, named)], spec, dtype, hints, shapes)
+    values = ((f"array {k}", value) for k, value in enumerate(source))
+    arrays, dtype = _take_all(values, spec, dtype_free)
+    return _resolve([(wanted, arrays)], spec, dtype, hints, [str(a.shape) for a in arrays])
 
 
 def _read_flat(source: Any, spec: Spec | None, wanted: Layout | None, dtype_free: bool) -> Given:
@@ -332,7 +317,7 @@ def _read_flat(source: Any, spec: Spec | None, wanted: Layout | None, dtype_free
         raise SpecError(
             f"a flat vector of {array.size} elements does not tell what RNN it holds: pass spec="
         )
-    _one_dtype({"weight space": dtype}, spec, dtype_free)
+    _check_dtype("weight space", dtype, spec, dtype_free)
     if dtype != spec.dtype:
         spec = spec.replace(dtype=dtype)
     layout = wanted or CUDNN
@@ -352,22 +337,25 @@ def _read_torch(module: Any, spec: Spec | None, wanted: Layout | None, dtype_fre
     layout = _check_layout(Layout(name), wanted, module)
     told = Spec(**hints)
     names = [n for n, _ in _native.tensors(layout, told)]
-    named, dtypes = _take_all(frameworks.torch_tensors(module, names))
-    dtype = _one_dtype(dtypes, spec, dtype_free)
+    # attributes are what the module computes with: of weight norm or pruning, the result
+    values = ((name, getattr(module, name)) for name in names)
+    arrays, dtype = _take_all(values, spec, dtype_free)
     if spec is not None:
         check_agrees(spec, told)
-    return _resolve_spec([(layout, named)], (spec or told).replace(dtype=dtype), names)
+    return _resolve_spec(
+        [(layout, dict(zip(names, arrays, strict=True)))],
+        (spec or told).replace(dtype=dtype),
+        names,
+    )
 
 
 def _read_keras(layer: Any, spec: Spec | None, wanted: Layout | None, dtype_free: bool) -> Given:
     name, hints = frameworks.keras_hints(layer)
     layout = _check_layout(Layout(name), wanted, layer)
-    weights = frameworks.keras_weights(layer)
-    taken = [take(value, f"{layer.name} weight {k}") for k, value in enumerate(weights)]
-    dtype = _one_dtype({f"weight {k}": d for k, (_, d) in enumerate(taken)}, spec, dtype_free)
-    named = [("", array) for array, _ in taken]
-    shapes = [str(array.shape) for array, _ in taken]
-    result = _resolve([(layout, named)], None, dtype, hints, shapes)
+    weights = enumerate(frameworks.keras_weights(layer))
+    values = ((f"{layer.name} weight {k}", value) for k, value in weights)
+    arrays, dtype = _take_all(values, spec, dtype_free)
+    result = _resolve([(layout, arrays)], None, dtype, hints, [str(a.shape) for a in arrays])
     if spec is not None:
         check_agrees(spec, result.spec)
         return Given(spec.replace(dtype=dtype), layout, result.has, result.names, result.arrays)

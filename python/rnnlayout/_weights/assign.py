@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnlayout._convert import engine
 from rnnlayout._convert.convert import Tensors
 from rnnlayout._model.dtypes import dtype_name, present, torch_of
 from rnnlayout._model.given import Given, layer_spec
@@ -46,7 +47,7 @@ def _fitting(tensors: Any, layout: Layout, told: dict[str, Any], dtype: str) -> 
         tensors = tensors.to(layout)
     given = read(tensors, None, layout, cell=told["cell"], reset=told.get("reset"))
     if given.dtype != dtype:  # a wider target takes them exactly, a narrower one is refused
-        given = Weights._of(given).to(layout, dtype=dtype, exact=True)._read()
+        given = engine.run(given, layout, dtype, exact=True)[0]
     # a plain dict of arrays says neither activations nor resets, the others know
     known = tensors.spec if isinstance(tensors, Weights | Tensors) else None
     for key, value in told.items():

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._model.errors import FileError
+from rnnlayout._model.given import given_of
 
-from .weights import Weights
+from .weights import Weights, weights_of
 
 # Which axis of x is the batch's, and that a state is kept from call to call: of one call's
 # numbers they say nothing.
@@ -34,9 +35,8 @@ def run(weights: Weights, x: np.ndarray, lengths: Any, **options: Any) -> tuple[
     reverse = config.get("direction") == "reverse" and not spec.bidirectional
     done = {"merge_mode"} if merge else set[str]()
     done |= ({"go_backwards"} if backwards else set()) | ({"direction"} if reverse else set())
-    rnn = Weights._of(
-        weights._read(), None, {key: value for key, value in config.items() if key not in done}
-    ).rnn(**options)
+    left = {key: value for key, value in config.items() if key not in done}
+    rnn = weights_of(given_of(weights), None, left).rnn(**options)
     if not (backwards or reverse):
         y, state = rnn(x, lengths=lengths)
     elif lengths is not None:

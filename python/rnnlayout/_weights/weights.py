@@ -9,7 +9,7 @@ import numpy as np
 
 from rnnlayout._convert import engine
 from rnnlayout._model.dtypes import present
-from rnnlayout._model.given import Given, stacked
+from rnnlayout._model.given import Checked, Given, given_of, stacked
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
@@ -19,7 +19,7 @@ from rnnlayout._sources.read import read
 from .config import describe_config, layer_config, stack_config
 
 
-class Weights(Mapping[str, np.ndarray]):
+class Weights(Mapping[str, np.ndarray], Checked):
     """One RNN's tensors with its spec and layout; a read-only mapping from names to arrays.
 
     source, spec, layout, prefix: as convert() takes them (layout is its src).
@@ -47,33 +47,18 @@ class Weights(Mapping[str, np.ndarray]):
         *,
         prefix: str = "",
     ) -> None:
-        config = source.config if isinstance(source, Weights) else None
+        config = source.config if isinstance(source, Weights) else {}
         self._set(read(source, spec, layout, prefix), None, config)
 
-    def _set(
-        self,
-        given: Given,
-        report: engine.Report | None,
-        config: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._given = given
-        self.spec = given.spec
-        self.layout = given.layout
-        self.report = report
-        self.config = dict(config or {})
+    def _set(self, given: Given, report: engine.Report | None, config: Mapping[str, Any]) -> None:
+        self._given, self.spec, self.layout = given, given.spec, given.layout
+        self.report, self.config = report, dict(config)
 
-    @classmethod
-    def _of(
-        cls,
-        given: Given,
-        report: engine.Report | None = None,
-        config: Mapping[str, Any] | None = None,
-    ) -> Weights:
-        weights = cls.__new__(cls)
-        weights._set(given, report, config)
-        return weights
+    @staticmethod
+    def _of(*arguments: Any, **more: Any) -> Weights:  # the old name of weights_of()
+        return weights_of(*arguments, **more)
 
-    def _read(self) -> Given:
+    def _read(self) -> Given:  # the old name of given_of()
         return self._given
 
     @property
@@ -100,7 +85,7 @@ class Weights(Mapping[str, np.ndarray]):
     def to(self, dst: str | Layout, *, dtype: Any = None, exact: bool = False) -> Weights:
         """These weights in another layout or dtype, with the report of it; errors as convert()."""
         given, report = engine.run(self._given, as_layout(dst), dtype, exact)
-        return Weights._of(given, report, self.config)
+        return weights_of(given, report, self.config)
 
     def pack(self, *, dtype: Any = None, exact: bool = False) -> np.ndarray:
         """cuDNN's weight space, a 1-D array; errors as convert()."""
@@ -126,7 +111,16 @@ class Weights(Mapping[str, np.ndarray]):
     def layer(self, k: int) -> Weights:
         """Return layer k alone, in the same layout."""
         config = layer_config(self.config, k, self.spec.num_layers)
-        return Weights._of(self._given.layer(k), None, config)
+        return weights_of(self._given.layer(k), None, config)
+
+
+def weights_of(
+    given: Given, report: engine.Report | None = None, config: Mapping[str, Any] | None = None
+) -> Weights:
+    """Return the Weights of checked arrays."""
+    weights = Weights.__new__(Weights)
+    weights._set(given, report, config or {})
+    return weights
 
 
 def stack(layers: Iterable[Any]) -> Weights:
@@ -152,5 +146,5 @@ def stack(layers: Iterable[Any]) -> Weights:
     parts = [w if isinstance(w, Weights) else Weights(w) for w in one_by_one]
     if not parts:
         raise LayoutError("nothing to stack: the list is empty")
-    given = stacked([w._given for w in parts])
-    return Weights._of(given, None, stack_config([one.config for w in parts for one in w.split()]))
+    given = stacked([given_of(w) for w in parts])
+    return weights_of(given, None, stack_config([one.config for w in parts for one in w.split()]))

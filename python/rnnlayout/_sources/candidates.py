@@ -1,0 +1,142 @@
+"""Every RNN that a layout supports, apart from its sizes: which tensors it has, of which shapes.
+
+The shapes that the core describes are affine in H, I and P, so four probes give the coefficients:
+no second copy of any layout is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache
+from itertools import product
+from typing import Any
+
+from rnnlayout import _native
+from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES
+
+_PROBE = {"H": 5, "I": 7, "P": 2}
+_OPTIONAL = (HAS_BIAS, 0, HAS_BIAS | HAS_PEEPHOLES, HAS_PEEPHOLES)
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """The length of one dimension of a tensor: the sum of coefficient * size, and a constant."""
+
+    coefficients: dict[str, int]  # of H, I and P, where not zero
+    constant: int
+
+    def at(self, sizes: dict[str, int]) -> int:
+        """Return the length for these sizes, an unknown one counting as 0."""
+        length = self.constant
+        for symbol, coefficient in self.coefficients.items():
+            length += coefficient * sizes.get(symbol, 0)
+        return length
+
+    def __str__(self) -> str:
+        terms = [symbol if c == 1 else f"{c} {symbol}" for symbol, c in self.coefficients.items()]
+        if self.constant or not terms:
+            terms.append(str(self.constant))
+        return " + ".join(terms)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An RNN in a layout, without its sizes."""
+
+    layout: Layout
+    cell: str
+    reset: str
+    num_layers: int
+    bidirectional: bool
+    projected: bool
+    has: int
+
+    def spec(self, H: int, I: int, P: int, **more: Any) -> Spec:  # noqa: E741
+        """Return the spec of this RNN with these sizes."""
+        return Spec(
+            self.cell, I, H, self.num_layers, self.bidirectional, P if self.projected else 0,
+            bias="double" if self.has & HAS_BIAS else "none", reset=self.reset, **more,
+        )  # fmt: skip
+
+    def _probe(self, larger: str = "") -> Spec:
+        return self.spec(**{symbol: n + (symbol == larger) for symbol, n in _PROBE.items()})
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of its tensors, in the layout's order."""
+        return tuple(name for name, _ in _native.tensors(self.layout, self._probe(), self.has))
+
+    @cached_property
+    def recurrent(self) -> frozenset[str]:
+        """The names of the tensors that contain recurrent matrices."""
+        blocks = _native.blocks(self.layout, self._probe(), self.has)
+        return frozenset(self.names[view[0]] for (_, _, role, _, _), view in blocks if role == "R")
+
+    @cached_property
+    def dimensions(self) -> dict[str, list[Dimension]]:
+        """The dimensions of each tensor as functions of H, I and P."""
+        base = _native.tensors(self.layout, self._probe(), self.has)
+        moved = {s: _native.tensors(self.layout, self._probe(s), self.has) for s in _PROBE}
+        found: dict[str, list[Dimension]] = {}
+        for k, (name, shape) in enumerate(base):
+            found[name] = []
+            for axis, n in enumerate(shape):
+                slopes = {s: other[k][1][axis] - n for s, other in moved.items()}
+                constant = n - sum(slope * _PROBE[s] for s, slope in slopes.items())
+                found[name].append(Dimension({s: c for s, c in slopes.items() if c}, constant))
+        return found
+
+    @cached_property
+    def two_layers(self) -> Candidate:
+        """Of a candidate of one layer: the same with two. Further layers follow their pattern."""
+        return replace(self, num_layers=2)
+
+
+@cache
+def one_layer(layout: Layout) -> tuple[Candidate, ...]:
+    """Return every RNN of one layer that the layout supports.
+
+    Optional tensors that a layout has always, or never, make no candidate of their own.
+    """
+    info = known_layouts()[layout.name]
+    found: dict[Any, Candidate] = {}
+    for cell, reset, projected, has, both in product(
+        info["cells"], info["resets"], (False, True), _OPTIONAL, (False, True)
+    ):
+        one = Candidate(layout, cell, reset, 1, both, projected, has)
+        try:
+            found.setdefault((cell, reset, projected, both, one.names), one)
+        except ValueError:  # there is no such RNN, or not in this layout
+            continue
+    return tuple(found.values())
+
+
+def with_count(layout: Layout, count: int) -> list[Candidate]:
+    """Return every RNN that has so many tensors in the layout."""
+    return [found for one in one_layer(layout) if (found := _stacked(one, count))]
+
+
+def _stacked(one: Candidate, count: int) -> Candidate | None:
+    """Return an RNN of one layer with the number of layers that gives so many tensors, if any."""
+    first, each = len(one.names), len(one.two_layers.names) - len(one.names)
+    more, rest = divmod(count - first, each)
+    if rest or more < 0:
+        return None
+    return replace(one, num_layers=1 + more) if more else one
+
+
+@lru_cache(maxsize=512)
+def with_names(layout: Layout, names: frozenset[str]) -> tuple[Candidate, ...]:
+    """Return every RNN whose tensors in the layout have exactly these names.
+
+    Kept, because a model or a file may have hundreds of RNNs with equal names.
+    """
+    found = []
+    for one in one_layer(layout):
+        whole = _stacked(one, len(names))
+        first = (one if whole is one else one.two_layers).names[0]
+        if whole and first in names and names == set(whole.names):
+            found.append(whole)
+    return tuple(found)
