@@ -1,9 +1,10 @@
 """Compare rl.RNN on a GPU with the float64 recurrence and with torch's cuDNN.
 
 All cells, layers, directions, projection, bias modes and dtypes; full and shorter lengths, batch
-first too; whole calls and single steps, device arrays and NumPy arrays, new results and out=. Each
-result must be within the rounding bound of its arithmetic (tests/oracles/reference.py derives it)
-of the float64 recurrence. torch must be within it too, so the two differ by at most twice the bound.
+first too; whole calls and single steps, device arrays and NumPy arrays, new results and out=.
+Each result must be within the rounding bound of its arithmetic (tests/oracles/reference.py
+derives it) of the float64 recurrence. torch must be within it too, so the two differ by at most
+twice the bound.
 """
 
 import itertools

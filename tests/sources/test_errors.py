@@ -102,7 +102,7 @@ def test_a_prefix_that_is_too_short():
         (np.zeros((28, 5), "U3"), "dtype <U3, need one of"),
         (np.zeros((28, 5), "f16"), "dtype float128, need one of"),
         (np.ma.masked_array(np.zeros((28, 5), "f4"), True), "is a masked array"),
-        ([[1.0], [2.0, 3.0]], "is no array: list"),
+        ([[1.0], [2.0, 3.0]], "is not an array: list"),
         (np.zeros((28, 5), "f8"), "weight_ih_l0 is float64 but weight_hh_l0 is float32"),
         (torch.zeros(28, 5, device="meta"), "is on the meta device"),
         (torch.zeros(28, 5).to_sparse(), "is a sparse_coo tensor"),
