@@ -405,7 +405,7 @@ def test_a_device_array_without_elements_needs_no_gpu():
         np.asarray(array)
     with pytest.raises(TypeError, match="cannot create"):
         rl.DeviceArray()
-    with pytest.raises(rl.LayoutError, match=r"source is a DeviceArray|no array: DeviceArray"):
+    with pytest.raises(rl.LayoutError, match=r"source is a DeviceArray|not an array: DeviceArray"):
         rl.RNN(array, LSTM)
 
 
