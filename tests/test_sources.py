@@ -199,7 +199,7 @@ def test_what_is_not_used_as_one_stack(configs, text):
     "layers, text",
     [
         ([LSTM, LSTM], "layer 1 is .*would have to be lstm, input_size 7, hidden_size 7"),
-        ([LSTM, rl.Spec("lstm", 7, 3)], "Layers of unequal size are several RNNs"),
+        ([LSTM, rl.Spec("lstm", 7, 3)], "Layers of different sizes are several RNNs"),
         ([LSTM, rl.Spec("gru", 7, 7)], "layer 1 is gru"),
         ([LSTM, rl.Spec("lstm", 7, 7, bias=False)], "do not both have biases"),
         ([], "nothing to stack"),
