@@ -28,7 +28,7 @@ def ones(*shape):
          r"bias_hh_l0: shape \(21,\), expected \(28,\) = \(4 H,\) with H = 7, I = 5 .*3 H where 4 H"
          r" is needed: are these the weights of a GRU\?"),
         (tensors(GRU), LSTM,
-         r"weight_ih_l0: shape \(21, 5\), expected \(28, 5\) = \(4 H, I\) .*3 H where 4 H is needed.*"
+         r"weight_ih_l0: shape \(21, 5\), expected \(28, 5\) = \(4 H, I\) .*3 H where 4 H.*"
          r"3 more do not fit.*these shapes are those of gru, input_size 5, hidden_size 7"),
         (tensors(), GRU, "4 H where 3 H is needed: are these the weights of an LSTM"),
         (tensors(weight_hh_l0=ones(7, 28)), None, r"expected \(28, 7\).*this matrix is transposed"),
@@ -59,7 +59,7 @@ def test_a_keras_gru_transposed_with_its_two_row_bias():
 @pytest.mark.parametrize(
     "weights, text",
     [
-        (tensors(bias_hh_l0=None), "missing 'bias_hh_l0', all layers and directions have biases, or none"),
+        (tensors(bias_hh_l0=None), "missing 'bias_hh_l0', all layers and directions have biases"),
         (tensors(weight_hh_l0=None), "missing 'weight_hh_l0'"),
         (tensors(fc=ones(2)), "unknown 'fc'"),
         ({"a": ones(2), "b": ones(3)}, "no tensor of any known layout among 'a', 'b'; need"),
@@ -72,7 +72,7 @@ def test_a_keras_gru_transposed_with_its_two_row_bias():
         ({f"{p}/lstm_cell/{n}:0": w for p in ("lstm", "lstm_1")
           for n, w in tensors(layout="keras").items()},
          r"with prefix= these would work: 'lstm', 'lstm_1'"),
-        ({"W_i": ones(2, 3), "b_i": ones(2)}, "are tensors of layout 'concat', which does not record"),
+        ({"W_i": ones(2, 3), "b_i": ones(2)}, "tensors of layout 'concat', which does not record"),
     ],
 )  # fmt: skip
 def test_names(weights, text):
@@ -162,7 +162,7 @@ def test_a_dtype_other_than_the_specs():
 @pytest.mark.parametrize(
     "layout, spec, text",
     [
-        ("torch", rl.Spec("rnn_tanh", 5, 7), "cannot tell whether this plain RNN uses tanh or relu"),
+        ("torch", rl.Spec("rnn_tanh", 5, 7), "whether this plain RNN uses tanh or relu"),
         ("onnx", GRU, "onnx does not record where the reset gate"),
         ("concat", GRU.replace(bias="none"), "concat does not record where the reset gate"),
         ("keras", GRU.replace(bias="none"), "keras does not record where the reset gate"),

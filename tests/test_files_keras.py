@@ -140,7 +140,7 @@ def test_a_model_is_read(files, kit, name):
 def test_weights_alone_are_read_by_their_shapes(files, kit, name):
     folder, layers = files(kit)
     found = rl.load(folder / name)
-    assert all("tanh or of relu" in str(error) for error in found.refused.values())
+    assert all("tanh or relu" in str(error) for error in found.refused.values())
     assert len(found.refused) == 2 and len(found) == len(layers) - 2
     assert ["does not say activations" in note for note in found.notes] == [True]
     for entry, weights in rl.load(folder / name, cell="rnn_tanh").items():

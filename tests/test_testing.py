@@ -127,7 +127,7 @@ def test_what_one_does_not_tell_the_other_does():
     tensors = dict(rl.convert(module, dst="onnx"))
     assert_same(tensors, module)
     assert_same(module, tensors)
-    with pytest.raises(rl.SpecError, match="tanh or of relu"):
+    with pytest.raises(rl.SpecError, match="tanh or relu"):
         assert_same(tensors, tensors)
 
 
