@@ -298,7 +298,7 @@ def _read_only():
     "out, text",
     [
         (np.empty(391, "f4"), r"shape \(391,\), expected \(392,\)"),
-        (np.empty(392, "f8"), "is float64, the result is float32"),
+        (np.empty(392, "f8"), "is float64, need float32, the dtype of the result"),
         (np.empty(784, "f4")[::2], "not C-contiguous and aligned"),
         (np.empty(4 * 392 + 1, "u1")[1:].view("f4"), "not C-contiguous and aligned"),
         (_read_only(), "is read-only"),
