@@ -1,4 +1,4 @@
-"""For your own tests: two sets of weights are the same, or which gate of which layer is not.
+"""For your own tests: are two sets of weights the same, and if not, which gate differs?
 
     >>> import numpy as np
     >>> from rnnlayout.testing import assert_roundtrip, assert_same
@@ -16,7 +16,7 @@
       layer 0, input matrix of gate g: 6 of 6 differ, largest 6.0 at (0, 0): 12.0 and 6.0
     likely cause: gates f and g swapped (explains all 2)
 
-Not loaded by `import rnnlayout`; needs no pytest.
+`import rnnlayout` does not load this module. It does not need pytest.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -36,19 +36,15 @@ __all__ = ["assert_roundtrip", "assert_same"]
 
 
 def assert_same(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> None:
-    """Are these the weights of the same RNN? They may be in different layouts.
+    """Assert that two sources have the same RNNs. They may be in different layouts.
 
-    a, b: torch modules, Keras layers, dicts of arrays, Weights, files; a flat weight space, or
-        what does not tell its RNN by itself (tanh or relu, a GRU's reset), takes its spec from the
-        other.
-    rtol, atol: how far b may be from a: atol + rtol * abs(b). 0, 0: bit for bit, in one dtype.
+    a, b: torch modules, Keras layers, dicts of arrays, Weights, files. A flat weight space, or
+        tensors that do not record their RNN (tanh or relu, a GRU's reset), take the other's spec.
+    rtol, atol, and how they are compared: see verify().
 
-    Compared gate by gate, after conversion to one form. Where one layout has one bias a gate and
-    the other two, their sum is compared, rounded as a conversion rounds it.
-
-    AssertionError: a line a block that differs, with the largest difference and where it is, and
-    the cause if it is a frequent one: gates swapped, a matrix transposed, biases in the other
-    vector, directions exchanged, a gate negated.
+    Raises AssertionError with one line per block that differs, with the largest difference and
+    where it is, and the cause if it is a frequent one: gates swapped, a matrix transposed, biases
+    in the other vector, directions exchanged, a gate negated.
 
         >>> import numpy as np
         >>> keras = {"kernel": np.ones((3, 8)), "recurrent_kernel": np.ones((2, 8)),
@@ -69,17 +65,17 @@ def assert_roundtrip(
     layout: str | Layout | None = None,
     exact: bool = False,
 ) -> Report:
-    """Do these weights come back from a way through other layouts?
+    """Assert that weights are the same after conversion through other layouts and back.
 
-    source, spec, layout: as Weights() takes them.
-    via: layouts, in the order in which to go through them.
+    source, spec, layout: see Weights().
+    via: the layouts to convert to, in this order.
     exact: refuse sums of two biases.
 
-    They have to come back bit for bit. Where a layout on the way has one bias a gate and the source
-    two, these come back as their sum, rounded once, and zero: the same function in other numbers.
+    All bits must be equal. If a layout on the way has one bias per gate and the source two, these
+    come back as their sum, rounded once, and zero: the same function with other numbers.
 
-    Returns the Report of the way: "exact", or "rounds" with how many sums were rounded and why.
-    AssertionError: as assert_same(), or a layout on the way cannot hold these weights.
+    Returns a Report: "exact", or "rounds" with the number of rounded sums and the reason. Raises
+    AssertionError as assert_same() does, or if a layout cannot represent these weights.
 
         >>> import numpy as np
         >>> cell = {"weight_ih": np.ones((8, 3)), "weight_hh": np.ones((8, 2)),
@@ -92,17 +88,17 @@ def assert_roundtrip(
     __tracebackhide__ = True
     start = Weights(source, spec, layout)
     way = [as_layout(x) for x in ([via] if isinstance(via, (str, Layout)) else via)]
-    told = " -> ".join(str(x) for x in (start.layout, *way, start.layout))
+    stops = " -> ".join(str(x) for x in (start.layout, *way, start.layout))
     here, reports = start, []
     summed = frozenset[Gate]()
     for stop in (*way, start.layout):
         try:
             here = here.to(stop, exact=exact)
         except LossyError as error:
-            raise AssertionError(f"{told}: {error}") from error
+            raise AssertionError(f"{stops}: {error}") from error
         reports.append((stop, here.report or Report("exact")))
         summed |= one_bias(here) - one_bias(start)
-    names = f"between before and after {told}"
+    names = f"between before and after {stops}"
     if differs := compare(start, here, names, summed=summed):
         raise AssertionError(differs.text)
     sums = sum(r.rounded_sums for _, r in reports)

@@ -72,7 +72,7 @@ def test_merged_biases_are_compared_as_sums(rnnlayout, saved):
     cell = normal_weights(rl.layout("torch-cell"), rl.Spec("lstm", 3, 2))
     keras = rl.convert(cell, dst="keras")
     a, b = saved("a.npz", cell), saved("b.npz", keras)
-    said = "one has one bias a gate, the other two: their sums are compared"
+    said = "one has one bias per gate, the other two: their sums are compared"
     assert rnnlayout("verify", a, b) == (0, f"lstm: equal\n  {said}\n", "")
     keras["bias"][3] = 9
     code, out, _ = rnnlayout("verify", a, saved("c.npz", keras))
@@ -95,7 +95,7 @@ def test_several(rnnlayout, saved):
     both = prefixed("enc", TORCH) | prefixed("dec", changed("bias_ih_l0", 0, 3))
     a, b = saved("a.npz", both), saved("b.npz", both | prefixed("more", TORCH))
     assert rnnlayout("verify", a, a) == (0, "enc: equal\ndec: equal\n", "")
-    assert rnnlayout("verify", a, b) == (1, "enc: equal\ndec: equal\nmore: in b alone\n", "")
+    assert rnnlayout("verify", a, b) == (1, "enc: equal\ndec: equal\nmore: only in b\n", "")
     assert rl.verify(b, a).only_a == ("more",)
 
 
@@ -114,7 +114,7 @@ def test_what_one_does_not_tell_the_other_does(rnnlayout, saved):
     b = saved("b.npz", rl.convert(keras, spec, dst="onnx"))
     for pair in ((a, b), (b, a)):
         code, out, _ = rnnlayout("verify", *pair)
-        assert code == 0 and out.startswith("gru: equal\n  one has one bias a gate")
+        assert code == 0 and out.startswith("gru: equal\n  one has one bias per gate")
     assert rnnlayout("verify", b, b)[0] == 3
 
 

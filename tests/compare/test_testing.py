@@ -128,7 +128,7 @@ def test_what_one_does_not_tell_the_other_does():
     tensors = dict(rl.convert(module, dst="onnx"))
     assert_same(tensors, module)
     assert_same(module, tensors)
-    with pytest.raises(rl.SpecError, match="tanh or of relu"):
+    with pytest.raises(rl.SpecError, match="tanh or relu"):
         assert_same(tensors, tensors)
 
 
@@ -205,7 +205,7 @@ def test_bits_that_are_no_other_value():
         a, lambda t: t["weight_ih_l0"].view("u4").__ixor__(np.uint32([[1 << 31, 0], [1, 0]]))
     )
     assert said(a, b)[1] == (
-        "  layer 0, input matrix of gate h: 2 of 4 differ, in sign or NaN bits alone, first at"
+        "  layer 0, input matrix of gate h: 2 of 4 differ, only in sign or NaN bits, first at"
         " (0, 0): 0.0 and -0.0"
     )
     assert_same(a, b, rtol=1e-9)
@@ -286,7 +286,7 @@ def test_biases_in_the_other_vector():
         tensors["bias_ih_l0"][:] = tensors["bias_hh_l0"][:] = half
 
     assert causes(a, changed(a, halve)) == [
-        "likely cause: biases divided otherwise, their sums are equal: the same function"
+        "likely cause: biases split differently, their sums are equal: the same function"
         " (explains all 8)"
     ]
 

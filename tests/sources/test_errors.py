@@ -26,17 +26,17 @@ def ones(*shape):
     [
         (tensors(bias_hh_l0=ones(21)), None,
          r"bias_hh_l0: shape \(21,\), expected \(28,\) = \(4 H,\) with H = 7, I = 5 .*3 H where 4 H"
-         r" is due: weights of a GRU\?"),
+         r" is needed: are these the weights of a GRU\?"),
         (tensors(GRU), LSTM,
-         r"weight_ih_l0: shape \(21, 5\), expected \(28, 5\) = \(4 H, I\) .*3 H where 4 H is due.*"
+         r"weight_ih_l0: shape \(21, 5\), expected \(28, 5\) = \(4 H, I\) .*3 H where 4 H.*"
          r"3 more do not fit.*these shapes are those of gru, input_size 5, hidden_size 7"),
-        (tensors(), GRU, "4 H where 3 H is due: weights of an LSTM"),
+        (tensors(), GRU, "4 H where 3 H is needed: are these the weights of an LSTM"),
         (tensors(weight_hh_l0=ones(7, 28)), None, r"expected \(28, 7\).*this matrix is transposed"),
         ({n: w.T for n, w in tensors().items()}, None,
          r"weight_ih_l0: shape \(5, 28\), expected \(28, 5\).*the matrices are transposed"),
         ({n: w.T for n, w in tensors().items()}, LSTM, "matrices are transposed; pass w.T of each"),
         (tensors(weight_ih_l0=ones(5, 28)), None, r"expected \(28, 5\).*this matrix is transposed"),
-        (tensors(bias_hh_l0=ones(56)), None, "twice as long: two biases in one vector"),
+        (tensors(bias_hh_l0=ones(56)), None, "twice as long: does it have two biases per gate"),
         (tensors(), rl.Spec("lstm", 5, 8), "shapes are those of lstm, input_size 5, hidden_size 7"),
         (tensors(weight_ih_l0=ones(28, 5, 1)), None, r"shape \(28, 5, 1\), expected \(28, I\)"),
         (tensors(weight_ih_l0=np.float32(1)), None, r"shape \(\), expected \(28, I\)"),
@@ -59,12 +59,12 @@ def test_a_keras_gru_transposed_with_its_two_row_bias():
 @pytest.mark.parametrize(
     "weights, text",
     [
-        (tensors(bias_hh_l0=None), "missing 'bias_hh_l0', biases must be there for all layers"),
+        (tensors(bias_hh_l0=None), "missing 'bias_hh_l0', all layers and directions have biases"),
         (tensors(weight_hh_l0=None), "missing 'weight_hh_l0'"),
         (tensors(fc=ones(2)), "unknown 'fc'"),
         ({"a": ones(2), "b": ones(3)}, "no tensor of any known layout among 'a', 'b'; need"),
         ({}, "the dict of tensors is empty"),
-        ({1: ones(2)}, "a key is no string"),
+        ({1: ones(2)}, "a key is not a string"),
         ({"enc.rnn." + n: w for n, w in tensors().items()} | {"fc.weight": ones(2)},
          r"with prefix= these would work: 'enc.rnn'$"),
         ({f"{p}.{n}": w for p in ("enc", "dec.a") for n, w in tensors().items()},
@@ -72,7 +72,7 @@ def test_a_keras_gru_transposed_with_its_two_row_bias():
         ({f"{p}/lstm_cell/{n}:0": w for p in ("lstm", "lstm_1")
           for n, w in tensors(layout="keras").items()},
          r"with prefix= these would work: 'lstm', 'lstm_1'"),
-        ({"W_i": ones(2, 3), "b_i": ones(2)}, "the tensors of layout 'concat', which do not show"),
+        ({"W_i": ones(2, 3), "b_i": ones(2)}, "tensors of layout 'concat', which does not record"),
     ],
 )  # fmt: skip
 def test_names(weights, text):
@@ -123,10 +123,10 @@ def test_what_is_no_array_of_floats(array, text):
         (
             364,
             LSTM,
-            r"364 elements, need 392 .*bias='input' or bias='recurrent' \(both are equally",
+            r"364 elements, need 392 .*bias='input' or bias='recurrent' \(both have this length",
         ),
         (336, LSTM, "it would fit with bias='none'"),
-        (392, LSTM.replace(bias="none"), "how torch's own GPU buffer of a bias=False module looks"),
+        (392, LSTM.replace(bias="none"), "torch's own GPU buffer of a bias=False module also has"),
         (784, LSTM, "it would fit with bidirectional=True; the ratio is 2"),
         (rl.Spec("lstm", 5, 7, 2).num_params, LSTM, "it would fit with num_layers=2"),
         (GRU.num_params, LSTM, "it would fit with cell='gru'"),
@@ -147,7 +147,7 @@ def test_a_flat_vector_of_a_wrong_rank():
 
 
 def test_a_flat_vector_without_a_spec():
-    with pytest.raises(rl.SpecError, match="does not tell what RNN it holds: pass spec="):
+    with pytest.raises(rl.SpecError, match="does not record its RNN: pass spec="):
         rl.convert(np.zeros(392, "f4"), dst="torch")
 
 
@@ -162,10 +162,10 @@ def test_a_dtype_other_than_the_specs():
 @pytest.mark.parametrize(
     "layout, spec, text",
     [
-        ("torch", rl.Spec("rnn_tanh", 5, 7), "not whether it is one of tanh or of relu"),
-        ("onnx", GRU, "onnx does not show where its reset gate stands"),
-        ("concat", GRU.replace(bias="none"), "concat does not show where its reset gate stands"),
-        ("keras", GRU.replace(bias="none"), "keras does not show where its reset gate stands"),
+        ("torch", rl.Spec("rnn_tanh", 5, 7), "whether this plain RNN uses tanh or relu"),
+        ("onnx", GRU, "onnx does not record where the reset gate"),
+        ("concat", GRU.replace(bias="none"), "concat does not record where the reset gate"),
+        ("keras", GRU.replace(bias="none"), "keras does not record where the reset gate"),
     ],
 )
 def test_what_tensors_do_not_show_is_asked(layout, spec, text):
@@ -178,12 +178,12 @@ def test_what_tensors_do_not_show_is_asked(layout, spec, text):
 
 
 def test_a_bare_list_does_not_tell_its_layout():
-    with pytest.raises(rl.LayoutError, match="a bare list of 4 arrays does not tell its layout"):
+    with pytest.raises(rl.LayoutError, match="a list of 4 arrays does not record its layout"):
         rl.pack(list(tensors().values()))
 
 
 def test_a_list_of_dicts_is_not_stacked_unasked():
-    with pytest.raises(rl.LayoutError, match=r"use rl.stack\(\[...\]\)"):
+    with pytest.raises(rl.LayoutError, match=r"rl.stack\(\[...\]\) makes one"):
         rl.pack([tensors(), tensors()])
 
 
@@ -298,7 +298,7 @@ def _read_only():
     "out, text",
     [
         (np.empty(391, "f4"), r"shape \(391,\), expected \(392,\)"),
-        (np.empty(392, "f8"), "is float64, the result is float32"),
+        (np.empty(392, "f8"), "is float64, need float32, the dtype of the result"),
         (np.empty(784, "f4")[::2], "not C-contiguous and aligned"),
         (np.empty(4 * 392 + 1, "u1")[1:].view("f4"), "not C-contiguous and aligned"),
         (_read_only(), "is read-only"),

@@ -1,1 +1,1 @@
-"""Whether two RNNs are the same, and if not, why."""
+"""Comparison of two RNNs: are they the same, and if not, why?"""

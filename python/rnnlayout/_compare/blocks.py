@@ -1,4 +1,4 @@
-"""Two sets of weights gate by gate: what differs, and where."""
+"""Two sets of weights, gate by gate: which blocks differ, how much, and where."""
 
 from __future__ import annotations
 
@@ -25,41 +25,36 @@ MATRICES = ("W", "R", "P")
 
 
 class Block:
-    """A matrix or bias of one gate: its bits, or its values, which are made of them when they are
-    asked for: of equal weights never.
+    """A matrix or bias of one gate.
 
-    rounded: of a sum: where two non-zero biases are added.
+    values: in float64, computed when first asked for; never for equal weights. rounded: of a sum,
+    the elements where two non-zero biases were added.
     """
 
     def __init__(
         self,
+        array: np.ndarray,
+        dtype: str,
         values: np.ndarray | None = None,
-        bits: np.ndarray | None = None,
         rounded: np.ndarray | None = None,
-        dtype: str = "",
     ) -> None:
-        self._values, self.bits, self.rounded, self._dtype = values, bits, rounded, dtype
+        self.bits = np.ascontiguousarray(array).view(f"u{array.itemsize}")
+        self.rounded, self._dtype, self._values = rounded, dtype, values
 
     @property
     def values(self) -> np.ndarray:
-        """In float64."""
         if self._values is None:
-            assert self.bits is not None
-            with np.errstate(invalid="ignore"):  # NaNs that signal
+            with np.errstate(invalid="ignore"):  # signalling NaNs
                 self._values = widened(self.bits.view(storage(self._dtype)), self._dtype)
         return self._values
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (self.values if self.bits is None else self.bits).shape
-
 
 def blocks_of(weights: Weights) -> dict[Key, Block]:
-    """All blocks of an RNN, in cuDNN's order; biases and peepholes that it has not are zero."""
+    """Return all blocks of an RNN, in cuDNN's order. Missing biases are zero."""
     given = given_of(weights)
-    common = Layout("torch" if _holds("torch", given.spec) else "onnx")
     spec = given.spec
-    if given.layout.name != "cudnn":  # whose own form its spec says
+    common = Layout("torch" if _supports("torch", spec) else "onnx")
+    if given.layout.name != "cudnn":  # where the bias mode is part of the layout
         spec = spec.replace(bias="double")
     found = _without_peepholes(given, spec)
     if given.layout != common:
@@ -70,11 +65,11 @@ def blocks_of(weights: Weights) -> dict[Key, Block]:
     for layer, direction, role, gate in list(blocks):
         if role == "R":
             for bias in ("bW", "bR"):
-                blocks.setdefault((layer, direction, bias, gate), block(zero, found.dtype))
+                blocks.setdefault((layer, direction, bias, gate), Block(zero, found.dtype))
     return blocks
 
 
-def _holds(layout: str, spec: Spec) -> bool:
+def _supports(layout: str, spec: Spec) -> bool:
     try:
         _native.check(spec, Layout(layout))
     except LossyError:
@@ -83,7 +78,7 @@ def _holds(layout: str, spec: Spec) -> bool:
 
 
 def _without_peepholes(given: Given, spec: Spec) -> Given:
-    """No other layout has them; they are compared as they are."""
+    """Leave out peepholes, which only ONNX has: they are compared without a conversion."""
     has = given.has & ~HAS_PEEPHOLES
     names = [name for name, _ in _native.tensors(given.layout, given.spec, has)]
     arrays = [given.arrays[given.names.index(name)] for name in names]
@@ -91,50 +86,44 @@ def _without_peepholes(given: Given, spec: Spec) -> Given:
 
 
 def _views(given: Given) -> Iterator[tuple[Key, Block]]:
-    for (layer, direction, role, _, gate), view in _native.blocks(
-        given.layout, given.spec, given.has
-    ):
+    blocks = _native.blocks(given.layout, given.spec, given.has)
+    for (layer, direction, role, _, gate), view in blocks:
         tensor, at, rows, cols, row_stride, col_stride, _ = view
         flat = given.arrays[tensor].reshape(-1)[at:]
         strides = row_stride * flat.itemsize, col_stride * flat.itemsize
         bits = np.lib.stride_tricks.as_strided(flat, (rows, cols), strides, writeable=False)
-        yield (layer, direction, role, gate), block(bits, given.dtype)
-
-
-def block(array: np.ndarray, dtype: str) -> Block:
-    return Block(bits=np.ascontiguousarray(array).view(f"u{array.itemsize}"), dtype=dtype)
+        yield (layer, direction, role, gate), Block(bits, given.dtype)
 
 
 def one_bias(weights: Weights) -> frozenset[Gate]:
-    """(layer, direction, gate) of those that have one of the two biases."""
+    """Return the gates that have only one of the two biases."""
     given = given_of(weights)
-    keys = {(*b[:3], b[4]) for b, _ in _native.blocks(given.layout, given.spec, given.has)}
-    gates = {(layer, direction, gate) for layer, direction, role, gate in keys if role == "R"}
-    return frozenset(
-        (layer, direction, gate) for layer, direction, gate in gates
-        if ((layer, direction, "bW", gate) in keys) != ((layer, direction, "bR", gate) in keys)
-    )  # fmt: skip
+    roles: dict[Gate, set[str]] = {}
+    for (layer, direction, role, _, gate), _ in _native.blocks(given.layout, given.spec, given.has):
+        roles.setdefault((layer, direction, gate), set()).add(role)
+    return frozenset(at for at, found in roles.items() if len(found & {"bW", "bR"}) == 1)
 
 
 def may_sum(spec: Spec, gate: str) -> bool:
-    """Is only the sum of its biases of meaning? r * (R h + bR): not for that candidate."""
+    """Does only the sum of the gate's biases matter? Not for a candidate r * (R h + bR)."""
     return not (spec.cell == "gru" and spec.reset == "after" and gate == "n")
 
 
 def sum_of(blocks: Mapping[Key, Block], at: Gate, dtype: str) -> Block:
-    """The two biases of a gate as a conversion sums them: a zero operand copies the other's bits,
-    else in double and rounded once."""
+    """Return the sum of a gate's biases as a conversion computes it.
+
+    If one is zero it has the bits of the other; else it is computed in double and rounded once.
+    """
     layer, direction, gate = at
     bw, br = (blocks[layer, direction, role, gate] for role in ("bW", "bR"))
-    assert bw.bits is not None and br.bits is not None
     with np.errstate(all="ignore"):
         values = rounded(bw.values + br.values, dtype)
     bits = np.where(br.values == 0, bw.bits, br.bits)
-    return Block(values, bits, (bw.values != 0) & (br.values != 0))
+    return Block(bits, dtype, values, (bw.values != 0) & (br.values != 0))
 
 
 def with_sums(blocks: dict[Key, Block], spec: Spec, gates: Iterable[Gate]) -> dict[Key, Block]:
-    """Of these gates the sum of the biases in the place of bW, and no bR."""
+    """Replace bW of these gates by the sum of the biases, and drop bR."""
     summed = dict(blocks)
     for layer, direction, gate in gates:
         if may_sum(spec, gate):
@@ -149,18 +138,18 @@ def with_sums(blocks: dict[Key, Block], spec: Spec, gates: Iterable[Gate]) -> di
 
 @dataclass(frozen=True)
 class Gap:
-    """What differs in a block: `count` elements of `size`; most at row and column `at`."""
+    """The difference of a block: `count` of `size` elements; the largest at row, column `at`."""
 
     key: Key
     count: int
     size: int
-    largest: float  # 0: in sign or NaN bits alone; NaN or infinity where one is not finite
+    largest: float  # 0: only signs or NaN bits differ; NaN or infinity: a value is not finite
     at: tuple[int, ...]
     values: tuple[float, float]
 
 
 class Compare:
-    """Two sets of blocks, which differ where."""
+    """Two sets of blocks, and where they differ."""
 
     def __init__(
         self,
@@ -176,22 +165,29 @@ class Compare:
         self.wrong = {key: mask for key in a if (mask := self.mask(a[key], b[key])).any()}
 
     def mask(self, a: Block, b: Block) -> np.ndarray:
-        """Where they differ."""
+        """Return where two blocks differ."""
         sums = [x.rounded for x in (a, b) if x.rounded is not None]
         one_dtype = self.dtypes[0] == self.dtypes[1]
-        if a.bits is not None and b.bits is not None and one_dtype and not sums:
-            unequal = a.bits != b.bits
-            if not (unequal.any() and (self.rtol or self.atol)):
-                return np.asarray(unequal)
+        exact = one_dtype and not (self.rtol or self.atol)
+        if one_dtype and not sums:
+            unequal: np.ndarray = a.bits != b.bits
+            if exact or not unequal.any():
+                return unequal
+        far = ~self._near(a.values, b.values)
+        return np.asarray(np.where(np.any(sums, axis=0), far, a.bits != b.bits) if exact else far)
+
+    def _near(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
-            near = np.abs(a.values - b.values) <= self.atol + self.rtol * np.abs(b.values)
-        near |= (a.values == b.values) | (np.isnan(a.values) & np.isnan(b.values))
-        if a.bits is None or b.bits is None or not one_dtype or self.rtol or self.atol:
-            return np.asarray(~near)
-        return np.asarray(np.where(np.any(sums, axis=0), ~near, a.bits != b.bits))
+            near: np.ndarray = np.abs(a - b) <= self.atol + self.rtol * np.abs(b)
+        near |= (a == b) | (np.isnan(a) & np.isnan(b))
+        return near
+
+    def same(self, a: np.ndarray, b: np.ndarray) -> bool:
+        """Are these values the same?"""
+        return a.shape == b.shape and bool(self._near(a, b).all())
 
     def gap(self, key: Key) -> Gap:
-        """Of a block that differs: how much, and where most."""
+        """Return how much a block differs, and where most."""
         a, b, mask = self.a[key].values, self.b[key].values, self.wrong[key]
         with np.errstate(invalid="ignore"):
             gap = np.where(mask, np.abs(a - b), -1)
@@ -202,20 +198,14 @@ class Compare:
         return Gap(key, int(np.count_nonzero(mask)), mask.size, float(gap[place]), place, values)
 
     def line(self, key: Key) -> str:
-        """ "layer 0, recurrent matrix of gate f: 12 of 16 differ, largest 0.5 at (2, 1)" """
-        if key not in self.wrong:
-            return ""
+        """Return "layer 0, recurrent matrix of gate f: 12 of 16 differ, largest 0.5 at (2, 1)"."""
         gap = self.gap(key)
         x, y = (_number(v, d) for v, d in zip(gap.values, self.dtypes, strict=True))
         where = f"({gap.at[0]}, {gap.at[1]})" if key[2] in MATRICES else f"[{gap.at[0]}]"
         largest = f"largest {_number(gap.largest, self.dtypes[0])} at {where}: {x} and {y}"
         if gap.largest == 0:
-            largest = f"in sign or NaN bits alone, first at {where}: {x} and {y}"
+            largest = f"only in sign or NaN bits, first at {where}: {x} and {y}"
         return f"{self.title(key)}: {gap.count} of {gap.size} differ, {largest}"
-
-    def same(self, a: np.ndarray, b: np.ndarray) -> bool:
-        """Are these values the same?"""
-        return a.shape == b.shape and not self.mask(Block(a), Block(b)).any()
 
     def title(self, key: Key) -> str:
         layer, direction, role, gate = key
@@ -225,7 +215,7 @@ class Compare:
 
 
 def _number(value: float, dtype: str) -> str:
-    """As short as its dtype allows."""
+    """Return a value with as many digits as its dtype needs."""
     short = np.float32 if dtype == "bfloat16" else np.dtype(dtype).type
     with np.errstate(over="ignore"):
         return str(short(value))

@@ -1,4 +1,4 @@
-"""Why two sets of weights differ: the frequent mistakes, each tried."""
+"""Likely causes of a difference: frequent mistakes, each tried."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from .blocks import MATRICES, Compare, Key, may_sum, sum_of
 
-Found = Iterator[tuple[str, list[Key]]]  # what happened, and to which blocks
+Found = Iterator[tuple[str, list[Key]]]  # a mistake, and the blocks that it explains
 
 
 def causes(c: Compare) -> list[str]:
-    """The mistakes that turn a into b, those that explain most blocks first."""
+    """Return the mistakes that turn a into b, first those that explain most blocks."""
     explained: dict[str, set[Key]] = {}
     for find in (_swapped, _transposed, _other_vector, _negated, _exchanged):
         for text, keys in find(c):
@@ -28,7 +28,7 @@ def causes(c: Compare) -> list[str]:
 
 
 def _groups(c: Compare) -> Iterator[list[Key]]:
-    """The gates of each layer, direction and role that differ."""
+    """Yield the gates of each layer, direction and role that differ."""
     for group in dict.fromkeys(key[:3] for key in c.wrong):
         yield [key for key in c.a if key[:3] == group]
 
@@ -45,7 +45,7 @@ def _swapped(c: Compare) -> Found:
 
 
 def _order(c: Compare, keys: list[Key]) -> list[Key]:
-    """The gate of b that each of a is, itself if it may be; short where there is none."""
+    """Return the gate of b that equals each gate of a, up to the first gate that has none."""
     free, order = list(keys), list[Key]()
     for key in keys:
         likes = [k for k in free if c.same(c.a[key].values, c.b[k].values)]
@@ -67,7 +67,7 @@ def _transposed(c: Compare) -> Found:
 
 
 def _is_transposed(c: Compare, keys: list[Key]) -> bool:
-    """Whatever the shape: a's numbers column by column are b's row by row."""
+    """Are a's numbers column by column b's row by row? The shapes do not matter."""
     a, b = (np.concatenate([blocks[key].values for key in keys]) for blocks in (c.a, c.b))
     return c.same(a, b.reshape(a.shape[::-1]).T)
 
@@ -83,7 +83,7 @@ def _other_vector(c: Compare) -> Found:
             continue
         keys: list[Key] = [(layer, direction, "bW", gate), (layer, direction, "bR", gate)]
         (aw, ar), (bw, br) = ([blocks[k].values for k in keys] for blocks in (c.a, c.b))
-        how = "in the other vector" if c.same(aw, br) and c.same(ar, bw) else "divided otherwise"
+        how = "in the other vector" if c.same(aw, br) and c.same(ar, bw) else "split differently"
         meaning = "the same function"
         if not may_sum(c.spec, gate):
             how += f" for gate {gate}"

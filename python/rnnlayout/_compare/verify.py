@@ -1,4 +1,4 @@
-"""verify: are the RNNs of two files, or of two sources, the same?"""
+"""verify: do two files, or two sources, have the same RNNs?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rnnlayout._native import SpecError
 from rnnlayout._weights.config import describe_config
 from rnnlayout._weights.weights import Weights
 
-from .blocks import Compare, Gap, Gate, block, blocks_of, may_sum, one_bias, with_sums
+from .blocks import Block, Compare, Gap, Gate, blocks_of, may_sum, one_bias, with_sums
 from .causes import causes
 
 _MOST = 40  # lines of a report
@@ -25,9 +25,9 @@ _MOST = 40  # lines of a report
 
 @dataclass(frozen=True)
 class Compared:
-    """One RNN of each side; true where they differ.
+    """One RNN of each side. True if they differ.
 
-    text: how they differ, "" where they do not. gaps: the blocks that do. note: what else to know.
+    text: how they differ, "" if they do not. gaps: the blocks that differ. note: other remarks.
     """
 
     a: str
@@ -42,11 +42,11 @@ class Compared:
 
 @dataclass(frozen=True)
 class Verified:
-    """What verify() found; true where all RNNs are equal. Its text is the report.
+    """The result of verify(). True if all RNNs are equal; str() gives the report.
 
-    pairs: one for each RNN that both sides have, with its names `a` and `b`, `text` (how the two
-        differ, "" where they do not), `gaps` (which blocks do), and `note`.
-    only_a, only_b: names of what the other side has not.
+    pairs: one per RNN that both sides have, with its names `a` and `b`, `text` (how the two
+        differ, "" if they do not), `gaps` (the blocks that differ), and `note`.
+    only_a, only_b: names of RNNs that the other side lacks.
     unread: name -> why it could not be read, of either side.
     """
 
@@ -57,7 +57,7 @@ class Verified:
 
     @property
     def equal(self) -> bool:
-        """Bit for bit, or within the tolerance that was asked for."""
+        """Are all RNNs equal, bit for bit or within the tolerance?"""
         return not (self.only_a or self.only_b or self.unread or any(self.pairs))
 
     def __bool__(self) -> bool:
@@ -67,28 +67,29 @@ class Verified:
         lines = []
         for pair in self.pairs:
             name = pair.a if pair.a == pair.b else f"{pair.a} and {pair.b}"
-            told = pair.text or "equal"
-            lines.append(f"{name}: {told}" if name else told)
+            text = pair.text or "equal"
+            lines.append(f"{name}: {text}" if name else text)
             lines += [f"  {pair.note}"] if pair.note else []
-        lines += [f"{name}: in a alone" for name in self.only_a]
-        lines += [f"{name}: in b alone" for name in self.only_b]
+        lines += [f"{name}: only in a" for name in self.only_a]
+        lines += [f"{name}: only in b" for name in self.only_b]
         lines += [f"{name}: cannot be read: {why}" for name, why in (self.unread or {}).items()]
         return "\n".join(lines)
 
 
 def verify(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> Verified:
-    """Are these the same RNNs? They may be in different layouts, and files of different formats.
+    """Compare RNNs, which may be in different layouts, and in files of different formats.
 
-    a, b: files' names (str or Path), what load() gives, Weights, or whatever Weights() takes; what
-        one of them does not tell of its RNN, it takes from the other.
-    rtol, atol: how far b may be from a: atol + rtol * abs(b). 0, 0: bit for bit, in one dtype.
+    a, b: file names (str or Path), what load() returns, Weights, or anything that Weights()
+        accepts. What one of them does not record about its RNN is taken from the other.
+    rtol, atol: tolerance, abs(a - b) <= atol + rtol * abs(b). With 0, 0 all bits and the dtype
+        must be equal.
 
-    RNNs are matched by name; where each side has one, names do not matter. NAME_0, NAME_1 ... are
-    the layers of what the other side has as NAME: Keras has one layer an RNN. They are compared
-    gate by gate after conversion to one form. Where one has one bias a gate and the other two,
+    RNNs are matched by name, or, if each side has only one, whatever their names. NAME_0, NAME_1
+    ... are the layers of NAME on the other side: in Keras each layer is an RNN. They are compared
+    gate by gate after conversion to one form. If one has one bias per gate and the other two,
     their sum is compared, rounded as a conversion rounds it, and the report says so.
 
-    Errors as load() and Weights().
+    Returns a Verified, which is true if all RNNs are equal. Errors: see load() and Weights().
 
         >>> import numpy as np
         >>> keras = {"kernel": np.ones((3, 8)), "recurrent_kernel": np.ones((2, 8))}
@@ -117,22 +118,25 @@ def verify(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> Verified:
 
 
 def _both(a: Any, b: Any) -> tuple[Found, Found]:
-    """What one of them does not tell, the other may."""
-    read: list[Found | None] = []
-    wrong: list[SpecError] = []
-    for source in (a, b):
+    """Return the RNNs of both. If one does not record its spec, it is that of the other's RNN."""
+    try:
+        first = _found(a)
+    except SpecError as error:
         try:
-            read.append(_found(source))
-        except SpecError as error:
-            read.append(None)
-            wrong.append(error)
-    first, second = read
-    if len(wrong) == 2 or (wrong and len(first or second or ()) != 1):
-        raise wrong[0]
-    if first is None:
-        assert second is not None
-        first = _found(a, next(iter(second.values())).spec)
-    return first, second if second is not None else _found(b, next(iter(first.values())).spec)
+            second = _found(b)
+        except SpecError:
+            raise error from None
+        return _found(a, _only_spec(second, error)), second
+    try:
+        return first, _found(b)
+    except SpecError as error:
+        return first, _found(b, _only_spec(first, error))
+
+
+def _only_spec(found: Found, error: SpecError) -> Spec:
+    if len(found) != 1:
+        raise error
+    return next(iter(found.values())).spec
 
 
 def _found(source: Any, spec: Spec | None = None) -> Found:
@@ -156,8 +160,8 @@ def compare(
     summed: frozenset[Gate] = frozenset(),
     called: tuple[str, str] = ("", ""),
 ) -> Compared:
-    """What differs. names: of the two, for the report. summed: gates whose biases count as their
-    sum."""
+    """Compare two RNNs. names: of both, for the report. summed: gates of whose biases only the
+    sum is compared."""
     if different := unlike(a.spec, b.spec):
         return Compared(*called, f"two different RNNs {names}: {different}")
     dtypes = a.spec.dtype, b.spec.dtype
@@ -169,13 +173,13 @@ def compare(
     for key in keys:  # peepholes
         for blocks, other in ((first, second), (second, first)):
             if key not in blocks:
-                blocks[key] = block(np.zeros(other[key].shape), "float64")
+                blocks[key] = Block(np.zeros(other[key].bits.shape), "float64")
     note = _note(a, b, only_one)
     head = ""
     if dtypes[0] != dtypes[1] and not (rtol or atol):
         head = f"{dtypes[0]} and {dtypes[1]} {names}: to compare their values pass rtol="
     compared = Compare(a.spec, first, second, dtypes, rtol, atol)
-    lines = [line for key in keys if (line := compared.line(key))]
+    lines = [compared.line(key) for key in keys if key in compared.wrong]
     if not lines:
         return Compared(*called, head and f"{head}; all of them are equal", (), note)
     head = head or f"{len(lines)} of {len(keys)} blocks differ {names}, {a.spec}"
@@ -189,7 +193,7 @@ def compare(
 def _note(a: Weights, b: Weights, only_one: frozenset[Gate]) -> str:
     notes = []
     if any(may_sum(a.spec, gate) for *_, gate in only_one):
-        notes.append("one has one bias a gate, the other two: their sums are compared")
+        notes.append("one has one bias per gate, the other two: their sums are compared")
     if a.config != b.config:
         used = describe_config(a.config), describe_config(b.config)
         notes.append(f"used with {used[0]} in a and {used[1]} in b")

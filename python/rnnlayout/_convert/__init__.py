@@ -1,1 +1,1 @@
-"""One RNN's numbers in another layout."""
+"""Conversions of one RNN's weights to another layout."""

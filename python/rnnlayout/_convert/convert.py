@@ -14,15 +14,15 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._native import LossyError
 from rnnlayout._sources.read import read
 
-from .engine import Report, dry_run, plan_of, result, run, run_plan
-from .recipes import Recipe, find, key_of, remember
+from .engine import Report, dry_run, plan_of, run
+from .recipes import find, key_of, remember
 
 _FLAT = [name for name, _ in _native.tensors(CUDNN, Spec("rnn_tanh", 1, 1))]
 
 
 class Tensors(dict[str, np.ndarray]):
-    """A dict of arrays by name, in the framework's order; `report` says how they were made, `spec`
-    what RNN they are of."""
+    """A dict of arrays by name, in the framework's order, with the `report` of the conversion that
+    made them and the `spec` of their RNN."""
 
     report: Report
     spec: Spec
@@ -44,17 +44,18 @@ def convert(
     source: a dict of arrays (a state_dict() with prefix=), a list in the framework's order
         (get_weights(); for several layers concatenated, or a list of lists), a torch module or
         cell, a Keras layer or a list of them, a Weights, or cuDNN's flat weight space with a spec.
-    spec, src: inferred where they can be; the error asks for what cannot.
-    prefix: take only the keys that begin so, "encoder.rnn"; the dot after it may be left out.
-    dtype: of the result; by default that of the source. A narrower one rounds once, to nearest
+    spec, src: by default inferred; if that is not possible, the error asks for them.
+    prefix: use only the keys that start with it, as "encoder.rnn"; the dot after it is optional.
+    dtype: of the result, by default that of the source. A narrower one rounds once, to nearest
         even.
-    exact: refuse what would round.
-    out: the array ("cudnn") or dict of arrays to fill, in memory of its own.
+    exact: raise an error instead of rounding.
+    out: the array ("cudnn") or dict of arrays to fill, which must not share memory with source.
 
     Returns a 1-D array for "cudnn", else a dict of arrays (Tensors, with .report), all new.
-    LayoutError: names, shapes or dtypes do not fit. LossyError: the target has no place for a
-    value, or would round and `exact` is set. SpecError: the RNN is not known or contradicts
-    itself. Nothing is written then.
+
+    Raises LayoutError if names, shapes or dtypes do not fit; LossyError if the target cannot
+    represent a value, or would round and exact=True; SpecError if the RNN is not known or the spec
+    contradicts itself. `out` is unchanged then.
 
         >>> import numpy as np
         >>> cell = {"weight_ih": np.ones((6, 4), "f4"), "weight_hh": np.ones((6, 2), "f4")}
@@ -63,38 +64,21 @@ def convert(
     """
     key = key_of(source, spec, src, dst, prefix, dtype)
     recipe = find(key)
-    if recipe is not None and (known := _run_known(recipe, source, exact, out)) is not None:
-        return known
+    if recipe and (done := recipe.run(source, exact, out)):
+        return out if out is not None else _presented(recipe.made, *done)
     target = as_layout(dst)
     given = read(source, spec, src, prefix, dtype_free=dtype is not None)
     made, report = run(given, target, dtype, exact, out)
     if recipe is None:
         remember(key, source, given, plan_of(given, target, dtype)[0], made)
-    return out if out is not None else _presented(made, report)
+    return out if out is not None else _presented(made, made.arrays, report)
 
 
-def _run_known(recipe: Recipe, source: Any, exact: bool, out: Any) -> Any:
-    """Return the result of a call like an earlier one, or None if its arrays are not as plain."""
-    arrays = recipe.outputs(out)
-    if arrays is None:
-        return None
-    dtype, made = recipe.src_dtype, recipe.spec.dtype
-    try:
-        report = run_plan(
-            recipe.plan, recipe.sources(source), arrays, dtype, made, exact, out is None
-        )
-    except TypeError:  # strided, unaligned or read-only: read() copies or refuses these
-        return None
-    if out is not None:
-        return out
-    return _presented(result(recipe.plan, recipe.spec, recipe.dst, arrays), report)
-
-
-def _presented(made: Given, report: Report) -> Any:
-    """Return the public result: a flat array, or a dict of tensors."""
+def _presented(made: Given, arrays: list[np.ndarray], report: Report) -> Any:
+    """Return the public result: a flat array, or a dict of tensors. made: their names and spec."""
     if made.names == _FLAT:
-        return present(made.arrays[0], made.dtype)
-    shown = (present(array, made.dtype) for array in made.arrays)
+        return present(arrays[0], made.dtype)
+    shown = (present(array, made.dtype) for array in arrays)
     tensors = Tensors(zip(made.names, shown, strict=True))
     tensors.report, tensors.spec = report, made.spec
     return tensors
@@ -110,9 +94,9 @@ def pack(
     exact: bool = False,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """cuDNN's weight space of an RNN: a new 1-D array, or `out`.
+    """Return cuDNN's weight space of an RNN: a new 1-D array, or `out`.
 
-    layout: of the source, which convert() calls src. Other arguments and errors as convert(), of
+    layout: the source's, which convert() calls src. Other arguments and errors: see convert(), of
     which this is the case dst="cudnn".
 
         >>> import numpy as np
@@ -135,12 +119,12 @@ def unpack(
     exact: bool = False,
     out: Any = None,
 ) -> Any:
-    """The tensors in another layout of an RNN that lies in cuDNN's weight space.
+    """Convert cuDNN's weight space to another layout.
 
     flat: 1-D, spec.num_params elements.
-    layout: of the result, which convert() calls dst.
+    layout: the result's, which convert() calls dst.
 
-    Other arguments, the result and errors as convert(), of which this is the case src="cudnn".
+    Other arguments, result and errors: see convert(), of which this is the case src="cudnn".
 
         >>> import numpy as np
         >>> spec = Spec("gru", 1, 1, bias="none")
@@ -159,9 +143,9 @@ def check(
     prefix: str = "",
     dtype: Any = None,
 ) -> Report:
-    """What convert() would do to these values, without doing it.
+    """Return the Report of what convert() would do to these values, without converting.
 
-    Returns a Report; a LossyError becomes its grade "unrepresentable", other errors are raised.
+    If convert() would raise LossyError the grade is "unrepresentable". Other errors are raised.
 
         >>> import numpy as np
         >>> gru = {"weight_ih_l0": np.ones((6, 1)), "weight_hh_l0": np.ones((6, 2)),

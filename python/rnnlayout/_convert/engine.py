@@ -22,10 +22,10 @@ from rnnlayout._sources.mismatch import wrong_names
 class Report:
     """What a conversion does to these values.
 
-    grade: "exact" (every bit is moved; a changed sign counts as moved), "rounds" (a sum of two
-        non-zero biases, or a dtype that cannot hold every value), or "unrepresentable".
-    rounded_sums: how many elements are the sum of two non-zero biases.
-    reason: why it rounds or cannot be done; "" when exact.
+    grade: "exact" (bits are only moved; a negation counts as moved), "rounds" (sums of two
+        non-zero biases, or a dtype that cannot represent every value), or "unrepresentable".
+    rounded_sums: the number of elements that are sums of two non-zero biases.
+    reason: why it rounds or is not possible; "" if exact.
     """
 
     grade: str
@@ -38,7 +38,7 @@ EXACT = Report("exact")
 
 @lru_cache(maxsize=128)
 def plan_for(spec: Spec, src: Layout, has: int, dst: Layout) -> _native.Plan:
-    """Return the plan of a conversion. Plans are cached: a loop builds each only once."""
+    """Return the plan of a conversion. Plans are cached, so a loop builds each only once."""
     return _native.Plan(spec, src, has, dst)
 
 
@@ -59,7 +59,8 @@ def run(
     else:
         arrays = _outputs(out, plan.targets, spec.dtype, dst)
     report = run_plan(plan, source.arrays, arrays, source.dtype, spec.dtype, exact, out is None)
-    return result(plan, spec, dst, arrays), report
+    has = 0 if spec.bias == "none" else _native.HAS_BIAS
+    return Given(spec, dst, has, [name for name, _ in plan.targets], arrays), report
 
 
 def run_into(
@@ -85,21 +86,15 @@ def run_plan(
     exact: bool,
     new: bool,
 ) -> Report:
-    """Run a plan; without targets only find out its grade.
+    """Run a plan; without targets, only return its report.
 
-    new: the targets are not the caller's, so a failure may leave them half-written.
+    new: the targets are not the caller's: if it fails they may be partly written.
     """
     exact = flag("exact", exact)
     grade, sums = plan.run(sources, targets, src_dtype, dst_dtype, exact, new)
     if grade == "exact":
         return EXACT
     return Report(grade, sums, reason(sums, src_dtype, dst_dtype))
-
-
-def result(plan: _native.Plan, spec: Spec, dst: Layout, arrays: list[np.ndarray]) -> Given:
-    """Return the targets of a plan as one RNN."""
-    has = 0 if spec.bias == "none" else _native.HAS_BIAS
-    return Given(spec, dst, has, [name for name, _ in plan.targets], arrays)
 
 
 def reason(sums: int, src: str, dst: str) -> str:
@@ -113,7 +108,7 @@ def reason(sums: int, src: str, dst: str) -> str:
 def _outputs(
     out: Any, targets: list[tuple[str, tuple[int, ...]]], dtype: str, dst: Layout
 ) -> list[np.ndarray]:
-    """Return the caller's own arrays, checked."""
+    """Return the arrays of `out`, checked."""
     if dst.name == "cudnn":
         given = {targets[0][0]: out}
     elif isinstance(out, Mapping):
@@ -129,7 +124,7 @@ def _writable(value: Any, name: str, shape: tuple[int, ...], dtype: str) -> np.n
     what = f"out[{name!r}]"
     array, found = take(value, what)
     if found != dtype:
-        raise LayoutError(f"{what} is {found}, the result is {dtype}")
+        raise LayoutError(f"{what} is {found}, need {dtype}, the dtype of the result")
     if array.shape != shape:
         raise LayoutError(f"{what}: shape {array.shape}, expected {shape}")
     check_in_place(array, value, what)

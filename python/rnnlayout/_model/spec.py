@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -60,29 +60,16 @@ class Spec:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        bias: Any = self.bias
-        if isinstance(bias, bool):
-            object.__setattr__(self, "bias", "double" if bias else "none")
-        for name in _SIZES:
-            object.__setattr__(self, name, _size(name, getattr(self, name)))
-        for name in _FLAGS:
-            object.__setattr__(self, name, flag(name, getattr(self, name)))
-        object.__setattr__(self, "dtype", dtype_name(self.dtype))
+        values: dict[str, Any] = self.__dict__  # the one way to set fields of a frozen dataclass
+        if isinstance(values["bias"], bool):
+            values["bias"] = "double" if values["bias"] else "none"
+        values |= {name: _size(name, values[name]) for name in _SIZES}
+        values |= {name: flag(name, values[name]) for name in _FLAGS}
+        values["dtype"] = dtype_name(values["dtype"])
         for name in ("cell", "bias", "reset", "recurrent_activation"):
-            if not isinstance(getattr(self, name), str):
-                raise SpecError(f"{name} is {getattr(self, name)!r}, need a name")
+            if not isinstance(values[name], str):
+                raise SpecError(f"{name} is {values[name]!r}, need a name")
         _native.check(self)
-        # computed once: specs are keys of the caches that each call looks into
-        object.__setattr__(self, "_hash", hash(self._values()))
-
-    def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, field.name) for field in fields(self))
-
-    def __hash__(self) -> int:
-        return self._hash  # type: ignore[attr-defined, no-any-return]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._values()
 
     @property
     def num_directions(self) -> int:
@@ -105,8 +92,7 @@ class Spec:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields and a schema version, ready for JSON; from_dict() reads it."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {"schema": SCHEMA, **values}
+        return {"schema": SCHEMA, **asdict(self)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Spec:

@@ -1,12 +1,13 @@
-"""Which RNN are these tensors? The shapes that a candidate has are equations for its sizes."""
+"""Find the RNN that tensors are: the shapes of a candidate are equations for its sizes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
 
@@ -17,12 +18,12 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Guess:
-    """A candidate with the sizes that fit the found shapes best."""
+    """A candidate, with the sizes that fit the found shapes best."""
 
     candidate: Candidate
     shapes: dict[str, Shape]  # of the tensors found, by the names of the layout
-    sizes: dict[str, int]  # of H, I and P, as far as the shapes determine them
-    wrong: list[str]  # tensors whose shape does not fit
+    sizes: dict[str, int]  # those of H, I and P that the shapes determine
+    wrong: list[str]  # the tensors whose shapes do not fit
 
     @property
     def fits(self) -> bool:
@@ -37,7 +38,7 @@ class Guess:
 
 
 def guess(candidate: Candidate, shapes: dict[str, Shape]) -> Guess:
-    """Solve for the sizes. shapes: by the names of the layout."""
+    """Solve for the sizes. shapes: by the layout's names."""
     equations = [
         (dimension, n)
         for name, shape in shapes.items()
@@ -47,7 +48,7 @@ def guess(candidate: Candidate, shapes: dict[str, Shape]) -> Guess:
     found = Guess(candidate, shapes, solve(equations), [])
     found.wrong.extend(name for name, shape in shapes.items() if found.shape(name) != shape)
     if found.fits:
-        try:  # the core refuses a projection that is not smaller than the state
+        try:  # the core refuses sizes that contradict each other: P must be below H
             found.spec("float32")
         except SpecError:
             found.wrong.extend(shapes)
@@ -55,7 +56,7 @@ def guess(candidate: Candidate, shapes: dict[str, Shape]) -> Guess:
 
 
 def solve(equations: Sequence[tuple[Dimension, int]]) -> dict[str, int]:
-    """Return the sizes that most equations agree on, without those that none determines."""
+    """Return the sizes that most equations agree on; one that no equation determines is missing."""
     sizes: dict[str, int] = {}
     while True:
         votes: dict[str, Counter[int]] = {}
@@ -76,7 +77,10 @@ def solve(equations: Sequence[tuple[Dimension, int]]) -> dict[str, int]:
 
 
 def choose(found: list[Guess], dtype: str, hints: dict[str, Any]) -> tuple[Spec, Guess]:
-    """The one RNN that fits; SpecError: there are several, and what to say to tell them apart."""
+    """Return the one RNN that fits.
+
+    Raises SpecError if there are several; the message says how to tell them apart.
+    """
     if len(found) == 1:
         activation = hints.get("recurrent_activation", "sigmoid")
         spec = found[0].spec(dtype).replace(recurrent_activation=activation)
@@ -84,19 +88,23 @@ def choose(found: list[Guess], dtype: str, hints: dict[str, Any]) -> tuple[Spec,
     specs = [g.spec(dtype) for g in found]
     cells = {spec.cell for spec in specs}
     if len({g.candidate.layout for g in found}) > 1:
-        names = ", ".join(sorted({repr(g.candidate.layout.name) for g in found}))
-        raise LayoutError(f"these tensors fit several layouts, pass one of them: {names}")
+        raise several_layouts(g.candidate.layout for g in found)
     if cells == {"rnn_tanh", "rnn_relu"}:
         raise SpecError(
-            "these tensors are those of a plain RNN, but not whether it is one of tanh or of relu:"
-            f" pass spec=Spec('rnn_tanh', {specs[0].input_size}, {specs[0].hidden_size}, ...) or"
+            "cannot tell whether this plain RNN uses tanh or relu: pass"
+            f" spec=Spec('rnn_tanh', {specs[0].input_size}, {specs[0].hidden_size}, ...) or"
             " 'rnn_relu', or cell= to infer_spec"
         )
     if len({spec.reset for spec in specs}) > 1 and cells == {"gru"}:
         raise SpecError(
-            f"these tensors are those of a GRU, but {found[0].candidate.layout} does not show where"
-            " its reset gate stands: pass a spec with reset='after' (the product R h is scaled) or"
-            " reset='before' (h is), or reset= to infer_spec"
+            f"{found[0].candidate.layout} does not record where the reset gate of this GRU acts:"
+            " pass a spec with reset='after' (on the product R h) or reset='before' (on h), or"
+            " reset= to infer_spec"
         )
     lines = "; ".join(str(spec) for spec in specs[:4])
-    raise SpecError(f"these tensors fit several RNNs, pass the spec of one of them: {lines}")
+    raise SpecError(f"these tensors fit several RNNs: pass the spec of one of them: {lines}")
+
+
+def several_layouts(layouts: Iterable[Layout]) -> LayoutError:
+    names = ", ".join(sorted({repr(layout.name) for layout in layouts}))
+    return LayoutError(f"these tensors fit several layouts, pass one of them: {names}")

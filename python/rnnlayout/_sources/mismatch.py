@@ -1,9 +1,9 @@
-"""What to say when tensors do not fit: the shape found, the shape needed, the likely cause."""
+"""Errors for tensors that do not fit: the shape found, the shape needed, the likely cause."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from .names import prefixes_that_fit
 
 
 def listing(names: Iterable[str], most: int = 6) -> str:
-    """'a', 'b', 'c' and 12 more"""
+    """Return "'a', 'b', 'c' and 12 more"."""
     names = list(names)
     text = ", ".join(repr(name) for name in names[:most])
     return text + (f" and {len(names) - most} more" if len(names) > most else "")
@@ -28,37 +28,42 @@ def wrong_names(
     names: Sequence[str],
     expected: Sequence[str] | None,
     under: str = "",
+    hints: Mapping[str, Any] | None = None,
 ) -> LayoutError:
-    """Names that make no RNN. expected: those that a spec asks for, if there is one; under: the
-    prefix that was taken off all of them."""
-    where = layouts[0].name if len(layouts) == 1 else "any known layout"
+    """Return the error for names that are not those of one RNN.
+
+    expected: the names that a spec needs, if there is a spec. under: the prefix that was stripped
+    from all names. hints: fields of the spec that the RNN would need.
+    """
     if expected is None:
         expected = _closest(layouts, names)
+    where = layouts[0].name if len(layouts) == 1 else "any known layout"
     missing = [name for name in expected if name not in names]
     unknown = [name for name in names if name not in expected]
-    prefixes = [under + prefix for prefix in prefixes_that_fit(layouts, names)]
-    lines = []
-    if prefixes:
-        lines.append(
-            f"{len(names)} tensors, which are not one RNN in {where} as they stand (unknown"
-            f" {listing(unknown or names, 3)}); with prefix= these would work: "
-            + listing(prefixes, 12)
+    if prefixes := [under + prefix for prefix in prefixes_that_fit(layouts, names)]:
+        return LayoutError(
+            f"{len(names)} tensors are not one RNN in {where} (unknown"
+            f" {listing(unknown or names, 3)}); with prefix= these would work:"
+            f" {listing(prefixes, 12)}"
         )
-    elif len(unknown) == len(names):
-        lines.append(f"no tensor of {where} among {listing(names)}; need {listing(expected)}")
-    else:
-        if missing:
-            lines.append(f"missing {listing(missing)}")
-        if unknown:
-            lines.append(f"unknown {listing(unknown)}")
-        if _biases_only(missing) and not unknown:
-            lines.append("biases must be there for all layers and directions or for none")
-        lines.append(f"({where}; found {listing(names, 8)})")
-    return LayoutError(", ".join(lines[:-1]) + (" " if len(lines) > 1 else "") + lines[-1])
+    if len(unknown) == len(names):
+        return LayoutError(f"no tensor of {where} among {listing(names)}; need {listing(expected)}")
+    if not missing and not unknown:
+        asked = ", ".join(f"{key}={value!r}" for key, value in (hints or {}).items())
+        return LayoutError(f"an RNN with {asked} does not have these tensors: {listing(names, 8)}")
+    lines = [f"missing {listing(missing)}"] if missing else []
+    lines += [f"unknown {listing(unknown)}"] if unknown else []
+    if not unknown and all("bias" in name or name.endswith("b") for name in missing):
+        lines.append("all layers and directions have biases, or none has")
+    return LayoutError(f"{', '.join(lines)} ({where}; found {listing(names, 8)})")
 
 
-def _biases_only(names: Sequence[str]) -> bool:
-    return bool(names) and all("bias" in name or name.endswith("b") for name in names)
+def wrong_prefix(layouts: Sequence[Layout], names: Sequence[str], prefix: str) -> LayoutError:
+    """Return the error for a prefix that no name has."""
+    text = f"no key starts with prefix {prefix!r}; found {listing(names)}"
+    if prefixes := prefixes_that_fit(layouts, names):
+        text += f"; with prefix= these would work: {listing(prefixes, 12)}"
+    return LayoutError(text)
 
 
 def _closest(layouts: Sequence[Layout], names: Sequence[str]) -> Sequence[str]:
@@ -91,14 +96,14 @@ def _scores(layout: Layout, found: set[str], most: int) -> Iterator[tuple[int, i
 
 
 def wrong_shapes(guesses: Sequence[Guess]) -> LayoutError:
-    """Names that fit, shapes that do not: say it for the RNN that comes closest."""
+    """Return the error for names that fit and shapes that do not, for the RNN that is closest."""
     best = min(guesses, key=lambda g: (len(g.wrong), -len(g.sizes)))
     turned = _transposed(guesses)
     return LayoutError(_shape_text(turned or best, turned is not None))
 
 
 def _matrices(g: Guess) -> list[str]:
-    """The tensors that may be transposed; a (2, 3 H) bias of Keras is none."""
+    """Return the tensors that may be transposed: not the (2, 3 H) bias of a Keras GRU."""
     dimensions = g.candidate.dimensions
     return [
         name
@@ -112,7 +117,7 @@ def _transpose(shapes: dict[str, Shape], names: Sequence[str]) -> dict[str, Shap
 
 
 def _transposed(guesses: Sequence[Guess]) -> Guess | None:
-    """The RNN that fits once all matrices are transposed, or one, if there is one."""
+    """Return the RNN that fits after transposing all matrices, or one of them."""
     for g in guesses:
         matrices = _matrices(g)
         for names in [matrices, *([name] for name in matrices)]:
@@ -125,7 +130,7 @@ def _transposed(guesses: Sequence[Guess]) -> Guess | None:
 
 def _shape_text(best: Guess, transposed: bool) -> str:
     if not best.wrong:
-        return "the shapes do not tell all sizes of the RNN: pass its spec"
+        return "the shapes do not determine all sizes of the RNN: pass its spec"
     name, candidate = best.wrong[0], best.candidate
     found, needed = best.shapes[name], best.shape(name)
     symbols = [str(d) for d in candidate.dimensions[name]]
@@ -156,11 +161,11 @@ def _cause(best: Guess, found: Shape, needed: Shape, transposed: bool) -> str:
     for other, words in (("lstm", "an LSTM"), ("gru", "a GRU")):
         count = _num_gates(other)
         if count != gates and _scaled(found, needed, count, gates):
-            return f"{count} H where {gates} H is due: weights of {words}?"
+            return f"{count} H where {gates} H is needed: are these the weights of {words}?"
     if len(found) == 1 and math.prod(found) == 2 * math.prod(needed):
-        return "twice as long: two biases in one vector, as in 'keras-cudnn' or 'onnx'?"
+        return "twice as long: does it have two biases per gate, as in 'keras-cudnn' or 'onnx'?"
     if len(found) == 1 and 2 * math.prod(found) == math.prod(needed):
-        return "half as long: one bias a gate where two are due?"
+        return "half as long: does it have one bias per gate where two are needed?"
     return ""
 
 
@@ -169,7 +174,7 @@ def _num_gates(cell: str) -> int:
 
 
 def _scaled(found: Shape, needed: Shape, count: int, gates: int) -> bool:
-    """Is one dimension count / gates of what it should be, and the rest alike?"""
+    """Is one dimension count / gates times the needed one, and are the others equal?"""
     if len(found) != len(needed):
         return False
     differs = [(f, n) for f, n in zip(found, needed, strict=True) if f != n]
@@ -179,7 +184,7 @@ def _scaled(found: Shape, needed: Shape, count: int, gates: int) -> bool:
 def against_spec(
     layout: Layout, spec: Spec, has: int, shapes: dict[str, Shape], expected: dict[str, Shape]
 ) -> LayoutError:
-    """Shapes that do not fit an explicit spec."""
+    """Return the error for shapes that do not fit the spec that the caller passed."""
     candidate = Candidate(
         layout, spec.cell, spec.reset, spec.num_layers, spec.bidirectional, bool(spec.proj_size),
         has,
@@ -200,7 +205,7 @@ def against_spec(
 
 
 def wrong_length(nelems: int, spec: Spec) -> LayoutError:
-    """A flat vector of a wrong length, and which nearby specs would fit it."""
+    """Return the error for a flat vector of a wrong length, with similar specs that would fit."""
     nearby = []
     for changes in _variations(spec):
         try:
@@ -214,18 +219,18 @@ def wrong_length(nelems: int, spec: Spec) -> LayoutError:
     if {"bias": "input"} in nearby and {"bias": "recurrent"} in nearby:
         nearby = [c for c in nearby if "bias" not in c]
         text += (
-            "; it would fit bias='input' or bias='recurrent' (both are equally long: you have to"
+            "; it would fit bias='input' or bias='recurrent' (both have this length: you have to"
             " know which)"
         )
     if spec.bias == "none" and {"bias": "double"} in nearby:
         text += (
-            "; it would fit bias='double', which is also how torch's own GPU buffer of a bias=False"
-            " module looks: there the biases are there and zero"
+            "; it would fit bias='double': torch's own GPU buffer of a bias=False module also has"
+            " biases, which are zero"
         )
         nearby.remove({"bias": "double"})
     if nearby:
-        told = [", ".join(f"{k}={v!r}" for k, v in changes.items()) for changes in nearby[:4]]
-        text += "; it would fit with " + " or with ".join(told)
+        shown = [", ".join(f"{k}={v!r}" for k, v in changes.items()) for changes in nearby[:4]]
+        text += "; it would fit with " + " or with ".join(shown)
     if nelems * 2 == spec.num_params or nelems == spec.num_params * 2:
         text += "; the ratio is 2: is this a vector of bytes, or of another dtype?"
     if spec.num_params * _itemsize(spec) == nelems:
@@ -238,7 +243,7 @@ def _itemsize(spec: Spec) -> int:
 
 
 def _variations(spec: Spec) -> Iterable[dict[str, object]]:
-    """Specs one change away."""
+    """Yield the changes that make similar specs."""
     for bias in ("double", "input", "recurrent", "none"):
         if bias != spec.bias:
             yield {"bias": bias}

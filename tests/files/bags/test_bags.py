@@ -107,7 +107,7 @@ def test_npy_is_one_array_and_the_caller_says_of_what(tmp_path):
     rl.save(path, w)
     assert some.same_bits(np.load(path), w["weight_space"])
     assert same(rl.load(path, w.spec)["lstm"], w)
-    with pytest.raises(rl.SpecError, match="does not tell what RNN it holds: pass spec="):
+    with pytest.raises(rl.SpecError, match="does not record its RNN: pass spec="):
         rl.load(path)
     with pytest.raises(rl.LayoutError, match="convert with"):
         rl.save(path, w.to("keras"))

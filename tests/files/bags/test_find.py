@@ -99,7 +99,7 @@ def test_hints_answer_what_the_tensors_do_not_say(tmp_path):
     parts = under("plain.", PLAIN), under("k.", KERAS_PLAIN), under("lstm.", LSTM)
     found = rl.load(file_of(tmp_path, *parts))
     assert list(found) == ["lstm"] and set(found.refused) == {"plain", "k"}
-    with pytest.raises(rl.SpecError, match="tanh or of relu"):
+    with pytest.raises(rl.SpecError, match="tanh or relu"):
         found["plain"]
     with pytest.raises(rl.SpecError, match="reset"):
         found["k"]

@@ -140,7 +140,7 @@ def test_a_model_is_read(files, kit, name):
 def test_weights_alone_are_read_by_their_shapes(files, kit, name):
     folder, layers = files(kit)
     found = rl.load(folder / name)
-    assert all("tanh or of relu" in str(error) for error in found.refused.values())
+    assert all("tanh or relu" in str(error) for error in found.refused.values())
     assert len(found.refused) == 2 and len(found) == len(layers) - 2
     assert ["does not say activations" in note for note in found.notes] == [True]
     for entry, weights in rl.load(folder / name, cell="rnn_tanh").items():
@@ -159,9 +159,9 @@ def test_weights_alone_are_read_by_their_shapes(files, kit, name):
 @every_kit
 def test_a_spec_that_the_file_contradicts(files, kit):
     folder, _ = files(kit)
-    with pytest.raises(rl.SpecError, match="hidden_size 5, the source itself 8"):
+    with pytest.raises(rl.SpecError, match="spec= and the source differ: hidden_size 5 and 8"):
         rl.load(folder / "model.h5", rl.Spec("lstm", I, 5), prefix="plain")
-    with pytest.raises(rl.SpecError, match="cell 'gru', the source itself 'lstm'"):
+    with pytest.raises(rl.SpecError, match="spec= and the source differ: cell gru and lstm"):
         rl.load(folder / "model.keras", rl.Spec("gru", I, H), prefix="plain")
     with pytest.raises(rl.FileError, match="no recurrent layer"):
         rl.load(folder / "model.h5", prefix="nothing")

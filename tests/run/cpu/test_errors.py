@@ -36,7 +36,7 @@ CALLS = {
         lambda: HALF(X.astype("f8")),
         r"x is float64, need float16 like the weights, or float32$",
     ),
-    "a masked x": (lambda: LSTM(np.ma.masked_array(X)), "x is a masked array: fill it first"),
+    "a masked x": (lambda: LSTM(np.ma.masked_array(X)), "x is a masked array, and its"),
     "x of another width": (
         lambda: LSTM(X[..., :4]),
         r"x: shape \(4, 3, 4\), expected \(T, N, 5\) or, without a batch, \(T, 5\), with I = 5",
@@ -171,7 +171,7 @@ OPTIONS = {
         "algo is 'persist_small', need 'standard' on the CPU",
     ),
     "batch_first": (lambda: rl.RNN(X, batch_first=2), "batch_first is 2, need True or False"),
-    "no spec": (lambda: rl.RNN(np.zeros(5, "f4")), "a flat vector of 5 elements does not tell"),
+    "no spec": (lambda: rl.RNN(np.zeros(5, "f4")), "a flat vector of 5 elements does not record"),
     "a clip of one": (lambda: rl.RNN(X, cell_clip=1.0), r"cell_clip is 1.0, need \(low, high\)"),
     "a clip of words": (
         lambda: rl.RNN(X, cell_clip="ab"),
