@@ -8,7 +8,7 @@ from rnnlayout._cli.options import DONE, add_file, add_hints, hints, layout
 from rnnlayout._cli.progress import progress
 from rnnlayout._cli.terminal import say, shown
 
-SUMMARY = "convert the recurrent layers of a file to another layout"
+SUMMARY = "convert the recurrent layers to another layout"
 DESCRIPTION = """\
 Convert the recurrent layers of a file to another layout. The extension of OUT
 chooses its format. For each RNN a line on stderr reports whether the conversion

@@ -12,8 +12,8 @@ SUMMARY = "run an RNN from a file on an array"
 DESCRIPTION = """\
 Run one RNN from a file on x, and write y. Arrays are .npy files: x is
 (T, N, I), (N, T, I) with --batch-first, or (T, I); y has D * P instead of I.
-T time steps, N batch size, I input size, D directions, P output size. The last
-state is written to an .npz file as h_n, and c_n for an LSTM."""
+T time steps, N batch size, I input size, D directions, P output size. With
+--states the last state is written too: h_n, and c_n for an LSTM."""
 EXAMPLES = """\
   rnnlayout run lstm.safetensors --input x.npy --output y.npy
   rnnlayout run model.h5 --entry lstm_1 --input x.npy --output y.npy
