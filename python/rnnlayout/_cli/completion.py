@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from rnnlayout._model.errors import missing
 
@@ -16,17 +15,10 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
         raise missing("shtab", "completion", "the completion of shells") from None
     from rnnlayout._model.layout import known_layouts
 
-    for action in _actions(parser):
-        if action.metavar == "LAYOUT":
-            action.choices = list(known_layouts())
+    (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    for command in commands.choices.values():
+        for action in command._actions:
+            if action.metavar == "LAYOUT":
+                action.choices = list(known_layouts())
     text: str = shtab.complete(parser, shell=shell)
     return text
-
-
-def _actions(parser: argparse.ArgumentParser) -> list[Any]:
-    """Return all arguments, also those of the commands."""
-    actions = list(parser._actions)
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            actions += [a for one in action.choices.values() for a in _actions(one)]
-    return actions

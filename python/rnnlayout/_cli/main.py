@@ -37,13 +37,14 @@ examples:
   rnnlayout COMMAND --help
 
 exit codes:
-  0    success; of verify: equal
-  1    of verify: not equal
+  0    success; for verify: equal
+  1    for verify: not equal
   2    wrong usage
   3    a file is malformed or unsafe, cannot be read or written, or lacks
        information
   4    the target cannot represent the weights, or --exact and they would round
   5    a requirement is missing: a Python package, cuDNN, a GPU, memory
+  70   a bug in rnnlayout: please report it
   130  interrupted"""
 
 

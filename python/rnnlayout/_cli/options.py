@@ -30,21 +30,16 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def add_hints(parser: argparse.ArgumentParser) -> None:
     """Add the options for what a file does not record of its RNNs."""
     group = parser.add_argument_group("options for files that do not describe themselves")
-    group.add_argument(
-        "--layout", "--from", type=layout, metavar="LAYOUT", help="layout of the input file"
-    )
-    group.add_argument(
-        "--prefix", default="", metavar="P", help="use only tensors whose names start with P"
-    )
-    group.add_argument(
-        "--cell", choices=("lstm", "gru", "rnn_tanh", "rnn_relu"), help="cell of the RNNs"
-    )
-    group.add_argument(
+    add = group.add_argument
+    add("--layout", "--from", type=layout, metavar="LAYOUT", help="layout of the input file")
+    add("--prefix", default="", metavar="P", help="use only tensors whose names start with P")
+    add("--cell", choices=("lstm", "gru", "rnn_tanh", "rnn_relu"), help="cell of the RNNs")
+    add(
         "--reset",
         choices=("after", "before"),
         help="where a GRU's reset gate acts: after or before the product R h",
     )
-    group.add_argument(
+    add(
         "--spec",
         type=spec,
         metavar="SPEC",

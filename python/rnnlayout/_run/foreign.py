@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable
@@ -38,13 +37,9 @@ class Foreign:
     stream: int | None  # in which its owner works with it; None: not known
     keeps: Any = None  # the object that keeps its memory alive
 
-    @functools.cached_property
-    def nelems(self) -> int:
-        return math.prod(self.shape)
-
-    @functools.cached_property
+    @property
     def nbytes(self) -> int:
-        return self.nelems * _native.itemsize(self.dtype)
+        return math.prod(self.shape) * _native.itemsize(self.dtype)
 
     def overlaps(self, other: Foreign) -> bool:
         return bool(self.nbytes and other.nbytes) and (
@@ -68,11 +63,11 @@ class Foreign:
             )
         if self.address % _native.itemsize(self.dtype):
             raise LayoutError(f"{self.what}: its address is not aligned for {self.dtype}")
-        if not self.address and self.nelems:
+        if not self.address and self.nbytes:
             raise LayoutError(f"{self.what}: its address is 0, but it has elements")
 
     def _is_compact(self) -> bool:
-        if self.strides is None or not self.nelems:
+        if self.strides is None or not self.nbytes:
             return True
         stride = 1
         for n, found in zip(reversed(self.shape), reversed(self.strides), strict=True):
@@ -123,8 +118,6 @@ def stream_of(stream: Any) -> int:
 
     Raises SpecError if it is neither, or 0.
     """
-    if isinstance(stream, bool):
-        raise SpecError(_not_a_stream(stream))
     try:
         if hasattr(stream, "__cuda_stream__"):
             version, number = stream.__cuda_stream__()
@@ -140,7 +133,10 @@ def stream_of(stream: Any) -> int:
     except SpecError:
         raise
     except (TypeError, ValueError):
-        raise SpecError(_not_a_stream(stream)) from None
+        raise SpecError(
+            f"stream is {stream!r}, need the number of a stream, or an object with __cuda_stream__,"
+            " cuda_stream or ptr"
+        ) from None
     if not number:
         raise SpecError(f"stream is 0, {_AMBIGUOUS}")
     return number
@@ -151,16 +147,9 @@ _AMBIGUOUS = "which is ambiguous: 1 is the legacy default stream, 2 the per-thre
 
 def _number(value: Any) -> int:
     number = operator.index(value)
-    if not 0 <= number < 1 << 64:
+    if isinstance(value, bool) or not 0 <= number < 1 << 64:
         raise ValueError
     return number
-
-
-def _not_a_stream(stream: Any) -> str:
-    return (
-        f"stream is {stream!r}, need the number of a stream, or an object with __cuda_stream__,"
-        " cuda_stream or ptr"
-    )
 
 
 # -------------------------------------------------------------------------------------- protocols

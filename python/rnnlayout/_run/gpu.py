@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from rnnlayout import _native
 from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.spec import Spec
@@ -27,24 +25,13 @@ from .shapes import INPUTS, OUTPUTS, Part, Shapes, check, kind, read_lengths
 CANNOT = (SpecError, CudnnNotFoundError, CudnnError, MemoryError)
 
 
-def prepare(
-    number: int,
-    spec: Spec,
-    weights: np.ndarray,
-    clip: tuple[float, float] | None,
-    math: str,
-    algo: str,
-) -> _native.GpuRnn:
-    """Upload the weights.
-
-    Raises CudnnNotFoundError if the GPU cannot be used, SpecError if it cannot run such an RNN.
-    """
+def require(number: int, spec: Spec) -> None:
+    """Raise CudnnNotFoundError if a GPU cannot be used, SpecError if it cannot run such an RNN."""
     cudnn.require(number)
     try:
         _native.check(spec, CUDNN)
     except LossyError as error:
         raise SpecError(f"device is 'cuda:{number}', but {error}: use device='cpu'") from None
-    return _native.GpuRnn(spec, weights, number, clip, math, algo)
 
 
 def run(
@@ -104,12 +91,14 @@ class _Call:
         for stream in self._other_streams([*inputs, *self.outs.values()]):
             _native.gpu_order(self.number, stream, self.stream)
         h0, c0 = (*(a.address for a in self.firsts), None, None)[:2]
-        y, h, c = (*(self._address(what, array) for what, array in arrays.items()), None)[:3]
+        y, h, c = (*(array.address for array in arrays), None)[:3]
         native.run(shapes.T, shapes.N, shapes.batch_first, self.x.address, steps, h0, c0,
                    y, h, c, self.stream)  # fmt: skip
-        self._order_owners(native)
-        y, *last = arrays.values()
-        return y, last[0] if len(last) == 1 else tuple(last)
+        if len(self.outs) == len(arrays):  # no new memory keeps the inputs: until the next call
+            native.kept[self.stream] = self._kept()
+        self._order_owners()
+        out, *last = (a.value if isinstance(a, Foreign) else a for a in arrays)
+        return out, last[0] if len(last) == 1 else tuple(last)
 
     def _check(self, axes: int) -> Shapes:
         spec, x = self.spec, self.x
@@ -144,7 +133,7 @@ class _Call:
                     raise LayoutError(f"{what} and {other.what} share memory: each needs its own")
             before.append(out)
 
-    def _results(self, shapes: Shapes) -> dict[str, Any]:
+    def _results(self, shapes: Shapes) -> list[Foreign | DeviceArray]:
         """Return the arrays for the results: the caller's own, else new ones."""
         missing = [what for what in shapes.outputs if what not in self.outs]
         made: dict[str, DeviceArray] = {}
@@ -152,15 +141,12 @@ class _Call:
             sizes = tuple(shapes.outputs[what].shape for what in missing)
             new = device_arrays(self.number, self.spec.dtype, sizes, self.stream, self._kept())
             made = dict(zip(missing, new, strict=True))
-        return {w: made[w] if w in made else self.outs[w].value for w in shapes.outputs}
+        return [made[what] if what in made else self.outs[what] for what in shapes.outputs]
 
     def _other_streams(self, arrays: list[Foreign]) -> list[int]:
         """Return the streams of arrays other than the call's own, each once."""
         streams = dict.fromkeys(array.stream for array in arrays)
         return [s for s in streams if s is not None and s != self.stream]
-
-    def _address(self, what: str, array: Any) -> int:
-        return self.outs[what].address if what in self.outs else array.address
 
     def _kept(self) -> tuple[Any, ...]:
         """Return the inputs whose owner may reuse the memory once it is returned: all whose next
@@ -172,11 +158,8 @@ class _Call:
             and (self.asked is not None or array.stream is None)
         )  # fmt: skip
 
-    def _order_owners(self, native: _native.GpuRnn) -> None:
+    def _order_owners(self) -> None:
         """Make what the owners of the arrays do next wait for this call."""
-        kept = self._kept()
-        if len(self.outs) == 1 + (2 if self.spec.cell == "lstm" else 1):
-            native.kept[self.stream] = kept  # until the next such call: no new memory keeps them
         owned = [self.x, *self.firsts]
         for out in self.outs.values():
             if isinstance(out.value, DeviceArray):

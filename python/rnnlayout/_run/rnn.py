@@ -101,10 +101,11 @@ class RNN:
         return self._prepared(weights, self._borrows)
 
     def _prepared(self, weights: np.ndarray, borrows: bool = False) -> _native.Rnn | _native.GpuRnn:
-        clip, math = self._options.cell_clip, self._options.math
+        spec, clip, math, algo = self._spec, self.cell_clip, self.math, self.algo
         if self._number is None:
-            return _native.Rnn(self._spec, weights, clip, math == "bfloat16", borrows)
-        return gpu.prepare(self._number, self._spec, weights, clip, math, self._options.algo)
+            return _native.Rnn(spec, weights, clip, math == "bfloat16", borrows)
+        gpu.require(self._number, spec)
+        return _native.GpuRnn(spec, weights, self._number, clip, math, algo)
 
     @property
     def spec(self) -> Spec:
@@ -143,8 +144,12 @@ class RNN:
         more += f", algo {self.algo}" if self.algo != "standard" else ""
         return f"<RNN of {self._spec}{more}, on {self.device}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self._spec, self._native.weights(), self._options, self._origin)
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._spec, self._native.weights(), self._options, self._origin
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        spec, weights, options, origin = state
+        self._set(spec, as_carrier(weights), options, origin)
 
     def __call__(
         self,
@@ -251,17 +256,6 @@ class RNN:
         if isinstance(native, _native.GpuRnn):
             return gpu.run(native, self._number or 0, spec, axes, named, lengths, stream)
         return host.run(native, spec, axes, named, lengths)
-
-
-def _restore(
-    spec: Spec,
-    weights: np.ndarray,
-    options: _Options,
-    origin: tuple[str | Layout | None, str],
-) -> RNN:
-    rnn = RNN.__new__(RNN)
-    rnn._set(spec, as_carrier(weights), options, origin)
-    return rnn
 
 
 class _Once(RNN):

@@ -8,7 +8,7 @@ from rnnlayout._cli.options import DONE, add_file, add_hints, hints, layout
 from rnnlayout._cli.progress import progress
 from rnnlayout._cli.terminal import say, shown
 
-SUMMARY = "convert the recurrent layers of a file to another layout"
+SUMMARY = "convert the recurrent layers to another layout"
 DESCRIPTION = """\
 Convert the recurrent layers of a file to another layout. The extension of OUT
 chooses its format. For each RNN a line on stderr reports whether the conversion
@@ -35,22 +35,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="write a copy of MODEL with the weights of IN, in MODEL's layouts and dtypes",
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--entry",
         metavar="NAME",
         help="which RNN of MODEL receives the weights, if IN has exactly one",
     )
-    parser.add_argument(
+    add(
         "--dtype",
         choices=("float16", "bfloat16", "float32", "float64"),
-        help="element type of the result (default: unchanged); a narrower one rounds;"
-        " only with --to",
+        help="dtype of the result (default: unchanged); a narrower one rounds; only with --to",
     )
-    parser.add_argument("--exact", action="store_true", help="refuse to round")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="report what would be done, without writing"
-    )
-    parser.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
+    add("--exact", action="store_true", help="refuse to round")
+    add("--dry-run", action="store_true", help="report what would be done, without writing")
+    add("--force", action="store_true", help="overwrite OUT if it exists")
     add_hints(parser)
 
 

@@ -61,6 +61,7 @@ def _entry(name: str, weights: Any) -> dict[str, Any]:
     from rnnlayout import _native
 
     given, spec = weights._read(), weights.spec
+    plain = spec.cell[4:] if spec.cell.startswith("rnn_") else None  # "tanh" or "relu"
     roles = {block[2] for block, _ in _native.blocks(given.layout, spec, given.has)}
     return {
         "name": name,
@@ -70,7 +71,10 @@ def _entry(name: str, weights: Any) -> dict[str, Any]:
         "directions": spec.num_directions,
         "biases": [role for role in ("bW", "bR") if role in roles],
         "peepholes": "peephole" in roles,
-        "activations": _activations(spec),
+        "activations": {
+            "recurrent": None if plain else spec.recurrent_activation,
+            "state": plain or "tanh",
+        },
         "config": weights.config,
         "num_params": sum(array.size for array in given.arrays),
         "tensors": [
@@ -78,13 +82,6 @@ def _entry(name: str, weights: Any) -> dict[str, Any]:
             for tensor, array in zip(given.names, given.arrays, strict=True)
         ],
     }
-
-
-def _activations(spec: Any) -> dict[str, str | None]:
-    """Return the activations of the gates, and of the candidate and the output."""
-    if spec.cell.startswith("rnn_"):
-        return {"recurrent": None, "state": spec.cell.removeprefix("rnn_")}
-    return {"recurrent": spec.recurrent_activation, "state": "tanh"}
 
 
 def _facts(entry: dict[str, Any], layout: str) -> list[str]:

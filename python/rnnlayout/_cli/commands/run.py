@@ -12,7 +12,8 @@ SUMMARY = "run an RNN from a file on an array"
 DESCRIPTION = """\
 Run one RNN from a file on x, and write y. Arrays are .npy files: x is
 (T, N, I), (N, T, I) with --batch-first, or (T, I); y has D * P instead of I.
-T time steps, N batch size, I input size, D directions, P output size."""
+T time steps, N batch size, I input size, D directions, P output size. With
+--states the last state is written too: h_n, and c_n for an LSTM."""
 EXAMPLES = """\
   rnnlayout run lstm.safetensors --input x.npy --output y.npy
   rnnlayout run model.h5 --entry lstm_1 --input x.npy --output y.npy
@@ -25,23 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "file", metavar="FILE", help="the file with the RNN")
     add_file(parser, "--input", required=True, metavar="X.npy", help="file to read x from")
     add_file(parser, "--output", required=True, metavar="Y.npy", help="file to write y to")
-    add_file(
-        parser,
-        "--states",
-        metavar="S.npz",
-        help="file to write the last state to: h_n, and c_n for an LSTM",
-    )
-    parser.add_argument("--entry", metavar="NAME", help="which RNN, if the file has several")
-    parser.add_argument(
-        "--lengths", metavar="N,N,...", type=_numbers, help="steps of each sequence of the batch"
-    )
-    parser.add_argument(
-        "--batch-first", action="store_true", help="x and y are (N, T, ...), not (T, N, ...)"
-    )
-    parser.add_argument(
-        "--device", default="cpu", metavar="D", help="cpu (the default), cuda, cuda:N, or auto"
-    )
-    parser.add_argument("--force", action="store_true", help="overwrite outputs that exist")
+    add_file(parser, "--states", metavar="S.npz", help="file to write the last state to")
+    add = parser.add_argument
+    add("--entry", metavar="NAME", help="which RNN, if the file has several")
+    add("--lengths", metavar="N,N,...", type=_numbers, help="steps of each sequence of the batch")
+    add("--batch-first", action="store_true", help="x and y are (N, T, ...), not (T, N, ...)")
+    add("--device", default="cpu", metavar="D", help="cpu (the default), cuda, cuda:N, or auto")
+    add("--force", action="store_true", help="overwrite outputs that exist")
     add_hints(parser)
 
 
