@@ -12,11 +12,10 @@ from typing import Any
 from rnnlayout._files.bags.bag import Ask, Bag, Converted
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.groups import Group, check_exact, entry_of, find
-from rnnlayout._files.bags.layerwise import Conversion
+from rnnlayout._files.bags.layerwise import Conversion, Scratch
 from rnnlayout._files.bags.limits import regular_file
 from rnnlayout._files.bags.record import read_records
 from rnnlayout._files.bags.replace import Progress, bag_of, counted, found_in, replaced
-from rnnlayout._files.bags.scratch import Scratch
 from rnnlayout._files.formats.table import format_of, suffix_of
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout, as_layout
