@@ -62,10 +62,14 @@ def test_what_is_left_out_and_what_is_exact(rnnlayout, folder):
         (["--to", "keras-cudnn", "--prefix", "nix"], 3, "nix"),
         (["--into", "nix.npz"], 3, "nix.npz does not exist"),
         (["--into", "gru.npz"], 3, "two different RNNs"),
-        (["--into", "many.npz"], 3, "no RNN of lstm.npz (enc) is called as one of"),
+        (["--into", "many.npz"], 3, "no RNN of lstm.npz (enc) has the name of one of"),
         (["--into", "many.npz"], 3, "hint: use --entry"),
-        (["--into", "many.npz", "--entry", "c"], 3, "of many.npz one of a, b"),
-        (["--into", "lstm.safetensors"], 3, "has its format, name it .safetensors"),
+        (["--into", "many.npz", "--entry", "c"], 3, "of that name, it has a, b"),
+        (
+            ["--into", "lstm.safetensors"],
+            3,
+            "needs the same format: give it the suffix .safetensors",
+        ),
     ],
 )
 def test_refused_and_nothing_written(rnnlayout, folder, more, code, said):
@@ -100,7 +104,7 @@ def test_into_a_model(rnnlayout, folder):
     arguments = ["convert", "new.npz", "out.safetensors", "--into", "model.safetensors"]
     told = (
         "dec: rounds: 8 sums of two non-zero biases\n"
-        "note: gru of model.safetensors stays as it is\nleft out: more\n"
+        "note: gru of model.safetensors is unchanged\nleft out: more\n"
     )
     assert rnnlayout(*arguments, "--dry-run")[2] == f"{told}out.safetensors: nothing written\n"
     assert rnnlayout(*arguments) == (0, "", f"{told}out.safetensors: written\n")

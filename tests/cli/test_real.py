@@ -152,5 +152,5 @@ def test_a_program_is_refused_by_name(rnnlayout, tmp_path):
     for command in (["inspect", path], ["convert", path, tmp_path / "new.pt", "--to", "torch"],
                     ["run", path, "--input", path, "--output", tmp_path / "y.npy"]):  # fmt: skip
         code, out, err = rnnlayout(*command)
-        assert (code, out) == (3, "") and "is a TorchScript archive, a program" in err
+        assert (code, out) == (3, "") and "is a TorchScript archive, which contains code" in err
     assert list(tmp_path.iterdir()) == [path]

@@ -6,25 +6,23 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from rnnlayout._files.bags.bag import Ask, Bag, Converted
+from rnnlayout._files.bags.bag import Converted, Hints, Progress
 from rnnlayout._files.bags.found import Found
-from rnnlayout._files.bags.groups import Group, check_exact, entry_of, find
-from rnnlayout._files.bags.layerwise import Conversion
+from rnnlayout._files.bags.groups import check_exact, entry_of
+from rnnlayout._files.bags.layerwise import Conversion, Scratch
 from rnnlayout._files.bags.limits import regular_file
-from rnnlayout._files.bags.record import read_records
-from rnnlayout._files.bags.replace import Progress, bag_of, counted, found_in, replaced
-from rnnlayout._files.bags.scratch import Scratch
-from rnnlayout._files.formats.table import format_of, suffix_of
-from rnnlayout._model.errors import FileError
+from rnnlayout._files.bags.replace import bag_of
+from rnnlayout._files.formats.format import Format, ModelFormat, TensorFormat
+from rnnlayout._files.formats.table import format_of
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
 from .output import check_free, whole
+from .source import read
 
 
 def load(
@@ -36,59 +34,31 @@ def load(
     cell: str | None = None,
     reset: str | None = None,
 ) -> Found:
-    """Every recurrent layer in a file, by name.
+    """Read every recurrent layer of a file.
 
-    path: a file; its suffix says the format.
-    spec, layout, prefix, cell, reset: what the file does not say, as convert() and infer_spec()
-        take them; prefix: only what lies under it; spec: only where it is one RNN.
+    path: a file; its suffix decides the format.
+    spec, layout, prefix, cell, reset: what the file does not record, as for convert() and
+        infer_spec(). prefix: read only what is under it. spec: only for a file with one RNN.
 
-    Returns a mapping from names (of the layer, or the tensors' prefix) to Weights. Layers that
-    cannot be had are in its .refused; where there is nothing else, the error is raised.
-    FileError: malformed, unsafe, of an unknown format, or without recurrent layers.
-    MissingExtraError: a package that the format needs. LayoutError, SpecError, LossyError: as
-    convert().
+    Returns a mapping from names (of the layer, or the prefix of its tensors) to Weights. Layers
+    that cannot be read are in its .refused; if there are no others, the error is raised.
+    Raises FileError if the file is malformed, unsafe, of an unknown format, or has no recurrent
+    layers; MissingExtraError if the format needs a package that is not installed; LayoutError,
+    SpecError and LossyError as convert() does.
     """
     path = regular_file(path)
-    found = _read(path, Ask(spec, layout, prefix, cell, reset))
-    if not found:
-        raise _nothing(path, prefix, found)
+    found, _ = read(path, Hints(spec, layout, prefix, cell, reset))
     return found
 
 
-def _read(path: Path, ask: Ask) -> Found:
-    module = format_of(path)
-    if hasattr(module, "read"):
-        found: Found = module.read(path, ask)
-        return found
-    bag = _bag(path, module)
-    return found_in(bag, groups_of(path, bag, ask))
-
-
-def _bag(path: Path, module: ModuleType) -> Bag:
-    if not hasattr(module, "read_tensors"):
-        raise FileError(f"{path}: a {suffix_of(module)} file is only written, never read")
-    bag: Bag = module.read_tensors(path)
-    return bag
-
-
-def groups_of(path: Path, bag: Bag, ask: Ask) -> list[Group]:
-    return find(bag.tensors, ask, read_records(bag.metadata, path))
-
-
-def _nothing(path: Path, prefix: str, found: Found) -> Exception:
-    if found.refused:
-        return next(iter(found.refused.values()))
-    under = f" under {prefix!r}" if prefix else ""
-    return FileError(f"{path}: no recurrent layer found{under}")
-
-
 def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
-    """Write one RNN, or several by name, to a file whose suffix says the format.
+    """Write one RNN, or several by name, to a file. Its suffix decides the format.
 
-    A file that is there is replaced; it appears whole or not at all.
-    LayoutError: the format cannot hold the layout: convert with Weights.to() first.
+    An existing file is replaced. The new file is written atomically: it is complete, or the old
+    one is unchanged. Raises LayoutError if the format does not support the layout: convert with
+    Weights.to() first.
     """
-    module = format_of(path)
+    format = format_of(path)
     entries = {"": weights} if isinstance(weights, Weights) else weights
     if not isinstance(entries, Mapping) or not entries:
         raise LayoutError("weights: need a Weights, or a dict of them by name")
@@ -96,21 +66,26 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
         if not isinstance(name, str) or not isinstance(one, Weights):
             raise LayoutError(f"weights[{name!r}] is a {type(one).__name__}, need a Weights")
     with whole(path, force=True) as part:
-        _write(part, module, dict(entries))
+        _write(part, format, entries)
 
 
-def _write(part: Path, module: ModuleType, entries: dict[str, Weights]) -> None:
-    if hasattr(module, "write"):
-        named = {name or entry_of("", one.spec): one for name, one in entries.items()}
-        module.write(part, named)
-    else:
-        _write_tensors(part, module, bag_of(entries))
-
-
-def _write_tensors(part: Path, module: ModuleType, bag: Bag) -> None:
-    if not hasattr(module, "write_tensors"):
-        raise FileError(f"{part.name}: a {suffix_of(module)} file is only read, never written")
-    module.write_tensors(part, bag)
+def _write(
+    out: Path,
+    format: Format,
+    entries: Mapping[str, Weights | Conversion],
+    progress: Progress | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Write a new file with these RNNs and nothing else."""
+    if isinstance(format, TensorFormat):
+        bag = bag_of(entries)
+        if not dry_run:
+            format.write(out, bag, progress)
+    elif not dry_run:
+        format.write(out, {
+            name or entry_of("", one.spec): one if isinstance(one, Weights) else one.weights()
+            for name, one in entries.items()
+        })  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------ conversions
@@ -132,35 +107,61 @@ def convert_file(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> Converted:
-    """Convert the recurrent layers of a file to another layout, and leave the rest as it is.
+    """Convert the recurrent layers of a file to another layout.
 
     to: the layout of the result.
-    src, spec, layout, prefix, cell, reset: as load() takes them; dtype, exact: as convert().
-    force: replace `dst` where it is there already.
-    dry_run: find out what would be done, and write nothing.
-    progress: called with the bytes written so far and those of all, where that can be told.
+    src, spec, layout, prefix, cell, reset: as for load(); dtype, exact: as for convert().
+    force: replace `dst` if it exists.
+    dry_run: find out what would be done, without writing.
+    progress: called with the number of bytes written so far and the total, if that is known.
 
-    From a file of named tensors to another the tensors of each RNN are replaced in their place, and
-    all others stay, bit for bit. Where one of the two is a file of another kind, only the RNNs are
-    written; .left_out of the result names the other tensors.
-    Returns what was done. Errors as load(), convert() and save(), also where only one RNN has no
-    form in the target; nothing is written then.
+    If both files are bags of named tensors, the tensors of each RNN are replaced in place and all
+    others are copied bit for bit. If one of them has another format, only the RNNs are written,
+    and .left_out of the result names the other tensors.
+    Returns what was done. Raises as load(), convert() and save(). If a single RNN cannot be
+    represented in the target layout, nothing is written.
     """
-    ask, to = Ask(spec, layout, prefix, cell, reset), as_layout(to)
+    hints, to = Hints(spec, layout, prefix, cell, reset), as_layout(to)
     path, dst = regular_file(src), Path(dst)
     source, target = format_of(path), format_of(dst)
+    modernize = source.rewrite if isinstance(source, ModelFormat) else None
     with _output(path, dst, force, dry_run) as part:
-        if source is target and hasattr(source, "rewrite"):
-            done: Converted = source.rewrite(path, part, ask, to, dtype=dtype, exact=exact)
-            return done
-        job = _Job(path, ask, to, dtype, exact)
-        if dry_run and not job.rewrites(target):
-            return job.check(target)
-        return job.write(part, target, progress)
+        if source is target and modernize is not None:
+            return modernize(path, part, hints, to, dtype, exact)
+        found, file = read(path, hints)
+        for error in found.refused.values():
+            raise type(error)(
+                f"{error}; nothing was written: use prefix= to convert one of the others:"
+                f" {', '.join(map(repr, found))}"
+            )
+        if exact and file is not None:
+            check_exact(file.groups)
+        scratch = Scratch()
+        conversions = {
+            name: Conversion(weights, to, dtype, exact, scratch) for name, weights in found.items()
+        }
+        notes, left_out = list(found.notes), found.others
+        if file is not None and isinstance(target, TensorFormat):
+            notes += file.copy(part, conversions, progress, target, dry_run)
+            left_out = ()
+        else:
+            _write(part, target, conversions, progress, dry_run)
+        for one in conversions.values() if dry_run else ():
+            one.check()
+    if left_out and to.name == "keras" and modernize is not None:
+        notes.append(_ALONE + source.suffix)
+    reports = {name: one.report for name, one in conversions.items()}
+    return Converted(reports, left_out, tuple(notes))
+
+
+_ALONE = (
+    "the new file has only the RNNs; to convert the whole model, give it the old one's suffix, "
+)
 
 
 @contextmanager
 def _output(src: Path, dst: Path, force: bool, dry_run: bool) -> Iterator[Path]:
+    """Yield the path to write to, in a dry run one in a temporary folder."""
     if dry_run:
         check_free(dst, force, src)
         with tempfile.TemporaryDirectory() as folder:
@@ -168,80 +169,3 @@ def _output(src: Path, dst: Path, force: bool, dry_run: bool) -> Iterator[Path]:
     else:
         with whole(dst, force=force, source=src) as part:
             yield part
-
-
-_ALONE = "the new file has the RNNs alone; for the whole model give it the old one's suffix, "
-
-
-class _Job:
-    """The RNNs of one file on their way to another layout."""
-
-    def __init__(self, path: Path, ask: Ask, to: Layout, dtype: Any, exact: bool) -> None:
-        self._path, self._module, self._to = path, format_of(path), to
-        self._bag = None if hasattr(self._module, "read") else _bag(path, self._module)
-        if self._bag is None:
-            found = _read(path, ask)
-        else:
-            self._groups = groups_of(path, self._bag, ask)
-            self._records = read_records(self._bag.metadata, path)
-            found = found_in(self._bag, self._groups)
-        if not found or found.refused:
-            raise _refused(path, ask.prefix, found)
-        if exact and self._bag is not None:
-            check_exact(self._groups)
-        self._found, scratch = found, Scratch()
-        self._made = {
-            entry: Conversion(weights, to, dtype, exact, scratch)
-            for entry, weights in found.items()
-        }
-
-    def rewrites(self, target: ModuleType) -> bool:
-        """Is the new file the old one, but for its RNNs, and more than its tensors?"""
-        return target is self._module and hasattr(target, "rewrite_tensors")
-
-    def check(self, target: ModuleType) -> Converted:
-        self._result(target)  # whether it can be put together
-        for made in self._made.values():
-            made.check()
-        return self._converted(target)
-
-    def write(self, part: Path, target: ModuleType, progress: Progress | None) -> Converted:
-        bag = self._result(target)
-        if bag is None:
-            target.write(part, {entry: made.weights() for entry, made in self._made.items()})
-        elif self.rewrites(target):
-            self._found.notes += target.rewrite_tensors(
-                self._path, part, bag, self._pairs(), progress
-            )
-        else:
-            _write_tensors(part, target, counted(bag, progress) if progress else bag)
-        return self._converted(target)
-
-    def _result(self, target: ModuleType) -> Bag | None:
-        """What is to be written, None where that is no bag."""
-        if hasattr(target, "write"):
-            return None
-        if self._bag is None:
-            return bag_of(self._made)
-        return replaced(self._bag, self._pairs(), self._records)
-
-    def _pairs(self) -> list[tuple[Group, Conversion]]:
-        return [(group, self._made[group.entry]) for group in self._groups]
-
-    def _converted(self, target: ModuleType) -> Converted:
-        reports = {entry: made.report for entry, made in self._made.items()}
-        in_place = self._bag is not None and not hasattr(target, "write")
-        left_out = () if in_place else self._found.others
-        notes = list(self._found.notes)
-        if left_out and self._to.name == "keras" and hasattr(self._module, "rewrite"):
-            notes.append(_ALONE + suffix_of(self._module))
-        return Converted(reports, left_out, tuple(notes))
-
-
-def _refused(path: Path, prefix: str, found: Found) -> Exception:
-    """Why nothing is converted."""
-    error = _nothing(path, prefix, found)
-    if not found:
-        return error
-    others = ", ".join(repr(name) for name in found)
-    return type(error)(f"{error}; nothing is converted, by prefix= others can be: {others}")

@@ -104,7 +104,7 @@ def test_hints_answer_what_the_tensors_do_not_say(tmp_path):
     with pytest.raises(rl.SpecError, match="reset"):
         found["k"]
     with pytest.raises(
-        rl.SpecError, match="nothing is converted, by prefix= others can be: 'lstm'"
+        rl.SpecError, match="nothing was written: use prefix= to convert one of the others: 'lstm'"
     ):
         rl.convert_file(tmp_path / "a.npz", tmp_path / "b.npz", to="cudnn")
     found = rl.load(tmp_path / "a.npz", cell="rnn_relu")
@@ -113,7 +113,9 @@ def test_hints_answer_what_the_tensors_do_not_say(tmp_path):
     assert found_in(tmp_path, *parts, prefix="lstm") == {"lstm": ("lstm", "torch")}
     spec = rl.Spec("rnn_relu", 5, 4)
     assert rl.load(tmp_path / "a.npz", spec, prefix="plain")["plain"].spec == spec
-    with pytest.raises(rl.SpecError, match="spec= is of one RNN, here are 3: say which by prefix="):
+    with pytest.raises(
+        rl.SpecError, match="spec= describes one RNN, but 3 were found: choose one with prefix="
+    ):
         rl.load(tmp_path / "a.npz", spec)
     with pytest.raises(rl.FileError, match="no recurrent layer found under 'nowhere'"):
         rl.load(tmp_path / "a.npz", prefix="nowhere")

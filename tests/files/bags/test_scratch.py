@@ -1,88 +1,63 @@
-"""Scratch: arrays made ahead equal those made in turn, and overwrite nothing in use."""
-
-import threading
-import time
+"""Scratch: one layer at a time, in memory that is used again."""
 
 import numpy as np
 import pytest
 
-from rnnlayout._files.bags.scratch import Scratch
+from rnnlayout._files.bags.layerwise import Scratch
 
 NELEMS = 1000
 
 
-def filling(value, makers):
-    """Return a make() that fills an array with the value and records its thread."""
+def filling(scratch, value, calls):
+    """convert() for a layer filled with a value, which notes that it is called."""
 
-    def make(memory):
-        makers[value] = threading.current_thread()
-        (array,) = memory.arrays([(NELEMS,)], "float32")
+    def convert():
+        calls.append(value)
+        (array,) = scratch.arrays([(NELEMS,)], "float32")
         array[:] = value
         return value, array
 
-    return make
+    return convert
 
 
-def is_filled(made, value):
-    return made[0] == value and np.array_equal(made[1], np.full(NELEMS, value, "f4"))
+def is_filled(layer, value):
+    return layer[0] == value and np.array_equal(layer[1], np.full(NELEMS, value, "f4"))
 
 
-def test_each_is_made_once_the_next_one_meanwhile_elsewhere():
-    scratch, makers, made = Scratch(), {}, {}
-    for k in range(6):
-        ahead = (k + 1, filling(k + 1, makers)) if k < 5 else None
-        made[k] = scratch.holds(k, filling(k, makers), ahead)
-        assert is_filled(made[k], k)
-        if ahead:
-            scratch._ahead[1].result()  # the next one exists, and this one is unchanged
-            assert is_filled(made[k], k)
-        assert scratch.holds(k, None) is made[k]
-    assert makers.pop(0) is threading.current_thread()
-    assert len(set(makers.values())) == 1 and threading.current_thread() not in makers.values()
-    assert made[5][1].base is made[3][1].base is not made[4][1].base  # two memories in turn
+def test_a_layer_is_converted_once_and_in_the_memory_of_the_last_one():
+    scratch, calls, layers = Scratch(), [], []
+    for k in range(3):
+        layers.append(scratch.layer(k, filling(scratch, k, calls)))
+        assert is_filled(layers[k], k)
+        assert scratch.layer(k, None) is layers[k]
+    assert calls == [0, 1, 2]
+    assert len({layer[1].__array_interface__["data"][0] for layer in layers}) == 1
 
 
-def test_another_may_be_asked_for_than_was_made_ahead():
-    scratch, makers = Scratch(), {}
-    scratch.holds(0, filling(0, makers), (1, filling(1, makers)))
-    assert is_filled(scratch.holds(7, filling(7, makers)), 7)
-    assert is_filled(scratch.holds(1, filling(1, makers)), 1)
+def test_a_layer_that_was_overwritten_is_converted_again():
+    scratch, calls = Scratch(), []
+    for value in (0, 1, 0):
+        assert is_filled(scratch.layer(value, filling(scratch, value, calls)), value)
+    assert calls == [0, 1, 0]
 
 
-def test_another_is_made_after_what_is_still_being_made_ahead():
-    scratch, done = Scratch(), []
+def test_after_a_failure_nothing_old_is_returned():
+    scratch, calls = Scratch(), []
 
-    def slow(memory):
-        time.sleep(0.1)
-        done.append("ahead")
-
-    def make(memory):
-        done.append("another")
-        return "another"
-
-    scratch.holds(0, filling(0, {}), (1, slow))
-    assert scratch.holds(2, make) == "another"
-    assert done == ["ahead", "another"]  # both in one memory
-
-
-def test_what_fails_ahead_fails_when_it_is_asked_for():
-    scratch, makers = Scratch(), {}
-
-    def fail(memory):
+    def fail():
+        scratch.arrays([(NELEMS,)], "float32")[0][:] = 7
         raise ValueError("no such layer")
 
-    first = scratch.holds(0, filling(0, makers), (1, fail))
-    assert is_filled(first, 0)
-    with pytest.raises(ValueError, match="no such layer"):
-        scratch.holds(1, fail)
-    assert is_filled(scratch.holds(2, filling(2, makers)), 2)
-    scratch.holds(3, filling(3, makers), (4, fail))
-    assert is_filled(scratch.holds(5, filling(5, makers)), 5)  # the failed one was not used
+    scratch.layer(0, filling(scratch, 0, calls))
+    for key in (1, 1):
+        with pytest.raises(ValueError, match="no such layer"):
+            scratch.layer(key, fail)
+    assert is_filled(scratch.layer(0, filling(scratch, 0, calls)), 0)
+    assert calls == [0, 0]
 
 
 def test_arrays_are_aligned_and_apart():
-    memory = Scratch()._spare
-    arrays = memory.arrays([(3,), (2, 5), (1,)], "bfloat16")
+    arrays = Scratch().arrays([(3,), (2, 5), (1,)], "bfloat16")
     assert [array.shape for array in arrays] == [(3,), (2, 5), (1,)]
     starts = [array.__array_interface__["data"][0] for array in arrays]
     assert [at - starts[0] for at in starts] == [0, 64, 128]

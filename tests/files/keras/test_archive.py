@@ -224,7 +224,7 @@ def test_exact_refuses_the_sums(two, tmp_path):
 
 
 def test_no_bfloat16(two, tmp_path):
-    refused(two[0], tmp_path, rl.LayoutError, "holds no bfloat16", dtype="bfloat16")
+    refused(two[0], tmp_path, rl.LayoutError, "cannot store bfloat16", dtype="bfloat16")
 
 
 def layer_of(config, k):
@@ -240,8 +240,9 @@ def layer_of(config, k):
      lambda c: layer_of(c, 1).update(class_name="CuDNNGRU")),
     (rl.FileError, "has 3 cuDNN layers, of which 2 have weights",
      lambda c: layer_of(c, 3).update(class_name="CuDNNGRU")),
-    (rl.FileError, r"config\.json is none of Keras", lambda c: c.update(config={"layers": 5})),
-    (rl.FileError, r"config\.json is none of Keras", lambda c: c.update(config={})),
+    (rl.FileError, r"config\.json is not a config written by Keras",
+     lambda c: c.update(config={"layers": 5})),
+    (rl.FileError, r"config\.json is not a config written by Keras", lambda c: c.update(config={})),
 ], ids=range(6))  # fmt: skip
 def test_a_config_that_cannot_be(two, tmp_path, error, why, change):
     refused(changed(two[0], tmp_path, config=change), tmp_path, error, why)
@@ -262,7 +263,7 @@ def a_bomb(file):
 
 
 @pytest.mark.parametrize("change, why", [
-    (an_array_elsewhere, "link to elsewhere"), (a_name_that_is_taken, "model.weights.h5"),
+    (an_array_elsewhere, "link to another place"), (a_name_that_is_taken, "model.weights.h5"),
     (a_bomb, "bomb"),
 ])  # fmt: skip
 def test_variables_of_ill_will(two, tmp_path, change, why):

@@ -202,5 +202,7 @@ def test_a_config_of_more_layers_than_there_are_weights(tmp_path):
     source = one_layer(tmp_path / "old.h5")
     hard = {"name": "dense", "units": 2, "recurrent_activation": "hard_sigmoid"}
     change_config(source, lambda c: layer_of(c, 2).update(class_name="LSTM", config=hard))
-    with pytest.raises(rl.FileError, match=r"'dense' has 0 sets of recurrent weights.* of 1"):
+    with pytest.raises(
+        rl.FileError, match=r"'dense' has 0 sets of recurrent weights.* has 1 cells"
+    ):
         rl.convert_file(source, tmp_path / "new.h5", to="keras")

@@ -73,7 +73,7 @@ def test_all_kinds(old):
 ], ids=["texts", "records", "a reference", "records of an attribute"])  # fmt: skip
 def test_what_is_not_copied(old, add, tmp_path):
     add(old)
-    with pytest.raises(rl.FileError, match=r"x.* is .* not copied here"):
+    with pytest.raises(rl.FileError, match=r"x.* is .* cannot be copied"):
         converted(old)
     assert [path.name for path in tmp_path.iterdir()] == ["old.h5"]
 

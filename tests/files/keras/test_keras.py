@@ -142,7 +142,7 @@ def test_weights_alone_are_read_by_their_shapes(files, kit, name):
     found = rl.load(folder / name)
     assert all("tanh or relu" in str(error) for error in found.refused.values())
     assert len(found.refused) == 2 and len(found) == len(layers) - 2
-    assert ["does not say activations" in note for note in found.notes] == [True]
+    assert ["does not record activations" in note for note in found.notes] == [True]
     for entry, weights in rl.load(folder / name, cell="rnn_tanh").items():
         own = [k for k, (layer, _) in layers.items() if same_arrays(weights, layer)]
         assert len(own) == 1
@@ -279,7 +279,7 @@ def test_other_dtypes(tmp_path, dtype):
         assert w.spec == weights.spec
         assert all(w[name].tobytes() == weights[name].tobytes() for name in weights)
     if dtype == "bfloat16":
-        with pytest.raises(rl.LayoutError, match=r"legacy \.h5 cannot hold"):
+        with pytest.raises(rl.LayoutError, match=r"legacy \.h5 cannot store"):
             rl.save(tmp_path / "a.h5", weights)
         assert not (tmp_path / "a.h5").exists()
 
@@ -346,7 +346,7 @@ def test_layers_that_no_other_framework_has_are_refused_by_name(tmp_path):
 def test_layouts_that_keras_has_not(tmp_path):
     weights = filled(rl.Spec("lstm", I, H)).to("torch")
     for suffix in (".h5", ".keras", ".weights.h5"):
-        with pytest.raises(rl.LayoutError, match=r"layout torch: convert with w\.to\('keras'\)"):
+        with pytest.raises(rl.LayoutError, match=r"found torch: convert with \.to\('keras'\)"):
             rl.save(tmp_path / f"a{suffix}", weights)
     old = filled(rl.Spec("lstm", I, H, recurrent_activation="hard_sigmoid_keras2"))
     with pytest.raises(rl.LossyError, match="hard_sigmoid of Keras 2"):

@@ -123,27 +123,33 @@ def test_a_long_chain(count, tmp_path):
 
 def test_a_chain_that_doubles(tmp_path):
     nodes = chain("Concat", 40, lambda k: [f"n{k}", f"n{k}"], axis=2)
-    refused(model_of(given=of_n0(), before=nodes), tmp_path, "too many steps|refused as a bomb")
+    refused(
+        model_of(given=of_n0(), before=nodes), tmp_path, "too many steps|times the size of the file"
+    )
 
 
 def test_a_chain_that_doubles_and_halves(tmp_path):
     """The results stay small, but not the steps."""
     more = {n: np.array([v]) for n, v in (("zero", 0), ("five", 5), ("two", 2))}
     refused(
-        model_of(of_n0(**more), doubled_and_halved()), tmp_path, "too many steps|refused as a bomb"
+        model_of(of_n0(**more), doubled_and_halved()),
+        tmp_path,
+        "too many steps|times the size of the file",
     )
 
 
 def test_a_chain_that_grows(tmp_path):
     """Many large casts of one small tensor."""
     given = {"W": None, "n0": np.zeros(1 << 20, "i1")}
-    refused(model_of(given, casts()), tmp_path, "refused as a bomb")
+    refused(model_of(given, casts()), tmp_path, "times the size of the file")
 
 
 def test_scales_that_grow_a_tensor(tmp_path):
     given = {"W": None, "q": np.zeros((1 << 14, 1), "i1"), "s": np.ones((1, 1 << 14), "f4")}
     refused(
-        model_of(given, one("DequantizeLinear", ["q", "s"], ["W"])), tmp_path, "refused as a bomb"
+        model_of(given, one("DequantizeLinear", ["q", "s"], ["W"])),
+        tmp_path,
+        "times the size of the file",
     )
 
 
@@ -178,7 +184,7 @@ def test_nodes_that_make_no_sense(node, tmp_path):
 
 def test_cycles(tmp_path):
     for nodes in (cycle(), one("Identity", ["W"], ["W"])):
-        refused(model_of({"W": None}, nodes), tmp_path, "of itself")
+        refused(model_of({"W": None}, nodes), tmp_path, "from itself")
 
 
 def test_names_of_two_things(tmp_path):
@@ -189,7 +195,7 @@ def test_names_of_two_things(tmp_path):
 
 
 def test_names_of_nothing(tmp_path):
-    refused(model_of(given={"W": None}), tmp_path, "'W' is used and nowhere defined")
+    refused(model_of(given={"W": None}), tmp_path, "'W' is used but not defined")
 
 
 @pytest.mark.parametrize("deep", [10, 60, 3000])
@@ -198,7 +204,7 @@ def test_graphs_in_graphs(deep, tmp_path):
     if deep == 10:
         assert list(rl.load(stored(graphs(deep), tmp_path))) == ["if/" * 10 + "lstm"]
     else:
-        refused(graphs(deep), tmp_path, "no ONNX model")
+        refused(graphs(deep), tmp_path, "not an ONNX model")
 
 
 def test_very_many_nodes(tmp_path):
@@ -209,10 +215,13 @@ def test_very_many_nodes(tmp_path):
 @pytest.mark.parametrize(
     ("functions", "match"),
     [
-        ([function("F0", [call("F0")])], "in each other"),
-        ([function("F0", [call("F1")]), function("F1", [call("F0")])], "in each other"),
-        ([function(f"F{k}", [call(f"F{k + 1}")] * 2) for k in range(60)], "call each other"),
-        ([function(f"F{k}", [call(f"F{k + 1}")]) for k in range(2000)], "in each other"),
+        ([function("F0", [call("F0")])], "nested more than 100 deep"),
+        ([function("F0", [call("F1")]), function("F1", [call("F0")])], "nested more than 100 deep"),
+        ([function(f"F{k}", [call(f"F{k + 1}")] * 2) for k in range(60)], "more than 20000 nodes"),
+        (
+            [function(f"F{k}", [call(f"F{k + 1}")]) for k in range(2000)],
+            "nested more than 100 deep",
+        ),
     ],
 )
 def test_functions_in_functions(functions, match, tmp_path):
@@ -222,7 +231,7 @@ def test_functions_in_functions(functions, match, tmp_path):
 def test_names_that_are_no_text(tmp_path):
     data = model_of().SerializeToString()
     assert data.count(b"lstm") == 1
-    refused(data.replace(b"lstm", b"l\xff\xfem"), tmp_path, "no ONNX model|no text")
+    refused(data.replace(b"lstm", b"l\xff\xfem"), tmp_path, "not an ONNX model|not UTF-8")
 
 
 # ---------------------------------------------------------------------------------------- damage
@@ -230,14 +239,14 @@ def test_names_that_are_no_text(tmp_path):
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 100, b"PK\x03\x04", os.urandom(999), b"{}"])
 def test_no_models(data, tmp_path):
-    refused(data, tmp_path, "no ONNX model")
+    refused(data, tmp_path, "not an ONNX model")
 
 
 def test_files_beyond_protobuf(tmp_path):
     path = tmp_path / "m.onnx"
     with open(path, "wb") as file:
         file.truncate(1 << 31)  # sparse: it uses no disk space
-    with pytest.raises(rl.FileError, match="protobuf ends at 2 GB"):
+    with pytest.raises(rl.FileError, match="protobuf's limit of 2 GB"):
         rl.load(path)
 
 

@@ -316,7 +316,7 @@ def changed(model, **attributes):
 @pytest.mark.parametrize(
     ("spec", "attributes", "error", "match"),
     [
-        (LSTM, {"hidden_size": 5}, rl.LayoutError, "hidden_size is 5, but R is"),
+        (LSTM, {"hidden_size": 5}, rl.LayoutError, "hidden_size is 5, but R has shape"),
         (LSTM, {"direction": "bidirectional"}, rl.LayoutError, "the number of directions"),
         (LSTM, {"direction": "sideways"}, rl.LayoutError, "need forward, reverse"),
         (LSTM, {"activations": ["Sigmoid", "Tanh", "Relu"]}, rl.LossyError, "'Relu'"),

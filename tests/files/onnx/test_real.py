@@ -94,7 +94,7 @@ def test_quantize_dynamic(both, per_channel, unsigned, tmp_path):
     found = rl.load(tmp_path / "int8.onnx")
     weights = found["layer_quant"]
     assert weights.spec == spec and len(found.notes) == 2
-    assert all("dequantised to float32" in note for note in found.notes)
+    assert all("dequantized to float32" in note for note in found.notes)
     held = {t.name: numpy_helper.to_array(t) for t in made.graph.initializer}
     for role, at, scale in (("W", 1, 8), ("R", 2, 10)):
         q, s, z = (held[node.input[k]] for k in (at, scale, scale + 1))
@@ -161,7 +161,7 @@ def test_dequantize_linear(axis, kind, tmp_path):
     more = {} if axis is None else {"axis": axis}
     model.graph.node.insert(0, helper.make_node("DequantizeLinear", names, ["W"], **more))
     found = rl.load(write(model, tmp_path / "m.onnx"))
-    assert found.notes == ["0/Y: W was dequantised to float32"]
+    assert found.notes == ["0/Y: W was dequantized to float32"]
     weights = found["0/Y"]
     shown = helper.make_tensor_value_info("W", 1, list(shape))
     model.graph.output.append(shown)

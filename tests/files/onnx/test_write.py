@@ -148,7 +148,7 @@ def test_layout_1_is_written_again(tmp_path):
 
 def test_what_onnx_has_no_word_for(tmp_path):
     weights = weights_of(LSTM)
-    with pytest.raises(rl.LayoutError, match=r"weights.to\('onnx'\)"):
+    with pytest.raises(rl.LayoutError, match=r"\.to\('onnx'\)"):
         rl.save(tmp_path / "m.onnx", weights.to("torch"))
     weights.config["go_backwards"] = True
     with pytest.raises(rl.LossyError, match="go_backwards=True"):
@@ -158,7 +158,7 @@ def test_what_onnx_has_no_word_for(tmp_path):
 
 def test_names_that_would_be_two(tmp_path):
     entries = {"a": weights_of(rl.Spec("lstm", I, H, 2)), "a/0": weights_of(LSTM)}
-    with pytest.raises(rl.LayoutError, match="'a/0' would name two RNNs"):
+    with pytest.raises(rl.LayoutError, match="two RNNs of the model would be named 'a/0'"):
         rl.save(tmp_path / "m.onnx", entries)
 
 
@@ -172,7 +172,7 @@ def test_a_stack_that_is_only_claimed(tmp_path):
     assert set(rl.load(write(model, tmp_path / "m.onnx"))) == {"x/0", "x/1"}
     for nonsense in ["{", "[1]", '{"0": "x"}', "[" * 100_000]:
         model.metadata_props[0].value = nonsense
-        with pytest.raises(rl.FileError, match="makes no sense"):
+        with pytest.raises(rl.FileError, match="is malformed"):
             rl.load(write(model, tmp_path / "m.onnx"))
 
 
@@ -188,7 +188,7 @@ def model_and_new(spec, tmp_path, change=lambda model: None):
 
 
 def replaced(entries, tmp_path):
-    format_module.replace(tmp_path / "old.onnx", tmp_path / "new.onnx", entries)
+    format_module.FORMAT.replace(tmp_path / "old.onnx", tmp_path / "new.onnx", entries)
     made = onnx.load(tmp_path / "new.onnx")
     onnx.checker.check_model(made, full_check=True)
     return made
@@ -281,11 +281,14 @@ def test_what_cannot_be_replaced(tmp_path):
         ({"elsewhere": new}, "has no RNN 'elsewhere'; it has 'layer'"),
         ({"layer": new.to("torch")}, "layout onnx"),
         ({"layer": weights_of(rl.Spec("lstm", I, 5))}, "hidden_size 8, the new weights are"),
-        ({"layer": weights_of(LSTM.replace(bias="none"))}, "B of node 'layer': the new .* none"),
+        (
+            {"layer": weights_of(LSTM.replace(bias="none"))},
+            "B of node 'layer': the new weights do not have it",
+        ),
         ({"layer": weights_of(rl.Spec("lstm", I, H, 2))}, "num_layers 2"),
     ]:
         with pytest.raises(rl.LayoutError, match=match):
-            format_module.replace(tmp_path / "old.onnx", tmp_path / "new.onnx", entries)
+            format_module.FORMAT.replace(tmp_path / "old.onnx", tmp_path / "new.onnx", entries)
     _, new = model_and_new(LSTM, tmp_path, in_a_function)
     with pytest.raises(rl.LayoutError, match="inside a function"):
         replaced({"call/layer": new}, tmp_path)

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
     from rnnlayout._files.bags.limits import regular_file
     from rnnlayout._files.files import load
-    from rnnlayout._files.formats.npy_array import mapped
+    from rnnlayout._files.formats.npy import mapped
     from rnnlayout._files.output import whole
     from rnnlayout._model.errors import FileError
     from rnnlayout._weights import used

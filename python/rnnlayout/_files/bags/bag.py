@@ -1,4 +1,4 @@
-"""A bag of named tensors, and what else passes between the formats and the rest."""
+"""A bag: the named tensors of a file; and other values that pass between formats and callers."""
 
 from __future__ import annotations
 
@@ -9,30 +9,36 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.dtypes import storage
+from rnnlayout._model.dtypes import FLOATS, Bits, storage
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import LayoutError, SpecError
 
-CHUNK_NBYTES = 8 << 20  # so little at a time that Ctrl-C is answered at once
+CHUNK_NBYTES = 8 << 20  # at most so much between two moments at which Ctrl-C can be answered
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What the caller knows of the RNNs in a file that the file may not say."""
+class Hints:
+    """What the caller of load() knows about the RNNs in a file."""
 
-    spec: Any = None
+    spec: Spec | None = None
     layout: Any = None
     prefix: str = ""
     cell: str | None = None
     reset: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.spec is not None and not isinstance(self.spec, Spec):
+            raise SpecError(f"spec is a {type(self.spec).__name__}, need a Spec")
+
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of a file, not read before it is asked for.
+    """One tensor of a file, read when it is asked for.
 
-    dtype: NumPy's name or "bfloat16"; of what neither knows the format's own word.
-    bits: the array: of the dtype, of uint16 for bfloat16, of others their bytes.
-    pieces: the same, flat, one after another, where that takes less memory; each is good until the
-        next of the file is asked for. None: there is only bits.
+    dtype: NumPy's name or "bfloat16"; the format's own name for a dtype that neither has.
+    bits: returns the array, as uint16 for bfloat16, as bytes for dtypes that NumPy lacks.
+    pieces: returns the same elements as flat arrays one after another, if that takes less memory;
+        each is valid until the next piece of any tensor of the file is asked for.
     """
 
     dtype: str
@@ -42,14 +48,14 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it has."""
+        """The number of its bytes."""
         try:
             return storage(self.dtype).itemsize * math.prod(self.shape)
         except TypeError:
             return self.bits().nbytes
 
     def chunks(self) -> Iterator[memoryview]:
-        """Its bytes in C order and little-endian, a few at a time."""
+        """Yield its bytes in C order and little-endian, at most CHUNK_NBYTES at a time."""
         for piece in self.pieces() if self.pieces else [self.bits()]:
             flat = np.ascontiguousarray(piece).reshape(-1)
             flat = flat.astype(flat.dtype.newbyteorder("<"), copy=False)
@@ -57,9 +63,22 @@ class Tensor:
             for at in range(0, flat.size, step):
                 yield flat[at : at + step].view(np.uint8).data
 
+    def floats(self, name: str) -> Bits:
+        """Return the array of a tensor of floats, in native byte order.
+
+        name: of the tensor in messages. Raises LayoutError for other dtypes.
+        """
+        if self.dtype not in FLOATS:
+            raise LayoutError(
+                f"{name} is {self.dtype}, need one of {', '.join(FLOATS)}: quantized weights must"
+                " be dequantized with their scale first"
+            )
+        array = self.bits()
+        return Bits(array.astype(array.dtype.newbyteorder("="), copy=False), self.dtype)
+
     @classmethod
     def of(cls, array: np.ndarray, dtype: str) -> Tensor:
-        """One that is in memory already."""
+        """Return the tensor of an array in memory that carries the bits of a dtype."""
         return cls(dtype, array.shape, lambda: array)
 
 
@@ -67,10 +86,10 @@ class Tensor:
 class Bag:
     """Tensors by name, in the file's order, and the file's own metadata.
 
-    notes: what a reader of the result should know ("weight_norm of lstm.weight_hh_l0 folded").
-    forget: give back the memory that reading took, where it can be read again.
-    copy: given a file's descriptor and a chunk of a tensor, have the system copy the chunk from
-        where it was read; how many bytes it has copied, 0 where it cannot.
+    notes: what a user of the result should know ("weight_norm of lstm.weight_hh_l0 folded").
+    forget: gives back the memory of what was read, if it can be read again.
+    copy: given a file descriptor and a chunk of a tensor, lets the system copy the chunk from the
+        file it was read from; returns the number of bytes copied, 0 if that is not possible.
     """
 
     tensors: dict[str, Tensor]
@@ -81,17 +100,33 @@ class Bag:
 
     @property
     def nbytes(self) -> int:
-        """Of all tensors."""
+        """The number of bytes of all tensors."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
+
+
+Progress = Callable[[int, int], Any]  # called with the bytes written so far, and those of all
+
+
+class Count:
+    """Adds up the bytes that are written, and reports each increase."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._done, self._total = progress, 0, total
+        self(0)
+
+    def __call__(self, nbytes: int) -> None:
+        self._done = min(self._done + nbytes, self._total)
+        if self._progress is not None:
+            self._progress(self._done, self._total)
 
 
 @dataclass(frozen=True)
 class Converted:
     """What convert_file() did.
 
-    reports: entry -> the Report of its conversion.
-    left_out: names of what the new file has not (tensors of no RNN, where it can hold none).
-    notes: as words.
+    reports: the Report of each conversion, by the name of the RNN.
+    left_out: names of tensors that the new file does not have, because it stores only RNNs.
+    notes: messages about what else was done.
     """
 
     reports: Mapping[str, Any]

@@ -8,10 +8,11 @@ from rnnlayout._weights.weights import Weights
 
 
 class Found(Mapping[str, Weights]):
-    """The RNNs of a file by name; asking for one that cannot be had raises the reason.
+    """The RNNs of a file: a mapping from names to Weights.
 
-    refused: name -> that reason. notes: what was done to read them, as words. others: the names
-    of the file's tensors that belong to none of them.
+    Looking up an RNN that could not be read raises its error.
+    refused: the errors of those RNNs, by name. notes: messages about how the file was read.
+    others: the names of the file's tensors that belong to no RNN.
 
         >>> Found({}, {"lstm": ValueError("it has peepholes")}).refused
         {'lstm': ValueError('it has peepholes')}

@@ -1,15 +1,18 @@
-"""A conversion that has no more than two layers of its result in memory, for files."""
+"""A conversion that has one layer of its result in memory at a time, for files."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from rnnlayout._convert import engine
 from rnnlayout._convert.engine import EXACT, Report
+from rnnlayout._model.dtypes import storage
 from rnnlayout._model.given import num_weights
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
@@ -17,18 +20,52 @@ from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
 from .bag import Tensor
-from .scratch import Memory, Scratch
 
-SMALL_NBYTES = 16 << 20  # converted at once
-AHEAD_NBYTES = 256 << 20  # of a layer that is made ahead: Ctrl-C has to wait for it
+SMALL_NBYTES = 16 << 20  # an RNN of at most this size is converted in one piece
+
+Layer = tuple[Spec, list[np.ndarray]]
+
+
+class Scratch:
+    """Memory for one converted layer; several conversions may use it in turn.
+
+    The memory is used again: allocating fresh pages costs as much as filling them.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
+        self._key: Any = None
+        self._layer: Any = None
+
+    def layer(self, key: Any, convert: Callable[[], Layer]) -> Layer:
+        """Return the layer that convert() returns; call it only if the memory has another one."""
+        if key != self._key:
+            self._key = None  # in case it fails
+            self._layer = convert()
+            self._key = key
+        found: Layer = self._layer
+        return found
+
+    def arrays(self, shapes: list[tuple[int, ...]], dtype: str) -> list[np.ndarray]:
+        """Return arrays for the bits of a dtype, in the memory of those returned before."""
+        carrier = storage(dtype)
+        sizes = [math.prod(shape) * carrier.itemsize for shape in shapes]
+        *starts, end = accumulate((-(-n // 64) * 64 for n in sizes), initial=0)
+        if end > self._bytes.size:
+            self._bytes = np.empty(0, np.uint8)  # give the old memory back first
+            self._bytes = np.empty(end, np.uint8)
+        return [
+            self._bytes[at : at + n].view(carrier).reshape(shape)
+            for at, n, shape in zip(starts, sizes, shapes, strict=True)
+        ]
 
 
 class Conversion:
-    """Weights as they are in another layout, made when its tensors are asked for, in order.
+    """Weights in another layout, converted when the tensors are asked for, in their order.
 
-    spec, layout, config: of the result. tensors: it, by name; their pieces lie in the scratch, or,
-    where the conversion only moves them, in the source.
-    Asking for them raises what convert() does; check() does so at once.
+    spec, layout, config: of the result. tensors: the result by name. Pieces of a tensor are in the
+    scratch memory, or in the source if the conversion only moves elements.
+    Asking for a tensor raises the errors of convert(); check() raises them at once.
     """
 
     def __init__(
@@ -36,76 +73,68 @@ class Conversion:
     ) -> None:
         self._weights, self._exact, self._scratch = weights, exact, scratch or Scratch()
         given = weights._read()
-        plan, made = engine.plan_of(given, to, dtype)
+        plan, self.spec = engine.plan_of(given, to, dtype)
         self.layout, self.config = to, weights.config
-        self.spec = made
         nbytes = sum(array.nbytes for array in given.arrays)
         self._num_parts = 1 if nbytes <= SMALL_NBYTES else weights.spec.num_layers
-        moves = plan.moves() if made.dtype == given.dtype else None
-        runs = None if moves is None else _by_target(moves, len(plan.targets))
         self._reports: dict[int, Report] = {}
-        self._goes_ahead = nbytes <= AHEAD_NBYTES * self._num_parts
-        flat, each = to.name == "cudnn", len(plan.targets) // self._num_parts
+        moves = plan.moves() if self.spec.dtype == given.dtype else None
+        runs: dict[int, list[Any]] = {}  # target -> its moves, in the order of its elements
+        for move in sorted(moves or [], key=lambda move: move[3]):
+            runs.setdefault(move[2], []).append(move)
+        each = len(plan.targets) // self._num_parts
         self.tensors = {}
         for k, (name, shape) in enumerate(plan.targets):
             pieces: Callable[[], Iterator[np.ndarray]]
-            if runs is not None:
-                pieces = partial(_moved, given.arrays, runs[k])
+            if moves is not None:
+                pieces = partial(_moved, given.arrays, runs.get(k, []))
             else:
-                pieces = self._flat if flat else partial(self._one, *divmod(k, each))
+                pieces = self._flat if to.name == "cudnn" else partial(self._one, *divmod(k, each))
             bits = partial(_joined, pieces, shape)
             self.tensors[name] = Tensor(self.spec.dtype, shape, bits, pieces)
 
     def _flat(self) -> Iterator[np.ndarray]:
-        """cuDNN has the weights of all layers first, then all biases."""
+        """Yield cuDNN's weight space: the weights of all layers, then all biases."""
         biases = []
-        for part in range(self._num_parts):
-            spec, (flat,) = self._make(part)
+        for k in range(self._num_parts):
+            spec, (flat,) = self._layer(k)
             n = num_weights(spec)
             biases.append(flat[n:].copy())
             yield flat[:n]
         yield np.concatenate(biases)
 
-    def _one(self, part: int, k: int) -> Iterator[np.ndarray]:
-        yield self._make(part)[1][k].reshape(-1)
+    def _one(self, layer: int, k: int) -> Iterator[np.ndarray]:
+        yield self._layer(layer)[1][k].reshape(-1)
 
-    def _make(self, part: int) -> tuple[Spec, list[np.ndarray]]:
-        """A layer's spec and tensors, made if the scratch has not just them; then the next's."""
-        ahead = None
-        if part + 1 < self._num_parts and self._goes_ahead:
-            ahead = (self, part + 1), partial(self._convert, part + 1)
-        made: tuple[Spec, list[np.ndarray]] = self._scratch.holds(
-            (self, part), partial(self._convert, part), ahead
-        )
-        return made
+    def _layer(self, k: int) -> Layer:
+        return self._scratch.layer((self, k), partial(self._convert, k))
 
-    def _convert(self, part: int, memory: Memory) -> tuple[Spec, list[np.ndarray]]:
-        weights = self._weights if self._num_parts == 1 else self._weights.layer(part)
+    def _convert(self, k: int) -> Layer:
+        weights = self._weights if self._num_parts == 1 else self._weights.layer(k)
         given, dtype = weights._read(), self.spec.dtype
         shapes = [shape for _, shape in engine.plan_of(given, self.layout, dtype)[0].targets]
-        arrays = memory.arrays(shapes, dtype)
+        arrays = self._scratch.arrays(shapes, dtype)
         try:
-            report = engine.run_into(given, self.layout, dtype, self._exact, arrays)
+            self._reports[k] = engine.run_into(given, self.layout, dtype, self._exact, arrays)
         except LayoutError:
-            self.check()  # says it with the names that the whole has
+            self.check()  # raises the same error with the names of the whole RNN
             raise
-        self._reports[part] = report
         return weights.spec, arrays
 
     def weights(self) -> Weights:
-        """All of it, at once."""
-        made = self._weights.to(self.layout, dtype=self.spec.dtype, exact=self._exact)
-        self._reports = {0: made.report or EXACT}
-        return made
+        """Return the whole result at once."""
+        converted = self._weights.to(self.layout, dtype=self.spec.dtype, exact=self._exact)
+        self._reports = {0: converted.report or EXACT}
+        return converted
 
     def check(self) -> None:
-        """All that making it would do and say, but for making it."""
-        read = self._weights._read()
-        self._reports = {0: engine.dry_run(read, self.layout, self.spec.dtype, self._exact)}
+        """Find out the report, or raise the errors of the conversion, without converting."""
+        given = self._weights._read()
+        self._reports = {0: engine.dry_run(given, self.layout, self.spec.dtype, self._exact)}
 
     @property
     def report(self) -> Report:
-        """Of what has been made or checked."""
+        """The report on what has been converted or checked so far."""
         sums = sum(one.rounded_sums for one in self._reports.values())
         if all(one.grade == "exact" for one in self._reports.values()):
             return EXACT
@@ -113,20 +142,12 @@ class Conversion:
         return Report("rounds", sums, reason)
 
 
-def _by_target(moves: list[Any], num_targets: int) -> list[list[Any]]:
-    """The moves into each target, in the order in which they lie there."""
-    runs: list[list[Any]] = [[] for _ in range(num_targets)]
-    for move in sorted(moves, key=lambda move: move[3]):
-        runs[move[2]].append(move)
-    return runs
-
-
 def _moved(sources: list[np.ndarray], runs: list[Any]) -> Iterator[np.ndarray]:
-    """A target that is nothing but runs of the sources, one after another."""
+    """Yield a tensor that consists of runs of elements of the sources."""
     for src, at, _, _, n in runs:
         yield sources[src].reshape(-1)[at : at + n]
 
 
 def _joined(pieces: Callable[[], Iterator[np.ndarray]], shape: tuple[int, ...]) -> np.ndarray:
-    """The whole tensor, in memory of its own."""
+    """Return the whole tensor in memory of its own."""
     return np.concatenate([piece.copy() for piece in pieces()]).reshape(shape)

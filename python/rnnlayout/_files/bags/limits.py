@@ -1,10 +1,11 @@
-"""How much a file may ask for: nothing much beyond its own size, and nothing beside itself."""
+"""Limits on what a file may make us allocate (by its own size) or open (nothing but itself)."""
 
 from __future__ import annotations
 
 import math
 import os
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,48 +14,47 @@ from typing import IO, Any
 
 from rnnlayout._model.errors import FileError
 
-FREE_NBYTES = 64 << 20  # what any file may claim: a small one that packs well is no bomb
-MOST_TIMES = 100  # beyond that; zlib reaches 1032
+FREE_NBYTES = 64 << 20  # always allowed: a small file that is compressed well is not a bomb
+MOST_TIMES = 100  # above that, times what is stored; zlib reaches 1032
 
 
-def check_claim(claimed: int, stored: int, what: str) -> None:
-    """Refuse, before any allocation, what claims to be much larger than what is stored of it."""
-    if claimed > max(FREE_NBYTES, MOST_TIMES * stored):
+def check_claim(declared: int, stored: int, what: str) -> None:
+    """Raise FileError, before any allocation, if something declares far more than is stored."""
+    if declared > max(FREE_NBYTES, MOST_TIMES * stored):
         raise FileError(
-            f"{what} claims {claimed} bytes, but {stored} are stored: refused as a bomb"
+            f"{what} declares {declared} bytes, but only {stored} are stored: refused as a"
+            " decompression bomb"
         )
 
 
 def check_shape(shape: tuple[int, ...], what: str) -> None:
-    """Refuse a shape of which NumPy has no array, also where that has no elements."""
+    """Raise FileError for a shape that NumPy cannot represent, even one without elements."""
     if math.prod(n or 1 for n in shape) >= 1 << 56:
         raise FileError(f"{what}: shape {shape} is too large")
 
 
 def regular_file(path: Any) -> Path:
-    """The path of a file that is there, and is one. FileError: it is not."""
+    """Return path if it is an existing regular file; raise FileError otherwise."""
     try:
         found = Path(path)
         is_file = found.is_file()
     except (OSError, ValueError) as error:  # a name with a null byte, or too long
         raise FileError(f"{path!r}: {error}") from None
     if not is_file:
-        raise FileError(f"{path} {'is no file' if found.exists() else 'does not exist'}")
+        raise FileError(f"{path} {'is not a regular file' if found.exists() else 'does not exist'}")
     return found
 
 
 def open_zip(path: Path) -> zipfile.ZipFile:
-    """A zip archive whose members can be read in memory; nothing is ever unpacked to the disk.
+    """Return a zip archive whose members may be read into memory. The caller closes it.
 
-    It is for the caller to close: `with open_zip(path) as archive`.
-
-    FileError: no zip archive, two members of one name, members that overlap, or a claim that
-    check_claim() refuses.
+    Raises FileError if it is not a zip archive, has two members of one name or overlapping ones,
+    or declares sizes that check_claim() refuses.
     """
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
-        raise FileError(f"{path} is no zip archive: {error}") from None
+        raise FileError(f"{path} is not a zip archive: {error}") from None
     try:
         _check_members(path, archive)
     except FileError:
@@ -65,29 +65,28 @@ def open_zip(path: Path) -> zipfile.ZipFile:
 
 def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
     members = archive.infolist()
-    names = [member.filename for member in members]
-    if len(set(names)) != len(names):
-        twice = Counter(names).most_common(1)[0][0]
-        raise FileError(f"{path} has two members named {twice!r}")
+    ((name, count),) = Counter(m.filename for m in members).most_common(1) or [("", 0)]
+    if count > 1:
+        raise FileError(f"{path} has two members named {name!r}")
     size = os.path.getsize(path)
     end = 0
     for member in sorted(members, key=lambda m: m.header_offset):
+        what = f"{path}: member {member.filename!r}"
         if member.header_offset < end or member.header_offset + member.compress_size > size:
-            raise FileError(f"{path}: member {member.filename!r} overlaps another or the end")
+            raise FileError(f"{what} overlaps another member or the end of the file")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise FileError(  # the others of zipfile take whatever memory the member asks for
-                f"{path}: member {member.filename!r} is compressed by method"
-                f" {member.compress_type}, not read here: store or deflate it"
+            raise FileError(  # zipfile's other methods use as much memory as the member asks for
+                f"{what} is compressed with method {member.compress_type}, which is not supported:"
+                " write the archive again with deflate or without compression"
             )
         end = member.header_offset + member.compress_size
-        check_claim(member.file_size, member.compress_size, f"{path}: member {member.filename!r}")
+        check_claim(member.file_size, member.compress_size, what)
     check_claim(sum(m.file_size for m in members), size, str(path))
 
 
 @contextmanager
 def open_member(archive: zipfile.ZipFile, name: str) -> Iterator[IO[bytes]]:
-    """A member to read from. FileError: it is not there, encrypted, or damaged."""
-    what = f"{archive.filename}: member {name!r}"
+    """Open a member to read. Raises FileError if it is missing, encrypted or damaged."""
     try:
         with archive.open(name) as file:
             yield file
@@ -95,16 +94,12 @@ def open_member(archive: zipfile.ZipFile, name: str) -> Iterator[IO[bytes]]:
         raise FileError(f"{archive.filename} has no member {name!r}") from None
     except FileError:
         raise
-    except (zipfile.BadZipFile, RuntimeError, ValueError, EOFError, OSError) as error:
-        raise FileError(f"{what}: {error}") from None
-    except Exception as error:
-        if type(error).__module__ in ("zlib", "lzma", "_lzma"):
-            raise FileError(f"{what}: {error}") from None
-        raise
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, ValueError, EOFError, OSError) as error:
+        raise FileError(f"{archive.filename}: member {name!r}: {error}") from None
 
 
 def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """A member's bytes; errors as open_member()."""
+    """Return the bytes of a member. Raises as open_member()."""
     with open_member(archive, name) as file:
-        # no more than it claims is inflated: read() would inflate all and cut it off
+        # inflates no more than the declared size: read() would inflate all of it and then cut it
         return file.read(archive.getinfo(name).file_size)

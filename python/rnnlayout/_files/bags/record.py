@@ -1,11 +1,11 @@
-"""What a file of ours says of the RNNs in it, beside their tensors.
+"""The record of an RNN: what a file written by rnnlayout stores about it beside its tensors.
 
-One text, under the name "rnnlayout" in the metadata of the file: JSON,
+One text of JSON under the name "rnnlayout" in the metadata of the file:
 
     {"schema": 1, "entries": {entry: {"prefix", "layout", "options", "spec", "config"}}}
 
-prefix: what stands before the names of the layout's tensors, its separator included. layout and
-options: as rl.layout() takes them. spec: Spec.to_dict(). config: Weights.config.
+prefix: the part of the tensors' names before the layout's own names, with the separator. layout
+and options: as rl.layout() takes them. spec: Spec.to_dict(). config: Weights.config.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Record:
-    """One RNN, apart from its numbers."""
+    """One RNN without its numbers."""
 
     prefix: str
     layout: Layout
     spec: Spec
     config: dict[str, Any]
 
-    def names(self, there: Collection[str]) -> dict[str, str]:
-        """The layout's name of each tensor -> its name in the file, which has those `there`.
+    def names(self, existing: Collection[str]) -> dict[str, str]:
+        """Return the layout's name of each tensor -> its name in the file.
 
-        Empty: they are not all there.
+        existing: the names in the file. Returns {} if tensors are missing.
         """
-        if self.spec.num_layers > len(there) and self.layout.name != "cudnn":
+        if self.spec.num_layers > len(existing) and self.layout.name != "cudnn":
             return {}
         for has in (HAS_BIAS | HAS_PEEPHOLES, HAS_PEEPHOLES, HAS_BIAS, 0):
             try:
                 names = [name for name, _ in _native.tensors(self.layout, self.spec, has)]
             except ValueError:
                 continue
-            if all(self.prefix + name in there for name in names):
+            if all(self.prefix + name in existing for name in names):
                 return {name: self.prefix + name for name in names}
         return {}
 
 
 def write_records(records: Mapping[str, Record]) -> dict[str, str]:
-    """The metadata that says so."""
+    """Return the metadata for these records. Raises LayoutError if a config is not JSON."""
     entries = {
         entry: {
             "prefix": one.prefix,
@@ -72,23 +72,22 @@ def write_records(records: Mapping[str, Record]) -> dict[str, str]:
 
 
 def read_records(metadata: Mapping[str, str], path: Any) -> dict[str, Record]:
-    """entry -> what is recorded of it; empty where the file says nothing.
+    """Return the record of each entry, {} if the file has none.
 
-    FileError: malformed, or written by a newer release.
+    Raises FileError if it is malformed or was written by a newer release.
     """
     if KEY not in metadata:
         return {}
-    what = f"{path}: its metadata {KEY!r}"
+    what = f"{path}: metadata {KEY!r}"
     found = json_object(metadata[KEY], what)
-    check_schema(found.get("schema"), what)
+    _check_schema(found.get("schema"), what)
     entries = found.get("entries")
     if not isinstance(entries, dict):
         raise FileError(f"{what} has no entries")
-    return {entry: _record(told, f"{what}, entry {entry!r}") for entry, told in entries.items()}
+    return {entry: _record(one, f"{what}, entry {entry!r}") for entry, one in entries.items()}
 
 
-def check_schema(schema: Any, what: str) -> None:
-    """Refuse what only a newer release can read."""
+def _check_schema(schema: Any, what: str) -> None:
     if type(schema) is not int or schema < 1:
         raise FileError(f"{what} has no schema version")
     if schema > SCHEMA:
@@ -98,14 +97,14 @@ def check_schema(schema: Any, what: str) -> None:
         )
 
 
-def _record(told: Any, what: str) -> Record:
+def _record(found: Any, what: str) -> Record:
     kinds = {"prefix": str, "layout": str, "options": dict, "spec": dict, "config": dict}
-    if not isinstance(told, dict) or not all(
-        isinstance(told.get(key), kind) for key, kind in kinds.items()
+    if not isinstance(found, dict) or not all(
+        isinstance(found.get(key), kind) for key, kind in kinds.items()
     ):
-        raise FileError(f"{what} has not {', '.join(kinds)}")
+        raise FileError(f"{what} needs {', '.join(kinds)}")
     try:
-        layout = Layout(told["layout"], **told["options"])
-        return Record(told["prefix"], layout, Spec.from_dict(told["spec"]), told["config"])
+        layout = Layout(found["layout"], **found["options"])
+        return Record(found["prefix"], layout, Spec.from_dict(found["spec"]), found["config"])
     except (LayoutError, SpecError, TypeError) as error:  # TypeError: an option named "name"
         raise FileError(f"{what}: {error}") from None

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from rnnlayout._model.errors import FileError
 from rnnlayout._weights.weights import Weights
@@ -17,25 +14,18 @@ from .groups import Group, entry_of
 from .layerwise import Conversion
 from .record import Record, write_records
 
-Progress = Callable[[int, int], Any]
-
 
 def found_in(bag: Bag, groups: list[Group]) -> Found:
-    """What load() gives."""
+    """Return what load() returns for a bag and the groups in it."""
     entries = {g.entry: g.weights for g in groups if isinstance(g.weights, Weights)}
     refused = {g.entry: g.weights for g in groups if not isinstance(g.weights, Weights)}
     notes = [*bag.notes, *(note for g in groups for note in g.notes)]
-    return Found(entries, refused, notes, others_in(bag, groups))
-
-
-def others_in(bag: Bag, groups: list[Group]) -> list[str]:
-    """The tensors of no RNN."""
-    taken = {name for group in groups for name in group.names}
-    return [name for name in bag.tensors if name not in taken]
+    taken = {name for g in groups for name in g.names}
+    return Found(entries, refused, notes, [name for name in bag.tensors if name not in taken])
 
 
 def bag_of(entries: Mapping[str, Weights | Conversion]) -> Bag:
-    """RNNs as named tensors, each under its name; a single one without a name has none there."""
+    """Return RNNs as named tensors, each with its name as prefix, "" without a prefix."""
     tensors: dict[str, Tensor] = {}
     records = {}
     for name, one in entries.items():
@@ -49,32 +39,30 @@ def _tensors(one: Weights | Conversion) -> Mapping[str, Tensor]:
     if isinstance(one, Conversion):
         return one.tensors
     given = one._read()
-    return {
-        name: Tensor.of(array, given.dtype)
-        for name, array in zip(given.names, given.arrays, strict=True)
-    }
+    pairs = zip(given.names, given.arrays, strict=True)
+    return {name: Tensor.of(array, given.dtype) for name, array in pairs}
 
 
 def replaced(
     bag: Bag, conversions: Iterable[tuple[Group, Conversion]], kept: Mapping[str, Record]
 ) -> Bag:
-    """The bag with the tensors of each group replaced, where the first of them stood.
+    """Return the bag with the tensors of each group replaced, at the position of the first one.
 
-    kept: what the file records of RNNs that stay as they are.
+    kept: the file's records of RNNs that do not change.
     """
     conversions = list(conversions)
-    first = {group.names[0]: (group, made) for group, made in conversions}
-    gone = {name for group, _ in conversions for name in group.names}
+    first = {group.names[0]: (group, new) for group, new in conversions}
+    old = {name for group, _ in conversions for name in group.names}
     tensors: dict[str, Tensor] = {}
     for name, tensor in bag.tensors.items():
         if name in first:
-            group, made = first[name]
-            _add(tensors, {group.prefix + new: value for new, value in made.tensors.items()})
-        elif name not in gone:
+            group, new = first[name]
+            _add(tensors, {group.prefix + name: value for name, value in new.tensors.items()})
+        elif name not in old:
             _add(tensors, {name: tensor})
     records = dict(kept)
-    for group, made in conversions:
-        records[group.entry] = Record(group.prefix, made.layout, made.spec, made.config)
+    for group, new in conversions:
+        records[group.entry] = Record(group.prefix, new.layout, new.spec, new.config)
     metadata = {**bag.metadata, **write_records(records)}
     return replace(bag, tensors=tensors, metadata=metadata)
 
@@ -82,42 +70,8 @@ def replaced(
 def _add(tensors: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
     for name, tensor in more.items():
         if name in tensors:
-            raise FileError(f"two tensors of the new file would be called {name!r}")
+            raise FileError(
+                f"two tensors of the new file would have the name {name!r}: rename one in the"
+                " source, or convert the RNNs one at a time with prefix="
+            )
         tensors[name] = tensor
-
-
-class Count:
-    """Tells how many of all bytes are done, each time that there are more."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._done, self._total = progress, 0, total
-        self(0)
-
-    def __call__(self, nbytes: int) -> None:
-        self._done = min(self._done + nbytes, self._total)
-        if self._progress is not None:
-            self._progress(self._done, self._total)
-
-
-def counted(bag: Bag, progress: Progress) -> Bag:
-    """The bag, telling after each piece how many of all bytes have been read from it."""
-    count = Count(progress, bag.nbytes)
-    whole = set()  # what was asked for at once, which may be done twice
-
-    def passed(array: np.ndarray) -> np.ndarray:
-        count(array.nbytes)
-        return array
-
-    def told(name: str, tensor: Tensor) -> Tensor:
-        def bits() -> np.ndarray:
-            array = tensor.bits()
-            if name not in whole:
-                whole.add(name)
-                count(array.nbytes)
-            return array
-
-        pieces = tensor.pieces
-        passing = (lambda: map(passed, pieces())) if pieces else None
-        return replace(tensor, bits=bits, pieces=passing)
-
-    return replace(bag, tensors={name: told(name, one) for name, one in bag.tensors.items()})

@@ -1,4 +1,4 @@
-"""RNNs that one file has whole and another layer by layer."""
+"""RNNs of several layers that another file stores layer by layer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .found import Found
 
 
 def layer_names(name: str, num_layers: int) -> list[str]:
-    """What an RNN's layers are called where each is one of its own, from the bottom up.
+    """Return the names of an RNN's layers, bottom first, in files where each layer is an RNN.
 
-    Keras takes no slash in a name, and with torch as its backend no dot.
+    Keras does not allow slashes in a name, nor dots when torch is its backend.
 
         >>> layer_names("encoder.rnn", 2), layer_names("lstm", 1)
         (['encoder_rnn_0', 'encoder_rnn_1'], ['lstm'])
@@ -23,10 +23,10 @@ def layer_names(name: str, num_layers: int) -> list[str]:
 
 
 def joined(found: Found, other: Found) -> Found:
-    """`found` with what `other` has as one RNN put together where here each layer is an RNN.
+    """Return `found` with layers stacked where `other` has them as one RNN.
 
-    The layers are known by their names: NAME_0, NAME_1 ... are those of NAME. If there is nothing
-    else on either side NAME does not matter.
+    Layers are recognised by name: NAME_0, NAME_1 ... are the layers of NAME. If there is nothing
+    else on either side, NAME may be any.
     """
     entries = dict(found)
     alone = len(other) == 1 and not (other.refused or found.refused)
@@ -35,12 +35,12 @@ def joined(found: Found, other: Found) -> Found:
             name = next(iter(entries)).removesuffix("_0")
         layers = layer_names(name, whole.spec.num_layers)
         if name not in (*entries, *found.refused) and set(layers) <= entries.keys():
-            entries = _with(entries, layers, name)
+            entries = _stacked(entries, layers, name)
     return Found(entries, found.refused, found.notes, found.others)
 
 
-def _with(entries: dict[str, Weights], layers: list[str], name: str) -> dict[str, Weights]:
-    """The layers put together, where the first of them stood; as they are where they do not fit."""
+def _stacked(entries: dict[str, Weights], layers: list[str], name: str) -> dict[str, Weights]:
+    """Return the entries with these layers as one RNN, or unchanged if they do not fit."""
     try:
         whole = stack(entries[layer] for layer in layers)
     except LayoutError:

@@ -1,8 +1,8 @@
-""".h: cuDNN's weight space as an array of C or C++, to be compiled into a program; written only.
+""".h: cuDNN's weight space as an array for C or C++, to compile into a program; written only.
 
-Each RNN is named after its entry: macros for its sizes, the array as the integers of its bits, so
-that none of them can change on the way, the offset and size of each region, and a function that
-finds a region by cuDNN's own numbers.
+Each RNN is named after its entry. It has macros for its sizes, the array as the integers of its
+bits (so that no bit can change), the offset and size of each region, and a function that finds a
+region by cuDNN's own numbers.
 """
 
 from __future__ import annotations
@@ -11,19 +11,23 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rnnlayout._files.bags.groups import check_flat
+from rnnlayout._files.bags.bag import Hints
+from rnnlayout._files.bags.found import Found
 from rnnlayout._model.describe import regions
+from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
+from .format import ModelFormat, check_layout
+
 _A_LINE, _AT_ONCE = 8, 1 << 16  # numbers
 
-# What an element is in C; half precision has no type of its own there.
+# The type of an element's bits, and of the element in C, which has no type for half precision.
 _TYPES = {2: ("uint16_t", "uint16_t"), 4: ("uint32_t", "float"), 8: ("uint64_t", "double")}
 
 _TOP = """\
-/* Weights of RNNs as cuDNN has them. Written by rnnlayout; not to be edited. */
+/* Weights of RNNs in cuDNN's weight space. Written by rnnlayout; do not edit. */
 #ifndef {guard}
 #define {guard}
 
@@ -32,7 +36,7 @@ _TOP = """\
 
 #ifndef RNNLAYOUT_REGION
 #define RNNLAYOUT_REGION
-/* One matrix, row-major, or bias (cols 1). pseudo_layer = layer * directions + direction; role W
+/* One row-major matrix, or one bias (cols 1). pseudo_layer = layer * directions + direction; role W
  * input, R recurrent, P projection, bW, bR; gate i f g o, r z n, h, 0 for a projection. */
 struct rnnlayout_region {{
     int pseudo_layer, lin_layer_id;
@@ -67,11 +71,11 @@ static const union {{
 }} {name} = {{{{
 """
 
-# The loader. is_bias: cuDNN has a matrix and a bias under one lin_layer_id.
+# is_bias: cuDNN has a matrix and a bias under one lin_layer_id.
 _END = """\
 }}}};
 
-/* Where a region begins, NULL if there is none; found (may be NULL) gets the region. */
+/* Return the first element of a region, NULL if it does not exist; found (may be NULL) gets it. */
 static inline const {element} *{name}_find(int pseudo_layer, int lin_layer_id, int is_bias,
                                            const struct rnnlayout_region **found)
 {{
@@ -89,11 +93,16 @@ static inline const {element} *{name}_find(int pseudo_layer, int lin_layer_id, i
 """
 
 
-def write(path: Path, entries: Mapping[str, Weights]) -> None:
-    """The header with all RNNs."""
+def _read(path: Path, hints: Hints) -> Found:
+    raise FileError(f"{path}: .h files are only written, not read: read the file it was made from")
+
+
+def _write(path: Path, entries: Mapping[str, Weights]) -> None:
     names = {entry: _identifier(entry) for entry in entries}
     if len(set(names.values())) != len(names):
-        raise LayoutError(f"two of {', '.join(map(repr, names))} would have one name in C")
+        raise LayoutError(
+            f"two of {', '.join(map(repr, names))} would have the same name in C: rename one"
+        )
     guard = f"RNNLAYOUT_{_identifier(path.name).upper()}"
     with open(path, "w", encoding="ascii", newline="\n") as file:
         file.write(_TOP.format(guard=guard))
@@ -103,14 +112,17 @@ def write(path: Path, entries: Mapping[str, Weights]) -> None:
         file.write(f"\n#endif /* {guard} */\n")
 
 
+FORMAT = ModelFormat(".h", _read, _write)
+
+
 def _identifier(text: str) -> str:
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return f"rnn_{name}" if not name[:1].isalpha() else name
 
 
 def _rnn(name: str, weights: Weights) -> Iterator[str]:
-    flat = check_flat(weights, name)._read().arrays[0]
-    spec = weights.spec
+    check_layout(weights, "cudnn", name)
+    flat, spec = weights._read().arrays[0], weights.spec
     bits, element = _TYPES[flat.itemsize]
     words = {
         "name": name, "NAME": name.upper(), "bits": bits, "element": element, "spec": spec,

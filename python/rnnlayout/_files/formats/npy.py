@@ -1,32 +1,106 @@
-""".npy: one array, cuDNN's weight space; what RNN it is of, the caller says."""
+""".npy: one array. As an RNN it is cuDNN's weight space, which the caller describes.
+
+The header of an array is checked before anything is allocated for it.
+"""
 
 from __future__ import annotations
 
+import io
+import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
-from rnnlayout._files.bags.bag import Ask, Tensor
+from rnnlayout._files.bags.bag import Hints, Tensor
 from rnnlayout._files.bags.found import Found
-from rnnlayout._files.bags.groups import entry_of, flat, flat_of
+from rnnlayout._files.bags.limits import check_shape
 from rnnlayout._model.errors import FileError
 from rnnlayout._weights.weights import Weights
 
-from .npy_array import mapped
+from .format import ModelFormat
+from .weight_space import found_in, only_one
+
+_MOST_HEADER_NBYTES = 65536
+_READERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
-def read(path: Path, ask: Ask) -> Found:
-    """The RNN whose weight space the array is, mapped."""
+def _read(path: Path, hints: Hints) -> Found:
     array = mapped(path)
-    weights = flat(Tensor.of(array, array.dtype.name), ask, path)
-    return Found({entry_of("", weights.spec): weights})
+    return found_in(Tensor.of(array, array.dtype.name), hints, path)
 
 
-def write(path: Path, entries: Mapping[str, Weights]) -> None:
-    """The weight space of one RNN."""
-    weights = flat_of(entries, path.name)
+def mapped(path: Path) -> np.ndarray:
+    """Return the array of a .npy file, memory-mapped.
+
+    Raises FileError if it is malformed or cut short, or has Python objects.
+    """
+    with open(path, "rb") as file:
+        shape, fortran, dtype, at = read_header(file, str(path))
+    check_size(shape, dtype, path.stat().st_size - at, str(path))
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", at, shape, "F" if fortran else "C").view(np.ndarray)
+
+
+def _write(path: Path, entries: Mapping[str, Weights]) -> None:
+    weights = only_one(entries, path.name)
     if weights.spec.dtype == "bfloat16":
-        raise FileError(f"{path.name}: NumPy has no bfloat16: use .safetensors or .bin, or dtype=")
+        raise FileError(
+            f"{path.name}: NumPy lacks bfloat16: write .safetensors or .bin, or pass dtype="
+        )
     with open(path, "wb") as file:
         np.lib.format.write_array(file, weights._read().arrays[0], allow_pickle=False)
+
+
+FORMAT = ModelFormat(".npy", _read, _write)
+
+
+# --------------------------------------------------------------------------- arrays of any purpose
+
+
+def read_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """Return the shape, whether it is in Fortran order, the dtype, and the size of the header.
+
+    Raises FileError if it is malformed, or the array has Python objects, which are code.
+    """
+    head = io.BytesIO(file.read(_MOST_HEADER_NBYTES))
+    try:
+        version = np.lib.format.read_magic(head)
+        if version not in _READERS:
+            raise ValueError(f"version {version} is not supported")
+        shape, fortran, dtype = _READERS[version](head, max_header_size=_MOST_HEADER_NBYTES)
+    except Exception as error:  # of many kinds, depending on the header
+        raise FileError(
+            f"{what} is not a NumPy array, or its header is malformed: {str(error)[:200]}"
+        ) from None
+    if len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
+        raise FileError(f"{what}: shape {str(shape)[:200]} is invalid")
+    check_shape(shape, what)
+    if dtype.hasobject:
+        raise FileError(
+            f"{what} has Python objects, and reading them would run code: save plain arrays"
+        )
+    return shape, fortran, dtype, head.tell()
+
+
+def check_size(shape: tuple[int, ...], dtype: np.dtype, nbytes: int, what: str) -> None:
+    """Raise FileError if an array needs more bytes than there are."""
+    needed = math.prod(shape) * dtype.itemsize
+    if needed > nbytes:
+        raise FileError(
+            f"{what}: shape {shape} in {dtype} needs {needed} bytes, but only {nbytes} are stored:"
+            " the file is cut short"
+        )
+
+
+def as_array(data: bytes, at: int, shape: tuple[int, ...], f: bool, dtype: np.dtype) -> np.ndarray:
+    """Return the array that begins at a byte of data. f: it is in Fortran order."""
+    if not dtype.itemsize:  # empty texts
+        return np.zeros(shape, dtype)
+    flat = np.frombuffer(data, dtype, math.prod(shape), at)
+    return flat.reshape(shape[::-1]).T if f else flat.reshape(shape)

@@ -1,7 +1,7 @@
-""".npz: a zip archive of NumPy arrays, as np.savez and np.load have it.
+""".npz: a zip archive of NumPy arrays, as np.savez() and np.load() use it.
 
-What an array alone does not say stands in the member rnnlayout.json, an object: what is recorded of
-the RNNs (_metadata.py); "dtypes", of tensors whose dtype NumPy has not (bfloat16, as uint16);
+What an array does not record is in the member rnnlayout.json, an object: the records of the RNNs
+(bags/record.py); "dtypes", of tensors whose dtype NumPy lacks (bfloat16, stored as uint16);
 "metadata", other texts by name.
 """
 
@@ -14,31 +14,33 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnlayout._files.bags.bag import Bag, Tensor
+from rnnlayout._files.bags.bag import Bag, Count, Progress, Tensor
 from rnnlayout._files.bags.json_text import json_object, texts
 from rnnlayout._files.bags.limits import open_member, open_zip, read_member
 from rnnlayout._files.bags.record import KEY, SCHEMA
 from rnnlayout._model.dtypes import storage
 from rnnlayout._model.errors import FileError
 
-from .npy_array import as_array, check_size, read_header
+from .format import TensorFormat
+from .npy import as_array, check_size, read_header
 
 _BESIDE = "rnnlayout.json"
-_PLAIN = "bytes"  # the dtype of a member that is no array
-_FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever they are written
+_PLAIN = "bytes"  # the dtype of a member that is not an array
+_FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # the same bytes at any time
 
 
 # ---------------------------------------------------------------------------------------- reading
 
 
-def read_tensors(path: Path) -> Bag:
-    """The arrays, each read when it is asked for."""
+def _read(path: Path) -> Bag:
     archive = open_zip(path)  # closed with the last of the tensors
-    told = _told(path, archive)
-    dtypes = texts(told.pop("dtypes", {}), f"{path}: dtypes")
-    metadata = texts(told.pop("metadata", {}), f"{path}: metadata")
-    if "entries" in told:
-        metadata = {**metadata, KEY: json.dumps(told)}
+    described = {}
+    if _BESIDE in archive.namelist():
+        described = json_object(read_member(archive, _BESIDE), f"{path}: {_BESIDE}")
+    dtypes = texts(described.pop("dtypes", {}), f"{path}: dtypes")
+    metadata = texts(described.pop("metadata", {}), f"{path}: metadata")
+    if "entries" in described:
+        metadata = {**metadata, KEY: json.dumps(described)}
     tensors: dict[str, Tensor] = {}
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
@@ -47,12 +49,6 @@ def read_tensors(path: Path) -> Bag:
         if member.filename != _BESIDE:
             tensors[name] = _tensor(archive, member, dtypes.get(name))
     return Bag(tensors, metadata)
-
-
-def _told(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
-    if _BESIDE not in archive.namelist():
-        return {}
-    return json_object(read_member(archive, _BESIDE), f"{path}: {_BESIDE}")
 
 
 def _tensor(archive: zipfile.ZipFile, member: zipfile.ZipInfo, dtype: str | None) -> Tensor:
@@ -64,7 +60,7 @@ def _tensor(archive: zipfile.ZipFile, member: zipfile.ZipInfo, dtype: str | None
         shape, fortran, found, at = read_header(file, what)
     check_size(shape, found, member.file_size - at, what)
     if dtype is not None and (dtype != "bfloat16" or found != np.uint16):
-        raise FileError(f"{what} is {found}, which is not how {dtype} is kept")
+        raise FileError(f"{what} is stored as {found} and {_BESIDE} says {dtype}: they do not fit")
     return Tensor(
         dtype or found.name,
         shape,
@@ -75,16 +71,20 @@ def _tensor(archive: zipfile.ZipFile, member: zipfile.ZipInfo, dtype: str | None
 # ---------------------------------------------------------------------------------------- writing
 
 
-def write_tensors(path: Path, bag: Bag) -> None:
-    """The arrays uncompressed, as np.savez writes them, and the same bytes every time."""
+def _write(path: Path, bag: Bag, progress: Progress | None = None) -> None:
+    """Write the arrays uncompressed, as np.savez() does; the same input gives the same bytes."""
+    count = Count(progress, bag.nbytes)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         if beside := _beside(bag):
             archive.writestr(_info(_BESIDE), json.dumps(beside))
         for name, tensor in bag.tensors.items():
             member = name if tensor.dtype == _PLAIN else f"{name}.npy"
             with archive.open(_info(member), "w", force_zip64=True) as file:
-                _write(file, name, tensor)
+                _write_member(file, name, tensor, count)
             bag.forget()
+
+
+FORMAT = TensorFormat(".npz", _read, _write)
 
 
 def _info(name: str) -> zipfile.ZipInfo:
@@ -96,27 +96,27 @@ def _info(name: str) -> zipfile.ZipInfo:
 def _beside(bag: Bag) -> dict[str, Any]:
     rest = {key: value for key, value in bag.metadata.items() if key != KEY}
     dtypes = {n: t.dtype for n, t in bag.tensors.items() if t.dtype == "bfloat16"}
-    told = json.loads(bag.metadata[KEY]) if KEY in bag.metadata else {"schema": SCHEMA}
+    records = json.loads(bag.metadata[KEY]) if KEY in bag.metadata else {"schema": SCHEMA}
     more = {key: value for key, value in (("dtypes", dtypes), ("metadata", rest)) if value}
-    return {**told, **more} if more or KEY in bag.metadata else {}
+    return {**records, **more} if more or KEY in bag.metadata else {}
 
 
-def _write(file: IO[bytes], name: str, tensor: Tensor) -> None:
-    if tensor.dtype == _PLAIN:
-        file.write(tensor.bits().data)
-        return
-    if tensor.pieces is None and tensor.dtype != "bfloat16":
+def _write_member(file: IO[bytes], name: str, tensor: Tensor, count: Count) -> None:
+    if tensor.pieces is None and tensor.dtype not in (_PLAIN, "bfloat16"):
         array = tensor.bits()
         if array.dtype.name != tensor.dtype:
-            raise FileError(f"{name}: a NumPy array has no dtype {tensor.dtype}")
+            raise FileError(f"{name}: NumPy lacks the dtype {tensor.dtype}: write .safetensors")
         np.lib.format.write_array(file, array, allow_pickle=False)
+        count(array.nbytes)
         return
-    dtype = storage(tensor.dtype)
-    header = {
-        "descr": np.lib.format.dtype_to_descr(dtype.newbyteorder("<")),
-        "fortran_order": False,
-        "shape": tensor.shape,
-    }
-    np.lib.format.write_array_header_1_0(file, header)
+    if tensor.dtype != _PLAIN:
+        dtype = storage(tensor.dtype).newbyteorder("<")
+        header = {
+            "descr": np.lib.format.dtype_to_descr(dtype),
+            "fortran_order": False,
+            "shape": tensor.shape,
+        }
+        np.lib.format.write_array_header_1_0(file, header)
     for chunk in tensor.chunks():
         file.write(chunk)
+        count(len(chunk))

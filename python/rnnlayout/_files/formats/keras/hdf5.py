@@ -1,9 +1,9 @@
-"""HDF5 files that nobody vouches for, as a tree of groups and datasets.
+"""HDF5 files that cannot be trusted, as a tree of groups and datasets.
 
 The format can name other files (links, external and virtual datasets), code (filters that libhdf5
-loads from a folder of plugins), and sizes that it does not hold. So the whole tree is looked at
-when a file is opened, before anything is read; compressed chunks are inflated here, where it is
-known how long they may become.
+loads from a folder of plugins), and sizes of which it stores nothing. So the whole tree is checked
+when a file is opened, before any array is read; compressed chunks are inflated here, with a limit
+on their size.
 """
 
 from __future__ import annotations
@@ -19,34 +19,39 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from rnnlayout._files.bags.bag import Tensor
 from rnnlayout._files.bags.limits import check_claim
+from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError, missing
 
-_DEPTH = 64  # groups in groups: as many as nobody has, and as Python's stack can take
-_ATTRIBUTE = 60_000  # bytes; what libhdf5 stores in one is a little less than 64 KiB
+_DEPTH = 64  # groups in groups: more than any real file has, and few enough for Python's stack
+_ATTRIBUTE = 60_000  # bytes; libhdf5 stores a little less than 64 KiB in one
 _DEFLATE, _SHUFFLE = 1, 2  # H5Z_FILTER_DEFLATE, H5Z_FILTER_SHUFFLE
-_REPACK = "h5repack -f NONE would make a plain file of it"
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """An array of a file: as Tensor, not read before it is asked for. h5: h5py's own object."""
+    """An array of a file, read when it is asked for. h5: h5py's own object."""
 
     path: str
     h5: Any
     shape: tuple[int, ...]
-    dtype: str  # "float32" ..., or NumPy's word for what is no float
+    dtype: str  # "float32" ..., or NumPy's name of another dtype
 
     def bits(self) -> np.ndarray:
-        """The array; bfloat16 as uint16. FileError: it is damaged, or no array of numbers."""
+        """Return the array, bfloat16 as uint16. Raises FileError if damaged, or not of numbers."""
         with hdf5_errors(self.path):
             if self.dtype != "bfloat16" and self.h5.dtype.kind not in "fiub":
-                raise FileError(f"{self.path} is {self.h5.dtype}, no array of numbers")
+                raise FileError(f"{self.path} is {self.h5.dtype}, need an array of numbers")
             chunks = self.h5.chunks
             array: np.ndarray = self.h5[()] if chunks is None else _read_chunks(self.h5, self.path)
             if self.dtype == "bfloat16":
                 return array.view(np.uint16)
             return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+    def floats(self, name: str) -> Bits:
+        """Return the array of floats. name: of its layer. Raises LayoutError for other dtypes."""
+        return Tensor(self.dtype, self.shape, self.bits).floats(f"{name}: {self.path}")
 
 
 @dataclass(frozen=True)
@@ -60,26 +65,26 @@ class Group:
     datasets: dict[str, Dataset] = field(default_factory=dict)
 
     def group(self, path: str) -> Group | None:
-        """The group at a path from here, None where there is none."""
+        """Return the group at a path below this one, None if it does not exist."""
         found: Group | None = self
         for name in path.split("/"):
             found = found.groups.get(name) if found and name else found
         return found
 
     def dataset(self, path: str) -> Dataset | None:
-        """The dataset at a path from here, None where there is none."""
+        """Return the dataset at a path below this group, None if it does not exist."""
         folder, _, name = path.rpartition("/")
         group = self.group(folder)
         return group.datasets.get(name) if group else None
 
     def all_datasets(self) -> Iterator[Dataset]:
-        """Its own, and those of the groups in it."""
+        """Yield its datasets, and those of the groups in it."""
         yield from self.datasets.values()
         for group in self.groups.values():
             yield from group.all_datasets()
 
     def text(self, name: str) -> str | None:
-        """An attribute that is one text, None where it is not there."""
+        """Return an attribute that is one text, None if it does not exist."""
         value = self._attribute(name)
         if value is None:
             return None
@@ -88,8 +93,10 @@ class Group:
         return _text(value, f"{self.path}: attribute {name!r}")
 
     def texts(self, name: str) -> list[str] | None:
-        """An attribute that is a list of texts, also one split into `name0`, `name1` ... as Keras
-        does with what is longer than 64 KiB. None where it is not there."""
+        """Return an attribute that is a list of texts, None if it does not exist.
+
+        Keras splits a list of more than 64 KiB into `name0`, `name1` ...
+        """
         value = self._attribute(name)
         parts = [value] if value is not None else []
         while value is None and (part := self._attribute(f"{name}{len(parts)}")) is not None:
@@ -98,21 +105,25 @@ class Group:
         return [_text(v, what) for part in parts for v in np.ravel(part)] if parts else None
 
     def _attribute(self, name: str) -> Any:
-        h5py = import_h5py(self.path)
-        with hdf5_errors(f"{self.path}: attribute {name!r}"):
+        what = f"{self.path}: attribute {name!r}"
+        with hdf5_errors(what):
             if name not in self.h5.attrs:
                 return None
             attribute = self.h5.attrs.get_id(name)
             if attribute.shape is None or 0 in attribute.shape:
                 return np.empty(0, "S1")
-            dtype, count = attribute.dtype, math.prod(attribute.shape)
-            is_text = dtype.kind == "S" or h5py.check_string_dtype(dtype) is not None
-            if not is_text:
-                raise FileError(f"{self.path}: attribute {name!r} is {dtype}, need text")
-            # texts of no fixed length lie elsewhere, each perhaps as long as the file
-            each = self.nbytes if dtype.kind == "O" else dtype.itemsize
-            check_claim(count * each, self.nbytes, f"{self.path}: attribute {name!r}")
+            if not check_attribute(attribute, self.nbytes, what):
+                raise FileError(f"{what} is {attribute.dtype}, need text")
             return self.h5.attrs[name]
+
+
+def check_attribute(attribute: Any, nbytes: int, what: str) -> bool:
+    """Check the size of an attribute in a file of nbytes bytes; return whether it is text."""
+    dtype = attribute.dtype
+    # texts of variable length are stored elsewhere, each perhaps as long as the file
+    each = nbytes if dtype.kind == "O" else dtype.itemsize
+    check_claim(math.prod(attribute.shape) * each, nbytes, what)
+    return dtype.kind == "S" or import_h5py(what).check_string_dtype(dtype) is not None
 
 
 def _text(value: Any, what: str) -> str:
@@ -123,7 +134,7 @@ def _text(value: Any, what: str) -> str:
 
 
 def write_texts(h5: Any, name: str, texts: Sequence[str]) -> None:
-    """A list of texts as an attribute, split as Group.texts() reads it where it is long."""
+    """Write a list of texts as an attribute, or a long list as several, as Group.texts() reads."""
     array = np.array([text.encode() for text in texts]) if texts else np.empty(0)
     parts = -(-array.nbytes // _ATTRIBUTE) if texts else 1
     for k, part in enumerate(np.array_split(array, parts)):
@@ -135,11 +146,11 @@ def write_texts(h5: Any, name: str, texts: Sequence[str]) -> None:
 
 @contextmanager
 def open_hdf5(source: Path | bytes, what: str = "") -> Iterator[Group]:
-    """The tree of an HDF5 file, or of one that is in memory. what: its name in messages.
+    """Yield the tree of an HDF5 file, or of one in memory. what: its name in messages.
 
-    All of it has been looked at: hard links only and one to each object, no dataset that lies in
-    another file, no claim that check_claim() refuses. FileError: it is not so, or the file is
-    malformed. MissingExtraError: there is no h5py.
+    All of it has been checked: hard links only and one to each object, no dataset in another file,
+    no size that check_claim() refuses. Raises FileError otherwise, or if the file is malformed;
+    MissingExtraError if h5py is not installed.
     """
     what = what or str(source)
     h5py = import_h5py(f"{what}: an HDF5 file")
@@ -147,8 +158,16 @@ def open_hdf5(source: Path | bytes, what: str = "") -> Iterator[Group]:
         size = file.seek(0, io.SEEK_END)
         with _opened(h5py, file, what) as h5:
             with hdf5_errors(what):
-                root = _Walk(what, size).group(h5, "", 0)
+                root = _Walk(h5py, what, size).group(h5, "", 0)
             yield root
+
+
+@contextmanager
+def new_hdf5(file: Path | io.BytesIO, what: str = "an HDF5 file") -> Iterator[Any]:
+    """Yield a new HDF5 file of h5py's. what: its name in messages."""
+    h5py = import_h5py(what)
+    with hdf5_errors(what), h5py.File(file, "w") as h5:
+        yield h5
 
 
 def _file(source: Path | bytes, what: str) -> BinaryIO:
@@ -159,6 +178,7 @@ def _file(source: Path | bytes, what: str) -> BinaryIO:
 
 
 def import_h5py(what: str) -> Any:
+    """Return the package h5py. Raises MissingExtraError if it is not installed."""
     try:
         import h5py  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
@@ -168,7 +188,7 @@ def import_h5py(what: str) -> Any:
 
 @contextmanager
 def _opened(h5py: Any, file: BinaryIO, what: str) -> Iterator[Any]:
-    """h5py reads from a file that we have opened: it is given no path."""
+    """h5py reads from a file that we have opened: it gets no path."""
     with hdf5_errors(what):
         h5 = h5py.File(file, "r")
     try:
@@ -180,7 +200,7 @@ def _opened(h5py: Any, file: BinaryIO, what: str) -> Iterator[Any]:
 
 @contextmanager
 def hdf5_errors(what: str) -> Iterator[None]:
-    """Whatever h5py makes of a malformed file becomes a FileError."""
+    """Turn the errors that h5py raises for a malformed file into a FileError."""
     try:
         yield
     except (FileError, MemoryError):
@@ -191,8 +211,8 @@ def hdf5_errors(what: str) -> Iterator[None]:
 
 @contextmanager
 def _no_plugins(h5py: Any) -> Iterator[None]:
-    """libhdf5 has nowhere to look for libraries: of filters, through which groups, too, may be
-    stored, and of what may know a file that it cannot open, for which it would load them all."""
+    """Take libhdf5's folders of plugins away. It would load libraries from them for filters, which
+    groups too may be stored through, and all of them for a file that it cannot open."""
     pl = h5py.h5pl
     folders = [pl.get(k) for k in range(pl.size())]
     for _ in folders:
@@ -205,44 +225,44 @@ def _no_plugins(h5py: Any) -> Iterator[None]:
 
 
 class _Walk:
-    """Looks at every object of a file once."""
+    """Checks every object of a file once."""
 
-    def __init__(self, what: str, size: int) -> None:
-        self.what = what
-        self.size = size
+    def __init__(self, h5py: Any, what: str, size: int) -> None:
+        self.h5py, self.what, self.size = h5py, what, size
         self.seen: dict[Any, str] = {}
         self.claimed = 0
 
     def group(self, h5: Any, path: str, depth: int) -> Group:
-        h5py = import_h5py(self.what)
         if depth > _DEPTH:
-            raise FileError(f"{self.what}: {path[:80]!r}... lies {depth} groups deep: refused")
+            raise FileError(f"{self.what}: {path[:80]!r}... is {depth} groups deep: refused")
         found = Group(path or "/", h5, self.size)
         for name in h5:
             child = f"{path}/{name}"
-            if not isinstance(h5.get(name, getlink=True), h5py.HardLink):
-                raise FileError(f"{self.what}: {child!r} is a link to elsewhere: refused as unsafe")
+            if not isinstance(h5.get(name, getlink=True), self.h5py.HardLink):
+                raise FileError(f"{self.what}: {child!r} is a link to another place: refused")
             opened = h5[name]
-            self._once(h5py.h5o.get_info(opened.id), child)
-            if isinstance(opened, h5py.Group):
+            self._once(self.h5py.h5o.get_info(opened.id), child)
+            if isinstance(opened, self.h5py.Group):
                 found.groups[name] = self.group(opened, child, depth + 1)
-            elif isinstance(opened, h5py.Dataset):
+            elif isinstance(opened, self.h5py.Dataset):
                 found.datasets[name] = self._dataset(opened, child)
         return found
 
     def _once(self, info: Any, path: str) -> None:
-        """A second hard link could close a circle, and many could multiply the tree."""
+        """Refuse a second hard link: it could close a circle, and many could multiply the tree."""
         key = (info.fileno, info.addr)
         if key in self.seen:
-            raise FileError(f"{self.what}: {path!r} is {self.seen[key]!r} once more: refused")
+            raise FileError(
+                f"{self.what}: {path!r} is the same object as {self.seen[key]!r}: refused"
+            )
         self.seen[key] = path
 
     def _dataset(self, h5: Any, path: str) -> Dataset:
-        h5py = import_h5py(self.what)
         what, properties = f"{self.what}: {path!r}", h5.id.get_create_plist()
-        # before anything else: to ask a virtual one for its shape opens the files that it names
-        if properties.get_layout() == h5py.h5d.VIRTUAL or properties.get_external_count():
-            raise FileError(f"{what} lies in another file: refused as unsafe")
+        # first of all: asking a virtual dataset for its shape opens the files that it names
+        is_virtual = properties.get_layout() == self.h5py.h5d.VIRTUAL
+        if is_virtual or properties.get_external_count():
+            raise FileError(f"{what} is stored in another file: refused as unsafe")
         shape, stored = h5.shape, h5.id.get_storage_size()
         if shape is None:
             return Dataset(path, h5, (), "nothing")
@@ -256,7 +276,7 @@ class _Walk:
 
 
 def _dtype(h5: Any) -> str:
-    """Keras stores bfloat16 as two opaque bytes, and says so in an attribute."""
+    """Return the dtype. Keras stores bfloat16 as two opaque bytes, and its name in an attribute."""
     if h5.dtype.kind == "V" and h5.dtype.itemsize == 2 and "dtype" in h5.attrs:
         attribute = h5.attrs.get_id("dtype")
         if attribute.shape == () and h5.attrs["dtype"] in ("bfloat16", b"bfloat16"):
@@ -268,18 +288,21 @@ def _dtype(h5: Any) -> str:
 
 
 def _read_chunks(h5: Any, path: str) -> np.ndarray:
-    """A dataset in chunks, plain or deflated, with no filter of libhdf5's."""
+    """Return a dataset in chunks, plain or deflated, without using libhdf5's filters."""
     properties = h5.id.get_create_plist()
     filters = [properties.get_filter(k)[0] for k in range(properties.get_nfilters())]
     if unknown := [f for f in filters if f not in (_DEFLATE, _SHUFFLE)]:
-        raise FileError(f"{path} is stored through filter {unknown[0]}, not read here: {_REPACK}")
+        raise FileError(
+            f"{path} is compressed with HDF5 filter {unknown[0]}, which is not supported: store it"
+            " without filters (h5repack -f NONE OLD NEW)"
+        )
     array = np.full(h5.shape, h5.fillvalue, h5.dtype)
     stored: list[Any] = []
     if array.size and h5.id.get_num_chunks():
         h5.id.chunk_iter(stored.append)
     for chunk in stored:
         if chunk.size > h5.id.get_storage_size():
-            raise FileError(f"{path}: a chunk is longer than all of them")
+            raise FileError(f"{path}: a chunk is longer than all of them together")
         mask, data = h5.id.read_direct_chunk(chunk.chunk_offset)
         for k in reversed(range(len(filters))):
             if not mask >> k & 1:

@@ -1,8 +1,8 @@
 """The variables of Keras 3 and of .keras files: a tree of objects, each with numbered arrays.
 
-A group is named by its layer's class, lstm, lstm_1 ...; the name that the user gave is in an
-attribute that Keras 3 writes and late Keras 2 does not. Late Keras 2 calls the layers of a model
-_layer_checkpoint_dependencies for a while, with numbers that have gaps.
+A group has the name of its layer's class: lstm, lstm_1 ... The name that the user gave is in an
+attribute that Keras 3 writes and late Keras 2 does not. Some versions of late Keras 2 call the
+layers of a model _layer_checkpoint_dependencies, with gaps in the numbers.
 """
 
 from __future__ import annotations
@@ -10,85 +10,96 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
 
-from .entry import LEAVES, Cell, Entries, natural
+from .config import CUDNN, Node, Recurrent, children, is_recurrent, layer_name
+from .entries import LEAVES, Cell, Entries, natural
 from .hdf5 import Dataset, Group
-from .tree import Recurrent, children, is_recurrent, layer_name
-
-Pair = tuple[Recurrent, list[Cell]]
 
 _LAYERS = ("layers", "_layer_checkpoint_dependencies")
 
 
+@dataclass(frozen=True)
+class Layer:
+    """A layer of the config and its group. group_name: the group's name in Keras 3."""
+
+    node: Node
+    group: Group
+    group_name: str
+
+
 def layers_of(root: Group) -> Group | None:
-    """The group of a model's layers, None in a file of another kind."""
+    """Return the group of a model's layers, None in a file of another kind."""
     return next((root.groups[name] for name in _LAYERS if name in root.groups), None)
 
 
 # ------------------------------------------------------------------------------- with a config
 
 
-def read_told(root: Group, model: dict[str, Any], entries: Entries) -> None:
-    """Every recurrent layer of the config. FileError: the file contradicts it."""
+def read_with_config(root: Group, model: Node, entries: Entries) -> None:
+    """Add every recurrent layer of the config. Raises FileError if the file contradicts it."""
     for layer, cells in pairs(root, model):
-        entries.add_told(layer, cells)
+        entries.add_layer(layer, cells)
 
 
-def pairs(root: Group, model: dict[str, Any]) -> Iterator[Pair]:
-    """The recurrent layers of a config, each with its cells."""
-    yield from _model(root, model, ())
+def pairs(root: Group, model: Node) -> Iterator[tuple[Recurrent, list[Cell]]]:
+    """Yield the recurrent layers of a config, each with its cells."""
+    for path, layer in walk(root, model):
+        if is_recurrent(layer.node):
+            found = Recurrent(path, layer.node)
+            yield found, _cells(layer.group, found.cells)
 
 
-def _model(group: Group, model: dict[str, Any], around: tuple[str, ...]) -> Iterator[Pair]:
-    if layers := layers_of(group):
-        for node, found in placed(layers, children(model)):
-            yield from _layer(found, node, (*around, layer_name(node)))
+def walk(
+    group: Group, node: Node, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Layer]]:
+    """Yield the layers of a model, and those in its models and wrappers after each of them.
+
+    path: the names of the layers that it is in, and its own.
+    """
+    inside: list[Layer] = []
+    if path and "layer" in group.groups:  # of a wrapper
+        inside = [Layer(child, group.groups["layer"], "layer") for child in children(node)]
+    elif layers := layers_of(group):
+        inside = placed(layers, children(node))
+    for layer in inside:
+        here = (*path, layer_name(layer.node))
+        yield here, layer
+        if not is_recurrent(layer.node):
+            yield from walk(layer.group, layer.node, here)
 
 
-def _layer(found: Group, node: dict[str, Any], path: tuple[str, ...]) -> Iterator[Pair]:
-    if is_recurrent(node):
-        layer = Recurrent(path, node)
-        yield layer, _cells(found, layer.cells)
-    elif "layer" in found.groups:  # what a wrapper wraps
-        for child in children(node):
-            yield from _layer(found.groups["layer"], child, (*path, layer_name(child)))
-    else:
-        yield from _model(found, node, path)
-
-
-def placed(layers: Group, nodes: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Group]]:
-    """Each layer of a config with its group: the k-th of its class."""
-    of_class: dict[str, list[tuple[dict[str, Any], str]]] = {}
-    names = group_names([str(node["class_name"]) for node in nodes])
-    for node, name in zip(nodes, names, strict=True):
-        of_class.setdefault(snake_case(str(node["class_name"])), []).append((node, name))
+def placed(layers: Group, nodes: Sequence[Node]) -> list[Layer]:
+    """Return each layer of a config that has a group: the k-th of its class."""
+    classes = [str(node["class_name"]) for node in nodes]
+    new_names = _group_names([CUDNN.get(name, name) for name in classes])
+    by_class: dict[str, list[tuple[int, str]]] = {}
+    for k, name in enumerate(_group_names(classes)):
+        by_class.setdefault(snake_case(classes[k]), []).append((k, name))
     groups: dict[int, Group] = {}
-    for name, alike in of_class.items():
-        expected = [group_name for _, group_name in alike]
-        there = [n for n in sorted(layers.groups, key=natural) if natural(n)[0] == natural(name)[0]]
-        if len(there) == len(alike) and not set(expected) <= set(there):
-            expected = there
-        for (node, _), group_name in zip(alike, expected, strict=True):
-            if group_name in layers.groups:  # else it is shared, and lies elsewhere
-                groups[id(node)] = layers.groups[group_name]
-    for node in nodes:
-        if id(node) in groups:
-            yield node, groups[id(node)]
+    for kind, alike in by_class.items():
+        expected = [name for _, name in alike]
+        found = [n for n in sorted(layers.groups, key=natural) if natural(n)[0] == natural(kind)[0]]
+        if len(found) == len(alike) and not set(expected) <= set(found):
+            expected = found
+        for (k, _), name in zip(alike, expected, strict=True):
+            if name in layers.groups:  # otherwise it is shared, and has its group elsewhere
+                groups[k] = layers.groups[name]
+    return [Layer(nodes[k], groups[k], new_names[k]) for k in sorted(groups)]
 
 
-def group_names(classes: Sequence[str]) -> list[str]:
-    """What Keras 3 calls the groups of layers of these classes, one beside the other."""
-    found: list[str] = []
+def _group_names(classes: Sequence[str]) -> list[str]:
+    """Return the names of the groups of layers of these classes, in one model."""
+    names: list[str] = []
     counts: Counter[str] = Counter()
     for name in map(snake_case, classes):
-        found.append(f"{name}_{counts[name]}" if counts[name] else name)
+        names.append(f"{name}_{counts[name]}" if counts[name] else name)
         counts[name] += 1
-    return found
+    return names
 
 
 def snake_case(name: str) -> str:
-    """A class's name as Keras writes it: simple_rnn, cu_dnnlstm."""
+    """Return a class's name as Keras writes it: simple_rnn, cu_dnnlstm."""
     name = re.sub(r"\W+", "", name.split(">")[-1])
     name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
@@ -97,47 +108,34 @@ def snake_case(name: str) -> str:
 # ---------------------------------------------------------------------------- without a config
 
 
-def read_untold(root: Group, entries: Entries) -> None:
-    """Whatever looks like a recurrent layer."""
-    _untold(root, (), entries)
-
-
-def _untold(group: Group, path: tuple[str, ...], entries: Entries) -> None:
+def read_without_config(group: Group, entries: Entries, path: tuple[str, ...] = ()) -> None:
+    """Add whatever looks like a recurrent layer."""
     for name in sorted(group.groups, key=natural):
         child = group.groups[name]
-        called = _user_name(child) or ("" if name in (*_LAYERS, "layer") else name)
+        variables = child.groups.get("vars")
+        users_name = variables.text("name") if variables else None
+        called = users_name or ("" if name in (*_LAYERS, "layer") else name)
         here = (*path, called) if called else path
-        cells = _cells(child) if "cell" in child.groups or _is_cudnn(name) else []
-        if both := _both(child):
+        is_cudnn = name.startswith(("cu_dnnlstm", "cu_dnngru"))
+        cells = _cells(child) if "cell" in child.groups or is_cudnn else []
+        sides = [child.groups.get("forward_layer"), child.groups.get("backward_layer")]
+        both = [cell for side in sides if side for cell in _cells(side)]
+        if len(both) == 2:
             entries.add("/".join(here), both, True, None)
         elif cells:
             entries.add("/".join(here), cells, False, None)
         elif name not in ("vars", "optimizer"):
-            _untold(child, here, entries)
-
-
-def _user_name(group: Group) -> str | None:
-    variables = group.groups.get("vars")
-    return variables.text("name") if variables else None
-
-
-def _is_cudnn(name: str) -> bool:
-    return name.startswith(("cu_dnnlstm", "cu_dnngru"))
-
-
-def _both(group: Group) -> list[Cell]:
-    sides = [group.groups.get("forward_layer"), group.groups.get("backward_layer")]
-    cells = [cell for side in sides if side for cell in _cells(side)]
-    return cells if len(cells) == 2 else []
+            read_without_config(child, entries, here)
 
 
 # ---------------------------------------------------------------------------------------- cells
 
 
-def _cells(layer: Group, nodes: Sequence[dict[str, Any]] = ()) -> list[Cell]:
-    """Of a Bidirectional, a stack, a layer with a cell, or one that has its arrays itself.
+def _cells(layer: Group, nodes: Sequence[Node] = ()) -> list[Cell]:
+    """Return the cells of a Bidirectional, a stack, a layer with a cell or with its own arrays.
 
-    nodes: of all its cells, where there is a config; without, those of a stack come by class.
+    nodes: of all its cells if there is a config; without it, those of a stack are in the order of
+    their classes.
     """
     if "forward_layer" in layer.groups:
         sides = [layer.groups["forward_layer"], layer.groups.get("backward_layer")]
@@ -145,16 +143,16 @@ def _cells(layer: Group, nodes: Sequence[dict[str, Any]] = ()) -> list[Cell]:
         own = (nodes[:half], nodes[half:])
         return [c for side, n in zip(sides, own, strict=True) if side for c in _cells(side, n)]
     cell = layer.groups.get("cell", layer)
+    groups = [cell]
     if stack := cell.groups.get("cells"):
         groups = [stack.groups[name] for name in sorted(stack.groups, key=natural)]
         if nodes:
-            groups = [group for _, group in placed(stack, list(nodes))]
-        return [found for group in groups if (found := _variables(group))]
-    return [found] if (found := _variables(cell)) else []
+            groups = [one.group for one in placed(stack, nodes)]
+    return [found for group in groups if (found := _arrays(group))]
 
 
-def _variables(cell: Group) -> Cell | None:
-    """The arrays of a cell by what stands for their numbers; None where it has no matrices."""
+def _arrays(cell: Group) -> Cell | None:
+    """Return the arrays of a cell, None if it does not have two matrices."""
     variables = cell.groups.get("vars")
     found: dict[str, Dataset] = {}
     for number, leaf in enumerate(LEAVES):

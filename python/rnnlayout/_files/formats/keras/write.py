@@ -1,6 +1,6 @@
-"""RNNs as Keras models: for each one input, its layers one upon the other, and one output.
+"""RNNs as Keras models: for each RNN one input, its layers one above the other, and one output.
 
-No Keras is needed to write what one reads: a config in JSON, and arrays where it looks for them.
+Writing what Keras reads does not need Keras: it is a config in JSON, and arrays by name.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.bags.stacks import layer_names
+from rnnlayout._files.formats.format import check_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.keras_config import class_name_of, layer_node
 from rnnlayout._weights.weights import Weights
 
-from .entry import LEAVES
-from .hdf5 import hdf5_errors, import_h5py, write_texts
+from .entries import LEAVES
+from .hdf5 import new_hdf5, write_texts
 from .variables import snake_case
 
 KERAS_3 = "3.0.0"  # the first Keras with this form of file
@@ -31,9 +31,9 @@ KERAS_2 = "2.0.9"  # the first with CuDNNLSTM and CuDNNGRU
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of an RNN. below: what it reads, None for the input; above: how many layers.
+    """One layer of an RNN. below: the layer that it reads, None for the input; above: how many.
 
-    cells: the arrays of each direction by LEAVES; dtype: of them, as in a Spec.
+    cells: the arrays of each direction by LEAVES.
     """
 
     name: str
@@ -54,14 +54,10 @@ class Layer:
 
 
 def layers_of(entries: Mapping[str, Weights], layout: str = "keras") -> list[Layer]:
-    """The layers of all RNNs. LayoutError: they are in another layout, or names clash."""
+    """Return the layers of all RNNs. Raises LayoutError for another layout or equal names."""
     layers: list[Layer] = []
     for entry, weights in entries.items():
-        if weights.layout.name != layout:
-            raise LayoutError(
-                f"{entry or 'the RNN'} is in layout {weights.layout}: convert with"
-                f" w.to({layout!r}) first, or --to {layout}"
-            )
+        check_layout(weights, layout, f"{entry or 'the RNN'}: a Keras file")
         layers += _of_rnn(entry or weights.spec.cell.split("_")[0], weights)
     names = [layer.name for layer in layers]
     if len(set(names)) != len(names):
@@ -70,8 +66,8 @@ def layers_of(entries: Mapping[str, Weights], layout: str = "keras") -> list[Lay
     return layers
 
 
-def _as_keras_counts(layers: list[Layer]) -> list[Layer]:
-    """In the order of a model's layers, by which their weights are found: from the deepest up."""
+def _in_order_of_keras(layers: list[Layer]) -> list[Layer]:
+    """Return the layers in a model's order, by which weights are found: bottom layers first."""
     return sorted(layers, key=lambda layer: -layer.above)
 
 
@@ -93,9 +89,9 @@ def _of_rnn(name: str, weights: Weights) -> Iterator[Layer]:
 
 
 def model_config(layers: list[Layer], modules: bool) -> dict[str, Any]:
-    """A Functional model of the layers. modules: as a .keras file has it, not as an .h5.
+    """Return a Functional model of the layers. modules: in the form of a .keras file, not an .h5.
 
-    LossyError: a layer that Keras 3 does not have.
+    Raises LossyError for a layer that Keras 3 does not have.
     """
     nodes: list[Any] = []
     inputs: list[Any] = []
@@ -116,13 +112,13 @@ def model_config(layers: list[Layer], modules: bool) -> dict[str, Any]:
     config = {"name": "rnnlayout", "trainable": True, "layers": nodes, "input_layers": inputs,
               "output_layers": outputs}  # fmt: skip
     model: dict[str, Any] = {"class_name": "Functional", "config": config}
-    if modules:  # in Keras's own words: it has this class under no public name
+    if modules:  # Keras has no public name for this class
         return {"module": "keras.src.models.functional", "registered_name": "Functional", **model}
     return model
 
 
 def _placed(kind: str, config: dict[str, Any], calls: list[Any], modules: bool) -> dict[str, Any]:
-    """A layer in the graph of a model."""
+    """Return the node of a layer in a model's graph."""
     node = {"class_name": kind, "config": config, "name": config["name"], "inbound_nodes": calls}
     return {"module": "keras.layers", "registered_name": None, **node} if modules else node
 
@@ -130,37 +126,33 @@ def _placed(kind: str, config: dict[str, Any], calls: list[Any], modules: bool) 
 # ----------------------------------------------------------------------------------------- files
 
 
-@contextmanager
-def _new(path: Path | io.BytesIO) -> Iterator[Any]:
-    h5py = import_h5py("an HDF5 file")
-    with hdf5_errors(str(path)), h5py.File(path, "w") as h5:
-        yield h5
-
-
 def write_h5(path: Path, entries: Mapping[str, Weights]) -> None:
-    """A whole model in the legacy form."""
+    """Write a whole model in the legacy form."""
     layers = layers_of(entries)
     for layer in layers:
         if layer.spec.dtype == "bfloat16":
-            raise LayoutError(f"{layer.name!r} is bfloat16, which a legacy .h5 cannot hold")
+            raise LayoutError(
+                f"{layer.name!r} is bfloat16, which a legacy .h5 cannot store: write .keras or"
+                " .weights.h5, or pass dtype="
+            )
     config = json.dumps(model_config(layers, modules=False))
-    with _new(path) as h5:
+    with new_hdf5(path) as h5:
         h5.attrs["keras_version"] = KERAS_3
         h5.attrs["model_config"] = config
         _write_lists(h5.create_group("model_weights"), layers, KERAS_3)
 
 
-def write_old_weights(path: Path, entries: Mapping[str, Weights]) -> None:
-    """Weights of CuDNNLSTM and CuDNNGRU layers alone, as Keras 2's load_weights() takes them."""
+def write_cudnn_weights(path: Path, entries: Mapping[str, Weights]) -> None:
+    """Write weights of CuDNNLSTM and CuDNNGRU layers for Keras 2's load_weights()."""
     layers = layers_of(entries, "keras-cudnn")
-    with _new(path) as h5:
+    with new_hdf5(path) as h5:
         _write_lists(h5, layers, KERAS_2)
 
 
 def _write_lists(h5: Any, layers: list[Layer], version: str) -> None:
     h5.attrs["keras_version"] = version
     inputs = [f"{layer.name}_input" for layer in layers if layer.below is None]
-    layers = _as_keras_counts(layers)
+    layers = _in_order_of_keras(layers)
     write_texts(h5, "layer_names", [*inputs, *(layer.name for layer in layers)])
     for name in inputs:
         write_texts(h5.create_group(name), "weight_names", [])
@@ -179,18 +171,12 @@ def _write_lists(h5: Any, layers: list[Layer], version: str) -> None:
         write_texts(group, "weight_names", names)
 
 
-def write_variables(path: Path, entries: Mapping[str, Weights]) -> None:
-    """The variables alone."""
-    content = variables(layers_of(entries))
-    path.write_bytes(content)
-
-
-def variables(layers: list[Layer]) -> bytes:
-    """The HDF5 file of a model's variables."""
+def variables_of(layers: list[Layer]) -> bytes:
+    """Return the HDF5 file of a model's variables."""
     numbers: dict[str, int] = {}
     with io.BytesIO() as file:
-        with _new(file) as h5:
-            for layer in _as_keras_counts(layers):
+        with new_hdf5(file) as h5:
+            for layer in _in_order_of_keras(layers):
                 kind = "Bidirectional" if layer.spec.bidirectional else layer.class_name
                 k = numbers[kind] = numbers.get(kind, -1) + 1
                 group = h5.create_group(f"layers/{snake_case(kind)}" + (f"_{k}" if k else ""))
@@ -204,7 +190,7 @@ def variables(layers: list[Layer]) -> bytes:
 def _write_cell(group: Any, layer: Layer, cell: dict[str, np.ndarray]) -> None:
     group.attrs["name"] = f"{snake_case(layer.class_name)}_cell"
     for k, array in enumerate(cell.values()):
-        if layer.spec.dtype == "bfloat16":  # opaque bytes to HDF5, and Keras asks the attribute
+        if layer.spec.dtype == "bfloat16":  # HDF5 has opaque bytes, Keras reads the attribute
             group.create_dataset(str(k), data=array.view("V2")).attrs["dtype"] = "bfloat16"
         else:
             group.create_dataset(str(k), data=array)

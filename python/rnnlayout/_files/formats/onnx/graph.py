@@ -1,4 +1,4 @@
-"""The graphs of an ONNX model: its recurrent nodes, and what a name in one of them stands for."""
+"""The graphs of an ONNX model: their recurrent nodes, and what a name in one of them refers to."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from rnnlayout._model.errors import FileError, missing
 
-LARGEST = (1 << 31) - 1  # bytes of a message of protobuf
-MOST_DEEP = 100  # graphs in graphs; protobuf itself ends at about 33 of them
-MOST_NODES = 200_000  # of a model; each is two bytes at least, and some microseconds here
-MOST_CALLED = 20_000  # those that calls of functions stand for: each may call others twice
+LARGEST = (1 << 31) - 1  # bytes of a protobuf message
+MOST_DEEP = 100  # graphs in graphs; protobuf itself allows about 33
+MOST_NODES = 200_000  # of a model; each takes at least two bytes, and some microseconds here
+MOST_CALLED = 20_000  # nodes of called functions, counted per call: each may call others twice
 
 OPERATORS = {
     ("", "LSTM"): "LSTM",
@@ -21,12 +21,12 @@ OPERATORS = {
     ("com.microsoft", "DynamicQuantizeLSTM"): "LSTM",
 }
 _NAMES = {name for _, name in OPERATORS}
-TWICE = "defined twice"  # what two things of one name stand for
+TWICE = "defined twice"  # what a name refers to that is defined twice
 INPUT = "an input of the graph"
 
 
 def package() -> Any:
-    """The package onnx. MissingExtraError: it is not installed."""
+    """Return the package onnx. Raises MissingExtraError if it is not installed."""
     try:
         import onnx
     except ImportError:
@@ -35,7 +35,10 @@ def package() -> Any:
 
 
 def load_model(path: Path) -> Any:
-    """The ModelProto of a file; no other file is opened. FileError: there is none in it."""
+    """Return the ModelProto of a file, without opening any other file.
+
+    Raises FileError if it is not an ONNX model.
+    """
     onnx = package()
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -43,23 +46,23 @@ def load_model(path: Path) -> Any:
         size = path.stat().st_size
         if size > LARGEST:
             raise FileError(
-                f"{path} has {size} bytes, and protobuf ends at 2 GB: it is no ONNX model as its"
-                " tools write it"
+                f"{path} has {size} bytes, more than protobuf's limit of 2 GB: it is not a valid"
+                " ONNX model"
             )
         model = onnx.ModelProto.FromString(path.read_bytes())
     except DecodeError as error:
-        raise FileError(f"{path} is no ONNX model, or a part of one: {error}") from None
+        raise FileError(f"{path} is not an ONNX model, or is cut short: {error}") from None
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror}") from None
     if not model.HasField("graph"):
-        raise FileError(f"{path} is no ONNX model: it has no graph")
+        raise FileError(f"{path} is not an ONNX model: it has no graph")
     return model
 
 
 class Scope:
     """The names of one graph, subgraph or function.
 
-    proto: its message. attributes: those that a function was called with, else those around it.
+    proto: its message. attributes: those of the function call it is in, {} outside of functions.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class Scope:
         self.is_function: bool = formals is not None or (outer is not None and outer.is_function)
         around: Mapping[str, Any] = outer.attributes if outer is not None else {}
         self.attributes: Mapping[str, Any] = around if attributes is None else attributes
-        self._made: dict[str, Any] = dict(formals or {})
+        self._defined: dict[str, Any] = dict(formals or {})
         if formals is None:
             self._add_graph()
         for node in proto.node:
@@ -85,66 +88,77 @@ class Scope:
             self._add(tensor.name, tensor)
         for sparse in self.proto.sparse_initializer:
             self._add(sparse.values.name, sparse)
-        for given in self.proto.input:  # an initializer of its name is its default
-            self._made.setdefault(given.name, INPUT)
+        for value in self.proto.input:  # an initializer of the same name is its default
+            self._defined.setdefault(value.name, INPUT)
 
-    def _add(self, name: str, made: Any) -> None:
+    def _add(self, name: str, definition: Any) -> None:
         if name:
-            self._made[name] = TWICE if name in self._made else made
+            self._defined[name] = TWICE if name in self._defined else definition
 
-    def is_given(self, name: str) -> bool:
-        """Is it a name, and no parameter that a function is called without?"""
+    def _resolve(self, name: str) -> tuple[Scope | None, str, Any]:
+        """Follow a name through the graphs around it, and from parameters to their values."""
         scope: Scope | None = self
         while name and scope is not None:
-            made = scope._made.get(name)
-            if made is not None and not isinstance(made, tuple):
-                return True
-            scope, name = made if made is not None else (scope.outer, name)
-        return bool(name)
-
-    def find(self, name: str) -> tuple[Scope, Any]:
-        """What a name stands for, and the scope in which that stands: a TensorProto, a
-        SparseTensorProto, the NodeProto that computes it, INPUT. FileError: nothing, or two
-        things."""
-        scope: Scope | None = self
-        while scope is not None:
-            made = scope._made.get(name)
-            if made is TWICE:
-                raise FileError(f"{name!r} is defined twice in one graph")
-            if isinstance(made, tuple):  # what a function is called with
-                scope, name = made
-            elif made is not None:
-                return scope, made
+            found = scope._defined.get(name)
+            if isinstance(found, tuple):  # a parameter: what the function is called with
+                scope, name = found
+            elif found is not None:
+                return scope, name, found
             else:
                 scope = scope.outer
-        raise FileError(f"{name!r} is used and nowhere defined")
+        return None, name, None
+
+    def is_given(self, name: str) -> bool:
+        """Return whether it is a name, and not a parameter that the function's caller omits."""
+        return bool(self._resolve(name)[1])
+
+    def find(self, name: str) -> tuple[Scope, Any]:
+        """Return what a name refers to, and its scope: a TensorProto, a SparseTensorProto, the
+        NodeProto that computes it, or INPUT. Raises FileError if it is undefined or ambiguous."""
+        scope, name, found = self._resolve(name)
+        if scope is None:
+            raise FileError(f"{name!r} is used but not defined")
+        if found is TWICE:
+            raise FileError(f"{name!r} is defined twice in one graph")
+        return scope, found
 
 
 def attributes_of(node: Any, scope: Scope) -> dict[str, Any]:
-    """A node's attributes by name; those of a function as it was called."""
+    """Return a node's attributes by name, in a function with the values of its call."""
     found = {}
     for attribute in node.attribute:
-        told = attribute.ref_attr_name
-        if not told:
+        reference = attribute.ref_attr_name
+        if not reference:
             found[attribute.name] = attribute
-        elif told in scope.attributes:
-            found[attribute.name] = scope.attributes[told]
+        elif reference in scope.attributes:
+            found[attribute.name] = scope.attributes[reference]
     return found
 
 
+def _subgraphs(node: Any) -> Iterator[Any]:
+    for attribute in node.attribute:
+        yield from [attribute.g] if attribute.HasField("g") else attribute.graphs
+
+
+def all_graphs(*graphs: Any) -> Iterator[Any]:
+    """Yield graphs or functions, and the graphs in them, each once."""
+    waiting = list(reversed(graphs))
+    while waiting:
+        graph = waiting.pop()
+        yield graph
+        waiting += reversed([inner for node in graph.node for inner in _subgraphs(node)])
+
+
 def initializers(graph: Any) -> Iterator[Any]:
-    """The TensorProtos of a graph and of the graphs in it."""
-    yield from graph.initializer
-    yield from (sparse.values for sparse in graph.sparse_initializer)
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from initializers(inner)
+    """Yield the TensorProtos of a graph and of the graphs in it."""
+    for one in all_graphs(graph):
+        yield from one.initializer
+        yield from (sparse.values for sparse in one.sparse_initializer)
 
 
 @dataclass(frozen=True)
 class Site:
-    """A recurrent node. operator: LSTM, GRU or RNN."""
+    """A recurrent node, by a name that no other one has."""
 
     name: str
     node: Any
@@ -152,6 +166,7 @@ class Site:
 
     @property
     def operator(self) -> str:
+        """LSTM, GRU or RNN."""
         return OPERATORS[_kind(self.node)]
 
     @property
@@ -162,7 +177,7 @@ class Site:
         return attributes_of(self.node, self.scope)
 
     def input(self, k: int) -> str:
-        """The name of an input, "" where it is left out, also by who calls the function."""
+        """Return the name of an input, "" if it is omitted, by the caller of a function too."""
         name: str = self.node.input[k] if k < len(self.node.input) else ""
         return name if self.scope.is_given(name) else ""
 
@@ -172,8 +187,7 @@ def _kind(node: Any) -> tuple[str, str]:
 
 
 def sites(model: Any) -> list[Site]:
-    """All recurrent nodes: of the graph, of subgraphs of any depth, of functions as they are
-    called; each has a name of its own."""
+    """Return all recurrent nodes: of the graph, of subgraphs at any depth, of called functions."""
     found: dict[str, Site] = {}
     for path, node, scope in _Walk(model).nodes():
         plain = name = "/".join([path[0], *(part.lstrip("/") for part in path[1:])])
@@ -204,15 +218,11 @@ class _Walk:
         self, scope: Scope, path: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], Any, Scope]]:
         if len(path) > MOST_DEEP:
-            raise FileError(f"more than {MOST_DEEP} graphs or functions in each other: refused")
+            raise FileError(f"graphs or functions nested more than {MOST_DEEP} deep: refused")
         for node in scope.proto.node:
             if node.op_type in _NAMES and _kind(node) in OPERATORS:
                 yield (*path, _name_of(node)), node, scope
-            inner = [
-                self._scope(graph, scope)
-                for attribute in node.attribute
-                for graph in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
-            ]
+            inner = [self._scope(graph, scope) for graph in _subgraphs(node)]
             if self._functions:
                 function = self._functions.get((node.domain, node.op_type, node.overload))
                 inner += [] if function is None else [self._called(function, node, scope)]
@@ -222,18 +232,16 @@ class _Walk:
     def _called(self, function: Any, node: Any, scope: Scope) -> Scope:
         self._left_called -= len(function.node) + 1
         if self._left_called < 0:
-            raise FileError(
-                f"its functions call each other more than {MOST_CALLED} nodes long: refused"
-            )
-        given = dict(zip(function.input, node.input, strict=False))
-        formals = {name: (scope, given.get(name, "")) for name in function.input}
+            raise FileError(f"calls of functions lead to more than {MOST_CALLED} nodes: refused")
+        inputs = dict(zip(function.input, node.input, strict=False))
+        formals = {name: (scope, inputs.get(name, "")) for name in function.input}
         defaults = {a.name: a for a in function.attribute_proto}
         return Scope(function, None, formals, {**defaults, **attributes_of(node, scope)})
 
 
 def _name_of(node: Any) -> str:
-    """What its user calls a node: its name, else that of its first output."""
+    """Return the name of a node, else that of its first output."""
     name = node.name or next((name for name in node.output if name), "") or node.op_type
-    if not isinstance(name, str):  # what protobuf makes of bytes that are no text
-        raise FileError(f"a node is named {name!r}, which is no text")
+    if not isinstance(name, str):  # protobuf returns bytes that are not UTF-8
+        raise FileError(f"a node has the name {name!r}, which is not UTF-8")
     return name

@@ -1,8 +1,8 @@
 """ONNX models, .onnx: the LSTM, GRU and RNN nodes of a graph, its subgraphs and functions.
 
-W, R, B and P are taken where they are constants, and where simple nodes make them of constants.
-What a node does that its weights do not show goes into Weights.config in ONNX's own words:
-direction, clip, layout, initial_h, initial_c, sequence_lens. Tensors in other files are refused.
+W, R, B and P are read if they are constants, or computed from constants by simple nodes. What a
+node does that its weights do not show goes into Weights.config under ONNX's own names: direction,
+clip, layout, initial_h, initial_c, sequence_lens. Tensors in other files are refused.
 """
 
 from __future__ import annotations
@@ -12,44 +12,49 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rnnlayout._files.bags.bag import Ask
+from rnnlayout._files.bags.bag import Hints
 from rnnlayout._files.bags.found import Found
+from rnnlayout._files.formats.format import ModelFormat, check_layout
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import as_layout
 from rnnlayout._native import LayoutError
+from rnnlayout._sources.places import is_under
 from rnnlayout._weights.weights import Weights, stack
 
 from .constants import Constants
 from .graph import initializers, load_model, sites
 from .node import weights_of
 from .replace import replace_in
-from .write import STACKS, check_layout, model_of, write_model
+from .write import STACKS, model_of, write_model
 
 
-def read(path: Path, ask: Ask) -> Found:
-    """Each recurrent node under its name, after those of the nodes around it: "If_0/lstm"."""
-    if ask.layout is not None and as_layout(ask.layout).name != "onnx":
-        raise LayoutError(f"{path}: the nodes of a model are in layout onnx, not {ask.layout}")
-    return _read(path, load_model(path), ask)
+def _read(path: Path, hints: Hints) -> Found:
+    """Return each recurrent node by its name, after those of the nodes around it: "If_0/lstm"."""
+    if hints.layout is not None and as_layout(hints.layout).name != "onnx":
+        raise LayoutError(
+            f"{path}: the nodes of an ONNX model are in layout onnx, not {hints.layout}: omit"
+            " layout="
+        )
+    return _found(path, load_model(path), hints)
 
 
-def write(path: Path, entries: Mapping[str, Weights]) -> None:
-    """A model of these RNNs alone, which onnxruntime runs."""
+def _write(path: Path, entries: Mapping[str, Weights]) -> None:
+    """Write a model with these RNNs and nothing else, which onnxruntime runs."""
     write_model(path, model_of(entries))
 
 
-def replace(path: Path, out: Path, entries: Mapping[str, Weights]) -> None:
-    """The model of `path` with new weights in the nodes of these names, written to `out`.
+def _replace(path: Path, out: Path, entries: Mapping[str, Weights]) -> None:
+    """Write the model to `out` with new weights in the nodes of these names.
 
-    entries: in layout onnx, of the same spec as what load() finds under the name. All else stays,
-    tensors in other files too, which are named from where the model lies.
-    LayoutError: no such node, or it cannot hold them.
+    entries: in layout onnx, each of the same spec as the old weights. Everything else is unchanged,
+    including tensors in other files, whose paths are relative to the model.
+    Raises LayoutError if there is no such node, or it cannot represent the weights.
     """
     model = load_model(path)
-    found = _read(path, model, Ask())
+    found = _found(path, model, Hints())
     layers: dict[str, tuple[Weights, Weights]] = {}
     for name, new in entries.items():
-        check_layout(name, new)
+        check_layout(new, "onnx", f"{name}: an ONNX model")
         if name not in found and name not in found.refused:
             raise LayoutError(f"{path} has no RNN {name!r}; it has {', '.join(map(repr, found))}")
         old = found[name]
@@ -62,39 +67,37 @@ def replace(path: Path, out: Path, entries: Mapping[str, Weights]) -> None:
     write_model(out, model)
 
 
-def _read(path: Path, model: Any, ask: Ask) -> Found:
+FORMAT = ModelFormat(".onnx", _read, _write, _replace)
+
+
+def _found(path: Path, model: Any, hints: Hints) -> Found:
     entries: dict[str, Weights] = {}
     refused: dict[str, Exception] = {}
     notes: list[str] = []
     constants = Constants(path.stat().st_size)
     stacks = _stacks(path, model)
     for site in sites(model):
-        if not _is_under(site.name, ask.prefix):
-            continue
-        try:
-            entries[site.name] = weights_of(site, constants, ask, notes)
-        except ValueError as error:
-            refused[site.name] = error
-    others = [str(one.name) for one in initializers(model.graph) if constants.leaves(one)]
+        if is_under(site.name, hints.prefix):
+            try:
+                entries[site.name] = weights_of(site, constants, hints, notes)
+            except ValueError as error:
+                refused[site.name] = error
+    others = [str(one.name) for one in initializers(model.graph) if constants.is_other(one)]
     return Found(_stacked(entries, stacks), refused, notes, others)
 
 
-def _is_under(name: str, prefix: str) -> bool:
-    return not prefix or name == prefix or name.startswith(prefix.rstrip("/") + "/")
-
-
 def _stacks(path: Path, model: Any) -> dict[str, int]:
-    """What write() says of entries of several layers: {"lstm": 2}."""
-    told = [entry.value for entry in model.metadata_props if entry.key == STACKS]
+    """Return what _write() recorded of entries with several layers: {"lstm": 2}."""
+    recorded = [entry.value for entry in model.metadata_props if entry.key == STACKS]
     try:
-        stacks = json.loads(told[0]) if told else {}
+        stacks = json.loads(recorded[0]) if recorded else {}
         return {str(name): int(layers) for name, layers in stacks.items()}
     except (ValueError, TypeError, AttributeError, RecursionError):
-        raise FileError(f"{path}: its metadata {STACKS} makes no sense") from None
+        raise FileError(f"{path}: its metadata {STACKS} is malformed") from None
 
 
 def _stacked(entries: dict[str, Weights], stacks: dict[str, int]) -> dict[str, Weights]:
-    """Layers put together that write() has parted; those that a file only claims stay alone."""
+    """Return the entries with the layers of each stack joined, if they exist and fit."""
     stacked = dict(entries)
     for name, layers in stacks.items():
         names = [f"{name}/{k}" for k in range(min(layers, len(entries) + 1))]

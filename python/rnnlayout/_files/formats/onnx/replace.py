@@ -1,16 +1,17 @@
-"""New values for the weights of an ONNX model; all else stays as it is."""
+"""New values for the weights of an ONNX model; everything else is unchanged."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
-from .graph import Site, sites
+from .constants import integer
+from .graph import Site, all_graphs, sites
 from .node import WEIGHTS
 from .write import fill
 
@@ -18,23 +19,23 @@ from .write import fill
 def replace_in(model: Any, layers: Mapping[str, tuple[Weights, Weights]]) -> None:
     """Put weights into the nodes of these names.
 
-    layers: name of a node -> (what it holds, what it is to hold), of one layer each.
+    layers: name of a node -> (its old weights, its new weights), each of one layer.
 
-    A tensor that only this node reads is changed where it lies. One that others read too, or that
-    nodes compute, stays for them, and the node gets one of its own. What nobody reads any more
-    goes. LayoutError: the node cannot hold them.
+    A tensor that only this node reads is changed in place. If others read it too, or nodes compute
+    it, it stays for them, and the node gets one of its own. Replaced tensors that nothing reads any
+    more are removed. Raises LayoutError if the node cannot represent the new weights.
     """
     for name, (old, new) in layers.items():
         if new.spec.replace(bias=old.spec.bias, skip_input=old.spec.skip_input) != old.spec:
             raise LayoutError(f"node {name!r} is {old.spec}, the new weights are {new.spec}")
-    place = _Place(model)
+    change = _Change(model)
     for site in sites(model):
         if site.name in layers:
             old, new = layers[site.name]
             for role in WEIGHTS[site.operator]:
                 if role in old or role in new:
-                    place.put(site, role, _bits(old, role), _bits(new, role))
-    place.clean()
+                    change.put(site, role, _bits(old, role), _bits(new, role))
+    change.remove_unread()
 
 
 def _bits(weights: Weights, role: str) -> Bits | None:
@@ -42,50 +43,35 @@ def _bits(weights: Weights, role: str) -> Bits | None:
     return Bits(given.arrays[given.names.index(role)], given.dtype) if role in given.names else None
 
 
-class _Place:
+class _Change:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._uses = _uses(model)
-        self._names = set(self._uses) | {
-            name
-            for graph in _graphs(model)
-            for name in [t.name for t in getattr(graph, "initializer", [])]
-            + [name for node in graph.node for name in node.output]
-        }
-        self._left: set[str] = set()
+        self._names = set(self._uses)
+        for graph in all_graphs(model.graph, *model.functions):
+            self._names |= {tensor.name for tensor in getattr(graph, "initializer", [])}
+            self._names |= {name for node in graph.node for name in node.output}
+        self._replaced: set[str] = set()
 
     def put(self, site: Site, role: str, old: Bits | None, new: Bits | None) -> None:
         if old is not None and new is not None and _same(old, new):
             return
-        told = f"{role} of node {site.name!r}"
+        what = f"{role} of node {site.name!r}"
         if new is None:
-            raise LayoutError(f"{told}: the new weights have none")
-        self._check(site, told)
+            raise LayoutError(f"{what}: the new weights do not have it")
+        _check(site, what)
         at = WEIGHTS[site.operator][role]
         name = site.input(at)
         if name and self._uses[name] == 1:
-            made = site.scope.find(name)[1]
-            if type(made).__name__ == "TensorProto":
-                fill(made, new.array, new.dtype, name)
+            tensor = site.scope.find(name)[1]
+            if type(tensor).__name__ == "TensorProto":
+                fill(tensor, new.array, new.dtype, name)
                 return
-        self._own(site, role, at, new)
+        self._add(site, f"{site.name}/{role}", at, new)
         if name:
-            self._left.add(name)
+            self._replaced.add(name)
 
-    def _check(self, site: Site, told: str) -> None:
-        if site.is_quantized:
-            raise LayoutError(f"{told} is quantised, and holds no floats: quantise the model anew")
-        if site.scope.is_function:
-            raise LayoutError(
-                f"{told} is inside a function, whose calls share it: inline the functions first,"
-                " onnx.inliner.inline_local_functions(model)"
-            )
-        attributes = site.attributes()
-        if "input_forget" in attributes and attributes["input_forget"].i:
-            raise LayoutError(f"{told}: the node has input_forget, and no weights of f of its own")
-
-    def _own(self, site: Site, role: str, at: int, new: Bits) -> None:
-        name = f"{site.name}/{role}"
+    def _add(self, site: Site, name: str, at: int, new: Bits) -> None:
         while name in self._names:
             name += "_"
         self._names.add(name)
@@ -94,14 +80,29 @@ class _Place:
             site.node.input.append("")
         site.node.input[at] = name
 
-    def clean(self) -> None:
-        """Take away the initializers that were replaced and that nothing reads any more."""
+    def remove_unread(self) -> None:
+        """Remove the initializers that were replaced and that nothing reads any more."""
         uses = _uses(self._model)
-        for graph in _graphs(self._model):
-            given = {value.name for value in getattr(graph, "input", []) if hasattr(value, "name")}
-            for k, tensor in reversed(list(enumerate(getattr(graph, "initializer", [])))):
-                if tensor.name in self._left and not uses[tensor.name] and tensor.name not in given:
+        for graph in all_graphs(self._model.graph):
+            inputs = {value.name for value in graph.input}
+            for k, tensor in reversed(list(enumerate(graph.initializer))):
+                if tensor.name in self._replaced - inputs and not uses[tensor.name]:
                     del graph.initializer[k]
+
+
+def _check(site: Site, what: str) -> None:
+    if site.is_quantized:
+        raise LayoutError(
+            f"{what} is quantized and cannot store floats: put the weights into the model that was"
+            " quantized, and quantize it again"
+        )
+    if site.scope.is_function:
+        raise LayoutError(
+            f"{what} is inside a function, whose calls share it: inline the functions first,"
+            " onnx.inliner.inline_local_functions(model)"
+        )
+    if integer(site.attributes(), "input_forget"):
+        raise LayoutError(f"{what}: with input_forget a node has no weights of f of its own")
 
 
 def _same(a: Bits, b: Bits) -> bool:
@@ -110,21 +111,10 @@ def _same(a: Bits, b: Bits) -> bool:
     )  # fmt: skip
 
 
-def _graphs(model: Any) -> Iterator[Any]:
-    """All graphs and functions, each once."""
-    waiting = [model.graph, *model.functions]
-    while waiting:
-        graph = waiting.pop()
-        yield graph
-        for node in graph.node:
-            for attribute in node.attribute:
-                waiting += [attribute.g] if attribute.HasField("g") else attribute.graphs
-
-
 def _uses(model: Any) -> Counter[str]:
-    """How often a name is read, in whichever graph."""
+    """Return how often each name is read, in all graphs."""
     uses: Counter[str] = Counter()
-    for graph in _graphs(model):
+    for graph in all_graphs(model.graph, *model.functions):
         uses.update(name for node in graph.node for name in node.input)
         uses.update(getattr(value, "name", value) for value in graph.output)
     return uses

@@ -1,4 +1,4 @@
-"""A small ONNX model that runs given RNNs, and nothing else."""
+"""A small ONNX model that runs some RNNs, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
+from rnnlayout._files.formats.format import check_layout
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._weights.config import initial_states
@@ -19,10 +20,10 @@ from .constants import NUMBERS
 from .graph import LARGEST, package
 from .node import HARD_SIGMOIDS, WEIGHTS
 
-# (opset, IR version): the oldest that has layout= and onnxruntime's kernels, and bfloat16.
+# (opset, IR version): the oldest with layout= and onnxruntime's kernels, and with bfloat16.
 _PLAIN, _BFLOAT16 = (14, 7), (22, 10)
-_WORDS = ("direction", "clip", "layout", "initial_h", "initial_c")
-_GRAPH, _INITIALIZER = 7, 5  # the numbers of ModelProto.graph and GraphProto.initializer
+_ATTRIBUTES = ("direction", "clip", "layout", "initial_h", "initial_c")  # of Weights.config
+_GRAPH, _INITIALIZER = 7, 5  # the field numbers of ModelProto.graph and GraphProto.initializer
 STACKS = "rnnlayout.stacks"  # of metadata_props: {entry: number of layers}, as JSON
 
 
@@ -34,29 +35,20 @@ def fill(tensor: Any, array: np.ndarray, dtype: str, name: str) -> None:
     tensor.dims.extend(array.shape)
 
 
-def check_layout(entry: str, weights: Weights) -> None:
-    """LayoutError: an ONNX node cannot hold them as they are."""
-    if weights.layout.name != "onnx":
-        raise LayoutError(
-            f"{entry or 'weights'}: in layout {weights.layout}, an ONNX model holds layout onnx:"
-            " weights.to('onnx') first, or --to onnx"
-        )
-
-
 def model_of(entries: Mapping[str, Weights]) -> Any:
-    """The ModelProto: for each entry inputs X, initial_h (and initial_c), outputs Y, Y_h (Y_c).
+    """Return the ModelProto: for each entry inputs X, initial_h (initial_c), outputs Y, Y_h (Y_c).
 
-    X (T, N, I), Y (T, N, D H), the states (L D, N, H), as an RNN takes and gives them; of several
-    entries "lstm/X" and so on. Weights.config's words of ONNX become attributes, and constants
-    instead of the inputs of states. LossyError: other words.
+    X (T, N, I), Y (T, N, D H), the states (L D, N, H), as for rl.RNN; "lstm/X" and so on if there
+    are several entries. ONNX's attributes in Weights.config become attributes, initial states
+    become constants instead of inputs. Raises LossyError if Weights.config has anything else.
     """
     onnx = package()
     model = onnx.ModelProto(producer_name="rnnlayout", producer_version=_native.__version__)
-    graph = model.graph  # filled where it is: protobuf copies a message into another
+    graph = model.graph  # filled in place: protobuf copies a message into another
     graph.name = "rnnlayout"
     taken: set[str] = set()
     for entry, weights in entries.items():
-        check_layout(entry, weights)
+        check_layout(weights, "onnx", f"{entry or 'weights'}: an ONNX model")
         _take_names(_node_name(entry, weights), weights.spec.num_layers, taken)
         _Entry(onnx, graph, entry, f"{entry}/" if len(entries) > 1 else "", weights).add()
     dtypes = {weights.spec.dtype for weights in entries.values()}
@@ -70,9 +62,9 @@ def model_of(entries: Mapping[str, Weights]) -> Any:
 
 
 def write_model(path: Path, model: Any) -> None:
-    """One file, whole, of a model that is used up. FileError: protobuf has no room for it.
+    """Write a model, which is emptied, to one file. Raises FileError if it exceeds 2 GB.
 
-    Tensor by tensor: all of a gigabyte at once takes protobuf some ten times as long.
+    Each tensor is serialized by itself: a gigabyte at once takes protobuf about ten times as long.
     """
     graph = model.graph
     tensors = [tensor.SerializeToString() for tensor in graph.initializer]
@@ -82,13 +74,16 @@ def write_model(path: Path, model: Any) -> None:
     model.ClearField("graph")
     parts = [model.SerializeToString(), _head(_GRAPH, sum(map(len, fields))), *fields]
     if (nbytes := sum(map(len, parts))) > LARGEST:
-        raise FileError(f"{path}: the model would have {nbytes} bytes, at most 2 GB do")
+        raise FileError(
+            f"{path}: the model would have {nbytes} bytes; ONNX files are limited to 2 GB: write"
+            " .safetensors or .npz"
+        )
     with open(path, "wb") as file:
         file.writelines(parts)
 
 
 def _head(field: int, nbytes: int) -> bytes:
-    """What stands before a message of so many bytes in another: its field, and its length."""
+    """Return what precedes an inner message of this size: its field number and its length."""
     head = bytearray([field << 3 | 2])
     while nbytes > 127:
         head.append(nbytes & 127 | 128)
@@ -103,9 +98,7 @@ def _node_name(entry: str, weights: Weights) -> str:
 def _take_names(name: str, num_layers: int, taken: set[str]) -> None:
     for one in {name, *(f"{name}/{k}" for k in range(num_layers if num_layers > 1 else 0))}:
         if one in taken:
-            raise LayoutError(
-                f"{one!r} would name two RNNs of the model: call one of them otherwise"
-            )
+            raise LayoutError(f"two RNNs of the model would be named {one!r}: rename one of them")
         taken.add(one)
 
 
@@ -117,10 +110,13 @@ class _Entry:
         self._name, self._weights = _node_name(entry, weights), weights
         self._spec, self._config = weights.spec, weights.config
         self._operator = self._spec.cell.partition("_")[0].upper()
-        if other := [key for key in self._config if key not in _WORDS]:
+        self._names = [self._name]  # of the nodes, one per layer
+        if self._spec.num_layers > 1:
+            self._names = [f"{self._name}/{k}" for k in range(self._spec.num_layers)]
+        if other := [key for key in self._config if key not in _ATTRIBUTES]:
             raise LossyError(
-                f"{self._name}: it is used with {other[0]}={self._config[other[0]]!r}, which is no"
-                " word of ONNX"
+                f"{self._name}: it is used with {other[0]}={self._config[other[0]]!r}: ONNX has no"
+                " such attribute; remove it from weights.config to write the RNN without it"
             )
         self._batch_first = bool(self._config.get("layout"))
 
@@ -142,26 +138,22 @@ class _Entry:
         for k in range(spec.num_layers):
             below = self._layer(k, below, {s: parts[s][k] for s in states})
         for s in states if spec.num_layers > 1 else []:
-            ends = [f"{self._layer_name(k)}/Y_{s}" for k in range(spec.num_layers)]
+            ends = [f"{name}/Y_{s}" for name in self._names]
             self._node("Concat", ends, [f"{self._prefix}Y_{s}"], axis=int(self._batch_first))
 
-    def _layer_name(self, k: int) -> str:
-        return f"{self._name}/{k}" if self._spec.num_layers > 1 else self._name
-
     def _layer(self, k: int, below: str, starts: Mapping[str, str]) -> str:
-        name, last = self._layer_name(k), self._spec.num_layers == k + 1
-        place = f"{k}/" if self._spec.num_layers > 1 else ""
+        """Add one layer; return the name of its output. starts: its initial states by h and c."""
+        name, one, last = self._names[k], len(self._names) == 1, len(self._names) == k + 1
         given = self._weights._read()
         inputs = [below] + [""] * 7
         inputs[5:5 + len(starts)] = starts.values()  # fmt: skip
         for role, at in WEIGHTS[self._operator].items():
-            if place + role in given.names:
-                array = given.arrays[given.names.index(place + role)]
+            tensor = role if one else f"{k}/{role}"
+            if tensor in given.names:
+                array = given.arrays[given.names.index(tensor)]
                 inputs[at] = f"{name}/{role}"
                 fill(self._graph.initializer.add(), array, given.dtype, inputs[at])
-        ends = [
-            f"{self._prefix if self._spec.num_layers == 1 else name + '/'}Y_{s}" for s in starts
-        ]
+        ends = [f"{self._prefix if one else name + '/'}Y_{s}" for s in starts]
         while not inputs[-1]:
             inputs.pop()
         self._node(self._operator, inputs, [f"{name}/out", *ends], name, **self._attributes())
@@ -175,21 +167,24 @@ class _Entry:
         return above
 
     def _split(self, s: str) -> list[str]:
-        """A state's part of each layer."""
-        whole, L = f"{self._prefix}initial_{s}", self._spec.num_layers
-        parts = [f"{self._layer_name(k)}/initial_{s}" for k in range(L)] if L > 1 else [whole]
+        """Return the name of each layer's part of a state."""
+        whole, one = f"{self._prefix}initial_{s}", len(self._names) == 1
+        parts = [whole] if one else [f"{name}/initial_{s}" for name in self._names]
         if f"initial_{s}" in self._config:
             self._fix(s, parts)
-        elif L > 1:
-            each = np.full(L, self._spec.num_directions, np.int64)
+        elif not one:
+            each = np.full(len(parts), self._spec.num_directions, np.int64)
             sizes = self._constant(f"{whole}/sizes", each, "int64")
             self._node("Split", [whole, sizes], parts, axis=int(self._batch_first))
         return parts
 
     def _fix(self, s: str, parts: list[str]) -> None:
-        """A state that the network itself fixes."""
+        """Add a state that the model itself fixes."""
         if self._spec.dtype == "bfloat16":
-            raise LossyError(f"{self._name}: a constant initial_{s} in bfloat16 is not known here")
+            raise LossyError(
+                f"{self._name}: a constant initial_{s} in bfloat16 is not supported: convert the"
+                " weights to float32 first"
+            )
         states = initial_states(self._config, f"initial_{s}", len(parts))
         for part, state in zip(parts, states, strict=True):
             self._constant(part, state.astype(self._spec.dtype), self._spec.dtype)
@@ -200,16 +195,16 @@ class _Entry:
         attributes: dict[str, Any] = {"hidden_size": spec.hidden_size, "direction": direction}
         if spec.cell == "gru":
             attributes["linear_before_reset"] = int(spec.reset == "after")
-        curves: list[str] = []
+        activations: list[str] = []
         if spec.cell == "rnn_relu":
-            curves = ["Relu"]
+            activations = ["Relu"]
         elif spec.recurrent_activation in HARD_SIGMOIDS:
-            curves = ["HardSigmoid", "Tanh", "Tanh"][: 3 if spec.cell == "lstm" else 2]
+            activations = ["HardSigmoid", "Tanh", "Tanh"][: 3 if spec.cell == "lstm" else 2]
             alpha, beta = map(float, HARD_SIGMOIDS[spec.recurrent_activation])
             attributes["activation_alpha"] = [alpha] * spec.num_directions
             attributes["activation_beta"] = [beta] * spec.num_directions
-        if curves:
-            attributes["activations"] = curves * spec.num_directions
+        if activations:
+            attributes["activations"] = activations * spec.num_directions
         if "clip" in config:
             attributes["clip"] = float(config["clip"])
         if self._batch_first:

@@ -1,7 +1,7 @@
-"""torch's files as tensors, without torch: what torch.load(weights_only=True) reads of them.
+"""torch's files read as tensors, without torch: what torch.load(weights_only=True) reads of them.
 
-Two forms: a zip archive with data.pkl and one member a storage (torch 1.6 and later), and five
-pickles followed by the storages (before, and still where it is asked for).
+There are two forms: a zip archive with data.pkl and one member per storage (torch 1.6 and later),
+and five pickles followed by the storages (before 1.6, and later on request).
 """
 
 from __future__ import annotations
@@ -23,23 +23,21 @@ from rnnlayout._model.errors import FileError
 from . import pickles
 from .pickles import Dict, Made, Named
 
-# The storage classes, and what NumPy carries their elements in.
+# The storage classes, and the dtypes of their elements.
 _STORAGES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16",
     "Long": "int64", "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8",
     "Bool": "bool", "ComplexFloat": "complex64", "ComplexDouble": "complex128",
     "QInt8": "qint8", "QUInt8": "quint8", "QInt32": "qint32", "Untyped": "untyped",
 }  # fmt: skip
+# The dtypes without a storage class; they are given by name, over bytes.
+_NEWER = ("uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
+          "float8_e5m2fnuz", "float8_e8m0fnu")  # fmt: skip
+# The NumPy dtypes that carry the elements of those that NumPy lacks.
 _CARRIERS = {"bfloat16": "uint16", "qint8": "int8", "quint8": "uint8", "qint32": "int32",
-             "untyped": "uint8"}  # fmt: skip
-# The dtypes that have no storage class; they come by name, over bytes.
-_NEWER = {
-    "uint16": "uint16", "uint32": "uint32", "uint64": "uint64", "float8_e4m3fn": "uint8",
-    "float8_e5m2": "uint8", "float8_e4m3fnuz": "uint8", "float8_e5m2fnuz": "uint8",
-    "float8_e8m0fnu": "uint8",
-}  # fmt: skip
+             "untyped": "uint8", **dict.fromkeys(_NEWER[3:], "uint8")}  # fmt: skip
 _MAGIC = re.compile(rb"\x80[\x02\x03]\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.")
-_AGAIN = "load it with a torch that reads it, and save its state_dict again"
+_AGAIN = "load it with a version of torch that reads it, and save its state_dict again"
 
 
 class Storage:
@@ -47,7 +45,7 @@ class Storage:
 
     def __init__(self, dtype: str, numel: int, what: str) -> None:
         if type(numel) is not int or numel < 0:
-            raise FileError(f"{what} claims {numel!r} elements")
+            raise FileError(f"{what} declares {numel!r} elements")
         self.dtype, self.numel, self.what = dtype, numel, what
         self.file: Any = b""
         self.start = 0  # byte of the file
@@ -57,17 +55,19 @@ class Storage:
         return self.numel * _carrier(self.dtype).itemsize
 
     def place(self, file: Any, start: int) -> int:
-        """Where it begins in the file; returns where it ends."""
+        """Set where it begins in the file; return where it ends."""
         end = start + self.nbytes
         if end > len(file):
-            raise FileError(f"{self.what}: {self.nbytes} bytes, but the file ends before them")
+            raise FileError(
+                f"{self.what}: needs {self.nbytes} bytes, but the file ends before: it is cut short"
+            )
         self.file, self.start = file, start
         return end
 
 
 @dataclass(frozen=True)
 class Array:
-    """A tensor: a strided view of a storage, checked to lie in it."""
+    """A tensor: a strided view of a storage, which it does not exceed."""
 
     dtype: str
     storage: Storage
@@ -76,29 +76,29 @@ class Array:
     strides: tuple[int, ...]
 
     def bits(self) -> np.ndarray:
-        """The elements, over the file's own bytes (read-only); bfloat16 as uint16."""
+        """Return the elements, a read-only view of the file's bytes; bfloat16 as uint16."""
         carrier = _carrier(self.dtype)
         if 0 in self.shape:
             return np.empty(self.shape, carrier)
         start = self.storage.start + self.offset * carrier.itemsize
-        reach = 1 + _reach(self.shape, self.strides)
-        flat = np.frombuffer(self.storage.file, carrier, reach, start)
+        flat = np.frombuffer(self.storage.file, carrier, _span(self.shape, self.strides), start)
         steps = [stride * carrier.itemsize for stride in self.strides]
         return np.lib.stride_tricks.as_strided(flat, self.shape, steps, writeable=False)
 
 
 def _carrier(dtype: str) -> np.dtype:
-    return np.dtype(_NEWER.get(dtype) or _CARRIERS.get(dtype, dtype))
+    return np.dtype(_CARRIERS.get(dtype, dtype))
 
 
-def _reach(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    return sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Return the number of elements from the first to the last one of a view."""
+    return 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
 
 
 def read(path: Path) -> Any:
-    """What torch.load() would give: containers, numbers, Array for each tensor, Made for others.
+    """Return what torch.load() would: containers, numbers, Array per tensor, Made for the rest.
 
-    FileError: it is no such file, is damaged, or asks for what is not data.
+    Raises FileError if it is not such a file, is damaged, or asks for more than data.
     """
     with open(path, "rb") as opened:
         head = opened.read(4)
@@ -107,13 +107,19 @@ def read(path: Path) -> Any:
         file = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     if head == b"PK\x03\x04":
         return _read_zip(path, file)
-    if _MAGIC.match(file):
-        return _read_old(path, file)
+    if match := _MAGIC.match(file):
+        return _read_old(path, file, match.end())
     if file[257:262] == b"ustar":
-        raise FileError(f"{path} is a tar archive, as torch wrote before 0.2: {_AGAIN}")
-    if head[:1] == b"\x80":  # some other pickle: say what it asks for, if it does
-        pickles.load(file[: pickles.scan(file, 0, _MAKERS, str(path))], _MAKERS, _none, str(path))
+        raise FileError(f"{path} is a tar archive, written by torch before 0.2: {_AGAIN}")
+    if head[:1] == b"\x80":  # another pickle: an error that names what it asks for comes first
+        _load(path, file, 0, _no_persistent)
     raise FileError(f"{path} was not written by torch.save()")
+
+
+def _load(path: Path, data: Any, at: int, persistent: Callable[[Any], Any]) -> tuple[Any, int]:
+    """Return the object of the pickle at data[at], and where the pickle ends."""
+    end = pickles.scan(data, at, _MAKERS, str(path))
+    return pickles.load(data[at:end], _MAKERS, persistent, str(path)), end
 
 
 # ------------------------------------------------------------------------------------ zip archives
@@ -125,55 +131,58 @@ def _read_zip(path: Path, file: mmap.mmap) -> Any:
         _check_kind(path, list(names))
         root = next((n[:-8] for n in names if re.fullmatch(r"[^/]+/data\.pkl", n)), None)
         if root is None:
-            raise FileError(f"{path} is a zip archive without data.pkl: not by torch.save()")
+            raise FileError(
+                f"{path} is a zip archive without data.pkl: it was not written by torch.save()"
+            )
         if f"{root}byteorder" in names and read_member(archive, f"{root}byteorder") != b"little":
-            raise FileError(f"{path} was written by a big-endian machine: {_AGAIN}")
+            raise FileError(f"{path} was written on a big-endian machine: {_AGAIN}")
         storages: dict[str, Storage] = {}
 
         def storage(key: str, dtype: str, numel: int, what: str) -> Storage:
             if key not in storages:
-                made = storages[key] = Storage(dtype, numel, what)
+                new = storages[key] = Storage(dtype, numel, what)
                 info = names.get(f"{root}data/{key}")
                 if info is None:
                     raise FileError(f"{what}: the archive has no member {root}data/{key}")
-                if info.file_size != made.nbytes:
+                if info.file_size != new.nbytes:
                     raise FileError(
-                        f"{what} claims {made.nbytes} bytes, its member has {info.file_size}"
+                        f"{what} declares {new.nbytes} bytes, its member has {info.file_size}"
                     )
-                made.place(file, _start(file, info, what))
+                new.place(file, _start(file, info, what))
             return storages[key]
 
         data = read_member(archive, f"{root}data.pkl")
-        end = pickles.scan(data, 0, _MAKERS, str(path))
-        return pickles.load(data[:end], _MAKERS, _persistent(path, storage), str(path))
+        return _load(path, data, 0, _persistent(path, storage))[0]
 
 
 def _check_kind(path: Path, names: list[str]) -> None:
-    """Refuse by name what else torch writes as zip archives."""
+    """Refuse, by their names, other zip archives that torch writes."""
     tails = {name.partition("/")[2] for name in names}
     if "constants.pkl" in tails or any(tail.startswith("code/") for tail in tails):
         raise FileError(
-            f"{path} is a TorchScript archive, a program with its weights: where it is trusted,"
-            " load it with torch.jit.load() and torch.save() its state_dict()"
+            f"{path} is a TorchScript archive, which contains code: if you trust it, load it with"
+            " torch.jit.load() and torch.save() its state_dict()"
         )
     if tails & {"archive_format", "models/model.json", "serialized_exported_program.json"} or (
         "serialized_exported_program.json" in names
     ):
         raise FileError(
-            f"{path} is a torch.export archive, a program with its weights: where it is trusted,"
-            " load it with torch.export.load() and torch.save() its state_dict"
+            f"{path} is a torch.export archive, which contains code: if you trust it, load it with"
+            " torch.export.load() and torch.save() its state_dict"
         )
     if ".data/extern_modules" in tails:
-        raise FileError(f"{path} is a torch.package archive, Python code: save a state_dict")
+        raise FileError(
+            f"{path} is a torch.package archive, which contains code: save a state_dict instead"
+        )
 
 
 def _start(file: mmap.mmap, info: zipfile.ZipInfo, what: str) -> int:
-    """Where the bytes of a member begin."""
+    """Return where the bytes of a member begin."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
-        raise FileError(f"{what} is compressed or encrypted, as torch never writes it: {_AGAIN}")
+        raise FileError(f"{what} is compressed or encrypted, which torch never does: {_AGAIN}")
     at = info.header_offset
     if file[at : at + 4] != b"PK\x03\x04":
-        raise FileError(f"{what}: no zip member at byte {at}")
+        raise FileError(f"{what}: there is no zip member at byte {at}: the file is damaged")
     lengths = file[at + 26 : at + 30]
     return at + 30 + int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
 
@@ -181,40 +190,39 @@ def _start(file: mmap.mmap, info: zipfile.ZipInfo, what: str) -> int:
 # ---------------------------------------------------------------------------------- the older form
 
 
-def _read_old(path: Path, file: mmap.mmap) -> Any:
-    match = _MAGIC.match(file)
-    at = match.end() if match else 0
+def _read_old(path: Path, file: mmap.mmap, at: int) -> Any:
     storages: dict[str, Storage] = {}
 
     def storage(key: str, dtype: str, numel: int, what: str) -> Storage:
-        made = storages.setdefault(key, Storage(dtype, numel, what))
-        check_claim(made.nbytes, len(file), what)
-        return made
+        new = storages.setdefault(key, Storage(dtype, numel, what))
+        check_claim(new.nbytes, len(file), what)
+        return new
 
     parts = []
     for _ in range(4):  # the version, the machine, the object, the keys of its storages
-        end = pickles.scan(file, at, _MAKERS, str(path))
-        parts.append(pickles.load(file[at:end], _MAKERS, _persistent(path, storage), str(path)))
-        at = end
+        part, at = _load(path, file, at, _persistent(path, storage))
+        parts.append(part)
     version, machine, found, keys = parts
     if version != 1001 or not isinstance(machine, dict) or not machine.get("little_endian", True):
-        raise FileError(f"{path}: version {version!r} or a big-endian machine: {_AGAIN}")
+        raise FileError(
+            f"{path} has version {version!r}, or was written on a big-endian machine: {_AGAIN}"
+        )
     if not isinstance(keys, list) or set(map(str, keys)) != storages.keys():
-        raise FileError(f"{path}: its storages are not those that its tensors are in")
+        raise FileError(f"{path}: its storages are not those of its tensors: it is damaged")
     for key in keys:
-        made = storages[str(key)]
+        one = storages[str(key)]
         numel = int.from_bytes(file[at : at + 8], "little")
-        if numel != made.numel:
-            raise FileError(f"{made.what}: {made.numel} elements, the file stores {numel}")
-        at = made.place(file, at + 8)
+        if numel != one.numel:
+            raise FileError(f"{one.what} declares {one.numel} elements, the file stores {numel}")
+        at = one.place(file, at + 8)
     return found
 
 
-# ------------------------------------------------------------------------------ what a pickle makes
+# ------------------------------------------------------------------------- what a pickle may name
 
 
-def _none(pid: Any) -> Any:
-    raise FileError("a pickle with persistent ids that is no file of torch")
+def _no_persistent(pid: Any) -> Any:
+    raise FileError("a pickle with persistent ids that torch.save() did not write")
 
 
 def _persistent(
@@ -222,21 +230,21 @@ def _persistent(
 ) -> Callable[[Any], Any]:
     def load(pid: Any) -> Storage:
         if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage":
-            raise FileError(f"{path}: a persistent id that is no storage")
+            raise FileError(f"{path}: a persistent id that is not of a storage")
         kind, key, _, numel = pid[1:5]
         name = kind.name.rpartition(".")[2] if isinstance(kind, Named) else ""
         dtype = _STORAGES.get(name.removesuffix("Storage"))
         if dtype is None or not isinstance(key, str):
             raise FileError(f"{path}: a storage of unknown kind {name[:50]!r}")
         if len(pid) == 6 and pid[5] is not None:
-            raise FileError(f"{path}: a view of a storage, as torch wrote before 0.4: {_AGAIN}")
+            raise FileError(f"{path}: a view of a storage, written by torch before 0.4: {_AGAIN}")
         return storage(key, dtype, numel, f"{path}: storage {key[:50]!r}")
 
     return load
 
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Any:
-    """_rebuild_tensor and _v2: requires_grad, hooks and, where not empty, metadata follow."""
+    """_rebuild_tensor and _v2. rest: requires_grad, hooks, and metadata if there is any."""
     if len(rest) > 2 and rest[2]:
         return Made("a conjugate or negative view")
     return _array(storage, storage.dtype, offset, shape, strides)
@@ -257,10 +265,12 @@ def _array(storage: Any, dtype: str, offset: Any, shape: Any, strides: Any) -> A
     shape, strides = tuple(shape), tuple(strides)
     numbers = (offset, *shape, *strides)
     if any(type(n) is not int or n < 0 for n in numbers) or not len(shape) == len(strides) <= 32:
-        raise FileError(f"{storage.what}: a tensor with shape {str(shape)[:100]} or strides amiss")
+        raise FileError(
+            f"{storage.what}: a tensor with an invalid shape or strides: {str(shape)[:100]}"
+        )
     nbytes, itemsize = storage.nbytes, _carrier(dtype).itemsize
-    if 0 not in shape and (offset + _reach(shape, strides) + 1) * itemsize > nbytes:
-        raise FileError(f"{storage.what}: a tensor of shape {shape} reaches beyond its end")
+    if 0 not in shape and (offset + _span(shape, strides)) * itemsize > nbytes:
+        raise FileError(f"{storage.what}: a tensor of shape {shape} extends beyond its end")
     check_claim(math.prod(shape) * itemsize, nbytes, f"{storage.what}: shape {shape}")
     return Array(dtype, storage, offset, shape, strides)
 
@@ -273,39 +283,28 @@ def _of_type(make: Any, kind: Any, args: Any, state: Any) -> Any:
     return make(*args) if isinstance(make, Named) else Made("a tensor of a class of its own")
 
 
-def _dict(*args: Any) -> Dict:
-    return Dict(*args)
-
-
-# What torch.load(weights_only=True) lets a pickle name (torch/_weights_only_unpickler.py).
+# What torch.load(weights_only=True) lets a pickle name (torch/_weights_only_unpickler.py), and what
+# a call of it calls here.
 _MAKERS: dict[str, Callable[..., Any] | None] = {
-    "collections.OrderedDict": _dict,
-    "collections.Counter": _dict,
+    "collections.OrderedDict": Dict,
+    "collections.Counter": Dict,
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_tensor_v3": _tensor_v3,
     "torch._utils._rebuild_parameter": _parameter,
     "torch._utils._rebuild_parameter_with_state": _parameter,
     "torch._tensor._rebuild_from_type_v2": _of_type,
-    **{
-        f"torch._utils._rebuild_{name}": None
-        for name in ("sparse_tensor", "meta_tensor_no_storage", "nested_tensor", "qtensor")
-    },
-    **{
-        name: None
-        for name in (
-            "torch.nn.parameter.Parameter", "torch.Tensor", "torch.Size", "torch.device",
-            "torch.serialization._get_layout", "_codecs.encode",
-            "builtins.set", "builtins.complex", "builtins.bytearray",
-            "__builtin__.set", "__builtin__.complex", "__builtin__.bytearray",
-        )
-    },
-    **{f"torch.{dtype}": None for dtype in (*_STORAGES.values(), *_NEWER) if dtype != "untyped"},
-    **{f"torch.{place}{name}Storage": None for name in _STORAGES for place in ("", "cuda.")},
-    "torch.storage.UntypedStorage": None,
-    **{
-        f"torch.per_{name}": None
-        for name in ("tensor_affine", "tensor_symmetric", "channel_affine", "channel_symmetric",
-                     "channel_affine_float_qparams")
-    },
+    **dict.fromkeys((
+        "torch.nn.parameter.Parameter", "torch.Tensor", "torch.Size", "torch.device",
+        "torch.serialization._get_layout", "torch.storage.UntypedStorage", "_codecs.encode",
+        *(f"torch.{dtype}" for dtype in (*_STORAGES.values(), *_NEWER) if dtype != "untyped"),
+        *(f"torch.{place}{name}Storage" for name in _STORAGES for place in ("", "cuda.")),
+        *(f"{module}.{name}" for module in ("builtins", "__builtin__")
+          for name in ("set", "complex", "bytearray")),
+        *(f"torch._utils._rebuild_{name}"
+          for name in ("sparse_tensor", "meta_tensor_no_storage", "nested_tensor", "qtensor")),
+        *(f"torch.per_{name}"
+          for name in ("tensor_affine", "tensor_symmetric", "channel_affine", "channel_symmetric",
+                       "channel_affine_float_qparams")),
+    )),
 }  # fmt: skip

@@ -1,54 +1,54 @@
-"""torch: .pt, .pth and .ckpt, a state_dict or a checkpoint with state_dicts in it.
+"""torch: .pt, .pth and .ckpt, a state_dict or a checkpoint that contains state_dicts.
 
-Files are read without torch (archive.py), so nothing that they name is imported. It is needed
-to write them, and to convert the RNNs in a checkpoint and leave the rest as it is.
+Files are read without torch (archive.py), so nothing that they name is imported. torch is needed to
+write them, and to convert the RNNs in a checkpoint without changing the rest.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from rnnlayout._files.bags.bag import CHUNK_NBYTES, Bag, Tensor
+from rnnlayout._files.bags.bag import CHUNK_NBYTES, Bag, Count, Progress, Tensor
 from rnnlayout._files.bags.groups import Group
 from rnnlayout._files.bags.layerwise import Conversion
-from rnnlayout._files.bags.replace import Count
+from rnnlayout._files.formats.format import Pairs, TensorFormat
 from rnnlayout._model.errors import FileError, MissingExtraError, missing
 from rnnlayout._native import LayoutError
 
 from . import archive
 from .pickles import Dict
 
-MOST_DEEP, LONGEST = 32, 1000  # dicts in dicts; a name
-# What NumPy has no name for, by the words that .safetensors has for it.
-_WORDS = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
-_DTYPES = {word: dtype for dtype, word in _WORDS.items()}
-ALONE = "weight_space"  # the name of a tensor that is all there is
+MOST_DEEP, LONGEST = 32, 1000  # dicts in dicts; characters of a name
+# The dtypes that NumPy lacks, by the names that .safetensors has for them.
+_NAMES = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
+_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+ALONE = "weight_space"  # the name of a tensor that is the whole file
 
 
-def read_tensors(path: Path) -> Bag:
-    """The tensors of a checkpoint, named by the keys that lead to them, joined by dots.
+def _read(path: Path) -> Bag:
+    """Return the tensors of a checkpoint, named by the keys that lead to them, joined by dots.
 
-    FileError: malformed, unsafe, or something else than tensors and containers: a TorchScript
-    archive, a pickled module.
+    Raises FileError if it is malformed, unsafe, or not made of tensors and containers: a
+    TorchScript archive, a pickled module.
     """
     found = archive.read(path)
     tensors = {}
     for name, _, _, array in _places(path, found, lambda value: type(value) is archive.Array):
         if name in tensors:
-            raise FileError(f"{path}: two tensors come out as {name[:100]!r}")
-        tensors[name] = Tensor(_WORDS.get(array.dtype, array.dtype), array.shape, array.bits)
+            raise FileError(f"{path}: two tensors would both be named {name[:100]!r}")
+        tensors[name] = Tensor(_NAMES.get(array.dtype, array.dtype), array.shape, array.bits)
     if not tensors:
-        raise FileError(f"{path} holds no tensors")
-    return Bag(tensors, _told_beside(found))
+        raise FileError(f"{path} has no tensors")
+    return Bag(tensors, _metadata(found))
 
 
-def _told_beside(found: Any) -> dict[str, str]:
-    """What write_tensors() put beside the tensors."""
+def _metadata(found: Any) -> dict[str, str]:
+    """Return what _set_metadata() added."""
     state = found.attributes if isinstance(found, Dict) else None
     for key in ("_metadata", "rnnlayout"):
         state = state.get(key) if isinstance(state, dict) else None
@@ -60,17 +60,20 @@ def _told_beside(found: Any) -> dict[str, str]:
 def _places(
     path: Path, found: Any, is_tensor: Callable[[Any], bool]
 ) -> Iterator[tuple[str, Any, Any, Any]]:
-    """(name, container, key, tensor) in order; a container that stands twice counts once."""
+    """Yield (name, container, key, tensor) in order, and each container only once."""
     if is_tensor(found):
         yield ALONE, None, None, found
     seen: set[int] = set()
 
-    def under(container: Any, name: str, depth: int) -> Iterator[tuple[str, Any, Any, Any]]:
+    def inside(container: Any, name: str, depth: int) -> Iterator[tuple[str, Any, Any, Any]]:
         if id(container) in seen:
             return
         seen.add(id(container))
         if depth > MOST_DEEP or len(name) > LONGEST:
-            raise FileError(f"{path}: keys in keys, more than {MOST_DEEP} deep or too long")
+            raise FileError(
+                f"{path}: a dict nested more than {MOST_DEEP} levels deep, or keys of more than"
+                f" {LONGEST} characters"
+            )
         items = container.items() if isinstance(container, dict) else enumerate(container)
         for key, value in items:
             if type(key) not in (str, int):
@@ -78,31 +81,34 @@ def _places(
             if is_tensor(value):
                 yield f"{name}{key}", container, key, value
             elif isinstance(value, (dict, list, tuple)):
-                yield from under(value, f"{name}{key}.", depth + 1)
+                yield from inside(value, f"{name}{key}.", depth + 1)
 
     if isinstance(found, (dict, list, tuple)):
-        yield from under(found, "", 0)
+        yield from inside(found, "", 0)
 
 
 # ---------------------------------------------------------------------------------------- writing
 
 
-def write_tensors(path: Path, bag: Bag) -> None:
-    """A state_dict: torch.load(path, weights_only=True) reads it."""
+def _write(path: Path, bag: Bag, progress: Progress | None = None) -> None:
+    """Write a state_dict, which torch.load(path, weights_only=True) reads."""
     torch = _torch(path)
-    state = OrderedDict((name, _tensor(torch, tensor)) for name, tensor in bag.tensors.items())
+    count = Count(progress, 2 * bag.nbytes)
+    state = OrderedDict()
+    for name, tensor in bag.tensors.items():
+        state[name] = _tensor(torch, tensor, count)
     _set_metadata(state, bag.metadata)
-    _save(torch, state, path, Count(None, 0))
+    _save(torch, state, path, count)
 
 
 def _save(torch: Any, value: Any, path: Path, count: Count) -> None:
     with open(path, "wb") as file:
-        torch.save(value, _Counted(file, count))
+        torch.save(value, _InPieces(file, count))
 
 
-class _Counted:
-    """A file as torch.save() wants it, which writes a storage at once: in pieces between which
-    others run, and Ctrl-C is answered."""
+class _InPieces:
+    """A file for torch.save(), which writes a storage with one call: written in pieces, between
+    which other threads run and Ctrl-C is answered."""
 
     def __init__(self, file: IO[bytes], count: Count) -> None:
         self._file, self._count = file, count
@@ -116,16 +122,18 @@ class _Counted:
 
 
 def _set_metadata(state: Any, metadata: Mapping[str, str]) -> None:
-    """Where a state_dict has what it knows of its modules, by their names."""
+    """Add metadata where a state_dict keeps that of its modules, by their names."""
     if metadata and isinstance(state, OrderedDict):
-        told = OrderedDict(getattr(state, "_metadata", None) or {})
-        told["rnnlayout"] = dict(metadata)
-        state._metadata = told  # type: ignore[attr-defined]
+        modules = OrderedDict(getattr(state, "_metadata", None) or {})
+        modules["rnnlayout"] = dict(metadata)
+        state._metadata = modules  # type: ignore[attr-defined]
 
 
 def _torch(path: Path) -> Any:
     if path.suffix in (".jit", ".pt2"):
-        raise FileError(f"{path.name}: {path.suffix} is a program with its weights: write a .pt")
+        raise FileError(
+            f"{path.name}: {path.suffix} files contain code as well as weights: write a .pt instead"
+        )
     try:
         import torch
     except ImportError:
@@ -133,54 +141,53 @@ def _torch(path: Path) -> Any:
     return torch
 
 
-def _tensor(torch: Any, given: Tensor) -> Any:
-    """A tensor that owns its memory: that of the array may be used again for the next."""
-    array = given.bits()
-    array = np.array(array, array.dtype.newbyteorder("="), order="C").reshape(given.shape)
+def _tensor(torch: Any, source: Tensor, count: Count) -> Any:
+    """Return a torch tensor with memory of its own: the array's may be used again for the next."""
+    array = source.bits()
+    array = np.array(array, array.dtype.newbyteorder("="), order="C").reshape(source.shape)
     tensor = torch.from_numpy(array)
-    wanted = getattr(torch, _DTYPES.get(given.dtype, given.dtype), None)
+    wanted = getattr(torch, _DTYPES.get(source.dtype, source.dtype), None)
     if not isinstance(wanted, torch.dtype) or wanted.itemsize != tensor.itemsize:
-        raise LayoutError(f"torch has no dtype {given.dtype}")
+        raise LayoutError(f"torch lacks the dtype {source.dtype}: write .safetensors or .npz")
+    count(array.nbytes)
     return tensor if tensor.dtype == wanted else tensor.view(wanted)
 
 
 # ------------------------------------------------------------------------------------- converting
 
 
-def rewrite_tensors(
-    path: Path,
-    out: Path,
-    bag: Bag,
-    made: Iterable[tuple[Group, Conversion]],
-    progress: Callable[[int, int], Any] | None = None,
+def _replace(
+    path: Path, out: Path, bag: Bag, pairs: Pairs, progress: Progress | None = None
 ) -> list[str]:
-    """Write a checkpoint with these RNNs in the place of their groups; all else in it stays: order,
-    numbers, shared storages.
-
-    bag: the new tensors. Returns notes.
-    """
-    made = list(made)
+    """Copy a checkpoint with other RNNs; keep all else: order, numbers, shared storages."""
     torch = _torch(out)
     found = _load(torch, path)
     places = {name: place for name, *place, _ in _places(path, found, torch.is_tensor)}
-    old = {name for group, _ in made for name in group.names}
-    new = {group.prefix + name for group, one in made for name in one.tensors}
+    old = {name for group, _ in pairs for name in group.names}
+    new = {group.prefix + name for group, one in pairs for name in one.tensors}
     if not old | (bag.tensors.keys() - new) <= places.keys():
-        raise FileError(f"{path}: torch finds other tensors in it than are there")
-    converted = [tensor.nbytes for _, one in made for tensor in one.tensors.values()]
+        raise FileError(
+            f"{path}: torch reads other tensors from it than rnnlayout: load it with torch and save"
+            " its state_dict again"
+        )
+    converted = [tensor.nbytes for _, one in pairs for tensor in one.tensors.values()]
     count = Count(progress, sum(converted) + bag.nbytes)
-    for group, one in made:
-        _replace(torch, group, places, one, count)
+    for group, one in pairs:
+        _replace_group(torch, group, places, one, count)
     _set_metadata(found, bag.metadata)
     _save(torch, found, out, count)
-    count(bag.nbytes)  # also where tensors share their storages
-    if _has_optimizer(found):
-        return ["the optimizer's state was left as it was: it belongs to the old tensors"]
+    count(bag.nbytes)  # completes the count if tensors share storages
+    values = found.values() if isinstance(found, dict) else ()
+    if any(isinstance(value, dict) and "param_groups" in value for value in values):
+        return ["the optimizer's state is unchanged: it belongs to the old tensors"]
     return []
 
 
+FORMAT = TensorFormat(".pt", _read, _write, _replace)
+
+
 def _load(torch: Any, path: Path) -> Any:
-    """The checkpoint itself, once our own reading has found it harmless."""
+    """Return the checkpoint that torch loads. archive.read() must have accepted it."""
     if torch.__version__ < (2, 10):
         raise MissingExtraError(
             f"torch {torch.__version__} is installed, whose safe loader has known holes:"
@@ -190,14 +197,14 @@ def _load(torch: Any, path: Path) -> Any:
         with open(path, "rb") as file:
             is_zip = file.read(2) == b"PK"
         return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
-    except Exception as error:  # its own kinds are many
-        raise FileError(f"{path}: torch does not read it: {str(error)[:300]}") from None
+    except Exception as error:  # of many kinds
+        raise FileError(f"{path}: torch cannot read it: {str(error)[:300]}") from None
 
 
-def _replace(
-    torch: Any, group: Group, places: dict[str, Any], made: Conversion, count: Count
+def _replace_group(
+    torch: Any, group: Group, places: dict[str, Any], new: Conversion, count: Count
 ) -> None:
-    """Put an RNN's new tensors where its first old one stood."""
+    """Put an RNN's new tensors at the position of its first old one."""
     first = group.names[0]
     container, key = places[first]
     at = len(first) - len(str(key))  # where the key begins in the name
@@ -206,23 +213,23 @@ def _replace(
         or at > len(group.prefix)
         or any(places[name][0] is not container for name in group.names)
     ):
-        raise LayoutError(f"{group.entry}: its tensors do not lie in one dict: convert() them")
-    new = {}
-    for name, tensor in made.tensors.items():
-        new[group.prefix[at:] + name] = _tensor(torch, tensor)
-        count(tensor.nbytes)
+        raise LayoutError(
+            f"{group.entry}: its tensors are not in one dict, which is needed to replace them:"
+            " write another format, or put them into one dict and save it again"
+        )
+    tensors = {
+        group.prefix[at:] + name: _tensor(torch, tensor, count)
+        for name, tensor in new.tensors.items()
+    }
     old = {places[name][1] for name in group.names}
     items = list(container.items())
-    if clash := new.keys() & (container.keys() - old):
-        raise LayoutError(f"{group.entry}: there is another {min(clash)!r} already")
-    container.clear()  # and filled again: an OrderedDict keeps what else it knows
+    if clash := tensors.keys() & (container.keys() - old):
+        raise LayoutError(
+            f"{group.entry}: the file has another {min(clash)!r} already: rename that one first"
+        )
+    container.clear()  # and filled again, because an OrderedDict has attributes to keep
     for k, value in items:
         if k == key:
-            container.update(new)
+            container.update(tensors)
         elif k not in old:
             container[k] = value
-
-
-def _has_optimizer(found: Any) -> bool:
-    values = found.values() if isinstance(found, dict) else ()
-    return any(isinstance(v, dict) and "param_groups" in v for v in values)

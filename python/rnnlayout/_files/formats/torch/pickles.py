@@ -1,54 +1,57 @@
 """Pickles read as data: what they name is never imported, what they call is never called.
 
-torch.save() writes pickles. A pickle is a program; this module runs only the part of it that puts
-containers together, and stands `Named` for each thing that it names, if a caller allows the name.
+torch.save() writes pickles. A pickle is a program; this module runs only the part that builds
+containers, and puts a `Named` in the place of each name that the caller allows.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 import struct
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from rnnlayout._model.errors import FileError
 
-# Each step makes at most one object of 72 bytes and takes a third of a microsecond: 60 MB and
-# 0.3 s at the most. A tensor takes 40 steps.
+# Each step makes at most one object of 72 bytes and takes a third of a microsecond: at most 60 MB
+# and 0.3 s. A tensor takes 40 steps.
 MOST_STEPS = 800_000
 
-# opcode -> how many bytes of argument follow.
-_PLAIN = {
-    "PROTO": 1, "NONE": 0, "NEWTRUE": 0, "NEWFALSE": 0, "BININT": 4, "BININT1": 1, "BININT2": 2,
-    "BINFLOAT": 8, "EMPTY_TUPLE": 0, "TUPLE1": 0, "TUPLE2": 0, "TUPLE3": 0, "TUPLE": 0, "MARK": 0,
-    "EMPTY_LIST": 0, "APPEND": 0, "APPENDS": 0, "EMPTY_DICT": 0, "SETITEM": 0, "SETITEMS": 0,
-    "BINGET": 1, "LONG_BINGET": 4, "BINPUT": 1, "LONG_BINPUT": 4, "MEMOIZE": 0, "FRAME": 8,
-    "STACK_GLOBAL": 0, "REDUCE": 0, "BUILD": 0, "BINPERSID": 0,
+# The harmless opcodes. pickletools.genops() would read them too, but lines and texts of any length.
+_HARMLESS = {
+    "PROTO", "FRAME", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2",
+    "LONG1",
+    "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINSTRING", "SHORT_BINSTRING", "BINBYTES",
+    "SHORT_BINBYTES", "EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "TUPLE", "EMPTY_LIST", "APPEND",
+    "APPENDS", "EMPTY_DICT", "SETITEM", "SETITEMS", "BINGET", "LONG_BINGET", "BINPUT",
+    "LONG_BINPUT", "MEMOIZE", "STACK_GLOBAL", "REDUCE", "BUILD", "BINPERSID",
 }  # fmt: skip
-_LENGTHS = {getattr(pickle, name)[0]: n for name, n in _PLAIN.items()}
-# opcode -> how many bytes of a length come before the argument.
-_COUNTED = {
-    getattr(pickle, name)[0]: n
-    for name, n in {
-        "LONG1": 1, "SHORT_BINUNICODE": 1, "BINUNICODE": 4, "SHORT_BINSTRING": 1, "BINSTRING": 4,
-        "SHORT_BINBYTES": 1, "BINBYTES": 4,
-    }.items()
-}  # fmt: skip
+# opcode -> bytes of its argument; below 0 a key of _LENGTH_NBYTES
+_ARGUMENT_NBYTES = {
+    ord(op.code): op.arg.n if op.arg else 0 for op in pickletools.opcodes if op.name in _HARMLESS
+}
+_LENGTH_NBYTES = {
+    pickletools.TAKEN_FROM_ARGUMENT1: 1,
+    pickletools.TAKEN_FROM_ARGUMENT4: 4,
+    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
+}
 _STOP, _LONG1, _LONG_BINPUT = pickle.STOP[0], pickle.LONG1[0], pickle.LONG_BINPUT[0]
 _GLOBAL, _INST, _FRAME = pickle.GLOBAL[0], pickle.INST[0], pickle.FRAME[0]
 
-_WHOLE = "this is a whole module; where it is trusted, load it and save module.state_dict()"
+_WHOLE = "it is a whole module; if you trust it, load it with torch and save module.state_dict()"
 _ADVICE = {
     "torch.nn.": _WHOLE,
     "__main__.": _WHOLE,
-    "torch.ScriptObject": "this is a quantized module with packed weights; save the state_dict of"
-    " the module that it was made from",
+    "torch.ScriptObject": "it is a quantized module with packed weights; save the state_dict of the"
+    " module that it was made from",
 }
 
 
 class Named:
-    """What a pickle names, "collections.OrderedDict". Called, it makes what `makers` says."""
+    """Something that a pickle names, such as "collections.OrderedDict". A call of it calls `make`,
+    or returns a Made."""
 
     __slots__ = ("_make", "name")
 
@@ -60,11 +63,11 @@ class Named:
         return self._make(*args) if self._make else Made(self.name)
 
     def __setstate__(self, state: Any) -> None:
-        raise FileError(f"a pickle that changes {self.name}")
+        raise FileError(f"its pickle changes {self.name}")
 
 
 class Made:
-    """Something of no interest here."""
+    """An object that is not used here."""
 
     __slots__ = ("name",)
 
@@ -76,7 +79,7 @@ class Made:
 
 
 class Dict(dict[Any, Any]):
-    """An OrderedDict; attributes: what it had besides."""
+    """An OrderedDict. attributes: the state that was pickled with it."""
 
     attributes: Any = None
 
@@ -84,22 +87,20 @@ class Dict(dict[Any, Any]):
         self.attributes = state
 
 
-def refused(what: str, name: str) -> FileError:
-    """The error for a pickle that names what it must not."""
+def _refused(what: str, name: str) -> FileError:
     advice = next(
         (text for begin, text in _ADVICE.items() if name.startswith(begin)),
-        "only tensors, numbers, texts and containers are read; where the file is trusted, load it"
-        " there and save a state_dict",
+        "only tensors, numbers, strings and containers are read; if you trust the file, load it"
+        " with torch and save a state_dict",
     )
     return FileError(f"{what} asks for {name[:200]!r}, which would run code: {advice}")
 
 
 def scan(data: Any, at: int, allowed: Collection[str], what: str) -> int:
-    """The end of the pickle that begins at data[at], if all its steps are harmless.
+    """Return the end of the pickle that begins at data[at], if all its steps are harmless.
 
-    FileError: an opcode that has no place in a state dict, a name that is not allowed, a length
-    beyond the data, or more than MOST_STEPS steps. (Names that STACK_GLOBAL puts together are
-    left to load().)
+    Raises FileError for other opcodes, a name that is not allowed, a length beyond the data, or
+    more than MOST_STEPS steps. (Names from STACK_GLOBAL are checked by load().)
     """
     start, end = at, len(data)
     for _ in range(MOST_STEPS):
@@ -107,17 +108,21 @@ def scan(data: Any, at: int, allowed: Collection[str], what: str) -> int:
             break
         code = data[at]
         at += 1
-        if code in _LENGTHS:
-            n = _LENGTHS[code]
-            if code == _LONG_BINPUT and int.from_bytes(data[at : at + 4], "little") > MOST_STEPS:
-                raise FileError(f"{what}: a pickle with a memo of more than {MOST_STEPS} objects")
-            if code == _FRAME and int.from_bytes(data[at : at + 8], "little") > end - at - 8:
+        n = _ARGUMENT_NBYTES.get(code)
+        if n is not None:
+            if n < 0:
+                width = _LENGTH_NBYTES[n]
+                n = int.from_bytes(data[at : at + width], "little")
+                if code == _LONG1 and n > 8:  # keys that collide can be made of longer ones
+                    raise FileError(f"{what}: an integer of {n} bytes in its pickle")
+                at += width
+            elif code == _LONG_BINPUT and int.from_bytes(data[at : at + n], "little") > MOST_STEPS:
+                raise FileError(
+                    f"{what}: the memo of its pickle has more than {MOST_STEPS} objects"
+                )
+            elif code == _FRAME and int.from_bytes(data[at : at + n], "little") > end - at - n:
                 break
-        elif code in _COUNTED:
-            n = int.from_bytes(data[at : at + _COUNTED[code]], "little")
-            if code == _LONG1 and n > 8:  # keys that collide can be made of longer ones
-                raise FileError(f"{what}: an integer of {n} bytes in its pickle")
-            at += _COUNTED[code]
+            at += n
         elif code in (_GLOBAL, _INST):
             line = data.find(b"\n", at, at + 1000)
             stop = data.find(b"\n", line + 1, line + 1000)
@@ -126,18 +131,18 @@ def scan(data: Any, at: int, allowed: Collection[str], what: str) -> int:
             module, name = data[at:line], data[line + 1 : stop]
             full = (module + b"." + name).decode("utf-8", "backslashreplace")
             if full not in allowed or code == _INST:
-                raise refused(what, full)
-            at, n = stop + 1, 0
+                raise _refused(what, full)
+            at = stop + 1
         elif code == _STOP:
             return at
         else:
             raise FileError(
-                f"{what}: no pickle of plain data (opcode 0x{code:02x} at byte {at - 1 - start})"
+                f"{what} is not a pickle of plain data: opcode 0x{code:02x} at byte"
+                f" {at - 1 - start}"
             )
-        at += n
     else:
-        raise FileError(f"{what}: a pickle of more than {MOST_STEPS} steps is no state dict")
-    raise FileError(f"{what}: its pickle ends early")
+        raise FileError(f"{what}: a pickle of more than {MOST_STEPS} steps is not a state_dict")
+    raise FileError(f"{what}: its pickle is cut short")
 
 
 def load(
@@ -146,21 +151,21 @@ def load(
     persistent: Callable[[Any], Any],
     what: str,
 ) -> Any:
-    """What a pickle that passed scan() describes.
+    """Return the object that a pickle describes. scan() must have accepted it.
 
-    makers: the names that it may use, and what a call of each gives; None: a Made.
-    persistent: gives the object for a persistent id.
+    makers: the names that it may use -> what a call of each calls; None: it returns a Made.
+    persistent: returns the object for a persistent id.
     """
     try:
         return _Reader(data, makers, persistent, what).load()
     except FileError as error:
         text = str(error)
         raise error if text.startswith(what) else FileError(f"{what}: {text}") from None
-    except (  # all that a wrong order of harmless steps can come to
+    except (  # all errors of harmless steps in a wrong order
         pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError, KeyError,
         IndexError, OverflowError, struct.error,
     ) as error:  # fmt: skip
-        raise FileError(f"{what}: a damaged pickle ({str(error)[:200]})") from None
+        raise FileError(f"{what}: its pickle is damaged ({str(error)[:200]})") from None
 
 
 class _Reader(pickle.Unpickler):
@@ -177,7 +182,7 @@ class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"
         if full not in self._makers:
-            raise refused(self._what, full)
+            raise _refused(self._what, full)
         return Named(full, self._makers[full])
 
     def persistent_load(self, pid: Any) -> Any:

@@ -1,4 +1,4 @@
-"""An entry of a Keras file: the arrays of its cells and what the config says, as Weights."""
+"""The RNNs of a Keras file: arrays of cells, and what the config says about them, as Weights."""
 
 from __future__ import annotations
 
@@ -8,69 +8,62 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rnnlayout._files.bags.bag import Ask
+from rnnlayout._files.bags.bag import Hints
 from rnnlayout._files.bags.found import Found
-from rnnlayout._model.dtypes import FLOATS, Bits
+from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.given import Given
 from rnnlayout._model.layout import known_layouts
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.keras_config import SIGMOID_SINCE, Told
+from rnnlayout._sources.places import is_under
 from rnnlayout._sources.read import check_agrees, read
 from rnnlayout._weights.weights import Weights, stack
 
+from .config import Recurrent, Version
 from .hdf5 import Dataset, Group
-from .tree import Recurrent
 
 LEAVES = ("kernel", "recurrent_kernel", "bias")
 Cell = Mapping[str, Dataset]  # by LEAVES, or by the names of Keras 1: W, U_i, b_o ...
 
-# Keras 1 has an array a gate, named by letters, and its own letters for two of them.
+# Keras 1 has an array per gate, named by letters, of which two are its own.
 _KERAS_1 = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
 _KERAS_1_LETTER = {"g": "c", "n": "h"}
-_UNSAID = "the file does not say activations: taken as tanh and sigmoid, as Keras has them"
+_DEFAULTS = "the file does not record activations: taken as tanh and sigmoid, Keras's defaults"
 
 
 @dataclass
 class Entries:
-    """The RNNs of a file as they are found; those that cannot be had with the reason."""
+    """The RNNs of a file, collected one by one. refused: errors of those that cannot be read."""
 
-    ask: Ask
-    version: tuple[int, int] = (3, 0)  # of the Keras that wrote the file
+    hints: Hints
+    version: Version = (3, 0)  # of the Keras that wrote the file
     weights: dict[str, Weights] = field(default_factory=dict)
     refused: dict[str, Exception] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    _read: set[str] = field(default_factory=set)  # paths of the arrays that belong to an RNN
+    _used: set[str] = field(default_factory=set)  # paths of the arrays that belong to an RNN
 
-    def wants(self, name: str) -> bool:
-        """Does it lie under the prefix that was asked for?"""
-        prefix = self.ask.prefix.rstrip("/.")
-        return not prefix or name == prefix or name.startswith(prefix + "/")
-
-    def refuse(self, name: str, why: Exception) -> None:
-        if self.wants(name):
-            self.refused[name] = why
-
-    def add_told(self, layer: Recurrent, cells: Sequence[Cell]) -> None:
-        """A layer of the config. FileError: it makes no sense, or the file contradicts it."""
+    def add_layer(self, layer: Recurrent, cells: Sequence[Cell]) -> None:
+        """Add a layer of the config. Raises FileError if it is malformed or does not fit."""
         try:
             told = layer.told(self.version)
         except FileError:
             raise
         except ValueError as error:
-            self.refuse(layer.name, error)
+            if is_under(layer.name, self.hints.prefix):
+                self.refused[layer.name] = error
             return
         check_cells(layer, cells)
         self.add(layer.name, cells, layer.both, told)
 
     def add(self, name: str, cells: Sequence[Cell], both: bool, told: list[Told] | None) -> None:
-        """cells: of the layers, bottom first; of both directions, forward and backward in turn.
+        """Add an RNN. cells: of its layers, bottom first; of both directions, forward first.
 
-        told: by the config, one a layer; None where the file has no config.
+        told: what the config says about each layer; None if the file has no config.
         """
-        if not self.wants(name):
+        if not is_under(name, self.hints.prefix):
             return
-        self._read |= {data.path for cell in cells for data in cell.values()}
+        self._used |= {data.path for cell in cells for data in cell.values()}
         each = 1 + both
         rows = [cells[k : k + each] for k in range(0, len(cells), each)]
         try:
@@ -78,8 +71,9 @@ class Entries:
                 self._layer(name, row, told[k] if told else None) for k, row in enumerate(rows)
             ]
             parts = _stacked(name, layers)
-            for weights in parts.values() if self.ask.spec is not None else ():
-                check_agrees(self.ask.spec, weights.spec)
+            if self.hints.spec is not None:
+                for weights in parts.values():
+                    check_agrees(self.hints.spec, weights.spec)
         except FileError:
             raise
         except ValueError as error:
@@ -88,10 +82,11 @@ class Entries:
         self.weights |= parts
 
     def found(self, root: Group) -> Found:
-        """root: of the file, whose other arrays are named too, but for the optimizer's."""
+        """Return the result. root: of the file, whose other arrays are named too, but not an
+        optimizer's."""
         layers = [group for name, group in root.groups.items() if not name.startswith("optimizer")]
         paths = (data.path for group in layers for data in group.all_datasets())
-        others = [path.lstrip("/") for path in paths if path not in self._read]
+        others = [path.lstrip("/") for path in paths if path not in self._used]
         return Found(self.weights, self.refused, self.notes, others)
 
     def _layer(self, name: str, cells: Sequence[Cell], told: Told | None) -> Weights:
@@ -100,39 +95,36 @@ class Entries:
         if len(parts) == 2:
             sides = zip(("forward", "backward"), parts, strict=True)
             tensors = {f"0/{side}/{leaf}": a for side, part in sides for leaf, a in part.items()}
-        if told is not None:
-            given = read(tensors, None, told.layout, **told.hints)
-        else:
-            given = self._untold(name, tensors)
-        return Weights._of(given, config=told.config if told else None)
+        if told is None:
+            return Weights._of(self._by_shapes(name, tensors))
+        given = read(tensors, None, told.layout, **told.hints)
+        return Weights._of(given, config=told.config)
 
-    def _untold(self, name: str, tensors: dict[str, Bits]) -> Given:
-        """By shapes; what the caller says is for those that they do not tell."""
-        layout, spec = self.ask.layout, self.ask.spec
+    def _by_shapes(self, name: str, tensors: dict[str, Bits]) -> Given:
+        """Read a layer of a file without a config; hints are for what its shapes do not show."""
+        layout, spec = self.hints.layout, self.hints.spec
         if spec is not None:
             return read(tensors, None, layout, cell=spec.cell, reset=spec.reset,
-                                 recurrent_activation=spec.recurrent_activation)  # fmt: skip
+                        recurrent_activation=spec.recurrent_activation)  # fmt: skip
         try:
             given = read(tensors, None, layout)
         except SpecError:
-            if self.ask.cell is None and self.ask.reset is None:
-                raise
-            given = read(tensors, None, layout, cell=self.ask.cell, reset=self.ask.reset)
+            given = read(tensors, None, layout, cell=self.hints.cell, reset=self.hints.reset)
         if given.layout.name == "keras" and given.spec.cell in ("lstm", "gru"):
             if self.version < SIGMOID_SINCE:
                 raise SpecError(
-                    f"{name}: the file does not say its recurrent activation, and before Keras 2.3"
-                    " hard_sigmoid was usual: pass spec=Spec(..., recurrent_activation="
-                    "'hard_sigmoid_keras2' or 'sigmoid') with prefix= the layer's name"
+                    f"{name}: the file does not record its recurrent activation, and before Keras"
+                    " 2.3 hard_sigmoid was the default: pass spec=Spec(..., recurrent_activation="
+                    "'hard_sigmoid_keras2' or 'sigmoid'), with prefix= the layer's name"
                 )
-            if _UNSAID not in self.notes:
-                self.notes.append(_UNSAID)
+            if _DEFAULTS not in self.notes:
+                self.notes.append(_DEFAULTS)
         return given
 
 
 def _stacked(name: str, layers: list[Weights]) -> dict[str, Weights]:
-    """One RNN of a stack of cells; where they do not fit, one each."""
-    for above in layers[1:]:  # the RNN around the cells goes backwards, and not each of them
+    """Return a stack of cells as one RNN, or as one RNN per cell if they do not fit."""
+    for above in layers[1:]:  # the RNN around the cells goes backwards, not each cell
         above.config.pop("go_backwards", None)
     try:
         return {name: stack(layers)}
@@ -141,19 +133,10 @@ def _stacked(name: str, layers: list[Weights]) -> dict[str, Weights]:
 
 
 def _arrays(name: str, cell: Cell) -> dict[str, Bits]:
+    """Return the arrays of a cell by LEAVES."""
+    arrays = {leaf: data.floats(name) for leaf, data in cell.items()}
     if cell.keys() <= set(LEAVES):
-        return {leaf: _bits(name, cell[leaf]) for leaf in LEAVES if leaf in cell}
-    return _from_keras_1(name, {leaf: _bits(name, data) for leaf, data in cell.items()})
-
-
-def _bits(name: str, data: Dataset) -> Bits:
-    if data.dtype not in FLOATS:
-        raise LayoutError(f"{name}: {data.path} is {data.dtype}, need one of {', '.join(FLOATS)}")
-    return Bits(data.bits(), data.dtype)
-
-
-def _from_keras_1(name: str, arrays: Mapping[str, Bits]) -> dict[str, Bits]:
-    """The arrays of today: those of the gates side by side, in the order of the layout's row."""
+        return {leaf: arrays[leaf] for leaf in LEAVES if leaf in arrays}
     if arrays.keys() <= set(_KERAS_1.values()):  # consume_less="gpu", and SimpleRNN
         return {leaf: arrays[old] for leaf, old in _KERAS_1.items() if old in arrays}
     gates = known_layouts()["keras"]["gates"]
@@ -164,7 +147,9 @@ def _from_keras_1(name: str, arrays: Mapping[str, Bits]) -> dict[str, Bits]:
                 leaf: _joined([arrays[f"{old}_{letter}"] for letter in letters], name)
                 for leaf, old in _KERAS_1.items()
             }
-    raise LayoutError(f"{name}: its arrays are {', '.join(arrays)}: no LSTM, GRU or SimpleRNN")
+    raise LayoutError(
+        f"{name}: its arrays are {', '.join(arrays)}, not those of an LSTM, GRU or SimpleRNN"
+    )
 
 
 def _joined(parts: list[Bits], name: str) -> Bits:
@@ -175,15 +160,15 @@ def _joined(parts: list[Bits], name: str) -> Bits:
 
 
 def check_cells(layer: Recurrent, cells: Sequence[Cell]) -> None:
-    """FileError: a layer's cells in the file are not as many as the config tells of."""
+    """Raise FileError if the file and the config have different numbers of cells."""
     if len(cells) != len(layer.cells):
         raise FileError(
-            f"{layer.name!r} has {len(cells)} sets of recurrent weights, its config tells of"
-            f" {len(layer.cells)}"
+            f"{layer.name!r} has {len(cells)} sets of recurrent weights, its config has"
+            f" {len(layer.cells)} cells"
         )
 
 
 def natural(name: str) -> tuple[str, int]:
-    """Sorts lstm, lstm_1, lstm_2, lstm_10 so."""
+    """Return a sort key for lstm, lstm_1, lstm_2, lstm_10."""
     match = re.fullmatch(r"(.*?)(?:_(\d{1,9}))?", name, re.DOTALL)
     return (match[1], int(match[2] or 0)) if match else (name, 0)

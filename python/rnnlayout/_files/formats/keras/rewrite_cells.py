@@ -1,8 +1,8 @@
-"""What becomes of a recurrent cell's weights so that Keras 3 computes with them what Keras 2 did.
+"""New weights for recurrent cells, with which Keras 3 computes what Keras 2 did.
 
 CuDNNLSTM and CuDNNGRU become LSTM and GRU. A gate's hard_sigmoid was clip(0.2 x + 0.5) and now is
-clip(x / 6 + 0.5), the same where x is 1.2 times as large; and x is a sum of the gate's biases and
-of products of its weights.
+clip(x / 6 + 0.5), which is the same for 1.2 times x; and x is a sum of the gate's biases and of
+products of its weights.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from rnnlayout import _native
 from rnnlayout._convert import engine
+from rnnlayout._files.bags.bag import Converted
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.given import Given
 from rnnlayout._model.layout import Layout
@@ -24,18 +25,18 @@ from rnnlayout._sources.keras_config import recurrent_activation, told
 from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights
 
-from .entry import LEAVES, Cell, check_cells
-from .tree import Recurrent, Version, config_of, kind_of
+from .config import Node, Recurrent, Version, config_of, kind_of
+from .entries import LEAVES, Cell, check_cells
 
 _KERAS = Layout("keras")
 _GATED = ("LSTM", "GRU")
-_CANDIDATES = "gn"  # the gates that go through the other activation
+_CANDIDATES = "gn"  # the gates with the other activation
 _TIMES = 1.2  # 0.2 x + 0.5 = (1.2 x) / 6 + 0.5
 
 
 @dataclass
 class _Done:
-    """What was done to an entry. sums: of biases; scaled: weights; src, dst: dtypes."""
+    """What was done to an RNN. sums: rounded biases; scaled: weights; src, dst: dtypes."""
 
     src: str
     dst: str
@@ -54,11 +55,11 @@ class _Done:
 
 
 @dataclass
-class Changed:
+class ChangedCells:
     """The cells of a file that change.
 
-    what: the file; dtype, exact: as convert(). arrays: by path; scaled: the ids of the config's
-    nodes whose weights make up for the other hard_sigmoid.
+    what: the file; dtype, exact: as for convert(). arrays: the new ones by path; scaled: ids of the
+    nodes whose weights compensate for the other hard_sigmoid; notes: about the file.
     """
 
     what: str
@@ -66,23 +67,28 @@ class Changed:
     exact: bool
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     scaled: set[int] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
     _done: dict[str, _Done] = field(default_factory=dict)
 
     @property
     def reports(self) -> dict[str, engine.Report]:
-        """By entry."""
+        """The report of each RNN that changes."""
         return {entry: done.report for entry, done in self._done.items()}
 
+    def result(self) -> Converted:
+        """Return what convert_file() returns."""
+        return Converted(self.reports, notes=tuple(self.notes))
+
     def add_cudnn(self, entry: str, cell: Cell) -> None:
-        """A cell of a CuDNNLSTM or CuDNNGRU. LossyError: it would be rounded, and exact is set."""
-        given = Weights(_bits(cell), layout="keras-cudnn")
-        made = given.to(_KERAS, dtype=self.dtype, exact=self.exact)
-        self._put(entry, cell, given.spec.dtype, made)
+        """Add a CuDNNLSTM's or CuDNNGRU's cell. Raises LossyError if exact is set and it rounds."""
+        given = Weights(_bits(entry, cell), layout="keras-cudnn")
+        new = given.to(_KERAS, dtype=self.dtype, exact=self.exact)
+        self._put(entry, cell, given.spec.dtype, new, new.report or engine.EXACT)
 
     def add_hard(self, layer: Recurrent, cells: Sequence[Cell], version: Version) -> None:
-        """A layer of Keras 2, of whose cells those with hard_sigmoid change.
+        """Add the cells of a layer of Keras 2 that have hard_sigmoid, if there are any.
 
-        LossyError: a weight would become infinite; it would be rounded, and exact is set.
+        Raises LossyError if a weight becomes infinite, or is rounded and exact is set.
         """
         nodes = layer.cells
         hard = [_is_hard(node, version) for node in nodes]
@@ -91,19 +97,19 @@ class Changed:
         for node, cell, is_hard in zip(nodes, cells, hard, strict=False):
             if is_hard:
                 config = config_of(node)
-                config["recurrent_activation"] = "hard_sigmoid"  # where it was the default
-                # the other activation stays what it is, and need not be one that we have
+                config["recurrent_activation"] = "hard_sigmoid"  # in case it was the default
+                # the other activation is unchanged, so it may be one that rnnlayout lacks
                 hints = told(kind_of(node), {**config, "activation": "tanh"}, version).hints
                 self._add_scaled(layer.name, cell, hints)
                 self.scaled.add(id(node))
 
     def _add_scaled(self, entry: str, cell: Cell, hints: dict[str, Any]) -> None:
-        given = Weights._of(read(_bits(cell), None, _KERAS, **hints))
-        as_they_are = given.to(_KERAS, dtype=self.dtype, exact=self.exact)
+        given = Weights._of(read(_bits(entry, cell), None, _KERAS, **hints))
+        unscaled = given.to(_KERAS, dtype=self.dtype, exact=self.exact)
         wide = given.to(_KERAS, dtype="float64")
         try:
             scaled = _scale(wide._read())
-            made = wide.to(_KERAS, dtype=as_they_are.spec.dtype)
+            new = wide.to(_KERAS, dtype=unscaled.spec.dtype)
         except (FloatingPointError, LossyError):
             raise LossyError(
                 f"{self.what}: a weight of {entry!r} would become infinite, times {_TIMES} for"
@@ -112,43 +118,42 @@ class Changed:
         if scaled and self.exact:
             raise LossyError(
                 f"exact conversion refused: {entry!r} has the hard_sigmoid of Keras 2, and for that"
-                f" of Keras 3 {scaled} weights would be multiplied by {_TIMES}, and rounded"
+                f" of Keras 3 {scaled} weights would be multiplied by {_TIMES}, which rounds them"
             )
-        self._put(entry, cell, given.spec.dtype, made, as_they_are.report, scaled)
+        self._put(entry, cell, given.spec.dtype, new, unscaled.report or engine.EXACT, scaled)
 
     def _put(
         self,
         entry: str,
         cell: Cell,
         src: str,
-        made: Weights,
-        report: engine.Report | None = None,
+        new: Weights,
+        report: engine.Report,
         scaled: int = 0,
     ) -> None:
-        if made.spec.dtype == "bfloat16":
-            raise LayoutError(f"{self.what}: a model of Keras 2 holds no bfloat16")
-        report = report or made.report or engine.EXACT
-        done = self._done.setdefault(entry, _Done(src, made.spec.dtype))
+        if new.spec.dtype == "bfloat16":
+            raise LayoutError(f"{self.what}: a model of Keras 2 cannot store bfloat16: omit dtype=")
+        done = self._done.setdefault(entry, _Done(src, new.spec.dtype))
         done.sums += report.rounded_sums
         done.scaled += scaled
         done.rounds |= bool(scaled) or report.grade != "exact"
-        self.arrays |= {cell[leaf].path: made[leaf] for leaf in made}
+        self.arrays |= {cell[leaf].path: new[leaf] for leaf in new}
 
 
-def _bits(cell: Cell) -> dict[str, Bits]:
-    return {leaf: Bits(cell[leaf].bits(), cell[leaf].dtype) for leaf in LEAVES if leaf in cell}
+def _bits(entry: str, cell: Cell) -> dict[str, Bits]:
+    return {leaf: cell[leaf].floats(entry) for leaf in LEAVES if leaf in cell}
 
 
-def _is_hard(node: dict[str, Any], version: Version) -> bool:
-    """Do its gates go through Keras 2's hard_sigmoid?"""
+def _is_hard(node: Node, version: Version) -> bool:
+    """Return whether the activation of its gates is Keras 2's hard_sigmoid."""
     activation = recurrent_activation(config_of(node), version)
     return kind_of(node) in _GATED and activation == "hard_sigmoid"
 
 
 def _scale(wide: Given) -> int:
-    """Multiply, in place, what its gates' hard_sigmoid is given. How many weights that changes.
+    """Multiply, in place, what is summed for a hard_sigmoid; return the number of changed weights.
 
-    FloatingPointError: one is too large.
+    Raises FloatingPointError if one is too large.
     """
     count = 0
     for block, (tensor, at, rows, cols, row, col, _) in _native.blocks(

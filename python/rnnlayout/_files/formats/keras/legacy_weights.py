@@ -1,19 +1,18 @@
-"""The legacy .h5 of Keras 1, 2 and 3: lists of named arrays, one a layer of the model."""
+"""The weights of a legacy .h5 of Keras 1, 2 and 3: lists of named arrays, one per layer."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from rnnlayout._model.errors import FileError
 
-from .entry import Cell, Entries
+from .config import Node, Recurrent, Version, children, layer_name, parse, recurrent_in, version
+from .entries import Cell, Entries
 from .hdf5 import Dataset, Group
-from .tree import Recurrent, Version, children, layer_name, parse, recurrent_in, version
 
-# kernel:0, or kernel_1:0 where TensorFlow had to make names differ; Keras 1: lstm_1_W_i:0
+# kernel:0, or kernel_1:0 if TensorFlow had to make names differ; Keras 1: lstm_1_W_i:0
 _LEAF = re.compile(r"(recurrent_kernel|kernel|bias)(_\d+)?(:\d+)?")
 _LEAF_1 = re.compile(r"(.*)_([WUb](?:_[icfozrh])?)(:\d+)?", re.DOTALL)
 _IS_CELL = re.compile(r"(\w*_)?(cell|stacked_rnn_cells)(_\d+)?")
@@ -22,7 +21,7 @@ _DIRECTION = re.compile(r"(forward|backward)_")
 
 @dataclass
 class Scope:
-    """The arrays of one cell. path: what stands before their own names."""
+    """The arrays of one cell. path: the part of their names before their own."""
 
     path: list[str]
     arrays: dict[str, Dataset] = field(default_factory=dict)
@@ -34,7 +33,7 @@ class Scope:
 
 
 def layers_of(root: Group) -> Group | None:
-    """The group that holds a group for each layer, None in a file of another kind."""
+    """Return the group with a group for each layer, None in a file of another kind."""
     for group in (root.groups.get("model_weights"), root):
         if group and group.texts("layer_names") is not None:
             return group
@@ -42,14 +41,14 @@ def layers_of(root: Group) -> Group | None:
 
 
 def version_of(root: Group) -> Version:
-    """The version of the Keras that wrote the file."""
+    """Return the version of the Keras that wrote the file."""
     layers = layers_of(root)
-    said = root.text("keras_version") or (layers.text("keras_version") if layers else None)
-    return version(said)
+    text = root.text("keras_version") or (layers.text("keras_version") if layers else None)
+    return version(text)
 
 
 def groups_of(layers: Group) -> Iterator[tuple[str, Group]]:
-    """Each layer of a model by name. FileError: it is listed, and not there."""
+    """Yield each layer of a model by name. Raises FileError if one is missing."""
     for name in layers.texts("layer_names") or []:
         group = layers.group(name)
         if group is None:
@@ -58,7 +57,7 @@ def groups_of(layers: Group) -> Iterator[tuple[str, Group]]:
 
 
 def read(root: Group, layers: Group, entries: Entries) -> None:
-    """Every recurrent layer. FileError: the file contradicts itself."""
+    """Add every recurrent layer. Raises FileError if the file contradicts itself."""
     entries.version = version_of(root)
     config = root.text("model_config")
     model = {} if config is None else parse(config, "model_config")
@@ -66,17 +65,13 @@ def read(root: Group, layers: Group, entries: Entries) -> None:
     for name, group in groups_of(layers):
         if name in nodes:
             for layer, cells in pairs(nodes[name], group):
-                entries.add_told(layer, cells)
+                entries.add_layer(layer, cells)
         else:
-            _untold(name, _recurrent(group), entries)
-
-
-def _recurrent(group: Group) -> list[Scope]:
-    return [scope for scope in scopes(group) if scope.is_recurrent]
+            _read_by_names(name, group, entries)
 
 
 def scopes(group: Group) -> list[Scope]:
-    """The arrays of a layer by cell, in the order of the layer's list."""
+    """Return the arrays of a layer by cell, in the order of the layer's list."""
     found: dict[str, Scope] = {}
     for name in group.texts("weight_names") or []:
         data = group.dataset(name)
@@ -94,52 +89,55 @@ def scopes(group: Group) -> list[Scope]:
     return list(found.values())
 
 
+def _recurrent(group: Group) -> list[Scope]:
+    return [scope for scope in scopes(group) if scope.is_recurrent]
+
+
 # ------------------------------------------------------------------------------- with a config
 
 
-def pairs(node: dict[str, Any], group: Group) -> Iterator[tuple[Recurrent, list[Cell]]]:
-    """The recurrent layers in a layer of the config, each with its cells in the layer's group.
+def pairs(node: Node, group: Group) -> Iterator[tuple[Recurrent, list[Cell]]]:
+    """Yield the recurrent layers in a layer of the config, each with its cells in the group.
 
-    Keras lists weights in the order of its layers, the frozen ones last.
+    Keras lists weights in the order of its layers, those of frozen layers last.
     """
     found = _recurrent(group)
     layers = sorted(recurrent_in(node), key=lambda layer: not layer.trainable)
-    whole = sum(len(layer.cells) for layer in layers) == len(found)
+    complete = sum(len(layer.cells) for layer in layers) == len(found)
     at = 0
     for layer in layers:
         count = len(layer.cells)
-        own = found[at : at + count] if whole else _named(layer, found)
+        own = found[at : at + count] if complete else _named(layer, found)
         yield layer, [scope.arrays for scope in own]
         at += count
 
 
 def _named(layer: Recurrent, found: list[Scope]) -> list[Scope]:
-    """Those whose names say that they are the layer's; of a layer by itself all are."""
+    """Return those with the layer's name in their paths; all of them if it is in no other layer."""
     return found if len(layer.path) == 1 else [s for s in found if layer.path[-1] in s.path]
 
 
 # ---------------------------------------------------------------------------- without a config
 
 
-def _untold(name: str, found: list[Scope], entries: Entries) -> None:
-    """By names alone: cells of one layer have the same path but for their own last part."""
-    layers: dict[str, dict[str, list[Scope]]] = {}
-    for scope in found:
+def _read_by_names(name: str, group: Group, entries: Entries) -> None:
+    """Cells of one layer have the same path, except for their own last part."""
+    layers: dict[str, dict[str, list[Cell]]] = {}
+    for scope in _recurrent(group):
         path, side = _layer_path(scope.path)
-        layers.setdefault(path, {}).setdefault(side, []).append(scope)
+        layers.setdefault(path, {}).setdefault(side, []).append(scope.arrays)
     for path, sides in layers.items():
         entry = name if len(layers) == 1 else f"{name}/{path.rpartition('/')[2]}"
         if sides.keys() == {"forward", "backward"} and len(sides["forward"]) == 1:
-            pair = [sides["forward"][0].arrays, sides["backward"][0].arrays]
-            entries.add(entry, pair, True, None)
+            entries.add(entry, [sides["forward"][0], sides["backward"][0]], True, None)
         else:
             for side, cells in sides.items():
                 part = entry if len(sides) == 1 else f"{entry}/{side or 'other'}"
-                entries.add(part, [cell.arrays for cell in cells], False, None)
+                entries.add(part, cells, False, None)
 
 
 def _layer_path(path: Sequence[str]) -> tuple[str, str]:
-    """(path of the layer, its direction or "") of the path of a cell."""
+    """Return the path of the layer and its direction or "", from the path of a cell."""
     path = list(path)
     while path and _IS_CELL.fullmatch(path[-1]) and len(path) > 1:
         path.pop()

@@ -1,8 +1,8 @@
-"""The config of a Keras 2 model in the words of Keras 3.
+"""The config of a Keras 2 model in the form of Keras 3.
 
-CuDNNLSTM and CuDNNGRU become LSTM and GRU wherever they are, and what Keras 3 reads otherwise in
-models with recurrent layers is said so that it means the same. Other layers stay as they are, and
-where Keras 3 does not know one, it says so itself. Nothing a config names is imported or called.
+CuDNNLSTM and CuDNNGRU become LSTM and GRU wherever they are, and what Keras 3 reads differently in
+models with recurrent layers is written so that it means the same. Other layers are unchanged; if
+Keras 3 lacks one, it reports that itself. Nothing that a config names is imported or called.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError, LossyError
 
-CUDNN = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}
+from .config import CUDNN
+
 _RECURRENT = {"LSTM", "GRU", "SimpleRNN", "RNN"}
 _MODELS = {"Model", "Functional", "Sequential"}
 _WRAPPED = ("layer", "backward_layer", "cell")
-# by their names of TensorFlow 1
+# names in TensorFlow 1
 _RENAMED = {f"BatchNormalizationV{k}": "BatchNormalization" for k in (1, 2)}
-# what cuDNN's layers do, and Keras 2's config did not say
+# what cuDNN's layers do, which Keras 2's config did not record
 _CUDNNS_WAY = {
     "activation": "tanh",
     "recurrent_activation": "sigmoid",
@@ -33,17 +34,17 @@ _CUDNNS_WAY = {
 
 @contextmanager
 def config_errors(what: str) -> Iterator[None]:
-    """Whatever Python makes of a config that makes no sense becomes a FileError."""
+    """Turn the errors that Python raises for a malformed config into a FileError."""
     try:
         yield
     except LayoutError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
-        raise FileError(f"{what} is none of Keras: {error!r}") from None
+        raise FileError(f"{what} is not a config written by Keras: {error!r}") from None
 
 
 def cudnn_layers(node: Any) -> Iterator[str]:
-    """The classes of the cuDNN layers of a config, one for each; a Bidirectional holds one."""
+    """Yield the class of each cuDNN layer of a config; a Bidirectional has one."""
     if isinstance(node, dict):
         if node.get("class_name") in CUDNN:
             yield node["class_name"]
@@ -62,12 +63,12 @@ def modernize(
     wrapped: bool = False,
     scaled: Collection[int] = (),
 ) -> None:
-    """Change a layer's or model's entry of a config, in place, into what Keras 3 reads.
+    """Change a layer's or model's node of a config, in place, into one for Keras 3.
 
-    path: of the model it is in; at: its place there. wrapped: it is the layer of another one, and
-    Keras 3 looks for its class in the module that the entry names. scaled: the ids of the entries
-    whose weights make up for Keras 3's hard_sigmoid. LossyError: Keras 3 has no
-    layer that computes the same. Where the config makes no sense, any error that Python has.
+    path: of the model it is in; at: its position there. wrapped: it is the layer of another one,
+    so Keras 3 looks for its class in the module that the node names. scaled: ids of the nodes whose
+    weights compensate for Keras 3's hard_sigmoid. Raises LossyError if no layer of Keras 3 computes
+    the same, and any error of Python if the config is malformed.
     """
     config = _config(layer, at)
     if config is None:
@@ -75,7 +76,7 @@ def modernize(
     kind = layer["class_name"] = _RENAMED.get(layer["class_name"], layer["class_name"])
     path = f"{path}/{config.get('name', kind)}".lstrip("/")
     if kind == "Sequential":
-        _give_input(config["layers"])
+        _add_input(config["layers"])
     elif kind in _MODELS:
         _count_calls(config)
         _unpack_single(config)
@@ -86,20 +87,20 @@ def modernize(
     for k, inner in enumerate(config.get("layers", [])):
         modernize(inner, path, k, scaled=scaled)
     _refuse_hard_sigmoid(config, path, id(layer) in scaled)
-    _use_words_of_keras3(kind, config)
+    _rename_arguments(kind, config)
     if kind in CUDNN or kind in _RECURRENT:
         layer["class_name"] = CUDNN.get(kind, kind)
-        _say_all(kind, config, path)
+        _add_defaults(kind, config, path)
     if layer["class_name"] in _RECURRENT or kind == "Bidirectional":
         layer.pop("build_config", None)  # its shapes count the states as inputs
         if "inbound_nodes" in layer:
             layer["inbound_nodes"] = [_call(node) for node in layer["inbound_nodes"]]
     if wrapped or "module" in layer:
-        _name_module(layer)
+        _set_module(layer)
 
 
 def _config(layer: Any, at: int = 0) -> dict[str, Any] | None:
-    """The config proper of an entry; None if it is none, or holds code, which is left alone."""
+    """Return the config of a node; None if it has none, or has code, which is not changed."""
     if not isinstance(layer, dict) or layer.get("class_name") in (None, "Lambda"):
         return None
     if layer["class_name"] == "Sequential" and isinstance(layer.get("config"), list):
@@ -109,8 +110,8 @@ def _config(layer: Any, at: int = 0) -> dict[str, Any] | None:
     return config if isinstance(config, dict) else None
 
 
-def _name_module(layer: dict[str, Any]) -> None:
-    """Where Keras 3 finds the class; a class of its user's own is registered and found before."""
+def _set_module(layer: dict[str, Any]) -> None:
+    """Set where Keras 3 finds the class; a user's own class is registered and found before that."""
     if layer["class_name"] in _MODELS:
         layer["module"] = "keras"
         layer["registered_name"] = None
@@ -126,8 +127,8 @@ def _name_module(layer: dict[str, Any]) -> None:
 # ------------------------------------------------------------------------------------- one layer
 
 
-def _say_all(kind: str, config: dict[str, Any], path: str) -> None:
-    """What a recurrent layer computes."""
+def _add_defaults(kind: str, config: dict[str, Any], path: str) -> None:
+    """Record what a recurrent layer computes by default in Keras 2."""
     if config.pop("time_major", False):
         raise LossyError(f"{path} has time_major=True, which Keras 3 does not have")
     if kind in CUDNN:
@@ -135,7 +136,7 @@ def _say_all(kind: str, config: dict[str, Any], path: str) -> None:
         if kind == "CuDNNGRU":
             config["reset_after"] = True
     elif kind == "GRU":
-        config.setdefault("reset_after", False)  # what it meant in Keras 2; Keras 3 takes True
+        config.setdefault("reset_after", False)  # the default of Keras 2; that of Keras 3 is True
 
 
 def _refuse_hard_sigmoid(config: dict[str, Any], path: str, scaled: bool) -> None:
@@ -144,11 +145,11 @@ def _refuse_hard_sigmoid(config: dict[str, Any], path: str, scaled: bool) -> Non
         if key.endswith("activation") and "hard_sigmoid" in str(value) and not is_scaled:
             raise LossyError(
                 f"{path} has {key}='hard_sigmoid', clip(0.2 x + 0.5) in Keras 2; in Keras 3 that is"
-                " clip(x / 6 + 0.5): the outputs would be other ones"
+                " clip(x / 6 + 0.5), which would produce different outputs"
             )
 
 
-def _use_words_of_keras3(kind: str, config: dict[str, Any]) -> None:
+def _rename_arguments(kind: str, config: dict[str, Any]) -> None:
     shape = config.pop("batch_input_shape", None)
     if kind == "InputLayer" and shape is not None:
         config["batch_shape"] = shape
@@ -160,7 +161,7 @@ def _use_words_of_keras3(kind: str, config: dict[str, Any]) -> None:
     for key, value in config.items():
         inner = value.get("config") if isinstance(value, dict) else None
         if key.endswith("_initializer") and isinstance(inner, dict):
-            inner.pop("dtype", None)  # of TensorFlow 1; Keras 3 asks the layer
+            inner.pop("dtype", None)  # from TensorFlow 1; Keras 3 asks the layer
         elif key == "dtype" and isinstance(inner, dict):
             config[key] = inner.get("name")  # of a policy
 
@@ -168,9 +169,9 @@ def _use_words_of_keras3(kind: str, config: dict[str, Any]) -> None:
 # --------------------------------------------------------------------------------------- a model
 
 
-def _give_input(layers: list[Any]) -> None:
-    """The first layer of a Sequential may have known the shape of its input; Keras 3 would take the
-    batch for one of its steps."""
+def _add_input(layers: list[Any]) -> None:
+    """Add an InputLayer if the first layer of a Sequential records the shape of its input, of which
+    Keras 3 would take the batch size for the number of steps."""
     first = _config(layers[0]) if layers else None
     if not first or "batch_input_shape" not in first or layers[0]["class_name"] == "InputLayer":
         return
@@ -181,9 +182,9 @@ def _give_input(layers: list[Any]) -> None:
 
 
 def _count_calls(config: dict[str, Any]) -> None:
-    """Number the calls of models in a model as Keras 3 does: from 0, but in the list of outputs a
-    functional model's from 1. Keras 2 began with 1 where a model had called itself when it was
-    made, and each call is the input of something, or an output."""
+    """Number the calls of inner models as Keras 3 does: from 0, but from 1 in the list of outputs
+    for a functional model. Keras 2 began with 1 if a model had called itself when it was created;
+    each call is the input of a layer, or an output."""
     inner = {entry.get("name"): entry for entry in config["layers"] if isinstance(entry, dict)}
     inputs = [ref for entry in inner.values() for ref in _references(entry.get("inbound_nodes"))]
     outputs = list(_references(config.get("output_layers")))
@@ -199,14 +200,14 @@ def _count_calls(config: dict[str, Any]) -> None:
 
 
 def _unpack_single(config: dict[str, Any]) -> None:
-    """A list of one input or output was that one to Keras 2, and is a list to Keras 3."""
+    """Unpack a list of one input or output: Keras 2 took it for that one, Keras 3 for a list."""
     for key in ("input_layers", "output_layers"):
         if isinstance(config[key], list) and len(config[key]) == 1:
             (config[key],) = config[key]
 
 
 def _references(value: Any) -> Iterator[list[Any]]:
-    """The tensors that a part of a config names: lists of a layer, its call, and its output."""
+    """Yield the tensors that a part of a config names: lists of a layer, its call, its output."""
     if isinstance(value, dict):
         value = list(value.values())
     if not isinstance(value, list):
@@ -218,16 +219,16 @@ def _references(value: Any) -> Iterator[list[Any]]:
 
 
 def _call(node: Any) -> Any:
-    """A call of a recurrent layer: Keras 2 listed states as further inputs, Keras 3 names them."""
+    """Return a call of a recurrent layer with its states named; Keras 2 lists them as inputs."""
     if not isinstance(node, list) or len(node) < 2:
         return node
     inputs, *states = [_tensor(ref) for ref in node]
-    words = {key: value for ref in node for key, value in (ref[3:] or [{}])[0].items()}
-    kwargs = {key: value for key, value in words.items() if value is not None}
+    arguments = {key: value for ref in node for key, value in (ref[3:] or [{}])[0].items()}
+    kwargs = {key: value for key, value in arguments.items() if value is not None}
     return {"args": [inputs], "kwargs": {**kwargs, "initial_state": states}}
 
 
 def _tensor(ref: list[Any]) -> dict[str, Any]:
-    """A tensor by the layer, call and output it comes from, where Keras 3 looks for its shape."""
+    """Return a tensor by its layer, call and output, from which Keras 3 finds its shape."""
     config = {"shape": [None], "dtype": "float32", "keras_history": ref[:3]}
     return {"class_name": "__keras_tensor__", "config": config}

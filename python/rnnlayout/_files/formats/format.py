@@ -1,0 +1,71 @@
+"""What a format of files can do.
+
+A format's module has one value of a class below, FORMAT. Its functions raise FileError for a file
+that is malformed or unsafe, and MissingExtraError if a package is missing. They open no file but
+the one named (raw.py also the JSON beside it), and allocate little more than its size
+(bags/limits.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rnnlayout._files.bags.bag import Bag, Converted, Hints, Progress
+from rnnlayout._files.bags.found import Found
+from rnnlayout._files.bags.groups import Group
+from rnnlayout._files.bags.layerwise import Conversion
+from rnnlayout._model.layout import Layout
+from rnnlayout._native import LayoutError
+from rnnlayout._weights.weights import Weights
+
+Pairs = list[tuple[Group, Conversion]]
+
+
+@dataclass(frozen=True)
+class TensorFormat:
+    """Files that are bags of named tensors: safetensors, npz, a state_dict.
+
+    suffix: the one that messages name.
+    read(path): the tensors, which may be read when they are asked for.
+    write(path, bag, progress): write a new file.
+    replace(path, out, bag, pairs, progress): copy a file that is more than its tensors to `out`,
+        with each RNN of `pairs` replaced; bag: all tensors of the copy. Returns notes.
+    """
+
+    suffix: str
+    read: Callable[[Path], Bag]
+    write: Callable[[Path, Bag, Progress | None], None]
+    replace: Callable[[Path, Path, Bag, Pairs, Progress | None], list[str]] | None = None
+
+
+@dataclass(frozen=True)
+class ModelFormat:
+    """Files with a structure of their own: a Keras model, an ONNX graph, one weight space.
+
+    suffix: the one that messages name.
+    read(path, hints): the RNNs.
+    write(path, entries): write a new file with these RNNs, which read() reads.
+    replace(path, out, entries): copy a file to `out`, with new weights in the RNNs of these names.
+    rewrite(path, out, hints, to, dtype, exact): copy a whole model to `out`, with its RNNs
+        converted.
+    """
+
+    suffix: str
+    read: Callable[[Path, Hints], Found]
+    write: Callable[[Path, Mapping[str, Weights]], None]
+    replace: Callable[[Path, Path, Mapping[str, Weights]], None] | None = None
+    rewrite: Callable[[Path, Path, Hints, Layout, object, bool], Converted] | None = None
+
+
+Format = TensorFormat | ModelFormat
+
+
+def check_layout(weights: Weights, layout: str, what: str) -> None:
+    """Raise LayoutError if weights are not in the layout that `what` needs."""
+    if weights.layout.name != layout:
+        raise LayoutError(
+            f"{what} needs layout {layout}, found {weights.layout}: convert with .to({layout!r})"
+            f" first, or --to {layout}"
+        )

@@ -1,0 +1,86 @@
+"""The three formats of Keras: .h5, .weights.h5 and .keras.
+
+.h5 is the legacy file of Keras 1, 2 and 3, a whole model or its weights. .weights.h5 has the
+variables of a model of Keras 3 or late Keras 2, with few names and no config. .keras is an archive
+of a config and the variables.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from rnnlayout._files.bags.bag import Hints
+from rnnlayout._files.bags.found import Found
+from rnnlayout._files.bags.limits import open_zip
+from rnnlayout._files.formats.format import ModelFormat
+from rnnlayout._weights.weights import Weights
+
+from . import legacy_weights, variables
+from .entries import Entries
+from .hdf5 import open_hdf5
+from .rewrite_archive import CONFIG, METADATA, VARIABLES, read_archive, rewrite_archive
+from .rewrite_h5 import rewrite_h5
+from .write import (
+    KERAS_3,
+    layers_of,
+    model_config,
+    variables_of,
+    write_cudnn_weights,
+    write_h5,
+)
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same weights give the same bytes
+
+
+def _read_hdf5(path: Path, hints: Hints) -> Found:
+    """Read a file of one of the two HDF5 forms, whichever its suffix is."""
+    entries = Entries(hints)
+    with open_hdf5(path) as root:
+        if layers := legacy_weights.layers_of(root):
+            legacy_weights.read(root, layers, entries)
+        else:
+            variables.read_without_config(root, entries)
+        return entries.found(root)
+
+
+def _read_archive(path: Path, hints: Hints) -> Found:
+    with open_zip(path) as file:
+        archive = read_archive(path, file)
+    entries = Entries(hints, archive.version)
+    with open_hdf5(archive.variables, f"{path}: {VARIABLES}") as root:
+        variables.read_with_config(root, archive.model, entries)
+        return entries.found(root)
+
+
+def _write_h5(path: Path, entries: Mapping[str, Weights]) -> None:
+    """Write a model for Keras 3, or for layout keras-cudnn only weights, for Keras 2."""
+    if any(weights.layout.name == "keras-cudnn" for weights in entries.values()):
+        write_cudnn_weights(path, entries)
+    else:
+        write_h5(path, entries)
+
+
+def _write_variables(path: Path, entries: Mapping[str, Weights]) -> None:
+    """Write what load_weights() reads for the model that a .keras file of the same RNNs has."""
+    path.write_bytes(variables_of(layers_of(entries)))
+
+
+def _write_archive(path: Path, entries: Mapping[str, Weights]) -> None:
+    """Write a model that Keras 3 loads, with one input and one output per RNN."""
+    layers = layers_of(entries)
+    config = model_config(layers, modules=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in (
+            (METADATA, json.dumps({"keras_version": KERAS_3}).encode()),
+            (CONFIG, json.dumps(config).encode()),
+            (VARIABLES, variables_of(layers)),
+        ):
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
+
+
+H5 = ModelFormat(".h5", _read_hdf5, _write_h5, rewrite=rewrite_h5)
+WEIGHTS_H5 = ModelFormat(".weights.h5", _read_hdf5, _write_variables)
+ARCHIVE = ModelFormat(".keras", _read_archive, _write_archive, rewrite=rewrite_archive)

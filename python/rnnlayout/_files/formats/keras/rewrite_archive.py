@@ -1,0 +1,144 @@
+"""A .keras archive: read, or one of Keras 2 changed so that Keras 3 loads and computes the same.
+
+Late Keras 2 wrote this form of Keras 3, but with its own classes and arguments in the config, and
+groups named after them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rnnlayout._files.bags.bag import Converted, Hints
+from rnnlayout._files.bags.limits import open_zip, read_member
+from rnnlayout._model.errors import FileError
+from rnnlayout._model.layout import Layout
+
+from .config import CUDNN, Node, Version, kind_of, parse, version
+from .entries import Entries, check_cells
+from .hdf5 import Group, new_hdf5, open_hdf5
+from .hdf5_copy import copy_tree
+from .rewrite_cells import ChangedCells
+from .rewrite_config import config_errors, cudnn_layers, modernize
+from .rewrite_h5 import UNCHANGED, check_whole, set_aside
+from .variables import pairs, read_with_config, walk
+from .write import KERAS_3
+
+METADATA, CONFIG, VARIABLES = "metadata.json", "config.json", "model.weights.h5"
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The model in a .keras archive. version: of the Keras that wrote it."""
+
+    metadata: dict[str, Any]
+    version: Version
+    model: Node
+    variables: bytes
+
+
+def read_archive(path: Path, archive: zipfile.ZipFile) -> Archive:
+    """Return the model. Raises FileError if Keras did not write it."""
+    metadata = parse(read_member(archive, METADATA), f"{path}: {METADATA}")
+    text = metadata.get("keras_version")
+    if not isinstance(text, str):
+        raise FileError(f"{path}: {METADATA} has keras_version {text!r}, need a string")
+    model = parse(read_member(archive, CONFIG), f"{path}: {CONFIG}")
+    return Archive(metadata, version(text), model, read_member(archive, VARIABLES))
+
+
+def rewrite_archive(
+    path: Path, out: Path, hints: Hints, to: Layout, dtype: Any, exact: bool
+) -> Converted:
+    """Write the model at `path` to `out`, for Keras 3: as rewrite_h5().
+
+    Groups of variables get the names under which Keras 3 looks for them. Other variables and other
+    members of the archive are copied; compile_config gets a name where Keras 3 does not look.
+    """
+    check_whole(hints, to)
+    changed = ChangedCells(str(path), dtype, exact)
+    with open_zip(path) as archive:
+        old = read_archive(path, archive)
+        if old.version >= (3, 0):
+            with open_hdf5(old.variables, f"{path}: {VARIABLES}") as root:
+                read_with_config(root, old.model, Entries(hints, old.version))  # raises its errors
+            shutil.copyfile(path, out)
+            changed.notes.append(UNCHANGED)
+            return changed.result()
+        variables = _changed_variables(old, f"{path}: {VARIABLES}", changed)
+        with config_errors(f"{path}: {CONFIG}"):
+            modernize(old.model, scaled=changed.scaled)
+        if old.model.get("compile_config") is not None:
+            name = set_aside("compile_config", changed.notes)
+            old.model[name] = old.model.pop("compile_config")
+        new = {
+            METADATA: json.dumps({**old.metadata, "keras_version": KERAS_3}).encode(),
+            CONFIG: json.dumps(old.model).encode(),
+            VARIABLES: variables,
+        }
+        _copy(archive, out, new)
+    return changed.result()
+
+
+def _copy(archive: zipfile.ZipFile, out: Path, new: dict[str, bytes]) -> None:
+    """Write all members in their order, compressed as they are, with new contents for some."""
+    with zipfile.ZipFile(out, "w") as target:
+        for old in archive.infolist():
+            member = zipfile.ZipInfo(old.filename, old.date_time)
+            member.compress_type, member.external_attr = old.compress_type, old.external_attr
+            content = new.get(old.filename)
+            target.writestr(
+                member, read_member(archive, old.filename) if content is None else content
+            )
+
+
+def _changed_variables(old: Archive, what: str, changed: ChangedCells) -> bytes:
+    """Return the archive's HDF5 file with other cells, and with other names of groups."""
+    moves: list[tuple[str, str]] = []
+    found: set[int] = set()  # ids of the nodes of cuDNN layers
+    with open_hdf5(old.variables, what) as root:
+        for layer, cells in pairs(root, old.model):
+            changed.add_hard(layer, cells, old.version)
+            if any(kind_of(node) in CUDNN for node in layer.cells):
+                check_cells(layer, cells)
+            for node, cell in zip(layer.cells, cells, strict=False):
+                if kind_of(node) in CUDNN:
+                    changed.add_cudnn(layer.name, cell)
+                    # a cuDNN layer has its arrays itself, others have them in their cell
+                    arrays = cell["kernel"].path.rpartition("/")[0]
+                    moves.append((arrays, f"{arrays.rpartition('/')[0]}/cell/vars"))
+                    found.add(id(node))
+        with config_errors(f"{changed.what}: {CONFIG}"):
+            count = len(list(cudnn_layers(old.model)))
+        if len(found) != count:
+            raise FileError(
+                f"{changed.what}: its config has {count} cuDNN layers, of which {len(found)} have"
+                " weights"
+            )
+        moves += _group_moves(root, old.model)
+        with io.BytesIO() as file:
+            with new_hdf5(file, what) as h5:
+                copy_tree(root, h5, changed.arrays)
+                for source, target in moves:
+                    h5.move(source, target)
+            return file.getvalue()
+
+
+def _group_moves(root: Group, model: Node) -> Iterator[tuple[str, str]]:
+    """Yield the moves that give the groups of layers the names of Keras 3, inner groups first."""
+    renamed: dict[str, list[tuple[str, str]]] = {}  # group of layers -> old and new names
+    for _, layer in walk(root, model):
+        parent, _, name = layer.group.path.rpartition("/")
+        if layer.group_name != name:
+            renamed.setdefault(parent, []).append((name, layer.group_name))
+    for parent, names in reversed(renamed.items()):
+        for k, (old, _) in enumerate(names):  # a new name may still be the name of another
+            yield f"{parent}/{old}", f"{parent}/rnnlayout {k}"
+        for k, (_, new) in enumerate(names):
+            yield f"{parent}/rnnlayout {k}", f"{parent}/{new}"

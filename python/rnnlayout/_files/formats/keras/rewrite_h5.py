@@ -1,0 +1,164 @@
+"""Whole models of Keras 2 in HDF5, changed so that Keras 3 loads them and computes the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rnnlayout._files.bags.bag import Converted, Hints
+from rnnlayout._model.errors import FileError
+from rnnlayout._model.layout import Layout
+from rnnlayout._native import LayoutError, LossyError
+from rnnlayout._sources.keras_config import SIGMOID_SINCE
+
+from .config import children, layer_name, parse
+from .hdf5 import Dataset, Group, new_hdf5, open_hdf5
+from .hdf5_copy import copy_tree
+from .legacy_weights import Scope, groups_of, layers_of, pairs, scopes, version_of
+from .rewrite_cells import ChangedCells
+from .rewrite_config import config_errors, cudnn_layers, modernize
+from .write import KERAS_3
+
+_PARTS = ("kernel", "recurrent_kernel", "bias")
+_GATES = {8: 4, 6: 3}  # biases, in hidden sizes -> gates of a CuDNNLSTM, of a CuDNNGRU
+_TRAINING = "training_config"
+UNCHANGED = "copied unchanged: nothing in it needs to change for Keras 3"
+_NO_ACTIVATIONS = (
+    "the file does not record activations: an LSTM or GRU with Keras 2's hard_sigmoid needs other"
+    " weights in Keras 3: convert the whole model to get them"
+)
+
+
+def rewrite_h5(
+    path: Path, out: Path, hints: Hints, to: Layout, dtype: Any, exact: bool
+) -> Converted:
+    """Write the model or the weights at `path` to `out`, for Keras 3.
+
+    CuDNNLSTM and CuDNNGRU become LSTM and GRU, in the config and in the weights. The weights of
+    LSTMs and GRUs compensate for Keras 3's other hard_sigmoid. What else Keras 3 would misread in a
+    model with recurrent layers is written in its form. Everything else is copied, except that the
+    training_config, which Keras 3 fails to read, gets another name.
+
+    dtype, exact: as for convert(), for the layers that change. Raises FileError if it is not a file
+    of Keras, LossyError if no layer of Keras 3 computes the same, or weights would be rounded and
+    exact is set.
+    """
+    check_whole(hints, to)
+    changed = ChangedCells(str(path), dtype, exact)
+    with open_hdf5(path) as root:
+        attributes = _change(root, changed)
+        if changed.arrays or attributes:
+            with new_hdf5(out, str(path)) as h5:
+                copy_tree(root, h5, changed.arrays)
+                _set_attributes(h5, attributes)
+        else:
+            shutil.copyfile(path, out)
+            changed.notes.append(UNCHANGED)
+    return changed.result()
+
+
+def check_whole(hints: Hints, to: Layout) -> None:
+    """Raise LayoutError for options that a whole model cannot be converted with."""
+    if to.name != "keras":
+        raise LayoutError(
+            f"a whole Keras model can be converted to 'keras', not to {str(to)!r}: to convert only"
+            " its RNNs, give the new file the suffix of another format"
+        )
+    if hints.spec or hints.prefix or hints.layout not in (None, "keras", "keras-cudnn"):
+        raise LayoutError(
+            "a Keras model is converted as a whole and describes its layers itself: omit spec=,"
+            " prefix= and layout="
+        )
+
+
+def set_aside(name: str, notes: list[str]) -> str:
+    """Return the new name of a config for training, which Keras 3 does not look for."""
+    notes.append(
+        f"{name} is kept as {name}_of_keras_2: Keras 3 does not read Keras 2's, compile the model"
+        " again; the variables of an optimizer are unchanged and of no use to Keras 3"
+    )
+    return f"{name}_of_keras_2"
+
+
+def _change(root: Group, changed: ChangedCells) -> dict[str, str]:
+    """Collect the changed cells; return the new attributes of the root."""
+    layers = layers_of(root)
+    if layers is None:
+        raise FileError(
+            f"{changed.what}: it has no attribute 'layer_names', which Keras 2 writes: it is not a"
+            " model of Keras"
+        )
+    others = False  # whether there are recurrent layers other than cuDNN's
+    for entry, scope in _scopes(layers):
+        if _is_cudnn(scope.arrays):
+            changed.add_cudnn(entry, scope.arrays)
+        else:
+            others = others or scope.is_recurrent
+    version, config = version_of(root), root.text("model_config")
+    attributes = {}
+    if config is not None and version < (3, 0):
+        attributes = _change_config(root, layers, config, changed)
+    if changed.reports and version < SIGMOID_SINCE and not others:
+        attributes["keras_version"] = KERAS_3  # so that an LSTM's activation is known
+    if config is None and version < (3, 0) and others:
+        changed.notes.append(_NO_ACTIVATIONS)
+    return attributes
+
+
+def _scopes(layers: Group) -> Iterator[tuple[str, Scope]]:
+    """Yield the arrays of each cell, and the name of its layer: both directions have the same."""
+    for layer, group in groups_of(layers):
+        for scope in scopes(group):
+            path = scope.path
+            if path and path[-1].startswith(("forward_", "backward_")):
+                path = path[:-1]
+            yield "/".join(path if path[:1] == [layer] else [layer, *path]), scope
+
+
+def _is_cudnn(arrays: dict[str, Dataset]) -> bool:
+    """Return whether the shapes are cuDNN's: 8 or 6 biases per unit beside 4 or 3 gates."""
+    if set(arrays) != set(_PARTS):
+        return False
+    kernel, recurrent, bias = (arrays[part].shape for part in _PARTS)
+    if len(kernel) != 2 or len(recurrent) != 2 or len(bias) != 1 or not recurrent[0]:
+        return False
+    width = _GATES.get(bias[0] // recurrent[0], 0) * recurrent[0]
+    return width > 0 and kernel[1] == recurrent[1] == width and bias[0] == 2 * width
+
+
+def _change_config(root: Group, layers: Group, text: str, changed: ChangedCells) -> dict[str, str]:
+    what, version = f"{changed.what}: model_config", version_of(root)
+    if version < (2, 0):
+        raise LossyError(
+            f"{changed.what} is a model of Keras 1, whose config is not converted: read its layers"
+            " with load()"
+        )
+    config = parse(text, what)
+    cudnn_weights = bool(changed.reports)
+    nodes = {layer_name(node): node for node in children(config)}
+    for name, group in groups_of(layers):
+        for layer, cells in pairs(nodes[name], group) if name in nodes else ():
+            changed.add_hard(layer, cells, version)
+    with config_errors(what):
+        cudnn_config = any(cudnn_layers(config))
+        modernize(config, scaled=changed.scaled)
+    if cudnn_weights != cudnn_config:
+        has, lacks = ("config", "weights") if cudnn_config else ("weights", "config")
+        raise FileError(
+            f"{changed.what}: there are cuDNN layers in its {has}, but none in its {lacks}"
+        )
+    attributes = {"model_config": json.dumps(config), "keras_version": KERAS_3}
+    if (training := root.text(_TRAINING)) is not None:
+        attributes[set_aside(_TRAINING, changed.notes)] = training
+    return attributes
+
+
+def _set_attributes(h5: Any, new: dict[str, str]) -> None:
+    for name, text in new.items():
+        as_bytes = isinstance(h5.attrs.get(name), bytes)
+        h5.attrs[name] = text.encode() if as_bytes else text
+        if name.startswith(_TRAINING):
+            del h5.attrs[_TRAINING]
