@@ -13,16 +13,14 @@ from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.groups import check_exact, entry_of
 from rnnlayout._files.bags.layerwise import Conversion, Scratch
 from rnnlayout._files.bags.limits import regular_file
-from rnnlayout._files.bags.replace import bag_of
-from rnnlayout._files.formats.format import Format, ModelFormat, TensorFormat
-from rnnlayout._files.formats.table import format_of
+from rnnlayout._files.formats.format import Format, ModelFormat, TensorFormat, format_of
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
 from .output import check_free, whole
-from .source import read
+from .source import bag_of, read
 
 
 def load(
@@ -129,7 +127,8 @@ def convert_file(
         if source is target and modernize is not None:
             return modernize(path, part, hints, to, dtype, exact)
         found, file = read(path, hints)
-        for error in found.refused.values():
+        if found.refused:
+            error = next(iter(found.refused.values()))
             raise type(error)(
                 f"{error}; nothing was written: use prefix= to convert one of the others:"
                 f" {', '.join(map(repr, found))}"

@@ -10,8 +10,7 @@ from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.layerwise import Conversion
 from rnnlayout._files.bags.limits import regular_file
 from rnnlayout._files.bags.stacks import joined
-from rnnlayout._files.formats.format import ModelFormat
-from rnnlayout._files.formats.table import format_of
+from rnnlayout._files.formats.format import ModelFormat, format_of
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import unlike
 from rnnlayout._native import LayoutError

@@ -1,55 +1,19 @@
-"""A file that is read: its RNNs, and copies of it with some of them replaced."""
+"""The RNNs of a file that is read, and new files of named tensors with RNNs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from rnnlayout._files.bags.bag import Hints, Progress
+from rnnlayout._files.bags.bag import Bag, Hints, Progress, Tensor
 from rnnlayout._files.bags.found import Found
-from rnnlayout._files.bags.groups import find
+from rnnlayout._files.bags.groups import entry_of, find
 from rnnlayout._files.bags.layerwise import Conversion
-from rnnlayout._files.bags.record import read_records
-from rnnlayout._files.bags.replace import found_in, replaced
-from rnnlayout._files.formats.format import TensorFormat
-from rnnlayout._files.formats.table import format_of
+from rnnlayout._files.bags.record import Record, read_records, write_records
+from rnnlayout._files.formats.format import TensorFormat, format_of
 from rnnlayout._model.errors import FileError
-
-
-class TensorFile:
-    """A file of named tensors. groups: the RNNs among them."""
-
-    def __init__(self, path: Path, format: TensorFormat, hints: Hints) -> None:
-        self._path, self._format = path, format
-        self._bag = format.read(path)
-        self._records = read_records(self._bag.metadata, path)
-        self.groups = find(self._bag.tensors, hints, self._records)
-
-    @property
-    def found(self) -> Found:
-        return found_in(self._bag, self.groups)
-
-    def copy(
-        self,
-        out: Path,
-        conversions: Mapping[str, Conversion],
-        progress: Progress | None,
-        target: TensorFormat | None = None,
-        dry_run: bool = False,
-    ) -> list[str]:
-        """Write the file to `out` with these RNNs replaced; return notes.
-
-        target: another format for the copy. dry_run: write only if a copy in the file's own format
-            contains more than tensors, because only writing it shows whether it can be written.
-        """
-        target = target or self._format
-        pairs = [(g, conversions[g.entry]) for g in self.groups if g.entry in conversions]
-        bag = replaced(self._bag, pairs, self._records)
-        if target is self._format and target.replace is not None:
-            return target.replace(self._path, out, bag, pairs, progress)
-        if not dry_run:
-            target.write(out, bag, progress)
-        return []
+from rnnlayout._weights.weights import Weights
 
 
 def read(path: Path, hints: Hints) -> tuple[Found, TensorFile | None]:
@@ -69,3 +33,84 @@ def read(path: Path, hints: Hints) -> tuple[Found, TensorFile | None]:
         under = f" under {hints.prefix!r}" if hints.prefix else ""
         raise FileError(f"{path}: no recurrent layer found{under}")
     return found, file
+
+
+class TensorFile:
+    """A file of named tensors. groups: the RNNs among them; found: as load() returns them."""
+
+    def __init__(self, path: Path, format: TensorFormat, hints: Hints) -> None:
+        self._path, self._format, self._bag = path, format, format.read(path)
+        self._records = read_records(self._bag.metadata, path)
+        self.groups = find(self._bag.tensors, hints, self._records)
+        weights = {group.entry: group.weights for group in self.groups}
+        names = {name for group in self.groups for name in group.names}
+        self.found = Found(
+            {entry: one for entry, one in weights.items() if isinstance(one, Weights)},
+            {entry: one for entry, one in weights.items() if not isinstance(one, Weights)},
+            [*self._bag.notes, *(note for group in self.groups for note in group.notes)],
+            [name for name in self._bag.tensors if name not in names],
+        )
+
+    def copy(
+        self,
+        out: Path,
+        conversions: Mapping[str, Conversion],
+        progress: Progress | None,
+        target: TensorFormat | None = None,
+        dry_run: bool = False,
+    ) -> list[str]:
+        """Write the file to `out` with these RNNs replaced; return notes.
+
+        The new tensors of an RNN are at the position of its first old one. target: another format
+        for the copy. dry_run: write only if a copy in the file's own format contains more than
+        tensors, because only writing it shows whether it can be written.
+        """
+        pairs = [(g, conversions[g.entry]) for g in self.groups if g.entry in conversions]
+        first = {group.names[0]: (group, new) for group, new in pairs}
+        old = {name for group, _ in pairs for name in group.names}
+        tensors: dict[str, Tensor] = {}
+        for name, tensor in self._bag.tensors.items():
+            if name in first:
+                group, new = first[name]
+                _add(tensors, group.prefix, new.tensors)
+            elif name not in old:
+                _add(tensors, "", {name: tensor})
+        records = self._records | {
+            group.entry: Record(group.prefix, new.layout, new.spec, new.config)
+            for group, new in pairs
+        }
+        metadata = self._bag.metadata | write_records(records)
+        bag = replace(self._bag, tensors=tensors, metadata=metadata)
+        target = target or self._format
+        if target is self._format and target.replace is not None:
+            return target.replace(self._path, out, bag, pairs, progress)
+        if not dry_run:
+            target.write(out, bag, progress)
+        return []
+
+
+def bag_of(entries: Mapping[str, Weights | Conversion]) -> Bag:
+    """Return RNNs as named tensors, each with its name as prefix, "" without a prefix."""
+    tensors: dict[str, Tensor] = {}
+    records = {}
+    for name, one in entries.items():
+        prefix = f"{name}." if name else ""
+        if isinstance(one, Weights):
+            given = one._read()
+            arrays = zip(given.names, given.arrays, strict=True)
+            new = {tensor: Tensor.of(array, given.dtype) for tensor, array in arrays}
+        else:
+            new = one.tensors
+        _add(tensors, prefix, new)
+        records[entry_of(prefix, one.spec)] = Record(prefix, one.layout, one.spec, one.config)
+    return Bag(tensors, write_records(records))
+
+
+def _add(tensors: dict[str, Tensor], prefix: str, more: Mapping[str, Tensor]) -> None:
+    for name, tensor in more.items():
+        if prefix + name in tensors:
+            raise FileError(
+                f"two tensors of the new file would have the name {prefix + name!r}: rename one in"
+                " the source, or convert the RNNs one at a time with prefix="
+            )
+        tensors[prefix + name] = tensor

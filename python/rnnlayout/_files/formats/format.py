@@ -1,21 +1,23 @@
-"""What a format of files can do.
+"""The formats of files: by which suffix, and what each can do.
 
-A format's module has one value of a class below, FORMAT. Its functions raise FileError for a file
-that is malformed or unsafe, and MissingExtraError if a package is missing. They open no file but
-the one named (raw.py also the JSON beside it), and allocate little more than its size
-(bags/limits.py).
+Each format is a value of one of the classes below. Its functions raise FileError for a file that is
+malformed or unsafe, and MissingExtraError if a package is missing. They open no file but the one
+named (raw.py also the JSON beside it), and allocate little more than its size (bags/limits.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from rnnlayout._files.bags.bag import Bag, Converted, Hints, Progress
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.groups import Group
 from rnnlayout._files.bags.layerwise import Conversion
+from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
@@ -60,6 +62,36 @@ class ModelFormat:
 
 
 Format = TensorFormat | ModelFormat
+
+# suffix -> the format, in the module of that name. The longest suffix of a file's name decides.
+FORMATS = {
+    ".safetensors": "safetensors.FORMAT",
+    ".npz": "npz.FORMAT",
+    ".npy": "npy.FORMAT",
+    ".bin": "raw.FORMAT",
+    ".h": "c_header.FORMAT",
+    ".pt": "torch.checkpoint.FORMAT",
+    ".pth": "torch.checkpoint.FORMAT",
+    ".ckpt": "torch.checkpoint.FORMAT",
+    ".jit": "torch.checkpoint.FORMAT",
+    ".pt2": "torch.checkpoint.FORMAT",
+    ".h5": "keras.files.H5",
+    ".hdf5": "keras.files.H5",
+    ".weights.h5": "keras.files.WEIGHTS_H5",
+    ".keras": "keras.files.ARCHIVE",
+    ".onnx": "onnx.model.FORMAT",
+}
+
+
+def format_of(path: Any) -> Format:
+    """Return the format of a path. Raises FileError if no format has its suffix."""
+    name = str(path).lower()
+    suffixes = [suffix for suffix in FORMATS if name.endswith(suffix)]
+    if not suffixes:
+        raise FileError(f"{path}: unknown format; known suffixes are {', '.join(sorted(FORMATS))}")
+    module, _, attribute = FORMATS[max(suffixes, key=len)].rpartition(".")
+    found: Format = getattr(import_module(f"rnnlayout._files.formats.{module}"), attribute)
+    return found
 
 
 def check_layout(weights: Weights, layout: str, what: str) -> None:
