@@ -10,8 +10,8 @@ import sys
 import pytest
 
 import rnnlayout as rl
-from rnnlayout._files import output as _output
-from rnnlayout._files.output import whole
+from rnnlayout._files.bags import output as _output
+from rnnlayout._files.bags.output import whole
 
 # What a process starts with, whatever the tests were started with.
 HANDLERS = {"SIGINT": "signal.default_int_handler"} | dict.fromkeys(
@@ -209,7 +209,7 @@ def test_a_signal_leaves_nothing(folder, signal, force):
 import ctypes, os, signal, sys
 from rnnlayout._cli import main
 from rnnlayout._cli.commands import layouts
-from rnnlayout._files.output import whole
+from rnnlayout._files.bags.output import whole
 
 def run(options):
     with whole({str(folder / "a.npz")!r}, force={force}) as part:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +11,13 @@ from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.groups import check_exact, entry_of
 from rnnlayout._files.bags.layerwise import Conversion, Scratch
 from rnnlayout._files.bags.limits import regular_file
+from rnnlayout._files.bags.output import Output, whole
 from rnnlayout._files.formats.format import Format, ModelFormat, TensorFormat, format_of
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
-from .output import check_free, whole
 from .source import bag_of, read
 
 
@@ -63,12 +61,12 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
     for name, one in entries.items():
         if not isinstance(name, str) or not isinstance(one, Weights):
             raise LayoutError(f"weights[{name!r}] is a {type(one).__name__}, need a Weights")
-    with whole(path, force=True) as part:
-        _write(part, format, entries)
+    with whole(path, force=True) as out:
+        _write(out, format, entries)
 
 
 def _write(
-    out: Path,
+    out: Output,
     format: Format,
     entries: Mapping[str, Weights | Conversion],
     progress: Progress | None = None,
@@ -123,9 +121,9 @@ def convert_file(
     path, dst = regular_file(src), Path(dst)
     source, target = format_of(path), format_of(dst)
     modernize = source.rewrite if isinstance(source, ModelFormat) else None
-    with _output(path, dst, force, dry_run) as part:
+    with whole(dst, force=force, source=path, dry_run=dry_run) as out:
         if source is target and modernize is not None:
-            return modernize(path, part, hints, to, dtype, exact)
+            return modernize(path, out, hints, to, dtype, exact)
         found, file = read(path, hints)
         if found.refused:
             error = next(iter(found.refused.values()))
@@ -141,10 +139,10 @@ def convert_file(
         }
         notes, left_out = list(found.notes), found.others
         if file is not None and isinstance(target, TensorFormat):
-            notes += file.copy(part, conversions, progress, target, dry_run)
+            notes += file.copy(out, conversions, progress, target, dry_run)
             left_out = ()
         else:
-            _write(part, target, conversions, progress, dry_run)
+            _write(out, target, conversions, progress, dry_run)
         for one in conversions.values() if dry_run else ():
             one.check()
     if left_out and to.name == "keras" and modernize is not None:
@@ -156,15 +154,3 @@ def convert_file(
 _ALONE = (
     "the new file has only the RNNs; to convert the whole model, give it the old one's suffix, "
 )
-
-
-@contextmanager
-def _output(src: Path, dst: Path, force: bool, dry_run: bool) -> Iterator[Path]:
-    """Yield the path to write to, in a dry run one in a temporary folder."""
-    if dry_run:
-        check_free(dst, force, src)
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder) / dst.name
-    else:
-        with whole(dst, force=force, source=src) as part:
-            yield part

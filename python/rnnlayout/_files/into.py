@@ -9,6 +9,7 @@ from rnnlayout._files.bags.bag import Converted, Hints, Progress
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.layerwise import Conversion
 from rnnlayout._files.bags.limits import regular_file
+from rnnlayout._files.bags.output import check_free, whole
 from rnnlayout._files.bags.stacks import joined
 from rnnlayout._files.formats.format import ModelFormat, format_of
 from rnnlayout._model.errors import FileError
@@ -16,7 +17,6 @@ from rnnlayout._model.spec import unlike
 from rnnlayout._native import LayoutError
 
 from .files import load
-from .output import check_free, whole
 from .source import read
 
 
@@ -62,11 +62,11 @@ def convert_into(
         for one in conversions.values():
             one.check()
     else:
-        with whole(dst, force=force, source=path) as part:
+        with whole(dst, force=force, source=path) as out:
             if file is not None:
-                notes = file.copy(part, conversions, progress)
+                notes = file.copy(out, conversions, progress)
             elif put is not None:
-                put(model, part, {name: one.weights() for name, one in conversions.items()})
+                put(model, out, {name: one.weights() for name, one in conversions.items()})
     notes += [f"{name} of {model.name} is unchanged" for name in old if name not in conversions]
     left_out = tuple(name for name in new if name not in pairs)
     reports = {name: one.report for name, one in conversions.items()}

@@ -10,6 +10,7 @@ from rnnlayout._files.bags.bag import Bag, Hints, Progress, Tensor
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.groups import entry_of, find
 from rnnlayout._files.bags.layerwise import Conversion
+from rnnlayout._files.bags.output import Output
 from rnnlayout._files.bags.record import Record, read_records, write_records
 from rnnlayout._files.formats.format import TensorFormat, format_of
 from rnnlayout._model.errors import FileError
@@ -53,7 +54,7 @@ class TensorFile:
 
     def copy(
         self,
-        out: Path,
+        out: Output,
         conversions: Mapping[str, Conversion],
         progress: Progress | None,
         target: TensorFormat | None = None,

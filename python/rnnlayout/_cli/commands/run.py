@@ -49,9 +49,9 @@ def run(options: argparse.Namespace) -> int:
     import numpy as np
 
     from rnnlayout._files.bags.limits import regular_file
+    from rnnlayout._files.bags.output import whole
     from rnnlayout._files.files import load
     from rnnlayout._files.formats.npy import mapped
-    from rnnlayout._files.output import whole
     from rnnlayout._model.errors import FileError
     from rnnlayout._weights import used
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rnnlayout._files.bags.bag import Hints
 from rnnlayout._files.bags.found import Found
+from rnnlayout._files.bags.output import Output
 from rnnlayout._model.describe import regions
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
@@ -97,14 +98,14 @@ def _read(path: Path, hints: Hints) -> Found:
     raise FileError(f"{path}: .h files are only written, not read: read the file it was made from")
 
 
-def _write(path: Path, entries: Mapping[str, Weights]) -> None:
+def _write(out: Output, entries: Mapping[str, Weights]) -> None:
     names = {entry: _identifier(entry) for entry in entries}
     if len(set(names.values())) != len(names):
         raise LayoutError(
             f"two of {', '.join(map(repr, names))} would have the same name in C: rename one"
         )
-    guard = f"RNNLAYOUT_{_identifier(path.name).upper()}"
-    with open(path, "w", encoding="ascii", newline="\n") as file:
+    guard = f"RNNLAYOUT_{_identifier(out.name).upper()}"
+    with open(out, "w", encoding="ascii", newline="\n") as file:
         file.write(_TOP.format(guard=guard))
         for entry, weights in entries.items():
             for text in _rnn(names[entry], weights):

@@ -17,6 +17,7 @@ from rnnlayout._files.bags.bag import Bag, Converted, Hints, Progress
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.groups import Group
 from rnnlayout._files.bags.layerwise import Conversion
+from rnnlayout._files.bags.output import Output
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError
@@ -31,15 +32,15 @@ class TensorFormat:
 
     suffix: the one that messages name.
     read(path): the tensors, which may be read when they are asked for.
-    write(path, bag, progress): write a new file.
+    write(out, bag, progress): write a new file.
     replace(path, out, bag, pairs, progress): copy a file that is more than its tensors to `out`,
         with each RNN of `pairs` replaced; bag: all tensors of the copy. Returns notes.
     """
 
     suffix: str
     read: Callable[[Path], Bag]
-    write: Callable[[Path, Bag, Progress | None], None]
-    replace: Callable[[Path, Path, Bag, Pairs, Progress | None], list[str]] | None = None
+    write: Callable[[Output, Bag, Progress | None], None]
+    replace: Callable[[Path, Output, Bag, Pairs, Progress | None], list[str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class ModelFormat:
 
     suffix: the one that messages name.
     read(path, hints): the RNNs.
-    write(path, entries): write a new file with these RNNs, which read() reads.
+    write(out, entries): write a new file with these RNNs, which read() reads.
     replace(path, out, entries): copy a file to `out`, with new weights in the RNNs of these names.
     rewrite(path, out, hints, to, dtype, exact): copy a whole model to `out`, with its RNNs
         converted.
@@ -56,9 +57,9 @@ class ModelFormat:
 
     suffix: str
     read: Callable[[Path, Hints], Found]
-    write: Callable[[Path, Mapping[str, Weights]], None]
-    replace: Callable[[Path, Path, Mapping[str, Weights]], None] | None = None
-    rewrite: Callable[[Path, Path, Hints, Layout, object, bool], Converted] | None = None
+    write: Callable[[Output, Mapping[str, Weights]], None]
+    replace: Callable[[Path, Output, Mapping[str, Weights]], None] | None = None
+    rewrite: Callable[[Path, Output, Hints, Layout, object, bool], Converted] | None = None
 
 
 Format = TensorFormat | ModelFormat

@@ -16,6 +16,7 @@ import numpy as np
 from rnnlayout._files.bags.bag import Hints, Tensor
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.limits import check_shape
+from rnnlayout._files.bags.output import Output
 from rnnlayout._model.errors import FileError
 from rnnlayout._weights.weights import Weights
 
@@ -47,13 +48,13 @@ def mapped(path: Path) -> np.ndarray:
     return np.memmap(path, dtype, "r", at, shape, "F" if fortran else "C").view(np.ndarray)
 
 
-def _write(path: Path, entries: Mapping[str, Weights]) -> None:
-    weights = only_one(entries, path.name)
+def _write(out: Output, entries: Mapping[str, Weights]) -> None:
+    weights = only_one(entries, out.name)
     if weights.spec.dtype == "bfloat16":
         raise FileError(
-            f"{path.name}: NumPy lacks bfloat16: write .safetensors or .bin, or pass dtype="
+            f"{out.name}: NumPy lacks bfloat16: write .safetensors or .bin, or pass dtype="
         )
-    with open(path, "wb") as file:
+    with open(out, "wb") as file:
         np.lib.format.write_array(file, weights._read().arrays[0], allow_pickle=False)
 
 

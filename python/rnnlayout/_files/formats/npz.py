@@ -17,6 +17,7 @@ import numpy as np
 from rnnlayout._files.bags.bag import Bag, Count, Progress, Tensor
 from rnnlayout._files.bags.json_text import json_object, texts
 from rnnlayout._files.bags.limits import open_member, open_zip, read_member
+from rnnlayout._files.bags.output import Output
 from rnnlayout._files.bags.record import KEY, SCHEMA
 from rnnlayout._model.dtypes import storage
 from rnnlayout._model.errors import FileError
@@ -71,10 +72,10 @@ def _tensor(archive: zipfile.ZipFile, member: zipfile.ZipInfo, dtype: str | None
 # ---------------------------------------------------------------------------------------- writing
 
 
-def _write(path: Path, bag: Bag, progress: Progress | None = None) -> None:
+def _write(out: Output, bag: Bag, progress: Progress | None = None) -> None:
     """Write the arrays uncompressed, as np.savez() does; the same input gives the same bytes."""
     count = Count(progress, bag.nbytes)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         if beside := _beside(bag):
             archive.writestr(_info(_BESIDE), json.dumps(beside))
         for name, tensor in bag.tensors.items():

@@ -16,6 +16,7 @@ import numpy as np
 from rnnlayout._files.bags.bag import Hints, Tensor
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.json_text import json_object
+from rnnlayout._files.bags.output import Output
 from rnnlayout._model.describe import regions
 from rnnlayout._model.dtypes import storage
 from rnnlayout._model.errors import FileError
@@ -71,13 +72,13 @@ def _beside(path: Path) -> Spec | None:
 # ---------------------------------------------------------------------------------------- writing
 
 
-def _write(path: Path, entries: Mapping[str, Weights]) -> None:
-    weights = only_one(entries, path.name)
-    with open(path, "wb") as file:
+def _write(out: Output, entries: Mapping[str, Weights]) -> None:
+    weights = only_one(entries, out.name)
+    with open(out, "wb") as file:
         for chunk in Tensor.of(weights._read().arrays[0], weights.spec.dtype).chunks():
             file.write(chunk)
     text = json.dumps(_described(weights.spec), indent=1)
-    path.with_name(path.name + ".json").write_text(text + "\n")
+    out.beside(".json").write_text(text + "\n")
 
 
 FORMAT = ModelFormat(".bin", _read, _write)

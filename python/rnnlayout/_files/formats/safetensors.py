@@ -18,6 +18,7 @@ import numpy as np
 from rnnlayout._files.bags.bag import Bag, Count, Progress, Tensor
 from rnnlayout._files.bags.json_text import check_texts, json_object, texts
 from rnnlayout._files.bags.limits import check_shape
+from rnnlayout._files.bags.output import Output
 from rnnlayout._model.dtypes import storage
 from rnnlayout._model.errors import FileError
 
@@ -154,7 +155,7 @@ def _tensor(data: memoryview, dtype: str, shape: tuple[int, ...]) -> Tensor:
 # ---------------------------------------------------------------------------------------- writing
 
 
-def write_tensors(path: Path, bag: Bag, progress: Progress | None = None) -> None:
+def write_tensors(out: Output, bag: Bag, progress: Progress | None = None) -> None:
     """Write the tensors by name in their order, their bytes by element size for alignment."""
     count = Count(progress, bag.nbytes)
     order = sorted(bag.tensors.items(), key=lambda item: -_alignment(item[1]))
@@ -167,7 +168,7 @@ def write_tensors(path: Path, bag: Bag, progress: Progress | None = None) -> Non
         header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": offsets[name]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    with open(path, "wb", buffering=0) as file:
+    with open(out, "wb", buffering=0) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         written = 0
         for chunk in (chunk for _, tensor in order for chunk in tensor.chunks()):

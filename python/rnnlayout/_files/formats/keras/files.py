@@ -15,6 +15,7 @@ from pathlib import Path
 from rnnlayout._files.bags.bag import Hints
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.limits import open_zip
+from rnnlayout._files.bags.output import Output
 from rnnlayout._files.formats.format import ModelFormat
 from rnnlayout._weights.weights import Weights
 
@@ -55,24 +56,24 @@ def _read_archive(path: Path, hints: Hints) -> Found:
         return entries.found(root)
 
 
-def _write_h5(path: Path, entries: Mapping[str, Weights]) -> None:
+def _write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
     """Write a model for Keras 3, or for layout keras-cudnn only weights, for Keras 2."""
     if any(weights.layout.name == "keras-cudnn" for weights in entries.values()):
-        write_cudnn_weights(path, entries)
+        write_cudnn_weights(out, entries)
     else:
-        write_h5(path, entries)
+        write_h5(out, entries)
 
 
-def _write_variables(path: Path, entries: Mapping[str, Weights]) -> None:
+def _write_variables(out: Output, entries: Mapping[str, Weights]) -> None:
     """Write what load_weights() reads for the model that a .keras file of the same RNNs has."""
-    path.write_bytes(variables_of(layers_of(entries)))
+    out.path.write_bytes(variables_of(layers_of(entries)))
 
 
-def _write_archive(path: Path, entries: Mapping[str, Weights]) -> None:
+def _write_archive(out: Output, entries: Mapping[str, Weights]) -> None:
     """Write a model that Keras 3 loads, with one input and one output per RNN."""
     layers = layers_of(entries)
     config = model_config(layers, modules=True)
-    with zipfile.ZipFile(path, "w") as archive:
+    with zipfile.ZipFile(out, "w") as archive:
         for name, content in (
             (METADATA, json.dumps({"keras_version": KERAS_3}).encode()),
             (CONFIG, json.dumps(config).encode()),

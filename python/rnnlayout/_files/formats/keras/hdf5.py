@@ -21,6 +21,7 @@ import numpy as np
 
 from rnnlayout._files.bags.bag import Tensor
 from rnnlayout._files.bags.limits import check_claim
+from rnnlayout._files.bags.output import Output
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError, missing
 
@@ -163,7 +164,7 @@ def open_hdf5(source: Path | bytes, what: str = "") -> Iterator[Group]:
 
 
 @contextmanager
-def new_hdf5(file: Path | io.BytesIO, what: str = "an HDF5 file") -> Iterator[Any]:
+def new_hdf5(file: Output | io.BytesIO, what: str = "an HDF5 file") -> Iterator[Any]:
     """Yield a new HDF5 file of h5py's. what: its name in messages."""
     h5py = import_h5py(what)
     with hdf5_errors(what), h5py.File(file, "w") as h5:

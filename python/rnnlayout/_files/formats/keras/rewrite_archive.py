@@ -17,6 +17,7 @@ from typing import Any
 
 from rnnlayout._files.bags.bag import Converted, Hints
 from rnnlayout._files.bags.limits import open_zip, read_member
+from rnnlayout._files.bags.output import Output
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
 
@@ -54,7 +55,7 @@ def read_archive(path: Path, archive: zipfile.ZipFile) -> Archive:
 
 
 def rewrite_archive(
-    path: Path, out: Path, hints: Hints, to: Layout, dtype: Any, exact: bool
+    path: Path, out: Output, hints: Hints, to: Layout, dtype: Any, exact: bool
 ) -> Converted:
     """Write the model at `path` to `out`, for Keras 3: as rewrite_h5().
 
@@ -86,7 +87,7 @@ def rewrite_archive(
     return changed.result()
 
 
-def _copy(archive: zipfile.ZipFile, out: Path, new: dict[str, bytes]) -> None:
+def _copy(archive: zipfile.ZipFile, out: Output, new: dict[str, bytes]) -> None:
     """Write all members in their order, compressed as they are, with new contents for some."""
     with zipfile.ZipFile(out, "w") as target:
         for old in archive.infolist():

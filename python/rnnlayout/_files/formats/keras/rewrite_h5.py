@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnlayout._files.bags.bag import Converted, Hints
+from rnnlayout._files.bags.output import Output
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError, LossyError
@@ -33,7 +34,7 @@ _NO_ACTIVATIONS = (
 
 
 def rewrite_h5(
-    path: Path, out: Path, hints: Hints, to: Layout, dtype: Any, exact: bool
+    path: Path, out: Output, hints: Hints, to: Layout, dtype: Any, exact: bool
 ) -> Converted:
     """Write the model or the weights at `path` to `out`, for Keras 3.
 

@@ -9,11 +9,11 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rnnlayout._files.bags.output import Output
 from rnnlayout._files.bags.stacks import layer_names
 from rnnlayout._files.formats.format import check_layout
 from rnnlayout._model.spec import Spec
@@ -126,7 +126,7 @@ def _placed(kind: str, config: dict[str, Any], calls: list[Any], modules: bool) 
 # ----------------------------------------------------------------------------------------- files
 
 
-def write_h5(path: Path, entries: Mapping[str, Weights]) -> None:
+def write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
     """Write a whole model in the legacy form."""
     layers = layers_of(entries)
     for layer in layers:
@@ -136,16 +136,16 @@ def write_h5(path: Path, entries: Mapping[str, Weights]) -> None:
                 " .weights.h5, or pass dtype="
             )
     config = json.dumps(model_config(layers, modules=False))
-    with new_hdf5(path) as h5:
+    with new_hdf5(out) as h5:
         h5.attrs["keras_version"] = KERAS_3
         h5.attrs["model_config"] = config
         _write_lists(h5.create_group("model_weights"), layers, KERAS_3)
 
 
-def write_cudnn_weights(path: Path, entries: Mapping[str, Weights]) -> None:
+def write_cudnn_weights(out: Output, entries: Mapping[str, Weights]) -> None:
     """Write weights of CuDNNLSTM and CuDNNGRU layers for Keras 2's load_weights()."""
     layers = layers_of(entries, "keras-cudnn")
-    with new_hdf5(path) as h5:
+    with new_hdf5(out) as h5:
         _write_lists(h5, layers, KERAS_2)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from rnnlayout._files.bags.bag import Hints
 from rnnlayout._files.bags.found import Found
+from rnnlayout._files.bags.output import Output
 from rnnlayout._files.formats.format import ModelFormat, check_layout
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import as_layout
@@ -38,12 +39,12 @@ def _read(path: Path, hints: Hints) -> Found:
     return _found(path, load_model(path), hints)
 
 
-def _write(path: Path, entries: Mapping[str, Weights]) -> None:
+def _write(out: Output, entries: Mapping[str, Weights]) -> None:
     """Write a model with these RNNs and nothing else, which onnxruntime runs."""
-    write_model(path, model_of(entries))
+    write_model(out, model_of(entries))
 
 
-def _replace(path: Path, out: Path, entries: Mapping[str, Weights]) -> None:
+def _replace(path: Path, out: Output, entries: Mapping[str, Weights]) -> None:
     """Write the model to `out` with new weights in the nodes of these names.
 
     entries: in layout onnx, each of the same spec as the old weights. Everything else is unchanged,

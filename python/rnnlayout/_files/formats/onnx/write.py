@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rnnlayout import _native
+from rnnlayout._files.bags.output import Output
 from rnnlayout._files.formats.format import check_layout
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError, LossyError
@@ -61,7 +61,7 @@ def model_of(entries: Mapping[str, Weights]) -> Any:
     return model
 
 
-def write_model(path: Path, model: Any) -> None:
+def write_model(out: Output, model: Any) -> None:
     """Write a model, which is emptied, to one file. Raises FileError if it exceeds 2 GB.
 
     Each tensor is serialized by itself: a gigabyte at once takes protobuf about ten times as long.
@@ -75,10 +75,10 @@ def write_model(path: Path, model: Any) -> None:
     parts = [model.SerializeToString(), _head(_GRAPH, sum(map(len, fields))), *fields]
     if (nbytes := sum(map(len, parts))) > LARGEST:
         raise FileError(
-            f"{path}: the model would have {nbytes} bytes; ONNX files are limited to 2 GB: write"
+            f"{out}: the model would have {nbytes} bytes; ONNX files are limited to 2 GB: write"
             " .safetensors or .npz"
         )
-    with open(path, "wb") as file:
+    with open(out, "wb") as file:
         file.writelines(parts)
 
 

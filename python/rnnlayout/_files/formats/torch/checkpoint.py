@@ -16,6 +16,7 @@ import numpy as np
 from rnnlayout._files.bags.bag import CHUNK_NBYTES, Bag, Count, Progress, Tensor
 from rnnlayout._files.bags.groups import Group
 from rnnlayout._files.bags.layerwise import Conversion
+from rnnlayout._files.bags.output import Output
 from rnnlayout._files.formats.format import Pairs, TensorFormat
 from rnnlayout._model.errors import FileError, MissingExtraError, missing
 from rnnlayout._native import LayoutError
@@ -90,19 +91,19 @@ def _places(
 # ---------------------------------------------------------------------------------------- writing
 
 
-def _write(path: Path, bag: Bag, progress: Progress | None = None) -> None:
+def _write(out: Output, bag: Bag, progress: Progress | None = None) -> None:
     """Write a state_dict, which torch.load(path, weights_only=True) reads."""
-    torch = _torch(path)
+    torch = _torch(out)
     count = Count(progress, 2 * bag.nbytes)
     state = OrderedDict()
     for name, tensor in bag.tensors.items():
         state[name] = _tensor(torch, tensor, count)
     _set_metadata(state, bag.metadata)
-    _save(torch, state, path, count)
+    _save(torch, state, out, count)
 
 
-def _save(torch: Any, value: Any, path: Path, count: Count) -> None:
-    with open(path, "wb") as file:
+def _save(torch: Any, value: Any, out: Output, count: Count) -> None:
+    with open(out, "wb") as file:
         torch.save(value, _InPieces(file, count))
 
 
@@ -129,15 +130,16 @@ def _set_metadata(state: Any, metadata: Mapping[str, str]) -> None:
         state._metadata = modules  # type: ignore[attr-defined]
 
 
-def _torch(path: Path) -> Any:
-    if path.suffix in (".jit", ".pt2"):
+def _torch(out: Output) -> Any:
+    suffix = out.target.suffix
+    if suffix in (".jit", ".pt2"):
         raise FileError(
-            f"{path.name}: {path.suffix} files contain code as well as weights: write a .pt instead"
+            f"{out.name}: {suffix} files contain code as well as weights: write a .pt instead"
         )
     try:
         import torch
     except ImportError:
-        raise missing("torch", "torch", f"to write {path.name}") from None
+        raise missing("torch", "torch", f"to write {out.name}") from None
     return torch
 
 
@@ -157,7 +159,7 @@ def _tensor(torch: Any, source: Tensor, count: Count) -> Any:
 
 
 def _replace(
-    path: Path, out: Path, bag: Bag, pairs: Pairs, progress: Progress | None = None
+    path: Path, out: Output, bag: Bag, pairs: Pairs, progress: Progress | None = None
 ) -> list[str]:
     """Copy a checkpoint with other RNNs; keep all else: order, numbers, shared storages."""
     torch = _torch(out)

@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,23 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 @dataclass
 class Output:
-    """A file that is being written: write to `path`; at the end it appears as `target`."""
+    """A file that is being written: open it as a path; at the end it appears as `target`."""
 
     target: Path
     path: Path
     _files: ExitStack
-    _parts: list[_Part] = field(default_factory=list)
+    _parts: list[_Part]
+
+    def __fspath__(self) -> str:
+        """Return where to write it now."""
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.target)
 
     @property
     def name(self) -> str:
-        """The final name, for messages."""
+        """Its final name."""
         return self.target.name
 
     def beside(self, suffix: str) -> Path:
@@ -41,7 +48,7 @@ class Output:
 
 
 @contextmanager
-def whole(path: Any, *, force: bool, source: Any = None) -> Iterator[Output]:
+def whole(path: Any, *, force: bool, source: Any = None, dry_run: bool = False) -> Iterator[Output]:
     """Yield an Output, whose file appears as `path` if the block succeeds.
 
     If it fails, or if the process is killed, nothing remains: the file has no name until it is
@@ -51,6 +58,7 @@ def whole(path: Any, *, force: bool, source: Any = None) -> Iterator[Output]:
     force: replace an existing file (of a symbolic link the link, not its target); otherwise raise
         FileError if one exists, or is created in the meantime.
     source: the file that is read, which is never replaced, whatever name it is called by.
+    dry_run: nothing appears in the end.
 
     Nothing is flushed to the disk: a machine that loses power may keep neither the old file nor
     the new one.
@@ -63,7 +71,7 @@ def whole(path: Any, *, force: bool, source: Any = None) -> Iterator[Output]:
         yield output
         for one in output._parts[1:]:
             check_free(one.target, force, source)
-        for one in reversed(output._parts):  # the file that was asked for comes last
+        for one in reversed([] if dry_run else output._parts):  # the one asked for comes last
             _publish(one, force)
 
 
