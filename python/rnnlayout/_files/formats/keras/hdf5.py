@@ -12,7 +12,7 @@ import io
 import math
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -164,11 +164,13 @@ def open_hdf5(source: Path | bytes, what: str = "") -> Iterator[Group]:
 
 
 @contextmanager
-def new_hdf5(file: Output | io.BytesIO, what: str = "an HDF5 file") -> Iterator[Any]:
+def new_hdf5(file: Output | BinaryIO, what: str = "an HDF5 file") -> Iterator[Any]:
     """Yield a new HDF5 file of h5py's. what: its name in messages."""
     h5py = import_h5py(what)
-    with hdf5_errors(what), h5py.File(file, "w") as h5:
-        yield h5
+    with hdf5_errors(what), ExitStack() as files:
+        if isinstance(file, Output):  # libhdf5 itself wants a file that has a name
+            file = files.enter_context(open(file, "w+b"))
+        yield files.enter_context(h5py.File(file, "w"))
 
 
 def _file(source: Path | bytes, what: str) -> BinaryIO:
