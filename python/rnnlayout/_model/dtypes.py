@@ -71,13 +71,13 @@ def narrowed(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def bfloat16() -> np.dtype:
-    """Return the dtype of bfloat16 arrays, which NumPy itself lacks."""
+    """The dtype of bfloat16 arrays, which NumPy itself does not have."""
     try:
         import ml_dtypes
     except ImportError:
         raise LayoutError(
             "bfloat16 arrays need the package ml_dtypes, which is not installed: pip install"
-            ' "rnnlayout[bf16]", or pass another dtype='
+            ' "rnnlayout[bf16]" (or ask for another dtype=)'
         ) from None
     dtype: np.dtype = np.dtype(ml_dtypes.bfloat16)
     return dtype
@@ -100,9 +100,7 @@ def take(value: Any, what: str, needed: str = "") -> tuple[np.ndarray, str]:
     if _is_torch(value):
         return _take_torch(value, what, needed)
     if isinstance(value, np.ma.MaskedArray):
-        raise LayoutError(
-            f"{what} is a masked array, and its mask would be lost: pass a.filled(value)"
-        )
+        raise LayoutError(f"{what} is a masked array: fill it first with .filled(value)")
     try:
         array = np.asarray(value)
     except MemoryError:
