@@ -70,24 +70,14 @@ _PUBLIC = {
     "_model.errors": ["FileError", "MissingExtraError"],
     "_model.layout": ["Layout", "layout", "layouts"],
     "_model.spec": ["Spec"],
-    "_native": [
-        "CudnnError",
-        "CudnnNotFoundError",
-        "DeviceArray",
-        "LayoutError",
-        "LossyError",
-        "SpecError",
-        "__version__",
-        "cpu_tier",
-        "num_threads",
-        "set_num_threads",
-    ],
+    "_native": ["CudnnError", "CudnnNotFoundError", "DeviceArray", "LayoutError", "LossyError",
+                "SpecError", "__version__", "cpu_tier", "num_threads", "set_num_threads"],
     "_run.cudnn": ["set_cudnn"],
     "_run.rnn": ["RNN", "forward"],
     "_sources.read": ["infer_spec"],
     "_weights.assign": ["assign"],
     "_weights.weights": ["Weights", "stack"],
-}
+}  # fmt: skip
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_MODULE_OF)
 

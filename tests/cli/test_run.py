@@ -155,5 +155,5 @@ def test_a_use_that_is_not_known_is_refused():
     ):
         with pytest.raises(rl.LossyError, match=next(iter(config))):
             used(weights, **config)
-    with pytest.raises(rl.FileError, match="lengths of an RNN that goes backwards"):
+    with pytest.raises(rl.FileError, match="goes backwards cannot be run with lengths"):
         used(one, lengths=[1] * 5, go_backwards=True)

@@ -84,7 +84,7 @@ def test_bfloat16_and_read_only_arrays():
 
 def test_a_parametrized_module_is_refused_in_words():
     module = torch.nn.utils.parametrizations.weight_norm(torch.nn.LSTM(5, 7), "weight_hh_l0")
-    with pytest.raises(rl.LayoutError, match="weight_hh_l0 is no plain parameter of"):
+    with pytest.raises(rl.LayoutError, match="weight_hh_l0 is not a plain parameter of"):
         rl.assign(module, weights(rl.Spec("lstm", 5, 7)))
     effective = module.weight_hh_l0.detach().numpy()  # but it is read as it acts
     assert np.array_equal(rl.Weights(module)["weight_hh_l0"], effective)
@@ -106,7 +106,7 @@ def test_keras_layers_of_another_dtype_or_size():
 def test_targets_of_another_kind():
     with pytest.raises(rl.LayoutError, match="no target: the list is empty"):
         rl.assign([], weights(rl.Spec("lstm", 5, 7)))
-    with pytest.raises(rl.LayoutError, match="dict is no torch module and no Keras layer"):
+    with pytest.raises(rl.LayoutError, match="dict is not a torch module, Keras layer"):
         rl.assign({}, weights(rl.Spec("lstm", 5, 7)))
     with pytest.raises(rl.LayoutError, match="Dense is not a layer of class LSTM"):
         rl.assign(keras.layers.Dense(3), weights(rl.Spec("lstm", 5, 7)))

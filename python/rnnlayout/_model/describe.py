@@ -21,19 +21,10 @@ def describe(layout: str | Layout, spec: Spec) -> dict[str, tuple[int, ...]]:
     return dict(_native.tensors(as_layout(layout), spec))
 
 
-_REGION = np.dtype(
-    [
-        ("pseudo_layer", "i8"),
-        ("layer", "i8"),
-        ("direction", "i8"),
-        ("lin_layer_id", "i8"),
-        ("role", "U2"),
-        ("gate", "U1"),
-        ("offset", "i8"),
-        ("rows", "i8"),
-        ("cols", "i8"),
-    ]
-)
+_REGION = np.dtype([
+    ("pseudo_layer", "i8"), ("layer", "i8"), ("direction", "i8"), ("lin_layer_id", "i8"),
+    ("role", "U2"), ("gate", "U1"), ("offset", "i8"), ("rows", "i8"), ("cols", "i8"),
+])  # fmt: skip
 
 
 def regions(spec: Spec) -> np.ndarray:

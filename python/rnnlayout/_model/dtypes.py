@@ -87,9 +87,7 @@ def take(value: Any, what: str, needed: str = "") -> tuple[np.ndarray, str]:
     if _is_torch(value):
         return _take_torch(value, what, needed)
     if isinstance(value, np.ma.MaskedArray):
-        raise LayoutError(
-            f"{what} is a masked array, and its mask would be lost: pass a.filled(value)"
-        )
+        raise LayoutError(f"{what} is a masked array: fill it first with .filled(value)")
     try:
         array = np.asarray(value)
     except MemoryError:

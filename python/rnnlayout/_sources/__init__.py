@@ -1,1 +1,1 @@
-"""Turn what a user passes in into one checked RNN, or into an error that repairs the call."""
+"""Whatever a user passes in, read as one checked RNN; errors that say how to repair the call."""

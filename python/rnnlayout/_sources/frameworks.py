@@ -64,34 +64,29 @@ def torch_hints(module: Any) -> tuple[str, dict[str, Any]]:
     """
     names = _class_names(module, "torch.nn.modules.rnn")
     if "RNNBase" in names:
-        return "torch", {
-            "cell": _TORCH_CELLS[module.mode],
-            "input_size": module.input_size,
-            "hidden_size": module.hidden_size,
-            "num_layers": module.num_layers,
-            "bidirectional": bool(module.bidirectional),
-            "proj_size": getattr(module, "proj_size", 0),
-            "bias": bool(module.bias),
-        }
-    if "RNNCellBase" in names:
-        cell = next(n for n in names if n != "RNNCellBase").removesuffix("Cell")
-        mode = f"RNN_{module.nonlinearity.upper()}" if cell == "RNN" else cell
-        return "torch-cell", {
-            "cell": _TORCH_CELLS[mode],
-            "input_size": module.input_size,
-            "hidden_size": module.hidden_size,
-            "num_layers": 1,
-            "bias": bool(module.bias),
-        }
-    inside = [
-        (name, child)
-        for name, child in module.named_modules()
-        if name and _class_names(child, "torch.nn.modules.rnn")
-    ]
-    raise LayoutError(
-        f"{type(module).__name__} is not an nn.LSTM, GRU, RNN or one of their cells"
-        + _listing(inside, "one of these")
-    )
+        layout, mode = "torch", module.mode
+    elif "RNNCellBase" in names:
+        layout, mode = "torch-cell", names[names.index("RNNCellBase") - 1].removesuffix("Cell")
+        mode = f"RNN_{module.nonlinearity.upper()}" if mode == "RNN" else mode
+    else:
+        inside = [
+            (name, child)
+            for name, child in module.named_modules()
+            if name and _class_names(child, "torch.nn.modules.rnn")
+        ]
+        raise LayoutError(
+            f"{type(module).__name__} is not an nn.LSTM, GRU, RNN or one of their cells"
+            + _listing(inside, "one of these")
+        )
+    return layout, {
+        "cell": _TORCH_CELLS[mode],
+        "input_size": module.input_size,
+        "hidden_size": module.hidden_size,
+        "num_layers": getattr(module, "num_layers", 1),
+        "bidirectional": bool(getattr(module, "bidirectional", False)),
+        "proj_size": getattr(module, "proj_size", 0),
+        "bias": bool(module.bias),
+    }
 
 
 # ---------------------------------------------------------------------------------------- Keras

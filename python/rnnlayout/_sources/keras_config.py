@@ -1,7 +1,7 @@
-"""What Keras's config says of a recurrent layer: the one place that knows.
+"""Keras's configs of recurrent layers, read and written: no other module interprets them.
 
-A config is data here, of a file (JSON) or of a layer's get_config(); nothing that it names is ever
-looked up, imported or made.
+A config is data, from a file (JSON) or from a layer's get_config(); nothing that it names is ever
+looked up, imported or instantiated.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from rnnlayout._native import LayoutError, LossyError
 
 CELLS = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn_tanh", "CuDNNLSTM": "lstm",
          "CuDNNGRU": "gru"}  # fmt: skip
-SIGMOID_SINCE = (2, 3)  # before that hard_sigmoid was what an LSTM or GRU had unasked
-# What a layer does otherwise than cuDNN. zero_output_for_mask is what cuDNN does with lengths.
+SIGMOID_SINCE = (2, 3)  # before that hard_sigmoid was the default of an LSTM or GRU
+# Settings with which a layer differs from cuDNN. zero_output_for_mask is cuDNN's with lengths.
 MAY_DIFFER = ("go_backwards", "stateful", "time_major")
 
 
 @dataclass(frozen=True)
 class Told:
-    """What one RNN is. hints: fields of its Spec; config: as Weights.config."""
+    """One RNN as its config describes it. hints: fields of its Spec; config: see Weights."""
 
     layout: str
     hints: dict[str, Any]
@@ -34,11 +34,11 @@ class Told:
 
 
 def told(class_name: str, config: Mapping[str, Any], version: tuple[int, int]) -> Told:
-    """Of a layer (LSTM, GRU, SimpleRNN, CuDNNLSTM, CuDNNGRU), or a cell without the Cell.
+    """Read the config of a layer (LSTM, GRU, SimpleRNN, CuDNNLSTM, CuDNNGRU) or of its cell.
 
-    version: (major, minor) of the Keras that wrote it; they have not the same defaults, nor the
-        same hard_sigmoid.
-    LossyError: an activation that no cell has. FileError: the config makes no sense.
+    class_name: of a cell, without the "Cell". version: (major, minor) of the Keras that wrote it,
+        which determines the defaults and the meaning of hard_sigmoid.
+    Raises LossyError for an activation that no cell has, FileError if the config is malformed.
     """
     units = _first(config, "units", "output_dim")
     if not isinstance(units, int) or isinstance(units, bool):
@@ -51,35 +51,31 @@ def told(class_name: str, config: Mapping[str, Any], version: tuple[int, int]) -
     hints["cell"] = _with_activation(config, hints["cell"])
     hints["bias"] = bool(config.get("use_bias", True))
     if class_name == "GRU":
-        hints["reset"] = _reset(config, version)
+        after = config.get("reset_after", version >= (3, 0))  # without the field it was "before"
+        hints["reset"] = "after" if after else "before"
     if class_name != "SimpleRNN":
         hints["recurrent_activation"] = _recurrent_activation(config, version)
     return Told("keras", hints, changes)
 
 
 def both(forward: Told, backward: Told, name: str, merge_mode: Any = "concat") -> Told:
-    """Of Bidirectional. LayoutError: its two layers are not alike."""
+    """Join the two layers of a Bidirectional. Raises LayoutError if they differ."""
     if (forward.layout, forward.hints) != (backward.layout, backward.hints):
         raise LayoutError(
             f"the two directions of {name!r} differ ({forward.hints}, {backward.hints}): they are"
-            " two RNNs, convert forward_layer and backward_layer each by itself"
+            " two RNNs, convert forward_layer and backward_layer each on its own"
         )
     changes = {} if merge_mode == "concat" else {"merge_mode": merge_mode}
     return Told(forward.layout, {**forward.hints, "bidirectional": True}, forward.config | changes)
 
 
 def _first(config: Mapping[str, Any], *keys: str) -> Any:
-    """What Keras 2 calls by the first name, and Keras 1 by the second."""
+    """Return a field that Keras 2 calls by the first name, and Keras 1 by the second."""
     return next((config[key] for key in keys if key in config), None)
 
 
 def name_of(config: Mapping[str, Any]) -> str:
     return str(config.get("name", "a layer"))
-
-
-def _reset(config: Mapping[str, Any], version: tuple[int, int]) -> str:
-    """Before there was such an argument, there was but one form."""
-    return "after" if config.get("reset_after", version >= (3, 0)) else "before"
 
 
 def _with_activation(config: Mapping[str, Any], cell: str) -> str:
@@ -88,14 +84,14 @@ def _with_activation(config: Mapping[str, Any], cell: str) -> str:
         return "rnn_relu"
     if activation != "tanh":
         raise LossyError(
-            f"{name_of(config)!r} has activation {short(activation)}: no other layout has that, an"
+            f"{name_of(config)!r} has activation {short(activation)}, which no other layout has: an"
             " LSTM or GRU needs tanh, a SimpleRNN tanh or relu"
         )
     return cell
 
 
 def recurrent_activation(config: Mapping[str, Any], version: tuple[int, int]) -> Any:
-    """Of an LSTM or GRU, in the words of the Keras that wrote it."""
+    """Return that of an LSTM or GRU, as the Keras that wrote it calls it."""
     default = "sigmoid" if version >= SIGMOID_SINCE else "hard_sigmoid"
     return _first({**config, "": default}, "recurrent_activation", "inner_activation", "")
 
@@ -113,24 +109,24 @@ def _recurrent_activation(config: Mapping[str, Any], version: tuple[int, int]) -
 
 
 def short(value: Any) -> str:
-    """A custom activation is a dict."""
+    """Return a value, cut short, for messages: a custom activation is a dict."""
     return repr(value)[:80]
 
 
-# -------------------------------------------------------------------------------------- in return
+# ---------------------------------------------------------------------------------------- writing
 
 
 def class_name_of(spec: Spec, layout: str = "keras") -> str:
-    """The class of a layer, without a Bidirectional around it."""
+    """Return the class of a layer, without a Bidirectional around it."""
     cell = "rnn_tanh" if spec.cell == "rnn_relu" else spec.cell
     own = layout == "keras-cudnn"
     return next(n for n, c in CELLS.items() if c == cell and n.startswith("CuDNN") == own)
 
 
 def layer_node(name: str, spec: Spec, bias: bool, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """What Keras 3 writes of a layer in layout keras that puts out its sequence.
+    """Return the config that Keras 3 writes for a layer that returns its sequence.
 
-    changes: as Weights.config. LossyError: Keras 3 has no such layer.
+    changes: see Weights.config. Raises LossyError if Keras 3 has no such layer.
     """
     class_name = class_name_of(spec)
     config = {"name": name, "dtype": spec.dtype, "units": spec.hidden_size, "use_bias": bias,
@@ -138,9 +134,9 @@ def layer_node(name: str, spec: Spec, bias: bool, changes: Mapping[str, Any]) ->
               "activation": "relu" if spec.cell == "rnn_relu" else "tanh"}  # fmt: skip
     if spec.recurrent_activation == "hard_sigmoid_keras2":
         raise LossyError(
-            f"{name!r} has the hard_sigmoid of Keras 2, 0.2 x + 0.5: Keras 3 has another by that"
-            " name; convert the whole model to its own format, in which the weights make up for it,"
-            " or save the weights alone as .weights.h5"
+            f"{name!r} has the hard_sigmoid of Keras 2, 0.2 x + 0.5, which Keras 3 lacks: convert"
+            " the whole model to its own format, where changed weights compensate for it, or save"
+            " only the weights as .weights.h5"
         )
     if class_name != "SimpleRNN":
         config["recurrent_activation"] = spec.recurrent_activation
@@ -154,8 +150,8 @@ def layer_node(name: str, spec: Spec, bias: bool, changes: Mapping[str, Any]) ->
             config[key] = value
         else:
             raise LossyError(
-                f"{name!r} is used with {key}={value!r}, which is not written to a model here: take"
-                " it out of w.config, or save the weights alone as .weights.h5"
+                f"{name!r} is used with {key}={value!r}, which cannot be written to a model: remove"
+                " it from w.config, or save only the weights as .weights.h5"
             )
     node: dict[str, Any] = {"class_name": class_name, "config": config}
     if spec.bidirectional:

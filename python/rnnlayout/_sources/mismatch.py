@@ -233,13 +233,9 @@ def wrong_length(nelems: int, spec: Spec) -> LayoutError:
         text += "; it would fit with " + " or with ".join(shown)
     if nelems * 2 == spec.num_params or nelems == spec.num_params * 2:
         text += "; the ratio is 2: is this a vector of bytes, or of another dtype?"
-    if spec.num_params * _itemsize(spec) == nelems:
+    if spec.nbytes == nelems:
         text += "; this is the size in bytes: view the buffer as " + spec.dtype
     return LayoutError(text)
-
-
-def _itemsize(spec: Spec) -> int:
-    return spec.nbytes // spec.num_params
 
 
 def _variations(spec: Spec) -> Iterable[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""Names of tensors as they come: prefixes of a state_dict, Keras's own paths."""
+"""Names of tensors in models: prefixes of a state_dict, paths of Keras."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from rnnlayout._native import HAS_BIAS
 
 from .candidates import one_layer, with_names
 
-# Layouts whose tensors may come under the paths that Keras itself writes.
+# Layouts whose tensors may have the paths that Keras writes.
 KERAS = ("keras", "keras-cudnn")
 _DIRECTION = re.compile(r"(forward|backward)(_.*)?$")
 _SEPARATOR = re.compile(r"[./]")
 
 
 def is_under(name: str, prefix: str) -> bool:
-    """Is a name the prefix, or below it? A dot or slash at the prefix's end may be left out."""
+    """Is a name the prefix, or below it? The prefix may end in a dot or slash, or not."""
     prefix = prefix.rstrip("./")
     return not prefix or (name.startswith(prefix) and name[len(prefix) :][:1] in ("", ".", "/"))
 
 
 def strip_prefix(names: Iterable[str], prefix: str) -> dict[str, str]:
-    """Return name -> its rest, for the names below the prefix."""
+    """Return name -> the rest of it, for the names below the prefix."""
     prefix = prefix.rstrip("./")
     if not prefix:
         return {name: name for name in names}
@@ -101,6 +101,6 @@ def one_direction(names: dict[str, str]) -> dict[str, str]:
 
 @cache
 def _leaves(layout: Layout) -> list[str]:
-    """Return what the tensors of one layer are called, in the order in which Keras numbers them."""
+    """Return the tensors of one layer, in the order in which Keras numbers them."""
     plain = [one for one in one_layer(layout) if one.has == HAS_BIAS and not one.bidirectional]
     return list(dict.fromkeys(name for one in plain for name in one.names))

@@ -1,8 +1,8 @@
-"""Where RNNs may lie among many names of tensors. Names alone are looked at, each once.
+"""Find RNNs among the names of many tensors. Only names are looked at, each once.
 
 A name is PREFIX SEPARATOR TENSOR: of a torch module (`encoder.lstm.weight_ih_l0`), of a Keras
-variable (`bidirectional/forward_lstm/lstm_cell/kernel:0`), of ours (`lstm.1/kernel`); or torch's
-names cut short (`enc_w_ih`).
+variable (`bidirectional/forward_lstm/lstm_cell/kernel:0`), of rnnlayout (`lstm.1/kernel`); or
+torch's names abbreviated (`enc_w_ih`).
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from rnnlayout._model.layout import Layout, known_layouts
 from .candidates import one_layer
 from .names import KERAS, is_under as is_under, keras_path, one_direction
 
-_STACKED = re.compile(r"(.*\.)?(\d+/(?:forward/|backward/)?[^./]+)")  # as we name those of a stack
+_STACKED = re.compile(
+    r"(.*\.)?(\d+/(?:forward/|backward/)?[^./]+)"
+)  # as rnnlayout names those of a stack
 _PLAIN = re.compile(r"(.*[./])?([^./]+)")
 _SHORT = re.compile(r"(?:(.*)[._/])?([wbWB])_((?:ih|hh)(?:_l\d+(?:_reverse)?)?)")
 _LONG = {"w": "weight", "b": "bias"}
 _KERAS_CELL = re.compile(r"(^|/)([^/]*_)?cell(_\d+)?/$")
 _NO_CELL = re.compile(r"(?<!cell)/vars/\d+$")  # variables of some other Keras layer
-_SAVEZ = re.compile(r"arr_(\d+)")  # what np.savez calls the arrays of a list
+_SAVEZ = re.compile(r"arr_(\d+)")  # np.savez names the arrays of a list so
 
 
 @dataclass(frozen=True)
 class Place:
-    """What looks like one RNN.
+    """Tensors that look like one RNN.
 
-    prefix: with its separator. names: the layout's name of a tensor -> its name in the file; of a
-    bare list "0", "1" ... short: the names in the file are cut short.
+    prefix: with its separator. names: the layout's name of a tensor -> its name in the file; for
+    the list of np.savez the former are "0", "1" ... short: the file's names are abbreviated.
     """
 
     prefix: str
@@ -40,21 +42,21 @@ class Place:
 
     @property
     def entry(self) -> str:
-        """The prefix without what is Keras's own: `lstm` of `lstm/lstm_cell/`."""
+        """The prefix without Keras's name of the cell: `lstm` for `lstm/lstm_cell/`."""
         return _KERAS_CELL.sub("", self.prefix).rstrip("./")
 
 
 def find_places(names: Iterable[str], asked: Layout | None, prefix: str = "") -> list[Place]:
-    """Where RNNs may lie, in the order of their first names.
+    """Return the places that may be RNNs, in the order of their first names.
 
-    asked: the layout they have, where that is known. prefix: only what lies under it.
+    asked: their layout, if it is known. prefix: the places must be under it.
     """
     names = list(names)
     read = [(name, list(_readings(name))) for name in names]
     places: dict[tuple[str, ...], Place] = {}
     for layout in [asked] if asked else map(Layout, known_layouts()):
         for place in _of_layout(layout, read):
-            if is_under(place.prefix, prefix) and _tells(layout, place, bool(asked)):
+            if is_under(place.prefix, prefix) and _is_recurrent(layout, place, bool(asked)):
                 places.setdefault(tuple(sorted(place.names.values())), place)
     if not places and asked:
         return list(_unnamed(names, asked, prefix))
@@ -64,11 +66,11 @@ def find_places(names: Iterable[str], asked: Layout | None, prefix: str = "") ->
 
 # -------------------------------------------------------------------------------------- the names
 
-Reading = tuple[str, str, str, bool]  # prefix, tensor, leaf, whether cut short
+Reading = tuple[str, str, str, bool]  # prefix, tensor, leaf, is it abbreviated
 
 
 def _readings(name: str) -> Iterator[Reading]:
-    """What a name may mean; its leaf decides for which layout."""
+    """Yield what a name may mean. In which layout depends on its leaf."""
     for pattern in (_STACKED, _PLAIN):
         if match := pattern.fullmatch(name):
             yield match[1] or "", match[2], _leaf(match[2]), False
@@ -78,7 +80,7 @@ def _readings(name: str) -> Iterator[Reading]:
 
 
 def _leaf(tensor: str) -> str:
-    """A tensor's name without its layer and direction."""
+    """Return a tensor's name without its layer and direction."""
     return re.sub(r"\d+", "#", tensor.rpartition("/")[2].removesuffix("_reverse"))
 
 
@@ -106,7 +108,7 @@ def _keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
 
 
 def _unnamed(names: list[str], layout: Layout, prefix: str) -> Iterator[Place]:
-    """What only the layout that was asked for tells: one flat vector, or the list of np.savez."""
+    """Yield a place that needs the layout to be known: a flat vector, or a list of np.savez."""
     under = [name for name in names if is_under(name, prefix)]
     numbers = {match[1]: name for name in under if (match := _SAVEZ.fullmatch(name))}
     if layout.name == "cudnn" and len(under) == 1:
@@ -125,13 +127,13 @@ def _leaves(layout: Layout) -> frozenset[str]:
 
 @cache
 def _recurrent(layout: Layout) -> frozenset[frozenset[str]]:
-    """For each cell the tensors that hold R: without them nothing is an RNN."""
+    """Return for each cell the tensors with recurrent matrices, which every RNN has."""
     return frozenset(frozenset(map(_leaf, one.recurrent)) for one in one_layer(layout))
 
 
-def _tells(layout: Layout, place: Place, asked: bool) -> bool:
-    """Are its names those of an RNN, rather than of some other layer that has a kernel or a W_o?"""
+def _is_recurrent(layout: Layout, place: Place, asked: bool) -> bool:
+    """Are its names those of an RNN, and not of another layer that has a kernel or a W_o?"""
     found = {_leaf(name) for name in place.names}
-    alone = layout.name == "cudnn" or len(place.names) > 1
+    whole = layout.name == "cudnn" or len(place.names) > 1
     few = 2 if layout.name == "concat" and not asked else 1
-    return alone and any(len(r) >= few and r <= found for r in _recurrent(layout))
+    return whole and any(len(r) >= few and r <= found for r in _recurrent(layout))

@@ -1,1 +1,1 @@
-"""An RNN's weights as an object that users keep."""
+"""Weights: an RNN's weights as an object."""

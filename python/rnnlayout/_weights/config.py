@@ -1,4 +1,4 @@
-"""What changes an RNN's outputs but not its shapes, Weights.config: of a stack, of its layers."""
+"""Weights.config: settings that change an RNN's outputs but not its shapes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rnnlayout._native import LayoutError
 
 Config = Mapping[str, Any]
 
-# What is done before the first layer, and after the last. All else each layer does.
+# Applied before the first layer, and after the last. All other settings belong to each layer.
 _BEFORE, _AFTER = "go_backwards", "merge_mode"
 _STATES = ("initial_h", "initial_c")  # ONNX's, (L D, N, H), with layout=1 (N, L D, H)
 
 
 def describe_config(config: Config) -> str:
-    """Return the entries as text for a message."""
-    told = (f"{key}={repr(value)[:80]}" for key, value in config.items())
-    return ", ".join(told) or "nothing more"
+    """Return the settings as text for a message."""
+    settings = (f"{key}={repr(value)[:80]}" for key, value in config.items())
+    return ", ".join(settings) or "nothing more"
 
 
 def initial_states(config: Config, name: str, num_layers: int) -> list[np.ndarray]:
-    """One of _STATES, of each layer. LayoutError: it is none of so many layers."""
+    """Return one of _STATES per layer. Raises LayoutError if it is not one of so many layers."""
     try:
         return np.split(np.asarray(config[name], np.float64), num_layers, _axis(config))
     except (TypeError, ValueError):
@@ -34,7 +34,7 @@ def initial_states(config: Config, name: str, num_layers: int) -> list[np.ndarra
 
 
 def layer_config(config: Config, k: int, num_layers: int) -> dict[str, Any]:
-    """What layer k of a stack is used with. LayoutError: initial states of other layers."""
+    """Return the settings of layer k of a stack. Raises LayoutError as initial_states() does."""
     found = dict(config)
     if num_layers == 1:
         return found
@@ -49,9 +49,9 @@ def layer_config(config: Config, k: int, num_layers: int) -> dict[str, Any]:
 
 
 def stack_config(layers: Sequence[Config]) -> dict[str, Any]:
-    """What a stack is used with, of its layers, bottom first.
+    """Return the settings of a stack of these layers, bottom first.
 
-    LayoutError: they are used in a way in which layers of one RNN cannot be.
+    Raises LayoutError if layers of one RNN cannot have these settings.
     """
     whole = dict(layers[0])
     if _AFTER in layers[-1]:

@@ -1,4 +1,4 @@
-"""An RNN run as its file says it is used: what Weights.config tells is done around it."""
+"""Run an RNN with the settings of its Weights.config applied around it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rnnlayout._model.given import given_of
 
 from .weights import Weights, weights_of
 
-# Which axis of x is the batch's, and that a state is kept from call to call: of one call's
-# numbers they say nothing.
+# Which axis of x is the batch, and whether states are kept between calls: these do not change the
+# numbers of one call.
 _NOTHING = {"stateful", "time_major", "layout"}
 _MERGES: dict[str, Callable[[Any, Any], Any]] = {
     "sum": lambda a, b: a + b,
@@ -23,14 +23,15 @@ _MERGES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def run(weights: Weights, x: np.ndarray, lengths: Any, **options: Any) -> tuple[Any, Any, str]:
-    """y and the last state, and the device; options as RNN() takes them.
+    """Return y, the last state and the device. options: see RNN().
 
-    Keras's go_backwards (y in the order of the work, the last x first) and merge_mode, and ONNX's
-    direction="reverse" (y in the order of x). LossyError: config has something else.
+    Applied are Keras's go_backwards (y in the order of computation, the last x first) and
+    merge_mode, and ONNX's direction="reverse" (y in the order of x). Raises LossyError if config
+    has another setting.
     """
     config = {key: value for key, value in weights.config.items() if key not in _NOTHING}
     spec = weights.spec
-    merge = _MERGES.get(config.get("merge_mode", "")) if spec.bidirectional else None
+    merge = _MERGES.get(str(config.get("merge_mode"))) if spec.bidirectional else None
     backwards = config.get("go_backwards") is True and not spec.bidirectional
     reverse = config.get("direction") == "reverse" and not spec.bidirectional
     done = {"merge_mode"} if merge else set[str]()
@@ -40,7 +41,9 @@ def run(weights: Weights, x: np.ndarray, lengths: Any, **options: Any) -> tuple[
     if not (backwards or reverse):
         y, state = rnn(x, lengths=lengths)
     elif lengths is not None:
-        raise FileError("lengths of an RNN that goes backwards: run the sequences one by one")
+        raise FileError(
+            "an RNN that goes backwards cannot be run with lengths: run the sequences one by one"
+        )
     else:
         axis = 1 if rnn.batch_first and x.ndim == 3 else 0
         y, state = rnn(np.flip(x, axis))

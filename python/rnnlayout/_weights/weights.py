@@ -1,4 +1,4 @@
-"""Weights: the tensors of one RNN together with what they are; stacking and splitting."""
+"""Weights: the tensors of one RNN with its spec and layout; stacking and splitting."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .config import describe_config, layer_config, stack_config
 
 
 class Weights(Mapping[str, np.ndarray], Checked):
-    """One RNN's tensors with its spec and layout; a read-only mapping from names to arrays.
+    """One RNN's tensors with its spec and layout: a read-only mapping from names to arrays.
 
-    source, spec, layout, prefix: as convert() takes them (layout is its src).
+    source, spec, layout, prefix: see convert(), which calls layout src.
 
-    It has the attributes spec, layout, and report: of the conversion that made it, None for what
-    was read; and config: what a file says of the RNN that changes outputs but not shapes
-    (go_backwards, merge_mode ...), in its framework's own words, empty for what is cuDNN's way.
+    Attributes: spec; layout; report, of the conversion that made it, or None; and config, the
+    settings in a file that change outputs but not shapes (go_backwards, merge_mode ...), as its
+    framework writes them. Settings that are cuDNN's only behaviour are left out.
 
         >>> import numpy as np
         >>> w = Weights({"weight_ih": np.ones((3, 2)), "weight_hh": np.ones((3, 1))})
@@ -63,7 +63,7 @@ class Weights(Mapping[str, np.ndarray], Checked):
 
     @property
     def tensors(self) -> Any:
-        """A dict of arrays; for cuDNN's weight space the flat array itself."""
+        """A dict of arrays, or, in layout cudnn, the flat array."""
         return next(iter(self.values())) if self.layout.name == "cudnn" else dict(self)
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -83,24 +83,24 @@ class Weights(Mapping[str, np.ndarray], Checked):
         return f"<Weights of {self.spec} in {self.layout}>"
 
     def to(self, dst: str | Layout, *, dtype: Any = None, exact: bool = False) -> Weights:
-        """These weights in another layout or dtype, with the report of it; errors as convert()."""
+        """Return these weights in another layout or dtype, with a report. Errors: see convert()."""
         given, report = engine.run(self._given, as_layout(dst), dtype, exact)
         return weights_of(given, report, self.config)
 
     def pack(self, *, dtype: Any = None, exact: bool = False) -> np.ndarray:
-        """cuDNN's weight space, a 1-D array; errors as convert()."""
+        """Return cuDNN's weight space, a 1-D array. Errors: see convert()."""
         return self.to("cudnn", dtype=dtype, exact=exact)["weight_space"]
 
     def rnn(self, **options: Any) -> Any:
-        """An RNN that runs these weights; options as RNN() takes them.
+        """Return an RNN that runs these weights. options: see RNN().
 
-        LossyError: config has something that the RNN would not do; what RNN(weights) runs is the
-        bare RNN, for you to do the rest.
+        Raises LossyError if config is not empty, because RNN does not apply it. RNN(weights) runs
+        the weights without it.
         """
         if self.config:
             raise LossyError(
-                f"these weights are used with {describe_config(self.config)}, which an RNN here"
-                " does not do by itself: rl.RNN(weights) runs them without, the rest is yours to do"
+                f"these weights are used with {describe_config(self.config)}, which rl.RNN does not"
+                " apply: rl.RNN(weights) runs them without it"
             )
         return RNN(self, **options)
 
@@ -124,14 +124,15 @@ def weights_of(
 
 
 def stack(layers: Iterable[Any]) -> Weights:
-    """One RNN of several: each reads what the one before it puts out.
+    """Make one RNN of several: each reads the output of the one before it.
 
-    layers: Weights, or anything that Weights() takes, in the same layout. All have the same
-    cell, hidden and projected size, directions, biases and dtype; layer k reads D * P elements.
-    They are used alike (config), but that only the first may go_backwards, which turns round what
-    all of them read, and only the last have a merge_mode: what it puts out is of another width.
+    layers: Weights, or anything that Weights() accepts, all in one layout, with the same cell,
+        hidden and projected size, directions, biases and dtype; from the second on each reads D * P
+        elements. Their config must be the same, except that only the first may have go_backwards,
+        which reverses the input of all, and only the last a merge_mode, which changes the width
+        of its output.
 
-    LayoutError: they do not fit together; models of unequal layers are several RNNs.
+    Raises LayoutError if they do not fit together: a model of different layers is several RNNs.
 
         >>> import numpy as np
         >>> a = {"kernel": np.ones((5, 8)), "recurrent_kernel": np.ones((2, 8)), "bias": np.ones(8)}
@@ -145,6 +146,6 @@ def stack(layers: Iterable[Any]) -> Weights:
         raise LayoutError(f"layers is a {type(layers).__name__}, need a list of them") from None
     parts = [w if isinstance(w, Weights) else Weights(w) for w in one_by_one]
     if not parts:
-        raise LayoutError("nothing to stack: the list is empty")
+        raise LayoutError("nothing to stack: the list of layers is empty")
     given = stacked([given_of(w) for w in parts])
     return weights_of(given, None, stack_config([one.config for w in parts for one in w.split()]))

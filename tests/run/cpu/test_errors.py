@@ -36,7 +36,7 @@ CALLS = {
         lambda: HALF(X.astype("f8")),
         r"x is float64, need float16 like the weights, or float32$",
     ),
-    "a masked x": (lambda: LSTM(np.ma.masked_array(X)), "x is a masked array, and its"),
+    "a masked x": (lambda: LSTM(np.ma.masked_array(X)), "x is a masked array: fill it first"),
     "x of another width": (
         lambda: LSTM(X[..., :4]),
         r"x: shape \(4, 3, 4\), expected \(T, N, 5\) or, without a batch, \(T, 5\), with I = 5",
