@@ -1,5 +1,7 @@
-/* The forward pass on any CPU: vectors of 16 bytes as the compiler makes them for the baseline, a
- * product and a sum where others have one instruction. */
+/* The forward pass on any CPU: the compiler's vectors of 16 bytes for the baseline instruction set.
+ * A multiply-add is a product and a sum, each rounded. */
+#include <string.h>
+
 #include "kernels/convert.h"
 #include "kernels/tier.h"
 
@@ -37,9 +39,12 @@ static inline vecd splat_d(double x)
 /* float_of_half() for a vector. */
 static inline vecf widen_halves(const uint16_t *from)
 {
+    typedef uint16_t halves __attribute__((vector_size(VECTOR_BYTES / 2)));
     typedef uint32_t words __attribute__((vector_size(VECTOR_BYTES)));
     typedef int32_t integers __attribute__((vector_size(VECTOR_BYTES)));
-    const words bits = {from[0], from[1], from[2], from[3]};
+    halves narrow;
+    memcpy(&narrow, from, sizeof narrow);
+    const words bits = __builtin_convertvector(narrow, words);
     const integers size = (integers)(bits & 0x7fff);
     const words normal = ((words)size << 13) + 0x38000000;
     const words subnormal = (words)(__builtin_convertvector(size, vecf) * 0x1p-24f);
