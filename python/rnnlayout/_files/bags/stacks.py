@@ -33,14 +33,15 @@ def joined(found: Found, other: Found) -> Found:
     for name, whole in other.items():
         if alone and len(entries) == whole.spec.num_layers:
             name = next(iter(entries)).removesuffix("_0")
-        layers = layer_names(name, whole.spec.num_layers)
-        if name not in (*entries, *found.refused) and set(layers) <= entries.keys():
-            entries = _stacked(entries, layers, name)
+        if name not in found.refused:
+            entries = stacked(entries, layer_names(name, whole.spec.num_layers), name)
     return Found(entries, found.refused, found.notes, found.others)
 
 
-def _stacked(entries: dict[str, Weights], layers: list[str], name: str) -> dict[str, Weights]:
-    """Return the entries with these layers as one RNN, or unchanged if they do not fit."""
+def stacked(entries: dict[str, Weights], layers: list[str], name: str) -> dict[str, Weights]:
+    """Return the entries with these layers as one RNN, unchanged if they do not exist or fit."""
+    if name in entries or not set(layers) <= entries.keys():
+        return entries
     try:
         whole = stack(entries[layer] for layer in layers)
     except LayoutError:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rnnlayout._files.bags.bag import Hints
 from rnnlayout._files.bags.found import Found
+from rnnlayout._files.bags.stacks import stacked
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.given import Given
@@ -18,7 +19,7 @@ from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.keras_config import SIGMOID_SINCE, Told
 from rnnlayout._sources.places import is_under
 from rnnlayout._sources.read import check_agrees, read
-from rnnlayout._weights.weights import Weights, stack
+from rnnlayout._weights.weights import Weights
 
 from .config import Recurrent, Version
 from .hdf5 import Dataset, Group
@@ -126,10 +127,8 @@ def _stacked(name: str, layers: list[Weights]) -> dict[str, Weights]:
     """Return a stack of cells as one RNN, or as one RNN per cell if they do not fit."""
     for above in layers[1:]:  # the RNN around the cells goes backwards, not each cell
         above.config.pop("go_backwards", None)
-    try:
-        return {name: stack(layers)}
-    except LayoutError:
-        return {f"{name}/{k}": layer for k, layer in enumerate(layers)}
+    entries = {f"{name}/{k}": layer for k, layer in enumerate(layers)}
+    return stacked(entries, list(entries), name)
 
 
 def _arrays(name: str, cell: Cell) -> dict[str, Bits]:

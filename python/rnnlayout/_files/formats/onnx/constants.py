@@ -15,7 +15,7 @@ import numpy as np
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError, bfloat16
 
-from .graph import INPUT, Scope, attributes_of, package
+from .graph import INPUT, Attributes, Scope, attributes_of, integer, package
 
 MOST_DIMENSIONS = 8
 MOST_STEPS = 10_000  # over all chains in a file; torch writes about 300 per layer
@@ -145,14 +145,14 @@ class Constants:
             )
         inputs = [self.get(scope, n, what, depth + 1) if n else None for n in node.input]
         try:
-            return fold(self, inputs, attributes)
+            return np.asarray(fold(self, inputs, attributes))
         except (FileError, LayoutError):
             raise
         except _INVALID as error:
             raise FileError(f"{what}: {title} cannot be computed: {error}") from None
 
 
-def _constant(attributes: dict[str, Any], what: str) -> np.ndarray:
+def _constant(attributes: Attributes, what: str) -> np.ndarray:
     if "value" in attributes:
         return _array_of(attributes["value"].t, what)
     for name, field, dtype in (
@@ -169,12 +169,7 @@ def _constant(attributes: dict[str, Any], what: str) -> np.ndarray:
 # --------------------------------- what a node computes, from the file, its inputs and attributes
 
 
-def integer(attributes: dict[str, Any], name: str, default: int = 0) -> int:
-    """Return an attribute that is a whole number."""
-    return int(attributes[name].i) if name in attributes else default
-
-
-def _ints(inputs: list[Any], k: int, attributes: dict[str, Any], name: str) -> list[int] | None:
+def _ints(inputs: list[Any], k: int, attributes: Attributes, name: str) -> list[int] | None:
     """Return a list of integers: an attribute in old versions of an operator, now an input."""
     if name in attributes:
         return list(attributes[name].ints)
@@ -183,46 +178,27 @@ def _ints(inputs: list[Any], k: int, attributes: dict[str, Any], name: str) -> l
     return [int(n) for n in inputs[k].ravel()[: MOST_DIMENSIONS + 1]]
 
 
-def _identity(file: Constants, inputs: list[Any], attributes: dict[str, Any]) -> np.ndarray:
-    return np.asarray(inputs[0])
-
-
-def _cast(file: Constants, inputs: list[Any], attributes: dict[str, Any]) -> np.ndarray:
+def _cast(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
     dtype = _dtype_of(attributes["to"].i, "a Cast's result")
     file.charge(inputs[0].size * dtype.itemsize if dtype != inputs[0].dtype else 0)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(inputs[0].astype(dtype, copy=False))
+        return inputs[0].astype(dtype, copy=False)
 
 
-def _transpose(file: Constants, inputs: list[Any], attributes: dict[str, Any]) -> np.ndarray:
-    perm = list(attributes["perm"].ints) if "perm" in attributes else None
-    return np.asarray(np.transpose(inputs[0], perm))
-
-
-def _reshape(file: Constants, inputs: list[Any], attributes: dict[str, Any]) -> np.ndarray:
+def _reshape(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
     shape = _ints(inputs, 1, attributes, "shape") or []
     copies = not integer(attributes, "allowzero")
     file.charge(inputs[0].nbytes)
     kept = [inputs[0].shape[k] if copies and n == 0 else n for k, n in enumerate(shape)]
-    return np.asarray(np.reshape(inputs[0], kept))
+    return np.reshape(inputs[0], kept)
 
 
-def _unsqueeze(file: Constants, inputs: list[Any], attributes: dict[str, Any]) -> np.ndarray:
-    axes = _ints(inputs, 1, attributes, "axes") or []
-    return np.asarray(np.expand_dims(inputs[0], tuple(axes)))
-
-
-def _squeeze(file: Constants, inputs: list[Any], attributes: dict[str, Any]) -> np.ndarray:
-    axes = _ints(inputs, 1, attributes, "axes")
-    return np.asarray(np.squeeze(inputs[0], None if axes is None else tuple(axes)))
-
-
-def _concat(file: Constants, inputs: list[Any], attributes: dict[str, Any]) -> np.ndarray:
+def _concat(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
     file.charge(sum(array.nbytes for array in inputs))
-    return np.asarray(np.concatenate(inputs, attributes["axis"].i))
+    return np.concatenate(inputs, attributes["axis"].i)
 
 
-def _slice(file: Constants, inputs: list[Any], attributes: dict[str, Any]) -> np.ndarray:
+def _slice(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
     starts = _ints(inputs, 1, attributes, "starts") or []
     ends = _ints(inputs, 2, attributes, "ends") or []
     axes = _ints(inputs, 3, attributes, "axes") or list(range(len(starts)))
@@ -230,10 +206,10 @@ def _slice(file: Constants, inputs: list[Any], attributes: dict[str, Any]) -> np
     parts = [slice(None)] * inputs[0].ndim
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         parts[axis] = slice(start, end, step)  # clamped as in ONNX
-    return np.asarray(inputs[0][tuple(parts)])
+    return inputs[0][tuple(parts)]
 
 
-def _dequantize(file: Constants, inputs: list[Any], attributes: dict[str, Any]) -> np.ndarray:
+def _dequantize(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
     quantized, scale, zero = (*inputs, None)[:3]
     if integer(attributes, "block_size"):
         raise LayoutError("weights quantized in blocks are not supported: dequantize the model")
@@ -260,13 +236,19 @@ def dequantized(file: Constants, quantized: Any, scale: Any, zero: Any) -> np.nd
         return np.asarray(numbers * scale)
 
 
-_FOLDS: dict[str, Callable[[Constants, list[Any], dict[str, Any]], np.ndarray]] = {
-    "Identity": _identity,
+_FOLDS: dict[str, Callable[[Constants, list[Any], Attributes], Any]] = {
+    "Identity": lambda file, inputs, attributes: inputs[0],
     "Cast": _cast,
-    "Transpose": _transpose,
+    "Transpose": lambda file, inputs, attributes: np.transpose(
+        inputs[0], attributes["perm"].ints if "perm" in attributes else None
+    ),
     "Reshape": _reshape,
-    "Unsqueeze": _unsqueeze,
-    "Squeeze": _squeeze,
+    "Unsqueeze": lambda file, inputs, attributes: np.expand_dims(
+        inputs[0], tuple(_ints(inputs, 1, attributes, "axes") or ())
+    ),
+    "Squeeze": lambda file, inputs, attributes: np.squeeze(
+        inputs[0], None if (axes := _ints(inputs, 1, attributes, "axes")) is None else tuple(axes)
+    ),
     "Concat": _concat,
     "Slice": _slice,
     "DequantizeLinear": _dequantize,

@@ -24,6 +24,8 @@ _NAMES = {name for _, name in OPERATORS}
 TWICE = "defined twice"  # what a name refers to that is defined twice
 INPUT = "an input of the graph"
 
+Attributes = dict[str, Any]  # name -> AttributeProto
+
 
 def package() -> Any:
     """Return the package onnx. Raises MissingExtraError if it is not installed."""
@@ -123,7 +125,7 @@ class Scope:
         return scope, found
 
 
-def attributes_of(node: Any, scope: Scope) -> dict[str, Any]:
+def attributes_of(node: Any, scope: Scope) -> Attributes:
     """Return a node's attributes by name, in a function with the values of its call."""
     found = {}
     for attribute in node.attribute:
@@ -133,6 +135,11 @@ def attributes_of(node: Any, scope: Scope) -> dict[str, Any]:
         elif reference in scope.attributes:
             found[attribute.name] = scope.attributes[reference]
     return found
+
+
+def integer(attributes: Attributes, name: str, default: int = 0) -> int:
+    """Return an attribute that is an integer."""
+    return int(attributes[name].i) if name in attributes else default
 
 
 def _subgraphs(node: Any) -> Iterator[Any]:
@@ -173,7 +180,7 @@ class Site:
     def is_quantized(self) -> bool:
         return bool(self.node.op_type == "DynamicQuantizeLSTM")
 
-    def attributes(self) -> dict[str, Any]:
+    def attributes(self) -> Attributes:
         return attributes_of(self.node, self.scope)
 
     def input(self, k: int) -> str:

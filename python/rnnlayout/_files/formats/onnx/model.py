@@ -15,12 +15,13 @@ from typing import Any
 from rnnlayout._files.bags.bag import Hints
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.output import Output
+from rnnlayout._files.bags.stacks import stacked
 from rnnlayout._files.formats.format import ModelFormat, check_layout
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import as_layout
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.places import is_under
-from rnnlayout._weights.weights import Weights, stack
+from rnnlayout._weights.weights import Weights
 
 from .constants import Constants
 from .graph import initializers, load_model, sites
@@ -84,7 +85,10 @@ def _found(path: Path, model: Any, hints: Hints) -> Found:
             except ValueError as error:
                 refused[site.name] = error
     others = [str(one.name) for one in initializers(model.graph) if constants.is_other(one)]
-    return Found(_stacked(entries, stacks), refused, notes, others)
+    for name, num_layers in stacks.items():
+        names = [f"{name}/{k}" for k in range(min(num_layers, len(entries) + 1))]
+        entries = stacked(entries, names, name) if names else entries
+    return Found(entries, refused, notes, others)
 
 
 def _stacks(path: Path, model: Any) -> dict[str, int]:
@@ -95,18 +99,3 @@ def _stacks(path: Path, model: Any) -> dict[str, int]:
         return {str(name): int(layers) for name, layers in stacks.items()}
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise FileError(f"{path}: its metadata {STACKS} is malformed") from None
-
-
-def _stacked(entries: dict[str, Weights], stacks: dict[str, int]) -> dict[str, Weights]:
-    """Return the entries with the layers of each stack joined, if they exist and fit."""
-    stacked = dict(entries)
-    for name, layers in stacks.items():
-        names = [f"{name}/{k}" for k in range(min(layers, len(entries) + 1))]
-        if name in stacked or not names or not all(part in stacked for part in names):
-            continue
-        try:
-            whole = stack(stacked[part] for part in names)
-        except LayoutError:
-            continue
-        stacked = {key: one for key, one in stacked.items() if key not in names} | {name: whole}
-    return stacked

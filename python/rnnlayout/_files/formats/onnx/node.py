@@ -15,8 +15,8 @@ from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.read import check_agrees, read
 from rnnlayout._weights.weights import Weights
 
-from .constants import Constants, dequantized, integer
-from .graph import Site
+from .constants import Constants, dequantized
+from .graph import Attributes, Site, integer
 
 # The inputs of an operator that are weights; for DynamicQuantizeLSTM also those of its scales.
 WEIGHTS = {"LSTM": {"W": 1, "R": 2, "B": 3, "P": 7}, "GRU": {"W": 1, "R": 2, "B": 3}}
@@ -29,8 +29,6 @@ HARD_SIGMOIDS = {
     "hard_sigmoid_keras2": (np.float32(0.2), np.float32(0.5)),  # ONNX's default too
     "hard_sigmoid": (np.float32(1 / 6), np.float32(0.5)),
 }
-
-Attributes = dict[str, Any]
 
 
 def weights_of(site: Site, constants: Constants, hints: Hints, notes: list[str]) -> Weights:

@@ -10,8 +10,7 @@ from rnnlayout._model.dtypes import Bits
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
-from .constants import integer
-from .graph import Site, all_graphs, sites
+from .graph import Site, all_graphs, integer, sites
 from .node import WEIGHTS
 from .write import fill
 

@@ -112,14 +112,29 @@ def read(path: Path) -> Any:
     if file[257:262] == b"ustar":
         raise FileError(f"{path} is a tar archive, written by torch before 0.2: {_AGAIN}")
     if head[:1] == b"\x80":  # another pickle: an error that names what it asks for comes first
-        _load(path, file, 0, _no_persistent)
+        _load(path, file, 0)
     raise FileError(f"{path} was not written by torch.save()")
 
 
-def _load(path: Path, data: Any, at: int, persistent: Callable[[Any], Any]) -> tuple[Any, int]:
-    """Return the object of the pickle at data[at], and where the pickle ends."""
+def _load(path: Path, data: Any, at: int) -> tuple[Any, dict[str, Storage], int]:
+    """Return the object of the pickle at data[at], the storages of its tensors, and its end."""
+    storages: dict[str, Storage] = {}
+
+    def persistent(pid: Any) -> Storage:
+        if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage":
+            raise FileError(f"{path}: a persistent id that is not of a storage")
+        kind, key, _, numel = pid[1:5]
+        name = kind.name.rpartition(".")[2] if isinstance(kind, Named) else ""
+        dtype = _STORAGES.get(name.removesuffix("Storage"))
+        if dtype is None or not isinstance(key, str):
+            raise FileError(f"{path}: a storage of unknown kind {name[:50]!r}")
+        if len(pid) == 6 and pid[5] is not None:
+            raise FileError(f"{path}: a view of a storage, written by torch before 0.4: {_AGAIN}")
+        what = f"{path}: storage {key[:50]!r}"
+        return storages.setdefault(key, Storage(dtype, numel, what))
+
     end = pickles.scan(data, at, _MAKERS, str(path))
-    return pickles.load(data[at:end], _MAKERS, persistent, str(path)), end
+    return pickles.load(data[at:end], _MAKERS, persistent, str(path)), storages, end
 
 
 # ------------------------------------------------------------------------------------ zip archives
@@ -136,44 +151,35 @@ def _read_zip(path: Path, file: mmap.mmap) -> Any:
             )
         if f"{root}byteorder" in names and read_member(archive, f"{root}byteorder") != b"little":
             raise FileError(f"{path} was written on a big-endian machine: {_AGAIN}")
-        storages: dict[str, Storage] = {}
-
-        def storage(key: str, dtype: str, numel: int, what: str) -> Storage:
-            if key not in storages:
-                new = storages[key] = Storage(dtype, numel, what)
-                info = names.get(f"{root}data/{key}")
-                if info is None:
-                    raise FileError(f"{what}: the archive has no member {root}data/{key}")
-                if info.file_size != new.nbytes:
-                    raise FileError(
-                        f"{what} declares {new.nbytes} bytes, its member has {info.file_size}"
-                    )
-                new.place(file, _start(file, info, what))
-            return storages[key]
-
-        data = read_member(archive, f"{root}data.pkl")
-        return _load(path, data, 0, _persistent(path, storage))[0]
+        found, storages, _ = _load(path, read_member(archive, f"{root}data.pkl"), 0)
+        for key, one in storages.items():
+            info = names.get(f"{root}data/{key}")
+            if info is None:
+                raise FileError(f"{one.what}: the archive has no member {root}data/{key}")
+            if info.file_size != one.nbytes:
+                raise FileError(
+                    f"{one.what} declares {one.nbytes} bytes, its member has {info.file_size}"
+                )
+            one.place(file, _start(file, info, one.what))
+        return found
 
 
 def _check_kind(path: Path, names: list[str]) -> None:
     """Refuse, by their names, other zip archives that torch writes."""
     tails = {name.partition("/")[2] for name in names}
-    if "constants.pkl" in tails or any(tail.startswith("code/") for tail in tails):
-        raise FileError(
-            f"{path} is a TorchScript archive, which contains code: if you trust it, load it with"
-            " torch.jit.load() and torch.save() its state_dict()"
-        )
-    if tails & {"archive_format", "models/model.json", "serialized_exported_program.json"} or (
-        "serialized_exported_program.json" in names
-    ):
-        raise FileError(
-            f"{path} is a torch.export archive, which contains code: if you trust it, load it with"
-            " torch.export.load() and torch.save() its state_dict"
-        )
-    if ".data/extern_modules" in tails:
-        raise FileError(
-            f"{path} is a torch.package archive, which contains code: save a state_dict instead"
-        )
+    program = "serialized_exported_program.json"
+    exported = program in names or tails & {program, "archive_format", "models/model.json"}
+    for kind, found, load in (
+        ("TorchScript", "constants.pkl" in tails or any(t.startswith("code/") for t in tails),
+         "torch.jit.load()"),
+        ("torch.export", exported, "torch.export.load()"),
+        ("torch.package", ".data/extern_modules" in tails, "torch.package.PackageImporter"),
+    ):  # fmt: skip
+        if found:
+            raise FileError(
+                f"{path} is a {kind} archive, which contains code: if you trust it, load it with"
+                f" {load} and torch.save() its state_dict()"
+            )
 
 
 def _start(file: mmap.mmap, info: zipfile.ZipInfo, what: str) -> int:
@@ -191,17 +197,12 @@ def _start(file: mmap.mmap, info: zipfile.ZipInfo, what: str) -> int:
 
 
 def _read_old(path: Path, file: mmap.mmap, at: int) -> Any:
+    parts: list[Any] = []
     storages: dict[str, Storage] = {}
-
-    def storage(key: str, dtype: str, numel: int, what: str) -> Storage:
-        new = storages.setdefault(key, Storage(dtype, numel, what))
-        check_claim(new.nbytes, len(file), what)
-        return new
-
-    parts = []
     for _ in range(4):  # the version, the machine, the object, the keys of its storages
-        part, at = _load(path, file, at, _persistent(path, storage))
+        part, more, at = _load(path, file, at)
         parts.append(part)
+        storages |= more
     version, machine, found, keys = parts
     if version != 1001 or not isinstance(machine, dict) or not machine.get("little_endian", True):
         raise FileError(
@@ -219,28 +220,6 @@ def _read_old(path: Path, file: mmap.mmap, at: int) -> Any:
 
 
 # ------------------------------------------------------------------------- what a pickle may name
-
-
-def _no_persistent(pid: Any) -> Any:
-    raise FileError("a pickle with persistent ids that torch.save() did not write")
-
-
-def _persistent(
-    path: Path, storage: Callable[[str, str, int, str], Storage]
-) -> Callable[[Any], Any]:
-    def load(pid: Any) -> Storage:
-        if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage":
-            raise FileError(f"{path}: a persistent id that is not of a storage")
-        kind, key, _, numel = pid[1:5]
-        name = kind.name.rpartition(".")[2] if isinstance(kind, Named) else ""
-        dtype = _STORAGES.get(name.removesuffix("Storage"))
-        if dtype is None or not isinstance(key, str):
-            raise FileError(f"{path}: a storage of unknown kind {name[:50]!r}")
-        if len(pid) == 6 and pid[5] is not None:
-            raise FileError(f"{path}: a view of a storage, written by torch before 0.4: {_AGAIN}")
-        return storage(key, dtype, numel, f"{path}: storage {key[:50]!r}")
-
-    return load
 
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Any:

@@ -145,12 +145,11 @@ def scan(data: Any, at: int, allowed: Collection[str], what: str) -> int:
     raise FileError(f"{what}: its pickle is cut short")
 
 
-def load(
-    data: bytes,
-    makers: Mapping[str, Callable[..., Any] | None],
-    persistent: Callable[[Any], Any],
-    what: str,
-) -> Any:
+Makers = Mapping[str, Callable[..., Any] | None]
+Persistent = Callable[[Any], Any]
+
+
+def load(data: bytes, makers: Makers, persistent: Persistent, what: str) -> Any:
     """Return the object that a pickle describes. scan() must have accepted it.
 
     makers: the names that it may use -> what a call of each calls; None: it returns a Made.
@@ -169,13 +168,7 @@ def load(
 
 
 class _Reader(pickle.Unpickler):
-    def __init__(
-        self,
-        data: bytes,
-        makers: Mapping[str, Callable[..., Any] | None],
-        persistent: Callable[[Any], Any],
-        what: str,
-    ) -> None:
+    def __init__(self, data: bytes, makers: Makers, persistent: Persistent, what: str) -> None:
         super().__init__(io.BytesIO(data), encoding="utf-8")
         self._makers, self._persistent, self._what = makers, persistent, what
 
