@@ -3,8 +3,8 @@
  * NVIDIA's driver. Neither is needed to build.
  *
  * The comment of a type is the vendor's name for it; an enumerator is RNL_ and the vendor's name. 8
- * and 9 number their statuses differently. tests/run/gpu/test_cudnn_abi.py compiles all of it beside the
- * vendor's headers: sizes, values, and the signatures of symbols.def.
+ * and 9 number their statuses differently. tests/run/gpu/test_cudnn_abi.py compiles all of it
+ * beside the vendor's headers: sizes, values, and the signatures of symbols.def.
  */
 #ifndef RNL_CUDNN_ABI_H
 #define RNL_CUDNN_ABI_H
