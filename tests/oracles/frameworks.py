@@ -18,6 +18,8 @@ import torch
 from onnx import helper
 from oracles.reference import Run
 
+torch.set_num_threads(1)  # small networks: on a busy machine threads only wait for each other
+
 # No two sizes are equal, nor equal to L (up to 3), D (up to 2) or L*D, so no transposition and no
 # swap of axes goes unnoticed.
 T, N, I, H, P = 5, 9, 11, 8, 7  # noqa: E741

@@ -46,17 +46,14 @@ def growth(do, limits, batches=10):
     interpreter that grows (a dict of subclasses, of interned names) only to one. The batches end
     once all counts are below their limits."""
     gc.collect()
-    gc.freeze()  # objects of other tests are not counted
-    try:
-        do()  # fills free lists and caches
-        least, before = None, counts()
-        for _ in range(batches):
-            do()
-            after = counts()
-            more = after - before
-            least, before = more if least is None else np.minimum(least, more), after
-            if (least < limits).all():
-                break
-    finally:
-        gc.unfreeze()
+    gc.freeze()  # existing objects are not counted, nor looked at, until gc.unfreeze()
+    do()  # fills free lists and caches
+    least, before = None, counts()
+    for _ in range(batches):
+        do()
+        after = counts()
+        more = after - before
+        least, before = more if least is None else np.minimum(least, more), after
+        if (least < limits).all():
+            break
     return least

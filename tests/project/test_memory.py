@@ -23,6 +23,13 @@ SUCCESSES = {**BINDING, **{f"package: {name}": call for name, call in PACKAGE.it
 ERRORS = {**BINDING_ERRORS, **{f"package: {name}": call for name, call in PACKAGE_ERRORS.items()}}
 
 
+@pytest.fixture(autouse=True, scope="module")
+def unfrozen():
+    """Let the garbage collector see again what growth() has frozen."""
+    yield
+    gc.unfreeze()
+
+
 # With --leaks each refusal is repeated, and what it leaves behind is counted.
 @pytest.mark.parametrize("options", [[], long(["--leaks"])], ids=["once", "leaks"])
 def test_each_allocation_of_the_binding_refused(options):
