@@ -206,15 +206,7 @@ def against_spec(
 
 def wrong_length(nelems: int, spec: Spec) -> LayoutError:
     """Return the error for a flat vector of a wrong length, with similar specs that would fit."""
-    nearby = []
-    for changes in _variations(spec):
-        try:
-            other = spec.replace(**changes)
-            fits = other.num_params == nelems
-        except SpecError:
-            continue
-        if fits:
-            nearby.append(changes)
+    nearby = [changes for changes in _variations(spec) if _length(spec, changes) == nelems]
     text = f"weight space: {nelems} elements, need {spec.num_params} for {spec}"
     if {"bias": "input"} in nearby and {"bias": "recurrent"} in nearby:
         nearby = [c for c in nearby if "bias" not in c]
@@ -228,9 +220,9 @@ def wrong_length(nelems: int, spec: Spec) -> LayoutError:
             " biases, which are zero"
         )
         nearby.remove({"bias": "double"})
-    if nearby:
-        shown = [", ".join(f"{k}={v!r}" for k, v in changes.items()) for changes in nearby[:4]]
-        text += "; it would fit with " + " or with ".join(shown)
+    for k, changes in enumerate(nearby[:4]):
+        text += " or with " if k else "; it would fit with "
+        text += ", ".join(f"{key}={value!r}" for key, value in changes.items())
     if nelems * 2 == spec.num_params or nelems == spec.num_params * 2:
         text += "; the ratio is 2: is this a vector of bytes, or of another dtype?"
     if spec.nbytes == nelems:
@@ -238,23 +230,21 @@ def wrong_length(nelems: int, spec: Spec) -> LayoutError:
     return LayoutError(text)
 
 
-def _variations(spec: Spec) -> Iterable[dict[str, object]]:
-    """Yield the changes that make similar specs."""
-    for bias in ("double", "input", "recurrent", "none"):
-        if bias != spec.bias:
-            yield {"bias": bias}
+def _length(spec: Spec, changes: dict[str, Any]) -> int | None:
+    try:
+        return spec.replace(**changes).num_params
+    except SpecError:
+        return None
+
+
+def _variations(spec: Spec) -> Iterator[dict[str, Any]]:
+    """Yield the changes that make similar specs. Some change nothing."""
+    yield from ({"bias": bias} for bias in ("double", "input", "recurrent", "none"))
     yield {"bidirectional": not spec.bidirectional}
     yield {"skip_input": not spec.skip_input}
-    if spec.proj_size:
-        yield {"proj_size": 0}
-    for cell in ("lstm", "gru", "rnn_tanh"):
-        if cell != spec.cell:
-            yield {"cell": cell}
-    for layers in range(1, spec.num_layers + 4):
-        if layers != spec.num_layers:
-            yield {"num_layers": layers}
-    if spec.input_size != spec.hidden_size:
-        yield {"input_size": spec.hidden_size, "hidden_size": spec.input_size}
-    for proj in range(1, min(spec.hidden_size, 4096)):
-        if proj != spec.proj_size and spec.cell == "lstm":
-            yield {"proj_size": proj}
+    yield {"proj_size": 0}
+    yield from ({"cell": cell} for cell in ("lstm", "gru", "rnn_tanh"))
+    yield from ({"num_layers": n} for n in range(1, spec.num_layers + 4))
+    yield {"input_size": spec.hidden_size, "hidden_size": spec.input_size}
+    if spec.cell == "lstm":
+        yield from ({"proj_size": n} for n in range(1, min(spec.hidden_size, 4096)))
