@@ -157,9 +157,10 @@ def _cause(best: Guess, found: Shape, needed: Shape, transposed: bool) -> str:
         return "the matrices are transposed; pass w.T of each (or name the layout they come from)"
     if len(found) == 2 and found[::-1] == needed:
         return "this matrix is transposed; pass its .T"
-    gates = _num_gates(best.candidate.cell)
+    letters = known_layouts()["cudnn"]["gates"]
+    gates = len(letters[best.candidate.cell])
     for other, words in (("lstm", "an LSTM"), ("gru", "a GRU")):
-        count = _num_gates(other)
+        count = len(letters[other])
         if count != gates and _scaled(found, needed, count, gates):
             return f"{count} H where {gates} H is needed: are these the weights of {words}?"
     if len(found) == 1 and math.prod(found) == 2 * math.prod(needed):
@@ -167,10 +168,6 @@ def _cause(best: Guess, found: Shape, needed: Shape, transposed: bool) -> str:
     if len(found) == 1 and 2 * math.prod(found) == math.prod(needed):
         return "half as long: does it have one bias per gate where two are needed?"
     return ""
-
-
-def _num_gates(cell: str) -> int:
-    return len(known_layouts()["cudnn"]["gates"][cell])
 
 
 def _scaled(found: Shape, needed: Shape, count: int, gates: int) -> bool:

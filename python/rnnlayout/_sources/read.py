@@ -110,14 +110,13 @@ def _read_again(old: Given, asked: _Asked) -> Given:
 
 def _read_module(module: Any, asked: _Asked) -> Given:
     """Read a torch module or a Keras layer, which describe their RNNs themselves."""
-    name, hints, values = frameworks.contents(module)
-    layout = Layout(name)
+    own = frameworks.own_spec(module)
+    layout = Layout(own.layout)
     if asked.layout not in (None, layout):
         raise LayoutError(f"{type(module).__name__} is in layout {layout}, not {asked.layout}")
-    taken, dtype = _take_all(values, asked)
-    own = _Asked(None, layout, True, hints)
-    arrays = list(taken.values())
-    found = _resolve([(layout, arrays)], dtype, own, [str(array.shape) for array in arrays])
+    taken, dtype = _take_all(frameworks.own_arrays(module, own), asked)
+    known, arrays = _Asked(None, layout, True, own.hints), list(taken.values())
+    found = _resolve([(layout, arrays)], dtype, known, [str(array.shape) for array in arrays])
     if asked.spec is None:
         return found
     check_agrees(asked.spec, found.spec)
