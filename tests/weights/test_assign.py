@@ -108,5 +108,5 @@ def test_targets_of_another_kind():
         rl.assign([], weights(rl.Spec("lstm", 5, 7)))
     with pytest.raises(rl.LayoutError, match="dict is not a torch module, Keras layer"):
         rl.assign({}, weights(rl.Spec("lstm", 5, 7)))
-    with pytest.raises(rl.LayoutError, match="Dense is not a layer of class LSTM"):
+    with pytest.raises(rl.LayoutError, match="Dense is not an LSTM, GRU"):
         rl.assign(keras.layers.Dense(3), weights(rl.Spec("lstm", 5, 7)))

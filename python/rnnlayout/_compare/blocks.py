@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -148,21 +149,22 @@ class Gap:
     values: tuple[float, float]
 
 
+@dataclass(frozen=True)
 class Compare:
     """Two sets of blocks, and where they differ."""
 
-    def __init__(
-        self,
-        spec: Spec,
-        a: dict[Key, Block],
-        b: dict[Key, Block],
-        dtypes: tuple[str, str],
-        rtol: float,
-        atol: float,
-    ) -> None:
-        self.spec, self.a, self.b = spec, a, b
-        self.dtypes, self.rtol, self.atol = dtypes, rtol, atol
-        self.wrong = {key: mask for key in a if (mask := self.mask(a[key], b[key])).any()}
+    spec: Spec
+    a: dict[Key, Block]
+    b: dict[Key, Block]
+    dtypes: tuple[str, str]
+    rtol: float
+    atol: float
+
+    @cached_property
+    def wrong(self) -> dict[Key, np.ndarray]:
+        """Where each block that is not equal differs."""
+        a, b = self.a, self.b
+        return {key: mask for key in a if (mask := self.mask(a[key], b[key])).any()}
 
     def mask(self, a: Block, b: Block) -> np.ndarray:
         """Return where two blocks differ."""

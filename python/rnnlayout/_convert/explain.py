@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import Any
 
 from rnnlayout import _native
@@ -44,9 +43,11 @@ def explain(spec: Spec, src: str | Layout, dst: str | Layout) -> str:
     lines += [f"{layout}: {key}, {note}" for layout in both for key, note in layout.notes.items()]
     sources, targets = ([name for name, _ in tensors] for tensors in (plan.sources, plan.targets))
     transposed = _transposed(source, spec, has) ^ _transposed(target, spec, has)
+    groups: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
+    for step in steps:
+        groups.setdefault(step[1][:2], []).append(step)
     seen: dict[tuple[Any, ...], str] = {}
-    for (layer, direction), group in groupby(sorted(steps, key=_place), _place):
-        members = list(group)
+    for (layer, direction), members in sorted(groups.items()):
         title = f"layer {layer}"
         if spec.bidirectional:
             title += " backward" if direction else " forward"
@@ -57,12 +58,6 @@ def explain(spec: Spec, src: str | Layout, dst: str | Layout) -> str:
         seen[shape] = title
         lines += [title, *(_line(step, sources, targets, transposed) for step in members)]
     return "\n".join(lines)
-
-
-def _place(step: tuple[Any, ...]) -> tuple[int, int]:
-    """Return the layer and direction of a step."""
-    layer, direction, *_ = step[1]
-    return layer, direction
 
 
 def _grade(steps: list[tuple[Any, ...]]) -> str:

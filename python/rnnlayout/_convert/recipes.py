@@ -88,8 +88,8 @@ def remember(
     if key is None:
         return
     own = source if isinstance(source, dict) else {None: source}
-    owners = {_address(array): name for name, array in own.items()}
-    used = [_address(array) for array in given.arrays]
+    owners = {array.__array_interface__["data"][0]: name for name, array in own.items()}
+    used = [array.__array_interface__["data"][0] for array in given.arrays]
     if len(owners) != len(used) or not owners.keys() >= set(used):
         return
     keys = [owners[address] for address in used] if isinstance(source, dict) else []
@@ -98,7 +98,3 @@ def remember(
     dtype = present(np.empty(0, storage(made.dtype)), made.dtype).dtype
     shapes = [shape for _, shape in plan.targets]
     _recipes[key] = Recipe(plan, keys, given.dtype, replace(made, arrays=[]), shapes, dtype)
-
-
-def _address(array: np.ndarray) -> Any:
-    return array.__array_interface__["data"][0]

@@ -9,7 +9,7 @@ from rnnlayout._model.describe import describe
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 
-from . import keras_config
+from .keras_config import CELLS, Told, both, told
 
 _TORCH_CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
 _KERAS_2 = ("tf_keras", "keras.engine", "keras.src.engine", "tensorflow.python.keras")
@@ -20,21 +20,37 @@ def is_module(value: Any) -> bool:
     return is_keras_layer(value) or is_torch_module(value)
 
 
-def contents(module: Any) -> tuple[str, dict[str, Any], Iterable[tuple[str, Any]]]:
-    """Return the layout of a torch module or Keras layer, fields of its spec, and its arrays.
+def is_torch_module(value: Any) -> bool:
+    """Is it a torch module? With torch as backend each Keras layer is one too: those are not."""
+    is_module = "Module" in _class_names(value, "torch.nn.modules.module")
+    return is_module and not is_keras_layer(value)
 
-    The arrays are in the layout's order, each with a name for messages.
+
+def is_keras_layer(value: Any) -> bool:
+    return hasattr(value, "get_weights") and hasattr(value, "get_config")
+
+
+def own_spec(module: Any) -> Told:
+    """Return how a torch module, Keras layer or Bidirectional describes its RNN.
+
+    Raises LayoutError if it is not an RNN itself, LossyError if no cell has its activations.
     """
-    if is_keras_layer(module):
-        named = ((f"{module.name} weight {k}", w) for k, w in enumerate(_keras_weights(module)))
-        return *keras_hints(module), named
-    layout, hints = torch_hints(module)
-    # getattr returns what the module computes with, weight norm and pruning applied
-    return (
-        layout,
-        hints,
-        ((name, getattr(module, name)) for name in describe(layout, Spec(**hints))),
-    )
+    return _keras(module) if is_keras_layer(module) else _torch(module)
+
+
+def own_arrays(module: Any, own: Told) -> list[tuple[str, Any]]:
+    """Return the arrays in the layout's order, each with a name for messages."""
+    if not is_keras_layer(module):
+        # getattr returns what the module computes with, weight norm and pruning applied
+        names = describe(own.layout, Spec(**own.hints))
+        return [(name, getattr(module, name)) for name in names]
+    name, weights = getattr(module, "name", module), module.get_weights()
+    if not weights:
+        raise LayoutError(
+            f"{name!r} has no weights yet: build it first (layer.build((None, None, input_size)),"
+            " or call it once)"
+        )
+    return [(f"{name} weight {k}", value) for k, value in enumerate(weights)]
 
 
 def _class_names(value: Any, *modules: str) -> list[str]:
@@ -42,26 +58,7 @@ def _class_names(value: Any, *modules: str) -> list[str]:
     return [c.__name__ for c in type(value).__mro__ if c.__module__.startswith(modules)]
 
 
-def _listing(children: Iterable[tuple[str, Any]], which: str) -> str:
-    """Return the hint of an error that lists the layers inside a model."""
-    found = [f"{name} ({type(child).__name__})" for name, child in children]
-    return f"; it contains {', '.join(found[:12])}: pass {which}" if found else ""
-
-
-# ---------------------------------------------------------------------------------------- torch
-
-
-def is_torch_module(value: Any) -> bool:
-    """Is it a torch module? With torch as backend each Keras layer is one too: those are not."""
-    is_module = "Module" in _class_names(value, "torch.nn.modules.module")
-    return is_module and not is_keras_layer(value)
-
-
-def torch_hints(module: Any) -> tuple[str, dict[str, Any]]:
-    """Return the layout of a module and the fields of its spec.
-
-    Raises LayoutError if it is not an RNN itself.
-    """
+def _torch(module: Any) -> Told:
     names = _class_names(module, "torch.nn.modules.rnn")
     if "RNNBase" in names:
         layout, mode = "torch", module.mode
@@ -69,16 +66,10 @@ def torch_hints(module: Any) -> tuple[str, dict[str, Any]]:
         layout, mode = "torch-cell", names[names.index("RNNCellBase") - 1].removesuffix("Cell")
         mode = f"RNN_{module.nonlinearity.upper()}" if mode == "RNN" else mode
     else:
-        inside = [
-            (name, child)
-            for name, child in module.named_modules()
-            if name and _class_names(child, "torch.nn.modules.rnn")
-        ]
-        raise LayoutError(
-            f"{type(module).__name__} is not an nn.LSTM, GRU, RNN or one of their cells"
-            + _listing(inside, "one of these")
-        )
-    return layout, {
+        inside = (x for x in module.named_modules() if x[0])
+        rnns = [x for x in inside if _class_names(x[1], "torch.nn.modules.rnn")]
+        raise _not_recurrent(module, "an nn.LSTM, GRU, RNN or one of their cells", rnns)
+    hints = {
         "cell": _TORCH_CELLS[mode],
         "input_size": module.input_size,
         "hidden_size": module.hidden_size,
@@ -87,46 +78,24 @@ def torch_hints(module: Any) -> tuple[str, dict[str, Any]]:
         "proj_size": getattr(module, "proj_size", 0),
         "bias": bool(module.bias),
     }
+    return Told(layout, hints, {})
 
 
-# ---------------------------------------------------------------------------------------- Keras
-
-
-def is_keras_layer(value: Any) -> bool:
-    return hasattr(value, "get_weights") and hasattr(value, "get_config")
-
-
-def keras_hints(layer: Any) -> tuple[str, dict[str, Any]]:
-    """Return the layout of a layer or its Bidirectional wrapper, and fields of its spec.
-
-    Raises LayoutError if it is not recurrent, LossyError if no cell has its activations.
-    """
-    told = _keras_told(layer)
-    return told.layout, told.hints
-
-
-def _keras_told(layer: Any) -> keras_config.Told:
+def _keras(layer: Any) -> Told:
     if hasattr(layer, "forward_layer") and hasattr(layer, "backward_layer"):
-        forward, backward = _keras_told(layer.forward_layer), _keras_told(layer.backward_layer)
-        return keras_config.both(forward, backward, layer.name)
+        return both(_keras(layer.forward_layer), _keras(layer.backward_layer), layer.name)
     classes = _class_names(layer, "keras.", "tf_keras.", "tensorflow.")
-    name = next((n for n in classes if n in keras_config.CELLS), None)
+    name = next((n for n in classes if n in CELLS), None)
     if name is None:
         inside = [(child.name, child) for child in getattr(layer, "layers", [])]
-        raise LayoutError(
-            f"{type(layer).__name__} is not a layer of class {', '.join(keras_config.CELLS)} or"
-            f" Bidirectional{_listing(inside, 'the recurrent ones')}"
-        )
+        raise _not_recurrent(layer, f"an {', '.join(CELLS)} or Bidirectional layer", inside)
     # A layer records what Keras before 2.3 left out. Keras 2's hard_sigmoid is another function.
     version = (2, 3) if _class_names(layer, *_KERAS_2) else (3, 0)
-    return keras_config.told(name, layer.get_config(), version)
+    return told(name, layer.get_config(), version)
 
 
-def _keras_weights(layer: Any) -> list[Any]:
-    weights: list[Any] = layer.get_weights()
-    if not weights:
-        raise LayoutError(
-            f"{getattr(layer, 'name', layer)!r} has no weights yet: build it first"
-            " (layer.build((None, None, input_size)), or call it once)"
-        )
-    return weights
+def _not_recurrent(module: Any, need: str, inside: Iterable[tuple[str, Any]]) -> LayoutError:
+    text = f"{type(module).__name__} is not {need}"
+    if found := [f"{name} ({type(child).__name__})" for name, child in inside]:
+        text += f"; it contains {', '.join(found[:12])}: pass a recurrent one"
+    return LayoutError(text)

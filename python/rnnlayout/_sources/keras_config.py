@@ -40,7 +40,7 @@ def told(class_name: str, config: Mapping[str, Any], version: tuple[int, int]) -
         which determines the defaults and the meaning of hard_sigmoid.
     Raises LossyError for an activation that no cell has, FileError if the config is malformed.
     """
-    units = _first(config, "units", "output_dim")
+    units = config.get("units", config.get("output_dim"))  # Keras 1's name
     if not isinstance(units, int) or isinstance(units, bool):
         raise FileError(f"{name_of(config)!r}: units is {units!r}, need a number")
     hints: dict[str, Any] = {"cell": CELLS[class_name], "bidirectional": False, "num_layers": 1,
@@ -69,11 +69,6 @@ def both(forward: Told, backward: Told, name: str, merge_mode: Any = "concat") -
     return Told(forward.layout, {**forward.hints, "bidirectional": True}, forward.config | changes)
 
 
-def _first(config: Mapping[str, Any], *keys: str) -> Any:
-    """Return a field that Keras 2 calls by the first name, and Keras 1 by the second."""
-    return next((config[key] for key in keys if key in config), None)
-
-
 def name_of(config: Mapping[str, Any]) -> str:
     return str(config.get("name", "a layer"))
 
@@ -93,7 +88,7 @@ def _with_activation(config: Mapping[str, Any], cell: str) -> str:
 def recurrent_activation(config: Mapping[str, Any], version: tuple[int, int]) -> Any:
     """Return that of an LSTM or GRU, as the Keras that wrote it calls it."""
     default = "sigmoid" if version >= SIGMOID_SINCE else "hard_sigmoid"
-    return _first({**config, "": default}, "recurrent_activation", "inner_activation", "")
+    return config.get("recurrent_activation", config.get("inner_activation", default))
 
 
 def _recurrent_activation(config: Mapping[str, Any], version: tuple[int, int]) -> str:

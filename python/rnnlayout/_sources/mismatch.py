@@ -157,9 +157,10 @@ def _cause(best: Guess, found: Shape, needed: Shape, transposed: bool) -> str:
         return "the matrices are transposed; pass w.T of each (or name the layout they come from)"
     if len(found) == 2 and found[::-1] == needed:
         return "this matrix is transposed; pass its .T"
-    gates = _num_gates(best.candidate.cell)
+    letters = known_layouts()["cudnn"]["gates"]
+    gates = len(letters[best.candidate.cell])
     for other, words in (("lstm", "an LSTM"), ("gru", "a GRU")):
-        count = _num_gates(other)
+        count = len(letters[other])
         if count != gates and _scaled(found, needed, count, gates):
             return f"{count} H where {gates} H is needed: are these the weights of {words}?"
     if len(found) == 1 and math.prod(found) == 2 * math.prod(needed):
@@ -167,10 +168,6 @@ def _cause(best: Guess, found: Shape, needed: Shape, transposed: bool) -> str:
     if len(found) == 1 and 2 * math.prod(found) == math.prod(needed):
         return "half as long: does it have one bias per gate where two are needed?"
     return ""
-
-
-def _num_gates(cell: str) -> int:
-    return len(known_layouts()["cudnn"]["gates"][cell])
 
 
 def _scaled(found: Shape, needed: Shape, count: int, gates: int) -> bool:
@@ -206,15 +203,7 @@ def against_spec(
 
 def wrong_length(nelems: int, spec: Spec) -> LayoutError:
     """Return the error for a flat vector of a wrong length, with similar specs that would fit."""
-    nearby = []
-    for changes in _variations(spec):
-        try:
-            other = spec.replace(**changes)
-            fits = other.num_params == nelems
-        except SpecError:
-            continue
-        if fits:
-            nearby.append(changes)
+    nearby = [changes for changes in _variations(spec) if _length(spec, changes) == nelems]
     text = f"weight space: {nelems} elements, need {spec.num_params} for {spec}"
     if {"bias": "input"} in nearby and {"bias": "recurrent"} in nearby:
         nearby = [c for c in nearby if "bias" not in c]
@@ -228,9 +217,9 @@ def wrong_length(nelems: int, spec: Spec) -> LayoutError:
             " biases, which are zero"
         )
         nearby.remove({"bias": "double"})
-    if nearby:
-        shown = [", ".join(f"{k}={v!r}" for k, v in changes.items()) for changes in nearby[:4]]
-        text += "; it would fit with " + " or with ".join(shown)
+    for k, changes in enumerate(nearby[:4]):
+        text += " or with " if k else "; it would fit with "
+        text += ", ".join(f"{key}={value!r}" for key, value in changes.items())
     if nelems * 2 == spec.num_params or nelems == spec.num_params * 2:
         text += "; the ratio is 2: is this a vector of bytes, or of another dtype?"
     if spec.nbytes == nelems:
@@ -238,23 +227,21 @@ def wrong_length(nelems: int, spec: Spec) -> LayoutError:
     return LayoutError(text)
 
 
-def _variations(spec: Spec) -> Iterable[dict[str, object]]:
-    """Yield the changes that make similar specs."""
-    for bias in ("double", "input", "recurrent", "none"):
-        if bias != spec.bias:
-            yield {"bias": bias}
+def _length(spec: Spec, changes: dict[str, Any]) -> int | None:
+    try:
+        return spec.replace(**changes).num_params
+    except SpecError:
+        return None
+
+
+def _variations(spec: Spec) -> Iterator[dict[str, Any]]:
+    """Yield the changes that make similar specs. Some change nothing."""
+    yield from ({"bias": bias} for bias in ("double", "input", "recurrent", "none"))
     yield {"bidirectional": not spec.bidirectional}
     yield {"skip_input": not spec.skip_input}
-    if spec.proj_size:
-        yield {"proj_size": 0}
-    for cell in ("lstm", "gru", "rnn_tanh"):
-        if cell != spec.cell:
-            yield {"cell": cell}
-    for layers in range(1, spec.num_layers + 4):
-        if layers != spec.num_layers:
-            yield {"num_layers": layers}
-    if spec.input_size != spec.hidden_size:
-        yield {"input_size": spec.hidden_size, "hidden_size": spec.input_size}
-    for proj in range(1, min(spec.hidden_size, 4096)):
-        if proj != spec.proj_size and spec.cell == "lstm":
-            yield {"proj_size": proj}
+    yield {"proj_size": 0}
+    yield from ({"cell": cell} for cell in ("lstm", "gru", "rnn_tanh"))
+    yield from ({"num_layers": n} for n in range(1, spec.num_layers + 4))
+    yield {"input_size": spec.hidden_size, "hidden_size": spec.input_size}
+    if spec.cell == "lstm":
+        yield from ({"proj_size": n} for n in range(1, min(spec.hidden_size, 4096)))

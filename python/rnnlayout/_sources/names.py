@@ -78,16 +78,18 @@ def keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
     The tensor of `bidirectional/forward_lstm/lstm_cell/kernel:0` is `0/forward/kernel`, that of
     `layers/lstm/cell/vars/0` is `kernel`.
     """
-    leaves = _leaves(layout)
+    numbered = _leaves(layout)
     parts = name.removesuffix(":0").split("/")
     leaf = parts.pop()
-    if leaf.isdecimal() and parts[-1:] == ["vars"] and int(leaf) < len(leaves):
-        leaf = leaves[int(leaf)]
+    if parts[-1:] == ["vars"] and leaf in numbered:
+        leaf = numbered[leaf]
         parts.pop()
-    elif leaf not in leaves:
+    elif leaf not in numbered.values():
         return None
     for k, part in enumerate(parts):
         if match := _DIRECTION.match(part):
+            if parts[0].isdigit():  # 0/forward/kernel: of a stack
+                return None
             return "/".join(parts[:k]), f"0/{match[1]}/{leaf}"
     return "/".join(parts), leaf
 
@@ -100,7 +102,8 @@ def one_direction(names: dict[str, str]) -> dict[str, str]:
 
 
 @cache
-def _leaves(layout: Layout) -> list[str]:
-    """Return the tensors of one layer, in the order in which Keras numbers them."""
+def _leaves(layout: Layout) -> dict[str, str]:
+    """Return Keras's number of each tensor of one layer -> the tensor."""
     plain = [one for one in one_layer(layout) if one.has == HAS_BIAS and not one.bidirectional]
-    return list(dict.fromkeys(name for one in plain for name in one.names))
+    leaves = dict.fromkeys(name for one in plain for name in one.names)
+    return {str(k): leaf for k, leaf in enumerate(leaves)}

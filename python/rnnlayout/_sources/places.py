@@ -25,7 +25,7 @@ _SHORT = re.compile(r"(?:(.*)[._/])?([wbWB])_((?:ih|hh)(?:_l\d+(?:_reverse)?)?)"
 _LONG = {"w": "weight", "b": "bias"}
 _KERAS_CELL = re.compile(r"(^|/)([^/]*_)?cell(_\d+)?/$")
 _NO_CELL = re.compile(r"(?<!cell)/vars/\d+$")  # variables of some other Keras layer
-_SAVEZ = re.compile(r"arr_(\d+)")  # np.savez names the arrays of a list so
+_SAVEZ = re.compile(r"arr_(\d{1,9})")  # np.savez names the arrays of a list so
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,10 @@ def _of_layout(layout: Layout, read: list[tuple[str, list[Reading]]]) -> Iterato
 
 def _keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
     """Return (prefix, tensor) of a path that Keras wrote, of a layer with a cell."""
-    own = "/" not in name or _STACKED.fullmatch(name) or _NO_CELL.search(name)
-    if layout.name not in KERAS or own or not (path := keras_path(layout, name)):
+    if layout.name not in KERAS or "/" not in name or _STACKED.fullmatch(name):
         return None
-    return path[0] and f"{path[0]}/", path[1]
+    path = None if _NO_CELL.search(name) else keras_path(layout, name)
+    return (path[0] and f"{path[0]}/", path[1]) if path else None
 
 
 def _unnamed(names: list[str], layout: Layout, prefix: str) -> Iterator[Place]:

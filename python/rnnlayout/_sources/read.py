@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
+from rnnlayout._model.describe import describe
 from rnnlayout._model.dtypes import as_carrier, take
 from rnnlayout._model.given import Checked, Given, given_of, stacked
 from rnnlayout._model.layout import CUDNN, Layout, as_layout, known_layouts
@@ -109,13 +110,13 @@ def _read_again(old: Given, asked: _Asked) -> Given:
 
 def _read_module(module: Any, asked: _Asked) -> Given:
     """Read a torch module or a Keras layer, which describe their RNNs themselves."""
-    name, hints, values = frameworks.contents(module)
-    layout = Layout(name)
+    own = frameworks.own_spec(module)
+    layout = Layout(own.layout)
     if asked.layout not in (None, layout):
         raise LayoutError(f"{type(module).__name__} is in layout {layout}, not {asked.layout}")
-    taken, dtype = _take_all(values, asked)
-    own = _Asked(None, layout, True, hints)
-    found = _resolve([(layout, list(taken.values()))], dtype, own, _shape_texts(taken))
+    taken, dtype = _take_all(frameworks.own_arrays(module, own), asked)
+    known, arrays = _Asked(None, layout, True, own.hints), list(taken.values())
+    found = _resolve([(layout, arrays)], dtype, known, [str(array.shape) for array in arrays])
     if asked.spec is None:
         return found
     check_agrees(asked.spec, found.spec)
@@ -157,7 +158,7 @@ def _read_dict(source: Mapping[Any, Any], prefix: str, asked: _Asked) -> Given:
     known = {layout: tensors_of(layout, rest.values()) for layout in maybe}
     if not any(known.values()):
         name, tail = next(iter(rest.items()))
-        expected = _names(maybe[0], asked.spec) if asked.spec and len(maybe) == 1 else None
+        expected = list(describe(asked.layout, asked.spec)) if asked.layout and asked.spec else None
         raise mismatch.wrong_names(maybe, list(rest.values()), expected, name.removesuffix(tail))
     taken, dtype = _take_all(((name, source[name]) for name in rest), asked)
     found: list[tuple[Layout, Arrays]] = [
@@ -193,8 +194,8 @@ def _read_list(source: list[Any], asked: _Asked) -> Given:
         one = len(source) == 1 and getattr(source[0], "ndim", 0) == 1
         return _read_flat(source[0] if one else source, asked)
     taken, dtype = _take_all(((f"array {k}", value) for k, value in enumerate(source)), asked)
-    found: list[tuple[Layout, Arrays]] = [(asked.layout, list(taken.values()))]
-    return _resolve(found, dtype, asked, _shape_texts(taken))
+    arrays = list(taken.values())
+    return _resolve([(asked.layout, arrays)], dtype, asked, [str(a.shape) for a in arrays])
 
 
 def _read_flat(source: Any, asked: _Asked) -> Given:
@@ -305,7 +306,7 @@ def _by_spec(found: list[tuple[Layout, Arrays]], spec: Spec, original: list[str]
                 matches.append((layout, has, named, expected))
     if not matches:
         layout = found[0][0]
-        raise mismatch.wrong_names([layout], original, _names(layout, spec))
+        raise mismatch.wrong_names([layout], original, list(describe(layout, spec)))
     exact = [match for match in matches if _shapes(match[2]) == match[3]]
     if not exact:
         layout, has, named, expected = matches[0]
@@ -322,10 +323,6 @@ def _variants(spec: Spec) -> list[int]:
     return [has | more for more in (0, HAS_PEEPHOLES) for has in (first, first ^ HAS_BIAS)]
 
 
-def _names(layout: Layout, spec: Spec) -> list[str]:
-    return [name for name, _ in _native.tensors(layout, spec)]
-
-
 def _ordered(names: Collection[str], arrays: Arrays) -> Named:
     """Return the arrays by name, in the order of the names; {} if they have others."""
     if isinstance(arrays, list):
@@ -335,10 +332,6 @@ def _ordered(names: Collection[str], arrays: Arrays) -> Named:
 
 def _shapes(named: Named) -> dict[str, Shape]:
     return {name: array.shape for name, array in named.items()}
-
-
-def _shape_texts(named: Named) -> list[str]:
-    return [str(array.shape) for array in named.values()]
 
 
 def _given(spec: Spec, layout: Layout, has: int, named: Named) -> Given:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from rnnlayout._convert import engine
@@ -49,26 +50,24 @@ def _fitting(tensors: Any, layout: Layout, hints: dict[str, Any], dtype: str) ->
     given = read(tensors, None, layout, cell=hints["cell"], reset=hints.get("reset"))
     if given.dtype != dtype:  # a wider target takes them exactly, a narrower one is refused
         given = engine.run(given, layout, dtype, exact=True)[0]
-    # a plain dict of arrays records neither activations nor the reset
-    known = tensors.spec if isinstance(tensors, Weights | Tensors) else None
+    found = {**asdict(given.spec), "bias": given.spec.bias != "none"}
+    if isinstance(tensors, Weights | Tensors):
+        known = tensors.spec
+        found |= {key: getattr(known, key) for key in ("cell", "reset", "recurrent_activation")}
+    else:  # a plain dict of arrays does not record its activations
+        found["recurrent_activation"] = hints.get("recurrent_activation")
     for key, value in hints.items():
-        if key == "recurrent_activation" and known is None:
-            continue
-        asked = ("cell", "reset", "recurrent_activation")
-        found = getattr(known if known and key in asked else given.spec, key)
-        if key == "bias":
-            found = found != "none"
-        if found != value:
-            raise LayoutError(f"the weights have {key} {found!r}, the target {value!r}")
+        if found[key] != value:
+            raise LayoutError(f"the weights have {key} {found[key]!r}, the target {value!r}")
     return given
 
 
 def _assign_torch(module: Any, tensors: Any) -> None:
-    name, hints = frameworks.torch_hints(module)
+    own_spec = frameworks.own_spec(module)
     torch = sys.modules["torch"]
     own = dict(module.named_parameters(recurse=False))
     dtype = dtype_name(next(iter(own.values())).dtype) if own else "float32"
-    given = _fitting(tensors, Layout(name), hints, dtype)
+    given = _fitting(tensors, Layout(own_spec.layout), own_spec.hints, dtype)
     if missing := [n for n in given.names if n not in own]:
         raise LayoutError(
             f"{missing[0]} is not a plain parameter of {type(module).__name__}: remove weight norm,"
@@ -80,9 +79,9 @@ def _assign_torch(module: Any, tensors: Any) -> None:
 
 
 def _assign_keras(layers: list[Any], tensors: Any) -> None:
-    described = [frameworks.keras_hints(layer) for layer in layers]
-    layout, hints = described[0]
-    if any(other != described[0] for other in described):
+    described = [frameworks.own_spec(layer) for layer in layers]
+    layout, hints = described[0].layout, described[0].hints
+    if any((x.layout, x.hints) != (layout, hints) for x in described):
         raise LayoutError("the layers differ: they are several RNNs, assign each on its own")
     own = layers[0].get_weights()
     dtype = dtype_name(own[0].dtype if own else layers[0].dtype or "float32")

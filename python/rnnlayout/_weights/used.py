@@ -14,7 +14,7 @@ from .weights import Weights, weights_of
 
 # Which axis of x is the batch, and whether states are kept between calls: these do not change the
 # numbers of one call.
-_NOTHING = {"stateful", "time_major", "layout"}
+_NOTHING = {"stateful": True, "time_major": True, "layout": True}
 _MERGES: dict[str, Callable[[Any, Any], Any]] = {
     "sum": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
@@ -29,14 +29,12 @@ def run(weights: Weights, x: np.ndarray, lengths: Any, **options: Any) -> tuple[
     merge_mode, and ONNX's direction="reverse" (y in the order of x). Raises LossyError if config
     has another setting.
     """
-    config = {key: value for key, value in weights.config.items() if key not in _NOTHING}
-    spec = weights.spec
-    merge = _MERGES.get(str(config.get("merge_mode"))) if spec.bidirectional else None
-    backwards = config.get("go_backwards") is True and not spec.bidirectional
-    reverse = config.get("direction") == "reverse" and not spec.bidirectional
-    done = {"merge_mode"} if merge else set[str]()
-    done |= ({"go_backwards"} if backwards else set()) | ({"direction"} if reverse else set())
-    left = {key: value for key, value in config.items() if key not in done}
+    config, both = weights.config, weights.spec.bidirectional
+    merge = _MERGES.get(str(config.get("merge_mode"))) if both else None
+    backwards = config.get("go_backwards") is True and not both
+    reverse = config.get("direction") == "reverse" and not both
+    applied = {"merge_mode": merge, "go_backwards": backwards, "direction": reverse, **_NOTHING}
+    left = {key: value for key, value in config.items() if not applied.get(key)}
     rnn = weights_of(given_of(weights), None, left).rnn(**options)
     if not (backwards or reverse):
         y, state = rnn(x, lengths=lengths)
