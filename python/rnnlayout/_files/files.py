@@ -86,9 +86,6 @@ def _write(
         })  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------ conversions
-
-
 def convert_file(
     src: Any,
     dst: Any,

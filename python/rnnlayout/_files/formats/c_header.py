@@ -101,7 +101,7 @@ def _write(path: Path, entries: Mapping[str, Weights]) -> None:
     names = {entry: _identifier(entry) for entry in entries}
     if len(set(names.values())) != len(names):
         raise LayoutError(
-            f"two of {', '.join(map(repr, names))} would have the same name in C: rename one"
+            f"two of {', '.join(map(repr, names))} have the same name in C: rename one"
         )
     guard = f"RNNLAYOUT_{_identifier(path.name).upper()}"
     with open(path, "w", encoding="ascii", newline="\n") as file:

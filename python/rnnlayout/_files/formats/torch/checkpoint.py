@@ -71,8 +71,7 @@ def _places(
         seen.add(id(container))
         if depth > MOST_DEEP or len(name) > LONGEST:
             raise FileError(
-                f"{path}: a dict nested more than {MOST_DEEP} levels deep, or keys of more than"
-                f" {LONGEST} characters"
+                f"{path}: dicts nested {depth} deep, or keys of {len(name)} characters: refused"
             )
         items = container.items() if isinstance(container, dict) else enumerate(container)
         for key, value in items:
@@ -85,9 +84,6 @@ def _places(
 
     if isinstance(found, (dict, list, tuple)):
         yield from inside(found, "", 0)
-
-
-# ---------------------------------------------------------------------------------------- writing
 
 
 def _write(path: Path, bag: Bag, progress: Progress | None = None) -> None:
@@ -131,9 +127,7 @@ def _set_metadata(state: Any, metadata: Mapping[str, str]) -> None:
 
 def _torch(path: Path) -> Any:
     if path.suffix in (".jit", ".pt2"):
-        raise FileError(
-            f"{path.name}: {path.suffix} files contain code as well as weights: write a .pt instead"
-        )
+        raise FileError(f"{path.name}: {path.suffix} files also contain code: write a .pt instead")
     try:
         import torch
     except ImportError:
@@ -153,9 +147,6 @@ def _tensor(torch: Any, source: Tensor, count: Count) -> Any:
     return tensor if tensor.dtype == wanted else tensor.view(wanted)
 
 
-# ------------------------------------------------------------------------------------- converting
-
-
 def _replace(
     path: Path, out: Path, bag: Bag, pairs: Pairs, progress: Progress | None = None
 ) -> list[str]:
@@ -166,10 +157,7 @@ def _replace(
     old = {name for group, _ in pairs for name in group.names}
     new = {group.prefix + name for group, one in pairs for name in one.tensors}
     if not old | (bag.tensors.keys() - new) <= places.keys():
-        raise FileError(
-            f"{path}: torch reads other tensors from it than rnnlayout: load it with torch and save"
-            " its state_dict again"
-        )
+        raise FileError(f"{path}: torch reads other tensors from it: {archive.AGAIN}")
     converted = [tensor.nbytes for _, one in pairs for tensor in one.tensors.values()]
     count = Count(progress, sum(converted) + bag.nbytes)
     for group, one in pairs:
@@ -214,8 +202,7 @@ def _replace_group(
         or any(places[name][0] is not container for name in group.names)
     ):
         raise LayoutError(
-            f"{group.entry}: its tensors are not in one dict, which is needed to replace them:"
-            " write another format, or put them into one dict and save it again"
+            f"{group.entry}: its tensors are not in one dict: write another format, .safetensors"
         )
     tensors = {
         group.prefix[at:] + name: _tensor(torch, tensor, count)
@@ -224,9 +211,7 @@ def _replace_group(
     old = {places[name][1] for name in group.names}
     items = list(container.items())
     if clash := tensors.keys() & (container.keys() - old):
-        raise LayoutError(
-            f"{group.entry}: the file has another {min(clash)!r} already: rename that one first"
-        )
+        raise LayoutError(f"{group.entry}: the file has another {min(clash)!r}: rename it first")
     container.clear()  # and filled again, because an OrderedDict has attributes to keep
     for k, value in items:
         if k == key:
