@@ -64,11 +64,11 @@ def test_what_is_left_out_and_what_is_exact(rnnlayout, folder):
         (["--into", "gru.npz"], 3, "two different RNNs"),
         (["--into", "many.npz"], 3, "no RNN of lstm.npz (enc) has the name of one of"),
         (["--into", "many.npz"], 3, "hint: use --entry"),
-        (["--into", "many.npz", "--entry", "c"], 3, "of that name, it has a, b"),
+        (["--into", "many.npz", "--entry", "c"], 3, "of that name in many.npz, found a, b"),
         (
             ["--into", "lstm.safetensors"],
             3,
-            "needs the same format: give it the suffix .safetensors",
+            "needs the same suffix, .safetensors",
         ),
     ],
 )

@@ -84,9 +84,6 @@ def _write(
         })  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------ conversions
-
-
 def convert_file(
     src: Any,
     dst: Any,

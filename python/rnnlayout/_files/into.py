@@ -42,9 +42,7 @@ def convert_into(
     path, model, dst = regular_file(src), regular_file(into), Path(dst)
     format = format_of(model)
     if format_of(dst) is not format:
-        raise FileError(
-            f"{dst}: a copy of {model} needs the same format: give it the suffix {format.suffix}"
-        )
+        raise FileError(f"{dst}: a copy of {model} needs the same suffix, {format.suffix}")
     put = format.replace if isinstance(format, ModelFormat) else None
     old, file = read(model, Hints())
     if file is None and put is None:
@@ -79,8 +77,8 @@ def _matched(new: Found, old: Found, entry: str | None, path: Path, model: Path)
     if entry is not None:
         if len(new) != 1 or entry not in old:
             raise LayoutError(
-                f"entry {entry!r}: {path} must have one RNN, it has {', '.join(new)}; {model} must"
-                f" have one of that name, it has {', '.join(old)}"
+                f"entry {entry!r}: need one RNN in {path}, found {', '.join(new)}; and one of that"
+                f" name in {model}, found {', '.join(old)}"
             )
         pairs = {next(iter(new)): entry}
     elif len(new) == len(old) == 1:

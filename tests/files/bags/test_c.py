@@ -106,5 +106,5 @@ def test_json_as_the_program_in_examples_reads_it(tmp_path):
 def test_a_checkpoint_of_torch_that_is_called_bin(tmp_path):
     np.savez(tmp_path / "pytorch_model.bin", a=np.ones(3))
     (tmp_path / "pytorch_model.bin.npz").rename(tmp_path / "pytorch_model.bin")
-    with pytest.raises(rl.FileError, match="most likely written by torch"):
+    with pytest.raises(rl.FileError, match="most likely by torch"):
         rl.load(tmp_path / "pytorch_model.bin")

@@ -112,7 +112,7 @@ def test_a_filter_that_would_be_loaded(bad, tmp_path):
     del bad["aside"]
     h5py.h5pl.append(os.fsencode(tmp_path / "secret"))
     try:
-        refused(bad, "filter 32008, which is not supported")
+        refused(bad, "filter 32008 is not supported")
         assert h5py.h5pl.size() == len(before) + 1
     finally:
         h5py.h5pl.remove(len(before))
@@ -199,12 +199,12 @@ def test_names_that_all_lie_in_one_place(bad):
 
 def test_a_group_in_itself(bad):
     bad["model_weights/lstm/again"] = bad["model_weights"]
-    refused(bad, "is the same object as")
+    refused(bad, "is the same as")
 
 
 def test_an_array_under_many_names(bad):
     bad["aside"] = bad[KERNEL]
-    refused(bad, "is the same object as")
+    refused(bad, "is the same as")
 
 
 def test_groups_in_groups(bad):

@@ -254,7 +254,9 @@ def test_config_and_weights_that_contradict_each_other(stack, tmp_path):
     def without(config):
         del config["config"]["layers"][1:3]
 
-    with pytest.raises(rl.FileError, match="cuDNN layers in its weights, but none in its config"):
+    with pytest.raises(
+        rl.FileError, match="cuDNN layers are in its weights, but not in its config"
+    ):
         rl.convert_file(changed(stack, tmp_path, without), tmp_path / "new.h5", to="keras")
 
 

@@ -127,7 +127,7 @@ def test_keras_1_without_a_gate(tmp_path):
     del arrays["a_W_c"]
     config = [keras_1_layer("LSTM", "a")]
     write(tmp_path / "a.h5", {"a": arrays}, {"class_name": "Sequential", "config": config})
-    with pytest.raises(rl.LayoutError, match=r"a: its arrays are W_i, U_i.*, not those of an LSTM"):
+    with pytest.raises(rl.LayoutError, match=r"a: its arrays are W_i, U_i.*: not an LSTM"):
         rl.load(tmp_path / "a.h5")
 
 

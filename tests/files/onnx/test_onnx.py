@@ -317,14 +317,14 @@ def changed(model, **attributes):
     ("spec", "attributes", "error", "match"),
     [
         (LSTM, {"hidden_size": 5}, rl.LayoutError, "hidden_size is 5, but R has shape"),
-        (LSTM, {"direction": "bidirectional"}, rl.LayoutError, "the number of directions"),
+        (LSTM, {"direction": "bidirectional"}, rl.LayoutError, "expected .D, G H, I., D = 2"),
         (LSTM, {"direction": "sideways"}, rl.LayoutError, "need forward, reverse"),
         (LSTM, {"activations": ["Sigmoid", "Tanh", "Relu"]}, rl.LossyError, "'Relu'"),
         (LSTM, {"activations": ["Sigmoid"]}, rl.LayoutError, "need 3 of them"),
         (LSTM, {"activations": ["HardSigmoid", "Tanh", "Tanh"], "activation_alpha": [0.3]},
          rl.LossyError, "0.3"),
         (GRU.replace(bidirectional=True), {"activations": ["Sigmoid", "Tanh", "Relu", "Tanh"]},
-         rl.LossyError, "two directions differ"),
+         rl.LossyError, "differ by direction"),
         (rl.Spec("rnn_tanh", I, H), {"activations": ["Elu"]}, rl.LossyError, "Tanh or Relu"),
     ],
 )  # fmt: skip

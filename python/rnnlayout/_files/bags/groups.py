@@ -116,9 +116,6 @@ def _with_unique_entries(groups: list[Group]) -> list[Group]:
     return unique
 
 
-# ---------------------------------------------------------------------------------------- one RNN
-
-
 def _recorded(tensors: Mapping[str, Tensor], entry: str, one: Record) -> Group:
     names = one.names(tensors)
     if not names:

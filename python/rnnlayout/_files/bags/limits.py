@@ -22,8 +22,7 @@ def check_claim(declared: int, stored: int, what: str) -> None:
     """Raise FileError, before any allocation, if something declares far more than is stored."""
     if declared > max(FREE_NBYTES, MOST_TIMES * stored):
         raise FileError(
-            f"{what} declares {declared} bytes, but only {stored} are stored: refused as a"
-            " decompression bomb"
+            f"{what} declares {declared} bytes and stores {stored}: refused as a decompression bomb"
         )
 
 

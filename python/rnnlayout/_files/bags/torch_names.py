@@ -106,8 +106,6 @@ def _wrappers(names: Iterable[str]) -> frozenset[str]:
     )
 
 
-# ------------------------------------------------------------------------------- computed weights
-
 _WEIGHT_NORMS = (("_g", "_v"), (f"{_LIST}.original0", f"{_LIST}.original1"))
 _PRUNED = ("_orig", "_mask")
 
@@ -164,8 +162,7 @@ def _normed(weight: str, g: Tensor, v: Tensor) -> np.ndarray:
 def _masked(weight: str, kept: Tensor, mask: Tensor) -> np.ndarray:
     if kept.shape != mask.shape or {kept.dtype, mask.dtype} - set(FLOATS):
         raise LayoutError(
-            f"{weight}: a mask of {mask.dtype} {mask.shape} for weights of {kept.dtype}"
-            f" {kept.shape}, need floats of one shape"
+            f"{weight}: a mask of {mask.dtype} {mask.shape} for {kept.dtype} {kept.shape}"
         )
     ones = widened(mask.bits(), mask.dtype)
     if not np.isin(ones, (0, 1)).all():

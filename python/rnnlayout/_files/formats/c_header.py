@@ -102,7 +102,7 @@ def _write(out: Output, entries: Mapping[str, Weights]) -> None:
     names = {entry: _identifier(entry) for entry in entries}
     if len(set(names.values())) != len(names):
         raise LayoutError(
-            f"two of {', '.join(map(repr, names))} would have the same name in C: rename one"
+            f"two of {', '.join(map(repr, names))} have the same name in C: rename one"
         )
     guard = f"RNNLAYOUT_{_identifier(out.name).upper()}"
     with open(out, "w", encoding="ascii", newline="\n") as file:

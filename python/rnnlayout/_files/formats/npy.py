@@ -1,67 +1,22 @@
-""".npy: one array. As an RNN it is cuDNN's weight space, which the caller describes.
-
-The header of an array is checked before anything is allocated for it.
-"""
+"""An array in NumPy's own format, with its header checked before anything is allocated for it."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from rnnlayout._files.bags.bag import Hints, Tensor
-from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.limits import check_shape
-from rnnlayout._files.bags.output import Output
 from rnnlayout._model.errors import FileError
-from rnnlayout._weights.weights import Weights
-
-from .format import ModelFormat
-from .weight_space import found_in, only_one
 
 _MOST_HEADER_NBYTES = 65536
 _READERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-
-
-def _read(path: Path, hints: Hints) -> Found:
-    array = mapped(path)
-    return found_in(Tensor.of(array, array.dtype.name), hints, path)
-
-
-def mapped(path: Path) -> np.ndarray:
-    """Return the array of a .npy file, memory-mapped.
-
-    Raises FileError if it is malformed or cut short, or has Python objects.
-    """
-    with open(path, "rb") as file:
-        shape, fortran, dtype, at = read_header(file, str(path))
-    check_size(shape, dtype, path.stat().st_size - at, str(path))
-    if 0 in shape:
-        return np.empty(shape, dtype)
-    return np.memmap(path, dtype, "r", at, shape, "F" if fortran else "C").view(np.ndarray)
-
-
-def _write(out: Output, entries: Mapping[str, Weights]) -> None:
-    weights = only_one(entries, out.name)
-    if weights.spec.dtype == "bfloat16":
-        raise FileError(
-            f"{out.name}: NumPy lacks bfloat16: write .safetensors or .bin, or pass dtype="
-        )
-    with open(out, "wb") as file:
-        np.lib.format.write_array(file, weights._read().arrays[0], allow_pickle=False)
-
-
-FORMAT = ModelFormat(".npy", _read, _write)
-
-
-# --------------------------------------------------------------------------- arrays of any purpose
 
 
 def read_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:
@@ -76,16 +31,12 @@ def read_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.d
             raise ValueError(f"version {version} is not supported")
         shape, fortran, dtype = _READERS[version](head, max_header_size=_MOST_HEADER_NBYTES)
     except Exception as error:  # of many kinds, depending on the header
-        raise FileError(
-            f"{what} is not a NumPy array, or its header is malformed: {str(error)[:200]}"
-        ) from None
+        raise FileError(f"{what} is malformed or not a NumPy array: {str(error)[:200]}") from None
     if len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
         raise FileError(f"{what}: shape {str(shape)[:200]} is invalid")
     check_shape(shape, what)
     if dtype.hasobject:
-        raise FileError(
-            f"{what} has Python objects, and reading them would run code: save plain arrays"
-        )
+        raise FileError(f"{what} has Python objects, and reading them runs code: save plain arrays")
     return shape, fortran, dtype, head.tell()
 
 
@@ -94,8 +45,7 @@ def check_size(shape: tuple[int, ...], dtype: np.dtype, nbytes: int, what: str) 
     needed = math.prod(shape) * dtype.itemsize
     if needed > nbytes:
         raise FileError(
-            f"{what}: shape {shape} in {dtype} needs {needed} bytes, but only {nbytes} are stored:"
-            " the file is cut short"
+            f"{what} is cut short: shape {shape} in {dtype} needs {needed} bytes, it has {nbytes}"
         )
 
 
@@ -105,3 +55,13 @@ def as_array(data: bytes, at: int, shape: tuple[int, ...], f: bool, dtype: np.dt
         return np.zeros(shape, dtype)
     flat = np.frombuffer(data, dtype, math.prod(shape), at)
     return flat.reshape(shape[::-1]).T if f else flat.reshape(shape)
+
+
+def mapped(path: Path) -> np.ndarray:
+    """Return the array of a .npy file, memory-mapped. Raises as read_header() and check_size()."""
+    with open(path, "rb") as file:
+        shape, fortran, dtype, at = read_header(file, str(path))
+    check_size(shape, dtype, path.stat().st_size - at, str(path))
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", at, shape, "F" if fortran else "C").view(np.ndarray)

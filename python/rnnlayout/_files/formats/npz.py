@@ -30,9 +30,6 @@ _PLAIN = "bytes"  # the dtype of a member that is not an array
 _FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # the same bytes at any time
 
 
-# ---------------------------------------------------------------------------------------- reading
-
-
 def _read(path: Path) -> Bag:
     archive = open_zip(path)  # closed with the last of the tensors
     described = {}
@@ -67,9 +64,6 @@ def _tensor(archive: zipfile.ZipFile, member: zipfile.ZipInfo, dtype: str | None
         shape,
         lambda: as_array(read_member(archive, name), at, shape, fortran, found),
     )
-
-
-# ---------------------------------------------------------------------------------------- writing
 
 
 def _write(out: Output, bag: Bag, progress: Progress | None = None) -> None:

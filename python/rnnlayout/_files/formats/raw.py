@@ -1,5 +1,6 @@
-""".bin: cuDNN's weight space itself, little-endian, for C programs, with a JSON file beside it.
+"""Files that are cuDNN's weight space of one RNN: .npy, which does not say of which, and .bin.
 
+.bin is the weight space itself, little-endian, for C programs, with a JSON file beside it:
 FILE.bin.json is written; FILE.bin.json or else FILE.json is read. It has Spec.to_dict(), followed
 by "layout", "nbytes" and "regions", the rows of rl.regions(). Spec.to_dict() alone is enough.
 """
@@ -9,37 +10,67 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from rnnlayout._files.bags.bag import Hints, Tensor
 from rnnlayout._files.bags.found import Found
+from rnnlayout._files.bags.groups import entry_of
 from rnnlayout._files.bags.json_text import json_object
 from rnnlayout._files.bags.output import Output
 from rnnlayout._model.describe import regions
 from rnnlayout._model.dtypes import storage
 from rnnlayout._model.errors import FileError
+from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import SpecError
+from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights
 
-from .format import ModelFormat
-from .weight_space import found_in, only_one
+from .format import ModelFormat, check_hint, check_layout
+from .npy import mapped
 
 _MOST_NBYTES = 16 << 20  # of the JSON; that of a thousand layers has a tenth of it
 _MORE = ("layout", "nbytes", "regions")
 
 
-# ---------------------------------------------------------------------------------------- reading
+def _found(tensor: Tensor, spec: Spec | None, path: Path) -> Found:
+    try:
+        weights = Weights._of(read(tensor.floats("the array"), spec, CUDNN))
+    except ValueError as error:
+        raise type(error)(f"{path}: {error}") from None
+    return Found({entry_of("", weights.spec): weights})
 
 
-def _read(path: Path, hints: Hints) -> Found:
+def _only_one(entries: Mapping[str, Weights], what: str) -> Weights:
+    if len(entries) != 1:
+        names = ", ".join(map(repr, entries))
+        raise LayoutError(f"{what} can store one RNN, found {names}: choose one with prefix=")
+    weights = next(iter(entries.values()))
+    check_layout(weights, "cudnn", what)
+    return weights
+
+
+def _read_npy(path: Path, hints: Hints) -> Found:
+    check_hint(hints, "cudnn", path)
+    array = mapped(path)
+    return _found(Tensor.of(array, array.dtype.name), hints.spec, path)
+
+
+def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
+    weights = _only_one(entries, out.name)
+    if weights.spec.dtype == "bfloat16":
+        raise FileError(f"{out.name}: NumPy lacks bfloat16: use .safetensors or .bin, or dtype=")
+    with open(out, "wb") as file:
+        np.lib.format.write_array(file, weights._read().arrays[0], allow_pickle=False)
+
+
+def _read_bin(path: Path, hints: Hints) -> Found:
+    check_hint(hints, "cudnn", path)
     with open(path, "rb") as file:
         if file.read(4) == b"PK\x03\x04":
             raise FileError(
-                f"{path} is a zip archive, most likely written by torch.save(): rename it to"
-                f" {path.stem}.pt"
+                f"{path} is a zip archive, most likely by torch.save(): rename it to {path.stem}.pt"
             )
     spec = _beside(path) or hints.spec
     if spec is None:
@@ -49,11 +80,9 @@ def _read(path: Path, hints: Hints) -> Found:
         )
     size, dtype = path.stat().st_size, storage(spec.dtype).newbyteorder("<")
     if size % dtype.itemsize:
-        raise FileError(
-            f"{path} has {size} bytes, which is not a whole number of {spec.dtype} elements"
-        )
+        raise FileError(f"{path} has {size} bytes, not a multiple of those of a {spec.dtype}")
     array = np.memmap(path, dtype, "r").view(np.ndarray) if size else np.empty(0, dtype)
-    return found_in(Tensor.of(array, spec.dtype), Hints(spec, hints.layout), path)
+    return _found(Tensor.of(array, spec.dtype), spec, path)
 
 
 def _beside(path: Path) -> Spec | None:
@@ -69,27 +98,22 @@ def _beside(path: Path) -> Spec | None:
     return None
 
 
-# ---------------------------------------------------------------------------------------- writing
-
-
-def _write(out: Output, entries: Mapping[str, Weights]) -> None:
-    weights = only_one(entries, out.name)
+def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
+    weights = _only_one(entries, out.name)
     with open(out, "wb") as file:
         for chunk in Tensor.of(weights._read().arrays[0], weights.spec.dtype).chunks():
             file.write(chunk)
-    text = json.dumps(_described(weights.spec), indent=1)
+    rows = regions(weights.spec)
+    names = rows.dtype.names or ()
+    described = {
+        **weights.spec.to_dict(),
+        "layout": "cudnn",
+        "nbytes": weights.spec.nbytes,
+        "regions": [dict(zip(names, row, strict=True)) for row in rows.tolist()],
+    }
+    text = json.dumps(described, indent=1)
     out.beside(".json").write_text(text + "\n")
 
 
-FORMAT = ModelFormat(".bin", _read, _write)
-
-
-def _described(spec: Spec) -> dict[str, Any]:
-    rows = regions(spec)
-    names = rows.dtype.names or ()
-    return {
-        **spec.to_dict(),
-        "layout": "cudnn",
-        "nbytes": spec.nbytes,
-        "regions": [dict(zip(names, row, strict=True)) for row in rows.tolist()],
-    }
+NPY = ModelFormat(".npy", _read_npy, _write_npy)
+BIN = ModelFormat(".bin", _read_bin, _write_bin)

@@ -41,9 +41,6 @@ _BITS = {
 }  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------------- reading
-
-
 def _read(path: Path) -> Bag:
     file = _File(path)
     mapped = file.mapped
@@ -122,9 +119,7 @@ def _range(path: Path, name: str, entry: Any, nbytes: int) -> tuple[int, int]:
         raise FileError(f"{what}: its data_offsets are not two sizes")
     begin, end = offsets
     if not begin <= end <= nbytes:
-        raise FileError(
-            f"{what} is at bytes {begin} to {end} of {nbytes}: the file is cut short or damaged"
-        )
+        raise FileError(f"{what} is at bytes {begin} to {end} of {nbytes}: cut short or damaged")
     bits = 8 * storage(_NUMPY[dtype]).itemsize if dtype in _NUMPY else _BITS.get(dtype)
     check_shape(tuple(shape), what)
     if bits is not None and bits * math.prod(shape) != 8 * (end - begin):
@@ -150,9 +145,6 @@ def _tensor(data: memoryview, dtype: str, shape: tuple[int, ...]) -> Tensor:
     name = _NUMPY[dtype]
     stored = storage(name).newbyteorder("<")
     return Tensor(name, shape, lambda: np.frombuffer(data, stored).reshape(shape))
-
-
-# ---------------------------------------------------------------------------------------- writing
 
 
 def write_tensors(out: Output, bag: Bag, progress: Progress | None = None) -> None:
@@ -194,7 +186,5 @@ def _nbytes(name: str, tensor: Tensor) -> int:
         return tensor.nbytes
     bits = tensor.bits()
     if bits.dtype != np.uint8 or tensor.dtype != tensor.dtype.upper():
-        raise FileError(
-            f"{name}: a .safetensors file cannot store dtype {tensor.dtype}: write .npz"
-        )
+        raise FileError(f"{name}: .safetensors cannot store dtype {tensor.dtype}: write .npz")
     return bits.nbytes

@@ -67,8 +67,8 @@ class Recurrent:
         config = config_of(self.node)
         if len(forward) != 1 or len(backward) != 1:
             raise LossyError(
-                f"{name_of(config)!r} runs a stack of cells in each direction: each reads only the"
-                " outputs of its own direction, which no layer of other frameworks does"
+                f"{name_of(config)!r} has a stack of cells per direction, which reads only outputs"
+                " of that direction: no layout can represent it"
             )
         mode = config.get("merge_mode", "concat")
         return [both(forward[0], backward[0], name_of(config), mode)]
@@ -105,10 +105,8 @@ def _cells(layer: Node) -> list[tuple[Node, dict[str, Any]]]:
 
 def _told(cell: Node, around: dict[str, Any], version: Version) -> Told:
     if kind_of(cell) not in CELLS:
-        raise LossyError(
-            f"{name_of(config_of(cell))!r} is a cell of class {short(cell.get('class_name'))},"
-            " which no other layout can represent"
-        )
+        kind, name = short(cell.get("class_name")), name_of(config_of(cell))
+        raise LossyError(f"{name!r} is a cell of class {kind}, which no layout can represent")
     return told(kind_of(cell), {**config_of(cell), **around}, version)
 
 

@@ -146,9 +146,7 @@ def _arrays(name: str, cell: Cell) -> dict[str, Bits]:
                 leaf: _joined([arrays[f"{old}_{letter}"] for letter in letters], name)
                 for leaf, old in _KERAS_1.items()
             }
-    raise LayoutError(
-        f"{name}: its arrays are {', '.join(arrays)}, not those of an LSTM, GRU or SimpleRNN"
-    )
+    raise LayoutError(f"{name}: its arrays are {', '.join(arrays)}: not an LSTM, GRU or SimpleRNN")
 
 
 def _joined(parts: list[Bits], name: str) -> Bits:
@@ -162,7 +160,7 @@ def check_cells(layer: Recurrent, cells: Sequence[Cell]) -> None:
     """Raise FileError if the file and the config have different numbers of cells."""
     if len(cells) != len(layer.cells):
         raise FileError(
-            f"{layer.name!r} has {len(cells)} sets of recurrent weights, its config has"
+            f"{layer.name!r}: the file has weights of {len(cells)} cells, its config has"
             f" {len(layer.cells)} cells"
         )
 

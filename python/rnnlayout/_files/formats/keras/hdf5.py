@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 
@@ -128,10 +128,8 @@ def check_attribute(attribute: Any, nbytes: int, what: str) -> bool:
 
 
 def _text(value: Any, what: str) -> str:
-    try:
+    with hdf5_errors(what):
         return value.decode() if isinstance(value, bytes) else str(value)
-    except UnicodeDecodeError as error:
-        raise FileError(f"{what}: {error}") from None
 
 
 def write_texts(h5: Any, name: str, texts: Sequence[str]) -> None:
@@ -155,29 +153,34 @@ def open_hdf5(source: Path | bytes, what: str = "") -> Iterator[Group]:
     """
     what = what or str(source)
     h5py = import_h5py(f"{what}: an HDF5 file")
-    with _file(source, what) as file, h5py._hl.base.phil, _no_plugins(h5py):
-        size = file.seek(0, io.SEEK_END)
-        with _opened(h5py, file, what) as h5:
-            with hdf5_errors(what):
-                root = _Walk(h5py, what, size).group(h5, "", 0)
-            yield root
+    with ExitStack() as stack:
+        stack.enter_context(h5py._hl.base.phil)
+        stack.enter_context(_no_plugins(h5py))
+        with hdf5_errors(what):
+            if isinstance(source, bytes):
+                file: Any = io.BytesIO(source)
+            else:
+                file = stack.enter_context(open(source, "rb"))
+            h5 = h5py.File(file, "r")  # which gets no path
+            stack.callback(_close, h5, what)
+            size = file.seek(0, io.SEEK_END)
+            root = _Walk(h5py, what, size).group(h5, "", 0)
+        yield root
+
+
+def _close(h5: Any, what: str) -> None:
+    with hdf5_errors(what):
+        h5.close()
 
 
 @contextmanager
-def new_hdf5(file: Output | BinaryIO, what: str = "an HDF5 file") -> Iterator[Any]:
+def new_hdf5(file: Output | IO[bytes], what: str = "an HDF5 file") -> Iterator[Any]:
     """Yield a new HDF5 file of h5py's. what: its name in messages."""
     h5py = import_h5py(what)
     with hdf5_errors(what), ExitStack() as files:
         if isinstance(file, Output):  # libhdf5 itself wants a file that has a name
             file = files.enter_context(open(file, "w+b"))
         yield files.enter_context(h5py.File(file, "w"))
-
-
-def _file(source: Path | bytes, what: str) -> BinaryIO:
-    if isinstance(source, bytes):
-        return io.BytesIO(source)
-    with hdf5_errors(what):
-        return open(source, "rb")
 
 
 def import_h5py(what: str) -> Any:
@@ -187,18 +190,6 @@ def import_h5py(what: str) -> Any:
     except ImportError:
         raise missing("h5py", "h5", what) from None
     return h5py
-
-
-@contextmanager
-def _opened(h5py: Any, file: BinaryIO, what: str) -> Iterator[Any]:
-    """h5py reads from a file that we have opened: it gets no path."""
-    with hdf5_errors(what):
-        h5 = h5py.File(file, "r")
-    try:
-        yield h5
-    finally:
-        with hdf5_errors(what):
-            h5.close()
 
 
 @contextmanager
@@ -255,9 +246,7 @@ class _Walk:
         """Refuse a second hard link: it could close a circle, and many could multiply the tree."""
         key = (info.fileno, info.addr)
         if key in self.seen:
-            raise FileError(
-                f"{self.what}: {path!r} is the same object as {self.seen[key]!r}: refused"
-            )
+            raise FileError(f"{self.what}: {path!r} is the same as {self.seen[key]!r}: refused")
         self.seen[key] = path
 
     def _dataset(self, h5: Any, path: str) -> Dataset:
@@ -296,8 +285,7 @@ def _read_chunks(h5: Any, path: str) -> np.ndarray:
     filters = [properties.get_filter(k)[0] for k in range(properties.get_nfilters())]
     if unknown := [f for f in filters if f not in (_DEFLATE, _SHUFFLE)]:
         raise FileError(
-            f"{path} is compressed with HDF5 filter {unknown[0]}, which is not supported: store it"
-            " without filters (h5repack -f NONE OLD NEW)"
+            f"{path}: HDF5 filter {unknown[0]} is not supported: h5repack -f NONE removes it"
         )
     array = np.full(h5.shape, h5.fillvalue, h5.dtype)
     stored: list[Any] = []

@@ -93,9 +93,6 @@ def _recurrent(group: Group) -> list[Scope]:
     return [scope for scope in scopes(group) if scope.is_recurrent]
 
 
-# ------------------------------------------------------------------------------- with a config
-
-
 def pairs(node: Node, group: Group) -> Iterator[tuple[Recurrent, list[Cell]]]:
     """Yield the recurrent layers in a layer of the config, each with its cells in the group.
 
@@ -115,9 +112,6 @@ def pairs(node: Node, group: Group) -> Iterator[tuple[Recurrent, list[Cell]]]:
 def _named(layer: Recurrent, found: list[Scope]) -> list[Scope]:
     """Return those with the layer's name in their paths; all of them if it is in no other layer."""
     return found if len(layer.path) == 1 else [s for s in found if layer.path[-1] in s.path]
-
-
-# ---------------------------------------------------------------------------- without a config
 
 
 def _read_by_names(name: str, group: Group, entries: Entries) -> None:

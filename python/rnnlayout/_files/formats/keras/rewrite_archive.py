@@ -119,8 +119,7 @@ def _changed_variables(old: Archive, what: str, changed: ChangedCells) -> bytes:
             count = len(list(cudnn_layers(old.model)))
         if len(found) != count:
             raise FileError(
-                f"{changed.what}: its config has {count} cuDNN layers, of which {len(found)} have"
-                " weights"
+                f"{changed.what}: its config has {count} cuDNN layers, {len(found)} have weights"
             )
         moves += _group_moves(root, old.model)
         with io.BytesIO() as file:

@@ -112,8 +112,7 @@ class ChangedCells:
             new = wide.to(_KERAS, dtype=unscaled.spec.dtype)
         except (FloatingPointError, LossyError):
             raise LossyError(
-                f"{self.what}: a weight of {entry!r} would become infinite, times {_TIMES} for"
-                " Keras 3's hard_sigmoid"
+                f"{self.what}: a weight of {entry!r} is infinite, times {_TIMES} for hard_sigmoid"
             ) from None
         if scaled and self.exact:
             raise LossyError(

@@ -69,10 +69,7 @@ def check_whole(hints: Hints, to: Layout) -> None:
             " its RNNs, give the new file the suffix of another format"
         )
     if hints.spec or hints.prefix or hints.layout not in (None, "keras", "keras-cudnn"):
-        raise LayoutError(
-            "a Keras model is converted as a whole and describes its layers itself: omit spec=,"
-            " prefix= and layout="
-        )
+        raise LayoutError("a Keras model is converted as a whole: omit spec=, prefix= and layout=")
 
 
 def set_aside(name: str, notes: list[str]) -> str:
@@ -88,10 +85,7 @@ def _change(root: Group, changed: ChangedCells) -> dict[str, str]:
     """Collect the changed cells; return the new attributes of the root."""
     layers = layers_of(root)
     if layers is None:
-        raise FileError(
-            f"{changed.what}: it has no attribute 'layer_names', which Keras 2 writes: it is not a"
-            " model of Keras"
-        )
+        raise FileError(f"{changed.what} has no attribute 'layer_names': Keras 2 did not write it")
     others = False  # whether there are recurrent layers other than cuDNN's
     for entry, scope in _scopes(layers):
         if _is_cudnn(scope.arrays):
@@ -134,8 +128,7 @@ def _change_config(root: Group, layers: Group, text: str, changed: ChangedCells)
     what, version = f"{changed.what}: model_config", version_of(root)
     if version < (2, 0):
         raise LossyError(
-            f"{changed.what} is a model of Keras 1, whose config is not converted: read its layers"
-            " with load()"
+            f"{changed.what}: the config of Keras 1 is not converted: read its layers with load()"
         )
     config = parse(text, what)
     cudnn_weights = bool(changed.reports)
@@ -148,9 +141,7 @@ def _change_config(root: Group, layers: Group, text: str, changed: ChangedCells)
         modernize(config, scaled=changed.scaled)
     if cudnn_weights != cudnn_config:
         has, lacks = ("config", "weights") if cudnn_config else ("weights", "config")
-        raise FileError(
-            f"{changed.what}: there are cuDNN layers in its {has}, but none in its {lacks}"
-        )
+        raise FileError(f"{changed.what}: cuDNN layers are in its {has}, but not in its {lacks}")
     attributes = {"model_config": json.dumps(config), "keras_version": KERAS_3}
     if (training := root.text(_TRAINING)) is not None:
         attributes[set_aside(_TRAINING, changed.notes)] = training

@@ -33,9 +33,6 @@ def layers_of(root: Group) -> Group | None:
     return next((root.groups[name] for name in _LAYERS if name in root.groups), None)
 
 
-# ------------------------------------------------------------------------------- with a config
-
-
 def read_with_config(root: Group, model: Node, entries: Entries) -> None:
     """Add every recurrent layer of the config. Raises FileError if the file contradicts it."""
     for layer, cells in pairs(root, model):
@@ -105,9 +102,6 @@ def snake_case(name: str) -> str:
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
-# ---------------------------------------------------------------------------- without a config
-
-
 def read_without_config(group: Group, entries: Entries, path: tuple[str, ...] = ()) -> None:
     """Add whatever looks like a recurrent layer."""
     for name in sorted(group.groups, key=natural):
@@ -126,9 +120,6 @@ def read_without_config(group: Group, entries: Entries, path: tuple[str, ...] = 
             entries.add("/".join(here), cells, False, None)
         elif name not in ("vars", "optimizer"):
             read_without_config(child, entries, here)
-
-
-# ---------------------------------------------------------------------------------------- cells
 
 
 def _cells(layer: Group, nodes: Sequence[Node] = ()) -> list[Cell]:

@@ -85,9 +85,6 @@ def _of_rnn(name: str, weights: Weights) -> Iterator[Layer]:
         below = own
 
 
-# ---------------------------------------------------------------------------------------- config
-
-
 def model_config(layers: list[Layer], modules: bool) -> dict[str, Any]:
     """Return a Functional model of the layers. modules: in the form of a .keras file, not an .h5.
 
@@ -123,17 +120,13 @@ def _placed(kind: str, config: dict[str, Any], calls: list[Any], modules: bool) 
     return {"module": "keras.layers", "registered_name": None, **node} if modules else node
 
 
-# ----------------------------------------------------------------------------------------- files
-
-
 def write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
     """Write a whole model in the legacy form."""
     layers = layers_of(entries)
     for layer in layers:
         if layer.spec.dtype == "bfloat16":
             raise LayoutError(
-                f"{layer.name!r} is bfloat16, which a legacy .h5 cannot store: write .keras or"
-                " .weights.h5, or pass dtype="
+                f"{layer.name!r} is bfloat16, which a legacy .h5 cannot store: use .keras or dtype="
             )
     config = json.dumps(model_config(layers, modules=False))
     with new_hdf5(out) as h5:

@@ -84,10 +84,8 @@ def _array_of(tensor: Any, what: str) -> np.ndarray:
 
 def _check_length(tensor: Any, found: int, needed: int, unit: str) -> None:
     if found != needed:
-        raise FileError(
-            f"tensor {tensor.name!r} of shape {tuple(tensor.dims)} needs {needed} {unit}, it has"
-            f" {found}"
-        )
+        shape = tuple(tensor.dims)
+        raise FileError(f"tensor {tensor.name!r} {shape} needs {needed} {unit}, it has {found}")
 
 
 class Constants:
@@ -102,10 +100,7 @@ class Constants:
         """Ask for the memory of an array before it is made. Raises FileError if it is too much."""
         self._nbytes_left -= nbytes
         if self._nbytes_left < 0:
-            raise FileError(
-                f"its weights are computed, to more than {MOST_TIMES} times the size of the file:"
-                " refused"
-            )
+            raise FileError(f"its weights exceed {MOST_TIMES} times the size of the file: refused")
 
     def is_other(self, tensor: Any) -> bool:
         """Return whether it is a weight of no RNN so far. (int64 are shapes and axes.)"""
@@ -117,8 +112,7 @@ class Constants:
         if found is INPUT:
             graph = "a graph" if scope.outer is None else "a subgraph"
             raise LayoutError(
-                f"{what} is computed from {name!r}, an input of {graph}: it has no value in the"
-                " file"
+                f"{what} is computed from {name!r}, an input of {graph}: it is not in the file"
             )
         kind = type(found).__name__
         if kind == "SparseTensorProto":
@@ -140,8 +134,7 @@ class Constants:
         fold = _FOLDS.get(node.op_type)
         if fold is None or node.domain not in ("", "ai.onnx", "com.microsoft"):
             raise LayoutError(
-                f"{what} is computed by {title}: need a constant, or one computed by"
-                f" {', '.join(_FOLDS)}"
+                f"{what} is computed by {title}, need a constant or {', '.join(_FOLDS)}"
             )
         inputs = [self.get(scope, n, what, depth + 1) if n else None for n in node.input]
         try:

@@ -47,10 +47,7 @@ def load_model(path: Path) -> Any:
     try:
         size = path.stat().st_size
         if size > LARGEST:
-            raise FileError(
-                f"{path} has {size} bytes, more than protobuf's limit of 2 GB: it is not a valid"
-                " ONNX model"
-            )
+            raise FileError(f"{path} has {size} bytes, more than protobuf's limit of 2 GB")
         model = onnx.ModelProto.FromString(path.read_bytes())
     except DecodeError as error:
         raise FileError(f"{path} is not an ONNX model, or is cut short: {error}") from None

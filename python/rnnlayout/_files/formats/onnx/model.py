@@ -16,9 +16,8 @@ from rnnlayout._files.bags.bag import Hints
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.output import Output
 from rnnlayout._files.bags.stacks import stacked
-from rnnlayout._files.formats.format import ModelFormat, check_layout
+from rnnlayout._files.formats.format import ModelFormat, check_hint, check_layout
 from rnnlayout._model.errors import FileError
-from rnnlayout._model.layout import as_layout
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.places import is_under
 from rnnlayout._weights.weights import Weights
@@ -32,11 +31,7 @@ from .write import STACKS, model_of, write_model
 
 def _read(path: Path, hints: Hints) -> Found:
     """Return each recurrent node by its name, after those of the nodes around it: "If_0/lstm"."""
-    if hints.layout is not None and as_layout(hints.layout).name != "onnx":
-        raise LayoutError(
-            f"{path}: the nodes of an ONNX model are in layout onnx, not {hints.layout}: omit"
-            " layout="
-        )
+    check_hint(hints, "onnx", path)
     return _found(path, load_model(path), hints)
 
 

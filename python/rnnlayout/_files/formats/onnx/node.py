@@ -123,8 +123,7 @@ def _spec(
     both = direction == "bidirectional"
     if w[0] != 1 + both:
         raise LayoutError(
-            f"direction is {direction!r}, but W has shape {w}: its first size is the number of"
-            " directions"
+            f"direction is {direction!r}, but W has shape {w}, expected (D, G H, I), D = {1 + both}"
         )
     cell, activation = _activations(site.operator, attributes, 1 + both)
     if hints.cell is not None and hints.cell != cell:
@@ -179,9 +178,7 @@ def _activations(operator: str, attributes: Attributes, directions: int) -> tupl
     if lower and len(lower) != count * directions:
         raise LayoutError(f"activations are {names}, need {count * directions} of them")
     if lower and lower != one * directions:
-        raise LossyError(
-            f"activations are {names}: the two directions differ, which no layout can represent"
-        )
+        raise LossyError(f"activations {names} differ by direction: no layout has that")
     if operator == "RNN" and one in ([], ["tanh"], ["relu"]):
         return f"rnn_{one[0] if one else 'tanh'}", "sigmoid"
     rest = ["tanh"] * (count - 1)
@@ -189,10 +186,8 @@ def _activations(operator: str, attributes: Attributes, directions: int) -> tupl
         return operator.lower(), "sigmoid"
     if operator != "RNN" and one == ["hardsigmoid", *rest]:
         return operator.lower(), _hard_sigmoid(attributes, directions)
-    raise LossyError(
-        f"activations are {names}: an LSTM or GRU needs Sigmoid or HardSigmoid and then Tanh, an"
-        " RNN Tanh or Relu"
-    )
+    needed = "Tanh or Relu" if operator == "RNN" else "Sigmoid or HardSigmoid, then Tanh"
+    raise LossyError(f"activations are {names}, a node {operator} needs {needed}")
 
 
 def _hard_sigmoid(attributes: Attributes, directions: int) -> str:

@@ -74,10 +74,7 @@ def write_model(out: Output, model: Any) -> None:
     model.ClearField("graph")
     parts = [model.SerializeToString(), _head(_GRAPH, sum(map(len, fields))), *fields]
     if (nbytes := sum(map(len, parts))) > LARGEST:
-        raise FileError(
-            f"{out}: the model would have {nbytes} bytes; ONNX files are limited to 2 GB: write"
-            " .safetensors or .npz"
-        )
+        raise FileError(f"{out} would have {nbytes} bytes; ONNX files are limited to 2 GB")
     with open(out, "wb") as file:
         file.writelines(parts)
 
@@ -115,8 +112,8 @@ class _Entry:
             self._names = [f"{self._name}/{k}" for k in range(self._spec.num_layers)]
         if other := [key for key in self._config if key not in _ATTRIBUTES]:
             raise LossyError(
-                f"{self._name}: it is used with {other[0]}={self._config[other[0]]!r}: ONNX has no"
-                " such attribute; remove it from weights.config to write the RNN without it"
+                f"{self._name} is used with {other[0]}={self._config[other[0]]!r}, unknown to ONNX:"
+                " remove it from weights.config to write the RNN without it"
             )
         self._batch_first = bool(self._config.get("layout"))
 
@@ -182,8 +179,7 @@ class _Entry:
         """Add a state that the model itself fixes."""
         if self._spec.dtype == "bfloat16":
             raise LossyError(
-                f"{self._name}: a constant initial_{s} in bfloat16 is not supported: convert the"
-                " weights to float32 first"
+                f"{self._name}: a constant initial_{s} cannot be bfloat16: convert to float32 first"
             )
         states = initial_states(self._config, f"initial_{s}", len(parts))
         for part, state in zip(parts, states, strict=True):

@@ -37,7 +37,7 @@ _NEWER = ("uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "float8_
 _CARRIERS = {"bfloat16": "uint16", "qint8": "int8", "quint8": "uint8", "qint32": "int32",
              "untyped": "uint8", **dict.fromkeys(_NEWER[3:], "uint8")}  # fmt: skip
 _MAGIC = re.compile(rb"\x80[\x02\x03]\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.")
-_AGAIN = "load it with a version of torch that reads it, and save its state_dict again"
+AGAIN = "load it with a version of torch that reads it, and save its state_dict again"
 
 
 class Storage:
@@ -58,9 +58,7 @@ class Storage:
         """Set where it begins in the file; return where it ends."""
         end = start + self.nbytes
         if end > len(file):
-            raise FileError(
-                f"{self.what}: needs {self.nbytes} bytes, but the file ends before: it is cut short"
-            )
+            raise FileError(f"{self.what} needs {self.nbytes} bytes: the file is cut short")
         self.file, self.start = file, start
         return end
 
@@ -110,7 +108,7 @@ def read(path: Path) -> Any:
     if match := _MAGIC.match(file):
         return _read_old(path, file, match.end())
     if file[257:262] == b"ustar":
-        raise FileError(f"{path} is a tar archive, written by torch before 0.2: {_AGAIN}")
+        raise FileError(f"{path} is a tar archive, written by torch before 0.2: {AGAIN}")
     if head[:1] == b"\x80":  # another pickle: an error that names what it asks for comes first
         _load(path, file, 0)
     raise FileError(f"{path} was not written by torch.save()")
@@ -129,7 +127,7 @@ def _load(path: Path, data: Any, at: int) -> tuple[Any, dict[str, Storage], int]
         if dtype is None or not isinstance(key, str):
             raise FileError(f"{path}: a storage of unknown kind {name[:50]!r}")
         if len(pid) == 6 and pid[5] is not None:
-            raise FileError(f"{path}: a view of a storage, written by torch before 0.4: {_AGAIN}")
+            raise FileError(f"{path}: a view of a storage, written by torch before 0.4: {AGAIN}")
         what = f"{path}: storage {key[:50]!r}"
         return storages.setdefault(key, Storage(dtype, numel, what))
 
@@ -146,20 +144,16 @@ def _read_zip(path: Path, file: mmap.mmap) -> Any:
         _check_kind(path, list(names))
         root = next((n[:-8] for n in names if re.fullmatch(r"[^/]+/data\.pkl", n)), None)
         if root is None:
-            raise FileError(
-                f"{path} is a zip archive without data.pkl: it was not written by torch.save()"
-            )
+            raise FileError(f"{path} was not written by torch.save(): it has no data.pkl")
         if f"{root}byteorder" in names and read_member(archive, f"{root}byteorder") != b"little":
-            raise FileError(f"{path} was written on a big-endian machine: {_AGAIN}")
+            raise FileError(f"{path} was written on a big-endian machine: {AGAIN}")
         found, storages, _ = _load(path, read_member(archive, f"{root}data.pkl"), 0)
         for key, one in storages.items():
             info = names.get(f"{root}data/{key}")
             if info is None:
                 raise FileError(f"{one.what}: the archive has no member {root}data/{key}")
             if info.file_size != one.nbytes:
-                raise FileError(
-                    f"{one.what} declares {one.nbytes} bytes, its member has {info.file_size}"
-                )
+                raise FileError(f"{one.what} needs {one.nbytes} bytes, it has {info.file_size}")
             one.place(file, _start(file, info, one.what))
         return found
 
@@ -185,7 +179,7 @@ def _check_kind(path: Path, names: list[str]) -> None:
 def _start(file: mmap.mmap, info: zipfile.ZipInfo, what: str) -> int:
     """Return where the bytes of a member begin."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
-        raise FileError(f"{what} is compressed or encrypted, which torch never does: {_AGAIN}")
+        raise FileError(f"{what} is compressed or encrypted, which torch never does: {AGAIN}")
     at = info.header_offset
     if file[at : at + 4] != b"PK\x03\x04":
         raise FileError(f"{what}: there is no zip member at byte {at}: the file is damaged")
@@ -205,9 +199,7 @@ def _read_old(path: Path, file: mmap.mmap, at: int) -> Any:
         storages |= more
     version, machine, found, keys = parts
     if version != 1001 or not isinstance(machine, dict) or not machine.get("little_endian", True):
-        raise FileError(
-            f"{path} has version {version!r}, or was written on a big-endian machine: {_AGAIN}"
-        )
+        raise FileError(f"{path}: version {version!r}, or from a big-endian machine: {AGAIN}")
     if not isinstance(keys, list) or set(map(str, keys)) != storages.keys():
         raise FileError(f"{path}: its storages are not those of its tensors: it is damaged")
     for key in keys:
@@ -244,9 +236,7 @@ def _array(storage: Any, dtype: str, offset: Any, shape: Any, strides: Any) -> A
     shape, strides = tuple(shape), tuple(strides)
     numbers = (offset, *shape, *strides)
     if any(type(n) is not int or n < 0 for n in numbers) or not len(shape) == len(strides) <= 32:
-        raise FileError(
-            f"{storage.what}: a tensor with an invalid shape or strides: {str(shape)[:100]}"
-        )
+        raise FileError(f"{storage.what}: invalid shape {str(shape)[:100]} or strides of a tensor")
     nbytes, itemsize = storage.nbytes, _carrier(dtype).itemsize
     if 0 not in shape and (offset + _span(shape, strides)) * itemsize > nbytes:
         raise FileError(f"{storage.what}: a tensor of shape {shape} extends beyond its end")

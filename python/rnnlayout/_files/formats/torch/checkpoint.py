@@ -72,8 +72,7 @@ def _places(
         seen.add(id(container))
         if depth > MOST_DEEP or len(name) > LONGEST:
             raise FileError(
-                f"{path}: a dict nested more than {MOST_DEEP} levels deep, or keys of more than"
-                f" {LONGEST} characters"
+                f"{path}: dicts nested {depth} deep, or keys of {len(name)} characters: refused"
             )
         items = container.items() if isinstance(container, dict) else enumerate(container)
         for key, value in items:
@@ -88,11 +87,8 @@ def _places(
         yield from inside(found, "", 0)
 
 
-# ---------------------------------------------------------------------------------------- writing
-
-
 def _write(out: Output, bag: Bag, progress: Progress | None = None) -> None:
-    """Write a state_dict, which torch.load(path, weights_only=True) reads."""
+    """Write a state_dict, which torch.load(out, weights_only=True) reads."""
     torch = _torch(out)
     count = Count(progress, 2 * bag.nbytes)
     state = OrderedDict()
@@ -131,10 +127,9 @@ def _set_metadata(state: Any, metadata: Mapping[str, str]) -> None:
 
 
 def _torch(out: Output) -> Any:
-    suffix = out.target.suffix
-    if suffix in (".jit", ".pt2"):
+    if out.target.suffix in (".jit", ".pt2"):
         raise FileError(
-            f"{out.name}: {suffix} files contain code as well as weights: write a .pt instead"
+            f"{out.name}: {out.target.suffix} files also contain code: write a .pt instead"
         )
     try:
         import torch
@@ -155,9 +150,6 @@ def _tensor(torch: Any, source: Tensor, count: Count) -> Any:
     return tensor if tensor.dtype == wanted else tensor.view(wanted)
 
 
-# ------------------------------------------------------------------------------------- converting
-
-
 def _replace(
     path: Path, out: Output, bag: Bag, pairs: Pairs, progress: Progress | None = None
 ) -> list[str]:
@@ -168,10 +160,7 @@ def _replace(
     old = {name for group, _ in pairs for name in group.names}
     new = {group.prefix + name for group, one in pairs for name in one.tensors}
     if not old | (bag.tensors.keys() - new) <= places.keys():
-        raise FileError(
-            f"{path}: torch reads other tensors from it than rnnlayout: load it with torch and save"
-            " its state_dict again"
-        )
+        raise FileError(f"{path}: torch reads other tensors from it: {archive.AGAIN}")
     converted = [tensor.nbytes for _, one in pairs for tensor in one.tensors.values()]
     count = Count(progress, sum(converted) + bag.nbytes)
     for group, one in pairs:
@@ -216,8 +205,7 @@ def _replace_group(
         or any(places[name][0] is not container for name in group.names)
     ):
         raise LayoutError(
-            f"{group.entry}: its tensors are not in one dict, which is needed to replace them:"
-            " write another format, or put them into one dict and save it again"
+            f"{group.entry}: its tensors are not in one dict: write another format, .safetensors"
         )
     tensors = {
         group.prefix[at:] + name: _tensor(torch, tensor, count)
@@ -226,9 +214,7 @@ def _replace_group(
     old = {places[name][1] for name in group.names}
     items = list(container.items())
     if clash := tensors.keys() & (container.keys() - old):
-        raise LayoutError(
-            f"{group.entry}: the file has another {min(clash)!r} already: rename that one first"
-        )
+        raise LayoutError(f"{group.entry}: the file has another {min(clash)!r}: rename it first")
     container.clear()  # and filled again, because an OrderedDict has attributes to keep
     for k, value in items:
         if k == key:

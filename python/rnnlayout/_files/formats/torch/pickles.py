@@ -117,9 +117,7 @@ def scan(data: Any, at: int, allowed: Collection[str], what: str) -> int:
                     raise FileError(f"{what}: an integer of {n} bytes in its pickle")
                 at += width
             elif code == _LONG_BINPUT and int.from_bytes(data[at : at + n], "little") > MOST_STEPS:
-                raise FileError(
-                    f"{what}: the memo of its pickle has more than {MOST_STEPS} objects"
-                )
+                raise FileError(f"{what}: its pickle's memo has more than {MOST_STEPS} objects")
             elif code == _FRAME and int.from_bytes(data[at : at + n], "little") > end - at - n:
                 break
             at += n
@@ -136,10 +134,8 @@ def scan(data: Any, at: int, allowed: Collection[str], what: str) -> int:
         elif code == _STOP:
             return at
         else:
-            raise FileError(
-                f"{what} is not a pickle of plain data: opcode 0x{code:02x} at byte"
-                f" {at - 1 - start}"
-            )
+            byte = at - 1 - start
+            raise FileError(f"{what} is not plain data: opcode 0x{code:02x} at byte {byte}")
     else:
         raise FileError(f"{what}: a pickle of more than {MOST_STEPS} steps is not a state_dict")
     raise FileError(f"{what}: its pickle is cut short")
