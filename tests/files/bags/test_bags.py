@@ -277,7 +277,7 @@ def test_exact_refuses_what_rounds_and_a_dry_run_says_the_same(dry_run, path, tm
     assert done.reports["encoder"].rounded_sums > 0
     assert dst.exists() is not dry_run
     dst.touch()
-    with pytest.raises(rl.FileError, match="is there already"):
+    with pytest.raises(rl.FileError, match="already exists"):
         rl.convert_file(path, dst, to="keras", dry_run=dry_run)
     rl.convert_file(path, dst, to="keras", dry_run=dry_run, force=True)
     assert bool(dst.stat().st_size) is not dry_run

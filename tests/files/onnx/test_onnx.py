@@ -295,7 +295,7 @@ def test_hints(tmp_path):
     spec = GRU.replace(bias="input")
     assert read(model, tmp_path, spec=spec, layout="onnx")["layer"].spec == spec
     for hints, match in [
-        ({"spec": GRU.replace(hidden_size=4)}, "the spec says"),
+        ({"spec": GRU.replace(hidden_size=4)}, "spec= and the source differ"),
         ({"cell": "lstm"}, "cell='lstm'"),
         ({"reset": "before"}, "linear_before_reset is 1"),
     ]:
