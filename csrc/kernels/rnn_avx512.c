@@ -1,3 +1,8 @@
 /* The forward pass with AVX-512. */
-#define TIER avx512
 #include "kernels/rnn_avx512.inc"
+
+#define TIER avx512
+#include "kernels/rnn_body.inc"
+
+/* The tier with one more instruction differs in one product. */
+const rnl_rnn_kernels rnl_rnn_avx512bf16[RNL_NUM_RNN_KERNELS] = KERNELS(rnl_product_avx512bf16);

@@ -5,14 +5,6 @@
 #include "kernels/kernels.h"
 #include "kernels/rnn.h"
 
-/* Put before a loop with a known number of turns to unroll it completely, so that an array of
- * vectors stays in registers. clang silently ignores gcc's pragma. */
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 /* The tile of a transposition; the check programs test sizes around it. */
 enum { RNL_TILE_ROWS = 64, RNL_TILE_COLS = 128 };
 
@@ -29,6 +21,7 @@ extern const rnl_rnn_kernels rnl_rnn_plain[RNL_NUM_RNN_KERNELS];
 extern const rnl_tier rnl_tier_avx2, rnl_tier_avx512, rnl_tier_avx512bf16;
 extern const rnl_rnn_kernels rnl_rnn_avx2[RNL_NUM_RNN_KERNELS], rnl_rnn_avx512[RNL_NUM_RNN_KERNELS],
     rnl_rnn_avx512bf16[RNL_NUM_RNN_KERNELS];
+rnl_product_fn rnl_product_avx512bf16;
 #elif defined(__aarch64__)
 extern const rnl_tier rnl_tier_neon;
 extern const rnl_rnn_kernels rnl_rnn_neon[RNL_NUM_RNN_KERNELS];
