@@ -1,14 +1,16 @@
 /*
  * The kernels of the forward pass, for one kind of CPU, one dtype of weights and its arithmetic
- * (REAL: double for float64 weights, else float).
+ * (REAL: double for float64 weights, otherwise float).
  *
- * Units of the hidden state stand in blocks of as many as a vector has lanes. A panel holds a
- * matrix of some gates for such vectors: [block][k][gate][lane], of bfloat16 weights two k in a
- * lane, [block][k / 2][gate][lane][k % 2]; sums stand as [row][block][slot][lane], states as
- * [row][block][lane], the lanes past the last unit being zero weights. All aligned to 64.
+ * A block is as many units of the hidden state as a vector has lanes. The arrays are:
+ *   panel   a matrix of some gates, [block][k][gate][lane]; of bfloat16 weights with two k in a
+ *           lane, [block][k / 2][gate][lane][k % 2]; zero in lanes after the last unit
+ *   sums    [row][block][slot][lane]
+ *   states  [row][block][lane]
+ * All are aligned to 64 bytes.
  *
- * Every sum is one chain: start, then k = 0, 1, ... with one multiply-add each. Whatever is tiled,
- * split or batched, its bits are the same.
+ * Every sum is one chain of multiply-adds: from start, for k = 0, 1, ... So its bits do not depend
+ * on tiles, threads or the batch.
  */
 #ifndef RNL_KERNELS_RNN_H
 #define RNL_KERNELS_RNN_H
@@ -17,15 +19,15 @@
 
 enum { RNL_MAX_GATES = 4, RNL_MAX_LANES = 16 };
 
-/* Matrices of some gates as they are given: (units, K) each, at `row` elements from unit to unit.
- */
+/* The matrices of some gates as the caller has them: (units, K) each, with `row` elements from unit
+ * to unit. */
 typedef struct rnl_matrices {
-    const void *of_gate[RNL_MAX_GATES]; /* NULL once they are packed */
+    const void *of_gate[RNL_MAX_GATES]; /* NULL after they are packed */
     int64_t row, units, K;
     int gates;
 } rnl_matrices;
 
-/* One slot of what sums begin with, [block][slot][lane]: two biases added; NULL: none. */
+/* One slot of the start of sums, [block][slot][lane]: the sum of two biases (NULL: none). */
 typedef struct rnl_start {
     const void *biases[2];
     int64_t units;
@@ -33,35 +35,35 @@ typedef struct rnl_start {
     void *start; /* REAL */
 } rnl_start;
 
-/* acc[row][block][slot[g]] = start[row][block][slot[g]] + sum over k of x[row][k] *
- * panel[block][k][g] */
+/* acc[row][block][slot[g]] = start[row][block][slot[g]] + sum over k of
+ * x[row][k] * panel[block][k][g] */
 typedef struct rnl_product {
     const void *panel;
-    const rnl_matrices *of;  /* what the panel holds; direct() reads them themselves          */
-    int slots;               /* of the sums                                                   */
-    int slot[RNL_MAX_GATES]; /* where the sums of a gate stand                                */
-    int copied;              /* one more slot, which is start's; -1: none                     */
-    int64_t first, last;     /* blocks first ... last - 1                                     */
-    bool backwards;          /* the last block first                                          */
+    const rnl_matrices *of;  /* the matrices in the panel; direct() reads these instead         */
+    int slots;               /* number of slots of the sums                                     */
+    int slot[RNL_MAX_GATES]; /* the slot of each gate                                           */
+    int copied;              /* a slot that is copied from start; -1: none                      */
+    int64_t first, last;     /* blocks first ... last - 1                                       */
+    bool backwards;          /* process the last block first                                    */
     int64_t rows;
     const void *x; /* REAL */
     int64_t x_row; /* elements from row to row */
     const void *start;
-    int64_t start_row; /* 0: all rows alike */
+    int64_t start_row; /* 0: all rows have the same start */
     void *acc;         /* may be start */
     int64_t acc_row;
 } rnl_product;
 
 typedef enum rnl_step_kind {
-    RNL_STEP_LSTM,       /* slots i f g o                                                     */
-    RNL_STEP_GRU,        /* slots r z and n of the input, n of the state: reset after         */
-    RNL_STEP_RESET,      /* slots r z n: out = r h, for the matrix of a GRU with reset before */
-    RNL_STEP_GRU_BEFORE, /* slots r z n                                                       */
+    RNL_STEP_LSTM,       /* slots i f g o                                                         */
+    RNL_STEP_GRU,        /* reset after; slots r z, n of the input, n of the state                */
+    RNL_STEP_RESET,      /* slots r z n: out = r h, the input of R_n in a GRU with reset before   */
+    RNL_STEP_GRU_BEFORE, /* reset before; slots r z n                                             */
     RNL_STEP_TANH,
     RNL_STEP_RELU
 } rnl_step_kind;
 
-/* From sums to the next state. */
+/* Compute the next state from the sums. */
 typedef struct rnl_gates {
     rnl_step_kind kind;
     rnl_activation activation;
@@ -71,8 +73,8 @@ typedef struct rnl_gates {
     int64_t first, last, rows;
     const void *acc;
     int64_t acc_row;
-    const void *h; /* of GRUs: the state before */
-    void *c;       /* of LSTMs */
+    const void *h; /* GRU: the previous state */
+    void *c;       /* LSTM: the cell state, updated */
     void *out;
     int64_t state_row; /* of h, c and out */
 } rnl_gates;
@@ -81,21 +83,21 @@ typedef void rnl_product_fn(const rnl_product *job);
 
 typedef struct rnl_rnn_kernels {
     int lanes;
-    int pair; /* k in a lane of a panel */
+    int pair; /* number of k in a lane of the panel */
     void (*pack)(const rnl_matrices *from, void *panel, bool stream);
     void (*start)(const rnl_start *job);
     rnl_product_fn *product;
-    rnl_product_fn *direct;    /* the same without a panel; NULL: there is none */
-    rnl_product_fn *add_input; /* acc = start + x in all slots but the copied one,
-                                                  which is start's; x is [row][block][lane] */
+    rnl_product_fn *direct;    /* the same without a panel; may be NULL */
+    rnl_product_fn *add_input; /* acc = start + x in all slots but the copied one, which is
+                                  copied from start; x is [row][block][lane] */
     void (*gates)(const rnl_gates *job);
 } rnl_rnn_kernels;
 
-/* Which are there: one row a dtype of weights, and one for bfloat16 weights with x rounded to
- * bfloat16 in products, whose sums stay in float. */
+/* The kernels of a tier: one row per dtype of weights, and RNL_ROUNDED for bfloat16 weights with x
+ * rounded to bfloat16 in products; the sums stay in float. */
 enum { RNL_ROUNDED = RNL_NUM_DTYPES, RNL_NUM_RNN_KERNELS };
 
-/* Of the tier that runs (kernels/tier.h). */
+/* Return a row of the tier in use (kernels/tier.h). */
 const rnl_rnn_kernels *rnl_rnn_kernels_get(int which);
 
 #endif
