@@ -1,4 +1,4 @@
-/* Floating-point numbers as the integers that they are in memory, and back. */
+/* Convert floating-point numbers to their bits, as integers, and back. */
 #ifndef BITS_H
 #define BITS_H
 

@@ -1,4 +1,4 @@
-/* All there is to a check program: count, say what failed, end; and numbers to check with. */
+/* What check programs share: count checks, print failures, end; and random numbers. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -6,10 +6,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Of the process; whoever starts one adds its counts to these. */
+/* The counts of this process. A program that starts another one adds its counts to these. */
 extern long check_passed, check_failed;
 
-/* Count a condition. What failed is printed with its values, the first twenty times. */
+/* Count a condition. The first twenty failures are printed, with their values. */
 #define CHECK(condition, ...)                                                                      \
     do {                                                                                           \
         if (condition) {                                                                           \
@@ -21,7 +21,7 @@ extern long check_passed, check_failed;
         }                                                                                          \
     } while (0)
 
-/* The last line of a check program, and what main returns. */
+/* Print the last line of a check program and return the exit status for main. */
 int check_end(void);
 
 /* splitmix64: the same numbers on every machine. One sequence for all files of a program. */

@@ -1,5 +1,5 @@
-/* Which cuDNN is found, and what is said of the others? Folders of stubs, good and bad ones, and
- * each search in a process of its own: what is open stays open. */
+/* Which cuDNN is found, and what is reported about the others? The places are folders with good and
+ * bad stubs. Each search runs in its own process, because opened libraries stay open. */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -13,14 +13,13 @@
 
 enum { NUM_MACHINES = 300 };
 
-/* ------------------------------------------------------------------ all the places at once -- */
+/* ----------------------------------------------------------------------- all places at once -- */
 
 typedef struct machine {
     int kind[NUM_PLACES];
 } machine;
 
-/* What the process has open, in the model: by major version, the main library and anything at all.
- */
+/* The libraries that the model has opened, by major version: the main library, and any library. */
 typedef struct opened {
     bool main[10], any[10];
 } opened;
@@ -30,7 +29,7 @@ static int major_of(const kind *k)
     return k->stub ? atoi(k->major) : 0;
 }
 
-/* The next place of the report is as it should be; whether it is the one. */
+/* Check the next place of the report. Return whether it is the one in use. */
 static bool check_place(const rnl_cudnn_report *report, int *at, const place *p, const kind *k,
                         opened *open, bool shared)
 {
@@ -124,7 +123,8 @@ static void check_machines(void)
         for (int p = 0; p < NUM_PLACES; p++) {
             const int bad = turn % 3 ? EMPTY : (int)random_below(num_kinds);
             m.kind[p] = random_below(3) ? bad : (int)random_below(num_kinds);
-            if (turn % 2 && !kinds[m.kind[p]].why) /* to go on to the last places */
+            if (turn % 2 &&
+                !kinds[m.kind[p]].why) /* so that the search goes on to the last places */
                 m.kind[p] = EMPTY;
         }
         if (m.kind[LOADER] == PIPE) /* the system's loader would wait for it */
@@ -135,12 +135,12 @@ static void check_machines(void)
     }
 }
 
-/* -------------------------------------------------------------------- the one that is named -- */
+/* ------------------------------------------------------------------------ the chosen place -- */
 
 typedef struct choice {
     bool by_call;
     const char *path, *why;
-    int also; /* the kind that is loaded by something else, EMPTY: none */
+    int also; /* the kind that other code has loaded; EMPTY: none */
 } choice;
 
 static void check_choice(const void *argument)
@@ -161,7 +161,7 @@ static void check_choice(const void *argument)
     CHECK(c->why ? strstr(why, c->why) != NULL : !found->why_not, "%s: %s", c->path, why);
     CHECK((report->path != NULL) == !c->why && report->why_not, "%s", c->path);
 
-    /* Another one can be named unless this one is in use. */
+    /* Another one can be chosen unless this one is in use. */
     const rnl_status status = rnl_cudnn_choose(NULL, &err);
     CHECK(status == (c->why ? RNL_OK : RNL_E_SPEC), "%s", c->why ? "" : err.text);
     unsetenv("RNNLAYOUT_CUDNN");
@@ -201,7 +201,7 @@ static void check_choices(void)
         apart(check_choice, &others[k]);
 }
 
-/* What two variables name is looked at once. */
+/* A place that two variables name is searched once. */
 static void check_twice(const void *unused)
 {
     (void)unused;

@@ -1,8 +1,8 @@
-/* Are the curves what they should be, to the last bits, in every form that this CPU can run?
+/* Are the curves as accurate as they should be, on every tier that this CPU supports?
  *
- * float: against the C library's double, at every single argument of both signs until the curves
- * are flat on the best tier, at every STRIDE-th one on the others. double: against long double, at
- * random arguments. */
+ * float is compared with the C library's double: on the best tier at every argument of both signs
+ * up to where the curves are flat, on the others at every STRIDE-th one. double is compared with
+ * long double, at random arguments. */
 #include <float.h>
 #include <math.h>
 #include <stdbool.h>
@@ -13,8 +13,8 @@
 
 enum { BLOCK = 4096, MOST_TIERS = 3 };
 
-/* Primes, so that all mantissas come by; or all of them, half a minute. Without NDEBUG there may be
- * sanitizers. */
+/* Prime strides, so that all mantissas occur; or 1 for all arguments, which takes half a minute.
+ * Without NDEBUG, sanitizers may be in use. */
 #if defined(NDEBUG) && !defined(__aarch64__) /* which is emulated */
 enum { STRIDE_OF_BEST = 1, STRIDE = 37, STRIDE_BEYOND = 4001, NUM_BLOCKS = 64 };
 #else
@@ -25,16 +25,18 @@ static const char *const names[] = {"sigmoid", "tanh", "hard_sigmoid", "hard_sig
 
 /*
  * The largest error allowed, in units in the last place (ulp) of the true value; u is half a unit
- * of 1.
+ * of
+ * 1. The bound is the sum of these errors:
  *
- * sigmoid: a power of two by d. The division is within 1/2. If d is k powers of two times 1 <= m <
- * 2 its rounding is u / m of it, and the quotient has the mantissa 2 / m: 1 / m^2 ulp, at most 1.
- * What it is the sum of is off by u / 4 twice, by the roundings of r and of e^r - 1, and in turn
- * less where m is near 1: at most 1/2.
+ * sigmoid, a power of two divided by d: the division adds at most 1/2. If d is a power of two times
+ * m, 1 <= m < 2, the rounding of d is u / m of d, and the quotient has the mantissa 2 / m: this
+ * adds 1 / m^2, at most 1. The terms of d have two errors of u / 4, from the roundings of r and of
+ * e^r - 1, and less if m is near 1: at most 1/2.
  *
- * tanh: the last sum is within 1/2. The rounding of m is 1/2 of its ulp; t is about m / 2, or so
- * little less that its ulp is a quarter of m's: at most 1. The Newton step has left 1 - (1 - t) of
- * the other roundings, and far out, where it leaves more, m hardly matters: at most 1/2.
+ * tanh: the last sum adds at most 1/2. The rounding of m is 1/2 of its ulp; t is about m / 2, or a
+ * little less, and then its ulp is a quarter of that of m: at most 1. The Newton step leaves
+ * 1 - (1 - t) of the other roundings; for large |x|, where it leaves more, m has hardly any effect:
+ * at most 1/2.
  */
 static const double most_ulp = 2;
 
@@ -62,7 +64,7 @@ static void find_tiers(void)
 
 /* --------------------------------------------------------------------------------------- float */
 
-/* Of x and -x, x >= 0; the roundings of double are some 2^-27 units of a float. */
+/* The true values at x and -x, x >= 0. The roundings of double are about 2^-27 units of a float. */
 static void true_floats(int curve, double x, double *want)
 {
     if (curve == TANH) {
@@ -75,15 +77,15 @@ static void true_floats(int curve, double x, double *want)
     }
 }
 
-/* How far a float is from a value, in units of 2^-23 of the value's power of two, or in the least
- * subnormal. */
+/* Return the distance of a float from a value, in units of 2^-23 of the value's power of two, or in
+ * units of the smallest subnormal. */
 static double error_of_float(float y, double value)
 {
     const double power = double_of_bits(bits_of_double(value) & UINT64_C(0x7ff) << 52);
     return fabs(y - value) * 0x1p23 / (power < FLT_MIN ? FLT_MIN : power);
 }
 
-/* Pairs of x and -x through one curve. */
+/* Check pairs of x and -x in one curve. */
 static void check_floats(tier *t, int curve, const float *x)
 {
     static double want[BLOCK];
@@ -95,7 +97,7 @@ static void check_floats(tier *t, int curve, const float *x)
     int at = 0, odd = 0, outside = 0;
     for (int k = 0; k < BLOCK; k++) {
         const double error = error_of_float(y[k], want[k]);
-        at = error <= worst ? at : k; /* of a NaN too */
+        at = error <= worst ? at : k; /* also if it is a NaN */
         worst = error <= worst ? worst : error;
         odd += bits_of_float(y[k]) == bits_of_float(-y[k ^ 1]);
         outside += !(y[k] <= 1 && y[k] >= (curve == TANH ? -1 : 0));
@@ -107,7 +109,7 @@ static void check_floats(tier *t, int curve, const float *x)
     t->worst_float[curve] = fmax(t->worst_float[curve], worst);
 }
 
-/* Bit patterns from first to last, the last one repeated until the block is full. */
+/* Fill a block with the bit patterns from first to last; the last one is repeated. */
 static void check_float_range(tier *t, int curve, uint32_t first, uint32_t last, uint32_t stride)
 {
     static float x[BLOCK];
@@ -147,7 +149,7 @@ static void check_doubles(int curve, const double *x)
 {
     static long double want[BLOCK], ulp[BLOCK];
     static double y[BLOCK];
-    /* Where long double is no wider than double, the C library's own error. */
+    /* If long double is as wide as double: the error of the C library. */
     const double own = LDBL_MANT_DIG > DBL_MANT_DIG ? 0 : 2;
     for (int k = 0; k < BLOCK; k++) {
         want[k] = true_double(curve, x[k]);
@@ -165,7 +167,7 @@ static void check_doubles(int curve, const double *x)
     }
 }
 
-/* Evenly spread up to each of these, and any exponent. */
+/* Arguments are spread evenly up to each of these, and over all exponents. */
 static void check_all_doubles(int curve)
 {
     static const double reaches[] = {1, 24, 760};
@@ -182,8 +184,8 @@ static void check_all_doubles(int curve)
 
 /* ------------------------------------------------------------------------------- hard sigmoids */
 
-/* Keras 3 bit for bit. The older one: 0.2 and its product are rounded by at most a quarter of the
- * epsilon each at results near 1, so is the sum. */
+/* Keras 3's has the same bits. In the older one 0.2, its product and the sum are each rounded by at
+ * most a quarter of epsilon for results near 1. */
 static void check_hard(const tier *t, const float *x)
 {
     static float y[BLOCK], old[BLOCK];

@@ -1,4 +1,4 @@
-/* Is the way from and to double right? Against the C compiler, ldexp and a search. */
+/* Are conversions from and to double right? Compared with the C compiler, ldexp and a search. */
 #include <math.h>
 
 #include "bits.h"
@@ -56,7 +56,7 @@ static uint64_t nearest(rnl_dtype dtype, double magnitude)
         else
             above = middle;
     }
-    /* Infinity stands where the next power of two would: one unit above the largest. */
+    /* Infinity counts as the next power of two: one unit above the largest finite value. */
     const double unit = defined_value(dtype, below) - defined_value(dtype, below - (below > 0));
     const double low = defined_value(dtype, below);
     const double high = isinf(defined_value(dtype, above)) ? low + unit
@@ -86,7 +86,7 @@ static uint64_t convert(rnl_dtype to, rnl_dtype from, uint64_t bits)
     return rnl_from_double(to, rnl_to_double(from, bits));
 }
 
-/* What dtypes can hold: asked of every value, and at the border itself. */
+/* Which values a dtype can represent: checked for every value, and at the border. */
 static void check_limits(rnl_dtype to, rnl_dtype from, const values *all)
 {
     const char *const to_name = rnl_name(RNL_NAMES_DTYPE, (int)to);

@@ -1,11 +1,11 @@
-/* Is every refusal a status with a text, and nothing else changed? Are sizes safe at any size? */
+/* Does every refusal give a status and a message, and change nothing else? Are all sizes safe? */
 #include <stdlib.h>
 
 #include "layouts.h"
 
 static rnl_error err; /* of the last call */
 
-/* An error's text is filled, ended, and says enough to be of use. */
+/* The message is not empty, is NUL-terminated, and has a useful length. */
 static void check_error(rnl_status status, rnl_status expected)
 {
     CHECK(status == expected && err.status == expected, "status %d, expected %d: %s", (int)status,
@@ -14,7 +14,7 @@ static void check_error(rnl_status status, rnl_status expected)
     CHECK(length >= 10 && length < sizeof err.text - 1, "%zu characters", length);
 }
 
-/* Make the call on an output full of one byte: the status is as expected, no byte has changed. */
+/* Make the call with an output filled with one byte: the status is as expected, no byte changes. */
 #define REFUSED(expected, output, call)                                                            \
     do {                                                                                           \
         unsigned char as_was[sizeof(output)];                                                      \
@@ -55,7 +55,7 @@ static void check_names(const char *nonsense)
     REFUSED(RNL_E_LAYOUT, row, rnl_row_at(1000, &row, &err));
 }
 
-/* Every function that takes a spec refuses this one. */
+/* Every function that checks a spec refuses this one. */
 static void check_spec_refused(const rnl_spec *spec, const char *layout_name, rnl_status expected)
 {
     const rnl_layout layout = named(layout_name), torch = named("torch");
@@ -102,12 +102,12 @@ static void check_bad_specs(void)
     CHECK_BAD_SPEC(RNL_LSTM, skip_input, 1);
 }
 
-/* ------------------------------------------------------------- what a layout cannot hold -- */
+/* -------------------------------------------------------- what a layout cannot represent -- */
 
 static void check_no_form(void)
 {
     rnl_spec spec = rnl_spec_default(RNL_LSTM, 3, INT64_C(1) << 28);
-    spec.proj_size = (INT64_C(1) << 28) - 1; /* the longest text: five long numbers */
+    spec.proj_size = (INT64_C(1) << 28) - 1; /* the longest message has five long numbers */
     check_spec_refused(&spec, "onnx", RNL_E_LOSSY);
     spec = rnl_spec_default(RNL_GRU, 3, 2);
     spec.reset = RNL_RESET_BEFORE;
@@ -124,7 +124,8 @@ static void check_no_form(void)
     check_error(rnl_layout_check(&old, &spec, &err), RNL_E_SPEC);
 }
 
-/* cuDNN numbers the gates of W, then those of R, then the projection; biases as their matrices. */
+/* cuDNN numbers the gates of W, then those of R, then the projection; biases like their matrices.
+ */
 static void check_lin_layer_ids(void)
 {
     const int num_gates[] = {4, 3, 1, 1};
@@ -151,7 +152,7 @@ static int stop(void *arg)
     return 1;
 }
 
-/* A run that is refused, or only tried, writes neither weights nor report. */
+/* A refused run and a dry run write neither weights nor report. */
 static void check_runs(void)
 {
     static float weights[WEIGHTS], space[WEIGHTS];
@@ -172,13 +173,14 @@ static void check_runs(void)
             rnl_plan_run(plan, RNL_FLOAT32, src, RNL_FLOAT16, dst, &exact, NULL, &err));
     REFUSED(RNL_E_LOSSY, space,
             rnl_plan_run(summed, RNL_FLOAT32, src, RNL_FLOAT32, dst, &exact, NULL, &err));
-    weights[7] = 65520; /* the smallest float that is infinite as a half */
+    weights[7] = 65520; /* the smallest float that becomes infinite in float16 */
     REFUSED(RNL_E_LOSSY, report,
             rnl_plan_run(plan, RNL_FLOAT32, src, RNL_FLOAT16, dst, NULL, &report, &err));
     REFUSED(RNL_E_LOSSY, space,
             rnl_plan_run(plan, RNL_FLOAT32, src, RNL_FLOAT16, dst, NULL, NULL, &err));
     weights[7] = 65519;
-    weights[40] = weights[48] = 3e38f; /* the first bW and the first bR: finite, not so their sum */
+    weights[40] = weights[48] =
+        3e38f; /* the first bW and the first bR are finite, their sum is not */
     REFUSED(RNL_E_LOSSY, space,
             rnl_plan_run(summed, RNL_FLOAT32, src, RNL_FLOAT32, dst, NULL, NULL, &err));
     weights[40] = 40;
@@ -194,8 +196,8 @@ static void check_runs(void)
     rnl_plan_free(NULL);
 }
 
-/* Larger than the library does between two polls: it asks, and stops. Nobody looks at the values:
- * the tensors of a side may lie on top of each other. */
+/* A conversion with more work than between two polls: the library calls poll, and stops. The values
+ * do not matter: the tensors of a side may share memory. */
 static void check_interrupt(const char *from, const char *to)
 {
     enum { H = 700, ROOM = 9 * H * H };
@@ -216,7 +218,7 @@ static void check_interrupt(const char *from, const char *to)
 
 /* ---------------------------------------------------------------------------- huge sizes -- */
 
-/* Weights in float64 bytes, near enough to tell 2^63 from a quarter of it. */
+/* The bytes of the weights as float64, accurate enough to tell 2^63 from a quarter of it. */
 static double about_nbytes(const rnl_spec *spec)
 {
     const double H = (double)spec->hidden_size, D = spec->bidirectional ? 2 : 1;
@@ -228,7 +230,7 @@ static double about_nbytes(const rnl_spec *spec)
     return 8 * D * (first + projection + ((double)spec->num_layers - 1) * (deep + projection));
 }
 
-/* The last element of a block is inside its tensor, and the tensor inside 2^63 bytes. */
+/* The last element of a block is inside its tensor, and the tensor has less than 2^63 bytes. */
 static void check_block(const rnl_layout *layout, const rnl_spec *spec, int64_t k)
 {
     const rnl_block block = rnl_block_at(spec, k);
@@ -252,7 +254,7 @@ static void check_size(const rnl_spec *spec, const layouts *known)
     if (status)
         check_error(status, RNL_E_SPEC);
     CHECK(status || nbytes < 0x1.001p63, "%g bytes taken", nbytes);
-    if (spec->num_layers <= 2) /* the library takes all layers to be as wide as the widest */
+    if (spec->num_layers <= 2) /* the library bounds all layers by the widest */
         CHECK(!status || nbytes > 0x1p61, "%g bytes: %s", nbytes, err.text);
     for (int k = 0; k < known->n && !status; k++) {
         if (rnl_layout_check(&known->all[k], spec, &err))
@@ -279,7 +281,7 @@ static void check_sizes(void)
             spec.num_layers = layers[k / (N * N) % 4];
             spec.bidirectional = k / (N * N * 4);
             check_size(&spec, &known);
-            spec.proj_size = spec.hidden_size - 1; /* 0 for H = 1: none */
+            spec.proj_size = spec.hidden_size - 1; /* 0 for H = 1: no projection */
             if (cell == RNL_LSTM)
                 check_size(&spec, &known);
         }
@@ -297,7 +299,7 @@ int main(void)
     check_runs();
     check_lin_layer_ids();
     check_interrupt("torch", "cudnn");
-    check_interrupt("keras-cudnn", "keras"); /* windows that are no block of the target */
+    check_interrupt("keras-cudnn", "keras"); /* windows that are not a block of the target */
     check_sizes();
     return check_end();
 }

@@ -1,4 +1,5 @@
-/* Does folding keep what every element is made of? Random neighbours, most of them mergeable. */
+/* Does folding keep the source of every element? Checked with random steps, most of them mergeable.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 
 enum { NUM_PLANS = 20000, MAX_STEPS = 6, MAX_PLACES = 4096 };
 
-/* For each element of the two target tensors: which source element, with which sign. */
+/* For each element of the two target tensors: the source element and its sign. */
 typedef struct origin {
     int written, tensor, negate;
     int64_t at;
@@ -38,7 +39,7 @@ static void trace(const rnl_step *steps, int64_t n, origins *found)
         }
 }
 
-/* A window of a tensor that is walked along its rows or its columns, or at random strides. */
+/* A window of a tensor, walked along its rows or its columns, or at random strides. */
 static rnl_view random_view(int64_t rows, int64_t cols)
 {
     const int64_t wide = cols + random_below(3), tall = rows + random_below(3);
@@ -58,7 +59,7 @@ static rnl_view random_view(int64_t rows, int64_t cols)
     return view;
 }
 
-/* The window that follows, below or to the right; now and then with something changed. */
+/* The window that follows, below or to the right; sometimes with a change. */
 static rnl_view next_view(const rnl_view *view, int below)
 {
     rnl_view next = *view;
@@ -76,7 +77,7 @@ static rnl_view next_view(const rnl_view *view, int below)
 static void random_steps(rnl_plan *plan)
 {
     const int64_t rows = 1 + random_below(4), cols = 1 + random_below(4);
-    const int moves = random_below(4) > 0; /* else zeros, which have no source */
+    const int moves = random_below(4) > 0; /* otherwise zeros, which have no source */
     rnl_step step = {.op = moves ? RNL_OP_MOVE : RNL_OP_ZERO,
                      .src = moves ? random_view(rows, cols) : (rnl_view){.tensor = -1},
                      .dst = random_view(rows, cols)};

@@ -1,6 +1,6 @@
 /*
- * Does the forward pass compute what its header says? Against its slow twin; and against itself,
- * where bits must be equal.
+ * Does the forward pass compute what its header says? Compared with a slow, simple version; and
+ * with itself, where the bits must be equal.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static bool same(const double *a, const double *b, int64_t n)
 
 static int went_alone;
 
-/* Bits: every wait is taken for a long one, and one thread goes on alone. */
+/* The same bits if every wait counts as a long one, so that one thread goes on alone. */
 static void check_alone(const problem *p, rnl_rnn *rnn, const answer *whole)
 {
     const int patience = rnl_team_patience;
@@ -37,7 +37,7 @@ static void check_alone(const problem *p, rnl_rnn *rnn, const answer *whole)
     }
 }
 
-/* Bits: other numbers of threads, one sequence alone, step by step. */
+/* The same bits with other numbers of threads, for one sequence alone, and step by step. */
 static void check_bits(const problem *p, rnl_rnn *rnn, const answer *whole)
 {
     const int64_t wide = p->D * p->S, layers = p->spec.num_layers * p->D;
@@ -75,8 +75,7 @@ static void check_bits(const problem *p, rnl_rnn *rnn, const answer *whole)
     answer_free(&states);
 }
 
-/* Bits again: of an RNN for one call, which reads the weights where they are or packs them first.
- */
+/* The same bits for an RNN that borrows its weights: it reads them directly or packs them first. */
 static void check_once(const problem *p, rnl_rnn *rnn, const answer *whole)
 {
     const int64_t wide = p->D * p->S, layers = p->spec.num_layers * p->D;
@@ -105,7 +104,7 @@ static int stop_at_once(void *count)
     return ++*(int *)count > 1;
 }
 
-/* A call that is stopped says so, with one thread and with two. */
+/* A stopped call returns RNL_E_INTERRUPTED, with one thread and with two. */
 static void check_interrupt(int threads)
 {
     enum { T = 400, H = 256, N = 40 };

@@ -1,9 +1,9 @@
 /*
- * Calls on a GPU, on the fakes of tests/fakes, which end the process where a rule is broken: so
- * each part runs in a process of its own, for some versions of cuDNN.
+ * Are calls on a GPU right? They run on the fakes of tests/fakes. These end the process if a rule
+ * is broken, so each part runs in its own process, for several versions of cuDNN.
  *
  *     check_gpu            all parts
- *     check_gpu PART       one, in the environment as it is
+ *     check_gpu PART       one part, in the current environment
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,8 @@
 #include "gpu/fakes.h"
 #include "gpu/parts.h"
 
-/* The fakes keep what is gone, so that its use is found; the parts here keep their problems. */
+/* These leaks are intended: the fakes keep freed memory to find its use, the parts keep problems.
+ */
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
@@ -45,7 +46,7 @@ static const struct {
     {"large", check_large, {"", "FAKE_CUDA_ORDER=now"}},
 };
 
-/* A part in a process of its own; its counts are added to ours. */
+/* Run a part in its own process and add its counts. */
 static void run_part(const char *program, const char *name, const char *environment)
 {
     char command[4000], line[200];

@@ -1,11 +1,11 @@
-/* Does the fast copy equal its reference, bit for bit and without touching anything else? */
+/* Does the fast copy equal its reference bit for bit, and change nothing else? */
 #include <string.h>
 
 #include "guard.h"
 #include "kernels/tier.h"
 #include "values.h"
 
-/* Around a vector, a tile's rows and a tile's columns. */
+/* Sizes around a vector, a tile's rows and a tile's columns. */
 enum { LANES = 16, PRIME = 61, LARGE_ROWS = 1031, LARGE_COLS = 769 };
 
 /* clang-format off */
@@ -17,7 +17,7 @@ enum { NUM_SIZES = sizeof sizes / sizeof sizes[0] };
 
 static arena from, got, want;
 
-/* A copy by both, every byte of the targets and of the gaps in them compared. */
+/* Copy with both, and compare every byte of the targets and of their gaps. */
 static void check_copy(const rnl_job *like, int src_way, int dst_way, int at_end)
 {
     rnl_job job = *like;
@@ -61,7 +61,7 @@ static void check_shapes(const rnl_job *types)
         check_copy(&job, way, (way + 1) % NUM_WAYS, 1);
 }
 
-/* The values in one line, which the compiler may turn into vectors, and one by one. */
+/* Copy the values as one line, which the compiler may vectorize, and one by one. */
 static void check_values(const rnl_job *types, const values *all)
 {
     const int64_t nbytes = rnl_dtypes[types->src_dtype].nbytes;
@@ -91,7 +91,7 @@ static void check_pair(rnl_job *types, const values *all)
 int main(void)
 {
     printf("tier %s\n", rnl_cpu_tier());
-    const int64_t most = 3 * 8 * (LARGE_ROWS + 1) * (LARGE_COLS + 1); /* of the widest way */
+    const int64_t most = 3 * 8 * (LARGE_ROWS + 1) * (LARGE_COLS + 1); /* in the widest grid */
     from = arena_new(most);
     got = arena_new(most);
     want = arena_new(most);

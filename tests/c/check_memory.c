@@ -1,5 +1,5 @@
-/* Does every allocation that fails become RNL_E_NOMEM, with nothing left behind? The linker puts
- * the functions below in place of the C library's (--wrap). */
+/* Does every failed allocation give RNL_E_NOMEM, without a leak? The linker replaces the C
+ * library's functions by the functions below (--wrap). */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 
 enum { NUM_SPECS = 40, NEVER = -1, MAX_TENSORS = 256, MAX_NELEMS = 4096 };
 
-static long live, taken, fail_at = NEVER; /* blocks now, blocks ever, the number of one to refuse */
+static long live, taken, fail_at = NEVER; /* blocks: current, total, to refuse */
 
 void *__real_malloc(size_t nbytes);
 void *__real_calloc(size_t n, size_t nbytes);
@@ -63,7 +63,7 @@ void __wrap_free(void *block)
     __real_free(block);
 }
 
-/* From here on the k-th allocation fails. */
+/* The k-th allocation from now on fails. */
 static void count_anew(long k)
 {
     live = taken = 0;
@@ -83,12 +83,12 @@ static rnl_status plan_new(const pair *p, rnl_plan **plan, rnl_error *err)
     return rnl_plan_new(p->spec, p->from, p->has, p->to, plan, err);
 }
 
-/* A plan is tried with the first allocation refused, then the second ..., until it is made. */
+/* Make a plan with the first allocation refused, then the second ..., until it succeeds. */
 static rnl_plan *check_each_refusal(const pair *p)
 {
     for (long k = 0;; k++) {
         rnl_error err = {.status = RNL_OK};
-        rnl_plan *plan = (rnl_plan *)&err; /* to see that it is left alone */
+        rnl_plan *plan = (rnl_plan *)&err; /* to check that it is not changed */
         count_anew(k);
         const rnl_status status = plan_new(p, &plan, &err);
         if (status == RNL_OK) {
@@ -102,7 +102,7 @@ static rnl_plan *check_each_refusal(const pair *p)
     }
 }
 
-/* Everything else works without any. */
+/* All other functions work without an allocation. */
 static void check_needs_none(const pair *p, const rnl_plan *plan)
 {
     static double weights[MAX_NELEMS], result[MAX_NELEMS];
@@ -136,7 +136,7 @@ static void check_pair(const pair *p)
     rnl_error err;
     rnl_plan *plan = NULL;
     count_anew(NEVER);
-    if (plan_new(p, &plan, &err)) { /* no such form: nothing may be left either */
+    if (plan_new(p, &plan, &err)) { /* not representable: this must not leak either */
         CHECK(live == 0 && !plan, "%ld blocks left after %s", live, err.text);
         return;
     }
@@ -150,7 +150,7 @@ static void check_pair(const pair *p)
     CHECK(live == 0 && held > 0, "%ld blocks left", live);
 }
 
-/* Running: the first call of each size allocates, those after it do not. */
+/* Run an RNN: only the first call of each size allocates. */
 static void check_run(rnl_rnn *rnn, int64_t T)
 {
     enum { N = 3, I = 5, H = 4, MOST = 8 };
@@ -204,7 +204,7 @@ static void check_rnn(void)
     }
 }
 
-/* One that borrows: its panels are allocated by the first call that is worth it. */
+/* An RNN that borrows its weights: the first call that is worth it allocates the panels. */
 static void check_once(void)
 {
     static const float weights[1000], x[2 * 5];
@@ -229,7 +229,7 @@ static void check_once(void)
     }
 }
 
-/* The search for cuDNN, of which there is none here; and the name of one. */
+/* The search for cuDNN, which finds none; and the choice of one. */
 static void check_cudnn(void)
 {
     const char *const folders[] = {"/nowhere", NULL};

@@ -1,4 +1,4 @@
-/* Does a folded plan do what its steps say? Against a walk over one element at a time. */
+/* Does a folded plan do what its steps say? Compared with a walk, one element at a time. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -58,7 +58,7 @@ static float *element(const tensors *t, const rnl_view *view, int64_t k)
     return (float *)t->data[view->tensor] + view->at + r * view->row_stride + c * view->col_stride;
 }
 
-/* ---------------------------------------------------------------------- the obvious walk -- */
+/* ------------------------------------------------------------------------------- the walk -- */
 
 static float sum(float a, float b)
 {
@@ -81,8 +81,8 @@ static void walk_step(const rnl_step *step, const tensors *src, const tensors *d
     }
 }
 
-/* Random values, small enough for sums to be exact in half precision; some of them zero. Those
- * that the target has no place for become what it expects. */
+/* Random values, small enough for exact sums in half precision; some are zero. Values that the
+ * target cannot represent are replaced by the ones it expects. */
 static void fill(const rnl_plan *plan, const tensors *src)
 {
     for (int64_t t = 0; t < src->n; t++)
@@ -115,7 +115,7 @@ static tensors halves_of(const tensors *floats)
 
 /* ------------------------------------------------------------------------------ the checks -- */
 
-/* One conversion: a plan, and its target as the walk has it. */
+/* One conversion: a plan, and its target as the walk computes it. */
 typedef struct pair {
     const rnl_spec *spec;
     const rnl_layout *from, *to;
@@ -147,7 +147,7 @@ static void check_run(const pair *p, rnl_dtype dtype, const tensors *src)
     tensors_free(&got);
 }
 
-/* Every value that is expected to be zero or the identity: not so, and nothing is written. */
+/* Change each value that must be zero or the identity: the run is refused and writes nothing. */
 static void check_refusals(const pair *p)
 {
     tensors got = target(p), blank = target(p);
@@ -170,7 +170,7 @@ static void check_refusals(const pair *p)
     tensors_free(&blank);
 }
 
-/* Every element of the target belongs to a step: none is left as it was. */
+/* The steps write every element of the target. */
 static void check_complete(const pair *p)
 {
     float untouched;
@@ -186,7 +186,7 @@ static void check_pair(pair *p)
 {
     rnl_error err;
     const rnl_status status = rnl_plan_new(p->spec, p->from, p->has, p->to, &p->plan, &err);
-    if (status) { /* only because one of the two layouts cannot hold such an RNN */
+    if (status) { /* only because one of the two layouts cannot represent this RNN */
         CHECK(rnl_layout_check(p->from, p->spec, &err) || rnl_layout_check(p->to, p->spec, &err),
               "%s", err.text);
         return;

@@ -1,4 +1,4 @@
-/* Do the sums, the constants and the scans do what their header says? Against the loops of it. */
+/* Do sums, constants and scans do what their header says? Compared with simple loops. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@ enum { ROWS = 7, COLS = 19, TURNS = 400 };
 
 static arena first, second, result;
 
-/* Bits that mostly are a moderate number, but often zero and sometimes anything. */
+/* Random bits: mostly a moderate number, often zero, sometimes anything. */
 static uint64_t some_bits(rnl_dtype dtype)
 {
     switch (random_below(16)) {
@@ -32,7 +32,7 @@ static uint64_t bits_at(const void *base, rnl_grid grid, rnl_dtype dtype, int64_
     return rnl_load_bits(dtype, element((void *)(uintptr_t)base, grid, dtype, k));
 }
 
-/* Both sources filled, all three operands laid out at random. */
+/* Fill both sources; the grids of the three operands are random. */
 static rnl_job random_job(rnl_dtype src_dtype, rnl_dtype dst_dtype)
 {
     rnl_job job = {.src_dtype = src_dtype,
@@ -73,7 +73,7 @@ static void check_add(const rnl_job *job)
         const uint64_t got = bits_at(job->dst, job->dst_grid, job->dst_dtype, k);
         const uint64_t flip = job->negate ? rnl_sign_bit(job->dst_dtype) : 0;
         const double x = value_of(job->src_dtype, a), y = value_of(job->src_dtype, b);
-        const uint64_t same = y == 0 ? a : b; /* what is copied, if anything is */
+        const uint64_t same = y == 0 ? a : b; /* the operand that is copied, if one is zero */
         uint64_t want;
         if (x != 0 && y != 0) /* of two types, only the narrower one rounds again */
             want = rnl_from_double(job->dst_dtype, x + y);
@@ -95,7 +95,7 @@ static bool overflows(rnl_dtype to, double value)
     return isfinite(value) && !isfinite(value_of(to, rnl_from_double(to, value)));
 }
 
-/* The first element for which the header's words hold, of each scan. */
+/* The result of each scan is the first element that its header describes. */
 static void check_finds(const rnl_job *job)
 {
     const double one = job->negate ? -1 : 1;
@@ -123,7 +123,7 @@ static void check_finds(const rnl_job *job)
     CHECK(rnl_count_sums(job) == sums, "%" PRId64, sums);
 }
 
-/* One value next to a border, among zeros. */
+/* One value near a border, among zeros. */
 static void check_border(rnl_job job, uint64_t bits)
 {
     char *const src = (char *)(uintptr_t)job.src;
@@ -145,7 +145,7 @@ static void check_borders(const rnl_job *job)
         check_border(*job, sign | near[k]);
 }
 
-/* What the identity kernel writes is the identity to the scan, until one element changes. */
+/* The scan accepts the identity that the kernel writes, until one element changes. */
 static void check_constants(rnl_job job)
 {
     job.diagonal = random_below(ROWS + COLS) - ROWS;

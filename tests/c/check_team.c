@@ -1,5 +1,5 @@
-/* Is a team what team.h says, whoever else wants one? The linker puts the function below in place
- * of the C library's (--wrap): threads that cannot be started. */
+/* Does a team do what team.h says, also with several callers? The linker replaces the C library's
+ * pthread_create (--wrap), so that threads cannot be started. */
 #include <fenv.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,10 +15,11 @@
 #include "team/cpus.h"
 
 enum {
-    SECONDS_UNTIL_STUCK = 1200 /* of 0.3 s of work: the CPUs may be another's for most of it */
+    SECONDS_UNTIL_STUCK =
+        1200 /* for 0.3 s of work: other processes may use the CPUs for most of the time */
 };
 
-/* ThreadSanitizer ends a child that starts threads, where its parent had some, unless told so. */
+/* By default, ThreadSanitizer ends a child that starts threads if its parent had threads. */
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {
@@ -40,7 +41,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
 
 /* ------------------------------------------------------------------------------- one run -- */
 
-/* What is to be seen by all members, and what they leave. */
+/* The input of all members, and their outputs. */
 typedef struct visit {
     int input;
     int calls[MOST], members[MOST], outputs[MOST];
@@ -56,7 +57,8 @@ static void look_in(void *arg, int k, int members)
     v->threads[k] = pthread_self();
 }
 
-/* The members of a run, -1 if something is wrong with it; without CHECK(), for any thread. */
+/* Run a team and return its number of members, or -1 if a result is wrong. It does not use CHECK(),
+ * so that any thread can call it. */
 static int members_of_run(int wanted, int input)
 {
     visit v = {.input = input};
@@ -96,7 +98,7 @@ static void check_members(void)
     rnl_set_num_threads(5);
 }
 
-/* The runs until there are so many members, 10000 at most. */
+/* Return the number of runs until a run has so many members, at most 10000. */
 static int runs_until(int members, int wanted)
 {
     int runs = 0;
@@ -105,7 +107,7 @@ static int runs_until(int members, int wanted)
     return runs;
 }
 
-/* What cannot be started is not asked for at every run, but again. */
+/* A thread that cannot be started is tried again, but not at every run. */
 static void check_refused_threads(void)
 {
     rnl_set_num_threads(5);
@@ -123,7 +125,7 @@ static void check_refused_threads(void)
     CHECK(runs_until(5, 5) < 10000, "threads can be had");
 }
 
-/* In a row; then so far apart that helpers are about to sleep, or asleep. */
+/* Runs one after the other; then with pauses, so that helpers are falling asleep, or asleep. */
 static void check_many_runs(void)
 {
     for (int k = 0; k < 5000; k++)
@@ -140,7 +142,7 @@ static void check_many_runs(void)
 
 /* ------------------------------------------------------------------------------ barriers -- */
 
-/* Where members share a CPU a round takes long. */
+/* A round takes long if members share a CPU. */
 static int rounds_of(int members)
 {
     return members < 3 ? 2000 : 200;
@@ -148,8 +150,8 @@ static int rounds_of(int members)
 
 typedef struct meeting {
     rnl_barrier barrier;
-    int at[MOST]; /* the round that each is in: not atomic, the barrier is what orders them */
-    int count;    /* by each in turn */
+    int at[MOST]; /* the round of each member; not atomic, because the barrier orders them */
+    int count;    /* incremented by each member in turn */
     int wrong[MOST];
 } meeting;
 
@@ -178,7 +180,7 @@ static void check_barriers(void)
         for (int k = 0; k < wanted; k++)
             CHECK(m.wrong[k] == 0 && m.at[k] == rounds - 1, "%d of %d: %d", k, wanted, m.wrong[k]);
     }
-    /* the round is past the largest int at some time */
+    /* the round goes past the largest int */
     meeting m = {.count = 0};
     atomic_init(&m.barrier.round, INT32_MAX - rounds_of(2));
     rnl_team_run(2, meet, &m);
@@ -238,7 +240,7 @@ static void check_callers(void)
     check_run(3, 3);
 }
 
-/* -------------------------------------------------------------- what a helper has of its own -- */
+/* --------------------------------------------------------------------- state of a helper -- */
 
 typedef struct setting {
     double third[MOST];
@@ -275,7 +277,7 @@ static void check_settings(void)
 
 /* --------------------------------------------------------------------------------- forks -- */
 
-/* Do what there is to check in a child; whether it ends, and well. */
+/* Run the checks in a child. Return whether it ends, and without a failure. */
 static bool well_in_child(void (*check)(void))
 {
     int status = -1;
@@ -284,7 +286,7 @@ static bool well_in_child(void (*check)(void))
         alarm(SECONDS_UNTIL_STUCK / 2);
         check_passed = check_failed = 0;
         check();
-        _exit(check_failed > 0); /* not of interest here: what is left at exit */
+        _exit(check_failed > 0); /* leaks at exit do not matter here */
     }
     return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
            WEXITSTATUS(status) == 0;
@@ -332,8 +334,9 @@ static void *run_until_forked(void *arg)
 
 static void check_forks(void)
 {
-    if (!well_in_child(start_thread)) { /* qemu's user mode is one */
-        printf("forks left out: here no child of a process with threads can start one\n");
+    if (!well_in_child(start_thread)) { /* qemu's user mode */
+        printf(
+            "forks are not checked: the child of a process with threads cannot start a thread\n");
         return;
     }
     CHECK(well_in_child(check_child), "forked while helpers spin");

@@ -1,5 +1,5 @@
-/* May threads meet anywhere in the library? All do everything at once, the first use of the kernels
- * among it, and share one plan. Meant for ThreadSanitizer; the results are looked at anyway. */
+/* Can threads use the library at the same time? All call everything at once, including the first
+ * use of the kernels, and share one plan. Meant for ThreadSanitizer; results are checked anyway. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@ static int64_t nelems, num_tensors;
 static float weights[MAX_NELEMS], expected[MAX_NELEMS];
 static const void *sources[64];
 
-/* What a thread has found out: CHECK() counts for one thread alone. */
+/* The results of a thread; CHECK() can be used by one thread only. */
 typedef struct worker {
     pthread_t thread;
     const char *tier;
@@ -70,7 +70,7 @@ static void *work(void *arg)
 {
     worker *const self = arg;
     pthread_barrier_wait(&start);
-    self->tier = rnl_cpu_tier(); /* for all of them the first use */
+    self->tier = rnl_cpu_tier(); /* the first use for all of them */
     for (int turn = 0; turn < TURNS; turn++) {
         look_up(self);
         convert(self);

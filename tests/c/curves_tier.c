@@ -1,4 +1,4 @@
-/* csrc/kernels/curves.inc, built as one tier of kernels builds it. Compiled once a tier. */
+/* csrc/kernels/curves.inc, compiled once per tier with the options of the tier. */
 #include "curves_tier.h"
 
 #include <string.h>

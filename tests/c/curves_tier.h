@@ -1,4 +1,4 @@
-/* The curves of csrc/kernels/curves.inc, over arrays, in each tier's form. */
+/* The curves of csrc/kernels/curves.inc, applied to arrays, on each tier. */
 #ifndef CURVES_TIER_H
 #define CURVES_TIER_H
 
@@ -6,7 +6,7 @@
 
 enum { SIGMOID, TANH, HARD_SIGMOID, HARD_SIGMOID_KERAS2, NUM_CURVES };
 
-/* n values, a multiple of 64, from x to y. */
+/* Compute y from x; n is a multiple of 64. */
 typedef void curve_fn(void *y, const void *x, int64_t n);
 
 typedef struct curves_tier {

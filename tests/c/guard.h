@@ -1,4 +1,4 @@
-/* Operands of a kernel between two pages that nobody may touch. */
+/* Operands of a kernel between two pages without access rights. */
 #ifndef GUARD_H
 #define GUARD_H
 
@@ -14,7 +14,7 @@ typedef struct arena {
     int64_t nbytes;
 } arena;
 
-/* At least nbytes of random bits. Lives as long as the program. */
+/* Allocate at least nbytes of random bits. They are never freed. */
 static inline arena arena_new(int64_t nbytes)
 {
     const int64_t page = sysconf(_SC_PAGESIZE);
@@ -46,10 +46,10 @@ static inline rnl_grid grid_of(int way, int64_t rows, int64_t cols)
     return ways[way];
 }
 
-/* rows x cols elements of a grid, flush with one end of an arena or the other. */
+/* rows x cols elements of a grid, at the start or at the end of an arena. */
 typedef struct operand {
-    char *start, *base; /* first byte of all, element (0, 0) */
-    int64_t nbytes;     /* gaps included                     */
+    char *start, *base; /* the first byte, element (0, 0) */
+    int64_t nbytes;     /* including gaps                */
     rnl_grid grid;
 } operand;
 

@@ -1,4 +1,4 @@
-/* Every layout with every choice of its options, found through the public table. */
+/* Every layout with every choice of its options, from the public table. */
 #ifndef LAYOUTS_H
 #define LAYOUTS_H
 
@@ -38,7 +38,7 @@ static inline layouts layouts_all(void)
         memcpy(options, row.options, sizeof row.options);
         CHECK(!rnl_layout_named(row.layout, &layout, &err), "%s", err.text);
         if (rnl_row_at(k + 1, &next, &err) || strcmp(row.layout, next.layout) != 0)
-            layouts_add(&found, layout, options); /* rows of one layout stand together */
+            layouts_add(&found, layout, options); /* the rows of a layout follow each other */
     }
     return found;
 }

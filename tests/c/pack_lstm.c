@@ -1,4 +1,4 @@
-/* A two-layer torch LSTM (3 inputs, 2 hidden units) packed into cuDNN's weight space, in C alone:
+/* Pack a two-layer torch LSTM (3 inputs, 2 hidden units) into cuDNN's weight space, in C:
  *     cc pack_lstm.c -lrnnlayout -lm */
 #include <rnnlayout.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Bit patterns of a dtype where conversions go wrong. */
+/* Bit patterns of a dtype at which conversions may go wrong. */
 #ifndef VALUES_H
 #define VALUES_H
 
@@ -14,9 +14,9 @@ typedef struct values {
 
 enum { NUM_RANDOM = 1 << 20 };
 
-/* Of a two-byte type every pattern. Else every exponent with every mantissa that is at, below or
- * above a power of two or a run of leading ones: ties and their neighbours, carries, overflow
- * borders, subnormals, NaNs of all kinds; in both signs; then random bits. */
+/* Return all patterns of a two-byte type. For other types: every exponent with every mantissa that
+ * is at, below or above a power of two or a run of leading ones (ties and their neighbours,
+ * carries, overflow borders, subnormals, all kinds of NaN), in both signs; then random bits. */
 static inline values values_of(rnl_dtype dtype)
 {
     const rnl_dtype_row *row = &rnl_dtypes[dtype];
