@@ -67,7 +67,7 @@ typedef struct borrowed {
 } borrowed;
 
 int arrays_import(void);
-int numpy_type_of(rnl_dtype dtype); /* with the same bits: uint16 for bfloat16 */
+int numpy_type_of(rnl_dtype dtype);                  /* with the same bits: uint16 for bfloat16 */
 PyObject *bfloat16_dtype(const native_state *state); /* LayoutError without ml_dtypes */
 int arrays_borrow(PyObject *sequence, PyObject *tensors, rnl_dtype dtype, int writable,
                   const char *what, borrowed *out);
