@@ -14,13 +14,15 @@ from files.hostile.limits import MOST_NBYTES
 from files.hostile.process import Reader
 from files.hostile.reader import wrong
 from files.hostile.sins import SINS
+from marks import long
 
 REFUSED = {
     **bags.CASES, **zips.CASES, **pickles.CASES, **hdf5.CASES, **onnxes.CASES, **others.CASES,
 }  # fmt: skip
 EITHER = {**bags.EITHER, **zips.EITHER, **hdf5.EITHER, **others.EITHER}
 CASES = {**REFUSED, **EITHER}
-FLIPS, APART = 200, 64
+# The number of bytes that are changed in a file of each format, and how far the cuts are apart.
+PLAIN, LONG = (50, 256), (200, 64)
 TO = {".safetensors": "cudnn", ".npz": "torch", ".npy": "cudnn", ".bin": "cudnn",
          ".pt": "torch", ".h5": "keras", ".keras": "keras", ".onnx": "onnx"}  # fmt: skip
 
@@ -44,7 +46,7 @@ def made(tmp_path_factory):
 def answers(made, tmp_path_factory):
     """The reader's answers to all jobs."""
     work = tmp_path_factory.mktemp("reader")
-    jobs = [*sins(work), *warming(work), *variants(work)]  # some of the first end a process
+    jobs = [*sins(work), *warming(work), *variants(work, *PLAIN)]  # some of the first end a process
     jobs += [[name, "read", *commands(folder / name)] for name, folder in made.items()]
     return Reader(work)(jobs)
 
@@ -84,13 +86,13 @@ def sins(work):
         yield [f"sin {which}", "sinner", folder if which == "list" else path, which]
 
 
-def variants(work):
+def variants(work, flips, apart):
     for suffix in LAYOUTS:
         path = work / f"good{suffix}"
         path.write_bytes(good(suffix))
         if suffix == ".bin":
             path.with_name(path.name + ".json").write_text(json.dumps(described()))
-        yield [f"variants {suffix}", "variants", path, APART, FLIPS, 7]
+        yield [f"variants {suffix}", "variants", path, apart, flips, 7]
 
 
 # ------------------------------------------------------------------------------------- the watch
@@ -152,11 +154,21 @@ def test_a_hostile_file(name, made, answers):
     assert len(list((made[name] / "out").glob("o*"))) == len(written)
 
 
+@pytest.fixture(scope="module", params=[PLAIN, long(LONG)], ids=["some", "many"])
+def damaged(request, answers, tmp_path_factory):
+    """{"variants SUFFIX": what the reader found}, changed bytes, how far the cuts are apart."""
+    if request.param == PLAIN:
+        return answers, *PLAIN
+    work = tmp_path_factory.mktemp("more")
+    return Reader(work)([*warming(work), *variants(work, *LONG)]), *LONG
+
+
 @pytest.mark.parametrize("suffix", LAYOUTS)
-def test_a_damaged_file(suffix, answers):
+def test_a_damaged_file(suffix, damaged):
     """Cut short: refused, or the same tensors. One byte changed: any answer, but no crash."""
-    found = answers[f"variants {suffix}"]
+    found, flips, apart = damaged
+    found = found[f"variants {suffix}"]
     assert isinstance(found, dict), found
     assert found["bad"] == []
-    assert found["flipped"] == FLIPS and found["cut"] == -(-len(good(suffix)) // APART)
+    assert found["flipped"] == flips and found["cut"] == -(-len(good(suffix)) // apart)
     assert found["kept"] < found["cut"] / 2
