@@ -13,7 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 from oracles.some import normal_weights
 
 import rnnlayout as rl
+from rnnlayout._model.given import given_of
 from rnnlayout._weights import used as _used
+from rnnlayout._weights.weights import weights_of
 
 SPEC = rl.Spec("lstm", 3, 2, 2, True)
 TORCH = normal_weights(rl.layout("torch"), SPEC)
@@ -88,7 +90,7 @@ def test_what_cannot_be_run(rnnlayout, folder, monkeypatch, change, code, said):
 
 
 def used(weights, x=X, lengths=None, **config):
-    weights = rl.Weights._of(weights._read(), None, config)
+    weights = weights_of(given_of(weights), None, config)
     return _used.run(weights, x, lengths, device="cpu", batch_first=True)[:2]
 
 
@@ -137,7 +139,7 @@ def test_onnx_reverse():
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     y, h_n = session.run(None, {"x": X})
-    weights = rl.Weights._of(rl.Weights(tensors)._read(), None, {"direction": "reverse"})
+    weights = weights_of(given_of(rl.Weights(tensors)), None, {"direction": "reverse"})
     found_y, (found_h, _), _ = _used.run(weights, X, None, device="cpu")
     np.testing.assert_allclose(found_y, y[:, 0], **NEAR)
     np.testing.assert_allclose(found_h, h_n, **NEAR)

@@ -14,6 +14,7 @@ from rnnlayout._files.bags.output import Output
 from rnnlayout._files.bags.record import Record, read_records, write_records
 from rnnlayout._files.formats.format import TensorFormat, format_of
 from rnnlayout._model.errors import FileError
+from rnnlayout._model.given import given_of
 from rnnlayout._weights.weights import Weights
 
 
@@ -97,7 +98,7 @@ def bag_of(entries: Mapping[str, Weights | Conversion]) -> Bag:
     for name, one in entries.items():
         prefix = f"{name}." if name else ""
         if isinstance(one, Weights):
-            given = one._read()
+            given = given_of(one)
             arrays = zip(given.names, given.arrays, strict=True)
             new = {tensor: Tensor.of(array, given.dtype) for tensor, array in arrays}
         else:

@@ -54,13 +54,6 @@ class Weights(Mapping[str, np.ndarray], Checked):
         self._given, self.spec, self.layout = given, given.spec, given.layout
         self.report, self.config = report, dict(config)
 
-    @staticmethod
-    def _of(*arguments: Any, **more: Any) -> Weights:  # the old name of weights_of()
-        return weights_of(*arguments, **more)
-
-    def _read(self) -> Given:  # the old name of given_of()
-        return self._given
-
     @property
     def tensors(self) -> Any:
         """A dict of arrays, or, in layout cudnn, the flat array."""

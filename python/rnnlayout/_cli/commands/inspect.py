@@ -7,6 +7,7 @@ from typing import Any
 
 from rnnlayout._cli.options import DONE, add_file, add_hints, add_json, hints, with_hint
 from rnnlayout._cli.terminal import columns, put, put_json, shown, strong
+from rnnlayout._model.given import given_of
 
 SUMMARY = "list the recurrent layers in a file"
 DESCRIPTION = """\
@@ -60,7 +61,7 @@ def _entry(name: str, weights: Any) -> dict[str, Any]:
     """Return one RNN, as it goes into the JSON."""
     from rnnlayout import _native
 
-    given, spec = weights._read(), weights.spec
+    given, spec = given_of(weights), weights.spec
     plain = spec.cell[4:] if spec.cell.startswith("rnn_") else None  # "tanh" or "relu"
     roles = {block[2] for block, _ in _native.blocks(given.layout, spec, given.has)}
     return {

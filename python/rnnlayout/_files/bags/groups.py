@@ -11,7 +11,7 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.places import Place, find_places, is_under
 from rnnlayout._sources.read import read
-from rnnlayout._weights.weights import Weights
+from rnnlayout._weights.weights import Weights, weights_of
 
 from . import torch_names
 from .bag import Hints, Tensor
@@ -158,6 +158,6 @@ def _read(
             source, layout = source["weight_space"], layout or CUDNN
         elif all(name.isdigit() for name in names):
             source = list(source.values())
-        return Weights._of(read(source, spec, layout, **asked))
+        return weights_of(read(source, spec, layout, **asked))
     except ValueError as error:
         return type(error)(f"{entry}: {error}")

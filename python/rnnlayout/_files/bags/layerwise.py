@@ -13,7 +13,7 @@ import numpy as np
 from rnnlayout._convert import engine
 from rnnlayout._convert.engine import EXACT, Report
 from rnnlayout._model.dtypes import storage
-from rnnlayout._model.given import num_weights
+from rnnlayout._model.given import given_of, num_weights
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
@@ -72,7 +72,7 @@ class Conversion:
         self, weights: Weights, to: Layout, dtype: Any, exact: bool, scratch: Scratch | None = None
     ) -> None:
         self._weights, self._exact, self._scratch = weights, exact, scratch or Scratch()
-        given = weights._read()
+        given = given_of(weights)
         plan, self.spec = engine.plan_of(given, to, dtype)
         self.layout, self.config = to, weights.config
         nbytes = sum(array.nbytes for array in given.arrays)
@@ -111,7 +111,7 @@ class Conversion:
 
     def _convert(self, k: int) -> Layer:
         weights = self._weights if self._num_parts == 1 else self._weights.layer(k)
-        given, dtype = weights._read(), self.spec.dtype
+        given, dtype = given_of(weights), self.spec.dtype
         shapes = [shape for _, shape in engine.plan_of(given, self.layout, dtype)[0].targets]
         arrays = self._scratch.arrays(shapes, dtype)
         try:
@@ -129,7 +129,7 @@ class Conversion:
 
     def check(self) -> None:
         """Find out the report, or raise the errors of the conversion, without converting."""
-        given = self._weights._read()
+        given = given_of(self._weights)
         self._reports = {0: engine.dry_run(given, self.layout, self.spec.dtype, self._exact)}
 
     @property

@@ -16,6 +16,7 @@ from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.output import Output
 from rnnlayout._model.describe import regions
 from rnnlayout._model.errors import FileError
+from rnnlayout._model.given import given_of
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
@@ -123,7 +124,7 @@ def _identifier(text: str) -> str:
 
 def _rnn(name: str, weights: Weights) -> Iterator[str]:
     check_layout(weights, "cudnn", name)
-    flat, spec = weights._read().arrays[0], weights.spec
+    flat, spec = given_of(weights).arrays[0], weights.spec
     bits, element = _TYPES[flat.itemsize]
     words = {
         "name": name, "NAME": name.upper(), "bits": bits, "element": element, "spec": spec,

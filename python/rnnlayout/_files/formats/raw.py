@@ -21,11 +21,12 @@ from rnnlayout._files.bags.output import Output
 from rnnlayout._model.describe import regions
 from rnnlayout._model.dtypes import storage
 from rnnlayout._model.errors import FileError
+from rnnlayout._model.given import given_of
 from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.read import read
-from rnnlayout._weights.weights import Weights
+from rnnlayout._weights.weights import Weights, weights_of
 
 from .format import ModelFormat, check_hint, check_layout
 from .npy import mapped
@@ -36,7 +37,7 @@ _MORE = ("layout", "nbytes", "regions")
 
 def _found(tensor: Tensor, spec: Spec | None, path: Path) -> Found:
     try:
-        weights = Weights._of(read(tensor.floats("the array"), spec, CUDNN))
+        weights = weights_of(read(tensor.floats("the array"), spec, CUDNN))
     except ValueError as error:
         raise type(error)(f"{path}: {error}") from None
     return Found({entry_of("", weights.spec): weights})
@@ -62,7 +63,7 @@ def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
     if weights.spec.dtype == "bfloat16":
         raise FileError(f"{out.name}: NumPy lacks bfloat16: use .safetensors or .bin, or dtype=")
     with open(out, "wb") as file:
-        np.lib.format.write_array(file, weights._read().arrays[0], allow_pickle=False)
+        np.lib.format.write_array(file, given_of(weights).arrays[0], allow_pickle=False)
 
 
 def _read_bin(path: Path, hints: Hints) -> Found:
@@ -101,7 +102,7 @@ def _beside(path: Path) -> Spec | None:
 def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
     weights = _only_one(entries, out.name)
     with open(out, "wb") as file:
-        for chunk in Tensor.of(weights._read().arrays[0], weights.spec.dtype).chunks():
+        for chunk in Tensor.of(given_of(weights).arrays[0], weights.spec.dtype).chunks():
             file.write(chunk)
     rows = regions(weights.spec)
     names = rows.dtype.names or ()

@@ -19,7 +19,7 @@ from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.keras_config import SIGMOID_SINCE, Told
 from rnnlayout._sources.places import is_under
 from rnnlayout._sources.read import check_agrees, read
-from rnnlayout._weights.weights import Weights
+from rnnlayout._weights.weights import Weights, weights_of
 
 from .config import Recurrent, Version
 from .hdf5 import Dataset, Group
@@ -97,9 +97,9 @@ class Entries:
             sides = zip(("forward", "backward"), parts, strict=True)
             tensors = {f"0/{side}/{leaf}": a for side, part in sides for leaf, a in part.items()}
         if told is None:
-            return Weights._of(self._by_shapes(name, tensors))
+            return weights_of(self._by_shapes(name, tensors))
         given = read(tensors, None, told.layout, **told.hints)
-        return Weights._of(given, config=told.config)
+        return weights_of(given, config=told.config)
 
     def _by_shapes(self, name: str, tensors: dict[str, Bits]) -> Given:
         """Read a layer of a file without a config; hints are for what its shapes do not show."""

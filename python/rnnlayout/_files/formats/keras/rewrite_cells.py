@@ -18,12 +18,12 @@ from rnnlayout import _native
 from rnnlayout._convert import engine
 from rnnlayout._files.bags.bag import Converted
 from rnnlayout._model.dtypes import Bits
-from rnnlayout._model.given import Given
+from rnnlayout._model.given import Given, given_of
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_config import recurrent_activation, told
 from rnnlayout._sources.read import read
-from rnnlayout._weights.weights import Weights
+from rnnlayout._weights.weights import Weights, weights_of
 
 from .config import Node, Recurrent, Version, config_of, kind_of
 from .entries import LEAVES, Cell, check_cells
@@ -104,11 +104,11 @@ class ChangedCells:
                 self.scaled.add(id(node))
 
     def _add_scaled(self, entry: str, cell: Cell, hints: dict[str, Any]) -> None:
-        given = Weights._of(read(_bits(entry, cell), None, _KERAS, **hints))
+        given = weights_of(read(_bits(entry, cell), None, _KERAS, **hints))
         unscaled = given.to(_KERAS, dtype=self.dtype, exact=self.exact)
         wide = given.to(_KERAS, dtype="float64")
         try:
-            scaled = _scale(wide._read())
+            scaled = _scale(given_of(wide))
             new = wide.to(_KERAS, dtype=unscaled.spec.dtype)
         except (FloatingPointError, LossyError):
             raise LossyError(

@@ -16,6 +16,7 @@ import numpy as np
 from rnnlayout._files.bags.output import Output
 from rnnlayout._files.bags.stacks import layer_names
 from rnnlayout._files.formats.format import check_layout
+from rnnlayout._model.given import given_of
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.keras_config import class_name_of, layer_node
@@ -74,7 +75,7 @@ def _in_order_of_keras(layers: list[Layer]) -> list[Layer]:
 def _of_rnn(name: str, weights: Weights) -> Iterator[Layer]:
     parts, below = weights.split(), None
     for k, (own, part) in enumerate(zip(layer_names(name, len(parts)), parts, strict=True)):
-        given = part._read()
+        given = given_of(part)
         arrays = dict(zip(given.names, given.arrays, strict=True))
         sides = ("0/forward/", "0/backward/") if part.spec.bidirectional else ("",)
         cells = [

@@ -24,7 +24,7 @@ from rnnlayout._weights.weights import Weights
 
 from .constants import Constants
 from .graph import initializers, load_model, sites
-from .node import weights_of
+from .node import weights_at
 from .replace import replace_in
 from .write import STACKS, model_of, write_model
 
@@ -76,7 +76,7 @@ def _found(path: Path, model: Any, hints: Hints) -> Found:
     for site in sites(model):
         if is_under(site.name, hints.prefix):
             try:
-                entries[site.name] = weights_of(site, constants, hints, notes)
+                entries[site.name] = weights_at(site, constants, hints, notes)
             except ValueError as error:
                 refused[site.name] = error
     others = [str(one.name) for one in initializers(model.graph) if constants.is_other(one)]

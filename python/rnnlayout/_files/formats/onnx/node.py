@@ -13,7 +13,7 @@ from rnnlayout._model.layout import known_layouts
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.read import check_agrees, read
-from rnnlayout._weights.weights import Weights
+from rnnlayout._weights.weights import Weights, weights_of
 
 from .constants import Constants, dequantized
 from .graph import Attributes, Site, integer
@@ -31,7 +31,7 @@ HARD_SIGMOIDS = {
 }
 
 
-def weights_of(site: Site, constants: Constants, hints: Hints, notes: list[str]) -> Weights:
+def weights_at(site: Site, constants: Constants, hints: Hints, notes: list[str]) -> Weights:
     """Return the weights of a node. Messages about how they were computed are added to notes.
 
     Raises LayoutError if they are not constant or do not fit each other, LossyError if the node
@@ -39,12 +39,12 @@ def weights_of(site: Site, constants: Constants, hints: Hints, notes: list[str])
     if it is malformed.
     """
     try:
-        return _weights_of(site, constants, hints, notes)
+        return _weights_at(site, constants, hints, notes)
     except (LayoutError, SpecError, FileError) as error:
         raise type(error)(f"node {site.name!r}: {error}") from None
 
 
-def _weights_of(site: Site, constants: Constants, hints: Hints, notes: list[str]) -> Weights:
+def _weights_at(site: Site, constants: Constants, hints: Hints, notes: list[str]) -> Weights:
     tensors = {
         role: _tensor(site, constants, role, k, notes)
         for role, k in WEIGHTS[site.operator].items()
@@ -61,7 +61,7 @@ def _weights_of(site: Site, constants: Constants, hints: Hints, notes: list[str]
         check_agrees(hints.spec, spec)
         spec = hints.spec
     given = read({role: np.ascontiguousarray(a) for role, a in tensors.items()}, spec, "onnx")
-    return Weights._of(given, None, _config(site, attributes, constants))
+    return weights_of(given, None, _config(site, attributes, constants))
 
 
 def _tensor(site: Site, constants: Constants, role: str, k: int, notes: list[str]) -> np.ndarray:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnnlayout._model.dtypes import Bits
+from rnnlayout._model.given import given_of
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
@@ -38,7 +39,7 @@ def replace_in(model: Any, layers: Mapping[str, tuple[Weights, Weights]]) -> Non
 
 
 def _bits(weights: Weights, role: str) -> Bits | None:
-    given = weights._read()
+    given = given_of(weights)
     return Bits(given.arrays[given.names.index(role)], given.dtype) if role in given.names else None
 
 

@@ -12,6 +12,7 @@ from rnnlayout import _native
 from rnnlayout._files.bags.output import Output
 from rnnlayout._files.formats.format import check_layout
 from rnnlayout._model.errors import FileError
+from rnnlayout._model.given import given_of
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._weights.config import initial_states
 from rnnlayout._weights.weights import Weights
@@ -141,7 +142,7 @@ class _Entry:
     def _layer(self, k: int, below: str, starts: Mapping[str, str]) -> str:
         """Add one layer; return the name of its output. starts: its initial states by h and c."""
         name, one, last = self._names[k], len(self._names) == 1, len(self._names) == k + 1
-        given = self._weights._read()
+        given = given_of(self._weights)
         inputs = [below] + [""] * 7
         inputs[5:5 + len(starts)] = starts.values()  # fmt: skip
         for role, at in WEIGHTS[self._operator].items():
