@@ -241,8 +241,9 @@ class Builds:
         self.count += 1
         package = self.folder / f"site{self.count}" / "rnnlayout"
         package.mkdir(parents=True)
-        for path in (self.folder / "python" / "rnnlayout").glob("*.py"):
-            (package / path.name).symlink_to(path)
+        for path in (self.folder / "python" / "rnnlayout").iterdir():
+            if path.suffix == ".py" or (path.is_dir() and path.name != "__pycache__"):
+                (package / path.name).symlink_to(path)
         (library,) = (self.folder / "build").glob("_native*.so")
         shutil.copy(library, package)
         return package.parent

@@ -20,7 +20,7 @@ import run_pages
 import tables
 
 PAGES = {str(page.relative_to(ROOT)): page for page in run_pages.pages()}
-MODULES = ["rnnlayout", *(f"rnnlayout.{m.name}" for m in pkgutil.iter_modules(rl.__path__))]
+MODULES = ["rnnlayout", *(m.name for m in pkgutil.walk_packages(rl.__path__, "rnnlayout."))]
 
 
 @pytest.mark.parametrize(
