@@ -7,7 +7,6 @@ from typing import Any
 
 from rnnlayout._cli.options import DONE, add_file, add_hints, add_json, hints, with_hint
 from rnnlayout._cli.terminal import columns, put, put_json, shown, strong
-from rnnlayout._model.given import given_of
 
 SUMMARY = "list the recurrent layers in a file"
 DESCRIPTION = """\
@@ -60,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
 def _entry(name: str, weights: Any) -> dict[str, Any]:
     """Return one RNN, as it goes into the JSON."""
     from rnnlayout import _native
+    from rnnlayout._model.given import given_of
 
     given, spec = given_of(weights), weights.spec
     plain = spec.cell[4:] if spec.cell.startswith("rnn_") else None  # "tanh" or "relu"
