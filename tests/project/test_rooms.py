@@ -1,5 +1,6 @@
 """The Python package is rooms in one order: tools/rooms.py has the order and prints the graph."""
 
+import re
 import sys
 
 import pytest
@@ -65,3 +66,9 @@ def test_a_public_name_is_the_same_to_a_type_checker_and_at_run_time():
         for alias in node.names
     }
     assert static == rl._MODULE_OF
+
+
+def test_the_picture_shows_the_rooms_in_their_order():
+    svg = (ROOT / "docs" / "images" / "architecture.svg").read_text()
+    shown = re.findall(r'<text class="name"[^>]*>(_\w+)</text>', svg)
+    assert shown[::-1] == [name for name in rooms.ORDER if name[0] == "_" and "." not in name][:-1]
