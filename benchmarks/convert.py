@@ -49,7 +49,7 @@ def nt_copy():
 
 def matrices_then_biases(spec):
     """Return torch's names in cuDNN's order: in this order packing is only concatenation."""
-    names = list(rl.describe("torch", spec))
+    names = list(rl.describe(spec, "torch"))
     return [n for n in names if "weight" in n] + [n for n in names if "bias" in n]
 
 
@@ -128,8 +128,8 @@ def from_cudnn(layout):
 
         out_dtype = next(iter(out.values())).dtype
         return {
-            "ours, out=": lambda: rl.unpack(flat, spec, layout=layout, dtype=dtype, out=out),
-            "ours, new": lambda: rl.unpack(flat, spec, layout=layout, dtype=dtype),
+            "ours, out=": lambda: rl.unpack(flat, spec, to=layout, dtype=dtype, out=out),
+            "ours, new": lambda: rl.unpack(flat, spec, to=layout, dtype=dtype),
             "NumPy": by_numpy,
         }
 
@@ -161,7 +161,7 @@ def measure(jobs, rounds, calls):
 
 
 def arrays(layout, spec, rng):
-    return {n: rng.random(s, "f4") - np.float32(0.5) for n, s in rl.describe(layout, spec).items()}
+    return {n: rng.random(s, "f4") - np.float32(0.5) for n, s in rl.describe(spec, layout).items()}
 
 
 def empty(nelems, dtype):
@@ -194,7 +194,7 @@ def cases(name):
     for layout, source, dtype in (("torch", flat, None), ("keras", flat, None),
                                   ("torch", half, "float32")):  # fmt: skip
         filled = {n: empty(int(np.prod(s)), "float32").reshape(s)
-                  for n, s in rl.describe(layout, spec).items()}  # fmt: skip
+                  for n, s in rl.describe(spec, layout).items()}  # fmt: skip
         given = spec.replace(dtype="float16" if source is half else "float32")
         title = f"cuDNN to {layout}" + (", from float16" if dtype else "")
         yield title, source.nbytes, copies | from_cudnn(layout)(given, source, filled, dtype)

@@ -63,7 +63,7 @@ def make(path, rnns, others, part):
         spec = spec.replace(
             input_size=int(spec.input_size * part), hidden_size=int(spec.hidden_size * part)
         )
-        for name, shape in rl.describe("torch", spec).items():
+        for name, shape in rl.describe(spec, "torch").items():
             shapes[f"{prefix}.{name}"] = shape
     shapes |= {name: tuple(max(1, int(n * part)) for n in shape) for name, shape in others.items()}
     rng = np.random.default_rng(0)

@@ -37,7 +37,7 @@ class Problem:
         bound = spec.hidden_size**-0.5  # torch's own initialization
         self.weights = {
             name: rng.uniform(-bound, bound, shape).astype("f4")
-            for name, shape in rl.describe("torch", spec).items()
+            for name, shape in rl.describe(spec, "torch").items()
         }
         self.x = rng.standard_normal((self.T, self.N, spec.input_size), "f4")
         self.state_shape = (spec.num_layers * spec.num_directions, self.N, spec.hidden_size)
@@ -148,7 +148,7 @@ def onnx_model(problem):
     """Return a model with one node per layer, weights as initializers, and fixed sizes."""
     spec, helper = problem.spec, onnx.helper
     D, H = spec.num_directions, spec.hidden_size
-    tensors = rl.convert(problem.weights, spec, src="torch", dst="onnx")
+    tensors = rl.convert(problem.weights, spec, layout="torch", to="onnx")
     join = {"one": np.array([1])} if D == 1 else {"joined": np.array([0, 0, -1])}
     attributes = {"hidden_size": H, "direction": "bidirectional" if D == 2 else "forward"}
     if spec.cell == "gru":

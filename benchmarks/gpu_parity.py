@@ -204,7 +204,7 @@ def torch_module(torch, spec, flat):
     more |= {"dtype": getattr(torch, spec.dtype), "bidirectional": spec.bidirectional}
     sizes = spec.input_size, spec.hidden_size, spec.num_layers
     module = kind(*sizes, bias=spec.bias != "none", **more)
-    rl.assign(module, rl.convert(flat, spec, src="cudnn", dst="torch"))
+    rl.assign(module, rl.convert(flat, spec, layout="cudnn", to="torch"))
     return module.eval()
 
 

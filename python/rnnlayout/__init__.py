@@ -2,10 +2,10 @@
 
     >>> import numpy as np, rnnlayout as rl
     >>> spec = rl.Spec("lstm", input_size=2, hidden_size=3)
-    >>> weights = {name: np.ones(shape, "f4") for name, shape in rl.describe("torch", spec).items()}
+    >>> weights = {name: np.ones(shape, "f4") for name, shape in rl.describe(spec, "torch").items()}
     >>> rl.pack(weights).shape            # cuDNN's weight space
     (84,)
-    >>> sorted(rl.convert(weights, dst="keras"))
+    >>> sorted(rl.convert(weights, to="keras"))
     ['bias', 'kernel', 'recurrent_kernel']
 
 Letters in the documentation: T steps, N batch, I input, H hidden, P projected (P = H where there
@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
         CudnnError as CudnnError,
         CudnnNotFoundError as CudnnNotFoundError,
         DeviceArray as DeviceArray,
+        Error as Error,
         LayoutError as LayoutError,
         LossyError as LossyError,
         SpecError as SpecError,
@@ -70,8 +71,9 @@ _PUBLIC = {
     "_model.errors": ["FileError", "MissingExtraError"],
     "_model.layout": ["Layout", "layout", "layouts"],
     "_model.spec": ["Spec"],
-    "_native": ["CudnnError", "CudnnNotFoundError", "DeviceArray", "LayoutError", "LossyError",
-                "SpecError", "__version__", "cpu_tier", "num_threads", "set_num_threads"],
+    "_native": ["CudnnError", "CudnnNotFoundError", "DeviceArray", "Error", "LayoutError",
+                "LossyError", "SpecError", "__version__", "cpu_tier", "num_threads",
+                "set_num_threads"],
     "_run.cudnn": ["set_cudnn"],
     "_run.rnn": ["RNN", "forward"],
     "_sources.read": ["infer_spec"],
@@ -91,4 +93,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULE_OF])
+    return __all__

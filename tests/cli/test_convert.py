@@ -39,8 +39,8 @@ def test_it_says_what_it_does_and_does_it(rnnlayout, folder):
     found = load_file("keras.safetensors")
     assert found.keys() == {"enc.kernel", "enc.recurrent_kernel", "enc.bias", *OTHERS}
     assert same_bits(
-        {k: found[f"enc.{k}"] for k in rl.convert(TORCH, dst="keras")},
-        dict(rl.convert(TORCH, dst="keras")),
+        {k: found[f"enc.{k}"] for k in rl.convert(TORCH, to="keras")},
+        dict(rl.convert(TORCH, to="keras")),
     )
     code, out, err = rnnlayout(*arguments)
     assert (code, out) == (3, "") and "already exists" in err
@@ -96,10 +96,10 @@ def test_never_over_what_is_read(rnnlayout, folder, name):
 
 def test_into_a_model(rnnlayout, folder):
     """Each RNN gets the layout that it has in the model; the rest is unchanged."""
-    model = prefixed("dec", rl.convert(TORCH, dst="keras")) | prefixed("gru", normal_weights(
+    model = prefixed("dec", rl.convert(TORCH, to="keras")) | prefixed("gru", normal_weights(
         rl.layout("torch"), rl.Spec("gru", 3, 2))) | OTHERS  # fmt: skip
     save_file(model, "model.safetensors")
-    new = prefixed("dec", rl.convert(normal_weights(rl.layout("torch"), SPEC, 5), dst="onnx"))
+    new = prefixed("dec", rl.convert(normal_weights(rl.layout("torch"), SPEC, 5), to="onnx"))
     np.savez("new.npz", **new, **prefixed("more", TORCH))
     arguments = ["convert", "new.npz", "out.safetensors", "--into", "model.safetensors"]
     told = (
@@ -109,12 +109,12 @@ def test_into_a_model(rnnlayout, folder):
     assert rnnlayout(*arguments, "--dry-run")[2] == f"{told}out.safetensors: nothing written\n"
     assert rnnlayout(*arguments) == (0, "", f"{told}out.safetensors: written\n")
     found = load_file("out.safetensors")
-    wanted = rl.convert({k.removeprefix("dec."): v for k, v in new.items()}, dst="keras")
+    wanted = rl.convert({k.removeprefix("dec."): v for k, v in new.items()}, to="keras")
     assert found.keys() == model.keys()
     assert all(same_bits(found[k], wanted.get(k.removeprefix("dec."), model[k])) for k in model)
     rnnlayout("convert", "lstm.npz", "one.safetensors", *arguments[3:], "--entry", "dec")
     found = load_file("one.safetensors")
-    assert all(same_bits(found[f"dec.{k}"], v) for k, v in rl.convert(TORCH, dst="keras").items())
+    assert all(same_bits(found[f"dec.{k}"], v) for k, v in rl.convert(TORCH, to="keras").items())
     code, _, err = rnnlayout(*arguments[:2], "model.safetensors", *arguments[3:], "--force")
     assert code == 3 and "is the input" in err
 

@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
     """The files that the pages name."""
     folder = tmp_path_factory.mktemp("pages")
     lstm = {name: np.ones(shape, "f4")
-            for name, shape in rl.describe("torch", rl.Spec("lstm", 3, 2)).items()}  # fmt: skip
+            for name, shape in rl.describe(rl.Spec("lstm", 3, 2), "torch").items()}  # fmt: skip
     np.savez(folder / "lstm.npz", **lstm)
     lstm["weight_hh_l0"][2, 1] = 2
     np.savez(folder / "other.npz", **lstm)

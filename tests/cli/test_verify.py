@@ -35,7 +35,7 @@ def prefixed(prefix, tensors):
 def test_equal_in_whatever_layout_and_by_whatever_name(rnnlayout, saved):
     a = saved("a.npz", prefixed("encoder.rnn", TORCH))
     for layout in ("torch", "onnx"):
-        b = saved(f"{layout}.npz", rl.convert(TORCH, dst=layout))
+        b = saved(f"{layout}.npz", rl.convert(TORCH, to=layout))
         assert rnnlayout("verify", a, b) == (0, "encoder.rnn and lstm: equal\n", "")
         assert rl.verify(a, str(b)) and rl.verify(rl.load(a), b)
 
@@ -70,7 +70,7 @@ def test_what_json_has_no_number_for(rnnlayout, saved):
 
 def test_merged_biases_are_compared_as_sums(rnnlayout, saved):
     cell = normal_weights(rl.layout("torch-cell"), rl.Spec("lstm", 3, 2))
-    keras = rl.convert(cell, dst="keras")
+    keras = rl.convert(cell, to="keras")
     a, b = saved("a.npz", cell), saved("b.npz", keras)
     said = "one has one bias per gate, the other two: their sums are compared"
     assert rnnlayout("verify", a, b) == (0, f"lstm: equal\n  {said}\n", "")
@@ -111,7 +111,7 @@ def test_what_one_does_not_tell_the_other_does(rnnlayout, saved):
     spec = rl.Spec("gru", 3, 2, reset="before")
     keras = normal_weights(rl.layout("keras"), spec)
     a = saved("a.npz", keras)
-    b = saved("b.npz", rl.convert(keras, spec, dst="onnx"))
+    b = saved("b.npz", rl.convert(keras, spec, to="onnx"))
     for pair in ((a, b), (b, a)):
         code, out, _ = rnnlayout("verify", *pair)
         assert code == 0 and out.startswith("gru: equal\n  one has one bias per gate")

@@ -113,7 +113,7 @@ def test_frameworks_own_objects():
     rng = frameworks.seeded("testing")
     module = frameworks.torch_module(spec, rng)
     layers = frameworks.keras_layers(spec)
-    rl.assign(layers, rl.convert(module, dst="keras"))
+    rl.assign(layers, rl.convert(module, to="keras"))
     assert_same(module, layers)
     assert_same(module, module.state_dict())
     assert_same(rl.pack(module), module)  # its spec is the module's
@@ -125,7 +125,7 @@ def test_frameworks_own_objects():
 def test_what_one_does_not_tell_the_other_does():
     spec = rl.Spec("rnn_relu", 4, 3)
     module = frameworks.torch_module(spec)
-    tensors = dict(rl.convert(module, dst="onnx"))
+    tensors = dict(rl.convert(module, to="onnx"))
     assert_same(tensors, module)
     assert_same(module, tensors)
     with pytest.raises(rl.SpecError, match="tanh or relu"):
@@ -180,7 +180,7 @@ def test_biases_against_none():
 
 def test_one_line_a_block_with_the_largest_difference_and_where():
     spec = rl.Spec("lstm", 3, 4, 2, True, dtype="float64")
-    zeros = {name: np.zeros(shape) for name, shape in rl.describe("torch", spec).items()}
+    zeros = {name: np.zeros(shape) for name, shape in rl.describe(spec, "torch").items()}
 
     def change(tensors):
         tensors["weight_hh_l0"][4:8, :3] = 0.25  # the rows of f

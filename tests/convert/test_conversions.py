@@ -38,8 +38,8 @@ def test_most_pairs_are_exact():
 def test_there_and_back_is_bit_exact():
     for number, (spec, a, b) in enumerate(EXACT):
         weights = random_weights(a, spec, number)
-        there = rl.convert(weights, spec, src=a, dst=b, exact=True)
-        back = rl.convert(there, spec, src=b, dst=a)
+        there = rl.convert(weights, spec, layout=a, to=b, exact=True)
+        back = rl.convert(there, spec, layout=b, to=a)
         assert same_bits(back, weights), (spec, a, b)
 
 
@@ -50,21 +50,22 @@ def test_the_way_round_makes_no_difference():
         for c in LAYOUTS:
             if (spec, b, c) in exact and (spec, a, c) in exact:
                 weights = random_weights(a, spec, number)
-                there = rl.convert(weights, spec, src=a, dst=b)
+                there = rl.convert(weights, spec, layout=a, to=b)
                 assert same_bits(
-                    rl.convert(there, spec, src=b, dst=c), rl.convert(weights, spec, src=a, dst=c)
+                    rl.convert(there, spec, layout=b, to=c),
+                    rl.convert(weights, spec, layout=a, to=c),
                 ), (spec, a, b, c)
 
 
 def test_two_biases_to_one_are_summed_once_in_double():
     spec = rl.Spec("lstm", 5, 3)
     weights = normal_weights(rl.layout("torch"), spec)
-    result = rl.convert(weights, spec, src="torch", dst="keras")
+    result = rl.convert(weights, spec, layout="torch", to="keras")
     exact = weights["bias_ih_l0"].astype("f8") + weights["bias_hh_l0"].astype("f8")
     assert same_bits(result["bias"], exact.astype("f4"))
     assert result.report == rl.Report("rounds", 12, "12 sums of two non-zero biases")
     with pytest.raises(rl.LossyError, match="one bias where torch has two, and for 12 el"):
-        rl.convert(weights, spec, src="torch", dst="keras", exact=True)
+        rl.convert(weights, spec, layout="torch", to="keras", exact=True)
 
 
 def test_a_zero_operand_copies_the_others_bits():
@@ -79,7 +80,7 @@ def test_a_zero_operand_copies_the_others_bits():
         spec = rl.Spec("rnn_tanh", 2, 6)
         for bw, br, expected in [(values, zeros, values), (zeros, values, values)]:
             both = {**base, "bias_ih": bw, "bias_hh": br}
-            bias = rl.convert(both, spec, dst="keras", exact=True)["bias"]
+            bias = rl.convert(both, spec, to="keras", exact=True)["bias"]
             is_zero = values == 0
             expected = np.where(is_zero, bw, expected) if bw is zeros else expected
             assert same_bits(bias, np.asarray(expected, "f4"))
@@ -90,9 +91,9 @@ def test_one_bias_to_two_is_in_the_first_and_comes_back():
         if spec.bias != "double" or not holds("keras", spec) or spec.cell == "gru":
             continue
         weights = random_weights(rl.layout("keras"), spec)
-        there = rl.convert(weights, spec, src="keras", dst="torch", exact=True)
+        there = rl.convert(weights, spec, layout="keras", to="torch", exact=True)
         assert all((there[name] == 0).all() for name in there if "bias_hh" in name)
-        assert same_bits(rl.convert(there, spec, src="torch", dst="keras", exact=True), weights)
+        assert same_bits(rl.convert(there, spec, layout="torch", to="keras", exact=True), weights)
 
 
 def test_the_candidates_recurrent_bias_cannot_move():
@@ -102,9 +103,9 @@ def test_the_candidates_recurrent_bias_cannot_move():
     with pytest.raises(
         rl.LossyError, match=r"bias_hh_l0\[6\] is .*: the recurrent bias bR of gate n"
     ):
-        rl.convert(weights, spec, src="torch", dst="concat")
+        rl.convert(weights, spec, layout="torch", to="concat")
     weights["bias_hh_l0"][6:] = [0.0, -0.0, 0.0]
-    result = rl.convert(weights, spec, src="torch", dst="concat")
+    result = rl.convert(weights, spec, layout="torch", to="concat")
     assert same_bits(result["b_n"], weights["bias_ih_l0"][6:])
     assert result.report.rounded_sums == 6  # r and z
 
@@ -123,7 +124,7 @@ def test_the_modes_of_cudnn():
         assert same_bits(flat[-3:], weights[at_place][6:])
         sums = weights["bias_ih_l0"].astype("f8")[:6] + weights["bias_hh_l0"].astype("f8")[:6]
         assert same_bits(flat[-9:-3], sums.astype("f4"))
-        back = rl.unpack(flat, spec, layout="torch")
+        back = rl.unpack(flat, spec, to="torch")
         assert same_bits(rl.pack(back, spec), flat)
 
 
@@ -151,13 +152,13 @@ def test_skip_input_is_the_identity(cell, both):
     for layout in LAYOUTS:
         if not holds(layout, spec) or may_refuse(spec, "cudnn", layout):
             continue
-        tensors = rl.unpack(flat, spec, layout=layout)
+        tensors = rl.unpack(flat, spec, to=layout)
         if layout.name == "torch":
             gates = tensors["weight_ih_l0"].reshape(-1, 3, 3)
             assert all(same_bits(g.copy(), np.eye(3, dtype="f4")) for g in gates)
         if not sums(spec, "cudnn", layout) and layout.name != "cudnn":
-            assert same_bits(rl.convert(tensors, spec, src=layout, dst="cudnn"), flat), layout
-    weights = rl.unpack(flat, spec, layout="torch")
+            assert same_bits(rl.convert(tensors, spec, layout=layout, to="cudnn"), flat), layout
+    weights = rl.unpack(flat, spec, to="torch")
     weights["weight_ih_l0"][1, 2] = 0.5
     with pytest.raises(rl.LossyError, match=r"weight_ih_l0\[1, 2\] is 0.5: with skip_input"):
         rl.pack(weights, spec)
@@ -168,7 +169,7 @@ def test_skip_input_is_the_identity(cell, both):
 def test_skip_input_with_z_on_the_candidate_is_minus_the_identity():
     spec = rl.Spec("gru", 3, 3, skip_input=True, bias="none")
     flat = normal_weights(rl.layout("cudnn"), spec)
-    tensors = rl.unpack(flat, spec, layout=rl.layout("concat", z="candidate"))
+    tensors = rl.unpack(flat, spec, to=rl.layout("concat", z="candidate"))
     assert same_bits(tensors["W_z"][:, 3:].copy(), -np.eye(3, dtype="f4"))
     assert same_bits(rl.pack(tensors, spec, layout=rl.layout("concat", z="candidate")), flat)
 
@@ -178,16 +179,16 @@ def test_minus_the_identity_negated_again_is_the_identity_bit_for_bit():
     spec = rl.Spec("gru", 3, 3, skip_input=True, bias="none")
     flat = normal_weights(rl.layout("cudnn"), spec)
     negated = rl.layout("concat", z="candidate")
-    there = rl.unpack(flat, spec, layout=negated)
-    straight = rl.unpack(flat, spec, layout="torch")
-    assert same_bits(rl.convert(there, spec, src=negated, dst="torch"), straight)
+    there = rl.unpack(flat, spec, to=negated)
+    straight = rl.unpack(flat, spec, to="torch")
+    assert same_bits(rl.convert(there, spec, layout=negated, to="torch"), straight)
 
 
 @pytest.mark.parametrize("layout", CONCATS[1::2], ids=str)
 def test_z_on_the_candidate_is_negation(layout):
     spec = rl.Spec("gru", 5, 3, bias="none")
     weights = random_weights(rl.layout("torch"), spec)
-    result = rl.convert(weights, spec, src="torch", dst=layout)
+    result = rl.convert(weights, spec, layout="torch", to=layout)
     x = slice(3, None) if dict(layout.options)["inputs"] == "hx" else slice(None, 5)
     z = weights["weight_ih_l0"].view("u4")[3:6] ^ np.uint32(1 << 31)
     assert same_bits(result["W_z"][:, x].copy().view("u4"), z)
@@ -195,7 +196,7 @@ def test_z_on_the_candidate_is_negation(layout):
 
 
 def test_peepholes_that_are_zero_are_dropped_others_refused():
-    weights = rl.convert(normal_weights(rl.layout("torch"), rl.Spec("lstm", 5, 3)), dst="onnx")
+    weights = rl.convert(normal_weights(rl.layout("torch"), rl.Spec("lstm", 5, 3)), to="onnx")
     zero = {**weights, "P": np.zeros((1, 9), "f4")}
     assert same_bits(rl.pack(zero), rl.pack(weights))
     for k, gate in enumerate("iiiooofff"):
@@ -225,13 +226,13 @@ def test_dtypes_round_once_to_nearest_even(a, b):
         values = values.astype("f4")
     flat = values.astype(dtype_of(spec))
     wanted = flat.astype(dtype_of(spec.replace(dtype=b)))
-    result = rl.convert(flat, spec, src="cudnn", dst="cudnn", dtype=b)
+    result = rl.convert(flat, spec, layout="cudnn", to="cudnn", dtype=b)
     assert same_bits(result, wanted)
-    report = rl.check(flat, spec, dst="cudnn", dtype=b)
+    report = rl.check(flat, spec, to="cudnn", dtype=b)
     assert report.grade == ("exact" if (a, b) in WIDER else "rounds")
     if (a, b) not in WIDER:
         with pytest.raises(rl.LossyError, match=f"refused: {b} cannot represent every"):
-            rl.convert(flat, spec, src="cudnn", dst="cudnn", dtype=b, exact=True)
+            rl.convert(flat, spec, layout="cudnn", to="cudnn", dtype=b, exact=True)
 
 
 @pytest.mark.parametrize(
@@ -251,11 +252,11 @@ def test_a_finite_value_may_not_become_infinite(a, b, first):
     flat = np.zeros(8, dtype_of(spec))
     flat[3], flat[5] = first, np.inf
     with pytest.raises(rl.LossyError, match=rf"weight_space\[3\] is .*: too large for {b}"):
-        rl.convert(flat, spec, src="cudnn", dst="cudnn", dtype=b)
-    assert rl.check(flat, spec, dst="cudnn", dtype=b).grade == "unrepresentable"
+        rl.convert(flat, spec, layout="cudnn", to="cudnn", dtype=b)
+    assert rl.check(flat, spec, to="cudnn", dtype=b).grade == "unrepresentable"
     bits = flat.view({2: "u2", 4: "u4", 8: "u8"}[flat.dtype.itemsize])
     bits[3:4] -= bits.dtype.type(1)  # the value just below
-    result = rl.convert(flat, spec, src="cudnn", dst="cudnn", dtype=b)
+    result = rl.convert(flat, spec, layout="cudnn", to="cudnn", dtype=b)
     assert np.isfinite(float(result[3])) and np.isinf(float(result[5]))
 
 
@@ -263,10 +264,10 @@ def test_a_finite_value_may_not_become_infinite(a, b, first):
 def test_of_several_that_do_not_fit_the_first_is_named(layout):
     """In any order of work: new memory is filled from its end, and checked meanwhile."""
     spec = rl.Spec("lstm", 300, 400)
-    weights = {name: np.zeros(s, "f4") for name, s in rl.describe(layout, spec).items()}
+    weights = {name: np.zeros(s, "f4") for name, s in rl.describe(spec, layout).items()}
     for array in weights.values():
         array[..., 5] = array[..., -1] = 1e5
-    reason = rl.check(weights, spec, src=layout, dst="cudnn", dtype="float16").reason
+    reason = rl.check(weights, spec, layout=layout, to="cudnn", dtype="float16").reason
     with pytest.raises(rl.LossyError) as new:
         rl.pack(weights, spec, layout=layout, dtype="float16")
     out = np.ones(spec.num_params, "f2")
@@ -280,11 +281,11 @@ def test_of_several_that_do_not_fit_the_first_is_named(layout):
 def test_a_sum_may_not_become_infinite():
     spec = rl.Spec("rnn_tanh", 2, 2)
     weights = {
-        name: np.full(shape, 3e38, "f4") for name, shape in rl.describe("torch", spec).items()
+        name: np.full(shape, 3e38, "f4") for name, shape in rl.describe(spec, "torch").items()
     }
     with pytest.raises(rl.LossyError, match=r"bias_ih_l0\[0\] is 3e\+38 before the recurrent bias"):
-        rl.convert(weights, spec, dst="keras")
-    assert rl.convert(weights, spec, dst="keras", dtype="float64")["bias"][0] == 2 * float(
+        rl.convert(weights, spec, to="keras")
+    assert rl.convert(weights, spec, to="keras", dtype="float64")["bias"][0] == 2 * float(
         np.float32(3e38)
     )
 
@@ -308,9 +309,9 @@ def test_a_sum_may_not_become_infinite():
 def test_what_a_layout_has_no_form_for(spec, dst, text):
     weights = normal_weights(rl.layout("keras"), spec)
     with pytest.raises(rl.LossyError, match=text):
-        rl.convert(weights, spec, src="keras", dst=dst)
+        rl.convert(weights, spec, layout="keras", to=dst)
     assert text in rl.explain(spec, "keras", dst)
-    assert rl.check(weights, spec, src="keras", dst=dst).grade == "unrepresentable"
+    assert rl.check(weights, spec, layout="keras", to=dst).grade == "unrepresentable"
 
 
 @pytest.mark.parametrize("dst", ["cudnn", "torch", "torch-cell", "keras-cudnn"])
@@ -320,10 +321,10 @@ def test_a_hard_sigmoid_is_not_a_sigmoid(dst, cell, activation):
     spec = rl.Spec(cell, 5, 3, bias="none", recurrent_activation=activation)
     weights = normal_weights(rl.layout("keras"), spec)
     with pytest.raises(rl.LossyError, match=rf"no recurrent_activation '{activation}'"):
-        rl.convert(weights, spec, src="keras", dst=dst)
+        rl.convert(weights, spec, layout="keras", to=dst)
     for other in ("onnx", "concat"):
-        there = rl.convert(weights, spec, src="keras", dst=other)
-        assert same_bits(rl.convert(there, spec, src=other, dst="keras"), weights)
+        there = rl.convert(weights, spec, layout="keras", to=other)
+        assert same_bits(rl.convert(there, spec, layout=other, to="keras"), weights)
 
 
 @pytest.mark.parametrize("dst", ["keras", "onnx", "concat", "torch-cell", "keras-cudnn"])
@@ -331,7 +332,7 @@ def test_a_projection_is_refused_with_the_algebra_that_would_do(dst):
     spec = rl.Spec("lstm", 5, 4, proj_size=2)
     weights = normal_weights(rl.layout("torch"), spec)
     with pytest.raises(rl.LossyError, match=r"R' = R P \(4, 4\)"):
-        rl.convert(weights, dst=dst)
+        rl.convert(weights, to=dst)
 
 
 def test_explain_names_every_move():

@@ -90,13 +90,13 @@ def test_folding_changes_nothing(a, data):
         weights = source(spec, a, [plan], seed, has, dtype)
         before = copied(weights)
         wanted, num_sums = walk(spec, b, plan, weights, dtype)
-        found = rl.convert(weights, spec, src=a, dst=b, dtype=dtype)
+        found = rl.convert(weights, spec, layout=a, to=b, dtype=dtype)
         for f, w in zip(flat_bits(found, to), wanted, strict=True):
             # which of two NaNs a sum is, and a payload's form in another dtype, is not defined
             assert ((f == w) | (to.is_nan(f) & to.is_nan(w))).all(), (spec, a, b)
             if dtype == spec.dtype and not num_sums:
                 assert (f == w).all(), (spec, a, b)
-        report = rl.check(weights, spec, src=a, dst=b, dtype=dtype)
+        report = rl.check(weights, spec, layout=a, to=b, dtype=dtype)
         holds_all = np.can_cast(Bits(spec.dtype).dtype, to.dtype)
         assert report.grade == ("exact" if holds_all and not num_sums else "rounds")
         assert report.rounded_sums == num_sums
@@ -137,8 +137,8 @@ def test_there_and_back_is_bit_identical(a, data):
         plan = steps(spec, a, b)
         if not sums(plan):
             weights = source(spec, a, [plan], seed)
-            there = rl.convert(weights, spec, src=a, dst=b, exact=True)
-            back = rl.convert(there, spec, src=b, dst=a)
+            there = rl.convert(weights, spec, layout=a, to=b, exact=True)
+            back = rl.convert(there, spec, layout=b, to=a)
             assert_agree(spec, a, back, weights, must_vanish(plan))
 
 
@@ -151,9 +151,9 @@ def test_a_stop_on_the_way_makes_no_difference(a, data):
         plan, c = steps(spec, a, b), data.draw(st.sampled_from(others(spec)))
         if not sums(plan):
             weights = source(spec, a, [plan, steps(spec, a, c)], seed)
-            there = rl.convert(weights, spec, src=a, dst=b)
-            found = rl.convert(there, spec, src=b, dst=c)
-            straight = rl.convert(weights, spec, src=a, dst=c)
+            there = rl.convert(weights, spec, layout=a, to=b)
+            found = rl.convert(there, spec, layout=b, to=c)
+            straight = rl.convert(weights, spec, layout=a, to=c)
             assert_agree(spec, c, found, straight, must_vanish(plan))
 
 
@@ -191,10 +191,10 @@ def test_a_sum_loses_only_which_bias_it_was(a, data):
         plan, c = steps(spec, a, b), data.draw(st.sampled_from(others(spec)))
         if sums(plan):
             weights = source(spec, a, [plan, steps(spec, a, c)], seed)
-            there = rl.convert(weights, spec, src=a, dst=b)
-            assert_sums_agree(spec, a, rl.convert(there, spec, src=b, dst=a), weights, plan)
-            found = rl.convert(there, spec, src=b, dst=c)
-            straight = rl.convert(weights, spec, src=a, dst=c)
+            there = rl.convert(weights, spec, layout=a, to=b)
+            assert_sums_agree(spec, a, rl.convert(there, spec, layout=b, to=a), weights, plan)
+            found = rl.convert(there, spec, layout=b, to=c)
+            straight = rl.convert(weights, spec, layout=a, to=c)
             assert_sums_agree(spec, c, found, straight, plan)
 
 

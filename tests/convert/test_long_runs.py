@@ -16,10 +16,10 @@ SPEC = rl.Spec("lstm", 2048, 2048, 4, bias="none")
 def conversion():
     """A call, and the elements that it fills first and last."""
     flat = np.zeros(SPEC.num_params, "f4")
-    out = {name: np.zeros(shape, "f4") for name, shape in rl.describe("keras", SPEC).items()}
+    out = {name: np.zeros(shape, "f4") for name, shape in rl.describe(SPEC, "keras").items()}
     first, *_, last = out.values()
     return (
-        lambda: rl.unpack(flat, SPEC, layout="keras", out=out),
+        lambda: rl.unpack(flat, SPEC, to="keras", out=out),
         first[0, 0, ...],
         last[-1, -1, ...],
     )
@@ -39,7 +39,7 @@ def test_other_threads_run_meanwhile(conversion):
 def test_threads_may_share_a_plan():
     spec = rl.Spec("gru", 30, 20, 2, True)
     weights = {n: np.random.default_rng(0).normal(size=s).astype("f4")
-               for n, s in rl.describe("torch", spec).items()}  # fmt: skip
+               for n, s in rl.describe(spec, "torch").items()}  # fmt: skip
     wanted = rl.pack(weights).tobytes()
     wrong = []
 

@@ -88,7 +88,7 @@ def run_stack(weights, step, x, h0, c0=None):
 
 
 def filled(spec, order, rng):
-    shapes = rl.describe(rl.layout("concat", inputs=order), spec)
+    shapes = rl.describe(spec, rl.layout("concat", inputs=order))
     return {name: weight(rng, shape) for name, shape in shapes.items()}
 
 
@@ -107,7 +107,7 @@ def test_a_reset_after_gru(order, z):
     assert distance(run, expected, unit=FLOAT64) <= 1
 
     module = torch_module(spec)
-    rl.assign(module, rl.convert(weights, spec, src=layout, dst="torch"))
+    rl.assign(module, rl.convert(weights, spec, layout=layout, to="torch"))
     assert distance(run_torch(module, *given), expected) <= 1  # reference.Rounded
 
     # with z on the other side it is a different network, far beyond rounding
@@ -123,11 +123,11 @@ def test_z_on_the_candidate_is_packed_exactly_by_negation(order):
     layouts = [rl.layout("concat", inputs=order, z=z) for z in ("candidate", "state")]
     weights = filled(spec, order, seeded("negation", order))
     negated = {name: -array if name.endswith("_z") else array for name, array in weights.items()}
-    report = rl.check(weights, spec, src=layouts[0], dst="cudnn")
+    report = rl.check(weights, spec, layout=layouts[0], to="cudnn")
     assert report.grade == "exact"
     flat = rl.pack(weights, spec, layout=layouts[0])
     assert np.array_equal(flat, rl.pack(negated, spec, layout=layouts[1]))
-    back = rl.unpack(flat, spec, layout=layouts[0])
+    back = rl.unpack(flat, spec, to=layouts[0])
     assert all(back[name].tobytes() == weights[name].tobytes() for name in weights)
 
 
@@ -138,7 +138,7 @@ def test_a_reset_before_gru_is_refused(order, z, dst):
     spec = rl.Spec("gru", I, H, reset="before")
     weights = filled(spec, order, seeded("refused", order, z))
     with pytest.raises(rl.LossyError, match=r"R \(r \* h\).*r \* \(R h\)"):
-        rl.convert(weights, spec, src=rl.layout("concat", inputs=order, z=z), dst=dst)
+        rl.convert(weights, spec, layout=rl.layout("concat", inputs=order, z=z), to=dst)
 
 
 @every_z
@@ -149,14 +149,14 @@ def test_a_reset_before_gru_runs_in_keras_and_onnx(order, z):
     rng = seeded("before", layout)
     weights = filled(spec, order, rng)
     given = inputs(rng, spec)
-    onnx = rl.convert(weights, spec, src=layout, dst="onnx", exact=True)
+    onnx = rl.convert(weights, spec, layout=layout, to="onnx", exact=True)
     expected = forward(from_onnx(onnx, spec), spec, *given)
     run = run_textbook(weights, textbook(spec, order, z), *given)
     assert distance(run, expected, unit=FLOAT64) <= 1  # the same numbers, both in float64
     assert distance(run_onnx(onnx, spec, *given), expected) <= 1  # reference.Rounded
 
     layers = keras_layers(spec)
-    rl.assign(layers, rl.convert(weights, spec, src=layout, dst="keras", exact=True))
+    rl.assign(layers, rl.convert(weights, spec, layout=layout, to="keras", exact=True))
     assert distance(run_keras(layers, *given), expected) <= 1
 
     # read as a reset-after GRU, the same weights are a different network
@@ -177,7 +177,7 @@ def test_an_lstm(order):
     assert distance(run, expected, unit=FLOAT64) <= 1  # the same numbers, both in float64
 
     module = torch_module(spec)
-    rl.assign(module, rl.convert(weights, spec, src=layout, dst="torch"))
+    rl.assign(module, rl.convert(weights, spec, layout=layout, to="torch"))
     assert distance(run_torch(module, *given), expected) <= 1  # reference.Rounded
 
 
@@ -193,7 +193,7 @@ def test_stacks_of_both_directions(cell, order):
     expected = forward(from_cudnn(flat, spec), spec, *given)
     run = run_stack(weights, textbook(spec, order), *given)
     assert distance(run, expected, unit=FLOAT64) <= 1  # the same numbers, both in float64
-    back = rl.unpack(flat, spec, layout=layout)
+    back = rl.unpack(flat, spec, to=layout)
     assert all(back[name].tobytes() == weights[name].tobytes() for name in weights)
 
 
@@ -206,10 +206,10 @@ def test_from_torch(order):
         module = torch_module(spec, rng)
         if spec.cell == "gru":
             with pytest.raises(rl.LossyError, match="bias_hh_l0"):
-                rl.convert(module, dst=layout)
+                rl.convert(module, to=layout)
             module.bias_hh_l0.data[2 * H :] = 0
         given = inputs(rng, spec)
-        weights = rl.convert(module, dst=layout)
+        weights = rl.convert(module, to=layout)
         assert weights.report.grade == "rounds"
         expected = forward(from_cudnn(rl.pack(module), spec), spec, *given)
         run = run_textbook(weights, textbook(spec, order), *given)

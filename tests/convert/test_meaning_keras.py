@@ -79,7 +79,7 @@ def test_from_torch_to_keras(spec):
     module = torch_module(spec, rng)
     given = inputs(rng, spec)
     layers = keras_layers(spec)
-    rl.assign(layers, rl.convert(module, dst="keras"))
+    rl.assign(layers, rl.convert(module, to="keras"))
     expected = forward(from_cudnn(rl.pack(module), spec), spec, *given)
     # Each may differ from the exact result by the bound, so the two may differ by twice that. If
     # Keras has one bias, its rounded sum is one of the additions that reference.Rounded counts.
@@ -92,7 +92,7 @@ def test_from_keras_to_torch(spec):
     layers = filled(spec, rng)
     given = inputs(rng, spec)
     module = torch_module(spec)
-    rl.assign(module, rl.convert(layers, dst="torch"))
+    rl.assign(module, rl.convert(layers, to="torch"))
     expected = forward(from_cudnn(rl.pack(module), spec), spec, *given)
     assert distance_between(run_keras(layers, *given), run_torch(module, *given), expected) <= 1
 
@@ -102,7 +102,7 @@ def test_what_only_onnx_can_hold_too(spec):
     rng = seeded("keras to onnx", spec)
     layers = filled(spec, rng)
     given = inputs(rng, spec)
-    expected = forward(from_onnx(rl.convert(layers, dst="onnx"), spec), spec, *given)
+    expected = forward(from_onnx(rl.convert(layers, to="onnx"), spec), spec, *given)
     assert distance(run_keras(layers, *given), expected) <= 1  # reference.Rounded
 
 
@@ -111,7 +111,7 @@ def test_what_only_onnx_can_hold_too(spec):
 def test_what_torch_and_cudnn_have_no_form_of(spec, dst):
     why = "reset" if spec.reset == "before" else "hard_sigmoid"
     with pytest.raises(rl.LossyError, match=why):
-        rl.convert(filled(spec, seeded("no form", spec)), dst=dst)
+        rl.convert(filled(spec, seeded("no form", spec)), to=dst)
 
 
 @every_spec
@@ -120,7 +120,7 @@ def test_assigned_in_place_by_way_of_onnx(spec):
     layers, fresh = filled(spec, rng), keras_layers(spec)
     given = inputs(rng, spec)
     assert not same_weights(fresh, layers)
-    rl.assign(fresh, rl.convert(rl.convert(layers, dst="onnx"), spec, dst="keras"))
+    rl.assign(fresh, rl.convert(rl.convert(layers, to="onnx"), spec, to="keras"))
     # every bit came back: equal, not only close
     assert same_weights(fresh, layers)
     for a, b in zip(vars(run_keras(fresh, *given)).values(),
@@ -131,7 +131,7 @@ def test_assigned_in_place_by_way_of_onnx(spec):
 @with_cudnn_form
 def test_through_the_weight_space_and_back(spec):
     layers, fresh = filled(spec, seeded("round trip", spec)), keras_layers(spec)
-    rl.assign(fresh, rl.unpack(rl.pack(layers), spec, layout="keras"))
+    rl.assign(fresh, rl.unpack(rl.pack(layers), spec, to="keras"))
     assert same_weights(fresh, layers)
 
 
@@ -156,7 +156,7 @@ def test_a_layer_that_is_not_built_yet_is_built():
     layer = keras.layers.Bidirectional(
         keras.layers.GRU(H, return_sequences=True, return_state=True)
     )
-    rl.assign(layer, rl.convert(module, dst="keras"))
+    rl.assign(layer, rl.convert(module, to="keras"))
     given = inputs(rng, spec)
     expected = forward(from_cudnn(rl.pack(module), spec), spec, *given)
     assert distance(run_keras([layer], *given), expected) <= 1  # reference.Rounded

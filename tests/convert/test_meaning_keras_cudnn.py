@@ -75,7 +75,7 @@ def same_arrays(a, b):
 def test_their_loader_gives_the_same_arrays(spec):
     source = fill_keras(cudnn_layers(spec), seeded("arrays", spec))
     theirs = loaded(keras_layers(spec, tf_keras), source)
-    ours = list(rl.convert(source, dst="keras").values())
+    ours = list(rl.convert(source, to="keras").values())
     # An LSTM's bias is a sum, rounded once: rnnlayout adds in double, tf_keras in float32. A double
     # has 53 bits, more than 2 * 24 + 2, so rounding its sum to float32 gives the same bits.
     assert same_arrays(ours, arrays(theirs))
@@ -87,7 +87,7 @@ def test_to_keras_3(spec):
     source = fill_keras(cudnn_layers(spec), rng)
     given = inputs(rng, spec)
     layers = keras_layers(spec)
-    rl.assign(layers, rl.convert(source, dst="keras"))
+    rl.assign(layers, rl.convert(source, to="keras"))
     theirs = run_keras(loaded(keras_layers(spec, tf_keras), source), *given)
     expected = forward(from_cudnn(rl.pack(source), spec), spec, *given)
     # 1 is all that float32's rounding explains: reference.Rounded
@@ -102,7 +102,7 @@ def test_to_torch_and_back(spec):
     source = fill_keras(cudnn_layers(spec), rng)
     given = inputs(rng, spec)
     module = torch_module(spec)
-    rl.assign(module, rl.convert(source, dst="torch"))
+    rl.assign(module, rl.convert(source, to="torch"))
     theirs = run_keras(loaded(keras_layers(spec, tf_keras), source), *given)
     expected = forward(from_cudnn(rl.pack(source), spec), spec, *given)
     assert distance_between(run_torch(module, *given), theirs, expected) <= 1
@@ -111,7 +111,7 @@ def test_to_torch_and_back(spec):
         assert np.array_equal(module.bias_ih_l0.detach(), first_half)
 
     back = cudnn_layers(spec)
-    rl.assign(back, rl.convert(module, dst="keras-cudnn"))
+    rl.assign(back, rl.convert(module, to="keras-cudnn"))
     assert same_arrays(arrays(back), arrays(source))
 
 
@@ -120,12 +120,12 @@ def test_from_keras_3(spec):
     rng = seeded("keras to keras-cudnn", spec)
     layers = fill_keras(keras_layers(spec), rng)
     ours = cudnn_layers(spec)
-    rl.assign(ours, rl.convert(layers, dst="keras-cudnn"))
+    rl.assign(ours, rl.convert(layers, to="keras-cudnn"))
     theirs = loaded(cudnn_layers(spec), layers)
     if spec.cell == "gru":
         assert same_arrays(arrays(ours), arrays(theirs))
     # tf_keras halves an LSTM's bias, rnnlayout puts all of it in bW: the sum has the same bits.
-    assert same_arrays(*(list(rl.convert(x, dst="keras").values()) for x in (ours, theirs)))
+    assert same_arrays(*(list(rl.convert(x, to="keras").values()) for x in (ours, theirs)))
     assert same_arrays(arrays(loaded(keras_layers(spec, tf_keras), ours)), arrays(layers))
 
     given = inputs(rng, spec)
@@ -141,7 +141,7 @@ def test_a_layer_without_bias_becomes_one_of_zero_bias(cell):
     layers = fill_keras(keras_layers(spec), rng)
     with_bias = spec.replace(bias="double")
     ours = cudnn_layers(with_bias)
-    rl.assign(ours, rl.convert(layers, with_bias, dst="keras-cudnn"))
+    rl.assign(ours, rl.convert(layers, with_bias, to="keras-cudnn"))
     given = inputs(rng, spec)
     theirs = run_keras(loaded(keras_layers(with_bias, tf_keras), ours), *given)
     expected = forward(from_cudnn(rl.pack(layers), spec), spec, *given)
@@ -152,6 +152,6 @@ def test_a_reset_before_gru_has_no_cudnn_layer():
     spec = rl.Spec("gru", I, H, reset="before")
     layers = fill_keras(keras_layers(spec), seeded("before", spec))
     with pytest.raises(rl.LossyError, match="reset"):
-        rl.convert(layers, dst="keras-cudnn")
+        rl.convert(layers, to="keras-cudnn")
     with pytest.raises(ValueError, match="not compatible"):  # nor has it one for tf_keras
         loaded(cudnn_layers(rl.Spec("gru", I, H)), layers)

@@ -68,7 +68,7 @@ def kit(spec):
 
 def initializers(spec, rng):
     """Return random ONNX tensors; both halves of B are random."""
-    shapes = rl.describe("onnx", spec)
+    shapes = rl.describe(spec, "onnx")
     directions = {name: [weight(rng, shape[1:]) for _ in range(shape[0])]
                   for name, shape in shapes.items()}  # fmt: skip
     return {name: np.stack(parts) for name, parts in directions.items()}
@@ -76,9 +76,9 @@ def initializers(spec, rng):
 
 def test_the_names_of_a_stack():
     one, two = rl.Spec("gru", I, H, bidirectional=True), rl.Spec("gru", I, H, 2)
-    assert list(rl.describe("onnx", one)) == ["W", "R", "B"]
-    assert list(rl.describe("onnx", two)) == ["0/W", "0/R", "0/B", "1/W", "1/R", "1/B"]
-    assert list(rl.describe("onnx", two.replace(bias="none"))) == ["0/W", "0/R", "1/W", "1/R"]
+    assert list(rl.describe(one, "onnx")) == ["W", "R", "B"]
+    assert list(rl.describe(two, "onnx")) == ["0/W", "0/R", "0/B", "1/W", "1/R", "1/B"]
+    assert list(rl.describe(two.replace(bias="none"), "onnx")) == ["0/W", "0/R", "1/W", "1/R"]
 
 
 @in_torch
@@ -86,7 +86,7 @@ def test_from_torch_to_onnx(spec):
     rng = seeded("torch to onnx", spec)
     module = torch_module(spec, rng)
     given = inputs(rng, spec)
-    tensors = rl.convert(module, dst="onnx")
+    tensors = rl.convert(module, to="onnx")
     expected = forward(from_cudnn(rl.pack(module), spec), spec, *given)
     run = run_onnx(tensors, spec, *given)
     # 1 is all that float32's rounding explains: reference.Rounded
@@ -101,7 +101,7 @@ def test_from_onnx_to_torch(spec):
     tensors = initializers(spec, rng)
     given = inputs(rng, spec)
     module = torch_module(spec)
-    rl.assign(module, rl.convert(tensors, spec, src="onnx", dst="torch"))
+    rl.assign(module, rl.convert(tensors, spec, layout="onnx", to="torch"))
     expected = forward(from_onnx(tensors, spec), spec, *given)
     run = run_torch(module, *given)
     assert distance(run, expected) <= 1  # reference.Rounded
@@ -113,7 +113,7 @@ def test_from_keras_to_onnx(spec):
     rng = seeded("keras to onnx", spec)
     layers = fill_keras(keras_layers(spec, kit(spec)), rng)
     given = inputs(rng, spec)
-    tensors = rl.convert(layers, dst="onnx")
+    tensors = rl.convert(layers, to="onnx")
     expected = forward(from_onnx(tensors, spec), spec, *given)
     run = run_keras(layers, *given)
     assert distance(run, expected) <= 1  # reference.Rounded
@@ -127,7 +127,7 @@ def test_from_onnx_to_keras(spec):
     given = inputs(rng, spec)
     layers = keras_layers(spec, kit(spec))
     # Keras's LSTM and reset-before GRU have one bias, the sum: one of the additions of the bound
-    rl.assign(layers, rl.convert(tensors, spec, src="onnx", dst="keras"))
+    rl.assign(layers, rl.convert(tensors, spec, layout="onnx", to="keras"))
     expected = forward(from_onnx(tensors, spec), spec, *given)
     run = run_keras(layers, *given)
     assert distance(run, expected) <= 1  # reference.Rounded
@@ -139,7 +139,7 @@ def test_the_initializers_of_a_model(cell):
     spec = rl.Spec(cell, I, H, bidirectional=True)
     rng = seeded("model", spec)
     module = torch_module(spec, rng)
-    model = onnx_model(rl.convert(module, dst="onnx"), spec)
+    model = onnx_model(rl.convert(module, to="onnx"), spec)
     held = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
     flat = rl.pack({name: held[name] for name in "WRB"}, spec)
     assert flat.tobytes() == rl.pack(module).tobytes()
@@ -166,7 +166,7 @@ def test_peepholes(dst, both):
     tensors = initializers(spec, rng)
     peepholes = {f"{k}/P": np.zeros((spec.num_directions, 3 * H), np.float32) for k in range(2)}
     without, with_zeros = (
-        rl.convert(t, spec, src="onnx", dst=dst) for t in (tensors, tensors | peepholes)
+        rl.convert(t, spec, layout="onnx", to=dst) for t in (tensors, tensors | peepholes)
     )
     assert np.array_equal(*(np.concatenate([np.ravel(a) for a in as_list(t)])
                             for t in (without, with_zeros)))  # fmt: skip
@@ -178,7 +178,7 @@ def test_peepholes(dst, both):
     peepholes["1/P"][-1, -1] = 0.5
     assert not np.array_equal(run_onnx(tensors | peepholes, spec, *given).y, plain.y)
     with pytest.raises(rl.LossyError, match="peephole"):
-        rl.convert(tensors | peepholes, spec, src="onnx", dst=dst)
+        rl.convert(tensors | peepholes, spec, layout="onnx", to=dst)
 
 
 def as_list(converted):

@@ -59,7 +59,7 @@ def test_the_weight_space_runs_as_the_module_does(spec):
 @every_spec
 def test_to_cudnn_and_back_is_the_same_module(spec):
     module = torch_module(spec, seeded("back", spec))
-    assert same_tensors(rl.unpack(rl.pack(module), spec, layout="torch"), module)
+    assert same_tensors(rl.unpack(rl.pack(module), spec, to="torch"), module)
 
 
 @every_spec
@@ -68,7 +68,7 @@ def test_assigned_to_a_fresh_module(spec):
     module, fresh = torch_module(spec, rng), torch_module(spec)
     given = inputs(rng, spec)
     before = run_torch(fresh, *given)
-    rl.assign(fresh, rl.unpack(rl.pack(module), spec, layout="torch"))
+    rl.assign(fresh, rl.unpack(rl.pack(module), spec, to="torch"))
     # the same numbers and the same code: equal, not only close
     assert same_runs(run_torch(fresh, *given), run_torch(module, *given))
     assert not same_runs(before, run_torch(module, *given))
@@ -85,18 +85,18 @@ def test_cells(cell, bias):
     expected = forward(from_cudnn(flat, spec), spec, *given)
     run = run_torch_cell(module, *given)
     assert distance(run, expected) <= 1  # reference.Rounded
-    assert same_tensors(rl.unpack(flat, spec, layout="torch-cell"), module)
+    assert same_tensors(rl.unpack(flat, spec, to="torch-cell"), module)
     # a cell has the tensors of a layer under other names; the two biases keep their roles
     renamed = {f"{name}_l0": tensor for name, tensor in module.state_dict().items()}
     assert rl.pack(renamed, spec).tobytes() == flat.tobytes()
 
     fresh = torch_cell(spec)
-    rl.assign(fresh, rl.convert(module, dst="torch-cell"))
+    rl.assign(fresh, rl.convert(module, to="torch-cell"))
     assert same_runs(run_torch_cell(fresh, *given), run)
 
     # a cell run step by step equals the layer; sums may be formed in another order
     layer = torch_module(spec)
-    rl.assign(layer, rl.convert(module, dst="torch"))
+    rl.assign(layer, rl.convert(module, to="torch"))
     assert distance_between(run_torch(layer, *given), run, expected) <= 1  # reference.Rounded
 
 
@@ -150,7 +150,7 @@ def test_two_biases_as_one(cell, mode):
     assert distance(run_torch(module, *given), expected) <= 1
 
     fresh = torch_module(spec)
-    rl.assign(fresh, rl.unpack(flat, spec, layout="torch"))
+    rl.assign(fresh, rl.unpack(flat, spec, to="torch"))
     assert distance(run_torch(fresh, *given), expected) <= 1
 
 
@@ -160,7 +160,7 @@ def test_skip_input_is_the_identity(cell):
     rng = seeded("skip", spec)
     flat = rng.standard_normal(spec.num_params).astype(np.float32) * np.float32(0.12)
     module = torch_module(spec)
-    rl.assign(module, rl.unpack(flat, spec, layout="torch"))
+    rl.assign(module, rl.unpack(flat, spec, to="torch"))
     given = inputs(rng, spec)
     expected = forward(from_cudnn(flat, spec), spec, *given)
     assert distance(run_torch(module, *given), expected) <= 1  # reference.Rounded

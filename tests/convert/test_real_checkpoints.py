@@ -232,7 +232,7 @@ def test_gru_from_the_weight_space(part, gru_arrays):
     assert (abs(np.stack(y) - np.stack(theirs)) <= allowed).all()
 
     module = torch.nn.GRU(spec.input_size, spec.hidden_size).double()
-    rl.assign(module, rl.unpack(flat, spec, layout="torch", exact=True))
+    rl.assign(module, rl.unpack(flat, spec, to="torch", exact=True))
     with torch.no_grad():
         assert (abs(np.stack(y) - module(torch.from_numpy(x))[0].numpy()) <= allowed).all()
 

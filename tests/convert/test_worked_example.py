@@ -22,13 +22,13 @@ def test_it_packs_to_the_printed_vector():
 def test_it_unpacks_again():
     spec = rl.infer_spec(WEIGHTS)
     assert spec == rl.Spec("gru", 2, 3)
-    back = rl.unpack(rl.pack(WEIGHTS), spec, layout="keras")
+    back = rl.unpack(rl.pack(WEIGHTS), spec, to="keras")
     assert list(back) == ["kernel", "recurrent_kernel", "bias"]
     for name, array in WEIGHTS.items():
         assert back[name].tobytes() == array.tobytes()
 
 
 def test_the_printed_vector_unpacks_to_the_printed_weights():
-    back = rl.unpack(PRINTED, rl.Spec("gru", 2, 3, dtype="float64"), layout="keras")
+    back = rl.unpack(PRINTED, rl.Spec("gru", 2, 3, dtype="float64"), to="keras")
     for name, array in WEIGHTS.items():
         assert np.abs(back[name] - array).max() <= 0.5e-6 + 2.0**-24

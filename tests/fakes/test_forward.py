@@ -93,7 +93,7 @@ def test_torch_says_the_same(fakes, tmp_path, kind):
     if spec.proj_size:
         more["proj_size"] = spec.proj_size
     module = made(5, 6, 2, bidirectional=True, dtype=torch.float64, **more)
-    state = rl.convert(problem.weights, spec, src="cudnn", dst="torch")
+    state = rl.convert(problem.weights, spec, layout="cudnn", to="torch")
     module.load_state_dict({name: torch.from_numpy(np.array(a)) for name, a in state.items()})
     x = torch.nn.utils.rnn.pack_padded_sequence(torch.from_numpy(problem.x), problem.lengths)
     h, c = torch.from_numpy(problem.hx), torch.from_numpy(problem.cx)

@@ -70,7 +70,9 @@ def names(request, monkeypatch):
 def test_it_appears_and_nothing_else(folder, links):
     for name in ("a.h5", "ünï\udcff.npz", "x" * 250 + ".npz"):
         assert written(folder / name) == "new"
-        with pytest.raises(rl.FileError, match="already exists: pass force=True to overwrite it"):
+        with pytest.raises(
+            FileExistsError, match="already exists: pass force=True to overwrite it"
+        ):
             written(folder / name, "newer")
         assert written(folder / name, "newer", force=True) == "newer"
     assert len(os.listdir(folder)) == 3
@@ -79,7 +81,7 @@ def test_it_appears_and_nothing_else(folder, links):
 def test_one_that_comes_up_in_the_meantime_stays(folder, links):
     out = folder / "a.h5"
     with (
-        pytest.raises(rl.FileError, match="another process created it in the meantime"),
+        pytest.raises(FileExistsError, match="another process created it in the meantime"),
         whole(out, force=False) as part,
     ):
         part.path.write_text("new")
@@ -132,7 +134,7 @@ def test_links_are_replaced_and_not_followed(folder, names, tmp_path):
     for target in (kept, tmp_path / "nowhere"):
         out.unlink(missing_ok=True)
         out.symlink_to(target)
-        with pytest.raises(rl.FileError, match="already exists"):
+        with pytest.raises(FileExistsError, match="already exists"):
             written(out)
         assert written(out, force=True) == "new" and not out.is_symlink()
     assert kept.read_text() == "old" and not (tmp_path / "nowhere").exists()
@@ -183,7 +185,7 @@ def test_a_second_file_is_refused_or_replaced_like_the_first(folder, names, forc
             part.path.write_text("new")
             part.beside(".json").write_text("new")
         assert force
-    except rl.FileError as error:
+    except FileExistsError as error:
         assert not force and "a.bin.json already exists" in str(error)
     found = {path.name: path.read_text() for path in folder.iterdir()}
     assert found == ({"a.bin": "new", "a.bin.json": "new"} if force else {"a.bin.json": "old"})

@@ -39,7 +39,7 @@ def test_every_element_is_in_exactly_one_block(layout):
 
 def test_names_and_shapes_are_the_frameworks_own():
     lstm = rl.Spec("lstm", 8, 16, 2, True, 4)
-    assert list(rl.describe("torch", lstm).items())[:6] == [
+    assert list(rl.describe(lstm, "torch").items())[:6] == [
         ("weight_ih_l0", (64, 8)),
         ("weight_hh_l0", (64, 4)),
         ("bias_ih_l0", (64,)),
@@ -47,35 +47,35 @@ def test_names_and_shapes_are_the_frameworks_own():
         ("weight_hr_l0", (4, 16)),
         ("weight_ih_l0_reverse", (64, 8)),
     ]
-    assert rl.describe("torch", lstm)["weight_ih_l1_reverse"] == (64, 8)
+    assert rl.describe(lstm, "torch")["weight_ih_l1_reverse"] == (64, 8)
     gru = rl.Spec("gru", 2, 3)
-    assert rl.describe("keras", gru) == {
+    assert rl.describe(gru, "keras") == {
         "kernel": (2, 9),
         "recurrent_kernel": (3, 9),
         "bias": (2, 9),
     }
-    assert rl.describe("keras", gru.replace(reset="before"))["bias"] == (9,)
-    assert rl.describe("keras-cudnn", gru)["bias"] == (18,)
-    assert rl.describe("onnx", gru.replace(bidirectional=True)) == {
+    assert rl.describe(gru.replace(reset="before"), "keras")["bias"] == (9,)
+    assert rl.describe(gru, "keras-cudnn")["bias"] == (18,)
+    assert rl.describe(gru.replace(bidirectional=True), "onnx") == {
         "W": (2, 9, 2),
         "R": (2, 9, 3),
         "B": (2, 18),
     }
-    assert rl.describe("concat", gru) == {
+    assert rl.describe(gru, "concat") == {
         "W_r": (3, 5), "W_z": (3, 5), "W_n": (3, 5), "b_r": (3,), "b_z": (3,), "b_n": (3,)
     }  # fmt: skip
     # the order of tensors in a list
     for cell, gates in (("lstm", "ifgo"), ("gru", "rzn"), ("rnn_tanh", "h")):
         names = [f"{kind}_{gate}" for kind in "Wb" for gate in gates]
-        assert list(rl.describe("concat", rl.Spec(cell, 2, 3))) == names
-    assert list(rl.describe("torch-cell", rl.Spec("rnn_relu", 2, 3, 2, bias=False))) == [
+        assert list(rl.describe(rl.Spec(cell, 2, 3), "concat")) == names
+    assert list(rl.describe(rl.Spec("rnn_relu", 2, 3, 2, bias=False), "torch-cell")) == [
         "0/weight_ih", "0/weight_hh", "1/weight_ih", "1/weight_hh"
     ]  # fmt: skip
-    assert list(rl.describe("keras", rl.Spec("rnn_tanh", 2, 3, 1, True, bias=False))) == [
+    assert list(rl.describe(rl.Spec("rnn_tanh", 2, 3, 1, True, bias=False), "keras")) == [
         "0/forward/kernel", "0/forward/recurrent_kernel",
         "0/backward/kernel", "0/backward/recurrent_kernel",
     ]  # fmt: skip
-    assert list(rl.describe("onnx", rl.Spec("lstm", 2, 3, 2, True)))[3:] == ["1/W", "1/R", "1/B"]
+    assert list(rl.describe(rl.Spec("lstm", 2, 3, 2, True), "onnx"))[3:] == ["1/W", "1/R", "1/B"]
 
 
 def test_layouts_say_what_they_hold():
@@ -127,6 +127,6 @@ def test_what_a_version_of_cudnn_cannot_do():
     spec = rl.Spec("lstm", 2, 3, dtype="bfloat16")
     for version in (7, 8):
         with pytest.raises(rl.SpecError, match=f"version {version} has no bfloat16 RNNs"):
-            rl.describe(rl.layout("cudnn", version=version), spec)
-    assert rl.describe(rl.layout("cudnn", version=9), spec)
+            rl.describe(spec, rl.layout("cudnn", version=version))
+    assert rl.describe(spec, rl.layout("cudnn", version=9))
     assert "cudnnRNNForwardInference" in rl.layout("cudnn", version=9).notes["version=9"]

@@ -30,7 +30,7 @@ def test_regions_are_those_of_the_real_cudnn(answer):
     }
     assert ours == theirs
     assert spec.nbytes == answer["bytes"]
-    assert rl.describe("cudnn", spec) == {"weight_space": (spec.num_params,)}
+    assert rl.describe(spec, "cudnn") == {"weight_space": (spec.num_params,)}
 
 
 def test_regions_are_in_address_order_and_without_gaps():
@@ -46,4 +46,4 @@ def test_regions_are_in_address_order_and_without_gaps():
 def test_a_version_of_cudnn_changes_no_offset():
     spec = rl.Spec("lstm", 3, 5, 2, proj_size=2)
     for version in (7, 8, 9):
-        assert rl.describe(rl.layout("cudnn", version=version), spec) == rl.describe("cudnn", spec)
+        assert rl.describe(spec, rl.layout("cudnn", version=version)) == rl.describe(spec, "cudnn")

@@ -208,8 +208,8 @@ def test_told_the_version_we_refuse_what_it_refuses():
     spec = rl.Spec("lstm", 3, 5, dtype="bfloat16")
     for version in (7, 8):
         with pytest.raises(rl.SpecError, match=f"cudnn with version {version} has no bfloat16"):
-            rl.describe(rl.layout("cudnn", version=version), spec)
-    assert rl.describe(rl.layout("cudnn", version=9), spec)
+            rl.describe(spec, rl.layout("cudnn", version=version))
+    assert rl.describe(spec, rl.layout("cudnn", version=9))
 
 
 def oddities(rng):

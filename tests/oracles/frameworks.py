@@ -206,7 +206,7 @@ def onnx_attributes(spec):
 
 
 def onnx_model(tensors, spec, lengths=False, **attributes):
-    """Return a model with one node per layer. tensors: of rl.convert(dst="onnx"), its initializers.
+    """Return a model with one node per layer. tensors: of rl.convert(to="onnx"), its initializers.
     Inputs x, 0/h0, 0/c0, 1/h0 ..., lengths; outputs y, 0/Y_h, 0/Y_c, 1/Y_h ..."""
     states = 2 if spec.cell == "lstm" else 1
     nodes, given, last = [], ["x"], []

@@ -37,7 +37,7 @@ SPECS = [
 def holds(layout, spec):
     """Can the layout represent this RNN?"""
     try:
-        return bool(rl.describe(layout, spec))
+        return bool(rl.describe(spec, layout))
     except rl.LossyError:
         return False
 
@@ -66,7 +66,7 @@ def random_weights(layout, spec, seed=0):
         raw = rng.bytes(int(np.prod(shape)) * dtype.itemsize)
         return np.frombuffer(raw, dtype).reshape(shape)
 
-    tensors = {name: fill(shape) for name, shape in rl.describe(layout, spec).items()}
+    tensors = {name: fill(shape) for name, shape in rl.describe(spec, layout).items()}
     return tensors["weight_space"] if layout.name == "cudnn" else tensors
 
 
@@ -75,7 +75,7 @@ def normal_weights(layout, spec, seed=0):
     rng = np.random.default_rng(seed)
     tensors = {
         name: rng.normal(size=shape).astype(dtype_of(spec))
-        for name, shape in rl.describe(layout, spec).items()
+        for name, shape in rl.describe(spec, layout).items()
     }
     return tensors["weight_space"] if layout.name == "cudnn" else tensors
 

@@ -15,10 +15,10 @@ BEFORE = GRU.replace(reset="before")
 TORCH, KERAS, CUDNN = rl.layout("torch"), rl.layout("keras"), rl.layout("cudnn")
 CONCAT = rl.layout("concat", inputs="xh", z="candidate")
 
-WEIGHTS = {name: np.ones(shape, "f4") for name, shape in rl.describe("torch", LSTM).items()}
-GRU_WEIGHTS = {name: np.ones(shape, "f4") for name, shape in rl.describe("torch", GRU).items()}
+WEIGHTS = {name: np.ones(shape, "f4") for name, shape in rl.describe(LSTM, "torch").items()}
+GRU_WEIGHTS = {name: np.ones(shape, "f4") for name, shape in rl.describe(GRU, "torch").items()}
 ARRAYS, GRU_ARRAYS = list(WEIGHTS.values()), list(GRU_WEIGHTS.values())
-OUT = {name: np.ones(shape, "f4") for name, shape in rl.describe("keras", LSTM).items()}
+OUT = {name: np.ones(shape, "f4") for name, shape in rl.describe(LSTM, "keras").items()}
 FLAT, RESULT = np.ones(LSTM.num_params, "f4"), np.empty(LSTM.num_params, "f4")
 # made beforehand: only the call itself is measured
 OVERLAPPING, NO_ARRAY, WRONG = ([*ARRAYS[:3], last] for last in (RESULT[:8], 7, RESULT))
@@ -242,13 +242,13 @@ def afresh(call):
 PACKAGE = {
     "Spec": lambda: rl.Spec("gru", 3, 2, dtype=np.float16),
     "layout": lambda: rl.layout("concat", inputs="xh"),
-    "describe": lambda: rl.describe("onnx", GRU),
+    "describe": lambda: rl.describe(GRU, "onnx"),
     "pack": lambda: rl.pack(WEIGHTS, LSTM, layout="torch"),
     "pack for the first time": lambda: afresh(lambda: rl.pack(WEIGHTS, LSTM, layout="torch")),
     "pack a list": lambda: rl.pack([a[::-1] for a in ARRAYS], LSTM, layout="torch"),
-    "unpack into out": lambda: rl.unpack(FLAT, LSTM, layout="keras", out=OUT),
-    "convert to another dtype": lambda: rl.convert(FLAT, LSTM, dst="onnx", dtype="bfloat16"),
-    "check": lambda: rl.check(FLAT, LSTM, dst="keras"),
+    "unpack into out": lambda: rl.unpack(FLAT, LSTM, to="keras", out=OUT),
+    "convert to another dtype": lambda: rl.convert(FLAT, LSTM, to="onnx", dtype="bfloat16"),
+    "check": lambda: rl.check(FLAT, LSTM, to="keras"),
     "Weights": lambda: rl.Weights(FLAT, LSTM).to("keras"),
     "RNN": lambda: rl.RNN(WEIGHTS, LSTM, layout="torch"),
     "RNN called": lambda: WHOLE(X, STATE, out=Y, h_out=H, c_out=C),
@@ -267,14 +267,14 @@ PACKAGE_ERRORS = {
     "a size": (rl.SpecError, lambda: rl.Spec("gru", 3, -2)),
     "a layout": (rl.LayoutError, lambda: rl.layout("torhc")),
     "an option": (rl.LayoutError, lambda: rl.layout("concat", z="h")),
-    "a wrong length": (rl.LayoutError, lambda: rl.unpack(FLAT[:, None], LSTM, layout="torch")),
-    "no floats": (rl.LayoutError, lambda: rl.unpack("x", LSTM, layout="torch")),
-    "another dtype": (rl.LayoutError, lambda: rl.unpack(FLAT.astype("f2"), LSTM, layout="torch")),
-    "no spec": (rl.SpecError, lambda: rl.convert(FLAT, dst="torch")),
-    "a wrong out": (rl.LayoutError, lambda: rl.unpack(FLAT, LSTM, layout="keras", out=WEIGHTS)),
-    "no out": (rl.LayoutError, lambda: rl.unpack(FLAT, LSTM, layout="keras", out=7)),
-    "lossy": (rl.LossyError, lambda: rl.convert(GRU_WEIGHTS, GRU, src="torch", dst=CONCAT)),
-    "rounds": (rl.LossyError, lambda: rl.convert(FLAT, LSTM, dst="keras", exact=True)),
+    "a wrong length": (rl.LayoutError, lambda: rl.unpack(FLAT[:, None], LSTM, to="torch")),
+    "no floats": (rl.LayoutError, lambda: rl.unpack("x", LSTM, to="torch")),
+    "another dtype": (rl.LayoutError, lambda: rl.unpack(FLAT.astype("f2"), LSTM, to="torch")),
+    "no spec": (rl.SpecError, lambda: rl.convert(FLAT, to="torch")),
+    "a wrong out": (rl.LayoutError, lambda: rl.unpack(FLAT, LSTM, to="keras", out=WEIGHTS)),
+    "no out": (rl.LayoutError, lambda: rl.unpack(FLAT, LSTM, to="keras", out=7)),
+    "lossy": (rl.LossyError, lambda: rl.convert(GRU_WEIGHTS, GRU, layout="torch", to=CONCAT)),
+    "rounds": (rl.LossyError, lambda: rl.convert(FLAT, LSTM, to="keras", exact=True)),
     "no RNN": (rl.LayoutError, lambda: rl.RNN(Y[0, 0], LSTM)),
     "no device": (rl.SpecError, lambda: rl.RNN(FLAT, LSTM, device="gpu")),
     "a wrong x": (rl.LayoutError, lambda: WHOLE(Y)),

@@ -46,7 +46,7 @@ class NoRoom:
 
 def test_no_memory_for_an_array_is_not_taken_for_a_wrong_array():
     with pytest.raises(MemoryError, match="no room"):
-        rl.unpack(NoRoom(), rl.Spec("lstm", 3, 2), layout="torch")
+        rl.unpack(NoRoom(), rl.Spec("lstm", 3, 2), to="torch")
 
 
 def references():
@@ -95,7 +95,7 @@ SPEC = rl.Spec("lstm", 512, 512, bias="none")  # takes some milliseconds, so it 
 FLAT, OUT = np.zeros(SPEC.num_params, "f4"), np.zeros(SPEC.num_params, "f8")
 RNN, X = rl.RNN(FLAT, SPEC), np.zeros((20, 30, 512), "f4")
 LONG_CALLS = {
-    "convert": lambda: rl.convert(FLAT, SPEC, dst="cudnn", dtype="float64", out=OUT),
+    "convert": lambda: rl.convert(FLAT, SPEC, to="cudnn", dtype="float64", out=OUT),
     "run": lambda: RNN(X),
 }
 
@@ -141,12 +141,12 @@ def test_large_results_are_given_back():
     spec = rl.Spec("lstm", 1500, 1100, dtype="float32")
     flat = np.zeros(spec.num_params, "f4")
     for _ in range(2):
-        rl.unpack(flat, spec, layout="keras")
+        rl.unpack(flat, spec, to="keras")
     before = resident()
     for _ in range(20):
-        rl.unpack(flat, spec, layout="keras")
+        rl.unpack(flat, spec, to="keras")
         with pytest.raises(rl.LossyError):
-            rl.unpack(flat - 1, spec.replace(bias="double"), layout="keras", exact=True)
+            rl.unpack(flat - 1, spec.replace(bias="double"), to="keras", exact=True)
     assert resident() - before < flat.nbytes
 
 

@@ -56,25 +56,25 @@ def test_kinds_of_arrays_are_taken_for_what_they_hold(src, kind, dtype):
     weights = random_weights(rl.layout(src), spec)
     if kind == "torch negated":  # torch decides how to negate a signalling NaN
         weights = normal_weights(rl.layout(src), spec)
-    wanted = rl.convert(weights, spec, src=src, dst=DST)
+    wanted = rl.convert(weights, spec, layout=src, to=DST)
     if src == "cudnn":
-        assert same_bits(rl.convert(awkward(kind, weights), spec, dst=DST), wanted)
+        assert same_bits(rl.convert(awkward(kind, weights), spec, to=DST), wanted)
         return
     changed = {name: awkward(kind, a) for name, a in weights.items()}
     for source in (changed, list(changed.values()), tuple(changed.values())):
-        assert same_bits(rl.convert(source, spec, src=src, dst=DST), wanted)
+        assert same_bits(rl.convert(source, spec, layout=src, to=DST), wanted)
 
 
 @pytest.mark.parametrize("src", ["torch", "cudnn"])
 def test_lists_of_numbers(src):
     weights = normal_weights(rl.layout(src), SPEC)
-    wanted = rl.convert(weights, SPEC, src=src, dst=DST)
+    wanted = rl.convert(weights, SPEC, layout=src, to=DST)
     numbers = (
         weights.tolist() if src == "cudnn" else {name: a.tolist() for name, a in weights.items()}
     )
-    assert same_bits(rl.convert(numbers, SPEC, src=src, dst=DST, dtype="float32"), wanted)
+    assert same_bits(rl.convert(numbers, SPEC, layout=src, to=DST, dtype="float32"), wanted)
     with pytest.raises(rl.LayoutError, match="is float64, the spec says float32"):
-        rl.convert(numbers, SPEC, src=src, dst=DST)
+        rl.convert(numbers, SPEC, layout=src, to=DST)
     assert same_bits(rl.pack(array.array("f", range(N)), SPEC), np.arange(N, dtype="f4"))
 
 
@@ -83,12 +83,12 @@ def test_steps_of_zero():
     for shape in ((), (1,)):
         weights = {
             name: np.broadcast_to(np.full(shape, 2, "f4"), full)
-            for name, full in rl.describe("torch", SPEC).items()
+            for name, full in rl.describe(SPEC, "torch").items()
         }
         assert (rl.pack(weights) == 2).all()
     rows = {
         name: np.broadcast_to(np.arange(full[-1], dtype="f4"), full)
-        for name, full in rl.describe("torch", SPEC).items()
+        for name, full in rl.describe(SPEC, "torch").items()
     }
     plain = {name: a.copy() for name, a in rows.items()}
     assert same_bits(rl.pack(rows), rl.pack(plain))
@@ -108,9 +108,9 @@ def test_sources_are_only_read():
     assert not any(a.flags.writeable for a in weights.values())
     copies = {name: a.copy() for name, a in weights.items()}
     for dst in rl.layouts():
-        rl.check(copies, dst=dst)
+        rl.check(copies, to=dst)
         if dst != "concat":
-            rl.convert(copies, dst=dst)
+            rl.convert(copies, to=dst)
     assert same_bits(copies, weights)
 
 
@@ -125,15 +125,15 @@ def test_out_is_filled_or_left_alone(kind, dst, dtype):
         return
     spec = SPEC.replace(dtype=dtype)
     weights = normal_weights(rl.layout("torch"), spec)
-    wanted = rl.convert(weights, spec, src="torch", dst=dst)
+    wanted = rl.convert(weights, spec, layout="torch", to=dst)
     before = {
         name: np.full(shape, 7, wanted.dtype if dst == "cudnn" else wanted[name].dtype)
-        for name, shape in rl.describe(dst, spec).items()
+        for name, shape in rl.describe(spec, dst).items()
     }
     given = {name: awkward(kind, a) for name, a in before.items()}
     out = given["weight_space"] if dst == "cudnn" else given
     try:
-        assert rl.convert(weights, spec, src="torch", dst=dst, out=out) is out
+        assert rl.convert(weights, spec, layout="torch", to=dst, out=out) is out
     except rl.LayoutError as error:
         found = {name: np.asarray(a).view(np.ndarray) for name, a in detached(given).items()}
         assert all((a == 7).all() for a in found.values()), error
@@ -150,13 +150,13 @@ def detached(arrays):
 
 
 def plain_out(dst, spec=SPEC):
-    return {name: np.full(shape, 7, "f4") for name, shape in rl.describe(dst, spec).items()}
+    return {name: np.full(shape, 7, "f4") for name, shape in rl.describe(spec, dst).items()}
 
 
 @pytest.mark.parametrize(
     "out",
     [
-        lambda: [np.full(s, 7, "f4") for s in rl.describe("keras", SPEC).values()],
+        lambda: [np.full(s, 7, "f4") for s in rl.describe(SPEC, "keras").values()],
         lambda: {**plain_out("keras"), "more": np.full(3, 7, "f4")},
         lambda: {n: a for n, a in plain_out("keras").items() if n != "bias"},
         lambda: {**plain_out("keras"), "bias": np.full((2, 21), 7, "f8")},
@@ -175,7 +175,7 @@ def plain_out(dst, spec=SPEC):
 def test_an_out_that_does_not_fit(out):
     weights, out = normal_weights(rl.layout("torch"), SPEC), out()
     with pytest.raises(rl.LayoutError):
-        rl.convert(weights, SPEC, src="torch", dst="keras", out=out)
+        rl.convert(weights, SPEC, layout="torch", to="keras", out=out)
     arrays = out.values() if isinstance(out, dict) else out if isinstance(out, list) else [out]
     assert all(a is None or (np.asarray(a) == 7).all() for a in arrays)
 
@@ -193,7 +193,7 @@ def test_two_outs_that_overlap():
             "bias": memory[20:23],
         }
         with pytest.raises(rl.LayoutError, match="shares memory"):
-            rl.convert(weights, rl.Spec("rnn_tanh", 3, 3), dst="keras", out=out)
+            rl.convert(weights, rl.Spec("rnn_tanh", 3, 3), to="keras", out=out)
         assert (memory == 7).all()
 
 
@@ -202,7 +202,7 @@ def test_an_out_that_overlaps_the_flat_source(shift):
     memory = np.arange(3 * N, dtype="f4")
     source, out = memory[N : 2 * N], memory[N + shift : 2 * N + shift]
     with pytest.raises(rl.LayoutError, match="shares memory"):
-        rl.convert(source, SPEC, dst="cudnn", out=out)
+        rl.convert(source, SPEC, to="cudnn", out=out)
     assert (memory == np.arange(3 * N)).all()
 
 
@@ -210,7 +210,7 @@ def test_an_out_that_overlaps_the_flat_source(shift):
 def test_an_out_that_touches_the_source_is_no_overlap(shift):
     memory = np.arange(3 * N, dtype="f4")
     source, out = memory[N : 2 * N], memory[N + shift : 2 * N + shift]
-    rl.convert(source, SPEC, dst="cudnn", out=out)
+    rl.convert(source, SPEC, to="cudnn", out=out)
     assert same_bits(out, source)
 
 
@@ -220,7 +220,7 @@ def test_a_source_that_is_copied_may_lie_in_out(step):
     memory = np.random.default_rng(0).normal(size=2 * N).astype("f4")
     source, out = memory[::step][:N], memory[N:] if step < 0 else memory[:N]
     wanted = source.copy()
-    rl.convert(source, SPEC, dst="cudnn", out=out)
+    rl.convert(source, SPEC, to="cudnn", out=out)
     assert same_bits(out, wanted)
 
 
@@ -263,20 +263,20 @@ def test_more_than_2_gib_are_converted():
     spec, flat = large(least, "float16")
     marks = [0, flat.size // 2 - 1, flat.size // 2, flat.size - 2, flat.size - 1]
     flat[marks] = np.arange(1, 6)
-    tensors = rl.unpack(flat, spec, layout="torch")
+    tensors = rl.unpack(flat, spec, to="torch")
     assert list(tensors["weight_hh_l0"][-1, -2:]) == [4, 5]
     assert tensors["weight_ih_l0"].reshape(-1)[-1] == 2 and tensors["weight_hh_l0"][0, 0] == 3
     assert tensors["weight_ih_l0"][0, 0] == 1
     del tensors
     flat[-1] = np.float16(65504)
-    assert rl.check(flat, spec, dst="torch").grade == "exact"
+    assert rl.check(flat, spec, to="torch").grade == "exact"
 
 
 def test_an_element_past_the_2_to_the_31st_is_named():
     """The weights are only checked; zero pages use no memory."""
     spec, flat = large(2**31 + 1, "float32")
     flat[-1] = 1e5
-    report = rl.check(flat, spec, dst="cudnn", dtype="float16")
+    report = rl.check(flat, spec, to="cudnn", dtype="float16")
     assert f"weight_space[{flat.size - 1}] is 100000" in report.reason
 
 
@@ -299,6 +299,11 @@ def arrays_of_every_rank():
                 yield np.ones((size,) * rank, dtype)
 
 
+def _to(to, dtype, exact):
+    """Call Weights.to() by name, whose layout is positional."""
+    return rl.Weights(WEIGHTS, SQUARE).to(to, dtype=dtype, exact=exact)
+
+
 CALLS = [
     (rl.Spec, dict(cell="gru", input_size=3, hidden_size=4, num_layers=2, bidirectional=True,
                    proj_size=0, bias="double", reset="after", recurrent_activation="sigmoid",
@@ -312,17 +317,17 @@ CALLS = [
                          reset="after")),
     (rl.pack, dict(source=WEIGHTS, spec=SQUARE, layout="torch", prefix="", dtype="float32",
                    exact=True, out=None)),
-    (rl.unpack, dict(flat=FLAT, spec=SQUARE, layout="keras", dtype="float32", exact=False,
+    (rl.unpack, dict(flat=FLAT, spec=SQUARE, to="keras", dtype="float32", exact=False,
                      out=None)),
-    (rl.convert, dict(source=WEIGHTS, spec=SQUARE, src="torch", dst="onnx", prefix="",
+    (rl.convert, dict(source=WEIGHTS, spec=SQUARE, layout="torch", to="onnx", prefix="",
                       dtype="float32", exact=True, out=None)),
-    (rl.check, dict(source=WEIGHTS, spec=SQUARE, src="torch", dst="onnx", prefix="",
+    (rl.check, dict(source=WEIGHTS, spec=SQUARE, layout="torch", to="onnx", prefix="",
                     dtype="float32")),
-    (rl.explain, dict(spec=SQUARE, src="torch", dst="onnx")),
+    (rl.explain, dict(spec=SQUARE, layout="torch", to="onnx")),
     (rl.assign, dict(target=torch.nn.RNN(3, 3), tensors=WEIGHTS)),
     (rl.stack, dict(layers=[rl.Weights(WEIGHTS, SQUARE)])),
     (rl.Weights, dict(source=WEIGHTS, spec=SQUARE, layout="torch", prefix="")),
-    (rl.Weights(WEIGHTS, SQUARE).to, dict(dst="keras", dtype="float32", exact=False)),
+    (_to, dict(to="keras", dtype="float32", exact=False)),
     (rl.Weights(WEIGHTS, SQUARE).pack, dict(dtype="float32", exact=False)),
     (rl.RNN, dict(source=WEIGHTS, spec=SQUARE, **OPTIONS)),
     (rl.forward, dict(x=X, source=WEIGHTS, spec=SQUARE, **OPTIONS, **CALL)),
@@ -382,15 +387,15 @@ def test_every_argument_at_every_rank(call, arguments, name):
 @pytest.mark.parametrize("layout", [name for name in rl.layouts() if name != "keras-cudnn"])
 def test_every_tensor_at_every_rank(layout):
     """As a source and as out: accepted only if dtype and shape are right."""
-    shapes = rl.describe(layout, SQUARE)
+    shapes = rl.describe(SQUARE, layout)
     flat = layout == "cudnn"
     for name, value in ((name, value) for name in shapes for value in arrays_of_every_rank()):
         right = value.dtype == "f4" and value.shape == shapes[name]
         source = {n: np.ones(s, "f4") for n, s in shapes.items()} | {name: value}
         source = value if flat else source
-        assert (outcome(rl.convert, source=source, spec=SQUARE, src=layout, dst="onnx")
+        assert (outcome(rl.convert, source=source, spec=SQUARE, layout=layout, to="onnx")
                 is not None) == right  # fmt: skip
         out = {n: np.empty(s, "f4") for n, s in shapes.items()} | {name: value}
         before = value.tobytes()
-        done = outcome(rl.convert, source=FLAT, spec=SQUARE, dst=layout, out=value if flat else out)
+        done = outcome(rl.convert, source=FLAT, spec=SQUARE, to=layout, out=value if flat else out)
         assert (done is not None) == right and (right or value.tobytes() == before)

@@ -138,17 +138,17 @@ def test_what_is_no_array_of_floats(array, text):
 )
 def test_a_flat_vector_of_a_wrong_length(nelems, spec, text):
     with pytest.raises(rl.LayoutError, match=text):
-        rl.unpack(np.zeros(nelems, "f4"), spec, layout="torch")
+        rl.unpack(np.zeros(nelems, "f4"), spec, to="torch")
 
 
 def test_a_flat_vector_of_a_wrong_rank():
     with pytest.raises(rl.LayoutError, match=r"shape \(392, 1, 1\), expected \(392,\)"):
-        rl.unpack(np.zeros((392, 1, 1), "f4"), LSTM, layout="torch")
+        rl.unpack(np.zeros((392, 1, 1), "f4"), LSTM, to="torch")
 
 
 def test_a_flat_vector_without_a_spec():
     with pytest.raises(rl.SpecError, match="does not record its RNN: pass spec="):
-        rl.convert(np.zeros(392, "f4"), dst="torch")
+        rl.convert(np.zeros(392, "f4"), to="torch")
 
 
 def test_a_dtype_other_than_the_specs():
@@ -196,7 +196,7 @@ def test_a_list_that_may_be_two_layers_or_two_directions():
 
 
 def test_arguments_of_another_kind():
-    for call in (lambda: rl.explain("lstm", "torch", "keras"), lambda: rl.describe("torch", {})):
+    for call in (lambda: rl.explain("lstm", "torch", "keras"), lambda: rl.describe({}, "torch")):
         with pytest.raises(rl.SpecError, match="need a Spec"):
             call()
     with pytest.raises(rl.SpecError, match="spec is a str, need a Spec"):
@@ -212,7 +212,7 @@ def test_arguments_of_another_kind():
 @pytest.mark.parametrize("name", ["torch\0", "torch\0x", "\0", "\ud800", "torch\udcff"])
 def test_a_name_is_not_cut_at_a_nul_nor_is_half_a_character_one(name):
     """In C a NUL ends a text: "torch\\0x" was read as torch in one place, not found in another."""
-    for call in (rl.layout, lambda n: rl.describe(n, LSTM), lambda n: rl.pack(tensors(), layout=n)):
+    for call in (rl.layout, lambda n: rl.describe(LSTM, n), lambda n: rl.pack(tensors(), layout=n)):
         with pytest.raises(rl.LayoutError, match=r"no layout is called ''.*\\(x00|ud800|udcff)"):
             call(name)
     with pytest.raises(rl.LayoutError, match="option inputs is ''"):
@@ -230,19 +230,19 @@ def test_a_name_is_not_cut_at_a_nul_nor_is_half_a_character_one(name):
 def test_a_short_list_is_no_weight_space(numbers):
     """The length was divided by the number of layers of cuDNN's one tensor, which is zero."""
     with pytest.raises(rl.LayoutError, match="weight space"):
-        rl.unpack(numbers, LSTM, layout="torch")
+        rl.unpack(numbers, LSTM, to="torch")
 
 
 def test_a_weight_space_in_a_list_of_its_own():
     flat = rl.pack(tensors())
     for version in (7, 9):
         cudnn = rl.layout("cudnn", version=version)
-        assert rl.convert([flat], LSTM, src=cudnn, dst="cudnn").tobytes() == flat.tobytes()
-        assert rl.convert(flat.tolist(), LSTM, src=cudnn, dst="cudnn", dtype="f4").tolist() == (
+        assert rl.convert([flat], LSTM, layout=cudnn, to="cudnn").tobytes() == flat.tobytes()
+        assert rl.convert(flat.tolist(), LSTM, layout=cudnn, to="cudnn", dtype="f4").tolist() == (
             flat.tolist()
         )
         with pytest.raises(rl.LayoutError, match="cudnn is one flat vector, found a dict"):
-            rl.convert({"weight_space": flat}, LSTM, src=cudnn, dst="torch")
+            rl.convert({"weight_space": flat}, LSTM, layout=cudnn, to="torch")
 
 
 @pytest.mark.parametrize(
@@ -277,9 +277,9 @@ def test_out_is_filled_and_returned():
     out = np.empty(LSTM.num_params, "f4")
     assert rl.pack(tensors(), out=out) is out
     assert out.tobytes() == rl.pack(tensors()).tobytes()
-    keras = {name: np.empty(shape, "f4") for name, shape in rl.describe("keras", GRU).items()}
-    assert rl.convert(tensors(GRU), dst="keras", out=keras) is keras
-    assert keras["bias"].tobytes() == rl.convert(tensors(GRU), dst="keras")["bias"].tobytes()
+    keras = {name: np.empty(shape, "f4") for name, shape in rl.describe(GRU, "keras").items()}
+    assert rl.convert(tensors(GRU), to="keras", out=keras) is keras
+    assert keras["bias"].tobytes() == rl.convert(tensors(GRU), to="keras")["bias"].tobytes()
 
 
 def test_out_may_be_torchs():
@@ -314,7 +314,7 @@ def test_out_that_cannot_be_filled(out, text):
 def test_out_that_overlaps_a_source():
     flat = rl.pack(tensors())
     views, at = {}, 0
-    for name, shape in rl.describe("torch", LSTM).items():
+    for name, shape in rl.describe(LSTM, "torch").items():
         views[name] = flat[at : at + int(np.prod(shape))].reshape(shape)
         at += int(np.prod(shape))
     before = flat.copy()
@@ -323,17 +323,17 @@ def test_out_that_overlaps_a_source():
     assert flat.tobytes() == before.tobytes()
     both = np.empty(35 * 4, "f4").reshape(28, 5)
     with pytest.raises(rl.LayoutError, match="missing"):
-        rl.unpack(flat, LSTM, layout="torch", out={"weight_ih_l0": both})
+        rl.unpack(flat, LSTM, to="torch", out={"weight_ih_l0": both})
 
 
 def test_nothing_is_written_when_a_value_is_refused():
     """The refused value is the very last one."""
     spec = rl.Spec("gru", 5, 7)
     weights = tensors(spec)
-    names = rl.describe("concat", spec)
+    names = rl.describe(spec, "concat")
     out = {name: np.full(shape, 7.0, "f4") for name, shape in names.items()}
     with pytest.raises(rl.LossyError, match="bias_hh_l0"):
-        rl.convert(weights, dst="concat", out=out)
+        rl.convert(weights, to="concat", out=out)
     assert all((array == 7).all() for array in out.values())
     flat = np.full(LSTM.num_params, 7, "f2")
     with pytest.raises(rl.LossyError, match=r"bias_hh_l0\[27\] is 100000"):

@@ -90,7 +90,7 @@ def test_bfloat16_is_taken_as_bits():
     bits = np.arange(LSTM.num_params, dtype="u2")
     flat = bits.view(ml_dtypes.bfloat16)
     spec = LSTM.replace(dtype="bfloat16")
-    tensors = rl.unpack(flat, spec, layout="torch")
+    tensors = rl.unpack(flat, spec, to="torch")
     assert tensors["weight_ih_l0"].dtype == ml_dtypes.bfloat16
     torched = {
         n: torch.from_numpy(w.view("i2").copy()).view(torch.bfloat16) for n, w in tensors.items()
@@ -109,7 +109,7 @@ def test_an_npz_file_is_a_dict(tmp_path):
 
 
 def test_results_are_new():
-    flat = rl.convert(FLAT, LSTM, src="cudnn", dst="cudnn")
+    flat = rl.convert(FLAT, LSTM, layout="cudnn", to="cudnn")
     assert not np.shares_memory(flat, FLAT)
     assert same_bits(flat, FLAT)
 

@@ -37,12 +37,12 @@ def test_what_does_not_fit_changes_nothing(module, source, text):
 
 
 def test_a_converted_dict_knows_what_it_is():
-    gru = rl.convert(weights(rl.Spec("gru", 5, 7)), dst="keras")
+    gru = rl.convert(weights(rl.Spec("gru", 5, 7)), to="keras")
     hard = keras.layers.GRU(7, recurrent_activation="hard_sigmoid")
     with pytest.raises(rl.LayoutError, match="recurrent_activation 'sigmoid', the target 'hard_"):
         rl.assign(hard, gru)
     rl.assign(hard, dict(gru))  # a plain dict does not say
-    tanh = rl.convert(weights(rl.Spec("rnn_tanh", 5, 7)), dst="keras")
+    tanh = rl.convert(weights(rl.Spec("rnn_tanh", 5, 7)), to="keras")
     with pytest.raises(rl.LayoutError, match="cell 'rnn_tanh', the target 'rnn_relu'"):
         rl.assign(keras.layers.SimpleRNN(7, activation="relu"), tanh)
 

@@ -29,19 +29,21 @@ def convert(
     source: Any,
     spec: Spec | None = None,
     *,
-    src: str | Layout | None = None,
-    dst: str | Layout,
+    layout: str | Layout | None = None,
+    to: str | Layout,
     prefix: str = "",
     dtype: Any = None,
     exact: bool = False,
     out: Any = None,
 ) -> Any:
-    """Rewrite the weights of one RNN from layout `src` to layout `dst`.
+    """Rewrite the weights of one RNN to another layout.
 
     source: a dict of arrays (a state_dict() with prefix=), a list in the framework's order
         (get_weights(); for several layers concatenated, or a list of lists), a torch module or
         cell, a Keras layer or a list of them, a Weights, or cuDNN's flat weight space with a spec.
-    spec, src: by default inferred; if that is not possible, the error asks for them.
+    spec, layout: of the source; by default inferred. If that is not possible, the error asks for
+        them.
+    to: the layout of the result.
     prefix: use only the keys that start with it, as "encoder.rnn"; the dot after it is optional.
     dtype: of the result, by default that of the source. A narrower one rounds once, to nearest
         even.
@@ -56,15 +58,15 @@ def convert(
 
         >>> import numpy as np
         >>> cell = {"weight_ih": np.ones((6, 4), "f4"), "weight_hh": np.ones((6, 2), "f4")}
-        >>> {name: w.shape for name, w in convert(cell, dst="keras").items()}
+        >>> {name: w.shape for name, w in convert(cell, to="keras").items()}
         {'kernel': (4, 6), 'recurrent_kernel': (2, 6)}
     """
-    key = key_of(source, spec, src, dst, prefix, dtype)
+    key = key_of(source, spec, layout, to, prefix, dtype)
     recipe = find(key)
     if recipe and (done := recipe.run(source, exact, out)):
         return out if out is not None else _presented(recipe.made, *done)
-    target = as_layout(dst)
-    given = read(source, spec, src, prefix, dtype_free=dtype is not None)
+    target = as_layout(to)
+    given = read(source, spec, layout, prefix, dtype_free=dtype is not None)
     made, report = run(given, target, dtype, exact, out)
     if recipe is None:
         remember(key, source, given, plan_of(given, target, dtype)[0], made)
@@ -93,8 +95,7 @@ def pack(
 ) -> np.ndarray:
     """Return cuDNN's weight space of an RNN: a new 1-D array, or `out`.
 
-    layout: the source's, which convert() calls src. Other arguments and errors: see convert(), of
-    which this is the case dst="cudnn".
+    Arguments and errors: see convert(), of which this is the case to="cudnn".
 
         >>> import numpy as np
         >>> pack([np.eye(2), np.eye(2)], Spec("rnn_relu", 2, 2, bias=False, dtype="f8"),
@@ -102,7 +103,7 @@ def pack(
         [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0]
     """
     flat: np.ndarray = convert(
-        source, spec, src=layout, dst=CUDNN, prefix=prefix, dtype=dtype, exact=exact, out=out
+        source, spec, layout=layout, to=CUDNN, prefix=prefix, dtype=dtype, exact=exact, out=out
     )
     return flat
 
@@ -111,7 +112,7 @@ def unpack(
     flat: Any,
     spec: Spec,
     *,
-    layout: str | Layout,
+    to: str | Layout,
     dtype: Any = None,
     exact: bool = False,
     out: Any = None,
@@ -119,24 +120,22 @@ def unpack(
     """Convert cuDNN's weight space to another layout.
 
     flat: 1-D, spec.num_params elements.
-    layout: the result's, which convert() calls dst.
-
-    Other arguments, result and errors: see convert(), of which this is the case src="cudnn".
+    Other arguments, result and errors: see convert(), of which this is the case layout="cudnn".
 
         >>> import numpy as np
         >>> spec = Spec("gru", 1, 1, bias="none")
-        >>> unpack(np.arange(6, dtype="f4"), spec, layout="keras")["kernel"]  # z r h
+        >>> unpack(np.arange(6, dtype="f4"), spec, to="keras")["kernel"]  # z r h
         array([[1., 0., 2.]], dtype=float32)
     """
-    return convert(flat, spec, src=CUDNN, dst=layout, dtype=dtype, exact=exact, out=out)
+    return convert(flat, spec, layout=CUDNN, to=to, dtype=dtype, exact=exact, out=out)
 
 
 def check(
     source: Any,
     spec: Spec | None = None,
     *,
-    src: str | Layout | None = None,
-    dst: str | Layout,
+    layout: str | Layout | None = None,
+    to: str | Layout,
     prefix: str = "",
     dtype: Any = None,
 ) -> Report:
@@ -147,13 +146,13 @@ def check(
         >>> import numpy as np
         >>> gru = {"weight_ih_l0": np.ones((6, 1)), "weight_hh_l0": np.ones((6, 2)),
         ...        "bias_ih_l0": np.ones(6), "bias_hh_l0": np.ones(6)}
-        >>> check(gru, dst="keras").grade
+        >>> check(gru, to="keras").grade
         'exact'
-        >>> check(gru, dst="concat").grade
+        >>> check(gru, to="concat").grade
         'unrepresentable'
     """
-    given = read(source, spec, src, prefix, dtype_free=dtype is not None)
+    given = read(source, spec, layout, prefix, dtype_free=dtype is not None)
     try:
-        return dry_run(given, as_layout(dst), dtype)
+        return dry_run(given, as_layout(to), dtype)
     except LossyError as error:
         return Report("unrepresentable", 0, str(error))

@@ -12,8 +12,8 @@ from rnnlayout._native import LossyError
 from .engine import plan_for
 
 
-def explain(spec: Spec, src: str | Layout, dst: str | Layout) -> str:
-    """Return what a conversion does, as text, with its grade.
+def explain(spec: Spec, layout: str | Layout, to: str | Layout) -> str:
+    """Return what the conversion from `layout` to another does, as text, with its grade.
 
     For each gate: the tensors that it comes from and goes to; whether it is transposed, negated,
     summed, filled with zeros, or required to be zero. For a conversion that is not possible the
@@ -30,7 +30,7 @@ def explain(spec: Spec, src: str | Layout, dst: str | Layout) -> str:
           bR h  0 -> bias_hh_l0
     """
     _native.check(spec)
-    source, target = both = as_layout(src), as_layout(dst)
+    source, target = both = as_layout(layout), as_layout(to)
     head = f"{source} -> {target}: {spec}"
     has = 0 if spec.bias == "none" else _native.HAS_BIAS
     try:
@@ -40,7 +40,7 @@ def explain(spec: Spec, src: str | Layout, dst: str | Layout) -> str:
     steps = plan.steps()
     orders = " -> ".join(" ".join(known_layouts()[x.name]["gates"][spec.cell]) for x in both)
     lines = [head, f"grade: {_grade(steps)}", f"gates in memory: {orders}"]
-    lines += [f"{layout}: {key}, {note}" for layout in both for key, note in layout.notes.items()]
+    lines += [f"{each}: {key}, {note}" for each in both for key, note in each.notes.items()]
     sources, targets = ([name for name, _ in tensors] for tensors in (plan.sources, plan.targets))
     transposed = _transposed(source, spec, has) ^ _transposed(target, spec, has)
     groups: dict[tuple[int, int], list[tuple[Any, ...]]] = {}

@@ -38,9 +38,9 @@ def load(
 
     Returns a mapping from names (of the layer, or the prefix of its tensors) to Weights. Layers
     that cannot be read are in its .refused; if there are no others, the error is raised.
-    Raises FileError if the file is malformed, unsafe, of an unknown format, or has no recurrent
-    layers; MissingExtraError if the format needs a package that is not installed; LayoutError,
-    SpecError and LossyError as convert() does.
+    Raises FileNotFoundError; FileError if the file is malformed, unsafe, of an unknown format, or
+    has no recurrent layers; MissingExtraError if the format needs a package that is not installed;
+    LayoutError, SpecError and LossyError as convert() does.
     """
     path = regular_file(path)
     found, _ = read(path, Hints(spec, layout, prefix, cell, reset))
@@ -111,7 +111,8 @@ def convert_file(
     If both files are bags of named tensors, the tensors of each RNN are replaced in place and all
     others are copied bit for bit. If one of them has another format, only the RNNs are written,
     and .left_out of the result names the other tensors.
-    Returns what was done. Raises as load(), convert() and save(). If a single RNN cannot be
+    Returns what was done. Raises FileExistsError if `dst` exists, without force; the other errors
+    are those of load(), convert() and save(). If a single RNN cannot be
     represented in the target layout, nothing is written.
     """
     hints, to = Hints(spec, layout, prefix, cell, reset), as_layout(to)

@@ -10,12 +10,12 @@ from .layout import CUDNN, Layout, as_layout
 from .spec import Spec
 
 
-def describe(layout: str | Layout, spec: Spec) -> dict[str, tuple[int, ...]]:
+def describe(spec: Spec, layout: str | Layout) -> dict[str, tuple[int, ...]]:
     """Return the names and shapes of an RNN's tensors in a layout, in the framework's own order.
 
     Raises LossyError if the RNN cannot be represented in the layout.
 
-        >>> describe("torch", Spec("gru", 8, 16, bias=False))
+        >>> describe(Spec("gru", 8, 16, bias=False), "torch")
         {'weight_ih_l0': (48, 8), 'weight_hh_l0': (48, 16)}
     """
     return dict(_native.tensors(as_layout(layout), spec))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from rnnlayout._native import Error
 
-class FileError(ValueError):
+
+class FileError(Error, ValueError):
     """A file is malformed, unsafe to read, or of no known format."""
 
 
-class MissingExtraError(ImportError):
+class MissingExtraError(Error, ImportError):
     """A package that a format needs is not installed. The message says how to install it."""
 
 

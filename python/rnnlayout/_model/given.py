@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,8 @@ class Given:
     """One RNN, checked: names and arrays in the order of its layout.
 
     has: its optional tensors, HAS_BIAS | HAS_PEEPHOLES. arrays: C-contiguous, aligned, in native
-    byte order; they carry bits (bfloat16 as uint16).
+    byte order; they carry bits (bfloat16 as uint16). config: see Weights. batch_first: whether the
+    source's x is (N, T, I); None if it does not say.
     """
 
     spec: Spec
@@ -27,6 +29,8 @@ class Given:
     has: int
     names: list[str]
     arrays: list[np.ndarray]
+    config: dict[str, Any] = field(default_factory=dict)
+    batch_first: bool | None = None
 
     @property
     def dtype(self) -> str:

@@ -31,7 +31,7 @@ enum {
 };
 
 typedef struct native_state {
-    PyObject *spec_error, *layout_error, *lossy_error, *no_cudnn_error, *cudnn_error;
+    PyObject *error, *spec_error, *layout_error, *lossy_error, *no_cudnn_error, *cudnn_error;
     PyTypeObject *plan_type, *rnn_type, *gpu_rnn_type, *device_array_type;
     PyObject *words[NUM_WORDS];
 } native_state;

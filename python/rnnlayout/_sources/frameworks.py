@@ -9,7 +9,7 @@ from rnnlayout._model.describe import describe
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 
-from .keras_config import CELLS, Told, both, told
+from .keras_config import CELLS, Description, both, read_config
 
 _TORCH_CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
 _KERAS_2 = ("tf_keras", "keras.engine", "keras.src.engine", "tensorflow.python.keras")
@@ -30,7 +30,7 @@ def is_keras_layer(value: Any) -> bool:
     return hasattr(value, "get_weights") and hasattr(value, "get_config")
 
 
-def own_spec(module: Any) -> Told:
+def own_spec(module: Any) -> Description:
     """Return how a torch module, Keras layer or Bidirectional describes its RNN.
 
     Raises LayoutError if it is not an RNN itself, LossyError if no cell has its activations.
@@ -38,11 +38,11 @@ def own_spec(module: Any) -> Told:
     return _keras(module) if is_keras_layer(module) else _torch(module)
 
 
-def own_arrays(module: Any, own: Told) -> list[tuple[str, Any]]:
+def own_arrays(module: Any, own: Description) -> list[tuple[str, Any]]:
     """Return the arrays in the layout's order, each with a name for messages."""
     if not is_keras_layer(module):
         # getattr returns what the module computes with, weight norm and pruning applied
-        names = describe(own.layout, Spec(**own.hints))
+        names = describe(Spec(**own.hints), own.layout)
         return [(name, getattr(module, name)) for name in names]
     name, weights = getattr(module, "name", module), module.get_weights()
     if not weights:
@@ -58,7 +58,7 @@ def _class_names(value: Any, *modules: str) -> list[str]:
     return [c.__name__ for c in type(value).__mro__ if c.__module__.startswith(modules)]
 
 
-def _torch(module: Any) -> Told:
+def _torch(module: Any) -> Description:
     names = _class_names(module, "torch.nn.modules.rnn")
     if "RNNBase" in names:
         layout, mode = "torch", module.mode
@@ -78,10 +78,10 @@ def _torch(module: Any) -> Told:
         "proj_size": getattr(module, "proj_size", 0),
         "bias": bool(module.bias),
     }
-    return Told(layout, hints, {})
+    return Description(layout, hints, {}, getattr(module, "batch_first", False))
 
 
-def _keras(layer: Any) -> Told:
+def _keras(layer: Any) -> Description:
     if hasattr(layer, "forward_layer") and hasattr(layer, "backward_layer"):
         return both(_keras(layer.forward_layer), _keras(layer.backward_layer), layer.name)
     classes = _class_names(layer, "keras.", "tf_keras.", "tensorflow.")
@@ -91,7 +91,7 @@ def _keras(layer: Any) -> Told:
         raise _not_recurrent(layer, f"an {', '.join(CELLS)} or Bidirectional layer", inside)
     # A layer records what Keras before 2.3 left out. Keras 2's hard_sigmoid is another function.
     version = (2, 3) if _class_names(layer, *_KERAS_2) else (3, 0)
-    return told(name, layer.get_config(), version)
+    return read_config(name, layer.get_config(), version)
 
 
 def _not_recurrent(module: Any, need: str, inside: Iterable[tuple[str, Any]]) -> LayoutError:

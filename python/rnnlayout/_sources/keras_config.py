@@ -22,18 +22,24 @@ MAY_DIFFER = ("go_backwards", "stateful", "time_major")
 
 
 @dataclass(frozen=True)
-class Told:
-    """One RNN as its config describes it. hints: fields of its Spec; config: see Weights."""
+class Description:
+    """One RNN as its module or config describes it.
+
+    hints: fields of its Spec. config, batch_first: see Given.
+    """
 
     layout: str
     hints: dict[str, Any]
     config: dict[str, Any]
+    batch_first: bool
 
 
 # ------------------------------------------------------------------------------- one layer or cell
 
 
-def told(class_name: str, config: Mapping[str, Any], version: tuple[int, int]) -> Told:
+def read_config(
+    class_name: str, config: Mapping[str, Any], version: tuple[int, int]
+) -> Description:
     """Read the config of a layer (LSTM, GRU, SimpleRNN, CuDNNLSTM, CuDNNGRU) or of its cell.
 
     class_name: of a cell, without the "Cell". version: (major, minor) of the Keras that wrote it,
@@ -47,7 +53,7 @@ def told(class_name: str, config: Mapping[str, Any], version: tuple[int, int]) -
              "hidden_size": units}  # fmt: skip
     changes = {key: True for key in MAY_DIFFER if config.get(key)}
     if class_name.startswith("CuDNN"):
-        return Told("keras-cudnn", hints, changes)
+        return Description("keras-cudnn", hints, changes, not config.get("time_major"))
     hints["cell"] = _with_activation(config, hints["cell"])
     hints["bias"] = bool(config.get("use_bias", True))
     if class_name == "GRU":
@@ -55,10 +61,12 @@ def told(class_name: str, config: Mapping[str, Any], version: tuple[int, int]) -
         hints["reset"] = "after" if after else "before"
     if class_name != "SimpleRNN":
         hints["recurrent_activation"] = _recurrent_activation(config, version)
-    return Told("keras", hints, changes)
+    return Description("keras", hints, changes, not config.get("time_major"))
 
 
-def both(forward: Told, backward: Told, name: str, merge_mode: Any = "concat") -> Told:
+def both(
+    forward: Description, backward: Description, name: str, merge_mode: Any = "concat"
+) -> Description:
     """Join the two layers of a Bidirectional. Raises LayoutError if they differ."""
     if (forward.layout, forward.hints) != (backward.layout, backward.hints):
         raise LayoutError(
@@ -66,7 +74,12 @@ def both(forward: Told, backward: Told, name: str, merge_mode: Any = "concat") -
             " two RNNs, convert forward_layer and backward_layer each on its own"
         )
     changes = {} if merge_mode == "concat" else {"merge_mode": merge_mode}
-    return Told(forward.layout, {**forward.hints, "bidirectional": True}, forward.config | changes)
+    return Description(
+        forward.layout,
+        {**forward.hints, "bidirectional": True},
+        forward.config | changes,
+        forward.batch_first,
+    )
 
 
 def name_of(config: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -105,7 +105,8 @@ def _read_again(old: Given, asked: _Asked) -> Given:
         return old
     _check_dtype("the Weights", old.dtype, asked)
     arrays = dict(zip(old.names, old.arrays, strict=True))
-    return _by_spec([(old.layout, arrays)], asked.spec.replace(dtype=old.dtype), old.names)
+    found = _by_spec([(old.layout, arrays)], asked.spec.replace(dtype=old.dtype), old.names)
+    return replace(found, config=old.config, batch_first=old.batch_first)
 
 
 def _read_module(module: Any, asked: _Asked) -> Given:
@@ -117,10 +118,11 @@ def _read_module(module: Any, asked: _Asked) -> Given:
     taken, dtype = _take_all(frameworks.own_arrays(module, own), asked)
     known, arrays = _Asked(None, layout, True, own.hints), list(taken.values())
     found = _resolve([(layout, arrays)], dtype, known, [str(array.shape) for array in arrays])
+    found = replace(found, config=own.config, batch_first=own.batch_first)
     if asked.spec is None:
         return found
     check_agrees(asked.spec, found.spec)
-    return Given(asked.spec.replace(dtype=dtype), layout, found.has, found.names, found.arrays)
+    return replace(found, spec=asked.spec.replace(dtype=dtype))
 
 
 def check_agrees(spec: Spec, own: Spec) -> None:
@@ -158,7 +160,7 @@ def _read_dict(source: Mapping[Any, Any], prefix: str, asked: _Asked) -> Given:
     known = {layout: tensors_of(layout, rest.values()) for layout in maybe}
     if not any(known.values()):
         name, tail = next(iter(rest.items()))
-        expected = list(describe(asked.layout, asked.spec)) if asked.layout and asked.spec else None
+        expected = list(describe(asked.spec, asked.layout)) if asked.layout and asked.spec else None
         raise mismatch.wrong_names(maybe, list(rest.values()), expected, name.removesuffix(tail))
     taken, dtype = _take_all(((name, source[name]) for name in rest), asked)
     found: list[tuple[Layout, Arrays]] = [
@@ -188,7 +190,7 @@ def _read_list(source: list[Any], asked: _Asked) -> Given:
     if asked.layout is None:
         raise LayoutError(
             f"a list of {len(source)} arrays does not record its layout: pass layout='keras' (of"
-            " get_weights()), 'torch', 'onnx' ...; convert() calls it src="
+            " get_weights()), 'torch', 'onnx' ..."
         )
     if asked.layout.name == "cudnn":
         one = len(source) == 1 and getattr(source[0], "ndim", 0) == 1
@@ -306,7 +308,7 @@ def _by_spec(found: list[tuple[Layout, Arrays]], spec: Spec, original: list[str]
                 matches.append((layout, has, named, expected))
     if not matches:
         layout = found[0][0]
-        raise mismatch.wrong_names([layout], original, list(describe(layout, spec)))
+        raise mismatch.wrong_names([layout], original, list(describe(spec, layout)))
     exact = [match for match in matches if _shapes(match[2]) == match[3]]
     if not exact:
         layout, has, named, expected = matches[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from .config import describe_config, layer_config, stack_config
 class Weights(Mapping[str, np.ndarray], Checked):
     """One RNN's tensors with its spec and layout: a read-only mapping from names to arrays.
 
-    source, spec, layout, prefix: see convert(), which calls layout src.
+    source, spec, layout, prefix: see convert().
 
     Attributes: spec; layout; report, of the conversion that made it, or None; and config, the
     settings in a file that change outputs but not shapes (go_backwards, merge_mode ...), as its
@@ -37,7 +38,6 @@ class Weights(Mapping[str, np.ndarray], Checked):
     spec: Spec
     layout: Layout
     report: engine.Report | None
-    config: dict[str, Any]
 
     def __init__(
         self,
@@ -47,12 +47,25 @@ class Weights(Mapping[str, np.ndarray], Checked):
         *,
         prefix: str = "",
     ) -> None:
-        config = source.config if isinstance(source, Weights) else {}
-        self._set(read(source, spec, layout, prefix), None, config)
+        self._set(read(source, spec, layout, prefix), None)
 
-    def _set(self, given: Given, report: engine.Report | None, config: Mapping[str, Any]) -> None:
-        self._given, self.spec, self.layout = given, given.spec, given.layout
-        self.report, self.config = report, dict(config)
+    def _set(self, given: Given, report: engine.Report | None) -> None:
+        self._given = replace(given, config=dict(given.config))
+        self.spec, self.layout, self.report = given.spec, given.layout, report
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings that change outputs but not shapes. May be changed."""
+        return self._given.config
+
+    @config.setter
+    def config(self, config: Mapping[str, Any]) -> None:
+        self._given = replace(self._given, config=dict(config))
+
+    @property
+    def batch_first(self) -> bool | None:
+        """Whether the source's x is (N, T, I); None if it does not say."""
+        return self._given.batch_first
 
     @property
     def tensors(self) -> Any:
@@ -75,9 +88,9 @@ class Weights(Mapping[str, np.ndarray], Checked):
     def __repr__(self) -> str:
         return f"<Weights of {self.spec} in {self.layout}>"
 
-    def to(self, dst: str | Layout, *, dtype: Any = None, exact: bool = False) -> Weights:
+    def to(self, layout: str | Layout, /, *, dtype: Any = None, exact: bool = False) -> Weights:
         """Return these weights in another layout or dtype, with a report. Errors: see convert()."""
-        given, report = engine.run(self._given, as_layout(dst), dtype, exact)
+        given, report = engine.run(self._given, as_layout(layout), dtype, exact)
         return weights_of(given, report, self.config)
 
     def pack(self, *, dtype: Any = None, exact: bool = False) -> np.ndarray:
@@ -108,11 +121,11 @@ class Weights(Mapping[str, np.ndarray], Checked):
 
 
 def weights_of(
-    given: Given, report: engine.Report | None = None, config: Mapping[str, Any] | None = None
+    given: Given, report: engine.Report | None = None, config: dict[str, Any] | None = None
 ) -> Weights:
     """Return the Weights of checked arrays."""
     weights = Weights.__new__(Weights)
-    weights._set(given, report, config or {})
+    weights._set(given if config is None else replace(given, config=config), report)
     return weights
 
 

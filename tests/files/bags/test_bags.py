@@ -180,7 +180,7 @@ def test_rnns_are_replaced_and_the_rest_stays_bit_for_bit(to, suffix, path, stat
     for name, w in found.items():
         under = {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(name)}
         under.pop("dropout_mask", None)
-        wanted = rl.convert(under, dst=to)
+        wanted = rl.convert(under, to=to)
         assert some.same_bits(w.tensors, wanted if to == "cudnn" else dict(wanted)), name
     if suffix == ".npz":
         with np.load(dst) as read:
@@ -278,7 +278,7 @@ def test_exact_refuses_what_rounds_and_a_dry_run_says_the_same(dry_run, path, tm
     assert done.reports["encoder"].rounded_sums > 0
     assert dst.exists() is not dry_run
     dst.touch()
-    with pytest.raises(rl.FileError, match="already exists"):
+    with pytest.raises(FileExistsError, match="already exists"):
         rl.convert_file(path, dst, to="keras", dry_run=dry_run)
     rl.convert_file(path, dst, to="keras", dry_run=dry_run, force=True)
     assert bool(dst.stat().st_size) is not dry_run

@@ -227,7 +227,7 @@ def test_malformed_metadata(metadata, error, text, tmp_path):
 
 def test_an_unknown_dtype_passes_and_is_no_rnn(tmp_path):
     path = tmp_path / "a.safetensors"
-    names = list(rl.describe("torch", SPEC))
+    names = list(rl.describe(SPEC, "torch"))
     header = {n: {"dtype": "I4", "shape": [2, 3], "data_offsets": [3 * k, 3 * k + 3]}
               for k, n in enumerate(names)}  # fmt: skip
     path.write_bytes(raw(header, bytes(range(12))))

@@ -19,7 +19,7 @@ LAYOUTS = {
 
 def weights(layout):
     rng = np.random.default_rng(7)
-    shapes = rl.describe(layout, SPEC).items()
+    shapes = rl.describe(SPEC, layout).items()
     tensors = {name: rng.standard_normal(shape).astype("f4") for name, shape in shapes}
     return rl.Weights(tensors["weight_space"] if layout == "cudnn" else tensors, SPEC, layout)
 

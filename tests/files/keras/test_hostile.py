@@ -31,7 +31,7 @@ def good(tmp_path_factory):
 
 def weights():
     rng = np.random.default_rng(3)
-    shapes = rl.describe("keras", SPEC).items()
+    shapes = rl.describe(SPEC, "keras").items()
     return rl.Weights({n: rng.standard_normal(s).astype("f4") for n, s in shapes}, SPEC, "keras")
 
 

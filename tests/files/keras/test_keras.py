@@ -101,7 +101,7 @@ def far(a, b, weights, x):
     spec = weights.spec
     zeros = np.zeros((spec.num_layers * spec.num_directions, x.shape[1], spec.hidden_size), "f4")
     c0 = zeros if spec.cell == "lstm" else None
-    expected = forward(from_onnx(rl.convert(weights, dst="onnx"), spec), spec, x, zeros, c0).y
+    expected = forward(from_onnx(rl.convert(weights, to="onnx"), spec), spec, x, zeros, c0).y
     assert a.shape == b.shape == expected.value.shape
     return (np.abs(a.astype(np.float64) - b) / (2 * expected.error)).max()
 
@@ -184,7 +184,7 @@ WRITTEN = {
 
 def filled(spec, *labels, layout="keras"):
     rng = seeded("written", spec, *labels)
-    names = rl.describe(layout, spec.replace(bias="double") if layout != "keras" else spec)
+    names = rl.describe(spec.replace(bias="double") if layout != "keras" else spec, layout)
     arrays = {name: normal(rng, *shape) * np.float32(0.12) for name, shape in names.items()}
     return rl.Weights(arrays, spec, layout)
 

@@ -123,7 +123,7 @@ def changed(stack, folder, change):
 def test_what_was_done(stack, tmp_path):
     done = rl.convert_file(stack, tmp_path / "new.h5", to="keras")
     assert done.reports["cu_dnnlstm"] == rl.check(
-        [w for w in tensors(stack, "cu_dnnlstm")], src="keras-cudnn", dst="keras"
+        [w for w in tensors(stack, "cu_dnnlstm")], layout="keras-cudnn", to="keras"
     )
     assert {name: r.grade for name, r in done.reports.items()} == {
         "cu_dnnlstm": "rounds", "cu_dnngru": "exact",

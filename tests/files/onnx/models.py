@@ -16,7 +16,7 @@ import rnnlayout as rl
 def tensors_of(spec, rng):
     """Return random tensors; both halves of B are random."""
     return {name: np.stack([weight(rng, shape[1:]) for _ in range(shape[0])])
-            for name, shape in rl.describe("onnx", spec).items()}  # fmt: skip
+            for name, shape in rl.describe(spec, "onnx").items()}  # fmt: skip
 
 
 def write(model, path):

@@ -255,7 +255,7 @@ def test_there_and_back_through_cudnn(tmp_path):
     assert made.SerializeToString() == model.SerializeToString()
     module = torch_module(spec, seeded("torch"))
     made = replaced({"layer": rl.Weights(module).to("onnx")}, tmp_path)
-    assert distance(made, spec, rl.convert(module, dst="onnx"), rl.Weights(module)) <= 1  # Rounded
+    assert distance(made, spec, rl.convert(module, to="onnx"), rl.Weights(module)) <= 1  # Rounded
 
 
 def in_a_function(model):

@@ -144,7 +144,7 @@ def test_large_ones_that_are_made_layer_by_layer(tmp_path):
     result = torch.load(tmp_path / "b.pt", weights_only=True)
     for name in "ab":
         given = {k[2:]: v for k, v in state.items() if k.startswith(name)}
-        expected = rl.convert(given, dst="keras")
+        expected = rl.convert(given, to="keras")
         assert all(bits(result[f"{name}.{k}"]) == v.tobytes() for k, v in expected.items())
     rl.convert_file(path, tmp_path / "c.pt", to="cudnn")
     rl.convert_file(tmp_path / "c.pt", tmp_path / "d.pt", to="torch")

@@ -205,7 +205,7 @@ def test_a_wrong_option_says_what_there_is(name):
 
 def test_weights_that_no_rnn_can_have():
     spec = rl.Spec("lstm", 5, 7)
-    peepholes = {name: np.ones(shape, "f4") for name, shape in rl.describe("onnx", spec).items()}
+    peepholes = {name: np.ones(shape, "f4") for name, shape in rl.describe(spec, "onnx").items()}
     peepholes["P"] = np.ones((1, 21), "f4")
     with pytest.raises(rl.LossyError, match="peephole"):
         rl.RNN(peepholes, spec, layout="onnx")

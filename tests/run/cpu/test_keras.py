@@ -53,7 +53,7 @@ def test_sizes_and_lengths_are_those_of_the_batch():
 def test_layers(spec):
     rng = seeded("forward", spec)
     layers, given = filled(spec, rng), inputs(rng, spec)
-    expected = forward(from_onnx(rl.convert(layers, dst="onnx"), spec), spec, *given)
+    expected = forward(from_onnx(rl.convert(layers, to="onnx"), spec), spec, *given)
     # Each may be off by what float32's rounding explains, so the two by twice that
     run = run_ours(layers, *given)
     assert distance_between(run_keras(layers, *given), run, expected) <= 1  # reference.Rounded
@@ -63,7 +63,7 @@ def test_layers(spec):
 def test_a_mask_is_lengths(spec):
     rng = seeded("mask", spec)
     layers, given = filled(spec, rng), inputs(rng, spec)
-    expected = forward(from_onnx(rl.convert(layers, dst="onnx"), spec), spec, *given, LENGTHS)
+    expected = forward(from_onnx(rl.convert(layers, to="onnx"), spec), spec, *given, LENGTHS)
     theirs, run = run_keras(layers, *given, LENGTHS), run_ours(layers, *given, LENGTHS)
     past = np.arange(T)[:, None] >= np.array(LENGTHS)
     assert not run.y[past].any()

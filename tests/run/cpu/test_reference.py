@@ -92,7 +92,7 @@ def random_weights(spec, rng):
 
     if layout == "onnx":
         tensors = {name: numbers(shape, shape[-1] if len(shape) == 3 else 2)
-                   for name, shape in rl.describe(layout, spec).items()}  # fmt: skip
+                   for name, shape in rl.describe(spec, layout).items()}  # fmt: skip
         return tensors, from_onnx(tensors, spec)
     pieces = [numbers((rows, cols), cols if cols > 1 else 2).reshape(-1)
               for *_, rows, cols in rl.regions(spec).tolist()]  # fmt: skip

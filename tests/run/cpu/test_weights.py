@@ -41,7 +41,7 @@ def test_update():
     spec = rl.Spec("gru", I, H, 2)
     first, second = (
         {k: np.random.default_rng(s).normal(size=v).astype("f4") / H
-         for k, v in rl.describe("torch", spec).items()}
+         for k, v in rl.describe(spec, "torch").items()}
         for s in (1, 2)
     )  # fmt: skip
     x, state = inputs(spec)

@@ -103,7 +103,7 @@ def options():
     """An error names what the GPU lacks; "auto" uses the CPU for it."""
     flat = weights_of(LSTM)
     before = rl.Spec("gru", I, H, reset="before")
-    tensors = {name: np.ones(s, "f4") for name, s in rl.describe("keras", before).items()}
+    tensors = {name: np.ones(s, "f4") for name, s in rl.describe(before, "keras").items()}
     for wrong, text in [
         (dict(math="bfloat16"), "math is 'bfloat16', need 'default' or 'tf32' on cuda:0"),
         (

@@ -126,7 +126,7 @@ def _recorded(tensors: Mapping[str, Tensor], entry: str, one: Record) -> Group:
         return Group(entry, one.prefix, (), error)
     weights = _read(tensors, names, entry, one.spec, one.layout, {})
     if isinstance(weights, Weights):
-        weights.config = dict(one.config)
+        weights.config.update(one.config)
     return Group(entry, one.prefix, tuple(names.values()), weights)
 
 

@@ -33,14 +33,19 @@ def check_shape(shape: tuple[int, ...], what: str) -> None:
 
 
 def regular_file(path: Any) -> Path:
-    """Return path if it is an existing regular file; raise FileError otherwise."""
+    """Return path if it is a regular file.
+
+    Raises FileNotFoundError if it does not exist, FileError if it is something else.
+    """
     try:
         found = Path(path)
-        is_file = found.is_file()
+        exists, is_file = found.exists(), found.is_file()
     except (OSError, ValueError) as error:  # a name with a null byte, or too long
         raise FileError(f"{path!r}: {error}") from None
+    if not exists:
+        raise FileNotFoundError(f"{path} does not exist")
     if not is_file:
-        raise FileError(f"{path} {'is not a regular file' if found.exists() else 'does not exist'}")
+        raise FileError(f"{path} is not a regular file")
     return found
 
 

@@ -56,7 +56,7 @@ def whole(path: Any, *, force: bool, source: Any = None, dry_run: bool = False) 
     if the process is killed.
 
     force: replace an existing file (of a symbolic link the link, not its target); otherwise raise
-        FileError if one exists, or is created in the meantime.
+        FileExistsError if one exists, or is created in the meantime.
     source: the file that is read, which is never replaced, whatever name it is called by.
     dry_run: nothing appears in the end.
 
@@ -116,7 +116,7 @@ def _temporary_name(target: Path) -> Path:
 
 
 def _publish(part: _Part, force: bool) -> None:
-    """Give a part its final name. Raises FileError if that exists and may not be replaced."""
+    """Give a part its final name. Raises FileExistsError if it exists and must not be replaced."""
     try:
         if not force:
             _link(part, part.target)
@@ -126,7 +126,7 @@ def _publish(part: _Part, force: bool) -> None:
                 _link(part, temporary)
             os.replace(temporary, part.target)
     except FileExistsError:
-        raise FileError(
+        raise FileExistsError(
             f"{part.target} already exists: another process created it in the meantime"
         ) from None
     except OSError as error:
@@ -149,7 +149,8 @@ def _link(part: _Part, name: Path) -> None:
 
 
 def check_free(path: Path, force: bool, source: Any) -> None:
-    """Raise FileError if no file can be written at `path`, or if it must not be."""
+    """Raise FileExistsError if a file exists at `path` and must be kept, FileError if none can be
+    written there."""
     try:
         if source is not None and path.exists() and os.path.samefile(path, source):
             raise FileError(f"{path} is the input ({source}): choose another name for the output")
@@ -157,10 +158,10 @@ def check_free(path: Path, force: bool, source: Any) -> None:
             kind = "a folder" if path.is_dir() else "not a regular file"
             raise FileError(f"{path} is {kind}: give the name of a file to write")
         if not force and os.path.lexists(path):
-            raise FileError(f"{path} already exists: pass force=True to overwrite it")
+            raise FileExistsError(f"{path} already exists: pass force=True to overwrite it")
+    except (FileError, FileExistsError):
+        raise
     except (OSError, ValueError) as error:
-        if isinstance(error, FileError):
-            raise
         raise _not_written(path, error) from None
 
 

@@ -14,7 +14,15 @@ from typing import Any
 
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LossyError
-from rnnlayout._sources.keras_config import CELLS, MAY_DIFFER, Told, both, name_of, short, told
+from rnnlayout._sources.keras_config import (
+    CELLS,
+    MAY_DIFFER,
+    Description,
+    both,
+    name_of,
+    read_config,
+    short,
+)
 
 Version = tuple[int, int]  # major and minor version of Keras
 Node = dict[str, Any]
@@ -54,13 +62,13 @@ class Recurrent:
         """
         return [cell for side in self._sides() for cell, _ in _cells(side)]
 
-    def told(self, version: Version) -> list[Told]:
+    def descriptions(self, version: Version) -> list[Description]:
         """Return what each layer of its RNN is, bottom first; several only for StackedRNNCells.
 
         version: of the Keras that wrote it. Raises LossyError or LayoutError if no layout can
         represent it, FileError if the config is malformed.
         """
-        sides = [[_told(*cell, version) for cell in _cells(side)] for side in self._sides()]
+        sides = [[_description(*cell, version) for cell in _cells(side)] for side in self._sides()]
         if not self.both:
             return sides[0]
         forward, backward = sides
@@ -103,11 +111,11 @@ def _cells(layer: Node) -> list[tuple[Node, dict[str, Any]]]:
     return [(c, around) for c in cells]
 
 
-def _told(cell: Node, around: dict[str, Any], version: Version) -> Told:
+def _description(cell: Node, around: dict[str, Any], version: Version) -> Description:
     if kind_of(cell) not in CELLS:
         kind, name = short(cell.get("class_name")), name_of(config_of(cell))
         raise LossyError(f"{name!r} is a cell of class {kind}, which no layout can represent")
-    return told(kind_of(cell), {**config_of(cell), **around}, version)
+    return read_config(kind_of(cell), {**config_of(cell), **around}, version)
 
 
 def recurrent_in(

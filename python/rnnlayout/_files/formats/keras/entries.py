@@ -16,7 +16,7 @@ from rnnlayout._model.errors import FileError
 from rnnlayout._model.given import Given
 from rnnlayout._model.layout import known_layouts
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.keras_config import SIGMOID_SINCE, Told
+from rnnlayout._sources.keras_config import SIGMOID_SINCE, Description
 from rnnlayout._sources.places import is_under
 from rnnlayout._sources.read import check_agrees, read
 from rnnlayout._weights.weights import Weights, weights_of
@@ -47,7 +47,7 @@ class Entries:
     def add_layer(self, layer: Recurrent, cells: Sequence[Cell]) -> None:
         """Add a layer of the config. Raises FileError if it is malformed or does not fit."""
         try:
-            told = layer.told(self.version)
+            described = layer.descriptions(self.version)
         except FileError:
             raise
         except ValueError as error:
@@ -55,12 +55,14 @@ class Entries:
                 self.refused[layer.name] = error
             return
         check_cells(layer, cells)
-        self.add(layer.name, cells, layer.both, told)
+        self.add(layer.name, cells, layer.both, described)
 
-    def add(self, name: str, cells: Sequence[Cell], both: bool, told: list[Told] | None) -> None:
+    def add(
+        self, name: str, cells: Sequence[Cell], both: bool, described: list[Description] | None
+    ) -> None:
         """Add an RNN. cells: of its layers, bottom first; of both directions, forward first.
 
-        told: what the config says about each layer; None if the file has no config.
+        described: what the config says about each layer; None if the file has no config.
         """
         if not is_under(name, self.hints.prefix):
             return
@@ -69,7 +71,8 @@ class Entries:
         rows = [cells[k : k + each] for k in range(0, len(cells), each)]
         try:
             layers = [
-                self._layer(name, row, told[k] if told else None) for k, row in enumerate(rows)
+                self._layer(name, row, described[k] if described else None)
+                for k, row in enumerate(rows)
             ]
             parts = _stacked(name, layers)
             if self.hints.spec is not None:
@@ -90,16 +93,16 @@ class Entries:
         others = [path.lstrip("/") for path in paths if path not in self._used]
         return Found(self.weights, self.refused, self.notes, others)
 
-    def _layer(self, name: str, cells: Sequence[Cell], told: Told | None) -> Weights:
+    def _layer(self, name: str, cells: Sequence[Cell], own: Description | None) -> Weights:
         parts = [_arrays(name, cell) for cell in cells]
         tensors = parts[0]
         if len(parts) == 2:
             sides = zip(("forward", "backward"), parts, strict=True)
             tensors = {f"0/{side}/{leaf}": a for side, part in sides for leaf, a in part.items()}
-        if told is None:
+        if own is None:
             return weights_of(self._by_shapes(name, tensors))
-        given = read(tensors, None, told.layout, **told.hints)
-        return weights_of(given, config=told.config)
+        given = read(tensors, None, own.layout, **own.hints)
+        return weights_of(given, config=own.config)
 
     def _by_shapes(self, name: str, tensors: dict[str, Bits]) -> Given:
         """Read a layer of a file without a config; hints are for what its shapes do not show."""

@@ -21,7 +21,7 @@ from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.given import Given, given_of
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError, LossyError
-from rnnlayout._sources.keras_config import recurrent_activation, told
+from rnnlayout._sources.keras_config import read_config, recurrent_activation
 from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
@@ -99,7 +99,7 @@ class ChangedCells:
                 config = config_of(node)
                 config["recurrent_activation"] = "hard_sigmoid"  # in case it was the default
                 # the other activation is unchanged, so it may be one that rnnlayout lacks
-                hints = told(kind_of(node), {**config, "activation": "tanh"}, version).hints
+                hints = read_config(kind_of(node), {**config, "activation": "tanh"}, version).hints
                 self._add_scaled(layer.name, cell, hints)
                 self.scaled.add(id(node))
 
