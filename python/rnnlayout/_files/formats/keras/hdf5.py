@@ -71,7 +71,8 @@ class Dataset:
     def bits(self) -> np.ndarray:
         """Return the array, bfloat16 as uint16. Raises FileError if damaged, or not of numbers."""
         if self.dtype != "bfloat16" and not _is_number(self.stored):
-            raise FileError(f"{self.path} is {self.stored.type.name}, need an array of numbers")
+            what = self.attributes.what
+            raise FileError(f"{what} is {self.stored.type.name}, need an array of numbers")
         array = self.read()
         if self.dtype == "bfloat16":
             return array.view(np.uint16)
@@ -79,7 +80,7 @@ class Dataset:
 
     def read(self, first: int = 0, last: int | None = None) -> np.ndarray:
         """Return the array as it is stored, or of one without chunks some of its rows."""
-        with _damaged(self.path):
+        with _damaged(self.attributes.what):
             return self.stored.read(first, last)
 
     def floats(self, name: str) -> Bits:
@@ -121,7 +122,7 @@ class Group:
         if value is None:
             return None
         if value.shape:
-            raise FileError(f"{self.path}: attribute {name!r} is a list, need one text")
+            raise FileError(f"{self.attributes.what}: attribute {name!r} is a list, need one text")
         return self._text(name, value.item())
 
     def texts(self, name: str) -> list[str] | None:
@@ -141,7 +142,7 @@ class Group:
         try:
             return value.decode()
         except UnicodeDecodeError as error:
-            raise FileError(f"{self.path}: attribute {name!r}: {error}") from None
+            raise FileError(f"{self.attributes.what}: attribute {name!r}: {error}") from None
 
 
 def _is_number(array: Stored) -> bool:
@@ -153,7 +154,9 @@ def _is_number(array: Stored) -> bool:
 
 @contextmanager
 def open_hdf5(source: Path | bytes, what: str = "") -> Iterator[Group]:
-    """Yield the tree of an HDF5 file, or of one in memory. what: its name in messages.
+    """Yield the tree of an HDF5 file, or of one in memory.
+
+    what: its name in messages, of a file by default its path.
 
     All of it has been checked: hard links only and one to each object, no dataset in another file,
     no size that check_claim() refuses. Raises FileError otherwise, or if the file is malformed.
@@ -218,7 +221,7 @@ class _Walk:
         return found
 
     def _attributes(self, messages: Messages, path: str) -> Attributes:
-        return Attributes(path, self.heap, attributes(self.source, messages))
+        return Attributes(f"{self.what}: {path}", self.heap, attributes(self.source, messages))
 
     def _dataset(self, messages: Messages, path: str) -> Dataset:
         array, own = stored(self.source, messages), self._attributes(messages, path)

@@ -39,7 +39,7 @@ def copy_tree(group: Group, new: Any, arrays: Mapping[str, np.ndarray]) -> None:
 def _copy(data: Dataset, new: Any, name: str) -> Any:
     old = data.stored
     if old.type.dtype is None or old.type.is_variable:
-        raise FileError(f"{data.path} is {old.type.name}, which cannot be copied")
+        raise FileError(f"{data.attributes.what} is {old.type.name}, which cannot be copied")
     dtype = _dtype(old.type)
     if old.shape is None:
         return new.create_dataset(name, data=import_h5py(name).Empty(dtype))
