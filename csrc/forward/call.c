@@ -60,6 +60,13 @@ static int split(rnl_running *run)
     return (int)(members < threads ? members : threads / run->num_parts * run->num_parts);
 }
 
+/* The first row of part k: N * k / num_parts, without a product that may overflow. */
+static int64_t first_row(const rnl_running *run, int k)
+{
+    const int64_t N = run->call->N, parts = run->num_parts;
+    return N / parts * k + N % parts * k / parts;
+}
+
 static void describe_parts(rnl_running *run, rnl_portion *parts)
 {
     const int64_t N = run->call->N;
@@ -73,8 +80,8 @@ static void describe_parts(rnl_running *run, rnl_portion *parts)
         if (run->by_direction)
             p->first_direction = p->last_direction = k;
         else if (run->num_parts > 1) {
-            p->first_row = N * k / run->num_parts;
-            p->rows = N * (k + 1) / run->num_parts - p->first_row;
+            p->first_row = first_row(run, k);
+            p->rows = first_row(run, k + 1) - p->first_row;
         }
         atomic_init(&p->stop_at, INT64_MAX);
         atomic_init(&p->alone_from, INT64_MAX);

@@ -165,6 +165,11 @@ static void check_errors(void)
     call.T = INT64_C(1) << 60;
     call.N = INT64_C(1) << 60;
     CHECK(rnl_rnn_run(rnn, &call, &err) == RNL_E_NOMEM, "%s", "no such memory");
+    rnl_set_num_threads(64); /* each has a part of the rows; 64 times N is more than an int64 */
+    call.T = 1;
+    call.N = INT64_C(1) << 57;
+    CHECK(rnl_rnn_run(rnn, &call, &err) == RNL_E_NOMEM, "%s", "no memory for the parts");
+    rnl_set_num_threads(1);
     rnl_rnn_free(rnn);
     rnl_rnn_free(NULL);
 }
