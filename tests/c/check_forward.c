@@ -134,6 +134,37 @@ static void check_interrupt(int threads)
     rnl_set_num_threads(1);
 }
 
+/* A call that has only zeros to write can be stopped too. All steps of y are the same memory. */
+static void check_zeros(int threads)
+{
+    enum { T = 4000, N = 20, H = 2000 };
+    static const int64_t lengths[N];
+    static float weights[H * (H + 1)], x[1], y[N * H];
+    rnl_spec spec = rnl_spec_default(RNL_RNN_RELU, 1, H);
+    spec.bias = RNL_BIAS_NONE;
+    rnl_error err;
+    rnl_rnn *rnn = NULL;
+    int count = 0;
+    rnl_set_num_threads(threads);
+    CHECK(!rnl_rnn_new(&spec, weights, NULL, &rnn, &err), "%s", err.text);
+    rnl_rnn_call call = {.T = T,
+                         .N = N,
+                         .dtype = RNL_FLOAT32,
+                         .x = x,
+                         .lengths = lengths,
+                         .y = y,
+                         .y_batch = H,
+                         .poll_arg = &count};
+    memset(y, 0xa5, sizeof y);
+    CHECK(!rnl_rnn_run(rnn, &call, &err), "%s", err.text);
+    for (int k = 0; k < N * H; k++)
+        CHECK(y[k] == 0, "y[%d] is %g", k, (double)y[k]);
+    call.poll = stop_at_once;
+    CHECK(rnl_rnn_run(rnn, &call, &err) == RNL_E_INTERRUPTED && count == 2, "%d questions", count);
+    rnl_rnn_free(rnn);
+    rnl_set_num_threads(1);
+}
+
 static void check_errors(void)
 {
     rnl_error err;
@@ -195,5 +226,7 @@ int main(int argc, char **argv)
     check_errors();
     check_interrupt(1);
     check_interrupt(2);
+    check_zeros(1);
+    check_zeros(2);
     return check_end();
 }
