@@ -31,7 +31,7 @@ def add_hints(parser: argparse.ArgumentParser) -> None:
     """Add the options for what a file does not record of its RNNs."""
     group = parser.add_argument_group("options for files that do not describe themselves")
     add = group.add_argument
-    add("--layout", "--from", type=layout, metavar="LAYOUT", help="layout of the input file")
+    add("--layout", type=layout, metavar="LAYOUT", help="layout of the input file")
     add("--prefix", default="", metavar="P", help="use only tensors whose names start with P")
     add("--cell", choices=("lstm", "gru", "rnn_tanh", "rnn_relu"), help="cell of the RNNs")
     add(
