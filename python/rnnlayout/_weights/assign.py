@@ -7,9 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from rnnlayout._convert import engine
-from rnnlayout._convert.convert import Tensors
 from rnnlayout._model.dtypes import dtype_name, present, torch_of
-from rnnlayout._model.given import Given
+from rnnlayout._model.given import Checked, Given, Labelled
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError
 from rnnlayout._sources import frameworks
@@ -47,19 +46,22 @@ def _fitting(tensors: Any, layout: Layout, hints: dict[str, Any], dtype: str) ->
         if "bias" in hints and hints["bias"] != (tensors.spec.bias != "none"):
             tensors = Weights(tensors, tensors.spec.replace(bias=hints["bias"]))
         tensors = tensors.to(layout)
-    given = read(tensors, None, layout, cell=hints["cell"], reset=hints.get("reset"))
+    known = isinstance(tensors, Checked | Labelled)
+    given = read(tensors, None, layout, **{} if known else _unrecorded(hints))
     if given.dtype != dtype:  # a wider target takes them exactly, a narrower one is refused
         given = engine.run(given, layout, dtype, exact=True)[0]
     found = {**asdict(given.spec), "bias": given.spec.bias != "none"}
-    if isinstance(tensors, Weights | Tensors):
-        known = tensors.spec
-        found |= {key: getattr(known, key) for key in ("cell", "reset", "recurrent_activation")}
-    else:  # a plain dict of arrays does not record its activations
-        found["recurrent_activation"] = hints.get("recurrent_activation")
+    found |= {} if known else _unrecorded(hints)
     for key, value in hints.items():
         if found[key] != value:
             raise LayoutError(f"the weights have {key} {found[key]!r}, the target {value!r}")
     return given
+
+
+def _unrecorded(hints: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of the target's spec that a plain dict of arrays does not record."""
+    names = ("cell", "reset", "recurrent_activation")
+    return {name: hints[name] for name in names if name in hints}
 
 
 def _assign_torch(module: Any, tensors: Any) -> None:
