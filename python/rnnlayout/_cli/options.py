@@ -85,7 +85,7 @@ def spec(text: str) -> Any:
 
     cell, *others = [part.strip() for part in text.split(",")]
     kinds = {field.name: field.type for field in fields(Spec)}
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"cell": cell}
     for part in others:
         name, _, value = re.sub(r"\s*=\s*|\s+", " ", part).partition(" ")
         if name not in kinds or name in values:
@@ -98,7 +98,7 @@ def spec(text: str) -> Any:
         except (ValueError, KeyError):
             raise argparse.ArgumentTypeError(f"{name} is {value!r}, need {needed}") from None
     try:
-        return Spec(cell, **values)
+        return Spec(**values)
     except _native.SpecError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     except TypeError:
