@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 
 from rnnlayout._model.dtypes import present
-from rnnlayout._model.given import Given
+from rnnlayout._model.given import Given, Labelled
 from rnnlayout._model.layout import CUDNN, Layout, Named, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LossyError
@@ -17,12 +18,26 @@ from .engine import Report, dry_run, plan_of, run
 from .recipes import find, key_of, remember
 
 
-class Tensors(dict[str, np.ndarray]):
-    """A dict of arrays by name, in the framework's order, with the `report` of the conversion that
-    made them and the `spec` of their RNN."""
+class Tensors(Labelled):
+    """A dict of arrays by name, in the framework's order, that knows its RNN.
+
+    Attributes: report, of the conversion that made it; spec; layout; config, the settings that
+    change outputs but not shapes, see Weights; batch_first, whether the source's x is (N, T, I),
+    None if it does not say. As a source it is read with these: an argument that contradicts them
+    is an error, and so are tensors that were changed until they no longer fit.
+    """
 
     report: Report
-    spec: Spec
+
+    def __init__(self, made: Given, arrays: list[np.ndarray], report: Report) -> None:
+        shown = (present(array, made.dtype) for array in arrays)
+        super().__init__(zip(made.names, shown, strict=True))
+        self.spec, self.layout, self.report = made.spec, made.layout, report
+        self.config, self.batch_first = dict(made.config), made.batch_first
+
+    def copy(self) -> Tensors:
+        """Return a copy with the same arrays and attributes."""
+        return copy(self)
 
 
 class _Options(TypedDict, total=False):
@@ -67,7 +82,8 @@ def convert(
 
     source: a dict of arrays (a state_dict() with prefix=), a list in the framework's order
         (get_weights(); for several layers concatenated, or a list of lists), a torch module or
-        cell, a Keras layer or a list of them, a Weights, or cuDNN's flat weight space with a spec.
+        cell, a Keras layer or a list of them, a Weights, a result of convert(), or cuDNN's flat
+        weight space with a spec.
     spec, layout: of the source; by default inferred. If that is not possible, the error asks for
         them.
     to: the layout of the result.
@@ -104,10 +120,7 @@ def _presented(made: Given, arrays: list[np.ndarray], report: Report) -> Any:
     """Return the public result: a flat array, or a dict of tensors. made: their names and spec."""
     if made.layout.name == "cudnn":
         return present(arrays[0], made.dtype)
-    shown = (present(array, made.dtype) for array in arrays)
-    tensors = Tensors(zip(made.names, shown, strict=True))
-    tensors.report, tensors.spec = report, made.spec
-    return tensors
+    return Tensors(made, arrays, report)
 
 
 def pack(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -60,7 +60,8 @@ def run(
         arrays = _outputs(out, plan.targets, spec.dtype, dst)
     report = run_plan(plan, source.arrays, arrays, source.dtype, spec.dtype, exact, out is None)
     has = 0 if spec.bias == "none" else _native.HAS_BIAS
-    return Given(spec, dst, has, [name for name, _ in plan.targets], arrays), report
+    names = [name for name, _ in plan.targets]
+    return replace(source, spec=spec, layout=dst, has=has, names=names, arrays=arrays), report
 
 
 def run_into(

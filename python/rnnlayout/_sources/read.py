@@ -12,7 +12,7 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._model.describe import describe
 from rnnlayout._model.dtypes import as_carrier, take
-from rnnlayout._model.given import Checked, Given, given_of, stacked
+from rnnlayout._model.given import Checked, Given, Labelled, given_of, stacked
 from rnnlayout._model.layout import CUDNN, Layout, as_layout, known_layouts
 from rnnlayout._model.spec import Spec, unlike
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError
@@ -58,6 +58,8 @@ def read(
     asked = _Asked(spec, as_layout(layout) if layout is not None else None, dtype_free, hints)
     if isinstance(source, Checked):
         return _read_again(given_of(source), asked)
+    if isinstance(source, Labelled):
+        return _read_labelled(source, prefix, asked)
     if frameworks.is_module(source):
         return _read_module(source, asked)
     if isinstance(source, Mapping):
@@ -99,8 +101,8 @@ def infer_spec(
 
 
 def _read_again(old: Given, asked: _Asked) -> Given:
-    if asked.layout not in (None, old.layout):
-        raise LayoutError(f"these Weights are in layout {old.layout}, not {asked.layout}")
+    """Read a Weights, or layers that were read one by one."""
+    _check_contradictions("these Weights are", old.layout, old.spec, asked)
     if asked.spec is None:
         return old
     _check_dtype("the Weights", old.dtype, asked)
@@ -109,20 +111,46 @@ def _read_again(old: Given, asked: _Asked) -> Given:
     return replace(found, config=old.config, batch_first=old.batch_first)
 
 
+def _read_labelled(source: Labelled, prefix: str, asked: _Asked) -> Given:
+    """Read a result of convert(), which knows its RNN, but may have been changed since."""
+    _check_contradictions("these tensors are", source.layout, source.spec, asked)
+    known = replace(asked, spec=asked.spec or source.spec, layout=source.layout)
+    try:
+        found = _read_dict(source, prefix, known)
+    except LayoutError as error:
+        raise LayoutError(
+            f"{error}; convert() or unpack() made these tensors for {source.spec}: if they were"
+            " changed since, pass dict(tensors) to have the RNN inferred from them"
+        ) from None
+    return replace(found, config=source.config, batch_first=source.batch_first)
+
+
 def _read_module(module: Any, asked: _Asked) -> Given:
     """Read a torch module or a Keras layer, which describe their RNNs themselves."""
     own = frameworks.own_spec(module)
     layout = Layout(own.layout)
-    if asked.layout not in (None, layout):
-        raise LayoutError(f"{type(module).__name__} is in layout {layout}, not {asked.layout}")
     taken, dtype = _take_all(frameworks.own_arrays(module, own), asked)
     known, arrays = _Asked(None, layout, True, own.hints), list(taken.values())
     found = _resolve([(layout, arrays)], dtype, known, [str(array.shape) for array in arrays])
     found = replace(found, config=own.config, batch_first=own.batch_first)
+    _check_contradictions(f"{type(module).__name__} is", found.layout, found.spec, asked)
     if asked.spec is None:
         return found
-    check_agrees(asked.spec, found.spec)
     return replace(found, spec=asked.spec.replace(dtype=dtype))
+
+
+def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: _Asked) -> None:
+    """Raise an error if the caller says otherwise than a source that describes itself.
+
+    subject: the source and its verb, in messages.
+    """
+    if asked.layout not in (None, layout):
+        raise LayoutError(f"{subject} in layout {layout}, not {asked.layout}: omit layout=")
+    if asked.spec is not None:
+        check_agrees(asked.spec, spec)
+    for key, value in asked.hints.items():
+        if value != (own := getattr(spec, key)):
+            raise SpecError(f"{key}={value!r}, but {subject} {key}={own!r}: omit {key}=")
 
 
 def check_agrees(spec: Spec, own: Spec) -> None:

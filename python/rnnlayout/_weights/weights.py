@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._convert import engine
+from rnnlayout._model.config import describe_config
 from rnnlayout._model.dtypes import present
 from rnnlayout._model.given import Checked, Given, given_of, stacked
 from rnnlayout._model.layout import Layout, as_layout
@@ -16,8 +17,6 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._run.rnn import RNN
 from rnnlayout._sources.read import read
-
-from .config import describe_config, layer_config, stack_config
 
 
 class Weights(Mapping[str, np.ndarray], Checked):
@@ -91,7 +90,7 @@ class Weights(Mapping[str, np.ndarray], Checked):
     def to(self, layout: str | Layout, /, *, dtype: Any = None, exact: bool = False) -> Weights:
         """Return these weights in another layout or dtype, with a report. Errors: see convert()."""
         given, report = engine.run(self._given, as_layout(layout), dtype, exact)
-        return weights_of(given, report, self.config)
+        return weights_of(given, report)
 
     def pack(self, *, dtype: Any = None, exact: bool = False) -> np.ndarray:
         """Return cuDNN's weight space, a 1-D array. Errors: see convert()."""
@@ -116,8 +115,7 @@ class Weights(Mapping[str, np.ndarray], Checked):
 
     def layer(self, k: int) -> Weights:
         """Return layer k alone, in the same layout."""
-        config = layer_config(self.config, k, self.spec.num_layers)
-        return weights_of(self._given.layer(k), None, config)
+        return weights_of(self._given.layer(k))
 
 
 def weights_of(
@@ -153,5 +151,4 @@ def stack(layers: Iterable[Any]) -> Weights:
     parts = [w if isinstance(w, Weights) else Weights(w) for w in one_by_one]
     if not parts:
         raise LayoutError("nothing to stack: the list of layers is empty")
-    given = stacked([given_of(w) for w in parts])
-    return weights_of(given, None, stack_config([one.config for w in parts for one in w.split()]))
+    return weights_of(stacked([given_of(w) for w in parts]))
