@@ -21,7 +21,7 @@ from . import gpu, host, threadpools
 from .foreign import stream_of
 from .shapes import name_arrays
 
-CPU = Layout("cpu")
+CPU = Layout("the forward pass")
 
 
 class RNN:
