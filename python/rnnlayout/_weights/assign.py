@@ -13,6 +13,7 @@ from rnnlayout._model.given import Given
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError
 from rnnlayout._sources import frameworks
+from rnnlayout._sources.inside import only_rnn
 from rnnlayout._sources.read import read
 
 from .weights import Weights
@@ -43,11 +44,13 @@ def assign(target: Any, tensors: Any) -> None:
 
 def _fitting(tensors: Any, layout: Layout, hints: dict[str, Any], dtype: str) -> Given:
     """Return the weights in the target's layout. hints: the fields of the target's spec."""
+    tensors = only_rnn(tensors)
     if isinstance(tensors, Weights):
         if "bias" in hints and hints["bias"] != (tensors.spec.bias != "none"):
             tensors = Weights(tensors, tensors.spec.replace(bias=hints["bias"]))
         tensors = tensors.to(layout)
-    given = read(tensors, None, layout, cell=hints["cell"], reset=hints.get("reset"))
+    own = asdict(tensors.spec) if isinstance(tensors, Weights | Tensors) else hints
+    given = read(tensors, None, layout, cell=own["cell"], reset=own.get("reset"))
     if given.dtype != dtype:  # a wider target takes them exactly, a narrower one is refused
         given = engine.run(given, layout, dtype, exact=True)[0]
     found = {**asdict(given.spec), "bias": given.spec.bias != "none"}
