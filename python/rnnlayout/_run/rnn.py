@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._convert.engine import run
-from rnnlayout._model.dtypes import as_carrier
+from rnnlayout._model.dtypes import as_carrier, dtype_name
 from rnnlayout._model.given import Given
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec, flag
@@ -21,14 +21,15 @@ from . import gpu, host, threadpools
 from .foreign import stream_of
 from .shapes import name_arrays
 
-CPU = Layout("cpu")
+CPU = Layout("the forward pass")
 
 
 class RNN:
     """An RNN that runs. Its weights are prepared once and kept.
 
-    source, spec, layout, prefix: as in pack(); a 1-D array is cuDNN's weight space. RNNs that
-        cuDNN lacks run too: reset-before GRUs, hard sigmoids.
+    source, spec, layout, prefix, cell, reset, recurrent_activation, dtype: as in pack(); a 1-D
+        array is cuDNN's weight space. RNNs that cuDNN lacks run too: reset-before GRUs, hard
+        sigmoids.
     device: "cpu"; "cuda" or "cuda:1" for a GPU, with cuDNN; "auto" for the first GPU if it is
         usable and supports this RNN, otherwise the CPU.
     batch_first: x and y are (N, T, ...).
@@ -66,6 +67,10 @@ class RNN:
         *,
         layout: str | Layout | None = None,
         prefix: str = "",
+        cell: str | None = None,
+        reset: str | None = None,
+        recurrent_activation: str | None = None,
+        dtype: Any = None,
         device: str = "cpu",
         batch_first: bool = False,
         cell_clip: tuple[float, float] | None = None,
@@ -73,15 +78,16 @@ class RNN:
         algo: str = "standard",
     ) -> None:
         options = _read_options(device, batch_first, cell_clip, math, algo)
-        given = read(source, spec, layout, prefix)
-        self._set(*_weight_space(given, math), options, (layout, prefix))
+        hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation}
+        given = read(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
+        self._set(*_weight_space(given, math, dtype), options, (layout, prefix, dtype))
 
     def _set(
         self,
         spec: Spec,
         weights: np.ndarray,
         options: _Options,
-        origin: tuple[str | Layout | None, str],
+        origin: tuple[str | Layout | None, str, Any],
     ) -> None:
         threadpools.register()
         self._spec, self._options, self._origin = spec, options, origin
@@ -229,18 +235,27 @@ class RNN:
         return self._long_way(STEP, None, stream, x, state, out, h_out, c_out)
 
     def update(
-        self, source: Any, *, layout: str | Layout | None = None, prefix: str | None = None
+        self,
+        source: Any,
+        *,
+        layout: str | Layout | None = None,
+        prefix: str | None = None,
+        dtype: Any = None,
     ) -> None:
         """Replace the weights by those of a source with the same spec.
 
-        layout, prefix: of the source; by default those of the first source. Calls that are running
-        finish with the old weights.
+        layout, prefix, dtype: by default those of the first source. A dtype must be that of the
+        RNN. Calls that are running finish with the old weights.
         """
-        layout = self._origin[0] if layout is None else layout
-        prefix = self._origin[1] if prefix is None else prefix
-        rounds = self.math == "bfloat16"
+        passed = (layout, prefix, dtype)
+        layout, prefix, dtype = (
+            first if new is None else new for new, first in zip(passed, self._origin, strict=True)
+        )
+        rounds = self.math == "bfloat16" or dtype is not None
         given = read(source, self._spec, layout, prefix, dtype_free=rounds)
-        _, weights = _weight_space(given, self.math)
+        spec, weights = _weight_space(given, self.math, dtype)
+        if spec.dtype != self._spec.dtype:
+            raise SpecError(f"dtype is {spec.dtype}, need {self._spec.dtype}, that of this RNN")
         self._native = self._prepared(weights)
 
     def _long_way(self, axes: int, lengths: Any, stream: Any, *arrays: Any) -> Any:
@@ -272,6 +287,10 @@ def forward(
     *,
     layout: str | Layout | None = None,
     prefix: str = "",
+    cell: str | None = None,
+    reset: str | None = None,
+    recurrent_activation: str | None = None,
+    dtype: Any = None,
     device: str = "cpu",
     batch_first: bool = False,
     cell_clip: tuple[float, float] | None = None,
@@ -300,6 +319,10 @@ def forward(
         spec,
         layout=layout,
         prefix=prefix,
+        cell=cell,
+        reset=reset,
+        recurrent_activation=recurrent_activation,
+        dtype=dtype,
         device=device,
         batch_first=batch_first,
         cell_clip=cell_clip,
@@ -374,15 +397,17 @@ def _clip(value: Any) -> tuple[float, float] | None:
         raise SpecError(f"cell_clip is {value!r}, need (low, high), two numbers") from None
 
 
-def _weight_space(given: Given, math: str) -> tuple[Spec, np.ndarray]:
+def _weight_space(given: Given, math: str, dtype: Any) -> tuple[Spec, np.ndarray]:
     """Return the spec and the bits of a 1-D array to prepare an RNN from, a copy only if needed."""
+    if dtype is not None and dtype_name(dtype) != given.dtype:
+        given = run(given, CPU, dtype)[0]
     if math == "bfloat16" and given.dtype == "float64":
         raise SpecError(
-            "math='bfloat16' would discard the precision of float64 weights: convert them first"
-            " (dtype='float32')"
+            "math='bfloat16' would discard the precision of float64 weights: pass dtype='float32'"
+            " too"
         )
-    dtype = "bfloat16" if math == "bfloat16" else given.dtype
-    spec = given.spec if given.dtype == dtype else given.spec.replace(dtype=dtype)
-    if given.layout.name == "cudnn" and given.dtype == dtype:
+    name = "bfloat16" if math == "bfloat16" else given.dtype
+    spec = given.spec if given.dtype == name else given.spec.replace(dtype=name)
+    if given.layout.name in ("cudnn", CPU.name) and given.dtype == name:
         return spec, given.arrays[0]
-    return spec, run(given, CPU, dtype)[0].arrays[0]
+    return spec, run(given, CPU, name)[0].arrays[0]

@@ -35,9 +35,10 @@ _MOST_NBYTES = 16 << 20  # of the JSON; that of a thousand layers has a tenth of
 _MORE = ("layout", "nbytes", "regions")
 
 
-def _found(tensor: Tensor, spec: Spec | None, path: Path) -> Found:
+def _found(tensor: Tensor, spec: Spec | None, path: Path, dtype_free: bool = False) -> Found:
     try:
-        weights = weights_of(read(tensor.floats("the array"), spec, CUDNN))
+        array = tensor.floats("the array")
+        weights = weights_of(read(array, spec, CUDNN, dtype_free=dtype_free))
     except ValueError as error:
         raise type(error)(f"{path}: {error}") from None
     return Found({entry_of("", weights.spec): weights})
@@ -55,7 +56,7 @@ def _only_one(entries: Mapping[str, Weights], what: str) -> Weights:
 def _read_npy(path: Path, hints: Hints) -> Found:
     check_hint(hints, "cudnn", path)
     array = mapped(path)
-    return _found(Tensor.of(array, array.dtype.name), hints.spec, path)
+    return _found(Tensor.of(array, array.dtype.name), hints.spec, path, hints.dtype is not None)
 
 
 def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
