@@ -45,6 +45,9 @@ class _Options(TypedDict, total=False):
 
     layout: str | Layout | None
     prefix: str
+    cell: str | None
+    reset: str | None
+    recurrent_activation: str | None
     dtype: Any
     exact: bool
 

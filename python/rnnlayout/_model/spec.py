@@ -145,16 +145,16 @@ class Spec:
     def __repr__(self) -> str:
         """Return the call that makes it, with the fields that are not at their defaults."""
         shown = [repr(self.cell)]
-        shown += [f"{name}={value!r}" for name, value in self._told()]
+        shown += [f"{name}={value!r}" for name, value in self._shown()]
         return f"Spec({', '.join(shown)})"
 
     def __str__(self) -> str:
         """Return the fields that are not at their defaults."""
-        shown = [self.cell]
-        shown += [name if value is True else f"{name} {value}" for name, value in self._told()]
+        shown: list[str] = [self.cell]
+        shown += [name if value is True else f"{name} {value}" for name, value in self._shown()]
         return ", ".join(shown)
 
-    def _told(self) -> list[tuple[str, Any]]:
+    def _shown(self) -> list[tuple[str, Any]]:
         """Return the sizes, and the other fields that are not at their defaults."""
         values = [(field, getattr(self, field.name)) for field in fields(self)[1:]]
         return [(field.name, value) for field, value in values if value != field.default]

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._convert import engine
-from rnnlayout._model.config import describe_config
 from rnnlayout._model.dtypes import present
 from rnnlayout._model.given import Checked, Given, given_of, stacked
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import LayoutError, LossyError
+from rnnlayout._native import LayoutError
 from rnnlayout._run.rnn import RNN
 from rnnlayout._sources.read import read
 
@@ -118,16 +117,7 @@ class Weights(Mapping[str, np.ndarray], Checked):
         return self.to("cudnn", dtype=dtype, exact=exact)["weight_space"]
 
     def rnn(self, **options: Any) -> Any:
-        """Return an RNN that runs these weights. options: see RNN().
-
-        Raises LossyError if config is not empty, because RNN does not apply it. RNN(weights) runs
-        the weights without it.
-        """
-        if self.config:
-            raise LossyError(
-                f"these weights are used with {describe_config(self.config)}, which rl.RNN does not"
-                " apply: rl.RNN(weights) runs them without it"
-            )
+        """Return rl.RNN(self, **options), an RNN that runs these weights as config says."""
         return RNN(self, **options)
 
     def split(self) -> list[Weights]:
