@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/lengths.h"
 #include "core/status.h"
 #include "forward/running.h"
@@ -82,6 +83,7 @@ static void describe_parts(rnl_running *run, rnl_portion *parts)
             p->first_row = first_row(run, k);
             p->rows = first_row(run, k + 1) - p->first_row;
         }
+        rnl_barrier_init(&p->barrier);
         atomic_init(&p->stop_at, INT64_MAX);
         atomic_init(&p->alone_from, INT64_MAX);
     }
@@ -181,10 +183,17 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
         sort_rows(call, run.order, run.active);
     atomic_init(&run.stop, 0);
     atomic_init(&run.stop_layer, INT64_MAX);
-    rnl_team_run(members, rnl_run_member, &run);
+    rnl_barrier_init(&run.all);
+    run.began_ns = rnl_now_ns();
+    const bool all_worked = rnl_team_run(members, rnl_run_member, &run);
     if (members > run.num_parts)
         rnl_team_was_crowded(was_crowded(&run));
     rnl_room_give(rnn, room);
+    if (!all_worked)
+        return rnl_fail(err, RNL_E_INTERRUPTED,
+                        "the process was forked during this call, by a signal handler: this is the"
+                        " child, and the threads that shared the call exist in the parent only;"
+                        " repeat the call");
     if (atomic_load(&run.stop))
         return rnl_fail(err, RNL_E_INTERRUPTED, "interrupted");
     return RNL_OK;

@@ -408,8 +408,10 @@ typedef struct rnl_rnn_call {
 /*
  * Run the forward pass on the CPU. Several threads may run the same RNN at the same time.
  *
- * RNL_E_SPEC: a dtype, a length or a size is invalid. RNL_E_NOMEM. RNL_E_INTERRUPTED: y, hn and cn
- * may be partly written. Allocates memory if the call needs more than all calls before it.
+ * RNL_E_SPEC: a dtype, a length or a size is invalid. RNL_E_NOMEM. RNL_E_INTERRUPTED: poll returned
+ * non-zero, or poll forked the process and this is the child, which lacks the threads that shared
+ * the call; y, hn and cn may be partly written. Allocates memory if the call needs more than all
+ * calls before it.
  */
 rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err);
 
