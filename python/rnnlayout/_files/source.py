@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,12 +29,20 @@ def read(path: Path, hints: Hints) -> tuple[Found, TensorFile | None]:
         found = file.found
     else:
         found = format.read(path, hints)
+    _forget_frames(found.refused.values())
     if found.refused and not found:
-        raise next(iter(found.refused.values()))
+        raise found.refused.pop(next(iter(found.refused)))
     if not found:
         under = f" under {hints.prefix!r}" if hints.prefix else ""
         raise FileError(f"{path}: no recurrent layer found{under}")
     return found, file
+
+
+def _forget_frames(errors: Iterable[Exception]) -> None:
+    """Free the frames in which errors were raised: they refer to all that was read, and to the
+    errors, a cycle."""
+    for error in errors:
+        error.__traceback__ = error.__context__ = None
 
 
 class TensorFile:
