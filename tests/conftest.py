@@ -81,6 +81,12 @@ def pytest_deselected(items):
         config.stash[LEFT_OUT] += len(items)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Take what a process of pytest-xdist has counted: each of them collects all tests."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session):
     """In CI every requirement is installed, so a skipped test is one that nobody runs: fail."""
@@ -88,6 +94,8 @@ def pytest_sessionfinish(session):
     skipped = len(reporter.stats.get("skipped", [])) if reporter and os.environ.get("CI") else 0
     if skipped and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if hasattr(session.config, "workeroutput"):  # in a process of pytest-xdist
+        session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]
     result = yield  # pytest's own summary is written here
     if skipped:
         reporter.write_line(f"CI is set and {skipped} skipped: that fails the run", red=True)

@@ -85,7 +85,7 @@ def find(folder):
             missing = [name for name in names if not (place / name).is_file()]
             if not missing:
                 return major, [place / name for name in names]
-            tried.append(f"{place / names[-1]} is there, but not {', '.join(missing)}")
+            tried.append(f"{place / names[-1]} exists, but not {', '.join(missing)}")
     raise Missing("; ".join(tried) or f"no libcudnn.so.9 or libcudnn.so.8 in {folder}")
 
 

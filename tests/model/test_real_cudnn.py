@@ -255,7 +255,7 @@ def test_no_difference_is_missing_from_the_list(calls, ask):
 def test_a_library_that_misses_a_part_of_itself_is_not_opened(folder, tmp_path):
     """Its first call would abort the process."""
     (tmp_path / "libcudnn.so.9").symlink_to(folder(9) / "libcudnn.so.9")
-    with pytest.raises(ask_cudnn.Missing, match=r"cudnn\.so\.9 is there, but not libcudnn_graph"):
+    with pytest.raises(ask_cudnn.Missing, match=r"cudnn\.so\.9 exists, but not libcudnn_graph"):
         ask_cudnn.ask(tmp_path, [])
     with pytest.raises(ask_cudnn.Missing, match=r"no libcudnn\.so\.9 or .* in"):
         ask_cudnn.ask(tmp_path / "nowhere", [])

@@ -37,13 +37,14 @@ def test_skipped_tests_fail_in_ci_alone(tmp_path, ci, status):
     assert ("CI is set and 1 skipped: that fails the run" in lines) == bool(ci)
 
 
-def test_the_last_line_counts_what_is_left_out(tmp_path):
-    code, lines = run(tmp_path, "download")
-    assert code == 0 and lines[-2].startswith("1 passed, 2 deselected")
+@pytest.mark.parametrize("processes", [[], ["-n", "2"]], ids=["one process", "two processes"])
+def test_the_last_line_counts_what_is_left_out(tmp_path, processes):
+    code, lines = run(tmp_path, "download", *processes)
+    assert code == 0 and lines[-2].startswith("1 passed")
     assert lines[-1] == (
         '2 long tests and downloads left out; to run them: python -m pytest -m "long or download"'
     )
-    _, lines = run(tmp_path, "download", "-m", "long or download")
-    assert lines[-1].startswith("2 passed, 1 deselected")
-    _, lines = run(tmp_path, "download", "-m", "", "-k", "runs")
-    assert lines[-1].startswith("1 passed, 2 deselected")
+    _, lines = run(tmp_path, "download", "-m", "long or download", *processes)
+    assert lines[-1].startswith("2 passed")
+    _, lines = run(tmp_path, "download", "-m", "", "-k", "runs", *processes)
+    assert lines[-1].startswith("1 passed")

@@ -1,5 +1,5 @@
 /* The fast path of a call on GPU arrays: all can be used in place, and lengths are plain. Results
- * and order of streams are those of the Python path, rnnlayout/_gpu.py, which also reports what is
+ * and order of streams are those of the Python path, rnnlayout/_run/gpu.py, which also reports what is
  * wrong. */
 #include "gpu_call.h"
 
