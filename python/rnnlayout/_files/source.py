@@ -8,8 +8,9 @@ from pathlib import Path
 
 from rnnlayout._files.bags.bag import Bag, Hints, Progress, Tensor
 from rnnlayout._files.bags.found import Found
-from rnnlayout._files.bags.groups import entry_of, find
+from rnnlayout._files.bags.groups import find
 from rnnlayout._files.bags.layerwise import Conversion
+from rnnlayout._files.bags.naming import entry_of
 from rnnlayout._files.bags.output import Output
 from rnnlayout._files.bags.record import Record, read_records, write_records
 from rnnlayout._files.formats.format import TensorFormat, format_of
@@ -112,7 +113,7 @@ def bag_of(entries: Mapping[str, Weights | Conversion]) -> Bag:
         else:
             new = one.tensors
         _add(tensors, prefix, new)
-        records[entry_of(prefix, one.spec)] = Record(prefix, one.layout, one.spec, one.config)
+        records[name or entry_of("", one.spec)] = Record(prefix, one.layout, one.spec, one.config)
     return Bag(tensors, write_records(records))
 
 
@@ -121,6 +122,6 @@ def _add(tensors: dict[str, Tensor], prefix: str, more: Mapping[str, Tensor]) ->
         if prefix + name in tensors:
             raise FileError(
                 f"two tensors of the new file would have the name {prefix + name!r}: rename one in"
-                " the source, or convert the RNNs one at a time with prefix="
+                " the source, or load() the RNNs and save() them under other names"
             )
         tensors[prefix + name] = tensor
