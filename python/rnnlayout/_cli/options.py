@@ -31,7 +31,7 @@ def add_hints(parser: argparse.ArgumentParser) -> None:
     """Add the options for what a file does not record of its RNNs."""
     group = parser.add_argument_group("options for files that do not describe themselves")
     add = group.add_argument
-    add("--layout", "--from", type=layout, metavar="LAYOUT", help="layout of the input file")
+    add("--layout", type=layout, metavar="LAYOUT", help="layout of the input file")
     add("--prefix", default="", metavar="P", help="use only tensors whose names start with P")
     add("--cell", choices=("lstm", "gru", "rnn_tanh", "rnn_relu"), help="cell of the RNNs")
     add(
@@ -85,7 +85,7 @@ def spec(text: str) -> Any:
 
     cell, *others = [part.strip() for part in text.split(",")]
     kinds = {field.name: field.type for field in fields(Spec)}
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"cell": cell}
     for part in others:
         name, _, value = re.sub(r"\s*=\s*|\s+", " ", part).partition(" ")
         if name not in kinds or name in values:
@@ -98,7 +98,7 @@ def spec(text: str) -> Any:
         except (ValueError, KeyError):
             raise argparse.ArgumentTypeError(f"{name} is {value!r}, need {needed}") from None
     try:
-        return Spec(cell, **values)
+        return Spec(**values)
     except _native.SpecError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     except TypeError:

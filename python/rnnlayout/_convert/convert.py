@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 
 from rnnlayout._model.dtypes import present
 from rnnlayout._model.given import Given
-from rnnlayout._model.layout import CUDNN, Layout, as_layout
+from rnnlayout._model.layout import CUDNN, Layout, Named, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LossyError
 from rnnlayout._sources.read import read
@@ -25,6 +25,33 @@ class Tensors(dict[str, np.ndarray]):
     spec: Spec
 
 
+class _Options(TypedDict, total=False):
+    """The arguments of the overloads below that do not decide the kind of the result."""
+
+    layout: str | Layout | None
+    prefix: str
+    dtype: Any
+    exact: bool
+
+
+# Type checkers know the kind of a result whose layout is a literal.
+@overload
+def convert(
+    source: Any, spec: Spec | None = None, *, to: Named, **options: Unpack[_Options]
+) -> Tensors: ...
+@overload
+def convert(
+    source: Any, spec: Spec | None = None, *, to: Literal["cudnn"], **options: Unpack[_Options]
+) -> np.ndarray: ...
+@overload
+def convert(
+    source: Any,
+    spec: Spec | None = None,
+    *,
+    to: str | Layout,
+    out: Any = None,
+    **options: Unpack[_Options],
+) -> Any: ...
 def convert(
     source: Any,
     spec: Spec | None = None,
@@ -108,6 +135,20 @@ def pack(
     return flat
 
 
+@overload
+def unpack(
+    flat: Any, spec: Spec, *, to: Named, dtype: Any = None, exact: bool = False
+) -> Tensors: ...
+@overload
+def unpack(
+    flat: Any,
+    spec: Spec,
+    *,
+    to: str | Layout,
+    dtype: Any = None,
+    exact: bool = False,
+    out: Any = None,
+) -> Any: ...
 def unpack(
     flat: Any,
     spec: Spec,

@@ -148,7 +148,7 @@ def _direction(attributes: Attributes) -> str:
     return direction
 
 
-def _reset(site: Site, attributes: Attributes, hints: Hints, notes: list[str]) -> str:
+def _reset(site: Site, attributes: Attributes, hints: Hints, notes: list[str]) -> Any:
     """Return the reset of a GRU. ONNX's default is before, but old exporters forgot to write it."""
     if "linear_before_reset" not in attributes:
         if hints.reset is None:
@@ -168,7 +168,7 @@ def _reset(site: Site, attributes: Attributes, hints: Hints, notes: list[str]) -
     return reset
 
 
-def _activations(operator: str, attributes: Attributes, directions: int) -> tuple[str, str]:
+def _activations(operator: str, attributes: Attributes, directions: int) -> tuple[Any, Any]:
     """Return the cell and the recurrent_activation."""
     count = {"LSTM": 3, "GRU": 2, "RNN": 1}[operator]
     found = attributes.get("activations")
