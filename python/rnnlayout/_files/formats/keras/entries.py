@@ -20,7 +20,7 @@ from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.keras_config import SIGMOID_SINCE, Description
 from rnnlayout._sources.keras_tree import Recurrent, Version
 from rnnlayout._sources.places import is_under
-from rnnlayout._sources.read import check_agrees, read
+from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .hdf5 import Dataset, Group
@@ -75,9 +75,6 @@ class Entries:
                 for k, row in enumerate(rows)
             ]
             parts = _stacked(name, layers)
-            if self.hints.spec is not None:
-                for weights in parts.values():
-                    check_agrees(self.hints.spec, weights.spec)
         except FileError:
             raise
         except ValueError as error:
