@@ -8,9 +8,10 @@ from typing import Any
 
 from rnnlayout._files.bags.bag import Converted, Hints, Progress
 from rnnlayout._files.bags.found import Found
-from rnnlayout._files.bags.groups import check_exact, entry_of
+from rnnlayout._files.bags.groups import check_exact
 from rnnlayout._files.bags.layerwise import Conversion, Scratch
 from rnnlayout._files.bags.limits import regular_file
+from rnnlayout._files.bags.naming import check_names, entry_of
 from rnnlayout._files.bags.output import Output, whole
 from rnnlayout._files.formats.format import Format, ModelFormat, TensorFormat, format_of
 from rnnlayout._model.layout import Layout, as_layout
@@ -69,6 +70,7 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
     for name, one in entries.items():
         if not isinstance(name, str) or not isinstance(one, Weights):
             raise LayoutError(f"weights[{name!r}] is a {type(one).__name__}, need a Weights")
+    check_names(entries)
     with whole(path, force=True) as out:
         _write(out, format, entries)
 
