@@ -45,6 +45,9 @@ class _Options(TypedDict, total=False):
 
     layout: str | Layout | None
     prefix: str
+    cell: str | None
+    reset: str | None
+    recurrent_activation: str | None
     dtype: Any
     exact: bool
 
@@ -74,6 +77,9 @@ def convert(
     layout: str | Layout | None = None,
     to: str | Layout,
     prefix: str = "",
+    cell: str | None = None,
+    reset: str | None = None,
+    recurrent_activation: str | None = None,
     dtype: Any = None,
     exact: bool = False,
     out: Any = None,
@@ -88,6 +94,7 @@ def convert(
         them.
     to: the layout of the result.
     prefix: use only the keys that start with it, as "encoder.rnn"; the dot after it is optional.
+    cell, reset, recurrent_activation: see infer_spec().
     dtype: of the result, by default that of the source. A narrower one rounds once, to nearest
         even.
     exact: raise an error instead of rounding.
@@ -104,12 +111,13 @@ def convert(
         >>> {name: w.shape for name, w in convert(cell, to="keras").items()}
         {'kernel': (4, 6), 'recurrent_kernel': (2, 6)}
     """
-    key = key_of(source, spec, layout, to, prefix, dtype)
+    hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation}
+    key = key_of(source, spec, layout, to, prefix, dtype, *hints.values())
     recipe = find(key)
     if recipe and (done := recipe.run(source, exact, out)):
         return out if out is not None else _presented(recipe.made, *done)
     target = as_layout(to)
-    given = read(source, spec, layout, prefix, dtype_free=dtype is not None)
+    given = read(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
     made, report = run(given, target, dtype, exact, out)
     if recipe is None:
         remember(key, source, given, plan_of(given, target, dtype)[0], made)
@@ -129,6 +137,9 @@ def pack(
     *,
     layout: str | Layout | None = None,
     prefix: str = "",
+    cell: str | None = None,
+    reset: str | None = None,
+    recurrent_activation: str | None = None,
     dtype: Any = None,
     exact: bool = False,
     out: np.ndarray | None = None,
@@ -143,7 +154,17 @@ def pack(
         [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0]
     """
     flat: np.ndarray = convert(
-        source, spec, layout=layout, to=CUDNN, prefix=prefix, dtype=dtype, exact=exact, out=out
+        source,
+        spec,
+        layout=layout,
+        to=CUDNN,
+        prefix=prefix,
+        cell=cell,
+        reset=reset,
+        recurrent_activation=recurrent_activation,
+        dtype=dtype,
+        exact=exact,
+        out=out,
     )
     return flat
 
@@ -191,6 +212,9 @@ def check(
     layout: str | Layout | None = None,
     to: str | Layout,
     prefix: str = "",
+    cell: str | None = None,
+    reset: str | None = None,
+    recurrent_activation: str | None = None,
     dtype: Any = None,
 ) -> Report:
     """Return the Report of what convert() would do to these values, without converting.
@@ -205,7 +229,8 @@ def check(
         >>> check(gru, to="concat").grade
         'unrepresentable'
     """
-    given = read(source, spec, layout, prefix, dtype_free=dtype is not None)
+    hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation}
+    given = read(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
     try:
         return dry_run(given, as_layout(to), dtype)
     except LossyError as error:

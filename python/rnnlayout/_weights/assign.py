@@ -14,6 +14,7 @@ from rnnlayout._model.given import Checked, Given, Labelled
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError
 from rnnlayout._sources import frameworks
+from rnnlayout._sources.inside import only_rnn
 from rnnlayout._sources.keras_config import Description
 from rnnlayout._sources.read import read
 
@@ -48,6 +49,7 @@ def assign(target: Any, tensors: Any) -> None:
 def _fitting(tensors: Any, own: Description, dtype: str) -> Given:
     """Return the weights in the layout and dtype of a target that describes itself."""
     layout, hints = Layout(own.layout), own.hints
+    tensors = only_rnn(tensors)
     if isinstance(tensors, Weights):
         if "bias" in hints and hints["bias"] != (tensors.spec.bias != "none"):
             tensors = Weights(tensors, tensors.spec.replace(bias=hints["bias"]))
