@@ -22,7 +22,7 @@ static int prepare(rnn_object *self, const native_state *state, PyObject *weight
     rnl_error err;
     rnl_status status = RNL_OK;
     borrowed *const in = &self->weights;
-    const int failed = weights_borrow(state, "cpu", &self->spec, weights, in);
+    const int failed = weights_borrow(state, RNL_FORWARD_LAYOUT, &self->spec, weights, in);
     if (!failed) {
         self->num_params = PyArray_SIZE((PyArrayObject *)weights);
         Py_BEGIN_ALLOW_THREADS

@@ -8,7 +8,7 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._convert.engine import run
-from rnnlayout._model.dtypes import as_carrier
+from rnnlayout._model.dtypes import as_carrier, dtype_name
 from rnnlayout._model.given import Given
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
@@ -22,14 +22,15 @@ from .options import Options, check_choices, number_of, read_options
 from .shapes import kind, name_arrays
 from .use import Use, use_of
 
-CPU = Layout("cpu")
+CPU = Layout("the forward pass")
 
 
 class RNN:
     """An RNN that runs. Its weights are prepared once and kept.
 
-    source, spec, layout, prefix: as in pack(); a 1-D array is cuDNN's weight space. RNNs that
-        cuDNN lacks run too: reset-before GRUs, hard sigmoids.
+    source, spec, layout, prefix, cell, reset, recurrent_activation, dtype: as in pack(); a 1-D
+        array is cuDNN's weight space. RNNs that cuDNN lacks run too: reset-before GRUs, hard
+        sigmoids.
     device: "cpu"; "cuda" or "cuda:1" for a GPU, with cuDNN; "auto" for the first GPU if it is
         usable and supports this RNN, otherwise the CPU.
     batch_first: x and y are (N, T, ...). By default as the source says, that is, nn.LSTM's own
@@ -77,6 +78,10 @@ class RNN:
         *,
         layout: str | Layout | None = None,
         prefix: str = "",
+        cell: str | None = None,
+        reset: str | None = None,
+        recurrent_activation: str | None = None,
+        dtype: Any = None,
         device: str = "cpu",
         batch_first: bool | None = None,
         cell_clip: tuple[float, float] | None = None,
@@ -84,9 +89,10 @@ class RNN:
         algo: str = "standard",
     ) -> None:
         options = read_options(device, batch_first, cell_clip, math, algo)
-        given = read(source, spec, layout, prefix)
+        hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation}
+        given = read(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
         use = use_of(given, options.batch_first)
-        self._set(*_weight_space(given, math), options, use, (layout, prefix))
+        self._set(*_weight_space(given, math, dtype), options, use, (layout, prefix, dtype))
 
     def _set(
         self,
@@ -94,7 +100,7 @@ class RNN:
         weights: np.ndarray,
         options: Options,
         use: Use,
-        origin: tuple[str | Layout | None, str],
+        origin: tuple[str | Layout | None, str, Any],
     ) -> None:
         threadpools.register()
         self._spec, self._options, self._use, self._origin = spec, options, use, origin
@@ -280,22 +286,31 @@ class RNN:
         return self._long_way(STEP, None, stream, x, state, out, h_out, c_out)
 
     def update(
-        self, source: Any, *, layout: str | Layout | None = None, prefix: str | None = None
+        self,
+        source: Any,
+        *,
+        layout: str | Layout | None = None,
+        prefix: str | None = None,
+        dtype: Any = None,
     ) -> None:
         """Replace the weights by those of a source with the same spec.
 
-        layout, prefix: of the source; by default those of the first source. Calls that are running
-        finish with the old weights.
+        layout, prefix, dtype: by default those of the first source. A dtype must be that of the
+        RNN. Calls that are running finish with the old weights.
 
         Raises LayoutError if the source is used otherwise: its batch_first differs, and none was
         passed to RNN(), or its settings differ.
         """
-        layout = self._origin[0] if layout is None else layout
-        prefix = self._origin[1] if prefix is None else prefix
-        rounds = self.math == "bfloat16"
+        passed = (layout, prefix, dtype)
+        layout, prefix, dtype = (
+            first if new is None else new for new, first in zip(passed, self._origin, strict=True)
+        )
+        rounds = self.math == "bfloat16" or dtype is not None
         given = read(source, self._spec, layout, prefix, dtype_free=rounds)
         self._check_use(given)
-        _, weights = _weight_space(given, self.math)
+        spec, weights = _weight_space(given, self.math, dtype)
+        if spec.dtype != self._spec.dtype:
+            raise SpecError(f"dtype is {spec.dtype}, need {self._spec.dtype}, that of this RNN")
         self._native = self._prepared(weights)
 
     def _check_use(self, given: Given) -> None:
@@ -357,6 +372,10 @@ def forward(
     *,
     layout: str | Layout | None = None,
     prefix: str = "",
+    cell: str | None = None,
+    reset: str | None = None,
+    recurrent_activation: str | None = None,
+    dtype: Any = None,
     device: str = "cpu",
     batch_first: bool | None = None,
     cell_clip: tuple[float, float] | None = None,
@@ -385,6 +404,10 @@ def forward(
         spec,
         layout=layout,
         prefix=prefix,
+        cell=cell,
+        reset=reset,
+        recurrent_activation=recurrent_activation,
+        dtype=dtype,
         device=device,
         batch_first=batch_first,
         cell_clip=cell_clip,
@@ -401,15 +424,17 @@ def _may_overwrite(source: Any, outs: list[Any]) -> bool:
     return any(np.may_share_memory(source, out) for out in outs)
 
 
-def _weight_space(given: Given, math: str) -> tuple[Spec, np.ndarray]:
+def _weight_space(given: Given, math: str, dtype: Any) -> tuple[Spec, np.ndarray]:
     """Return the spec and the bits of a 1-D array to prepare an RNN from, a copy only if needed."""
+    if dtype is not None and dtype_name(dtype) != given.dtype:
+        given = run(given, CPU, dtype)[0]
     if math == "bfloat16" and given.dtype == "float64":
         raise SpecError(
-            "math='bfloat16' would discard the precision of float64 weights: convert them first"
-            " (dtype='float32')"
+            "math='bfloat16' would discard the precision of float64 weights: pass dtype='float32'"
+            " too"
         )
-    dtype = "bfloat16" if math == "bfloat16" else given.dtype
-    spec = given.spec if given.dtype == dtype else given.spec.replace(dtype=dtype)
-    if given.layout.name == "cudnn" and given.dtype == dtype:
+    name = "bfloat16" if math == "bfloat16" else given.dtype
+    spec = given.spec if given.dtype == name else given.spec.replace(dtype=name)
+    if given.layout.name in ("cudnn", CPU.name) and given.dtype == name:
         return spec, given.arrays[0]
-    return spec, run(given, CPU, dtype)[0].arrays[0]
+    return spec, run(given, CPU, name)[0].arrays[0]

@@ -10,6 +10,7 @@ import numpy as np
 
 from rnnlayout._files.bags.bag import Hints
 from rnnlayout._files.bags.found import Found
+from rnnlayout._files.bags.naming import distinct
 from rnnlayout._files.bags.stacks import stacked
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
@@ -35,12 +36,11 @@ _DEFAULTS = "the file does not record activations: taken as tanh and sigmoid, Ke
 
 @dataclass
 class Entries:
-    """The RNNs of a file, collected one by one. refused: errors of those that cannot be read."""
+    """The RNNs of a file, collected one by one, with the errors of those that cannot be read."""
 
     hints: Hints
     version: Version = (3, 0)  # of the Keras that wrote the file
-    weights: dict[str, Weights] = field(default_factory=dict)
-    refused: dict[str, Exception] = field(default_factory=dict)
+    entries: list[tuple[str, Weights | Exception]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _used: set[str] = field(default_factory=set)  # paths of the arrays that belong to an RNN
 
@@ -52,7 +52,7 @@ class Entries:
             raise
         except ValueError as error:
             if is_under(layer.name, self.hints.prefix):
-                self.refused[layer.name] = error
+                self.entries.append((layer.name, error))
             return
         check_cells(layer, cells)
         self.add(layer.name, cells, layer.both, described)
@@ -81,9 +81,9 @@ class Entries:
         except FileError:
             raise
         except ValueError as error:
-            self.refused[name] = error
+            self.entries.append((name, error))
             return
-        self.weights |= parts
+        self.entries += parts.items()
 
     def found(self, root: Group) -> Found:
         """Return the result. root: of the file, whose other arrays are named too, but not an
@@ -91,7 +91,11 @@ class Entries:
         layers = [group for name, group in root.groups.items() if not name.startswith("optimizer")]
         paths = (data.path for group in layers for data in group.all_datasets())
         others = [path.lstrip("/") for path in paths if path not in self._used]
-        return Found(self.weights, self.refused, self.notes, others)
+        names = distinct([name for name, _ in self.entries])
+        found = dict(zip(names, (one for _, one in self.entries), strict=True))
+        weights = {name: one for name, one in found.items() if isinstance(one, Weights)}
+        refused = {name: one for name, one in found.items() if isinstance(one, Exception)}
+        return Found(weights, refused, self.notes, others)
 
     def _layer(self, name: str, cells: Sequence[Cell], own: Description | None) -> Weights:
         parts = [_arrays(name, cell) for cell in cells]
@@ -110,16 +114,20 @@ class Entries:
         if spec is not None:
             return read(tensors, None, layout, cell=spec.cell, reset=spec.reset,
                         recurrent_activation=spec.recurrent_activation)  # fmt: skip
+        activation = self.hints.recurrent_activation
         try:
-            given = read(tensors, None, layout)
+            given = read(tensors, None, layout, recurrent_activation=activation)
         except SpecError:
-            given = read(tensors, None, layout, cell=self.hints.cell, reset=self.hints.reset)
+            given = read(tensors, None, layout, **self.hints.hidden)
+        if activation is not None:
+            return given
         if given.layout.name == "keras" and given.spec.cell in ("lstm", "gru"):
             if self.version < SIGMOID_SINCE:
                 raise SpecError(
                     f"{name}: the file does not record its recurrent activation, and before Keras"
-                    " 2.3 hard_sigmoid was the default: pass spec=Spec(..., recurrent_activation="
-                    "'hard_sigmoid_keras2' or 'sigmoid'), with prefix= the layer's name"
+                    " 2.3 hard_sigmoid was the default: pass"
+                    " recurrent_activation='hard_sigmoid_keras2' or recurrent_activation='sigmoid',"
+                    f" with prefix={name!r} if the layers differ"
                 )
             if _DEFAULTS not in self.notes:
                 self.notes.append(_DEFAULTS)
