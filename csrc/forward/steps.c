@@ -407,10 +407,21 @@ static void step(const share *s, char *sums, const char *before, char *after, in
     multiply(s, job, now, kernel_of(s));
 }
 
-/* Copy the member's units of the new state to the layer's output. */
+/* Zero some columns of some rows. */
+static void zero_rows(const series *to, int64_t time, int64_t first_row, int64_t rows, int64_t cols)
+{
+    const int64_t nbytes = rnl_dtype_nbytes(to->dtype);
+    char *const dst = to->write + time * to->time * nbytes;
+    for (int64_t row = first_row; row < first_row + rows; row++)
+        memset(dst + to->order[row] * to->batch * nbytes, 0, (size_t)(cols * nbytes));
+}
+
+/* Copy the member's units of the new state to the layer's output. In y, those of rows that have
+ * ended are zero. */
 static void put_output(const share *s, char *after, int64_t time, int64_t rows)
 {
     const rnl_running *run = s->run;
+    const rnl_portion *part = s->part;
     series to = output_of(s);
     if (!to.write)
         return;
@@ -420,7 +431,9 @@ static void put_output(const share *s, char *after, int64_t time, int64_t rows)
         return;
     to.write += (s->direction * width + from) * rnl_dtype_nbytes(to.dtype);
     const series state = of_part(s, after + from * rnl_real_nbytes(run), 0, run->state);
-    copy_rows(&state, 0, &to, time, s->part->first_row, rows, end - from);
+    copy_rows(&state, 0, &to, time, part->first_row, rows, end - from);
+    if (to.order)
+        zero_rows(&to, time, part->first_row + rows, part->rows - rows, end - from);
 }
 
 /* -------------------------------------------------------------------- directions, layers -- */
@@ -438,7 +451,7 @@ static bool run_steps(share *s, int64_t first, int64_t from, int64_t to)
         step(s, part->sums + (t - from) * part->rows * sums_row, part->h[before], part->h[!before],
              rows, now);
         put_output(s, part->h[!before], t, rows);
-        (void)stops_here(s, now, 0);
+        (void)stops_here(s, now, (part->rows - rows) * run->state); /* zeros are work too */
         if (!end_step(s, now) || atomic_load_explicit(&part->stop_at, memory_order_acquire) <= now)
             return false;
     }

@@ -184,6 +184,37 @@ static void check_fork(int threads, int64_t N)
           "%d threads, N = %" PRId64 ", the child: %d", threads, N, ended);
 }
 
+/* A call that has only zeros to write can be stopped too. All steps of y are the same memory. */
+static void check_zeros(int threads)
+{
+    enum { T = 4000, N = 20, H = 2000 };
+    static const int64_t lengths[N];
+    static float weights[H * (H + 1)], x[1], y[N * H];
+    rnl_spec spec = rnl_spec_default(RNL_RNN_RELU, 1, H);
+    spec.bias = RNL_BIAS_NONE;
+    rnl_error err;
+    rnl_rnn *rnn = NULL;
+    int count = 0;
+    rnl_set_num_threads(threads);
+    CHECK(!rnl_rnn_new(&spec, weights, NULL, &rnn, &err), "%s", err.text);
+    rnl_rnn_call call = {.T = T,
+                         .N = N,
+                         .dtype = RNL_FLOAT32,
+                         .x = x,
+                         .lengths = lengths,
+                         .y = y,
+                         .y_batch = H,
+                         .poll_arg = &count};
+    memset(y, 0xa5, sizeof y);
+    CHECK(!rnl_rnn_run(rnn, &call, &err), "%s", err.text);
+    for (int k = 0; k < N * H; k++)
+        CHECK(y[k] == 0, "y[%d] is %g", k, (double)y[k]);
+    call.poll = stop_at_once;
+    CHECK(rnl_rnn_run(rnn, &call, &err) == RNL_E_INTERRUPTED && count == 2, "%d questions", count);
+    rnl_rnn_free(rnn);
+    rnl_set_num_threads(1);
+}
+
 static void check_errors(void)
 {
     rnl_error err;
@@ -215,6 +246,11 @@ static void check_errors(void)
     call.T = INT64_C(1) << 60;
     call.N = INT64_C(1) << 60;
     CHECK(rnl_rnn_run(rnn, &call, &err) == RNL_E_NOMEM, "%s", "no such memory");
+    rnl_set_num_threads(64); /* each has a part of the rows; 64 times N is more than an int64 */
+    call.T = 1;
+    call.N = INT64_C(1) << 57;
+    CHECK(rnl_rnn_run(rnn, &call, &err) == RNL_E_NOMEM, "%s", "no memory for the parts");
+    rnl_set_num_threads(1);
     rnl_rnn_free(rnn);
     rnl_rnn_free(NULL);
 }
@@ -238,10 +274,12 @@ int main(int argc, char **argv)
     }
     check_crowded_calls();
     check_errors();
-    for (int threads = 1; threads <= 2; threads++)
+    for (int threads = 1; threads <= 2; threads++) {
+        check_zeros(threads);
         for (int64_t N = 1; N <= 40; N += 39) {
             check_interrupt(threads, N);
             check_fork(threads, N);
         }
+    }
     return check_end();
 }

@@ -13,9 +13,10 @@ COMMANDS = ("inspect", "convert", "verify", "run", "doctor", "layouts")
 
 # How a shell completes a file's name: what shtab calls shtab.FILE.
 FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
-HINTS = ("spec", "layout", "prefix", "cell", "reset")  # arguments of load()
+# Arguments of load()
+HINTS = ("spec", "layout", "prefix", "cell", "reset", "recurrent_activation")
 # Arguments that the library's errors ask for. Their options have the same names.
-_ASKED = {*HINTS, "dtype", "rtol", "force", "device", "entry"}
+_ASKED = {*HINTS, "dtype", "rtol", "force", "device", "entry", "exact", "batch_first"}
 
 
 def add_file(parser: argparse._ActionsContainer, *names: str, **options: Any) -> None:
@@ -31,13 +32,19 @@ def add_hints(parser: argparse.ArgumentParser) -> None:
     """Add the options for what a file does not record of its RNNs."""
     group = parser.add_argument_group("options for files that do not describe themselves")
     add = group.add_argument
-    add("--layout", "--from", type=layout, metavar="LAYOUT", help="layout of the input file")
+    add("--layout", type=layout, metavar="LAYOUT", help="layout of the input file")
     add("--prefix", default="", metavar="P", help="use only tensors whose names start with P")
     add("--cell", choices=("lstm", "gru", "rnn_tanh", "rnn_relu"), help="cell of the RNNs")
     add(
         "--reset",
         choices=("after", "before"),
         help="where a GRU's reset gate acts: after or before the product R h",
+    )
+    add(
+        "--recurrent-activation",
+        metavar="NAME",
+        choices=("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2"),
+        help="of LSTMs and GRUs: sigmoid, hard_sigmoid (Keras 3) or hard_sigmoid_keras2",
     )
     add(
         "--spec",
@@ -85,7 +92,7 @@ def spec(text: str) -> Any:
 
     cell, *others = [part.strip() for part in text.split(",")]
     kinds = {field.name: field.type for field in fields(Spec)}
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"cell": cell}
     for part in others:
         name, _, value = re.sub(r"\s*=\s*|\s+", " ", part).partition(" ")
         if name not in kinds or name in values:
@@ -98,16 +105,31 @@ def spec(text: str) -> Any:
         except (ValueError, KeyError):
             raise argparse.ArgumentTypeError(f"{name} is {value!r}, need {needed}") from None
     try:
-        return Spec(cell, **values)
+        return Spec(**values)
     except _native.SpecError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     except TypeError:
         raise argparse.ArgumentTypeError(f"{text!r}: need input_size and hidden_size") from None
 
 
-def with_hint(message: str, options: argparse.Namespace) -> str:
-    """Return an error of the library, with the command's options for the arguments it asks for."""
-    asked = dict.fromkeys(re.findall(r"(?<![\w.-])([a-z]+)=", message))
-    wanted = [f"--{name}" for name in asked if name in _ASKED and hasattr(options, name)]
-    wanted = [option for option in wanted if option not in message]
-    return f"{message}\nhint: use {' or '.join(wanted)}" if wanted else message
+# An argument of a function in a message, as in "cell='gru'", or a spec alone.
+_ARGUMENT = re.compile(
+    r"(?<![\w.-])(?:([a-z_]+)=(rl\.\w+\([^()]*\)|'[^']*'|True|(?!\w))|(rl\.Spec\([^()]*\)))"
+)
+
+
+def in_options(message: str, options: argparse.Namespace) -> str:
+    """Return an error of the library, with the command's options for the arguments it names."""
+
+    def option(match: re.Match[str]) -> str:
+        name, value = match[1] or "spec", match[2] or match[3] or ""
+        if name not in _ASKED or not hasattr(options, name):
+            return match[0]
+        value = re.sub(r"rl\.Spec\((.*)\)", r"\1", value)
+        value = re.sub(r"rl\.layout\(('\w+'), (.*)\)", r"\1(\2)", value).replace("'", "")
+        flag = f"--{name.replace('_', '-')}"
+        if value in ("", "True"):
+            return flag
+        return f"{flag} {value}" if re.fullmatch(r"[\w./-]+", value) else f'{flag} "{value}"'
+
+    return _ARGUMENT.sub(option, message)

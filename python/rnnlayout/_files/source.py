@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from rnnlayout._files.bags.agree import agreed
 from rnnlayout._files.bags.bag import Bag, Hints, Progress, Tensor
 from rnnlayout._files.bags.found import Found
-from rnnlayout._files.bags.groups import entry_of, find
+from rnnlayout._files.bags.groups import find
 from rnnlayout._files.bags.layerwise import Conversion
+from rnnlayout._files.bags.naming import entry_of
 from rnnlayout._files.bags.output import Output
 from rnnlayout._files.bags.record import Record, read_records, write_records
 from rnnlayout._files.formats.format import TensorFormat, format_of
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.given import given_of
+from rnnlayout._sources.infer import check_hints
+from rnnlayout._sources.mismatch import listing
 from rnnlayout._weights.weights import Weights
 
 
@@ -29,12 +33,42 @@ def read(path: Path, hints: Hints) -> tuple[Found, TensorFile | None]:
         found = file.found
     else:
         found = format.read(path, hints)
+    found = agreed(found, hints)
+    _forget_frames(found.refused.values())
     if found.refused and not found:
-        raise next(iter(found.refused.values()))
+        raise found.refused.pop(next(iter(found.refused)))
+    if not found and hints.prefix:
+        raise _wrong_prefix(path, hints)
     if not found:
-        under = f" under {hints.prefix!r}" if hints.prefix else ""
-        raise FileError(f"{path}: no recurrent layer found{under}")
+        raise FileError(f"{path}: no recurrent layer found")
+    _check_activation(found, hints)
     return found, file
+
+
+def _forget_frames(errors: Iterable[Exception]) -> None:
+    """Free the frames in which errors were raised: they refer to all that was read, and to the
+    errors, a cycle."""
+    for error in errors:
+        error.__traceback__ = error.__context__ = None
+
+
+def _wrong_prefix(path: Path, hints: Hints) -> FileError:
+    """Return the error for a file with no RNN under the prefix."""
+    found, file = read(path, replace(hints, prefix="", spec=None))
+    all_prefixes = [g.prefix for g in file.groups] if file else [*found, *found.refused]
+    prefixes = [prefix.rstrip("./") for prefix in all_prefixes if prefix]
+    others = (
+        f"with prefix= these would work: {listing(prefixes, 12)}" if prefixes else "omit prefix="
+    )
+    return FileError(f"{path}: no recurrent layer found under {hints.prefix!r}; {others}")
+
+
+def _check_activation(found: Found, hints: Hints) -> None:
+    """Raise SpecError if the file records another recurrent activation than the caller passed."""
+    passed = hints.recurrent_activation
+    for name, one in found.items() if passed is not None else ():
+        if one.spec.cell in ("lstm", "gru"):  # others have none
+            check_hints({"recurrent_activation": passed}, one.spec, f"{name!r}")
 
 
 class TensorFile:
@@ -104,7 +138,7 @@ def bag_of(entries: Mapping[str, Weights | Conversion]) -> Bag:
         else:
             new = one.tensors
         _add(tensors, prefix, new)
-        records[entry_of(prefix, one.spec)] = Record(prefix, one.layout, one.spec, one.config)
+        records[name or entry_of("", one.spec)] = Record(prefix, one.layout, one.spec, one.config)
     return Bag(tensors, write_records(records))
 
 
@@ -113,6 +147,6 @@ def _add(tensors: dict[str, Tensor], prefix: str, more: Mapping[str, Tensor]) ->
         if prefix + name in tensors:
             raise FileError(
                 f"two tensors of the new file would have the name {prefix + name!r}: rename one in"
-                " the source, or convert the RNNs one at a time with prefix="
+                " the source, or load() the RNNs and save() them under other names"
             )
         tensors[prefix + name] = tensor

@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from rnnlayout import _native
+
+# The layouts that are a dict of tensors, for type checkers: a test compares them with the table.
+Named = Literal["torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat"]
 
 
 @dataclass(frozen=True, init=False, repr=False)

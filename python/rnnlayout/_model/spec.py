@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 
@@ -15,6 +15,11 @@ from rnnlayout._native import LossyError, SpecError
 
 from .dtypes import dtype_name
 from .layout import CUDNN
+
+Cell = Literal["lstm", "gru", "rnn_tanh", "rnn_relu"]
+BiasMode = Literal["double", "input", "recurrent", "none"]
+Reset = Literal["after", "before"]
+RecurrentActivation = Literal["sigmoid", "hard_sigmoid", "hard_sigmoid_keras2"]
 
 SCHEMA = 1
 _SIZES = ("input_size", "hidden_size", "num_layers", "proj_size")
@@ -47,17 +52,34 @@ class Spec:
         2496
     """
 
-    cell: str
+    cell: Cell
     input_size: int
     hidden_size: int
     num_layers: int = 1
     bidirectional: bool = False
     proj_size: int = 0
-    bias: str = "double"
-    reset: str = "after"
-    recurrent_activation: str = "sigmoid"
+    bias: BiasMode = "double"
+    reset: Reset = "after"
+    recurrent_activation: RecurrentActivation = "sigmoid"
     skip_input: bool = False
     dtype: str = "float32"
+
+    if TYPE_CHECKING:  # what __post_init__() accepts beyond the fields' own types
+
+        def __init__(
+            self,
+            cell: Cell,
+            input_size: SupportsIndex,
+            hidden_size: SupportsIndex,
+            num_layers: SupportsIndex = 1,
+            bidirectional: bool = False,
+            proj_size: SupportsIndex = 0,
+            bias: BiasMode | bool = "double",
+            reset: Reset = "after",
+            recurrent_activation: RecurrentActivation = "sigmoid",
+            skip_input: bool = False,
+            dtype: Any = "float32",
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         values: dict[str, Any] = self.__dict__  # the one way to set fields of a frozen dataclass
@@ -120,14 +142,22 @@ class Spec:
             raise SpecError(f"{sorted(missing)[0]} is missing")
         return cls(**data)
 
+    def __repr__(self) -> str:
+        """Return the call that makes it, with the fields that are not at their defaults."""
+        shown = [repr(self.cell)]
+        shown += [f"{name}={value!r}" for name, value in self._shown()]
+        return f"Spec({', '.join(shown)})"
+
     def __str__(self) -> str:
         """Return the fields that are not at their defaults."""
-        shown = [self.cell, f"input_size {self.input_size}", f"hidden_size {self.hidden_size}"]
-        for field in fields(self)[3:]:
-            value = getattr(self, field.name)
-            if value != field.default:
-                shown.append(field.name if value is True else f"{field.name} {value}")
+        shown: list[str] = [self.cell]
+        shown += [name if value is True else f"{name} {value}" for name, value in self._shown()]
         return ", ".join(shown)
+
+    def _shown(self) -> list[tuple[str, Any]]:
+        """Return the sizes, and the other fields that are not at their defaults."""
+        values = [(field, getattr(self, field.name)) for field in fields(self)[1:]]
+        return [(field.name, value) for field, value in values if value != field.default]
 
 
 @lru_cache(maxsize=256)

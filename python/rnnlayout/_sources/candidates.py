@@ -13,7 +13,7 @@ from typing import Any
 
 from rnnlayout import _native
 from rnnlayout._model.layout import Layout, known_layouts
-from rnnlayout._model.spec import Spec
+from rnnlayout._model.spec import Cell, Reset, Spec
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES
 
 _PROBE = {"H": 5, "I": 7, "P": 2}
@@ -46,8 +46,8 @@ class Candidate:
     """An RNN in a layout, without its sizes."""
 
     layout: Layout
-    cell: str
-    reset: str
+    cell: Cell
+    reset: Reset
     num_layers: int
     bidirectional: bool
     projected: bool

@@ -25,10 +25,22 @@ class Hints:
     prefix: str = ""
     cell: str | None = None
     reset: str | None = None
+    recurrent_activation: str | None = None
+    dtype: Any = None  # of the result
+
+    @property
+    def hidden(self) -> dict[str, Any]:
+        """What tensors do not show, as read() takes it."""
+        names = ("cell", "reset", "recurrent_activation")
+        return {name: getattr(self, name) for name in names}
 
     def __post_init__(self) -> None:
         if self.spec is not None and not isinstance(self.spec, Spec):
             raise SpecError(f"spec is a {type(self.spec).__name__}, need a Spec")
+        for name in ("cell", "reset"):
+            hint, own = getattr(self, name), getattr(self.spec, name, None)
+            if None not in (hint, own) and hint != own:
+                raise SpecError(f"the spec has {name} {own!r}, not {hint!r}: omit the {name}")
 
 
 @dataclass(frozen=True)

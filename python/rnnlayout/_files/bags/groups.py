@@ -15,6 +15,7 @@ from rnnlayout._weights.weights import Weights, weights_of
 
 from . import torch_names
 from .bag import Hints, Tensor
+from .naming import distinct, entry_of
 from .record import Record
 
 
@@ -38,10 +39,7 @@ class Group:
 def find(
     tensors: Mapping[str, Tensor], hints: Hints, records: Mapping[str, Record] | None = None
 ) -> list[Group]:
-    """Return all RNNs among the tensors, in their order: recorded ones, and those found by name.
-
-    Raises SpecError if hints.spec, which describes one RNN, is given for several.
-    """
+    """Return all RNNs among the tensors, in their order: recorded ones, and those found by name."""
     plain = torch_names.plain(tensors)
     records = {
         entry: replace(one, prefix=plain.name(one.prefix)) for entry, one in (records or {}).items()
@@ -69,24 +67,20 @@ def _with_stored_names(group: Group, plain: torch_names.Plain) -> Group:
 def _find(
     tensors: Mapping[str, Tensor], hints: Hints, records: Mapping[str, Record]
 ) -> list[Group]:
-    groups = [_recorded(tensors, entry, one) for entry, one in records.items()]
-    taken = {name for group in groups for name in group.names}
+    recorded = [_recorded(tensors, entry, one) for entry, one in records.items()]
+    taken = {name for group in recorded for name in group.names}
     places = find_places(
         [name for name in tensors if name not in taken],
         as_layout(hints.layout) if hints.layout is not None else None,
         hints.prefix,
     )
-    if hints.spec is not None and len(places) > 1:
-        names = ", ".join(repr(place.prefix.rstrip("./")) for place in places[:6])
-        raise SpecError(
-            f"spec= describes one RNN, but {len(places)} were found: choose one with prefix=, for"
-            f" example one of {names}"
-        )
-    groups += [_group(tensors, place, hints, len(places) == 1) for place in places]
-    groups = [group for group in groups if is_under(group.prefix, hints.prefix)]
+    found = [_group(tensors, place, hints, len(places) == 1) for place in places]
+    entries = distinct([group.entry for group in found], taken=records)
+    found = [replace(group, entry=entry) for group, entry in zip(found, entries, strict=True)]
+    groups = [group for group in recorded + found if is_under(group.prefix, hints.prefix)]
     order = {name: k for k, name in enumerate(tensors)}
     groups.sort(key=lambda g: min((order[name] for name in g.names), default=0))
-    return _with_unique_entries(groups)
+    return groups
 
 
 def check_exact(groups: list[Group]) -> None:
@@ -97,23 +91,6 @@ def check_exact(groups: list[Group]) -> None:
             " which exact=True does not allow: convert without it, or remove weight norm from the"
             " module in torch and save it again"
         )
-
-
-def entry_of(prefix: str, spec: Spec | None) -> str:
-    """Return the name of an RNN: its prefix, or its cell if it has none."""
-    if prefix.rstrip("./"):
-        return prefix.rstrip("./")
-    return spec.cell.removesuffix("_tanh").removesuffix("_relu") if spec else "rnn"
-
-
-def _with_unique_entries(groups: list[Group]) -> list[Group]:
-    count: dict[str, int] = {}
-    unique = []
-    for group in groups:
-        number = count[group.entry] = count.get(group.entry, 0) + 1
-        suffix = f"_{number}" if number > 1 else ""
-        unique.append(replace(group, entry=group.entry + suffix))
-    return unique
 
 
 def _recorded(tensors: Mapping[str, Tensor], entry: str, one: Record) -> Group:
@@ -131,11 +108,12 @@ def _recorded(tensors: Mapping[str, Tensor], entry: str, one: Record) -> Group:
 
 
 def _group(tensors: Mapping[str, Tensor], place: Place, hints: Hints, alone: bool) -> Group:
-    asked = {"cell": hints.cell, "reset": hints.reset}
-    entry = entry_of(place.entry, None)
-    weights = _read(tensors, place.names, entry, hints.spec, hints.layout, asked if alone else {})
-    if isinstance(weights, SpecError) and not alone:  # only then do the hints concern this RNN
-        weights = _read(tensors, place.names, entry, hints.spec, hints.layout, asked)
+    entry, free = entry_of(place.entry, None), {"dtype_free": hints.dtype is not None}
+    # of several RNNs, cell and reset concern those that do not show them
+    first = hints.hidden if alone else {"recurrent_activation": hints.recurrent_activation}
+    weights = _read(tensors, place.names, entry, hints.spec, hints.layout, first | free)
+    if isinstance(weights, SpecError) and not alone:
+        weights = _read(tensors, place.names, entry, hints.spec, hints.layout, hints.hidden | free)
     if isinstance(weights, Weights):
         entry = entry_of(place.entry, weights.spec)
     names = tuple(place.names.values())

@@ -1,0 +1,49 @@
+"""A user's script that touches every public name, for type checkers; test_types.py runs it too."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import rnnlayout as rl
+
+folder = Path(sys.argv[1])
+spec = rl.Spec("lstm", input_size=4, hidden_size=6, bias=True, dtype=np.float32)
+shapes: dict[str, tuple[int, ...]] = rl.describe(spec, "torch")
+weights = {name: np.full(shape, 0.1, "f4") for name, shape in shapes.items()}
+assert rl.infer_spec(weights, "torch") == spec and spec.cell == "lstm" and spec.dtype == "float32"
+flat: np.ndarray = rl.pack(weights)
+tensors = rl.unpack(flat, spec, to="keras")
+grade: str = tensors.report.grade
+again: rl.Spec = rl.convert(weights, layout="torch", to="onnx").spec
+print(flat.nbytes, tensors["kernel"].shape, grade, again.num_params, rl.regions(spec).shape)
+report: rl.Report = rl.check(weights, to="concat")
+text: str = rl.explain(spec, "torch", rl.layout("concat", inputs="xh"))
+print(report.reason, len(text.splitlines()), list(rl.layouts()))
+
+one = rl.Weights(weights, layout="torch")
+both: rl.Weights = rl.stack([one.to("keras")])
+print(both.layout.name, one.tensors.keys(), [part.spec.hidden_size for part in one.split()])
+rnn: rl.RNN = rl.RNN(one, device="cpu")
+y, (h_n, c_n) = rnn(np.zeros((3, 2, 4), "f4"), lengths=np.array([3, 1]))
+y, state = rnn.step(np.zeros((2, 4), "f4"))
+y, state = rl.forward(np.zeros((3, 4), "f4"), one)
+rnn.update(weights)
+rl.set_num_threads(1)
+print(rl.num_threads(), rl.cpu_tier(), rl.__version__, y.shape)
+
+rl.save(folder / "one.safetensors", one)
+found: rl.Found = rl.load(folder / "one.safetensors")
+names: list[str] = [name for name, entry in found.items() if entry.spec.num_layers == 1]
+done: rl.Converted = rl.convert_file(folder / "one.safetensors", folder / "two.npz", to="keras")
+print(names, [r.grade for r in done.reports.values()])
+verified: rl.Verified = rl.verify(folder / "one.safetensors", folder / "two.npz")
+print(verified.equal)
+try:
+    rl.assign(object(), tensors)
+except (rl.LossyError, rl.SpecError, rl.CudnnError, rl.CudnnNotFoundError) as error:
+    raise SystemExit(str(error)) from error
+except rl.Error as error:
+    print(
+        isinstance(error, rl.LayoutError), isinstance(error, (rl.FileError, rl.MissingExtraError))
+    )
