@@ -70,8 +70,8 @@ static void *new_memory(int64_t nbytes)
 
 /* -------------------------------------------------------------- places in the weights -- */
 
-/* A block's place in the one tensor of layout "cpu", where all gates of a matrix or a bias follow
- * one another, each contiguous. */
+/* A block's place in the one tensor of layout RNL_FORWARD_LAYOUT, where all gates of a matrix or a
+ * bias follow one another, each contiguous. */
 static rnl_view view_of(const rnl_rnn *rnn, const rnl_layout *cpu, rnl_block block)
 {
     rnl_view view = {.tensor = -1};
@@ -197,7 +197,7 @@ static rnl_layout layout_cpu(void)
 {
     rnl_layout layout;
     rnl_error err;
-    rnl_layout_named("cpu", &layout, &err);
+    rnl_layout_named(RNL_FORWARD_LAYOUT, &layout, &err);
     return layout;
 }
 

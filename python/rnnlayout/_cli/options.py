@@ -107,7 +107,11 @@ def spec(text: str) -> Any:
 
 def with_hint(message: str, options: argparse.Namespace) -> str:
     """Return an error of the library, with the command's options for the arguments it asks for."""
+    omitted = re.findall(r"omit ([a-z]+)=", message)
     asked = dict.fromkeys(re.findall(r"(?<![\w.-])([a-z]+)=", message))
-    wanted = [f"--{name}" for name in asked if name in _ASKED and hasattr(options, name)]
-    wanted = [option for option in wanted if option not in message]
-    return f"{message}\nhint: use {' or '.join(wanted)}" if wanted else message
+    known = [name for name in asked if name in _ASKED and hasattr(options, name)]
+    known = [name for name in known if f"--{name}" not in message]
+    omit = [f"omit --{name}" for name in known if name in omitted]
+    use = " or ".join(f"--{name}" for name in known if name not in omitted)
+    hints = [*omit, *([f"use {use}"] if use else [])]
+    return f"{message}\nhint: {', '.join(hints)}" if hints else message

@@ -12,9 +12,9 @@ import numpy as np
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.stacks import joined
 from rnnlayout._files.files import load
+from rnnlayout._model.config import describe_config
 from rnnlayout._model.spec import Spec, unlike
 from rnnlayout._native import SpecError
-from rnnlayout._weights.config import describe_config
 from rnnlayout._weights.weights import Weights
 
 from .blocks import Block, Compare, Gap, Gate, blocks_of, may_sum, one_bias, with_sums

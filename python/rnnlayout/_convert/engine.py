@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._model.dtypes import check_in_place, dtype_name, storage, take
 from rnnlayout._model.given import Given
-from rnnlayout._model.layout import Layout
+from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import Spec, flag
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.mismatch import wrong_names
@@ -59,8 +59,15 @@ def run(
     else:
         arrays = _outputs(out, plan.targets, spec.dtype, dst)
     report = run_plan(plan, source.arrays, arrays, source.dtype, spec.dtype, exact, out is None)
-    has = 0 if spec.bias == "none" else _native.HAS_BIAS
-    return Given(spec, dst, has, [name for name, _ in plan.targets], arrays), report
+    has = (0 if spec.bias == "none" else _native.HAS_BIAS) | _peepholes(source, dst)
+    names = [name for name, _ in plan.targets]
+    return replace(source, spec=spec, layout=dst, has=has, names=names, arrays=arrays), report
+
+
+def _peepholes(source: Given, dst: Layout) -> int:
+    """Return HAS_PEEPHOLES if the source has peepholes and the target can represent them."""
+    rows = known_layouts()[dst.name]["rows"] if dst.name in known_layouts() else []
+    return source.has & _native.HAS_PEEPHOLES if any("peephole" in r["roles"] for r in rows) else 0
 
 
 def run_into(

@@ -17,6 +17,7 @@ from rnnlayout._files.bags.record import Record, read_records, write_records
 from rnnlayout._files.formats.format import TensorFormat, format_of
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.given import given_of
+from rnnlayout._sources.mismatch import listing
 from rnnlayout._weights.weights import Weights
 
 
@@ -35,9 +36,10 @@ def read(path: Path, hints: Hints) -> tuple[Found, TensorFile | None]:
     _forget_frames(found.refused.values())
     if found.refused and not found:
         raise found.refused.pop(next(iter(found.refused)))
+    if not found and hints.prefix:
+        raise _wrong_prefix(path, hints)
     if not found:
-        under = f" under {hints.prefix!r}" if hints.prefix else ""
-        raise FileError(f"{path}: no recurrent layer found{under}")
+        raise FileError(f"{path}: no recurrent layer found")
     return found, file
 
 
@@ -46,6 +48,17 @@ def _forget_frames(errors: Iterable[Exception]) -> None:
     errors, a cycle."""
     for error in errors:
         error.__traceback__ = error.__context__ = None
+
+
+def _wrong_prefix(path: Path, hints: Hints) -> FileError:
+    """Return the error for a file with no RNN under the prefix."""
+    found, file = read(path, replace(hints, prefix="", spec=None))
+    all_prefixes = [g.prefix for g in file.groups] if file else [*found, *found.refused]
+    prefixes = [prefix.rstrip("./") for prefix in all_prefixes if prefix]
+    others = (
+        f"with prefix= these would work: {listing(prefixes, 12)}" if prefixes else "omit prefix="
+    )
+    return FileError(f"{path}: no recurrent layer found under {hints.prefix!r}; {others}")
 
 
 class TensorFile:

@@ -2,6 +2,7 @@
 #include "native.h"
 
 #include <numpy/arrayobject.h>
+#include <string.h>
 
 typedef struct rnn_object {
     PyObject_HEAD
@@ -21,7 +22,7 @@ static int prepare(rnn_object *self, const native_state *state, PyObject *weight
     rnl_error err;
     rnl_status status = RNL_OK;
     borrowed *const in = &self->weights;
-    const int failed = weights_borrow(state, "cpu", &self->spec, weights, in);
+    const int failed = weights_borrow(state, RNL_FORWARD_LAYOUT, &self->spec, weights, in);
     if (!failed) {
         self->num_params = PyArray_SIZE((PyArrayObject *)weights);
         Py_BEGIN_ALLOW_THREADS
@@ -78,8 +79,13 @@ static PyObject *rnn_weights(PyObject *object, PyObject *unused)
     PyObject *array = PyArray_SimpleNew(1, &nelems, numpy_type_of(self->spec.dtype));
     if (!array)
         return NULL;
+    void *const into = PyArray_DATA((PyArrayObject *)array);
+    const borrowed *const theirs = &self->weights; /* which the core of an Rnn that borrows reads */
     Py_BEGIN_ALLOW_THREADS
-    rnl_rnn_weights(self->rnn, PyArray_DATA((PyArrayObject *)array));
+    if (theirs->data)
+        memcpy(into, theirs->data[0], (size_t)PyArray_NBYTES((PyArrayObject *)array));
+    else
+        rnl_rnn_weights(self->rnn, into);
     Py_END_ALLOW_THREADS
     return array;
 }

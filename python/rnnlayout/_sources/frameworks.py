@@ -65,6 +65,11 @@ def _torch(module: Any) -> Description:
     elif "RNNCellBase" in names:
         layout, mode = "torch-cell", names[names.index("RNNCellBase") - 1].removesuffix("Cell")
         mode = f"RNN_{module.nonlinearity.upper()}" if mode == "RNN" else mode
+    elif quantized := _class_names(module, "torch.ao.nn.quanti", "torch.nn.quanti"):
+        raise LayoutError(
+            f"{type(module).__module__.partition('.modules')[0]}.{quantized[0]} stores rounded"
+            " weights: pass the module that it was quantized from"
+        )
     else:
         inside = (x for x in module.named_modules() if x[0])
         rnns = [x for x in inside if _class_names(x[1], "torch.nn.modules.rnn")]

@@ -108,11 +108,12 @@ def _recorded(tensors: Mapping[str, Tensor], entry: str, one: Record) -> Group:
 
 
 def _group(tensors: Mapping[str, Tensor], place: Place, hints: Hints, alone: bool) -> Group:
-    asked = {"cell": hints.cell, "reset": hints.reset}
-    entry = entry_of(place.entry, None)
-    weights = _read(tensors, place.names, entry, hints.spec, hints.layout, asked if alone else {})
-    if isinstance(weights, SpecError) and not alone:  # only then do the hints concern this RNN
-        weights = _read(tensors, place.names, entry, hints.spec, hints.layout, asked)
+    entry, free = entry_of(place.entry, None), {"dtype_free": hints.dtype is not None}
+    # of several RNNs, cell and reset concern those that do not show them
+    first = hints.hidden if alone else {"recurrent_activation": hints.recurrent_activation}
+    weights = _read(tensors, place.names, entry, hints.spec, hints.layout, first | free)
+    if isinstance(weights, SpecError) and not alone:
+        weights = _read(tensors, place.names, entry, hints.spec, hints.layout, hints.hidden | free)
     if isinstance(weights, Weights):
         entry = entry_of(place.entry, weights.spec)
     names = tuple(place.names.values())

@@ -37,9 +37,10 @@ _MOST_NBYTES = 16 << 20  # of the JSON; that of a thousand layers has a tenth of
 _MORE = ("layout", "nbytes", "regions", "entry")
 
 
-def _weights(tensor: Tensor, spec: Spec | None, path: Path) -> Weights:
+def _weights(tensor: Tensor, spec: Spec | None, path: Path, dtype_free: bool = False) -> Weights:
     try:
-        return weights_of(read(tensor.floats("the array"), spec, CUDNN))
+        array = tensor.floats("the array")
+        return weights_of(read(array, spec, CUDNN, dtype_free=dtype_free))
     except ValueError as error:
         raise type(error)(f"{path}: {error}") from None
 
@@ -55,7 +56,8 @@ def _only_one(entries: Mapping[str, Weights], what: str) -> tuple[str, Weights]:
 
 def _read_npy(path: Path, hints: Hints) -> Found:
     array = mapped(path)
-    weights = _weights(Tensor.of(array, array.dtype.name), hints.spec, path)
+    tensor = Tensor.of(array, array.dtype.name)
+    weights = _weights(tensor, hints.spec, path, dtype_free=hints.dtype is not None)
     return Found({entry_of("", weights.spec): weights})
 
 

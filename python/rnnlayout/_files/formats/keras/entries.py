@@ -111,16 +111,20 @@ class Entries:
         if spec is not None:
             return read(tensors, None, layout, cell=spec.cell, reset=spec.reset,
                         recurrent_activation=spec.recurrent_activation)  # fmt: skip
+        activation = self.hints.recurrent_activation
         try:
-            given = read(tensors, None, layout)
+            given = read(tensors, None, layout, recurrent_activation=activation)
         except SpecError:
-            given = read(tensors, None, layout, cell=self.hints.cell, reset=self.hints.reset)
+            given = read(tensors, None, layout, **self.hints.hidden)
+        if activation is not None:
+            return given
         if given.layout.name == "keras" and given.spec.cell in ("lstm", "gru"):
             if self.version < SIGMOID_SINCE:
                 raise SpecError(
                     f"{name}: the file does not record its recurrent activation, and before Keras"
-                    " 2.3 hard_sigmoid was the default: pass spec=Spec(..., recurrent_activation="
-                    "'hard_sigmoid_keras2' or 'sigmoid'), with prefix= the layer's name"
+                    " 2.3 hard_sigmoid was the default: pass"
+                    " recurrent_activation='hard_sigmoid_keras2' or recurrent_activation='sigmoid',"
+                    f" with prefix={name!r} if the layers differ"
                 )
             if _DEFAULTS not in self.notes:
                 self.notes.append(_DEFAULTS)
