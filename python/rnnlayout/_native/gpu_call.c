@@ -1,6 +1,6 @@
 /* The fast path of a call on GPU arrays: all can be used in place, and lengths are plain. Results
- * and order of streams are those of the Python path, rnnlayout/_run/gpu.py, which also reports what is
- * wrong. */
+ * and order of streams are those of the Python path, rnnlayout/_run/gpu.py, which also reports what
+ * is wrong. */
 #include "gpu_call.h"
 
 static int is_lstm(const gpu_rnn_object *self)
