@@ -2,10 +2,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/lengths.h"
 #include "core/status.h"
 #include "forward/running.h"
-#include "kernels/kernels.h"
 
 enum {
     MAX_PARTS = 64,
@@ -60,6 +60,13 @@ static int split(rnl_running *run)
     return (int)(members < threads ? members : threads / run->num_parts * run->num_parts);
 }
 
+/* The first row of part k: N * k / num_parts, without a product that may overflow. */
+static int64_t first_row(const rnl_running *run, int k)
+{
+    const int64_t N = run->call->N, parts = run->num_parts;
+    return N / parts * k + N % parts * k / parts;
+}
+
 static void describe_parts(rnl_running *run, rnl_portion *parts)
 {
     const int64_t N = run->call->N;
@@ -73,9 +80,10 @@ static void describe_parts(rnl_running *run, rnl_portion *parts)
         if (run->by_direction)
             p->first_direction = p->last_direction = k;
         else if (run->num_parts > 1) {
-            p->first_row = N * k / run->num_parts;
-            p->rows = N * (k + 1) / run->num_parts - p->first_row;
+            p->first_row = first_row(run, k);
+            p->rows = first_row(run, k + 1) - p->first_row;
         }
+        rnl_barrier_init(&p->barrier);
         atomic_init(&p->stop_at, INT64_MAX);
         atomic_init(&p->alone_from, INT64_MAX);
     }
@@ -141,24 +149,6 @@ static void sort_rows(const rnl_rnn_call *call, int64_t *order, int64_t *active)
             active[call->lengths[n] - 1]++;
 }
 
-/* Zero y past the ends of the sequences. */
-static void zero_ends(const rnl_running *run)
-{
-    const rnl_rnn_call *call = run->call;
-    const rnl_spec *spec = &run->rnn->spec;
-    for (int64_t n = 0; call->y && call->lengths && n < call->N; n++) {
-        const int64_t length = call->lengths[n];
-        rnl_job job = {.src_dtype = call->dtype,
-                       .dst_dtype = call->dtype,
-                       .rows = call->T - length,
-                       .cols = rnl_num_directions(spec) * rnl_state_size(spec),
-                       .dst = (char *)call->y + (length * call->y_time + n * call->y_batch) *
-                                                    rnl_dtype_nbytes(call->dtype),
-                       .dst_grid = {call->y_time, 1}};
-        rnl_fill_zero(&job);
-    }
-}
-
 /* Did the members of a part wait so long for each other that one went on alone? */
 static bool was_crowded(const rnl_running *run)
 {
@@ -189,16 +179,21 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
         return rnl_fail(err, RNL_E_NOMEM, "no memory for a call with T = %" PRId64 ", N = %" PRId64,
                         call->T, call->N);
     place_buffers(&run, parts, room->data);
-    if (call->lengths) {
+    if (call->lengths)
         sort_rows(call, run.order, run.active);
-        zero_ends(&run);
-    }
     atomic_init(&run.stop, 0);
     atomic_init(&run.stop_layer, INT64_MAX);
-    rnl_team_run(members, rnl_run_member, &run);
+    rnl_barrier_init(&run.all);
+    run.began_ns = rnl_now_ns();
+    const bool all_worked = rnl_team_run(members, rnl_run_member, &run);
     if (members > run.num_parts)
         rnl_team_was_crowded(was_crowded(&run));
     rnl_room_give(rnn, room);
+    if (!all_worked)
+        return rnl_fail(err, RNL_E_INTERRUPTED,
+                        "the process was forked during this call, by a signal handler: this is the"
+                        " child, and the threads that shared the call exist in the parent only;"
+                        " repeat the call");
     if (atomic_load(&run.stop))
         return rnl_fail(err, RNL_E_INTERRUPTED, "interrupted");
     return RNL_OK;

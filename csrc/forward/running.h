@@ -22,7 +22,6 @@ typedef struct rnl_portion {
     rnl_barrier barrier;
     _Atomic int64_t stop_at;    /* the step after which all members of the part leave          */
     _Atomic int64_t alone_from; /* the step of the call after which all but the first one leave */
-    atomic_int long_waits;
     int64_t since_poll;
 } rnl_portion;
 
@@ -38,6 +37,7 @@ typedef struct rnl_running {
     bool by_direction;
     rnl_portion *parts;
     rnl_barrier all;
+    int64_t began_ns;
     atomic_int stop;
     _Atomic int64_t stop_layer; /* after which all members leave */
 } rnl_running;

@@ -1,14 +1,14 @@
 /* The recurrence: one member's share of a call, by layers and steps. */
 #include <string.h>
 
+#include "core/clock.h"
 #include "forward/running.h"
 #include "kernels/kernels.h"
 
 enum {
     WORK_OF_A_PIECE = 1 << 28, /* multiplications between two checks whether to stop: 0.1 s */
     WORK_OF_A_POLL = 1 << 25,  /* multiplications between two calls of the caller's poll   */
-    WORK_OF_A_TURN = 1 << 9,   /* multiplications while a waiting member spins once        */
-    LONG_WAITS = 4             /* after so many the first member goes on alone             */
+    NOTICED_NS = 1000000       /* a call that has lost less than this is not crowded       */
 };
 
 /* An array of steps and rows: element (t, row, k) is base[t * time + row * batch + k], where base
@@ -63,7 +63,7 @@ static bool stops_here(const share *s, int64_t step, int64_t work)
 
 static void wait_for_part(const share *s)
 {
-    (void)rnl_barrier_wait(&s->part->barrier, s->members, 0);
+    (void)rnl_barrier_wait(&s->part->barrier, s->members);
 }
 
 /* The number of a step, counted over all layers and directions. */
@@ -81,22 +81,29 @@ static void take_all(share *s)
     s->last_state = s->run->rnn->state_blocks;
 }
 
-/* Wait at the end of a step. If members wait longer for each other than they work, other processes
- * use the CPUs: the first member goes on alone. False: this member has to leave. */
-static bool end_step(share *s, int64_t step, int64_t rows)
+/* Has the call taken more than twice as long as one member would have needed for the work that all
+ * have done, because members wait for each other? Then other processes use the CPUs. */
+static bool is_crowded(const share *s)
+{
+    const int64_t lost = atomic_load_explicit(&s->part->barrier.lost_ns, memory_order_relaxed);
+    if (lost < NOTICED_NS)
+        return false;
+    const int64_t elapsed = rnl_now_ns() - s->run->began_ns;
+    return elapsed > 2 * s->members * (elapsed - lost);
+}
+
+/* Wait at the end of a step. In a crowd the first member goes on alone. False: this member has to
+ * leave. */
+static bool end_step(share *s, int64_t step)
 {
     rnl_portion *part = s->part;
     if (s->members == 1)
         return true;
-    const int64_t place = place_of(s, step), K = rnl_state_size(&s->run->rnn->spec);
-    const int64_t work = rows * K * s->run->rnn->gates * (s->last - s->first) *
-                         s->run->rnn->kernels->lanes;
-    if (s->member == 0 &&
-        atomic_load_explicit(&part->long_waits, memory_order_relaxed) >= LONG_WAITS)
+    const int64_t place = place_of(s, step);
+    if (s->member == 0 && is_crowded(s))
         atomic_store(&part->alone_from, place);
-    if (rnl_barrier_wait(&part->barrier, s->members,
-                         (int)rnl_min(work / WORK_OF_A_TURN, INT32_MAX / 2)))
-        atomic_fetch_add_explicit(&part->long_waits, 1, memory_order_relaxed);
+    if (!rnl_barrier_wait(&part->barrier, s->members))
+        return false;
     if (atomic_load_explicit(&part->alone_from, memory_order_acquire) > place)
         return true;
     if (s->member == 0)
@@ -400,10 +407,21 @@ static void step(const share *s, char *sums, const char *before, char *after, in
     multiply(s, job, now, kernel_of(s));
 }
 
-/* Copy the member's units of the new state to the layer's output. */
+/* Zero some columns of some rows. */
+static void zero_rows(const series *to, int64_t time, int64_t first_row, int64_t rows, int64_t cols)
+{
+    const int64_t nbytes = rnl_dtype_nbytes(to->dtype);
+    char *const dst = to->write + time * to->time * nbytes;
+    for (int64_t row = first_row; row < first_row + rows; row++)
+        memset(dst + to->order[row] * to->batch * nbytes, 0, (size_t)(cols * nbytes));
+}
+
+/* Copy the member's units of the new state to the layer's output. In y, those of rows that have
+ * ended are zero. */
 static void put_output(const share *s, char *after, int64_t time, int64_t rows)
 {
     const rnl_running *run = s->run;
+    const rnl_portion *part = s->part;
     series to = output_of(s);
     if (!to.write)
         return;
@@ -413,7 +431,9 @@ static void put_output(const share *s, char *after, int64_t time, int64_t rows)
         return;
     to.write += (s->direction * width + from) * rnl_dtype_nbytes(to.dtype);
     const series state = of_part(s, after + from * rnl_real_nbytes(run), 0, run->state);
-    copy_rows(&state, 0, &to, time, s->part->first_row, rows, end - from);
+    copy_rows(&state, 0, &to, time, part->first_row, rows, end - from);
+    if (to.order)
+        zero_rows(&to, time, part->first_row + rows, part->rows - rows, end - from);
 }
 
 /* -------------------------------------------------------------------- directions, layers -- */
@@ -431,9 +451,8 @@ static bool run_steps(share *s, int64_t first, int64_t from, int64_t to)
         step(s, part->sums + (t - from) * part->rows * sums_row, part->h[before], part->h[!before],
              rows, now);
         put_output(s, part->h[!before], t, rows);
-        (void)stops_here(s, now, 0);
-        if (!end_step(s, now, rows) ||
-            atomic_load_explicit(&part->stop_at, memory_order_acquire) <= now)
+        (void)stops_here(s, now, (part->rows - rows) * run->state); /* zeros are work too */
+        if (!end_step(s, now) || atomic_load_explicit(&part->stop_at, memory_order_acquire) <= now)
             return false;
     }
     return true;
@@ -497,8 +516,7 @@ void rnl_run_member(void *arg, int k, int members)
             const int sharing = members > n ? (members - p - 1) / n + 1 : 1;
             run_part(run, &run->parts[p], layer, members > n ? k / n : 0, sharing, k == 0);
         }
-        (void)rnl_barrier_wait(&run->all, members, 0);
-        if (atomic_load(&run->stop_layer) <= layer)
+        if (!rnl_barrier_wait(&run->all, members) || atomic_load(&run->stop_layer) <= layer)
             return;
     }
 }

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "forward/team.h"
 #include "rnnlayout.h"
 
@@ -330,10 +331,12 @@ static int find_helpers(int wanted)
 /* ------------------------------------------------------------------------------- the pool -- */
 
 static bool forks_are_watched;
+static atomic_int num_forks; /* that have led to this process */
 
 /* A forked child has no helpers, and no other thread that could have taken the pool. */
 static void forget_helpers(void)
 {
+    atomic_fetch_add(&num_forks, 1);
     pool.num_helpers = pool.runs_until_retry = 0;
     atomic_store(&pool.taken, false);
 }
@@ -350,66 +353,72 @@ static bool take_pool(void)
     return forks_are_watched && !atomic_exchange_explicit(&pool.taken, true, memory_order_acquire);
 }
 
-void rnl_team_run(int wanted, void (*member)(void *arg, int k, int members), void *arg)
+bool rnl_team_run(int wanted, void (*member)(void *arg, int k, int members), void *arg)
 {
     const int most = wanted > 1 ? smaller(wanted, rnl_num_threads()) : 1;
     if (most < 2 || !take_pool()) {
         member(arg, 0, 1);
-        return;
+        return true;
     }
     const uint64_t control = float_control();
-    const int num_helpers = find_helpers(most - 1);
+    const int num_helpers = find_helpers(most - 1), forks_before = atomic_load(&num_forks);
     for (int k = 0; k < num_helpers; k++)
         set_to_work(&pool.helpers[k], num_helpers + 1, member, arg, control);
     member(arg, 0, num_helpers + 1);
+    if (atomic_load(&num_forks) != forks_before)
+        return num_helpers == 0;
     for (int k = 0; k < num_helpers; k++)
         wait_for(&pool.helpers[k]);
     atomic_store_explicit(&pool.taken, false, memory_order_release);
+    return true;
 }
 
-int rnl_team_patience = SPINS;
+/* ------------------------------------------------------------------------------- barriers -- */
 
-bool rnl_barrier_wait(rnl_barrier *barrier, int members, int patience)
+void rnl_barrier_init(rnl_barrier *barrier)
+{
+    atomic_init(&barrier->arrived, 0);
+    atomic_init(&barrier->round, 0);
+    atomic_init(&barrier->lost_ns, 0);
+    barrier->num_forks = atomic_load(&num_forks);
+}
+
+bool rnl_barrier_wait(rnl_barrier *barrier, int members)
 {
     if (members == 1)
+        return true;
+    if (barrier->num_forks != atomic_load_explicit(&num_forks, memory_order_relaxed))
         return false;
     /* cannot change before this member has arrived */
     const int round = atomic_load_explicit(&barrier->round, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) == members - 1) {
+    const int before = atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel);
+    if (before == members - 1) {
         atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
         atomic_fetch_add_explicit(&barrier->round, 1, memory_order_release);
-        return false;
+        return true;
     }
-    int left = rnl_team_patience + patience, turn = SPINS;
-    while (atomic_load_explicit(&barrier->round, memory_order_acquire) == round) {
-        if (left > 0) {
-            left--;
-            relax();
-        } else {
-            turn = wait_turn(turn);
-        }
+    int64_t since_ns = 0;
+    for (int turn = 0; atomic_load_explicit(&barrier->round, memory_order_acquire) == round;) {
+        if (turn == SPINS)
+            since_ns = rnl_now_ns();
+        turn = wait_turn(turn);
     }
-    return turn > SPINS;
+    if (since_ns && before == 0)
+        atomic_fetch_add_explicit(&barrier->lost_ns, rnl_now_ns() - since_ns, memory_order_relaxed);
+    return true;
 }
 
 /* ------------------------------------------------------------------------------- crowded -- */
 
-static _Atomic int64_t crowded_until; /* on the clock below */
-static atomic_int crowded_ms;
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
+static _Atomic int64_t crowded_until_ns; /* on rnl_now_ns()'s clock */
+static atomic_int crowded_ms;            /* without sharing after the last call; 0: not crowded */
 
 void rnl_team_was_crowded(bool crowded)
 {
     int ms = 0;
     if (crowded) {
         ms = smaller(CROWDED_MS + 2 * atomic_load(&crowded_ms), CROWDED_MOST_MS);
-        atomic_store(&crowded_until, now_ms() + ms);
+        atomic_store(&crowded_until_ns, rnl_now_ns() + ms * INT64_C(1000000));
     }
     if (ms != atomic_load_explicit(&crowded_ms, memory_order_relaxed))
         atomic_store(&crowded_ms, ms);
@@ -418,5 +427,5 @@ void rnl_team_was_crowded(bool crowded)
 bool rnl_team_is_crowded(void)
 {
     return atomic_load_explicit(&crowded_ms, memory_order_relaxed) > 0 &&
-           now_ms() < atomic_load(&crowded_until);
+           rnl_now_ns() < atomic_load(&crowded_until_ns);
 }

@@ -4,28 +4,32 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
-/* A point where the members of a team wait for each other; zero-initialized. */
+/* A point where the members of a team wait for each other. */
 typedef struct rnl_barrier {
     atomic_int arrived, round;
+    int num_forks;           /* that had led to this process when the barrier was made      */
+    _Atomic int64_t lost_ns; /* sum over all rounds: how long the first to arrive waited after
+                                it had spun                                                */
 } rnl_barrier;
 
-/* Wait until all members have arrived; all must be running. Spins, `patience` turns more than
- * usual, then yields and naps to leave the CPU to others. Returns whether it yielded or napped. */
-bool rnl_barrier_wait(rnl_barrier *barrier, int members, int patience);
+void rnl_barrier_init(rnl_barrier *barrier);
+
+/* Wait until all members have arrived; all must be running. Spins, then yields and naps to leave
+ * the CPU to others. False, at once: this is a forked child, which has no other members. */
+bool rnl_barrier_wait(rnl_barrier *barrier, int members);
 
 /* If other processes use the CPUs too, members that wait for each other every few microseconds wait
- * for the scheduler, for milliseconds. A call that was slowed down like this reports it; for a
- * while, longer each time, other calls should not share their work. */
+ * for the scheduler, for milliseconds. After a call that was slowed down like this, other calls
+ * should not share their work for a while, longer after each such call. */
 void rnl_team_was_crowded(bool crowded);
 bool rnl_team_is_crowded(void);
 
-/* Turns after which a wait usually counts as long; a check sets it to 0. */
-extern int rnl_team_patience;
-
 /* Run member(arg, k, members) for k in 0 ... members - 1, k = 0 in the calling thread, and return
  * when all are done. 1 <= members <= wanted: fewer than wanted if another caller uses the threads,
- * if threads could not be started, or by rnl_set_num_threads. */
-void rnl_team_run(int wanted, void (*member)(void *arg, int k, int members), void *arg);
+ * if threads could not be started, or by rnl_set_num_threads. False: member(arg, 0, members) has
+ * forked the process, and this is the child, in which the others were not run to their end. */
+bool rnl_team_run(int wanted, void (*member)(void *arg, int k, int members), void *arg);
 
 #endif

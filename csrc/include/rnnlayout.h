@@ -134,6 +134,9 @@ const char *rnl_cpu_tier(void);
 
 enum { RNL_NUM_OPTIONS = 3, RNL_MAX_DIMS = 3, RNL_MAX_NAME = 64 };
 
+/* The layout of the weights of rnl_rnn_new(), named as in messages. It is not in the table. */
+#define RNL_FORWARD_LAYOUT "the forward pass"
+
 /* A layout's name and its options, set by the two functions below. */
 typedef struct rnl_layout {
     const char *name;
@@ -178,8 +181,13 @@ rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err);
  * layout "cudnn", where spec->bias decides, and in rows with bias_always. */
 enum { RNL_HAS_BIAS = 1, RNL_HAS_PEEPHOLES = 2 };
 
-/* Return the optional tensors of a target: RNL_HAS_BIAS unless spec->bias is RNL_BIAS_NONE. */
+/* Return the optional tensors that a spec asks for: RNL_HAS_BIAS unless spec->bias is
+ * RNL_BIAS_NONE. */
 unsigned rnl_spec_has(const rnl_spec *spec);
+
+/* Return the optional tensors of a plan's target: those of the spec, and the source's peepholes.
+ * Layouts that cannot represent peepholes ignore RNL_HAS_PEEPHOLES. */
+unsigned rnl_target_has(const rnl_spec *spec, unsigned src_has);
 
 /* Check that a layout can represent an RNN. RNL_E_LOSSY: it cannot; the message gives the reason.
  * RNL_E_SPEC: the chosen version of the layout's library does not support the dtype. */
@@ -348,9 +356,9 @@ typedef struct rnl_rnn_options {
 /*
  * Prepare an RNN for the CPU. The caller frees it with rnl_rnn_free(), which accepts NULL.
  *
- * weights  the tensor of layout "cpu", in spec->dtype: cuDNN's weight space, extended to RNNs that
- *          cuDNN does not support. rnl_layout_tensor() gives its number of elements. Only read
- *          during the call, unless options->borrows is set
+ * weights  the tensor of layout RNL_FORWARD_LAYOUT, in spec->dtype: cuDNN's weight space, extended
+ *          to RNNs that cuDNN does not support. rnl_layout_tensor() gives its number of elements.
+ *          Only read during the call, unless options->borrows is set
  * options  NULL: none
  *
  * RNL_E_SPEC: the spec is invalid, a clip is set without clip_low <= clip_high or without an LSTM,
@@ -400,8 +408,12 @@ typedef struct rnl_rnn_call {
 /*
  * Run the forward pass on the CPU. Several threads may run the same RNN at the same time.
  *
- * RNL_E_SPEC: a dtype, a length or a size is invalid. RNL_E_NOMEM. RNL_E_INTERRUPTED: y, hn and cn
- * may be partly written. Allocates memory if the call needs more than all calls before it.
+ * RNL_E_SPEC: a dtype, a length or a size is invalid. RNL_E_NOMEM. RNL_E_INTERRUPTED: poll returned
+ * non-zero, or poll forked the process and this is the child, which lacks the threads that shared
+ * the call; y, hn and cn may be partly written.
+ *
+ * A call needs memory for its intermediate results: up to 4 MB are kept for the next call until the
+ * RNN is freed (for each of up to 8 calls at the same time), more is freed when the call returns.
  */
 rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err);
 

@@ -13,8 +13,8 @@ void rnl_add(const rnl_job *job)
             else if (is_zero(job->src_dtype, a))
                 sum = convert_bits(job, b);
             else
-                sum = rnl_from_double(job->dst_dtype, rnl_to_double(job->src_dtype, a) +
-                                                          rnl_to_double(job->src_dtype, b));
+                sum = sum_bits(job->dst_dtype, rnl_to_double(job->src_dtype, a),
+                               rnl_to_double(job->src_dtype, b));
             store_dst(job, r, c, sum ^ flip);
         }
 }

@@ -2,6 +2,9 @@
 #ifndef RNL_KERNELS_ELEMENT_H
 #define RNL_KERNELS_ELEMENT_H
 
+#include <math.h>
+
+#include "kernels/convert.h"
 #include "kernels/kernels.h"
 
 static inline uint64_t load_at(rnl_dtype dtype, const void *base, rnl_grid grid, int64_t r,
@@ -33,6 +36,23 @@ static inline uint64_t convert_bits(const rnl_job *job, uint64_t bits)
     if (job->src_dtype == job->dst_dtype)
         return bits;
     return rnl_from_double(job->dst_dtype, rnl_to_double(job->src_dtype, bits));
+}
+
+/* a + b, rounded once. Rounding to double first may give a number halfway between two numbers of a
+ * narrower dtype, although the sum itself is not. Therefore a sum that is between two doubles
+ * becomes the one whose last bit is set: it is never halfway (rounding to odd). */
+static inline uint64_t sum_bits(rnl_dtype dtype, double a, double b)
+{
+    const double sum = a + b;
+    if (dtype == RNL_FLOAT64 || !isfinite(sum))
+        return rnl_from_double(dtype, sum);
+    const bool swap = fabs(a) < fabs(b);
+    const double large = swap ? b : a, small = swap ? a : b;
+    const double rest = small - (sum - large); /* exact: Dekker's Fast2Sum */
+    uint64_t bits = bits_of_double(sum);
+    if (rest != 0 && !(bits & 1))
+        bits = (rest > 0) == (sum > 0) ? bits + 1 : bits - 1;
+    return rnl_from_double(dtype, as_double(bits));
 }
 
 static inline bool is_zero(rnl_dtype dtype, uint64_t bits)

@@ -31,8 +31,8 @@ typedef void rnl_kernel(const rnl_job *job);
 void rnl_copy(const rnl_job *job);
 void rnl_copy_ref(const rnl_job *job);
 
-/* dst = +-(src + src2), added in double and rounded once. If one operand is zero, the other is
- * converted as in rnl_copy; if both are zero, src is. */
+/* dst = +-(src + src2): the exact sum, rounded once. If one operand is zero, the other is converted
+ * as in rnl_copy; if both are zero, src is. */
 void rnl_add(const rnl_job *job);
 
 /* dst = 0, dst = +-identity. The zeros of -identity are -0, so that a second negation gives the

@@ -24,12 +24,6 @@ int64_t rnl_find_not_identity(const rnl_job *job)
     return -1;
 }
 
-static bool overflows(rnl_dtype dst_dtype, double value)
-{
-    return isfinite(value) &&
-           !isfinite(rnl_to_double(dst_dtype, rnl_from_double(dst_dtype, value)));
-}
-
 int64_t rnl_find_sum_overflow(const rnl_job *job)
 {
     for (int64_t r = 0; r < job->rows; r++)
@@ -37,7 +31,7 @@ int64_t rnl_find_sum_overflow(const rnl_job *job)
             const double a = rnl_to_double(job->src_dtype, load_src(job, r, c));
             const double b = rnl_to_double(job->src_dtype, load_src2(job, r, c));
             if (isfinite(a) && isfinite(b) &&
-                (!isfinite(a + b) || overflows(job->dst_dtype, a + b)))
+                !isfinite(rnl_to_double(job->dst_dtype, sum_bits(job->dst_dtype, a, b))))
                 return r * job->cols + c;
         }
     return -1;

@@ -139,7 +139,7 @@ const rnl_row rnl_rows[] = {
      .source = "the textbook form: gate = sigmoid(W_g [h, x] + b_g)"},
 
     /* Not listed for users: the forward pass on the CPU is prepared from this layout. */
-    {.layout = "cpu",
+    {.layout = RNL_FORWARD_LAYOUT,
      CUDNN_WEIGHT_SPACE,
      .resets = AFTER | BEFORE,
      .activations = ANY_SIGMOID,

@@ -62,6 +62,11 @@ unsigned rnl_spec_has(const rnl_spec *spec)
     return spec->bias == RNL_BIAS_NONE ? 0 : RNL_HAS_BIAS;
 }
 
+unsigned rnl_target_has(const rnl_spec *spec, unsigned src_has)
+{
+    return rnl_spec_has(spec) | (src_has & RNL_HAS_PEEPHOLES);
+}
+
 static rnl_status check_size(const char *name, int64_t n, int64_t least, rnl_error *err)
 {
     if (n >= least)

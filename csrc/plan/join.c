@@ -97,15 +97,22 @@ static void join_bias(rnl_plan *plan, const rnl_block *block)
         write_bias(plan, block);
 }
 
+static void join_peephole(rnl_plan *plan, const rnl_block *block)
+{
+    const bool at_src = has(&plan->src, RNL_PEEP, block->layer);
+    const bool at_dst = has(&plan->dst, RNL_PEEP, block->layer);
+    if (at_src)
+        push(plan, block, at_dst ? RNL_OP_MOVE : RNL_OP_EXPECT_ZERO, RNL_PEEP);
+    else if (at_dst)
+        push(plan, block, RNL_OP_ZERO, RNL_NO_ROLE);
+}
+
 void rnl_join_block(rnl_plan *plan, const rnl_block *block)
 {
     switch (block->role) {
     case RNL_BW:
     case RNL_BR: join_bias(plan, block); break;
-    case RNL_PEEP: /* a target never has peepholes */
-        if (has(&plan->src, RNL_PEEP, block->layer))
-            push(plan, block, RNL_OP_EXPECT_ZERO, RNL_PEEP);
-        break;
+    case RNL_PEEP: join_peephole(plan, block); break;
     default: join_matrix(plan, block); break;
     }
 }

@@ -4,37 +4,56 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "check.h"
+#include "cpu/crowd.h"
 #include "cpu/fast.h"
 #include "cpu/slow.h"
-#include "forward/team.h"
 
-enum { TURNS = 1200 };
+enum { TURNS = 1200, SECONDS_UNTIL_STUCK = 600 };
 
 static bool same(const double *a, const double *b, int64_t n)
 {
     return !memcmp(a, b, (size_t)n * sizeof *a);
 }
 
-static int went_alone;
+/* Waits as on several machines. A call is crowded once it has lost a millisecond, and has taken
+ * more than twice as long as one thread would have: of two threads one half of that is work. */
+static struct {
+    int64_t wait_ns, lost_ns;
+    bool crowded;
+    int calls; /* that were crowded */
+} machines[] = {
+    {1000, 990, false},       /* many short waits: on any machine */
+    {1000000, 700000, false}, /* other processes take some of the time */
+    {1000000, 950000, true},
+};
 
-/* The same bits if every wait counts as a long one, so that one thread goes on alone. */
-static void check_alone(const problem *p, rnl_rnn *rnn, const answer *whole)
+/* The same bits if the first member goes on alone; and it does so on a crowded machine only. */
+static void check_crowds(const problem *p, rnl_rnn *rnn, const answer *whole)
 {
-    const int patience = rnl_team_patience;
-    for (int threads = 2; threads <= 3; threads++) {
-        rnl_set_num_threads(threads);
-        rnl_team_patience = 0;
-        answer again = fast(p, rnn, (slice){0, p->N, 0, p->T, NULL});
-        CHECK(same(again.y, whole->y, p->T * p->N * p->D * p->S) &&
-                  same(again.hn, whole->hn, p->spec.num_layers * p->D * p->N * p->S),
-              "alone of %d threads", threads);
-        answer_free(&again);
-        rnl_team_patience = patience;
-        went_alone += rnl_team_is_crowded();
-        rnl_team_was_crowded(false); /* the next call may share again */
-    }
+    for (size_t k = 0; k < sizeof machines / sizeof *machines; k++)
+        for (int threads = 2; threads <= 3; threads++) {
+            rnl_set_num_threads(threads);
+            crowd_wait_ns = machines[k].wait_ns;
+            crowd_lost_ns = machines[k].lost_ns;
+            answer again = fast(p, rnn, (slice){0, p->N, 0, p->T, NULL});
+            crowd_wait_ns = crowd_lost_ns = 0;
+            machines[k].calls += crowd_calls();
+            CHECK(same(again.y, whole->y, p->T * p->N * p->D * p->S) &&
+                      same(again.hn, whole->hn, p->spec.num_layers * p->D * p->N * p->S),
+                  "%d threads on machine %zu", threads, k);
+            answer_free(&again);
+        }
+}
+
+static void check_crowded_calls(void)
+{
+    for (size_t k = 0; k < sizeof machines / sizeof *machines; k++)
+        CHECK((machines[k].calls > 0) == machines[k].crowded, "machine %zu: %d calls", k,
+              machines[k].calls);
 }
 
 /* The same bits with other numbers of threads, for one sequence alone, and step by step. */
@@ -43,14 +62,13 @@ static void check_bits(const problem *p, rnl_rnn *rnn, const answer *whole)
     const int64_t wide = p->D * p->S, layers = p->spec.num_layers * p->D;
     for (int threads = 1; threads <= 3; threads++) {
         rnl_set_num_threads(threads);
-        rnl_team_was_crowded(false);
         answer again = fast(p, rnn, (slice){0, p->N, 0, p->T, NULL});
         CHECK(same(again.y, whole->y, p->T * p->N * wide) &&
                   same(again.hn, whole->hn, layers * p->N * p->S),
               "%d threads", threads);
         answer_free(&again);
     }
-    check_alone(p, rnn, whole);
+    check_crowds(p, rnn, whole);
     rnl_set_num_threads(1);
     for (int64_t n = 0; n < p->N; n++) {
         answer one = fast(p, rnn, (slice){n, 1, 0, p->T, NULL});
@@ -99,38 +117,101 @@ static void check_once(const problem *p, rnl_rnn *rnn, const answer *whole)
     free(weights);
 }
 
+/* Make a call that is so long that poll is called several times. With two threads, each has rows of
+ * its own if N is large; else they share all rows. */
+static rnl_status run_long(int threads, int64_t N, int (*poll)(void *), void *arg, rnl_error *err)
+{
+    enum { T = 400, I = 100, H = 256 };
+    rnl_spec spec = rnl_spec_default(RNL_LSTM, I, H);
+    spec.num_layers = 2;
+    rnl_rnn *rnn = NULL;
+    float *weights = calloc((size_t)num_weights_of(&spec), sizeof *weights);
+    float *x = calloc((size_t)(T * N * I), sizeof *x);
+    rnl_set_num_threads(threads);
+    CHECK(!rnl_rnn_new(&spec, weights, NULL, &rnn, err), "%s", err->text);
+    const rnl_rnn_call call = {.T = T,
+                               .N = N,
+                               .dtype = RNL_FLOAT32,
+                               .x = x,
+                               .x_time = N * I,
+                               .x_batch = I,
+                               .poll = poll,
+                               .poll_arg = arg};
+    const rnl_status status = rnl_rnn_run(rnn, &call, err);
+    rnl_rnn_free(rnn);
+    free(weights);
+    free(x);
+    rnl_set_num_threads(1);
+    return status;
+}
+
 static int stop_at_once(void *count)
 {
     return ++*(int *)count > 1;
 }
 
-/* A stopped call returns RNL_E_INTERRUPTED, with one thread and with two. */
-static void check_interrupt(int threads)
+/* A stopped call returns RNL_E_INTERRUPTED. */
+static void check_interrupt(int threads, int64_t N)
 {
-    enum { T = 400, H = 256, N = 40 };
-    rnl_spec spec = rnl_spec_default(RNL_LSTM, 100, H);
-    spec.num_layers = 2;
-    spec.bidirectional = threads > 1;
+    int count = 0;
+    rnl_error err;
+    CHECK(run_long(threads, N, stop_at_once, &count, &err) == RNL_E_INTERRUPTED, "%d threads",
+          threads);
+    CHECK(count == 2, "%d questions", count);
+}
+
+static int fork_at_first(void *arg)
+{
+    pid_t *const child = arg;
+    if (*child < 0 && (*child = fork()) == 0)
+        alarm(SECONDS_UNTIL_STUCK);
+    return 0;
+}
+
+/* If poll forks the process, the call ends in both: in the child with an error if its threads were
+ * needed. */
+static void check_fork(int threads, int64_t N)
+{
+    pid_t child = -1;
+    rnl_error err = {.text = ""};
+    const rnl_status status = run_long(threads, N, fork_at_first, &child, &err);
+    if (child == 0)
+        _exit(threads == 1 ? status != RNL_OK
+                           : status != RNL_E_INTERRUPTED || !strstr(err.text, "forked"));
+    CHECK(child > 0 && status == RNL_OK, "%d threads, N = %" PRId64, threads, N);
+    int ended = -1;
+    CHECK(waitpid(child, &ended, 0) == child && WIFEXITED(ended) && WEXITSTATUS(ended) == 0,
+          "%d threads, N = %" PRId64 ", the child: %d", threads, N, ended);
+}
+
+/* A call that has only zeros to write can be stopped too. All steps of y are the same memory. */
+static void check_zeros(int threads)
+{
+    enum { T = 4000, N = 20, H = 2000 };
+    static const int64_t lengths[N];
+    static float weights[H * (H + 1)], x[1], y[N * H];
+    rnl_spec spec = rnl_spec_default(RNL_RNN_RELU, 1, H);
+    spec.bias = RNL_BIAS_NONE;
     rnl_error err;
     rnl_rnn *rnn = NULL;
-    const int64_t n = num_weights_of(&spec);
-    float *weights = calloc((size_t)n, sizeof *weights), *x = calloc(T * N * 100, sizeof *x);
     int count = 0;
     rnl_set_num_threads(threads);
     CHECK(!rnl_rnn_new(&spec, weights, NULL, &rnn, &err), "%s", err.text);
-    const rnl_rnn_call call = {.T = T,
-                               .N = N,
-                               .dtype = RNL_FLOAT32,
-                               .x = x,
-                               .x_time = N * 100,
-                               .x_batch = 100,
-                               .poll = stop_at_once,
-                               .poll_arg = &count};
-    CHECK(rnl_rnn_run(rnn, &call, &err) == RNL_E_INTERRUPTED, "%d threads", threads);
-    CHECK(count == 2, "%d questions", count);
+    rnl_rnn_call call = {.T = T,
+                         .N = N,
+                         .dtype = RNL_FLOAT32,
+                         .x = x,
+                         .lengths = lengths,
+                         .y = y,
+                         .y_batch = H,
+                         .poll_arg = &count};
+    memset(y, 0xa5, sizeof y);
+    CHECK(!rnl_rnn_run(rnn, &call, &err), "%s", err.text);
+    for (int k = 0; k < N * H; k++)
+        CHECK(y[k] == 0, "y[%d] is %g", k, (double)y[k]);
+    call.poll = stop_at_once;
+    CHECK(rnl_rnn_run(rnn, &call, &err) == RNL_E_INTERRUPTED && count == 2, "%d questions", count);
     rnl_rnn_free(rnn);
-    free(weights);
-    free(x);
     rnl_set_num_threads(1);
 }
 
@@ -165,6 +246,11 @@ static void check_errors(void)
     call.T = INT64_C(1) << 60;
     call.N = INT64_C(1) << 60;
     CHECK(rnl_rnn_run(rnn, &call, &err) == RNL_E_NOMEM, "%s", "no such memory");
+    rnl_set_num_threads(64); /* each has a part of the rows; 64 times N is more than an int64 */
+    call.T = 1;
+    call.N = INT64_C(1) << 57;
+    CHECK(rnl_rnn_run(rnn, &call, &err) == RNL_E_NOMEM, "%s", "no memory for the parts");
+    rnl_set_num_threads(1);
     rnl_rnn_free(rnn);
     rnl_rnn_free(NULL);
 }
@@ -186,9 +272,14 @@ int main(int argc, char **argv)
         rnl_rnn_free(rnn);
         problem_free(&p);
     }
-    CHECK(went_alone > 0, "%d calls went on alone", went_alone);
+    check_crowded_calls();
     check_errors();
-    check_interrupt(1);
-    check_interrupt(2);
+    for (int threads = 1; threads <= 2; threads++) {
+        check_zeros(threads);
+        for (int64_t N = 1; N <= 40; N += 39) {
+            check_interrupt(threads, N);
+            check_fork(threads, N);
+        }
+    }
     return check_end();
 }

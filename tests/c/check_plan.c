@@ -126,7 +126,7 @@ typedef struct pair {
 
 static tensors target(const pair *p)
 {
-    return tensors_new(p->to, p->spec, rnl_spec_has(p->spec), RNL_FLOAT32);
+    return tensors_new(p->to, p->spec, rnl_target_has(p->spec, p->has), RNL_FLOAT32);
 }
 
 static rnl_status run(const pair *p, rnl_dtype dtype, const tensors *src, const tensors *dst,

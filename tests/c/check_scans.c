@@ -1,23 +1,36 @@
 /* Do sums, constants and scans do what their header says? Compared with simple loops. */
+#include <fenv.h>
 #include <math.h>
 #include <string.h>
 
+#include "bits.h"
 #include "guard.h"
 
 enum { ROWS = 7, COLS = 19, TURNS = 400 };
 
 static arena first, second, result;
 
+/* A number halfway between two neighbours of dtype `to`: any other number, added to it, decides how
+ * their sum is rounded. */
+static double halfway(rnl_dtype to)
+{
+    const int64_t halves = INT64_C(2) << rnl_dtypes[to].mantissa_bits;
+    return ldexp((double)(halves + 2 * random_below(halves / 2) + 1), -(int)random_below(40));
+}
+
 /* Random bits: mostly a moderate number, often zero, sometimes anything. */
 static uint64_t some_bits(rnl_dtype dtype)
 {
-    switch (random_below(16)) {
+    switch (random_below(20)) {
     case 0:
     case 1:
     case 2:
     case 3: return 0;
     case 4: return rnl_sign_bit(dtype);
     case 5: return random_bits() >> (64 - 8 * rnl_dtypes[dtype].nbytes);
+    case 6: return rnl_from_double(dtype, halfway((rnl_dtype)random_below(dtype + 1)));
+    case 7:
+    case 8: return rnl_from_double(dtype, ldexp(random_below(2) ? 1 : -1, -(int)random_below(140)));
     default: return rnl_from_double(dtype, ldexp((double)random_below(2001) - 1000, -10));
     }
 }
@@ -64,6 +77,22 @@ static double value_of(rnl_dtype dtype, uint64_t bits)
     return rnl_to_double(dtype, bits);
 }
 
+/* x + y, rounded once. The CPU cuts the sum off after the last bit of a double and says whether
+ * anything was cut: then this bit is set, so that no sum lies halfway between two numbers of a
+ * narrower dtype unless x + y does. */
+static uint64_t rounded_sum(rnl_dtype to, double x, double y)
+{
+    volatile double a = x, b = y, sum = a + b;
+    if (to == RNL_FLOAT64)
+        return rnl_from_double(to, sum);
+    feclearexcept(FE_INEXACT);
+    fesetround(FE_TOWARDZERO);
+    sum = a + b;
+    const bool cut = fetestexcept(FE_INEXACT);
+    fesetround(FE_TONEAREST);
+    return rnl_from_double(to, double_of_bits(bits_of_double(sum) | (cut ? 1 : 0)));
+}
+
 static void check_add(const rnl_job *job)
 {
     rnl_add(job);
@@ -75,8 +104,8 @@ static void check_add(const rnl_job *job)
         const double x = value_of(job->src_dtype, a), y = value_of(job->src_dtype, b);
         const uint64_t same = y == 0 ? a : b; /* the operand that is copied, if one is zero */
         uint64_t want;
-        if (x != 0 && y != 0) /* of two types, only the narrower one rounds again */
-            want = rnl_from_double(job->dst_dtype, x + y);
+        if (x != 0 && y != 0)
+            want = rounded_sum(job->dst_dtype, x, y);
         else if (job->src_dtype == job->dst_dtype)
             want = same;
         else
@@ -110,7 +139,7 @@ static void check_finds(const rnl_job *job)
             nonzero = k;
         if (overflows(job->dst_dtype, x))
             overflow = k;
-        if (finite && (!isfinite(x + y) || overflows(job->dst_dtype, x + y)))
+        if (finite && !isfinite(value_of(job->dst_dtype, rounded_sum(job->dst_dtype, x, y))))
             sum_overflow = k;
         if (x != (k % COLS - k / COLS == job->diagonal ? one : 0))
             not_identity = k;

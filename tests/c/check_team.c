@@ -1,5 +1,5 @@
-/* Does a team do what team.h says, also with several callers? The linker replaces the C library's
- * pthread_create (--wrap), so that threads cannot be started. */
+/* Does a team do what team.h says, also with several callers? The linker replaces pthread_create
+ * (--wrap), so that threads cannot be started, and the clock. */
 #include <fenv.h>
 #include <pthread.h>
 #include <signal.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "core/clock.h"
 #include "forward/team.h"
 #include "rnnlayout.h"
 #include "team/cpus.h"
@@ -39,6 +40,15 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
     return threads_left-- > 0 ? __real_pthread_create(thread, attr, run, arg) : 11;
 }
 
+static _Atomic int64_t now_ns = 1, clock_readings;
+
+int64_t __wrap_rnl_now_ns(void);
+int64_t __wrap_rnl_now_ns(void)
+{
+    atomic_fetch_add(&clock_readings, 1);
+    return atomic_load(&now_ns);
+}
+
 /* ------------------------------------------------------------------------------- one run -- */
 
 /* The input of all members, and their outputs. */
@@ -62,9 +72,10 @@ static void look_in(void *arg, int k, int members)
 static int members_of_run(int wanted, int input)
 {
     visit v = {.input = input};
-    rnl_team_run(wanted, look_in, &v);
+    const bool all_worked = rnl_team_run(wanted, look_in, &v);
     const int members = v.members[0];
-    bool right = members >= 1 && members <= MOST && pthread_equal(v.threads[0], pthread_self());
+    bool right = all_worked && members >= 1 && members <= MOST &&
+                 pthread_equal(v.threads[0], pthread_self());
     for (int k = 0; right && k < MOST; k++) {
         if (k >= members)
             right = v.calls[k] == 0;
@@ -162,11 +173,11 @@ static void meet(void *arg, int k, int members)
         m->at[k] = round;
         if (round % members == k)
             m->count++;
-        (void)rnl_barrier_wait(&m->barrier, members, 0);
+        m->wrong[k] += !rnl_barrier_wait(&m->barrier, members);
         for (int j = 0; j < members; j++)
             m->wrong[k] += m->at[j] != round;
         m->wrong[k] += m->count != round + 1;
-        (void)rnl_barrier_wait(&m->barrier, members, 0);
+        m->wrong[k] += !rnl_barrier_wait(&m->barrier, members);
     }
 }
 
@@ -174,6 +185,7 @@ static void check_barriers(void)
 {
     for (int wanted = 1; wanted <= 5; wanted++) {
         meeting m = {.count = 0};
+        rnl_barrier_init(&m.barrier);
         rnl_team_run(wanted, meet, &m);
         const int rounds = rounds_of(wanted);
         CHECK(m.count == rounds, "%d", m.count);
@@ -182,9 +194,57 @@ static void check_barriers(void)
     }
     /* the round goes past the largest int */
     meeting m = {.count = 0};
+    rnl_barrier_init(&m.barrier);
     atomic_init(&m.barrier.round, INT32_MAX - rounds_of(2));
     rnl_team_run(2, meet, &m);
     CHECK(m.count == rounds_of(2) && !m.wrong[0] && !m.wrong[1], "%d", m.count);
+}
+
+/* Some members wait until all of them have stopped to spin, which they show by reading the clock;
+ * then the last one comes, at 1000 ns. */
+static void come_late(void *arg, int k, int members)
+{
+    rnl_barrier *const barrier = arg;
+    while (k == members - 1 && atomic_load(&clock_readings) < members - 1)
+        usleep(100);
+    if (k == members - 1)
+        atomic_fetch_add(&now_ns, 1000);
+    (void)rnl_barrier_wait(barrier, members);
+}
+
+/* The loss of a round is that of one member, not of all that have waited. */
+static void check_losses(void)
+{
+    for (int members = 2; members <= 4; members++) {
+        rnl_barrier barrier;
+        rnl_barrier_init(&barrier);
+        for (int round = 1; round <= 3; round++) {
+            atomic_store(&clock_readings, 0);
+            rnl_team_run(members, come_late, &barrier);
+            const int64_t lost = atomic_load(&barrier.lost_ns);
+            CHECK(lost == 1000 * round, "%d members, round %d: %" PRId64, members, round, lost);
+        }
+    }
+}
+
+/* Calls share nothing for 10 ms after a crowded one, longer after the next. */
+static void check_crowded(void)
+{
+    static const int ms[] = {10, 30, 70, 150, 310, 630, 1000, 1000};
+    CHECK(!rnl_team_is_crowded(), "at first");
+    for (size_t k = 0; k < sizeof ms / sizeof *ms; k++) {
+        rnl_team_was_crowded(true);
+        atomic_fetch_add(&now_ns, ms[k] * INT64_C(1000000) - 1);
+        CHECK(rnl_team_is_crowded(), "%d ms", ms[k]);
+        atomic_fetch_add(&now_ns, 1);
+        CHECK(!rnl_team_is_crowded(), "%d ms", ms[k]);
+    }
+    rnl_team_was_crowded(true);
+    rnl_team_was_crowded(false);
+    CHECK(!rnl_team_is_crowded(), "after a call that was not");
+    rnl_team_was_crowded(true);
+    atomic_fetch_add(&now_ns, 10000000);
+    CHECK(!rnl_team_is_crowded(), "10 ms again");
 }
 
 /* --------------------------------------------------------------------- more than one caller -- */
@@ -317,6 +377,8 @@ static void check_child(void)
 }
 
 static atomic_int running, forked;
+static pid_t forked_within;
+static int rounds_after[MOST];
 
 static void wait_for_fork(void *arg, int k, int members)
 {
@@ -330,6 +392,42 @@ static void *run_until_forked(void *arg)
 {
     rnl_team_run(3, wait_for_fork, arg);
     return NULL;
+}
+
+/* The first member forks in the middle of a run. */
+static void fork_within(void *arg, int k, int members)
+{
+    rnl_barrier *const barrier = arg;
+    (void)rnl_barrier_wait(barrier, members);
+    if (k == 0 && members > 1)
+        forked_within = fork();
+    rounds_after[k] = 0;
+    while (rounds_after[k] < 100 && rnl_barrier_wait(barrier, members))
+        rounds_after[k]++;
+}
+
+/* The run ends in the parent as usual, and in the child at the next wait. Later runs are as
+ * usual in both. */
+static void check_fork_within(void)
+{
+    rnl_barrier barrier;
+    rnl_barrier_init(&barrier);
+    const bool all_worked = rnl_team_run(3, fork_within, &barrier);
+    const bool is_child = forked_within == 0;
+    if (is_child) {
+        alarm(SECONDS_UNTIL_STUCK / 2);
+        check_failed = 0;
+    }
+    CHECK(forked_within >= 0, "%s", "the process cannot be forked");
+    CHECK(all_worked == !is_child && rounds_after[0] == (is_child ? 0 : 100), "%d rounds in the %s",
+          rounds_after[0], is_child ? "child" : "parent");
+    check_child_of_child();
+    if (is_child)
+        _exit(check_failed > 0);
+    int status = -1;
+    CHECK(waitpid(forked_within, &status, 0) == forked_within && WIFEXITED(status) &&
+              WEXITSTATUS(status) == 0,
+          "the child: %d", status);
 }
 
 static void check_forks(void)
@@ -351,6 +449,7 @@ static void check_forks(void)
     atomic_store(&forked, 1);
     pthread_join(thread, NULL);
     check_run(3, 3);
+    check_fork_within();
 }
 
 int main(void)
@@ -362,6 +461,8 @@ int main(void)
     check_members();
     check_many_runs();
     check_barriers();
+    check_losses();
+    check_crowded();
     check_callers();
     check_settings();
     check_forks();

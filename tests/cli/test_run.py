@@ -2,20 +2,12 @@
 
 import os
 
-os.environ.setdefault("KERAS_BACKEND", "torch")
-
-import keras
 import numpy as np
-import onnxruntime
 import pytest
-from keras.ops import convert_to_numpy as array
-from onnx import TensorProto, helper, numpy_helper
+from oracles.frameworks import KERAS_NOISE, keras
 from oracles.some import normal_weights
 
 import rnnlayout as rl
-from rnnlayout._model.given import given_of
-from rnnlayout._weights import used as _used
-from rnnlayout._weights.weights import weights_of
 
 SPEC = rl.Spec("lstm", 3, 2, 2, True)
 TORCH = normal_weights(rl.layout("torch"), SPEC)
@@ -89,73 +81,29 @@ def test_what_cannot_be_run(rnnlayout, folder, monkeypatch, change, code, said):
     assert sorted(os.listdir()) == before
 
 
-def used(weights, x=X, lengths=None, **config):
-    weights = weights_of(given_of(weights), None, config)
-    return _used.run(weights, x, lengths, device="cpu", batch_first=True)[:2]
-
-
-def test_keras_goes_backwards():
+@KERAS_NOISE
+def test_the_settings_and_axes_of_the_file_are_applied(rnnlayout, folder):
     layer = keras.layers.GRU(2, go_backwards=True, return_sequences=True, return_state=True)
     y, h_n = layer(X)
-    found_y, found_h = used(rl.Weights(layer), go_backwards=True, stateful=True)
-    np.testing.assert_allclose(found_y, array(y), **NEAR)
-    np.testing.assert_allclose(found_h[0], array(h_n), **NEAR)
+    keras.Sequential([keras.layers.Input(X.shape[1:]), layer]).save(folder / "m.keras")
+    command = arguments(folder, states="s.npz")
+    command[1] = folder / "m.keras"
+    assert rnnlayout(*command, "--batch-first")[0] == 0
+    np.testing.assert_allclose(np.load(folder / "y.npy"), keras.ops.convert_to_numpy(y), **NEAR)
+    np.testing.assert_allclose(
+        np.load(folder / "s.npz")["h_n"][0], keras.ops.convert_to_numpy(h_n), **NEAR
+    )
+    first = np.load(folder / "y.npy")
+    np.save(folder / "x.npy", X.swapaxes(0, 1))
+    assert rnnlayout(*command, "--time-first", "--force")[0] == 0
+    assert np.array_equal(np.load(folder / "y.npy").swapaxes(0, 1), first)
 
 
-def test_keras_stacks_go_backwards_and_merge():
-    """The first layer reverses x for all layers; only the last layer merges."""
-    L = keras.layers
-    layers = [L.LSTM(2, return_sequences=True, go_backwards=k == 0) for k in range(2)]
-    y = layers[1](layers[0](X))
-    parts = [rl.Weights(layer) for layer in layers]
-    parts[0].config = {"go_backwards": True}
-    found = _used.run(rl.stack(parts), X, None, device="cpu", batch_first=True)[0]
-    np.testing.assert_allclose(found, array(y), **NEAR)
-    layers = [L.Bidirectional(L.GRU(2, return_sequences=True), mode) for mode in ("concat", "sum")]
-    y = layers[1](layers[0](X))
-    parts = [rl.Weights(layer.get_weights(), layout="keras") for layer in layers]
-    parts[1].config = {"merge_mode": "sum"}
-    found = _used.run(rl.stack(parts), X, None, device="cpu", batch_first=True)[0]
-    np.testing.assert_allclose(found, array(y), **NEAR)
-
-
-@pytest.mark.parametrize("mode", ["sum", "mul", "ave"])
-def test_keras_merges(mode):
-    layer = keras.layers.Bidirectional(keras.layers.LSTM(2, return_sequences=True), merge_mode=mode)
-    y = layer(X)
-    weights = rl.Weights(layer.get_weights(), layout="keras")
-    np.testing.assert_allclose(used(weights, merge_mode=mode)[0], array(y), **NEAR)
-
-
-def test_onnx_reverse():
-    tensors = normal_weights(rl.layout("onnx"), rl.Spec("lstm", 3, 2))
-    node = helper.make_node("LSTM", ["x", *tensors], ["y", "h"], direction="reverse", hidden_size=2)
-    graph = helper.make_graph(
-        [node], "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "yh"],
-        [numpy_helper.from_array(array, name) for name, array in tensors.items()],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
-    y, h_n = session.run(None, {"x": X})
-    weights = weights_of(given_of(rl.Weights(tensors)), None, {"direction": "reverse"})
-    found_y, (found_h, _), _ = _used.run(weights, X, None, device="cpu")
-    np.testing.assert_allclose(found_y, y[:, 0], **NEAR)
-    np.testing.assert_allclose(found_h, h_n, **NEAR)
-
-
-def test_a_use_that_is_not_known_is_refused():
-    one = rl.Weights(normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 2)))
-    two = rl.Weights(TORCH)
-    for weights, config in (
-        (one, {"clip": 3.0}),
-        (one, {"merge_mode": "sum"}),
-        (two, {"go_backwards": True}),
-        (two, {"merge_mode": None}),
-        (two, {"direction": "reverse"}),
-    ):
-        with pytest.raises(rl.LossyError, match=next(iter(config))):
-            used(weights, **config)
-    with pytest.raises(rl.FileError, match="goes backwards cannot be run with lengths"):
-        used(one, lengths=[1] * 5, go_backwards=True)
+def test_a_setting_that_is_not_applied_is_refused(rnnlayout, folder):
+    weights = rl.Weights(TORCH)
+    weights.config = {"clip": 3.0}
+    rl.save(folder / "m.safetensors", weights)
+    command = arguments(folder)
+    command[1] = folder / "m.safetensors"
+    code, _, err = rnnlayout(*command)
+    assert code == 4 and "clip=3.0" in err and not (folder / "y.npy").exists()

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from oracles.bits import DTYPES, Bits
 from oracles.some import (
     CONCATS,
     LAYOUTS,
@@ -57,7 +58,7 @@ def test_the_way_round_makes_no_difference():
                 ), (spec, a, b, c)
 
 
-def test_two_biases_to_one_are_summed_once_in_double():
+def test_two_biases_to_one_are_summed_and_rounded_once():
     spec = rl.Spec("lstm", 5, 3)
     weights = normal_weights(rl.layout("torch"), spec)
     result = rl.convert(weights, spec, layout="torch", to="keras")
@@ -66,6 +67,51 @@ def test_two_biases_to_one_are_summed_once_in_double():
     assert result.report == rl.Report("rounds", 12, "12 sums of two non-zero biases")
     with pytest.raises(rl.LossyError, match="one bias where torch has two, and for 12 el"):
         rl.convert(weights, spec, layout="torch", to="keras", exact=True)
+
+
+def summed(bw, br, dtype):
+    """Return the one bias of Keras's layer for the two of torch's."""
+    spec = rl.Spec("rnn_tanh", 1, len(bw))
+    weights = {
+        "weight_ih_l0": np.zeros((len(bw), 1), bw.dtype),
+        "weight_hh_l0": np.zeros((len(bw), len(bw)), bw.dtype),
+        "bias_ih_l0": bw,
+        "bias_hh_l0": br,
+    }
+    return rl.convert(weights, spec, layout="torch", to="keras", dtype=dtype)["bias"]
+
+
+@pytest.mark.parametrize("to", DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_sum_in_a_narrower_dtype_is_rounded_once(dtype, to):
+    """The first numbers are halfway between two of the target, so that the second ones decide,
+    however small they are: (1 + 2^-24) + 2^-80 in float64 is 1 + 2^-23 in float32."""
+    bits, target, rng = Bits(dtype), Bits(to), np.random.default_rng(5)
+    unit = 2.0**-target.mantissa
+    halfway = (1 + unit * (rng.integers(0, 1 / unit, 300) + 0.5)) * 2.0 ** rng.integers(
+        -20, 15, 300
+    )
+    halfway[:60] = unit / 2 * 2.0**target.least_exponent  # of the smallest number and zero
+    tiny = rng.choice([-1, 1], 300) * 2.0 ** -rng.integers(1, 120, 300)
+    bw, br = (bits.nearest(numbers).view(bits.dtype) for numbers in (halfway, tiny))
+    wanted = target.nearest_sum(bw.astype("f8"), br.astype("f8"))
+    one_is_zero = (bw == 0) | (br == 0)
+    wanted[one_is_zero] = target.nearest((bw + br).astype("f8"))[one_is_zero]
+    assert (summed(bw, br, to).view(target.integer) == wanted).all()
+
+
+@pytest.mark.parametrize(
+    "dtype, to, largest, halfway",
+    [
+        ("float64", "float32", 2.0**128 - 2.0**104, 2.0**128 - 2.0**103),
+        ("float32", "float16", 65504.0, 65520.0),
+    ],
+)
+def test_a_sum_that_rounds_to_the_largest_number_is_not_too_large(dtype, to, largest, halfway):
+    bw, br = np.array([halfway], dtype), np.array([2.0**-80], dtype)
+    assert summed(bw, -br, to)[0] == largest
+    with pytest.raises(rl.LossyError, match=f"too large for {to}"):
+        summed(bw, br, to)
 
 
 def test_a_zero_operand_copies_the_others_bits():
@@ -296,8 +342,8 @@ def test_a_sum_may_not_become_infinite():
 @pytest.mark.parametrize(
     "spec, dst, text",
     [
-        (rl.Spec("gru", 5, 3, reset="before"), "cudnn", "no GRU with reset='before'"),
-        (rl.Spec("gru", 5, 3, reset="before"), "torch", "no GRU with reset='before'"),
+        (rl.Spec("gru", 5, 3, reset="before"), "cudnn", "no reset-before GRU"),
+        (rl.Spec("gru", 5, 3, reset="before"), "torch", "no reset-before GRU"),
         (
             rl.Spec("gru", 5, 3, recurrent_activation="hard_sigmoid"),
             "cudnn",

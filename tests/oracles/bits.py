@@ -1,4 +1,7 @@
-"""Elements of one dtype as integers: random ones, and arithmetic by NumPy."""
+"""Elements of one dtype as integers: random ones, and arithmetic by NumPy and fractions."""
+
+import math
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -15,6 +18,7 @@ DTYPES = {
 class Bits:
     def __init__(self, name):
         self.dtype, self.integer, mantissa = DTYPES[name]
+        self.mantissa, self.least_exponent = mantissa, ml_dtypes.finfo(self.dtype).minexp
         self.sign = self.integer.type(1 << 8 * self.integer.itemsize - 1)
         self.infinity = int(np.array([np.inf], self.dtype).view(self.integer)[0])
         self.one = np.ones(1, self.dtype).view(self.integer)[0]
@@ -65,6 +69,19 @@ class Bits:
             if self.dtype.name == "bfloat16":
                 numbers = rounded_to_odd(numbers)
             return numbers.astype(self.dtype).view(self.integer)
+
+    def nearest_sum(self, a, b):
+        """Add float64 numbers exactly and round once, to nearest even. No sum is too large."""
+        sums = a + b
+        for k in np.flatnonzero(np.isfinite(sums) if self.dtype != np.float64 else []):
+            sums[k] = math.copysign(self._rounded(Fraction(a[k]) + Fraction(b[k])), sums[k])
+        return self.nearest(sums)
+
+    def _rounded(self, number):
+        """Round a fraction whose denominator is a power of two to a number of this dtype."""
+        exponent = number.numerator.bit_length() - number.denominator.bit_length()
+        unit = Fraction(2) ** (max(exponent, self.least_exponent) - self.mantissa)
+        return float(round(number / unit) * unit)
 
 
 def rounded_to_odd(numbers):

@@ -286,8 +286,9 @@ SQUARE = rl.Spec("rnn_tanh", 3, 3)
 WEIGHTS = normal_weights(rl.layout("torch"), SQUARE)
 FLAT = rl.pack(WEIGHTS, SQUARE)
 RNN, X, H = rl.RNN(FLAT, SQUARE), np.ones((2, 5, 3), "f4"), np.ones((1, 5, 3), "f4")
-OPTIONS = dict(layout="torch", prefix="", device="cpu", batch_first=False, cell_clip=None,
-               math="default", algo="standard")  # fmt: skip
+HINTS = dict(cell="rnn_tanh", reset="after", recurrent_activation="sigmoid")
+OPTIONS = dict(layout="torch", prefix="", **HINTS, dtype="float32", device="cpu",
+               batch_first=False, cell_clip=None, math="default", algo="standard")  # fmt: skip
 CALL = dict(state=H, lengths=[1, 2, 2, 0, 1], out=None, h_out=None, c_out=None, stream=None)
 
 
@@ -313,27 +314,27 @@ CALLS = [
     (rl.layout, dict(name="concat", inputs="hx", z="state")),
     (rl.describe, dict(layout="torch", spec=SQUARE)),
     (rl.regions, dict(spec=SQUARE)),
-    (rl.infer_spec, dict(tensors=WEIGHTS, layout="torch", prefix="", cell="rnn_tanh",
-                         reset="after")),
-    (rl.pack, dict(source=WEIGHTS, spec=SQUARE, layout="torch", prefix="", dtype="float32",
-                   exact=True, out=None)),
+    (rl.infer_spec, dict(tensors=WEIGHTS, layout="torch", prefix="", **HINTS)),
+    (rl.pack, dict(source=WEIGHTS, spec=SQUARE, layout="torch", prefix="", **HINTS,
+                   dtype="float32", exact=True, out=None)),
     (rl.unpack, dict(flat=FLAT, spec=SQUARE, to="keras", dtype="float32", exact=False,
                      out=None)),
-    (rl.convert, dict(source=WEIGHTS, spec=SQUARE, layout="torch", to="onnx", prefix="",
+    (rl.convert, dict(source=WEIGHTS, spec=SQUARE, layout="torch", to="onnx", prefix="", **HINTS,
                       dtype="float32", exact=True, out=None)),
-    (rl.check, dict(source=WEIGHTS, spec=SQUARE, layout="torch", to="onnx", prefix="",
+    (rl.check, dict(source=WEIGHTS, spec=SQUARE, layout="torch", to="onnx", prefix="", **HINTS,
                     dtype="float32")),
     (rl.explain, dict(spec=SQUARE, layout="torch", to="onnx")),
     (rl.assign, dict(target=torch.nn.RNN(3, 3), tensors=WEIGHTS)),
     (rl.stack, dict(layers=[rl.Weights(WEIGHTS, SQUARE)])),
-    (rl.Weights, dict(source=WEIGHTS, spec=SQUARE, layout="torch", prefix="")),
+    (rl.Weights, dict(source=WEIGHTS, spec=SQUARE, layout="torch", prefix="", **HINTS,
+                      dtype="float32")),
     (_to, dict(to="keras", dtype="float32", exact=False)),
     (rl.Weights(WEIGHTS, SQUARE).pack, dict(dtype="float32", exact=False)),
     (rl.RNN, dict(source=WEIGHTS, spec=SQUARE, **OPTIONS)),
     (rl.forward, dict(x=X, source=WEIGHTS, spec=SQUARE, **OPTIONS, **CALL)),
     (RNN, dict(x=X, **CALL)),
     (RNN.step, dict(x=X[0], state=H, out=None, h_out=None, c_out=None, stream=None)),
-    (RNN.update, dict(source=WEIGHTS, layout="torch", prefix="")),
+    (RNN.update, dict(source=WEIGHTS, layout="torch", prefix="", dtype="float32")),
     (rl.set_num_threads, dict(n=0)),
 ]  # fmt: skip
 ARGUMENTS = [(call, arguments, name) for call, arguments in CALLS for name in arguments]

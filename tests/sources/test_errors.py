@@ -123,16 +123,27 @@ def test_what_is_no_array_of_floats(array, text):
         (
             364,
             LSTM,
-            r"364 elements, need 392 .*bias='input' or bias='recurrent' \(both have this length",
+            r"364 elements, need 392 .*bias='input'\) or .*bias='recurrent'\) \(you have to know",
         ),
-        (336, LSTM, "it would fit with bias='none'"),
+        (336, LSTM, r"it would fit spec=rl.Spec\(.*, bias='none'\)"),
         (392, LSTM.replace(bias="none"), "torch's own GPU buffer of a bias=False module also has"),
-        (784, LSTM, "it would fit with bidirectional=True; the ratio is 2"),
-        (rl.Spec("lstm", 5, 7, 2).num_params, LSTM, "it would fit with num_layers=2"),
-        (GRU.num_params, LSTM, "it would fit with cell='gru'"),
-        (rl.Spec("lstm", 7, 5).num_params, LSTM, "it would fit with input_size=7, hidden_size=5"),
-        (rl.Spec("lstm", 5, 7, proj_size=2).num_params, LSTM, "it would fit with proj_size=2"),
-        (LSTM.nbytes, LSTM, "this is the size in bytes: view the buffer as float32"),
+        (784, LSTM, r"it would fit spec=rl.Spec\(.*, bidirectional=True\)"),
+        (
+            rl.Spec("lstm", 5, 7, 2).num_params,
+            LSTM,
+            r"it would fit spec=rl.Spec\(.*, num_layers=2\)",
+        ),
+        (GRU.num_params, LSTM, r"it would fit spec=rl.Spec\('gru', "),
+        (
+            rl.Spec("lstm", 7, 5).num_params,
+            LSTM,
+            r"it would fit spec=rl.Spec\(.*input_size=7, hidden_size=5\)",
+        ),
+        (
+            rl.Spec("lstm", 5, 7, proj_size=2).num_params,
+            LSTM,
+            r"it would fit spec=rl.Spec\(.*, proj_size=2\)",
+        ),
         (0, LSTM, "0 elements, need 392"),
     ],
 )
@@ -190,7 +201,7 @@ def test_a_list_of_dicts_is_not_stacked_unasked():
 def test_a_list_that_may_be_two_layers_or_two_directions():
     square = rl.Spec("lstm", 7, 7, 2)
     arrays = list(normal_weights(rl.layout("keras"), square).values())
-    with pytest.raises(rl.SpecError, match=r"fit several RNNs.*num_layers 2; .*bidirectional"):
+    with pytest.raises(rl.SpecError, match=r"fit several RNNs.*num_layers=2.*bidirectional=True"):
         rl.pack(arrays, layout="keras")
     assert rl.pack(arrays, square, layout="keras").size == square.num_params
 
@@ -205,7 +216,7 @@ def test_arguments_of_another_kind():
         rl.pack(tensors(), layout="cudnn")
     with pytest.raises(rl.LayoutError, match="torch is a dict or list of tensors, found"):
         rl.pack(np.zeros(392, "f4"), LSTM, layout="torch")
-    with pytest.raises(rl.LayoutError, match="weight space: dtype <U5"):
+    with pytest.raises(rl.LayoutError, match="'model' is a path"):
         rl.pack("model", LSTM)
 
 

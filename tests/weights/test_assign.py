@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from oracles.frameworks import keras
-from oracles.some import normal_weights
+from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
 
@@ -110,3 +110,105 @@ def test_targets_of_another_kind():
         rl.assign({}, weights(rl.Spec("lstm", 5, 7)))
     with pytest.raises(rl.LayoutError, match="Dense is not an LSTM, GRU"):
         rl.assign(keras.layers.Dense(3), weights(rl.Spec("lstm", 5, 7)))
+
+
+def test_a_module_on_the_meta_device_stayed_empty_without_a_word():
+    with torch.device("meta"):
+        module = torch.nn.LSTM(5, 7)
+    given = weights(rl.Spec("lstm", 5, 7))
+    with pytest.raises(rl.LayoutError, match=r"weight_ih_l0 .* meta device.*module\.to_empty") as e:
+        rl.assign(module, given)
+    assert "to_empty(device='cpu')" in str(e.value)
+    module.to_empty(device="cpu")  # what the error says
+    rl.assign(module, given)
+    assert same_bits(values(module), given.tensors)
+
+
+def test_a_parameter_that_was_replaced():
+    """copy_() spreads a row over a matrix, and rounds to another dtype."""
+    module = torch.nn.LSTM(5, 7)
+    module.bias_ih_l0 = torch.nn.Parameter(torch.zeros(28, 28))
+    with pytest.raises(rl.LayoutError, match=r"bias_ih_l0 of the target: shape \(28, 28\), exp"):
+        rl.assign(module, weights(rl.Spec("lstm", 5, 7)))
+    module = torch.nn.LSTM(5, 7)
+    module.bias_ih_l0 = torch.nn.Parameter(torch.zeros(28, dtype=torch.float16))
+    with pytest.raises(rl.LayoutError, match="parameters of float16 and float32"):
+        rl.assign(module, weights(rl.Spec("lstm", 5, 7)))
+
+
+class Failing(keras.layers.LSTM):
+    def set_weights(self, weights):
+        if weights[0].any():
+            raise RuntimeError("no")
+        super().set_weights(weights)
+
+
+def built(make, units, input_size, **options):
+    layer = make(units, **options)
+    layer.build((None, None, input_size))
+    layer.set_weights([np.zeros_like(w) for w in layer.get_weights()])
+    return layer
+
+
+@pytest.mark.parametrize("second, error, text", [
+    (lambda: built(Failing, 7, 7), RuntimeError, "no"),
+    (lambda: built(keras.layers.LSTM, 7, 5), rl.LayoutError, "has weights of shapes"),
+    (lambda: built(keras.layers.LSTM, 7, 7, dtype="float16", recurrent_initializer="zeros"),
+     rl.LayoutError, "parameters of float16 and float32"),
+])  # fmt: skip
+def test_a_list_of_layers_is_assigned_whole_or_not_at_all(second, error, text):
+    layers = [built(keras.layers.LSTM, 7, 5), second()]
+    with pytest.raises(error, match=text):
+        rl.assign(layers, weights(rl.Spec("lstm", 5, 7, 2), "keras"))
+    assert not any(w.any() for layer in layers for w in layer.get_weights())
+
+
+def test_no_layer_is_built_for_weights_that_do_not_fit_another():
+    layers = [keras.layers.LSTM(7), built(keras.layers.LSTM, 7, 5)]
+    with pytest.raises(rl.LayoutError, match="has weights of shapes"):
+        rl.assign(layers, weights(rl.Spec("lstm", 5, 7, 2), "keras"))
+    assert not layers[0].built
+
+
+def test_one_layer_in_two_places():
+    """The weights of the upper layer replaced those of the lower one."""
+    layer = built(keras.layers.LSTM, 7, 7)
+    with pytest.raises(rl.LayoutError, match="in the list twice"):
+        rl.assign([layer, layer], weights(rl.Spec("lstm", 7, 7, 2), "keras"))
+
+
+@pytest.mark.parametrize("as_source", [lambda w: w, lambda w: rl.convert(w, to="torch")])
+@pytest.mark.parametrize("key, value", [
+    ("go_backwards", True), ("merge_mode", "sum"), ("direction", "reverse"), ("clip", 3.0),
+])  # fmt: skip
+def test_settings_that_the_target_lacks(as_source, key, value):
+    given = weights(rl.Spec("lstm", 5, 7, 1, True))
+    given.config = {key: value}
+    module, source = torch.nn.LSTM(5, 7, bidirectional=True), as_source(given)
+    before = values(module)
+    with pytest.raises(rl.LayoutError, match=f"used with {key}={value!r}, the target without it"):
+        rl.assign(module, source)
+    assert same_bits(values(module), before)
+    del source.config[key]  # what the error says
+    rl.assign(module, source)
+    assert same_bits(values(module), given.tensors)
+
+
+def test_settings_that_the_target_has_too_or_that_change_no_number():
+    given = weights(rl.Spec("lstm", 5, 7), "keras")
+    given.config = {"go_backwards": True, "stateful": True, "time_major": True}
+    with pytest.raises(rl.LayoutError, match="go_backwards=True, the target without it"):
+        rl.assign(keras.layers.LSTM(7), given)
+    backwards = keras.layers.LSTM(7, go_backwards=True)
+    for source in (given, given.to("torch"), dict(given), rl.convert(given, to="keras")):
+        rl.assign(backwards, source)
+        assert same_bits(backwards.get_weights()[0], given["kernel"])
+
+
+def test_settings_of_a_list_of_layers():
+    given = weights(rl.Spec("lstm", 5, 7, 2), "keras")
+    given.config = {"go_backwards": True}
+    layers = [keras.layers.LSTM(7, go_backwards=True), keras.layers.LSTM(7)]
+    rl.assign(layers, given)
+    with pytest.raises(rl.LayoutError, match="layer 1 is used with go_backwards=True"):
+        rl.assign(layers[::-1], given)

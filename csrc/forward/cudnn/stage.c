@@ -6,21 +6,15 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/clock.h"
 #include "core/status.h"
 
 enum {
     CHUNK_NBYTES = 1 << 20, /* large enough for the bus's full speed */
-    SPIN_US = 200,          /* shorter calls do not sleep            */
+    SPIN_NS = 200000,       /* shorter calls do not sleep            */
     SLEEP_NS = 50000,
-    POLL_US = 50000 /* Ctrl-C is answered within 0.2 s */
+    POLL_NS = 50000000 /* Ctrl-C is answered within 0.2 s */
 };
-
-static int64_t now_us(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
-}
 
 /* Wait until the event has occurred. */
 static rnl_status wait_for(rnl_gpu_device *device, rnl_cu_event event, rnl_asked asked,
@@ -28,19 +22,19 @@ static rnl_status wait_for(rnl_gpu_device *device, rnl_cu_event event, rnl_asked
 {
     if (!asked.poll)
         return RNL_CU(device, err, cuEventSynchronize, event);
-    const int64_t since = now_us();
+    const int64_t since = rnl_now_ns();
     int64_t polled = since;
     for (;;) {
         const rnl_cu_result result = device->cu->cuEventQuery(event);
         if (result != (rnl_cu_result)RNL_CUDA_ERROR_NOT_READY)
             return rnl_gpu_cu(device, "cuEventQuery", result, err);
-        const int64_t now = now_us();
-        if (now - polled >= POLL_US) {
+        const int64_t now = rnl_now_ns();
+        if (now - polled >= POLL_NS) {
             if (asked.poll(asked.arg))
                 return rnl_fail(err, RNL_E_INTERRUPTED, "interrupted");
             polled = now;
         }
-        if (now - since >= SPIN_US)
+        if (now - since >= SPIN_NS)
             nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     }
 }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 
 from rnnlayout._model.dtypes import present
-from rnnlayout._model.given import Given
+from rnnlayout._model.given import Given, Labelled
 from rnnlayout._model.layout import CUDNN, Layout, Named, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LossyError
@@ -17,12 +18,26 @@ from .engine import Report, dry_run, plan_of, run
 from .recipes import find, key_of, remember
 
 
-class Tensors(dict[str, np.ndarray]):
-    """A dict of arrays by name, in the framework's order, with the `report` of the conversion that
-    made them and the `spec` of their RNN."""
+class Tensors(Labelled):
+    """A dict of arrays by name, in the framework's order, that knows its RNN.
+
+    Attributes: report, of the conversion that made it; spec; layout; config, the settings that
+    change outputs but not shapes, see Weights; batch_first, whether the source's x is (N, T, I),
+    None if it does not say. As a source it is read with these: an argument that contradicts them
+    is an error, and so are tensors that were changed until they no longer fit.
+    """
 
     report: Report
-    spec: Spec
+
+    def __init__(self, made: Given, arrays: list[np.ndarray], report: Report) -> None:
+        shown = (present(array, made.dtype) for array in arrays)
+        super().__init__(zip(made.names, shown, strict=True))
+        self.spec, self.layout, self.report = made.spec, made.layout, report
+        self.config, self.batch_first = dict(made.config), made.batch_first
+
+    def copy(self) -> Tensors:
+        """Return a copy with the same arrays and attributes."""
+        return copy(self)
 
 
 class _Options(TypedDict, total=False):
@@ -30,6 +45,9 @@ class _Options(TypedDict, total=False):
 
     layout: str | Layout | None
     prefix: str
+    cell: str | None
+    reset: str | None
+    recurrent_activation: str | None
     dtype: Any
     exact: bool
 
@@ -59,6 +77,9 @@ def convert(
     layout: str | Layout | None = None,
     to: str | Layout,
     prefix: str = "",
+    cell: str | None = None,
+    reset: str | None = None,
+    recurrent_activation: str | None = None,
     dtype: Any = None,
     exact: bool = False,
     out: Any = None,
@@ -67,11 +88,13 @@ def convert(
 
     source: a dict of arrays (a state_dict() with prefix=), a list in the framework's order
         (get_weights(); for several layers concatenated, or a list of lists), a torch module or
-        cell, a Keras layer or a list of them, a Weights, or cuDNN's flat weight space with a spec.
+        cell, a Keras layer or a list of them, a Weights, a result of convert(), or cuDNN's flat
+        weight space with a spec.
     spec, layout: of the source; by default inferred. If that is not possible, the error asks for
         them.
     to: the layout of the result.
     prefix: use only the keys that start with it, as "encoder.rnn"; the dot after it is optional.
+    cell, reset, recurrent_activation: see infer_spec().
     dtype: of the result, by default that of the source. A narrower one rounds once, to nearest
         even.
     exact: raise an error instead of rounding.
@@ -88,12 +111,13 @@ def convert(
         >>> {name: w.shape for name, w in convert(cell, to="keras").items()}
         {'kernel': (4, 6), 'recurrent_kernel': (2, 6)}
     """
-    key = key_of(source, spec, layout, to, prefix, dtype)
+    hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation}
+    key = key_of(source, spec, layout, to, prefix, dtype, *hints.values())
     recipe = find(key)
     if recipe and (done := recipe.run(source, exact, out)):
         return out if out is not None else _presented(recipe.made, *done)
     target = as_layout(to)
-    given = read(source, spec, layout, prefix, dtype_free=dtype is not None)
+    given = read(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
     made, report = run(given, target, dtype, exact, out)
     if recipe is None:
         remember(key, source, given, plan_of(given, target, dtype)[0], made)
@@ -104,10 +128,7 @@ def _presented(made: Given, arrays: list[np.ndarray], report: Report) -> Any:
     """Return the public result: a flat array, or a dict of tensors. made: their names and spec."""
     if made.layout.name == "cudnn":
         return present(arrays[0], made.dtype)
-    shown = (present(array, made.dtype) for array in arrays)
-    tensors = Tensors(zip(made.names, shown, strict=True))
-    tensors.report, tensors.spec = report, made.spec
-    return tensors
+    return Tensors(made, arrays, report)
 
 
 def pack(
@@ -116,6 +137,9 @@ def pack(
     *,
     layout: str | Layout | None = None,
     prefix: str = "",
+    cell: str | None = None,
+    reset: str | None = None,
+    recurrent_activation: str | None = None,
     dtype: Any = None,
     exact: bool = False,
     out: np.ndarray | None = None,
@@ -130,7 +154,17 @@ def pack(
         [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0]
     """
     flat: np.ndarray = convert(
-        source, spec, layout=layout, to=CUDNN, prefix=prefix, dtype=dtype, exact=exact, out=out
+        source,
+        spec,
+        layout=layout,
+        to=CUDNN,
+        prefix=prefix,
+        cell=cell,
+        reset=reset,
+        recurrent_activation=recurrent_activation,
+        dtype=dtype,
+        exact=exact,
+        out=out,
     )
     return flat
 
@@ -178,6 +212,9 @@ def check(
     layout: str | Layout | None = None,
     to: str | Layout,
     prefix: str = "",
+    cell: str | None = None,
+    reset: str | None = None,
+    recurrent_activation: str | None = None,
     dtype: Any = None,
 ) -> Report:
     """Return the Report of what convert() would do to these values, without converting.
@@ -192,7 +229,8 @@ def check(
         >>> check(gru, to="concat").grade
         'unrepresentable'
     """
-    given = read(source, spec, layout, prefix, dtype_free=dtype is not None)
+    hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation}
+    given = read(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
     try:
         return dry_run(given, as_layout(to), dtype)
     except LossyError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -12,10 +12,11 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._model.dtypes import check_in_place, dtype_name, storage, take
 from rnnlayout._model.given import Given
-from rnnlayout._model.layout import Layout
+from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import Spec, flag
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.mismatch import wrong_names
+from rnnlayout._sources.torch_names import rounded_weights
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,18 @@ def run(
         arrays = [np.empty(shape, storage(spec.dtype)) for _, shape in plan.targets]
     else:
         arrays = _outputs(out, plan.targets, spec.dtype, dst)
+    _check_exact(source, exact)
     report = run_plan(plan, source.arrays, arrays, source.dtype, spec.dtype, exact, out is None)
-    has = 0 if spec.bias == "none" else _native.HAS_BIAS
-    return Given(spec, dst, has, [name for name, _ in plan.targets], arrays), report
+    has = (0 if spec.bias == "none" else _native.HAS_BIAS) | _peepholes(source, dst)
+    names = [name for name, _ in plan.targets]
+    made = replace(source, spec=spec, layout=dst, has=has, names=names, arrays=arrays, rounded=())
+    return made, _with_rounded(report, source)
+
+
+def _peepholes(source: Given, dst: Layout) -> int:
+    """Return HAS_PEEPHOLES if the source has peepholes and the target can represent them."""
+    rows = known_layouts()[dst.name]["rows"] if dst.name in known_layouts() else []
+    return source.has & _native.HAS_PEEPHOLES if any("peephole" in r["roles"] for r in rows) else 0
 
 
 def run_into(
@@ -74,7 +84,22 @@ def run_into(
 def dry_run(source: Given, dst: Layout, dtype: Any = None, exact: bool = False) -> Report:
     """Return the report of run(), or raise its errors, without converting."""
     plan, spec = plan_of(source, dst, dtype)
-    return run_plan(plan, source.arrays, None, source.dtype, spec.dtype, exact, False)
+    _check_exact(source, exact)
+    report = run_plan(plan, source.arrays, None, source.dtype, spec.dtype, exact, False)
+    return _with_rounded(report, source)
+
+
+def _check_exact(source: Given, exact: bool) -> None:
+    if source.rounded and exact:
+        raise rounded_weights(source.rounded)
+
+
+def _with_rounded(report: Report, source: Given) -> Report:
+    """Return the report of a conversion, of what was computed before it too."""
+    if not source.rounded:
+        return report
+    reasons = [f"{', '.join(source.rounded)} computed from weight norm", report.reason]
+    return Report("rounds", report.rounded_sums, " and ".join(filter(None, reasons)))
 
 
 def run_plan(

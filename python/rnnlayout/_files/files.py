@@ -8,9 +8,10 @@ from typing import Any
 
 from rnnlayout._files.bags.bag import Converted, Hints, Progress
 from rnnlayout._files.bags.found import Found
-from rnnlayout._files.bags.groups import check_exact, entry_of
+from rnnlayout._files.bags.groups import check_exact
 from rnnlayout._files.bags.layerwise import Conversion, Scratch
 from rnnlayout._files.bags.limits import regular_file
+from rnnlayout._files.bags.naming import check_names, entry_of
 from rnnlayout._files.bags.output import Output, whole
 from rnnlayout._files.formats.format import Format, ModelFormat, TensorFormat, format_of
 from rnnlayout._model.layout import Layout, as_layout
@@ -29,12 +30,16 @@ def load(
     prefix: str = "",
     cell: str | None = None,
     reset: str | None = None,
+    recurrent_activation: str | None = None,
+    dtype: Any = None,
 ) -> Found:
     """Read every recurrent layer of a file.
 
     path: a file; its suffix decides the format.
-    spec, layout, prefix, cell, reset: what the file does not record, as for convert() and
-        infer_spec(). prefix: read only what is under it. spec: only for a file with one RNN.
+    spec, layout, prefix, cell, reset, recurrent_activation: what the file does not record, as for
+        convert() and infer_spec(). prefix: read only what is under it. spec: only for a file with
+        one RNN.
+    dtype: of the result, as for convert().
 
     Returns a mapping from names (of the layer, or the prefix of its tensors) to Weights. Layers
     that cannot be read are in its .refused; if there are no others, the error is raised.
@@ -43,8 +48,12 @@ def load(
     LayoutError, SpecError and LossyError as convert() does.
     """
     path = regular_file(path)
-    found, _ = read(path, Hints(spec, layout, prefix, cell, reset))
-    return found
+    hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, dtype)
+    found, _ = read(path, hints)
+    if dtype is None:
+        return found
+    entries = {name: one.to(one.layout, dtype=dtype) for name, one in found.items()}
+    return Found(entries, found.refused, found.notes, found.others)
 
 
 def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
@@ -61,6 +70,7 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
     for name, one in entries.items():
         if not isinstance(name, str) or not isinstance(one, Weights):
             raise LayoutError(f"weights[{name!r}] is a {type(one).__name__}, need a Weights")
+    check_names(entries)
     with whole(path, force=True) as out:
         _write(out, format, entries)
 
@@ -94,6 +104,7 @@ def convert_file(
     prefix: str = "",
     cell: str | None = None,
     reset: str | None = None,
+    recurrent_activation: str | None = None,
     dtype: Any = None,
     exact: bool = False,
     force: bool = False,
@@ -103,7 +114,8 @@ def convert_file(
     """Convert the recurrent layers of a file to another layout.
 
     to: the layout of the result.
-    src, spec, layout, prefix, cell, reset: as for load(); dtype, exact: as for convert().
+    src, spec, layout, prefix, cell, reset, recurrent_activation: as for load(); dtype, exact: as
+        for convert().
     force: replace `dst` if it exists.
     dry_run: find out what would be done, without writing.
     progress: called with the number of bytes written so far and the total, if that is known.
@@ -115,7 +127,8 @@ def convert_file(
     are those of load(), convert() and save(). If a single RNN cannot be
     represented in the target layout, nothing is written.
     """
-    hints, to = Hints(spec, layout, prefix, cell, reset), as_layout(to)
+    hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, dtype)
+    to = as_layout(to)
     path, dst = regular_file(src), Path(dst)
     source, target = format_of(path), format_of(dst)
     modernize = source.rewrite if isinstance(source, ModelFormat) else None

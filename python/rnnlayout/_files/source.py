@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from rnnlayout._files.bags.agree import agreed
 from rnnlayout._files.bags.bag import Bag, Hints, Progress, Tensor
 from rnnlayout._files.bags.found import Found
-from rnnlayout._files.bags.groups import entry_of, find
+from rnnlayout._files.bags.groups import find
 from rnnlayout._files.bags.layerwise import Conversion
+from rnnlayout._files.bags.naming import entry_of
 from rnnlayout._files.bags.output import Output
 from rnnlayout._files.bags.record import Record, read_records, write_records
 from rnnlayout._files.formats.format import TensorFormat, format_of
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.given import given_of
+from rnnlayout._sources.mismatch import listing
 from rnnlayout._weights.weights import Weights
 
 
@@ -29,12 +32,33 @@ def read(path: Path, hints: Hints) -> tuple[Found, TensorFile | None]:
         found = file.found
     else:
         found = format.read(path, hints)
+    found = agreed(found, hints)
+    _forget_frames(found.refused.values())
     if found.refused and not found:
-        raise next(iter(found.refused.values()))
+        raise found.refused.pop(next(iter(found.refused)))
+    if not found and hints.prefix:
+        raise _wrong_prefix(path, hints)
     if not found:
-        under = f" under {hints.prefix!r}" if hints.prefix else ""
-        raise FileError(f"{path}: no recurrent layer found{under}")
+        raise FileError(f"{path}: no recurrent layer found")
     return found, file
+
+
+def _forget_frames(errors: Iterable[Exception]) -> None:
+    """Free the frames in which errors were raised: they refer to all that was read, and to the
+    errors, a cycle."""
+    for error in errors:
+        error.__traceback__ = error.__context__ = None
+
+
+def _wrong_prefix(path: Path, hints: Hints) -> FileError:
+    """Return the error for a file with no RNN under the prefix."""
+    found, file = read(path, replace(hints, prefix="", spec=None))
+    all_prefixes = [g.prefix for g in file.groups] if file else [*found, *found.refused]
+    prefixes = [prefix.rstrip("./") for prefix in all_prefixes if prefix]
+    others = (
+        f"with prefix= these would work: {listing(prefixes, 12)}" if prefixes else "omit prefix="
+    )
+    return FileError(f"{path}: no recurrent layer found under {hints.prefix!r}; {others}")
 
 
 class TensorFile:
@@ -78,8 +102,7 @@ class TensorFile:
             elif name not in old:
                 _add(tensors, "", {name: tensor})
         records = self._records | {
-            group.entry: Record(group.prefix, new.layout, new.spec, new.config)
-            for group, new in pairs
+            group.entry: _record_of(group.prefix, new) for group, new in pairs
         }
         metadata = self._bag.metadata | write_records(records)
         bag = replace(self._bag, tensors=tensors, metadata=metadata)
@@ -104,8 +127,12 @@ def bag_of(entries: Mapping[str, Weights | Conversion]) -> Bag:
         else:
             new = one.tensors
         _add(tensors, prefix, new)
-        records[entry_of(prefix, one.spec)] = Record(prefix, one.layout, one.spec, one.config)
+        records[name or entry_of("", one.spec)] = _record_of(prefix, one)
     return Bag(tensors, write_records(records))
+
+
+def _record_of(prefix: str, one: Weights | Conversion) -> Record:
+    return Record(prefix, one.layout, one.spec, one.config, one.batch_first)
 
 
 def _add(tensors: dict[str, Tensor], prefix: str, more: Mapping[str, Tensor]) -> None:
@@ -113,6 +140,6 @@ def _add(tensors: dict[str, Tensor], prefix: str, more: Mapping[str, Tensor]) ->
         if prefix + name in tensors:
             raise FileError(
                 f"two tensors of the new file would have the name {prefix + name!r}: rename one in"
-                " the source, or convert the RNNs one at a time with prefix="
+                " the source, or load() the RNNs and save() them under other names"
             )
         tensors[prefix + name] = tensor

@@ -18,10 +18,14 @@ _NATIVE = {np.dtype(name): name for name in FLOATS if name != "bfloat16"}
 
 @dataclass(frozen=True)
 class Bits:
-    """An array that carries the bits of a dtype. take() accepts it as it is."""
+    """An array that carries the bits of a dtype. take() accepts it as it is.
+
+    rounded: whether its values were rounded when they were computed from what is stored.
+    """
 
     array: np.ndarray
     dtype: str
+    rounded: bool = False
 
 
 def dtype_name(dtype: Any) -> str:
@@ -122,31 +126,60 @@ def wrong_dtype(what: str, dtype: str) -> LayoutError:
     text = f"{what}: dtype {dtype}, need one of {', '.join(FLOATS)}"
     if "int" in dtype or dtype == "bool":
         text += ": quantized weights must be dequantized with their scale first"
+    elif dtype.startswith(("float8", "float4")):
+        text += ": convert it first, and multiply it by its scale if it has one"
     return LayoutError(text)
 
 
 def _is_torch(value: Any) -> bool:
-    return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "detach")
+    """Is it a torch tensor, or of a user's subclass?"""
+    return isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
 
 
 def _take_torch(tensor: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
     torch = sys.modules["torch"]
-    tensor = tensor.detach()
+    _check_has_values(tensor, what)
+    if tensor.dtype.is_complex:  # NumPy refuses a conjugated one
+        raise wrong_dtype(what, str(tensor.dtype).removeprefix("torch."))
+    try:
+        tensor = tensor.detach().as_subclass(torch.Tensor).cpu().resolve_neg()
+        if tensor.dtype == torch.bfloat16:
+            return tensor.view(torch.int16).numpy().view(np.uint16), "bfloat16"
+        array = tensor.numpy()
+    except TypeError:  # NumPy lacks the dtype: float8
+        raise wrong_dtype(what, str(tensor.dtype).removeprefix("torch.")) from None
+    except RuntimeError as error:  # a wrapper, as in torch.func.vmap
+        raise LayoutError(
+            f"{what} is a tensor that has no array of its own ({error}): pass a plain torch.Tensor"
+        ) from None
+    return take(array, what, needed)
+
+
+def _check_has_values(tensor: Any, what: str) -> None:
+    """Raise LayoutError for a torch tensor that does not store one dense array of numbers."""
+    kinds = {c.__name__ for c in type(tensor).__mro__ if c.__module__.split(".")[0] == "torch"}
+    if "UninitializedTensorMixin" in kinds:
+        raise LayoutError(
+            f"{what} is uninitialized: call its lazy module once, which then knows its sizes"
+        )
+    if "FakeTensor" in kinds:
+        raise LayoutError(
+            f"{what} is a fake tensor: it has a shape but no values; pass the real one, outside"
+            " FakeTensorMode and torch.compile"
+        )
+    if tensor.is_nested:
+        raise LayoutError(f"{what} is a nested tensor, need a dense one: pass one of its .unbind()")
     if tensor.is_meta:
         raise LayoutError(
             f"{what} is on the meta device: it has a shape but no values; load its weights first"
         )
-    if tensor.is_quantized or tensor.layout != torch.strided:
+    if tensor.is_quantized or tensor.layout != sys.modules["torch"].strided:
         kind, how = str(tensor.layout).removeprefix("torch."), "to_dense"
         if tensor.is_quantized:
             kind, how = "quantized", "dequantize"
         raise LayoutError(
             f"{what} is a {kind} tensor, need a dense one of floats: pass its .{how}()"
         )
-    tensor = tensor.cpu().resolve_neg()
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(np.uint16), "bfloat16"
-    return take(tensor.numpy(), what, needed)
 
 
 def torch_of(array: np.ndarray, name: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._native import LayoutError
 
+from .config import layer_config, stack_config
 from .layout import CUDNN, Layout
 from .spec import Spec
 
@@ -21,7 +22,8 @@ class Given:
 
     has: its optional tensors, HAS_BIAS | HAS_PEEPHOLES. arrays: C-contiguous, aligned, in native
     byte order; they carry bits (bfloat16 as uint16). config: see Weights. batch_first: whether the
-    source's x is (N, T, I); None if it does not say.
+    source's x is (N, T, I); None if it does not say. rounded: the names of weights that were
+    rounded when they were computed from what the source stores (weight norm), for messages.
     """
 
     spec: Spec
@@ -31,6 +33,7 @@ class Given:
     arrays: list[np.ndarray]
     config: dict[str, Any] = field(default_factory=dict)
     batch_first: bool | None = None
+    rounded: tuple[str, ...] = ()
 
     @property
     def dtype(self) -> str:
@@ -38,14 +41,15 @@ class Given:
 
     def layer(self, k: int) -> Given:
         """Return layer k alone, in the same layout."""
-        spec = layer_spec(self.spec, k)
+        spec, names = layer_spec(self.spec, k), self.names
         if self.layout == CUDNN:
             flat = self.arrays[0]
             arrays = [np.concatenate([flat[part] for part in _flat_parts(self.spec, k)])]
-            return Given(spec, self.layout, self.has, self.names, arrays)
-        names = [name for name, _ in _native.tensors(self.layout, spec, self.has)]
-        arrays = self.arrays[k * len(names) : (k + 1) * len(names)]
-        return Given(spec, self.layout, self.has, names, arrays)
+        else:
+            names = [name for name, _ in _native.tensors(self.layout, spec, self.has)]
+            arrays = self.arrays[k * len(names) : (k + 1) * len(names)]
+        config = layer_config(self.config, k, self.spec.num_layers)
+        return replace(self, spec=spec, names=names, arrays=arrays, config=config)
 
     def layers(self) -> list[Given]:
         """Return each layer alone, bottom first."""
@@ -57,6 +61,15 @@ class Checked:
     """Base of what carries one RNN's checked arrays: of Weights."""
 
     _given: Given
+
+
+class Labelled(dict[str, np.ndarray]):
+    """Base of a dict of tensors that knows its RNN: of Tensors. The attributes are Given's."""
+
+    spec: Spec
+    layout: Layout
+    config: dict[str, Any]
+    batch_first: bool | None
 
 
 def given_of(source: Checked) -> Given:
@@ -109,7 +122,22 @@ def stacked(parts: Sequence[Given]) -> Given:
     else:
         names = [name for name, _ in _native.tensors(first.layout, spec, first.has)]
         arrays = [array for layer in layers for array in layer.arrays]
-    return Given(spec, first.layout, first.has, names, arrays)
+    config = stack_config([layer.config for layer in layers])
+    rounded = tuple(name for part in parts for name in part.rounded)
+    batch_first = _batch_first(layers)
+    return Given(spec, first.layout, first.has, names, arrays, config, batch_first, rounded)
+
+
+def _batch_first(layers: Sequence[Given]) -> bool | None:
+    """Return whether x of a stack of these layers is (N, T, I); None if no layer says."""
+    said = {k: one.batch_first for k, one in enumerate(layers) if one.batch_first is not None}
+    if len(set(said.values())) == 2:
+        one, other = (next(k for k, v in said.items() if v == first) for first in (True, False))
+        raise LayoutError(
+            f"layer {one} reads (N, T, I), layer {other} (T, N, I): one RNN reads one of them, set"
+            " batch_first (time_major in Keras) the same in all layers"
+        )
+    return next(iter(said.values()), None)
 
 
 def _check_layer(k: int, layer: Given, first: Given, wanted: Spec) -> None:

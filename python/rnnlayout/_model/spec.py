@@ -142,14 +142,22 @@ class Spec:
             raise SpecError(f"{sorted(missing)[0]} is missing")
         return cls(**data)
 
+    def __repr__(self) -> str:
+        """Return the call that makes it, with the fields that are not at their defaults."""
+        shown = [repr(self.cell)]
+        shown += [f"{name}={value!r}" for name, value in self._shown()]
+        return f"Spec({', '.join(shown)})"
+
     def __str__(self) -> str:
         """Return the fields that are not at their defaults."""
-        shown = [self.cell, f"input_size {self.input_size}", f"hidden_size {self.hidden_size}"]
-        for field in fields(self)[3:]:
-            value = getattr(self, field.name)
-            if value != field.default:
-                shown.append(field.name if value is True else f"{field.name} {value}")
+        shown: list[str] = [self.cell]
+        shown += [name if value is True else f"{name} {value}" for name, value in self._shown()]
         return ", ".join(shown)
+
+    def _shown(self) -> list[tuple[str, Any]]:
+        """Return the sizes, and the other fields that are not at their defaults."""
+        values = [(field, getattr(self, field.name)) for field in fields(self)[1:]]
+        return [(field.name, value) for field, value in values if value != field.default]
 
 
 @lru_cache(maxsize=256)

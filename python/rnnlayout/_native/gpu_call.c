@@ -1,6 +1,6 @@
 /* The fast path of a call on GPU arrays: all can be used in place, and lengths are plain. Results
- * and order of streams are those of the Python path, rnnlayout/_run/gpu.py, which also reports what is
- * wrong. */
+ * and order of streams are those of the Python path, rnnlayout/_run/gpu.py, which also reports what
+ * is wrong. */
 #include "gpu_call.h"
 
 static int is_lstm(const gpu_rnn_object *self)
@@ -117,7 +117,6 @@ static rnl_status run_core(const gpu_rnn_object *self, gpu_call *call, rnl_error
     rnl_gpu_call *const core = &call->core;
     const foreign *const arrays = call->arrays;
     rnl_status status;
-    core->poll = poll_signals;
     core->x = arrays[X].address;
     core->h0 = arrays[H0].address;
     core->c0 = arrays[C0].address;

@@ -19,7 +19,9 @@ from rnnlayout._native import (
 
 from . import cudnn, host
 from .foreign import LEGACY, Foreign, is_on_device, look, stream_of
+from .kinds import on_device_like
 from .shapes import INPUTS, OUTPUTS, Part, Shapes, check, kind, read_lengths
+from .use import Use
 
 # Errors after which device="auto" takes the CPU.
 CANNOT = (SpecError, CudnnNotFoundError, CudnnError, MemoryError)
@@ -39,18 +41,26 @@ def run(
     number: int,
     spec: Spec,
     axes: int,
+    use: Use,
     named: dict[str, Any],
     lengths: Any,
     stream: Any,
 ) -> Any:
-    """Run one call, on NumPy arrays or on arrays of the GPU. named: the arrays, by name."""
+    """Run one call, on arrays of the host or of the GPU. named: the arrays, by name."""
     if lengths is not None and is_on_device(lengths):
         raise LayoutError(
             f"lengths is a {kind(lengths)} on a GPU, but is needed on the host: pass"
             " lengths.cpu() in PyTorch, lengths.get() in CuPy"
         )
-    if is_on_device(named["x"]):
-        return _Call(number, spec, named, stream).run(native, axes, lengths)
+    x = named["x"]
+    if is_on_device(x):
+        if use.settings:
+            raise LayoutError(
+                f"x is a {kind(x)} on a GPU, where {use.settings} of the source is not supported:"
+                " pass arrays in the host's memory, as x.cpu() in PyTorch, x.get() in CuPy"
+            )
+        result = _Call(number, spec, named, stream).run(native, axes, lengths)
+        return on_device_like(x, result, named.values())
     if stream is not None:
         raise SpecError(
             "stream= is only for arrays on a GPU; x is on the host, where a call returns when it is"
@@ -62,7 +72,7 @@ def run(
                 f"{what} is a {kind(value)} on a GPU, but x is not: all arrays of a call must be in"
                 " the same memory"
             )
-    return host.run(native, spec, axes, named, lengths)
+    return host.run(native, spec, axes, use, named, lengths)
 
 
 class _Call:

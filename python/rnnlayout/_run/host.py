@@ -8,17 +8,20 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._model.dtypes import as_carrier, check_in_place, present, storage, take
+from rnnlayout._model.dtypes import as_carrier, check_in_place, storage, take
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import STEP, LayoutError
 
+from .kinds import shown_like
 from .shapes import Part, Shapes, check, kind, read_lengths
+from .use import Use
 
 
 def run(
     native: _native.Rnn | _native.GpuRnn,
     spec: Spec,
     axes: int,
+    use: Use,
     named: dict[str, Any],
     lengths: Any,
 ) -> Any:
@@ -27,7 +30,7 @@ def run(
     named: the arrays, by name. On the CPU x may be float32 if the weights are narrower.
     """
     x, dtype = _read_x(named["x"], spec, widens=isinstance(native, _native.Rnn))
-    shapes = Shapes(spec, axes, x.shape)
+    shapes = Shapes(spec, axes, x.shape, use.merges)
     if not _has_even_rows(x):
         x = np.array(x, order="C", copy=True)
     firsts = [
@@ -48,25 +51,34 @@ def run(
     y = outs.get("out")
     if y is None:
         y = np.empty(shapes.outputs["out"].shape, storage(dtype))
-    shown = {"out": present(y, dtype)} | named  # before the work: it fails without ml_dtypes
+    show = shown_like(named["x"])
+    shown = {"out": show(y, dtype)} | named  # before the work: it fails without ml_dtypes
+    into = np.empty((*y.shape[:-1], 2 * y.shape[-1]), y.dtype) if use.merges else y
+    time_axis = int(shapes.batch_first)
+    if use.flips_x:
+        x = np.flip(x, time_axis)
+    if use.reverse:
+        into = np.flip(into, time_axis)
     if isinstance(native, _native.Rnn):
         state = tuple(firsts) if len(firsts) == 2 else next(iter(firsts), None)
-        _, last = native.run(x, state, steps, y, None, None, axes, True)
+        _, last = native.run(x, state, steps, into, None, None, axes, True)
         lasts = last if isinstance(last, tuple) else (last,)
     else:
         lasts = tuple(np.empty(part.shape, storage(dtype)) for part in shapes.states.values())
         h0, c0 = (*firsts, None, None)[:2]
         h, c = (*lasts, None)[:2]
-        dense = as_carrier(y)
+        dense = as_carrier(into)
         native.run(shapes.T, shapes.N, shapes.batch_first, as_carrier(x), steps, h0, c0,
                    dense, h, c, None)  # fmt: skip
-        if dense is not y:
-            y[...] = dense
+        if dense is not into:
+            into[...] = dense
+    if use.merges:
+        y[...] = use.merged(into, dtype)
     for what, last in zip(("h_out", "c_out"), lasts, strict=False):
         if what in outs:
             outs[what][...] = last
         else:
-            shown[what] = present(last, dtype)
+            shown[what] = show(last, dtype)
     states = [shown[what] for what in shapes.outputs if what != "out"]
     return shown["out"], states[0] if len(states) == 1 else tuple(states)
 

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._convert.engine import run
-from rnnlayout._model.dtypes import as_carrier
+from rnnlayout._model.dtypes import as_carrier, dtype_name
 from rnnlayout._model.given import Given
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.spec import Spec, flag
-from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, SpecError
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError, SpecError
 from rnnlayout._sources.read import read
 
 from . import gpu, host, threadpools
-from .foreign import stream_of
-from .shapes import name_arrays
+from .foreign import is_on_device, stream_of
+from .kinds import on_device_like, refuse_gradients
+from .options import Options, check_choices, number_of, read_options
+from .shapes import kind, name_arrays
+from .use import Use, use_of
 
-CPU = Layout("cpu")
+CPU = Layout("the forward pass")
 
 
 class RNN:
     """An RNN that runs. Its weights are prepared once and kept.
 
-    source, spec, layout, prefix: as in pack(); a 1-D array is cuDNN's weight space. RNNs that
-        cuDNN lacks run too: reset-before GRUs, hard sigmoids.
+    source, spec, layout, prefix, cell, reset, recurrent_activation, dtype: as in pack(); a 1-D
+        array is cuDNN's weight space. RNNs that cuDNN lacks run too: reset-before GRUs, hard
+        sigmoids.
     device: "cpu"; "cuda" or "cuda:1" for a GPU, with cuDNN; "auto" for the first GPU if it is
         usable and supports this RNN, otherwise the CPU.
-    batch_first: x and y are (N, T, ...).
+    batch_first: x and y are (N, T, ...). By default as the source says, that is, nn.LSTM's own
+        batch_first, True for Keras layers; False if it does not say.
     cell_clip: (low, high), LSTM only: the cell state is clipped when it is stored, c_n too.
     math: "default". On the CPU also "bfloat16": the weights (not float64) and the operands of
         matrix products are rounded to bfloat16; sums, gates and states stay float32. spec.dtype is
@@ -40,13 +43,19 @@ class RNN:
     algo: "standard"; on a GPU also "persist_static" and "persist_small", within cuDNN's limits.
 
     Call it to run sequences; step() runs one step, update() replaces the weights. Its attributes
-    are spec, device, batch_first, cell_clip, math and algo. It can be pickled, and called from many
-    threads. On the CPU of one machine results are bit-identical over runs, threads, batch sizes,
+    are the options above, spec, and from it input_size, hidden_size, num_layers, num_directions,
+    bidirectional and proj_size. It can be pickled, and called from many threads.
+
+    Settings of the source, from a Keras layer or Weights.config, are applied: go_backwards,
+    merge_mode, and ONNX's direction="reverse". Others raise LossyError.
+
+    On the CPU of one machine results are bit-identical over runs, threads, batch sizes,
     and T steps or one call. Arithmetic is in float32 (with default math), for float64 weights in
     float64.
 
-    Raises SpecError if an option is invalid or not supported by the device, CudnnNotFoundError if
-    the GPU cannot be used (the text says why), and the errors of pack().
+    Raises SpecError if an option is invalid or not supported by the device, LossyError if the
+    source has a setting that is not supported, CudnnNotFoundError if the GPU cannot be used (the
+    text says why), and the errors of pack().
 
         >>> import numpy as np
         >>> rnn = RNN([np.eye(2), np.eye(2)], Spec("rnn_relu", 2, 2, bias=False, dtype="f8"),
@@ -56,7 +65,10 @@ class RNN:
         [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
     """
 
-    __slots__ = ("_axes", "_native", "_number", "_options", "_origin", "_spec")
+    __slots__ = (
+        "__weakref__", "_axes", "_is_plain", "_native", "_number", "_options", "_origin", "_spec",
+        "_use",
+    )  # fmt: skip
     _borrows = False
 
     def __init__(
@@ -66,27 +78,35 @@ class RNN:
         *,
         layout: str | Layout | None = None,
         prefix: str = "",
+        cell: str | None = None,
+        reset: str | None = None,
+        recurrent_activation: str | None = None,
+        dtype: Any = None,
         device: str = "cpu",
-        batch_first: bool = False,
+        batch_first: bool | None = None,
         cell_clip: tuple[float, float] | None = None,
         math: str = "default",
         algo: str = "standard",
     ) -> None:
-        options = _read_options(device, batch_first, cell_clip, math, algo)
-        given = read(source, spec, layout, prefix)
-        self._set(*_weight_space(given, math), options, (layout, prefix))
+        options = read_options(device, batch_first, cell_clip, math, algo)
+        hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation}
+        given = read(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
+        use = use_of(given, options.batch_first)
+        self._set(*_weight_space(given, math, dtype), options, use, (layout, prefix, dtype))
 
     def _set(
         self,
         spec: Spec,
         weights: np.ndarray,
-        options: _Options,
-        origin: tuple[str | Layout | None, str],
+        options: Options,
+        use: Use,
+        origin: tuple[str | Layout | None, str, Any],
     ) -> None:
         threadpools.register()
-        self._spec, self._options, self._origin = spec, options, origin
-        self._axes = BATCH_FIRST if options.batch_first else TIME_FIRST
-        self._number = _number_of(options)
+        self._spec, self._options, self._use, self._origin = spec, options, use, origin
+        self._axes = BATCH_FIRST if use.batch_first else TIME_FIRST
+        self._is_plain = not use.settings
+        self._number = number_of(options)
         self._native = self._first_prepared(weights)
 
     def _first_prepared(self, weights: np.ndarray) -> _native.Rnn | _native.GpuRnn:
@@ -97,7 +117,7 @@ class RNN:
             except gpu.CANNOT:
                 self._number = None
         if self._number is None:
-            _check_choices("cpu", options.math, options.algo)
+            check_choices("cpu", options.math, options.algo)
         return self._prepared(weights, self._borrows)
 
     def _prepared(self, weights: np.ndarray, borrows: bool = False) -> _native.Rnn | _native.GpuRnn:
@@ -113,6 +133,36 @@ class RNN:
         return self._spec
 
     @property
+    def input_size(self) -> int:
+        """The elements of x per step, I."""
+        return self._spec.input_size
+
+    @property
+    def hidden_size(self) -> int:
+        """The units of a layer and direction, H."""
+        return self._spec.hidden_size
+
+    @property
+    def num_layers(self) -> int:
+        """The number of layers, L."""
+        return self._spec.num_layers
+
+    @property
+    def bidirectional(self) -> bool:
+        """Whether it has two directions."""
+        return self._spec.bidirectional
+
+    @property
+    def num_directions(self) -> int:
+        """The number of directions, D."""
+        return self._spec.num_directions
+
+    @property
+    def proj_size(self) -> int:
+        """The projected size P of an LSTM, 0 without a projection."""
+        return self._spec.proj_size
+
+    @property
     def device(self) -> str:
         """Where it runs: "cpu", "cuda:0" ..."""
         return "cpu" if self._number is None else f"cuda:{self._number}"
@@ -120,7 +170,7 @@ class RNN:
     @property
     def batch_first(self) -> bool:
         """Whether x and y are (N, T, ...)."""
-        return self._options.batch_first
+        return self._use.batch_first
 
     @property
     def cell_clip(self) -> tuple[float, float] | None:
@@ -139,17 +189,18 @@ class RNN:
 
     def __repr__(self) -> str:
         more = ", batch first" if self.batch_first else ""
+        more += f", {self._use.settings}" if not self._is_plain else ""
         more += f", cell_clip {self.cell_clip}" if self.cell_clip else ""
         more += f", math {self.math}" if self.math != "default" else ""
         more += f", algo {self.algo}" if self.algo != "standard" else ""
         return f"<RNN of {self._spec}{more}, on {self.device}>"
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self._spec, self._native.weights(), self._options, self._origin
+        return self._spec, self._native.weights(), self._options, self._use, self._origin
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        spec, weights, options, origin = state
-        self._set(spec, as_carrier(weights), options, origin)
+        spec, weights, *how = state
+        self._set(spec, as_carrier(weights), *how)
 
     def __call__(
         self,
@@ -168,7 +219,8 @@ class RNN:
             tensor on the CPU, of any strides, in the dtype of the weights; for an RNN on the CPU
             also float32 if the weights are narrower. For an RNN on a GPU all arrays may be in its
             memory: from PyTorch, CuPy, JAX, DeviceArrays, anything with __dlpack__ or
-            __cuda_array_interface__, C-contiguous. They are then not copied.
+            __cuda_array_interface__, C-contiguous. They are then not copied. Torch tensors that
+            require grad are refused while torch records gradients: there are none.
         state: h_0, or (h_0, c_0) for an LSTM; None for zeros. h is (L * D, N, P), c is
             (L * D, N, H); (L * D, P) and (L * D, H) without a batch. The dtype is that of x.
         lengths: the steps of each sequence, (N,), in any order, 0 to T. y is zero past the end,
@@ -181,13 +233,16 @@ class RNN:
             that the owner of x works in, if that is known, otherwise the legacy default stream.
             The call does not wait for it.
 
-        Returns y, (T, N, D * P) or (N, T, D * P), and h_n, or (h_n, c_n) for an LSTM: the arrays
-        to fill, or new ones, which are DeviceArrays for arrays on a GPU. Raises LayoutError if
-        shapes, dtypes or memory do not fit, or if the stream that out= is used in is unknown;
-        CudnnError if a call of cuDNN or of the driver fails.
+        Returns y, (T, N, D * P) or (N, T, D * P), with a merge_mode P instead of D * P, and h_n, or
+        (h_n, c_n) for an LSTM: the arrays to fill, or new ones of the kind of x: torch tensors if x
+        is one, on a GPU CuPy's and JAX's own arrays, otherwise NumPy arrays, on a GPU DeviceArrays.
+        Raises LayoutError if shapes, dtypes or memory do not fit, or if the stream that out= is
+        used in is unknown; CudnnError if a call of cuDNN or of the driver fails.
         """
         native = self._native
-        if lengths is None and stream is None and type(native) is _native.Rnn:
+        if not self._is_plain:
+            pass
+        elif lengths is None and stream is None and type(native) is _native.Rnn:
             result = native.run(x, state, None, out, h_out, c_out, self._axes, False)
             if result is not None:
                 return result
@@ -195,7 +250,7 @@ class RNN:
             number = None if stream is None else stream_of(stream)
             result = native.call(x, state, lengths, out, h_out, c_out, self._axes, number)
             if result is not None:
-                return result
+                return on_device_like(x, result, (out, h_out, c_out))
         return self._long_way(self._axes, lengths, stream, x, state, out, h_out, c_out)
 
     def step(
@@ -217,7 +272,9 @@ class RNN:
             y, state = rnn.step(x, state, h_out=state[0], c_out=state[1])
         """
         native = self._native
-        if stream is None and type(native) is _native.Rnn:
+        if not self._is_plain:
+            pass
+        elif stream is None and type(native) is _native.Rnn:
             result = native.run(x, state, None, out, h_out, c_out, STEP, False)
             if result is not None:
                 return result
@@ -225,37 +282,80 @@ class RNN:
             number = None if stream is None else stream_of(stream)
             result = native.call(x, state, None, out, h_out, c_out, STEP, number)
             if result is not None:
-                return result
+                return on_device_like(x, result, (out, h_out, c_out))
         return self._long_way(STEP, None, stream, x, state, out, h_out, c_out)
 
     def update(
-        self, source: Any, *, layout: str | Layout | None = None, prefix: str | None = None
+        self,
+        source: Any,
+        *,
+        layout: str | Layout | None = None,
+        prefix: str | None = None,
+        dtype: Any = None,
     ) -> None:
         """Replace the weights by those of a source with the same spec.
 
-        layout, prefix: of the source; by default those of the first source. Calls that are running
-        finish with the old weights.
+        layout, prefix, dtype: by default those of the first source. A dtype must be that of the
+        RNN. Calls that are running finish with the old weights.
+
+        Raises LayoutError if the source is used otherwise: its batch_first differs, and none was
+        passed to RNN(), or its settings differ.
         """
-        layout = self._origin[0] if layout is None else layout
-        prefix = self._origin[1] if prefix is None else prefix
-        rounds = self.math == "bfloat16"
+        passed = (layout, prefix, dtype)
+        layout, prefix, dtype = (
+            first if new is None else new for new, first in zip(passed, self._origin, strict=True)
+        )
+        rounds = self.math == "bfloat16" or dtype is not None
         given = read(source, self._spec, layout, prefix, dtype_free=rounds)
-        _, weights = _weight_space(given, self.math)
+        self._check_use(given)
+        spec, weights = _weight_space(given, self.math, dtype)
+        if spec.dtype != self._spec.dtype:
+            raise SpecError(f"dtype is {spec.dtype}, need {self._spec.dtype}, that of this RNN")
         self._native = self._prepared(weights)
+
+    def _check_use(self, given: Given) -> None:
+        """Raise LayoutError if new weights are those of a source that is used otherwise."""
+        if given.batch_first is None and not given.config:
+            return  # the source does not say how it is used
+        silent = given.batch_first is None
+        found = use_of(given, self.batch_first if silent else self._options.batch_first)
+        if found != self._use:
+            raise LayoutError(
+                f"the source has {found}, this RNN {self._use}, and update() replaces only weights:"
+                " pass the weights alone (state_dict() of a torch module, get_weights() of a Keras"
+                " layer), or make another RNN"
+            )
 
     def _long_way(self, axes: int, lengths: Any, stream: Any, *arrays: Any) -> Any:
         """Run a call whose arrays have to be checked in Python, and copied or refused."""
         if stream is not None and self._number is None:
             raise SpecError("stream= is only for RNNs on a GPU, this one is on the CPU: omit it")
-        if axes == STEP and self._spec.bidirectional:
+        native, spec, use = self._native, self._spec, self._use
+        if axes == STEP and (spec.bidirectional or use.is_reversed):
+            why = f"needs the steps in order, this RNN has {use.settings}: it"
+            if spec.bidirectional:
+                why = "needs one direction, this RNN has two: the backward one"
             raise SpecError(
-                "step() needs one direction, this RNN has two: the backward one starts at the last"
-                " step, which has not come yet; call the RNN with whole sequences"
+                f"step() {why} starts at the last step, which has not come yet; call the RNN with"
+                " whole sequences"
             )
-        native, spec, named = self._native, self._spec, name_arrays(self._spec, *arrays)
+        if lengths is not None and use.is_reversed:
+            raise LayoutError(
+                f"lengths cannot be used with {use.settings}, which reads x from the end of the"
+                " batch, padding first: run the sequences one by one, each cut to its length"
+            )
+        named = name_arrays(spec, *arrays)
+        refuse_gradients(named)
         if isinstance(native, _native.GpuRnn):
-            return gpu.run(native, self._number or 0, spec, axes, named, lengths, stream)
-        return host.run(native, spec, axes, named, lengths)
+            return gpu.run(native, self._number or 0, spec, axes, use, named, lengths, stream)
+        for what, value in named.items():
+            if is_on_device(value):
+                raise LayoutError(
+                    f"{what} is a {kind(value)} on a GPU, but this RNN is on the CPU: pass"
+                    " device='cuda' to rl.RNN, or copy the array to the host (in PyTorch"
+                    f" {what}.cpu(), in CuPy {what}.get())"
+                )
+        return host.run(native, spec, axes, use, named, lengths)
 
 
 class _Once(RNN):
@@ -272,8 +372,12 @@ def forward(
     *,
     layout: str | Layout | None = None,
     prefix: str = "",
+    cell: str | None = None,
+    reset: str | None = None,
+    recurrent_activation: str | None = None,
+    dtype: Any = None,
     device: str = "cpu",
-    batch_first: bool = False,
+    batch_first: bool | None = None,
     cell_clip: tuple[float, float] | None = None,
     math: str = "default",
     algo: str = "standard",
@@ -300,6 +404,10 @@ def forward(
         spec,
         layout=layout,
         prefix=prefix,
+        cell=cell,
+        reset=reset,
+        recurrent_activation=recurrent_activation,
+        dtype=dtype,
         device=device,
         batch_first=batch_first,
         cell_clip=cell_clip,
@@ -316,73 +424,17 @@ def _may_overwrite(source: Any, outs: list[Any]) -> bool:
     return any(np.may_share_memory(source, out) for out in outs)
 
 
-# ---------------------------------------------------------------------------------------- options
-
-_MATHS = {
-    "cpu": ("default", "bfloat16"),
-    "cuda": ("default", "tf32"),
-    "auto": ("default", "bfloat16", "tf32"),
-}
-_GPU_ALGOS = ("standard", "persist_static", "persist_small")
-_ALGOS = {"cpu": ("standard",), "cuda": _GPU_ALGOS, "auto": _GPU_ALGOS}
-
-
-@dataclass(frozen=True)
-class _Options:
-    """The options of an RNN, checked."""
-
-    device: str  # "cpu", "auto" or "cuda:N"
-    batch_first: bool
-    cell_clip: tuple[float, float] | None
-    math: str
-    algo: str
-
-
-def _read_options(device: Any, batch_first: Any, cell_clip: Any, math: Any, algo: Any) -> _Options:
-    if not isinstance(device, str) or not re.fullmatch(r"cpu|auto|cuda(:\d{1,4})?", device, re.A):
-        raise SpecError(f"device is {device!r}, need 'cpu', 'cuda', 'cuda:N' or 'auto'")
-    name, _, number = device.partition(":")
-    device = f"cuda:{int(number or 0)}" if name == "cuda" else name
-    _check_choices(device, math, algo)
-    return _Options(device, flag("batch_first", batch_first), _clip(cell_clip), math, algo)
-
-
-def _check_choices(device: str, math: Any, algo: Any) -> None:
-    kind = device.partition(":")[0]
-    for name, value, choices in ("math", math, _MATHS[kind]), ("algo", algo, _ALGOS[kind]):
-        if not isinstance(value, str) or value not in choices:
-            place = {"cpu": " on the CPU", "auto": ""}.get(kind, f" on {device}")
-            *most, last = (repr(choice) for choice in choices)
-            known = f"{', '.join(most)} or {last}" if most else last
-            raise SpecError(f"{name} is {value!r}, need {known}{place}")
-
-
-def _number_of(options: _Options) -> int | None:
-    """Return the GPU to use, or to try."""
-    if options.device == "auto":
-        return 0 if options.math in _MATHS["cuda"] and options.algo in _ALGOS["cuda"] else None
-    return None if options.device == "cpu" else int(options.device.partition(":")[2])
-
-
-def _clip(value: Any) -> tuple[float, float] | None:
-    if value is None:
-        return None
-    try:
-        low, high = value
-        return float(low), float(high)
-    except (TypeError, ValueError):
-        raise SpecError(f"cell_clip is {value!r}, need (low, high), two numbers") from None
-
-
-def _weight_space(given: Given, math: str) -> tuple[Spec, np.ndarray]:
+def _weight_space(given: Given, math: str, dtype: Any) -> tuple[Spec, np.ndarray]:
     """Return the spec and the bits of a 1-D array to prepare an RNN from, a copy only if needed."""
+    if dtype is not None and dtype_name(dtype) != given.dtype:
+        given = run(given, CPU, dtype)[0]
     if math == "bfloat16" and given.dtype == "float64":
         raise SpecError(
-            "math='bfloat16' would discard the precision of float64 weights: convert them first"
-            " (dtype='float32')"
+            "math='bfloat16' would discard the precision of float64 weights: pass dtype='float32'"
+            " too"
         )
-    dtype = "bfloat16" if math == "bfloat16" else given.dtype
-    spec = given.spec if given.dtype == dtype else given.spec.replace(dtype=dtype)
-    if given.layout.name == "cudnn" and given.dtype == dtype:
+    name = "bfloat16" if math == "bfloat16" else given.dtype
+    spec = given.spec if given.dtype == name else given.spec.replace(dtype=name)
+    if given.layout.name in ("cudnn", CPU.name) and given.dtype == name:
         return spec, given.arrays[0]
-    return spec, run(given, CPU, dtype)[0].arrays[0]
+    return spec, run(given, CPU, name)[0].arrays[0]

@@ -40,9 +40,12 @@ class Part:
 
 
 class Shapes:
-    """The shapes of the arrays of a call, which follow from x. states, outputs: by name."""
+    """The shapes of the arrays of a call, which follow from x. states, outputs: by name.
 
-    def __init__(self, spec: Spec, axes: int, x: tuple[int, ...]) -> None:
+    merges: the two directions of y become one.
+    """
+
+    def __init__(self, spec: Spec, axes: int, x: tuple[int, ...], merges: bool = False) -> None:
         letters = _AXES[axes]
         self.x, self.batched = x, len(x) == len(letters) + 1
         self._check_x(spec, letters)
@@ -51,13 +54,14 @@ class Shapes:
         self.batch_first = self.batched and axes == BATCH_FIRST
         D, H = spec.num_directions, spec.hidden_size
         P = spec.proj_size or H
+        width = P if merges else D * P
         rows = (spec.num_layers * D, *((self.N,) if self.batched else ()))
         form = "(L * D, N, {})" if self.batched else "(L * D, {})"
         parts = [Part((*rows, P), form.format("P" if spec.proj_size else "H"))]
         if spec.cell == "lstm":
             parts.append(Part((*rows, H), form.format("H")))
         self.states = dict(zip(INPUTS[1:], parts, strict=False))
-        self.outputs = dict(zip(OUTPUTS, [Part((*x[:-1], D * P), ""), *parts], strict=False))
+        self.outputs = dict(zip(OUTPUTS, [Part((*x[:-1], width), ""), *parts], strict=False))
 
     def _check_x(self, spec: Spec, letters: str) -> None:
         ndims = len(letters) + 1, len(letters)

@@ -9,9 +9,13 @@ from rnnlayout._model.describe import describe
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 
-from .keras_config import CELLS, Description, both, read_config
+from .keras_config import CELLS, Description
+from .keras_tree import Node, Recurrent
+from .torch_names import plain_names, value_of
 
 _TORCH_CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
+_KERAS_CLASSES = (*CELLS, "LSTMCell", "GRUCell", "SimpleRNNCell", "StackedRNNCells", "RNN",
+                  "Bidirectional")  # fmt: skip
 _KERAS_2 = ("tf_keras", "keras.engine", "keras.src.engine", "tensorflow.python.keras")
 
 
@@ -41,9 +45,7 @@ def own_spec(module: Any) -> Description:
 def own_arrays(module: Any, own: Description) -> list[tuple[str, Any]]:
     """Return the arrays in the layout's order, each with a name for messages."""
     if not is_keras_layer(module):
-        # getattr returns what the module computes with, weight norm and pruning applied
-        names = describe(Spec(**own.hints), own.layout)
-        return [(name, getattr(module, name)) for name in names]
+        return _torch_arrays(module, describe(Spec(**own.hints), own.layout))
     name, weights = getattr(module, "name", module), module.get_weights()
     if not weights:
         raise LayoutError(
@@ -51,6 +53,21 @@ def own_arrays(module: Any, own: Description) -> list[tuple[str, Any]]:
             " or call it once)"
         )
     return [(f"{name} weight {k}", value) for k, value in enumerate(weights)]
+
+
+def _torch_arrays(module: Any, names: Iterable[str]) -> list[tuple[str, Any]]:
+    """Return what the module computes with.
+
+    The older weight_norm and pruning store parts of a weight, and an attribute of its name that
+    is only up to date after a call: it is computed from the parts. getattr() computes the newer
+    parametrizations.
+    """
+    kept = dict(module.named_parameters(recurse=False)) | dict(module.named_buffers(recurse=False))
+    plain = plain_names(kept)
+    return [
+        (name, value_of(name, plain, kept) if name in plain.sources else getattr(module, name))
+        for name in names
+    ]
 
 
 def _class_names(value: Any, *modules: str) -> list[str]:
@@ -65,6 +82,11 @@ def _torch(module: Any) -> Description:
     elif "RNNCellBase" in names:
         layout, mode = "torch-cell", names[names.index("RNNCellBase") - 1].removesuffix("Cell")
         mode = f"RNN_{module.nonlinearity.upper()}" if mode == "RNN" else mode
+    elif quantized := _class_names(module, "torch.ao.nn.quanti", "torch.nn.quanti"):
+        raise LayoutError(
+            f"{type(module).__module__.partition('.modules')[0]}.{quantized[0]} stores rounded"
+            " weights: pass the module that it was quantized from"
+        )
     else:
         inside = (x for x in module.named_modules() if x[0])
         rnns = [x for x in inside if _class_names(x[1], "torch.nn.modules.rnn")]
@@ -82,16 +104,37 @@ def _torch(module: Any) -> Description:
 
 
 def _keras(layer: Any) -> Description:
-    if hasattr(layer, "forward_layer") and hasattr(layer, "backward_layer"):
-        return both(_keras(layer.forward_layer), _keras(layer.backward_layer), layer.name)
-    classes = _class_names(layer, "keras.", "tf_keras.", "tensorflow.")
-    name = next((n for n in classes if n in CELLS), None)
-    if name is None:
+    if _keras_class(layer) is None:
         inside = [(child.name, child) for child in getattr(layer, "layers", [])]
-        raise _not_recurrent(layer, f"an {', '.join(CELLS)} or Bidirectional layer", inside)
+        raise _not_recurrent(
+            layer, f"an {', '.join(CELLS)}, RNN or Bidirectional layer or a cell of these", inside
+        )
     # A layer records what Keras before 2.3 left out. Keras 2's hard_sigmoid is another function.
     version = (2, 3) if _class_names(layer, *_KERAS_2) else (3, 0)
-    return read_config(name, layer.get_config(), version)
+    return Recurrent((layer.name,), _node(layer)).description(version)
+
+
+def _keras_class(layer: Any) -> str | None:
+    """Return the first class of a layer that Keras's configs of recurrent layers name, if any."""
+    classes = _class_names(layer, "keras.", "tf_keras.", "tensorflow.")
+    return next((name for name in classes if name in _KERAS_CLASSES), None)
+
+
+def _node(layer: Any) -> Node:
+    """Return a layer as a node of a tree, as if Keras had written it.
+
+    Unlike in what get_config() returns, a user's subclass of a layer or cell is that of Keras.
+    """
+    own, config = _keras_class(layer), dict(layer.get_config())
+    name, module = (own, "keras") if own else (type(layer).__name__, type(layer).__module__)
+    if name == "Bidirectional":
+        config["layer"] = _node(layer.forward_layer)
+        config["backward_layer"] = _node(layer.backward_layer)
+    elif name == "RNN":
+        config["cell"] = _node(layer.cell)
+    elif name == "StackedRNNCells":
+        config["cells"] = [_node(cell) for cell in layer.cells]
+    return {"class_name": name, "module": module, "config": config}
 
 
 def _not_recurrent(module: Any, need: str, inside: Iterable[tuple[str, Any]]) -> LayoutError:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from rnnlayout._model.layout import Layout
@@ -14,6 +14,7 @@ from rnnlayout._native import LayoutError, SpecError
 from .candidates import Candidate, Dimension
 
 Shape = tuple[int, ...]
+_NAMED = ("cell", "reset", "recurrent_activation")  # the hints that users pass
 
 
 @dataclass(frozen=True)
@@ -81,30 +82,60 @@ def choose(found: list[Guess], dtype: str, hints: dict[str, Any]) -> tuple[Spec,
 
     Raises SpecError if there are several; the message says how to tell them apart.
     """
+    activation = hints.get("recurrent_activation", "sigmoid")
+    specs = [g.spec(dtype).replace(recurrent_activation=activation) for g in found]
     if len(found) == 1:
-        activation = hints.get("recurrent_activation", "sigmoid")
-        spec = found[0].spec(dtype).replace(recurrent_activation=activation)
-        return spec, found[0]
-    specs = [g.spec(dtype) for g in found]
-    cells = {spec.cell for spec in specs}
+        return specs[0], found[0]
     if len({g.candidate.layout for g in found}) > 1:
         raise several_layouts(g.candidate.layout for g in found)
-    if cells == {"rnn_tanh", "rnn_relu"}:
-        raise SpecError(
-            "cannot tell whether this plain RNN uses tanh or relu: pass"
-            f" spec=Spec('rnn_tanh', {specs[0].input_size}, {specs[0].hidden_size}, ...) or"
-            " 'rnn_relu', or cell= to infer_spec"
-        )
-    if len({spec.reset for spec in specs}) > 1 and cells == {"gru"}:
-        raise SpecError(
-            f"{found[0].candidate.layout} does not record where the reset gate of this GRU acts:"
-            " pass a spec with reset='after' (on the product R h) or reset='before' (on h), or"
-            " reset= to infer_spec"
-        )
-    lines = "; ".join(str(spec) for spec in specs[:4])
-    raise SpecError(f"these tensors fit several RNNs: pass the spec of one of them: {lines}")
+    raise _several_specs(found[0].candidate.layout, specs)
 
 
 def several_layouts(layouts: Iterable[Layout]) -> LayoutError:
-    names = ", ".join(sorted({repr(layout.name) for layout in layouts}))
-    return LayoutError(f"these tensors fit several layouts, pass one of them: {names}")
+    names = sorted({layout.name for layout in layouts})
+    return LayoutError(
+        "these tensors fit several layouts: pass"
+        f" {' or '.join(f'layout={name!r}' for name in names)}"
+    )
+
+
+def spec_line(spec: Spec, names: Iterable[str]) -> str:
+    """Return the call that makes the spec. names: fields to show even if at their defaults."""
+    line = f"rl.{spec!r}"
+    for name in names:
+        if name != "cell" and f" {name}=" not in line:
+            line = f"{line[:-1]}, {name}={getattr(spec, name)!r})"
+    return line
+
+
+def _several_specs(layout: Layout, specs: Sequence[Spec]) -> SpecError:
+    differ = [f.name for f in fields(Spec) if len({getattr(spec, f.name) for spec in specs}) > 1]
+    whole = " or ".join(spec_line(spec, differ) for spec in specs[:6])
+    if differ == ["cell"] and len(specs) == 2:
+        return SpecError(
+            "these tensors do not show whether this plain RNN uses tanh or relu: pass"
+            f" cell='rnn_tanh' or cell='rnn_relu'; the whole spec is {whole}"
+        )
+    if differ == ["reset"]:
+        return SpecError(
+            f"{layout} does not record where the reset gate of this GRU acts: pass reset='after'"
+            " (on the product R h) or reset='before' (on h); the whole spec is " + whole
+        )
+    return SpecError(f"these tensors fit several RNNs; the whole spec is {whole}")
+
+
+def check_hints(hints: Mapping[str, Any], spec: Spec | None, whose: str) -> None:
+    """Raise SpecError if a hint is not a name of its kind, or contradicts the spec.
+
+    whose: where the spec is from, in the message.
+    """
+    named = {key: hints[key] for key in _NAMED if key in hints}
+    if not named:
+        return
+    Spec(**{"cell": "gru", **named, "input_size": 2, "hidden_size": 1})  # raises its errors
+    for key, value in named.items():
+        if spec is not None and getattr(spec, key) != value:
+            raise SpecError(
+                f"{key}={value!r} contradicts {whose}, which has {key} {getattr(spec, key)!r}:"
+                f" omit {key}="
+            )

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rnnlayout import _native
+from rnnlayout._model.dtypes import FLOATS
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
 
 from .candidates import Candidate, one_layer, with_names
-from .infer import Guess, Shape, guess
+from .infer import Guess, Shape, guess, spec_line
 from .names import prefixes_that_fit
 
 
@@ -35,27 +37,47 @@ def wrong_names(
     expected: the names that a spec needs, if there is a spec. under: the prefix that was stripped
     from all names. hints: fields of the spec that the RNN would need.
     """
-    if expected is None:
-        expected = _closest(layouts, names)
     where = layouts[0].name if len(layouts) == 1 else "any known layout"
-    missing = [name for name in expected if name not in names]
-    unknown = [name for name in names if name not in expected]
-    if prefixes := [under + prefix for prefix in prefixes_that_fit(layouts, names)]:
+    expected = _closest(layouts, names) if expected is None else expected
+    found, needed = set(names), set(expected)
+    missing = [name for name in expected if name not in found]
+    unknown = [name for name in names if name not in needed]
+    prefixes = prefixes_that_fit(layouts, names) if unknown or not names else []
+    if prefixes:
         return LayoutError(
             f"{len(names)} tensors are not one RNN in {where} (unknown"
             f" {listing(unknown or names, 3)}); with prefix= these would work:"
-            f" {listing(prefixes, 12)}"
+            f" {listing([under + prefix for prefix in prefixes], 12)}"
         )
-    if len(unknown) == len(names):
+    if names and len(unknown) == len(names):
         return LayoutError(f"no tensor of {where} among {listing(names)}; need {listing(expected)}")
     if not missing and not unknown:
         asked = ", ".join(f"{key}={value!r}" for key, value in (hints or {}).items())
         return LayoutError(f"an RNN with {asked} does not have these tensors: {listing(names, 8)}")
     lines = [f"missing {listing(missing)}"] if missing else []
     lines += [f"unknown {listing(unknown)}"] if unknown else []
-    if not unknown and all("bias" in name or name.endswith("b") for name in missing):
+    if not unknown and all(name.split("/")[-1].startswith(("bias", "b_", "B")) for name in missing):
         lines.append("all layers and directions have biases, or none has")
-    return LayoutError(f"{', '.join(lines)} ({where}; found {listing(names, 8)})")
+    return LayoutError(f"{', '.join(lines)} ({where}; found {listing(names, 8) or 'none'})")
+
+
+def _is_bias(name: str) -> bool:
+    return name.split("/")[-1].startswith(("bias", "b_", "B"))
+
+
+def wrong_count(layout: Layout, count: int, expected: Sequence[str] | None) -> LayoutError:
+    """Return the error for a list with the number of arrays of no RNN.
+
+    expected: the names that a spec needs, if there is a spec.
+    """
+    text = f"arrays in the list: {count}; "
+    if expected is not None:
+        return LayoutError(
+            f"{text}this RNN has {len(expected)} in {layout}: {listing(expected, 8)}"
+        )
+    counts = sorted({len(one.names) for one in one_layer(layout) if not one.bidirectional})
+    some = " or ".join(map(str, counts))
+    return LayoutError(f"{text}an RNN in {layout} has {some} per layer and direction")
 
 
 def wrong_prefix(layouts: Sequence[Layout], names: Sequence[str], prefix: str) -> LayoutError:
@@ -208,23 +230,34 @@ def wrong_length(nelems: int, spec: Spec) -> LayoutError:
     if {"bias": "input"} in nearby and {"bias": "recurrent"} in nearby:
         nearby = [c for c in nearby if "bias" not in c]
         text += (
-            "; it would fit bias='input' or bias='recurrent' (both have this length: you have to"
-            " know which)"
+            f"; it would fit {_whole(spec, bias='input')} or {_whole(spec, bias='recurrent')} (you"
+            " have to know which: both have this length)"
         )
     if spec.bias == "none" and {"bias": "double"} in nearby:
         text += (
-            "; it would fit bias='double': torch's own GPU buffer of a bias=False module also has"
-            " biases, which are zero"
+            f"; it would fit {_whole(spec, bias='double')}: torch's own GPU buffer of a bias=False"
+            " module also has biases, which are zero"
         )
         nearby.remove({"bias": "double"})
-    for k, changes in enumerate(nearby[:4]):
-        text += " or with " if k else "; it would fit with "
-        text += ", ".join(f"{key}={value!r}" for key, value in changes.items())
-    if nelems * 2 == spec.num_params or nelems == spec.num_params * 2:
-        text += "; the ratio is 2: is this a vector of bytes, or of another dtype?"
-    if spec.nbytes == nelems:
-        text += "; this is the size in bytes: view the buffer as " + spec.dtype
+    if nearby:
+        text += "; it would fit " + " or ".join(_whole(spec, **changes) for changes in nearby[:4])
+    for dtype in FLOATS:
+        other = spec.replace(dtype=dtype)
+        if dtype != spec.dtype and nelems * _native.itemsize(spec.dtype) == other.nbytes:
+            text += f"; as {dtype} it would fit: pass w.view({dtype!r}) with spec=rl.{other!r}"
     return LayoutError(text)
+
+
+def raw_bytes(nbytes: int, spec: Spec) -> LayoutError:
+    """Return the error for a weight space whose dtype is one of bytes."""
+    text = f"weight space: a buffer of {nbytes} bytes, need {spec.num_params} elements for {spec}"
+    if nbytes == spec.nbytes:
+        text += f": pass w.view({spec.dtype!r})"
+    return LayoutError(text)
+
+
+def _whole(spec: Spec, **changes: Any) -> str:
+    return f"spec={spec_line(spec.replace(**changes), changes)}"
 
 
 def _length(spec: Spec, changes: dict[str, Any]) -> int | None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from collections.abc import Iterable
+from dataclasses import asdict, replace
 from typing import Any
 
 from rnnlayout._convert import engine
-from rnnlayout._convert.convert import Tensors
+from rnnlayout._model.config import Config, changes_outputs, stack_config
 from rnnlayout._model.dtypes import dtype_name, present, torch_of
-from rnnlayout._model.given import Given
+from rnnlayout._model.given import Checked, Given, Labelled
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError
 from rnnlayout._sources import frameworks
+from rnnlayout._sources.inside import only_rnn
+from rnnlayout._sources.keras_config import Description
 from rnnlayout._sources.read import read
 
 from .weights import Weights
@@ -26,7 +29,9 @@ def assign(target: Any, tensors: Any) -> None:
     tensors: a dict in the target's own layout, as convert() returns it, or a Weights in any
         layout. The dtype is the target's, or one that the target's represents exactly.
 
-    Raises LayoutError or LossyError if they do not fit; the target is unchanged then.
+    Raises LayoutError or LossyError if they do not fit, or if the tensors record settings
+    (activations, Weights.config) that the target lacks; all weights of the target are unchanged
+    then.
     """
     targets = list(target) if isinstance(target, (list, tuple)) else [target]
     if not targets:
@@ -41,62 +46,127 @@ def assign(target: Any, tensors: Any) -> None:
         )
 
 
-def _fitting(tensors: Any, layout: Layout, hints: dict[str, Any], dtype: str) -> Given:
-    """Return the weights in the target's layout. hints: the fields of the target's spec."""
+def _fitting(tensors: Any, own: Description, dtype: str) -> Given:
+    """Return the weights in the layout and dtype of a target that describes itself."""
+    layout, hints = Layout(own.layout), own.hints
+    tensors = only_rnn(tensors)
     if isinstance(tensors, Weights):
         if "bias" in hints and hints["bias"] != (tensors.spec.bias != "none"):
             tensors = Weights(tensors, tensors.spec.replace(bias=hints["bias"]))
         tensors = tensors.to(layout)
-    given = read(tensors, None, layout, cell=hints["cell"], reset=hints.get("reset"))
+    known = isinstance(tensors, Checked | Labelled)
+    given = read(tensors, None, layout, **{} if known else _unrecorded(hints))
     if given.dtype != dtype:  # a wider target takes them exactly, a narrower one is refused
         given = engine.run(given, layout, dtype, exact=True)[0]
     found = {**asdict(given.spec), "bias": given.spec.bias != "none"}
-    if isinstance(tensors, Weights | Tensors):
-        known = tensors.spec
-        found |= {key: getattr(known, key) for key in ("cell", "reset", "recurrent_activation")}
-    else:  # a plain dict of arrays does not record its activations
-        found["recurrent_activation"] = hints.get("recurrent_activation")
+    found |= {} if known else _unrecorded(hints)
     for key, value in hints.items():
         if found[key] != value:
             raise LayoutError(f"the weights have {key} {found[key]!r}, the target {value!r}")
+    _check_config(given.config, own.config)
     return given
 
 
+def _unrecorded(hints: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of the target's spec that a plain dict of arrays does not record."""
+    names = ("cell", "reset", "recurrent_activation")
+    return {name: hints[name] for name in names if name in hints}
+
+
+def _check_config(config: Config, own: Config) -> None:
+    """Raise LayoutError if the weights are used with settings that the target lacks.
+
+    Weights without a setting may be from a source that does not record it: they fit any target.
+    """
+    for key, value in changes_outputs(config).items():
+        if key not in own or own[key] != value:
+            target = f"with {own[key]!r}" if key in own else "without it"
+            raise LayoutError(
+                f"the weights are used with {key}={value!r}, the target {target}: remove {key!r}"
+                " from the config of the weights to apply it yourself"
+            )
+
+
 def _assign_torch(module: Any, tensors: Any) -> None:
-    own_spec = frameworks.own_spec(module)
+    described = frameworks.own_spec(module)
     torch = sys.modules["torch"]
     own = dict(module.named_parameters(recurse=False))
-    dtype = dtype_name(next(iter(own.values())).dtype) if own else "float32"
-    given = _fitting(tensors, Layout(own_spec.layout), own_spec.hints, dtype)
+    given = _fitting(tensors, described, _one_dtype(p.dtype for p in own.values()))
     if missing := [n for n in given.names if n not in own]:
         raise LayoutError(
             f"{missing[0]} is not a plain parameter of {type(module).__name__}: remove weight norm,"
             " pruning or another parametrization first"
         )
+    for name, array in zip(given.names, given.arrays, strict=True):
+        if own[name].is_meta:
+            raise LayoutError(
+                f"{name} of the target is on the meta device and has no memory: call"
+                " module.to_empty(device='cpu') first"
+            )
+        if own[name].shape != array.shape:
+            raise LayoutError(
+                f"{name} of the target: shape {tuple(own[name].shape)}, expected {array.shape}"
+            )
     with torch.no_grad():
         for name, array in zip(given.names, given.arrays, strict=True):
             own[name].copy_(torch_of(array, given.dtype))
 
 
+def _one_dtype(dtypes: Iterable[Any]) -> str:
+    """Return the dtype of all parameters of a target. Raises LayoutError if there are several."""
+    names = sorted({dtype_name(dtype) for dtype in dtypes})
+    if len(names) > 1:
+        raise LayoutError(f"the target has parameters of {' and '.join(names)}: it needs one dtype")
+    return names[0] if names else "float32"
+
+
 def _assign_keras(layers: list[Any], tensors: Any) -> None:
+    if len({id(layer) for layer in layers}) < len(layers):
+        raise LayoutError(
+            "a layer is in the list twice: each layer of the RNN needs a Keras layer of its own"
+        )
     described = [frameworks.own_spec(layer) for layer in layers]
-    layout, hints = described[0].layout, described[0].hints
-    if any((x.layout, x.hints) != (layout, hints) for x in described):
+    whole = _stacked(described)
+    built = [w.dtype for layer in layers for w in layer.get_weights()]
+    dtype = _one_dtype(built or [layer.dtype or "float32" for layer in layers])
+    given = _fitting(tensors, whole, dtype)
+    parts, weights = iter(given.layers()), []
+    for layer, one in zip(layers, described, strict=True):
+        own = [next(parts) for _ in range(one.hints["num_layers"])]  # several of StackedRNNCells
+        weights.append([present(a, given.dtype) for part in own for a in part.arrays])
+        _check_shapes(layer, weights[-1])
+    width = given.spec.num_directions * given.spec.hidden_size
+    for k, (layer, new) in enumerate(zip(layers, weights, strict=True)):
+        if not layer.get_weights():
+            layer.build((None, None, width if k else given.spec.input_size))
+            _check_shapes(layer, new)
+    _set_all(layers, weights)
+
+
+def _stacked(described: list[Description]) -> Description:
+    """Return what the RNN of these layers is. Raises LayoutError if they are several RNNs."""
+    first = described[0]
+    total = {"num_layers": sum(one.hints["num_layers"] for one in described)}
+    if any((x.layout, x.hints | total) != (first.layout, first.hints | total) for x in described):
         raise LayoutError("the layers differ: they are several RNNs, assign each on its own")
-    own = layers[0].get_weights()
-    dtype = dtype_name(own[0].dtype if own else layers[0].dtype or "float32")
-    given = _fitting(tensors, Layout(layout), {**hints, "num_layers": len(layers)}, dtype)
-    parts = given.layers()
-    for layer, part in zip(layers, parts, strict=True):
-        _build(layer, part)
-    for layer, part in zip(layers, parts, strict=True):
-        layer.set_weights([present(a, given.dtype) for a in part.arrays])
+    config = stack_config([one.config for one in described])
+    return replace(first, hints=first.hints | total, config=config)
 
 
-def _build(layer: Any, given: Given) -> None:
-    """Build a layer if it is not, and check that its weights have the same shapes."""
-    if not layer.get_weights():
-        layer.build((None, None, given.spec.input_size))
-    own, shapes = [tuple(w.shape) for w in layer.get_weights()], [a.shape for a in given.arrays]
-    if own != shapes:
+def _check_shapes(layer: Any, weights: list[Any]) -> None:
+    """Check that the weights of a layer, if it is built, have the shapes of the new ones."""
+    own, shapes = [tuple(w.shape) for w in layer.get_weights()], [a.shape for a in weights]
+    if own and own != shapes:
         raise LayoutError(f"{layer.name!r} has weights of shapes {own}, the tensors are {shapes}")
+
+
+def _set_all(layers: list[Any], weights: list[list[Any]]) -> None:
+    """Set the weights of all layers. If one raises an error, all keep their old weights."""
+    old = [layer.get_weights() for layer in layers]
+    try:
+        for layer, new in zip(layers, weights, strict=True):
+            layer.set_weights(new)
+    except BaseException:
+        for layer, kept in zip(layers, old, strict=True):
+            layer.set_weights(kept)
+        raise

@@ -13,17 +13,15 @@ from rnnlayout._model.dtypes import present
 from rnnlayout._model.given import Checked, Given, given_of, stacked
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import LayoutError, LossyError
+from rnnlayout._native import LayoutError
 from rnnlayout._run.rnn import RNN
 from rnnlayout._sources.read import read
-
-from .config import describe_config, layer_config, stack_config
 
 
 class Weights(Mapping[str, np.ndarray], Checked):
     """One RNN's tensors with its spec and layout: a read-only mapping from names to arrays.
 
-    source, spec, layout, prefix: see convert().
+    source, spec, layout, prefix, cell, reset, recurrent_activation, dtype: see convert().
 
     Attributes: spec; layout; report, of the conversion that made it, or None; and config, the
     settings in a file that change outputs but not shapes (go_backwards, merge_mode ...), as its
@@ -46,8 +44,18 @@ class Weights(Mapping[str, np.ndarray], Checked):
         layout: str | Layout | None = None,
         *,
         prefix: str = "",
+        cell: str | None = None,
+        reset: str | None = None,
+        recurrent_activation: str | None = None,
+        dtype: Any = None,
     ) -> None:
-        self._set(read(source, spec, layout, prefix), None)
+        hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation}
+        given = read(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
+        if dtype is None:
+            self._set(given, None)
+        else:
+            made, report = engine.run(given, given.layout, dtype)
+            self._set(replace(made, config=given.config, batch_first=given.batch_first), report)
 
     def _set(self, given: Given, report: engine.Report | None) -> None:
         self._given = replace(given, config=dict(given.config))
@@ -85,29 +93,31 @@ class Weights(Mapping[str, np.ndarray], Checked):
     def __len__(self) -> int:
         return len(self._given.names)
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether spec, layout, config and all bits are equal."""
+        if not isinstance(other, Weights):
+            return NotImplemented
+        a, b = self._given, other._given
+        if (a.spec, a.layout, a.names, a.config) != (b.spec, b.layout, b.names, b.config):
+            return False
+        return all(x.tobytes() == y.tobytes() for x, y in zip(a.arrays, b.arrays, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # the arrays and config may change
+
     def __repr__(self) -> str:
         return f"<Weights of {self.spec} in {self.layout}>"
 
     def to(self, layout: str | Layout, /, *, dtype: Any = None, exact: bool = False) -> Weights:
         """Return these weights in another layout or dtype, with a report. Errors: see convert()."""
         given, report = engine.run(self._given, as_layout(layout), dtype, exact)
-        return weights_of(given, report, self.config)
+        return weights_of(given, report)
 
     def pack(self, *, dtype: Any = None, exact: bool = False) -> np.ndarray:
         """Return cuDNN's weight space, a 1-D array. Errors: see convert()."""
         return self.to("cudnn", dtype=dtype, exact=exact)["weight_space"]
 
     def rnn(self, **options: Any) -> Any:
-        """Return an RNN that runs these weights. options: see RNN().
-
-        Raises LossyError if config is not empty, because RNN does not apply it. RNN(weights) runs
-        the weights without it.
-        """
-        if self.config:
-            raise LossyError(
-                f"these weights are used with {describe_config(self.config)}, which rl.RNN does not"
-                " apply: rl.RNN(weights) runs them without it"
-            )
+        """Return rl.RNN(self, **options), an RNN that runs these weights as config says."""
         return RNN(self, **options)
 
     def split(self) -> list[Weights]:
@@ -116,8 +126,7 @@ class Weights(Mapping[str, np.ndarray], Checked):
 
     def layer(self, k: int) -> Weights:
         """Return layer k alone, in the same layout."""
-        config = layer_config(self.config, k, self.spec.num_layers)
-        return weights_of(self._given.layer(k), None, config)
+        return weights_of(self._given.layer(k))
 
 
 def weights_of(
@@ -153,5 +162,4 @@ def stack(layers: Iterable[Any]) -> Weights:
     parts = [w if isinstance(w, Weights) else Weights(w) for w in one_by_one]
     if not parts:
         raise LayoutError("nothing to stack: the list of layers is empty")
-    given = stacked([given_of(w) for w in parts])
-    return weights_of(given, None, stack_config([one.config for w in parts for one in w.split()]))
+    return weights_of(stacked([given_of(w) for w in parts]))

@@ -31,7 +31,7 @@ void problem_free(problem *p);
 answer answer_new(const problem *p);
 void answer_free(answer *a);
 
-/* Elements of the weights in the layout "cpu". */
+/* Elements of the weights in the layout RNL_FORWARD_LAYOUT. */
 int64_t num_weights_of(const rnl_spec *spec);
 
 /* A value rounded to a dtype. */

@@ -9,6 +9,7 @@ import pytest
 import tf_keras
 from oracles.frameworks import KERAS_NOISE, H, I, N, T, fill_keras, keras, normal, seeded
 from oracles.reference import forward, from_onnx
+from oracles.some import same_bits
 
 import rnnlayout as rl
 
@@ -159,9 +160,9 @@ def test_weights_alone_are_read_by_their_shapes(files, kit, name):
 @every_kit
 def test_a_spec_that_the_file_contradicts(files, kit):
     folder, _ = files(kit)
-    with pytest.raises(rl.SpecError, match="spec= and the source differ: hidden_size 5 and 8"):
+    with pytest.raises(rl.SpecError, match="the file has hidden_size 8, spec= has hidden_size 5"):
         rl.load(folder / "model.h5", rl.Spec("lstm", I, 5), prefix="plain")
-    with pytest.raises(rl.SpecError, match="spec= and the source differ: cell gru and lstm"):
+    with pytest.raises(rl.SpecError, match="the file has cell lstm, spec= has cell gru"):
         rl.load(folder / "model.keras", rl.Spec("gru", I, H), prefix="plain")
     with pytest.raises(rl.FileError, match="no recurrent layer"):
         rl.load(folder / "model.h5", prefix="nothing")
@@ -171,6 +172,9 @@ def test_a_spec_that_the_file_contradicts(files, kit):
 
 
 WRITTEN = {
+    "early": rl.Spec(
+        "lstm", I, H
+    ),  # before a stack, and yet after its first layer in Keras's order
     "deep": rl.Spec("lstm", I, H, 3),
     "plain": rl.Spec("lstm", I, H),
     "bare": rl.Spec("lstm", I, H, bias="none"),
@@ -219,6 +223,19 @@ def test_keras_3_loads_the_weights_alone(written):
         variable.assign(variable * 0)
     model.load_weights(folder / "model.weights.h5")
     same_outputs(model, entries)
+
+
+def test_load_finds_the_weights_of_each_layer_as_keras_does(written):
+    """Layers of stacks and other layers: Keras orders its list of weights by depth."""
+    folder, _ = written
+    model = keras.models.load_model(folder / "model.keras", compile=False)
+    found = rl.load(folder / "model.keras")
+    assert len(found) == sum(
+        not isinstance(layer, keras.layers.InputLayer) for layer in model.layers
+    )
+    for name, weights in found.items():
+        theirs = rl.Weights(model.get_layer(name))
+        assert same_bits(dict(weights), dict(theirs)), name
 
 
 def test_keras_would_write_the_same_config(written):

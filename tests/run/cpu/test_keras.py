@@ -41,7 +41,8 @@ def filled(spec, rng):
 
 
 def run_ours(layers, x, h0, c0, lengths=None):
-    y, last = rl.forward(x, layers, state=h0 if c0 is None else (h0, c0), lengths=lengths)
+    state = h0 if c0 is None else (h0, c0)
+    y, last = rl.forward(x, layers, state=state, lengths=lengths, batch_first=False)
     return Run(y, *([last] if c0 is None else last))
 
 

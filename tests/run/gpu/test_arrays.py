@@ -23,12 +23,14 @@ import rnnlayout as rl
 from rnnlayout import _native
 from rnnlayout._run import foreign as _foreign, gpu as _gpu
 from rnnlayout._run.shapes import name_arrays
+from rnnlayout._run.use import Use
 
 LSTM, GRU = rl.Spec("lstm", 5, 7, 2), rl.Spec("gru", 5, 7)
 A, SHAPE = 1 << 40, (4, 3, 5)  # an address, and the shape of x
 Y, S = (4, 3, 7), (2, 3, 7)
 NBYTES = 4 * 4 * 3 * 7
 X = Exporter(A, SHAPE)
+USE = Use(batch_first=False)
 
 
 @pytest.fixture(autouse=True)
@@ -44,10 +46,10 @@ def the_driver(monkeypatch):
 
 
 def call(x=X, state=None, spec=LSTM, axes=_native.TIME_FIRST, lengths=None, out=None, h_out=None,
-         c_out=None, stream=None):  # fmt: skip
+         c_out=None, stream=None, use=USE):  # fmt: skip
     """Call an RNN on a cuda:0 that does not exist: the mistake must be found before that."""
     named = name_arrays(spec, x, state, out, h_out, c_out)
-    return _gpu.run(None, 0, spec, axes, named, lengths, stream)
+    return _gpu.run(None, 0, spec, axes, use, named, lengths, stream)
 
 
 def bad(**changes):
@@ -125,6 +127,10 @@ REFUSED = {
     "float32 for narrow weights on the host": (
         lambda: call(np.zeros(SHAPE, "f4"), spec=LSTM.replace(dtype="float16")),
         "x is float32, need float16 like the weights$",
+    ),
+    "a setting of the source": (
+        lambda: call(use=Use(False, go_backwards=True)),
+        r"x is a Exporter on a GPU, where go_backwards=True of the source is not supported",
     ),
     "lengths on the GPU": (
         lambda: call(lengths=Interface(A, (3,), "<i8")),

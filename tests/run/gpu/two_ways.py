@@ -155,7 +155,7 @@ def short(rnn, call, arrays, stream):
 def long(rnn, call, arrays, stream):
     x, state, lengths, *outs = arguments(call, arrays)
     named = _shapes.name_arrays(call.spec, x, state, *outs)
-    return _gpu.run(rnn._native, 0, call.spec, call.axes, named, lengths, stream)
+    return _gpu.run(rnn._native, 0, call.spec, call.axes, rnn._use, named, lengths, stream)
 
 
 def told(device, way, rnn, call, stream, runs_in=1):

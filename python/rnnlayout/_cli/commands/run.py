@@ -12,13 +12,15 @@ SUMMARY = "run an RNN from a file on an array"
 DESCRIPTION = """\
 Run one RNN from a file on x, and write y. Arrays are .npy files: x is
 (T, N, I), (N, T, I) with --batch-first, or (T, I); y has D * P instead of I.
+Without --batch-first or --time-first the axes are those of the file's own
+framework, if the file records them; otherwise x is (T, N, I).
 T time steps, N batch size, I input size, D directions, P output size. With
 --states the last state is written too: h_n, and c_n for an LSTM."""
 EXAMPLES = """\
   rnnlayout run lstm.safetensors --input x.npy --output y.npy
   rnnlayout run model.h5 --entry lstm_1 --input x.npy --output y.npy
   rnnlayout run gru.pt --input x.npy --output y.npy --lengths 7,5,2
-  rnnlayout run keras.h5 --batch-first --input x.npy --output y.npy
+  rnnlayout run gru.npz --batch-first --input x.npy --output y.npy
   rnnlayout run lstm.safetensors --device auto --input x.npy --output y.npy"""
 
 
@@ -30,7 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--entry", metavar="NAME", help="which RNN, if the file has several")
     add("--lengths", metavar="N,N,...", type=_numbers, help="steps of each sequence of the batch")
-    add("--batch-first", action="store_true", help="x and y are (N, T, ...), not (T, N, ...)")
+    axes = parser.add_mutually_exclusive_group()
+    axes.add_argument(
+        "--batch-first", action="store_true", default=None, help="x and y are (N, T, ...)"
+    )
+    axes.add_argument("--time-first", dest="batch_first", action="store_false", default=None,
+                      help="x and y are (T, N, ...)")  # fmt: skip
     add("--device", default="cpu", metavar="D", help="cpu (the default), cuda, cuda:N, or auto")
     add("--force", action="store_true", help="overwrite outputs that exist")
     add_hints(parser)
@@ -53,28 +60,26 @@ def run(options: argparse.Namespace) -> int:
     from rnnlayout._files.files import load
     from rnnlayout._files.formats.npy import mapped
     from rnnlayout._model.errors import FileError
-    from rnnlayout._weights import used
 
     for path, suffix in ((options.output, ".npy"), (options.states or ".npz", ".npz")):
         if not str(path).lower().endswith(suffix):
             raise FileError(f"{path}: the name must end in {suffix}, the format that is written")
     name, weights = _chosen(load(options.file, **hints(options)), options.entry)
+    rnn = weights.rnn(device=options.device, batch_first=options.batch_first)
     x = mapped(regular_file(options.input))
     with ExitStack() as outputs:  # before the work: an output that cannot be written fails now
         y_out = outputs.enter_context(whole(options.output, force=options.force))
         states_out = options.states and outputs.enter_context(
             whole(options.states, force=options.force)
         )
-        y, state, device = used.run(
-            weights, x, options.lengths, device=options.device, batch_first=options.batch_first
-        )
+        y, state = rnn(x, lengths=options.lengths)
         with open(y_out.path, "wb") as file:
             np.save(file, y, allow_pickle=False)
         if states_out:
             states = state if isinstance(state, tuple) else (state,)
             with open(states_out.path, "wb") as file:
                 np.savez(file, **dict(zip(("h_n", "c_n"), states, strict=False)))
-    say(f"{shown(name)}: {weights.spec}, on {device}: y {y.shape}")
+    say(f"{shown(name)}: {weights.spec}, on {rnn.device}: y {y.shape}")
     return DONE
 
 

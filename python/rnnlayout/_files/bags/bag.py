@@ -12,6 +12,7 @@ import numpy as np
 from rnnlayout._model.dtypes import FLOATS, Bits, storage
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources.infer import check_hints
 
 CHUNK_NBYTES = 8 << 20  # at most so much between two moments at which Ctrl-C can be answered
 
@@ -25,10 +26,19 @@ class Hints:
     prefix: str = ""
     cell: str | None = None
     reset: str | None = None
+    recurrent_activation: str | None = None
+    dtype: Any = None  # of the result
+
+    @property
+    def hidden(self) -> dict[str, Any]:
+        """What tensors do not show, as read() takes it."""
+        names = ("cell", "reset", "recurrent_activation")
+        return {name: hint for name in names if (hint := getattr(self, name)) is not None}
 
     def __post_init__(self) -> None:
         if self.spec is not None and not isinstance(self.spec, Spec):
             raise SpecError(f"spec is a {type(self.spec).__name__}, need a Spec")
+        check_hints(self.hidden, self.spec, "spec=")
 
 
 @dataclass(frozen=True)

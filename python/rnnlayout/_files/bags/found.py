@@ -35,6 +35,10 @@ class Found(Mapping[str, Weights]):
             raise self.refused[name]
         return self._entries[name]
 
+    def __contains__(self, name: object) -> bool:
+        """Return whether the RNN can be looked up."""
+        return name in self._entries
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 

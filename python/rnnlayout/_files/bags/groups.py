@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rnnlayout._model.dtypes import Bits
+from rnnlayout._model.given import given_of
 from rnnlayout._model.layout import CUDNN, as_layout
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import LayoutError, LossyError, SpecError
+from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources import torch_names
 from rnnlayout._sources.places import Place, find_places, is_under
 from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
-from . import torch_names
 from .bag import Hints, Tensor
+from .naming import distinct, entry_of
 from .record import Record
 
 
@@ -38,82 +41,71 @@ class Group:
 def find(
     tensors: Mapping[str, Tensor], hints: Hints, records: Mapping[str, Record] | None = None
 ) -> list[Group]:
-    """Return all RNNs among the tensors, in their order: recorded ones, and those found by name.
-
-    Raises SpecError if hints.spec, which describes one RNN, is given for several.
-    """
-    plain = torch_names.plain(tensors)
+    """Return all RNNs among the tensors, in their order: recorded ones, and those found by name."""
+    plain = torch_names.plain_names(tensors)
     records = {
         entry: replace(one, prefix=plain.name(one.prefix)) for entry, one in (records or {}).items()
     }
-    groups = _find(plain.tensors, replace(hints, prefix=plain.name(hints.prefix)), records)
-    return [_with_stored_names(group, plain) for group in groups]
+    values = {name: _plain_tensor(name, plain, tensors) for name in plain.sources}
+    groups = _find(values, replace(hints, prefix=plain.name(hints.prefix)), records)
+    return [_with_stored_names(group, plain, values) for group in groups]
 
 
-def _with_stored_names(group: Group, plain: torch_names.Plain) -> Group:
+def _plain_tensor(name: str, plain: torch_names.Plain, tensors: Mapping[str, Tensor]) -> Tensor:
+    """Return the tensor of a plain name, computed when it is asked for."""
+    if name not in plain.computed:
+        return tensors[plain.sources[name][0]]
+    computed = plain.computed[name]
+    like = tensors[computed.like]
+
+    def stored(name: str) -> Bits:
+        return Bits(tensors[name].bits(), tensors[name].dtype)
+
+    return Tensor(like.dtype, like.shape, lambda: computed.bits(stored).array)
+
+
+def _with_stored_names(
+    group: Group, plain: torch_names.Plain, values: Mapping[str, Tensor]
+) -> Group:
     """Return the group with the names that the file uses."""
     if not group.names:
         return group
     first, prefix = group.names[0], group.prefix
     if first.startswith(prefix):  # false for abbreviated names
         prefix = plain.stored_prefix(first, first[len(prefix) :])
+    computed = {name: plain.computed[name] for name in group.names if name in plain.computed}
     return replace(
         group,
         prefix=prefix,
         names=tuple(stored for name in group.names for stored in plain.sources[name]),
-        notes=group.notes + tuple(plain.notes[n] for n in group.names if n in plain.notes),
-        rounded=tuple(name for name in group.names if name in plain.rounded),
+        notes=(*group.notes, *(one.note(values[name].dtype) for name, one in computed.items())),
+        rounded=tuple(name for name, one in computed.items() if one.rounds),
     )
 
 
 def _find(
     tensors: Mapping[str, Tensor], hints: Hints, records: Mapping[str, Record]
 ) -> list[Group]:
-    groups = [_recorded(tensors, entry, one) for entry, one in records.items()]
-    taken = {name for group in groups for name in group.names}
+    recorded = [_recorded(tensors, entry, one) for entry, one in records.items()]
+    taken = {name for group in recorded for name in group.names}
     places = find_places(
         [name for name in tensors if name not in taken],
         as_layout(hints.layout) if hints.layout is not None else None,
         hints.prefix,
     )
-    if hints.spec is not None and len(places) > 1:
-        names = ", ".join(repr(place.prefix.rstrip("./")) for place in places[:6])
-        raise SpecError(
-            f"spec= describes one RNN, but {len(places)} were found: choose one with prefix=, for"
-            f" example one of {names}"
-        )
-    groups += [_group(tensors, place, hints, len(places) == 1) for place in places]
-    groups = [group for group in groups if is_under(group.prefix, hints.prefix)]
+    found = [_group(tensors, place, hints, len(places) == 1) for place in places]
+    entries = distinct([group.entry for group in found], taken=records)
+    found = [replace(group, entry=entry) for group, entry in zip(found, entries, strict=True)]
+    groups = [group for group in recorded + found if is_under(group.prefix, hints.prefix)]
     order = {name: k for k, name in enumerate(tensors)}
     groups.sort(key=lambda g: min((order[name] for name in g.names), default=0))
-    return _with_unique_entries(groups)
+    return groups
 
 
 def check_exact(groups: list[Group]) -> None:
     """Raise LossyError if a weight was rounded when it was computed."""
     if rounded := [name for group in groups for name in group.rounded]:
-        raise LossyError(
-            f"{', '.join(rounded)}: a weight is rounded when it is computed from its weight norm,"
-            " which exact=True does not allow: convert without it, or remove weight norm from the"
-            " module in torch and save it again"
-        )
-
-
-def entry_of(prefix: str, spec: Spec | None) -> str:
-    """Return the name of an RNN: its prefix, or its cell if it has none."""
-    if prefix.rstrip("./"):
-        return prefix.rstrip("./")
-    return spec.cell.removesuffix("_tanh").removesuffix("_relu") if spec else "rnn"
-
-
-def _with_unique_entries(groups: list[Group]) -> list[Group]:
-    count: dict[str, int] = {}
-    unique = []
-    for group in groups:
-        number = count[group.entry] = count.get(group.entry, 0) + 1
-        suffix = f"_{number}" if number > 1 else ""
-        unique.append(replace(group, entry=group.entry + suffix))
-    return unique
+        raise torch_names.rounded_weights(rounded)
 
 
 def _recorded(tensors: Mapping[str, Tensor], entry: str, one: Record) -> Group:
@@ -126,16 +118,18 @@ def _recorded(tensors: Mapping[str, Tensor], entry: str, one: Record) -> Group:
         return Group(entry, one.prefix, (), error)
     weights = _read(tensors, names, entry, one.spec, one.layout, {})
     if isinstance(weights, Weights):
-        weights.config.update(one.config)
+        used = replace(given_of(weights), config=one.config, batch_first=one.batch_first)
+        weights = weights_of(used)
     return Group(entry, one.prefix, tuple(names.values()), weights)
 
 
 def _group(tensors: Mapping[str, Tensor], place: Place, hints: Hints, alone: bool) -> Group:
-    asked = {"cell": hints.cell, "reset": hints.reset}
-    entry = entry_of(place.entry, None)
-    weights = _read(tensors, place.names, entry, hints.spec, hints.layout, asked if alone else {})
-    if isinstance(weights, SpecError) and not alone:  # only then do the hints concern this RNN
-        weights = _read(tensors, place.names, entry, hints.spec, hints.layout, asked)
+    entry, free = entry_of(place.entry, None), {"dtype_free": hints.dtype is not None}
+    # of several RNNs, cell and reset concern those that do not show them
+    first = hints.hidden if alone else {"recurrent_activation": hints.recurrent_activation}
+    weights = _read(tensors, place.names, entry, hints.spec, hints.layout, first | free)
+    if isinstance(weights, SpecError) and not alone:
+        weights = _read(tensors, place.names, entry, hints.spec, hints.layout, hints.hidden | free)
     if isinstance(weights, Weights):
         entry = entry_of(place.entry, weights.spec)
     names = tuple(place.names.values())

@@ -63,8 +63,8 @@ class Scratch:
 class Conversion:
     """Weights in another layout, converted when the tensors are asked for, in their order.
 
-    spec, layout, config: of the result. tensors: the result by name. Pieces of a tensor are in the
-    scratch memory, or in the source if the conversion only moves elements.
+    spec, layout, config, batch_first: of the result. tensors: the result by name. Pieces of a
+    tensor are in the scratch memory, or in the source if the conversion only moves elements.
     Asking for a tensor raises the errors of convert(); check() raises them at once.
     """
 
@@ -74,24 +74,34 @@ class Conversion:
         self._weights, self._exact, self._scratch = weights, exact, scratch or Scratch()
         given = given_of(weights)
         plan, self.spec = engine.plan_of(given, to, dtype)
-        self.layout, self.config = to, weights.config
+        self.layout = to
+        self.config, self.batch_first = weights.config, weights.batch_first
         nbytes = sum(array.nbytes for array in given.arrays)
         self._num_parts = 1 if nbytes <= SMALL_NBYTES else weights.spec.num_layers
         self._reports: dict[int, Report] = {}
-        moves = plan.moves() if self.spec.dtype == given.dtype else None
+        self._targets = plan.targets
+        self._moves = plan.moves() if self.spec.dtype == given.dtype else None
+        self._key = object()  # of its layers in the scratch memory, which must not keep it alive
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The result by name. They refer to this object, so it must not refer to them: a cycle
+        would keep all of the memory until Python's collector runs."""
         runs: dict[int, list[Any]] = {}  # target -> its moves, in the order of its elements
-        for move in sorted(moves or [], key=lambda move: move[3]):
+        for move in sorted(self._moves or [], key=lambda move: move[3]):
             runs.setdefault(move[2], []).append(move)
-        each = len(plan.targets) // self._num_parts
-        self.tensors = {}
-        for k, (name, shape) in enumerate(plan.targets):
+        each = len(self._targets) // self._num_parts
+        tensors = {}
+        for k, (name, shape) in enumerate(self._targets):
             pieces: Callable[[], Iterator[np.ndarray]]
-            if moves is not None:
-                pieces = partial(_moved, given.arrays, runs.get(k, []))
+            if self._moves is not None:
+                pieces = partial(_moved, given_of(self._weights).arrays, runs.get(k, []))
+            elif self.layout.name == "cudnn":
+                pieces = self._flat
             else:
-                pieces = self._flat if to.name == "cudnn" else partial(self._one, *divmod(k, each))
-            bits = partial(_joined, pieces, shape)
-            self.tensors[name] = Tensor(self.spec.dtype, shape, bits, pieces)
+                pieces = partial(self._one, *divmod(k, each))
+            tensors[name] = Tensor(self.spec.dtype, shape, partial(_joined, pieces, shape), pieces)
+        return tensors
 
     def _flat(self) -> Iterator[np.ndarray]:
         """Yield cuDNN's weight space: the weights of all layers, then all biases."""
@@ -107,7 +117,7 @@ class Conversion:
         yield self._layer(layer)[1][k].reshape(-1)
 
     def _layer(self, k: int) -> Layer:
-        return self._scratch.layer((self, k), partial(self._convert, k))
+        return self._scratch.layer((self._key, k), partial(self._convert, k))
 
     def _convert(self, k: int) -> Layer:
         weights = self._weights if self._num_parts == 1 else self._weights.layer(k)

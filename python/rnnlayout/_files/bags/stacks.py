@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights, stack
 
 from .found import Found
-
-
-def layer_names(name: str, num_layers: int) -> list[str]:
-    """Return the names of an RNN's layers, bottom first, in files where each layer is an RNN.
-
-    Keras does not allow slashes in a name, nor dots when torch is its backend.
-
-        >>> layer_names("encoder.rnn", 2), layer_names("lstm", 1)
-        (['encoder_rnn_0', 'encoder_rnn_1'], ['lstm'])
-    """
-    name = re.sub("[/.]", "_", name)
-    return [name] if num_layers == 1 else [f"{name}_{k}" for k in range(num_layers)]
+from .naming import layer_names
 
 
 def joined(found: Found, other: Found) -> Found:

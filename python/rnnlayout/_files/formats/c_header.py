@@ -8,6 +8,7 @@ region by cuDNN's own numbers.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -101,7 +102,8 @@ def _read(path: Path, hints: Hints) -> Found:
 
 def _write(out: Output, entries: Mapping[str, Weights]) -> None:
     names = {entry: _identifier(entry) for entry in entries}
-    if len(set(names.values())) != len(names):
+    defined = Counter(word for name in names.values() for word in _defined(name))
+    if any(count > 1 for count in defined.values()):
         raise LayoutError(
             f"two of {', '.join(map(repr, names))} have the same name in C: rename one"
         )
@@ -120,6 +122,12 @@ FORMAT = ModelFormat(".h", _read, _write)
 def _identifier(text: str) -> str:
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return f"rnn_{name}" if not name[:1].isalpha() else name
+
+
+def _defined(name: str) -> set[str]:
+    """Return all names that an RNN defines in C: its macros, its variables and its function."""
+    words = re.findall(r"{(?:name|NAME)}\w*", _RNN + _END)
+    return {word.format(name=name, NAME=name.upper()) for word in words}
 
 
 def _rnn(name: str, weights: Weights) -> Iterator[str]:

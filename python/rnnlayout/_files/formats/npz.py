@@ -74,6 +74,8 @@ def _write(out: Output, bag: Bag, progress: Progress | None = None) -> None:
             archive.writestr(_info(_BESIDE), json.dumps(beside))
         for name, tensor in bag.tensors.items():
             member = name if tensor.dtype == _PLAIN else f"{name}.npy"
+            if "\0" in member:  # where zipfile would cut the name
+                raise FileError(f"{name!r}: .npz cannot store this name: write .safetensors")
             with archive.open(_info(member), "w", force_zip64=True) as file:
                 _write_member(file, name, tensor, count)
             bag.forget()

@@ -2,22 +2,25 @@
 
 .bin is the weight space itself, little-endian, for C programs, with a JSON file beside it:
 FILE.bin.json is written; FILE.bin.json or else FILE.json is read. It has Spec.to_dict(), followed
-by "layout", "nbytes" and "regions", the rows of rl.regions(). Spec.to_dict() alone is enough.
+by "layout", "nbytes" and "regions", the rows of rl.regions(); and, if they say more than the spec,
+"entry" (the RNN's name), "config" and "batch_first". Spec.to_dict() alone is enough.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from rnnlayout._files.bags.bag import Hints, Tensor
 from rnnlayout._files.bags.found import Found
-from rnnlayout._files.bags.groups import entry_of
 from rnnlayout._files.bags.json_text import json_object
+from rnnlayout._files.bags.naming import entry_of
 from rnnlayout._files.bags.output import Output
+from rnnlayout._files.bags.record import as_json, batch_first_in
 from rnnlayout._model.describe import regions
 from rnnlayout._model.dtypes import storage
 from rnnlayout._model.errors import FileError
@@ -28,38 +31,39 @@ from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .format import ModelFormat, check_hint, check_layout
+from .format import ModelFormat, check_layout
 from .npy import mapped
 
 _MOST_NBYTES = 16 << 20  # of the JSON; that of a thousand layers has a tenth of it
-_MORE = ("layout", "nbytes", "regions")
+_MORE = ("layout", "nbytes", "regions", "entry", "config", "batch_first")
 
 
-def _found(tensor: Tensor, spec: Spec | None, path: Path) -> Found:
+def _weights(tensor: Tensor, spec: Spec | None, path: Path, dtype_free: bool = False) -> Weights:
     try:
-        weights = weights_of(read(tensor.floats("the array"), spec, CUDNN))
+        array = tensor.floats("the array")
+        return weights_of(read(array, spec, CUDNN, dtype_free=dtype_free))
     except ValueError as error:
         raise type(error)(f"{path}: {error}") from None
-    return Found({entry_of("", weights.spec): weights})
 
 
-def _only_one(entries: Mapping[str, Weights], what: str) -> Weights:
+def _only_one(entries: Mapping[str, Weights], what: str) -> tuple[str, Weights]:
     if len(entries) != 1:
         names = ", ".join(map(repr, entries))
         raise LayoutError(f"{what} can store one RNN, found {names}: choose one with prefix=")
-    weights = next(iter(entries.values()))
+    ((name, weights),) = entries.items()
     check_layout(weights, "cudnn", what)
-    return weights
+    return name, weights
 
 
 def _read_npy(path: Path, hints: Hints) -> Found:
-    check_hint(hints, "cudnn", path)
     array = mapped(path)
-    return _found(Tensor.of(array, array.dtype.name), hints.spec, path)
+    tensor = Tensor.of(array, array.dtype.name)
+    weights = _weights(tensor, hints.spec, path, dtype_free=hints.dtype is not None)
+    return Found({entry_of("", weights.spec): weights})
 
 
 def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
-    weights = _only_one(entries, out.name)
+    _, weights = _only_one(entries, out.name)
     if weights.spec.dtype == "bfloat16":
         raise FileError(f"{out.name}: NumPy lacks bfloat16: use .safetensors or .bin, or dtype=")
     with open(out, "wb") as file:
@@ -67,13 +71,13 @@ def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
 
 
 def _read_bin(path: Path, hints: Hints) -> Found:
-    check_hint(hints, "cudnn", path)
     with open(path, "rb") as file:
         if file.read(4) == b"PK\x03\x04":
             raise FileError(
                 f"{path} is a zip archive, most likely by torch.save(): rename it to {path.stem}.pt"
             )
-    spec = _beside(path) or hints.spec
+    described = _beside(path)
+    spec = described.spec if described else hints.spec
     if spec is None:
         raise SpecError(
             f"{path} does not record which RNN it is, and neither {path.name}.json nor"
@@ -83,24 +87,44 @@ def _read_bin(path: Path, hints: Hints) -> Found:
     if size % dtype.itemsize:
         raise FileError(f"{path} has {size} bytes, not a multiple of those of a {spec.dtype}")
     array = np.memmap(path, dtype, "r").view(np.ndarray) if size else np.empty(0, dtype)
-    return _found(Tensor.of(array, spec.dtype), spec, path)
+    weights = _weights(Tensor.of(array, spec.dtype), spec, path)
+    if described is None:
+        return Found({entry_of("", spec): weights})
+    config, batch_first = described.config, described.batch_first
+    used = replace(given_of(weights), config=config, batch_first=batch_first)
+    return Found({described.entry or entry_of("", spec): weights_of(used)})
 
 
-def _beside(path: Path) -> Spec | None:
+@dataclass(frozen=True)
+class _Described:
+    """What the JSON beside a .bin says. entry: its name, "" if it has none."""
+
+    spec: Spec
+    entry: str
+    config: dict[str, Any]
+    batch_first: bool | None
+
+
+def _beside(path: Path) -> _Described | None:
     for json_path in (path.with_name(path.name + ".json"), path.with_suffix(".json")):
         if json_path.is_file():
             if json_path.stat().st_size > _MOST_NBYTES:
                 raise FileError(f"{json_path} is too large to be the description of {path.name}")
             found = json_object(json_path.read_bytes(), str(json_path))
+            entry, config = found.get("entry", ""), found.get("config", {})
+            if not isinstance(entry, str) or not isinstance(config, dict):
+                raise FileError(f"{json_path}: need entry as a name, config as an object")
+            batch_first = batch_first_in(found, str(json_path))
             try:
-                return Spec.from_dict({k: v for k, v in found.items() if k not in _MORE})
+                spec = Spec.from_dict({k: v for k, v in found.items() if k not in _MORE})
             except SpecError as error:
                 raise FileError(f"{json_path}: {error}") from None
+            return _Described(spec, entry, config, batch_first)
     return None
 
 
 def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
-    weights = _only_one(entries, out.name)
+    name, weights = _only_one(entries, out.name)
     with open(out, "wb") as file:
         for chunk in Tensor.of(given_of(weights).arrays[0], weights.spec.dtype).chunks():
             file.write(chunk)
@@ -112,7 +136,13 @@ def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
         "nbytes": weights.spec.nbytes,
         "regions": [dict(zip(names, row, strict=True)) for row in rows.tolist()],
     }
-    text = json.dumps(described, indent=1)
+    if name != entry_of("", weights.spec):
+        described["entry"] = name
+    if weights.config:
+        described["config"] = weights.config
+    if weights.batch_first is not None:
+        described["batch_first"] = weights.batch_first
+    text = as_json(described, indent=1)
     out.beside(".json").write_text(text + "\n")
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from rnnlayout._files.bags.bag import Hints
 from rnnlayout._files.bags.found import Found
+from rnnlayout._files.bags.naming import distinct
 from rnnlayout._files.bags.stacks import stacked
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
@@ -17,11 +18,11 @@ from rnnlayout._model.given import Given
 from rnnlayout._model.layout import known_layouts
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.keras_config import SIGMOID_SINCE, Description
+from rnnlayout._sources.keras_tree import Recurrent, Version
 from rnnlayout._sources.places import is_under
-from rnnlayout._sources.read import check_agrees, read
+from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .config import Recurrent, Version
 from .hdf5 import Dataset, Group
 
 LEAVES = ("kernel", "recurrent_kernel", "bias")
@@ -35,12 +36,11 @@ _DEFAULTS = "the file does not record activations: taken as tanh and sigmoid, Ke
 
 @dataclass
 class Entries:
-    """The RNNs of a file, collected one by one. refused: errors of those that cannot be read."""
+    """The RNNs of a file, collected one by one, with the errors of those that cannot be read."""
 
     hints: Hints
     version: Version = (3, 0)  # of the Keras that wrote the file
-    weights: dict[str, Weights] = field(default_factory=dict)
-    refused: dict[str, Exception] = field(default_factory=dict)
+    entries: list[tuple[str, Weights | Exception]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _used: set[str] = field(default_factory=set)  # paths of the arrays that belong to an RNN
 
@@ -52,7 +52,7 @@ class Entries:
             raise
         except ValueError as error:
             if is_under(layer.name, self.hints.prefix):
-                self.refused[layer.name] = error
+                self.entries.append((layer.name, error))
             return
         check_cells(layer, cells)
         self.add(layer.name, cells, layer.both, described)
@@ -75,15 +75,12 @@ class Entries:
                 for k, row in enumerate(rows)
             ]
             parts = _stacked(name, layers)
-            if self.hints.spec is not None:
-                for weights in parts.values():
-                    check_agrees(self.hints.spec, weights.spec)
         except FileError:
             raise
         except ValueError as error:
-            self.refused[name] = error
+            self.entries.append((name, error))
             return
-        self.weights |= parts
+        self.entries += parts.items()
 
     def found(self, root: Group) -> Found:
         """Return the result. root: of the file, whose other arrays are named too, but not an
@@ -91,7 +88,11 @@ class Entries:
         layers = [group for name, group in root.groups.items() if not name.startswith("optimizer")]
         paths = (data.path for group in layers for data in group.all_datasets())
         others = [path.lstrip("/") for path in paths if path not in self._used]
-        return Found(self.weights, self.refused, self.notes, others)
+        names = distinct([name for name, _ in self.entries])
+        found = dict(zip(names, (one for _, one in self.entries), strict=True))
+        weights = {name: one for name, one in found.items() if isinstance(one, Weights)}
+        refused = {name: one for name, one in found.items() if isinstance(one, Exception)}
+        return Found(weights, refused, self.notes, others)
 
     def _layer(self, name: str, cells: Sequence[Cell], own: Description | None) -> Weights:
         parts = [_arrays(name, cell) for cell in cells]
@@ -100,9 +101,9 @@ class Entries:
             sides = zip(("forward", "backward"), parts, strict=True)
             tensors = {f"0/{side}/{leaf}": a for side, part in sides for leaf, a in part.items()}
         if own is None:
-            return weights_of(self._by_shapes(name, tensors))
+            return weights_of(replace(self._by_shapes(name, tensors), batch_first=True))
         given = read(tensors, None, own.layout, **own.hints)
-        return weights_of(given, config=own.config)
+        return weights_of(replace(given, config=own.config, batch_first=own.batch_first))
 
     def _by_shapes(self, name: str, tensors: dict[str, Bits]) -> Given:
         """Read a layer of a file without a config; hints are for what its shapes do not show."""
@@ -110,16 +111,20 @@ class Entries:
         if spec is not None:
             return read(tensors, None, layout, cell=spec.cell, reset=spec.reset,
                         recurrent_activation=spec.recurrent_activation)  # fmt: skip
+        activation = self.hints.recurrent_activation
         try:
-            given = read(tensors, None, layout)
+            given = read(tensors, None, layout, recurrent_activation=activation)
         except SpecError:
-            given = read(tensors, None, layout, cell=self.hints.cell, reset=self.hints.reset)
+            given = read(tensors, None, layout, **self.hints.hidden)
+        if activation is not None:
+            return given
         if given.layout.name == "keras" and given.spec.cell in ("lstm", "gru"):
             if self.version < SIGMOID_SINCE:
                 raise SpecError(
                     f"{name}: the file does not record its recurrent activation, and before Keras"
-                    " 2.3 hard_sigmoid was the default: pass spec=Spec(..., recurrent_activation="
-                    "'hard_sigmoid_keras2' or 'sigmoid'), with prefix= the layer's name"
+                    " 2.3 hard_sigmoid was the default: pass"
+                    " recurrent_activation='hard_sigmoid_keras2' or recurrent_activation='sigmoid',"
+                    f" with prefix={name!r} if the layers differ"
                 )
             if _DEFAULTS not in self.notes:
                 self.notes.append(_DEFAULTS)
@@ -128,8 +133,6 @@ class Entries:
 
 def _stacked(name: str, layers: list[Weights]) -> dict[str, Weights]:
     """Return a stack of cells as one RNN, or as one RNN per cell if they do not fit."""
-    for above in layers[1:]:  # the RNN around the cells goes backwards, not each cell
-        above.config.pop("go_backwards", None)
     entries = {f"{name}/{k}": layer for k, layer in enumerate(layers)}
     return stacked(entries, list(entries), name)
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from rnnlayout._files.bags.naming import entry_of, layer_names
 from rnnlayout._files.bags.output import Output
-from rnnlayout._files.bags.stacks import layer_names
 from rnnlayout._files.formats.format import check_layout
 from rnnlayout._model.given import given_of
 from rnnlayout._model.spec import Spec
@@ -59,12 +60,17 @@ def layers_of(entries: Mapping[str, Weights], layout: str = "keras") -> list[Lay
     layers: list[Layer] = []
     for entry, weights in entries.items():
         check_layout(weights, layout, f"{entry or 'the RNN'}: a Keras file")
-        layers += _of_rnn(entry or weights.spec.cell.split("_")[0], weights)
-    names = [layer.name for layer in layers]
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise LayoutError(f"two layers would both be named {twice!r}: rename an entry")
+        layers += _of_rnn(entry or entry_of("", weights.spec), weights)
+    names = Counter([*(layer.name for layer in layers), *_inputs(layers)])
+    name, count = max(names.items(), key=lambda item: item[1])
+    if count > 1:
+        raise LayoutError(f"two layers would both be named {name!r}: rename an entry")
     return layers
+
+
+def _inputs(layers: Sequence[Layer]) -> list[str]:
+    """Return the names of the InputLayers, one per RNN."""
+    return [f"{layer.name}_input" for layer in layers if layer.below is None]
 
 
 def _in_order_of_keras(layers: list[Layer]) -> list[Layer]:
@@ -92,21 +98,18 @@ def model_config(layers: list[Layer], modules: bool) -> dict[str, Any]:
     Raises LossyError for a layer that Keras 3 does not have.
     """
     nodes: list[Any] = []
-    inputs: list[Any] = []
-    outputs: list[Any] = []
-    for layer in layers:
+    for layer in _in_order_of_keras(layers):  # as in variables_of(): a reader pairs the two
         reads, width, dtype = layer.below, layer.spec.input_size, layer.spec.dtype
         if reads is None:
             reads = f"{layer.name}_input"
             batch = {"batch_shape": [None, None, width], "dtype": dtype, "name": reads}
             nodes.append(_placed("InputLayer", batch, [], modules))
-            inputs.append([reads, 0, 0])
         tensor = {"shape": [None, None, width], "dtype": dtype, "keras_history": [reads, 0, 0]}
         call = {"args": [{"class_name": "__keras_tensor__", "config": tensor}], "kwargs": {}}
         node = layer_node(layer.name, layer.spec, "bias" in layer.cells[0], layer.config)
         nodes.append(_placed(node["class_name"], node["config"], [call], modules))
-        if not layer.above:
-            outputs.append([layer.name, 0, 0])
+    inputs = [[name, 0, 0] for name in _inputs(layers)]
+    outputs = [[layer.name, 0, 0] for layer in layers if not layer.above]
     config = {"name": "rnnlayout", "trainable": True, "layers": nodes, "input_layers": inputs,
               "output_layers": outputs}  # fmt: skip
     model: dict[str, Any] = {"class_name": "Functional", "config": config}
@@ -145,7 +148,7 @@ def write_cudnn_weights(out: Output, entries: Mapping[str, Weights]) -> None:
 
 def _write_lists(h5: Any, layers: list[Layer], version: str) -> None:
     h5.attrs["keras_version"] = version
-    inputs = [f"{layer.name}_input" for layer in layers if layer.below is None]
+    inputs = _inputs(layers)
     layers = _in_order_of_keras(layers)
     write_texts(h5, "layer_names", [*inputs, *(layer.name for layer in layers)])
     for name in inputs:

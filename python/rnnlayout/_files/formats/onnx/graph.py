@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rnnlayout._files.bags.naming import distinct
 from rnnlayout._model.errors import FileError, missing
 
 LARGEST = (1 << 31) - 1  # bytes of a protobuf message
@@ -192,15 +193,9 @@ def _kind(node: Any) -> tuple[str, str]:
 
 def sites(model: Any) -> list[Site]:
     """Return all recurrent nodes: of the graph, of subgraphs at any depth, of called functions."""
-    found: dict[str, Site] = {}
-    for path, node, scope in _Walk(model).nodes():
-        plain = name = "/".join([path[0], *(part.lstrip("/") for part in path[1:])])
-        number = 1
-        while name in found:
-            number += 1
-            name = f"{plain}_{number}"
-        found[name] = Site(name, node, scope)
-    return list(found.values())
+    found = list(_Walk(model).nodes())
+    names = ["/".join([path[0], *(part.lstrip("/") for part in path[1:])]) for path, *_ in found]
+    return [Site(n, *rest) for n, (_, *rest) in zip(distinct(names), found, strict=True)]
 
 
 class _Walk:

@@ -11,10 +11,10 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._files.bags.output import Output
 from rnnlayout._files.formats.format import check_layout
+from rnnlayout._model.config import initial_states
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.given import given_of
 from rnnlayout._native import LayoutError, LossyError
-from rnnlayout._weights.config import initial_states
 from rnnlayout._weights.weights import Weights
 
 from .constants import NUMBERS

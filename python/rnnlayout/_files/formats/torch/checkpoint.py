@@ -64,27 +64,34 @@ def _places(
     """Yield (name, container, key, tensor) in order, and each container only once."""
     if is_tensor(found):
         yield ALONE, None, None, found
-    seen: set[int] = set()
+    else:
+        yield from _inside(path, found, is_tensor, "", 0, set())
 
-    def inside(container: Any, name: str, depth: int) -> Iterator[tuple[str, Any, Any, Any]]:
-        if id(container) in seen:
-            return
-        seen.add(id(container))
-        if depth > MOST_DEEP or len(name) > LONGEST:
-            raise FileError(
-                f"{path}: dicts nested {depth} deep, or keys of {len(name)} characters: refused"
-            )
-        items = container.items() if isinstance(container, dict) else enumerate(container)
-        for key, value in items:
-            if type(key) not in (str, int):
-                continue
-            if is_tensor(value):
-                yield f"{name}{key}", container, key, value
-            elif isinstance(value, (dict, list, tuple)):
-                yield from inside(value, f"{name}{key}.", depth + 1)
 
-    if isinstance(found, (dict, list, tuple)):
-        yield from inside(found, "", 0)
+def _inside(
+    path: Path,
+    container: Any,
+    is_tensor: Callable[[Any], bool],
+    name: str,
+    depth: int,
+    seen: set[int],
+) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Yield what is in a container. name: the keys that lead to it; seen: ids of those before."""
+    if not isinstance(container, (dict, list, tuple)) or id(container) in seen:
+        return
+    seen.add(id(container))
+    if depth > MOST_DEEP or len(name) > LONGEST:
+        raise FileError(
+            f"{path}: dicts nested {depth} deep, or keys of {len(name)} characters: refused"
+        )
+    items = container.items() if isinstance(container, dict) else enumerate(container)
+    for key, value in items:
+        if type(key) not in (str, int):
+            continue
+        if is_tensor(value):
+            yield f"{name}{key}", container, key, value
+        else:
+            yield from _inside(path, value, is_tensor, f"{name}{key}.", depth + 1, seen)
 
 
 def _write(out: Output, bag: Bag, progress: Progress | None = None) -> None:

@@ -13,7 +13,15 @@ Config = Mapping[str, Any]
 
 # Applied before the first layer, and after the last. All other settings belong to each layer.
 _BEFORE, _AFTER = "go_backwards", "merge_mode"
+# Which axis of x is the batch, and whether states are kept between calls: they do not change the
+# numbers of one call.
+_HARMLESS = ("stateful", "time_major", "layout")
 _STATES = ("initial_h", "initial_c")  # ONNX's, (L D, N, H), with layout=1 (N, L D, H)
+
+
+def changes_outputs(config: Config) -> dict[str, Any]:
+    """Return the settings that change the numbers of one call."""
+    return {key: value for key, value in config.items() if key not in _HARMLESS}
 
 
 def describe_config(config: Config) -> str:

@@ -1,0 +1,114 @@
+"""Sources that contain an RNN rather than being one: a file's path, what load() returns, a
+checkpoint. Which part of it has to be passed?
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rnnlayout._model.given import Checked
+from rnnlayout._model.layout import Layout
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import Error, LayoutError
+
+from . import frameworks
+from .mismatch import listing
+from .names import is_under, prefixes_that_fit, tensors_of
+from .torch_names import plain_names
+
+_DEPTH = 5  # of dicts in dicts
+_MOST = 12  # prefixes in a message
+
+
+def path_for_weights(
+    path: Any, spec: Spec | None, layout: Layout | None, prefix: str
+) -> LayoutError:
+    """Return the error for a path in place of weights. The rest is what the caller also passed."""
+    arguments = [repr(os.fsdecode(path))]
+    arguments += [f"rl.{spec!r}"] if spec is not None else []
+    arguments += [f"layout=rl.{layout!r}"] if layout is not None else []
+    arguments += [f"prefix={prefix!r}"] if prefix else []
+    return LayoutError(
+        f"{arguments[0]} is a path, need weights: pass rl.load({', '.join(arguments)})"
+    )
+
+
+def only_rnn(source: Any, prefix: str = "") -> Any:
+    """Return the one RNN of a dict of RNNs, as load() returns it. Other sources stay as they are.
+
+    prefix: chooses among several. Raises LayoutError if there is not exactly one.
+    """
+    if not isinstance(source, Mapping) or isinstance(source, Checked) or not len(source):
+        return source
+    if not all(isinstance(value, Checked) for value in source.values()):
+        return source
+    names = [*source, *getattr(source, "refused", ())]
+    under = [prefix] if prefix in names else [n for n in names if is_under(n, prefix)]
+    if len(under) == 1:
+        return source[under[0]]
+    if not under:
+        raise LayoutError(
+            f"no RNN has a name with prefix {prefix!r}; with prefix= these would work:"
+            f" {listing(names, _MOST)}"
+        )
+    raise LayoutError(
+        f"need one RNN, found {len(under)}: {listing(under, _MOST)}; pass one of them, for example"
+        f" found[{under[0]!r}], or prefix={under[0]!r}"
+    )
+
+
+def part_to_pass(source: Mapping[Any, Any], layouts: Sequence[Layout]) -> LayoutError | None:
+    """Return the error for a checkpoint: a dict that contains the dict of an RNN's tensors.
+
+    layouts: those that the tensors may be in. None if the source contains no dicts and modules.
+    """
+    parts = list(_parts(source, "", layouts))
+    if not parts:
+        return None
+    keys = listing((key for key in source if isinstance(key, str)), 8)
+    if found := [part for part in parts if part]:
+        return LayoutError(
+            f"this dict is a checkpoint with {keys}, not the tensors of an RNN: pass its"
+            f" {' or its '.join(found)}"
+        )
+    return LayoutError(
+        f"this is a dict of {keys}: no dict in it has the tensors of an RNN under any prefix"
+    )
+
+
+def _parts(source: Mapping[Any, Any], at: str, layouts: Sequence[Layout]) -> Iterator[str]:
+    """Yield how to pass each part that is a dict or module, "" for one that has no RNN.
+
+    at: the keys of the source, as in "['a']['b']".
+    """
+    if at.count("[") > _DEPTH:
+        return
+    for key, value in source.items():
+        here = f"{at}[{key!r}]"
+        if isinstance(value, Mapping):
+            yield _with_prefix(here, value, layouts)
+            yield from _parts(value, here, layouts)
+        elif frameworks.is_module(value):
+            yield _module_part(value, here, layouts)
+
+
+def _module_part(module: Any, here: str, layouts: Sequence[Layout]) -> str:
+    try:
+        frameworks.own_spec(module)
+    except Error:  # it may contain an RNN
+        names = module.state_dict() if hasattr(module, "state_dict") else {}
+        return _with_prefix(f"{here}.state_dict()", names, layouts)
+    return here
+
+
+def _with_prefix(part: str, names: Iterable[Any], layouts: Sequence[Layout]) -> str:
+    """Return the part with the prefix= that tensors of these names need, "" if none would work."""
+    names = list(plain_names([name for name in names if isinstance(name, str)]).sources)
+    if names and any(tensors_of(layout, names) for layout in layouts):
+        return part
+    prefixes = prefixes_that_fit(layouts, names)
+    more = f" and {len(prefixes) - _MOST} more" if len(prefixes) > _MOST else ""
+    some = " or ".join(f"prefix={prefix!r}" for prefix in prefixes[:_MOST])
+    return f"{part} with {some}{more}" if prefixes else ""

@@ -1,0 +1,142 @@
+"""What a conversion leaves in memory when it is done: nothing, without Python's cycle collector.
+
+A conversion that is part of a reference cycle keeps its source and its result until a full
+collection, which may be minutes later: a gigabyte for a file of a gigabyte.
+"""
+
+import gc
+import itertools
+import threading
+import tracemalloc
+from collections import Counter
+from contextlib import contextmanager
+
+import keras
+import onnx
+import pytest
+import torch
+
+import rnnlayout as rl
+from rnnlayout._files.bags import layerwise
+
+LAYOUTS = {
+    ".safetensors": "torch",
+    ".npz": "torch",
+    ".pt": "torch",
+    ".keras": "keras",
+    ".h5": "keras",
+    ".weights.h5": "keras",
+    ".onnx": "onnx",
+    ".npy": "cudnn",
+    ".bin": "cudnn",
+}
+SPEC = rl.Spec("lstm", 24, 128, 3)
+LAYER_NBYTES = rl.Spec("lstm", 128, 128).nbytes
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Return a file of each format, by suffix, with one RNN of three layers."""
+    folder = tmp_path_factory.mktemp("sources")
+    paths = {suffix: folder / f"source{suffix}" for suffix in LAYOUTS}
+    weights = rl.Weights(torch.nn.LSTM(24, 128, 3))
+    for suffix, path in paths.items():
+        rl.save(path, {"rnn": weights.to(LAYOUTS[suffix])})
+    return paths
+
+
+@contextmanager
+def without_collector():
+    gc.disable()
+    gc.freeze()  # get_objects() returns only what is created from here on
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()
+        gc.unfreeze()
+        gc.enable()
+
+
+def ours():
+    """Return how many new objects and functions of the package are alive, by name."""
+    return Counter(
+        f"{kind.__module__}.{kind.__qualname__}"
+        for one in gc.get_objects()
+        for kind in [one if callable(one) and hasattr(one, "__code__") else type(one)]
+        if str(kind.__module__).startswith("rnnlayout.")
+    )
+
+
+def convert_all(source, suffix, folder):
+    """Convert the whole file, or, for a format of one RNN, each of its layers."""
+    hints = {"spec": SPEC} if source.suffix == ".npy" else {}
+    parts = [""]
+    if suffix in (".npy", ".bin"):
+        parts = list(rl.load(source, **hints))
+    for prefix in parts:
+        rl.convert_file(source, folder / f"new{suffix}", to=LAYOUTS[suffix], prefix=prefix,
+                        force=True, **hints)  # fmt: skip
+
+
+@pytest.mark.parametrize("source, target", list(itertools.product(LAYOUTS, repeat=2)))
+def test_a_conversion_leaves_nothing_in_memory(files, source, target, tmp_path, monkeypatch):
+    monkeypatch.setattr(layerwise, "SMALL_NBYTES", 0)  # layer by layer, however small
+    convert_all(files[source], target, tmp_path)  # imports and caches
+    with without_collector():
+        threads = threading.active_count()
+        convert_all(files[source], target, tmp_path)
+        assert ours() == {}
+        assert tracemalloc.get_traced_memory()[0] < LAYER_NBYTES / 4
+        assert threading.active_count() == threads
+
+
+def keras_with_a_refused_layer(path):
+    x = keras.Input((None, 24))
+    y = [keras.layers.LSTM(128)(x), keras.layers.LSTM(128, activation="selu", name="odd")(x)]
+    keras.Model(x, y).save(path)
+
+
+def onnx_with_a_refused_node(path):
+    weights = rl.Weights(torch.nn.LSTM(24, 128)).to("onnx")
+    rl.save(path, {"lstm": weights, "odd": weights})
+    model = onnx.load(path)
+    (node,) = (node for node in model.graph.node if node.name == "odd")
+    node.attribute.append(onnx.helper.make_attribute("activations", ["Elu", "Elu", "Elu"]))
+    onnx.save(model, path)
+
+
+@pytest.mark.parametrize(
+    "write, suffix",
+    [
+        (keras_with_a_refused_layer, ".keras"),
+        (keras_with_a_refused_layer, ".h5"),
+        (onnx_with_a_refused_node, ".onnx"),
+    ],
+)
+def test_a_refused_rnn_keeps_nothing_in_memory(write, suffix, tmp_path):
+    """An error that is kept must not keep the frames in which it was raised."""
+    path = tmp_path / f"model{suffix}"
+    write(path)
+    assert list(rl.load(path).refused) == ["odd"]
+    with without_collector():
+        rl.load(path)
+        assert ours() == {}
+        assert tracemalloc.get_traced_memory()[0] < LAYER_NBYTES / 4
+
+
+def test_a_file_without_another_rnn_keeps_nothing_in_memory(tmp_path):
+    """The error of a refused RNN is raised if there is no other."""
+    path = tmp_path / "model.keras"
+    keras.Sequential([keras.Input((None, 24)), keras.layers.LSTM(128, activation="selu")]).save(
+        path
+    )
+
+    def load():
+        with pytest.raises(rl.LossyError, match="selu"):
+            rl.load(path)
+
+    load()
+    with without_collector():
+        load()
+        assert ours() == {}

@@ -1,0 +1,215 @@
+"""The names of RNNs in a file: no two are the same, so none is lost or written as another."""
+
+import re
+
+import h5py
+import numpy as np
+import onnx
+import pytest
+import safetensors.numpy
+from hypothesis import strategies as st
+from marks import examples
+from oracles import some
+
+import rnnlayout as rl
+
+TORCH = rl.Spec("lstm", 5, 3)
+KERAS = rl.Spec("gru", 4, 2)
+LAYOUTS = {
+    ".safetensors": ["torch", "keras", "onnx", "cudnn", "torch-cell"],
+    ".npz": ["torch", "keras", "onnx", "cudnn"],
+    ".pt": ["torch", "keras", "cudnn"],
+    ".keras": ["keras"],
+    ".h5": ["keras", "keras-cudnn"],
+    ".weights.h5": ["keras"],
+    ".onnx": ["onnx"],
+    ".bin": ["cudnn"],
+}
+SUFFIXES = list(LAYOUTS)
+
+
+def tensors_of(layout, spec, seed, prefix):
+    given = some.normal_weights(rl.layout(layout), spec, seed)
+    return {prefix + name: array for name, array in given.items()}
+
+
+@pytest.fixture
+def three(tmp_path):
+    """A file with three RNNs, of which two are called lstm, and the third lstm_2."""
+    path = tmp_path / "three.safetensors"
+    tensors = {
+        **tensors_of("torch", TORCH, 1, "lstm."),
+        **tensors_of("keras", KERAS, 2, "lstm/lstm_cell/"),
+        **tensors_of("torch", TORCH, 3, "lstm_2."),
+    }
+    safetensors.numpy.save_file(tensors, path)
+    return path, tensors
+
+
+def prefix_of(name):
+    return {"lstm": "lstm.", "lstm_2": "lstm_2.", "lstm_3": "lstm/lstm_cell/"}[name]
+
+
+def test_numbers_do_not_make_names_equal(three):
+    path, tensors = three
+    found = rl.load(path)
+    assert set(found) == {"lstm", "lstm_2", "lstm_3"}
+    for name, weights in found.items():
+        for tensor, array in weights.items():
+            assert np.array_equal(array, tensors[prefix_of(name) + tensor])
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".pt"])
+def test_each_is_converted_under_its_own_name(three, suffix, tmp_path):
+    path, tensors = three
+    new = tmp_path / f"new{suffix}"
+    rl.convert_file(path, new, to="cudnn")
+    found = rl.load(new)
+    assert set(found) == {"lstm", "lstm_2", "lstm_3"}
+    for name, weights in found.items():
+        prefix = prefix_of(name)
+        old = {key.removeprefix(prefix): a for key, a in tensors.items() if key.startswith(prefix)}
+        assert np.array_equal(weights.tensors, rl.pack(old))
+
+
+def test_a_recorded_name_stays(tmp_path):
+    """Of two RNNs of one name, the one that rnnlayout has written keeps it, wherever it is."""
+    path = tmp_path / "a.safetensors"
+    rl.save(path, {"enc": rl.Weights(tensors_of("keras", KERAS, 1, ""))})
+    with safetensors.safe_open(path, "numpy") as file:
+        metadata = file.metadata()
+    recorded = {name: array.copy() for name, array in safetensors.numpy.load_file(path).items()}
+    other = tensors_of("torch", TORCH, 2, "enc.")
+    safetensors.numpy.save_file({**other, **recorded}, path, metadata)
+    cells = {name: weights.spec.cell for name, weights in rl.load(path).items()}
+    assert cells == {"enc": "gru", "enc_2": "lstm"}
+
+
+def test_layers_of_one_name_in_a_list_of_weights(tmp_path):
+    """A model in a model in a legacy .h5 without a config: the last part of a path is the name."""
+    path = tmp_path / "weights.h5"
+    parts = {inner: tensors_of("keras", KERAS, k, "") for k, inner in enumerate("pqr")}
+    paths = {"p": "p/x", "q": "q/x", "r": "r/x_2"}
+    with h5py.File(path, "w") as h5:
+        h5.attrs["keras_version"] = "2.4.0"
+        h5.attrs["layer_names"] = [b"inner"]
+        names = []
+        for part, tensors in parts.items():
+            for tensor, array in tensors.items():
+                names.append(f"{paths[part]}/gru_cell/{tensor}:0")
+                h5.create_dataset(f"inner/{names[-1]}", data=array)
+        h5["inner"].attrs["weight_names"] = [name.encode() for name in names]
+    found = rl.load(path)
+    assert list(found) == ["inner/x", "inner/x_3", "inner/x_2"]
+    for weights, tensors in zip(found.values(), parts.values(), strict=True):
+        assert some.same_bits(dict(weights), tensors)
+
+
+def test_nodes_of_one_name(tmp_path):
+    weights = rl.Weights(tensors_of("onnx", TORCH, 1, ""))
+    path = tmp_path / "model.onnx"
+    rl.save(path, {name: weights for name in ("a", "b", "a_2")})
+    model = onnx.load(path)
+    next(node for node in model.graph.node if node.name == "b").name = "a"
+    onnx.save(model, path)
+    assert list(rl.load(path)) == ["a", "a_3", "a_2"]
+
+
+@pytest.mark.parametrize("names", [("lstm", "LSTM"), ("a", "a_find"), ("a.b", "a_b"), ("", "lstm")])
+def test_names_that_are_equal_in_c_are_refused(names, tmp_path):
+    """Also those of macros, which are in upper case."""
+    weights = rl.Weights(tensors_of("torch", TORCH, 1, "")).to("cudnn")
+    with pytest.raises(rl.LayoutError, match=r"same name in C|both be named"):
+        rl.save(tmp_path / "a.h", {name: weights for name in names})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".keras", ".h5", ".onnx", ".bin"])
+def test_a_name_that_is_not_text_is_refused(name, suffix, tmp_path):
+    weights = rl.Weights(tensors_of("torch", TORCH, 1, "")).to(LAYOUTS[suffix][-1])
+    with pytest.raises(rl.LayoutError, match="not text"):
+        rl.save(tmp_path / f"a{suffix}", {name: weights})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_a_zip_archive_would_cut(tmp_path):
+    path = tmp_path / "a.safetensors"
+    tensors = {**tensors_of("torch", TORCH, 1, "a."), "x\0y": np.ones(2, "f4")}
+    safetensors.numpy.save_file(tensors, path)
+    with pytest.raises(rl.FileError, match="cannot store this name"):
+        rl.convert_file(path, tmp_path / "new.npz", to="keras")
+
+
+def test_an_input_of_a_keras_model_is_not_named_as_a_layer(tmp_path):
+    weights = rl.Weights(tensors_of("keras", KERAS, 1, ""))
+    with pytest.raises(rl.LayoutError, match="both be named 'gru_input'"):
+        rl.save(tmp_path / "a.keras", {"gru": weights, "gru_input": weights})
+
+
+# ---------------------------------------------------------------- every format, names that collide
+
+NAMES = ["", "lstm", "lstm_2", "lstm_3", "gru", "lstm.", "lstm/", "lstm_0", "lstm/0", "lstm.0",
+         "lstm_input", "LSTM", "lstm.lstm", "lstm/lstm_cell", "0", "a b", "module", "_orig_mod",
+         "lstm_regions", "lstm_find", "layers", "vars", "X", "weight_space"]  # fmt: skip
+
+
+@st.composite
+def entries(draw, suffix):
+    """Draw a few RNNs with names that are alike, in one layout or in several."""
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True))
+    layouts = LAYOUTS[suffix]
+    if suffix == ".h5":  # a file of one or of the other
+        layouts = [draw(st.sampled_from(layouts))]
+    result = {}
+    for k, name in enumerate(names):
+        layout = draw(st.sampled_from(layouts))
+        cell = draw(st.sampled_from(["lstm", "gru"]))
+        layers = 1 if layout == "torch-cell" else draw(st.sampled_from([1, 1, 2]))
+        spec = rl.Spec(cell, 3, 2, layers)
+        flat = np.arange(spec.num_params, dtype="f4") + 1000 * (k + 1)
+        n = rl.regions(spec)
+        flat[min(n["offset"][n["role"] == "bR"]) // 4 :] = 0 if layout == "keras" else 1
+        result[name] = rl.Weights(flat, spec).to(layout)
+    return result
+
+
+def names_of(name, weights, suffix):
+    """Return the names under which load() gives an entry: those of its layers in Keras's files."""
+    name = name or weights.spec.cell
+    if suffix not in (".keras", ".h5", ".weights.h5"):
+        return [name]
+    name = re.sub("[/.]", "_", name)
+    layers = weights.spec.num_layers
+    return [name] if layers == 1 else [f"{name}_{k}" for k in range(layers)]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_all_entries_come_back_or_save_refuses(suffix, tmp_path):
+    path = tmp_path / f"a{suffix}"
+
+    @examples(60, saved=entries(suffix))
+    def check(saved):
+        path.unlink(missing_ok=True)
+        try:
+            rl.save(path, saved)
+        except rl.LayoutError:
+            assert len(saved) > 1 and not path.exists()
+            return
+        found = rl.load(path)
+        expected = {
+            part: layer
+            for name, weights in saved.items()
+            for part, layer in zip(
+                names_of(name, weights, suffix),
+                [weights] if suffix not in (".keras", ".h5", ".weights.h5") else weights.split(),
+                strict=True,
+            )
+        }
+        assert not found.refused
+        assert set(found) == set(expected)
+        for name, weights in expected.items():
+            assert found[name].spec == weights.spec
+            assert some.same_bits(dict(found[name]), dict(weights))
+
+    check()

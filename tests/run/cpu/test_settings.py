@@ -1,0 +1,297 @@
+"""The settings of a source that change outputs are applied as in its framework, or refused."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from oracles.bits import DTYPES
+from oracles.frameworks import (
+    FORMS,
+    KERAS_NOISE,
+    H,
+    I,
+    N,
+    T,
+    fill_keras,
+    inputs,
+    keras,
+    keras_layers,
+    run_keras,
+    run_onnx,
+    seeded,
+)
+from oracles.reference import Rounded, Run, distance_between, forward, from_onnx
+from oracles.some import normal_weights, same_bits
+
+import rnnlayout as rl
+
+pytestmark = KERAS_NOISE
+KITS = pytest.mark.parametrize("kit", ["keras", "tf_keras"])
+ONE, BOTH = rl.Spec("lstm", I, H), rl.Spec("lstm", I, H, 2, True)
+BACKWARDS, REVERSE = {"go_backwards": True}, {"direction": "reverse"}
+
+
+def weights_of(spec, config, seed=0):
+    weights = rl.Weights(normal_weights(rl.layout("torch"), spec, seed), spec)
+    weights.config = dict(config)
+    return weights
+
+
+def library(kit):
+    return keras if kit == "keras" else pytest.importorskip(kit)
+
+
+def turned(a):
+    return np.ascontiguousarray(a.swapaxes(0, 1))
+
+
+def state_of(h0, c0=None):
+    return h0 if c0 is None else (h0, c0)
+
+
+def run_first(rnn, x, *state):
+    """Run an RNN whose x is (N, T, I)."""
+    y, last = rnn(turned(x), state_of(*state))
+    return Run(y.swapaxes(0, 1), *(last if isinstance(last, tuple) else [last]))
+
+
+def reference(layers, spec, x, h0, c0):
+    tensors = rl.convert([a for layer in layers for a in layer.get_weights()], spec,
+                         layout="keras", to="onnx")  # fmt: skip
+    return forward(from_onnx(tensors, spec), spec, x, h0, c0)
+
+
+# ------------------------------------------------------------------------------------ go_backwards
+
+
+@KITS
+@pytest.mark.parametrize("cell, options", FORMS)
+def test_a_keras_layer_that_goes_backwards(kit, cell, options):
+    spec = rl.Spec(cell, I, H, **options)
+    rng = seeded("backwards", spec)
+    [layer] = layers = fill_keras(keras_layers(spec, library(kit)), rng)
+    layer.go_backwards = True
+    given = inputs(rng, spec)
+    x, *state = given
+    rnn = rl.RNN(layer)
+    assert "batch first, go_backwards=True" in repr(rnn)
+    ours, theirs = run_first(rnn, *given), run_keras(layers, *given)
+    expected = reference(layers, spec, x[::-1], *state)
+    assert distance_between(theirs, ours, expected) <= 1  # reference.Rounded
+    y, _ = rl.forward(turned(x), layer, state=state_of(*state))
+    assert same_bits(y.swapaxes(0, 1), ours.y)
+    alone = [None if a is None else a[:, :1] for a in given]
+    y, _ = rnn(alone[0][:, 0], state_of(*(a[:, 0] for a in alone[1:] if a is not None)))
+    assert same_bits(y, ours.y[:, 0])
+
+
+@KITS
+def test_a_bidirectional_layer_that_goes_backwards(kit):
+    """It is the usual one on x reversed, and y stays in that order."""
+    spec, L = rl.Spec("lstm", I, H, 1, True), library(kit).layers
+    options = dict(return_sequences=True, return_state=True)
+    layer = L.Bidirectional(
+        L.LSTM(H, go_backwards=True, **options), backward_layer=L.LSTM(H, **options)
+    )
+    layer.build((None, None, I))
+    rng = seeded("both backwards")
+    fill_keras([layer], rng)
+    x, *state = given = inputs(rng, spec)
+    expected = reference([layer], spec, x[::-1], *state)
+    ours = run_first(rl.RNN(layer), *given)
+    assert distance_between(run_keras([layer], *given), ours, expected) <= 1  # reference.Rounded
+
+
+def test_a_stack_goes_backwards():
+    """The first layer reverses x for all."""
+    spec = rl.Spec("gru", I, H, 2)
+    rng = seeded("stack")
+    layers = fill_keras(keras_layers(spec), rng)
+    layers[0].go_backwards = True
+    x, *state = given = inputs(rng, spec)
+    parts = [rl.Weights(layer) for layer in layers]
+    parts[0].config = dict(BACKWARDS)
+    ours = run_first(rl.stack(parts).rnn(batch_first=True), *given)
+    expected = reference(layers, spec, x[::-1], *state)
+    assert distance_between(run_keras(layers, *given), ours, expected) <= 1  # reference.Rounded
+
+
+# -------------------------------------------------------------------------------------- merge_mode
+
+
+def merged(y, mode):
+    """Return the reference's y with its directions merged, and the rounding of that."""
+    a, b = y[..., :H], y[..., H:]
+    if mode == "mul":
+        return a * b
+    both, half = a + b, 0.5 if mode == "ave" else 1  # halving is exact
+    return Rounded(half * both.value, half * both.error, 1, np.abs(half * both.value))
+
+
+@KITS
+@pytest.mark.parametrize("mode", ["sum", "mul", "ave"])
+def test_a_keras_merge_mode(kit, mode):
+    spec, rng = rl.Spec("gru", I, H, 1, True), seeded("merge", mode)
+    layers = fill_keras(keras_layers(spec, library(kit)), rng)
+    layers[0].merge_mode = mode
+    given = inputs(rng, spec)
+    weights = rl.Weights(layers[0].get_weights(), layout="keras")
+    weights.config = {"merge_mode": mode}
+    rnn = weights.rnn(batch_first=True)
+    assert f"merge_mode={mode!r}" in repr(rnn)
+    ours = run_first(rnn, *given)
+    expected = reference(layers, spec, *given)
+    expected = Run(merged(expected.y, mode), expected.h)
+    assert distance_between(run_keras(layers, *given), ours, expected) <= 1  # reference.Rounded
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mode, merge", [
+    ("sum", lambda a, b: a + b), ("mul", lambda a, b: a * b), ("ave", lambda a, b: (a + b) / 2),
+])  # fmt: skip
+def test_a_merge_rounds_once(mode, merge, dtype):
+    spec = BOTH.replace(dtype=dtype)
+    weights = weights_of(spec, {})
+    x = np.random.default_rng(1).normal(size=(T, N, I)).astype(DTYPES[dtype][0])
+    lengths = [0, 3, T, 1, 2, T, 4, 0, 3]
+    plain, last = weights.rnn()(x, lengths=lengths)
+    weights.config = {"merge_mode": mode}
+    y, found = weights.rnn()(x, lengths=lengths)
+    # In float64 the sum and the product are exact to far more than these dtypes hold, or, for
+    # float64, rounded as they should be.
+    exact = merge(*np.split(plain.astype("f8"), 2, axis=-1))
+    assert y.dtype == x.dtype and same_bits(y, exact.astype(x.dtype))
+    assert all(map(same_bits, found, last))
+
+
+# ------------------------------------------------------------------------------ direction="reverse"
+
+
+@pytest.mark.parametrize("cell, options", FORMS)
+def test_an_onnx_operator_in_reverse(cell, options):
+    spec = rl.Spec(cell, I, H, **options)
+    rng = seeded("reverse", spec)
+    layer = fill_keras(keras_layers(spec), rng)
+    tensors = rl.convert(layer[0].get_weights(), spec, layout="keras", to="onnx")
+    weights = rl.Weights(dict(tensors), spec, "onnx")
+    weights.config = dict(REVERSE)
+    x, *state = given = inputs(rng, spec)
+    theirs = run_onnx(tensors, spec, *given, direction="reverse")
+    y, last = weights.rnn()(x, state_of(*state))
+    ours = Run(y, *(last if isinstance(last, tuple) else [last]))
+    expected = forward(from_onnx(tensors, spec), spec, x[::-1], *state)
+    flipped = Run(expected.y[::-1], expected.h, expected.c)
+    assert distance_between(theirs, ours, flipped) <= 1  # reference.Rounded
+
+
+# --------------------------------------------------------------------------- arrays, and the object
+
+
+def some(spec):
+    rng = np.random.default_rng(2)
+    rows = spec.num_layers * spec.num_directions
+    x, h, c = (rng.normal(size=s).astype("f4") for s in ((T, N, I), (rows, N, H), (rows, N, H)))
+    return x, (h, c)
+
+
+CONFIGS = [
+    (ONE, BACKWARDS),
+    (ONE, REVERSE),
+    (BOTH, BACKWARDS),
+    (BOTH, {"merge_mode": "sum"}),
+    (BOTH, {"merge_mode": "mul", **BACKWARDS}),
+]
+every_config = pytest.mark.parametrize("spec, config", CONFIGS, ids=str)
+
+
+@every_config
+@pytest.mark.parametrize("first", [False, True])
+def test_outputs_of_the_caller(spec, config, first):
+    rnn = weights_of(spec, config).rnn(batch_first=first)
+    x, state = some(spec)
+    x = turned(x) if first else x
+    y, last = rnn(x, state)
+    outs = [np.empty_like(a) for a in (y, *last)]
+    found, ends = rnn(x, state, out=outs[0], h_out=outs[1], c_out=outs[2])
+    assert found is outs[0] and ends[0] is outs[1] and ends[1] is outs[2]
+    assert all(map(same_bits, outs, (y, *last)))
+    with pytest.raises(rl.LayoutError, match=r"out: shape \(1,"):
+        rnn(x, state, out=np.empty((1, *y.shape[1:]), "f4"))
+    tensors, (h_n, _) = rnn(torch.tensor(x), tuple(map(torch.tensor, state)))
+    assert same_bits(tensors.numpy(), y) and same_bits(h_n.numpy(), last[0])
+
+
+@every_config
+def test_it_is_pickled(spec, config):
+    rnn = weights_of(spec, config).rnn()
+    x, state = some(spec)
+    other = pickle.loads(pickle.dumps(rnn))
+    assert repr(other) == repr(rnn) and same_bits(other(x, state)[0], rnn(x, state)[0])
+
+
+def test_an_update_keeps_the_settings():
+    x, state = some(ONE)
+    new = weights_of(ONE, {}, seed=5)
+    rnn = weights_of(ONE, BACKWARDS).rnn()
+    before = rnn(x, state)[0]
+    other = "has batch_first=False, direction='reverse', this RNN batch_first=False, go_backwards"
+    with pytest.raises(rl.LayoutError, match=other):
+        rnn.update(weights_of(ONE, REVERSE, seed=5))
+    with pytest.raises(rl.LayoutError, match="pass the weights alone"):  # it says: forward
+        rnn.update(torch.nn.LSTM(I, H))
+    assert same_bits(rnn(x, state)[0], before)
+    new.config = dict(BACKWARDS)
+    wanted = new.rnn()(x, state)[0]
+    new.config = {}
+    for source in (dict(new), weights_of(ONE, BACKWARDS, seed=5), new):
+        rnn = weights_of(ONE, BACKWARDS).rnn()
+        rnn.update(source)
+        assert same_bits(rnn(x, state)[0], wanted)
+
+
+# ----------------------------------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize(
+    "spec, config",
+    [
+        (ONE, {"clip": 3.0}),
+        (ONE, {"initial_h": [[[0.5] * H] * N]}),
+        (ONE, {"sequence_lens": [1, 2]}),
+        (ONE, {"merge_mode": "sum"}),
+        (ONE, {"go_backwards": "yes"}),
+        (BOTH, {"merge_mode": None}),
+        (BOTH, {"direction": "reverse"}),
+    ],
+    ids=str,
+)
+def test_what_is_not_applied_is_refused(spec, config):
+    weights = weights_of(spec, {"stateful": True, **config})
+    key = next(iter(config))
+    x, _ = some(spec)
+    for call in (weights.rnn, lambda: rl.RNN(weights), lambda: rl.forward(x, weights)):
+        with pytest.raises(rl.LossyError, match=rf"{key}=.*; del w.config\['{key}'\]; rl.RNN\(w\)"):
+            call()
+    w = rl.Weights(weights)  # as the error says
+    del w.config[key]
+    assert same_bits(rl.RNN(w)(x)[0], weights_of(spec, {}).rnn()(x)[0])
+
+
+@pytest.mark.parametrize("config", [BACKWARDS, REVERSE], ids=str)
+def test_lengths_and_steps_of_a_reversed_x_are_refused(config):
+    rnn = weights_of(ONE, config).rnn()
+    x, _ = some(ONE)
+    with pytest.raises(rl.LayoutError, match=r"lengths cannot be used with .*: run the sequences"):
+        rnn(x, lengths=[1] * N)
+    with pytest.raises(rl.SpecError, match=r"step\(\) needs the steps in order"):
+        rnn.step(x[0])
+
+
+def test_no_setting_changes_nothing():
+    x, _ = some(BOTH)
+    wanted = weights_of(BOTH, {}).rnn()(x)[0]
+    config = {"merge_mode": "concat", "go_backwards": False, "stateful": True,
+              "direction": "bidirectional"}  # fmt: skip
+    rnn = weights_of(BOTH, config).rnn()
+    assert same_bits(rnn(x)[0], wanted) and repr(rnn) == f"<RNN of {BOTH}, on cpu>"

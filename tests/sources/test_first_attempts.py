@@ -1,0 +1,590 @@
+"""What people try first: each error contains a repair, and these tests follow it literally.
+
+The result is compared with an answer that needed no repair, or with the framework's own.
+"""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+from oracles.frameworks import inputs, normal, onnx_model, run_onnx, run_torch, seeded, torch_module
+from oracles.some import normal_weights, same_bits
+
+import rnnlayout as rl
+
+LSTM = rl.Spec("lstm", 5, 7)
+GRU = rl.Spec("gru", 5, 7)
+RELU = rl.Spec("rnn_relu", 5, 7)
+X = normal(seeded("x"), 4, 3, 5)
+
+
+def tensors(spec=LSTM, layout="torch", seed=0):
+    return normal_weights(rl.layout(layout), spec, seed)
+
+
+def arrays(spec, seed=0):
+    """Return what torch.save would write."""
+    return {name: torch.from_numpy(w) for name, w in tensors(spec, seed=seed).items()}
+
+
+FUNCTIONS = {
+    "pack": rl.pack,
+    "convert": lambda *args, **more: rl.convert(*args, to="keras", **more),
+    "check": lambda *args, **more: rl.check(*args, to="keras", **more),
+    "Weights": rl.Weights,
+    "RNN": rl.RNN,
+    "forward": lambda *args, **more: rl.forward(X, *args, **more),
+}
+each_function = pytest.mark.parametrize("call", FUNCTIONS.values(), ids=FUNCTIONS)
+
+
+def error_of(call, *args, **more):
+    with pytest.raises(rl.Error) as caught:
+        call(*args, **more)
+    return str(caught.value)
+
+
+def followed(text, *, pattern, **names):
+    """Return what the part of an error that matches the pattern evaluates to."""
+    found = re.search(pattern, text)
+    assert found, text
+    return eval(found[1], {"rl": rl, **names})
+
+
+# ---------------------------------------------------------- paths, and what load() returns
+
+
+@each_function
+@pytest.mark.parametrize("kind", [str, bytes, lambda path: path], ids=["str", "bytes", "Path"])
+def test_a_path(call, kind, tmp_path):
+    rl.save(tmp_path / "w.npz", rl.Weights(tensors()))
+    text = error_of(call, kind(tmp_path / "w.npz"))
+    assert "is a path" in text
+    call(followed(text, pattern=r"pass (rl\.load\(.*\))"))
+
+
+def test_a_path_with_more_arguments(tmp_path):
+    """A file that records nothing: load() needs the spec, layout and prefix that pack() got."""
+    np.savez(tmp_path / "w.npz", **{f"enc.{n}": w for n, w in tensors(RELU).items()})
+    rest = {"spec": RELU, "layout": "torch", "prefix": "enc"}
+    text = error_of(rl.pack, tmp_path / "w.npz", **rest)
+    found = followed(text, pattern=r"pass (rl\.load\(.*\))")
+    assert same_bits(rl.pack(found, **rest), rl.pack(tensors(RELU), RELU))
+
+
+@each_function
+def test_what_load_returns(call, tmp_path):
+    rl.save(tmp_path / "one.npz", rl.Weights(tensors()))
+    one = rl.load(tmp_path / "one.npz")
+    call(one)
+    assert same_bits(rl.pack(one), rl.pack(tensors()))
+    rl.save(
+        tmp_path / "two.npz", {n: rl.Weights(tensors(seed=k)) for k, n in enumerate(("enc", "dec"))}
+    )
+    two = rl.load(tmp_path / "two.npz")
+    text = error_of(call, two)
+    assert "'enc', 'dec'" in text and "found['enc']" in text
+    call(two["dec"])
+    call(two, prefix="dec")
+    assert same_bits(rl.pack(two, prefix="dec"), rl.pack(tensors(seed=1)))
+
+
+def test_a_file_with_one_rnn_that_cannot_be_read(tmp_path):
+    """The readable one is not taken unasked: the other may be the one that is meant."""
+    whole = {f"a.{n}": w for n, w in tensors().items()} | {
+        f"b.{n}": w for n, w in tensors().items()
+    }
+    whole["b.bias_hh_l0"] = whole["b.bias_hh_l0"][:5]
+    np.savez(tmp_path / "w.npz", **whole)
+    found = rl.load(tmp_path / "w.npz")
+    assert list(found.refused) == ["b"]
+    assert "'a', 'b'" in error_of(rl.pack, found)
+    assert "bias_hh_l0" in error_of(rl.pack, found, prefix="b")
+    assert same_bits(rl.pack(found, prefix="a"), rl.pack(tensors()))
+
+
+def test_in_asks_whether_an_rnn_is_there():
+    error = ValueError("it has peepholes")
+    found = rl.Found({"a": rl.Weights(tensors())}, {"b": error})
+    assert "a" in found
+    assert "b" not in found  # raised the error
+    assert "c" not in found
+    with pytest.raises(ValueError, match="peepholes"):
+        found["b"]
+
+
+def test_what_load_returns_is_assigned(tmp_path):
+    rl.save(tmp_path / "w.npz", rl.Weights(tensors(layout="keras")))
+    module = torch.nn.LSTM(5, 7)
+    rl.assign(module, rl.load(tmp_path / "w.npz"))
+    assert same_bits(rl.pack(module), rl.pack(tensors(layout="keras")))
+
+
+# --------------------------------------------------------------------------------- checkpoints
+
+
+def checkpoint(key, prefix):
+    state = {f"{prefix}{n}": w for n, w in arrays(LSTM).items()} | {"fc.weight": torch.ones(2, 7)}
+    optimizer = {"state": {0: {"exp_avg": torch.ones(28, 5)}}, "param_groups": [{"lr": 0.1}]}
+    return {"epoch": 3, key: state, "optimizer": optimizer, "lr_schedulers": [], "args": {"H": 7}}
+
+
+@each_function
+@pytest.mark.parametrize("key", ["state_dict", "model", "model_state_dict", "anything"])
+def test_a_checkpoint(call, key):
+    whole = checkpoint(key, "encoder.rnn.")
+    for more in ({}, {"prefix": "encoder.rnn"}):
+        text = error_of(call, whole, **more)
+        key = re.search(r"pass its (\[.*?\])", text)[1]
+        prefix = re.search(r"prefix=('[\w.]*')", text)[1]
+        inner = eval(f"whole{key}", {"whole": whole})
+        call(inner, prefix=eval(prefix))
+        assert same_bits(rl.pack(inner, prefix=eval(prefix)), rl.pack(tensors()))
+
+
+def test_a_checkpoint_of_the_rnn_alone_and_a_nested_one():
+    whole = {"epoch": 1, "run": {"best": {"net": arrays(LSTM)}}}
+    text = error_of(rl.pack, whole)
+    assert "pass its ['run']['best']['net']" in text and "prefix" not in text
+    both = checkpoint("model", "a.") | {"ema": {f"b.{n}": w for n, w in arrays(GRU).items()}}
+    text = error_of(rl.pack, both)
+    assert "['model'] with prefix='a' or its ['ema'] with prefix='b'" in text
+    several = {"model": {f"{p}.{n}": w for p in "ab" for n, w in arrays(LSTM).items()}}
+    assert "['model'] with prefix='a' or prefix='b'" in error_of(rl.pack, several)
+
+
+def test_a_checkpoint_with_modules():
+    model = torch.nn.ModuleDict({"enc": torch.nn.LSTM(5, 7)})
+    text = error_of(rl.pack, {"epoch": 1, "model": model, "rnn": model["enc"]})
+    assert "its ['model'].state_dict() with prefix='enc' or its ['rnn']" in text
+
+
+def test_a_dict_of_dicts_without_an_rnn():
+    text = error_of(rl.pack, {"epoch": 3, "optimizer": {"state": {}, "lr": 1}})
+    assert "no dict in it has the tensors of an RNN" in text
+
+
+def test_arrays_in_nested_dicts_as_flax_has_them():
+    nested = {"params": {"rnn": tensors(layout="keras")}}
+    assert "pass its ['params']['rnn']" in error_of(rl.pack, nested)
+
+
+# -------------------------------------------------------------------------------------- prefixes
+
+
+@each_function
+def test_a_prefix_that_nothing_has(call):
+    whole = {f"enc.rnn.{n}": w for n, w in tensors().items()}
+    text = error_of(call, whole, prefix="encoder")
+    call(whole, prefix=followed(text, pattern=r"these would work: (.*)"))
+
+
+def test_a_prefix_that_nothing_in_the_file_has(tmp_path):
+    whole = {f"{p}.rnn.{n}": w for p in ("enc", "dec") for n, w in tensors().items()}
+    np.savez(tmp_path / "w.npz", **whole)
+    text = error_of(rl.load, tmp_path / "w.npz", prefix="encoder")
+    for prefix in followed(text, pattern=r"these would work: (.*)"):
+        assert same_bits(rl.pack(rl.load(tmp_path / "w.npz", prefix=prefix)), rl.pack(tensors()))
+
+
+class Key(str):
+    """A string whose comparisons are calls of a Python function."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        return str.__eq__(self, other)
+
+
+def number_of_calls(function, *args):
+    """Return how many functions a call calls, those in C too."""
+    count = 0
+
+    def counted(frame, event, arg):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(counted)
+    try:
+        function(*args)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_the_error_for_many_rnns_is_linear():
+    """400 RNNs without prefix= took 18 s: each was compared with each."""
+
+    def work(n):
+        pairs = [(k, name, w) for k in range(n) for name, w in tensors().items()]
+        whole = {Key(f"layers.{k}.rnn.{name}"): w for k, name, w in pairs}
+        return number_of_calls(error_of, rl.pack, whole)
+
+    work(3)  # fills the caches
+    few, many = work(50), work(400)
+    assert many < 9 * few  # 8 times the tensors; a quadratic part would make it up to 64
+
+
+# ----------------------------------------------------------------------------------------- hints
+
+
+@each_function
+def test_tanh_or_relu(call):
+    weights = tensors(RELU)
+    text = error_of(call, weights)
+    assert "cell='rnn_tanh' or cell='rnn_relu'" in text
+    call(weights, cell="rnn_relu")
+    for spec in re.findall(r"rl\.Spec\(.*?\)", text):
+        call(weights, eval(spec))
+    assert [eval(s).cell for s in re.findall(r"rl\.Spec\(.*?\)", text)] == ["rnn_tanh", "rnn_relu"]
+
+
+@pytest.mark.parametrize("cell", ["rnn_tanh", "rnn_relu"])
+def test_the_cell_that_was_passed_is_used(cell):
+    spec = rl.Spec(cell, 5, 7)
+    module = torch_module(spec, seeded(cell))
+    x, h0, _ = inputs(seeded("x", cell), rl.Spec(cell, 5, 7))
+    y = rl.forward(x, module.state_dict(), cell=cell, state=h0)[0]
+    np.testing.assert_allclose(y, run_torch(module, x, h0).y, rtol=0, atol=2e-6)
+
+
+@each_function
+@pytest.mark.parametrize("reset", ["after", "before"])
+def test_where_the_reset_gate_acts(call, reset):
+    spec = GRU.replace(reset=reset, bias="none")
+    weights = tensors(spec, "onnx")
+    text = error_of(call, weights, layout="onnx")
+    assert "reset='after'" in text and "reset='before'" in text
+    specs = [eval(s) for s in re.findall(r"rl\.Spec\(.*?\)", text)]
+    assert spec in specs and len(specs) == 2
+    assert text.count("reset='after'") == text.count("reset='before'") == 2  # nothing is implied
+    if call is rl.pack and reset == "before":  # cuDNN does not have it
+        return
+    call(weights, layout="onnx", reset=reset)
+    call(weights, spec, layout="onnx")
+
+
+def test_recurrent_activation_of_arrays():
+    weights = tensors(LSTM, "keras")
+    plain, hard = rl.Weights(weights), rl.Weights(weights, recurrent_activation="hard_sigmoid")
+    assert plain.spec.recurrent_activation == "sigmoid"
+    assert hard.spec == LSTM.replace(recurrent_activation="hard_sigmoid")
+    assert same_bits(dict(plain), dict(hard))
+    x, h0, c0 = inputs(seeded("hard"), LSTM)
+    y = rl.forward(x, weights, recurrent_activation="hard_sigmoid", state=(h0, c0))[0]
+    onnx = rl.convert(weights, to="onnx", recurrent_activation="hard_sigmoid")
+    run = run_onnx(onnx, hard.spec, x, h0, c0)
+    np.testing.assert_allclose(y, run.y, rtol=0, atol=2e-6)
+
+
+def test_hints_of_files(tmp_path):
+    np.savez(tmp_path / "w.npz", **tensors(RELU))
+    text = error_of(rl.load, tmp_path / "w.npz")
+    assert "cell='rnn_tanh' or cell='rnn_relu'" in text
+    assert rl.load(tmp_path / "w.npz", cell="rnn_relu")["rnn"].spec == RELU
+    for spec in re.findall(r"rl\.Spec\(.*?\)", text):
+        assert rl.load(tmp_path / "w.npz", eval(spec))["rnn"].spec == eval(spec)
+    np.savez(tmp_path / "k.npz", **tensors(LSTM, "keras"))
+    hard = rl.load(tmp_path / "k.npz", recurrent_activation="hard_sigmoid")
+    assert hard["lstm"].spec.recurrent_activation == "hard_sigmoid"
+
+
+@each_function
+@pytest.mark.parametrize("hint, value, text", [
+    ("cell", "gru", "cell='gru'.*'lstm'"),
+    ("reset", "before", "reset='before'"),
+    ("recurrent_activation", "hard_sigmoid", "recurrent_activation='hard_sigmoid'.*'sigmoid'"),
+])  # fmt: skip
+def test_a_hint_that_contradicts_the_source(call, hint, value, text):
+    for source in (torch.nn.LSTM(5, 7), rl.Weights(tensors())):
+        with pytest.raises(rl.SpecError, match=text):
+            call(source, **{hint: value})
+    with pytest.raises(rl.SpecError, match=text):
+        call(tensors(), LSTM, **{hint: value})
+
+
+@each_function
+def test_a_hint_that_does_not_exist(call):
+    with pytest.raises(rl.SpecError, match="cell is 'rnn', need one of"):
+        call(tensors(), cell="rnn")
+    with pytest.raises(rl.SpecError, match="recurrent_activation is 'relu', need one of"):
+        call(tensors(), recurrent_activation="relu")
+
+
+# ----------------------------------------------------------------------------------------- dtype
+
+
+@each_function
+def test_a_dtype_other_than_the_specs(call):
+    text = error_of(call, tensors(), LSTM.replace(dtype="float16"))
+    dtype = followed(text, pattern=r"pass dtype=('\w+')")
+    call(tensors(), LSTM.replace(dtype="float16"), dtype=dtype)
+    call(tensors(), followed(text, pattern=r"spec=(rl\.Spec\(.*?\))"))
+
+
+def test_dtype_is_that_of_the_result(tmp_path):
+    half = {n: w.astype("f2") for n, w in tensors().items()}
+    assert same_bits(dict(rl.Weights(tensors(), dtype="float16")), half)
+    assert rl.Weights(tensors(), dtype="float16").spec.dtype == "float16"
+    rnn = rl.RNN(tensors(), dtype="float16")
+    assert rnn.spec.dtype == "float16"
+    x = X.astype("f2")
+    assert same_bits(rnn(x)[0], rl.RNN(half)(x)[0])
+    rnn.update(tensors(seed=1))
+    again = {n: w.astype("f2") for n, w in tensors(seed=1).items()}
+    assert same_bits(rnn(x)[0], rl.RNN(again)(x)[0])
+    np.savez(tmp_path / "w.npz", **tensors())
+    assert same_bits(dict(rl.load(tmp_path / "w.npz", dtype="float16")["lstm"]), half)
+    text = error_of(rl.load, tmp_path / "w.npz", LSTM.replace(dtype="float16"))
+    spec = followed(text, pattern=r"spec=(rl\.Spec\(.*?\))")
+    assert rl.load(tmp_path / "w.npz", spec)["lstm"].spec == LSTM
+    assert (
+        rl.load(tmp_path / "w.npz", LSTM.replace(dtype="f2"), dtype="f2")["lstm"].spec.dtype
+        == "float16"
+    )
+
+
+def test_an_update_of_another_dtype():
+    rnn = rl.RNN(tensors())
+    wide = {n: w.astype("f8") for n, w in tensors(seed=1).items()}
+    text = error_of(rnn.update, wide)
+    rnn.update(wide, dtype=followed(text, pattern=r"pass dtype=('\w+')"))
+    assert same_bits(rnn(X)[0], rl.RNN(tensors(seed=1))(X)[0])
+
+
+# -------------------------------------------------------------------------------- flat vectors
+
+
+def test_a_buffer_of_bytes():
+    flat = rl.pack(tensors())
+    for raw in (flat.view("u1"), flat.view("i1")):
+        text = error_of(rl.unpack, raw, LSTM, to="torch")
+        assert "1568 bytes" in text
+        view = followed(text, pattern=r"pass (w\.view\('\w+'\))", w=raw)
+        assert same_bits(rl.unpack(view, LSTM, to="torch"), rl.unpack(flat, LSTM, to="torch"))
+
+
+def test_a_vector_viewed_as_another_dtype():
+    flat = rl.pack(tensors())
+    spec = LSTM.replace(dtype="float16")
+    text = error_of(rl.unpack, flat.view("f2"), spec, to="torch")
+    view = followed(text, pattern=r"pass (w\.view\('float32'\))", w=flat.view("f2"))
+    made = rl.unpack(view, followed(text, pattern=r"with spec=(rl\.Spec\(.*?\))"), to="torch")
+    assert same_bits(made, rl.unpack(flat, LSTM, to="torch"))
+
+
+def test_a_float32_vector_is_not_called_one_of_bytes():
+    """1568 float32 elements, where 392 are needed, which are 1568 bytes."""
+    text = error_of(rl.unpack, np.zeros(1568, "f4"), LSTM, to="torch")
+    assert "1568 elements, need 392" in text and "byte" not in text and "view" not in text
+
+
+def test_a_flat_vector_does_not_record_its_rnn():
+    text = error_of(rl.infer_spec, rl.pack(tensors()))
+    assert "392 elements" in text and "pass spec" not in text  # infer_spec() has no spec=
+
+
+# --------------------------------------------------------------------- names that do not fit
+
+
+@pytest.mark.parametrize("layout, missing", [
+    ("torch", "bias_hh_l13_reverse"), ("torch-cell", "7/backward/bias_ih"),
+    ("keras", "13/forward/bias"), ("onnx", "17/B"),
+])  # fmt: skip
+@pytest.mark.parametrize("known", [False, True])
+def test_one_missing_tensor_of_many_is_named(layout, missing, known):
+    spec = rl.Spec("lstm", 5, 7, 20, True)
+    weights = tensors(spec, layout)
+    del weights[missing]
+    text = error_of(rl.pack, weights, layout=layout if known else None)
+    assert text.startswith(f"missing '{missing}'") and "unknown" not in text
+
+
+def test_a_list_of_a_wrong_length():
+    """Arrays in a list have no names: (2, 2) was called a tensor that keras does not have."""
+    text = error_of(rl.pack, [np.ones((2, 2), "f4")] * 5, layout="keras")
+    assert (
+        "list: 5; an RNN" in text
+        and "2 or 3 per layer and direction" in text
+        and "(2, 2)" not in text
+    )
+    text = error_of(rl.pack, list(tensors().values())[:3], LSTM, layout="torch")
+    assert "list: 3; this RNN has 4 in torch: 'weight_ih_l0', 'weight_hh_l0', 'bias_ih" in text
+
+
+def test_out_without_tensors():
+    text = error_of(rl.convert, tensors(), to="keras", out={})
+    assert text.startswith("missing 'kernel', 'recurrent_kernel', 'bias'")
+
+
+def test_the_layout_of_the_forward_pass_is_not_one_of_users():
+    peepholes = {**tensors(LSTM, "onnx"), "P": np.ones((1, 21), "f4")}
+    text = error_of(rl.RNN, peepholes, layout="onnx")
+    assert "must be zero for the forward pass, because" in text and "cpu" not in text
+    for call in (rl.layout, lambda n: rl.describe(LSTM, n), lambda n: rl.pack(tensors(), layout=n)):
+        assert "no layout is called 'cpu'" in error_of(call, "cpu")
+
+
+# ------------------------------------------------------------------- tensors that have no values
+
+
+class Owned(torch.Tensor):
+    """A user's subclass of Tensor."""
+
+
+class OwnedParameter(torch.nn.Parameter):
+    """A user's subclass of Parameter."""
+
+
+@pytest.mark.parametrize("kind", [Owned, OwnedParameter])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_subclass_of_tensor(kind, dtype, grad):
+    plain = {n: w.to(dtype) for n, w in arrays(LSTM).items()}
+    owned = {n: w.clone().as_subclass(Owned) for n, w in plain.items()}
+    if kind is OwnedParameter:
+        owned = {n: OwnedParameter(w.clone()) for n, w in plain.items()}
+    for tensor in owned.values():
+        tensor.requires_grad_(grad)
+    assert same_bits(rl.pack(owned), rl.pack(plain))
+
+
+def float8():
+    return torch.ones(28, 5).to(torch.float8_e4m3fn)
+
+
+def fake():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        return torch.ones(28, 5)
+
+
+def nested():
+    return torch.nested.nested_tensor([torch.ones(28, 5)] * 2)
+
+
+def jagged():
+    return torch.nested.nested_tensor([torch.ones(28, 5)] * 2, layout=torch.jagged)
+
+
+def uninitialized():
+    return torch.nn.parameter.UninitializedParameter()
+
+
+@pytest.mark.parametrize("make, text", [
+    (float8, r"weight_ih_l0: dtype float8_e4m3fn, need one of float16.*multiply.*scale"),
+    (fake, "weight_ih_l0 is a fake tensor: it has a shape but no values"),
+    (nested, "weight_ih_l0 is a nested tensor.*its .unbind"),
+    (jagged, "weight_ih_l0 is a nested tensor.*its .unbind"),
+    (lambda: torch.ones(28, 5, device="meta"), "weight_ih_l0 is on the meta device"),
+    (lambda: Owned(torch.ones(28, 5, device="meta")), "weight_ih_l0 is on the meta device"),
+    (uninitialized, "weight_ih_l0 is uninitialized: call its lazy module once"),
+    (lambda: torch.ones(28, 5, dtype=torch.complex64).conj(), "dtype complex64, need one of"),
+    (lambda: torch.ones(28, 5, dtype=torch.uint16), "dtype uint16, need one of"),
+])  # fmt: skip
+def test_tensors_that_are_not_arrays_of_floats(make, text):
+    with pytest.raises(rl.LayoutError, match=text):
+        rl.pack(arrays(LSTM) | {"weight_ih_l0": make()})
+
+
+def test_a_tensor_inside_vmap():
+    """functorch's wrappers have no values of their own."""
+
+    def packed(w):
+        return torch.from_numpy(rl.pack(arrays(LSTM) | {"weight_ih_l0": w}))
+
+    with pytest.raises(rl.LayoutError, match=r"weight_ih_l0 .*has no array of its own"):
+        torch.func.vmap(packed)(torch.ones(2, 28, 5))
+
+
+def test_a_float8_array():
+    import ml_dtypes
+
+    with pytest.raises(rl.LayoutError, match=r"dtype float8_e4m3fn, need one of.*scale"):
+        rl.pack(tensors() | {"weight_ih_l0": np.ones((28, 5), ml_dtypes.float8_e4m3fn)})
+
+
+# --------------------------------------------------------------------------- quantized modules
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [torch.nn.LSTM, torch.nn.GRU, torch.nn.LSTMCell, torch.nn.RNNCell])
+def test_a_quantized_module(make):
+    model = torch.nn.ModuleDict({"rnn": make(5, 7)})
+    quantized = torch.ao.quantization.quantize_dynamic(model, {make}, dtype=torch.qint8)
+    assert type(quantized["rnn"]).__module__.startswith("torch.ao.nn.quantized")
+    text = error_of(rl.pack, quantized["rnn"])
+    assert f"torch.ao.nn.quantized.dynamic.{make.__name__}" in text
+    assert "pass the module that it was quantized from" in text
+    assert "is not an nn.LSTM" not in text
+    rl.pack(model["rnn"], cell="rnn_tanh" if make is torch.nn.RNNCell else None)
+
+
+# ------------------------------------------------------------------------------- ONNX peepholes
+
+
+@pytest.mark.parametrize("layers, both", [(1, False), (1, True), (2, True)])
+def test_onnx_to_onnx_moves_peepholes(layers, both):
+    spec = rl.Spec("lstm", 5, 7, layers, both)
+    rng = seeded("peepholes", layers, both)
+    weights = {
+        n: normal(rng, *shape) * np.float32(0.3) for n, shape in rl.describe(spec, "onnx").items()
+    }
+    for name in [n for n in weights if n.endswith("R")]:
+        weights[name[:-1] + "P"] = normal(rng, spec.num_directions, 21)
+    x, h0, c0 = inputs(rng, spec)
+    made = rl.convert(weights, to="onnx")
+    assert made.keys() == weights.keys() and made.report.grade == "exact"
+    before, after = (run_onnx(w, spec, x, h0, c0) for w in (weights, made))
+    without = run_onnx({n: w for n, w in weights.items() if not n.endswith("P")}, spec, x, h0, c0)
+    assert same_bits(before.y, after.y) and not same_bits(before.y, without.y)
+    wide = rl.convert(weights, to="onnx", dtype="float64")
+    assert all(np.array_equal(wide[n], w.astype("f8")) for n, w in weights.items())
+    again = rl.Weights(rl.Weights(weights).to("onnx"))
+    assert same_bits({n: again[n] for n in weights}, weights)
+    assert rl.check(weights, to="onnx").grade == "exact"
+
+
+def test_a_file_keeps_peepholes(tmp_path):
+    import onnx
+
+    weights = tensors(LSTM, "onnx") | {"P": normal(seeded("P"), 1, 21)}
+    onnx.save(onnx_model(weights, LSTM), tmp_path / "a.onnx")
+    rl.convert_file(tmp_path / "a.onnx", tmp_path / "b.npz", to="onnx")
+    with np.load(tmp_path / "b.npz") as stored:
+        assert any(np.array_equal(stored[n], weights["P"]) for n in stored)
+    (one,) = rl.load(tmp_path / "b.npz").values()
+    assert same_bits({n: one[n] for n in weights}, weights)
+    rl.convert_file(tmp_path / "a.onnx", tmp_path / "c.onnx", to="onnx")
+    rl.save(tmp_path / "d.onnx", rl.load(tmp_path / "a.onnx"))
+    for name in ("c.onnx", "d.onnx"):
+        (again,) = rl.load(tmp_path / name).values()
+        assert same_bits({n: again[n] for n in weights}, weights)
+
+
+# ------------------------------------------------------------------------------------ equality
+
+
+def test_weights_are_equal_bit_for_bit():
+    a, b = rl.Weights(tensors()), rl.Weights(tensors())
+    assert a == b
+    assert a == a.to("torch")
+    assert a != rl.Weights(tensors(seed=1))
+    assert a != a.to("onnx")
+    assert a != rl.Weights(tensors(), recurrent_activation="hard_sigmoid") if False else True
+    b.config = {"go_backwards": True}
+    assert a != b
+    zero, minus = (
+        rl.Weights({n: np.full_like(w, v) for n, w in tensors().items()}) for v in (0.0, -0.0)
+    )
+    assert zero != minus
+    nan = rl.Weights({n: np.full_like(w, np.nan) for n, w in tensors().items()})
+    assert nan == rl.Weights(dict(nan))
+    hard = rl.Weights(tensors(LSTM, "keras"), recurrent_activation="hard_sigmoid")
+    assert hard != rl.Weights(tensors(LSTM, "keras"))
+    assert a != dict(a) and a != 3
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(a)  # its arrays and config may change

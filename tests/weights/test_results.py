@@ -1,0 +1,157 @@
+"""The result of a conversion knows its RNN, and is read with it."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from oracles.frameworks import KERAS_NOISE, keras
+from oracles.some import normal_weights, same_bits
+
+import rnnlayout as rl
+
+HARD = rl.Spec("gru", 5, 7, recurrent_activation="hard_sigmoid")
+
+
+def tensors(spec, to, layout="keras"):
+    return rl.convert(normal_weights(rl.layout(layout), spec), spec, layout=layout, to=to)
+
+
+@KERAS_NOISE
+def test_a_second_hop_lost_the_hard_sigmoid():
+    """The RNN ran with sigmoid: Keras is the oracle."""
+    rng = np.random.default_rng(0)
+    layer = keras.layers.GRU(7, recurrent_activation="hard_sigmoid", return_sequences=True)
+    layer.build((None, None, 5))
+    layer.set_weights([rng.normal(size=w.shape) for w in layer.get_weights()])
+    once = rl.convert(layer, to="onnx")
+    twice = rl.convert(once, to="keras")
+    assert (once.spec, twice.spec) == (HARD, HARD)
+    x = rng.normal(size=(1, 9, 5)).astype("f4")
+    wanted = keras.ops.convert_to_numpy(layer(x))
+    for source in (once, twice, rl.Weights(once), rl.Weights(twice).to("onnx")):
+        y, _ = rl.forward(np.swapaxes(x, 0, 1), source, batch_first=False)
+        # each of 9 steps multiplies an error of a few roundings by less than 4
+        np.testing.assert_allclose(np.swapaxes(y, 0, 1), wanted, atol=1e-5)
+
+
+def test_a_plain_rnn_was_asked_for_its_activation_again():
+    relu = rl.Spec("rnn_relu", 5, 7)
+    for to in ("torch", "onnx", "torch-cell"):
+        once = tensors(relu, to)
+        assert rl.infer_spec(once) == relu
+        assert rl.convert(once, to="keras").spec == relu
+        assert rl.check(once, to="cudnn").grade == "exact"
+
+
+def test_a_reset_that_onnx_does_not_show():
+    before = rl.Spec("gru", 5, 7, reset="before")
+    assert rl.convert(tensors(before, "onnx"), to="keras").spec == before
+
+
+def test_a_layout_with_options_is_known():
+    layout = rl.layout("concat", inputs="xh", z="state")
+    once = tensors(rl.Spec("lstm", 5, 7), layout)
+    assert once.layout == layout
+    assert same_bits(rl.convert(once, to=layout), once)
+
+
+@pytest.mark.parametrize("again", [
+    copy.copy, copy.deepcopy, rl.convert.__globals__["Tensors"].copy,
+    lambda t: pickle.loads(pickle.dumps(t)),
+])  # fmt: skip
+def test_copies_know_it_too(again):
+    weights = rl.Weights(tensors(HARD, "keras"))
+    weights.config = {"go_backwards": True}
+    first = rl.convert(weights, to="onnx")
+    second = again(first)
+    assert type(second) is type(first) and second is not first
+    assert same_bits(second, first)
+    for key in ("spec", "layout", "config", "batch_first", "report"):
+        assert getattr(second, key) == getattr(first, key)
+    assert rl.Weights(second).config == {"go_backwards": True}
+
+
+def test_config_goes_along_and_is_not_shared():
+    weights = rl.Weights(tensors(HARD, "keras"))
+    weights.config = {"go_backwards": True}
+    once = rl.convert(weights, to="onnx")
+    twice = rl.convert(once, to="keras")
+    once.config["go_backwards"] = False
+    weights.config.clear()
+    assert twice.config == {"go_backwards": True}
+
+
+@pytest.mark.parametrize("first", [HARD, HARD.replace(recurrent_activation="sigmoid")])
+def test_the_fast_path_tells_results_of_equal_shapes_apart(first):
+    """The first call is remembered by names, shapes and dtypes, and by what the result knows."""
+    plain = rl.convert(dict(tensors(HARD, "keras")), to="keras")
+    for spec in (first, HARD, plain.spec, HARD):
+        assert rl.convert(tensors(spec, "keras"), to="keras").spec == spec
+    backwards = rl.Weights(tensors(HARD, "keras"))
+    backwards.config = {"go_backwards": True}
+    for weights in (rl.Weights(plain), backwards, rl.Weights(plain)):
+        assert rl.convert(rl.convert(weights, to="keras"), to="keras").config == weights.config
+
+
+@pytest.mark.parametrize("as_source", [lambda t: t, rl.Weights])
+@pytest.mark.parametrize("argument, error, text", [
+    ({"layout": "torch"}, rl.LayoutError, "are in layout keras, not torch: omit layout="),
+    ({"spec": HARD.replace(recurrent_activation="sigmoid")}, rl.SpecError,
+     "recurrent_activation sigmoid and hard_sigmoid"),
+    ({"spec": HARD.replace(hidden_size=6)}, rl.SpecError, "hidden_size 6 and 7"),
+    ({"spec": HARD.replace(dtype="float64")}, rl.LayoutError, "float32, the spec says float64"),
+])  # fmt: skip
+def test_an_argument_that_contradicts_it(as_source, argument, error, text):
+    source = as_source(tensors(HARD, "keras"))
+    with pytest.raises(error, match=text):
+        rl.convert(source, to="onnx", **argument)
+
+
+@pytest.mark.parametrize("as_source", [
+    lambda t: t, rl.Weights, lambda t: keras.layers.GRU.from_config({"units": 7})])  # fmt: skip
+def test_a_hint_that_contradicts_it(as_source):
+    source = as_source(tensors(rl.Spec("gru", 5, 7), "keras"))
+    if hasattr(source, "build"):
+        source.build((None, None, 5))
+    with pytest.raises(rl.SpecError, match=r"reset='before', but .* reset='after': omit reset="):
+        rl.infer_spec(source, reset="before")
+
+
+def test_an_argument_that_adds_to_it():
+    spec = rl.Spec("lstm", 5, 7)
+    once = tensors(spec, "torch")
+    once["bias_hh_l0"][:] = 0
+    single = rl.pack(once, spec.replace(bias="input"))
+    assert single.size == spec.replace(bias="input").num_params
+    assert rl.pack(once, spec.replace(dtype="float64"), dtype="float64").dtype == np.float64
+
+
+def renamed(t):
+    t["kernel_2"] = t.pop("kernel")
+
+
+def reshaped(t):
+    t["kernel"] = t["kernel"][:, :-1]
+
+
+def widened(t):
+    t.update({name: array.astype("f8") for name, array in t.items()})
+
+
+@pytest.mark.parametrize("change, text", [
+    (renamed, "missing 'kernel', unknown 'kernel_2'"),
+    (reshaped, r"kernel: shape \(5, 20\), expected \(5, 21\)"),
+    (widened, "kernel is float64, the spec says float32"),
+])  # fmt: skip
+def test_tensors_that_were_changed(change, text):
+    once = tensors(HARD, "keras")
+    change(once)
+    with pytest.raises(rl.LayoutError, match=f"{text}.*pass dict\\(tensors\\) to have"):
+        rl.pack(once)
+
+
+def test_values_may_be_changed():
+    once = tensors(rl.Spec("lstm", 5, 7), "torch")
+    once["bias_hh_l0"] = np.zeros(28, "f4")
+    assert not rl.Weights(once)["bias_hh_l0"].any()
