@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-import rnnlayout as rl
 from rnnlayout._files.formats.keras.hdf5 import open_hdf5
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "data"
@@ -211,6 +210,10 @@ CHUNKS = {
     "a fixed array that is larger": {"chunks": (2, 7), "maxshape": (9, 400)},
     "a fixed array in pages": {"chunks": (1, 1)},
     "a packed fixed array in pages": {"chunks": (1, 1), "shuffle": True},
+    "an array that grows": {"chunks": (2, 7), "maxshape": (None, 300)},
+    "a packed array that grows": {"chunks": (1, 7), "maxshape": (9, None), "compression": "gzip"},
+    "a large array that grows": {"chunks": (1, 1), "maxshape": (None, 300)},
+    "a large array that grows to the side": {"chunks": (1, 1), "maxshape": (5, None)},
     "a tree": {"chunks": (2, 7), "maxshape": (None, None)},
     "a large tree": {"chunks": (1, 1), "maxshape": (None, None)},
     "a packed tree": {"chunks": (2, 7), "maxshape": (None, None), "compression": "gzip"},
@@ -241,14 +244,6 @@ def test_chunks_that_are_allocated_early():
         made = h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F32BE, space, properties)
         made.write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(35, dtype="f4").reshape(5, 7))
     same(blob.getvalue())
-
-
-def test_an_extensible_array_is_refused_by_name():
-    blob = io.BytesIO()
-    with h5py.File(blob, "w", libver="latest") as file:
-        file.create_dataset("x", data=np.ones((5, 7)), chunks=(2, 3), maxshape=(None, 7))
-    with pytest.raises(rl.FileError, match="'/x': chunks with an index of type 4"):
-        ours(blob.getvalue())
 
 
 @pytest.mark.parametrize(

@@ -55,12 +55,19 @@ class Grid:
         return list(found.values())
 
     def first_of(self, number: int) -> tuple[int, ...]:
-        """Return the first element of the chunk with this number in C order."""
-        first = []
-        for count, size in zip(reversed(self.counts), reversed(self.chunk), strict=True):
-            first.append(number % count * size)
+        """Return the first element of the chunk with this number.
+
+        They are numbered in C order, but a dimension without a limit comes before the others.
+        """
+        axes = sorted(range(len(self.shape)), key=lambda axis: self.most[axis] is not None)
+        first = [0] * len(axes)
+        for axis in reversed(axes):
+            count = self.counts[axis] if axis != axes[0] else number + 1
+            if not count:
+                raise DamagedError("there are chunks of an empty dataset")
+            first[axis] = number % count * self.chunk[axis]
             number //= count
-        return tuple(reversed(first))
+        return tuple(first)
 
 
 def old_chunks(source: Source, at: int, grid: Grid) -> list[Chunk]:
@@ -97,11 +104,11 @@ def new_chunks(
         return grid.checked(Chunk(grid.first_of(k), at + k * nbytes, nbytes) for k in range(count))
     if kind == _FIXED_ARRAY:
         return grid.checked(_fixed_array(source, at, grid))
+    if kind == _EXTENSIBLE_ARRAY:
+        return grid.checked(_extensible_array(source, at, grid))
     if kind == _TREE:
         return grid.checked(_tree(source, at, grid, filtered))
-    raise DamagedError(
-        f"chunks with an index of type {kind} are not supported: h5repack -l CONTI removes chunks"
-    )
+    raise DamagedError(f"chunks with an index of type {kind} are not supported")
 
 
 def _fixed_array(source: Source, at: int, grid: Grid) -> Iterator[Chunk]:
@@ -126,13 +133,74 @@ def _fixed_array(source: Source, at: int, grid: Grid) -> Iterator[Chunk]:
         nbytes = (last - first) * width
         if not has or has[number // 8] >> 7 - number % 8 & 1:
             entries = source.block(at, nbytes, "fixed array's page")
-            for k in range(first, last):
-                if one := _entry(entries, width, bool(filtered), grid, k):
-                    yield one
+            yield from _entries(entries, range(first, last), width, filtered, grid)
         at += nbytes + 4  # a checksum
 
 
-def _entry(cursor: Cursor, width: int, filtered: bool, grid: Grid, number: int) -> Chunk | None:
+def _extensible_array(source: Source, at: int, grid: Grid) -> Iterator[Chunk]:
+    """Appendix C.IV. The Extensible Array Chunk Index.
+
+    The first entries are in the index block, the next in data blocks of the index block, all others
+    in data blocks of secondary blocks: number k has 2**(k // 2) of them, each with
+    2**((k + 1) // 2) times as many entries as the first.
+    """
+    head = source.block(at, 68, "extensible array", b"EAHD")
+    head.version(0)
+    filtered, width, bits, own, least, pointers, page_bits = (head.uint() for _ in range(7))
+    head.take(48)
+    index_at = head.address()
+    if not (_is_power(least) and _is_power(pointers)) or page_bits > 32:
+        raise DamagedError(f"{head.what} has blocks of {least} entries")
+    if index_at is None:
+        return
+    offset, number = (bits + 7) // 8, own
+    inside = 2 * (pointers.bit_length() - 1)  # secondary blocks whose pointers the index block has
+    outside = max(0, 1 + bits - (least.bit_length() - 1) - inside)
+    nbytes = 14 + own * width + (2 * (pointers - 1) + outside) * 8
+    index = source.block(index_at, nbytes, "extensible array's index", b"EAIB")
+    index.take(10)
+    yield from _entries(index, range(own), width, filtered, grid)
+    for k in range(inside + outside):
+        blocks, count = 1 << k // 2, least << (k + 1) // 2
+        second: Cursor | None = index
+        if k >= inside:
+            at_second = index.address()
+            second = None if at_second is None else _pointers(source, at_second, offset, blocks)
+        if second is None:
+            number += blocks * count
+            continue
+        for _ in range(blocks):
+            if (data_at := second.address()) is not None:
+                if count > 1 << page_bits:  # from 100,000 chunks
+                    raise DamagedError("an extensible array in pages is not supported")
+                size = 14 + offset + count * width
+                data = source.block(data_at, size, "extensible array's data", b"EADB")
+                data.take(10 + offset)
+                yield from _entries(data, range(number, number + count), width, filtered, grid)
+            number += count
+
+
+def _pointers(source: Source, at: int, offset: int, blocks: int) -> Cursor:
+    """Return the addresses in a secondary block."""
+    block = source.block(at, 14 + offset + blocks * 8, "extensible array's pointers", b"EASB")
+    block.take(10 + offset)
+    return block
+
+
+def _is_power(n: int) -> bool:
+    return n > 0 and n & (n - 1) == 0
+
+
+def _entries(
+    cursor: Cursor, numbers: range, width: int, filtered: int, grid: Grid
+) -> Iterator[Chunk]:
+    """Yield the chunks of entries in an array of chunks that are stored."""
+    for number in numbers:
+        if one := _entry(cursor, width, filtered, grid, number):
+            yield one
+
+
+def _entry(cursor: Cursor, width: int, filtered: int, grid: Grid, number: int) -> Chunk | None:
     """Return the chunk of an entry in an array of chunks, None if it is not stored."""
     own = Cursor(cursor.take(width), cursor.what)
     at, nbytes, mask = own.address(), grid.nbytes, 0
