@@ -100,7 +100,7 @@ def _torch(module: Any) -> Description:
         "proj_size": getattr(module, "proj_size", 0),
         "bias": bool(module.bias),
     }
-    return Description(layout, hints, {}, getattr(module, "batch_first", False))
+    return Description(layout, hints, {}, getattr(module, "batch_first", None))
 
 
 def _keras(layer: Any) -> Description:
