@@ -54,8 +54,8 @@ def only_rnn(source: Any, prefix: str = "") -> Any:
             f" {listing(names, _MOST)}"
         )
     raise LayoutError(
-        f"need one RNN, found {len(under)}: {listing(under, _MOST)}; pass one of them, as"
-        f" found[{under[0]!r}], or its name with prefix="
+        f"need one RNN, found {len(under)}: {listing(under, _MOST)}; pass one of them, for example"
+        f" found[{under[0]!r}], or prefix={under[0]!r}"
     )
 
 

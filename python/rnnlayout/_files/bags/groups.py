@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rnnlayout._model.dtypes import Bits
+from rnnlayout._model.given import given_of
 from rnnlayout._model.layout import CUDNN, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
@@ -117,7 +118,8 @@ def _recorded(tensors: Mapping[str, Tensor], entry: str, one: Record) -> Group:
         return Group(entry, one.prefix, (), error)
     weights = _read(tensors, names, entry, one.spec, one.layout, {})
     if isinstance(weights, Weights):
-        weights.config.update(one.config)
+        used = replace(given_of(weights), config=one.config, batch_first=one.batch_first)
+        weights = weights_of(used)
     return Group(entry, one.prefix, tuple(names.values()), weights)
 
 
