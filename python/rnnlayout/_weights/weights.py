@@ -23,9 +23,10 @@ class Weights(Mapping[str, np.ndarray], Checked):
 
     source, spec, layout, prefix, cell, reset, recurrent_activation, dtype: see convert().
 
-    Attributes: spec; layout; report, of the conversion that made it, or None; and config, the
-    settings in a file that change outputs but not shapes (go_backwards, merge_mode ...), as its
-    framework writes them. Settings that are cuDNN's only behaviour are left out.
+    Attributes: spec; layout; report, of the conversion that made it, or None; config, the settings
+    of the source that change outputs but not shapes (go_backwards, merge_mode ...), as its
+    framework writes them, without those that are cuDNN's only behaviour; and batch_first, whether
+    the source's x is (N, T, I), None if it does not say.
 
         >>> import numpy as np
         >>> w = Weights({"weight_ih": np.ones((3, 2)), "weight_hh": np.ones((3, 1))})
@@ -54,8 +55,7 @@ class Weights(Mapping[str, np.ndarray], Checked):
         if dtype is None:
             self._set(given, None)
         else:
-            made, report = engine.run(given, given.layout, dtype)
-            self._set(replace(made, config=given.config, batch_first=given.batch_first), report)
+            self._set(*engine.run(given, given.layout, dtype))
 
     def _set(self, given: Given, report: engine.Report | None) -> None:
         self._given = replace(given, config=dict(given.config))
