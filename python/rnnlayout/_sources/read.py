@@ -57,14 +57,9 @@ def read(
     if not isinstance(prefix, str):
         raise LayoutError(f"prefix is a {type(prefix).__name__}, need a string")
     hints = {key: value for key, value in hints.items() if value is not None}
-    check_hints(hints, spec, "spec=")
+    check_hints(hints, spec)
     asked = _Asked(spec, as_layout(layout) if layout is not None else None, dtype_free, hints)
-    given = _read(only_rnn(source, prefix), prefix, asked)
-    check_hints(hints, given.spec, "the source")
-    return given
-
-
-def _read(source: Any, prefix: str, asked: _Asked) -> Given:
+    source = only_rnn(source, prefix)
     if isinstance(source, (str, bytes, PathLike)):
         raise path_for_weights(source, asked.spec, asked.layout, prefix)
     if isinstance(source, Checked):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from rnnlayout._model.layout import CUDNN, as_layout
-from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
@@ -34,7 +33,7 @@ def agreed(found: Found, hints: Hints) -> Found:
     for name, weights in found.items():
         try:
             _check_hints(weights, hints, alone=len(names) == 1)
-            entries[name] = _with_spec(weights, hints.spec)
+            entries[name] = _with_spec(weights, hints)
         except (LayoutError, SpecError) as error:
             refused[name] = type(error)(f"{name}: {error}")
     return Found(entries, refused, found.notes, found.others)
@@ -46,14 +45,19 @@ def _check_hints(weights: Weights, hints: Hints, alone: bool) -> None:
             f"the file has it in layout {weights.layout}, not {as_layout(hints.layout)}: omit the"
             " layout"
         )
-    for field in ("cell", "reset") if alone else ():
+    fields = ["cell", "reset"] if alone else []
+    fields += ["recurrent_activation"] if weights.spec.cell in ("lstm", "gru") else []
+    for field in fields:
         asked, own = getattr(hints, field), getattr(weights.spec, field)
         if asked not in (None, own):
             raise SpecError(f"the file says {field} {own!r}, not {asked!r}: omit the {field}")
 
 
-def _with_spec(weights: Weights, spec: Spec | None) -> Weights:
+def _with_spec(weights: Weights, hints: Hints) -> Weights:
     """Return the weights with the caller's spec. Raises SpecError if it describes another RNN."""
+    spec = hints.spec
+    if spec is not None and hints.dtype is not None:  # the caller wants another one
+        spec = spec.replace(dtype=weights.spec.dtype)
     if spec is None or spec == weights.spec:
         return weights
     asked, own = asdict(spec), asdict(weights.spec)
