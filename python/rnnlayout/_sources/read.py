@@ -18,7 +18,7 @@ from rnnlayout._model.layout import CUDNN, Layout, as_layout, known_layouts
 from rnnlayout._model.spec import Spec, unlike
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError
 
-from . import frameworks, mismatch
+from . import flat, frameworks, mismatch
 from .candidates import Candidate, with_count, with_names
 from .infer import Guess, Shape, check_hints, choose, guess, several_layouts
 from .inside import only_rnn, part_to_pass, path_for_weights
@@ -256,7 +256,7 @@ def _read_flat(source: Any, asked: _Asked) -> Given:
             f"{layout} is a dict or list of tensors, found one {type(source).__name__}"
         )
     if spec is not None and isinstance(source, np.ndarray) and source.dtype in ("u1", "i1"):
-        raise mismatch.raw_bytes(source.size, spec)
+        raise flat.raw_bytes(source.size, spec)
     array, dtype = take(source, "weight space")
     if spec is None:
         raise SpecError(
@@ -273,7 +273,7 @@ def _read_flat(source: Any, asked: _Asked) -> Given:
             " (cuDNN's own wDesc is (n, 1, 1): pass w.reshape(-1))"
         )
     if array.size != spec.num_params:
-        raise mismatch.wrong_length(array.size, spec)  # whose dtype is that of the array
+        raise flat.wrong_length(array.size, spec)  # whose dtype is that of the array
     return Given(spec, layout, HAS_BIAS, ["weight_space"], [as_carrier(array)])
 
 
