@@ -291,7 +291,7 @@ def test_hints_of_files(tmp_path):
     assert hard["lstm"].spec.recurrent_activation == "hard_sigmoid"
     rl.save(tmp_path / "s.npz", hard)
     text = error_of(rl.load, tmp_path / "s.npz", recurrent_activation="sigmoid")
-    assert "recurrent_activation 'hard_sigmoid', not 'sigmoid'" in text
+    assert "recurrent_activation='sigmoid' contradicts the file" in text
 
 
 @each_function

@@ -102,8 +102,7 @@ class TensorFile:
             elif name not in old:
                 _add(tensors, "", {name: tensor})
         records = self._records | {
-            group.entry: Record(group.prefix, new.layout, new.spec, new.config)
-            for group, new in pairs
+            group.entry: _record_of(group.prefix, new) for group, new in pairs
         }
         metadata = self._bag.metadata | write_records(records)
         bag = replace(self._bag, tensors=tensors, metadata=metadata)
@@ -128,8 +127,12 @@ def bag_of(entries: Mapping[str, Weights | Conversion]) -> Bag:
         else:
             new = one.tensors
         _add(tensors, prefix, new)
-        records[name or entry_of("", one.spec)] = Record(prefix, one.layout, one.spec, one.config)
+        records[name or entry_of("", one.spec)] = _record_of(prefix, one)
     return Bag(tensors, write_records(records))
+
+
+def _record_of(prefix: str, one: Weights | Conversion) -> Record:
+    return Record(prefix, one.layout, one.spec, one.config, one.batch_first)
 
 
 def _add(tensors: dict[str, Tensor], prefix: str, more: Mapping[str, Tensor]) -> None:

@@ -124,8 +124,11 @@ def _several_specs(layout: Layout, specs: Sequence[Spec]) -> SpecError:
     return SpecError(f"these tensors fit several RNNs; the whole spec is {whole}")
 
 
-def check_hints(hints: Mapping[str, Any], spec: Spec | None) -> None:
-    """Raise SpecError if a hint is not a name of its kind, or contradicts the caller's spec."""
+def check_hints(hints: Mapping[str, Any], spec: Spec | None, whose: str) -> None:
+    """Raise SpecError if a hint is not a name of its kind, or contradicts the spec.
+
+    whose: where the spec is from, in the message.
+    """
     named = {key: hints[key] for key in _NAMED if key in hints}
     if not named:
         return
@@ -133,6 +136,6 @@ def check_hints(hints: Mapping[str, Any], spec: Spec | None) -> None:
     for key, value in named.items():
         if spec is not None and getattr(spec, key) != value:
             raise SpecError(
-                f"{key}={value!r} contradicts spec=, which has {key} {getattr(spec, key)!r}: omit"
-                f" {key}="
+                f"{key}={value!r} contradicts {whose}, which has {key} {getattr(spec, key)!r}:"
+                f" omit {key}="
             )
