@@ -53,7 +53,7 @@ static rnl_size lay_out_panels(const rnl_rnn *rnn, char *memory)
     return a.used;
 }
 
-/* Large memory in large pages, where the system has them: every step reads all of it. */
+/* Large memory in large pages, where the system has them. */
 static void *new_memory(int64_t nbytes)
 {
     enum { LARGE_PAGE = 2 << 20, SOME_PAGES = 2 * LARGE_PAGE };
@@ -345,26 +345,28 @@ void rnl_rnn_free(rnl_rnn *rnn)
 
 /* --------------------------------------------------------------------------------- rooms -- */
 
+/* A room of more bytes is not kept: it would take hundreds of megabytes from the rest of a process,
+ * to save it the 0.1 ms in which the system provides a megabyte in large pages. */
+enum { KEPT_NBYTES = 4 << 20 };
+
 rnl_room *rnl_room_take(rnl_rnn *rnn, int64_t nbytes)
 {
     rnl_room *room = NULL;
-    for (int k = 0; k < RNL_NUM_ROOMS && !room; k++)
+    for (int k = 0; nbytes <= KEPT_NBYTES && k < RNL_NUM_ROOMS && !room; k++)
         room = atomic_exchange(&rnn->rooms[k], NULL);
     if (room && room->nbytes >= nbytes)
         return room;
     free(room);
-    void *made;
-    if (nbytes > INT64_MAX - (int64_t)sizeof *room ||
-        posix_memalign(&made, RNL_ALIGNMENT, sizeof *room + (size_t)nbytes))
-        return NULL;
-    room = made;
-    room->nbytes = nbytes;
+    const rnl_size size = rnl_size_add(rnl_size_of(sizeof *room), rnl_size_of(nbytes));
+    room = size.overflow ? NULL : new_memory(size.n);
+    if (room)
+        room->nbytes = nbytes;
     return room;
 }
 
 void rnl_room_give(rnl_rnn *rnn, rnl_room *room)
 {
-    for (int k = 0; k < RNL_NUM_ROOMS; k++) {
+    for (int k = 0; room->nbytes <= KEPT_NBYTES && k < RNL_NUM_ROOMS; k++) {
         rnl_room *none = NULL;
         if (atomic_compare_exchange_strong(&rnn->rooms[k], &none, room))
             return;

@@ -410,8 +410,10 @@ typedef struct rnl_rnn_call {
  *
  * RNL_E_SPEC: a dtype, a length or a size is invalid. RNL_E_NOMEM. RNL_E_INTERRUPTED: poll returned
  * non-zero, or poll forked the process and this is the child, which lacks the threads that shared
- * the call; y, hn and cn may be partly written. Allocates memory if the call needs more than all
- * calls before it.
+ * the call; y, hn and cn may be partly written.
+ *
+ * A call needs memory for its intermediate results: up to 4 MB are kept for the next call until the
+ * RNN is freed (for each of up to 8 calls at the same time), more is freed when the call returns.
  */
 rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err);
 

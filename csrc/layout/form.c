@@ -86,7 +86,7 @@ static rnl_status fail_no_row(const rnl_layout *layout, const rnl_spec *spec, rn
         return rnl_fail(err, RNL_E_LOSSY, "%s has no %s", layout->name,
                         rnl_name(RNL_NAMES_CELL, (int)spec->cell));
     return rnl_fail(err, RNL_E_LOSSY,
-                    "%s has no GRU with reset='%s': the candidate of this GRU is tanh(W x + %s),"
+                    "%s has no reset-%s GRU: the candidate of this GRU is tanh(W x + %s),"
                     " that of %s is tanh(W x + %s), and no change of the weights makes them equal",
                     layout->name, rnl_name(RNL_NAMES_RESET, (int)spec->reset),
                     spec->reset == RNL_RESET_BEFORE ? before : after, layout->name,

@@ -180,6 +180,31 @@ static void check_run(rnl_rnn *rnn, int64_t T)
     CHECK(!rnl_rnn_run(rnn, &call, &err) && taken == now, "%ld allocations", taken - now);
 }
 
+/* The memory of a large call is freed when it returns. That of smaller calls is kept meanwhile. */
+static void check_large(rnl_rnn *rnn)
+{
+    enum { N = 1000, I = 5, LARGE = 200, SMALL = 2 }; /* 2 H floats per step and sequence: 6.4 MB */
+    static const float x[N * I];
+    rnl_rnn_call call = {.N = N, .dtype = RNL_FLOAT32, .x = x, .x_batch = I};
+    rnl_error err = {.status = RNL_OK};
+    call.T = SMALL;
+    CHECK(!rnl_rnn_run(rnn, &call, &err), "%s", err.text);
+    const long before = live;
+    for (int turn = 0; turn < 3; turn++) {
+        const long now = taken;
+        call.T = LARGE;
+        CHECK(!rnl_rnn_run(rnn, &call, &err), "%s", err.text);
+        CHECK(live == before && taken == now + 1, "%ld blocks left", live - before);
+        call.T = SMALL;
+        CHECK(!rnl_rnn_run(rnn, &call, &err), "%s", err.text);
+        CHECK(live == before && taken == now + 1, "%ld allocations", taken - now);
+    }
+    fail_at = taken;
+    call.T = LARGE;
+    CHECK(rnl_rnn_run(rnn, &call, &err) == RNL_E_NOMEM && live == before, "%s", err.text);
+    fail_at = NEVER;
+}
+
 static void check_rnn(void)
 {
     static const float weights[1000];
@@ -195,6 +220,7 @@ static void check_rnn(void)
             CHECK(k == 3, "made with allocation %ld refused", k);
             check_run(rnn, 2);
             check_run(rnn, 8);
+            check_large(rnn);
             rnl_rnn_free(rnn);
             CHECK(live == 0, "%ld blocks left", live);
             return;

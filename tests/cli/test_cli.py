@@ -145,23 +145,29 @@ def test_errors_are_words_and_a_code(rnnlayout, monkeypatch, error, code, said):
 
 
 @pytest.mark.parametrize(
-    "arguments, message, hint",
+    "arguments, message, said",
     [
-        (["inspect", "a.npz"], "it is a GRU: reset= to infer_spec", "--reset"),
-        (
-            ["inspect", "a.npz"],
-            "pass spec=Spec('gru', 3, 2) or layout='onnx'",
-            "--spec or --layout",
-        ),
-        (["inspect", "a.npz"], "pass prefix=, or --prefix", None),
-        (["verify", "a.npz", "b.npz"], "pass reset= or rtol=", "--rtol"),
+        (["inspect", "a.npz"], "choose with prefix=", "choose with --prefix"),
+        (["inspect", "a.npz"], "pass cell='gru' or layout='onnx'",
+         "pass --cell gru or --layout onnx"),
+        (["inspect", "a.npz"], "pass prefix='a b', or prefix='a.b/c'",
+         "pass --prefix \"a b\", or --prefix a.b/c"),
+        (["inspect", "a.npz"], "it fits spec=rl.Spec('gru', input_size=3, hidden_size=2)",
+         'it fits --spec "gru, input_size=3, hidden_size=2"'),
+        (["run", "a.npz", "--input", "x", "--output", "y"], "the whole spec is rl.Spec('gru', b=2)",
+         'the whole spec is --spec "gru, b=2"'),
+        (["inspect", "a.npz"], "pass layout=rl.layout('concat', inputs='hx', z='state')",
+         'pass --layout "concat(inputs=hx, z=state)"'),
+        (["convert", "a", "b", "--to", "torch"], "use force=True to overwrite",
+         "use --force to overwrite"),
+        (["verify", "a.npz", "b.npz"], "pass reset= or rtol=", "pass reset= or --rtol"),
+        (["inspect", "a.npz"], "initial_h is 1: need (L D, N, H), with layout=1 (N, L D, H)", None),
         (["doctor"], "pass reset=", None),
     ],
-)
-def test_a_hint_names_options_of_the_command(arguments, message, hint):
+)  # fmt: skip
+def test_errors_name_options_of_the_command(arguments, message, said):
     options = _cli.make_parser().parse_args(arguments)
-    hinted = f"{message}\nhint: use {hint}" if hint else message
-    assert _commands.with_hint(message, options) == hinted
+    assert _commands.in_options(message, options) == (said or message)
 
 
 def test_interrupted(rnnlayout, monkeypatch):
@@ -322,9 +328,11 @@ def test_inspect_asks(rnnlayout, tmp_path):
     path = tmp_path / "gru.npz"
     np.savez(path, **normal_weights(rl.layout("onnx"), rl.Spec("gru", 3, 2)))
     code, out, err = rnnlayout("inspect", path)
-    assert (code, out) == (3, "") and err.endswith("\n  hint: use --reset\n")
-    code, out, err = rnnlayout("inspect", path, "--reset", "before")
-    assert (code, err) == (0, "") and "reset        before" in out
+    assert (code, out) == (3, "") and "pass --reset after (on the product R h) or --reset" in err
+    (spec,) = re.findall(r'--spec "(gru, [^"]*reset=before)"', err)
+    for more in (["--reset", "before"], ["--spec", spec]):
+        code, out, err = rnnlayout("inspect", path, *more)
+        assert (code, err) == (0, "") and "reset        before" in out
 
 
 def test_layouts(rnnlayout):

@@ -63,7 +63,7 @@ def test_what_is_left_out_and_what_is_exact(rnnlayout, folder):
         (["--into", "nix.npz"], 3, "nix.npz does not exist"),
         (["--into", "gru.npz"], 3, "two different RNNs"),
         (["--into", "many.npz"], 3, "no RNN of lstm.npz (enc) has the name of one of"),
-        (["--into", "many.npz"], 3, "hint: use --entry"),
+        (["--into", "many.npz"], 3, "choose one with --entry"),
         (["--into", "many.npz", "--entry", "c"], 3, "of that name in many.npz, found a, b"),
         (
             ["--into", "lstm.safetensors"],

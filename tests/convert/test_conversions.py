@@ -342,8 +342,8 @@ def test_a_sum_may_not_become_infinite():
 @pytest.mark.parametrize(
     "spec, dst, text",
     [
-        (rl.Spec("gru", 5, 3, reset="before"), "cudnn", "no GRU with reset='before'"),
-        (rl.Spec("gru", 5, 3, reset="before"), "torch", "no GRU with reset='before'"),
+        (rl.Spec("gru", 5, 3, reset="before"), "cudnn", "no reset-before GRU"),
+        (rl.Spec("gru", 5, 3, reset="before"), "torch", "no reset-before GRU"),
         (
             rl.Spec("gru", 5, 3, recurrent_activation="hard_sigmoid"),
             "cudnn",

@@ -186,7 +186,7 @@ def test_settings_that_the_target_lacks(as_source, key, value):
     given.config = {key: value}
     module, source = torch.nn.LSTM(5, 7, bidirectional=True), as_source(given)
     before = values(module)
-    with pytest.raises(rl.LayoutError, match=f"used with {key}={value!r}, the target with nothing"):
+    with pytest.raises(rl.LayoutError, match=f"used with {key}={value!r}, the target without it"):
         rl.assign(module, source)
     assert same_bits(values(module), before)
     del source.config[key]  # what the error says
@@ -197,7 +197,7 @@ def test_settings_that_the_target_lacks(as_source, key, value):
 def test_settings_that_the_target_has_too_or_that_change_no_number():
     given = weights(rl.Spec("lstm", 5, 7), "keras")
     given.config = {"go_backwards": True, "stateful": True, "time_major": True}
-    with pytest.raises(rl.LayoutError, match="go_backwards=True, the target with nothing more"):
+    with pytest.raises(rl.LayoutError, match="go_backwards=True, the target without it"):
         rl.assign(keras.layers.LSTM(7), given)
     backwards = keras.layers.LSTM(7, go_backwards=True)
     for source in (given, given.to("torch"), dict(given), rl.convert(given, to="keras")):

@@ -23,7 +23,7 @@ from .options import (
     MALFORMED,
     MISSING,
     USAGE,
-    with_hint,
+    in_options,
 )
 from .terminal import put, say, say_lines
 
@@ -162,7 +162,7 @@ def _text_of(error: Exception, options: argparse.Namespace) -> str:
     if isinstance(error, OSError) and error.strerror:
         names = [os.fsdecode(n) for n in (error.filename, error.filename2) if isinstance(n, str)]
         return f"{names[0]}: {error.strerror}" if names else error.strerror
-    return with_hint(str(error), options)
+    return in_options(str(error), options)
 
 
 def _flush_or_silence() -> None:

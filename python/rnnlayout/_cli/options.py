@@ -13,9 +13,10 @@ COMMANDS = ("inspect", "convert", "verify", "run", "doctor", "layouts")
 
 # How a shell completes a file's name: what shtab calls shtab.FILE.
 FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
-HINTS = ("spec", "layout", "prefix", "cell", "reset")  # arguments of load()
+# Arguments of load()
+HINTS = ("spec", "layout", "prefix", "cell", "reset", "recurrent_activation")
 # Arguments that the library's errors ask for. Their options have the same names.
-_ASKED = {*HINTS, "dtype", "rtol", "force", "device", "entry"}
+_ASKED = {*HINTS, "dtype", "rtol", "force", "device", "entry", "exact", "batch_first"}
 
 
 def add_file(parser: argparse._ActionsContainer, *names: str, **options: Any) -> None:
@@ -38,6 +39,12 @@ def add_hints(parser: argparse.ArgumentParser) -> None:
         "--reset",
         choices=("after", "before"),
         help="where a GRU's reset gate acts: after or before the product R h",
+    )
+    add(
+        "--recurrent-activation",
+        metavar="NAME",
+        choices=("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2"),
+        help="of LSTMs and GRUs: sigmoid, hard_sigmoid (Keras 3) or hard_sigmoid_keras2",
     )
     add(
         "--spec",
@@ -105,9 +112,24 @@ def spec(text: str) -> Any:
         raise argparse.ArgumentTypeError(f"{text!r}: need input_size and hidden_size") from None
 
 
-def with_hint(message: str, options: argparse.Namespace) -> str:
-    """Return an error of the library, with the command's options for the arguments it asks for."""
-    asked = dict.fromkeys(re.findall(r"(?<![\w.-])([a-z]+)=", message))
-    wanted = [f"--{name}" for name in asked if name in _ASKED and hasattr(options, name)]
-    wanted = [option for option in wanted if option not in message]
-    return f"{message}\nhint: use {' or '.join(wanted)}" if wanted else message
+# An argument of a function in a message, as in "cell='gru'", or a spec alone.
+_ARGUMENT = re.compile(
+    r"(?<![\w.-])(?:([a-z_]+)=(rl\.\w+\([^()]*\)|'[^']*'|True|(?!\w))|(rl\.Spec\([^()]*\)))"
+)
+
+
+def in_options(message: str, options: argparse.Namespace) -> str:
+    """Return an error of the library, with the command's options for the arguments it names."""
+
+    def option(match: re.Match[str]) -> str:
+        name, value = match[1] or "spec", match[2] or match[3] or ""
+        if name not in _ASKED or not hasattr(options, name):
+            return match[0]
+        value = re.sub(r"rl\.Spec\((.*)\)", r"\1", value)
+        value = re.sub(r"rl\.layout\(('\w+'), (.*)\)", r"\1(\2)", value).replace("'", "")
+        flag = f"--{name.replace('_', '-')}"
+        if value in ("", "True"):
+            return flag
+        return f"{flag} {value}" if re.fullmatch(r"[\w./-]+", value) else f'{flag} "{value}"'
+
+    return _ARGUMENT.sub(option, message)

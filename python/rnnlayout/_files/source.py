@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from rnnlayout._files.bags.agree import agreed
 from rnnlayout._files.bags.bag import Bag, Hints, Progress, Tensor
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.groups import find
@@ -32,6 +33,7 @@ def read(path: Path, hints: Hints) -> tuple[Found, TensorFile | None]:
         found = file.found
     else:
         found = format.read(path, hints)
+    found = agreed(found, hints)
     _forget_frames(found.refused.values())
     if found.refused and not found:
         raise found.refused.pop(next(iter(found.refused)))

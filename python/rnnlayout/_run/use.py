@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnlayout._model.config import describe_config
 from rnnlayout._model.dtypes import narrowed, widened
 from rnnlayout._model.given import Given
 from rnnlayout._native import LossyError
@@ -82,7 +83,7 @@ def use_of(given: Given, batch_first: bool | None) -> Use:
     for key, value in config.items():
         if key not in _NO_CHANGE and value not in known.get(key, ()):
             raise LossyError(
-                f"the source is used with {key}={repr(value)[:80]}, which rl.RNN does not apply. To"
+                f"the source is used with {describe_config({key: value})}, which rl.RNN does not apply. To"
                 f" run its weights without that: w = rl.Weights(source); del w.config[{key!r}];"
                 " rl.RNN(w)"
             )

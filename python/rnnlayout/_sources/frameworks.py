@@ -9,9 +9,12 @@ from rnnlayout._model.describe import describe
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 
-from .keras_config import CELLS, Description, both, read_config
+from .keras_config import CELLS, Description
+from .keras_tree import Node, Recurrent
 
 _TORCH_CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
+_KERAS_CLASSES = (*CELLS, "LSTMCell", "GRUCell", "SimpleRNNCell", "StackedRNNCells", "RNN",
+                  "Bidirectional")  # fmt: skip
 _KERAS_2 = ("tf_keras", "keras.engine", "keras.src.engine", "tensorflow.python.keras")
 
 
@@ -87,16 +90,37 @@ def _torch(module: Any) -> Description:
 
 
 def _keras(layer: Any) -> Description:
-    if hasattr(layer, "forward_layer") and hasattr(layer, "backward_layer"):
-        return both(_keras(layer.forward_layer), _keras(layer.backward_layer), layer.name)
-    classes = _class_names(layer, "keras.", "tf_keras.", "tensorflow.")
-    name = next((n for n in classes if n in CELLS), None)
-    if name is None:
+    if _keras_class(layer) is None:
         inside = [(child.name, child) for child in getattr(layer, "layers", [])]
-        raise _not_recurrent(layer, f"an {', '.join(CELLS)} or Bidirectional layer", inside)
+        raise _not_recurrent(
+            layer, f"an {', '.join(CELLS)}, RNN or Bidirectional layer or a cell of these", inside
+        )
     # A layer records what Keras before 2.3 left out. Keras 2's hard_sigmoid is another function.
     version = (2, 3) if _class_names(layer, *_KERAS_2) else (3, 0)
-    return read_config(name, layer.get_config(), version)
+    return Recurrent((layer.name,), _node(layer)).description(version)
+
+
+def _keras_class(layer: Any) -> str | None:
+    """Return the first class of a layer that Keras's configs of recurrent layers name, if any."""
+    classes = _class_names(layer, "keras.", "tf_keras.", "tensorflow.")
+    return next((name for name in classes if name in _KERAS_CLASSES), None)
+
+
+def _node(layer: Any) -> Node:
+    """Return a layer as a node of a tree, as if Keras had written it.
+
+    Unlike in what get_config() returns, a user's subclass of a layer or cell is that of Keras.
+    """
+    own, config = _keras_class(layer), dict(layer.get_config())
+    name, module = (own, "keras") if own else (type(layer).__name__, type(layer).__module__)
+    if name == "Bidirectional":
+        config["layer"] = _node(layer.forward_layer)
+        config["backward_layer"] = _node(layer.backward_layer)
+    elif name == "RNN":
+        config["cell"] = _node(layer.cell)
+    elif name == "StackedRNNCells":
+        config["cells"] = [_node(cell) for cell in layer.cells]
+    return {"class_name": name, "module": module, "config": config}
 
 
 def _not_recurrent(module: Any, need: str, inside: Iterable[tuple[str, Any]]) -> LayoutError:

@@ -31,7 +31,7 @@ class Description:
     layout: str
     hints: dict[str, Any]
     config: dict[str, Any]
-    batch_first: bool
+    batch_first: bool | None
 
 
 # ------------------------------------------------------------------------------- one layer or cell
@@ -67,10 +67,17 @@ def read_config(
 def both(
     forward: Description, backward: Description, name: str, merge_mode: Any = "concat"
 ) -> Description:
-    """Join the two layers of a Bidirectional. Raises LayoutError if they differ."""
-    if (forward.layout, forward.hints) != (backward.layout, backward.hints):
+    """Join the two layers of a Bidirectional. Raises LayoutError if they differ.
+
+    Its go_backwards is that of the forward layer: then all of it reads x from the end.
+    """
+    sides = [
+        (one.layout, one.hints | {k: v for k, v in one.config.items() if k != "go_backwards"})
+        for one in (forward, backward)
+    ]
+    if sides[0] != sides[1]:
         raise LayoutError(
-            f"the two directions of {name!r} differ ({forward.hints}, {backward.hints}): they are"
+            f"the two directions of {name!r} differ ({sides[0][1]}, {sides[1][1]}): they are"
             " two RNNs, convert forward_layer and backward_layer each on its own"
         )
     changes = {} if merge_mode == "concat" else {"merge_mode": merge_mode}
@@ -80,6 +87,15 @@ def both(
         forward.config | changes,
         forward.batch_first,
     )
+
+
+def check_opposite(forward: Description, backward: Description, name: str) -> None:
+    """Raise LayoutError if both layers of a Bidirectional go in the same direction."""
+    if forward.config.get("go_backwards") == backward.config.get("go_backwards"):
+        raise LayoutError(
+            f"both layers of {name!r} go in the same direction, which Keras does not run: set"
+            " go_backwards of one of them"
+        )
 
 
 def name_of(config: Mapping[str, Any]) -> str:
@@ -165,5 +181,8 @@ def layer_node(name: str, spec: Spec, bias: bool, changes: Mapping[str, Any]) ->
     if spec.bidirectional:
         inner = {"module": "keras.layers", "registered_name": None, **node}
         around = {"name": name, "dtype": spec.dtype, "layer": inner, **merge_mode}
+        if config.get("go_backwards"):  # Keras 3 makes a backward layer that goes backwards
+            back = {**config, "name": f"backward_{name}", "go_backwards": False}
+            around["backward_layer"] = {**inner, "config": back}
         node = {"class_name": "Bidirectional", "config": around}
     return node

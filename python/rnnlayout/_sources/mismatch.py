@@ -230,24 +230,21 @@ def wrong_length(nelems: int, spec: Spec) -> LayoutError:
     if {"bias": "input"} in nearby and {"bias": "recurrent"} in nearby:
         nearby = [c for c in nearby if "bias" not in c]
         text += (
-            "; it would fit bias='input' or bias='recurrent' (both have this length: you have to"
-            " know which)"
+            f"; it would fit {_whole(spec, bias='input')} or {_whole(spec, bias='recurrent')} (you"
+            " have to know which: both have this length)"
         )
     if spec.bias == "none" and {"bias": "double"} in nearby:
         text += (
-            "; it would fit bias='double': torch's own GPU buffer of a bias=False module also has"
-            " biases, which are zero"
+            f"; it would fit {_whole(spec, bias='double')}: torch's own GPU buffer of a bias=False"
+            " module also has biases, which are zero"
         )
         nearby.remove({"bias": "double"})
-    for k, changes in enumerate(nearby[:4]):
-        text += " or with " if k else "; it would fit with "
-        text += ", ".join(f"{key}={value!r}" for key, value in changes.items())
+    if nearby:
+        text += "; it would fit " + " or ".join(_whole(spec, **changes) for changes in nearby[:4])
     for dtype in FLOATS:
         other = spec.replace(dtype=dtype)
         if dtype != spec.dtype and nelems * _native.itemsize(spec.dtype) == other.nbytes:
-            text += (
-                f"; its bytes would fit as {dtype}: pass w.view({dtype!r}) with spec=rl.{other!r}"
-            )
+            text += f"; as {dtype} it would fit: pass w.view({dtype!r}) with spec=rl.{other!r}"
     return LayoutError(text)
 
 
@@ -257,6 +254,10 @@ def raw_bytes(nbytes: int, spec: Spec) -> LayoutError:
     if nbytes == spec.nbytes:
         text += f": pass w.view({spec.dtype!r})"
     return LayoutError(text)
+
+
+def _whole(spec: Spec, **changes: Any) -> str:
+    return f"spec=rl.{spec.replace(**changes)!r}"
 
 
 def _length(spec: Spec, changes: dict[str, Any]) -> int | None:

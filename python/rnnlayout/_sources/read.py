@@ -206,8 +206,8 @@ def _read_dict(source: Mapping[Any, Any], prefix: str, asked: _Asked) -> Given:
     if asked.layout is None and (concat := _like_concat(rest.values())):
         raise LayoutError(
             f"{mismatch.listing(concat)} are tensors of layout 'concat', which does not record the"
-            " order of h and x or the meaning of z: pass layout=rl.layout('concat',"
-            " inputs='hx' or 'xh', z='state' or 'candidate')"
+            " order of h and x or the meaning of z: pass layout=rl.layout('concat', inputs='hx',"
+            " z='state'), or with inputs='xh' or z='candidate'"
         )
     known = {layout: tensors_of(layout, rest.values()) for layout in maybe}
     if not any(known.values()):

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from rnnlayout._convert import engine
-from rnnlayout._model.config import Config, changes_outputs, describe_config, stack_config
+from rnnlayout._model.config import Config, changes_outputs, stack_config
 from rnnlayout._model.dtypes import dtype_name, present, torch_of
 from rnnlayout._model.given import Checked, Given, Labelled
 from rnnlayout._model.layout import Layout
@@ -80,10 +80,10 @@ def _check_config(config: Config, own: Config) -> None:
     """
     for key, value in changes_outputs(config).items():
         if key not in own or own[key] != value:
+            target = f"with {own[key]!r}" if key in own else "without it"
             raise LayoutError(
-                f"the weights are used with {key}={value!r}, the target with"
-                f" {describe_config(own)}: remove {key!r} from the config of the weights if their"
-                " user takes care of it"
+                f"the weights are used with {key}={value!r}, the target {target}: remove {key!r}"
+                " from the config of the weights to apply it yourself"
             )
 
 
@@ -126,26 +126,36 @@ def _assign_keras(layers: list[Any], tensors: Any) -> None:
             "a layer is in the list twice: each layer of the RNN needs a Keras layer of its own"
         )
     described = [frameworks.own_spec(layer) for layer in layers]
-    first, config = described[0], stack_config([one.config for one in described])
-    if any((one.layout, one.hints) != (first.layout, first.hints) for one in described):
-        raise LayoutError("the layers differ: they are several RNNs, assign each on its own")
+    whole = _stacked(described)
     built = [w.dtype for layer in layers for w in layer.get_weights()]
     dtype = _one_dtype(built or [layer.dtype or "float32" for layer in layers])
-    hints = {**first.hints, "num_layers": len(layers)}
-    given = _fitting(tensors, replace(first, hints=hints, config=config), dtype)
-    parts = given.layers()
-    for layer, part in zip(layers, parts, strict=True):
-        _check_shapes(layer, part)
-    for layer, part in zip(layers, parts, strict=True):
+    given = _fitting(tensors, whole, dtype)
+    parts, weights = iter(given.layers()), []
+    for layer, one in zip(layers, described, strict=True):
+        own = [next(parts) for _ in range(one.hints["num_layers"])]  # several of StackedRNNCells
+        weights.append([present(a, given.dtype) for part in own for a in part.arrays])
+        _check_shapes(layer, weights[-1])
+    width = given.spec.num_directions * given.spec.hidden_size
+    for k, (layer, new) in enumerate(zip(layers, weights, strict=True)):
         if not layer.get_weights():
-            layer.build((None, None, part.spec.input_size))
-            _check_shapes(layer, part)
-    _set_all(layers, [[present(a, given.dtype) for a in part.arrays] for part in parts])
+            layer.build((None, None, width if k else given.spec.input_size))
+            _check_shapes(layer, new)
+    _set_all(layers, weights)
 
 
-def _check_shapes(layer: Any, given: Given) -> None:
-    """Check that the weights of a layer, if it is built, have the shapes of those given."""
-    own, shapes = [tuple(w.shape) for w in layer.get_weights()], [a.shape for a in given.arrays]
+def _stacked(described: list[Description]) -> Description:
+    """Return what the RNN of these layers is. Raises LayoutError if they are several RNNs."""
+    first = described[0]
+    total = {"num_layers": sum(one.hints["num_layers"] for one in described)}
+    if any((x.layout, x.hints | total) != (first.layout, first.hints | total) for x in described):
+        raise LayoutError("the layers differ: they are several RNNs, assign each on its own")
+    config = stack_config([one.config for one in described])
+    return replace(first, hints=first.hints | total, config=config)
+
+
+def _check_shapes(layer: Any, weights: list[Any]) -> None:
+    """Check that the weights of a layer, if it is built, have the shapes of the new ones."""
+    own, shapes = [tuple(w.shape) for w in layer.get_weights()], [a.shape for a in weights]
     if own and own != shapes:
         raise LayoutError(f"{layer.name!r} has weights of shapes {own}, the tensors are {shapes}")
 

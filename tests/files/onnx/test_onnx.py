@@ -295,9 +295,12 @@ def test_hints(tmp_path):
     spec = GRU.replace(bias="input")
     assert read(model, tmp_path, spec=spec, layout="onnx")["layer"].spec == spec
     for hints, match in [
-        ({"spec": GRU.replace(hidden_size=4)}, "spec= and the source differ"),
-        ({"cell": "lstm"}, "cell='lstm'"),
-        ({"reset": "before"}, "linear_before_reset is 1"),
+        (
+            {"spec": GRU.replace(hidden_size=4)},
+            "the file has hidden_size 8, the spec hidden_size 4: omit",
+        ),
+        ({"cell": "lstm"}, "the file says cell 'gru', not 'lstm': omit"),
+        ({"reset": "before"}, "the file says reset 'after', not 'before': omit"),
     ]:
         with pytest.raises(rl.SpecError, match=match):
             read(model, tmp_path, **hints)

@@ -133,7 +133,7 @@ def options():
     try:
         rl.RNN(tensors, before, layout="keras", device="cuda")
     except rl.SpecError as error:
-        assert "device is 'cuda:0', but cudnn has no GRU with reset='before'" in str(error), error
+        assert "device is 'cuda:0', but cudnn has no reset-before GRU" in str(error), error
         assert str(error).endswith("use device='cpu'")
     try:
         rl.RNN(flat, LSTM, device="cuda:1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from rnnlayout._cli.options import DONE, add_file, add_hints, add_json, hints, with_hint
+from rnnlayout._cli.options import DONE, add_file, add_hints, add_json, hints, in_options
 from rnnlayout._cli.terminal import columns, put, put_json, shown, strong
 
 SUMMARY = "list the recurrent layers in a file"
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     found = load(options.file, **hints(options))
     entries = [_entry(name, weights) for name, weights in found.items()]
     refused = [
-        {"name": name, "error": type(why).__name__, "reason": with_hint(str(why), options)}
+        {"name": name, "error": type(why).__name__, "reason": in_options(str(why), options)}
         for name, why in found.refused.items()
     ]
     if options.json:

@@ -6,7 +6,7 @@ import argparse
 import math
 from typing import Any
 
-from rnnlayout._cli.options import DONE, add_file, add_json, with_hint
+from rnnlayout._cli.options import DONE, add_file, add_json, in_options
 from rnnlayout._cli.terminal import put, put_json, shown
 
 SUMMARY = "check whether two files contain the same weights"
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
                        for name, why in (found.unread or {}).items()],
         })  # fmt: skip
     else:
-        put("\n".join(shown(line) for line in with_hint(str(found), options).split("\n")))
+        put("\n".join(shown(line) for line in in_options(str(found), options).split("\n")))
     return DONE if found else 1
 
 

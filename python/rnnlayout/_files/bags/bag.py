@@ -37,6 +37,10 @@ class Hints:
     def __post_init__(self) -> None:
         if self.spec is not None and not isinstance(self.spec, Spec):
             raise SpecError(f"spec is a {type(self.spec).__name__}, need a Spec")
+        for name in ("cell", "reset"):
+            hint, own = getattr(self, name), getattr(self.spec, name, None)
+            if None not in (hint, own) and hint != own:
+                raise SpecError(f"the spec has {name} {own!r}, not {hint!r}: omit the {name}")
 
 
 @dataclass(frozen=True)

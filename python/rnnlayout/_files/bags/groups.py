@@ -39,10 +39,7 @@ class Group:
 def find(
     tensors: Mapping[str, Tensor], hints: Hints, records: Mapping[str, Record] | None = None
 ) -> list[Group]:
-    """Return all RNNs among the tensors, in their order: recorded ones, and those found by name.
-
-    Raises SpecError if hints.spec, which describes one RNN, is given for several.
-    """
+    """Return all RNNs among the tensors, in their order: recorded ones, and those found by name."""
     plain = torch_names.plain(tensors)
     records = {
         entry: replace(one, prefix=plain.name(one.prefix)) for entry, one in (records or {}).items()
@@ -77,12 +74,6 @@ def _find(
         as_layout(hints.layout) if hints.layout is not None else None,
         hints.prefix,
     )
-    if hints.spec is not None and len(places) > 1:
-        names = ", ".join(repr(place.prefix.rstrip("./")) for place in places[:6])
-        raise SpecError(
-            f"spec= describes one RNN, but {len(places)} were found: choose one with prefix=, for"
-            f" example one of {names}"
-        )
     found = [_group(tensors, place, hints, len(places) == 1) for place in places]
     entries = distinct([group.entry for group in found], taken=records)
     found = [replace(group, entry=entry) for group, entry in zip(found, entries, strict=True)]

@@ -19,7 +19,7 @@ from rnnlayout._files.bags.groups import Group
 from rnnlayout._files.bags.layerwise import Conversion
 from rnnlayout._files.bags.output import Output
 from rnnlayout._model.errors import FileError
-from rnnlayout._model.layout import Layout, as_layout
+from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
@@ -93,12 +93,6 @@ def format_of(path: Any) -> Format:
     module, _, attribute = FORMATS[max(suffixes, key=len)].rpartition(".")
     found: Format = getattr(import_module(f"rnnlayout._files.formats.{module}"), attribute)
     return found
-
-
-def check_hint(hints: Hints, layout: str, path: Path) -> None:
-    """Raise LayoutError if the caller of load() expects another layout than the format's."""
-    if hints.layout is not None and as_layout(hints.layout).name != layout:
-        raise LayoutError(f"{path} has layout {layout}, not {hints.layout}: omit layout=")
 
 
 def check_layout(weights: Weights, layout: str, what: str) -> None:

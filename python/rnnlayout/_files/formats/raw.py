@@ -30,7 +30,7 @@ from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .format import ModelFormat, check_hint, check_layout
+from .format import ModelFormat, check_layout
 from .npy import mapped
 
 _MOST_NBYTES = 16 << 20  # of the JSON; that of a thousand layers has a tenth of it
@@ -55,7 +55,6 @@ def _only_one(entries: Mapping[str, Weights], what: str) -> tuple[str, Weights]:
 
 
 def _read_npy(path: Path, hints: Hints) -> Found:
-    check_hint(hints, "cudnn", path)
     array = mapped(path)
     tensor = Tensor.of(array, array.dtype.name)
     weights = _weights(tensor, hints.spec, path, hints.dtype is not None)
@@ -71,7 +70,6 @@ def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
 
 
 def _read_bin(path: Path, hints: Hints) -> Found:
-    check_hint(hints, "cudnn", path)
     with open(path, "rb") as file:
         if file.read(4) == b"PK\x03\x04":
             raise FileError(

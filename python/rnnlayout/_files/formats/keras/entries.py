@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,11 +18,11 @@ from rnnlayout._model.given import Given
 from rnnlayout._model.layout import known_layouts
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.keras_config import SIGMOID_SINCE, Description
+from rnnlayout._sources.keras_tree import Recurrent, Version
 from rnnlayout._sources.places import is_under
-from rnnlayout._sources.read import check_agrees, read
+from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .config import Recurrent, Version
 from .hdf5 import Dataset, Group
 
 LEAVES = ("kernel", "recurrent_kernel", "bias")
@@ -75,9 +75,6 @@ class Entries:
                 for k, row in enumerate(rows)
             ]
             parts = _stacked(name, layers)
-            if self.hints.spec is not None:
-                for weights in parts.values():
-                    check_agrees(self.hints.spec, weights.spec)
         except FileError:
             raise
         except ValueError as error:
@@ -106,7 +103,7 @@ class Entries:
         if own is None:
             return weights_of(self._by_shapes(name, tensors))
         given = read(tensors, None, own.layout, **own.hints)
-        return weights_of(given, config=own.config)
+        return weights_of(replace(given, config=own.config, batch_first=own.batch_first))
 
     def _by_shapes(self, name: str, tensors: dict[str, Bits]) -> Given:
         """Read a layer of a file without a config; hints are for what its shapes do not show."""
@@ -136,8 +133,6 @@ class Entries:
 
 def _stacked(name: str, layers: list[Weights]) -> dict[str, Weights]:
     """Return a stack of cells as one RNN, or as one RNN per cell if they do not fit."""
-    for above in layers[1:]:  # the RNN around the cells goes backwards, not each cell
-        above.config.pop("go_backwards", None)
     entries = {f"{name}/{k}": layer for k, layer in enumerate(layers)}
     return stacked(entries, list(entries), name)
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rnnlayout._model.errors import FileError
+from rnnlayout._sources.keras_tree import Node, Recurrent, Version
 
-from .config import Node, Recurrent, Version, children, layer_name, parse, recurrent_in, version
+from .config import children, layer_name, parse, recurrent_in, version
 from .entries import Cell, Entries
 from .hdf5 import Dataset, Group
 

@@ -20,8 +20,9 @@ from rnnlayout._files.bags.limits import open_zip, read_member
 from rnnlayout._files.bags.output import Output
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
+from rnnlayout._sources.keras_tree import Node, Version, kind_of
 
-from .config import CUDNN, Node, Version, kind_of, parse, version
+from .config import CUDNN, parse, version
 from .entries import Entries, check_cells
 from .hdf5 import Group, new_hdf5, open_hdf5
 from .hdf5_copy import copy_tree

@@ -22,10 +22,10 @@ from rnnlayout._model.given import Given, given_of
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_config import read_config, recurrent_activation
+from rnnlayout._sources.keras_tree import Node, Recurrent, Version, config_of, kind_of
 from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .config import Node, Recurrent, Version, config_of, kind_of
 from .entries import LEAVES, Cell, check_cells
 
 _KERAS = Layout("keras")

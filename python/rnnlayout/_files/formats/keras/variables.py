@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .config import CUDNN, Node, Recurrent, children, is_recurrent, layer_name
+from rnnlayout._sources.keras_tree import Node, Recurrent
+
+from .config import CUDNN, children, is_recurrent, layer_name
 from .entries import LEAVES, Cell, Entries, natural
 from .hdf5 import Dataset, Group
 

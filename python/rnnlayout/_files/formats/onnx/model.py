@@ -16,7 +16,7 @@ from rnnlayout._files.bags.bag import Hints
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.output import Output
 from rnnlayout._files.bags.stacks import stacked
-from rnnlayout._files.formats.format import ModelFormat, check_hint, check_layout
+from rnnlayout._files.formats.format import ModelFormat, check_layout
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.places import is_under
@@ -31,7 +31,6 @@ from .write import STACKS, model_of, write_model
 
 def _read(path: Path, hints: Hints) -> Found:
     """Return each recurrent node by its name, after those of the nodes around it: "If_0/lstm"."""
-    check_hint(hints, "onnx", path)
     return _found(path, load_model(path), hints)
 
 

@@ -12,7 +12,7 @@ from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import known_layouts
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError, SpecError
-from rnnlayout._sources.read import check_agrees, read
+from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .constants import Constants, dequantized
@@ -35,8 +35,7 @@ def weights_at(site: Site, constants: Constants, hints: Hints, notes: list[str])
     """Return the weights of a node. Messages about how they were computed are added to notes.
 
     Raises LayoutError if they are not constant or do not fit each other, LossyError if the node
-    computes something that no layout can represent, SpecError if the hints contradict it, FileError
-    if it is malformed.
+    computes something that no layout can represent, FileError if it is malformed.
     """
     try:
         return _weights_at(site, constants, hints, notes)
@@ -57,9 +56,6 @@ def _weights_at(site: Site, constants: Constants, hints: Hints, notes: list[str]
     if integer(attributes, "input_forget"):
         _couple(tensors, constants)
         notes.append(f"{site.name}: input_forget is replaced by weights of f, those of i negated")
-    if hints.spec is not None:  # it may differ in what only cuDNN has: bias and skip_input
-        check_agrees(hints.spec, spec)
-        spec = hints.spec
     given = read({role: np.ascontiguousarray(a) for role, a in tensors.items()}, spec, "onnx")
     return weights_of(given, None, _config(site, attributes, constants))
 
@@ -126,8 +122,6 @@ def _spec(
             f"direction is {direction!r}, but W has shape {w}, expected (D, G H, I), D = {1 + both}"
         )
     cell, activation = _activations(site.operator, attributes, 1 + both)
-    if hints.cell is not None and hints.cell != cell:
-        raise SpecError(f"its cell is {cell}, but cell={hints.cell!r} was given: omit it")
     return Spec(
         cell,
         w[2],
@@ -158,14 +152,7 @@ def _reset(site: Site, attributes: Attributes, hints: Hints, notes: list[str]) -
                 " the model, pass reset='after'"
             )
         return hints.reset or "before"
-    number = integer(attributes, "linear_before_reset")
-    reset = "after" if number else "before"
-    if hints.reset not in (None, reset):
-        raise SpecError(
-            f"linear_before_reset is {number}, so its reset is {reset!r}, but reset="
-            f"{hints.reset!r} was given: omit it"
-        )
-    return reset
+    return "after" if integer(attributes, "linear_before_reset") else "before"
 
 
 def _activations(operator: str, attributes: Attributes, directions: int) -> tuple[Any, Any]:

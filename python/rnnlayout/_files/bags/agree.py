@@ -1,0 +1,68 @@
+"""What the caller says about the RNNs of a file must agree with what the file says."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from rnnlayout._model.layout import CUDNN, as_layout
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources.read import read
+from rnnlayout._weights.weights import Weights, weights_of
+
+from .bag import Hints
+from .found import Found
+
+# Fields that only cuDNN's weight space has. In other layouts they are the caller's choice.
+_CUDNN_ONLY = ("bias", "skip_input")
+
+
+def agreed(found: Found, hints: Hints) -> Found:
+    """Return the RNNs with the caller's spec; those that the hints contradict are refused.
+
+    cell and reset concern the RNNs that do not record them, so in a file with several RNNs they
+    contradict none. Raises SpecError if there is a spec, which describes one RNN, for several.
+    """
+    names = [*found, *found.refused]
+    if hints.spec is not None and len(names) > 1:
+        listed = ", ".join(map(repr, names[:6]))
+        raise SpecError(
+            f"spec= describes one RNN, but {len(names)} were found: choose one with prefix=, for"
+            f" example one of {listed}"
+        )
+    entries, refused = {}, dict(found.refused)
+    for name, weights in found.items():
+        try:
+            _check_hints(weights, hints, alone=len(names) == 1)
+            entries[name] = _with_spec(weights, hints.spec)
+        except (LayoutError, SpecError) as error:
+            refused[name] = type(error)(f"{name}: {error}")
+    return Found(entries, refused, found.notes, found.others)
+
+
+def _check_hints(weights: Weights, hints: Hints, alone: bool) -> None:
+    if hints.layout is not None and as_layout(hints.layout) != weights.layout:
+        raise LayoutError(
+            f"the file has it in layout {weights.layout}, not {as_layout(hints.layout)}: omit the"
+            " layout"
+        )
+    for field in ("cell", "reset") if alone else ():
+        asked, own = getattr(hints, field), getattr(weights.spec, field)
+        if asked not in (None, own):
+            raise SpecError(f"the file says {field} {own!r}, not {asked!r}: omit the {field}")
+
+
+def _with_spec(weights: Weights, spec: Spec | None) -> Weights:
+    """Return the weights with the caller's spec. Raises SpecError if it describes another RNN."""
+    if spec is None or spec == weights.spec:
+        return weights
+    asked, own = asdict(spec), asdict(weights.spec)
+    free = () if weights.layout == CUDNN else _CUDNN_ONLY
+    wrong = [field for field in own if own[field] != asked[field] and field not in free]
+    if wrong:
+        raise SpecError(
+            f"the file has {', '.join(f'{field} {own[field]}' for field in wrong)}, the spec"
+            f" {', '.join(f'{field} {asked[field]}' for field in wrong)}: omit the spec"
+            + (", and convert to another dtype with dtype=" if "dtype" in wrong else "")
+        )
+    return weights_of(read(weights, spec))

@@ -1,0 +1,172 @@
+"""One recurrent layer of Keras as a tree: the layer, its directions, its cells.
+
+A node is what Keras writes about a layer or a whole model: {"class_name": ..., "config": {...}}.
+It is from a file, or made of a live layer. It is only data: nothing that it names is ever looked
+up, imported or created.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rnnlayout._model.errors import FileError
+from rnnlayout._native import LayoutError, LossyError
+
+from .keras_config import (
+    CELLS,
+    MAY_DIFFER,
+    Description,
+    both,
+    check_opposite,
+    name_of,
+    read_config,
+    short,
+)
+
+Version = tuple[int, int]  # major and minor version of Keras
+Node = dict[str, Any]
+
+_MODULES = ("keras", "tf_keras", "tensorflow")
+
+
+@dataclass(frozen=True)
+class Recurrent:
+    """A recurrent layer: one of CELLS, an RNN of cells, cells alone, or a Bidirectional.
+
+    path: its name, after those of the models and wrappers that it is in. node: its part of the
+    config, not a copy. trainable: neither it nor what it is in is frozen.
+    """
+
+    path: tuple[str, ...]
+    node: Node
+    trainable: bool = True
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.path)
+
+    @property
+    def both(self) -> bool:
+        """Whether it is bidirectional."""
+        return class_of(self.node) == "Bidirectional"
+
+    @property
+    def cells(self) -> list[Node]:
+        """The node of each of its cells in the order of its weights: bottom first, forward first.
+
+        A cell for both directions is in the list twice. A layer without a cell of its own is its
+        cell. Raises FileError if the config is malformed.
+        """
+        return [cell for side in self._sides() for cell, _ in _cells(side)]
+
+    def descriptions(self, version: Version) -> list[Description]:
+        """Return what each layer of its RNN is, bottom first; several only for StackedRNNCells.
+
+        version: of the Keras that wrote it. Raises LossyError or LayoutError if no layout can
+        represent it, FileError if the config is malformed.
+        """
+        sides = [[_description(*cell, version) for cell in _cells(side)] for side in self._sides()]
+        if not self.both:
+            return sides[0]
+        forward, backward = sides
+        config = config_of(self.node)
+        if len(forward) != 1 or len(backward) != 1:
+            raise LossyError(
+                f"{name_of(config)!r} has a stack of cells per direction, which reads only outputs"
+                " of that direction: no layout can represent it"
+            )
+        name, mode = name_of(config), config.get("merge_mode", "concat")
+        if config.get("backward_layer") is not None:  # without one, Keras makes the opposite
+            check_opposite(forward[0], backward[0], name)
+        return [both(forward[0], backward[0], name, mode)]
+
+    def description(self, version: Version) -> Description:
+        """Return what its RNN is. Raises LayoutError if it is several, and as descriptions()."""
+        layers = self.descriptions(version)
+        first = layers[0]
+        for other in layers[1:]:
+            if (other.layout, other.hints) != (first.layout, first.hints):
+                raise LayoutError(
+                    f"the cells of {self.name!r} differ ({first.hints}, {other.hints}): they are"
+                    " several RNNs, convert each cell on its own"
+                )
+        return replace(first, hints={**first.hints, "num_layers": len(layers)})
+
+    def _sides(self) -> list[Node]:
+        if not self.both:
+            return [self.node]
+        config = config_of(self.node)
+        forward = node_of(config.get("layer"))
+        backward = config.get("backward_layer")
+        return [forward, forward if backward is None else node_of(backward)]
+
+
+def kind_of(cell: Node) -> str:
+    """Return the class of a cell, or of a layer with such a cell: one of CELLS if it is known."""
+    return class_of(cell).removesuffix("Cell")
+
+
+def _cells(layer: Node) -> list[tuple[Node, dict[str, Any]]]:
+    """Return the cells of a layer of one direction, each with the options of the layer around."""
+    if class_of(layer) != "RNN":
+        return [(cell, {}) for cell in _stack(layer)]
+    config = config_of(layer)
+    around = {key: config.get(key, False) for key in MAY_DIFFER}
+    first, *above = _stack(node_of(config.get("cell")))
+    # the RNN goes backwards, not each cell: the cells above read what the first one returns
+    return [(first, around), *((cell, {**around, "go_backwards": False}) for cell in above)]
+
+
+def _stack(cell: Node) -> list[Node]:
+    """Return the cells of StackedRNNCells, bottom first; another node as it is."""
+    if class_of(cell) != "StackedRNNCells":
+        return [cell]
+    cells = config_of(cell).get("cells")
+    if not isinstance(cells, list) or not cells:
+        raise FileError("the model's config has StackedRNNCells without a list of cells")
+    return [node_of(one) for one in cells]
+
+
+def _description(cell: Node, around: dict[str, Any], version: Version) -> Description:
+    if kind_of(cell) not in CELLS:
+        kind, name = short(cell.get("class_name")), name_of(config_of(cell))
+        raise LossyError(f"{name!r} is a cell of class {kind}, which no layout can represent")
+    found = read_config(kind_of(cell), {**config_of(cell), **around}, version)
+    alone = kind_of(cell) != class_of(cell) and not around
+    return replace(found, batch_first=None) if alone else found
+
+
+def class_of(node: Node) -> str:
+    """Return the class of one of Keras's own layers, "" for other layers of the same name too."""
+    name, registered = node.get("class_name"), node.get("registered_name")
+    module = str(node.get("module") or "keras").split(".")[0]
+    own = isinstance(name, str) and registered in (None, name) and module in _MODULES
+    return str(name) if own else ""
+
+
+def config_of(node: Node) -> dict[str, Any]:
+    """Return a node's config. Raises FileError if it has none."""
+    config = node.get("config")
+    return any_config(node) if isinstance(config, list) else object_of(config)
+
+
+def any_config(node: Node) -> dict[str, Any]:
+    """Return a node's config, {} if it has none that makes sense."""
+    config = node.get("config")
+    if isinstance(config, list):  # a Sequential of Keras 1 and early 2: the list of its layers
+        config = {"layers": config}
+    return config if isinstance(config, dict) else {}
+
+
+def node_of(value: Any) -> Node:
+    found = object_of(value)
+    if "class_name" not in found:
+        raise FileError("the model's config has a layer without class_name")
+    return found
+
+
+def object_of(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise FileError(f"the model's config has a {type(value).__name__}, need an object")
+    return value

@@ -1,0 +1,150 @@
+"""What the caller says about an RNN that the file describes itself: it agrees, or it is refused."""
+
+import zipfile
+
+import numpy as np
+import pytest
+from oracles import some
+
+import rnnlayout as rl
+from rnnlayout._cli import main as _cli
+
+GRU = rl.Spec("gru", 5, 3, reset="before")
+LSTM = rl.Spec("lstm", 5, 3, 2, bias="none")
+FILES = [  # suffix, layout, spec
+    (".safetensors", "keras", GRU),
+    (".npz", "torch", LSTM),
+    (".safetensors", "cudnn", LSTM),
+    (".pt", "torch", LSTM),
+    (".bin", "cudnn", LSTM),
+    (".keras", "keras", GRU),
+    (".h5", "keras", GRU),
+    (".onnx", "onnx", GRU),
+]
+
+
+@pytest.fixture(params=FILES, ids=lambda case: f"{case[1]}{case[0]}")
+def recorded(request, tmp_path):
+    """A file that records its RNN, and the RNN."""
+    suffix, layout, spec = request.param
+    weights = rl.Weights(some.normal_weights(rl.layout(layout), spec), spec, layout)
+    path = tmp_path / f"a{suffix}"
+    rl.save(path, weights)
+    return path, weights
+
+
+WRONG = {
+    "hidden_size": 4,
+    "input_size": 7,
+    "cell": "rnn_tanh",
+    "num_layers": 3,
+    "bidirectional": True,
+    "recurrent_activation": "hard_sigmoid_keras2",
+    "dtype": "float64",
+}
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_a_spec_that_the_file_contradicts_is_refused(recorded, field, tmp_path):
+    """The error names both values, and what to do about it."""
+    path, weights = recorded
+    change = {field: WRONG[field]} | ({"reset": "after"} if field == "cell" else {})
+    wrong = weights.spec.replace(**change)
+    if field == "cell":
+        wrong = wrong.replace(recurrent_activation="sigmoid")
+    for use in (
+        lambda: rl.load(path, wrong),
+        lambda: rl.convert_file(path, tmp_path / "new.npz", to="torch-cell", spec=wrong),
+    ):
+        with pytest.raises(rl.SpecError, match="omit") as refused:
+            use()
+        text = str(refused.value)
+        assert field in text and str(WRONG[field]) in text
+        assert str(getattr(weights.spec, field)) in text
+    assert not (tmp_path / "new.npz").exists()
+
+
+def test_a_spec_that_agrees_is_taken(recorded):
+    path, weights = recorded
+    (found,) = rl.load(path, weights.spec).values()
+    assert found.spec == weights.spec
+    assert some.same_bits(dict(found), dict(weights))
+
+
+def test_a_bias_mode_is_that_of_the_file_or_asked_for(recorded):
+    """Only cuDNN's weight space has a mode; of other layouts it is what a conversion will write."""
+    path, weights = recorded
+    mode = "input"
+    if weights.layout.name == "cudnn":
+        with pytest.raises(rl.SpecError, match=r"bias.*omit"):
+            rl.load(path, weights.spec.replace(bias=mode))
+    elif weights.spec.bias == "double":
+        (found,) = rl.load(path, weights.spec.replace(bias=mode)).values()
+        assert found.spec == weights.spec.replace(bias=mode)
+        assert some.same_bits(dict(found), dict(weights))
+
+
+@pytest.mark.parametrize(
+    "hint", [{"layout": "flax-linen"}, {"cell": "rnn_tanh"}, {"reset": "other"}], ids=str
+)
+def test_another_hint_that_the_file_contradicts_is_refused(recorded, hint):
+    path, weights = recorded
+    if "reset" in hint:
+        hint = {"reset": "before" if weights.spec.reset == "after" else "after"}
+    if "layout" in hint:
+        hint = {"layout": "keras" if weights.layout.name == "torch" else "torch"}
+    with pytest.raises((rl.SpecError, rl.LayoutError), match="omit") as refused:
+        rl.load(path, **hint)
+    assert next(iter(hint.values())) in str(refused.value)
+
+
+def test_hints_that_agree_are_taken(recorded):
+    path, weights = recorded
+    hints = {"layout": weights.layout, "cell": weights.spec.cell, "reset": weights.spec.reset}
+    (found,) = rl.load(path, **hints).values()
+    assert found.spec == weights.spec
+
+
+def test_cell_and_reset_answer_for_the_rnns_that_do_not_say(tmp_path):
+    """In a file with several, they do not contradict one that has another cell."""
+    path = tmp_path / "a.npz"
+    plain = some.normal_weights(rl.layout("torch"), rl.Spec("rnn_relu", 5, 3))
+    np.savez(path, **{f"plain.{k}": v for k, v in plain.items()})
+    weights = rl.Weights(some.normal_weights(rl.layout("keras"), GRU), GRU, "keras")
+    recorded = tmp_path / "b.npz"
+    rl.save(recorded, {"gru": weights})
+    with np.load(recorded) as one, np.load(path) as two:
+        assert "rnnlayout.json" in one.files
+    with zipfile.ZipFile(path) as two, zipfile.ZipFile(recorded, "a") as one:
+        for name in two.namelist():
+            one.writestr(name, two.read(name))
+    found = rl.load(recorded, cell="rnn_relu")
+    assert {name: one.spec.cell for name, one in found.items()} == {
+        "gru": "gru", "plain": "rnn_relu"
+    }  # fmt: skip
+    with pytest.raises(rl.SpecError, match="describes one RNN, but 2 were found"):
+        rl.load(recorded, GRU)
+    assert rl.load(recorded, GRU, prefix="gru")["gru"].spec == GRU
+
+
+def test_a_caller_who_contradicts_himself(tmp_path):
+    flat = some.normal_weights(rl.layout("cudnn"), LSTM)
+    np.save(tmp_path / "a.npy", flat)
+    with pytest.raises(rl.SpecError, match="cell"):
+        rl.load(tmp_path / "a.npy", LSTM, cell="gru")
+
+
+@pytest.mark.parametrize("command", ["inspect", "convert", "run"])
+def test_on_the_command_line(recorded, command, tmp_path, capsys):
+    path, weights = recorded
+    more = {
+        "inspect": [],
+        "convert": [tmp_path / "new.npz", "--to", "torch-cell"],
+        "run": ["--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy"],
+    }[command]
+    np.save(tmp_path / "x.npy", np.zeros((2, 1, 5), "f4"))
+    spec = str(weights.spec).replace("hidden_size 3", "hidden_size 4")
+    arguments = [command, path, *more, "--spec", spec]
+    assert _cli.main([str(argument) for argument in arguments]) == 3
+    said = capsys.readouterr().err
+    assert "hidden_size 3" in said and "4" in said and "omit" in said and "hint" not in said

@@ -1,0 +1,230 @@
+"""What live Keras layers say about themselves: settings, cells, directions. Keras is the oracle."""
+
+import numpy as np
+import pytest
+import tf_keras
+from oracles.frameworks import KERAS_NOISE, keras, weight
+
+import rnnlayout as rl
+
+pytestmark = KERAS_NOISE
+KITS = pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
+BACKWARDS = {"return_sequences": True, "go_backwards": True}
+T, N, I, H = 6, 3, 5, 7  # noqa: E741
+X = np.random.default_rng(1).normal(size=(N, T, I)).astype("f4")
+
+
+def filled(layer, input_size=I):
+    """Build a layer and fill it at random."""
+    layer.build((N, T, input_size))
+    rng = np.random.default_rng(0)
+    layer.set_weights([weight(rng, w.shape) for w in layer.get_weights()])
+    return layer
+
+
+def called(layer, x=X):
+    return np.asarray(keras.ops.convert_to_numpy(layer(x)))
+
+
+def run(source, x=X):
+    """Return what rnnlayout computes from (N, T, I), without any setting around it."""
+    given = rl.Weights(source)
+    given.config = {}
+    return rl.forward(np.swapaxes(x, 0, 1), given, batch_first=False)[0].swapaxes(0, 1)
+
+
+def same(found, wanted):
+    # no error grows from step to step, see weight(); a step of one of 3 layers rounds sums of at
+    # most I + 2 H + 2 numbers, together below 8, and a few more: less than 3 * 24 * 8 * 2^-24
+    np.testing.assert_allclose(found, wanted, atol=3.5e-5)
+
+
+@KITS
+@pytest.mark.parametrize("make", ["LSTM", "GRU", "SimpleRNN"])
+def test_a_layer_that_goes_backwards(kit, make):
+    layer = filled(getattr(kit.layers, make)(H, **BACKWARDS))
+    assert rl.Weights(layer).config == {"go_backwards": True}
+    same(run(layer, X[:, ::-1]), called(layer))
+
+
+@KITS
+def test_both_directions_of_a_layer_that_goes_backwards(kit):
+    """It was 0.77 off: it is the usual one that reads x from the end."""
+    both = kit.layers.Bidirectional(
+        kit.layers.LSTM(H, **BACKWARDS), backward_layer=kit.layers.LSTM(H, return_sequences=True)
+    )
+    weights = rl.Weights(filled(both))
+    assert weights.config == {"go_backwards": True} and weights.spec.bidirectional
+    wanted = called(both)
+    same(run(both, X[:, ::-1]), wanted)
+    assert np.abs(run(both) - wanted).max() > 0.01  # it does matter
+
+
+@KITS
+@pytest.mark.parametrize("mode", ["sum", "mul", "ave", None])
+def test_a_merge_mode(kit, mode):
+    both = filled(kit.layers.Bidirectional(kit.layers.GRU(H, return_sequences=True), mode))
+    assert rl.Weights(both).config == {"merge_mode": mode}
+
+
+@KITS
+def test_a_state_that_is_kept(kit):
+    layer = kit.layers.LSTM(H, stateful=True, batch_input_shape=(N, T, I)) if (
+        kit is tf_keras) else kit.layers.LSTM(H, stateful=True)  # fmt: skip
+    layer.build((N, T, I))
+    assert rl.Weights(layer).config == {"stateful": True}
+
+
+@KITS
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".pt"])
+def test_files_keep_it_too(kit, suffix, tmp_path):
+    layer = filled(kit.layers.Bidirectional(kit.layers.LSTM(H, **BACKWARDS), "sum",
+                   backward_layer=kit.layers.LSTM(H, return_sequences=True)))  # fmt: skip
+    weights = rl.Weights(layer)
+    rl.save(tmp_path / f"x{suffix}", weights)
+    (loaded,) = rl.load(tmp_path / f"x{suffix}").values()
+    wanted = {"go_backwards": True, "merge_mode": "sum"}
+    for one in (weights, loaded, weights.to("torch"), rl.Weights(weights), weights.layer(0)):
+        assert one.config == wanted
+    assert rl.convert(layer, to="torch").config == wanted
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_a_model_of_it_is_written_as_keras_runs_it(both, suffix, tmp_path):
+    layer = keras.layers.GRU(H, **BACKWARDS)
+    if both:
+        back = keras.layers.GRU(H, return_sequences=True)
+        layer = keras.layers.Bidirectional(layer, backward_layer=back)
+    rl.save(tmp_path / f"x{suffix}", rl.Weights(filled(layer)))
+    model = keras.models.load_model(tmp_path / f"x{suffix}")
+    same(called(model), called(layer))
+    (loaded,) = rl.load(tmp_path / f"x{suffix}").values()
+    assert loaded.config == {"go_backwards": True}
+
+
+def test_stacks_keep_it_or_are_refused():
+    first = filled(keras.layers.LSTM(H, **BACKWARDS))
+    second = filled(keras.layers.LSTM(H, return_sequences=True), H)
+    wanted = called(second, called(first))
+    same(run([first, second], X[:, ::-1]), wanted)
+    assert rl.Weights([first, second]).config == {"go_backwards": True}
+    assert rl.stack([first, second]).config == {"go_backwards": True}
+    assert [one.config for one in rl.stack([first, second]).split()] == [
+        {"go_backwards": True}, {}]  # fmt: skip
+    third = filled(keras.layers.LSTM(H, **BACKWARDS), H)
+    for call in (rl.pack, rl.Weights, rl.infer_spec, rl.stack):
+        with pytest.raises(rl.LayoutError, match="layer 1 is used with go_backwards=True"):
+            call([second, third])
+
+
+def test_directions_that_differ_in_a_setting():
+    both = filled(keras.layers.Bidirectional(keras.layers.LSTM(H)))
+    both.backward_layer.go_backwards = False
+    with pytest.raises(
+        rl.LayoutError, match=r"both layers of 'bidirectional.*' go in the same dir"
+    ):
+        rl.Weights(both)
+    both.backward_layer.go_backwards, both.backward_layer.stateful = True, True
+    with pytest.raises(rl.LayoutError, match=r"the two directions of .*'stateful': True"):
+        rl.Weights(both)
+
+
+# ------------------------------------------------------------------------------------------ cells
+
+CELLS = pytest.mark.parametrize("make, options", [
+    ("LSTMCell", {}), ("LSTMCell", {"recurrent_activation": "hard_sigmoid"}),
+    ("GRUCell", {"reset_after": False}), ("GRUCell", {"reset_after": True}),
+    ("SimpleRNNCell", {"activation": "relu"}), ("SimpleRNNCell", {"use_bias": False}),
+])  # fmt: skip
+
+
+def cell(kit, make, options, units=H):
+    return getattr(kit.layers, make)(units, **options)
+
+
+@KITS
+@CELLS
+def test_an_rnn_of_a_cell(kit, make, options):
+    layer = filled(kit.layers.RNN(cell(kit, make, options), return_sequences=True))
+    same(run(layer), called(layer))
+    inner = layer.cell
+    assert rl.Weights(inner).spec == rl.Weights(layer).spec
+    assert rl.Weights(inner).batch_first is None
+
+
+@KITS
+@CELLS
+def test_cells_on_top_of_each_other(kit, make, options):
+    cells = [cell(kit, make, options) for _ in range(3)]
+    layer = filled(kit.layers.RNN(cells, return_sequences=True))
+    weights = rl.Weights(layer)
+    assert weights.spec.num_layers == 3 and weights.config == {}
+    same(run(layer), called(layer))
+    same(run(layer.cell), called(layer))  # a StackedRNNCells
+
+
+@KITS
+@CELLS
+def test_both_directions_of_a_cell(kit, make, options):
+    layer = kit.layers.RNN(cell(kit, make, options), return_sequences=True)
+    layer = filled(kit.layers.Bidirectional(layer))
+    assert rl.Weights(layer).spec.bidirectional
+    same(run(layer), called(layer))
+
+
+@KITS
+def test_cells_that_go_backwards(kit):
+    layer = filled(kit.layers.RNN([cell(kit, "GRUCell", {}) for _ in range(2)], **BACKWARDS))
+    assert rl.Weights(layer).config == {"go_backwards": True}
+    same(run(layer, X[:, ::-1]), called(layer))
+
+
+@KITS
+def test_cells_that_no_layout_represents(kit):
+    other = kit.layers.RNN([cell(kit, "GRUCell", {}), cell(kit, "GRUCell", {}, 4)])
+    with pytest.raises(rl.LayoutError, match=r"the cells of .* differ .* several RNNs"):
+        rl.pack(filled(other))
+    stack = kit.layers.RNN([cell(kit, "LSTMCell", {}) for _ in range(2)], return_sequences=True)
+    with pytest.raises(rl.LossyError, match="stack of cells per direction"):
+        rl.pack(filled(kit.layers.Bidirectional(stack)))
+
+
+class LSTMCell(keras.layers.Layer):
+    """Another cell of the same name."""
+
+    def __init__(self, units):
+        super().__init__()
+        self.units, self.state_size = units, units
+
+    def get_config(self):
+        return {"units": self.units}
+
+    def call(self, x, states):
+        return states[0], states
+
+
+def test_a_cell_of_the_users_own_is_not_taken_for_keras():
+    with pytest.raises(rl.LossyError, match="a cell of class 'LSTMCell', which no layout"):
+        rl.pack(keras.layers.RNN(LSTMCell(H)))
+
+
+class MyCell(keras.layers.LSTMCell):
+    """A subclass, as of a layer, is one of Keras's."""
+
+
+def test_a_subclass_of_a_cell():
+    layer = filled(keras.layers.RNN(MyCell(H), return_sequences=True))
+    same(run(layer), called(layer))
+
+
+def test_they_are_targets_too():
+    source = filled(keras.layers.RNN([keras.layers.LSTMCell(H) for _ in range(2)],
+                                     return_sequences=True))  # fmt: skip
+    module = rl.convert(source, to="torch")
+    target = keras.layers.RNN([keras.layers.LSTMCell(H) for _ in range(2)], return_sequences=True)
+    rl.assign(target, rl.Weights(module))  # built by assign
+    same(called(target), called(source))
+    layers = [keras.layers.LSTM(H, return_sequences=True) for _ in range(2)]
+    rl.assign(layers, rl.convert(source, to="keras"))
+    same(called(layers[1], called(layers[0])), called(source))
