@@ -83,9 +83,9 @@ def use_of(given: Given, batch_first: bool | None) -> Use:
     for key, value in config.items():
         if key not in _NO_CHANGE and value not in known.get(key, ()):
             raise LossyError(
-                f"the source is used with {describe_config({key: value})}, which rl.RNN does not apply. To"
-                f" run its weights without that: w = rl.Weights(source); del w.config[{key!r}];"
-                " rl.RNN(w)"
+                f"the source is used with {describe_config({key: value})}, which rl.RNN does not"
+                " apply. To run its weights without that: w = rl.Weights(source);"
+                f" del w.config[{key!r}]; rl.RNN(w)"
             )
     return Use(
         bool(given.batch_first if batch_first is None else batch_first),
