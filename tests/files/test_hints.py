@@ -147,4 +147,4 @@ def test_on_the_command_line(recorded, command, tmp_path, capsys):
     arguments = [command, path, *more, "--spec", spec]
     assert _cli.main([str(argument) for argument in arguments]) == 3
     said = capsys.readouterr().err
-    assert "hidden_size 3" in said and "4" in said and "omit" in said and "hint" not in said
+    assert "hidden_size 3" in said and "4" in said and "omit --spec" in said

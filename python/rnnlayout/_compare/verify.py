@@ -197,4 +197,7 @@ def _note(a: Weights, b: Weights, only_one: frozenset[Gate]) -> str:
     if a.config != b.config:
         used = describe_config(a.config), describe_config(b.config)
         notes.append(f"used with {used[0]} in a and {used[1]} in b")
+    if {a.batch_first, b.batch_first} == {True, False}:
+        axes = [f"x is {'(N, T, I)' if one.batch_first else '(T, N, I)'}" for one in (a, b)]
+        notes.append(f"{axes[0]} in a and {axes[1]} in b")
     return "; ".join(notes)

@@ -17,7 +17,6 @@ from rnnlayout._files.bags.record import Record, read_records, write_records
 from rnnlayout._files.formats.format import TensorFormat, format_of
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.given import given_of
-from rnnlayout._sources.infer import check_hints
 from rnnlayout._sources.mismatch import listing
 from rnnlayout._weights.weights import Weights
 
@@ -41,7 +40,6 @@ def read(path: Path, hints: Hints) -> tuple[Found, TensorFile | None]:
         raise _wrong_prefix(path, hints)
     if not found:
         raise FileError(f"{path}: no recurrent layer found")
-    _check_activation(found, hints)
     return found, file
 
 
@@ -61,14 +59,6 @@ def _wrong_prefix(path: Path, hints: Hints) -> FileError:
         f"with prefix= these would work: {listing(prefixes, 12)}" if prefixes else "omit prefix="
     )
     return FileError(f"{path}: no recurrent layer found under {hints.prefix!r}; {others}")
-
-
-def _check_activation(found: Found, hints: Hints) -> None:
-    """Raise SpecError if the file records another recurrent activation than the caller passed."""
-    passed = hints.recurrent_activation
-    for name, one in found.items() if passed is not None else ():
-        if one.spec.cell in ("lstm", "gru"):  # others have none
-            check_hints({"recurrent_activation": passed}, one.spec, f"{name!r}")
 
 
 class TensorFile:
@@ -112,8 +102,7 @@ class TensorFile:
             elif name not in old:
                 _add(tensors, "", {name: tensor})
         records = self._records | {
-            group.entry: Record(group.prefix, new.layout, new.spec, new.config)
-            for group, new in pairs
+            group.entry: _record_of(group.prefix, new) for group, new in pairs
         }
         metadata = self._bag.metadata | write_records(records)
         bag = replace(self._bag, tensors=tensors, metadata=metadata)
@@ -138,8 +127,12 @@ def bag_of(entries: Mapping[str, Weights | Conversion]) -> Bag:
         else:
             new = one.tensors
         _add(tensors, prefix, new)
-        records[name or entry_of("", one.spec)] = Record(prefix, one.layout, one.spec, one.config)
+        records[name or entry_of("", one.spec)] = _record_of(prefix, one)
     return Bag(tensors, write_records(records))
+
+
+def _record_of(prefix: str, one: Weights | Conversion) -> Record:
+    return Record(prefix, one.layout, one.spec, one.config, one.batch_first)
 
 
 def _add(tensors: dict[str, Tensor], prefix: str, more: Mapping[str, Tensor]) -> None:

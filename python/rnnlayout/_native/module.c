@@ -200,6 +200,7 @@ static int add_words(native_state *state)
         [WORD_DATA] = "data",
         [WORD_STRIDES] = "strides",
         [WORD_MASK] = "mask",
+        [WORD_REQUIRES_GRAD] = "requires_grad",
         [WORD_IDENT] = "ident",
     };
     for (int k = 0; k < NUM_WORDS; k++)

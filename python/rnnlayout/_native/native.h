@@ -27,6 +27,7 @@ enum {
     WORD_DATA,
     WORD_STRIDES,
     WORD_MASK,
+    WORD_REQUIRES_GRAD,
     WORD_IDENT,
     NUM_WORDS
 };

@@ -14,7 +14,7 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
 
 from .candidates import Candidate, one_layer, with_names
-from .infer import Guess, Shape, guess
+from .infer import Guess, Shape, guess, spec_line
 from .names import prefixes_that_fit
 
 
@@ -257,7 +257,7 @@ def raw_bytes(nbytes: int, spec: Spec) -> LayoutError:
 
 
 def _whole(spec: Spec, **changes: Any) -> str:
-    return f"spec=rl.{spec.replace(**changes)!r}"
+    return f"spec={spec_line(spec.replace(**changes), changes)}"
 
 
 def _length(spec: Spec, changes: dict[str, Any]) -> int | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._model.describe import describe
-from rnnlayout._model.dtypes import as_carrier, take
+from rnnlayout._model.dtypes import Bits, as_carrier, take
 from rnnlayout._model.given import Checked, Given, Labelled, given_of, stacked
 from rnnlayout._model.layout import CUDNN, Layout, as_layout, known_layouts
 from rnnlayout._model.spec import Spec, unlike
@@ -23,6 +23,7 @@ from .candidates import Candidate, with_count, with_names
 from .infer import Guess, Shape, check_hints, choose, guess, several_layouts
 from .inside import only_rnn, part_to_pass, path_for_weights
 from .names import strip_prefix, tensors_of
+from .torch_names import plain_names, value_of
 
 Named = dict[str, np.ndarray]  # by the layout's names
 Arrays = Named | list[np.ndarray]  # a list is in the layout's order
@@ -132,7 +133,7 @@ def _read_again(old: Given, asked: _Asked) -> Given:
     _check_dtype("the Weights", old.dtype, asked)
     arrays = dict(zip(old.names, old.arrays, strict=True))
     found = _by_spec([(old.layout, arrays)], asked.spec.replace(dtype=old.dtype), old.names)
-    return replace(found, config=old.config, batch_first=old.batch_first)
+    return replace(found, config=old.config, batch_first=old.batch_first, rounded=old.rounded)
 
 
 def _read_labelled(source: Labelled, prefix: str, asked: _Asked) -> Given:
@@ -153,14 +154,14 @@ def _read_module(module: Any, asked: _Asked) -> Given:
     """Read a torch module or a Keras layer, which describe their RNNs themselves."""
     own = frameworks.own_spec(module)
     layout = Layout(own.layout)
-    taken, dtype = _take_all(frameworks.own_arrays(module, own), asked)
-    known, arrays = _Asked(None, layout, True, own.hints), list(taken.values())
-    found = _resolve([(layout, arrays)], dtype, known)
+    taken = _take_all(frameworks.own_arrays(module, own), asked)
+    known, arrays = _Asked(None, layout, True, own.hints), list(taken.arrays.values())
+    found = _resolve([(layout, arrays)], taken, known)
     found = replace(found, config=own.config, batch_first=own.batch_first)
     _check_contradictions(f"{type(module).__name__} is", found.layout, found.spec, asked)
     if asked.spec is None:
         return found
-    return replace(found, spec=asked.spec.replace(dtype=dtype))
+    return replace(found, spec=asked.spec.replace(dtype=found.dtype))
 
 
 def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: _Asked) -> None:
@@ -172,9 +173,6 @@ def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: _Aske
         raise LayoutError(f"{subject} in layout {layout}, not {asked.layout}: omit layout=")
     if asked.spec is not None:
         check_agrees(asked.spec, spec)
-    for key, value in asked.hints.items():
-        if value != (own := getattr(spec, key)):
-            raise SpecError(f"{key}={value!r}, but {subject} {key}={own!r}: omit {key}=")
 
 
 def check_agrees(spec: Spec, own: Spec) -> None:
@@ -200,9 +198,12 @@ def _read_dict(source: Mapping[Any, Any], prefix: str, asked: _Asked) -> Given:
     if asked.layout is not None and asked.layout.name == "cudnn":
         raise LayoutError(f"cudnn is one flat vector, found a dict of {mismatch.listing(names)}")
     maybe = [asked.layout] if asked.layout else _plain_layouts()
-    rest = strip_prefix(names, prefix)
+    plain = plain_names(names)
+    rest = strip_prefix(plain.sources, plain.name(prefix))
     if not rest:
-        raise part_to_pass(source, maybe) or mismatch.wrong_prefix(maybe, names, prefix)
+        raise part_to_pass(source, maybe) or mismatch.wrong_prefix(
+            maybe, list(plain.sources), prefix
+        )
     if asked.layout is None and (concat := _like_concat(rest.values())):
         raise LayoutError(
             f"{mismatch.listing(concat)} are tensors of layout 'concat', which does not record the"
@@ -216,13 +217,13 @@ def _read_dict(source: Mapping[Any, Any], prefix: str, asked: _Asked) -> Given:
         name, tail = next(iter(rest.items()))
         expected = list(describe(asked.spec, asked.layout)) if asked.layout and asked.spec else None
         raise mismatch.wrong_names(maybe, list(rest.values()), expected, name.removesuffix(tail))
-    taken, dtype = _take_all(((name, source[name]) for name in rest), asked)
+    taken = _take_all(((name, value_of(name, plain, source)) for name in rest), asked)
     found: list[tuple[Layout, Arrays]] = [
-        (layout, {tensors[rest[name]]: array for name, array in taken.items()})
+        (layout, {tensors[rest[name]]: array for name, array in taken.arrays.items()})
         for layout, tensors in known.items()
         if tensors
     ]
-    return _resolve(found, dtype, asked, list(rest.values()))
+    return _resolve(found, taken, asked, list(rest.values()))
 
 
 def _like_concat(names: Iterable[str]) -> list[str]:
@@ -249,9 +250,9 @@ def _read_list(source: list[Any], asked: _Asked) -> Given:
     if asked.layout.name == "cudnn":
         one = len(source) == 1 and getattr(source[0], "ndim", 0) == 1
         return _read_flat(source[0] if one else source, asked)
-    taken, dtype = _take_all(((f"array {k}", value) for k, value in enumerate(source)), asked)
-    arrays = list(taken.values())
-    return _resolve([(asked.layout, arrays)], dtype, asked)
+    taken = _take_all(((f"array {k}", value) for k, value in enumerate(source)), asked)
+    arrays = list(taken.arrays.values())
+    return _resolve([(asked.layout, arrays)], taken, asked)
 
 
 def _read_flat(source: Any, asked: _Asked) -> Given:
@@ -285,8 +286,18 @@ def _read_flat(source: Any, asked: _Asked) -> Given:
 # ------------------------------------------------------------------------------ one dtype for all
 
 
-def _take_all(values: Iterable[tuple[str, Any]], asked: _Asked) -> tuple[Named, str]:
-    """Return the bits of arrays by name, and their one dtype."""
+@dataclass(frozen=True)
+class _Taken:
+    """The bits of arrays by name, and their one dtype. rounded: see Given."""
+
+    arrays: Named
+    dtype: str
+    rounded: tuple[str, ...]
+
+
+def _take_all(values: Iterable[tuple[str, Any]], asked: _Asked) -> _Taken:
+    """Take arrays of one dtype, each with a name for messages."""
+    values = list(values)
     taken = {name: take(value, name) for name, value in values}
     first, (_, dtype) = next(iter(taken.items()))
     for name, (_, other) in taken.items():
@@ -295,7 +306,8 @@ def _take_all(values: Iterable[tuple[str, Any]], asked: _Asked) -> tuple[Named, 
                 f"{first} is {dtype} but {name} is {other}: all tensors of an RNN need one dtype"
             )
     _check_dtype(first, dtype, asked)
-    return {name: array for name, (array, _) in taken.items()}, dtype
+    rounded = tuple(name for name, value in values if isinstance(value, Bits) and value.rounded)
+    return _Taken({name: array for name, (array, _) in taken.items()}, dtype, rounded)
 
 
 def _check_dtype(name: str, dtype: str, asked: _Asked) -> None:
@@ -310,7 +322,7 @@ def _check_dtype(name: str, dtype: str, asked: _Asked) -> None:
 
 
 def _resolve(
-    found: list[tuple[Layout, Arrays]], dtype: str, asked: _Asked, original: Sequence[str] = ()
+    found: list[tuple[Layout, Arrays]], taken: _Taken, asked: _Asked, original: Sequence[str] = ()
 ) -> Given:
     """Return the one RNN that the arrays fit.
 
@@ -318,7 +330,15 @@ def _resolve(
     for messages.
     """
     if asked.spec is not None:
-        return _by_spec(found, asked.spec.replace(dtype=dtype), original)
+        one = _by_spec(found, asked.spec.replace(dtype=taken.dtype), original)
+    else:
+        one = _inferred(found, taken.dtype, asked, original)
+    return replace(one, rounded=taken.rounded)
+
+
+def _inferred(
+    found: list[tuple[Layout, Arrays]], dtype: str, asked: _Asked, original: Sequence[str]
+) -> Given:
     guesses: list[tuple[Guess, Named]] = []
     for layout, arrays in found:
         for candidate in _candidates(layout, arrays, asked.hints):

@@ -177,6 +177,11 @@ ENTRY = {"prefix": "", "layout": "cudnn", "options": {}, "spec": SPEC.to_dict(),
         ({"schema": 1, "entries": {"a": {**ENTRY, "spec": 1}}}, rl.FileError, "needs prefix"),
         ({"schema": 1, "entries": {"a": {**ENTRY, "layout": "x"}}}, rl.FileError, "entry 'a'"),
         (
+            {"schema": 1, "entries": {"a": {**ENTRY, "batch_first": "no"}}},
+            rl.FileError,
+            "batch_first is 'no', need true or false",
+        ),
+        (
             {"schema": 1, "entries": {"a": {**ENTRY, "options": {"name": "x"}}}},
             rl.FileError,
             "entry 'a'",

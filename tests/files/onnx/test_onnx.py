@@ -297,10 +297,10 @@ def test_hints(tmp_path):
     for hints, match in [
         (
             {"spec": GRU.replace(hidden_size=4)},
-            "the file has hidden_size 8, the spec hidden_size 4: omit",
+            "the file has hidden_size 8, spec= has hidden_size 4: omit",
         ),
-        ({"cell": "lstm"}, "the file says cell 'gru', not 'lstm': omit"),
-        ({"reset": "before"}, "the file says reset 'after', not 'before': omit"),
+        ({"cell": "lstm"}, "cell='lstm' contradicts the file, which has cell 'gru': omit"),
+        ({"reset": "before"}, "reset='before' contradicts the file, which has reset 'after': omit"),
     ]:
         with pytest.raises(rl.SpecError, match=match):
             read(model, tmp_path, **hints)

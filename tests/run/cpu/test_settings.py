@@ -218,6 +218,8 @@ def test_outputs_of_the_caller(spec, config, first):
     assert all(map(same_bits, outs, (y, *last)))
     with pytest.raises(rl.LayoutError, match=r"out: shape \(1,"):
         rnn(x, state, out=np.empty((1, *y.shape[1:]), "f4"))
+    tensors, (h_n, _) = rnn(torch.tensor(x), tuple(map(torch.tensor, state)))
+    assert same_bits(tensors.numpy(), y) and same_bits(h_n.numpy(), last[0])
 
 
 @every_config

@@ -5,23 +5,21 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from rnnlayout._model.layout import CUDNN, as_layout
-from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources.infer import check_hints
 from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .bag import Hints
 from .found import Found
 
-# Fields that only cuDNN's weight space has. In other layouts they are the caller's choice.
-_CUDNN_ONLY = ("bias", "skip_input")
-
 
 def agreed(found: Found, hints: Hints) -> Found:
     """Return the RNNs with the caller's spec; those that the hints contradict are refused.
 
     cell and reset concern the RNNs that do not record them, so in a file with several RNNs they
-    contradict none. Raises SpecError if there is a spec, which describes one RNN, for several.
+    contradict none. The bias mode and skip_input are cuDNN's: of another layout they are the
+    caller's choice. Raises SpecError if there is a spec, which describes one RNN, for several.
     """
     names = [*found, *found.refused]
     if hints.spec is not None and len(names) > 1:
@@ -34,7 +32,7 @@ def agreed(found: Found, hints: Hints) -> Found:
     for name, weights in found.items():
         try:
             _check_hints(weights, hints, alone=len(names) == 1)
-            entries[name] = _with_spec(weights, hints.spec)
+            entries[name] = _with_spec(weights, hints)
         except (LayoutError, SpecError) as error:
             refused[name] = type(error)(f"{name}: {error}")
     return Found(entries, refused, found.notes, found.others)
@@ -43,26 +41,28 @@ def agreed(found: Found, hints: Hints) -> Found:
 def _check_hints(weights: Weights, hints: Hints, alone: bool) -> None:
     if hints.layout is not None and as_layout(hints.layout) != weights.layout:
         raise LayoutError(
-            f"the file has it in layout {weights.layout}, not {as_layout(hints.layout)}: omit the"
-            " layout"
+            f"the file has it in layout {weights.layout}, not {as_layout(hints.layout)}: omit"
+            " layout="
         )
-    for field in ("cell", "reset") if alone else ():
-        asked, own = getattr(hints, field), getattr(weights.spec, field)
-        if asked not in (None, own):
-            raise SpecError(f"the file says {field} {own!r}, not {asked!r}: omit the {field}")
+    names = ["cell", "reset"] if alone else []
+    names += ["recurrent_activation"] if weights.spec.cell in ("lstm", "gru") else []
+    concerned = {name: hint for name, hint in hints.hidden.items() if name in names}
+    check_hints(concerned, weights.spec, "the file")
 
 
-def _with_spec(weights: Weights, spec: Spec | None) -> Weights:
+def _with_spec(weights: Weights, hints: Hints) -> Weights:
     """Return the weights with the caller's spec. Raises SpecError if it describes another RNN."""
+    spec = hints.spec
     if spec is None or spec == weights.spec:
         return weights
     asked, own = asdict(spec), asdict(weights.spec)
-    free = () if weights.layout == CUDNN else _CUDNN_ONLY
+    free = set() if weights.layout == CUDNN else {"bias", "skip_input"}
+    free |= {"dtype"} if hints.dtype is not None else set()
     wrong = [field for field in own if own[field] != asked[field] and field not in free]
     if wrong:
         raise SpecError(
-            f"the file has {', '.join(f'{field} {own[field]}' for field in wrong)}, the spec"
-            f" {', '.join(f'{field} {asked[field]}' for field in wrong)}: omit the spec"
-            + (", and convert to another dtype with dtype=" if "dtype" in wrong else "")
+            f"the file has {', '.join(f'{field} {own[field]}' for field in wrong)}, spec= has"
+            f" {', '.join(f'{field} {asked[field]}' for field in wrong)}: omit spec="
+            + (", and pass dtype= to convert to another dtype" if "dtype" in wrong else "")
         )
-    return weights_of(read(weights, spec))
+    return weights_of(read(weights, spec.replace(dtype=weights.spec.dtype)))

@@ -12,6 +12,7 @@ import numpy as np
 from rnnlayout._model.dtypes import FLOATS, Bits, storage
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources.infer import check_hints
 
 CHUNK_NBYTES = 8 << 20  # at most so much between two moments at which Ctrl-C can be answered
 
@@ -32,15 +33,12 @@ class Hints:
     def hidden(self) -> dict[str, Any]:
         """What tensors do not show, as read() takes it."""
         names = ("cell", "reset", "recurrent_activation")
-        return {name: getattr(self, name) for name in names}
+        return {name: hint for name in names if (hint := getattr(self, name)) is not None}
 
     def __post_init__(self) -> None:
         if self.spec is not None and not isinstance(self.spec, Spec):
             raise SpecError(f"spec is a {type(self.spec).__name__}, need a Spec")
-        for name in ("cell", "reset"):
-            hint, own = getattr(self, name), getattr(self.spec, name, None)
-            if None not in (hint, own) and hint != own:
-                raise SpecError(f"the spec has {name} {own!r}, not {hint!r}: omit the {name}")
+        check_hints(self.hidden, self.spec, "spec=")
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,8 @@ class Scratch:
 class Conversion:
     """Weights in another layout, converted when the tensors are asked for, in their order.
 
-    spec, layout, config: of the result. tensors: the result by name. Pieces of a tensor are in the
-    scratch memory, or in the source if the conversion only moves elements.
+    spec, layout, config, batch_first: of the result. tensors: the result by name. Pieces of a
+    tensor are in the scratch memory, or in the source if the conversion only moves elements.
     Asking for a tensor raises the errors of convert(); check() raises them at once.
     """
 
@@ -74,7 +74,8 @@ class Conversion:
         self._weights, self._exact, self._scratch = weights, exact, scratch or Scratch()
         given = given_of(weights)
         plan, self.spec = engine.plan_of(given, to, dtype)
-        self.layout, self.config = to, weights.config
+        self.layout = to
+        self.config, self.batch_first = weights.config, weights.batch_first
         nbytes = sum(array.nbytes for array in given.arrays)
         self._num_parts = 1 if nbytes <= SMALL_NBYTES else weights.spec.num_layers
         self._reports: dict[int, Report] = {}

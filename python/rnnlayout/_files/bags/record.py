@@ -2,10 +2,12 @@
 
 One text of JSON under the name "rnnlayout" in the metadata of the file:
 
-    {"schema": 1, "entries": {entry: {"prefix", "layout", "options", "spec", "config"}}}
+    {"schema": 1, "entries": {entry: {"prefix", "layout", "options", "spec", "config",
+                                      "batch_first"}}}
 
 prefix: the part of the tensors' names before the layout's own names, with the separator. layout
-and options: as rl.layout() takes them. spec: Spec.to_dict(). config: Weights.config.
+and options: as rl.layout() takes them. spec: Spec.to_dict(). config, batch_first: of the Weights;
+the latter only if it is not None.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ class Record:
     layout: Layout
     spec: Spec
     config: dict[str, Any]
+    batch_first: bool | None = None
 
     def names(self, existing: Collection[str]) -> dict[str, str]:
         """Return the layout's name of each tensor -> its name in the file.
@@ -62,11 +65,17 @@ def write_records(records: Mapping[str, Record]) -> dict[str, str]:
             "options": dict(one.layout.options),
             "spec": one.spec.to_dict(),
             "config": one.config,
+            **({} if one.batch_first is None else {"batch_first": one.batch_first}),
         }
         for entry, one in records.items()
     }
+    return {KEY: as_json({"schema": SCHEMA, "entries": entries})}
+
+
+def as_json(described: Mapping[str, Any], indent: int | None = None) -> str:
+    """Return the text of what describes RNNs. Raises LayoutError if a config is not JSON."""
     try:
-        return {KEY: json.dumps({"schema": SCHEMA, "entries": entries}, allow_nan=False)}
+        return json.dumps(described, allow_nan=False, indent=indent)
     except (TypeError, ValueError) as error:
         raise LayoutError(f"a config cannot be written as JSON: {error}") from None
 
@@ -105,6 +114,15 @@ def _record(found: Any, what: str) -> Record:
         raise FileError(f"{what} needs {', '.join(kinds)}")
     try:
         layout = Layout(found["layout"], **found["options"])
-        return Record(found["prefix"], layout, Spec.from_dict(found["spec"]), found["config"])
+        spec, batch_first = Spec.from_dict(found["spec"]), batch_first_in(found, what)
+        return Record(found["prefix"], layout, spec, found["config"], batch_first)
     except (LayoutError, SpecError, TypeError) as error:  # TypeError: an option named "name"
         raise FileError(f"{what}: {error}") from None
+
+
+def batch_first_in(found: Mapping[str, Any], what: str) -> bool | None:
+    """Return what a record says about the axes of x, None if it says nothing."""
+    batch_first = found.get("batch_first")
+    if not isinstance(batch_first, bool | None):
+        raise FileError(f"{what}: batch_first is {batch_first!r}, need true or false")
+    return batch_first

@@ -2,16 +2,16 @@
 
 .bin is the weight space itself, little-endian, for C programs, with a JSON file beside it:
 FILE.bin.json is written; FILE.bin.json or else FILE.json is read. It has Spec.to_dict(), followed
-by "layout", "nbytes" and "regions", the rows of rl.regions(); and by "entry", the RNN's name, if it
-is not that of its cell. Spec.to_dict() alone is enough.
+by "layout", "nbytes" and "regions", the rows of rl.regions(); and, if they say more than the spec,
+"entry" (the RNN's name), "config" and "batch_first". Spec.to_dict() alone is enough.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.json_text import json_object
 from rnnlayout._files.bags.naming import entry_of
 from rnnlayout._files.bags.output import Output
+from rnnlayout._files.bags.record import as_json, batch_first_in
 from rnnlayout._model.describe import regions
 from rnnlayout._model.dtypes import storage
 from rnnlayout._model.errors import FileError
@@ -34,7 +35,7 @@ from .format import ModelFormat, check_layout
 from .npy import mapped
 
 _MOST_NBYTES = 16 << 20  # of the JSON; that of a thousand layers has a tenth of it
-_MORE = ("layout", "nbytes", "regions", "entry")
+_MORE = ("layout", "nbytes", "regions", "entry", "config", "batch_first")
 
 
 def _weights(tensor: Tensor, spec: Spec | None, path: Path, dtype_free: bool = False) -> Weights:
@@ -57,7 +58,7 @@ def _only_one(entries: Mapping[str, Weights], what: str) -> tuple[str, Weights]:
 def _read_npy(path: Path, hints: Hints) -> Found:
     array = mapped(path)
     tensor = Tensor.of(array, array.dtype.name)
-    weights = _weights(tensor, hints.spec, path, hints.dtype is not None)
+    weights = _weights(tensor, hints.spec, path, dtype_free=hints.dtype is not None)
     return Found({entry_of("", weights.spec): weights})
 
 
@@ -87,7 +88,11 @@ def _read_bin(path: Path, hints: Hints) -> Found:
         raise FileError(f"{path} has {size} bytes, not a multiple of those of a {spec.dtype}")
     array = np.memmap(path, dtype, "r").view(np.ndarray) if size else np.empty(0, dtype)
     weights = _weights(Tensor.of(array, spec.dtype), spec, path)
-    return Found({(described and described.entry) or entry_of("", spec): weights})
+    if described is None:
+        return Found({entry_of("", spec): weights})
+    config, batch_first = described.config, described.batch_first
+    used = replace(given_of(weights), config=config, batch_first=batch_first)
+    return Found({described.entry or entry_of("", spec): weights_of(used)})
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,8 @@ class _Described:
 
     spec: Spec
     entry: str
+    config: dict[str, Any]
+    batch_first: bool | None
 
 
 def _beside(path: Path) -> _Described | None:
@@ -104,14 +111,15 @@ def _beside(path: Path) -> _Described | None:
             if json_path.stat().st_size > _MOST_NBYTES:
                 raise FileError(f"{json_path} is too large to be the description of {path.name}")
             found = json_object(json_path.read_bytes(), str(json_path))
-            entry = found.get("entry", "")
-            if not isinstance(entry, str):
-                raise FileError(f"{json_path}: entry is {entry!r}, need a name")
+            entry, config = found.get("entry", ""), found.get("config", {})
+            if not isinstance(entry, str) or not isinstance(config, dict):
+                raise FileError(f"{json_path}: need entry as a name, config as an object")
+            batch_first = batch_first_in(found, str(json_path))
             try:
                 spec = Spec.from_dict({k: v for k, v in found.items() if k not in _MORE})
             except SpecError as error:
                 raise FileError(f"{json_path}: {error}") from None
-            return _Described(spec, entry)
+            return _Described(spec, entry, config, batch_first)
     return None
 
 
@@ -130,7 +138,11 @@ def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
     }
     if name != entry_of("", weights.spec):
         described["entry"] = name
-    text = json.dumps(described, indent=1)
+    if weights.config:
+        described["config"] = weights.config
+    if weights.batch_first is not None:
+        described["batch_first"] = weights.batch_first
+    text = as_json(described, indent=1)
     out.beside(".json").write_text(text + "\n")
 
 

@@ -101,7 +101,7 @@ class Entries:
             sides = zip(("forward", "backward"), parts, strict=True)
             tensors = {f"0/{side}/{leaf}": a for side, part in sides for leaf, a in part.items()}
         if own is None:
-            return weights_of(self._by_shapes(name, tensors))
+            return weights_of(replace(self._by_shapes(name, tensors), batch_first=True))
         given = read(tensors, None, own.layout, **own.hints)
         return weights_of(replace(given, config=own.config, batch_first=own.batch_first))
 

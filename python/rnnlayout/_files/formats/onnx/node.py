@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,8 @@ def _weights_at(site: Site, constants: Constants, hints: Hints, notes: list[str]
         _couple(tensors, constants)
         notes.append(f"{site.name}: input_forget is replaced by weights of f, those of i negated")
     given = read({role: np.ascontiguousarray(a) for role, a in tensors.items()}, spec, "onnx")
-    return weights_of(given, None, _config(site, attributes, constants))
+    config, batch_first = _config(site, attributes, constants), bool(integer(attributes, "layout"))
+    return weights_of(replace(given, config=config, batch_first=batch_first))
 
 
 def _tensor(site: Site, constants: Constants, role: str, k: int, notes: list[str]) -> np.ndarray:
