@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from interpreter_lock import ends_without_the_lock, keeps_the_lock, polls_rarely
 from midway import is_interrupted, lets_others_run
 
 import rnnlayout as rl
@@ -34,6 +35,22 @@ def test_ctrl_c_ends_a_conversion(conversion):
 
 def test_other_threads_run_meanwhile(conversion):
     assert lets_others_run(*conversion)
+
+
+def test_a_conversion_outside_the_main_thread_does_not_ask_for_the_lock(conversion):
+    call, _, last = conversion
+    assert ends_without_the_lock(call, last)
+
+
+def test_a_conversion_polls_rarely(conversion):
+    assert polls_rarely(conversion[0])
+
+
+def test_a_short_conversion_keeps_the_lock():
+    spec = rl.Spec("gru", 30, 20)
+    flat = np.zeros(spec.num_params, "f4")
+    rl.unpack(flat, spec, to="keras")
+    assert keeps_the_lock(lambda: rl.unpack(flat, spec, to="keras"))
 
 
 def test_threads_may_share_a_plan():

@@ -171,8 +171,11 @@ def test_stack_and_split_dropped_what_weights_are_used_with(layout, whole, layer
     assert [part.config for part in parts] == layers
     assert rl.stack(parts).config == rl.Weights(weights).config == whole
     assert rl.stack([rl.stack(parts[:2]), parts[2]]).config == whole
-    with pytest.raises(rl.LossyError, match=next(iter(whole))):
-        rl.stack(parts).rnn()
+    if whole.keys() & {"merge_mode", "initial_h"}:  # of two directions, and of one batch size
+        with pytest.raises(rl.LossyError, match=[*whole][-1]):
+            rl.stack(parts).rnn()
+    else:
+        assert "go_backwards" not in whole or "go_backwards" in repr(rl.stack(parts).rnn())
 
 
 @pytest.mark.parametrize(

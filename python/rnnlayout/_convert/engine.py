@@ -16,6 +16,7 @@ from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import Spec, flag
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.mismatch import wrong_names
+from rnnlayout._sources.torch_names import rounded_weights
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,12 @@ def run(
         arrays = [np.empty(shape, storage(spec.dtype)) for _, shape in plan.targets]
     else:
         arrays = _outputs(out, plan.targets, spec.dtype, dst)
+    _check_exact(source, exact)
     report = run_plan(plan, source.arrays, arrays, source.dtype, spec.dtype, exact, out is None)
     has = (0 if spec.bias == "none" else _native.HAS_BIAS) | _peepholes(source, dst)
     names = [name for name, _ in plan.targets]
-    return replace(source, spec=spec, layout=dst, has=has, names=names, arrays=arrays), report
+    made = replace(source, spec=spec, layout=dst, has=has, names=names, arrays=arrays, rounded=())
+    return made, _with_rounded(report, source)
 
 
 def _peepholes(source: Given, dst: Layout) -> int:
@@ -81,7 +84,22 @@ def run_into(
 def dry_run(source: Given, dst: Layout, dtype: Any = None, exact: bool = False) -> Report:
     """Return the report of run(), or raise its errors, without converting."""
     plan, spec = plan_of(source, dst, dtype)
-    return run_plan(plan, source.arrays, None, source.dtype, spec.dtype, exact, False)
+    _check_exact(source, exact)
+    report = run_plan(plan, source.arrays, None, source.dtype, spec.dtype, exact, False)
+    return _with_rounded(report, source)
+
+
+def _check_exact(source: Given, exact: bool) -> None:
+    if source.rounded and exact:
+        raise rounded_weights(source.rounded)
+
+
+def _with_rounded(report: Report, source: Given) -> Report:
+    """Return the report of a conversion, of what was computed before it too."""
+    if not source.rounded:
+        return report
+    reasons = [f"{', '.join(source.rounded)} computed from weight norm", report.reason]
+    return Report("rounds", report.rounded_sums, " and ".join(filter(None, reasons)))
 
 
 def run_plan(

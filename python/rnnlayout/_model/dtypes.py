@@ -18,10 +18,14 @@ _NATIVE = {np.dtype(name): name for name in FLOATS if name != "bfloat16"}
 
 @dataclass(frozen=True)
 class Bits:
-    """An array that carries the bits of a dtype. take() accepts it as it is."""
+    """An array that carries the bits of a dtype. take() accepts it as it is.
+
+    rounded: whether its values were rounded when they were computed from what is stored.
+    """
 
     array: np.ndarray
     dtype: str
+    rounded: bool = False
 
 
 def dtype_name(dtype: Any) -> str:

@@ -22,7 +22,8 @@ class Given:
 
     has: its optional tensors, HAS_BIAS | HAS_PEEPHOLES. arrays: C-contiguous, aligned, in native
     byte order; they carry bits (bfloat16 as uint16). config: see Weights. batch_first: whether the
-    source's x is (N, T, I); None if it does not say.
+    source's x is (N, T, I); None if it does not say. rounded: the names of weights that were
+    rounded when they were computed from what the source stores (weight norm), for messages.
     """
 
     spec: Spec
@@ -32,6 +33,7 @@ class Given:
     arrays: list[np.ndarray]
     config: dict[str, Any] = field(default_factory=dict)
     batch_first: bool | None = None
+    rounded: tuple[str, ...] = ()
 
     @property
     def dtype(self) -> str:
@@ -121,8 +123,9 @@ def stacked(parts: Sequence[Given]) -> Given:
         names = [name for name, _ in _native.tensors(first.layout, spec, first.has)]
         arrays = [array for layer in layers for array in layer.arrays]
     config = stack_config([layer.config for layer in layers])
+    rounded = tuple(name for part in parts for name in part.rounded)
     batch_first = _batch_first(layers)
-    return Given(spec, first.layout, first.has, names, arrays, config, batch_first)
+    return Given(spec, first.layout, first.has, names, arrays, config, batch_first, rounded)
 
 
 def _batch_first(layers: Sequence[Given]) -> bool | None:

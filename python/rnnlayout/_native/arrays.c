@@ -91,6 +91,7 @@ int arrays_borrow(PyObject *sequence, PyObject *tensors, rnl_dtype dtype, int wr
         if (fits(item, PyList_GetItem(tensors, k), dtype, writable, what) < 0)
             return -1;
         out->data[k] = PyArray_DATA((PyArrayObject *)item);
+        out->nbytes += PyArray_NBYTES((PyArrayObject *)item);
     }
     return 0;
 }

@@ -68,9 +68,24 @@ static int read_taken(const foreign_reader *reader, const dl_taken *taken, forei
            fits(array, tensor->ndim, tensor->shape, tensor->strides);
 }
 
+/* Is it a torch tensor that requires grad? The Python path decides on those: torch's functions do
+ * not refuse to export them, unlike its __dlpack__. */
+static int requires_grad(const foreign_reader *reader, PyObject *value)
+{
+    PyObject *found = PyObject_GetAttr(value, reader->state->words[WORD_REQUIRES_GRAD]);
+    const int is_true = found == Py_True;
+    if (!found)
+        return failed();
+    Py_DECREF(found);
+    return is_true;
+}
+
 static int look_by_exchange(const foreign_reader *reader, PyObject *value, foreign *array)
 {
     dl_taken taken;
+    const int refuses = requires_grad(reader, value);
+    if (refuses)
+        return refuses < 0 ? -1 : 0;
     if (dlpack_take_by(reader->state, reader->table, value, &taken, &array->stream) < 0)
         return failed();
     array->knows_stream = 1;

@@ -117,7 +117,6 @@ static rnl_status run_core(const gpu_rnn_object *self, gpu_call *call, rnl_error
     rnl_gpu_call *const core = &call->core;
     const foreign *const arrays = call->arrays;
     rnl_status status;
-    core->poll = poll_signals;
     core->x = arrays[X].address;
     core->h0 = arrays[H0].address;
     core->c0 = arrays[C0].address;

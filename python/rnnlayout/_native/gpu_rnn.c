@@ -115,7 +115,7 @@ static PyObject *gpu_rnn_run(PyObject *object, PyObject *args)
     long long T, N;
     rnl_gpu_call call = {0};
     rnl_error err;
-    rnl_status status;
+    long_call meanwhile;
     if (!PyArg_ParseTuple(args, "LLpOOOOOOOO:run", &T, &N, &call.batch_first, &x, &lengths, &h0,
                           &c0, &y, &hn, &cn, &stream))
         return NULL;
@@ -123,7 +123,6 @@ static PyObject *gpu_rnn_run(PyObject *object, PyObject *args)
     call.N = N;
     call.on_host = stream == Py_None;
     call.stream = call.on_host ? NULL : stream_from_object(stream);
-    call.poll = poll_signals;
     if (PyErr_Occurred())
         return NULL;
     call.x = pointer_of(x);
@@ -133,13 +132,15 @@ static PyObject *gpu_rnn_run(PyObject *object, PyObject *args)
     call.y = pointer_of(y);
     call.hn = pointer_of(hn);
     call.cn = pointer_of(cn);
-    if (PyErr_Occurred())
+    const native_state *state = PyType_GetModuleState(Py_TYPE(object));
+    if (PyErr_Occurred() || long_call_begin(state, LONG_WORK, &meanwhile) < 0)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = rnl_gpu_rnn_run(((gpu_rnn_object *)object)->rnn, &call, &err);
-    Py_END_ALLOW_THREADS
+    call.poll = meanwhile.poll;
+    call.poll_arg = &meanwhile;
+    const rnl_status status = rnl_gpu_rnn_run(((gpu_rnn_object *)object)->rnn, &call, &err);
+    long_call_end(&meanwhile);
     if (status != RNL_OK)
-        return raise_status(PyType_GetModuleState(Py_TYPE(object)), &err);
+        return raise_status(state, &err);
     Py_RETURN_NONE;
 }
 

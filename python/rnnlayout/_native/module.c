@@ -200,6 +200,8 @@ static int add_words(native_state *state)
         [WORD_DATA] = "data",
         [WORD_STRIDES] = "strides",
         [WORD_MASK] = "mask",
+        [WORD_REQUIRES_GRAD] = "requires_grad",
+        [WORD_IDENT] = "ident",
     };
     for (int k = 0; k < NUM_WORDS; k++)
         if (!(state->words[k] = PyUnicode_InternFromString(words[k])))
@@ -207,10 +209,18 @@ static int add_words(native_state *state)
     return 0;
 }
 
+static int find_main_thread(native_state *state)
+{
+    PyObject *threading = PyImport_ImportModule("threading");
+    state->main_thread = threading ? PyObject_GetAttrString(threading, "main_thread") : NULL;
+    Py_XDECREF(threading);
+    return state->main_thread ? 0 : -1;
+}
+
 static int native_exec(PyObject *module)
 {
     native_state *state = PyModule_GetState(module);
-    if (arrays_import() < 0 || add_words(state) < 0)
+    if (arrays_import() < 0 || add_words(state) < 0 || find_main_thread(state) < 0)
         return -1;
     if (add_error(module, "Error", "rnnlayout.Error", "The base of all errors of rnnlayout.",
                   PyExc_Exception, NULL, &state->error) < 0 ||
@@ -264,6 +274,7 @@ static int native_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->device_array_type);
     for (int k = 0; k < NUM_WORDS; k++)
         Py_VISIT(state->words[k]);
+    Py_VISIT(state->main_thread);
     return 0;
 }
 
@@ -282,6 +293,7 @@ static int native_clear(PyObject *module)
     Py_CLEAR(state->device_array_type);
     for (int k = 0; k < NUM_WORDS; k++)
         Py_CLEAR(state->words[k]);
+    Py_CLEAR(state->main_thread);
     return 0;
 }
 

@@ -14,7 +14,7 @@
 #define NO_IMPORT_ARRAY
 #endif
 
-/* Names that are looked up in other libraries' arrays. */
+/* Names of attributes: those of other libraries' arrays, and of threads. */
 enum {
     WORD_EXCHANGE,
     WORD_DLPACK,
@@ -27,6 +27,8 @@ enum {
     WORD_DATA,
     WORD_STRIDES,
     WORD_MASK,
+    WORD_REQUIRES_GRAD,
+    WORD_IDENT,
     NUM_WORDS
 };
 
@@ -34,6 +36,7 @@ typedef struct native_state {
     PyObject *error, *spec_error, *layout_error, *lossy_error, *no_cudnn_error, *cudnn_error;
     PyTypeObject *plan_type, *rnn_type, *gpu_rnn_type, *device_array_type;
     PyObject *words[NUM_WORDS];
+    PyObject *main_thread; /* threading.main_thread */
 } native_state;
 
 /* The leading axes of a call's arrays. */
@@ -42,8 +45,20 @@ enum { STEP, TIME_FIRST, BATCH_FIRST, NUM_AXES };
 /* status.c: raise the exception of a status, with the core's text. Returns NULL. */
 PyObject *raise_status(const native_state *state, const rnl_error *err);
 
-/* The core's poll function: let signal handlers run; non-zero: stop. */
-int poll_signals(void *unused);
+/* long_call.c: a call of the core. If it takes long, other threads run meanwhile and, in the main
+ * thread, so do signal handlers. A short call keeps the interpreter's lock: if other threads are
+ * busy in Python, it takes longer to get the lock back than to make the call. */
+typedef struct long_call {
+    int (*poll)(void *);   /* for the core, with this struct as its argument; NULL: none */
+    PyThreadState *thread; /* NULL: this call keeps the lock                             */
+    int64_t polled_ms;
+} long_call;
+
+/* Multiply-adds, or bytes of weights to convert: tens of microseconds. */
+enum { LONG_WORK = 1 << 20 };
+
+int long_call_begin(const native_state *state, double work, long_call *call);
+void long_call_end(long_call *call);
 
 /* values.c: Python objects to the core's structs (0, or -1 with an exception), and back. */
 int spec_from_object(const native_state *state, PyObject *object, rnl_spec *spec);
@@ -62,7 +77,7 @@ PyObject *result_to_tuple(PyObject *y, PyObject *hn, PyObject *cn); /* cn NULL: 
 /* arrays.c: NumPy arrays as the core needs them. */
 typedef struct borrowed {
     PyObject *arrays; /* a tuple that keeps them alive */
-    Py_ssize_t n;
+    Py_ssize_t n, nbytes;
     void **data;
 } borrowed;
 

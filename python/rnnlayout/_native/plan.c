@@ -148,14 +148,14 @@ static PyObject *plan_run(PyObject *object, PyObject *args, PyObject *kwargs)
     borrowed in = {0}, out = {0};
     rnl_report report;
     rnl_error err;
-    rnl_status status;
+    long_call meanwhile;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOUUpp:run", names, &src, &dst, &src_name,
                                      &dst_name, &exact, &is_new) ||
         value_from_name(state, RNL_NAMES_DTYPE, src_name, &src_dtype) < 0 ||
         value_from_name(state, RNL_NAMES_DTYPE, dst_name, &dst_dtype) < 0)
         return NULL;
-    const rnl_run_options options = {
-        .exact = exact, .dry_run = dst == Py_None, .dst_is_new = is_new, .poll = poll_signals};
+    rnl_run_options options = {
+        .exact = exact, .dry_run = dst == Py_None, .dst_is_new = is_new, .poll_arg = &meanwhile};
     if (arrays_borrow(src, self->sources, (rnl_dtype)src_dtype, 0, "source", &in) < 0)
         goto done;
     if (!options.dry_run) {
@@ -169,10 +169,13 @@ static PyObject *plan_run(PyObject *object, PyObject *args, PyObject *kwargs)
         if (overlap)
             goto done;
     }
-    Py_BEGIN_ALLOW_THREADS
-    status = rnl_plan_run(self->plan, (rnl_dtype)src_dtype, (const void *const *)in.data,
-                          (rnl_dtype)dst_dtype, out.data, &options, &report, &err);
-    Py_END_ALLOW_THREADS
+    if (long_call_begin(state, (double)in.nbytes, &meanwhile) < 0)
+        goto done;
+    options.poll = meanwhile.poll;
+    const rnl_status status = rnl_plan_run(self->plan, (rnl_dtype)src_dtype,
+                                           (const void *const *)in.data, (rnl_dtype)dst_dtype,
+                                           out.data, &options, &report, &err);
+    long_call_end(&meanwhile);
     if (status == RNL_OK)
         result = Py_BuildValue("(sL)", report.grade == RNL_EXACT ? "exact" : "rounds",
                                (long long)report.rounded_sums);

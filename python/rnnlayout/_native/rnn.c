@@ -20,20 +20,21 @@ static int prepare(rnn_object *self, const native_state *state, PyObject *weight
                    const rnl_rnn_options *options)
 {
     rnl_error err;
-    rnl_status status = RNL_OK;
+    long_call meanwhile;
     borrowed *const in = &self->weights;
-    const int failed = weights_borrow(state, RNL_FORWARD_LAYOUT, &self->spec, weights, in);
+    int failed = weights_borrow(state, RNL_FORWARD_LAYOUT, &self->spec, weights, in);
+    if (!failed)
+        failed = long_call_begin(state, (double)in->nbytes, &meanwhile);
     if (!failed) {
         self->num_params = PyArray_SIZE((PyArrayObject *)weights);
-        Py_BEGIN_ALLOW_THREADS
-        status = rnl_rnn_new(&self->spec, in->data[0], options, &self->rnn, &err);
-        Py_END_ALLOW_THREADS
-        if (status != RNL_OK)
+        failed = rnl_rnn_new(&self->spec, in->data[0], options, &self->rnn, &err) != RNL_OK;
+        long_call_end(&meanwhile);
+        if (failed)
             raise_status(state, &err);
     }
     if (!options->borrows)
         arrays_release(in);
-    return failed || status != RNL_OK ? -1 : 0;
+    return failed ? -1 : 0;
 }
 
 static PyObject *rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -312,14 +313,24 @@ static int make_outputs(const rnn_object *self, rnn_call *call)
                : 0;
 }
 
+/* Multiply-adds: each weight once per step and sequence, and about a thousand for the rest. */
+static double work_of(const rnn_object *self, const rnl_rnn_call *core)
+{
+    return ((double)self->num_params + 1000) * (double)core->T * (double)core->N;
+}
+
 static PyObject *run(const native_state *state, rnn_object *self, rnn_call *call)
 {
     const arrays *a = &call->given;
+    rnl_rnn_call *const core = &call->core;
     rnl_error err;
-    rnl_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = rnl_rnn_run(self->rnn, &call->core, &err);
-    Py_END_ALLOW_THREADS
+    long_call meanwhile;
+    if (long_call_begin(state, work_of(self, core), &meanwhile) < 0)
+        return NULL;
+    core->poll = meanwhile.poll;
+    core->poll_arg = &meanwhile;
+    const rnl_status status = rnl_rnn_run(self->rnn, core, &err);
+    long_call_end(&meanwhile);
     return status == RNL_OK
                ? result_to_tuple((PyObject *)a->y, (PyObject *)a->hn, (PyObject *)a->cn)
                : raise_status(state, &err);
@@ -349,7 +360,6 @@ static int prepare_call(const rnn_object *self, rnn_call *call, int checked)
     core->y = data_of(a->y);
     core->hn = data_of(a->hn);
     core->cn = data_of(a->cn);
-    core->poll = poll_signals;
     return checked || !is_given || !may_overlap(call);
 }
 

@@ -1,4 +1,4 @@
-/* The core and the interpreter: statuses as exceptions, and signals during a call. */
+/* The core's statuses as exceptions. */
 #include "native.h"
 
 /* The error's text, with the function that failed and the number it returned as attributes. */
@@ -29,13 +29,4 @@ PyObject *raise_status(const native_state *state, const rnl_error *err)
             PyErr_SetString(PyExc_RuntimeError, err->text);
     }
     return NULL;
-}
-
-int poll_signals(void *unused)
-{
-    (void)unused;
-    PyGILState_STATE gil = PyGILState_Ensure();
-    const int stop = PyErr_CheckSignals();
-    PyGILState_Release(gil);
-    return stop;
 }

@@ -19,6 +19,7 @@ from rnnlayout._native import (
 
 from . import cudnn, host
 from .foreign import LEGACY, Foreign, is_on_device, look, stream_of
+from .kinds import on_device_like
 from .shapes import INPUTS, OUTPUTS, Part, Shapes, check, kind, read_lengths
 from .use import Use
 
@@ -58,7 +59,8 @@ def run(
                 f"x is a {kind(x)} on a GPU, where {use.settings} of the source is not supported:"
                 " pass arrays in the host's memory, as x.cpu() in PyTorch, x.get() in CuPy"
             )
-        return _Call(number, spec, named, stream).run(native, axes, lengths)
+        result = _Call(number, spec, named, stream).run(native, axes, lengths)
+        return on_device_like(x, result, named.values())
     if stream is not None:
         raise SpecError(
             "stream= is only for arrays on a GPU; x is on the host, where a call returns when it is"

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._model.dtypes import as_carrier, check_in_place, present, storage, take
+from rnnlayout._model.dtypes import as_carrier, check_in_place, storage, take
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import STEP, LayoutError
 
+from .kinds import shown_like
 from .shapes import Part, Shapes, check, kind, read_lengths
 from .use import Use
 
@@ -50,7 +51,8 @@ def run(
     y = outs.get("out")
     if y is None:
         y = np.empty(shapes.outputs["out"].shape, storage(dtype))
-    shown = {"out": present(y, dtype)} | named  # before the work: it fails without ml_dtypes
+    show = shown_like(named["x"])
+    shown = {"out": show(y, dtype)} | named  # before the work: it fails without ml_dtypes
     into = np.empty((*y.shape[:-1], 2 * y.shape[-1]), y.dtype) if use.merges else y
     time_axis = int(shapes.batch_first)
     if use.flips_x:
@@ -76,7 +78,7 @@ def run(
         if what in outs:
             outs[what][...] = last
         else:
-            shown[what] = present(last, dtype)
+            shown[what] = show(last, dtype)
     states = [shown[what] for what in shapes.outputs if what != "out"]
     return shown["out"], states[0] if len(states) == 1 else tuple(states)
 

@@ -16,9 +16,10 @@ from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError, SpecEr
 from rnnlayout._sources.read import read
 
 from . import gpu, host, threadpools
-from .foreign import stream_of
+from .foreign import is_on_device, stream_of
+from .kinds import on_device_like, refuse_gradients
 from .options import Options, check_choices, number_of, read_options
-from .shapes import name_arrays
+from .shapes import kind, name_arrays
 from .use import Use, use_of
 
 CPU = Layout("the forward pass")
@@ -42,7 +43,8 @@ class RNN:
     algo: "standard"; on a GPU also "persist_static" and "persist_small", within cuDNN's limits.
 
     Call it to run sequences; step() runs one step, update() replaces the weights. Its attributes
-    are spec and the options above. It can be pickled, and called from many threads.
+    are the options above, spec, and from it input_size, hidden_size, num_layers, num_directions,
+    bidirectional and proj_size. It can be pickled, and called from many threads.
 
     Settings of the source, from a Keras layer or Weights.config, are applied: go_backwards,
     merge_mode, and ONNX's direction="reverse". Others raise LossyError.
@@ -64,7 +66,7 @@ class RNN:
     """
 
     __slots__ = (
-        "_axes", "_is_plain", "_native", "_number", "_options", "_origin", "_spec",
+        "__weakref__", "_axes", "_is_plain", "_native", "_number", "_options", "_origin", "_spec",
         "_use",
     )  # fmt: skip
     _borrows = False
@@ -131,6 +133,36 @@ class RNN:
         return self._spec
 
     @property
+    def input_size(self) -> int:
+        """The elements of x per step, I."""
+        return self._spec.input_size
+
+    @property
+    def hidden_size(self) -> int:
+        """The units of a layer and direction, H."""
+        return self._spec.hidden_size
+
+    @property
+    def num_layers(self) -> int:
+        """The number of layers, L."""
+        return self._spec.num_layers
+
+    @property
+    def bidirectional(self) -> bool:
+        """Whether it has two directions."""
+        return self._spec.bidirectional
+
+    @property
+    def num_directions(self) -> int:
+        """The number of directions, D."""
+        return self._spec.num_directions
+
+    @property
+    def proj_size(self) -> int:
+        """The projected size P of an LSTM, 0 without a projection."""
+        return self._spec.proj_size
+
+    @property
     def device(self) -> str:
         """Where it runs: "cpu", "cuda:0" ..."""
         return "cpu" if self._number is None else f"cuda:{self._number}"
@@ -187,7 +219,8 @@ class RNN:
             tensor on the CPU, of any strides, in the dtype of the weights; for an RNN on the CPU
             also float32 if the weights are narrower. For an RNN on a GPU all arrays may be in its
             memory: from PyTorch, CuPy, JAX, DeviceArrays, anything with __dlpack__ or
-            __cuda_array_interface__, C-contiguous. They are then not copied.
+            __cuda_array_interface__, C-contiguous. They are then not copied. Torch tensors that
+            require grad are refused while torch records gradients: there are none.
         state: h_0, or (h_0, c_0) for an LSTM; None for zeros. h is (L * D, N, P), c is
             (L * D, N, H); (L * D, P) and (L * D, H) without a batch. The dtype is that of x.
         lengths: the steps of each sequence, (N,), in any order, 0 to T. y is zero past the end,
@@ -200,10 +233,11 @@ class RNN:
             that the owner of x works in, if that is known, otherwise the legacy default stream.
             The call does not wait for it.
 
-        Returns y, (T, N, D * P) or (N, T, D * P), and h_n, or (h_n, c_n) for an LSTM: the arrays
-        to fill, or new ones, which are DeviceArrays for arrays on a GPU. Raises LayoutError if
-        shapes, dtypes or memory do not fit, or if the stream that out= is used in is unknown;
-        CudnnError if a call of cuDNN or of the driver fails.
+        Returns y, (T, N, D * P) or (N, T, D * P), with a merge_mode P instead of D * P, and h_n, or
+        (h_n, c_n) for an LSTM: the arrays to fill, or new ones of the kind of x: torch tensors if x
+        is one, on a GPU CuPy's and JAX's own arrays, otherwise NumPy arrays, on a GPU DeviceArrays.
+        Raises LayoutError if shapes, dtypes or memory do not fit, or if the stream that out= is
+        used in is unknown; CudnnError if a call of cuDNN or of the driver fails.
         """
         native = self._native
         if not self._is_plain:
@@ -216,7 +250,7 @@ class RNN:
             number = None if stream is None else stream_of(stream)
             result = native.call(x, state, lengths, out, h_out, c_out, self._axes, number)
             if result is not None:
-                return result
+                return on_device_like(x, result, (out, h_out, c_out))
         return self._long_way(self._axes, lengths, stream, x, state, out, h_out, c_out)
 
     def step(
@@ -248,7 +282,7 @@ class RNN:
             number = None if stream is None else stream_of(stream)
             result = native.call(x, state, None, out, h_out, c_out, STEP, number)
             if result is not None:
-                return result
+                return on_device_like(x, result, (out, h_out, c_out))
         return self._long_way(STEP, None, stream, x, state, out, h_out, c_out)
 
     def update(
@@ -311,8 +345,16 @@ class RNN:
                 " batch, padding first: run the sequences one by one, each cut to its length"
             )
         named = name_arrays(spec, *arrays)
+        refuse_gradients(named)
         if isinstance(native, _native.GpuRnn):
             return gpu.run(native, self._number or 0, spec, axes, use, named, lengths, stream)
+        for what, value in named.items():
+            if is_on_device(value):
+                raise LayoutError(
+                    f"{what} is a {kind(value)} on a GPU, but this RNN is on the CPU: pass"
+                    " device='cuda' to rl.RNN, or copy the array to the host (in PyTorch"
+                    f" {what}.cpu(), in CuPy {what}.get())"
+                )
         return host.run(native, spec, axes, use, named, lengths)
 
 

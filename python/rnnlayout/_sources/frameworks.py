@@ -11,6 +11,7 @@ from rnnlayout._native import LayoutError
 
 from .keras_config import CELLS, Description
 from .keras_tree import Node, Recurrent
+from .torch_names import plain_names, value_of
 
 _TORCH_CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
 _KERAS_CLASSES = (*CELLS, "LSTMCell", "GRUCell", "SimpleRNNCell", "StackedRNNCells", "RNN",
@@ -44,9 +45,7 @@ def own_spec(module: Any) -> Description:
 def own_arrays(module: Any, own: Description) -> list[tuple[str, Any]]:
     """Return the arrays in the layout's order, each with a name for messages."""
     if not is_keras_layer(module):
-        # getattr returns what the module computes with, weight norm and pruning applied
-        names = describe(Spec(**own.hints), own.layout)
-        return [(name, getattr(module, name)) for name in names]
+        return _torch_arrays(module, describe(Spec(**own.hints), own.layout))
     name, weights = getattr(module, "name", module), module.get_weights()
     if not weights:
         raise LayoutError(
@@ -54,6 +53,41 @@ def own_arrays(module: Any, own: Description) -> list[tuple[str, Any]]:
             " or call it once)"
         )
     return [(f"{name} weight {k}", value) for k, value in enumerate(weights)]
+
+
+def _torch_arrays(module: Any, names: Iterable[str]) -> list[tuple[str, Any]]:
+    """Return what the module computes with.
+
+    The older weight_norm and pruning store parts of a weight, and an attribute of its name that
+    is only up to date after a call: it is computed from the parts.
+    """
+    kept = dict(module.named_parameters(recurse=False)) | dict(module.named_buffers(recurse=False))
+    plain = plain_names(kept)
+    return [
+        (
+            name,
+            value_of(name, plain, kept) if name in plain.sources else _parametrized(module, name),
+        )
+        for name in names
+    ]
+
+
+def _parametrized(module: Any, name: str) -> Any:
+    """Return a weight that torch computes from its parametrizations when it is asked for.
+
+    In training spectral norm would change its vectors each time. In evaluation it is what the last
+    call in training used.
+    """
+    parametrizations = getattr(module, "parametrizations", {})
+    inside = parametrizations[name].modules() if name in parametrizations else ()
+    training = [one for one in inside if one.training]
+    try:
+        for one in training:
+            one.training = False
+        return getattr(module, name)
+    finally:
+        for one in training:
+            one.training = True
 
 
 def _class_names(value: Any, *modules: str) -> list[str]:
@@ -86,7 +120,7 @@ def _torch(module: Any) -> Description:
         "proj_size": getattr(module, "proj_size", 0),
         "bias": bool(module.bias),
     }
-    return Description(layout, hints, {}, getattr(module, "batch_first", False))
+    return Description(layout, hints, {}, getattr(module, "batch_first", None))
 
 
 def _keras(layer: Any) -> Description:

@@ -99,9 +99,18 @@ def several_layouts(layouts: Iterable[Layout]) -> LayoutError:
     )
 
 
+def spec_line(spec: Spec, names: Iterable[str]) -> str:
+    """Return the call that makes the spec. names: fields to show even if at their defaults."""
+    line = f"rl.{spec!r}"
+    for name in names:
+        if name != "cell" and f" {name}=" not in line:
+            line = f"{line[:-1]}, {name}={getattr(spec, name)!r})"
+    return line
+
+
 def _several_specs(layout: Layout, specs: Sequence[Spec]) -> SpecError:
     differ = [f.name for f in fields(Spec) if len({getattr(spec, f.name) for spec in specs}) > 1]
-    whole = " or ".join(f"rl.{spec!r}" for spec in specs[:6])
+    whole = " or ".join(spec_line(spec, differ) for spec in specs[:6])
     if differ == ["cell"] and len(specs) == 2:
         return SpecError(
             "these tensors do not show whether this plain RNN uses tanh or relu: pass"

@@ -16,6 +16,7 @@ from rnnlayout._native import Error, LayoutError
 from . import frameworks
 from .mismatch import listing
 from .names import is_under, prefixes_that_fit, tensors_of
+from .torch_names import plain_names
 
 _DEPTH = 5  # of dicts in dicts
 _MOST = 12  # prefixes in a message
@@ -53,8 +54,8 @@ def only_rnn(source: Any, prefix: str = "") -> Any:
             f" {listing(names, _MOST)}"
         )
     raise LayoutError(
-        f"need one RNN, found {len(under)}: {listing(under, _MOST)}; pass one of them, as"
-        f" found[{under[0]!r}], or its name with prefix="
+        f"need one RNN, found {len(under)}: {listing(under, _MOST)}; pass one of them, for example"
+        f" found[{under[0]!r}], or prefix={under[0]!r}"
     )
 
 
@@ -104,7 +105,7 @@ def _module_part(module: Any, here: str, layouts: Sequence[Layout]) -> str:
 
 def _with_prefix(part: str, names: Iterable[Any], layouts: Sequence[Layout]) -> str:
     """Return the part with the prefix= that tensors of these names need, "" if none would work."""
-    names = [name for name in names if isinstance(name, str)]
+    names = list(plain_names([name for name in names if isinstance(name, str)]).sources)
     if names and any(tensors_of(layout, names) for layout in layouts):
         return part
     prefixes = prefixes_that_fit(layouts, names)

@@ -1,11 +1,15 @@
-"""Threads that share an RNN, that continue while it runs, and that it uses; Ctrl-C."""
+"""Threads that share an RNN, that continue while it runs, and that it uses; Ctrl-C; forks."""
 
+import os
+import sys
 import threading
 
 import numpy as np
 import pytest
+from commands import TESTS, run
+from interpreter_lock import ends_without_the_lock, keeps_the_lock, polls_rarely
 from midway import is_interrupted, lets_others_run
-from run.cpu.running import H, I, inputs, rnn_of, same
+from run.cpu.running import SMALL, H, I, inputs, rnn_of, same
 
 import rnnlayout as rl
 
@@ -53,6 +57,49 @@ def test_ctrl_c_ends_a_call(long_call, threads, n):
 
 def test_other_threads_run_meanwhile(long_call):
     assert lets_others_run(*long_call)
+
+
+def test_a_call_outside_the_main_thread_does_not_ask_for_the_lock(long_call, threads):
+    threads(1)  # another one would fill the last element
+    call, _, last = long_call
+    assert ends_without_the_lock(call, last)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_call_polls_rarely(long_call, threads, n):
+    threads(n)
+    assert polls_rarely(long_call[0])
+
+
+# Calls of microseconds: other threads would keep the lock for 5 ms.
+MIDDLE = rl.Spec("lstm", 100, 128)
+
+
+def short_calls(spec):
+    weights, x = np.zeros(spec.num_params, "f4"), np.zeros((7, spec.input_size), "f4")
+    rnn = rl.RNN(weights, spec)
+    return {
+        "make": lambda: rl.RNN(weights, spec),
+        "step": lambda: rnn.step(x[0]),
+        "call": lambda: rnn(x),
+        "once": lambda: rl.forward(x[:1], weights, spec),
+    }
+
+
+@pytest.mark.parametrize("name", ["make", "step", "call", "once"])
+@pytest.mark.parametrize("spec", [SMALL, MIDDLE], ids=str)
+def test_a_short_call_keeps_the_lock(spec, name):
+    call = short_calls(spec)[name]
+    call()  # the first one imports
+    assert keeps_the_lock(call)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_handler_that_forks(n):
+    """The call ends in both processes, with the right numbers or an error."""
+    script = TESTS / "run" / "cpu" / "fork_in_handler.py"
+    path = os.pathsep.join([str(TESTS), *sys.path])
+    run([sys.executable, script, str(n)], env=os.environ | {"PYTHONPATH": path}, timeout=300)
 
 
 def test_the_number_of_threads(threads):

@@ -76,7 +76,18 @@ def numpy_arrays():
     assert y is out and h_n is h_out and not room[..., H:].any()
     assert_near((y, (h_n, c_n)), right, LSTM)
     assert_near(gpu(x[::-1], (h, c)), cpu(x[::-1], (h, c)), LSTM)
-    assert_near(gpu(torch.from_numpy(x), (h, c)), right, LSTM)
+    y, last = gpu(torch.from_numpy(x), (h, c))
+    assert all(type(a) is torch.Tensor and a.device.type == "cpu" for a in (y, *last))
+    assert_near((y.numpy(), tuple(a.numpy() for a in last)), right, LSTM)
+    back = rl.Weights(rl.unpack(weights_of(LSTM), LSTM, to="torch"))
+    back.config = {"go_backwards": True}
+    assert_near(back.rnn(device="cuda")(x, (h, c)), cpu(x[::-1], (h, c)), LSTM)
+    back.config = {"direction": "reverse"}
+    y, last = cpu(x[::-1], (h, c))
+    assert_near(back.rnn(device="cuda")(x, (h, c)), (y[::-1], last), LSTM)
+    merged = rl.Weights(rl.unpack(weights_of(GRU), GRU, to="torch"))
+    merged.config = {"merge_mode": "sum"}
+    assert_near(merged.rnn(device="cuda")(x), merged.rnn()(x), GRU)
     assert_near(gpu(x[:, 0]), cpu(x[:, 0]), LSTM)
     state = h.copy(), c.copy()
     for x_t, right_y in zip(x, right[0], strict=True):

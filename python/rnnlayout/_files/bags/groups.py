@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.given import given_of
 from rnnlayout._model.layout import CUDNN, as_layout
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import LayoutError, LossyError, SpecError
+from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources import torch_names
 from rnnlayout._sources.places import Place, find_places, is_under
 from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
-from . import torch_names
 from .bag import Hints, Tensor
 from .naming import distinct, entry_of
 from .record import Record
@@ -41,27 +42,44 @@ def find(
     tensors: Mapping[str, Tensor], hints: Hints, records: Mapping[str, Record] | None = None
 ) -> list[Group]:
     """Return all RNNs among the tensors, in their order: recorded ones, and those found by name."""
-    plain = torch_names.plain(tensors)
+    plain = torch_names.plain_names(tensors)
     records = {
         entry: replace(one, prefix=plain.name(one.prefix)) for entry, one in (records or {}).items()
     }
-    groups = _find(plain.tensors, replace(hints, prefix=plain.name(hints.prefix)), records)
-    return [_with_stored_names(group, plain) for group in groups]
+    values = {name: _plain_tensor(name, plain, tensors) for name in plain.sources}
+    groups = _find(values, replace(hints, prefix=plain.name(hints.prefix)), records)
+    return [_with_stored_names(group, plain, values) for group in groups]
 
 
-def _with_stored_names(group: Group, plain: torch_names.Plain) -> Group:
+def _plain_tensor(name: str, plain: torch_names.Plain, tensors: Mapping[str, Tensor]) -> Tensor:
+    """Return the tensor of a plain name, computed when it is asked for."""
+    if name not in plain.computed:
+        return tensors[plain.sources[name][0]]
+    computed = plain.computed[name]
+    like = tensors[computed.like]
+
+    def stored(name: str) -> Bits:
+        return Bits(tensors[name].bits(), tensors[name].dtype)
+
+    return Tensor(like.dtype, like.shape, lambda: computed.bits(stored).array)
+
+
+def _with_stored_names(
+    group: Group, plain: torch_names.Plain, values: Mapping[str, Tensor]
+) -> Group:
     """Return the group with the names that the file uses."""
     if not group.names:
         return group
     first, prefix = group.names[0], group.prefix
     if first.startswith(prefix):  # false for abbreviated names
         prefix = plain.stored_prefix(first, first[len(prefix) :])
+    computed = {name: plain.computed[name] for name in group.names if name in plain.computed}
     return replace(
         group,
         prefix=prefix,
         names=tuple(stored for name in group.names for stored in plain.sources[name]),
-        notes=group.notes + tuple(plain.notes[n] for n in group.names if n in plain.notes),
-        rounded=tuple(name for name in group.names if name in plain.rounded),
+        notes=(*group.notes, *(one.note(values[name].dtype) for name, one in computed.items())),
+        rounded=tuple(name for name, one in computed.items() if one.rounds),
     )
 
 
@@ -87,11 +105,7 @@ def _find(
 def check_exact(groups: list[Group]) -> None:
     """Raise LossyError if a weight was rounded when it was computed."""
     if rounded := [name for group in groups for name in group.rounded]:
-        raise LossyError(
-            f"{', '.join(rounded)}: a weight is rounded when it is computed from its weight norm,"
-            " which exact=True does not allow: convert without it, or remove weight norm from the"
-            " module in torch and save it again"
-        )
+        raise torch_names.rounded_weights(rounded)
 
 
 def _recorded(tensors: Mapping[str, Tensor], entry: str, one: Record) -> Group:

@@ -1,0 +1,58 @@
+"""The kind of array that the caller uses: results are of that kind, without a copy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._model.dtypes import present, torch_of
+from rnnlayout._native import DeviceArray, LayoutError
+
+# By the package that defines a class of arrays: the module whose from_dlpack() makes such arrays.
+_MAKERS = {"torch": "torch", "cupy": "cupy", "jaxlib": "jax.dlpack", "jax": "jax.dlpack"}
+
+
+def _maker_of(x: Any) -> str | None:
+    """Return the name of the module that makes arrays like x, None for NumPy and for others."""
+    packages = (c.__module__.partition(".")[0] for c in type(x).__mro__)
+    return next((_MAKERS[name] for name in packages if name in _MAKERS), None)
+
+
+def shown_like(x: Any) -> Callable[[np.ndarray, str], Any]:
+    """Return what shows an array of bits, of a dtype, to a caller who passes x on the host.
+
+    It becomes a torch tensor if x is one, otherwise a NumPy array, on the same memory.
+    """
+    return torch_of if _maker_of(x) == "torch" else present
+
+
+def on_device_like(x: Any, result: tuple[Any, Any], own: Iterable[Any]) -> tuple[Any, Any]:
+    """Return a call's result with new DeviceArrays made into arrays like x, if x's kind is known.
+
+    own: the outputs that the caller has passed, which are returned as they are.
+    """
+
+    def turned(array: Any) -> Any:
+        if type(array) is not DeviceArray or any(array is out for out in own):
+            return array
+        module = sys.modules.get(_maker_of(x) or "")
+        return module.from_dlpack(array) if module else array
+
+    y, state = result
+    return turned(y), tuple(map(turned, state)) if isinstance(state, tuple) else turned(state)
+
+
+def refuse_gradients(named: dict[str, Any]) -> None:
+    """Raise LayoutError if torch would record the call for a gradient, which it cannot have."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.is_grad_enabled():
+        return
+    for what, value in named.items():
+        if getattr(value, "requires_grad", False) is True:
+            raise LayoutError(
+                f"{what} requires grad, but rnnlayout computes no gradients: call the RNN in"
+                f" `with torch.no_grad():`, or pass {what}.detach()"
+            )

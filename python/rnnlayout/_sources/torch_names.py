@@ -1,0 +1,208 @@
+"""Plain names for tensors of wrapped modules and computed weights in torch.
+
+A wrapped module (DataParallel, torch.compile) has one more part in the names of its tensors. A
+computed weight (weight norm, pruning) is stored as the tensors that it is computed from. Both
+become plain names with the values that the module computes with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._model.dtypes import FLOATS, Bits, narrowed, take, widened
+from rnnlayout._native import LayoutError, LossyError
+
+_WRAPPERS = ("module", "_orig_mod")  # DataParallel, DistributedDataParallel; torch.compile
+_LIST = "parametrizations."
+_LONGEST = 500  # characters; longer names are left as they are
+_MATRICES = ("_ih", "_hh", "_hr")
+_COMPUTED = re.compile(
+    r"(?P<under>(?:.*\.)?)"
+    r"(?P<weight>(?:weight|bias)_(?:ih|hh|hr)(?:_l\d++(?:_reverse)?+)?+)(?P<rest>[._].+)"
+)
+_WEIGHT_NORMS = (("_g", "_v"), (f"{_LIST}.original0", f"{_LIST}.original1"))
+_PRUNED = ("_orig", "_mask")
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A weight that torch computes from stored tensors.
+
+    weight: its stored name, without the form. forms: what follows it -> the whole stored name, as
+    {"_g": "lstm.weight_hh_l0_g", "_v": "lstm.weight_hh_l0_v"}.
+    """
+
+    weight: str
+    forms: Mapping[str, str]
+
+    @property
+    def like(self) -> str:
+        """The stored tensor that has its shape and dtype."""
+        pair = self._weight_norm or (_PRUNED[0],)
+        return self.forms.get(pair[-1]) or next(iter(self.forms.values()))
+
+    @property
+    def rounds(self) -> bool:
+        """Whether it is rounded when it is computed."""
+        return self._weight_norm is not None
+
+    def note(self, dtype: str) -> str:
+        """Return a message on how it is computed, "" if that is not known."""
+        if self.rounds:
+            return f"{self.weight}: weight norm, computed as g v / ||v|| and rounded to {dtype}"
+        return f"{self.weight}: pruned by its mask" if self._pruned else ""
+
+    def bits(self, stored: Callable[[str], Bits]) -> Bits:
+        """Return its bits. stored: returns a tensor by its stored name.
+
+        Raises LayoutError if it is not known how torch computes it.
+        """
+        if pair := self._weight_norm:
+            g, v = (stored(self.forms[form]) for form in pair)
+            return Bits(_normed(self.weight, g, v), v.dtype, rounded=True)
+        if self._pruned:
+            kept, mask = (stored(self.forms[form]) for form in _PRUNED)
+            return Bits(_masked(self.weight, kept, mask), kept.dtype)
+        raise LayoutError(
+            f"{self.weight} is stored as {', '.join(sorted(self.forms.values())[:4])}, and it is"
+            " not known how torch computes it from them: make it a plain parameter in torch"
+            " (parametrize.remove_parametrizations, prune.remove, remove_spectral_norm), and pass"
+            " or save it again"
+        )
+
+    @property
+    def _weight_norm(self) -> tuple[str, str] | None:
+        """The forms of g and v if it is stored so, else None."""
+        return next((pair for pair in _WEIGHT_NORMS if self.forms.keys() == set(pair)), None)
+
+    @property
+    def _pruned(self) -> bool:
+        return self.forms.keys() == set(_PRUNED)
+
+
+@dataclass
+class Plain:
+    """Plain names of tensors, and where these come from.
+
+    sources: plain name -> its stored names. computed: those that are computed from several.
+    """
+
+    sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    computed: dict[str, Computed] = field(default_factory=dict)
+    wrappers: frozenset[str] = frozenset()
+
+    def name(self, path: str) -> str:
+        """Return a name or prefix without the wrappers."""
+        if not self.wrappers:
+            return path
+        parts = path.split(".")
+        return ".".join(
+            part for k, part in enumerate(parts) if ".".join(parts[: k + 1]) not in self.wrappers
+        )
+
+    def stored_prefix(self, name: str, tail: str) -> str:
+        """Return what precedes `tail`, the layout's part of a plain name, as it is stored."""
+        source = self.sources[name][0]
+        return source[: source.rindex(tail)].removesuffix(_LIST)
+
+
+def plain_names(names: Collection[str]) -> Plain:
+    """Return plain names: without wrappers, and with computed weights.
+
+    >>> mask = ["module.weight_hh_l0_orig", "module.weight_hh_l0_mask"]
+    >>> list(plain_names(mask).sources)
+    ['weight_hh_l0']
+    """
+    result = Plain(wrappers=_wrappers(names))
+    parts: dict[str, dict[str, str]] = {}  # computed weight -> form -> stored name
+    weight_of: dict[str, str] = {}  # stored name -> the weight that is computed from it
+    for name in names:
+        if match := _computed(name):
+            under = match["under"].removesuffix(_LIST)
+            weight = weight_of[name] = under + match["weight"]
+            parts.setdefault(weight, {})[match["under"][len(under) :] + match["rest"]] = name
+    stored = frozenset(names)
+    for name in names:
+        weight = weight_of.get(name, name)
+        if weight in stored and weight != name:
+            continue  # a plain weight beside its parts is what the module last computed with
+        new = result.name(weight)
+        if weight == name:
+            result.sources[new] = (name,)
+            result.computed.pop(new, None)
+        elif new not in result.sources:
+            result.sources[new] = tuple(parts[weight].values())
+            result.computed[new] = Computed(weight, parts[weight])
+    return result
+
+
+def value_of(name: str, plain: Plain, tensors: Mapping[str, Any]) -> Any:
+    """Return the array of a plain name. tensors: the arrays by their stored names."""
+    if name not in plain.computed:
+        return tensors[plain.sources[name][0]]
+    return plain.computed[name].bits(lambda stored: Bits(*take(tensors[stored], stored)))
+
+
+def _computed(name: str) -> re.Match[str] | None:
+    if not any(part in name for part in _MATRICES):  # sooner than the pattern finds out
+        return None
+    return _COMPUTED.fullmatch(name) if len(name) <= _LONGEST else None
+
+
+def _wrappers(names: Iterable[str]) -> frozenset[str]:
+    """Return the paths to each `module` or `_orig_mod` that is alone in its module."""
+    if not any(wrapper in name for name in names for wrapper in _WRAPPERS):
+        return frozenset()
+    inside: dict[str, set[str]] = {}
+    for name in names:
+        parts = name.split(".") if len(name) <= _LONGEST else [name]
+        for k, part in enumerate(parts):
+            inner = "" if k == len(parts) - 1 else part  # a tensor is not a wrapper
+            inside.setdefault(".".join(parts[:k]), set()).add(inner)
+    return frozenset(
+        f"{path}.{only}" if path else only
+        for path, (only, *others) in ((path, tuple(found)) for path, found in inside.items())
+        if not others and only in _WRAPPERS
+    )
+
+
+def rounded_weights(names: Iterable[str]) -> LossyError:
+    """Return the error for weights that were rounded when they were computed, if exact=True."""
+    return LossyError(
+        f"{', '.join(names)}: a weight is rounded when it is computed from its weight norm, which"
+        " exact=True does not allow: convert without it, or first remove weight norm from the"
+        " module in torch"
+    )
+
+
+def _normed(weight: str, g: Bits, v: Bits) -> np.ndarray:
+    """Return g v / ||v||, the norm over the axes that g lacks; in double, rounded once."""
+    if g.dtype != v.dtype or v.dtype not in FLOATS:
+        raise LayoutError(f"{weight}: weight norm with g of {g.dtype}, v of {v.dtype}")
+    few, many = g.array.shape, v.array.shape
+    fits = len(few) == len(many) and all(a in (1, b) for a, b in zip(few, many, strict=True))
+    if few and not fits:
+        raise LayoutError(f"{weight}: weight norm with g of shape {few}, v of {many}")
+    values = widened(v.array, v.dtype)
+    axes = tuple(k for k in range(values.ndim) if not few or few[k] == 1)
+    with np.errstate(all="ignore"):  # a row of zeros is NaN in torch too
+        norm = np.sqrt(np.square(values).sum(axis=axes, keepdims=True))
+        return narrowed(values * (widened(g.array, g.dtype) / norm), v.dtype)
+
+
+def _masked(weight: str, kept: Bits, mask: Bits) -> np.ndarray:
+    shapes = mask.array.shape, kept.array.shape
+    if shapes[0] != shapes[1] or {kept.dtype, mask.dtype} - set(FLOATS):
+        raise LayoutError(
+            f"{weight}: a mask of {mask.dtype} {shapes[0]} for {kept.dtype} {shapes[1]}"
+        )
+    ones = widened(mask.array, mask.dtype)
+    if not np.isin(ones, (0, 1)).all():
+        raise LayoutError(f"{weight}: its mask has values other than 0 and 1")
+    with np.errstate(all="ignore"):  # as in torch, a masked infinity is NaN
+        return narrowed(widened(kept.array, kept.dtype) * ones, kept.dtype)

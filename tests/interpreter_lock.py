@@ -1,0 +1,80 @@
+"""Does a call release the interpreter's lock, and how often does it ask for it?
+
+Where threads are not switched (`sys.setswitchinterval`), only a thread that gives the lock away
+lets another one run. So the answers do not depend on the machine's speed.
+"""
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+
+NEVER = 3600.0  # seconds
+STUCK = 60.0  # seconds: a call that has not ended by then is waiting for the lock
+POLL = 0.05  # seconds: a call polls at most so often
+
+
+@contextlib.contextmanager
+def no_switching():
+    """Let threads give the lock away, but take it from none."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(NEVER)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def ends_without_the_lock(call, last):
+    """Does call() end in a thread while this thread keeps the lock? It fills a view of one element,
+    last, at its end."""
+    last[...] = np.nan
+    with no_switching():
+        thread = threading.Thread(target=call)
+        thread.start()  # waits until the thread runs, which goes on until it gives the lock away
+        deadline = time.monotonic() + STUCK
+        while (value := last.item()) != value and time.monotonic() < deadline:
+            pass
+    thread.join()
+    return value == value
+
+
+def keeps_the_lock(call):
+    """Does no other thread run during call()?"""
+    runs, done = [], []
+
+    def look():
+        while not done:
+            runs.append(None)
+            time.sleep(0)  # gives the lock away
+
+    with no_switching():
+        thread = threading.Thread(target=look)
+        thread.start()
+        before = len(runs)
+        for _ in range(1000):
+            call()
+        after = len(runs)
+        done.append(None)
+    thread.join()
+    return after == before
+
+
+def polls_rarely(call):
+    """Are signals handled at most once in POLL during call()? They arrive every millisecond; a
+    few are handled before and after it."""
+    handled = []
+    before = signal.signal(signal.SIGALRM, lambda *_: handled.append(None))
+    signal.setitimer(signal.ITIMER_REAL, 1e-3, 1e-3)
+    try:
+        start = time.monotonic()
+        call()
+        seconds = time.monotonic() - start
+        num_handled = len(handled)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return num_handled <= seconds / POLL + 10

@@ -1,0 +1,214 @@
+"""Results are of the kind of x, in the memory that the call has written."""
+
+import gc
+import sys
+import tracemalloc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from oracles.bits import DTYPES
+from oracles.some import same_bits
+from run.cpu.running import SMALL, flat, small
+from run.gpu.exporters import CUDA, Exporter
+from sources.awkward import Converts, Interface
+
+import rnnlayout as rl
+from rnnlayout._run import kinds
+
+TORCH = {name: getattr(torch, name) for name in DTYPES}
+
+
+def tensor(a):
+    """Return a tensor with the same bits."""
+    if a.dtype.name == "bfloat16":
+        return torch.from_numpy(a.view("i2").copy()).view(torch.bfloat16)
+    return torch.from_numpy(a.copy())
+
+
+def bits(a):
+    a = a.view(torch.int16) if a.dtype == torch.bfloat16 else a
+    return a.numpy().tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tensors_in_tensors_out(dtype):
+    rnn, x, h, c = small(SMALL.replace(dtype=dtype))
+    for lengths in (None, [4, 0, 2]):
+        wanted = flat(rnn(x, (h, c), lengths=lengths))
+        found = flat(rnn(tensor(x), (tensor(h), tensor(c)), lengths=lengths))
+        for a, b in zip(found, wanted, strict=True):
+            assert type(a) is torch.Tensor and a.dtype == TORCH[dtype] and a.shape == b.shape
+            assert not a.requires_grad and a.device.type == "cpu" and bits(a) == b.tobytes()
+    step = flat(rnn.step(tensor(x[0]), (tensor(h), tensor(c))))
+    wanted = flat(rnn.step(x[0], (h, c)))
+    assert [bits(a) for a in step] == [b.tobytes() for b in wanted]
+    wide = flat(rnn(tensor(x).float())) if dtype in ("float16", "bfloat16") else []
+    assert all(a.dtype == torch.float32 for a in wide)
+    gru = rl.Spec("gru", 5, 7, dtype=dtype)
+    y, last = rl.forward(tensor(x), np.zeros(gru.num_params, x.dtype), gru)
+    assert (type(y), type(last)) == (torch.Tensor, torch.Tensor)
+
+
+def test_bfloat16_tensors_do_not_need_ml_dtypes(monkeypatch):
+    rnn, x, h, c = small(SMALL.replace(dtype="bfloat16"))
+    wanted = flat(rnn(x, (h, c)))
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(rl.LayoutError, match="ml_dtypes, which is not installed"):
+        rnn(x, (h, c))
+    found = flat(rnn(tensor(x), (tensor(h), tensor(c))))
+    assert [bits(a) for a in found] == [b.tobytes() for b in wanted]
+
+
+class Marked(torch.Tensor):
+    """A user's class of tensors."""
+
+
+def test_the_kind_of_x_decides():
+    rnn, x, h, c = small()
+    wanted = flat(rnn(x, (h, c)))
+    tensors = [tensor(a) for a in (x, h, c)]
+    calls = {
+        torch.Tensor: [(tensors[0], (h, c)), (tensors[0], (tensors[1], c)),
+                       (tensors[0].as_subclass(Marked), (h, c))],
+        np.ndarray: [(x, tuple(tensors[1:])), (x, (h, tensors[2])), (Converts(x), (h, c)),
+                     (Interface(x), tuple(tensors[1:]))],
+    }  # fmt: skip
+    for kind, given in calls.items():
+        for call in given:
+            found = flat(rnn(*call))
+            assert {type(a) for a in found} == {kind}
+            assert all(map(same_bits, map(np.asarray, found), wanted))
+
+
+def test_outputs_of_the_caller_are_returned_whatever_their_kind():
+    rnn, x, h, c = small()
+    wanted = flat(rnn(x, (h, c)))
+    for first in (x, tensor(x)):
+        mine = np.empty_like(wanted[0]), torch.empty(wanted[1].shape)
+        y, (hn, cn) = rnn(first, (h, c), out=mine[0], h_out=mine[1])
+        assert y is mine[0] and hn is mine[1] and type(cn) is type(first)
+        assert all(map(same_bits, map(np.asarray, (y, hn, cn)), wanted))
+
+
+def test_tensors_are_not_copied():
+    """A call allocates the memory of its results and nothing of the size of x or y."""
+    spec = rl.Spec("gru", 400, 300)
+    rnn = rl.RNN(np.zeros(spec.num_params, "f4"), spec)
+    x = torch.zeros(500, 1, 400)
+    rnn(x)
+    tracemalloc.start()
+    try:
+        y, _ = rnn(x)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    nbytes = 4 * y.numel()
+    assert nbytes <= peak < nbytes + 100_000 < 4 * x.numel()
+
+
+def test_results_live_and_die_with_their_tensors():
+    rnn, x, *_ = small()
+    y, (h, c) = rnn(tensor(x))
+    wanted = y.clone()
+    del rnn, h, c
+    gc.collect()
+    assert torch.equal(y, wanted)
+    y += 1  # it can be written
+
+
+# --------------------------------------------------------------------------------------- gradients
+
+
+def test_a_tensor_that_requires_grad_is_refused():
+    rnn, x, h, c = small()
+    plain = [tensor(a) for a in (x, h, c)]
+    wanted = flat(rnn(x, (h, c)))
+    names = ("x", "h_0", "c_0")
+    for k, name in enumerate(names):
+        given = list(plain)
+        given[k] = torch.nn.Parameter(plain[k]) if k else plain[k].clone().requires_grad_()
+        repair = rf"{name} requires grad, .*no_grad\(\):`, or pass {name}.detach\(\)"
+        with pytest.raises(rl.LayoutError, match=repair):
+            rnn(given[0], (given[1], given[2]))
+        with pytest.raises(rl.LayoutError, match=repair):
+            rnn(x if k else given[0], (given[1], given[2]))
+        with pytest.raises(rl.LayoutError, match=repair):
+            rnn.step(given[0][0], (given[1], given[2]))
+        with torch.no_grad():
+            found = flat(rnn(given[0], (given[1], given[2])))
+        assert [bits(a) for a in found] == [b.tobytes() for b in wanted]
+        given[k] = given[k].detach()
+        assert bits(rnn(given[0], (given[1], given[2]))[0]) == wanted[0].tobytes()
+    with pytest.raises(rl.LayoutError, match="out requires grad"):
+        rnn(x, (h, c), out=torch.zeros(4, 3, 7, requires_grad=True))
+
+
+def test_modules_that_require_grad_are_sources():
+    module = torch.nn.LSTM(5, 7)
+    assert module.weight_ih_l0.requires_grad
+    y, _ = rl.forward(torch.ones(4, 3, 5), module)
+    with torch.no_grad():
+        # |y| < 1 is a product of functions below 1; both are off by some roundings of them
+        assert torch.allclose(y, module(torch.ones(4, 3, 5))[0], rtol=0, atol=32 * 2.0**-24)
+
+
+# ---------------------------------------------------------------------------------- other memory
+
+
+class OnDevice(Exporter):
+    """As a torch tensor on a GPU: it converts to an array, by a copy."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise AssertionError("an array on a GPU must not be copied silently")
+
+
+def test_arrays_on_a_gpu_are_refused_by_an_rnn_on_the_cpu():
+    rnn, x, h, c = small()
+    there = OnDevice(1 << 40, x.shape, device=(CUDA, 1))
+    with pytest.raises(
+        rl.LayoutError, match="x is a OnDevice on a GPU, but this RNN is on the CPU"
+    ):
+        rnn(there)
+    with pytest.raises(
+        rl.LayoutError, match=r"c_0 is a OnDevice on a GPU.*device='cuda' to rl.RNN"
+    ):
+        rnn(x, (h, OnDevice(1 << 40, c.shape)))
+
+
+# ------------------------------------------------------------------------------------- the object
+
+
+def test_sizes_of_the_object():
+    spec = rl.Spec("lstm", 5, 7, 3, True, 4)
+    rnn = rl.RNN(np.zeros(spec.num_params, "f4"), spec)
+    sizes = (rnn.input_size, rnn.hidden_size, rnn.num_layers, rnn.num_directions, rnn.proj_size)
+    assert sizes == (5, 7, 3, 2, 4) and rnn.bidirectional is True
+    rnn, *_ = small()
+    assert (rnn.num_layers, rnn.num_directions, rnn.bidirectional, rnn.proj_size) == (
+        1,
+        1,
+        False,
+        0,
+    )
+
+
+def test_it_can_be_weakly_referenced():
+    rnn, *_ = small()
+    found = weakref.ref(rnn)
+    assert found() is rnn
+    del rnn
+    gc.collect()
+    assert found() is None
+
+
+def test_the_modules_of_known_kinds_make_arrays():
+    """torch and JAX are real here."""
+    import jax.dlpack
+
+    for name in set(kinds._MAKERS.values()) - {"cupy"}:
+        assert callable(sys.modules[name].from_dlpack)
+    assert kinds._maker_of(torch.nn.Parameter(torch.ones(1))) == "torch"
+    assert kinds._maker_of(jax.numpy.ones(1)) == "jax.dlpack"
+    assert kinds._maker_of(np.ones(1)) is None

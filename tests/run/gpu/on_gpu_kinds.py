@@ -1,0 +1,129 @@
+"""Programs for fake_gpu.py: results are arrays of the library that x is from. The libraries are
+played too: no CUDA build of one is installed."""
+
+import contextlib
+import gc
+import sys
+from types import ModuleType
+from unittest import mock
+
+import torch
+from run.gpu.exporters import Exporter
+from run.gpu.fake_gpu import GRU, LSTM, Device, assert_near, flat, inputs, on_device, weights_of
+from run.gpu.two_ways import Tensor, ours
+
+import rnnlayout as rl
+from rnnlayout import _native
+
+# The package that defines the class of arrays, and the module with from_dlpack().
+LIBRARIES = {"torch": "torch", "cupy": "cupy", "jaxlib": "jax.dlpack"}
+
+
+@contextlib.contextmanager
+def played(package, base):
+    """Play a library: yield its class of arrays. `of` is the DeviceArray that one was made of."""
+
+    def from_dlpack(array):
+        keeps, address, shape, _, dtype, _, device, _ = _native.take_dlpack(
+            array.__dlpack__(stream=1, max_version=(1, 0))
+        )
+        made = Array(address, shape, dtype, (2, device))
+        made.of, made.keeps = array, keeps
+        return made
+
+    Array = type("Array", (base,), {"__module__": f"{package}.core"})
+    module = sys.modules["torch"] if package == "torch" else ModuleType(LIBRARIES[package])
+    with mock.patch.dict(sys.modules, {LIBRARIES[package]: module}), \
+            mock.patch.object(module, "from_dlpack", from_dlpack, create=True):  # fmt: skip
+        yield Array
+
+
+def results_of_the_library_of_x():
+    """By the short way and by the long one, which takes lengths of any kind."""
+    device = Device()
+    for spec in (LSTM, GRU, LSTM.replace(dtype="bfloat16")):
+        cpu, gpu = (rl.RNN(weights_of(spec), spec, device=d) for d in ("cpu", "cuda"))
+        x, state = inputs(spec)
+        firsts = state if isinstance(state, tuple) else (state,)
+        for package in LIBRARIES:
+            for base in (Tensor, Exporter):
+                with played(package, base) as Array:
+                    given = [on_device(device, a, Array) for a in (x, *firsts)]
+                    first = tuple(given[1:]) if len(firsts) == 2 else given[1]
+                    for lengths in (None, [4, 0, 2], range(4, 1, -1)):
+                        found = gpu(given[0], first, lengths=lengths)
+                        assert all(type(a) is Array for a in flat(found))
+                        assert all(a.address == a.of.address for a in flat(found))
+                        right = cpu(x, state, lengths=lengths)
+                        y, last = found
+                        last = tuple(a.of for a in last) if type(last) is tuple else last.of
+                        assert_near((y.of, last), right, spec)
+                    if not spec.bidirectional:
+                        y, _ = gpu.step(on_device(device, x[0], Array), first)
+                        assert type(y) is Array
+
+
+def outputs_of_the_caller():
+    """They are returned as they are, whatever x is; x alone decides what new arrays become."""
+    device = Device()
+    rnn = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+    x, (h, c) = inputs(LSTM)
+    y = rnn(x, (h, c))[0]
+    with played("cupy", Tensor) as Array:
+        for lengths in (None, range(4, 1, -1)):
+            theirs, plain = (on_device(device, x, kind) for kind in (Array, Tensor))
+            mine = on_device(device, y * 0, Array), ours(None, h.shape, "float32")
+            found = flat(rnn(theirs, lengths=lengths, out=mine[0], h_out=mine[1]))
+            assert found[0] is mine[0] and found[1] is mine[1] and type(found[2]) is Array
+            state = tuple(on_device(device, a, Array) for a in (h, c))
+            found = flat(rnn(plain, state, lengths=lengths, h_out=state[0]))
+            assert found[1] is state[0]
+            assert type(found[0]) is type(found[2]) is rl.DeviceArray
+    with mock.patch.dict(sys.modules):
+        sys.modules.pop("cupy", None)  # not imported: it cannot make arrays
+        assert type(rnn(on_device(device, x, Array))[0]) is rl.DeviceArray
+
+
+def memory_is_freed_with_the_arrays():
+    device = Device()
+    rnn = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+    with played("torch", Tensor) as Array:
+        x = on_device(device, inputs(LSTM)[0], Array)
+        rnn(x)
+        gc.collect()
+        before = device.live("memory")
+        y, (h, c) = rnn(x)
+        assert device.live("memory") == before + 1  # one block
+        del y, h
+        gc.collect()
+        assert device.live("memory") == before + 1
+        del c
+        gc.collect()
+        assert device.live("memory") == before
+
+
+def tensors_that_require_grad():
+    """torch's table of functions exports them; the call must refuse them itself."""
+    device = Device()
+    rnn = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+    x, state = inputs(LSTM)
+    right = rl.RNN(weights_of(LSTM), LSTM)(x, state)
+
+    class Parameter(Tensor):
+        requires_grad = True
+
+    for name in ("x", "h_0", "c_0"):
+        kinds = dict.fromkeys(("x", "h_0", "c_0"), Tensor) | {name: Parameter}
+        there = [
+            on_device(device, a, kind) for a, kind in zip((x, *state), kinds.values(), strict=True)
+        ]
+        for call in (lambda a=there: rnn(a[0], tuple(a[1:])),
+                     lambda a=there: rnn(a[0], tuple(a[1:]), lengths=range(4, 1, -1))):  # fmt: skip
+            try:
+                call()
+            except rl.LayoutError as error:
+                assert f"{name} requires grad" in str(error), error
+            else:
+                raise AssertionError(name)
+        with torch.no_grad():
+            assert_near(rnn(there[0], tuple(there[1:])), right, LSTM)

@@ -1,0 +1,215 @@
+"""Weights that torch computes from stored parts: pruning, weight norm; and wrapped modules' names.
+
+torch recomputes the attribute of a pruned or old-style normed weight only when the module is
+called. torch, after a call, is the oracle.
+"""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from oracles.frameworks import seeded, torch_cell, torch_module
+from oracles.some import same_bits
+from torch.nn.utils import parametrizations, parametrize, prune
+
+import rnnlayout as rl
+
+I, H = 5, 7  # noqa: E741
+SPEC = rl.Spec("gru", I, H)
+PRUNED = {
+    "pruned": lambda m, name: prune.random_unstructured(m, name, 0.5),
+    "pruned twice": lambda m, name: (prune.random_unstructured(m, name, 0.3),
+                                     prune.ln_structured(m, name, 0.3, n=2, dim=0)),
+}  # fmt: skip
+NORMED = {
+    "weight norm": lambda m, name: torch.nn.utils.weight_norm(m, name),
+    "weight norm of columns": lambda m, name: torch.nn.utils.weight_norm(m, name, dim=1),
+    "weight norm of all": lambda m, name: torch.nn.utils.weight_norm(m, name, dim=None),
+}
+NAMES = {torch_module: "weight_hh_l0", torch_cell: "weight_hh"}
+
+
+def changed(make, how, *, dtype=torch.float32):
+    """Return a module with a computed weight, whose attribute is stale."""
+    module, name = make(SPEC, seeded(how)).to(dtype), NAMES[make]
+    (PRUNED | NORMED)[how](module, name)
+    stale = getattr(module, name).detach().clone()
+    other = copy.deepcopy(module.state_dict())
+    module.load_state_dict({key: value if "mask" in key else 1.5 * value
+                            for key, value in other.items()})  # fmt: skip
+    assert torch.equal(getattr(module, name), stale)
+    return module, name
+
+
+def called(module, name):
+    """Return what the module computes with."""
+    with torch.no_grad():
+        module(torch.zeros(1, I, dtype=next(module.parameters()).dtype))
+    return getattr(module, name).detach().numpy()
+
+
+@pytest.mark.parametrize("make", NAMES)
+@pytest.mark.parametrize("how", PRUNED)
+def test_a_pruned_weight_was_stale_after_load_state_dict(make, how):
+    module, name = changed(make, how)
+    found = rl.Weights(module)[name]
+    assert rl.check(module, to="keras").grade == "exact"
+    assert same_bits(found, called(module, name))
+
+
+def test_a_pruned_weight_was_stale_after_a_step_of_an_optimizer():
+    module, name = changed(torch_module, "pruned")
+    called(module, name)
+    torch.optim.SGD(module.parameters(), 0.1).zero_grad()
+    module(torch.ones(2, I))[0].sum().backward()
+    torch.optim.SGD(module.parameters(), 0.1).step()
+    found = rl.Weights(module)[name]
+    assert same_bits(found, called(module, name))
+
+
+def test_a_pruned_bias():
+    module = torch_module(SPEC, seeded("bias"))
+    prune.random_unstructured(module, "bias_hh_l0", 0.5)
+    with torch.no_grad():
+        module.bias_hh_l0_orig.mul_(2)
+    assert same_bits(rl.Weights(module)["bias_hh_l0"], called(module, "bias_hh_l0"))
+
+
+@pytest.mark.parametrize("make", NAMES)
+@pytest.mark.parametrize("how", NORMED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_normed_weight_was_stale_after_load_state_dict(make, how, dtype):
+    module, name = changed(make, how, dtype=dtype)
+    exact, _ = changed(make, how, dtype=torch.float64)
+    exact.load_state_dict(module.state_dict())
+    found = rl.Weights(module)[name]
+    # in double both are within a few units; ours is rounded once
+    wanted = called(exact, name)
+    unit = torch.finfo(dtype).eps / 2
+    assert (abs(found - wanted) <= (unit + 2.0**-50) * abs(wanted)).all()
+
+
+@pytest.mark.parametrize("as_source", [lambda m: m, lambda m: m.state_dict()])
+def test_what_was_rounded_says_so(as_source):
+    module, name = changed(torch_module, "weight norm")
+    source = as_source(module)
+    report = rl.check(source, to="onnx")
+    assert report.grade == "rounds" and f"{name} computed from weight norm" in report.reason
+    once = rl.convert(source, to="onnx")
+    assert once.report == rl.Weights(source).to("onnx").report == report
+    assert rl.check(once, to="torch").grade == "exact"  # its numbers are these
+    assert rl.check(source, to="concat", dtype="float64").grade == "unrepresentable"
+    narrow = rl.check(source, to="torch", dtype="float16").reason
+    assert narrow == f"{name} computed from weight norm and float32 to float16"
+    out = np.zeros(SPEC.num_params, "f4")
+    for call in (lambda: rl.pack(source, exact=True, out=out),
+                 lambda: rl.Weights(source).pack(exact=True),
+                 lambda: rl.stack([rl.Weights(source)]).to("onnx", exact=True)):  # fmt: skip
+        with pytest.raises(rl.LossyError, match=f"{name}: a weight is rounded .*remove weight nor"):
+            call()
+    assert not out.any()
+    torch.nn.utils.remove_weight_norm(module, name)  # what the error says
+    assert rl.pack(module, exact=True).any()
+
+
+# ------------------------------------------------------------------------------------ state_dicts
+
+
+@pytest.mark.parametrize("wrapper", ["", "module.", "_orig_mod.", "_orig_mod.module."])
+@pytest.mark.parametrize("how", [*PRUNED, *NORMED, "new weight norm"])
+def test_a_state_dict_means_in_memory_what_it_means_in_a_file(wrapper, how, tmp_path):
+    module = torch.nn.Sequential(torch_module(SPEC, seeded(how)), torch.nn.Linear(H, 2))
+    if how == "new weight norm":
+        parametrizations.weight_norm(module[0], "weight_hh_l0")
+    else:
+        (PRUNED | NORMED)[how](module[0], "weight_hh_l0")
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(1.5)
+    state = {wrapper + name: value for name, value in module.state_dict().items()}
+    torch.save(state, tmp_path / "m.pt")
+    (filed,) = rl.load(tmp_path / "m.pt").values()
+    for prefix in {"0", f"{wrapper}0", f"{wrapper}0."}:
+        assert same_bits(rl.Weights(state, prefix=prefix).tensors, filed.tensors)
+    arrays = {name: value.numpy() for name, value in state.items()}
+    assert same_bits(rl.pack(arrays, prefix="0"), filed.pack())
+
+
+def test_a_wrapped_module_alone_needs_no_prefix():
+    module = torch_module(SPEC, seeded("wrapped"))
+    state = torch.nn.DataParallel(module).state_dict()
+    assert next(iter(state)) == "module.weight_ih_l0"
+    assert same_bits(rl.pack(state), rl.pack(module))
+    assert same_bits(rl.pack(state, prefix="module"), rl.pack(module))
+
+
+def test_a_plain_weight_beside_its_parts_is_what_is_used():
+    module = torch_module(SPEC, seeded("both"))
+    weights = {name: value.numpy() for name, value in module.state_dict().items()}
+    parts = {"weight_hh_l0_orig": np.ones((3 * H, H), "f4"),
+             "weight_hh_l0_mask": np.ones((3 * H, H), "f4")}  # fmt: skip
+    assert same_bits(rl.pack(weights | parts), rl.pack(weights))
+
+
+def test_a_tensor_called_module_is_no_wrapper():
+    with pytest.raises(rl.LayoutError, match="'module'"):
+        rl.pack({"module": np.ones(3)})
+
+
+# ------------------------------------------------------------------- computed in ways not known
+
+
+def old_spectral_norm(module):
+    torch.nn.utils.spectral_norm(module, "weight_hh_l0")
+    return lambda: torch.nn.utils.remove_spectral_norm(module, "weight_hh_l0")
+
+
+def pruned_weight_norm(module):
+    prune.random_unstructured(torch.nn.utils.weight_norm(module, "weight_hh_l0"),
+                              "weight_hh_l0_v", 0.5)  # fmt: skip
+
+    def repair():
+        prune.remove(module, "weight_hh_l0_v")
+        torch.nn.utils.remove_weight_norm(module, "weight_hh_l0")
+
+    return repair
+
+
+@pytest.mark.parametrize("change", [old_spectral_norm, pruned_weight_norm])
+def test_a_stale_weight_of_another_kind_is_refused_by_name(change):
+    """It was the attribute, as of the last call."""
+    module = torch_module(SPEC, seeded("other"))
+    repair = change(module)
+    for source in (module, module.state_dict()):
+        with pytest.raises(rl.LayoutError, match=r"weight_hh_l0 is stored as .*_spectral_norm\)"):
+            rl.pack(source)
+    module(torch.zeros(1, I))
+    repair()
+    assert same_bits(rl.Weights(module)["weight_hh_l0"], called(module, "weight_hh_l0"))
+
+
+def test_the_newer_kind_is_computed_by_torch_and_only_its_state_dict_refused():
+    module = torch_module(SPEC, seeded("newer"))
+    parametrizations.spectral_norm(module, "weight_hh_l0")
+    module.eval()
+    assert same_bits(rl.Weights(module)["weight_hh_l0"], called(module, "weight_hh_l0"))
+    with pytest.raises(rl.LayoutError, match="not known how torch computes it"):
+        rl.pack(module.state_dict())
+    parametrize.remove_parametrizations(module, "weight_hh_l0")
+    assert rl.pack(module.state_dict()).size == SPEC.num_params
+
+
+def test_reading_a_module_in_training_changed_it():
+    """Spectral norm makes a step of its power iteration whenever its weight is computed."""
+    module = torch_module(SPEC, seeded("training"))
+    parametrizations.spectral_norm(module, "weight_hh_l0")
+    x = torch.ones(4, I)
+    with torch.no_grad():
+        wanted = module(x)[0].numpy()
+    before = copy.deepcopy(module.state_dict())
+    first, second = rl.pack(module), rl.pack(module)
+    assert same_bits(first, second) and module.parametrizations.weight_hh_l0[0].training
+    assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
+    # 4 steps of sums of at most I + H + 2 numbers below 1, rounded to float32
+    np.testing.assert_allclose(rl.forward(x.numpy(), module)[0], wanted, atol=4 * 14 * 2.0**-24)
