@@ -389,6 +389,13 @@ def test_a_flat_vector_does_not_record_its_rnn():
     assert "392 elements" in text and "pass spec" not in text  # infer_spec() has no spec=
 
 
+def test_the_spec_of_other_shapes():
+    weights = {n: w.astype("f2") for n, w in tensors(GRU).items()}
+    text = error_of(rl.pack, weights, LSTM.replace(dtype="f2"))
+    spec = followed(text, pattern=r"those of (rl\.Spec\(.*?\))")
+    assert same_bits(rl.pack(weights, spec), rl.pack(weights))
+
+
 # --------------------------------------------------------------------- names that do not fit
 
 

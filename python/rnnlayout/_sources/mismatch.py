@@ -221,5 +221,5 @@ def against_spec(
     text = _shape_text(best, transposed)
     fitting = (guess(other, shapes) for other in with_names(layout, frozenset(shapes)))
     if not transposed and (other := next((g for g in fitting if g.fits), None)):
-        text += f"; these shapes are those of {other.spec('float32')}"
+        text += f"; these shapes are those of rl.{other.spec(spec.dtype)!r}"
     return LayoutError(text)
