@@ -18,7 +18,7 @@ from rnnlayout._model.layout import CUDNN, Layout, as_layout, known_layouts
 from rnnlayout._model.spec import Spec, unlike
 from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
 
-from . import frameworks, mismatch
+from . import flat, frameworks, mismatch
 from .infer import check_hints
 from .inside import only_rnn, part_to_pass, path_for_weights
 from .names import strip_prefix, tensors_of
@@ -47,12 +47,7 @@ def read(
     hints = {key: value for key, value in hints.items() if value is not None}
     check_hints(hints, spec, "spec=")
     asked = Asked(spec, as_layout(layout) if layout is not None else None, dtype_free, hints)
-    given = _read(only_rnn(source, prefix), prefix, asked)
-    check_hints(hints, given.spec, "the source")
-    return given
-
-
-def _read(source: Any, prefix: str, asked: Asked) -> Given:
+    source = only_rnn(source, prefix)
     if isinstance(source, (str, bytes, PathLike)):
         raise path_for_weights(source, asked.spec, asked.layout, prefix)
     if isinstance(source, Checked):
@@ -161,6 +156,7 @@ def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: Asked
         raise LayoutError(f"{subject} in layout {layout}, not {asked.layout}: pass layout={own}")
     if asked.spec is not None:
         check_agrees(asked.spec, spec)
+    check_hints(asked.hints, spec, "the source")
 
 
 def check_agrees(spec: Spec, own: Spec) -> None:
@@ -250,7 +246,7 @@ def _read_flat(source: Any, asked: Asked) -> Given:
             f"{layout} is a dict or list of tensors, found one {type(source).__name__}"
         )
     if spec is not None and isinstance(source, np.ndarray) and source.dtype in ("u1", "i1"):
-        raise mismatch.raw_bytes(source.size, spec)
+        raise flat.raw_bytes(source.size, spec)
     array, dtype = take(source, "weight space")
     if spec is None:
         raise SpecError(
@@ -267,5 +263,5 @@ def _read_flat(source: Any, asked: Asked) -> Given:
             " (cuDNN's own wDesc is (n, 1, 1): pass w.reshape(-1))"
         )
     if array.size != spec.num_params:
-        raise mismatch.wrong_length(array.size, spec)  # whose dtype is that of the array
+        raise flat.wrong_length(array.size, spec)  # whose dtype is that of the array
     return Given(spec, layout, HAS_BIAS, ["weight_space"], [as_carrier(array)])

@@ -13,7 +13,7 @@ from rnnlayout._model.dtypes import present
 from rnnlayout._model.given import Checked, Given, given_of, stacked
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import LayoutError
+from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._run.rnn import RNN
 from rnnlayout._sources.read import read
 
@@ -159,7 +159,18 @@ def stack(layers: Iterable[Any]) -> Weights:
         one_by_one = iter(layers)
     except TypeError:
         raise LayoutError(f"layers is a {type(layers).__name__}, need a list of them") from None
-    parts = [w if isinstance(w, Weights) else Weights(w) for w in one_by_one]
+    parts = [_layer_of(k, layer) for k, layer in enumerate(one_by_one)]
     if not parts:
         raise LayoutError("nothing to stack: the list of layers is empty")
     return weights_of(stacked([given_of(w) for w in parts]))
+
+
+def _layer_of(k: int, source: Any) -> Weights:
+    if isinstance(source, Weights):
+        return source
+    try:
+        return Weights(source)
+    except SpecError as error:
+        raise SpecError(
+            f"layer {k}: {error}. Pass it to rl.Weights(layer, ...), and the result to stack()"
+        ) from None
