@@ -152,7 +152,8 @@ def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: Asked
     subject: the source and its verb, in messages.
     """
     if asked.layout not in (None, layout):
-        raise LayoutError(f"{subject} in layout {layout}, not {asked.layout}: omit layout=")
+        own = f"rl.{layout!r}" if layout.options else repr(layout.name)
+        raise LayoutError(f"{subject} in layout {layout}, not {asked.layout}: pass layout={own}")
     if asked.spec is not None:
         check_agrees(asked.spec, spec)
     check_hints(asked.hints, spec, "the source")
