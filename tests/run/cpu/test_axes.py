@@ -162,13 +162,30 @@ def test_an_update_does_not_change_the_axis():
         ):
             rnn.update(source)
         assert same_bits(rnn._native.weights(), before)
-        rnn.update(source.state_dict())  # as the error says
+        rnn.update(rl.Weights(source).tensors)  # as the error says
         assert same_bits(rnn._native.weights(), rl.pack(source))
     for axis in (False, True):
         rnn = rl.RNN(other, batch_first=axis)
         rnn.update(first)
         assert rnn.batch_first is axis
         assert same_bits(rnn._native.weights(), rl.pack(first))
+
+
+@pytest.mark.parametrize("cell, options", FORMS)
+def test_an_update_by_the_weights_of_a_keras_layer(cell, options):
+    """The error's repair works for a source of any kind."""
+    spec = rl.Spec(cell, I, H, 1, True, **options)
+    layers = fill_keras(keras_layers(spec), seeded("repair", spec))
+    rnn = rl.RNN(layers[0], batch_first=False)
+    wanted = rnn._native.weights()
+    zeros = {name: np.zeros(shape, "f4") for name, shape in rl.describe(spec, "onnx").items()}
+    other = rl.RNN(zeros, spec)  # time first
+    with pytest.raises(
+        rl.LayoutError, match=r"pass the weights alone, rl.Weights\(source\).tensors"
+    ):
+        other.update(layers[0])
+    other.update(rl.Weights(layers[0]).tensors)
+    assert same_bits(other._native.weights(), wanted)
 
 
 def test_weights_from_a_dict_do_not_say():
