@@ -78,7 +78,7 @@ def test_what_is_not_copied(old, add, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["old.h5"]
 
 
-def test_a_damaged_type_does_not_crash(old, tmp_path):
+def test_a_damaged_type_is_refused(old, tmp_path):
     """libhdf5 crashed when it had to write to such a file: a float of 202 bits, in 4 bytes."""
     old.close()
     path = tmp_path / "old.h5"
@@ -86,5 +86,8 @@ def test_a_damaged_type_does_not_crash(old, tmp_path):
     damaged = re.sub(re.escape(float32) + b"\x20", float32 + b"\xca", path.read_bytes())
     assert damaged != path.read_bytes()
     path.write_bytes(damaged)
-    with limited():
+    with (
+        limited(),
+        pytest.raises(rl.LayoutError, match="is a float of 202 bits that is not IEEE's"),
+    ):
         rl.convert_file(path, tmp_path / "new.h5", to="keras")

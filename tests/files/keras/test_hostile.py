@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import sys
 import zipfile
 import zlib
@@ -99,8 +98,7 @@ def test_a_virtual_dataset(bad, name, unlimited):
     refused(bad, "is stored in another file")
 
 
-def test_a_filter_that_would_be_loaded(bad, tmp_path):
-    before = [h5py.h5pl.get(k) for k in range(h5py.h5pl.size())]
+def test_a_filter_that_would_be_loaded(bad):
     name = replaced(bad)
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_chunk((3, 8))
@@ -110,13 +108,7 @@ def test_a_filter_that_would_be_loaded(bad, tmp_path):
     bad["aside"].id.write_direct_chunk((0, 0), bytes(96))
     bad[name] = bad["aside"]
     del bad["aside"]
-    h5py.h5pl.append(os.fsencode(tmp_path / "secret"))
-    try:
-        refused(bad, "filter 32008 is not supported")
-        assert h5py.h5pl.size() == len(before) + 1
-    finally:
-        h5py.h5pl.remove(len(before))
-    assert [h5py.h5pl.get(k) for k in range(h5py.h5pl.size())] == before
+    refused(bad, "filter 32008 is not supported")
 
 
 # -------------------------------------------------------------------------------------- bombs
@@ -177,13 +169,15 @@ def test_the_other_byte_order_is_read(bad):
 
 
 def test_without_h5py(tmp_path, good, monkeypatch):
+    """Files are read without h5py, and written with it."""
     monkeypatch.setitem(sys.modules, "h5py", None)
     for suffix, data in good.items():
-        (tmp_path / f"a{suffix}").write_bytes(data)
-        for call in (lambda path: rl.load(path), lambda path: rl.save(path, weights())):
-            with pytest.raises(rl.MissingExtraError, match=r'pip install "rnnlayout\[h5\]"'):
-                call(tmp_path / f"a{suffix}")
-        assert (tmp_path / f"a{suffix}").read_bytes() == data
+        path = tmp_path / f"a{suffix}"
+        path.write_bytes(data)
+        assert list(rl.load(path)) == ["lstm"]
+        with pytest.raises(rl.MissingExtraError, match=r'pip install "rnnlayout\[h5\]"'):
+            rl.save(tmp_path / f"b{suffix}", weights())
+        assert not (tmp_path / f"b{suffix}").exists()
 
 
 def test_names_that_all_lie_in_one_place(bad):

@@ -91,6 +91,24 @@ def test_a_keras_layer(kit, cell, options, bidirectional):
     assert distance_between(run_keras([layer], *given), ours, expected) <= 1  # reference.Rounded
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_keras_layers_and_what_they_become(bidirectional):
+    """A list, Weights in another layout, and the result of a conversion keep the axis."""
+    spec = rl.Spec("lstm", I, H, 2, bidirectional)
+    rng = seeded("list", spec)
+    layers, given = fill_keras(keras_layers(spec), rng), inputs(rng, spec)
+    expected = forward(from_onnx(rl.convert(layers, to="onnx"), spec), spec, *given)
+    theirs = run_keras(layers, *given)
+    sources = (
+        layers,
+        rl.stack([rl.Weights(a) for a in layers]).to("torch"),
+        rl.convert(layers, to="torch"),
+    )
+    for source in sources:
+        ours = run_first(rl.RNN(source), *given)
+        assert distance_between(theirs, ours, expected) <= 1  # reference.Rounded
+
+
 def test_an_argument_overrides_the_source():
     spec = rl.Spec("gru", I, H)
     rng = seeded("override", spec)

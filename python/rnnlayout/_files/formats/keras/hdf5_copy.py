@@ -1,7 +1,8 @@
 """A copy of an HDF5 file with some of it changed.
 
 libhdf5 must not write to a file that cannot be trusted, nor copy its objects directly, because a
-damaged object can crash it. So everything is copied through arrays, one part at a time.
+damaged object can crash it. So everything is read by rnnlayout, one part at a time, and written to
+a new file.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.bags.bag import CHUNK_NBYTES
+from rnnlayout._files.formats.hdf5.datasets import DEFLATE, SHUFFLE, Stored
+from rnnlayout._files.formats.hdf5.types import Type
 from rnnlayout._model.errors import FileError
 
-from .hdf5 import Dataset, Group, check_attribute, import_h5py
+from .hdf5 import Attributes, Dataset, Group
+from .hdf5_write import import_h5py
 
 
 def copy_tree(group: Group, new: Any, arrays: Mapping[str, np.ndarray]) -> None:
@@ -23,58 +27,69 @@ def copy_tree(group: Group, new: Any, arrays: Mapping[str, np.ndarray]) -> None:
 
     arrays: the new ones, by path. Raises FileError if it is damaged or has what Keras never writes.
     """
-    _copy_attributes(group.path, group.h5, new, group.nbytes)
+    _copy_attributes(group.attributes, new)
     for name, data in group.datasets.items():
         array = arrays.get(data.path)
         copy = _copy(data, new, name) if array is None else _replace(data, new, name, array)
-        _copy_attributes(data.path, data.h5, copy, group.nbytes)
+        _copy_attributes(data.attributes, copy)
     for name, inner in group.groups.items():
         copy_tree(inner, new.create_group(name), arrays)
 
 
 def _copy(data: Dataset, new: Any, name: str) -> Any:
-    old = data.h5
-    if old.dtype.kind not in "fiubSV" or old.dtype.names:
-        raise FileError(f"{data.path} is {old.dtype}, which cannot be copied")
+    old = data.stored
+    if old.type.dtype is None or old.type.is_variable:
+        raise FileError(f"{data.attributes.what} is {old.type.name}, which cannot be copied")
+    dtype = _dtype(old.type)
     if old.shape is None:
-        return new.create_dataset(name, data=import_h5py(name).Empty(old.dtype))
-    if old.chunks is not None:
-        array = data.bits()  # which undoes the filters
-        array = array.view(old.dtype) if data.dtype == "bfloat16" else array
-        storage = {**_storage(old, old.chunks), "maxshape": old.maxshape}
-        return new.create_dataset(name, data=array, dtype=old.dtype, **storage)
-    copy = new.create_dataset(name, old.shape, old.dtype)
+        return new.create_dataset(name, data=import_h5py(name).Empty(dtype))
+    if grid := old.place.grid:
+        storage = {**_storage(old, grid.chunk), "maxshape": old.most}
+        return new.create_dataset(name, data=data.read(), dtype=dtype, **storage)
+    copy = new.create_dataset(name, old.shape, dtype)
     if not old.shape:
-        copy[()] = old[()]
-    elif old.size:
-        row = old.dtype.itemsize * math.prod(old.shape[1:])
+        copy[()] = data.read()
+    elif math.prod(old.shape):
+        row = old.type.nbytes * math.prod(old.shape[1:])
         step = max(1, CHUNK_NBYTES // row)
         for at in range(0, old.shape[0], step):
-            copy[at : at + step] = old[at : at + step]
+            copy[at : at + step] = data.read(at, min(at + step, old.shape[0]))
     return copy
 
 
 def _replace(data: Dataset, new: Any, name: str, array: np.ndarray) -> Any:
-    chunks = data.h5.chunks
+    grid = data.stored.place.grid
+    chunks: Any = grid and grid.chunk
     if chunks is not None and array.shape != data.shape:
         chunks = True  # h5py chooses
-    return new.create_dataset(name, data=array, **_storage(data.h5, chunks))
+    return new.create_dataset(name, data=array, **_storage(data.stored, chunks))
 
 
-def _storage(old: Any, chunks: Any) -> dict[str, Any]:
+def _storage(old: Stored, chunks: Any) -> dict[str, Any]:
     """Return the options with which a dataset is stored."""
-    options = {"compression": old.compression, "compression_opts": old.compression_opts}
-    return {**options, "shuffle": old.shuffle, "chunks": chunks}
+    filters = {one.number: one.values for one in old.filters}
+    options: dict[str, Any] = {"chunks": chunks, "shuffle": SHUFFLE in filters}
+    if DEFLATE in filters:
+        options |= {"compression": "gzip", "compression_opts": next(iter(filters[DEFLATE]), None)}
+    return options
 
 
-def _copy_attributes(path: str, old: Any, new: Any, nbytes: int) -> None:
-    """Copy the attributes of an object. nbytes: the size of the file."""
-    h5py = import_h5py(path)
-    for name in old.attrs:
-        attribute, what = old.attrs.get_id(name), f"{path}: attribute {name!r}"
+def _copy_attributes(old: Attributes, new: Any) -> None:
+    """Copy the attributes of an object."""
+    for name, attribute in old.by_name.items():
+        if attribute.type.dtype is None or attribute.type.dtype.kind == "V":
+            what = f"{old.what}: attribute {name!r}"
+            raise FileError(f"{what} is {attribute.type.name}, which cannot be copied")
+        dtype = _dtype(attribute.type)
         if attribute.shape is None:
-            new.attrs[name] = h5py.Empty(attribute.dtype)
-            continue
-        if not check_attribute(attribute, nbytes, what) and attribute.dtype.kind not in "fiub":
-            raise FileError(f"{what} is {attribute.dtype}, which cannot be copied")
-        new.attrs.create(name, old.attrs[name], attribute.shape, attribute.dtype)
+            new.attrs[name] = import_h5py(name).Empty(dtype)
+        else:
+            new.attrs.create(name, old.values(name), attribute.shape, dtype)
+
+
+def _dtype(old: Type) -> Any:
+    """Return the dtype for h5py, which knows the character set of a text."""
+    if old.charset is None:
+        return old.dtype
+    length = None if old.is_variable else old.nbytes
+    return import_h5py("text").string_dtype(old.charset, length)

@@ -24,8 +24,9 @@ from rnnlayout._sources.keras_tree import Node, Version, kind_of
 
 from .config import CUDNN, parse, version
 from .entries import Entries, check_cells
-from .hdf5 import Group, new_hdf5, open_hdf5
+from .hdf5 import Group, open_hdf5
 from .hdf5_copy import copy_tree
+from .hdf5_write import new_hdf5
 from .rewrite_cells import ChangedCells
 from .rewrite_config import config_errors, cudnn_layers, modernize
 from .rewrite_h5 import UNCHANGED, check_whole, set_aside

@@ -16,8 +16,9 @@ from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_config import SIGMOID_SINCE
 
 from .config import children, layer_name, parse
-from .hdf5 import Dataset, Group, new_hdf5, open_hdf5
+from .hdf5 import Dataset, Group, open_hdf5
 from .hdf5_copy import copy_tree
+from .hdf5_write import new_hdf5
 from .legacy_weights import Scope, groups_of, layers_of, pairs, scopes, version_of
 from .rewrite_cells import ChangedCells
 from .rewrite_config import config_errors, cudnn_layers, modernize

@@ -24,7 +24,7 @@ from rnnlayout._sources.keras_config import class_name_of, layer_node
 from rnnlayout._weights.weights import Weights
 
 from .entries import LEAVES
-from .hdf5 import new_hdf5, write_texts
+from .hdf5_write import new_hdf5, write_texts
 from .variables import snake_case
 
 KERAS_3 = "3.0.0"  # the first Keras with this form of file

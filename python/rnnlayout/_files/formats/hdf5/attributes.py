@@ -1,0 +1,92 @@
+"""Attributes: sections IV.A.2.m and IV.A.2.v of the specification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from .bounded import Cursor, DamagedError, Source, as_name
+from .headers import Kind, Messages
+from .heaps import GlobalHeap, fractal_heap
+from .trees import new_records
+from .types import Type, nelems, read_space, read_type, unpadded
+
+_BY_NAME = 8  # type of the records of a B-tree
+_MOST_TEXT = 32 << 20  # bytes in an attribute: the config of a large model has 1 or 2 MB
+_SHARED_TYPE, _SHARED_SPACE = 1, 2
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """An attribute. data: the bytes in the message, of which texts of variable length are not."""
+
+    name: str
+    type: Type
+    shape: tuple[int, ...] | None
+    data: bytes
+
+    def values(self, heap: GlobalHeap) -> np.ndarray:
+        """Return its values, text as bytes. Its type has a dtype, and its shape is not None."""
+        dtype, shape = self.type.dtype, self.shape
+        assert dtype is not None and shape is not None
+        if not self.type.is_variable:
+            array = np.frombuffer(self.data, dtype, nelems(shape)).reshape(shape)
+            return unpadded(array, self.type.padding) if self.type.is_text else array
+        cursor, values = Cursor(self.data, f"attribute {self.name!r}"), np.empty(shape, object)
+        flat, total = values.reshape(-1), 0
+        for k in range(flat.size):
+            nbytes, at, number = cursor.uint(4), cursor.uint(8), cursor.uint(4)
+            total += nbytes
+            if total > _MOST_TEXT:
+                raise DamagedError(f"more than {_MOST_TEXT} bytes of text")
+            text = heap.object(at, number) if nbytes else b""
+            if len(text) < nbytes:
+                raise DamagedError(f"{cursor.what} is longer than its text in the global heap")
+            flat[k] = text[:nbytes].split(b"\0", 1)[0]
+        return values
+
+
+def attributes(source: Source, messages: Messages) -> dict[str, Attribute]:
+    """Return the attributes of an object by name."""
+    found = [_attribute(message.cursor()) for message in messages.all(Kind.ATTRIBUTE)]
+    if info := messages.one(Kind.ATTRIBUTE_INFO):
+        found += _dense(source, info)
+    by_name = {attribute.name: attribute for attribute in found}
+    if len(by_name) < len(found):
+        raise DamagedError("two attributes have the same name")
+    return by_name
+
+
+def _dense(source: Source, info: Cursor) -> Iterator[Attribute]:
+    """IV.A.2.v. The Attribute Info Message."""
+    info.version(0)
+    flags = info.uint()
+    info.take(2 if flags & 1 else 0)
+    heap_at, tree_at = info.address(), info.address()
+    if heap_at is not None and tree_at is not None:
+        heap = fractal_heap(source, heap_at)
+        for record in new_records(source, tree_at, (_BY_NAME,)):
+            yield _attribute(heap(record))
+
+
+def _attribute(cursor: Cursor) -> Attribute:
+    """IV.A.2.m. The Attribute Message."""
+    version = cursor.version(1, 2, 3)
+    flags = cursor.uint()  # reserved in version 1
+    sizes = cursor.uint(2), cursor.uint(2), cursor.uint(2)
+    cursor.take(1 if version == 3 else 0)  # the character set: always read as UTF-8
+    parts = []
+    for nbytes in sizes:
+        parts.append(cursor.take(nbytes))
+        cursor.take(-nbytes % 8 if version == 1 else 0)
+    name = as_name(parts[0], cursor.what)
+    what = f"attribute {name!r}"
+    if version > 1 and flags & _SHARED_SPACE:
+        raise DamagedError(f"{what} has a shared dataspace, which is not supported")
+    shape, _ = read_space(Cursor(parts[2], f"{what}: its dataspace"))
+    if version > 1 and flags & _SHARED_TYPE:
+        return Attribute(name, Type("of a committed datatype", 0), shape, b"")
+    kind = read_type(Cursor(parts[1], f"{what}: its datatype"))
+    return Attribute(name, kind, shape, cursor.take(nelems(shape) * kind.nbytes))

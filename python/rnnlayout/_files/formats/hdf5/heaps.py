@@ -1,0 +1,135 @@
+"""Heaps: sections III.D (local), III.E (global) and III.G (fractal) of the specification."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+
+from .bounded import Cursor, DamagedError, Source, uint_nbytes
+from .trees import new_records
+
+_MANAGED, _HUGE = 0, 1  # kinds of objects in a fractal heap
+_MOST_ROWS = 64  # a heap has at most 2**64 bytes
+_HUGE_RECORD = 1  # of a B-tree: a huge object found by its number, not filtered
+
+
+def local_heap(source: Source, at: int | None) -> Cursor:
+    """Return the data of a local heap: names of links, found by their offsets."""
+    head = source.block(at, 32, "local heap", b"HEAP")
+    head.version(0)
+    head.take(3)
+    nbytes, _, data = head.uint(8), head.uint(8), head.address()
+    return source.block(data, nbytes, "local heap's data")
+
+
+class GlobalHeap:
+    """All global heap collections of a file, each read when an object of it is asked for."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._collections: dict[int, dict[int, tuple[int, int]]] = {}
+
+    def object(self, at: int, number: int) -> bytes:
+        """Return object `number` of the collection at an address."""
+        if at not in self._collections:
+            self._collections[at] = dict(self._objects(at))
+        place = self._collections[at].get(number)
+        if place is None:
+            raise DamagedError(f"the global heap at {at} has no object {number}")
+        return self._source.block(*place, "object of a global heap").data
+
+    def _objects(self, at: int) -> Iterator[tuple[int, tuple[int, int]]]:
+        """Yield the number of each object, and its address and size."""
+        head = self._source.block(at, 16, "global heap", b"GCOL")
+        head.version(1)
+        head.take(3)
+        end = at + head.uint(8)
+        at += 16
+        while at + 16 <= end:
+            entry = self._source.block(at, 16, "object of a global heap")
+            number = entry.uint(2)
+            entry.take(6)
+            nbytes = entry.uint(8)
+            if not number:  # free space, which comes last
+                return
+            if at + 16 + nbytes > end:
+                raise DamagedError(f"{entry.what} is longer than its heap")
+            yield number, (at + 16, nbytes)
+            at += 16 + -(-nbytes // 8) * 8
+
+
+def fractal_heap(source: Source, at: int | None) -> Callable[[Cursor], Cursor]:
+    """Return a function that takes the ID of an object in a fractal heap and returns the object."""
+    head = source.block(at, 142, "fractal heap", b"FRHP")
+    head.version(0)
+    id_nbytes, filters, _, most = head.uint(2), head.uint(2), head.uint(), head.uint(4)
+    if filters:
+        raise DamagedError(f"{head.what} is filtered, which is not supported")
+    head.take(8)
+    huge_at = head.address()
+    head.take(8 * 10)
+    width, first, largest, bits = head.uint(2), head.uint(8), head.uint(8), head.uint(2)
+    head.take(2)
+    root, rows = head.address(), head.uint(2)
+    if not (_is_power(first) and _is_power(largest) and _is_power(width)) or first > largest:
+        raise DamagedError(f"{head.what} has blocks of {first} to {largest} bytes")
+    offset_nbytes = (bits + 7) // 8
+    length_nbytes = min(uint_nbytes(most), (largest.bit_length() + 6) // 8)
+    table = _Table(source, width, first, largest, offset_nbytes)
+    blocks = [] if root is None else sorted(table.blocks(root, rows))
+    starts = [start for start, _, _ in blocks]
+    huge: dict[int, tuple[int, int]] = {}
+
+    def get(cursor: Cursor) -> Cursor:
+        own = Cursor(cursor.take(id_nbytes), f"an ID of {head.what}")
+        kind = own.uint() >> 4
+        if kind == _MANAGED:
+            offset, nbytes = own.uint(offset_nbytes), own.uint(length_nbytes)
+            k = bisect_right(starts, offset) - 1
+            if k < 0 or offset + nbytes > starts[k] + blocks[k][1]:
+                raise DamagedError(f"{own.what} leads out of the heap")
+            return source.block(blocks[k][2] + offset - starts[k], nbytes, "object of a heap")
+        if kind == _HUGE and id_nbytes < 17:
+            if not huge and huge_at is not None:
+                for record in new_records(source, huge_at, (_HUGE_RECORD,)):
+                    place = record.uint(8), record.uint(8)
+                    huge[record.uint(8)] = place
+            place = huge.get(own.uint(min(8, own.left)), (-1, 0))
+            return source.block(*place, "huge object of a heap")
+        raise DamagedError(f"{own.what} is of kind {kind}, which is not supported")
+
+    return get
+
+
+class _Table:
+    """The doubling table of a fractal heap: `width` blocks per row, rows 0 and 1 of the first size,
+    each row after them of twice the size before it."""
+
+    def __init__(self, source: Source, width: int, first: int, largest: int, nbytes: int) -> None:
+        self._source, self._width, self._first, self._offset_nbytes = source, width, first, nbytes
+        self._direct_rows = (largest // first).bit_length() + 1
+
+    def blocks(self, at: int, rows: int, start: int = 0) -> Iterator[tuple[int, int, int]]:
+        """Yield offset in the heap, size and address of the direct blocks below a block."""
+        if not rows:
+            yield start, self._first, at
+            return
+        nbytes = 4 + 1 + 8 + self._offset_nbytes + 8 * self._width * rows
+        block = self._source.block(at, nbytes, "fractal heap block", b"FHIB")
+        if rows > _MOST_ROWS:
+            raise DamagedError(f"{block.what} has {rows} rows")
+        block.take(9 + self._offset_nbytes)
+        for row in range(rows):
+            size = self._first << max(0, row - 1)
+            for _ in range(self._width):
+                child = block.address()
+                if child is not None and row < self._direct_rows:
+                    yield start, size, child
+                elif child is not None:
+                    inner = (size // (self._first * self._width)).bit_length()
+                    yield from self.blocks(child, inner, start)
+                start += size
+
+
+def _is_power(n: int) -> bool:
+    return n > 0 and n & (n - 1) == 0

@@ -1,0 +1,88 @@
+"""The links in a group: sections III.A to III.C and IV.A.2.c, g, r of the specification.
+
+Old groups have a B-tree of names in a local heap. New ones have a message for each link; those with
+more than 8 links keep the messages in a fractal heap with a B-tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .bounded import Cursor, DamagedError, Source, as_name
+from .headers import Kind, Messages
+from .heaps import fractal_heap, local_heap
+from .trees import new_records, old_entries
+
+_SOFT = 2  # cache type of an entry in a symbol table
+_BY_NAME = 5  # type of the records of a B-tree
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link. at: of the object's header, None for a soft or external link. order: of creation."""
+
+    name: str
+    at: int | None
+    order: int | None = None
+
+
+def is_group(messages: Messages) -> bool:
+    """Return whether an object is a group."""
+    return any(kind in messages for kind in (Kind.SYMBOL_TABLE, Kind.LINK_INFO, Kind.LINK))
+
+
+def links(source: Source, messages: Messages) -> list[Link]:
+    """Return the links of a group: in their order of creation if it is recorded, else by name."""
+    found = [_link(message.cursor()) for message in messages.all(Kind.LINK)]
+    if table := messages.one(Kind.SYMBOL_TABLE):
+        found += _old_links(source, table)
+    if info := messages.one(Kind.LINK_INFO):
+        found += _dense_links(source, info)
+    if len({link.name for link in found}) < len(found):
+        raise DamagedError("two links have the same name")
+    for link in found:
+        if link.name in ("", ".") or "/" in link.name:
+            raise DamagedError(f"a link has the name {link.name!r}")
+    return sorted(found, key=lambda link: (link.order or 0, link.name.encode()))
+
+
+def _old_links(source: Source, table: Cursor) -> Iterator[Link]:
+    """III.B. Disk Format: Level 1B - Group Symbol Table Nodes; III.C. Symbol Table Entry."""
+    tree, heap = table.uint(8), local_heap(source, table.address())
+    for _, at in old_entries(source, tree, 0, 8):
+        head = source.block(at, 8, "symbol table node", b"SNOD")
+        head.version(1)
+        head.take(1)
+        count = head.uint(2)
+        node = source.block(at + 8, count * 40, "symbol table node")
+        for _ in range(count):
+            heap.at, address, cache = node.uint(8), node.uint(8), node.uint(4)
+            node.take(20)
+            name = heap.name()
+            source.count(len(name))
+            yield Link(name, None if cache == _SOFT else address)
+
+
+def _dense_links(source: Source, info: Cursor) -> Iterator[Link]:
+    """IV.A.2.c. The Link Info Message."""
+    info.version(0)
+    flags = info.uint()
+    info.take(8 if flags & 1 else 0)
+    heap_at, tree_at = info.address(), info.address()
+    if heap_at is not None and tree_at is not None:
+        heap = fractal_heap(source, heap_at)
+        for record in new_records(source, tree_at, (_BY_NAME,)):
+            record.take(4)  # the hash of the name
+            yield _link(heap(record))
+
+
+def _link(cursor: Cursor) -> Link:
+    """IV.A.2.g. The Link Message."""
+    cursor.version(1)
+    flags = cursor.uint()
+    kind = cursor.uint() if flags & 8 else 0
+    order = cursor.uint(8) if flags & 4 else None
+    cursor.take(1 if flags & 16 else 0)  # the character set: always read as UTF-8
+    name = as_name(cursor.take(cursor.uint(1 << (flags & 3))), cursor.what)
+    return Link(name, None if kind else cursor.uint(8), order)

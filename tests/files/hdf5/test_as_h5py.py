@@ -1,0 +1,309 @@
+"""The HDF5 reader against h5py: the same tree, the same bits and the same texts."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+
+import rnnlayout as rl
+from rnnlayout._files.formats.keras.hdf5 import open_hdf5
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "data"
+KINDS = ["<f4", ">f4", "<f8", ">f8", "<f2", "<i4", ">i8", "u1", "i1", "?", "S3", "V3", "V2"]
+NAMES = st.text("ab/ä_1 ", min_size=1, max_size=5).filter(
+    lambda name: name.strip("/") and "//" not in name and not name.startswith("/")
+)
+
+
+def ours(source):
+    """Return {path: content} of a file as our reader reads it."""
+    found = {}
+
+    def look(group):
+        found[group.path] = attributes(group)
+        for data in group.datasets.values():
+            array = None if data.dtype == "nothing" else content(data.read())
+            found[data.path] = (array, attributes(data))
+        for inner in group.groups.values():
+            look(inner)
+        order.append([*group.groups])
+
+    def attributes(item):
+        def value(name):
+            shape = item.attributes.by_name[name].shape
+            return None if shape is None else content(item.attributes.values(name))
+
+        return {name: value(name) for name in item.attributes.by_name}
+
+    order = []
+    with open_hdf5(source, "a file") as root:
+        look(root)
+    return found, sorted(order)
+
+
+def theirs(source):
+    """Return the same as h5py reads it."""
+    found, order = {}, []
+
+    def look(item):
+        if isinstance(item, h5py.Dataset):
+            array = None if item.shape is None else content(item[()], item.dtype)
+            found[item.name] = (array, attributes(item))
+            return
+        found[item.name] = attributes(item)
+        for inner in item.values():
+            look(inner)
+        order.append([name for name in item if isinstance(item[name], h5py.Group)])
+
+    def attributes(item):
+        def value(name):
+            one = item.attrs.get_id(name)
+            return None if one.shape is None else content(item.attrs[name], one.dtype)
+
+        return {name: value(name) for name in item.attrs}
+
+    with h5py.File(io.BytesIO(source) if isinstance(source, bytes) else source, "r") as file:
+        look(file)
+    return found, sorted(order)
+
+
+def content(array, dtype=None):
+    """Return shape, kind and bits; texts of variable length as bytes."""
+    if dtype is not None and dtype.kind == "O":
+        array = np.vectorize(lambda x: x if isinstance(x, bytes) else x.encode(), [object])(array)
+    array = np.asarray(array, dtype)
+    if array.dtype.kind == "O":
+        return array.shape, "text", array.reshape(-1).tolist()
+    return array.shape, array.dtype.str, array.tobytes()
+
+
+def flat(content):
+    """Return the parts of what ours() and theirs() return for an object, to compare one by one."""
+    if isinstance(content, dict):
+        return sorted(content.items())
+    return [content[0], *flat(content[1])] if content else []
+
+
+def same(source):
+    mine, reference = ours(source), theirs(source)
+    assert mine[0].keys() == reference[0].keys()
+    for path, wanted in reference[0].items():
+        differ = [
+            (path, *pair)
+            for pair in zip(flat(mine[0][path]), flat(wanted), strict=True)
+            if pair[0] != pair[1]
+        ]
+        assert not differ, str(differ)[:1000]
+    assert mine[1] == reference[1]  # the order of groups in each group
+
+
+@st.composite
+def arrays(draw):
+    dtype = np.dtype(draw(st.sampled_from(KINDS)))
+    shape = tuple(draw(st.lists(st.integers(0, 7), max_size=3)))
+    bits = np.random.default_rng(draw(st.integers(0, 99))).bytes(dtype.itemsize * 343)
+    if dtype.kind in "bS":
+        bits = bytes(1 + b % 2 if dtype.kind == "S" else b % 2 for b in bits)
+    return np.frombuffer(bits, dtype, int(np.prod(shape))).reshape(shape).copy()
+
+
+@st.composite
+def storage(draw, shape):
+    """Options of create_dataset()."""
+    if not shape or 0 in shape or draw(st.booleans()):
+        return {}
+    more = {"chunks": tuple(draw(st.integers(1, n)) for n in shape)}
+    more["maxshape"] = tuple(n + draw(st.integers(0, 3)) for n in shape)
+    if draw(st.booleans()):
+        more |= {"compression": "gzip", "compression_opts": draw(st.integers(0, 9))}
+    more["shuffle"] = draw(st.booleans())
+    return more
+
+
+texts = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=30)
+values = st.one_of(
+    texts,
+    st.lists(texts, min_size=1, max_size=5),
+    st.binary(min_size=1, max_size=9).filter(lambda b: not b.endswith(b"\0")).map(np.bytes_),
+    st.integers(-5, 5),
+    st.booleans(),
+    st.just(h5py.Empty("S1")),
+    st.just([]),
+    st.just("long " * 1500),
+    st.just([f"layer_{k}" for k in range(900)]),
+    arrays().filter(lambda array: array.dtype.kind != "V"),
+)
+
+
+@settings(
+    phases=[Phase.explicit, Phase.generate],
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(data=st.data())
+def test_random_trees(data):
+    draw = data.draw
+    libver = draw(st.sampled_from(["earliest", "v108", "latest"]))
+    order = draw(st.booleans())
+    blob = io.BytesIO()
+    with h5py.File(blob, "w", libver=libver, track_order=order) as file:
+        for name in draw(st.lists(NAMES, max_size=8, unique=True)):
+            try:
+                group = file.create_group(name, track_order=draw(st.booleans()))
+            except ValueError:  # it exists
+                continue
+            for key, value in draw(st.dictionaries(NAMES, values, max_size=10)).items():
+                group.attrs[key] = value
+            for number in range(draw(st.sampled_from([0, 1, 3, 12]))):
+                array = draw(arrays())
+                try:
+                    made = group.create_dataset(
+                        f"n{number}", data=array, **draw(storage(array.shape))
+                    )
+                except ValueError:  # h5py has no chunks for it
+                    continue
+                made.attrs["mine"] = draw(values)
+    same(blob.getvalue())
+
+
+@pytest.mark.parametrize("libver", ["earliest", "v108", "latest"])
+@pytest.mark.parametrize("order", [False, True])
+@pytest.mark.parametrize("count", [7, 9, 120, 1000])
+def test_many_links(libver, order, count):
+    blob = io.BytesIO()
+    with h5py.File(blob, "w", libver=libver, track_order=order) as file:
+        for k in np.random.default_rng(count).permutation(count):
+            file.create_group(f"layer_{k}_{'x' * (k % 50)}")
+    same(blob.getvalue())
+
+
+@pytest.mark.parametrize("libver", ["v108", "latest"])
+@pytest.mark.parametrize("count", [7, 9, 120, 1000])
+def test_many_attributes(libver, count):
+    """They are in a fractal heap; those of more than 4 KiB apart from it."""
+    blob = io.BytesIO()
+    with h5py.File(blob, "w", libver=libver, track_order=True) as file:
+        for k in range(count):
+            file.attrs[f"a{k}"] = np.bytes_(b"x" * (1 + 37 * k % 5000))
+        file.attrs["huge"] = np.zeros(100_000)
+    same(blob.getvalue())
+
+
+def test_many_attributes_of_the_old_format():
+    """The header goes on in other places."""
+    blob = io.BytesIO()
+    with h5py.File(blob, "w") as file:
+        for k in range(200):
+            file.attrs[f"a{k}"] = np.bytes_(b"x" * (1 + 37 * k % 2000))
+    same(blob.getvalue())
+
+
+CHUNKS = {
+    "one chunk": {"chunks": (5, 300)},
+    "one packed chunk": {"chunks": (5, 300), "compression": "gzip"},
+    "a fixed array": {"chunks": (2, 7)},
+    "a packed fixed array": {"chunks": (2, 7), "compression": "gzip", "shuffle": True},
+    "a fixed array that is larger": {"chunks": (2, 7), "maxshape": (9, 400)},
+    "a fixed array in pages": {"chunks": (1, 1)},
+    "a packed fixed array in pages": {"chunks": (1, 1), "shuffle": True},
+    "a tree": {"chunks": (2, 7), "maxshape": (None, None)},
+    "a large tree": {"chunks": (1, 1), "maxshape": (None, None)},
+    "a packed tree": {"chunks": (2, 7), "maxshape": (None, None), "compression": "gzip"},
+}
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+@pytest.mark.parametrize("how", CHUNKS)
+def test_chunks(how, libver):
+    blob = io.BytesIO()
+    value = np.random.default_rng(4).standard_normal((5, 300)).astype("f4")
+    with h5py.File(blob, "w", libver=libver) as file:
+        file.create_dataset("whole", data=value, **CHUNKS[how])
+        file.create_dataset("holes", (5, 300), "f4", fillvalue=2.5, **CHUNKS[how])[2:4, 50:200] = 1
+        if "maxshape" in CHUNKS[how]:
+            file["whole"].resize((4, 200))
+    same(blob.getvalue())
+
+
+def test_chunks_that_are_allocated_early():
+    """Their index is implicit."""
+    blob = io.BytesIO()
+    with h5py.File(blob, "w", libver="latest") as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk((2, 3))
+        properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        space = h5py.h5s.create_simple((5, 7))
+        made = h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F32BE, space, properties)
+        made.write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(35, dtype="f4").reshape(5, 7))
+    same(blob.getvalue())
+
+
+def test_an_extensible_array_is_refused_by_name():
+    blob = io.BytesIO()
+    with h5py.File(blob, "w", libver="latest") as file:
+        file.create_dataset("x", data=np.ones((5, 7)), chunks=(2, 3), maxshape=(None, 7))
+    with pytest.raises(rl.FileError, match="'/x': chunks with an index of type 4"):
+        ours(blob.getvalue())
+
+
+@pytest.mark.parametrize(
+    "padding", [h5py.h5t.STR_NULLTERM, h5py.h5t.STR_NULLPAD, h5py.h5t.STR_SPACEPAD]
+)
+def test_texts_of_other_programs(padding):
+    blob = io.BytesIO()
+    with h5py.File(blob, "w") as file:
+        kind = h5py.h5t.C_S1.copy()
+        kind.set_size(6)
+        kind.set_strpad(padding)
+        value = np.array([b"ab  ", b"a c   ", b"abcde"], "S6")
+        for where in (file, file.create_group("g")):
+            made = h5py.h5a.create(where.id, b"a", kind, h5py.h5s.create_simple((3,)))
+            made.write(value)
+        data = h5py.h5d.create(file.id, b"d", kind, h5py.h5s.create_simple((3,)))
+        data.write(h5py.h5s.ALL, h5py.h5s.ALL, value)
+    same(blob.getvalue())
+
+
+def test_a_compact_dataset_and_a_user_block():
+    blob = io.BytesIO()
+    with h5py.File(blob, "w", userblock_size=512) as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_layout(h5py.h5d.COMPACT)
+        made = h5py.h5d.create(
+            file.id, b"x", h5py.h5t.IEEE_F64LE, h5py.h5s.create_simple((3, 2)), properties
+        )
+        made.write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(6.0).reshape(3, 2))
+        file["y"], file["z"] = np.arange(5.0), h5py.Empty("f4")
+        file.create_dataset("not written", (3, 4), "f4", fillvalue=7)
+    same(blob.getvalue())
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.hdf5")), ids=lambda path: path.name)
+def test_published_files(path):
+    same(path)
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5"])
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_files_of_keras(library, suffix, tmp_path):
+    keras = pytest.importorskip(library)
+    layers = keras.layers
+    inputs = x = layers.Input((None, 7))
+    for k in range(12):  # more layers than a group of Keras 3 lists in its header
+        x = layers.Dense(3 + k)(x)
+    x = layers.Bidirectional(layers.LSTM(5, return_sequences=True), name="both")(x)
+    model = keras.Model(inputs, layers.GRU(4)(x))
+    model.compile("adam", "mse")
+    model.train_on_batch(np.ones((2, 3, 7), "f4"), np.ones((2, 4), "f4"))
+    path = tmp_path / f"model{suffix}"
+    model.save_weights(path) if suffix == ".weights.h5" else model.save(path)
+    if suffix == ".keras":
+        with zipfile.ZipFile(path) as archive:
+            same(archive.read("model.weights.h5"))
+    else:
+        same(path)

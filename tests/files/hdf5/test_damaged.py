@@ -1,0 +1,144 @@
+"""HDF5 files that lead a reader in circles. On those of the global heap libhdf5 never returns."""
+
+import io
+import re
+
+import h5py
+import numpy as np
+import pytest
+from files.hostile.limits import limited
+
+import rnnlayout as rl
+from rnnlayout._files.formats.keras.hdf5 import open_hdf5
+
+MOST = 2**64 - 1
+
+
+def written(fill, **options):
+    """Return the bytes of a new file that fill() fills."""
+    blob = io.BytesIO()
+    with h5py.File(blob, "w", **options) as file:
+        fill(file)
+    return bytearray(blob.getvalue())
+
+
+def put(data, at, number, nbytes=8):
+    data[at : at + nbytes] = number.to_bytes(nbytes, "little")
+
+
+def refused(data, why):
+    with limited(), pytest.raises(rl.FileError, match=f"a file: .*{why}"):  # noqa: SIM117
+        with open_hdf5(bytes(data), "a file") as root:
+            root.texts("layer_names")
+
+
+@pytest.fixture
+def texts():
+    """A file with texts in a global heap, and where the heap's first entry and free space are."""
+    data = written(lambda file: file.attrs.update(layer_names=["a", "bc"]))
+    first = data.index(b"GCOL") + 16
+    return data, first, first + 2 * 24
+
+
+@pytest.mark.parametrize("entry", ["free space", "an object"])
+def test_a_heap_that_libhdf5_reads_for_ever(entry, texts):
+    """The size of the entry after the objects is 0, so the next entry is this one."""
+    data, _, free = texts
+    put(data, free, 0 if entry == "free space" else 7, 2)
+    put(data, free + 8, 0)
+    with limited(), open_hdf5(bytes(data), "a file") as root:
+        assert root.texts("layer_names") == ["a", "bc"]
+
+
+@pytest.mark.parametrize("which", ["object", "last"])
+def test_a_size_that_overflows_in_libhdf5(which, texts):
+    data, first, free = texts
+    at = first if which == "object" else free
+    put(data, at, 1 if which == "object" else 7, 2)
+    put(data, at + 8, MOST - 15)
+    refused(
+        data, "attribute 'layer_names': the object of a global heap at .* is longer than its heap"
+    )
+
+
+def test_a_text_that_is_not_in_the_heap(texts):
+    data, first, _ = texts
+    put(data, first, 9, 2)
+    refused(data, "has no object")
+
+
+def test_many_texts_in_one_place():
+    """Each is read anew: 3,000 times 1 KB, in a file of 60 KB."""
+    data = written(lambda file: file.attrs.update(layer_names=["x" * 1000, *["y"] * 3000]))
+    heaps = [match.start().to_bytes(8, "little") for match in re.finditer(b"GCOL", data)]
+    first = (1000).to_bytes(4, "little")
+    (at,) = (data.index(first + heap) for heap in heaps if first + heap in data)
+    for k in range(1, 3001):
+        data[at + 16 * k : at + 16 * k + 16] = data[at : at + 16]
+    refused(data, "attribute 'layer_names': structures overlap or repeat")
+
+
+def test_a_header_that_goes_on_in_itself():
+    def fill(file):
+        for k in range(20):
+            file.attrs[f"a{k}"] = np.zeros(20)
+
+    data = written(fill)
+    at = int.from_bytes(data[64:72], "little")  # of the root's header
+    message = data.index(b"\x10\0\x10\0", at)  # a continuation of 16 bytes
+    put(data, message + 8, message)
+    put(data, message + 16, 24)
+    refused(data, "structures overlap or repeat")
+
+
+@pytest.mark.parametrize("level", [0, 1, 255])
+def test_a_tree_in_itself(level):
+    data = written(lambda file: file.create_group("a"))
+    node = data.index(b"TREE")
+    data[node + 5] = level
+    put(data, node + 32, node)
+    refused(data, "does not begin with 'SNOD'" if level == 0 else "has type 0 and level")
+
+
+def test_a_new_tree_in_itself():
+    def fill(file):
+        for k in range(3000):
+            file.create_group(f"group {k}")
+
+    data = written(fill, libver="latest")
+    node = data.index(b"BTIN")
+    records = int.from_bytes(data[data.index(b"BTHD") + 26 : data.index(b"BTHD") + 28], "little")
+    for k in range(records + 1):
+        put(data, node + 6 + 11 * records + k * 10, node)
+    refused(data, "does not begin with 'BTLF'|same name|cut short|not in the file|overlap")
+
+
+@pytest.mark.parametrize("size", [0, 1, 2**31, MOST])
+@pytest.mark.parametrize("signature, at", [
+    ("HEAP", 8), ("HEAP", 24), ("TREE", 6), ("SNOD", 6), ("FRHP", 9), ("FRHP", 110),
+    ("FRHP", 112), ("FRHP", 120), ("FRHP", 128), ("FRHP", 132), ("FRHP", 140), ("BTHD", 6),
+    ("BTHD", 10), ("BTHD", 12), ("BTHD", 16), ("BTHD", 24), ("FADB", 6), ("FAHD", 7), ("FAHD", 8),
+])  # fmt: skip
+def test_extreme_fields(signature, at, size):
+    """Any end within the limits is right, except for another error than a FileError."""
+
+    def fill(file):
+        for k in range(40):
+            file.create_group(f"g/group {k}")
+        for k in range(40):
+            file["g"].attrs[f"a{k}"] = np.zeros(k)
+        file.create_dataset("x", data=np.ones((9, 9)), chunks=(2, 2), maxshape=(20, 20))
+
+    is_old = signature in ("HEAP", "TREE", "SNOD")
+    data = written(fill, libver="earliest" if is_old else "latest")
+    start = data.index(signature.encode())
+    for nbytes in (1, 2, 4, 8):
+        damaged = data.copy()
+        put(damaged, start + at, min(size, 256**nbytes - 1), nbytes)
+        with limited():
+            try:
+                with open_hdf5(bytes(damaged), "a file") as root:
+                    for dataset in root.all_datasets():
+                        dataset.bits()
+            except rl.FileError as error:
+                assert len(str(error)) < 500
