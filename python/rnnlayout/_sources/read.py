@@ -155,6 +155,7 @@ def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: Asked
         raise LayoutError(f"{subject} in layout {layout}, not {asked.layout}: omit layout=")
     if asked.spec is not None:
         check_agrees(asked.spec, spec)
+    check_hints(asked.hints, spec, "the source")
 
 
 def check_agrees(spec: Spec, own: Spec) -> None:
