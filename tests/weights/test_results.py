@@ -99,7 +99,7 @@ def test_the_fast_path_tells_results_of_equal_shapes_apart(first):
 @pytest.mark.parametrize("argument, error, text", [
     ({"layout": "torch"}, rl.LayoutError, "are in layout keras, not torch: pass layout='keras'$"),
     ({"spec": HARD.replace(recurrent_activation="sigmoid")}, rl.SpecError,
-     "recurrent_activation sigmoid and hard_sigmoid"),
+     "recurrent_activation sigmoid and hard_sigmoid: omit spec="),
     ({"spec": HARD.replace(hidden_size=6)}, rl.SpecError, "hidden_size 6 and 7"),
     ({"spec": HARD.replace(dtype="float64")}, rl.LayoutError, "float32, the spec says float64"),
 ])  # fmt: skip

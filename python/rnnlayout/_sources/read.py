@@ -162,7 +162,7 @@ def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: Asked
 def check_agrees(spec: Spec, own: Spec) -> None:
     """Raise SpecError if a spec describes another network than the source describes itself."""
     if different := unlike(spec, own):
-        raise SpecError(f"spec= and the source differ: {different}")
+        raise SpecError(f"spec= and the source differ: {different}: omit spec=")
 
 
 @cache
