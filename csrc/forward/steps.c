@@ -89,7 +89,7 @@ static bool is_crowded(const share *s)
     if (lost < NOTICED_NS)
         return false;
     const int64_t elapsed = rnl_now_ns() - s->run->began_ns;
-    return elapsed > 2 * s->members * (elapsed - lost);
+    return elapsed > (elapsed - lost) * s->members * 2;
 }
 
 /* Wait at the end of a step. In a crowd the first member goes on alone. False: this member has to

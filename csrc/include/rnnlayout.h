@@ -305,7 +305,8 @@ typedef struct rnl_run_options {
     int dst_is_new;      /* dst is newly allocated, and the caller discards it unless the
                             status is RNL_OK: then dst may be written before all of src is
                             checked, which is faster                           */
-    int (*poll)(void *); /* called every few milliseconds; return non-zero to stop     */
+    int (*poll)(void *); /* called every few milliseconds, in the calling thread; return
+                            non-zero to stop                                           */
     void *poll_arg;
 } rnl_run_options;
 

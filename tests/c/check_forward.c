@@ -121,7 +121,8 @@ static void check_once(const problem *p, rnl_rnn *rnn, const answer *whole)
  * its own if N is large; else they share all rows. */
 static rnl_status run_long(int threads, int64_t N, int (*poll)(void *), void *arg, rnl_error *err)
 {
-    enum { T = 400, I = 100, H = 256 };
+    enum { I = 100, H = 256 };
+    const int64_t T = 400 / N;
     rnl_spec spec = rnl_spec_default(RNL_LSTM, I, H);
     spec.num_layers = 2;
     rnl_rnn *rnn = NULL;
@@ -174,6 +175,7 @@ static void check_fork(int threads, int64_t N)
 {
     pid_t child = -1;
     rnl_error err = {.text = ""};
+    fflush(stdout); /* or the child prints it again */
     const rnl_status status = run_long(threads, N, fork_at_first, &child, &err);
     if (child == 0)
         _exit(threads == 1 ? status != RNL_OK

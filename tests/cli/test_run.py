@@ -88,12 +88,14 @@ def test_the_settings_and_axes_of_the_file_are_applied(rnnlayout, folder):
     keras.Sequential([keras.layers.Input(X.shape[1:]), layer]).save(folder / "m.keras")
     command = arguments(folder, states="s.npz")
     command[1] = folder / "m.keras"
-    assert rnnlayout(*command, "--batch-first")[0] == 0
+    assert rnnlayout(*command)[0] == 0  # the file is batch first
     np.testing.assert_allclose(np.load(folder / "y.npy"), keras.ops.convert_to_numpy(y), **NEAR)
     np.testing.assert_allclose(
         np.load(folder / "s.npz")["h_n"][0], keras.ops.convert_to_numpy(h_n), **NEAR
     )
     first = np.load(folder / "y.npy")
+    assert rnnlayout(*command, "--batch-first", "--force")[0] == 0
+    assert np.array_equal(np.load(folder / "y.npy"), first)
     np.save(folder / "x.npy", X.swapaxes(0, 1))
     assert rnnlayout(*command, "--time-first", "--force")[0] == 0
     assert np.array_equal(np.load(folder / "y.npy").swapaxes(0, 1), first)

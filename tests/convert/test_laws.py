@@ -89,7 +89,7 @@ def test_folding_changes_nothing(a, data):
         plan = steps(spec, a, b, has)
         weights = source(spec, a, [plan], seed, has, dtype)
         before = copied(weights)
-        wanted, num_sums = walk(spec, b, plan, weights, dtype)
+        wanted, num_sums = walk(spec, b, plan, weights, dtype, has)
         found = rl.convert(weights, spec, layout=a, to=b, dtype=dtype)
         for f, w in zip(flat_bits(found, to), wanted, strict=True):
             # which of two NaNs a sum is, and a payload's form in another dtype, is not defined

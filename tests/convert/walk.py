@@ -22,11 +22,17 @@ def places(layout, spec, has=None):
     return found
 
 
+def target_has(spec, has=None):
+    """Return what the target has: biases as the spec says, peepholes if the source has them."""
+    biases = 0 if spec.bias == "none" else _native.HAS_BIAS
+    return biases | ((has or 0) & _native.HAS_PEEPHOLES)
+
+
 def steps(spec, a, b, has=None):
     """Return the steps of a -> b. has: what the source has, by default what the spec says."""
     if has is None:
-        has = 0 if spec.bias == "none" else _native.HAS_BIAS
-    src, dst = places(a, spec, has), places(b, spec)
+        has = target_has(spec)
+    src, dst = places(a, spec, has), places(b, spec, target_has(spec, has))
     result = []
     for op, (layer, direction, about, _, gate), role, negate, *_ in _native.Plan(
         spec, a, has, b
@@ -77,12 +83,13 @@ def _shrink(array, index, bits, to, times):
     array[index] = np.where(too_large & bits.is_finite(array[index]), bits.one, array[index])
 
 
-def walk(spec, b, plan, weights, dtype=None):
+def walk(spec, b, plan, weights, dtype=None, has=None):
     """Return the plan's result: the bits of each target tensor, and the number of sums of two
-    non-zero numbers. Every element is written once."""
+    non-zero numbers. Every element is written once. has: of the source, as in steps()."""
     bits, to = Bits(spec.dtype), Bits(dtype or spec.dtype)
     src = flat_bits(weights, bits)
-    nelems = [int(np.prod(shape)) for _, shape in _native.tensors(b, spec)]
+    tensors = _native.tensors(b, spec, target_has(spec, has))
+    nelems = [int(np.prod(shape)) for _, shape in tensors]
     dst = [np.zeros(n, to.integer) for n in nelems]
     written = [np.zeros(n, int) for n in nelems]
     sums = 0

@@ -30,6 +30,8 @@ Y, LENGTHS, STATE = np.ones((4, 5, 2), "f4"), np.array([4, 0, 2, 1, 3]), (H, C)
 RNN, WHOLE = _native.Rnn(LSTM, FLAT, (-1.0, 1.0)), rl.RNN(FLAT, LSTM)
 FLAT_GRU = np.ones(GRU.num_params, "f4")
 GRU_RNN = _native.Rnn(GRU, FLAT_GRU)
+BACKWARDS = rl.Weights(WEIGHTS, LSTM, "torch")
+BACKWARDS.config = {"go_backwards": True}
 EMPTY = _native.device_arrays(0, "float32", ((2, 0, 3),), 1, None)[0]  # of no GPU's memory
 GPU_OPTIONS = (None, "default", "standard")
 USED = EMPTY.__dlpack__()
@@ -113,6 +115,7 @@ BINDING = {
     "Rnn for one call, direct": lambda: run_once(X[:1, :1]),
     "Rnn for one call, packed": lambda: run_once(X),
     "Rnn.weights": lambda: RNN.weights() is not None,
+    "Rnn.weights borrowed": lambda: _native.Rnn(LSTM, FLAT, borrows=True).weights() is not None,
     "Rnn.run": lambda: RNN.run(X, STATE, LENGTHS, Y, H, C, CALL, True) is not None,
     "Rnn.run to new arrays": lambda: (
         RNN.run(X, None, None, None, None, None, CALL, False) is not None
@@ -253,6 +256,7 @@ PACKAGE = {
     "RNN": lambda: rl.RNN(WEIGHTS, LSTM, layout="torch"),
     "RNN called": lambda: WHOLE(X, STATE, out=Y, h_out=H, c_out=C),
     "RNN called to new arrays": lambda: WHOLE(X),
+    "RNN with settings of its source": lambda: BACKWARDS.rnn()(X, STATE),
     "RNN called with lengths": lambda: WHOLE(X, STATE, lengths=LENGTHS),
     "RNN called on the long way": lambda: WHOLE(X[::-1, :, ::-1], [H, C], c_out=C),
     "step": lambda: WHOLE.step(X[0], STATE, h_out=H, c_out=C),

@@ -198,3 +198,18 @@ def test_the_newer_kind_is_computed_by_torch_and_only_its_state_dict_refused():
         rl.pack(module.state_dict())
     parametrize.remove_parametrizations(module, "weight_hh_l0")
     assert rl.pack(module.state_dict()).size == SPEC.num_params
+
+
+def test_reading_a_module_in_training_changed_it():
+    """Spectral norm makes a step of its power iteration whenever its weight is computed."""
+    module = torch_module(SPEC, seeded("training"))
+    parametrizations.spectral_norm(module, "weight_hh_l0")
+    x = torch.ones(4, I)
+    with torch.no_grad():
+        wanted = module(x)[0].numpy()
+    before = copy.deepcopy(module.state_dict())
+    first, second = rl.pack(module), rl.pack(module)
+    assert same_bits(first, second) and module.parametrizations.weight_hh_l0[0].training
+    assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
+    # 4 steps of sums of at most I + H + 2 numbers below 1, rounded to float32
+    np.testing.assert_allclose(rl.forward(x.numpy(), module)[0], wanted, atol=4 * 14 * 2.0**-24)

@@ -29,7 +29,7 @@ def ones(*shape):
          r" is needed: are these the weights of a GRU\?"),
         (tensors(GRU), LSTM,
          r"weight_ih_l0: shape \(21, 5\), expected \(28, 5\) = \(4 H, I\) .*3 H where 4 H.*"
-         r"3 more do not fit.*these shapes are those of gru, input_size 5, hidden_size 7"),
+         r"3 more do not fit.*these shapes are those of rl.Spec\('gru', input_size=5, hidden_size"),
         (tensors(), GRU, "4 H where 3 H is needed: are these the weights of an LSTM"),
         (tensors(weight_hh_l0=ones(7, 28)), None, r"expected \(28, 7\).*this matrix is transposed"),
         ({n: w.T for n, w in tensors().items()}, None,
@@ -37,7 +37,7 @@ def ones(*shape):
         ({n: w.T for n, w in tensors().items()}, LSTM, "matrices are transposed; pass w.T of each"),
         (tensors(weight_ih_l0=ones(5, 28)), None, r"expected \(28, 5\).*this matrix is transposed"),
         (tensors(bias_hh_l0=ones(56)), None, "twice as long: does it have two biases per gate"),
-        (tensors(), rl.Spec("lstm", 5, 8), "shapes are those of lstm, input_size 5, hidden_size 7"),
+        (tensors(), rl.Spec("lstm", 5, 8), r"shapes are those of rl.Spec\('lstm', input_size=5"),
         (tensors(weight_ih_l0=ones(28, 5, 1)), None, r"shape \(28, 5, 1\), expected \(28, I\)"),
         (tensors(weight_ih_l0=np.float32(1)), None, r"shape \(\), expected \(28, I\)"),
         (tensors(rl.Spec("lstm", 5, 7, proj_size=3), weight_hr_l0=ones(4, 7)), None,

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from oracles.frameworks import inputs, normal, onnx_model, run_onnx, run_torch, seeded, torch_module
+from oracles.frameworks import inputs, normal, run_onnx, run_torch, seeded, torch_module
 from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
@@ -289,6 +289,9 @@ def test_hints_of_files(tmp_path):
     np.savez(tmp_path / "k.npz", **tensors(LSTM, "keras"))
     hard = rl.load(tmp_path / "k.npz", recurrent_activation="hard_sigmoid")
     assert hard["lstm"].spec.recurrent_activation == "hard_sigmoid"
+    rl.save(tmp_path / "s.npz", hard)
+    text = error_of(rl.load, tmp_path / "s.npz", recurrent_activation="sigmoid")
+    assert "recurrent_activation='sigmoid' contradicts the file" in text
 
 
 @each_function
@@ -386,6 +389,13 @@ def test_a_flat_vector_does_not_record_its_rnn():
     assert "392 elements" in text and "pass spec" not in text  # infer_spec() has no spec=
 
 
+def test_the_spec_of_other_shapes():
+    weights = {n: w.astype("f2") for n, w in tensors(GRU).items()}
+    text = error_of(rl.pack, weights, LSTM.replace(dtype="f2"))
+    spec = followed(text, pattern=r"those of (rl\.Spec\(.*?\))")
+    assert same_bits(rl.pack(weights, spec), rl.pack(weights))
+
+
 # --------------------------------------------------------------------- names that do not fit
 
 
@@ -427,164 +437,21 @@ def test_the_layout_of_the_forward_pass_is_not_one_of_users():
         assert "no layout is called 'cpu'" in error_of(call, "cpu")
 
 
-# ------------------------------------------------------------------- tensors that have no values
+# --------------------------------------------------------------- functions without these hints
 
 
-class Owned(torch.Tensor):
-    """A user's subclass of Tensor."""
-
-
-class OwnedParameter(torch.nn.Parameter):
-    """A user's subclass of Parameter."""
-
-
-@pytest.mark.parametrize("kind", [Owned, OwnedParameter])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("grad", [False, True])
-def test_a_subclass_of_tensor(kind, dtype, grad):
-    plain = {n: w.to(dtype) for n, w in arrays(LSTM).items()}
-    owned = {n: w.clone().as_subclass(Owned) for n, w in plain.items()}
-    if kind is OwnedParameter:
-        owned = {n: OwnedParameter(w.clone()) for n, w in plain.items()}
-    for tensor in owned.values():
-        tensor.requires_grad_(grad)
-    assert same_bits(rl.pack(owned), rl.pack(plain))
-
-
-def float8():
-    return torch.ones(28, 5).to(torch.float8_e4m3fn)
-
-
-def fake():
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode():
-        return torch.ones(28, 5)
-
-
-def nested():
-    return torch.nested.nested_tensor([torch.ones(28, 5)] * 2)
-
-
-def jagged():
-    return torch.nested.nested_tensor([torch.ones(28, 5)] * 2, layout=torch.jagged)
-
-
-def uninitialized():
-    return torch.nn.parameter.UninitializedParameter()
-
-
-@pytest.mark.parametrize("make, text", [
-    (float8, r"weight_ih_l0: dtype float8_e4m3fn, need one of float16.*multiply.*scale"),
-    (fake, "weight_ih_l0 is a fake tensor: it has a shape but no values"),
-    (nested, "weight_ih_l0 is a nested tensor.*its .unbind"),
-    (jagged, "weight_ih_l0 is a nested tensor.*its .unbind"),
-    (lambda: torch.ones(28, 5, device="meta"), "weight_ih_l0 is on the meta device"),
-    (lambda: Owned(torch.ones(28, 5, device="meta")), "weight_ih_l0 is on the meta device"),
-    (uninitialized, "weight_ih_l0 is uninitialized: call its lazy module once"),
-    (lambda: torch.ones(28, 5, dtype=torch.complex64).conj(), "dtype complex64, need one of"),
-    (lambda: torch.ones(28, 5, dtype=torch.uint16), "dtype uint16, need one of"),
-])  # fmt: skip
-def test_tensors_that_are_not_arrays_of_floats(make, text):
-    with pytest.raises(rl.LayoutError, match=text):
-        rl.pack(arrays(LSTM) | {"weight_ih_l0": make()})
-
-
-def test_a_tensor_inside_vmap():
-    """functorch's wrappers have no values of their own."""
-
-    def packed(w):
-        return torch.from_numpy(rl.pack(arrays(LSTM) | {"weight_ih_l0": w}))
-
-    with pytest.raises(rl.LayoutError, match=r"weight_ih_l0 .*has no array of its own"):
-        torch.func.vmap(packed)(torch.ones(2, 28, 5))
-
-
-def test_a_float8_array():
-    import ml_dtypes
-
-    with pytest.raises(rl.LayoutError, match=r"dtype float8_e4m3fn, need one of.*scale"):
-        rl.pack(tensors() | {"weight_ih_l0": np.ones((28, 5), ml_dtypes.float8_e4m3fn)})
-
-
-# --------------------------------------------------------------------------- quantized modules
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("make", [torch.nn.LSTM, torch.nn.GRU, torch.nn.LSTMCell, torch.nn.RNNCell])
-def test_a_quantized_module(make):
-    model = torch.nn.ModuleDict({"rnn": make(5, 7)})
-    quantized = torch.ao.quantization.quantize_dynamic(model, {make}, dtype=torch.qint8)
-    assert type(quantized["rnn"]).__module__.startswith("torch.ao.nn.quantized")
-    text = error_of(rl.pack, quantized["rnn"])
-    assert f"torch.ao.nn.quantized.dynamic.{make.__name__}" in text
-    assert "pass the module that it was quantized from" in text
-    assert "is not an nn.LSTM" not in text
-    rl.pack(model["rnn"], cell="rnn_tanh" if make is torch.nn.RNNCell else None)
-
-
-# ------------------------------------------------------------------------------- ONNX peepholes
-
-
-@pytest.mark.parametrize("layers, both", [(1, False), (1, True), (2, True)])
-def test_onnx_to_onnx_moves_peepholes(layers, both):
-    spec = rl.Spec("lstm", 5, 7, layers, both)
-    rng = seeded("peepholes", layers, both)
-    weights = {
-        n: normal(rng, *shape) * np.float32(0.3) for n, shape in rl.describe(spec, "onnx").items()
-    }
-    for name in [n for n in weights if n.endswith("R")]:
-        weights[name[:-1] + "P"] = normal(rng, spec.num_directions, 21)
-    x, h0, c0 = inputs(rng, spec)
-    made = rl.convert(weights, to="onnx")
-    assert made.keys() == weights.keys() and made.report.grade == "exact"
-    before, after = (run_onnx(w, spec, x, h0, c0) for w in (weights, made))
-    without = run_onnx({n: w for n, w in weights.items() if not n.endswith("P")}, spec, x, h0, c0)
-    assert same_bits(before.y, after.y) and not same_bits(before.y, without.y)
-    wide = rl.convert(weights, to="onnx", dtype="float64")
-    assert all(np.array_equal(wide[n], w.astype("f8")) for n, w in weights.items())
-    again = rl.Weights(rl.Weights(weights).to("onnx"))
-    assert same_bits({n: again[n] for n in weights}, weights)
-    assert rl.check(weights, to="onnx").grade == "exact"
-
-
-def test_a_file_keeps_peepholes(tmp_path):
-    import onnx
-
-    weights = tensors(LSTM, "onnx") | {"P": normal(seeded("P"), 1, 21)}
-    onnx.save(onnx_model(weights, LSTM), tmp_path / "a.onnx")
-    rl.convert_file(tmp_path / "a.onnx", tmp_path / "b.npz", to="onnx")
-    with np.load(tmp_path / "b.npz") as stored:
-        assert any(np.array_equal(stored[n], weights["P"]) for n in stored)
-    (one,) = rl.load(tmp_path / "b.npz").values()
-    assert same_bits({n: one[n] for n in weights}, weights)
-    rl.convert_file(tmp_path / "a.onnx", tmp_path / "c.onnx", to="onnx")
-    rl.save(tmp_path / "d.onnx", rl.load(tmp_path / "a.onnx"))
-    for name in ("c.onnx", "d.onnx"):
-        (again,) = rl.load(tmp_path / name).values()
-        assert same_bits({n: again[n] for n in weights}, weights)
-
-
-# ------------------------------------------------------------------------------------ equality
-
-
-def test_weights_are_equal_bit_for_bit():
-    a, b = rl.Weights(tensors()), rl.Weights(tensors())
-    assert a == b
-    assert a == a.to("torch")
-    assert a != rl.Weights(tensors(seed=1))
-    assert a != a.to("onnx")
-    assert a != rl.Weights(tensors(), recurrent_activation="hard_sigmoid") if False else True
-    b.config = {"go_backwards": True}
-    assert a != b
-    zero, minus = (
-        rl.Weights({n: np.full_like(w, v) for n, w in tensors().items()}) for v in (0.0, -0.0)
-    )
-    assert zero != minus
-    nan = rl.Weights({n: np.full_like(w, np.nan) for n, w in tensors().items()})
-    assert nan == rl.Weights(dict(nan))
-    hard = rl.Weights(tensors(LSTM, "keras"), recurrent_activation="hard_sigmoid")
-    assert hard != rl.Weights(tensors(LSTM, "keras"))
-    assert a != dict(a) and a != 3
-    with pytest.raises(TypeError, match="unhashable"):
-        hash(a)  # its arrays and config may change
+def test_stack_and_verify_say_who_takes_the_hint(tmp_path):
+    text = error_of(rl.stack, [tensors(RELU), tensors(rl.Spec("rnn_relu", 7, 7))])
+    assert text.startswith("layer 0: ") and "pass cell='rnn_tanh'" in text
+    assert "to rl.Weights(layer, ...)" in text
+    layers = [
+        rl.Weights(tensors(spec), cell="rnn_relu") for spec in (RELU, rl.Spec("rnn_relu", 7, 7))
+    ]
+    assert rl.stack(layers).spec == RELU.replace(num_layers=2)
+    text = error_of(rl.verify, tensors(RELU), tensors(RELU))
+    assert "to rl.Weights(a, ...)" in text
+    assert rl.verify(rl.Weights(tensors(RELU), cell="rnn_relu"), tensors(RELU))
+    np.savez(tmp_path / "w.npz", **tensors(RELU))
+    text = error_of(rl.verify, tmp_path / "w.npz", tmp_path / "w.npz")
+    assert "to rl.load(a, ...)" in text
+    assert rl.verify(rl.load(tmp_path / "w.npz", cell="rnn_relu"), tmp_path / "w.npz")

@@ -45,6 +45,7 @@ def test_a_layer_that_goes_backwards(kit, make):
     layer = filled(getattr(kit.layers, make)(H, **BACKWARDS))
     assert rl.Weights(layer).config == {"go_backwards": True}
     same(run(layer, X[:, ::-1]), called(layer))
+    same(rl.RNN(layer)(X)[0], called(layer))
 
 
 @KITS
@@ -57,6 +58,7 @@ def test_both_directions_of_a_layer_that_goes_backwards(kit):
     assert weights.config == {"go_backwards": True} and weights.spec.bidirectional
     wanted = called(both)
     same(run(both, X[:, ::-1]), wanted)
+    same(rl.RNN(both)(X)[0], wanted)
     assert np.abs(run(both) - wanted).max() > 0.01  # it does matter
 
 
@@ -65,6 +67,8 @@ def test_both_directions_of_a_layer_that_goes_backwards(kit):
 def test_a_merge_mode(kit, mode):
     both = filled(kit.layers.Bidirectional(kit.layers.GRU(H, return_sequences=True), mode))
     assert rl.Weights(both).config == {"merge_mode": mode}
+    if mode:
+        same(rl.RNN(both)(X)[0], called(both))
 
 
 @KITS

@@ -212,3 +212,17 @@ def test_settings_of_a_list_of_layers():
     rl.assign(layers, given)
     with pytest.raises(rl.LayoutError, match="layer 1 is used with go_backwards=True"):
         rl.assign(layers[::-1], given)
+
+
+@pytest.mark.parametrize("as_source", [
+    lambda m: m, rl.Weights, lambda m: rl.convert(m, to="torch"), lambda m: rl.convert(m, to="onnx")
+])  # fmt: skip
+def test_what_knows_its_rnn_is_taken_in_any_layout(as_source):
+    """The error for another layout said to omit layout=, which assign does not have."""
+    source = torch.nn.GRU(5, 7)
+    layer, module = keras.layers.GRU(7), torch.nn.GRU(5, 7)
+    rl.assign(layer, as_source(source))
+    rl.assign(module, layer)
+    assert same_bits(values(module), values(source))
+    with pytest.raises(rl.LayoutError, match="hidden_size 7, the target 6"):
+        rl.assign(torch.nn.GRU(5, 6), as_source(source))

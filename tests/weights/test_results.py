@@ -10,7 +10,8 @@ from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
 
-HARD = rl.Spec("gru", 5, 7, recurrent_activation="hard_sigmoid")
+SOFT = rl.Spec("gru", 5, 7)
+HARD = SOFT.replace(recurrent_activation="hard_sigmoid")
 
 
 def tensors(spec, to, layout="keras"):
@@ -96,9 +97,9 @@ def test_the_fast_path_tells_results_of_equal_shapes_apart(first):
 
 @pytest.mark.parametrize("as_source", [lambda t: t, rl.Weights])
 @pytest.mark.parametrize("argument, error, text", [
-    ({"layout": "torch"}, rl.LayoutError, "are in layout keras, not torch: omit layout="),
+    ({"layout": "torch"}, rl.LayoutError, "are in layout keras, not torch: pass layout='keras'$"),
     ({"spec": HARD.replace(recurrent_activation="sigmoid")}, rl.SpecError,
-     "recurrent_activation sigmoid and hard_sigmoid"),
+     "recurrent_activation sigmoid and hard_sigmoid: omit spec="),
     ({"spec": HARD.replace(hidden_size=6)}, rl.SpecError, "hidden_size 6 and 7"),
     ({"spec": HARD.replace(dtype="float64")}, rl.LayoutError, "float32, the spec says float64"),
 ])  # fmt: skip
@@ -114,7 +115,9 @@ def test_a_hint_that_contradicts_it(as_source):
     source = as_source(tensors(rl.Spec("gru", 5, 7), "keras"))
     if hasattr(source, "build"):
         source.build((None, None, 5))
-    with pytest.raises(rl.SpecError, match=r"reset='before', but .* reset='after': omit reset="):
+    with pytest.raises(
+        rl.SpecError, match=r"reset='before' contradicts .* reset 'after': omit reset="
+    ):
         rl.infer_spec(source, reset="before")
 
 
@@ -155,3 +158,15 @@ def test_values_may_be_changed():
     once = tensors(rl.Spec("lstm", 5, 7), "torch")
     once["bias_hh_l0"] = np.zeros(28, "f4")
     assert not rl.Weights(once)["bias_hh_l0"].any()
+
+
+@pytest.mark.parametrize("as_source", [lambda t: t, rl.Weights])
+def test_an_update_in_another_layout_says_what_works(as_source):
+    """It said to omit layout=, which was omitted: that of the first source is the default."""
+    rnn = rl.RNN(normal_weights(rl.layout("torch"), SOFT), SOFT, layout="torch")
+    source = as_source(tensors(SOFT, "keras"))
+    with pytest.raises(rl.LayoutError, match=r"in layout keras, not torch: pass layout='keras'$"):
+        rnn.update(source)
+    rnn.update(source, layout="keras")  # what the error says
+    x = np.ones((3, 5), "f4")
+    assert same_bits(rnn(x)[0], rl.RNN(source)(x)[0])

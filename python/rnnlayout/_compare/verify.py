@@ -125,12 +125,20 @@ def _both(a: Any, b: Any) -> tuple[Found, Found]:
         try:
             second = _found(b)
         except SpecError:
-            raise error from None
-        return _found(a, _only_spec(second, error)), second
+            raise _unknown("a", a, error) from None
+        return _found(a, _only_spec(second, _unknown("a", a, error))), second
     try:
         return first, _found(b)
     except SpecError as error:
-        return first, _found(b, _only_spec(first, error))
+        return first, _found(b, _only_spec(first, _unknown("b", b, error)))
+
+
+def _unknown(side: str, source: Any, error: SpecError) -> SpecError:
+    """Return the error with the function that takes what it asks for."""
+    reader = "rl.load" if isinstance(source, (str, os.PathLike)) else "rl.Weights"
+    return SpecError(
+        f"{side}: {error}. Pass it to {reader}({side}, ...), and the result to verify()"
+    )
 
 
 def _only_spec(found: Found, error: SpecError) -> Spec:

@@ -32,7 +32,7 @@ def read(path: Path, hints: Hints) -> tuple[Found, TensorFile | None]:
         found = file.found
     else:
         found = format.read(path, hints)
-    found = agreed(found, hints)
+    found = agreed(found, hints, _prefixes(found, file))
     _forget_frames(found.refused.values())
     if found.refused and not found:
         raise found.refused.pop(next(iter(found.refused)))
@@ -50,11 +50,15 @@ def _forget_frames(errors: Iterable[Exception]) -> None:
         error.__traceback__ = error.__context__ = None
 
 
+def _prefixes(found: Found, file: TensorFile | None) -> list[str]:
+    """Return what prefix= may be to choose an RNN, for those that have a prefix."""
+    all_prefixes = [g.prefix for g in file.groups] if file else [*found, *found.refused]
+    return [prefix.rstrip("./") for prefix in all_prefixes if prefix]
+
+
 def _wrong_prefix(path: Path, hints: Hints) -> FileError:
     """Return the error for a file with no RNN under the prefix."""
-    found, file = read(path, replace(hints, prefix="", spec=None))
-    all_prefixes = [g.prefix for g in file.groups] if file else [*found, *found.refused]
-    prefixes = [prefix.rstrip("./") for prefix in all_prefixes if prefix]
+    prefixes = _prefixes(*read(path, replace(hints, prefix="", spec=None)))
     others = (
         f"with prefix= these would work: {listing(prefixes, 12)}" if prefixes else "omit prefix="
     )

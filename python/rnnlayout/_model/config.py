@@ -13,8 +13,8 @@ Config = Mapping[str, Any]
 
 # Applied before the first layer, and after the last. All other settings belong to each layer.
 _BEFORE, _AFTER = "go_backwards", "merge_mode"
-# Which axis of x is the batch, and whether states are kept between calls: they do not change the
-# numbers of one call.
+# Whether states are kept between calls, which is the caller's work, and the order of the axes,
+# which Given.batch_first records: they do not change the numbers of one call.
 _HARMLESS = ("stateful", "time_major", "layout")
 _STATES = ("initial_h", "initial_c")  # ONNX's, (L D, N, H), with layout=1 (N, L D, H)
 

@@ -322,8 +322,7 @@ class RNN:
         if found != self._use:
             raise LayoutError(
                 f"the source has {found}, this RNN {self._use}, and update() replaces only weights:"
-                " pass the weights alone (state_dict() of a torch module, get_weights() of a Keras"
-                " layer), or make another RNN"
+                " pass the weights alone, rl.Weights(source).tensors, or make another RNN"
             )
 
     def _long_way(self, axes: int, lengths: Any, stream: Any, *arrays: Any) -> Any:

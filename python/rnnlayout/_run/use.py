@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from rnnlayout._model.config import changes_outputs, describe_config
 from rnnlayout._model.dtypes import narrowed, widened
 from rnnlayout._model.given import Given
 from rnnlayout._native import LossyError
 
-# Whether states are kept between calls, which is the caller's work, and the order of the axes,
-# which Given.batch_first records.
-_NO_CHANGE = ("stateful", "time_major", "layout")
 _MERGES: dict[str, Callable[[Any, Any], Any]] = {
     "sum": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
@@ -79,12 +77,12 @@ def use_of(given: Given, batch_first: bool | None) -> Use:
         "direction": ("bidirectional",) if both else ("forward", "reverse"),
         "merge_mode": ("concat", *_MERGES) if both else (),
     }
-    for key, value in config.items():
-        if key not in _NO_CHANGE and value not in known.get(key, ()):
+    for key, value in changes_outputs(config).items():
+        if value not in known.get(key, ()):
             raise LossyError(
-                f"the source is used with {key}={repr(value)[:80]}, which rl.RNN does not apply. To"
-                f" run its weights without that: w = rl.Weights(source); del w.config[{key!r}];"
-                " rl.RNN(w)"
+                f"the source is used with {describe_config({key: value})}, which rl.RNN does not"
+                " apply. To run its weights without that: w = rl.Weights(source);"
+                f" del w.config[{key!r}]; rl.RNN(w)"
             )
     return Use(
         bool(given.batch_first if batch_first is None else batch_first),

@@ -59,15 +59,35 @@ def _torch_arrays(module: Any, names: Iterable[str]) -> list[tuple[str, Any]]:
     """Return what the module computes with.
 
     The older weight_norm and pruning store parts of a weight, and an attribute of its name that
-    is only up to date after a call: it is computed from the parts. getattr() computes the newer
-    parametrizations.
+    is only up to date after a call: it is computed from the parts.
     """
     kept = dict(module.named_parameters(recurse=False)) | dict(module.named_buffers(recurse=False))
     plain = plain_names(kept)
     return [
-        (name, value_of(name, plain, kept) if name in plain.sources else getattr(module, name))
+        (
+            name,
+            value_of(name, plain, kept) if name in plain.sources else _parametrized(module, name),
+        )
         for name in names
     ]
+
+
+def _parametrized(module: Any, name: str) -> Any:
+    """Return a weight that torch computes from its parametrizations when it is asked for.
+
+    In training spectral norm would change its vectors each time. In evaluation it is what the last
+    call in training used.
+    """
+    parametrizations = getattr(module, "parametrizations", {})
+    inside = parametrizations[name].modules() if name in parametrizations else ()
+    training = [one for one in inside if one.training]
+    try:
+        for one in training:
+            one.training = False
+        return getattr(module, name)
+    finally:
+        for one in training:
+            one.training = True
 
 
 def _class_names(value: Any, *modules: str) -> list[str]:
@@ -100,7 +120,7 @@ def _torch(module: Any) -> Description:
         "proj_size": getattr(module, "proj_size", 0),
         "bias": bool(module.bias),
     }
-    return Description(layout, hints, {}, getattr(module, "batch_first", False))
+    return Description(layout, hints, {}, getattr(module, "batch_first", None))
 
 
 def _keras(layer: Any) -> Description:

@@ -20,6 +20,7 @@ from rnnlayout._native import LayoutError, LossyError
 _WRAPPERS = ("module", "_orig_mod")  # DataParallel, DistributedDataParallel; torch.compile
 _LIST = "parametrizations."
 _LONGEST = 500  # characters; longer names are left as they are
+_MATRICES = ("_ih", "_hh", "_hr")
 _COMPUTED = re.compile(
     r"(?P<under>(?:.*\.)?)"
     r"(?P<weight>(?:weight|bias)_(?:ih|hh|hr)(?:_l\d++(?:_reverse)?+)?+)(?P<rest>[._].+)"
@@ -121,8 +122,7 @@ def plain_names(names: Collection[str]) -> Plain:
     parts: dict[str, dict[str, str]] = {}  # computed weight -> form -> stored name
     weight_of: dict[str, str] = {}  # stored name -> the weight that is computed from it
     for name in names:
-        match = _COMPUTED.fullmatch(name) if len(name) <= _LONGEST else None
-        if match:
+        if match := _computed(name):
             under = match["under"].removesuffix(_LIST)
             weight = weight_of[name] = under + match["weight"]
             parts.setdefault(weight, {})[match["under"][len(under) :] + match["rest"]] = name
@@ -148,8 +148,16 @@ def value_of(name: str, plain: Plain, tensors: Mapping[str, Any]) -> Any:
     return plain.computed[name].bits(lambda stored: Bits(*take(tensors[stored], stored)))
 
 
+def _computed(name: str) -> re.Match[str] | None:
+    if not any(part in name for part in _MATRICES):  # sooner than the pattern finds out
+        return None
+    return _COMPUTED.fullmatch(name) if len(name) <= _LONGEST else None
+
+
 def _wrappers(names: Iterable[str]) -> frozenset[str]:
     """Return the paths to each `module` or `_orig_mod` that is alone in its module."""
+    if not any(wrapper in name for name in names for wrapper in _WRAPPERS):
+        return frozenset()
     inside: dict[str, set[str]] = {}
     for name in names:
         parts = name.split(".") if len(name) <= _LONGEST else [name]

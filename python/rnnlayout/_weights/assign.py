@@ -10,7 +10,7 @@ from typing import Any
 from rnnlayout._convert import engine
 from rnnlayout._model.config import Config, changes_outputs, stack_config
 from rnnlayout._model.dtypes import dtype_name, present, torch_of
-from rnnlayout._model.given import Checked, Given, Labelled
+from rnnlayout._model.given import Checked, Given, Labelled, given_of
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError
 from rnnlayout._sources import frameworks
@@ -26,8 +26,9 @@ def assign(target: Any, tensors: Any) -> None:
 
     target: a torch nn.LSTM / GRU / RNN or cell, a Keras layer (or Bidirectional), or a list of
         Keras layers, one per layer of the RNN. Keras layers that are not built yet are built.
-    tensors: a dict in the target's own layout, as convert() returns it, or a Weights in any
-        layout. The dtype is the target's, or one that the target's represents exactly.
+    tensors: a Weights, what convert() returned, or a module or layer, in any layout; or a plain
+        dict or list of arrays in the target's own. The dtype is the target's, or one that the
+        target's represents exactly.
 
     Raises LayoutError or LossyError if they do not fit, or if the tensors record settings
     (activations, Weights.config) that the target lacks; all weights of the target are unchanged
@@ -48,14 +49,14 @@ def assign(target: Any, tensors: Any) -> None:
 
 def _fitting(tensors: Any, own: Description, dtype: str) -> Given:
     """Return the weights in the layout and dtype of a target that describes itself."""
-    layout, hints = Layout(own.layout), own.hints
-    tensors = only_rnn(tensors)
-    if isinstance(tensors, Weights):
-        if "bias" in hints and hints["bias"] != (tensors.spec.bias != "none"):
-            tensors = Weights(tensors, tensors.spec.replace(bias=hints["bias"]))
-        tensors = tensors.to(layout)
-    known = isinstance(tensors, Checked | Labelled)
-    given = read(tensors, None, layout, **{} if known else _unrecorded(hints))
+    layout, hints, tensors = Layout(own.layout), own.hints, only_rnn(tensors)
+    if known := _knows_its_rnn(tensors):
+        weights = Weights(tensors)
+        if "bias" in hints and hints["bias"] != (weights.spec.bias != "none"):
+            weights = Weights(weights, weights.spec.replace(bias=hints["bias"]))
+        given = given_of(weights.to(layout))
+    else:
+        given = read(tensors, None, layout, **_unrecorded(hints))
     if given.dtype != dtype:  # a wider target takes them exactly, a narrower one is refused
         given = engine.run(given, layout, dtype, exact=True)[0]
     found = {**asdict(given.spec), "bias": given.spec.bias != "none"}
@@ -65,6 +66,13 @@ def _fitting(tensors: Any, own: Description, dtype: str) -> Given:
             raise LayoutError(f"the weights have {key} {found[key]!r}, the target {value!r}")
     _check_config(given.config, own.config)
     return given
+
+
+def _knows_its_rnn(tensors: Any) -> bool:
+    """Return whether it is more than arrays: a Weights, what convert() returns, modules."""
+    if isinstance(tensors, (list, tuple)):
+        return all(map(frameworks.is_module, tensors))
+    return isinstance(tensors, Checked | Labelled) or frameworks.is_module(tensors)
 
 
 def _unrecorded(hints: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rnnlayout._model.dtypes import present
 from rnnlayout._model.given import Checked, Given, given_of, stacked
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import LayoutError
+from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._run.rnn import RNN
 from rnnlayout._sources.read import read
 
@@ -23,9 +23,10 @@ class Weights(Mapping[str, np.ndarray], Checked):
 
     source, spec, layout, prefix, cell, reset, recurrent_activation, dtype: see convert().
 
-    Attributes: spec; layout; report, of the conversion that made it, or None; and config, the
-    settings in a file that change outputs but not shapes (go_backwards, merge_mode ...), as its
-    framework writes them. Settings that are cuDNN's only behaviour are left out.
+    Attributes: spec; layout; report, of the conversion that made it, or None; config, the settings
+    of the source that change outputs but not shapes (go_backwards, merge_mode ...), as its
+    framework writes them, without those that are cuDNN's only behaviour; and batch_first, whether
+    the source's x is (N, T, I), None if it does not say.
 
         >>> import numpy as np
         >>> w = Weights({"weight_ih": np.ones((3, 2)), "weight_hh": np.ones((3, 1))})
@@ -54,8 +55,7 @@ class Weights(Mapping[str, np.ndarray], Checked):
         if dtype is None:
             self._set(given, None)
         else:
-            made, report = engine.run(given, given.layout, dtype)
-            self._set(replace(made, config=given.config, batch_first=given.batch_first), report)
+            self._set(*engine.run(given, given.layout, dtype))
 
     def _set(self, given: Given, report: engine.Report | None) -> None:
         self._given = replace(given, config=dict(given.config))
@@ -159,7 +159,18 @@ def stack(layers: Iterable[Any]) -> Weights:
         one_by_one = iter(layers)
     except TypeError:
         raise LayoutError(f"layers is a {type(layers).__name__}, need a list of them") from None
-    parts = [w if isinstance(w, Weights) else Weights(w) for w in one_by_one]
+    parts = [_layer_of(k, layer) for k, layer in enumerate(one_by_one)]
     if not parts:
         raise LayoutError("nothing to stack: the list of layers is empty")
     return weights_of(stacked([given_of(w) for w in parts]))
+
+
+def _layer_of(k: int, source: Any) -> Weights:
+    if isinstance(source, Weights):
+        return source
+    try:
+        return Weights(source)
+    except SpecError as error:
+        raise SpecError(
+            f"layer {k}: {error}. Pass it to rl.Weights(layer, ...), and the result to stack()"
+        ) from None

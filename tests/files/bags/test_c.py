@@ -64,6 +64,15 @@ def test_a_header_compiles_and_has_every_bit(compiler, suffix, dtype, tmp_path):
     assert len(lines) == len(wanted)
 
 
+def test_a_header_names_the_settings_that_change_outputs(tmp_path):
+    w = rl.Weights(some.random_weights(CUDNN, SPECS["float32"]), SPECS["float32"])
+    w.config = {"go_backwards": True, "name": "*/ int é; /*"}
+    rl.save(tmp_path / "a.h", w)
+    (line,) = (line for line in (tmp_path / "a.h").read_text().split("\n") if "backwards" in line)
+    assert "used with go_backwards=True" in line
+    assert line.startswith("/* ") and line.index("*/") == len(line) - 2
+
+
 def test_names_in_c_are_apart_and_plain(tmp_path):
     w = rl.Weights(some.random_weights(CUDNN, SPECS["float32"]), SPECS["float32"])
     with pytest.raises(rl.LayoutError, match="the same name in C"):

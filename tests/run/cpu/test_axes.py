@@ -91,6 +91,24 @@ def test_a_keras_layer(kit, cell, options, bidirectional):
     assert distance_between(run_keras([layer], *given), ours, expected) <= 1  # reference.Rounded
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_keras_layers_and_what_they_become(bidirectional):
+    """A list, Weights in another layout, and the result of a conversion keep the axis."""
+    spec = rl.Spec("lstm", I, H, 2, bidirectional)
+    rng = seeded("list", spec)
+    layers, given = fill_keras(keras_layers(spec), rng), inputs(rng, spec)
+    expected = forward(from_onnx(rl.convert(layers, to="onnx"), spec), spec, *given)
+    theirs = run_keras(layers, *given)
+    sources = (
+        layers,
+        rl.stack([rl.Weights(a) for a in layers]).to("torch"),
+        rl.convert(layers, to="torch"),
+    )
+    for source in sources:
+        ours = run_first(rl.RNN(source), *given)
+        assert distance_between(theirs, ours, expected) <= 1  # reference.Rounded
+
+
 def test_an_argument_overrides_the_source():
     spec = rl.Spec("gru", I, H)
     rng = seeded("override", spec)
@@ -144,13 +162,30 @@ def test_an_update_does_not_change_the_axis():
         ):
             rnn.update(source)
         assert same_bits(rnn._native.weights(), before)
-        rnn.update(source.state_dict())  # as the error says
+        rnn.update(rl.Weights(source).tensors)  # as the error says
         assert same_bits(rnn._native.weights(), rl.pack(source))
     for axis in (False, True):
         rnn = rl.RNN(other, batch_first=axis)
         rnn.update(first)
         assert rnn.batch_first is axis
         assert same_bits(rnn._native.weights(), rl.pack(first))
+
+
+@pytest.mark.parametrize("cell, options", FORMS)
+def test_an_update_by_the_weights_of_a_keras_layer(cell, options):
+    """The error's repair works for a source of any kind."""
+    spec = rl.Spec(cell, I, H, 1, True, **options)
+    layers = fill_keras(keras_layers(spec), seeded("repair", spec))
+    rnn = rl.RNN(layers[0], batch_first=False)
+    wanted = rnn._native.weights()
+    zeros = {name: np.zeros(shape, "f4") for name, shape in rl.describe(spec, "onnx").items()}
+    other = rl.RNN(zeros, spec)  # time first
+    with pytest.raises(
+        rl.LayoutError, match=r"pass the weights alone, rl.Weights\(source\).tensors"
+    ):
+        other.update(layers[0])
+    other.update(rl.Weights(layers[0]).tensors)
+    assert same_bits(other._native.weights(), wanted)
 
 
 def test_weights_from_a_dict_do_not_say():

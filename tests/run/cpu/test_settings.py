@@ -110,9 +110,7 @@ def test_a_stack_goes_backwards():
     layers = fill_keras(keras_layers(spec), rng)
     layers[0].go_backwards = True
     x, *state = given = inputs(rng, spec)
-    parts = [rl.Weights(layer) for layer in layers]
-    parts[0].config = dict(BACKWARDS)
-    ours = run_first(rl.stack(parts).rnn(batch_first=True), *given)
+    ours = run_first(rl.RNN(layers), *given)
     expected = reference(layers, spec, x[::-1], *state)
     assert distance_between(run_keras(layers, *given), ours, expected) <= 1  # reference.Rounded
 
@@ -136,9 +134,7 @@ def test_a_keras_merge_mode(kit, mode):
     layers = fill_keras(keras_layers(spec, library(kit)), rng)
     layers[0].merge_mode = mode
     given = inputs(rng, spec)
-    weights = rl.Weights(layers[0].get_weights(), layout="keras")
-    weights.config = {"merge_mode": mode}
-    rnn = weights.rnn(batch_first=True)
+    rnn = rl.RNN(layers[0])
     assert f"merge_mode={mode!r}" in repr(rnn)
     ours = run_first(rnn, *given)
     expected = reference(layers, spec, *given)

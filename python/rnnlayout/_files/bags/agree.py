@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from rnnlayout._model.layout import CUDNN, as_layout
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.infer import check_hints
+from rnnlayout._sources.mismatch import listing
 from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
@@ -14,24 +16,24 @@ from .bag import Hints
 from .found import Found
 
 
-def agreed(found: Found, hints: Hints) -> Found:
+def agreed(found: Found, hints: Hints, prefixes: Sequence[str]) -> Found:
     """Return the RNNs with the caller's spec; those that the hints contradict are refused.
 
+    prefixes: what to suggest for prefix=.
     cell and reset concern the RNNs that do not record them, so in a file with several RNNs they
     contradict none. The bias mode and skip_input are cuDNN's: of another layout they are the
     caller's choice. Raises SpecError if there is a spec, which describes one RNN, for several.
     """
-    names = [*found, *found.refused]
-    if hints.spec is not None and len(names) > 1:
-        listed = ", ".join(map(repr, names[:6]))
+    count = len(found) + len(found.refused)
+    if hints.spec is not None and count > 1:
         raise SpecError(
-            f"spec= describes one RNN, but {len(names)} were found: choose one with prefix=, for"
-            f" example one of {listed}"
+            f"spec= describes one RNN, but {count} were found: choose one with prefix=, for"
+            f" example one of {listing(prefixes, 6)}"
         )
     entries, refused = {}, dict(found.refused)
     for name, weights in found.items():
         try:
-            _check_hints(weights, hints, alone=len(names) == 1)
+            _check_hints(weights, hints, alone=count == 1)
             entries[name] = _with_spec(weights, hints)
         except (LayoutError, SpecError) as error:
             refused[name] = type(error)(f"{name}: {error}")

@@ -15,6 +15,7 @@ from pathlib import Path
 from rnnlayout._files.bags.bag import Hints
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.output import Output
+from rnnlayout._model.config import describe_config
 from rnnlayout._model.describe import regions
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.given import given_of
@@ -51,7 +52,7 @@ struct rnnlayout_region {{
 """
 
 _RNN = """
-/* {spec} */
+/* {spec}{used} */
 #define {NAME}_CELL "{cell}"
 #define {NAME}_INPUT_SIZE {input_size}
 #define {NAME}_HIDDEN_SIZE {hidden_size}
@@ -137,7 +138,7 @@ def _rnn(name: str, weights: Weights) -> Iterator[str]:
     words = {
         "name": name, "NAME": name.upper(), "bits": bits, "element": element, "spec": spec,
         **spec.to_dict(), "num_directions": spec.num_directions, "num_params": flat.size,
-        "rows": "\n".join(_rows(spec)), "num_regions": len(regions(spec)),
+        "rows": "\n".join(_rows(spec)), "num_regions": len(regions(spec)), "used": _used(weights),
     }  # fmt: skip
     yield _RNN.format(**words)
     unsigned = flat.view(f"u{flat.itemsize}")
@@ -147,6 +148,14 @@ def _rnn(name: str, weights: Weights) -> Iterator[str]:
         for k in range(0, len(numbers), _A_LINE):
             yield ",".join(numbers[k : k + _A_LINE]) + ",\n"
     yield _END.format(**words)
+
+
+def _used(weights: Weights) -> str:
+    """Return the settings that change outputs, for a comment; "" if there are none."""
+    if not weights.config:
+        return ""
+    used = describe_config(weights.config).encode("ascii", "backslashreplace").decode()
+    return f"; used with {used.replace('*/', '* /').replace('/*', '/ *')}"
 
 
 def _rows(spec: Spec) -> Iterator[str]:

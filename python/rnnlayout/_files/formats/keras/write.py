@@ -107,6 +107,10 @@ def model_config(layers: list[Layer], modules: bool) -> dict[str, Any]:
         tensor = {"shape": [None, None, width], "dtype": dtype, "keras_history": [reads, 0, 0]}
         call = {"args": [{"class_name": "__keras_tensor__", "config": tensor}], "kwargs": {}}
         node = layer_node(layer.name, layer.spec, "bias" in layer.cells[0], layer.config)
+        if modules and layer.spec.bidirectional:
+            # Keras makes both directions from this layer and takes it for another one if it gets
+            # the memory of that one. A layer with an id lives until the model is loaded.
+            node["config"]["layer"]["shared_object_id"] = len(nodes)
         nodes.append(_placed(node["class_name"], node["config"], [call], modules))
     inputs = [[name, 0, 0] for name in _inputs(layers)]
     outputs = [[layer.name, 0, 0] for layer in layers if not layer.above]

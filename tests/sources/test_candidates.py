@@ -1,0 +1,26 @@
+"""Which RNNs are looked for in each layout."""
+
+import pytest
+
+import rnnlayout as rl
+from rnnlayout._sources.candidates import one_layer
+
+
+@pytest.mark.parametrize("layout", [n for n in rl.layouts() if n not in ("cudnn", "concat")])
+@pytest.mark.parametrize("cell", rl.layouts()["onnx"]["cells"])
+@pytest.mark.parametrize("reset", ["after", "before"])
+def test_biases_that_a_layout_always_has(layout, cell, reset):
+    """Whether a layout always has biases was asked of the first row of its table for all cells."""
+    try:
+        spec = rl.Spec(cell, 5, 7, bias="none", reset=reset if cell == "gru" else "after")
+        names = tuple(rl.describe(spec, layout))
+    except rl.LossyError:
+        return
+    always = names == tuple(rl.describe(spec.replace(bias="double"), layout))
+    assert always == (layout == "keras-cudnn")
+    found = [
+        one for one in one_layer(rl.layout(layout))
+        if (one.cell, one.reset, one.bidirectional, one.projected)
+        == (spec.cell, spec.reset, False, False) and one.names == names
+    ]  # fmt: skip
+    assert len(found) == 1 and bool(found[0].has & 1) == always
