@@ -64,7 +64,7 @@ def run(
     has = (0 if spec.bias == "none" else _native.HAS_BIAS) | _peepholes(source, dst)
     names = [name for name, _ in plan.targets]
     made = replace(source, spec=spec, layout=dst, has=has, names=names, arrays=arrays, rounded=())
-    return made, _with_rounded(report, source)
+    return made, with_rounded(report, source)
 
 
 def _peepholes(source: Given, dst: Layout) -> int:
@@ -86,7 +86,7 @@ def dry_run(source: Given, dst: Layout, dtype: Any = None, exact: bool = False) 
     plan, spec = plan_of(source, dst, dtype)
     _check_exact(source, exact)
     report = run_plan(plan, source.arrays, None, source.dtype, spec.dtype, exact, False)
-    return _with_rounded(report, source)
+    return with_rounded(report, source)
 
 
 def _check_exact(source: Given, exact: bool) -> None:
@@ -94,7 +94,7 @@ def _check_exact(source: Given, exact: bool) -> None:
         raise rounded_weights(source.rounded)
 
 
-def _with_rounded(report: Report, source: Given) -> Report:
+def with_rounded(report: Report, source: Given) -> Report:
     """Return the report of a conversion, of what was computed before it too."""
     if not source.rounded:
         return report

@@ -353,6 +353,9 @@ def test_computed_weights(cell, how, dtype, tmp_path):
     (note,) = found.notes
     assert "rnn.weight_hh_l0" in note and ("pruned" in note) != rounded
     weights = found["rnn"]
+    grade = "rounds" if rounded else "exact"
+    done = rl.convert_file(path, tmp_path / "c.npz", to="cudnn", **hint(spec))
+    assert weights.to("cudnn").report.grade == done.reports["rnn"].grade == grade
     for name, array in weights.items():
         theirs = getattr(module, name).detach()
         if name == "weight_hh_l0" and rounded:

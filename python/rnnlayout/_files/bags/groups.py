@@ -74,12 +74,17 @@ def _with_stored_names(
     if first.startswith(prefix):  # false for abbreviated names
         prefix = plain.stored_prefix(first, first[len(prefix) :])
     computed = {name: plain.computed[name] for name in group.names if name in plain.computed}
+    rounded = tuple(name for name, one in computed.items() if one.rounds)
+    weights = group.weights
+    if isinstance(weights, Weights):
+        weights = weights_of(replace(given_of(weights), rounded=rounded))
     return replace(
         group,
+        weights=weights,
         prefix=prefix,
         names=tuple(stored for name in group.names for stored in plain.sources[name]),
         notes=(*group.notes, *(one.note(values[name].dtype) for name, one in computed.items())),
-        rounded=tuple(name for name, one in computed.items() if one.rounds),
+        rounded=rounded,
     )
 
 

@@ -145,11 +145,11 @@ class Conversion:
     @property
     def report(self) -> Report:
         """The report on what has been converted or checked so far."""
-        sums = sum(one.rounded_sums for one in self._reports.values())
-        if all(one.grade == "exact" for one in self._reports.values()):
-            return EXACT
-        reason = engine.reason(sums, self._weights.spec.dtype, self.spec.dtype)
-        return Report("rounds", sums, reason)
+        report, given = EXACT, given_of(self._weights)
+        if any(one.grade != "exact" for one in self._reports.values()):
+            sums = sum(one.rounded_sums for one in self._reports.values())
+            report = Report("rounds", sums, engine.reason(sums, given.dtype, self.spec.dtype))
+        return engine.with_rounded(report, given)
 
 
 def _moved(sources: list[np.ndarray], runs: list[Any]) -> Iterator[np.ndarray]:
