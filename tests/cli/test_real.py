@@ -125,7 +125,7 @@ def test_a_published_file(
         for file in (name, new):
             more = ["--entry", entry] if count > 1 else []
             code, out, err = rnnlayout("run", file, "--input", "x.npy", "--output", "y.npy",
-                                       "--force", *more)  # fmt: skip
+                                       "--time-first", "--force", *more)  # fmt: skip
             assert (code, out) == (0, ""), err
             # Each of the two may be off by what float32's rounding explains: reference.Rounded
             assert (np.abs(np.load("y.npy") - y) <= 2 * exact.error).all()
