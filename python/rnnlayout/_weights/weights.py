@@ -117,7 +117,7 @@ class Weights(Mapping[str, np.ndarray], Checked):
         return self.to("cudnn", dtype=dtype, exact=exact)["weight_space"]
 
     def rnn(self, **options: Any) -> Any:
-        """Return rl.RNN(self, **options), an RNN that runs these weights as config says."""
+        """Return an RNN that runs these weights as config says. options: see RNN()."""
         return RNN(self, **options)
 
     def split(self) -> list[Weights]:
