@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from .bounded import Cursor, DamagedError, Source, as_name
 from .headers import Kind, Messages
-from .heaps import GlobalHeap, fractal_heap
-from .trees import new_records
+from .heaps import ATTRIBUTES_BY_NAME, GlobalHeap, dense_messages
 from .types import Type, nelems, read_space, read_type, unpadded
 
-_BY_NAME = 8  # type of the records of a B-tree
 _MOST_TEXT = 32 << 20  # bytes in an attribute: the config of a large model has 1 or 2 MB
 _SHARED_TYPE, _SHARED_SPACE = 1, 2
 
@@ -52,23 +49,11 @@ def attributes(source: Source, messages: Messages) -> dict[str, Attribute]:
     """Return the attributes of an object by name."""
     found = [_attribute(message.cursor()) for message in messages.all(Kind.ATTRIBUTE)]
     if info := messages.one(Kind.ATTRIBUTE_INFO):
-        found += _dense(source, info)
+        found += map(_attribute, dense_messages(source, info, ATTRIBUTES_BY_NAME))
     by_name = {attribute.name: attribute for attribute in found}
     if len(by_name) < len(found):
         raise DamagedError("two attributes have the same name")
     return by_name
-
-
-def _dense(source: Source, info: Cursor) -> Iterator[Attribute]:
-    """IV.A.2.v. The Attribute Info Message."""
-    info.version(0)
-    flags = info.uint()
-    info.take(2 if flags & 1 else 0)
-    heap_at, tree_at = info.address(), info.address()
-    if heap_at is not None and tree_at is not None:
-        heap = fractal_heap(source, heap_at)
-        for record in new_records(source, tree_at, (_BY_NAME,)):
-            yield _attribute(heap(record))
 
 
 def _attribute(cursor: Cursor) -> Attribute:

@@ -72,7 +72,7 @@ class Messages:
         return self._found.get(kind, [])
 
     def one(self, kind: Kind) -> Cursor | None:
-        """Return the content of the only message of a kind, None if there is none."""
+        """Return the content of the only message of a kind, None if the object has none."""
         found = self.all(kind)
         if len(found) > 1:
             raise DamagedError(f"{len(found)} messages of kind {kind.name.lower()}")

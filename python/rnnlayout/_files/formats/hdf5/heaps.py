@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from .bounded import Cursor, DamagedError, Source, uint_nbytes
 from .trees import new_records
 
+ATTRIBUTES_BY_NAME, LINKS_BY_NAME = 8, 5  # types of the records of a B-tree
 _MANAGED, _HUGE = 0, 1  # kinds of objects in a fractal heap
 _MOST_ROWS = 64  # a heap has at most 2**64 bytes
 _HUGE_RECORD = 1  # of a B-tree: a huge object found by its number, not filtered
@@ -99,6 +100,24 @@ def fractal_heap(source: Source, at: int | None) -> Callable[[Cursor], Cursor]:
         raise DamagedError(f"{own.what} is of kind {kind}, which is not supported")
 
     return get
+
+
+def dense_messages(source: Source, info: Cursor, kind: int) -> Iterator[Cursor]:
+    """Yield the attributes or links that an object keeps in a fractal heap with a B-tree of names.
+
+    IV.A.2.c. The Link Info Message; IV.A.2.v. The Attribute Info Message.
+    kind: ATTRIBUTES_BY_NAME or LINKS_BY_NAME.
+    """
+    of_links = kind == LINKS_BY_NAME
+    info.version(0)
+    flags = info.uint()
+    info.take((8 if of_links else 2) if flags & 1 else 0)  # the largest number in creation order
+    heap_at, tree_at = info.address(), info.address()
+    if heap_at is not None and tree_at is not None:
+        heap = fractal_heap(source, heap_at)
+        for record in new_records(source, tree_at, (kind,)):
+            record.take(4 if of_links else 0)  # the hash of the name; an attribute's comes last
+            yield heap(record)
 
 
 class _Table:

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from .bounded import Cursor, DamagedError, Source, as_name
 from .headers import Kind, Messages
-from .heaps import fractal_heap, local_heap
-from .trees import new_records, old_entries
+from .heaps import LINKS_BY_NAME, dense_messages, local_heap
+from .trees import old_entries
 
 _SOFT = 2  # cache type of an entry in a symbol table
-_BY_NAME = 5  # type of the records of a B-tree
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ def links(source: Source, messages: Messages) -> list[Link]:
     if table := messages.one(Kind.SYMBOL_TABLE):
         found += _old_links(source, table)
     if info := messages.one(Kind.LINK_INFO):
-        found += _dense_links(source, info)
+        found += map(_link, dense_messages(source, info, LINKS_BY_NAME))
     if len({link.name for link in found}) < len(found):
         raise DamagedError("two links have the same name")
     for link in found:
@@ -62,19 +61,6 @@ def _old_links(source: Source, table: Cursor) -> Iterator[Link]:
             name = heap.name()
             source.count(len(name))
             yield Link(name, None if cache == _SOFT else address)
-
-
-def _dense_links(source: Source, info: Cursor) -> Iterator[Link]:
-    """IV.A.2.c. The Link Info Message."""
-    info.version(0)
-    flags = info.uint()
-    info.take(8 if flags & 1 else 0)
-    heap_at, tree_at = info.address(), info.address()
-    if heap_at is not None and tree_at is not None:
-        heap = fractal_heap(source, heap_at)
-        for record in new_records(source, tree_at, (_BY_NAME,)):
-            record.take(4)  # the hash of the name
-            yield _link(heap(record))
 
 
 def _link(cursor: Cursor) -> Link:
