@@ -12,7 +12,7 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._model.dtypes import check_in_place, dtype_name, storage, take
 from rnnlayout._model.given import Given
-from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec, flag
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.mismatch import wrong_names
@@ -61,16 +61,12 @@ def run(
         arrays = _outputs(out, plan.targets, spec.dtype, dst)
     _check_exact(source, exact)
     report = run_plan(plan, source.arrays, arrays, source.dtype, spec.dtype, exact, out is None)
-    has = (0 if spec.bias == "none" else _native.HAS_BIAS) | _peepholes(source, dst)
+    has = 0 if spec.bias == "none" else _native.HAS_BIAS
+    if source.has & _native.HAS_PEEPHOLES and plan.targets != _native.tensors(dst, spec, has):
+        has |= _native.HAS_PEEPHOLES  # the target can represent them
     names = [name for name, _ in plan.targets]
     made = replace(source, spec=spec, layout=dst, has=has, names=names, arrays=arrays, rounded=())
     return made, with_rounded(report, source)
-
-
-def _peepholes(source: Given, dst: Layout) -> int:
-    """Return HAS_PEEPHOLES if the source has peepholes and the target can represent them."""
-    rows = known_layouts()[dst.name]["rows"] if dst.name in known_layouts() else []
-    return source.has & _native.HAS_PEEPHOLES if any("peephole" in r["roles"] for r in rows) else 0
 
 
 def run_into(
