@@ -8,15 +8,16 @@ from typing import Any
 
 from rnnlayout._files.bags.bag import Converted, Hints, Progress
 from rnnlayout._files.bags.found import Found
-from rnnlayout._files.bags.groups import check_exact
 from rnnlayout._files.bags.layerwise import Conversion, Scratch
 from rnnlayout._files.bags.limits import regular_file
 from rnnlayout._files.bags.naming import check_names, entry_of
 from rnnlayout._files.bags.output import Output, whole
 from rnnlayout._files.formats.format import Format, ModelFormat, TensorFormat, format_of
+from rnnlayout._model.given import given_of
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
+from rnnlayout._sources.torch_names import rounded_weights
 from rnnlayout._weights.weights import Weights
 
 from .source import bag_of, read
@@ -142,8 +143,8 @@ def convert_file(
                 f"{error}; nothing was written: use prefix= to convert one of the others:"
                 f" {', '.join(map(repr, found))}"
             )
-        if exact and file is not None:
-            check_exact(file.groups)
+        if exact and (rounded := [n for one in found.values() for n in given_of(one).rounded]):
+            raise rounded_weights(rounded)
         scratch = Scratch()
         conversions = {
             name: Conversion(weights, to, dtype, exact, scratch) for name, weights in found.items()

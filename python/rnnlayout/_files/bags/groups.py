@@ -27,7 +27,7 @@ class Group:
 
     entry: its name. prefix: the part of its tensors' names before the layout's own names, with the
     separator. names: of its tensors in the file. weights: the RNN, or why it cannot be read.
-    notes: how unusual names were understood. rounded: weights computed with rounding (weight norm).
+    notes: how unusual names were understood.
     """
 
     entry: str
@@ -35,7 +35,6 @@ class Group:
     names: tuple[str, ...]
     weights: Weights | ValueError
     notes: tuple[str, ...] = ()
-    rounded: tuple[str, ...] = ()
 
 
 def find(
@@ -74,9 +73,9 @@ def _with_stored_names(
     if first.startswith(prefix):  # false for abbreviated names
         prefix = plain.stored_prefix(first, first[len(prefix) :])
     computed = {name: plain.computed[name] for name in group.names if name in plain.computed}
-    rounded = tuple(name for name, one in computed.items() if one.rounds)
     weights = group.weights
     if isinstance(weights, Weights):
+        rounded = tuple(name for name, one in computed.items() if one.rounds)
         weights = weights_of(replace(given_of(weights), rounded=rounded))
     return replace(
         group,
@@ -84,7 +83,6 @@ def _with_stored_names(
         prefix=prefix,
         names=tuple(stored for name in group.names for stored in plain.sources[name]),
         notes=(*group.notes, *(one.note(values[name].dtype) for name, one in computed.items())),
-        rounded=rounded,
     )
 
 
@@ -105,12 +103,6 @@ def _find(
     order = {name: k for k, name in enumerate(tensors)}
     groups.sort(key=lambda g: min((order[name] for name in g.names), default=0))
     return groups
-
-
-def check_exact(groups: list[Group]) -> None:
-    """Raise LossyError if a weight was rounded when it was computed."""
-    if rounded := [name for group in groups for name in group.rounded]:
-        raise torch_names.rounded_weights(rounded)
 
 
 def _recorded(tensors: Mapping[str, Tensor], entry: str, one: Record) -> Group:
