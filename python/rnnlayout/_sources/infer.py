@@ -14,7 +14,7 @@ from rnnlayout._native import LayoutError, SpecError
 from .candidates import Candidate, Dimension
 
 Shape = tuple[int, ...]
-_NAMED = ("cell", "reset", "recurrent_activation")  # the hints that users pass
+HIDDEN = ("cell", "reset", "recurrent_activation")  # fields of a spec that tensors may not show
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def check_hints(hints: Mapping[str, Any], spec: Spec | None, whose: str) -> None
 
     whose: where the spec is from, in the message.
     """
-    named = {key: hints[key] for key in _NAMED if key in hints}
+    named = {key: hints[key] for key in HIDDEN if key in hints}
     if not named:
         return
     Spec(**{"cell": "gru", **named, "input_size": 2, "hidden_size": 1})  # raises its errors

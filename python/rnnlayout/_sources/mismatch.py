@@ -61,7 +61,7 @@ def wrong_names(
         return LayoutError(f"an RNN with {asked} does not have these tensors: {listing(names, 8)}")
     lines = [f"missing {listing(missing)}"] if missing else []
     lines += [f"unknown {listing(unknown)}"] if unknown else []
-    if not unknown and all(name.split("/")[-1].startswith(("bias", "b_", "B")) for name in missing):
+    if not unknown and all(map(_is_bias, missing)):
         lines.append("all layers and directions have biases, or none has")
     return LayoutError(f"{', '.join(lines)} ({where}; found {listing(names, 8) or 'none'})")
 

@@ -12,7 +12,7 @@ import numpy as np
 from rnnlayout._model.dtypes import FLOATS, Bits, storage
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.infer import check_hints
+from rnnlayout._sources.infer import HIDDEN, check_hints
 
 CHUNK_NBYTES = 8 << 20  # at most so much between two moments at which Ctrl-C can be answered
 
@@ -32,8 +32,7 @@ class Hints:
     @property
     def hidden(self) -> dict[str, Any]:
         """What tensors do not show, as read() takes it."""
-        names = ("cell", "reset", "recurrent_activation")
-        return {name: hint for name in names if (hint := getattr(self, name)) is not None}
+        return {name: hint for name in HIDDEN if (hint := getattr(self, name)) is not None}
 
     def __post_init__(self) -> None:
         if self.spec is not None and not isinstance(self.spec, Spec):
