@@ -7,7 +7,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import tf_keras
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+from oracles.frameworks import keras
 
 from rnnlayout._files.formats.keras.hdf5 import open_hdf5
 
@@ -284,15 +286,14 @@ def test_published_files(path):
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5"])
-@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
 def test_files_of_keras(library, suffix, tmp_path):
-    keras = pytest.importorskip(library)
-    layers = keras.layers
+    layers = library.layers
     inputs = x = layers.Input((None, 7))
     for k in range(12):  # more layers than a group of Keras 3 lists in its header
         x = layers.Dense(3 + k)(x)
     x = layers.Bidirectional(layers.LSTM(5, return_sequences=True), name="both")(x)
-    model = keras.Model(inputs, layers.GRU(4)(x))
+    model = library.Model(inputs, layers.GRU(4)(x))
     model.compile("adam", "mse")
     model.train_on_batch(np.ones((2, 3, 7), "f4"), np.ones((2, 4), "f4"))
     path = tmp_path / f"model{suffix}"

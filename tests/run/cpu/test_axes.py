@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+import tf_keras
 import torch
 from oracles.frameworks import (
     FORMS,
@@ -76,13 +77,12 @@ def test_a_torch_module_with_its_batch_first(cell):
         assert same_bits(y.swapaxes(0, 1), ours.y)
 
 
-@pytest.mark.parametrize("kit", ["keras", "tf_keras"])
+@pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("cell, options", FORMS)
 def test_a_keras_layer(kit, cell, options, bidirectional):
     spec = rl.Spec(cell, I, H, 1, bidirectional, **options)
     rng = seeded("axes", spec)
-    kit = keras if kit == "keras" else pytest.importorskip(kit)
     [layer], given = fill_keras(keras_layers(spec, kit), rng), inputs(rng, spec)
     expected = forward(from_onnx(rl.convert(layer, to="onnx"), spec), spec, *given)
     rnn = rl.RNN(layer)

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+import tf_keras
 import torch
 from oracles.bits import DTYPES
 from oracles.frameworks import (
@@ -27,7 +28,7 @@ from oracles.some import normal_weights, same_bits
 import rnnlayout as rl
 
 pytestmark = KERAS_NOISE
-KITS = pytest.mark.parametrize("kit", ["keras", "tf_keras"])
+KITS = pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
 ONE, BOTH = rl.Spec("lstm", I, H), rl.Spec("lstm", I, H, 2, True)
 BACKWARDS, REVERSE = {"go_backwards": True}, {"direction": "reverse"}
 
@@ -36,10 +37,6 @@ def weights_of(spec, config, seed=0):
     weights = rl.Weights(normal_weights(rl.layout("torch"), spec, seed), spec)
     weights.config = dict(config)
     return weights
-
-
-def library(kit):
-    return keras if kit == "keras" else pytest.importorskip(kit)
 
 
 def turned(a):
@@ -70,7 +67,7 @@ def reference(layers, spec, x, h0, c0):
 def test_a_keras_layer_that_goes_backwards(kit, cell, options):
     spec = rl.Spec(cell, I, H, **options)
     rng = seeded("backwards", spec)
-    [layer] = layers = fill_keras(keras_layers(spec, library(kit)), rng)
+    [layer] = layers = fill_keras(keras_layers(spec, kit), rng)
     layer.go_backwards = True
     given = inputs(rng, spec)
     x, *state = given
@@ -89,7 +86,7 @@ def test_a_keras_layer_that_goes_backwards(kit, cell, options):
 @KITS
 def test_a_bidirectional_layer_that_goes_backwards(kit):
     """It is the usual one on x reversed, and y stays in that order."""
-    spec, L = rl.Spec("lstm", I, H, 1, True), library(kit).layers
+    spec, L = rl.Spec("lstm", I, H, 1, True), kit.layers
     options = dict(return_sequences=True, return_state=True)
     layer = L.Bidirectional(
         L.LSTM(H, go_backwards=True, **options), backward_layer=L.LSTM(H, **options)
@@ -131,7 +128,7 @@ def merged(y, mode):
 @pytest.mark.parametrize("mode", ["sum", "mul", "ave"])
 def test_a_keras_merge_mode(kit, mode):
     spec, rng = rl.Spec("gru", I, H, 1, True), seeded("merge", mode)
-    layers = fill_keras(keras_layers(spec, library(kit)), rng)
+    layers = fill_keras(keras_layers(spec, kit), rng)
     layers[0].merge_mode = mode
     given = inputs(rng, spec)
     rnn = rl.RNN(layers[0])
