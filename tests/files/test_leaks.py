@@ -126,7 +126,7 @@ def test_a_refused_rnn_keeps_nothing_in_memory(write, suffix, tmp_path):
 
 
 def test_a_file_without_another_rnn_keeps_nothing_in_memory(tmp_path):
-    """The error of a refused RNN is raised if there is no other."""
+    """load() raises the error of a refused RNN if the file has no other RNN."""
     path = tmp_path / "model.keras"
     keras.Sequential([keras.Input((None, 24)), keras.layers.LSTM(128, activation="selu")]).save(
         path
