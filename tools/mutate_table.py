@@ -44,6 +44,10 @@ ORACLES = {
     "keras-cudnn": ["convert/test_meaning_keras_cudnn"],
     "onnx": ["convert/test_meaning_onnx"],
     "concat": ["convert/test_meaning_concat"],
+    "flax-linen": ["convert/test_meaning_jax"],
+    "flax-nnx": ["convert/test_meaning_jax"],
+    "equinox": ["convert/test_meaning_jax"],
+    "haiku": ["convert/test_meaning_jax"],
 }
 LAWS = ["model/test_layouts", "convert/test_conversions", "sources/test_errors",
         "sources/test_sources", "convert/test_laws"]  # fmt: skip
@@ -55,6 +59,7 @@ PRELOAD = {
     "convert/test_meaning_onnx": ["torch", "keras", "onnx", "onnxruntime"],
     "convert/test_meaning_concat": ["torch", "keras", "onnx", "onnxruntime"],
     "convert/test_meaning_keras_cudnn": ["torch", "keras", "onnx", "onnxruntime", "tf_keras"],
+    "convert/test_meaning_jax": ["torch", "keras", "onnx", "onnxruntime"],  # jax cannot be forked
 }
 
 
@@ -169,8 +174,8 @@ def ravel_flips(row):
 
 
 def z_flips(row):
-    """Skip rows in which z is an option: their own z is not used."""
-    if "OPTION(RNL_OPT_Z)" not in row.text:
+    """Skip rows in which z is an option or there is no GRU: their own z is not used."""
+    if "OPTION(RNL_OPT_Z)" not in row.text and ".z = " in row.text:
         kinds = "RNL_Z_KEEPS_STATE", "RNL_Z_TAKES_CANDIDATE"
         old, new = kinds if kinds[0] in row.text else kinds[::-1]
         yield "z flipped", row.text.replace(old, new), ("gru",)
@@ -178,6 +183,8 @@ def z_flips(row):
 
 def reset_flips(row):
     match = re.search(r"\.resets = ([A-Z |]+),", row.text)
+    if not match:  # no GRU
+        return
     for new in ("AFTER", "BEFORE", "AFTER | BEFORE"):
         # the previous row of the same layout is tried first
         if new != match[1] and not (row.number and "|" in new):

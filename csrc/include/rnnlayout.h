@@ -143,8 +143,9 @@ typedef struct rnl_layout {
     int option[RNL_NUM_OPTIONS]; /* index of the chosen value; 0 is the default */
 } rnl_layout;
 
-/* Find a layout by its name and set its options to their defaults. RNL_E_LAYOUT: there is no such
- * layout; the message lists the layouts. */
+/* Find a layout by its name or another name of it ("jax" is "cudnn"; layout->name is the first),
+ * and set its options to their defaults. RNL_E_LAYOUT: there is no such layout; the message lists
+ * the layouts. */
 rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err);
 
 /* Set one option of a layout. RNL_E_LAYOUT: the layout does not have this option, or the option
@@ -494,7 +495,7 @@ rnl_status rnl_cudnn_choose(const char *path, rnl_error *err);
 
 /*
  * An RNN on a GPU, run by cuDNN. Its weights are uploaded once. The other resources of a call (a
- * handle, descriptors, workspace, pinned memory) are kept in a few lanes, each for one call at a
+ * handle, descriptors, workspace) are kept in a few lanes, each for one call at a
  * time.
  *
  * It computes what rnl_rnn computes; with a clip c_n is clamped, which cuDNN alone does not do.
@@ -513,6 +514,7 @@ typedef enum rnl_gpu_math {
 } rnl_gpu_math;
 
 typedef enum rnl_gpu_algo {
+    RNL_GPU_AUTO, /* for each call as PyTorch chooses; RNL_GPU_STANDARD where cuDNN refuses */
     RNL_GPU_STANDARD,
     RNL_GPU_PERSIST_STATIC, /* keeps weights in the GPU's registers; cuDNN's limits apply  */
     RNL_GPU_PERSIST_SMALL   /* the same, for H <= 192, or H <= 384 in plain RNNs           */
@@ -589,11 +591,21 @@ typedef struct rnl_gpu_call {
 
 rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error *err);
 
-/* Allocate and free device memory. rnl_gpu_free() waits for all work on the device, because that
- * work may still use the memory; it does not disturb a capture, and accepts NULL. RNL_E_SPEC:
- * nbytes is negative. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM. */
-rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *err);
+/*
+ * Allocate device memory for the results of a call in this stream, and free it.
+ *
+ * in_order  0: free it with rnl_gpu_free(), which waits for all work on the device, because that
+ *           work may still use the memory. 1: free it with rnl_gpu_free_in_order(), which does not
+ *           wait: the memory is free after the work that is in the stream then. All other work on
+ *           it must be ordered before that, and the stream must still exist.
+ *
+ * Freeing disturbs no capture, and accepts NULL. RNL_E_SPEC: nbytes is negative, or the stream is
+ * being captured. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM.
+ */
+rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void *stream, int in_order, void **address,
+                         rnl_error *err);
 void rnl_gpu_free(int device, void *address);
+void rnl_gpu_free_in_order(int device, void *address, void *stream);
 
 /* Copy device memory to host memory after the work that is in the stream, and wait for the copy.
  * RNL_E_SPEC: the stream is being captured. RNL_E_NO_CUDNN. RNL_E_CUDNN. */

@@ -4,44 +4,43 @@
 
 #include "layout/form.h"
 
-int64_t rnl_axis_extent(const rnl_form *form, char axis, rnl_role role, int64_t layer)
+int64_t rnl_axis_extent(const rnl_form *form, char axis, const rnl_piece *piece, int64_t layer)
 {
     const rnl_spec *spec = &form->spec;
-    const rnl_block block = {.layer = layer, .role = role};
+    const rnl_block block = {.layer = layer, .role = piece->role};
     int64_t rows, cols;
     rnl_block_shape(spec, &block, &rows, &cols);
     switch (axis) {
-    case 'l': return spec->num_layers;
     case 'd': return rnl_num_directions(spec);
-    case 'g': return role == RNL_P ? 1 : rnl_num_gates(spec->cell) - (role == RNL_PEEP);
+    case 'g': return rnl_form_num_gates(form, piece);
     case 'o': return rows;
     default: return cols;
     }
 }
 
 /* Elements along the axes [from, to) of a shape. */
-static int64_t extent(const rnl_form *form, const char *from, const char *to, rnl_role role,
-                      int64_t layer)
+static int64_t extent(const rnl_form *form, const char *from, const char *to,
+                      const rnl_piece *piece, int64_t layer)
 {
     int64_t n = 1;
     for (const char *axis = from; axis < to; axis++)
-        n *= rnl_axis_extent(form, *axis, role, layer);
+        n *= rnl_axis_extent(form, *axis, piece, layer);
     return n;
 }
 
 int64_t rnl_fill_extent(const rnl_form *form, const rnl_piece *piece, int64_t layer)
 {
-    if (!rnl_form_has_piece(form, piece->role, layer))
+    if (!rnl_form_has_piece(form, piece, layer))
         return 0;
     const char *fill = piece->fill ? piece->fill : "";
-    return extent(form, fill, fill + strlen(fill), piece->role, layer);
+    return extent(form, fill, fill + strlen(fill), piece, layer);
 }
 
 int64_t rnl_slot_dimension(const rnl_form *form, const rnl_slot *slot, const char *from,
                            const char *to, int64_t layer)
 {
     if (*from != '+')
-        return extent(form, from, to, slot->pieces[0].role, layer);
+        return extent(form, from, to, slot->pieces, layer);
     int64_t n = 0;
     for (int k = 0; k < rnl_num_pieces(slot); k++)
         n += rnl_fill_extent(form, rnl_form_piece(form, slot, k), layer);

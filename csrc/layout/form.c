@@ -30,31 +30,65 @@ const rnl_piece *rnl_form_piece(const rnl_form *form, const rnl_slot *slot, int 
     return &slot->pieces[swapped ? rnl_num_pieces(slot) - 1 - k : k];
 }
 
-int rnl_form_gate_place(const rnl_form *form, rnl_role role, int gate)
+/* The gates in memory before this one, of those that a piece contains. For '\0': all of them. */
+static int gates_before(const rnl_form *form, const rnl_piece *piece, char letter)
 {
-    if (role == RNL_P)
-        return 0;
-    const char *letters = form->row->gates[form->spec.cell];
-    const char letter = rnl_gate_letter(form->spec.cell, gate);
-    int place = (int)(strchr(letters, letter) - letters);
-    if (role == RNL_PEEP) /* the candidate has no peephole: those after it move up */
-        place -= place > (int)(strchr(letters, 'g') - letters);
-    return place;
+    int n = 0;
+    for (const char *g = form->row->gates[form->spec.cell]; *g != letter; g++)
+        n += !piece->gates || strchr(piece->gates, *g);
+    return n;
 }
 
-bool rnl_form_has_piece(const rnl_form *form, rnl_role role, int64_t layer)
+int rnl_form_num_gates(const rnl_form *form, const rnl_piece *piece)
 {
-    if (role == RNL_W && layer == 0 && form->row->bias_by_mode && form->spec.skip_input)
+    return gates_before(form, piece, '\0');
+}
+
+int rnl_form_gate_place(const rnl_form *form, const rnl_piece *piece, int gate)
+{
+    return gates_before(form, piece, rnl_gate_letter(form->spec.cell, gate));
+}
+
+char rnl_form_gate_letter(const rnl_form *form, const rnl_piece *piece, int k)
+{
+    const char *g = form->row->gates[form->spec.cell];
+    while (gates_before(form, piece, g[1]) <= k)
+        g++;
+    return *g;
+}
+
+/* Does any layer have the piece? */
+static bool has_piece(const rnl_form *form, const rnl_piece *piece)
+{
+    return form->roles >> piece->role & 1 && rnl_form_num_gates(form, piece) > 0;
+}
+
+bool rnl_form_has_piece(const rnl_form *form, const rnl_piece *piece, int64_t layer)
+{
+    if (piece->role == RNL_W && layer == 0 && form->row->bias_by_mode && form->spec.skip_input)
         return false;
-    return form->roles >> role & 1;
+    return has_piece(form, piece);
 }
 
 bool rnl_form_has_slot(const rnl_form *form, const rnl_slot *slot)
 {
     for (int k = 0; k < rnl_num_pieces(slot); k++)
-        if (form->roles >> slot->pieces[k].role & 1)
+        if (has_piece(form, &slot->pieces[k]))
             return true;
     return false;
+}
+
+const rnl_piece *rnl_form_find(const rnl_form *form, const rnl_block *block, const rnl_slot **slot)
+{
+    const char letter = rnl_gate_letter(form->spec.cell, block->gate);
+    for (*slot = form->row->slots; *slot < form->row->slots + RNL_MAX_SLOTS && (*slot)->name;
+         ++*slot)
+        for (int k = 0; k < rnl_num_pieces(*slot); k++) {
+            const rnl_piece *piece = &(*slot)->pieces[k];
+            if (piece->role == block->role && (!piece->gates || strchr(piece->gates, letter)))
+                return rnl_form_has_piece(form, piece, block->layer) ? piece : NULL;
+        }
+    return NULL;
 }
 
 /* ------------------------------------------------------- why a layout cannot represent it -- */

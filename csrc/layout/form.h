@@ -21,8 +21,17 @@ rnl_status rnl_form_init(const rnl_layout *layout, const rnl_spec *spec, unsigne
 /* Does a slot of the row contain this role? */
 bool rnl_row_has_role(const rnl_row *row, rnl_role role);
 
-/* Does the role exist in this layer? With skip_input, W does not exist in layer 0. */
-bool rnl_form_has_piece(const rnl_form *form, rnl_role role, int64_t layer);
+/* The gates of this cell that a piece contains: their number, the position of one of them (given by
+ * cuDNN's number) in the row's order, and the letter of the k-th. */
+int rnl_form_num_gates(const rnl_form *form, const rnl_piece *piece);
+int rnl_form_gate_place(const rnl_form *form, const rnl_piece *piece, int gate);
+char rnl_form_gate_letter(const rnl_form *form, const rnl_piece *piece, int k);
+
+/* Does the piece exist in this layer? With skip_input, W does not exist in layer 0. */
+bool rnl_form_has_piece(const rnl_form *form, const rnl_piece *piece, int64_t layer);
+
+/* The piece that contains a block, and its slot; NULL if the layout does not contain it. */
+const rnl_piece *rnl_form_find(const rnl_form *form, const rnl_block *block, const rnl_slot **slot);
 
 /* Piece k of a slot, in memory order, which an option may reverse. */
 const rnl_piece *rnl_form_piece(const rnl_form *form, const rnl_slot *slot, int k);
@@ -31,11 +40,8 @@ int rnl_num_pieces(const rnl_slot *slot);
 /* Does any piece of the slot exist? The same for all layers: skip_input has no effect here. */
 bool rnl_form_has_slot(const rnl_form *form, const rnl_slot *slot);
 
-/* The position in the row's order of a gate, which is given by cuDNN's number. */
-int rnl_form_gate_place(const rnl_form *form, rnl_role role, int gate);
-
-/* The number of elements along one axis, for a role in a layer. */
-int64_t rnl_axis_extent(const rnl_form *form, char axis, rnl_role role, int64_t layer);
+/* The number of elements along one axis, for a piece in a layer. */
+int64_t rnl_axis_extent(const rnl_form *form, char axis, const rnl_piece *piece, int64_t layer);
 
 /* The number of elements of a piece along the `+`. */
 int64_t rnl_fill_extent(const rnl_form *form, const rnl_piece *piece, int64_t layer);

@@ -1,14 +1,15 @@
 /*
  * A row of the table of layouts (formats.c), and its grammar.
  *
- * An axis is a letter: l layer, d direction, g gate, o output unit, i input unit.
+ * An axis is a letter: d direction, g gate, o output unit, i input unit.
  * shape   the shape of the tensor, slowest axis first, with a comma between dimensions: "go,i" is
  *         (G*H, I). A `+` joins pieces one after the other; `fill` gives the axes of each piece
  *         along it: "+,go" with two pieces is (2, G*H), "d,+" with fills "go" and "go" is
- *         (D, 2*G*H), "o,+" with fills "i" and "i" is (H, H + I).
- * per     those of l and d that make separate tensors.
+ *         (D, 2*G*H), "o,+" with fills "i" and "i" is (H, H + I). A piece may contain some of the
+ *         gates only; a slot does not exist in cells that have none of them.
+ * per     those of l (layer) and d that make separate tensors.
  * name    {s} prefix of a stack, {l} layer, {r} "_reverse" for the second direction, {g} gate. A
- *         slot with {g} in its name has one tensor per gate.
+ *         slot with {g} in its name has one tensor per gate of its first piece.
  */
 #ifndef RNL_LAYOUT_FORMAT_H
 #define RNL_LAYOUT_FORMAT_H
@@ -20,8 +21,9 @@
 enum { RNL_MAX_PIECES = 3, RNL_MAX_SLOTS = 6 };
 
 typedef struct rnl_piece {
-    rnl_role role;    /* RNL_NO_ROLE ends the list */
-    const char *fill; /* its axes along the `+`; NULL: one element */
+    rnl_role role;     /* RNL_NO_ROLE ends the list */
+    const char *fill;  /* its axes along the `+`; NULL: one element */
+    const char *gates; /* those that it contains; NULL: all */
 } rnl_piece;
 
 typedef struct rnl_slot {
@@ -52,6 +54,10 @@ typedef struct rnl_row {
 extern const rnl_row rnl_rows[];
 extern const int rnl_num_rows;
 extern const int rnl_num_listed; /* rows before this one are for users */
+
+/* Other names of layouts: {name, layout}. */
+extern const char *const rnl_aliases[][2];
+extern const int rnl_num_aliases;
 
 /* The options of all layouts. */
 enum { RNL_OPT_INPUTS, RNL_OPT_Z, RNL_OPT_VERSION };

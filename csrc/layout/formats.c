@@ -123,7 +123,7 @@ const rnl_row rnl_rows[] = {
      .slots = {{"{s}W", "d,go,i", {{RNL_W}}},
                {"{s}R", "d,go,i", {{RNL_R}}},
                {"{s}B", "d,+", {{RNL_BW, "go"}, {RNL_BR, "go"}}},
-               {"{s}P", "d,go", {{RNL_PEEP}}}},
+               {"{s}P", "d,go", {{RNL_PEEP, .gates = "iof"}}}},
      .source = "ONNX operators LSTM, GRU, RNN, versions 7, 14 and 22 (GRU: linear_before_reset 1"
                " is reset after, 0 is reset before)"},
 
@@ -138,6 +138,67 @@ const rnl_row rnl_rows[] = {
      .options = OPTION(RNL_OPT_INPUTS) | OPTION(RNL_OPT_Z),
      .source = "the textbook form: gate = sigmoid(W_g [h, x] + b_g)"},
 
+    {.layout = "flax-linen",
+     .gates = GATES("ifgo", "rzn", NULL),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"{s}i{g}/kernel", "i,o", {{RNL_W}}},
+               {"{s}h{g}/kernel", "i,o", {{RNL_R}}},
+               {"{s}i{g}/bias", "o", {{RNL_BW, .gates = "rzn"}}},
+               {"{s}h{g}/bias", "o", {{RNL_BR, .gates = "ifgon"}}}},
+     .bias_always = true,
+     .source = "flax.linen.LSTMCell, OptimizedLSTMCell, GRUCell (flax/linen/recurrent.py, 0.12.8)"},
+
+    {.layout = "flax-linen",
+     .gates = GATES(NULL, NULL, "h"),
+     .activations = SIGMOID_ONLY,
+     .per = "ld",
+     .slots = {{"{s}i/kernel", "i,o", {{RNL_W}}},
+               {"{s}h/kernel", "i,o", {{RNL_R}}},
+               {"{s}i/bias", "o", {{RNL_BW}}}},
+     .bias_always = true,
+     .source = "flax.linen.SimpleCell without residual (flax/linen/recurrent.py, 0.12.8)"},
+
+    {.layout = "flax-nnx",
+     .gates = GATES("ifgo", "rzn", "h"),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"{s}dense_i/kernel", "i,go", {{RNL_W}}},
+               {"{s}dense_h/kernel", "i,go", {{RNL_R}}},
+               {"{s}dense_i/bias", "go", {{RNL_BW, .gates = "rznh"}}},
+               {"{s}dense_h/bias", "go", {{RNL_BR, .gates = "ifgo"}}}},
+     .bias_always = true,
+     .source = "flax.nnx.OptimizedLSTMCell, GRUCell, SimpleCell without residual"
+               " (flax/nnx/nn/recurrent.py, 0.12.8)"},
+
+    {.layout = "equinox",
+     .gates = GATES("ifgo", "rzn", NULL),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"{s}weight_ih", "go,i", {{RNL_W}}},
+               {"{s}weight_hh", "go,i", {{RNL_R}}},
+               {"{s}bias", "go", {{RNL_BW}}},
+               {"{s}bias_n", "o", {{RNL_BR, .gates = "n"}}}},
+     .source = "equinox.nn.LSTMCell, GRUCell (equinox/nn/_rnn.py, 0.13.8)"},
+
+    {.layout = "haiku",
+     .gates = GATES(NULL, "zrn", NULL),
+     .resets = BEFORE,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_TAKES_CANDIDATE,
+     .per = "ld",
+     .slots = {{"{s}w_i", "i,go", {{RNL_W}}},
+               {"{s}w_h", "i,go", {{RNL_R}}},
+               {"{s}b", "go", {{RNL_BW}}}},
+     .bias_always = true,
+     .source = "haiku.GRU (haiku/_src/recurrent.py, 0.0.17)"},
+
     /* Not listed for users: the forward pass on the CPU is prepared from this layout. */
     {.layout = RNL_FORWARD_LAYOUT,
      CUDNN_WEIGHT_SPACE,
@@ -149,3 +210,8 @@ const rnl_row rnl_rows[] = {
 
 const int rnl_num_rows = (int)(sizeof rnl_rows / sizeof rnl_rows[0]);
 const int rnl_num_listed = (int)(sizeof rnl_rows / sizeof rnl_rows[0]) - 1;
+
+const char *const rnl_aliases[][2] = {
+    {"jax", "cudnn"}, /* jax.experimental.rnn (jax/experimental/rnn.py, 0.10.2): LSTM, two biases */
+};
+const int rnl_num_aliases = (int)(sizeof rnl_aliases / sizeof rnl_aliases[0]);

@@ -8,6 +8,7 @@
 typedef struct finder {
     const rnl_form *form;
     const rnl_slot *slot;
+    const rnl_piece *piece;
     const rnl_block *block;
     rnl_view *view;
 } finder;
@@ -19,15 +20,14 @@ static void place_axes(const finder *at, const char *from, const char *to, int64
     const rnl_block *block = at->block;
     for (const char *axis = to; axis-- > from;) {
         switch (*axis) {
-        case 'l': at->view->at += block->layer * stride; break;
         case 'd': at->view->at += block->direction * stride; break;
         case 'g':
-            at->view->at += rnl_form_gate_place(at->form, block->role, block->gate) * stride;
+            at->view->at += rnl_form_gate_place(at->form, at->piece, block->gate) * stride;
             break;
         case 'o': at->view->row_stride = stride; break;
         default: at->view->col_stride = stride; break;
         }
-        stride *= rnl_axis_extent(at->form, *axis, block->role, block->layer);
+        stride *= rnl_axis_extent(at->form, *axis, at->piece, block->layer);
     }
 }
 
@@ -36,7 +36,7 @@ static void place_piece(const finder *at, int64_t stride)
 {
     for (int k = 0; k < rnl_num_pieces(at->slot); k++) {
         const rnl_piece *piece = rnl_form_piece(at->form, at->slot, k);
-        if (piece->role == at->block->role) {
+        if (piece == at->piece) {
             const char *fill = piece->fill ? piece->fill : "";
             place_axes(at, fill, fill + strlen(fill), stride);
             return;
@@ -65,14 +65,6 @@ static void place_in_slot(const finder *at)
     }
 }
 
-static bool slot_has_role(const rnl_slot *slot, rnl_role role)
-{
-    for (int k = 0; k < rnl_num_pieces(slot); k++)
-        if (slot->pieces[k].role == role)
-            return true;
-    return false;
-}
-
 /* The number of elements of the slots before this one in the same tensor. */
 static int64_t nelems_before(const rnl_form *form, const rnl_slot *slot)
 {
@@ -87,12 +79,11 @@ static int64_t nelems_before(const rnl_form *form, const rnl_slot *slot)
 void rnl_form_locate(const rnl_form *form, const rnl_block *block, rnl_view *view)
 {
     *view = (rnl_view){.tensor = -1};
-    if (!rnl_form_has_piece(form, block->role, block->layer))
+    const rnl_slot *slot;
+    const rnl_piece *piece = rnl_form_find(form, block, &slot);
+    if (!piece)
         return;
-    const rnl_slot *slot = form->row->slots;
-    while (!slot_has_role(slot, block->role))
-        slot++;
-    const finder at = {form, slot, block, view};
+    const finder at = {form, slot, piece, block, view};
     view->tensor = rnl_form_tensor_index(form, slot, block->layer, block->direction, block->gate);
     if (slot->walks)
         view->at = nelems_before(form, slot) +

@@ -16,7 +16,7 @@ static int slot_tensors(const rnl_form *form, const rnl_slot *slot)
 {
     if (slot->continues || !rnl_form_has_slot(form, slot))
         return 0;
-    return strstr(slot->name, "{g}") ? rnl_num_gates(form->spec.cell) : 1;
+    return strstr(slot->name, "{g}") ? rnl_form_num_gates(form, slot->pieces) : 1;
 }
 
 /* The number of tensors of the slots before `end` (NULL: all) in one layer and direction. */
@@ -44,7 +44,7 @@ int64_t rnl_form_tensor_index(const rnl_form *form, const rnl_slot *slot, int64_
     if (per(form, 'd'))
         group = group * rnl_num_directions(&form->spec) + direction;
     return group * tensors_before(form, NULL) + tensors_before(form, slot) +
-           (slot_tensors(form, slot) > 1 ? rnl_form_gate_place(form, RNL_W, gate) : 0);
+           (slot_tensors(form, slot) > 1 ? rnl_form_gate_place(form, slot->pieces, gate) : 0);
 }
 
 /* Write the text that replaces a placeholder of a name. */
@@ -102,7 +102,7 @@ void rnl_form_tensor(const rnl_form *form, int64_t k, rnl_tensor *tensor)
     const rnl_slot *slot = form->row->slots;
     while (within >= slot_tensors(form, slot))
         within -= slot_tensors(form, slot++);
-    fill_name(form, slot->name, layer, direction, form->row->gates[form->spec.cell][within],
+    fill_name(form, slot->name, layer, direction, rnl_form_gate_letter(form, slot->pieces, within),
               tensor->name);
     if (slot->walks) {
         tensor->ndim = 1;

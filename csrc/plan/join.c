@@ -4,9 +4,13 @@
  */
 #include "plan/plan.h"
 
-static bool has(const rnl_form *form, rnl_role role, int64_t layer)
+/* Does the layout contain the block, with another role? */
+static bool has(const rnl_form *form, const rnl_block *block, rnl_role role)
 {
-    return rnl_form_has_piece(form, role, layer);
+    const rnl_slot *slot;
+    rnl_block there = *block;
+    there.role = role;
+    return rnl_form_find(form, &there, &slot) != NULL;
 }
 
 static rnl_view locate(const rnl_form *form, const rnl_block *block, rnl_role role)
@@ -52,8 +56,8 @@ static void push(rnl_plan *plan, const rnl_block *block, rnl_op op, rnl_role fro
  * are the identity. */
 static void join_matrix(rnl_plan *plan, const rnl_block *block)
 {
-    const bool at_src = has(&plan->src, block->role, block->layer);
-    const bool at_dst = has(&plan->dst, block->role, block->layer);
+    const bool at_src = has(&plan->src, block, block->role);
+    const bool at_dst = has(&plan->dst, block, block->role);
     if (at_src && at_dst)
         push(plan, block, RNL_OP_MOVE, block->role);
     else if (at_src)
@@ -65,11 +69,10 @@ static void join_matrix(rnl_plan *plan, const rnl_block *block)
 /* Write the target's bias block->role. */
 static void write_bias(rnl_plan *plan, const rnl_block *block)
 {
-    const bool bw = has(&plan->src, RNL_BW, block->layer);
-    const bool br = has(&plan->src, RNL_BR, block->layer);
-    const bool both = has(&plan->dst, RNL_BW, block->layer) &&
-                      has(&plan->dst, RNL_BR, block->layer);
-    const bool same = has(&plan->src, block->role, block->layer);
+    const bool bw = has(&plan->src, block, RNL_BW);
+    const bool br = has(&plan->src, block, RNL_BR);
+    const bool both = has(&plan->dst, block, RNL_BW) && has(&plan->dst, block, RNL_BR);
+    const bool same = has(&plan->src, block, block->role);
 
     if (biases_apart(plan, block) || (both && bw && br))
         push(plan, block, same ? RNL_OP_MOVE : RNL_OP_ZERO, same ? block->role : RNL_NO_ROLE);
@@ -85,22 +88,22 @@ static void write_bias(rnl_plan *plan, const rnl_block *block)
 static bool bias_has_no_place(const rnl_plan *plan, const rnl_block *block)
 {
     if (biases_apart(plan, block))
-        return !has(&plan->dst, block->role, block->layer);
-    return !has(&plan->dst, RNL_BW, block->layer) && !has(&plan->dst, RNL_BR, block->layer);
+        return !has(&plan->dst, block, block->role);
+    return !has(&plan->dst, block, RNL_BW) && !has(&plan->dst, block, RNL_BR);
 }
 
 static void join_bias(rnl_plan *plan, const rnl_block *block)
 {
-    if (has(&plan->src, block->role, block->layer) && bias_has_no_place(plan, block))
+    if (has(&plan->src, block, block->role) && bias_has_no_place(plan, block))
         push(plan, block, RNL_OP_EXPECT_ZERO, block->role);
-    if (has(&plan->dst, block->role, block->layer))
+    if (has(&plan->dst, block, block->role))
         write_bias(plan, block);
 }
 
 static void join_peephole(rnl_plan *plan, const rnl_block *block)
 {
-    const bool at_src = has(&plan->src, RNL_PEEP, block->layer);
-    const bool at_dst = has(&plan->dst, RNL_PEEP, block->layer);
+    const bool at_src = has(&plan->src, block, RNL_PEEP);
+    const bool at_dst = has(&plan->dst, block, RNL_PEEP);
     if (at_src)
         push(plan, block, at_dst ? RNL_OP_MOVE : RNL_OP_EXPECT_ZERO, RNL_PEEP);
     else if (at_dst)

@@ -1,11 +1,13 @@
-/* Does a folded plan do what its steps say? Compared with a walk, one element at a time. */
+/* Is each row of the table written in its grammar, and does a folded plan do what its steps say?
+ * Plans are compared with a walk, one element at a time. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "core/dtype.h"
+#include "grammar.h"
 #include "layouts.h"
 
-enum { NUM_SPECS = 300, MAX_TENSORS = 64, UNTOUCHED = 0x7f };
+enum { NUM_SPECS = 300, MAX_TENSORS = 128, UNTOUCHED = 0x7f };
 
 /* One RNN in one layout, in memory blocks of exactly the right size. */
 typedef struct tensors {
@@ -26,6 +28,8 @@ static tensors tensors_new(const rnl_layout *layout, const rnl_spec *spec, unsig
     rnl_tensor tensor;
     rnl_error err;
     CHECK(!rnl_layout_num_tensors(layout, spec, has, &made.n, &err), "%s", err.text);
+    if (made.n > MAX_TENSORS)
+        abort();
     for (int64_t k = 0; k < made.n; k++) {
         CHECK(!rnl_layout_tensor(layout, spec, has, k, &tensor, &err), "%s", err.text);
         made.nelems[k] = tensor.nelems;
@@ -228,8 +232,45 @@ static rnl_spec random_spec(void)
     return spec;
 }
 
+static void check_rows(void)
+{
+    for (int k = 0; k < rnl_num_rows; k++) {
+        const char *mistake = row_mistake(&rnl_rows[k]);
+        CHECK(!mistake, "%s (%s): %s", rnl_rows[k].layout, rnl_rows[k].source, mistake);
+    }
+    static const rnl_slot wrong[] = {
+        {"w{x}", "go,i", {{RNL_W}}},
+        {"w{l", "go,i", {{RNL_W}}},
+        {"w", "gx,i", {{RNL_W}}},
+        {"w", "l,go,i", {{RNL_W}}},
+        {"w", "go,,i", {{RNL_W}}},
+        {"w", "gog,i", {{RNL_W}}},
+        {"w", "g,d,o,i", {{RNL_W}}},
+        {"w", "+o,i", {{RNL_W}}},
+        {"w", "go,i", {{RNL_NO_ROLE}}},
+        {"w", "go,i", {{RNL_W}, {RNL_R}}},
+        {"w", "go,i", {{RNL_W, "i"}}},
+        {"w", "+,go", {{RNL_W, "x"}}},
+        {"w", "+,go", {{RNL_W, "g"}}},
+        {"w", "go,i", {{RNL_W, .gates = "rq"}}},
+        {"w", "+,go", {{RNL_W, "i", .gates = "rz"}, {RNL_R, "i"}}},
+    };
+    for (size_t k = 0; k < sizeof wrong / sizeof wrong[0]; k++)
+        CHECK(slot_mistake(&wrong[k]), "%s %s is not noticed", wrong[k].name, wrong[k].shape);
+    static const rnl_row rows[] = {
+        {.gates = {[RNL_GRU] = "rz"}, .per = "ld"},
+        {.gates = {[RNL_LSTM] = "ifco"}, .per = "ld"},
+        {.gates = {[RNL_LSTM] = "ifgg"}, .per = "ld"},
+        {.gates = {[RNL_LSTM] = "ifgo"}, .per = "lg"},
+        {.per = "", .slots = {{"w", "i", {{RNL_W}}, .continues = true}}},
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++)
+        CHECK(row_mistake(&rows[k]), "row %zu is not noticed", k);
+}
+
 int main(void)
 {
+    check_rows();
     const layouts known = layouts_all();
     for (int turn = 0; turn < NUM_SPECS; turn++) {
         const rnl_spec spec = random_spec();

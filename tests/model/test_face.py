@@ -6,6 +6,7 @@ import rnnlayout as rl
 
 ERRORS = {
     "SpecError": ValueError,
+    "UndecidedError": rl.SpecError,
     "LayoutError": ValueError,
     "LossyError": rl.LayoutError,
     "FileError": ValueError,

@@ -64,7 +64,25 @@ def test_names_and_shapes_are_the_frameworks_own():
     assert rl.describe(gru, "concat") == {
         "W_r": (3, 5), "W_z": (3, 5), "W_n": (3, 5), "b_r": (3,), "b_z": (3,), "b_n": (3,)
     }  # fmt: skip
+    assert rl.describe(gru, "flax-linen") == {
+        "ir/kernel": (2, 3), "iz/kernel": (2, 3), "in/kernel": (2, 3),
+        "hr/kernel": (3, 3), "hz/kernel": (3, 3), "hn/kernel": (3, 3),
+        "ir/bias": (3,), "iz/bias": (3,), "in/bias": (3,), "hn/bias": (3,),
+    }  # fmt: skip
+    assert rl.describe(gru, "flax-nnx").keys() == {
+        "dense_i/kernel", "dense_h/kernel", "dense_i/bias"
+    }  # fmt: skip
+    assert rl.describe(rl.Spec("lstm", 2, 3), "flax-nnx").keys() == {
+        "dense_i/kernel", "dense_h/kernel", "dense_h/bias"
+    }  # fmt: skip
+    assert list(rl.describe(gru, "equinox").values()) == [(9, 2), (9, 3), (9,), (3,)]
+    assert list(rl.describe(gru.replace(num_layers=2), "equinox"))[4:6] == [
+        "1/weight_ih", "1/weight_hh"
+    ]  # fmt: skip
     # the order of tensors in a list
+    for cell, gates in (("lstm", "ifgo"), ("gru", "rzn")):
+        names = list(rl.describe(rl.Spec(cell, 2, 3), "flax-linen"))
+        assert names[: len(gates)] == [f"i{gate}/kernel" for gate in gates]
     for cell, gates in (("lstm", "ifgo"), ("gru", "rzn"), ("rnn_tanh", "h")):
         names = [f"{kind}_{gate}" for kind in "Wb" for gate in gates]
         assert list(rl.describe(rl.Spec(cell, 2, 3), "concat")) == names
@@ -81,7 +99,8 @@ def test_names_and_shapes_are_the_frameworks_own():
 def test_layouts_say_what_they_hold():
     known = rl.layouts()
     assert list(known) == [
-        "cudnn", "torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat"
+        "cudnn", "torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat", "flax-linen",
+        "flax-nnx", "equinox", "haiku",
     ]  # fmt: skip
     assert known["onnx"]["gates"] == {
         "lstm": "iofg",

@@ -107,7 +107,7 @@ def test_sources_are_only_read():
     weights = random_weights(rl.layout("torch"), SPEC)
     assert not any(a.flags.writeable for a in weights.values())
     copies = {name: a.copy() for name, a in weights.items()}
-    for dst in rl.layouts():
+    for dst in ("cudnn", "torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat"):
         rl.check(copies, to=dst)
         if dst != "concat":
             rl.convert(copies, to=dst)
@@ -385,7 +385,9 @@ def test_every_argument_at_every_rank(call, arguments, name):
             assert found is None, (name, value)
 
 
-@pytest.mark.parametrize("layout", [name for name in rl.layouts() if name != "keras-cudnn"])
+@pytest.mark.parametrize(
+    "layout", [name for name, info in rl.layouts().items() if SQUARE.cell in info["cells"]]
+)
 def test_every_tensor_at_every_rank(layout):
     """As a source and as out: accepted only if dtype and shape are right."""
     shapes = rl.describe(SQUARE, layout)

@@ -62,7 +62,7 @@ def test_a_keras_gru_transposed_with_its_two_row_bias():
         (tensors(bias_hh_l0=None), "missing 'bias_hh_l0', all layers and directions have biases"),
         (tensors(weight_hh_l0=None), "missing 'weight_hh_l0'"),
         (tensors(fc=ones(2)), "unknown 'fc'"),
-        ({"a": ones(2), "b": ones(3)}, "no tensor of any known layout among 'a', 'b'; need"),
+        ({"p": ones(2), "q": ones(3)}, "no tensor of any known layout among 'p', 'q'; need"),
         ({}, "the dict of tensors is empty"),
         ({1: ones(2)}, "a key is not a string"),
         ({"enc.rnn." + n: w for n, w in tensors().items()} | {"fc.weight": ones(2)},

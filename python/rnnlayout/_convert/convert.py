@@ -119,7 +119,7 @@ def convert(
     target = as_layout(to)
     given = read(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
     made, report = run(given, target, dtype, exact, out)
-    if recipe is None:
+    if recipe is None and not report.settings:  # which a recipe does not know
         remember(key, source, given, plan_of(given, target, dtype)[0], made)
     return out if out is not None else _presented(made, made.arrays, report)
 

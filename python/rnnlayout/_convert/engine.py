@@ -18,6 +18,8 @@ from rnnlayout._native import LayoutError
 from rnnlayout._sources.mismatch import wrong_names
 from rnnlayout._sources.torch_names import rounded_weights
 
+from .unrepresented import unrepresented
+
 
 @dataclass(frozen=True)
 class Report:
@@ -27,11 +29,21 @@ class Report:
         non-zero biases, or a dtype that cannot represent every value), or "unrepresentable".
     rounded_sums: the number of elements that are sums of two non-zero biases.
     reason: why it rounds or is not possible; "" if exact.
+    settings: what changes the outputs and is not in the weights, if the target's framework cannot
+        represent it (go_backwards in torch), and what to do about it; "" if there is nothing.
+
+    The grade is about bits: an exact conversion has the same outputs only if settings is "".
+    str() returns all of it as one line.
     """
 
     grade: str
     rounded_sums: int = 0
     reason: str = ""
+    settings: str = ""
+
+    def __str__(self) -> str:
+        grade = f"{self.grade}: {self.reason}" if self.reason else self.grade
+        return f"{grade}; {self.settings}" if self.settings else grade
 
 
 EXACT = Report("exact")
@@ -66,7 +78,7 @@ def run(
         has |= _native.HAS_PEEPHOLES  # the target can represent them
     names = [name for name, _ in plan.targets]
     made = replace(source, spec=spec, layout=dst, has=has, names=names, arrays=arrays, rounded=())
-    return made, with_rounded(report, source)
+    return made, completed(report, source, dst)
 
 
 def run_into(
@@ -82,7 +94,7 @@ def dry_run(source: Given, dst: Layout, dtype: Any = None, exact: bool = False) 
     plan, spec = plan_of(source, dst, dtype)
     _check_exact(source, exact)
     report = run_plan(plan, source.arrays, None, source.dtype, spec.dtype, exact, False)
-    return with_rounded(report, source)
+    return completed(report, source, dst)
 
 
 def _check_exact(source: Given, exact: bool) -> None:
@@ -90,12 +102,14 @@ def _check_exact(source: Given, exact: bool) -> None:
         raise rounded_weights(source.rounded)
 
 
-def with_rounded(report: Report, source: Given) -> Report:
-    """Return the report of a conversion, of what was computed before it too."""
+def completed(report: Report, source: Given, dst: Layout) -> Report:
+    """Return the report with what the plan does not know: what was computed before it, and the
+    settings that `dst` cannot represent."""
+    settings = unrepresented(source, dst)
     if not source.rounded:
-        return report
+        return replace(report, settings=settings) if settings else report
     reasons = [f"{', '.join(source.rounded)} computed from weight norm", report.reason]
-    return Report("rounds", report.rounded_sums, " and ".join(filter(None, reasons)))
+    return Report("rounds", report.rounded_sums, " and ".join(filter(None, reasons)), settings)
 
 
 def run_plan(

@@ -17,6 +17,29 @@ _BEFORE, _AFTER = "go_backwards", "merge_mode"
 # which Given.batch_first records: they do not change the numbers of one call.
 _HARMLESS = ("stateful", "time_major", "layout")
 _STATES = ("initial_h", "initial_c")  # ONNX's, (L D, N, H), with layout=1 (N, L D, H)
+# The kinds of the values of settings that are read from files.
+_KINDS: dict[str, tuple[type, ...]] = {
+    "go_backwards": (bool, int),
+    "stateful": (bool, int),
+    "time_major": (bool, int),
+    "merge_mode": (str, type(None)),
+    "direction": (str,),
+    "layout": (int,),
+    "clip": (int, float),
+    **dict.fromkeys(_STATES, (list,)),
+}
+
+
+def check_config(config: Config) -> None:
+    """Raise LayoutError for a setting whose value is not of its kind, as a damaged file has it."""
+    for key, value in config.items():
+        kinds = _KINDS.get(key)
+        if kinds is not None and not isinstance(value, kinds):
+            names = " or ".join("null" if one is type(None) else one.__name__ for one in kinds)
+            raise LayoutError(f"config has {key} {repr(value)[:80]}, need {names}")
+    for name in _STATES:
+        if name in config and any(s.ndim != 3 for s in initial_states(config, name, 1)):
+            raise LayoutError(f"config has {name} that is not of three dimensions")
 
 
 def changes_outputs(config: Config) -> dict[str, Any]:

@@ -9,8 +9,11 @@ from typing import Any, Literal
 
 from rnnlayout import _native
 
+from .similar import did_you_mean
+
 # The layouts that are a dict of tensors, for type checkers: a test compares them with the table.
-Named = Literal["torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat"]
+Named = Literal["torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat", "flax-linen",
+                "flax-nnx", "equinox", "haiku"]  # fmt: skip
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -27,7 +30,11 @@ class Layout:
             )
         pairs = sorted((key, str(value)) for key, value in options.items())
         self.__dict__.update(name=name, options=tuple(pairs))
-        _native.check_layout(self)
+        try:
+            self.__dict__["name"] = _native.check_layout(self)
+        except _native.LayoutError as error:
+            meant = "" if name in known_layouts() else did_you_mean(name, known_layouts())
+            raise _native.LayoutError(f"{error}{meant}") from None
 
     @property
     def notes(self) -> dict[str, str]:
@@ -57,6 +64,8 @@ def layout(name: str, **options: Any) -> Layout:
         "candidate" (h' = (1 - z) h + z n).
     cudnn: version=9 (default), 8 or 7. The weight space is the same in all. Using the layout for
         an RNN that the version cannot run raises SpecError.
+
+    "jax", the flat weights of jax.experimental.rnn, is another name of cudnn.
 
     Raises LayoutError if there is no such layout, option or value.
 

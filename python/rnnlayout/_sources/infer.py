@@ -7,8 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from rnnlayout import _native
+from rnnlayout._model.given import Given
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
+from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, SpecError
 
 from .candidates import Candidate, Dimension
@@ -77,18 +80,38 @@ def solve(equations: Sequence[tuple[Dimension, int]]) -> dict[str, int]:
 # --------------------------------------------------------------------------------- one of many
 
 
-def choose(found: list[Guess], dtype: str, hints: dict[str, Any]) -> tuple[Spec, Guess]:
+def choose(found: Sequence[Given]) -> Given:
     """Return the one RNN that fits.
 
-    Raises SpecError if there are several; the message says how to tell them apart.
+    Raises UndecidedError if there are several; the message says how to tell them apart.
     """
-    activation = hints.get("recurrent_activation", "sigmoid")
-    specs = [g.spec(dtype).replace(recurrent_activation=activation) for g in found]
+    found = _first_of_same(found)
     if len(found) == 1:
-        return specs[0], found[0]
-    if len({g.candidate.layout for g in found}) > 1:
-        raise several_layouts(g.candidate.layout for g in found)
-    raise _several_specs(found[0].candidate.layout, specs)
+        return found[0]
+    if len({one.layout for one in found}) > 1:
+        raise several_layouts(one.layout for one in found)
+    raise _several_specs(found)
+
+
+def _first_of_same(found: Sequence[Given]) -> list[Given]:
+    """Leave out what tensors may be too if it is the same: without biases, cells of Equinox are
+    cells of torch."""
+    kept: list[Given] = []
+    for one in found:
+        if not any(_same(one, other) for other in kept):
+            kept.append(one)
+    return kept
+
+
+def _same(a: Given, b: Given) -> bool:
+    if a.spec != b.spec:
+        return False
+    if _native.blocks(a.layout, a.spec, a.has) != _native.blocks(b.layout, b.spec, b.has):
+        return False
+    if a.layout == b.layout:  # which has the biases always, whatever was asked for
+        return True
+    steps = _native.Plan(a.spec, a.layout, a.has, b.layout).steps()
+    return all(op == "move" and not negate for op, _, _, negate, *_ in steps)
 
 
 def several_layouts(layouts: Iterable[Layout]) -> LayoutError:
@@ -108,20 +131,26 @@ def spec_line(spec: Spec, names: Iterable[str]) -> str:
     return line
 
 
-def _several_specs(layout: Layout, specs: Sequence[Spec]) -> SpecError:
+def _several_specs(found: Sequence[Given]) -> UndecidedError:
+    layout, specs = found[0].layout, [one.spec for one in found]
     differ = [f.name for f in fields(Spec) if len({getattr(spec, f.name) for spec in specs}) > 1]
     whole = " or ".join(spec_line(spec, differ) for spec in specs[:6])
     if differ == ["cell"] and len(specs) == 2:
-        return SpecError(
+        return UndecidedError(
             "these tensors do not show whether this plain RNN uses tanh or relu: pass"
-            f" cell='rnn_tanh' or cell='rnn_relu'; the whole spec is {whole}"
-        )
+            f" cell='rnn_tanh' or cell='rnn_relu'; the whole spec is {whole}",
+            found, differ, "tanh or relu, which tensors do not show",
+        )  # fmt: skip
     if differ == ["reset"]:
-        return SpecError(
+        return UndecidedError(
             f"{layout} does not record where the reset gate of this GRU acts: pass reset='after'"
-            " (on the product R h) or reset='before' (on h); the whole spec is " + whole
-        )
-    return SpecError(f"these tensors fit several RNNs; the whole spec is {whole}")
+            " (on the product R h) or reset='before' (on h); the whole spec is " + whole,
+            found, differ, f"where the reset gate acts, which layout {layout} does not record",
+        )  # fmt: skip
+    return UndecidedError(
+        f"these tensors fit several RNNs; the whole spec is {whole}",
+        found, ["spec"], f"{' and '.join(differ)}, which tensors do not show",
+    )  # fmt: skip
 
 
 def check_hints(hints: Mapping[str, Any], spec: Spec | None, whose: str) -> None:
@@ -132,7 +161,8 @@ def check_hints(hints: Mapping[str, Any], spec: Spec | None, whose: str) -> None
     named = {key: hints[key] for key in HIDDEN if key in hints}
     if not named:
         return
-    Spec(**{"cell": "gru", **named, "input_size": 2, "hidden_size": 1})  # raises its errors
+    for key, value in named.items():  # raises its errors; not every cell has all of them
+        Spec(**{"cell": "gru", key: value, "input_size": 2, "hidden_size": 1})
     for key, value in named.items():
         if spec is not None and getattr(spec, key) != value:
             raise SpecError(

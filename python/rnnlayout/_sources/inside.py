@@ -15,7 +15,7 @@ from rnnlayout._native import Error, LayoutError
 
 from . import frameworks
 from .mismatch import listing
-from .names import is_under, prefixes_that_fit, tensors_of
+from .names import is_under, prefixes_that_fit, strip_prefix, tensors_of
 from .torch_names import plain_names
 
 _DEPTH = 5  # of dicts in dicts
@@ -42,7 +42,8 @@ def only_rnn(source: Any, prefix: str = "") -> Any:
     """
     if not isinstance(source, Mapping) or isinstance(source, Checked) or not len(source):
         return source
-    if not all(isinstance(value, Checked) for value in source.values()):
+    decided = getattr(source, "decided", source)  # what load() returns also lists undecided ones
+    if not all(isinstance(value, Checked) for value in decided.values()):
         return source
     names = [*source, *getattr(source, "refused", ())]
     under = [prefix] if prefix in names else [n for n in names if is_under(n, prefix)]
@@ -57,6 +58,31 @@ def only_rnn(source: Any, prefix: str = "") -> Any:
         f"need one RNN, found {len(under)}: {listing(under, _MOST)}; pass one of them, for example"
         f" found[{under[0]!r}], or prefix={under[0]!r}"
     )
+
+
+def nested(source: Mapping[Any, Any], prefix: str, layouts: Sequence[Layout]) -> Mapping[Any, Any]:
+    """Return nested dicts as one dict if the tensors under the prefix are then those of one RNN.
+
+    Flax's {"hi": {"kernel": w, "bias": b} ...} becomes {"hi/kernel": w, "hi/bias": b ...}. Other
+    sources stay as they are.
+    """
+    if not any(isinstance(value, Mapping) for value in source.values()):
+        return source
+    pairs = list(_leaves(source, "", _DEPTH))
+    leaves = dict(pairs)
+    if len(leaves) != len(pairs):
+        name = next(name for k, (name, _) in enumerate(pairs) if name in dict(pairs[:k]))
+        raise LayoutError(f"two tensors are named {name!r}, one of them in nested dicts")
+    names = strip_prefix(leaves, prefix).values()
+    return leaves if any(tensors_of(layout, names) for layout in layouts) else source
+
+
+def _leaves(source: Mapping[Any, Any], above: str, depth: int) -> Iterator[tuple[str, Any]]:
+    for key, value in source.items():
+        if depth and isinstance(value, Mapping):
+            yield from _leaves(value, f"{above}{key}/", depth - 1)
+        else:
+            yield f"{above}{key}", value
 
 
 def part_to_pass(source: Mapping[Any, Any], layouts: Sequence[Layout]) -> LayoutError | None:
@@ -88,6 +114,9 @@ def _parts(source: Mapping[Any, Any], at: str, layouts: Sequence[Layout]) -> Ite
     for key, value in source.items():
         here = f"{at}[{key!r}]"
         if isinstance(value, Mapping):
+            if nested(value, "", layouts) is not value:
+                yield here
+                continue
             yield _with_prefix(here, value, layouts)
             yield from _parts(value, here, layouts)
         elif frameworks.is_module(value):

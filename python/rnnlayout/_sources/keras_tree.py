@@ -77,6 +77,8 @@ class Recurrent:
                 " of that direction: no layout can represent it"
             )
         name, mode = name_of(config), config.get("merge_mode", "concat")
+        if mode is not None and not isinstance(mode, str):
+            raise FileError(f"{name!r}: merge_mode is {short(mode)}, need a name or null")
         if config.get("backward_layer") is not None:  # without one, Keras makes the opposite
             check_opposite(forward[0], backward[0], name)
         return [both(forward[0], backward[0], name, mode)]

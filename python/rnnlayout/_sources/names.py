@@ -14,6 +14,7 @@ from .candidates import one_layer, with_names
 # Layouts whose tensors may have the paths that Keras writes.
 KERAS = ("keras", "keras-cudnn")
 _DIRECTION = re.compile(r"(forward|backward)(_.*)?$")
+_SIDES = ("_forward", "_backward")  # what formats append that have an RNN for each direction
 _SEPARATOR = re.compile(r"[./]")
 
 
@@ -21,6 +22,12 @@ def is_under(name: str, prefix: str) -> bool:
     """Is a name the prefix, or below it? The prefix may end in a dot or slash, or not."""
     prefix = prefix.rstrip("./")
     return not prefix or (name.startswith(prefix) and name[len(prefix) :][:1] in ("", ".", "/"))
+
+
+def is_of(name: str, prefix: str) -> bool:
+    """Is a name under the prefix, or under the prefix with a direction: lstm_forward for lstm?"""
+    prefix = prefix.rstrip("./")
+    return any(is_under(name, f"{prefix}{side}") for side in ("", *(_SIDES if prefix else ())))
 
 
 def strip_prefix(names: Iterable[str], prefix: str) -> dict[str, str]:

@@ -8,24 +8,24 @@ torch's names abbreviated (`enc_w_ih`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
 from rnnlayout._model.layout import Layout, known_layouts
 
 from .candidates import one_layer
-from .names import KERAS, is_under as is_under, keras_path, one_direction
+from .names import KERAS, is_of as is_of, is_under, keras_path, one_direction
 
-_STACKED = re.compile(
-    r"(.*\.)?(\d+/(?:forward/|backward/)?[^./]+)"
-)  # as rnnlayout names those of a stack
+_LAYER = r"\d+/(?:forward/|backward/)?"  # as rnnlayout names the tensors of a stack
+_STACKED = re.compile(rf"(.*\.)?({_LAYER}(?:[^./]+/)?[^./]+)")
 _PLAIN = re.compile(r"(.*[./])?([^./]+)")
+_IN_PART = re.compile(r"(.*[./])?([^./]+/[^./]+)")  # a part of the cell: hi/kernel
 _SHORT = re.compile(r"(?:(.*)[._/])?([wbWB])_((?:ih|hh)(?:_l\d+(?:_reverse)?)?)")
 _LONG = {"w": "weight", "b": "bias"}
 _KERAS_CELL = re.compile(r"(^|/)([^/]*_)?cell(_\d+)?/$")
 _NO_CELL = re.compile(r"(?<!cell)/vars/\d+$")  # variables of some other Keras layer
-_SAVEZ = re.compile(r"arr_(\d{1,9})")  # np.savez names the arrays of a list so
+_LISTED = re.compile(r"(?:arr_)?(\d{1,9})")  # the arrays of a list: np.savez, a pickle
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Place:
     """Tensors that look like one RNN.
 
     prefix: with its separator. names: the layout's name of a tensor -> its name in the file; for
-    the list of np.savez the former are "0", "1" ... short: the file's names are abbreviated.
+    a list the former are "0", "1" ... short: the file's names are abbreviated.
     """
 
     prefix: str
@@ -56,12 +56,24 @@ def find_places(names: Iterable[str], asked: Layout | None, prefix: str = "") ->
     places: dict[tuple[str, ...], Place] = {}
     for layout in [asked] if asked else map(Layout, known_layouts()):
         for place in _of_layout(layout, read):
-            if is_under(place.prefix, prefix) and _is_recurrent(layout, place, bool(asked)):
+            if is_of(place.prefix, prefix) and _is_recurrent(layout, place, bool(asked)):
                 places.setdefault(tuple(sorted(place.names.values())), place)
     if not places and asked:
         return list(_unnamed(names, asked, prefix))
     order = {name: k for k, name in enumerate(names)}
-    return sorted(places.values(), key=lambda p: min(order[name] for name in p.names.values()))
+    return sorted(_whole(places.values()), key=lambda p: min(order[n] for n in p.names.values()))
+
+
+def _whole(places: Collection[Place]) -> Iterator[Place]:
+    """Leave out places that are a part of another: Equinox's tensors without their biases are
+    those of a torch cell.
+    """
+    beside: dict[str, list[set[str]]] = {}
+    for place in places:
+        beside.setdefault(place.prefix, []).append(set(place.names.values()))
+    for place in places:
+        if not any(set(place.names.values()) < other for other in beside[place.prefix]):
+            yield place
 
 
 # -------------------------------------------------------------------------------------- the names
@@ -71,7 +83,7 @@ Reading = tuple[str, str, str, bool]  # prefix, tensor, leaf, is it abbreviated
 
 def _readings(name: str) -> Iterator[Reading]:
     """Yield what a name may mean. In which layout depends on its leaf."""
-    for pattern in (_STACKED, _PLAIN):
+    for pattern in (_STACKED, _IN_PART, _PLAIN):
         if match := pattern.fullmatch(name):
             yield match[1] or "", match[2], _leaf(match[2]), False
     if match := _SHORT.fullmatch(name):
@@ -81,7 +93,7 @@ def _readings(name: str) -> Iterator[Reading]:
 
 def _leaf(tensor: str) -> str:
     """Return a tensor's name without its layer and direction."""
-    return re.sub(r"\d+", "#", tensor.rpartition("/")[2].removesuffix("_reverse"))
+    return re.sub(r"\d+", "#", re.sub(f"^{_LAYER}", "", tensor).removesuffix("_reverse"))
 
 
 def _of_layout(layout: Layout, read: list[tuple[str, list[Reading]]]) -> Iterator[Place]:
@@ -108,9 +120,9 @@ def _keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
 
 
 def _unnamed(names: list[str], layout: Layout, prefix: str) -> Iterator[Place]:
-    """Yield a place that needs the layout to be known: a flat vector, or a list of np.savez."""
+    """Yield a place that needs the layout to be known: a flat vector, or a list."""
     under = [name for name in names if is_under(name, prefix)]
-    numbers = {match[1]: name for name in under if (match := _SAVEZ.fullmatch(name))}
+    numbers = {match[1]: name for name in under if (match := _LISTED.fullmatch(name))}
     if layout.name == "cudnn" and len(under) == 1:
         yield Place("", {"weight_space": under[0]})
     elif under and len(numbers) == len(under):

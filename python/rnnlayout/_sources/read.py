@@ -20,7 +20,7 @@ from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
 
 from . import flat, frameworks, mismatch
 from .infer import check_hints
-from .inside import only_rnn, part_to_pass, path_for_weights
+from .inside import nested, only_rnn, part_to_pass, path_for_weights
 from .names import strip_prefix, tensors_of
 from .resolve import Arrays, Asked, by_spec, check_dtype, resolve, take_all
 from .torch_names import plain_names, value_of
@@ -176,12 +176,13 @@ def _plain_layouts() -> list[Layout]:
 
 
 def _read_dict(source: Mapping[Any, Any], prefix: str, asked: Asked) -> Given:
+    maybe = [asked.layout] if asked.layout else _plain_layouts()
+    source = nested(source, prefix, maybe)
     names = [name for name in source if isinstance(name, str)]
     if len(names) != len(source) or not names:
         raise LayoutError("a key is not a string" if source else "the dict of tensors is empty")
     if asked.layout is not None and asked.layout.name == "cudnn":
         raise LayoutError(f"cudnn is one flat vector, found a dict of {mismatch.listing(names)}")
-    maybe = [asked.layout] if asked.layout else _plain_layouts()
     plain = plain_names(names)
     rest = strip_prefix(plain.sources, plain.name(prefix))
     if not rest:

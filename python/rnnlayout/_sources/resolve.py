@@ -18,7 +18,7 @@ from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError
 
 from . import mismatch
 from .candidates import Candidate, with_count, with_names
-from .infer import Guess, Shape, choose, guess, several_layouts
+from .infer import Guess, Shape, choose, guess
 
 Named = dict[str, np.ndarray]  # by the layout's names
 Arrays = Named | list[np.ndarray]  # a list is in the layout's order
@@ -97,13 +97,16 @@ def _inferred(
             guesses.append((guess(candidate, _shapes(named)), named))
     if not guesses:
         raise _no_match(found, original, None, asked.hints)
-    right = [g for g, _ in guesses if g.fits and _agrees(g, asked.hints)]
+    right = [(g, named) for g, named in guesses if g.fits and _agrees(g, asked.hints)]
     if not right:
         names = min((g for g, _ in guesses), key=lambda g: len(g.wrong)).candidate.names
         raise mismatch.wrong_shapes([g for g, _ in guesses if g.candidate.names == names])
-    spec, best = choose(right, dtype, asked.hints)
-    named = next(named for g, named in guesses if g is best)
-    return _given(spec, best.candidate.layout, best.candidate.has, named)
+    activation = asked.hints.get("recurrent_activation", "sigmoid")
+    return choose([
+        _given(g.spec(dtype).replace(recurrent_activation=activation), g.candidate.layout,
+               g.candidate.has, named)
+        for g, named in right
+    ])  # fmt: skip
 
 
 def _no_match(
@@ -153,10 +156,7 @@ def by_spec(found: list[tuple[Layout, Arrays]], spec: Spec, original: Sequence[s
     if not exact:
         layout, has, named, expected = matches[0]
         raise mismatch.against_spec(layout, spec, has, _shapes(named), expected)
-    if len({match[0] for match in exact}) > 1:
-        raise several_layouts(match[0] for match in exact)
-    layout, has, named, _ = exact[0]
-    return _given(spec, layout, has, named)
+    return choose([_given(spec, layout, has, named) for layout, has, named, _ in exact])
 
 
 def _variants(spec: Spec) -> list[int]:

@@ -90,11 +90,22 @@ class Plain:
     """Plain names of tensors, and where these come from.
 
     sources: plain name -> its stored names. computed: those that are computed from several.
+    modules: what has the name of a weight and is a module (nn.Linear) -> a stored name of its own.
     """
 
     sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
     computed: dict[str, Computed] = field(default_factory=dict)
     wrappers: frozenset[str] = frozenset()
+    modules: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> list[str]:
+        """Messages about the modules: their tensors keep their names."""
+        return [
+            f"{module} is a module ({name}), not a weight: it is not read as an RNN; to read it as"
+            f" one, rename its tensors to {module} and {'bias_'.join(module.rsplit('weight_', 1))}"
+            for module, name in self.modules.items()
+        ]
 
     def name(self, path: str) -> str:
         """Return a name or prefix without the wrappers."""
@@ -126,9 +137,13 @@ def plain_names(names: Collection[str]) -> Plain:
             under = match["under"].removesuffix(_LIST)
             weight = weight_of[name] = under + match["weight"]
             parts.setdefault(weight, {})[match["under"][len(under) :] + match["rest"]] = name
+    for weight, forms in parts.items():
+        if form := next((form for form in forms if ".weight" in form), None):
+            result.modules[weight] = forms[form]
     stored = frozenset(names)
     for name in names:
         weight = weight_of.get(name, name)
+        weight = name if weight in result.modules else weight
         if weight in stored and weight != name:
             continue  # a plain weight beside its parts is what the module last computed with
         new = result.name(weight)

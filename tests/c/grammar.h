@@ -1,0 +1,107 @@
+/* Is a row of the table written in the grammar of format.h? */
+#ifndef GRAMMAR_H
+#define GRAMMAR_H
+
+#include <string.h>
+
+#include "layout/form.h"
+
+/* Does every letter of the text occur in `letters`, and none of them twice? NULL is empty. */
+static inline bool only(const char *text, const char *letters)
+{
+    for (const char *c = text ? text : ""; *c; c++)
+        if (!strchr(letters, *c) || strchr(c + 1, *c))
+            return false;
+    return true;
+}
+
+static inline bool name_is_good(const char *name)
+{
+    for (const char *c = name; *c; c++)
+        if (*c == '}' || (*c == '{' && (!c[1] || !strchr("slrg", c[1]) || *(c += 2) != '}')))
+            return false;
+    return true;
+}
+
+/* Read the dimensions of a shape. Return their number, or 0 if one is wrong; *joins: is one a `+`?
+ */
+static inline int num_dimensions(const char *shape, bool *joins)
+{
+    int n = 1;
+    *joins = false;
+    for (const char *from = shape;; from++) {
+        const char *to = from + strcspn(from, ",");
+        const bool joined = to == from + 1 && *from == '+';
+        if (to == from || (joined && *joins))
+            return 0;
+        for (const char *axis = from; axis < to && !joined; axis++)
+            if (!strchr("dgoi", *axis) || strchr(axis + 1, *axis))
+                return 0;
+        *joins |= joined;
+        if (!*to)
+            return n <= RNL_MAX_DIMS ? n : 0;
+        from = to;
+        n++;
+    }
+}
+
+static inline bool same_gates(const rnl_piece *a, const rnl_piece *b)
+{
+    return strcmp(a->gates ? a->gates : "", b->gates ? b->gates : "") == 0;
+}
+
+/* Return what is wrong with a slot, or NULL. */
+static inline const char *slot_mistake(const rnl_slot *slot)
+{
+    bool joins;
+    if (!name_is_good(slot->name))
+        return "a placeholder of the name";
+    if (!num_dimensions(slot->shape, &joins))
+        return "the shape";
+    const bool each_gate = strchr(slot->shape, 'g') || strstr(slot->name, "{g}");
+    const int n = rnl_num_pieces(slot);
+    if (n < 1 || (n > 1 && !joins))
+        return "the number of pieces";
+    for (const rnl_piece *piece = slot->pieces; piece < slot->pieces + n; piece++) {
+        if (!only(piece->fill, "dgoi") || (piece->fill && !joins))
+            return "a fill";
+        if (!only(piece->gates, "ifgorznh"))
+            return "the gates of a piece";
+        if (each_gate && !same_gates(piece, slot->pieces))
+            return "pieces with different gates that share the axis g";
+        for (const char *axis = piece->fill; axis && *axis; axis++)
+            if (strchr(slot->shape, *axis))
+                return "an axis of a fill that is in the shape too";
+    }
+    return NULL;
+}
+
+/* Does the row order all gates of the cell, or none? */
+static inline bool gates_are_good(const rnl_row *row, rnl_cell cell)
+{
+    const char *gates = row->gates[cell];
+    if (!gates)
+        return true;
+    for (int k = 0; k < rnl_num_gates(cell); k++)
+        if (!strchr(gates, rnl_gate_letter(cell, k)))
+            return false;
+    return (int)strlen(gates) == rnl_num_gates(cell);
+}
+
+/* Return what is wrong with a row, or NULL. */
+static inline const char *row_mistake(const rnl_row *row)
+{
+    for (rnl_cell cell = RNL_LSTM; cell <= RNL_RNN_RELU; cell++)
+        if (!gates_are_good(row, cell))
+            return "the gates";
+    if (!only(row->per, "ld"))
+        return "per";
+    for (int k = 0; k < RNL_MAX_SLOTS && row->slots[k].name; k++) {
+        const char *mistake = slot_mistake(&row->slots[k]);
+        if (mistake || (k == 0 && row->slots[k].continues))
+            return mistake ? mistake : "the first slot continues another";
+    }
+    return NULL;
+}
+
+#endif

@@ -1,0 +1,132 @@
+"""A conversion is exact in its bits; what the target's framework lacks is reported beside it.
+
+Each repair is followed, and gives the outputs of the source's framework.
+"""
+
+import keras
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from oracles.frameworks import KERAS_NOISE, H, I, N, T, fill_keras, normal, seeded
+
+import rnnlayout as rl
+from rnnlayout._model.config import changes_outputs
+
+pytestmark = KERAS_NOISE
+X = normal(seeded("x"), T, N, I)
+STATE = normal(seeded("state"), 1, N, H)
+# Sums of at most I + H products of numbers around 1, T steps on.
+NEAR = dict(rtol=0, atol=2.0**-18)
+
+
+def keras_lstm(**settings):
+    """Return the weights of a Keras layer, and its y (T, N, ...)."""
+    merge = settings.pop("merge_mode", None)
+    layer = keras.layers.LSTM(H, return_sequences=True, **settings)
+    layer = keras.layers.Bidirectional(layer, merge_mode=merge) if merge else layer
+    layer.build((N, T, I))
+    fill_keras([layer], seeded("keras", str(settings), merge))
+    y = keras.ops.convert_to_numpy(layer(X.swapaxes(0, 1)))
+    return rl.Weights(layer), y.swapaxes(0, 1)
+
+
+def onnx_lstm(tmp_path, **config):
+    """Return the weights of an ONNX model, and what onnxruntime computes."""
+    spec, rng = rl.Spec("lstm", I, H), seeded("onnx")
+    shapes = rl.describe(spec, "onnx")
+    weights = rl.Weights({name: normal(rng, *shape) for name, shape in shapes.items()}, spec)
+    weights.config = config
+    rl.save(tmp_path / "m.onnx", weights)
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    zeros = {x.name: np.zeros((1, N, H), "f4") for x in session.get_inputs() if x.name != "X"}
+    return rl.load(tmp_path / "m.onnx")["lstm"], session.run(["Y"], {"X": X, **zeros})[0]
+
+
+def torch_lstm(weights, x=X, h_0=None):
+    """Convert to torch, and run it. Returns the report and y."""
+    made = weights.to("torch")
+    module = torch.nn.LSTM(I, H, bidirectional=weights.spec.bidirectional)
+    rl.assign(module, dict(made))
+    states = None if h_0 is None else (torch.from_numpy(h_0), torch.zeros(1, N, H))
+    with torch.no_grad():
+        return made.report, module(torch.from_numpy(x.copy()), states)[0].numpy()
+
+
+def test_go_backwards():
+    weights, wanted = keras_lstm(go_backwards=True)
+    report, y = torch_lstm(weights, X[::-1])
+    assert report.grade == "exact"
+    assert str(report) == (
+        "exact; with go_backwards=True, which torch cannot represent: reverse x along time first"
+    )
+    np.testing.assert_allclose(y, wanted, **NEAR)
+
+
+def test_merge_mode():
+    weights, wanted = keras_lstm(merge_mode="sum")
+    report, y = torch_lstm(weights)
+    assert report.settings == (
+        "with merge_mode='sum', which torch cannot represent: join the two directions of y"
+        " afterwards"
+    )
+    np.testing.assert_allclose(y[..., :H] + y[..., H:], wanted, **NEAR)
+
+
+def test_direction(tmp_path):
+    weights, wanted = onnx_lstm(tmp_path, direction="reverse")
+    report, y = torch_lstm(weights, X[::-1])
+    assert report.settings.endswith("reverse x along time first, and y afterwards")
+    np.testing.assert_allclose(y[::-1], wanted, **NEAR)
+
+
+def test_initial_states(tmp_path):
+    weights, wanted = onnx_lstm(tmp_path, initial_h=STATE.astype("f8").tolist())
+    report, y = torch_lstm(weights, h_0=STATE)
+    assert report.settings.endswith("which torch cannot represent: pass it as the initial state")
+    np.testing.assert_allclose(y, wanted, **NEAR)
+
+
+@pytest.mark.parametrize("to", ["cudnn", "torch", "onnx", "concat", "keras", "keras-cudnn"])
+def test_every_way_to_convert_says_the_same(to, tmp_path):
+    weights, _ = keras_lstm(go_backwards=True)
+    wanted = "" if to.startswith("keras") else f"with go_backwards=True, which {to} cannot"
+    reports = [weights.to(to).report, rl.check(weights, to=to)]
+    if to != "cudnn":
+        reports += [rl.convert(weights, to=to).report for _ in range(2)]
+    rl.save(tmp_path / "a.npz", {"a": weights})
+    for dry_run in (True, False):
+        new = tmp_path / "b.npz"
+        reports += [rl.convert_file(tmp_path / "a.npz", new, to=to, dry_run=dry_run).reports["a"]]
+    assert {report.settings for report in reports} == {reports[0].settings}
+    assert reports[0].settings.startswith(wanted) and bool(reports[0].settings) == bool(wanted)
+
+
+def test_the_hard_sigmoid_of_keras_2():
+    """Keras 3 has another one. The second conversion of the same arrays says it too."""
+    spec = rl.Spec("gru", I, H, recurrent_activation="hard_sigmoid_keras2")
+    source = {name: np.ones(shape, "f4") for name, shape in rl.describe(spec, "onnx").items()}
+    for _ in range(3):
+        settings = rl.convert(source, spec, layout="onnx", to="keras").report.settings
+        assert settings.startswith("with Keras 2's hard_sigmoid, which Keras 3 cannot represent")
+    assert not rl.convert(source, spec, layout="onnx", to="onnx").report.settings
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"go_backwards": True}, {"merge_mode": "sum"}, {"clip": 0.5}, {"sequence_lens": [1]},
+     {"initial_h": [[[0.5] * H]] * 2}, {"later": 1}, {"stateful": True}],
+)  # fmt: skip
+@pytest.mark.parametrize("to, suffix", [("onnx", ".onnx"), ("keras", ".keras")])
+def test_a_file_of_the_framework_cannot_have_it(config, to, suffix, tmp_path):
+    """What a report says is lost is what the framework's files refuse."""
+    spec = rl.Spec("lstm", I, H, bidirectional=True)
+    weights = rl.Weights({n: np.ones(s, "f4") for n, s in rl.describe(spec, to).items()}, spec)
+    weights.config = config
+    path = tmp_path / f"m{suffix}"
+    if weights.to(to).report.settings:
+        with pytest.raises(rl.LossyError, match=next(iter(config))):
+            rl.save(path, weights)
+    elif changes_outputs(config) and config.keys() != {"sequence_lens"}:
+        rl.save(path, weights)
+        assert rl.load(path)["lstm"].config == config
