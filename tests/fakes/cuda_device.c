@@ -2,7 +2,8 @@
  * Devices and primary contexts.
  *
  * Environment variables describe the machine: FAKE_CUDA_DEVICES (1), FAKE_CUDA_CAPABILITY (90:
- * 9.0), FAKE_CUDA_NAME, FAKE_CUDA_DRIVER (13000), FAKE_CUDA_INIT (the result of cuInit).
+ * 9.0), FAKE_CUDA_PROCESSORS (132), FAKE_CUDA_POOLS (1: memory in stream order), FAKE_CUDA_NAME,
+ * FAKE_CUDA_DRIVER (13000), FAKE_CUDA_INIT (the result of cuInit).
  */
 #include "fake.h"
 
@@ -101,8 +102,10 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     if (status || !is_device(device))
         return status ? status : CU_INVALID_DEVICE;
     switch ((int)attribute) {
+    case DEVICE_PROCESSORS: *value = fake_environment("FAKE_CUDA_PROCESSORS", 132); break;
     case DEVICE_MAJOR: *value = fake_capability() / 100; break;
     case DEVICE_MINOR: *value = fake_capability() / 10 % 10; break;
+    case DEVICE_POOLS: *value = fake_environment("FAKE_CUDA_POOLS", 1); break;
     default: fake_die("cuDeviceGetAttribute: %d is not modelled", (int)attribute);
     }
     return CU_OK;

@@ -49,6 +49,12 @@ void fake_refuse_in_capture(const char *call)
     }
 }
 
+void fake_refuse_beside_capture(const char *call)
+{
+    if (in_progress)
+        fake_die("%s waits for the device, which breaks every capture", call);
+}
+
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
     LOCKED;
@@ -110,7 +116,10 @@ CUresult cuStreamIsCapturing(CUstream given, CUstreamCaptureStatus *found)
     CUresult status = fake_driver_call("cuStreamIsCapturing", "stream=%p", (void *)given);
     if (status)
         return status;
-    struct fake_capture *capture = fake_stream(given, "cuStreamIsCapturing")->capture;
+    const struct stream *stream = fake_stream(given, "cuStreamIsCapturing");
+    if (fake_is_blocked(stream))
+        return CU_CAPTURE_IMPLICIT;
+    const struct fake_capture *capture = stream->capture;
     *found = !capture ? CAPTURE_NONE : capture->broken ? CAPTURE_BROKEN : CAPTURE_ACTIVE;
     return CU_OK;
 }

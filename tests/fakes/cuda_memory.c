@@ -27,7 +27,8 @@ struct block {
     size_t nbytes;
     char *host;
     int device, pinned, managed, alive, counted, touches;
-    struct touch *touch; /* room for KEPT, while the block is alive */
+    int in_order, ending; /* of a pool; its free is submitted */
+    struct touch *touch;  /* room for KEPT, while the block is alive */
 };
 
 static struct block *blocks;
@@ -126,6 +127,9 @@ void fake_touch(const struct fake_access *access, const char *work, int stream,
     if (!access->nbytes)
         return;
     struct block *block = describe(access->at, access->nbytes, access->what);
+    if (block->ending)
+        fake_die("%s of %s: %llx was freed already", access->what, work,
+                 (unsigned long long)access->at);
     size_t from = access->at - block->at;
     struct touch touch = {from,   from + access->nbytes, access->write,
                           stream, clock->at[stream],     ""};
@@ -187,7 +191,75 @@ CUresult cuMemFree_v2(CUdeviceptr at)
     if (fake_current_device() < 0)
         fake_die("cuMemFree_v2: no context is current");
     fake_wait_for_all();
+    if (whole_block(at, 0, "cuMemFree_v2")->in_order)
+        fake_die("cuMemFree_v2: it does not wait for the work on memory of a pool");
     end_block(whole_block(at, 0, "cuMemFree_v2"));
+    return status;
+}
+
+/* ---- memory in the order of a stream ---- */
+
+/* A device's pool is known by its number. */
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuDeviceGetDefaultMemPool", "device=%d", device);
+    *pool = (CUmemoryPool)(uintptr_t)(device + 1);
+    return status;
+}
+
+static CUresult submit_whole(const char *name, const struct block *block, CUstream stream,
+                             void (*run)(void *))
+{
+    struct fake_work work = {.name = name, .run = run, .accesses = 1};
+    work.access[0] = (struct fake_access){block->at, block->nbytes, 1, "the memory"};
+    memcpy(work.argument, &block, sizeof block);
+    return fake_submit(stream, &work);
+}
+
+static void run_nothing(void *argument)
+{
+    (void)argument;
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *at, size_t nbytes, CUmemoryPool pool, CUstream stream)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuMemAllocFromPoolAsync", "nbytes=%zu stream=%p", nbytes,
+                                       (void *)stream);
+    if (!status)
+        status = allocate(at, nbytes, (int)(uintptr_t)pool - 1);
+    if (status)
+        return status;
+    if (fake_is_capturing(stream))
+        fake_die("cuMemAllocFromPoolAsync in a capture is not modelled");
+    block_of(*at)->in_order = 1;
+    return submit_whole("cuMemAllocFromPoolAsync", block_of(*at), stream, run_nothing);
+}
+
+static void run_free(void *argument)
+{
+    struct block *block;
+    memcpy(&block, argument, sizeof block);
+    fake_count(FAKE_MEMORY, 1); /* counted when it was submitted */
+    end_block(block);
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuMemFreeAsync", "at=%llx stream=%p",
+                                       (unsigned long long)at, (void *)stream);
+    if (fake_sticky())
+        return status;
+    struct block *block = whole_block(at, 0, "cuMemFreeAsync");
+    if (!block->in_order)
+        fake_die("cuMemFreeAsync: %llx is not of a pool", (unsigned long long)at);
+    if (fake_is_capturing(stream))
+        fake_die("cuMemFreeAsync in a capture is not modelled");
+    fake_count(FAKE_MEMORY, -1);
+    submit_whole("cuMemFreeAsync", block, stream, run_free);
+    block->ending = 1;
     return status;
 }
 

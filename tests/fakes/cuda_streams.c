@@ -95,6 +95,11 @@ int fake_stream_device(CUstream stream)
     return fake_stream(stream, "the stream")->device;
 }
 
+int fake_is_capturing(CUstream stream)
+{
+    return fake_stream(stream, "the stream")->capture != NULL;
+}
+
 /* The legacy stream waits for all blocking streams of its device, and they for it. */
 static void join_implicit(struct stream *stream, struct fake_clock *clock)
 {
@@ -163,12 +168,20 @@ void fake_enqueue(struct stream *stream, const struct fake_work *work)
         run_until(stream, stream->clock.at[stream->index]);
 }
 
-/* The legacy stream would have to wait for a stream whose work is only recorded. */
-static void refuse_implicit(const struct stream *stream, const char *what)
+/* Would it have to wait for a stream whose work is only recorded? */
+int fake_is_blocked(const struct stream *stream)
 {
     for (int i = 0; i < stream_count; i++)
-        if (stream->is_legacy && streams[i]->capture && !streams[i]->non_blocking)
-            fake_die("%s on the legacy stream while a blocking stream is capturing", what);
+        if (stream->is_legacy && streams[i]->capture && !streams[i]->non_blocking &&
+            streams[i]->device == stream->device)
+            return 1;
+    return 0;
+}
+
+static void refuse_implicit(const struct stream *stream, const char *what)
+{
+    if (fake_is_blocked(stream))
+        fake_die("%s on the legacy stream while a blocking stream is capturing", what);
 }
 
 CUresult fake_submit(CUstream given, const struct fake_work *work)
@@ -222,6 +235,7 @@ CUresult cuStreamSynchronize(CUstream given)
     if (status)
         return status;
     struct stream *stream = fake_stream(given, "cuStreamSynchronize");
+    refuse_implicit(stream, "cuStreamSynchronize");
     if (stream->capture)
         fake_die("cuStreamSynchronize: the stream is capturing");
     fake_finish(given);
@@ -258,6 +272,7 @@ CUresult cuStreamWaitEvent(CUstream given, CUevent waited, unsigned flags)
         return status;
     struct stream *stream = fake_stream(given, "cuStreamWaitEvent");
     struct event *event = fake_object(waited, FAKE_EVENT, "cuStreamWaitEvent");
+    refuse_implicit(stream, "cuStreamWaitEvent");
     if (event->capture != stream->capture) {
         if (event->capture)
             fake_die("cuStreamWaitEvent: the event was recorded in a capture");
@@ -271,7 +286,7 @@ CUresult cuStreamWaitEvent(CUstream given, CUevent waited, unsigned flags)
 CUresult cuCtxSynchronize(void)
 {
     LOCKED;
-    fake_refuse_in_capture("cuCtxSynchronize");
+    fake_refuse_beside_capture("cuCtxSynchronize");
     CUresult status = fake_driver_call("cuCtxSynchronize", "%s", "");
     if (!status)
         fake_wait_for_all();

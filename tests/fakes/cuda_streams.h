@@ -23,7 +23,8 @@ struct event {
 
 struct stream *fake_stream(CUstream given, const char *call);
 void fake_enqueue(struct stream *stream, const struct fake_work *work);
-void fake_finish(CUstream stream); /* the host waits for it */
+void fake_finish(CUstream stream);                /* the host waits for it */
+int fake_is_blocked(const struct stream *stream); /* as the legacy stream is beside a capture */
 void fake_capture_breaks(struct fake_capture *capture);
 
 #endif

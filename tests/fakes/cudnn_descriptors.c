@@ -174,6 +174,8 @@ cudnnStatus_t cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t desc, cudnnRNNAlgo_t
         /* this removes the clip */
     };
     enum fake_class found = rnn_class(&given);
+    if (fake_has_no_persist((int)algo, "descriptor"))
+        found = UNSUPPORTED;
     if (found == TAKEN)
         *rnn = given;
     return fake_refuse(found, "an argument of cudnnSetRNNDescriptor_v8");

@@ -9,6 +9,7 @@
 enum fake_class { TAKEN, WRONG, UNSUPPORTED, INTERNAL, STREAM_MISMATCH, NO_DEVICE, MISSING };
 
 /* The status of a class in the imitated version; 9 keeps the text for cudnnGetLastErrorString. */
+int fake_has_no_persist(int algo, const char *where); /* FAKE_CUDNN_NO_PERSIST */
 cudnnStatus_t fake_refuse(enum fake_class found, const char *text);
 int fake_version(void); /* 8906, 92800 */
 void fake_need_siblings(int is_rnn, cudnnStatus_t *status);

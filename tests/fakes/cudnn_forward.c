@@ -70,7 +70,9 @@ cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t given, cudnnRNNDescriptor_
         fake_die("%s: the RNN's descriptor is not set", call);
     if (rnn->is_set && (x->dtype != rnn->dtype || x->width != rnn->input_size))
         return fake_refuse(WRONG, "xDesc: dtype or vector size");
-    enum fake_class found = algo_class(rnn, fake_handle_capability(given));
+    enum fake_class found = fake_has_no_persist(rnn->algo, "sizes")
+                                ? UNSUPPORTED
+                                : algo_class(rnn, fake_handle_capability(given));
     if (found != TAKEN)
         return fake_refuse(found, "the algorithm or the dtype on this device");
     *workspace = workspace_bytes(rnn, x);
@@ -166,6 +168,8 @@ static cudnnStatus_t check(const struct call *c)
         return fake_refuse(WRONG, wrong);
     if (c->rnn->skip && c->rnn->input_size != c->rnn->hidden_size)
         return fake_refuse(WRONG, "skip input with inputSize unlike hiddenSize");
+    if (fake_has_no_persist(c->rnn->algo, "forward"))
+        return fake_refuse(UNSUPPORTED, "FAKE_CUDNN_NO_PERSIST");
     if (algo_class(c->rnn, fake_handle_capability(c->given)) != TAKEN)
         return fake_refuse(UNSUPPORTED, "the algorithm or the dtype on this device");
     if (c->rnn->algo == ALGO_DYNAMIC)

@@ -2,6 +2,7 @@
  * Version, status, the sub-libraries, and handles.
  *
  * FAKE_CUDNN: the version to imitate, within the library's major version (92800, 8906).
+ * FAKE_CUDNN_NO_PERSIST: the call that refuses persistent algorithms: descriptor, sizes, forward.
  * FAKE_CUDNN_LINGER: microseconds that a call with a handle takes, so that two threads meet in it.
  */
 #include "cudnn_fake.h"
@@ -53,6 +54,12 @@ size_t cudnnGetMaxDeviceVersion(void)
 {
     fake_need_siblings(0, NULL);
     return (size_t)fake_environment("FAKE_CUDNN_NEWEST_DEVICE", FAKE_MAJOR == 9 ? 1210 : 900);
+}
+
+int fake_has_no_persist(int algo, const char *where)
+{
+    const char *refuses = getenv("FAKE_CUDNN_NO_PERSIST");
+    return algo != ALGO_STANDARD && refuses && !strcmp(refuses, where);
 }
 
 static const struct {
@@ -222,7 +229,7 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t given)
     CUDNN_CALL("cudnnDestroy", 0, "handle=%p", (void *)given);
     if (!given)
         return fake_refuse(WRONG, "the handle is NULL");
-    fake_refuse_in_capture("cudnnDestroy");
+    fake_refuse_beside_capture("cudnnDestroy");
     struct handle *handle = fake_handle(given, "cudnnDestroy");
     fake_wait_for_all();
     fake_end(handle);

@@ -59,6 +59,15 @@ class Device:
     def free(self, at):
         self.cu("cuMemFree_v2", c_ulonglong(at))
 
+    def alloc_in(self, nbytes, stream=None):
+        pool, at = c_void_p(), c_ulonglong()
+        self.cu("cuDeviceGetDefaultMemPool", byref(pool), 0)
+        self.cu("cuMemAllocFromPoolAsync", byref(at), c_size_t(nbytes), pool, stream)
+        return at.value
+
+    def free_in(self, at, stream=None):
+        self.cu("cuMemFreeAsync", c_ulonglong(at), stream)
+
     def pinned(self, nbytes):
         at = c_void_p()
         self.cu("cuMemHostAlloc", byref(at), c_size_t(nbytes), c_uint(1))

@@ -107,12 +107,14 @@ struct fake_work {
 
 CUresult fake_submit(CUstream stream, const struct fake_work *work);
 int fake_stream_device(CUstream stream);
+int fake_is_capturing(CUstream stream);
 void fake_wait_for_all(void); /* every stream, as when memory is freed */
 
 /* ---- cuda_graphs.c ---- */
 
 struct fake_capture;
 void fake_capture_work(struct fake_capture *capture, const struct fake_work *work);
-void fake_refuse_in_capture(const char *call); /* dies if the thread is capturing */
+void fake_refuse_in_capture(const char *call);     /* dies if the thread's mode forbids it */
+void fake_refuse_beside_capture(const char *call); /* dies if any thread is capturing */
 
 #endif

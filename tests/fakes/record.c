@@ -88,8 +88,9 @@ static int log_call(const char *name, const char *format, va_list arguments)
 
 static int is_sticky(int status)
 {
-    return status == CU_ILLEGAL_ADDRESS ||
-           (status > CU_LAUNCH_TIMEOUT && status <= CU_LAUNCH_FAILED);
+    return status == CU_CONTAINED || status == CU_ILLEGAL_ADDRESS ||
+           (status > CU_LAUNCH_TIMEOUT && status <= CU_LAUNCH_FAILED) ||
+           status == CU_TENSOR_MEMORY_LEAK || status == CU_EXTERNAL_DEVICE;
 }
 
 CUresult fake_driver_call(const char *name, const char *format, ...)

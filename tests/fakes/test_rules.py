@@ -74,6 +74,26 @@ WORDS = {
         "the target: 8 bytes are used, the block has 4",
     ),
     "filled past the end": ("d.memset(d.alloc(4), 0, 5)", "the target: 5 bytes are used"),
+    "memory of a pool freed twice": (
+        "a = d.alloc_in(8); d.free_in(a); d.free_in(a)",
+        "the memory of cuMemFreeAsync: .* was freed already",
+    ),
+    "memory of a pool used after its end": (
+        "a = d.alloc_in(8); d.free_in(a); d.memset(a, 0, 8)",
+        "the target of cuMemsetD8Async: .* was freed already",
+    ),
+    "memory of a pool freed before another stream's use": (
+        "a, s = d.alloc_in(8), d.stream(); d.sync(); d.memset(a, 0, 8, s); d.free_in(a)",
+        "race: the memory of cuMemFreeAsync writes",
+    ),
+    "memory of a pool used in another stream": (
+        "d.memset(d.alloc_in(8), 0, 8, d.stream())",
+        "race: the target of cuMemsetD8Async writes",
+    ),
+    "memory of a pool freed without its order": (
+        "d.free(d.alloc_in(8))",
+        "cuMemFree_v2: it does not wait for the work on memory of a pool",
+    ),
     # descriptors
     "state of another dtype": (
         "f.q['h']['dtype'] = 2; f.set_h(); f.run()",
@@ -167,6 +187,12 @@ WORDS = {
             ("create", "d.new_handle()", "cudnnCreate"),
         ]
     },
+    "destroy beside a capture": (
+        "d.cu('cuStreamBeginCapture_v2', d.stream(), 2)\n"
+        "d.cu('cuThreadExchangeStreamCaptureMode', byref(c_int(2)))\n"
+        "d.cudnn('cudnnDestroy', d.handle)",
+        "cudnnDestroy waits for the device, which breaks every capture",
+    ),
     "a copy of unpinned memory in a capture": (
         "a = d.alloc(8); s = d.stream(); d.cu('cuStreamBeginCapture_v2', s, 1);"
         "d.upload(a, b'12345678', 8, s)",
@@ -346,6 +372,18 @@ d.sync(s)
 """
     )
     assert said(fakes.cudnn(9), code).split() == ["900", "905", "901", "None"]
+
+
+def test_the_legacy_stream_is_not_asked_beside_a_blocking_capture(fakes):
+    code = """
+d = Device(folder); status = c_int()
+for flags in (0, 1):
+    s, graph = d.stream(flags), c_void_p()
+    d.cu("cuStreamBeginCapture_v2", s, 1)
+    print(d.driver.cuStreamIsCapturing(None, byref(status)))
+    print(d.driver.cuStreamEndCapture(s, byref(graph)))
+"""
+    assert said(fakes.cudnn(9), code).split() == ["906", "0", "0", "0"]
 
 
 def test_the_clamp(fakes):

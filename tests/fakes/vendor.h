@@ -21,6 +21,7 @@ typedef int CUresult, CUdevice, CUdevice_attribute, CUpointer_attribute;
 typedef int CUstreamCaptureMode, CUstreamCaptureStatus;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
+typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUgraph_st *CUgraph;
@@ -49,23 +50,28 @@ enum {
     CU_INVALID_DEVICE = 101,
     CU_INVALID_IMAGE = 200,
     CU_INVALID_CONTEXT = 201,
+    CU_CONTAINED = 226,
     CU_INVALID_HANDLE = 400,
     CU_NOT_FOUND = 500,
     CU_NOT_READY = 600,
     CU_ILLEGAL_ADDRESS = 700,
     CU_LAUNCH_TIMEOUT = 702,
     CU_LAUNCH_FAILED = 719,
+    CU_TENSOR_MEMORY_LEAK = 721,
     CU_CAPTURE_UNSUPPORTED = 900,
     CU_CAPTURE_INVALIDATED = 901,
     CU_CAPTURE_ISOLATION = 905,
     CU_CAPTURE_IMPLICIT = 906,
     CU_CAPTURED_EVENT = 907,
+    CU_EXTERNAL_DEVICE = 911,
 };
 
 /* Attributes of devices, pointers, streams and captures. */
 enum {
+    DEVICE_PROCESSORS = 16,
     DEVICE_MAJOR = 75,
     DEVICE_MINOR = 76,
+    DEVICE_POOLS = 115,
     POINTER_MEMORY_TYPE = 2,
     POINTER_DEVICE_POINTER = 3,
     POINTER_HOST_POINTER = 4,

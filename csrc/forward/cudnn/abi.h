@@ -125,10 +125,9 @@ typedef unsigned long long rnl_cu_address;        /* CUdeviceptr */
 typedef struct rnl_cu_context_ *rnl_cu_context;   /* CUcontext */
 typedef struct rnl_cu_stream_ *rnl_cu_stream;     /* CUstream */
 typedef struct rnl_cu_event_ *rnl_cu_event;       /* CUevent */
-typedef struct rnl_cu_graph_ *rnl_cu_graph;       /* CUgraph */
-typedef struct rnl_cu_exec_ *rnl_cu_exec;         /* CUgraphExec */
 typedef struct rnl_cu_module_ *rnl_cu_module;     /* CUmodule */
 typedef struct rnl_cu_function_ *rnl_cu_function; /* CUfunction */
+typedef struct rnl_cu_pool_ *rnl_cu_pool;         /* CUmemoryPool */
 
 typedef enum {
     RNL_CUDA_SUCCESS = 0,
@@ -138,6 +137,7 @@ typedef enum {
     RNL_CUDA_ERROR_INVALID_CONTEXT = 201,
     RNL_CUDA_ERROR_ECC_UNCORRECTABLE = 214,
     RNL_CUDA_ERROR_NVLINK_UNCORRECTABLE = 220,
+    RNL_CUDA_ERROR_CONTAINED = 226,
     RNL_CUDA_ERROR_NOT_READY = 600,
     RNL_CUDA_ERROR_ILLEGAL_ADDRESS = 700,
     RNL_CUDA_ERROR_LAUNCH_TIMEOUT = 702,
@@ -148,12 +148,17 @@ typedef enum {
     RNL_CUDA_ERROR_MISALIGNED_ADDRESS = 716,
     RNL_CUDA_ERROR_INVALID_ADDRESS_SPACE = 717,
     RNL_CUDA_ERROR_INVALID_PC = 718,
-    RNL_CUDA_ERROR_LAUNCH_FAILED = 719
+    RNL_CUDA_ERROR_LAUNCH_FAILED = 719,
+    RNL_CUDA_ERROR_TENSOR_MEMORY_LEAK = 721,
+    RNL_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
+    RNL_CUDA_ERROR_EXTERNAL_DEVICE = 911
 } rnl_cu_result; /* CUresult */
 
 typedef enum {
+    RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
     RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
-    RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
+    RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
+    RNL_CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115
 } rnl_cu_device_attribute; /* CUdevice_attribute */
 
 typedef enum {
@@ -178,6 +183,5 @@ typedef enum {
 
 /* Flags. */
 enum { RNL_CU_STREAM_NON_BLOCKING = 1, RNL_CU_EVENT_DISABLE_TIMING = 2 };
-enum { RNL_CU_MEMHOSTALLOC_PORTABLE = 1 };
 
 #endif

@@ -74,7 +74,7 @@ static rnl_status place_scratch(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_
     }
     if (status == RNL_OK && job->lengths && device->used.library->version < LENGTHS_ON_HOST_ALONE) {
         const rnl_piece piece = {(char *)plan->lengths, (size_t)job->N * sizeof(int32_t), 0};
-        status = rnl_stage_in(device, lane, job->stream, at, &piece, 1, (rnl_asked){0}, err);
+        status = rnl_stage_in(device, job->stream, at, &piece, 1, err);
         *lengths = at;
     }
     return status;
@@ -89,12 +89,13 @@ static rnl_status submit(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan,
     rnl_status status = place_scratch(rnn, lane, plan, &job, &lengths, err);
     if (status == RNL_OK)
         status = RNL_DNN(device, err, cudnnRNNForward, lane->handle,
-                         rnn->seats[lane->index].rnn[job.padded], RNL_CUDNN_FWD_MODE_INFERENCE,
-                         rnl_gpu_pointer(lengths), plan->x, rnl_gpu_pointer(job.x), plan->y,
-                         rnl_gpu_pointer(job.y), plan->h, rnl_gpu_pointer(job.h0),
-                         rnl_gpu_pointer(job.hn), plan->c, rnl_gpu_pointer(job.c0),
-                         rnl_gpu_pointer(job.cn), rnn->nbytes, rnl_gpu_pointer(rnn->weights),
-                         plan->work_nbytes, rnl_gpu_pointer(lane->workspace->memory), 0, NULL);
+                         rnn->seats[lane->index].rnn[job.algo][job.padded],
+                         RNL_CUDNN_FWD_MODE_INFERENCE, rnl_gpu_pointer(lengths), plan->x,
+                         rnl_gpu_pointer(job.x), plan->y, rnl_gpu_pointer(job.y), plan->h,
+                         rnl_gpu_pointer(job.h0), rnl_gpu_pointer(job.hn), plan->c,
+                         rnl_gpu_pointer(job.c0), rnl_gpu_pointer(job.cn), rnn->nbytes,
+                         rnl_gpu_pointer(rnn->weights), plan->work_nbytes,
+                         rnl_gpu_pointer(lane->workspace->memory), 0, NULL);
     if (status == RNL_OK && job.tail_nbytes)
         status = RNL_CU(device, err, cuMemsetD8Async, job.y + job.y_nbytes - job.tail_nbytes, 0,
                         job.tail_nbytes, job.stream);
@@ -202,14 +203,9 @@ static rnl_status check_arrays(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_g
 
 static rnl_status check_capture(rnl_gpu_rnn *rnn, rnl_gpu_job *job, rnl_error *err)
 {
-    rnl_cu_capture_status found = RNL_CU_STREAM_CAPTURE_STATUS_NONE;
-    const rnl_status status = RNL_CU(rnn->device, err, cuStreamIsCapturing, job->stream, &found);
+    const rnl_status status = rnl_gpu_is_captured(rnn->device, job->stream, &job->capturing, err);
     if (status != RNL_OK)
         return status;
-    if (found == RNL_CU_STREAM_CAPTURE_STATUS_INVALIDATED)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "the stream's capture has failed already: end the capture and begin again");
-    job->capturing = found == RNL_CU_STREAM_CAPTURE_STATUS_ACTIVE;
     if (job->capturing && job->lengths &&
         rnn->device->used.library->version < LENGTHS_ON_HOST_ALONE)
         return rnl_fail(
@@ -317,13 +313,13 @@ static rnl_status run_staged(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_cal
         return status;
     const rnl_cu_address in = lane->room.memory, out = in + rnl_gpu_aligned(t.in_nbytes);
     place(call, &t, in, out, job);
-    status = rnl_stage_in(device, lane, job->stream, in, t.in, t.num_in, asked, err);
+    status = rnl_stage_in(device, job->stream, in, t.in, t.num_in, err);
     if (status == RNL_OK)
         status = submit(rnn, lane, plan, job, err);
     if (status == RNL_OK)
         status = rnl_stage_out(device, lane, job->stream, out, t.out, t.num_out, asked, err);
     status = rnl_lane_end(device, lane, status, err);
-    if (status == RNL_OK && t.num_out)
+    if (status == RNL_OK)
         rnl_lane_finished(lane);
     return status;
 }
@@ -347,13 +343,17 @@ static rnl_status run_on_host(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gp
 rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error *err)
 {
     rnl_gpu_device *device;
+    rnl_cu_capture_mode mode;
     rnl_gpu_job job;
     rnl_status status = rnl_gpu_job_new(rnn, call, &job, err);
     if (status == RNL_OK)
-        status = rnl_gpu_enter(rnn->options.device, &device, err);
+        status = rnl_gpu_enter(rnn->options.device, &device, &mode, err);
     if (status != RNL_OK)
         return status;
-    status = call->on_host ? run_on_host(rnn, call, &job, err)
-                           : run_on_device(rnn, call, &job, err);
-    return rnl_gpu_leave(device, status, err);
+    rnl_status (*const run)(rnl_gpu_rnn *, const rnl_gpu_call *, rnl_gpu_job *,
+                            rnl_error *) = call->on_host ? run_on_host : run_on_device;
+    status = run(rnn, call, &job, err);
+    if (rnl_algo_gives_way(rnn, &job, status, err))
+        status = run(rnn, call, &job, err);
+    return rnl_gpu_leave(device, mode, status, err);
 }

@@ -155,8 +155,8 @@ rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl
         return status;
     choose_form(rnn, call, job);
     measure_scratch(rnn, call, job);
-    if (job->T && job->lengths && rnn->options.algo != RNL_GPU_STANDARD &&
-        rnn->spec.dtype != RNL_BFLOAT16)
+    job->algo = rnl_algo_choose(rnn, job);
+    if (job->T && job->lengths && job->algo != RNL_GPU_STANDARD && rnn->spec.dtype != RNL_BFLOAT16)
         return rnl_fail(
             err, RNL_E_SPEC,
             "lengths need algo=\"standard\": cuDNN's persistent algorithms only support "

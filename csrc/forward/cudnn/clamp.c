@@ -105,11 +105,3 @@ rnl_status rnl_clamp_run(rnl_gpu_device *device, rnl_dtype dtype, rnl_cu_address
     }
     return status;
 }
-
-void rnl_clamp_forget(rnl_gpu_device *device)
-{
-    if (device->clamps)
-        device->cu->cuModuleUnload(device->clamps);
-    device->clamps = NULL;
-    memset(device->clamp, 0, sizeof device->clamp);
-}

@@ -11,7 +11,4 @@ rnl_status rnl_clamp_prepare(rnl_gpu_device *device, rnl_dtype dtype, rnl_error 
 rnl_status rnl_clamp_run(rnl_gpu_device *device, rnl_dtype dtype, rnl_cu_address at, size_t nelems,
                          double low, double high, rnl_cu_stream stream, rnl_error *err);
 
-/* Unload the module. Call it with the device's lock. */
-void rnl_clamp_forget(rnl_gpu_device *device);
-
 #endif

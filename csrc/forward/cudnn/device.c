@@ -14,8 +14,26 @@ static rnl_status retain(rnl_gpu_device *device, rnl_error *err)
     rnl_cu_device found = 0;
     rnl_status status = RNL_CU(device, err, cuDeviceGet, &found, device->ordinal);
     if (status == RNL_OK)
+        status = RNL_CU(device, err, cuDeviceGetAttribute, &device->num_processors,
+                        RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, found);
+    if (status == RNL_OK)
         status = RNL_CU(device, err, cuDevicePrimaryCtxRetain, &device->context, found);
     return status;
+}
+
+/* The driver's own pool of the device, if it has one: other code of the process uses it too. */
+static rnl_cu_pool find_pool(const rnl_driver_table *cu, int ordinal)
+{
+    rnl_cu_device found = 0;
+    rnl_cu_pool pool = NULL;
+    int has_pools = 0;
+    if (!cu->cuDeviceGetDefaultMemPool || !cu->cuMemAllocFromPoolAsync || !cu->cuMemFreeAsync ||
+        cu->cuDeviceGet(&found, ordinal) != RNL_CUDA_SUCCESS ||
+        cu->cuDeviceGetAttribute(&has_pools, RNL_CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+                                 found) != RNL_CUDA_SUCCESS ||
+        !has_pools || cu->cuDeviceGetDefaultMemPool(&pool, found) != RNL_CUDA_SUCCESS)
+        return NULL;
+    return pool;
 }
 
 static rnl_status make_ready(rnl_gpu_device *device, int ordinal, rnl_error *err)
@@ -28,6 +46,7 @@ static rnl_status make_ready(rnl_gpu_device *device, int ordinal, rnl_error *err
     device->cu = &device->used.driver->call;
     if (retain(device, err) != RNL_OK)
         return err->status;
+    device->pool = find_pool(device->cu, ordinal);
     pthread_mutex_init(&device->lock, NULL);
     pthread_cond_init(&device->returned, NULL);
     atomic_store(&device->ready, true);
@@ -49,50 +68,60 @@ static rnl_status get(int ordinal, rnl_gpu_device **device, rnl_error *err)
     return status;
 }
 
-rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_device **device, rnl_error *err)
+/* Allocating and waiting are forbidden in a thread that captures, and in every thread while another
+ * one captures in the mode "global": they would break the capture, unless the thread's own mode is
+ * "relaxed". */
+static rnl_status relax(rnl_gpu_device *device, rnl_cu_capture_mode *mode, rnl_error *err)
+{
+    rnl_cu_context popped;
+    *mode = RNL_CU_STREAM_CAPTURE_MODE_RELAXED;
+    const rnl_status status = RNL_CU(device, err, cuThreadExchangeStreamCaptureMode, mode);
+    if (status != RNL_OK)
+        device->cu->cuCtxPopCurrent_v2(&popped);
+    return status;
+}
+
+rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mode *mode,
+                         rnl_error *err)
 {
     rnl_status status = get(ordinal, device, err);
     if (status == RNL_OK)
         status = rnl_gpu_check_alive(*device, err);
     if (status == RNL_OK)
         status = RNL_CU(*device, err, cuCtxPushCurrent_v2, (*device)->context);
-    return status;
+    return status == RNL_OK ? relax(*device, mode, err) : status;
 }
 
-rnl_status rnl_gpu_leave(rnl_gpu_device *device, rnl_status status, rnl_error *err)
+rnl_status rnl_gpu_leave(rnl_gpu_device *device, rnl_cu_capture_mode mode, rnl_status status,
+                         rnl_error *err)
 {
     rnl_cu_context popped;
+    if (device->cu->cuThreadExchangeStreamCaptureMode(&mode) != RNL_CUDA_SUCCESS)
+        device->cu->cuThreadExchangeStreamCaptureMode(&mode);
     const rnl_cu_result result = device->cu->cuCtxPopCurrent_v2(&popped);
     return status != RNL_OK ? status : rnl_gpu_cu(device, "cuCtxPopCurrent_v2", result, err);
 }
 
-/* In a thread that captures, freeing is forbidden and breaks the capture, unless the thread's
- * capture mode is "relaxed". */
-static bool enter_relaxed(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mode *mode)
-{
-    rnl_error ignored;
-    if (rnl_gpu_enter(ordinal, device, &ignored) != RNL_OK)
-        return false;
-    *mode = RNL_CU_STREAM_CAPTURE_MODE_RELAXED;
-    if (RNL_CU(*device, &ignored, cuThreadExchangeStreamCaptureMode, mode) == RNL_OK)
-        return true;
-    rnl_gpu_leave(*device, RNL_OK, &ignored);
-    return false;
-}
-
-/* Tries twice: memory that is not freed now is never freed. */
 bool rnl_gpu_enter_to_free(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mode *mode)
 {
-    for (int k = 0; k < 2; k++)
-        if (enter_relaxed(ordinal, device, mode))
-            return true;
-    return false;
+    rnl_error ignored;
+    const rnl_status status = rnl_gpu_enter(ordinal, device, mode, &ignored);
+    return status == RNL_OK || rnl_gpu_enter(ordinal, device, mode, &ignored) == RNL_OK;
 }
 
-void rnl_gpu_leave_freed(rnl_gpu_device *device, rnl_cu_capture_mode mode)
+rnl_status rnl_gpu_is_captured(rnl_gpu_device *device, rnl_cu_stream stream, bool *captured,
+                               rnl_error *err)
 {
-    rnl_error ignored;
-    if (RNL_CU(device, &ignored, cuThreadExchangeStreamCaptureMode, &mode) != RNL_OK)
-        device->cu->cuThreadExchangeStreamCaptureMode(&mode);
-    rnl_gpu_leave(device, RNL_OK, &ignored);
+    rnl_cu_capture_status found = RNL_CU_STREAM_CAPTURE_STATUS_NONE;
+    const rnl_cu_result result = device->cu->cuStreamIsCapturing(stream, &found);
+    if (result == RNL_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "the legacy default stream cannot be used while a stream that waits for it "
+                        "is capturing: use another stream, or capture a stream that was created "
+                        "as non-blocking");
+    if (result == RNL_CUDA_SUCCESS && found == RNL_CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "the stream's capture has failed already: end the capture and begin again");
+    *captured = found != RNL_CU_STREAM_CAPTURE_STATUS_NONE;
+    return rnl_gpu_cu(device, "cuStreamIsCapturing", result, err);
 }

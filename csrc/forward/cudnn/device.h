@@ -11,39 +11,57 @@ enum { RNL_NUM_CLAMPS = RNL_FLOAT64 + 1 };
 
 struct rnl_lane;
 
+/* Memory of the pool that is to be freed, in the order of a stream that was captured. */
+typedef struct rnl_ending {
+    struct rnl_ending *next;
+    rnl_cu_address memory;
+    rnl_cu_stream stream;
+} rnl_ending;
+
 typedef struct rnl_gpu_device {
     rnl_cudnn_in_use used;
     const rnl_cudnn_table *dnn;
     const rnl_driver_table *cu;
     rnl_cu_context context;
-    int ordinal;
+    rnl_cu_pool pool; /* NULL: the device or its driver has none */
+    int ordinal, num_processors;
     atomic_bool ready; /* all above is set, until the process ends */
 
     const char *died_call; /* the call that met ...                           */
     atomic_int died;       /* ... the error after which all calls fail; 0: none */
 
-    int num_rnns;         /* the lanes are freed with the last one */
-    pthread_mutex_t lock; /* for num_rnns and the members below    */
+    int num_rnns;         /* the lanes' memory is freed with the last one */
+    pthread_mutex_t lock; /* for num_rnns and the members below           */
     pthread_cond_t returned;
-    struct rnl_lane *lanes;
+    struct rnl_lane *lanes; /* NULL: none yet; they live as long as the process */
+    rnl_ending *endings;
     rnl_cu_module clamps;
     rnl_cu_function clamp[RNL_NUM_CLAMPS]; /* by dtype; NULL: not looked up yet */
 } rnl_gpu_device;
 
 /*
- * Make the device's context current; it is retained at the first time and never released. After
- * each success call rnl_gpu_leave() once in the same thread, with the status so far.
+ * Make the device's context current; it is retained at the first time and never released. Calls
+ * that allocate or wait then break no capture. After each success call rnl_gpu_leave() once in the
+ * same thread, with the mode and the status so far.
  *
  * RNL_E_NO_CUDNN: no such GPU, cuDNN cannot use it, or the process is a forked child. RNL_E_CUDNN:
  * the device is dead.
  */
-rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_device **device, rnl_error *err);
-rnl_status rnl_gpu_leave(rnl_gpu_device *device, rnl_status status, rnl_error *err);
+rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mode *mode,
+                         rnl_error *err);
+rnl_status rnl_gpu_leave(rnl_gpu_device *device, rnl_cu_capture_mode mode, rnl_status status,
+                         rnl_error *err);
 
-/* The same for cleaning up, without breaking a capture that is going on. False: nothing may be
- * called any more. mode: to be passed to rnl_gpu_leave_freed(). */
+/* The same for cleaning up; it tries twice, as memory that is not freed now is never freed. False:
+ * nothing may be called any more. */
 bool rnl_gpu_enter_to_free(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mode *mode);
-void rnl_gpu_leave_freed(rnl_gpu_device *device, rnl_cu_capture_mode mode);
+
+/* Is the stream being captured into a graph? RNL_E_SPEC: its capture has failed, or it is the
+ * legacy default stream beside the capture of a stream that waits for it: using it would break that
+ * one.
+ */
+rnl_status rnl_gpu_is_captured(rnl_gpu_device *device, rnl_cu_stream stream, bool *captured,
+                               rnl_error *err);
 
 /* Turn the result of a call into a status, with a text if it failed. A sticky error marks the
  * device as dead. */
@@ -51,6 +69,9 @@ rnl_status rnl_gpu_cu(rnl_gpu_device *device, const char *call, rnl_cu_result re
                       rnl_error *err);
 rnl_status rnl_gpu_dnn(rnl_gpu_device *device, const char *call, rnl_cudnn_status result,
                        rnl_error *err);
+
+/* Did cuDNN refuse a call, which has set err, because it or the GPU does not support it? */
+bool rnl_gpu_not_supported(const rnl_error *err);
 
 /* Call the driver, or cuDNN: an rnl_status. */
 #define RNL_CU(device, err, name, ...)                                                             \
@@ -64,15 +85,20 @@ static inline void *rnl_gpu_pointer(rnl_cu_address at)
     return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */
 }
 
+#define RNL_PER_THREAD_STREAM ((rnl_cu_stream)rnl_gpu_pointer(2))
+
 /* nbytes rounded up to the alignment of the driver's own allocations: an array may follow there. */
 static inline size_t rnl_gpu_aligned(size_t nbytes)
 {
     return (nbytes + 255) / 256 * 256;
 }
 
-/* Allocate device memory. RNL_E_NOMEM: the text has the size and `what` it was for. */
+/* Allocate device memory. RNL_E_NOMEM: the text has the size and `what` it was for. The second
+ * turns the result of another call that allocates into a status. */
 rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *what,
                           rnl_cu_address *memory, rnl_error *err);
+rnl_status rnl_gpu_allocated(rnl_gpu_device *device, const char *call, rnl_cu_result result,
+                             size_t nbytes, const char *what, rnl_error *err);
 
 /* RNL_E_CUDNN: the device is dead. */
 rnl_status rnl_gpu_check_alive(rnl_gpu_device *device, rnl_error *err);

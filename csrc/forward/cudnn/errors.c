@@ -5,12 +5,14 @@
 #include "core/status.h"
 #include "forward/cudnn/device.h"
 
-/* Errors after which the context is lost, with all memory in it. */
+/* Errors after which the context is lost, with all memory in it: those that leave the process in an
+ * inconsistent state, by the vendor's header. */
 static bool sticks(rnl_cu_result result)
 {
     switch ((int)result) {
     case RNL_CUDA_ERROR_ECC_UNCORRECTABLE:
     case RNL_CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case RNL_CUDA_ERROR_CONTAINED:
     case RNL_CUDA_ERROR_ILLEGAL_ADDRESS:
     case RNL_CUDA_ERROR_LAUNCH_TIMEOUT:
     case RNL_CUDA_ERROR_CONTEXT_IS_DESTROYED:
@@ -20,7 +22,9 @@ static bool sticks(rnl_cu_result result)
     case RNL_CUDA_ERROR_MISALIGNED_ADDRESS:
     case RNL_CUDA_ERROR_INVALID_ADDRESS_SPACE:
     case RNL_CUDA_ERROR_INVALID_PC:
-    case RNL_CUDA_ERROR_LAUNCH_FAILED: return true;
+    case RNL_CUDA_ERROR_LAUNCH_FAILED:
+    case RNL_CUDA_ERROR_TENSOR_MEMORY_LEAK:
+    case RNL_CUDA_ERROR_EXTERNAL_DEVICE: return true;
     default: return false;
     }
 }
@@ -86,9 +90,15 @@ rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *wha
                           rnl_cu_address *memory, rnl_error *err)
 {
     *memory = 0;
-    const rnl_cu_result result = device->cu->cuMemAlloc_v2(memory, nbytes);
+    return rnl_gpu_allocated(device, "cuMemAlloc_v2", device->cu->cuMemAlloc_v2(memory, nbytes),
+                             nbytes, what, err);
+}
+
+rnl_status rnl_gpu_allocated(rnl_gpu_device *device, const char *call, rnl_cu_result result,
+                             size_t nbytes, const char *what, rnl_error *err)
+{
     if (result != RNL_CUDA_ERROR_OUT_OF_MEMORY)
-        return rnl_gpu_cu(device, "cuMemAlloc_v2", result, err);
+        return rnl_gpu_cu(device, call, result, err);
     return rnl_fail(err, RNL_E_NOMEM,
                     "GPU %d is out of memory: cannot allocate %zu bytes (%.1f MiB) for %s; free "
                     "some of its memory, or make the batch smaller",
@@ -120,6 +130,11 @@ static class_of_failure classify(int status)
     case RNL_CUDNN9_STATUS_NOT_SUPPORTED: return NOT_SUPPORTED;
     default: return OTHER;
     }
+}
+
+bool rnl_gpu_not_supported(const rnl_error *err)
+{
+    return classify(err->number) == NOT_SUPPORTED;
 }
 
 static const char *const ADVICE[] = {

@@ -4,10 +4,8 @@
 #include <stdlib.h>
 
 #include "core/status.h"
-#include "forward/cudnn/clamp.h"
 
 #define LEGACY_STREAM ((rnl_cu_stream)0)
-#define PER_THREAD_STREAM ((rnl_cu_stream)rnl_gpu_pointer(2))
 
 /* The number of this thread: each thread has its own per-thread stream. */
 static uint64_t this_thread(void)
@@ -24,7 +22,7 @@ static bool works_in(const rnl_lane *lane, rnl_cu_stream stream)
     if (stream == RNL_OWN_STREAM)
         return lane->own && lane->work_stream == lane->own;
     return lane->work_stream == stream &&
-           (stream != PER_THREAD_STREAM || lane->work_thread == this_thread());
+           (stream != RNL_PER_THREAD_STREAM || lane->work_thread == this_thread());
 }
 
 /* ---- making a lane, piece by piece: after a failure the next call makes the rest ---- */
@@ -53,26 +51,6 @@ static rnl_status make_whole(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stre
     if (status == RNL_OK && stream == RNL_OWN_STREAM && !lane->own)
         status = RNL_CU(device, err, cuStreamCreate, &lane->own, RNL_CU_STREAM_NON_BLOCKING);
     return status;
-}
-
-static void unmake(rnl_gpu_device *device, rnl_lane *lane)
-{
-    if (lane->own)
-        device->cu->cuStreamDestroy_v2(lane->own);
-    if (lane->event)
-        device->cu->cuEventDestroy_v2(lane->event);
-    if (lane->dropout)
-        device->dnn->cudnnDestroyDropoutDescriptor(lane->dropout);
-    if (lane->handle)
-        device->dnn->cudnnDestroy(lane->handle);
-    if (lane->room.memory)
-        device->cu->cuMemFree_v2(lane->room.memory);
-    for (int k = 0; k < RNL_NUM_SLOTS; k++) {
-        if (lane->slots[k].event)
-            device->cu->cuEventDestroy_v2(lane->slots[k].event);
-        if (lane->slots[k].memory)
-            device->cu->cuMemFreeHost(lane->slots[k].memory);
-    }
 }
 
 /* ---- the pool ---- */
@@ -163,23 +141,27 @@ rnl_status rnl_lanes_join(rnl_gpu_device *device, rnl_error *err)
     return joins ? RNL_OK : rnl_fail(err, RNL_E_NOMEM, "no host memory for a GPU's lanes");
 }
 
+/* No lane is in use when the last RNN leaves. */
 void rnl_lanes_leave(rnl_gpu_device *device, bool works)
 {
+    rnl_workspace *workspaces[RNL_NUM_LANES] = {NULL};
+    rnl_cu_address rooms[RNL_NUM_LANES] = {0};
     pthread_mutex_lock(&device->lock);
-    rnl_lane *const lanes = --device->num_rnns == 0 ? device->lanes : NULL;
-    if (lanes) {
-        device->lanes = NULL;
-        if (works)
-            rnl_clamp_forget(device);
+    const bool last = --device->num_rnns == 0;
+    for (int k = 0; last && k < RNL_NUM_LANES; k++) {
+        rnl_lane *const lane = &device->lanes[k];
+        workspaces[k] = lane->workspace;
+        rooms[k] = lane->room.memory;
+        lane->workspace = NULL;
+        lane->room = (rnl_gpu_room){0};
     }
     pthread_mutex_unlock(&device->lock);
-    for (int k = 0; lanes && k < RNL_NUM_LANES; k++) {
-        if (lanes[k].workspace)
-            rnl_workspace_drop(device, lanes[k].workspace, works);
-        if (works)
-            unmake(device, &lanes[k]);
+    for (int k = 0; k < RNL_NUM_LANES; k++) {
+        if (workspaces[k])
+            rnl_workspace_drop(device, workspaces[k], works);
+        if (works && rooms[k])
+            device->cu->cuMemFree_v2(rooms[k]);
     }
-    free(lanes);
 }
 
 /* ---- order ---- */
@@ -188,7 +170,7 @@ void rnl_lanes_leave(rnl_gpu_device *device, bool works)
  * stream: the old one may have been destroyed, and this one may be new with the same handle. */
 static bool is_behind(const rnl_lane *lane, rnl_cu_stream stream)
 {
-    return works_in(lane, stream) && (stream == LEGACY_STREAM || stream == PER_THREAD_STREAM);
+    return works_in(lane, stream) && (stream == LEGACY_STREAM || stream == RNL_PER_THREAD_STREAM);
 }
 
 static rnl_status set_stream(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream stream,
@@ -207,18 +189,31 @@ static rnl_status set_stream(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stre
     return status;
 }
 
+/* Make the stream wait for the lane's earlier work. */
+static rnl_status wait_for_work(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream stream,
+                                rnl_error *err)
+{
+    rnl_status status = RNL_OK;
+    bool captured;
+    if (lane->work == RNL_WORK_IN_STREAM) {
+        if (lane->work_stream == LEGACY_STREAM) /* recording there may break a capture */
+            status = rnl_gpu_is_captured(device, LEGACY_STREAM, &captured, err);
+        if (status == RNL_OK)
+            status = RNL_CU(device, err, cuEventRecord, lane->event, lane->work_stream);
+        if (status == RNL_OK)
+            lane->work = RNL_WORK_IN_EVENT;
+    }
+    if (status == RNL_OK && lane->work == RNL_WORK_IN_EVENT)
+        status = RNL_CU(device, err, cuStreamWaitEvent, stream, lane->event, 0);
+    return status;
+}
+
 rnl_status rnl_lane_begin(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream stream,
                           bool capturing, rnl_error *err)
 {
     rnl_status status = RNL_OK;
     if (!capturing && !is_behind(lane, stream)) {
-        if (lane->work == RNL_WORK_IN_STREAM) {
-            status = RNL_CU(device, err, cuEventRecord, lane->event, lane->work_stream);
-            if (status == RNL_OK)
-                lane->work = RNL_WORK_IN_EVENT;
-        }
-        if (status == RNL_OK && lane->work == RNL_WORK_IN_EVENT)
-            status = RNL_CU(device, err, cuStreamWaitEvent, stream, lane->event, 0);
+        status = wait_for_work(device, lane, stream, err);
         if (status != RNL_OK)
             return status;
         lane->work_stream = stream;

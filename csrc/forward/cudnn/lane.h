@@ -1,6 +1,7 @@
 /*
  * Lanes: what a call needs on a device besides weights, for one call at a time. A device has a few,
- * made when they are needed and kept until its last RNN is freed.
+ * made when they are needed and kept until the process ends: to destroy a handle of cuDNN waits for
+ * the device, which breaks every capture on it.
  *
  * Work in a lane's memory is ordered: by a default stream itself, else by the lane's event.
  */
@@ -9,7 +10,7 @@
 
 #include "forward/cudnn/device.h"
 
-enum { RNL_NUM_LANES = 4, RNL_NUM_SLOTS = 2 };
+enum { RNL_NUM_LANES = 4 };
 
 /* Device memory for cuDNN and for copies, shared with the graphs that captured a call. */
 typedef struct rnl_workspace {
@@ -24,13 +25,6 @@ typedef struct rnl_gpu_room {
     rnl_cu_address memory;
     size_t nbytes;
 } rnl_gpu_room;
-
-/* Pinned memory, and the event after which the host may touch it again. */
-typedef struct rnl_slot {
-    char *memory;
-    rnl_cu_event event;
-    bool in_flight;
-} rnl_slot;
 
 typedef struct rnl_lane {
     int index; /* 0 ... RNL_NUM_LANES - 1 */
@@ -48,7 +42,6 @@ typedef struct rnl_lane {
 
     rnl_workspace *workspace; /* NULL: none yet */
     rnl_gpu_room room;        /* for arrays of the host */
-    rnl_slot slots[RNL_NUM_SLOTS];
 } rnl_lane;
 
 /* Passed for a caller's stream: the lane's own stream. */
@@ -92,8 +85,8 @@ rnl_status rnl_room_grow(rnl_gpu_device *device, rnl_gpu_room *room, size_t nbyt
 void rnl_workspace_hold(rnl_gpu_device *device, rnl_workspace *workspace);
 void rnl_workspace_drop(rnl_gpu_device *device, rnl_workspace *workspace, bool works);
 
-/* Add an RNN to the device, or remove it: the last one frees the lanes. works: the context is
- * current. */
+/* Add an RNN to the device, or remove it: the last one frees the lanes' memory. works: the context
+ * is current. */
 rnl_status rnl_lanes_join(rnl_gpu_device *device, rnl_error *err);
 void rnl_lanes_leave(rnl_gpu_device *device, bool works);
 

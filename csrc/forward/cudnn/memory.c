@@ -1,23 +1,86 @@
 /* GPU memory and the order of streams, for the caller. */
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "core/status.h"
 #include "forward/cudnn/device.h"
 
-rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *err)
+/* ---- in the order of a stream ---- */
+
+/* Free memory of the pool. False: the stream is captured, or cannot be used beside a capture. */
+static bool end(rnl_gpu_device *gpu, rnl_cu_address memory, rnl_cu_stream stream)
+{
+    bool captured = true;
+    rnl_error ignored;
+    if (rnl_gpu_is_captured(gpu, stream, &captured, &ignored) != RNL_OK || captured)
+        return false;
+    (void)RNL_CU(gpu, &ignored, cuMemFreeAsync, memory, stream);
+    return true;
+}
+
+static void end_later(rnl_gpu_device *gpu, rnl_ending *ending)
+{
+    pthread_mutex_lock(&gpu->lock);
+    ending->next = gpu->endings;
+    gpu->endings = ending;
+    pthread_mutex_unlock(&gpu->lock);
+}
+
+/* Free what could not be freed during a capture. */
+static void end_all(rnl_gpu_device *gpu)
+{
+    pthread_mutex_lock(&gpu->lock);
+    rnl_ending *next, *all = gpu->endings;
+    gpu->endings = NULL;
+    pthread_mutex_unlock(&gpu->lock);
+    for (; all; all = next) {
+        next = all->next;
+        if (end(gpu, all->memory, all->stream))
+            free(all);
+        else
+            end_later(gpu, all);
+    }
+}
+
+/* ---- memory for results ---- */
+
+static rnl_status alloc(rnl_gpu_device *gpu, size_t nbytes, rnl_cu_stream stream, bool in_order,
+                        rnl_cu_address *made, rnl_error *err)
+{
+    bool captured = false;
+    const rnl_status status = rnl_gpu_is_captured(gpu, stream, &captured, err);
+    if (captured)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "the stream is capturing, and new results would not live as long as the "
+                        "graph: pass all outputs: out=, h_out= and, of an LSTM, c_out=");
+    if (status != RNL_OK)
+        return status;
+    if (!in_order || !gpu->pool)
+        return rnl_gpu_memory(gpu, nbytes, "results", made, err);
+    end_all(gpu);
+    return rnl_gpu_allocated(gpu, "cuMemAllocFromPoolAsync",
+                             gpu->cu->cuMemAllocFromPoolAsync(made, nbytes, gpu->pool, stream),
+                             nbytes, "results", err);
+}
+
+rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void *stream, int in_order, void **address,
+                         rnl_error *err)
 {
     rnl_gpu_device *gpu;
+    rnl_cu_capture_mode mode;
     rnl_cu_address made = 0;
     if (nbytes < 0)
         return rnl_fail(err, RNL_E_SPEC, "nbytes is %" PRId64 ": need 0 or more", nbytes);
-    rnl_status status = rnl_gpu_enter(device, &gpu, err);
+    rnl_status status = rnl_gpu_enter(device, &gpu, &mode, err);
     if (status != RNL_OK)
         return status;
     /* the driver refuses to allocate 0 bytes */
-    status = rnl_gpu_memory(gpu, nbytes ? (size_t)nbytes : 1, "results", &made, err);
-    const rnl_status left = rnl_gpu_leave(gpu, status, err);
+    status = alloc(gpu, nbytes ? (size_t)nbytes : 1, stream, in_order, &made, err);
+    const rnl_status left = rnl_gpu_leave(gpu, mode, status, err);
     if (left == RNL_OK)
         *address = rnl_gpu_pointer(made);
+    else if (status == RNL_OK && in_order)
+        rnl_gpu_free_in_order(device, rnl_gpu_pointer(made), stream);
     else if (status == RNL_OK)
         rnl_gpu_free(device, rnl_gpu_pointer(made));
     return left;
@@ -31,15 +94,37 @@ void rnl_gpu_free(int device, void *address)
     if (!address || !rnl_gpu_enter_to_free(device, &gpu, &mode))
         return;
     (void)RNL_CU(gpu, &ignored, cuMemFree_v2, (rnl_cu_address)(uintptr_t)address);
-    rnl_gpu_leave_freed(gpu, mode);
+    rnl_gpu_leave(gpu, mode, RNL_OK, &ignored);
+}
+
+/* The per-thread default stream is another one in each thread; the legacy one waits for all of
+ * them. */
+void rnl_gpu_free_in_order(int device, void *address, void *stream)
+{
+    rnl_gpu_device *gpu;
+    rnl_cu_capture_mode mode;
+    rnl_error ignored;
+    if (!address || !rnl_gpu_enter_to_free(device, &gpu, &mode))
+        return;
+    const rnl_cu_address memory = (rnl_cu_address)(uintptr_t)address;
+    rnl_cu_stream after = stream == RNL_PER_THREAD_STREAM ? NULL : (rnl_cu_stream)stream;
+    rnl_ending *ending = NULL;
+    end_all(gpu);
+    if (!gpu->pool)
+        (void)RNL_CU(gpu, &ignored, cuMemFree_v2, memory);
+    else if (!end(gpu, memory, after) && (ending = malloc(sizeof *ending))) {
+        *ending = (rnl_ending){NULL, memory, after};
+        end_later(gpu, ending);
+    }
+    rnl_gpu_leave(gpu, mode, RNL_OK, &ignored);
 }
 
 static rnl_status copy_out(rnl_gpu_device *gpu, const void *address, void *host, size_t nbytes,
                            rnl_cu_stream stream, rnl_error *err)
 {
-    rnl_cu_capture_status found = RNL_CU_STREAM_CAPTURE_STATUS_NONE;
-    rnl_status status = RNL_CU(gpu, err, cuStreamIsCapturing, stream, &found);
-    if (status == RNL_OK && found != RNL_CU_STREAM_CAPTURE_STATUS_NONE)
+    bool captured = false;
+    rnl_status status = rnl_gpu_is_captured(gpu, stream, &captured, err);
+    if (captured)
         return rnl_fail(err, RNL_E_SPEC,
                         "the stream is capturing: read the results after the graph has run");
     if (status == RNL_OK)
@@ -54,24 +139,14 @@ rnl_status rnl_gpu_copy_out(int device, const void *address, void *host, int64_t
                             void *stream, rnl_error *err)
 {
     rnl_gpu_device *gpu;
+    rnl_cu_capture_mode mode;
     if (nbytes <= 0)
         return RNL_OK;
-    const rnl_status status = rnl_gpu_enter(device, &gpu, err);
+    const rnl_status status = rnl_gpu_enter(device, &gpu, &mode, err);
     if (status != RNL_OK)
         return status;
     return rnl_gpu_leave(
-        gpu, copy_out(gpu, address, host, (size_t)nbytes, (rnl_cu_stream)stream, err), err);
-}
-
-/* Is the stream capturing? The legacy default stream never is. */
-static rnl_status is_captured(rnl_gpu_device *gpu, rnl_cu_stream stream, bool *captured,
-                              rnl_error *err)
-{
-    rnl_cu_capture_status found = RNL_CU_STREAM_CAPTURE_STATUS_NONE;
-    const rnl_status status = stream ? RNL_CU(gpu, err, cuStreamIsCapturing, stream, &found)
-                                     : RNL_OK;
-    *captured = found != RNL_CU_STREAM_CAPTURE_STATUS_NONE;
-    return status;
+        gpu, mode, copy_out(gpu, address, host, (size_t)nbytes, (rnl_cu_stream)stream, err), err);
 }
 
 static rnl_status order_by_event(rnl_gpu_device *gpu, rnl_cu_stream before, rnl_cu_stream after,
@@ -89,24 +164,32 @@ static rnl_status order_by_event(rnl_gpu_device *gpu, rnl_cu_stream before, rnl_
 }
 
 /* A wait between a capturing stream and another would break the capture: only the launch of the
- * graph decides when its work runs. */
+ * graph decides when its work runs. The legacy default stream (NULL) is never captured. */
 static rnl_status order(rnl_gpu_device *gpu, rnl_cu_stream before, rnl_cu_stream after,
                         rnl_error *err)
 {
-    bool first, then;
-    rnl_status status = is_captured(gpu, before, &first, err);
-    if (status == RNL_OK)
-        status = is_captured(gpu, after, &then, err);
-    return status != RNL_OK || first != then ? status : order_by_event(gpu, before, after, err);
+    bool first = false, then = false;
+    rnl_status status = RNL_OK;
+    if (before)
+        status = rnl_gpu_is_captured(gpu, before, &first, err);
+    if (status == RNL_OK && after)
+        status = rnl_gpu_is_captured(gpu, after, &then, err);
+    if (status != RNL_OK || first != then)
+        return status;
+    if (!before || !after)
+        status = rnl_gpu_is_captured(gpu, NULL, &first, err);
+    return status == RNL_OK ? order_by_event(gpu, before, after, err) : status;
 }
 
 rnl_status rnl_gpu_order(int device, void *before, void *after, rnl_error *err)
 {
     rnl_gpu_device *gpu;
+    rnl_cu_capture_mode mode;
     if (before == after)
         return RNL_OK;
-    const rnl_status status = rnl_gpu_enter(device, &gpu, err);
+    const rnl_status status = rnl_gpu_enter(device, &gpu, &mode, err);
     if (status != RNL_OK)
         return status;
-    return rnl_gpu_leave(gpu, order(gpu, (rnl_cu_stream)before, (rnl_cu_stream)after, err), err);
+    return rnl_gpu_leave(gpu, mode, order(gpu, (rnl_cu_stream)before, (rnl_cu_stream)after, err),
+                         err);
 }

@@ -33,12 +33,12 @@ static rnl_cudnn_math math_of(const rnl_gpu_rnn *rnn)
     return rnn->options.math == RNL_GPU_MATH_TF32 ? RNL_CUDNN_DEFAULT_MATH : RNL_CUDNN_FMA_MATH;
 }
 
-static rnl_status set_rnn(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_cudnn_rnn made, bool padded,
-                          rnl_error *err)
+static rnl_status set_rnn(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_cudnn_rnn made, rnl_gpu_algo algo,
+                          bool padded, rnl_error *err)
 {
     const rnl_spec *s = &rnn->spec;
     const rnl_status status = RNL_DNN(
-        rnn->device, err, cudnnSetRNNDescriptor_v8, made, ALGOS[rnn->options.algo], CELLS[s->cell],
+        rnn->device, err, cudnnSetRNNDescriptor_v8, made, ALGOS[algo], CELLS[s->cell],
         BIASES[s->bias], s->bidirectional ? RNL_CUDNN_BIDIRECTIONAL : RNL_CUDNN_UNIDIRECTIONAL,
         s->skip_input ? RNL_CUDNN_SKIP_INPUT : RNL_CUDNN_LINEAR_INPUT, rnn->type,
         rnn->type == RNL_CUDNN_DATA_DOUBLE ? RNL_CUDNN_DATA_DOUBLE : RNL_CUDNN_DATA_FLOAT,
@@ -55,16 +55,17 @@ static rnl_status set_rnn(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_cudnn_rnn made, 
                    RNL_CUDNN_PROPAGATE_NAN, low, high);
 }
 
-rnl_status rnl_seat_describe(rnl_gpu_rnn *rnn, rnl_lane *lane, bool padded, rnl_error *err)
+rnl_status rnl_seat_describe(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_algo algo, bool padded,
+                             rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
-    rnl_cudnn_rnn *const seat = &rnn->seats[lane->index].rnn[padded], made = NULL;
+    rnl_cudnn_rnn *const seat = &rnn->seats[lane->index].rnn[algo][padded], made = NULL;
     if (*seat)
         return RNL_OK;
     rnl_status status = RNL_DNN(device, err, cudnnCreateRNNDescriptor, &made);
     if (status != RNL_OK)
         return status;
-    status = set_rnn(rnn, lane, made, padded, err);
+    status = set_rnn(rnn, lane, made, algo, padded, err);
     if (status == RNL_OK)
         *seat = made;
     else
@@ -97,9 +98,9 @@ void rnl_seat_clear(rnl_gpu_rnn *rnn, int index, bool works)
         seat->plans = first->next;
         plan_free(rnn->device, first, works);
     }
-    for (int k = 0; works && k < 2; k++)
-        if (seat->rnn[k])
-            rnn->device->dnn->cudnnDestroyRNNDescriptor(seat->rnn[k]);
+    for (int k = 0; works && k < 2 * RNL_NUM_GPU_ALGOS; k++)
+        if (seat->rnn[k / 2][k % 2])
+            rnn->device->dnn->cudnnDestroyRNNDescriptor(seat->rnn[k / 2][k % 2]);
     memset(seat, 0, sizeof *seat);
 }
 
@@ -121,7 +122,7 @@ static bool has_lengths(const rnl_gpu_plan *plan, const rnl_gpu_job *job)
 static bool has_sizes(const rnl_gpu_plan *plan, const rnl_gpu_job *job)
 {
     return plan->T == job->T && plan->N == job->N && plan->batch_first == job->batch_first &&
-           plan->padded == job->padded;
+           plan->padded == job->padded && plan->algo == job->algo;
 }
 
 /* Describe x and y. Always with a fill: without one, cuDNN does not write y past the end. */
@@ -179,8 +180,8 @@ static rnl_status ask_workspace(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *
 {
     size_t reserve = 0; /* none for inference */
     return RNL_DNN(rnn->device, err, cudnnGetRNNTempSpaceSizes, lane->handle,
-                   rnn->seats[lane->index].rnn[plan->padded], RNL_CUDNN_FWD_MODE_INFERENCE, plan->x,
-                   &plan->work_nbytes, &reserve);
+                   rnn->seats[lane->index].rnn[plan->algo][plan->padded],
+                   RNL_CUDNN_FWD_MODE_INFERENCE, plan->x, &plan->work_nbytes, &reserve);
 }
 
 /* like: a plan of the same sizes; NULL: none */
@@ -197,6 +198,7 @@ static rnl_status plan_new(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_job *
     }
     made->T = job->T;
     made->N = job->N;
+    made->algo = job->algo;
     made->batch_first = job->batch_first;
     made->padded = job->padded;
     rnl_status status = describe_all(rnn, made, job, err);
@@ -258,7 +260,7 @@ rnl_status rnl_gpu_plan_get(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_job 
 {
     rnl_seat *const seat = &rnn->seats[lane->index];
     const rnl_gpu_plan *like;
-    rnl_status status = rnl_seat_describe(rnn, lane, job->padded, err);
+    rnl_status status = rnl_seat_describe(rnn, lane, job->algo, job->padded, err);
     if (status != RNL_OK)
         return status;
     *plan = take(seat, job, &like);

@@ -19,42 +19,7 @@ static const rnl_cudnn_data_type TYPES[] = {
     [RNL_FLOAT64] = RNL_CUDNN_DATA_DOUBLE,
 };
 
-static const char *const ALGO_NAMES[] = {"standard", "persist_static", "persist_small"};
-
-static const char *algo_name(const rnl_gpu_options *options)
-{
-    return ALGO_NAMES[(unsigned)options->algo <= RNL_GPU_PERSIST_SMALL ? options->algo : 0];
-}
-
 /* ---- what cuDNN, its version and the GPU support ---- */
-
-static rnl_status check_algo(const rnl_spec *spec, const rnl_gpu_options *options, rnl_error *err)
-{
-    const bool is_plain = spec->cell == RNL_RNN_TANH || spec->cell == RNL_RNN_RELU;
-    const int most = is_plain ? 384 : 192;
-    if ((unsigned)options->algo > RNL_GPU_PERSIST_SMALL ||
-        (unsigned)options->math > RNL_GPU_MATH_TF32)
-        return rnl_fail(err, RNL_E_SPEC, "algo is %d, math is %d: need values of their enums",
-                        (int)options->algo, (int)options->math);
-    if (options->math == RNL_GPU_MATH_TF32 && spec->dtype != RNL_FLOAT32)
-        return rnl_fail(err, RNL_E_SPEC, "math=\"tf32\" needs float32 weights, these are %s",
-                        rnl_name(RNL_NAMES_DTYPE, (int)spec->dtype));
-    if (options->algo == RNL_GPU_STANDARD)
-        return RNL_OK;
-    const char *const name = algo_name(options);
-    if (spec->bias != RNL_BIAS_DOUBLE)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "algo=\"%s\" needs bias=\"double\", the spec has \"%s\": cuDNN supports it "
-                        "only with two biases per gate",
-                        name, rnl_name(RNL_NAMES_BIAS, (int)spec->bias));
-    if (spec->dtype == RNL_FLOAT64 || spec->proj_size)
-        return rnl_fail(err, RNL_E_SPEC, "algo=\"%s\" does not support %s: use \"standard\"", name,
-                        spec->proj_size ? "a projection" : "float64");
-    if (options->algo == RNL_GPU_PERSIST_SMALL && spec->hidden_size > most)
-        return rnl_fail(err, RNL_E_SPEC, "algo=\"%s\" needs hidden_size <= %d for %s, not %" PRId64,
-                        name, most, rnl_name(RNL_NAMES_CELL, (int)spec->cell), spec->hidden_size);
-    return RNL_OK;
-}
 
 static rnl_status check_device(const rnl_spec *spec, const rnl_gpu_options *options,
                                const rnl_cudnn_in_use *used, rnl_error *err)
@@ -72,11 +37,11 @@ static rnl_status check_device(const rnl_spec *spec, const rnl_gpu_options *opti
                         "bfloat16 needs a GPU of compute capability 8.0, GPU %d has %d.%d: use "
                         "float16 or float32",
                         options->device, used->capability / 10, used->capability % 10);
-    if (options->algo != RNL_GPU_STANDARD && used->capability < 60)
+    if (options->algo > RNL_GPU_STANDARD && used->capability < 60)
         return rnl_fail(err, RNL_E_SPEC,
                         "algo=\"%s\" needs a GPU of compute capability 6.0, GPU %d has %d.%d: use "
                         "\"standard\"",
-                        algo_name(options), options->device, used->capability / 10,
+                        rnl_algo_name(options), options->device, used->capability / 10,
                         used->capability % 10);
     return RNL_OK;
 }
@@ -106,12 +71,18 @@ static rnl_status measure(const rnl_spec *spec, size_t *nbytes, rnl_error *err)
 
 /* ---- upload ---- */
 
+/* An algorithm that cuDNN must support for this RNN. */
+static rnl_gpu_algo always(const rnl_gpu_rnn *rnn)
+{
+    return rnn->options.algo == RNL_GPU_AUTO ? RNL_GPU_STANDARD : rnn->options.algo;
+}
+
 /* Check that cuDNN's weight space has the size of our table's. */
 static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error *err)
 {
     size_t nbytes = 0;
     const rnl_status status = RNL_DNN(rnn->device, err, cudnnGetRNNWeightSpaceSize, lane->handle,
-                                      rnn->seats[lane->index].rnn[0], &nbytes);
+                                      rnn->seats[lane->index].rnn[always(rnn)][0], &nbytes);
     if (status != RNL_OK || nbytes == rnn->nbytes)
         return status;
     rnl_fail(err, RNL_E_CUDNN,
@@ -134,7 +105,7 @@ static rnl_status copy_weights(rnl_gpu_rnn *rnn, rnl_lane *lane, const void *wei
     if (status != RNL_OK)
         return status;
     if (to_gpu) {
-        status = rnl_stage_in(device, lane, lane->own, rnn->weights, &piece, 1, nobody, err);
+        status = rnl_stage_in(device, lane->own, rnn->weights, &piece, 1, err);
         if (status == RNL_OK)
             status = RNL_CU(device, err, cuStreamSynchronize, lane->own);
     } else {
@@ -149,23 +120,22 @@ static rnl_status copy_weights(rnl_gpu_rnn *rnn, rnl_lane *lane, const void *wei
 /* Ask cuDNN about the smallest call: it has limits of its own for the persistent algorithms. */
 static rnl_status probe(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error *err)
 {
-    const rnl_gpu_job job = {.T = 1, .N = 1};
+    const rnl_gpu_job job = {.T = 1, .N = 1, .algo = rnn->options.algo};
     rnl_gpu_plan *plan;
-    if (rnn->options.algo == RNL_GPU_STANDARD)
+    if (job.algo == RNL_GPU_AUTO || job.algo == RNL_GPU_STANDARD)
         return RNL_OK;
     const rnl_status status = rnl_gpu_plan_get(rnn, lane, &job, &plan, err);
-    if (status != RNL_E_CUDNN || (err->number != RNL_CUDNN8_STATUS_NOT_SUPPORTED &&
-                                  err->number / 1000 * 1000 != RNL_CUDNN9_STATUS_NOT_SUPPORTED))
+    if (status != RNL_E_CUDNN || !rnl_gpu_not_supported(err))
         return status;
     const rnl_error why = *err;
     return rnl_fail(err, RNL_E_SPEC,
                     "algo=\"%s\" cannot run this RNN on this GPU: use \"standard\" (%.700s)",
-                    algo_name(&rnn->options), why.text);
+                    rnl_algo_name(&rnn->options), why.text);
 }
 
 static rnl_status upload(rnl_gpu_rnn *rnn, rnl_lane *lane, const void *weights, rnl_error *err)
 {
-    rnl_status status = rnl_seat_describe(rnn, lane, false, err);
+    rnl_status status = rnl_seat_describe(rnn, lane, always(rnn), false, err);
     if (status == RNL_OK)
         status = check_weight_space(rnn, lane, err);
     if (status == RNL_OK)
@@ -221,6 +191,7 @@ rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
 {
     static const rnl_gpu_options none = {0};
     rnl_gpu_device *device;
+    rnl_cu_capture_mode mode;
     rnl_gpu_rnn *made = NULL;
     size_t nbytes = 0;
     options = options ? options : &none;
@@ -228,15 +199,15 @@ rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
     if (status == RNL_OK && options->clips)
         status = rnl_clip_check(spec, options->clip_low, options->clip_high, err);
     if (status == RNL_OK)
-        status = check_algo(spec, options, err);
+        status = rnl_algo_check(spec, options, err);
     if (status == RNL_OK)
-        status = rnl_gpu_enter(options->device, &device, err);
+        status = rnl_gpu_enter(options->device, &device, &mode, err);
     if (status != RNL_OK)
         return status;
     status = make(spec, options, nbytes, device, &made, err);
     if (status == RNL_OK)
         status = fill(made, weights, err);
-    status = rnl_gpu_leave(device, status, err);
+    status = rnl_gpu_leave(device, mode, status, err);
     if (status == RNL_OK)
         *rnn = made;
     else
@@ -282,7 +253,7 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
             device->cu->cuMemFree_v2(rnn->weights); /* waits for the calls that read them */
         rnl_lanes_leave(device, works);
         if (works)
-            rnl_gpu_leave_freed(device, mode);
+            rnl_gpu_leave(device, mode, RNL_OK, &ignored);
     }
     free(rnn);
 }
@@ -292,8 +263,9 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
 rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err)
 {
     rnl_gpu_device *device;
+    rnl_cu_capture_mode mode;
     rnl_lane *lane;
-    rnl_status status = rnl_gpu_enter(rnn->options.device, &device, err);
+    rnl_status status = rnl_gpu_enter(rnn->options.device, &device, &mode, err);
     if (status != RNL_OK)
         return status;
     status = rnl_lane_borrow(device, RNL_OWN_STREAM, NULL, NULL, &lane, err);
@@ -301,5 +273,5 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err)
         status = copy_weights(rnn, lane, weights, false, err);
         rnl_lane_return(device, lane);
     }
-    return rnl_gpu_leave(device, status, err);
+    return rnl_gpu_leave(device, mode, status, err);
 }

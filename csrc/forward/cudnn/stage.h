@@ -1,4 +1,4 @@
-/* Copies of host arrays to and from the device, through a lane's pinned memory. */
+/* Copies of host arrays to and from the device. */
 #ifndef RNL_CUDNN_STAGE_H
 #define RNL_CUDNN_STAGE_H
 
@@ -16,11 +16,10 @@ typedef struct rnl_asked {
     void *arg;
 } rnl_asked;
 
-/* Copy pieces to one block of the device, after the work in the stream. When this returns, the host
- * may change them. */
-rnl_status rnl_stage_in(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream stream,
-                        rnl_cu_address to, const rnl_piece *pieces, int num_pieces, rnl_asked asked,
-                        rnl_error *err);
+/* Copy pieces to one block of the device, after the work in the stream. The host may change them
+ * when that work and these copies are done. */
+rnl_status rnl_stage_in(rnl_gpu_device *device, rnl_cu_stream stream, rnl_cu_address to,
+                        const rnl_piece *pieces, int num_pieces, rnl_error *err);
 
 /* Copy them from the block; when this returns RNL_OK, all work of the stream is done. */
 rnl_status rnl_stage_out(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream stream,

@@ -36,9 +36,13 @@ PyObject *device_array_dlpack(PyObject *object, PyObject *args, PyObject *kwargs
 PyObject *device_array_dlpack_device(PyObject *object, PyObject *unused);
 PyObject *device_array_interface(PyObject *object, void *unused);
 
-/* device_memory.c: a tuple of n arrays in one block. keeps: an object that lives as long as it. */
+/* device_memory.c: a tuple of n arrays in one block. in_order: their memory is free after the work
+ * in the stream that they are used in last, without a wait. keeps: an object that lives as long as
+ * the block. */
 PyObject *device_arrays_new(const native_state *state, int device, rnl_dtype dtype,
-                            const array_shape *shapes, int n, void *stream, PyObject *keeps);
+                            const array_shape *shapes, int n, void *stream, int in_order,
+                            PyObject *keeps);
+void device_array_is_used_in(device_array *self, void *stream);
 
 /* dlpack.c */
 typedef struct dl_taken {

@@ -10,22 +10,31 @@ static const char BLOCK[] = "rnnlayout.block";
 /* -------------------------------------------------------------------------------- the memory -- */
 
 typedef struct block {
-    void *address;
-    int device;
-    PyObject *keeps; /* what the work that writes the block still reads */
+    void *address, *stream; /* stream: in whose order it is freed ... */
+    int device, in_order;   /* ... if in_order, else freeing waits for the device */
+    PyObject *keeps;        /* what the work that writes the block still reads */
 } block;
 
 static void free_block(PyObject *capsule)
 {
     block *b = PyCapsule_GetPointer(capsule, BLOCK);
-    Py_BEGIN_ALLOW_THREADS /* freeing waits for the device */
-    rnl_gpu_free(b->device, b->address);
+    Py_BEGIN_ALLOW_THREADS
+    if (b->in_order)
+        rnl_gpu_free_in_order(b->device, b->address, b->stream);
+    else
+        rnl_gpu_free(b->device, b->address);
     Py_END_ALLOW_THREADS
     Py_XDECREF(b->keeps);
     free(b);
 }
 
-static PyObject *new_block(const native_state *state, int device, int64_t nbytes, PyObject *keeps)
+void device_array_is_used_in(device_array *self, void *stream)
+{
+    ((block *)PyCapsule_GetPointer(self->block, BLOCK))->stream = stream;
+}
+
+static PyObject *new_block(const native_state *state, int device, int64_t nbytes, void *stream,
+                           int in_order, PyObject *keeps)
 {
     rnl_error err;
     rnl_status status;
@@ -38,7 +47,7 @@ static PyObject *new_block(const native_state *state, int device, int64_t nbytes
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    status = nbytes ? rnl_gpu_alloc(device, nbytes, &b->address, &err) : RNL_OK;
+    status = nbytes ? rnl_gpu_alloc(device, nbytes, stream, in_order, &b->address, &err) : RNL_OK;
     Py_END_ALLOW_THREADS
     if (status != RNL_OK) {
         free(b);
@@ -46,6 +55,8 @@ static PyObject *new_block(const native_state *state, int device, int64_t nbytes
         return raise_status(state, &err);
     }
     b->device = device;
+    b->stream = stream;
+    b->in_order = in_order;
     b->keeps = Py_NewRef(keeps);
     PyCapsule_SetDestructor(capsule, free_block);
     return capsule;
@@ -96,11 +107,12 @@ static PyObject *new_arrays(const native_state *state, const array_shape *shapes
 }
 
 PyObject *device_arrays_new(const native_state *state, int device, rnl_dtype dtype,
-                            const array_shape *shapes, int n, void *stream, PyObject *keeps)
+                            const array_shape *shapes, int n, void *stream, int in_order,
+                            PyObject *keeps)
 {
     int64_t nbytes;
     PyObject *arrays = new_arrays(state, shapes, n, dtype, &nbytes);
-    PyObject *capsule = arrays ? new_block(state, device, nbytes, keeps) : NULL;
+    PyObject *capsule = arrays ? new_block(state, device, nbytes, stream, in_order, keeps) : NULL;
     if (!capsule) {
         Py_XDECREF(arrays);
         return NULL;
@@ -135,9 +147,9 @@ PyObject *native_device_arrays(PyObject *module, PyObject *args)
     const native_state *state = PyModule_GetState(module);
     PyObject *tuples, *name, *stream, *keeps;
     array_shape shapes[MAX_ARRAYS] = {{0}};
-    int device, dtype;
-    if (!PyArg_ParseTuple(args, "iOO!OO:device_arrays", &device, &name, &PyTuple_Type, &tuples,
-                          &stream, &keeps) ||
+    int device, dtype, in_order = 0;
+    if (!PyArg_ParseTuple(args, "iOO!OO|p:device_arrays", &device, &name, &PyTuple_Type, &tuples,
+                          &stream, &keeps, &in_order) ||
         value_from_name(state, RNL_NAMES_DTYPE, name, &dtype) < 0)
         return NULL;
     const Py_ssize_t n = PyTuple_Size(tuples);
@@ -150,7 +162,7 @@ PyObject *native_device_arrays(PyObject *module, PyObject *args)
     for (Py_ssize_t k = 0; k < n; k++)
         if (shape_from_tuple(PyTuple_GetItem(tuples, k), &shapes[k]) < 0)
             return NULL;
-    return device_arrays_new(state, device, (rnl_dtype)dtype, shapes, (int)n, on, keeps);
+    return device_arrays_new(state, device, (rnl_dtype)dtype, shapes, (int)n, on, in_order, keeps);
 }
 
 PyObject *native_gpu_device_of(PyObject *module, PyObject *number)

@@ -93,7 +93,7 @@ static PyObject *export(device_array *self, int versioned)
 }
 
 /* Make the consumer's stream wait for the work that writes the array. */
-static int order_consumer(const native_state *state, const device_array *self, PyObject *stream)
+static int order_consumer(const native_state *state, device_array *self, PyObject *stream)
 {
     rnl_error err;
     rnl_status status;
@@ -106,6 +106,7 @@ static int order_consumer(const native_state *state, const device_array *self, P
         if (PyErr_Occurred())
             return -1;
     }
+    device_array_is_used_in(self, consumer);
     if (consumer == filled)
         return 0;
     Py_BEGIN_ALLOW_THREADS

@@ -20,6 +20,7 @@ enum {
     ARG_C_OUT,
     ARG_AXES,
     ARG_STREAM,
+    ARG_IN_ORDER,
     NUM_ARGS
 };
 
@@ -53,6 +54,7 @@ static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyO
     if (PyErr_Occurred())
         return -1;
     call->axes = (int)axes;
+    call->in_order = args[ARG_IN_ORDER] == Py_True;
     values[X] = args[ARG_X];
     values[Y] = given(args[ARG_OUT]);
     values[HN] = given(args[ARG_H_OUT]);
@@ -94,7 +96,7 @@ static int make_outputs(const gpu_rnn_object *self, gpu_call *call, PyObject *ke
     if (!n)
         return 0;
     *made = device_arrays_new(call->reader.state, self->device, self->spec.dtype, shapes, n,
-                              call->core.stream, kept);
+                              call->core.stream, call->in_order && PyTuple_Size(kept) == 0, kept);
     for (int k = 0; *made && k < n; k++) {
         foreign *const array = &call->arrays[places[k]];
         array->value = PyTuple_GetItem(*made, k);

@@ -42,7 +42,8 @@ static PyObject *gpu_rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 {
     static char *names[] = {"spec", "weights", "device", "clip", "math", "algo", NULL};
     static const char *const maths[] = {"default", "tf32", NULL};
-    static const char *const algos[] = {"standard", "persist_static", "persist_small", NULL};
+    static const char *const algos[] = {"auto", "standard", "persist_static", "persist_small",
+                                        NULL};
     const native_state *state = PyType_GetModuleState(type);
     PyObject *spec_object, *weights, *clip;
     const char *math, *algo;
@@ -160,7 +161,7 @@ static PyMethodDef gpu_rnn_methods[] = {
      " on arrays that the caller has checked: addresses of device memory or, if stream is None,"
      " NumPy arrays. None: not given."},
     {"call", (PyCFunction)(void (*)(void))gpu_rnn_call, METH_FASTCALL,
-     "call($self, x, state, lengths, out, h_out, c_out, axes, stream, /)\n--\n\nMake one call on"
+     "call($self, x, state, lengths, out, h_out, c_out, axes, stream, in_order, /)\n--\n\nMake one call on"
      " GPU arrays and return (y, state). Return None, without a call, if it is not plain enough for"
      " this fast path, or wrong."},
     {"weights", gpu_rnn_weights, METH_NOARGS,

@@ -31,7 +31,7 @@ static PyObject *native_check_layout(PyObject *module, PyObject *object)
     rnl_layout layout;
     if (layout_from_object(state_of(module), object, &layout) < 0)
         return NULL;
-    Py_RETURN_NONE;
+    return PyUnicode_FromString(layout.name);
 }
 
 typedef PyObject *list_fn(const native_state *, const rnl_layout *, const rnl_spec *, unsigned);
@@ -139,7 +139,7 @@ static PyMethodDef native_methods[] = {
      "exchange(array, /)\n--\n\nReturn what take_dlpack() returns and the stream in use, by"
      " __dlpack_c_exchange_api__; None if the array's type lacks it."},
     {"device_arrays", native_device_arrays, METH_VARARGS,
-     "device_arrays(device, dtype, shapes, stream, keeps, /)\n--\n\nReturn new arrays in one block"
+     "device_arrays(device, dtype, shapes, stream, keeps, in_order=False, /)\n--\n\nReturn new arrays in one block"
      " of a GPU's memory. keeps: an object that lives as long as the block."},
     {"gpu_order", native_gpu_order, METH_VARARGS,
      "gpu_order(device, before, after, /)\n--\n\nMake a stream wait for the work that is in another"
@@ -156,7 +156,8 @@ static PyMethodDef native_methods[] = {
      "check(spec, layout=None, /)\n--\n\nRaise SpecError unless the spec is valid, and LossyError"
      " unless the layout can represent it."},
     {"check_layout", native_check_layout, METH_O,
-     "check_layout(layout, /)\n--\n\nRaise LayoutError unless such a layout exists."},
+     "check_layout(layout, /)\n--\n\nReturn the layout's name in the table, which may be another"
+     " than its own. Raise LayoutError if there is no such layout."},
     {"tensors", native_tensors, METH_VARARGS,
      "tensors(layout, spec, has=None, /)\n--\n\nReturn a list of (name, shape): the tensors of an"
      " RNN in the framework's order. has: HAS_BIAS | HAS_PEEPHOLES, by default as in the spec."},

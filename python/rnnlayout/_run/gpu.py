@@ -19,7 +19,7 @@ from rnnlayout._native import (
 
 from . import cudnn, host
 from .foreign import LEGACY, Foreign, is_on_device, look, stream_of
-from .kinds import on_device_like
+from .kinds import frees_in_order, on_device_like
 from .shapes import INPUTS, OUTPUTS, Part, Shapes, check, kind, read_lengths
 from .use import Use
 
@@ -149,7 +149,9 @@ class _Call:
         made: dict[str, DeviceArray] = {}
         if missing:
             sizes = tuple(shapes.outputs[what].shape for what in missing)
-            new = device_arrays(self.number, self.spec.dtype, sizes, self.stream, self._kept())
+            kept = self._kept()
+            in_order = not kept and frees_in_order(self.x.value)
+            new = device_arrays(self.number, self.spec.dtype, sizes, self.stream, kept, in_order)
             made = dict(zip(missing, new, strict=True))
         return [made[what] if what in made else self.outs[what] for what in shapes.outputs]
 

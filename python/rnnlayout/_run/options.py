@@ -14,8 +14,8 @@ _MATHS = {
     "cuda": ("default", "tf32"),
     "auto": ("default", "bfloat16", "tf32"),
 }
-_GPU_ALGOS = ("standard", "persist_static", "persist_small")
-_ALGOS = {"cpu": ("standard",), "cuda": _GPU_ALGOS, "auto": _GPU_ALGOS}
+_GPU_ALGOS = ("auto", "standard", "persist_static", "persist_small")
+_ALGOS = {"cpu": ("auto", "standard"), "cuda": _GPU_ALGOS, "auto": _GPU_ALGOS}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from rnnlayout._sources.read import read
 
 from . import gpu, host, threadpools
 from .foreign import is_on_device, stream_of
-from .kinds import on_device_like, refuse_gradients
+from .kinds import frees_in_order, on_device_like, refuse_gradients
 from .options import Options, check_choices, number_of, read_options
 from .shapes import kind, name_arrays
 from .use import Use, use_of
@@ -40,7 +40,8 @@ class RNN:
         matrix products are rounded to bfloat16; sums, gates and states stay float32. spec.dtype is
         then "bfloat16", and x bfloat16 or float32. On a GPU also "tf32": float32 operands of
         matrix products may be rounded to the 10 bits of TF32.
-    algo: "standard"; on a GPU also "persist_static" and "persist_small", within cuDNN's limits.
+    algo: "auto", for each call as PyTorch chooses, or "standard"; on a GPU also "persist_static"
+        and "persist_small", within cuDNN's limits.
 
     Call it to run sequences; step() runs one step, update() replaces the weights. Its attributes
     are the options above, spec, and from it input_size, hidden_size, num_layers, num_directions,
@@ -86,7 +87,7 @@ class RNN:
         batch_first: bool | None = None,
         cell_clip: tuple[float, float] | None = None,
         math: str = "default",
-        algo: str = "standard",
+        algo: str = "auto",
     ) -> None:
         options = read_options(device, batch_first, cell_clip, math, algo)
         hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation}
@@ -192,7 +193,7 @@ class RNN:
         more += f", {self._use.settings}" if not self._is_plain else ""
         more += f", cell_clip {self.cell_clip}" if self.cell_clip else ""
         more += f", math {self.math}" if self.math != "default" else ""
-        more += f", algo {self.algo}" if self.algo != "standard" else ""
+        more += f", algo {self.algo}" if self.algo != "auto" else ""
         return f"<RNN of {self._spec}{more}, on {self.device}>"
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -248,7 +249,8 @@ class RNN:
                 return result
         elif type(native) is _native.GpuRnn:
             number = None if stream is None else stream_of(stream)
-            result = native.call(x, state, lengths, out, h_out, c_out, self._axes, number)
+            result = native.call(x, state, lengths, out, h_out, c_out, self._axes, number,
+                                 frees_in_order(x))  # fmt: skip
             if result is not None:
                 return on_device_like(x, result, (out, h_out, c_out))
         return self._long_way(self._axes, lengths, stream, x, state, out, h_out, c_out)
@@ -280,7 +282,8 @@ class RNN:
                 return result
         elif type(native) is _native.GpuRnn:
             number = None if stream is None else stream_of(stream)
-            result = native.call(x, state, None, out, h_out, c_out, STEP, number)
+            result = native.call(x, state, None, out, h_out, c_out, STEP, number,
+                                 frees_in_order(x))  # fmt: skip
             if result is not None:
                 return on_device_like(x, result, (out, h_out, c_out))
         return self._long_way(STEP, None, stream, x, state, out, h_out, c_out)
@@ -379,7 +382,7 @@ def forward(
     batch_first: bool | None = None,
     cell_clip: tuple[float, float] | None = None,
     math: str = "default",
-    algo: str = "standard",
+    algo: str = "auto",
     state: Any = None,
     lengths: Any = None,
     out: Any = None,

@@ -104,8 +104,8 @@ void check_refused(void)
     CHECK(rnl_gpu_device_of(pinned, &device, &err) == RNL_OK && device == -1, "%d", device);
     CHECK(rnl_gpu_device_of((void *)(uintptr_t)fake.alloc(8, 0, 1), &device, &err) == RNL_E_SPEC,
           "managed");
-    CHECK(rnl_gpu_alloc(0, -1, &made, &err) == RNL_E_SPEC && !made, "%s", err.text);
-    CHECK(rnl_gpu_alloc(0, 0, &made, &err) == RNL_OK && made, "%s", err.text);
+    CHECK(rnl_gpu_alloc(0, -1, NULL, 0, &made, &err) == RNL_E_SPEC && !made, "%s", err.text);
+    CHECK(rnl_gpu_alloc(0, 0, NULL, 0, &made, &err) == RNL_OK && made, "%s", err.text);
     rnl_gpu_free(0, made);
     rnl_gpu_free(0, NULL);
 }

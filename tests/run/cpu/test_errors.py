@@ -150,7 +150,10 @@ OPTIONS = {
         lambda: rl.RNN(np.zeros(SMALL.num_params), SMALL.replace(dtype="f8"), math="bfloat16"),
         "math='bfloat16' would discard the precision of float64",
     ),
-    "algo": (lambda: rl.RNN(X, algo="persist"), "algo is 'persist', need 'standard' on the"),
+    "algo": (
+        lambda: rl.RNN(X, algo="persist"),
+        "algo is 'persist', need 'auto' or 'standard' on the",
+    ),
     "math of a GPU": (lambda: rl.RNN(X, math="tf32"), "math is 'tf32', need 'default' or 'bfloat"),
     "math of the CPU": (
         lambda: rl.RNN(X, math="bfloat16", device="cuda"),
@@ -162,13 +165,13 @@ OPTIONS = {
     ),
     "algo of nobody": (
         lambda: rl.RNN(X, algo="persist", device="auto"),
-        "algo is 'persist', need 'standard', 'persist_static' or 'persist_small'$",
+        "algo is 'persist', need 'auto', 'standard', 'persist_static' or 'persist_small'$",
     ),
     "algo of a GPU that is not there": (
         lambda: rl.RNN(
             np.zeros(SMALL.num_params, "f4"), SMALL, algo="persist_small", device="auto"
         ),
-        "algo is 'persist_small', need 'standard' on the CPU",
+        "algo is 'persist_small', need 'auto' or 'standard' on the CPU",
     ),
     "batch_first": (lambda: rl.RNN(X, batch_first=2), "batch_first is 2, need True or False"),
     "no spec": (lambda: rl.RNN(np.zeros(5, "f4")), "a flat vector of 5 elements does not record"),

@@ -66,7 +66,7 @@ def numpy_arrays():
     import torch
 
     cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda:0"))
-    assert (gpu.device, gpu.algo, gpu.math) == ("cuda:0", "standard", "default")
+    assert (gpu.device, gpu.algo, gpu.math) == ("cuda:0", "auto", "default")
     assert repr(gpu) == "<RNN of lstm, input_size 5, hidden_size 7, on cuda:0>"
     x, (h, c) = inputs(LSTM)
     right = cpu(x, (h, c))
@@ -119,7 +119,7 @@ def options():
         (dict(math="bfloat16"), "math is 'bfloat16', need 'default' or 'tf32' on cuda:0"),
         (
             dict(algo="fast"),
-            "algo is 'fast', need 'standard', 'persist_static' or 'persist_small' on",
+            "algo is 'fast', need 'auto', 'standard', 'persist_static' or 'persist_small' on",
         ),
         (dict(cell_clip=(1, -1)), "clip"),
         (dict(cell_clip=7), "cell_clip is 7, need (low, high), two numbers"),

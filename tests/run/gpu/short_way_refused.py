@@ -162,14 +162,14 @@ def refused():
                 # no other kind of device is asked with a stream of CUDA
                 assert array.__dlpack_device__()[0] == CUDA or not array.streams, name
     for stream in WRONG_STREAMS:
-        assert rnn._native.call(*arguments(call, good), call.axes, stream) is None
+        assert rnn._native.call(*arguments(call, good), call.axes, stream, False) is None
         assert what_is_wrong(lambda s=stream: short(rnn, call, good, s))[0] is rl.SpecError
         assert what_is_wrong(lambda s=stream: long(rnn, call, good, s))[0] is rl.SpecError
     given, (h, c), *others = arguments(call, good)
     for state in (h, (h,), (h, c, c), [h], {}, (h, None), "hc"):
-        assert rnn._native.call(given, state, *others, TIME_FIRST, 1) is None
+        assert rnn._native.call(given, state, *others, TIME_FIRST, 1, False) is None
         assert what_is_wrong(lambda s=state: rnn(given, s, stream=1))[0] is rl.LayoutError
-    assert rnn._native.call(None, None, *others, TIME_FIRST, 1) is None
+    assert rnn._native.call(None, None, *others, TIME_FIRST, 1, False) is None
     assert device.live("pushed") == 0
 
 

@@ -165,7 +165,9 @@ def lists_and_places():
             arrays |= {"h_out": arrays["h_0"], "c_out": arrays["c_0"]}
             if way is short:
                 given, state, *others = arguments(call, arrays)
-                result = rnn._native.call(given, list(state), *others, STEP, stream_of(stream))
+                result = rnn._native.call(
+                    given, list(state), *others, STEP, stream_of(stream), False
+                )
             else:
                 result = way(rnn, call, arrays, stream)
             assert result[1][0] is arrays["h_0"] and result[1][1] is arrays["c_0"]
@@ -203,12 +205,13 @@ def one_call():
 
         again()
         expected = [
-            "cuCtxPushCurrent_v2", *["cuPointerGetAttributes"] * 6, "cuStreamIsCapturing",
-            "cudnnRNNForward", "cuCtxPopCurrent_v2",
+            "cuCtxPushCurrent_v2", "cuThreadExchangeStreamCaptureMode",
+            *["cuPointerGetAttributes"] * 6, "cuStreamIsCapturing", "cudnnRNNForward",
+            "cuThreadExchangeStreamCaptureMode", "cuCtxPopCurrent_v2",
         ]  # fmt: skip
         assert device.calls(again) == expected
         if lengths:
             more["lengths"] = np.array([1, 2, 3])
-            expected[-2:-2] = ["cudnnSetRNNDataDescriptor"] * 2
+            expected[-3:-3] = ["cudnnSetRNNDataDescriptor"] * 2
             assert device.calls(again) == expected
             again()  # for the next kind of arrays

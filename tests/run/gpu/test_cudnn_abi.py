@@ -101,7 +101,14 @@ def test_as_in_the_headers_of_cudnn(cudnn):
 @pytest.mark.download
 @pytest.mark.parametrize("cuda", [11, 13])
 def test_as_in_the_header_of_the_driver(cuda):
-    assert compile_(checks("cuda.h", None), available(get_cudnn.cuda_headers, cuda)) == ""
+    folder = available(get_cudnn.cuda_headers, cuda)
+    lines = list(checks("cuda.h", None))
+    if cuda == 11:  # which lacks newer errors
+        known = (folder / "cuda.h").read_text()
+        lines = [x for x in lines if not (m := re.search(r"\(\(long\)\((?:RNL_)?(\w+)\)", x))
+                 or re.search(rf"\b{m[1]}\b", known)]  # fmt: skip
+        assert len(lines) >= len(list(checks("cuda.h", None))) - 4
+    assert compile_(lines, folder) == ""
 
 
 @pytest.mark.download
@@ -140,7 +147,7 @@ def test_each_symbol_is_there_and_those_of_the_other_version_are_not(cudnn):
 
 def test_every_line_is_read():
     lines = re.findall(r"^(?:CUDNN|DRIVER)\(", (FOLDER / "symbols.def").read_text(), re.MULTILINE)
-    assert len(SYMBOLS) == len(lines) > 60
+    assert len(SYMBOLS) == len(lines) > 50
     assert len({name for *_, name, _ in SYMBOLS}) == len(SYMBOLS)
     assert len(TYPES) == ABI.count("typedef ") > 25
     assert len(VALUES) == len(set(re.findall(r"\bRNL_(?:CUDNN|CU)\w*_\w+\b(?= =)", ABI))) > 70

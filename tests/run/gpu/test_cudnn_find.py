@@ -57,8 +57,8 @@ def install(built):
 
 def test_nothing_at_all():
     code, found = doctor()
-    assert code == 5
-    assert found["schema"] == "rnnlayout.doctor/1" and found["rnnlayout"] == rl.__version__
+    assert code == 0
+    assert found["schema"] == "rnnlayout.doctor/2" and found["rnnlayout"] == rl.__version__
     assert found["cpu"]["kernels"] == rl.cpu_tier()
     gpu = found["gpu"]
     assert (gpu["usable"], gpu["cudnn"], gpu["gpus"]) == (False, None, [])
@@ -80,7 +80,8 @@ def test_all_that_is_needed(install, tmp_path):
         LD_LIBRARY_PATH=install(tmp_path / "driver", "libcuda.so.1"),
     )  # fmt: skip
     gpu = found["gpu"]
-    assert code == 0 and gpu["usable"] and gpu["why_not"] is None and gpu["hint"] is None
+    aborts = "an RNN of one unit failed on it: the process ended with SIGABRT"  # the stubs do
+    assert code == 0 and not gpu["usable"] and gpu["why_not"] == aborts
     assert gpu["cudnn"] == {
         "path": f"{folder}/libcudnn.so.9",
         "version": "9.19.0",
@@ -91,7 +92,7 @@ def test_all_that_is_needed(install, tmp_path):
         "path": f"{tmp_path}/driver/libcuda.so.1", "cuda": "13.1", "why_not": None,
     }  # fmt: skip
     assert gpu["gpus"] == [
-        {"device": f"cuda:{k}", "name": f"Stub GPU {k}", "capability": "9.0", "why_not": None}
+        {"device": f"cuda:{k}", "name": f"Stub GPU {k}", "capability": "9.0", "why_not": aborts}
         for k in range(2)
     ]
     assert gpu["places"][-1] == {
@@ -99,13 +100,36 @@ def test_all_that_is_needed(install, tmp_path):
     }  # fmt: skip
 
 
+def test_a_gpu_is_tried(fakes):
+    environment = fakes.environment()
+    for variables, code, said in (
+        (environment, 0, "GPU: can be used"),
+        (environment | {"FAKE_FAIL": "40:700:5000"}, 5, "GPU: cannot be used: an RNN of one"),
+    ):
+        found, out, err = rnnlayout("doctor", "--require", "gpu", **variables)
+        assert (found, err) == (code, "") and said in out, out
+    assert "cuda:0: Fake GPU: an RNN of one unit failed on it: rnnlayout.CudnnError: " in out
+    assert rnnlayout("doctor", **variables)[0] == 0
+
+
+def test_packages(monkeypatch):
+    told = _doctor.examine()
+    assert all(one["version"] for one in told["packages"])  # the tests need all of them
+    monkeypatch.setitem(_doctor._PACKAGES, "no_such_package", ("h5", "for nothing"))
+    told = _doctor.examine()
+    assert told["packages"][-1]["version"] is None
+    assert "no_such_package  -  " in re.sub(" +(?=-  )", "  ", _doctor.as_text(told))
+    assert 'for nothing: pip install "rnnlayout[h5]"' in _doctor.as_text(told)
+
+
 def test_text_and_json_say_the_same(install, tmp_path):
     folder = install(tmp_path / "ünï", "libcudnn.so.9")
     for encoding in ("utf-8", "ascii"):
         code, out, err = rnnlayout("doctor", RNNLAYOUT_CUDNN=folder, PYTHONIOENCODING=encoding)
-        assert (code, err) == (5, "")
-        lines = out.splitlines()
-        assert lines[0].startswith(f"rnnlayout {rl.__version__}, Python 3.")
+        assert (code, err) == (0, "")
+        assert out.startswith(f"rnnlayout {rl.__version__}, Python 3.")
+        lines = out[out.index("CPU:") :].splitlines()
+        del lines[1 : lines.index("GPU: cannot be used: no usable cuDNN was found") - 1]
         assert lines[2] == "GPU: cannot be used: no usable cuDNN was found"
         assert "/libcudnn.so.9: found libcudnn.so.9 without libcudnn_graph.so.9," in lines[3]
         assert ("ünï" in lines[3]) == (encoding == "utf-8")
@@ -267,7 +291,7 @@ def test_a_name_that_is_none(path):
 def test_off_opens_nothing(install, tmp_path):
     install(tmp_path, "libcuda.so.1")
     code, found = doctor(RNNLAYOUT_CUDNN="off", LD_LIBRARY_PATH=tmp_path)
-    assert code == 5 and found["gpu"]["why_not"] == "cuDNN is switched off"
+    assert code == 0 and found["gpu"]["why_not"] == "cuDNN is switched off"
     assert found["gpu"]["driver"] == {"path": None, "cuda": None, "why_not": None}
 
 
@@ -318,14 +342,20 @@ SHOWN = dict(re.findall(r"<!-- doctor: (.*?) -->\n```text\n(.*?)```", PAGE, re.D
 VENV, SITE = "/home/me/venv", "/home/me/venv/lib/python3.11/site-packages"
 
 
-def machine(name, install, folder):
+def machine(name, install, fakes, folder):
     """Return the environment of a machine that the page shows."""
     wheels = folder / "wheels"
     here = {"PYTHONPATH": os.pathsep.join([str(wheels), PACKAGE])}
-    if name in ("no GPU", "old driver", "well"):
+    if name == "well":  # an RNN is run
+        shutil.copytree(fakes.cudnn(9), wheels / "nvidia/cudnn/lib")
+        (wheels / "nvidia/cu13/lib").mkdir(parents=True)
+        shutil.move(wheels / "nvidia/cudnn/lib/libcublasLt.so.13", wheels / "nvidia/cu13/lib")
+        here["LD_LIBRARY_PATH"] = shutil.copytree(fakes.cuda, folder / "driver")
+        here |= {"FAKE_CUDNN": 91900, "FAKE_CUDA_DRIVER": 13010}
+    if name in ("no GPU", "old driver"):
         install(wheels / "nvidia/cudnn/lib")
         install(wheels / "nvidia/cu13/lib", "libcublasLt.so.13")
-    if name in ("old driver", "well"):
+    if name == "old driver":
         here["LD_LIBRARY_PATH"] = install(folder / "driver", "libcuda.so.1")
     if name == "old driver":
         here["STUB_DRIVER"] = 12040
@@ -336,7 +366,7 @@ def machine(name, install, folder):
 
 def as_shown(text, folder):
     """Return what doctor prints about the GPU, with the paths on the page and no line twice."""
-    text = text[text.index("GPU:") :].replace("Stub GPU 0", "NVIDIA H100 PCIe")
+    text = re.sub("Stub GPU 0|Fake GPU", "NVIDIA H100 PCIe", text[text.index("GPU:") :])
     text = text.replace(f"{folder}/wheels", SITE).replace(f"{folder}/bundled", "/opt/app/lib")
     text = text.replace(f"{folder}/driver", "/usr/lib/x86_64-linux-gnu")
     text = re.sub(r"(packages: )\S+(: no )", rf"\1{SITE}\2", text)
@@ -347,8 +377,8 @@ def as_shown(text, folder):
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_the_page_shows_what_doctor_prints(name, install, tmp_path):
-    _, out, _ = rnnlayout("doctor", **machine(name, install, tmp_path))
+def test_the_page_shows_what_doctor_prints(name, install, fakes, tmp_path):
+    _, out, _ = rnnlayout("doctor", **machine(name, install, fakes, tmp_path))
     assert as_shown(out, tmp_path) == SHOWN[name]
 
 

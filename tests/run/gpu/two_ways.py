@@ -149,7 +149,7 @@ def by_keywords(call, arrays):
 
 def short(rnn, call, arrays, stream):
     number = None if stream is None else _foreign.stream_of(stream)
-    return rnn._native.call(*arguments(call, arrays), call.axes, number)
+    return rnn._native.call(*arguments(call, arrays), call.axes, number, False)
 
 
 def long(rnn, call, arrays, stream):

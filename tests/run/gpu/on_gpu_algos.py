@@ -1,0 +1,142 @@
+"""Programs for fake_gpu.py: the algorithm that runs a call. The right one is that of torch's
+get_algo() (aten/src/ATen/native/cudnn/RNN.cpp), for bias="double", the only one that torch has."""
+
+import os
+import re
+
+import pytest
+from run.gpu.fake_gpu import GRU, LSTM, Device, assert_near, inputs, weights_of
+
+import rnnlayout as rl
+
+STANDARD, STATIC, SMALL = 0, 1, 3
+HALF = rl.Spec("lstm", 256, 256, dtype="float16")
+PLAIN = HALF.replace(cell="rnn_tanh", hidden_size=896)
+
+
+def used(device, do):
+    """Return the algorithms of the calls of cudnnRNNForward that do() makes."""
+    algos, found = {}, []
+    for line in device.log(do):
+        if made := re.match(r"cudnnSetRNNDescriptor_v8 desc=(\S+) algo=(\d)", line):
+            algos[made[1]] = int(made[2])
+        elif ran := re.match(r"cudnnRNNForward .*\brnn=(\S+)", line):
+            found.append(algos[ran[1]])
+    return found
+
+
+def algo_of(spec, N=3, **call):
+    x, _ = inputs(spec, batch=N, steps=call.pop("T", 4))
+    device = Device()
+    return used(device, lambda: rl.RNN(weights_of(spec), spec, device="cuda")(x, **call))
+
+
+def as_torch_does():
+    for spec, right in [
+        (LSTM, SMALL),
+        (GRU, SMALL),
+        (LSTM.replace(dtype="bfloat16"), SMALL),
+        (LSTM.replace(dtype="float64"), STANDARD),
+        (LSTM.replace(proj_size=2), STANDARD),
+        *((LSTM.replace(bias=bias), STANDARD) for bias in ("input", "recurrent", "none")),
+        (rl.Spec("lstm", 5, 192), SMALL),
+        (rl.Spec("gru", 5, 193), STANDARD),
+        (rl.Spec("rnn_relu", 5, 384), SMALL),
+        (rl.Spec("rnn_tanh", 5, 385), STANDARD),
+        (HALF.replace(num_layers=2), STANDARD),
+        (HALF.replace(bidirectional=True), STANDARD),
+        (HALF.replace(input_size=200), STANDARD),
+        (HALF.replace(hidden_size=200), STANDARD),
+        (HALF.replace(cell="gru"), STANDARD),
+        (HALF.replace(dtype="float32"), STANDARD),
+    ]:
+        assert algo_of(spec, N=8, T=1) == [right], spec
+    for N, right in [(8, STATIC), (12, STANDARD), (128, STATIC), (136, STANDARD)]:
+        assert algo_of(HALF, N=N, T=1) == [right], N
+    for N, right in [(88, STATIC), (96, STANDARD)]:
+        assert algo_of(PLAIN, N=N, T=1) == [right], N
+
+
+def by_call():
+    """One RNN runs each call with the algorithm that fits; lengths need the standard one."""
+    cpu, device = rl.RNN(weights_of(LSTM), LSTM), Device()
+    x, state = inputs(LSTM)
+    runs = {}
+
+    def calls():
+        gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+        for lengths in (None, [4, 0, 2], [4, 4, 4], [2, 2, 2], None):
+            runs[str(lengths)] = gpu(x, state, lengths=lengths), cpu(x, state, lengths=lengths)
+        assert gpu.algo == "auto" and "algo" not in repr(gpu)
+
+    assert used(device, calls) == [SMALL, STANDARD, SMALL, SMALL, SMALL]
+    for found, right in runs.values():
+        assert_near(found, right, LSTM)
+
+
+def what_is_asked_for():
+    device, (x, state) = Device(), inputs(LSTM)
+    for name, right in [("standard", STANDARD), ("persist_small", SMALL)]:
+        gpu = rl.RNN(weights_of(LSTM), LSTM, device="cpu")
+        assert used(device, lambda name=name: rl.forward(
+            x, weights_of(LSTM), LSTM, device="cuda", algo=name)) == [right]  # fmt: skip
+    gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda", algo="persist_small")
+    with pytest.raises(rl.SpecError, match='lengths need algo="standard"'):
+        gpu(x, state, lengths=[4, 0, 2])
+
+
+def refused(where):
+    """cuDNN does not support the algorithm: the standard one runs the call, and all later ones."""
+    os.environ["FAKE_CUDNN_NO_PERSIST"] = where
+    cpu, device = rl.RNN(weights_of(LSTM), LSTM), Device()
+    x, state = inputs(LSTM)
+    found = []
+
+    def calls():
+        gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+        found.extend(gpu(x, state) for _ in range(3))
+
+    assert used(device, calls)[-3:] == [STANDARD] * 3
+    for result in found:
+        assert_near(result, cpu(x, state), LSTM)
+    with pytest.raises((rl.SpecError, rl.CudnnError), match=r"persist_small|NOT_SUPPORTED"):
+        rl.forward(x, weights_of(LSTM), LSTM, device="cuda", algo="persist_small")
+
+
+def refused_by_the_descriptor():
+    refused("descriptor")
+
+
+def refused_by_the_sizes():
+    refused("sizes")
+
+
+def refused_by_the_call():
+    refused("forward")
+
+
+def on_an_old_gpu():
+    os.environ["FAKE_CUDA_CAPABILITY"] = "52"
+    assert algo_of(LSTM) == [STANDARD]
+
+
+def on_volta():
+    os.environ["FAKE_CUDA_CAPABILITY"] = "70"
+    for N, T, right in [(16, 40, STATIC), (16, 9, STANDARD), (12, 40, STANDARD), (80, 40, STANDARD),
+                        (8, 10, STATIC), (96, 20, STATIC), (128, 39, STANDARD)]:  # fmt: skip
+        assert algo_of(HALF, N=N, T=T) == [right], (N, T)
+
+
+def on_turing():
+    os.environ["FAKE_CUDA_CAPABILITY"] = "75"
+    assert algo_of(HALF, N=16, T=40) == [STANDARD]
+
+
+def on_a_small_gpu():
+    os.environ["FAKE_CUDA_PROCESSORS"] = "97"
+    assert algo_of(HALF, N=8) == [STANDARD]
+
+
+def on_a_gpu_with_trouble():
+    os.environ["FAKE_CUDA_CAPABILITY"] = "86"
+    assert algo_of(HALF, N=8) == [STANDARD]
