@@ -28,6 +28,7 @@ import forward_more
 import forward_peers as peers
 import numpy as np
 from convert import cpu
+from workload import Problem
 
 import rnnlayout as rl
 
@@ -307,7 +308,7 @@ def rows(threads, quick, held):
         if quick and H > 256:
             continue
         for cell in CELLS:
-            problem = peers.Problem(rl.Spec(cell, I, H, L, bool(both)), T, N)
+            problem = Problem(rl.Spec(cell, I, H, L, bool(both)), T, N)
             with peers.inference():
                 jobs, errors, changes = checked(problem, threads, held)
                 times = measure(jobs | {"peak": peak_job}, 5 if quick else 9, threads)

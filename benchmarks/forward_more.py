@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import forward_peers as peers
+from workload import Problem, outputs
 
 import rnnlayout as rl
 
@@ -40,8 +41,8 @@ def memory(quick):
     for size, layers in ((128, 1), (256, 2), (512, 2), (1024, 1))[: 2 if quick else None]:
         for cell in CELLS:
             for dtype in ("float32", "float16"):
-                problem = peers.Problem(rl.Spec(cell, size, size, layers), 100, 1)
-                flat, given = problem.space(dtype), peers.outputs(problem)
+                problem = Problem(rl.Spec(cell, size, size, layers), 100, 1)
+                flat, given = problem.space(dtype), outputs(problem)
                 before = given_out()
                 rnn = rl.RNN(flat, problem.spec.replace(dtype=dtype))
                 prepared = given_out() - before
@@ -76,7 +77,7 @@ def allocations(quick):
     for cell in CELLS:
         for T in (1, 20):
             for threads in (1, 2):
-                call, _ = peers.ours(peers.Problem(rl.Spec(cell, 128, 128, 2), T, 1), threads)
+                call, _ = peers.ours(Problem(rl.Spec(cell, 128, 128, 2), T, 1), threads)
                 by_c, by_python, peak = added_by(call)
                 found.append({"rnn": f"{cell} T={T}", "threads": threads, "C": by_c,
                               "Python": by_python, "Python, at most": peak})  # fmt: skip
@@ -94,7 +95,7 @@ def growth(quick):
             for value in values[: 3 if quick else None]:
                 now = at | {name: value}
                 spec = rl.Spec(cell, now["H"], now["H"])
-                problem = peers.Problem(spec, now["T"], now["N"])
+                problem = Problem(spec, now["T"], now["N"])
                 call, _ = peers.ours(problem, now["threads"])
                 us = median_us(call)
                 found.append({"cell": cell, "grows": name, "to": value, "us": round(us, 2),

@@ -1,64 +1,62 @@
-"""Run all measurements of rnnlayout that need a GPU.
+"""Run all measurements of rnnlayout that need a GPU, each in a process of its own.
 
-    python benchmarks/gpu.py [--facts] [--parity] [--speed] [--quick] [--json FILE]
+    python benchmarks/gpu.py --all --out DIR
 
-facts    test our assumptions about cuDNN, each in a separate process (gpu_facts.py)
-parity   compare rl.RNN on the GPU with the recurrence and with torch's cuDNN (gpu_parity.py)
-speed    compare it with raw cuDNN, torch and JAX, host and device time separately (gpu_speed.py)
+The order is doctor, and one call of every cell; facts: our assumptions about cuDNN (gpu_facts.py);
+the quick forms of parity: a comparison with the recurrence and with torch's cuDNN (gpu_parity.py),
+and of speed: times against raw cuDNN, torch and JAX (gpu_speed.py); then their full forms.
 
-By default all three run, and the results are written to benchmarks/results/gpu-DATE.json, which the
-page on performance shows after tools/tables.py --write. Needs rnnlayout installed, the tests' NumPy
-and ml_dtypes, and a C compiler for raw cuDNN. torch and JAX with CUDA are used if they are
-installed; what is missing is left out and reported. The exit code is 1 if a result was wrong or a
-part ended early, and 5 if no GPU can be used.
+Each result is appended to DIR/rows.jsonl at once. A case that dies, or is over its time limit, is a
+row that says so. The same command again runs the cases that have no result yet. At its end the
+command writes DIR/gpu-DATE.json, which the page on performance shows after tools/tables.py --write
+if DIR is benchmarks/results. Needs rnnlayout installed, NumPy and ml_dtypes, and a C compiler for
+raw cuDNN; from the source tree only this folder, csrc, tests and tools. torch and JAX are used if
+they are installed. The exit code is 1 if a result was wrong or a case failed, 5 if no GPU can be
+used.
 """
 
 import argparse
+import ctypes
 import datetime
 import json
-import multiprocessing
+import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
-from importlib import metadata
+from fnmatch import fnmatch
+from importlib import import_module, metadata
 from pathlib import Path
 
-import gpu_facts
-import gpu_parity
-import gpu_speed
-import numpy as np
-from gpu_device import Driver
-from gpu_peers import Place
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-import rnnlayout as rl
-from rnnlayout._run import cudnn
+from gpu_rows import Case, Rows
 
-RESULTS = Path(__file__).resolve().parent / "results"
-PARTS = ("facts", "parity", "speed")
+# What a case calls, by its first word: a module is imported only in the process that needs it.
+CALLS = {"forward": "gpu_parity", "fact": "gpu_facts", "parity": "gpu_parity",
+         "speed": "gpu_speed", "copies": "gpu_speed"}  # fmt: skip
+PR_SET_PDEATHSIG = 1  # sys/prctl.h
+DOCTOR = 120  # seconds; it has a time limit for each GPU too
 
 
-# ---------------------------------------------------------------------- each in a separate process
+def answer(what, *words):
+    """Run one case, in this process."""
+    return getattr(import_module(CALLS[what]), what)(*words)
 
 
-def about():
-    """Return the versions, the paths of cuDNN and cuBLAS, and whether the GPU is fake."""
-    torch, where, _ = gpu_parity.torch_there()
-    report, driver = cudnn.find(), Driver()
-    found = {
-        "date": datetime.date.today().isoformat(),
-        "GPU": driver.name(),
-        "driver runs CUDA": driver.version(),
-        "cuDNN": cudnn.version(report),
-        "torch": torch and torch.__version__,
-        "torch's cuDNN": torch.backends.cudnn.version() if where == "cuda" else None,
-        "JAX": version("jax"),
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "rnnlayout": rl.__version__,
-    }
-    return found, report["path"], report["cublas"], hasattr(driver.library, "fake_log")
+# --------------------------------------------------------------------------------------- the cases
+
+
+def doctor():
+    """Return what `rnnlayout doctor --json` prints, or None if no GPU can be used."""
+    command = [sys.executable, "-P", "-m", "rnnlayout", "doctor", "--require", "gpu"]
+    more = {"timeout": DOCTOR, "check": False}
+    done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, text=True, **more)
+    if done.returncode:
+        subprocess.run(command, **more)
+        return None
+    return json.loads(done.stdout)
 
 
 def version(package):
@@ -68,78 +66,100 @@ def version(package):
         return None
 
 
-def parity_of(cells, quick):
-    gpu_parity.torch_there()  # before the search for cuDNN, so that torch's copy is shared
-    return gpu_parity.parity(Driver(), quick, cells)
+def about(report):
+    """Return what the results depend on: the machine and the versions."""
+    gpu = report["gpu"]
+    return {
+        "date": datetime.date.today().isoformat(),
+        "GPU": gpu["gpus"][0]["name"],
+        "driver runs CUDA": gpu["driver"]["cuda"],
+        "cuDNN": gpu["cudnn"]["version"],
+        "torch": version("torch"),
+        "JAX": version("jax"),
+        "numpy": version("numpy"),
+        "python": platform.python_version(),
+        "rnnlayout": report["rnnlayout"],
+    }
 
 
-def speed(quick):
-    torch, where, _ = gpu_parity.torch_there()
-    place = Place(Driver(), torch, where, cudnn.find()["path"])
-    return gpu_speed.speed(place, quick)
+def cases(found, cudnn):
+    """Return all cases in order. found: as about() returns it; cudnn: as doctor reports it."""
+    import gpu_facts
+    import gpu_parity
+    import gpu_speed
+
+    libraries = (str(Path(cudnn["path"]).parent), *filter(None, [cudnn["cublas"]]))
+    several = min(8, os.cpu_count() or 1)
+    made = [Case(("forward", cell)) for cell in gpu_parity.CELLS]
+    made += [Case(("fact", name), libraries) for name in gpu_facts.FACTS]
+    torch, jax = ["torch"] * bool(found["torch"]), ["JAX"] * bool(found["JAX"])
+    for form in ("quick", "full"):
+        made += [Case(("parity", form, case, beside), at_once=several)
+                 for case in gpu_parity.CASES[form] for beside in ["alone", *torch]]  # fmt: skip
+        for case in gpu_speed.CASES[form]:
+            has_jax = jax if case.startswith("lstm") and case.endswith("float32") else []
+            made += [Case(("speed", form, case, beside)) for beside in ["cuDNN", *torch, *has_jax]]
+        made += [Case(("copies", form, case), at_once=several)
+                 for case in gpu_speed.CASES[form] if torch]  # fmt: skip
+    return made
 
 
-def in_a_process(function, *arguments):
-    """Return the result, or {"died": why}. A failed call may destroy the GPU's context."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        try:
-            return process.submit(function, *arguments).result()
-        except Exception as why:
-            print(f"{function.__name__} ended early: {type(why).__name__}: {why}", flush=True)
-            return {"died": f"{type(why).__name__}: {why}"}
+# ------------------------------------------------------------------------------------- the results
 
 
-def parity(quick):
-    """Check all cells, each in a separate process; with --quick all in one process."""
-    cells = [gpu_parity.CELLS] if quick else [[cell] for cell in gpu_parity.CELLS]
-    parts = [in_a_process(parity_of, some, quick) for some in cells]
-    died = [part for part in parts if "died" in part]
-    if died:
-        return died[0]
-    found = gpu_parity.joined(parts)
-    gpu_parity.show(found)
-    return found
+def joined(found, rows):
+    """Return {"about", "facts", "parity", "speed", "copies", "failed"} of the rows."""
+    import gpu_facts
+    import gpu_parity
+
+    kinds, failed = {what: {} for what in CALLS}, {}
+    for name, row in rows.items():
+        what, _, rest = name.partition(" ")
+        if "found" in row:
+            kinds[what][rest] = row["found"]
+        elif what == "fact":  # that a question kills its process is an answer
+            died = {"died": row["failed"], "said": row["said"]}
+            kinds[what][rest] = gpu_facts.compared(rest, died)
+        else:
+            failed[name] = f"{row['failed']}: {row['said']}"
+    verdicts = gpu_parity.joined([*kinds["forward"].values(), *kinds["parity"].values()])
+    lists = {what: list(kinds[what].values()) for what in ("speed", "copies")}
+    failed |= {f"{row['case']}: {name}": why
+               for row in lists["speed"] for name, why in row["failed"].items()}  # fmt: skip
+    return {"about": found, "facts": kinds["fact"], "parity": verdicts, **lists, "failed": failed}
+
+
+def show(row):
+    said = json.dumps(row["found"]) if "found" in row else f"FAILED, {row['failed']}: {row['said']}"
+    print(f"{row['case']}, {row['seconds']} s: {said[:160]}", flush=True)
+
+
+def summary(results):
+    news = [name for name, f in results["facts"].items() if f["as_expected"] is False]
+    print(f"{len(results['facts'])} facts; not as expected: {', '.join(news) or 'none'}")
+    goals = [(row["case"], *goal) for row in results["speed"] + results["copies"]
+             for goal in row.get("goals", [])]  # fmt: skip
+    missed = [goal for goal in goals if not goal[-1]]
+    for case, what, limit, value, _ in missed:
+        print(f"MISSED {case}: {what}, {limit}: {value}")
+    print(f"{len(goals) - len(missed)} goals met, {len(missed)} missed")
+    verdicts = results["parity"]
+    left_out = [verdicts["left_out"], *(row["left_out"] for row in results["speed"])]
+    for name, why in {name: why for some in left_out for name, why in some.items()}.items():
+        print(f"{name}: left out, {why}")
+    for who, what, why in verdicts["failures"]:
+        print(f"WRONG {who}: {what}: {why}")
+    print(f"{verdicts['checked']} results checked, {len(verdicts['failures'])} wrong")
+    for name, why in results["failed"].items():
+        print(f"FAILED {name}: {why}")
 
 
 # ------------------------------------------------------------------------------------- the command
 
 
-def run(parts, quick):
-    """Return {"about", and each part}, and whether the GPU is fake."""
-    known, path, cublas, fake = in_a_process(about)
-    print(json.dumps(known))
-    found = {"about": known}
-    if "facts" in parts:
-        found["facts"] = gpu_facts.all_facts(Path(path).parent, cublas)
-    if "parity" in parts:
-        print("-- parity", flush=True)
-        found["parity"] = parity(quick)
-    if "speed" in parts:
-        print("-- speed", flush=True)
-        found["speed"] = in_a_process(speed, quick)
-    return found, fake
-
-
-def wrong(found):
-    """Return whether a result is wrong or a part ended early."""
-    ended = [part for part in PARTS if "died" in found.get(part, {})]
-    return bool(ended or found.get("parity", {}).get("failures"))
-
-
-def summary(found):
-    news = [name for name, f in found.get("facts", {}).items() if f["as_expected"] is False]
-    if "facts" in found:
-        print(f"{len(found['facts'])} facts; not as expected: {', '.join(news) or 'none'}")
-    reached = [
-        g[3] for row in found.get("speed", []) if isinstance(row, dict) for g in row["goals"]
-    ]
-    if reached:
-        print(f"{sum(reached)} goals met, {len(reached) - sum(reached)} missed")
-
-
 def on_fakes(arguments):
     """Run the same command with the fakes of tests/fakes instead of a driver and cuDNN."""
-    from fakes.build import Fakes  # gpu_facts.py has put the tests on the path
+    from fakes.build import Fakes
 
     with tempfile.TemporaryDirectory() as folder:
         environment = Fakes(Path(folder)).environment()
@@ -147,30 +167,57 @@ def on_fakes(arguments):
         return subprocess.run(command, env=environment, check=False).returncode
 
 
+def same_machine(rows, found):
+    """Add a row on the machine, or exit if the rows are from another one."""
+    known = rows.known.get("about", {}).get("found", found)
+    other = [what for what in ("GPU", "driver runs CUDA", "cuDNN", "rnnlayout")
+             if known[what] != found[what]]  # fmt: skip
+    if other:
+        was = ", ".join(f"{what} {known[what]}, not {found[what]}" for what in other)
+        sys.exit(f"{rows.path} has results of {was}: give another folder to --out")
+    rows.add({"case": "about", "found": found})
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for part in PARTS:
-        parser.add_argument(f"--{part}", action="store_true", help="run this part instead of all")
-    parser.add_argument("--quick", action="store_true", help="run only a few cases of each part")
-    parser.add_argument("--json", type=Path, help="write the results to this file")
+    form = parser.add_mutually_exclusive_group(required=True)
+    form.add_argument("--all", action="store_true", help="run all cases")
+    form.add_argument("--only", nargs="+", metavar="NAME",
+                      help="run the cases of these names, such as 'fact *'")  # fmt: skip
+    form.add_argument("--case", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results")
+    parser.add_argument("--limit", type=float, default=120, metavar="SECONDS",
+                        help="time limit of a case (default: 120)")  # fmt: skip
     parser.add_argument("--fakes", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.case:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the command
+        print(json.dumps(answer(*args.case)))
+        return 0
+    if args.out is None:
+        parser.error("--out is needed: the folder of the results")
     if args.fakes:
         return on_fakes([word for word in sys.argv[1:] if word != "--fakes"])
-    doctor = subprocess.run([sys.executable, "-m", "rnnlayout", "doctor"], text=True,
-                            capture_output=True, check=False)  # fmt: skip
-    if doctor.returncode:
-        print(doctor.stdout + doctor.stderr)
+    report = doctor()
+    if report is None:
         return 5
-    parts = [part for part in PARTS if getattr(args, part)] or PARTS
-    found, fake = run(parts, args.quick)
-    summary(found)
-    whole = parts == PARTS and not args.quick and not fake
-    to = args.json or (RESULTS / f"gpu-{found['about']['date']}.json" if whole else None)
-    if to:
-        to.write_text(json.dumps(found, indent=1) + "\n")
-        print(f"written: {to}")
-    return 1 if wrong(found) else 0
+    args.out.mkdir(parents=True, exist_ok=True)
+    found, rows = about(report), Rows(args.out / "rows.jsonl")
+    same_machine(rows, found)
+    chosen = cases(found, report["gpu"]["cudnn"])
+    if args.only:
+        chosen = [case for case in chosen if any(fnmatch(case.name, name) for name in args.only)]
+    if not chosen:
+        parser.error(
+            f"--only {' '.join(args.only)}: no such case; names begin with {', '.join(CALLS)}"
+        )
+    rows.fill(chosen, args.limit, show)
+    results = joined(found, {name: row for name, row in rows.known.items() if name != "about"})
+    to = args.out / f"gpu-{found['date']}.json"
+    to.write_text(json.dumps(results, indent=1) + "\n")
+    summary(results)
+    print(f"written: {to}")
+    return 1 if results["failed"] or results["parity"]["failures"] else 0
 
 
 if __name__ == "__main__":

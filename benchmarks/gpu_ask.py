@@ -1,20 +1,27 @@
-"""Call a libcudnn on a GPU, call by call: for gpu_facts.py."""
+"""Call a libcudnn on a GPU, call by call, and register the questions of gpu_facts.py."""
 
 import ctypes
-import sys
 from ctypes import c_size_t, c_ulonglong, c_void_p
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-
 from fakes import ask, device
 from fakes.problem import Problem
 from gpu_device import Driver
 from gpu_parity import unit
 
 import rnnlayout as rl
+
+FACTS = {}
+
+
+def fact(**expected):
+    """Register a function (gpu) -> dict that answers a question. expected: what we assume."""
+
+    def register(function):
+        FACTS[function.__name__] = (function, expected)
+        return function
+
+    return register
 
 
 class Gpu(device.Device):

@@ -1,82 +1,22 @@
-"""Compare rl.RNN on a GPU with the float64 recurrence and with torch's cuDNN.
+"""Compare rl.RNN on a GPU with the float64 recurrence, and with torch's cuDNN: cases of gpu.py.
 
-All cells, layers, directions, projection, bias modes and dtypes; full and shorter lengths, batch
-first too; whole calls and single steps, device arrays and NumPy arrays, new results and out=.
-Each result must be within the rounding bound of its arithmetic (tests/oracles/reference.py
-derives it) of the float64 recurrence. torch must be within it too, so the two differ by at most
-twice the bound.
+A case is a spec: all cells, layers, directions, projection, bias modes and dtypes. Each is run with
+full and shorter lengths, batch first too; in whole calls and single steps; with device arrays and
+NumPy arrays, new results and out=. Each result must be within the rounding bound of its arithmetic
+(tests/oracles/reference.py derives it) of the float64 recurrence. torch must be within it too, so
+the two differ by at most twice the bound.
 """
 
 import itertools
-import sys
-from importlib import import_module
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-
 from fakes.problem import CELLS, STORED, Problem
-from gpu_device import Array
+from gpu_arrays import Arrays, torch_module, torch_there
+from gpu_device import Driver
 from oracles.reference import FLOAT32, FLOAT64, Run
 
 import rnnlayout as rl
 from rnnlayout._run import cudnn
-
-
-def torch_there():
-    """Return (torch or None, its device "cuda" or "cpu", what is missing or None)."""
-    try:
-        torch = import_module("torch")
-    except ImportError:
-        return None, "cpu", "torch is not installed"
-    if not torch.cuda.is_available():
-        torch.set_num_threads(1)  # with small sizes, more threads only wait for each other
-        return torch, "cpu", f"torch {torch.__version__} has no GPU: it runs on the CPU"
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    return torch, "cuda", None
-
-
-# --------------------------------------------------------------------------------------- arrays
-
-
-class Arrays:
-    """Convert NumPy arrays to arrays of a place, and back. place: "cuda" or "cpu" (torch tensors),
-    "driver" (gpu_device.py's arrays) or "host" (NumPy arrays)."""
-
-    def __init__(self, place, torch=None, driver=None):
-        self.place, self.torch, self.driver = place, torch, driver
-
-    def holds(self, dtype):
-        """Return whether the dtype is supported: __cuda_array_interface__ lacks bfloat16."""
-        return self.place != "driver" or dtype != "bfloat16"
-
-    def put(self, array):
-        if self.place == "host":
-            return array
-        if self.place == "driver":
-            return Array(self.driver, array)
-        if array.dtype.name == "bfloat16":  # NumPy lacks it, so torch gets the bits
-            tensor = self.torch.from_numpy(np.array(array).view("i2")).view(self.torch.bfloat16)
-        else:
-            tensor = self.torch.from_numpy(np.array(array))
-        return tensor.to(self.place)
-
-    def get(self, result, dtype):
-        """Return a result as a NumPy array. result: NumPy's, torch's, or any type with numpy()."""
-        if self.torch and isinstance(result, self.torch.Tensor):
-            result = result.cpu()
-            if result.dtype == self.torch.bfloat16:
-                result = result.view(self.torch.int16)
-        array = result if isinstance(result, np.ndarray) else result.numpy()
-        return np.array(array).view(dtype)
-
-
-def places(torch, where, driver):
-    """Return the places whose arrays rnnlayout accepts: the device, then the host."""
-    device = Arrays("cuda", torch) if where == "cuda" else Arrays("driver", torch, driver)
-    return [device, Arrays("host", torch)]
-
 
 # ----------------------------------------------------------------------------------- the problems
 
@@ -92,21 +32,37 @@ def specs():
         yield rl.Spec(cell, 24, 40, 2, True, bias=bias)
 
 
+def name_of(spec):
+    words = [spec.cell, f"L={spec.num_layers}", f"D={spec.num_directions}", spec.dtype]
+    words += [f"P={spec.proj_size}"] * bool(spec.proj_size)
+    return ",".join([*words, *[f"bias={spec.bias}"] * (spec.bias != "double")])
+
+
+SPECS = {name_of(spec): spec for spec in specs()}
+CLIP = "clip"  # a case of its own
+CASES = {"quick": [CLIP, *SPECS], "full": list(SPECS)}
 LENGTHS = [None, [9, 3, 1, 6, 9], [4, 0, 2, 9, 1], [3, 3, 3, 3, 3]]
 
 
-def problems(quick):
-    """Yield (Problem, batch_first): all, or with quick each spec with one kind of lengths."""
-    forms = list(itertools.product(LENGTHS, (False, True)))
-    for k, spec in enumerate(specs()):
-        for lengths, batch_first in [forms[k % len(forms)]] if quick else forms:
+FORMS = list(itertools.product(LENGTHS, (False, True)))
+
+
+def problems(form, case):
+    """Yield (Problem, batch_first, whether results are written into given arrays): quick with one
+    kind of lengths, full with all others."""
+    if case == CLIP:  # cuDNN returns an unclamped last cell state; rnnlayout clamps it
+        for both in (False, True):
+            spec, rng = rl.Spec("lstm", 24, 40, 2, both), np.random.default_rng(both)
+            # the first cell state is within the bounds: cuDNN clamps it when it reads it, our CPU
+            # path does not
+            yield Problem(spec, rng, T=9, N=5, clip=(-0.0625, 0.125), c_size=0.0625), both, both
+        return
+    k = list(SPECS).index(case)
+    for j, (lengths, batch_first) in enumerate(FORMS):
+        if (form == "quick") == (j == k % len(FORMS)):
             rng = np.random.default_rng(k)
-            yield Problem(spec, rng, T=9, N=5, lengths=lengths), batch_first
-    for both in (False, True):  # cuDNN returns an unclamped last cell state; rnnlayout clamps it
-        spec = rl.Spec("lstm", 24, 40, 2, both)
-        rng = np.random.default_rng(both)
-        # a first cell state within the bounds: cuDNN clamps it when reading, our CPU path does not
-        yield Problem(spec, rng, T=9, N=5, clip=(-0.0625, 0.125), c_size=0.0625), both
+            problem = Problem(SPECS[case], rng, T=9, N=5, lengths=lengths)
+            yield problem, batch_first, (j + k // 2) % 2
 
 
 def title(problem, batch_first):
@@ -125,6 +81,21 @@ def turned(array, batch_first):
 
 
 # ---------------------------------------------------------------------------------------- the runs
+
+
+ALGOS = ("standard", "persist_static", "persist_small")
+TF32 = 2.0**-10  # both operands of a product are rounded to 10 bits
+
+
+def variants(problem):
+    """Yield the options to run a problem with besides the default ones, and their unit."""
+    spec = problem.spec
+    if spec.dtype == "float32":
+        yield {"math": "tf32"}, TF32
+    if (spec.bias == "double" and not spec.proj_size and spec.dtype != "float64"
+            and (problem.lengths == problem.T).all()):  # fmt: skip
+        for algo in ALGOS:
+            yield {"algo": algo}, unit(spec)
 
 
 def run_of(problem, arrays, y, last, batch_first):
@@ -150,10 +121,10 @@ def results(problem, arrays, batch_first):
     return {name: arrays.put(array) for name, array in made.items()}
 
 
-def ours(problem, batch_first, arrays, into):
+def ours(problem, batch_first, arrays, into, options=None):
     """Run rnnlayout. into: whether results are written into given arrays."""
     rnn = rl.RNN(problem.weights, problem.spec, device="cuda", batch_first=batch_first,
-                 cell_clip=problem.clip)  # fmt: skip
+                 cell_clip=problem.clip, **(options or {}))  # fmt: skip
     x, state = arrays.put(turned(problem.x, batch_first)), state_of(problem, arrays)
     lengths = None if (problem.lengths == problem.T).all() else problem.lengths
     given = results(problem, arrays, batch_first) if into else {}
@@ -196,22 +167,7 @@ def torchs(problem, torch, where):
     return run_of(problem, arrays, y, last, False)
 
 
-def torch_module(torch, spec, flat):
-    """Return nn.LSTM, GRU or RNN with the weights of a weight space."""
-    kind = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}.get(spec.cell, torch.nn.RNN)
-    more = {"nonlinearity": spec.cell[4:]} if spec.cell.startswith("rnn") else {}
-    more |= {"proj_size": spec.proj_size} if spec.proj_size else {}
-    more |= {"dtype": getattr(torch, spec.dtype), "bidirectional": spec.bidirectional}
-    sizes = spec.input_size, spec.hidden_size, spec.num_layers
-    module = kind(*sizes, bias=spec.bias != "none", **more)
-    rl.assign(module, rl.convert(flat, spec, layout="cudnn", to="torch"))
-    return module.eval()
-
-
 # ----------------------------------------------------------------------------------------- verdicts
-
-
-SHOWN = 20  # failures that are printed; the results contain all
 
 
 class Verdicts:
@@ -220,11 +176,13 @@ class Verdicts:
     def __init__(self):
         self.worst, self.failures, self.checked = {}, [], 0
 
-    def add(self, who, problem, batch_first, run, *arguments):
-        """Add run(problem, *arguments). An exception is reported as a failure."""
+    def add(self, who, problem, batch_first, run, *arguments, rounds=None):
+        """Add run(problem, *arguments). An exception is reported as a failure. rounds: the unit of
+        its arithmetic, if it is not that of the dtype."""
         self.checked += 1
         try:
-            off = problem.distance(run(problem, *arguments), unit=unit(problem.spec))
+            made = run(problem, *arguments)
+            off = problem.distance(made, unit=rounds or unit(problem.spec))
         except Exception as why:
             self.failures.append([who, title(problem, batch_first), f"{type(why).__name__}: {why}"])
             return
@@ -234,47 +192,61 @@ class Verdicts:
         self.worst[key] = max(self.worst.get(key, 0), float(f"{off:.3g}"))
 
 
-def parity(driver, quick=False, cells=CELLS):
-    """Check some cells. Return {"checked", "worst": {implementation and dtype: error / bound},
-    "failures", "left_out"}."""
-    torch, where, missing = torch_there()
-    left_out = {"torch's cuDNN": missing} if missing else {}
-    narrow = cudnn.find()["version"] >= 90000
-    left_out |= {} if narrow else {"bfloat16": "cuDNN 8 has no RNNs in bfloat16"}
-    found = Verdicts()
-    for k, (problem, batch_first) in enumerate(problems(quick)):
-        if problem.spec.cell not in cells or (problem.spec.dtype == "bfloat16" and not narrow):
-            continue
-        steps = not problem.spec.bidirectional and (problem.lengths == problem.T).all()
-        for arrays in places(torch, where, driver):
-            if not arrays.holds(problem.spec.dtype):
-                continue
-            who = f"ours, {arrays.place} arrays"
-            found.add(who, problem, batch_first, ours, batch_first, arrays, k % 2)
-            if steps:
-                found.add(f"{who}, steps", problem, False, ours_in_steps, arrays)
-        if torch and not batch_first and torch_has(problem):
-            found.add(f"torch, {where}", problem, False, torchs, torch, where)
-    return {"checked": found.checked, "worst": found.worst, "failures": found.failures,
-            "left_out": left_out}  # fmt: skip
+def alone(found, problem, batch_first, into):
+    """Check rnnlayout without a framework, in all its variants."""
+    driver, host = Arrays("driver", driver=Driver()), Arrays("host")
+    device = [driver] if driver.holds(problem.spec.dtype) else []
+    with_arrays(found, problem, batch_first, into, [*device, host])
+    for options, rounds in variants(problem):
+        (name, value), *_ = options.items()
+        found.add(f"ours, {name} {value}", problem, batch_first, ours, batch_first,
+                  [*device, host][0], False, options, rounds=rounds)  # fmt: skip
+
+
+def beside_torch(found, problem, batch_first, into):
+    """Check rnnlayout with torch's arrays, and torch's own module."""
+    torch, where, _ = torch_there()
+    if where == "cuda":
+        with_arrays(found, problem, batch_first, into, [Arrays(where, torch)])
+    if not batch_first and torch_has(problem):
+        found.add(f"torch, {where}", problem, False, torchs, torch, where)
+
+
+def with_arrays(found, problem, batch_first, into, places):
+    steps = not problem.spec.bidirectional and (problem.lengths == problem.T).all()
+    for arrays in places:
+        who = f"ours, {arrays.place} arrays"
+        found.add(who, problem, batch_first, ours, batch_first, arrays, into)
+        if steps:
+            found.add(f"{who}, steps", problem, False, ours_in_steps, arrays)
+
+
+def parity(form, case, beside):
+    """Return the verdicts of a case. form: quick or full; beside: "torch" or "alone"."""
+    check, found = beside_torch if beside == "torch" else alone, Verdicts()
+    if beside == "torch":
+        torch_there()  # before the search for cuDNN, so that torch's copy is shared
+    if "bfloat16" in case and cudnn.find()["version"] < 90000:
+        return vars(found) | {"left_out": {"bfloat16": "cuDNN 8 has no RNNs in bfloat16"}}
+    for problem, batch_first, into in problems(form, case):
+        check(found, problem, batch_first, into)
+    return vars(found)
+
+
+def forward(cell):
+    """Return the verdicts of one small call of a cell, with NumPy arrays."""
+    found, spec = Verdicts(), rl.Spec(cell, 5, 6)
+    problem = Problem(spec, np.random.default_rng(0))
+    found.add("first call", problem, False, ours, False, Arrays("host"), False)
+    return vars(found)
 
 
 def joined(parts):
-    """Join the results of parity() for different cells."""
+    """Join the verdicts of all cases."""
     worst = {}
     for key, value in (pair for part in parts for pair in part["worst"].items()):
         worst[key] = max(value, worst.get(key, 0))
-    left_out = {name: why for part in parts for name, why in part["left_out"].items()}
+    left_out = {name: why for part in parts for name, why in part.get("left_out", {}).items()}
     return {"checked": sum(part["checked"] for part in parts), "worst": worst,
             "failures": [failure for part in parts for failure in part["failures"]],
             "left_out": left_out}  # fmt: skip
-
-
-def show(found):
-    for who, worst in found["worst"].items():
-        print(f"{who:28} error at most {worst:.2g} of the bound")
-    for name, why in found["left_out"].items():
-        print(f"{name}: left out, {why}")
-    for who, what, why in found["failures"][:SHOWN]:
-        print(f"WRONG {who}: {what}: {why}")
-    print(f"{found['checked']} results checked, {len(found['failures'])} wrong", flush=True)

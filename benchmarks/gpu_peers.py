@@ -6,30 +6,20 @@ array, or None if there is nothing to compare. A peer raises Missing, with the r
 run. All work goes to the legacy stream, whose events measure the device's time.
 """
 
-import ctypes
 import os
-import subprocess
-import tempfile
 import time
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
-from forward_peers import outputs
+from gpu_arrays import Arrays, torch_module
 from gpu_device import Clock
-from gpu_parity import Arrays, places, torch_module
+from gpu_floor import Missing, raw, raw_by, raw_graph
+from workload import outputs
 
 import rnnlayout as rl
 
-HERE = Path(__file__).resolve().parent
 STREAM = 1  # the legacy default stream, as protocols count
-CELL = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
-DTYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
-
-
-class Missing(Exception):
-    """The peer cannot run on this machine; the text says why."""
 
 
 @dataclass
@@ -43,7 +33,8 @@ class Place:
 
     def __post_init__(self):
         self.clock = Clock(self.driver)
-        self.arrays = places(self.torch, self.where, self.driver)[0]
+        place = "cuda" if self.where == "cuda" else "driver"
+        self.arrays = Arrays(place, self.torch, self.driver)
 
     def timed(self, call):
         return lambda calls: self.clock.microseconds(call, calls)
@@ -113,9 +104,7 @@ def ours_captured(problem, place):
 
 
 def torch_job(problem, place):
-    """Return (module, a call of it, y)."""
-    if not place.torch:
-        raise Missing("torch is not installed")
+    """Return (a call of the module, y)."""
     arrays, flat = Arrays(place.where, place.torch), space(problem)
     module = torch_module(place.torch, problem.spec, flat).to(place.where)
     x = arrays.put(problem.x.astype(flat.dtype))
@@ -123,14 +112,14 @@ def torch_job(problem, place):
     state = tuple(parts) if len(parts) == 2 else parts[0] if parts else None
     kept = []
 
-    def call(run=module):
-        kept[:] = [run(x, state)[0]]
+    def call():
+        kept[:] = [module(x, state)[0]]
 
     def y():
         made = arrays.get(kept[0], flat.dtype)
         return made[0] if problem.T == 1 else made
 
-    return module, call, y
+    return call, y
 
 
 def inside(place, call):
@@ -144,22 +133,8 @@ def inside(place, call):
 
 
 def by_torch(problem, place):
-    _, call, y = torch_job(problem, place)
+    call, y = torch_job(problem, place)
     return place.timed(inside(place, call)), y
-
-
-def by_torch_compiled(problem, place):
-    module, call, y = torch_job(problem, place)
-    if place.where != "cuda":
-        raise Missing("torch has no GPU")
-    if problem.T > 1:
-        raise Missing("only single steps: compiling more takes long")
-    compiled = place.torch.compile(module)
-    try:
-        inside(place, lambda: call(compiled))()
-    except Exception as why:
-        raise Missing(f"torch.compile: {type(why).__name__}: {str(why)[:200]}") from None
-    return place.timed(inside(place, lambda: call(compiled))), y
 
 
 def torch_graph(place, call):
@@ -180,7 +155,7 @@ def torch_graph(place, call):
 
 
 def by_torch_graph(problem, place):
-    _, call, y = torch_job(problem, place)
+    call, y = torch_job(problem, place)
     return place.timed(torch_graph(place, call)), y
 
 
@@ -226,70 +201,23 @@ def by_jax(problem, place):
     return job, y
 
 
-# -------------------------------------------------------------------------------------- the floor
-
-
-class Raw:
-    """raw_cudnn.c as a library, on rnnlayout's libcudnn; built once per process."""
-
-    _library = None
-
-    @classmethod
-    def library(cls, place):
-        if cls._library is None:
-            if not place.cudnn:
-                raise Missing("no libcudnn")
-            made = Path(tempfile.mkdtemp()) / "raw_cudnn.so"
-            compiler = os.environ.get("CC", "cc")
-            flags = ["-std=c11", "-O2", "-shared", "-fPIC", "-I", HERE.parent / "csrc", "-o", made]
-            try:
-                subprocess.run([compiler, *flags, HERE / "raw_cudnn.c", "-ldl"], check=True)
-            except (OSError, subprocess.CalledProcessError) as why:
-                raise Missing(f"compiling failed: {why}") from None
-            library = ctypes.CDLL(str(made))
-            library.raw_new.restype = ctypes.c_void_p
-            library.raw_free.argtypes = [ctypes.c_void_p]
-            if library.raw_open(place.cudnn.encode()):
-                raise Missing("it could not open libcudnn")
-            cls._library = library
-        return cls._library
-
-    def __init__(self, problem, place, by_graph):
-        self.opened, self.by_graph, spec = self.library(place), by_graph, problem.spec
-        numbers = (CELL[spec.cell], problem.T, problem.N, spec.input_size, spec.hidden_size,
-                   spec.num_layers, spec.num_directions, DTYPE[spec.dtype])  # fmt: skip
-        made = self.opened.raw_new((ctypes.c_int * 8)(*numbers))
-        if not made:
-            raise Missing("cuDNN refused it")
-        self.raw = ctypes.c_void_p(made)
-
-    def __del__(self):
-        if hasattr(self, "raw"):
-            self.opened.raw_free(self.raw)
-
-    def __call__(self, calls):
-        us = (ctypes.c_double * 3)()
-        if self.opened.raw_time(self.raw, calls, self.by_graph, us):
-            raise Missing("a call failed")
-        return dict(zip(("host", "device", "whole"), us, strict=True))
-
-
-def raw(problem, place):
-    return Raw(problem, place, 0), lambda: None
-
-
-def raw_graph(problem, place):
-    return Raw(problem, place, 1), lambda: None
-
-
+# What each row of gpu_speed.py measures in one process, ours first.
 PEERS = {
-    "ours": ours,
-    "raw cuDNN": raw,
-    "torch": by_torch,
-    "ours, new results": ours_new,
-    "ours, captured": ours_captured,
-    "raw cuDNN, graph": raw_graph,
-    "torch, graph": by_torch_graph,
-    "torch, compiled": by_torch_compiled,
-    "JAX": by_jax,
+    "cuDNN": {
+        "ours": ours,
+        "raw cuDNN": raw,
+        "raw cuDNN, persist_static": raw_by("persist_static"),
+        "raw cuDNN, persist_small": raw_by("persist_small"),
+        "raw cuDNN, graph": raw_graph,
+        "ours, new results": ours_new,
+    },
+    "torch": {
+        "ours": ours,
+        "torch": by_torch,
+        "torch, graph": by_torch_graph,
+        "raw cuDNN": raw,
+        "ours, new results": ours_new,
+        "ours, captured": ours_captured,
+    },
+    "JAX": {"ours": ours, "JAX": by_jax},
 }

@@ -1,19 +1,26 @@
-"""Time rl.RNN on a GPU against raw cuDNN, torch and JAX, in turn, in one process.
+"""Time rl.RNN on a GPU against raw cuDNN, torch or JAX: cases of gpu.py.
 
-Host time ends when the last of some calls has returned, device time is between two events around
-the calls, whole time includes the wait for their work; each is divided by the number of calls.
+A row is a workload beside one of the others, timed in turn in one process, so that each ratio is of
+times from the same process, and a framework that fails loses only its own row. Host time ends when
+the last of some calls has returned, device time is between two events around the calls, whole time
+includes the wait for their work; each is divided by the number of calls.
 """
 
 import math
 import statistics
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
-from forward_peers import Problem
-from gpu_peers import PEERS, Missing
+from gpu_arrays import torch_there
+from gpu_device import Driver
+from gpu_floor import Missing
+from gpu_peers import PEERS, Place
+from workload import Problem
 
 import rnnlayout as rl
+from rnnlayout._run import cudnn
 
 # cell, T, N, H, L, dtype; I = H
 STEPS = [
@@ -29,10 +36,14 @@ DEEPBENCH = [
     ("gru", 375, 1, 2048), ("gru", 375, 1, 2560), ("rnn_tanh", 50, 16, 1760),
     ("rnn_tanh", 50, 64, 2560),
 ]  # fmt: skip
-CASES = STEPS + [(*case, 1, dtype) for dtype in ("float32", "float16") for case in DEEPBENCH]
 QUICK = [("lstm", 1, 1, 64, 1, "float32"), ("gru", 1, 1, 32, 1, "float16"),
          ("lstm", 6, 2, 32, 2, "float32")]  # fmt: skip
+CASES = {"quick": QUICK, "full": STEPS + [(*case, 1, dtype) for dtype in ("float32", "float16")
+                                          for case in DEEPBENCH]}  # fmt: skip
+CASES = {form: {",".join(map(str, case)): case for case in cases} for form, cases in CASES.items()}
 
+ROUNDS = {"quick": 3, "full": 9}
+WARM = 0.5  # seconds of work, after which the clocks of an idle GPU have risen
 TURN, MOST_CALLS = 2e3, 20  # microseconds; a GPU's queue holds about a thousand kernels
 # The largest allowed difference between two right results. This only checks that all run the same
 # network, each in its own arithmetic; gpu_parity.py is the strict check.
@@ -50,29 +61,49 @@ def title(problem):
     return f"{text} {spec.dtype}"
 
 
-def jobs_of(problem, place):
-    """Return {name: job} of the peers that run, with outputs checked, and {name: why not}."""
-    jobs, missing, mine = {}, {}, None
-    for name, peer in PEERS.items():
+def place_of(with_torch):
+    torch, where, _ = torch_there() if with_torch else (None, "cpu", None)
+    return Place(Driver(), torch, where, cudnn.find()["path"])
+
+
+def jobs_of(problem, place, peers):
+    """Return {name: job} of the peers that run, with outputs checked; {name: why not} of those that
+    cannot run here, and of those that fail."""
+    jobs, missing, failed, mine = {}, {}, {}, None
+    for name, peer in peers.items():
         try:
             job, y = peer(problem, place)
             job(1)
+            made = y()
+            mine = made if name == "ours" else mine
+            if made is not None:
+                check(made, mine, APART[problem.spec.dtype])
+            jobs[name] = job
         except Missing as why:
             missing[name] = str(why)
-            continue
-        made = y()
-        mine = made if name == "ours" else mine
-        if made is not None:
-            apart = float(np.abs(made.astype("f8") - mine.astype("f8")).max())
-            if not apart <= APART[problem.spec.dtype]:
-                raise AssertionError(f"{title(problem)}: {name} differs from ours by {apart:.2g}")
-        jobs[name] = job
-    return jobs, missing
+        except Exception as why:
+            if name == "ours":
+                raise
+            failed[name] = f"{type(why).__name__}: {why}"
+    return jobs, missing, failed
+
+
+def check(made, mine, most):
+    apart = float(np.abs(made.astype("f8") - mine.astype("f8")).max())
+    if not apart <= most:
+        raise AssertionError(f"it differs from ours by {apart:.2g}")
+
+
+def warm(job):
+    end = time.perf_counter() + WARM
+    while time.perf_counter() < end:
+        job(MOST_CALLS)
 
 
 def measure(jobs, rounds):
     """Return {name: {"host": [least, median], ...}}, in microseconds."""
     calls, times = {}, {name: [] for name in jobs}
+    warm(jobs["ours"])
     for name, job in jobs.items():
         calls[name] = max(1, min(MOST_CALLS, math.ceil(TURN / job(2)["whole"])))
     for _ in range(rounds):
@@ -92,14 +123,16 @@ def summed(values):
 # ------------------------------------------------------------------------------------------ goals
 
 SHARE, MICROSECONDS, TIMES = 0.02, 3, 2
+FLOORS = ("raw cuDNN", "raw cuDNN, persist_static", "raw cuDNN, persist_small")
 
 
-def goals(problem, us, copies):
-    """Return [(goal, limit, value, met)]; the first three are text or numbers for the table."""
+def goals(problem, us):
+    """Return [(goal, limit, value, met)]; the first three are texts for the table."""
     found = []
-    mine, floor, torchs = us["ours"], us.get("raw cuDNN"), us.get("torch")
-    if floor:
-        ours, least = mine["whole"][1], floor["whole"][1]
+    mine, torchs = us["ours"], us.get("torch")
+    floors = [us[name]["whole"][1] for name in FLOORS if name in us]
+    if floors:
+        ours, least = mine["whole"][1], min(floors)
         over = ours - least
         met = over <= max(MICROSECONDS, SHARE * least)
         limit = f"at most {SHARE:.0%} or {MICROSECONDS} us"
@@ -108,22 +141,42 @@ def goals(problem, us, copies):
         times = torchs["host"][1] / mine["host"][1]
         limit = f"at least {TIMES} times faster"
         found.append(("host time of a step, against torch", limit, f"{times:.2f}", times >= TIMES))
-    if copies is not None:
-        found.append(("copies of device arrays", "none", str(copies), copies == 0))
     return [(what, limit, value, bool(met)) for what, limit, value, met in found]
 
 
-def copies_of(place, jobs):
-    """Return rnnlayout's copies per call, minus those of raw cuDNN, which are cuDNN's own. They are
-    counted in the fakes' log or by torch's profiler; None without either."""
+def speed(form, case, beside):
+    """Return the row of a workload beside "cuDNN", "torch" or "JAX"."""
+    problem, place = problem_of(CASES[form][case]), place_of(with_torch=beside == "torch")
+    jobs, missing, failed = jobs_of(problem, place, PEERS[beside])
+    us = measure(jobs, ROUNDS[form])
+    return {"case": f"{title(problem)}, {beside}", "us": us, "left_out": missing, "failed": failed,
+            "times ours": {name: ratios(them, us["ours"]) for name, them in us.items()
+                           if name != "ours"},
+            "goals": goals(problem, us)}  # fmt: skip
+
+
+def ratios(them, mine):
+    """Return their medians divided by ours."""
+    return {kind: round(t[1] / mine[kind][1], 3) for kind, t in them.items() if t and mine[kind][1]}
+
+
+# ------------------------------------------------------------------------------------------ copies
+
+
+def copies(form, case):
+    """Count rnnlayout's copies per call, without those of raw cuDNN, which are cuDNN's own: in the
+    fakes' log or by torch's profiler, which would slow a timing down."""
+    problem, place = problem_of(CASES[form][case]), place_of(with_torch=True)
+    jobs, *_ = jobs_of(problem, place, {n: PEERS["torch"][n] for n in ("ours", "raw cuDNN")})
     counts = {}
-    for name in ("ours", "raw cuDNN"):
-        if name in jobs:
-            jobs[name](1)
-            counts[name] = counted(place, jobs[name])
+    for name, job in jobs.items():
+        job(1)
+        counts[name] = counted(place, job)
     if counts["ours"] is None:
-        return None
-    return counts["ours"] - counts.get("raw cuDNN", 0)
+        return {"left_out": "the profiler cannot count copies on this machine"}
+    more = counts["ours"] - counts.get("raw cuDNN", 0)
+    return {"case": title(problem),
+            "goals": [("copies of device arrays", "none", str(more), more == 0)]}  # fmt: skip
 
 
 def counted(place, job):
@@ -137,7 +190,7 @@ def counted(place, job):
         return None
     one = place.torch.ones(1, device="cuda")
     if not profiled(place, one.cpu):
-        return None  # the profiler has no access to the counters on this machine
+        return None  # it has no access to the counters
     return profiled(place, lambda: job(1))
 
 
@@ -146,39 +199,3 @@ def profiled(place, call):
     with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as seen:
         call()
     return sum("memcpy" in event.name.lower() for event in seen.events())
-
-
-def row(problem, place, rounds):
-    jobs, missing = jobs_of(problem, place)
-    copies = copies_of(place, jobs)
-    us = measure(jobs, rounds)
-    return {"case": title(problem), "us": us, "left_out": missing, "copies": copies,
-            "times ours": {name: ratios(them, us["ours"]) for name, them in us.items()
-                           if name != "ours"},
-            "goals": goals(problem, us, copies)}  # fmt: skip
-
-
-def ratios(them, mine):
-    """Return their medians divided by ours."""
-    return {kind: round(t[1] / mine[kind][1], 3) for kind, t in them.items() if t and mine[kind][1]}
-
-
-def show(found):
-    print(found["case"])
-    for name, us in found["us"].items():
-        parts = (f"{kind} {t[1]:9.1f}" for kind, t in us.items() if t)
-        times = found["times ours"].get(name, {}).get("whole")
-        print(f"    {name:20} {'  '.join(parts)} us{f'  {times:.2f} times ours' if times else ''}")
-    for what, limit, value, met in found["goals"]:
-        print(f"    {'met   ' if met else 'MISSED'} {what}, {limit}: {value}", flush=True)
-
-
-def speed(place, quick=False):
-    """Return a row for each case."""
-    rows = []
-    for case in QUICK if quick else CASES:
-        rows.append(row(problem_of(case), place, 3 if quick else 9))
-        show(rows[-1])
-    for name, why in {n: w for r in rows for n, w in r["left_out"].items()}.items():
-        print(f"{name}: left out, {why}")
-    return rows

@@ -5,7 +5,9 @@
  * go from one buffer to another and back.
  *
  *   cc -std=c11 -O2 -I csrc benchmarks/raw_cudnn.c -ldl -o raw_cudnn
- *   raw_cudnn LIBCUDNN CELL,T,N,I,H,L,D,DTYPE ...        one line of JSON for each
+ *   raw_cudnn LIBCUDNN CELL,T,N,I,H,L,D,DTYPE[,ALGO] ...        one line of JSON for each
+ *
+ * ALGO: standard, persist_static or persist_small.
  *
  * benchmarks/gpu_peers.py also builds it as a library, and times it in turn with others.
  */
@@ -21,11 +23,33 @@
 
 /* ------------------------------------------------------------------------ the libraries -- */
 
+typedef struct graph_ *graph;
+typedef struct exec_ *exec;
+
+/* The functions that rnnlayout does not call: of cuDNN, and of the driver. Not cuGraphInstantiate,
+ * which has five arguments before CUDA 12 and three since. */
+#define MORE_OF_CUDNN(DO)                                                                          \
+    DO(rnl_cudnn_status, cudnnDestroy, (rnl_cudnn_handle handle))                                  \
+    DO(rnl_cudnn_status, cudnnDestroyDropoutDescriptor, (rnl_cudnn_dropout dropout))
+#define MORE_OF_THE_DRIVER(DO)                                                                     \
+    DO(rnl_cu_result, cuEventSynchronize, (rnl_cu_event event))                                    \
+    DO(rnl_cu_result, cuEventElapsedTime, (float *ms, rnl_cu_event from, rnl_cu_event to))         \
+    DO(rnl_cu_result, cuStreamDestroy_v2, (rnl_cu_stream stream))                                  \
+    DO(rnl_cu_result, cuStreamBeginCapture_v2, (rnl_cu_stream stream, rnl_cu_capture_mode mode))   \
+    DO(rnl_cu_result, cuStreamEndCapture, (rnl_cu_stream stream, graph * made))                    \
+    DO(rnl_cu_result, cuGraphInstantiateWithFlags,                                                 \
+       (exec * made, graph from, unsigned long long flags))                                        \
+    DO(rnl_cu_result, cuGraphLaunch, (exec launched, rnl_cu_stream stream))                        \
+    DO(rnl_cu_result, cuGraphExecDestroy, (exec ended))                                            \
+    DO(rnl_cu_result, cuGraphDestroy, (graph ended))
+
 static struct {
-#define CUDNN(major, returns, name, arguments) returns(*name) arguments;
-#define DRIVER(needed, returns, name, arguments) returns(*name) arguments;
+#define DECLARE(returns, name, arguments) returns(*name) arguments;
+#define CUDNN(major, returns, name, arguments) DECLARE(returns, name, arguments)
+#define DRIVER(needed, returns, name, arguments) DECLARE(returns, name, arguments)
 #include "forward/cudnn/symbols.def"
-    rnl_cu_result (*cuEventElapsedTime)(float *milliseconds, rnl_cu_event from, rnl_cu_event to);
+    MORE_OF_CUDNN(DECLARE)
+    MORE_OF_THE_DRIVER(DECLARE)
 } lib;
 
 static rnl_cu_context context;
@@ -64,7 +88,11 @@ int raw_open(const char *path)
         fprintf(stderr, "raw_cudnn: %s\n", dlerror());
         return -1;
     }
-    int missing = look_up(driver, "cuEventElapsedTime", 1, &lib.cuEventElapsedTime);
+    int missing = 0;
+#define FROM_CUDNN(returns, name, arguments) missing += look_up(cudnn, #name, 1, &lib.name);
+#define FROM_THE_DRIVER(returns, name, arguments) missing += look_up(driver, #name, 1, &lib.name);
+    MORE_OF_CUDNN(FROM_CUDNN)
+    MORE_OF_THE_DRIVER(FROM_THE_DRIVER)
 #define CUDNN(major, returns, name, arguments) missing += look_up(cudnn, #name, !major, &lib.name);
 #define DRIVER(needed, returns, name, arguments)                                                   \
     missing += look_up(driver, #name, needed, &lib.name);
@@ -80,7 +108,7 @@ int raw_open(const char *path)
 /* ----------------------------------------------------------------------------- one case -- */
 
 struct shape {
-    int cell, T, N, I, H, L, D, type;
+    int cell, T, N, I, H, L, D, type, algo;
 };
 
 enum { WEIGHTS, X, Y, H0, H1, C0, C1, WORK, LENGTHS, NUM_MEMORY };
@@ -96,8 +124,8 @@ struct raw {
     rnl_cudnn_tensor h;
     rnl_cu_stream stream; /* only for captures */
     rnl_cu_event first, last;
-    rnl_cu_graph graph[2];
-    rnl_cu_exec exec[2]; /* forth and back */
+    graph graph[2];
+    exec exec[2]; /* forth and back */
     rnl_cu_address memory[NUM_MEMORY];
     size_t nbytes[NUM_MEMORY];
 };
@@ -123,7 +151,7 @@ static int describe(struct raw *r)
     TRY(lib.cudnnSetDropoutDescriptor(r->dropout, r->handle, 0, NULL, 0, 0));
     TRY(lib.cudnnCreateRNNDescriptor(&r->rnn));
     TRY(lib.cudnnSetRNNDescriptor_v8(
-        r->rnn, RNL_CUDNN_RNN_ALGO_STANDARD, (rnl_cudnn_cell)s.cell, RNL_CUDNN_RNN_DOUBLE_BIAS,
+        r->rnn, (rnl_cudnn_algo)s.algo, (rnl_cudnn_cell)s.cell, RNL_CUDNN_RNN_DOUBLE_BIAS,
         s.D == 2 ? RNL_CUDNN_BIDIRECTIONAL : RNL_CUDNN_UNIDIRECTIONAL, RNL_CUDNN_LINEAR_INPUT,
         (rnl_cudnn_data_type)s.type, is_double ? RNL_CUDNN_DATA_DOUBLE : RNL_CUDNN_DATA_FLOAT,
         narrow ? RNL_CUDNN_TENSOR_OP_MATH : RNL_CUDNN_FMA_MATH, s.I, s.H, s.H, s.L, r->dropout,
@@ -274,8 +302,8 @@ void raw_free(struct raw *r)
     free(r);
 }
 
-/* numbers: the fields of struct shape, with cuDNN's values for cell and type. On failure, print the
- * reason to stderr and return NULL. */
+/* numbers: the fields of struct shape, with cuDNN's values for cell, type and algo. On failure,
+ * print the reason to stderr and return NULL. */
 struct raw *raw_new(const int *numbers)
 {
     struct raw *r = calloc(1, sizeof *r);
@@ -354,14 +382,18 @@ static int read_shape(const char *text, struct shape *s)
     static const char *const types[] = {"float32", "float64", "float16", "bfloat16", NULL};
     static const int numbers[] = {RNL_CUDNN_DATA_FLOAT, RNL_CUDNN_DATA_DOUBLE, RNL_CUDNN_DATA_HALF,
                                   RNL_CUDNN_DATA_BFLOAT16};
-    char cell[16], type[16];
-    if (sscanf(text, "%15[^,],%d,%d,%d,%d,%d,%d,%15s", cell, &s->T, &s->N, &s->I, &s->H, &s->L,
-               &s->D, type) != 8)
+    static const char *const names[] = {"standard", "persist_static", "persist_small", NULL};
+    static const int algos[] = {RNL_CUDNN_RNN_ALGO_STANDARD, RNL_CUDNN_RNN_ALGO_PERSIST_STATIC,
+                                RNL_CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H};
+    char cell[16], type[16], algo[16] = "standard";
+    if (sscanf(text, "%15[^,],%d,%d,%d,%d,%d,%d,%15[^,],%15s", cell, &s->T, &s->N, &s->I, &s->H,
+               &s->L, &s->D, type, algo) < 8)
         return -1;
     s->cell = place_of(cell, cells);
-    int at = place_of(type, types);
+    int at = place_of(type, types), by = place_of(algo, names);
+    s->algo = by < 0 ? -1 : algos[by];
     s->type = at < 0 ? -1 : numbers[at];
-    return at < 0 || s->cell < 0 || s->T < 1 || s->N < 1 || s->D < 1 || s->D > 2 ? -1 : 0;
+    return at < 0 || by < 0 || s->cell < 0 || s->T < 1 || s->N < 1 || s->D < 1 || s->D > 2 ? -1 : 0;
 }
 
 static int by_size(const void *a, const void *b)
@@ -394,7 +426,7 @@ int main(int argc, char **argv)
 {
     int wrong = 0;
     if (argc < 3) {
-        fprintf(stderr, "raw_cudnn LIBCUDNN CELL,T,N,I,H,L,D,DTYPE ...\n");
+        fprintf(stderr, "raw_cudnn LIBCUDNN CELL,T,N,I,H,L,D,DTYPE[,ALGO] ...\n");
         return 2;
     }
     if (raw_open(argv[1]))

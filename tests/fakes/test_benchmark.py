@@ -2,100 +2,182 @@
 
 import collections
 import json
+import os
 import re
+import select
+import shutil
 import subprocess
 import sys
-import types
+import time
 
-import jax
-import jax.experimental.rnn as rnn
-import numpy as np
 import pytest
 from commands import ROOT, run
 
 sys.path.insert(0, str(ROOT / "tools"))
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import gpu
 import gpu_facts
-import gpu_peers
-import gpu_speed
+import gpu_parity
+import gpu_rows
 import tables
 
-import rnnlayout as rl
 
-BENCHMARKS = ROOT / "benchmarks"
+@pytest.fixture(scope="session")
+def command(tmp_path_factory):
+    """The command without the source tree: only the folders that it needs."""
+    to = tmp_path_factory.mktemp("copy")
+    for name in ("benchmarks", "csrc", "tools", "tests/fakes", "tests/oracles"):
+        shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return [sys.executable, to / "benchmarks" / "gpu.py"]
+
+
+@pytest.fixture
+def protocol(fakes, command, tmp_path):
+    """Run some cases. Return the exit code, what is printed, and the rows."""
+
+    def run(*only, more=(), **environment):
+        done = subprocess.run([*command, "--out", "out", "--only", *only, *more], cwd=tmp_path,
+                              env=fakes.environment(9, **environment), capture_output=True,
+                              text=True, check=False)  # fmt: skip
+        rows = gpu_rows.Rows(tmp_path / "out" / "rows.jsonl").known
+        return done.returncode, done.stdout + done.stderr, rows
+
+    return run
+
+
+def lines(folder):
+    """Return how many rows each case has."""
+    text = (folder / "out" / "rows.jsonl").read_text()
+    return collections.Counter(json.loads(line)["case"] for line in text.split("\n") if line)
+
+
+QUICK = "speed quick lstm,6,2,32,2,float32"
+FAILING = {
+    "raise RuntimeError('out of luck')": ("exit code 1", "RuntimeError: out of luck"),
+    "import os; os.write(2, b'bad'); os.abort()": ("exit code -6", "bad"),
+    "import time; time.sleep(600)": ("no answer within 1 seconds", ""),
+}
+
+
+@pytest.mark.parametrize("code", FAILING)
+def test_a_framework_that_fails_loses_one_row(protocol, tmp_path, code):
+    """One that raises, dies or hangs; the others' rows exist, and the next run fills its row in."""
+    (tmp_path / "bad" / "torch").mkdir(parents=True)
+    (tmp_path / "bad" / "torch" / "__init__.py").write_text(code)
+    bad = {"PYTHONPATH": str(tmp_path / "bad")}
+    if "sleep" in code:  # only the row that hangs: no other keeps this limit on any machine
+        status, said, rows = protocol(f"{QUICK} torch", more=["--limit", "1"], **bad)
+        assert list(rows) == ["about", f"{QUICK} torch"]
+    else:
+        status, said, rows = protocol(f"{QUICK} *", "forward gru", **bad)
+        # these have imported no framework that they do not need
+        for name in ("forward gru", f"{QUICK} cuDNN", f"{QUICK} JAX"):
+            assert "found" in rows[name], said
+    failed = rows[f"{QUICK} torch"]
+    assert status == 1 and f"FAILED {QUICK} torch" in said
+    assert (failed["failed"], failed["said"]) == FAILING[code]
+    status, said, rows = protocol(f"{QUICK} *", "forward gru")
+    assert status == 0, said
+    assert all("found" in row for row in rows.values())
+    counted = lines(tmp_path)
+    assert counted.pop("about") == counted.pop(f"{QUICK} torch") == 2
+    assert set(counted.values()) == {1}
+    assert set(rows[f"{QUICK} torch"]["found"]["us"]) >= {"ours", "torch", "raw cuDNN"}
+
+
+FACTS = ["fact streams", "fact no_first_state", "fact pointers", "fact clip", "fact workspaces"]
+
+
+def test_a_killed_command_is_continued(fakes, command, protocol, tmp_path):
+    """After a kill, and with a line that was cut off."""
+    file = tmp_path / "out" / "rows.jsonl"
+    with subprocess.Popen([*command, "--out", "out", "--only", *FACTS], cwd=tmp_path, text=True,
+                          env=fakes.environment(), stdout=subprocess.PIPE) as first:  # fmt: skip
+        while "fact" not in first.stdout.readline():
+            pass
+        first.kill()
+    done = {name for name in gpu_rows.Rows(file).known if name != "about"}
+    assert done
+    with file.open("a") as rows:
+        rows.write('{"case": "fact work')
+    status, said, rows = protocol(*FACTS)
+    assert status == 0, said
+    assert {name for name, row in rows.items() if "found" in row} == {"about", *FACTS}
+    for name in done:
+        assert file.read_text().count(f'"case": "{name}"') == 1
+    assert json.loads(next((tmp_path / "out").glob("gpu-*.json")).read_text())["facts"].keys() == {
+        name.removeprefix("fact ") for name in FACTS
+    }
+
+
+def test_a_case_that_does_not_exist(protocol):
+    status, said, _ = protocol("facts")
+    assert status == 2 and "--only facts: no such case" in said
+
+
+def test_results_of_two_machines_are_not_mixed(protocol):
+    assert protocol("forward gru")[0] == 0
+    status, said, _ = protocol("forward lstm", FAKE_CUDA_NAME="Other GPU")
+    assert status == 1 and "GPU Fake GPU, not Other GPU: give another folder to --out" in said
+
+
+def test_cases_run_in_the_order_of_the_protocol():
+    found = {"torch": "2", "JAX": "1"}
+    cases = gpu.cases(found, {"path": "/cudnn/libcudnn.so.9", "cublas": None})
+    names = [case.name for case in cases]
+    assert len(set(names)) == len(names)
+    order = [" ".join(name.split()[: 2 - name.startswith(("forward", "fact"))]) for name in names]
+    assert list(dict.fromkeys(order)) == [
+        "forward", "fact", "parity quick", "speed quick", "copies quick", "parity full",
+        "speed full", "copies full",
+    ]  # fmt: skip
+    # the profiler comes after the timing; what is timed runs alone
+    assert {case.words[0] for case in cases if case.at_once == 1} >= {"forward", "fact", "speed"}
+    alone = gpu.cases({"torch": None, "JAX": None}, {"path": "/libcudnn.so.9", "cublas": None})
+    assert {case.words[-1] for case in alone if case.words[0] in ("parity", "speed")} == {
+        "alone",
+        "cuDNN",
+    }
+
+
+def test_another_answer_is_news(fakes, monkeypatch, capsys):
+    for name, value in fakes.environment(9, FAKE_FAIL="30:2:5000").items():
+        monkeypatch.setenv(name, value)
+    case = gpu_rows.Case(("fact", "no_first_state"), (str(fakes.cudnn(9)),))
+    row = gpu_rows.run(case, 60)
+    assert row["failed"] == "exit code 1"
+    results = gpu.joined({}, {case.name: row})
+    assert results["facts"]["no_first_state"]["answer"]["died"] == "exit code 1"
+    assert results["failed"] == {}  # it is an answer
+    gpu.summary(results)
+    assert "not as expected: no_first_state" in capsys.readouterr().out
+
+
+def test_a_case_ends_with_the_command(fakes, command, tmp_path):
+    (tmp_path / "torch").mkdir()
+    code = "import os, time; print(os.getpid(), file=open('pid', 'w'), flush=True); time.sleep(600)"
+    (tmp_path / "torch" / "__init__.py").write_text(code)
+    pid = tmp_path / "pid"
+    with subprocess.Popen([*command, "--out", "out", "--only", f"{QUICK} torch"], cwd=tmp_path,
+                          env=fakes.environment(PYTHONPATH=str(tmp_path)),
+                          stdout=subprocess.DEVNULL) as first:  # fmt: skip
+        while not (pid.exists() and pid.read_text().endswith("\n")):
+            time.sleep(0.05)
+        ended = os.pidfd_open(int(pid.read_text()))
+        first.kill()
+    assert select.select([ended], [], [], 60)[0]
+    os.close(ended)
 
 
 @pytest.fixture(scope="session")
-def raw(tmp_path_factory):
-    """The C program that calls cuDNN directly."""
-    made = tmp_path_factory.mktemp("raw") / "raw_cudnn"
-    flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-I", ROOT / "csrc"]
-    run(["cc", *flags, BENCHMARKS / "raw_cudnn.c", "-ldl", "-o", made])
-    return made
-
-
-def raw_run(fakes, raw, major, *cases, **more):
-    folder = fakes.cudnn(major)
-    env = {"LD_LIBRARY_PATH": f"{folder}:{fakes.cuda}"} | more
-    return subprocess.run([raw, folder / f"libcudnn.so.{major}", *cases], env=env, text=True,
-                          capture_output=True, check=False)  # fmt: skip
-
-
-@pytest.mark.parametrize("major", [8, 9])
-def test_the_floor_is_measured(fakes, raw, tmp_path, major):
-    log = tmp_path / "log"
-    cases = ["lstm,1,1,8,6,1,1,float32", "gru,3,2,5,6,2,2,float16", "rnn_relu,2,2,5,6,1,1,float64"]
-    cases += ["lstm,2,3,5,6,1,1,bfloat16"] if major == 9 else []
-    done = raw_run(fakes, raw, major, *cases, FAKE_LOG=str(log))
-    assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [line["case"] for line in lines] == cases
-    for line in lines:
-        for kind in ("us", "graph"):
-            # each call is one piece of work, which takes 10 us on the fakes' clock
-            assert line[kind]["device"] == [10, 10]
-            assert all(0 < least <= median for least, median in line[kind].values())
-    calls = collections.Counter(text.split()[0] for text in log.read_text().splitlines())
-    # once plain, 10 rounds of 20 steps or 2 calls, and two captures
-    assert calls["cudnnRNNForward"] == 10 * 20 + (len(cases) - 1) * 10 * 2 + 3 * len(cases)
-    assert calls["cuGraphLaunch"] == 10 * 20 + (len(cases) - 1) * 10 * 2
-    for made, ended in [("cuMemAlloc_v2", "cuMemFree_v2"), ("cudnnCreate", "cudnnDestroy"),
-                        ("cuGraphInstantiateWithFlags", "cuGraphExecDestroy")]:  # fmt: skip
-        assert calls[made] == calls[ended] > 0
-
-
-def test_a_call_of_the_floor_that_fails_is_named(fakes, raw, tmp_path):
-    case, log = "lstm,1,1,8,6,1,1,float32", tmp_path / "log"
-    raw_run(fakes, raw, 9, case, FAKE_LOG=str(log))
-    calls = [line.split()[0] for line in log.read_text().splitlines()]
-    for k in [*range(1, 40), calls.index("cuGraphInstantiateWithFlags") + 1]:
-        if calls[k - 1].startswith(("cuCtx", "cudnnGetVersion")):
-            continue
-        done = raw_run(fakes, raw, 9, case, FAKE_FAIL=f"{k}:2:5000")
-        assert done.returncode == 1 and calls[k - 1][:12] in done.stderr, (k, calls[k - 1], done)
-
-
-WRONG = ["lstm,1,1", "lstms,1,1,1,1,1,1,float32", "gru,1,1,1,1,1,3,float32",
-         "gru,1,1,1,1,1,1,int8", "gru,0,1,1,1,1,1,float32"]  # fmt: skip
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_no_case_of_the_floor(fakes, raw, case):
-    done = raw_run(fakes, raw, 9, case)
-    assert done.returncode == 2 and case in done.stderr
-
-
-# -------------------------------------------------------------------------------------- the command
-
-
-@pytest.fixture(scope="session")
-def measured(fakes, tmp_path_factory):
-    """What the quick form of the command writes, and prints."""
-    to = tmp_path_factory.mktemp("measured") / "gpu.json"
-    command = [sys.executable, BENCHMARKS / "gpu.py", "--quick", "--json", to]
-    said = run(command, env=fakes.environment())
-    return json.loads(to.read_text()), said
+def measured(fakes, command, tmp_path_factory):
+    """What the command writes about all facts and a selection of the rest, and what it prints."""
+    to = tmp_path_factory.mktemp("measured")
+    some = ["forward *", "fact *", "parity full gru,L=1,*", "parity quick clip *", "speed quick *",
+            "copies quick *"]  # fmt: skip
+    said = run([*command, "--out", to, "--only", *some], env=fakes.environment())
+    return json.loads(next(to.glob("gpu-*.json")).read_text()), said
 
 
 # No answer on the fakes, which end a process over these.
@@ -105,38 +187,41 @@ STRICTER = {"states_in_place", "no_dropout_descriptor", "capture_and_other_lengt
 @pytest.mark.long
 def test_every_question_is_answered_as_the_fakes_do(measured):
     facts = measured[0]["facts"]
-    assert list(facts) == list(gpu_facts.FACTS)
+    assert set(facts) == set(gpu_facts.FACTS)
     assert {name for name, f in facts.items() if f["as_expected"] is False} == set()
     assert {name for name, f in facts.items() if "left_out" in f["answer"]} == {"beside_torch"}
     died = {name: f["answer"]["died"] for name, f in facts.items() if "died" in f["answer"]}
-    assert died == dict.fromkeys(STRICTER, 86)
-    assert not [name for name, f in facts.items() if "seconds" in f["answer"]]
+    assert died == dict.fromkeys(STRICTER, "exit code 86")
 
 
 @pytest.mark.long
 def test_results_are_compared(measured):
     parity = measured[0]["parity"]
     assert parity["failures"] == [] and parity["checked"] > 100
+    assert "ours, math tf32, float32" in parity["worst"]
     assert all(0 < worst <= 1 for worst in parity["worst"].values())
     for dtype in ("float16", "bfloat16", "float32", "float64"):
         # __cuda_array_interface__ has no name for bfloat16
         for arrays in ("host", "driver") if dtype != "bfloat16" else ("host",):
             assert f"ours, {arrays} arrays, {dtype}" in parity["worst"]
             assert f"ours, {arrays} arrays, steps, {dtype}" in parity["worst"]
+        algos = [f"ours, algo {algo}, {dtype}" for algo in gpu_parity.ALGOS]
+        assert [name in parity["worst"] for name in algos] == [dtype != "float64"] * 3
         assert f"torch, cpu, {dtype}" in parity["worst"]
 
 
 @pytest.mark.long
 def test_times_are_taken(measured):
     found, said = measured
-    assert len(found["speed"]) == 3
+    assert len(found["speed"]) == 3 + 3 + 2  # beside cuDNN, torch and JAX
     for row in found["speed"]:
-        assert {"ours", "ours, new results", "raw cuDNN", "raw cuDNN, graph", "torch"} <= set(
-            row["us"]
-        )
-        assert row["us"]["raw cuDNN"]["device"] == [10, 10]
-        assert row["copies"] == 0
-        assert next(what for what, *_ in row["goals"]) == "over raw cuDNN"
+        assert row["failed"] == {} and "ours" in row["us"]
+        if not row["case"].endswith("JAX"):
+            assert row["us"]["raw cuDNN"]["device"] == [10, 10]
+            assert next(what for what, *_ in row["goals"]) == "over raw cuDNN"
+    assert [row["goals"] for row in found["copies"]] == [
+        [["copies of device arrays", "none", "0", True]]
+    ] * 3
     assert "JAX: left out, JAX has no GPU" in said
     assert re.search(r"\d+ goals met, \d+ missed", said)
     assert found["about"]["GPU"] == "Fake GPU"
@@ -154,55 +239,24 @@ def test_the_page_shows_them(measured, monkeypatch, name):
     assert {len(row.split(" | ")) for row in (head, line, *rows)} == {len(head.split(" | "))}
 
 
-def test_another_answer_is_news(fakes, monkeypatch, capsys):
-    for name, value in fakes.environment(9, FAKE_FAIL="30:2:5000").items():
-        monkeypatch.setenv(name, value)
-    found = gpu_facts.all_facts(fakes.cudnn(9), names=["no_first_state"])
-    assert found["no_first_state"]["as_expected"] is False
-    assert found["no_first_state"]["answer"]["died"] == 1
-    assert "DIFFERS" in capsys.readouterr().out
-
-
-def test_a_question_has_a_time_limit(fakes, monkeypatch):
-    monkeypatch.setattr(gpu_facts, "SECONDS", 0)  # which no machine keeps
-    assert gpu_facts.ask_in_a_process("streams", fakes.cudnn(9), None) == {"seconds": 0}
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("version", ["8906", "8907"])
-def test_questions_to_version_8(fakes, monkeypatch, version):
-    for name, value in fakes.environment(8, FAKE_CUDNN=version).items():
-        monkeypatch.setenv(name, value)
+def test_questions_to_version_8(fakes, command, tmp_path, version):
     names = ["dtypes", "lengths", "clip", "capture", "math"]
-    found = gpu_facts.all_facts(fakes.cudnn(8), names=names)
-    assert {name: f["as_expected"] for name, f in found.items()} == dict.fromkeys(names, True) | {
+    some = [*(f"fact {name}" for name in names), "parity quick lstm,L=1,D=1,bfloat16* alone"]
+    run([*command, "--out", tmp_path, "--only", *some],
+        env=fakes.environment(8, FAKE_CUDNN=version))  # fmt: skip
+    found = json.loads(next(tmp_path.glob("gpu-*.json")).read_text())
+    facts, parity = found["facts"], found["parity"]
+    assert {name: facts[name]["as_expected"] for name in names} == dict.fromkeys(names, True) | {
         "math": None
     }
-    assert not any("died" in f["answer"] for f in found.values())
+    assert not any("died" in f["answer"] for f in facts.values())
+    assert parity["checked"] == 0 and "cuDNN 8" in parity["left_out"]["bfloat16"]
 
 
-@pytest.mark.parametrize("T, N, L", [(6, 2, 2), (1, 1, 1)])
-def test_jax_is_given_the_same_network(monkeypatch, T, N, L):
-    """JAX's LSTM runs only on GPUs; JAX's reference takes the same arguments except the weights."""
-
-    def on_the_cpu(x, h, c, weights, lengths, *sizes, precision):
-        width, hidden, layers, _, both = sizes
-        unpacked = rnn.unpack_lstm_weights(weights, width, hidden, layers, both)
-        return rnn.lstm_ref(x, h, c, *unpacked, lengths, *sizes)
-
-    monkeypatch.setattr(rnn, "lstm", on_the_cpu)
-    monkeypatch.setattr(jax, "devices", lambda: [types.SimpleNamespace(platform="gpu")])
-    problem = gpu_speed.problem_of(("lstm", T, N, 16, L, "float32"))
-    job, y = gpu_peers.by_jax(problem, None)
-    assert job(2)["device"] is None and job(2)["whole"] > 0
-    ours = rl.RNN(problem.weights, problem.spec)
-    step = problem.T == 1
-    wanted = ours.step(problem.x[0], tuple(problem.state)) if step else ours(problem.x)
-    # float32, values below 1, sums of 32 products, six steps: rounding is below 1e-5
-    assert np.abs(y() - wanted[0]).max() < 1e-5
-
-
-def test_without_a_gpu_it_says_what_is_missing():
-    done = subprocess.run([sys.executable, BENCHMARKS / "gpu.py"], capture_output=True, text=True,
+def test_without_a_gpu_it_says_what_is_missing(command, tmp_path):
+    done = subprocess.run([*command, "--all", "--out", tmp_path], capture_output=True, text=True,
                           check=False)  # fmt: skip
     assert done.returncode == 5 and "GPU: cannot be used" in done.stdout
+    assert not list(tmp_path.iterdir())

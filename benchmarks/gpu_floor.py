@@ -1,0 +1,74 @@
+"""The lower limit of a time on the GPU: raw_cudnn.c, on the cuDNN that rnnlayout uses."""
+
+import ctypes
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CELL = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
+DTYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
+ALGO = {"standard": 0, "persist_static": 1, "persist_small": 3}
+
+
+class Missing(Exception):
+    """The peer cannot run on this machine; the text says why."""
+
+
+class Raw:
+    """raw_cudnn.c as a library, on rnnlayout's libcudnn; built once per process."""
+
+    _library = None
+
+    @classmethod
+    def library(cls, place):
+        if cls._library is None:
+            if not place.cudnn:
+                raise Missing("no libcudnn")
+            made = Path(tempfile.mkdtemp()) / "raw_cudnn.so"
+            compiler = os.environ.get("CC", "cc")
+            flags = ["-std=c11", "-O2", "-shared", "-fPIC", "-I", HERE.parent / "csrc", "-o", made]
+            try:
+                subprocess.run([compiler, *flags, HERE / "raw_cudnn.c", "-ldl"], check=True)
+            except (OSError, subprocess.CalledProcessError) as why:
+                raise Missing(f"compiling failed: {why}") from None
+            library = ctypes.CDLL(str(made))
+            library.raw_new.restype = ctypes.c_void_p
+            library.raw_free.argtypes = [ctypes.c_void_p]
+            if library.raw_open(place.cudnn.encode()):
+                raise Missing("it could not open libcudnn")
+            cls._library = library
+        return cls._library
+
+    def __init__(self, problem, place, by_graph, algo="standard"):
+        self.opened, self.by_graph, spec = self.library(place), by_graph, problem.spec
+        numbers = (CELL[spec.cell], problem.T, problem.N, spec.input_size, spec.hidden_size,
+                   spec.num_layers, spec.num_directions, DTYPE[spec.dtype], ALGO[algo])  # fmt: skip
+        made = self.opened.raw_new((ctypes.c_int * 9)(*numbers))
+        if not made:
+            raise Missing("cuDNN refused it")
+        self.raw = ctypes.c_void_p(made)
+
+    def __del__(self):
+        if hasattr(self, "raw"):
+            self.opened.raw_free(self.raw)
+
+    def __call__(self, calls):
+        us = (ctypes.c_double * 3)()
+        if self.opened.raw_time(self.raw, calls, self.by_graph, us):
+            raise Missing("a call failed")
+        return dict(zip(("host", "device", "whole"), us, strict=True))
+
+
+def raw(problem, place):
+    return Raw(problem, place, 0), lambda: None
+
+
+def raw_by(algo):
+    """Return the peer that calls cuDNN with a persistent algorithm."""
+    return lambda problem, place: (Raw(problem, place, 0, algo), lambda: None)
+
+
+def raw_graph(problem, place):
+    return Raw(problem, place, 1), lambda: None
