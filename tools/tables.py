@@ -10,18 +10,24 @@ import argparse
 import json
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import cudnn_differences
+import format_facts
 
 import rnnlayout as rl
-from rnnlayout import LossyError
+from rnnlayout import LossyError, _native
+from rnnlayout._native import HAS_BIAS
 from rnnlayout._sources.candidates import Candidate
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / page for page in ("layouts.md", "cudnn-versions.md", "performance.md")),
+    *(
+        ROOT / "docs" / f"{page}.md"
+        for page in ("layouts", "formats", "cudnn-versions", "performance")
+    ),
 ]
 RESULTS = ROOT / "benchmarks" / "results"
 CONVERSIONS = json.loads((RESULTS / "convert.json").read_text())
@@ -42,23 +48,26 @@ def gates(info, cell):
 
 
 def biases(layout, cell, reset):
-    """Return the number of bias vectors per gate: 0, 1 or 2."""
-    for row in rl.layouts()[layout]["rows"]:
-        if cell in row["gates"] and (cell != "gru" or reset in row["resets"]):
-            return sum(role in row["roles"] for role in ("bW", "bR"))
-    return 0
+    """Return the number of bias vectors per gate as text: "1", "2", or "1, for n 2"."""
+    try:
+        blocks = _native.blocks(rl.layout(layout), rl.Spec(cell, 2, 3, reset=reset), HAS_BIAS)
+    except LossyError:
+        return ""
+    counts = Counter(gate for (_, _, role, _, gate), _ in blocks if role in ("bW", "bR"))
+    least = min(counts.values())
+    return ", ".join([str(least), *(f"for {g} {n}" for g, n in counts.items() if n > least)])
 
 
 def bias_column(layout, info):
     kinds = [("LSTM", "lstm", "after"), ("RNN", "rnn_tanh", "after")]
     kinds += [(f"GRU, reset {reset}", "gru", reset) for reset in info["resets"]]
-    counts = {what: biases(layout, cell, reset) for what, cell, reset in kinds}
-    counts = {what: n for what, n in counts.items() if n}
-    if len(set(counts.values())) == 1:
-        return str(next(iter(counts.values())))
-    one = [what for what, n in counts.items() if n == 1]
-    two = [what for what, n in counts.items() if n == 2]
-    return f"1 ({'; '.join(one)}), 2 ({'; '.join(two)})"
+    by_count = {}
+    for what, cell, reset in kinds:
+        if count := biases(layout, cell, reset):
+            by_count.setdefault(count, []).append(what)
+    if len(by_count) == 1:
+        return next(iter(by_count))
+    return ", ".join(f"{count} ({'; '.join(by_count[count])})" for count in sorted(by_count))
 
 
 def held():
@@ -131,6 +140,14 @@ def options():
 def differences():
     head = ["RNN", "rnnlayout", "cuDNN", "calls of cuDNN", "reason"]
     return markdown(head, cudnn_differences.rows())
+
+
+def format_records():
+    return markdown(*format_facts.records())
+
+
+def format_uses():
+    return markdown(*format_facts.uses())
 
 
 def speeds():
@@ -267,13 +284,15 @@ def gpu_speeds():
     return markdown(head, rows) if rows else NOT_MEASURED
 
 
-GPU_PEERS = ["raw cuDNN", "raw cuDNN, graph", "torch", "torch, graph", "torch, compiled", "JAX",
-             "ours, new results", "ours, captured"]  # fmt: skip
+GPU_PEERS = ["raw cuDNN", "raw cuDNN, persist_static", "raw cuDNN, persist_small",
+             "raw cuDNN, graph", "torch", "torch, graph", "JAX", "ours, new results",
+             "ours, captured"]  # fmt: skip
 
 
 def gpu_goals():
     rows = [[r["case"], what, limit, value, "met" if met else "missed"]
-            for r in GPU.get("speed", []) for what, limit, value, met in r["goals"]]  # fmt: skip
+            for r in GPU.get("speed", []) + GPU.get("copies", [])
+            for what, limit, value, met in r.get("goals", [])]  # fmt: skip
     return markdown(["case", "goal", "limit", "measured", ""], rows) if rows else NOT_MEASURED
 
 
@@ -310,6 +329,8 @@ TABLES = {
     "sources": sources,
     "options": options,
     "differences": differences,
+    "format_records": format_records,
+    "format_uses": format_uses,
     "speeds": speeds,
     "speed_goals": speed_goals,
     "measured_on": measured_on,

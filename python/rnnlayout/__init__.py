@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
     )
     from rnnlayout._model.layout import Layout as Layout, layout as layout, layouts as layouts
     from rnnlayout._model.spec import Spec as Spec
+    from rnnlayout._model.undecided import UndecidedError as UndecidedError
     from rnnlayout._native import (
         CudnnError as CudnnError,
         CudnnNotFoundError as CudnnNotFoundError,
@@ -71,6 +72,7 @@ _PUBLIC = {
     "_model.errors": ["FileError", "MissingExtraError"],
     "_model.layout": ["Layout", "layout", "layouts"],
     "_model.spec": ["Spec"],
+    "_model.undecided": ["UndecidedError"],
     "_native": ["CudnnError", "CudnnNotFoundError", "DeviceArray", "Error", "LayoutError",
                 "LossyError", "SpecError", "__version__", "cpu_tier", "num_threads",
                 "set_num_threads"],

@@ -62,10 +62,25 @@ def test_examples_of_help_are_no_wrong_usage():
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (["inspekt"], "invalid choice: 'inspekt'"),
+        (["inspekt"], "did you mean 'inspect'?"),
+        (["inspect", "a.npz", "--jsn"], "unrecognized arguments: --jsn; did you mean '--json'?"),
+        (["inspect", "a.npz", "--cell", "LSTN"], "did you mean 'lstm'?"),
         (["inspect"], "required: FILE"),
         (["convert", "a.npz", "b.npz"], "one of the arguments --to --into is required"),
-        (["convert", "a.npz", "b.npz", "--to", "torhc"], "torhc"),
+        (["convert", "a.npz", "b.npz", "--to", "torhc"], "did you mean 'torch'?"),
+        (
+            ["convert", "a.npz", "b.npz", "--into", "c.npz", "--dtype", "float16"],
+            "--dtype needs --to",
+        ),
+        (["convert", "a.npz", "b.npz", "--to", "torch", "--map", "a=b"], "--map needs --into"),
+        (["convert", "a.npz", "b.npz", "--into", "c.npz", "--map", "a"], "need two names"),
+        (["convert", "a.npz", "b.npz", "--to", "torch", "--stack", "a"], "need names, as in"),
+        (["convert", "a.npz", "b.keras", "--to", "torch"], "pass --to keras, or give OUT another"),
+        (["convert", "a.npz", "b.h5", "--to", "onnx"], "pass --to keras or --to keras-cudnn, or"),
+        (["convert", "a.npz", "b.bin", "--to", "onnx"], "pass --to cudnn, or give OUT another"),
+        (["convert", "a.npz", "b.txt", "--to", "onnx"], "unknown format"),
+        (["run", "a.npz", "--input", "x.npy", "--output", "y.txt"], "must end in .npy"),
+        (["run", "a.npz", "--input", "x", "--output", "y.npy", "--states", "s"], "end in .npz"),
         (["convert", "a.npz", "b.npz", "--to", "concat(z"], "is not the name of a layout"),
         (["convert", "a.npz", "b.npz", "--to", "concat(z)"], "write options as NAME=VALUE"),
         (["convert", "a.npz", "b.npz", "--to", "concat(z=up)"], "z"),
@@ -85,7 +100,8 @@ def test_examples_of_help_are_no_wrong_usage():
 def test_wrong_usage(rnnlayout, arguments, said):
     code, out, err = rnnlayout(*arguments)
     assert (code, out) == (2, "") and err.startswith("usage: rnnlayout")
-    assert said in err.splitlines()[-1]
+    last = err.splitlines()[-1]
+    assert last.startswith("error: ") and said in last
 
 
 def test_a_spec_is_typed_as_it_is_printed():
@@ -136,10 +152,10 @@ def test_errors_are_words_and_a_code(rnnlayout, monkeypatch, error, code, said):
     _, _, err = rnnlayout("doctor")
     assert "Traceback" not in err
     if said:
-        assert err == f"rnnlayout: {said}\n"
+        assert err == f"error: {said}\n"
     else:
         kind = type(error).__name__
-        assert err.startswith(f"rnnlayout: this is a bug, please report: {kind}: ")
+        assert err.startswith(f"error: this is a bug in rnnlayout, please report: {kind}: ")
     monkeypatch.setenv("RNNLAYOUT_DEBUG", "1")
     assert ("Traceback" in rnnlayout("doctor")[2]) == (code == 70)
 
@@ -160,7 +176,11 @@ def test_errors_are_words_and_a_code(rnnlayout, monkeypatch, error, code, said):
          'pass --layout "concat(inputs=hx, z=state)"'),
         (["convert", "a", "b", "--to", "torch"], "use force=True to overwrite",
          "use --force to overwrite"),
-        (["verify", "a.npz", "b.npz"], "pass reset= or rtol=", "pass reset= or --rtol"),
+        (["verify", "a.npz", "b.npz"], "pass reset= or dtype=", "pass --reset or dtype="),
+        (["inspect", "a.npz"], "pass spec=rl.Spec(...), which", "pass --spec, which"),
+        (["convert", "a", "b", "--to", "torch"], "convert the others with only=['a', 'b c']",
+         "convert the others with --only a --only \"b c\""),
+        (["inspect", "a.npz"], "pass prefix='$(rm x)'", "pass --prefix '$(rm x)'"),
         (["inspect", "a.npz"], "initial_h is 1: need (L D, N, H), with layout=1 (N, L D, H)", None),
         (["doctor"], "pass reset=", None),
     ],
@@ -196,9 +216,9 @@ def test_names_of_a_file_are_escaped(rnnlayout, tmp_path):
     assert (code, err) == (0, "") and "\na\\x1b[31mb\\u202e\n" in f"\n{out}"
     code, out, err = rnnlayout("inspect", path, "--json")
     assert (code, err) == (0, "") and out.isascii() and "\x1b" not in out
-    assert wild in [entry["name"] for entry in json.loads(out)["entries"]]
+    assert wild in [entry["name"] for entry in json.loads(out)["files"][0]["entries"]]
     code, out, err = rnnlayout("run", path, "--input", path, "--output", tmp_path / "y.npy")
-    assert (code, out) == (3, "") and "--entry: a\\x1b[31mb\\u202e, plain" in err
+    assert (code, out) == (3, "") and "--only: a\\x1b[31mb\\u202e, plain" in err
 
 
 # -------------------------------------------------------------------- streams, colours, the shell
@@ -219,7 +239,7 @@ def test_a_full_disk():
         done = subprocess.run(
             [*PROGRAM, "layouts"], stdout=full, stderr=subprocess.PIPE, check=False
         )
-    assert (done.returncode, done.stderr) == (3, b"rnnlayout: No space left on device\n")
+    assert (done.returncode, done.stderr) == (3, b"error: No space left on device\n")
 
 
 def test_help_needs_neither_numpy_nor_the_library():
@@ -243,6 +263,24 @@ class Terminal:
         self.isatty = lambda: tty
 
 
+def test_labels_are_coloured_on_a_terminal(rnnlayout, monkeypatch, tmp_path):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for command in (["inspect", tmp_path / "nix.npz"], ["inspekt"]):
+        assert "\x1b[1;31merror:\x1b[0m " in rnnlayout(*command)[2]
+    monkeypatch.delenv("FORCE_COLOR")
+    monkeypatch.setenv("RNNLAYOUT_CUDNN", "off")
+    assert "\x1b" not in rnnlayout(*command)[2]
+
+
+def test_a_hint_is_labelled(capsys, monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    _terminal.say_error("no cuDNN\nhere: none\nhint: pip install it")
+    assert capsys.readouterr().err == "error: no cuDNN\n  here: none\nhint: pip install it\n"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    _terminal.say_error("no cuDNN\nhint: pip install it")
+    assert "\n\x1b[1;36mhint:\x1b[0m pip install it\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "tty, variables, colours",
     [
@@ -262,6 +300,52 @@ def test_colours(monkeypatch, tty, variables, colours):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert _terminal.strong("lstm", Terminal(tty)) == ("\x1b[1mlstm\x1b[0m" if colours else "lstm")
+
+
+def on_a_terminal(columns, *arguments):
+    """Return the lines that a command prints on a terminal of so many columns."""
+    main, terminal = os.openpty()
+    environment = os.environ | {"COLUMNS": str(columns), "NO_COLOR": "1"}
+    with subprocess.Popen(
+        [*PROGRAM, *map(str, arguments)], stdout=terminal, stderr=terminal, env=environment
+    ):
+        os.close(terminal)
+        text = b""
+        while chunk := _read(main):
+            text += chunk
+    os.close(main)
+    return text.decode().splitlines()
+
+
+def _read(terminal):
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:  # the other side is closed
+        return b""
+
+
+def test_forty_columns(file, tmp_path, monkeypatch):
+    np.savez(tmp_path / "gru.npz", **normal_weights(rl.layout("onnx"), rl.Spec("gru", 3, 2)))
+    np.savez(tmp_path / "b.npz", **{k: v + 1 for k, v in np.load(file).items()})
+    monkeypatch.chdir(tmp_path)
+    for command in (["inspect", "lstm.npz"], ["layouts"], ["verify", "lstm.npz", "b.npz"],
+                    ["inspect", "gru.npz"], ["inspect", "nix.npz"], ["doctor"],
+                    ["convert", "lstm.npz", "o.npz", "--to", "keras", "--dry-run"]):  # fmt: skip
+        done = subprocess.run([*PROGRAM, *command], text=True, capture_output=True, check=False)
+        out = done.stdout + done.stderr
+        lines = on_a_terminal(40, *command)
+        assert "\n".join(lines).split() == out.split() or command == ["layouts"]
+        assert [line for line in lines if len(line) > 40 and len(line.split()) > 1] == []
+        assert max(map(len, out.splitlines())) > 40 or command == ["inspect", "nix.npz"]
+    lines = on_a_terminal(40, "layouts")
+    at = lines.index("onnx")
+    assert lines[at : at + 3] == ["onnx", "  lstm        iofg", "  gru         zrn"]
+    at = next(k for k, line in enumerate(on_a_terminal(40, "inspect", "lstm.npz"))
+              if line.startswith("  sizes"))  # fmt: skip
+    assert on_a_terminal(40, "inspect", "lstm.npz")[at : at + 2] == [
+        "  sizes        input 3, hidden 2, layers",
+        "               1, directions 1",
+    ]
 
 
 def completed(words, folder):
@@ -324,10 +408,29 @@ lstm
     )
 
 
+def test_inspect_several(rnnlayout, file, tmp_path):
+    nix = tmp_path / "nix.npz"
+    code, one, _ = rnnlayout("inspect", file)
+    code, out, err = rnnlayout("inspect", file, nix, file)
+    assert (code, err) == (3, f"error: {nix} does not exist\n")
+    assert out == f"{file}:\n\n{one}\n{file}:\n\n{one}"
+    code, out, err = rnnlayout("inspect", file, nix, "--json")
+    assert (code, err) == (3, f"error: {nix} does not exist\n")
+    told = json.loads(out)["files"]
+    assert [one["file"] for one in told] == [str(file), str(nix)]
+    assert told[1]["failed"]["error"] == "FileNotFoundError" and told[0]["entries"]
+
+
+def test_version(rnnlayout):
+    assert rnnlayout("-V") == rnnlayout("--version") == (0, f"rnnlayout {rl.__version__}\n", "")
+
+
 def test_inspect_asks(rnnlayout, tmp_path):
     path = tmp_path / "gru.npz"
     np.savez(path, **normal_weights(rl.layout("onnx"), rl.Spec("gru", 3, 2)))
     code, out, err = rnnlayout("inspect", path)
+    assert (code, err) == (0, "") and "does not record; pass --reset" in out
+    code, out, err = rnnlayout("convert", path, tmp_path / "new.npz", "--to", "torch")
     assert (code, out) == (3, "") and "pass --reset after (on the product R h) or --reset" in err
     (spec,) = re.findall(r'--spec "(gru, [^"]*reset=before)"', err)
     for more in (["--reset", "before"], ["--spec", spec]):

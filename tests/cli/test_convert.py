@@ -63,8 +63,9 @@ def test_what_is_left_out_and_what_is_exact(rnnlayout, folder):
         (["--into", "nix.npz"], 3, "nix.npz does not exist"),
         (["--into", "gru.npz"], 3, "two different RNNs"),
         (["--into", "many.npz"], 3, "no RNN of lstm.npz (enc) has the name of one of"),
-        (["--into", "many.npz"], 3, "choose one with --entry"),
-        (["--into", "many.npz", "--entry", "c"], 3, "of that name in many.npz, found a, b"),
+        (["--into", "many.npz"], 3, "pair them with --map enc=a"),
+        (["--into", "many.npz", "--map", "enc=c"], 3, "b has no RNN 'c', it has a, b"),
+        (["--to", "torch", "--only", "end"], 3, "--only takes enc; did you mean 'enc'?"),
         (
             ["--into", "lstm.safetensors"],
             3,
@@ -112,7 +113,7 @@ def test_into_a_model(rnnlayout, folder):
     wanted = rl.convert({k.removeprefix("dec."): v for k, v in new.items()}, to="keras")
     assert found.keys() == model.keys()
     assert all(same_bits(found[k], wanted.get(k.removeprefix("dec."), model[k])) for k in model)
-    rnnlayout("convert", "lstm.npz", "one.safetensors", *arguments[3:], "--entry", "dec")
+    rnnlayout("convert", "lstm.npz", "one.safetensors", *arguments[3:], "--map", "enc=dec")
     found = load_file("one.safetensors")
     assert all(same_bits(found[f"dec.{k}"], v) for k, v in rl.convert(TORCH, to="keras").items())
     code, _, err = rnnlayout(*arguments[:2], "model.safetensors", *arguments[3:], "--force")
@@ -171,3 +172,15 @@ def test_of_a_model_the_rnns_alone(rnnlayout, folder):
     onnx.save(model, "a.onnx")
     code, _, err = rnnlayout("convert", "a.onnx", "out.npz", "--to", "torch")
     assert (code, err) == (0, "enc: exact\nleft out: fc.weight\nout.npz: written\n")
+
+
+def test_settings_that_the_target_cannot_represent(rnnlayout, tmp_path):
+    """Beside the grade, which is about bits."""
+    spec = rl.Spec("lstm", 3, 2)
+    weights = rl.Weights({n: np.ones(s, "f4") for n, s in rl.describe(spec, "keras").items()})
+    weights.config = {"go_backwards": True}
+    rl.save(tmp_path / "a.npz", {"a": weights})
+    code, _, err = rnnlayout("convert", tmp_path / "a.npz", tmp_path / "b.npz", "--to", "torch")
+    assert code == 0 and err.startswith(
+        "a: exact; with go_backwards=True, which torch cannot represent: reverse x along time first"
+    )

@@ -1,5 +1,6 @@
 """The commands print what the pages show."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 import torch
 from commands import ROOT
 from files.keras import old_models as old
+from marks import download
 
 import rnnlayout as rl
 
@@ -35,20 +37,32 @@ def folder(tmp_path_factory):
     shutil.copy(ROOT / "examples" / "data" / "textgenrnn_rnn1.hdf5", folder / "old.h5")
     gru = old.CUDNN.GRU(5, name="gru")
     old.Sequential([old.Input((4, 3)), gru, old.Dense(2)]).save(folder / "old.keras")
+    (folder / "examples").symlink_to(ROOT / "examples")
     return folder
 
 
-@pytest.mark.parametrize("page", [page for page, shown in SHOWN.items() if shown])
+PAGES = [
+    download(page) if "pip download" in shown else page for page, shown in SHOWN.items() if shown
+]
+SHELL = """
+rnnlayout() { "$PYTHON" -P -m rnnlayout "$@"; }
+python() { "$PYTHON" "$@" 2>/dev/null; }
+pip() { "$PYTHON" -m pip "$@" 2>/dev/null; }
+"""
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_page_shows_what_is_printed(page, folder, tmp_path):
     """One shell runs all commands of a page and compares what they print."""
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(folder, tmp_path, symlinks=True, dirs_exist_ok=True)
     shown = SHOWN[page]
     commands = [line[2:] for line in shown.splitlines() if line.startswith("$ ")]
-    script = [f'rnnlayout() {{ "{sys.executable}" -P -m rnnlayout "$@"; }}']
+    script = [SHELL]
     for command in commands:
         script += [f"echo '$ {command}'", command]
     done = subprocess.run(
         ["bash", "-c", "\n".join(script)], text=True, check=True, cwd=tmp_path,
+        env=os.environ | {"PYTHON": sys.executable},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert done.stdout == shown

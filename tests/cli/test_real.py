@@ -111,8 +111,8 @@ def test_a_published_file(
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_bytes(checkpoints.fetch(checkpoint))
     code, out, err = rnnlayout("inspect", name, "--json")
-    told = json.loads(out)
-    assert (code, err) == (0, "") and not told["refused"]
+    (told,) = json.loads(out)["files"]
+    assert (code, err) == (0, "") and not told["refused"] and not told["undecided"]
     assert [entry["layout"] for entry in told["entries"]] == [layout] * count
     code, out, err = rnnlayout("convert", name, new, "--to", to)
     assert (code, out) == (0, "") and err.endswith(f"{new}: written\n"), err
@@ -123,7 +123,7 @@ def test_a_published_file(
         c0 = h0 if weights.spec.cell == "lstm" else None
         exact = forward(from_onnx(weights.to("onnx"), weights.spec), weights.spec, x, h0, c0).y
         for file in (name, new):
-            more = ["--entry", entry] if count > 1 else []
+            more = ["--only", entry] if count > 1 else []
             code, out, err = rnnlayout("run", file, "--input", "x.npy", "--output", "y.npy",
                                        "--time-first", "--force", *more)  # fmt: skip
             assert (code, out) == (0, ""), err

@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+import torch
 from oracles.frameworks import KERAS_NOISE, keras
 from oracles.some import normal_weights
 
@@ -40,10 +41,23 @@ def test_it_runs(rnnlayout, folder):
     assert np.array_equal(states["h_n"], h_n) and np.array_equal(states["c_n"], c_n)
 
 
+def test_it_says_what_inspect_says(rnnlayout, folder):
+    """The settings that it applied, and the notes of the file."""
+    model = torch.nn.utils.parametrizations.weight_norm(torch.nn.GRU(3, 2), "weight_hh_l0")
+    torch.save(model.state_dict(), folder / "m.pt")
+    code, _, err = rnnlayout("run", folder / "m.pt", *arguments(folder)[2:])
+    assert code == 0 and "\nnote: weight_hh_l0: weight norm" in err
+    weights = rl.load(folder / "m.npz")["lstm"]
+    weights.config = {"go_backwards": True, "merge_mode": "sum"}
+    rl.save(folder / "m.npz", weights)
+    code, _, err = rnnlayout(*arguments(folder), "--force")
+    assert code == 0 and err.endswith("lstm: used with go_backwards=True, merge_mode='sum'\n")
+
+
 def test_options(rnnlayout, folder):
     np.save(folder / "x.npy", X.swapaxes(0, 1).astype(">f4"))
     y, _ = rl.forward(X, TORCH, lengths=[5, 0, 3, 1])
-    more = ["--batch-first", "--lengths", "5,0,3,1", "--device", "auto", "--entry", "lstm"]
+    more = ["--batch-first", "--lengths", "5,0,3,1", "--device", "auto", "--only", "lstm"]
     assert rnnlayout(*arguments(folder), *more)[0] == 0
     assert np.array_equal(np.load(folder / "y.npy"), y.swapaxes(0, 1))
     assert rnnlayout(*arguments(folder))[0] == 3  # it is there
@@ -58,9 +72,9 @@ def test_options(rnnlayout, folder):
         (["--device", "cuda:99"], 5, "cuda:99"),
         (["--device", "gpu"], 3, "device is 'gpu'"),
         (["--lengths", "9,9,9,9"], 3, "lengths"),
-        (["--entry", "gru"], 3, "no RNN is named gru: there are lstm"),
-        (["--output", "y.npz"], 3, "y.npz: the name must end in .npy"),
-        (["--states", "s.npy"], 3, "s.npy: the name must end in .npz"),
+        (["--only", "gru"], 3, "no RNN is named 'gru': --only takes lstm"),
+        (["--output", "y.npz"], 2, "y.npz: the name must end in .npy"),
+        (["--states", "s.npy"], 2, "s.npy: the name must end in .npz"),
         (["--input", "nix.npy"], 3, "nix.npy does not exist"),
         (["--input", "object.npy"], 3, "Python objects"),
         (["--input", "short.npy"], 3, "cut short"),

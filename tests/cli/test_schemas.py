@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from importlib.metadata import version
 from importlib.resources import files
 
 import jsonschema
@@ -15,8 +16,10 @@ SCHEMAS = {path.name: path for path in (files("rnnlayout") / "schemas").iterdir(
 # Programs rely on these schemas. A change that breaks one is a new number in a new file; added keys
 # change only the digest.
 PINNED = {
-    "doctor-1.json": "a11609e4e02f",
-    "inspect-1.json": "7e462dd379f8",
+    "doctor-2.json": "fefe0883eb74",
+    "inspect-2.json": "0e77de66ec72",
+    "convert-1.json": "50f7ce463277",
+    "run-1.json": "f8f97dee3a94",
     "layouts-1.json": "11b7c077e879",
     "verify-1.json": "d0e41153a374",
 }
@@ -69,7 +72,8 @@ def test_schemas_are_pinned():
 
 
 def test_doctor_and_layouts(check):
-    check("doctor", codes=(0, 5))
+    told = check("doctor")
+    assert {one["name"]: one["version"] for one in told["packages"]}["onnx"] == version("onnx")
     assert [info["name"] for info in check("layouts")["layouts"]] == list(rl.layouts())
 
 
@@ -80,7 +84,7 @@ def test_inspect(check, tmp_path):
         rl.Spec("lstm", 3, 4, proj_size=2),
     ]
     path = saved(tmp_path / "m.npz", *(normal_weights(rl.layout("torch"), s) for s in specs))
-    told = check("inspect", path)
+    (told,) = check("inspect", path)["files"]
     assert [rl.Spec.from_dict(entry["spec"]) for entry in told["entries"]] == specs
     assert [entry["biases"] for entry in told["entries"]] == [["bW", "bR"], [], ["bW", "bR"]]
     assert told["entries"][1]["tensors"] == [
@@ -92,7 +96,7 @@ def test_inspect(check, tmp_path):
 def test_inspect_of_what_is_refused(check, tmp_path):
     good = normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 2))
     bad = {**good, "weight_hh_l0": good["weight_hh_l0"][:, :1]}
-    told = check("inspect", saved(tmp_path / "m.npz", good, bad))
+    (told,) = check("inspect", saved(tmp_path / "m.npz", good, bad))["files"]
     assert [entry["name"] for entry in told["entries"]] == ["0"]
     assert [(entry["name"], entry["error"]) for entry in told["refused"]] == [("1", "LayoutError")]
     assert "weight_hh_l0" in told["refused"][0]["reason"]
@@ -106,3 +110,24 @@ def test_verify(check, tmp_path):
     told = check("verify", a, b, codes=(1,))
     assert [pair["equal"] for pair in told["pairs"]] == [True, False]
     assert told["only_b"] == ["2"] and told["pairs"][1]["blocks"][0]["largest"] == "inf"
+
+
+def test_convert(check, tmp_path):
+    source = saved(tmp_path / "m.npz", normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 2)))
+    target = tmp_path / "new.onnx"
+    for more in (["--dry-run"], []):
+        told = check("convert", source, target, "--to", "onnx", *more)
+        assert told["written"] == target.exists() == (not more)
+    exact = {"grade": "exact", "reason": "", "rounded_sums": 0, "settings": ""}
+    assert told["converted"] == [{"name": "0", **exact}]
+    told = check("convert", source, tmp_path / "new.npz", "--to", "keras")
+    assert told["converted"][0]["rounded_sums"] == 8
+
+
+def test_run(check, tmp_path):
+    spec = rl.Spec("gru", 3, 2)
+    source = saved(tmp_path / "m.npz", normal_weights(rl.layout("torch"), spec))
+    np.save(tmp_path / "x.npy", np.ones((5, 1, 3), "f4"))
+    told = check("run", source, "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
+    assert rl.Spec.from_dict(told["spec"]) == spec and told["shape"] == [5, 1, 2]
+    assert told["device"] == "cpu" and told["states"] is None and (tmp_path / "y.npy").exists()

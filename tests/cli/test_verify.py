@@ -1,9 +1,13 @@
 """verify: files and sources of any layout, gate by gate."""
 
 import json
+import re
+import shlex
 
 import numpy as np
 import pytest
+from files.keras import old_models as old
+from oracles.frameworks import KERAS_NOISE
 from oracles.some import normal_weights
 
 import rnnlayout as rl
@@ -158,3 +162,66 @@ def test_layers_that_are_used_otherwise_are_no_stack():
     parts[0].config["merge_mode"] = "sum"
     found = rl.verify({"x": rl.Weights(TORCH)}, {"x_0": parts[0], "x_1": parts[1]})
     assert found.only_a == ("x",) and found.only_b == ("x_0", "x_1")
+
+
+@KERAS_NOISE
+@pytest.mark.parametrize("name", old.HARD_MODELS)
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+def test_our_conversions_of_keras_2_are_equal(rnnlayout, tmp_path, name, suffix):
+    model = old.write_model(*old.HARD_MODELS[name], tmp_path)[0].with_suffix(suffix)
+    new = tmp_path / f"new{suffix}"
+    assert rnnlayout("convert", model, new, "--to", "keras")[0] == 0
+    for pair in ((model, new), (new, model)):
+        refused = name == "hard_beside_cudnn"  # it has an LSTM with relu
+        only = ["--only=gru", "--only=gru_1", "--only=cu_dnnlstm"] if refused else []
+        code, out, err = rnnlayout("verify", *pair, *only)
+        assert (code, err) == (0, ""), out
+        assert out.count("equal\n") == len(rl.load(new)) - 2 * refused
+        assert "gates of hard_sigmoid_keras2 are compared times 1.2" in out
+
+
+def test_hard_sigmoids_that_are_not_equal(saved):
+    """The gates are compared times 1.2, candidates and projections as they are."""
+    spec = rl.Spec("lstm", 3, 2, recurrent_activation="hard_sigmoid_keras2")
+    new = spec.replace(recurrent_activation="hard_sigmoid")
+    weights = normal_weights(rl.layout("keras"), spec)
+    scaled = {name: array.copy() for name, array in weights.items()}
+    for gate in (0, 1, 3):
+        for array in scaled.values():
+            part = array[..., 2 * gate : 2 * gate + 2]
+            part[:] = (part.astype("f8") * 1.2).astype("f4")
+    a, b = rl.Weights(weights, spec, "keras"), rl.Weights(scaled, new, "keras")
+    assert rl.verify(a, b) and rl.verify(b, a)
+    scaled["kernel"][0, 4] += 1
+    found = rl.verify(a, rl.Weights(scaled, new, "keras"))
+    assert [gap.key[2:] for gap in found.pairs[0].gaps] == [("W", "g")]
+    assert not rl.verify(a, rl.Weights(weights, new, "keras"))
+    assert not rl.verify(a, rl.Weights(weights, spec.replace(recurrent_activation="sigmoid")))
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_what_neither_file_records_is_asked_and_told(rnnlayout, saved, both):
+    """Each repair that the error prints works in verify."""
+    relu = rl.Spec("rnn_relu", 3, 2)
+    one = normal_weights(rl.layout("torch"), relu)
+    a = saved("a.npz", prefixed("x", one) | prefixed("y", one) if both else one)
+    code, out, err = rnnlayout("verify", a, a)
+    assert (code, out) == (3, "") and err.startswith("error: a: ")
+    told = re.findall(r"--cell \w+", err) + ([] if both else re.findall(r"--spec \"[^\"]*\"", err))
+    assert len(told) == (2 if both else 4)
+    for repair in told:
+        assert rnnlayout("verify", a, a, *shlex.split(repair))[0] == 0, repair
+
+
+def test_hints_are_for_the_file_that_needs_them(rnnlayout, saved, tmp_path):
+    spec = rl.Spec("lstm", 3, 2, 2, True)
+    flat = tmp_path / "flat.npy"
+    np.save(flat, rl.pack(TORCH))
+    a = saved("a.npz", TORCH)
+    for pair in ((a, flat), (flat, a)):
+        assert rnnlayout("verify", *pair, "--spec", str(spec))[0] == 0
+    assert rnnlayout("verify", flat, flat)[0] == 3
+    code, _, err = rnnlayout("verify", a, a, "--cell", "gru")
+    assert code == 3 and "weight_ih_l0: shape (8, 3), expected (6, 3)" in err
+    with pytest.raises(rl.SpecError, match=r"pass layout to load\(\) or Weights\(\)"):
+        rl.verify(rl.load(a), rl.Weights(TORCH), layout="torch")

@@ -40,7 +40,7 @@ def test_no_python_of_a_page_is_left_out():
 
 
 @pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.name)
-def test_tables_of_layouts_are_current(page):
+def test_tables_are_current(page):
     assert tables.MARKED.search(page.read_text())
     assert page.read_text() == tables.current(page), "run tools/tables.py --write"
 

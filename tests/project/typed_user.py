@@ -41,6 +41,8 @@ verified: rl.Verified = rl.verify(folder / "one.safetensors", folder / "two.npz"
 print(verified.equal)
 try:
     rl.assign(object(), tensors)
+except rl.UndecidedError as error:
+    raise SystemExit(f"pass {error.arguments}: it may be any of {error.specs}") from error
 except (rl.LossyError, rl.SpecError, rl.CudnnError, rl.CudnnNotFoundError) as error:
     raise SystemExit(str(error)) from error
 except rl.Error as error:

@@ -12,40 +12,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
 
-from .options import (
-    BUG,
-    COMMANDS,
-    DONE,
-    INTERRUPTED,
-    LOSSY,
-    MALFORMED,
-    MISSING,
-    USAGE,
-    in_options,
-)
-from .terminal import put, say, say_lines
-
-DESCRIPTION = """\
-Inspect, convert, compare and run the LSTM, GRU and RNN layers in files of
-PyTorch, Keras, ONNX and cuDNN."""
-EPILOG = """\
-examples:
-  rnnlayout inspect model.h5
-  rnnlayout convert old.h5 new.h5 --to keras
-  rnnlayout COMMAND --help
-
-exit codes:
-  0    success; for verify: equal
-  1    for verify: not equal
-  2    wrong usage
-  3    a file is malformed or unsafe, cannot be read or written, or lacks
-       information
-  4    the target cannot represent the weights, or --exact and they would round
-  5    a requirement is missing: a Python package, cuDNN, a GPU, memory
-  70   a bug in rnnlayout: please report it
-  130  interrupted"""
+from .failures import report
+from .options import DONE, INTERRUPTED, USAGE
+from .parser import make_parser
+from .terminal import put
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _silence()
         return DONE
     except Exception as error:
-        code = _failed(error, options)
+        code = report(error, options)
         _flush_or_silence()
         return code
 
@@ -100,69 +71,6 @@ def _run(arguments: Sequence[str] | None, options: argparse.Namespace) -> int:
     command = import_module(f"rnnlayout._cli.commands.{options.command}")
     code: int = command.run(options)
     return code
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
-    style: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
-    parser = argparse.ArgumentParser(
-        prog="rnnlayout",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        **style,
-    )
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
-    parser.add_argument(
-        "--completion",
-        choices=("bash", "zsh", "fish"),
-        help="print a script for this shell that completes commands, and exit",
-    )
-    commands = parser.add_subparsers(metavar="COMMAND", dest="command")
-    for name in COMMANDS:
-        module = import_module(f"rnnlayout._cli.commands.{name}")
-        one = commands.add_parser(
-            name,
-            help=module.SUMMARY,
-            description=module.DESCRIPTION,
-            epilog=f"examples:\n{module.EXAMPLES}",
-            **style,
-        )
-        module.add_arguments(one)
-    return parser
-
-
-# ----------------------------------------------------------------------------------------- errors
-
-
-def _failed(error: Exception, options: argparse.Namespace) -> int:
-    """Print an error and return the exit code."""
-    from rnnlayout import _native
-    from rnnlayout._model.errors import FileError, MissingExtraError
-
-    codes: dict[int, tuple[type[Exception], ...]] = {
-        LOSSY: (_native.LossyError,),  # a LayoutError, so before that
-        MALFORMED: (FileError, _native.LayoutError, _native.SpecError, OSError),
-        MISSING: (MissingExtraError, _native.CudnnNotFoundError, _native.CudnnError, MemoryError),
-    }
-    for code, kinds in codes.items():
-        if isinstance(error, kinds):
-            say_lines("rnnlayout: ", _text_of(error, options))
-            return code
-    say_lines("rnnlayout: this is a bug, please report: ", f"{type(error).__name__}: {error}")
-    if os.environ.get("RNNLAYOUT_DEBUG") == "1":
-        import traceback
-
-        say("".join(traceback.format_exception(error)))
-    return BUG
-
-
-def _text_of(error: Exception, options: argparse.Namespace) -> str:
-    if isinstance(error, MemoryError):
-        return "there is not enough memory"
-    if isinstance(error, OSError) and error.strerror:
-        names = [os.fsdecode(n) for n in (error.filename, error.filename2) if isinstance(n, str)]
-        return f"{names[0]}: {error.strerror}" if names else error.strerror
-    return in_options(str(error), options)
 
 
 def _flush_or_silence() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from shlex import quote
 from typing import Any
 
 # Exit codes: --help explains them. 1 is verify's; argparse exits with 2 itself.
@@ -14,9 +15,14 @@ COMMANDS = ("inspect", "convert", "verify", "run", "doctor", "layouts")
 # How a shell completes a file's name: what shtab calls shtab.FILE.
 FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 # Arguments of load()
-HINTS = ("spec", "layout", "prefix", "cell", "reset", "recurrent_activation")
+HINTS = (
+    "spec", "layout", "prefix", "cell", "reset", "recurrent_activation", "as_class", "config",
+    "format",
+)  # fmt: skip
 # Arguments that the library's errors ask for. Their options have the same names.
-_ASKED = {*HINTS, "dtype", "rtol", "force", "device", "entry", "exact", "batch_first"}
+_ASKED = {
+    *HINTS, "dtype", "rtol", "force", "device", "only", "stack", "map", "exact", "batch_first"
+}  # fmt: skip
 
 
 def add_file(parser: argparse._ActionsContainer, *names: str, **options: Any) -> None:
@@ -28,12 +34,52 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print machine-readable JSON")
 
 
-def add_hints(parser: argparse.ArgumentParser) -> None:
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose RNNs of a file, and join layers."""
+    parser.add_argument(
+        "--only", action="append", metavar="NAME", help="use only this RNN; may be repeated"
+    )
+    parser.add_argument(
+        "--stack",
+        action="append",
+        type=_stack,
+        metavar="NAME,NAME",
+        help="make one RNN of these layers, bottom first; may be repeated",
+    )
+
+
+def _stack(text: str) -> list[str]:
+    names = text.split(",")
+    if len(names) < 2 or not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r}: need names, as in lstm_1,lstm_2")
+    return names
+
+
+def add_map(parser: argparse.ArgumentParser, help: str) -> None:
+    """Add the option that pairs names of two files."""
+    parser.add_argument("--map", action="append", type=_pair, metavar="A=B", help=help)
+
+
+def pairs(options: argparse.Namespace) -> dict[str, str]:
+    """Return what --map says."""
+    told = dict(options.map or ())
+    if len(told) < len(options.map or ()) or len(set(told.values())) < len(told):
+        options.wrong("--map pairs one RNN twice")
+    return told
+
+
+def _pair(text: str) -> tuple[str, str]:
+    a, equals, b = text.partition("=")
+    if not (a and equals and b):
+        raise argparse.ArgumentTypeError(f"{text!r}: need two names, as in encoder=lstm_1")
+    return a, b
+
+
+def add_hints(parser: argparse.ArgumentParser, *, whose: str = "the input file") -> None:
     """Add the options for what a file does not record of its RNNs."""
     group = parser.add_argument_group("options for files that do not describe themselves")
     add = group.add_argument
-    add("--layout", type=layout, metavar="LAYOUT", help="layout of the input file")
-    add("--prefix", default="", metavar="P", help="use only tensors whose names start with P")
+    add("--layout", type=layout, metavar="LAYOUT", help=f"layout of {whose}")
     add("--cell", choices=("lstm", "gru", "rnn_tanh", "rnn_relu"), help="cell of the RNNs")
     add(
         "--reset",
@@ -54,9 +100,59 @@ def add_hints(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_prefix(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--prefix", default="", metavar="P", help="use only tensors whose names start with P"
+    )
+
+
+def add_keras(parser: argparse.ArgumentParser) -> None:
+    """Add the options for Keras files."""
+    add_file(parser, "--config", metavar="MODEL.json",
+             help="the to_json() of a Keras model, if the file has only its weights")  # fmt: skip
+    parser.add_argument(
+        "--as-class",
+        type=_class,
+        action="append",
+        metavar="CLASS=LSTM",
+        help="read layers of your own class in a Keras file as LSTM, GRU or SimpleRNN",
+    )
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format",
+        type=file_format,
+        metavar="F",
+        help="format of the input file, if its name does not show it: pt, h5, keras, npz ...",
+    )
+
+
 def hints(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of load() that add_hints() asked for."""
-    return {name: getattr(options, name) for name in HINTS}
+    """Return the arguments of load() that the functions above asked for."""
+    found = {name: getattr(options, name) for name in HINTS if hasattr(options, name)}
+    if "as_class" in found:
+        found["as_class"] = dict(found["as_class"] or ())
+    return found
+
+
+def _class(text: str) -> tuple[str, str]:
+    name, equals, kind = text.rpartition("=")
+    if not (name and equals and kind):
+        raise argparse.ArgumentTypeError(f"{text!r}: write CLASS=LSTM, CLASS=GRU ...")
+    return name, kind
+
+
+def file_format(text: str) -> str:
+    """Parse the name of a format that is read."""
+    from rnnlayout._files.formats.format import format_named
+    from rnnlayout._model.errors import FileError
+
+    try:
+        format_named(text)
+    except FileError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def layout(text: str) -> Any:
@@ -113,8 +209,10 @@ def spec(text: str) -> Any:
 
 
 # An argument of a function in a message, as in "cell='gru'", or a spec alone.
+_TEXTS = r"'[^']*'(?:, '[^']*')*"
 _ARGUMENT = re.compile(
-    r"(?<![\w.-])(?:([a-z_]+)=(rl\.\w+\([^()]*\)|'[^']*'|True|(?!\w))|(rl\.Spec\([^()]*\)))"
+    rf"(?<![\w.-])(?:([a-z_]+)=(rl\.\w+\([^()]*\)|'[^']*'|\[{_TEXTS}\]|\{{[^{{}}]*\}}|True|(?!\w))"
+    r"|(rl\.Spec\([^()]*\)))"
 )
 
 
@@ -125,11 +223,22 @@ def in_options(message: str, options: argparse.Namespace) -> str:
         name, value = match[1] or "spec", match[2] or match[3] or ""
         if name not in _ASKED or not hasattr(options, name):
             return match[0]
+        flag = f"--{name.replace('_', '-')}"
+        if value.startswith("{"):  # {'MyLSTM': 'LSTM'}
+            pairs = re.findall(r"'([^']*)': '([^']*)'", value)
+            return " ".join(f"{flag} {_quoted(f'{key}={kind}')}" for key, kind in pairs)
+        if value.startswith("["):
+            return " ".join(f"{flag} {_quoted(one)}" for one in re.findall("'([^']*)'", value))
         value = re.sub(r"rl\.Spec\((.*)\)", r"\1", value)
         value = re.sub(r"rl\.layout\(('\w+'), (.*)\)", r"\1(\2)", value).replace("'", "")
-        flag = f"--{name.replace('_', '-')}"
-        if value in ("", "True"):
+        if value in ("", "True", "..."):
             return flag
-        return f"{flag} {value}" if re.fullmatch(r"[\w./-]+", value) else f'{flag} "{value}"'
+        return f"{flag} {_quoted(value)}"
 
     return _ARGUMENT.sub(option, message)
+
+
+def _quoted(value: str) -> str:
+    """Return a value as a shell reads it: a name in a file may contain anything."""
+    harmless = re.fullmatch(r"[\w ,=()./:-]+", value)
+    return f'"{value}"' if harmless and not re.fullmatch(r"[\w./=-]+", value) else quote(value)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Any, TextIO
+
+LABELS = {"error": "1;31", "hint": "1;36"}  # of lines on stderr -> their colour, red and cyan
 
 
 def shown(text: Any) -> str:
@@ -30,15 +35,51 @@ def put(text: str, stream: TextIO | None = None) -> None:
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
+def show(text: str) -> None:
+    """Print text to stdout, wrapped on a terminal."""
+    put(wrapped(text, sys.stdout))
+
+
 def say(text: str) -> None:
-    """Print a message to stderr."""
-    put(text, sys.stderr)
+    """Print a message to stderr, wrapped on a terminal."""
+    put(wrapped(text, sys.stderr), sys.stderr)
 
 
-def say_lines(head: str, text: str) -> None:
-    """Print a message of one or more lines to stderr, the first one after `head`."""
+def say_error(text: str) -> None:
+    """Print an error to stderr: the labels "error:" and "hint:", and what follows them indented."""
     first, *others = [shown(line) for line in text.split("\n")]
-    say("\n".join([f"{head}{first}", *(f"  {line}" for line in others)]))
+    for line in (f"error: {first}", *others):
+        label = line.partition(":")[0]
+        if label in LABELS:
+            coloured = strong(f"{label}:", sys.stderr, LABELS[label])
+            put(coloured + wrapped(line, sys.stderr)[len(label) + 1 :], sys.stderr)
+        else:
+            say(f"  {line}")
+
+
+def width(stream: TextIO) -> int | None:
+    """Return the number of columns of a terminal, None if the stream is no terminal."""
+    return get_terminal_size().columns if stream.isatty() else None
+
+
+def wrapped(text: str, stream: TextIO) -> str:
+    """Return text with long lines wrapped if the stream is a terminal.
+
+    What follows is indented to the second of a line's columns, or more than the line.
+    """
+    columns = width(stream)
+    if columns is None:
+        return text
+    lines = []
+    for line in text.split("\n"):
+        start = len(line) - len(line.lstrip())
+        second = re.match(r" *\S+(?: \S+)*  +", line)
+        indent = second.end() if second and second.end() <= columns // 2 else start + 2
+        lines += wrap(
+            line, columns, subsequent_indent=" " * min(indent, columns // 2),
+            break_long_words=False, break_on_hyphens=False,
+        ) or [""]  # fmt: skip
+    return "\n".join(lines)
 
 
 def put_json(name: str, version: int, values: dict[str, Any]) -> None:
@@ -46,9 +87,9 @@ def put_json(name: str, version: int, values: dict[str, Any]) -> None:
     put(json.dumps({"schema": f"rnnlayout.{name}/{version}", **values}, indent=2, default=str))
 
 
-def strong(text: str, stream: TextIO | None = None) -> str:
-    """Return the text in bold, if the stream shows colours."""
-    return f"\x1b[1m{text}\x1b[0m" if _colours(stream or sys.stdout) else text
+def strong(text: str, stream: TextIO | None = None, colour: str = "1") -> str:
+    """Return the text in bold, or bold in a colour, if the stream shows colours."""
+    return f"\x1b[{colour}m{text}\x1b[0m" if _colours(stream or sys.stdout) else text
 
 
 def _colours(stream: TextIO) -> bool:

@@ -10,10 +10,10 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._convert import engine
-from rnnlayout._model.dtypes import rounded, storage, widened
+from rnnlayout._model.dtypes import narrowed, rounded, storage, widened
 from rnnlayout._model.given import Given, given_of
 from rnnlayout._model.layout import ROLES, Layout
-from rnnlayout._model.spec import Spec
+from rnnlayout._model.spec import CANDIDATES, HARD_SIGMOIDS, HARD_TIMES, Spec
 from rnnlayout._native import HAS_PEEPHOLES, LossyError
 from rnnlayout._weights.weights import Weights
 
@@ -48,6 +48,12 @@ class Block:
             with np.errstate(invalid="ignore"):  # signalling NaNs
                 self._values = widened(self.bits.view(storage(self._dtype)), self._dtype)
         return self._values
+
+    def times(self, factor: float) -> Block:
+        """Return the block times a factor, rounded."""
+        with np.errstate(all="ignore"):
+            values = rounded(self.values * factor, self._dtype)
+        return Block(narrowed(values, self._dtype), self._dtype, values, self.rounded)
 
 
 def blocks_of(weights: Weights) -> dict[Key, Block]:
@@ -113,13 +119,15 @@ def may_sum(spec: Spec, gate: str) -> bool:
 def sum_of(blocks: Mapping[Key, Block], at: Gate, dtype: str) -> Block:
     """Return the sum of a gate's biases as a conversion computes it.
 
-    If one is zero it has the bits of the other; else it is computed in double and rounded once.
+    If one is zero it has the bits of the other; else it is computed in double and rounded once. The
+    sum of two zeros is 0: a layout that flips z makes -0 of a missing bias.
     """
     layer, direction, gate = at
     bw, br = (blocks[layer, direction, role, gate] for role in ("bW", "bR"))
     with np.errstate(all="ignore"):
         values = rounded(bw.values + br.values, dtype)
     bits = np.where(br.values == 0, bw.bits, br.bits)
+    bits = np.where((bw.values == 0) & (br.values == 0), np.zeros_like(bits), bits)
     return Block(bits, dtype, values, (bw.values != 0) & (br.values != 0))
 
 
@@ -132,6 +140,16 @@ def with_sums(blocks: dict[Key, Block], spec: Spec, gates: Iterable[Gate]) -> di
             summed[layer, direction, "bW", gate] = sum_of(blocks, at, spec.dtype)
             del summed[layer, direction, "bR", gate]
     return summed
+
+
+def as_keras3(blocks: dict[Key, Block], spec: Spec) -> dict[Key, Block]:
+    """Return the blocks with which Keras 3's hard_sigmoid computes what that of Keras 2 does."""
+    if spec.recurrent_activation != HARD_SIGMOIDS[1]:
+        return blocks
+    return {
+        key: block if key[3] in CANDIDATES else block.times(HARD_TIMES)
+        for key, block in blocks.items()
+    }
 
 
 # --------------------------------------------------------------------------------- what differs

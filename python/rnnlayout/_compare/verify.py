@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.bags.found import Found
-from rnnlayout._files.bags.stacks import joined
-from rnnlayout._files.files import load
+from rnnlayout._files.bags.choose import check_known
+from rnnlayout._files.bags.stacks import joined, matched
 from rnnlayout._model.config import describe_config
-from rnnlayout._model.spec import Spec, unlike
-from rnnlayout._native import SpecError
+from rnnlayout._model.layout import Layout
+from rnnlayout._model.spec import HARD_SIGMOIDS, HARD_TIMES, Spec, unlike
 from rnnlayout._weights.weights import Weights
 
-from .blocks import Block, Compare, Gap, Gate, blocks_of, may_sum, one_bias, with_sums
+from .blocks import (
+    Block,
+    Compare,
+    Gap,
+    Gate,
+    as_keras3,
+    blocks_of,
+    may_sum,
+    one_bias,
+    with_sums,
+)
 from .causes import causes
+from .sides import both, with_stacks
 
 _MOST = 40  # lines of a report
 
@@ -72,11 +81,31 @@ class Verified:
             lines += [f"  {pair.note}"] if pair.note else []
         lines += [f"{name}: only in a" for name in self.only_a]
         lines += [f"{name}: only in b" for name in self.only_b]
-        lines += [f"{name}: cannot be read: {why}" for name, why in (self.unread or {}).items()]
+        reasons: dict[str, list[str]] = {}  # what both sides lack is said once
+        for name, why in (self.unread or {}).items():
+            reasons.setdefault(str(why).removeprefix(f"{name[3:]}: "), []).append(name)
+        lines += [f"{', '.join(names)}: cannot be read: {why}" for why, names in reasons.items()]
         return "\n".join(lines)
 
 
-def verify(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> Verified:
+def verify(
+    a: Any,
+    b: Any,
+    *,
+    rtol: float = 0,
+    atol: float = 0,
+    only: Sequence[str] | None = None,
+    stack: Sequence[Sequence[str]] | None = None,
+    map: Mapping[str, str] | None = None,
+    spec: Spec | None = None,
+    layout: str | Layout | None = None,
+    prefix: str = "",
+    cell: str | None = None,
+    reset: str | None = None,
+    recurrent_activation: str | None = None,
+    as_class: Mapping[str, str] | None = None,
+    config: Any = None,
+) -> Verified:
     """Compare RNNs, which may be in different layouts, and in files of different formats.
 
     a, b: file names (str or Path), what load() returns, Weights, or anything that Weights()
@@ -84,10 +113,18 @@ def verify(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> Verified:
     rtol, atol: tolerance, abs(a - b) <= atol + rtol * abs(b). With 0, 0 all bits and the dtype
         must be equal.
 
-    RNNs are matched by name, or, if each side has only one, whatever their names. NAME_0, NAME_1
-    ... are the layers of NAME on the other side: in Keras each layer is an RNN. They are compared
-    gate by gate after conversion to one form. If one has one bias per gate and the other two,
-    their sum is compared, rounded as a conversion rounds it, and the report says so.
+    only: names, of either side: compare these alone. stack: lists of names of either side, bottom
+        first; each becomes one RNN. map: names of a -> names of b, where they differ. prefix: use
+        only what is under it, on both sides.
+    spec, layout, cell, reset, recurrent_activation, as_class, config: as for load(), for the side
+        that does not record them; the last two only for a file.
+
+    RNNs are matched by name; NAME and the names that formats make of it (`enc.rnn`, `enc_rnn`,
+    `/enc/rnn/LSTM`) are one. If each side has only one RNN, names do not matter. NAME_0, NAME_1
+    ... are the layers of NAME on the other side: in Keras and ONNX each layer is an RNN. They are
+    compared gate by gate after conversion to one form. If one has one bias per gate and the other
+    two, their sum is compared, rounded as a conversion rounds it; the hard sigmoids of Keras 2 and
+    3 are compared as a conversion makes the one of the other. The report says so.
 
     Returns a Verified, which is true if all RNNs are equal. Errors: see load() and Weights().
 
@@ -99,64 +136,35 @@ def verify(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> Verified:
         >>> bool(verify(keras, wrong))
         False
     """
-    first, second = _both(a, b)
-    first, second = joined(first, second), joined(second, first)
-    unread = {f"{side}: {name}": why for side, found in (("a", first), ("b", second))
-              for name, why in found.refused.items()}  # fmt: skip
-    if len(first) == len(second) == 1 and not unread:
-        matched = [(next(iter(first)), next(iter(second)))]
-    else:
-        matched = [(name, name) for name in first if name in second.keys() - second.refused.keys()]
-    pairs = [
-        compare(first[x], second[y], f"between a ({first[x].layout}) and b ({second[y].layout})",
-                rtol, atol, called=(x, y))
-        for x, y in matched
-    ]  # fmt: skip
-    only_a = tuple(name for name in first if name not in {x for x, _ in matched})
-    only_b = tuple(name for name in second if name not in {y for _, y in matched})
-    return Verified(tuple(pairs), only_a, only_b, unread or None)
-
-
-def _both(a: Any, b: Any) -> tuple[Found, Found]:
-    """Return the RNNs of both. If one does not record its spec, it is that of the other's RNN."""
-    try:
-        first = _found(a)
-    except SpecError as error:
-        try:
-            second = _found(b)
-        except SpecError:
-            raise _unknown("a", a, error) from None
-        return _found(a, _only_spec(second, _unknown("a", a, error))), second
-    try:
-        return first, _found(b)
-    except SpecError as error:
-        return first, _found(b, _only_spec(first, _unknown("b", b, error)))
-
-
-def _unknown(side: str, source: Any, error: SpecError) -> SpecError:
-    """Return the error with the function that takes what it asks for."""
-    reader = "rl.load" if isinstance(source, (str, os.PathLike)) else "rl.Weights"
-    return SpecError(
-        f"{side}: {error}. Pass it to {reader}({side}, ...), and the result to verify()"
+    hints = {"spec": spec, "layout": layout, "cell": cell, "reset": reset,
+             "recurrent_activation": recurrent_activation, "as_class": as_class or None,
+             "config": config}  # fmt: skip
+    first, second = both(
+        a, b, prefix, {name: hint for name, hint in hints.items() if hint is not None}
     )
-
-
-def _only_spec(found: Found, error: SpecError) -> Spec:
-    if len(found) != 1:
-        raise error
-    return next(iter(found.values())).spec
-
-
-def _found(source: Any, spec: Spec | None = None) -> Found:
-    if isinstance(source, (str, os.PathLike)):
-        return load(source, spec)
-    if isinstance(source, Found):
-        return source
-    if isinstance(source, Weights):
-        return Found({"": source})
-    if isinstance(source, Mapping) and source and isinstance(next(iter(source.values())), Weights):
-        return Found(source)
-    return Found({"": Weights(source, spec)})
+    first, second = with_stacks(first, second, stack or ())
+    first, second = joined(first, second), joined(second, first)
+    pairs = {
+        x: y for x, y in matched(first, second, map).items()
+        if x in first.decided and y in second.decided
+    }  # fmt: skip
+    if only is not None:
+        known = dict.fromkeys([*first, *first.refused, *second, *second.refused])
+        check_known(only, known, "only")
+        pairs = {x: y for x, y in pairs.items() if x in only or y in only}
+    names = "between a ({}) and b ({})"
+    return Verified(
+        tuple(
+            compare(first[x], second[y], names.format(first[x].layout, second[y].layout),
+                    rtol, atol, called=(x, y))
+            for x, y in pairs.items()
+        ),
+        tuple(x for x in first.decided if x not in pairs and (only is None or x in only)),
+        tuple(y for y in second.decided
+              if y not in pairs.values() and (only is None or y in only)),
+        {f"{side}: {name}": why for side, found in (("a", first), ("b", second))
+         for name, why in found.unread.items() if only is None or name in only} or None,
+    )  # fmt: skip
 
 
 def compare(
@@ -170,19 +178,24 @@ def compare(
 ) -> Compared:
     """Compare two RNNs. names: of both, for the report. summed: gates of whose biases only the
     sum is compared."""
-    if different := unlike(a.spec, b.spec):
+    other_sigmoid = {a.spec.recurrent_activation, b.spec.recurrent_activation} == set(HARD_SIGMOIDS)
+    alike = a.spec.replace(recurrent_activation=b.spec.recurrent_activation)
+    if different := unlike(alike if other_sigmoid else a.spec, b.spec):
         return Compared(*called, f"two different RNNs {names}: {different}")
     dtypes = a.spec.dtype, b.spec.dtype
     only_one = one_bias(a) ^ one_bias(b)
     summed |= only_one
     first = with_sums(blocks_of(a), a.spec, summed)
     second = with_sums(blocks_of(b), b.spec, summed)
+    if other_sigmoid:
+        first, second = (as_keras3(blocks, one.spec)
+                         for blocks, one in ((first, a), (second, b)))  # fmt: skip
     keys = list(dict.fromkeys([*first, *second]))
     for key in keys:  # peepholes
         for blocks, other in ((first, second), (second, first)):
             if key not in blocks:
                 blocks[key] = Block(np.zeros(other[key].bits.shape), "float64")
-    note = _note(a, b, only_one)
+    note = _note(a, b, only_one, other_sigmoid)
     head = ""
     if dtypes[0] != dtypes[1] and not (rtol or atol):
         head = f"{dtypes[0]} and {dtypes[1]} {names}: to compare their values pass rtol="
@@ -198,8 +211,13 @@ def compare(
     return Compared(*called, text, tuple(compared.gap(key) for key in compared.wrong), note)
 
 
-def _note(a: Weights, b: Weights, only_one: frozenset[Gate]) -> str:
+def _note(a: Weights, b: Weights, only_one: frozenset[Gate], other_sigmoid: bool) -> str:
     notes = []
+    if other_sigmoid:
+        new, old = HARD_SIGMOIDS
+        notes.append(
+            f"gates of {old} are compared times {HARD_TIMES}: {old}(x) = {new}({HARD_TIMES} x)"
+        )
     if any(may_sum(a.spec, gate) for *_, gate in only_one):
         notes.append("one has one bias per gate, the other two: their sums are compared")
     if a.config != b.config:

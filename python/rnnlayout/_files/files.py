@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnnlayout._files.bags.bag import Converted, Hints, Progress
+from rnnlayout._files.bags.choose import chosen
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.layerwise import Conversion, Scratch
 from rnnlayout._files.bags.limits import regular_file
 from rnnlayout._files.bags.naming import check_names, entry_of
 from rnnlayout._files.bags.output import Output, whole
-from rnnlayout._files.formats.format import Format, ModelFormat, TensorFormat, format_of
+from rnnlayout._files.formats.format import (
+    Format,
+    ModelFormat,
+    TensorFormat,
+    format_to_read,
+    format_to_write,
+    reading,
+)
 from rnnlayout._model.given import given_of
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
+from rnnlayout._model.undecided import with_text
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.torch_names import rounded_weights
 from rnnlayout._weights.weights import Weights
@@ -32,48 +41,95 @@ def load(
     cell: str | None = None,
     reset: str | None = None,
     recurrent_activation: str | None = None,
+    as_class: Mapping[str, str] | None = None,
+    config: Any = None,
     dtype: Any = None,
+    format: str | None = None,
 ) -> Found:
     """Read every recurrent layer of a file.
 
-    path: a file; its suffix decides the format.
+    path: a file; its suffix decides the format, without a known one its content.
     spec, layout, prefix, cell, reset, recurrent_activation: what the file does not record, as for
         convert() and infer_spec(). prefix: read only what is under it. spec: only for a file with
         one RNN.
+    as_class: of a Keras file, how to read layers of classes that are not Keras's own:
+        {"MyLSTM": "LSTM"}.
+    config: of a Keras file with weights alone, the JSON file of the model: what model.to_json()
+        returned.
     dtype: of the result, as for convert().
+    format: of the file, as a suffix without the dot ("keras"), if its name does not show it.
 
-    Returns a mapping from names (of the layer, or the prefix of its tensors) to Weights. Layers
-    that cannot be read are in its .refused; if there are no others, the error is raised.
+    Returns a mapping from names (of the layer, or the prefix of its tensors) to Weights. Looking
+    up a layer of which the file does not record everything raises an UndecidedError, which asks
+    for the missing argument; its .undecided tells what is known. Layers that cannot be read are in
+    its .refused; if there are no others, the error is raised.
     Raises FileNotFoundError; FileError if the file is malformed, unsafe, of an unknown format, or
     has no recurrent layers; MissingExtraError if the format needs a package that is not installed;
     LayoutError, SpecError and LossyError as convert() does.
     """
     path = regular_file(path)
-    hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, dtype)
+    hints = Hints(
+        spec, layout, prefix, cell, reset, recurrent_activation, dtype, format, as_class, config
+    )
     found, _ = read(path, hints)
     if dtype is None:
         return found
-    entries = {name: one.to(one.layout, dtype=dtype) for name, one in found.items()}
-    return Found(entries, found.refused, found.notes, found.others)
+    entries = {name: one.to(one.layout, dtype=dtype) for name, one in found.decided.items()}
+    return Found(entries, found.unread, found.notes, found.others)
 
 
 def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
     """Write one RNN, or several by name, to a file. Its suffix decides the format.
 
-    An existing file is replaced. The new file is written atomically: it is complete, or the old
-    one is unchanged. Raises LayoutError if the format does not support the layout: convert with
-    Weights.to() first.
+    An RNN whose layout the format lacks is converted to the format's own if that is exact: to keras
+    for .keras, .h5 and .weights.h5, onnx for .onnx, cudnn for .bin, .npy and .h.
+    An existing file is replaced. The new file is written atomically: it is complete, or the old one
+    is unchanged.
+
+    Only RNNs are written, not the other tensors of a file that load() read: convert_file() keeps
+    them.
+
+    Raises LayoutError if that conversion would round: convert with Weights.to() first; LossyError
+    if the format cannot represent an RNN, or a setting that changes its outputs; the first error of
+    `weights.refused` if it is what load() returned and some RNNs of the file could not be read.
     """
-    format = format_of(path)
+    format = format_to_write(path)
     entries = {"": weights} if isinstance(weights, Weights) else weights
     if not isinstance(entries, Mapping) or not entries:
         raise LayoutError("weights: need a Weights, or a dict of them by name")
+    if isinstance(entries, Found):
+        _check_all_read(
+            entries, f"write the others with save(path, found.decided): {[*entries.decided]}"
+        )
     for name, one in entries.items():
         if not isinstance(name, str) or not isinstance(one, Weights):
             raise LayoutError(f"weights[{name!r}] is a {type(one).__name__}, need a Weights")
     check_names(entries)
+    entries = {name: _fitting(name, one, format) for name, one in entries.items()}
     with whole(path, force=True) as out:
         _write(out, format, entries)
+
+
+def _check_all_read(found: Found, repair: str) -> None:
+    """Raise the first error of the RNNs of a file that are undecided or could not be read."""
+    for error in found.unread.values():
+        others = f": {repair}" if found.decided else ""
+        raise with_text(error, f"{error}; nothing was written{others}")
+
+
+def _fitting(name: str, weights: Weights, format: Format) -> Weights:
+    """Return weights in a layout that the format has. Raises LayoutError if that would round."""
+    if isinstance(format, TensorFormat) or weights.layout.name in format.layouts:
+        return weights
+    to = format.layouts[0]
+    made = weights.to(to)
+    if made.report and made.report.rounded_sums:
+        raise LayoutError(
+            f"{name or 'the RNN'} is in layout {weights.layout}, a {format.suffix} file has {to},"
+            f" and the conversion would round: {made.report.reason}. To accept that, convert it"
+            f" with .to({to!r}) first, or --to {to}"
+        )
+    return made
 
 
 def _write(
@@ -81,14 +137,13 @@ def _write(
     format: Format,
     entries: Mapping[str, Weights | Conversion],
     progress: Progress | None = None,
-    dry_run: bool = False,
 ) -> None:
-    """Write a new file with these RNNs and nothing else."""
+    """Write a new file with these RNNs and nothing else; in a dry run find out if it can be."""
     if isinstance(format, TensorFormat):
         bag = bag_of(entries)
-        if not dry_run:
+        if not out.dry_run:
             format.write(out, bag, progress)
-    elif not dry_run:
+    else:
         format.write(out, {
             name or entry_of("", one.spec): one if isinstance(one, Weights) else one.weights()
             for name, one in entries.items()
@@ -106,7 +161,12 @@ def convert_file(
     cell: str | None = None,
     reset: str | None = None,
     recurrent_activation: str | None = None,
+    as_class: Mapping[str, str] | None = None,
+    config: Any = None,
+    only: Sequence[str] | None = None,
+    stack: Sequence[Sequence[str]] | None = None,
     dtype: Any = None,
+    format: str | None = None,
     exact: bool = False,
     force: bool = False,
     dry_run: bool = False,
@@ -115,49 +175,56 @@ def convert_file(
     """Convert the recurrent layers of a file to another layout.
 
     to: the layout of the result.
-    src, spec, layout, prefix, cell, reset, recurrent_activation: as for load(); dtype, exact: as
-        for convert().
+    src, spec, layout, prefix, cell, reset, recurrent_activation, as_class, config, format: as
+        for load(); dtype, exact: as for convert().
+    only: names of RNNs: the new file has these and nothing else. stack: lists of names, bottom
+        first; each list becomes one RNN. With only or stack the new file has no other tensors.
     force: replace `dst` if it exists.
-    dry_run: find out what would be done, without writing.
+    dry_run: find out what would be done, without writing: a model is made in memory.
     progress: called with the number of bytes written so far and the total, if that is known.
 
     If both files are bags of named tensors, the tensors of each RNN are replaced in place and all
-    others are copied bit for bit. If one of them has another format, only the RNNs are written,
-    and .left_out of the result names the other tensors.
+    others are copied bit for bit. If one of them has another format, only the RNNs are written.
+    .left_out of the result names what the new file does not have: the other tensors then, and what
+    a checkpoint has beside tensors (an epoch), which only another checkpoint keeps.
     Returns what was done. Raises FileExistsError if `dst` exists, without force; the other errors
     are those of load(), convert() and save(). If a single RNN cannot be
     represented in the target layout, nothing is written.
     """
-    hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, dtype)
+    hints = Hints(
+        spec, layout, prefix, cell, reset, recurrent_activation, dtype, format, as_class, config
+    )
     to = as_layout(to)
     path, dst = regular_file(src), Path(dst)
-    source, target = format_of(path), format_of(dst)
+    source, target = format_to_read(path, format), format_to_write(dst)
     modernize = source.rewrite if isinstance(source, ModelFormat) else None
     with whole(dst, force=force, source=path, dry_run=dry_run) as out:
-        if source is target and modernize is not None:
-            return modernize(path, out, hints, to, dtype, exact)
+        whole_file = only is None and stack is None
+        if source is target and modernize is not None and whole_file:
+            with reading(path, source):
+                return modernize(path, out, hints, to, dtype, exact)
+        if isinstance(target, ModelFormat) and to.name not in target.layouts:
+            fits = " or ".join(f"to={name!r}" for name in target.layouts)
+            raise LayoutError(f"{dst}: a {target.suffix} file cannot have layout {to}: pass {fits}")
         found, file = read(path, hints)
-        if found.refused:
-            error = next(iter(found.refused.values()))
-            raise type(error)(
-                f"{error}; nothing was written: use prefix= to convert one of the others:"
-                f" {', '.join(map(repr, found))}"
-            )
+        found = chosen(found, only, stack)
+        _check_all_read(found, f"convert the others with only={[*found.decided]}")
         if exact and (rounded := [n for one in found.values() for n in given_of(one).rounded]):
             raise rounded_weights(rounded)
         scratch = Scratch()
         conversions = {
             name: Conversion(weights, to, dtype, exact, scratch) for name, weights in found.items()
         }
-        notes, left_out = list(found.notes), found.others
-        if file is not None and isinstance(target, TensorFormat):
-            notes += file.copy(out, conversions, progress, target, dry_run)
-            left_out = ()
+        beside = file.beside if file else ()
+        notes, left_out = list(found.notes), (*found.others, *beside)
+        if whole_file and file is not None and isinstance(target, TensorFormat):
+            notes += file.copy(out, conversions, progress, target)
+            left_out = () if source is target else beside
         else:
-            _write(out, target, conversions, progress, dry_run)
+            _write(out, target, conversions, progress)
         for one in conversions.values() if dry_run else ():
             one.check()
-    if left_out and to.name == "keras" and modernize is not None:
+    if left_out and whole_file and to.name == "keras" and modernize is not None:
         notes.append(_ALONE + source.suffix)
     reports = {name: one.report for name, one in conversions.items()}
     return Converted(reports, left_out, tuple(notes))

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from rnnlayout._files.bags.agree import agreed
 from rnnlayout._files.bags.bag import Bag, Hints, Progress, Tensor
 from rnnlayout._files.bags.found import Found
@@ -14,11 +16,22 @@ from rnnlayout._files.bags.layerwise import Conversion
 from rnnlayout._files.bags.naming import entry_of
 from rnnlayout._files.bags.output import Output
 from rnnlayout._files.bags.record import Record, read_records, write_records
-from rnnlayout._files.formats.format import TensorFormat, format_of
+from rnnlayout._files.formats.format import (
+    Format,
+    TensorFormat,
+    format_to_read,
+    reading,
+)
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.given import given_of
+from rnnlayout._model.layout import as_layout
+from rnnlayout._model.similar import did_you_mean
+from rnnlayout._native import SpecError
+from rnnlayout._sources import torch_names
 from rnnlayout._sources.mismatch import listing
 from rnnlayout._weights.weights import Weights
+
+_KERAS = ("as_class", "config")  # hints for Keras files
 
 
 def read(path: Path, hints: Hints) -> tuple[Found, TensorFile | None]:
@@ -26,21 +39,44 @@ def read(path: Path, hints: Hints) -> tuple[Found, TensorFile | None]:
 
     Raises the first error if no RNN can be read.
     """
-    format, file = format_of(path), None
+    format = format_to_read(path, hints.format)
+    for name in _KERAS:
+        if getattr(hints, name) and name not in getattr(format, "hints", ()):
+            raise SpecError(f"{path}: {name}= is only for Keras files: omit {name}=")
+    with reading(path, format):
+        return _read(path, format, hints)
+
+
+def _read(path: Path, format: Format, hints: Hints) -> tuple[Found, TensorFile | None]:
+    file = None
     if isinstance(format, TensorFormat):
         file = TensorFile(path, format, hints)
         found = file.found
     else:
         found = format.read(path, hints)
     found = agreed(found, hints, _prefixes(found, file))
-    _forget_frames(found.refused.values())
+    _forget_frames(found.unread.values())
     if found.refused and not found:
         raise found.refused.pop(next(iter(found.refused)))
     if not found and hints.prefix:
         raise _wrong_prefix(path, hints)
     if not found:
-        raise FileError(f"{path}: no recurrent layer found")
+        raise FileError(
+            "; ".join([f"{path}: no recurrent layer found", *found.notes, *_why(hints, file)])
+        )
     return found, file
+
+
+def _why(hints: Hints, file: TensorFile | None) -> list[str]:
+    """Return what else may be tried where no names of tensors are known."""
+    if hints.layout is not None:
+        return [f"in layout {as_layout(hints.layout)}: omit layout= to look for all layouts"]
+    if file is None or not file.found.others:
+        return []
+    return [
+        "its tensors do not have the names of a layout: for a list of arrays that np.savez()"
+        " wrote, or a weight space alone, pass layout="
+    ]
 
 
 def _forget_frames(errors: Iterable[Exception]) -> None:
@@ -62,22 +98,33 @@ def _wrong_prefix(path: Path, hints: Hints) -> FileError:
     others = (
         f"with prefix= these would work: {listing(prefixes, 12)}" if prefixes else "omit prefix="
     )
-    return FileError(f"{path}: no recurrent layer found under {hints.prefix!r}; {others}")
+    meant = did_you_mean(hints.prefix, prefixes)
+    return FileError(f"{path}: no recurrent layer found under {hints.prefix!r}; {others}{meant}")
 
 
 class TensorFile:
-    """A file of named tensors. groups: the RNNs among them; found: as load() returns them."""
+    """A file of named tensors. groups: the RNNs among them; found: as load() returns them.
+
+    beside: names of what it has beside tensors, which only a copy in its own format keeps.
+    """
 
     def __init__(self, path: Path, format: TensorFormat, hints: Hints) -> None:
         self._path, self._format, self._bag = path, format, format.read(path)
+        self.beside = (*self._bag.values, *self._bag.unread)
         self._records = read_records(self._bag.metadata, path)
-        self.groups = find(self._bag.tensors, hints, self._records)
+        # what was not read is named among the tensors, where one may be missing
+        unread = {name: _unread(kind) for name, kind in self._bag.unread.items()}
+        self.groups = find(self._bag.tensors | unread, hints, self._records)
         weights = {group.entry: group.weights for group in self.groups}
         names = {name for group in self.groups for name in group.names}
         self.found = Found(
             {entry: one for entry, one in weights.items() if isinstance(one, Weights)},
             {entry: one for entry, one in weights.items() if not isinstance(one, Weights)},
-            [*self._bag.notes, *(note for group in self.groups for note in group.notes)],
+            [
+                *self._bag.notes,
+                *torch_names.plain_names(self._bag.tensors).notes,
+                *(note for group in self.groups for note in group.notes),
+            ],
             [name for name in self._bag.tensors if name not in names],
         )
 
@@ -87,13 +134,11 @@ class TensorFile:
         conversions: Mapping[str, Conversion],
         progress: Progress | None,
         target: TensorFormat | None = None,
-        dry_run: bool = False,
     ) -> list[str]:
         """Write the file to `out` with these RNNs replaced; return notes.
 
         The new tensors of an RNN are at the position of its first old one. target: another format
-        for the copy. dry_run: write only if a copy in the file's own format contains more than
-        tensors, because only writing it shows whether it can be written.
+        for the copy. In a dry run only replace() is called, which may find that it cannot.
         """
         pairs = [(g, conversions[g.entry]) for g in self.groups if g.entry in conversions]
         first = {group.names[0]: (group, new) for group, new in pairs}
@@ -113,9 +158,13 @@ class TensorFile:
         target = target or self._format
         if target is self._format and target.replace is not None:
             return target.replace(self._path, out, bag, pairs, progress)
-        if not dry_run:
+        if not out.dry_run:
             target.write(out, bag, progress)
         return []
+
+
+def _unread(kind: str) -> Tensor:
+    return Tensor.of(np.empty(0, np.uint8), kind)
 
 
 def bag_of(entries: Mapping[str, Weights | Conversion]) -> Bag:

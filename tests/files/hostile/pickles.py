@@ -74,6 +74,64 @@ PROGRAMS = {
     + b".",
     "a list in itself": b"\x80\x02]q\x00h\x00a.",
     "frames": b"\x80\x04" + b"\x95\x00\x00\x00\x00\x00\x00\x00\x00" * 300_000 + b"N.",
+    "a tuple in 400,000 others, as a key": b"\x80\x02}N" + b"\x85" * 400_000 + b"Ns.",
+    "two equal tuples in 100,000 others, as keys": b"\x80\x02}"
+    + (b"N" + b"\x85" * 100_000 + b"Ns") * 2
+    + b".",
+    "a tuple that is passed 100,000 times": b"\x80\x02(ccollections\ndefaultdict\nq\x00("
+    + b"N" * 100_000
+    + b"tq\x01R"
+    + b"h\x00h\x01R" * 90_000
+    + b"t.",
+    "a text that is copied 1,000 times by a rebuilt type": b"\x80\x02("
+    + b"ctorch._tensor\n_rebuild_from_type_v2\nq\x00"
+    + b"(c_codecs\nencode\nNX\xa0\x86\x01\x00"
+    + b"a" * 100_000
+    + b"X\x06\x00\x00\x00latin1\x86Ntq\x01R"
+    + b"h\x00h\x01R" * 20_000
+    + b"t.",
+    "a long key in 3,000 dicts": b"\x80\x02X\xa0\x86\x01\x00"
+    + b"a" * 100_000
+    + b"q\x00("
+    + b"}h\x00cab\ncd\ns" * 30_000
+    + b"t.",
+    "dimensions of an array": b"\x80\x02cnumpy.core.multiarray\n_reconstruct\n"
+    + b"cnumpy\nndarray\n\x85R(K\x01("
+    + (b"\x8a\xff" + b"\xff" * 254 + b"\x7f") * 4000
+    + b"tcnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R\x89U\x01atb.",
+    "a text that is copied 20,000 times": b"\x80\x02(c_codecs\nencode\nq\x00X\xa0\x86\x01\x00"
+    + b"a" * 100_000
+    + b"X\x06\x00\x00\x00latin1\x86q\x01R"
+    + b"h\x00h\x01R" * 20_000
+    + b"t.",
+    "a dict that is copied 20,000 times": b"\x80\x02(ccollections\nOrderedDict\nq\x00}("
+    + b"".join(b"M" + k.to_bytes(2, "little") + b"N" for k in range(20_000))
+    + b"u\x85q\x01R"
+    + b"h\x00h\x01R" * 20_000
+    + b"t.",
+    "an array's state that is used 20,000 times": b"\x80\x02("
+    + b"cnumpy.core.multiarray\n_reconstruct\nq\x00"
+    + b"cnumpy\nndarray\n\x85q\x01R(K\x01M\x50\xc3\x85cnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R\x89"
+    + b"X\x50\xc3\x00\x00"
+    + b"a" * 50_000
+    + b"tq\x02b"
+    + b"h\x00h\x01Rh\x02b" * 20_000
+    + b"t.",
+    "an array's state in a list that is used 20,000 times": b"\x80\x02("
+    + b"cnumpy.core.multiarray\n_reconstruct\nq\x00"
+    + b"cnumpy\nndarray\n\x85q\x01R](K\x01M\x50\xc3\x85cnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R\x89"
+    + b"X\x50\xc3\x00\x00"
+    + b"a" * 50_000
+    + b"eq\x02b"
+    + b"h\x00h\x01Rh\x02b" * 20_000
+    + b"t.",
+    "a million marks": b"\x80\x02" + b"(" * 790_000 + b".",
+    "lists in the memo": b"\x80\x04" + b"]\x94" * 390_000 + b".",
+    "names": b"\x80\x02" + b"cab\ncd\n" * 700_000 + b".",
+    "calls": b"\x80\x02" + b"cnumpy\ndtype\nX\2\0\0\0f4\x85R" * 190_000 + b".",
+    "a function that makes tensors, made by itself": (
+        b"\x80\x02" + b"(ctorch._tensor\n_rebuild_from_type_v2\nN" * 5000 + b"NNt" * 5000 + b"R."
+    ),
     "keys that collide": b"\x80\x02}("
     + b"".join(b"\x8a\x0b" + (k * (2**61 - 1)).to_bytes(11, "little") + b"N" for k in range(30_000))
     + b"u.",
@@ -124,6 +182,52 @@ CLAIMS = {
 }
 
 
+# A tuple that has itself twice, 60 times over: its text would fill any memory.
+DOUBLED = b"K\x01\x85q\x01" + b"h\x01\x86q\x01" * 60
+CLAIMS |= {
+    "a shape of doubled tuples": (
+        b"\x80\x02}U\x06weightctorch._utils\n_rebuild_tensor_v2\n(" + storage(4) + b"K\0"
+        + DOUBLED + sizes(1) + b"\x89}tRs."
+    ),
+    "a storage of doubled tuples": storage(4).replace(long(4), DOUBLED).join((b"\x80\x02", b".")),
+    "an array of doubled tuples": (
+        b"\x80\x02cnumpy._core.numeric\n_frombuffer\n(U\1acnumpy\ndtype\nU\2f4\x85R"
+        + DOUBLED + b"U\1CtR."
+    ),
+}  # fmt: skip
+
+
+def array(shape=(4,), kind=b"f4", data=bytes(16), more=b""):
+    """{"weight": a NumPy array}"""
+    return (
+        b"\x80\x03}U\x06weightcnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\0\x85C\1b\x87R"
+        b"(K\1" + sizes(*shape) + b"cnumpy\ndtype\nU" + bytes([len(kind)]) + kind
+        + b"K\0K\1\x87R(K\3U\1<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb\x89C"
+        + bytes([len(data)]) + data + b"tb" + more + b"s."
+    )  # fmt: skip
+
+
+ARRAYS = {
+    "an array": array(),
+    "an array of a petabyte": array((1 << 50,)),
+    "an array beyond any integer": array((1 << 100, 0)),
+    "an array of a negative shape": array((-4,)),
+    "an array beyond its bytes": array((5,)),
+    "an array of fewer than its bytes": array((3,)),
+    "an array of objects": array(kind=b"O8"),
+    "an array of texts": array(kind=b"S4"),
+    "an array of bytes by a short name": array(kind=b"c1", shape=(16,)),
+    "an array of a thousand axes": array((1,) * 1000, data=bytes(4)),
+    "an array with its state twice": array(more=b"(K\1)NtNb"),
+    "a number of objects": (
+        b"\x80\x02cnumpy._core.multiarray\nscalar\ncnumpy\ndtype\nU\2O8\x85RU\1a\x86R."
+    ),
+    "bytes by another codec": b"\x80\x02c_codecs\nencode\nU\1aU\5rot13\x86R.",
+}
+# the bytes of one array, of which others are views
+SHARED = b"\x80\x04}\x8c\1a\x8e" + (1 << 20).to_bytes(8, "little") + bytes(1 << 20) + b"\x94s."
+
+
 def payload(form, make, protocol):
     def write(path):
         value = make(str(path.with_name("mark")))
@@ -141,5 +245,8 @@ CASES = {
        for name, make in PAYLOADS.items() for which, form in FORMS.items()
        for protocol in (2, 4)},
     **{f"pickle, {name}{which}.pt": program(form, pickled)
-       for name, pickled in {**PROGRAMS, **CLAIMS}.items() for which, form in FORMS.items()},
+       for name, pickled in {**PROGRAMS, **CLAIMS, **ARRAYS}.items()
+       for which, form in FORMS.items()},
+    **{f"pickle, {name}.pkl": program(FORMS[", bare"], pickled)
+       for name, pickled in {**PROGRAMS, **ARRAYS, "shared": SHARED}.items()},
 }  # fmt: skip

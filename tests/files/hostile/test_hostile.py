@@ -24,7 +24,8 @@ CASES = {**REFUSED, **EITHER}
 # The number of bytes that are changed in a file of each format, and how far the cuts are apart.
 PLAIN, LONG = (50, 256), (200, 64)
 TO = {".safetensors": "cudnn", ".npz": "torch", ".npy": "cudnn", ".bin": "cudnn",
-         ".pt": "torch", ".h5": "keras", ".keras": "keras", ".onnx": "onnx"}  # fmt: skip
+         ".pt": "torch", ".h5": "keras", ".keras": "keras", ".onnx": "onnx",
+         ".pkl": "torch"}  # fmt: skip
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -54,8 +55,8 @@ def answers(made, tmp_path_factory):
 def commands(path):
     """Return both commands that read a file: only for its RNNs, and for all that is in it."""
     suffix = "".join(s for s in path.suffixes if s in (".weights", path.suffix))
-    if suffix == ".pt" and path.name in EITHER:
-        suffix = ".npz"  # to write a .pt torch would be imported
+    if suffix == ".pkl" or (suffix == ".pt" and path.name in EITHER):
+        suffix = ".npz"  # .pkl is not written; to write a .pt torch would be imported
     out = path.parent / "out"
     out.mkdir(exist_ok=True)
     convert = ["convert", path, out / f"o{suffix}", "--to", TO[path.suffix]]

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tf_keras
 from files.keras import old_models as old
-from files.keras.comparison import change_config, computes, flat, tree
+from files.keras.comparison import TOLERANCE, change_config, computes, flat, tree
 from marks import sample
 from oracles.frameworks import KERAS_NOISE
 
@@ -300,3 +300,44 @@ def test_no_file_of_keras_2(tmp_path):
         file["x"] = np.ones(3)
     with pytest.raises(rl.FileError, match="layer_names"):
         rl.convert_file(tmp_path / "a.h5", tmp_path / "new.h5", to="keras")
+
+
+def fill(model):
+    rng = np.random.default_rng(1)
+    for weight in model.weights:
+        weight.assign(rng.uniform(-old.WEIGHT, old.WEIGHT, weight.shape))
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+def test_a_convlstm2d_loses_time_major(tmp_path, suffix):
+    """Keras 3 refuses the key, which Keras 2 always writes."""
+    L = tf_keras.layers
+    model = tf_keras.Sequential([
+        L.Input((3, 6, 6, 2)), L.ConvLSTM2D(2, 3, recurrent_activation="sigmoid", name="conv"),
+        L.Reshape((16, 2)), L.LSTM(3),
+    ])  # fmt: skip
+    fill(model)
+    model.save(tmp_path / f"old{suffix}")
+    rl.convert_file(tmp_path / f"old{suffix}", tmp_path / f"new{suffix}", to="keras")
+    x = np.random.default_rng(0).random((2, 3, 6, 6, 2), "f4")
+    computes(keras.models.load_model(tmp_path / f"new{suffix}"), x, [flat(model(x))])
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+def test_activations_that_only_keras_has(tmp_path, suffix):
+    """An LSTM with relu has no other layout, but Keras 3 computes it as Keras 2 does."""
+    L = tf_keras.layers
+    model = tf_keras.Sequential([
+        L.Input((4, 3)), L.LSTM(5, activation="relu", return_sequences=True),
+        L.GRU(3, activation="relu", recurrent_activation="hard_sigmoid"),
+    ])  # fmt: skip
+    source, new = tmp_path / f"old{suffix}", tmp_path / f"new{suffix}"
+    fill(model)
+    model.save(source)
+    rl.convert_file(source, new, to="keras")
+    x = np.random.default_rng(0).random((2, 4, 3), "f4")
+    loaded = keras.models.load_model(new)
+    computes(loaded, x, [flat(model(x))], 4 * TOLERANCE)
+    again = tmp_path / f"again{suffix}"
+    rl.convert_file(new, again, to="keras")
+    computes(keras.models.load_model(again), x, [flat(model(x))], 4 * TOLERANCE)

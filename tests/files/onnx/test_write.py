@@ -1,5 +1,7 @@
 """Models that save() writes, and models that get new weights, run in onnxruntime."""
 
+import json
+
 import numpy as np
 import onnx
 import pytest
@@ -150,8 +152,6 @@ def test_layout_1_is_written_again(tmp_path):
 
 def test_what_onnx_has_no_word_for(tmp_path):
     weights = weights_of(LSTM)
-    with pytest.raises(rl.LayoutError, match=r"\.to\('onnx'\)"):
-        rl.save(tmp_path / "m.onnx", weights.to("torch"))
     weights.config["go_backwards"] = True
     with pytest.raises(rl.LossyError, match="go_backwards=True"):
         rl.save(tmp_path / "m.onnx", {"a": weights})
@@ -164,18 +164,50 @@ def test_names_that_would_be_two(tmp_path):
         rl.save(tmp_path / "m.onnx", entries)
 
 
-def test_a_stack_that_is_only_claimed(tmp_path):
+def test_a_record_that_does_not_fit_the_model(tmp_path):
+    """It is used where the nodes agree with it; they decide what they compute."""
+
+    def recorded(path, **changes):
+        entries = {
+            name: {"prefix": "", "layout": "onnx", "options": {}, "spec": spec.to_dict(),
+                   "config": {"clip": 3.0}}
+            for name, spec in changes.items()
+        }  # fmt: skip
+        del model.metadata_props[:]
+        text = json.dumps({"schema": 1, "entries": entries})
+        model.metadata_props.add(key="rnnlayout", value=text)
+        return rl.load(write(model, path))
+
     model = onnx_model(tensors_of(LSTM, seeded("claimed")), LSTM)
-    model.metadata_props.add(key="rnnlayout.stacks", value='{"0": 1000000000000, "a": -1}')
-    assert list(rl.load(write(model, tmp_path / "m.onnx"))) == ["0/Y"]
-    saved(tmp_path / "m.onnx", {"x/0": weights_of(LSTM), "x/1": weights_of(LSTM)})
-    model = onnx.load(tmp_path / "m.onnx")
-    model.metadata_props.add(key="rnnlayout.stacks", value='{"x": 2}')
-    assert set(rl.load(write(model, tmp_path / "m.onnx"))) == {"x/0", "x/1"}
-    for nonsense in ["{", "[1]", '{"0": "x"}', "[" * 100_000]:
+    path = tmp_path / "m.onnx"
+    (huge, gru) = rl.Spec("lstm", I, H, 65536), rl.Spec("gru", I, H, bias="input")
+    assert list(recorded(path, a=huge, b=gru)) == ["0/Y"]
+    (weights,) = recorded(path, **{"0/Y": LSTM.replace(bias="input")}).values()
+    assert weights.spec == LSTM.replace(bias="input") and weights.config == {}
+    (weights,) = recorded(path, **{"0/Y": LSTM.replace(dtype="float64", bias="input")}).values()
+    assert weights.spec == LSTM
+    saved(path, {"x/0": weights_of(LSTM), "x/1": weights_of(LSTM)})
+    model = onnx.load(path)
+    assert set(recorded(path, x=rl.Spec("lstm", I, H, 2))) == {"x/0", "x/1"}
+    for nonsense in ["{", "[1]", "[" * 100_000]:
         model.metadata_props[0].value = nonsense
         with pytest.raises(rl.FileError, match="is malformed"):
-            rl.load(write(model, tmp_path / "m.onnx"))
+            rl.load(write(model, path))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "config"),
+    [("float32", {"clip": 0.1}), ("float16", {"initial_h": [[[0.1] * H]]})],
+)
+def test_settings_that_the_model_would_round(dtype, config, tmp_path):
+    """The error has the line that rounds them."""
+    w = weights_of(LSTM).to("onnx", dtype=dtype)
+    w.config = config
+    with pytest.raises(rl.LossyError, match="which the model would round") as error:
+        rl.save(tmp_path / "m.onnx", w)
+    exec(str(error.value).partition("round it first, ")[2], {"w": w, "numpy": np})
+    rl.save(tmp_path / "m.onnx", w)
+    assert rl.load(tmp_path / "m.onnx")["lstm"] == w
 
 
 # ------------------------------------------------------------------------------- new weights

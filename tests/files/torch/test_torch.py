@@ -151,6 +151,70 @@ def test_large_ones_that_are_made_layer_by_layer(tmp_path):
     assert_equal(dict(state), dict(torch.load(tmp_path / "d.pt", weights_only=True)))
 
 
+class OfLinears(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight_ih, self.weight_hh = torch.nn.Linear(I, 4 * H), torch.nn.Linear(H, 4 * H)
+
+
+def test_a_cell_of_linear_layers_is_not_read_but_named(tmp_path):
+    """Its weight_ih is a module; the other RNNs are converted, and it stays as it is."""
+    model = torch.nn.ModuleDict({"own": OfLinears(), "enc": torch.nn.GRU(I, H)})
+    state = model.state_dict()
+    found = rl.load(save(tmp_path / "a.pt", state))
+    own = [name for name in state if name.startswith("own.")]
+    assert list(found) == ["enc"] and not found.refused and list(found.others) == own
+    assert found.notes == [
+        "own.weight_ih is a module (own.weight_ih.weight), not a weight: it is not read as an RNN;"
+        " to read it as one, rename its tensors to own.weight_ih and own.bias_ih",
+        "own.weight_hh is a module (own.weight_hh.weight), not a weight: it is not read as an RNN;"
+        " to read it as one, rename its tensors to own.weight_hh and own.bias_hh",
+    ]
+    done = rl.convert_file(tmp_path / "a.pt", tmp_path / "b.pt", to="cudnn")
+    assert list(done.notes) == found.notes
+    result = torch.load(tmp_path / "b.pt", weights_only=True)
+    assert all(bits(result[name]) == bits(state[name]) for name in own)
+    alone = {name: state[name] for name in own}
+    with pytest.raises(rl.FileError, match=r"no recurrent layer found; own\.weight_ih is a module"):
+        rl.load(save(tmp_path / "c.pt", alone))
+    renamed = {
+        ".".join([cell, name.replace("weight", kind)]): value
+        for (cell, name, kind), value in ((key.split("."), v) for key, v in alone.items())
+    }
+    assert rl.load(save(tmp_path / "d.pt", renamed))["own"].layout == rl.layout("torch-cell")
+
+
+CHECKPOINTS = {
+    "a state_dict": lambda state: state,
+    "a dict": dict,
+    "a checkpoint": lambda state: {"epoch": 3, "state_dict": state, "none": None},
+    "a checkpoint of dicts": lambda state: {"model": {"state": dict(state)}},
+}
+
+
+@every_form
+@pytest.mark.parametrize("kind", CHECKPOINTS)
+def test_a_checkpoint_keeps_what_its_weight_spaces_are(kind, form, tmp_path):
+    """cuDNN's weight space does not show its spec: the new file records it."""
+    state = torch.nn.ModuleDict({"enc": torch.nn.GRU(I, H, 2)}).state_dict()
+    checkpoint = CHECKPOINTS[kind](state)
+    a, b, c = (tmp_path / name for name in ("a.pt", "b.pt", "c.pt"))
+    save(a, checkpoint, form)
+    rl.convert_file(a, b, to="cudnn")
+    ((name, weights),) = rl.load(b).items()
+    assert weights == rl.load(a)[name].to("cudnn")
+    rl.convert_file(b, c, to="torch")
+    again = torch.load(c, weights_only=True)
+    assert list(again) == list(checkpoint) and again.get("epoch") == checkpoint.get("epoch")
+    assert_same(rl.load(c)[name], state, "enc.")
+
+
+def test_a_list_cannot_record_it(tmp_path):
+    save(tmp_path / "a.pt", [torch.nn.ModuleDict({"enc": torch.nn.GRU(I, H)}).state_dict()])
+    done = rl.convert_file(tmp_path / "a.pt", tmp_path / "b.pt", to="cudnn")
+    assert done.notes == ("it is a list, which cannot record its RNNs: to read them pass spec=",)
+
+
 def test_what_is_tried_leaves_nothing(tmp_path):
     path = save(tmp_path / "a.pt", {"state": torch.nn.GRU(I, H).state_dict()})
     done = rl.convert_file(path, tmp_path / "b.pt", to="keras", dry_run=True)
@@ -269,7 +333,28 @@ def test_the_rest_of_a_checkpoint_stays(form, tmp_path):
     assert tied[0] == tied[1]
     for name in rnn:
         del given["model_state_dict"]["rnn." + name]
-    assert_equal(given, result)
+    assert_equal(given, dict(result))  # an OrderedDict, which has a place for the record
+
+
+@pytest.mark.parametrize("suffix, to", [(".npz", "cudnn"), (".onnx", "onnx"), (".pt", "cudnn")])
+def test_what_a_checkpoint_has_beside_tensors_is_left_out_by_name(suffix, to, tmp_path):
+    adam = {"state": {0: {"step": torch.ones(1)}}, "param_groups": [{"lr": 0.5, "betas": (1, 2)}]}
+    state = torch.nn.ModuleDict({"enc": torch.nn.GRU(I, H)}).state_dict()
+    checkpoint = {"epoch": 3, "state_dict": state, "optimizer": adam, "none": None, "scale": 1.5}
+    path = save(tmp_path / "a.pt", checkpoint)
+    done = rl.convert_file(path, tmp_path / f"b{suffix}", to=to)
+    values = ["epoch", "optimizer.param_groups.0.lr", "optimizer.param_groups.0.betas.0",
+              "optimizer.param_groups.0.betas.1", "none", "scale"]  # fmt: skip
+    tensors = ["optimizer.state.0.step"]
+    left_out = {".npz": values, ".onnx": tensors + values, ".pt": []}[suffix]
+    assert list(done.left_out) == left_out
+
+
+def test_a_checkpoint_of_very_many_numbers(tmp_path):
+    """100 are named, however long their names are."""
+    state = torch.nn.GRU(I, H).state_dict()
+    path = save(tmp_path / "a.pt", {"m": state, "k" * 900: list(range(100_000))})
+    assert len(rl.convert_file(path, tmp_path / "b.npz", to="cudnn").left_out) == 100
 
 
 @every_form

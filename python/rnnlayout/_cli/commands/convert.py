@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from rnnlayout._cli.options import DONE, add_file, add_hints, hints, layout
+from rnnlayout._cli.options import (
+    DONE,
+    add_choice,
+    add_file,
+    add_format,
+    add_hints,
+    add_json,
+    add_keras,
+    add_map,
+    add_prefix,
+    hints,
+    layout,
+    pairs,
+)
 from rnnlayout._cli.progress import progress
-from rnnlayout._cli.terminal import say, shown
+from rnnlayout._cli.terminal import put_json, say, shown
+
+if TYPE_CHECKING:
+    from rnnlayout._files.bags.bag import Converted
 
 SUMMARY = "convert the recurrent layers to another layout"
 DESCRIPTION = """\
@@ -17,7 +35,8 @@ EXAMPLES = """\
   rnnlayout convert old.h5 new.h5 --to keras
   rnnlayout convert model.pt lstm.safetensors --to cudnn --prefix encoder.rnn
   rnnlayout convert lstm.safetensors lstm.npz --to onnx --exact
-  rnnlayout convert trained.onnx new.pt --into model.pt
+  rnnlayout convert trained.onnx new.pt --into model.pt --map /LSTM=encoder
+  rnnlayout convert model.h5 lstm.pt --to torch --stack lstm_1,lstm_2
   rnnlayout convert lstm.npz lstm.safetensors --to torch --dry-run"""
 _MOST = 10  # names to list of tensors that are left out
 
@@ -36,11 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write a copy of MODEL with the weights of IN, in MODEL's layouts and dtypes",
     )
     add = parser.add_argument
-    add(
-        "--entry",
-        metavar="NAME",
-        help="which RNN of MODEL receives the weights, if IN has exactly one",
-    )
+    add_choice(parser)
+    add_map(parser, "with --into: RNN A of IN replaces RNN B of MODEL; may be repeated")
     add(
         "--dtype",
         choices=("float16", "bfloat16", "float32", "float64"),
@@ -49,6 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--exact", action="store_true", help="refuse to round")
     add("--dry-run", action="store_true", help="report what would be done, without writing")
     add("--force", action="store_true", help="overwrite OUT if it exists")
+    add_json(parser)
+    add_prefix(parser)
+    add_keras(parser)
+    add_format(parser)
     add_hints(parser)
 
 
@@ -56,24 +76,64 @@ def run(options: argparse.Namespace) -> int:
     from rnnlayout._files.files import convert_file
     from rnnlayout._files.into import convert_into
 
+    _check_usage(options)
     asked = hints(options) | {
-        name: getattr(options, name) for name in ("exact", "force", "dry_run")
+        name: getattr(options, name) for name in ("only", "stack", "exact", "force", "dry_run")
     }
     source, target = options.source, options.target
     with progress("converting") as tick:
         asked["progress"] = tick
         if options.into:
-            done = convert_into(source, target, into=options.into, entry=options.entry, **asked)
+            asked["map"] = pairs(options)
+            done = convert_into(source, target, into=options.into, **asked)
         else:
             done = convert_file(source, target, to=options.to, dtype=options.dtype, **asked)
+    if options.json:
+        _put_json(done, options)
+    else:
+        _say(done, options)
+    return DONE
+
+
+def _check_usage(options: argparse.Namespace) -> None:
+    """Refuse options that would not be used, and a layout that OUT cannot have."""
+    from rnnlayout._files.formats.format import ModelFormat, format_to_write
+    from rnnlayout._model.errors import FileError
+
+    if options.into and options.dtype:
+        options.wrong("--dtype needs --to: with --into the dtypes are those of MODEL")
+    if options.to and options.map:
+        options.wrong("--map needs --into: to convert some RNNs use --only NAME")
+    try:
+        format = format_to_write(options.target)
+    except FileError as error:
+        options.wrong(str(error))
+    if options.to and isinstance(format, ModelFormat) and options.to.name not in format.layouts:
+        fits = " or ".join(f"--to {name}" for name in format.layouts)
+        options.wrong(
+            f"a {format.suffix} file cannot have layout {options.to.name}: pass {fits}, or give OUT"
+            " another suffix"
+        )
+
+
+def _put_json(done: Converted, options: argparse.Namespace) -> None:
+    put_json("convert", 1, {
+        "source": options.source,
+        "target": options.target,
+        "written": not options.dry_run,
+        "converted": [{"name": name, **asdict(one)} for name, one in done.reports.items()],
+        "notes": list(done.notes),
+        "left_out": list(done.left_out),
+    })  # fmt: skip
+
+
+def _say(done: Converted, options: argparse.Namespace) -> None:
     for name, report in done.reports.items():
-        reason = f": {shown(report.reason)}" if report.reason else ""
-        say(f"{shown(name)}: {report.grade}{reason}")
+        say(f"{shown(name)}: {shown(report)}")
     for note in done.notes:
         say(f"note: {shown(note)}")
     if done.left_out:
         names = ", ".join(shown(name) for name in done.left_out[:_MOST])
         others = len(done.left_out) - _MOST
         say(f"left out: {names}" + (f" and {others} more" if others > 0 else ""))
-    say(f"{shown(target)}: {'nothing written' if options.dry_run else 'written'}")
-    return DONE
+    say(f"{shown(options.target)}: {'nothing written' if options.dry_run else 'written'}")

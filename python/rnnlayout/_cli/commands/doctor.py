@@ -3,32 +3,102 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import subprocess
+import sys
 from typing import Any
 
 from rnnlayout._cli.options import DONE, MISSING, add_json
-from rnnlayout._cli.terminal import put, put_json
+from rnnlayout._cli.terminal import columns, put_json, show
 
-SUMMARY = "check which CPU kernels, cuDNN and GPUs are available"
+SUMMARY = "check which CPU kernels, packages, cuDNN and GPUs are available"
 DESCRIPTION = """\
-Check what is available on this machine: kernels for its CPU, cuDNN, the CUDA
-driver and GPUs; list each place that was searched for cuDNN. Exit code 0: a GPU
-can be used; 5: no GPU can be used."""
+Check what is available on this machine: kernels for its CPU, optional packages,
+cuDNN, the CUDA driver and GPUs; list each place that was searched for cuDNN. On
+each GPU one small RNN is run. Exit code 0; with --require gpu 5 if no GPU can
+be used."""
 EXAMPLES = """\
   rnnlayout doctor
-  rnnlayout doctor --json"""
+  rnnlayout doctor --json
+  rnnlayout doctor --require gpu"""
+
+# package -> its extra, and what it is needed for
+_PACKAGES = {
+    "h5py": ("h5", "to write Keras files"),
+    "onnx": ("onnx", "to read and write ONNX files"),
+    "torch": ("torch", "to write .pt files"),
+    "ml_dtypes": ("bf16", "for bfloat16 in NumPy arrays"),
+    "shtab": ("completion", "for completion in shells"),
+}
+_SECONDS = 120  # for one small RNN on a GPU; the first call of a process loads cuDNN
+_TRIAL = """
+import numpy, rnnlayout, sys
+spec = rnnlayout.Spec("rnn_tanh", 1, 1, bias="none")
+y, _ = rnnlayout.forward(numpy.ones((1, 1, 1), "f4"), numpy.ones(2, "f4"), spec, device=sys.argv[1])
+assert abs(float(y[0, 0, 0]) - 0.7616) < 0.01, f"tanh(1) is {float(y[0, 0, 0])}"
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
+    parser.add_argument(
+        "--require", choices=("gpu",), help="exit with 5 if this cannot be used: gpu"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     found = examine()
     if options.json:
-        put_json("doctor", 1, found)
+        put_json("doctor", 2, found)
     else:
-        put(as_text(found))
-    return DONE if found["gpu"]["usable"] else MISSING
+        show(as_text(found))
+    return MISSING if options.require and not found["gpu"]["usable"] else DONE
+
+
+def _packages() -> list[dict[str, Any]]:
+    """Return each optional package with its version. None is imported."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    told = []
+    for name, (extra, needed) in _PACKAGES.items():
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            found = None
+        told.append({"name": name, "version": found, "extra": extra, "needed": needed})
+    return told
+
+
+def _trials(devices: list[str]) -> dict[str, str | None]:
+    """Run one small RNN on each GPU; return why that fails, None where it works.
+
+    Each in a process of its own: a broken installation may abort it, or hang.
+    """
+    programs = {
+        device: subprocess.Popen(
+            [sys.executable, "-P", "-c", _TRIAL, device],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            text=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )
+        for device in devices
+    }  # fmt: skip
+    return {device: _outcome(program) for device, program in programs.items()}
+
+
+def _outcome(program: subprocess.Popen[str]) -> str | None:
+    try:
+        _, said = program.communicate(timeout=_SECONDS)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        program.communicate()
+        return f"an RNN of one unit did not end within {_SECONDS} seconds"
+    if program.returncode == 0:
+        return None
+    ended = said.strip().rpartition("\n")[2] or "without a message"
+    if program.returncode < 0:
+        ended = f"the process ended with {signal.Signals(-program.returncode).name}"
+    return f"an RNN of one unit failed on it: {ended}"
 
 
 def examine() -> dict[str, Any]:
@@ -39,12 +109,15 @@ def examine() -> dict[str, Any]:
     from rnnlayout._run import cudnn
 
     report = cudnn.find()
+    devices = [f"cuda:{k}" for k, gpu in enumerate(report["gpus"]) if not gpu["why_not"]]
+    failed = _trials(devices) if not report["why_not"] else {}
+    why_not = report["why_not"] or failed.get("cuda:0")
     gpus = [
         {
             "device": f"cuda:{number}",
             "name": gpu["name"],
             "capability": cudnn.capability(gpu),
-            "why_not": gpu["why_not"],
+            "why_not": gpu["why_not"] or failed.get(f"cuda:{number}"),
         }
         for number, gpu in enumerate(report["gpus"])
     ]
@@ -64,10 +137,11 @@ def examine() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": {"kernels": _native.cpu_tier(), "threads": _native.num_threads()},
+        "packages": _packages(),
         "gpu": {
-            "usable": not report["why_not"],
-            "why_not": report["why_not"],
-            "hint": cudnn.hint(report) if report["why_not"] else None,
+            "usable": not why_not,
+            "why_not": why_not,
+            "hint": cudnn.hint(report) if why_not else None,
             "cudnn": used,
             "driver": driver,
             "gpus": gpus,
@@ -80,11 +154,20 @@ def as_text(found: dict[str, Any]) -> str:
     """Return the same as text."""
     from rnnlayout._run import cudnn
 
-    cpu, gpu = found["cpu"], found["gpu"]
+    cpu, gpu, report = found["cpu"], found["gpu"], cudnn.find()
+    for one, tried in zip(report["gpus"], gpu["gpus"], strict=True):
+        one["why_not"] = tried["why_not"]
+    packages = [
+        (one["name"], one["version"] or "-", one["needed"] if one["version"] else
+         f'{one["needed"]}: pip install "rnnlayout[{one["extra"]}]"')
+        for one in found["packages"]
+    ]  # fmt: skip
     lines = [
         f"rnnlayout {found['rnnlayout']}, Python {found['python']}, {found['system']}",
         f"CPU: {cpu['kernels']} kernels, up to {cpu['threads']} threads",
+        "Packages:",
+        *columns(packages, 2),
         "GPU: can be used" if gpu["usable"] else f"GPU: cannot be used: {gpu['why_not']}",
-        *cudnn.describe(cudnn.find()),
+        *cudnn.describe(report),
     ]
     return "\n".join(lines + ([f"hint: {gpu['hint']}"] if gpu["hint"] else []))

@@ -3,72 +3,130 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from typing import Any
 
-from rnnlayout._cli.options import DONE, add_file, add_hints, add_json, hints, in_options
-from rnnlayout._cli.terminal import columns, put, put_json, shown, strong
+from rnnlayout._cli.failures import report, text_of
+from rnnlayout._cli.options import (
+    DONE,
+    add_file,
+    add_format,
+    add_hints,
+    add_json,
+    add_keras,
+    add_prefix,
+    hints,
+    in_options,
+)
+from rnnlayout._cli.terminal import columns, put_json, show, shown, strong
 
 SUMMARY = "list the recurrent layers in a file"
 DESCRIPTION = """\
-List every recurrent layer in a file: its cell, sizes, biases, dtype and layout,
-settings that change its outputs, and its tensors. Nothing in the file is
+List every recurrent layer in files: its cell, sizes, biases, dtype and layout,
+settings that change its outputs, and its tensors. Nothing in a file is
 executed."""
 EXAMPLES = """\
   rnnlayout inspect model.h5
-  rnnlayout inspect model.onnx --json
+  rnnlayout inspect encoder.pt decoder.onnx --json
   rnnlayout inspect state.pt --prefix encoder.rnn
   rnnlayout inspect gru.npz --reset after"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_file(parser, "file", metavar="FILE", help="the file to read")
+    add_file(parser, "files", nargs="+", metavar="FILE", help="a file to read")
     add_json(parser)
+    add_prefix(parser)
+    add_keras(parser)
+    add_format(parser)
     add_hints(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from rnnlayout._files.files import load
-
-    found = load(options.file, **hints(options))
-    entries = [_entry(name, weights) for name, weights in found.items()]
-    refused = [
-        {"name": name, "error": type(why).__name__, "reason": in_options(str(why), options)}
-        for name, why in found.refused.items()
-    ]
+    told, code = [], DONE
+    for path in options.files:
+        one, failed = _inspected(path, options)
+        told.append(one)
+        code = code or failed
     if options.json:
-        put_json("inspect", 1, {
-            "file": options.file,
-            "entries": entries,
-            "refused": refused,
-            "notes": found.notes,
-            "others": list(found.others),
-        })  # fmt: skip
-    else:
-        layouts = [str(weights.layout) for weights in found.values()]
-        lines = [line for pair in zip(entries, layouts, strict=True) for line in _facts(*pair)]
-        for one in refused:
-            reasons = [shown(reason) for reason in one["reason"].split("\n")]
-            rows = [("refused" if k == 0 else "", reason) for k, reason in enumerate(reasons)]
-            lines += ["", strong(shown(one["name"])), *columns(rows, 2)]
-        lines += [""] + [f"note: {shown(note)}" for note in found.notes] if found.notes else []
-        lines += ["", f"tensors of no RNN: {len(found.others)}"] if found.others else []
-        put("\n".join(lines[1:]))
-    return DONE
+        put_json("inspect", 2, {"files": told})
+        return code
+    several = len(told) > 1
+    blocks = [_text(one, f"{one['file']}:" if several else "") for one in told if not one["failed"]]
+    if blocks:
+        show("\n\n".join(blocks))
+    return code
 
 
-def _entry(name: str, weights: Any) -> dict[str, Any]:
-    """Return one RNN, as it goes into the JSON."""
-    from rnnlayout import _native
+def _inspected(path: str, options: argparse.Namespace) -> tuple[dict[str, Any], int]:
+    """Return what a file has, as it goes into the JSON, and an exit code."""
+    from rnnlayout._files.files import load
     from rnnlayout._model.given import given_of
 
-    given, spec = given_of(weights), weights.spec
+    told: dict[str, Any] = {"file": path, "failed": None}
+    empty: dict[str, Any] = {
+        "entries": [], "undecided": [], "refused": [], "notes": [], "others": []
+    }  # fmt: skip
+    try:
+        found = load(path, **hints(options))
+        others = found.others
+        if options.prefix:  # tensors of the other RNNs are not tensors of no RNN
+            with suppress(ValueError):  # none of the others can be read
+                others = load(path, **hints(options) | {"prefix": "", "spec": None}).others
+    except Exception as error:
+        code = report(error, options, path if len(options.files) > 1 else "")
+        return told | empty | {"failed": _error(error, options)}, code
+    return told | {
+        "entries": [_entry(name, given_of(weights)) for name, weights in found.decided.items()],
+        "undecided": [_undecided(name, why, options) for name, why in found.undecided.items()],
+        "refused": [{"name": name, **_error(why, options)} for name, why in found.refused.items()],
+        "notes": found.notes,
+        "others": list(others),
+    }, DONE
+
+
+def _error(error: Exception, options: argparse.Namespace) -> dict[str, str]:
+    return {"error": type(error).__name__, "reason": text_of(error, options)}
+
+
+def _undecided(name: str, why: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """Return an RNN of which the file does not record everything, as it goes into the JSON."""
+    return {
+        "arguments": list(why.arguments),
+        "reason": why.reason,
+        "repair": in_options(why.repair, options),
+        "error": text_of(why, options),
+        "fits": [_entry(name, given) for given in why.givens],
+    }
+
+
+def _text(told: dict[str, Any], head: str) -> str:
+    """Return the RNNs of a file as text."""
+    lines = ["", strong(shown(head))] if head else []
+    for entry in told["entries"]:
+        lines += _facts([entry])
+    for one in told["undecided"]:
+        lines += _facts(one["fits"], f"{one['reason']}; pass {one['repair']}")
+    for one in told["refused"]:
+        reasons = [shown(reason) for reason in one["reason"].split("\n")]
+        rows = [("refused" if k == 0 else "", reason) for k, reason in enumerate(reasons)]
+        lines += ["", strong(shown(one["name"])), *columns(rows, 2)]
+    lines += ["", *(f"note: {shown(note)}" for note in told["notes"])] if told["notes"] else []
+    lines += ["", f"tensors of no RNN: {len(told['others'])}"] if told["others"] else []
+    return "\n".join(lines[1:])
+
+
+def _entry(name: str, given: Any) -> dict[str, Any]:
+    """Return one RNN, as it goes into the JSON."""
+    from rnnlayout import _native
+
+    spec = given.spec
     plain = spec.cell[4:] if spec.cell.startswith("rnn_") else None  # "tanh" or "relu"
     roles = {block[2] for block, _ in _native.blocks(given.layout, spec, given.has)}
     return {
         "name": name,
         "spec": spec.to_dict(),
-        "layout": weights.layout.name,
-        "layout_options": dict(weights.layout.options),
+        "layout": given.layout.name,
+        "layout_options": dict(given.layout.options),
         "directions": spec.num_directions,
         "biases": [role for role in ("bW", "bR") if role in roles],
         "peepholes": "peephole" in roles,
@@ -76,7 +134,7 @@ def _entry(name: str, weights: Any) -> dict[str, Any]:
             "recurrent": None if plain else spec.recurrent_activation,
             "state": plain or "tanh",
         },
-        "config": weights.config,
+        "config": given.config,
         "num_params": sum(array.size for array in given.arrays),
         "tensors": [
             {"name": tensor, "shape": list(array.shape)}
@@ -85,8 +143,24 @@ def _entry(name: str, weights: Any) -> dict[str, Any]:
     }
 
 
-def _facts(entry: dict[str, Any], layout: str) -> list[str]:
-    """Return an entry as text."""
+def _facts(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
+    """Return an entry as text. fits: the one, or all that it may be if something is undecided."""
+    known: dict[str, dict[str, None]] = {}  # label -> each value once, in order
+    for entry in fits:
+        for label, value in _rows(entry):
+            known.setdefault(label, {})[value] = None
+    entry = fits[0]
+    rows = [(label, " or ".join(values)) for label, values in known.items()]
+    rows += [("undecided", shown(undecided))] if undecided else []
+    rows += [("also" if k else "used with", f"{shown(key)}={shown(repr(value))}")
+             for k, (key, value) in enumerate(entry["config"].items())]  # fmt: skip
+    tensors = columns([(shown(t["name"]), shown(tuple(t["shape"]))) for t in entry["tensors"]])
+    rows += [("" if k else "tensors", tensor) for k, tensor in enumerate(tensors)]
+    return ["", strong(shown(entry["name"])), *columns(rows, 2)]
+
+
+def _rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what the weights of an RNN are."""
     spec = entry["spec"]
     sizes = [f"input {spec['input_size']}", f"hidden {spec['hidden_size']}"]
     sizes += [f"projected {spec['proj_size']}"] if spec["proj_size"] else []
@@ -97,10 +171,11 @@ def _facts(entry: dict[str, Any], layout: str) -> list[str]:
     rows += [("reset", spec["reset"])] if spec["cell"] == "gru" else []
     rows += [("peepholes", "yes")] if entry["peepholes"] else []
     rows += [("skip input", "yes")] if spec["skip_input"] else []
-    rows += [("activations", acts), ("dtype", spec["dtype"]), ("layout", layout)]
-    rows += [("parameters", str(entry["num_params"]))]
-    rows += [("also" if k else "used with", f"{shown(key)}={shown(repr(value))}")
-             for k, (key, value) in enumerate(entry["config"].items())]  # fmt: skip
-    tensors = columns([(shown(t["name"]), shown(tuple(t["shape"]))) for t in entry["tensors"]])
-    rows += [("" if k else "tensors", tensor) for k, tensor in enumerate(tensors)]
-    return ["", strong(shown(entry["name"])), *columns(rows, 2)]
+    rows += [("activations", acts), ("dtype", spec["dtype"]), ("layout", _layout(entry))]
+    return [*rows, ("parameters", str(entry["num_params"]))]
+
+
+def _layout(entry: dict[str, Any]) -> str:
+    from rnnlayout._model.layout import Layout
+
+    return str(Layout(entry["layout"], **entry["layout_options"]))

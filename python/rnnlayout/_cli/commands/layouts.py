@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from rnnlayout._cli.options import DONE, add_json
-from rnnlayout._cli.terminal import columns, put, put_json, strong
+from rnnlayout._cli.terminal import columns, put_json, show, strong, width
 
 SUMMARY = "list the supported layouts and what each can represent"
 DESCRIPTION = """\
@@ -32,11 +33,11 @@ def run(options: argparse.Namespace) -> int:
                         for name, info in known.items()]
         })  # fmt: skip
     else:
-        put("\n".join(_table(known)))
+        show("\n".join(_table(known, width(sys.stdout) or 79)))
     return DONE
 
 
-def _table(known: dict[str, Any]) -> list[str]:
+def _table(known: dict[str, Any], width: int) -> list[str]:
     from textwrap import wrap
 
     rows = [("layout", "lstm", "gru", "rnn", "reset", "projection")]
@@ -50,9 +51,16 @@ def _table(known: dict[str, Any]) -> list[str]:
         ))  # fmt: skip
     head, *lines = columns(rows)
     lines = [strong(head), *lines]
+    if max(map(len, lines)) > width:  # one layout after another
+        lines = []
+        for name, *facts in rows[1:]:
+            lines += ["", strong(name), *columns([*zip(rows[0][1:], facts, strict=True)], 2)]
+        del lines[0]
     for name, info in known.items():
         for option, values in info["options"].items():
             lines += ["", f"{name}({option}=...)"]
             for value, note in values.items():
-                lines += wrap(note, 79, initial_indent=f"  {value:9} ", subsequent_indent=" " * 12)
+                lines += wrap(
+                    note, min(width, 79), initial_indent=f"  {value:9} ", subsequent_indent=" " * 12
+                )
     return lines

@@ -5,8 +5,18 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from rnnlayout._cli.options import DONE, add_file, add_hints, hints
-from rnnlayout._cli.terminal import say, shown
+from rnnlayout._cli.options import (
+    DONE,
+    add_choice,
+    add_file,
+    add_format,
+    add_hints,
+    add_json,
+    add_keras,
+    add_prefix,
+    hints,
+)
+from rnnlayout._cli.terminal import put_json, say, shown
 
 SUMMARY = "run an RNN from a file on an array"
 DESCRIPTION = """\
@@ -18,7 +28,7 @@ T time steps, N batch size, I input size, D directions, P output size. With
 --states the last state is written too: h_n, and c_n for an LSTM."""
 EXAMPLES = """\
   rnnlayout run lstm.safetensors --input x.npy --output y.npy
-  rnnlayout run model.h5 --entry lstm_1 --input x.npy --output y.npy
+  rnnlayout run model.h5 --only lstm_1 --input x.npy --output y.npy
   rnnlayout run gru.pt --input x.npy --output y.npy --lengths 7,5,2
   rnnlayout run gru.npz --batch-first --input x.npy --output y.npy
   rnnlayout run lstm.safetensors --device auto --input x.npy --output y.npy"""
@@ -30,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "--output", required=True, metavar="Y.npy", help="file to write y to")
     add_file(parser, "--states", metavar="S.npz", help="file to write the last state to")
     add = parser.add_argument
-    add("--entry", metavar="NAME", help="which RNN, if the file has several")
+    add_choice(parser)
     add("--lengths", metavar="N,N,...", type=_numbers, help="steps of each sequence of the batch")
     axes = parser.add_mutually_exclusive_group()
     axes.add_argument(
@@ -40,6 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       help="x and y are (T, N, ...)")  # fmt: skip
     add("--device", default="cpu", metavar="D", help="cpu (the default), cuda, cuda:N, or auto")
     add("--force", action="store_true", help="overwrite outputs that exist")
+    add_json(parser)
+    add_prefix(parser)
+    add_keras(parser)
+    add_format(parser)
     add_hints(parser)
 
 
@@ -57,14 +71,14 @@ def run(options: argparse.Namespace) -> int:
 
     from rnnlayout._files.bags.limits import regular_file
     from rnnlayout._files.bags.output import whole
-    from rnnlayout._files.files import load
     from rnnlayout._files.formats.npy import mapped
-    from rnnlayout._model.errors import FileError
+    from rnnlayout._model.config import describe_config
 
     for path, suffix in ((options.output, ".npy"), (options.states or ".npz", ".npz")):
         if not str(path).lower().endswith(suffix):
-            raise FileError(f"{path}: the name must end in {suffix}, the format that is written")
-    name, weights = _chosen(load(options.file, **hints(options)), options.entry)
+            options.wrong(f"{path}: the name must end in {suffix}, the format that is written")
+    name, found = _the_one(options)
+    weights = found[name]
     rnn = weights.rnn(device=options.device, batch_first=options.batch_first)
     x = mapped(regular_file(options.input))
     with ExitStack() as outputs:  # before the work: an output that cannot be written fails now
@@ -79,18 +93,35 @@ def run(options: argparse.Namespace) -> int:
             states = state if isinstance(state, tuple) else (state,)
             with open(states_out.path, "wb") as file:
                 np.savez(file, **dict(zip(("h_n", "c_n"), states, strict=False)))
+    if options.json:
+        put_json("run", 1, {
+            "file": options.file,
+            "name": name,
+            "spec": weights.spec.to_dict(),
+            "device": rnn.device,
+            "config": weights.config,
+            "output": options.output,
+            "shape": list(y.shape),
+            "states": options.states,
+            "notes": found.notes,
+        })  # fmt: skip
+        return DONE
     say(f"{shown(name)}: {weights.spec}, on {rnn.device}: y {y.shape}")
+    if weights.config:
+        say(f"{shown(name)}: used with {shown(describe_config(weights.config))}")
+    for note in found.notes:
+        say(f"note: {shown(note)}")
     return DONE
 
 
-def _chosen(found: Any, entry: str | None) -> tuple[str, Any]:
+def _the_one(options: argparse.Namespace) -> tuple[str, Any]:
+    """Return the name of the RNN to run, and the RNNs of the file."""
+    from rnnlayout._files.bags.choose import chosen
+    from rnnlayout._files.files import load
     from rnnlayout._model.errors import FileError
 
+    found = chosen(load(options.file, **hints(options)), options.only, options.stack)
     names = [*found, *found.refused]
-    listed = ", ".join(shown(name) for name in names)
-    if entry is None and len(names) > 1:
-        raise FileError(f"there are {len(names)} RNNs: choose one with --entry: {listed}")
-    if entry is not None and entry not in names:
-        raise FileError(f"no RNN is named {entry}: there are {listed}")
-    name = next(iter(found)) if entry is None else entry
-    return name, found[name]
+    if len(names) > 1:
+        raise FileError(f"there are {len(names)} RNNs: choose one with --only: {', '.join(names)}")
+    return names[0], found

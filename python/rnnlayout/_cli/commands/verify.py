@@ -6,18 +6,31 @@ import argparse
 import math
 from typing import Any
 
-from rnnlayout._cli.options import DONE, add_file, add_json, in_options
-from rnnlayout._cli.terminal import put, put_json, shown
+from rnnlayout._cli.options import (
+    DONE,
+    add_choice,
+    add_file,
+    add_hints,
+    add_json,
+    add_keras,
+    add_map,
+    add_prefix,
+    hints,
+    in_options,
+    pairs,
+)
+from rnnlayout._cli.terminal import put_json, show, shown
 
 SUMMARY = "check whether two files contain the same weights"
 DESCRIPTION = """\
 Check whether two files contain the same RNN weights, in any formats and
-layouts. RNNs are matched by name; if each file has exactly one, names do not
-matter. They are compared gate by gate, bit for bit. Exit code 0: equal; 1: not
-equal, with the differences per gate."""
+layouts. RNNs are matched by name, a stack with its layers; if each file has
+exactly one, names do not matter. They are compared gate by gate, bit for bit.
+Exit code 0: equal; 1: not equal, with the differences per gate."""
 EXAMPLES = """\
   rnnlayout verify old.h5 new.h5
-  rnnlayout verify model.pt model.onnx --rtol 1e-6"""
+  rnnlayout verify model.pt model.onnx
+  rnnlayout verify model.pt model.h5 --map encoder=lstm_1 --rtol 1e-6"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--atol", **number, help="absolute tolerance (default: 0): |a - b| <= atol + rtol * |b|"
     )
+    add_choice(parser)
+    add_map(parser, "compare RNN A of the first file with RNN B of the second; may be repeated")
+    add_prefix(parser)
+    add_keras(parser)
+    add_hints(parser, whose="the file that does not record it")
 
 
 def _tolerance(text: str) -> float:
@@ -44,7 +62,8 @@ def _tolerance(text: str) -> float:
 def run(options: argparse.Namespace) -> int:
     from rnnlayout._compare.verify import verify
 
-    found = verify(options.a, options.b, rtol=options.rtol, atol=options.atol)
+    asked = {name: getattr(options, name) for name in ("rtol", "atol", "only", "stack")}
+    found = verify(options.a, options.b, map=pairs(options), **asked, **hints(options))
     if options.json:
         put_json("verify", 1, {
             "a": options.a,
@@ -53,11 +72,11 @@ def run(options: argparse.Namespace) -> int:
             "pairs": [_pair(pair) for pair in found.pairs],
             "only_a": list(found.only_a),
             "only_b": list(found.only_b),
-            "unread": [{"name": name, "reason": str(why)}
+            "unread": [{"name": name, "reason": in_options(str(why), options)}
                        for name, why in (found.unread or {}).items()],
         })  # fmt: skip
     else:
-        put("\n".join(shown(line) for line in in_options(str(found), options).split("\n")))
+        show("\n".join(shown(line) for line in in_options(str(found), options).split("\n")))
     return DONE if found else 1
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from rnnlayout._model.layout import CUDNN, as_layout
+from rnnlayout._model.undecided import named
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.infer import check_hints
 from rnnlayout._sources.mismatch import listing
@@ -30,14 +31,14 @@ def agreed(found: Found, hints: Hints, prefixes: Sequence[str]) -> Found:
             f"spec= describes one RNN, but {count} were found: choose one with prefix=, for"
             f" example one of {listing(prefixes, 6)}"
         )
-    entries, refused = {}, dict(found.refused)
-    for name, weights in found.items():
+    entries, unread = {}, found.unread
+    for name, weights in found.decided.items():
         try:
             _check_hints(weights, hints, alone=count == 1)
             entries[name] = _with_spec(weights, hints)
         except (LayoutError, SpecError) as error:
-            refused[name] = type(error)(f"{name}: {error}")
-    return Found(entries, refused, found.notes, found.others)
+            unread[name] = named(error, name)
+    return Found(entries, unread, found.notes, found.others)
 
 
 def _check_hints(weights: Weights, hints: Hints, alone: bool) -> None:

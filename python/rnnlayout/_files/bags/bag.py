@@ -13,6 +13,7 @@ from rnnlayout._model.dtypes import FLOATS, Bits, storage
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.infer import HIDDEN, check_hints
+from rnnlayout._sources.keras_config import CELLS
 
 CHUNK_NBYTES = 8 << 20  # at most so much between two moments at which Ctrl-C can be answered
 
@@ -28,6 +29,9 @@ class Hints:
     reset: str | None = None
     recurrent_activation: str | None = None
     dtype: Any = None  # of the result
+    format: str | None = None  # of the file
+    as_class: Mapping[str, str] | None = None  # class of a Keras file -> the one to read it as
+    config: Any = None  # the file of the config of a Keras model whose weights are in another
 
     @property
     def hidden(self) -> dict[str, Any]:
@@ -38,6 +42,14 @@ class Hints:
         if self.spec is not None and not isinstance(self.spec, Spec):
             raise SpecError(f"spec is a {type(self.spec).__name__}, need a Spec")
         check_hints(self.hidden, self.spec, "spec=")
+        names = self.as_class or {}
+        if not isinstance(names, Mapping) or not all(
+            isinstance(name, str) and kind in tuple(CELLS) for name, kind in names.items()
+        ):
+            raise SpecError(
+                f"as_class is {names!r}, need a dict from classes of the file to some of"
+                f" {', '.join(CELLS)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,8 @@ class Bag:
     """Tensors by name, in the file's order, and the file's own metadata.
 
     notes: what a user of the result should know ("weight_norm of lstm.weight_hh_l0 folded").
+    unread: what is in the file and was not read, by name: its class ("argparse.Namespace").
+    values: names of what the file has beside tensors (epoch), of which the first are enough.
     forget: gives back the memory of what was read, if it can be read again.
     copy: given a file descriptor and a chunk of a tensor, lets the system copy the chunk from the
         file it was read from; returns the number of bytes copied, 0 if that is not possible.
@@ -104,6 +118,8 @@ class Bag:
     tensors: dict[str, Tensor]
     metadata: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)
+    values: list[str] = field(default_factory=list)
     forget: Callable[[], None] = lambda: None
     copy: Callable[[int, memoryview], int] = lambda out, chunk: 0
 
@@ -134,7 +150,8 @@ class Converted:
     """What convert_file() did.
 
     reports: the Report of each conversion, by the name of the RNN.
-    left_out: names of tensors that the new file does not have, because it stores only RNNs.
+    left_out: names of tensors and numbers that the new file does not have, because its format has
+        no place for them.
     notes: messages about what else was done.
     """
 

@@ -10,9 +10,10 @@ from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.given import given_of
 from rnnlayout._model.layout import CUDNN, as_layout
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._model.undecided import UndecidedError, named
+from rnnlayout._native import LayoutError
 from rnnlayout._sources import torch_names
-from rnnlayout._sources.places import Place, find_places, is_under
+from rnnlayout._sources.places import Place, find_places, is_of
 from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
@@ -99,7 +100,7 @@ def _find(
     found = [_group(tensors, place, hints, len(places) == 1) for place in places]
     entries = distinct([group.entry for group in found], taken=records)
     found = [replace(group, entry=entry) for group, entry in zip(found, entries, strict=True)]
-    groups = [group for group in recorded + found if is_under(group.prefix, hints.prefix)]
+    groups = [group for group in recorded + found if is_of(group.prefix, hints.prefix)]
     order = {name: k for k, name in enumerate(tensors)}
     groups.sort(key=lambda g: min((order[name] for name in g.names), default=0))
     return groups
@@ -125,8 +126,9 @@ def _group(tensors: Mapping[str, Tensor], place: Place, hints: Hints, alone: boo
     # of several RNNs, cell and reset concern those that do not show them
     first = hints.hidden if alone else {"recurrent_activation": hints.recurrent_activation}
     weights = _read(tensors, place.names, entry, hints.spec, hints.layout, first | free)
-    if isinstance(weights, SpecError) and not alone:
-        weights = _read(tensors, place.names, entry, hints.spec, hints.layout, hints.hidden | free)
+    if isinstance(weights, UndecidedError) and not alone:
+        more = _read(tensors, place.names, entry, hints.spec, hints.layout, hints.hidden | free)
+        weights = weights if isinstance(more, LayoutError) else more  # meant for another RNN
     if isinstance(weights, Weights):
         entry = entry_of(place.entry, weights.spec)
     names = tuple(place.names.values())
@@ -151,4 +153,4 @@ def _read(
             source = list(source.values())
         return weights_of(read(source, spec, layout, **asked))
     except ValueError as error:
-        return type(error)(f"{entry}: {error}")
+        return named(error, entry)

@@ -149,7 +149,7 @@ class Conversion:
         if any(one.grade != "exact" for one in self._reports.values()):
             sums = sum(one.rounded_sums for one in self._reports.values())
             report = Report("rounds", sums, engine.reason(sums, given.dtype, self.spec.dtype))
-        return engine.with_rounded(report, given)
+        return engine.completed(report, given, self.layout)
 
 
 def _moved(sources: list[np.ndarray], runs: list[Any]) -> Iterator[np.ndarray]:

@@ -21,10 +21,14 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 @dataclass
 class Output:
-    """A file that is being written: open it as a path; at the end it appears as `target`."""
+    """A file that is being written: open it as a path; at the end it appears as `target`.
+
+    dry_run: it is in memory, and does not appear.
+    """
 
     target: Path
     path: Path
+    dry_run: bool
     _files: ExitStack
     _parts: list[_Part]
 
@@ -42,7 +46,9 @@ class Output:
 
     def beside(self, suffix: str) -> Path:
         """Return a path to write a second file to, which appears as the target's name + suffix."""
-        part = self._files.enter_context(_part(self.target.with_name(self.name + suffix)))
+        part = self._files.enter_context(
+            _part(self.target.with_name(self.name + suffix), self.dry_run)
+        )
         self._parts.append(part)
         return part.path
 
@@ -58,7 +64,7 @@ def whole(path: Any, *, force: bool, source: Any = None, dry_run: bool = False) 
     force: replace an existing file (of a symbolic link the link, not its target); otherwise raise
         FileExistsError if one exists, or is created in the meantime.
     source: the file that is read, which is never replaced, whatever name it is called by.
-    dry_run: nothing appears in the end.
+    dry_run: write to memory only; the error is the same if the folder cannot be written to.
 
     Nothing is flushed to the disk: a machine that loses power may keep neither the old file nor
     the new one.
@@ -66,8 +72,8 @@ def whole(path: Any, *, force: bool, source: Any = None, dry_run: bool = False) 
     path = Path(path)
     check_free(path, force, source)
     with ExitStack() as files:
-        part = files.enter_context(_part(path))
-        output = Output(path, part.path, files, [part])
+        part = files.enter_context(_part(path, dry_run))
+        output = Output(path, part.path, dry_run, files, [part])
         yield output
         for one in output._parts[1:]:
             check_free(one.target, force, source)
@@ -85,9 +91,9 @@ class _Part:
 
 
 @contextmanager
-def _part(target: Path) -> Iterator[_Part]:
+def _part(target: Path, dry_run: bool) -> Iterator[_Part]:
     try:
-        handle, temporary = _create(target)
+        handle, temporary = _in_memory(target) if dry_run else _create(target)
     except (OSError, ValueError) as error:
         raise _not_written(target, error) from None
     try:
@@ -97,6 +103,14 @@ def _part(target: Path) -> Iterator[_Part]:
         if temporary:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
+
+
+def _in_memory(target: Path) -> tuple[int, None]:
+    """Create an empty file in memory; return its descriptor."""
+    if not os.access(target.parent, os.W_OK):
+        os.stat(target.parent)
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return os.memfd_create("rnnlayout"), None
 
 
 def _create(target: Path) -> tuple[int, Path | None]:

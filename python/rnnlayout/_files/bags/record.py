@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnlayout import _native
+from rnnlayout._model.config import check_config
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
@@ -57,7 +58,9 @@ class Record:
 
 
 def write_records(records: Mapping[str, Record]) -> dict[str, str]:
-    """Return the metadata for these records. Raises LayoutError if a config is not JSON."""
+    """Return the metadata for these records. Raises LayoutError if a config is malformed."""
+    for one in records.values():
+        check_config(one.config)
     entries = {
         entry: {
             "prefix": one.prefix,
@@ -113,6 +116,7 @@ def _record(found: Any, what: str) -> Record:
     ):
         raise FileError(f"{what} needs {', '.join(kinds)}")
     try:
+        check_config(found["config"])
         layout = Layout(found["layout"], **found["options"])
         spec, batch_first = Spec.from_dict(found["spec"]), batch_first_in(found, what)
         return Record(found["prefix"], layout, spec, found["config"], batch_first)

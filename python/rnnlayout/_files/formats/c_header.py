@@ -1,29 +1,28 @@
 """.h: cuDNN's weight space as an array for C or C++, to compile into a program; written only.
 
-Each RNN is named after its entry. It has macros for its sizes, the array as the integers of its
-bits (so that no bit can change), the offset and size of each region, and a function that finds a
-region by cuDNN's own numbers.
+Each RNN is named after its entry. It has macros for its sizes, and for each setting that changes
+its outputs (NAME_CONFIG_GO_BACKWARDS 1); the array as the integers of its bits (so that no bit can
+change), the offset and size of each region, and a function that finds a region by cuDNN's own
+numbers.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from typing import Any
 
-from rnnlayout._files.bags.bag import Hints
-from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.output import Output
 from rnnlayout._model.config import describe_config
 from rnnlayout._model.describe import regions
-from rnnlayout._model.errors import FileError
 from rnnlayout._model.given import given_of
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import LayoutError
+from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._weights.weights import Weights
 
-from .format import ModelFormat, check_layout
+from .format import ModelFormat, only_written
 
 _A_LINE, _AT_ONCE = 8, 1 << 16  # numbers
 
@@ -64,7 +63,7 @@ _RNN = """
 #define {NAME}_DTYPE "{dtype}"
 #define {NAME}_NUM_PARAMS {num_params}
 #define {NAME}_NUM_REGIONS {num_regions}
-
+{settings}
 static const struct rnnlayout_region {name}_regions[{NAME}_NUM_REGIONS] = {{
 {rows}
 }};
@@ -97,10 +96,6 @@ static inline const {element} *{name}_find(int pseudo_layer, int lin_layer_id, i
 """
 
 
-def _read(path: Path, hints: Hints) -> Found:
-    raise FileError(f"{path}: .h files are only written, not read: read the file it was made from")
-
-
 def _write(out: Output, entries: Mapping[str, Weights]) -> None:
     names = {entry: _identifier(entry) for entry in entries}
     defined = Counter(word for name in names.values() for word in _defined(name))
@@ -117,7 +112,7 @@ def _write(out: Output, entries: Mapping[str, Weights]) -> None:
         file.write(f"\n#endif /* {guard} */\n")
 
 
-FORMAT = ModelFormat(".h", _read, _write)
+FORMAT = ModelFormat(".h", ("cudnn",), only_written, _write)
 
 
 def _identifier(text: str) -> str:
@@ -132,13 +127,13 @@ def _defined(name: str) -> set[str]:
 
 
 def _rnn(name: str, weights: Weights) -> Iterator[str]:
-    check_layout(weights, "cudnn", name)
     flat, spec = given_of(weights).arrays[0], weights.spec
     bits, element = _TYPES[flat.itemsize]
     words = {
         "name": name, "NAME": name.upper(), "bits": bits, "element": element, "spec": spec,
         **spec.to_dict(), "num_directions": spec.num_directions, "num_params": flat.size,
         "rows": "\n".join(_rows(spec)), "num_regions": len(regions(spec)), "used": _used(weights),
+        "settings": "".join(_settings(name.upper(), weights)),
     }  # fmt: skip
     yield _RNN.format(**words)
     unsigned = flat.view(f"u{flat.itemsize}")
@@ -154,8 +149,33 @@ def _used(weights: Weights) -> str:
     """Return the settings that change outputs, for a comment; "" if there are none."""
     if not weights.config:
         return ""
-    used = describe_config(weights.config).encode("ascii", "backslashreplace").decode()
+    used = describe_config(weights.config).encode("unicode_escape").decode()
     return f"; used with {used.replace('*/', '* /').replace('/*', '/ *')}"
+
+
+def _settings(name: str, weights: Weights) -> Iterator[str]:
+    """Yield a macro for each setting, and for the order of the axes of x if it is known."""
+    if weights.batch_first is not None:
+        yield f"#define {name}_BATCH_FIRST {weights.batch_first:d}\n"
+    for key, value in weights.config.items():
+        if not (constant := _constant(value)):
+            raise LossyError(
+                f"{name} is used with {describe_config({key: value})}, which cannot be written as a"
+                " constant in C: write a .bin, or remove it from w.config"
+            )
+        yield f"#define {name}_CONFIG_{_identifier(key).upper()} {constant}\n"
+
+
+def _constant(value: Any) -> str:
+    """Return a setting in C, an array as an initializer of all of its numbers; "" if impossible."""
+    if isinstance(value, str):
+        octal = (chr(b) if chr(b).isalnum() and b < 128 else f"\\{b:03o}" for b in value.encode())
+        return f'"{"".join(octal)}"'
+    if isinstance(value, (list, tuple)):
+        numbers = [_constant(one) for one in value]
+        return f"{{{', '.join(number.strip('{}') for number in numbers)}}}" if all(numbers) else ""
+    is_number = isinstance(value, (bool, int, float)) and math.isfinite(value)
+    return repr(value * 1) if is_number else ""
 
 
 def _rows(spec: Spec) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The formats of files: by which suffix, and what each can do.
+"""The formats of files: which one a file has, and what each can do.
 
 Each format is a value of one of the classes below. Its functions raise FileError for a file that is
 malformed or unsafe, and MissingExtraError if a package is missing. They open no file but the one
@@ -7,11 +7,12 @@ named (raw.py also the JSON beside it), and allocate little more than its size (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rnnlayout._files.bags.bag import Bag, Converted, Hints, Progress
 from rnnlayout._files.bags.found import Found
@@ -23,7 +24,21 @@ from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
+from .content import content_of
+
 Pairs = list[tuple[Group, Conversion]]
+
+
+def only_written(path: Path, *_: Any) -> NoReturn:
+    """Stand in for the `read` of a format that is not read."""
+    raise FileError(
+        f"{path}: {path.suffix} files are only written, not read: read the file it was made from"
+    )
+
+
+def only_read(out: Output, *_: Any) -> NoReturn:
+    """Stand in for the `write` of a format that is not written: format_to_write() refuses it."""
+    raise AssertionError(out)
 
 
 @dataclass(frozen=True)
@@ -47,19 +62,22 @@ class TensorFormat:
 class ModelFormat:
     """Files with a structure of their own: a Keras model, an ONNX graph, one weight space.
 
-    suffix: the one that messages name.
+    suffix: the one that messages name. layouts: those that its RNNs may have.
     read(path, hints): the RNNs.
     write(out, entries): write a new file with these RNNs, which read() reads.
     replace(path, out, entries): copy a file to `out`, with new weights in the RNNs of these names.
     rewrite(path, out, hints, to, dtype, exact): copy a whole model to `out`, with its RNNs
         converted.
+    hints: the names of those Hints that only this format takes.
     """
 
     suffix: str
+    layouts: tuple[str, ...]
     read: Callable[[Path, Hints], Found]
     write: Callable[[Output, Mapping[str, Weights]], None]
     replace: Callable[[Path, Output, Mapping[str, Weights]], None] | None = None
     rewrite: Callable[[Path, Output, Hints, Layout, object, bool], Converted] | None = None
+    hints: tuple[str, ...] = ()
 
 
 Format = TensorFormat | ModelFormat
@@ -74,8 +92,8 @@ FORMATS = {
     ".pt": "torch.checkpoint.FORMAT",
     ".pth": "torch.checkpoint.FORMAT",
     ".ckpt": "torch.checkpoint.FORMAT",
-    ".jit": "torch.checkpoint.FORMAT",
-    ".pt2": "torch.checkpoint.FORMAT",
+    ".pkl": "torch.checkpoint.PICKLE",
+    ".pickle": "torch.checkpoint.PICKLE",
     ".h5": "keras.files.H5",
     ".hdf5": "keras.files.H5",
     ".weights.h5": "keras.files.WEIGHTS_H5",
@@ -84,15 +102,78 @@ FORMATS = {
 }
 
 
-def format_of(path: Any) -> Format:
-    """Return the format of a path. Raises FileError if no format has its suffix."""
-    name = str(path).lower()
-    suffixes = [suffix for suffix in FORMATS if name.endswith(suffix)]
-    if not suffixes:
-        raise FileError(f"{path}: unknown format; known suffixes are {', '.join(sorted(FORMATS))}")
-    module, _, attribute = FORMATS[max(suffixes, key=len)].rpartition(".")
+def _format(suffix: str) -> Format:
+    module, _, attribute = FORMATS[suffix].rpartition(".")
     found: Format = getattr(import_module(f"rnnlayout._files.formats.{module}"), attribute)
     return found
+
+
+def readable() -> list[str]:
+    """Return the suffixes of files that are read."""
+    return [suffix for suffix in sorted(FORMATS) if _format(suffix).read is not only_written]
+
+
+def writable() -> list[str]:
+    """Return the suffixes of files that are written."""
+    return [suffix for suffix in sorted(FORMATS) if _format(suffix).write is not only_read]
+
+
+def _suffix_of(path: Any) -> str:
+    """Return the suffix that decides the format, "" if none does."""
+    name = str(path).lower()
+    return max((suffix for suffix in FORMATS if name.endswith(suffix)), key=len, default="")
+
+
+def format_to_write(path: Any) -> Format:
+    """Return the format of a new file. Raises FileError if no format that is written has its
+    suffix."""
+    suffix = _suffix_of(path)
+    if suffix and _format(suffix).write is not only_read:
+        return _format(suffix)
+    why = f"{suffix} files are only read" if suffix else "unknown format"
+    raise FileError(f"{path}: {why}; files are written as {', '.join(writable())}")
+
+
+def format_to_read(path: Path, name: str | None = None) -> Format:
+    """Return the format of a file: of this name, else by its suffix, else by its content.
+
+    name: a suffix without its first dot. Raises FileError if none of them is of a known format.
+    """
+    if name is not None:
+        return format_named(name)
+    if suffix := _suffix_of(path):
+        return _format(suffix)
+    content = content_of(path)
+    if content and content.suffix:
+        return _format(content.suffix)
+    names = ", ".join(readable())
+    what = f"it is {content.what}" if content else "its first bytes are those of none"
+    raise FileError(
+        f"{path}: unknown format: {what}; readable are {names}: if it is one, pass format="
+    )
+
+
+def format_named(name: str) -> Format:
+    """Return the format for format=. Raises FileError if there is none."""
+    names = [suffix[1:] for suffix in readable()]
+    if name not in names:
+        raise FileError(f"format {name!r} is unknown: need one of {', '.join(names)}")
+    return _format(f".{name}")
+
+
+@contextmanager
+def reading(path: Path, format: Format) -> Iterator[None]:
+    """In an error that reading a file raises, say so if it has another format than its suffix."""
+    try:
+        yield
+    except ValueError as error:
+        content = content_of(path)
+        if not content or not content.suffix or _format(content.suffix).read is format.read:
+            raise
+        raise FileError(
+            f"{path} is not a {format.suffix} file but {content.what}: rename it to"
+            f" {path.stem}{content.suffix}, or pass format={content.suffix[1:]!r}"
+        ) from error
 
 
 def check_layout(weights: Weights, layout: str, what: str) -> None:

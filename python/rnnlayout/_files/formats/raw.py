@@ -21,17 +21,18 @@ from rnnlayout._files.bags.json_text import json_object
 from rnnlayout._files.bags.naming import entry_of
 from rnnlayout._files.bags.output import Output
 from rnnlayout._files.bags.record import as_json, batch_first_in
+from rnnlayout._model.config import check_config, describe_config
 from rnnlayout._model.describe import regions
 from rnnlayout._model.dtypes import storage
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.given import given_of
 from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .format import ModelFormat, check_layout
+from .format import ModelFormat
 from .npy import mapped
 
 _MOST_NBYTES = 16 << 20  # of the JSON; that of a thousand layers has a tenth of it
@@ -50,9 +51,7 @@ def _only_one(entries: Mapping[str, Weights], what: str) -> tuple[str, Weights]:
     if len(entries) != 1:
         names = ", ".join(map(repr, entries))
         raise LayoutError(f"{what} can store one RNN, found {names}: choose one with prefix=")
-    ((name, weights),) = entries.items()
-    check_layout(weights, "cudnn", what)
-    return name, weights
+    return next(iter(entries.items()))
 
 
 def _read_npy(path: Path, hints: Hints) -> Found:
@@ -63,7 +62,12 @@ def _read_npy(path: Path, hints: Hints) -> Found:
 
 
 def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
-    _, weights = _only_one(entries, out.name)
+    name, weights = _only_one(entries, out.name)
+    if weights.config:
+        raise LossyError(
+            f"{name} is used with {describe_config(weights.config)}, and a .npy has nothing but"
+            " numbers: write a .bin, or remove that from w.config to save the numbers without it"
+        )
     if weights.spec.dtype == "bfloat16":
         raise FileError(f"{out.name}: NumPy lacks bfloat16: use .safetensors or .bin, or dtype=")
     with open(out, "wb") as file:
@@ -71,11 +75,6 @@ def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
 
 
 def _read_bin(path: Path, hints: Hints) -> Found:
-    with open(path, "rb") as file:
-        if file.read(4) == b"PK\x03\x04":
-            raise FileError(
-                f"{path} is a zip archive, most likely by torch.save(): rename it to {path.stem}.pt"
-            )
     described = _beside(path)
     spec = described.spec if described else hints.spec
     if spec is None:
@@ -116,8 +115,9 @@ def _beside(path: Path) -> _Described | None:
                 raise FileError(f"{json_path}: need entry as a name, config as an object")
             batch_first = batch_first_in(found, str(json_path))
             try:
+                check_config(config)
                 spec = Spec.from_dict({k: v for k, v in found.items() if k not in _MORE})
-            except SpecError as error:
+            except (LayoutError, SpecError) as error:
                 raise FileError(f"{json_path}: {error}") from None
             return _Described(spec, entry, config, batch_first)
     return None
@@ -146,5 +146,5 @@ def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
     out.beside(".json").write_text(text + "\n")
 
 
-NPY = ModelFormat(".npy", _read_npy, _write_npy)
-BIN = ModelFormat(".bin", _read_bin, _write_bin)
+NPY = ModelFormat(".npy", ("cudnn",), _read_npy, _write_npy)
+BIN = ModelFormat(".bin", ("cudnn",), _read_bin, _write_bin)

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from .bounded import Cursor, DamagedError, Source
 
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SHARED, _FAIL_IF_UNKNOWN = 2, 128  # flags of messages
 
 
@@ -82,10 +82,10 @@ class Messages:
 def root_address(source: Source) -> int:
     """Return the address of the root group's object header (II.A. Format Signature, Superblock)."""
     source.start = _start(source)
-    head = source.block(0, 12, "superblock", _SIGNATURE)
+    head = source.block(0, 12, "superblock", SIGNATURE)
     version = head.version(0, 1, 2, 3)
     nbytes = {0: 96, 1: 100, 2: 48, 3: 48}[version]
-    block = source.block(0, nbytes, "superblock", _SIGNATURE)
+    block = source.block(0, nbytes, "superblock", SIGNATURE)
     block.take(5 if version < 2 else 1)
     sizes = block.uint(), block.uint()
     if sizes != (8, 8):
@@ -107,8 +107,8 @@ def root_address(source: Source) -> int:
 def _start(source: Source) -> int:
     """Return where the superblock is: at 0, or at a power of two from 512."""
     at = 0
-    while at + len(_SIGNATURE) <= source.size:
-        if source.data(at, len(_SIGNATURE), "the signature") == _SIGNATURE:
+    while at + len(SIGNATURE) <= source.size:
+        if source.data(at, len(SIGNATURE), "the signature") == SIGNATURE:
             return at
         at = max(512, 2 * at)
     raise DamagedError("it is not an HDF5 file")

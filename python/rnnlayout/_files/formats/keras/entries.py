@@ -11,19 +11,24 @@ import numpy as np
 from rnnlayout._files.bags.bag import Hints
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.naming import distinct
+from rnnlayout._files.bags.record import Record
 from rnnlayout._files.bags.stacks import stacked
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.given import Given
 from rnnlayout._model.layout import known_layouts
+from rnnlayout._model.spec import HARD_SIGMOIDS, unlike
+from rnnlayout._model.undecided import UndecidedError, named
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.keras_config import SIGMOID_SINCE, Description
-from rnnlayout._sources.keras_tree import Recurrent, Version
-from rnnlayout._sources.places import is_under
+from rnnlayout._sources.keras_tree import Node, Recurrent, Version
+from rnnlayout._sources.places import is_of
 from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
+from .architecture import Architecture, read_architecture
 from .hdf5 import Dataset, Group
+from .unknown import check_accepted, question, read_as, unknown_in
 
 LEAVES = ("kernel", "recurrent_kernel", "bias")
 Cell = Mapping[str, Dataset]  # by LEAVES, or by the names of Keras 1: W, U_i, b_o ...
@@ -31,6 +36,7 @@ Cell = Mapping[str, Dataset]  # by LEAVES, or by the names of Keras 1: W, U_i, b
 # Keras 1 has an array per gate, named by letters, of which two are its own.
 _KERAS_1 = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
 _KERAS_1_LETTER = {"g": "c", "n": "h"}
+_SPECS_DEFAULT = "sigmoid"  # in a Spec it may be only the default, so it answers nothing
 _DEFAULTS = "the file does not record activations: taken as tanh and sigmoid, Keras's defaults"
 
 
@@ -40,9 +46,20 @@ class Entries:
 
     hints: Hints
     version: Version = (3, 0)  # of the Keras that wrote the file
+    records: Mapping[str, Record] = field(default_factory=dict)  # of the file's layers
     entries: list[tuple[str, Weights | Exception]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    _used: set[str] = field(default_factory=set)  # paths of the arrays that belong to an RNN
+    beside: Architecture | None = None  # the config that the caller has in a file of its own
+    used: set[str] = field(default_factory=set)  # paths of the arrays that belong to an RNN
+
+    def __post_init__(self) -> None:
+        if self.hints.config is not None:
+            self.beside = read_architecture(self.hints.config)
+
+    def take_classes(self, model: Node) -> None:
+        """Read layers of unknown classes in a config as what they look like; see unknown.py."""
+        accepted = self.hints.as_class or {}
+        check_accepted(accepted, read_as(model, accepted))
 
     def add_layer(self, layer: Recurrent, cells: Sequence[Cell]) -> None:
         """Add a layer of the config. Raises FileError if it is malformed or does not fit."""
@@ -51,48 +68,59 @@ class Entries:
         except FileError:
             raise
         except ValueError as error:
-            if is_under(layer.name, self.hints.prefix):
+            if is_of(layer.name, self.hints.prefix):
                 self.entries.append((layer.name, error))
             return
         check_cells(layer, cells)
-        self.add(layer.name, cells, layer.both, described)
+        self.add(layer.name, cells, layer.both, described, unknown_in(layer.node))
 
     def add(
-        self, name: str, cells: Sequence[Cell], both: bool, described: list[Description] | None
+        self,
+        name: str,
+        cells: Sequence[Cell],
+        both: bool,
+        described: list[Description] | None,
+        unknown: Mapping[str, str] | None = None,
     ) -> None:
         """Add an RNN. cells: of its layers, bottom first; of both directions, forward first.
 
-        described: what the config says about each layer; None if the file has no config.
+        described: what the config says about each layer; None if the file has no config. unknown:
+        its classes that the caller has not accepted, and what they are read as.
         """
-        if not is_under(name, self.hints.prefix):
+        if not is_of(name, self.hints.prefix):
             return
-        self._used |= {data.path for cell in cells for data in cell.values()}
+        self.used |= {data.path for cell in cells for data in cell.values()}
         each = 1 + both
         rows = [cells[k : k + each] for k in range(0, len(cells), each)]
+        names = cell_names(name, len(rows))
+        layers: dict[str, Weights] = {}
+        questions: dict[str, Exception] = {}
         try:
-            layers = [
-                self._layer(name, row, described[k] if described else None)
-                for k, row in enumerate(rows)
-            ]
-            parts = _stacked(name, layers)
+            for k, (one, row) in enumerate(zip(names, rows, strict=True)):
+                try:
+                    layers[one] = self._layer(one, row, described[k] if described else None)
+                except UndecidedError as error:
+                    questions[one] = named(error, one)
         except FileError:
             raise
         except ValueError as error:
             self.entries.append((name, error))
             return
-        self.entries += parts.items()
+        for one, weights in stacked(layers, names, name).items():
+            self.entries.append((one, question(one, weights, unknown) if unknown else weights))
+        self.entries += questions.items()
 
     def found(self, root: Group) -> Found:
         """Return the result. root: of the file, whose other arrays are named too, but not an
         optimizer's."""
         layers = [group for name, group in root.groups.items() if not name.startswith("optimizer")]
         paths = (data.path for group in layers for data in group.all_datasets())
-        others = [path.lstrip("/") for path in paths if path not in self._used]
+        others = [path.lstrip("/") for path in paths if path not in self.used]
         names = distinct([name for name, _ in self.entries])
         found = dict(zip(names, (one for _, one in self.entries), strict=True))
         weights = {name: one for name, one in found.items() if isinstance(one, Weights)}
-        refused = {name: one for name, one in found.items() if isinstance(one, Exception)}
-        return Found(weights, refused, self.notes, others)
+        unread = {name: one for name, one in found.items() if isinstance(one, Exception)}
+        return Found(weights, unread, self.notes, others)
 
     def _layer(self, name: str, cells: Sequence[Cell], own: Description | None) -> Weights:
         parts = [_arrays(name, cell) for cell in cells]
@@ -100,41 +128,92 @@ class Entries:
         if len(parts) == 2:
             sides = zip(("forward", "backward"), parts, strict=True)
             tensors = {f"0/{side}/{leaf}": a for side, part in sides for leaf, a in part.items()}
-        if own is None:
-            return weights_of(replace(self._by_shapes(name, tensors), batch_first=True))
-        given = read(tensors, None, own.layout, **own.hints)
-        return weights_of(replace(given, config=own.config, batch_first=own.batch_first))
+        record = self.records.get(name)
+        if own is not None:
+            given = read(tensors, None, own.layout, **own.hints)
+            different = unlike(record.spec, given.spec) if record else ""
+            if self.beside and different:
+                raise FileError(
+                    f"{name}: the file records another RNN than {self.beside.path} describes"
+                    f" ({different}): omit config="
+                )
+            if record and not different:
+                given = replace(given, spec=record.spec)  # it also has the bias mode
+            return weights_of(replace(given, config=own.config, batch_first=own.batch_first))
+        if record is not None:
+            return _recorded(name, tensors, record)
+        return weights_of(replace(self.by_shapes(name, tensors), batch_first=True))
 
-    def _by_shapes(self, name: str, tensors: dict[str, Bits]) -> Given:
+    def by_shapes(self, name: str, tensors: dict[str, Bits]) -> Given:
         """Read a layer of a file without a config; hints are for what its shapes do not show."""
-        layout, spec = self.hints.layout, self.hints.spec
+        layout, spec, asked = self.hints.layout, self.hints.spec, self.hints.hidden
         if spec is not None:
-            return read(tensors, None, layout, cell=spec.cell, reset=spec.reset,
-                        recurrent_activation=spec.recurrent_activation)  # fmt: skip
-        activation = self.hints.recurrent_activation
+            asked |= {"cell": spec.cell, "reset": spec.reset}
+        if spec is not None and spec.recurrent_activation != _SPECS_DEFAULT:
+            asked["recurrent_activation"] = spec.recurrent_activation
+        if not _has_gates(tensors):
+            asked.pop("recurrent_activation", None)
+        activation = asked.get("recurrent_activation")
+        check_activation(activation, self.version)
         try:
             given = read(tensors, None, layout, recurrent_activation=activation)
-        except SpecError:
-            given = read(tensors, None, layout, **self.hints.hidden)
+        except UndecidedError as question:
+            try:
+                given = read(tensors, None, layout, **asked)
+            except LayoutError:  # the hints are meant for another RNN
+                raise question from None
         if activation is not None:
             return given
         if given.layout.name == "keras" and given.spec.cell in ("lstm", "gru"):
             if self.version < SIGMOID_SINCE:
-                raise SpecError(
-                    f"{name}: the file does not record its recurrent activation, and before Keras"
-                    " 2.3 hard_sigmoid was the default: pass"
+                names = (HARD_SIGMOIDS[1], "sigmoid")
+                fit = [given.spec.replace(recurrent_activation=one) for one in names]
+                raise UndecidedError(
+                    "the file does not record its recurrent activation, and before Keras 2.3"
+                    " hard_sigmoid was the default: pass"
                     " recurrent_activation='hard_sigmoid_keras2' or recurrent_activation='sigmoid',"
-                    f" with prefix={name!r} if the layers differ"
+                    " or config= with the file of the model's to_json() if the layers differ",
+                    [replace(given, spec=spec) for spec in fit],
+                    ["recurrent_activation"],
+                    "recurrent activation, not stored in Keras files before 2.3",
                 )
             if _DEFAULTS not in self.notes:
                 self.notes.append(_DEFAULTS)
         return given
 
 
-def _stacked(name: str, layers: list[Weights]) -> dict[str, Weights]:
-    """Return a stack of cells as one RNN, or as one RNN per cell if they do not fit."""
-    entries = {f"{name}/{k}": layer for k, layer in enumerate(layers)}
-    return stacked(entries, list(entries), name)
+def check_activation(activation: str | None, version: Version) -> None:
+    """Raise SpecError if the caller means Keras 3's hard_sigmoid in a file of an earlier Keras."""
+    if activation == HARD_SIGMOIDS[0] and version < (3, 0):
+        raise SpecError(
+            f"recurrent_activation={activation!r} is the function of Keras 3, and an earlier Keras"
+            f" wrote the file, whose hard_sigmoid is recurrent_activation={HARD_SIGMOIDS[1]!r}"
+        )
+
+
+def cell_names(name: str, count: int) -> list[str]:
+    """Return the names of the cells of a layer, bottom first."""
+    return [f"{name}/{k}" for k in range(count)] if count > 1 else [name]
+
+
+def _has_gates(tensors: Mapping[str, Bits]) -> bool:
+    """Return whether a cell is more than a plain RNN, whose recurrent matrix is (H, H)."""
+    shapes = (a.array.shape for name, a in tensors.items() if name.endswith(LEAVES[1]))
+    return any(shape[-1] > shape[0] for shape in shapes)
+
+
+def _recorded(name: str, tensors: dict[str, Bits], record: Record) -> Weights:
+    """Return a layer as rnnlayout recorded it, in the dtype that it has now. Raises FileError if it
+    does not fit."""
+    dtype = next(iter(tensors.values())).dtype
+    try:
+        given = read(tensors, record.spec.replace(dtype=dtype), record.layout)
+    except (LayoutError, SpecError) as error:
+        raise FileError(
+            f"{name}: {error}; the file's record is of {record.spec}: the file was changed after"
+            " rnnlayout wrote it"
+        ) from None
+    return weights_of(replace(given, config=record.config, batch_first=record.batch_first))
 
 
 def _arrays(name: str, cell: Cell) -> dict[str, Bits]:

@@ -17,9 +17,10 @@ from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.limits import open_zip
 from rnnlayout._files.bags.output import Output
 from rnnlayout._files.formats.format import ModelFormat
+from rnnlayout._native import SpecError
 from rnnlayout._weights.weights import Weights
 
-from . import legacy_weights, variables
+from . import legacy_weights, records, variables
 from .entries import Entries
 from .hdf5 import open_hdf5
 from .rewrite_archive import CONFIG, METADATA, VARIABLES, read_archive, rewrite_archive
@@ -40,9 +41,13 @@ def _read_hdf5(path: Path, hints: Hints) -> Found:
     """Read a file of one of the two HDF5 forms, whichever its suffix is."""
     entries = Entries(hints)
     with open_hdf5(path) as root:
+        entries.records = records.read(root)
         if layers := legacy_weights.layers_of(root):
             legacy_weights.read(root, layers, entries)
+        elif entries.beside is not None:
+            variables.read_beside(root, entries.beside, entries)
         else:
+            entries.take_classes({})
             variables.read_without_config(root, entries)
         return entries.found(root)
 
@@ -50,8 +55,12 @@ def _read_hdf5(path: Path, hints: Hints) -> Found:
 def _read_archive(path: Path, hints: Hints) -> Found:
     with open_zip(path) as file:
         archive = read_archive(path, file)
+    if hints.config is not None:
+        raise SpecError(f"{path} has a config of its own: omit config=")
     entries = Entries(hints, archive.version)
     with open_hdf5(archive.variables, f"{path}: {VARIABLES}") as root:
+        entries.records = records.read(root)
+        entries.take_classes(archive.model)
         variables.read_with_config(root, archive.model, entries)
         return entries.found(root)
 
@@ -82,6 +91,11 @@ def _write_archive(out: Output, entries: Mapping[str, Weights]) -> None:
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
 
 
-H5 = ModelFormat(".h5", _read_hdf5, _write_h5, rewrite=rewrite_h5)
-WEIGHTS_H5 = ModelFormat(".weights.h5", _read_hdf5, _write_variables)
-ARCHIVE = ModelFormat(".keras", _read_archive, _write_archive, rewrite=rewrite_archive)
+_HINTS = ("as_class", "config")
+H5 = ModelFormat(
+    ".h5", ("keras", "keras-cudnn"), _read_hdf5, _write_h5, rewrite=rewrite_h5, hints=_HINTS
+)
+WEIGHTS_H5 = ModelFormat(".weights.h5", ("keras",), _read_hdf5, _write_variables, hints=_HINTS)
+ARCHIVE = ModelFormat(
+    ".keras", ("keras",), _read_archive, _write_archive, rewrite=rewrite_archive, hints=_HINTS
+)

@@ -10,6 +10,7 @@ import numpy as np
 
 from rnnlayout._files.bags.output import Output
 from rnnlayout._model.errors import FileError, missing
+from rnnlayout._native import Error
 
 _ATTRIBUTE = 60_000  # bytes; libhdf5 stores a little less than 64 KiB in one
 
@@ -41,7 +42,7 @@ def _h5py_errors(what: str) -> Iterator[None]:
     """Turn the errors that h5py raises into a FileError."""
     try:
         yield
-    except (FileError, MemoryError):
+    except (Error, MemoryError):
         raise
     except Exception as error:
         raise FileError(f"{what}: {error or type(error).__name__}") from None

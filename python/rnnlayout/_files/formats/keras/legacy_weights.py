@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rnnlayout._model.errors import FileError
+from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, Recurrent, Version
 
 from .config import children, layer_name, parse, recurrent_in, version
@@ -59,10 +60,17 @@ def groups_of(layers: Group) -> Iterator[tuple[str, Group]]:
 
 def read(root: Group, layers: Group, entries: Entries) -> None:
     """Add every recurrent layer. Raises FileError if the file contradicts itself."""
-    entries.version = version_of(root)
+    beside = entries.beside
+    entries.version = (beside and beside.version) or version_of(root)
     config = root.text("model_config")
-    model = {} if config is None else parse(config, "model_config")
+    if beside is not None and config is not None:
+        raise SpecError(f"{root.attributes.what}: the file has a config of its own: omit config=")
+    model = beside.model if beside else {} if config is None else parse(config, "model_config")
+    entries.take_classes(model)
     nodes = {layer_name(node): node for node in children(model)}
+    if beside is not None:
+        wanted = [name for name, node in nodes.items() if any(recurrent_in(node))]
+        beside.check_names(nodes, wanted, [name for name, g in groups_of(layers) if _recurrent(g)])
     for name, group in groups_of(layers):
         if name in nodes:
             for layer, cells in pairs(nodes[name], group):
@@ -115,14 +123,25 @@ def _named(layer: Recurrent, found: list[Scope]) -> list[Scope]:
     return found if len(layer.path) == 1 else [s for s in found if layer.path[-1] in s.path]
 
 
-def _read_by_names(name: str, group: Group, entries: Entries) -> None:
-    """Cells of one layer have the same path, except for their own last part."""
+def by_layer(name: str, group: Group) -> list[tuple[str, dict[str, list[Cell]]]]:
+    """Return the name of each RNN in a layer, and its cells by direction ("": the only one).
+
+    Cells of one RNN have the same path, except for their own last part. Several RNNs may have the
+    same name.
+    """
     layers: dict[str, dict[str, list[Cell]]] = {}
     for scope in _recurrent(group):
         path, side = _layer_path(scope.path)
         layers.setdefault(path, {}).setdefault(side, []).append(scope.arrays)
-    for path, sides in layers.items():
-        entry = name if len(layers) == 1 else f"{name}/{path.rpartition('/')[2]}"
+    alone = len(layers) == 1
+    return [
+        (name if alone else f"{name}/{path.rpartition('/')[2]}", sides)
+        for path, sides in layers.items()
+    ]
+
+
+def _read_by_names(name: str, group: Group, entries: Entries) -> None:
+    for entry, sides in by_layer(name, group):
         if sides.keys() == {"forward", "backward"} and len(sides["forward"]) == 1:
             entries.add(entry, [sides["forward"][0], sides["backward"][0]], True, None)
         else:

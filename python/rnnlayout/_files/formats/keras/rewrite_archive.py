@@ -20,6 +20,7 @@ from rnnlayout._files.bags.limits import open_zip, read_member
 from rnnlayout._files.bags.output import Output
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
+from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, Version, kind_of
 
 from .config import CUDNN, parse, version
@@ -29,7 +30,8 @@ from .hdf5_copy import copy_tree
 from .hdf5_write import new_hdf5
 from .rewrite_cells import ChangedCells
 from .rewrite_config import config_errors, cudnn_layers, modernize
-from .rewrite_h5 import UNCHANGED, check_whole, set_aside
+from .rewrite_h5 import UNCHANGED, check_dtype_used, check_whole, set_aside
+from .rewrite_weights import check_agreement
 from .variables import pairs, read_with_config, walk
 from .write import KERAS_3
 
@@ -68,13 +70,18 @@ def rewrite_archive(
     changed = ChangedCells(str(path), dtype, exact)
     with open_zip(path) as archive:
         old = read_archive(path, archive)
+        if hints.config is not None:
+            raise SpecError(f"{path} has a config of its own: omit config=")
+        _check_agreement(old, path, hints)
         if old.version >= (3, 0):
             with open_hdf5(old.variables, f"{path}: {VARIABLES}") as root:
                 read_with_config(root, old.model, Entries(hints, old.version))  # raises its errors
+            check_dtype_used(changed)
             shutil.copyfile(path, out)
             changed.notes.append(UNCHANGED)
             return changed.result()
         variables = _changed_variables(old, f"{path}: {VARIABLES}", changed)
+        check_dtype_used(changed)
         with config_errors(f"{path}: {CONFIG}"):
             modernize(old.model, scaled=changed.scaled)
         if old.model.get("compile_config") is not None:
@@ -87,6 +94,15 @@ def rewrite_archive(
         }
         _copy(archive, out, new)
     return changed.result()
+
+
+def _check_agreement(old: Archive, path: Path, hints: Hints) -> None:
+    """Raise SpecError if a hint contradicts the config."""
+    if hints.hidden:
+        with open_hdf5(old.variables, f"{path}: {VARIABLES}") as root:
+            entries = Entries(hints, old.version)
+            read_with_config(root, old.model, entries)
+            check_agreement(entries.found(root), hints)
 
 
 def _copy(archive: zipfile.ZipFile, out: Output, new: dict[str, bytes]) -> None:

@@ -20,6 +20,7 @@ from rnnlayout._files.bags.bag import Converted
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.given import Given, given_of
 from rnnlayout._model.layout import Layout
+from rnnlayout._model.spec import CANDIDATES as _CANDIDATES, HARD_TIMES as _TIMES
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_config import read_config, recurrent_activation
 from rnnlayout._sources.keras_tree import Node, Recurrent, Version, config_of, kind_of
@@ -30,8 +31,6 @@ from .entries import LEAVES, Cell, check_cells
 
 _KERAS = Layout("keras")
 _GATED = ("LSTM", "GRU")
-_CANDIDATES = "gn"  # the gates with the other activation
-_TIMES = 1.2  # 0.2 x + 0.5 = (1.2 x) / 6 + 0.5
 
 
 @dataclass
@@ -102,6 +101,16 @@ class ChangedCells:
                 hints = read_config(kind_of(node), {**config, "activation": "tanh"}, version).hints
                 self._add_scaled(layer.name, cell, hints)
                 self.scaled.add(id(node))
+
+    def add_unrecorded(self, entry: str, cell: Cell, reset: str | None) -> None:
+        """Add an LSTM's or GRU's cell with hard_sigmoid, of a file without a config.
+
+        reset: of a GRU without biases, whose tensors do not show it. Errors: as add_hard().
+        """
+        hints = {"recurrent_activation": "hard_sigmoid_keras2"}
+        if reset is not None and "bias" not in cell:
+            hints["reset"] = reset
+        self._add_scaled(entry, cell, hints)
 
     def _add_scaled(self, entry: str, cell: Cell, hints: dict[str, Any]) -> None:
         given = weights_of(read(_bits(entry, cell), None, _KERAS, **hints))

@@ -88,6 +88,8 @@ def modernize(
         modernize(inner, path, k, scaled=scaled)
     _refuse_hard_sigmoid(config, path, id(layer) in scaled)
     _rename_arguments(kind, config)
+    if kind.startswith("ConvLSTM"):
+        _drop_time_major(config, path)
     if kind in CUDNN or kind in _RECURRENT:
         layer["class_name"] = CUDNN.get(kind, kind)
         _add_defaults(kind, config, path)
@@ -129,14 +131,18 @@ def _set_module(layer: dict[str, Any]) -> None:
 
 def _add_defaults(kind: str, config: dict[str, Any], path: str) -> None:
     """Record what a recurrent layer computes by default in Keras 2."""
-    if config.pop("time_major", False):
-        raise LossyError(f"{path} has time_major=True, which Keras 3 does not have")
+    _drop_time_major(config, path)
     if kind in CUDNN:
         config.update(_CUDNNS_WAY)
         if kind == "CuDNNGRU":
             config["reset_after"] = True
     elif kind == "GRU":
         config.setdefault("reset_after", False)  # the default of Keras 2; that of Keras 3 is True
+
+
+def _drop_time_major(config: dict[str, Any], path: str) -> None:
+    if config.pop("time_major", False):
+        raise LossyError(f"{path} has time_major=True, which Keras 3 does not have")
 
 
 def _refuse_hard_sigmoid(config: dict[str, Any], path: str, scaled: bool) -> None:

@@ -10,28 +10,27 @@ from typing import Any
 
 from rnnlayout._files.bags.bag import Converted, Hints
 from rnnlayout._files.bags.output import Output
+from rnnlayout._files.bags.record import Record
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError, LossyError
-from rnnlayout._sources.keras_config import SIGMOID_SINCE
 
+from . import records
 from .config import children, layer_name, parse
+from .entries import Entries
 from .hdf5 import Dataset, Group, open_hdf5
 from .hdf5_copy import copy_tree
 from .hdf5_write import new_hdf5
-from .legacy_weights import Scope, groups_of, layers_of, pairs, scopes, version_of
+from .legacy_weights import Scope, groups_of, layers_of, pairs, read, scopes, version_of
 from .rewrite_cells import ChangedCells
 from .rewrite_config import config_errors, cudnn_layers, modernize
+from .rewrite_weights import change_weights, check_agreement
 from .write import KERAS_3
 
 _PARTS = ("kernel", "recurrent_kernel", "bias")
 _GATES = {8: 4, 6: 3}  # biases, in hidden sizes -> gates of a CuDNNLSTM, of a CuDNNGRU
 _TRAINING = "training_config"
 UNCHANGED = "copied unchanged: nothing in it needs to change for Keras 3"
-_NO_ACTIVATIONS = (
-    "the file does not record activations: an LSTM or GRU with Keras 2's hard_sigmoid needs other"
-    " weights in Keras 3: convert the whole model to get them"
-)
 
 
 def rewrite_h5(
@@ -51,15 +50,26 @@ def rewrite_h5(
     check_whole(hints, to)
     changed = ChangedCells(str(path), dtype, exact)
     with open_hdf5(path) as root:
-        attributes = _change(root, changed)
+        attributes, new = _change(root, changed, hints)
+        check_dtype_used(changed)
         if changed.arrays or attributes:
             with new_hdf5(out, str(path)) as h5:
                 copy_tree(root, h5, changed.arrays)
                 _set_attributes(h5, attributes)
+                if new:
+                    records.write(h5, new)
         else:
             shutil.copyfile(path, out)
             changed.notes.append(UNCHANGED)
     return changed.result()
+
+
+def check_dtype_used(changed: ChangedCells) -> None:
+    """Raise LayoutError if another dtype was asked for, and no cell changes."""
+    if changed.dtype is not None and not changed.arrays:
+        raise LayoutError(
+            f"{changed.what}: no layer changes, and dtype= is for those that do: omit dtype="
+        )
 
 
 def check_whole(hints: Hints, to: Layout) -> None:
@@ -71,6 +81,10 @@ def check_whole(hints: Hints, to: Layout) -> None:
         )
     if hints.spec or hints.prefix or hints.layout not in (None, "keras", "keras-cudnn"):
         raise LayoutError("a Keras model is converted as a whole: omit spec=, prefix= and layout=")
+    if hints.as_class:
+        raise LayoutError(
+            "a whole Keras model keeps its layers of other classes as they are: omit as_class="
+        )
 
 
 def set_aside(name: str, notes: list[str]) -> str:
@@ -82,26 +96,27 @@ def set_aside(name: str, notes: list[str]) -> str:
     return f"{name}_of_keras_2"
 
 
-def _change(root: Group, changed: ChangedCells) -> dict[str, str]:
-    """Collect the changed cells; return the new attributes of the root."""
+def _change(
+    root: Group, changed: ChangedCells, hints: Hints
+) -> tuple[dict[str, str], dict[str, Record]]:
+    """Collect the changed cells; return the new attributes of the root, and the new records."""
     layers = layers_of(root)
     if layers is None:
         raise FileError(f"{changed.what} has no attribute 'layer_names': Keras 2 did not write it")
-    others = False  # whether there are recurrent layers other than cuDNN's
     for entry, scope in _scopes(layers):
         if _is_cudnn(scope.arrays):
             changed.add_cudnn(entry, scope.arrays)
-        else:
-            others = others or scope.is_recurrent
-    version, config = version_of(root), root.text("model_config")
-    attributes = {}
-    if config is not None and version < (3, 0):
-        attributes = _change_config(root, layers, config, changed)
-    if changed.reports and version < SIGMOID_SINCE and not others:
-        attributes["keras_version"] = KERAS_3  # so that an LSTM's activation is known
-    if config is None and version < (3, 0) and others:
-        changed.notes.append(_NO_ACTIVATIONS)
-    return attributes
+    config = root.text("model_config")
+    if config is None:
+        found = change_weights(root, layers, changed, hints)
+        return ({"keras_version": KERAS_3} if found else {}), found
+    if hints.hidden or hints.config is not None:
+        entries = Entries(hints)
+        read(root, layers, entries)
+        check_agreement(entries.found(root), hints)
+    if version_of(root) >= (3, 0):
+        return {}, {}
+    return _change_config(root, layers, config, changed), {}
 
 
 def _scopes(layers: Group) -> Iterator[tuple[str, Scope]]:

@@ -12,11 +12,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rnnlayout._files.bags.bag import Hints
+from rnnlayout._model.errors import FileError
 from rnnlayout._sources.keras_tree import Node, Recurrent
 
-from .config import CUDNN, children, is_recurrent, layer_name
+from .architecture import Architecture
+from .config import CUDNN, children, is_recurrent, layer_name, recurrent_in
 from .entries import LEAVES, Cell, Entries, natural
 from .hdf5 import Dataset, Group
+from .unknown import files_class
 
 _LAYERS = ("layers", "_layer_checkpoint_dependencies")
 
@@ -39,6 +43,26 @@ def read_with_config(root: Group, model: Node, entries: Entries) -> None:
     """Add every recurrent layer of the config. Raises FileError if the file contradicts it."""
     for layer, cells in pairs(root, model):
         entries.add_layer(layer, cells)
+
+
+def read_beside(root: Group, beside: Architecture, entries: Entries) -> None:
+    """Add every recurrent layer of a config in another file. Raises FileError if they differ."""
+    model = beside.model
+    entries.take_classes(model)
+    entries.version = beside.version or entries.version
+    found = {}
+    for path, layer in walk(root, model):
+        if is_recurrent(layer.node):
+            own = layer.group.groups.get("vars")
+            found[path[-1]] = (own and own.text("name")) or path[-1]
+    wanted = {layer.path[-1] for layer in recurrent_in(model)}
+    beside.check_names(wanted, wanted, set(found.values()))
+    described = {data.path for _, cells in pairs(root, model) for c in cells for data in c.values()}
+    without_config = Entries(Hints(), entries.version)
+    read_without_config(root, without_config)
+    for array in sorted(without_config.used - described):
+        raise FileError(f"{beside.path}: it lacks the layer of {array} in the weights' file")
+    read_with_config(root, model, entries)
 
 
 def pairs(root: Group, model: Node) -> Iterator[tuple[Recurrent, list[Cell]]]:
@@ -70,7 +94,9 @@ def walk(
 
 def placed(layers: Group, nodes: Sequence[Node]) -> list[Layer]:
     """Return each layer of a config that has a group: the k-th of its class."""
-    classes = [str(node["class_name"]) for node in nodes]
+    classes = [files_class(node) for node in nodes]
+    # Keras 2 called a nested model Model; Keras 3 reads that as a Functional, and saves it so
+    classes = ["Functional" if name == "Model" else name for name in classes]
     new_names = _group_names([CUDNN.get(name, name) for name in classes])
     by_class: dict[str, list[tuple[int, str]]] = {}
     for k, name in enumerate(_group_names(classes)):

@@ -16,13 +16,16 @@ import numpy as np
 
 from rnnlayout._files.bags.naming import entry_of, layer_names
 from rnnlayout._files.bags.output import Output
+from rnnlayout._files.bags.record import Record
 from rnnlayout._files.formats.format import check_layout
 from rnnlayout._model.given import given_of
+from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.keras_config import class_name_of, layer_node
 from rnnlayout._weights.weights import Weights
 
+from . import records
 from .entries import LEAVES
 from .hdf5_write import new_hdf5, write_texts
 from .variables import snake_case
@@ -43,7 +46,8 @@ class Layer:
     above: int
     spec: Spec
     layout: str
-    config: Mapping[str, Any]
+    config: dict[str, Any]
+    batch_first: bool | None
     cells: list[dict[str, np.ndarray]]
 
     @property
@@ -68,6 +72,14 @@ def layers_of(entries: Mapping[str, Weights], layout: str = "keras") -> list[Lay
     return layers
 
 
+def records_of(layers: Sequence[Layer]) -> dict[str, Record]:
+    """Return what is recorded of each layer, by name."""
+    return {
+        layer.name: Record("", Layout(layer.layout), layer.spec, layer.config, layer.batch_first)
+        for layer in layers
+    }
+
+
 def _inputs(layers: Sequence[Layer]) -> list[str]:
     """Return the names of the InputLayers, one per RNN."""
     return [f"{layer.name}_input" for layer in layers if layer.below is None]
@@ -88,7 +100,8 @@ def _of_rnn(name: str, weights: Weights) -> Iterator[Layer]:
             {leaf: arrays[side + leaf] for leaf in LEAVES if side + leaf in arrays}
             for side in sides
         ]
-        yield Layer(own, below, len(parts) - 1 - k, part.spec, part.layout.name, part.config, cells)
+        yield Layer(own, below, len(parts) - 1 - k, part.spec, part.layout.name, part.config,
+                    part.batch_first, cells)  # fmt: skip
         below = own
 
 
@@ -128,25 +141,33 @@ def _placed(kind: str, config: dict[str, Any], calls: list[Any], modules: bool) 
     return {"module": "keras.layers", "registered_name": None, **node} if modules else node
 
 
+def _check_dtypes(layers: Sequence[Layer]) -> None:
+    for layer in layers:
+        if layer.spec.dtype == "bfloat16":
+            other = "dtype=" if layer.layout == "keras-cudnn" else ".keras or dtype="
+            raise LayoutError(
+                f"{layer.name!r} is bfloat16, which a legacy .h5 cannot store: use {other}"
+            )
+
+
 def write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
     """Write a whole model in the legacy form."""
     layers = layers_of(entries)
-    for layer in layers:
-        if layer.spec.dtype == "bfloat16":
-            raise LayoutError(
-                f"{layer.name!r} is bfloat16, which a legacy .h5 cannot store: use .keras or dtype="
-            )
+    _check_dtypes(layers)
     config = json.dumps(model_config(layers, modules=False))
     with new_hdf5(out) as h5:
         h5.attrs["keras_version"] = KERAS_3
         h5.attrs["model_config"] = config
+        records.write(h5, records_of(layers))
         _write_lists(h5.create_group("model_weights"), layers, KERAS_3)
 
 
 def write_cudnn_weights(out: Output, entries: Mapping[str, Weights]) -> None:
     """Write weights of CuDNNLSTM and CuDNNGRU layers for Keras 2's load_weights()."""
     layers = layers_of(entries, "keras-cudnn")
+    _check_dtypes(layers)
     with new_hdf5(out) as h5:
+        records.write(h5, records_of(layers))
         _write_lists(h5, layers, KERAS_2)
 
 
@@ -177,6 +198,7 @@ def variables_of(layers: list[Layer]) -> bytes:
     numbers: dict[str, int] = {}
     with io.BytesIO() as file:
         with new_hdf5(file) as h5:
+            records.write(h5, records_of(layers))
             for layer in _in_order_of_keras(layers):
                 kind = "Bidirectional" if layer.spec.bidirectional else layer.class_name
                 k = numbers[kind] = numbers.get(kind, -1) + 1

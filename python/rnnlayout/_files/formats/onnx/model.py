@@ -7,7 +7,6 @@ clip, layout, initial_h, initial_c, sequence_lens. Tensors in other files are re
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,20 @@ from typing import Any
 from rnnlayout._files.bags.bag import Hints
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.output import Output
+from rnnlayout._files.bags.record import Record, read_records
 from rnnlayout._files.bags.stacks import stacked
 from rnnlayout._files.formats.format import ModelFormat, check_layout
-from rnnlayout._model.errors import FileError
-from rnnlayout._native import LayoutError
-from rnnlayout._sources.places import is_under
-from rnnlayout._weights.weights import Weights
+from rnnlayout._model.spec import unlike
+from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources.places import is_of
+from rnnlayout._sources.read import read
+from rnnlayout._weights.weights import Weights, weights_of
 
 from .constants import Constants
 from .graph import initializers, load_model, sites
 from .node import weights_at
 from .replace import replace_in
-from .write import STACKS, model_of, write_model
+from .write import model_of, write_model
 
 
 def _read(path: Path, hints: Hints) -> Found:
@@ -63,7 +64,7 @@ def _replace(path: Path, out: Output, entries: Mapping[str, Weights]) -> None:
     write_model(out, model)
 
 
-FORMAT = ModelFormat(".onnx", _read, _write, _replace)
+FORMAT = ModelFormat(".onnx", ("onnx",), _read, _write, _replace)
 
 
 def _found(path: Path, model: Any, hints: Hints) -> Found:
@@ -71,25 +72,30 @@ def _found(path: Path, model: Any, hints: Hints) -> Found:
     refused: dict[str, Exception] = {}
     notes: list[str] = []
     constants = Constants(path.stat().st_size)
-    stacks = _stacks(path, model)
+    records = read_records({one.key: one.value for one in model.metadata_props}, path)
     for site in sites(model):
-        if is_under(site.name, hints.prefix):
+        if is_of(site.name, hints.prefix):
             try:
                 entries[site.name] = weights_at(site, constants, hints, notes)
             except ValueError as error:
                 refused[site.name] = error
     others = [str(one.name) for one in initializers(model.graph) if constants.is_other(one)]
-    for name, num_layers in stacks.items():
-        names = [f"{name}/{k}" for k in range(min(num_layers, len(entries) + 1))]
-        entries = stacked(entries, names, name) if names else entries
+    for name, record in records.items():
+        names = [f"{name}/{k}" for k in range(min(record.spec.num_layers, len(entries) + 1))]
+        entries = stacked(entries, names, name) if len(names) > 1 else entries
+        if name in entries:
+            entries[name] = _as_recorded(entries[name], record)
     return Found(entries, refused, notes, others)
 
 
-def _stacks(path: Path, model: Any) -> dict[str, int]:
-    """Return what _write() recorded of entries with several layers: {"lstm": 2}."""
-    recorded = [entry.value for entry in model.metadata_props if entry.key == STACKS]
+def _as_recorded(weights: Weights, record: Record) -> Weights:
+    """Return the weights with the recorded spec, unless the model was changed since.
+
+    It has what nodes do not: cuDNN's bias mode, and skip_input.
+    """
+    if unlike(weights.spec, record.spec) or weights.spec.dtype != record.spec.dtype:
+        return weights
     try:
-        stacks = json.loads(recorded[0]) if recorded else {}
-        return {str(name): int(layers) for name, layers in stacks.items()}
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        raise FileError(f"{path}: its metadata {STACKS} is malformed") from None
+        return weights_of(read(weights, record.spec))
+    except (LayoutError, SpecError):
+        return weights

@@ -12,6 +12,7 @@ from rnnlayout._model.dtypes import take
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import known_layouts
 from rnnlayout._model.spec import Spec
+from rnnlayout._model.undecided import named
 from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
@@ -41,7 +42,7 @@ def weights_at(site: Site, constants: Constants, hints: Hints, notes: list[str])
     try:
         return _weights_at(site, constants, hints, notes)
     except (LayoutError, SpecError, FileError) as error:
-        raise type(error)(f"node {site.name!r}: {error}") from None
+        raise named(error, f"node {site.name!r}") from None
 
 
 def _weights_at(site: Site, constants: Constants, hints: Hints, notes: list[str]) -> Weights:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +9,8 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._files.bags.output import Output
-from rnnlayout._files.formats.format import check_layout
-from rnnlayout._model.config import initial_states
+from rnnlayout._files.bags.record import Record, write_records
+from rnnlayout._model.config import describe_config, initial_states
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.given import given_of
 from rnnlayout._native import LayoutError, LossyError
@@ -23,9 +22,7 @@ from .node import HARD_SIGMOIDS, WEIGHTS
 
 # (opset, IR version): the oldest with layout= and onnxruntime's kernels, and with bfloat16.
 _PLAIN, _BFLOAT16 = (14, 7), (22, 10)
-_ATTRIBUTES = ("direction", "clip", "layout", "initial_h", "initial_c")  # of Weights.config
 _GRAPH, _INITIALIZER = 7, 5  # the field numbers of ModelProto.graph and GraphProto.initializer
-STACKS = "rnnlayout.stacks"  # of metadata_props: {entry: number of layers}, as JSON
 
 
 def fill(tensor: Any, array: np.ndarray, dtype: str, name: str) -> None:
@@ -49,16 +46,14 @@ def model_of(entries: Mapping[str, Weights]) -> Any:
     graph.name = "rnnlayout"
     taken: set[str] = set()
     for entry, weights in entries.items():
-        check_layout(weights, "onnx", f"{entry or 'weights'}: an ONNX model")
-        _take_names(_node_name(entry, weights), weights.spec.num_layers, taken)
+        _take_names(entry, weights.spec.num_layers, taken)
         _Entry(onnx, graph, entry, f"{entry}/" if len(entries) > 1 else "", weights).add()
     dtypes = {weights.spec.dtype for weights in entries.values()}
     opset, model.ir_version = _BFLOAT16 if "bfloat16" in dtypes else _PLAIN
     model.opset_import.add(domain="", version=opset)
-    stacks = {_node_name(entry, w): w.spec.num_layers
-              for entry, w in entries.items() if w.spec.num_layers > 1}  # fmt: skip
-    if stacks:
-        model.metadata_props.add(key=STACKS, value=json.dumps(stacks))
+    records = {entry: Record("", w.layout, w.spec, w.config) for entry, w in entries.items()}
+    for key, value in write_records(records).items():
+        model.metadata_props.add(key=key, value=value)
     return model
 
 
@@ -89,10 +84,6 @@ def _head(field: int, nbytes: int) -> bytes:
     return bytes([*head, nbytes])
 
 
-def _node_name(entry: str, weights: Weights) -> str:
-    return entry or weights.spec.cell.partition("_")[0]
-
-
 def _take_names(name: str, num_layers: int, taken: set[str]) -> None:
     for one in {name, *(f"{name}/{k}" for k in range(num_layers if num_layers > 1 else 0))}:
         if one in taken:
@@ -105,21 +96,28 @@ class _Entry:
 
     def __init__(self, onnx: Any, graph: Any, entry: str, prefix: str, weights: Weights) -> None:
         self._onnx, self._graph, self._prefix = onnx, graph, prefix
-        self._name, self._weights = _node_name(entry, weights), weights
+        self._name, self._weights = entry, weights
         self._spec, self._config = weights.spec, weights.config
         self._operator = self._spec.cell.partition("_")[0].upper()
+        self._states = ["h", "c"] if self._operator == "LSTM" else ["h"]
         self._names = [self._name]  # of the nodes, one per layer
         if self._spec.num_layers > 1:
             self._names = [f"{self._name}/{k}" for k in range(self._spec.num_layers)]
-        if other := [key for key in self._config if key not in _ATTRIBUTES]:
+        if other := {key: value for key, value in self._config.items() if not self._has(key)}:
             raise LossyError(
-                f"{self._name} is used with {other[0]}={self._config[other[0]]!r}, unknown to ONNX:"
-                " remove it from weights.config to write the RNN without it"
+                f"{self._name} is used with {describe_config(other)}, unknown to ONNX: remove it"
+                " from weights.config to write the RNN without it"
             )
         self._batch_first = bool(self._config.get("layout"))
 
+    def _has(self, key: str) -> bool:
+        """Return whether a node can have this setting of Weights.config."""
+        if key == "direction":
+            return not self._spec.bidirectional and self._config[key] == "reverse"
+        return key in ("clip", "layout", *(f"initial_{s}" for s in self._states))
+
     def add(self) -> None:
-        spec, states = self._spec, ["h", "c"] if self._operator == "LSTM" else ["h"]
+        spec, states = self._spec, self._states
         wide = spec.num_directions * spec.hidden_size
         n, t = f"{self._prefix}N", f"{self._prefix}T"  # each RNN has its own
         batched = [n, t] if self._batch_first else [t, n]
@@ -184,7 +182,21 @@ class _Entry:
             )
         states = initial_states(self._config, f"initial_{s}", len(parts))
         for part, state in zip(parts, states, strict=True):
-            self._constant(part, state.astype(self._spec.dtype), self._spec.dtype)
+            array = self._exactly(f"initial_{s}", state, self._spec.dtype)
+            self._constant(part, array, self._spec.dtype)
+
+    def _exactly(self, key: str, value: Any, dtype: str) -> np.ndarray:
+        """Return a setting in the dtype that the model stores it in."""
+        array = np.asarray(value, np.float64)
+        with np.errstate(over="ignore"):
+            stored = array.astype(dtype)
+        if not (stored == array).all():
+            raise LossyError(
+                f"{self._name} is used with {describe_config({key: value})}, which the model would"
+                f" round to {dtype}: round it first, w.config[{key!r}] ="
+                f" numpy.{dtype}(w.config[{key!r}]).tolist()"
+            )
+        return stored
 
     def _attributes(self) -> dict[str, Any]:
         spec, config = self._spec, self._config
@@ -203,7 +215,7 @@ class _Entry:
         if activations:
             attributes["activations"] = activations * spec.num_directions
         if "clip" in config:
-            attributes["clip"] = float(config["clip"])
+            attributes["clip"] = float(self._exactly("clip", config["clip"], "float32"))
         if self._batch_first:
             attributes["layout"] = 1
         return attributes

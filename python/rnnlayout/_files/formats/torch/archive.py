@@ -1,7 +1,8 @@
 """torch's files read as tensors, without torch: what torch.load(weights_only=True) reads of them.
 
 There are two forms: a zip archive with data.pkl and one member per storage (torch 1.6 and later),
-and five pickles followed by the storages (before 1.6, and later on request).
+and five pickles followed by the storages (before 1.6, and later on request). A pickle alone, which
+has no tensors of torch, is read too: it may have NumPy arrays.
 """
 
 from __future__ import annotations
@@ -10,18 +11,17 @@ import math
 import mmap
 import re
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
 
 from rnnlayout._files.bags.limits import check_claim, open_zip, read_member
+from rnnlayout._files.formats.pickles import arrays, machine
+from rnnlayout._files.formats.pickles.machine import CONTAINERS, Makers, Unread
 from rnnlayout._model.errors import FileError
-
-from . import pickles
-from .pickles import Dict, Made, Named
 
 # The storage classes, and the dtypes of their elements.
 _STORAGES = {
@@ -36,7 +36,7 @@ _NEWER = ("uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "float8_
 # The NumPy dtypes that carry the elements of those that NumPy lacks.
 _CARRIERS = {"bfloat16": "uint16", "qint8": "int8", "quint8": "uint8", "qint32": "int32",
              "untyped": "uint8", **dict.fromkeys(_NEWER[3:], "uint8")}  # fmt: skip
-_MAGIC = re.compile(rb"\x80[\x02\x03]\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.")
+MAGIC = re.compile(rb"\x80[\2-\5](\x95.{8})?\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.", re.DOTALL)
 AGAIN = "load it with a version of torch that reads it, and save its state_dict again"
 
 
@@ -45,7 +45,7 @@ class Storage:
 
     def __init__(self, dtype: str, numel: int, what: str) -> None:
         if type(numel) is not int or numel < 0:
-            raise FileError(f"{what} declares {numel!r} elements")
+            raise FileError(f"{what} declares {short(numel)} elements")
         self.dtype, self.numel, self.what = dtype, numel, what
         self.file: Any = b""
         self.start = 0  # byte of the file
@@ -94,7 +94,7 @@ def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 
 def read(path: Path) -> Any:
-    """Return what torch.load() would: containers, numbers, Array per tensor, Made for the rest.
+    """Return what torch.load() would: containers, numbers, Array per tensor, Unread for the rest.
 
     Raises FileError if it is not such a file, is damaged, or asks for more than data.
     """
@@ -105,24 +105,33 @@ def read(path: Path) -> Any:
         file = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     if head == b"PK\x03\x04":
         return _read_zip(path, file)
-    if match := _MAGIC.match(file):
+    if match := MAGIC.match(file):
         return _read_old(path, file, match.end())
     if file[257:262] == b"ustar":
         raise FileError(f"{path} is a tar archive, written by torch before 0.2: {AGAIN}")
-    if head[:1] == b"\x80":  # another pickle: an error that names what it asks for comes first
-        _load(path, file, 0)
-    raise FileError(f"{path} was not written by torch.save()")
+    if head[:1] == b"\x80":  # of NumPy arrays. Texts of Python 2 may be their bytes
+        found, storages, _ = _load(path, file, 0, encoding="latin-1")
+        if storages:
+            raise FileError(f"{path}: the storages of its tensors are missing: it is cut short")
+        return found
+    raise FileError(
+        f"{path} was not written by torch.save(), nor by pickle.dump() with protocol 2 or later"
+    )
 
 
-def _load(path: Path, data: Any, at: int) -> tuple[Any, dict[str, Storage], int]:
+def _load(
+    path: Path, data: Any, at: int, encoding: str = "utf-8"
+) -> tuple[Any, dict[str, Storage], int]:
     """Return the object of the pickle at data[at], the storages of its tensors, and its end."""
     storages: dict[str, Storage] = {}
 
-    def persistent(pid: Any) -> Storage:
+    def persistent(pid: Any) -> Any:
+        if isinstance(pid, tuple) and len(pid) == 4 and pid[0] == "module":
+            return pid[1]  # the class of a whole module, which its source code follows
         if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage":
             raise FileError(f"{path}: a persistent id that is not of a storage")
         kind, key, _, numel = pid[1:5]
-        name = kind.name.rpartition(".")[2] if isinstance(kind, Named) else ""
+        name = kind.name.rpartition(".")[2] if isinstance(kind, Unread) else ""
         dtype = _STORAGES.get(name.removesuffix("Storage"))
         if dtype is None or not isinstance(key, str):
             raise FileError(f"{path}: a storage of unknown kind {name[:50]!r}")
@@ -131,8 +140,8 @@ def _load(path: Path, data: Any, at: int) -> tuple[Any, dict[str, Storage], int]
         what = f"{path}: storage {key[:50]!r}"
         return storages.setdefault(key, Storage(dtype, numel, what))
 
-    end = pickles.scan(data, at, _MAKERS, str(path))
-    return pickles.load(data[at:end], _MAKERS, persistent, str(path)), storages, end
+    found, end = machine.load(data, at, _MAKERS, persistent, str(path), encoding)
+    return found, storages, end
 
 
 # ------------------------------------------------------------------------------------ zip archives
@@ -199,11 +208,12 @@ def _read_old(path: Path, file: mmap.mmap, at: int) -> Any:
         storages |= more
     version, machine, found, keys = parts
     if version != 1001 or not isinstance(machine, dict) or not machine.get("little_endian", True):
-        raise FileError(f"{path}: version {version!r}, or from a big-endian machine: {AGAIN}")
-    if not isinstance(keys, list) or set(map(str, keys)) != storages.keys():
+        raise FileError(f"{path}: version {short(version)}, or from a big-endian machine: {AGAIN}")
+    is_list = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
+    if not is_list or set(keys) != storages.keys():
         raise FileError(f"{path}: its storages are not those of its tensors: it is damaged")
     for key in keys:
-        one = storages[str(key)]
+        one = storages[key]
         numel = int.from_bytes(file[at : at + 8], "little")
         if numel != one.numel:
             raise FileError(f"{one.what} declares {one.numel} elements, the file stores {numel}")
@@ -217,16 +227,18 @@ def _read_old(path: Path, file: mmap.mmap, at: int) -> Any:
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Any:
     """_rebuild_tensor and _v2. rest: requires_grad, hooks, and metadata if there is any."""
     if len(rest) > 2 and rest[2]:
-        return Made("a conjugate or negative view")
+        return Unread("a conjugate or negative view")
+    if isinstance(storage, Unread):
+        return storage
     return _array(storage, storage.dtype, offset, shape, strides)
 
 
 def _tensor_v3(
     storage: Any, offset: Any, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, *_: Any
 ) -> Any:
-    name = dtype.name.removeprefix("torch.") if isinstance(dtype, Named) else ""
+    name = dtype.name.removeprefix("torch.") if isinstance(dtype, Unread) else ""
     if name not in _NEWER:
-        return Made(f"a tensor of {name}")
+        return Unread(f"a tensor of {name}")
     return _array(storage, name, offset, shape, strides)
 
 
@@ -236,7 +248,7 @@ def _array(storage: Any, dtype: str, offset: Any, shape: Any, strides: Any) -> A
     shape, strides = tuple(shape), tuple(strides)
     numbers = (offset, *shape, *strides)
     if any(type(n) is not int or n < 0 for n in numbers) or not len(shape) == len(strides) <= 32:
-        raise FileError(f"{storage.what}: invalid shape {str(shape)[:100]} or strides of a tensor")
+        raise FileError(f"{storage.what}: invalid shape {short(shape)} or strides of a tensor")
     nbytes, itemsize = storage.nbytes, _carrier(dtype).itemsize
     if 0 not in shape and (offset + _span(shape, strides)) * itemsize > nbytes:
         raise FileError(f"{storage.what}: a tensor of shape {shape} extends beyond its end")
@@ -249,31 +261,19 @@ def _parameter(data: Any, *_: Any) -> Any:
 
 
 def _of_type(make: Any, kind: Any, args: Any, state: Any) -> Any:
-    return make(*args) if isinstance(make, Named) else Made("a tensor of a class of its own")
+    name = make.name if isinstance(make, Unread) else ""
+    maker = _MAKERS.get(name) if name.startswith("torch._utils.") else None
+    return maker(*args) if maker else Unread("a tensor of a class of its own")
 
 
-# What torch.load(weights_only=True) lets a pickle name (torch/_weights_only_unpickler.py), and what
-# a call of it calls here.
-_MAKERS: dict[str, Callable[..., Any] | None] = {
-    "collections.OrderedDict": Dict,
-    "collections.Counter": Dict,
+# What is made of the names that torch.save() writes for tensors.
+_MAKERS: Makers = {
+    **CONTAINERS,
+    **arrays.MAKERS,
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_tensor_v3": _tensor_v3,
     "torch._utils._rebuild_parameter": _parameter,
     "torch._utils._rebuild_parameter_with_state": _parameter,
     "torch._tensor._rebuild_from_type_v2": _of_type,
-    **dict.fromkeys((
-        "torch.nn.parameter.Parameter", "torch.Tensor", "torch.Size", "torch.device",
-        "torch.serialization._get_layout", "torch.storage.UntypedStorage", "_codecs.encode",
-        *(f"torch.{dtype}" for dtype in (*_STORAGES.values(), *_NEWER) if dtype != "untyped"),
-        *(f"torch.{place}{name}Storage" for name in _STORAGES for place in ("", "cuda.")),
-        *(f"{module}.{name}" for module in ("builtins", "__builtin__")
-          for name in ("set", "complex", "bytearray")),
-        *(f"torch._utils._rebuild_{name}"
-          for name in ("sparse_tensor", "meta_tensor_no_storage", "nested_tensor", "qtensor")),
-        *(f"torch.per_{name}"
-          for name in ("tensor_affine", "tensor_symmetric", "channel_affine", "channel_symmetric",
-                       "channel_affine_float_qparams")),
-    )),
-}  # fmt: skip
+}

@@ -1,5 +1,7 @@
 """torch: .pt, .pth and .ckpt, a state_dict or a checkpoint that contains state_dicts.
 
+.pkl and .pickle are the same or pickles of NumPy arrays; they are only read.
+
 Files are read without torch (archive.py), so nothing that they name is imported. torch is needed to
 write them, and to convert the RNNs in a checkpoint without changing the rest.
 """
@@ -7,7 +9,8 @@ write them, and to convert the RNNs in a checkpoint without changing the rest.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,81 +20,48 @@ from rnnlayout._files.bags.bag import CHUNK_NBYTES, Bag, Count, Progress, Tensor
 from rnnlayout._files.bags.groups import Group
 from rnnlayout._files.bags.layerwise import Conversion
 from rnnlayout._files.bags.output import Output
-from rnnlayout._files.formats.format import Pairs, TensorFormat
+from rnnlayout._files.formats.format import Pairs, TensorFormat, only_read
+from rnnlayout._files.formats.pickles.arrays import Ndarray
+from rnnlayout._files.formats.pickles.machine import Dict
+from rnnlayout._files.formats.pickles.places import bag_of, places
 from rnnlayout._model.errors import FileError, MissingExtraError, missing
+from rnnlayout._model.layout import CUDNN
 from rnnlayout._native import LayoutError
+from rnnlayout._sources.mismatch import listing
 
 from . import archive
-from .pickles import Dict
 
-MOST_DEEP, LONGEST = 32, 1000  # dicts in dicts; characters of a name
 # The dtypes that NumPy lacks, by the names that .safetensors has for them.
 _NAMES = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
-ALONE = "weight_space"  # the name of a tensor that is the whole file
 
 
 def _read(path: Path) -> Bag:
     """Return the tensors of a checkpoint, named by the keys that lead to them, joined by dots.
 
-    Raises FileError if it is malformed, unsafe, or not made of tensors and containers: a
+    Raises FileError if it is malformed, or has no tensors outside of what is not read: a
     TorchScript archive, a pickled module.
     """
     found = archive.read(path)
-    tensors = {}
-    for name, _, _, array in _places(path, found, lambda value: type(value) is archive.Array):
-        if name in tensors:
-            raise FileError(f"{path}: two tensors would both be named {name[:100]!r}")
-        tensors[name] = Tensor(_NAMES.get(array.dtype, array.dtype), array.shape, array.bits)
-    if not tensors:
-        raise FileError(f"{path} has no tensors")
-    return Bag(tensors, _metadata(found))
+    return replace(bag_of(path, found, _tensor_of), metadata=_metadata(found))
+
+
+def _tensor_of(value: Any) -> Tensor | None:
+    if isinstance(value, archive.Array):
+        return Tensor(_NAMES.get(value.dtype, value.dtype), value.shape, value.bits)
+    if isinstance(value, Ndarray) and value.array is not None:
+        return Tensor.of(value.array, value.dtype)
+    return None
 
 
 def _metadata(found: Any) -> dict[str, str]:
-    """Return what _set_metadata() added."""
+    """Return what _with_metadata() added."""
     state = found.attributes if isinstance(found, Dict) else None
     for key in ("_metadata", "rnnlayout"):
         state = state.get(key) if isinstance(state, dict) else None
     if not isinstance(state, dict):
         return {}
     return {k: v for k, v in state.items() if isinstance(k, str) and isinstance(v, str)}
-
-
-def _places(
-    path: Path, found: Any, is_tensor: Callable[[Any], bool]
-) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Yield (name, container, key, tensor) in order, and each container only once."""
-    if is_tensor(found):
-        yield ALONE, None, None, found
-    else:
-        yield from _inside(path, found, is_tensor, "", 0, set())
-
-
-def _inside(
-    path: Path,
-    container: Any,
-    is_tensor: Callable[[Any], bool],
-    name: str,
-    depth: int,
-    seen: set[int],
-) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Yield what is in a container. name: the keys that lead to it; seen: ids of those before."""
-    if not isinstance(container, (dict, list, tuple)) or id(container) in seen:
-        return
-    seen.add(id(container))
-    if depth > MOST_DEEP or len(name) > LONGEST:
-        raise FileError(
-            f"{path}: dicts nested {depth} deep, or keys of {len(name)} characters: refused"
-        )
-    items = container.items() if isinstance(container, dict) else enumerate(container)
-    for key, value in items:
-        if type(key) not in (str, int):
-            continue
-        if is_tensor(value):
-            yield f"{name}{key}", container, key, value
-        else:
-            yield from _inside(path, value, is_tensor, f"{name}{key}.", depth + 1, seen)
 
 
 def _write(out: Output, bag: Bag, progress: Progress | None = None) -> None:
@@ -101,11 +71,12 @@ def _write(out: Output, bag: Bag, progress: Progress | None = None) -> None:
     state = OrderedDict()
     for name, tensor in bag.tensors.items():
         state[name] = _tensor(torch, tensor, count)
-    _set_metadata(state, bag.metadata)
-    _save(torch, state, out, count)
+    _save(torch, _with_metadata(state, bag.metadata), out, count)
 
 
 def _save(torch: Any, value: Any, out: Output, count: Count) -> None:
+    if out.dry_run:
+        return
     with open(out, "wb") as file:
         torch.save(value, _InPieces(file, count))
 
@@ -125,19 +96,16 @@ class _InPieces:
         return len(view)
 
 
-def _set_metadata(state: Any, metadata: Mapping[str, str]) -> None:
-    """Add metadata where a state_dict keeps that of its modules, by their names."""
+def _with_metadata(state: Any, metadata: Mapping[str, str]) -> Any:
+    """Return a checkpoint with metadata where a state_dict keeps that of its modules, by name."""
     if metadata and isinstance(state, OrderedDict):
         modules = OrderedDict(getattr(state, "_metadata", None) or {})
         modules["rnnlayout"] = dict(metadata)
         state._metadata = modules  # type: ignore[attr-defined]
+    return state
 
 
 def _torch(out: Output) -> Any:
-    if out.target.suffix in (".jit", ".pt2"):
-        raise FileError(
-            f"{out.name}: {out.target.suffix} files also contain code: write a .pt instead"
-        )
     try:
         import torch
     except ImportError:
@@ -162,19 +130,33 @@ def _replace(
 ) -> list[str]:
     """Copy a checkpoint with other RNNs; keep all else: order, numbers, shared storages."""
     torch = _torch(out)
-    found = _load(torch, path)
-    places = {name: place for name, *place, _ in _places(path, found, torch.is_tensor)}
+    try:
+        found = _load(torch, path)
+    except FileError as error:
+        if not bag.unread:
+            raise
+        raise FileError(
+            f"{error}; the rest of the checkpoint cannot be kept: write another format,"
+            " .safetensors, or save it again without"
+            f" {listing(sorted(set(bag.unread.values())))}"
+        ) from None
+    at = {name: place for name, *place, _ in places(path, found, torch.is_tensor)}
     old = {name for group, _ in pairs for name in group.names}
     new = {group.prefix + name for group, one in pairs for name in one.tensors}
-    if not old | (bag.tensors.keys() - new) <= places.keys():
+    if not old | (bag.tensors.keys() - new) <= at.keys():
         raise FileError(f"{path}: torch reads other tensors from it: {archive.AGAIN}")
     converted = [tensor.nbytes for _, one in pairs for tensor in one.tensors.values()]
     count = Count(progress, sum(converted) + bag.nbytes)
     for group, one in pairs:
-        _replace_group(torch, group, places, one, count)
-    _set_metadata(found, bag.metadata)
-    _save(torch, found, out, count)
+        _replace_group(torch, group, at, one, count)
+    hidden = any(one.layout == CUDNN or one.config for _, one in pairs)  # what tensors do not show
+    if hidden and type(found) is dict:
+        found = OrderedDict(found)  # a plain dict has no place for metadata
+    _save(torch, _with_metadata(found, bag.metadata), out, count)
     count(bag.nbytes)  # completes the count if tensors share storages
+    if hidden and not isinstance(found, dict):
+        kind = type(found).__name__
+        return [f"it is a {kind}, which cannot record its RNNs: to read them pass spec="]
     values = found.values() if isinstance(found, dict) else ()
     if any(isinstance(value, dict) and "param_groups" in value for value in values):
         return ["the optimizer's state is unchanged: it belongs to the old tensors"]
@@ -182,6 +164,7 @@ def _replace(
 
 
 FORMAT = TensorFormat(".pt", _read, _write, _replace)
+PICKLE = TensorFormat(".pkl", _read, only_read)
 
 
 def _load(torch: Any, path: Path) -> Any:

@@ -1,0 +1,55 @@
+"""The RNNs that the caller asks for, among those of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from rnnlayout._model.errors import FileError
+from rnnlayout._model.similar import did_you_mean
+from rnnlayout._weights.weights import stack
+
+from .found import Found
+from .stacks import layer_of
+
+Names = Sequence[str]
+
+
+def chosen(found: Found, only: Names | None = None, stacks: Sequence[Names] | None = None) -> Found:
+    """Return a file's RNNs with some joined, and of these only some.
+
+    stacks: lists of names, as for with_stack(). only: names, also of such stacks; the others are
+    not looked up, so they may be refused, and their names are added to .others.
+    Raises FileError if there is no RNN of a name.
+    """
+    for names in stacks or ():
+        found = with_stack(found, names)
+    if only is None:
+        return found
+    known = [*found, *found.refused]
+    check_known(only, known, "only")
+    rest = [name for name in known if name not in only]
+    return Found({name: found[name] for name in only}, {}, found.notes, [*found.others, *rest])
+
+
+def with_stack(found: Found, names: Names) -> Found:
+    """Return a file's RNNs with some joined to one, bottom first: enc_0, enc_1 to enc, or to enc_0
+    if there is another enc."""
+    known = [*found, *found.refused]
+    check_known(names, known, "stack")
+    name, whole = layer_of(names[0])[0], stack([found[name] for name in names])
+    rest = {key: one for key, one in found.decided.items() if key not in names}
+    if name in rest or name in found.unread:
+        name = names[0]
+    return Found({name: whole} | rest, found.unread, found.notes, found.others)
+
+
+def check_known(names: Names, known: Collection[str], argument: str) -> None:
+    """Raise FileError if one of the names is not known. argument: that has them, in the message."""
+    if isinstance(names, str) or not names:
+        raise FileError(f"{argument} is {names!r}, need a list of names")
+    for name in names:
+        if name not in known:
+            listed = ", ".join(known) or "no others"
+            raise FileError(
+                f"no RNN is named {name!r}: {argument}= takes {listed}{did_you_mean(name, known)}"
+            )

@@ -1,0 +1,96 @@
+"""What a file is, by its first bytes: for one whose suffix does not say it, or says it wrongly."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from rnnlayout._files.bags.limits import open_zip
+from rnnlayout._model.errors import FileError
+
+from .hdf5.headers import SIGNATURE
+from .torch.archive import MAGIC
+
+_HEAD = 512
+_TAR = (257, b"ustar")
+_LISTED = 3  # names of a zip archive
+# a member's name -> the format of the archive
+_MEMBERS = (
+    (re.compile(r"model\.weights\.h5"), ".keras"),
+    (re.compile(r"[^/]+/(data\.pkl|constants\.pkl|code/.*|archive_format)"), ".pt"),
+    (re.compile(r".+\.npy"), ".npz"),
+)
+# ModelProto's fields, in a file of which each is one of these (onnx.proto): number -> wire type
+_ONNX = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
+_GRAPH = 7
+_MOST_FIELDS = 10_000
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file is, for a message. suffix: of the format that reads it, "" if none does."""
+
+    what: str
+    suffix: str
+
+
+def content_of(path: Path) -> Content | None:
+    """Return what a file is, None if it is nothing that is known."""
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        head = file.read(_HEAD)
+        if head.startswith(b"PK\x03\x04"):
+            return _zip(path)
+        if head.startswith(SIGNATURE):
+            return Content("an HDF5 file", ".h5")
+        if head.startswith(b"\x93NUMPY"):
+            return Content("a NumPy array", ".npy")
+        if MAGIC.match(head) or head[_TAR[0] :].startswith(_TAR[1]):
+            return Content("a PyTorch file", ".pt")
+        if re.match(rb"\x80[\2-\5]", head):
+            return Content("a pickle", ".pkl")
+        if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
+            return Content("a safetensors file", ".safetensors")
+        return Content("an ONNX model", ".onnx") if _is_onnx(file, size) else None
+
+
+def _zip(path: Path) -> Content:
+    try:
+        with open_zip(path) as archive:
+            names = archive.namelist()
+    except FileError:
+        return Content("a damaged zip archive", "")
+    for pattern, suffix in _MEMBERS:
+        if name := next(filter(pattern.fullmatch, names), None):
+            return Content(f"a zip archive with {name}", suffix)
+    return Content(f"a zip archive with {', '.join(names[:_LISTED]) or 'no members'}", "")
+
+
+def _is_onnx(file: IO[bytes], size: int) -> bool:
+    """Return whether the file is a protobuf message with the fields of a ModelProto."""
+    at, numbers = 0, set()
+    for _ in range(_MOST_FIELDS):
+        if at >= size:
+            break
+        file.seek(at)
+        data = file.read(20)  # two varints
+        key, used = _varint(data)
+        value, more = _varint(data[used:])
+        number, kind = key >> 3, key & 7
+        if not used or not more or _ONNX.get(number) != kind:
+            return False
+        numbers.add(number)
+        at += used + more + (value if kind else 0)
+    return at == size and _GRAPH in numbers
+
+
+def _varint(data: bytes) -> tuple[int, int]:
+    """Return the integer that data begins with and the number of its bytes, 0 if it is not one."""
+    value = 0
+    for k, byte in enumerate(data[:10]):
+        value |= (byte & 127) << 7 * k
+        if byte < 128:
+            return value, k + 1
+    return 0, 0

@@ -1,0 +1,102 @@
+"""Layers of a class that is not Keras's own but looks recurrent: a user's subclass of LSTM.
+
+What such a class computes is unknown. Its config has the arguments of the class that it extends, so
+its layers are listed; they are read as layers of that class if the caller says so with as_class=.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rnnlayout._model.given import given_of
+from rnnlayout._model.undecided import UndecidedError
+from rnnlayout._native import SpecError
+from rnnlayout._sources.keras_config import CELLS, short
+from rnnlayout._sources.keras_tree import Node, class_of, config_of
+from rnnlayout._weights.weights import Weights
+
+_FILES = "class_name in the file"  # keys of a node: its class before it was read as another one,
+_UNKNOWN = "class_name to accept"  # and the same until the caller accepts it
+_AROUND = ("config", "layers", "layer", "backward_layer")  # where a node has other layers
+
+
+def read_as(model: Node, accepted: Mapping[str, str]) -> set[str]:
+    """Give the layers of unknown classes in a model, in place, the class that they look like.
+
+    accepted: the caller's as_class. Returns the names of the unknown classes.
+    """
+    unknown: set[str] = set()
+    left: list[Any] = [model]
+    while left:
+        node = left.pop()
+        if isinstance(node, list):
+            left += node
+        elif isinstance(node, dict):
+            node.pop(_FILES, None)
+            node.pop(_UNKNOWN, None)
+            if class_of(node) not in CELLS and _looks_like(node.get("config")):
+                unknown.add(_read_one(node, accepted))
+            else:
+                left += [node[key] for key in _AROUND if key in node]
+    return unknown
+
+
+def _read_one(node: Node, accepted: Mapping[str, str]) -> str:
+    """Give a layer the class that it looks like; return the name of its own."""
+    name = str(node.get("registered_name") or node.get("class_name"))
+    node[_FILES] = str(node.get("class_name"))
+    if name not in accepted:
+        node[_UNKNOWN] = name
+    node["class_name"] = accepted.get(name, _looks_like(node["config"]))
+    node["module"], node["registered_name"] = "keras.layers", None
+    return name
+
+
+def _looks_like(config: Any) -> str:
+    """Return the class of Keras with such a config, "" if it is not a recurrent layer's."""
+    if not isinstance(config, dict) or type(config.get("units")) is not int:
+        return ""
+    if "recurrent_initializer" not in config or "return_sequences" not in config:
+        return ""
+    if "reset_after" in config:
+        return "GRU"
+    return "LSTM" if "recurrent_activation" in config else "SimpleRNN"
+
+
+def check_accepted(accepted: Mapping[str, str], unknown: set[str]) -> None:
+    """Raise SpecError if as_class names a class that a file does not have."""
+    for name in accepted:
+        if name not in unknown:
+            others = ", ".join(map(short, sorted(unknown))) or "none"
+            raise SpecError(
+                f"as_class={{{name!r}: {accepted[name]!r}}}: no recurrent layer of the file has"
+                f" this class; unknown classes: {others}"
+            )
+
+
+def files_class(node: Node) -> str:
+    """Return the class of a layer in the file, after which its variables are named."""
+    return str(node.get(_FILES, node["class_name"]))
+
+
+def unknown_in(layer: Node) -> dict[str, str]:
+    """Return the unknown classes of a layer, or of those in a Bidirectional: {name: read as}."""
+    config = config_of(layer)
+    nodes = [layer, config.get("layer"), config.get("backward_layer")]
+    found = [node for node in nodes if isinstance(node, dict) and _UNKNOWN in node]
+    return {node[_UNKNOWN]: node["class_name"] for node in found}
+
+
+def question(name: str, weights: Weights, unknown: Mapping[str, str]) -> UndecidedError:
+    """Return the error that asks whether the classes may be read as those of Keras."""
+    what = " and ".join(f"class {short(one)}, read as {kind}" for one, kind in unknown.items())
+    repair = f"as_class={dict(unknown)!r}"
+    return UndecidedError(
+        f"{name}: {what}: rnnlayout does not know what a layer of another class computes; if it"
+        f" computes the same from its weights, pass {repair}",
+        [given_of(weights)],
+        ["as_class"],
+        what,
+        repair,
+    )

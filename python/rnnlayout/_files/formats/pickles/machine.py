@@ -1,0 +1,285 @@
+"""Pickles read as data: what they name is never imported, what they call is never called.
+
+A pickle is a program for a small machine. This is such a machine, with the harmless instructions
+only. Whatever a pickle names, and whatever it would make by calling that, is an Unread, except
+where the caller knows how to make it from data.
+
+Python's own unpickler is no help, even without imports: it computes the hash of any key, and for a
+tuple in 100,000 others that overflows the stack of the process.
+"""
+
+from __future__ import annotations
+
+import pickle
+import pickletools
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rnnlayout._model.errors import FileError
+
+# Each step makes at most one object of 80 bytes and takes half a microsecond: at most 70 MB and
+# 0.4 s. A tensor takes 40 steps.
+MOST_STEPS = 800_000
+MOST_CALLS = 100_000  # and names; a tensor needs three
+_LONGEST_NAME = 200  # characters
+_COPIED_NBYTES = 4096  # longer byte strings are views of the file
+
+Makers = Mapping[str, Callable[..., Any]]
+Persistent = Callable[[Any], Any]
+
+
+class Unread:
+    """Something that a pickle names, or that it would make by calling what it names."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name[:_LONGEST_NAME]
+
+    def build(self, state: Any) -> None:
+        """Take no notice of its state."""
+
+
+class Dict(dict[Any, Any]):
+    """An OrderedDict, a defaultdict or a Counter. attributes: the state pickled with it."""
+
+    attributes: Any = None
+
+    def build(self, state: Any) -> None:
+        """Keep the state."""
+        self.attributes = state
+
+
+def ordered_dict(pairs: Any = ()) -> Dict:
+    """Make collections.OrderedDict. Python 2 gives it a list of pairs."""
+    made = Dict()
+    for key, value in pairs.items() if isinstance(pairs, dict) else pairs:
+        _put(made, key, value)
+    return made
+
+
+# The classes of the standard library that are containers of data.
+CONTAINERS: Makers = {
+    "collections.OrderedDict": ordered_dict,
+    "collections.Counter": ordered_dict,
+    "collections.defaultdict": lambda *_: Dict(),
+}
+
+
+def load(
+    data: Any, at: int, makers: Makers, persistent: Persistent, what: str, encoding: str = "utf-8"
+) -> tuple[Any, int]:
+    """Return the object of the pickle that begins at data[at], and where it ends.
+
+    data: bytes, or a memory map. makers: what to call in the place of what has this name.
+    persistent: returns the object for a persistent id. encoding: of the byte strings of Python 2.
+    Raises FileError for an instruction that is not harmless, for a pickle that is cut short or
+    wrong, and for one of more than MOST_STEPS steps.
+    """
+    machine = _Machine(makers, persistent, encoding, 2 * (len(data) - at) + 1000)
+    try:
+        return machine.run(memoryview(data), at, what)
+    except FileError as error:
+        text = str(error)
+        raise error if text.startswith(what) else FileError(f"{what}: {text}") from None
+    except (  # all errors of harmless steps in a wrong order
+        AttributeError, TypeError, ValueError, KeyError, IndexError, OverflowError, RecursionError,
+        struct.error,
+    ) as error:  # fmt: skip
+        raise FileError(f"{what}: its pickle is damaged ({str(error)[:200]})") from None
+
+
+class _Machine:
+    def __init__(self, makers: Makers, persistent: Persistent, encoding: str, room: int) -> None:
+        self.makers, self.persistent, self.encoding = makers, persistent, encoding
+        self.room = room  # characters and items that may still be copied
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: dict[int, Any] = {}
+        self.calls = 0
+
+    def run(self, data: memoryview, at: int, what: str) -> tuple[Any, int]:
+        start, end = at, len(data)
+        for _ in range(MOST_STEPS):
+            if at >= end:
+                break
+            code = data[at]
+            at += 1
+            if code == _STOP:
+                return self.stack.pop(), at
+            if code == _GLOBAL:
+                module, name, *rest = bytes(data[at : at + 2000]).split(b"\n", 2)
+                if not rest:
+                    break
+                self.name(module.decode(), name.decode())
+                at += len(module) + len(name) + 2
+                continue
+            if code not in _INSTRUCTIONS:
+                byte = at - 1 - start
+                raise FileError(f"{what} is not plain data: opcode 0x{code:02x} at byte {byte}")
+            width, is_length, step = _INSTRUCTIONS[code]
+            argument = data[at : at + width] if width else data[:0]
+            at += width
+            if is_length:
+                n = int.from_bytes(argument, "little")
+                argument = data[at : at + n]
+                at += n
+            if at > end:
+                break
+            step(self, argument)
+        else:
+            raise FileError(f"{what}: a pickle of more than {MOST_STEPS} steps is not a state_dict")
+        raise FileError(f"{what}: its pickle is cut short")
+
+    def push(self, value: Any) -> None:
+        self.stack.append(value)
+
+    def items(self) -> list[Any]:
+        """Take what was pushed since the last mark."""
+        at = self.marks.pop()
+        found = self.stack[at:]
+        del self.stack[at:]
+        return found
+
+    def append(self, values: list[Any]) -> None:
+        if isinstance(self.stack[-1], list):
+            self.stack[-1].extend(values)
+        else:
+            self.build(values)
+
+    def set(self, values: list[Any]) -> None:
+        target = self.stack[-1]
+        if isinstance(target, dict):
+            for key, value in zip(values[::2], values[1::2], strict=True):
+                _put(target, key, value)
+        else:
+            self.build(values)
+
+    def build(self, state: Any) -> None:
+        """Give the last object its state, or items that it may take."""
+        if isinstance(state, (tuple, list)):
+            self.count_copied(state)
+        self.stack[-1].build(state)
+
+    def name(self, module: Any, name: Any) -> None:
+        if type(module) is not str or type(name) is not str or len(module) + len(name) > 2000:
+            raise TypeError("a name that is not a text, or too long")
+        self.count_call()
+        self.stack.append(Unread(f"{module}.{name}"))
+
+    def call(self, target: Any, args: Any) -> None:
+        if not isinstance(target, Unread):
+            raise TypeError(f"a call of a {type(target).__name__}")
+        self.count_call()
+        make = self.makers.get(target.name)
+        if make:
+            self.count_copied(args)
+        self.stack.append(make(*args) if make else Unread(target.name))
+
+    def count_call(self) -> None:
+        self.calls += 1
+        if self.calls > MOST_CALLS:
+            raise FileError(f"a pickle of more than {MOST_CALLS} objects is not a state_dict")
+
+    def count_copied(self, values: Any) -> None:
+        """Count what may be copied: a pickle can pass one long text or tuple again and again."""
+        sizes = (len(one) for one in values if isinstance(one, (str, dict, list)))
+        self.room -= len(values) + sum(sizes)
+        if self.room < 0:
+            raise FileError("its objects would be much larger than the file")
+
+    def pop(self, count: int) -> list[Any]:
+        found = self.stack[-count:]
+        if len(found) < count:
+            raise IndexError("its stack is empty")
+        del self.stack[-count:]
+        return found
+
+
+def _put(target: dict[Any, Any], key: Any, value: Any) -> None:
+    """Set an item whose key can be a part of a tensor's name. Other items are left out: the hash of
+    a tuple may need any depth of calls, and among long integers many have the same."""
+    if type(key) is str or (type(key) is int and key.bit_length() < 64):
+        target[key] = value
+
+
+def _bytes(argument: memoryview) -> Any:
+    return argument if len(argument) > _COPIED_NBYTES else bytes(argument)
+
+
+def _text(argument: memoryview) -> str:
+    return str(argument, "utf-8", "surrogatepass")
+
+
+def _old_text(machine: _Machine, argument: memoryview) -> None:
+    machine.push(str(argument, machine.encoding))
+
+
+def _uint(argument: memoryview) -> int:
+    return int.from_bytes(argument, "little")
+
+
+def _keep(machine: _Machine, number: int) -> None:
+    machine.memo[number] = machine.stack[-1]
+
+
+# What the harmless instructions do: with the machine m and their argument a.
+_STEPS: dict[str, Callable[[_Machine, memoryview], Any]] = {
+    **dict.fromkeys(("PROTO", "FRAME"), lambda m, a: None),
+    "MARK": lambda m, a: m.marks.append(len(m.stack)),
+    "NONE": lambda m, a: m.push(None),
+    "NEWTRUE": lambda m, a: m.push(True),
+    "NEWFALSE": lambda m, a: m.push(False),
+    **dict.fromkeys(("BININT", "LONG1"),
+                    lambda m, a: m.push(int.from_bytes(a, "little", signed=True))),
+    **dict.fromkeys(("BININT1", "BININT2"), lambda m, a: m.push(_uint(a))),
+    "BINFLOAT": lambda m, a: m.push(struct.unpack(">d", a)[0]),
+    **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+                    lambda m, a: m.push(_text(a))),
+    **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), _old_text),
+    **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+                    lambda m, a: m.push(_bytes(a))),
+    "EMPTY_TUPLE": lambda m, a: m.push(()),
+    "TUPLE1": lambda m, a: m.push(tuple(m.pop(1))),
+    "TUPLE2": lambda m, a: m.push(tuple(m.pop(2))),
+    "TUPLE3": lambda m, a: m.push(tuple(m.pop(3))),
+    "TUPLE": lambda m, a: m.push(tuple(m.items())),
+    "EMPTY_LIST": lambda m, a: m.push([]),
+    "APPEND": lambda m, a: m.append(m.pop(1)),
+    "APPENDS": lambda m, a: m.append(m.items()),
+    "EMPTY_DICT": lambda m, a: m.push({}),
+    "SETITEM": lambda m, a: m.set(m.pop(2)),
+    "SETITEMS": lambda m, a: m.set(m.items()),
+    "EMPTY_SET": lambda m, a: m.push(Unread("set")),
+    "ADDITEMS": lambda m, a: m.append(m.items()),
+    "FROZENSET": lambda m, a: m.call(Unread("frozenset"), m.items()),
+    "BINGET": lambda m, a: m.push(m.memo[a[0]]),
+    "LONG_BINGET": lambda m, a: m.push(m.memo[_uint(a)]),
+    "BINPUT": lambda m, a: _keep(m, a[0]),
+    "LONG_BINPUT": lambda m, a: _keep(m, _uint(a)),
+    "MEMOIZE": lambda m, a: _keep(m, len(m.memo)),
+    "STACK_GLOBAL": lambda m, a: m.name(*m.pop(2)),
+    **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda m, a: m.call(*m.pop(2))),
+    "NEWOBJ_EX": lambda m, a: m.call(*m.pop(3)[:2]),
+    "BUILD": lambda m, a: m.build(*m.pop(1)),
+    "BINPERSID": lambda m, a: m.push(m.persistent(m.pop(1)[0])),
+}  # fmt: skip
+_STOP, _GLOBAL = pickle.STOP[0], pickle.GLOBAL[0]
+# The bytes of an argument's length, where the instruction has one.
+_LENGTHS = {
+    pickletools.TAKEN_FROM_ARGUMENT1: 1,
+    pickletools.TAKEN_FROM_ARGUMENT4: 4,
+    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
+    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+}
+# code -> the bytes of its argument or of the argument's length, whether it is a length, the step
+_INSTRUCTIONS = {
+    ord(op.code): (
+        _LENGTHS.get(op.arg.n, op.arg.n) if op.arg else 0,
+        op.arg is not None and op.arg.n in _LENGTHS,
+        _STEPS[op.name],
+    )
+    for op in pickletools.opcodes
+    if op.name in _STEPS
+}

@@ -1,0 +1,196 @@
+"""--only, --stack and --map: which RNNs of a file are used, and with which they are compared."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from oracles.some import normal_weights, same_bits
+from safetensors.numpy import load_file
+
+import rnnlayout as rl
+
+ONE = rl.Spec("gru", 3, 2, 2, True)
+WHOLE = normal_weights(rl.layout("torch"), ONE)
+LAYERS = [dict(layer) for layer in rl.Weights(WHOLE).split()]
+OTHER = normal_weights(rl.layout("torch"), ONE, 7)
+
+
+def prefixed(prefix, tensors):
+    return {f"{prefix}.{name}": array for name, array in tensors.items()}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """parts.npz: two layers, another RNN, a broken one, and an array. whole.npz: the stack."""
+    monkeypatch.chdir(tmp_path)
+    bad = {**LAYERS[0], "weight_hh_l0": np.ones((6, 1), "f4")}
+    np.savez("parts.npz", **prefixed("a", LAYERS[0]), **prefixed("b", LAYERS[1]),
+             **prefixed("other", OTHER), **prefixed("bad", bad), fc=np.ones(3))  # fmt: skip
+    np.savez("whole.npz", **prefixed("enc", WHOLE), **prefixed("other", OTHER))
+    np.save("x.npy", np.random.default_rng(3).normal(size=(5, 4, 3)).astype("f4"))
+    return tmp_path
+
+
+def test_only_takes_rnns_out_of_a_file(rnnlayout, folder):
+    command = ["convert", "parts.npz", "new.safetensors", "--to", "onnx"]
+    code, _, err = rnnlayout(*command)
+    assert code == 3 and "convert the others with --only a --only b --only other" in err
+    code, out, err = rnnlayout(*command, "--only", "other", "--only", "b")
+    assert (code, out) == (0, "")
+    assert err == (
+        "other: exact\nb: exact\nleft out: fc, a, bad\nnew.safetensors: written\n"
+    )  # fmt: skip
+    assert {name.split(".")[0] for name in load_file("new.safetensors")} == {"other", "b"}
+    done = rl.convert_file("parts.npz", "new.npz", to="onnx", only=["b"])
+    assert list(done.reports) == ["b"] and list(rl.load("new.npz")) == ["b"]
+    with pytest.raises(rl.LayoutError, match="weight_hh_l0"):
+        rl.convert_file("parts.npz", "c.npz", to="onnx", only=["bad"])
+    for wrong, said in ((["others"], "did you mean 'other'"), ("b", "need a list"), ([], "need a")):
+        with pytest.raises(rl.FileError, match=said):
+            rl.convert_file("parts.npz", "c.npz", to="onnx", only=wrong)
+
+
+def test_a_stack_of_layers_is_converted(rnnlayout, folder):
+    arguments = ["convert", "parts.npz", "new.pt", "--to", "torch", "--stack", "a,b"]
+    assert rnnlayout(*arguments)[0] == 3  # bad is one of the others
+    code, _, err = rnnlayout(*arguments, "--only", "a")
+    assert code == 0 and "left out: fc, other, bad\n" in err
+    state = torch.load("new.pt")
+    gru = torch.nn.GRU(3, 2, 2, bidirectional=True)
+    gru.load_state_dict({name.removeprefix("a."): tensor for name, tensor in state.items()})
+    assert same_bits({name: one.detach().numpy() for name, one in gru.named_parameters()}, WHOLE)
+    code, _, err = rnnlayout(*arguments[:-1], "b,a", "--only", "b", "--force")
+    assert code == 3 and "layer 1" in err
+    code, _, err = rnnlayout(*arguments[:-1], "a,c", "--force")
+    assert code == 3 and "no RNN is named 'c': --stack takes a, b, other, bad" in err
+
+
+def test_run_one_or_a_stack(rnnlayout, folder):
+    command = ["run", "parts.npz", "--input", "x.npy", "--output", "y.npy", "--force"]
+    code, _, err = rnnlayout(*command)
+    assert code == 3 and "choose one with --only: a, b, other, bad" in err
+    for more, source in ((["--only", "other"], OTHER), (["--stack", "a,b", "--only=a"], WHOLE)):
+        assert rnnlayout(*command, *more)[0] == 0
+        assert np.array_equal(np.load("y.npy"), rl.forward(np.load("x.npy"), source)[0])
+
+
+def test_verify_some(rnnlayout, folder):
+    assert rnnlayout("verify", "parts.npz", "whole.npz")[0] == 1
+    assert rnnlayout("verify", "parts.npz", "whole.npz", "--only", "other")[0] == 0
+    stacked = ["verify", "parts.npz", "whole.npz", "--stack", "a,b", "--map", "a=enc"]
+    assert rnnlayout(*stacked, "--only", "enc") == (0, "a and enc: equal\n", "")
+    assert rnnlayout(*stacked, "--only", "a", "--json")[0] == 0
+    assert rl.verify("parts.npz", "whole.npz", stack=[["a", "b"]], map={"a": "enc"}, only=["a"])
+    assert rl.verify("whole.npz", "parts.npz", stack=[["a", "b"]], map={"enc": "a"}, only=["a"])
+    code, out, _ = rnnlayout(*stacked[:3], "--map", "other=enc", "--only", "enc")
+    assert code == 1 and out.startswith("other and enc: 4")
+    for more, said in ((["--map", "x=enc"], "a has no RNN 'x'"), (["--only", "x"], "named 'x'"),
+                       (["--stack", "a,x"], "no RNN is named 'x'")):  # fmt: skip
+        code, _, err = rnnlayout(*stacked[:3], *more)
+        assert code == 3 and said in err
+
+
+@pytest.mark.parametrize("pairs", [("a=enc", "a=other"), ("a=enc", "b=enc")])
+def test_an_rnn_is_paired_once(rnnlayout, folder, pairs):
+    told = [part for pair in pairs for part in ("--map", pair)]
+    for command in (["verify", "parts.npz", "whole.npz"],
+                    ["convert", "parts.npz", "new.npz", "--into", "whole.npz"]):  # fmt: skip
+        code, _, err = rnnlayout(*command, *told)
+        assert code == 2 and err.endswith("error: --map pairs one RNN twice\n")
+
+
+def test_into_a_model_by_other_names(rnnlayout, folder):
+    np.savez("model.npz", **prefixed("lstm", OTHER), **prefixed("rest", OTHER))
+    arguments = ["convert", "parts.npz", "new.npz", "--into", "model.npz", "--stack", "a,b"]
+    code, _, err = rnnlayout(*arguments, "--only", "a")
+    assert code == 3 and "pair them with --map a=lstm" in err
+    code, _, err = rnnlayout(*arguments, "--only", "a", "--map", "a=lstm")
+    assert code == 0, err
+    with np.load("new.npz") as found:
+        assert same_bits({name: found[f"lstm.{name}"] for name in WHOLE}, WHOLE)
+        assert same_bits({name: found[f"rest.{name}"] for name in OTHER}, OTHER)
+
+
+class Model(torch.nn.Module):
+    """Two RNNs in modules."""
+
+    def __init__(self, kind, layers, bidirectional):
+        super().__init__()
+        options = dict(num_layers=layers, bidirectional=bidirectional)
+        self.enc = torch.nn.Sequential(torch.nn.Identity(), kind(3, 4, **options))
+        self.dec = kind(8 if bidirectional else 4, 2, **options)
+
+    def forward(self, x):
+        return self.dec(self.enc(x)[0])[0]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU])
+def test_the_onnx_that_torch_exports(rnnlayout, tmp_path, kind, layers, bidirectional):
+    model = Model(kind, layers, bidirectional).eval()
+    a, b = tmp_path / "model.pt", tmp_path / "model.onnx"
+    torch.onnx.export(model, torch.zeros(5, 1, 3), b, dynamo=False)
+    torch.save(model.state_dict(), a)
+    for pair in ((a, b), (b, a)):
+        code, out, err = rnnlayout("verify", *pair, "--json")
+        told = json.loads(out)
+        assert (code, err, len(told["pairs"])) == (0, "", 2), out
+    with torch.no_grad():
+        model.dec.weight_hh_l0[1, 1] += 1
+    torch.save(model.state_dict(), a)
+    code, out, _ = rnnlayout("verify", a, b)
+    assert code == 1 and out.count("equal\n") == 1 and "dec" in out.partition("blocks differ")[0]
+    torch.onnx.export(model.enc, torch.zeros(5, 1, 3), b, dynamo=False)
+    torch.save(model.enc.state_dict(), a)
+    assert rnnlayout("verify", a, b)[0] == 0
+
+
+def test_layers_with_a_gap_are_no_stack(rnnlayout, folder):
+    np.savez("gap.npz", **prefixed("enc_0", LAYERS[0]), **prefixed("enc_2", LAYERS[1]))
+    np.savez("one.npz", **prefixed("enc", WHOLE))
+    assert rnnlayout("verify", "gap.npz", "one.npz")[0] == 1
+
+
+def test_names_that_keras_gives(rnnlayout, folder):
+    """The first layer is lstm, the others are lstm_1 ...: stacked, verified with such a stack."""
+    one = rl.Spec("lstm", 3, 3)
+    layer = rl.Weights(normal_weights(rl.layout("torch"), one))
+    rl.save("layers.npz", dict.fromkeys(("lstm", "lstm_1", "lstm_2"), layer))
+    convert = ["convert", "layers.npz", "new.npz", "--to", "torch", "--force", "--stack"]
+    assert rnnlayout(*convert, "lstm,lstm_1")[0] == 0
+    assert rnnlayout("verify", "layers.npz", "new.npz", "--only", "lstm")[0] == 0
+    assert rnnlayout(*convert, "lstm_1,lstm_2")[0] == 0
+    assert set(rl.load("new.npz")) == {"lstm", "lstm_1"}
+    assert rl.load("new.npz")["lstm_1"].spec.num_layers == 2
+
+
+def test_a_stack_beside_a_name_like_its_layer(rnnlayout, folder):
+    """Both files have lstm, of two layers, and lstm_1: nothing is joined."""
+    two = rl.Weights(normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 3, 2)))
+    one, other = (rl.Weights(normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 3), seed))
+                  for seed in (1, 2))  # fmt: skip
+    rl.save("a.npz", {"lstm": two, "lstm_1": one})
+    rl.save("b.npz", {"lstm": two, "lstm_1": other})
+    code, out, _ = rnnlayout("verify", "a.npz", "b.npz")
+    assert code == 1 and out.startswith("lstm: equal\nlstm_1: 16 of 16 blocks differ")
+
+
+def test_a_name_with_many_digits(rnnlayout, folder):
+    two = rl.Weights(WHOLE)
+    rl.save("a.npz", {"a_" + "1" * 5000: two, "b": two})
+    rl.save("b.npz", {"a_" + "2" * 5000: two, "b": two})
+    assert rnnlayout("verify", "a.npz", "b.npz")[0] == 1
+
+
+def test_into_names_what_it_leaves_out(rnnlayout, folder):
+    good = prefixed("good", normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 2)))
+    bad = {name: a.astype("i4") for name, a in prefixed("bad", good).items()}
+    np.savez("in.npz", **good, **bad)
+    np.savez("model.npz", **good)
+    code, _, err = rnnlayout("convert", "in.npz", "out.npz", "--into", "model.npz")
+    assert code == 0 and "left out: bad.good" in err
+    command = ["convert", "in.npz", "none/out.npz", "--into", "model.npz"]
+    assert rnnlayout(*command)[0] == rnnlayout(*command, "--dry-run")[0] == 3

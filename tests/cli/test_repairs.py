@@ -1,0 +1,101 @@
+"""Each repair that an error prints works where it is printed: its options are given, literally."""
+
+import re
+import shlex
+
+import numpy as np
+import pytest
+from oracles.some import normal_weights
+
+import rnnlayout as rl
+
+LSTM = rl.Spec("lstm", 3, 2)
+OPTION = re.compile(
+    r'--(?:spec|layout|only) "[^"]+"|--(?:cell|reset|only|map) [\w.=]+|--only(?=:)|--prefix'
+)
+
+
+def tensors(layout, spec):
+    return normal_weights(rl.layout(layout), spec)
+
+
+def prefixed(prefix, tensors):
+    return {f"{prefix}.{name}": array for name, array in tensors.items()}
+
+
+def two(layout, spec):
+    return {name: one for k in "ab" for name, one in prefixed(k, tensors(layout, spec)).items()}
+
+
+FILES = {
+    "a GRU in onnx": tensors("onnx", rl.Spec("gru", 3, 2)),
+    "two of them": two("onnx", rl.Spec("gru", 3, 2)),
+    "tanh or relu": tensors("torch", rl.Spec("rnn_relu", 3, 2)),
+    "two of these": two("torch", rl.Spec("rnn_relu", 3, 2)),
+    "one of them beside an LSTM": prefixed("x", tensors("torch", rl.Spec("rnn_relu", 3, 2)))
+    | prefixed("y", tensors("torch", LSTM)),
+    "the textbook": tensors("concat", rl.Spec("gru", 3, 2)),
+}
+COMMANDS = {
+    "inspect": ["inspect", "m.npz"],
+    "convert": ["convert", "m.npz", "new.npz", "--to", "onnx", "--force"],
+    "into": ["convert", "m.npz", "new.npz", "--into", "m.npz", "--force"],
+    "verify": ["verify", "m.npz", "m.npz"],
+    "run": ["run", "m.npz", "--input", "x.npy", "--output", "y.npy", "--force"],
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.ones((4, 2, 3), "f4"))
+    return tmp_path
+
+
+def walk(rnnlayout, command, steps=3):
+    """Run a command, and again with each repair it prints, until it succeeds.
+
+    Where the message leaves a name to the user, it is one of those that it lists.
+    """
+    code, out, err = rnnlayout(*command)
+    if code == 0:
+        return
+    told = list(dict.fromkeys(OPTION.findall(out + err)))
+    assert told and steps, (command, out + err)
+    for repair in told:
+        option = shlex.split(repair)
+        if len(option) == 1:
+            listed = re.search(rf"{repair}(?:: |.*? one of )'?(\w+)", out + err)
+            assert listed, (repair, err)
+            option.append(listed[1])
+        walk(rnnlayout, [*command, *option], steps - 1)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("file", FILES)
+def test_repairs_work(rnnlayout, folder, file, command):
+    np.savez("m.npz", **FILES[file])
+    walk(rnnlayout, COMMANDS[command])
+
+
+@pytest.mark.parametrize("command", ["inspect", "convert", "verify", "run"])
+def test_arrays_without_names(rnnlayout, folder, command):
+    """A list of arrays, a weight space: the error says which option is missing."""
+    np.savez("m.npz", *tensors("keras", LSTM).values())
+    code, _, err = rnnlayout(*COMMANDS[command])
+    assert code == 3 and err.rstrip().endswith("pass --layout")
+    assert rnnlayout(*COMMANDS[command], "--layout", "keras")[0] == 0
+    np.savez("m.npz", w=rl.pack(tensors("torch", LSTM)))
+    code, _, err = rnnlayout(*COMMANDS[command], "--layout", "cudnn")
+    assert code == 3 and "does not record its RNN: pass --spec, which describes it" in err
+    assert rnnlayout(*COMMANDS[command], "--layout", "cudnn", "--spec", str(LSTM))[0] == 0
+    np.savez("m.npz", **tensors("torch", LSTM))
+    code, _, err = rnnlayout("inspect", "m.npz", "--layout", "keras")
+    assert code == 3 and "omit --layout" in err
+
+
+def test_one_reason_is_said_once(rnnlayout, folder):
+    np.savez("m.npz", **FILES["one of them beside an LSTM"])
+    code, out, _ = rnnlayout("verify", "m.npz", "m.npz")
+    assert code == 1 and out.count("pass --cell rnn_tanh") == 1
+    assert "\na: x, b: x: cannot be read: these tensors do not show" in out

@@ -1,0 +1,96 @@
+"""Layers of a user's own class that extends one of Keras's: listed, and read if the user asks."""
+
+import shlex
+
+import keras
+import numpy as np
+import pytest
+import tf_keras
+from oracles.frameworks import KERAS_NOISE
+
+import rnnlayout as rl
+from rnnlayout._cli import main as _cli
+
+pytestmark = KERAS_NOISE
+N, T, WIDTH, UNITS = 2, 4, 5, 3
+
+
+def model(kit, name):
+    """Return a model with a layer of a user's class, alone and in a Bidirectional, and a GRU."""
+
+    class ReversedLSTM(kit.layers.LSTM):
+        def call(self, sequences, initial_state=None, mask=None, training=False):
+            x = sequences[:, ::-1]
+            return super().call(x, initial_state=initial_state, mask=mask, training=training)
+
+    if name == "registered":
+        add = kit.saving.register_keras_serializable("mine")
+        ReversedLSTM = add(ReversedLSTM)
+    x = kit.layers.Input((T, WIDTH))
+    y = ReversedLSTM(UNITS, return_sequences=True, name="own")(x)
+    with kit.utils.custom_object_scope({"ReversedLSTM": ReversedLSTM}):
+        y = kit.layers.Bidirectional(ReversedLSTM(UNITS, return_sequences=True), name="both")(y)
+    return kit.Model(x, kit.layers.GRU(UNITS, name="gru")(y))
+
+
+@pytest.fixture(params=[".h5", ".keras"])
+def suffix(request):
+    return request.param
+
+
+@pytest.mark.parametrize("kit, kind", [
+    (keras, "plain"), (keras, "registered"), (tf_keras, "plain"),
+], ids=["keras", "keras-registered", "tf_keras"])  # fmt: skip
+def test_it_is_listed_and_read_if_accepted(kit, kind, suffix, tmp_path, capsys):
+    path = tmp_path / f"a{suffix}"
+    own = model(kit, kind)
+    own.save(path)
+    known = "mine>ReversedLSTM" if kind == "registered" else "ReversedLSTM"
+    found = rl.load(path)
+    assert list(found) == ["gru", "own", "both"] and set(found.undecided) == {"own", "both"}
+    assert not found.refused and not found.others
+    with pytest.raises(rl.SpecError, match=f"class '{known}', read as LSTM.*as_class={{'{known}'"):
+        found["own"]
+    assert _cli.main(["inspect", str(path)]) == 0
+    text = capsys.readouterr().out
+    option = f"--as-class {shlex.quote(f'{known}=LSTM')}"
+    assert f"class '{known}', read as LSTM; pass {option}" in text
+    assert f"input {WIDTH}, hidden {UNITS}" in text and "tensors of no RNN" not in text
+
+    found = rl.load(path, as_class={known: "LSTM"})
+    assert list(found) == ["own", "both", "gru"]
+    for name, weights in found.items():
+        layer = own.get_layer(name).get_weights()
+        assert len(layer) == len(weights) and all(map(np.array_equal, weights.values(), layer))
+    new = tmp_path / "new.npz"
+    arguments = ["convert", str(path), str(new), "--to", "torch"]
+    assert _cli.main(arguments) == 3
+    assert option in capsys.readouterr().err
+    assert _cli.main([*arguments, "--as-class", f"{known}=LSTM"]) == 0
+    assert list(rl.load(new)) == list(found)
+    assert _cli.main(["verify", str(path), str(new), "--as-class", f"{known}=LSTM"]) == 0
+
+
+def test_a_class_that_the_file_does_not_have(tmp_path, suffix):
+    path = tmp_path / f"a{suffix}"
+    model(keras, "plain").save(path)
+    with pytest.raises(rl.SpecError, match=r"'Other'.*unknown classes: 'ReversedLSTM'"):
+        rl.load(path, as_class={"Other": "LSTM"})
+    with pytest.raises(rl.SpecError, match="need a dict"):
+        rl.load(path, as_class={"ReversedLSTM": ["LSTM"]})
+    with pytest.raises(rl.SpecError, match="need a dict"):
+        rl.load(path, as_class="LSTM")
+
+
+def test_a_whole_model_keeps_its_classes(tmp_path, suffix):
+    path = tmp_path / f"a{suffix}"
+    model(keras, "plain").save(path)
+    with pytest.raises(rl.LayoutError, match="omit as_class="):
+        rl.convert_file(path, tmp_path / f"b{suffix}", to="keras", as_class={"X": "LSTM"})
+
+
+def test_another_format_has_no_classes(tmp_path):
+    w = rl.Weights({"weight_ih": np.ones((12, 2), "f4"), "weight_hh": np.ones((12, 3), "f4")})
+    rl.save(tmp_path / "a.npz", w)
+    with pytest.raises(rl.SpecError, match="as_class= is only for Keras files"):
+        rl.load(tmp_path / "a.npz", as_class={"Own": "LSTM"})

@@ -1,0 +1,295 @@
+"""Weights of Keras 2 in a file without a config: changed for Keras 3 if the activation is told.
+
+tf_keras computes the right results with its own layers, Keras 3 with the converted weights.
+"""
+
+import json
+
+import h5py
+import keras
+import numpy as np
+import pytest
+import tf_keras
+from files.keras import old_models as old
+from files.keras.comparison import TOLERANCE, computes, flat
+from oracles import some
+from oracles.frameworks import KERAS_NOISE
+
+import rnnlayout as rl
+from rnnlayout._cli import main as _cli
+
+pytestmark = [KERAS_NOISE, pytest.mark.filterwarnings("ignore::UserWarning:keras")]
+ONE_MORE = 4 * TOLERANCE * 16 / 15  # as in test_hard_sigmoid.py
+HARD = {"recurrent_activation": "hard_sigmoid_keras2"}
+
+
+def small(kit, hard):
+    """Return a model of an LSTM and a GRU in both directions."""
+    L, more = kit.layers, {"recurrent_activation": "hard_sigmoid" if hard else "sigmoid"}
+    return kit.Sequential([
+        L.Input((6, 3)),
+        L.LSTM(5, return_sequences=True, name="a", **more),
+        L.Bidirectional(L.GRU(4, return_sequences=True, **more), name="b"),
+        L.LSTM(3, name="c", recurrent_activation="sigmoid"),
+        L.Dense(2, name="d"),
+    ])  # fmt: skip
+
+
+def without_sigmoid(kit, hard):
+    L, more = kit.layers, {"recurrent_activation": "hard_sigmoid" if hard else "sigmoid"}
+    return kit.Sequential([
+        L.Input((6, 3)), L.LSTM(5, return_sequences=True, name="a", **more),
+        L.Bidirectional(L.GRU(4, **more), name="b"), L.Dense(2, name="d"),
+    ])  # fmt: skip
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A function that saves a model's weights as Keras 2.2.4 does; returns file, x and outputs."""
+
+    def save(make, hard=True):
+        rng = np.random.default_rng(4)
+        model = make(tf_keras, hard)
+        for weight in model.weights:
+            weight.assign(rng.uniform(-old.WEIGHT, old.WEIGHT, weight.shape))
+        path = tmp_path / "old.h5"
+        model.save_weights(path)
+        with h5py.File(path, "r+") as file:
+            file.attrs["keras_version"] = b"2.2.4"
+        (tmp_path / "model.json").write_text(model.to_json())
+        x = (4 * rng.standard_normal((4, 6, 3))).astype("f4")
+        return path, x, [flat(model(x))]
+
+    return save
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_with_the_hint_keras_3_computes_the_same(saved, tmp_path, hard):
+    path, x, calls = saved(without_sigmoid, hard)
+    new = tmp_path / "new.h5"
+    with pytest.raises(rl.UndecidedError, match="recurrent_activation='hard_sigmoid_keras2'"):
+        rl.convert_file(path, new, to="keras")
+    assert not new.exists()
+    hint = HARD if hard else {"recurrent_activation": "sigmoid"}
+    done = rl.convert_file(path, new, to="keras", **hint)
+    assert list(done.reports) == (["a", "b"] if hard else [])
+    assert all("times 1.2" in report.reason for report in done.reports.values())
+    model = without_sigmoid(keras, hard)
+    model.load_weights(new)
+    computes(model, x, calls, ONE_MORE)
+    found = rl.load(new)
+    assert {one.spec.recurrent_activation for one in found.values()} == {
+        "hard_sigmoid" if hard else "sigmoid"
+    }
+    if hard:
+        with pytest.raises(rl.SpecError, match="contradicts"):
+            rl.convert_file(new, tmp_path / "again.h5", to="keras", **hint)
+    again = rl.convert_file(new, tmp_path / "again.h5", to="keras")
+    assert not again.reports and (tmp_path / "again.h5").read_bytes() == new.read_bytes()
+
+
+def test_the_command_asks_and_takes_the_answer(saved, tmp_path, capsys):
+    path, x, calls = saved(without_sigmoid)
+    new = tmp_path / "new.h5"
+    command = ["convert", str(path), str(new), "--to", "keras"]
+    assert _cli.main(command) == 3 and not new.exists()
+    option = "--recurrent-activation hard_sigmoid_keras2"
+    assert option in capsys.readouterr().err
+    assert _cli.main([*command, *option.split()]) == 0
+    model = without_sigmoid(keras, True)
+    model.load_weights(new)
+    computes(model, x, calls, ONE_MORE)
+
+
+def test_a_config_beside_the_weights(saved, tmp_path, capsys):
+    """It tells the activation of each layer."""
+    path, x, calls = saved(small)
+    found = rl.load(path, config=tmp_path / "model.json")
+    activations = {name: one.spec.recurrent_activation for name, one in found.items()}
+    assert activations == {
+        "a": "hard_sigmoid_keras2", "b": "hard_sigmoid_keras2", "c": "sigmoid"
+    }  # fmt: skip
+    new = tmp_path / "new.h5"
+    command = ["convert", str(path), str(new), "--to", "keras"]
+    assert _cli.main([*command, "--config", str(tmp_path / "model.json")]) == 0
+    capsys.readouterr()
+    model = small(keras, True)
+    model.load_weights(new)
+    computes(model, x, calls, ONE_MORE)
+    assert rl.load(new)["c"].spec.recurrent_activation == "sigmoid"
+    verify = ["verify", str(path), str(new)]
+    assert _cli.main(verify) == 3
+    assert _cli.main([*verify, "--config", str(tmp_path / "model.json")]) == 0
+    with pytest.raises(rl.SpecError, match="config= is for a file, not for a list"):
+        rl.verify([np.ones((3, 8))], new, config=tmp_path / "model.json")
+
+
+@pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_a_config_beside_variables(kit, tmp_path):
+    """.weights.h5 of Keras 3 and of late Keras 2."""
+    model = small(kit, True)
+    model.save_weights(tmp_path / "a.weights.h5")
+    (tmp_path / "model.json").write_text(model.to_json())
+    found = rl.load(tmp_path / "a.weights.h5", config=tmp_path / "model.json")
+    hard = "hard_sigmoid" if kit is keras else "hard_sigmoid_keras2"
+    assert {name: one.spec.recurrent_activation for name, one in found.items()} == {
+        "a": hard, "b": hard, "c": "sigmoid"
+    }  # fmt: skip
+    for name, weights in found.items():
+        layer = model.get_layer(name).get_weights()
+        assert all(map(np.array_equal, weights.values(), layer))
+
+
+def renamed(config):
+    config["config"]["layers"][1]["config"]["name"] = "other"
+    return json.dumps(config)
+
+
+def one_less(config):
+    del config["config"]["layers"][1]
+    return json.dumps(config)
+
+
+@pytest.mark.parametrize("change, said", [
+    (renamed, "layer 'other' is not in the weights' file"),
+    (one_less, "lacks layer 'a' of the weights' file"),
+    (lambda config: "[1]", "need an object"),
+    (lambda config: "{}", "not a model's config"),
+    (lambda config: "{" * 9, "malformed"),
+    (lambda config: "[" * 100000, "malformed"),
+    (lambda config: '{"class_name": "Sequential", "config": {"layers": [{"class_name": []}]}}',
+     "need an object"),
+])  # fmt: skip
+def test_a_config_that_does_not_fit(saved, tmp_path, change, said):
+    path, *_ = saved(small)
+    config = tmp_path / "model.json"
+    config.write_text(change(json.loads(config.read_text())))
+    with pytest.raises(rl.FileError, match=said):
+        rl.load(path, config=config)
+
+
+def test_where_a_config_has_no_place(saved, tmp_path):
+    path, *_ = saved(small)
+    config = tmp_path / "model.json"
+    model = small(keras, False)
+    for suffix in (".h5", ".keras"):
+        model.save(tmp_path / f"whole{suffix}")
+        with pytest.raises(rl.SpecError, match="config of its own: omit config="):
+            rl.load(tmp_path / f"whole{suffix}", config=config)
+        with pytest.raises(rl.SpecError, match="config of its own: omit config="):
+            new = tmp_path / f"new{suffix}"
+            rl.convert_file(tmp_path / f"whole{suffix}", new, to="keras", config=config)
+        with pytest.raises(rl.SpecError, match="recurrent_activation='hard_sigmoid' contradicts"):
+            rl.convert_file(tmp_path / f"whole{suffix}", new, to="keras",
+                            recurrent_activation="hard_sigmoid")  # fmt: skip
+    rl.convert_file(path, tmp_path / "a.npz", to="keras", config=config)
+    with pytest.raises(rl.SpecError, match="config= is only for Keras files"):
+        rl.load(tmp_path / "a.npz", config=config)
+    with pytest.raises(FileNotFoundError):
+        rl.load(path, config=tmp_path / "none.json")
+
+
+def test_a_config_is_used_once(saved, tmp_path):
+    """The weights are those of Keras 3 then, and the file records it."""
+    path, *_ = saved(small)
+    new, config = tmp_path / "new.h5", tmp_path / "model.json"
+    rl.convert_file(path, new, to="keras", config=config)
+    for call in (
+        lambda: rl.load(new, config=config)["a"],
+        lambda: rl.convert_file(new, tmp_path / "again.h5", to="keras", config=config),
+    ):
+        with pytest.raises(rl.FileError, match=r"records another RNN than .*omit config="):
+            call()
+
+
+def test_a_config_of_keras_3_changes_no_weights(saved, tmp_path):
+    path, *_ = saved(without_sigmoid)
+    (tmp_path / "new.json").write_text(without_sigmoid(keras, True).to_json())
+    done = rl.convert_file(path, tmp_path / "new.h5", to="keras", config=tmp_path / "new.json")
+    assert not done.reports
+    found = rl.load(tmp_path / "new.h5")
+    assert found["a"].spec.recurrent_activation == "hard_sigmoid"
+    assert some.same_bits(dict(found["a"]), dict(rl.load(path, **HARD)["a"]))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_another_dtype_is_read_back(saved, tmp_path, dtype):
+    path, *_ = saved(without_sigmoid)
+    rl.convert_file(path, tmp_path / "new.h5", to="keras", dtype=dtype, **HARD)
+    assert {one.spec.dtype for one in rl.load(tmp_path / "new.h5").values()} == {dtype}
+
+
+def stack_of_cells(kit, hard):
+    L, more = kit.layers, {"recurrent_activation": "hard_sigmoid"}
+    cells = [L.LSTMCell(5, **more), L.LSTMCell(5, **more)]
+    return kit.Sequential([L.Input((6, 3)), L.RNN(cells, name="r"), L.Dense(2)])
+
+
+def beside_a_plain_rnn(kit, hard):
+    L, more = kit.layers, {"recurrent_activation": "hard_sigmoid"}
+    return kit.Sequential([
+        L.Input((6, 3)), L.LSTM(5, return_sequences=True, name="a", **more),
+        L.SimpleRNN(4, name="plain"), L.Dense(2),
+    ])  # fmt: skip
+
+
+def test_each_cell_of_a_stack_is_recorded(saved, tmp_path):
+    path, *_ = saved(stack_of_cells)
+    rl.convert_file(path, tmp_path / "new.h5", to="keras", **HARD)
+    found = rl.load(tmp_path / "new.h5")
+    assert {one.spec.recurrent_activation for one in found.values()} == {"hard_sigmoid"}
+    assert not found.notes
+
+
+def test_a_plain_rnn_has_no_recurrent_activation(saved, tmp_path):
+    path, x, calls = saved(beside_a_plain_rnn)
+    found = rl.load(path, **HARD, cell="rnn_tanh")
+    assert found["a"].spec.recurrent_activation == HARD["recurrent_activation"]
+    assert found["plain"].spec.cell == "rnn_tanh" and not found.unread
+    rl.convert_file(path, tmp_path / "new.h5", to="keras", **HARD)
+    model = beside_a_plain_rnn(keras, True)
+    model.load_weights(tmp_path / "new.h5")
+    computes(model, x, calls, ONE_MORE)
+
+
+def test_the_hard_sigmoid_of_keras_3_is_not_that_of_the_file(saved, tmp_path):
+    path, *_ = saved(without_sigmoid)
+    hint = {"recurrent_activation": "hard_sigmoid"}
+    with pytest.raises(rl.SpecError, match=r"is the function of Keras 3.*'hard_sigmoid_keras2'"):
+        rl.load(path, **hint)
+    with pytest.raises(rl.SpecError, match="is the function of Keras 3"):
+        rl.convert_file(path, tmp_path / "new.h5", to="keras", **hint)
+
+
+def test_a_dtype_without_a_use(saved, tmp_path):
+    path, *_ = saved(without_sigmoid, hard=False)
+    keras.Sequential([keras.layers.Input((6, 3)), keras.layers.LSTM(5)]).save(tmp_path / "w.keras")
+    for source in (path, tmp_path / "w.keras"):
+        more = {"recurrent_activation": "sigmoid"} if source == path else {}
+        with pytest.raises(rl.LayoutError, match=r"no layer changes.*omit dtype="):
+            rl.convert_file(
+                source, tmp_path / f"new{source.suffix}", to="keras", dtype="float64", **more
+            )
+
+
+def test_a_config_that_lacks_a_layer_of_the_variables(tmp_path):
+    L = keras.layers
+    model = keras.Sequential([
+        L.Input((6, 3)), L.LSTM(5, return_sequences=True, name="a"), L.LSTM(4, name="b")
+    ])  # fmt: skip
+    model.save_weights(tmp_path / "w.weights.h5")
+    one = keras.Sequential([L.Input((6, 3)), L.LSTM(5, name="a")])
+    (tmp_path / "model.json").write_text(one.to_json())
+    with pytest.raises(rl.FileError, match=r"it lacks the layer of .*lstm_1"):
+        rl.load(tmp_path / "w.weights.h5", config=tmp_path / "model.json")
+
+
+def test_a_layer_of_a_class_that_is_not_recurrent(saved, tmp_path):
+    """A config may have it: its arrays belong to no RNN."""
+    path, *_ = saved(small)
+    config = json.loads((tmp_path / "model.json").read_text())
+    (layer,) = (one for one in config["config"]["layers"] if one["config"]["name"] == "c")
+    layer |= {"class_name": "Attention", "config": {"name": "c", "units": 3}}
+    (tmp_path / "own.json").write_text(json.dumps(config))
+    found = rl.load(path, config=tmp_path / "own.json")
+    assert list(found) == ["a", "b"] and any(name.startswith("c/") for name in found.others)

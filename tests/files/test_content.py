@@ -1,0 +1,150 @@
+"""Which format a file has: its suffix decides, else its content, and format= before both."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+from files.hostile.good import LAYOUTS, SPEC, described, good, weights
+
+import rnnlayout as rl
+from rnnlayout._cli import main as _cli
+from rnnlayout._files.into import convert_into
+
+# Those that begin with a signature; .npy has one too, but needs a spec.
+SIGNED = [".safetensors", ".npz", ".pt", ".old.pt", ".h5", ".keras", ".onnx"]
+NAMES = ["model", "model.pth.tar", "MODEL.Model", "model.tar", "model.v2.best", "model.pkl.bak"]
+
+
+def put(path, suffix):
+    """Write the correct file of a format under another name."""
+    path.write_bytes(good(suffix))
+    if suffix == ".bin":
+        path.with_name(path.name + ".json").write_text(json.dumps(described()))
+    return path
+
+
+def same(found, suffix):
+    (ours,) = found.values()
+    return ours.pack().tobytes() == weights(LAYOUTS[suffix]).pack().tobytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("suffix", SIGNED)
+def test_the_content_decides_where_the_suffix_does_not(suffix, name, tmp_path):
+    path = put(tmp_path / name, suffix)
+    assert same(rl.load(path), suffix)
+    rl.convert_file(path, tmp_path / "new.npz", to="torch")
+    assert same(rl.load(tmp_path / "new.npz"), suffix)
+
+
+def test_an_array_without_a_suffix(tmp_path):
+    assert same(rl.load(put(tmp_path / "array", ".npy"), SPEC), ".npy")
+
+
+def test_a_model_is_still_a_model(tmp_path):
+    """Of .keras to .keras the whole model is kept, and weights are put into a .pt without name."""
+    path = put(tmp_path / "model", ".keras")
+    done = rl.convert_file(path, tmp_path / "new.keras", to="keras")
+    assert not done.left_out
+    model = put(tmp_path / "checkpoint.pth.tar", ".pt")
+    convert_into(path, tmp_path / "new.pt", into=model)
+    assert same(rl.load(tmp_path / "new.pt"), ".keras")
+
+
+@pytest.mark.parametrize("suffix", [*SIGNED, ".bin", ".npy", ".weights.h5"])
+def test_format_overrides_the_suffix(suffix, tmp_path):
+    path = put(tmp_path / ("model.npz" if suffix != ".npz" else "model.onnx"), suffix)
+    spec = SPEC if suffix == ".npy" else None
+    name = {".old.pt": "pt"}.get(suffix, suffix[1:])
+    assert same(rl.load(path, spec, format=name), suffix)
+    rl.convert_file(path, tmp_path / "n.safetensors", to="cudnn", spec=spec, format=name)
+    assert same(rl.load(tmp_path / "n.safetensors"), suffix)
+
+
+WRONG = {  # suffix, what it is -> what the error says
+    (".h5", ".keras"): r"zip archive with model\.weights\.h5.*format='keras'",
+    (".h5", ".pt"): r"zip archive with .*data\.pkl.*format='pt'",
+    (".npz", ".pt"): "format='pt'",
+    (".pt", ".npz"): r"zip archive with .*\.npy.*format='npz'",
+    (".bin", ".pt"): "format='pt'",
+    (".pt", ".safetensors"): "safetensors file: .*format='safetensors'",
+    (".keras", ".h5"): "HDF5 file: .*format='h5'",
+    (".safetensors", ".onnx"): "ONNX model: .*format='onnx'",
+    (".onnx", ".old.pt"): "PyTorch file: .*format='pt'",
+    (".npz", ".npy"): "NumPy array: .*format='npy'",
+}
+
+
+@pytest.mark.parametrize("suffix, other", WRONG)
+def test_a_content_that_contradicts_the_suffix(suffix, other, tmp_path):
+    path = put(tmp_path / f"model{suffix}", other)
+    to = {".onnx": "onnx", ".bin": "cudnn"}.get(suffix, "keras")
+    for use in (
+        lambda: rl.load(path),
+        lambda: rl.convert_file(path, tmp_path / f"n{suffix}", to=to),
+        lambda: rl.verify(path, path),
+    ):
+        with pytest.raises(rl.FileError, match=WRONG[suffix, other]) as caught:
+            use()
+        assert f"rename it to model{ {'.old.pt': '.pt'}.get(other, other) }" in str(caught.value)
+    hint = str(caught.value).rpartition("format='")[2].rstrip("'")
+    assert same(rl.load(path, SPEC if hint == "npy" else None, format=hint), other)
+
+
+def test_the_hint_works_on_the_command_line(tmp_path, capsys):
+    path = put(tmp_path / "model.h5", ".keras")
+    assert _cli.main(["inspect", str(path)]) == 3
+    assert "or pass --format keras" in capsys.readouterr().err
+    new = str(tmp_path / "new.npz")
+    for command in (["inspect", str(path)], ["convert", str(path), new, "--to", "torch"]):
+        assert _cli.main([*command, "--format", "keras"]) == 0
+    np.save(tmp_path / "x.npy", np.zeros((2, 1, 5), "f4"))
+    run = ["run", str(path), "--input", str(tmp_path / "x.npy"), "--time-first"]
+    assert _cli.main([*run, "--output", str(tmp_path / "y.npy"), "--format", "keras"]) == 0
+
+
+def test_an_unknown_format_is_a_wrong_usage(tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        _cli.main(["inspect", "model.h5", "--format", "keras2"])
+    assert end.value.code == 2 and "safetensors" in capsys.readouterr().err
+
+
+def test_a_damaged_file_is_not_called_another_format(tmp_path):
+    path = tmp_path / "a.weights.h5"
+    path.write_bytes(good(".weights.h5")[:900])
+    with pytest.raises(rl.FileError) as caught:
+        rl.load(path)
+    assert "format=" not in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x08", b"hello, world\n" * 9, b"\x80"])
+def test_something_else(data, tmp_path):
+    path = tmp_path / "model"
+    path.write_bytes(data)
+    with pytest.raises(rl.FileError, match="unknown format") as caught:
+        rl.load(path)
+    text = str(caught.value)
+    assert ".safetensors" in text and "format=" in text
+    assert all(f"{suffix}," not in text for suffix in (".h", ".jit", ".pt2"))
+
+
+def test_what_is_only_written_is_not_read(tmp_path):
+    (tmp_path / "a.h").touch()
+    with pytest.raises(rl.FileError, match=r"\.h files are only written"):
+        rl.load(tmp_path / "a.h")
+
+
+@pytest.mark.parametrize("name", ["a", "a.jit", "a.pt2", "a.tar"])
+def test_what_cannot_be_written(name, tmp_path):
+    with pytest.raises(rl.FileError, match=r"unknown format; .*\.h, .*\.safetensors") as caught:
+        rl.save(tmp_path / name, weights("torch"))
+    listed = str(caught.value).partition("written as ")[2].split(", ")
+    assert not {".jit", ".pt2", ".pkl"} & set(listed) and ".h" in listed
+
+
+def test_another_zip_archive_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "model", "w") as archive:
+        archive.writestr("word/document.xml", "")
+    with pytest.raises(rl.FileError, match=r"unknown format.*zip archive with word/document\.xml"):
+        rl.load(tmp_path / "model")

@@ -1,0 +1,84 @@
+"""A dry run writes nothing, not even for a moment, and finds the errors that a conversion finds."""
+
+import os
+import sys
+
+import keras
+import numpy as np
+import pytest
+import torch
+from files.onnx.models import tensors_of
+from oracles.frameworks import KERAS_NOISE, H, I, fill_keras, onnx_model, seeded, torch_module
+
+import rnnlayout as rl
+from rnnlayout._files.formats.format import FORMATS
+
+pytestmark = KERAS_NOISE
+SPEC = rl.Spec("lstm", I, H)
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+TO = {".keras": "keras", ".h5": "keras", ".hdf5": "keras", ".weights.h5": "keras", ".onnx": "onnx"}
+opened = []  # what was opened to be written
+watching = []
+
+
+def watch(event, arguments):
+    if watching and event == "open":
+        path, _, flags = arguments
+        if flags & WRITING and not str(path).startswith("/proc/self/fd/"):
+            opened.append((path, flags))
+
+
+sys.addaudithook(watch)  # which cannot be removed
+
+
+@pytest.fixture
+def watched():
+    watching.append(1)
+    yield opened
+    watching.clear()
+    opened.clear()
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """Whole models, and bags with other tensors: the files that conversions rewrite."""
+    folder = tmp_path_factory.mktemp("sources")
+    layers = [keras.layers.LSTM(H, name="lstm"), keras.layers.Dense(2)]
+    model = keras.Sequential([keras.Input((None, I)), *layers])
+    fill_keras(layers, seeded("dry"))
+    model.save(folder / "a.keras")
+    model.save(folder / "a.h5")
+    state = torch.nn.ModuleDict({"lstm": torch_module(SPEC, seeded("dry"))}).state_dict()
+    torch.save({"epoch": 1, "state_dict": state}, folder / "a.pt")
+    np.savez(folder / "a.npz", other=np.ones(3), **{k: v.numpy() for k, v in state.items()})
+    rl.save(folder / "a.safetensors", rl.load(folder / "a.pt"))
+    (folder / "a.onnx").write_bytes(onnx_model(tensors_of(SPEC, seeded("dry")), SPEC)
+                                    .SerializeToString())  # fmt: skip
+    return folder
+
+
+@pytest.mark.parametrize("source", ["a.keras", "a.h5", "a.pt", "a.npz", "a.safetensors", "a.onnx"])
+@pytest.mark.parametrize("suffix", [s for s in FORMATS if s not in (".pkl", ".pickle")])
+def test_a_dry_run_opens_nothing_to_write(source, suffix, sources, tmp_path, watched):
+    target, to = tmp_path / f"new{suffix}", TO.get(suffix, "cudnn")
+    dry = rl.convert_file(sources / source, target, to=to, dry_run=True)
+    assert watched == [] and not list(tmp_path.iterdir())
+    done = rl.convert_file(sources / source, target, to=to)
+    assert watched and target.exists()
+    assert dry == done
+
+
+@pytest.mark.parametrize("target", ["none/new.keras", "new.h5"])
+def test_a_folder_that_cannot_be_written_to(target, sources, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(rl.FileError, match=r"cannot be written: (No such file|Permission denied)"):
+        rl.convert_file(sources / "a.h5", tmp_path / target, to="keras", dry_run=True)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_dry_run_finds_what_the_format_refuses(dry_run, sources, tmp_path):
+    weights = rl.load(sources / "a.keras")["lstm"]
+    weights.config = {"go_backwards": True}
+    rl.save(tmp_path / "b.npz", weights)
+    with pytest.raises(rl.LossyError, match="go_backwards=True, unknown to ONNX"):
+        rl.convert_file(tmp_path / "b.npz", tmp_path / "c.onnx", to="onnx", dry_run=dry_run)

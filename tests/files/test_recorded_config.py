@@ -1,0 +1,70 @@
+"""Settings in a file whose values are of the wrong kind: an input error, not a bug."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from oracles import some
+
+import rnnlayout as rl
+from rnnlayout._cli import main as _cli
+from rnnlayout._files.bags import record
+
+WRONG = [
+    ("merge_mode", [1]),
+    ("merge_mode", {"a": 1}),
+    ("go_backwards", "yes"),
+    ("direction", 1),
+    ("clip", [1]),
+    ("initial_h", 1),
+    ("initial_h", [1]),
+]
+SPEC = rl.Spec("lstm", 5, 3, bidirectional=True)
+
+
+@pytest.mark.parametrize("key, value", WRONG)
+@pytest.mark.parametrize("name", ["a.safetensors", "a.npz", "a.weights.h5", "a.bin"])
+def test_a_setting_of_the_wrong_kind(tmp_path, monkeypatch, capsys, name, key, value):
+    path = tmp_path / name
+    layout = "cudnn" if name == "a.bin" else "keras"
+    w = rl.Weights(some.normal_weights(rl.layout(layout), SPEC), SPEC, layout)
+    if name == "a.bin":
+        rl.save(path, w)
+        beside = tmp_path / "a.bin.json"
+        beside.write_text(json.dumps(json.loads(beside.read_text()) | {"config": {key: value}}))
+    else:
+        w.config = {key: value}
+        with pytest.raises(rl.LayoutError, match=key):
+            rl.save(path, w)
+        assert not path.exists()
+        monkeypatch.setattr(record, "check_config", lambda config: None)
+        rl.save(path, w)
+        monkeypatch.undo()
+    with pytest.raises(rl.FileError, match=key):
+        rl.load(path)
+    np.save(tmp_path / "x.npy", np.zeros((2, 1, 5), "f4"))
+    for command in (
+        ["inspect", path],
+        ["convert", path, tmp_path / "new.npz", "--to", "torch"],
+        ["run", path, "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy"],
+        ["verify", path, path],
+    ):
+        assert _cli.main([str(part) for part in command]) == 3
+        assert key in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", [[1], {"a": 1}, 1])
+def test_a_merge_mode_in_a_keras_config(tmp_path, value):
+    w = rl.Weights(some.normal_weights(rl.layout("keras"), SPEC), SPEC, "keras")
+    path = tmp_path / "a.h5"
+    rl.save(path, w)
+    with h5py.File(path, "r+") as file:
+        text = json.dumps(value)
+        config = file.attrs["model_config"].replace(
+            '"merge_mode": "concat"', f'"merge_mode": {text}'
+        )
+        assert text in config
+        file.attrs["model_config"] = config
+    with pytest.raises(rl.FileError, match="merge_mode"):
+        rl.load(path)

@@ -1,0 +1,178 @@
+"""load(save(x)) == x for random RNNs in every format, or save() refuses them with the reason."""
+
+import random
+import re
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from oracles.some import LAYOUTS, holds, random_weights
+
+import rnnlayout as rl
+from rnnlayout._files.formats.format import FORMATS, format_to_write, readable
+from rnnlayout._model.given import given_of
+from rnnlayout._weights.weights import weights_of
+
+COUNT = 150
+WRITE_ONLY = FORMATS.keys() - set(readable())  # tests/files/bags/test_c.py compiles them
+NOT_WRITTEN = {".pkl", ".pickle"}
+# These have one order of the axes of x each.
+OWN_AXES = {".onnx", ".keras", ".h5", ".hdf5", ".weights.h5"}
+SETTINGS = {
+    "go_backwards": lambda rng, spec: True,
+    "merge_mode": lambda rng, spec: rng.choice(["sum", "mul", "ave"]),
+    "direction": lambda rng, spec: "reverse",
+    "clip": lambda rng, spec: rng.choice([0.5, 0.1]),
+    "initial_h": lambda rng, spec: state(rng, spec, spec.proj_size or spec.hidden_size),
+    "initial_c": lambda rng, spec: state(rng, spec, spec.hidden_size),
+    "sequence_lens": lambda rng, spec: [2, 3],
+    "stateful": lambda rng, spec: True,
+    "of_another_release": lambda rng, spec: {"a": [1, None, "é"]},
+}
+
+
+def state(rng, spec, size):
+    value = rng.choice([0.5, 0.1])
+    return [[[value] * size]] * (spec.num_layers * spec.num_directions)
+
+
+def random_spec(rng):
+    cell = rng.choice(["lstm", "gru", "rnn_tanh", "rnn_relu"])
+    hidden, skips = rng.randint(3, 5), not rng.randrange(8)
+    activations = ["sigmoid", "sigmoid", "hard_sigmoid", "hard_sigmoid_keras2"]
+    return rl.Spec(
+        cell,
+        hidden if skips else rng.randint(6, 8),
+        hidden,
+        rng.randint(1, 3),
+        rng.random() < 0.5,
+        rng.choice([0, 0, 2]) if cell == "lstm" else 0,
+        rng.choice(["double", "input", "recurrent", "none"]),
+        rng.choice(["after", "before"]) if cell == "gru" else "after",
+        rng.choice(activations) if cell in ("lstm", "gru") else "sigmoid",
+        skips,
+        rng.choice(["float16", "bfloat16", "float32", "float64"]),
+    )
+
+
+def random_rnn(rng, layouts):
+    """Return Weights of random bits, in one of the layouts that can represent them."""
+    spec = random_spec(rng)
+    while not (fitting := [layout for layout in layouts if holds(layout, spec)]):
+        spec = random_spec(rng)
+    layout = rng.choice(fitting)
+    given = given_of(rl.Weights(random_weights(layout, spec, rng.getrandbits(32)), spec, layout))
+    names = rng.sample(sorted(SETTINGS), rng.choice([0, 0, 1, 2]))
+    config = {name: SETTINGS[name](rng, spec) for name in names}
+    return weights_of(replace(given, config=config, batch_first=rng.choice([None, False, True])))
+
+
+def cases(suffix):
+    """Yield random RNNs, half of them in the layouts that fit the format most often."""
+    rng = random.Random(f"round trips of {suffix}")
+    usual = [rl.layout(name) for name in ("cudnn", "keras", "keras-cudnn", "onnx")]
+    for k in range(COUNT):
+        yield random_rnn(rng, usual if k % 2 else LAYOUTS)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_load_returns_what_save_was_given_or_save_refuses_it(suffix, tmp_path):
+    path, met = tmp_path / f"file{suffix}", Counter()
+    for weights in cases(suffix):
+        try:
+            rl.save(path, {"one": weights})
+        except rl.Error as error:
+            assert not list(tmp_path.iterdir()), error
+            assert len(str(error)) > 40
+            met["refused"] += 1
+            continue
+        met["saved"] += 1
+        if suffix not in WRITE_ONLY:
+            spec = {"spec": weights.spec} if suffix == ".npy" else {}
+            check(rl.load(path, **spec), weights, suffix)
+        for file in tmp_path.iterdir():
+            file.unlink()
+    assert met["refused" if suffix in NOT_WRITTEN else "saved"] >= 9, met
+
+
+def check(found, weights, suffix):
+    """Compare what load() found with what save() was given."""
+    assert not found.refused
+    again = rl.stack(found.values())
+    if again.layout != weights.layout:  # exactly converted, to the one that the format has
+        assert suffix in OWN_AXES | {".npy", ".bin"}
+        weights = weights.to(again.layout, exact=True)
+    assert again == weights, (again.spec, again.config, weights.spec, weights.config)
+    if suffix not in OWN_AXES | {".npy"}:
+        assert again.batch_first == weights.batch_first
+        assert list(found) == ["one"]
+
+
+ONE_LAYOUT = [suffix for suffix in FORMATS if suffix in OWN_AXES | WRITE_ONLY | {".npy", ".bin"}]
+
+
+def sums(second):
+    """Return an LSTM in torch's layout, whose second biases are this number."""
+    shapes = rl.describe(SPEC, "torch")
+    tensors = {name: np.ones(shape, "f4") for name, shape in shapes.items()}
+    tensors["bias_hh_l0"][:] = second
+    return rl.Weights(tensors)
+
+
+SPEC = rl.Spec("lstm", 4, 3)
+
+
+@pytest.mark.parametrize("suffix", ONE_LAYOUT)
+def test_save_converts_to_the_one_layout_of_a_format(suffix, tmp_path):
+    weights, path = sums(0.0), tmp_path / f"a{suffix}"
+    rl.save(path, weights)
+    rl.save(tmp_path / f"b{suffix}", weights.to(format_to_write(path).layouts[0]))
+    if suffix in WRITE_ONLY:
+        return
+    more = {"spec": SPEC} if suffix == ".npy" else {}
+    ((name, found),) = rl.load(path, **more).items()
+    assert found == rl.load(tmp_path / f"b{suffix}", **more)[name]
+    assert rl.verify(found, weights)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5", ".weights.h5"])
+@pytest.mark.parametrize("several", [False, True])
+def test_save_asks_before_it_rounds(suffix, several, tmp_path):
+    """The repair in the message works as it is."""
+    path, w = tmp_path / f"a{suffix}", sums(0.5)
+    with pytest.raises(rl.LayoutError, match="would round: 12 sums") as error:
+        rl.save(path, {"one": w} if several else w)
+    assert not path.exists()
+    made = eval(f"w{re.search(r'[.]to.*?[)]', str(error.value))[0]}", {"w": w})
+    rl.save(path, {"one": made} if several else made)
+
+
+def test_save_refuses_what_the_format_cannot_represent(tmp_path):
+    projected = rl.Spec("lstm", 6, 4, proj_size=2)
+    shapes = rl.describe(projected, "torch")
+    w = rl.Weights({name: np.ones(shape, "f4") for name, shape in shapes.items()})
+    for suffix in (".keras", ".onnx"):
+        with pytest.raises(rl.LossyError, match="proj_size"):
+            rl.save(tmp_path / f"a{suffix}", w)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_convert_file_to_a_layout_that_the_format_lacks(dry_run, tmp_path):
+    rl.save(tmp_path / "a.npz", sums(0.0))
+    with pytest.raises(rl.LayoutError, match="cannot have layout torch: pass to='onnx'"):
+        rl.convert_file(tmp_path / "a.npz", tmp_path / "b.onnx", to="torch", dry_run=dry_run)
+
+
+def test_rnns_that_could_not_be_read_are_not_dropped_silently(tmp_path):
+    """save(path, load(other)) names them; the repair in the message writes the others."""
+    tensors = {f"fine.{name}": np.ones(shape) for name, shape in rl.describe(SPEC, "torch").items()}
+    half = {"half.weight_ih": np.ones((3, 4)), "half.weight_hh_g": np.ones((3, 1))}
+    np.savez(tmp_path / "a.npz", **tensors, **half)
+    found, path = rl.load(tmp_path / "a.npz"), tmp_path / "b.npz"
+    with pytest.raises(rl.LayoutError, match=r"half: .* nothing was written") as error:
+        rl.save(path, found)
+    assert not path.exists()
+    repair = re.search(r"save\(.*?\)", str(error.value))[0]
+    eval(f"rl.{repair}", {"rl": rl, "path": path, "found": found})
+    assert list(rl.load(path)) == ["fine"]

@@ -1,0 +1,163 @@
+"""Checkpoints with objects of unknown classes: nothing of them is imported, and a note names each.
+
+torch is the oracle: what torch.load() reads of the tensors when it is told to trust the file.
+"""
+
+import argparse
+import collections
+import datetime
+import enum
+import functools
+import pathlib
+import pickle
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import rnnlayout as rl
+from rnnlayout._cli import main as _cli
+from rnnlayout._files.formats.torch import archive
+
+FORMS = {"zip": True, "old": False}
+
+
+class Settings(collections.OrderedDict):
+    """A class of the program that wrote the checkpoint."""
+
+
+class Kind(enum.Enum):
+    LSTM = 1
+
+
+class Slots:
+    __slots__ = ("a",)
+
+    def __init__(self):
+        self.a = torch.ones(2)
+
+
+def named(value, name):
+    return {"model": torch.nn.LSTM(5, 3).state_dict(), name: value}
+
+
+ODD = {
+    "args": (argparse.Namespace(lr=0.1, tensor=torch.ones(3)), r"argparse\.Namespace"),
+    "settings": (Settings(a=1, b=Settings()), "Settings"),
+    "kind": (Kind.LSTM, "Kind"),
+    "path": (pathlib.PurePosixPath("a/b"), r"pathlib.*PurePosixPath"),
+    "when": (datetime.datetime(2026, 1, 2), r"datetime\.datetime"),
+    "partial": (functools.partial(max, 1), r"functools\.partial"),
+    "deque": (collections.deque([1, 2]), r"collections\.deque"),
+    "slots": (Slots(), "Slots"),
+    "class": (Kind, "Kind"),
+    "function": (len, "len"),
+    "frozen": (frozenset({1}), "frozenset"),
+    "some": ({"a", "b"}, "set"),
+    "device": (torch.device("cpu"), r"torch\.device"),
+    "random": (np.random.default_rng(0), "numpy.random"),
+    "integer": ({(1, 2): 1 << 1000, "x": argparse.Namespace()}, r"argparse\.Namespace"),
+    "texts": (np.array(["a"]), "numpy.ndarray of objects or texts"),
+    "objects": (np.array([None]), "numpy.ndarray of objects or texts"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+@pytest.mark.parametrize("name", ODD)
+def test_an_object_of_an_unknown_class(name, protocol, form, tmp_path):
+    value, kind = ODD[name]
+    path = tmp_path / "m.pt"
+    torch.save(named(value, name), path, pickle_protocol=protocol,
+               _use_new_zipfile_serialization=FORMS[form])  # fmt: skip
+    found = rl.load(path)
+    theirs = torch.load(path, weights_only=False)["model"]
+    (ours,) = found.values()
+    assert list(found) == ["model"]
+    for tensor, array in theirs.items():
+        assert ours[tensor].tobytes() == array.numpy().tobytes()
+    (note,) = found.notes
+    assert name in note and "was not read" in note
+    assert re.search(kind, note)
+
+
+HARMLESS = {
+    "loss": np.float64(0.25),
+    "step": np.int64(3),
+    "history": collections.defaultdict(list, {"loss": [1.0, 2.0]}),
+    "counter": collections.Counter("abca"),
+    "nested": collections.OrderedDict(a=collections.OrderedDict(b=[(1, None, True, 2.5, b"x")])),
+}
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_what_is_data_has_no_note(protocol, tmp_path):
+    path = tmp_path / "m.pt"
+    torch.save(named(HARMLESS, "more"), path, pickle_protocol=protocol)
+    assert not rl.load(path).notes
+    more = archive.read(path)["more"]
+    assert (more["loss"], more["step"]) == (0.25, 3)
+    assert more["history"] == HARMLESS["history"] and more["counter"] == HARMLESS["counter"]
+    assert more["nested"]["a"]["b"] == [(1, None, True, 2.5, b"x")]
+
+
+def test_tensors_in_a_defaultdict(tmp_path):
+    state = collections.defaultdict(dict, enc=torch.nn.GRU(5, 3).state_dict())
+    torch.save(state, tmp_path / "m.pt")
+    assert list(rl.load(tmp_path / "m.pt")) == ["enc"]
+
+
+def test_nothing_is_imported_or_called(tmp_path, monkeypatch):
+    """The class is of a module that would leave a mark when it is imported."""
+    (tmp_path / "own_module.py").write_text("open('mark', 'w')\nclass Own: pass\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    import own_module
+
+    torch.save(named(own_module.Own(), "own"), "m.pt")
+    (tmp_path / "mark").unlink()
+    del sys.modules["own_module"]
+    assert rl.load("m.pt").notes == ["own_module.Own in 'own' was not read"]
+    assert "own_module" not in sys.modules and not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("name", ["weight_hh_l0", "bias_ih_l0"])
+def test_an_object_where_a_tensor_is_needed(name, tmp_path):
+    """An LSTM without biases is an LSTM too: that they are missing would not be noticed."""
+    state = torch.nn.LSTM(5, 3).state_dict()
+    state[name] = argparse.Namespace(quantized=state[name])
+    if name == "bias_ih_l0":
+        state["bias_hh_l0"] = argparse.Namespace()
+    torch.save({"enc": state, "dec": torch.nn.GRU(5, 3).state_dict()}, tmp_path / "m.pt")
+    found = rl.load(tmp_path / "m.pt")
+    assert list(found) == ["dec"] and list(found.refused) == ["enc"]
+    assert f"enc.{name} is argparse.Namespace" in str(found.refused["enc"])
+
+
+def test_a_copy_of_the_checkpoint(tmp_path, capsys):
+    """torch's own loader refuses the class, so a .pt cannot be copied: the repair works."""
+    path = tmp_path / "m.pt"
+    torch.save(named(argparse.Namespace(), "args"), path)
+    with pytest.raises(rl.FileError, match=r"write another format.*argparse\.Namespace"):
+        rl.convert_file(path, tmp_path / "n.pt", to="cudnn")
+    new = tmp_path / "n.safetensors"
+    assert _cli.main(["convert", str(path), str(new), "--to", "cudnn"]) == 0
+    assert "argparse.Namespace in 'args' was not read" in capsys.readouterr().err
+    assert rl.verify(path, new)
+    torch.save(named(torch.device("cpu"), "device"), path)  # torch's loader accepts this one
+    rl.convert_file(path, tmp_path / "n.pt", to="cudnn")
+    assert torch.load(tmp_path / "n.pt", weights_only=True)["device"] == torch.device("cpu")
+
+
+def test_many_classes_make_few_notes(tmp_path):
+    program = b"".join(
+        b"X\x04\x00\x00\x00%04dccls\nC%04d\n" % (k, k) for k in range(5000)
+    )  # fmt: skip
+    state = pickle.dumps({"weight": np.ones(3)}, 2)[2:-1]
+    path = tmp_path / "m.pkl"
+    path.write_bytes(b"\x80\x02" + state + b"(" + program + b"u.")
+    with pytest.raises(rl.FileError, match="4980 other classes") as caught:
+        rl.load(path)
+    assert len(str(caught.value)) < 3000

@@ -1,0 +1,208 @@
+"""What each format of files can record, found out by writing and reading files."""
+
+import json
+import pickle
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+import rnnlayout as rl
+from rnnlayout._files.formats import format as formats
+from rnnlayout._model.given import given_of
+from rnnlayout._weights.weights import weights_of
+
+PLAIN = rl.Spec("lstm", 3, 2, bidirectional=True)
+SPECS = {
+    "bias mode": rl.Spec("lstm", 3, 2, bias="input"),
+    "`skip_input`": rl.Spec("lstm", 2, 2, skip_input=True),
+    "reset": rl.Spec("gru", 3, 2, reset="before"),
+    "RNN's activation": rl.Spec("rnn_relu", 3, 2),
+    "hard sigmoid": rl.Spec("lstm", 3, 2, recurrent_activation="hard_sigmoid"),
+    "hard sigmoid of Keras 2": rl.Spec("gru", 3, 2, recurrent_activation="hard_sigmoid_keras2"),
+}
+CONFIGS = {
+    "`go_backwards`": {"go_backwards": True},
+    "`merge_mode`": {"merge_mode": "sum"},
+    "direction": {"direction": "reverse"},
+    "clip": {"clip": 0.5},
+    "initial states": {"initial_h": [[[0.5, 0.25]]]},
+    "others": {"another": [1]},
+}
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+PACKAGES = ("h5py", "onnx", "torch")
+# Prints what the process imported to write, or to read, a file.
+PROCESS = """
+import json, sys, rnnlayout as rl
+what, path, source, spec = sys.argv[1:]
+if what == "write":
+    rl.save(path, rl.load(source))
+else:
+    rl.load(path, rl.Spec.from_dict(json.loads(spec)) if spec else None)
+print(*(name for name in {packages} if name in sys.modules))
+""".replace("{packages}", repr(PACKAGES))
+
+
+class Trial:
+    """One format, tried in a folder."""
+
+    def __init__(self, suffixes, folder):
+        self.suffixes, self.suffix, self.folder = suffixes, suffixes[0], folder
+        self.is_read = self.suffix in formats.readable()
+        self.is_written = self.suffix in formats.writable()
+        by_suffix = formats.format_to_read if self.is_read else formats.format_to_write
+        self.format = by_suffix(Path(f"x{self.suffix}"))
+        self.layouts = [rl.layout(name) for name in getattr(self.format, "layouts", rl.layouts())]
+        self.path = folder / f"file{self.suffix}"
+
+    def weights(self, spec=PLAIN, layout=None, **used):
+        """Return ones, in the first layout that can represent the spec; None if none can."""
+        for one in [layout] if layout else self.layouts:
+            try:
+                shapes = rl.describe(spec, one)
+            except rl.LossyError:
+                continue
+            tensors = {name: np.ones(shape, "f4") for name, shape in shapes.items()}
+            flat = tensors["weight_space"] if one.name == "cudnn" else tensors
+            weights = rl.Weights(flat, spec.replace(dtype="float32"), one).to(one, dtype=spec.dtype)
+            return weights_of(replace(given_of(weights), **used))
+        return None
+
+    def load(self, weights, **told):
+        """Write an RNN, and return what is read; None if it is refused."""
+        try:
+            rl.save(self.path, {"name": weights})
+            found = rl.load(self.path, **told) if self.is_read else {"name": weights}
+        except rl.Error:
+            return None
+        return rl.stack(found.values())
+
+    def keeps(self, weights, **told):
+        again = self.load(weights, **told)
+        return again is not None and again == weights
+
+    def _told(self):
+        """What load() must be told: the spec, if the format does not record it."""
+        return {} if self.load(self.weights()) is not None else {"spec": PLAIN}
+
+    # ------------------------------------------------------------------------------- the columns
+
+    def several(self):
+        w = self.weights()
+        try:
+            rl.save(self.path, {"a": w, "b": w})
+            return yes(not self.is_read or len(rl.load(self.path)) == 2)
+        except rl.Error:
+            return "no"
+
+    def spec(self):
+        if self._told():
+            return "no: `load` needs `spec=`"
+        given = {what: self.weights(spec) for what, spec in SPECS.items()}
+        lost = [what for what, w in given.items() if w is not None and not self.keeps(w)]
+        return f"all but {', '.join(lost)}" if lost else "yes"
+
+    def layout(self):
+        told = self._told()
+        every = [rl.layout(name) for name in rl.layouts()] if self.is_read else self.layouts
+        kept = []
+        for layout in every:
+            tried = (self.weights(spec, layout) for spec in (PLAIN, *SPECS.values()))
+            again = self.load(next(filter(None, tried)), **told)
+            kept += [layout.name] if again is not None and again.layout == layout else []
+        return "any" if len(kept) == len(rl.layouts()) else ", ".join(f"`{name}`" for name in kept)
+
+    def dtypes(self):
+        kept = []
+        for dtype in DTYPES:
+            w = self.weights(PLAIN.replace(dtype=dtype))
+            kept += [dtype] if self.keeps(w, **({"spec": w.spec} if self._told() else {})) else []
+        return "any" if len(kept) == len(DTYPES) else ", ".join(kept)
+
+    def config(self):
+        kept = []
+        for what, config in CONFIGS.items():
+            spec = PLAIN if what == "`merge_mode`" else PLAIN.replace(bidirectional=False)
+            told = {"spec": spec} if self._told() else {}
+            kept += [what] if self.keeps(self.weights(spec, config=config), **told) else []
+        return "any" if len(kept) == len(CONFIGS) else ", ".join(kept) or "none"
+
+    def batch_first(self):
+        told = self._told()
+        if not self.is_read:
+            return "yes"
+        found = [self.load(self.weights(batch_first=b), **told).batch_first for b in (True, False)]
+        own = {True: "x is (N, T, I)", False: "x is (T, N, I)", None: "no"}
+        return "yes" if found == [True, False] else own[found[0]]
+
+    def packages(self, what):
+        """Return what is imported beside NumPy. what: "read" or "write"."""
+        if what == "read" and not self.is_read:
+            return "not read"
+        if what == "write" and not self.is_written:
+            return "not written"
+        w, source = self.weights(), self.folder / "source.npz"
+        rl.save(source, w)
+        if what == "read" and self.is_written:
+            rl.save(self.path, w)
+        elif what == "read":  # .pkl
+            self.path.write_bytes(pickle.dumps(dict(w.to("torch"))))
+        told = json.dumps(PLAIN.to_dict()) if self.is_written and self._told() else ""
+        command = [sys.executable, "-c", PROCESS, what, self.path, source, told]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return ", ".join(done.stdout.split()) or "NumPy"
+
+    def others(self):
+        """What a conversion does to the tensors that belong to no RNN."""
+        if not self.is_written:
+            return "-"
+        if getattr(self.format, "rewrite", None):
+            return "the whole model, to a file of this format"
+        source = self.folder / "others.npz"
+        tensors = self.weights(layout=rl.layout("keras"))
+        np.savez(source, other=np.ones(2), **{f"a.{name}": w for name, w in tensors.items()})
+        try:
+            done = rl.convert_file(source, self.path, to=self.layouts[0], force=True)
+        except rl.Error:
+            return "-"
+        if not done.left_out:
+            return "kept"
+        return "left out; `--into` keeps the model" if self.format.replace else "left out"
+
+
+def yes(value):
+    return "yes" if value else "no"
+
+
+def trials(folder):
+    """Yield a Trial per format; suffixes of one format are one."""
+    for suffixes in (list(group) for _, group in groupby(formats.FORMATS, formats.FORMATS.get)):
+        yield Trial(suffixes, Path(folder))
+
+
+def names(trial):
+    return ", ".join(f"`{suffix}`" for suffix in trial.suffixes)
+
+
+def records():
+    """Return (head, rows) of the table of what is recorded, by the formats that are written."""
+    head = ["format", "several RNNs", "layouts", "dtypes", "spec", "`config`", "`batch_first`"]
+    with tempfile.TemporaryDirectory() as folder:
+        return head, [
+            [names(t), t.several(), t.layout(), t.dtypes(), t.spec(), t.config(), t.batch_first()]
+            for t in trials(folder)
+            if t.is_written
+        ]
+
+
+def uses():
+    """Return (head, rows) of the table of what is needed to read and write, and other tensors."""
+    head = ["format", "read with", "written with", "other tensors of a conversion"]
+    with tempfile.TemporaryDirectory() as folder:
+        return head, [
+            [names(t), t.packages("read"), t.packages("write"), t.others()] for t in trials(folder)
+        ]
