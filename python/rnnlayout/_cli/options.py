@@ -124,7 +124,7 @@ def add_format(parser: argparse.ArgumentParser) -> None:
         "--format",
         type=file_format,
         metavar="F",
-        help="format of the input file, if its name does not show it: pt, h5, keras, npz ...",
+        help="format of the file whose name does not show it: pt, h5, keras, npz ...",
     )
 
 

@@ -105,6 +105,7 @@ def verify(
     recurrent_activation: str | None = None,
     as_class: Mapping[str, str] | None = None,
     config: Any = None,
+    format: str | None = None,
 ) -> Verified:
     """Compare RNNs, which may be in different layouts, and in files of different formats.
 
@@ -116,8 +117,8 @@ def verify(
     only: names, of either side: compare these alone. stack: lists of names of either side, bottom
         first; each becomes one RNN. map: names of a -> names of b, where they differ. prefix: use
         only what is under it, on both sides.
-    spec, layout, cell, reset, recurrent_activation, as_class, config: as for load(), for the side
-        that does not record them; the last two only for a file.
+    spec, layout, cell, reset, recurrent_activation, as_class, config, format: as for load(), for the
+        side that does not record them; the last three only for a file.
 
     RNNs are matched by name; NAME and the names that formats make of it (`enc.rnn`, `enc_rnn`,
     `/enc/rnn/LSTM`) are one. If each side has only one RNN, names do not matter. NAME_0, NAME_1
@@ -138,7 +139,7 @@ def verify(
     """
     hints = {"spec": spec, "layout": layout, "cell": cell, "reset": reset,
              "recurrent_activation": recurrent_activation, "as_class": as_class or None,
-             "config": config}  # fmt: skip
+             "config": config, "format": format}  # fmt: skip
     first, second = both(
         a, b, prefix, {name: hint for name, hint in hints.items() if hint is not None}
     )

@@ -46,7 +46,7 @@ def convert_into(
     Raises LayoutError if no names match, or two RNNs of one name are not the same.
     """
     path, model, dst = regular_file(src), regular_file(into), Path(dst)
-    format = format_to_read(model)
+    format = format_to_read(model, asks=False)
     if format_to_write(dst) is not format:
         raise FileError(f"{dst}: a copy of {model} needs the same suffix, {format.suffix}")
     put = format.replace if isinstance(format, ModelFormat) else None
@@ -80,10 +80,11 @@ def _read_model(model: Path, hints: Mapping[str, Any]) -> tuple[Found, TensorFil
     if spec := hints.get("spec"):  # of an RNN of src, and of the one here that asks
         known = {"cell": spec.cell, "reset": spec.reset} | known
     try:
-        found, file = read(model, Hints())
+        found, file = read(model, Hints(), asks=False)
     except (LayoutError, SpecError):
-        return read(model, Hints(**known))
-    return read(model, Hints(**known)) if found.undecided and known else (found, file)
+        return read(model, Hints(**known), asks=False)
+    again = found.undecided and known
+    return read(model, Hints(**known), asks=False) if again else (found, file)
 
 
 def _pairs(

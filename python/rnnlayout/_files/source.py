@@ -34,16 +34,18 @@ from rnnlayout._weights.weights import Weights
 _KERAS = ("as_class", "config")  # hints for Keras files
 
 
-def read(path: Path, hints: Hints) -> tuple[Found, TensorFile | None]:
+def read(
+    path: Path, hints: Hints, *, asks: bool = True
+) -> tuple[Found, TensorFile | None]:
     """Return the RNNs of a file, and the file itself if it is a bag of named tensors.
 
-    Raises the first error if no RNN can be read.
+    asks: the caller may pass format= for this file. Raises the first error if no RNN can be read.
     """
-    format = format_to_read(path, hints.format)
+    format = format_to_read(path, hints.format, asks=asks)
     for name in _KERAS:
         if getattr(hints, name) and name not in getattr(format, "hints", ()):
             raise SpecError(f"{path}: {name}= is only for Keras files: omit {name}=")
-    with reading(path, format):
+    with reading(path, format, asks=asks):
         return _read(path, format, hints)
 
 
