@@ -117,8 +117,8 @@ def verify(
     only: names, of either side: compare these alone. stack: lists of names of either side, bottom
         first; each becomes one RNN. map: names of a -> names of b, where they differ. prefix: use
         only what is under it, on both sides.
-    spec, layout, cell, reset, recurrent_activation, as_class, config, format: as for load(), for the
-        side that does not record them; the last three only for a file.
+    spec, layout, cell, reset, recurrent_activation, as_class, config, format: as for load(), for
+        the side that does not record them; the last three only for a file.
 
     RNNs are matched by name; NAME and the names that formats make of it (`enc.rnn`, `enc_rnn`,
     `/enc/rnn/LSTM`) are one. If each side has only one RNN, names do not matter. NAME_0, NAME_1

@@ -10,11 +10,8 @@ from rnnlayout._cli.failures import report, text_of
 from rnnlayout._cli.options import (
     DONE,
     add_file,
-    add_format,
-    add_hints,
     add_json,
-    add_keras,
-    add_prefix,
+    add_reading,
     hints,
     in_options,
 )
@@ -35,10 +32,7 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "files", nargs="+", metavar="FILE", help="a file to read")
     add_json(parser)
-    add_prefix(parser)
-    add_keras(parser)
-    add_format(parser)
-    add_hints(parser)
+    add_reading(parser)
 
 
 def run(options: argparse.Namespace) -> int:

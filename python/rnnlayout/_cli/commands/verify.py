@@ -10,12 +10,9 @@ from rnnlayout._cli.options import (
     DONE,
     add_choice,
     add_file,
-    add_format,
-    add_hints,
     add_json,
-    add_keras,
     add_map,
-    add_prefix,
+    add_reading,
     hints,
     in_options,
     pairs,
@@ -45,10 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_choice(parser)
     add_map(parser, "compare RNN A of the first file with RNN B of the second; may be repeated")
-    add_prefix(parser)
-    add_keras(parser)
-    add_format(parser)
-    add_hints(parser, whose="the file that does not record it")
+    add_reading(parser, whose="the file that does not record it")
 
 
 def _tolerance(text: str) -> float:
