@@ -150,7 +150,7 @@ def verify(
         if x in first.decided and y in second.decided
     }  # fmt: skip
     if only is not None:
-        known = dict.fromkeys([*first, *first.refused, *second, *second.refused])
+        known = dict.fromkeys([*first.names, *second.names])
         check_known(only, known, "only")
         pairs = {x: y for x, y in pairs.items() if x in only or y in only}
     names = "between a ({}) and b ({})"

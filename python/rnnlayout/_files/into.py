@@ -70,7 +70,7 @@ def convert_into(
     for one in conversions.values() if dry_run else ():
         one.check()
     notes += [f"{name} of {model.name} is unchanged" for name in old if name not in conversions]
-    left_out = tuple(name for name in (*new, *new.refused) if name not in pairs)
+    left_out = tuple(name for name in new.names if name not in pairs)
     reports = {name: one.report for name, one in conversions.items()}
     return Converted(reports, left_out, (*new.notes, *old.notes, *notes))
 

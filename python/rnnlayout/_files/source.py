@@ -34,9 +34,7 @@ from rnnlayout._weights.weights import Weights
 _KERAS = ("as_class", "config")  # hints for Keras files
 
 
-def read(
-    path: Path, hints: Hints, *, asks: bool = True
-) -> tuple[Found, TensorFile | None]:
+def read(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, TensorFile | None]:
     """Return the RNNs of a file, and the file itself if it is a bag of named tensors.
 
     asks: the caller may pass format= for this file. Raises the first error if no RNN can be read.
@@ -90,7 +88,7 @@ def _forget_frames(errors: Iterable[Exception]) -> None:
 
 def _prefixes(found: Found, file: TensorFile | None) -> list[str]:
     """Return what prefix= may be to choose an RNN, for those that have a prefix."""
-    all_prefixes = [g.prefix for g in file.groups] if file else [*found, *found.refused]
+    all_prefixes = [g.prefix for g in file.groups] if file else found.names
     return [prefix.rstrip("./") for prefix in all_prefixes if prefix]
 
 

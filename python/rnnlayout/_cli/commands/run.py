@@ -115,7 +115,7 @@ def _the_one(options: argparse.Namespace) -> tuple[str, Any]:
     from rnnlayout._model.errors import FileError
 
     found = chosen(load(options.file, **hints(options)), options.only, options.stack)
-    names = [*found, *found.refused]
+    names = found.names
     if len(names) > 1:
         raise FileError(f"there are {len(names)} RNNs: choose one with --only: {', '.join(names)}")
     return names[0], found

@@ -19,23 +19,21 @@ def chosen(found: Found, only: Names | None = None, stacks: Sequence[Names] | No
 
     stacks: lists of names, as for with_stack(). only: names, also of such stacks; the others are
     not looked up, so they may be refused, and their names are added to .others.
-    Raises FileError if there is no RNN of a name.
+    Raises FileError if no RNN has one of the names.
     """
     for names in stacks or ():
         found = with_stack(found, names)
     if only is None:
         return found
-    known = [*found, *found.refused]
-    check_known(only, known, "only")
-    rest = [name for name in known if name not in only]
+    check_known(only, found.names, "only")
+    rest = [name for name in found.names if name not in only]
     return Found({name: found[name] for name in only}, {}, found.notes, [*found.others, *rest])
 
 
 def with_stack(found: Found, names: Names) -> Found:
     """Return a file's RNNs with some joined to one, bottom first: enc_0, enc_1 to enc, or to enc_0
     if there is another enc."""
-    known = [*found, *found.refused]
-    check_known(names, known, "stack")
+    check_known(names, found.names, "stack")
     name, whole = layer_of(names[0])[0], stack([found[name] for name in names])
     rest = {key: one for key, one in found.decided.items() if key not in names}
     if name in rest or name in found.unread:

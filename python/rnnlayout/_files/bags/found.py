@@ -41,6 +41,11 @@ class Found(Mapping[str, Weights]):
         """The errors of undecided and refused RNNs."""
         return {**self.undecided, **self.refused}
 
+    @property
+    def names(self) -> list[str]:
+        """The names of all RNNs, the refused ones last."""
+        return [*self, *self.refused]
+
     def __getitem__(self, name: str) -> Weights:
         if name in self.decided:
             return self.decided[name]

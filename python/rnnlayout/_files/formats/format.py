@@ -150,9 +150,7 @@ def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) ->
     names = ", ".join(readable())
     what = f"it is {content.what}" if content else "its first bytes are those of none"
     repair = "pass format=" if asks else "give the file that suffix"
-    raise FileError(
-        f"{path}: unknown format: {what}; readable are {names}: if it is one, {repair}"
-    )
+    raise FileError(f"{path}: unknown format: {what}; readable are {names}: if it is one, {repair}")
 
 
 def format_named(name: str) -> Format:
