@@ -151,7 +151,8 @@ class Entries:
             asked |= {"cell": spec.cell, "reset": spec.reset}
         if spec is not None and spec.recurrent_activation != _SPECS_DEFAULT:
             asked["recurrent_activation"] = spec.recurrent_activation
-        if not _has_gates(tensors):
+        shapes = (a.array.shape for leaf, a in tensors.items() if leaf.endswith(LEAVES[1]))
+        if not any(count_gates(shape) > 1 for shape in shapes):
             asked.pop("recurrent_activation", None)
         activation = asked.get("recurrent_activation")
         check_activation(activation, self.version)
@@ -196,10 +197,9 @@ def cell_names(name: str, count: int) -> list[str]:
     return [f"{name}/{k}" for k in range(count)] if count > 1 else [name]
 
 
-def _has_gates(tensors: Mapping[str, Bits]) -> bool:
-    """Return whether a cell is more than a plain RNN, whose recurrent matrix is (H, H)."""
-    shapes = (a.array.shape for name, a in tensors.items() if name.endswith(LEAVES[1]))
-    return any(shape[-1] > shape[0] for shape in shapes)
+def count_gates(shape: tuple[int, ...]) -> int:
+    """Return G of a recurrent kernel (H, G H), 0 if it has no such shape; 1 for a plain RNN."""
+    return shape[1] // shape[0] if len(shape) == 2 and shape[0] else 0
 
 
 def _recorded(name: str, tensors: dict[str, Bits], record: Record) -> Weights:
