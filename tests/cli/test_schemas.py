@@ -8,6 +8,7 @@ from importlib.resources import files
 import jsonschema
 import numpy as np
 import pytest
+from oracles.frameworks import onnx_model
 from oracles.some import normal_weights
 
 import rnnlayout as rl
@@ -91,6 +92,15 @@ def test_inspect(check, tmp_path):
         {"name": "weight_ih_l0", "shape": [6, 3]}, {"name": "weight_hh_l0", "shape": [6, 2]}
     ]  # fmt: skip
     assert [entry["num_params"] for entry in told["entries"]] == [s.num_params for s in specs]
+
+
+def test_inspect_of_an_infinite_setting(check, tmp_path):
+    """JSON has no infinity."""
+    spec = rl.Spec("lstm", 3, 2)
+    model = onnx_model(normal_weights(rl.layout("onnx"), spec), spec, clip=np.inf)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    (told,) = check("inspect", tmp_path / "m.onnx")["files"]
+    assert told["entries"][0]["config"] == {"clip": "inf"}
 
 
 def test_inspect_of_what_is_refused(check, tmp_path):

@@ -88,15 +88,10 @@ def _pair(pair: Any) -> dict[str, Any]:
             | {
                 "differ": gap.count,
                 "size": gap.size,
-                "largest": _finite(gap.largest),
+                "largest": gap.largest,
                 "at": list(gap.at),
-                "values": [_finite(value) for value in gap.values],
+                "values": list(gap.values),
             }
             for gap in pair.gaps
         ],
     }
-
-
-def _finite(value: float) -> float | str:
-    """Return "nan", "inf" or "-inf" for these, which JSON lacks."""
-    return value if math.isfinite(value) else str(value)
