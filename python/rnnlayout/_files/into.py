@@ -13,7 +13,7 @@ from rnnlayout._files.bags.layerwise import Conversion
 from rnnlayout._files.bags.limits import regular_file
 from rnnlayout._files.bags.output import check_free, whole
 from rnnlayout._files.bags.stacks import joined, matched
-from rnnlayout._files.formats.format import ModelFormat, format_to_read, format_to_write
+from rnnlayout._files.formats.format import ModelFormat, format_to_read, format_to_write, only_read
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import unlike
 from rnnlayout._native import LayoutError, SpecError
@@ -47,12 +47,15 @@ def convert_into(
     """
     path, model, dst = regular_file(src), regular_file(into), Path(dst)
     format = format_to_read(model, asks=False)
+    put = format.replace if isinstance(format, ModelFormat) else None
+    if format.write is only_read or (isinstance(format, ModelFormat) and put is None):
+        raise FileError(
+            f"{model}: weights cannot be put into a {format.suffix} file: load the model with its"
+            " own program, pass its layer or module to rl.assign(), and save it again"
+        )
     if format_to_write(dst) is not format:
         raise FileError(f"{dst}: a copy of {model} needs the same suffix, {format.suffix}")
-    put = format.replace if isinstance(format, ModelFormat) else None
     old, file = _read_model(model, hints)
-    if file is None and put is None:
-        raise FileError(f"{model}: weights cannot be put into a {format.suffix} file yet")
     new = joined(chosen(load(path, **hints), only, stack), old)
     check_free(dst, force, path)
     check_free(dst, force, model)
