@@ -21,6 +21,7 @@ from rnnlayout._files.formats.format import (
     format_to_write,
     reading,
 )
+from rnnlayout._model.config import check_config
 from rnnlayout._model.given import given_of
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
@@ -89,7 +90,8 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
     Only RNNs are written, not the other tensors of a file that load() read: convert_file() keeps
     them.
 
-    Raises LayoutError if that conversion would round: convert with Weights.to() first; LossyError
+    Raises LayoutError if that conversion would round: convert with Weights.to() first, or if a
+    setting in config is not of its kind; LossyError
     if the format cannot represent an RNN, or a setting that changes its outputs; the first error of
     `weights.refused` if it is what load() returned and some RNNs of the file could not be read.
     """
@@ -104,6 +106,7 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
     for name, one in entries.items():
         if not isinstance(name, str) or not isinstance(one, Weights):
             raise LayoutError(f"weights[{name!r}] is a {type(one).__name__}, need a Weights")
+        check_config(one.config)
     check_names(entries)
     entries = {name: _fitting(name, one, format) for name, one in entries.items()}
     with whole(path, force=True) as out:
