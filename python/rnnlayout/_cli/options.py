@@ -94,7 +94,8 @@ def add_reading(parser: argparse.ArgumentParser, *, whose: str = "the input file
         type=_class,
         action="append",
         metavar="CLASS=LSTM",
-        help="read layers of your own class in a Keras file as LSTM, GRU or SimpleRNN",
+        help="read layers of your own class in a Keras file as LSTM, GRU or SimpleRNN, cells"
+        " as LSTMCell ...",
     )
     add(
         "--format",

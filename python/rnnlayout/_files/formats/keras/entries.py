@@ -72,7 +72,7 @@ class Entries:
                 self.entries.append((layer.name, error))
             return
         check_cells(layer, cells)
-        self.add(layer.name, cells, layer.both, described, unknown_in(layer.node))
+        self.add(layer.name, cells, layer.both, described, unknown_in(layer))
 
     def add(
         self,

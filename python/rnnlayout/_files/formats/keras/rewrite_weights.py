@@ -85,7 +85,7 @@ def _change_described(entries: Entries, layers: Group, changed: ChangedCells) ->
     nodes = {layer_name(node): node for node in children(beside.model)}
     for name, group in groups_of(layers):
         for layer, cells in pairs(nodes[name], group) if name in nodes else ():
-            if not unknown_in(layer.node):
+            if not unknown_in(layer):
                 changed.add_hard(layer, cells, entries.version)
     with config_errors(str(beside.path)):
         modernize(beside.model, scaled=changed.scaled)  # raises what Keras 3 cannot compute
