@@ -163,24 +163,45 @@ class Entries:
                 given = read(tensors, None, layout, **asked)
             except LayoutError:  # the hints are meant for another RNN
                 raise question from None
-        if activation is not None:
-            return given
-        if given.layout.name == "keras" and given.spec.cell in ("lstm", "gru"):
-            if self.version < SIGMOID_SINCE:
-                names = (HARD_SIGMOIDS[1], "sigmoid")
-                fit = [given.spec.replace(recurrent_activation=one) for one in names]
-                raise UndecidedError(
-                    "the file does not record its recurrent activation, and before Keras 2.3"
-                    " hard_sigmoid was the default: pass"
-                    " recurrent_activation='hard_sigmoid_keras2' or recurrent_activation='sigmoid',"
-                    " or config= with the file of the model's to_json() if the layers differ",
-                    [replace(given, spec=spec) for spec in fit],
-                    ["recurrent_activation"],
-                    "recurrent activation, not stored in Keras files before 2.3",
-                )
-            if _DEFAULTS not in self.notes:
-                self.notes.append(_DEFAULTS)
+            except UndecidedError as question:
+                if activation is None and self._lacks_activation(question.givens[0]):
+                    raise _without_activation(question.givens, question) from None
+                raise
+        if activation is None and self._lacks_activation(given):
+            raise _without_activation([given])
+        if activation is None and _is_gated(given) and _DEFAULTS not in self.notes:
+            self.notes.append(_DEFAULTS)
         return given
+
+    def _lacks_activation(self, given: Given) -> bool:
+        """Return whether the file may mean another recurrent activation than sigmoid."""
+        return _is_gated(given) and self.version < SIGMOID_SINCE
+
+
+def _is_gated(given: Given) -> bool:
+    return given.layout.name == "keras" and given.spec.cell in ("lstm", "gru")
+
+
+def _without_activation(
+    givens: Sequence[Given], other: UndecidedError | None = None
+) -> UndecidedError:
+    """Return the question for the recurrent activation, after another question about the RNN."""
+    message = (
+        "the file does not record its recurrent activation, and before Keras 2.3 hard_sigmoid was"
+        " the default: pass recurrent_activation='hard_sigmoid_keras2' or"
+        " recurrent_activation='sigmoid', or config= with the file of the model's to_json() if the"
+        " layers differ"
+    )
+    reason = "recurrent activation, not stored in Keras files before 2.3"
+    fit = [
+        replace(given, spec=given.spec.replace(recurrent_activation=one))
+        for given in givens
+        for one in (HARD_SIGMOIDS[1], "sigmoid")
+    ]
+    if other is None:
+        return UndecidedError(message, fit, ["recurrent_activation"], reason)
+    arguments = [*other.arguments, "recurrent_activation"]
+    return UndecidedError(f"{other}; and {message}", fit, arguments, f"{other.reason}; {reason}")
 
 
 def check_activation(activation: str | None, version: Version) -> None:

@@ -1,4 +1,4 @@
-"""Layers and cells of a class that is not Keras's own but looks recurrent: a user's subclass of LSTM.
+"""Layers and cells of a class that is not Keras's own but looks recurrent: a subclass of LSTM.
 
 What such a class computes is unknown. Its config has the arguments of the class that it extends, so
 its layers are listed; they are read as layers of that class if the caller says so with as_class=.
