@@ -65,6 +65,8 @@ def _found(source: Any, hints: dict[str, Any]) -> Found | ValueError:
             return read
         for name in hints.keys() & {"as_class", "config", "format"}:
             raise SpecError(f"{name}= is for a file, not for a {type(source).__name__}")
+        if not isinstance(source, Mapping):  # nothing in it has a name
+            hints = {name: hint for name, hint in hints.items() if name != "prefix"}
         return Found({"": Weights(source, **hints)})
     except ValueError as error:
         return error

@@ -116,7 +116,7 @@ def verify(
 
     only: names, of either side: compare these alone. stack: lists of names of either side, bottom
         first; each becomes one RNN. map: names of a -> names of b, where they differ. prefix: use
-        only what is under it, on both sides.
+        only what is under it, in files and dicts of tensors.
     spec, layout, cell, reset, recurrent_activation, as_class, config, format: as for load(), for
         the side that does not record them; the last three only for a file.
 

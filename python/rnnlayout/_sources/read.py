@@ -47,9 +47,18 @@ def read(
     hints = {key: value for key, value in hints.items() if value is not None}
     check_hints(hints, spec, "spec=")
     asked = Asked(spec, as_layout(layout) if layout is not None else None, dtype_free, hints)
-    source = only_rnn(source, prefix)
+    whole, source = source, only_rnn(source, prefix)
     if isinstance(source, (str, bytes, PathLike)):
         raise path_for_weights(source, asked.spec, asked.layout, prefix)
+    if (
+        prefix
+        and source is whole
+        and (isinstance(source, Checked) or not isinstance(source, Mapping))
+    ):
+        raise LayoutError(
+            f"prefix={prefix!r} chooses tensors of a dict by their names, found a"
+            f" {type(source).__name__}: omit prefix="
+        )
     if isinstance(source, Checked):
         return _read_again(given_of(source), asked)
     if isinstance(source, Labelled):
