@@ -76,7 +76,7 @@ def load(
     if dtype is None:
         return found
     entries = {name: one.to(one.layout, dtype=dtype) for name, one in found.decided.items()}
-    return Found(entries, found.unread, found.notes, found.others)
+    return Found(entries, found.unread, found.notes, found.others, found.unused)
 
 
 def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
@@ -188,7 +188,7 @@ def convert_file(
 
     If both files are bags of named tensors, the tensors of each RNN are replaced in place and all
     others are copied bit for bit. If one of them has another format, only the RNNs are written.
-    .left_out of the result names what the new file does not have: the other tensors then, and what
+    .left_out of the result names what the new file does not have: the other tensors and RNNs then, and what
     a checkpoint has beside tensors (an epoch), which only another checkpoint keeps.
     Returns what was done. Raises FileExistsError if `dst` exists, without force; the other errors
     are those of load(), convert() and save(). If a single RNN cannot be
@@ -219,7 +219,7 @@ def convert_file(
             name: Conversion(weights, to, dtype, exact, scratch) for name, weights in found.items()
         }
         beside = file.beside if file else ()
-        notes, left_out = list(found.notes), (*found.others, *beside)
+        notes, left_out = list(found.notes), (*found.others, *found.unused, *beside)
         if whole_file and file is not None and isinstance(target, TensorFormat):
             notes += file.copy(out, conversions, progress, target)
             left_out = () if source is target else beside

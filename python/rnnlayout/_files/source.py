@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,11 +61,21 @@ def _read(path: Path, format: Format, hints: Hints) -> tuple[Found, TensorFile |
         raise found.refused.pop(next(iter(found.refused)))
     if not found and hints.prefix:
         raise _wrong_prefix(path, hints)
+    if found and hints.prefix:
+        _name_others(found, path, hints)
     if not found:
         raise FileError(
             "; ".join([f"{path}: no recurrent layer found", *found.notes, *_why(hints, file)])
         )
     return found, file
+
+
+def _name_others(found: Found, path: Path, hints: Hints) -> None:
+    """Tell the RNNs outside of the prefix from the tensors that belong to no RNN."""
+    with suppress(ValueError):  # none of those RNNs can be read
+        whole, _ = read(path, replace(hints, prefix="", spec=None))
+        found.others = whole.others
+        found.unused = tuple(name for name in whole.names if name not in found.names)
 
 
 def _why(hints: Hints, file: TensorFile | None) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import suppress
 from typing import Any
 
 from rnnlayout._cli.failures import report, text_of
@@ -62,10 +61,6 @@ def _inspected(path: str, options: argparse.Namespace) -> tuple[dict[str, Any], 
     }  # fmt: skip
     try:
         found = load(path, **hints(options))
-        others = found.others
-        if options.prefix:  # tensors of the other RNNs are not tensors of no RNN
-            with suppress(ValueError):  # none of the others can be read
-                others = load(path, **hints(options) | {"prefix": "", "spec": None}).others
     except Exception as error:
         code = report(error, options, path if len(options.files) > 1 else "")
         return told | empty | {"failed": _error(error, options)}, code
@@ -74,7 +69,7 @@ def _inspected(path: str, options: argparse.Namespace) -> tuple[dict[str, Any], 
         "undecided": [_undecided(name, why, options) for name, why in found.undecided.items()],
         "refused": [{"name": name, **_error(why, options)} for name, why in found.refused.items()],
         "notes": found.notes,
-        "others": list(others),
+        "others": list(found.others),
     }, DONE
 
 

@@ -18,7 +18,7 @@ def chosen(found: Found, only: Names | None = None, stacks: Sequence[Names] | No
     """Return a file's RNNs with some joined, and of these only some.
 
     stacks: lists of names, as for with_stack(). only: names, also of such stacks; the others are
-    not looked up, so they may be refused, and their names are added to .others.
+    not looked up, so they may be refused, and their names are added to .unused.
     Raises FileError if no RNN has one of the names.
     """
     for names in stacks or ():
@@ -27,7 +27,8 @@ def chosen(found: Found, only: Names | None = None, stacks: Sequence[Names] | No
         return found
     check_known(only, found.names, "only")
     rest = [name for name in found.names if name not in only]
-    return Found({name: found[name] for name in only}, {}, found.notes, [*found.others, *rest])
+    entries = {name: found[name] for name in only}
+    return Found(entries, {}, found.notes, found.others, [*found.unused, *rest])
 
 
 def with_stack(found: Found, names: Names) -> Found:
@@ -38,7 +39,7 @@ def with_stack(found: Found, names: Names) -> Found:
     rest = {key: one for key, one in found.decided.items() if key not in names}
     if name in rest or name in found.unread:
         name = names[0]
-    return Found({name: whole} | rest, found.unread, found.notes, found.others)
+    return Found({name: whole} | rest, found.unread, found.notes, found.others, found.unused)
 
 
 def check_known(names: Names, known: Collection[str], argument: str) -> None:
