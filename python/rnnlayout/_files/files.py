@@ -188,11 +188,12 @@ def convert_file(
 
     If both files are bags of named tensors, the tensors of each RNN are replaced in place and all
     others are copied bit for bit. If one of them has another format, only the RNNs are written.
-    .left_out of the result names what the new file does not have: the other tensors and RNNs then, and what
-    a checkpoint has beside tensors (an epoch), which only another checkpoint keeps.
+    .left_out of the result then names the RNNs and tensors that the new file does not have, and
+    always what only another checkpoint keeps of a checkpoint, such as its epoch.
+
     Returns what was done. Raises FileExistsError if `dst` exists, without force; the other errors
-    are those of load(), convert() and save(). If a single RNN cannot be
-    represented in the target layout, nothing is written.
+    are those of load(), convert() and save(). If a single RNN cannot be represented in the target
+    layout, nothing is written.
     """
     hints = Hints(
         spec, layout, prefix, cell, reset, recurrent_activation, dtype, format, as_class, config
