@@ -49,7 +49,7 @@ static const struct {
       "STICKY=911"}},
     {"refused", check_refused, {"FAKE_CUDA_DEVICES=2"}},
     {"no_memory", check_no_memory, {"FAKE_CUDA_MEMORY=100000"}},
-    {"poll", check_poll, {"FAKE_CUDA_SLOW=2500"}},
+    {"poll", check_poll, {"FAKE_CUDA_SLOW=8000"}},
     {"large", check_large, {"", "FAKE_CUDA_ORDER=now"}},
 };
 
