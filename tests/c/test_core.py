@@ -61,7 +61,7 @@ def test_threads_do_not_race(c_build, check):
 def test_calls_on_a_gpu_race_with_nobody(c_build, part):
     folder = c_build("tsan") / "tests" / "c"
     env = {"RNNLAYOUT_CUDNN": str(folder / "fakes" / "cudnn9"), "FAKE_CUDNN_LINGER": "200",
-           "FAKE_CUDA_SLOW": "2500"}  # fmt: skip
+           "FAKE_CUDA_SLOW": "8000"}  # fmt: skip
     assert run([folder / "check_gpu", part], env=env).endswith(" passed, 0 failed\n")
 
 
