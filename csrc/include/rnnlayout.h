@@ -36,7 +36,7 @@ typedef enum rnl_status {
     RNL_E_LOSSY,       /* the target layout or dtype cannot represent this RNN or a value  */
     RNL_E_NOMEM,       /* an allocation failed                                             */
     RNL_E_INTERRUPTED, /* the caller's poll function asked to stop                         */
-    RNL_E_NO_CUDNN,    /* there is no usable cuDNN, driver or GPU                          */
+    RNL_E_NO_CUDNN,    /* no usable cuDNN, driver or GPU was found                         */
     RNL_E_CUDNN        /* a call to cuDNN or to the driver failed                          */
 } rnl_status;
 
@@ -144,8 +144,8 @@ typedef struct rnl_layout {
 } rnl_layout;
 
 /* Find a layout by its name or another name of it ("jax" is "cudnn"; layout->name is the first),
- * and set its options to their defaults. RNL_E_LAYOUT: there is no such layout; the message lists
- * the layouts. */
+ * and set its options to their defaults. RNL_E_LAYOUT: the layout does not exist; the message
+ * lists the layouts. */
 rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err);
 
 /* Set one option of a layout. RNL_E_LAYOUT: the layout does not have this option, or the option
@@ -455,7 +455,7 @@ typedef struct rnl_cudnn_report {
     const char *path;        /* of libcudnn; NULL: no usable one was found                */
     int version;             /* 91900 is 9.19.0, 8906 is 8.9.6                            */
     int cuda_version;        /* of the CUDA that cuDNN is built for: 13010 is 13.1        */
-    const char *cublas;      /* path of libcublasLt; NULL: not opened, because there is no driver */
+    const char *cublas;      /* path of libcublasLt; NULL: not opened without a driver        */
     const char *driver;      /* path of libcuda; NULL: none was found                     */
     const char *no_driver;   /* the reason why the driver is not usable; NULL: it is      */
     int driver_cuda_version; /* of the newest CUDA that the driver supports               */

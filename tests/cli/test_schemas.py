@@ -43,7 +43,7 @@ def check(rnnlayout):
     def run(*arguments, codes=(0,)):
         code, out, err = rnnlayout(*arguments, "--json")
         assert code in codes and err == ""
-        told = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        told = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
         name, _, version = told["schema"].removeprefix("rnnlayout.").partition("/")
         schema = json.loads(SCHEMAS[f"{name}-{version}.json"].read_text())
         jsonschema.Draft202012Validator(closed(schema)).validate(told)

@@ -59,7 +59,7 @@ def say_error(text: str) -> None:
 
 
 def width(stream: TextIO) -> int | None:
-    """Return the number of columns of a terminal, None if the stream is no terminal."""
+    """Return the number of columns of a terminal, None if the stream is not a terminal."""
     return get_terminal_size().columns if stream.isatty() else None
 
 

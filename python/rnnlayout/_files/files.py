@@ -62,8 +62,8 @@ def load(
 
     Returns a mapping from names (of the layer, or the prefix of its tensors) to Weights. Looking
     up a layer of which the file does not record everything raises an UndecidedError, which asks
-    for the missing argument; its .undecided tells what is known. Layers that cannot be read are in
-    its .refused; if there are no others, the error is raised.
+    for the missing argument; .undecided of the mapping has what is known. Layers that cannot be
+    read are in .refused; if no layer can be read, the error of the first one is raised.
     Raises FileNotFoundError; FileError if the file is malformed, unsafe, of an unknown format, or
     has no recurrent layers; MissingExtraError if the format needs a package that is not installed;
     LayoutError, SpecError and LossyError as convert() does.

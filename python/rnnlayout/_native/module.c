@@ -157,7 +157,7 @@ static PyMethodDef native_methods[] = {
      " unless the layout can represent it."},
     {"check_layout", native_check_layout, METH_O,
      "check_layout(layout, /)\n--\n\nReturn the layout's name in the table, which may be another"
-     " than its own. Raise LayoutError if there is no such layout."},
+     " than its own. Raise LayoutError if the layout does not exist."},
     {"tensors", native_tensors, METH_VARARGS,
      "tensors(layout, spec, has=None, /)\n--\n\nReturn a list of (name, shape): the tensors of an"
      " RNN in the framework's order. has: HAS_BIAS | HAS_PEEPHOLES, by default as in the spec."},

@@ -102,7 +102,7 @@ def keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
 
 
 def one_direction(names: dict[str, str]) -> dict[str, str]:
-    """Drop the direction of a Keras layer that is named forward_... and has no other."""
+    """Drop the direction from the names of a layer with one direction that is named forward_..."""
     if len({name.split("/")[1] for name in names if name.count("/") == 2}) == 1:
         return {name.split("/")[-1]: full for name, full in names.items()}
     return names

@@ -48,7 +48,7 @@ def check_known(names: Names, known: Collection[str], argument: str) -> None:
         raise FileError(f"{argument} is {names!r}, need a list of names")
     for name in names:
         if name not in known:
-            listed = ", ".join(known) or "no others"
+            listed = ", ".join(known) or "no names"
             raise FileError(
                 f"no RNN is named {name!r}: {argument}= takes {listed}{did_you_mean(name, known)}"
             )

@@ -154,7 +154,7 @@ def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) ->
 
 
 def format_named(name: str) -> Format:
-    """Return the format for format=. Raises FileError if there is none."""
+    """Return the format of this name. Raises FileError if it does not exist."""
     names = [suffix[1:] for suffix in readable()]
     if name not in names:
         raise FileError(f"format {name!r} is unknown: need one of {', '.join(names)}")

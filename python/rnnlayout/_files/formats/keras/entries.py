@@ -85,7 +85,7 @@ class Entries:
         """Add an RNN. cells: of its layers, bottom first; of both directions, forward first.
 
         described: what the config says about each layer; None if the file has no config. unknown:
-        its classes that the caller has not accepted, and what they are read as.
+        classes that the caller has not accepted -> the classes of Keras to read them as.
         """
         if not is_of(name, self.hints.prefix):
             return
