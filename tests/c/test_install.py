@@ -1,4 +1,4 @@
-"""The installed C library: what it exports, and programs that use it as CMake and pkg-config say."""
+"""The installed C library: what it exports, and programs that link it by CMake and pkg-config."""
 
 import re
 
