@@ -110,7 +110,7 @@ def _torch(out: Output) -> Any:
     try:
         import torch
     except ImportError:
-        raise missing("torch", "torch", f"to write {out.name}") from None
+        raise missing("torch", "torch", f"writing {out.name}") from None
     return torch
 
 
