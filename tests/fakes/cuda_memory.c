@@ -28,6 +28,7 @@ struct block {
     char *host;
     int device, pinned, managed, alive, counted, touches;
     int in_order, ending; /* of a pool; its free is submitted */
+    int in_graph;         /* of a graph: each launch takes it and gives it back */
     struct touch *touch;  /* room for KEPT, while the block is alive */
 };
 
@@ -199,13 +200,51 @@ CUresult cuMemFree_v2(CUdeviceptr at)
 
 /* ---- memory in the order of a stream ---- */
 
-/* A device's pool is known by its number. */
+/* A pool is known by its device's number, or that of a pool that was made by its address. */
+struct pool {
+    int device;
+};
+
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
 {
     LOCKED;
     CUresult status = fake_driver_call("cuDeviceGetDefaultMemPool", "device=%d", device);
     *pool = (CUmemoryPool)(uintptr_t)(device + 1);
     return status;
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuMemPoolCreate", "device=%d", properties->location.id);
+    if (status)
+        return status;
+    if ((int)properties->allocType != POOL_PINNED || (int)properties->location.type != POOL_DEVICE)
+        return CU_INVALID_VALUE;
+    struct pool *made = calloc(1, sizeof *made);
+    made->device = properties->location.id;
+    *pool = (CUmemoryPool)made;
+    return CU_OK;
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuMemPoolSetAttribute", "pool=%p attribute=%d value=%llx",
+                                       (void *)pool, (int)attribute, *(unsigned long long *)value);
+    return status ? status : (int)attribute == POOL_THRESHOLD ? CU_OK : CU_INVALID_VALUE;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t kept)
+{
+    LOCKED;
+    return fake_driver_call("cuMemPoolTrimTo", "pool=%p kept=%zu", (void *)pool, kept);
+}
+
+static int device_of(CUmemoryPool pool)
+{
+    const uintptr_t number = (uintptr_t)pool;
+    return number <= FAKE_MAX_DEVICES ? (int)number - 1 : ((struct pool *)pool)->device;
 }
 
 static CUresult submit_whole(const char *name, const struct block *block, CUstream stream,
@@ -228,13 +267,17 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *at, size_t nbytes, CUmemoryPool po
     CUresult status = fake_driver_call("cuMemAllocFromPoolAsync", "nbytes=%zu stream=%p", nbytes,
                                        (void *)stream);
     if (!status)
-        status = allocate(at, nbytes, (int)(uintptr_t)pool - 1);
+        status = allocate(at, nbytes, device_of(pool));
     if (status)
         return status;
-    if (fake_is_capturing(stream))
-        fake_die("cuMemAllocFromPoolAsync in a capture is not modelled");
-    block_of(*at)->in_order = 1;
-    return submit_whole("cuMemAllocFromPoolAsync", block_of(*at), stream, run_nothing);
+    struct block *block = block_of(*at);
+    block->in_order = 1;
+    block->in_graph = fake_is_capturing(stream);
+    if (block->in_graph) {
+        block->counted = 0; /* it belongs to the graph */
+        fake_count(FAKE_MEMORY, -1);
+    }
+    return submit_whole("cuMemAllocFromPoolAsync", block, stream, run_nothing);
 }
 
 static void run_free(void *argument)
@@ -255,8 +298,12 @@ CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream)
     struct block *block = whole_block(at, 0, "cuMemFreeAsync");
     if (!block->in_order)
         fake_die("cuMemFreeAsync: %llx is not of a pool", (unsigned long long)at);
-    if (fake_is_capturing(stream))
-        fake_die("cuMemFreeAsync in a capture is not modelled");
+    if (block->in_graph != fake_is_capturing(stream))
+        fake_die("cuMemFreeAsync: %llx is %sof a graph, and the stream %s capturing",
+                 (unsigned long long)at, block->in_graph ? "" : "not ",
+                 block->in_graph ? "is not" : "is");
+    if (block->in_graph)
+        return submit_whole("cuMemFreeAsync", block, stream, run_nothing);
     fake_count(FAKE_MEMORY, -1);
     submit_whole("cuMemFreeAsync", block, stream, run_free);
     block->ending = 1;

@@ -170,6 +170,22 @@ typedef enum {
 enum { RNL_CU_MEMORYTYPE_HOST = 1, RNL_CU_MEMORYTYPE_DEVICE = 2 };
 
 typedef enum {
+    RNL_CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4
+} rnl_cu_pool_attribute; /* CUmemPool_attribute */
+
+enum { RNL_CU_MEM_ALLOCATION_TYPE_PINNED = 1, RNL_CU_MEM_LOCATION_TYPE_DEVICE = 1 };
+
+/* What is zero is the default. */
+typedef struct {
+    int type, handles;
+    struct {
+        int type, id;
+    } location;
+    void *security;
+    unsigned char more[64];
+} rnl_cu_pool_properties; /* CUmemPoolProps */
+
+typedef enum {
     RNL_CU_STREAM_CAPTURE_STATUS_NONE = 0,
     RNL_CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
     RNL_CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2

@@ -63,8 +63,8 @@ static int read_taken(const foreign_reader *reader, const dl_taken *taken, forei
     array->keeps = taken->kept;
     array->read_only = taken->read_only;
     array->address = tensor->data ? (char *)tensor->data + tensor->byte_offset : NULL;
-    return tensor->device.type == DL_CUDA && tensor->device.id == reader->device &&
-           dtype_of(tensor, &array->dtype) &&
+    array->located = tensor->device.type == DL_CUDA && tensor->device.id == reader->device;
+    return array->located && dtype_of(tensor, &array->dtype) &&
            fits(array, tensor->ndim, tensor->shape, tensor->strides);
 }
 
@@ -262,7 +262,7 @@ static int look_at_ours(const foreign_reader *reader, const device_array *ours, 
 {
     array->address = ours->address;
     array->stream = device_array_stream(ours);
-    array->is_ours = array->knows_stream = 1;
+    array->is_ours = array->knows_stream = array->located = 1;
     array->dtype = ours->dtype;
     array->shape = ours->shape;
     return ours->device == reader->device;

@@ -101,6 +101,7 @@ static int make_outputs(const gpu_rnn_object *self, gpu_call *call, PyObject *ke
         foreign *const array = &call->arrays[places[k]];
         array->value = PyTuple_GetItem(*made, k);
         array->address = ((device_array *)array->value)->address;
+        array->located = 1;
     }
     return *made ? 0 : -1;
 }
@@ -119,6 +120,10 @@ static rnl_status run_core(const gpu_rnn_object *self, gpu_call *call, rnl_error
     rnl_gpu_call *const core = &call->core;
     const foreign *const arrays = call->arrays;
     rnl_status status;
+    core->located = 1;
+    for (int k = 0; k < NUM_ARRAYS; k++)
+        if (arrays[k].value && !arrays[k].located)
+            core->located = 0;
     core->x = arrays[X].address;
     core->h0 = arrays[H0].address;
     core->c0 = arrays[C0].address;

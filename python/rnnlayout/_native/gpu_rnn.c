@@ -123,6 +123,7 @@ static PyObject *gpu_rnn_run(PyObject *object, PyObject *args)
     call.T = T;
     call.N = N;
     call.on_host = stream == Py_None;
+    call.located = !call.on_host;
     call.stream = call.on_host ? NULL : stream_from_object(stream);
     if (PyErr_Occurred())
         return NULL;
