@@ -1,6 +1,5 @@
-/* The fast path of a call on GPU arrays: all can be used in place, and lengths are plain. Results
- * and order of streams are those of the Python path, rnnlayout/_run/gpu.py, which also reports what
- * is wrong. */
+/* A call on GPU arrays. What it cannot read as it is, or the core refuses, is left to
+ * rnnlayout/_run/gpu.py, which reports what is wrong, or makes the call again with what it read. */
 #include "gpu_call.h"
 
 static int is_lstm(const gpu_rnn_object *self)
@@ -56,6 +55,7 @@ static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyO
     call->axes = (int)axes;
     call->in_order = args[ARG_IN_ORDER] == Py_True;
     values[X] = args[ARG_X];
+    call->is_checked = PyTuple_Check(args[ARG_X]);
     values[Y] = given(args[ARG_OUT]);
     values[HN] = given(args[ARG_H_OUT]);
     values[CN] = given(args[ARG_C_OUT]);
@@ -151,7 +151,7 @@ static rnl_status order_owners(gpu_call *call, rnl_error *err)
     return status;
 }
 
-/* None: the core refuses the call; the Python path reports why. */
+/* None: the core refuses the call; Python reports why, if it has not read the arrays already. */
 static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
 {
     rnl_error err;
@@ -159,7 +159,7 @@ static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
     if (!kept || make_outputs(self, call, kept, &made) < 0)
         goto done;
     rnl_status status = run_core(self, call, &err);
-    if (status == RNL_E_SPEC) {
+    if (status == RNL_E_SPEC && !call->is_checked) {
         result = Py_NewRef(Py_None);
         goto done;
     }

@@ -208,8 +208,8 @@ def one_call():
             "cuCtxPushCurrent_v2", "cuThreadExchangeStreamCaptureMode",
             # whose protocol does not name the GPU
             *["cuPointerGetAttributes"] * (6 if isinstance(given, Interface) else 0),
-            "cuStreamIsCapturing", "cuMemAllocFromPoolAsync",
-            "cudnnRNNForward", "cuMemFreeAsync", "cuThreadExchangeStreamCaptureMode", "cuCtxPopCurrent_v2",
+            "cuStreamIsCapturing", "cuMemAllocFromPoolAsync", "cudnnRNNForward",
+            "cuMemFreeAsync", "cuThreadExchangeStreamCaptureMode", "cuCtxPopCurrent_v2",
         ]  # fmt: skip
         assert device.calls(again) == expected
         if lengths:
