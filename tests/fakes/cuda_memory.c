@@ -354,39 +354,7 @@ CUresult cuMemGetInfo_v2(size_t *left, size_t *total)
     return CU_OK;
 }
 
-static CUresult report(struct block *block, CUdeviceptr at, int attribute, void *value)
-{
-    switch (attribute) {
-    case POINTER_MEMORY_TYPE:
-        *(unsigned *)value = block->pinned ? MEMORY_HOST : MEMORY_DEVICE;
-        break;
-    case POINTER_DEVICE_POINTER: *(CUdeviceptr *)value = at; break;
-    case POINTER_HOST_POINTER:
-        if (!block->pinned && !block->managed)
-            return CU_INVALID_VALUE;
-        *(void **)value = block->host + (at - block->at);
-        break;
-    case POINTER_IS_MANAGED: *(unsigned *)value = (unsigned)block->managed; break;
-    case POINTER_DEVICE_ORDINAL: *(int *)value = block->device; break;
-    case POINTER_RANGE_START: *(CUdeviceptr *)value = block->at; break;
-    case POINTER_RANGE_SIZE: *(size_t *)value = block->nbytes; break;
-    default: fake_die("attribute %d of a pointer is not modelled", attribute);
-    }
-    return CU_OK;
-}
-
-CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr at)
-{
-    LOCKED;
-    CUresult status = fake_driver_call("cuPointerGetAttribute", "attribute=%d at=%llx",
-                                       (int)attribute, (unsigned long long)at);
-    struct block *block = block_of(at);
-    if (status || !block || !block->alive)
-        return status ? status : CU_INVALID_VALUE;
-    return report(block, at, (int)attribute, value);
-}
-
-/* For an unknown address it returns zeros and success. Three attributes are modelled. */
+/* For an unknown address it returns zeros and success. */
 CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, void **values,
                                 CUdeviceptr at)
 {
@@ -394,15 +362,16 @@ CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, voi
     CUresult status = fake_driver_call("cuPointerGetAttributes", "n=%u at=%llx", n,
                                        (unsigned long long)at);
     struct block *block = block_of(at);
-    for (unsigned k = 0; !status && k < n; k++) {
-        const int asked = (int)attributes[k];
-        if (asked != POINTER_MEMORY_TYPE && asked != POINTER_IS_MANAGED &&
-            asked != POINTER_DEVICE_ORDINAL)
-            fake_die("cuPointerGetAttributes: %d is not modelled", asked);
-        *(int *)values[k] = 0;
-        if (block && block->alive)
-            status = report(block, at, asked, values[k]);
-    }
+    const int known = block && block->alive;
+    for (unsigned k = 0; !status && k < n; k++)
+        switch ((int)attributes[k]) {
+        case POINTER_MEMORY_TYPE:
+            *(int *)values[k] = !known ? 0 : block->pinned ? MEMORY_HOST : MEMORY_DEVICE;
+            break;
+        case POINTER_IS_MANAGED: *(int *)values[k] = known && block->managed; break;
+        case POINTER_DEVICE_ORDINAL: *(int *)values[k] = known ? block->device : 0; break;
+        default: fake_die("attribute %d of a pointer is not modelled", (int)attributes[k]);
+        }
     return status;
 }
 
