@@ -174,10 +174,10 @@ CUresult cuMemAlloc_v2(CUdeviceptr *at, size_t nbytes)
     return allocate(at, nbytes, fake_current_device());
 }
 
-static struct block *whole_block(CUdeviceptr at, int pinned, const char *call)
+static struct block *whole_block(CUdeviceptr at, const char *call)
 {
     struct block *block = describe(at, 1, call);
-    if (block->pinned != pinned || block->at != at)
+    if (block->pinned || block->at != at)
         fake_die("%s: %llx is not the start of an allocation", call, (unsigned long long)at);
     return block;
 }
@@ -192,9 +192,9 @@ CUresult cuMemFree_v2(CUdeviceptr at)
     if (fake_current_device() < 0)
         fake_die("cuMemFree_v2: no context is current");
     fake_wait_for_all();
-    if (whole_block(at, 0, "cuMemFree_v2")->in_order)
+    if (whole_block(at, "cuMemFree_v2")->in_order)
         fake_die("cuMemFree_v2: it does not wait for the work on memory of a pool");
-    end_block(whole_block(at, 0, "cuMemFree_v2"));
+    end_block(whole_block(at, "cuMemFree_v2"));
     return status;
 }
 
@@ -295,7 +295,7 @@ CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream)
                                        (unsigned long long)at, (void *)stream);
     if (fake_sticky())
         return status;
-    struct block *block = whole_block(at, 0, "cuMemFreeAsync");
+    struct block *block = whole_block(at, "cuMemFreeAsync");
     if (!block->in_order)
         fake_die("cuMemFreeAsync: %llx is not of a pool", (unsigned long long)at);
     if (block->in_graph != fake_is_capturing(stream))
@@ -325,21 +325,6 @@ CUresult cuMemHostAlloc(void **at, size_t nbytes, unsigned flags)
     fake_count(FAKE_PINNED, 1);
     *at = made->host;
     return CU_OK;
-}
-
-CUresult cuMemFreeHost(void *at)
-{
-    LOCKED;
-    fake_refuse_in_capture("cuMemFreeHost");
-    CUresult status = fake_driver_call("cuMemFreeHost", "at=%p", at);
-    if (fake_sticky())
-        return status;
-    fake_wait_for_all();
-    struct block *block = whole_block((CUdeviceptr)(uintptr_t)at, 1, "cuMemFreeHost");
-    end_block(block);
-    block->at = next_address; /* the host may reuse the address */
-    next_address += GAP + block->nbytes;
-    return status;
 }
 
 CUresult cuMemGetInfo_v2(size_t *left, size_t *total)
@@ -391,7 +376,7 @@ void fake_free(CUdeviceptr at)
 {
     LOCKED;
     fake_wait_for_all();
-    end_block(whole_block(at, 0, "fake_free"));
+    end_block(whole_block(at, "fake_free"));
 }
 
 /* Access memory as it is now: work that nothing waited for is not done. */
