@@ -497,9 +497,10 @@ rnl_status rnl_cudnn_choose(const char *path, rnl_error *err);
 /* ---------------------------------------------------------------- the forward pass on a GPU -- */
 
 /*
- * An RNN on a GPU, run by cuDNN. Its weights are uploaded once. The other resources of a call (a
- * handle, descriptors, workspace) are kept in a few lanes, each for one call at a
- * time.
+ * An RNN on a GPU, run by cuDNN. Its weights are uploaded once. The workspace of a call comes
+ * from a memory pool of the device, in the order of the call's stream; the pool keeps its memory
+ * until the last RNN of the device is freed. Without memory pools each call allocates its workspace
+ * and waits for the call to free it.
  *
  * It computes what rnl_rnn computes; with a clip c_n is clamped, which cuDNN alone does not do.
  * Results may differ in rounding between batch sizes and devices.
@@ -564,16 +565,16 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
  * lengths, h0, c0, hn, cn, y   as in rnl_rnn_call; lengths are always in host memory
  * stream       a stream of the device. NULL is the legacy default stream, 2 the per-thread one.
  *              Not used if on_host is 1
+ * located      1: you know that all arrays are in the memory of the RNN's device, so the driver is
+ *              not asked. A wrong address destroys the context that the whole process shares
  *
  * hn may be h0, and cn may be c0. Otherwise outputs must not overlap any array. With a clip, c0 is
  * clamped too when it is read.
  *
  * If the caller is capturing the stream into a graph:
  *   - A call with the same sizes must have run and finished before.
- *   - The call allocates no memory. Its lengths become part of the graph; this needs cuDNN
- *     8.9.7 or newer.
- *   - Graphs of one RNN share memory if no other call ran between their captures: launch them one
- *     after another.
+ *   - The device must have memory pools: the graph takes its workspace from its own memory.
+ *   - Its lengths become part of the graph; this needs cuDNN 8.9.7 or newer.
  *   - Destroy the graphs before you free the RNN.
  *
  * RNL_E_SPEC: a size or a length is invalid; a pointer is NULL, unaligned, in host memory or on
@@ -582,7 +583,7 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
  */
 typedef struct rnl_gpu_call {
     int64_t T, N;
-    int on_host, batch_first;
+    int on_host, batch_first, located;
     const void *x;
     const int64_t *lengths;
     const void *h0, *c0;

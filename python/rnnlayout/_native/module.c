@@ -141,9 +141,6 @@ static PyMethodDef native_methods[] = {
     {"device_arrays", native_device_arrays, METH_VARARGS,
      "device_arrays(device, dtype, shapes, stream, keeps, in_order=False, /)\n--\n\nReturn new arrays in one block"
      " of a GPU's memory. keeps: an object that lives as long as the block."},
-    {"gpu_order", native_gpu_order, METH_VARARGS,
-     "gpu_order(device, before, after, /)\n--\n\nMake a stream wait for the work that is in another"
-     " stream now."},
     {"gpu_device_of", native_gpu_device_of, METH_O,
      "gpu_device_of(address, /)\n--\n\nReturn the number of the GPU that has this memory; -1: the"
      " host's memory."},
