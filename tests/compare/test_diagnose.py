@@ -85,9 +85,8 @@ def test_a_published_packer_with_three_mistakes_is_explained():
     like = weights(rl.Spec("lstm", 5, 3, 2))
     found = rl.diagnose(packed_like_the_published_one(like), like=like)
     assert found.text == (
-        "all matrices are transposed, all gates together; gates g and o of all matrices and biases"
-        " are swapped; the biases of each layer come next to its matrices, expected: after all"
-        " matrices"
+        "all matrices are transposed, all gates together; gates g and o swapped; the biases of each"
+        " layer come next to its matrices, expected: after all matrices"
     )
     assert found.sure and found.fixed.tobytes() == rl.pack(like).tobytes()
 
@@ -139,7 +138,7 @@ def test_tensors_of_another_layout():
     keras = {"kernel": kernel, "recurrent_kernel": like["weight_hh_l0"].T,
              "bias": like["bias_ih_l0"] + like["bias_hh_l0"]}  # fmt: skip
     found = rl.diagnose(keras, like=like)
-    assert found.text == "gates f and g of the input matrices are swapped"
+    assert found.text == "gates f and g swapped in the input matrices"
     assert rl.diagnose(rl.convert(like, to="keras"), like=like)
 
 
@@ -170,7 +169,10 @@ def test_the_report():
     wrong = machine.case(LSTM, [one for one in machine.single_mistakes(
         LSTM, np.random.default_rng(0)) if one.rule == "summed"])[1]  # fmt: skip
     lines = str(rl.diagnose(wrong, like=like)).splitlines()
-    assert lines[0] == "the biases are summed: the sum is in bW, with 0 in bR"
+    assert lines[0] == (
+        "the biases are summed (the sum is in bW, and 0 in bR): the same function, as only their"
+        " sum matters"
+    )
     assert "cannot be restored: how the sums were split between bW and bR" in lines
     assert lines[-1] == "correct: flat = rl.pack(like)"
     assert re.fullmatch(r"  layer 0, input matrix: elements 0 to 60, gates i f g o", lines[1])

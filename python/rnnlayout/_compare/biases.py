@@ -26,6 +26,11 @@ class Rule:
     undo: Vectors
     lost: str = ""
 
+    @property
+    def keeps_sum(self) -> bool:
+        """Are the sums of the biases right?"""
+        return self.lost == _SPLIT and self.name != "sum-twice"
+
 
 def _zero(x: np.ndarray) -> np.ndarray:
     return np.zeros_like(x)
@@ -38,13 +43,13 @@ def _same(w: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 _SPLIT = "how the sums were split between bW and bR"
 RULES = (
     Rule("kept", "", _same, _same),
-    Rule("summed", "summed: the sum is in bW, with 0 in bR",
+    Rule("summed", "summed (the sum is in bW, and 0 in bR)",
          lambda w, r: (w + r, _zero(r)), _same, _SPLIT),
-    Rule("summed-recurrent", "summed: the sum is in bR, with 0 in bW",
+    Rule("summed-recurrent", "summed (the sum is in bR, and 0 in bW)",
          lambda w, r: (_zero(w), w + r), _same, _SPLIT),
-    Rule("sum-twice", "summed, and the sum is in both vectors, so it counts twice",
+    Rule("sum-twice", "summed (the sum is in both vectors and counts twice)",
          lambda w, r: (w + r, w + r), lambda w, r: (w, _zero(r)), _SPLIT),
-    Rule("sum-halved", "summed, and half of the sum is in each vector",
+    Rule("sum-halved", "summed (half of the sum is in each vector)",
          lambda w, r: (w / 2 + r / 2, w / 2 + r / 2), _same, _SPLIT),
     Rule("halved", "halved", lambda w, r: (w / 2, r / 2), lambda w, r: (w * 2, r * 2)),
     Rule("doubled", "doubled", lambda w, r: (w * 2, r * 2), lambda w, r: (w / 2, r / 2)),
@@ -57,8 +62,10 @@ RULES = (
          lambda w, r: (r, r), lambda w, r: (_zero(w), r), "bW"),
 )  # fmt: skip
 KEPT = RULES[0]
+SPLIT = Rule("split", "split differently between bW and bR", _same, _same, _SPLIT)
 # Of a forget gate's bias: the vector that 1 was added to or subtracted from.
 SHIFTS = ((0, 0.0), (0, 1.0), (0, -1.0), (1, 1.0), (1, -1.0))
+_MOST_WRONG = 0.3  # of the values of a layer: values here and there may have been changed
 _UNITS = 24  # of a layer: as many are compared
 
 
@@ -87,6 +94,7 @@ class Layer:
     signs: tuple[int, ...]  # by place
     shift: tuple[int, float] = SHIFTS[0]
     alike: tuple[Rule, ...] = ()  # other mistakes that these values cannot be told from
+    unknown: bool = False  # these are other biases
 
 
 @dataclass(frozen=True)
@@ -209,9 +217,22 @@ class _Search:
                 if k and one.rule is not RULES[k] and cost // 1000 <= row[k][0] // 1000
             )  # fmt: skip
             layers[layer, direction] = replace(row[k][1], alike=alike)
+            if row[k][0] // 1000 > _MOST_WRONG * x[layer, direction].size:
+                layers[layer, direction] = self._other((layer, direction), x[layer, direction])
         picked = costs[np.arange(len(picks)), picks]
         wrong = float((picked // 1000).sum()) / x.size
         return float(picked.sum()), Biases(arrangement, self.count, layers, skipped, wrong)
+
+    def _other(self, at: tuple[int, int], x: np.ndarray) -> Layer:
+        """Return what is true of biases that no rule explains: do at least their sums agree?"""
+        order = self.expected.orders.get(at, self.orders[0])
+        signs = (1,) * len(order)
+        if self.count == 2 == len(self.truth.roles):
+            true = self.made[RULES.index(KEPT), 0, *at][:, list(order)].sum(axis=0)
+            wide = self.wide[RULES.index(KEPT), 0, *at].sum(axis=0)[list(order)]
+            if (abs(x.sum(axis=0) - true) <= wide).all():
+                return Layer(SPLIT, order, signs)
+        return Layer(KEPT, self.orders[0], signs, unknown=True)
 
     def _layer(self, x: np.ndarray, at: tuple[int, ...]) -> list[tuple[float, Layer]]:
         """Return for each rule the cheapest way in which it explains one layer. x: v, g, o."""

@@ -14,7 +14,7 @@ from rnnlayout._convert import engine
 from rnnlayout._files.bags.limits import regular_file
 from rnnlayout._files.files import load
 from rnnlayout._files.formats.npy import mapped
-from rnnlayout._model.dtypes import present, storage, take
+from rnnlayout._model.dtypes import narrowed, present, storage, take
 from rnnlayout._model.given import given_of
 from rnnlayout._model.layout import CUDNN, ROLES, Layout
 from rnnlayout._model.spec import Spec, unlike
@@ -22,11 +22,11 @@ from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._weights.weights import Weights
 
 from .biases import KEPT
-from .blocks import blocks_of, one_bias, views, with_sums
+from .blocks import Block, blocks_of, one_bias, views, with_sums
 from .forms import RIGHT
-from .mistakes import Mistake, mistakes_of
+from .mistakes import BIAS, Mistake, mistakes_of
 from .packing import Packing, packing_of
-from .truth import BIASES, Slab, Truth, truth_of, values_of
+from .truth import BIASES, Name, Truth, truth_of, values_of
 from .values import decodings, difference
 
 _MOST = 40  # lines of evidence
@@ -107,7 +107,7 @@ def diagnose(
         >>> wrong = np.concatenate([i, f, o, g, right[24:]])
         >>> found = diagnose(wrong, like=right, spec=spec)
         >>> print(found.text)
-        gates g and o of the input matrices are swapped
+        gates g and o swapped in the input matrices
         >>> bool((found.fixed == right).all())
         True
     """
@@ -116,7 +116,8 @@ def diagnose(
     if buffer is None:
         return _diagnosis(*_of_tensors(flat, true))
     made, _ = engine.run(given_of(true), CUDNN)
-    truth = truth_of(true.spec, dict(views(made)), _VECTORS[true.spec.bias])
+    blocks = {key: values_of(block.bits, true.spec.dtype) for key, block in views(made)}
+    truth = truth_of(true.spec, blocks, _VECTORS[true.spec.bias])
     return _diagnosis(truth, *buffer)
 
 
@@ -179,15 +180,19 @@ def _of_tensors(source: Any, true: Weights) -> tuple[Truth, np.ndarray, str]:
     if different := unlike(weights.spec, true.spec):
         raise SpecError(f"flat and like are two different RNNs: {different}")
     summed = one_bias(weights) ^ one_bias(true)
-    first, second = (with_sums(blocks_of(w), w.spec, summed) for w in (true, weights))
-    truth = truth_of(true.spec, first, BIASES)
-    given = truth_of(weights.spec, second, BIASES)
-    parts = [slab.values.reshape(-1) for slab in given.slabs] + [given.biases.reshape(-1)]
-    dtype = weights.spec.dtype
-    values = np.concatenate(parts)
-    if dtype == "bfloat16":
-        return truth, (values.view("u4") >> 16).astype("u2"), dtype
-    return truth, values, dtype
+    truth, given = (
+        truth_of(one.spec, {key: _narrow(block, one.spec.dtype) for key, block in
+                            with_sums(blocks_of(one), one.spec, summed).items()}, BIASES)
+        for one in (true, weights)
+    )  # fmt: skip
+    return truth, _as_bits(given.flat, weights.spec.dtype), weights.spec.dtype
+
+
+def _narrow(block: Block, dtype: str) -> np.ndarray:
+    """Return the values of a block; those of a sum are not in its bits."""
+    if block.rounded is None:
+        return values_of(block.bits, dtype)
+    return values_of(narrowed(block.values, dtype), dtype)
 
 
 def _diagnosis(truth: Truth, raw: np.ndarray, dtype: str | None) -> Diagnosis:
@@ -213,7 +218,7 @@ def _diagnosis(truth: Truth, raw: np.ndarray, dtype: str | None) -> Diagnosis:
                  if not (encoded and one.rule.startswith("rounded"))]  # fmt: skip
     mistakes += list(_leftovers(packing))
     text = "; ".join(one.text for one in mistakes) or "the buffer is right"
-    sure = not packing.unknown and (packing.biases is None or packing.biases.wrong == 0)
+    sure = not any(one.rule in ("not found", "biases not found") for one in mistakes)
     return Diagnosis(
         tuple(mistakes), True, sure, tuple(_evidence(packing)), tuple(_notes(packing)),
         present(_as_bits(fixed, truth.spec.dtype), truth.spec.dtype), repair, text,
@@ -229,8 +234,13 @@ def _as_bits(values: np.ndarray, dtype: str) -> np.ndarray:
 def _leftovers(packing: Packing) -> Iterator[Mistake]:
     """Yield what is missing, and what is too much."""
     for slab in packing.unknown:
-        text = f"{_title(slab, packing.truth)} is not in the buffer"
+        text = f"{_title(slab.name, packing.truth)} is not in the buffer"
         yield Mistake("not found", text, (slab.name,), "it")
+    for place, done in (packing.biases.layers if packing.biases else {}).items():
+        if done.unknown:
+            name = (*place, BIAS)
+            text = f"{_title(name, packing.truth)} are not in the buffer"
+            yield Mistake("biases not found", text, (name,), "they")
     free = sum(stop - start for start, stop in packing.free)
     used, biases = 0, packing.biases
     if biases:
@@ -240,10 +250,10 @@ def _leftovers(packing: Packing) -> Iterator[Mistake]:
         yield Mistake("extra", f"the buffer has {free - used} values {where}", ())
 
 
-def _title(slab: Slab, truth: Truth) -> str:
-    layer, direction, role = slab.name
+def _title(name: Name, truth: Truth) -> str:
+    layer, direction, role = name
     side = (" forward", " backward")[direction] if truth.spec.bidirectional else ""
-    return f"layer {layer}{side}, {ROLES[role]}"
+    return f"layer {layer}{side}, {'biases' if role == BIAS else ROLES[role]}"
 
 
 def _evidence(packing: Packing) -> Iterator[str]:
@@ -254,13 +264,12 @@ def _evidence(packing: Packing) -> Iterator[str]:
         how += [f"gates {order}"] if len(order) > 1 else []
         at = f"elements {found.place.at} to {found.place.at + found.slab.size}"
         share = "" if reading.share == 1 else f", {reading.share:.0%} of the samples equal"
-        yield f"{_title(found.slab, truth)}: {at}, {', '.join(how) or 'as it should be'}{share}"
+        yield f"{_title(found.slab.name, truth)}: {', '.join([at, *how])}{share}"
     if packing.biases:
-        for (layer, direction), done in packing.biases.layers.items():
-            side = (" forward", " backward")[direction] if truth.spec.bidirectional else ""
+        for place, done in packing.biases.layers.items():
             how = [f"gates {' '.join(truth.gates[k] for k in done.order)}"]
             how += [done.rule.words] if done.rule is not KEPT else []
-            yield f"layer {layer}{side}, biases: {', '.join(how)}"
+            yield f"{_title((*place, BIAS), truth)}: {', '.join(how)}"
 
 
 def _notes(packing: Packing) -> Iterator[str]:
@@ -273,8 +282,8 @@ def _notes(packing: Packing) -> Iterator[str]:
         others = {(r.form, r.order) for r in found.readings} - {(reading.form, reading.order)}
         gates, rows, columns = found.slab.shape
         if others and rows != columns and gates > 1:
-            yield f"{_title(found.slab, truth)}: its values fit in {1 + len(others)} ways"
-    for (layer, direction), done in (packing.biases.layers if packing.biases else {}).items():
+            yield f"{_title(found.slab.name, truth)}: its values fit in {1 + len(others)} ways"
+    for at, done in (packing.biases.layers if packing.biases else {}).items():
         if done.alike:
-            others_ = ", or ".join(rule.words for rule in done.alike)
-            yield f"the biases of layer {layer}, direction {direction} may as well be {others_}"
+            words = ", or ".join(rule.words for rule in done.alike)
+            yield f"{_title((*at, BIAS), truth)} may as well be {words}"

@@ -98,6 +98,8 @@ class Finder:
         for gap in range(0, min(max(free, 0), step * _MOST_STEPS) + 1, step):
             fits: list[list[Found]] = []
             for slab in left:
+                if slab.is_constant and (gap or slab is not left[0]):
+                    continue  # it would be found anywhere
                 if one := self.read(slab, Place(at + gap, 1, 0)):
                     fits.append([one])
                     if one.readings[0].share == 1:
@@ -111,8 +113,9 @@ class Finder:
     def _joined(self, left: list[Slab], at: int) -> Iterator[list[Found]]:
         """Yield the input and recurrent matrix of one layer if they are joined gate by gate or
         row by row."""
-        for one in left:
-            others = [slab for slab in left if slab.name[:2] == one.name[:2]
+        varied = [slab for slab in left if not slab.is_constant]
+        for one in varied:
+            others = [slab for slab in varied if slab.name[:2] == one.name[:2]
                       and {slab.name[2], one.name[2]} == {"W", "R"}]  # fmt: skip
             for other in others:
                 gates, rows, _ = one.shape
@@ -129,9 +132,7 @@ class Finder:
         where = place.index(self._where(slab), slab.size)
         if where.max() >= self.buffer.size:
             return None
-        values = np.take_along_axis(
-            slab.values.reshape(len(slab.gates), -1), slab.samples, axis=1
-        ).astype("f8")
+        values = slab.sampled
         with np.errstate(all="ignore"):
             x = self.buffer[where].astype("f8")  # form, place, gate, sample
             wide = 0.01 * np.abs(values) + np.abs(values).max() / 120 if self.near else 0 * values
@@ -141,6 +142,7 @@ class Finder:
         readings = []
         count = len(slab.gates)
         likely = best.max(axis=2).min(axis=1) >= ENOUGH
+        likely[1:] &= not slab.is_constant
         for k in np.flatnonzero(likely):
             form, share, minus = FORMS[k], best[k], negated[k] > plain[k]
             for order in orders(count):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rnnlayout._model.layout import ROLES, known_layouts
 
 from .biases import KEPT
+from .blocks import may_sum
 from .forms import RIGHT, Form
 from .matrices import Found
 from .packing import Packing, layer_order
@@ -119,10 +120,10 @@ def _gates(packing: Packing) -> Iterator[Mistake]:
             done[(*at, BIAS)] = "".join(gates[k] for k in layer.order)
     for order, where, words in _Places(packing).group(done, gates):
         moved = [a for a, b in zip(gates, str(order), strict=True) if a != b]
-        text = f"the gates of {words} are in the order {' '.join(str(order))}"
-        text += f", expected {' '.join(gates)}"
+        text = f"gates in the order {' '.join(str(order))}, expected {' '.join(gates)}"
         if len(moved) == 2:
-            text = f"gates {moved[0]} and {moved[1]} of {words} are swapped"
+            text = f"gates {moved[0]} and {moved[1]} swapped"
+        text += _in(words, where, done)
         cell = packing.truth.spec.cell
         users = [name for name, one in known_layouts().items() if one["gates"].get(cell) == order]
         text += f" (the order of {', '.join(users)})" if users else ""
@@ -142,10 +143,14 @@ def _signs(packing: Packing) -> Iterator[Mistake]:
                 done[(*at, BIAS)] = _negated(gates, layer.order, layer.signs)
     for found, where, words in _Places(packing).group(done, ""):
         minus = str(found)
-        why = ": z scales the candidate where cuDNN's scales the old state" * (minus == "z")
-        which = f"gate {minus} of " if len(minus) == 1 else f"gates {', '.join(minus)} of "
-        which *= len(minus) < len(gates)
-        yield Mistake(f"negated {minus}", f"{which}{words} negated{why}", where)
+        why = ": z scales the old state in one and the candidate in the other" * (minus == "z")
+        which = f"gate{'s' * (len(minus) > 1)} {' and '.join(minus)} negated"
+        text = which + _in(words, where, done) + why
+        yield Mistake(f"negated {minus}", text, where)
+
+
+def _in(words: str, where: Collection[Name], among: Collection[Name]) -> str:
+    return f" in {words}" if len(where) < len(among) else ""
 
 
 def _negated(gates: str, order: tuple[int, ...], signs: tuple[int, ...]) -> str:
@@ -185,18 +190,21 @@ def _order(packing: Packing) -> Iterator[Mistake]:
         return
     seen = [list(dict.fromkeys(name[k] for name in names)) for k in range(3)]
     nests = [nest for nest in _NESTS if names == tuple(sorted(names, key=_rank(nest, seen)))]
+    if not nests and packing.unknown:
+        return
     if not nests:
         text = ", ".join(f"{role} of layer {layer}{' backward' * side}"
                          for layer, side, role in names)  # fmt: skip
         yield Mistake("order", f"the matrices are in the order {text}", names)
         return
     layers, sides, roles = seen
+    where = (*names, *((*at, BIAS) for at in (packing.biases.layers if packing.biases else ())))
     if layers != sorted(layers):
         order = " ".join(map(str, layers))
-        yield Mistake(f"layers {order}", f"the layers are in the order {order}", names)
+        yield Mistake(f"layers {order}", f"the layers are in the order {order}", where)
     if sides == [1, 0]:
         text = "the directions are swapped: backward comes first"
-        yield Mistake("directions swapped", text, names)
+        yield Mistake("directions swapped", text, where)
     if roles != list(dict.fromkeys(name[2] for name in right)):
         text = ", ".join(_role(str(role)) for role in roles)
         text = f"the matrices of each layer are in the order {text}"
@@ -241,7 +249,8 @@ def _arrangement(packing: Packing) -> Iterator[Mistake]:
     where = tuple((*at, BIAS) for at in biases.layers)
     found, expected = biases.arrangement, layer_order(packing.matrices)
     if "v" in found.reversed:
-        yield Mistake("biases exchanged", "bR comes before bW: each is in the other's place", where)
+        text = f"bR comes before bW, each in the other's place: {_meaning(packing)}"
+        yield Mistake("biases exchanged", text, where)
     for axis, what in (("l", "layers"), ("d", "directions")):
         if axis in found.reversed ^ expected.reversed:
             which = "biases" if axis in found.reversed else "matrices, but not of the biases,"
@@ -254,6 +263,13 @@ def _arrangement(packing: Packing) -> Iterator[Mistake]:
         words = {"l": "layer", "d": "direction", "v": "vector (bW, bR)", "g": "gate", "o": "unit"}
         text = ", ".join(words[axis] for axis in nest if _size(packing, axis) > 1)
         yield Mistake(f"bias order {nest}", f"the biases are sorted by {text}", where)
+
+
+def _meaning(packing: Packing) -> str:
+    """Return what it means that only the sums of the biases are right."""
+    if may_sum(packing.truth.spec, "n"):
+        return "the same function, as only their sum matters"
+    return "another function, as bR of gate n is multiplied by r"
 
 
 def _size(packing: Packing, axis: str) -> int:
@@ -278,7 +294,8 @@ def _values(packing: Packing) -> Iterator[Mistake]:
     rules: dict[Name, Hashable] = {(*at, BIAS): one.rule for at, one in biases.layers.items()}
     for rule, where, words in places.group(rules, KEPT):
         one = next(one for one in biases.layers.values() if one.rule is rule)
-        yield Mistake(one.rule.name, f"{words} are {one.rule.words}", where, one.rule.lost)
+        meaning = f": {_meaning(packing)}" if one.rule.keeps_sum else ""
+        yield Mistake(one.rule.name, f"{words} are {one.rule.words}{meaning}", where, one.rule.lost)
     shifts: dict[Name, Hashable] = {(*at, BIAS): layer.shift for at, layer in biases.layers.items()}
     right = next((s for s in shifts.values() if isinstance(s, tuple) and not s[1]), None)
     for shift, where, words in places.group(shifts, right):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import permutations
 
 import numpy as np
@@ -11,14 +12,14 @@ import numpy as np
 from rnnlayout._model.dtypes import storage
 from rnnlayout._model.spec import Spec
 
-from .blocks import Block, Key
+from .blocks import Key
 from .forms import Shape
 
 BIASES = ("bW", "bR")
 Name = tuple[int, int, str]  # layer, direction, role
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Slab:
     """The matrices of all gates of one role in one layer and direction.
 
@@ -39,6 +40,18 @@ class Slab:
     @property
     def size(self) -> int:
         return self.values.size
+
+    @cached_property
+    def sampled(self) -> np.ndarray:
+        """The values of the samples, in float64, by gate."""
+        flat = self.values.reshape(len(self.values), -1)
+        return np.take_along_axis(flat, self.samples, axis=1).astype("f8")
+
+    @property
+    def is_constant(self) -> bool:
+        """Are all its values the same, so that they do not show where it is?"""
+        return bool((self.sampled == self.sampled[0, 0]).all() and (
+            self.values == self.values.flat[0]).all())  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,6 +75,13 @@ class Truth:
     def size(self) -> int:
         return self.num_weights + self.biases.size
 
+    @property
+    def flat(self) -> np.ndarray:
+        """All values in one array, as they should be."""
+        return np.concatenate(
+            [s.values.reshape(-1) for s in self.slabs] + [self.biases.reshape(-1)]
+        )
+
 
 def orders(count: int) -> list[tuple[int, ...]]:
     """Return all orders of so many gates, the right one first."""
@@ -75,16 +95,15 @@ def values_of(bits: np.ndarray, dtype: str) -> np.ndarray:
     return bits.view(storage(dtype))
 
 
-def truth_of(spec: Spec, blocks: Mapping[Key, Block], roles: tuple[str, ...]) -> Truth:
-    """Return the truth of an RNN's blocks. roles: the bias vectors that its buffer has."""
+def truth_of(spec: Spec, blocks: Mapping[Key, np.ndarray], roles: tuple[str, ...]) -> Truth:
+    """Return the truth of an RNN's blocks of values. roles: the bias vectors that it has."""
     groups: dict[Name, list[Key]] = {}
     for key in blocks:
         groups.setdefault(key[:3], []).append(key)
     slabs = []
     for name, keys in groups.items():
         if name[2] not in BIASES:
-            bits = np.stack([blocks[key].bits for key in keys])
-            values = values_of(bits, spec.dtype)
+            values = np.stack([blocks[key] for key in keys])
             gates = "".join(key[3] or key[2] for key in keys)  # a projection has no gates
             slabs.append(Slab(name, gates, values, _samples(values)))
     slabs.sort(key=lambda slab: slab.name[:2])  # stable: the roles stay in their order
@@ -93,11 +112,8 @@ def truth_of(spec: Spec, blocks: Mapping[Key, Block], roles: tuple[str, ...]) ->
     biases = np.zeros(shape, slabs[0].values.dtype)
     for layer, direction, role, gate in blocks:
         if role in roles:
-            block = blocks[layer, direction, role, gate]
-            vector = (
-                block.values if block.rounded is not None else values_of(block.bits, spec.dtype)
-            )
-            biases[layer, direction, roles.index(role), gates.index(gate)] = vector[:, 0]
+            vector = blocks[layer, direction, role, gate][:, 0]
+            biases[layer, direction, roles.index(role), gates.index(gate)] = vector
     return Truth(spec, slabs, biases, roles, gates)
 
 
