@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from rnnlayout._convert import engine
 from rnnlayout._files.bags.limits import regular_file
-from rnnlayout._files.files import load
+from rnnlayout._files.files import load, save
 from rnnlayout._files.formats.npy import mapped
 from rnnlayout._model.dtypes import narrowed, present, storage, take
 from rnnlayout._model.given import given_of
@@ -47,6 +47,7 @@ class Diagnosis:
     fixed: the right buffer, as far as it can be restored from the given one alone; None if the
         weights are others.
     repair: the call that packs correctly.
+    text: all mistakes in one sentence. spec: of the RNN.
     """
 
     mistakes: tuple[Mistake, ...]
@@ -57,6 +58,16 @@ class Diagnosis:
     fixed: np.ndarray | None
     repair: str
     text: str
+    spec: Spec
+
+    def save(self, path: Any) -> None:
+        """Write `fixed` to a file, as rl.save() does.
+
+        Raises LayoutError if the mistakes do not explain every value.
+        """
+        if self.fixed is None or not self.sure:
+            raise LayoutError(f"the buffer cannot be repaired: {self.text}")
+        save(path, Weights(self.fixed, self.spec, CUDNN))
 
     def __bool__(self) -> bool:
         return self.same and self.sure and not self.mistakes
@@ -84,13 +95,17 @@ def diagnose(
     prefix: str = "",
     cell: str | None = None,
     reset: str | None = None,
+    recurrent_activation: str | None = None,
+    as_class: Mapping[str, str] | None = None,
+    config: Any = None,
 ) -> Diagnosis:
     """Find the mistakes by which a packed buffer was made.
 
     flat: cuDNN's weight space as somebody's code made it: a 1-D array, bytes, or a .npy or .bin
         file. Or tensors in any layout, or another file, that somebody's code converted.
     like: the weights it should have been made from: whatever Weights() accepts, or a file with one
-        RNN. spec, layout, prefix, cell, reset: what `like` does not record, as for convert().
+        RNN. spec, layout, prefix, cell, reset, recurrent_activation, as_class, config: what
+        `like` does not record, as for load(); the last two only for a file.
 
     The matrices of `like` are searched for in the buffer, and from where and how they are there
     follows the rule: transposed or reshaped matrices, another order of gates, layers, directions,
@@ -111,7 +126,10 @@ def diagnose(
         >>> bool((found.fixed == right).all())
         True
     """
-    true = _weights(like, spec, layout, prefix, cell, reset)
+    hints = {"spec": spec, "layout": layout, "prefix": prefix, "cell": cell, "reset": reset,
+             "recurrent_activation": recurrent_activation, "as_class": as_class or None,
+             "config": config}  # fmt: skip
+    true = _weights(like, {name: hint for name, hint in hints.items() if hint})
     buffer = _buffer(flat)
     if buffer is None:
         return _diagnosis(*_of_tensors(flat, true))
@@ -121,15 +139,15 @@ def diagnose(
     return _diagnosis(truth, *buffer)
 
 
-def _weights(like: Any, *hints: Any) -> Weights:
+def _weights(like: Any, hints: dict[str, Any]) -> Weights:
     """Return the true weights. Raises LayoutError if a file has several RNNs."""
-    names = ("spec", "layout", "prefix", "cell", "reset")
-    given = {name: hint for name, hint in zip(names, hints, strict=True) if hint}
-    if isinstance(like, Weights):
+    if isinstance(like, Weights) and not hints:
         return like
     if isinstance(like, (str, os.PathLike)):
-        return _only(load(like, **given), like)
-    return Weights(like, **given)
+        return _only(load(like, **hints), like)
+    for name in hints.keys() & {"as_class", "config"}:
+        raise SpecError(f"{name}= is for a file, not for a {type(like).__name__}")
+    return Weights(like, **hints)
 
 
 def _only(found: Any, path: Any) -> Weights:
@@ -171,11 +189,14 @@ def _bytes_of(path: Path) -> np.ndarray:
 def _of_tensors(source: Any, true: Weights) -> tuple[Truth, np.ndarray, str]:
     """Return the truth and the numbers, in its order, of tensors that somebody converted."""
     if isinstance(source, (str, os.PathLike)):
-        weights = _only(load(source), source)
+        try:
+            weights = _only(load(source), source)
+        except SpecError:  # it does not record everything: as `like` does
+            weights = _only(load(source, true.spec), source)
     else:
         try:
             weights = source if isinstance(source, Weights) else Weights(source)
-        except SpecError:  # it does not record everything: as `like` does
+        except SpecError:
             weights = Weights(source, true.spec)
     if different := unlike(weights.spec, true.spec):
         raise SpecError(f"flat and like are two different RNNs: {different}")
@@ -207,7 +228,7 @@ def _diagnosis(truth: Truth, raw: np.ndarray, dtype: str | None) -> Diagnosis:
     repair = "flat = rl.pack(like)"
     if best is None or not best[0]:
         text = f"these are not the same weights: none of the {len(truth.slabs)} matrices is there"
-        return Diagnosis((), False, False, (), (), None, repair, text)
+        return Diagnosis((), False, False, (), (), None, repair, text, truth.spec)
     _, packing, bits, encoded = best
     buffer = values_of(bits, truth.spec.dtype)
     fixed = packing.undo(buffer)
@@ -222,6 +243,7 @@ def _diagnosis(truth: Truth, raw: np.ndarray, dtype: str | None) -> Diagnosis:
     return Diagnosis(
         tuple(mistakes), True, sure, tuple(_evidence(packing)), tuple(_notes(packing)),
         present(_as_bits(fixed, truth.spec.dtype), truth.spec.dtype), repair, text,
+        truth.spec,
     )  # fmt: skip
 
 
