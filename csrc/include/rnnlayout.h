@@ -24,6 +24,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default) /* the shared library exports these functions, no others */
+#endif
 
 #define RNL_VERSION "0.1.0"
 
@@ -621,6 +624,9 @@ rnl_status rnl_gpu_device_of(const void *address, int *device, rnl_error *err);
  * determines the order. RNL_E_NO_CUDNN. RNL_E_CUDNN. */
 rnl_status rnl_gpu_order(int device, void *before, void *after, rnl_error *err);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

@@ -38,6 +38,10 @@ static const struct {
     {"threads", check_threads, {"FAKE_CUDNN_LINGER=200", "FAKE_CUDA_ORDER=now"}},
     {"capture", check_capture, {"", "FAKE_CUDA_ORDER=now"}},
     {"streams", check_streams, {"FAKE_CUDA_REUSE=1"}},
+    {"results", check_results, {"", "FAKE_CUDA_POOLS=0"}},
+    {"algos",
+     check_algos,
+     {"", "FAKE_CUDA_CAPABILITY=70 FAKE_CUDA_PROCESSORS=80", "FAKE_CUDNN_NO_PERSIST=forward"}},
     {"fork", check_fork, {""}},
     {"sticky",
      check_sticky,
@@ -45,7 +49,7 @@ static const struct {
       "STICKY=911"}},
     {"refused", check_refused, {"FAKE_CUDA_DEVICES=2"}},
     {"no_memory", check_no_memory, {"FAKE_CUDA_MEMORY=100000"}},
-    {"poll", check_poll, {"FAKE_CUDA_SLOW=2500"}},
+    {"poll", check_poll, {"FAKE_CUDA_SLOW=8000"}},
     {"large", check_large, {"", "FAKE_CUDA_ORDER=now"}},
 };
 

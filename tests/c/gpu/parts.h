@@ -9,6 +9,8 @@ void check_growth(void);
 void check_tight_growth(void);
 void check_capture(void);
 void check_streams(void);
+void check_algos(void);
+void check_results(void);
 void check_failures(void);
 void check_sticky(void);
 void check_no_memory(void);
