@@ -15,7 +15,7 @@ SPEC = rl.Spec("lstm", 5, 3)
 LAYOUTS = {
     ".safetensors": "cudnn", ".npz": "torch", ".npy": "cudnn", ".bin": "cudnn", ".pt": "torch",
     ".old.pt": "torch", ".h5": "keras", ".weights.h5": "keras", ".keras": "keras", ".onnx": "onnx",
-    ".pkl": "torch",
+    ".pkl": "torch", ".msgpack": "flax-linen",
 }  # fmt: skip
 
 

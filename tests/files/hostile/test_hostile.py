@@ -8,7 +8,7 @@ import json
 
 import h5py
 import pytest
-from files.hostile import bags, hdf5, onnxes, others, pickles, zips
+from files.hostile import bags, hdf5, onnxes, others, pickles, trees, zips
 from files.hostile.good import LAYOUTS, described, good
 from files.hostile.limits import MOST_NBYTES
 from files.hostile.process import Reader
@@ -18,6 +18,7 @@ from marks import long
 
 REFUSED = {
     **bags.CASES, **zips.CASES, **pickles.CASES, **hdf5.CASES, **onnxes.CASES, **others.CASES,
+    **trees.CASES,
 }  # fmt: skip
 EITHER = {**bags.EITHER, **zips.EITHER, **hdf5.EITHER, **others.EITHER}
 CASES = {**REFUSED, **EITHER}
@@ -25,7 +26,7 @@ CASES = {**REFUSED, **EITHER}
 PLAIN, LONG = (50, 256), (200, 64)
 TO = {".safetensors": "cudnn", ".npz": "torch", ".npy": "cudnn", ".bin": "cudnn",
          ".pt": "torch", ".h5": "keras", ".keras": "keras", ".onnx": "onnx",
-         ".pkl": "torch"}  # fmt: skip
+         ".pkl": "torch", ".msgpack": "flax-linen"}  # fmt: skip
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:Duplicate name")

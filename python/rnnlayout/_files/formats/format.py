@@ -50,12 +50,14 @@ class TensorFormat:
     write(out, bag, progress): write a new file.
     replace(path, out, bag, pairs, progress): copy a file that is more than its tensors to `out`,
         with each RNN of `pairs` replaced; bag: all tensors of the copy. Returns notes.
+    separator: what save() puts between the name of an RNN and those of its tensors.
     """
 
     suffix: str
     read: Callable[[Path], Bag]
     write: Callable[[Output, Bag, Progress | None], None]
     replace: Callable[[Path, Output, Bag, Pairs, Progress | None], list[str]] | None = None
+    separator: str = "."
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ FORMATS = {
     ".ckpt": "torch.checkpoint.FORMAT",
     ".pkl": "torch.checkpoint.PICKLE",
     ".pickle": "torch.checkpoint.PICKLE",
+    ".msgpack": "flax.serialization.FORMAT",
     ".h5": "keras.files.H5",
     ".hdf5": "keras.files.H5",
     ".weights.h5": "keras.files.WEIGHTS_H5",
