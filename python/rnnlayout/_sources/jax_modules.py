@@ -190,7 +190,7 @@ def _layout_of(module: Any, kind: str) -> str:
         return "equinox"
     names = list(_paths(arrays_of(module)))
     for layout in known_layouts():
-        if layout.startswith("flax") and tensors_of(Layout(layout), names):
+        if layout.startswith("flax-") and tensors_of(Layout(layout), names):
             return layout
     raise LayoutError(f"no layout has the tensors of this {kind}: {', '.join(names)}")
 

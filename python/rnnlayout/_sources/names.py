@@ -13,8 +13,8 @@ from .candidates import one_layer, with_names
 
 # Layouts whose tensors may have the paths that Keras writes.
 KERAS = ("keras", "keras-cudnn")
-# Layouts whose tensors may have the paths of flax.linen.Bidirectional and flax.nnx.Bidirectional.
-_FLAX = ("flax-linen", "flax-nnx")
+# How layouts begin whose tensors may have the paths of a Bidirectional of flax.linen or flax.nnx.
+_FLAX = "flax-"
 _FLAX_SIDE = re.compile(r"(?:(.*)/)?(forward|backward)_rnn/(?:cell/)?([^/]+/[^/]+)")
 _DIRECTION = re.compile(r"(forward|backward)(_.*)?$")
 _SIDES = ("_forward", "_backward")  # what formats append that have an RNN for each direction
@@ -111,7 +111,7 @@ def flax_path(layout: Layout, name: str) -> tuple[str, str] | None:
 
     The tensor of `encoder/forward_rnn/cell/hi/kernel` is `0/forward/hi/kernel`.
     """
-    match = _FLAX_SIDE.fullmatch(name) if layout.name in _FLAX else None
+    match = _FLAX_SIDE.fullmatch(name) if layout.name.startswith(_FLAX) else None
     return (match[1] or "", f"0/{match[2]}/{match[3]}") if match else None
 
 

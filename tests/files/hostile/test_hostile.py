@@ -26,7 +26,8 @@ CASES = {**REFUSED, **EITHER}
 PLAIN, LONG = (50, 256), (200, 64)
 TO = {".safetensors": "cudnn", ".npz": "torch", ".npy": "cudnn", ".bin": "cudnn",
          ".pt": "torch", ".h5": "keras", ".keras": "keras", ".onnx": "onnx",
-         ".pkl": "torch", ".msgpack": "flax-linen"}  # fmt: skip
+         ".pkl": "torch", ".msgpack": "flax-linen", ".eqx": "equinox",
+         ".pdparams": "torch"}  # fmt: skip
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -56,8 +57,8 @@ def answers(made, tmp_path_factory):
 def commands(path):
     """Return both commands that read a file: only for its RNNs, and for all that is in it."""
     suffix = "".join(s for s in path.suffixes if s in (".weights", path.suffix))
-    if suffix == ".pkl" or (suffix == ".pt" and path.name in EITHER):
-        suffix = ".npz"  # .pkl is not written; to write a .pt torch would be imported
+    if suffix in (".pkl", ".eqx", ".pdparams") or (suffix == ".pt" and path.name in EITHER):
+        suffix = ".npz"  # those are not written; to write a .pt torch would be imported
     out = path.parent / "out"
     out.mkdir(exist_ok=True)
     convert = ["convert", path, out / f"o{suffix}", "--to", TO[path.suffix]]

@@ -1,6 +1,11 @@
-"""Hostile files of JAX's libraries: .msgpack."""
+"""Hostile files of JAX's libraries and of Paddle: .msgpack, .eqx, .pdparams."""
+
+import pickle
 
 import msgpack
+import numpy as np
+from files.hostile.bags import NPY, Touches
+from files.hostile.good import good
 
 
 def array(shape, dtype="float32", data=bytes(16), code=1):
@@ -79,8 +84,55 @@ MSGPACK = {
 }
 
 
+EQX = {
+    **{name: data for name, data in NPY.items() if name not in ("no axes",)},
+    "a line of JSON alone": b'{"a":1}\n',
+    "a line of JSON without end": b"{" * 3_000_000,
+    "an array that is cut": good(".eqx")[:-1],
+    "bytes behind": good(".eqx") + b"a",
+    "very many arrays": good(".eqx")[: 128 + 240] * 20_000,
+    "an array beside a large one": good(".eqx") + NPY["a shape of a petabyte"],
+}
+
+
+class Calls:
+    """What a pickle calls in the place of the tuple that Paddle's tensors are."""
+
+    def __init__(self, call, *args):
+        self.call, self.args = call, args
+
+    def __reduce__(self):
+        return self.call, self.args
+
+
+W = np.ones((12, 5), "f4")
+PDPARAMS = {
+    "a tuple of a tuple": pickle.dumps({"a": Calls(tuple, (("a", ("b", W)),))}, 4),
+    "a tuple of three": pickle.dumps({"a": Calls(tuple, ("a", W, W))}, 4),
+    "a tuple that is empty": pickle.dumps({"a": Calls(tuple)}, 4),
+    "a name that is a number": pickle.dumps({"a": Calls(tuple, (1, W))}, 4),
+    "arrays in slices": pickle.dumps(
+        {"UnpackBigParamInfor@@": {"a": {"slices": ["b"]}}, "b": W}, 4
+    ),
+    "names for nothing": pickle.dumps({"StructuredToParameterName@@": {"a": "b"}}, 4),
+    "a pickle of protocol 0": pickle.dumps({"a": 1}, 0),
+    "bytes behind": good(".pdparams") + b"a",
+    "a binary variable": bytes(4) + b"\1" * 100,
+    "a persistent tensor": b"\x80\x02}U\x01aQ.",
+}
+
+
+def touching(path):
+    path.write_bytes(pickle.dumps({"a": Touches(path.with_name("mark"))}, 4))
+
+
 def bytes_of(data):
     return lambda path: path.write_bytes(data)
 
 
-CASES = {f"{name}.msgpack": bytes_of(data) for name, data in MSGPACK.items()}
+CASES = {
+    **{f"{name}.msgpack": bytes_of(data) for name, data in MSGPACK.items()},
+    **{f"{name}.eqx": bytes_of(data) for name, data in EQX.items()},
+    **{f"{name}.pdparams": bytes_of(data) for name, data in PDPARAMS.items()},
+    "an object.pdparams": touching,
+}

@@ -71,6 +71,7 @@ class ModelFormat:
     rewrite(path, out, hints, to, dtype, exact): copy a whole model to `out`, with its RNNs
         converted.
     hints: the names of those Hints that only this format takes.
+    begins: the suffix of another format, with a file of which its files begin.
     """
 
     suffix: str
@@ -80,6 +81,7 @@ class ModelFormat:
     replace: Callable[[Path, Output, Mapping[str, Weights]], None] | None = None
     rewrite: Callable[[Path, Output, Hints, Layout, object, bool], Converted] | None = None
     hints: tuple[str, ...] = ()
+    begins: str = ""
 
 
 Format = TensorFormat | ModelFormat
@@ -97,6 +99,8 @@ FORMATS = {
     ".pkl": "torch.checkpoint.PICKLE",
     ".pickle": "torch.checkpoint.PICKLE",
     ".msgpack": "flax.serialization.FORMAT",
+    ".eqx": "eqx.FORMAT",
+    ".pdparams": "paddle.FORMAT",
     ".h5": "keras.files.H5",
     ".hdf5": "keras.files.H5",
     ".weights.h5": "keras.files.WEIGHTS_H5",
@@ -172,6 +176,8 @@ def reading(path: Path, format: Format) -> Iterator[None]:
     except ValueError as error:
         content = content_of(path)
         if not content or not content.suffix or _format(content.suffix).read is format.read:
+            raise
+        if content.suffix == getattr(format, "begins", ""):
             raise
         raise FileError(
             f"{path} is not a {format.suffix} file but {content.what}: rename it to"
