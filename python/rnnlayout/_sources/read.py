@@ -142,7 +142,7 @@ def _read_labelled(source: Labelled, prefix: str, asked: Asked) -> Given:
 
 
 def _read_module(module: Any, asked: Asked) -> Given:
-    """Read a torch module or a Keras layer, which describe their RNNs themselves."""
+    """Read a module or layer, which describes its RNN itself."""
     own = frameworks.own_spec(module)
     layout = Layout(own.layout)
     taken = take_all(frameworks.own_arrays(module, own), asked)
