@@ -48,6 +48,12 @@ ORACLES = {
     "flax-nnx": ["convert/test_meaning_jax"],
     "equinox": ["convert/test_meaning_jax"],
     "haiku": ["convert/test_meaning_jax"],
+    "paddle": ["convert/test_meaning_recorded"],
+    "openvino": ["convert/test_meaning_recorded"],
+    "tf1-cudnn-canonical": ["convert/test_meaning_documents"],
+    "haste": ["convert/test_meaning_documents"],
+    "cntk": ["convert/test_meaning_documents"],
+    "dl4j": ["convert/test_meaning_documents"],
 }
 LAWS = ["model/test_layouts", "convert/test_conversions", "sources/test_errors",
         "sources/test_sources", "convert/test_laws"]  # fmt: skip

@@ -51,6 +51,7 @@ const rnl_row rnl_rows[] = {
      .resets = AFTER,
      .activations = SIGMOID_ONLY,
      .options = OPTION(RNL_OPT_VERSION),
+     .checked = RNL_CHECKED_RECORDED,
      .source = "cudnnGetRNNWeightParams of libcudnn 8.9.6, 9.19.0 and 9.28.0, queried for 140"
                " recorded RNNs"},
 
@@ -65,6 +66,7 @@ const rnl_row rnl_rows[] = {
                {"bias_ih_l{l}{r}", "go", {{RNL_BW}}},
                {"bias_hh_l{l}{r}", "go", {{RNL_BR}}},
                {"weight_hr_l{l}{r}", "o,i", {{RNL_P}}}},
+     .checked = RNL_CHECKED_FRAMEWORK,
      .source = "torch.nn.LSTM, GRU, RNN (torch/nn/modules/rnn.py, 2.13)"},
 
     {.layout = "torch-cell",
@@ -77,6 +79,7 @@ const rnl_row rnl_rows[] = {
                {"{s}weight_hh", "go,i", {{RNL_R}}},
                {"{s}bias_ih", "go", {{RNL_BW}}},
                {"{s}bias_hh", "go", {{RNL_BR}}}},
+     .checked = RNL_CHECKED_FRAMEWORK,
      .source = "torch.nn.LSTMCell, GRUCell, RNNCell (torch/nn/modules/rnn.py, 2.13)"},
 
     {.layout = "keras",
@@ -88,6 +91,7 @@ const rnl_row rnl_rows[] = {
      .slots = {{"{s}kernel", "i,go", {{RNL_W}}},
                {"{s}recurrent_kernel", "i,go", {{RNL_R}}},
                {"{s}bias", "go", {{RNL_BW}}}},
+     .checked = RNL_CHECKED_FRAMEWORK,
      .source = "Keras LSTM, SimpleRNN, GRU(reset_after=False) (keras/src/layers/rnn, 3.15)"},
 
     {.layout = "keras",
@@ -99,6 +103,7 @@ const rnl_row rnl_rows[] = {
      .slots = {{"{s}kernel", "i,go", {{RNL_W}}},
                {"{s}recurrent_kernel", "i,go", {{RNL_R}}},
                {"{s}bias", "+,go", {{RNL_BW}, {RNL_BR}}}},
+     .checked = RNL_CHECKED_FRAMEWORK,
      .source = "Keras GRU(reset_after=True) (keras/src/layers/rnn/gru.py, 3.15)"},
 
     {.layout = "keras-cudnn",
@@ -111,6 +116,7 @@ const rnl_row rnl_rows[] = {
                {"{s}recurrent_kernel", "o,gi", {{RNL_R}}},
                {"{s}bias", "+", {{RNL_BW, "go"}, {RNL_BR, "go"}}}},
      .bias_always = true,
+     .checked = RNL_CHECKED_FRAMEWORK,
      .source = "CuDNNLSTM and CuDNNGRU of Keras 2 and tf.keras (tf_keras cudnn_lstm.py,"
                " cudnn_gru.py; hdf5_format.py converts them)"},
 
@@ -124,6 +130,7 @@ const rnl_row rnl_rows[] = {
                {"{s}R", "d,go,i", {{RNL_R}}},
                {"{s}B", "d,+", {{RNL_BW, "go"}, {RNL_BR, "go"}}},
                {"{s}P", "d,go", {{RNL_PEEP, .gates = "iof"}}}},
+     .checked = RNL_CHECKED_FRAMEWORK,
      .source = "ONNX operators LSTM, GRU, RNN, versions 7, 14 and 22 (GRU: linear_before_reset 1"
                " is reset after, 0 is reset before)"},
 
@@ -149,6 +156,7 @@ const rnl_row rnl_rows[] = {
                {"{s}i{g}/bias", "o", {{RNL_BW, .gates = "rzn"}}},
                {"{s}h{g}/bias", "o", {{RNL_BR, .gates = "ifgon"}}}},
      .bias_always = true,
+     .checked = RNL_CHECKED_FRAMEWORK,
      .source = "flax.linen.LSTMCell, OptimizedLSTMCell, GRUCell (flax/linen/recurrent.py, 0.12.8)"},
 
     {.layout = "flax-linen",
@@ -159,6 +167,7 @@ const rnl_row rnl_rows[] = {
                {"{s}h/kernel", "i,o", {{RNL_R}}},
                {"{s}i/bias", "o", {{RNL_BW}}}},
      .bias_always = true,
+     .checked = RNL_CHECKED_FRAMEWORK,
      .source = "flax.linen.SimpleCell without residual (flax/linen/recurrent.py, 0.12.8)"},
 
     {.layout = "flax-nnx",
@@ -172,6 +181,7 @@ const rnl_row rnl_rows[] = {
                {"{s}dense_i/bias", "go", {{RNL_BW, .gates = "rznh"}}},
                {"{s}dense_h/bias", "go", {{RNL_BR, .gates = "ifgo"}}}},
      .bias_always = true,
+     .checked = RNL_CHECKED_FRAMEWORK,
      .source = "flax.nnx.OptimizedLSTMCell, GRUCell, SimpleCell without residual"
                " (flax/nnx/nn/recurrent.py, 0.12.8)"},
 
@@ -185,6 +195,7 @@ const rnl_row rnl_rows[] = {
                {"{s}weight_hh", "go,i", {{RNL_R}}},
                {"{s}bias", "go", {{RNL_BW}}},
                {"{s}bias_n", "o", {{RNL_BR, .gates = "n"}}}},
+     .checked = RNL_CHECKED_FRAMEWORK,
      .source = "equinox.nn.LSTMCell, GRUCell (equinox/nn/_rnn.py, 0.13.8)"},
 
     {.layout = "haiku",
@@ -197,7 +208,118 @@ const rnl_row rnl_rows[] = {
                {"{s}w_h", "i,go", {{RNL_R}}},
                {"{s}b", "go", {{RNL_BW}}}},
      .bias_always = true,
+     .checked = RNL_CHECKED_FRAMEWORK,
      .source = "haiku.GRU (haiku/_src/recurrent.py, 0.0.17)"},
+
+    {.layout = "paddle",
+     .gates = GATES("ifgo", "rzn", "h"),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"weight_ih_l{l}{r}", "go,i", {{RNL_W}}},
+               {"weight_hh_l{l}{r}", "go,i", {{RNL_R}}},
+               {"bias_ih_l{l}{r}", "go", {{RNL_BW}}},
+               {"bias_hh_l{l}{r}", "go", {{RNL_BR}}}},
+     .must_name = true,
+     .checked = RNL_CHECKED_RECORDED,
+     .source = "paddle.nn.LSTM, GRU, SimpleRNN without projection (paddle/nn/layer/rnn.py, 3.3.1)"},
+
+    {.layout = "openvino",
+     .gates = GATES("figo", "zrn", "h"),
+     .resets = BEFORE,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "l",
+     .slots = {{"{s}W", "d,go,i", {{RNL_W}}},
+               {"{s}R", "d,go,i", {{RNL_R}}},
+               {"{s}B", "d,go", {{RNL_BW}}}},
+     .bias_always = true,
+     .must_name = true,
+     .checked = RNL_CHECKED_RECORDED,
+     .source = "OpenVINO operators LSTMSequence-5, RNNSequence-5 and GRUSequence-5 with"
+               " linear_before_reset false (openvino 2026.4.1)"},
+
+    {.layout = "openvino",
+     .gates = GATES(NULL, "zrn", NULL),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "l",
+     .slots = {{"{s}W", "d,go,i", {{RNL_W}}},
+               {"{s}R", "d,go,i", {{RNL_R}}},
+               {"{s}B", "d,+", {{RNL_BW, "go"}, {RNL_BR, "go", .gates = "n"}}}},
+     .bias_always = true,
+     .must_name = true,
+     .checked = RNL_CHECKED_RECORDED,
+     .source = "OpenVINO operator GRUSequence-5 with linear_before_reset true (openvino 2026.4.1)"},
+
+    {.layout = "tf1-cudnn-canonical",
+     .gates = GATES("igfo", NULL, "h"),
+     .activations = SIGMOID_ONLY,
+     .per = "ld",
+     .slots = {{"{s}kernel", "+,go", {{RNL_W, "i"}, {RNL_R, "i"}}},
+               {"{s}bias", "go", {{RNL_BW}}}},
+     .bias_always = true,
+     .must_name = true,
+     .source = "CudnnLSTMSaveable, CudnnRNNTanhSaveable and CudnnRNNReluSaveable of TensorFlow 1"
+               " (tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py)"},
+
+    {.layout = "tf1-cudnn-canonical",
+     .gates = GATES(NULL, "rzn", NULL),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"{s}gates/kernel", "+,go", {{RNL_W, "i", .gates = "rz"},
+                                            {RNL_R, "i", .gates = "rz"}}},
+               {"{s}candidate/input_projection/kernel", "i,o", {{RNL_W, .gates = "n"}}},
+               {"{s}candidate/hidden_projection/kernel", "i,o", {{RNL_R, .gates = "n"}}},
+               {"{s}gates/bias", "go", {{RNL_BW, .gates = "rz"}}},
+               {"{s}candidate/input_projection/bias", "o", {{RNL_BW, .gates = "n"}}},
+               {"{s}candidate/hidden_projection/bias", "o", {{RNL_BR, .gates = "n"}}}},
+     .bias_always = true,
+     .must_name = true,
+     .source = "CudnnGRUSaveable of TensorFlow 1"
+               " (tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py)"},
+
+    {.layout = "haste",
+     .gates = GATES("igfo", "zrn", NULL),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"{s}kernel", "i,go", {{RNL_W}}},
+               {"{s}recurrent_kernel", "i,go", {{RNL_R}}},
+               {"{s}bias", "go", {{RNL_BW}}},
+               {"{s}recurrent_bias", "go", {{RNL_BR, .gates = "zrn"}}}},
+     .bias_always = true,
+     .must_name = true,
+     .source = "haste_pytorch.LSTM, GRU (frameworks/pytorch and lib/*_forward_gpu.cu.cc, 0.4)"},
+
+    {.layout = "cntk",
+     .gates = GATES("igfo", "zrn", "h"),
+     .resets = BEFORE,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"{s}b", "go", {{RNL_BW}}},
+               {"{s}W", "i,go", {{RNL_W}}},
+               {"{s}H", "i,go", {{RNL_R, .gates = "igfozrh"}}},
+               {"{s}H1", "i,o", {{RNL_R, .gates = "n"}}}},
+     .bias_always = true,
+     .source = "cntk.layers.LSTM, GRU, RNNUnit without peepholes, projection or stabilization"
+               " (bindings/python/cntk/layers/blocks.py, 2.7)"},
+
+    {.layout = "dl4j",
+     .gates = GATES("gfoi", NULL, NULL),
+     .activations = SIGMOID_ONLY,
+     .per = "ld",
+     .slots = {{"{s}W", "i,go", {{RNL_W}}},
+               {"{s}RW", "i,go", {{RNL_R}}},
+               {"{s}b", "go", {{RNL_BW}}}},
+     .bias_always = true,
+     .source = "Deeplearning4j's LSTM, not GravesLSTM (deeplearning4j-nn LSTMHelpers.java)"},
 
     /* Not listed for users: the forward pass on the CPU is prepared from this layout. */
     {.layout = RNL_FORWARD_LAYOUT,
@@ -211,7 +333,12 @@ const rnl_row rnl_rows[] = {
 const int rnl_num_rows = (int)(sizeof rnl_rows / sizeof rnl_rows[0]);
 const int rnl_num_listed = (int)(sizeof rnl_rows / sizeof rnl_rows[0]) - 1;
 
-const char *const rnl_aliases[][2] = {
-    {"jax", "cudnn"}, /* jax.experimental.rnn (jax/experimental/rnn.py, 0.10.2): LSTM, two biases */
+const rnl_alias rnl_aliases[] = {
+    {"jax", "cudnn", RNL_CHECKED_FRAMEWORK,
+     "jax.experimental.rnn (jax/experimental/rnn.py, 0.10.2): an LSTM with two biases"},
+    {"mxnet", "cudnn", RNL_CHECKED_RECORDED,
+     "the parameters of MXNet's operator RNN, with two biases (mxnet 1.9.1)"},
+    {"candle", "torch", RNL_CHECKED_DOCUMENTS,
+     "candle_nn's LSTM and GRU, one layer without projection (candle-nn/src/rnn.rs)"},
 };
 const int rnl_num_aliases = (int)(sizeof rnl_aliases / sizeof rnl_aliases[0]);

@@ -154,7 +154,9 @@ def test_a_stop_on_the_way_makes_no_difference(a, data):
             there = rl.convert(weights, spec, layout=a, to=b)
             found = rl.convert(there, spec, layout=b, to=c)
             straight = rl.convert(weights, spec, layout=a, to=c)
-            assert_agree(spec, c, found, straight, must_vanish(plan))
+            # a zero that a -> b writes for a missing bias of z may be negated on the way to c
+            zeros = {step.block for step in plan if step.op == "zero"}
+            assert_agree(spec, c, found, straight, must_vanish(plan) | zeros)
 
 
 def added(plan):

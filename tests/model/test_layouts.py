@@ -100,7 +100,8 @@ def test_layouts_say_what_they_hold():
     known = rl.layouts()
     assert list(known) == [
         "cudnn", "torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat", "flax-linen",
-        "flax-nnx", "equinox", "haiku",
+        "flax-nnx", "equinox", "haiku", "paddle", "openvino", "tf1-cudnn-canonical", "haste",
+        "cntk", "dl4j",
     ]  # fmt: skip
     assert known["onnx"]["gates"] == {
         "lstm": "iofg",

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.layout import Layout, layouts_to_infer
 
 from .candidates import one_layer
 from .names import KERAS, is_of as is_of, is_under, keras_path, one_direction
@@ -54,7 +54,7 @@ def find_places(names: Iterable[str], asked: Layout | None, prefix: str = "") ->
     names = list(names)
     read = [(name, list(_readings(name))) for name in names]
     places: dict[tuple[str, ...], Place] = {}
-    for layout in [asked] if asked else map(Layout, known_layouts()):
+    for layout in [asked] if asked else layouts_to_infer():
         for place in _of_layout(layout, read):
             if is_of(place.prefix, prefix) and _is_recurrent(layout, place, bool(asked)):
                 places.setdefault(tuple(sorted(place.names.values())), place)
