@@ -1,6 +1,5 @@
 """docs/howto/add-a-framework.md, followed to the letter: one row and one test."""
 
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,14 @@ sys.path.insert(0, str(ROOT / "tools"))
 import run_pages
 
 PAGE = (ROOT / "docs" / "howto" / "add-a-framework.md").read_text()
+
+# an editable install of the package is found before any folder
+CONFTEST = """import sys
+sys.meta_path[:] = [f for f in sys.meta_path if "ScikitBuild" not in type(f).__name__]
+sys.path.insert(0, {0!r})
+import rnnlayout
+assert rnnlayout.__file__.startswith({0!r})
+"""
 
 
 @pytest.mark.long
@@ -34,11 +41,11 @@ def test_the_page(tmp_path):
 
 def passes(test, site):
     """Run the page's test with the package in a folder. Return whether it passes."""
+    (test.parent / "conftest.py").write_text(CONFTEST.format(str(site)))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name],
-        cwd=test.parent, env={**os.environ, "PYTHONPATH": str(site)}, text=True,
+        cwd=test.parent, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
-    assert done.returncode in (0, 1) and "test_toy" in done.stdout + test.name, done.stdout
     assert done.returncode == 0 or "Mismatched elements" in done.stdout, done.stdout
     return done.returncode == 0
