@@ -48,6 +48,7 @@ ORACLES = {
     "flax-nnx": ["convert/test_meaning_jax"],
     "equinox": ["convert/test_meaning_jax"],
     "haiku": ["convert/test_meaning_jax"],
+    "flax-nnx-lstm": ["convert/test_meaning_jax"],
 }
 LAWS = ["model/test_layouts", "convert/test_conversions", "sources/test_errors",
         "sources/test_sources", "convert/test_laws"]  # fmt: skip

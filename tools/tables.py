@@ -77,7 +77,7 @@ def held():
         rows.append([
             f"`{name}`",
             *(gates(info, cell) for cell in CELLS),
-            " or ".join(sorted(info["resets"])),
+            " or ".join(sorted(info["resets"])) or "-",
             bias_column(name, info),
             "yes" if info["projection"] else "no",
             "yes" if "hard_sigmoid" in info["recurrent_activations"] else "no",

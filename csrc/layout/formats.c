@@ -60,11 +60,11 @@ const rnl_row rnl_rows[] = {
      .activations = SIGMOID_ONLY,
      .z = RNL_Z_KEEPS_STATE,
      .per = "ld",
-     .slots = {{"weight_ih_l{l}{r}", "go,i", {{RNL_W}}},
-               {"weight_hh_l{l}{r}", "go,i", {{RNL_R}}},
-               {"bias_ih_l{l}{r}", "go", {{RNL_BW}}},
-               {"bias_hh_l{l}{r}", "go", {{RNL_BR}}},
-               {"weight_hr_l{l}{r}", "o,i", {{RNL_P}}}},
+     .slots = {{"weight_ih_l{l}{d:|_reverse}", "go,i", {{RNL_W}}},
+               {"weight_hh_l{l}{d:|_reverse}", "go,i", {{RNL_R}}},
+               {"bias_ih_l{l}{d:|_reverse}", "go", {{RNL_BW}}},
+               {"bias_hh_l{l}{d:|_reverse}", "go", {{RNL_BR}}},
+               {"weight_hr_l{l}{d:|_reverse}", "o,i", {{RNL_P}}}},
      .source = "torch.nn.LSTM, GRU, RNN (torch/nn/modules/rnn.py, 2.13)"},
 
     {.layout = "torch-cell",
@@ -198,6 +198,17 @@ const rnl_row rnl_rows[] = {
                {"{s}b", "go", {{RNL_BW}}}},
      .bias_always = true,
      .source = "haiku.GRU (haiku/_src/recurrent.py, 0.0.17)"},
+
+    {.layout = "flax-nnx-lstm",
+     .gates = GATES("ifgo", NULL, NULL),
+     .activations = SIGMOID_ONLY,
+     .per = "ld",
+     .slots = {{"{s}i{g}/kernel", "i,o", {{RNL_W}}, .gate_names = "f:f_"},
+               {"{s}h{g}/kernel", "i,o", {{RNL_R}}},
+               {"{s}h{g}/bias", "o", {{RNL_BR}}}},
+     .bias_always = true,
+     .source = "flax.nnx.LSTMCell (flax/nnx/nn/recurrent.py, 0.12.8); OptimizedLSTMCell is"
+               " layout flax-nnx"},
 
     /* Not listed for users: the forward pass on the CPU is prepared from this layout. */
     {.layout = RNL_FORWARD_LAYOUT,

@@ -100,7 +100,7 @@ def test_layouts_say_what_they_hold():
     known = rl.layouts()
     assert list(known) == [
         "cudnn", "torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat", "flax-linen",
-        "flax-nnx", "equinox", "haiku",
+        "flax-nnx", "equinox", "haiku", "flax-nnx-lstm",
     ]  # fmt: skip
     assert known["onnx"]["gates"] == {
         "lstm": "iofg",

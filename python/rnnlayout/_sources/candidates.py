@@ -103,7 +103,7 @@ def one_layer(layout: Layout) -> tuple[Candidate, ...]:
     info = known_layouts()[layout.name]
     found: dict[Any, Candidate] = {}
     for cell, reset, projected, has, both in product(
-        info["cells"], info["resets"], (False, True), _OPTIONAL, (False, True)
+        info["cells"], info["resets"] or ["after"], (False, True), _OPTIONAL, (False, True)
     ):
         one = Candidate(layout, cell, reset, 1, both, projected, has)
         try:
