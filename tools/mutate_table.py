@@ -49,6 +49,9 @@ ORACLES = {
     "equinox": ["convert/test_meaning_jax"],
     "haiku": ["convert/test_meaning_jax"],
     "flax-nnx-lstm": ["convert/test_meaning_jax"],
+    "mxnet-gluon": ["convert/test_meaning_recorded"],
+    "chainer-nstep": ["convert/test_meaning_recorded"],
+    "chainer-links": ["convert/test_meaning_recorded"],
 }
 LAWS = ["model/test_layouts", "convert/test_conversions", "sources/test_errors",
         "sources/test_sources", "convert/test_laws"]  # fmt: skip

@@ -246,7 +246,6 @@ static void check_rows(void)
         {"w{d:a}", "go,i", {{RNL_W}}},
         {"w{d:a|b|c}", "go,i", {{RNL_W}}},
         {"w{g}", "o,i", {{RNL_W}}, .gate_names = "i"},
-        {"w{g}", "o,i", {{RNL_W}}, .gate_names = "i:"},
         {"w{g}", "o,i", {{RNL_W}}, .gate_names = "c:0 f:1"},
         {"w{g}", "o,i", {{RNL_W}}, .gate_names = "i:0 i:1"},
         {"w{g}", "o,i", {{RNL_W}}, .gate_names = "i:0  f:1"},

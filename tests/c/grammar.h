@@ -46,7 +46,7 @@ static inline bool gate_names_are_good(const char *names)
     for (const char *c = names ? names : ""; *c;) {
         const size_t n = strcspn(c, " ");
         const bool ends = !c[n];
-        if (n < 3 || c[1] != ':' || !strchr("ifgorznh", *c) || strchr(seen, *c))
+        if (n < 2 || c[1] != ':' || !strchr("ifgorznh", *c) || strchr(seen, *c))
             return false;
         strncat(seen, c, 1);
         c += n + !ends;
