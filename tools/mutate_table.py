@@ -54,6 +54,10 @@ ORACLES = {
     "haste": ["convert/test_meaning_documents"],
     "cntk": ["convert/test_meaning_documents"],
     "dl4j": ["convert/test_meaning_documents"],
+    "flax-nnx-lstm": ["convert/test_meaning_jax"],
+    "mxnet-gluon": ["convert/test_meaning_recorded"],
+    "chainer-nstep": ["convert/test_meaning_recorded"],
+    "chainer-links": ["convert/test_meaning_recorded"],
 }
 LAWS = ["model/test_layouts", "convert/test_conversions", "sources/test_errors",
         "sources/test_sources", "convert/test_laws"]  # fmt: skip

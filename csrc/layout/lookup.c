@@ -12,7 +12,7 @@ static void append(char *all, size_t size, const char *text)
 
 rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err)
 {
-    char all[256] = "";
+    char all[512] = "";
     for (int k = 0; k < rnl_num_aliases; k++)
         if (strcmp(rnl_aliases[k].name, name) == 0)
             name = rnl_aliases[k].layout;

@@ -102,8 +102,11 @@ def one_layer(layout: Layout) -> tuple[Candidate, ...]:
     """
     info = known_layouts()[layout.name]
     found: dict[Any, Candidate] = {}
-    kinds = [(cell, reset) for cell in info["cells"]
-             for reset in (info["resets"] if cell == "gru" else ["after"])]  # fmt: skip
+    kinds = [
+        (cell, reset)
+        for cell in info["cells"]
+        for reset in (info["resets"] if cell == "gru" else ["after"])
+    ]
     for (cell, reset), projected, has, both in product(
         kinds, (False, True), _OPTIONAL, (False, True)
     ):

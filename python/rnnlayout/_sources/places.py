@@ -93,18 +93,18 @@ def _readings(name: str) -> Iterator[Reading]:
 
 def _leaf(tensor: str) -> str:
     """Return a tensor's name without its layer and direction."""
-    return re.sub(r"\d+", "#", re.sub(f"^{_LAYER}", "", tensor).removesuffix("_reverse"))
+    return re.sub(r"(?<=[lr])\d+", "#", re.sub(f"^{_LAYER}", "", tensor).removesuffix("_reverse"))
 
 
 def _of_layout(layout: Layout, read: list[tuple[str, list[Reading]]]) -> Iterator[Place]:
-    leaves = _leaves(layout)
+    leaves, numbered = _leaves(layout), _numbered(layout)
     found: dict[tuple[str, bool], dict[str, str]] = {}
     for name, readings in read:
         if path := _keras_path(layout, name):
             found.setdefault((path[0], False), {})[path[1]] = name
             continue
         for prefix, tensor, leaf, short in readings:
-            if leaf in leaves:
+            if leaf in leaves and (not numbered or re.match(_LAYER, tensor)):
                 found.setdefault((prefix, short), {})[tensor] = name
                 break
     for (prefix, short), names in found.items():
@@ -135,6 +135,12 @@ def _unnamed(names: list[str], layout: Layout, prefix: str) -> Iterator[Place]:
 @cache
 def _leaves(layout: Layout) -> frozenset[str]:
     return frozenset(_leaf(name) for one in one_layer(layout) for name in one.names)
+
+
+@cache
+def _numbered(layout: Layout) -> bool:
+    """Do all names begin with the number of a layer, also if there is only one?"""
+    return all(re.match(_LAYER, name) for one in one_layer(layout) for name in one.names)
 
 
 @cache
