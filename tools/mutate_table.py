@@ -51,6 +51,8 @@ ORACLES = {
     "paddle": ["convert/test_meaning_answers"],
     "openvino": ["convert/test_meaning_answers"],
     "tf1-cudnn-canonical": ["convert/test_meaning_documents"],
+    "keras1": ["convert/test_meaning_keras1"],
+    "burn": ["convert/test_meaning_documents"],
     "haste": ["convert/test_meaning_documents"],
     "cntk": ["convert/test_meaning_documents"],
     "dl4j": ["convert/test_meaning_documents"],

@@ -45,6 +45,9 @@ const rnl_option rnl_options[RNL_NUM_OPTIONS] = {
                 .walks = true, .continues = true}},                                                \
      .bias_by_mode = true
 
+#define KERAS1_GATES "i:_i g:_c f:_f o:_o z:_z r:_r n:_h h:"
+#define BURN_GATES "i:input f:forget o:output g:cell z:update r:reset n:new"
+
 const rnl_row rnl_rows[] = {
     {.layout = "cudnn",
      CUDNN_WEIGHT_SPACE,
@@ -282,6 +285,38 @@ const rnl_row rnl_rows[] = {
      .must_name = true,
      .source = "CudnnGRUSaveable of TensorFlow 1"
                " (tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py)"},
+
+    {.layout = "keras1",
+     .gates = GATES("igfo", "zrn", "h"),
+     .resets = BEFORE,
+     .activations = SIGMOID_ONLY | 1u << RNL_HARD_SIGMOID_KERAS2,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"{s}W{g}", "i,o", {{RNL_W}}, KERAS1_GATES},
+               {"{s}U{g}", "i,o", {{RNL_R}}, KERAS1_GATES},
+               {"{s}b{g}", "o", {{RNL_BW}}, KERAS1_GATES}},
+     .bias_always = true,
+     .must_name = true,
+     .checked = RNL_CHECKED_FRAMEWORK,
+     .source = "LSTM, GRU, SimpleRNN of Keras 1, as tf_keras reads them"
+               " (tf_keras/src/saving/legacy/hdf5_format.py, 2.21)"},
+
+    {.layout = "burn",
+     .gates = GATES("ifog", "zrn", NULL),
+     .resets = AFTER | BEFORE,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"{s}{g}_gate.input_transform.weight", "i,o", {{RNL_W}},
+                BURN_GATES},
+               {"{s}{g}_gate.hidden_transform.weight", "i,o", {{RNL_R}},
+                BURN_GATES},
+               {"{s}{g}_gate.input_transform.bias", "o", {{RNL_BW}},
+                BURN_GATES},
+               {"{s}{g}_gate.hidden_transform.bias", "o", {{RNL_BR}},
+                BURN_GATES}},
+     .source = "burn::nn::Lstm without input_forget, Gru"
+               " (crates/burn-nn/src/modules/rnn: gate_controller.rs, lstm.rs, gru.rs)"},
 
     {.layout = "haste",
      .gates = GATES("igfo", "zrn", NULL),

@@ -77,6 +77,37 @@ def tf1_rnn(w, x, h, _):
     return np.tanh(np.concatenate([x, h], -1) @ w["kernel"] + w["bias"]), None
 
 
+def burn_gate(w, gate, x, h):
+    """Return the two products of one gate, each with its bias."""
+    side = f"{gate}_gate.{{}}_transform.{{}}".format
+    return (x @ w[side("input", "weight")] + w[side("input", "bias")],
+            h @ w[side("hidden", "weight")] + w[side("hidden", "bias")])  # fmt: skip
+
+
+def burn_lstm(w, x, h, c):
+    gates = "input", "forget", "output", "cell"
+    i, f, o, cell = (sum(burn_gate(w, gate, x, h)) for gate in gates)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(cell)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def burn_gru(w, x, h, _):
+    z, r = (sigmoid(sum(burn_gate(w, gate, x, h))) for gate in ("update", "reset"))
+    from_input, from_hidden = burn_gate(w, "new", x, h)
+    return (1 - z) * np.tanh(from_input + r * from_hidden) + z * h, None
+
+
+def burn_gru_reset_before(w, x, h, _):
+    z, r = (sigmoid(sum(burn_gate(w, gate, x, h))) for gate in ("update", "reset"))
+    return (1 - z) * np.tanh(sum(burn_gate(w, "new", x, r * h))) + z * h, None
+
+
+def burn_shapes(*gates):
+    parts = {"input_transform.weight": (I, H), "hidden_transform.weight": (H, H),
+             "input_transform.bias": (H,), "hidden_transform.bias": (H,)}  # fmt: skip
+    return {f"{g}_gate.{part}": shape for part, shape in parts.items() for g in gates}
+
+
 def candle_lstm(w, x, h, c):
     a = x @ w["weight_ih_l0"].T + w["bias_ih_l0"] + (h @ w["weight_hh_l0"].T + w["bias_hh_l0"])
     in_gate, forget_gate, cell_gate, out_gate = np.split(a, 4, -1)
@@ -116,6 +147,9 @@ CASES = [
       "candidate/hidden_projection/kernel": (H, H), "gates/bias": (2 * H,),
       "candidate/input_projection/bias": (H,), "candidate/hidden_projection/bias": (H,)}),
     ("tf1-cudnn-canonical", "rnn_tanh", "after", tf1_rnn, {"kernel": (I + H, H), "bias": (H,)}),
+    ("burn", "lstm", "after", burn_lstm, burn_shapes("input", "forget", "output", "cell")),
+    ("burn", "gru", "after", burn_gru, burn_shapes("update", "reset", "new")),
+    ("burn", "gru", "before", burn_gru_reset_before, burn_shapes("update", "reset", "new")),
     ("candle", "lstm", "after", candle_lstm, torch_shapes(4)),
     ("candle", "gru", "after", candle_gru, torch_shapes(3)),
 ]  # fmt: skip

@@ -89,7 +89,7 @@ def test_haiku_gru_is_not_cudnns_and_is_keras_with_reset_before():
     spec = rl.Spec("gru", 2, 3, reset="before")
     weights = weights_of("haiku", spec)
     for target in ("cudnn", "torch", "keras-cudnn"):
-        with pytest.raises(rl.LossyError, match="no reset-before GRU.*no change of the weights"):
+        with pytest.raises(rl.LossyError, match=r"no reset-before GRU.*no change of the weights"):
             rl.convert(weights, spec, layout="haiku", to=target)
     keras = rl.convert(weights, spec, layout="haiku", to="keras", exact=True)
     z, rest = slice(0, 3), slice(3, None)

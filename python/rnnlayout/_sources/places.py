@@ -19,8 +19,9 @@ from .names import KERAS, is_of as is_of, is_under, keras_path, one_direction
 
 _LAYER = r"\d+/(?:forward/|backward/)?"  # as rnnlayout names the tensors of a stack
 _STACKED = re.compile(rf"(.*\.)?({_LAYER}(?:[^./]+/)?[^./]+)")
-_PLAIN = re.compile(r"(.*[./])?([^./]+)")
-_IN_PART = re.compile(r"(.*[./])?([^./]+/[^./]+)")  # a part of the cell: hi/kernel
+_IN_PARTS = re.compile(rf"(.*\.)?({_LAYER}(?:[^./]+[./])+[^./]+)")  # 1/gates/kernel
+_SEPARATOR = re.compile(r"[./]")
+_NUMBERED = re.compile(_LAYER)
 _SHORT = re.compile(r"(?:(.*)[._/])?([wbWB])_((?:ih|hh)(?:_l\d+(?:_reverse)?)?)")
 _LONG = {"w": "weight", "b": "bias"}
 _KERAS_CELL = re.compile(r"(^|/)([^/]*_)?cell(_\d+)?/$")
@@ -83,9 +84,13 @@ Reading = tuple[str, str, str, bool]  # prefix, tensor, leaf, is it abbreviated
 
 def _readings(name: str) -> Iterator[Reading]:
     """Yield what a name may mean. In which layout depends on its leaf."""
-    for pattern in (_STACKED, _IN_PART, _PLAIN):
+    for pattern in (_STACKED, _IN_PARTS):
         if match := pattern.fullmatch(name):
             yield match[1] or "", match[2], _leaf(match[2]), False
+    for at in (0, *(separator.end() for separator in _SEPARATOR.finditer(name))):
+        tensor = name[at:]  # the longest first: hi/kernel of a part of the cell before kernel
+        if tensor and not (name[:at].endswith("/") and _NUMBERED.match(tensor)):
+            yield name[:at], tensor, _leaf(tensor), False
     if match := _SHORT.fullmatch(name):
         tensor = f"{_LONG[match[2].lower()]}_{match[3]}"
         yield f"{match[1]}." if match[1] else "", tensor, _leaf(tensor), True
