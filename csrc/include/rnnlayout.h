@@ -94,7 +94,8 @@ typedef enum rnl_family {
     RNL_NAMES_RESET,
     RNL_NAMES_ACTIVATION,
     RNL_NAMES_DTYPE,
-    RNL_NAMES_ROLE
+    RNL_NAMES_ROLE,
+    RNL_NAMES_CHECKED
 } rnl_family;
 
 /* Return the name of a value, or NULL if the family has no such value. */
@@ -164,6 +165,13 @@ typedef struct rnl_option {
     unsigned lacks[4];     /* dtypes that a value does not support: bits 1 << rnl_dtype */
 } rnl_option;
 
+/* What a row of the table, or another name of a layout, is tested against. */
+typedef enum rnl_checked {
+    RNL_CHECKED_DOCUMENTS, /* an RNN that follows the equations in its source                   */
+    RNL_CHECKED_RECORDED,  /* answers that the framework once gave, kept in the tests           */
+    RNL_CHECKED_FRAMEWORK  /* the framework itself, in every run of the tests                   */
+} rnl_checked;
+
 /* One row of the table of layouts, for display. A layout has one or more rows. */
 typedef struct rnl_row_info {
     const char *layout;
@@ -175,11 +183,25 @@ typedef struct rnl_row_info {
                               RNL_BIAS_NONE; they are zero then                            */
     int z_takes_candidate; /* 1: h' = (1 - z) h + z n; 0: h' = z h + (1 - z) n             */
     const rnl_option *options[RNL_NUM_OPTIONS]; /* the options of the row, then NULL       */
-    const char *source;                         /* where the facts of the row come from    */
+    int must_name; /* 1: its tensors look like those of another layout, so that a source
+                      is read in it only if the caller names the layout        */
+    rnl_checked checked;
+    const char *source; /* where the facts of the row come from    */
 } rnl_row_info;
 
 /* Get row k of the table. RNL_E_LAYOUT: the table has no row k. Count k up from 0 until then. */
 rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err);
+
+/* Another name of a layout: a framework whose weights are exactly those of the layout. */
+typedef struct rnl_alias {
+    const char *name;
+    const char *layout;
+    rnl_checked checked;
+    const char *source;
+} rnl_alias;
+
+/* Get alias k. RNL_E_LAYOUT: there is no alias k. Count k up from 0 until then. */
+rnl_status rnl_alias_at(int k, rnl_alias *alias, rnl_error *err);
 
 /* The optional tensors that are present: all biases, all peepholes. RNL_HAS_BIAS has no effect in
  * layout "cudnn", where spec->bias decides, and in rows with bias_always. */

@@ -21,7 +21,7 @@ PINNED = {
     "inspect-2.json": "0e77de66ec72",
     "convert-1.json": "50f7ce463277",
     "run-1.json": "f8f97dee3a94",
-    "layouts-1.json": "11b7c077e879",
+    "layouts-1.json": "db8fc0e9b8fa",
     "verify-1.json": "d0e41153a374",
     "diagnose-1.json": "1c81e62725c9",
 }

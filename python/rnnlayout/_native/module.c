@@ -71,6 +71,13 @@ static PyObject *native_rows(PyObject *module, PyObject *unused)
     return list_rows();
 }
 
+static PyObject *native_aliases(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return list_aliases();
+}
+
 static PyObject *native_itemsize(PyObject *module, PyObject *name)
 {
     int dtype;
@@ -164,6 +171,8 @@ static PyMethodDef native_methods[] = {
      " cols, row_stride, col_stride, ravel), in elements."},
     {"rows", native_rows, METH_NOARGS,
      "rows()\n--\n\nReturn the rows of the table of layouts, each a dict."},
+    {"aliases", native_aliases, METH_NOARGS,
+     "aliases()\n--\n\nReturn the other names of layouts, each a dict."},
     {NULL, NULL, 0, NULL}};
 
 /* Add an exception class: of `base` and, if it is not NULL, also of `builtin`. */
