@@ -154,7 +154,11 @@ class Trial:
         rl.save(source, w)
         if what == "read" and self.is_written:
             rl.save(self.path, w)
-        elif what == "read":  # .pkl
+        elif what == "read" and self.suffix == ".eqx":
+            with open(self.path, "wb") as file:
+                for array in w.to("equinox").values():
+                    np.save(file, array)
+        elif what == "read":  # a pickle
             self.path.write_bytes(pickle.dumps(dict(w.to("torch"))))
         told = PLAIN.to_dict() if self.is_written and self._told() else None
         print(json.dumps([what, str(self.path), str(source), told]), file=process.stdin, flush=True)

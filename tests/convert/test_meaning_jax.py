@@ -74,6 +74,13 @@ class Nnx:
         return (carry, None) if c is None else (y, carry[0])
 
 
+class NnxLstm(Nnx):
+    def __init__(self, cell):
+        assert cell == "lstm"
+        self.cell = nnx.LSTMCell(I, H, rngs=nnx.Rngs(0))
+        self.state = nnx.state(self.cell, nnx.Param)
+
+
 class Equinox:
     """params: the cell's arrays by the names of its fields."""
 
@@ -134,6 +141,7 @@ CELLS = [
         ("flax-linen", Linen, ["lstm", "gru", "rnn_tanh", "rnn_relu"]),
         ("flax-linen", OptimizedLinen, ["lstm"]),
         ("flax-nnx", Nnx, ["lstm", "gru", "rnn_tanh", "rnn_relu"]),
+        ("flax-nnx-lstm", NnxLstm, ["lstm"]),
         ("equinox", Equinox, ["lstm", "gru"]),
     ]
     for cell in cells

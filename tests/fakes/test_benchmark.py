@@ -197,6 +197,11 @@ def test_every_question_is_answered_as_the_fakes_do(measured):
     assert {name for name, f in facts.items() if "left_out" in f["answer"]} == {"beside_torch"}
     died = {name: f["answer"]["died"] for name, f in facts.items() if "died" in f["answer"]}
     assert died == dict.fromkeys(STRICTER, "exit code 86")
+    same = {"same": True}
+    for name in ("after_other_calls", "without_its_handle"):
+        assert facts[f"graph_of_persistent_{name}"]["answer"] == {"1": same, "3": same}
+    for name in ("first_call_in_a_capture", "first_call_without_a_state_in_a_capture"):
+        assert facts[name]["answer"] == same
 
 
 @pytest.mark.long

@@ -155,10 +155,6 @@ BINDING_ERRORS = {
         (rl.CudnnNotFoundError, rl.SpecError),
         lambda: _native.device_arrays(0, "float16", ((2, 3),), 1, None),
     ),
-    "no GPU's order": (
-        (rl.CudnnNotFoundError, rl.SpecError),
-        lambda: _native.gpu_order(0, 1, 5),
-    ),
     "a GpuRnn without a GPU": (
         rl.CudnnNotFoundError,
         lambda: _native.GpuRnn(LSTM, FLAT, 0, *GPU_OPTIONS),

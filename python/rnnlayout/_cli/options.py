@@ -7,10 +7,10 @@ import re
 from shlex import quote
 from typing import Any
 
-# Exit codes: --help explains them. 1 is verify's; argparse exits with 2 itself.
+# Exit codes: --help explains them. 1 is verify's and diagnose's; argparse exits with 2 itself.
 DONE, USAGE, MALFORMED, LOSSY, MISSING, BUG, INTERRUPTED = 0, 2, 3, 4, 5, 70, 130
 
-COMMANDS = ("inspect", "convert", "verify", "run", "doctor", "layouts")
+COMMANDS = ("inspect", "convert", "verify", "diagnose", "run", "doctor", "layouts")
 
 # How a shell completes a file's name: what shtab calls shtab.FILE.
 FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}

@@ -143,7 +143,7 @@ def _write(
 ) -> None:
     """Write a new file with these RNNs and nothing else; in a dry run find out if it can be."""
     if isinstance(format, TensorFormat):
-        bag = bag_of(entries)
+        bag = bag_of(entries, format.separator)
         if not out.dry_run:
             format.write(out, bag, progress)
     else:

@@ -178,12 +178,12 @@ def _unread(kind: str) -> Tensor:
     return Tensor.of(np.empty(0, np.uint8), kind)
 
 
-def bag_of(entries: Mapping[str, Weights | Conversion]) -> Bag:
+def bag_of(entries: Mapping[str, Weights | Conversion], separator: str) -> Bag:
     """Return RNNs as named tensors, each with its name as prefix, "" without a prefix."""
     tensors: dict[str, Tensor] = {}
     records = {}
     for name, one in entries.items():
-        prefix = f"{name}." if name else ""
+        prefix = name + separator if name else ""
         if isinstance(one, Weights):
             given = given_of(one)
             arrays = zip(given.names, given.arrays, strict=True)

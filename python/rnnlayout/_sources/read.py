@@ -14,7 +14,13 @@ from rnnlayout import _native
 from rnnlayout._model.describe import describe
 from rnnlayout._model.dtypes import as_carrier, take
 from rnnlayout._model.given import Checked, Given, Labelled, given_of, stacked
-from rnnlayout._model.layout import CUDNN, Layout, as_layout, known_layouts
+from rnnlayout._model.layout import (
+    CUDNN,
+    Layout,
+    as_layout,
+    known_layouts,
+    layouts_to_infer,
+)
 from rnnlayout._model.spec import Spec, unlike
 from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
 
@@ -142,7 +148,7 @@ def _read_labelled(source: Labelled, prefix: str, asked: Asked) -> Given:
 
 
 def _read_module(module: Any, asked: Asked) -> Given:
-    """Read a torch module or a Keras layer, which describe their RNNs themselves."""
+    """Read a module or layer, which describes its RNN itself."""
     own = frameworks.own_spec(module)
     layout = Layout(own.layout)
     taken = take_all(frameworks.own_arrays(module, own), asked)
@@ -180,8 +186,9 @@ def _plain_layouts() -> list[Layout]:
 
     Not cudnn, which is a flat vector, nor concat, whose tensors do not show its options.
     """
-    return [Layout(name) for name, info in known_layouts().items()
-            if name != "cudnn" and not info["options"]]  # fmt: skip
+    known = known_layouts()
+    return [layout for layout in layouts_to_infer()
+            if layout.name != "cudnn" and not known[layout.name]["options"]]  # fmt: skip
 
 
 def _read_dict(source: Mapping[Any, Any], prefix: str, asked: Asked) -> Given:

@@ -69,7 +69,7 @@ def elsewhere(name, device_number, managed):
     def change(device, call, arrays):
         array = call.all[name]
         at = device.driver.fake_alloc(c_size_t(array.nbytes), device_number, managed)
-        arrays[name] = Exporter(at, array.shape)
+        arrays[name] = Interface(at, array.shape)  # which does not name the GPU
 
     return change
 
@@ -81,7 +81,6 @@ WRONG = {
     **{f"{name} of another shape": changed(name, shape=(T, N, 6)) for name in NAMES},
     **{f"{name} of four axes": changed(name, shape=(1, T, N, I)) for name in NAMES},
     **{f"{name} on another GPU": changed(name, device=(CUDA, 1)) for name in NAMES},
-    **{f"{name} on the host": changed(name, address=HOST) for name in NAMES},
     **{f"{name} by its interface on the host": interfaced(name, HOST) for name in NAMES},
     **{f"{name} in another GPU's memory": elsewhere(name, 1, 0) for name in NAMES},
     **{f"{name} in managed memory": elsewhere(name, 0, 1) for name in NAMES},

@@ -50,12 +50,14 @@ class TensorFormat:
     write(out, bag, progress): write a new file.
     replace(path, out, bag, pairs, progress): copy a file that is more than its tensors to `out`,
         with each RNN of `pairs` replaced; bag: all tensors of the copy. Returns notes.
+    separator: what save() puts between the name of an RNN and those of its tensors.
     """
 
     suffix: str
     read: Callable[[Path], Bag]
     write: Callable[[Output, Bag, Progress | None], None]
     replace: Callable[[Path, Output, Bag, Pairs, Progress | None], list[str]] | None = None
+    separator: str = "."
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class ModelFormat:
     rewrite(path, out, hints, to, dtype, exact): copy a whole model to `out`, with its RNNs
         converted.
     hints: the names of those Hints that only this format takes.
+    begins: the suffix of another format, with a file of which its files begin.
     """
 
     suffix: str
@@ -78,6 +81,7 @@ class ModelFormat:
     replace: Callable[[Path, Output, Mapping[str, Weights]], None] | None = None
     rewrite: Callable[[Path, Output, Hints, Layout, object, bool], Converted] | None = None
     hints: tuple[str, ...] = ()
+    begins: str = ""
 
 
 Format = TensorFormat | ModelFormat
@@ -94,6 +98,9 @@ FORMATS = {
     ".ckpt": "torch.checkpoint.FORMAT",
     ".pkl": "torch.checkpoint.PICKLE",
     ".pickle": "torch.checkpoint.PICKLE",
+    ".msgpack": "flax.serialization.FORMAT",
+    ".eqx": "eqx.FORMAT",
+    ".pdparams": "paddle.FORMAT",
     ".h5": "keras.files.H5",
     ".hdf5": "keras.files.H5",
     ".weights.h5": "keras.files.WEIGHTS_H5",
@@ -172,6 +179,8 @@ def reading(path: Path, format: Format, *, asks: bool = True) -> Iterator[None]:
     except ValueError as error:
         content = content_of(path)
         if not content or not content.suffix or _format(content.suffix).read is format.read:
+            raise
+        if content.suffix == getattr(format, "begins", ""):
             raise
         raise FileError(
             f"{path} is not a {format.suffix} file but {content.what}: rename it to"

@@ -25,6 +25,7 @@ from rnnlayout._files.formats.format import Pairs, TensorFormat, only_read
 from rnnlayout._files.formats.pickles.arrays import Ndarray
 from rnnlayout._files.formats.pickles.machine import Dict
 from rnnlayout._files.formats.pickles.places import bag_of, places
+from rnnlayout._files.formats.safetensors import FLOAT8
 from rnnlayout._model.errors import FileError, MissingExtraError, missing
 from rnnlayout._model.layout import CUDNN
 from rnnlayout._native import LayoutError
@@ -32,9 +33,7 @@ from rnnlayout._sources.mismatch import listing
 
 from . import archive
 
-# The dtypes that NumPy lacks, by the names that .safetensors has for them.
-_NAMES = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
-_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+_DTYPES = {name: dtype for dtype, name in FLOAT8.items()}
 
 
 def _read(path: Path) -> Bag:
@@ -49,7 +48,7 @@ def _read(path: Path) -> Bag:
 
 def _tensor_of(value: Any) -> Tensor | None:
     if isinstance(value, archive.Array):
-        return Tensor(_NAMES.get(value.dtype, value.dtype), value.shape, value.bits)
+        return Tensor(FLOAT8.get(value.dtype, value.dtype), value.shape, value.bits)
     if isinstance(value, Ndarray) and value.array is not None:
         return Tensor.of(value.array, value.dtype)
     return None
