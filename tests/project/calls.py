@@ -176,7 +176,7 @@ BINDING_ERRORS = {
     "__dlpack__ with a copy": (BufferError, lambda: EMPTY.__dlpack__(copy=True)),
     "__dlpack__ for stream 0": (ValueError, lambda: EMPTY.__dlpack__(stream=0)),
     "a dtype": (rl.SpecError, lambda: _native.itemsize("int8")),
-    "a dtype that is no text": (TypeError, lambda: _native.itemsize(7)),
+    "a dtype that is not a text": (TypeError, lambda: _native.itemsize(7)),
     "a name with a NUL": (rl.SpecError, lambda: _native.itemsize("float16\0")),
     "half a character": (rl.SpecError, lambda: _native.itemsize("\ud800")),
     "no spec": (rl.SpecError, lambda: _native.check(7)),

@@ -74,7 +74,7 @@ static rnl_status make_ready(rnl_gpu_device *device, int ordinal, rnl_error *err
 static rnl_status get(int ordinal, rnl_gpu_device **device, rnl_error *err)
 {
     rnl_cudnn_in_use used;
-    if (ordinal < 0 || ordinal >= MAX_DEVICES) /* fails: there is no such GPU */
+    if (ordinal < 0 || ordinal >= MAX_DEVICES) /* fails: it does not exist */
         return rnl_cudnn_use(ordinal, &used, err);
     *device = &devices[ordinal];
     if (atomic_load(&(*device)->ready))

@@ -71,6 +71,13 @@ static PyObject *native_rows(PyObject *module, PyObject *unused)
     return list_rows();
 }
 
+static PyObject *native_aliases(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return list_aliases();
+}
+
 static PyObject *native_itemsize(PyObject *module, PyObject *name)
 {
     int dtype;
@@ -154,7 +161,7 @@ static PyMethodDef native_methods[] = {
      " unless the layout can represent it."},
     {"check_layout", native_check_layout, METH_O,
      "check_layout(layout, /)\n--\n\nReturn the layout's name in the table, which may be another"
-     " than its own. Raise LayoutError if there is no such layout."},
+     " than its own. Raise LayoutError if the layout does not exist."},
     {"tensors", native_tensors, METH_VARARGS,
      "tensors(layout, spec, has=None, /)\n--\n\nReturn a list of (name, shape): the tensors of an"
      " RNN in the framework's order. has: HAS_BIAS | HAS_PEEPHOLES, by default as in the spec."},
@@ -164,6 +171,8 @@ static PyMethodDef native_methods[] = {
      " cols, row_stride, col_stride, ravel), in elements."},
     {"rows", native_rows, METH_NOARGS,
      "rows()\n--\n\nReturn the rows of the table of layouts, each a dict."},
+    {"aliases", native_aliases, METH_NOARGS,
+     "aliases()\n--\n\nReturn the other names of layouts, each a dict."},
     {NULL, NULL, 0, NULL}};
 
 /* Add an exception class: of `base` and, if it is not NULL, also of `builtin`. */

@@ -85,7 +85,7 @@ WRONG = {
     **{f"{name} in another GPU's memory": elsewhere(name, 1, 0) for name in NAMES},
     **{f"{name} in managed memory": elsewhere(name, 0, 1) for name in NAMES},
     **{f"{name} is NumPy's": put(name, np.zeros((T, N, I), "f4")) for name in NAMES},
-    **{f"{name} is no array": put(name, 7) for name in NAMES},
+    **{f"{name} is not an array": put(name, 7) for name in NAMES},
     **{f"{name} at 0": changed(name, address=None) for name in NAMES},
     **{f"{name} unaligned": changed(name, offset=2) for name in NAMES},
     **{f"{name} read-only": changed(name, flags=1) for name in NAMES[3:]},
@@ -242,7 +242,7 @@ def refused_lengths():
 
 
 def raised():
-    """What is no fault of an array comes through, from wherever it is asked."""
+    """Errors that an array did not cause are raised as they are."""
     device = Device()
     rnn = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
     x, state = inputs(LSTM)
