@@ -61,6 +61,26 @@ def test_400_pairs_and_triples_are_named():
     assert check(machine.several(400), 0.99) == 400
 
 
+def sums(flat):
+    """Return the sums of the two biases, and all else."""
+    tensors = rl.unpack(flat, LSTM, to="torch")
+    return tensors["bias_ih_l0"] + tensors["bias_hh_l0"], tensors["weight_hh_l0"]
+
+
+@pytest.mark.parametrize(
+    "rule", ["summed", "summed-recurrent", "sum-twice", "sum-halved", "forget bias +1"]
+)
+def test_what_is_left_of_summed_biases_is_the_same_function(rule):
+    rng = np.random.default_rng(0)
+    (one,) = (x for x in machine.single_mistakes(LSTM, rng) if x.rule == rule)
+    _, wrong, right = machine.case(LSTM, [one])
+    found = rl.diagnose(wrong, like=weights())
+    # each value is rounded at most three times, to 24 bits; none is larger than 2 * 3 + 1 < 8
+    for a, b in zip(sums(found.fixed), sums(right), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=3 * 8 * 2.0**-24)
+    assert rules(found) == [rule] and "cannot be restored" in str(found)
+
+
 def test_other_weights_are_not_explained():
     found = rl.diagnose(rl.pack(weights(seed=1)), like=weights(seed=2))
     assert not found and not found.same and found.fixed is None and found.mistakes == ()
