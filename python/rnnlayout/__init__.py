@@ -8,8 +8,8 @@
     >>> sorted(rl.convert(weights, to="keras"))
     ['bias', 'kernel', 'recurrent_kernel']
 
-Letters in the documentation: T steps, N batch, I input, H hidden, P projected (P = H where there
-is no projection), L layers, D directions, G gates.
+Letters in the documentation: T steps, N batch, I input, H hidden, P projected (P = H without a
+projection), L layers, D directions, G gates.
 """
 
 from importlib import import_module

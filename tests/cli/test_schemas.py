@@ -8,6 +8,7 @@ from importlib.resources import files
 import jsonschema
 import numpy as np
 import pytest
+from oracles.frameworks import onnx_model
 from oracles.some import normal_weights
 
 import rnnlayout as rl
@@ -20,7 +21,7 @@ PINNED = {
     "inspect-2.json": "0e77de66ec72",
     "convert-1.json": "50f7ce463277",
     "run-1.json": "f8f97dee3a94",
-    "layouts-1.json": "11b7c077e879",
+    "layouts-1.json": "db8fc0e9b8fa",
     "verify-1.json": "d0e41153a374",
     "diagnose-1.json": "1c81e62725c9",
 }
@@ -43,7 +44,7 @@ def check(rnnlayout):
     def run(*arguments, codes=(0,)):
         code, out, err = rnnlayout(*arguments, "--json")
         assert code in codes and err == ""
-        told = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        told = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
         name, _, version = told["schema"].removeprefix("rnnlayout.").partition("/")
         schema = json.loads(SCHEMAS[f"{name}-{version}.json"].read_text())
         jsonschema.Draft202012Validator(closed(schema)).validate(told)
@@ -92,6 +93,15 @@ def test_inspect(check, tmp_path):
         {"name": "weight_ih_l0", "shape": [6, 3]}, {"name": "weight_hh_l0", "shape": [6, 2]}
     ]  # fmt: skip
     assert [entry["num_params"] for entry in told["entries"]] == [s.num_params for s in specs]
+
+
+def test_inspect_of_an_infinite_setting(check, tmp_path):
+    """JSON has no infinity."""
+    spec = rl.Spec("lstm", 3, 2)
+    model = onnx_model(normal_weights(rl.layout("onnx"), spec), spec, clip=np.inf)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    (told,) = check("inspect", tmp_path / "m.onnx")["files"]
+    assert told["entries"][0]["config"] == {"clip": "inf"}
 
 
 def test_inspect_of_what_is_refused(check, tmp_path):

@@ -8,10 +8,8 @@ from pathlib import Path
 from rnnlayout._cli.options import (
     DONE,
     add_file,
-    add_hints,
     add_json,
-    add_keras,
-    add_prefix,
+    add_reading,
     hints,
     in_options,
 )
@@ -38,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "--fix", metavar="OUT", help=fixed)
     parser.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
     add_json(parser)
-    add_prefix(parser)
-    add_keras(parser)
-    add_hints(parser, whose="the file with the right weights")
+    add_reading(parser, whose="the file with the right weights")
 
 
 def run(options: argparse.Namespace) -> int:
