@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rnnlayout._model.layout import ROLES, known_layouts
+from rnnlayout._model.layout import ROLES
 
 from .biases import KEPT
 from .blocks import may_sum
@@ -125,9 +125,6 @@ def _gates(packing: Packing) -> Iterator[Mistake]:
         if len(moved) == 2:
             text = f"gates {moved[0]} and {moved[1]} swapped"
         text += _in(words, where, done)
-        cell = packing.truth.spec.cell
-        users = [name for name, one in known_layouts().items() if one["gates"].get(cell) == order]
-        text += f" (the order of {', '.join(users)})" if users else ""
         yield Mistake(f"gates {order}", text, where)
 
 
