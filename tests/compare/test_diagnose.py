@@ -61,6 +61,26 @@ def test_400_pairs_and_triples_are_named():
     assert check(machine.several(400), 0.99) == 400
 
 
+def sums(flat):
+    """Return the sums of the two biases, and all else."""
+    tensors = rl.unpack(flat, LSTM, to="torch")
+    return tensors["bias_ih_l0"] + tensors["bias_hh_l0"], tensors["weight_hh_l0"]
+
+
+@pytest.mark.parametrize(
+    "rule", ["summed", "summed-recurrent", "sum-twice", "sum-halved", "forget bias +1"]
+)
+def test_what_is_left_of_summed_biases_is_the_same_function(rule):
+    rng = np.random.default_rng(0)
+    (one,) = (x for x in machine.single_mistakes(LSTM, rng) if x.rule == rule)
+    _, wrong, right = machine.case(LSTM, [one])
+    found = rl.diagnose(wrong, like=weights())
+    # each value is rounded at most three times, to 24 bits; none is larger than 2 * 3 + 1 < 8
+    for a, b in zip(sums(found.fixed), sums(right), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=3 * 8 * 2.0**-24)
+    assert rules(found) == [rule] and "cannot be restored" in str(found)
+
+
 def test_other_weights_are_not_explained():
     found = rl.diagnose(rl.pack(weights(seed=1)), like=weights(seed=2))
     assert not found and not found.same and found.fixed is None and found.mistakes == ()
@@ -154,7 +174,41 @@ def test_bytes_files_and_a_header(tmp_path):
     assert rules(found) == ["byte order"] and found.fixed.tobytes() == right.tobytes()
     found = rl.diagnose(np.concatenate([np.arange(32, dtype="f4"), right]), like=like)
     assert rules(found) == ["extra"] and found.fixed.tobytes() == right.tobytes()
-    assert "the buffer has 32 values" in found.text
+    assert found.text == "the buffer has 32 values too many"
+    found = rl.diagnose(np.concatenate([right, np.ones(9, "f4")]), like=like)
+    assert rules(found) == ["extra"] and found.fixed.tobytes() == right.tobytes()
+
+
+@pytest.mark.parametrize("cut", [1, 7, 100, 10**6])
+def test_a_buffer_that_is_cut_short_is_not_explained(cut):
+    found = rl.diagnose(rl.pack(weights())[:-cut], like=weights())
+    assert not found and not found.sure
+
+
+@pytest.mark.parametrize("value", [0, np.nan, np.inf])
+def test_a_buffer_of_one_value_is_other_weights(value):
+    assert not rl.diagnose(np.full(LSTM.num_params, value, "f4"), like=weights()).same
+
+
+def test_zeros_are_zeros():
+    like = {name: 0 * array for name, array in weights().items()}
+    found = rl.diagnose(rl.pack(like), like=like)
+    assert found and "bW and bR of like are zero" in str(found)
+
+
+def test_peepholes_in_another_order():
+    onnx = {**rl.convert(weights(), to="onnx"), "P": np.arange(9, dtype="f4").reshape(1, 9)}
+    assert rl.diagnose(onnx, like=onnx)
+    found = rl.diagnose({**onnx, "P": np.roll(onnx["P"], 3)}, like=onnx)
+    assert [one.where for one in found.mistakes] == [((0, 0, "peephole"),)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shuffled_values_are_not_explained(seed):
+    """Small RNNs of few bits, in which much is equal by chance."""
+    spec = rl.Spec("gru", 3, 2, dtype="bfloat16")
+    flat = rl.pack(weights(spec, seed))
+    assert not rl.diagnose(np.random.default_rng(seed).permutation(flat), like=flat, spec=spec).sure
 
 
 def test_hints_are_for_like():

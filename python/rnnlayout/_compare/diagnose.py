@@ -30,6 +30,7 @@ from .truth import BIASES, Name, Truth, truth_of, values_of
 from .values import decodings, difference
 
 _MOST = 40  # lines of evidence
+_UNEXPLAINED = ("not found", "biases not found", "cut short")
 _VECTORS: dict[str, tuple[str, ...]] = {
     "double": BIASES, "input": ("bW",), "recurrent": ("bR",), "none": ()
 }  # fmt: skip
@@ -239,8 +240,10 @@ def _diagnosis(truth: Truth, raw: np.ndarray, dtype: str | None) -> Diagnosis:
     mistakes += [one for one in differs.mistakes
                  if not (encoded and one.rule.startswith("rounded"))]  # fmt: skip
     mistakes += list(_leftovers(packing))
+    if not mistakes and not np.array_equal(_as_bits(fixed, truth.spec.dtype), bits):
+        mistakes.append(Mistake("order", "the values are in another order", ()))
     text = "; ".join(one.text for one in mistakes) or "the buffer is right"
-    sure = not any(one.rule in ("not found", "biases not found") for one in mistakes)
+    sure = not any(one.rule in _UNEXPLAINED for one in mistakes)
     return Diagnosis(
         tuple(mistakes), True, sure, tuple(_evidence(packing)), tuple(_notes(packing)),
         present(_as_bits(fixed, truth.spec.dtype), truth.spec.dtype), repair, text,
@@ -269,8 +272,11 @@ def _leftovers(packing: Packing) -> Iterator[Mistake]:
     if biases:
         used = packing.truth.biases[:, :, :1].size * biases.count
     if free > used:
-        where = "before the biases" if biases and biases.skipped else "that nothing explains"
-        yield Mistake("extra", f"the buffer has {free - used} values {where}", ())
+        if biases and biases.count < len(packing.truth.roles):
+            missing = packing.truth.biases.size - free
+            yield Mistake("cut short", f"the buffer has {missing} values too few", (), "they")
+        else:
+            yield Mistake("extra", f"the buffer has {free - used} values too many", ())
 
 
 def _title(name: Name, truth: Truth) -> str:

@@ -76,9 +76,10 @@ class Finder:
         found: list[Found] = []
         left = list(self.truth.slabs)
         free = self.buffer.size - self.truth.num_weights  # what is not a matrix
-        at = 0
+        at, ahead = 0, True
         while left and at < self.buffer.size:
-            new = self._next(left, at, free)
+            new = self._next(left, at, free if ahead else 0)
+            ahead = bool(new)  # once in a row: other weights are not searched for everywhere
             if not new:  # the next one in the right order is unknown
                 at += left.pop(0).size
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rnnlayout._model.layout import ROLES, known_layouts
+from rnnlayout._model.layout import ROLES
 
 from .biases import KEPT
 from .blocks import may_sum
@@ -111,23 +111,27 @@ def _has_another_form(found: Found) -> bool:
 def _gates(packing: Packing) -> Iterator[Mistake]:
     gates = packing.truth.gates
     done: dict[Name, Hashable] = {
-        name: "".join(found.slab.gates[k] for k in reading.order)
+        name: _order_of(found.slab.gates, reading.order)
         for name, (found, reading) in packing.matrices.items()
-        if found.slab.gates == gates and len(gates) > 1
+        if len(reading.order) > 1
     }
     if packing.biases and len(gates) > 1:
         for at, layer in packing.biases.layers.items():
-            done[(*at, BIAS)] = "".join(gates[k] for k in layer.order)
-    for order, where, words in _Places(packing).group(done, gates):
-        moved = [a for a, b in zip(gates, str(order), strict=True) if a != b]
-        text = f"gates in the order {' '.join(str(order))}, expected {' '.join(gates)}"
+            done[(*at, BIAS)] = _order_of(gates, layer.order)
+    for order, where, words in _Places(packing).group(done, ""):
+        right = "".join(gate for gate in gates if gate in str(order))
+        moved = [a for a, b in zip(right, str(order), strict=True) if a != b]
+        text = f"gates in the order {' '.join(str(order))}, expected {' '.join(right)}"
         if len(moved) == 2:
             text = f"gates {moved[0]} and {moved[1]} swapped"
         text += _in(words, where, done)
-        cell = packing.truth.spec.cell
-        users = [name for name, one in known_layouts().items() if one["gates"].get(cell) == order]
-        text += f" (the order of {', '.join(users)})" if users else ""
         yield Mistake(f"gates {order}", text, where)
+
+
+def _order_of(gates: str, order: tuple[int, ...]) -> str:
+    """Return the gates in their order, "" if it is right."""
+    found = "".join(gates[k] for k in order)
+    return "" if found == gates else found
 
 
 def _signs(packing: Packing) -> Iterator[Mistake]:
@@ -135,7 +139,7 @@ def _signs(packing: Packing) -> Iterator[Mistake]:
     done: dict[Name, Hashable] = {
         name: _negated(found.slab.gates, reading.order, reading.signs)
         for name, (found, reading) in packing.matrices.items()
-        if found.slab.gates == gates
+        if len(reading.order) == len(gates) or -1 in reading.signs
     }
     if packing.biases:
         for at, layer in packing.biases.layers.items():
@@ -149,13 +153,13 @@ def _signs(packing: Packing) -> Iterator[Mistake]:
         yield Mistake(f"negated {minus}", text, where)
 
 
-def _in(words: str, where: Collection[Name], among: Collection[Name]) -> str:
-    return f" in {words}" if len(where) < len(among) else ""
-
-
 def _negated(gates: str, order: tuple[int, ...], signs: tuple[int, ...]) -> str:
     pairs = zip(order, signs, strict=True)
     return "".join(sorted(gates[gate] for gate, sign in pairs if sign == -1))
+
+
+def _in(words: str, where: Collection[Name], among: Collection[Name]) -> str:
+    return f" in {words}" if len(where) < len(among) else ""
 
 
 def _joined(packing: Packing) -> Iterator[Mistake]:

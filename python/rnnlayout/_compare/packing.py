@@ -103,21 +103,22 @@ def _free(
 ) -> list[tuple[int, int]]:
     """Return the pieces of the buffer that are not matrices. One that was not found is assumed
     where it should be."""
-    used = np.zeros(size + 1, np.int8)
-    at = 0
+    used, at = [(size, size)], 0
     for slab in truth.slabs:
         if slab.name in matrices:
             place = matrices[slab.name][0].place
+            starts = range(place.at, place.at + place.runs * place.step + 1, place.step or size)
             length = slab.size // place.runs
-            for run in range(place.runs):
-                start = place.at + run * place.step
-                used[start : start + length] = 1
+            used += [(start, start + length) for start in starts[: place.runs]]
         else:
-            used[at : at + slab.size] = 1
+            used.append((at, at + slab.size))
         at += slab.size
-    used[size] = 1
-    edges = np.flatnonzero(np.diff(np.concatenate([[1], used])))
-    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    free, end = [], 0
+    for start, stop in sorted(used):
+        if end < start:
+            free.append((end, start))
+        end = max(end, stop)
+    return free
 
 
 def layer_order(matrices: dict[Name, tuple[Found, Reading]]) -> Arrangement:

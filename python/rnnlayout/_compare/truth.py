@@ -47,7 +47,7 @@ class Slab:
         flat = self.values.reshape(len(self.values), -1)
         return np.take_along_axis(flat, self.samples, axis=1).astype("f8")
 
-    @property
+    @cached_property
     def is_constant(self) -> bool:
         """Are all its values the same, so that they do not show where it is?"""
         return bool((self.sampled == self.sampled[0, 0]).all() and (

@@ -1,0 +1,56 @@
+"""Measure how long diagnose() takes for 100 MB of weights (goal: at most 5 s), and how much memory
+it needs beyond them."""
+
+import argparse
+import resource
+import time
+
+import numpy as np
+
+import rnnlayout as rl
+
+LIMIT_S = 5
+SPEC = rl.Spec("lstm", 1024, 1024, 3)
+
+
+def packed_wrongly(weights):
+    """Transpose all matrices, order the gates i f o g, and pack layer by layer."""
+    parts = []
+    for layer in range(SPEC.num_layers):
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            i, f, g, o = np.split(weights[f"{name}_l{layer}"], 4)
+            parts.append(np.concatenate([i, f, o, g]).T.ravel())
+    return np.concatenate(parts)
+
+
+def peak_mb():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main():
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(size=shape).astype("f4")
+               for name, shape in rl.describe(SPEC, "torch").items()}  # fmt: skip
+    right, wrong = rl.pack(weights), packed_wrongly(weights)
+    buffers = {
+        "right": right,
+        "three mistakes": wrong,
+        "also big-endian": wrong.byteswap(),
+        "also rounded to float16": wrong.astype("f2").astype("f4"),
+        "other weights": rng.normal(size=right.size).astype("f4"),
+    }
+    most, before = 0.0, peak_mb()
+    for name, buffer in buffers.items():
+        start = time.perf_counter()
+        found = rl.diagnose(buffer, like=weights)
+        seconds = time.perf_counter() - start
+        most = max(most, seconds)
+        print(f"{name:24} {seconds:5.2f} s   {len(found.mistakes)} mistakes")
+    verdict = "met" if most <= LIMIT_S else "missed"
+    print(f"{SPEC.nbytes / 1e6:.0f} MB: at most {most:.2f} s; goal: {LIMIT_S} s: {verdict}")
+    print(f"memory: {(peak_mb() - before) * 2**20 / SPEC.nbytes:.1f} times the buffer on top")
+
+
+if __name__ == "__main__":
+    main()
