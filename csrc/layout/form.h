@@ -11,8 +11,9 @@ typedef struct rnl_form {
     const rnl_row *row;
     rnl_spec spec;
     rnl_layout layout;
-    unsigned roles; /* those that exist, bits 1 << rnl_role; but see rnl_form_has_piece() */
-    rnl_z z;        /* of the option if the row has it, else of the row */
+    unsigned roles;     /* those that exist, bits 1 << rnl_role; but see rnl_form_has_piece() */
+    rnl_z z;            /* of the option if the row has it, else of the row */
+    double forget_bias; /* likewise */
 } rnl_form;
 
 rnl_status rnl_form_init(const rnl_layout *layout, const rnl_spec *spec, unsigned has,

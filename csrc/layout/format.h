@@ -48,9 +48,10 @@ typedef struct rnl_row {
     rnl_z z;
     const char *per;
     rnl_slot slots[RNL_MAX_SLOTS];
-    bool bias_by_mode; /* spec->bias decides which biases exist, and skip_input leaves out W */
-    bool bias_always;  /* every layer has biases                                             */
-    unsigned options;  /* bits 1 << index into rnl_options                                   */
+    bool bias_by_mode;  /* spec->bias decides which biases exist, and skip_input leaves out W */
+    bool bias_always;   /* every layer has biases                                             */
+    double forget_bias; /* added to the bias of f at run time, not stored; needs bias_always */
+    unsigned options;   /* bits 1 << index into rnl_options                                   */
     const char *source;
 } rnl_row;
 
@@ -63,7 +64,7 @@ extern const char *const rnl_aliases[][2];
 extern const int rnl_num_aliases;
 
 /* The options of all layouts. */
-enum { RNL_OPT_INPUTS, RNL_OPT_Z, RNL_OPT_VERSION };
+enum { RNL_OPT_INPUTS, RNL_OPT_Z, RNL_OPT_VERSION, RNL_OPT_FORGET_BIAS };
 extern const rnl_option rnl_options[RNL_NUM_OPTIONS];
 
 #endif

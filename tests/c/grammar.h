@@ -131,6 +131,8 @@ static inline const char *row_mistake(const rnl_row *row)
             return "the gates";
     if (!only(row->per, "ld"))
         return "per";
+    if ((row->forget_bias != 0 || row->options >> RNL_OPT_FORGET_BIAS & 1) && !row->bias_always)
+        return "a forget bias without biases";
     for (int k = 0; k < RNL_MAX_SLOTS && row->slots[k].name; k++) {
         const char *mistake = slot_mistake(&row->slots[k]);
         if (mistake || (k == 0 && row->slots[k].continues))

@@ -71,8 +71,16 @@ class Candidate:
     @cached_property
     def recurrent(self) -> frozenset[str]:
         """The names of the tensors that contain recurrent matrices."""
+        return self._with_role("R")
+
+    @property
+    def joins(self) -> bool:
+        """Do these tensors contain the input matrices too?"""
+        return self.recurrent <= self._with_role("W")
+
+    def _with_role(self, role: str) -> frozenset[str]:
         blocks = _native.blocks(self.layout, self._probe(), self.has)
-        return frozenset(self.names[view[0]] for (_, _, role, _, _), view in blocks if role == "R")
+        return frozenset(self.names[view[0]] for (_, _, r, _, _), view in blocks if r == role)
 
     @cached_property
     def dimensions(self) -> dict[str, list[Dimension]]:

@@ -144,14 +144,19 @@ def _numbered(layout: Layout) -> bool:
 
 
 @cache
-def _recurrent(layout: Layout) -> frozenset[frozenset[str]]:
-    """Return for each cell the tensors with recurrent matrices, which every RNN has."""
-    return frozenset(frozenset(map(_leaf, one.recurrent)) for one in one_layer(layout))
+def _recurrent(layout: Layout) -> frozenset[tuple[frozenset[str], bool]]:
+    """Return for each cell the tensors with recurrent matrices, which every RNN has, and whether
+    they contain the input matrices too."""
+    return frozenset((frozenset(map(_leaf, one.recurrent)), one.joins) for one in one_layer(layout))
 
 
 def _is_recurrent(layout: Layout, place: Place, asked: bool) -> bool:
-    """Are its names those of an RNN, and not of another layer that has a kernel or a W_o?"""
+    """Are its names those of an RNN, and not of another layer that has a kernel or a W_o?
+
+    A single tensor that would contain all matrices may be the kernel of any layer.
+    """
     found = {_leaf(name) for name in place.names}
     whole = layout.name == "cudnn" or len(place.names) > 1
-    few = 2 if layout.name == "concat" and not asked else 1
-    return whole and any(len(r) >= few and r <= found for r in _recurrent(layout))
+    return whole and any(
+        r <= found and (asked or not joins or len(r) > 1) for r, joins in _recurrent(layout)
+    )
