@@ -19,7 +19,7 @@ import format_facts
 import rnnlayout as rl
 from rnnlayout import LossyError, _native
 from rnnlayout._native import HAS_BIAS
-from rnnlayout._sources.candidates import Candidate
+from rnnlayout._sources.candidates import Candidate, is_flat
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -93,10 +93,10 @@ def tensors():
     rows = []
     for name, info in rl.layouts().items():
         layout = rl.layout(name)
-        if name == "cudnn":  # its length is not an affine function of the sizes
-            rows.append(
-                ["`cudnn`", "all", "`weight_space`, one vector: [byte by byte](weight-space.md)"]
-            )
+        if is_flat(layout):  # its length is not an affine function of the sizes
+            (tensor,) = rl.describe(rl.Spec("lstm", 2, 3), layout)
+            more = ": [byte by byte](weight-space.md)" if name == "cudnn" else ""
+            rows.append([f"`{name}`", "all", f"`{tensor}`, one vector{more}"])
             continue
         for cell, title in CELLS.items():
             for reset in info["resets"] if cell == "gru" else ["after"]:

@@ -45,9 +45,9 @@ const rnl_option rnl_options[RNL_NUM_OPTIONS] = {
      .z = RNL_Z_KEEPS_STATE,                                                                       \
      .per = "",                                                                                    \
      .slots = {{"weight_space", "+", {{RNL_W, "goi"}, {RNL_R, "goi"}, {RNL_P, "oi"}},              \
-                .walks = true},                                                                    \
+                .walks = "ld"},                                                                    \
                {"weight_space", "+", {{RNL_BW, "go"}, {RNL_BR, "go"}},                             \
-                .walks = true, .continues = true}},                                                \
+                .walks = "ld", .continues = true}},                                                \
      .bias_by_mode = true
 
 const rnl_row rnl_rows[] = {
@@ -315,6 +315,19 @@ const rnl_row rnl_rows[] = {
                {"{s}b", "go", {{RNL_BW}}}},
      .bias_always = true,
      .source = "tf.raw_ops.BlockLSTMV2 (tensorflow/core/kernels/rnn/lstm_ops.cc, 2.21)"},
+
+    {.layout = "miopen",
+     .gates = GATES("ifog", "zrn", "h"),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "",
+     .slots = {{"weights", "+", {{RNL_W, "dgoi"}, {RNL_R, "dgoi"}}, .walks = "l"},
+               {"weights", "+", {{RNL_BW, "dgo"}, {RNL_BR, "dgo"}}, .walks = "l",
+                .continues = true}},
+     .source = "RNNDescriptor::paramsOffsetCalculation and biasOffsetCalculation of MIOpen"
+               " (src/rnn.cpp, commit 7c5ba05); gates: permute_wei_for_miopen of torch"
+               " (aten/src/ATen/native/miopen/RNN_miopen.cpp)"},
 
     /* Not listed for users: the forward pass on the CPU is prepared from this layout. */
     {.layout = RNL_FORWARD_LAYOUT,

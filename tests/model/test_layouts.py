@@ -102,6 +102,7 @@ def test_layouts_say_what_they_hold():
         "cudnn", "torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat", "flax-linen",
         "flax-nnx", "equinox", "haiku", "flax-nnx-lstm",
         "mxnet-gluon", "chainer-nstep", "chainer-links", "tf1", "tf1-block-v2",
+        "miopen",
     ]  # fmt: skip
     assert known["onnx"]["gates"] == {
         "lstm": "iofg",

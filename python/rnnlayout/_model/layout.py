@@ -14,7 +14,7 @@ from .similar import did_you_mean
 # The layouts that are a dict of tensors, for type checkers: a test compares them with the table.
 Named = Literal["torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat", "flax-linen",
                 "flax-nnx", "equinox", "haiku", "flax-nnx-lstm", "mxnet-gluon", "chainer-nstep",
-                "chainer-links", "tf1", "tf1-block-v2"]  # fmt: skip
+                "chainer-links", "tf1", "tf1-block-v2", "miopen"]  # fmt: skip
 
 
 @dataclass(frozen=True, init=False, repr=False)

@@ -126,6 +126,12 @@ def one_layer(layout: Layout) -> tuple[Candidate, ...]:
     return tuple(found.values())
 
 
+@cache
+def is_flat(layout: Layout) -> bool:
+    """Is every RNN one vector? Its length is not an affine function of the sizes."""
+    return all(len(one.two_layers.names) == 1 for one in one_layer(layout))
+
+
 def with_count(layout: Layout, count: int) -> list[Candidate]:
     """Return every RNN that has so many tensors in the layout."""
     return [found for one in one_layer(layout) if (found := _stacked(one, count))]
@@ -134,6 +140,8 @@ def with_count(layout: Layout, count: int) -> list[Candidate]:
 def _stacked(one: Candidate, count: int) -> Candidate | None:
     """Return an RNN of one layer with the number of layers that gives so many tensors, if any."""
     first, each = len(one.names), len(one.two_layers.names) - len(one.names)
+    if each == 0:  # one vector, which does not show its layers
+        return one if count == first else None
     more, rest = divmod(count - first, each)
     if rest or more < 0:
         return None

@@ -19,6 +19,7 @@ from rnnlayout._model.spec import Spec, unlike
 from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
 
 from . import flat, frameworks, mismatch
+from .candidates import is_flat
 from .infer import check_hints
 from .inside import nested, only_rnn, part_to_pass, path_for_weights
 from .names import strip_prefix, tensors_of
@@ -171,8 +172,8 @@ def _plain_layouts() -> list[Layout]:
 
     Not cudnn, which is a flat vector, nor concat, whose tensors do not show its options.
     """
-    return [Layout(name) for name, info in known_layouts().items()
-            if name != "cudnn" and not info["options"]]  # fmt: skip
+    return [layout for layout in map(Layout, known_layouts())
+            if not known_layouts()[layout.name]["options"] and not is_flat(layout)]  # fmt: skip
 
 
 def _read_dict(source: Mapping[Any, Any], prefix: str, asked: Asked) -> Given:
