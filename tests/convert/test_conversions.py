@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from oracles.bits import DTYPES, Bits
+from oracles.bits import DTYPES, Bits, flat_bits
 from oracles.some import (
     CONCATS,
     LAYOUTS,
@@ -22,7 +22,8 @@ import rnnlayout as rl
 
 def sums(spec, a, b):
     """Does explain() mention a sum?"""
-    return "bW + bR" in rl.explain(spec, a, b)
+    text = rl.explain(spec, a, b)
+    return "bW + bR" in text or "forget bias" in text
 
 
 def may_refuse(spec, a, b):
@@ -45,17 +46,19 @@ def test_there_and_back_is_bit_exact():
 
 
 def test_the_way_round_makes_no_difference():
-    """a -> b -> c is a -> c if a -> b loses nothing."""
+    """a -> b -> c is a -> c if a -> b loses nothing. A zero that b has and a lacks may be negated."""
     exact = {(s, a, b) for s, a, b in EXACT}
     for number, (spec, a, b) in enumerate(EXACT[::7]):
         for c in LAYOUTS:
             if (spec, b, c) in exact and (spec, a, c) in exact:
                 weights = random_weights(a, spec, number)
                 there = rl.convert(weights, spec, layout=a, to=b)
-                assert same_bits(
-                    rl.convert(there, spec, layout=b, to=c),
-                    rl.convert(weights, spec, layout=a, to=c),
-                ), (spec, a, b, c)
+                found = rl.convert(there, spec, layout=b, to=c)
+                straight = rl.convert(weights, spec, layout=a, to=c)
+                bits = Bits(spec.dtype)
+                for x, y in zip(flat_bits(found, bits), flat_bits(straight, bits), strict=True):
+                    zeros = bits.is_zero(x) & bits.is_zero(y)
+                    assert ((x == y) | zeros).all(), (spec, a, b, c)
 
 
 def test_two_biases_to_one_are_summed_and_rounded_once():
