@@ -53,6 +53,8 @@ typedef struct rnl_row {
     bool bias_always;   /* every layer has biases                                             */
     double forget_bias; /* added to the bias of f at run time, not stored; needs bias_always */
     unsigned options;   /* bits 1 << index into rnl_options                                   */
+    bool must_name;     /* tensors that look like another layout's are read only if it is named */
+    rnl_checked checked;
     const char *source;
 } rnl_row;
 
@@ -60,8 +62,8 @@ extern const rnl_row rnl_rows[];
 extern const int rnl_num_rows;
 extern const int rnl_num_listed; /* rows before this one are for users */
 
-/* Other names of layouts: {name, layout}. */
-extern const char *const rnl_aliases[][2];
+/* Other names of layouts. */
+extern const rnl_alias rnl_aliases[];
 extern const int rnl_num_aliases;
 
 /* The options of all layouts. */

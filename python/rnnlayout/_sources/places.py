@@ -1,8 +1,9 @@
 """Find RNNs among the names of many tensors. Only names are looked at, each once.
 
 A name is PREFIX SEPARATOR TENSOR: of a torch module (`encoder.lstm.weight_ih_l0`), of a Keras
-variable (`bidirectional/forward_lstm/lstm_cell/kernel:0`), of rnnlayout (`lstm.1/kernel`); or
-torch's names abbreviated (`enc_w_ih`).
+variable (`bidirectional/forward_lstm/lstm_cell/kernel:0`), of Flax's parameters
+(`params/encoder/cell/hi/kernel`), of rnnlayout (`lstm.1/kernel`); or torch's names abbreviated
+(`enc_w_ih`).
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.layout import Layout, layouts_to_infer
 
 from .candidates import one_layer
-from .names import KERAS, is_of as is_of, is_under, keras_path, one_direction
+from .names import flax_path, is_of as is_of, is_under, keras_path, one_direction
 
 _LAYER = r"\d+/(?:forward/|backward/)?"  # as rnnlayout names the tensors of a stack
 _STACKED = re.compile(rf"(.*\.)?({_LAYER}(?:[^./]+/)?[^./]+)")
-_PLAIN = re.compile(r"(.*[./])?([^./]+)")
-_IN_PART = re.compile(r"(.*[./])?([^./]+/[^./]+)")  # a part of the cell: hi/kernel
+_IN_PARTS = re.compile(rf"(.*\.)?({_LAYER}(?:[^./]+[./])+[^./]+)")  # 1/gates/kernel
+_SEPARATOR = re.compile(r"[./]")
+_NUMBERED = re.compile(_LAYER)
 _SHORT = re.compile(r"(?:(.*)[._/])?([wbWB])_((?:ih|hh)(?:_l\d+(?:_reverse)?)?)")
 _LONG = {"w": "weight", "b": "bias"}
 _KERAS_CELL = re.compile(r"(^|/)([^/]*_)?cell(_\d+)?/$")
@@ -54,7 +56,7 @@ def find_places(names: Iterable[str], asked: Layout | None, prefix: str = "") ->
     names = list(names)
     read = [(name, list(_readings(name))) for name in names]
     places: dict[tuple[str, ...], Place] = {}
-    for layout in [asked] if asked else map(Layout, known_layouts()):
+    for layout in [asked] if asked else layouts_to_infer():
         for place in _of_layout(layout, read):
             if is_of(place.prefix, prefix) and _is_recurrent(layout, place, bool(asked)):
                 places.setdefault(tuple(sorted(place.names.values())), place)
@@ -83,9 +85,13 @@ Reading = tuple[str, str, str, bool]  # prefix, tensor, leaf, is it abbreviated
 
 def _readings(name: str) -> Iterator[Reading]:
     """Yield what a name may mean. In which layout depends on its leaf."""
-    for pattern in (_STACKED, _IN_PART, _PLAIN):
+    for pattern in (_STACKED, _IN_PARTS):
         if match := pattern.fullmatch(name):
             yield match[1] or "", match[2], _leaf(match[2]), False
+    for at in (0, *(separator.end() for separator in _SEPARATOR.finditer(name))):
+        tensor = name[at:]  # the longest first: hi/kernel of a part of the cell before kernel
+        if tensor and not (name[:at].endswith("/") and _NUMBERED.match(tensor)):
+            yield name[:at], tensor, _leaf(tensor), False
     if match := _SHORT.fullmatch(name):
         tensor = f"{_LONG[match[2].lower()]}_{match[3]}"
         yield f"{match[1]}." if match[1] else "", tensor, _leaf(tensor), True
@@ -100,7 +106,7 @@ def _of_layout(layout: Layout, read: list[tuple[str, list[Reading]]]) -> Iterato
     leaves, numbered = _leaves(layout), _numbered(layout)
     found: dict[tuple[str, bool], dict[str, str]] = {}
     for name, readings in read:
-        if path := _keras_path(layout, name):
+        if path := _path(layout, name):
             found.setdefault((path[0], False), {})[path[1]] = name
             continue
         for prefix, tensor, leaf, short in readings:
@@ -111,11 +117,11 @@ def _of_layout(layout: Layout, read: list[tuple[str, list[Reading]]]) -> Iterato
         yield Place(prefix, one_direction(names), short)
 
 
-def _keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
-    """Return (prefix, tensor) of a path that Keras wrote, of a layer with a cell."""
-    if layout.name not in KERAS or "/" not in name or _STACKED.fullmatch(name):
+def _path(layout: Layout, name: str) -> tuple[str, str] | None:
+    """Return (prefix, tensor) of a path that Keras or Flax made, of a layer with a cell."""
+    if "/" not in name or _STACKED.fullmatch(name) or _NO_CELL.search(name):
         return None
-    path = None if _NO_CELL.search(name) else keras_path(layout, name)
+    path = keras_path(layout, name) or flax_path(layout, name)
     return (path[0] and f"{path[0]}/", path[1]) if path else None
 
 
