@@ -90,7 +90,7 @@ def _readings(name: str) -> Iterator[Reading]:
             yield match[1] or "", match[2], _leaf(match[2]), False
     for at in (0, *(separator.end() for separator in _SEPARATOR.finditer(name))):
         tensor = name[at:]  # the longest first: hi/kernel of a part of the cell before kernel
-        if tensor and not (name[:at].endswith("/") and _NUMBERED.match(tensor)):
+        if tensor:
             yield name[:at], tensor, _leaf(tensor), False
     if match := _SHORT.fullmatch(name):
         tensor = f"{_LONG[match[2].lower()]}_{match[3]}"
@@ -110,7 +110,9 @@ def _of_layout(layout: Layout, read: list[tuple[str, list[Reading]]]) -> Iterato
             found.setdefault((path[0], False), {})[path[1]] = name
             continue
         for prefix, tensor, leaf, short in readings:
-            if leaf in leaves and (not numbered or re.match(_LAYER, tensor)):
+            begins = bool(_NUMBERED.match(tensor))  # with the number of a layer
+            of_path = begins and prefix.endswith("/")  # which may count anything
+            if leaf in leaves and (begins if numbered else not of_path):
                 found.setdefault((prefix, short), {})[tensor] = name
                 break
     for (prefix, short), names in found.items():
