@@ -61,7 +61,6 @@ ORACLES = {
     "chainer-nstep": ["convert/test_meaning_recorded"],
     "chainer-links": ["convert/test_meaning_recorded"],
     "tf1": ["convert/test_meaning_forget_bias"],
-    "miopen": ["model/test_offsets_miopen"],
     "tf1-block-v2": ["convert/test_meaning_forget_bias"],
 }
 LAWS = ["model/test_layouts", "convert/test_conversions", "sources/test_errors",

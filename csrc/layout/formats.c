@@ -483,20 +483,6 @@ const rnl_row rnl_rows[] = {
      .checked = RNL_CHECKED_FRAMEWORK,
      .source = "tf.raw_ops.BlockLSTMV2 (tensorflow/core/kernels/rnn/lstm_ops.cc, 2.21)"},
 
-    {.layout = "miopen",
-     .gates = GATES("ifog", "zrn", "h"),
-     .resets = AFTER,
-     .activations = SIGMOID_ONLY,
-     .z = RNL_Z_KEEPS_STATE,
-     .per = "",
-     .slots = {{"weights", "+", {{RNL_W, "dgoi"}, {RNL_R, "dgoi"}}, .walks = "l"},
-               {"weights", "+", {{RNL_BW, "dgo"}, {RNL_BR, "dgo"}}, .walks = "l",
-                .continues = true}},
-     .must_name = true,
-     .source = "RNNDescriptor::paramsOffsetCalculation and biasOffsetCalculation of MIOpen"
-               " (src/rnn.cpp, commit 7c5ba05); gates: permute_wei_for_miopen of torch"
-               " (aten/src/ATen/native/miopen/RNN_miopen.cpp)"},
-
     /* Not listed for users: the forward pass on the CPU is prepared from this layout. */
     {.layout = RNL_FORWARD_LAYOUT,
      CUDNN_WEIGHT_SPACE,
