@@ -7,7 +7,7 @@ from functools import cache
 import rnnlayout as rl
 from rnnlayout import LossyError, _native
 from rnnlayout._native import HAS_BIAS
-from rnnlayout._sources.candidates import Candidate
+from rnnlayout._sources.candidates import Candidate, is_flat
 
 CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN"}
 CHECKED = {
@@ -111,8 +111,8 @@ def tensors(name, info):
         for reset in info["resets"] if cell == "gru" else ["after"]:
             one = Candidate(rl.layout(name), cell, reset, 1, False, False, HAS_BIAS)
             try:
-                # the length of cuDNN's vector is not an affine function of the sizes
-                shapes = {} if name == "cudnn" else one.dimensions
+                # the length of one vector is not an affine function of the sizes
+                shapes = {} if is_flat(one.layout) else one.dimensions
             except LossyError:
                 continue
             several = len(info["resets"]) > 1 and cell == "gru"
@@ -121,7 +121,7 @@ def tensors(name, info):
                 [
                     f"{title}, reset {reset}" if several else title,
                     gates(info, cell),
-                    shown_shapes or "`weight_space`, [one vector](weight-space.md)",
+                    shown_shapes or f"`{one.names[0]}`, one vector",
                 ]
             )
     return markdown(["cell", "gates in memory", "tensors"], rows)
@@ -143,7 +143,11 @@ KINDS = {
 # sign in the grid -> colour, which is translucent to suit a light and a dark page, and meaning
 SIGNS = {
     "=": ("rgba(0,160,80,.35)", "exact: every bit is kept"),
-    "+": ("rgba(230,180,0,.4)", "exact where one of the two biases of a gate is zero, else rounds"),
+    "+": (
+        "rgba(230,180,0,.4)",
+        "exact where one of the two biases of a gate is zero, or the sum with a"
+        " forget bias is exact; else rounds",
+    ),
     "0": ("rgba(240,110,0,.4)", "exact if the recurrent bias of n is zero, else refused"),
     "+0": ("rgba(240,110,0,.4)", "both: sums that may round, and a bias that must be zero"),
     "x": ("rgba(220,40,40,.4)", "refused: the target has no such RNN"),
@@ -158,7 +162,7 @@ def sign(spec, source, target):
     except LossyError as error:
         return "x", str(error)
     ops = {op for op, *_ in steps}
-    return ("+" * ("add" in ops) + "0" * ("expect_zero" in ops)) or "=", ""
+    return ("+" * bool(ops & {"add", "shift"}) + "0" * ("expect_zero" in ops)) or "=", ""
 
 
 def grid(kind):

@@ -47,7 +47,7 @@ ORACLES = {
     "flax-linen": ["convert/test_meaning_jax"],
     "flax-nnx": ["convert/test_meaning_jax"],
     "equinox": ["convert/test_meaning_jax"],
-    "haiku": ["convert/test_meaning_jax"],
+    "haiku": ["convert/test_meaning_jax", "convert/test_meaning_forget_bias"],
     "paddle": ["convert/test_meaning_answers"],
     "openvino": ["convert/test_meaning_answers"],
     "tf1-cudnn-canonical": ["convert/test_meaning_documents"],
@@ -60,6 +60,8 @@ ORACLES = {
     "mxnet-gluon": ["convert/test_meaning_recorded"],
     "chainer-nstep": ["convert/test_meaning_recorded"],
     "chainer-links": ["convert/test_meaning_recorded"],
+    "tf1": ["convert/test_meaning_forget_bias"],
+    "tf1-block-v2": ["convert/test_meaning_forget_bias"],
 }
 LAWS = ["model/test_layouts", "convert/test_conversions", "sources/test_errors",
         "sources/test_sources", "convert/test_laws"]  # fmt: skip
@@ -212,7 +214,35 @@ def holding_flips(row):
             yield f"no {flag[1:].split()[0]}", row.text.replace(f"{flag},\n", "\n"), ()
 
 
-MEANING = [gate_swaps, axis_swaps, piece_swaps, ravel_flips, z_flips]
+def gate_names(row):
+    """Exchange the names of two gates."""
+    for name, start, end in slots(row):
+        match = re.search(r'"((?:[a-z]:\S*\s?)+)"', row.text[start:end])
+        words = list(re.finditer(r":(\S*)", match[1])) if match else []
+        for a, b in itertools.pairwise(words):
+            at = start + match.start(1)
+            text = swapped(row.text, *((at + m.start(1), at + m.end(1)) for m in (a, b)))
+            yield f"{name}: names {a[1]!r} and {b[1]!r} swapped", text, ()
+
+
+def forget_biases(row):
+    if match := re.search(r"\.forget_bias = 1\.0", row.text):
+        yield "forget bias 0", replaced(row.text, match.span(), ".forget_bias = 0.0"), ("lstm",)
+
+
+def piece_gates(row):
+    """A piece loses the last of its gates."""
+    for name, start, end in slots(row):
+        for match in re.finditer(r'"([a-z]{2,})"', row.text[start:end]):
+            if re.search(
+                r"(\.gates = |\{RNL_\w+, \"\w+\", )$", row.text[start : start + match.start()]
+            ):
+                span = start + match.end(1) - 1, start + match.end(1)
+                yield f"{name}: without gate {match[1][-1]}", replaced(row.text, span, ""), ()
+
+
+MEANING = [gate_swaps, axis_swaps, piece_swaps, ravel_flips, z_flips, gate_names, forget_biases,
+           piece_gates]  # fmt: skip
 HELD = [reset_flips, holding_flips]
 
 

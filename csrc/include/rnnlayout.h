@@ -136,7 +136,7 @@ const char *rnl_cpu_tier(void);
 
 /* ------------------------------------------------------------------------------ layouts -- */
 
-enum { RNL_NUM_OPTIONS = 3, RNL_MAX_DIMS = 3, RNL_MAX_NAME = 64 };
+enum { RNL_NUM_OPTIONS = 4, RNL_MAX_DIMS = 3, RNL_MAX_NAME = 64 };
 
 /* The layout of the weights of rnl_rnn_new(), named as in messages. It is not in the table. */
 #define RNL_FORWARD_LAYOUT "the forward pass"
@@ -145,6 +145,7 @@ enum { RNL_NUM_OPTIONS = 3, RNL_MAX_DIMS = 3, RNL_MAX_NAME = 64 };
 typedef struct rnl_layout {
     const char *name;
     int option[RNL_NUM_OPTIONS]; /* index of the chosen value; 0 is the default */
+    double forget_bias;          /* the value of the option "forget_bias"       */
 } rnl_layout;
 
 /* Find a layout by its name or another name of it ("jax" is "cudnn"; layout->name is the first),
@@ -163,6 +164,7 @@ typedef struct rnl_option {
     const char *values[4]; /* the default first; the list ends with NULL                */
     const char *notes[4];  /* a note on each value                                      */
     unsigned lacks[4];     /* dtypes that a value does not support: bits 1 << rnl_dtype */
+    int is_number;         /* 1: its value may be any finite number                     */
 } rnl_option;
 
 /* What a row of the table, or another name of a layout, is tested against. */
@@ -181,6 +183,8 @@ typedef struct rnl_row_info {
     unsigned roles;        /* roles that the layout contains: bits 1 << rnl_role           */
     int bias_always;       /* the layout contains biases even if spec->bias is
                               RNL_BIAS_NONE; they are zero then                            */
+    double forget_bias;    /* added to the bias of an LSTM's f whenever it runs, but not
+                              part of the tensors; the default if it is an option          */
     int z_takes_candidate; /* 1: h' = (1 - z) h + z n; 0: h' = z h + (1 - z) n             */
     const rnl_option *options[RNL_NUM_OPTIONS]; /* the options of the row, then NULL       */
     int must_name; /* 1: its tensors look like those of another layout, so that a source
@@ -274,16 +278,18 @@ rnl_status rnl_layout_locate(const rnl_layout *layout, const rnl_spec *spec, uns
 
 typedef enum rnl_grade {
     RNL_EXACT, /* no value is rounded; signs may be changed                               */
-    RNL_ROUNDS /* two non-zero biases are added, or the target dtype cannot represent all
-                  values of the source dtype                                              */
+    RNL_ROUNDS /* two non-zero biases are added, the sum of a bias and a forget bias is
+                  rounded, or the target dtype cannot represent all values of the source
+                  dtype                                                                   */
 } rnl_grade;
 
 typedef enum rnl_op {
     RNL_OP_MOVE,           /* dst = +-src                                                    */
     RNL_OP_ADD,            /* dst = +-(src + src2); if one is zero, the other is copied      */
+    RNL_OP_SHIFT,          /* dst = src + src2 + shift; src and src2 may be missing          */
     RNL_OP_ZERO,           /* dst = 0                                                        */
     RNL_OP_IDENTITY,       /* dst = +-identity matrix                                        */
-    RNL_OP_EXPECT_ZERO,    /* src must be zero, because the target cannot represent it       */
+    RNL_OP_EXPECT_ZERO,    /* src + shift must be zero, because the target cannot represent it */
     RNL_OP_EXPECT_IDENTITY /* src must be +-identity matrix, which the target leaves out     */
 } rnl_op;
 
@@ -292,7 +298,8 @@ typedef struct rnl_step {
     rnl_op op;
     int negate;              /* 1: the minus of +-                                              */
     rnl_block block;         /* the target's block; for EXPECT_* the source's                   */
-    rnl_role from;           /* MOVE, EXPECT_*: the role of src. ADD: bW, and src2 is bR        */
+    rnl_role from;           /* the role of src; RNL_NO_ROLE without src. src2 is bR            */
+    double shift;            /* SHIFT, EXPECT_ZERO: the source's forget bias minus the target's */
     rnl_view src, src2, dst; /* tensor is -1 if the op does not use it                          */
 } rnl_step;
 
@@ -322,7 +329,8 @@ const rnl_step *rnl_plan_op(const rnl_plan *plan, int64_t k);
 
 typedef struct rnl_report {
     rnl_grade grade;      /* for these values and dtypes                                 */
-    int64_t rounded_sums; /* number of elements that are the sum of two non-zero biases  */
+    int64_t rounded_sums; /* number of elements that are the sum of two non-zero biases, or the
+                             rounded sum of a bias and a forget bias                     */
 } rnl_report;
 
 typedef struct rnl_run_options {

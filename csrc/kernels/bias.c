@@ -19,6 +19,13 @@ void rnl_add(const rnl_job *job)
         }
 }
 
+void rnl_shift(const rnl_job *job)
+{
+    for (int64_t r = 0; r < job->rows; r++)
+        for (int64_t c = 0; c < job->cols; c++)
+            store_dst(job, r, c, total_bits(job, number_src(job, r, c), number_src2(job, r, c)));
+}
+
 void rnl_fill_zero(const rnl_job *job)
 {
     for (int64_t r = 0; r < job->rows; r++)

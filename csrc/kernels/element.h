@@ -55,6 +55,24 @@ static inline uint64_t sum_bits(rnl_dtype dtype, double a, double b)
     return rnl_from_double(dtype, as_double(bits));
 }
 
+/* a + b + job->shift. With a shift, a + b is rounded to double first. */
+static inline uint64_t total_bits(const rnl_job *job, double a, double b)
+{
+    return job->shift == 0 ? sum_bits(job->dst_dtype, a, b)
+                           : sum_bits(job->dst_dtype, a + b, job->shift);
+}
+
+/* The number src, or src2; 0 if the job has none. */
+static inline double number_src(const rnl_job *job, int64_t r, int64_t c)
+{
+    return job->src ? rnl_to_double(job->src_dtype, load_src(job, r, c)) : 0;
+}
+
+static inline double number_src2(const rnl_job *job, int64_t r, int64_t c)
+{
+    return job->src2 ? rnl_to_double(job->src_dtype, load_src2(job, r, c)) : 0;
+}
+
 static inline bool is_zero(rnl_dtype dtype, uint64_t bits)
 {
     return (bits & (rnl_sign_bit(dtype) - 1)) == 0;

@@ -20,6 +20,7 @@ typedef struct rnl_job {
     int64_t rows, cols;
     rnl_grid src_grid, src2_grid, dst_grid;
     int64_t diagonal; /* of an identity: the column whose element is 1 in row 0 of this job */
+    double shift;     /* a constant that is added */
     bool negate;
     bool stream; /* write past the caches, because the whole target does not fit into them */
 } rnl_job;
@@ -35,6 +36,10 @@ void rnl_copy_ref(const rnl_job *job);
  * as in rnl_copy; if both are zero, src is. */
 void rnl_add(const rnl_job *job);
 
+/* dst = src + src2 + shift, rounded once after src + src2 is rounded to double. src and src2 may be
+ * missing. */
+void rnl_shift(const rnl_job *job);
+
 /* dst = 0, dst = +-identity. The zeros of -identity are -0, so that a second negation gives the
  * identity bit for bit. */
 void rnl_fill_zero(const rnl_job *job);
@@ -42,12 +47,15 @@ void rnl_fill_identity(const rnl_job *job);
 
 /* Checks before writing. Return the index r * cols + c of the first element of src that ..., or -1.
  */
-int64_t rnl_find_nonzero(const rnl_job *job);      /* ... is not zero                        */
+int64_t rnl_find_nonzero(const rnl_job *job);      /* ... is not zero after the shift is added */
 int64_t rnl_find_not_identity(const rnl_job *job); /* ... differs from +-identity            */
 int64_t rnl_find_overflow(const rnl_job *job);     /* ... is finite, but not in dst_dtype    */
-int64_t rnl_find_sum_overflow(const rnl_job *job); /* ... likewise for src + src2            */
+int64_t rnl_find_sum_overflow(const rnl_job *job); /* ... likewise for src + src2 + shift    */
 
 /* Return the number of elements with src and src2 both non-zero. */
 int64_t rnl_count_sums(const rnl_job *job);
+
+/* Return the number of these elements, and of those whose rnl_shift() is rounded. */
+int64_t rnl_count_shifts(const rnl_job *job);
 
 #endif

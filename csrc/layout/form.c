@@ -183,6 +183,9 @@ rnl_status rnl_form_init(const rnl_layout *layout, const rnl_spec *spec, unsigne
     *form = (rnl_form){.row = row, .spec = *spec, .layout = *layout, .z = row->z};
     if (row->options >> RNL_OPT_Z & 1)
         form->z = (rnl_z)layout->option[RNL_OPT_Z];
+    form->forget_bias = row->forget_bias;
+    if (row->options >> RNL_OPT_FORGET_BIAS & 1 && layout->option[RNL_OPT_FORGET_BIAS])
+        form->forget_bias = layout->forget_bias;
     for (rnl_role role = RNL_W; role <= RNL_PEEP; role++)
         if (wanted >> role & 1 && rnl_row_has_role(row, role))
             form->roles |= 1u << role;

@@ -11,8 +11,9 @@ typedef struct rnl_form {
     const rnl_row *row;
     rnl_spec spec;
     rnl_layout layout;
-    unsigned roles; /* those that exist, bits 1 << rnl_role; but see rnl_form_has_piece() */
-    rnl_z z;        /* of the option if the row has it, else of the row */
+    unsigned roles;     /* those that exist, bits 1 << rnl_role; but see rnl_form_has_piece() */
+    rnl_z z;            /* of the option if the row has it, else of the row */
+    double forget_bias; /* likewise */
 } rnl_form;
 
 rnl_status rnl_form_init(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
@@ -53,8 +54,8 @@ int64_t rnl_slot_dimension(const rnl_form *form, const rnl_slot *slot, const cha
 /* The dimensions of a slot's tensor, or of one turn of its walk. Return their number. */
 int rnl_slot_shape(const rnl_form *form, const rnl_slot *slot, int64_t layer, int64_t *shape);
 
-/* The number of elements of a walking slot before (layer, direction). For layer == num_layers: the
- * number of all its elements. */
+/* The number of elements of a walking slot before (layer, direction); the direction has no effect
+ * if the slot walks along layers only. For layer == num_layers: the number of all its elements. */
 int64_t rnl_walk_nelems(const rnl_form *form, const rnl_slot *slot, int64_t layer, int direction);
 
 /* The index of the tensor that contains a slot in a layer, direction and gate; and tensor k. */

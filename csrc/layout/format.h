@@ -33,7 +33,8 @@ typedef struct rnl_slot {
     const char *shape;
     rnl_piece pieces[RNL_MAX_PIECES + 1];
     const char *gate_names; /* "letter:name letter:name ..."; NULL: the letters */
-    bool walks;     /* repeated for each layer and each direction of it, inside one tensor      */
+    const char *walks; /* "ld": repeated inside one tensor for each layer, each direction of it;
+                          "l": for each layer, and d is in the fills; NULL: not repeated */
     bool continues; /* follows the slot before it in the same tensor                            */
     bool ravels;    /* the (i, o) window of a gate, read row by row, is the (o, i) matrix       */
 } rnl_slot;
@@ -48,10 +49,11 @@ typedef struct rnl_row {
     rnl_z z;
     const char *per;
     rnl_slot slots[RNL_MAX_SLOTS];
-    bool bias_by_mode; /* spec->bias decides which biases exist, and skip_input leaves out W */
-    bool bias_always;  /* every layer has biases                                             */
-    unsigned options;  /* bits 1 << index into rnl_options                                   */
-    bool must_name;    /* tensors that look like another layout's are read only if it is named */
+    bool bias_by_mode;  /* spec->bias decides which biases exist, and skip_input leaves out W */
+    bool bias_always;   /* every layer has biases                                             */
+    double forget_bias; /* added to the bias of f at run time, not stored; needs bias_always */
+    unsigned options;   /* bits 1 << index into rnl_options                                   */
+    bool must_name;     /* tensors that look like another layout's are read only if it is named */
     rnl_checked checked;
     const char *source;
 } rnl_row;
@@ -65,7 +67,7 @@ extern const rnl_alias rnl_aliases[];
 extern const int rnl_num_aliases;
 
 /* The options of all layouts. */
-enum { RNL_OPT_INPUTS, RNL_OPT_Z, RNL_OPT_VERSION };
+enum { RNL_OPT_INPUTS, RNL_OPT_Z, RNL_OPT_VERSION, RNL_OPT_FORGET_BIAS };
 extern const rnl_option rnl_options[RNL_NUM_OPTIONS];
 
 #endif

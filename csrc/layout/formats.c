@@ -31,6 +31,11 @@ const rnl_option rnl_options[RNL_NUM_OPTIONS] = {
           " cudnnGetRNNLinLayerBiasParams, cudnnRNNForwardInference: the buffer w (filter"
           " descriptor wDesc) has the layout of cuDNN 8 and 9. No bfloat16"},
          {0, 1u << RNL_BFLOAT16, 1u << RNL_BFLOAT16}},
+    [RNL_OPT_FORGET_BIAS] = {"forget_bias",
+                             {"1.0"},
+                             {"the argument forget_bias of the cell, any number: added to the bias"
+                              " of f at run time, and not part of the tensors"},
+                             .is_number = 1},
 };
 
 /* clang-format off */
@@ -40,9 +45,9 @@ const rnl_option rnl_options[RNL_NUM_OPTIONS] = {
      .z = RNL_Z_KEEPS_STATE,                                                                       \
      .per = "",                                                                                    \
      .slots = {{"weight_space", "+", {{RNL_W, "goi"}, {RNL_R, "goi"}, {RNL_P, "oi"}},              \
-                .walks = true},                                                                    \
+                .walks = "ld"},                                                                    \
                {"weight_space", "+", {{RNL_BW, "go"}, {RNL_BR, "go"}},                             \
-                .walks = true, .continues = true}},                                                \
+                .walks = "ld", .continues = true}},                                                \
      .bias_by_mode = true
 
 #define KERAS1_GATES "i:_i g:_c f:_f o:_o z:_z r:_r n:_h h:"
@@ -213,6 +218,17 @@ const rnl_row rnl_rows[] = {
      .bias_always = true,
      .checked = RNL_CHECKED_FRAMEWORK,
      .source = "haiku.GRU (haiku/_src/recurrent.py, 0.0.17)"},
+
+    {.layout = "haiku",
+     .gates = GATES("igfo", NULL, NULL),
+     .activations = SIGMOID_ONLY,
+     .per = "ld",
+     .slots = {{"{s}linear/w", "+,go", {{RNL_W, "i"}, {RNL_R, "i"}}},
+               {"{s}linear/b", "go", {{RNL_BW}}}},
+     .bias_always = true,
+     .forget_bias = 1.0,
+     .checked = RNL_CHECKED_FRAMEWORK,
+     .source = "haiku.LSTM (haiku/_src/recurrent.py, 0.0.17)"},
 
     {.layout = "paddle",
      .gates = GATES("ifgo", "rzn", "h"),
@@ -424,6 +440,48 @@ const rnl_row rnl_rows[] = {
      .bias_always = true,
      .checked = RNL_CHECKED_RECORDED,
      .source = "chainer.links.GRU, StatefulGRU, StatelessGRU (chainer/links/rnn/gru.py, 7.8.1)"},
+
+    {.layout = "tf1",
+     .gates = GATES("igfo", NULL, "h"),
+     .activations = SIGMOID_ONLY,
+     .per = "ld",
+     .slots = {{"{s}kernel", "+,go", {{RNL_W, "i"}, {RNL_R, "i"}}},
+               {"{s}bias", "go", {{RNL_BW}}},
+               {"{s}w_{g}_diag", "o", {{RNL_PEEP, .gates = "ifo"}}},
+               {"{s}projection/kernel", "i,o", {{RNL_P}}}},
+     .bias_always = true,
+     .forget_bias = 1.0,
+     .options = OPTION(RNL_OPT_FORGET_BIAS),
+     .checked = RNL_CHECKED_FRAMEWORK,
+     .source = "tf.compat.v1.nn.rnn_cell.BasicLSTMCell, LSTMCell, BasicRNNCell"
+               " (tf_keras/src/layers/rnn/legacy_cells.py, 2.21) and LSTMBlockCell"},
+
+    {.layout = "tf1",
+     .gates = GATES(NULL, "rzn", NULL),
+     .resets = BEFORE,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"{s}gates/kernel", "+,go", {{RNL_W, "i", "rz"}, {RNL_R, "i", "rz"}}},
+               {"{s}gates/bias", "go", {{RNL_BW, .gates = "rz"}}},
+               {"{s}candidate/kernel", "+,go", {{RNL_W, "i", "n"}, {RNL_R, "i", "n"}}},
+               {"{s}candidate/bias", "go", {{RNL_BW, .gates = "n"}}}},
+     .bias_always = true,
+     .options = OPTION(RNL_OPT_FORGET_BIAS),
+     .checked = RNL_CHECKED_FRAMEWORK,
+     .source = "tf.compat.v1.nn.rnn_cell.GRUCell (tf_keras/src/layers/rnn/legacy_cells.py, 2.21)"},
+
+    {.layout = "tf1-block-v2",
+     .gates = GATES("ifgo", NULL, NULL),
+     .activations = SIGMOID_ONLY,
+     .per = "ld",
+     .slots = {{"{s}w", "+,go", {{RNL_W, "i"}, {RNL_R, "i"}}},
+               {"{s}wc{g}", "o", {{RNL_PEEP, .gates = "ifo"}}},
+               {"{s}b", "go", {{RNL_BW}}}},
+     .bias_always = true,
+     .must_name = true,
+     .checked = RNL_CHECKED_FRAMEWORK,
+     .source = "tf.raw_ops.BlockLSTMV2 (tensorflow/core/kernels/rnn/lstm_ops.cc, 2.21)"},
 
     /* Not listed for users: the forward pass on the CPU is prepared from this layout. */
     {.layout = RNL_FORWARD_LAYOUT,

@@ -1,4 +1,6 @@
 /* Which layouts and options exist? */
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/status.h"
@@ -37,6 +39,20 @@ static unsigned options_of(const char *layout)
     return options;
 }
 
+/* Set the option forget_bias, which is a number. */
+static rnl_status set_forget_bias(rnl_layout *layout, const char *value, rnl_error *err)
+{
+    char *end;
+    const double number = strtod(value, &end);
+    if (end == value || *end || !isfinite(number))
+        return rnl_fail(err, RNL_E_LAYOUT,
+                        "%s: option forget_bias is '%.40s', need a finite number such as 1.0",
+                        layout->name, value);
+    layout->option[RNL_OPT_FORGET_BIAS] = 1;
+    layout->forget_bias = number;
+    return RNL_OK;
+}
+
 rnl_status rnl_layout_set(rnl_layout *layout, const char *option, const char *value, rnl_error *err)
 {
     char all[160] = "";
@@ -46,6 +62,8 @@ rnl_status rnl_layout_set(rnl_layout *layout, const char *option, const char *va
         append(all, sizeof all, rnl_options[k].name);
         if (strcmp(rnl_options[k].name, option) != 0)
             continue;
+        if (rnl_options[k].is_number)
+            return set_forget_bias(layout, value, err);
         char values[80] = "";
         for (int v = 0; rnl_options[k].values[v]; v++) {
             append(values, sizeof values, rnl_options[k].values[v]);
@@ -71,6 +89,7 @@ rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err)
                            .resets = row->resets,
                            .activations = row->activations,
                            .bias_always = row->bias_always,
+                           .forget_bias = row->forget_bias,
                            .z_takes_candidate = row->z == RNL_Z_TAKES_CANDIDATE,
                            .must_name = row->must_name,
                            .checked = row->checked,

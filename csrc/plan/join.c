@@ -39,10 +39,23 @@ static bool biases_apart(const rnl_plan *plan, const rnl_block *block)
            rnl_gate_letter(RNL_GRU, block->gate) == 'n';
 }
 
+/* What a bias of the target contains beyond the source's: a forget bias is added at run time, and
+ * only the sum of it and the biases of f has an effect. The target's bW takes it, or else bR; a
+ * source's bias that must vanish does so together with it, in the same order. */
+static double shift_of(const rnl_plan *plan, const rnl_block *block, const rnl_form *form)
+{
+    const bool takes = block->role == RNL_BW ||
+                       (block->role == RNL_BR && !has(form, block, RNL_BW));
+    if (!takes || plan->src.spec.cell != RNL_LSTM || rnl_gate_letter(RNL_LSTM, block->gate) != 'f')
+        return 0;
+    return plan->src.forget_bias - plan->dst.forget_bias;
+}
+
 static void push(rnl_plan *plan, const rnl_block *block, rnl_op op, rnl_role from)
 {
     rnl_step *step = &plan->steps[plan->num_steps++];
     *step = (rnl_step){.op = op, .block = *block, .from = from, .negate = negates(plan, block)};
+    step->shift = shift_of(plan, block, op == RNL_OP_EXPECT_ZERO ? &plan->src : &plan->dst);
     step->src = step->src2 = step->dst = (rnl_view){.tensor = -1};
     if (from != RNL_NO_ROLE)
         step->src = locate(&plan->src, block, from);
@@ -50,6 +63,8 @@ static void push(rnl_plan *plan, const rnl_block *block, rnl_op op, rnl_role fro
         step->src2 = locate(&plan->src, block, RNL_BR);
     if (op != RNL_OP_EXPECT_ZERO && op != RNL_OP_EXPECT_IDENTITY)
         step->dst = locate(&plan->dst, block, block->role);
+    if (step->shift != 0 && op != RNL_OP_EXPECT_ZERO)
+        step->op = RNL_OP_SHIFT;
 }
 
 /* Both sides have every matrix, except the input matrices that cuDNN's skip_input leaves out: these

@@ -111,10 +111,12 @@ static rnl_status fail_not_zero(const runner *run, const rnl_step *op, int64_t k
     place_text(&run->plan->src, &op->src, k, place, sizeof place);
     const bool no_bias = op->block.role != RNL_PEEP && !(run->plan->dst.roles >> RNL_BW & 1) &&
                          !(run->plan->dst.roles >> RNL_BR & 1);
-    return rnl_fail(run->err, RNL_E_LOSSY,
-                    "%s is %g: %s of gate %c must be zero for %s, because %s", place,
-                    value_at(run, &op->src, k), role_text(op->block.role),
-                    rnl_gate_letter(cell, op->block.gate), run->plan->dst.layout.name,
+    char wanted[32] = "zero";
+    if (op->shift != 0)
+        snprintf(wanted, sizeof wanted, "%g", -op->shift);
+    return rnl_fail(run->err, RNL_E_LOSSY, "%s is %g: %s of gate %c must be %s for %s, because %s",
+                    place, value_at(run, &op->src, k), role_text(op->block.role),
+                    rnl_gate_letter(cell, op->block.gate), wanted, run->plan->dst.layout.name,
                     no_bias ? "the target has no biases (bias='none')" : why_no_place(op));
 }
 
@@ -132,12 +134,14 @@ static rnl_status fail_not_identity(const runner *run, const rnl_step *op, int64
 
 static rnl_status fail_overflow(const runner *run, const rnl_step *op, int64_t k)
 {
+    static const char *const added[] = {[RNL_OP_ADD] = " before the recurrent bias is added",
+                                        [RNL_OP_SHIFT] = " before the forget bias is added",
+                                        [RNL_OP_EXPECT_IDENTITY] = NULL};
     char place[128];
     place_text(&run->plan->src, &op->src, k, place, sizeof place);
     return rnl_fail(run->err, RNL_E_LOSSY,
                     "%s is %g%s: too large for %s, in which it would be infinite", place,
-                    value_at(run, &op->src, k),
-                    op->op == RNL_OP_ADD ? " before the recurrent bias is added" : "",
+                    value_at(run, &op->src, k), added[op->op] ? added[op->op] : "",
                     rnl_name(RNL_NAMES_DTYPE, (int)run->dst_dtype));
 }
 
@@ -145,7 +149,10 @@ static rnl_status fail_overflow(const runner *run, const rnl_step *op, int64_t k
 
 static rnl_job job_of(const runner *run, const rnl_step *op)
 {
-    rnl_job job = {.src_dtype = run->src_dtype, .dst_dtype = run->dst_dtype, .negate = op->negate};
+    rnl_job job = {.src_dtype = run->src_dtype,
+                   .dst_dtype = run->dst_dtype,
+                   .negate = op->negate,
+                   .shift = op->shift};
     job.stream = run->plan->dst_nelems * rnl_dtype_nbytes(run->dst_dtype) >= STREAM_NBYTES;
     const rnl_view *shape = op->dst.tensor >= 0 ? &op->dst : &op->src;
     job.rows = shape->rows;
@@ -217,6 +224,22 @@ static rnl_status in_chunks(runner *run, const rnl_job *whole, int64_t (*find)(c
     return RNL_OK;
 }
 
+static rnl_status fail_exact(const runner *run)
+{
+    const rnl_form *src = &run->plan->src, *dst = &run->plan->dst;
+    if (src->forget_bias != dst->forget_bias)
+        return rnl_fail(run->err, RNL_E_LOSSY,
+                        "exact conversion refused: at run time %s adds %g to the bias of f, %s adds"
+                        " %g, and for %" PRId64 " elements the sum of the biases and the"
+                        " difference would be rounded",
+                        src->layout.name, src->forget_bias, dst->layout.name, dst->forget_bias,
+                        run->report.rounded_sums);
+    return rnl_fail(run->err, RNL_E_LOSSY,
+                    "exact conversion refused: %s has one bias where %s has two, and for %" PRId64
+                    " elements both are not zero: their sums would be rounded",
+                    dst->layout.name, src->layout.name, run->report.rounded_sums);
+}
+
 typedef rnl_status fail_fn(const runner *run, const rnl_step *op, int64_t k);
 
 /* Refuse the op if `find` finds an element. The scans use the shape of the source. */
@@ -240,7 +263,7 @@ static rnl_status look_sum(runner *run, const rnl_step *op)
     const int64_t k = rnl_find_sum_overflow(&job); /* a bias is too short to need a poll */
     if (k >= 0)
         return fail_overflow(run, op, k);
-    const int64_t n = rnl_count_sums(&job);
+    const int64_t n = op->op == RNL_OP_ADD ? rnl_count_sums(&job) : rnl_count_shifts(&job);
     run->report.rounded_sums += n;
     if (n > 0)
         run->report.grade = RNL_ROUNDS;
@@ -268,7 +291,8 @@ static rnl_status look(runner *run, const rnl_step *op)
     switch (op->op) {
     case RNL_OP_EXPECT_ZERO: return expect(run, op, rnl_find_nonzero, fail_not_zero);
     case RNL_OP_EXPECT_IDENTITY: return expect(run, op, rnl_find_not_identity, fail_not_identity);
-    case RNL_OP_ADD: return look_sum(run, op);
+    case RNL_OP_ADD:
+    case RNL_OP_SHIFT: return look_sum(run, op);
     case RNL_OP_MOVE:
         if (may_overflow(run) && !looks_late(run, op))
             return expect(run, op, rnl_find_overflow, fail_overflow);
@@ -333,6 +357,7 @@ static rnl_status put(runner *run, const rnl_step *op)
                            rnl_copy, &found);
         return !status && found >= 0 ? fail_first(run, op, found) : status;
     case RNL_OP_ADD: rnl_add(&job); return RNL_OK;
+    case RNL_OP_SHIFT: rnl_shift(&job); return RNL_OK;
     case RNL_OP_ZERO: return in_chunks(run, &job, NULL, rnl_fill_zero, &found);
     case RNL_OP_IDENTITY: return in_chunks(run, &job, NULL, rnl_fill_identity, &found);
     default: return RNL_OK;
@@ -374,11 +399,7 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
     }
     rnl_status status = each_op(&run, look);
     if (!status && run.options->exact && run.report.rounded_sums)
-        return rnl_fail(
-            err, RNL_E_LOSSY,
-            "exact conversion refused: %s has one bias where %s has two, and for %" PRId64
-            " elements both are not zero: their sums would be rounded",
-            plan->dst.layout.name, plan->src.layout.name, run.report.rounded_sums);
+        return fail_exact(&run);
     if (!status && !run.options->dry_run)
         status = put_all(&run);
     if (!status && report)

@@ -27,7 +27,7 @@ class CudnnError(Error, RuntimeError):
 
 _Block = tuple[int, int, str, int, str]
 _View = tuple[int, int, int, int, int, int, int]
-_Step = tuple[str, _Block, str, bool, int, int, int, bool, bool]
+_Step = tuple[str, _Block, str, bool, int, int, int, bool, bool, float]
 _Move = tuple[int, int, int, int, int]
 
 @final
@@ -39,6 +39,8 @@ class Plan:
     def targets(self) -> list[tuple[str, tuple[int, ...]]]: ...
     @property
     def num_ops(self) -> int: ...
+    @property
+    def shifts(self) -> bool: ...
     def steps(self) -> list[_Step]: ...
     def moves(self) -> list[_Move] | None: ...
     def run(

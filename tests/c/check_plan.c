@@ -79,6 +79,11 @@ static void walk_step(const rnl_step *step, const tensors *src, const tensors *d
         case RNL_OP_ADD:
             *out = sign * sum(*element(src, &step->src, k), *element(src, &step->src2, k));
             break;
+        case RNL_OP_SHIFT:
+            *out = (float)step->shift;
+            *out += step->src.tensor >= 0 ? *element(src, &step->src, k) : 0;
+            *out += step->src2.tensor >= 0 ? *element(src, &step->src2, k) : 0;
+            break;
         case RNL_OP_IDENTITY: *out = sign * (k / step->dst.cols == k % step->dst.cols); break;
         default: *out = 0; break;
         }
@@ -99,7 +104,7 @@ static void fill(const rnl_plan *plan, const tensors *src)
             for (int64_t k = 0; k < step->src.rows * step->src.cols; k++)
                 *element(src, &step->src, k) = identity && k / step->src.cols == k % step->src.cols
                                                    ? step->negate ? -1 : 1
-                                                   : 0;
+                                                   : 0 - (float)step->shift;
     }
 }
 
@@ -237,6 +242,10 @@ static void check_rows(void)
     for (int k = 0; k < rnl_num_rows; k++) {
         const char *mistake = row_mistake(&rnl_rows[k]);
         CHECK(!mistake, "%s (%s): %s", rnl_rows[k].layout, rnl_rows[k].source, mistake);
+        for (int before = 0; before < k - 1; before++) /* lookup.c lists a layout once */
+            CHECK(strcmp(rnl_rows[before].layout, rnl_rows[k].layout) != 0 ||
+                      strcmp(rnl_rows[k - 1].layout, rnl_rows[k].layout) == 0,
+                  "the rows of %s do not follow each other", rnl_rows[k].layout);
     }
     static const rnl_slot wrong[] = {
         {"w{x}", "go,i", {{RNL_W}}},
@@ -263,6 +272,11 @@ static void check_rows(void)
         {"w", "+,go", {{RNL_W, "x"}}},
         {"w", "+,go", {{RNL_W, "g"}}},
         {"w", "go,i", {{RNL_W, .gates = "rq"}}},
+        {"w", "+", {{RNL_W, "goi"}}, .walks = "d"},
+        {"w", "+", {{RNL_W, "goi"}}, .walks = "l"},
+        {"w", "+", {{RNL_W, "dgoi"}}, .walks = "ld"},
+        {"w", "+,o", {{RNL_W, "gi"}}, .walks = "ld"},
+        {"w{g}", "+", {{RNL_W, "oi"}}, .walks = "ld"},
         {"w", "+,go", {{RNL_W, "i", .gates = "rz"}, {RNL_R, "i"}}},
     };
     for (size_t k = 0; k < sizeof wrong / sizeof wrong[0]; k++)
@@ -274,6 +288,8 @@ static void check_rows(void)
         {.gates = {[RNL_LSTM] = "ifgg"}, .per = "ld"},
         {.gates = {[RNL_LSTM] = "ifgo"}, .per = "lg"},
         {.per = "", .slots = {{"w", "i", {{RNL_W}}, .continues = true}}},
+        {.per = "", .forget_bias = 1.0},
+        {.per = "", .options = 1u << RNL_OPT_FORGET_BIAS},
     };
     for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++)
         CHECK(row_mistake(&rows[k]), "row %zu is not noticed", k);

@@ -119,6 +119,38 @@ static void check_add(const rnl_job *job)
     }
 }
 
+/* Without a source, with one, with two. */
+static void check_shift(const rnl_job *random)
+{
+    rnl_job job = *random;
+    static const double shifts[] = {1, -1, 0.1, 65504, 1e-30};
+    job.shift = shifts[random_below(5)];
+    const int missing = (int)random_below(3);
+    job.src = missing == 2 ? NULL : job.src;
+    job.src2 = missing >= 1 ? NULL : job.src2;
+    int64_t rounded = 0;
+    rnl_shift(&job);
+    for (int64_t k = 0; k < ROWS * COLS; k++) {
+        const double x = job.src ? value_of(job.src_dtype,
+                                            bits_at(job.src, job.src_grid, job.src_dtype, k))
+                                 : 0;
+        const double y = job.src2 ? value_of(job.src_dtype,
+                                             bits_at(job.src2, job.src2_grid, job.src_dtype, k))
+                                  : 0;
+        const uint64_t got = bits_at(job.dst, job.dst_grid, job.dst_dtype, k);
+        const uint64_t want = rounded_sum(job.dst_dtype, x + y, job.shift);
+        CHECK(isnan(x + y) ? isnan(value_of(job.dst_dtype, got)) : got == want, "%a + %a + %a", x,
+              y, job.shift);
+        feclearexcept(FE_INEXACT);
+        volatile double a = x + y, b = job.shift, sum;
+        feclearexcept(FE_INEXACT);
+        sum = a + b;
+        const bool cut = fetestexcept(FE_INEXACT) || value_of(job.dst_dtype, want) != sum;
+        rounded += (x != 0 && y != 0) || (isfinite(a) && cut);
+    }
+    CHECK(rnl_count_shifts(&job) == rounded, "%" PRId64, rounded);
+}
+
 static bool overflows(rnl_dtype to, double value)
 {
     return isfinite(value) && !isfinite(value_of(to, rnl_from_double(to, value)));
@@ -211,6 +243,7 @@ int main(void)
             const rnl_job job = random_job((rnl_dtype)(pair / RNL_NUM_DTYPES),
                                            (rnl_dtype)(pair % RNL_NUM_DTYPES));
             check_add(&job);
+            check_shift(&job);
             check_finds(&job);
             check_borders(&job);
             check_constants(job);

@@ -32,7 +32,7 @@ def operations(spec, a, b):
 
 
 def sums(spec, a, b):
-    return "add" in operations(spec, a, b)
+    return bool({"add", "shift"} & operations(spec, a, b))
 
 
 def may_refuse(spec, a, b):

@@ -1,6 +1,7 @@
 """A conversion executed by its plan, step after step, with index arrays and NumPy."""
 
 from collections import namedtuple
+from fractions import Fraction
 
 import numpy as np
 from oracles.bits import Bits, flat_bits
@@ -8,8 +9,8 @@ from oracles.bits import Bits, flat_bits
 from rnnlayout import _native
 
 # op: the plan's name for it; block: the block that it moves; src, src2, dst: (tensor, index of each
-# element), or None if the op has none.
-Step = namedtuple("Step", "op block negate src src2 dst")
+# element), or None if the op has none; shift: a constant that is added.
+Step = namedtuple("Step", "op block negate src src2 dst shift")
 
 
 def places(layout, spec, has=None):
@@ -34,7 +35,7 @@ def steps(spec, a, b, has=None):
         has = target_has(spec)
     src, dst = places(a, spec, has), places(b, spec, target_has(spec, has))
     result = []
-    for op, (layer, direction, about, _, gate), role, negate, *_ in _native.Plan(
+    for op, (layer, direction, about, _, gate), role, negate, _, second, *_, shift in _native.Plan(
         spec, a, has, b
     ).steps():
         result.append(
@@ -43,8 +44,9 @@ def steps(spec, a, b, has=None):
                 (layer, direction, about, gate),
                 negate,
                 src[layer, direction, role, gate] if role else None,
-                src[layer, direction, "bR", gate] if op == "add" else None,
+                src[layer, direction, "bR", gate] if second >= 0 else None,
                 None if op.startswith("expect") else dst[layer, direction, about, gate],
+                shift,
             )
         )
     return result
@@ -59,12 +61,14 @@ def source(spec, a, plans, seed, has=None, dtype=None):
     for array in flat:
         _shrink(array, slice(None), bits, Bits(dtype or spec.dtype), 1)
     for step in (step for plan in plans for step in plan):
-        if step.op == "add":
-            for tensor, index in (step.src, step.src2):
+        if step.op in ("add", "shift"):
+            for tensor, index in filter(None, (step.src, step.src2)):
                 _shrink(flat[tensor], index, bits, Bits(dtype or spec.dtype), 2)
         elif step.op.startswith("expect"):
             tensor, index = step.src
             flat[tensor][index] = bits.zeros(rng, len(index))
+            if step.shift:
+                flat[tensor][index] = bits.nearest(np.full(len(index), -step.shift))
             if step.op == "expect_identity":
                 ones = bits.identity(round(len(index) ** 0.5)) != 0
                 flat[tensor][index[ones]] = bits.one | (bits.sign if step.negate else 0)
@@ -85,7 +89,8 @@ def _shrink(array, index, bits, to, times):
 
 def walk(spec, b, plan, weights, dtype=None, has=None):
     """Return the plan's result: the bits of each target tensor, and the number of sums of two
-    non-zero numbers. Every element is written once. has: of the source, as in steps()."""
+    non-zero numbers, or with a shift that is rounded. Every element is written once. has: of the
+    source, as in steps()."""
     bits, to = Bits(spec.dtype), Bits(dtype or spec.dtype)
     src = flat_bits(weights, bits)
     tensors = _native.tensors(b, spec, target_has(spec, has))
@@ -102,6 +107,9 @@ def walk(spec, b, plan, weights, dtype=None, has=None):
             continue
         if step.op == "identity":
             result = to.identity(round(len(index) ** 0.5))
+        elif step.op == "shift":
+            result, rounded = _shifted(step, src, bits, to)
+            sums += rounded
         else:
             x = src[step.src[0]][step.src[1]]
             result = _as(x, bits, to)
@@ -116,6 +124,21 @@ def walk(spec, b, plan, weights, dtype=None, has=None):
         dst[tensor][index] = result ^ (to.sign if step.negate else to.integer.type(0))
     assert all((w == 1).all() for w in written)
     return dst, sums
+
+
+def _shifted(step, src, bits, to):
+    """Return the bits of src + src2 + shift, and how many are rounded or sums of two numbers."""
+    zeros = np.zeros(len(step.dst[1]))
+    x, y = (zeros if at is None else bits.numbers(src[at[0]][at[1]]) for at in step[3:5])
+    with np.errstate(invalid="ignore"):  # inf - inf
+        total = x + y
+        result = to.nearest_sum(total, np.full(len(total), step.shift))
+    rounded = sum(
+        bool(x[k] and y[k]) or Fraction(total[k]) + Fraction(step.shift) != Fraction(number)
+        for k, number in enumerate(to.numbers(result))
+        if np.isfinite(total[k])
+    )
+    return result, rounded + np.count_nonzero(~np.isfinite(total) & (x != 0) & (y != 0))
 
 
 def _as(array, bits, to):

@@ -15,8 +15,8 @@ for name in ("bool", "int", "float", "object", "complex"):  # NumPy had other na
     if name not in np.__dict__:
         setattr(np, name, getattr(builtins, name))
 
-import chainer
-import mxnet
+import chainer  # noqa: E402  NumPy must be complete before
+import mxnet  # noqa: E402
 
 T, N, I, H, L = 4, 2, 3, 5, 2  # noqa: E741
 
@@ -99,8 +99,8 @@ def main():
         case = f"{layout} {cell} {'both' if both else 'one'}"
         for kind, values in (
             ("params", params.items()),
-            ("inputs", zip(("x", "h0", "c0"), given)),
-            ("answers", zip(("y", "h", "c"), answers)),
+            ("inputs", zip(("x", "h0", "c0"), given, strict=False)),
+            ("answers", zip(("y", "h", "c"), answers, strict=False)),
         ):
             recorded.update({f"{case} {kind} {name}": value for name, value in values})
     np.savez_compressed(sys.argv[1], **recorded)

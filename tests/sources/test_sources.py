@@ -81,7 +81,10 @@ def test_spec_and_layout_follow_from_names_and_shapes(layout, cell, both, layers
         spec = spec.replace(bias="double")
     assert rl.infer_spec(weights, layout, reset=spec.reset) == spec
     undecided = cell == "gru" and any(len(row["resets"]) > 1 for row in info["rows"])
-    if bias and not undecided and not info["must_name"]:
+    if info["options"]:  # a layout that has to be passed
+        with pytest.raises(rl.LayoutError, match=rf"pass layout=rl.layout\('{layout}', "):
+            rl.Weights(weights)
+    elif bias and not undecided and not info["must_name"]:
         assert rl.Weights(weights).spec == spec
         assert rl.Weights(weights).layout == rl.layout(layout)
 

@@ -49,6 +49,9 @@ class Block:
                 self._values = widened(self.bits.view(storage(self._dtype)), self._dtype)
         return self._values
 
+    def drop_signs_of_zeros(self) -> None:
+        self.bits = np.where(self.values == 0, np.zeros_like(self.bits), self.bits)
+
     def times(self, factor: float) -> Block:
         """Return the block times a factor, rounded."""
         with np.errstate(all="ignore"):
@@ -72,7 +75,10 @@ def blocks_of(weights: Weights) -> dict[Key, Block]:
     for layer, direction, role, gate in list(blocks):
         if role == "R":
             for bias in ("bW", "bR"):
-                blocks.setdefault((layer, direction, bias, gate), Block(zero, found.dtype))
+                key = layer, direction, bias, gate
+                blocks.setdefault(key, Block(zero, found.dtype))
+                if gate == "z":  # a layout that flips z makes -0 of a missing bias
+                    blocks[key].drop_signs_of_zeros()
     return blocks
 
 

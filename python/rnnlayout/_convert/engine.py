@@ -26,8 +26,9 @@ class Report:
     """What a conversion does to these values.
 
     grade: "exact" (bits are only moved; a negation counts as moved), "rounds" (sums of two
-        non-zero biases, or a dtype that cannot represent every value), or "unrepresentable".
-    rounded_sums: the number of elements that are sums of two non-zero biases.
+        non-zero biases, a rounded sum with a forget bias, or a dtype that cannot represent every
+        value), or "unrepresentable".
+    rounded_sums: the number of elements that are such sums.
     reason: why it rounds or is not possible; "" if exact.
     settings: what changes the outputs and is not in the weights, if the target's framework cannot
         represent it (go_backwards in torch), and what to do about it; "" if there is nothing.
@@ -129,12 +130,13 @@ def run_plan(
     grade, sums = plan.run(sources, targets, src_dtype, dst_dtype, exact, new)
     if grade == "exact":
         return EXACT
-    return Report(grade, sums, reason(sums, src_dtype, dst_dtype))
+    return Report(grade, sums, reason(sums, plan.shifts, src_dtype, dst_dtype))
 
 
-def reason(sums: int, src: str, dst: str) -> str:
-    """Return why a conversion rounds."""
-    reasons = [f"{sums} sums of two non-zero biases"] if sums else []
+def reason(sums: int, shifts: bool, src: str, dst: str) -> str:
+    """Return why a conversion rounds. shifts: a forget bias is part of some sums."""
+    kind = "rounded sums of biases and a forget bias" if shifts else "sums of two non-zero biases"
+    reasons = [f"{sums} {kind}"] if sums else []
     if src != dst:
         reasons.append(f"{src} to {dst}")
     return " and ".join(reasons)

@@ -65,12 +65,21 @@ def _grade(steps: list[tuple[Any, ...]]) -> str:
     grade = "exact"
     if "add" in ops:
         grade += " where one of the two biases of a gate is zero, else rounds"
-    needs = sorted({f"{ROLES[s[1][2]]} of gate {s[1][4]}" for s in steps if s[0] == "expect_zero"})
-    if needs:
-        grade += f"; unrepresentable unless zero: {', '.join(needs)}"
+    if "shift" in ops:
+        grade += "; of gate f where the sum with the forget bias is not rounded, else rounds"
+    vanish: dict[float, set[str]] = {}
+    for op, block, *_, shift in steps:
+        if op == "expect_zero":
+            vanish.setdefault(-shift, set()).add(f"{ROLES[block[2]]} of gate {block[4]}")
+    for value, needs in sorted(vanish.items(), reverse=True):
+        grade += f"; unrepresentable unless {_number(value)}: {', '.join(sorted(needs))}"
     if "expect_identity" in ops:
         grade += "; unrepresentable unless the input matrices of layer 0 are the identity"
     return grade
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if value else "zero"
 
 
 def _transposed(layout: Layout, spec: Spec, has: int) -> set[tuple[Any, ...]]:
@@ -87,22 +96,26 @@ def _transposed(layout: Layout, spec: Spec, has: int) -> set[tuple[Any, ...]]:
 def _line(
     step: tuple[Any, ...], sources: list[str], targets: list[str], transposed: set[tuple[Any, ...]]
 ) -> str:
-    op, block, from_role, negate, src, src2, dst, src_ravel, dst_ravel = step
+    op, block, from_role, negate, src, src2, dst, src_ravel, dst_ravel, shift = step
     role, gate = block[2], block[4]
     source, target = sources[src], targets[dst]  # an operation without one has index -1
+    terms = [sources[k] for k in (src, src2) if k >= 0]
+    total = " + ".join(dict.fromkeys(terms)) or "0"
     what = {
         "move": f"{source} -> {target}",
-        "add": f"{source if src == src2 else f'{source} + {sources[src2]}'} -> {target}",
+        "add": f"{total} -> {target}",
+        "shift": f"{total} {'+' if shift > 0 else '-'} {abs(shift):g} -> {target}",
         "zero": f"0 -> {target}",
         "identity": f"identity -> {target}",
-        "expect_zero": f"{source} must be zero",
+        "expect_zero": f"{source} must be {_number(-shift)}",
         "expect_identity": f"{source} must be the identity",
     }[op]
     notes = {
         "transposed": op == "move" and block in transposed,
         "each (I, H) window read as the (H, I) matrix, row by row": src_ravel != dst_ravel,
         "negated": negate and op != "zero",
-        f"from {from_role}": op == "move" and from_role != role,
-        "bW + bR": op == "add",
+        f"from {from_role}": op in ("move", "shift") and from_role not in ("", role),
+        "bW + bR": src2 >= 0,
+        "forget bias": shift,
     }
     return f"  {role:<2} {gate or '-'}  " + ", ".join([what, *(n for n in notes if notes[n])])

@@ -15,7 +15,7 @@ from .similar import did_you_mean
 Named = Literal["torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat", "flax-linen",
                 "flax-nnx", "equinox", "haiku", "paddle", "openvino", "tf1-cudnn-canonical",
                 "keras1", "burn", "haste", "cntk", "dl4j", "flax-nnx-lstm", "mxnet-gluon",
-                "chainer-nstep", "chainer-links"]  # fmt: skip
+                "chainer-nstep", "chainer-links", "tf1", "tf1-block-v2"]  # fmt: skip
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -42,7 +42,10 @@ class Layout:
     def notes(self) -> dict[str, str]:
         """What each chosen option means."""
         known = known_layouts()[self.name]["options"]
-        return {f"{key}={value}": known[key][value] for key, value in self.options}
+        return {
+            f"{key}={value}": known[key].get(value) or next(iter(known[key].values()))
+            for key, value in self.options
+        }
 
     def __repr__(self) -> str:
         options = "".join(f", {key}={value!r}" for key, value in self.options)
@@ -66,6 +69,9 @@ def layout(name: str, **options: Any) -> Layout:
         "candidate" (h' = (1 - z) h + z n).
     cudnn: version=9 (default), 8 or 7. The weight space is the same in all. Using the layout for
         an RNN that the version cannot run raises SpecError.
+
+    tf1: forget_bias=1.0 (default) or any number: the argument of the cell, which it adds to the
+        bias of f whenever it runs.
 
     "jax" (the flat weights of jax.experimental.rnn) and "mxnet" (the parameters of MXNet's operator
     RNN) are other names of cudnn, "candle" of torch.

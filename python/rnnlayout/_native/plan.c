@@ -73,10 +73,22 @@ static PyObject *plan_num_ops(PyObject *self, void *unused)
     return PyLong_FromLongLong(rnl_plan_num_ops(((plan_object *)self)->plan));
 }
 
+static PyObject *plan_shifts(PyObject *self, void *unused)
+{
+    (void)unused;
+    const rnl_plan *plan = ((plan_object *)self)->plan;
+    const int64_t n = rnl_plan_num_ops(plan);
+    for (int64_t k = 0; k < n; k++)
+        if (rnl_plan_op(plan, k)->op == RNL_OP_SHIFT)
+            Py_RETURN_TRUE;
+    Py_RETURN_FALSE;
+}
+
 static PyObject *step_to_tuple(rnl_cell cell, const rnl_step *step)
 {
     static const char *const ops[] = {[RNL_OP_MOVE] = "move",
                                       [RNL_OP_ADD] = "add",
+                                      [RNL_OP_SHIFT] = "shift",
                                       [RNL_OP_ZERO] = "zero",
                                       [RNL_OP_IDENTITY] = "identity",
                                       [RNL_OP_EXPECT_ZERO] = "expect_zero",
@@ -85,10 +97,10 @@ static PyObject *step_to_tuple(rnl_cell cell, const rnl_step *step)
     if (!block)
         return NULL;
     return Py_BuildValue(
-        "(sNsOLLLOO)", ops[step->op], block, rnl_name(RNL_NAMES_ROLE, (int)step->from),
+        "(sNsOLLLOOd)", ops[step->op], block, rnl_name(RNL_NAMES_ROLE, (int)step->from),
         step->negate ? Py_True : Py_False, (long long)step->src.tensor,
         (long long)step->src2.tensor, (long long)step->dst.tensor,
-        step->src.ravel ? Py_True : Py_False, step->dst.ravel ? Py_True : Py_False);
+        step->src.ravel ? Py_True : Py_False, step->dst.ravel ? Py_True : Py_False, step->shift);
 }
 
 static PyObject *plan_steps(PyObject *object, PyObject *unused)
@@ -194,7 +206,7 @@ static PyMethodDef plan_methods[] = {
      " only. new: dst is dropped on error."},
     {"steps", plan_steps, METH_NOARGS,
      "steps($self)\n--\n\nReturn a list of (op, block, from_role, negate, src, src2, dst,"
-     " src_ravel, dst_ravel), one per step; block is (layer, direction, role, lin_layer_id, gate),"
+     " src_ravel, dst_ravel, shift), one per step; block is (layer, direction, role, lin_layer_id, gate),"
      " src, src2 and dst are indices of tensors or -1."},
     {"moves", plan_moves, METH_NOARGS,
      "moves($self)\n--\n\nReturn the runs of elements that are moved unchanged, a list of (src, at,"
@@ -205,6 +217,7 @@ static PyGetSetDef plan_getset[] = {
     {"sources", plan_sources, NULL, "The source's tensors: a list of (name, shape).", NULL},
     {"targets", plan_targets, NULL, "The target's tensors: a list of (name, shape).", NULL},
     {"num_ops", plan_num_ops, NULL, "The number of ops after neighbours are merged.", NULL},
+    {"shifts", plan_shifts, NULL, "Does a bias of the target contain a forget bias?", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot plan_slots[] = {

@@ -71,8 +71,16 @@ class Candidate:
     @cached_property
     def recurrent(self) -> frozenset[str]:
         """The names of the tensors that contain recurrent matrices."""
+        return self._with_role("R")
+
+    @property
+    def joins(self) -> bool:
+        """Do these tensors contain the input matrices too?"""
+        return self.recurrent <= self._with_role("W")
+
+    def _with_role(self, role: str) -> frozenset[str]:
         blocks = _native.blocks(self.layout, self._probe(), self.has)
-        return frozenset(self.names[view[0]] for (_, _, role, _, _), view in blocks if role == "R")
+        return frozenset(self.names[view[0]] for (_, _, r, _, _), view in blocks if r == role)
 
     @cached_property
     def dimensions(self) -> dict[str, list[Dimension]]:
@@ -118,6 +126,12 @@ def one_layer(layout: Layout) -> tuple[Candidate, ...]:
     return tuple(found.values())
 
 
+@cache
+def is_flat(layout: Layout) -> bool:
+    """Is every RNN one vector? Its length is not an affine function of the sizes."""
+    return all(len(one.two_layers.names) == 1 for one in one_layer(layout))
+
+
 def with_count(layout: Layout, count: int) -> list[Candidate]:
     """Return every RNN that has so many tensors in the layout."""
     return [found for one in one_layer(layout) if (found := _stacked(one, count))]
@@ -126,6 +140,8 @@ def with_count(layout: Layout, count: int) -> list[Candidate]:
 def _stacked(one: Candidate, count: int) -> Candidate | None:
     """Return an RNN of one layer with the number of layers that gives so many tensors, if any."""
     first, each = len(one.names), len(one.two_layers.names) - len(one.names)
+    if each == 0:  # one vector, which does not show its layers
+        return one if count == first else None
     more, rest = divmod(count - first, each)
     if rest or more < 0:
         return None

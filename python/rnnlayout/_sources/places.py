@@ -90,7 +90,7 @@ def _readings(name: str) -> Iterator[Reading]:
             yield match[1] or "", match[2], _leaf(match[2]), False
     for at in (0, *(separator.end() for separator in _SEPARATOR.finditer(name))):
         tensor = name[at:]  # the longest first: hi/kernel of a part of the cell before kernel
-        if tensor and not (name[:at].endswith("/") and _NUMBERED.match(tensor)):
+        if tensor:
             yield name[:at], tensor, _leaf(tensor), False
     if match := _SHORT.fullmatch(name):
         tensor = f"{_LONG[match[2].lower()]}_{match[3]}"
@@ -110,7 +110,9 @@ def _of_layout(layout: Layout, read: list[tuple[str, list[Reading]]]) -> Iterato
             found.setdefault((path[0], False), {})[path[1]] = name
             continue
         for prefix, tensor, leaf, short in readings:
-            if leaf in leaves and (not numbered or re.match(_LAYER, tensor)):
+            begins = bool(_NUMBERED.match(tensor))  # with the number of a layer
+            of_path = begins and prefix.endswith("/")  # which may count anything
+            if leaf in leaves and (begins if numbered else not of_path):
                 found.setdefault((prefix, short), {})[tensor] = name
                 break
     for (prefix, short), names in found.items():
@@ -150,14 +152,19 @@ def _numbered(layout: Layout) -> bool:
 
 
 @cache
-def _recurrent(layout: Layout) -> frozenset[frozenset[str]]:
-    """Return for each cell the tensors with recurrent matrices, which every RNN has."""
-    return frozenset(frozenset(map(_leaf, one.recurrent)) for one in one_layer(layout))
+def _recurrent(layout: Layout) -> frozenset[tuple[frozenset[str], bool]]:
+    """Return for each cell the tensors with recurrent matrices, which every RNN has, and whether
+    they contain the input matrices too."""
+    return frozenset((frozenset(map(_leaf, one.recurrent)), one.joins) for one in one_layer(layout))
 
 
 def _is_recurrent(layout: Layout, place: Place, asked: bool) -> bool:
-    """Are its names those of an RNN, and not of another layer that has a kernel or a W_o?"""
+    """Are its names those of an RNN, and not of another layer that has a kernel or a W_o?
+
+    A single tensor that would contain all matrices may be the kernel of any layer.
+    """
     found = {_leaf(name) for name in place.names}
     whole = layout.name == "cudnn" or len(place.names) > 1
-    few = 2 if layout.name == "concat" and not asked else 1
-    return whole and any(len(r) >= few and r <= found for r in _recurrent(layout))
+    return whole and any(
+        r <= found and (asked or not joins or len(r) > 1) for r, joins in _recurrent(layout)
+    )

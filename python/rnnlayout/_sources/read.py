@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from os import PathLike
@@ -25,6 +25,7 @@ from rnnlayout._model.spec import Spec, unlike
 from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
 
 from . import flat, frameworks, mismatch
+from .candidates import is_flat
 from .infer import check_hints
 from .inside import nested, only_rnn, part_to_pass, path_for_weights
 from .names import strip_prefix, tensors_of
@@ -188,7 +189,7 @@ def _plain_layouts() -> list[Layout]:
     """
     known = known_layouts()
     return [layout for layout in layouts_to_infer()
-            if layout.name != "cudnn" and not known[layout.name]["options"]]  # fmt: skip
+            if not is_flat(layout) and not known[layout.name]["options"]]  # fmt: skip
 
 
 def _read_dict(source: Mapping[Any, Any], prefix: str, asked: Asked) -> Given:
@@ -215,6 +216,8 @@ def _read_dict(source: Mapping[Any, Any], prefix: str, asked: Asked) -> Given:
     if not any(known.values()):
         if error := part_to_pass(source, maybe):
             raise error
+        if asked.layout is None:
+            _ask_for_options(rest.values())
         name, tail = next(iter(rest.items()))
         expected = list(describe(asked.spec, asked.layout)) if asked.layout and asked.spec else None
         raise mismatch.wrong_names(maybe, list(rest.values()), expected, name.removesuffix(tail))
@@ -225,6 +228,18 @@ def _read_dict(source: Mapping[Any, Any], prefix: str, asked: Asked) -> Given:
         if tensors
     ]
     return resolve(found, taken, asked, list(rest.values()))
+
+
+def _ask_for_options(names: Collection[str]) -> None:
+    """Raise LayoutError if these are tensors of a layout whose options they do not show."""
+    for name, info in known_layouts().items():
+        if info["options"] and name != "cudnn" and tensors_of(Layout(name), names):
+            options = "".join(f", {key}={next(iter(values))}" for key, values in
+                              info["options"].items())  # fmt: skip
+            raise LayoutError(
+                f"{mismatch.listing(names)} may be tensors of layout {name!r}, which does not"
+                f" record its options: pass layout=rl.layout({name!r}{options}), or other values"
+            )
 
 
 def _like_concat(names: Iterable[str]) -> list[str]:

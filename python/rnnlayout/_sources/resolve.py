@@ -14,10 +14,10 @@ from rnnlayout._model.dtypes import Bits, as_carrier, take
 from rnnlayout._model.given import Given
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError
+from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError
 
 from . import mismatch
-from .candidates import Candidate, with_count, with_names
+from .candidates import Candidate, is_flat, with_count, with_names
 from .infer import Guess, Shape, choose, guess
 
 Named = dict[str, np.ndarray]  # by the layout's names
@@ -92,6 +92,11 @@ def _inferred(
 ) -> Given:
     guesses: list[tuple[Guess, Named]] = []
     for layout, arrays in found:
+        if is_flat(layout):
+            raise SpecError(
+                f"{layout} is one flat vector, which does not record its RNN: pass"
+                " spec=rl.Spec(...), which describes it"
+            )
         for candidate in _candidates(layout, arrays, asked.hints):
             named = _ordered(candidate.names, arrays)
             guesses.append((guess(candidate, _shapes(named)), named))

@@ -148,7 +148,9 @@ class Conversion:
         report, given = EXACT, given_of(self._weights)
         if any(one.grade != "exact" for one in self._reports.values()):
             sums = sum(one.rounded_sums for one in self._reports.values())
-            report = Report("rounds", sums, engine.reason(sums, given.dtype, self.spec.dtype))
+            shifts = engine.plan_of(given, self.layout, self.spec.dtype)[0].shifts
+            why = engine.reason(sums, shifts, given.dtype, self.spec.dtype)
+            report = Report("rounds", sums, why)
         return engine.completed(report, given, self.layout)
 
 

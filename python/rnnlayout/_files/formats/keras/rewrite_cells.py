@@ -47,7 +47,7 @@ class _Done:
     def report(self) -> engine.Report:
         if not self.rounds:
             return engine.EXACT
-        reasons = [engine.reason(self.sums, self.src, self.dst)]
+        reasons = [engine.reason(self.sums, False, self.src, self.dst)]
         if self.scaled:
             reasons.insert(0, f"{self.scaled} weights times {_TIMES}, for Keras 3's hard_sigmoid")
         return engine.Report("rounds", self.sums, " and ".join(filter(None, reasons)))
