@@ -11,6 +11,7 @@ from rnnlayout._files.bags.limits import open_zip
 from rnnlayout._model.errors import FileError
 
 from .hdf5.headers import SIGNATURE
+from .tensorflow.table import MAGIC as TABLE
 from .torch.archive import MAGIC
 
 _HEAD = 512
@@ -56,6 +57,9 @@ def content_of(path: Path) -> Content | None:
             return Content("a safetensors file", ".safetensors")
         if _MSGPACK.match(head):
             return Content("a msgpack file", ".msgpack")
+        file.seek(max(0, size - len(TABLE)))
+        if file.read() == TABLE:
+            return Content("the index of a TensorFlow checkpoint", ".index")
         return Content("an ONNX model", ".onnx") if _is_onnx(file, size) else None
 
 
