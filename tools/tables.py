@@ -10,131 +10,22 @@ import argparse
 import json
 import re
 import sys
-from collections import Counter
 from pathlib import Path
 
 import cudnn_differences
 import format_facts
-
-import rnnlayout as rl
-from rnnlayout import LossyError, _native
-from rnnlayout._native import HAS_BIAS
-from rnnlayout._sources.candidates import Candidate
+import layout_tables
+from layout_tables import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [
-    ROOT / "README.md",
-    *(
-        ROOT / "docs" / f"{page}.md"
-        for page in ("layouts", "formats", "cudnn-versions", "performance")
-    ),
-]
+NAMES = ("layouts", "every-layout", "conversions", "formats", "cudnn-versions", "performance")
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{page}.md" for page in NAMES)]
 RESULTS = ROOT / "benchmarks" / "results"
 CONVERSIONS = json.loads((RESULTS / "convert.json").read_text())
 FILES = json.loads((RESULTS / "files.json").read_text())
 FORWARD = json.loads((RESULTS / "forward.json").read_text())
 GPU = next((json.loads(path.read_text()) for path in sorted(RESULTS.glob("gpu-*.json"))[::-1]), {})
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN"}
-
-
-def markdown(head, rows):
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
-
-
-def gates(info, cell):
-    return " ".join(info["gates"][cell]) if cell in info["gates"] else "-"
-
-
-def biases(layout, cell, reset):
-    """Return the number of bias vectors per gate as text: "1", "2", or "1, for n 2"."""
-    try:
-        blocks = _native.blocks(rl.layout(layout), rl.Spec(cell, 2, 3, reset=reset), HAS_BIAS)
-    except LossyError:
-        return ""
-    counts = Counter(gate for (_, _, role, _, gate), _ in blocks if role in ("bW", "bR"))
-    least = min(counts.values())
-    return ", ".join([str(least), *(f"for {g} {n}" for g, n in counts.items() if n > least)])
-
-
-def bias_column(layout, info):
-    kinds = [("LSTM", "lstm", "after"), ("RNN", "rnn_tanh", "after")]
-    kinds += [(f"GRU, reset {reset}", "gru", reset) for reset in info["resets"]]
-    by_count = {}
-    for what, cell, reset in kinds:
-        if count := biases(layout, cell, reset):
-            by_count.setdefault(count, []).append(what)
-    if len(by_count) == 1:
-        return next(iter(by_count))
-    return ", ".join(f"{count} ({'; '.join(by_count[count])})" for count in sorted(by_count))
-
-
-def held():
-    """What each layout supports."""
-    rows = []
-    for name, info in rl.layouts().items():
-        rows.append([
-            f"`{name}`",
-            *(gates(info, cell) for cell in CELLS),
-            " or ".join(sorted(info["resets"])),
-            bias_column(name, info),
-            "yes" if info["projection"] else "no",
-            "yes" if "hard_sigmoid" in info["recurrent_activations"] else "no",
-            ", ".join(f"`{option}`" for option in info["options"]) or "-",
-        ])  # fmt: skip
-    head = ["layout", "LSTM gates", "GRU gates", "RNN", "GRU reset", "biases per gate",
-            "projection", "hard sigmoid", "options"]  # fmt: skip
-    return markdown(head, rows)
-
-
-def tensors():
-    """Names and shapes of the tensors of one layer in one direction."""
-    rows = []
-    for name, info in rl.layouts().items():
-        layout = rl.layout(name)
-        if name == "cudnn":  # its length is not an affine function of the sizes
-            rows.append(
-                ["`cudnn`", "all", "`weight_space`, one vector: [byte by byte](weight-space.md)"]
-            )
-            continue
-        for cell, title in CELLS.items():
-            for reset in info["resets"] if cell == "gru" else ["after"]:
-                try:
-                    shapes = Candidate(layout, cell, reset, 1, False, False, 1).dimensions
-                except LossyError:
-                    continue
-                what = (
-                    f"{title}, reset {reset}"
-                    if len(info["resets"]) > 1 and cell == "gru"
-                    else title
-                )
-                rows.append([f"`{name}`", what, ", ".join(map(shown, shapes, shapes.values()))])
-    return markdown(["layout", "cell", "tensors"], rows)
-
-
-def shown(name, shape):
-    comma = "," if len(shape) == 1 else ""
-    return f"`{name}` ({', '.join(map(str, shape))}{comma})"
-
-
-def sources():
-    rows = [
-        [f"`{row['layout']}`", row["source"].replace("|", "\\|")]
-        for info in rl.layouts().values()
-        for row in info["rows"]
-    ]
-    return markdown(["layout", "where the facts come from"], rows)
-
-
-def options():
-    rows = [
-        [f"`{name}`", f"`{option}`", f"`{value}`" + (" (default)" if k == 0 else ""), note]
-        for name, info in rl.layouts().items()
-        for option, values in info["options"].items()
-        for k, (value, note) in enumerate(values.items())
-    ]
-    return markdown(["layout", "option", "value", "meaning"], rows)
 
 
 def differences():
@@ -324,10 +215,9 @@ TABLES = {
     "gpu_goals": gpu_goals,
     "gpu_parity": gpu_parity,
     "gpu_facts": gpu_facts,
-    "held": held,
-    "tensors": tensors,
-    "sources": sources,
-    "options": options,
+    "held": layout_tables.held,
+    "each_layout": layout_tables.each_layout,
+    "pairs": layout_tables.pairs,
     "differences": differences,
     "format_records": format_records,
     "format_uses": format_uses,

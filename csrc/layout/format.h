@@ -8,8 +8,10 @@
  *         (D, 2*G*H), "o,+" with fills "i" and "i" is (H, H + I). A piece may contain some of the
  *         gates only; a slot does not exist in cells that have none of them.
  * per     those of l (layer) and d that make separate tensors.
- * name    {s} prefix of a stack, {l} layer, {r} "_reverse" for the second direction, {g} gate. A
- *         slot with {g} in its name has one tensor per gate of its first piece.
+ * name    {s} prefix of a stack, {l} layer, {p} number of the layer and direction (D * l + d),
+ * {d:a|b} `a` in the first direction and `b` in the second, {g} gate. A slot with {g} in its name
+ *         has one tensor per gate of its first piece. A gate is named by its letter, unless
+ *         gate_names has another name for it: "f:forget g:cell".
  */
 #ifndef RNL_LAYOUT_FORMAT_H
 #define RNL_LAYOUT_FORMAT_H
@@ -30,6 +32,7 @@ typedef struct rnl_slot {
     const char *name;
     const char *shape;
     rnl_piece pieces[RNL_MAX_PIECES + 1];
+    const char *gate_names; /* "letter:name letter:name ..."; NULL: the letters */
     bool walks;     /* repeated for each layer and each direction of it, inside one tensor      */
     bool continues; /* follows the slot before it in the same tensor                            */
     bool ravels;    /* the (i, o) window of a gate, read row by row, is the (o, i) matrix       */
@@ -48,6 +51,8 @@ typedef struct rnl_row {
     bool bias_by_mode; /* spec->bias decides which biases exist, and skip_input leaves out W */
     bool bias_always;  /* every layer has biases                                             */
     unsigned options;  /* bits 1 << index into rnl_options                                   */
+    bool must_name;    /* tensors that look like another layout's are read only if it is named */
+    rnl_checked checked;
     const char *source;
 } rnl_row;
 
@@ -55,8 +60,8 @@ extern const rnl_row rnl_rows[];
 extern const int rnl_num_rows;
 extern const int rnl_num_listed; /* rows before this one are for users */
 
-/* Other names of layouts: {name, layout}. */
-extern const char *const rnl_aliases[][2];
+/* Other names of layouts. */
+extern const rnl_alias rnl_aliases[];
 extern const int rnl_num_aliases;
 
 /* The options of all layouts. */

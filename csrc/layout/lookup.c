@@ -12,10 +12,10 @@ static void append(char *all, size_t size, const char *text)
 
 rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err)
 {
-    char all[256] = "";
+    char all[512] = "";
     for (int k = 0; k < rnl_num_aliases; k++)
-        if (strcmp(rnl_aliases[k][0], name) == 0)
-            name = rnl_aliases[k][1];
+        if (strcmp(rnl_aliases[k].name, name) == 0)
+            name = rnl_aliases[k].layout;
     for (int k = 0; k < rnl_num_rows; k++) {
         if (strcmp(rnl_rows[k].layout, name) == 0) {
             *layout = (rnl_layout){.name = rnl_rows[k].layout};
@@ -64,7 +64,7 @@ rnl_status rnl_layout_set(rnl_layout *layout, const char *option, const char *va
 rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err)
 {
     if (k < 0 || k >= rnl_num_listed)
-        return rnl_fail(err, RNL_E_LAYOUT, "there is no row %d: the table has %d rows", k,
+        return rnl_fail(err, RNL_E_LAYOUT, "row %d does not exist: the table has %d rows", k,
                         rnl_num_listed);
     const rnl_row *row = &rnl_rows[k];
     *info = (rnl_row_info){.layout = row->layout,
@@ -72,6 +72,8 @@ rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err)
                            .activations = row->activations,
                            .bias_always = row->bias_always,
                            .z_takes_candidate = row->z == RNL_Z_TAKES_CANDIDATE,
+                           .must_name = row->must_name,
+                           .checked = row->checked,
                            .source = row->source};
     for (int cell = 0; cell < RNL_NUM_CELLS; cell++)
         info->gates[cell] = row->gates[cell];
@@ -81,5 +83,14 @@ rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err)
     for (int option = 0; option < RNL_NUM_OPTIONS; option++)
         if (row->options >> option & 1)
             info->options[n++] = &rnl_options[option];
+    return RNL_OK;
+}
+
+rnl_status rnl_alias_at(int k, rnl_alias *alias, rnl_error *err)
+{
+    if (k < 0 || k >= rnl_num_aliases)
+        return rnl_fail(err, RNL_E_LAYOUT, "there is no alias %d: there are %d aliases", k,
+                        rnl_num_aliases);
+    *alias = rnl_aliases[k];
     return RNL_OK;
 }

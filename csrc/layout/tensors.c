@@ -47,33 +47,68 @@ int64_t rnl_form_tensor_index(const rnl_form *form, const rnl_slot *slot, int64_
            (slot_tensors(form, slot) > 1 ? rnl_form_gate_place(form, slot->pieces, gate) : 0);
 }
 
-/* Write the text that replaces a placeholder of a name. */
-static void placeholder(const rnl_form *form, char which, int64_t layer, int direction, char gate,
-                        char *text, size_t size)
+/* The layer, direction and gate of a tensor of a slot. */
+typedef struct whose {
+    const rnl_slot *slot;
+    int64_t layer;
+    int direction;
+    char gate;
+} whose;
+
+/* Write the name of a gate: the one of the slot's list, or its letter. */
+static void gate_name(const whose *of, char *text, size_t size)
 {
-    const bool single = form->spec.num_layers == 1 && !(per(form, 'd') && form->spec.bidirectional);
-    const char *way = direction ? "backward/" : "forward/";
+    const char *name = &of->gate;
+    size_t length = 1;
+    for (const char *c = of->slot->gate_names; c && *c; c += strspn(c, " ")) {
+        const size_t word = strcspn(c, " ");
+        if (*c == of->gate) {
+            name = c + strlen("g:");
+            length = word - strlen("g:");
+        }
+        c += word;
+    }
+    snprintf(text, size, "%.*s", (int)length, name);
+}
+
+/* Write the prefix of a layer and direction in a stack: "1/forward/"; nothing if there is only one.
+ */
+static void stack_prefix(const rnl_form *form, const whose *of, char *text, size_t size)
+{
+    const bool sides = per(form, 'd') && form->spec.bidirectional;
+    const char *side = of->direction ? "backward/" : "forward/";
     *text = '\0';
-    switch (which) {
-    case 'l': snprintf(text, size, "%" PRId64, layer); break;
-    case 'r': snprintf(text, size, "%s", direction ? "_reverse" : ""); break;
-    case 'g': snprintf(text, size, "%c", gate); break;
-    default:
-        if (!single)
-            snprintf(text, size, "%" PRId64 "/%s", layer,
-                     per(form, 'd') && form->spec.bidirectional ? way : "");
+    if (form->spec.num_layers > 1 || sides)
+        snprintf(text, size, "%" PRId64 "/%s", of->layer, sides ? side : "");
+}
+
+/* Write the text that replaces a placeholder of a name: of `{d:a|b}`, a or b. */
+static void placeholder(const rnl_form *form, const char *which, const whose *of, char *text,
+                        size_t size)
+{
+    switch (*which) {
+    case 'l': snprintf(text, size, "%" PRId64, of->layer); break;
+    case 'p':
+        snprintf(text, size, "%" PRId64,
+                 of->layer * rnl_num_directions(&form->spec) + of->direction);
+        break;
+    case 'd':
+        which += of->direction ? strcspn(which, "|") + 1 : strlen("d:");
+        snprintf(text, size, "%.*s", (int)strcspn(which, "|}"), which);
+        break;
+    case 'g': gate_name(of, text, size); break;
+    default: stack_prefix(form, of, text, size); break;
     }
 }
 
-static void fill_name(const rnl_form *form, const char *pattern, int64_t layer, int direction,
-                      char gate, char *name)
+static void fill_name(const rnl_form *form, const whose *of, char *name)
 {
     char text[40];
     size_t n = 0;
-    for (const char *c = pattern; *c; c++) {
+    for (const char *c = of->slot->name; *c; c++) {
         if (*c == '{') {
-            placeholder(form, c[1], layer, direction, gate, text, sizeof text);
-            c += 2;
+            placeholder(form, c + 1, of, text, sizeof text);
+            c = strchr(c, '}');
         } else {
             text[0] = *c;
             text[1] = '\0';
@@ -102,8 +137,8 @@ void rnl_form_tensor(const rnl_form *form, int64_t k, rnl_tensor *tensor)
     const rnl_slot *slot = form->row->slots;
     while (within >= slot_tensors(form, slot))
         within -= slot_tensors(form, slot++);
-    fill_name(form, slot->name, layer, direction, rnl_form_gate_letter(form, slot->pieces, within),
-              tensor->name);
+    const whose of = {slot, layer, direction, rnl_form_gate_letter(form, slot->pieces, within)};
+    fill_name(form, &of, tensor->name);
     if (slot->walks) {
         tensor->ndim = 1;
         tensor->shape[0] = walked_nelems(form, slot);

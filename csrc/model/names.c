@@ -27,6 +27,10 @@ static const names families[] = {
     [RNL_NAMES_ROLE] = {"role",
                         {[RNL_NO_ROLE] = "", [RNL_W] = "W", [RNL_R] = "R", [RNL_P] = "P",
                          [RNL_BW] = "bW", [RNL_BR] = "bR", [RNL_PEEP] = "peephole"}},
+    [RNL_NAMES_CHECKED] = {"checked",
+                           {[RNL_CHECKED_DOCUMENTS] = "documents",
+                            [RNL_CHECKED_RECORDED] = "recorded",
+                            [RNL_CHECKED_FRAMEWORK] = "framework"}},
 };
 /* clang-format on */
 

@@ -39,7 +39,7 @@ static void check_names(const char *nonsense)
     const rnl_layout before = layout;
     rnl_row_info row;
     int value;
-    for (rnl_family family = RNL_NAMES_CELL; family <= RNL_NAMES_ROLE; family++) {
+    for (rnl_family family = RNL_NAMES_CELL; family <= RNL_NAMES_CHECKED; family++) {
         REFUSED(RNL_E_SPEC, value, rnl_parse(family, nonsense, &value, &err));
         for (int k = 0; rnl_name(family, k); k++)
             CHECK(!rnl_parse(family, rnl_name(family, k), &value, &err) && value == k, "%s",
@@ -53,6 +53,9 @@ static void check_names(const char *nonsense)
     REFUSED(RNL_E_LAYOUT, layout, rnl_layout_named(nonsense, &layout, &err));
     REFUSED(RNL_E_LAYOUT, row, rnl_row_at(-1, &row, &err));
     REFUSED(RNL_E_LAYOUT, row, rnl_row_at(1000, &row, &err));
+    rnl_alias alias;
+    REFUSED(RNL_E_LAYOUT, alias, rnl_alias_at(-1, &alias, &err));
+    REFUSED(RNL_E_LAYOUT, alias, rnl_alias_at(1000, &alias, &err));
 }
 
 /* Every function that checks a spec refuses this one. */

@@ -241,6 +241,16 @@ static void check_rows(void)
     static const rnl_slot wrong[] = {
         {"w{x}", "go,i", {{RNL_W}}},
         {"w{l", "go,i", {{RNL_W}}},
+        {"w{r}", "go,i", {{RNL_W}}},
+        {"w{d}", "go,i", {{RNL_W}}},
+        {"w{d:a}", "go,i", {{RNL_W}}},
+        {"w{d:a|b|c}", "go,i", {{RNL_W}}},
+        {"w{g}", "o,i", {{RNL_W}}, .gate_names = "i"},
+        {"w{g}", "o,i", {{RNL_W}}, .gate_names = "c:0 f:1"},
+        {"w{g}", "o,i", {{RNL_W}}, .gate_names = "i:0 i:1"},
+        {"w{g}", "o,i", {{RNL_W}}, .gate_names = "i:0  f:1"},
+        {"w{g}", "o,i", {{RNL_W}}, .gate_names = "i:0 "},
+        {"w", "go,i", {{RNL_W}}, .gate_names = "i:0"},
         {"w", "gx,i", {{RNL_W}}},
         {"w", "l,go,i", {{RNL_W}}},
         {"w", "go,,i", {{RNL_W}}},
@@ -256,7 +266,8 @@ static void check_rows(void)
         {"w", "+,go", {{RNL_W, "i", .gates = "rz"}, {RNL_R, "i"}}},
     };
     for (size_t k = 0; k < sizeof wrong / sizeof wrong[0]; k++)
-        CHECK(slot_mistake(&wrong[k]), "%s %s is not noticed", wrong[k].name, wrong[k].shape);
+        CHECK(slot_mistake(&wrong[k]), "slot %zu is not noticed: %s %s", k, wrong[k].name,
+              wrong[k].shape);
     static const rnl_row rows[] = {
         {.gates = {[RNL_GRU] = "rz"}, .per = "ld"},
         {.gates = {[RNL_LSTM] = "ifco"}, .per = "ld"},

@@ -15,11 +15,44 @@ static inline bool only(const char *text, const char *letters)
     return true;
 }
 
+/* The text after a placeholder of a name that begins at `c`, or NULL if it is wrong. */
+static inline const char *after_placeholder(const char *c)
+{
+    const char *end = c + strcspn(c, "}");
+    if (!*end)
+        return NULL;
+    if (end == c + 1)
+        return strchr("slpg", *c) ? end + 1 : NULL;
+    const char *bar = memchr(c, '|', (size_t)(end - c)); /* {d:a|b} */
+    return c[0] == 'd' && c[1] == ':' && bar && !strchr(bar + 1, '|') ? end + 1 : NULL;
+}
+
 static inline bool name_is_good(const char *name)
 {
-    for (const char *c = name; *c; c++)
-        if (*c == '}' || (*c == '{' && (!c[1] || !strchr("slrg", c[1]) || *(c += 2) != '}')))
+    for (const char *c = name; c && *c;)
+        if (*c == '}')
             return false;
+        else if (*c != '{')
+            c++;
+        else if (!(c = after_placeholder(c + 1)))
+            return false;
+    return true;
+}
+
+/* Is it a list of "letter:name", without a letter twice? */
+static inline bool gate_names_are_good(const char *names)
+{
+    char seen[16] = "";
+    for (const char *c = names ? names : ""; *c;) {
+        const size_t n = strcspn(c, " ");
+        const bool ends = !c[n];
+        if (n < 2 || c[1] != ':' || !strchr("ifgorznh", *c) || strchr(seen, *c))
+            return false;
+        strncat(seen, c, 1);
+        c += n + !ends;
+        if (!ends && !*c)
+            return false;
+    }
     return true;
 }
 
@@ -56,6 +89,8 @@ static inline const char *slot_mistake(const rnl_slot *slot)
     bool joins;
     if (!name_is_good(slot->name))
         return "a placeholder of the name";
+    if (!gate_names_are_good(slot->gate_names) || (slot->gate_names && !strstr(slot->name, "{g}")))
+        return "the names of gates";
     if (!num_dimensions(slot->shape, &joins))
         return "the shape";
     const bool each_gate = strchr(slot->shape, 'g') || strstr(slot->name, "{g}");

@@ -441,6 +441,7 @@ def test_inspect_asks(rnnlayout, tmp_path):
 def test_layouts(rnnlayout):
     code, out, err = rnnlayout("layouts")
     assert (code, err) == (0, "")
-    assert re.search(r"^onnx +iofg +zrn +yes +after, before +-$", out, re.MULTILINE)
+    assert re.search(r"^onnx +iofg +zrn +yes +after, before +- +framework$", out, re.MULTILINE)
     assert max(map(len, out.splitlines())) <= 80
     assert all(re.search(rf"^{name} ", out, re.MULTILINE) for name in rl.layouts())
+    assert "mxnet is another name of cudnn\n" in out

@@ -1,10 +1,12 @@
 """The equivalence rules: which conversions keep every bit, which round, which are refused."""
 
 import itertools
+from functools import cache
 
 import numpy as np
 import pytest
 from oracles.bits import DTYPES, Bits
+from oracles.frameworks import seeded
 from oracles.some import (
     CONCATS,
     LAYOUTS,
@@ -18,15 +20,23 @@ from oracles.some import (
 )
 
 import rnnlayout as rl
+from rnnlayout import _native
+from rnnlayout._model.layout import as_layout
+
+
+@cache
+def operations(spec, a, b):
+    """Return the operations that the plan of a conversion consists of."""
+    has = 0 if spec.bias == "none" else _native.HAS_BIAS
+    return {op for op, *_ in _native.Plan(spec, as_layout(a), has, b).steps()}
 
 
 def sums(spec, a, b):
-    """Does explain() mention a sum?"""
-    return "bW + bR" in rl.explain(spec, a, b)
+    return "add" in operations(spec, a, b)
 
 
 def may_refuse(spec, a, b):
-    return "must be zero" in rl.explain(spec, a, b)
+    return "expect_zero" in operations(spec, a, b)
 
 
 EXACT = [(s, a, b) for s, a, b in pairs() if not sums(s, a, b) and not may_refuse(s, a, b)]
@@ -36,26 +46,53 @@ def test_most_pairs_are_exact():
     assert len(EXACT) > 1000
 
 
-def test_there_and_back_is_bit_exact():
-    for number, (spec, a, b) in enumerate(EXACT):
+def there_and_back_is_bit_exact(cases):
+    for number, (spec, a, b) in enumerate(cases):
         weights = random_weights(a, spec, number)
         there = rl.convert(weights, spec, layout=a, to=b, exact=True)
         back = rl.convert(there, spec, layout=b, to=a)
         assert same_bits(back, weights), (spec, a, b)
 
 
-def test_the_way_round_makes_no_difference():
+def the_way_round_makes_no_difference(cases):
     """a -> b -> c is a -> c if a -> b loses nothing."""
     exact = {(s, a, b) for s, a, b in EXACT}
-    for number, (spec, a, b) in enumerate(EXACT[::7]):
-        for c in LAYOUTS:
-            if (spec, b, c) in exact and (spec, a, c) in exact:
-                weights = random_weights(a, spec, number)
-                there = rl.convert(weights, spec, layout=a, to=b)
-                assert same_bits(
-                    rl.convert(there, spec, layout=b, to=c),
-                    rl.convert(weights, spec, layout=a, to=c),
-                ), (spec, a, b, c)
+    for number, ((spec, a, b), c) in enumerate(cases):
+        if (spec, b, c) in exact and (spec, a, c) in exact:
+            weights = random_weights(a, spec, number)
+            there = rl.convert(weights, spec, layout=a, to=b)
+            found = rl.convert(there, spec, layout=b, to=c)
+            assert same_bits(
+                without_signs_of_zeros(found),
+                without_signs_of_zeros(rl.convert(weights, spec, layout=a, to=c)),
+            ), (spec, a, b, c)
+
+
+def without_signs_of_zeros(weights):
+    """Return the weights with positive zeros: one that b writes for a missing bias of z may be
+    negated on the way to c."""
+    if isinstance(weights, dict):
+        return {name: without_signs_of_zeros(array) for name, array in weights.items()}
+    with np.errstate(invalid="ignore"):  # NaNs in bfloat16
+        return np.where(weights == 0, np.zeros_like(weights), weights)
+
+
+TRIPLES = list(itertools.product(EXACT, LAYOUTS))
+
+
+def test_there_and_back_is_bit_exact():
+    there_and_back_is_bit_exact(seeded("there and back").choice(np.array(EXACT, object), 700))
+
+
+def test_the_way_round_makes_no_difference():
+    some = seeded("way round").choice(len(TRIPLES), 1500)
+    the_way_round_makes_no_difference([TRIPLES[k] for k in some])
+
+
+@pytest.mark.long
+def test_all_pairs_and_all_ways_round():
+    there_and_back_is_bit_exact(EXACT)
+    the_way_round_makes_no_difference(TRIPLES[::7])
 
 
 def test_two_biases_to_one_are_summed_and_rounded_once():

@@ -74,6 +74,13 @@ class Nnx:
         return (carry, None) if c is None else (y, carry[0])
 
 
+class NnxLstm(Nnx):
+    def __init__(self, cell):
+        assert cell == "lstm"
+        self.cell = nnx.LSTMCell(I, H, rngs=nnx.Rngs(0))
+        self.state = nnx.state(self.cell, nnx.Param)
+
+
 class Equinox:
     """params: the cell's arrays by the names of its fields."""
 
@@ -134,6 +141,7 @@ CELLS = [
         ("flax-linen", Linen, ["lstm", "gru", "rnn_tanh", "rnn_relu"]),
         ("flax-linen", OptimizedLinen, ["lstm"]),
         ("flax-nnx", Nnx, ["lstm", "gru", "rnn_tanh", "rnn_relu"]),
+        ("flax-nnx-lstm", NnxLstm, ["lstm"]),
         ("equinox", Equinox, ["lstm", "gru"]),
     ]
     for cell in cells
@@ -208,7 +216,7 @@ def test_a_gru_of_haiku():
     spec = rl.Spec("gru", I, H, reset="before")
     rng = seeded("haiku")
     framework = filled(Haiku("gru"), rng)
-    assert rl.infer_spec(framework.params) == spec  # the names are no other layout's
+    assert rl.infer_spec(framework.params) == spec  # only this layout has these names
     given = inputs(rng, spec)
     expected = forward(
         from_onnx(rl.convert(framework.params, to="onnx", exact=True), spec), spec, *given

@@ -100,7 +100,9 @@ def test_layouts_say_what_they_hold():
     known = rl.layouts()
     assert list(known) == [
         "cudnn", "torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat", "flax-linen",
-        "flax-nnx", "equinox", "haiku",
+        "flax-nnx", "equinox", "haiku", "paddle", "openvino", "tf1-cudnn-canonical", "keras1",
+        "burn", "haste", "cntk", "dl4j", "flax-nnx-lstm", "mxnet-gluon", "chainer-nstep",
+        "chainer-links",
     ]  # fmt: skip
     assert known["onnx"]["gates"] == {
         "lstm": "iofg",
@@ -109,7 +111,9 @@ def test_layouts_say_what_they_hold():
         "rnn_relu": "h",
     }
     assert known["keras"]["resets"] == ["before", "after"]
-    assert [name for name, info in known.items() if info["projection"]] == ["cudnn", "torch"]
+    assert [name for name, info in known.items() if info["projection"]] == [
+        "cudnn", "torch", "mxnet-gluon"
+    ]  # fmt: skip
     assert known["keras-cudnn"]["cells"] == ["lstm", "gru"]
     assert list(known["concat"]["options"]["z"]) == ["state", "candidate"]
     assert all(source for info in known.values() for source in info["sources"])

@@ -13,7 +13,9 @@ from .similar import did_you_mean
 
 # The layouts that are a dict of tensors, for type checkers: a test compares them with the table.
 Named = Literal["torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat", "flax-linen",
-                "flax-nnx", "equinox", "haiku"]  # fmt: skip
+                "flax-nnx", "equinox", "haiku", "paddle", "openvino", "tf1-cudnn-canonical",
+                "keras1", "burn", "haste", "cntk", "dl4j", "flax-nnx-lstm", "mxnet-gluon",
+                "chainer-nstep", "chainer-links"]  # fmt: skip
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -65,9 +67,10 @@ def layout(name: str, **options: Any) -> Layout:
     cudnn: version=9 (default), 8 or 7. The weight space is the same in all. Using the layout for
         an RNN that the version cannot run raises SpecError.
 
-    "jax", the flat weights of jax.experimental.rnn, is another name of cudnn.
+    "jax" (the flat weights of jax.experimental.rnn) and "mxnet" (the parameters of MXNet's operator
+    RNN) are other names of cudnn, "candle" of torch.
 
-    Raises LayoutError if there is no such layout, option or value.
+    Raises LayoutError if the layout, an option or its value does not exist.
 
         >>> layout("concat", inputs="xh", z="candidate")
         layout('concat', inputs='xh', z='candidate')
@@ -84,11 +87,17 @@ def layouts() -> dict[str, dict[str, Any]]:
     """Return all layouts, with what each supports.
 
     A dict: name -> {"cells", "gates" (cell -> order in memory), "resets", "recurrent_activations",
-    "projection" (bool), "options" (name -> {value: note}, the default first), "rows" (the rows of
-    the table of layouts), "sources"}.
+    "projection" (bool), "options" (name -> {value: note}, the default first), "must_name" (bool:
+    its tensors look like another layout's, so that they are read in it only if layout= names it),
+    "aliases" (other names, each {"name", "source", "checked"}), "rows" (the rows of the table of
+    layouts), "sources" and "checked" (of each row: where its facts come from, and what the tests
+    compare it with: "framework", the framework itself; "recorded", answers that it once gave;
+    "documents", the equations of its source)}.
 
         >>> layouts()["onnx"]["gates"]["lstm"]
         'iofg'
+        >>> layouts()["openvino"]["checked"]
+        ['recorded', 'recorded']
     """
     return copy.deepcopy(known_layouts())
 
@@ -101,7 +110,8 @@ def known_layouts() -> dict[str, dict[str, Any]]:
         info = known.setdefault(
             row["layout"],
             {"cells": [], "gates": {}, "resets": [], "recurrent_activations": [],
-             "projection": False, "options": {}, "rows": [], "sources": []},
+             "projection": False, "options": {}, "must_name": False, "aliases": [], "rows": [],
+             "sources": [], "checked": []},
         )  # fmt: skip
         for key, values in (("cells", row["gates"]), ("resets", row["resets"]),
                             ("recurrent_activations", row["recurrent_activations"])):  # fmt: skip
@@ -109,6 +119,16 @@ def known_layouts() -> dict[str, dict[str, Any]]:
         info["gates"].update(row["gates"])
         info["projection"] |= "P" in row["roles"]
         info["options"].update(row["options"])
+        info["must_name"] |= row["must_name"]
         info["rows"].append(row)
         info["sources"].append(row["source"])
+        info["checked"].append(row["checked"])
+    for alias in _native.aliases():
+        known[alias.pop("layout")]["aliases"].append(alias)
     return known
+
+
+@cache
+def layouts_to_infer() -> tuple[Layout, ...]:
+    """Return the layouts that tensors may be in if the caller names none."""
+    return tuple(Layout(name) for name, info in known_layouts().items() if not info["must_name"])

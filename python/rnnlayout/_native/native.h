@@ -70,6 +70,7 @@ PyObject *list_tensors(const native_state *state, const rnl_layout *layout, cons
 PyObject *list_blocks(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
                       unsigned has);
 PyObject *list_rows(void);
+PyObject *list_aliases(void);
 PyObject *block_to_tuple(rnl_cell cell, const rnl_block *block);
 PyObject *sizes_to_tuple(const int64_t *sizes, int n);
 PyObject *result_to_tuple(PyObject *y, PyObject *hn, PyObject *cn); /* cn NULL: not an LSTM */
@@ -125,7 +126,6 @@ extern PyType_Spec gpu_rnn_type_spec;
 void *stream_from_object(PyObject *number);
 int is_stream(PyObject *object, void **stream); /* 1, or 0: not an int, or not a stream's number */
 PyObject *stream_to_object(void *stream);
-PyObject *native_gpu_order(PyObject *module, PyObject *args);
 
 /* device_array.c, device_memory.c */
 extern PyType_Spec device_array_type_spec;

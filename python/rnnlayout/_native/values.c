@@ -301,12 +301,13 @@ static PyObject *gates_to_dict(const rnl_row_info *row)
 static PyObject *row_to_dict(const rnl_row_info *row)
 {
     return Py_BuildValue(
-        "{s:s, s:N, s:N, s:N, s:N, s:O, s:s, s:N, s:s}", "layout", row->layout, "gates",
+        "{s:s, s:N, s:N, s:N, s:N, s:O, s:s, s:N, s:O, s:s, s:s}", "layout", row->layout, "gates",
         gates_to_dict(row), "resets", names_of_bits(RNL_NAMES_RESET, row->resets),
         "recurrent_activations", names_of_bits(RNL_NAMES_ACTIVATION, row->activations), "roles",
         names_of_bits(RNL_NAMES_ROLE, row->roles), "bias_always",
         row->bias_always ? Py_True : Py_False, "z", row->z_takes_candidate ? "candidate" : "state",
-        "options", options_to_dict(row), "source", row->source);
+        "options", options_to_dict(row), "must_name", row->must_name ? Py_True : Py_False,
+        "checked", rnl_name(RNL_NAMES_CHECKED, row->checked), "source", row->source);
 }
 
 PyObject *list_rows(void)
@@ -316,6 +317,20 @@ PyObject *list_rows(void)
     PyObject *list = PyList_New(0);
     for (int k = 0; list && rnl_row_at(k, &row, &err) == RNL_OK; k++)
         if (append(list, row_to_dict(&row)) < 0)
+            Py_CLEAR(list);
+    return list;
+}
+
+PyObject *list_aliases(void)
+{
+    rnl_error err;
+    rnl_alias alias;
+    PyObject *list = PyList_New(0);
+    for (int k = 0; list && rnl_alias_at(k, &alias, &err) == RNL_OK; k++)
+        if (append(list,
+                   Py_BuildValue("{s:s, s:s, s:s, s:s}", "name", alias.name, "layout", alias.layout,
+                                 "checked", rnl_name(RNL_NAMES_CHECKED, alias.checked), "source",
+                                 alias.source)) < 0)
             Py_CLEAR(list);
     return list;
 }

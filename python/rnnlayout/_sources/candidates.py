@@ -102,13 +102,18 @@ def one_layer(layout: Layout) -> tuple[Candidate, ...]:
     """
     info = known_layouts()[layout.name]
     found: dict[Any, Candidate] = {}
-    for cell, reset, projected, has, both in product(
-        info["cells"], info["resets"], (False, True), _OPTIONAL, (False, True)
+    kinds = [
+        (cell, reset)
+        for cell in info["cells"]
+        for reset in (info["resets"] if cell == "gru" else ["after"])
+    ]
+    for (cell, reset), projected, has, both in product(
+        kinds, (False, True), _OPTIONAL, (False, True)
     ):
         one = Candidate(layout, cell, reset, 1, both, projected, has)
         try:
             found.setdefault((cell, reset, projected, both, one.names), one)
-        except ValueError:  # there is no such RNN, or not in this layout
+        except ValueError:  # the RNN does not exist, or the layout cannot represent it
             continue
     return tuple(found.values())
 

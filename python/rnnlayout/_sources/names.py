@@ -116,7 +116,7 @@ def flax_path(layout: Layout, name: str) -> tuple[str, str] | None:
 
 
 def one_direction(names: dict[str, str]) -> dict[str, str]:
-    """Drop the direction of a layer that is named forward_... and has no other."""
+    """Drop the direction from the names of a layer with one direction that is named forward_..."""
     sides = {found[0]: found.end() for name in names if (found := _SIDE.match(name))}
     if len(sides) != 1:
         return names

@@ -13,15 +13,16 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.layout import Layout, layouts_to_infer
 
 from .candidates import one_layer
 from .names import flax_path, is_of as is_of, is_under, keras_path, one_direction
 
 _LAYER = r"\d+/(?:forward/|backward/)?"  # as rnnlayout names the tensors of a stack
 _STACKED = re.compile(rf"(.*\.)?({_LAYER}(?:[^./]+/)?[^./]+)")
-_PLAIN = re.compile(r"(.*[./])?([^./]+)")
-_IN_PART = re.compile(r"(.*[./])?([^./]+/[^./]+)")  # a part of the cell: hi/kernel
+_IN_PARTS = re.compile(rf"(.*\.)?({_LAYER}(?:[^./]+[./])+[^./]+)")  # 1/gates/kernel
+_SEPARATOR = re.compile(r"[./]")
+_NUMBERED = re.compile(_LAYER)
 _SHORT = re.compile(r"(?:(.*)[._/])?([wbWB])_((?:ih|hh)(?:_l\d+(?:_reverse)?)?)")
 _LONG = {"w": "weight", "b": "bias"}
 _KERAS_CELL = re.compile(r"(^|/)([^/]*_)?cell(_\d+)?/$")
@@ -55,7 +56,7 @@ def find_places(names: Iterable[str], asked: Layout | None, prefix: str = "") ->
     names = list(names)
     read = [(name, list(_readings(name))) for name in names]
     places: dict[tuple[str, ...], Place] = {}
-    for layout in [asked] if asked else map(Layout, known_layouts()):
+    for layout in [asked] if asked else layouts_to_infer():
         for place in _of_layout(layout, read):
             if is_of(place.prefix, prefix) and _is_recurrent(layout, place, bool(asked)):
                 places.setdefault(tuple(sorted(place.names.values())), place)
@@ -84,9 +85,13 @@ Reading = tuple[str, str, str, bool]  # prefix, tensor, leaf, is it abbreviated
 
 def _readings(name: str) -> Iterator[Reading]:
     """Yield what a name may mean. In which layout depends on its leaf."""
-    for pattern in (_STACKED, _IN_PART, _PLAIN):
+    for pattern in (_STACKED, _IN_PARTS):
         if match := pattern.fullmatch(name):
             yield match[1] or "", match[2], _leaf(match[2]), False
+    for at in (0, *(separator.end() for separator in _SEPARATOR.finditer(name))):
+        tensor = name[at:]  # the longest first: hi/kernel of a part of the cell before kernel
+        if tensor and not (name[:at].endswith("/") and _NUMBERED.match(tensor)):
+            yield name[:at], tensor, _leaf(tensor), False
     if match := _SHORT.fullmatch(name):
         tensor = f"{_LONG[match[2].lower()]}_{match[3]}"
         yield f"{match[1]}." if match[1] else "", tensor, _leaf(tensor), True
@@ -94,18 +99,18 @@ def _readings(name: str) -> Iterator[Reading]:
 
 def _leaf(tensor: str) -> str:
     """Return a tensor's name without its layer and direction."""
-    return re.sub(r"\d+", "#", re.sub(f"^{_LAYER}", "", tensor).removesuffix("_reverse"))
+    return re.sub(r"(?<=[lr])\d+", "#", re.sub(f"^{_LAYER}", "", tensor).removesuffix("_reverse"))
 
 
 def _of_layout(layout: Layout, read: list[tuple[str, list[Reading]]]) -> Iterator[Place]:
-    leaves = _leaves(layout)
+    leaves, numbered = _leaves(layout), _numbered(layout)
     found: dict[tuple[str, bool], dict[str, str]] = {}
     for name, readings in read:
         if path := _path(layout, name):
             found.setdefault((path[0], False), {})[path[1]] = name
             continue
         for prefix, tensor, leaf, short in readings:
-            if leaf in leaves:
+            if leaf in leaves and (not numbered or re.match(_LAYER, tensor)):
                 found.setdefault((prefix, short), {})[tensor] = name
                 break
     for (prefix, short), names in found.items():
@@ -136,6 +141,12 @@ def _unnamed(names: list[str], layout: Layout, prefix: str) -> Iterator[Place]:
 @cache
 def _leaves(layout: Layout) -> frozenset[str]:
     return frozenset(_leaf(name) for one in one_layer(layout) for name in one.names)
+
+
+@cache
+def _numbered(layout: Layout) -> bool:
+    """Do all names begin with the number of a layer, also if there is only one?"""
+    return all(re.match(_LAYER, name) for one in one_layer(layout) for name in one.names)
 
 
 @cache

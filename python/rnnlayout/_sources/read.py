@@ -14,7 +14,13 @@ from rnnlayout import _native
 from rnnlayout._model.describe import describe
 from rnnlayout._model.dtypes import as_carrier, take
 from rnnlayout._model.given import Checked, Given, Labelled, given_of, stacked
-from rnnlayout._model.layout import CUDNN, Layout, as_layout, known_layouts
+from rnnlayout._model.layout import (
+    CUDNN,
+    Layout,
+    as_layout,
+    known_layouts,
+    layouts_to_infer,
+)
 from rnnlayout._model.spec import Spec, unlike
 from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
 
@@ -47,9 +53,18 @@ def read(
     hints = {key: value for key, value in hints.items() if value is not None}
     check_hints(hints, spec, "spec=")
     asked = Asked(spec, as_layout(layout) if layout is not None else None, dtype_free, hints)
-    source = only_rnn(source, prefix)
+    whole, source = source, only_rnn(source, prefix)
     if isinstance(source, (str, bytes, PathLike)):
         raise path_for_weights(source, asked.spec, asked.layout, prefix)
+    if (
+        prefix
+        and source is whole
+        and (isinstance(source, Checked) or not isinstance(source, Mapping))
+    ):
+        raise LayoutError(
+            f"prefix={prefix!r} chooses tensors of a dict by their names, found a"
+            f" {type(source).__name__}: omit prefix="
+        )
     if isinstance(source, Checked):
         return _read_again(given_of(source), asked)
     if isinstance(source, Labelled):
@@ -171,8 +186,9 @@ def _plain_layouts() -> list[Layout]:
 
     Not cudnn, which is a flat vector, nor concat, whose tensors do not show its options.
     """
-    return [Layout(name) for name, info in known_layouts().items()
-            if name != "cudnn" and not info["options"]]  # fmt: skip
+    known = known_layouts()
+    return [layout for layout in layouts_to_infer()
+            if layout.name != "cudnn" and not known[layout.name]["options"]]  # fmt: skip
 
 
 def _read_dict(source: Mapping[Any, Any], prefix: str, asked: Asked) -> Given:

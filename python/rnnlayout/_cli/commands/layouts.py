@@ -11,12 +11,14 @@ from rnnlayout._cli.terminal import columns, put_json, show, strong, width
 
 SUMMARY = "list the supported layouts and what each can represent"
 DESCRIPTION = """\
-List the supported layouts: for each cell the order of its gates in memory, and
-what else the layout can represent."""
+List the supported layouts: for each cell the order of its gates in memory, what
+else the layout can represent, and what the tests check it against: the
+framework itself, recorded answers of it, or its documents."""
 EXAMPLES = """\
   rnnlayout layouts
   rnnlayout layouts --json"""
-_KEYS = ("cells", "gates", "resets", "recurrent_activations", "projection", "options", "sources")
+_KEYS = ("cells", "gates", "resets", "recurrent_activations", "projection", "options", "must_name",
+         "aliases", "sources", "checked")  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
 def _table(known: dict[str, Any], width: int) -> list[str]:
     from textwrap import wrap
 
-    rows = [("layout", "lstm", "gru", "rnn", "reset", "projection")]
+    rows = [("layout", "lstm", "gru", "rnn", "reset", "projection", "checked")]
     for name, info in known.items():
         gates = info["gates"]
         rows.append((
@@ -48,6 +50,7 @@ def _table(known: dict[str, Any], width: int) -> list[str]:
             "yes" if "rnn_tanh" in gates else "-",
             ", ".join(info["resets"]) if "gru" in gates else "-",
             "yes" if info["projection"] else "-",
+            ", ".join(dict.fromkeys(info["checked"])),
         ))  # fmt: skip
     head, *lines = columns(rows)
     lines = [strong(head), *lines]
@@ -56,6 +59,9 @@ def _table(known: dict[str, Any], width: int) -> list[str]:
         for name, *facts in rows[1:]:
             lines += ["", strong(name), *columns([*zip(rows[0][1:], facts, strict=True)], 2)]
         del lines[0]
+    aliases = [f"{alias['name']} is another name of {name}"
+               for name, info in known.items() for alias in info["aliases"]]  # fmt: skip
+    lines += ["", *aliases]
     for name, info in known.items():
         for option, values in info["options"].items():
             lines += ["", f"{name}({option}=...)"]

@@ -143,10 +143,11 @@ def format_to_write(path: Any) -> Format:
     raise FileError(f"{path}: {why}; files are written as {', '.join(writable())}")
 
 
-def format_to_read(path: Path, name: str | None = None) -> Format:
+def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) -> Format:
     """Return the format of a file: of this name, else by its suffix, else by its content.
 
-    name: a suffix without its first dot. Raises FileError if none of them is of a known format.
+    name: a suffix without its first dot. asks: the caller may pass format= for this file. Raises
+    FileError if none of them is of a known format.
     """
     if name is not None:
         return format_named(name)
@@ -157,13 +158,12 @@ def format_to_read(path: Path, name: str | None = None) -> Format:
         return _format(content.suffix)
     names = ", ".join(readable())
     what = f"it is {content.what}" if content else "its first bytes are those of none"
-    raise FileError(
-        f"{path}: unknown format: {what}; readable are {names}: if it is one, pass format="
-    )
+    repair = "pass format=" if asks else "give the file that suffix"
+    raise FileError(f"{path}: unknown format: {what}; readable are {names}: if it is one, {repair}")
 
 
 def format_named(name: str) -> Format:
-    """Return the format for format=. Raises FileError if there is none."""
+    """Return the format of this name. Raises FileError if it does not exist."""
     names = [suffix[1:] for suffix in readable()]
     if name not in names:
         raise FileError(f"format {name!r} is unknown: need one of {', '.join(names)}")
@@ -171,8 +171,11 @@ def format_named(name: str) -> Format:
 
 
 @contextmanager
-def reading(path: Path, format: Format) -> Iterator[None]:
-    """In an error that reading a file raises, say so if it has another format than its suffix."""
+def reading(path: Path, format: Format, *, asks: bool = True) -> Iterator[None]:
+    """In an error that reading a file raises, say so if it has another format than its suffix.
+
+    asks: the caller may pass format= for this file.
+    """
     try:
         yield
     except ValueError as error:
@@ -183,7 +186,8 @@ def reading(path: Path, format: Format) -> Iterator[None]:
             raise
         raise FileError(
             f"{path} is not a {format.suffix} file but {content.what}: rename it to"
-            f" {path.stem}{content.suffix}, or pass format={content.suffix[1:]!r}"
+            f" {path.stem}{content.suffix}"
+            + (f", or pass format={content.suffix[1:]!r}" if asks else "")
         ) from error
 
 

@@ -8,8 +8,9 @@ write them, and to convert the RNNs in a checkpoint without changing the rest.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -108,7 +109,7 @@ def _torch(out: Output) -> Any:
     try:
         import torch
     except ImportError:
-        raise missing("torch", "torch", f"to write {out.name}") from None
+        raise missing("torch", "torch", f"writing {out.name}") from None
     return torch
 
 
@@ -129,16 +130,7 @@ def _replace(
 ) -> list[str]:
     """Copy a checkpoint with other RNNs; keep all else: order, numbers, shared storages."""
     torch = _torch(out)
-    try:
-        found = _load(torch, path)
-    except FileError as error:
-        if not bag.unread:
-            raise
-        raise FileError(
-            f"{error}; the rest of the checkpoint cannot be kept: write another format,"
-            " .safetensors, or save it again without"
-            f" {listing(sorted(set(bag.unread.values())))}"
-        ) from None
+    found = _load(torch, path, bag.unread.values())
     at = {name: place for name, *place, _ in places(path, found, torch.is_tensor)}
     old = {name for group, _ in pairs for name in group.names}
     new = {group.prefix + name for group, one in pairs for name in one.tensors}
@@ -166,8 +158,11 @@ FORMAT = TensorFormat(".pt", _read, _write, _replace)
 PICKLE = TensorFormat(".pkl", _read, only_read)
 
 
-def _load(torch: Any, path: Path) -> Any:
-    """Return the checkpoint that torch loads. archive.read() must have accepted it."""
+def _load(torch: Any, path: Path, unread: Iterable[str]) -> Any:
+    """Return the checkpoint that torch loads. archive.read() must have accepted it.
+
+    unread: the classes in it that archive.read() did not read.
+    """
     if torch.__version__ < (2, 10):
         raise MissingExtraError(
             f"torch {torch.__version__} is installed, whose safe loader has known holes:"
@@ -178,7 +173,16 @@ def _load(torch: Any, path: Path) -> Any:
             is_zip = file.read(2) == b"PK"
         return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception as error:  # of many kinds
-        raise FileError(f"{path}: torch cannot read it: {str(error)[:300]}") from None
+        refused = {*unread, *re.findall(r"GLOBAL ([\w.]+)", str(error))}
+        if not refused:
+            raise FileError(f"{path}: torch cannot read it: {str(error)[:300]}") from None
+        numpy = any(name.startswith("numpy.") for name in refused)
+        raise FileError(
+            f"{path}: torch's safe loader refuses what is in it, so the rest of the checkpoint"
+            " cannot be kept: write another format, .safetensors, or save it again without"
+            f" {listing(sorted(refused))}"
+            + (", with torch.as_tensor(x) for each x of NumPy" if numpy else "")
+        ) from None
 
 
 def _replace_group(

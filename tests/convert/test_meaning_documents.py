@@ -1,0 +1,204 @@
+"""Layouts of frameworks that nothing here can run: their equations, written down once more.
+
+Each function below is one step of a framework, in float64, from the source file that the row names.
+It reads the framework's own tensors and shares nothing with the table.
+"""
+
+import numpy as np
+import pytest
+from oracles.frameworks import H, I, inputs, seeded, weight
+from oracles.reference import FLOAT64, Run, distance, forward, from_onnx
+
+import rnnlayout as rl
+
+
+def sigmoid(a):
+    return 1 / (1 + np.exp(-a))
+
+
+def haste_lstm(w, x, h, c):
+    a = x @ w["kernel"] + h @ w["recurrent_kernel"] + w["bias"]
+    i, g, f, o = np.split(a, 4, -1)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def haste_gru(w, x, h, _):
+    wz, wr, wg = np.split(x @ w["kernel"] + w["bias"], 3, -1)
+    rz, rr, rg = np.split(h @ w["recurrent_kernel"] + w["recurrent_bias"], 3, -1)
+    z, r = sigmoid(wz + rz), sigmoid(wr + rr)
+    g = np.tanh(wg + r * rg)
+    return z * h + (1 - z) * g, None
+
+
+def cntk_lstm(w, x, h, c):
+    proj4 = w["b"] + x @ w["W"] + h @ w["H"]
+    it, bit, ft, ot = np.split(proj4, 4, -1)
+    c = sigmoid(ft) * c + sigmoid(it) * np.tanh(bit)
+    return sigmoid(ot) * np.tanh(c), c
+
+
+def cntk_gru(w, x, h, _):
+    zx, rx, cx = np.split(w["b"] + x @ w["W"], 3, -1)
+    zh, rh = np.split(h @ w["H"], 2, -1)
+    z, r = sigmoid(zx + zh), sigmoid(rx + rh)
+    c = np.tanh(cx + (h * r) @ w["H1"])
+    return (1 - z) * c + z * h, None
+
+
+def cntk_rnn(w, x, h, _):
+    return np.tanh(x @ w["W"] + h @ w["H"] + w["b"]), None
+
+
+def dl4j_lstm(w, x, h, c):
+    ifog = x @ w["W"] + h @ w["RW"] + w["b"]
+    candidate, forget, output, input_gate = np.split(ifog, 4, -1)
+    c = sigmoid(forget) * c + sigmoid(input_gate) * np.tanh(candidate)
+    return sigmoid(output) * np.tanh(c), c
+
+
+def tf1_lstm(w, x, h, c):
+    icfo = np.concatenate([x, h], -1) @ w["kernel"] + w["bias"]
+    i, ci, f, o = np.split(icfo, 4, -1)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(ci)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def tf1_gru(w, x, h, _):
+    gates = sigmoid(np.concatenate([x, h], -1) @ w["gates/kernel"] + w["gates/bias"])
+    r, u = np.split(gates, 2, -1)
+    side = "candidate/{}_projection/{}".format
+    hi = x @ w[side("input", "kernel")] + w[side("input", "bias")]
+    hh = r * (h @ w[side("hidden", "kernel")] + w[side("hidden", "bias")])
+    return u * h + (1 - u) * np.tanh(hi + hh), None
+
+
+def tf1_rnn(w, x, h, _):
+    return np.tanh(np.concatenate([x, h], -1) @ w["kernel"] + w["bias"]), None
+
+
+def burn_gate(w, gate, x, h):
+    """Return the two products of one gate, each with its bias."""
+    side = f"{gate}_gate.{{}}_transform.{{}}".format
+    return (x @ w[side("input", "weight")] + w[side("input", "bias")],
+            h @ w[side("hidden", "weight")] + w[side("hidden", "bias")])  # fmt: skip
+
+
+def burn_lstm(w, x, h, c):
+    gates = "input", "forget", "output", "cell"
+    i, f, o, cell = (sum(burn_gate(w, gate, x, h)) for gate in gates)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(cell)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def burn_gru(w, x, h, _):
+    z, r = (sigmoid(sum(burn_gate(w, gate, x, h))) for gate in ("update", "reset"))
+    from_input, from_hidden = burn_gate(w, "new", x, h)
+    return (1 - z) * np.tanh(from_input + r * from_hidden) + z * h, None
+
+
+def burn_gru_reset_before(w, x, h, _):
+    z, r = (sigmoid(sum(burn_gate(w, gate, x, h))) for gate in ("update", "reset"))
+    return (1 - z) * np.tanh(sum(burn_gate(w, "new", x, r * h))) + z * h, None
+
+
+def burn_shapes(*gates):
+    parts = {"input_transform.weight": (I, H), "hidden_transform.weight": (H, H),
+             "input_transform.bias": (H,), "hidden_transform.bias": (H,)}  # fmt: skip
+    return {f"{g}_gate.{part}": shape for part, shape in parts.items() for g in gates}
+
+
+def candle_lstm(w, x, h, c):
+    a = x @ w["weight_ih_l0"].T + w["bias_ih_l0"] + (h @ w["weight_hh_l0"].T + w["bias_hh_l0"])
+    in_gate, forget_gate, cell_gate, out_gate = np.split(a, 4, -1)
+    c = sigmoid(forget_gate) * c + sigmoid(in_gate) * np.tanh(cell_gate)
+    return sigmoid(out_gate) * np.tanh(c), c
+
+
+def candle_gru(w, x, h, _):
+    ih = np.split(x @ w["weight_ih_l0"].T + w["bias_ih_l0"], 3, -1)
+    hh = np.split(h @ w["weight_hh_l0"].T + w["bias_hh_l0"], 3, -1)
+    r, z = sigmoid(ih[0] + hh[0]), sigmoid(ih[1] + hh[1])
+    n = np.tanh(ih[2] + r * hh[2])
+    return z * h - (z - 1) * n, None
+
+
+def torch_shapes(gates):
+    return {"weight_ih_l0": (gates * H, I), "weight_hh_l0": (gates * H, H),
+            "bias_ih_l0": (gates * H,), "bias_hh_l0": (gates * H,)}  # fmt: skip
+
+
+# layout, cell, reset, its step, the shapes of its tensors in their order
+CASES = [
+    ("haste", "lstm", "after", haste_lstm,
+     {"kernel": (I, 4 * H), "recurrent_kernel": (H, 4 * H), "bias": (4 * H,)}),
+    ("haste", "gru", "after", haste_gru,
+     {"kernel": (I, 3 * H), "recurrent_kernel": (H, 3 * H), "bias": (3 * H,),
+      "recurrent_bias": (3 * H,)}),
+    ("cntk", "lstm", "after", cntk_lstm, {"b": (4 * H,), "W": (I, 4 * H), "H": (H, 4 * H)}),
+    ("cntk", "gru", "before", cntk_gru,
+     {"b": (3 * H,), "W": (I, 3 * H), "H": (H, 2 * H), "H1": (H, H)}),
+    ("cntk", "rnn_tanh", "after", cntk_rnn, {"b": (H,), "W": (I, H), "H": (H, H)}),
+    ("dl4j", "lstm", "after", dl4j_lstm, {"W": (I, 4 * H), "RW": (H, 4 * H), "b": (4 * H,)}),
+    ("tf1-cudnn-canonical", "lstm", "after", tf1_lstm,
+     {"kernel": (I + H, 4 * H), "bias": (4 * H,)}),
+    ("tf1-cudnn-canonical", "gru", "after", tf1_gru,
+     {"gates/kernel": (I + H, 2 * H), "candidate/input_projection/kernel": (I, H),
+      "candidate/hidden_projection/kernel": (H, H), "gates/bias": (2 * H,),
+      "candidate/input_projection/bias": (H,), "candidate/hidden_projection/bias": (H,)}),
+    ("tf1-cudnn-canonical", "rnn_tanh", "after", tf1_rnn, {"kernel": (I + H, H), "bias": (H,)}),
+    ("burn", "lstm", "after", burn_lstm, burn_shapes("input", "forget", "output", "cell")),
+    ("burn", "gru", "after", burn_gru, burn_shapes("update", "reset", "new")),
+    ("burn", "gru", "before", burn_gru_reset_before, burn_shapes("update", "reset", "new")),
+    ("candle", "lstm", "after", candle_lstm, torch_shapes(4)),
+    ("candle", "gru", "after", candle_gru, torch_shapes(3)),
+]  # fmt: skip
+
+
+def run(step, tensors, x, h0, c0=None):
+    w = {name: array.astype(np.float64) for name, array in tensors.items()}
+    h, c, ys = np.float64(h0[0]), None if c0 is None else np.float64(c0[0]), []
+    for x_t in np.float64(x):
+        h, c = step(w, x_t, h, c)
+        ys.append(h)
+    return Run(np.stack(ys), h[None], None if c is None else c[None])
+
+
+@pytest.mark.parametrize("layout, cell, reset, step, shapes", CASES)
+def test_both_ways(layout, cell, reset, step, shapes):
+    rng = seeded("documents", layout, cell)
+    tensors = {name: weight(rng, shape) for name, shape in shapes.items()}
+    spec = rl.Spec(cell, I, H, reset=reset)
+    assert rl.describe(spec, layout) == shapes
+    given = inputs(rng, spec)
+    there = rl.convert(tensors, spec, layout=layout, to="onnx", exact=True)
+    expected = forward(from_onnx(there, spec), spec, *given)
+    # both follow equations in float64
+    assert distance(run(step, tensors, *given), expected, unit=FLOAT64) <= 1
+    back = rl.convert(there, spec, to=layout, exact=True)
+    assert list(back) == list(shapes)
+    assert all(back[name].tobytes() == tensors[name].tobytes() for name in shapes)
+
+
+def test_the_lstm_block_cell_of_tensorflow():
+    """TensorFlow's operator of that name, without forget bias, is the cell that TensorFlow 1 reads
+    the canonical tensors of a CudnnLSTM into."""
+    import tensorflow as tf
+
+    rng = seeded("block cell")
+    tensors = {"kernel": weight(rng, (I + H, 4 * H)), "bias": weight(rng, (4 * H,))}
+    spec = rl.Spec("lstm", I, H)
+    x, h0, c0 = inputs(rng, spec)
+    zero = tf.zeros([H])
+    h, c, ys = tf.constant(h0[0]), tf.constant(c0[0]), []
+    for x_t in x:
+        out = tf.raw_ops.LSTMBlockCell(
+            x=tf.constant(x_t), cs_prev=c, h_prev=h, w=tensors["kernel"], wci=zero, wcf=zero,
+            wco=zero, b=tensors["bias"], forget_bias=0.0, cell_clip=-1.0,
+        )  # fmt: skip
+        h, c = out.h, out.cs
+        ys.append(h.numpy())
+    found = Run(np.stack(ys), h.numpy()[None], c.numpy()[None])
+    there = rl.convert(tensors, spec, layout="tf1-cudnn-canonical", to="onnx", exact=True)
+    expected = forward(from_onnx(there, spec), spec, x, h0, c0)
+    assert distance(found, expected) <= 1  # reference.Rounded

@@ -1,0 +1,114 @@
+"""The grid of pairs in the documentation: what happens to weights of every kind."""
+
+import itertools
+import sys
+
+import numpy as np
+import pytest
+from commands import ROOT
+from oracles.frameworks import seeded
+
+import rnnlayout as rl
+
+sys.path.insert(0, str(ROOT / "tools"))
+
+import layout_tables
+
+PAIRS = [
+    (kind, source, target)
+    for kind in layout_tables.KINDS
+    for source, target in itertools.product(*layout_tables.grid(kind))
+]
+GRADES = {"=": "exact", "+": "rounds", "0": "unrepresentable", "+0": "unrepresentable"}
+
+
+def weights_of(layout, spec):
+    """Return weights without a zero."""
+    tensors = {
+        name: seeded(layout, spec, name).uniform(0.5, 1, shape).astype("f4")
+        for name, shape in rl.describe(spec, layout).items()
+    }
+    return tensors["weight_space"] if layout == "cudnn" else tensors
+
+
+@pytest.mark.parametrize("kind", layout_tables.KINDS)
+def test_every_pair_is_graded_as_the_grid_says(kind):
+    """Without a zero: sums are rounded, and what must be zero is refused, by its name."""
+    spec = layout_tables.KINDS[kind]
+    sources, targets = layout_tables.grid(kind)
+    for source, target in itertools.product(sources, targets):
+        sign, reason = layout_tables.sign(spec, source, target)
+        weights = weights_of(source, spec)
+        report = rl.check(weights, spec, layout=source, to=target)
+        where = kind, source, target, report
+        if sign == "x":
+            assert report.grade == "unrepresentable" and report.reason == reason, where
+            assert target in reason and "no change of the weights makes them equal" in reason
+            continue
+        assert report.grade == GRADES[sign], where
+        if "0" in sign:
+            assert f"of gate n must be zero for {target}, because" in report.reason, where
+        if sign == "=":
+            rl.convert(weights, spec, layout=source, to=target, exact=True)
+
+
+def test_the_grid_is_whole():
+    """Every ordered pair of layouts with a common cell is in it."""
+    known = rl.layouts()
+    seen = {(source, target) for _, source, target in PAIRS}
+    for a, b in itertools.product(known, known):
+        assert ((a, b) in seen) == bool(set(known[a]["cells"]) & set(known[b]["cells"])), (a, b)
+    assert {layout_tables.sign(layout_tables.KINDS[k], a, b)[0] for k, a, b in PAIRS} == set(
+        layout_tables.SIGNS
+    )
+
+
+def test_a_pair_that_needs_a_zero_converts_once_it_is_zero():
+    spec = rl.Spec("gru", 2, 3)
+    weights = weights_of("torch", spec)
+    weights["bias_hh_l0"][:] = 0
+    for target in (t for k, s, t in PAIRS if (k, s) == ("GRU, reset after", "torch")):
+        if layout_tables.sign(spec, "torch", target)[0] == "+0":
+            rl.convert(weights, spec, to=target, exact=True)
+
+
+# ------------------------------------------------------------------------------------ known traps
+
+
+def test_nnx_gru_with_a_bias_inside_the_reset():
+    """flax.nnx.GRUCell has no bias in r * (R h + bR): one that is not zero is refused by name."""
+    weights = weights_of("torch", rl.Spec("gru", 2, 3))
+    with pytest.raises(rl.LossyError, match=r"bias_hh_l0\[6\] is .* must be zero for flax-nnx"):
+        rl.convert(weights, to="flax-nnx")
+    weights["bias_hh_l0"][6:] = 0
+    assert rl.convert(weights, to="flax-nnx").report.grade == "rounds"  # r and z are summed
+
+
+def test_haiku_gru_is_not_cudnns_and_is_keras_with_reset_before():
+    """Its reset acts before the product, and its z takes the candidate."""
+    spec = rl.Spec("gru", 2, 3, reset="before")
+    weights = weights_of("haiku", spec)
+    for target in ("cudnn", "torch", "keras-cudnn"):
+        with pytest.raises(rl.LossyError, match=r"no reset-before GRU.*no change of the weights"):
+            rl.convert(weights, spec, layout="haiku", to=target)
+    keras = rl.convert(weights, spec, layout="haiku", to="keras", exact=True)
+    z, rest = slice(0, 3), slice(3, None)
+    assert (keras["kernel"][:, z] == -weights["w_i"][:, z]).all()
+    assert (keras["bias"][z] == -weights["b"][z]).all()
+    assert (keras["kernel"][:, rest] == weights["w_i"][:, rest]).all()
+
+
+def test_haste_looks_like_keras_but_has_another_order_of_gates():
+    """Nothing in the tensors of its LSTM tells them apart: it must be named."""
+    weights = weights_of("haste", rl.Spec("lstm", 2, 3))
+    assert rl.Weights(weights).layout == rl.layout("keras")
+    i, g, f, o = np.split(weights["bias"], 4)
+    converted = rl.convert(weights, layout="haste", to="keras", exact=True)
+    assert (converted["bias"] == np.concatenate([i, f, g, o])).all()
+
+
+def test_darknet_is_left_out():
+    """Two lineages of Darknet write an LSTM's matrices in two orders into files without names."""
+    with pytest.raises(rl.LayoutError, match="no layout is called 'darknet'"):
+        rl.layout("darknet")
+    assert "Darknet" in (ROOT / "docs" / "layouts.md").read_text()

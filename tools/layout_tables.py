@@ -1,0 +1,213 @@
+"""The tables about layouts: what each supports, a section on each, and which pairs convert."""
+
+import itertools
+from collections import Counter
+from functools import cache
+
+import rnnlayout as rl
+from rnnlayout import LossyError, _native
+from rnnlayout._native import HAS_BIAS
+from rnnlayout._sources.candidates import Candidate
+
+CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN"}
+CHECKED = {
+    "framework": "the framework itself",
+    "recorded": "recorded answers of the framework",
+    "documents": "its documents",
+}
+Z = {"state": "h' = z h + (1 - z) n", "candidate": "h' = (1 - z) h + z n"}
+
+
+def markdown(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+# ------------------------------------------------------------------------ what a layout supports
+
+
+def gates(info, cell):
+    return " ".join(info["gates"][cell]) if cell in info["gates"] else "-"
+
+
+def biases(layout, cell, reset):
+    """Return the number of bias vectors per gate as text: "1", "2", or "1, for n 2"."""
+    try:
+        blocks = _native.blocks(rl.layout(layout), rl.Spec(cell, 2, 3, reset=reset), HAS_BIAS)
+    except LossyError:
+        return ""
+    counts = Counter(gate for (_, _, role, _, gate), _ in blocks if role in ("bW", "bR"))
+    least = min(counts.values())
+    return ", ".join([str(least), *(f"for {g} {n}" for g, n in counts.items() if n > least)])
+
+
+def bias_column(layout, info):
+    kinds = [("LSTM", "lstm", "after"), ("RNN", "rnn_tanh", "after")]
+    kinds += [(f"GRU, reset {reset}", "gru", reset) for reset in info["resets"]]
+    by_count = {}
+    for what, cell, reset in kinds:
+        if count := biases(layout, cell, reset):
+            by_count.setdefault(count, []).append(what)
+    if len(by_count) == 1:
+        return next(iter(by_count))
+    return ", ".join(f"{count} ({'; '.join(by_count[count])})" for count in sorted(by_count))
+
+
+def checked(values):
+    return "; ".join(CHECKED[value] for value in dict.fromkeys(values))
+
+
+def held():
+    """What each layout supports."""
+    rows = []
+    for name, info in rl.layouts().items():
+        rows.append([
+            f"`{name}`",
+            *(gates(info, cell) for cell in CELLS),
+            " or ".join(sorted(info["resets"])) or "-",
+            bias_column(name, info),
+            "yes" if info["projection"] else "no",
+            "yes" if "hard_sigmoid" in info["recurrent_activations"] else "no",
+            ", ".join(f"`{option}`" for option in info["options"]) or "-",
+            checked(info["checked"]),
+        ])  # fmt: skip
+    head = ["layout", "LSTM gates", "GRU gates", "RNN", "GRU reset", "biases per gate",
+            "projection", "hard sigmoid", "options", "checked against"]  # fmt: skip
+    return markdown(head, rows)
+
+
+# ---------------------------------------------------------------------- a section on each layout
+
+
+def each_layout():
+    return "\n".join(f"## {name}\n\n{section(name, info)}" for name, info in rl.layouts().items())
+
+
+def section(name, info):
+    facts = [f"Source: {row['source']}. Checked against {CHECKED[row['checked']]}."
+             for row in info["rows"]]  # fmt: skip
+    facts += [f"Also called `{alias['name']}`: {alias['source']}. Checked against"
+              f" {CHECKED[alias['checked']]}." for alias in info["aliases"]]  # fmt: skip
+    if "gru" in info["gates"]:
+        z = {Z[row["z"]] for row in info["rows"] if "gru" in row["gates"]}
+        if "z" not in info["options"]:
+            facts.append(f"GRU: {' or '.join(sorted(z))}.")
+    if all(row["bias_always"] for row in info["rows"]):
+        facts.append("It always has biases.")
+    if info["must_name"]:
+        facts.append("Its tensors look like those of another layout, so they are read in it only"
+                     f' with `layout="{name}"`.')  # fmt: skip
+    facts += [f"Option `{option}`: " + "; ".join(
+                  f"`{value}`{' (default)' if k == 0 else ''}: {note}"
+                  for k, (value, note) in enumerate(values.items())) + "."
+              for option, values in info["options"].items()]  # fmt: skip
+    return "".join(f"- {fact}\n" for fact in facts) + "\n" + tensors(name, info)
+
+
+def tensors(name, info):
+    """Names and shapes of the tensors of one layer in one direction."""
+    rows = []
+    for cell, title in CELLS.items():
+        for reset in info["resets"] if cell == "gru" else ["after"]:
+            one = Candidate(rl.layout(name), cell, reset, 1, False, False, HAS_BIAS)
+            try:
+                # the length of cuDNN's vector is not an affine function of the sizes
+                shapes = {} if name == "cudnn" else one.dimensions
+            except LossyError:
+                continue
+            several = len(info["resets"]) > 1 and cell == "gru"
+            shown_shapes = ", ".join(map(shown, shapes, shapes.values()))
+            rows.append(
+                [
+                    f"{title}, reset {reset}" if several else title,
+                    gates(info, cell),
+                    shown_shapes or "`weight_space`, [one vector](weight-space.md)",
+                ]
+            )
+    return markdown(["cell", "gates in memory", "tensors"], rows)
+
+
+def shown(name, shape):
+    comma = "," if len(shape) == 1 else ""
+    return f"`{name}` ({', '.join(map(str, shape))}{comma})"
+
+
+# ------------------------------------------------------------------------------ pairs of layouts
+
+KINDS = {
+    "LSTM": rl.Spec("lstm", 2, 3),
+    "GRU, reset after": rl.Spec("gru", 2, 3, reset="after"),
+    "GRU, reset before": rl.Spec("gru", 2, 3, reset="before"),
+    "RNN": rl.Spec("rnn_tanh", 2, 3),
+}
+# sign in the grid -> colour, which is translucent to suit a light and a dark page, and meaning
+SIGNS = {
+    "=": ("rgba(0,160,80,.35)", "exact: every bit is kept"),
+    "+": ("rgba(230,180,0,.4)", "exact where one of the two biases of a gate is zero, else rounds"),
+    "0": ("rgba(240,110,0,.4)", "exact if the recurrent bias of n is zero, else refused"),
+    "+0": ("rgba(240,110,0,.4)", "both: sums that may round, and a bias that must be zero"),
+    "x": ("rgba(220,40,40,.4)", "refused: the target has no such RNN"),
+}
+
+
+@cache
+def sign(spec, source, target):
+    """Return the sign of a pair, and the reason if it is refused."""
+    try:
+        steps = _native.Plan(spec, rl.layout(source), HAS_BIAS, rl.layout(target)).steps()
+    except LossyError as error:
+        return "x", str(error)
+    ops = {op for op, *_ in steps}
+    return ("+" * ("add" in ops) + "0" * ("expect_zero" in ops)) or "=", ""
+
+
+def grid(kind):
+    """Return (sources, targets) of a kind of RNN: the layouts that have it, those with its cell."""
+    spec = KINDS[kind]
+    targets = [name for name, info in rl.layouts().items() if spec.cell in info["cells"]]
+    return [name for name in targets if sign(spec, name, name)[0] != "x"], targets
+
+
+def pairs():
+    """Return for each kind of RNN its grid, in HTML, and the reason of one refusal."""
+    styles = "".join(f".pair{k}{{background:{colour}}}"
+                     for k, (colour, _) in enumerate(SIGNS.values()))  # fmt: skip
+    place = {text: k for k, text in enumerate(SIGNS)}
+    parts = [f"<style>.pairs td{{text-align:center}}.pairs th.to{{writing-mode:vertical-rl}}"
+             f"{styles}</style>\n\n"]  # fmt: skip
+    parts.append(markdown(["", "meaning"], [[f"`{s}`", text] for s, (_, text) in SIGNS.items()]))
+    for kind, spec in KINDS.items():
+        sources, targets = grid(kind)
+        lines = [f"\n### {kind}\n\n", '<table class="pairs">\n<tr><th>from \\ to</th>',
+                 *(f'<th class="to">{name}</th>' for name in targets), "</tr>\n"]  # fmt: skip
+        for source in sources:
+            signs = [sign(spec, source, target)[0] for target in targets]
+            cells = "".join(f'<td class="pair{place[s]}">{s}</td>' for s in signs)
+            lines.append(f"<tr><th>{source}</th>{cells}</tr>\n")
+        reasons = [sign(spec, sources[0], target)[1] for target in targets]
+        lines += ["</table>\n", *(f"\nFor example: {reason}.\n" for reason in sorted(reasons)[-1:]
+                                  if reason)]  # fmt: skip
+        parts.append("".join(lines))
+    return "".join(parts)
+
+
+def main():
+    """Print the grids as text."""
+    for kind, spec in KINDS.items():
+        sources, targets = grid(kind)
+        wide = max(map(len, targets))
+        print(f"{kind}, from each line to each column\n")
+        for k, target in enumerate(targets):
+            print(" " * wide, " |" * k, target)
+        for source in sources:
+            signs = (f"{sign(spec, source, target)[0]:2}" for target in targets)
+            print(f"{source:{wide}} ", "".join(signs).rstrip())
+        print()
+    print(*(f"{s:2} {meaning}" for s, (_, meaning) in SIGNS.items()), sep="\n")
+    refused = {sign(spec, source, target)[1] for kind, spec in KINDS.items()
+               for source, target in itertools.product(*grid(kind))}  # fmt: skip
+    print("", *sorted(refused - {""}), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
