@@ -12,6 +12,7 @@ import numpy as np
 
 import rnnlayout as rl
 
+RECORDED = {".pdparams": "paddle.pdparams", ".params": "mxnet-gluon.params"}
 DATA = Path(__file__).parents[2] / "data"
 SPEC = rl.Spec("lstm", 5, 3)
 LAYOUTS = {
@@ -19,6 +20,7 @@ LAYOUTS = {
     ".old.pt": "torch", ".h5": "keras", ".weights.h5": "keras", ".keras": "keras", ".onnx": "onnx",
     ".pkl": "torch", ".msgpack": "flax-linen",
     ".eqx": "equinox", ".pdparams": "torch", ".index": "torch",
+    ".params": "mxnet-gluon",
 }  # fmt: skip
 
 
@@ -43,8 +45,8 @@ def good(suffix):
                     np.save(file, array)
         elif suffix == ".index":
             return table(entries_of(made))
-        elif suffix == ".pdparams":
-            path.write_bytes((DATA / "paddle.pdparams").read_bytes())
+        elif suffix in RECORDED:
+            return (DATA / RECORDED[suffix]).read_bytes()
         elif suffix == ".pkl":
             path.write_bytes(pickle.dumps({**made, "loss": np.float64(0.5)}))
         else:

@@ -25,7 +25,7 @@ PLAIN, LONG = (50, 256), (200, 64)
 TO = {".safetensors": "cudnn", ".npz": "torch", ".npy": "cudnn", ".bin": "cudnn",
          ".pt": "torch", ".h5": "keras", ".keras": "keras", ".onnx": "onnx",
          ".pkl": "torch", ".msgpack": "flax-linen", ".eqx": "equinox",
-         ".pdparams": "torch", ".index": "torch"}  # fmt: skip
+         ".pdparams": "torch", ".index": "torch", ".params": "mxnet-gluon"}  # fmt: skip
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -55,7 +55,7 @@ def answers(made, tmp_path_factory):
 def commands(path):
     """Return both commands that read a file: only for its RNNs, and for all that is in it."""
     suffix = "".join(s for s in path.suffixes if s in (".weights", path.suffix))
-    if suffix in (".pkl", ".eqx", ".pdparams", ".index") or (
+    if suffix in (".pkl", ".eqx", ".pdparams", ".index", ".params") or (
         suffix == ".pt" and path.name in EITHER
     ):
         suffix = ".npz"  # those are not written; to write a .pt torch would be imported

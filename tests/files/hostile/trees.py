@@ -1,7 +1,8 @@
-"""Hostile files of JAX's libraries, Paddle and TensorFlow: .msgpack, .eqx,
-.pdparams, .index."""
+"""Hostile files of JAX's libraries, Paddle, TensorFlow and MXNet: .msgpack,
+.eqx, .pdparams, .index, .params."""
 
 import pickle
+import struct
 
 import msgpack
 import numpy as np
@@ -199,6 +200,46 @@ INDEX = {
 }
 
 
+def nd(shape=(2,), magic=0xF993FAC9, stype=0, kind=0, data=bytes(8), ndim=None):
+    """Return an array as MXNet writes it."""
+    ndim = len(shape) if ndim is None else ndim
+    return struct.pack(f"<Iii{len(shape)}qiii", magic, stype, ndim, *shape, 1, 0, kind) + data
+
+
+def params(*arrays, names=("a",), count=None, more=None):
+    texts = b"".join(struct.pack("<Q", len(name)) + name.encode() for name in names)
+    counts = len(arrays) if count is None else count, len(names) if more is None else more
+    first = struct.pack("<QQQ", 0x112, 0, counts[0]) + b"".join(arrays)
+    return first + struct.pack("<Q", counts[1]) + texts
+
+
+PARAMS = {
+    "nothing but the magic": params()[:16],
+    "no arrays": params(names=()),
+    "2**63 arrays": params(nd(), count=1 << 63),
+    "more arrays than there are": params(nd(), count=1000),
+    "2**63 names": params(nd(), more=1 << 63),
+    "more names than arrays": params(nd(), names=("a", "b")),
+    "a name twice": params(nd(), nd(), names=("a", "a")),
+    "a name twice, with a kind": params(nd(), nd(), names=("arg:a", "aux:a")),
+    "a name of a megabyte": params(nd(), names=("a" * 1_000_000,)),
+    "a name beyond the end": params(nd())[:-1],
+    "bytes behind": params(nd()) + b"a",
+    "a sparse array": params(nd(stype=1)),
+    "of MXNet 0": params(nd(magic=2)),
+    "a dtype that does not exist": params(nd(kind=99)),
+    "a negative dtype": params(nd(kind=-1)),
+    "a shape of a petabyte": params(nd((1 << 48,))),
+    "a product of 2**64": params(nd((1 << 32, 1 << 32))),
+    "a negative size": params(nd((-2,))),
+    "two negative sizes": params(nd((-1, -2))),
+    "2**31 axes": params(nd(ndim=2**31 - 1)),
+    "33 axes": params(nd((1,) * 33)),
+    "no axes": params(nd(ndim=0)),
+    "too few bytes": params(nd((1000,))),
+}
+
+
 def with_numbers(data):
     def write(path):
         path.write_bytes(data)
@@ -220,6 +261,7 @@ CASES = {
     **{f"{name}.eqx": bytes_of(data) for name, data in EQX.items()},
     **{f"{name}.pdparams": bytes_of(data) for name, data in PDPARAMS.items()},
     "an object.pdparams": touching,
+    **{f"{name}.params": bytes_of(data) for name, data in PARAMS.items()},
     **{f"{name}.index": with_numbers(data) for name, data in INDEX.items()},
     "nothing beside it.index": bytes_of(good(".index")),
     "data that are cut.index": lambda path: (

@@ -102,6 +102,7 @@ FORMATS = {
     ".msgpack": "flax.serialization.FORMAT",
     ".eqx": "eqx.FORMAT",
     ".pdparams": "paddle.FORMAT",
+    ".params": "mxnet.FORMAT",
     ".index": "tensorflow.checkpoint.FORMAT",
     ".h5": "keras.files.H5",
     ".hdf5": "keras.files.H5",
