@@ -145,8 +145,8 @@ def test_there_and_back_is_bit_identical(a, data):
 @every_layout
 @examples(10, data=st.data())
 def test_a_stop_on_the_way_makes_no_difference(a, data):
-    """a -> b -> c is a -> c if a -> b makes no sum. A zero bias that c has and a lacks may be negated
-    on the way."""
+    """a -> b -> c is a -> c if a -> b makes no sum. A zero bias that c has and a lacks may be
+    negated on the way."""
     spec, seed = data.draw(held(a)), data.draw(seeds)
     for b in others(spec):
         plan, c = steps(spec, a, b), data.draw(st.sampled_from(others(spec)))
