@@ -73,6 +73,11 @@ def test_cells_that_no_layout_can_represent(cell, options, text):
         assert rl.Weights(eval(repair, {"nnx": nnx, "cell": found})).spec == rl.Spec("gru", I, H)
 
 
+def test_an_lstm_cell_of_nnx_that_is_not_the_optimized_one():
+    weights = rl.Weights(nnx_cell(nnx.LSTMCell))
+    assert (weights.layout.name, weights.spec) == ("flax-nnx-lstm", rl.Spec("lstm", I, H))
+
+
 def test_a_bidirectional_that_merges_in_its_own_way():
     layer = nnx.Bidirectional(nnx.RNN(nnx_cell()), nnx.RNN(nnx_cell()), merge_fn=lambda a, b: a + b)
     repair = re.search(r"pass (nnx\.state\(.*?\))", str(error_of(layer)))[1]

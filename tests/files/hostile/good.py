@@ -1,6 +1,7 @@
 """Correct files, one per format, from which the hostile ones are made."""
 
 import io
+import json
 import pickle
 import tempfile
 import zipfile
@@ -11,13 +12,15 @@ import numpy as np
 
 import rnnlayout as rl
 
+RECORDED = {".pdparams": "paddle.pdparams", ".params": "mxnet-gluon.params"}
 DATA = Path(__file__).parents[2] / "data"
 SPEC = rl.Spec("lstm", 5, 3)
 LAYOUTS = {
     ".safetensors": "cudnn", ".npz": "torch", ".npy": "cudnn", ".bin": "cudnn", ".pt": "torch",
     ".old.pt": "torch", ".h5": "keras", ".weights.h5": "keras", ".keras": "keras", ".onnx": "onnx",
     ".pkl": "torch", ".msgpack": "flax-linen",
-    ".eqx": "equinox", ".pdparams": "torch",
+    ".eqx": "equinox", ".pdparams": "torch", ".index": "torch",
+    ".params": "mxnet-gluon",
 }  # fmt: skip
 
 
@@ -40,13 +43,92 @@ def good(suffix):
             with open(path, "wb") as file:
                 for array in made.values():
                     np.save(file, array)
-        elif suffix == ".pdparams":
-            path.write_bytes((DATA / "paddle.pdparams").read_bytes())
+        elif suffix == ".index":
+            return table(entries_of(made))
+        elif suffix in RECORDED:
+            return (DATA / RECORDED[suffix]).read_bytes()
         elif suffix == ".pkl":
             path.write_bytes(pickle.dumps({**made, "loss": np.float64(0.5)}))
         else:
             rl.save(path, made)
         return path.read_bytes()
+
+
+NUMBERS = "data-00000-of-00001"  # beside the index of a checkpoint of TensorFlow
+
+
+def varint(n):
+    found = bytearray()
+    while n > 127:
+        found.append(n & 127 | 128)
+        n >>= 7
+    return bytes([*found, n])
+
+
+def field(number, value):
+    """Return a field of a protocol buffer: an integer, or bytes."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+HEADER = field(1, 1) + field(3, field(1, 1))
+
+
+def entry(shape, at, size, dtype=1, **more):
+    """Return a BundleEntryProto. more: further fields, as f7=..."""
+    dims = b"".join(field(2, field(1, n)) for n in shape)
+    rest = b"".join(field(int(name[1:]), value) for name, value in more.items())
+    return field(1, dtype) + field(2, dims) + field(4, at) + field(5, size) + rest
+
+
+def entries_of(made):
+    found, at = {"": HEADER}, 0
+    for name, array in sorted(made.items()):
+        found[name] = entry(array.shape, at, array.nbytes)
+        at += array.nbytes
+    return found
+
+
+def numbers():
+    """Return the bytes of the data of the good index."""
+    return b"".join(array.tobytes() for _, array in sorted(weights("torch").items()))
+
+
+def block(entries, compression=0):
+    """Return a block of a table, without shared beginnings of keys; its sum is not looked at."""
+    found = b""
+    for key, value in entries.items():
+        key = key.encode() if isinstance(key, str) else key
+        found += b"\0" + varint(len(key)) + varint(len(value)) + key + value
+    return found + bytes(4) + (1).to_bytes(4, "little") + bytes([compression]) + bytes(4)
+
+
+def table(entries, compression=0, handles=1):
+    """Return the table of an index. handles: so many of the same block."""
+    data, none = block(entries, compression), block({})
+    handle = varint(0) + varint(len(data) - 5)
+    index = block({f"{k}": handle for k in range(handles)})
+    footer = varint(len(data)) + varint(len(none) - 5)
+    footer += varint(len(data) + len(none)) + varint(len(index) - 5)
+    return data + none + index + footer.ljust(40, b"\0") + MAGIC
+
+
+MAGIC = bytes.fromhex("57fb808b247547db")
+
+
+def beside(path):
+    """Write what belongs to the good file of a suffix, next to it."""
+    if path.suffix == ".bin":
+        path.with_name(path.name + ".json").write_text(json.dumps(described()))
+    if path.suffix == ".index":
+        allowed(path)[-1].write_bytes(numbers())
+
+
+def allowed(path):
+    """Return the files that reading one may open."""
+    names = (path.name, f"{path.name}.json", f"{path.stem}.json", f"{path.stem}.{NUMBERS}")
+    return [path.with_name(name) for name in names]
 
 
 def save_old(path, made):

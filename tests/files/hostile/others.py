@@ -5,7 +5,8 @@ import os
 from files.hostile.good import LAYOUTS, good
 
 SUFFIXES = (".safetensors", ".npz", ".npy", ".bin", ".pt", ".h5", ".weights.h5", ".keras", ".onnx",
-            ".msgpack", ".eqx", ".pdparams")  # fmt: skip
+            ".msgpack", ".eqx", ".pdparams", ".index",
+            ".params")  # fmt: skip
 
 
 def itself(path):

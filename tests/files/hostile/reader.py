@@ -22,7 +22,7 @@ from pathlib import Path
 import h5py  # noqa: F401
 import numpy as np
 import onnx  # noqa: F401
-from files.hostile.good import SPEC
+from files.hostile.good import SPEC, allowed, beside
 from files.hostile.limits import MOST_NBYTES, Meter, longest
 from files.hostile.sins import SINS
 
@@ -87,12 +87,11 @@ def variants(watch, path, ends, flips, seed):
     whole = rl.load(path, SPEC if options else None)
     found = {"cut": 0, "flipped": 0, "kept": 0, "bad": []}
     changed = path.with_name("changed" + path.name)
-    if path.suffix == ".bin":  # described by the JSON beside it
-        path.with_name(path.name + ".json").rename(changed.with_name(changed.name + ".json"))
+    beside(changed)
 
     def one(what, codes):
         answer = watch(command, "inspect", changed, *options)
-        if why := wrong(answer, codes, [changed, changed.with_name(changed.name + ".json")]):
+        if why := wrong(answer, codes, allowed(changed)):
             found["bad"].append(f"{what}: {why}")
         return answer["code"] == 0
 

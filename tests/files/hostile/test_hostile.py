@@ -4,12 +4,10 @@ nothing is run or imported, and no other file is opened.
 The command line reads all of them in one process that is watched from below Python: process.py.
 """
 
-import json
-
 import h5py
 import pytest
 from files.hostile import bags, hdf5, onnxes, others, pickles, trees, zips
-from files.hostile.good import LAYOUTS, described, good
+from files.hostile.good import LAYOUTS, allowed, beside, good
 from files.hostile.limits import MOST_NBYTES
 from files.hostile.process import Reader
 from files.hostile.reader import wrong
@@ -27,7 +25,7 @@ PLAIN, LONG = (50, 256), (200, 64)
 TO = {".safetensors": "cudnn", ".npz": "torch", ".npy": "cudnn", ".bin": "cudnn",
          ".pt": "torch", ".h5": "keras", ".keras": "keras", ".onnx": "onnx",
          ".pkl": "torch", ".msgpack": "flax-linen", ".eqx": "equinox",
-         ".pdparams": "torch"}  # fmt: skip
+         ".pdparams": "torch", ".index": "torch", ".params": "mxnet-gluon"}  # fmt: skip
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -57,7 +55,9 @@ def answers(made, tmp_path_factory):
 def commands(path):
     """Return both commands that read a file: only for its RNNs, and for all that is in it."""
     suffix = "".join(s for s in path.suffixes if s in (".weights", path.suffix))
-    if suffix in (".pkl", ".eqx", ".pdparams") or (suffix == ".pt" and path.name in EITHER):
+    if suffix in (".pkl", ".eqx", ".pdparams", ".index", ".params") or (
+        suffix == ".pt" and path.name in EITHER
+    ):
         suffix = ".npz"  # those are not written; to write a .pt torch would be imported
     out = path.parent / "out"
     out.mkdir(exist_ok=True)
@@ -70,7 +70,7 @@ def warming(work):
     for suffix in LAYOUTS:
         path = work / f"warm{suffix}"
         path.write_bytes(good(suffix))
-        (work / "warm.bin.json").write_text(json.dumps(described()))
+        beside(path)
         bad = path.with_name(f"bad{suffix}")
         bad.write_bytes(b"PK\3\4\x80\x02")
         yield [f"warm {suffix}", "read", ["inspect", path], *commands(bad)]
@@ -93,8 +93,7 @@ def variants(work, flips, apart):
     for suffix in LAYOUTS:
         path = work / f"good{suffix}"
         path.write_bytes(good(suffix))
-        if suffix == ".bin":
-            path.with_name(path.name + ".json").write_text(json.dumps(described()))
+        beside(path)
         yield [f"variants {suffix}", "variants", path, apart, flips, 7]
 
 
@@ -142,7 +141,6 @@ def test_a_good_file_is_read(suffix, answers):
 def test_a_hostile_file(name, made, answers):
     path = made[name] / name
     codes = (0, 3) if name in EITHER else (3,)
-    beside = [path, path.with_name(path.name + ".json"), path.with_name(path.stem + ".json")]
     assert isinstance(answers[name], list), answers[name]
     *others, last = answers[name]
     if path.suffix in (".h5", ".keras") and last["code"] == 0:
@@ -151,7 +149,7 @@ def test_a_hostile_file(name, made, answers):
         others, codes = [*others, last | {"code": codes[-1]}], codes
     else:
         others.append(last)
-    assert [why for answer in others if (why := wrong(answer, codes, beside))] == []
+    assert [why for answer in others if (why := wrong(answer, codes, allowed(path)))] == []
     assert not list(made[name].glob("**/mark*"))
     written = [answer for answer in answers[name][1:] if answer["code"] == 0]
     assert len(list((made[name] / "out").glob("o*"))) == len(written)

@@ -1,11 +1,26 @@
-"""Hostile files of JAX's libraries and of Paddle: .msgpack, .eqx, .pdparams."""
+"""Hostile files of JAX's libraries, Paddle, TensorFlow and MXNet: .msgpack,
+.eqx, .pdparams, .index, .params."""
 
 import pickle
+import struct
 
 import msgpack
 import numpy as np
 from files.hostile.bags import NPY, Touches
-from files.hostile.good import good
+from files.hostile.good import (
+    HEADER,
+    MAGIC,
+    beside,
+    block,
+    entries_of,
+    entry,
+    field,
+    good,
+    numbers,
+    table,
+    varint,
+    weights,
+)
 
 
 def array(shape, dtype="float32", data=bytes(16), code=1):
@@ -122,6 +137,117 @@ PDPARAMS = {
 }
 
 
+GOOD = entries_of(weights("torch"))
+FIRST = "weight_ih_l0"
+
+
+def index(**first):
+    """Return an index whose first matrix has another entry."""
+    return table(GOOD | {FIRST: entry(**{"shape": (12, 5), "at": 0, "size": 240} | first)})
+
+
+def longer(key_nbytes, count):
+    """Return an index whose keys repeat a long one before them."""
+    key = b"a" * key_nbytes
+    first = b"\0" + varint(len(key)) + b"\0" + key
+    more = varint(len(key) - 1) + b"\1\0b"
+    data = first + more * count + bytes(4) + (1).to_bytes(4, "little") + bytes(5)
+    above = block({"": varint(0) + varint(len(data) - 5)})
+    return (
+        data
+        + above
+        + (bytes(2) + varint(len(data)) + varint(len(above) - 5)).ljust(40, b"\0")
+        + MAGIC
+    )
+
+
+INDEX = {
+    "nothing but the magic": bytes(40) + MAGIC,
+    "no magic": good(".index")[:-1] + b"a",
+    "blocks beyond the end": b"\xff" * 40 + MAGIC,
+    "a block that is its own index": bytes(8) + (bytes(2) + b"\0\4").ljust(40, b"\0") + MAGIC,
+    "compressed": table(GOOD, compression=1),
+    "no header": table({name: one for name, one in GOOD.items() if name}),
+    "no tensors": table({"": HEADER}),
+    "no entries": table({}),
+    "very many blocks": table(GOOD, handles=60_000),
+    "a header of no shards": table(GOOD | {"": field(1, 0)}),
+    "a header of 2**63 shards": table(GOOD | {"": field(1, 1 << 63)}),
+    "a header of two shards": table(GOOD | {"": field(1, 2)}),
+    "a header that is cut": table(GOOD | {"": b"\x08"}),
+    "a header of texts": table(GOOD | {"": field(1, b"../../etc/passwd")}),
+    "a big-endian machine": table(GOOD | {"": field(1, 1) + field(2, 1)}),
+    "keys of a megabyte": longer(1 << 20, 10_000),
+    "a name twice": table(
+        {"": HEADER, "a": GOOD[FIRST], "a/.ATTRIBUTES/VARIABLE_VALUE": GOOD[FIRST]}
+    ),
+    "a shard beyond all": index(f3=1 << 40),
+    "data beyond the end": index(at=1 << 62),
+    "data that overlap the end": index(at=len(numbers()) - 239),
+    "too many bytes": index(size=1 << 62),
+    "too few bytes": index(size=236),
+    "a shape of a petabyte": index(shape=(1 << 48,)),
+    "a product of 2**64": index(shape=(1 << 32, 1 << 32)),
+    "a size of 2**64": index(shape=((1 << 64) - 12, 5)),
+    "very many axes": index(shape=(1,) * 10_000),
+    "a dtype that is a text": table(GOOD | {FIRST: field(1, b"float") + field(5, 240)}),
+    "a shape that is a number": table(GOOD | {FIRST: field(1, 1) + field(2, 5) + field(5, 240)}),
+    "a size that is a text": table(
+        GOOD | {FIRST: field(1, 1) + field(2, field(2, field(1, b"12"))) + field(5, 240)}
+    ),
+    "an entry that is cut": table(GOOD | {FIRST: GOOD[FIRST][:-1]}),
+    "a wire type that does not exist": table(GOOD | {FIRST: b"\x0f"}),
+}
+
+
+def nd(shape=(2,), magic=0xF993FAC9, stype=0, kind=0, data=bytes(8), ndim=None):
+    """Return an array as MXNet writes it."""
+    ndim = len(shape) if ndim is None else ndim
+    return struct.pack(f"<Iii{len(shape)}qiii", magic, stype, ndim, *shape, 1, 0, kind) + data
+
+
+def params(*arrays, names=("a",), count=None, more=None):
+    texts = b"".join(struct.pack("<Q", len(name)) + name.encode() for name in names)
+    counts = len(arrays) if count is None else count, len(names) if more is None else more
+    first = struct.pack("<QQQ", 0x112, 0, counts[0]) + b"".join(arrays)
+    return first + struct.pack("<Q", counts[1]) + texts
+
+
+PARAMS = {
+    "nothing but the magic": params()[:16],
+    "no arrays": params(names=()),
+    "2**63 arrays": params(nd(), count=1 << 63),
+    "more arrays than there are": params(nd(), count=1000),
+    "2**63 names": params(nd(), more=1 << 63),
+    "more names than arrays": params(nd(), names=("a", "b")),
+    "a name twice": params(nd(), nd(), names=("a", "a")),
+    "a name twice, with a kind": params(nd(), nd(), names=("arg:a", "aux:a")),
+    "a name of a megabyte": params(nd(), names=("a" * 1_000_000,)),
+    "a name beyond the end": params(nd())[:-1],
+    "bytes behind": params(nd()) + b"a",
+    "a sparse array": params(nd(stype=1)),
+    "of MXNet 0": params(nd(magic=2)),
+    "a dtype that does not exist": params(nd(kind=99)),
+    "a negative dtype": params(nd(kind=-1)),
+    "a shape of a petabyte": params(nd((1 << 48,))),
+    "a product of 2**64": params(nd((1 << 32, 1 << 32))),
+    "a negative size": params(nd((-2,))),
+    "two negative sizes": params(nd((-1, -2))),
+    "2**31 axes": params(nd(ndim=2**31 - 1)),
+    "33 axes": params(nd((1,) * 33)),
+    "no axes": params(nd(ndim=0)),
+    "too few bytes": params(nd((1000,))),
+}
+
+
+def with_numbers(data):
+    def write(path):
+        path.write_bytes(data)
+        beside(path)
+
+    return write
+
+
 def touching(path):
     path.write_bytes(pickle.dumps({"a": Touches(path.with_name("mark"))}, 4))
 
@@ -135,4 +261,11 @@ CASES = {
     **{f"{name}.eqx": bytes_of(data) for name, data in EQX.items()},
     **{f"{name}.pdparams": bytes_of(data) for name, data in PDPARAMS.items()},
     "an object.pdparams": touching,
+    **{f"{name}.params": bytes_of(data) for name, data in PARAMS.items()},
+    **{f"{name}.index": with_numbers(data) for name, data in INDEX.items()},
+    "nothing beside it.index": bytes_of(good(".index")),
+    "data that are cut.index": lambda path: (
+        path.write_bytes(good(".index")),
+        path.with_suffix(".data-00000-of-00001").write_bytes(numbers()[:-1]),
+    ),
 }

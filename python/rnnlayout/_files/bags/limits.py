@@ -43,7 +43,9 @@ def regular_file(path: Any) -> Path:
     except (OSError, ValueError) as error:  # a name with a null byte, or too long
         raise FileError(f"{path!r}: {error}") from None
     if not exists:
-        raise FileNotFoundError(f"{path} does not exist")
+        index = f"{found}.index"
+        more = f": pass {index}, of the TensorFlow checkpoint" if os.path.isfile(index) else ""
+        raise FileNotFoundError(f"{path} does not exist{more}")
     if not is_file:
         raise FileError(f"{path} is not a regular file")
     return found

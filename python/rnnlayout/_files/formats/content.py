@@ -11,9 +11,11 @@ from rnnlayout._files.bags.limits import open_zip
 from rnnlayout._model.errors import FileError
 
 from .hdf5.headers import SIGNATURE
+from .tensorflow.table import MAGIC as TABLE
 from .torch.archive import MAGIC
 
 _HEAD = 512
+_PARAMS = b"\x12\x01" + bytes(14)  # of MXNet
 _TAR = (257, b"ustar")
 _LISTED = 3  # names of a zip archive
 # a member's name -> the format of the archive
@@ -48,6 +50,8 @@ def content_of(path: Path) -> Content | None:
             return Content("an HDF5 file", ".h5")
         if head.startswith(b"\x93NUMPY"):
             return Content("a NumPy array", ".npy")
+        if head.startswith(_PARAMS):
+            return Content("a file of MXNet", ".params")
         if MAGIC.match(head) or head[_TAR[0] :].startswith(_TAR[1]):
             return Content("a PyTorch file", ".pt")
         if re.match(rb"\x80[\2-\5]", head):
@@ -56,6 +60,9 @@ def content_of(path: Path) -> Content | None:
             return Content("a safetensors file", ".safetensors")
         if _MSGPACK.match(head):
             return Content("a msgpack file", ".msgpack")
+        file.seek(max(0, size - len(TABLE)))
+        if file.read() == TABLE:
+            return Content("the index of a TensorFlow checkpoint", ".index")
         return Content("an ONNX model", ".onnx") if _is_onnx(file, size) else None
 
 

@@ -2,7 +2,8 @@
 
 Each format is a value of one of the classes below. Its functions raise FileError for a file that is
 malformed or unsafe, and MissingExtraError if a package is missing. They open no file but the one
-named (raw.py also the JSON beside it), and allocate little more than its size (bags/limits.py).
+named (raw.py also the JSON beside it, tensorflow the data), and allocate little more than its size
+(bags/limits.py).
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ FORMATS = {
     ".msgpack": "flax.serialization.FORMAT",
     ".eqx": "eqx.FORMAT",
     ".pdparams": "paddle.FORMAT",
+    ".params": "mxnet.FORMAT",
+    ".index": "tensorflow.checkpoint.FORMAT",
     ".h5": "keras.files.H5",
     ".hdf5": "keras.files.H5",
     ".weights.h5": "keras.files.WEIGHTS_H5",

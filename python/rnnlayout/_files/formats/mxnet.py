@@ -1,0 +1,128 @@
+""".params: arrays as MXNet 1 writes them, with or without names.
+
+mx.nd.save(), HybridBlock.export() ("arg:" before the names), Block.save_parameters()
+(NDArray::Save in src/ndarray/ndarray.cc, 1.9.1). Gluon has two names for a parameter of an RNN;
+both become that of layout mxnet-gluon, after a dot: net0_lstm0_l0_i2h_weight, and
+0._unfused.0.l_cell.i2h_weight of save_parameters(). MXNet 2 writes .npz files under this name.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import re
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from rnnlayout._files.bags.bag import Bag, Tensor
+from rnnlayout._files.bags.limits import check_shape
+from rnnlayout._model.dtypes import storage
+from rnnlayout._model.errors import FileError
+
+from . import npz
+from .format import TensorFormat, only_read
+
+MAGIC = struct.pack("<QQ", 0x112, 0)
+_V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
+_DTYPES = {
+    0: "float32", 1: "float64", 2: "float16", 3: "uint8", 4: "int32", 5: "int8", 6: "int64",
+    7: "bool", 8: "int16", 9: "uint16", 10: "uint32", 11: "uint64", 12: "bfloat16",
+}  # fmt: skip
+_MOST_ARRAYS = 100_000
+_LONGEST = 1000  # bytes of a name
+_KIND = re.compile(r"(?:arg|aux):")
+_LAYER = re.compile(r"(?:(.*)[._])?([lr]\d+_(?:i2h|h2h|h2r)_(?:weight|bias))")
+_UNFUSED = re.compile(r"(?:(.*)\.)?_unfused\.(\d+)\.(?:([lr])_cell\.)?([ih]2[hr]_(?:weight|bias))")
+
+
+def _read(path: Path) -> Bag:
+    with open(path, "rb") as file:
+        if file.read(2) == b"PK":
+            return npz.FORMAT.read(path)
+        try:
+            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except (OSError, ValueError) as error:  # ValueError: it is empty
+            raise FileError(f"{path} cannot be read: {error}") from None
+    if data[: len(MAGIC)] != MAGIC:
+        raise FileError(f"{path} is not a file of arrays that MXNet wrote")
+    reader = _Reader(data, path)
+    tensors = [reader.tensor(k) for k in range(reader.count())]
+    names = [reader.name() for _ in range(reader.count())] or [str(k) for k in range(len(tensors))]
+    if len(names) != len(tensors):
+        raise FileError(f"{path} has {len(tensors)} arrays and {len(names)} names")
+    if reader.at != len(data):
+        raise FileError(f"{path}: {len(data) - reader.at} bytes after its end")
+    found: dict[str, Tensor] = {}
+    for name, tensor in zip(names, tensors, strict=True):
+        if name in found:
+            raise FileError(f"{path}: two arrays would both be named {name!r}")
+        if tensor is not None:
+            found[name] = tensor
+    if not found:
+        raise FileError(f"{path} has no arrays")
+    return Bag(found)
+
+
+class _Reader:
+    def __init__(self, data: memoryview, path: Path) -> None:
+        self.data, self.path, self.at = data, path, len(MAGIC)
+
+    def take(self, nbytes: int) -> memoryview:
+        if nbytes > len(self.data) - self.at:
+            raise FileError(f"{self.path} is cut short")
+        self.at += nbytes
+        return self.data[self.at - nbytes : self.at]
+
+    def numbers(self, form: str) -> tuple[int, ...]:
+        return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))
+
+    def count(self) -> int:
+        (count,) = self.numbers("Q")
+        if count > _MOST_ARRAYS:
+            raise FileError(f"{self.path} declares {count} arrays or names: it is damaged")
+        return count
+
+    def name(self) -> str:
+        (size,) = self.numbers("Q")
+        if size > _LONGEST:
+            raise FileError(f"{self.path}: a name of {size} bytes: refused")
+        return _plain(str(self.take(size), "utf-8", "backslashreplace"))
+
+    def tensor(self, k: int) -> Tensor | None:
+        """Return an array, None of an empty one."""
+        what = f"{self.path}: array {k}"
+        (magic,) = self.numbers("I")
+        if magic not in (_V1, _V2, _V3):
+            raise FileError(f"{what} was written by MXNet 0.x, or is damaged: load it with MXNet 1")
+        if magic != _V1 and self.numbers("i") != (0,):
+            raise FileError(f"{what} is sparse: make it dense with .tostype('default')")
+        (ndim,) = self.numbers("i")
+        if ndim < 0 or (ndim == 0 and magic != _V3):
+            return None
+        if ndim > 32:
+            raise FileError(f"{what} has {ndim} dimensions, at most 32 are possible")
+        shape = self.numbers(f"{ndim}q")
+        _, _, kind = self.numbers("iii")  # the first two: where it was, a CPU or a GPU
+        if min(shape, default=0) < 0 or kind not in _DTYPES:
+            raise FileError(f"{what}: shape {shape} or dtype {kind} is damaged")
+        check_shape(shape, what)
+        dtype = _DTYPES[kind]
+        stored = storage(dtype).newbyteorder("<")
+        bits = self.take(math.prod(shape) * stored.itemsize)
+        return Tensor(dtype, shape, lambda: np.frombuffer(bits, stored).reshape(shape))
+
+
+def _plain(name: str) -> str:
+    """Return the name of a parameter; of an RNN its layer's, a dot, the tensor of the layout."""
+    name = _KIND.sub("", name, count=1)
+    if match := _UNFUSED.fullmatch(name):
+        prefix, layer, side, tensor = match.groups()
+        return f"{prefix}." * bool(prefix) + f"{side or 'l'}{layer}_{tensor}"
+    if match := _LAYER.fullmatch(name):
+        return ".".join(filter(None, match.groups()))
+    return name
+
+
+FORMAT = TensorFormat(".params", _read, only_read)

@@ -1,0 +1,1 @@
+"""Checkpoints of TensorFlow 1 and 2, read without TensorFlow."""

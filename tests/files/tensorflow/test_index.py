@@ -1,0 +1,122 @@
+"""Checkpoints of TensorFlow are read as TensorFlow reads them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+import rnnlayout as rl
+from rnnlayout._files.formats.tensorflow.checkpoint import FORMAT
+
+RNG = np.random.default_rng(3)
+DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", "c8", "c16")
+
+
+def saved(prefix, tensors, slices=None):
+    """Write a checkpoint with TensorFlow itself. slices: "8 12 0,4:0,12" of each, or nothing."""
+    names = list(tensors)
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=names,
+        shape_and_slices=slices or [""] * len(names),
+        tensors=[tf.constant(tensors[name]) for name in names],
+    )
+    return prefix.with_name(f"{prefix.name}.index")
+
+
+def merged(prefix, parts):
+    tf.raw_ops.MergeV2Checkpoints(
+        checkpoint_prefixes=[str(part) for part in parts], destination_prefix=str(prefix)
+    )
+    return prefix.with_name(f"{prefix.name}.index")
+
+
+def check(path):
+    """Compare all tensors with those that TensorFlow finds; return the bag."""
+    bag = FORMAT.read(path)
+    reader = tf.train.load_checkpoint(str(path.with_name(path.name.removesuffix(".index"))))
+    for name, tensor in bag.tensors.items():
+        stored = name if reader.has_tensor(name) else f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
+        expected = np.asarray(reader.get_tensor(stored))
+        assert (tensor.shape, tensor.dtype) == (expected.shape, expected.dtype.name), name
+        assert tensor.bits().tobytes() == expected.tobytes(), name
+    return bag
+
+
+def torch_lstm(seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = rl.describe(rl.Spec("lstm", 5, 3), "torch")
+    return {name: rng.standard_normal(shape).astype("f4") for name, shape in shapes.items()}
+
+
+def test_tensors_of_every_dtype(tmp_path):
+    tensors = {f"a/{d}": (RNG.standard_normal((3, 2)) * 9).astype(d) for d in DTYPES}
+    tensors |= {"nothing": np.ones((0, 4), "f4"), "one": np.float32(2.5), "é": np.ones(2, "f4")}
+    tensors["bf"] = tf.ones((2, 3), tf.bfloat16)
+    bag = check(saved(tmp_path / "all", tensors))
+    assert bag.tensors.keys() == tensors.keys() and bag.tensors["bf"].dtype == "bfloat16"
+
+
+def test_very_many_tensors(tmp_path):
+    """They are in several blocks, and their names begin alike."""
+    tensors = {f"model/layer_{k:04}/{'x' * (k % 90)}": np.float32(k) for k in range(3000)}
+    assert len(check(saved(tmp_path / "many", tensors)).tensors) == 3000
+
+
+def test_texts_are_not_read(tmp_path):
+    tensors = torch_lstm() | {"step": np.int64(7), "words": np.array([b"a", b"b"])}
+    path = saved(tmp_path / "model.ckpt-7", tensors)
+    assert check(path).values == ["words"]
+    (found,) = rl.load(path).values()
+    assert found == rl.Weights(torch_lstm())
+    done = rl.convert_file(path, tmp_path / "a.npz", to="cudnn")
+    assert done.left_out == ("words",)
+    with np.load(tmp_path / "a.npz") as new:
+        assert new["step"] == 7
+
+
+def test_several_files_of_data(tmp_path):
+    a, b = ({f"{n}.{k}": v for k, v in torch_lstm(seed).items()} for seed, n in enumerate("ab"))
+    for name, tensors in (("a", a), ("b", b)):
+        saved(tmp_path / name, tensors)
+    path = merged(tmp_path / "both", [tmp_path / "a", tmp_path / "b"])
+    assert (tmp_path / "both.data-00001-of-00002").exists()
+    found = rl.load(path)
+    assert check(path).tensors.keys() == a.keys() | b.keys()
+    assert found["b"] == rl.Weights(torch_lstm(1))
+    (tmp_path / "both.data-00001-of-00002").unlink()
+    with pytest.raises(rl.FileError, match=r"needs both\.data-00001-of-00002 beside it"):
+        rl.load(path)
+
+
+def test_a_variable_in_slices(tmp_path):
+    """A partitioned variable is left out, and the RNN that lacks it says so."""
+    tensors = torch_lstm()
+    whole = tensors["weight_hh_l0"]
+    for k, rows in enumerate((slice(0, 4), slice(4, 12))):
+        more = {"bias_hh_l0": tensors["bias_hh_l0"]} if k else {}
+        size = rows.stop - rows.start
+        saved(tmp_path / f"p{k}", {"weight_hh_l0": whole[rows], **more},
+              [f"12 3 {rows.start},{size}:0,3", *[""] * len(more)])  # fmt: skip
+    saved(tmp_path / "rest", {k: tensors[k] for k in ("weight_ih_l0", "bias_ih_l0")})
+    path = merged(tmp_path / "all", [tmp_path / name for name in ("p0", "p1", "rest")])
+    with pytest.raises(rl.Error, match=r"weight_hh_l0.*slices"):
+        rl.load(path)
+
+
+def test_a_prefix_instead_of_a_file(tmp_path):
+    path = saved(tmp_path / "model.ckpt-7", torch_lstm())
+    with pytest.raises(FileNotFoundError, match=r"pass .*model\.ckpt-7\.index") as error:
+        rl.load(tmp_path / "model.ckpt-7")
+    assert str(error.value).split("pass ")[1].split(",")[0] == str(path)
+
+
+def test_weights_of_keras_in_the_format_of_tensorflow(tmp_path):
+    layer = tf_keras.layers.Bidirectional(tf_keras.layers.GRU(3, return_sequences=True))
+    model = tf_keras.Sequential([tf_keras.layers.Input((None, 5)), layer])
+    model.save_weights(tmp_path / "model", save_format="tf")
+    check(tmp_path / "model.index")
+    (found,) = rl.load(tmp_path / "model.index").values()
+    assert found.spec == rl.Spec("gru", 5, 3, bidirectional=True)
+    for ours, own in zip(found.values(), layer.get_weights(), strict=True):
+        assert np.array_equal(ours, own)
