@@ -53,6 +53,8 @@ ORACLES = {
     "tf1-cudnn-canonical": ["convert/test_meaning_documents"],
     "keras1": ["convert/test_meaning_keras1"],
     "burn": ["convert/test_meaning_documents"],
+    "webnn": ["convert/test_meaning_documents"],
+    "webnn-ifgo": ["convert/test_meaning_documents"],
     "haste": ["convert/test_meaning_documents"],
     "cntk": ["convert/test_meaning_documents"],
     "dl4j": ["convert/test_meaning_documents"],
