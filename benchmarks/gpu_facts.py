@@ -6,6 +6,7 @@ matters to the fakes in tests/fakes and to our GPU path. A wrong assumption may 
 
 import ctypes
 
+import gpu_facts_captures  # noqa: F401, its questions
 import gpu_facts_memory  # noqa: F401, its questions
 import gpu_facts_results  # noqa: F401, its questions
 import gpu_facts_streams  # noqa: F401, its questions

@@ -35,24 +35,17 @@ def elsewhere(gpu, name, shift):
     return {"same": gpu.results(forward.run()) == gpu.run(problem)}
 
 
-@fact(same=True)
-def x_behind_by_4_bytes(gpu):
-    return elsewhere(gpu, "x", 4)
+def ask_elsewhere(name, shift):
+    def question(gpu):
+        return elsewhere(gpu, name, shift)
+
+    question.__name__ = f"{name}_behind_by_{shift}_bytes"
+    fact(same=True)(question)
 
 
-@fact(same=True)
-def x_behind_by_2_bytes(gpu):
-    return elsewhere(gpu, "x", 2)
-
-
-@fact(same=True)
-def weights_behind_by_4_bytes(gpu):
-    return elsewhere(gpu, "weights", 4)
-
-
-@fact(same=True)
-def weights_behind_by_2_bytes(gpu):
-    return elsewhere(gpu, "weights", 2)
+for array in ("x", "weights"):
+    ask_elsewhere(array, 4)
+    ask_elsewhere(array, 2)
 
 
 @fact()

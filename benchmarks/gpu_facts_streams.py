@@ -1,10 +1,10 @@
-"""What cuDNN and the driver do in streams and captures, and beside torch."""
+"""What cuDNN and the driver do in streams, and beside torch."""
 
 import ctypes
 import re
 import threading
 import time
-from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from ctypes import byref, c_float, c_int, c_uint, c_void_p
 from pathlib import Path
 
 from gpu_arrays import torch_there
@@ -13,101 +13,11 @@ from gpu_device import Clock
 
 import rnnlayout as rl
 
-# -------------------------------------------------------------------------------------- capture
-
 
 def in_a_thread(work):
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-
-
-def captured(gpu, problem, more=None, after=None, during=None):
-    """Run the call, capture it, replay it into cleared outputs, and compare."""
-    forward = gpu.asked(problem, more)
-    wanted = gpu.results(forward.run())
-    stream, graph, launched = gpu.stream(), c_void_p(), c_void_p()
-    gpu.cudnn("cudnnSetStream", gpu.handle, stream)
-    gpu.cu("cuStreamBeginCapture_v2", stream, 1)
-    if during:
-        during()
-    status = forward.forward()
-    gpu.cu("cuStreamEndCapture", stream, byref(graph))
-    if status:
-        return {"status": status}
-    gpu.cu("cuGraphInstantiateWithFlags", byref(launched), graph, c_ulonglong(0))
-    for name in ("y", "hy", "cy"):
-        forward.fill(name, bytes(forward.sizes_of[name]))
-    if after:
-        after(forward)
-    gpu.cu("cuGraphLaunch", launched, stream)
-    gpu.sync(stream)
-    again = gpu.results(forward)
-    names = wanted if problem.spec.cell == "lstm" else ("y", "hy")
-    return {"same": all(again[name] == wanted[name] for name in names)}
-
-
-@fact(same=True)
-def capture(gpu):
-    each = {}
-    for name, spec, more in [
-        ("one layer", rl.Spec("lstm", 5, 6), {}), ("two layers", rl.Spec("gru", 5, 6, 2), {}),
-        ("both directions", rl.Spec("lstm", 5, 6, 2, True), {}),
-    ]:  # fmt: skip
-        each[name] = captured(gpu, new(spec=spec), more)
-    padded = new(lengths=[2, 4, 3])
-    each["lengths"] = captured(gpu, padded)
-    return {"same": all(found.get("same") for found in each.values()), "each": each}
-
-
-@fact()
-def capture_of_persistent(gpu):
-    """Algorithms 1 and 3."""
-    spec = rl.Spec("lstm", 128, 128, dtype="float16")
-    return {str(algo): captured(gpu, new(spec=spec, N=8), {"rnn": {"algo": algo, "math": 1}})
-            for algo in (1, 3)}  # fmt: skip
-
-
-@fact(status=0, same=True)
-def capture_while_another_thread_allocates(gpu):
-    """In the thread-local mode, which does not restrict other threads."""
-    problem, status = new(), []
-
-    def allocate():
-        at = c_ulonglong()
-        gpu.cu("cuCtxPushCurrent_v2", gpu.context)
-        status.append(gpu.driver.cuMemAlloc_v2(byref(at), c_size_t(1 << 20)))
-
-    found = captured(gpu, problem, during=lambda: in_a_thread(allocate))
-    return {"status": status[0], **found}
-
-
-@fact(status=0, same=True)
-def capture_while_this_thread_frees(gpu):
-    """In the relaxed mode, in which rnnlayout frees memory for Python's garbage collector."""
-    at, status = gpu.alloc(1 << 20), []
-
-    def free():
-        mode = c_int(2)
-        gpu.cu("cuThreadExchangeStreamCaptureMode", byref(mode))
-        status.append(gpu.driver.cuMemFree_v2(c_ulonglong(at)))
-        gpu.cu("cuThreadExchangeStreamCaptureMode", byref(mode))
-
-    return {**captured(gpu, new(), during=free), "status": status[0]}
-
-
-@fact()
-def capture_and_other_lengths(gpu):
-    """Whether lengths set after the capture change the replay. The fakes end the process."""
-
-    def shorten(forward):
-        forward.q["x"]["lengths"][:] = forward.q["y"]["lengths"][:] = [1, 1, 1]
-        forward.set_x(), forward.set_y()
-
-    return captured(gpu, new(lengths=[2, 4, 3]), after=shorten)
-
-
-# -------------------------------------------------------------------------------------- streams
 
 
 @fact(legacy=0, per_thread=0)

@@ -1,5 +1,6 @@
 """Fixtures that all tests share, and the last lines of a run."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -11,7 +12,10 @@ from commands import ROOT, run
 
 
 class CBuilds:
-    """CMake builds of the C library and its check programs: one per preset, made on first use."""
+    """CMake builds of the C library and its check programs: one per preset, made on first use.
+
+    folder: shared by the processes of pytest-xdist, of which one builds and the others wait.
+    """
 
     def __init__(self, folder):
         self._folder = folder
@@ -29,16 +33,23 @@ class CBuilds:
         if not self._cmake:
             pytest.fail("no cmake: python -m pip install -r tests/requirements.txt")
         out = self._folder / preset
-        options = {"cwd": ROOT, "env": self._env}
-        run([self._cmake, "--preset", preset, "-B", out], **options)
-        run([self._cmake, "--build", out], **options)
+        done, options = out / "complete", {"cwd": ROOT, "env": self._env}
+        with open(self._folder / f"{preset}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                run([self._cmake, "--preset", preset, "-B", out], **options)
+                run([self._cmake, "--build", out], **options)
+                done.touch()
         return out
 
 
 @pytest.fixture(scope="session")
 def c_build(tmp_path_factory):
     """Return a function: preset -> the folder of its build."""
-    return CBuilds(tmp_path_factory.mktemp("c"))
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "c"
+    folder.mkdir(exist_ok=True)
+    return CBuilds(folder)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -149,7 +149,11 @@ class Trial:
         rl.save(source, w)
         if what == "read" and self.is_written:
             rl.save(self.path, w)
-        elif what == "read":  # .pkl
+        elif what == "read" and self.suffix == ".eqx":
+            with open(self.path, "wb") as file:
+                for array in w.to("equinox").values():
+                    np.save(file, array)
+        elif what == "read":  # a pickle
             self.path.write_bytes(pickle.dumps(dict(w.to("torch"))))
         told = json.dumps(PLAIN.to_dict()) if self.is_written and self._told() else ""
         command = [sys.executable, "-c", PROCESS, what, self.path, source, told]

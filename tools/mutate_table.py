@@ -188,7 +188,7 @@ def ravel_flips(row):
 
 
 def z_flips(row):
-    """Skip rows in which z is an option or there is no GRU: their own z is not used."""
+    """Skip rows in which z is an option or the layout lacks GRUs: their own z is not used."""
     if "OPTION(RNL_OPT_Z)" not in row.text and ".z = " in row.text:
         kinds = "RNL_Z_KEEPS_STATE", "RNL_Z_TAKES_CANDIDATE"
         old, new = kinds if kinds[0] in row.text else kinds[::-1]

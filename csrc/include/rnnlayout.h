@@ -24,6 +24,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default) /* the shared library exports these functions, no others */
+#endif
 
 #define RNL_VERSION "0.1.0"
 
@@ -36,7 +39,7 @@ typedef enum rnl_status {
     RNL_E_LOSSY,       /* the target layout or dtype cannot represent this RNN or a value  */
     RNL_E_NOMEM,       /* an allocation failed                                             */
     RNL_E_INTERRUPTED, /* the caller's poll function asked to stop                         */
-    RNL_E_NO_CUDNN,    /* there is no usable cuDNN, driver or GPU                          */
+    RNL_E_NO_CUDNN,    /* no usable cuDNN, driver or GPU was found                         */
     RNL_E_CUDNN        /* a call to cuDNN or to the driver failed                          */
 } rnl_status;
 
@@ -145,8 +148,8 @@ typedef struct rnl_layout {
 } rnl_layout;
 
 /* Find a layout by its name or another name of it ("jax" is "cudnn"; layout->name is the first),
- * and set its options to their defaults. RNL_E_LAYOUT: there is no such layout; the message lists
- * the layouts. */
+ * and set its options to their defaults. RNL_E_LAYOUT: the layout does not exist; the message
+ * lists the layouts. */
 rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err);
 
 /* Set one option of a layout. RNL_E_LAYOUT: the layout does not have this option, or the option
@@ -477,7 +480,7 @@ typedef struct rnl_cudnn_report {
     const char *path;        /* of libcudnn; NULL: no usable one was found                */
     int version;             /* 91900 is 9.19.0, 8906 is 8.9.6                            */
     int cuda_version;        /* of the CUDA that cuDNN is built for: 13010 is 13.1        */
-    const char *cublas;      /* path of libcublasLt; NULL: not opened, because there is no driver */
+    const char *cublas;      /* path of libcublasLt; NULL: not opened without a driver        */
     const char *driver;      /* path of libcuda; NULL: none was found                     */
     const char *no_driver;   /* the reason why the driver is not usable; NULL: it is      */
     int driver_cuda_version; /* of the newest CUDA that the driver supports               */
@@ -516,9 +519,10 @@ rnl_status rnl_cudnn_choose(const char *path, rnl_error *err);
 /* ---------------------------------------------------------------- the forward pass on a GPU -- */
 
 /*
- * An RNN on a GPU, run by cuDNN. Its weights are uploaded once. The other resources of a call (a
- * handle, descriptors, workspace) are kept in a few lanes, each for one call at a
- * time.
+ * An RNN on a GPU, run by cuDNN. Its weights are uploaded once. The workspace of a call comes
+ * from a memory pool of the device, in the order of the call's stream; the pool keeps its memory
+ * until the last RNN of the device is freed. Without memory pools each call allocates its workspace
+ * and waits for the call to free it.
  *
  * It computes what rnl_rnn computes; with a clip c_n is clamped, which cuDNN alone does not do.
  * Results may differ in rounding between batch sizes and devices.
@@ -583,16 +587,16 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
  * lengths, h0, c0, hn, cn, y   as in rnl_rnn_call; lengths are always in host memory
  * stream       a stream of the device. NULL is the legacy default stream, 2 the per-thread one.
  *              Not used if on_host is 1
+ * located      1: you know that all arrays are in the memory of the RNN's device, so the driver is
+ *              not asked. A wrong address destroys the context that the whole process shares
  *
  * hn may be h0, and cn may be c0. Otherwise outputs must not overlap any array. With a clip, c0 is
  * clamped too when it is read.
  *
  * If the caller is capturing the stream into a graph:
  *   - A call with the same sizes must have run and finished before.
- *   - The call allocates no memory. Its lengths become part of the graph; this needs cuDNN
- *     8.9.7 or newer.
- *   - Graphs of one RNN share memory if no other call ran between their captures: launch them one
- *     after another.
+ *   - The device must have memory pools: the graph takes its workspace from its own memory.
+ *   - Its lengths become part of the graph; this needs cuDNN 8.9.7 or newer.
  *   - Destroy the graphs before you free the RNN.
  *
  * RNL_E_SPEC: a size or a length is invalid; a pointer is NULL, unaligned, in host memory or on
@@ -601,7 +605,7 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
  */
 typedef struct rnl_gpu_call {
     int64_t T, N;
-    int on_host, batch_first;
+    int on_host, batch_first, located;
     const void *x;
     const int64_t *lengths;
     const void *h0, *c0;
@@ -643,6 +647,9 @@ rnl_status rnl_gpu_device_of(const void *address, int *device, rnl_error *err);
  * determines the order. RNL_E_NO_CUDNN. RNL_E_CUDNN. */
 rnl_status rnl_gpu_order(int device, void *before, void *after, rnl_error *err);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

@@ -15,35 +15,42 @@ typedef struct candidate {
 } candidate;
 
 #if defined(__x86_64__)
-/* Some compilers' __builtin_cpu_supports() does not know these two. */
-static bool has_f16c(void)
-{
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
-}
+/* What the CPU has, and what the system saves when it switches threads: Intel's manual, volume 1,
+ * 14.3 and 15.2. __builtin_cpu_supports() answers false to everything where a compiler comes with a
+ * run-time library of its own (zig), and some do not know all of these names. */
+typedef struct features {
+    bool avx2, avx512, avx512bf16; /* with what else their tiers use */
+} features;
 
-static bool has_avx512bf16(void)
+static features features_of_cpu(void)
 {
-    unsigned a, b, c, d;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1U << 5;
-}
-
-static bool has_avx512(void)
-{
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl");
+    enum { FMA = 1 << 12, OSXSAVE = 1 << 27, F16C = 1 << 29, BF16 = 1 << 5, AVX2 = 1 << 5 };
+    enum { YMM = 0x6, ZMM = 0xe6 }; /* the states of XCR0 */
+    const unsigned with_avx2 = FMA | OSXSAVE | F16C;
+    const unsigned with_avx512 = 1u << 16 | 1u << 30 | 1u << 31; /* F, BW, VL */
+    unsigned a, b, c, d, has, saved, high;
+    if (!__get_cpuid(1, &a, &b, &has, &d) || (has & with_avx2) != with_avx2 ||
+        !__get_cpuid_count(7, 0, &a, &b, &c, &d))
+        return (features){.avx2 = false};
+    __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    const bool avx2 = (saved & YMM) == YMM && b & AVX2;
+    const bool avx512 = avx2 && (saved & ZMM) == ZMM && (b & with_avx512) == with_avx512;
+    const bool bf16 = avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & BF16;
+    return (features){avx2, avx512, bf16};
 }
 #endif
 
 static const rnl_tier *best(void)
 {
     const char *wanted = getenv("RNNLAYOUT_CPU");
+#if defined(__x86_64__)
+    const features cpu = features_of_cpu();
+#endif
     const candidate candidates[] = {
 #if defined(__x86_64__)
-        {&rnl_tier_avx512bf16, has_avx512() && has_avx512bf16()},
-        {&rnl_tier_avx512, has_avx512()},
-        {&rnl_tier_avx2,
-         __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()},
+        {&rnl_tier_avx512bf16, cpu.avx512bf16},
+        {&rnl_tier_avx512, cpu.avx512},
+        {&rnl_tier_avx2, cpu.avx2},
 #elif defined(__aarch64__)
         {&rnl_tier_neon, true},
 #endif

@@ -64,7 +64,7 @@ rnl_status rnl_layout_set(rnl_layout *layout, const char *option, const char *va
 rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err)
 {
     if (k < 0 || k >= rnl_num_listed)
-        return rnl_fail(err, RNL_E_LAYOUT, "there is no row %d: the table has %d rows", k,
+        return rnl_fail(err, RNL_E_LAYOUT, "row %d does not exist: the table has %d rows", k,
                         rnl_num_listed);
     const rnl_row *row = &rnl_rows[k];
     *info = (rnl_row_info){.layout = row->layout,

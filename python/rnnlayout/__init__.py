@@ -8,8 +8,8 @@
     >>> sorted(rl.convert(weights, to="keras"))
     ['bias', 'kernel', 'recurrent_kernel']
 
-Letters in the documentation: T steps, N batch, I input, H hidden, P projected (P = H where there
-is no projection), L layers, D directions, G gates.
+Letters in the documentation: T steps, N batch, I input, H hidden, P projected (P = H without a
+projection), L layers, D directions, G gates.
 """
 
 from importlib import import_module
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from rnnlayout._run import threadpools as _threadpools  # noqa: F401
 
 if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name when first asked for
+    from rnnlayout._compare.diagnose import Diagnosis as Diagnosis, diagnose as diagnose
     from rnnlayout._compare.verify import Verified as Verified, verify as verify
     from rnnlayout._convert.convert import (
         Tensors as Tensors,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
 # module -> its public names. They are imported when first asked for, NumPy too, so that the
 # command line answers --help without them.
 _PUBLIC = {
+    "_compare.diagnose": ["Diagnosis", "diagnose"],
     "_compare.verify": ["Verified", "verify"],
     "_convert.convert": ["Tensors", "check", "convert", "pack", "unpack"],
     "_convert.engine": ["Report"],

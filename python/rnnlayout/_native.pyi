@@ -91,14 +91,13 @@ class GpuRnn:
         T: int,
         N: int,
         batch_first: bool,
-        x: int | np.ndarray,
+        x: np.ndarray,
         lengths: np.ndarray | None,
-        h0: int | np.ndarray | None,
-        c0: int | np.ndarray | None,
-        y: int | np.ndarray | None,
-        hn: int | np.ndarray | None,
-        cn: int | np.ndarray | None,
-        stream: int | None,
+        h0: np.ndarray | None,
+        c0: np.ndarray | None,
+        y: np.ndarray | None,
+        hn: np.ndarray | None,
+        cn: np.ndarray | None,
         /,
     ) -> None: ...
     def call(
@@ -144,7 +143,6 @@ class DeviceArray:
         copy: bool | None = None,
     ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
-    def _filled_in(self, stream: int, /) -> None: ...
 
 _Taken = tuple[object, int, tuple[int, ...], tuple[int, ...] | None, str, int, int, bool]
 
@@ -159,7 +157,6 @@ def device_arrays(
     in_order: bool = False,
     /,
 ) -> tuple[DeviceArray, ...]: ...
-def gpu_order(device: int, before: int, after: int, /) -> None: ...
 def gpu_device_of(address: int, /) -> int: ...
 def check(spec: Spec, layout: Layout | None = None, /) -> None: ...
 def check_layout(layout: Layout, /) -> str: ...

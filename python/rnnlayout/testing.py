@@ -14,7 +14,7 @@
     2 of 16 blocks differ between a (torch-cell) and b (torch-cell), lstm, input_size 3, hidden_size 2, dtype float64
       layer 0, input matrix of gate f: 6 of 6 differ, largest 6.0 at (0, 0): 6.0 and 12.0
       layer 0, input matrix of gate g: 6 of 6 differ, largest 6.0 at (0, 0): 12.0 and 6.0
-    likely cause: gates f and g swapped (explains all 2)
+    likely cause: gates f and g swapped in the input matrices (explains all 2)
 
 `import rnnlayout` does not load this module. It does not need pytest.
 """  # noqa: E501
@@ -43,8 +43,8 @@ def assert_same(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> None:
     rtol, atol, and how they are compared: see verify().
 
     Raises AssertionError with one line per block that differs, with the largest difference and
-    where it is, and the cause if it is a frequent one: gates swapped, a matrix transposed, biases
-    in the other vector, directions exchanged, a gate negated.
+    where it is, and the likely cause: gates swapped, a matrix transposed, biases in the other
+    vector, directions swapped, a gate negated ...; see diagnose().
 
         >>> import numpy as np
         >>> keras = {"kernel": np.ones((3, 8)), "recurrent_kernel": np.ones((2, 8)),

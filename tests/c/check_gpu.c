@@ -32,11 +32,12 @@ static const struct {
       "RNNLAYOUT_CUDNN=" FAKES "/cudnn8 FAKE_CUDNN=8907 FAKE_CUDA_ORDER=now", "FAKE_CUDNN=91900",
       "FAKE_CUDNN=92800 FAKE_CUDA_ORDER=now"}},
     {"sequences", check_sequences, {"FAKE_CUDNN=92800"}},
-    {"growth", check_growth, {""}},
-    {"tight_growth", check_tight_growth, {""}},
+    {"pool", check_pool, {"FAKE_CUDNN=92800"}},
+    {"no_pools", check_no_pools, {"FAKE_CUDA_POOLS=0"}},
     {"failures", check_failures, {"", "RNNLAYOUT_CUDNN=" FAKES "/cudnn8 FAKE_CUDNN=8906"}},
     {"threads", check_threads, {"FAKE_CUDNN_LINGER=200", "FAKE_CUDA_ORDER=now"}},
     {"capture", check_capture, {"", "FAKE_CUDA_ORDER=now"}},
+    {"graphs", check_graphs, {""}},
     {"streams", check_streams, {"FAKE_CUDA_REUSE=1"}},
     {"results", check_results, {"", "FAKE_CUDA_POOLS=0"}},
     {"algos",
@@ -49,7 +50,7 @@ static const struct {
       "STICKY=911"}},
     {"refused", check_refused, {"FAKE_CUDA_DEVICES=2"}},
     {"no_memory", check_no_memory, {"FAKE_CUDA_MEMORY=100000"}},
-    {"poll", check_poll, {"FAKE_CUDA_SLOW=2500"}},
+    {"poll", check_poll, {"FAKE_CUDA_SLOW=8000"}},
     {"large", check_large, {"", "FAKE_CUDA_ORDER=now"}},
 };
 

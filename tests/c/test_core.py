@@ -61,7 +61,7 @@ def test_threads_do_not_race(c_build, check):
 def test_calls_on_a_gpu_race_with_nobody(c_build, part):
     folder = c_build("tsan") / "tests" / "c"
     env = {"RNNLAYOUT_CUDNN": str(folder / "fakes" / "cudnn9"), "FAKE_CUDNN_LINGER": "200",
-           "FAKE_CUDA_SLOW": "2500"}  # fmt: skip
+           "FAKE_CUDA_SLOW": "8000"}  # fmt: skip
     assert run([folder / "check_gpu", part], env=env).endswith(" passed, 0 failed\n")
 
 
@@ -69,10 +69,13 @@ def test_a_c_program_needs_one_header_and_one_library(c_build, tmp_path):
     program = tmp_path / "pack_lstm"
     run([
         "cc", "-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror",
-        "-I", ROOT / "csrc" / "include", C_TESTS / "pack_lstm.c",
+        "-I", ROOT / "csrc" / "include", ROOT / "examples" / "c" / "pack_lstm.c",
         c_build("release") / "librnnlayout.a", "-lm", "-o", program,
     ])  # fmt: skip
-    packed = [float(line) for line in run([program]).splitlines()]
+    lines = [line.split() for line in run([program]).splitlines()]
+    packed = [float(value) for line in lines for value in line[6:]]
+    starts = accumulate((4 * len(line[6:]) for line in lines[:-1]), initial=0)
+    assert [int(line[1]) for line in lines] == [*starts]
 
     # torch: W, R, bW, bR of layer 0 (I = 3, H = 2), then of layer 1, whose input is H wide.
     sizes = [8 * 3, 8 * 2, 8, 8, 8 * 2, 8 * 2, 8, 8]

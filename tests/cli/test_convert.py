@@ -2,6 +2,7 @@
 
 import math
 import os
+import pickle
 import re
 
 import numpy as np
@@ -65,6 +66,8 @@ def test_what_is_left_out_and_what_is_exact(rnnlayout, folder):
         (["--into", "many.npz"], 3, "no RNN of lstm.npz (enc) has the name of one of"),
         (["--into", "many.npz"], 3, "pair them with --map enc=a"),
         (["--into", "many.npz", "--map", "enc=c"], 3, "b has no RNN 'c', it has a, b"),
+        (["--into", "model.h5"], 3, "weights cannot be put into a .h5 file"),
+        (["--into", "model.pkl"], 3, "weights cannot be put into a .pkl file"),
         (["--to", "torch", "--only", "end"], 3, "--only takes enc; did you mean 'enc'?"),
         (
             ["--into", "lstm.safetensors"],
@@ -77,6 +80,8 @@ def test_refused_and_nothing_written(rnnlayout, folder, more, code, said):
     np.savez("gru.npz", **normal_weights(rl.layout("torch"), rl.Spec("gru", 3, 2)))
     np.savez("many.npz", **prefixed("a", TORCH), **prefixed("b", TORCH))
     save_file(TORCH, "lstm.safetensors")
+    rl.save("model.h5", rl.Weights(TORCH).to("keras"))
+    (folder / "model.pkl").write_bytes(pickle.dumps(TORCH, 4))
     before = sorted(os.listdir())
     for extra in ([], ["--dry-run"]):
         found, out, err = rnnlayout("convert", "lstm.npz", "out.npz", *more, *extra)

@@ -31,6 +31,12 @@ def folder(tmp_path_factory):
     np.savez(folder / "lstm.npz", **lstm)
     lstm["weight_hh_l0"][2, 1] = 2
     np.savez(folder / "other.npz", **lstm)
+    rng = np.random.default_rng(0)
+    trained = {name: rng.normal(size=array.shape).astype("f4") for name, array in lstm.items()}
+    np.savez(folder / "trained.npz", **trained)
+    order = np.concatenate([np.arange(2 * k, 2 * k + 2) for k in (0, 1, 3, 2)])  # i f o g
+    packed = [trained[name][order] for name in lstm]
+    np.save(folder / "packed.npy", np.concatenate([array.T.ravel() for array in packed]))
     parts = {"encoder": torch.nn.GRU(8, 16, 2), "head": torch.nn.Linear(16, 3)}
     torch.save(torch.nn.ModuleDict(parts).state_dict(), folder / "model.pt")
     rl.save(folder / "model.onnx", rl.Weights(torch.nn.GRU(8, 16)).to("onnx"))

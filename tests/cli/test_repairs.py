@@ -99,3 +99,27 @@ def test_one_reason_is_said_once(rnnlayout, folder):
     code, out, _ = rnnlayout("verify", "m.npz", "m.npz")
     assert code == 1 and out.count("pass --cell rnn_tanh") == 1
     assert "\na: x, b: x: cannot be read: these tensors do not show" in out
+
+
+@pytest.fixture
+def misnamed(folder):
+    """Files whose names show no format, or a wrong one; RNNs of one spec."""
+    np.savez("good.npz", **tensors("torch", LSTM))
+    (folder / "wrong.h5").write_bytes((folder / "good.npz").read_bytes())
+    rl.pack(tensors("torch", LSTM)).tofile("unknown")
+    return folder
+
+
+@pytest.mark.parametrize("files", [["wrong.h5", "good.npz"], ["good.npz", "wrong.h5"]])
+def test_verify_takes_the_format_that_it_asks_for(rnnlayout, misnamed, files):
+    code, _, err = rnnlayout("verify", *files)
+    assert code == 3 and "pass --format npz" in err
+    assert rnnlayout("verify", *files, "--format", "npz") == (0, "lstm: equal\n", "")
+
+
+def test_a_model_has_the_format_of_its_name(rnnlayout, misnamed):
+    """--format is that of IN."""
+    for model, repair in (("wrong.h5", "rename it to wrong.npz\n"), ("unknown", "suffix\n")):
+        code, _, err = rnnlayout("convert", "good.npz", "new.h5", "--into", model)
+        assert code == 3 and "format=" not in err and "--format" not in err
+        assert err.endswith(repair)

@@ -8,6 +8,7 @@ from importlib.resources import files
 import jsonschema
 import numpy as np
 import pytest
+from oracles.frameworks import onnx_model
 from oracles.some import normal_weights
 
 import rnnlayout as rl
@@ -22,6 +23,7 @@ PINNED = {
     "run-1.json": "f8f97dee3a94",
     "layouts-1.json": "db8fc0e9b8fa",
     "verify-1.json": "d0e41153a374",
+    "diagnose-1.json": "1c81e62725c9",
 }
 
 
@@ -42,7 +44,7 @@ def check(rnnlayout):
     def run(*arguments, codes=(0,)):
         code, out, err = rnnlayout(*arguments, "--json")
         assert code in codes and err == ""
-        told = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        told = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
         name, _, version = told["schema"].removeprefix("rnnlayout.").partition("/")
         schema = json.loads(SCHEMAS[f"{name}-{version}.json"].read_text())
         jsonschema.Draft202012Validator(closed(schema)).validate(told)
@@ -93,6 +95,15 @@ def test_inspect(check, tmp_path):
     assert [entry["num_params"] for entry in told["entries"]] == [s.num_params for s in specs]
 
 
+def test_inspect_of_an_infinite_setting(check, tmp_path):
+    """JSON has no infinity."""
+    spec = rl.Spec("lstm", 3, 2)
+    model = onnx_model(normal_weights(rl.layout("onnx"), spec), spec, clip=np.inf)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    (told,) = check("inspect", tmp_path / "m.onnx")["files"]
+    assert told["entries"][0]["config"] == {"clip": "inf"}
+
+
 def test_inspect_of_what_is_refused(check, tmp_path):
     good = normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 2))
     bad = {**good, "weight_hh_l0": good["weight_hh_l0"][:, :1]}
@@ -110,6 +121,26 @@ def test_verify(check, tmp_path):
     told = check("verify", a, b, codes=(1,))
     assert [pair["equal"] for pair in told["pairs"]] == [True, False]
     assert told["only_b"] == ["2"] and told["pairs"][1]["blocks"][0]["largest"] == "inf"
+
+
+def test_diagnose(check, tmp_path):
+    like = normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 2))
+    np.savez(tmp_path / "like.npz", **like)
+    right = rl.pack(like)
+    np.save(tmp_path / "right.npy", right)
+    i, f, rest = np.split(right, [6, 12])
+    np.save(tmp_path / "wrong.npy", np.concatenate([f, i, rest]))
+    np.save(tmp_path / "other.npy", right[::-1] ** 2)
+    told = check("diagnose", tmp_path / "right.npy", "--like", tmp_path / "like.npz")
+    assert told["right"] and told["mistakes"] == []
+    fixed = tmp_path / "fixed.npy"
+    told = check("diagnose", tmp_path / "wrong.npy", "--like", tmp_path / "like.npz",
+                 "--fix", fixed, codes=(1,))  # fmt: skip
+    (one,) = told["mistakes"]
+    assert one["where"] == [{"layer": 0, "direction": 0, "role": "W"}] and told["sure"]
+    assert np.load(fixed).tobytes() == right.tobytes() and told["fixed"] == str(fixed)
+    told = check("diagnose", tmp_path / "other.npy", "--like", tmp_path / "like.npz", codes=(1,))
+    assert not told["same"]
 
 
 def test_convert(check, tmp_path):

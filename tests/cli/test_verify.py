@@ -225,3 +225,11 @@ def test_hints_are_for_the_file_that_needs_them(rnnlayout, saved, tmp_path):
     assert code == 3 and "weight_ih_l0: shape (8, 3), expected (6, 3)" in err
     with pytest.raises(rl.SpecError, match=r"pass layout to load\(\) or Weights\(\)"):
         rl.verify(rl.load(a), rl.Weights(TORCH), layout="torch")
+
+
+def test_a_prefix_is_for_the_side_with_names(saved):
+    path = saved("a.npz", prefixed("enc", TORCH) | prefixed("dec", changed("bias_hh_l0", 0, 9.0)))
+    for source in (rl.Weights(TORCH), rl.pack(TORCH)):
+        spec = None if isinstance(source, rl.Weights) else SPEC
+        assert rl.verify(source, path, prefix="enc", spec=spec)
+        assert not rl.verify(source, path, prefix="dec", spec=spec)

@@ -170,7 +170,9 @@ def test_biases_against_none():
     without = weights(spec.replace(bias="none"))
     zero = changed(with_biases, lambda t: [t[n].fill(0) for n in ("bias_ih_l0", "bias_hh_l0")])
     assert_same(zero, without)
-    assert len(said(with_biases, without)) == 1 + 8
+    lines = said(with_biases, without)
+    assert len(lines) == 1 + 8 + 1
+    assert lines[-1] == "likely cause: the biases are replaced by 0 (explains all 8)"
     flat = rl.pack(without)
     assert_same(rl.Weights(flat, without.spec), zero)
 
@@ -230,8 +232,8 @@ def test_gates_swapped(layout):
     spec = rl.Spec("gru", 5, 3, 2, True)
     a = weights(spec)
     b = changed(a, permuted(spec, (1, 0, 2))).to(layout)
-    assert causes(a, b) == ["likely cause: gates r and z swapped (explains all 32)"]
-    assert causes(b, a) == ["likely cause: gates r and z swapped (explains all 32)"]
+    cause = "likely cause: gates r and z swapped (the order of keras, keras-cudnn, onnx, haiku)"
+    assert causes(a, b) == causes(b, a) == [f"{cause} (explains all 32)"]
 
 
 def test_gates_in_another_order():
@@ -239,7 +241,8 @@ def test_gates_in_another_order():
     a = weights(spec)
     b = changed(a, permuted(spec, (0, 3, 1, 2)))
     assert causes(a, b) == [
-        "likely cause: gates in the order i o f g where a has i f g o (explains all 12)"
+        "likely cause: gates in the order i o f g, expected i f g o (the order of onnx)"
+        " (explains all 12)"
     ]
 
 
@@ -249,7 +252,7 @@ def test_only_the_biases_swapped():
     swap = permuted(spec, (0, 2, 1, 3))
     b = changed(a, lambda t: [t[n].__setitem__(slice(None), u[n]) for u in [dict(t)]
                               if not swap(u) for n in u if "bias" in n])  # fmt: skip
-    assert causes(a, b) == ["likely cause: gates f and g swapped (explains all 4)"]
+    assert causes(a, b) == ["likely cause: gates f and g swapped in the biases (explains all 4)"]
     assert "layer 0, input bias of gate f: 3 of 3 differ" in said(a, b)[1]
 
 
@@ -265,9 +268,11 @@ def test_a_matrix_transposed():
         w = tensors["weight_ih_l0"]
         w[:] = w.T.copy().reshape(w.shape)
 
-    assert causes(a, changed(a, each)) == ["likely cause: matrix transposed (explains all 3)"]
+    assert causes(a, changed(a, each)) == [
+        "likely cause: the recurrent matrices are transposed, each gate separately (explains all 3)"
+    ]
     assert causes(a, changed(a, all_at_once)) == [
-        "likely cause: all gates of a matrix transposed together (explains all 3)"
+        "likely cause: the input matrices are transposed, all gates together (explains all 3)"
     ]
 
 
@@ -277,8 +282,8 @@ def test_biases_in_the_other_vector():
     exchange = {"bias_ih_l0": "bias_hh_l0", "bias_hh_l0": "bias_ih_l0"}
     b = rl.Weights({n: a[exchange.get(n, n)] for n in a}, spec, "torch")
     assert causes(a, b) == [
-        "likely cause: biases in the other vector, their sums are equal: the same function"
-        " (explains all 8)"
+        "likely cause: bR comes before bW, each in the other's place: the same function, as only"
+        " their sum matters (explains all 8)"
     ]
 
     def halve(tensors):
@@ -286,8 +291,17 @@ def test_biases_in_the_other_vector():
         tensors["bias_ih_l0"][:] = tensors["bias_hh_l0"][:] = half
 
     assert causes(a, changed(a, halve)) == [
-        "likely cause: biases split differently, their sums are equal: the same function"
-        " (explains all 8)"
+        "likely cause: the biases are summed (half of the sum is in each vector): the same"
+        " function, as only their sum matters (explains all 8)"
+    ]
+
+    def move(tensors):
+        tensors["bias_ih_l0"][:] += 1
+        tensors["bias_hh_l0"][:] -= 1
+
+    assert causes(a, changed(a, move)) == [
+        "likely cause: the biases are split differently between bW and bR: the same function, as"
+        " only their sum matters (explains all 8)"
     ]
 
 
@@ -297,10 +311,8 @@ def test_biases_of_a_grus_candidate_in_the_other_vector():
     exchange = {"bias_ih_l0": "bias_hh_l0", "bias_hh_l0": "bias_ih_l0"}
     b = rl.Weights({n: a[exchange.get(n, n)] for n in a}, spec, "torch")
     assert causes(a, b) == [
-        "likely cause: biases in the other vector, their sums are equal: the same function"
-        " (explains 4 of 6)",
-        "likely cause: biases in the other vector for gate n, their sums are equal: another"
-        " function, as this bR is multiplied by r (explains 2 of 6)",
+        "likely cause: bR comes before bW, each in the other's place: another function, as bR of"
+        " gate n is multiplied by r (explains all 6)"
     ]
 
 
@@ -319,7 +331,9 @@ def test_directions_exchanged():
     a = weights(spec)
     other = {n: n.removesuffix("_reverse") if "reverse" in n else f"{n}_reverse" for n in a}
     b = rl.Weights({n: a[other[n]] for n in a}, spec, "torch")
-    assert causes(a, b) == ["likely cause: directions exchanged (explains all 16)"]
+    assert causes(a, b) == [
+        "likely cause: the directions are swapped: backward comes first (explains all 16)"
+    ]
 
 
 def test_no_cause_where_there_is_none():
@@ -338,8 +352,9 @@ def test_two_mistakes_are_both_named():
         )
 
     assert causes(a, changed(a, change)) == [
-        "likely cause: gates z and n swapped (explains 6 of 9)",
-        "likely cause: matrix transposed (explains 3 of 9)",
+        "likely cause: the recurrent matrices are transposed, each gate separately (explains 3 of"
+        " 9)",
+        "likely cause: gates z and n swapped in the input matrices and biases (explains 6 of 9)",
     ]
 
 
@@ -421,7 +436,9 @@ def test_a_way_that_loses_something_fails_with_the_report(monkeypatch):
         " input_size 5, hidden_size 3"
     )
     assert lines[1].startswith("  layer 0, input matrix of gate i: 15 of 15 differ, largest ")
-    assert lines[-1] == "likely cause: gates i and f swapped (explains all 2)"
+    assert lines[-1] == (
+        "likely cause: gates i and f swapped in the input matrices (explains all 2)"
+    )
 
 
 def test_it_is_not_imported_unless_asked_for_and_needs_no_pytest():

@@ -216,7 +216,7 @@ def test_a_gru_of_haiku():
     spec = rl.Spec("gru", I, H, reset="before")
     rng = seeded("haiku")
     framework = filled(Haiku("gru"), rng)
-    assert rl.infer_spec(framework.params) == spec  # the names are no other layout's
+    assert rl.infer_spec(framework.params) == spec  # only this layout has these names
     given = inputs(rng, spec)
     expected = forward(
         from_onnx(rl.convert(framework.params, to="onnx", exact=True), spec), spec, *given

@@ -211,14 +211,6 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
     return CU_OK;
 }
 
-CUresult cuModuleUnload(CUmodule module)
-{
-    LOCKED;
-    CUresult status = fake_driver_call("cuModuleUnload", "%s", "");
-    fake_end(fake_object(module, FAKE_MODULE, "cuModuleUnload"));
-    return status;
-}
-
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
     LOCKED;

@@ -28,6 +28,7 @@ struct block {
     char *host;
     int device, pinned, managed, alive, counted, touches;
     int in_order, ending; /* of a pool; its free is submitted */
+    int in_graph;         /* of a graph: each launch takes it and gives it back */
     struct touch *touch;  /* room for KEPT, while the block is alive */
 };
 
@@ -173,10 +174,10 @@ CUresult cuMemAlloc_v2(CUdeviceptr *at, size_t nbytes)
     return allocate(at, nbytes, fake_current_device());
 }
 
-static struct block *whole_block(CUdeviceptr at, int pinned, const char *call)
+static struct block *whole_block(CUdeviceptr at, const char *call)
 {
     struct block *block = describe(at, 1, call);
-    if (block->pinned != pinned || block->at != at)
+    if (block->pinned || block->at != at)
         fake_die("%s: %llx is not the start of an allocation", call, (unsigned long long)at);
     return block;
 }
@@ -191,21 +192,59 @@ CUresult cuMemFree_v2(CUdeviceptr at)
     if (fake_current_device() < 0)
         fake_die("cuMemFree_v2: no context is current");
     fake_wait_for_all();
-    if (whole_block(at, 0, "cuMemFree_v2")->in_order)
+    if (whole_block(at, "cuMemFree_v2")->in_order)
         fake_die("cuMemFree_v2: it does not wait for the work on memory of a pool");
-    end_block(whole_block(at, 0, "cuMemFree_v2"));
+    end_block(whole_block(at, "cuMemFree_v2"));
     return status;
 }
 
 /* ---- memory in the order of a stream ---- */
 
-/* A device's pool is known by its number. */
+/* A pool is known by its device's number, or that of a pool that was made by its address. */
+struct pool {
+    int device;
+};
+
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
 {
     LOCKED;
     CUresult status = fake_driver_call("cuDeviceGetDefaultMemPool", "device=%d", device);
     *pool = (CUmemoryPool)(uintptr_t)(device + 1);
     return status;
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuMemPoolCreate", "device=%d", properties->location.id);
+    if (status)
+        return status;
+    if ((int)properties->allocType != POOL_PINNED || (int)properties->location.type != POOL_DEVICE)
+        return CU_INVALID_VALUE;
+    struct pool *made = calloc(1, sizeof *made);
+    made->device = properties->location.id;
+    *pool = (CUmemoryPool)made;
+    return CU_OK;
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuMemPoolSetAttribute", "pool=%p attribute=%d value=%llx",
+                                       (void *)pool, (int)attribute, *(unsigned long long *)value);
+    return status ? status : (int)attribute == POOL_THRESHOLD ? CU_OK : CU_INVALID_VALUE;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t kept)
+{
+    LOCKED;
+    return fake_driver_call("cuMemPoolTrimTo", "pool=%p kept=%zu", (void *)pool, kept);
+}
+
+static int device_of(CUmemoryPool pool)
+{
+    const uintptr_t number = (uintptr_t)pool;
+    return number <= FAKE_MAX_DEVICES ? (int)number - 1 : ((struct pool *)pool)->device;
 }
 
 static CUresult submit_whole(const char *name, const struct block *block, CUstream stream,
@@ -228,13 +267,17 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *at, size_t nbytes, CUmemoryPool po
     CUresult status = fake_driver_call("cuMemAllocFromPoolAsync", "nbytes=%zu stream=%p", nbytes,
                                        (void *)stream);
     if (!status)
-        status = allocate(at, nbytes, (int)(uintptr_t)pool - 1);
+        status = allocate(at, nbytes, device_of(pool));
     if (status)
         return status;
-    if (fake_is_capturing(stream))
-        fake_die("cuMemAllocFromPoolAsync in a capture is not modelled");
-    block_of(*at)->in_order = 1;
-    return submit_whole("cuMemAllocFromPoolAsync", block_of(*at), stream, run_nothing);
+    struct block *block = block_of(*at);
+    block->in_order = 1;
+    block->in_graph = fake_is_capturing(stream);
+    if (block->in_graph) {
+        block->counted = 0; /* it belongs to the graph */
+        fake_count(FAKE_MEMORY, -1);
+    }
+    return submit_whole("cuMemAllocFromPoolAsync", block, stream, run_nothing);
 }
 
 static void run_free(void *argument)
@@ -252,11 +295,15 @@ CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream)
                                        (unsigned long long)at, (void *)stream);
     if (fake_sticky())
         return status;
-    struct block *block = whole_block(at, 0, "cuMemFreeAsync");
+    struct block *block = whole_block(at, "cuMemFreeAsync");
     if (!block->in_order)
         fake_die("cuMemFreeAsync: %llx is not of a pool", (unsigned long long)at);
-    if (fake_is_capturing(stream))
-        fake_die("cuMemFreeAsync in a capture is not modelled");
+    if (block->in_graph != fake_is_capturing(stream))
+        fake_die("cuMemFreeAsync: %llx is %sof a graph, and the stream %s capturing",
+                 (unsigned long long)at, block->in_graph ? "" : "not ",
+                 block->in_graph ? "is not" : "is");
+    if (block->in_graph)
+        return submit_whole("cuMemFreeAsync", block, stream, run_nothing);
     fake_count(FAKE_MEMORY, -1);
     submit_whole("cuMemFreeAsync", block, stream, run_free);
     block->ending = 1;
@@ -280,21 +327,6 @@ CUresult cuMemHostAlloc(void **at, size_t nbytes, unsigned flags)
     return CU_OK;
 }
 
-CUresult cuMemFreeHost(void *at)
-{
-    LOCKED;
-    fake_refuse_in_capture("cuMemFreeHost");
-    CUresult status = fake_driver_call("cuMemFreeHost", "at=%p", at);
-    if (fake_sticky())
-        return status;
-    fake_wait_for_all();
-    struct block *block = whole_block((CUdeviceptr)(uintptr_t)at, 1, "cuMemFreeHost");
-    end_block(block);
-    block->at = next_address; /* the host may reuse the address */
-    next_address += GAP + block->nbytes;
-    return status;
-}
-
 CUresult cuMemGetInfo_v2(size_t *left, size_t *total)
 {
     LOCKED;
@@ -307,39 +339,7 @@ CUresult cuMemGetInfo_v2(size_t *left, size_t *total)
     return CU_OK;
 }
 
-static CUresult report(struct block *block, CUdeviceptr at, int attribute, void *value)
-{
-    switch (attribute) {
-    case POINTER_MEMORY_TYPE:
-        *(unsigned *)value = block->pinned ? MEMORY_HOST : MEMORY_DEVICE;
-        break;
-    case POINTER_DEVICE_POINTER: *(CUdeviceptr *)value = at; break;
-    case POINTER_HOST_POINTER:
-        if (!block->pinned && !block->managed)
-            return CU_INVALID_VALUE;
-        *(void **)value = block->host + (at - block->at);
-        break;
-    case POINTER_IS_MANAGED: *(unsigned *)value = (unsigned)block->managed; break;
-    case POINTER_DEVICE_ORDINAL: *(int *)value = block->device; break;
-    case POINTER_RANGE_START: *(CUdeviceptr *)value = block->at; break;
-    case POINTER_RANGE_SIZE: *(size_t *)value = block->nbytes; break;
-    default: fake_die("attribute %d of a pointer is not modelled", attribute);
-    }
-    return CU_OK;
-}
-
-CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr at)
-{
-    LOCKED;
-    CUresult status = fake_driver_call("cuPointerGetAttribute", "attribute=%d at=%llx",
-                                       (int)attribute, (unsigned long long)at);
-    struct block *block = block_of(at);
-    if (status || !block || !block->alive)
-        return status ? status : CU_INVALID_VALUE;
-    return report(block, at, (int)attribute, value);
-}
-
-/* For an unknown address it returns zeros and success. Three attributes are modelled. */
+/* For an unknown address it returns zeros and success. */
 CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, void **values,
                                 CUdeviceptr at)
 {
@@ -347,15 +347,16 @@ CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, voi
     CUresult status = fake_driver_call("cuPointerGetAttributes", "n=%u at=%llx", n,
                                        (unsigned long long)at);
     struct block *block = block_of(at);
-    for (unsigned k = 0; !status && k < n; k++) {
-        const int asked = (int)attributes[k];
-        if (asked != POINTER_MEMORY_TYPE && asked != POINTER_IS_MANAGED &&
-            asked != POINTER_DEVICE_ORDINAL)
-            fake_die("cuPointerGetAttributes: %d is not modelled", asked);
-        *(int *)values[k] = 0;
-        if (block && block->alive)
-            status = report(block, at, asked, values[k]);
-    }
+    const int known = block && block->alive;
+    for (unsigned k = 0; !status && k < n; k++)
+        switch ((int)attributes[k]) {
+        case POINTER_MEMORY_TYPE:
+            *(int *)values[k] = !known ? 0 : block->pinned ? MEMORY_HOST : MEMORY_DEVICE;
+            break;
+        case POINTER_IS_MANAGED: *(int *)values[k] = known && block->managed; break;
+        case POINTER_DEVICE_ORDINAL: *(int *)values[k] = known ? block->device : 0; break;
+        default: fake_die("attribute %d of a pointer is not modelled", (int)attributes[k]);
+        }
     return status;
 }
 
@@ -375,7 +376,7 @@ void fake_free(CUdeviceptr at)
 {
     LOCKED;
     fake_wait_for_all();
-    end_block(whole_block(at, 0, "fake_free"));
+    end_block(whole_block(at, "fake_free"));
 }
 
 /* Access memory as it is now: work that nothing waited for is not done. */

@@ -346,15 +346,12 @@ CUresult cuEventSynchronize(CUevent waited)
     return CU_OK;
 }
 
-CUresult cuEventQuery(CUevent asked)
+CUresult cuStreamQuery(CUstream given)
 {
     LOCKED;
-    fake_refuse_in_capture("cuEventQuery");
-    CUresult status = fake_driver_call("cuEventQuery", "event=%p", (void *)asked);
-    if (status)
-        return status;
-    struct event *event = fake_object(asked, FAKE_EVENT, "cuEventQuery");
-    return event->capture ? CU_CAPTURED_EVENT : query(&event->clock);
+    fake_refuse_in_capture("cuStreamQuery");
+    CUresult status = fake_driver_call("cuStreamQuery", "stream=%p", (void *)given);
+    return status ? status : query(&fake_stream(given, "cuStreamQuery")->clock);
 }
 
 /* Time is not modelled: every piece of work takes 10 microseconds. */

@@ -18,7 +18,16 @@
 #endif
 #else
 typedef int CUresult, CUdevice, CUdevice_attribute, CUpointer_attribute;
-typedef int CUstreamCaptureMode, CUstreamCaptureStatus;
+typedef int CUstreamCaptureMode, CUstreamCaptureStatus, CUmemPool_attribute;
+typedef struct {
+    int type, id;
+} CUmemLocation;
+typedef struct {
+    int allocType, handleTypes;
+    CUmemLocation location;
+    void *win32SecurityAttributes;
+    unsigned char reserved[64];
+} CUmemPoolProps;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
@@ -73,12 +82,11 @@ enum {
     DEVICE_MINOR = 76,
     DEVICE_POOLS = 115,
     POINTER_MEMORY_TYPE = 2,
-    POINTER_DEVICE_POINTER = 3,
-    POINTER_HOST_POINTER = 4,
     POINTER_IS_MANAGED = 8,
     POINTER_DEVICE_ORDINAL = 9,
-    POINTER_RANGE_START = 11,
-    POINTER_RANGE_SIZE = 12,
+    POOL_PINNED = 1,
+    POOL_DEVICE = 1,
+    POOL_THRESHOLD = 4,
     MEMORY_HOST = 1,
     MEMORY_DEVICE = 2,
     STREAM_NON_BLOCKING = 1,

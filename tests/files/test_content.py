@@ -12,7 +12,7 @@ from rnnlayout._cli import main as _cli
 from rnnlayout._files.into import convert_into
 
 # Those that begin with a signature; .npy has one too, but needs a spec.
-SIGNED = [".safetensors", ".npz", ".pt", ".old.pt", ".h5", ".keras", ".onnx"]
+SIGNED = [".safetensors", ".npz", ".pt", ".old.pt", ".h5", ".keras", ".onnx", ".msgpack"]
 NAMES = ["model", "model.pth.tar", "MODEL.Model", "model.tar", "model.v2.best", "model.pkl.bak"]
 
 

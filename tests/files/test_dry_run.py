@@ -58,7 +58,9 @@ def sources(tmp_path_factory):
 
 
 @pytest.mark.parametrize("source", ["a.keras", "a.h5", "a.pt", "a.npz", "a.safetensors", "a.onnx"])
-@pytest.mark.parametrize("suffix", [s for s in FORMATS if s not in (".pkl", ".pickle")])
+@pytest.mark.parametrize(
+    "suffix", [s for s in FORMATS if s not in (".pkl", ".pickle", ".eqx", ".pdparams")]
+)
 def test_a_dry_run_opens_nothing_to_write(source, suffix, sources, tmp_path, watched):
     target, to = tmp_path / f"new{suffix}", TO.get(suffix, "cudnn")
     dry = rl.convert_file(sources / source, target, to=to, dry_run=True)

@@ -43,3 +43,13 @@ def test_the_rest_of_a_name_is_not_a_direction(tmp_path):
         np.savez(tmp_path / "m.npz", **{f"{wrong}.{name}": one for name, one in tensors.items()})
         with pytest.raises(rl.FileError, match="no recurrent layer found under 'LSTM_1'"):
             rl.load(tmp_path / "m.npz", prefix="LSTM_1")
+
+
+def test_a_conversion_names_the_other_rnns_it_leaves_out(path, tmp_path):
+    """Not their tensors, which also have no RNN if the prefix is not known."""
+    done = rl.convert_file(path, tmp_path / "new.bin", to="cudnn", prefix="LSTM_10")
+    assert list(done.reports) == ["LSTM_10"]
+    assert sorted(done.left_out) == sorted({*NAMES} - {"LSTM_10"})
+    assert rl.convert_file(
+        path, tmp_path / "only.bin", to="cudnn", only=["LSTM_10"]
+    ).left_out == done.left_out  # fmt: skip

@@ -9,6 +9,7 @@ from oracles import some
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
+from rnnlayout._files import files
 from rnnlayout._files.bags import record
 
 WRONG = [
@@ -38,7 +39,8 @@ def test_a_setting_of_the_wrong_kind(tmp_path, monkeypatch, capsys, name, key, v
         with pytest.raises(rl.LayoutError, match=key):
             rl.save(path, w)
         assert not path.exists()
-        monkeypatch.setattr(record, "check_config", lambda config: None)
+        for module in (files, record):
+            monkeypatch.setattr(module, "check_config", lambda config: None)
         rl.save(path, w)
         monkeypatch.undo()
     with pytest.raises(rl.FileError, match=key):
@@ -68,3 +70,24 @@ def test_a_merge_mode_in_a_keras_config(tmp_path, value):
         file.attrs["model_config"] = config
     with pytest.raises(rl.FileError, match="merge_mode"):
         rl.load(path)
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5", ".npz", ".bin", ".h"])
+def test_a_setting_of_numpys_kind(tmp_path, suffix):
+    """It has no form in JSON; the error names the setting and the kind that it needs."""
+    layout = "cudnn" if suffix in (".bin", ".h") else "keras"
+    w = rl.Weights(some.normal_weights(rl.layout("keras"), SPEC)).to(layout)
+    w.config = {"go_backwards": np.True_}
+    with pytest.raises(rl.LayoutError, match=r"config has go_backwards .*True_, need bool or int"):
+        rl.save(tmp_path / f"a{suffix}", w)
+
+
+def test_a_harmless_setting_does_not_hinder_an_array(tmp_path):
+    """stateful says when a caller keeps states: a weight space computes the same without it."""
+    w = rl.Weights(some.normal_weights(rl.layout("keras"), SPEC)).to("cudnn")
+    w.config = {"stateful": True}
+    rl.save(tmp_path / "a.npy", w)
+    assert some.same_bits(np.load(tmp_path / "a.npy"), w.tensors)
+    w.config = {"stateful": True, "go_backwards": True}
+    with pytest.raises(rl.LossyError, match="is used with go_backwards=True, and"):
+        rl.save(tmp_path / "a.npy", w)

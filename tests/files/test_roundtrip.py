@@ -16,7 +16,7 @@ from rnnlayout._weights.weights import weights_of
 
 COUNT = 150
 WRITE_ONLY = FORMATS.keys() - set(readable())  # tests/files/bags/test_c.py compiles them
-NOT_WRITTEN = {".pkl", ".pickle"}
+NOT_WRITTEN = {".pkl", ".pickle", ".eqx", ".pdparams"}
 # These have one order of the axes of x each.
 OWN_AXES = {".onnx", ".keras", ".h5", ".hdf5", ".weights.h5"}
 SETTINGS = {

@@ -155,10 +155,6 @@ BINDING_ERRORS = {
         (rl.CudnnNotFoundError, rl.SpecError),
         lambda: _native.device_arrays(0, "float16", ((2, 3),), 1, None),
     ),
-    "no GPU's order": (
-        (rl.CudnnNotFoundError, rl.SpecError),
-        lambda: _native.gpu_order(0, 1, 5),
-    ),
     "a GpuRnn without a GPU": (
         rl.CudnnNotFoundError,
         lambda: _native.GpuRnn(LSTM, FLAT, 0, *GPU_OPTIONS),
@@ -180,7 +176,7 @@ BINDING_ERRORS = {
     "__dlpack__ with a copy": (BufferError, lambda: EMPTY.__dlpack__(copy=True)),
     "__dlpack__ for stream 0": (ValueError, lambda: EMPTY.__dlpack__(stream=0)),
     "a dtype": (rl.SpecError, lambda: _native.itemsize("int8")),
-    "a dtype that is no text": (TypeError, lambda: _native.itemsize(7)),
+    "a dtype that is not a text": (TypeError, lambda: _native.itemsize(7)),
     "a name with a NUL": (rl.SpecError, lambda: _native.itemsize("float16\0")),
     "half a character": (rl.SpecError, lambda: _native.itemsize("\ud800")),
     "no spec": (rl.SpecError, lambda: _native.check(7)),

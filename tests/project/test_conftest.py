@@ -18,13 +18,17 @@ def test_more(): pass
 
 
 def run(folder, mark, *options, ci=""):
-    """Run pytest with the project's options on three tests. Returns its exit status and lines."""
+    """Run pytest with the project's options on three tests. Returns its exit status and lines.
+
+    Of all plugins only pytest-xdist is loaded.
+    """
     (folder / "conftest.py").write_text((TESTS / "conftest.py").read_text())
     (folder / "test_three.py").write_text(PROGRAM.format(mark=mark))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options,
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "xdist", *options,
          "-c", ROOT / "pyproject.toml", "--rootdir", folder, folder],
-        env=os.environ | {"CI": ci, "PYTHONPATH": str(TESTS)}, cwd=folder,
+        env=os.environ | {"CI": ci, "PYTHONPATH": str(TESTS),
+                          "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, cwd=folder,
         text=True, capture_output=True, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout.splitlines()

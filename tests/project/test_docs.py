@@ -16,6 +16,7 @@ import rnnlayout as rl
 
 sys.path.insert(0, str(ROOT / "tools"))
 
+import gates_picture
 import run_pages
 import tables
 
@@ -74,3 +75,9 @@ def test_links_to_files_lead_somewhere(page):
     for link in links:
         target = PAGES[page].parent / link
         assert target.exists() or target.with_suffix(".md").exists(), link
+
+
+def test_the_picture_of_gates_follows_from_the_table():
+    shown = gates_picture.PICTURE.read_text()
+    assert shown == gates_picture.draw()  # else tools/gates_picture.py --write
+    assert gates_picture.letters("keras")["bias"] == list("iiffggoo")

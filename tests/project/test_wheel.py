@@ -1,7 +1,9 @@
-"""The wheel: one small file for every CPython, without sources, that needs only the C library."""
+"""The wheel: one small file for every CPython, without sources, that needs only the C library. The
+sdist: the sources, and nothing that a build has left in their folders."""
 
 import re
 import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -67,3 +69,12 @@ def test_it_needs_the_c_library_alone(wheel, names):
 
 def test_it_keeps_to_the_stable_abi(wheel):
     run([sys.executable, "-m", "abi3audit", "--strict", wheel])
+
+
+def test_the_sdist_contains_the_tracked_files(tmp_path):
+    run([sys.executable, "-m", "build", "--sdist", "--outdir", tmp_path, ROOT])
+    (path,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = set(run(["git", "-C", ROOT, "ls-files"]).splitlines())
+    assert names == {name for name in tracked if not name.startswith(".")} | {"PKG-INFO"}

@@ -38,7 +38,8 @@ names: list[str] = [name for name, entry in found.items() if entry.spec.num_laye
 done: rl.Converted = rl.convert_file(folder / "one.safetensors", folder / "two.npz", to="keras")
 print(names, [r.grade for r in done.reports.values()])
 verified: rl.Verified = rl.verify(folder / "one.safetensors", folder / "two.npz")
-print(verified.equal)
+diagnosed: rl.Diagnosis = rl.diagnose(flat, like=weights)
+print(verified.equal, diagnosed.fixed is not None, [one.rule for one in diagnosed.mistakes])
 try:
     rl.assign(object(), tensors)
 except rl.UndecidedError as error:

@@ -260,6 +260,15 @@ def test_a_weight_space_in_a_list_of_its_own():
     "call, text",
     [
         (lambda: rl.pack(tensors(), prefix=1), "prefix is a int, need a string"),
+        (lambda: rl.pack(torch.nn.LSTM(3, 2), prefix="a"), r"found a LSTM: omit prefix="),
+        (lambda: rl.pack([*tensors().values()], layout="torch", prefix="a"), "found a list: omit"),
+        (lambda: rl.RNN(rl.Weights(tensors()), prefix="a"), "found a Weights: omit prefix="),
+        (
+            lambda: rl.forward(
+                np.ones((1, 1, 3)), rl.pack(tensors()), rl.infer_spec(tensors()), prefix="a"
+            ),
+            "found a ndarray: omit prefix=",
+        ),
         (lambda: rl.pack(tensors(), prefix=()), "prefix is a tuple, need a string"),
         (lambda: rl.pack(tensors(), exact=ones(2)), "exact is array.*need True or False"),
         (lambda: rl.pack(tensors(), exact="no"), "exact is 'no', need True or False"),

@@ -106,8 +106,8 @@ def test_keras_layers_of_another_dtype_or_size():
 def test_targets_of_another_kind():
     with pytest.raises(rl.LayoutError, match="no target: the list is empty"):
         rl.assign([], weights(rl.Spec("lstm", 5, 7)))
-    with pytest.raises(rl.LayoutError, match="dict is not a torch module, Keras layer"):
-        rl.assign({}, weights(rl.Spec("lstm", 5, 7)))
+    with pytest.raises(rl.LayoutError, match="set is not a torch module, a Keras layer"):
+        rl.assign(set(), weights(rl.Spec("lstm", 5, 7)))
     with pytest.raises(rl.LayoutError, match="Dense is not an LSTM, GRU"):
         rl.assign(keras.layers.Dense(3), weights(rl.Spec("lstm", 5, 7)))
 

@@ -29,11 +29,10 @@ typedef enum {
     RNL_CUDNN_DATA_BFLOAT16 = 9
 } rnl_cudnn_data_type; /* cudnnDataType_t */
 
-/* 0 may use TF32 for float32, 2 may lower float32 to half. */
+/* 0 may use TF32 for float32; 2, which is not used, may lower float32 to half. */
 typedef enum {
     RNL_CUDNN_DEFAULT_MATH = 0,
     RNL_CUDNN_TENSOR_OP_MATH = 1,
-    RNL_CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION = 2,
     RNL_CUDNN_FMA_MATH = 3
 } rnl_cudnn_math; /* cudnnMathType_t */
 
@@ -64,28 +63,17 @@ typedef enum {
 typedef enum {
     RNL_CUDNN_RNN_ALGO_STANDARD = 0,
     RNL_CUDNN_RNN_ALGO_PERSIST_STATIC = 1,
-    RNL_CUDNN_RNN_ALGO_PERSIST_DYNAMIC = 2,
     RNL_CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H = 3
 } rnl_cudnn_algo; /* cudnnRNNAlgo_t */
 
-typedef enum {
-    RNL_CUDNN_FWD_MODE_INFERENCE = 0,
-    RNL_CUDNN_FWD_MODE_TRAINING = 1
-} rnl_cudnn_forward_mode; /* cudnnForwardMode_t */
+typedef enum { RNL_CUDNN_FWD_MODE_INFERENCE = 0 } rnl_cudnn_forward_mode; /* cudnnForwardMode_t */
 
-typedef enum {
-    RNL_CUDNN_RNN_CLIP_NONE = 0,
-    RNL_CUDNN_RNN_CLIP_MINMAX = 1
-} rnl_cudnn_clip; /* cudnnRNNClipMode_t */
+typedef enum { RNL_CUDNN_RNN_CLIP_MINMAX = 1 } rnl_cudnn_clip; /* cudnnRNNClipMode_t */
 
-typedef enum {
-    RNL_CUDNN_NOT_PROPAGATE_NAN = 0,
-    RNL_CUDNN_PROPAGATE_NAN = 1
-} rnl_cudnn_nan; /* cudnnNanPropagation_t */
+typedef enum { RNL_CUDNN_PROPAGATE_NAN = 1 } rnl_cudnn_nan; /* cudnnNanPropagation_t */
 
 typedef enum {
     RNL_CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED = 0,
-    RNL_CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED = 1,
     RNL_CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED = 2
 } rnl_cudnn_data_layout; /* cudnnRNNDataLayout_t */
 
@@ -167,16 +155,30 @@ typedef enum {
     RNL_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9
 } rnl_cu_pointer_attribute; /* CUpointer_attribute */
 
-enum { RNL_CU_MEMORYTYPE_HOST = 1, RNL_CU_MEMORYTYPE_DEVICE = 2 };
+enum { RNL_CU_MEMORYTYPE_DEVICE = 2 };
+
+typedef enum {
+    RNL_CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4
+} rnl_cu_pool_attribute; /* CUmemPool_attribute */
+
+enum { RNL_CU_MEM_ALLOCATION_TYPE_PINNED = 1, RNL_CU_MEM_LOCATION_TYPE_DEVICE = 1 };
+
+/* What is zero is the default. */
+typedef struct {
+    int type, handles;
+    struct {
+        int type, id;
+    } location;
+    void *security;
+    unsigned char more[64];
+} rnl_cu_pool_properties; /* CUmemPoolProps */
 
 typedef enum {
     RNL_CU_STREAM_CAPTURE_STATUS_NONE = 0,
-    RNL_CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
     RNL_CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2
 } rnl_cu_capture_status; /* CUstreamCaptureStatus */
 
 typedef enum {
-    RNL_CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
     RNL_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
     RNL_CU_STREAM_CAPTURE_MODE_RELAXED = 2
 } rnl_cu_capture_mode; /* CUstreamCaptureMode */

@@ -91,7 +91,8 @@ static rnl_gpu_algo fastest(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job)
         return RNL_GPU_STANDARD;
     if (rnn->device->used.capability >= 60 && spec->hidden_size <= most_of_small(spec))
         return RNL_GPU_PERSIST_SMALL;
-    return suits_static(rnn, job->T, job->N) ? RNL_GPU_PERSIST_STATIC : RNL_GPU_STANDARD;
+    return suits_static(rnn, job->sizes.T, job->sizes.N) ? RNL_GPU_PERSIST_STATIC
+                                                         : RNL_GPU_STANDARD;
 }
 
 rnl_gpu_algo rnl_algo_choose(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job)
@@ -105,9 +106,9 @@ rnl_gpu_algo rnl_algo_choose(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job)
 bool rnl_algo_gives_way(rnl_gpu_rnn *rnn, rnl_gpu_job *job, rnl_status status, const rnl_error *err)
 {
     if (status != RNL_E_CUDNN || rnn->options.algo != RNL_GPU_AUTO ||
-        job->algo == RNL_GPU_STANDARD || !rnl_gpu_not_supported(err))
+        job->sizes.algo == RNL_GPU_STANDARD || !rnl_gpu_not_supported(err))
         return false;
-    atomic_store(&rnn->refused[job->algo], true);
-    job->algo = RNL_GPU_STANDARD;
+    atomic_store(&rnn->refused[job->sizes.algo], true);
+    job->sizes.algo = RNL_GPU_STANDARD;
     return true;
 }

@@ -32,13 +32,14 @@ static rnl_status measure(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_
     const rnl_spec *spec = &rnn->spec;
     const int64_t D = rnn->directions, layers = spec->num_layers * D;
     const int64_t T = call->T, N = call->N, most = INT_MAX;
-    job->T = T;
-    job->N = N;
-    job->batch_first = call->batch_first != 0;
-    const bool fits = nbytes_of(T, N, spec->input_size, rnn->unit, &job->x_nbytes) &&
-                      nbytes_of(T, N, D * rnn->state_size, rnn->unit, &job->y_nbytes) &&
-                      nbytes_of(layers, N, rnn->state_size, rnn->unit, &job->h_nbytes) &&
-                      nbytes_of(layers, N, spec->hidden_size, rnn->unit, &job->c_nbytes);
+    const size_t unit = rnn->unit;
+    rnl_gpu_array *const a = job->arrays;
+    const bool fits = nbytes_of(T, N, spec->input_size, unit, &a[RNL_X].nbytes) &&
+                      nbytes_of(T, N, D * rnn->state_size, unit, &a[RNL_Y].nbytes) &&
+                      nbytes_of(layers, N, rnn->state_size, unit, &a[RNL_H0].nbytes) &&
+                      nbytes_of(layers, N, spec->hidden_size, unit, &a[RNL_C0].nbytes);
+    a[RNL_HN].nbytes = a[RNL_H0].nbytes;
+    a[RNL_CN].nbytes = a[RNL_C0].nbytes;
     if (fits && N <= most / spec->hidden_size) /* strides of the states are int */
         return RNL_OK;
     return rnl_fail(err, RNL_E_SPEC,
@@ -57,106 +58,86 @@ static void choose_form(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gp
     }
     if (!call->lengths)
         longest = call->T;
+    job->sizes.T = call->N ? call->T : 0;
+    job->sizes.N = call->N;
+    job->sizes.batch_first = call->batch_first != 0;
     if (longest == 0 || call->N == 0) {
-        job->T = 0;
+        job->sizes.T = 0;
         return;
     }
     job->lengths = shortest == call->T ? NULL : call->lengths;
-    if (job->lengths && shortest == longest && !job->batch_first) {
+    if (job->lengths && shortest == longest && !job->sizes.batch_first) {
         const size_t step = (size_t)(call->N * rnn->directions * rnn->state_size) * rnn->unit;
         job->tail_nbytes = (size_t)(call->T - longest) * step;
-        job->T = longest;
+        job->sizes.T = longest;
         job->lengths = NULL;
     }
-    job->padded = job->lengths || job->batch_first;
+    job->sizes.padded = job->lengths || job->sizes.batch_first;
 }
 
-typedef struct operand {
-    const char *name;
-    const void *at;
-    size_t nbytes;
-    bool written;
-    int may_be; /* the array that may have the same address */
-} operand;
+static const char *const NAMES[RNL_NUM_ARRAYS] = {"x", "h_0", "c_0", "y", "h_n", "c_n"};
 
-enum { X, H_0, C_0, Y, H_N, C_N, NUM_ARRAYS };
-enum { NONE = NUM_ARRAYS };
-
-static bool overlap(const operand *a, const operand *b)
+static bool overlap(const rnl_gpu_array *a, const rnl_gpu_array *b)
 {
-    const uintptr_t first = (uintptr_t)a->at, second = (uintptr_t)b->at;
+    const uintptr_t first = (uintptr_t)a->given, second = (uintptr_t)b->given;
     return a->nbytes && b->nbytes && first < second + b->nbytes && second < first + a->nbytes;
 }
 
-static rnl_status check_overlap(const operand *arrays, rnl_error *err)
+/* An output may overlap no other array; a state may be exactly the one that it follows. */
+static rnl_status check_overlap(const rnl_gpu_array *arrays, rnl_error *err)
 {
-    for (int i = 0; i < NUM_ARRAYS; i++)
-        for (int k = 0; k < NUM_ARRAYS; k++) {
-            const operand *const a = &arrays[i], *const b = &arrays[k];
-            if (i == k || !a->at || !b->at || !a->written || !overlap(a, b) ||
-                (a->may_be == k && a->at == b->at))
+    for (int i = RNL_Y; i < RNL_NUM_ARRAYS; i++)
+        for (int k = 0; k < RNL_NUM_ARRAYS; k++) {
+            const rnl_gpu_array *const a = &arrays[i], *const b = &arrays[k];
+            const bool follows = i > RNL_Y && k == i - RNL_Y && a->given == b->given;
+            if (i == k || !a->given || !b->given || follows || !overlap(a, b))
                 continue;
             return rnl_fail(err, RNL_E_SPEC, "%s overlaps %s in memory: pass separate arrays",
-                            a->name, b->name);
+                            NAMES[i], NAMES[k]);
         }
     return RNL_OK;
 }
 
-static rnl_status check_arrays(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call,
-                               const rnl_gpu_job *job, rnl_error *err)
+static rnl_status check_arrays(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job, rnl_error *err)
 {
-    const bool has_c = rnn->spec.cell == RNL_LSTM;
-    const operand arrays[NUM_ARRAYS] = {
-        [X] = {"x", call->x, job->x_nbytes, false, NONE},
-        [H_0] = {"h_0", call->h0, job->h_nbytes, false, NONE},
-        [C_0] = {"c_0", has_c ? call->c0 : NULL, job->c_nbytes, false, NONE},
-        [Y] = {"y", call->y, job->y_nbytes, true, NONE},
-        [H_N] = {"h_n", call->hn, job->h_nbytes, true, H_0},
-        [C_N] = {"c_n", has_c ? call->cn : NULL, job->c_nbytes, true, C_0},
-    };
-    if (!call->x && job->x_nbytes)
+    if (!job->arrays[RNL_X].given && job->arrays[RNL_X].nbytes)
         return rnl_fail(err, RNL_E_SPEC, "x is NULL");
-    for (int k = 0; k < NUM_ARRAYS; k++) {
-        if ((uintptr_t)arrays[k].at % rnn->unit)
+    for (int k = 0; k < RNL_NUM_ARRAYS; k++) {
+        const uintptr_t at = (uintptr_t)job->arrays[k].given;
+        if (at % rnn->unit)
             return rnl_fail(err, RNL_E_SPEC,
                             "%s begins at %p, which is not a multiple of the %zu bytes of an "
                             "element: pass an aligned copy",
-                            arrays[k].name, arrays[k].at, rnn->unit);
-        if (arrays[k].at && (uintptr_t)arrays[k].at > UINTPTR_MAX - arrays[k].nbytes)
+                            NAMES[k], job->arrays[k].given, rnn->unit);
+        if (at && at > UINTPTR_MAX - job->arrays[k].nbytes)
             return rnl_fail(err, RNL_E_SPEC, "%s ends past the last address: its size is wrong",
-                            arrays[k].name);
+                            NAMES[k]);
     }
-    return check_overlap(arrays, err);
-}
-
-/* Memory that the call needs besides: copies of states that are overwritten, y if the caller does
- * not want it, and lengths for a cuDNN that also reads them on the device. */
-static void measure_scratch(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job)
-{
-    const bool has_c = rnn->spec.cell == RNL_LSTM;
-    job->copies_h0 = !call->on_host && call->h0 && call->h0 == call->hn;
-    job->copies_c0 = !call->on_host && has_c && call->c0 && call->c0 == call->cn;
-    job->scratch_nbytes = (job->copies_h0 ? rnl_gpu_aligned(job->h_nbytes) : 0) +
-                          (job->copies_c0 ? rnl_gpu_aligned(job->c_nbytes) : 0) +
-                          (call->y ? 0 : rnl_gpu_aligned(job->y_nbytes)) +
-                          (job->lengths ? rnl_gpu_aligned((size_t)job->N * sizeof(int32_t)) : 0);
+    return check_overlap(job->arrays, err);
 }
 
 rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                            rnl_error *err)
 {
+    const bool has_c = rnn->spec.cell == RNL_LSTM;
+    const void *const given[RNL_NUM_ARRAYS] = {call->x, call->h0, has_c ? call->c0 : NULL,
+                                               call->y, call->hn, has_c ? call->cn : NULL};
     memset(job, 0, sizeof *job);
+    for (int k = 0; k < RNL_NUM_ARRAYS; k++)
+        job->arrays[k].given = given[k];
+    job->on_host = call->on_host != 0;
+    job->stream = job->on_host ? RNL_OWN_STREAM : (rnl_cu_stream)call->stream;
     rnl_status status = check_sizes(call, err);
     if (status == RNL_OK)
         status = measure(rnn, call, job, err);
     if (status == RNL_OK)
-        status = check_arrays(rnn, call, job, err);
+        status = check_arrays(rnn, job, err);
     if (status != RNL_OK)
         return status;
     choose_form(rnn, call, job);
-    measure_scratch(rnn, call, job);
-    job->algo = rnl_algo_choose(rnn, job);
-    if (job->T && job->lengths && job->algo != RNL_GPU_STANDARD && rnn->spec.dtype != RNL_BFLOAT16)
+    job->sizes.algo = rnl_algo_choose(rnn, job);
+    if (job->sizes.T && job->lengths && job->sizes.algo != RNL_GPU_STANDARD &&
+        rnn->spec.dtype != RNL_BFLOAT16)
         return rnl_fail(
             err, RNL_E_SPEC,
             "lengths need algo=\"standard\": cuDNN's persistent algorithms only support "
@@ -202,13 +183,11 @@ rnl_status rnl_gpu_device_of(const void *address, int *device, rnl_error *err)
     return RNL_OK;
 }
 
-rnl_status rnl_gpu_check_array(rnl_gpu_device *device, const char *name, const void *array,
-                               rnl_error *err)
+static rnl_status check_place(rnl_gpu_device *device, const char *name, const void *array,
+                              rnl_error *err)
 {
     int found;
     unsigned managed;
-    if (!array)
-        return RNL_OK;
     const rnl_cu_result result = locate(device->cu, array, &found, &managed);
     if (result != RNL_CUDA_SUCCESS)
         return rnl_gpu_cu(device, "cuPointerGetAttributes", result, err);
@@ -222,4 +201,13 @@ rnl_status rnl_gpu_check_array(rnl_gpu_device *device, const char *name, const v
                         name, device->ordinal);
     return rnl_fail(err, RNL_E_SPEC, "%s is on GPU %d, the RNN is on GPU %d: copy %s to GPU %d",
                     name, found, device->ordinal, name, device->ordinal);
+}
+
+rnl_status rnl_gpu_check_places(rnl_gpu_device *device, const rnl_gpu_job *job, rnl_error *err)
+{
+    rnl_status status = RNL_OK;
+    for (int k = 0; status == RNL_OK && k < RNL_NUM_ARRAYS; k++)
+        if (job->arrays[k].given && job->arrays[k].nbytes)
+            status = check_place(device, NAMES[k], job->arrays[k].given, err);
+    return status;
 }

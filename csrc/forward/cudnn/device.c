@@ -21,19 +21,37 @@ static rnl_status retain(rnl_gpu_device *device, rnl_error *err)
     return status;
 }
 
-/* The driver's own pool of the device, if it has one: other code of the process uses it too. */
-static rnl_cu_pool find_pool(const rnl_driver_table *cu, int ordinal)
+/* A pool that keeps memory which is free: to get it back from the driver at each call would cost
+ * more than the call. */
+static rnl_cu_pool make_pool(const rnl_driver_table *cu, int ordinal)
 {
+    const rnl_cu_pool_properties properties = {
+        .type = RNL_CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {RNL_CU_MEM_LOCATION_TYPE_DEVICE, ordinal},
+    };
+    uint64_t all = UINT64_MAX;
+    rnl_cu_pool pool;
+    if (cu->cuMemPoolCreate(&pool, &properties) != RNL_CUDA_SUCCESS)
+        return NULL;
+    cu->cuMemPoolSetAttribute(pool, RNL_CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all);
+    return pool;
+}
+
+static void find_pools(rnl_gpu_device *device)
+{
+    const rnl_driver_table *const cu = device->cu;
     rnl_cu_device found = 0;
-    rnl_cu_pool pool = NULL;
+    rnl_cu_pool results;
     int has_pools = 0;
-    if (!cu->cuDeviceGetDefaultMemPool || !cu->cuMemAllocFromPoolAsync || !cu->cuMemFreeAsync ||
-        cu->cuDeviceGet(&found, ordinal) != RNL_CUDA_SUCCESS ||
+    if (!cu->cuDeviceGetDefaultMemPool || !cu->cuMemPoolCreate || !cu->cuMemPoolSetAttribute ||
+        !cu->cuMemPoolTrimTo || !cu->cuMemAllocFromPoolAsync || !cu->cuMemFreeAsync ||
+        cu->cuDeviceGet(&found, device->ordinal) != RNL_CUDA_SUCCESS ||
         cu->cuDeviceGetAttribute(&has_pools, RNL_CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
                                  found) != RNL_CUDA_SUCCESS ||
-        !has_pools || cu->cuDeviceGetDefaultMemPool(&pool, found) != RNL_CUDA_SUCCESS)
-        return NULL;
-    return pool;
+        !has_pools || cu->cuDeviceGetDefaultMemPool(&results, found) != RNL_CUDA_SUCCESS)
+        return;
+    device->work = make_pool(cu, device->ordinal);
+    device->results = device->work ? results : NULL;
 }
 
 static rnl_status make_ready(rnl_gpu_device *device, int ordinal, rnl_error *err)
@@ -46,7 +64,7 @@ static rnl_status make_ready(rnl_gpu_device *device, int ordinal, rnl_error *err
     device->cu = &device->used.driver->call;
     if (retain(device, err) != RNL_OK)
         return err->status;
-    device->pool = find_pool(device->cu, ordinal);
+    find_pools(device);
     pthread_mutex_init(&device->lock, NULL);
     pthread_cond_init(&device->returned, NULL);
     atomic_store(&device->ready, true);
@@ -56,7 +74,7 @@ static rnl_status make_ready(rnl_gpu_device *device, int ordinal, rnl_error *err
 static rnl_status get(int ordinal, rnl_gpu_device **device, rnl_error *err)
 {
     rnl_cudnn_in_use used;
-    if (ordinal < 0 || ordinal >= MAX_DEVICES) /* fails: there is no such GPU */
+    if (ordinal < 0 || ordinal >= MAX_DEVICES) /* fails: it does not exist */
         return rnl_cudnn_use(ordinal, &used, err);
     *device = &devices[ordinal];
     if (atomic_load(&(*device)->ready))

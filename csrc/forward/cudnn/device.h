@@ -7,9 +7,16 @@
 
 #include "forward/cudnn/open.h"
 
-enum { RNL_NUM_CLAMPS = RNL_FLOAT64 + 1 };
+enum { RNL_NUM_CLAMPS = RNL_FLOAT64 + 1, RNL_NUM_LANES = 4 };
 
-struct rnl_lane;
+/* One call at a time has it (lane.h). */
+typedef struct rnl_lane {
+    bool busy, made; /* made: all below exists */
+    rnl_cudnn_handle handle;
+    rnl_cudnn_dropout dropout;
+    rnl_cu_stream own;    /* for arrays of the host */
+    rnl_cu_stream stream; /* the handle's; a new handle has NULL */
+} rnl_lane;
 
 /* Memory of the pool that is to be freed, in the order of a stream that was captured. */
 typedef struct rnl_ending {
@@ -23,17 +30,19 @@ typedef struct rnl_gpu_device {
     const rnl_cudnn_table *dnn;
     const rnl_driver_table *cu;
     rnl_cu_context context;
-    rnl_cu_pool pool; /* NULL: the device or its driver has none */
+    /* memory in the order of streams; NULL: the device or its driver has none */
+    rnl_cu_pool results; /* the process's own, also used by other code */
+    rnl_cu_pool work;    /* of calls; it keeps its memory while there is an RNN */
     int ordinal, num_processors;
     atomic_bool ready; /* all above is set, until the process ends */
 
     const char *died_call; /* the call that met ...                           */
     atomic_int died;       /* ... the error after which all calls fail; 0: none */
 
-    int num_rnns;         /* the lanes' memory is freed with the last one */
-    pthread_mutex_t lock; /* for num_rnns and the members below           */
+    atomic_int num_rnns;
+    pthread_mutex_t lock; /* for the members below */
     pthread_cond_t returned;
-    struct rnl_lane *lanes; /* NULL: none yet; they live as long as the process */
+    rnl_lane lanes[RNL_NUM_LANES];
     rnl_ending *endings;
     rnl_cu_module clamps;
     rnl_cu_function clamp[RNL_NUM_CLAMPS]; /* by dtype; NULL: not looked up yet */
@@ -99,6 +108,12 @@ rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *wha
                           rnl_cu_address *memory, rnl_error *err);
 rnl_status rnl_gpu_allocated(rnl_gpu_device *device, const char *call, rnl_cu_result result,
                              size_t nbytes, const char *what, rnl_error *err);
+
+/* Take memory for the work of one call, and give it back: the work in the stream may use it in
+ * between. During a capture it belongs to the graph. RNL_E_NOMEM. */
+rnl_status rnl_gpu_take_memory(rnl_gpu_device *device, size_t nbytes, rnl_cu_stream stream,
+                               rnl_cu_address *memory, rnl_error *err);
+void rnl_gpu_give_memory(rnl_gpu_device *device, rnl_cu_address memory, rnl_cu_stream stream);
 
 /* RNL_E_CUDNN: the device is dead. */
 rnl_status rnl_gpu_check_alive(rnl_gpu_device *device, rnl_error *err);

@@ -7,7 +7,7 @@
 typedef struct rnl_cudnn_library {
     rnl_cudnn_table call;
     char path[RNL_PATH_NBYTES];   /* of the main library */
-    char cublas[RNL_PATH_NBYTES]; /* of cuBLASLt; "": not opened, because there is no driver */
+    char cublas[RNL_PATH_NBYTES]; /* of cuBLASLt; "": not opened without a driver */
     int version;                  /* 91900: 9.19.0; 8906: 8.9.6 */
     int cuda_version;             /* 13010: built for CUDA 13.1 */
 } rnl_cudnn_library;

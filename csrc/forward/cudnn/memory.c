@@ -42,6 +42,29 @@ static void end_all(rnl_gpu_device *gpu)
     }
 }
 
+/* ---- memory of a call ---- */
+
+rnl_status rnl_gpu_take_memory(rnl_gpu_device *gpu, size_t nbytes, rnl_cu_stream stream,
+                               rnl_cu_address *memory, rnl_error *err)
+{
+    static const char what[] = "the workspace of this call";
+    if (!gpu->work)
+        return rnl_gpu_memory(gpu, nbytes, what, memory, err);
+    return rnl_gpu_allocated(gpu, "cuMemAllocFromPoolAsync",
+                             gpu->cu->cuMemAllocFromPoolAsync(memory, nbytes, gpu->work, stream),
+                             nbytes, what, err);
+}
+
+/* Without pools this waits for the work. */
+void rnl_gpu_give_memory(rnl_gpu_device *gpu, rnl_cu_address memory, rnl_cu_stream stream)
+{
+    rnl_error ignored;
+    if (gpu->work)
+        (void)RNL_CU(gpu, &ignored, cuMemFreeAsync, memory, stream);
+    else
+        (void)RNL_CU(gpu, &ignored, cuMemFree_v2, memory);
+}
+
 /* ---- memory for results ---- */
 
 static rnl_status alloc(rnl_gpu_device *gpu, size_t nbytes, rnl_cu_stream stream, bool in_order,
@@ -55,11 +78,11 @@ static rnl_status alloc(rnl_gpu_device *gpu, size_t nbytes, rnl_cu_stream stream
                         "graph: pass all outputs: out=, h_out= and, of an LSTM, c_out=");
     if (status != RNL_OK)
         return status;
-    if (!in_order || !gpu->pool)
+    if (!in_order || !gpu->results)
         return rnl_gpu_memory(gpu, nbytes, "results", made, err);
     end_all(gpu);
     return rnl_gpu_allocated(gpu, "cuMemAllocFromPoolAsync",
-                             gpu->cu->cuMemAllocFromPoolAsync(made, nbytes, gpu->pool, stream),
+                             gpu->cu->cuMemAllocFromPoolAsync(made, nbytes, gpu->results, stream),
                              nbytes, "results", err);
 }
 
@@ -110,7 +133,7 @@ void rnl_gpu_free_in_order(int device, void *address, void *stream)
     rnl_cu_stream after = stream == RNL_PER_THREAD_STREAM ? NULL : (rnl_cu_stream)stream;
     rnl_ending *ending = NULL;
     end_all(gpu);
-    if (!gpu->pool)
+    if (!gpu->results)
         (void)RNL_CU(gpu, &ignored, cuMemFree_v2, memory);
     else if (!end(gpu, memory, after) && (ending = malloc(sizeof *ending))) {
         *ending = (rnl_ending){NULL, memory, after};

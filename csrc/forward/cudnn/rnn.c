@@ -1,7 +1,5 @@
 /* An RNN on a GPU: check what cuDNN supports, upload the weights, free it, copy the weights back.
  */
-#include "forward/cudnn/rnn.h"
-
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -10,7 +8,7 @@
 #include "core/clip.h"
 #include "core/status.h"
 #include "forward/cudnn/clamp.h"
-#include "forward/cudnn/stage.h"
+#include "forward/cudnn/rnn.h"
 
 static const rnl_cudnn_data_type TYPES[] = {
     [RNL_FLOAT16] = RNL_CUDNN_DATA_HALF,
@@ -71,18 +69,13 @@ static rnl_status measure(const rnl_spec *spec, size_t *nbytes, rnl_error *err)
 
 /* ---- upload ---- */
 
-/* An algorithm that cuDNN must support for this RNN. */
-static rnl_gpu_algo always(const rnl_gpu_rnn *rnn)
-{
-    return rnn->options.algo == RNL_GPU_AUTO ? RNL_GPU_STANDARD : rnn->options.algo;
-}
-
 /* Check that cuDNN's weight space has the size of our table's. */
-static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error *err)
+static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_plan *plan,
+                                     rnl_error *err)
 {
     size_t nbytes = 0;
     const rnl_status status = RNL_DNN(rnn->device, err, cudnnGetRNNWeightSpaceSize, lane->handle,
-                                      rnn->seats[lane->index].rnn[always(rnn)][0], &nbytes);
+                                      plan->rnn, &nbytes);
     if (status != RNL_OK || nbytes == rnn->nbytes)
         return status;
     rnl_fail(err, RNL_E_CUDNN,
@@ -94,65 +87,47 @@ static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error
     return RNL_E_CUDNN;
 }
 
-/* To the GPU or back. The host waits until it is done, so no call on any stream needs to. */
-static rnl_status copy_weights(rnl_gpu_rnn *rnn, rnl_lane *lane, const void *weights, bool to_gpu,
-                               rnl_error *err)
-{
-    rnl_gpu_device *const device = rnn->device;
-    const rnl_piece piece = {(char *)weights, rnn->nbytes, 0};
-    const rnl_asked nobody = {0};
-    rnl_status status = rnl_lane_begin(device, lane, lane->own, false, err);
-    if (status != RNL_OK)
-        return status;
-    if (to_gpu) {
-        status = rnl_stage_in(device, lane->own, rnn->weights, &piece, 1, err);
-        if (status == RNL_OK)
-            status = RNL_CU(device, err, cuStreamSynchronize, lane->own);
-    } else {
-        status = rnl_stage_out(device, lane, lane->own, rnn->weights, &piece, 1, nobody, err);
-    }
-    status = rnl_lane_end(device, lane, status, err);
-    if (status == RNL_OK)
-        rnl_lane_finished(lane);
-    return status;
-}
-
 /* Ask cuDNN about the smallest call: it has limits of its own for the persistent algorithms. */
 static rnl_status probe(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error *err)
 {
-    const rnl_gpu_job job = {.T = 1, .N = 1, .algo = rnn->options.algo};
+    const rnl_gpu_algo asked = rnn->options.algo;
+    const bool any = asked == RNL_GPU_AUTO || asked == RNL_GPU_STANDARD;
+    const rnl_gpu_job job = {.sizes = {.T = 1, .N = 1, .algo = any ? RNL_GPU_STANDARD : asked}};
     rnl_gpu_plan *plan;
-    if (job.algo == RNL_GPU_AUTO || job.algo == RNL_GPU_STANDARD)
-        return RNL_OK;
-    const rnl_status status = rnl_gpu_plan_get(rnn, lane, &job, &plan, err);
-    if (status != RNL_E_CUDNN || !rnl_gpu_not_supported(err))
+    rnl_status status = rnl_gpu_plan_take(rnn, lane, &job, &plan, err);
+    if (!any && status == RNL_E_CUDNN && rnl_gpu_not_supported(err)) {
+        const rnl_error why = *err;
+        return rnl_fail(err, RNL_E_SPEC,
+                        "algo=\"%s\" cannot run this RNN on this GPU: use \"standard\" (%.700s)",
+                        rnl_algo_name(&rnn->options), why.text);
+    }
+    if (status != RNL_OK)
         return status;
-    const rnl_error why = *err;
-    return rnl_fail(err, RNL_E_SPEC,
-                    "algo=\"%s\" cannot run this RNN on this GPU: use \"standard\" (%.700s)",
-                    rnl_algo_name(&rnn->options), why.text);
+    status = check_weight_space(rnn, lane, plan, err);
+    rnl_gpu_plan_give(rnn, plan, false);
+    return status;
 }
 
 static rnl_status upload(rnl_gpu_rnn *rnn, rnl_lane *lane, const void *weights, rnl_error *err)
 {
-    rnl_status status = rnl_seat_describe(rnn, lane, always(rnn), false, err);
-    if (status == RNL_OK)
-        status = check_weight_space(rnn, lane, err);
-    if (status == RNL_OK)
-        status = probe(rnn, lane, err);
+    rnl_gpu_device *const device = rnn->device;
+    rnl_status status = probe(rnn, lane, err);
     if (status == RNL_OK && rnn->options.clips)
-        status = rnl_clamp_prepare(rnn->device, rnn->spec.dtype, err);
+        status = rnl_clamp_prepare(device, rnn->spec.dtype, err);
     if (status == RNL_OK)
-        status = rnl_gpu_memory(rnn->device, rnn->nbytes, "weights", &rnn->weights, err);
+        status = rnl_gpu_memory(device, rnn->nbytes, "weights", &rnn->weights, err);
     if (status == RNL_OK)
-        status = copy_weights(rnn, lane, weights, true, err);
+        status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, rnn->weights, weights, rnn->nbytes,
+                        lane->own);
+    if (status == RNL_OK) /* so no call on any stream needs to wait */
+        status = RNL_CU(device, err, cuStreamSynchronize, lane->own);
     return status;
 }
 
 static rnl_status fill(rnl_gpu_rnn *rnn, const void *weights, rnl_error *err)
 {
     rnl_lane *lane;
-    rnl_status status = rnl_lane_borrow(rnn->device, RNL_OWN_STREAM, NULL, NULL, &lane, err);
+    rnl_status status = rnl_lane_borrow(rnn->device, RNL_OWN_STREAM, false, &lane, err);
     if (status != RNL_OK)
         return status;
     status = upload(rnn, lane, weights, err);
@@ -163,7 +138,7 @@ static rnl_status fill(rnl_gpu_rnn *rnn, const void *weights, rnl_error *err)
 static rnl_status make(const rnl_spec *spec, const rnl_gpu_options *options, size_t nbytes,
                        rnl_gpu_device *device, rnl_gpu_rnn **made, rnl_error *err)
 {
-    rnl_status status = check_device(spec, options, &device->used, err);
+    const rnl_status status = check_device(spec, options, &device->used, err);
     if (status != RNL_OK)
         return status;
     rnl_gpu_rnn *const rnn = calloc(1, sizeof *rnn);
@@ -179,11 +154,9 @@ static rnl_status make(const rnl_spec *spec, const rnl_gpu_options *options, siz
     rnn->unit = (size_t)rnl_dtype_nbytes(spec->dtype);
     rnn->type = TYPES[spec->dtype];
     rnn->nbytes = nbytes;
-    if ((status = rnl_lanes_join(device, err)) == RNL_OK)
-        *made = rnn;
-    else
-        free(rnn);
-    return status;
+    atomic_fetch_add(&device->num_rnns, 1);
+    *made = rnn;
+    return RNL_OK;
 }
 
 rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
@@ -217,44 +190,27 @@ rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
 
 /* ---- the end ---- */
 
-/* Free its descriptors in each lane; the lane is borrowed, so that no call is running in it. */
-static void clear_seats(rnl_gpu_rnn *rnn, bool works)
+static void release(rnl_gpu_rnn *rnn)
 {
-    rnl_lane *lane;
-    for (int k = 0; k < RNL_NUM_LANES; k++)
-        if (rnl_lane_borrow_this(rnn->device, k, &lane)) {
-            rnl_seat_clear(rnn, k, works);
-            rnl_lane_return(rnn->device, lane);
-        }
-}
-
-static void drop_held(rnl_gpu_rnn *rnn, bool works)
-{
-    while (rnn->held) {
-        rnl_held *const first = rnn->held;
-        rnn->held = first->next;
-        rnl_workspace_drop(rnn->device, first->workspace, works);
-        free(first);
-    }
+    rnl_gpu_device *device = rnn->device;
+    rnl_cu_capture_mode mode;
+    rnl_error ignored;
+    const bool works = rnl_gpu_enter_to_free(device->ordinal, &device, &mode);
+    const bool last = atomic_fetch_sub(&device->num_rnns, 1) == 1;
+    rnl_gpu_plans_free(rnn, works);
+    if (works && rnn->weights)
+        device->cu->cuMemFree_v2(rnn->weights); /* waits for the calls that read them */
+    if (works && last && device->work)
+        device->cu->cuMemPoolTrimTo(device->work, 0);
+    if (works)
+        rnl_gpu_leave(device, mode, RNL_OK, &ignored);
 }
 
 void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
 {
     rnl_error ignored;
-    if (!rnn)
-        return;
-    rnl_gpu_device *device = rnn->device;
-    if (rnl_cudnn_check_fork(device->used.pid, &ignored) == RNL_OK) {
-        rnl_cu_capture_mode mode;
-        const bool works = rnl_gpu_enter_to_free(device->ordinal, &device, &mode);
-        clear_seats(rnn, works);
-        drop_held(rnn, works);
-        if (works && rnn->weights)
-            device->cu->cuMemFree_v2(rnn->weights); /* waits for the calls that read them */
-        rnl_lanes_leave(device, works);
-        if (works)
-            rnl_gpu_leave(device, mode, RNL_OK, &ignored);
-    }
+    if (rnn && rnl_cudnn_check_fork(rnn->device->used.pid, &ignored) == RNL_OK)
+        release(rnn);
     free(rnn);
 }
 
@@ -268,9 +224,12 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err)
     rnl_status status = rnl_gpu_enter(rnn->options.device, &device, &mode, err);
     if (status != RNL_OK)
         return status;
-    status = rnl_lane_borrow(device, RNL_OWN_STREAM, NULL, NULL, &lane, err);
+    status = rnl_lane_borrow(device, RNL_OWN_STREAM, false, &lane, err);
     if (status == RNL_OK) {
-        status = copy_weights(rnn, lane, weights, false, err);
+        status = RNL_CU(device, err, cuMemcpyDtoHAsync_v2, weights, rnn->weights, rnn->nbytes,
+                        lane->own);
+        if (status == RNL_OK)
+            status = RNL_CU(device, err, cuStreamSynchronize, lane->own);
         rnl_lane_return(device, lane);
     }
     return rnl_gpu_leave(device, mode, status, err);

@@ -4,34 +4,26 @@
 
 #include "forward/cudnn/lane.h"
 
-enum { RNL_NUM_GPU_ALGOS = RNL_GPU_PERSIST_SMALL + 1 };
+enum { RNL_NUM_GPU_ALGOS = RNL_GPU_PERSIST_SMALL + 1, RNL_MAX_RAN = 64 };
 
-/* cuDNN's descriptors of the arrays of a call. */
-typedef struct rnl_gpu_plan {
-    struct rnl_gpu_plan *next; /* used longer ago */
-    int64_t T, N;
+/* What decides which of cuDNN's kernels run, besides the RNN. */
+typedef struct rnl_gpu_sizes {
+    int64_t T, N; /* T: of the longest sequence, if no padding is needed for that */
     rnl_gpu_algo algo;
     bool batch_first, padded;
+} rnl_gpu_sizes;
+
+/* cuDNN's descriptors of an RNN and of the arrays of a call. */
+typedef struct rnl_gpu_plan {
+    struct rnl_gpu_plan *next; /* of those that graphs use */
+    rnl_gpu_sizes sizes;
+    int32_t *lengths; /* of N sequences, as x and y are described */
+    rnl_cudnn_rnn rnn;
     rnl_cudnn_rnn_data x, y;
     rnl_cudnn_tensor h, c; /* c: only of an LSTM */
-    bool described;        /* x and y have these lengths ... */
-    int32_t *lengths;      /* ... of N sequences             */
     size_t work_nbytes;
-    bool ran;      /* a call with it was submitted         */
-    bool captured; /* a graph uses it: it must not change  */
+    bool ran; /* a call with it was submitted */
 } rnl_gpu_plan;
-
-/* The descriptors of one RNN in one lane; used only by the borrower of the lane. */
-typedef struct rnl_seat {
-    rnl_cudnn_rnn rnn[RNL_NUM_GPU_ALGOS][2]; /* without, with padded arrays; NULL: not made yet */
-    rnl_gpu_plan *plans;                     /* most recently used first */
-    int num_plans;
-} rnl_seat;
-
-typedef struct rnl_held {
-    struct rnl_held *next;
-    rnl_workspace *workspace;
-} rnl_held;
 
 struct rnl_gpu_rnn {
     rnl_spec spec;
@@ -42,24 +34,34 @@ struct rnl_gpu_rnn {
     rnl_cudnn_data_type type;
     rnl_cu_address weights;
     size_t nbytes;
-    rnl_seat seats[RNL_NUM_LANES];
     atomic_bool refused[RNL_NUM_GPU_ALGOS]; /* by cuDNN, when they were tried */
-    rnl_held *held; /* workspaces of graphs that run this RNN; protected by the device's lock */
+    rnl_gpu_plan *_Atomic spare;            /* of the last call; NULL: none, or a call has it */
+
+    /* protected by the device's lock */
+    rnl_gpu_plan *captured; /* of calls in graphs, which may use them until the end */
+    rnl_gpu_sizes ran[RNL_MAX_RAN];
+    unsigned num_ran; /* so far; the last ones are in ran */
 };
 
-/* A call: sizes in bytes, device addresses (0: not given, not wanted). */
+enum { RNL_X, RNL_H0, RNL_C0, RNL_Y, RNL_HN, RNL_CN, RNL_NUM_ARRAYS };
+
+typedef struct rnl_gpu_array {
+    const void *given; /* the caller's; NULL: not given, not wanted */
+    size_t nbytes;
+    bool placed;       /* in the memory of the call ... */
+    size_t offset;     /* ... here                      */
+    rnl_cu_address at; /* on the device; 0: none        */
+} rnl_gpu_array;
+
+/* A call that was checked. */
 typedef struct rnl_gpu_job {
-    int64_t T, N;      /* T: of the longest sequence, if no padding is needed for that */
-    rnl_gpu_algo algo; /* not RNL_GPU_AUTO */
-    bool batch_first, padded;
+    rnl_gpu_sizes sizes;    /* algo: not RNL_GPU_AUTO */
     const int64_t *lengths; /* NULL: all are T */
-    size_t x_nbytes, y_nbytes, h_nbytes, c_nbytes;
+    size_t lengths_offset;  /* in the memory of the call, if cuDNN reads them on the device */
+    rnl_gpu_array arrays[RNL_NUM_ARRAYS];
     size_t tail_nbytes; /* part of y past T */
-    rnl_cu_address x, h0, c0, y, hn, cn;
-    bool copies_h0, copies_c0; /* the result has the same address */
-    size_t scratch_nbytes;     /* after cuDNN's part of the workspace */
     rnl_cu_stream stream;
-    bool capturing;
+    bool on_host, capturing;
 } rnl_gpu_job;
 
 /* algo.c: the name of the option; check it, and math; choose the algorithm of a job. */
@@ -72,27 +74,24 @@ rnl_gpu_algo rnl_algo_choose(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job);
 bool rnl_algo_gives_way(rnl_gpu_rnn *rnn, rnl_gpu_job *job, rnl_status status,
                         const rnl_error *err);
 
-/* check.c: check a call, except whether its arrays are on the device, and fill in everything but
- * the addresses. RNL_E_SPEC. */
+/* check.c: check a call, except whether its arrays are on the device. RNL_E_SPEC. */
 rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                            rnl_error *err);
 
-/* Check that an array of the caller's is on the device. RNL_E_SPEC. */
-rnl_status rnl_gpu_check_array(rnl_gpu_device *device, const char *name, const void *array,
-                               rnl_error *err);
+/* Check that the arrays are on the device. RNL_E_SPEC. */
+rnl_status rnl_gpu_check_places(rnl_gpu_device *device, const rnl_gpu_job *job, rnl_error *err);
 
-/* plan.c: make the RNN's descriptor in a lane, if it does not exist yet. */
-rnl_status rnl_seat_describe(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_algo algo, bool padded,
-                             rnl_error *err);
+/* plan.c: describe a job to cuDNN, with the last call's descriptors if that had the same sizes, and
+ * give them back. */
+rnl_status rnl_gpu_plan_take(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_job *job,
+                             rnl_gpu_plan **plan, rnl_error *err);
+void rnl_gpu_plan_give(rnl_gpu_rnn *rnn, rnl_gpu_plan *plan, bool captured);
 
-/* Find or make the plan of a job in a lane, with its lengths described. */
-rnl_status rnl_gpu_plan_get(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_job *job,
-                            rnl_gpu_plan **plan, rnl_error *err);
+/* Free them all. works: cuDNN may still be called. */
+void rnl_gpu_plans_free(rnl_gpu_rnn *rnn, bool works);
 
-/* Has a job of these sizes run in this lane, and is the workspace large enough? */
-bool rnl_gpu_plan_ran(const rnl_gpu_rnn *rnn, const rnl_lane *lane, const rnl_gpu_job *job);
-
-/* Free the RNN's descriptors in a lane. works: cuDNN may still be called. */
-void rnl_seat_clear(rnl_gpu_rnn *rnn, int index, bool works);
+/* Note that a call with this plan was submitted. Has a job of these sizes been? */
+void rnl_gpu_plan_note(rnl_gpu_rnn *rnn, rnl_gpu_plan *plan);
+bool rnl_gpu_plan_ran(rnl_gpu_rnn *rnn, const rnl_gpu_job *job);
 
 #endif

@@ -7,10 +7,10 @@ import re
 from shlex import quote
 from typing import Any
 
-# Exit codes: --help explains them. 1 is verify's; argparse exits with 2 itself.
+# Exit codes: --help explains them. 1 is verify's and diagnose's; argparse exits with 2 itself.
 DONE, USAGE, MALFORMED, LOSSY, MISSING, BUG, INTERRUPTED = 0, 2, 3, 4, 5, 70, 130
 
-COMMANDS = ("inspect", "convert", "verify", "run", "doctor", "layouts")
+COMMANDS = ("inspect", "convert", "verify", "diagnose", "run", "doctor", "layouts")
 
 # How a shell completes a file's name: what shtab calls shtab.FILE.
 FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
@@ -69,14 +69,40 @@ def pairs(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _pair(text: str) -> tuple[str, str]:
-    a, equals, b = text.partition("=")
-    if not (a and equals and b):
-        raise argparse.ArgumentTypeError(f"{text!r}: need two names, as in encoder=lstm_1")
-    return a, b
+    return _both(text.partition("="), "need two names, as in encoder=lstm_1")
 
 
-def add_hints(parser: argparse.ArgumentParser, *, whose: str = "the input file") -> None:
-    """Add the options for what a file does not record of its RNNs."""
+def _class(text: str) -> tuple[str, str]:
+    return _both(text.rpartition("="), "write CLASS=LSTM, CLASS=GRU ...")
+
+
+def _both(parts: tuple[str, str, str], needed: str) -> tuple[str, str]:
+    """Return what is before and after the equals sign. needed: for the error if one is empty."""
+    if not all(parts):
+        raise argparse.ArgumentTypeError(f"{''.join(parts)!r}: {needed}")
+    return parts[0], parts[2]
+
+
+def add_reading(parser: argparse.ArgumentParser, *, whose: str = "the input file") -> None:
+    """Add the options for how a file is read, and for what it does not record of its RNNs."""
+    add = parser.add_argument
+    add("--prefix", default="", metavar="P", help="use only tensors whose names start with P")
+    add_file(parser, "--config", metavar="MODEL.json",
+             help="the to_json() of a Keras model, if the file has only its weights")  # fmt: skip
+    add(
+        "--as-class",
+        type=_class,
+        action="append",
+        metavar="CLASS=LSTM",
+        help="read layers of your own class in a Keras file as LSTM, GRU or SimpleRNN, cells"
+        " as LSTMCell ...",
+    )
+    add(
+        "--format",
+        type=file_format,
+        metavar="F",
+        help="format of the file whose name does not show it: pt, h5, keras, npz ...",
+    )
     group = parser.add_argument_group("options for files that do not describe themselves")
     add = group.add_argument
     add("--layout", type=layout, metavar="LAYOUT", help=f"layout of {whose}")
@@ -100,47 +126,12 @@ def add_hints(parser: argparse.ArgumentParser, *, whose: str = "the input file")
     )
 
 
-def add_prefix(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--prefix", default="", metavar="P", help="use only tensors whose names start with P"
-    )
-
-
-def add_keras(parser: argparse.ArgumentParser) -> None:
-    """Add the options for Keras files."""
-    add_file(parser, "--config", metavar="MODEL.json",
-             help="the to_json() of a Keras model, if the file has only its weights")  # fmt: skip
-    parser.add_argument(
-        "--as-class",
-        type=_class,
-        action="append",
-        metavar="CLASS=LSTM",
-        help="read layers of your own class in a Keras file as LSTM, GRU or SimpleRNN",
-    )
-
-
-def add_format(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--format",
-        type=file_format,
-        metavar="F",
-        help="format of the input file, if its name does not show it: pt, h5, keras, npz ...",
-    )
-
-
 def hints(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of load() that the functions above asked for."""
+    """Return the arguments of load() that add_reading() asked for."""
     found = {name: getattr(options, name) for name in HINTS if hasattr(options, name)}
     if "as_class" in found:
         found["as_class"] = dict(found["as_class"] or ())
     return found
-
-
-def _class(text: str) -> tuple[str, str]:
-    name, equals, kind = text.rpartition("=")
-    if not (name and equals and kind):
-        raise argparse.ArgumentTypeError(f"{text!r}: write CLASS=LSTM, CLASS=GRU ...")
-    return name, kind
 
 
 def file_format(text: str) -> str:

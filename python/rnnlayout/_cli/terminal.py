@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -58,7 +59,7 @@ def say_error(text: str) -> None:
 
 
 def width(stream: TextIO) -> int | None:
-    """Return the number of columns of a terminal, None if the stream is no terminal."""
+    """Return the number of columns of a terminal, None if the stream is not a terminal."""
     return get_terminal_size().columns if stream.isatty() else None
 
 
@@ -84,7 +85,17 @@ def wrapped(text: str, stream: TextIO) -> str:
 
 def put_json(name: str, version: int, values: dict[str, Any]) -> None:
     """Print one JSON object, whose schema is schemas/NAME-VERSION.json."""
-    put(json.dumps({"schema": f"rnnlayout.{name}/{version}", **values}, indent=2, default=str))
+    told = _in_json({"schema": f"rnnlayout.{name}/{version}", **values})
+    put(json.dumps(told, indent=2, default=str, allow_nan=False))
+
+
+def _in_json(value: Any) -> Any:
+    """Return a value with "nan", "inf" and "-inf" for these numbers, which JSON lacks."""
+    if isinstance(value, dict):
+        return {key: _in_json(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_in_json(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def strong(text: str, stream: TextIO | None = None, colour: str = "1") -> str:

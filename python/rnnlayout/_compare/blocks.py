@@ -66,8 +66,8 @@ def blocks_of(weights: Weights) -> dict[Key, Block]:
     found = _without_peepholes(given, spec)
     if given.layout != common:
         found = engine.run(found, common)[0]
-    blocks = dict(_views(found))
-    blocks |= {key: block for key, block in _views(given) if key[2] == "peephole"}
+    blocks = dict(views(found))
+    blocks |= {key: block for key, block in views(given) if key[2] == "peephole"}
     zero = np.zeros((spec.hidden_size, 1), found.arrays[0].dtype)
     for layer, direction, role, gate in list(blocks):
         if role == "R":
@@ -92,7 +92,8 @@ def _without_peepholes(given: Given, spec: Spec) -> Given:
     return Given(spec, given.layout, has, names, arrays)
 
 
-def _views(given: Given) -> Iterator[tuple[Key, Block]]:
+def views(given: Given) -> Iterator[tuple[Key, Block]]:
+    """Yield the blocks that a source has itself, without a conversion."""
     blocks = _native.blocks(given.layout, given.spec, given.has)
     for (layer, direction, role, _, gate), view in blocks:
         tensor, at, rows, cols, row_stride, col_stride, _ = view

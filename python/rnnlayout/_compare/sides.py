@@ -63,8 +63,10 @@ def _found(source: Any, hints: dict[str, Any]) -> Found | ValueError:
             return found if found.decided else next(iter(found.undecided.values()))
         if (read := _read_already(source)) is not None:
             return read
-        for name in hints.keys() & {"as_class", "config"}:
+        for name in hints.keys() & {"as_class", "config", "format"}:
             raise SpecError(f"{name}= is for a file, not for a {type(source).__name__}")
+        if not isinstance(source, Mapping):  # nothing in it has a name
+            hints = {name: hint for name, hint in hints.items() if name != "prefix"}
         return Found({"": Weights(source, **hints)})
     except ValueError as error:
         return error

@@ -105,6 +105,7 @@ def verify(
     recurrent_activation: str | None = None,
     as_class: Mapping[str, str] | None = None,
     config: Any = None,
+    format: str | None = None,
 ) -> Verified:
     """Compare RNNs, which may be in different layouts, and in files of different formats.
 
@@ -115,9 +116,9 @@ def verify(
 
     only: names, of either side: compare these alone. stack: lists of names of either side, bottom
         first; each becomes one RNN. map: names of a -> names of b, where they differ. prefix: use
-        only what is under it, on both sides.
-    spec, layout, cell, reset, recurrent_activation, as_class, config: as for load(), for the side
-        that does not record them; the last two only for a file.
+        only what is under it, in files and dicts of tensors.
+    spec, layout, cell, reset, recurrent_activation, as_class, config, format: as for load(), for
+        the side that does not record them; the last three only for a file.
 
     RNNs are matched by name; NAME and the names that formats make of it (`enc.rnn`, `enc_rnn`,
     `/enc/rnn/LSTM`) are one. If each side has only one RNN, names do not matter. NAME_0, NAME_1
@@ -138,7 +139,7 @@ def verify(
     """
     hints = {"spec": spec, "layout": layout, "cell": cell, "reset": reset,
              "recurrent_activation": recurrent_activation, "as_class": as_class or None,
-             "config": config}  # fmt: skip
+             "config": config, "format": format}  # fmt: skip
     first, second = both(
         a, b, prefix, {name: hint for name, hint in hints.items() if hint is not None}
     )
@@ -149,7 +150,7 @@ def verify(
         if x in first.decided and y in second.decided
     }  # fmt: skip
     if only is not None:
-        known = dict.fromkeys([*first, *first.refused, *second, *second.refused])
+        known = dict.fromkeys([*first.names, *second.names])
         check_known(only, known, "only")
         pairs = {x: y for x, y in pairs.items() if x in only or y in only}
     names = "between a ({}) and b ({})"

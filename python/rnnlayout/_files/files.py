@@ -21,6 +21,7 @@ from rnnlayout._files.formats.format import (
     format_to_write,
     reading,
 )
+from rnnlayout._model.config import check_config
 from rnnlayout._model.given import given_of
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
@@ -61,8 +62,8 @@ def load(
 
     Returns a mapping from names (of the layer, or the prefix of its tensors) to Weights. Looking
     up a layer of which the file does not record everything raises an UndecidedError, which asks
-    for the missing argument; its .undecided tells what is known. Layers that cannot be read are in
-    its .refused; if there are no others, the error is raised.
+    for the missing argument; .undecided of the mapping has what is known. Layers that cannot be
+    read are in .refused; if no layer can be read, the error of the first one is raised.
     Raises FileNotFoundError; FileError if the file is malformed, unsafe, of an unknown format, or
     has no recurrent layers; MissingExtraError if the format needs a package that is not installed;
     LayoutError, SpecError and LossyError as convert() does.
@@ -75,7 +76,7 @@ def load(
     if dtype is None:
         return found
     entries = {name: one.to(one.layout, dtype=dtype) for name, one in found.decided.items()}
-    return Found(entries, found.unread, found.notes, found.others)
+    return Found(entries, found.unread, found.notes, found.others, found.unused)
 
 
 def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
@@ -89,7 +90,8 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
     Only RNNs are written, not the other tensors of a file that load() read: convert_file() keeps
     them.
 
-    Raises LayoutError if that conversion would round: convert with Weights.to() first; LossyError
+    Raises LayoutError if that conversion would round: convert with Weights.to() first, or if a
+    setting in config is not of its kind; LossyError
     if the format cannot represent an RNN, or a setting that changes its outputs; the first error of
     `weights.refused` if it is what load() returned and some RNNs of the file could not be read.
     """
@@ -104,6 +106,7 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
     for name, one in entries.items():
         if not isinstance(name, str) or not isinstance(one, Weights):
             raise LayoutError(f"weights[{name!r}] is a {type(one).__name__}, need a Weights")
+        check_config(one.config)
     check_names(entries)
     entries = {name: _fitting(name, one, format) for name, one in entries.items()}
     with whole(path, force=True) as out:
@@ -140,7 +143,7 @@ def _write(
 ) -> None:
     """Write a new file with these RNNs and nothing else; in a dry run find out if it can be."""
     if isinstance(format, TensorFormat):
-        bag = bag_of(entries)
+        bag = bag_of(entries, format.separator)
         if not out.dry_run:
             format.write(out, bag, progress)
     else:
@@ -185,11 +188,12 @@ def convert_file(
 
     If both files are bags of named tensors, the tensors of each RNN are replaced in place and all
     others are copied bit for bit. If one of them has another format, only the RNNs are written.
-    .left_out of the result names what the new file does not have: the other tensors then, and what
-    a checkpoint has beside tensors (an epoch), which only another checkpoint keeps.
+    .left_out of the result then names the RNNs and tensors that the new file does not have, and
+    always what only another checkpoint keeps of a checkpoint, such as its epoch.
+
     Returns what was done. Raises FileExistsError if `dst` exists, without force; the other errors
-    are those of load(), convert() and save(). If a single RNN cannot be
-    represented in the target layout, nothing is written.
+    are those of load(), convert() and save(). If a single RNN cannot be represented in the target
+    layout, nothing is written.
     """
     hints = Hints(
         spec, layout, prefix, cell, reset, recurrent_activation, dtype, format, as_class, config
@@ -216,7 +220,7 @@ def convert_file(
             name: Conversion(weights, to, dtype, exact, scratch) for name, weights in found.items()
         }
         beside = file.beside if file else ()
-        notes, left_out = list(found.notes), (*found.others, *beside)
+        notes, left_out = list(found.notes), (*found.others, *found.unused, *beside)
         if whole_file and file is not None and isinstance(target, TensorFormat):
             notes += file.copy(out, conversions, progress, target)
             left_out = () if source is target else beside

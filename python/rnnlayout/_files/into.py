@@ -13,7 +13,7 @@ from rnnlayout._files.bags.layerwise import Conversion
 from rnnlayout._files.bags.limits import regular_file
 from rnnlayout._files.bags.output import check_free, whole
 from rnnlayout._files.bags.stacks import joined, matched
-from rnnlayout._files.formats.format import ModelFormat, format_to_read, format_to_write
+from rnnlayout._files.formats.format import ModelFormat, format_to_read, format_to_write, only_read
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import unlike
 from rnnlayout._native import LayoutError, SpecError
@@ -46,13 +46,16 @@ def convert_into(
     Raises LayoutError if no names match, or two RNNs of one name are not the same.
     """
     path, model, dst = regular_file(src), regular_file(into), Path(dst)
-    format = format_to_read(model)
+    format = format_to_read(model, asks=False)
+    put = format.replace if isinstance(format, ModelFormat) else None
+    if format.write is only_read or (isinstance(format, ModelFormat) and put is None):
+        raise FileError(
+            f"{model}: weights cannot be put into a {format.suffix} file: load the model with its"
+            " own program, pass its layer or module to rl.assign(), and save it again"
+        )
     if format_to_write(dst) is not format:
         raise FileError(f"{dst}: a copy of {model} needs the same suffix, {format.suffix}")
-    put = format.replace if isinstance(format, ModelFormat) else None
     old, file = _read_model(model, hints)
-    if file is None and put is None:
-        raise FileError(f"{model}: weights cannot be put into a {format.suffix} file yet")
     new = joined(chosen(load(path, **hints), only, stack), old)
     check_free(dst, force, path)
     check_free(dst, force, model)
@@ -70,7 +73,7 @@ def convert_into(
     for one in conversions.values() if dry_run else ():
         one.check()
     notes += [f"{name} of {model.name} is unchanged" for name in old if name not in conversions]
-    left_out = tuple(name for name in (*new, *new.refused) if name not in pairs)
+    left_out = tuple(name for name in new.names if name not in pairs)
     reports = {name: one.report for name, one in conversions.items()}
     return Converted(reports, left_out, (*new.notes, *old.notes, *notes))
 
@@ -80,10 +83,11 @@ def _read_model(model: Path, hints: Mapping[str, Any]) -> tuple[Found, TensorFil
     if spec := hints.get("spec"):  # of an RNN of src, and of the one here that asks
         known = {"cell": spec.cell, "reset": spec.reset} | known
     try:
-        found, file = read(model, Hints())
+        found, file = read(model, Hints(), asks=False)
     except (LayoutError, SpecError):
-        return read(model, Hints(**known))
-    return read(model, Hints(**known)) if found.undecided and known else (found, file)
+        return read(model, Hints(**known), asks=False)
+    again = found.undecided and known
+    return read(model, Hints(**known), asks=False) if again else (found, file)
 
 
 def _pairs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,16 +35,16 @@ from rnnlayout._weights.weights import Weights
 _KERAS = ("as_class", "config")  # hints for Keras files
 
 
-def read(path: Path, hints: Hints) -> tuple[Found, TensorFile | None]:
+def read(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, TensorFile | None]:
     """Return the RNNs of a file, and the file itself if it is a bag of named tensors.
 
-    Raises the first error if no RNN can be read.
+    asks: the caller may pass format= for this file. Raises the first error if no RNN can be read.
     """
-    format = format_to_read(path, hints.format)
+    format = format_to_read(path, hints.format, asks=asks)
     for name in _KERAS:
         if getattr(hints, name) and name not in getattr(format, "hints", ()):
             raise SpecError(f"{path}: {name}= is only for Keras files: omit {name}=")
-    with reading(path, format):
+    with reading(path, format, asks=asks):
         return _read(path, format, hints)
 
 
@@ -60,11 +61,21 @@ def _read(path: Path, format: Format, hints: Hints) -> tuple[Found, TensorFile |
         raise found.refused.pop(next(iter(found.refused)))
     if not found and hints.prefix:
         raise _wrong_prefix(path, hints)
+    if found and hints.prefix:
+        _name_others(found, path, hints)
     if not found:
         raise FileError(
             "; ".join([f"{path}: no recurrent layer found", *found.notes, *_why(hints, file)])
         )
     return found, file
+
+
+def _name_others(found: Found, path: Path, hints: Hints) -> None:
+    """Tell the RNNs outside of the prefix from the tensors that belong to no RNN."""
+    with suppress(ValueError):  # none of those RNNs can be read
+        whole, _ = read(path, replace(hints, prefix="", spec=None))
+        found.others = whole.others
+        found.unused = tuple(name for name in whole.names if name not in found.names)
 
 
 def _why(hints: Hints, file: TensorFile | None) -> list[str]:
@@ -88,7 +99,7 @@ def _forget_frames(errors: Iterable[Exception]) -> None:
 
 def _prefixes(found: Found, file: TensorFile | None) -> list[str]:
     """Return what prefix= may be to choose an RNN, for those that have a prefix."""
-    all_prefixes = [g.prefix for g in file.groups] if file else [*found, *found.refused]
+    all_prefixes = [g.prefix for g in file.groups] if file else found.names
     return [prefix.rstrip("./") for prefix in all_prefixes if prefix]
 
 
@@ -167,12 +178,12 @@ def _unread(kind: str) -> Tensor:
     return Tensor.of(np.empty(0, np.uint8), kind)
 
 
-def bag_of(entries: Mapping[str, Weights | Conversion]) -> Bag:
+def bag_of(entries: Mapping[str, Weights | Conversion], separator: str) -> Bag:
     """Return RNNs as named tensors, each with its name as prefix, "" without a prefix."""
     tensors: dict[str, Tensor] = {}
     records = {}
     for name, one in entries.items():
-        prefix = f"{name}." if name else ""
+        prefix = name + separator if name else ""
         if isinstance(one, Weights):
             given = given_of(one)
             arrays = zip(given.names, given.arrays, strict=True)

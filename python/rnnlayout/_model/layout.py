@@ -70,7 +70,7 @@ def layout(name: str, **options: Any) -> Layout:
     "jax" (the flat weights of jax.experimental.rnn) and "mxnet" (the parameters of MXNet's operator
     RNN) are other names of cudnn, "candle" of torch.
 
-    Raises LayoutError if there is no such layout, option or value.
+    Raises LayoutError if the layout, an option or its value does not exist.
 
         >>> layout("concat", inputs="xh", z="candidate")
         layout('concat', inputs='xh', z='candidate')

@@ -38,15 +38,6 @@ static PyObject *get_stream(PyObject *object, void *unused)
     return stream_to_object(device_array_stream((device_array *)object));
 }
 
-static PyObject *array_filled_in(PyObject *object, PyObject *number)
-{
-    void *stream = stream_from_object(number);
-    if (PyErr_Occurred())
-        return NULL;
-    device_array_fill_in((device_array *)object, stream);
-    Py_RETURN_NONE;
-}
-
 static Py_ssize_t array_length(PyObject *object)
 {
     return (Py_ssize_t)((device_array *)object)->shape.sizes[0];
@@ -129,9 +120,6 @@ static void array_dealloc(PyObject *object)
 }
 
 static PyMethodDef array_methods[] = {
-    {"_filled_in", array_filled_in, METH_O,
-     "_filled_in($self, stream, /)\n--\n\nNote the stream in which the array is written from now"
-     " on."},
     {"numpy", array_numpy, METH_NOARGS,
      "numpy($self)\n--\n\nWait for the work that fills the array and return a NumPy copy of it."},
     {"__array__", (PyCFunction)(void (*)(void))array_refuse, METH_VARARGS | METH_KEYWORDS,

@@ -68,6 +68,7 @@ typedef struct foreign {
     int waits;       /* it must be taken for a stream, by foreign_take() */
     int is_ours;     /* a DeviceArray */
     int knows_stream, read_only;
+    int located; /* it is known to be on the reader's device */
     void *address, *stream;
     rnl_dtype dtype;
     array_shape shape;

@@ -63,8 +63,8 @@ static int read_taken(const foreign_reader *reader, const dl_taken *taken, forei
     array->keeps = taken->kept;
     array->read_only = taken->read_only;
     array->address = tensor->data ? (char *)tensor->data + tensor->byte_offset : NULL;
-    return tensor->device.type == DL_CUDA && tensor->device.id == reader->device &&
-           dtype_of(tensor, &array->dtype) &&
+    array->located = tensor->device.type == DL_CUDA && tensor->device.id == reader->device;
+    return array->located && dtype_of(tensor, &array->dtype) &&
            fits(array, tensor->ndim, tensor->shape, tensor->strides);
 }
 
@@ -262,16 +262,39 @@ static int look_at_ours(const foreign_reader *reader, const device_array *ours, 
 {
     array->address = ours->address;
     array->stream = device_array_stream(ours);
-    array->is_ours = array->knows_stream = 1;
+    array->is_ours = array->knows_stream = array->located = 1;
     array->dtype = ours->dtype;
     array->shape = ours->shape;
     return ours->device == reader->device;
+}
+
+/* A Foreign of rnnlayout/_run/foreign.py, which Python has read and checked. */
+static int look_at_checked(const foreign_reader *reader, PyObject *tuple, foreign *array)
+{
+    PyObject *what, *address, *shape, *strides, *dtype, *place, *stream, *keeps;
+    int number;
+    if (!PyArg_ParseTuple(tuple, "OOOOOOOpOO", &what, &array->value, &address, &shape, &strides,
+                          &dtype, &place, &array->read_only, &stream, &keeps) ||
+        value_from_name(reader->state, RNL_NAMES_DTYPE, dtype, &number) < 0)
+        return -1;
+    array->address = PyLong_AsVoidPtr(address);
+    array->dtype = (rnl_dtype)number;
+    array->shape.ndim = read_sizes(shape, array->shape.sizes);
+    array->knows_stream = stream != Py_None;
+    if (array->knows_stream)
+        array->stream = stream_from_object(stream);
+    array->is_ours = Py_TYPE(array->value) == reader->state->device_array_type;
+    array->located = 1;
+    array->keeps = keeps == Py_None ? NULL : Py_NewRef(keeps);
+    return PyErr_Occurred() ? -1 : 1;
 }
 
 int foreign_look(foreign_reader *reader, PyObject *value, foreign *array)
 {
     PyTypeObject *const type = Py_TYPE(value);
     array->value = value;
+    if (PyTuple_Check(value))
+        return look_at_checked(reader, value, array);
     if (type == reader->state->device_array_type)
         return look_at_ours(reader, (device_array *)value, array);
     if (PyArray_Check(value))

@@ -1,6 +1,5 @@
-/* The fast path of a call on GPU arrays: all can be used in place, and lengths are plain. Results
- * and order of streams are those of the Python path, rnnlayout/_run/gpu.py, which also reports what
- * is wrong. */
+/* A call on GPU arrays. What it cannot read as it is, or the core refuses, is left to
+ * rnnlayout/_run/gpu.py, which reports what is wrong, or makes the call again with what it read. */
 #include "gpu_call.h"
 
 static int is_lstm(const gpu_rnn_object *self)
@@ -56,6 +55,7 @@ static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyO
     call->axes = (int)axes;
     call->in_order = args[ARG_IN_ORDER] == Py_True;
     values[X] = args[ARG_X];
+    call->is_checked = PyTuple_Check(args[ARG_X]);
     values[Y] = given(args[ARG_OUT]);
     values[HN] = given(args[ARG_H_OUT]);
     values[CN] = given(args[ARG_C_OUT]);
@@ -101,6 +101,7 @@ static int make_outputs(const gpu_rnn_object *self, gpu_call *call, PyObject *ke
         foreign *const array = &call->arrays[places[k]];
         array->value = PyTuple_GetItem(*made, k);
         array->address = ((device_array *)array->value)->address;
+        array->located = 1;
     }
     return *made ? 0 : -1;
 }
@@ -119,6 +120,10 @@ static rnl_status run_core(const gpu_rnn_object *self, gpu_call *call, rnl_error
     rnl_gpu_call *const core = &call->core;
     const foreign *const arrays = call->arrays;
     rnl_status status;
+    core->located = 1;
+    for (int k = 0; k < NUM_ARRAYS; k++)
+        if (arrays[k].value && !arrays[k].located)
+            core->located = 0;
     core->x = arrays[X].address;
     core->h0 = arrays[H0].address;
     core->c0 = arrays[C0].address;
@@ -146,7 +151,7 @@ static rnl_status order_owners(gpu_call *call, rnl_error *err)
     return status;
 }
 
-/* None: the core refuses the call; the Python path reports why. */
+/* None: the core refuses the call; Python reports why, if it has not read the arrays already. */
 static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
 {
     rnl_error err;
@@ -154,7 +159,7 @@ static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
     if (!kept || make_outputs(self, call, kept, &made) < 0)
         goto done;
     rnl_status status = run_core(self, call, &err);
-    if (status == RNL_E_SPEC) {
+    if (status == RNL_E_SPEC && !call->is_checked) {
         result = Py_NewRef(Py_None);
         goto done;
     }

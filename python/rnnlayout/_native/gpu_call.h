@@ -14,6 +14,7 @@ typedef struct gpu_call {
     foreign_reader reader;
     array_shape shapes[NUM_ARRAYS]; /* the required ones */
     int axes, asked;                /* asked: the caller has passed a stream */
+    int is_checked;                 /* by Python: the arrays are Foreigns, and mistakes raise */
     int in_order;                   /* new results are freed in the order of their stream */
     int64_t *lengths;               /* a copy, which no other thread changes; NULL: all are T */
     rnl_gpu_call core;

@@ -100,41 +100,33 @@ static PyObject *gpu_rnn_weights(PyObject *object, PyObject *unused)
 /* --------------------------------------------------------------------------------------- calls --
  */
 
-/* The address of an argument: None, a number, or a NumPy array that the caller has checked. */
-static void *pointer_of(PyObject *object)
+/* The memory of an argument: None, or a NumPy array that the caller has checked. */
+static void *data_of(PyObject *object)
 {
-    if (object == Py_None)
-        return NULL;
-    if (PyArray_Check(object))
-        return PyArray_DATA((PyArrayObject *)object);
-    return PyLong_AsVoidPtr(object);
+    return object == Py_None ? NULL : PyArray_DATA((PyArrayObject *)object);
 }
 
 static PyObject *gpu_rnn_run(PyObject *object, PyObject *args)
 {
-    PyObject *x, *lengths, *h0, *c0, *y, *hn, *cn, *stream;
+    PyObject *x, *lengths, *h0, *c0, *y, *hn, *cn;
     long long T, N;
-    rnl_gpu_call call = {0};
+    rnl_gpu_call call = {.on_host = 1};
     rnl_error err;
     long_call meanwhile;
-    if (!PyArg_ParseTuple(args, "LLpOOOOOOOO:run", &T, &N, &call.batch_first, &x, &lengths, &h0,
-                          &c0, &y, &hn, &cn, &stream))
+    if (!PyArg_ParseTuple(args, "LLpOOOOOOO:run", &T, &N, &call.batch_first, &x, &lengths, &h0, &c0,
+                          &y, &hn, &cn))
         return NULL;
     call.T = T;
     call.N = N;
-    call.on_host = stream == Py_None;
-    call.stream = call.on_host ? NULL : stream_from_object(stream);
-    if (PyErr_Occurred())
-        return NULL;
-    call.x = pointer_of(x);
-    call.lengths = pointer_of(lengths);
-    call.h0 = pointer_of(h0);
-    call.c0 = pointer_of(c0);
-    call.y = pointer_of(y);
-    call.hn = pointer_of(hn);
-    call.cn = pointer_of(cn);
+    call.x = data_of(x);
+    call.lengths = data_of(lengths);
+    call.h0 = data_of(h0);
+    call.c0 = data_of(c0);
+    call.y = data_of(y);
+    call.hn = data_of(hn);
+    call.cn = data_of(cn);
     const native_state *state = PyType_GetModuleState(Py_TYPE(object));
-    if (PyErr_Occurred() || long_call_begin(state, LONG_WORK, &meanwhile) < 0)
+    if (long_call_begin(state, LONG_WORK, &meanwhile) < 0)
         return NULL;
     call.poll = meanwhile.poll;
     call.poll_arg = &meanwhile;
@@ -157,13 +149,12 @@ static PyGetSetDef gpu_rnn_attributes[] = {
 
 static PyMethodDef gpu_rnn_methods[] = {
     {"run", gpu_rnn_run, METH_VARARGS,
-     "run($self, T, N, batch_first, x, lengths, h0, c0, y, hn, cn, stream, /)\n--\n\nMake one call"
-     " on arrays that the caller has checked: addresses of device memory or, if stream is None,"
-     " NumPy arrays. None: not given."},
+     "run($self, T, N, batch_first, x, lengths, h0, c0, y, hn, cn, /)\n--\n\nMake one call on NumPy"
+     " arrays that the caller has checked. None: not given."},
     {"call", (PyCFunction)(void (*)(void))gpu_rnn_call, METH_FASTCALL,
-     "call($self, x, state, lengths, out, h_out, c_out, axes, stream, in_order, /)\n--\n\nMake one call on"
-     " GPU arrays and return (y, state). Return None, without a call, if it is not plain enough for"
-     " this fast path, or wrong."},
+     "call($self, x, state, lengths, out, h_out, c_out, axes, stream, in_order, /)\n--\n\nMake one"
+     " call on GPU arrays and return (y, state). Return None, without a call, if the arguments"
+     " cannot be read as they are, or are wrong."},
     {"weights", gpu_rnn_weights, METH_NOARGS,
      "weights($self)\n--\n\nReturn the weight space that was uploaded; bfloat16 as uint16."},
     {NULL, NULL, 0, NULL}};

@@ -148,9 +148,6 @@ static PyMethodDef native_methods[] = {
     {"device_arrays", native_device_arrays, METH_VARARGS,
      "device_arrays(device, dtype, shapes, stream, keeps, in_order=False, /)\n--\n\nReturn new arrays in one block"
      " of a GPU's memory. keeps: an object that lives as long as the block."},
-    {"gpu_order", native_gpu_order, METH_VARARGS,
-     "gpu_order(device, before, after, /)\n--\n\nMake a stream wait for the work that is in another"
-     " stream now."},
     {"gpu_device_of", native_gpu_device_of, METH_O,
      "gpu_device_of(address, /)\n--\n\nReturn the number of the GPU that has this memory; -1: the"
      " host's memory."},
@@ -164,7 +161,7 @@ static PyMethodDef native_methods[] = {
      " unless the layout can represent it."},
     {"check_layout", native_check_layout, METH_O,
      "check_layout(layout, /)\n--\n\nReturn the layout's name in the table, which may be another"
-     " than its own. Raise LayoutError if there is no such layout."},
+     " than its own. Raise LayoutError if the layout does not exist."},
     {"tensors", native_tensors, METH_VARARGS,
      "tensors(layout, spec, has=None, /)\n--\n\nReturn a list of (name, shape): the tensors of an"
      " RNN in the framework's order. has: HAS_BIAS | HAS_PEEPHOLES, by default as in the spec."},

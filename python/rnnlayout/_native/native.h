@@ -126,7 +126,6 @@ extern PyType_Spec gpu_rnn_type_spec;
 void *stream_from_object(PyObject *number);
 int is_stream(PyObject *object, void **stream); /* 1, or 0: not an int, or not a stream's number */
 PyObject *stream_to_object(void *stream);
-PyObject *native_gpu_order(PyObject *module, PyObject *args);
 
 /* device_array.c, device_memory.c */
 extern PyType_Spec device_array_type_spec;

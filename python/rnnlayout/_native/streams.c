@@ -40,26 +40,6 @@ PyObject *stream_to_object(void *stream)
 /* -------------------------------------------------------------------------------------- order --
  */
 
-PyObject *native_gpu_order(PyObject *module, PyObject *args)
-{
-    PyObject *before_object, *after_object;
-    rnl_error err;
-    rnl_status status;
-    int device;
-    if (!PyArg_ParseTuple(args, "iOO:gpu_order", &device, &before_object, &after_object))
-        return NULL;
-    void *before = stream_from_object(before_object);
-    void *after = PyErr_Occurred() ? NULL : stream_from_object(after_object);
-    if (PyErr_Occurred())
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = rnl_gpu_order(device, before, after, &err);
-    Py_END_ALLOW_THREADS
-    if (status != RNL_OK)
-        return raise_status(PyModule_GetState(module), &err);
-    Py_RETURN_NONE;
-}
-
 /* No other thread ever has the same number. */
 static uint64_t this_thread(void)
 {

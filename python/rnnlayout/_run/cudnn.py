@@ -19,8 +19,8 @@ def set_cudnn(path: str | os.PathLike[str] | None) -> None:
         search for cuDNN, as without this call.
 
     It overrides the environment variable RNNLAYOUT_CUDNN, which takes the same values. The path is
-    checked when a GPU is first used; if it cannot be used, that raises CudnnNotFoundError: no other
-    cuDNN is searched for. Raises SpecError if a cuDNN is already in use.
+    checked when a GPU is first used. If it is not usable, that raises CudnnNotFoundError, and
+    rnnlayout does not search for another cuDNN. Raises SpecError if a cuDNN is already in use.
     """
     if path is None:
         _native.choose_cudnn(None)
@@ -52,7 +52,7 @@ def require(number: int = 0) -> None:
     why_not = report["why_not"]
     if number and report["gpus"] and report["path"]:
         known = number < len(report["gpus"])
-        why_not = report["gpus"][number]["why_not"] if known else f"there is no cuda:{number}"
+        why_not = report["gpus"][number]["why_not"] if known else "this GPU does not exist"
     if why_not:
         lines = [f"cuda:{number} cannot be used: {why_not}", *describe(report)]
         raise CudnnNotFoundError("\n".join([*lines, f"hint: {hint(report)}"]))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,9 +21,8 @@ _DEVICES = {7: "Vulkan", 8: "Metal", 10: "ROCm", 11: "ROCm", 14: "oneAPI", 15: "
 _DTYPES = {"f2": "float16", "f4": "float32", "f8": "float64"}
 
 
-@dataclass
-class Foreign:
-    """An array as its owner describes it."""
+class Foreign(NamedTuple):
+    """An array as its owner describes it; the binding takes it for the array itself."""
 
     what: str
     value: Any  # the caller's own object

@@ -69,7 +69,7 @@ def run(
         h, c = (*lasts, None)[:2]
         dense = as_carrier(into)
         native.run(shapes.T, shapes.N, shapes.batch_first, as_carrier(x), steps, h0, c0,
-                   dense, h, c, None)  # fmt: skip
+                   dense, h, c)  # fmt: skip
         if dense is not into:
             into[...] = dense
     if use.merges:

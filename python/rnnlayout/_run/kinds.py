@@ -22,10 +22,10 @@ def _maker_of(x: Any) -> str | None:
 
 
 def frees_in_order(x: Any) -> bool:
-    """Return whether new results for x need no wait for the device when they are dropped.
+    """Return whether the memory of new results for x can be freed without waiting for the device.
 
-    The memory is then free after the work in the stream in which torch has taken the result, as
-    that of torch's own tensors: that stream lives as long as the process, unlike CuPy's.
+    The order to free it is then queued in the stream of the call, which must still exist when the
+    result is dropped. torch never destroys its streams. CuPy destroys a stream with its object.
     """
     return _maker_of(x) == "torch"
 

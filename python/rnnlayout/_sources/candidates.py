@@ -113,7 +113,7 @@ def one_layer(layout: Layout) -> tuple[Candidate, ...]:
         one = Candidate(layout, cell, reset, 1, both, projected, has)
         try:
             found.setdefault((cell, reset, projected, both, one.names), one)
-        except ValueError:  # there is no such RNN, or not in this layout
+        except ValueError:  # the RNN does not exist, or the layout cannot represent it
             continue
     return tuple(found.values())
 

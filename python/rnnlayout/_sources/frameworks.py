@@ -1,4 +1,4 @@
-"""Torch modules and Keras layers, recognized by their classes: nothing is imported here."""
+"""Modules and layers that have weights, recognized by their classes: nothing is imported here."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rnnlayout._model.describe import describe
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 
+from . import jax_modules
 from .keras_config import CELLS, Description
 from .keras_tree import Node, Recurrent
 from .torch_names import plain_names, value_of
@@ -20,8 +21,8 @@ _KERAS_2 = ("tf_keras", "keras.engine", "keras.src.engine", "tensorflow.python.k
 
 
 def is_module(value: Any) -> bool:
-    """Is it a torch module or a Keras layer?"""
-    return is_keras_layer(value) or is_torch_module(value)
+    """Is it a torch module, a Keras layer, or a module of Flax or Equinox?"""
+    return is_keras_layer(value) or is_torch_module(value) or jax_modules.is_module(value)
 
 
 def is_torch_module(value: Any) -> bool:
@@ -35,15 +36,20 @@ def is_keras_layer(value: Any) -> bool:
 
 
 def own_spec(module: Any) -> Description:
-    """Return how a torch module, Keras layer or Bidirectional describes its RNN.
+    """Return how a module or layer describes its RNN.
 
     Raises LayoutError if it is not an RNN itself, LossyError if no cell has its activations.
     """
+    if jax_modules.is_module(module):
+        return jax_modules.own_spec(module)
     return _keras(module) if is_keras_layer(module) else _torch(module)
 
 
 def own_arrays(module: Any, own: Description) -> list[tuple[str, Any]]:
     """Return the arrays in the layout's order, each with a name for messages."""
+    if jax_modules.is_module(module):
+        arrays = jax_modules.own_arrays(module, own)
+        return [(name, arrays[name]) for name in describe(Spec(**own.hints), own.layout)]
     if not is_keras_layer(module):
         return _torch_arrays(module, describe(Spec(**own.hints), own.layout))
     name, weights = getattr(module, "name", module), module.get_weights()

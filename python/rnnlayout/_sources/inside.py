@@ -5,7 +5,7 @@ checkpoint. Which part of it has to be passed?
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnnlayout._model.given import Checked
@@ -13,12 +13,12 @@ from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import Error, LayoutError
 
-from . import frameworks
+from . import frameworks, jax_modules
 from .mismatch import listing
 from .names import is_under, prefixes_that_fit, strip_prefix, tensors_of
 from .torch_names import plain_names
 
-_DEPTH = 5  # of dicts in dicts
+_DEPTH = 12  # of dicts in dicts
 _MOST = 12  # prefixes in a message
 
 
@@ -63,25 +63,53 @@ def only_rnn(source: Any, prefix: str = "") -> Any:
 def nested(source: Mapping[Any, Any], prefix: str, layouts: Sequence[Layout]) -> Mapping[Any, Any]:
     """Return nested dicts as one dict if the tensors under the prefix are then those of one RNN.
 
-    Flax's {"hi": {"kernel": w, "bias": b} ...} becomes {"hi/kernel": w, "hi/bias": b ...}. Other
-    sources stay as they are.
+    Flax's {"hi": {"kernel": w, "bias": b} ...} becomes {"hi/kernel": w, "hi/bias": b ...}. Cells of
+    Flax and Equinox are dicts of their arrays. Dicts around that contain nothing else are dropped:
+    of {"params": {"cell": ...}}. Other sources stay as they are.
     """
-    if not any(isinstance(value, Mapping) for value in source.values()):
+    if not any(map(_is_branch, source.values())):
         return source
+    leaves = flattened(source)
+    around = around_rnn(leaves, prefix, layouts)
+    if around is None:
+        return source
+    return {name.removeprefix(around): value for name, value in leaves.items()}
+
+
+def flattened(source: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return nested dicts as one, with paths as names. Raises LayoutError if two are equal."""
     pairs = list(_leaves(source, "", _DEPTH))
     leaves = dict(pairs)
     if len(leaves) != len(pairs):
         name = next(name for k, (name, _) in enumerate(pairs) if name in dict(pairs[:k]))
         raise LayoutError(f"two tensors are named {name!r}, one of them in nested dicts")
-    names = strip_prefix(leaves, prefix).values()
-    return leaves if any(tensors_of(layout, names) for layout in layouts) else source
+    return leaves
+
+
+def around_rnn(names: Collection[str], prefix: str, layouts: Sequence[Layout]) -> str | None:
+    """Return the beginning of all names without which those under the prefix are one RNN, if any.
+
+    With a prefix it is "".
+    """
+    under = strip_prefix(names, prefix).values()
+    if any(tensors_of(layout, under) for layout in layouts):
+        return ""
+    for around in [] if prefix else prefixes_that_fit(layouts, names):
+        if all(name.startswith(f"{around}/") for name in names):
+            return f"{around}/"
+    return None
+
+
+def _is_branch(value: Any) -> bool:
+    return isinstance(value, Mapping) or jax_modules.is_cell(value)
 
 
 def _leaves(source: Mapping[Any, Any], above: str, depth: int) -> Iterator[tuple[str, Any]]:
     for key, value in source.items():
-        if depth and isinstance(value, Mapping):
-            yield from _leaves(value, f"{above}{key}/", depth - 1)
-        else:
+        if depth and _is_branch(value):
+            inside = value if isinstance(value, Mapping) else jax_modules.arrays_of(value)
+            yield from _leaves(inside, f"{above}{key}/", depth - 1)
+        elif not jax_modules.is_beside(value):
             yield f"{above}{key}", value
 
 
@@ -114,7 +142,8 @@ def _parts(source: Mapping[Any, Any], at: str, layouts: Sequence[Layout]) -> Ite
     for key, value in source.items():
         here = f"{at}[{key!r}]"
         if isinstance(value, Mapping):
-            if nested(value, "", layouts) is not value:
+            branches = any(map(_is_branch, value.values()))
+            if branches and around_rnn(flattened(value), "", layouts) == "":
                 yield here
                 continue
             yield _with_prefix(here, value, layouts)

@@ -1,4 +1,4 @@
-"""Names of tensors in models: prefixes of a state_dict, paths of Keras."""
+"""Names of tensors in models: prefixes of a state_dict, paths of Keras and Flax."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from .candidates import one_layer, with_names
 
 # Layouts whose tensors may have the paths that Keras writes.
 KERAS = ("keras", "keras-cudnn")
+# How layouts begin whose tensors may have the paths of a Bidirectional of flax.linen or flax.nnx.
+_FLAX = "flax-"
+_FLAX_SIDE = re.compile(r"(?:(.*)/)?(forward|backward)_rnn/(?:cell/)?([^/]+/[^/]+)")
 _DIRECTION = re.compile(r"(forward|backward)(_.*)?$")
 _SIDES = ("_forward", "_backward")  # what formats append that have an RNN for each direction
+_SIDE = re.compile(r"0/(?:forward|backward)/")
 _SEPARATOR = re.compile(r"[./]")
 
 
@@ -57,20 +61,19 @@ def prefixes_that_fit(layouts: Iterable[Layout], names: Iterable[str]) -> list[s
 
 def tensors_of(layout: Layout, names: Collection[str]) -> dict[str, str]:
     """Return name -> tensor of the layout if these are the tensors of one RNN, else nothing."""
-    renamed = _without_paths(layout, names) if layout.name in KERAS else {}
-    renamed = renamed or {name: name for name in names}
+    renamed = _without_paths(layout, names) or {name: name for name in names}
     whole = len(renamed) == len(names) and with_names(layout, frozenset(renamed.values()))
     return renamed if whole else {}
 
 
-# ------------------------------------------------------------------------------------------ Keras
+# ---------------------------------------------------------------------------------- Keras and Flax
 
 
 def _without_paths(layout: Layout, names: Collection[str]) -> dict[str, str]:
-    """Return name -> tensor of the layout if Keras wrote the names, all of one layer."""
+    """Return name -> tensor of the layout if Keras or Flax made the names, all of one layer."""
     layers: dict[str, dict[str, str]] = {}
     for name in names:
-        if path := keras_path(layout, name):
+        if path := keras_path(layout, name) or flax_path(layout, name):
             layers.setdefault(path[0], {})[path[1]] = name
     for layer, tensors in layers.items():
         found = one_direction(tensors)
@@ -80,11 +83,13 @@ def _without_paths(layout: Layout, names: Collection[str]) -> dict[str, str]:
 
 
 def keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
-    """Return (path of the layer, tensor) if Keras may have written the name.
+    """Return (path of the layer, tensor) if Keras may have written the name, None otherwise.
 
     The tensor of `bidirectional/forward_lstm/lstm_cell/kernel:0` is `0/forward/kernel`, that of
     `layers/lstm/cell/vars/0` is `kernel`.
     """
+    if layout.name not in KERAS:
+        return None
     numbered = _leaves(layout)
     parts = name.removesuffix(":0").split("/")
     leaf = parts.pop()
@@ -101,11 +106,22 @@ def keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
     return "/".join(parts), leaf
 
 
+def flax_path(layout: Layout, name: str) -> tuple[str, str] | None:
+    """Return (path of the layer, tensor) if the name is one in a Bidirectional of Flax, else None.
+
+    The tensor of `encoder/forward_rnn/cell/hi/kernel` is `0/forward/hi/kernel`.
+    """
+    match = _FLAX_SIDE.fullmatch(name) if layout.name.startswith(_FLAX) else None
+    return (match[1] or "", f"0/{match[2]}/{match[3]}") if match else None
+
+
 def one_direction(names: dict[str, str]) -> dict[str, str]:
-    """Drop the direction of a Keras layer that is named forward_... and has no other."""
-    if len({name.split("/")[1] for name in names if name.count("/") == 2}) == 1:
-        return {name.split("/")[-1]: full for name, full in names.items()}
-    return names
+    """Drop the direction from the names of a layer with one direction that is named forward_..."""
+    sides = {found[0]: found.end() for name in names if (found := _SIDE.match(name))}
+    if len(sides) != 1:
+        return names
+    ((side, end),) = sides.items()
+    return {name[end:] if name.startswith(side) else name: full for name, full in names.items()}
 
 
 @cache

@@ -1,8 +1,9 @@
 """Find RNNs among the names of many tensors. Only names are looked at, each once.
 
 A name is PREFIX SEPARATOR TENSOR: of a torch module (`encoder.lstm.weight_ih_l0`), of a Keras
-variable (`bidirectional/forward_lstm/lstm_cell/kernel:0`), of rnnlayout (`lstm.1/kernel`); or
-torch's names abbreviated (`enc_w_ih`).
+variable (`bidirectional/forward_lstm/lstm_cell/kernel:0`), of Flax's parameters
+(`params/encoder/cell/hi/kernel`), of rnnlayout (`lstm.1/kernel`); or torch's names abbreviated
+(`enc_w_ih`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import cache
 from rnnlayout._model.layout import Layout, layouts_to_infer
 
 from .candidates import one_layer
-from .names import KERAS, is_of as is_of, is_under, keras_path, one_direction
+from .names import flax_path, is_of as is_of, is_under, keras_path, one_direction
 
 _LAYER = r"\d+/(?:forward/|backward/)?"  # as rnnlayout names the tensors of a stack
 _STACKED = re.compile(rf"(.*\.)?({_LAYER}(?:[^./]+/)?[^./]+)")
@@ -105,7 +106,7 @@ def _of_layout(layout: Layout, read: list[tuple[str, list[Reading]]]) -> Iterato
     leaves, numbered = _leaves(layout), _numbered(layout)
     found: dict[tuple[str, bool], dict[str, str]] = {}
     for name, readings in read:
-        if path := _keras_path(layout, name):
+        if path := _path(layout, name):
             found.setdefault((path[0], False), {})[path[1]] = name
             continue
         for prefix, tensor, leaf, short in readings:
@@ -116,11 +117,11 @@ def _of_layout(layout: Layout, read: list[tuple[str, list[Reading]]]) -> Iterato
         yield Place(prefix, one_direction(names), short)
 
 
-def _keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
-    """Return (prefix, tensor) of a path that Keras wrote, of a layer with a cell."""
-    if layout.name not in KERAS or "/" not in name or _STACKED.fullmatch(name):
+def _path(layout: Layout, name: str) -> tuple[str, str] | None:
+    """Return (prefix, tensor) of a path that Keras or Flax made, of a layer with a cell."""
+    if "/" not in name or _STACKED.fullmatch(name) or _NO_CELL.search(name):
         return None
-    path = None if _NO_CELL.search(name) else keras_path(layout, name)
+    path = keras_path(layout, name) or flax_path(layout, name)
     return (path[0] and f"{path[0]}/", path[1]) if path else None
 
 

@@ -53,9 +53,18 @@ def read(
     hints = {key: value for key, value in hints.items() if value is not None}
     check_hints(hints, spec, "spec=")
     asked = Asked(spec, as_layout(layout) if layout is not None else None, dtype_free, hints)
-    source = only_rnn(source, prefix)
+    whole, source = source, only_rnn(source, prefix)
     if isinstance(source, (str, bytes, PathLike)):
         raise path_for_weights(source, asked.spec, asked.layout, prefix)
+    if (
+        prefix
+        and source is whole
+        and (isinstance(source, Checked) or not isinstance(source, Mapping))
+    ):
+        raise LayoutError(
+            f"prefix={prefix!r} chooses tensors of a dict by their names, found a"
+            f" {type(source).__name__}: omit prefix="
+        )
     if isinstance(source, Checked):
         return _read_again(given_of(source), asked)
     if isinstance(source, Labelled):
@@ -139,7 +148,7 @@ def _read_labelled(source: Labelled, prefix: str, asked: Asked) -> Given:
 
 
 def _read_module(module: Any, asked: Asked) -> Given:
-    """Read a torch module or a Keras layer, which describe their RNNs themselves."""
+    """Read a module or layer, which describes its RNN itself."""
     own = frameworks.own_spec(module)
     layout = Layout(own.layout)
     taken = take_all(frameworks.own_arrays(module, own), asked)

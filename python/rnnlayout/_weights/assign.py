@@ -1,31 +1,39 @@
-"""assign: put tensors into a torch module or a Keras layer."""
+"""assign: put tensors into a module, a Keras layer or a tree of parameters."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
+
+import numpy as np
 
 from rnnlayout._convert import engine
 from rnnlayout._model.config import Config, changes_outputs, stack_config
 from rnnlayout._model.dtypes import dtype_name, present, torch_of
 from rnnlayout._model.given import Checked, Given, Labelled, given_of
 from rnnlayout._model.layout import Layout
+from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError
-from rnnlayout._sources import frameworks
-from rnnlayout._sources.inside import only_rnn
+from rnnlayout._sources import frameworks, jax_modules
+from rnnlayout._sources.infer import HIDDEN
+from rnnlayout._sources.inside import around_rnn, flattened, only_rnn
 from rnnlayout._sources.keras_config import Description
+from rnnlayout._sources.names import tensors_of
 from rnnlayout._sources.read import read
 
 from .weights import Weights
 
 
-def assign(target: Any, tensors: Any) -> None:
-    """Put weights into a torch module or a Keras layer, in place.
+def assign(target: Any, tensors: Any) -> Any:
+    """Put weights into a module or layer, in place; return it, or a new one if it is immutable.
 
-    target: a torch nn.LSTM / GRU / RNN or cell, a Keras layer (or Bidirectional), or a list of
-        Keras layers, one per layer of the RNN. Keras layers that are not built yet are built.
+    target: a torch nn.LSTM / GRU / RNN or cell, a Keras layer (or Bidirectional), a list of Keras
+        layers, one per layer of the RNN, or a cell, RNN or Bidirectional of flax.nnx: they are
+        changed. Keras layers that are not built yet are built. A cell of Equinox, or the
+        parameters of one RNN of Flax or Haiku (a dict, nested or not, of JAX or NumPy arrays) stay
+        as they are: the result is a new one, with arrays on the same device.
     tensors: a Weights, what convert() returned, or a module or layer, in any layout; or a plain
         dict or list of arrays in the target's own. The dtype is the target's, or one that the
         target's represents exactly.
@@ -41,10 +49,67 @@ def assign(target: Any, tensors: Any) -> None:
         _assign_keras(targets, tensors)
     elif frameworks.is_torch_module(target):
         _assign_torch(target, tensors)
+    elif jax_modules.is_module(target):
+        return _assign_jax(target, tensors)
+    elif isinstance(target, Mapping) and not isinstance(target, Checked | Labelled):
+        return _assigned_tree(target, tensors)
     else:
         raise LayoutError(
-            f"{type(target).__name__} is not a torch module, Keras layer or list of Keras layers"
+            f"{type(target).__name__} is not a torch module, a Keras layer, a list of Keras layers,"
+            " or a cell or parameters of Flax, Equinox or Haiku"
         )
+    return target
+
+
+def _assign_jax(module: Any, tensors: Any) -> Any:
+    own = frameworks.own_spec(module)
+    arrays = jax_modules.own_arrays(module, own)
+    given = _fitting(tensors, own, _one_dtype(a.dtype for a in arrays.values()))
+    return jax_modules.with_arrays(module, _replacing(given))
+
+
+def _assigned_tree(tree: Mapping[Any, Any], tensors: Any) -> Any:
+    """Return the parameters of one RNN with new values. Their structure stays."""
+    leaves = flattened(tree)
+    if kinds := {type(a).__name__ for a in leaves.values()} - {"ndarray", "ArrayImpl"}:
+        raise LayoutError(
+            f"the target is a dict with values of {', '.join(sorted(kinds))}, need arrays of JAX or"
+            " NumPy: pass the module itself"
+        )
+    found = _rnn_of(tree, tensors)
+    spec = asdict(found.spec) | {"bias": found.spec.bias != "none"}
+    own = {key: spec[key] for key in spec.keys() - {"dtype", "skip_input"}}
+    given = _fitting(tensors, Description(found.layout.name, own, {}, None), found.dtype)
+    around = around_rnn(leaves, "", [given.layout]) or ""
+    names = tensors_of(given.layout, [path.removeprefix(around) for path in leaves])
+    new = _replacing(given)
+    return jax_modules.mapped(tree, lambda path, old: new(names[path.removeprefix(around)], old))
+
+
+def _rnn_of(tree: Mapping[Any, Any], tensors: Any) -> Given:
+    """Read parameters; what they do not record is that of the tensors to be put there."""
+    try:
+        return read(tree)
+    except UndecidedError as error:
+        if not _knows_its_rnn(tensors):
+            raise
+        spec = Weights(tensors).spec
+        for given in error.givens:
+            if all(getattr(given.spec, key) == getattr(spec, key) for key in HIDDEN):
+                return given
+        raise
+
+
+def _replacing(given: Given) -> Callable[[str, Any], Any]:
+    """Return what makes a new array of JAX or NumPy, from the tensor's name and the old array."""
+
+    def new(name: str, old: Any) -> Any:
+        array = present(given.arrays[given.names.index(name)], given.dtype)
+        if isinstance(old, np.ndarray):
+            return array.copy()
+        return sys.modules["jax"].device_put(array, old.sharding)
+
+    return new
 
 
 def _fitting(tensors: Any, own: Description, dtype: str) -> Given:

@@ -5,8 +5,9 @@
 void check_numbers(void);
 void check_large(void);
 void check_sequences(void);
-void check_growth(void);
-void check_tight_growth(void);
+void check_pool(void);
+void check_no_pools(void);
+void check_graphs(void);
 void check_capture(void);
 void check_streams(void);
 void check_algos(void);

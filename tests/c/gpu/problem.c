@@ -205,7 +205,8 @@ void compare(const problem *p, const char *what)
 void run_and_compare(rnl_gpu_rnn *rnn, problem *p, int way, void *stream, const char *what)
 {
     rnl_error err = {.text = ""};
-    const rnl_gpu_call call = call_of(p, way, stream);
+    rnl_gpu_call call = call_of(p, way, stream);
+    call.located = (int)random_below(2);
     CHECK(on_cpu(p, &err) == RNL_OK, "%s", err.text);
     upload(p);
     CHECK(rnl_gpu_rnn_run(rnn, &call, &err) == RNL_OK, "%s: %s", what, err.text);

@@ -23,7 +23,28 @@ static int count_lines(const char *log, int from, const char *prefix, int *all)
     return found;
 }
 
-/* A second call of the same sizes is one call of cuDNN, without an allocation. */
+/* Counted over one call, by the beginning of their names. */
+typedef struct counts {
+    int forward, dnn, takes, gives, others;
+} counts;
+
+static counts count_calls(rnl_gpu_rnn *rnn, problem *p, void *stream, const char *log)
+{
+    int before, all;
+    fake.log(log);
+    count_lines(log, 0, "", &before);
+    run_and_compare(rnn, p, ON_DEVICE, stream, "again");
+    fake.log(NULL);
+    return (counts){
+        count_lines(log, before, "cudnnRNNForward", &all), count_lines(log, before, "cudnn", &all),
+        count_lines(log, before, "cuMemAllocFromPoolAsync", &all),
+        count_lines(log, before, "cuMemFreeAsync", &all),
+        count_lines(log, before, "cuMem", &all) + count_lines(log, before, "cuStream", &all) +
+            count_lines(log, before, "cuEvent", &all)};
+}
+
+/* A second call of the same sizes is one call of cuDNN. Its memory comes from the pool and goes
+ * back to it, and nothing is waited for, in whichever stream. */
 void check_sequences(void)
 {
     char log[] = "/tmp/check_gpu_XXXXXX";
@@ -42,28 +63,15 @@ void check_sequences(void)
             set_lengths(p, kind);
             fill_arrays(p);
             run_and_compare(rnn, p, ON_DEVICE, streams[s], "first");
-            int before, all;
-            fake.log(log);
-            count_lines(log, 0, "", &before);
-            run_and_compare(rnn, p, ON_DEVICE, streams[s], "again");
-            fake.log(NULL);
-            const int dnn = count_lines(log, before, "cudnn", &all);
-            const int forward = count_lines(log, before, "cudnnRNNForward", &all);
-            const int allocs = count_lines(log, before, "cuMem", &all);
-            const int others = count_lines(log, before, "cuStream", &all) +
-                               count_lines(log, before, "cuEvent", &all);
-            CHECK(dnn == 1 && forward == 1, "lengths %d: %d calls of cuDNN", kind, dnn);
-            CHECK(allocs == (kind == EQUAL), "lengths %d: %d of memory", kind, allocs);
-            CHECK(others == 1 + s, "lengths %d, stream %d: %d of streams", kind, s, others);
+            const counts c = count_calls(rnn, p, streams[s], log);
+            CHECK(c.dnn == 1 && c.forward == 1, "lengths %d: %d calls of cuDNN", kind, c.dnn);
+            CHECK(c.takes == 1 && c.gives == 1, "lengths %d: %d, %d", kind, c.takes, c.gives);
+            /* asks whether the stream is captured; zeroes y past a shorter T */
+            CHECK(c.others == 3 + (kind == EQUAL), "lengths %d: %d others", kind, c.others);
         }
     set_lengths(p, ZEROS);
-    fake.log(log);
-    int before, all;
-    count_lines(log, 0, "", &before);
-    run_and_compare(rnn, p, ON_DEVICE, NULL, "all zero");
-    fake.log(NULL);
-    CHECK(count_lines(log, before, "cudnn", &all) == 0, "all zero: cuDNN was called");
-    for (int64_t N = 1; N < 80; N++) { /* more shapes than are kept */
+    CHECK(count_calls(rnn, p, NULL, log).dnn == 0, "all zero: cuDNN was called");
+    for (int64_t N = 1; N < 80; N++) { /* more shapes than are noted */
         p->has_lengths = 0;
         p->T = 1 + N % 20;
         p->N = 1 + N % 8;
@@ -71,7 +79,7 @@ void check_sequences(void)
         fill_arrays(p);
         run_and_compare(rnn, p, ON_DEVICE, NULL, "many shapes");
     }
-    CHECK(fake.live("rnn_data") <= 2 * 4 * 64, "%ld", fake.live("rnn_data"));
+    CHECK(fake.live("rnn_data") == 2, "%ld", fake.live("rnn_data"));
     current();
     fake.end_stream(streams[2]);
     not_current();
@@ -80,65 +88,24 @@ void check_sequences(void)
     unlink(log);
 }
 
-/* Sequences that get longer from call to call: few calls free and allocate memory. */
-void check_growth(void)
+/* The pool of the calls' memory keeps it, and is emptied when the last RNN is freed. */
+void check_pool(void)
 {
     char log[] = "/tmp/check_gpu_XXXXXX";
-    close(mkstemp(log));
-    use_cudnn();
-    problem *p = lstm();
-    rnl_gpu_rnn *rnn = new_rnn(p);
     int all;
-    p->has_lengths = 0;
-    p->N = 8;
-    fake.log(log);
-    for (p->T = 1; p->T <= 40; p->T++) {
-        fill_arrays(p);
-        run_and_compare(rnn, p, ON_HOST, NULL, "longer");
-    }
-    fake.log(NULL);
-    /* for the workspace and for the arrays: once, then at most 17 times, as 1.25^17 > 40 */
-    const int allocs = count_lines(log, 0, "cuMemAlloc_v2", &all);
-    CHECK(allocs <= 2 * (1 + 17), "40 lengths: %d of memory", allocs);
-    rnl_gpu_rnn_free(rnn);
-    check_nothing_left("growth");
-    unlink(log);
-}
-
-/* If a quarter more than before is not available, just the needed size may be: each call of the
- * driver fails once for lack of memory, also those that ask for more. */
-void check_tight_growth(void)
-{
-    enum { OUT_OF_MEMORY = 2, MOST_CALLS = 40 };
-    char log[] = "/tmp/check_gpu_XXXXXX";
     close(mkstemp(log));
     use_cudnn();
+    fake.log(log);
     problem *p = lstm();
-    rnl_error err;
-    int allocs[MOST_CALLS] = {0}, more = 0, before, all;
-    p->has_lengths = 0;
-    p->N = 8;
-    for (long k = 0; k < MOST_CALLS; k++) { /* 0: none fails */
-        rnl_gpu_rnn *rnn = new_rnn(p);
-        p->T = 36;
-        fill_arrays(p);
-        run_and_compare(rnn, p, ON_HOST, NULL, "shorter");
-        p->T = 40;
-        fill_arrays(p);
-        const rnl_gpu_call call = call_of(p, ON_HOST, NULL);
-        fake.log(log);
-        count_lines(log, 0, "", &before);
-        fake.fail(k, OUT_OF_MEMORY, 0);
-        const rnl_status status = rnl_gpu_rnn_run(rnn, &call, &err);
-        fake.fail(0, 0, 0);
-        fake.log(NULL);
-        allocs[k] = count_lines(log, before, "cuMemAlloc_v2", &all);
-        more += status == RNL_OK && allocs[k] == allocs[0] + 1;
-        sync_all();
-        run_and_compare(rnn, p, ON_HOST, NULL, "longer");
-        rnl_gpu_rnn_free(rnn);
-    }
-    CHECK(allocs[0] > 0 && more == allocs[0], "%d of %d asked again", more, allocs[0]);
-    check_nothing_left("tight growth");
+    rnl_gpu_rnn *first = new_rnn(p), *last = new_rnn(p);
+    run_and_compare(first, p, ON_HOST, NULL, "a call");
+    rnl_gpu_rnn_free(first);
+    CHECK(count_lines(log, 0, "cuMemPoolTrimTo", &all) == 0, "emptied while it is used");
+    rnl_gpu_rnn_free(last);
+    rnl_gpu_rnn_free(new_rnn(p));
+    fake.log(NULL);
+    CHECK(count_lines(log, 0, "cuMemPoolTrimTo", &all) == 2, "not emptied");
+    CHECK(count_lines(log, 0, "cuMemPoolCreate", &all) == 1, "more than one pool");
+    CHECK(count_lines(log, 0, "cuMemAlloc_v2", &all) == 3, "more than the weights");
     unlink(log);
 }

@@ -72,6 +72,75 @@ void check_capture(void)
     check_nothing_left("a capture");
 }
 
+/* Capture one call into a graph. */
+static void *graph_of(rnl_gpu_rnn *rnn, problem *p, void *stream)
+{
+    rnl_error err;
+    void *graph, *exec;
+    const rnl_gpu_call call = call_of(p, ON_DEVICE, stream);
+    CHECK(fake.begin(stream, 1) == 0, "begin");
+    CHECK(rnl_gpu_rnn_run(rnn, &call, &err) == RNL_OK, "%s", err.text);
+    CHECK(fake.end(stream, &graph) == 0, "end");
+    CHECK(fake.instantiate(&exec, graph, 0) == 0, "instantiate");
+    fake.end_graph(graph);
+    return exec;
+}
+
+/* Each graph of an RNN has memory of its own: nothing orders two launches. */
+void check_graphs(void)
+{
+    use_cudnn();
+    problem *two[2] = {lstm(), lstm()};
+    rnl_gpu_rnn *rnn = new_rnn(two[0]);
+    void *streams[2], *execs[2];
+    rnl_error err;
+    memcpy(two[1]->weights, two[0]->weights, MOST);
+    run_and_compare(rnn, two[0], ON_DEVICE, NULL, "before the captures");
+    current();
+    for (int k = 0; k < 2; k++) {
+        CHECK(on_cpu(two[k], &err) == RNL_OK, "%s", err.text);
+        upload(two[k]);
+        fake.stream(&streams[k], 1);
+        execs[k] = graph_of(rnn, two[k], streams[k]);
+    }
+    for (int launch = 0; launch < 4; launch++)
+        CHECK(fake.launch(execs[launch % 2], streams[launch % 2]) == 0, "launch");
+    fake.sync();
+    for (int k = 0; k < 2; k++) {
+        download(two[k], ON_DEVICE);
+        compare(two[k], "two graphs");
+        fake.end_exec(execs[k]);
+        fake.end_stream(streams[k]);
+    }
+    not_current();
+    rnl_gpu_rnn_free(rnn);
+    check_nothing_left("graphs");
+}
+
+/* A device without memory pools: calls work, but not in a capture. */
+void check_no_pools(void)
+{
+    use_cudnn();
+    problem *p = lstm();
+    rnl_gpu_rnn *rnn = new_rnn(p);
+    void *stream, *graph;
+    for (int way = 0; way < WAYS; way++) {
+        fill_arrays(p);
+        run_and_compare(rnn, p, way, NULL, "without pools");
+    }
+    current();
+    fake.stream(&stream, 1);
+    const rnl_gpu_call call = call_of(p, ON_DEVICE, stream);
+    CHECK(fake.begin(stream, 1) == 0, "begin");
+    refuse(rnn, &call, RNL_E_SPEC, "has no memory pools");
+    CHECK(fake.end(stream, &graph) == 0, "end");
+    fake.end_graph(graph);
+    fake.end_stream(stream);
+    not_current();
+    rnl_gpu_rnn_free(rnn);
+    check_nothing_left("no pools");
+}
+
 /* A stream is destroyed before its work is done, and a new one gets the same handle: nothing orders
  * the two. */
 void check_streams(void)

@@ -130,6 +130,18 @@ def test_names_in_c_are_apart_and_plain(tmp_path):
     assert "#define RNN_0___NUM_PARAMS" in (tmp_path / "a.h").read_text()
 
 
+def test_settings_have_names_of_their_own_in_c(tmp_path):
+    w = rl.Weights(some.random_weights(CUDNN, SPECS["float32"]), SPECS["float32"])
+    plain = rl.Weights(w)
+    w.config = {"a-b": 1, "a_b": 2}
+    with pytest.raises(rl.LayoutError, match=r"'a-b' and 'a_b' of 'x' .* X_CONFIG_A_B in C"):
+        rl.save(tmp_path / "a.h", {"x": w})
+    w.config = {"num_params": 1}
+    with pytest.raises(rl.LayoutError, match="the same name in C"):
+        rl.save(tmp_path / "a.h", {"x": w, "x.config": plain})
+    assert not (tmp_path / "a.h").exists()
+
+
 @pytest.mark.parametrize("dtype", SPECS)
 def test_bin_is_the_bytes_and_json_the_spec(dtype, tmp_path):
     spec, path = SPECS[dtype], tmp_path / "a.bin"

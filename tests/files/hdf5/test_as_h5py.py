@@ -285,19 +285,24 @@ def test_published_files(path):
     same(path)
 
 
-@pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5"])
-@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
-def test_files_of_keras(library, suffix, tmp_path):
-    layers = library.layers
+@pytest.fixture(scope="module", params=[keras, tf_keras], ids=["keras", "tf_keras"])
+def trained(request):
+    """A model with the state of an optimizer."""
+    layers = request.param.layers
     inputs = x = layers.Input((None, 7))
     for k in range(12):  # more layers than a group of Keras 3 lists in its header
         x = layers.Dense(3 + k)(x)
     x = layers.Bidirectional(layers.LSTM(5, return_sequences=True), name="both")(x)
-    model = library.Model(inputs, layers.GRU(4)(x))
-    model.compile("adam", "mse")
+    model = request.param.Model(inputs, layers.GRU(4)(x))
+    model.compile("adam", "mse", run_eagerly=True)
     model.train_on_batch(np.ones((2, 3, 7), "f4"), np.ones((2, 4), "f4"))
+    return model
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5"])
+def test_files_of_keras(trained, suffix, tmp_path):
     path = tmp_path / f"model{suffix}"
-    model.save_weights(path) if suffix == ".weights.h5" else model.save(path)
+    trained.save_weights(path) if suffix == ".weights.h5" else trained.save(path)
     if suffix == ".keras":
         with zipfile.ZipFile(path) as archive:
             same(archive.read("model.weights.h5"))

@@ -11,11 +11,13 @@ import numpy as np
 
 import rnnlayout as rl
 
+DATA = Path(__file__).parents[2] / "data"
 SPEC = rl.Spec("lstm", 5, 3)
 LAYOUTS = {
     ".safetensors": "cudnn", ".npz": "torch", ".npy": "cudnn", ".bin": "cudnn", ".pt": "torch",
     ".old.pt": "torch", ".h5": "keras", ".weights.h5": "keras", ".keras": "keras", ".onnx": "onnx",
-    ".pkl": "torch",
+    ".pkl": "torch", ".msgpack": "flax-linen",
+    ".eqx": "equinox", ".pdparams": "torch",
 }  # fmt: skip
 
 
@@ -34,6 +36,12 @@ def good(suffix):
         made = weights(LAYOUTS[suffix])
         if suffix == ".old.pt":
             save_old(path, made)
+        elif suffix == ".eqx":
+            with open(path, "wb") as file:
+                for array in made.values():
+                    np.save(file, array)
+        elif suffix == ".pdparams":
+            path.write_bytes((DATA / "paddle.pdparams").read_bytes())
         elif suffix == ".pkl":
             path.write_bytes(pickle.dumps({**made, "loss": np.float64(0.5)}))
         else:

@@ -206,7 +206,7 @@ MODELS = {
     ),
     "functions that double": functions(60, 2),
     "functions in functions": functions(2000, 1),
-    "a name that is no text": lambda: model().replace(b"lstm", b"l\xff\xfem"),
+    "a name that is not a text": lambda: model().replace(b"lstm", b"l\xff\xfem"),
     "hidden units beyond all": lambda: model().replace(
         b"hidden_size\x18\x03", b"hidden_size\x18\x7f"
     ),

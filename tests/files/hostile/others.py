@@ -4,7 +4,8 @@ import os
 
 from files.hostile.good import LAYOUTS, good
 
-SUFFIXES = (".safetensors", ".npz", ".npy", ".bin", ".pt", ".h5", ".weights.h5", ".keras", ".onnx")
+SUFFIXES = (".safetensors", ".npz", ".npy", ".bin", ".pt", ".h5", ".weights.h5", ".keras", ".onnx",
+            ".msgpack", ".eqx", ".pdparams")  # fmt: skip
 
 
 def itself(path):

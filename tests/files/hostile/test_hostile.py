@@ -8,7 +8,7 @@ import json
 
 import h5py
 import pytest
-from files.hostile import bags, hdf5, onnxes, others, pickles, zips
+from files.hostile import bags, hdf5, onnxes, others, pickles, trees, zips
 from files.hostile.good import LAYOUTS, described, good
 from files.hostile.limits import MOST_NBYTES
 from files.hostile.process import Reader
@@ -18,6 +18,7 @@ from marks import long
 
 REFUSED = {
     **bags.CASES, **zips.CASES, **pickles.CASES, **hdf5.CASES, **onnxes.CASES, **others.CASES,
+    **trees.CASES,
 }  # fmt: skip
 EITHER = {**bags.EITHER, **zips.EITHER, **hdf5.EITHER, **others.EITHER}
 CASES = {**REFUSED, **EITHER}
@@ -25,7 +26,8 @@ CASES = {**REFUSED, **EITHER}
 PLAIN, LONG = (50, 256), (200, 64)
 TO = {".safetensors": "cudnn", ".npz": "torch", ".npy": "cudnn", ".bin": "cudnn",
          ".pt": "torch", ".h5": "keras", ".keras": "keras", ".onnx": "onnx",
-         ".pkl": "torch"}  # fmt: skip
+         ".pkl": "torch", ".msgpack": "flax-linen", ".eqx": "equinox",
+         ".pdparams": "torch"}  # fmt: skip
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -55,8 +57,8 @@ def answers(made, tmp_path_factory):
 def commands(path):
     """Return both commands that read a file: only for its RNNs, and for all that is in it."""
     suffix = "".join(s for s in path.suffixes if s in (".weights", path.suffix))
-    if suffix == ".pkl" or (suffix == ".pt" and path.name in EITHER):
-        suffix = ".npz"  # .pkl is not written; to write a .pt torch would be imported
+    if suffix in (".pkl", ".eqx", ".pdparams") or (suffix == ".pt" and path.name in EITHER):
+        suffix = ".npz"  # those are not written; to write a .pt torch would be imported
     out = path.parent / "out"
     out.mkdir(exist_ok=True)
     convert = ["convert", path, out / f"o{suffix}", "--to", TO[path.suffix]]

@@ -138,7 +138,7 @@ MAKERS = {
     "no lzma": lambda p: of(p, method=zipfile.ZIP_LZMA),
     "no bzip2": lambda p: of(p, method=zipfile.ZIP_BZIP2),
     "no deflate": lambda p: of(p, method=DEFLATED),
-    "a directory that is not there": later,
+    "a directory that does not exist": later,
     "Zip64, a size": zip64(size=1 << 62, packed=1 << 62),
     "Zip64, a negative place": zip64(at=(1 << 64) - 1),
     "Zip64, a place beyond the end": zip64(at=1 << 62),

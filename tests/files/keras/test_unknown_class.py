@@ -94,3 +94,38 @@ def test_another_format_has_no_classes(tmp_path):
     rl.save(tmp_path / "a.npz", w)
     with pytest.raises(rl.SpecError, match="as_class= is only for Keras files"):
         rl.load(tmp_path / "a.npz", as_class={"Own": "LSTM"})
+
+
+def with_cells(kit):
+    """Return a model with cells of a user's classes: one alone, two in a stack, one both ways."""
+    layers = kit.layers
+    own = type("OwnLSTM", (layers.LSTMCell,), {})
+    gated = type("OwnGate", (layers.GRUCell,), {})
+    x = layers.Input((T, WIDTH))
+    with kit.utils.custom_object_scope({"OwnLSTM": own, "OwnGate": gated}):
+        y = layers.RNN(own(UNITS), return_sequences=True, name="one")(x)
+        y = layers.RNN([gated(UNITS), gated(UNITS)], return_sequences=True, name="two")(y)
+        y = layers.Bidirectional(layers.RNN(own(UNITS)), name="both")(y)
+    return kit.Model(x, y)
+
+
+@pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_a_cell_of_an_unknown_class(kit, suffix, tmp_path, capsys):
+    path = tmp_path / f"a{suffix}"
+    own = with_cells(kit)
+    own.save(path)
+    found = rl.load(path)
+    assert list(found.undecided) == ["one", "two", "both"] and not found.refused
+    with pytest.raises(rl.SpecError, match="class 'OwnLSTM', read as LSTMCell"):
+        found["one"]
+    command = ["convert", str(path), str(tmp_path / "b.npz"), "--to", "torch"]
+    for option in ("--as-class OwnLSTM=LSTMCell", "--as-class OwnGate=GRUCell"):
+        assert _cli.main(command) == 3
+        assert option in capsys.readouterr().err
+        command += option.split()
+    assert _cli.main(command) == 0
+    for accepted in ({"OwnLSTM": "LSTMCell", "OwnGate": "GRUCell"},
+                     {"OwnLSTM": "LSTM", "OwnGate": "GRU"}):  # fmt: skip
+        for name, weights in rl.load(path, as_class=accepted).items():
+            layer = own.get_layer(name).get_weights()
+            assert len(layer) == len(weights) and all(map(np.array_equal, weights.values(), layer))

@@ -293,3 +293,20 @@ def test_a_layer_of_a_class_that_is_not_recurrent(saved, tmp_path):
     (tmp_path / "own.json").write_text(json.dumps(config))
     found = rl.load(path, config=tmp_path / "own.json")
     assert list(found) == ["a", "b"] and any(name.startswith("c/") for name in found.others)
+
+
+def test_a_gru_without_biases_asks_once(saved):
+    """Neither its reset nor its activation is in the file."""
+
+    def model(kit, hard):
+        more = {"recurrent_activation": "hard_sigmoid" if hard else "sigmoid"}
+        gru = kit.layers.GRU(4, use_bias=False, reset_after=False, name="g", **more)
+        return kit.Sequential([kit.layers.Input((6, 3)), gru])
+
+    path, x, calls = saved(model)
+    asked = {"reset", "recurrent_activation"}
+    with pytest.raises(rl.UndecidedError, match=r"reset='before'.*'hard_sigmoid_keras2'") as caught:
+        rl.load(path)["g"]
+    assert set(caught.value.arguments) == asked and len(caught.value.specs) == 4
+    weights = rl.load(path, reset="before", **HARD)["g"]
+    computes(lambda x: weights.rnn(batch_first=True)(x)[1][0], x, calls)

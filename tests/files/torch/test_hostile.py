@@ -209,7 +209,7 @@ CLAIMS = {
     "strings": tensor(4, ("2",), (1,)),
     "another member": tensor(4, (4,), (1,), key="1"),
     "a path": tensor(4, (4,), (1,), key="../../../etc/passwd"),
-    "a key that is no string": tensor(4, (4,), (1,), key=0),
+    "a key that is not a string": tensor(4, (4,), (1,), key=0),
     "an unknown kind": tensor(4, (4,), (1,), kind="Size"),
 }
 

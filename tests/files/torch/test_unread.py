@@ -161,3 +161,18 @@ def test_many_classes_make_few_notes(tmp_path):
     with pytest.raises(rl.FileError, match="4980 other classes") as caught:
         rl.load(path)
     assert len(str(caught.value)) < 3000
+
+
+@pytest.mark.parametrize("value", [np.float64(0.5), np.ones(3)])
+def test_a_copy_of_a_checkpoint_with_numpy_in_it(value, tmp_path, capsys):
+    """torch's own loader refuses NumPy's numbers and arrays: each repair works."""
+    path, new = tmp_path / "m.pt", tmp_path / "n.pt"
+    torch.save(named(value, "best"), path)
+    assert _cli.main(["convert", str(path), str(new), "--to", "cudnn"]) == 3
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1 and "NumPy" in error and "Weights only" not in error
+    assert "write another format, .safetensors" in error and "torch.as_tensor(x)" in error
+    rl.convert_file(path, tmp_path / "n.safetensors", to="cudnn")
+    torch.save(named(torch.as_tensor(value), "best"), path)
+    rl.convert_file(path, new, to="cudnn")
+    assert torch.equal(torch.load(new)["best"], torch.as_tensor(value))

@@ -167,7 +167,7 @@ OPTIONS = {
         lambda: rl.RNN(X, algo="persist", device="auto"),
         "algo is 'persist', need 'auto', 'standard', 'persist_static' or 'persist_small'$",
     ),
-    "algo of a GPU that is not there": (
+    "algo of a GPU that does not exist": (
         lambda: rl.RNN(
             np.zeros(SMALL.num_params, "f4"), SMALL, algo="persist_small", device="auto"
         ),

@@ -98,7 +98,7 @@ def threads_streams():
     wide = rl.Spec("rnn_tanh", H, H)
     then, made = rl.RNN(weights_of(wide), wide, device="cuda"), []
 
-    gpu(given[0], stream=2)  # in a lane of ours: who shares one is ordered by it
+    gpu(given[0], stream=2)  # with the handle of the call before
 
     def work(stream=2, **named):
         y, last = gpu(given[0], (given[1], given[2]), stream=stream, **named)

@@ -69,7 +69,7 @@ def elsewhere(name, device_number, managed):
     def change(device, call, arrays):
         array = call.all[name]
         at = device.driver.fake_alloc(c_size_t(array.nbytes), device_number, managed)
-        arrays[name] = Exporter(at, array.shape)
+        arrays[name] = Interface(at, array.shape)  # which does not name the GPU
 
     return change
 
@@ -81,12 +81,11 @@ WRONG = {
     **{f"{name} of another shape": changed(name, shape=(T, N, 6)) for name in NAMES},
     **{f"{name} of four axes": changed(name, shape=(1, T, N, I)) for name in NAMES},
     **{f"{name} on another GPU": changed(name, device=(CUDA, 1)) for name in NAMES},
-    **{f"{name} on the host": changed(name, address=HOST) for name in NAMES},
     **{f"{name} by its interface on the host": interfaced(name, HOST) for name in NAMES},
     **{f"{name} in another GPU's memory": elsewhere(name, 1, 0) for name in NAMES},
     **{f"{name} in managed memory": elsewhere(name, 0, 1) for name in NAMES},
     **{f"{name} is NumPy's": put(name, np.zeros((T, N, I), "f4")) for name in NAMES},
-    **{f"{name} is no array": put(name, 7) for name in NAMES},
+    **{f"{name} is not an array": put(name, 7) for name in NAMES},
     **{f"{name} at 0": changed(name, address=None) for name in NAMES},
     **{f"{name} unaligned": changed(name, offset=2) for name in NAMES},
     **{f"{name} read-only": changed(name, flags=1) for name in NAMES[3:]},
@@ -243,7 +242,7 @@ def refused_lengths():
 
 
 def raised():
-    """What is no fault of an array comes through, from wherever it is asked."""
+    """Errors that an array did not cause are raised as they are."""
     device = Device()
     rnn = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
     x, state = inputs(LSTM)

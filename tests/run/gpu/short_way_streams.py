@@ -2,7 +2,6 @@
 which nothing orders two uses of the same memory."""
 
 import itertools
-from ctypes import c_longlong
 
 from run.gpu.exporters import Exporter, exchanging
 from run.gpu.fake_gpu import GRU, LSTM, Device, inputs, weights_of
@@ -119,35 +118,3 @@ def no_race():
         device.sync()
         assert result[0] is arrays["out"]
         del result, arrays  # to free waits for all streams: not after the next call
-
-
-def failing():
-    """Each call of the libraries fails in turn: the same error by both ways, and the same state."""
-    device = Device()
-    rnn, side = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), device.stream()
-    x, state = inputs(LSTM)
-    call = Call(LSTM, TIME_FIRST, x, state, ours, NAMES[3:], lengths=[2, 4, 1])
-    call.kinds |= {"h_0": exchanging(lambda: side), "c_out": ours_in(side)}
-    made = assert_same(device, rnn, call, None)[1]
-    assert len(orders(made)) == 2
-    arrays = call.arrays(device)
-    live, failures = device.all_live(), set()
-    for k, (cuda, cudnn) in itertools.product(range(1, 40), ((801, 5000), (2, 4000))):
-        found = []
-        for way in (short, long):
-            arrays = call.arrays(device)
-            device.driver.fake_fail(c_longlong(k), cuda, cudnn)
-            try:
-                way(rnn, call, arrays, None)
-                found.append([None])
-            except (rl.CudnnError, MemoryError) as error:
-                found.append([type(error), str(error)])
-            device.driver.fake_fail(c_longlong(0), 0, 0)
-            device.sync(side)
-            device.sync()
-            found[-1] += [arrays["c_out"].stream, len(rnn._native.kept[1]), device.all_live()]
-        assert found[0] == found[1], k
-        assert found[0][-1] == live, (k, found, live)
-        failures.add(found[0][1])
-    assert any("cuEventRecord" in str(f) for f in failures), failures
-    assert found[0][0] is None  # there are no more calls

@@ -212,7 +212,7 @@ def test_each_gpu_is_asked(install, tmp_path):
     install(tmp_path, "libcublasLt.so.13", "libcuda.so.1")
     here = {"RNNLAYOUT_CUDNN": folder, "LD_LIBRARY_PATH": folder, "STUB_GPUS": 2}
     said = refused("cuda:2", **here)
-    assert said.startswith("CudnnNotFoundError cuda:2 cannot be used: there is no cuda:2\n")
+    assert said.startswith("CudnnNotFoundError cuda:2 cannot be used: this GPU does not exist\n")
     assert "\n  cuda:1: Stub GPU 1: compute capability 9.0\n" in said
     said = refused("cuda:1", **here, STUB_NEWEST_GPU=890)
     assert "cuda:1 cannot be used: its compute capability is 9.0" in said

@@ -1,7 +1,7 @@
-"""A call on a GPU's arrays goes a short way, in C, or the long one, in Python: one call by both.
+"""The arrays of a call on a GPU are read in C, the short way, or in Python, the long one.
 
-For programs on the fakes. The short way takes nothing that the long one would not, and does the
-same.
+For programs on the fakes. The short way takes nothing that the long one would not, and both lead to
+the same call.
 """
 
 import gc

@@ -10,12 +10,9 @@ from rnnlayout._cli.options import (
     DONE,
     add_choice,
     add_file,
-    add_format,
-    add_hints,
     add_json,
-    add_keras,
     add_map,
-    add_prefix,
+    add_reading,
     hints,
     layout,
     pairs,
@@ -66,10 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", help="report what would be done, without writing")
     add("--force", action="store_true", help="overwrite OUT if it exists")
     add_json(parser)
-    add_prefix(parser)
-    add_keras(parser)
-    add_format(parser)
-    add_hints(parser)
+    add_reading(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import suppress
 from typing import Any
 
 from rnnlayout._cli.failures import report, text_of
 from rnnlayout._cli.options import (
     DONE,
     add_file,
-    add_format,
-    add_hints,
     add_json,
-    add_keras,
-    add_prefix,
+    add_reading,
     hints,
     in_options,
 )
@@ -35,10 +31,7 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "files", nargs="+", metavar="FILE", help="a file to read")
     add_json(parser)
-    add_prefix(parser)
-    add_keras(parser)
-    add_format(parser)
-    add_hints(parser)
+    add_reading(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -68,10 +61,6 @@ def _inspected(path: str, options: argparse.Namespace) -> tuple[dict[str, Any], 
     }  # fmt: skip
     try:
         found = load(path, **hints(options))
-        others = found.others
-        if options.prefix:  # tensors of the other RNNs are not tensors of no RNN
-            with suppress(ValueError):  # none of the others can be read
-                others = load(path, **hints(options) | {"prefix": "", "spec": None}).others
     except Exception as error:
         code = report(error, options, path if len(options.files) > 1 else "")
         return told | empty | {"failed": _error(error, options)}, code
@@ -80,7 +69,7 @@ def _inspected(path: str, options: argparse.Namespace) -> tuple[dict[str, Any], 
         "undecided": [_undecided(name, why, options) for name, why in found.undecided.items()],
         "refused": [{"name": name, **_error(why, options)} for name, why in found.refused.items()],
         "notes": found.notes,
-        "others": list(others),
+        "others": list(found.others),
     }, DONE
 
 

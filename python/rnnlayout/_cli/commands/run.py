@@ -9,11 +9,8 @@ from rnnlayout._cli.options import (
     DONE,
     add_choice,
     add_file,
-    add_format,
-    add_hints,
     add_json,
-    add_keras,
-    add_prefix,
+    add_reading,
     hints,
 )
 from rnnlayout._cli.terminal import put_json, say, shown
@@ -51,10 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", default="cpu", metavar="D", help="cpu (the default), cuda, cuda:N, or auto")
     add("--force", action="store_true", help="overwrite outputs that exist")
     add_json(parser)
-    add_prefix(parser)
-    add_keras(parser)
-    add_format(parser)
-    add_hints(parser)
+    add_reading(parser)
 
 
 def _numbers(text: str) -> list[int]:
@@ -121,7 +115,7 @@ def _the_one(options: argparse.Namespace) -> tuple[str, Any]:
     from rnnlayout._model.errors import FileError
 
     found = chosen(load(options.file, **hints(options)), options.only, options.stack)
-    names = [*found, *found.refused]
+    names = found.names
     if len(names) > 1:
         raise FileError(f"there are {len(names)} RNNs: choose one with --only: {', '.join(names)}")
     return names[0], found

@@ -10,11 +10,9 @@ from rnnlayout._cli.options import (
     DONE,
     add_choice,
     add_file,
-    add_hints,
     add_json,
-    add_keras,
     add_map,
-    add_prefix,
+    add_reading,
     hints,
     in_options,
     pairs,
@@ -44,9 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_choice(parser)
     add_map(parser, "compare RNN A of the first file with RNN B of the second; may be repeated")
-    add_prefix(parser)
-    add_keras(parser)
-    add_hints(parser, whose="the file that does not record it")
+    add_reading(parser, whose="the file that does not record it")
 
 
 def _tolerance(text: str) -> float:
@@ -92,15 +88,10 @@ def _pair(pair: Any) -> dict[str, Any]:
             | {
                 "differ": gap.count,
                 "size": gap.size,
-                "largest": _finite(gap.largest),
+                "largest": gap.largest,
                 "at": list(gap.at),
-                "values": [_finite(value) for value in gap.values],
+                "values": list(gap.values),
             }
             for gap in pair.gaps
         ],
     }
-
-
-def _finite(value: float) -> float | str:
-    """Return "nan", "inf" or "-inf" for these, which JSON lacks."""
-    return value if math.isfinite(value) else str(value)

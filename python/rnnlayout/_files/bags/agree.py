@@ -25,7 +25,7 @@ def agreed(found: Found, hints: Hints, prefixes: Sequence[str]) -> Found:
     contradict none. The bias mode and skip_input are cuDNN's: of another layout they are the
     caller's choice. Raises SpecError if there is a spec, which describes one RNN, for several.
     """
-    count = len(found) + len(found.refused)
+    count = len(found.names)
     if hints.spec is not None and count > 1:
         raise SpecError(
             f"spec= describes one RNN, but {count} were found: choose one with prefix=, for"

@@ -44,11 +44,12 @@ class Hints:
         check_hints(self.hidden, self.spec, "spec=")
         names = self.as_class or {}
         if not isinstance(names, Mapping) or not all(
-            isinstance(name, str) and kind in tuple(CELLS) for name, kind in names.items()
+            isinstance(name, str) and str(kind).removesuffix("Cell") in CELLS
+            for name, kind in names.items()
         ):
             raise SpecError(
                 f"as_class is {names!r}, need a dict from classes of the file to some of"
-                f" {', '.join(CELLS)}"
+                f" {', '.join(CELLS)}, or LSTMCell ... for a class of cells"
             )
 
 

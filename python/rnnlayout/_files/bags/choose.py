@@ -18,29 +18,28 @@ def chosen(found: Found, only: Names | None = None, stacks: Sequence[Names] | No
     """Return a file's RNNs with some joined, and of these only some.
 
     stacks: lists of names, as for with_stack(). only: names, also of such stacks; the others are
-    not looked up, so they may be refused, and their names are added to .others.
-    Raises FileError if there is no RNN of a name.
+    not looked up, so they may be refused, and their names are added to .unused.
+    Raises FileError if no RNN has one of the names.
     """
     for names in stacks or ():
         found = with_stack(found, names)
     if only is None:
         return found
-    known = [*found, *found.refused]
-    check_known(only, known, "only")
-    rest = [name for name in known if name not in only]
-    return Found({name: found[name] for name in only}, {}, found.notes, [*found.others, *rest])
+    check_known(only, found.names, "only")
+    rest = [name for name in found.names if name not in only]
+    entries = {name: found[name] for name in only}
+    return Found(entries, {}, found.notes, found.others, [*found.unused, *rest])
 
 
 def with_stack(found: Found, names: Names) -> Found:
     """Return a file's RNNs with some joined to one, bottom first: enc_0, enc_1 to enc, or to enc_0
     if there is another enc."""
-    known = [*found, *found.refused]
-    check_known(names, known, "stack")
+    check_known(names, found.names, "stack")
     name, whole = layer_of(names[0])[0], stack([found[name] for name in names])
     rest = {key: one for key, one in found.decided.items() if key not in names}
     if name in rest or name in found.unread:
         name = names[0]
-    return Found({name: whole} | rest, found.unread, found.notes, found.others)
+    return Found({name: whole} | rest, found.unread, found.notes, found.others, found.unused)
 
 
 def check_known(names: Names, known: Collection[str], argument: str) -> None:
@@ -49,7 +48,7 @@ def check_known(names: Names, known: Collection[str], argument: str) -> None:
         raise FileError(f"{argument} is {names!r}, need a list of names")
     for name in names:
         if name not in known:
-            listed = ", ".join(known) or "no others"
+            listed = ", ".join(known) or "no names"
             raise FileError(
                 f"no RNN is named {name!r}: {argument}= takes {listed}{did_you_mean(name, known)}"
             )

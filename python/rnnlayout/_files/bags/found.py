@@ -16,7 +16,8 @@ class Found(Mapping[str, Weights]):
     raises its error.
     decided: the others, a dict. undecided: the errors of those that ask, by name; they know what
     the file records. refused: the errors of those that could not be read. notes: messages about
-    how the file was read. others: the names of the file's tensors that belong to no RNN.
+    how the file was read. others: the names of the file's tensors that belong to no RNN. unused:
+    the names of the RNNs that prefix= or only= did not choose.
 
         >>> Found({}, {"lstm": ValueError("it has peepholes")}).refused
         {'lstm': ValueError('it has peepholes')}
@@ -28,6 +29,7 @@ class Found(Mapping[str, Weights]):
         unread: Mapping[str, Exception] | None = None,
         notes: Iterable[str] = (),
         others: Iterable[str] = (),
+        unused: Iterable[str] = (),
     ) -> None:
         unread = unread or {}
         self.decided = dict(entries)
@@ -35,11 +37,17 @@ class Found(Mapping[str, Weights]):
         self.refused = {n: e for n, e in unread.items() if n not in self.undecided}
         self.notes = list(notes)
         self.others = tuple(others)
+        self.unused = tuple(unused)
 
     @property
     def unread(self) -> dict[str, Exception]:
         """The errors of undecided and refused RNNs."""
         return {**self.undecided, **self.refused}
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all RNNs, the refused ones last."""
+        return [*self, *self.refused]
 
     def __getitem__(self, name: str) -> Weights:
         if name in self.decided:

@@ -97,17 +97,17 @@ static inline const {element} *{name}_find(int pseudo_layer, int lin_layer_id, i
 
 
 def _write(out: Output, entries: Mapping[str, Weights]) -> None:
-    names = {entry: _identifier(entry) for entry in entries}
-    defined = Counter(word for name in names.values() for word in _defined(name))
-    if any(count > 1 for count in defined.values()):
+    defined = Counter(word for entry, one in entries.items() for word in _defined(entry, one))
+    word, count = max(defined.items(), key=lambda item: item[1])
+    if count > 1:
         raise LayoutError(
-            f"two of {', '.join(map(repr, names))} have the same name in C: rename one"
+            f"two of {', '.join(map(repr, entries))} have the same name in C, {word}: rename one"
         )
     guard = f"RNNLAYOUT_{_identifier(out.name).upper()}"
     with open(out, "w", encoding="ascii", newline="\n") as file:
         file.write(_TOP.format(guard=guard))
         for entry, weights in entries.items():
-            for text in _rnn(names[entry], weights):
+            for text in _rnn(entry, weights):
                 file.write(text)
         file.write(f"\n#endif /* {guard} */\n")
 
@@ -120,20 +120,23 @@ def _identifier(text: str) -> str:
     return f"rnn_{name}" if not name[:1].isalpha() else name
 
 
-def _defined(name: str) -> set[str]:
+def _defined(entry: str, weights: Weights) -> set[str]:
     """Return all names that an RNN defines in C: its macros, its variables and its function."""
+    name = _identifier(entry)
     words = re.findall(r"{(?:name|NAME)}\w*", _RNN + _END)
-    return {word.format(name=name, NAME=name.upper()) for word in words}
+    own = {word.format(name=name, NAME=name.upper()) for word in words}
+    return own | _settings(entry, weights).keys()
 
 
-def _rnn(name: str, weights: Weights) -> Iterator[str]:
+def _rnn(entry: str, weights: Weights) -> Iterator[str]:
+    name = _identifier(entry)
     flat, spec = given_of(weights).arrays[0], weights.spec
     bits, element = _TYPES[flat.itemsize]
     words = {
         "name": name, "NAME": name.upper(), "bits": bits, "element": element, "spec": spec,
         **spec.to_dict(), "num_directions": spec.num_directions, "num_params": flat.size,
         "rows": "\n".join(_rows(spec)), "num_regions": len(regions(spec)), "used": _used(weights),
-        "settings": "".join(_settings(name.upper(), weights)),
+        "settings": "".join(f"#define {k} {v}\n" for k, v in _settings(entry, weights).items()),
     }  # fmt: skip
     yield _RNN.format(**words)
     unsigned = flat.view(f"u{flat.itemsize}")
@@ -153,17 +156,26 @@ def _used(weights: Weights) -> str:
     return f"; used with {used.replace('*/', '* /').replace('/*', '/ *')}"
 
 
-def _settings(name: str, weights: Weights) -> Iterator[str]:
-    """Yield a macro for each setting, and for the order of the axes of x if it is known."""
-    if weights.batch_first is not None:
-        yield f"#define {name}_BATCH_FIRST {weights.batch_first:d}\n"
+def _settings(entry: str, weights: Weights) -> dict[str, str]:
+    """Return a macro for each setting, and for the order of the axes of x if it is known."""
+    name = _identifier(entry).upper()
+    axes = weights.batch_first
+    macros = {} if axes is None else {f"{name}_BATCH_FIRST": f"{axes:d}"}
+    keys: dict[str, str] = {}
     for key, value in weights.config.items():
         if not (constant := _constant(value)):
             raise LossyError(
-                f"{name} is used with {describe_config({key: value})}, which cannot be written as a"
-                " constant in C: write a .bin, or remove it from w.config"
+                f"{entry} is used with {describe_config({key: value})}, which cannot be written as"
+                " a constant in C: write a .bin, or remove it from w.config"
             )
-        yield f"#define {name}_CONFIG_{_identifier(key).upper()} {constant}\n"
+        macro = f"{name}_CONFIG_{_identifier(key).upper()}"
+        if macro in macros:
+            raise LayoutError(
+                f"settings {keys[macro]!r} and {key!r} of {entry!r} are both {macro} in C: rename"
+                " one in w.config"
+            )
+        macros[macro], keys[macro] = constant, key
+    return macros
 
 
 def _constant(value: Any) -> str:

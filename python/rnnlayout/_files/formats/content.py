@@ -25,6 +25,7 @@ _MEMBERS = (
 # ModelProto's fields, in a file of which each is one of these (onnx.proto): number -> wire type
 _ONNX = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
 _GRAPH = 7
+_MSGPACK = re.compile(rb"[\x81-\x8f](?:[\xa1-\xbf]|\xd9.)[ -~]", re.DOTALL)  # a map, its first key
 _MOST_FIELDS = 10_000
 
 
@@ -53,6 +54,8 @@ def content_of(path: Path) -> Content | None:
             return Content("a pickle", ".pkl")
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
             return Content("a safetensors file", ".safetensors")
+        if _MSGPACK.match(head):
+            return Content("a msgpack file", ".msgpack")
         return Content("an ONNX model", ".onnx") if _is_onnx(file, size) else None
 
 

@@ -50,12 +50,14 @@ class TensorFormat:
     write(out, bag, progress): write a new file.
     replace(path, out, bag, pairs, progress): copy a file that is more than its tensors to `out`,
         with each RNN of `pairs` replaced; bag: all tensors of the copy. Returns notes.
+    separator: what save() puts between the name of an RNN and those of its tensors.
     """
 
     suffix: str
     read: Callable[[Path], Bag]
     write: Callable[[Output, Bag, Progress | None], None]
     replace: Callable[[Path, Output, Bag, Pairs, Progress | None], list[str]] | None = None
+    separator: str = "."
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class ModelFormat:
     rewrite(path, out, hints, to, dtype, exact): copy a whole model to `out`, with its RNNs
         converted.
     hints: the names of those Hints that only this format takes.
+    begins: the suffix of another format, with a file of which its files begin.
     """
 
     suffix: str
@@ -78,6 +81,7 @@ class ModelFormat:
     replace: Callable[[Path, Output, Mapping[str, Weights]], None] | None = None
     rewrite: Callable[[Path, Output, Hints, Layout, object, bool], Converted] | None = None
     hints: tuple[str, ...] = ()
+    begins: str = ""
 
 
 Format = TensorFormat | ModelFormat
@@ -94,6 +98,9 @@ FORMATS = {
     ".ckpt": "torch.checkpoint.FORMAT",
     ".pkl": "torch.checkpoint.PICKLE",
     ".pickle": "torch.checkpoint.PICKLE",
+    ".msgpack": "flax.serialization.FORMAT",
+    ".eqx": "eqx.FORMAT",
+    ".pdparams": "paddle.FORMAT",
     ".h5": "keras.files.H5",
     ".hdf5": "keras.files.H5",
     ".weights.h5": "keras.files.WEIGHTS_H5",
@@ -134,10 +141,11 @@ def format_to_write(path: Any) -> Format:
     raise FileError(f"{path}: {why}; files are written as {', '.join(writable())}")
 
 
-def format_to_read(path: Path, name: str | None = None) -> Format:
+def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) -> Format:
     """Return the format of a file: of this name, else by its suffix, else by its content.
 
-    name: a suffix without its first dot. Raises FileError if none of them is of a known format.
+    name: a suffix without its first dot. asks: the caller may pass format= for this file. Raises
+    FileError if none of them is of a known format.
     """
     if name is not None:
         return format_named(name)
@@ -148,13 +156,12 @@ def format_to_read(path: Path, name: str | None = None) -> Format:
         return _format(content.suffix)
     names = ", ".join(readable())
     what = f"it is {content.what}" if content else "its first bytes are those of none"
-    raise FileError(
-        f"{path}: unknown format: {what}; readable are {names}: if it is one, pass format="
-    )
+    repair = "pass format=" if asks else "give the file that suffix"
+    raise FileError(f"{path}: unknown format: {what}; readable are {names}: if it is one, {repair}")
 
 
 def format_named(name: str) -> Format:
-    """Return the format for format=. Raises FileError if there is none."""
+    """Return the format of this name. Raises FileError if it does not exist."""
     names = [suffix[1:] for suffix in readable()]
     if name not in names:
         raise FileError(f"format {name!r} is unknown: need one of {', '.join(names)}")
@@ -162,17 +169,23 @@ def format_named(name: str) -> Format:
 
 
 @contextmanager
-def reading(path: Path, format: Format) -> Iterator[None]:
-    """In an error that reading a file raises, say so if it has another format than its suffix."""
+def reading(path: Path, format: Format, *, asks: bool = True) -> Iterator[None]:
+    """In an error that reading a file raises, say so if it has another format than its suffix.
+
+    asks: the caller may pass format= for this file.
+    """
     try:
         yield
     except ValueError as error:
         content = content_of(path)
         if not content or not content.suffix or _format(content.suffix).read is format.read:
             raise
+        if content.suffix == getattr(format, "begins", ""):
+            raise
         raise FileError(
             f"{path} is not a {format.suffix} file but {content.what}: rename it to"
-            f" {path.stem}{content.suffix}, or pass format={content.suffix[1:]!r}"
+            f" {path.stem}{content.suffix}"
+            + (f", or pass format={content.suffix[1:]!r}" if asks else "")
         ) from error
 
 

@@ -21,7 +21,7 @@ from rnnlayout._files.bags.json_text import json_object
 from rnnlayout._files.bags.naming import entry_of
 from rnnlayout._files.bags.output import Output
 from rnnlayout._files.bags.record import as_json, batch_first_in
-from rnnlayout._model.config import check_config, describe_config
+from rnnlayout._model.config import changes_outputs, check_config, describe_config
 from rnnlayout._model.describe import regions
 from rnnlayout._model.dtypes import storage
 from rnnlayout._model.errors import FileError
@@ -63,9 +63,9 @@ def _read_npy(path: Path, hints: Hints) -> Found:
 
 def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
     name, weights = _only_one(entries, out.name)
-    if weights.config:
+    if changing := changes_outputs(weights.config):
         raise LossyError(
-            f"{name} is used with {describe_config(weights.config)}, and a .npy has nothing but"
+            f"{name} is used with {describe_config(changing)}, and a .npy has nothing but"
             " numbers: write a .bin, or remove that from w.config to save the numbers without it"
         )
     if weights.spec.dtype == "bfloat16":

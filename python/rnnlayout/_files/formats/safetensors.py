@@ -35,6 +35,8 @@ _NUMPY = {
     "I64": "int64", "F64": "float64", "C64": "complex64",
 }  # fmt: skip
 _NAMES = {numpy: name for name, numpy in _NUMPY.items()}
+# The names of dtypes that NumPy lacks in torch and JAX -> the format's names, as in a Tensor.
+FLOAT8 = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
 _BITS = {
     "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
     "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,

@@ -72,7 +72,7 @@ class Entries:
                 self.entries.append((layer.name, error))
             return
         check_cells(layer, cells)
-        self.add(layer.name, cells, layer.both, described, unknown_in(layer.node))
+        self.add(layer.name, cells, layer.both, described, unknown_in(layer))
 
     def add(
         self,
@@ -85,7 +85,7 @@ class Entries:
         """Add an RNN. cells: of its layers, bottom first; of both directions, forward first.
 
         described: what the config says about each layer; None if the file has no config. unknown:
-        its classes that the caller has not accepted, and what they are read as.
+        classes that the caller has not accepted -> the classes of Keras to read them as.
         """
         if not is_of(name, self.hints.prefix):
             return
@@ -151,7 +151,8 @@ class Entries:
             asked |= {"cell": spec.cell, "reset": spec.reset}
         if spec is not None and spec.recurrent_activation != _SPECS_DEFAULT:
             asked["recurrent_activation"] = spec.recurrent_activation
-        if not _has_gates(tensors):
+        shapes = (a.array.shape for leaf, a in tensors.items() if leaf.endswith(LEAVES[1]))
+        if not any(count_gates(shape) > 1 for shape in shapes):
             asked.pop("recurrent_activation", None)
         activation = asked.get("recurrent_activation")
         check_activation(activation, self.version)
@@ -162,24 +163,45 @@ class Entries:
                 given = read(tensors, None, layout, **asked)
             except LayoutError:  # the hints are meant for another RNN
                 raise question from None
-        if activation is not None:
-            return given
-        if given.layout.name == "keras" and given.spec.cell in ("lstm", "gru"):
-            if self.version < SIGMOID_SINCE:
-                names = (HARD_SIGMOIDS[1], "sigmoid")
-                fit = [given.spec.replace(recurrent_activation=one) for one in names]
-                raise UndecidedError(
-                    "the file does not record its recurrent activation, and before Keras 2.3"
-                    " hard_sigmoid was the default: pass"
-                    " recurrent_activation='hard_sigmoid_keras2' or recurrent_activation='sigmoid',"
-                    " or config= with the file of the model's to_json() if the layers differ",
-                    [replace(given, spec=spec) for spec in fit],
-                    ["recurrent_activation"],
-                    "recurrent activation, not stored in Keras files before 2.3",
-                )
-            if _DEFAULTS not in self.notes:
-                self.notes.append(_DEFAULTS)
+            except UndecidedError as question:
+                if activation is None and self._lacks_activation(question.givens[0]):
+                    raise _without_activation(question.givens, question) from None
+                raise
+        if activation is None and self._lacks_activation(given):
+            raise _without_activation([given])
+        if activation is None and _is_gated(given) and _DEFAULTS not in self.notes:
+            self.notes.append(_DEFAULTS)
         return given
+
+    def _lacks_activation(self, given: Given) -> bool:
+        """Return whether the file may mean another recurrent activation than sigmoid."""
+        return _is_gated(given) and self.version < SIGMOID_SINCE
+
+
+def _is_gated(given: Given) -> bool:
+    return given.layout.name == "keras" and given.spec.cell in ("lstm", "gru")
+
+
+def _without_activation(
+    givens: Sequence[Given], other: UndecidedError | None = None
+) -> UndecidedError:
+    """Return the question for the recurrent activation, after another question about the RNN."""
+    message = (
+        "the file does not record its recurrent activation, and before Keras 2.3 hard_sigmoid was"
+        " the default: pass recurrent_activation='hard_sigmoid_keras2' or"
+        " recurrent_activation='sigmoid', or config= with the file of the model's to_json() if the"
+        " layers differ"
+    )
+    reason = "recurrent activation, not stored in Keras files before 2.3"
+    fit = [
+        replace(given, spec=given.spec.replace(recurrent_activation=one))
+        for given in givens
+        for one in (HARD_SIGMOIDS[1], "sigmoid")
+    ]
+    if other is None:
+        return UndecidedError(message, fit, ["recurrent_activation"], reason)
+    arguments = [*other.arguments, "recurrent_activation"]
+    return UndecidedError(f"{other}; and {message}", fit, arguments, f"{other.reason}; {reason}")
 
 
 def check_activation(activation: str | None, version: Version) -> None:
@@ -196,10 +218,9 @@ def cell_names(name: str, count: int) -> list[str]:
     return [f"{name}/{k}" for k in range(count)] if count > 1 else [name]
 
 
-def _has_gates(tensors: Mapping[str, Bits]) -> bool:
-    """Return whether a cell is more than a plain RNN, whose recurrent matrix is (H, H)."""
-    shapes = (a.array.shape for name, a in tensors.items() if name.endswith(LEAVES[1]))
-    return any(shape[-1] > shape[0] for shape in shapes)
+def count_gates(shape: tuple[int, ...]) -> int:
+    """Return G of a recurrent kernel (H, G H), 0 if it has no such shape; 1 for a plain RNN."""
+    return shape[1] // shape[0] if len(shape) == 2 and shape[0] else 0
 
 
 def _recorded(name: str, tensors: dict[str, Bits], record: Record) -> Weights:

@@ -42,7 +42,7 @@ def _copy(data: Dataset, new: Any, name: str) -> Any:
         raise FileError(f"{data.attributes.what} is {old.type.name}, which cannot be copied")
     dtype = _dtype(old.type)
     if old.shape is None:
-        return new.create_dataset(name, data=import_h5py(name).Empty(dtype))
+        return new.create_dataset(name, data=import_h5py().Empty(dtype))
     if grid := old.place.grid:
         storage = {**_storage(old, grid.chunk), "maxshape": old.most}
         return new.create_dataset(name, data=data.read(), dtype=dtype, **storage)
@@ -82,7 +82,7 @@ def _copy_attributes(old: Attributes, new: Any) -> None:
             raise FileError(f"{what} is {attribute.type.name}, which cannot be copied")
         dtype = _dtype(attribute.type)
         if attribute.shape is None:
-            new.attrs[name] = import_h5py(name).Empty(dtype)
+            new.attrs[name] = import_h5py().Empty(dtype)
         else:
             new.attrs.create(name, old.values(name), attribute.shape, dtype)
 
@@ -92,4 +92,4 @@ def _dtype(old: Type) -> Any:
     if old.charset is None:
         return old.dtype
     length = None if old.is_variable else old.nbytes
-    return import_h5py("text").string_dtype(old.charset, length)
+    return import_h5py().string_dtype(old.charset, length)

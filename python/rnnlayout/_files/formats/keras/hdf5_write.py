@@ -21,19 +21,19 @@ def new_hdf5(file: Output | IO[bytes], what: str = "an HDF5 file") -> Iterator[A
 
     Raises MissingExtraError if h5py is not installed.
     """
-    h5py = import_h5py(f"writing {what}")
+    h5py = import_h5py()
     with _h5py_errors(what), ExitStack() as files:
         if isinstance(file, Output):  # libhdf5 itself wants a file that has a name
             file = files.enter_context(open(file, "w+b"))
         yield files.enter_context(h5py.File(file, "w"))
 
 
-def import_h5py(what: str) -> Any:
+def import_h5py() -> Any:
     """Return the package h5py. Raises MissingExtraError if it is not installed."""
     try:
         import h5py  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
-        raise missing("h5py", "h5", what) from None
+        raise missing("h5py", "h5", "writing an HDF5 file") from None
     return h5py
 
 

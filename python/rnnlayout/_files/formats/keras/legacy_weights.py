@@ -119,7 +119,8 @@ def pairs(node: Node, group: Group) -> Iterator[tuple[Recurrent, list[Cell]]]:
 
 
 def _named(layer: Recurrent, found: list[Scope]) -> list[Scope]:
-    """Return those with the layer's name in their paths; all of them if it is in no other layer."""
+    """Return those with the layer's name in their paths; all of them if the layer is
+    at the top of the model."""
     return found if len(layer.path) == 1 else [s for s in found if layer.path[-1] in s.path]
 
 

@@ -18,7 +18,7 @@ from rnnlayout._sources.keras_config import SIGMOID_SINCE
 
 from . import records
 from .config import children, layer_name
-from .entries import LEAVES, Cell, Entries, cell_names, check_activation
+from .entries import LEAVES, Cell, Entries, cell_names, check_activation, count_gates
 from .hdf5 import Group
 from .legacy_weights import by_layer, groups_of, pairs, read
 from .rewrite_cells import ChangedCells
@@ -85,7 +85,7 @@ def _change_described(entries: Entries, layers: Group, changed: ChangedCells) ->
     nodes = {layer_name(node): node for node in children(beside.model)}
     for name, group in groups_of(layers):
         for layer, cells in pairs(nodes[name], group) if name in nodes else ():
-            if not unknown_in(layer.node):
+            if not unknown_in(layer):
                 changed.add_hard(layer, cells, entries.version)
     with config_errors(str(beside.path)):
         modernize(beside.model, scaled=changed.scaled)  # raises what Keras 3 cannot compute
@@ -101,14 +101,9 @@ def _gated(layers: Group, changed: ChangedCells) -> Iterator[tuple[str, Cell]]:
                         f"{changed.what}: the weights of Keras 1 are not converted: read its"
                         " layers with load()"
                     )
-                if _gates_of(cell) in _GATES and cell["kernel"].path not in changed.arrays:
+                gates = count_gates(cell["recurrent_kernel"].shape)
+                if gates in _GATES and cell["kernel"].path not in changed.arrays:
                     yield entry, cell
-
-
-def _gates_of(cell: Cell) -> int:
-    """Return the number of gates by the shape of the recurrent matrix."""
-    rows, columns = cell["recurrent_kernel"].shape
-    return columns // rows if rows else 0
 
 
 def _in_keras_3(spec: Spec) -> Spec:

@@ -1,4 +1,4 @@
-"""Layers of a class that is not Keras's own but looks recurrent: a user's subclass of LSTM.
+"""Layers and cells of a class that is not Keras's own but looks recurrent: a subclass of LSTM.
 
 What such a class computes is unknown. Its config has the arguments of the class that it extends, so
 its layers are listed; they are read as layers of that class if the caller says so with as_class=.
@@ -13,12 +13,13 @@ from rnnlayout._model.given import given_of
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_config import CELLS, short
-from rnnlayout._sources.keras_tree import Node, class_of, config_of
+from rnnlayout._sources.keras_tree import Node, Recurrent, class_of, kind_of
 from rnnlayout._weights.weights import Weights
 
 _FILES = "class_name in the file"  # keys of a node: its class before it was read as another one,
 _UNKNOWN = "class_name to accept"  # and the same until the caller accepts it
-_AROUND = ("config", "layers", "layer", "backward_layer")  # where a node has other layers
+_AROUND = ("config", "layers", "layer", "backward_layer")  # where a node has other layers,
+_CELLS = ("cell", "cells")  # and where it has cells
 
 
 def read_as(model: Node, accepted: Mapping[str, str]) -> set[str]:
@@ -27,41 +28,43 @@ def read_as(model: Node, accepted: Mapping[str, str]) -> set[str]:
     accepted: the caller's as_class. Returns the names of the unknown classes.
     """
     unknown: set[str] = set()
-    left: list[Any] = [model]
+    left: list[tuple[Any, bool]] = [(model, False)]
     while left:
-        node = left.pop()
+        node, is_cell = left.pop()
         if isinstance(node, list):
-            left += node
+            left += [(one, is_cell) for one in node]
         elif isinstance(node, dict):
             node.pop(_FILES, None)
             node.pop(_UNKNOWN, None)
-            if class_of(node) not in CELLS and _looks_like(node.get("config")):
-                unknown.add(_read_one(node, accepted))
+            kind = _looks_like(node.get("config"), is_cell)
+            if kind and (kind_of(node) if is_cell else class_of(node)) not in CELLS:
+                unknown.add(_read_one(node, kind, accepted))
             else:
-                left += [node[key] for key in _AROUND if key in node]
+                left += [(node[key], key in _CELLS) for key in (*_AROUND, *_CELLS) if key in node]
     return unknown
 
 
-def _read_one(node: Node, accepted: Mapping[str, str]) -> str:
-    """Give a layer the class that it looks like; return the name of its own."""
+def _read_one(node: Node, kind: str, accepted: Mapping[str, str]) -> str:
+    """Give a layer or cell the class that it looks like; return the name of its own."""
     name = str(node.get("registered_name") or node.get("class_name"))
     node[_FILES] = str(node.get("class_name"))
     if name not in accepted:
         node[_UNKNOWN] = name
-    node["class_name"] = accepted.get(name, _looks_like(node["config"]))
+    suffix = "Cell" if kind.endswith("Cell") else ""
+    node["class_name"] = accepted.get(name, kind).removesuffix("Cell") + suffix
     node["module"], node["registered_name"] = "keras.layers", None
     return name
 
 
-def _looks_like(config: Any) -> str:
-    """Return the class of Keras with such a config, "" if it is not a recurrent layer's."""
+def _looks_like(config: Any, is_cell: bool) -> str:
+    """Return the class of Keras with such a config, "" if it is not a recurrent one's."""
     if not isinstance(config, dict) or type(config.get("units")) is not int:
         return ""
-    if "recurrent_initializer" not in config or "return_sequences" not in config:
+    if "recurrent_initializer" not in config or ("return_sequences" in config) == is_cell:
         return ""
-    if "reset_after" in config:
-        return "GRU"
-    return "LSTM" if "recurrent_activation" in config else "SimpleRNN"
+    gated = "GRU" if "reset_after" in config else "LSTM"
+    kind = gated if "recurrent_activation" in config else "SimpleRNN"
+    return f"{kind}Cell" if is_cell else kind
 
 
 def check_accepted(accepted: Mapping[str, str], unknown: set[str]) -> None:
@@ -70,8 +73,8 @@ def check_accepted(accepted: Mapping[str, str], unknown: set[str]) -> None:
         if name not in unknown:
             others = ", ".join(map(short, sorted(unknown))) or "none"
             raise SpecError(
-                f"as_class={{{name!r}: {accepted[name]!r}}}: no recurrent layer of the file has"
-                f" this class; unknown classes: {others}"
+                f"as_class={{{name!r}: {accepted[name]!r}}}: no recurrent layer or cell of the file"
+                f" has this class; unknown classes: {others}"
             )
 
 
@@ -80,12 +83,9 @@ def files_class(node: Node) -> str:
     return str(node.get(_FILES, node["class_name"]))
 
 
-def unknown_in(layer: Node) -> dict[str, str]:
-    """Return the unknown classes of a layer, or of those in a Bidirectional: {name: read as}."""
-    config = config_of(layer)
-    nodes = [layer, config.get("layer"), config.get("backward_layer")]
-    found = [node for node in nodes if isinstance(node, dict) and _UNKNOWN in node]
-    return {node[_UNKNOWN]: node["class_name"] for node in found}
+def unknown_in(layer: Recurrent) -> dict[str, str]:
+    """Return the unknown classes of a layer, its directions and its cells: {name: read as}."""
+    return {cell[_UNKNOWN]: cell["class_name"] for cell in layer.cells if _UNKNOWN in cell}
 
 
 def question(name: str, weights: Weights, unknown: Mapping[str, str]) -> UndecidedError:
@@ -93,7 +93,7 @@ def question(name: str, weights: Weights, unknown: Mapping[str, str]) -> Undecid
     what = " and ".join(f"class {short(one)}, read as {kind}" for one, kind in unknown.items())
     repair = f"as_class={dict(unknown)!r}"
     return UndecidedError(
-        f"{name}: {what}: rnnlayout does not know what a layer of another class computes; if it"
+        f"{name}: {what}: rnnlayout does not know what another class computes; if it"
         f" computes the same from its weights, pass {repair}",
         [given_of(weights)],
         ["as_class"],

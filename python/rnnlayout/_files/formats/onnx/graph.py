@@ -163,7 +163,7 @@ def initializers(graph: Any) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Site:
-    """A recurrent node, by a name that no other one has."""
+    """A recurrent node, by a unique name."""
 
     name: str
     node: Any

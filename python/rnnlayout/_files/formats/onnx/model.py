@@ -45,7 +45,7 @@ def _replace(path: Path, out: Output, entries: Mapping[str, Weights]) -> None:
 
     entries: in layout onnx, each of the same spec as the old weights. Everything else is unchanged,
     including tensors in other files, whose paths are relative to the model.
-    Raises LayoutError if there is no such node, or it cannot represent the weights.
+    Raises LayoutError if the node does not exist, or cannot represent the weights.
     """
     model = load_model(path)
     found = _found(path, model, Hints())

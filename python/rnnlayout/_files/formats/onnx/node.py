@@ -27,7 +27,7 @@ _SCALES = {"W": (8, 9), "R": (10, 11)}
 _LENGTHS, _STATES = 4, {"initial_h": 5, "initial_c": 6}
 
 # recurrent_activation -> alpha and beta of HardSigmoid, which are float32 attributes.
-HARD_SIGMOIDS = {
+SLOPES = {
     "hard_sigmoid_keras2": (np.float32(0.2), np.float32(0.5)),  # ONNX's default too
     "hard_sigmoid": (np.float32(1 / 6), np.float32(0.5)),
 }
@@ -189,7 +189,7 @@ def _hard_sigmoid(attributes: Attributes, directions: int) -> str:
         return [np.float32(x) for x in found[:directions]]
 
     slopes = set(zip(floats("activation_alpha", 0.2), floats("activation_beta", 0.5), strict=True))
-    for name, slope in HARD_SIGMOIDS.items():
+    for name, slope in SLOPES.items():
         if slopes == {slope}:
             return name
     found = " and ".join(f"{alpha} x + {beta}" for alpha, beta in slopes)

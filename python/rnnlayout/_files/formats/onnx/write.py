@@ -18,7 +18,7 @@ from rnnlayout._weights.weights import Weights
 
 from .constants import NUMBERS
 from .graph import LARGEST, package
-from .node import HARD_SIGMOIDS, WEIGHTS
+from .node import SLOPES, WEIGHTS
 
 # (opset, IR version): the oldest with layout= and onnxruntime's kernels, and with bfloat16.
 _PLAIN, _BFLOAT16 = (14, 7), (22, 10)
@@ -207,9 +207,9 @@ class _Entry:
         activations: list[str] = []
         if spec.cell == "rnn_relu":
             activations = ["Relu"]
-        elif spec.recurrent_activation in HARD_SIGMOIDS:
+        elif spec.recurrent_activation in SLOPES:
             activations = ["HardSigmoid", "Tanh", "Tanh"][: 3 if spec.cell == "lstm" else 2]
-            alpha, beta = map(float, HARD_SIGMOIDS[spec.recurrent_activation])
+            alpha, beta = map(float, SLOPES[spec.recurrent_activation])
             attributes["activation_alpha"] = [alpha] * spec.num_directions
             attributes["activation_beta"] = [beta] * spec.num_directions
         if activations:

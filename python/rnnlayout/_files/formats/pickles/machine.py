@@ -4,8 +4,8 @@ A pickle is a program for a small machine. This is such a machine, with the harm
 only. Whatever a pickle names, and whatever it would make by calling that, is an Unread, except
 where the caller knows how to make it from data.
 
-Python's own unpickler is no help, even without imports: it computes the hash of any key, and for a
-tuple in 100,000 others that overflows the stack of the process.
+Python's own unpickler is unsafe even if it imports nothing: it computes the hash of each key, and
+that of a tuple in 100,000 others overflows the stack of the process.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ def _start(file: mmap.mmap, info: zipfile.ZipInfo, what: str) -> int:
         raise FileError(f"{what} is compressed or encrypted, which torch never does: {AGAIN}")
     at = info.header_offset
     if file[at : at + 4] != b"PK\x03\x04":
-        raise FileError(f"{what}: there is no zip member at byte {at}: the file is damaged")
+        raise FileError(f"{what}: no zip member begins at byte {at}: the file is damaged")
     lengths = file[at + 26 : at + 30]
     return at + 30 + int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
 

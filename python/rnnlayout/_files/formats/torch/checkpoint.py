@@ -8,8 +8,9 @@ write them, and to convert the RNNs in a checkpoint without changing the rest.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +25,7 @@ from rnnlayout._files.formats.format import Pairs, TensorFormat, only_read
 from rnnlayout._files.formats.pickles.arrays import Ndarray
 from rnnlayout._files.formats.pickles.machine import Dict
 from rnnlayout._files.formats.pickles.places import bag_of, places
+from rnnlayout._files.formats.safetensors import FLOAT8
 from rnnlayout._model.errors import FileError, MissingExtraError, missing
 from rnnlayout._model.layout import CUDNN
 from rnnlayout._native import LayoutError
@@ -31,9 +33,7 @@ from rnnlayout._sources.mismatch import listing
 
 from . import archive
 
-# The dtypes that NumPy lacks, by the names that .safetensors has for them.
-_NAMES = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
-_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+_DTYPES = {name: dtype for dtype, name in FLOAT8.items()}
 
 
 def _read(path: Path) -> Bag:
@@ -48,7 +48,7 @@ def _read(path: Path) -> Bag:
 
 def _tensor_of(value: Any) -> Tensor | None:
     if isinstance(value, archive.Array):
-        return Tensor(_NAMES.get(value.dtype, value.dtype), value.shape, value.bits)
+        return Tensor(FLOAT8.get(value.dtype, value.dtype), value.shape, value.bits)
     if isinstance(value, Ndarray) and value.array is not None:
         return Tensor.of(value.array, value.dtype)
     return None
@@ -109,7 +109,7 @@ def _torch(out: Output) -> Any:
     try:
         import torch
     except ImportError:
-        raise missing("torch", "torch", f"to write {out.name}") from None
+        raise missing("torch", "torch", f"writing {out.name}") from None
     return torch
 
 
@@ -130,16 +130,7 @@ def _replace(
 ) -> list[str]:
     """Copy a checkpoint with other RNNs; keep all else: order, numbers, shared storages."""
     torch = _torch(out)
-    try:
-        found = _load(torch, path)
-    except FileError as error:
-        if not bag.unread:
-            raise
-        raise FileError(
-            f"{error}; the rest of the checkpoint cannot be kept: write another format,"
-            " .safetensors, or save it again without"
-            f" {listing(sorted(set(bag.unread.values())))}"
-        ) from None
+    found = _load(torch, path, bag.unread.values())
     at = {name: place for name, *place, _ in places(path, found, torch.is_tensor)}
     old = {name for group, _ in pairs for name in group.names}
     new = {group.prefix + name for group, one in pairs for name in one.tensors}
@@ -167,8 +158,11 @@ FORMAT = TensorFormat(".pt", _read, _write, _replace)
 PICKLE = TensorFormat(".pkl", _read, only_read)
 
 
-def _load(torch: Any, path: Path) -> Any:
-    """Return the checkpoint that torch loads. archive.read() must have accepted it."""
+def _load(torch: Any, path: Path, unread: Iterable[str]) -> Any:
+    """Return the checkpoint that torch loads. archive.read() must have accepted it.
+
+    unread: the classes in it that archive.read() did not read.
+    """
     if torch.__version__ < (2, 10):
         raise MissingExtraError(
             f"torch {torch.__version__} is installed, whose safe loader has known holes:"
@@ -179,7 +173,16 @@ def _load(torch: Any, path: Path) -> Any:
             is_zip = file.read(2) == b"PK"
         return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception as error:  # of many kinds
-        raise FileError(f"{path}: torch cannot read it: {str(error)[:300]}") from None
+        refused = {*unread, *re.findall(r"GLOBAL ([\w.]+)", str(error))}
+        if not refused:
+            raise FileError(f"{path}: torch cannot read it: {str(error)[:300]}") from None
+        numpy = any(name.startswith("numpy.") for name in refused)
+        raise FileError(
+            f"{path}: torch's safe loader refuses what is in it, so the rest of the checkpoint"
+            " cannot be kept: write another format, .safetensors, or save it again without"
+            f" {listing(sorted(refused))}"
+            + (", with torch.as_tensor(x) for each x of NumPy" if numpy else "")
+        ) from None
 
 
 def _replace_group(

@@ -1,0 +1,85 @@
+"""rnnlayout diagnose"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rnnlayout._cli.options import (
+    DONE,
+    add_file,
+    add_json,
+    add_reading,
+    hints,
+    in_options,
+)
+from rnnlayout._cli.terminal import put_json, say, show, shown
+
+SUMMARY = "find the mistakes by which packed weights were made"
+DESCRIPTION = """\
+Find the mistakes by which somebody's code made a packed buffer (cuDNN's weight
+space, as .npy or .bin), or tensors in any layout, from the weights in another
+file: matrices transposed, gates or biases in another order, a negated gate,
+biases summed or dropped, another dtype or byte order ... Several mistakes at
+once are found. Exit code 0: there are none; 1: there are, or these are other
+weights."""
+EXAMPLES = """\
+  rnnlayout diagnose packed.npy --like model.pt --prefix encoder
+  rnnlayout diagnose packed.bin --like model.h5 --fix right.bin"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_file(parser, "file", metavar="FILE", help="the packed weights")
+    whose = "the weights that they should have been made from: a file with one RNN"
+    add_file(parser, "--like", required=True, metavar="FILE", help=whose)
+    fixed = "write the buffer with the mistakes undone, as .npy, .bin or .safetensors"
+    add_file(parser, "--fix", metavar="OUT", help=fixed)
+    parser.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
+    add_json(parser)
+    add_reading(parser, whose="the file with the right weights")
+
+
+def run(options: argparse.Namespace) -> int:
+    from rnnlayout._compare.diagnose import diagnose
+    from rnnlayout._files.bags.output import check_free
+    from rnnlayout._files.formats.format import format_to_write
+    from rnnlayout._model.errors import FileError
+
+    if options.fix:
+        try:
+            format_to_write(options.fix)
+        except FileError as error:
+            options.wrong(str(error))
+        for source in (options.file, options.like):
+            check_free(Path(options.fix), options.force, source)
+    found = diagnose(options.file, like=options.like, **hints(options))
+    if options.fix:
+        found.save(options.fix)
+    if options.json:
+        put_json("diagnose", 1, {
+            "file": options.file,
+            "like": options.like,
+            "right": bool(found),
+            "same": found.same,
+            "sure": found.sure,
+            "text": found.text,
+            "mistakes": [
+                {
+                    "rule": one.rule,
+                    "text": one.text,
+                    "where": [dict(zip(("layer", "direction", "role"), name, strict=True))
+                              for name in one.where],
+                    "lost": one.lost,
+                }
+                for one in found.mistakes
+            ],
+            "evidence": list(found.evidence),
+            "notes": list(found.notes),
+            "repair": found.repair,
+            "fixed": options.fix,
+        })  # fmt: skip
+    else:
+        show("\n".join(shown(line) for line in in_options(str(found), options).split("\n")))
+        if options.fix:
+            say(f"{shown(options.fix)}: written")
+    return DONE if found else 1

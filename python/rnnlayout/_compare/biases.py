@@ -1,0 +1,268 @@
+"""The biases of a packed buffer: in which order they are, and what was done to their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import permutations, product
+
+import numpy as np
+
+from .truth import Truth, orders
+
+Vectors = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row of the table: what was done to the two bias vectors w and r of a layer.
+
+    words: after "the biases are". undo: back, as far as possible. lost: what undo cannot know.
+    """
+
+    name: str
+    words: str
+    make: Vectors
+    undo: Vectors
+    lost: str = ""
+
+    @property
+    def keeps_sum(self) -> bool:
+        """Are the sums of the biases right?"""
+        return self.lost == _SPLIT and self.name != "sum-twice"
+
+
+def _zero(x: np.ndarray) -> np.ndarray:
+    return np.zeros_like(x)
+
+
+def _same(w: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return w, r
+
+
+_SPLIT = "how the sums were split between bW and bR"
+RULES = (
+    Rule("kept", "", _same, _same),
+    Rule("summed", "summed (the sum is in bW, and 0 in bR)",
+         lambda w, r: (w + r, _zero(r)), _same, _SPLIT),
+    Rule("summed-recurrent", "summed (the sum is in bR, and 0 in bW)",
+         lambda w, r: (_zero(w), w + r), _same, _SPLIT),
+    Rule("sum-twice", "summed (the sum is in both vectors and counts twice)",
+         lambda w, r: (w + r, w + r), lambda w, r: (w, _zero(r)), _SPLIT),
+    Rule("sum-halved", "summed (half of the sum is in each vector)",
+         lambda w, r: (w / 2 + r / 2, w / 2 + r / 2), _same, _SPLIT),
+    Rule("halved", "halved", lambda w, r: (w / 2, r / 2), lambda w, r: (w * 2, r * 2)),
+    Rule("doubled", "doubled", lambda w, r: (w * 2, r * 2), lambda w, r: (w / 2, r / 2)),
+    Rule("bR-dropped", "incomplete: bR is replaced by 0", lambda w, r: (w, _zero(r)), _same, "bR"),
+    Rule("bW-dropped", "incomplete: bW is replaced by 0", lambda w, r: (_zero(w), r), _same, "bW"),
+    Rule("dropped", "replaced by 0", lambda w, r: (_zero(w), _zero(r)), _same, "bW and bR"),
+    Rule("bW-twice", "wrong: bW is in both vectors",
+         lambda w, r: (w, w), lambda w, r: (w, _zero(r)), "bR"),
+    Rule("bR-twice", "wrong: bR is in both vectors",
+         lambda w, r: (r, r), lambda w, r: (_zero(w), r), "bW"),
+)  # fmt: skip
+KEPT = RULES[0]
+SPLIT = Rule("split", "split differently between bW and bR", _same, _same, _SPLIT)
+# Of a forget gate's bias: the vector that 1 was added to or subtracted from.
+SHIFTS = ((0, 0.0), (0, 1.0), (0, -1.0), (1, 1.0), (1, -1.0))
+_MOST_WRONG = 0.3  # of the values of a layer: values here and there may have been changed
+_UNITS = 24  # of a layer: as many are compared
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """The order of the biases: axes, slowest first (l layer, d direction, v vector, g gate, o
+    unit), and which of them are reversed."""
+
+    axes: str = "ldvgo"
+    reversed: frozenset[str] = frozenset()
+
+    def undo(self, flat: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
+        """Return the biases as (L, D, V, G, H)."""
+        shape = [sizes[axis] for axis in self.axes]
+        array = flat.reshape(shape).transpose([self.axes.index(axis) for axis in "ldvgo"])
+        turned: np.ndarray = np.flip(array, tuple("ldvgo".index(axis) for axis in self.reversed))
+        return turned
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What was done to the biases of one layer and direction."""
+
+    rule: Rule
+    order: tuple[int, ...]  # of the gates
+    signs: tuple[int, ...]  # by place
+    shift: tuple[int, float] = SHIFTS[0]
+    alike: tuple[Rule, ...] = ()  # other mistakes that these values cannot be told from
+    unknown: bool = False  # these are other biases
+
+
+@dataclass(frozen=True)
+class Biases:
+    """How the biases are arranged, and what was done to those of each layer and direction.
+
+    count: of vectors in the buffer. skipped: elements before them that are no biases. wrong: the
+    share of values that this does not explain.
+    """
+
+    arrangement: Arrangement
+    count: int
+    layers: Mapping[tuple[int, int], Layer]
+    skipped: int = 0
+    wrong: float = 0.0
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the matrices show, which biases follow unless they were written in another way."""
+
+    arrangement: Arrangement = field(default_factory=Arrangement)
+    orders: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+    negated: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+
+def read_biases(truth: Truth, flat: np.ndarray, expected: Expected, near: bool) -> Biases | None:
+    """Return how the biases were written to `flat`, None if they cannot be recognized."""
+    spec, vectors = truth.spec, len(truth.roles)
+    one = spec.num_layers * spec.num_directions * len(truth.gates) * spec.hidden_size
+    count = min(flat.size // one, max(vectors, 1), 2)
+    if not vectors or not count:
+        return None
+    best: tuple[float, Biases] | None = None
+    extra = flat.size - count * one
+    for skipped in {0, extra}:
+        part = flat[skipped : skipped + count * one]
+        search = _Search(truth, count, expected, near)
+        for cost, arrangement in _arrangements(truth, count, expected.arrangement):
+            if best and cost >= best[0]:
+                break
+            total, biases = search.explain(part, arrangement, skipped)
+            if best is None or total + cost < best[0]:
+                best = total + cost, biases
+    return best[1] if best else None
+
+
+def _arrangements(truth: Truth, count: int, expected: Arrangement) -> list[tuple[int, Arrangement]]:
+    """Return all arrangements that differ, the likely ones first, each with its cost."""
+    sizes = sizes_of(truth, count)
+    index = np.arange(truth.biases[:, :, :1].size * count)
+    layer_first = expected.axes.index("l") < expected.axes.index("d")
+    found = []
+    axes = ["".join(order) + "go" for order in permutations("ldv")]
+    axes += [order + "gvo" for order in ("ld", "dl")] + [order + "vog" for order in ("ld", "dl")]
+    for one in axes:
+        for flags in product((False, True), repeat=3):
+            turned = frozenset(axis for axis, flag in zip("ldv", flags, strict=True) if flag)
+            cost = int((one.index("l") < one.index("d")) != layer_first)
+            cost += one[2:] != "vgo"
+            cost += len((turned ^ expected.reversed) & set("ldv"))
+            found.append((cost, Arrangement(one, turned)))
+    found.sort(key=lambda pair: pair[0])
+    seen: dict[bytes, tuple[int, Arrangement]] = {}
+    for cost, arrangement in found:
+        seen.setdefault(arrangement.undo(index, sizes).tobytes(), (cost, arrangement))
+    return list(seen.values())
+
+
+def sizes_of(truth: Truth, count: int) -> dict[str, int]:
+    spec = truth.spec
+    sizes = spec.num_layers, spec.num_directions, count, len(truth.gates), spec.hidden_size
+    return dict(zip("ldvgo", sizes, strict=True))
+
+
+class _Search:
+    """Compares biases, arranged in one way, with what each rule would have made."""
+
+    def __init__(self, truth: Truth, count: int, expected: Expected, near: bool) -> None:
+        self.truth, self.count, self.expected = truth, count, expected
+        true = truth.biases[..., :_UNITS].astype("f8")
+        w = true[:, :, 0]
+        r = true[:, :, 1] if len(truth.roles) == 2 else np.zeros_like(w)
+        with np.errstate(all="ignore"):
+            made = np.stack([np.stack(rule.make(w, r), 2)[:, :, :count] for rule in RULES])
+            wide = 8 * _eps(truth) * np.broadcast_to((abs(w) + abs(r))[:, :, None], made.shape)
+            if near:
+                wide = wide + 0.02 * abs(made) + abs(true).max(initial=0) / 100
+        # Each variant of what a rule made, and how far a value may be from it.
+        self.variants = [(1, SHIFTS[0]), (-1, SHIFTS[0])]
+        options, widths = [made, -made], [wide, wide]
+        for vector, shift in SHIFTS[1:] if "f" in truth.gates else ():
+            if vector < count:
+                forget = truth.gates.index("f")
+                shifted = np.full_like(made, np.nan)
+                shifted[..., forget, :] = made[..., forget, :]
+                shifted[..., vector, forget, :] += shift
+                options.append(shifted)
+                widths.append(wide + 8 * _eps(truth))
+                self.variants.append((1, (vector, shift)))
+        self.made = np.stack(options, 1)  # rule, variant, l, d, v, g, o
+        self.wide = np.stack(widths, 1)
+        self.orders = orders(len(truth.gates))
+
+    def explain(
+        self, flat: np.ndarray, arrangement: Arrangement, skipped: int
+    ) -> tuple[float, Biases]:
+        """Return the best explanation and its cost: 1 per mistake and 1000 per element."""
+        x = arrangement.undo(flat, sizes_of(self.truth, self.count))[..., :_UNITS].astype("f8")
+        options = {at: self._layer(x[at], at) for at in np.ndindex(x.shape[:2])}
+        costs = np.array([[cost for cost, _ in row] for row in options.values()])
+        picks = costs.argmin(axis=1)
+        uniform = int(costs.sum(axis=0).argmin())
+        if costs[:, uniform].sum() <= costs.min(axis=1).sum():
+            picks[:] = uniform
+        layers = {}
+        for (layer, direction), row, k in zip(options, options.values(), picks, strict=True):
+            alike = tuple(
+                one.rule for cost, one in row[1:]
+                if k and one.rule is not RULES[k] and cost // 1000 <= row[k][0] // 1000
+            )  # fmt: skip
+            layers[layer, direction] = replace(row[k][1], alike=alike)
+            if row[k][0] // 1000 > _MOST_WRONG * x[layer, direction].size:
+                layers[layer, direction] = self._other((layer, direction), x[layer, direction])
+        picked = costs[np.arange(len(picks)), picks]
+        wrong = float((picked // 1000).sum()) / x.size
+        return float(picked.sum()), Biases(arrangement, self.count, layers, skipped, wrong)
+
+    def _other(self, at: tuple[int, int], x: np.ndarray) -> Layer:
+        """Return what is true of biases that no rule explains: do at least their sums agree?"""
+        order = self.expected.orders.get(at, self.orders[0])
+        signs = (1,) * len(order)
+        if self.count == 2 == len(self.truth.roles):
+            true = self.made[RULES.index(KEPT), 0, *at][:, list(order)].sum(axis=0)
+            wide = self.wide[RULES.index(KEPT), 0, *at].sum(axis=0)[list(order)]
+            if (abs(x.sum(axis=0) - true) <= wide).all():
+                return Layer(SPLIT, order, signs)
+        return Layer(KEPT, self.orders[0], signs, unknown=True)
+
+    def _layer(self, x: np.ndarray, at: tuple[int, ...]) -> list[tuple[float, Layer]]:
+        """Return for each rule the cheapest way in which it explains one layer. x: v, g, o."""
+        layer, direction = at
+        made, wide = (a[:, :, layer, direction] for a in (self.made, self.wide))  # ..., v, g, o
+        with np.errstate(all="ignore"):
+            gap = abs(x[None, None, :, :, None] - made[:, :, :, None])
+            far = ~(gap <= wide[:, :, :, None])  # rule, variant, v, place, gate, o
+        cost = far.sum(axis=(2, 5)) * 1000.0  # rule, variant, place, gate
+        negated = self.expected.negated.get((layer, direction), "")
+        for k, (sign, shift) in enumerate(self.variants):
+            for g, gate in enumerate(self.truth.gates):
+                cost[:, k, :, g] += (sign == -1) != (gate in negated)
+            cost[:, k] += bool(shift[1])
+        variant, least = cost.argmin(axis=1), cost.min(axis=1)  # rule, place, gate
+        follows = self.expected.orders.get((layer, direction), self.orders[0])
+        dear = [0 if one == follows else 0.5 if one == self.orders[0] else 1 for one in self.orders]
+        places = np.arange(len(self.truth.gates))
+        costs = least[:, places, self.orders].sum(axis=2) + dear  # rule, order
+        found = []
+        for k, rule in enumerate(RULES):
+            order = self.orders[int(costs[k].argmin())]
+            picked = [self.variants[variant[k, place, gate]] for place, gate in enumerate(order)]
+            shift = next((shift for _, shift in picked if shift[1]), SHIFTS[0])
+            done = Layer(rule, order, tuple(sign for sign, _ in picked), shift)
+            found.append((float(costs[k].min()) + bool(k), done))
+        return found
+
+
+def _eps(truth: Truth) -> float:
+    return {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23}.get(
+        truth.spec.dtype, 2.0**-52
+    )

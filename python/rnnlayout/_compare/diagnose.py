@@ -1,0 +1,311 @@
+"""diagnose: by which mistakes was a packed buffer made?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._convert import engine
+from rnnlayout._files.bags.limits import regular_file
+from rnnlayout._files.files import load, save
+from rnnlayout._files.formats.npy import mapped
+from rnnlayout._model.dtypes import narrowed, present, storage, take
+from rnnlayout._model.given import given_of
+from rnnlayout._model.layout import CUDNN, ROLES, Layout
+from rnnlayout._model.spec import Spec, unlike
+from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._weights.weights import Weights
+
+from .biases import KEPT
+from .blocks import Block, blocks_of, one_bias, views, with_sums
+from .forms import RIGHT
+from .mistakes import BIAS, Mistake, mistakes_of
+from .packing import Packing, packing_of
+from .truth import BIASES, Name, Truth, truth_of, values_of
+from .values import decodings, difference
+
+_MOST = 40  # lines of evidence
+_VECTORS: dict[str, tuple[str, ...]] = {
+    "double": BIASES, "input": ("bW",), "recurrent": ("bR",), "none": ()
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The result of diagnose(). True if the buffer is right; str() gives the report.
+
+    mistakes: the rules by which it was made, each with `rule` (its name), `text`, `where` ((layer,
+        direction, role) of what it concerns) and `lost` (what cannot be restored, or "").
+    same: whether it has these weights at all. sure: whether the mistakes explain every value.
+    evidence: one line per matrix, and for the biases: where it is and how it was written.
+    notes: what these values do not show.
+    fixed: the right buffer, as far as it can be restored from the given one alone; None if the
+        weights are others.
+    repair: the call that packs correctly.
+    text: all mistakes in one sentence. spec: of the RNN.
+    """
+
+    mistakes: tuple[Mistake, ...]
+    same: bool
+    sure: bool
+    evidence: tuple[str, ...]
+    notes: tuple[str, ...]
+    fixed: np.ndarray | None
+    repair: str
+    text: str
+    spec: Spec
+
+    def save(self, path: Any) -> None:
+        """Write `fixed` to a file, as rl.save() does.
+
+        Raises LayoutError if the mistakes do not explain every value.
+        """
+        if self.fixed is None or not self.sure:
+            raise LayoutError(f"the buffer cannot be repaired: {self.text}")
+        save(path, Weights(self.fixed, self.spec, CUDNN))
+
+    def __bool__(self) -> bool:
+        return self.same and self.sure and not self.mistakes
+
+    def __str__(self) -> str:
+        lines = [self.text]
+        shown = self.evidence[:_MOST] if self.mistakes else ()
+        lines += [f"  {line}" for line in shown]
+        if self.mistakes and len(self.evidence) > _MOST:
+            lines.append(f"  and {len(self.evidence) - _MOST} more")
+        if lost := list(dict.fromkeys(one.lost for one in self.mistakes if one.lost)):
+            lines.append(f"cannot be restored: {'; '.join(lost)}")
+        lines += [f"note: {note}" for note in self.notes]
+        if self.mistakes or not self.same:
+            lines.append(f"correct: {self.repair}")
+        return "\n".join(lines)
+
+
+def diagnose(
+    flat: Any,
+    *,
+    like: Any,
+    spec: Spec | None = None,
+    layout: str | Layout | None = None,
+    prefix: str = "",
+    cell: str | None = None,
+    reset: str | None = None,
+    recurrent_activation: str | None = None,
+    as_class: Mapping[str, str] | None = None,
+    config: Any = None,
+) -> Diagnosis:
+    """Find the mistakes by which a packed buffer was made.
+
+    flat: cuDNN's weight space as somebody's code made it: a 1-D array, bytes, or a .npy or .bin
+        file. Or tensors in any layout, or another file, that somebody's code converted.
+    like: the weights it should have been made from: whatever Weights() accepts, or a file with one
+        RNN. spec, layout, prefix, cell, reset, recurrent_activation, as_class, config: what
+        `like` does not record, as for load(); the last two only for a file.
+
+    The matrices of `like` are searched for in the buffer, and from where and how they are there
+    follows the rule: transposed or reshaped matrices, another order of gates, layers, directions,
+    roles or biases, a negated gate, biases that were summed, halved, doubled or dropped, a forget
+    bias, another dtype or byte order, rounding, quantization, changed values. Several mistakes at
+    once are found.
+
+    Returns a Diagnosis. Raises LayoutError or SpecError if `like` cannot be read, LossyError if
+    cuDNN cannot represent it, and what load() raises.
+
+        >>> spec = Spec("lstm", 2, 3)
+        >>> right = np.arange(spec.num_params, dtype="f4")
+        >>> i, f, g, o = right[:24].reshape(4, 6)  # the input matrices
+        >>> wrong = np.concatenate([i, f, o, g, right[24:]])
+        >>> found = diagnose(wrong, like=right, spec=spec)
+        >>> print(found.text)
+        gates g and o swapped in the input matrices
+        >>> bool((found.fixed == right).all())
+        True
+    """
+    hints = {"spec": spec, "layout": layout, "prefix": prefix, "cell": cell, "reset": reset,
+             "recurrent_activation": recurrent_activation, "as_class": as_class or None,
+             "config": config}  # fmt: skip
+    true = _weights(like, {name: hint for name, hint in hints.items() if hint})
+    buffer = _buffer(flat)
+    if buffer is None:
+        return _diagnosis(*_of_tensors(flat, true))
+    made, _ = engine.run(given_of(true), CUDNN)
+    blocks = {key: values_of(block.bits, true.spec.dtype) for key, block in views(made)}
+    truth = truth_of(true.spec, blocks, _VECTORS[true.spec.bias])
+    return _diagnosis(truth, *buffer)
+
+
+def _weights(like: Any, hints: dict[str, Any]) -> Weights:
+    """Return the true weights. Raises LayoutError if a file has several RNNs."""
+    if isinstance(like, Weights) and not hints:
+        return like
+    if isinstance(like, (str, os.PathLike)):
+        return _only(load(like, **hints), like)
+    for name in hints.keys() & {"as_class", "config"}:
+        raise SpecError(f"{name}= is for a file, not for a {type(like).__name__}")
+    return Weights(like, **hints)
+
+
+def _only(found: Any, path: Any) -> Weights:
+    names = [*found, *found.refused]
+    if len(names) != 1:
+        raise LayoutError(f"{path} has several RNNs: choose one with prefix=: {', '.join(names)}")
+    weights: Weights = found[names[0]]
+    return weights
+
+
+def _buffer(flat: Any) -> tuple[np.ndarray, str | None] | None:
+    """Return a flat buffer's bits and dtype (None: bytes); None if it is something else."""
+    if isinstance(flat, (str, os.PathLike)):
+        path = regular_file(flat)
+        if path.suffix == ".npy":
+            flat = mapped(path)
+        elif path.suffix == ".bin":
+            flat = _bytes_of(path)
+        else:
+            return None
+    if isinstance(flat, (bytes, bytearray, memoryview)):
+        flat = np.frombuffer(flat, "u1")
+    if isinstance(flat, np.ndarray) and flat.dtype == np.uint8:
+        return np.ascontiguousarray(flat).reshape(-1), None
+    if isinstance(flat, (dict, list, tuple, Weights)) or getattr(flat, "ndim", None) is None:
+        return None
+    bits, found = take(flat, "flat")
+    if bits.ndim != 1:
+        raise LayoutError(f"flat: shape {bits.shape}, need 1-D: pass flat.reshape(-1)")
+    return np.ascontiguousarray(bits), found
+
+
+def _bytes_of(path: Path) -> np.ndarray:
+    if not path.stat().st_size:
+        return np.empty(0, "u1")
+    return np.memmap(path, "u1", "r").view(np.ndarray)
+
+
+def _of_tensors(source: Any, true: Weights) -> tuple[Truth, np.ndarray, str]:
+    """Return the truth and the numbers, in its order, of tensors that somebody converted."""
+    if isinstance(source, (str, os.PathLike)):
+        try:
+            weights = _only(load(source), source)
+        except SpecError:  # it does not record everything: as `like` does
+            weights = _only(load(source, true.spec), source)
+    else:
+        try:
+            weights = source if isinstance(source, Weights) else Weights(source)
+        except SpecError:
+            weights = Weights(source, true.spec)
+    if different := unlike(weights.spec, true.spec):
+        raise SpecError(f"flat and like are two different RNNs: {different}")
+    summed = one_bias(weights) ^ one_bias(true)
+    truth, given = (
+        truth_of(one.spec, {key: _narrow(block, one.spec.dtype) for key, block in
+                            with_sums(blocks_of(one), one.spec, summed).items()}, BIASES)
+        for one in (true, weights)
+    )  # fmt: skip
+    return truth, _as_bits(given.flat, weights.spec.dtype), weights.spec.dtype
+
+
+def _narrow(block: Block, dtype: str) -> np.ndarray:
+    """Return the values of a block; those of a sum are not in its bits."""
+    if block.rounded is None:
+        return values_of(block.bits, dtype)
+    return values_of(narrowed(block.values, dtype), dtype)
+
+
+def _diagnosis(truth: Truth, raw: np.ndarray, dtype: str | None) -> Diagnosis:
+    """Read the buffer in the way in which most matrices are found."""
+    best: tuple[int, Packing, np.ndarray, Mistake | None] | None = None
+    for decoded in decodings(raw, dtype, truth):
+        packing = packing_of(truth, values_of(decoded.bits, truth.spec.dtype))
+        if best is None or len(packing.matrices) > best[0]:
+            best = len(packing.matrices), packing, decoded.bits, decoded.mistake
+        if best[0] == len(truth.slabs):
+            break
+    repair = "flat = rl.pack(like)"
+    if best is None or not best[0]:
+        text = f"these are not the same weights: none of the {len(truth.slabs)} matrices is there"
+        return Diagnosis((), False, False, (), (), None, repair, text, truth.spec)
+    _, packing, bits, encoded = best
+    buffer = values_of(bits, truth.spec.dtype)
+    fixed = packing.undo(buffer)
+    differs = difference(packing, buffer, fixed)
+    mistakes = [encoded] if encoded else []
+    mistakes += mistakes_of(packing)
+    mistakes += [one for one in differs.mistakes
+                 if not (encoded and one.rule.startswith("rounded"))]  # fmt: skip
+    mistakes += list(_leftovers(packing))
+    text = "; ".join(one.text for one in mistakes) or "the buffer is right"
+    sure = not any(one.rule in ("not found", "biases not found") for one in mistakes)
+    return Diagnosis(
+        tuple(mistakes), True, sure, tuple(_evidence(packing)), tuple(_notes(packing)),
+        present(_as_bits(fixed, truth.spec.dtype), truth.spec.dtype), repair, text,
+        truth.spec,
+    )  # fmt: skip
+
+
+def _as_bits(values: np.ndarray, dtype: str) -> np.ndarray:
+    if dtype == "bfloat16":
+        return (values.view("u4") >> 16).astype("u2")
+    return values.view(storage(dtype))
+
+
+def _leftovers(packing: Packing) -> Iterator[Mistake]:
+    """Yield what is missing, and what is too much."""
+    for slab in packing.unknown:
+        text = f"{_title(slab.name, packing.truth)} is not in the buffer"
+        yield Mistake("not found", text, (slab.name,), "it")
+    for place, done in (packing.biases.layers if packing.biases else {}).items():
+        if done.unknown:
+            name = (*place, BIAS)
+            text = f"{_title(name, packing.truth)} are not in the buffer"
+            yield Mistake("biases not found", text, (name,), "they")
+    free = sum(stop - start for start, stop in packing.free)
+    used, biases = 0, packing.biases
+    if biases:
+        used = packing.truth.biases[:, :, :1].size * biases.count
+    if free > used:
+        where = "before the biases" if biases and biases.skipped else "that nothing explains"
+        yield Mistake("extra", f"the buffer has {free - used} values {where}", ())
+
+
+def _title(name: Name, truth: Truth) -> str:
+    layer, direction, role = name
+    side = (" forward", " backward")[direction] if truth.spec.bidirectional else ""
+    return f"layer {layer}{side}, {'biases' if role == BIAS else ROLES[role]}"
+
+
+def _evidence(packing: Packing) -> Iterator[str]:
+    truth = packing.truth
+    for found, reading in packing.matrices.values():
+        how = [reading.form.words] if reading.form is not RIGHT else []
+        order = " ".join(found.slab.gates[k] for k in reading.order)
+        how += [f"gates {order}"] if len(order) > 1 else []
+        at = f"elements {found.place.at} to {found.place.at + found.slab.size}"
+        share = "" if reading.share == 1 else f", {reading.share:.0%} of the samples equal"
+        yield f"{_title(found.slab.name, truth)}: {', '.join([at, *how])}{share}"
+    if packing.biases:
+        for place, done in packing.biases.layers.items():
+            how = [f"gates {' '.join(truth.gates[k] for k in done.order)}"]
+            how += [done.rule.words] if done.rule is not KEPT else []
+            yield f"{_title((*place, BIAS), truth)}: {', '.join(how)}"
+
+
+def _notes(packing: Packing) -> Iterator[str]:
+    """Yield what the values do not show."""
+    truth = packing.truth
+    zero = [role for k, role in enumerate(truth.roles) if not truth.biases[:, :, k].any()]
+    if zero:
+        yield f"{' and '.join(zero)} of like are zero: they do not show what was done to them"
+    for found, reading in packing.matrices.values():
+        others = {(r.form, r.order) for r in found.readings} - {(reading.form, reading.order)}
+        gates, rows, columns = found.slab.shape
+        if others and rows != columns and gates > 1:
+            yield f"{_title(found.slab.name, truth)}: its values fit in {1 + len(others)} ways"
+    for at, done in (packing.biases.layers if packing.biases else {}).items():
+        if done.alike:
+            words = ", or ".join(rule.words for rule in done.alike)
+            yield f"{_title((*at, BIAS), truth)} may as well be {words}"

@@ -1,0 +1,307 @@
+"""The mistakes in a packing, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rnnlayout._model.layout import ROLES, known_layouts
+
+from .biases import KEPT
+from .blocks import may_sum
+from .forms import RIGHT, Form
+from .matrices import Found
+from .packing import Packing, layer_order
+from .truth import Name
+
+BIAS = "b"  # the role of the biases of a layer and direction in Mistake.where
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One rule by which a buffer differs from cuDNN's.
+
+    rule: its name. text: in words. where: (layer, direction, role) of what it concerns; the role
+    of biases is "b". lost: which values cannot be restored, "" if all can.
+    """
+
+    rule: str
+    text: str
+    where: tuple[Name, ...]
+    lost: str = ""
+
+
+def mistakes_of(packing: Packing) -> list[Mistake]:
+    """Return the mistakes in a packing: of the matrices, of the order, of the biases."""
+    makers = (_forms, _gates, _signs, _joined, _order, _placement, _arrangement, _values)
+    return [mistake for make in makers for mistake in make(packing)]
+
+
+# ------------------------------------------------------------------------------------- the places
+
+
+class _Places:
+    """Groups places by what was done there, and says in words which they are."""
+
+    def __init__(self, packing: Packing) -> None:
+        self.spec = packing.truth.spec
+
+    def group(
+        self, done: Mapping[Name, Hashable], right: Hashable
+    ) -> Iterator[tuple[Hashable, tuple[Name, ...], str]]:
+        """Yield each wrong thing that was done, with where and the words for where."""
+        for what in dict.fromkeys(done.values()):
+            if what != right:
+                where = tuple(name for name, one in done.items() if one == what)
+                yield what, where, self.words(where, done)
+
+    def words(self, where: Iterable[Name], among: Iterable[Name]) -> str:
+        """Return "the recurrent matrices of layer 1 backward" for these of all places."""
+        where, among = set(where), set(among)
+        axes = [sorted({name[k] for name in where}, key=str) for k in range(3)]
+        every = [sorted({name[k] for name in among}, key=str) for k in range(3)]
+        alike = {n for n in among if n[0] in axes[0] and n[1] in axes[1] and n[2] in axes[2]}
+        if where != alike:
+            return ", ".join(self._one(name) for name in sorted(where))
+        layers, directions, roles = axes
+        text = _roles([str(role) for role in roles], roles == every[2])
+        if layers != every[0]:
+            text += f" of layer{'s' * (len(layers) > 1)} {' and '.join(map(str, layers))}"
+        if directions != every[1]:
+            text += (" of the forward direction", " of the backward direction")[int(directions[0])]
+        return text
+
+    def _one(self, name: Name) -> str:
+        side = (" forward", " backward")[name[1]] if self.spec.bidirectional else ""
+        return f"the {_role(name[2])} of layer {name[0]}{side}"
+
+
+def _role(role: str) -> str:
+    return "biases" if role == BIAS else ROLES[role]
+
+
+def _roles(roles: list[str], all_of_them: bool) -> str:
+    matrices = [role for role in roles if role != BIAS]
+    if all_of_them:
+        return "all matrices" + " and biases" * (BIAS in roles) if matrices else "the biases"
+    plural = {"W": "input matrices", "R": "recurrent matrices", "P": "projections",
+              "peephole": "peepholes", BIAS: "biases"}  # fmt: skip
+    return "the " + " and ".join(plural[role] for role in plural if role in roles)
+
+
+# ---------------------------------------------------------------------------------- the matrices
+
+
+def _forms(packing: Packing) -> Iterator[Mistake]:
+    done = {
+        name: reading.form
+        for name, (found, reading) in packing.matrices.items()
+        if reading.form is not RIGHT or not _has_another_form(found)
+    }
+    for form, where, words in _Places(packing).group(done, RIGHT):
+        assert isinstance(form, Form)
+        yield Mistake(f"form {form.memory}/{form.read}", f"{words} are {form.words}", where)
+
+
+def _has_another_form(found: Found) -> bool:
+    """Does a matrix look right although it has another form, as one of a single gate may?"""
+    return len({reading.form for reading in found.readings}) > 1
+
+
+def _gates(packing: Packing) -> Iterator[Mistake]:
+    gates = packing.truth.gates
+    done: dict[Name, Hashable] = {
+        name: "".join(found.slab.gates[k] for k in reading.order)
+        for name, (found, reading) in packing.matrices.items()
+        if found.slab.gates == gates and len(gates) > 1
+    }
+    if packing.biases and len(gates) > 1:
+        for at, layer in packing.biases.layers.items():
+            done[(*at, BIAS)] = "".join(gates[k] for k in layer.order)
+    for order, where, words in _Places(packing).group(done, gates):
+        moved = [a for a, b in zip(gates, str(order), strict=True) if a != b]
+        text = f"gates in the order {' '.join(str(order))}, expected {' '.join(gates)}"
+        if len(moved) == 2:
+            text = f"gates {moved[0]} and {moved[1]} swapped"
+        text += _in(words, where, done)
+        cell = packing.truth.spec.cell
+        users = [name for name, one in known_layouts().items() if one["gates"].get(cell) == order]
+        text += f" (the order of {', '.join(users)})" if users else ""
+        yield Mistake(f"gates {order}", text, where)
+
+
+def _signs(packing: Packing) -> Iterator[Mistake]:
+    gates = packing.truth.gates
+    done: dict[Name, Hashable] = {
+        name: _negated(found.slab.gates, reading.order, reading.signs)
+        for name, (found, reading) in packing.matrices.items()
+        if found.slab.gates == gates
+    }
+    if packing.biases:
+        for at, layer in packing.biases.layers.items():
+            if layer.rule.name != "dropped":
+                done[(*at, BIAS)] = _negated(gates, layer.order, layer.signs)
+    for found, where, words in _Places(packing).group(done, ""):
+        minus = str(found)
+        why = ": z scales the old state in one and the candidate in the other" * (minus == "z")
+        which = f"gate{'s' * (len(minus) > 1)} {' and '.join(minus)} negated"
+        text = which + _in(words, where, done) + why
+        yield Mistake(f"negated {minus}", text, where)
+
+
+def _in(words: str, where: Collection[Name], among: Collection[Name]) -> str:
+    return f" in {words}" if len(where) < len(among) else ""
+
+
+def _negated(gates: str, order: tuple[int, ...], signs: tuple[int, ...]) -> str:
+    pairs = zip(order, signs, strict=True)
+    return "".join(sorted(gates[gate] for gate, sign in pairs if sign == -1))
+
+
+def _joined(packing: Packing) -> Iterator[Mistake]:
+    done: dict[Name, Hashable] = {
+        name: "row" if found.place.runs > found.slab.shape[0] else "gate"
+        for name, (found, _) in packing.matrices.items()
+        if found.place.runs > 1
+    }
+    for how, where, _ in _Places(packing).group(done, ""):
+        text = f"the input and recurrent matrices are joined {how} by {how}"
+        yield Mistake(f"joined {how}", text, where)
+
+
+# ------------------------------------------------------------------------------------- the order
+
+# How the matrices may be sorted: l layer, d direction, r role; the slowest first.
+_NESTS = {
+    "ldr": "",
+    "dlr": "all layers of the forward direction come before those of the backward direction",
+    "rld": "the matrices are sorted by role: those of all layers with one role come together",
+    "rdl": "the matrices are sorted by role, then by direction, then by layer",
+    "lrd": "in each layer, the matrices of both directions with one role come together",
+    "drl": "the matrices are sorted by direction, then by role, then by layer",
+}
+
+
+def _order(packing: Packing) -> Iterator[Mistake]:
+    """Read off the order of layers, directions and roles, which has to give the whole order."""
+    names = tuple(packing.matrices)
+    right = [slab.name for slab in packing.truth.slabs if slab.name in packing.matrices]
+    if list(names) == right:
+        return
+    seen = [list(dict.fromkeys(name[k] for name in names)) for k in range(3)]
+    nests = [nest for nest in _NESTS if names == tuple(sorted(names, key=_rank(nest, seen)))]
+    if not nests and packing.unknown:
+        return
+    if not nests:
+        text = ", ".join(f"{role} of layer {layer}{' backward' * side}"
+                         for layer, side, role in names)  # fmt: skip
+        yield Mistake("order", f"the matrices are in the order {text}", names)
+        return
+    layers, sides, roles = seen
+    where = (*names, *((*at, BIAS) for at in (packing.biases.layers if packing.biases else ())))
+    if layers != sorted(layers):
+        order = " ".join(map(str, layers))
+        yield Mistake(f"layers {order}", f"the layers are in the order {order}", where)
+    if sides == [1, 0]:
+        text = "the directions are swapped: backward comes first"
+        yield Mistake("directions swapped", text, where)
+    if roles != list(dict.fromkeys(name[2] for name in right)):
+        text = ", ".join(_role(str(role)) for role in roles)
+        text = f"the matrices of each layer are in the order {text}"
+        yield Mistake(f"roles {' '.join(map(str, roles))}", text, names)
+    if nests[0] != "ldr":
+        yield Mistake(f"nest {nests[0]}", _NESTS[nests[0]], names)
+
+
+def _rank(nest: str, seen: list[list[int | str]]) -> Callable[[Name], list[int]]:
+    """Return the key that sorts by these axes, each in the order that was seen."""
+    return lambda name: [seen["ldr".index(axis)].index(name["ldr".index(axis)]) for axis in nest]
+
+
+def _placement(packing: Packing) -> Iterator[Mistake]:
+    """Are the biases after all matrices, as they should be?"""
+    if not packing.biases or packing.biases.skipped:
+        return
+    (start, _), *more = packing.free
+    spec = packing.truth.spec
+    if more:
+        whose = {
+            len(packing.matrices): "matrix",
+            spec.num_layers * spec.num_directions: "layer" + " and direction" * spec.bidirectional,
+            spec.num_layers: "layer",
+        }.get(1 + len(more), "part")
+        what = "it" if whose == "matrix" else "its matrices"
+        text = f"the biases of each {whose} come next to {what}, expected: after all matrices"
+        yield Mistake(f"biases of each {whose}", text, ())
+    elif start == 0:
+        yield Mistake("biases first", "the biases come before the matrices", ())
+    elif start < packing.truth.num_weights:
+        yield Mistake("biases between", "the biases are between the matrices", ())
+
+
+# ------------------------------------------------------------------------------------ the biases
+
+
+def _arrangement(packing: Packing) -> Iterator[Mistake]:
+    biases = packing.biases
+    if biases is None:
+        return
+    where = tuple((*at, BIAS) for at in biases.layers)
+    found, expected = biases.arrangement, layer_order(packing.matrices)
+    if "v" in found.reversed:
+        text = f"bR comes before bW, each in the other's place: {_meaning(packing)}"
+        yield Mistake("biases exchanged", text, where)
+    for axis, what in (("l", "layers"), ("d", "directions")):
+        if axis in found.reversed ^ expected.reversed:
+            which = "biases" if axis in found.reversed else "matrices, but not of the biases,"
+            yield Mistake(f"{what} of biases", f"the {what} of the {which} are in reverse order",
+                          where)  # fmt: skip
+    nest = found.axes
+    if nest[2:] != "vgo" or (nest.index("l") < nest.index("d")) != (
+        expected.axes.index("l") < expected.axes.index("d")
+    ):
+        words = {"l": "layer", "d": "direction", "v": "vector (bW, bR)", "g": "gate", "o": "unit"}
+        text = ", ".join(words[axis] for axis in nest if _size(packing, axis) > 1)
+        yield Mistake(f"bias order {nest}", f"the biases are sorted by {text}", where)
+
+
+def _meaning(packing: Packing) -> str:
+    """Return what it means that only the sums of the biases are right."""
+    if may_sum(packing.truth.spec, "n"):
+        return "the same function, as only their sum matters"
+    return "another function, as bR of gate n is multiplied by r"
+
+
+def _size(packing: Packing, axis: str) -> int:
+    spec, biases = packing.truth.spec, packing.biases
+    count = biases.count if biases else 0
+    sizes = {"l": spec.num_layers, "d": spec.num_directions, "v": count,
+             "g": len(packing.truth.gates), "o": spec.hidden_size}  # fmt: skip
+    return sizes[axis]
+
+
+def _values(packing: Packing) -> Iterator[Mistake]:
+    truth, biases = packing.truth, packing.biases
+    if biases is None:
+        if truth.roles and not packing.free and packing.matrices:
+            yield Mistake("biases left out", "the biases are left out", (), "the biases")
+        return
+    if biases.count < len(truth.roles):
+        text = "the buffer has one bias vector per layer and direction where cuDNN has two"
+        yield Mistake("one vector", text, (), "" if any(
+            layer.rule.name != "kept" for layer in biases.layers.values()) else "bR")  # fmt: skip
+    places = _Places(packing)
+    rules: dict[Name, Hashable] = {(*at, BIAS): one.rule for at, one in biases.layers.items()}
+    for rule, where, words in places.group(rules, KEPT):
+        one = next(one for one in biases.layers.values() if one.rule is rule)
+        meaning = f": {_meaning(packing)}" if one.rule.keeps_sum else ""
+        yield Mistake(one.rule.name, f"{words} are {one.rule.words}{meaning}", where, one.rule.lost)
+    shifts: dict[Name, Hashable] = {(*at, BIAS): layer.shift for at, layer in biases.layers.items()}
+    right = next((s for s in shifts.values() if isinstance(s, tuple) and not s[1]), None)
+    for shift, where, words in places.group(shifts, right):
+        assert isinstance(shift, tuple)
+        if shift[1]:
+            done = "1 added to" if shift[1] > 0 else "1 subtracted from"
+            text = f"{words} of gate f have {done} them in {truth.roles[shift[0]]} (a forget bias)"
+            lost = "the last bits of the biases of gate f"
+            yield Mistake(f"forget bias {shift[1]:+g}", text, where, lost)

@@ -1,0 +1,142 @@
+"""A packing: all that was found out about how a buffer was made, and how to undo it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .biases import Arrangement, Biases, Expected, read_biases, sizes_of
+from .matrices import Finder, Found, Reading, simplest
+from .truth import Name, Slab, Truth
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How a buffer was packed. matrices: those found, in the order of the buffer.
+
+    unknown: matrices that were not found. free: where the buffer has something else, as pairs of
+    start and stop: biases. biases: None if there are none, or none were recognized.
+    """
+
+    truth: Truth
+    matrices: dict[Name, tuple[Found, Reading]]
+    unknown: list[Slab]
+    free: list[tuple[int, int]]
+    biases: Biases | None
+
+    def undo(self, buffer: np.ndarray) -> np.ndarray:
+        """Return the numbers of a buffer that was packed like this in cuDNN's order.
+
+        Values that were lost are what is left of them; what was not found is taken from where it
+        should be.
+        """
+        truth, at = self.truth, 0
+        fixed = np.zeros(truth.size, buffer.dtype)
+        for slab in truth.slabs:
+            part = fixed[at : at + slab.size].reshape(slab.shape)
+            if slab.name in self.matrices:
+                found, reading = self.matrices[slab.name]
+                chunk = reading.form.undo(found.place.take(buffer, slab.size), slab.shape)
+                _gates_back(part, chunk, reading.order, reading.signs)
+            elif at + slab.size <= buffer.size:
+                part[:] = buffer[at : at + slab.size].reshape(slab.shape)
+            at += slab.size
+        if self.biases:
+            rest = np.concatenate([buffer[start:stop] for start, stop in self.free])
+            fixed[at:] = self._biases(rest, self.biases).reshape(-1)
+        return fixed
+
+    def _biases(self, flat: np.ndarray, biases: Biases) -> np.ndarray:
+        sizes = sizes_of(self.truth, biases.count)
+        flat = flat[biases.skipped :][: int(np.prod(list(sizes.values())))]
+        given = biases.arrangement.undo(flat, sizes)
+        fixed = np.zeros(self.truth.biases.shape, given.dtype)
+        forget = self.truth.gates.find("f")
+        for at, layer in biases.layers.items():
+            vectors = np.zeros_like(given[at])
+            for gates, vector in zip(vectors, given[at], strict=True):
+                _gates_back(gates, vector, layer.order, layer.signs)
+            if layer.shift[1]:
+                vector, shift = layer.shift
+                vectors[vector, forget] -= np.asarray(shift, vectors.dtype)
+            vectors = np.stack(layer.rule.undo(vectors[0], vectors[-1]))[: biases.count]
+            fixed[at][: biases.count] = vectors
+        return fixed
+
+
+def _gates_back(
+    target: np.ndarray, source: np.ndarray, order: tuple[int, ...], signs: tuple[int, ...]
+) -> None:
+    for place, (gate, sign) in enumerate(zip(order, signs, strict=True)):
+        if sign == 1:
+            target[gate] = source[place]
+        else:
+            np.negative(source[place], out=target[gate])
+
+
+def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
+    """Find out how a buffer of values was packed: exactly, and else nearly."""
+    found: list[Found] = []
+    for near in (False, True):
+        more = Finder(truth, buffer, near).find()
+        if len(more) > len(found):
+            found = more
+        if len(found) == len(truth.slabs):
+            break
+    matrices = simplest(found)
+    unknown = [slab for slab in truth.slabs if slab.name not in matrices]
+    free = _free(truth, matrices, buffer.size)
+    biases = None
+    if free and matrices:
+        rest = np.concatenate([buffer[start:stop] for start, stop in free])
+        expected = _expected(truth, matrices)
+        for close in (False, True):
+            biases = read_biases(truth, rest, expected, close)
+            if biases and biases.wrong < 0.3:
+                break
+    return Packing(truth, matrices, unknown, free, biases)
+
+
+def _free(
+    truth: Truth, matrices: dict[Name, tuple[Found, Reading]], size: int
+) -> list[tuple[int, int]]:
+    """Return the pieces of the buffer that are not matrices. One that was not found is assumed
+    where it should be."""
+    used = np.zeros(size + 1, np.int8)
+    at = 0
+    for slab in truth.slabs:
+        if slab.name in matrices:
+            place = matrices[slab.name][0].place
+            length = slab.size // place.runs
+            for run in range(place.runs):
+                start = place.at + run * place.step
+                used[start : start + length] = 1
+        else:
+            used[at : at + slab.size] = 1
+        at += slab.size
+    used[size] = 1
+    edges = np.flatnonzero(np.diff(np.concatenate([[1], used])))
+    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def layer_order(matrices: dict[Name, tuple[Found, Reading]]) -> Arrangement:
+    """Return the order of layers and directions that the matrices show, as one of biases."""
+    names = [name[:2] for name in matrices if name[2] == "R"]
+    layers = list(dict.fromkeys(layer for layer, _ in names))
+    directions = list(dict.fromkeys(direction for _, direction in names))
+    turned = {axis for axis, order in (("l", layers), ("d", directions))
+              if len(order) > 1 and order == sorted(order, reverse=True)}  # fmt: skip
+    outer = len(directions) > 1 and len(layers) > 1 and names[0][1] == names[1][1]
+    return Arrangement("dlvgo" if outer else "ldvgo", frozenset(turned))
+
+
+def _expected(truth: Truth, matrices: dict[Name, tuple[Found, Reading]]) -> Expected:
+    orders, negated = {}, {}
+    for (layer, direction, role), (found, reading) in matrices.items():
+        if role == "R":
+            orders[layer, direction] = reading.order
+            pairs = zip(reading.order, reading.signs, strict=True)
+            minus = {found.slab.gates[gate] for gate, sign in pairs if sign == -1}
+            negated[layer, direction] = "".join(sorted(minus))
+    return Expected(layer_order(matrices), orders, negated)

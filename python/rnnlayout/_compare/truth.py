@@ -1,0 +1,130 @@
+"""Truth: the numbers that a packed buffer should have, by layer, direction and role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import permutations
+
+import numpy as np
+
+from rnnlayout._model.dtypes import storage
+from rnnlayout._model.spec import Spec
+
+from .blocks import Key
+from .forms import Shape
+
+BIASES = ("bW", "bR")
+Name = tuple[int, int, str]  # layer, direction, role
+
+
+@dataclass(frozen=True, eq=False)
+class Slab:
+    """The matrices of all gates of one role in one layer and direction.
+
+    values: shaped (gates, rows, columns). gates: in this order. samples: for each gate the indices
+    of some of its largest values, which are rare.
+    """
+
+    name: Name
+    gates: str
+    values: np.ndarray
+    samples: np.ndarray
+
+    @property
+    def shape(self) -> Shape:
+        gates, rows, columns = self.values.shape
+        return gates, rows, columns
+
+    @property
+    def size(self) -> int:
+        return self.values.size
+
+    @cached_property
+    def sampled(self) -> np.ndarray:
+        """The values of the samples, in float64, by gate."""
+        flat = self.values.reshape(len(self.values), -1)
+        return np.take_along_axis(flat, self.samples, axis=1).astype("f8")
+
+    @property
+    def is_constant(self) -> bool:
+        """Are all its values the same, so that they do not show where it is?"""
+        return bool((self.sampled == self.sampled[0, 0]).all() and (
+            self.values == self.values.flat[0]).all())  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Truth:
+    """All numbers of an RNN: the matrices in cuDNN's order, and the biases as (L, D, V, G, H).
+
+    V is the number of bias vectors, 0 to 2; roles are theirs.
+    """
+
+    spec: Spec
+    slabs: list[Slab]
+    biases: np.ndarray
+    roles: tuple[str, ...]
+    gates: str = field(default="")
+
+    @property
+    def num_weights(self) -> int:
+        return sum(slab.size for slab in self.slabs)
+
+    @property
+    def size(self) -> int:
+        return self.num_weights + self.biases.size
+
+    @property
+    def flat(self) -> np.ndarray:
+        """All values in one array, as they should be."""
+        return np.concatenate(
+            [s.values.reshape(-1) for s in self.slabs] + [self.biases.reshape(-1)]
+        )
+
+
+def orders(count: int) -> list[tuple[int, ...]]:
+    """Return all orders of so many gates, the right one first."""
+    return list(permutations(range(count)))
+
+
+def values_of(bits: np.ndarray, dtype: str) -> np.ndarray:
+    """Return the values of an array of bits: without a copy, except for bfloat16."""
+    if dtype == "bfloat16":
+        return (bits.astype("u4") << 16).view("f4")
+    return bits.view(storage(dtype))
+
+
+def truth_of(spec: Spec, blocks: Mapping[Key, np.ndarray], roles: tuple[str, ...]) -> Truth:
+    """Return the truth of an RNN's blocks of values. roles: the bias vectors that it has."""
+    groups: dict[Name, list[Key]] = {}
+    for key in blocks:
+        groups.setdefault(key[:3], []).append(key)
+    slabs = []
+    for name, keys in groups.items():
+        if name[2] not in BIASES:
+            values = np.stack([blocks[key] for key in keys])
+            gates = "".join(key[3] or key[2] for key in keys)  # a projection has no gates
+            slabs.append(Slab(name, gates, values, _samples(values)))
+    slabs.sort(key=lambda slab: slab.name[:2])  # stable: the roles stay in their order
+    gates = next(slab.gates for slab in slabs if slab.name[2] == "R")
+    shape = spec.num_layers, spec.num_directions, len(roles), len(gates), spec.hidden_size
+    biases = np.zeros(shape, slabs[0].values.dtype)
+    for layer, direction, role, gate in blocks:
+        if role in roles:
+            vector = blocks[layer, direction, role, gate][:, 0]
+            biases[layer, direction, roles.index(role), gates.index(gate)] = vector
+    return Truth(spec, slabs, biases, roles, gates)
+
+
+_LOOKED_AT, _KEPT = 2048, 24  # per gate
+
+
+def _samples(values: np.ndarray) -> np.ndarray:
+    flat = values.reshape(len(values), -1)
+    at = np.arange(flat.shape[1])
+    if at.size > _LOOKED_AT:
+        at = np.random.default_rng(0).choice(at, _LOOKED_AT, replace=False)
+    with np.errstate(invalid="ignore"):
+        large = np.argsort(-np.abs(flat[:, at].astype("f8")), axis=1, kind="stable")[:, :_KEPT]
+    return np.asarray(at[large])

@@ -1,0 +1,248 @@
+""".msgpack: a tree of parameters as flax.serialization.to_bytes() writes it.
+
+Nested dicts with texts as keys. An array is a value of an own type: its shape, the name of its
+dtype, its bytes (flax/serialization.py, 0.12.8). The name of a tensor is its keys, joined by
+slashes. What rnnlayout records is under one more key, which from_bytes() ignores.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._files.bags.bag import Bag, Count, Progress, Tensor
+from rnnlayout._files.bags.json_text import texts
+from rnnlayout._files.bags.limits import check_shape
+from rnnlayout._files.bags.output import Output
+from rnnlayout._files.formats.format import Pairs, TensorFormat
+from rnnlayout._files.formats.safetensors import FLOAT8
+from rnnlayout._model.dtypes import storage
+from rnnlayout._model.errors import FileError
+
+from .msgpack import Ext, Parts, head, packed, read
+
+_ARRAY, _SCALAR = 1, 3  # codes of flax's own types that are read; 2 is a complex number
+_CHUNKED = "__msgpack_chunked_array__"  # a dict in the place of an array of more than 1 GB
+_CHUNK_NBYTES = 1 << 30
+_METADATA = "__metadata__"
+_ALONE = "weight_space"  # the name of an array that is the whole file
+_MOST_VALUES = 100  # named in what a conversion leaves out
+_KINDS = "biufc"
+_FLOAT8 = {name: dtype for dtype, name in FLOAT8.items()}
+
+Tree = dict[Any, Any]
+
+
+def _read(path: Path) -> Bag:
+    tree = _tree(path)
+    metadata = texts(tree.get(_METADATA, {}), f"{path}: {_METADATA}")
+    tensors: dict[str, Tensor] = {}
+    values: list[str] = []
+    for name, container, key in _places(tree):
+        if container is tree and key == _METADATA:
+            continue
+        tensor = _tensor_of(container[key], f"{path}: {name}")
+        if tensor is None:
+            values.append(name)
+        elif name in tensors:
+            raise FileError(f"{path}: two tensors would both be named {name[:100]!r}")
+        else:
+            tensors[name] = tensor
+    if not tensors:
+        raise FileError(f"{path} has no arrays as flax.serialization writes them")
+    return Bag(tensors, metadata, values=values[:_MOST_VALUES])
+
+
+def _tree(path: Path) -> Tree:
+    try:
+        with open(path, "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:  # ValueError: it is empty
+        raise FileError(f"{path} cannot be read: {error}") from None
+    found = read(memoryview(mapped), str(path))
+    return found if isinstance(found, dict) else {_ALONE: found}
+
+
+def _places(tree: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name of each leaf, what it is in, and its key or index there."""
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        name = f"{above}{key}"
+        if isinstance(value, (dict, list)) and name != _METADATA and _CHUNKED not in value:
+            yield from _places(value, f"{name}/")
+        else:
+            yield name, tree, key
+
+
+def _tensor_of(value: Any, what: str) -> Tensor | None:
+    """Return the tensor that a leaf is, None if it is not one."""
+    if isinstance(value, Ext) and value.code in (_ARRAY, _SCALAR):
+        return _array(value, what)
+    if not isinstance(value, dict) or _CHUNKED not in value:
+        return None
+    shape, chunks = (_listed(value.get(key), what) for key in ("shape", "chunks"))
+    parts = [_tensor_of(chunk, what) for chunk in chunks]
+    flat = [part for part in parts if part is not None and len(part.shape) == 1]
+    dtypes = {part.dtype for part in flat}
+    _check_shape(shape, what)
+    if (
+        len(flat) != len(parts)
+        or len(dtypes) != 1
+        or sum(p.shape[0] for p in flat) != math.prod(shape)
+    ):
+        raise FileError(f"{what}: its chunks are not those of an array of shape {tuple(shape)}")
+    return Tensor(
+        dtypes.pop(),
+        tuple(shape),
+        lambda: np.concatenate([part.bits() for part in flat]).reshape(shape),
+        lambda: (part.bits() for part in flat),
+    )
+
+
+def _listed(found: Any, what: str) -> list[Any]:
+    """Return the values of {"0": a, "1": b ...}."""
+    if not isinstance(found, dict) or list(found) != [str(k) for k in range(len(found))]:
+        raise FileError(f"{what}: an array in chunks has a malformed shape, or list of chunks")
+    return list(found.values())
+
+
+def _array(value: Ext, what: str) -> Tensor:
+    parts = read(value.data, what)
+    if not isinstance(parts, list) or len(parts) != 3:
+        raise FileError(f"{what} is not a shape, a dtype and bytes")
+    shape, dtype, data = parts
+    if not isinstance(dtype, str) or not isinstance(data, memoryview):
+        raise FileError(f"{what} is not a shape, a dtype and bytes")
+    _check_shape(shape, what)
+    if (stored := _stored(dtype)) is None:  # a dtype that NumPy lacks: float8_e4m3fn
+        name = FLOAT8.get(dtype, dtype[:32])
+        return Tensor(name, tuple(shape), lambda: np.frombuffer(data, np.uint8))
+    if math.prod(shape) * stored.itemsize != len(data):
+        raise FileError(f"{what}: {len(data)} bytes do not fit shape {tuple(shape)} in {dtype}")
+    return Tensor(dtype, tuple(shape), lambda: np.frombuffer(data, stored).reshape(shape))
+
+
+def _stored(dtype: str) -> np.dtype | None:
+    """Return NumPy's dtype for the bits of a dtype, None if it lacks that."""
+    try:
+        found = storage(dtype).newbyteorder("<")
+    except (TypeError, ValueError, SyntaxError):  # NumPy raises any of these
+        return None
+    return found if found.kind in _KINDS and dtype in (found.name, "bfloat16") else None
+
+
+def _check_shape(shape: Any, what: str) -> None:
+    if (
+        not isinstance(shape, list)
+        or len(shape) > 32
+        or any(type(n) is not int or n < 0 for n in shape)
+    ):
+        raise FileError(f"{what}: its shape is not a list of sizes")
+    check_shape(tuple(shape), what)
+
+
+# --------------------------------------------------------------------------------------- writing
+
+
+def _write(out: Output, bag: Bag, progress: Progress | None = None) -> None:
+    tree: Tree = {}
+    for name, tensor in bag.tensors.items():
+        _put(tree, {}, name, tensor)
+    _save(out, tree, bag, progress)
+
+
+def _replace(
+    path: Path, out: Output, bag: Bag, pairs: Pairs, progress: Progress | None = None
+) -> list[str]:
+    """Copy a tree with other RNNs; keep all else: numbers, texts, the state of an optimizer."""
+    tree = _tree(path)
+    leaves = {name: (container, key) for name, container, key in _places(tree)}
+    keys = dict(_containers(tree, ""))
+    for group, one in pairs:
+        for name in group.names:
+            container, key = leaves[name]
+            if isinstance(container, list):
+                raise FileError(f"{path}: {name} is in a list: write another format, .safetensors")
+            del container[key]
+        for name, tensor in one.tensors.items():
+            _put(tree, keys, group.prefix + name, tensor)
+    _drop_empty(tree)
+    _save(out, tree, bag, progress)
+    return []
+
+
+def _containers(tree: Tree, above: str) -> Iterator[tuple[str, Tree]]:
+    """Yield each dict with its name: its own keys may contain slashes."""
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield f"{above}{key}", value
+            yield from _containers(value, f"{above}{key}/")
+
+
+def _put(tree: Tree, keys: Mapping[str, Tree], name: str, tensor: Tensor) -> None:
+    """Put a tensor into the tree. keys: names of the dicts in it."""
+    parts, begin = name.split("/"), 0
+    for n in range(len(parts) - 1, 0, -1):
+        if (above := keys.get("/".join(parts[:n]))) is not None:
+            tree, begin = above, n
+            break
+    for part in parts[begin:-1]:
+        tree = tree.setdefault(part, {})
+        if not isinstance(tree, dict):
+            raise FileError(f"{name}: the new file has an array {part!r} above it: rename one")
+    if parts[-1] in tree and tree[parts[-1]] != {}:
+        raise FileError(f"the new file would have two values named {name!r}: rename one")
+    tree[parts[-1]] = tensor
+
+
+def _drop_empty(tree: Tree) -> None:
+    for key, value in list(tree.items()):
+        if isinstance(value, dict):
+            _drop_empty(value)
+            if not value:
+                del tree[key]
+
+
+def _save(out: Output, tree: Tree, bag: Bag, progress: Progress | None) -> None:
+    if bag.metadata:
+        tree[_METADATA] = bag.metadata
+    if out.dry_run:
+        return
+    count = Count(progress, bag.nbytes)
+    with open(out, "wb") as file:
+        for part in packed(tree, _parts_of):
+            file.write(part)
+            count(len(part))
+
+
+def _parts_of(tensor: Tensor) -> Parts:
+    dtype = _FLOAT8.get(tensor.dtype, tensor.dtype)
+    if dtype == tensor.dtype and _stored(dtype) is None:
+        raise FileError(f".msgpack cannot store dtype {tensor.dtype}: write .safetensors")
+    if tensor.nbytes > _CHUNK_NBYTES:
+        yield from packed(_in_chunks(tensor), _parts_of)
+        return
+    # (shape, dtype, bytes), as one value
+    inside = b"".join(packed([*tensor.shape], _parts_of)), b"".join(packed(dtype, _parts_of))
+    begin = head("list", 3) + b"".join(inside) + head("bin", tensor.nbytes)
+    yield head("ext", len(begin) + tensor.nbytes) + bytes([_ARRAY]) + begin
+    yield from tensor.chunks()
+
+
+def _in_chunks(tensor: Tensor) -> Tree:
+    """Return the dict that flax has in the place of an array that is too large for one value."""
+    step = _CHUNK_NBYTES // storage(tensor.dtype).itemsize
+    flat = tensor.bits().reshape(-1)
+    parts = [flat[at : at + step] for at in range(0, flat.size, step)]
+    return {
+        _CHUNKED: True,
+        "shape": {str(k): n for k, n in enumerate(tensor.shape)},
+        "chunks": {str(k): Tensor.of(part, tensor.dtype) for k, part in enumerate(parts)},
+    }
+
+
+FORMAT = TensorFormat(".msgpack", _read, _write, _replace, separator="/")

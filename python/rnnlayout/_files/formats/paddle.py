@@ -1,0 +1,112 @@
+""".pdparams: what paddle.save() writes of a state_dict, or of dicts that contain one.
+
+A pickle of NumPy arrays, with the names of the parameters beside their names in the model; outside
+of a state_dict a tensor is the call tuple((name, array)) (paddle/framework/io.py, 3.3.1). An RNN's
+parameters are there twice, as weight_ih_l0 and as those of its cells: 0.cell.weight_ih.
+"""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rnnlayout._files.bags.bag import Bag, Tensor
+from rnnlayout._model.errors import FileError
+from rnnlayout._sources.mismatch import listing
+
+from .format import TensorFormat, only_read
+from .pickles import arrays, machine
+from .pickles.arrays import Ndarray
+from .pickles.machine import Makers, Unread
+from .pickles.places import bag_of, places
+
+_NAMES = "StructuredToParameterName@@"
+_SLICES = "UnpackBigParamInfor@@"  # of arrays of more than a gigabyte, before protocol 4
+
+
+class Named(Unread):
+    """A tensor with the name of its parameter."""
+
+    __slots__ = ("array", "parameter")
+
+    def __init__(self, parameter: str, array: Ndarray) -> None:
+        super().__init__("paddle.Tensor")
+        self.parameter, self.array = parameter, array
+
+
+def _tuple(pair: Any = ()) -> Unread:
+    if isinstance(pair, tuple) and len(pair) == 2:
+        name, array = pair
+        if isinstance(name, str) and isinstance(array, Ndarray):
+            return Named(name, array)
+    return Unread("builtins.tuple")
+
+
+_MAKERS: Makers = {
+    **machine.CONTAINERS,
+    **arrays.MAKERS,
+    **dict.fromkeys(("builtins.tuple", "__builtin__.tuple"), _tuple),
+}
+
+
+def _read(path: Path) -> Bag:
+    with open(path, "rb") as file:
+        if file.read(1) != b"\x80":
+            raise FileError(
+                f"{path} is not a pickle of protocol 2 or later, as paddle.save() writes it: save"
+                " the state_dict again, without use_binary_format"
+            )
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    found, end = machine.load(data, 0, _MAKERS, _refuse, str(path), encoding="latin-1")
+    if end != len(data):
+        raise FileError(f"{path}: {len(data) - end} bytes after its pickle")
+    parameters: dict[str, tuple[str, str]] = {}  # the dict that a tensor is in, its parameter
+    for name, _, key, value in places(path, found, lambda one: not isinstance(one, _CONTAINERS)):
+        if _SLICES in name:
+            raise FileError(f"{path} has arrays in slices: load it with Paddle and save it again")
+        above, names, _ = name.partition(_NAMES)
+        if names and isinstance(value, str):
+            parameters[f"{above}{key}"] = above, value
+        elif isinstance(value, Named):
+            parameters[name] = name.removesuffix(str(key)), value.parameter
+    return _without_doubles(bag_of(path, found, _tensor_of), parameters)
+
+
+_CONTAINERS = (dict, list, tuple)
+
+
+def _refuse(_: Any) -> Any:
+    raise FileError("it has a tensor outside of its pickle: it was not written by paddle.save()")
+
+
+def _tensor_of(value: Any) -> Tensor | None:
+    if isinstance(value, Named):
+        value = value.array
+    if not isinstance(value, Ndarray) or value.array is None:
+        return None
+    # Paddle's bfloat16 is uint16 in NumPy, and it has no other uint16 (base/data_feeder.py)
+    return Tensor.of(value.array, {"uint16": "bfloat16"}.get(value.dtype, value.dtype))
+
+
+def _without_doubles(bag: Bag, parameters: dict[str, tuple[str, str]]) -> Bag:
+    """Leave out tensors that are another one under a second name in the same dict."""
+    first: dict[tuple[str, str], str] = {}
+    doubles = set()
+    for name in bag.tensors:
+        if name in parameters:
+            other = first.setdefault(parameters[name], name)
+            if other != name and _same(bag.tensors[other], bag.tensors[name]):
+                doubles.add(name)
+    kept = {name: one for name, one in bag.tensors.items() if name not in doubles}
+    values = [name for name in bag.values if _NAMES not in name]
+    notes = [f"{listing(sorted(doubles), 2)}: the same tensors as others"] if doubles else []
+    return replace(bag, tensors=kept, values=values, notes=[*bag.notes, *notes])
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return (a.dtype, a.shape) == (b.dtype, b.shape) and a.bits().tobytes() == b.bits().tobytes()
+
+
+FORMAT = TensorFormat(".pdparams", _read, only_read)

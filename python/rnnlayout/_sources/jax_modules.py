@@ -1,0 +1,226 @@
+"""Cells and layers of Flax's nnx and of Equinox, recognized by their classes: nothing is imported.
+
+Modules of flax.linen and Haiku have no arrays of their own: their parameters are nested dicts.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._native import LayoutError, LossyError
+
+from .keras_config import Description
+from .names import tensors_of
+
+_CELLS = {"OptimizedLSTMCell": "lstm", "LSTMCell": "lstm", "GRUCell": "gru", "SimpleCell": "rnn"}
+_SIGMOIDS = ("sigmoid", "hard_sigmoid")  # jax.nn.hard_sigmoid is x / 6 + 0.5
+_NNX, _EQUINOX = "flax.nnx", "equinox"
+_DEPTH = 8  # of modules in modules, for messages
+
+
+def is_module(value: Any) -> bool:
+    """Is it a module of flax.nnx, flax.linen or Equinox?"""
+    return "Module" in _names(value, _NNX, "flax.linen", _EQUINOX)
+
+
+def is_cell(value: Any) -> bool:
+    """Is it a recurrent cell or layer that has arrays?"""
+    return _kind(value) is not None
+
+
+def is_beside(value: Any) -> bool:
+    """Is it a variable of nnx that is not a weight: the state of a random number generator?"""
+    names = _names(value, _NNX)
+    return "Variable" in names and "Param" not in names
+
+
+def own_spec(module: Any) -> Description:
+    """Return how a cell or layer describes its RNN.
+
+    Raises LayoutError if it is not an RNN itself, LossyError if no layout can represent it.
+    """
+    kind = _kind(module)
+    if kind is None:
+        raise _not_recurrent(module)
+    config: dict[str, Any] = {}
+    hints, batch_first = {"num_layers": 1, "bidirectional": kind == "Bidirectional"}, None
+    cells = [module]
+    if kind == "Bidirectional":
+        if _function(module.merge_fn, "flax.nnx") != "_concatenate":
+            raise LayoutError(
+                "this Bidirectional has a merge_fn of your own: pass nnx.state(layer, nnx.Param),"
+                " its weights alone, and merge the two directions of y yourself"
+            )
+        cells = [module.forward_rnn.cell, module.backward_rnn.cell]
+    elif kind == "RNN":
+        cells = [module.cell]
+        if module.reverse:
+            config = {"direction": "reverse"} if module.keep_order else {"go_backwards": True}
+    if kind in ("RNN", "Bidirectional"):
+        batch_first = not module.time_major
+    described = [_cell(cell) for cell in cells]
+    if described[0] != described[-1]:
+        raise LayoutError(
+            f"the two directions differ ({described[0]}, {described[1]}): they are two RNNs"
+        )
+    hints |= described[0]
+    return Description(_layout_of(module, kind), hints, config, batch_first)
+
+
+def own_arrays(module: Any, own: Description) -> dict[str, Any]:
+    """Return the arrays of a cell or layer by the names of its layout."""
+    paths = _paths(arrays_of(module))
+    names = tensors_of(Layout(own.layout), list(paths))
+    return {names[path]: array for path, array in paths.items()}
+
+
+def arrays_of(module: Any) -> Mapping[str, Any]:
+    """Return the arrays of a cell or layer as its framework names them, nested."""
+    if _names(module, _EQUINOX):
+        return {
+            name: value
+            for name, value in vars(module).items()
+            if hasattr(value, "shape") and hasattr(value, "dtype")
+        }
+    nnx = sys.modules["flax.nnx"]
+    state: Mapping[str, Any] = nnx.to_pure_dict(nnx.state(_with_arrays(module), nnx.Param))
+    return state
+
+
+def _with_arrays(module: Any) -> Any:
+    """Return the cell of an RNN of nnx, anything else as it is."""
+    return module.cell if _kind(module) == "RNN" else module
+
+
+def with_arrays(module: Any, new: Callable[[str, Any], Any]) -> Any:
+    """Give a cell or layer new arrays; return it, of Equinox a new one.
+
+    new: from a name of the layout and the old array to the new array.
+    """
+    own = own_spec(module)
+    arrays = arrays_of(module)
+    names = tensors_of(Layout(own.layout), list(_paths(arrays)))
+    if _names(module, _EQUINOX):
+        changed = {path: new(names[path], array) for path, array in arrays.items()}
+        return sys.modules["equinox"].tree_at(
+            lambda cell: [getattr(cell, path) for path in changed], module, list(changed.values())
+        )
+    state = mapped(arrays, lambda path, old: new(names[path], old))
+    sys.modules["flax.nnx"].update(_with_arrays(module), state)
+    return module
+
+
+def mapped(tree: Mapping[str, Any], new: Callable[[str, Any], Any], above: str = "") -> Any:
+    """Return nested dicts with new leaves, made from the old ones and their paths."""
+    made = {
+        key: mapped(value, new, f"{above}{key}/")
+        if isinstance(value, Mapping)
+        else new(f"{above}{key}", value)
+        for key, value in tree.items()
+    }
+    return made if type(tree) is dict else type(tree)(made)  # type: ignore[call-arg]
+
+
+def _paths(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        nested = isinstance(value, Mapping)
+        found |= _paths(value, f"{above}{key}/") if nested else {f"{above}{key}": value}
+    return found
+
+
+def _names(value: Any, *modules: str) -> list[str]:
+    return [c.__name__ for c in type(value).__mro__ if c.__module__.startswith(modules)]
+
+
+def _kind(value: Any) -> str | None:
+    """Return the class of a cell or layer that has arrays, None of anything else."""
+    kinds = ("LSTMCell", "GRUCell"), (*_CELLS, "RNN", "Bidirectional")
+    for module, known in zip((_EQUINOX, _NNX), kinds, strict=True):
+        if found := [name for name in _names(value, module) if name in known]:
+            return found[0]
+    return None
+
+
+def _function(function: Any, module: str) -> str:
+    """Return the name of a function of this module, "" of another function."""
+    own = str(getattr(function, "__module__", "")).startswith(module)
+    return str(getattr(function, "__name__", "")) if own else ""
+
+
+def _cell(cell: Any) -> dict[str, Any]:
+    """Return the fields of the spec that a cell records."""
+    kind = _kind(cell) or ""
+    if _names(cell, _EQUINOX):
+        return {"cell": _CELLS[kind], "input_size": cell.input_size,
+                "hidden_size": cell.hidden_size, "bias": cell.use_bias}  # fmt: skip
+    if kind not in _CELLS:
+        raise LayoutError(f"{type(cell).__name__} is not one of Flax's cells {', '.join(_CELLS)}")
+    hints = {"cell": _CELLS[kind], "input_size": cell.in_features,
+             "hidden_size": cell.hidden_features}  # fmt: skip
+    curve = _function(cell.activation_fn, "jax")
+    if kind == "SimpleCell":
+        if cell.residual:
+            raise LossyError("a SimpleCell with residual=True: no layout can represent it")
+        hints["cell"] = f"rnn_{curve}"
+    else:
+        hints["recurrent_activation"] = gate = _function(cell.gate_fn, "jax")
+        if gate not in _SIGMOIDS:
+            raise _unknown("gate_fn", cell.gate_fn, "sigmoid or hard_sigmoid")
+    allowed = ("tanh", "relu") if kind == "SimpleCell" else ("tanh",)
+    if curve not in allowed:
+        raise _unknown("activation_fn", cell.activation_fn, " or ".join(allowed))
+    return hints
+
+
+def _unknown(name: str, function: Any, need: str) -> LossyError:
+    called = getattr(function, "__name__", type(function).__name__)
+    return LossyError(
+        f"{name} is {called}, no layout can represent it: need JAX's {need}; if it computes the"
+        " same, pass nnx.state(cell, nnx.Param), its weights alone"
+    )
+
+
+def _layout_of(module: Any, kind: str) -> str:
+    """Return the layout that has the names of a module's arrays."""
+    if _names(module, _EQUINOX):
+        return "equinox"
+    names = list(_paths(arrays_of(module)))
+    for layout in known_layouts():
+        if layout.startswith("flax-") and tensors_of(Layout(layout), names):
+            return layout
+    raise LayoutError(f"no layout has the tensors of this {kind}: {', '.join(names)}")
+
+
+def _not_recurrent(module: Any) -> LayoutError:
+    kind = type(module).__name__
+    if _names(module, "flax.linen"):
+        return LayoutError(
+            f"{kind} is a module of flax.linen, which has no weights of its own: pass its part of"
+            " the dict that init() returned, variables['params']"
+        )
+    need = "an LSTMCell or GRUCell of Equinox"
+    if _names(module, _NNX):
+        need = f"one of Flax's {', '.join(_CELLS)}, RNN or Bidirectional"
+    text = f"{kind} is not {need}"
+    if found := list(_inside(module, "", _DEPTH)):
+        text += f"; it contains {', '.join(found[:12])}: pass a recurrent one"
+    return LayoutError(text)
+
+
+def _inside(value: Any, at: str, depth: int) -> Iterator[str]:
+    """Yield how the cells and layers in a module are reached: `.layers[0] (RNN)`."""
+    if at and (kind := _kind(value)):
+        yield f"{at} ({kind})"
+    elif depth and isinstance(value, (dict, Mapping)):
+        for key, inside in value.items():
+            yield from _inside(inside, f"{at}[{key!r}]", depth - 1)
+    elif depth and (isinstance(value, (list, tuple)) or "List" in _names(value, _NNX)):
+        for key, inside in enumerate(value):
+            yield from _inside(inside, f"{at}[{key}]", depth - 1)
+    elif depth and is_module(value):
+        for name, inside in vars(value).items():
+            yield from _inside(inside, f"{at}.{name}", depth - 1)

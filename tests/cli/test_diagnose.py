@@ -1,0 +1,50 @@
+"""rnnlayout diagnose: the report, --fix, and what it refuses."""
+
+import numpy as np
+import pytest
+from oracles.some import normal_weights
+
+import rnnlayout as rl
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The weights, and a buffer with the gates f and g swapped everywhere."""
+    like = normal_weights(rl.layout("torch"), rl.Spec("lstm", 5, 3))
+    rl.save(tmp_path / "like.safetensors", rl.Weights(like))
+    swapped = {
+        n: np.concatenate([np.split(a, 4)[k] for k in (0, 2, 1, 3)]) for n, a in like.items()
+    }
+    np.save(tmp_path / "wrong.npy", rl.pack(swapped))
+    np.save(
+        tmp_path / "other.npy",
+        rl.pack(normal_weights(rl.layout("torch"), rl.Spec("lstm", 5, 3), 1)),
+    )
+    return tmp_path
+
+
+def test_the_report_and_the_fix(rnnlayout, files):
+    wrong, like, out = files / "wrong.npy", files / "like.safetensors", files / "out.npy"
+    code, said, words = rnnlayout("diagnose", wrong, "--like", like, "--fix", out)
+    assert code == 1 and words == f"{out}: written\n"
+    assert said.splitlines()[0] == "gates f and g swapped"
+    assert said.splitlines()[-1] == "correct: flat = rl.pack(like)"
+    assert rnnlayout("diagnose", out, "--like", like) == (0, "the buffer is right\n", "")
+
+
+def test_an_existing_file_is_kept(rnnlayout, files):
+    wrong, like = files / "wrong.npy", files / "like.safetensors"
+    code, _, words = rnnlayout("diagnose", wrong, "--like", like, "--fix", files / "other.npy")
+    assert code == 3 and "already exists" in words and "--force" in words
+    code, _, words = rnnlayout("diagnose", wrong, "--like", like, "--fix", wrong, "--force")
+    assert code == 3 and "is the input" in words
+    code, _, words = rnnlayout("diagnose", wrong, "--like", like, "--fix", files / "out.txt")
+    assert code == 2
+
+
+def test_other_weights_are_not_repaired(rnnlayout, files):
+    other, like, out = files / "other.npy", files / "like.safetensors", files / "out.npy"
+    code, said, _ = rnnlayout("diagnose", other, "--like", like)
+    assert code == 1 and said.startswith("these are not the same weights")
+    code, _, words = rnnlayout("diagnose", other, "--like", like, "--fix", out)
+    assert code == 3 and "cannot be repaired" in words and not out.exists()

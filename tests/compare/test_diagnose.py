@@ -1,0 +1,183 @@
+"""diagnose: the mistakes that were made are named, and undone."""
+
+import re
+
+import numpy as np
+import pytest
+from compare import mistake_machine as machine
+from oracles.some import normal_weights
+
+import rnnlayout as rl
+
+LSTM = rl.Spec("lstm", 5, 3)
+
+
+def weights(spec=LSTM, seed=0):
+    return normal_weights(rl.layout("torch"), spec, seed)
+
+
+def rules(found):
+    return [one.rule for one in found.mistakes]
+
+
+def check(verdicts, least):
+    """At least this share is named exactly, all are restored, none is wrong with confidence."""
+    verdicts = list(verdicts)
+    bad = [one for one in verdicts if not one.exactly]
+    assert len(bad) <= (1 - least) * len(verdicts), bad
+    assert [one for one in verdicts if one.restored is False] == []
+    assert [one for one in verdicts if one.wrong] == []
+    return len(verdicts)
+
+
+def test_the_right_buffer_packs_as_cudnn_does():
+    """Of the machine: with no mistake it makes what pack() makes."""
+    for spec in machine.CELLS:
+        like = weights(spec.replace(bias="none" if spec.bias == "none" else "double"))
+        made = machine.right(spec, like)
+        assert made.size == spec.num_params
+        if spec.bias in ("double", "none"):
+            assert made.tobytes() == rl.pack(like, spec).tobytes()
+        found = rl.diagnose(made, like=made, spec=spec)
+        assert found and rules(found) == [] and str(found).startswith("the buffer is right")
+
+
+@pytest.mark.parametrize("spec", [machine.CELLS[1], machine.CELLS[6]], ids=str)
+def test_every_single_mistake_is_named(spec):
+    assert check(machine.singles([spec]), 1) >= 40
+
+
+@pytest.mark.long
+def test_every_single_mistake_of_all_cells_is_named():
+    assert check(machine.singles(), 1) > 600
+
+
+def test_pairs_and_triples_are_named():
+    check(machine.several(30, seed=1), 0.96)  # one may be wrong: the sweep below has the limit
+
+
+@pytest.mark.long
+def test_400_pairs_and_triples_are_named():
+    assert check(machine.several(400), 0.99) == 400
+
+
+def test_other_weights_are_not_explained():
+    found = rl.diagnose(rl.pack(weights(seed=1)), like=weights(seed=2))
+    assert not found and not found.same and found.fixed is None and found.mistakes == ()
+    assert str(found).startswith("these are not the same weights: none of the 2 matrices")
+    other = {**weights(seed=1), "weight_ih_l0": weights(seed=2)["weight_ih_l0"]}
+    found = rl.diagnose(rl.pack(other), like=weights(seed=2))
+    assert not found.sure and "not found" in rules(found)
+    assert "layer 0, recurrent matrix is not in the buffer" in found.text
+
+
+def packed_like_the_published_one(module):
+    """An LSTM packer as one finds them: transposes, orders gates i f o g, goes layer by layer."""
+    parts = []
+    for layer in range(2):
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            i, f, g, o = np.split(module[f"{name}_l{layer}"], 4)
+            parts.append(np.concatenate([i, f, o, g]).T.ravel())
+    return np.concatenate(parts)
+
+
+def test_a_published_packer_with_three_mistakes_is_explained():
+    like = weights(rl.Spec("lstm", 5, 3, 2))
+    found = rl.diagnose(packed_like_the_published_one(like), like=like)
+    assert found.text == (
+        "all matrices are transposed, all gates together; gates g and o swapped; the biases of each"
+        " layer come next to its matrices, expected: after all matrices"
+    )
+    assert found.sure and found.fixed.tobytes() == rl.pack(like).tobytes()
+
+
+@pytest.mark.parametrize("role", ["bias_ih", "bias_hh"])
+def test_zero_biases_do_not_mislead(role):
+    like = weights(rl.Spec("lstm", 5, 3, 2))
+    like |= {name: 0 * array for name, array in like.items() if role in name}
+    right = rl.pack(like)
+    found = rl.diagnose(right, like=like)
+    assert found and found.notes == (
+        f"{'bW' if role == 'bias_ih' else 'bR'} of like are zero: they do not show what was done"
+        " to them",
+    )
+    found = rl.diagnose(packed_like_the_published_one(like), like=like)
+    assert len(found.mistakes) == 3 and found.sure and found.fixed.tobytes() == right.tobytes()
+
+
+def test_all_biases_zero_or_one():
+    """As initializers make them: the matrices alone show the order of the gates."""
+    like = weights(rl.Spec("lstm", 5, 3, 2))
+    for value in (0, 1):
+        like |= {n: np.full_like(a, value) for n, a in like.items() if "bias" in n}
+        found = rl.diagnose(packed_like_the_published_one(like), like=like)
+        assert len(found.mistakes) == 3 and found.fixed.tobytes() == rl.pack(like).tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_all_dtypes(dtype):
+    spec = rl.Spec("gru", 5, 3, 2, True, dtype=dtype)
+    like = weights(spec)
+    tensors = {n: np.concatenate(np.split(a, 3)[:2][::-1] + np.split(a, 3)[2:]) for n, a in
+               like.items()}  # fmt: skip
+    found = rl.diagnose(rl.pack(tensors), like=like)
+    assert rules(found) == ["gates zrn"] and found.sure
+    assert found.fixed.tobytes() == rl.pack(like).tobytes() and found.fixed.dtype == spec_dtype(
+        spec
+    )
+
+
+def spec_dtype(spec):
+    return rl.pack(weights(spec)).dtype
+
+
+def test_tensors_of_another_layout():
+    """A Keras LSTM whose gates somebody put in torch's names without reordering i f c o."""
+    like = weights()
+    kernel = like["weight_ih_l0"].T.reshape(5, 4, 3)[:, [0, 2, 1, 3]].reshape(5, 12)
+    keras = {"kernel": kernel, "recurrent_kernel": like["weight_hh_l0"].T,
+             "bias": like["bias_ih_l0"] + like["bias_hh_l0"]}  # fmt: skip
+    found = rl.diagnose(keras, like=like)
+    assert found.text == "gates f and g swapped in the input matrices"
+    assert rl.diagnose(rl.convert(like, to="keras"), like=like)
+
+
+def test_bytes_files_and_a_header(tmp_path):
+    like = weights()
+    right = rl.pack(like)
+    rl.save(tmp_path / "like.safetensors", rl.Weights(like))
+    (tmp_path / "w.bin").write_bytes(right[::-1].tobytes()[::-1])
+    np.save(tmp_path / "w.npy", right)
+    for flat in (right.tobytes(), tmp_path / "w.npy"):
+        assert rl.diagnose(flat, like=tmp_path / "like.safetensors")
+    found = rl.diagnose(tmp_path / "w.bin", like=like)
+    assert rules(found) == ["byte order"] and found.fixed.tobytes() == right.tobytes()
+    found = rl.diagnose(np.concatenate([np.arange(32, dtype="f4"), right]), like=like)
+    assert rules(found) == ["extra"] and found.fixed.tobytes() == right.tobytes()
+    assert "the buffer has 32 values" in found.text
+
+
+def test_hints_are_for_like():
+    like = [weights()[name] for name in weights()]
+    with pytest.raises(rl.Error, match="layout"):
+        rl.diagnose(rl.pack(weights()), like=like)
+    assert rl.diagnose(rl.pack(weights()), like=like, layout="torch")
+
+
+def test_the_report():
+    like = weights()
+    wrong = machine.case(LSTM, [one for one in machine.single_mistakes(
+        LSTM, np.random.default_rng(0)) if one.rule == "summed"])[1]  # fmt: skip
+    lines = str(rl.diagnose(wrong, like=like)).splitlines()
+    assert lines[0] == (
+        "the biases are summed (the sum is in bW, and 0 in bR): the same function, as only their"
+        " sum matters"
+    )
+    assert "cannot be restored: how the sums were split between bW and bR" in lines
+    assert lines[-1] == "correct: flat = rl.pack(like)"
+    assert re.fullmatch(r"  layer 0, input matrix: elements 0 to 60, gates i f g o", lines[1])
+
+
+def test_a_matrix_is_no_buffer():
+    with pytest.raises(rl.LayoutError, match=r"flat: shape \(2, 3\), need 1-D"):
+        rl.diagnose(np.zeros((2, 3), "f4"), like=weights())

@@ -1,0 +1,328 @@
+"""Models of Flax, Equinox and Haiku as their users write them: scanned over time, in several
+layers, bidirectional. Converted to torch, run by rl.RNN, and put back, they compute the same."""
+
+import equinox as eqx
+import flax.linen as nn
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx, serialization
+from flax.core import freeze
+from oracles.frameworks import KERAS_NOISE, H, I, N, T, keras_layers, normal, seeded, weight
+from oracles.reference import LOOSEST, Run, distance, forward, from_cudnn, from_onnx
+
+import rnnlayout as rl
+
+pytestmark = KERAS_NOISE
+
+KEY = jax.random.key(0)
+LINEN = {"lstm": nn.OptimizedLSTMCell, "gru": nn.GRUCell}
+NNX = {"lstm": nnx.OptimizedLSTMCell, "gru": nnx.GRUCell}
+EQUINOX = {"lstm": eqx.nn.LSTMCell, "gru": eqx.nn.GRUCell}
+X = normal(seeded("models of JAX"), N, T, I)  # as Flax has it
+
+
+def filled(tree, *labels):
+    """Return a tree of parameters with random values."""
+    rng = seeded(*labels)
+    return jax.tree.map(lambda a: jnp.asarray(weight(rng, a.shape)), tree)
+
+
+def emptied(tree):
+    return jax.tree.map(lambda a: jnp.asarray(np.zeros(a.shape, a.dtype)), tree)
+
+
+def made(init, *labels):
+    """Return what init(key, X) would, filled: its own random values are not even computed."""
+    return filled(jax.eval_shape(init, KEY, X), *labels)
+
+
+def reference(weights):
+    """Return y (N, T, D * H) of the float64 recurrence, as Rounded numbers, from zero states."""
+    spec = weights.spec
+    shape = (spec.num_layers * spec.num_directions, N, spec.hidden_size)
+    zeros = np.zeros(shape, "f4")
+    if spec.reset == "before":
+        layers = from_onnx(dict(weights.to("onnx", exact=True)), spec)
+    else:
+        layers = from_cudnn(weights.pack(), spec)
+    c0 = zeros if spec.cell == "lstm" else None
+    return forward(layers, spec, X.swapaxes(0, 1), zeros, c0)
+
+
+def check(y, weights, module=None):
+    """Check the y of a framework, of rl.RNN, and of a torch module that gets the weights.
+
+    Each is as near to the recurrence in float64 as the rounding of float32 allows (`distance` is at
+    most 1, see oracles.reference), which is below LOOSEST.
+    """
+    expected = reference(weights)
+    assert expected.y.error.max() < LOOSEST
+    runs = [np.asarray(y), rl.RNN(weights, batch_first=True)(X)[0]]
+    if module is not None:
+        rl.assign(module, weights)
+        with torch.no_grad():
+            runs.append(module(torch.from_numpy(X))[0].numpy())
+    for found in runs:
+        whole = Run(found.swapaxes(0, 1), expected.h.value, expected.c and expected.c.value)
+        assert distance(whole, expected) <= 1
+
+
+def torch_rnn(weights):
+    spec, make = weights.spec, torch.nn.LSTM if weights.spec.cell == "lstm" else torch.nn.GRU
+    return make(spec.input_size, spec.hidden_size, spec.num_layers, batch_first=True,
+                bidirectional=spec.bidirectional)  # fmt: skip
+
+
+def same_trees(a, b):
+    """Are two trees equal in structure, types and bits?"""
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return all(type(x) is type(y) and np.array_equal(x, y) for x, y in pairs)
+
+
+# ------------------------------------------------------------------------------------ Flax linen
+
+
+@pytest.mark.parametrize(
+    "cell, kind", [("lstm", dict), ("gru", freeze), ("lstm", serialization.to_bytes)]
+)
+def test_linen(cell, kind):
+    """One layer; its variables as init() returns them, frozen, and as NumPy arrays from a file."""
+    layer = nn.RNN(LINEN[cell](H))
+    variables = made(layer.init, "linen", cell)
+    own = kind(variables)
+    own = serialization.msgpack_restore(own) if isinstance(own, bytes) else own
+    weights = rl.Weights(own)
+    assert weights.spec == rl.Spec(cell, I, H)
+    module = torch_rnn(weights)
+    check(jax.jit(layer.apply)(variables, X), weights, module)
+    zeros = emptied(own) if kind is not serialization.to_bytes else jax.tree.map(np.zeros_like, own)
+    assert same_trees(rl.assign(zeros, module), own)  # the sums add a zero
+    assert not any(map(np.any, jax.tree.leaves(zeros)))
+
+
+class LinenModel(nn.Module):
+    """An embedding of the input, two layers, one bidirectional, a head."""
+
+    cell: str
+
+    def setup(self):
+        make = LINEN[self.cell]
+        self.layers = [nn.RNN(make(H)) for _ in range(2)]
+        self.both = nn.Bidirectional(nn.RNN(make(H)), nn.RNN(make(H)))
+        self.head = nn.Dense(3)
+
+    def __call__(self, x):
+        middle = self.layers[1](self.layers[0](x))
+        return middle, self.both(x), self.head(middle)
+
+
+def test_a_model_of_linen(cell="lstm"):
+    model = LinenModel(cell)
+    variables = made(model.init, "model of linen", cell)
+    deep, wide, _ = jax.jit(model.apply)(variables, X)
+    params = variables["params"]
+    layers = rl.stack([params["layers_0"], params["layers_1"]])
+    assert layers.spec == rl.Spec(cell, I, H, 2)
+    check(deep, layers, torch_rnn(layers))
+    both = rl.Weights(variables, prefix="params/both")
+    assert both.spec == rl.Spec(cell, I, H, bidirectional=True)
+    module = torch_rnn(both)
+    check(wide, both, module)
+    zeros = emptied(params["both"])
+    params["both"] = rl.assign(zeros, module)
+    assert same_trees(jax.jit(model.apply)({"params": params}, X)[1], wide)
+
+
+def test_cells_that_compact_numbered(cell="gru"):
+    """In a compact module the cells of a Bidirectional have numbers: the user tells them apart."""
+
+    class Model(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Bidirectional(nn.RNN(LINEN[cell](H)), nn.RNN(LINEN[cell](H)))(x)
+
+    variables = made(Model().init, "compact", cell)
+    first, second = variables["params"].values()
+    weights = rl.Weights({"forward_rnn": first, "backward_rnn": second})
+    check(jax.jit(Model().apply)(variables, X), weights, torch_rnn(weights))
+
+
+@pytest.mark.parametrize("curve", ["tanh", "relu"])
+def test_a_plain_rnn_of_linen(curve):
+    layer = nn.RNN(nn.SimpleCell(H, activation_fn=getattr(nn, curve)))
+    variables = made(layer.init, "plain", curve)
+    with pytest.raises(rl.SpecError, match=f"pass .*cell='rnn_{curve}'"):
+        rl.Weights(variables)
+    weights = rl.Weights(variables, cell=f"rnn_{curve}")
+    check(jax.jit(layer.apply)(variables, X), weights)
+    zeros = emptied(variables)
+    assert same_trees(rl.assign(zeros, weights), variables)  # tanh or relu: the weights know
+
+
+# -------------------------------------------------------------------------------------- Flax nnx
+
+
+@nnx.jit
+def called(layer, x):
+    return layer(x)
+
+
+def nnx_layer(cell, size=I, **options):
+    zeros = nnx.initializers.zeros
+    made = NNX[cell](size, H, kernel_init=zeros, recurrent_kernel_init=zeros, rngs=nnx.Rngs(0))
+    layer = nnx.RNN(made, **options)
+    nnx.update(layer, filled(nnx.state(layer, nnx.Param), "nnx", cell, size))
+    return layer
+
+
+@pytest.mark.parametrize(
+    "cell, form", [("lstm", "cell"), ("gru", "layer"), ("lstm", "state"), ("gru", "whole state")]
+)
+def test_nnx(cell, form):
+    layer = nnx_layer(cell)
+    sources = {"cell": layer.cell, "layer": layer, "state": nnx.state(layer, nnx.Param),
+               "whole state": nnx.state(layer)}  # fmt: skip
+    weights = rl.Weights(sources[form])
+    assert weights.batch_first is (True if form == "layer" else None)
+    module = torch_rnn(weights)
+    y = called(layer, X)
+    check(y, weights, module)
+    nnx.update(layer, emptied(nnx.state(layer, nnx.Param)))
+    assert not np.array_equal(called(layer, X), y)
+    if cell == "lstm":
+        assert rl.assign(layer, module) is layer
+        assert same_trees(called(layer, X), y)
+    else:  # torch's second bias of the candidate is zero, and stays so
+        rl.assign(layer.cell, module)
+        assert same_trees(called(layer, X), y)
+
+
+def test_a_bidirectional_of_nnx(cell="lstm"):
+    layer = nnx.Bidirectional(nnx_layer(cell), nnx_layer(cell))
+    nnx.update(layer, filled(nnx.state(layer, nnx.Param), "both", cell))
+    weights = rl.Weights(layer)
+    assert weights.spec == rl.Spec(cell, I, H, bidirectional=True)
+    module = torch_rnn(weights)
+    y = called(layer, X)
+    check(y, weights, module)
+    assert rl.Weights(nnx.state(layer)).spec == weights.spec
+    nnx.update(layer, emptied(nnx.state(layer, nnx.Param)))
+    rl.assign(layer, module)
+    assert same_trees(called(layer, X), y)
+
+
+def test_layers_of_nnx(cell="lstm"):
+    layers = [nnx_layer(cell), nnx_layer(cell, H)]
+    weights = rl.stack(layers)
+    check(called(layers[1], called(layers[0], X)), weights, torch_rnn(weights))
+    assert rl.Weights(layers) == weights  # a list of layers, as of Keras
+
+
+@pytest.mark.parametrize(
+    "cell, keep_order, time_major", [("lstm", False, True), ("gru", True, False)]
+)
+def test_an_rnn_of_nnx_that_goes_backwards(cell, keep_order, time_major):
+    """Its settings are used, as those of a Keras layer are."""
+    layer = nnx_layer(cell, reverse=True, keep_order=keep_order, time_major=time_major)
+    x = X.swapaxes(0, 1) if time_major else X
+    y = np.asarray(called(layer, x))
+    turned = reference(rl.Weights(layer.cell)).y  # of x itself: not what is computed
+    assert abs(y - (turned.value if time_major else turned.value.swapaxes(0, 1))).max() > 0.1
+    found = rl.RNN(layer)(x)[0]
+    # both follow the recurrence on float32: twice the largest rounding that `distance` allows
+    assert abs(found - y).max() <= 2 * turned.error.max() < LOOSEST
+
+
+# --------------------------------------------------------------------------------------- Equinox
+
+
+def scanned(cell, x, reverse=False):
+    """Return y (T, H) of x (T, I)."""
+
+    def step(state, x_t):
+        state = cell(x_t, state)
+        return state, state[0] if isinstance(state, tuple) else state
+
+    zeros = jnp.zeros(cell.hidden_size)
+    state = (zeros, zeros) if isinstance(cell, eqx.nn.LSTMCell) else zeros
+    return jax.lax.scan(step, state, x, reverse=reverse)[1]
+
+
+class EquinoxModel(eqx.Module):
+    layers: list
+    forward: eqx.Module
+    backward: eqx.Module
+
+    def __init__(self, cell):
+        def made(size, *labels):
+            shapes = eqx.filter_eval_shape(EQUINOX[cell], size, H, key=KEY)
+            return filled(shapes, "Equinox", cell, *labels)
+
+        self.layers = [made(I, 0), made(H, 1)]
+        self.forward, self.backward = made(I, "forward"), made(I, "backward")
+
+    def __call__(self, x):
+        deep = x
+        for layer in self.layers:
+            deep = scanned(layer, deep)
+        wide = [scanned(self.forward, x), scanned(self.backward, x, reverse=True)]
+        return deep, jnp.concatenate(wide, -1)
+
+
+@eqx.filter_jit
+def over_batch(model):
+    return jax.vmap(model)(X)
+
+
+def test_a_model_of_equinox(cell="gru"):
+    model = EquinoxModel(cell)
+    deep, wide = over_batch(model)
+    layers = rl.Weights(model.layers)
+    assert layers.spec == rl.Spec(cell, I, H, 2)
+    check(deep, layers, torch_rnn(layers))
+    both = rl.Weights({"0": {"forward": model.forward, "backward": model.backward}})
+    assert both.spec == rl.Spec(cell, I, H, bidirectional=True)
+    check(wide, both, torch_rnn(both))
+
+    module = torch_rnn(rl.Weights(model.forward))
+    rl.assign(module, model.forward)
+    zeros = emptied(model.forward)
+    cell = rl.assign(zeros, module)
+    assert same_trees(cell, model.forward) and not np.any(zeros.weight_hh)
+    again = eqx.tree_at(lambda m: m.forward, model, cell)
+    assert same_trees(over_batch(again)[1], wide)
+
+
+# ----------------------------------------------------------------------------------------- Haiku
+
+
+def test_a_model_of_haiku():
+    """Two layers, unrolled; a GRU of Haiku is one of Keras with reset_after=False."""
+
+    def network(x):
+        for _ in range(2):
+            core = hk.GRU(H)
+            x, _ = hk.dynamic_unroll(core, x, core.initial_state(x.shape[1]))
+        return x
+
+    run = hk.without_apply_rng(hk.transform(network))
+    params = filled(jax.eval_shape(run.init, KEY, X.swapaxes(0, 1)), "haiku")
+    y = np.asarray(jax.jit(run.apply)(params, X.swapaxes(0, 1)))
+    weights = rl.stack([params["gru"], params["gru_1"]])
+    assert weights.spec == rl.Spec("gru", I, H, 2, reset="before")
+    check(y.swapaxes(0, 1), weights)
+    layers = keras_layers(weights.spec)
+    rl.assign(layers, weights)
+    found = torch.from_numpy(X)
+    for layer in layers:
+        found = layer(found)[0]
+    expected = reference(weights).y
+    # both follow the recurrence on float32: twice the largest rounding that `distance` allows
+    assert abs(found.detach().numpy() - y.swapaxes(0, 1)).max() <= 2 * expected.error.max()
+    zeros = emptied(params["gru_1"])
+    assert same_trees(rl.assign(zeros, rl.Weights(layers).split()[1]), params["gru_1"])

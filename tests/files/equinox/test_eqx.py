@@ -1,0 +1,90 @@
+"""Files of equinox.tree_serialise_leaves()."""
+
+import io
+import json
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rnnlayout as rl
+
+I, H = 5, 3  # noqa: E741
+KEY = jax.random.key(0)
+
+
+def cell(make=eqx.nn.GRUCell, size=I, seed=0, dtype="f4", **options):
+    """Return a cell with random values; its own initialization takes a second."""
+    rng = np.random.default_rng(seed)
+    shapes = eqx.filter_eval_shape(make, size, H, key=KEY, **options)
+    return jax.tree.map(lambda a: jnp.asarray(rng.standard_normal(a.shape), dtype), shapes)
+
+
+def written(path, model, line=b""):
+    with open(path, "wb") as file:
+        file.write(line)
+        eqx.tree_serialise_leaves(file, model)
+    return path
+
+
+@pytest.mark.parametrize("line", [b"", json.dumps({"size": 3}).encode() + b"\n"])
+@pytest.mark.parametrize(
+    "make, options",
+    [
+        (eqx.nn.GRUCell, {}),
+        (eqx.nn.LSTMCell, {}),
+        (eqx.nn.GRUCell, {"use_bias": False}),
+        (eqx.nn.LSTMCell, {"dtype": jnp.bfloat16}),
+    ],
+)
+def test_a_cell(make, options, line, tmp_path):
+    own = cell(make, **options)
+    (found,) = rl.load(written(tmp_path / "a.eqx", own, line)).values()
+    assert found == rl.Weights(own)
+
+
+def test_layers_and_directions(tmp_path):
+    layers = [cell(seed=1), cell(size=H, seed=2)]
+    (found,) = rl.load(written(tmp_path / "a.eqx", layers)).values()
+    assert found == rl.Weights(layers) and found.spec.num_layers == 2
+    both = [cell(seed=1), cell(seed=2)]
+    (found,) = rl.load(written(tmp_path / "a.eqx", both)).values()
+    assert found == rl.Weights({"0": {"forward": both[0], "backward": both[1]}})
+
+
+def test_two_cells_that_may_be_layers_or_directions(tmp_path):
+    path = written(tmp_path / "a.eqx", [cell(size=H, seed=1), cell(size=H, seed=2)])
+    found = rl.load(path)
+    with pytest.raises(rl.UndecidedError, match=r"num_layers=2.* bidirectional=True"):
+        found["gru"]
+    (weights,) = rl.load(path, rl.Spec("gru", H, H, bidirectional=True)).values()
+    assert weights.spec.bidirectional
+
+
+def test_a_model_is_read_with_equinox(tmp_path):
+    """What the error says, followed."""
+    model = {"rnn": cell(eqx.nn.LSTMCell), "head": jnp.ones((2, H))}
+    path = written(tmp_path / "a.eqx", model)
+    with pytest.raises(rl.FileError) as error:
+        rl.load(path)
+    repair = str(error.value).split("your model, ")[1].split(", and pass")[0]
+    names = {"eqx": eqx, "model": jax.tree.map(jnp.zeros_like, model)}
+    exec(repair, names)
+    assert rl.Weights(names["model"]["rnn"]) == rl.Weights(model["rnn"])
+
+
+def test_what_another_layout_would_be(tmp_path):
+    path = written(tmp_path / "a.eqx", cell())
+    with pytest.raises(rl.LayoutError, match="omit layout="):
+        rl.load(path, layout="torch-cell")
+    assert rl.load(path, layout="equinox")["gru"].layout.name == "equinox"
+
+
+def test_too_many_arrays(tmp_path):
+    made = io.BytesIO()
+    np.save(made, np.ones(1, "f4"))
+    (tmp_path / "a.eqx").write_bytes(made.getvalue() * 1001)
+    with pytest.raises(rl.FileError, match="more than 1000 arrays"):
+        rl.load(tmp_path / "a.eqx")

@@ -1,0 +1,63 @@
+"""Files of paddle.save(), recorded by tests/data/record_paddle_file.py."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from oracles.reference import Run, distance, forward, from_cudnn
+
+import rnnlayout as rl
+
+DATA = Path(__file__).parents[2] / "data"
+ENCODER, DECODER = rl.Spec("lstm", 5, 3, 2, True), rl.Spec("gru", 6, 4)
+
+
+@pytest.fixture(scope="module")
+def run():
+    with np.load(DATA / "paddle-run.npz") as found:
+        return dict(found)
+
+
+def test_the_rnns_compute_what_paddle_computed(run):
+    found = rl.load(DATA / "paddle.pdparams")
+    specs = {name: weights.spec for name, weights in found.items()}
+    assert specs == {"encoder": ENCODER, "decoder": DECODER}
+    y = computed(found["encoder"], run["x"], Run(run["y"], run["h"], run["c"]))
+    computed(found["decoder"], y, Run(run["z"], run["last"]))
+
+
+def computed(weights, x, recorded):
+    """Check what Paddle computed, and rl.RNN; return y. Both axes of batch and time are as x's."""
+    spec, x = weights.spec, x.swapaxes(0, 1)
+    zeros = np.zeros((spec.num_layers * spec.num_directions, x.shape[1], spec.hidden_size), "f4")
+    c0 = zeros if spec.cell == "lstm" else None
+    expected = forward(from_cudnn(weights.pack(), spec), spec, x, zeros, c0)
+    turned = Run(recorded.y.swapaxes(0, 1), recorded.h, recorded.c)
+    assert distance(turned, expected) <= 1  # reference.Rounded
+    y, state = rl.RNN(weights)(x)
+    assert distance(Run(y, *(state if c0 is not None else [state])), expected) <= 1
+    return recorded.y
+
+
+def test_parameters_that_are_there_twice():
+    """0.cell_fw.weight_ih is weight_ih_l0."""
+    found = rl.load(DATA / "paddle-encoder.pdparams")
+    assert list(found) == ["lstm"] and not found.others
+    assert found["lstm"] == rl.load(DATA / "paddle.pdparams")["encoder"]
+    assert any("cell_bw" in note for note in found.notes)
+
+
+def test_what_else_is_in_the_file(tmp_path):
+    found = rl.load(DATA / "paddle.pdparams")
+    assert found.others == ("mean",)
+    new = tmp_path / "a.safetensors"
+    done = rl.convert_file(DATA / "paddle.pdparams", new, to="torch")
+    assert "epoch" in done.left_out and not any("Structured" in name for name in done.left_out)
+    again = rl.load(new)
+    assert again["encoder"] == found["encoder"] and again.others == ("mean",)
+    assert b'"mean":{"dtype":"BF16"' in new.read_bytes()
+
+
+def test_it_is_not_written(tmp_path):
+    with pytest.raises(rl.FileError, match=r"\.pdparams files are only read"):
+        rl.save(tmp_path / "a.pdparams", rl.load(DATA / "paddle.pdparams"))

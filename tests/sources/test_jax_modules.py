@@ -1,0 +1,117 @@
+"""Modules of Flax and Equinox that are refused: each error contains a repair that works."""
+
+import re
+
+import equinox as eqx
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+
+import rnnlayout as rl
+
+I, H = 3, 4  # noqa: E741
+KEY = jax.random.key(0)
+
+
+def nnx_cell(make=nnx.GRUCell, **options):
+    zeros = nnx.initializers.zeros
+    options = {"kernel_init": zeros, "recurrent_kernel_init": zeros, **options}
+    return make(I, H, rngs=nnx.Rngs(0), **options)
+
+
+def error_of(source, *args, **more):
+    with pytest.raises(rl.Error) as caught:
+        rl.Weights(source, *args, **more)
+    return caught.value
+
+
+class NnxModel(nnx.Module):
+    def __init__(self):
+        self.rnns = nnx.List([nnx.RNN(nnx_cell())])
+        self.head = nnx.Linear(I, H, rngs=nnx.Rngs(0))
+
+
+class EquinoxModel(eqx.Module):
+    rnns: dict
+
+    def __init__(self):
+        self.rnns = {"a": eqx.filter_eval_shape(eqx.nn.GRUCell, I, H, key=KEY)}
+
+
+@pytest.mark.parametrize("make", [NnxModel, EquinoxModel])
+def test_a_model(make):
+    model = make()
+    text = str(error_of(model))
+    (path,) = re.findall(r"it contains (\S+) ", text)
+    assert type(eval(f"model{path}", {"model": model})).__name__ in text
+
+
+def test_a_module_of_linen():
+    text = str(error_of(nn.LSTMCell(H)))
+    assert "no weights of its own" in text and "variables['params']" in text
+
+
+@pytest.mark.parametrize(
+    "cell, options, text",
+    [
+        (nnx.GRUCell, {"gate_fn": lambda a: a}, "gate_fn is <lambda>"),
+        (nnx.GRUCell, {"activation_fn": jax.nn.relu}, "activation_fn is relu"),
+        (nnx.SimpleCell, {"activation_fn": jax.nn.gelu}, "activation_fn is gelu"),
+        (nnx.SimpleCell, {"residual": True}, "residual=True"),
+        (nnx.GRUCell, {"gate_fn": jax.nn.hard_sigmoid}, "hard_sigmoid"),
+    ],
+)
+def test_cells_that_no_layout_can_represent(cell, options, text):
+    found = nnx_cell(cell, **options)
+    error = error_of(found)
+    assert isinstance(error, rl.LossyError) and text in str(error)
+    if "gate_fn" in text or text.endswith("relu"):
+        repair = re.search(r"pass (nnx\.state\(.*?\))", str(error))[1]
+        assert rl.Weights(eval(repair, {"nnx": nnx, "cell": found})).spec == rl.Spec("gru", I, H)
+
+
+def test_a_bidirectional_that_merges_in_its_own_way():
+    layer = nnx.Bidirectional(nnx.RNN(nnx_cell()), nnx.RNN(nnx_cell()), merge_fn=lambda a, b: a + b)
+    repair = re.search(r"pass (nnx\.state\(.*?\))", str(error_of(layer)))[1]
+    weights = rl.Weights(eval(repair, {"nnx": nnx, "layer": layer}))
+    assert weights.spec == rl.Spec("gru", I, H, bidirectional=True)
+
+
+def test_two_directions_that_differ():
+    other = nnx_cell(nnx.SimpleCell)
+    layer = nnx.Bidirectional(nnx.RNN(nnx_cell()), nnx.RNN(other))
+    assert "the two directions differ" in str(error_of(layer))
+
+
+def test_a_spec_that_contradicts_a_cell():
+    cell = nnx_cell(nnx.SimpleCell, activation_fn=jax.nn.relu)
+    assert rl.Weights(cell).spec.cell == "rnn_relu"
+    text = str(error_of(cell, rl.Spec("rnn_tanh", I, H)))
+    assert "spec= and the source differ" in text and "rnn_tanh" in text
+
+
+def test_a_model_of_several():
+    params = {"params": {name: nnx.to_pure_dict(nnx.state(nnx_cell())) for name in ("a", "b")}}
+    text = str(error_of(params))
+    for path in re.findall(r"its (\[.*?\]) ", text + " "):
+        assert rl.Weights(eval(f"params{path}", {"params": params})).spec == rl.Spec("gru", I, H)
+    assert rl.Weights(params, prefix="params/b").spec == rl.Spec("gru", I, H)
+
+
+def test_nothing_is_assigned_to_a_dict_of_tensors():
+    """It would not change the module that the dict came from."""
+    module = torch.nn.LSTM(I, H)
+    with pytest.raises(rl.LayoutError, match=r"values of Tensor.* pass the module itself"):
+        rl.assign(module.state_dict(), module)
+
+
+def test_weights_that_do_not_fit_parameters():
+    params = {name: np.zeros(shape, "f4") for name, shape in
+              rl.describe(rl.Spec("lstm", I, H), "flax-linen").items()}  # fmt: skip
+    with pytest.raises(rl.LayoutError, match="hidden_size 5, the target 4"):
+        rl.assign(params, torch.nn.LSTM(I, 5))
+    with pytest.raises(rl.LayoutError, match="float32 cannot represent every float64"):
+        rl.assign(params, torch.nn.LSTM(I, H).double())
