@@ -15,8 +15,8 @@ for name in ("bool", "int", "float", "object", "complex"):  # NumPy had other na
     if name not in np.__dict__:
         setattr(np, name, getattr(builtins, name))
 
-import chainer
-import mxnet
+import chainer  # noqa: E402
+import mxnet  # noqa: E402
 
 T, N, I, H, L = 4, 2, 3, 5, 2  # noqa: E741
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rnnlayout._model.layout import ROLES, known_layouts
 
@@ -108,6 +109,11 @@ def _has_another_form(found: Found) -> bool:
     return len({reading.form for reading in found.readings}) > 1
 
 
+def _in_use(layout: dict[str, Any]) -> bool:
+    """Is it a likely origin of weights: the layout of a framework that the tests still run?"""
+    return "framework" in layout["checked"] and not layout["must_name"]
+
+
 def _gates(packing: Packing) -> Iterator[Mistake]:
     gates = packing.truth.gates
     done: dict[Name, Hashable] = {
@@ -125,7 +131,8 @@ def _gates(packing: Packing) -> Iterator[Mistake]:
             text = f"gates {moved[0]} and {moved[1]} swapped"
         text += _in(words, where, done)
         cell = packing.truth.spec.cell
-        users = [name for name, one in known_layouts().items() if one["gates"].get(cell) == order]
+        users = [name for name, one in known_layouts().items()
+                 if one["gates"].get(cell) == order and _in_use(one)]  # fmt: skip
         text += f" (the order of {', '.join(users)})" if users else ""
         yield Mistake(f"gates {order}", text, where)
 
