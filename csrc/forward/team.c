@@ -201,8 +201,7 @@ void rnl_set_num_threads(int n)
     atomic_store(&num_threads, n < 1 ? 0 : smaller(n, MOST_MEMBERS));
 }
 
-/* Visible even where all other symbols are hidden: threadpoolctl finds the library by it. */
-__attribute__((visibility("default"))) int rnl_num_threads(void)
+int rnl_num_threads(void)
 {
     int n = atomic_load_explicit(&num_threads, memory_order_relaxed);
     if (n == 0) {

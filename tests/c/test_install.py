@@ -33,10 +33,10 @@ def test_it_exports_the_functions_of_the_header_alone(prefix):
     assert len(declared) > 40
 
 
-def test_the_extension_exports_its_init_function_alone():
+def test_the_extension_exports_its_init_function_and_what_threadpoolctl_looks_for():
     from rnnlayout import _native
 
-    assert exports(_native.__file__) == {"PyInit__native"}
+    assert exports(_native.__file__) == {"PyInit__native", "rnl_num_threads"}
 
 
 def test_the_soname_has_the_minor_version(prefix):

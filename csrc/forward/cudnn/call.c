@@ -18,9 +18,10 @@ static rnl_status copy_or_zero(rnl_gpu_device *device, const rnl_gpu_job *job, c
     const rnl_cu_address at = (rnl_cu_address)(uintptr_t)to->given;
     if (!at || !to->nbytes || from == to->given)
         return RNL_OK;
-    if (job->on_host)
-        from ? memcpy((void *)to->given, from, to->nbytes)
-             : memset((void *)to->given, 0, to->nbytes);
+    if (job->on_host && from)
+        memcpy((void *)to->given, from, to->nbytes);
+    else if (job->on_host)
+        memset((void *)to->given, 0, to->nbytes);
     else if (from)
         return RNL_CU(device, err, cuMemcpyDtoDAsync_v2, at, (rnl_cu_address)(uintptr_t)from,
                       to->nbytes, job->stream);
@@ -42,8 +43,8 @@ static rnl_status skip(rnl_gpu_device *device, const rnl_gpu_job *job, rnl_error
 
 /* ---- the memory of a call ---- */
 
-/* An array of the host, y if the caller does not want it, or a state that is overwritten: that
- * cuDNN allows a state in place is not documented. */
+/* An array of the host, y if the caller does not want it, or a state that is overwritten: cuDNN
+ * does not document whether it may overwrite its own input. */
 static bool needs_place(const rnl_gpu_job *job, int k)
 {
     const rnl_gpu_array *const a = job->arrays;
@@ -79,10 +80,12 @@ static rnl_status bring_in(rnl_gpu_device *device, rnl_gpu_job *job, const rnl_g
         a->at = a->placed ? memory + a->offset : given;
         if (!a->placed || k >= RNL_Y || !a->nbytes)
             continue;
-        status = job->on_host ? RNL_CU(device, err, cuMemcpyHtoDAsync_v2, a->at, a->given,
-                                       a->nbytes, job->stream)
-                              : RNL_CU(device, err, cuMemcpyDtoDAsync_v2, a->at, given, a->nbytes,
-                                       job->stream);
+        if (job->on_host)
+            status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, a->at, a->given, a->nbytes,
+                            job->stream);
+        else
+            status = RNL_CU(device, err, cuMemcpyDtoDAsync_v2, a->at, given, a->nbytes,
+                            job->stream);
     }
     if (status == RNL_OK && job->lengths_offset)
         status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, memory + job->lengths_offset,

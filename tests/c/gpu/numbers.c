@@ -63,7 +63,7 @@ void check_numbers(void)
     check_nothing_left("numbers");
 }
 
-/* An array of more than one chunk of pinned memory. */
+/* Arrays of a megabyte, with weights that tell each element apart. */
 void check_large(void)
 {
     enum { N = 700, H = 512 };

@@ -109,3 +109,27 @@ void check_refused(void)
     rnl_gpu_free(0, made);
     rnl_gpu_free(0, NULL);
 }
+
+static void no_rnn(const problem *p, const char *word)
+{
+    rnl_gpu_rnn *none = NULL;
+    rnl_error err = {.text = ""};
+    CHECK(rnl_gpu_rnn_new(&p->spec, p->weights, &p->options, &none, &err) == RNL_E_SPEC && !none &&
+              strstr(err.text, word),
+          "%s: %s", word, err.text);
+}
+
+/* What an old GPU or cuDNN lacks, and what none has. */
+void check_limits(void)
+{
+    const int newest = use_cudnn() > 90000;
+    problem *p = lstm();
+    p->spec.dtype = RNL_BFLOAT16;
+    no_rnn(p, newest ? "compute capability 8.0" : "bfloat16 needs cuDNN 9");
+    p->spec.dtype = RNL_FLOAT32;
+    p->options.algo = RNL_GPU_PERSIST_SMALL;
+    no_rnn(p, "compute capability 6.0");
+    p->options.algo = RNL_GPU_AUTO;
+    p->spec.input_size = INT64_C(1) << 31;
+    no_rnn(p, "supports sizes up to");
+}

@@ -117,6 +117,26 @@ void check_graphs(void)
     check_nothing_left("graphs");
 }
 
+/* Beside the capture of a stream that waits for the legacy default stream, that one is refused. */
+void check_blocked(void)
+{
+    use_cudnn();
+    problem *p = lstm();
+    rnl_gpu_rnn *rnn = new_rnn(p);
+    void *stream, *graph;
+    current();
+    fake.stream(&stream, 0);
+    const rnl_gpu_call call = call_of(p, ON_DEVICE, NULL);
+    CHECK(fake.begin(stream, 1) == 0, "begin");
+    refuse(rnn, &call, RNL_E_SPEC, "the legacy default stream cannot be used");
+    CHECK(fake.end(stream, &graph) == 0, "end");
+    fake.end_graph(graph);
+    fake.end_stream(stream);
+    not_current();
+    rnl_gpu_rnn_free(rnn);
+    check_nothing_left("blocked");
+}
+
 /* A device without memory pools: calls work, but not in a capture. */
 void check_no_pools(void)
 {
