@@ -99,8 +99,8 @@ def main():
         case = f"{layout} {cell} {'both' if both else 'one'}"
         for kind, values in (
             ("params", params.items()),
-            ("inputs", zip(("x", "h0", "c0"), given)),
-            ("answers", zip(("y", "h", "c"), answers)),
+            ("inputs", zip(("x", "h0", "c0"), given, strict=False)),
+            ("answers", zip(("y", "h", "c"), answers, strict=False)),
         ):
             recorded.update({f"{case} {kind} {name}": value for name, value in values})
     np.savez_compressed(sys.argv[1], **recorded)
