@@ -35,15 +35,20 @@ CONFIGS = {
 }
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 PACKAGES = ("h5py", "onnx", "torch")
-# Prints what the process imported to write, or to read, a file.
+# For each line of its input prints what a child of its own imports to write, or to read, a file.
 PROCESS = """
-import json, sys, rnnlayout as rl
-what, path, source, spec = sys.argv[1:]
-if what == "write":
-    rl.save(path, rl.load(source))
-else:
-    rl.load(path, rl.Spec.from_dict(json.loads(spec)) if spec else None)
-print(*(name for name in {packages} if name in sys.modules))
+import json, os, sys, rnnlayout as rl
+for line in iter(sys.stdin.readline, ""):
+    what, path, source, spec = json.loads(line)
+    if os.fork() == 0:
+        if what == "write":
+            rl.save(path, rl.load(source))
+        else:
+            rl.load(path, rl.Spec.from_dict(spec) if spec else None)
+        print(*(name for name in {packages} if name in sys.modules), flush=True)
+        os._exit(0)
+    if os.wait()[1]:
+        sys.exit(1)
 """.replace("{packages}", repr(PACKAGES))
 
 
@@ -139,8 +144,8 @@ class Trial:
         own = {True: "x is (N, T, I)", False: "x is (T, N, I)", None: "no"}
         return "yes" if found == [True, False] else own[found[0]]
 
-    def packages(self, what):
-        """Return what is imported beside NumPy. what: "read" or "write"."""
+    def packages(self, what, process):
+        """Return what is imported beside NumPy. what: "read" or "write"; process: of PROCESS."""
         if what == "read" and not self.is_read:
             return "not read"
         if what == "write" and not self.is_written:
@@ -155,10 +160,12 @@ class Trial:
                     np.save(file, array)
         elif what == "read":  # a pickle
             self.path.write_bytes(pickle.dumps(dict(w.to("torch"))))
-        told = json.dumps(PLAIN.to_dict()) if self.is_written and self._told() else ""
-        command = [sys.executable, "-c", PROCESS, what, self.path, source, told]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        return ", ".join(done.stdout.split()) or "NumPy"
+        told = PLAIN.to_dict() if self.is_written and self._told() else None
+        print(json.dumps([what, str(self.path), str(source), told]), file=process.stdin, flush=True)
+        answer = process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"{self.path} could not be tried: {what}")
+        return ", ".join(answer.split()) or "NumPy"
 
     def others(self):
         """What a conversion does to the tensors that belong to no RNN."""
@@ -206,7 +213,12 @@ def records():
 def uses():
     """Return (head, rows) of the table of what is needed to read and write, and other tensors."""
     head = ["format", "read with", "written with", "other tensors of a conversion"]
-    with tempfile.TemporaryDirectory() as folder:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen([sys.executable, "-c", PROCESS], **pipes) as process,
+    ):
         return head, [
-            [names(t), t.packages("read"), t.packages("write"), t.others()] for t in trials(folder)
+            [names(t), t.packages("read", process), t.packages("write", process), t.others()]
+            for t in trials(folder)
         ]

@@ -200,7 +200,7 @@ typedef struct rnl_alias {
     const char *source;
 } rnl_alias;
 
-/* Get alias k. RNL_E_LAYOUT: there is no alias k. Count k up from 0 until then. */
+/* Get alias k. RNL_E_LAYOUT: alias k does not exist. Count k up from 0 until then. */
 rnl_status rnl_alias_at(int k, rnl_alias *alias, rnl_error *err);
 
 /* The optional tensors that are present: all biases, all peepholes. RNL_HAS_BIAS has no effect in

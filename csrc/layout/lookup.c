@@ -89,7 +89,7 @@ rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err)
 rnl_status rnl_alias_at(int k, rnl_alias *alias, rnl_error *err)
 {
     if (k < 0 || k >= rnl_num_aliases)
-        return rnl_fail(err, RNL_E_LAYOUT, "there is no alias %d: there are %d aliases", k,
+        return rnl_fail(err, RNL_E_LAYOUT, "alias %d does not exist: there are %d aliases", k,
                         rnl_num_aliases);
     *alias = rnl_aliases[k];
     return RNL_OK;

@@ -105,7 +105,8 @@ def test_one_reason_is_said_once(rnnlayout, folder):
 def misnamed(folder):
     """Files whose names show no format, or a wrong one; RNNs of one spec."""
     np.savez("good.npz", **tensors("torch", LSTM))
-    (folder / "wrong.h5").write_bytes((folder / "good.npz").read_bytes())
+    for name in ("wrong.h5", "wrong.onnx"):
+        (folder / name).write_bytes((folder / "good.npz").read_bytes())
     rl.pack(tensors("torch", LSTM)).tofile("unknown")
     return folder
 
@@ -119,7 +120,7 @@ def test_verify_takes_the_format_that_it_asks_for(rnnlayout, misnamed, files):
 
 def test_a_model_has_the_format_of_its_name(rnnlayout, misnamed):
     """--format is that of IN."""
-    for model, repair in (("wrong.h5", "rename it to wrong.npz\n"), ("unknown", "suffix\n")):
-        code, _, err = rnnlayout("convert", "good.npz", "new.h5", "--into", model)
+    for model, repair in (("wrong.onnx", "rename it to wrong.npz\n"), ("unknown", "suffix\n")):
+        code, _, err = rnnlayout("convert", "good.npz", "new.onnx", "--into", model)
         assert code == 3 and "format=" not in err and "--format" not in err
         assert err.endswith(repair)

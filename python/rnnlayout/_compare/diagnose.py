@@ -98,14 +98,15 @@ def diagnose(
     recurrent_activation: str | None = None,
     as_class: Mapping[str, str] | None = None,
     config: Any = None,
+    format: str | None = None,
 ) -> Diagnosis:
     """Find the mistakes by which a packed buffer was made.
 
     flat: cuDNN's weight space as somebody's code made it: a 1-D array, bytes, or a .npy or .bin
         file. Or tensors in any layout, or another file, that somebody's code converted.
     like: the weights it should have been made from: whatever Weights() accepts, or a file with one
-        RNN. spec, layout, prefix, cell, reset, recurrent_activation, as_class, config: what
-        `like` does not record, as for load(); the last two only for a file.
+        RNN. spec, layout, prefix, cell, reset, recurrent_activation, as_class, config, format: what
+        `like` does not record, as for load(); the last three only for a file.
 
     The matrices of `like` are searched for in the buffer, and from where and how they are there
     follows the rule: transposed or reshaped matrices, another order of gates, layers, directions,
@@ -128,7 +129,7 @@ def diagnose(
     """
     hints = {"spec": spec, "layout": layout, "prefix": prefix, "cell": cell, "reset": reset,
              "recurrent_activation": recurrent_activation, "as_class": as_class or None,
-             "config": config}  # fmt: skip
+             "config": config, "format": format}  # fmt: skip
     true = _weights(like, {name: hint for name, hint in hints.items() if hint})
     buffer = _buffer(flat)
     if buffer is None:
@@ -145,13 +146,13 @@ def _weights(like: Any, hints: dict[str, Any]) -> Weights:
         return like
     if isinstance(like, (str, os.PathLike)):
         return _only(load(like, **hints), like)
-    for name in hints.keys() & {"as_class", "config"}:
+    for name in hints.keys() & {"as_class", "config", "format"}:
         raise SpecError(f"{name}= is for a file, not for a {type(like).__name__}")
     return Weights(like, **hints)
 
 
 def _only(found: Any, path: Any) -> Weights:
-    names = [*found, *found.refused]
+    names = found.names
     if len(names) != 1:
         raise LayoutError(f"{path} has several RNNs: choose one with prefix=: {', '.join(names)}")
     weights: Weights = found[names[0]]

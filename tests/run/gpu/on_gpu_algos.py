@@ -10,7 +10,7 @@ from run.gpu.fake_gpu import GRU, LSTM, Device, assert_near, inputs, weights_of
 import rnnlayout as rl
 
 STANDARD, STATIC, SMALL = 0, 1, 3
-HALF = rl.Spec("lstm", 256, 256, dtype="float16")
+HALF = rl.Spec("lstm", 128, 256, dtype="float16")
 PLAIN = HALF.replace(cell="rnn_tanh", hidden_size=896)
 
 

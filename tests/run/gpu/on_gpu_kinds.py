@@ -1,41 +1,17 @@
 """Programs for fake_gpu.py: results are arrays of the library that x is from. The libraries are
 played too: no CUDA build of one is installed."""
 
-import contextlib
 import gc
 import sys
-from types import ModuleType
 from unittest import mock
 
 import torch
 from run.gpu.exporters import Exporter
 from run.gpu.fake_gpu import GRU, LSTM, Device, assert_near, flat, inputs, on_device, weights_of
+from run.gpu.played import LIBRARIES, played
 from run.gpu.two_ways import Tensor, ours
 
 import rnnlayout as rl
-from rnnlayout import _native
-
-# The package that defines the class of arrays, and the module with from_dlpack().
-LIBRARIES = {"torch": "torch", "cupy": "cupy", "jaxlib": "jax.dlpack"}
-
-
-@contextlib.contextmanager
-def played(package, base):
-    """Play a library: yield its class of arrays. `of` is the DeviceArray that one was made of."""
-
-    def from_dlpack(array):
-        keeps, address, shape, _, dtype, _, device, _ = _native.take_dlpack(
-            array.__dlpack__(stream=1, max_version=(1, 0))
-        )
-        made = Array(address, shape, dtype, (2, device))
-        made.of, made.keeps = array, keeps
-        return made
-
-    Array = type("Array", (base,), {"__module__": f"{package}.core"})
-    module = sys.modules["torch"] if package == "torch" else ModuleType(LIBRARIES[package])
-    with mock.patch.dict(sys.modules, {LIBRARIES[package]: module}), \
-            mock.patch.object(module, "from_dlpack", from_dlpack, create=True):  # fmt: skip
-        yield Array
 
 
 def results_of_the_library_of_x():
