@@ -32,7 +32,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FORMATS = Path("csrc/layout/formats.c")
-PREBUILT = ("CMakeLists.txt", "csrc", "python")
+PREBUILT = ("CMakeLists.txt", "cmake", "csrc", "python")
 TIMEOUT = 300  # seconds for the tests of one mutant: twenty times what the slowest takes
 
 # Tests with answers that are not ours, by layout; then our own invariants.
