@@ -334,6 +334,34 @@ const rnl_row rnl_rows[] = {
      .source = "burn::nn::Lstm without input_forget, Gru"
                " (crates/burn-nn/src/modules/rnn: gate_controller.rs, lstm.rs, gru.rs)"},
 
+    {.layout = "webnn",
+     .gates = GATES("iofg", "zrn", NULL),
+     .resets = AFTER | BEFORE,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "l",
+     .slots = {{"{s}weight", "d,go,i", {{RNL_W}}},
+               {"{s}recurrentWeight", "d,go,i", {{RNL_R}}},
+               {"{s}bias", "d,go", {{RNL_BW}}},
+               {"{s}recurrentBias", "d,go", {{RNL_BR}}}},
+     .must_name = true,
+     .source = "WebNN's lstm and gru with layout 'iofg' and 'zrn', the defaults"
+               " (webnn-baseline, src/lstm_cell.js, gru_cell.js)"},
+
+    {.layout = "webnn-ifgo",
+     .gates = GATES("ifgo", "rzn", NULL),
+     .resets = AFTER | BEFORE,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "l",
+     .slots = {{"{s}weight", "d,go,i", {{RNL_W}}},
+               {"{s}recurrentWeight", "d,go,i", {{RNL_R}}},
+               {"{s}bias", "d,go", {{RNL_BW}}},
+               {"{s}recurrentBias", "d,go", {{RNL_BR}}}},
+     .must_name = true,
+     .source = "WebNN's lstm and gru with layout 'ifgo' and 'rzn'"
+               " (webnn-baseline, src/lstm_cell.js, gru_cell.js)"},
+
     {.layout = "haste",
      .gates = GATES("igfo", "zrn", NULL),
      .resets = AFTER,

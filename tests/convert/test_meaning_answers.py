@@ -100,7 +100,9 @@ def test_tensors_that_look_like_another_layouts_are_read_in_it_only_if_it_is_nam
     assert rl.Weights(tensors).layout == rl.layout("torch")
     assert rl.Weights(tensors, layout="paddle").layout == rl.layout("paddle")
     named = [name for name, info in rl.layouts().items() if info["must_name"]]
-    assert named == ["paddle", "openvino", "tf1-cudnn-canonical", "keras1", "haste"]
+    assert named == [
+        "paddle", "openvino", "tf1-cudnn-canonical", "keras1", "webnn", "webnn-ifgo", "haste"
+    ]  # fmt: skip
     _, tensors, *_ = ANSWERS["openvino"]["lstm"]
     with pytest.raises(rl.LayoutError, match=r"B: shape \(2, 16\), expected \(2, 32\)"):
         rl.infer_spec(tensors)

@@ -108,6 +108,40 @@ def burn_shapes(*gates):
     return {f"{g}_gate.{part}": shape for part, shape in parts.items() for g in gates}
 
 
+def webnn_gates(w, x, h, order):
+    """Return the two products of each gate, for layout=order."""
+    from_x = np.split(x @ w["weight"][0].T + w["bias"][0], len(order), -1)
+    from_h = np.split(h @ w["recurrentWeight"][0].T + w["recurrentBias"][0], len(order), -1)
+    return {gate: (from_x[k], from_h[k]) for k, gate in enumerate(order)}
+
+
+def webnn_lstm(order):
+    def step(w, x, h, c):
+        a = {gate: sum(both) for gate, both in webnn_gates(w, x, h, order).items()}
+        c = sigmoid(a["f"]) * c + sigmoid(a["i"]) * np.tanh(a["g"])
+        return sigmoid(a["o"]) * np.tanh(c), c
+
+    return step
+
+
+def webnn_gru(order, reset_after):
+    def step(w, x, h, _):
+        a = webnn_gates(w, x, h, order)
+        z, r = sigmoid(sum(a["z"])), sigmoid(sum(a["r"]))
+        if reset_after:
+            n = np.tanh(a["n"][0] + r * a["n"][1])
+        else:
+            n = np.tanh(sum(webnn_gates(w, x, r * h, order)["n"]))
+        return z * h + n * (1 - z), None
+
+    return step
+
+
+def webnn_shapes(gates):
+    return {"weight": (1, gates * H, I), "recurrentWeight": (1, gates * H, H),
+            "bias": (1, gates * H), "recurrentBias": (1, gates * H)}  # fmt: skip
+
+
 def candle_lstm(w, x, h, c):
     a = x @ w["weight_ih_l0"].T + w["bias_ih_l0"] + (h @ w["weight_hh_l0"].T + w["bias_hh_l0"])
     in_gate, forget_gate, cell_gate, out_gate = np.split(a, 4, -1)
@@ -150,6 +184,12 @@ CASES = [
     ("burn", "lstm", "after", burn_lstm, burn_shapes("input", "forget", "output", "cell")),
     ("burn", "gru", "after", burn_gru, burn_shapes("update", "reset", "new")),
     ("burn", "gru", "before", burn_gru_reset_before, burn_shapes("update", "reset", "new")),
+    ("webnn", "lstm", "after", webnn_lstm("iofg"), webnn_shapes(4)),
+    ("webnn", "gru", "after", webnn_gru("zrn", True), webnn_shapes(3)),
+    ("webnn", "gru", "before", webnn_gru("zrn", False), webnn_shapes(3)),
+    ("webnn-ifgo", "lstm", "after", webnn_lstm("ifgo"), webnn_shapes(4)),
+    ("webnn-ifgo", "gru", "after", webnn_gru("rzn", True), webnn_shapes(3)),
+    ("webnn-ifgo", "gru", "before", webnn_gru("rzn", False), webnn_shapes(3)),
     ("candle", "lstm", "after", candle_lstm, torch_shapes(4)),
     ("candle", "gru", "after", candle_gru, torch_shapes(3)),
 ]  # fmt: skip

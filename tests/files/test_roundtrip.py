@@ -103,6 +103,8 @@ def check(found, weights, suffix):
     if again.layout != weights.layout:  # exactly converted, to the one that the format has
         assert suffix in OWN_AXES | {".npy", ".bin"}
         weights = weights.to(again.layout, exact=True)
+    if suffix == ".npy":  # numbers only: save() refuses settings that change outputs
+        weights.config = {}
     assert again == weights, (again.spec, again.config, weights.spec, weights.config)
     if suffix not in OWN_AXES | {".npy"}:
         assert again.batch_first == weights.batch_first

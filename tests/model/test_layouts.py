@@ -101,8 +101,8 @@ def test_layouts_say_what_they_hold():
     assert list(known) == [
         "cudnn", "torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat", "flax-linen",
         "flax-nnx", "equinox", "haiku", "paddle", "openvino", "tf1-cudnn-canonical", "keras1",
-        "burn", "haste", "cntk", "dl4j", "flax-nnx-lstm", "mxnet-gluon", "chainer-nstep",
-        "chainer-links", "tf1", "tf1-block-v2",
+        "burn", "webnn", "webnn-ifgo", "haste", "cntk", "dl4j", "flax-nnx-lstm",
+        "mxnet-gluon", "chainer-nstep", "chainer-links", "tf1", "tf1-block-v2",
     ]  # fmt: skip
     assert known["onnx"]["gates"] == {
         "lstm": "iofg",
