@@ -10,8 +10,8 @@
  * per     those of l (layer) and d that make separate tensors.
  * name    {s} prefix of a stack, {l} layer, {p} number of the layer and direction (D * l + d),
  *         {d:a|b} `a` in the first direction and `b` in the second, {g} gate. A slot with {g} in
- *         its name has one tensor per gate of its first piece. A gate is named by its letter, unless
- *         gate_names has another name for it: "f:forget g:cell".
+ *         its name has one tensor per gate of its first piece. A gate is named by its letter,
+ *         unless gate_names has another name for it: "f:forget g:cell".
  */
 #ifndef RNL_LAYOUT_FORMAT_H
 #define RNL_LAYOUT_FORMAT_H
