@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from commands import ROOT, run
 
+os.environ.setdefault("KERAS_BACKEND", "torch")  # on a CPU: Keras's own loop over the steps
+
 
 class CBuilds:
     """CMake builds of the C library and its check programs: one per preset, made on first use.

@@ -11,6 +11,7 @@ import pytest
 import torch
 from commands import ROOT
 from files.keras import old_models as old
+from flax import serialization
 from marks import download
 
 import rnnlayout as rl
@@ -39,12 +40,26 @@ def folder(tmp_path_factory):
     np.save(folder / "packed.npy", np.concatenate([array.T.ravel() for array in packed]))
     parts = {"encoder": torch.nn.GRU(8, 16, 2), "head": torch.nn.Linear(16, 3)}
     torch.save(torch.nn.ModuleDict(parts).state_dict(), folder / "model.pt")
+    save_for_flax(folder, trained)
     rl.save(folder / "model.onnx", rl.Weights(torch.nn.GRU(8, 16)).to("onnx"))
     shutil.copy(ROOT / "examples" / "data" / "textgenrnn_rnn1.hdf5", folder / "old.h5")
     gru = old.CUDNN.GRU(5, name="gru")
     old.Sequential([old.Input((4, 3)), gru, old.Dense(2)]).save(folder / "old.keras")
     (folder / "examples").symlink_to(ROOT / "examples")
     return folder
+
+
+def save_for_flax(folder, trained):
+    """Write an encoder of torch and a model of Flax with one of the same sizes."""
+    zero = {"bias_hh_l0": np.zeros(8, "f4")}  # Flax has one bias per gate: nothing is rounded
+    parts = {f"encoder.{name}": torch.tensor(a) for name, a in (trained | zero).items()}
+    torch.save(parts, folder / "torch.pt")
+    params = {}
+    for name, shape in rl.describe(rl.Spec("lstm", 3, 2), "flax-linen").items():
+        part, leaf = name.split("/")
+        params.setdefault(part, {})[leaf] = np.zeros(shape, "f4")
+    model = serialization.to_bytes({"params": {"encoder": params, "head": np.ones(3, "f4")}})
+    (folder / "model.msgpack").write_bytes(model)
 
 
 PAGES = [

@@ -19,7 +19,7 @@ SCHEMAS = {path.name: path for path in (files("rnnlayout") / "schemas").iterdir(
 PINNED = {
     "doctor-2.json": "fefe0883eb74",
     "inspect-2.json": "0e77de66ec72",
-    "convert-1.json": "50f7ce463277",
+    "convert-1.json": "e781bf4724a6",
     "run-1.json": "f8f97dee3a94",
     "layouts-1.json": "db8fc0e9b8fa",
     "verify-1.json": "d0e41153a374",

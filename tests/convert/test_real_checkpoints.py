@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 
-os.environ.setdefault("KERAS_BACKEND", "torch")  # on a CPU: Keras's own loop over the steps
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import h5py

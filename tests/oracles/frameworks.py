@@ -6,7 +6,6 @@ cuDNN's shapes, so any two of them can be compared.
 
 import os
 
-os.environ.setdefault("KERAS_BACKEND", "torch")  # on a CPU: Keras's own loop over the steps
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras

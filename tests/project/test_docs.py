@@ -2,12 +2,9 @@
 
 import doctest
 import importlib
-import os
 import pkgutil
 import re
 import sys
-
-os.environ.setdefault("KERAS_BACKEND", "torch")  # as on the pages
 
 import pytest
 from commands import ROOT

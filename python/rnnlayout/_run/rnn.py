@@ -13,7 +13,7 @@ from rnnlayout._model.given import Given
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError, SpecError
-from rnnlayout._sources.read import read
+from rnnlayout._sources.read import has_names, read
 
 from . import gpu, host, threadpools
 from .foreign import is_on_device, stream_of
@@ -298,8 +298,8 @@ class RNN:
     ) -> None:
         """Replace the weights by those of a source with the same spec.
 
-        layout, prefix, dtype: by default those of the first source. A dtype must be that of the
-        RNN. Calls that are running finish with the old weights.
+        layout, prefix, dtype: by default those of the first source; the prefix only for a dict. A
+        dtype must be that of the RNN. Calls that are running finish with the old weights.
 
         Raises LayoutError if the source is used otherwise: its batch_first differs, and none was
         passed to RNN(), or its settings differ.
@@ -308,6 +308,8 @@ class RNN:
         layout, prefix, dtype = (
             first if new is None else new for new, first in zip(passed, self._origin, strict=True)
         )
+        if passed[1] is None and not has_names(source):
+            prefix = ""
         rounds = self.math == "bfloat16" or dtype is not None
         given = read(source, self._spec, layout, prefix, dtype_free=rounds)
         self._check_use(given)

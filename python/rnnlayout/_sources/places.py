@@ -15,7 +15,7 @@ from functools import cache
 
 from rnnlayout._model.layout import Layout, layouts_to_infer
 
-from .candidates import one_layer
+from .candidates import is_flat, one_layer
 from .names import flax_path, is_of as is_of, is_under, keras_path, one_direction
 
 _LAYER = r"\d+/(?:forward/|backward/)?"  # as rnnlayout names the tensors of a stack
@@ -161,10 +161,12 @@ def _recurrent(layout: Layout) -> frozenset[tuple[frozenset[str], bool]]:
 def _is_recurrent(layout: Layout, place: Place, asked: bool) -> bool:
     """Are its names those of an RNN, and not of another layer that has a kernel or a W_o?
 
-    A single tensor that would contain all matrices may be the kernel of any layer.
+    A single tensor that would contain all matrices may be the kernel of any layer, unless the
+    layout is one vector, whose name says what it is.
     """
     found = {_leaf(name) for name in place.names}
-    whole = layout.name == "cudnn" or len(place.names) > 1
-    return whole and any(
+    if is_flat(layout):
+        return any(r <= found for r, _ in _recurrent(layout))
+    return len(place.names) > 1 and any(
         r <= found and (asked or not joins or len(r) > 1) for r, joins in _recurrent(layout)
     )

@@ -33,6 +33,11 @@ from .resolve import Arrays, Asked, by_spec, check_dtype, resolve, take_all
 from .torch_names import plain_names, value_of
 
 
+def has_names(source: Any) -> bool:
+    """Is it a dict of tensors, of which a prefix chooses some?"""
+    return isinstance(source, Mapping) and not isinstance(source, Checked)
+
+
 def read(
     source: Any,
     spec: Spec | None = None,
@@ -57,11 +62,7 @@ def read(
     whole, source = source, only_rnn(source, prefix)
     if isinstance(source, (str, bytes, PathLike)):
         raise path_for_weights(source, asked.spec, asked.layout, prefix)
-    if (
-        prefix
-        and source is whole
-        and (isinstance(source, Checked) or not isinstance(source, Mapping))
-    ):
+    if prefix and source is whole and not has_names(source):
         raise LayoutError(
             f"prefix={prefix!r} chooses tensors of a dict by their names, found a"
             f" {type(source).__name__}: omit prefix="

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 
-os.environ.setdefault("KERAS_BACKEND", "torch")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import h5py
