@@ -45,9 +45,9 @@ const rnl_option rnl_options[RNL_NUM_OPTIONS] = {
      .z = RNL_Z_KEEPS_STATE,                                                                       \
      .per = "",                                                                                    \
      .slots = {{"weight_space", "+", {{RNL_W, "goi"}, {RNL_R, "goi"}, {RNL_P, "oi"}},              \
-                .walks = "ld"},                                                                    \
+                .walks = true},                                                                    \
                {"weight_space", "+", {{RNL_BW, "go"}, {RNL_BR, "go"}},                             \
-                .walks = "ld", .continues = true}},                                                \
+                .walks = true, .continues = true}},                                                \
      .bias_by_mode = true
 
 #define KERAS1_GATES "i:_i g:_c f:_f o:_o z:_z r:_r n:_h h:"
