@@ -307,7 +307,7 @@ static PyObject *row_to_dict(const rnl_row_info *row)
         names_of_bits(RNL_NAMES_ROLE, row->roles), "bias_always",
         row->bias_always ? Py_True : Py_False, "z", row->z_takes_candidate ? "candidate" : "state",
         "options", options_to_dict(row), "must_name", row->must_name ? Py_True : Py_False,
-        "checked", rnl_name(RNL_NAMES_CHECKED, row->checked), "source", row->source);
+        "checked", rnl_name(RNL_NAMES_CHECKED, (int)row->checked), "source", row->source);
 }
 
 PyObject *list_rows(void)
@@ -329,8 +329,8 @@ PyObject *list_aliases(void)
     for (int k = 0; list && rnl_alias_at(k, &alias, &err) == RNL_OK; k++)
         if (append(list,
                    Py_BuildValue("{s:s, s:s, s:s, s:s}", "name", alias.name, "layout", alias.layout,
-                                 "checked", rnl_name(RNL_NAMES_CHECKED, alias.checked), "source",
-                                 alias.source)) < 0)
+                                 "checked", rnl_name(RNL_NAMES_CHECKED, (int)alias.checked),
+                                 "source", alias.source)) < 0)
             Py_CLEAR(list);
     return list;
 }
