@@ -42,8 +42,8 @@ const char *rnl_name(rnl_family family, int value)
 rnl_status rnl_parse(rnl_family family, const char *name, int *value, rnl_error *err)
 {
     char all[160] = "";
-    for (int k = 0; rnl_name(family, k); k++) {
-        const char *known = rnl_name(family, k);
+    const char *known;
+    for (int k = 0; (known = rnl_name(family, k)) != NULL; k++) {
         if (strcmp(known, name) == 0) {
             *value = k;
             return RNL_OK;
