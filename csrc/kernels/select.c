@@ -32,6 +32,7 @@ static features features_of_cpu(void)
     if (!__get_cpuid(1, &a, &b, &has, &d) || (has & with_avx2) != with_avx2 ||
         !__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return (features){.avx2 = false};
+    /* The intrinsic would need -mxsave. NOLINTNEXTLINE(portability-no-assembler) */
     __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
     const bool avx2 = (saved & YMM) == YMM && b & AVX2;
     const bool avx512 = avx2 && (saved & ZMM) == ZMM && (b & with_avx512) == with_avx512;

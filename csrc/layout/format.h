@@ -45,13 +45,13 @@ typedef struct rnl_row {
     const char *gates[RNL_NUM_CELLS]; /* letters in memory order; NULL: cell not supported      */
     unsigned resets;                  /* those of its GRUs: bits 1 << rnl_reset                 */
     unsigned activations;             /* bits 1 << rnl_activation                               */
-    rnl_z z;
     const char *per;
     rnl_slot slots[RNL_MAX_SLOTS];
+    unsigned options; /* bits 1 << index into rnl_options */
+    rnl_z z;
+    double forget_bias; /* added to the bias of f at run time, not stored; needs bias_always */
     bool bias_by_mode;  /* spec->bias decides which biases exist, and skip_input leaves out W */
     bool bias_always;   /* every layer has biases                                             */
-    double forget_bias; /* added to the bias of f at run time, not stored; needs bias_always */
-    unsigned options;   /* bits 1 << index into rnl_options                                   */
     bool must_name;     /* tensors that look like another layout's are read only if it is named */
     rnl_checked checked;
     const char *source;

@@ -111,9 +111,9 @@ rnl_status rnl_gpu_allocated(rnl_gpu_device *device, const char *call, rnl_cu_re
 
 /* Take memory for the work of one call, and give it back: the work in the stream may use it in
  * between. During a capture it belongs to the graph. RNL_E_NOMEM. */
-rnl_status rnl_gpu_take_memory(rnl_gpu_device *device, size_t nbytes, rnl_cu_stream stream,
+rnl_status rnl_gpu_take_memory(rnl_gpu_device *gpu, size_t nbytes, rnl_cu_stream stream,
                                rnl_cu_address *memory, rnl_error *err);
-void rnl_gpu_give_memory(rnl_gpu_device *device, rnl_cu_address memory, rnl_cu_stream stream);
+void rnl_gpu_give_memory(rnl_gpu_device *gpu, rnl_cu_address memory, rnl_cu_stream stream);
 
 /* RNL_E_CUDNN: the device is dead. */
 rnl_status rnl_gpu_check_alive(rnl_gpu_device *device, rnl_error *err);
