@@ -29,6 +29,7 @@ from files.hostile.sins import SINS
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
 
+NPY = b"\x93NUMPY"
 PATIENCE = 600  # seconds until a job that hangs ends the process
 
 
@@ -110,7 +111,8 @@ def variants(watch, path, ends, flips, seed):
             file.truncate(end)
             if one(f"cut at {end}", (0, 3)):
                 found["kept"] += 1
-                if not same(whole, rl.load(changed)):
+                fewer = path.suffix == ".eqx" and data[end:].startswith(NPY)  # a whole file too
+                if not fewer and not same(whole, rl.load(changed)):
                     found["bad"].append(f"cut at {end}: read, and other tensors")
     changed.unlink()
     return found
