@@ -146,8 +146,8 @@ def test_there_and_back_is_bit_identical(a, data):
 @every_layout
 @examples(10, data=st.data())
 def test_a_stop_on_the_way_makes_no_difference(a, data):
-    """a -> b -> c is a -> c if a -> b makes no sum. A zero that c has and a lacks may have the other
-    sign if b negates z, and so may a zero or NaN that is a sum of two biases."""
+    """a -> b -> c is a -> c if a -> b makes no sum. A zero that c has and a lacks may have the
+    other sign if b negates z, and so may a zero or NaN that is a sum of two biases."""
     spec, seed = data.draw(held(a)), data.draw(seeds)
     for b in others(spec):
         plan, c = steps(spec, a, b), data.draw(st.sampled_from(others(spec)))
