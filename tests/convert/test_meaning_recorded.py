@@ -1,4 +1,4 @@
-"""Chainer and MXNet, which are no longer developed: their recorded answers are what their weights
+"""Chainer and MXNet, whose development has ended: their recorded answers are what their weights
 compute after a conversion. tests/data/record_chainer_mxnet.py made the records."""
 
 import itertools

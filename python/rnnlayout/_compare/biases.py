@@ -101,7 +101,7 @@ class Layer:
 class Biases:
     """How the biases are arranged, and what was done to those of each layer and direction.
 
-    count: of vectors in the buffer. skipped: elements before them that are no biases. wrong: the
+    count: of vectors in the buffer. skipped: elements before them that are not biases. wrong: the
     share of values that this does not explain.
     """
 

@@ -26,6 +26,7 @@ from .blocks import Block, blocks_of, one_bias, views, with_sums
 from .forms import RIGHT
 from .mistakes import BIAS, Mistake, mistakes_of
 from .packing import Packing, packing_of
+from .sides import check_not_for_files
 from .truth import BIASES, Name, Truth, truth_of, values_of
 from .values import decodings, difference
 
@@ -147,8 +148,7 @@ def _weights(like: Any, hints: dict[str, Any]) -> Weights:
         return like
     if isinstance(like, (str, os.PathLike)):
         return _only(load(like, **hints), like)
-    for name in hints.keys() & {"as_class", "config", "format"}:
-        raise SpecError(f"{name}= is for a file, not for a {type(like).__name__}")
+    check_not_for_files(hints, like)
     return Weights(like, **hints)
 
 

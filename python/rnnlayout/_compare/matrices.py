@@ -129,7 +129,7 @@ class Finder:
                         yield [first, second]
 
     def read(self, slab: Slab, place: Place) -> Found | None:
-        """Return the matrix with all ways to read it there, None if there is none."""
+        """Return the matrix with all ways to read it there, or None if it cannot be read."""
         where = place.index(self._where(slab), slab.size)
         if where.max() >= self.buffer.size:
             return None

@@ -45,6 +45,12 @@ def both(a: Any, b: Any, prefix: str, hints: dict[str, Any]) -> tuple[Found, Fou
     return first, second
 
 
+def check_not_for_files(hints: Mapping[str, Any], source: Any) -> None:
+    """Check the hints for a source that is not a file. Raises SpecError if one is for files."""
+    for name in hints.keys() & {"as_class", "config", "format"}:
+        raise SpecError(f"{name}= is for a file, not for a {type(source).__name__}")
+
+
 def _is_unsure(found: Found | ValueError) -> bool:
     return isinstance(found, SpecError) or (isinstance(found, Found) and bool(found.undecided))
 
@@ -63,8 +69,7 @@ def _found(source: Any, hints: dict[str, Any]) -> Found | ValueError:
             return found if found.decided else next(iter(found.undecided.values()))
         if (read := _read_already(source)) is not None:
             return read
-        for name in hints.keys() & {"as_class", "config", "format"}:
-            raise SpecError(f"{name}= is for a file, not for a {type(source).__name__}")
+        check_not_for_files(hints, source)
         if not isinstance(source, Mapping):  # nothing in it has a name
             hints = {name: hint for name, hint in hints.items() if name != "prefix"}
         return Found({"": Weights(source, **hints)})

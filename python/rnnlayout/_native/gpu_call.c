@@ -151,7 +151,7 @@ static rnl_status order_owners(gpu_call *call, rnl_error *err)
     return status;
 }
 
-/* None: the core refuses the call; Python reports why, if it has not read the arrays already. */
+/* Return None if the core refuses the call: Python then reports why, unless it read the arrays. */
 static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
 {
     rnl_error err;

@@ -118,7 +118,7 @@ def test_weights_into_a_model_of_flax(path, state, tmp_path):
 
 
 def test_a_conversion_in_place(path, state, tmp_path):
-    """Of .msgpack to .msgpack: new names, and the values that are no arrays are kept."""
+    """Of .msgpack to .msgpack: new names, and the values that are not arrays are kept."""
     new = tmp_path / "new.msgpack"
     done = rl.convert_file(path, new, to="torch-cell", prefix="params/layers_0")
     assert not done.left_out

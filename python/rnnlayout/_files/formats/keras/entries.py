@@ -85,7 +85,7 @@ class Entries:
         """Add an RNN. cells: of its layers, bottom first; of both directions, forward first.
 
         described: what the config says about each layer; None if the file has no config. unknown:
-        classes that the caller has not accepted -> the classes of Keras to read them as.
+        classes that the caller has not accepted -> the class of Keras that each is read as.
         """
         if not is_of(name, self.hints.prefix):
             return

@@ -96,7 +96,7 @@ def _shards(path: Path, header: memoryview) -> Data:
 
 def _entry(value: memoryview, data: Data, what: str) -> Tensor | str:
     """Return the tensor of a BundleEntryProto; why it was not read; "" if it has no numbers."""
-    told = dict(fields(value))  # of an optional field that is there twice the last one counts
+    told = dict(fields(value))  # if an optional field occurs twice, the last one counts
     numbers = [told.get(k, 0) for k in (1, 3, 4, 5)]
     shape, message = [], told.get(2, memoryview(b""))
     if not all(isinstance(n, int) for n in numbers) or isinstance(message, int):
