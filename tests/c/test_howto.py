@@ -80,6 +80,16 @@ def refused(folder, key, value, text):
     assert done.returncode == 1 and "error: " in done.stderr and text in done.stderr, done
 
 
+@pytest.mark.long
+def test_the_page_of_the_c_api(tmp_path, c_build):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    run(["cmake", "--install", c_build("release"), "--prefix", tmp_path / ".local"])
+    page = (ROOT / "docs" / "c-api.md").read_text()
+    ((commands, _),) = [block for block in BLOCK.findall(page) if "pkg-config" in block[0]]
+    first, second, *_, last = shell(tmp_path, commands, {}).splitlines()
+    assert f"```text\n{first}\n{second}\n...\n{last}\n```" in page
+
+
 @pytest.mark.download
 def test_with_the_vendors_wheel(folder, fakes):
     """Its headers and its libcudnn.so.9 for the compiler; then the fakes run the programs."""
