@@ -156,10 +156,11 @@ static inline void print_result(char **argv, const char *json, int T, int N, int
     char cell[32], dtype[32];
     word_of(json, "cell", cell);
     word_of(json, "dtype", dtype);
-    printf("%s: %s, %d inputs, %d hidden units, %d layers, %s, %s\n", argv[1], cell,
-           number_of(json, "input_size", 1), number_of(json, "hidden_size", 1),
-           number_of(json, "num_layers", 1),
-           true_of(json, "bidirectional") ? "two directions" : "one direction", dtype);
+    const int L = number_of(json, "num_layers", 1);
+    printf("%s: %s, %d inputs, %d hidden units, %d layer%s, %s, %s\n", argv[1], cell,
+           number_of(json, "input_size", 1), number_of(json, "hidden_size", 1), L,
+           L == 1 ? "" : "s", true_of(json, "bidirectional") ? "two directions" : "one direction",
+           dtype);
     printf("%s: %d steps of %d sequences\n", argv[2], T, N);
     printf("%s.y: %d x %d x %d outputs\n", argv[4], T, N, width);
     if (unit < 4)

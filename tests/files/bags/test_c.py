@@ -156,8 +156,8 @@ def test_bin_is_the_bytes_and_json_the_spec(dtype, tmp_path):
     assert found.spec == spec and found["weight_space"].tobytes() == path.read_bytes()
 
 
-def test_json_as_the_program_in_examples_reads_it(tmp_path):
-    """docs/howto/c-inference.md: lstm.bin with lstm.json, Spec.to_dict() alone."""
+def test_json_with_the_spec_alone(tmp_path):
+    """A spec that a program wrote itself: lstm.bin with lstm.json, Spec.to_dict() alone."""
     spec = SPECS["float32"]
     flat = some.random_weights(CUDNN, spec)
     flat.tofile(tmp_path / "lstm.bin")
