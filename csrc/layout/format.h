@@ -8,10 +8,11 @@
  *         (D, 2*G*H), "o,+" with fills "i" and "i" is (H, H + I). A piece may contain some of the
  *         gates only; a slot does not exist in cells that have none of them.
  * per     those of l (layer) and d that make separate tensors.
- * name    {s} prefix of a stack, {l} layer, {p} number of the layer and direction (D * l + d),
- *         {d:a|b} `a` in the first direction and `b` in the second, {g} gate. A slot with {g} in
- *         its name has one tensor per gate of its first piece. A gate is named by its letter,
- *         unless gate_names has another name for it: "f:forget g:cell".
+ * name    {s} prefix of a stack, which names the layer, and the direction unless {d:a|b} does;
+ *         {l} layer, {p} number of the layer and direction (D * l + d), {d:a|b} `a` in the first
+ *         direction and `b` in the second, {g} gate. A slot with {g} in its name has one tensor per
+ *         gate of its first piece. A gate is named by its letter, unless gate_names has another
+ *         name for it: "f:forget g:cell".
  */
 #ifndef RNL_LAYOUT_FORMAT_H
 #define RNL_LAYOUT_FORMAT_H
