@@ -11,6 +11,7 @@ int64_t rnl_axis_extent(const rnl_form *form, char axis, const rnl_piece *piece,
     int64_t rows, cols;
     rnl_block_shape(spec, &block, &rows, &cols);
     switch (axis) {
+    case 'l': return 1;
     case 'd': return rnl_num_directions(spec);
     case 'g': return rnl_form_num_gates(form, piece);
     case 'o': return rows;

@@ -549,6 +549,33 @@ const rnl_row rnl_rows[] = {
      .source = "TensorRT's IRNNv2Layer, removed in TensorRT 10 (NvInfer.h 7: RNNOperation,"
                " IRNNLayer::setWeights, IRNNv2Layer::setWeightsForGate)"},
 
+    {.layout = "onednn",
+     .gates = GATES("ifgo", "zrn", "h"),
+     .resets = BEFORE,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "l",
+     .slots = {{"{s}weights_layer", "l,d,i,g,o", {{RNL_W}}},
+               {"{s}weights_iter", "l,d,i,g,o", {{RNL_R}}},
+               {"{s}weights_peephole", "l,d,g,o", {{RNL_PEEP, .gates = "ifo"}}},
+               {"{s}weights_projection", "l,d,i,o", {{RNL_P}}},
+               {"{s}bias", "l,d,g,o", {{RNL_BW}}}},
+     .checked = RNL_CHECKED_RECORDED,
+     .source = "oneDNN's primitives lstm, gru and vanilla_rnn in the memory formats ldigo, ldio and"
+               " ldgo (oneDNN 3.2, doc/primitives/rnn.md)"},
+
+    {.layout = "onednn",
+     .gates = GATES(NULL, "zrn", NULL),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "l",
+     .slots = {{"{s}weights_layer", "l,d,i,g,o", {{RNL_W}}},
+               {"{s}weights_iter", "l,d,i,g,o", {{RNL_R}}},
+               {"{s}bias", "l,d,+,o", {{RNL_BW, "g"}, {RNL_BR, "g", .gates = "n"}}}},
+     .checked = RNL_CHECKED_RECORDED,
+     .source = "oneDNN's primitive lbr_gru (oneDNN 3.2, doc/primitives/rnn.md)"},
+
     /* Not listed for users: the forward pass on the CPU is prepared from this layout. */
     {.layout = RNL_FORWARD_LAYOUT,
      CUDNN_WEIGHT_SPACE,

@@ -75,8 +75,7 @@ static void gate_name(const whose *of, char *text, size_t size)
  * name tells the directions apart; nothing if there is only one. */
 static void stack_prefix(const rnl_form *form, const whose *of, char *text, size_t size)
 {
-    const bool sides =
-        per(form, 'd') && form->spec.bidirectional && !strstr(of->slot->name, "{d:");
+    const bool sides = per(form, 'd') && form->spec.bidirectional && !strstr(of->slot->name, "{d:");
     const char *side = of->direction ? "backward/" : "forward/";
     *text = '\0';
     if (form->spec.num_layers > 1 || sides)

@@ -68,7 +68,7 @@ static inline int num_dimensions(const char *shape, bool *joins)
         if (to == from || (joined && *joins))
             return 0;
         for (const char *axis = from; axis < to && !joined; axis++)
-            if (!strchr("dgoi", *axis) || strchr(axis + 1, *axis))
+            if (!strchr("ldgoi", *axis) || strchr(axis + 1, *axis))
                 return 0;
         *joins |= joined;
         if (!*to)
@@ -139,6 +139,8 @@ static inline const char *row_mistake(const rnl_row *row)
         return "a forget bias without biases";
     for (int k = 0; k < RNL_MAX_SLOTS && row->slots[k].name; k++) {
         const char *mistake = slot_mistake(&row->slots[k]);
+        if (strchr(row->slots[k].shape, 'l') && !strchr(row->per, 'l'))
+            return "layers that share a tensor with an axis l";
         if (mistake || (k == 0 && row->slots[k].continues))
             return mistake ? mistake : "the first slot continues another";
     }
