@@ -35,7 +35,8 @@ typedef struct rnl_slot {
     const char *shape;
     rnl_piece pieces[RNL_MAX_PIECES + 1];
     const char *gate_names; /* "letter:name letter:name ..."; NULL: the letters */
-    bool walks;     /* repeated for each layer and each direction of it, inside one tensor      */
+    const char *walks; /* "ld": repeated inside one tensor for each layer, each direction of it;
+                          "l": for each layer, and d is in the fills; NULL: not repeated */
     bool continues; /* follows the slot before it in the same tensor                            */
     bool ravels;    /* the (i, o) window of a gate, read row by row, is the (o, i) matrix       */
 } rnl_slot;

@@ -45,9 +45,9 @@ const rnl_option rnl_options[RNL_NUM_OPTIONS] = {
      .z = RNL_Z_KEEPS_STATE,                                                                       \
      .per = "",                                                                                    \
      .slots = {{"weight_space", "+", {{RNL_W, "goi"}, {RNL_R, "goi"}, {RNL_P, "oi"}},              \
-                .walks = true},                                                                    \
+                .walks = "ld"},                                                                    \
                {"weight_space", "+", {{RNL_BW, "go"}, {RNL_BR, "go"}},                             \
-                .walks = true, .continues = true}},                                                \
+                .walks = "ld", .continues = true}},                                                \
      .bias_by_mode = true
 
 #define KERAS1_GATES "i:_i g:_c f:_f o:_o z:_z r:_r n:_h h:"
@@ -575,6 +575,20 @@ const rnl_row rnl_rows[] = {
                {"{s}bias", "l,d,+,o", {{RNL_BW, "g"}, {RNL_BR, "g", .gates = "n"}}}},
      .checked = RNL_CHECKED_RECORDED,
      .source = "oneDNN's primitive lbr_gru (oneDNN 3.2, doc/primitives/rnn.md)"},
+
+    {.layout = "miopen",
+     .gates = GATES("ifog", "zrn", "h"),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "",
+     .slots = {{"weights", "+", {{RNL_W, "dgoi"}, {RNL_R, "dgoi"}}, .walks = "l"},
+               {"weights", "+", {{RNL_BW, "dgo"}, {RNL_BR, "dgo"}}, .walks = "l",
+                .continues = true}},
+     .must_name = true,
+     .source = "RNNDescriptor::paramsOffsetCalculation and biasOffsetCalculation of MIOpen"
+               " (src/rnn.cpp, commit 7c5ba05); gates: permute_wei_for_miopen of torch"
+               " (aten/src/ATen/native/miopen/RNN_miopen.cpp)"},
 
     /* Not listed for users: the forward pass on the CPU is prepared from this layout. */
     {.layout = RNL_FORWARD_LAYOUT,

@@ -273,9 +273,11 @@ static void check_rows(void)
         {"w", "+,go", {{RNL_W, "x"}}},
         {"w", "+,go", {{RNL_W, "g"}}},
         {"w", "go,i", {{RNL_W, .gates = "rq"}}},
-        {"w", "+", {{RNL_W, "dgoi"}}, .walks = true},
-        {"w", "+,o", {{RNL_W, "gi"}}, .walks = true},
-        {"w{g}", "+", {{RNL_W, "oi"}}, .walks = true},
+        {"w", "+", {{RNL_W, "goi"}}, .walks = "d"},
+        {"w", "+", {{RNL_W, "goi"}}, .walks = "l"},
+        {"w", "+", {{RNL_W, "dgoi"}}, .walks = "ld"},
+        {"w", "+,o", {{RNL_W, "gi"}}, .walks = "ld"},
+        {"w{g}", "+", {{RNL_W, "oi"}}, .walks = "ld"},
         {"w", "+,go", {{RNL_W, "i", .gates = "rz"}, {RNL_R, "i"}}},
     };
     for (size_t k = 0; k < sizeof wrong / sizeof wrong[0]; k++)

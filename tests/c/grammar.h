@@ -94,6 +94,8 @@ static inline const char *slot_mistake(const rnl_slot *slot)
     if (!num_dimensions(slot->shape, &joins))
         return "the shape";
     const bool each_gate = strchr(slot->shape, 'g') || strstr(slot->name, "{g}");
+    if (slot->walks && (strcmp(slot->walks, "ld") != 0 && strcmp(slot->walks, "l") != 0))
+        return "the walk";
     if (slot->walks && (strcmp(slot->shape, "+") != 0 || strstr(slot->name, "{")))
         return "a walk in a tensor that has more than one dimension, or per gate";
     const int n = rnl_num_pieces(slot);
@@ -106,8 +108,8 @@ static inline const char *slot_mistake(const rnl_slot *slot)
             return "the gates of a piece";
         if (each_gate && !same_gates(piece, slot->pieces))
             return "pieces with different gates that share the axis g";
-        if (slot->walks && piece->fill && strchr(piece->fill, 'd'))
-            return "a direction that is walked and in a fill";
+        if (slot->walks && !strchr(slot->walks, 'd') != (piece->fill && strchr(piece->fill, 'd')))
+            return "a direction that is walked and in a fill, or in neither";
         for (const char *axis = piece->fill; axis && *axis; axis++)
             if (strchr(slot->shape, *axis))
                 return "an axis of a fill that is in the shape too";

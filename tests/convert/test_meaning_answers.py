@@ -154,7 +154,7 @@ def test_tensors_that_look_like_another_layouts_are_read_in_it_only_if_it_is_nam
     named = [name for name, info in rl.layouts().items() if info["must_name"]]
     assert named == [
         "paddle", "openvino", "tf1-cudnn-canonical", "keras1", "webnn", "webnn-ifgo", "haste",
-        "tf1-block-v2", "coreml",
+        "tf1-block-v2", "coreml", "miopen",
     ]  # fmt: skip
     _, tensors, *_ = ANSWERS["openvino"]["lstm"]
     with pytest.raises(rl.LayoutError, match=r"B: shape \(2, 16\), expected \(2, 32\)"):

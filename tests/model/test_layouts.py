@@ -103,7 +103,7 @@ def test_layouts_say_what_they_hold():
         "flax-nnx", "equinox", "haiku", "paddle", "openvino", "tf1-cudnn-canonical", "keras1",
         "burn", "webnn", "webnn-ifgo", "haste", "cntk", "dl4j", "flax-nnx-lstm",
         "mxnet-gluon", "chainer-nstep", "chainer-links", "tf1", "tf1-block-v2",
-        "coreml", "tensorrt", "onednn",
+        "coreml", "tensorrt", "onednn", "miopen",
     ]  # fmt: skip
     assert known["onnx"]["gates"] == {
         "lstm": "iofg",

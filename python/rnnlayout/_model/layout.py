@@ -16,7 +16,7 @@ Named = Literal["torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat",
                 "flax-nnx", "equinox", "haiku", "paddle", "openvino", "tf1-cudnn-canonical",
                 "keras1", "burn", "webnn", "webnn-ifgo", "haste", "cntk", "dl4j", "flax-nnx-lstm",
                 "mxnet-gluon", "chainer-nstep", "chainer-links", "tf1", "tf1-block-v2", "coreml",
-                "tensorrt", "onednn"]  # fmt: skip
+                "tensorrt", "onednn", "miopen"]  # fmt: skip
 
 
 @dataclass(frozen=True, init=False, repr=False)
