@@ -52,13 +52,17 @@ class Given:
 
     def _parts_of(self, k: int) -> list[slice]:
         """Return where the matrices, and where the biases, of layer k are in the one vector."""
-        below, upto, whole = (
-            vector_sizes(self.layout, self.spec.replace(num_layers=n), self.has) if n else (0, 0)
-            for n in (k, k + 1, self.spec.num_layers)
+        one, two = (
+            vector_sizes(self.layout, self.spec.replace(num_layers=n), self.has) for n in (1, 2)
         )
-        starts = 0, whole[0]
+
+        def below(layer: int, kind: int) -> int:  # layers above the first are alike
+            return one[kind] + (layer - 1) * (two[kind] - one[kind]) if layer else 0
+
+        starts = 0, below(self.spec.num_layers, 0)
         return [
-            slice(start + a, start + b) for start, a, b in zip(starts, below, upto, strict=True)
+            slice(start + below(k, kind), start + below(k + 1, kind))
+            for kind, start in enumerate(starts)
         ]
 
     def layers(self) -> list[Given]:
