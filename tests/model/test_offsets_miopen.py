@@ -64,7 +64,7 @@ def test_a_vector_needs_its_spec():
     torch = {name: rng.normal(size=shape).astype("f4")
              for name, shape in rl.describe(spec, "torch").items()}  # fmt: skip
     weights = rl.convert(torch, to="miopen", exact=True)
-    for source in (dict(weights), [weights["weights"]]):
+    for source in (dict(weights), [weights["weights"]], weights["weights"]):
         with pytest.raises(rl.SpecError, match=r"miopen is one flat vector.* pass spec="):
             rl.convert(source, layout="miopen", to="torch")
         back = rl.convert(source, spec, layout="miopen", to="torch", exact=True)
