@@ -273,9 +273,9 @@ def main():
     args = parser.parse_args()
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     torch.set_num_threads(1)
-    about = {"cpu": cpu(), "tier": rl.cpu_tier(), "python": platform.python_version(),
-             "numpy": np.__version__, "torch": torch.__version__, "rnnlayout": rl.__version__,
-             "threads": 1}  # fmt: skip
+    about = {"cpu": cpu(), "date": time.strftime("%Y-%m-%d"), "tier": rl.cpu_tier(),
+             "python": platform.python_version(), "numpy": np.__version__,
+             "torch": torch.__version__, "rnnlayout": rl.__version__, "threads": 1}  # fmt: skip
     print(json.dumps(about))
     rows = []
     for case in CASES:

@@ -341,8 +341,9 @@ def main():
     parser.add_argument("--more", action="store_true", help="also memory, allocations and growth")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     args = parser.parse_args()
-    about = {"cpu": cpu(), "tier": rl.cpu_tier(), "python": platform.python_version(),
-             **peers.versions(), "rnnlayout": rl.__version__}  # fmt: skip
+    about = {"cpu": cpu(), "date": time.strftime("%Y-%m-%d"), "tier": rl.cpu_tier(),
+             "python": platform.python_version(), **peers.versions(),
+             "rnnlayout": rl.__version__}  # fmt: skip
     print(json.dumps(about))
     for name in peers.found()[1]:
         print(f"{name} is not installed: left out")

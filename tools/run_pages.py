@@ -4,7 +4,8 @@
     python tools/run_pages.py --write    write the outputs into the pages
 
 The ```python blocks of a page are one program, from top to bottom. A ```text block directly after
-such a block is its output. Blocks in other languages are not run.
+such a block is its output. Blocks in other languages are not run. A page runs in a temporary
+folder that has a link to examples.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import contextlib
 import io
 import re
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,15 +43,21 @@ def blocks(text):
     ]
 
 
-def run(page):
-    """Run a page and return [(block, output)] in order. Exceptions from a block are not caught."""
+def run(page, folder=None):
+    """Run a page and return [(block, output)] in order. Exceptions from a block are not caught.
+
+    folder: where it runs and leaves its files; None: in a temporary one.
+    """
+    if folder is None:
+        with tempfile.TemporaryDirectory() as made:
+            (Path(made) / "examples").symlink_to(ROOT / "examples")
+            return run(page, made)
     done, names = [], {"__name__": "__main__"}
-    text = page.read_text()
-    for block in blocks(text):
+    for block in blocks(page.read_text()):
         printed = io.StringIO()
         # so that a traceback shows the line numbers of the page
         code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
-        with contextlib.redirect_stdout(printed), contextlib.chdir(ROOT):
+        with contextlib.redirect_stdout(printed), contextlib.chdir(folder):
             exec(code, names)
         done.append((block, printed.getvalue()))
     return done

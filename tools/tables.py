@@ -1,4 +1,6 @@
-"""Generate the tables in README.md and docs, from the library and the results of the benchmarks.
+"""Generate the tables in README.md, docs and benchmarks/README.md.
+
+They follow from the library and from the results of the benchmarks.
 
     python tools/tables.py            compare; exit code 1 if a page is out of date
     python tools/tables.py --write    write the tables into the pages
@@ -19,7 +21,11 @@ from layout_tables import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("layouts", "every-layout", "conversions", "formats", "cudnn-versions", "performance")
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{page}.md" for page in NAMES)]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "benchmarks" / "README.md",
+    *(ROOT / "docs" / f"{page}.md" for page in NAMES),
+]
 RESULTS = ROOT / "benchmarks" / "results"
 CONVERSIONS = json.loads((RESULTS / "convert.json").read_text())
 FILES = json.loads((RESULTS / "files.json").read_text())

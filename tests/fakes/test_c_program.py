@@ -55,11 +55,14 @@ def program(request, fakes, tmp_path_factory):
 
 
 def export(folder, spec, weights, x):
-    """Write the files that the program reads, as the page says."""
-    (folder / "rnn.json").write_text(json.dumps(spec.to_dict()))
-    weights.tofile(folder / "rnn.bin")
+    """Write the files that the program reads, as the page says, and return its arguments."""
+    rl.save(folder / "rnn.bin", rl.Weights(weights, spec))
     x.tofile(folder / "x.bin")
-    return [folder / "rnn.json", folder / "rnn.bin", folder / "x.bin", x.shape[1], folder / "out"]
+    return [folder / "rnn.bin", folder / "x.bin", x.shape[1], folder / "out"]
+
+
+def write_spec(files, text):
+    files[0].with_name("rnn.bin.json").write_text(text)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
@@ -89,6 +92,7 @@ GOOD = rl.Spec("lstm", 5, 6).to_dict()
     [
         (GOOD | {"hidden_size": 7}, "rnn.bin has 1248 bytes, but this RNN needs 1568"),
         (GOOD | {"input_size": 6}, "x.bin has 240 bytes, need a positive multiple of 72"),
+        (GOOD | {"config": {"go_backwards": True}}, 'has settings in "config"'),
         (GOOD | {"cell": "lstms"}, '"cell": lstms is not supported'),
         (GOOD | {"cell": "gru", "reset": "before"}, '"reset": before is not supported'),
         (GOOD | {"recurrent_activation": "hard_sigmoid"}, "hard_sigmoid is not supported"),
@@ -97,6 +101,7 @@ GOOD = rl.Spec("lstm", 5, 6).to_dict()
         (GOOD | {"num_layers": 1.5}, '"num_layers" must be a whole number'),
         (GOOD | {"num_layers": 2**40}, '"num_layers" must be a whole number'),
         (GOOD | {"num_layers": "1"}, '"num_layers" must be a whole number'),
+        (GOOD | {"bidirectional": 1}, '"bidirectional" must be true or false, not 1'),
         (GOOD | {"proj_size": 6000}, "cudnnSetRNNDescriptor_v8"),
         ({k: v for k, v in GOOD.items() if k != "bias"}, 'the spec has no "bias"'),
         ({}, 'the spec has no "schema"'),
@@ -106,37 +111,38 @@ GOOD = rl.Spec("lstm", 5, 6).to_dict()
 def test_a_wrong_spec_is_an_error(program, tmp_path, spec, text):
     problem = Problem(rl.Spec("lstm", 5, 6), np.random.default_rng(2))
     files = export(tmp_path, problem.spec, problem.weights, problem.x)
-    files[0].write_text(json.dumps(spec))
+    write_spec(files, json.dumps(spec))
     refused(program, files, text)
 
 
 @pytest.mark.parametrize(
     "at, value, text",
     [
-        (0, "nothing.json", "nothing.json: cannot be read"),
-        (1, "nothing.bin", "nothing.bin: cannot be read"),
+        (0, "nothing.bin", "nothing.bin.json: cannot be read"),
+        (0, "alone.bin", "alone.bin: cannot be read"),
         (1, ".", "cannot be read"),
-        (2, "empty", "empty has 0 bytes, need a positive multiple of 60"),
-        (3, "0", "N is 0, need a whole number, at least 1"),
-        (3, "3x", "N is 3x"),
-        (3, "7", "x.bin has 240 bytes, need a positive multiple of 140 = N * I * 4"),
-        (4, "no/folder/out", "no/folder/out.y: cannot be written"),
+        (1, "empty", "empty has 0 bytes, need a positive multiple of 60"),
+        (2, "0", "N is 0, need a whole number, at least 1"),
+        (2, "3x", "N is 3x"),
+        (2, "7", "x.bin has 240 bytes, need a positive multiple of 140 = N * I * 4"),
+        (3, "no/folder/out", "no/folder/out.y: cannot be written"),
     ],
 )
 def test_a_wrong_argument_is_an_error(program, tmp_path, at, value, text):
     problem = Problem(rl.Spec("lstm", 5, 6), np.random.default_rng(3))
     files = export(tmp_path, problem.spec, problem.weights, problem.x)
     (tmp_path / "empty").touch()
-    files[at] = value if at == 3 else tmp_path / value
+    (tmp_path / "alone.bin.json").write_text(json.dumps(GOOD))
+    files[at] = value if at == 2 else tmp_path / value
     refused(program, files, text)
 
 
 def test_every_cut_of_the_spec_is_an_error(program, tmp_path):
     problem = Problem(rl.Spec("lstm", 5, 6), np.random.default_rng(4))
     files = export(tmp_path, problem.spec, problem.weights, problem.x)
-    whole = files[0].read_text()
+    whole = json.dumps(GOOD)
     for end in range(0, len(whole) - 1, 7):
-        files[0].write_text(whole[:end])
+        write_spec(files, whole[:end])
         refused(program, files, "the spec")
 
 

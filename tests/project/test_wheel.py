@@ -2,6 +2,7 @@
 sdist: the sources, and nothing that a build has left in their folders."""
 
 import re
+import shutil
 import sys
 import tarfile
 import zipfile
@@ -71,10 +72,28 @@ def test_it_keeps_to_the_stable_abi(wheel):
     run([sys.executable, "-m", "abi3audit", "--strict", wheel])
 
 
-def test_the_sdist_contains_the_tracked_files(tmp_path):
-    run([sys.executable, "-m", "build", "--sdist", "--outdir", tmp_path, ROOT])
+# What users and builds leave in a tree.
+LEFT = re.findall(
+    r"\S+",
+    """
+lstm.bin lstm.bin.json model.pt out.y cpu_inference core.123 notes.txt .env .venv/pyvenv.cfg
+build/c/librnnlayout.a build/check/log dist/rnnlayout-0.1.0.tar.gz venv/bin/python old/notes.md
+csrc/core/size.o csrc/librnnlayout.a python/rnnlayout/_native.abi3.so docs/_build/index.html
+python/rnnlayout/__pycache__/testing.cpython-311.pyc python/rnnlayout.egg-info/PKG-INFO
+tests/.pytest_cache/README.md .hypothesis/examples/1 examples/checkpoints/model.onnx
+""",
+)
+
+
+def test_the_sdist_of_a_used_tree_contains_the_tracked_files(tmp_path):
+    tracked = set(run(["git", "-C", ROOT, "ls-files"]).splitlines())
+    assert tracked.isdisjoint(LEFT)
+    for name in [*tracked, *LEFT]:
+        to = tmp_path / "tree" / name
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / (name if name in tracked else "LICENSE"), to)
+    run([sys.executable, "-m", "build", "--sdist", "--outdir", tmp_path, tmp_path / "tree"])
     (path,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    tracked = set(run(["git", "-C", ROOT, "ls-files"]).splitlines())
     assert names == {name for name in tracked if not name.startswith(".")} | {"PKG-INFO"}
