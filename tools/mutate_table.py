@@ -64,6 +64,10 @@ ORACLES = {
     "chainer-links": ["convert/test_meaning_recorded"],
     "tf1": ["convert/test_meaning_forget_bias"],
     "tf1-block-v2": ["convert/test_meaning_forget_bias"],
+    "coreml": ["convert/test_meaning_documents"],
+    "tensorrt": ["convert/test_meaning_documents"],
+    "onednn": ["convert/test_meaning_answers"],
+    "miopen": ["model/test_offsets_miopen"],
 }
 LAWS = ["model/test_layouts", "convert/test_conversions", "sources/test_errors",
         "sources/test_sources", "convert/test_laws"]  # fmt: skip

@@ -2,11 +2,12 @@
 
     python tools/record_answers.py NAME     in an environment that has the framework and NumPy
 
-NAME is paddle, mxnet or openvino: see tests/data/README.md. Writes tests/data/answers-NAME.npz,
-with random weights in the framework's own tensors, inputs, initial states, and the framework's
-outputs. It uses nothing of rnnlayout.
+NAME is paddle, mxnet, openvino or onednn: see tests/data/README.md. Writes
+tests/data/answers-NAME.npz, with random weights in the framework's own tensors, inputs, initial
+states, and the framework's outputs. It uses nothing of rnnlayout.
 """
 
+import ctypes
 import json
 import sys
 from pathlib import Path
@@ -101,10 +102,111 @@ def openvino(rng):
     yield "version", ov.__version__
 
 
+# Constants of oneDNN: dnnl_types.h 3.2.
+CPU, STREAM_IN_ORDER, F32, INFERENCE, LEFT_TO_RIGHT, BIDIRECTIONAL_CONCAT = 1, 1, 3, 96, 1, 3
+ACTIVATIONS = {"rnn_relu": [0x20], "rnn_tanh": [0x21]}
+TAGS = {3: 4, 4: 5, 5: 6}  # by the number of dimensions: dnnl_abc, dnnl_abcd, dnnl_abcde
+ARGUMENTS = {"src_layer": 1, "src_iter": 2, "src_iter_c": 3, "weights_layer": 33,
+             "weights_iter": 34, "weights_peephole": 35, "weights_projection": 36, "bias": 41,
+             "dst_layer": 17, "dst_iter": 18, "dst_iter_c": 19}  # fmt: skip
+
+
+class Argument(ctypes.Structure):
+    _fields_ = (("number", ctypes.c_int), ("memory", ctypes.c_void_p))
+
+
+class Onednn:
+    """oneDNN's C library, for float32 tensors that are dense in the order of their dimensions."""
+
+    def __init__(self):
+        self.library = ctypes.CDLL(str(Path(sys.prefix) / "lib" / "libdnnl.so.3"))
+        self.engine = self.make("engine_create", CPU, ctypes.c_size_t(0))
+        self.stream = self.make("stream_create", self.engine, STREAM_IN_ORDER)
+
+    def version(self):
+        self.library.dnnl_version.restype = ctypes.POINTER(ctypes.c_int * 3)
+        return ".".join(map(str, self.library.dnnl_version()[0]))
+
+    def call(self, name, *arguments):
+        if status := getattr(self.library, f"dnnl_{name}")(*arguments):
+            raise RuntimeError(f"dnnl_{name}: status {status}")
+
+    def make(self, name, *arguments):
+        made = ctypes.c_void_p()
+        self.call(name, ctypes.byref(made), *arguments)
+        return made
+
+    def describe(self, array):
+        if array is None:
+            return None
+        dims = (ctypes.c_int64 * 12)(*array.shape)
+        return self.make("memory_desc_create_with_tag", array.ndim, dims, F32, TAGS[array.ndim])
+
+    def run(self, primitive, activation, direction, arrays):
+        """Run a primitive. arrays: its arguments in their order, None for one that is left out."""
+        described = {name: self.describe(array) for name, array in arrays.items()}
+        numbers = [0, ctypes.c_float(0), ctypes.c_float(0)] if activation else [0]
+        descriptor = self.make(
+            f"{primitive}_forward_primitive_desc_create", self.engine, INFERENCE, *activation,
+            direction, *described.values(), *numbers, None,
+        )  # fmt: skip
+        made = self.make("primitive_create", descriptor)
+        given = [
+            Argument(ARGUMENTS[name],
+                     self.make("memory_create", described[name], self.engine,
+                               ctypes.c_void_p(array.ctypes.data)))
+            for name, array in arrays.items() if array is not None
+        ]  # fmt: skip
+        self.call(
+            "primitive_execute", made, self.stream, len(given), (Argument * len(given))(*given)
+        )
+        self.call("stream_wait", self.stream)
+
+
+def onednn(rng):
+    library, P = Onednn(), 3
+    kinds = [("lstm", 4, 4, "lstm", 2), ("lstm projected", 4, 4, "lstm", 1),
+             ("lstm peepholes", 4, 4, "lstm", 1), ("gru", 3, 4, "lbr_gru", 2),
+             ("gru before", 3, 3, "gru", 2), ("rnn_tanh", 1, 1, "vanilla_rnn", 2),
+             ("rnn_relu", 1, 1, "vanilla_rnn", 2)]  # fmt: skip
+    for name, gates, biases, primitive, D in kinds:
+        cell = name.split()[0]
+        width = P if "projected" in name else H
+        tensors = {"weights_layer": weight(rng, (1, D, I, gates, H)),
+                   "weights_iter": weight(rng, (1, D, width, gates, H))}  # fmt: skip
+        if "peepholes" in name:
+            tensors["weights_peephole"] = normal(rng, 1, D, 3, H)
+        if "projected" in name:
+            tensors["weights_projection"] = weight(rng, (1, D, H, width))
+        tensors["bias"] = normal(rng, 1, D, biases, H)
+        x, h = normal(rng, T, N, I), normal(rng, 1, D, N, width)
+        y, h_n = np.zeros((T, N, D * width), np.float32), np.zeros_like(h)
+        arrays = {"src_layer": x, "src_iter": h}
+        start, last = [h[0]], [h_n[0]]
+        if cell == "lstm":
+            c = normal(rng, 1, D, N, H)
+            start, last = [h[0], c[0]], [h_n[0], np.zeros_like(c[0])]
+            arrays |= {"src_iter_c": c, "weights_layer": None, "weights_iter": None,
+                       "weights_peephole": None, "weights_projection": None}  # fmt: skip
+        arrays |= tensors | {"dst_layer": y, "dst_iter": h_n}
+        if cell == "lstm":
+            arrays["dst_iter_c"] = last[1][None]
+        direction = BIDIRECTIONAL_CONCAT if D == 2 else LEFT_TO_RIGHT
+        library.run(primitive, ACTIVATIONS.get(cell, []), direction, arrays)
+        spec = {"cell": cell, "num_layers": 1, "bidirectional": D == 2}
+        spec |= {"reset": "before"} if name == "gru before" else {}
+        spec |= {"proj_size": P} if "projected" in name else {}
+        yield name, spec, tensors, [x, *start], [y, *last]
+    yield "version", library.version()
+
+
+MAKERS = {"paddle": paddle, "mxnet": mxnet, "openvino": openvino, "onednn": onednn}
+
+
 def main():
     name = sys.argv[1]
     rng = np.random.default_rng(list(name.encode()))
-    *cases, (_, version) = {"paddle": paddle, "mxnet": mxnet, "openvino": openvino}[name](rng)
+    *cases, (_, version) = MAKERS[name](rng)
     arrays, about = {}, {"framework": name, "version": version, "cases": {}}
     for case, spec, tensors, given, results in cases:
         about["cases"][case] = {"input_size": I, "hidden_size": H, **spec}

@@ -136,7 +136,7 @@ const char *rnl_cpu_tier(void);
 
 /* ------------------------------------------------------------------------------ layouts -- */
 
-enum { RNL_NUM_OPTIONS = 4, RNL_MAX_DIMS = 3, RNL_MAX_NAME = 64 };
+enum { RNL_NUM_OPTIONS = 4, RNL_MAX_DIMS = 5, RNL_MAX_NAME = 64 };
 
 /* The layout of the weights of rnl_rnn_new(), named as in messages. It is not in the table. */
 #define RNL_FORWARD_LAYOUT "the forward pass"

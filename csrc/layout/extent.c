@@ -11,6 +11,7 @@ int64_t rnl_axis_extent(const rnl_form *form, char axis, const rnl_piece *piece,
     int64_t rows, cols;
     rnl_block_shape(spec, &block, &rows, &cols);
     switch (axis) {
+    case 'l': return 1;
     case 'd': return rnl_num_directions(spec);
     case 'g': return rnl_form_num_gates(form, piece);
     case 'o': return rows;
@@ -63,10 +64,11 @@ int rnl_slot_shape(const rnl_form *form, const rnl_slot *slot, int64_t layer, in
 /* One turn of a walk is one-dimensional and has the same size in all layers but the first. */
 int64_t rnl_walk_nelems(const rnl_form *form, const rnl_slot *slot, int64_t layer, int direction)
 {
-    const int D = rnl_num_directions(&form->spec);
+    const bool by_direction = strchr(slot->walks, 'd') != NULL;
+    const int D = by_direction ? rnl_num_directions(&form->spec) : 1;
+    const int turns = by_direction ? direction : 0; /* before this one, in the layer */
     int64_t first[RNL_MAX_DIMS], deep[RNL_MAX_DIMS];
     rnl_slot_shape(form, slot, 0, first);
     rnl_slot_shape(form, slot, 1, deep);
-    return layer == 0 ? direction * first[0]
-                      : D * first[0] + ((layer - 1) * D + direction) * deep[0];
+    return layer == 0 ? turns * first[0] : D * first[0] + ((layer - 1) * D + turns) * deep[0];
 }

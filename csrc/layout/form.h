@@ -54,8 +54,8 @@ int64_t rnl_slot_dimension(const rnl_form *form, const rnl_slot *slot, const cha
 /* The dimensions of a slot's tensor, or of one turn of its walk. Return their number. */
 int rnl_slot_shape(const rnl_form *form, const rnl_slot *slot, int64_t layer, int64_t *shape);
 
-/* The number of elements of a walking slot before (layer, direction). For layer == num_layers: the
- * number of all its elements. */
+/* The number of elements of a walking slot before (layer, direction); the direction has no effect
+ * if the slot walks along layers only. For layer == num_layers: the number of all its elements. */
 int64_t rnl_walk_nelems(const rnl_form *form, const rnl_slot *slot, int64_t layer, int direction);
 
 /* The index of the tensor that contains a slot in a layer, direction and gate; and tensor k. */

@@ -1,17 +1,19 @@
 /*
  * A row of the table of layouts (formats.c), and its grammar.
  *
- * An axis is a letter: d direction, g gate, o output unit, i input unit.
+ * An axis is a letter: d direction, g gate, o output unit, i input unit; l layer, of length 1,
+ *         because layers that differ in size do not share a tensor of more than one dimension.
  * shape   the shape of the tensor, slowest axis first, with a comma between dimensions: "go,i" is
  *         (G*H, I). A `+` joins pieces one after the other; `fill` gives the axes of each piece
  *         along it: "+,go" with two pieces is (2, G*H), "d,+" with fills "go" and "go" is
  *         (D, 2*G*H), "o,+" with fills "i" and "i" is (H, H + I). A piece may contain some of the
  *         gates only; a slot does not exist in cells that have none of them.
  * per     those of l (layer) and d that make separate tensors.
- * name    {s} prefix of a stack, {l} layer, {p} number of the layer and direction (D * l + d),
- *         {d:a|b} `a` in the first direction and `b` in the second, {g} gate. A slot with {g} in
- *         its name has one tensor per gate of its first piece. A gate is named by its letter,
- *         unless gate_names has another name for it: "f:forget g:cell".
+ * name    {s} prefix of a stack, which names the layer, and the direction unless {d:a|b} does;
+ *         {l} layer, {p} number of the layer and direction (D * l + d), {d:a|b} `a` in the first
+ *         direction and `b` in the second, {g} gate. A slot with {g} in its name has one tensor per
+ *         gate of its first piece. A gate is named by its letter, unless gate_names has another
+ *         name for it: "f:forget g:cell".
  */
 #ifndef RNL_LAYOUT_FORMAT_H
 #define RNL_LAYOUT_FORMAT_H
@@ -33,7 +35,8 @@ typedef struct rnl_slot {
     const char *shape;
     rnl_piece pieces[RNL_MAX_PIECES + 1];
     const char *gate_names; /* "letter:name letter:name ..."; NULL: the letters */
-    bool walks;     /* repeated for each layer and each direction of it, inside one tensor      */
+    const char *walks; /* "ld": repeated inside one tensor for each layer, each direction of it;
+                          "l": for each layer, and d is in the fills; NULL: not repeated */
     bool continues; /* follows the slot before it in the same tensor                            */
     bool ravels;    /* the (i, o) window of a gate, read row by row, is the (o, i) matrix       */
 } rnl_slot;

@@ -45,12 +45,13 @@ const rnl_option rnl_options[RNL_NUM_OPTIONS] = {
      .z = RNL_Z_KEEPS_STATE,                                                                       \
      .per = "",                                                                                    \
      .slots = {{"weight_space", "+", {{RNL_W, "goi"}, {RNL_R, "goi"}, {RNL_P, "oi"}},              \
-                .walks = true},                                                                    \
+                .walks = "ld"},                                                                    \
                {"weight_space", "+", {{RNL_BW, "go"}, {RNL_BR, "go"}},                             \
-                .walks = true, .continues = true}},                                                \
+                .walks = "ld", .continues = true}},                                                \
      .bias_by_mode = true
 
 #define KERAS1_GATES "i:_i g:_c f:_f o:_o z:_z r:_r n:_h h:"
+#define TENSORRT_GATES "g:c n:h h:i"
 #define BURN_GATES "i:input f:forget o:output g:cell z:update r:reset n:new"
 
 const rnl_row rnl_rows[] = {
@@ -510,6 +511,84 @@ const rnl_row rnl_rows[] = {
      .must_name = true,
      .checked = RNL_CHECKED_FRAMEWORK,
      .source = "tf.raw_ops.BlockLSTMV2 (tensorflow/core/kernels/rnn/lstm_ops.cc, 2.21)"},
+
+    {.layout = "coreml",
+     .gates = GATES("ifog", NULL, NULL),
+     .activations = SIGMOID_ONLY,
+     .per = "ld",
+     .slots = {{"{s}weight_ih{d:|_back}", "go,i", {{RNL_W}}},
+               {"{s}weight_hh{d:|_back}", "go,i", {{RNL_R}}},
+               {"{s}bias{d:|_back}", "go", {{RNL_BW}}},
+               {"{s}peephole{d:|_back}", "go", {{RNL_PEEP, .gates = "ifo"}}}},
+     .must_name = true,
+     .source = "Core ML's operation lstm (coremltools 9.0, converters/mil/mil/ops/defs/iOS15/"
+               "recurrent.py, and the NumPy twin in ops/tests/iOS14/test_recurrent.py)"},
+
+    {.layout = "coreml",
+     .gates = GATES(NULL, "rnz", "h"),
+     .resets = BEFORE,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"{s}weight_ih", "go,i", {{RNL_W}}},
+               {"{s}weight_hh", "go,i", {{RNL_R}}},
+               {"{s}bias", "go", {{RNL_BW}}}},
+     .must_name = true,
+     .source = "Core ML's operations gru with reset_after false, and rnn (the files of its lstm)"},
+
+    {.layout = "tensorrt",
+     .gates = GATES("figo", "zrn", "h"),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "ld",
+     .slots = {{"W{p}[{g}]", "o,i", {{RNL_W}}, TENSORRT_GATES},
+               {"R{p}[{g}]", "o,i", {{RNL_R}}, TENSORRT_GATES},
+               {"Wb{p}[{g}]", "o", {{RNL_BW}}, TENSORRT_GATES},
+               {"Rb{p}[{g}]", "o", {{RNL_BR}}, TENSORRT_GATES}},
+     .source = "TensorRT's IRNNv2Layer, removed in TensorRT 10 (NvInfer.h 7: RNNOperation,"
+               " IRNNLayer::setWeights, IRNNv2Layer::setWeightsForGate)"},
+
+    {.layout = "onednn",
+     .gates = GATES("ifgo", "zrn", "h"),
+     .resets = BEFORE,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "l",
+     .slots = {{"{s}weights_layer", "l,d,i,g,o", {{RNL_W}}},
+               {"{s}weights_iter", "l,d,i,g,o", {{RNL_R}}},
+               {"{s}weights_peephole", "l,d,g,o", {{RNL_PEEP, .gates = "ifo"}}},
+               {"{s}weights_projection", "l,d,i,o", {{RNL_P}}},
+               {"{s}bias", "l,d,g,o", {{RNL_BW}}}},
+     .checked = RNL_CHECKED_RECORDED,
+     .source = "oneDNN's primitives lstm, gru and vanilla_rnn in the memory formats ldigo, ldio and"
+               " ldgo (oneDNN 3.2, doc/primitives/rnn.md)"},
+
+    {.layout = "onednn",
+     .gates = GATES(NULL, "zrn", NULL),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "l",
+     .slots = {{"{s}weights_layer", "l,d,i,g,o", {{RNL_W}}},
+               {"{s}weights_iter", "l,d,i,g,o", {{RNL_R}}},
+               {"{s}bias", "l,d,+,o", {{RNL_BW, "g"}, {RNL_BR, "g", .gates = "n"}}}},
+     .checked = RNL_CHECKED_RECORDED,
+     .source = "oneDNN's primitive lbr_gru (oneDNN 3.2, doc/primitives/rnn.md)"},
+
+    {.layout = "miopen",
+     .gates = GATES("ifog", "zrn", "h"),
+     .resets = AFTER,
+     .activations = SIGMOID_ONLY,
+     .z = RNL_Z_KEEPS_STATE,
+     .per = "",
+     .slots = {{"weights", "+", {{RNL_W, "dgoi"}, {RNL_R, "dgoi"}}, .walks = "l"},
+               {"weights", "+", {{RNL_BW, "dgo"}, {RNL_BR, "dgo"}}, .walks = "l",
+                .continues = true}},
+     .must_name = true,
+     .source = "RNNDescriptor::paramsOffsetCalculation and biasOffsetCalculation of MIOpen"
+               " (src/rnn.cpp, commit 7c5ba05); gates: permute_wei_for_miopen of torch"
+               " (aten/src/ATen/native/miopen/RNN_miopen.cpp)"},
 
     /* Not listed for users: the forward pass on the CPU is prepared from this layout. */
     {.layout = RNL_FORWARD_LAYOUT,

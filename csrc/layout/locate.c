@@ -20,6 +20,7 @@ static void place_axes(const finder *at, const char *from, const char *to, int64
     const rnl_block *block = at->block;
     for (const char *axis = to; axis-- > from;) {
         switch (*axis) {
+        case 'l': break;
         case 'd': at->view->at += block->direction * stride; break;
         case 'g':
             at->view->at += rnl_form_gate_place(at->form, at->piece, block->gate) * stride;

@@ -71,11 +71,11 @@ static void gate_name(const whose *of, char *text, size_t size)
     snprintf(text, size, "%.*s", (int)length, name);
 }
 
-/* Write the prefix of a layer and direction in a stack: "1/forward/"; nothing if there is only one.
- */
+/* Write the prefix of a layer and direction in a stack: "1/forward/", or "1/" if the rest of the
+ * name tells the directions apart; nothing if there is only one. */
 static void stack_prefix(const rnl_form *form, const whose *of, char *text, size_t size)
 {
-    const bool sides = per(form, 'd') && form->spec.bidirectional;
+    const bool sides = per(form, 'd') && form->spec.bidirectional && !strstr(of->slot->name, "{d:");
     const char *side = of->direction ? "backward/" : "forward/";
     *text = '\0';
     if (form->spec.num_layers > 1 || sides)

@@ -70,6 +70,9 @@ static const char *role_text(rnl_role role)
     return texts[role];
 }
 
+/* The longest text of a place: a name, and an index of 19 digits with ", " for each dimension. */
+enum { MAX_PLACE = RNL_MAX_NAME + RNL_MAX_DIMS * 21 + 3 };
+
 /* Write "weight_ih_l0[3, 4]": the tensor and the index in it of element k of a view. */
 static void place_text(const rnl_form *form, const rnl_view *view, int64_t k, char *text,
                        size_t size)
@@ -106,7 +109,7 @@ static const char *why_no_place(const rnl_step *op)
 
 static rnl_status fail_not_zero(const runner *run, const rnl_step *op, int64_t k)
 {
-    char place[128];
+    char place[MAX_PLACE];
     const rnl_cell cell = run->plan->src.spec.cell;
     place_text(&run->plan->src, &op->src, k, place, sizeof place);
     const bool no_bias = op->block.role != RNL_PEEP && !(run->plan->dst.roles >> RNL_BW & 1) &&
@@ -122,7 +125,7 @@ static rnl_status fail_not_zero(const runner *run, const rnl_step *op, int64_t k
 
 static rnl_status fail_not_identity(const runner *run, const rnl_step *op, int64_t k)
 {
-    char place[128];
+    char place[MAX_PLACE];
     place_text(&run->plan->src, &op->src, k, place, sizeof place);
     return rnl_fail(run->err, RNL_E_LOSSY,
                     "%s is %g: with skip_input %s has no input matrices in layer 0, so the one of"
@@ -137,7 +140,7 @@ static rnl_status fail_overflow(const runner *run, const rnl_step *op, int64_t k
     static const char *const added[] = {[RNL_OP_ADD] = " before the recurrent bias is added",
                                         [RNL_OP_SHIFT] = " before the forget bias is added",
                                         [RNL_OP_EXPECT_IDENTITY] = NULL};
-    char place[128];
+    char place[MAX_PLACE];
     place_text(&run->plan->src, &op->src, k, place, sizeof place);
     return rnl_fail(run->err, RNL_E_LOSSY,
                     "%s is %g%s: too large for %s, in which it would be infinite", place,

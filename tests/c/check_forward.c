@@ -259,8 +259,7 @@ static void check_errors(void)
 
 int main(void)
 {
-    const char *asked = getenv("CHECK_TURNS"); /* of slow builds */
-    const int turns = asked ? atoi(asked) : TURNS;
+    const int turns = check_turns(TURNS);
     printf("tier %s\n", rnl_cpu_tier());
     for (int turn = 0; turn < turns; turn++) {
         problem p = random_problem();

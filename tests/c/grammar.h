@@ -68,7 +68,7 @@ static inline int num_dimensions(const char *shape, bool *joins)
         if (to == from || (joined && *joins))
             return 0;
         for (const char *axis = from; axis < to && !joined; axis++)
-            if (!strchr("dgoi", *axis) || strchr(axis + 1, *axis))
+            if (!strchr("ldgoi", *axis) || strchr(axis + 1, *axis))
                 return 0;
         *joins |= joined;
         if (!*to)
@@ -94,6 +94,8 @@ static inline const char *slot_mistake(const rnl_slot *slot)
     if (!num_dimensions(slot->shape, &joins))
         return "the shape";
     const bool each_gate = strchr(slot->shape, 'g') || strstr(slot->name, "{g}");
+    if (slot->walks && (strcmp(slot->walks, "ld") != 0 && strcmp(slot->walks, "l") != 0))
+        return "the walk";
     if (slot->walks && (strcmp(slot->shape, "+") != 0 || strstr(slot->name, "{")))
         return "a walk in a tensor that has more than one dimension, or per gate";
     const int n = rnl_num_pieces(slot);
@@ -106,8 +108,8 @@ static inline const char *slot_mistake(const rnl_slot *slot)
             return "the gates of a piece";
         if (each_gate && !same_gates(piece, slot->pieces))
             return "pieces with different gates that share the axis g";
-        if (slot->walks && piece->fill && strchr(piece->fill, 'd'))
-            return "a direction that is walked and in a fill";
+        if (slot->walks && !strchr(slot->walks, 'd') != (piece->fill && strchr(piece->fill, 'd')))
+            return "a direction that is walked and in a fill, or in neither";
         for (const char *axis = piece->fill; axis && *axis; axis++)
             if (strchr(slot->shape, *axis))
                 return "an axis of a fill that is in the shape too";
@@ -139,6 +141,8 @@ static inline const char *row_mistake(const rnl_row *row)
         return "a forget bias without biases";
     for (int k = 0; k < RNL_MAX_SLOTS && row->slots[k].name; k++) {
         const char *mistake = slot_mistake(&row->slots[k]);
+        if (strchr(row->slots[k].shape, 'l') && !strchr(row->per, 'l'))
+            return "layers that share a tensor with an axis l";
         if (mistake || (k == 0 && row->slots[k].continues))
             return mistake ? mistake : "the first slot continues another";
     }

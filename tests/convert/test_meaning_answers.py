@@ -8,8 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracles.frameworks import run_onnx
-from oracles.reference import Run, distance, distance_between, forward, from_onnx
+import torch
+from oracles.frameworks import run_onnx, run_torch
+from oracles.reference import (
+    Run,
+    distance,
+    distance_between,
+    forward,
+    from_cudnn,
+    from_onnx,
+)
 
 import rnnlayout as rl
 
@@ -41,8 +49,10 @@ def recorded(framework):
 
 
 # framework -> case -> what was recorded. MXNet's tensor is one flat vector.
-ANSWERS = {framework: recorded(framework) for framework in ("paddle", "mxnet", "openvino")}
-CASES = [(framework, case) for framework, cases in ANSWERS.items() for case in cases]
+FRAMEWORKS = "paddle", "mxnet", "openvino", "onednn"
+ANSWERS = {framework: recorded(framework) for framework in FRAMEWORKS}
+CASES = [(framework, case) for framework, cases in ANSWERS.items() for case in cases
+         if case not in ("lstm peepholes", "lstm projected")]  # fmt: skip
 
 
 def source(framework, tensors):
@@ -87,6 +97,48 @@ def test_openvinos_gru_with_a_fourth_bias():
     assert converted["B"][0].tolist() == [0] * 12 + [1, 2, 3, 4]
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+def test_onednns_projection():
+    """ONNX has none: PyTorch computes from the converted weights what oneDNN computed."""
+    spec, tensors, given, answer = ANSWERS["onednn"]["lstm projected"]
+    assert rl.infer_spec(tensors) == spec
+    flat = rl.pack(tensors, exact=True)
+    expected = forward(from_cudnn(flat, spec), spec, *given)
+    assert distance(answer, expected) <= 1  # reference.Rounded
+    module = torch.nn.LSTM(spec.input_size, spec.hidden_size, proj_size=spec.proj_size)
+    rl.assign(module, rl.unpack(flat, spec, to="torch", exact=True))
+    assert distance_between(answer, run_torch(module, *given), expected) <= 1
+    back = rl.unpack(flat, spec, to="onednn", exact=True)
+    assert list(back) == list(tensors)
+    assert all(back[name].tobytes() == tensors[name].tobytes() for name in tensors)
+
+
+def test_onednns_peepholes():
+    """Those of i, f and o, and o's are multiplied with the new cell state; ONNX orders i, o, f."""
+    spec, tensors, given, answer = ANSWERS["onednn"]["lstm peepholes"]
+    there = rl.convert(tensors, to="onnx", exact=True)
+    found = run_onnx(there, spec, *given)
+    # A gate is a sum of 5 + 4 + 2 products of numbers below 4, so rounded by less than
+    # 11 * 11 * 4 * 2^-24 = 3e-5; its slope is at most 1, and 3 steps add up.
+    for mine, theirs in ((found.y, answer.y), (found.h, answer.h), (found.c, answer.c)):
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-4)
+    without = {name: array for name, array in there.items() if name != "P"}
+    assert np.abs(run_onnx(without, spec, *given).y - answer.y).max() > 0.01
+    back = rl.convert(there, to="onednn", exact=True)
+    assert back["weights_peephole"].tobytes() == tensors["weights_peephole"].tobytes()
+
+
+def test_onednn_runs_several_layers_one_by_one():
+    """Its primitive of several layers needs equal sizes, and does not join the directions."""
+    names = list(rl.describe(rl.Spec("gru", 5, 4, 2, True), "onednn"))
+    assert names == [f"{k}/{name}" for k in (0, 1)
+                     for name in ("weights_layer", "weights_iter", "bias")]  # fmt: skip
+    stack = {name: np.zeros((2, *shape[1:]), "f4")
+             for name, shape in rl.describe(rl.Spec("gru", 4, 4), "onednn").items()}  # fmt: skip
+    with pytest.raises(rl.LayoutError, match=r"weights_layer: shape \(2, 1, 4, 3, 4\), expected"):
+        rl.convert(stack, layout="onednn", to="torch")
+
+
 def test_a_projection_of_paddle_is_refused():
     """Its weight_ho is (H, P), and state_dict() gives it the name of another tensor: with two
     layers, that of weight_ih_l1."""
@@ -102,7 +154,7 @@ def test_tensors_that_look_like_another_layouts_are_read_in_it_only_if_it_is_nam
     named = [name for name, info in rl.layouts().items() if info["must_name"]]
     assert named == [
         "paddle", "openvino", "tf1-cudnn-canonical", "keras1", "webnn", "webnn-ifgo", "haste",
-        "tf1-block-v2",
+        "tf1-block-v2", "coreml", "miopen",
     ]  # fmt: skip
     _, tensors, *_ = ANSWERS["openvino"]["lstm"]
     with pytest.raises(rl.LayoutError, match=r"B: shape \(2, 16\), expected \(2, 32\)"):

@@ -157,6 +157,57 @@ def candle_gru(w, x, h, _):
     return z * h - (z - 1) * n, None
 
 
+def coreml_gates(w, x, h, n):
+    return np.split(x @ w["weight_ih"].T + h @ w["weight_hh"].T + w["bias"], n, -1)
+
+
+def coreml_lstm(w, x, h, c):
+    i, f, o, z = coreml_gates(w, x, h, 4)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(z)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def coreml_gru(w, x, h, _):
+    r, _, z = map(sigmoid, coreml_gates(w, x, h, 3))
+    _, o, _ = coreml_gates(w, x, h * r, 3)
+    return (1 - z) * np.tanh(o) + z * h, None
+
+
+def coreml_rnn(w, x, h, _):
+    return np.maximum(coreml_gates(w, x, h, 1)[0], 0), None
+
+
+def coreml_shapes(gates):
+    return {"weight_ih": (gates * H, I), "weight_hh": (gates * H, H), "bias": (gates * H,)}
+
+
+def tensorrt_gate(w, gate, x, h):
+    """Return the two products of one gate, each with its bias."""
+    return (x @ w[f"W0[{gate}]"].T + w[f"Wb0[{gate}]"],
+            h @ w[f"R0[{gate}]"].T + w[f"Rb0[{gate}]"])  # fmt: skip
+
+
+def tensorrt_lstm(w, x, h, c_before):
+    f, i, o, c = (sum(tensorrt_gate(w, gate, x, h)) for gate in "fioc")
+    c = sigmoid(f) * c_before + sigmoid(i) * np.tanh(c)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def tensorrt_gru(w, x, h_before, _):
+    z, r = (sigmoid(sum(tensorrt_gate(w, gate, x, h_before))) for gate in "zr")
+    from_x, from_h = tensorrt_gate(w, "h", x, h_before)
+    return (1 - z) * np.tanh(from_x + r * from_h) + z * h_before, None
+
+
+def tensorrt_rnn(w, x, h, _):
+    return np.tanh(sum(tensorrt_gate(w, "i", x, h))), None
+
+
+def tensorrt_shapes(gates):
+    parts = {"W": (H, I), "R": (H, H), "Wb": (H,), "Rb": (H,)}
+    return {f"{part}0[{g}]": shape for part, shape in parts.items() for g in gates}
+
+
 def torch_shapes(gates):
     return {"weight_ih_l0": (gates * H, I), "weight_hh_l0": (gates * H, H),
             "bias_ih_l0": (gates * H,), "bias_hh_l0": (gates * H,)}  # fmt: skip
@@ -190,6 +241,12 @@ CASES = [
     ("webnn-ifgo", "lstm", "after", webnn_lstm("ifgo"), webnn_shapes(4)),
     ("webnn-ifgo", "gru", "after", webnn_gru("rzn", True), webnn_shapes(3)),
     ("webnn-ifgo", "gru", "before", webnn_gru("rzn", False), webnn_shapes(3)),
+    ("coreml", "lstm", "after", coreml_lstm, coreml_shapes(4)),
+    ("coreml", "gru", "before", coreml_gru, coreml_shapes(3)),
+    ("coreml", "rnn_relu", "after", coreml_rnn, coreml_shapes(1)),
+    ("tensorrt", "lstm", "after", tensorrt_lstm, tensorrt_shapes("fico")),
+    ("tensorrt", "gru", "after", tensorrt_gru, tensorrt_shapes("zrh")),
+    ("tensorrt", "rnn_tanh", "after", tensorrt_rnn, tensorrt_shapes("i")),
     ("candle", "lstm", "after", candle_lstm, torch_shapes(4)),
     ("candle", "gru", "after", candle_gru, torch_shapes(3)),
 ]  # fmt: skip
@@ -218,6 +275,32 @@ def test_both_ways(layout, cell, reset, step, shapes):
     back = rl.convert(there, spec, to=layout, exact=True)
     assert list(back) == list(shapes)
     assert all(back[name].tobytes() == tensors[name].tobytes() for name in shapes)
+
+
+def test_the_peepholes_of_core_ml():
+    """Core ML lists them as i, f, o, and ONNX as i, o, f."""
+    spec = rl.Spec("lstm", I, H)
+    rng = seeded("peepholes of Core ML")
+    tensors = {name: weight(rng, shape) for name, shape in coreml_shapes(4).items()}
+    i, f, o = weight(rng, (3, H))
+    tensors["peephole"] = np.concatenate([i, f, o])
+    there = rl.convert(tensors, spec, layout="coreml", to="onnx", exact=True)
+    assert there["P"][0].tobytes() == np.concatenate([i, o, f]).tobytes()
+    back = rl.convert(there, spec, to="coreml", exact=True)
+    assert back["peephole"].tobytes() == tensors["peephole"].tobytes()
+
+
+def test_the_names_of_further_layers_and_of_the_backward_direction():
+    """Core ML's lstm names its backward direction, its gru has none; TensorRT numbers both."""
+    both, stack = rl.Spec("lstm", I, H, 1, True), rl.Spec("lstm", I, H, 2, True)
+    parts = [f"{part}{side}" for side in ("", "_back") for part in coreml_shapes(4)]
+    assert list(rl.describe(both, "coreml")) == parts
+    assert list(rl.describe(stack, "coreml")) == [f"{k}/{part}" for k in (0, 1) for part in parts]
+    gru = rl.Spec("gru", I, H, 1, True, reset="before")
+    assert list(rl.describe(gru, "coreml"))[::3] == ["0/forward/weight_ih", "0/backward/weight_ih"]
+    names = list(rl.describe(rl.Spec("gru", I, H, 2, True), "tensorrt"))
+    assert names[::12] == ["W0[z]", "W1[z]", "W2[z]", "W3[z]"]
+    assert rl.describe(stack, "tensorrt")["W2[f]"] == (H, 2 * H)
 
 
 def test_the_lstm_block_cell_of_tensorflow():

@@ -59,6 +59,21 @@ class Block:
         return result.h[0], result.cs[0]
 
 
+class BlockCell:
+    """LSTMBlockCell, a class of tf.contrib: its op, with the default of its forget bias."""
+
+    def __init__(self):
+        self.params = {"kernel": np.zeros((I + H, 4 * H), "f4"), "bias": np.zeros(4 * H, "f4")}
+
+    def step(self, x, h, c):
+        none = tf.zeros(H)
+        result = tf.raw_ops.LSTMBlockCell(
+            x=tf.constant(x), cs_prev=c, h_prev=h, w=self.params["kernel"], wci=none, wcf=none,
+            wco=none, b=self.params["bias"], forget_bias=1.0, cell_clip=-1.0,
+        )  # fmt: skip
+        return result.h, result.cs
+
+
 class Haiku:
     """params: the module's parameters, below its name."""
 
@@ -93,6 +108,7 @@ LSTMS = {
     "half": (lambda: lstm(forget_bias=BIAS), rl.layout("tf1", forget_bias=BIAS), BIAS),
     "zero": (lambda: basic(forget_bias=0.0), rl.layout("tf1", forget_bias=0), 0.0),
     "block": (lambda: Block(forget_bias=BIAS), None, BIAS),
+    "block-cell": (BlockCell, "tf1", 1.0),
     "block-v2": (Block, "tf1-block-v2", 0.0),
     "haiku": (Haiku, "haiku", 1.0),
 }

@@ -326,3 +326,24 @@ def test_a_model_of_haiku():
     assert abs(found.detach().numpy() - y.swapaxes(0, 1)).max() <= 2 * expected.error.max()
     zeros = emptied(params["gru_1"])
     assert same_trees(rl.assign(zeros, rl.Weights(layers).split()[1]), params["gru_1"])
+
+
+def test_a_model_of_lstms_of_haiku():
+    """Two layers, run for a sequence; the parameters are below lstm/linear and lstm_1/linear."""
+
+    def network(x):
+        for _ in range(2):
+            core = hk.LSTM(H)
+            x, _ = hk.dynamic_unroll(core, x, core.initial_state(x.shape[1]))
+        return x
+
+    run = hk.without_apply_rng(hk.transform(network))
+    params = filled(jax.eval_shape(run.init, KEY, X.swapaxes(0, 1)), "haiku lstm")
+    y = np.asarray(jax.jit(run.apply)(params, X.swapaxes(0, 1)))
+    with pytest.raises(rl.LayoutError, match=r"pass prefix='lstm' or prefix='lstm_1'$"):
+        rl.Weights(params)
+    weights = rl.stack([rl.Weights(params, prefix=name) for name in ("lstm", "lstm_1")])
+    assert weights.spec == rl.Spec("lstm", I, H, 2) and weights.layout == rl.layout("haiku")
+    check(y.swapaxes(0, 1), weights, torch_rnn(weights))
+    zeros = {"linear": emptied(params["lstm_1/linear"])}
+    assert same_trees(rl.assign(zeros, weights.split()[1])["linear"], params["lstm_1/linear"])

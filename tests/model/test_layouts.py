@@ -103,6 +103,7 @@ def test_layouts_say_what_they_hold():
         "flax-nnx", "equinox", "haiku", "paddle", "openvino", "tf1-cudnn-canonical", "keras1",
         "burn", "webnn", "webnn-ifgo", "haste", "cntk", "dl4j", "flax-nnx-lstm",
         "mxnet-gluon", "chainer-nstep", "chainer-links", "tf1", "tf1-block-v2",
+        "coreml", "tensorrt", "onednn", "miopen",
     ]  # fmt: skip
     assert known["onnx"]["gates"] == {
         "lstm": "iofg",
@@ -112,7 +113,7 @@ def test_layouts_say_what_they_hold():
     }
     assert known["keras"]["resets"] == ["before", "after"]
     assert [name for name, info in known.items() if info["projection"]] == [
-        "cudnn", "torch", "mxnet-gluon", "tf1"
+        "cudnn", "torch", "mxnet-gluon", "tf1", "onednn"
     ]  # fmt: skip
     assert known["keras-cudnn"]["cells"] == ["lstm", "gru"]
     assert list(known["concat"]["options"]["z"]) == ["state", "candidate"]

@@ -170,3 +170,14 @@ def test_an_update_in_another_layout_says_what_works(as_source):
     rnn.update(source, layout="keras")  # what the error says
     x = np.ones((3, 5), "f4")
     assert same_bits(rnn(x)[0], rl.RNN(source)(x)[0])
+
+
+def test_the_layers_of_a_weight_space_with_an_option():
+    """They were those of a layout of many tensors: layer 1 was an error."""
+    spec = rl.Spec("lstm", 5, 3, 2, True)
+    flat = np.arange(spec.num_params, dtype="f4")
+    layers = rl.Weights(flat, spec, layout=rl.layout("cudnn", version=8)).split()
+    for one, expected in zip(layers, rl.Weights(flat, spec).split(), strict=True):
+        assert one.spec == expected.spec and one.layout.options == (("version", "8"),)
+        assert one["weight_space"].tobytes() == expected["weight_space"].tobytes()
+    assert rl.stack(layers)["weight_space"].tobytes() == flat.tobytes()

@@ -12,7 +12,7 @@ from rnnlayout import _native
 from rnnlayout._native import LayoutError
 
 from .config import layer_config, stack_config
-from .layout import CUDNN, Layout
+from .layout import Layout
 from .spec import Spec
 
 
@@ -41,15 +41,29 @@ class Given:
 
     def layer(self, k: int) -> Given:
         """Return layer k alone, in the same layout."""
-        spec, names = layer_spec(self.spec, k), self.names
-        if self.layout == CUDNN:
-            flat = self.arrays[0]
-            arrays = [np.concatenate([flat[part] for part in _flat_parts(self.spec, k)])]
+        spec = layer_spec(self.spec, k)
+        names = [name for name, _ in _native.tensors(self.layout, spec, self.has)]
+        if len(self.arrays) < self.spec.num_layers:  # one vector
+            arrays = [np.concatenate([self.arrays[0][part] for part in self._parts_of(k)])]
         else:
-            names = [name for name, _ in _native.tensors(self.layout, spec, self.has)]
             arrays = self.arrays[k * len(names) : (k + 1) * len(names)]
         config = layer_config(self.config, k, self.spec.num_layers)
         return replace(self, spec=spec, names=names, arrays=arrays, config=config)
+
+    def _parts_of(self, k: int) -> list[slice]:
+        """Return where the matrices, and where the biases, of layer k are in the one vector."""
+        one, two = (
+            vector_sizes(self.layout, self.spec.replace(num_layers=n), self.has) for n in (1, 2)
+        )
+
+        def below(layer: int, kind: int) -> int:  # layers above the first are alike
+            return one[kind] + (layer - 1) * (two[kind] - one[kind]) if layer else 0
+
+        starts = 0, below(self.spec.num_layers, 0)
+        return [
+            slice(start + below(k, kind), start + below(k + 1, kind))
+            for kind, start in enumerate(starts)
+        ]
 
     def layers(self) -> list[Given]:
         """Return each layer alone, bottom first."""
@@ -85,20 +99,13 @@ def layer_spec(spec: Spec, k: int) -> Spec:
     return spec.replace(num_layers=1, input_size=width, skip_input=False)
 
 
-def num_weights(spec: Spec) -> int:
-    """Return the number of elements before the first bias in cuDNN's weight space."""
-    blocks = _native.blocks(CUDNN, spec)
-    return min((view[1] for block, view in blocks if block[2][0] == "b"), default=spec.num_params)
-
-
-def _flat_parts(spec: Spec, k: int) -> tuple[slice, slice]:
-    """Return where the weights, and where the biases, of layer k are in cuDNN's weight space."""
-    first, one = layer_spec(spec, 0), layer_spec(spec, k)  # layers above the first are alike
-    n, n0 = num_weights(one), num_weights(first)
-    m, m0 = one.num_params - n, first.num_params - n0
-    w = n0 + (k - 1) * n if k else 0
-    b = num_weights(spec) + (m0 + (k - 1) * m if k else 0)
-    return slice(w, w + n), slice(b, b + m)
+def vector_sizes(layout: Layout, spec: Spec, has: int) -> tuple[int, int]:
+    """Return how many elements of an RNN that is one vector belong to matrices, and how many to
+    biases, which follow them."""
+    ((_, (nelems,)),) = _native.tensors(layout, spec, has)
+    blocks = _native.blocks(layout, spec, has)
+    first = min((view[1] for block, view in blocks if block[2][0] == "b"), default=nelems)
+    return first, nelems - first
 
 
 def stacked(parts: Sequence[Given]) -> Given:
@@ -113,15 +120,13 @@ def stacked(parts: Sequence[Given]) -> Given:
     spec = first.spec.replace(num_layers=len(layers))
     for k, layer in enumerate(layers):
         _check_layer(k, layer, first, layer_spec(spec, k))
-    if first.layout == CUDNN:
-        cuts = [num_weights(layer.spec) for layer in layers]
-        flats = [layer.arrays[0] for layer in layers]
-        weights = [flat[:n] for flat, n in zip(flats, cuts, strict=True)]
-        biases = [flat[n:] for flat, n in zip(flats, cuts, strict=True)]
-        names, arrays = first.names, [np.concatenate([*weights, *biases])]
-    else:
-        names = [name for name, _ in _native.tensors(first.layout, spec, first.has)]
-        arrays = [array for layer in layers for array in layer.arrays]
+    names = [name for name, _ in _native.tensors(first.layout, spec, first.has)]
+    arrays = [array for layer in layers for array in layer.arrays]
+    if len(names) < len(arrays):  # one vector
+        cuts = [vector_sizes(layer.layout, layer.spec, layer.has)[0] for layer in layers]
+        weights = [flat[:n] for flat, n in zip(arrays, cuts, strict=True)]
+        biases = [flat[n:] for flat, n in zip(arrays, cuts, strict=True)]
+        arrays = [np.concatenate([*weights, *biases])]
     config = stack_config([layer.config for layer in layers])
     rounded = tuple(name for part in parts for name in part.rounded)
     batch_first = _batch_first(layers)

@@ -15,7 +15,8 @@ from .similar import did_you_mean
 Named = Literal["torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat", "flax-linen",
                 "flax-nnx", "equinox", "haiku", "paddle", "openvino", "tf1-cudnn-canonical",
                 "keras1", "burn", "webnn", "webnn-ifgo", "haste", "cntk", "dl4j", "flax-nnx-lstm",
-                "mxnet-gluon", "chainer-nstep", "chainer-links", "tf1", "tf1-block-v2"]  # fmt: skip
+                "mxnet-gluon", "chainer-nstep", "chainer-links", "tf1", "tf1-block-v2", "coreml",
+                "tensorrt", "onednn", "miopen"]  # fmt: skip
 
 
 @dataclass(frozen=True, init=False, repr=False)

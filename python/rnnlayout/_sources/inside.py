@@ -127,6 +127,8 @@ def part_to_pass(source: Mapping[Any, Any], layouts: Sequence[Layout]) -> Layout
             f"this dict is a checkpoint with {keys}, not the tensors of an RNN: pass its"
             f" {' or its '.join(found)}"
         )
+    if prefixes := prefixes_that_fit(layouts, flattened(source)):  # Haiku's {"lstm/linear": ...}
+        return LayoutError(f"this dict of {keys} is not one RNN: pass {_listed(prefixes)}")
     return LayoutError(
         f"this is a dict of {keys}: no dict in it has the tensors of an RNN under any prefix"
     )
@@ -167,6 +169,9 @@ def _with_prefix(part: str, names: Iterable[Any], layouts: Sequence[Layout]) -> 
     if names and any(tensors_of(layout, names) for layout in layouts):
         return part
     prefixes = prefixes_that_fit(layouts, names)
+    return f"{part} with {_listed(prefixes)}" if prefixes else ""
+
+
+def _listed(prefixes: Sequence[str]) -> str:
     more = f" and {len(prefixes) - _MOST} more" if len(prefixes) > _MOST else ""
-    some = " or ".join(f"prefix={prefix!r}" for prefix in prefixes[:_MOST])
-    return f"{part} with {some}{more}" if prefixes else ""
+    return " or ".join(f"prefix={prefix!r}" for prefix in prefixes[:_MOST]) + more

@@ -274,6 +274,8 @@ def _read_list(source: list[Any], asked: Asked) -> Given:
 
 def _read_flat(source: Any, asked: Asked) -> Given:
     layout, spec = asked.layout or CUDNN, asked.spec
+    if layout.name != "cudnn" and is_flat(layout):
+        return _read_list([source], asked)
     if layout.name != "cudnn":
         raise LayoutError(
             f"{layout} is a dict or list of tensors, found one {type(source).__name__}"

@@ -21,9 +21,9 @@ _WRAPPERS = ("module", "_orig_mod")  # DataParallel, DistributedDataParallel; to
 _LIST = "parametrizations."
 _LONGEST = 500  # characters; longer names are left as they are
 _MATRICES = ("_ih", "_hh", "_hr")
-_COMPUTED = re.compile(
+_COMPUTED = re.compile(  # weight_ih_back is Core ML's tensor of the backward direction
     r"(?P<under>(?:.*\.)?)"
-    r"(?P<weight>(?:weight|bias)_(?:ih|hh|hr)(?:_l\d++(?:_reverse)?+)?+)(?P<rest>[._].+)"
+    r"(?P<weight>(?:weight|bias)_(?:ih|hh|hr)(?:_l\d++(?:_reverse)?+)?+)(?P<rest>(?!_back$)[._].+)"
 )
 _WEIGHT_NORMS = (("_g", "_v"), (f"{_LIST}.original0", f"{_LIST}.original1"))
 _PRUNED = ("_orig", "_mask")

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+import torch
+from tf_keras.src.layers.rnn import legacy_cells
 
 import rnnlayout as rl
 from rnnlayout._files.formats.tensorflow.checkpoint import FORMAT
@@ -120,3 +122,29 @@ def test_weights_of_keras_in_the_format_of_tensorflow(tmp_path):
     assert found.spec == rl.Spec("gru", 5, 3, bidirectional=True)
     for ours, own in zip(found.values(), layer.get_weights(), strict=True):
         assert np.array_equal(ours, own)
+
+
+@pytest.mark.filterwarnings("ignore:.*BasicLSTMCell. is deprecated")
+def test_a_checkpoint_of_tensorflow_1(tmp_path):
+    """A graph with a BasicLSTMCell under dynamic_rnn, saved by a Saver, is read without TensorFlow;
+    PyTorch and rl.RNN compute from it what the graph computed."""
+    x = RNG.standard_normal((4, 2, 5)).astype("f4")
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        cell = legacy_cells.BasicLSTMCell(3)  # adds 1 to the bias of f
+        y, _ = tf.compat.v1.nn.dynamic_rnn(cell, tf.constant(x), dtype=tf.float32, time_major=True)
+        session.run(tf.compat.v1.global_variables_initializer())
+        expected = session.run(y)
+        tf.compat.v1.train.Saver().save(session, str(tmp_path / "model.ckpt"), global_step=7)
+    path = tmp_path / "model.ckpt-7.index"
+    assert check(path).tensors.keys() == {f"rnn/basic_lstm_cell/{n}" for n in ("kernel", "bias")}
+    (found,) = rl.load(path, layout="tf1").values()
+    assert found.spec == rl.Spec("lstm", 5, 3)
+    module = torch.nn.LSTM(5, 3)
+    rl.assign(module, found)
+    with torch.no_grad():
+        theirs = module(torch.from_numpy(x))[0].numpy()
+    # |y| < 1, and 4 steps of sums of 9 products of numbers below 4, each rounded by 2^-24: 1e-5
+    for ours in (theirs, rl.RNN(found)(x)[0]):
+        np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
+    (zero,) = rl.load(path, layout=rl.layout("tf1", forget_bias=0.0)).values()
+    assert np.abs(rl.RNN(zero)(x)[0] - expected).max() > 0.01

@@ -75,7 +75,7 @@ def test_lstm_ref(problem, seed):
 
 @pytest.mark.long
 def test_more_of_lstm_ref():
-    more_examples(60, test_lstm_ref, **RANDOM)()
+    more_examples(25, test_lstm_ref, **RANDOM)()
 
 
 @pytest.mark.parametrize(

@@ -155,4 +155,4 @@ def test_what_runs_is_the_recurrence(problem):
 
 @pytest.mark.long
 def test_more_of_what_runs_is_the_recurrence():
-    more_examples(3000, test_what_runs_is_the_recurrence, problem=problems())()
+    more_examples(1500, test_what_runs_is_the_recurrence, problem=problems())()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from rnnlayout._model.layout import CUDNN, as_layout
+from rnnlayout._model.layout import as_layout
 from rnnlayout._model.undecided import named
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.infer import check_hints
@@ -59,7 +59,7 @@ def _with_spec(weights: Weights, hints: Hints) -> Weights:
     if spec is None or spec == weights.spec:
         return weights
     asked, own = asdict(spec), asdict(weights.spec)
-    free = set() if weights.layout == CUDNN else {"bias", "skip_input"}
+    free = set() if weights.layout.name == "cudnn" else {"bias", "skip_input"}
     free |= {"dtype"} if hints.dtype is not None else set()
     wrong = [field for field in own if own[field] != asked[field] and field not in free]
     if wrong:

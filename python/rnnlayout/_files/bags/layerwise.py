@@ -13,10 +13,10 @@ import numpy as np
 from rnnlayout._convert import engine
 from rnnlayout._convert.engine import EXACT, Report
 from rnnlayout._model.dtypes import storage
-from rnnlayout._model.given import given_of, num_weights
+from rnnlayout._model.given import given_of, vector_sizes
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import LayoutError
+from rnnlayout._native import HAS_BIAS, LayoutError
 from rnnlayout._weights.weights import Weights
 
 from .bag import Tensor
@@ -96,19 +96,19 @@ class Conversion:
             pieces: Callable[[], Iterator[np.ndarray]]
             if self._moves is not None:
                 pieces = partial(_moved, given_of(self._weights).arrays, runs.get(k, []))
-            elif self.layout.name == "cudnn":
-                pieces = self._flat
+            elif len(self._targets) < self._num_parts:
+                pieces = self._vector
             else:
                 pieces = partial(self._one, *divmod(k, each))
             tensors[name] = Tensor(self.spec.dtype, shape, partial(_joined, pieces, shape), pieces)
         return tensors
 
-    def _flat(self) -> Iterator[np.ndarray]:
-        """Yield cuDNN's weight space: the weights of all layers, then all biases."""
+    def _vector(self) -> Iterator[np.ndarray]:
+        """Yield an RNN that is one vector: the matrices of all layers, then all biases."""
         biases = []
         for k in range(self._num_parts):
             spec, (flat,) = self._layer(k)
-            n = num_weights(spec)
+            n, _ = vector_sizes(self.layout, spec, 0 if spec.bias == "none" else HAS_BIAS)
             biases.append(flat[n:].copy())
             yield flat[:n]
         yield np.concatenate(biases)

@@ -23,6 +23,7 @@ from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError, __version__
+from rnnlayout._sources.candidates import is_flat
 
 from .json_text import json_object
 
@@ -45,7 +46,7 @@ class Record:
 
         existing: the names in the file. Returns {} if tensors are missing.
         """
-        if self.spec.num_layers > len(existing) and self.layout.name != "cudnn":
+        if self.spec.num_layers > len(existing) and not is_flat(self.layout):
             return {}
         for has in (HAS_BIAS | HAS_PEEPHOLES, HAS_PEEPHOLES, HAS_BIAS, 0):
             try:

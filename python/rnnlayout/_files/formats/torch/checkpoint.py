@@ -27,8 +27,8 @@ from rnnlayout._files.formats.pickles.machine import Dict
 from rnnlayout._files.formats.pickles.places import bag_of, places
 from rnnlayout._files.formats.safetensors import FLOAT8
 from rnnlayout._model.errors import FileError, MissingExtraError, missing
-from rnnlayout._model.layout import CUDNN
 from rnnlayout._native import LayoutError
+from rnnlayout._sources.candidates import is_flat
 from rnnlayout._sources.mismatch import listing
 
 from . import archive
@@ -140,7 +140,7 @@ def _replace(
     count = Count(progress, sum(converted) + bag.nbytes)
     for group, one in pairs:
         _replace_group(torch, group, at, one, count)
-    hidden = any(one.layout == CUDNN or one.config for _, one in pairs)  # what tensors do not show
+    hidden = any(is_flat(one.layout) or one.config for _, one in pairs)  # what tensors do not show
     if hidden and type(found) is dict:
         found = OrderedDict(found)  # a plain dict has no place for metadata
     _save(torch, _with_metadata(found, bag.metadata), out, count)

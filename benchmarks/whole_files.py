@@ -1,6 +1,6 @@
 """Time inspecting and converting a file of 1 GB, compared with `cp` of that file.
 
-    python benchmarks/files.py [--quick] [--folder FOLDER] [--json FILE]
+    python benchmarks/whole_files.py [--quick] [--folder FOLDER] [--json FILE]
 
 Every task runs in a separate process, in turn, round after round. The file is in the page cache,
 and the disk has no pending writes when the clock starts. The results are the least time divided by
