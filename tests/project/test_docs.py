@@ -14,6 +14,7 @@ import rnnlayout as rl
 sys.path.insert(0, str(ROOT / "tools"))
 
 import gates_picture
+import recordings
 import run_pages
 import tables
 
@@ -78,3 +79,11 @@ def test_the_picture_of_gates_follows_from_the_table():
     shown = gates_picture.PICTURE.read_text()
     assert shown == gates_picture.draw()  # else tools/gates_picture.py --write
     assert gates_picture.letters("keras")["bias"] == list("iiffggoo")
+
+
+def test_the_recordings_show_what_the_commands_print():
+    for path, picture in recordings.pictures().items():
+        assert path.read_text() == picture, "run tools/recordings.py --write"
+    shown = recordings.recorded()
+    assert [kind for kind, _ in shown["all"]].count("command") == 3
+    assert "transposed" in next(line for kind, line in shown["mistakes"] if kind == "answer")
