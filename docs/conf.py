@@ -15,6 +15,8 @@ exclude_patterns = ["_build"]
 myst_heading_anchors = 3
 smartquotes = False
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["docs.css"]
 html_title = f"rnnlayout {release}"
 
 nitpicky = True

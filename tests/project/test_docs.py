@@ -65,6 +65,29 @@ def test_first_example_of_the_readme_is_short():
     assert first.said
 
 
+SEARCHES = {
+    "unknown layer cudnnlstm": "howto/cudnn-layers-to-keras3",
+    "different outputs": "my-outputs-differ",
+    "troubleshooting": "my-outputs-differ",
+    "gate order": "layouts",
+    "onnx to pytorch": "howto/onnx-to-torch",
+    "keras to pytorch": "howto/torch-and-keras",
+    "unexpected key": "errors",
+    "size mismatch": "errors",
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_the_search_of_the_docs_finds_first_what_answers(search):
+    """Sphinx puts main index entries, marked by "!", before all else that it finds."""
+    pages = []
+    for name, page in PAGES.items():
+        for entries in re.findall(r"^```{index} (.*)", page.read_text(), re.MULTILINE):
+            if f"! {search}" in entries.lower().split(", "):
+                pages.append(name)
+    assert pages == [f"docs/{SEARCHES[search]}.md"]
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_to_files_lead_somewhere(page):
     text = PAGES[page].read_text()
