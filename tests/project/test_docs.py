@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import json
 import pkgutil
 import re
 import sys
@@ -15,6 +16,7 @@ import rnnlayout as rl
 sys.path.insert(0, str(ROOT / "tools"))
 
 import gates_picture
+import notebooks
 import recordings
 import run_pages
 import tables
@@ -139,3 +141,11 @@ def test_the_recordings_show_what_the_commands_print():
     shown = recordings.recorded()
     assert [kind for kind, _ in shown["all"]].count("command") == 3
     assert "transposed" in next(line for kind, line in shown["mistakes"] if kind == "answer")
+
+
+def test_the_notebooks_are_their_pages():
+    for path, notebook in notebooks.notebooks().items():
+        assert path.read_text() == notebook, "run tools/notebooks.py --write"
+        cells = json.loads(notebook)["cells"]
+        assert sum(cell["cell_type"] == "code" for cell in cells) >= 8
+        assert not any("{download}" in line for cell in cells for line in cell["source"])
