@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from marks import sample
 from oracles import frameworks
 from oracles.some import (
@@ -478,3 +479,15 @@ def test_one_bias_that_no_mistake_explains_has_no_cause(factor):
     keras = rl.convert(weights, to="keras")
     other = {name: factor * array if "bias" in name else array for name, array in keras.items()}
     assert causes(weights, other) == [] and not rl.verify(weights, other)
+
+
+def test_a_layout_is_that_of_the_side_that_can_have_it():
+    """A module is in torch's layout, so what is passed is about the arrays on the other side, which
+    look like Keras's."""
+    module = torch.nn.LSTM(3, 4)
+    haste = dict(rl.convert(module, to="haste"))
+    assert rl.verify(module, haste, layout="haste")
+    assert rl.verify(haste, module, layout="haste")
+    assert not rl.verify(module, haste)
+    with pytest.raises(rl.LayoutError, match="LSTM is in layout torch, not onnx"):
+        rl.verify(module, haste, layout="onnx")
