@@ -2,7 +2,6 @@
 
 import doctest
 import importlib
-import json
 import pkgutil
 import re
 import sys
@@ -16,8 +15,6 @@ import rnnlayout as rl
 sys.path.insert(0, str(ROOT / "tools"))
 
 import gates_picture
-import notebooks
-import recordings
 import run_pages
 import tables
 
@@ -96,29 +93,6 @@ def test_first_example_of_the_readme_is_short():
     assert first.said
 
 
-SEARCHES = {
-    "unknown layer cudnnlstm": "howto/cudnn-layers-to-keras3",
-    "different outputs": "my-outputs-differ",
-    "troubleshooting": "my-outputs-differ",
-    "gate order": "layouts",
-    "onnx to pytorch": "howto/onnx-to-torch",
-    "keras to pytorch": "howto/torch-and-keras",
-    "unexpected key": "errors",
-    "size mismatch": "errors",
-}
-
-
-@pytest.mark.parametrize("search", SEARCHES)
-def test_the_search_of_the_docs_finds_first_what_answers(search):
-    """Sphinx puts main index entries, marked by "!", before all else that it finds."""
-    pages = []
-    for name, page in PAGES.items():
-        for entries in re.findall(r"^```{index} (.*)", page.read_text(), re.MULTILINE):
-            if f"! {search}" in entries.lower().split(", "):
-                pages.append(name)
-    assert pages == [f"docs/{SEARCHES[search]}.md"]
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_links_to_files_lead_somewhere(page):
     text = PAGES[page].read_text()
@@ -133,19 +107,3 @@ def test_the_picture_of_gates_follows_from_the_table():
     shown = gates_picture.PICTURE.read_text()
     assert shown == gates_picture.draw()  # else tools/gates_picture.py --write
     assert gates_picture.letters("keras")["bias"] == list("iiffggoo")
-
-
-def test_the_recordings_show_what_the_commands_print():
-    for path, picture in recordings.pictures().items():
-        assert path.read_text() == picture, "run tools/recordings.py --write"
-    shown = recordings.recorded()
-    assert [kind for kind, _ in shown["all"]].count("command") == 3
-    assert "transposed" in next(line for kind, line in shown["mistakes"] if kind == "answer")
-
-
-def test_the_notebooks_are_their_pages():
-    for path, notebook in notebooks.notebooks().items():
-        assert path.read_text() == notebook, "run tools/notebooks.py --write"
-        cells = json.loads(notebook)["cells"]
-        assert sum(cell["cell_type"] == "code" for cell in cells) >= 8
-        assert not any("{download}" in line for cell in cells for line in cell["source"])
