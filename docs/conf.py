@@ -15,6 +15,8 @@ exclude_patterns = ["_build"]
 myst_heading_anchors = 3
 smartquotes = False
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["docs.css"]
 html_title = f"rnnlayout {release}"
 
 nitpicky = True
@@ -29,8 +31,9 @@ ITEMS = re.compile(rf"(?:{ITEM}.*\n(?:    .*\n)*)+(?=\n|\Z)", re.MULTILINE)
 
 
 def list_arguments(app, what, name, obj, options, lines):
-    """Turn a paragraph of "name: meaning" lines in a docstring into a list."""
-    lines[:] = ITEMS.sub(as_list, "\n".join(lines) + "\n").split("\n")
+    """Turn paragraphs of "name: meaning" lines in a docstring into lists, but not the first."""
+    first = lines.index("") if "" in lines else len(lines)
+    lines[first:] = ITEMS.sub(as_list, "\n".join(lines[first:]) + "\n").split("\n")
 
 
 def as_list(paragraph):

@@ -76,6 +76,12 @@ def held():
     return markdown(head, rows)
 
 
+def names():
+    """The names of all layouts, in one sentence."""
+    known = rl.layouts()
+    return f"There are {len(known)} layouts: {', '.join(f'`{name}`' for name in known)}.\n"
+
+
 # ---------------------------------------------------------------------- a section on each layout
 
 

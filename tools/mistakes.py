@@ -17,7 +17,7 @@ from compare import mistake_machine as machine  # noqa: E402  it is among the te
 def main() -> None:
     for what, verdicts in (
         ("single mistakes", machine.singles()),
-        ("random pairs and triples", machine.several(400)),
+        ("random pairs and triples", machine.several()),
     ):
         found = list(verdicts)
         exactly = sum(one.exactly for one in found)

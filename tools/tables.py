@@ -17,6 +17,7 @@ from pathlib import Path
 import cudnn_differences
 import format_facts
 import layout_tables
+import proof
 from layout_tables import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -221,6 +222,8 @@ TABLES = {
     "gpu_goals": gpu_goals,
     "gpu_parity": gpu_parity,
     "gpu_facts": gpu_facts,
+    "proof": proof.table,
+    "layout_names": layout_tables.names,
     "held": layout_tables.held,
     "each_layout": layout_tables.each_layout,
     "pairs": layout_tables.pairs,

@@ -366,7 +366,10 @@ def singles(specs=None):
             yield judge(spec, [one], seed)
 
 
-def several(count, seed=0):
+COMBINED = 400
+
+
+def several(count=COMBINED, seed=0):
     """Yield a verdict of so many random pairs and triples, every third with changed values."""
     rng = np.random.default_rng(seed)
     done = 0

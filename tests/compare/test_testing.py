@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from marks import sample
 from oracles import frameworks
 from oracles.some import (
@@ -453,3 +454,40 @@ def test_dtypes_are_those_of_the_spec():
         layout = next(stop for stop in LAYOUTS if holds(stop, spec))
         w = rl.Weights(random_weights(layout, spec), spec, layout)
         assert {array.dtype for array in w.values()} == {dtype_of(spec)}
+
+
+def to_keras(weights, dropped):
+    """A converter of somebody's: Keras's LSTM has one bias, and it takes one of PyTorch's two."""
+    zeros = {name: 0 * array for name, array in weights.items() if dropped in name}
+    return rl.convert(weights | zeros, to="keras")
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("dropped, what", [("bias_hh", "bR"), ("bias_ih", "bW")])
+def test_a_bias_that_a_target_with_one_bias_lost_is_named(dropped, what, bidirectional):
+    spec = rl.Spec("lstm", 5, 8, 2, bidirectional)
+    weights = normal_weights(rl.layout("torch"), spec, 1)
+    (cause,) = causes(weights, to_keras(weights, dropped))
+    assert cause.startswith(f"likely cause: the biases are incomplete: {what} is replaced by 0")
+
+
+@pytest.mark.parametrize("factor", [0.5, 3.0])
+def test_one_bias_that_no_mistake_explains_has_no_cause(factor):
+    """They were said to be sorted in another way, because half of the values are zero."""
+    spec = rl.Spec("lstm", 5, 8, 2, True)
+    weights = normal_weights(rl.layout("torch"), spec, 1)
+    keras = rl.convert(weights, to="keras")
+    other = {name: factor * array if "bias" in name else array for name, array in keras.items()}
+    assert causes(weights, other) == [] and not rl.verify(weights, other)
+
+
+def test_a_layout_is_that_of_the_side_that_can_have_it():
+    """A module is in torch's layout, so what is passed is about the arrays on the other side, which
+    look like Keras's."""
+    module = torch.nn.LSTM(3, 4)
+    haste = dict(rl.convert(module, to="haste"))
+    assert rl.verify(module, haste, layout="haste")
+    assert rl.verify(haste, module, layout="haste")
+    assert not rl.verify(module, haste)
+    with pytest.raises(rl.LayoutError, match="LSTM is in layout torch, not onnx"):
+        rl.verify(module, haste, layout="onnx")

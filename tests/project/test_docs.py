@@ -5,6 +5,7 @@ import importlib
 import pkgutil
 import re
 import sys
+from inspect import getsource, isclass
 
 import pytest
 from commands import ROOT
@@ -56,6 +57,34 @@ def test_everything_public_is_described(name):
         return
     assert getattr(rl, name).__doc__
     assert f"rnnlayout.{name}" in PAGES["docs/api.md"].read_text()
+
+
+def public_attributes(kind):
+    """Return {attribute: whether it is a method} of a class, but for those of dict and the like."""
+    found, ours = {}, [one for one in kind.__mro__ if one.__module__.startswith("rnnlayout")]
+    others = {name for one in kind.__mro__ if one not in ours for name in dir(one)}
+    for one in ours:
+        found |= dict.fromkeys(getattr(one, "__annotations__", {}), False)
+        found |= {name: callable(value) for name, value in vars(one).items()}
+        if one.__module__.startswith("rnnlayout._") and one.__module__ != "rnnlayout._native":
+            found |= dict.fromkeys(
+                re.findall(r"\bself\.(\w+)(?:: [^=]+)? = ", getsource(one)), False
+            )
+    return {name: method for name, method in found.items() if name[0] != "_" and name not in others}
+
+
+@pytest.mark.parametrize("name", [name for name in rl.__all__ if isclass(getattr(rl, name))])
+def test_every_attribute_of_a_class_is_described(name):
+    """A method among the members in the reference; other attributes there, or by the class."""
+    kind = getattr(rl, name)
+    entry = re.search(rf":: rnnlayout\.{name}(?:\(\))?\n((?:   .*\n)*)",
+                      PAGES["docs/api.md"].read_text())  # fmt: skip
+    members = set(re.findall(r"\w+", entry[1]))
+    words = set(re.findall(r"\w+", kind.__doc__))
+    for attribute, method in public_attributes(kind).items():
+        assert attribute in members or (not method and attribute in words), attribute
+        if attribute in members:
+            assert getattr(kind, attribute).__doc__, attribute
 
 
 def test_first_example_of_the_readme_is_short():

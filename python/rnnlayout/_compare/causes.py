@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
-from .blocks import Compare, Key
-from .mistakes import BIAS, mistakes_of
-from .packing import packing_of
+from collections.abc import Mapping
+
+from .blocks import Block, Compare, Key
+from .mistakes import BIAS, Mistake, mistakes_of
+from .packing import Packing, packing_of
 from .truth import BIASES, truth_of
 
 
-def causes(c: Compare) -> list[str]:
-    """Return the mistakes that turn a into b, each with how many of the blocks it concerns."""
-    a, b = ({key: block.values for key, block in blocks.items()} for blocks in (c.a, c.b))
+def causes(c: Compare, whole: Mapping[Key, Block] | None = None) -> list[str]:
+    """Return the mistakes that turn a into b, each with how many of the blocks it concerns.
+
+    whole: the blocks of a with two biases per gate, if it has them where b has one.
+    """
+    a, b = ({key: block.values for key, block in blocks.items()} for blocks in (whole or c.a, c.b))
     truth = truth_of(c.spec, a, BIASES)
     packing = packing_of(truth, truth_of(c.spec, b, BIASES).flat)
     lines: list[str] = []
     for mistake in mistakes_of(packing):
+        if whole and not _is_of_sums(mistake, packing):
+            continue
         concerned = [key for key in c.wrong if not mistake.where or _place(key) in mistake.where]
         if concerned:
             count = "all " if len(concerned) == len(c.wrong) else f"{len(concerned)} of "
             lines.append(f"likely cause: {mistake.text} (explains {count}{len(c.wrong)})")
     return lines
+
+
+def _is_of_sums(mistake: Mistake, packing: Packing) -> bool:
+    """May b, which has one bias per gate where a has two, have been made by this mistake?"""
+    if any(role != BIAS for *_, role in mistake.where):
+        return True
+    layers = packing.biases.layers.values() if packing.biases else ()
+    right = ("summed", "summed-recurrent", "biases exchanged")  # the one bias is read as bW
+    known = not any(layer.unknown for layer in layers)
+    return known and mistake.rule not in right and not mistake.rule.startswith("bias order")
 
 
 def _place(key: Key) -> tuple[int, int, str]:

@@ -248,7 +248,7 @@ def _placement(packing: Packing) -> Iterator[Mistake]:
 
 def _arrangement(packing: Packing) -> Iterator[Mistake]:
     biases = packing.biases
-    if biases is None:
+    if biases is None or all(layer.unknown for layer in biases.layers.values()):
         return
     where = tuple((*at, BIAS) for at in biases.layers)
     found, expected = biases.arrangement, layer_order(packing.matrices)

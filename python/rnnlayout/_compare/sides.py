@@ -17,8 +17,8 @@ from rnnlayout._weights.weights import Weights
 def both(a: Any, b: Any, prefix: str, hints: dict[str, Any]) -> tuple[Found, Found]:
     """Return the RNNs of both that are under the prefix.
 
-    The hints are for the side that needs them; if none does, they must agree with a file. If one
-    side does not record its spec and no hint does, it is that of the other's RNN.
+    The hints are for the side that needs them; if none does, for the first that agrees with them.
+    If one side does not record its spec and no hint does, it is that of the other's RNN.
     """
     sources = {"a": a, "b": b}
     under = {"prefix": prefix} if prefix else {}
@@ -26,10 +26,12 @@ def both(a: Any, b: Any, prefix: str, hints: dict[str, Any]) -> tuple[Found, Fou
     if hints:
         asking = [side for side, one in found.items() if _is_unsure(one)]
         asking = asking or [side for side, one in found.items() if _asks(one)]
-        asking = asking or [side for side, one in sources.items() if _read_already(one) is None][:1]
-        if not asking:
+        unread = [side for side, one in sources.items() if _read_already(one) is None]
+        if not (asking or unread):
             raise SpecError(f"pass {', '.join(hints)} to load() or Weights(), which read a and b")
-        found |= {side: _found(sources[side], under | hints) for side in asking}
+        told = {side: _found(sources[side], under | hints) for side in asking or unread}
+        agree = [side for side, one in told.items() if isinstance(one, Found)]
+        found |= {side: told[side] for side in asking or (agree or unread)[:1]}
     for side, other in (("a", found["b"]), ("b", found["a"])):
         if isinstance(found[side], SpecError) and isinstance(other, Found) and len(other) == 1:
             (weights,) = other.values()

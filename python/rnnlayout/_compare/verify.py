@@ -20,6 +20,7 @@ from .blocks import (
     Compare,
     Gap,
     Gate,
+    Key,
     as_keras3,
     blocks_of,
     may_sum,
@@ -186,7 +187,8 @@ def compare(
     dtypes = a.spec.dtype, b.spec.dtype
     only_one = one_bias(a) ^ one_bias(b)
     summed |= only_one
-    first = with_sums(blocks_of(a), a.spec, summed)
+    whole = blocks_of(a)
+    first = with_sums(whole, a.spec, summed)
     second = with_sums(blocks_of(b), b.spec, summed)
     if other_sigmoid:
         first, second = (as_keras3(blocks, one.spec)
@@ -208,8 +210,16 @@ def compare(
     shown = [f"  {line}" for line in lines[:_MOST]]
     if len(lines) > _MOST:
         shown.append(f"  and {len(lines) - _MOST} more")
-    text = "\n".join([head, *shown, *causes(compared)])
+    has_sums = _has_sums(a, b, whole) and not other_sigmoid
+    text = "\n".join([head, *shown, *causes(compared, whole if has_sums else None)])
     return Compared(*called, text, tuple(compared.gap(key) for key in compared.wrong), note)
+
+
+def _has_sums(a: Weights, b: Weights, blocks: Mapping[Key, Block]) -> bool:
+    """Has b one bias for each gate, the sum of the two that a has?"""
+    gates = {(layer, side, gate) for layer, side, role, gate in blocks if role == "R"}
+    sums = all(may_sum(a.spec, gate) for *_, gate in gates)
+    return sums and one_bias(b) == gates and not one_bias(a)
 
 
 def _note(a: Weights, b: Weights, only_one: frozenset[Gate], other_sigmoid: bool) -> str:

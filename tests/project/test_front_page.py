@@ -1,0 +1,53 @@
+"""What a newcomer meets first: recordings, the tutorial as a notebook, the search of the docs."""
+
+import json
+import re
+import sys
+
+import pytest
+from commands import ROOT
+
+sys.path.insert(0, str(ROOT / "tools"))
+
+import notebooks
+import recordings
+import run_pages
+
+SEARCHES = {
+    "unknown layer cudnnlstm": "howto/cudnn-layers-to-keras3",
+    "different outputs": "my-outputs-differ",
+    "troubleshooting": "my-outputs-differ",
+    "gate order": "layouts",
+    "onnx to pytorch": "howto/onnx-to-torch",
+    "keras to pytorch": "howto/torch-and-keras",
+    "unexpected key": "errors",
+    "size mismatch": "errors",
+    "run lstm in c": "howto/c-inference",
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_the_search_of_the_docs_finds_first_what_answers(search):
+    """Sphinx puts main index entries, marked by "!", before all else that it finds."""
+    pages = []
+    for page in run_pages.pages():
+        for entries in re.findall(r"^```{index} (.*)", page.read_text(), re.MULTILINE):
+            if f"! {search}" in entries.lower().split(", "):
+                pages.append(page)
+    assert pages == [ROOT / "docs" / f"{SEARCHES[search]}.md"]
+
+
+def test_the_recordings_show_what_the_commands_print():
+    for path, picture in recordings.pictures().items():
+        assert path.read_text() == picture, "run tools/recordings.py --write"
+    shown = recordings.recorded()
+    assert [kind for kind, _ in shown["all"]].count("command") == 3
+    assert "transposed" in next(line for kind, line in shown["mistakes"] if kind == "answer")
+
+
+def test_the_notebooks_are_their_pages():
+    for path, notebook in notebooks.notebooks().items():
+        assert path.read_text() == notebook, "run tools/notebooks.py --write"
+        cells = json.loads(notebook)["cells"]
+        assert sum(cell["cell_type"] == "code" for cell in cells) >= 8
+        assert not any("{download}" in line for cell in cells for line in cell["source"])

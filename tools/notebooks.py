@@ -1,0 +1,69 @@
+"""Write pages of the documentation as notebooks, with the outputs that they show.
+
+    python tools/notebooks.py            compare; exit code 1 if a notebook is out of date
+    python tools/notebooks.py --write    write docs/notebooks
+
+The page is the source: tools/run_pages.py checks its outputs.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from run_pages import BLOCK
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+NOTEBOOKS = {DOCS / "howto" / "wrong-outputs.md": DOCS / "notebooks" / "wrong-outputs.ipynb"}
+DIRECTIVE = re.compile(r"^```\{\w+\}.*?^```\n+", re.MULTILINE | re.DOTALL)
+SAID_OF_ITSELF = re.compile(r" This page is also a \{download\}`.*?`\.", re.DOTALL)
+LINK = re.compile(r"\]\((?![a-z]+:)([^)]+)\)")
+
+
+def notebook(page):
+    """Return a page as a notebook in JSON: its text and its Python code, in cells."""
+    text = SAID_OF_ITSELF.sub("", DIRECTIVE.sub("", page.read_text()))
+    cells, end, count = [], 0, 0
+    for found in BLOCK.finditer(text):
+        cells += told(text[end : found.start()], page)
+        count, end = count + 1, found.end()
+        printed = [{"output_type": "stream", "name": "stdout", "text": lines(found[2] or "")}]
+        cells.append({
+            "cell_type": "code", "execution_count": count, "metadata": {},
+            "outputs": printed if found[2] else [], "source": lines(found[1].rstrip("\n")),
+        })  # fmt: skip
+    cells += told(text[end:], page)
+    for number, cell in enumerate(cells):
+        cell["id"] = f"cell-{number}"
+    python = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    whole = {"cells": cells, "metadata": {"kernelspec": python}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
+def told(text, page):
+    """Return a cell for text that is not empty. Its links are those of the page."""
+    folder = f"../{page.parent.name}/"
+    text = LINK.sub(lambda m: f"]({folder}{m[1]})".replace(f"{folder}../", "../"), text.strip())
+    return [{"cell_type": "markdown", "metadata": {}, "source": lines(text)}] if text else []
+
+
+def lines(text):
+    return text.splitlines(keepends=True)
+
+
+def notebooks():
+    """Return {path: what the notebook has to be}."""
+    return {path: notebook(page) for page, path in NOTEBOOKS.items()}
+
+
+def main():
+    old = {p: new for p, new in notebooks().items() if not p.exists() or p.read_text() != new}
+    for path, new in old.items():
+        if "--write" in sys.argv:
+            path.write_text(new)
+        print(path.relative_to(DOCS), "written" if "--write" in sys.argv else "is out of date")
+    return 1 if old and "--write" not in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
