@@ -1,4 +1,4 @@
-"""The moves of a conversion: for each block where it comes from, where it goes, and what is done."""
+"""The moves of a conversion: what is done to each block, and where it comes from and goes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rnnlayout import _native
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 
-from .engine import plan_for
+from .engine import has_of_target, plan_for
 
 Place = tuple[int, int]  # layer, direction
 
@@ -45,9 +45,12 @@ class Move:
 
 @dataclass(frozen=True)
 class Moves:
-    """All moves of a conversion, by layer and direction, and the names of the tensors."""
+    """All moves of a conversion, by layer and direction, and the names of the tensors.
 
-    has: int
+    target_has: the optional tensors of the target, as in Given.
+    """
+
+    target_has: int
     sources: list[str]
     targets: list[str]
     every: dict[Place, list[Move]]
@@ -61,16 +64,28 @@ class Moves:
         }
 
 
-def moves_of(spec: Spec, source: Layout, target: Layout) -> Moves:
-    """Return the moves between two layouts. Raises LossyError if there is no conversion."""
-    has = 0 if spec.bias == "none" else _native.HAS_BIAS
+def moves_of(spec: Spec, source: Layout, target: Layout, has: int | None = None) -> Moves:
+    """Return the moves between two layouts. has: the optional tensors of the source, as in Given.
+
+    Raises LossyError if there is no conversion.
+    """
+    biases = 0 if spec.bias == "none" else _native.HAS_BIAS
+    has = biases if has is None else has
     plan = plan_for(spec, source, has, target)
-    transposed = _transposed(source, spec, has) ^ _transposed(target, spec, has)
+    target_has = has_of_target(plan, spec, has, target)
+    transposed = _transposed(source, spec, has) ^ _transposed(target, spec, target_has)
     every: dict[Place, list[Move]] = {}
     for step in plan.steps():
         every.setdefault(step[1][:2], []).append(_move(step, transposed))
-    names = ([name for name, _ in tensors] for tensors in (plan.sources, plan.targets))
-    return Moves(has, *names, dict(sorted(every.items())))
+    sources, targets = ([name for name, _ in each] for each in (plan.sources, plan.targets))
+    return Moves(target_has, sources, targets, dict(sorted(every.items())))
+
+
+def title_of(place: Place, spec: Spec) -> str:
+    """Return "layer 1 backward" for a layer and direction."""
+    layer, direction = place
+    side = (" forward", " backward")[direction] if spec.bidirectional else ""
+    return f"layer {layer}{side}"
 
 
 def _transposed(layout: Layout, spec: Spec, has: int) -> set[tuple[Any, ...]]:
