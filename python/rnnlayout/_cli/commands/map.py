@@ -27,16 +27,16 @@ DESCRIPTION = """\
 Draw the tensors of the RNNs in a file, or of an RNN that is only described, as
 they lie in memory: each matrix and bias in the colour of its gate, with its
 layer, direction, role (W, R, P, bW, bR) and offset in bytes. With --to, the
-conversion to another layout too. Without --svg and --png the picture is printed,
-in letters.
+conversion to another layout too. Without --svg and --png it is printed, in
+letters.
 
-SPEC is written as rnnlayout prints it; its layout is cudnn, or that of --layout:
+SPEC is written as rnnlayout prints it; its layout is cudnn or that of --layout:
 "lstm, input_size 8, hidden_size 16, num_layers 2, bidirectional"."""
 EXAMPLES = """\
   rnnlayout map model.h5
   rnnlayout map model.pt --to cudnn --svg model.svg
   rnnlayout map "gru, input_size 8, hidden_size 16"
-  rnnlayout map "lstm, input_size 8, hidden_size 16" --layout torch --to keras"""
+  rnnlayout map "lstm, input_size 8, hidden_size 16" --layout onnx --to keras"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,11 +11,10 @@ from rnnlayout import _native
 from rnnlayout._native import LayoutError
 
 from ..layout import CUDNN, Layout
-from ..shown import shown
 from .letters import in_letters
 from .memory import Tensor, memory
 from .picture import WIDTH, Part, Picture
-from .scene import MARGIN, Scene
+from .scene import MARGIN, Scene, clipped
 from .strips import Bytes, draw_memory, gates_legend
 
 NARROWEST, WIDEST = 240, 4000
@@ -62,7 +61,7 @@ def draw(
     parts: list[Part] = []
     for subject in subjects[:_MOST]:
         scene.paragraph(MARGIN, subject.title, "head")
-        parts += [shown(subject.title), *(add or add_memory)(scene, subject), ""]
+        parts += [clipped(subject.title), *(add or add_memory)(scene, subject), ""]
         scene.height += 12
     if len(subjects) > _MOST:
         more = f"... and {len(subjects) - _MOST:,} more RNNs"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import cycle, groupby, islice
 
-from ..shown import shown
 from .memory import Piece, Tensor, lines
-from .scene import COLOURS
+from .scene import COLOURS, clipped
 from .strips import SIDES, Bytes, Shade, colours_of_gates
 
 _MOST = 200  # lines
@@ -58,7 +57,7 @@ def _rows(
             pieces = (piece for region in regions for piece in region.pieces)
             for role, found in groupby(pieces, lambda one: one.role):
                 group = list(found)
-                name = shown(tensor.name[:100]) if len(tensors) > 1 else ""
+                name = clipped(tensor.name) if len(tensors) > 1 else ""
                 yield place, name, role, unit.at(group[0].at), group
 
 

@@ -32,6 +32,7 @@ COLOURS = {
     "page": ("#ffffff", "#0d1117"),
 }
 MARGIN = 8  # pixels
+LONGEST = 400  # characters of a text
 # Kind of text -> its size in pixels, and the width of a character in sizes. Fonts of fixed width
 # have 0.6; the others that a system may have are a little narrower for words.
 FONTS = {"head": (14, 0.62), "say": (12, 0.58), "name": (11, 0.61), "at": (10, 0.61),
@@ -106,9 +107,14 @@ class Scene:
     def paragraph(self, x: float, words: str, kind: str, fill: str = "ink") -> None:
         """Add words below what there is, in as many lines as needed."""
         size, character = FONTS[kind]
-        for line in wrap(shown(words), max(8, int((self.width - x - 8) / size / character))):
+        for line in wrap(clipped(words), max(8, int((self.width - x - 8) / size / character))):
             self.height += size + 4
             self.add(Text(x, self.height - 4, line, kind, fill=fill))
+
+
+def clipped(text: str) -> str:
+    """Return text that may come from a file on one line, without its end if it is very long."""
+    return shown(text[:LONGEST]) + "…" * (len(text) > LONGEST)
 
 
 def text_width(text: str, kind: str) -> float:
@@ -120,7 +126,7 @@ def text_width(text: str, kind: str) -> float:
 
 def shortened(text: str, kind: str, width: float) -> str:
     """Return a printable text that fits into a width, cut in its middle; "" if nothing fits."""
-    text = shown(text[:400])
+    text = clipped(text)
     if text_width(text, kind) <= width:
         return text
     for kept in range(min(len(text) - 1, int(width / FONTS[kind][0] * 2)), 1, -1):

@@ -153,7 +153,9 @@ class _Drawer:
                 scene.add(Text(MARGIN, y + 12, side, "at", fill="faint"))
         else:
             scene.height += 14
-            scene.add(Text(MARGIN, scene.height - 4, f"{title} {side}".strip(), "say"))
+            at = "" if self.offsets else self.unit.at(row[0][1][0].piece.at)
+            words = f"{title} {side}".strip() + (f", byte {at}" if at else "")
+            scene.add(Text(MARGIN, scene.height - 4, words, "say"))
         scene.height += above
         x: float = self.left
         for tensor, cells in row:

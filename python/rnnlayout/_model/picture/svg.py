@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from ..shown import shown
-from .scene import COLOURS, FIXED, FONTS, Band, Box, Scene, Text
+from .scene import COLOURS, FIXED, FONTS, Band, Box, Scene, Text, clipped
 
 _FACES = {True: "ui-monospace, 'DejaVu Sans Mono', monospace", False: "system-ui, sans-serif"}
-_LONGEST = 400  # characters of a title
 
 
 def svg(scene: Scene) -> str:
@@ -77,8 +75,7 @@ def _curve(band: Band) -> str:
 
 def _text(text: str) -> str:
     """Return text that is safe in XML, which forbids most control characters in any form."""
-    safe = shown(text[:_LONGEST]) + "…" * (len(text) > _LONGEST)
-    return safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return clipped(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _number(value: float) -> str:
