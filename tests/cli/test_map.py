@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 from oracles.some import normal_weights
-from pictures import check
+from svgs import check
 
 import rnnlayout as rl
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from marks import sample
-from pictures import check
+from svgs import check
 
 import rnnlayout as rl
 from rnnlayout import _native

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from marks import sample
-from pictures import check
+from svgs import check
 
 import rnnlayout as rl
 from rnnlayout import _native

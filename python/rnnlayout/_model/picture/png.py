@@ -43,7 +43,8 @@ def _draw_text(axes: Any, text: Text) -> None:
     # DejaVu is wider than most fonts for screens
     size = FONTS[text.kind][0] * (1 if text.kind in FIXED else 0.92)
     axes.text(text.x, text.y, text.text, family=family, size=size, weight=weight, color=colour,
-              ha=align, va="baseline", parse_math=False)  # fmt: skip
+              ha=align, va="baseline", rotation=90 * text.turned, rotation_mode="anchor",
+              parse_math=False)  # fmt: skip
 
 
 def _draw_area(axes: Any, shape: Box | Band) -> None:

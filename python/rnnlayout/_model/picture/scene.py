@@ -71,7 +71,10 @@ class Band:
 
 @dataclass(frozen=True)
 class Text:
-    """A line of text whose left end, middle or right end (anchor) is at x, its baseline at y."""
+    """A line of text whose left end, middle or right end (anchor) is at x, its baseline at y.
+
+    turned: written from below to above.
+    """
 
     x: float
     y: float
@@ -79,14 +82,7 @@ class Text:
     kind: str
     anchor: str = "start"
     fill: str = "ink"
-
-    @property
-    def box(self) -> tuple[float, float, float, float]:
-        """About where it is: left, top, right, bottom."""
-        width = text_width(self.text, self.kind)
-        left = self.x - {"start": 0, "middle": width / 2, "end": width}[self.anchor]
-        size = FONTS[self.kind][0]
-        return left, self.y - 0.8 * size, left + width, self.y + 0.2 * size
+    turned: bool = False
 
 
 @dataclass

@@ -48,7 +48,9 @@ def _shape(shape: Box | Band | Text) -> str:
         anchor = f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else ""
         fill = "letter" if shape.kind == "letter" else shape.fill
         at = f'x="{_number(shape.x)}" y="{_number(shape.y)}"'
-        return f'<text class="{shape.kind} c-{fill}" {at}{anchor}>{_text(shape.text)}</text>'
+        turn = f' transform="rotate(-90 {_number(shape.x)} {_number(shape.y)})"' * shape.turned
+        words = _text(shape.text)
+        return f'<text class="{shape.kind} c-{fill}" {at}{anchor}{turn}>{words}</text>'
     title = f"<title>{_text(shape.title)}</title>" if shape.title else ""
     if isinstance(shape, Band):
         return f'<path class="band c-{shape.fill}" d="{_curve(shape)}">{title}</path>'
