@@ -40,8 +40,8 @@ def picture(
         >>> print(picture(Spec("gru", 8, 4)))
         gru, input_size 8, hidden_size 4
         cudnn: 672 bytes
-        layer 0  W     0  rrrrrrrrrrrrrrrrrrrzzzzzzzzzzzzzzzzzzznnnnnnnnnnnnnnnnnnn
-                 R   384  rrrrrrrrrzzzzzzzzznnnnnnnnn
+        layer 0  W     0  rrrrrrrrrrrrrrrrrrrrzzzzzzzzzzzzzzzzzzzznnnnnnnnnnnnnnnnnnnn
+                 R   384  rrrrrrrrrrzzzzzzzzzznnnnnnnnnn
                  bW  576  rrzznn
                  bR  624  rrzznn
     """

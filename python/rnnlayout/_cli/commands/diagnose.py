@@ -57,7 +57,6 @@ def run(options: argparse.Namespace) -> int:
         for source in (options.file, options.like):
             check_free(Path(options.fix), options.force, source)
     found = diagnose(options.file, like=options.like, **hints(options))
-    write_pictures(found.picture, options)
     if options.fix:
         found.save(options.fix)
     if options.json:
@@ -87,4 +86,5 @@ def run(options: argparse.Namespace) -> int:
         show("\n".join(shown(line) for line in in_options(str(found), options).split("\n")))
         if options.fix:
             say(f"{shown(options.fix)}: written")
+    write_pictures(found.picture, options)
     return DONE if found else 1

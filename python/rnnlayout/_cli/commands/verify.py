@@ -65,7 +65,6 @@ def run(options: argparse.Namespace) -> int:
     check_free_pictures(options, options.a, options.b)
     asked = {name: getattr(options, name) for name in ("rtol", "atol", "only", "stack")}
     found = verify(options.a, options.b, map=pairs(options), **asked, **hints(options))
-    write_pictures(found.picture, options)
     if options.json:
         put_json("verify", 1, {
             "a": options.a,
@@ -79,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
         })  # fmt: skip
     else:
         show("\n".join(shown(line) for line in in_options(str(found), options).split("\n")))
+    write_pictures(found.picture, options)
     return DONE if found else 1
 
 
