@@ -19,7 +19,7 @@ from rnnlayout._model.picture.scene import MARGIN, Scene
 from rnnlayout._model.picture.strips import Bytes, draw_memory, legend
 from rnnlayout._model.spec import Spec
 
-from .blocks import Block, Compare, Gap
+from .blocks import Gap
 from .truth import Truth
 
 # The largest difference up to which a block has a colour, the colour, and what a reader is told.
@@ -98,16 +98,32 @@ def gaps_of(truth: Truth, buffer: np.ndarray) -> tuple[Gap, ...]:
     for layer, direction, number in np.ndindex(truth.biases.shape[:3]):
         name = layer, direction, truth.roles[number]
         shapes.append((name, truth.gates, truth.biases[name[0], name[1], number][..., None]))
-    given, true, at = {}, {}, 0
+    found, at = [], 0
     for name, gates, values in shapes:
         part = read[at : at + values.size].reshape(values.shape)
         at += values.size
-        for k, gate in enumerate(gates):
+        for gate, given, true in zip(gates, part, values, strict=True):
             key = (*name, "" if name[2] == "P" else gate)
-            given[key], true[key] = (Block(one[k], one.dtype.name) for one in (part, values))
-    dtype = read.dtype.name
-    compared = Compare(truth.spec, given, true, (dtype, dtype), 0, 0)
-    return tuple(compared.gap(key) for key in compared.wrong)
+            found.append(_gap(key, given, true))
+    return tuple(gap for gap in found if gap)
+
+
+def _gap(key: Key, given: np.ndarray, true: np.ndarray) -> Gap | None:
+    """Return how much a block differs. In its own dtype: this is done for each value of a model."""
+    unequal = given != true
+    if not unequal.any():
+        return None
+    if given.dtype == np.float16:
+        given, true = given.astype("f4"), true.astype("f4")
+    with np.errstate(all="ignore"):
+        gap = np.abs(given - true)
+    if np.isnan(gap).any():  # also of two infinities, and of NaN in both
+        unequal &= ~(np.isnan(given) & np.isnan(true))
+        gap[~unequal] = 0
+    count = int(np.count_nonzero(unequal))
+    place = tuple(int(k) for k in np.unravel_index(np.argmax(gap), gap.shape))
+    values = float(given[place]), float(true[place])
+    return Gap(key, count, gap.size, float(gap[place]), place, values) if count else None
 
 
 def _shade(gaps: Mapping[Key, Gap], missing: bool, key: Key) -> tuple[str, str]:
