@@ -102,6 +102,12 @@ def test_biases_that_must_be_zero():
     assert "must be zero" in {one.words for one in svg.texts}
 
 
+def test_a_gate_that_is_negated():
+    svg = check(rl.picture(rl.Spec("gru", 5, 3), "torch", rl.layout("concat", z="candidate")).svg)
+    signs = [one.words for one in svg.texts if one.kind == "sign"]
+    assert sorted(signs) == ["!", "+", "-", "-", "- +"]
+
+
 def test_a_notebook_shows_an_explanation():
     spec = rl.Spec("lstm", 5, 3)
     explanation = rl.explain(spec, "torch", "keras")

@@ -94,6 +94,11 @@ def test_every_layout(layout, cell, width):
     names = {re.search(r" of (\S+?),?(?: |$)", block.words[block.words.index(", bytes") :])[1]
              for block in svg.blocks}  # fmt: skip
     assert names == set(rl.describe(spec, layout))
+    starts = {}
+    for block in svg.blocks:  # in the order of the addresses
+        start, name = re.search(r"bytes ([\d,]+) to \S+ of (\S+?),?(?: |$)", block.words).groups()
+        starts.setdefault(name, []).append(int(start.replace(",", "")))
+    assert all(found == sorted(found) for found in starts.values())
 
 
 def test_gates_side_by_side_are_ruled_and_take_turns():
