@@ -146,17 +146,14 @@ KINDS = {
     "GRU, reset before": rl.Spec("gru", 2, 3, reset="before"),
     "RNN": rl.Spec("rnn_tanh", 2, 3),
 }
-# sign in the grid -> colour, which is translucent to suit a light and a dark page, and meaning
+# sign in the grid -> its meaning
 SIGNS = {
-    "=": ("rgba(0,160,80,.35)", "exact: every bit is kept"),
-    "+": (
-        "rgba(230,180,0,.4)",
-        "exact where one of the two biases of a gate is zero, or the sum with a"
-        " forget bias is exact; else rounds",
-    ),
-    "0": ("rgba(240,110,0,.4)", "exact if the recurrent bias of n is zero, else refused"),
-    "+0": ("rgba(240,110,0,.4)", "both: sums that may round, and a bias that must be zero"),
-    "x": ("rgba(220,40,40,.4)", "refused: the target has no such RNN"),
+    "=": "exact: every bit is kept (in the pictures without a sign)",
+    "+": "exact where one of the two biases of a gate is zero, or the sum with a"
+    " forget bias is exact; else rounds",
+    "0": "exact if the recurrent bias of n is zero, else refused",
+    "+0": "both: sums that may round, and a bias that must be zero",
+    "x": "refused: the target has no such RNN",
 }
 
 
@@ -178,26 +175,20 @@ def grid(kind):
     return [name for name in targets if sign(spec, name, name)[0] != "x"], targets
 
 
+def picture_of(kind):
+    """Return the name of the picture of a grid, which tools/pictures.py draws."""
+    return f"pairs-{kind.lower().replace(', reset ', '-')}.svg"
+
+
 def pairs():
-    """Return for each kind of RNN its grid, in HTML, and the reason of one refusal."""
-    styles = "".join(f".pair{k}{{background:{colour}}}"
-                     for k, (colour, _) in enumerate(SIGNS.values()))  # fmt: skip
-    place = {text: k for k, text in enumerate(SIGNS)}
-    parts = [f"<style>.pairs td{{text-align:center}}.pairs th.to{{writing-mode:vertical-rl}}"
-             f"{styles}</style>\n\n"]  # fmt: skip
-    parts.append(markdown(["", "meaning"], [[f"`{s}`", text] for s, (_, text) in SIGNS.items()]))
+    """Return for each kind of RNN its grid, as a picture, and the reason of one refusal."""
+    parts = [markdown(["", "meaning"], [[f"`{s}`", text] for s, text in SIGNS.items()])]
     for kind, spec in KINDS.items():
         sources, targets = grid(kind)
-        lines = [f"\n### {kind}\n\n", '<table class="pairs">\n<tr><th>from \\ to</th>',
-                 *(f'<th class="to">{name}</th>' for name in targets), "</tr>\n"]  # fmt: skip
-        for source in sources:
-            signs = [sign(spec, source, target)[0] for target in targets]
-            cells = "".join(f'<td class="pair{place[s]}">{s}</td>' for s in signs)
-            lines.append(f"<tr><th>{source}</th>{cells}</tr>\n")
-        reasons = [sign(spec, sources[0], target)[1] for target in targets]
-        lines += ["</table>\n", *(f"\nFor example: {reason}.\n" for reason in sorted(reasons)[-1:]
-                                  if reason)]  # fmt: skip
-        parts.append("".join(lines))
+        about = f"{kind}: which layouts convert exactly, which may round, which are refused"
+        parts.append(f"\n### {kind}\n\n![{about}](images/{picture_of(kind)})\n")
+        reasons = sorted(sign(spec, sources[0], target)[1] for target in targets)
+        parts += [f"\nFor example: {reasons[-1]}.\n"] if reasons[-1] else []
     return "".join(parts)
 
 
@@ -213,7 +204,7 @@ def main():
             signs = (f"{sign(spec, source, target)[0]:2}" for target in targets)
             print(f"{source:{wide}} ", "".join(signs).rstrip())
         print()
-    print(*(f"{s:2} {meaning}" for s, (_, meaning) in SIGNS.items()), sep="\n")
+    print(*(f"{s:2} {meaning}" for s, meaning in SIGNS.items()), sep="\n")
     refused = {sign(spec, source, target)[1] for kind, spec in KINDS.items()
                for source, target in itertools.product(*grid(kind))}  # fmt: skip
     print("", *sorted(refused - {""}), sep="\n")

@@ -28,7 +28,8 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
         unpack as unpack,
     )
     from rnnlayout._convert.engine import Report as Report
-    from rnnlayout._convert.explain import explain as explain
+    from rnnlayout._convert.explain import Explanation as Explanation, explain as explain
+    from rnnlayout._convert.picture import picture as picture
     from rnnlayout._files.bags.bag import Converted as Converted
     from rnnlayout._files.bags.found import Found as Found
     from rnnlayout._files.files import convert_file as convert_file, load as load, save as save
@@ -38,6 +39,7 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
         MissingExtraError as MissingExtraError,
     )
     from rnnlayout._model.layout import Layout as Layout, layout as layout, layouts as layouts
+    from rnnlayout._model.picture.picture import Picture as Picture
     from rnnlayout._model.spec import Spec as Spec
     from rnnlayout._model.undecided import UndecidedError as UndecidedError
     from rnnlayout._native import (
@@ -66,13 +68,15 @@ _PUBLIC = {
     "_compare.verify": ["Verified", "verify"],
     "_convert.convert": ["Tensors", "check", "convert", "pack", "unpack"],
     "_convert.engine": ["Report"],
-    "_convert.explain": ["explain"],
+    "_convert.explain": ["Explanation", "explain"],
+    "_convert.picture": ["picture"],
     "_files.bags.bag": ["Converted"],
     "_files.bags.found": ["Found"],
     "_files.files": ["convert_file", "load", "save"],
     "_model.describe": ["describe", "regions"],
     "_model.errors": ["FileError", "MissingExtraError"],
     "_model.layout": ["Layout", "layout", "layouts"],
+    "_model.picture.picture": ["Picture"],
     "_model.spec": ["Spec"],
     "_model.undecided": ["UndecidedError"],
     "_native": ["CudnnError", "CudnnNotFoundError", "DeviceArray", "Error", "LayoutError",

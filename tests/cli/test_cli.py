@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -55,7 +56,7 @@ def test_examples_of_help_are_no_wrong_usage():
     for name in _commands.COMMANDS:
         module = __import__(f"rnnlayout._cli.commands.{name}", fromlist=["EXAMPLES"])
         for line in module.EXAMPLES.splitlines():
-            options = parser.parse_args(line.split()[1:])
+            options = parser.parse_args(shlex.split(line)[1:])
             assert options.command == name
 
 

@@ -14,7 +14,7 @@ import rnnlayout as rl
 
 sys.path.insert(0, str(ROOT / "tools"))
 
-import gates_picture
+import pictures
 import run_pages
 import tables
 
@@ -103,7 +103,11 @@ def test_links_to_files_lead_somewhere(page):
         assert target.exists() or target.with_suffix(".md").exists(), link
 
 
-def test_the_picture_of_gates_follows_from_the_table():
-    shown = gates_picture.PICTURE.read_text()
-    assert shown == gates_picture.draw()  # else tools/gates_picture.py --write
-    assert gates_picture.letters("keras")["bias"] == list("iiffggoo")
+@pytest.mark.parametrize("name", pictures.PICTURES)
+def test_pictures_follow_from_the_table(name):
+    shown = (pictures.IMAGES / name).read_text()
+    assert shown == pictures.PICTURES[name]()  # else tools/pictures.py --write
+
+
+def test_the_picture_of_gates():
+    assert pictures.letters("keras")["bias"] == list("iiffggoo")

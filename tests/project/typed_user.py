@@ -19,6 +19,9 @@ again: rl.Spec = rl.convert(weights, layout="torch", to="onnx").spec
 print(flat.nbytes, tensors["kernel"].shape, grade, again.num_params, rl.regions(spec).shape)
 report: rl.Report = rl.check(weights, to="concat")
 text: str = rl.explain(spec, "torch", rl.layout("concat", inputs="xh"))
+moves: rl.Explanation = rl.explain(spec, "torch", "keras")
+drawn: rl.Picture = rl.picture(spec, "torch", "keras", width=300)
+print(len(drawn.svg), moves.picture().text(60, colours=False))
 print(report.reason, len(text.splitlines()), list(rl.layouts()))
 
 one = rl.Weights(weights, layout="torch")
@@ -39,6 +42,7 @@ done: rl.Converted = rl.convert_file(folder / "one.safetensors", folder / "two.n
 print(names, [r.grade for r in done.reports.values()])
 verified: rl.Verified = rl.verify(folder / "one.safetensors", folder / "two.npz")
 diagnosed: rl.Diagnosis = rl.diagnose(flat, like=weights)
+print(verified.picture(), diagnosed.picture().svg)
 print(verified.equal, diagnosed.fixed is not None, [one.rule for one in diagnosed.mistakes])
 try:
     rl.assign(object(), tensors)

@@ -10,7 +10,7 @@ from typing import Any
 # Exit codes: --help explains them. 1 is verify's and diagnose's; argparse exits with 2 itself.
 DONE, USAGE, MALFORMED, LOSSY, MISSING, BUG, INTERRUPTED = 0, 2, 3, 4, 5, 70, 130
 
-COMMANDS = ("inspect", "convert", "verify", "diagnose", "run", "doctor", "layouts")
+COMMANDS = ("inspect", "convert", "verify", "diagnose", "map", "run", "doctor", "layouts")
 
 # How a shell completes a file's name: what shtab calls shtab.FILE.
 FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
@@ -28,6 +28,21 @@ _ASKED = {
 def add_file(parser: argparse._ActionsContainer, *names: str, **options: Any) -> None:
     """Add an argument that is a file's name."""
     parser.add_argument(*names, **options).complete = FILE  # type: ignore[attr-defined]
+
+
+def add_pictures(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the options that write a picture."""
+    add_file(parser, "--svg", metavar="OUT", help=f"write {what} as SVG")
+    add_file(parser, "--png", metavar="OUT", help=f"write {what} as PNG: needs matplotlib")
+    parser.add_argument(
+        "--width", type=_pixels, metavar="N", help="of the picture, in pixels (default: 760)"
+    )
+
+
+def _pixels(text: str) -> int:
+    if not text.isdecimal() or not 240 <= int(text) <= 4000:
+        raise argparse.ArgumentTypeError(f"{text!r}: need a number from 240 to 4000")
+    return int(text)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

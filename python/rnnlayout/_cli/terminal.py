@@ -12,21 +12,9 @@ from shutil import get_terminal_size
 from textwrap import wrap
 from typing import Any, TextIO
 
+from rnnlayout._model.shown import shown as shown
+
 LABELS = {"error": "1;31", "hint": "1;36"}  # of lines on stderr -> their colour, red and cyan
-
-
-def shown(text: Any) -> str:
-    """Return text on one line, with characters escaped that are not printable.
-
-    These include control characters, escape sequences of terminals, and characters that change the
-    direction of writing. Use it for all text that may come from a file.
-
-        >>> shown("lstm\\x1b[2J\\u202e")
-        'lstm\\\\x1b[2J\\\\u202e'
-    """
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(text)
-    )
 
 
 def put(text: str, stream: TextIO | None = None) -> None:
@@ -100,10 +88,10 @@ def _in_json(value: Any) -> Any:
 
 def strong(text: str, stream: TextIO | None = None, colour: str = "1") -> str:
     """Return the text in bold, or bold in a colour, if the stream shows colours."""
-    return f"\x1b[{colour}m{text}\x1b[0m" if _colours(stream or sys.stdout) else text
+    return f"\x1b[{colour}m{text}\x1b[0m" if colours(stream or sys.stdout) else text
 
 
-def _colours(stream: TextIO) -> bool:
+def colours(stream: TextIO) -> bool:
     """Respect NO_COLOR and FORCE_COLOR (no-color.org, force-color.org); NO_COLOR comes first."""
     if os.environ.get("NO_COLOR"):
         return False

@@ -17,13 +17,15 @@ from rnnlayout._files.formats.npy import mapped
 from rnnlayout._model.dtypes import narrowed, present, storage, take
 from rnnlayout._model.given import given_of
 from rnnlayout._model.layout import CUDNN, ROLES, Layout
+from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.spec import Spec, unlike
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._weights.weights import Weights
 
 from .biases import KEPT
-from .blocks import Block, blocks_of, one_bias, views, with_sums
+from .blocks import Block, Gap, blocks_of, one_bias, views, with_sums
 from .forms import RIGHT
+from .heat import Heat, gaps_of, heat_map
 from .mistakes import BIAS, Mistake, mistakes_of
 from .packing import Packing, packing_of
 from .sides import check_not_for_files
@@ -50,6 +52,7 @@ class Diagnosis:
         weights are others.
     repair: the call that packs correctly.
     text: all mistakes in one sentence. spec: of the RNN.
+    gaps: the blocks that cuDNN would read wrongly, each as in verify()'s pairs.
     """
 
     mistakes: tuple[Mistake, ...]
@@ -61,6 +64,15 @@ class Diagnosis:
     repair: str
     text: str
     spec: Spec
+    gaps: tuple[Gap, ...] = ()
+
+    def picture(self, *, width: float = WIDTH) -> Picture:
+        """Draw the buffer as cuDNN reads it: each block in the colour of its largest difference."""
+        heat = Heat("", self.spec, self.text, self.gaps, not self.same, offsets=True)
+        return heat_map([heat], width)
+
+    def _repr_svg_(self) -> str:
+        return self.picture().svg
 
     def save(self, path: Any) -> None:
         """Write `fixed` to a file, as rl.save() does.
@@ -247,7 +259,7 @@ def _diagnosis(truth: Truth, raw: np.ndarray, dtype: str | None) -> Diagnosis:
     return Diagnosis(
         tuple(mistakes), True, sure, tuple(_evidence(packing)), tuple(_notes(packing)),
         present(_as_bits(fixed, truth.spec.dtype), truth.spec.dtype), repair, text,
-        truth.spec,
+        truth.spec, gaps_of(truth, buffer) if mistakes else (),
     )  # fmt: skip
 
 

@@ -12,7 +12,9 @@ from rnnlayout._files.bags.choose import check_known
 from rnnlayout._files.bags.stacks import joined, matched
 from rnnlayout._model.config import describe_config
 from rnnlayout._model.layout import Layout
+from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.spec import HARD_SIGMOIDS, HARD_TIMES, Spec, unlike
+from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
 from .blocks import (
@@ -28,6 +30,7 @@ from .blocks import (
     with_sums,
 )
 from .causes import causes
+from .heat import Heat, heat_map
 from .sides import both, with_stacks
 
 _MOST = 40  # lines of a report
@@ -38,6 +41,7 @@ class Compared:
     """One RNN of each side. True if they differ.
 
     text: how they differ, "" if they do not. gaps: the blocks that differ. note: other remarks.
+    spec: of both, None if they are two different RNNs.
     """
 
     a: str
@@ -45,6 +49,7 @@ class Compared:
     text: str = ""
     gaps: tuple[Gap, ...] = ()
     note: str = ""
+    spec: Spec | None = None
 
     def __bool__(self) -> bool:
         return bool(self.text)
@@ -73,6 +78,21 @@ class Verified:
     def __bool__(self) -> bool:
         return self.equal
 
+    def picture(self, *, width: float = WIDTH) -> Picture:
+        """Draw where the RNNs differ: each block in the colour of its largest difference.
+
+        Of RNNs that differ, or of all if none does; without those that are two different RNNs.
+        Raises LayoutError if there is nothing to draw.
+        """
+        drawn = [pair for pair in self.pairs if pair.spec]
+        drawn = [pair for pair in drawn if pair] or drawn
+        if not drawn:
+            raise LayoutError(f"there are no two RNNs of the same sizes to draw: {self}")
+        return heat_map([_heat(pair) for pair in drawn], width)
+
+    def _repr_svg_(self) -> str | None:
+        return self.picture().svg if any(pair.spec for pair in self.pairs) else None
+
     def __str__(self) -> str:
         lines = []
         for pair in self.pairs:
@@ -87,6 +107,13 @@ class Verified:
             reasons.setdefault(str(why).removeprefix(f"{name[3:]}: "), []).append(name)
         lines += [f"{', '.join(names)}: cannot be read: {why}" for why, names in reasons.items()]
         return "\n".join(lines)
+
+
+def _heat(pair: Compared) -> Heat:
+    assert pair.spec
+    name = pair.a if pair.a == pair.b else f"{pair.a} and {pair.b}"
+    text = pair.text.partition("\n")[0].removesuffix(f", {pair.spec}") or "equal"
+    return Heat(name, pair.spec, text, pair.gaps)
 
 
 def verify(
@@ -205,14 +232,15 @@ def compare(
     compared = Compare(a.spec, first, second, dtypes, rtol, atol)
     lines = [compared.line(key) for key in keys if key in compared.wrong]
     if not lines:
-        return Compared(*called, head and f"{head}; all of them are equal", (), note)
+        return Compared(*called, head and f"{head}; all of them are equal", (), note, a.spec)
     head = head or f"{len(lines)} of {len(keys)} blocks differ {names}, {a.spec}"
     shown = [f"  {line}" for line in lines[:_MOST]]
     if len(lines) > _MOST:
         shown.append(f"  and {len(lines) - _MOST} more")
     has_sums = _has_sums(a, b, whole) and not other_sigmoid
     text = "\n".join([head, *shown, *causes(compared, whole if has_sums else None)])
-    return Compared(*called, text, tuple(compared.gap(key) for key in compared.wrong), note)
+    gaps = tuple(compared.gap(key) for key in compared.wrong)
+    return Compared(*called, text, gaps, note, a.spec)
 
 
 def _has_sums(a: Weights, b: Weights, blocks: Mapping[Key, Block]) -> bool:

@@ -74,12 +74,18 @@ def run(
         arrays = _outputs(out, plan.targets, spec.dtype, dst)
     _check_exact(source, exact)
     report = run_plan(plan, source.arrays, arrays, source.dtype, spec.dtype, exact, out is None)
-    has = 0 if spec.bias == "none" else _native.HAS_BIAS
-    if source.has & _native.HAS_PEEPHOLES and plan.targets != _native.tensors(dst, spec, has):
-        has |= _native.HAS_PEEPHOLES  # the target can represent them
+    has = has_of_target(plan, spec, source.has, dst)
     names = [name for name, _ in plan.targets]
     made = replace(source, spec=spec, layout=dst, has=has, names=names, arrays=arrays, rounded=())
     return made, completed(report, source, dst)
+
+
+def has_of_target(plan: _native.Plan, spec: Spec, has: int, dst: Layout) -> int:
+    """Return the optional tensors of the target of a plan. has: of the source."""
+    biases = 0 if spec.bias == "none" else _native.HAS_BIAS
+    if has & _native.HAS_PEEPHOLES and plan.targets != _native.tensors(dst, spec, biases):
+        return biases | _native.HAS_PEEPHOLES  # the target can represent them
+    return biases
 
 
 def run_into(

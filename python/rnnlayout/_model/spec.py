@@ -159,6 +159,12 @@ class Spec:
         shown += [name if value is True else f"{name} {value}" for name, value in self._shown()]
         return ", ".join(shown)
 
+    def _repr_svg_(self) -> str | None:
+        """Return what a notebook shows: cuDNN's weight space, if it can represent the RNN."""
+        from .picture.layouts import svg_of  # only now: the drawing takes milliseconds to import
+
+        return svg_of(self)
+
     def _shown(self) -> list[tuple[str, Any]]:
         """Return the sizes, and the other fields that are not at their defaults."""
         values = [(field, getattr(self, field.name)) for field in fields(self)[1:]]

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._convert import engine
+from rnnlayout._convert.picture import draw_each
 from rnnlayout._model.dtypes import present
 from rnnlayout._model.given import Checked, Given, given_of, stacked
 from rnnlayout._model.layout import Layout, as_layout
+from rnnlayout._model.picture.layouts import Subject
+from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._run.rnn import RNN
@@ -115,6 +118,15 @@ class Weights(Mapping[str, np.ndarray], Checked):
     def pack(self, *, dtype: Any = None, exact: bool = False) -> np.ndarray:
         """Return cuDNN's weight space, a 1-D array. Errors: see convert()."""
         return self.to("cudnn", dtype=dtype, exact=exact)["weight_space"]
+
+    def picture(self, to: str | Layout | None = None, *, width: float = WIDTH) -> Picture:
+        """Draw these tensors as they lie in memory, or their conversion: see picture()."""
+        target = None if to is None else as_layout(to)
+        subject = Subject(self.spec, self.layout, self._given.has)
+        return draw_each([subject], target, width)
+
+    def _repr_svg_(self) -> str:
+        return self.picture().svg
 
     def rnn(self, **options: Any) -> Any:
         """Return an RNN that runs these weights as config says. options: see RNN()."""

@@ -9,10 +9,12 @@ from rnnlayout._cli.options import (
     DONE,
     add_file,
     add_json,
+    add_pictures,
     add_reading,
     hints,
     in_options,
 )
+from rnnlayout._cli.pictures import check_free_pictures, write_pictures
 from rnnlayout._cli.terminal import put_json, say, show, shown
 
 SUMMARY = "find the mistakes by which packed weights were made"
@@ -34,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "--like", required=True, metavar="FILE", help=whose)
     fixed = "write the buffer with the mistakes undone, as .npy, .bin or .safetensors"
     add_file(parser, "--fix", metavar="OUT", help=fixed)
+    add_pictures(parser, "a picture of where the buffer is wrong")
     parser.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
     add_json(parser)
     add_reading(parser, whose="the file with the right weights")
@@ -45,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
     from rnnlayout._files.formats.format import format_to_write
     from rnnlayout._model.errors import FileError
 
+    check_free_pictures(options, options.file, options.like)
     if options.fix:
         try:
             format_to_write(options.fix)
@@ -82,4 +86,5 @@ def run(options: argparse.Namespace) -> int:
         show("\n".join(shown(line) for line in in_options(str(found), options).split("\n")))
         if options.fix:
             say(f"{shown(options.fix)}: written")
+    write_pictures(found.picture, options)
     return DONE if found else 1

@@ -29,6 +29,7 @@ _PACKAGES = {
     "onnx": ("onnx", "to read and write ONNX files"),
     "torch": ("torch", "to write .pt files"),
     "ml_dtypes": ("bf16", "for bfloat16 in NumPy arrays"),
+    "matplotlib": ("plot", "to write pictures as .png"),
     "shtab": ("completion", "for completion in shells"),
 }
 _SECONDS = 120  # for one small RNN on a GPU; the first call of a process loads cuDNN

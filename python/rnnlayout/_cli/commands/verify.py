@@ -12,11 +12,13 @@ from rnnlayout._cli.options import (
     add_file,
     add_json,
     add_map,
+    add_pictures,
     add_reading,
     hints,
     in_options,
     pairs,
 )
+from rnnlayout._cli.pictures import check_free_pictures, write_pictures
 from rnnlayout._cli.terminal import put_json, show, shown
 
 SUMMARY = "check whether two files contain the same weights"
@@ -40,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--atol", **number, help="absolute tolerance (default: 0): |a - b| <= atol + rtol * |b|"
     )
+    add_pictures(parser, "a picture of where they differ")
+    parser.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
     add_choice(parser)
     add_map(parser, "compare RNN A of the first file with RNN B of the second; may be repeated")
     add_reading(parser, whose="the file that does not record it")
@@ -58,6 +62,7 @@ def _tolerance(text: str) -> float:
 def run(options: argparse.Namespace) -> int:
     from rnnlayout._compare.verify import verify
 
+    check_free_pictures(options, options.a, options.b)
     asked = {name: getattr(options, name) for name in ("rtol", "atol", "only", "stack")}
     found = verify(options.a, options.b, map=pairs(options), **asked, **hints(options))
     if options.json:
@@ -73,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
         })  # fmt: skip
     else:
         show("\n".join(shown(line) for line in in_options(str(found), options).split("\n")))
+    write_pictures(found.picture, options)
     return DONE if found else 1
 
 

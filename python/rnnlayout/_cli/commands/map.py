@@ -1,0 +1,96 @@
+"""rnnlayout map"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from functools import partial
+from typing import Any
+
+from rnnlayout._cli.options import (
+    DONE,
+    add_choice,
+    add_file,
+    add_pictures,
+    add_reading,
+    hints,
+    in_options,
+    layout,
+    spec,
+)
+from rnnlayout._cli.pictures import check_free_pictures, write_pictures
+from rnnlayout._cli.terminal import colours, put, say, shown, width
+
+SUMMARY = "draw the weights as they lie in memory"
+DESCRIPTION = """\
+Draw the tensors of the RNNs in a file, or of an RNN that is only described, as
+they lie in memory: each matrix and bias in the colour of its gate, with its
+layer, direction, role (W, R, P, bW, bR) and offset in bytes. With --to, the
+conversion to another layout too. Without --svg and --png it is printed, in
+letters.
+
+SPEC is written as rnnlayout prints it; its layout is cudnn or that of --layout:
+"lstm, input_size 8, hidden_size 16, num_layers 2, bidirectional"."""
+EXAMPLES = """\
+  rnnlayout map model.h5
+  rnnlayout map model.pt --to cudnn --svg model.svg
+  rnnlayout map "gru, input_size 8, hidden_size 16"
+  rnnlayout map "lstm, input_size 8, hidden_size 16" --layout onnx --to keras"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_file(parser, "what", metavar="FILE|SPEC", help="a file to read, or a spec in quotes")
+    parser.add_argument(
+        "--to", type=layout, metavar="LAYOUT", help="draw the conversion to this layout"
+    )
+    add_pictures(parser, "the picture")
+    parser.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
+    add_choice(parser)
+    add_reading(parser, whose="the file that does not record it, or of SPEC")
+
+
+def run(options: argparse.Namespace) -> int:
+    from rnnlayout._convert.picture import draw_each
+
+    check_free_pictures(options, options.what)
+    draw = partial(draw_each, _subjects(options), options.to)
+    write_pictures(draw, options)
+    if not (options.svg or options.png):
+        put(draw().text(width(sys.stdout) or 79, colours=colours(sys.stdout)))
+    return DONE
+
+
+def _subjects(options: argparse.Namespace) -> list[Any]:
+    """Return what is drawn: the RNN that is described, or those of the file."""
+    from rnnlayout._model.layout import CUDNN
+    from rnnlayout._model.picture.layouts import Subject
+
+    cell = options.what.partition(",")[0].strip()
+    described = "," in options.what or cell in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+    if described and not os.path.exists(options.what):
+        try:
+            return [Subject(spec(options.what), options.layout or CUDNN)]
+        except argparse.ArgumentTypeError as error:
+            options.wrong(f"{options.what!r} is not a file; as a spec: {error}")
+    return _of_file(options)
+
+
+def _of_file(options: argparse.Namespace) -> list[Any]:
+    from rnnlayout._files.bags.choose import chosen
+    from rnnlayout._files.files import load
+    from rnnlayout._model.errors import FileError
+    from rnnlayout._model.given import given_of
+    from rnnlayout._model.picture.layouts import Subject
+
+    found = chosen(load(options.what, **hints(options)), options.only, options.stack)
+    if found.unread and not found.decided:
+        raise next(iter(found.unread.values()))
+    for name, why in found.unread.items():
+        say(f"{shown(name)}: not drawn: {shown(in_options(str(why), options))}")
+    if not found.decided:
+        raise FileError(f"{options.what}: there are no recurrent layers to draw")
+    return [
+        Subject(weights.spec, weights.layout, given_of(weights).has, name)
+        for name, weights in found.decided.items()
+    ]

@@ -1,0 +1,34 @@
+"""Pictures that a command writes: --svg and --png."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .terminal import say, shown
+
+if TYPE_CHECKING:
+    from rnnlayout._model.picture.picture import Picture
+
+
+def check_free_pictures(options: argparse.Namespace, *sources: str) -> None:
+    """Raise the errors of outputs that cannot be written, before anything is read."""
+    from rnnlayout._files.bags.output import check_free
+
+    for path in filter(None, (options.svg, options.png)):
+        for source in sources:
+            check_free(Path(path), options.force, source if Path(source).exists() else None)
+
+
+def write_pictures(draw: Callable[..., Picture], options: argparse.Namespace) -> None:
+    """Write a picture to the files that the options name, if any. draw: called with width=."""
+    from rnnlayout._files.bags.output import whole
+    from rnnlayout._model.picture.picture import WIDTH
+
+    for path, suffix in ((options.svg, ".svg"), (options.png, ".png")):
+        if path:
+            with whole(path, force=options.force) as output:
+                draw(width=options.width or WIDTH).save(output.path, suffix=suffix)
+            say(f"{shown(path)}: written")

@@ -1,0 +1,212 @@
+"""A conversion as a picture: the memory of both layouts, and a ribbon for each move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rnnlayout import _native
+from rnnlayout._model.layout import Layout
+from rnnlayout._model.picture.memory import Key, Region, Tensor
+from rnnlayout._model.picture.scene import MARGIN, Band, Box, Scene, Text, colour_of, shortened
+from rnnlayout._model.picture.strips import GAP, Bytes, described, gates_legend, legend
+from rnnlayout._model.spec import Spec
+
+from .moves import Move, Moves, Place, title_of
+
+_LEAST = 14  # pixels of height that a piece needs for its letter
+_PER_PIECE = 24  # pixels of height per piece of the longer column, on average
+_RULED = 12  # pixels of height per line that shows rows
+# What is done on the way -> the sign of it, and its meaning.
+_SIGNS = {
+    "transposed": ("T", "transposed"),
+    "negated": ("-", "negated"),
+    "bW + bR": ("+", "sum of the two biases"),
+    "forget bias": ("F", "the forget bias added or taken away"),
+    "zero": ("0", "zeros"),
+    "identity": ("1", "the identity"),
+    "expect_zero": ("!", "must be zero"),
+    "expect_shift": ("!", "must be minus the forget bias"),
+    "expect_identity": ("1!", "must be the identity"),
+    "row by row": ("W", "each (I, H) window read as the (H, I) matrix"),
+}
+
+
+def draw_ribbons(
+    scene: Scene,
+    spec: Spec,
+    tensors: tuple[list[Tensor], list[Tensor]],
+    layouts: tuple[Layout, Layout],
+    moves: Moves,
+) -> None:
+    """Add the tensors of both layouts and the moves between them, below what there is.
+
+    Layers and directions that are converted as an earlier one are only named.
+    """
+    alike = moves.alike()
+    shown = [place for place, first in alike.items() if place == first]
+    unit = Bytes(_native.itemsize(spec.dtype))
+    columns = [_Column(found, set(shown), spec, unit) for found in tensors]
+    pixels = max(columns[0].count, columns[1].count) * _PER_PIECE
+    scale = min(_scale(column, pixels) for column in columns)
+    wide = min(240.0, (scene.width - 2 * MARGIN) * 0.32)
+    for column, layout, left in zip(
+        columns, layouts, (MARGIN, scene.width - MARGIN - wide), strict=True
+    ):
+        name = shortened(str(layout), "name", wide)
+        scene.add(Text(left, scene.height + 12, name, "name"))
+        column.lay_out(left, wide, scene.height + 20, scale)
+    every = [move for place in shown for move in moves.every[place]]
+    scene.add(*_ribbons(every, columns))
+    for column in columns:
+        scene.add(*column.shapes)
+    scene.height = max(column.bottom for column in columns) + GAP
+    for first in shown:
+        same = [title_of(one, spec) for one in alike if alike[one] == first and one != first]
+        words = f"{len(same)} other layers and directions" if len(same) > 4 else ", ".join(same)
+        if same:
+            scene.paragraph(MARGIN, f"{words}: as {title_of(first, spec)}", "say")
+    notes = [("numbers above the blocks: byte offsets", True),
+             ("dashed: enlarged, not to scale", any(column.enlarged for column in columns)),
+             ("lines across: the gates lie side by side in every row",
+              any(column.woven for column in columns))]  # fmt: skip
+    for note, told in notes:
+        if told:
+            scene.paragraph(MARGIN, note, "at", "faint")
+    gates_legend(scene, tensors[0])
+    signs = dict.fromkeys(name for move in every for name in _names(move))
+    if signs:
+        legend(scene, [("equal", *_SIGNS[name]) for name in signs])
+
+
+def _scale(column: _Column, pixels: float) -> float:
+    """Return the pixels per element with which a column is about so high."""
+    low, high = 0.0, pixels
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if column.height(middle) <= pixels else (low, middle)
+    return low
+
+
+@dataclass
+class _Column:
+    """One layout: its blocks from top to bottom, in the order of their addresses."""
+
+    tensors: Sequence[Tensor]
+    places: set[Place]
+    spec: Spec
+    unit: Bytes
+    shapes: list[Box | Text] = field(default_factory=list)
+    # tensor and block -> left, right, top, bottom of where its ribbon ends
+    ports: dict[tuple[int, Key], tuple[float, float, float, float]] = field(default_factory=dict)
+    bottom: float = 0
+    enlarged: bool = False
+    woven: bool = False
+
+    def regions(self) -> Iterator[tuple[int, Tensor, list[Region]]]:
+        """Yield the regions of the places that are shown, tensor by tensor."""
+        for number, tensor in enumerate(self.tensors):
+            found = [one for one in tensor.regions if one.pieces[0].block[:2] in self.places]
+            if found:
+                yield number, tensor, found
+
+    @property
+    def count(self) -> int:
+        return sum(len(one.pieces) for *_, found in self.regions() for one in found)
+
+    def height(self, scale: float) -> float:
+        return sum(_height(one, scale) for *_, found in self.regions() for one in found)
+
+    def lay_out(self, left: float, width: float, top: float, scale: float) -> None:
+        """Place every block."""
+        y = top
+        for number, tensor, found in self.regions():
+            if len(self.tensors) > 1:
+                self.shapes.append(Text(left, y + 10, shortened(tensor.name, "at", width), "at"))
+                y += 13
+            role, end = "", 0
+            for region in found:
+                first = region.pieces[0]
+                if first.at > end or not role:
+                    role = ""
+                    if first.at > end:
+                        self.shapes.append(Text(left + width / 2, y + 8, "· · ·", "at", "middle"))
+                        y += 12
+                if first.role != role:
+                    roles = dict.fromkeys(piece.role for piece in region.pieces)
+                    words = f"{' '.join(roles)} {self.unit.at(first.at)}"
+                    self.shapes.append(Text(left, y + 10, words, "at", fill="faint"))
+                    y += 13
+                role, end = region.pieces[-1].role, max(piece.stop for piece in region.pieces)
+                y = self._region(number, tensor, region, (left, y, width), scale)
+            y += GAP
+        self.bottom = y
+
+    def _region(
+        self,
+        number: int,
+        tensor: Tensor,
+        region: Region,
+        corner: tuple[float, float, float],
+        scale: float,
+    ) -> float:
+        left, top, width = corner
+        high, count = _height(region, scale), len(region.pieces)
+        share = width / count
+        rows = min(region.rows, int(high / _RULED) // 2 * 2 + 1) if count > 1 else 1
+        several = len({piece.role for piece in region.pieces}) > 1
+        self.woven |= count > 1
+        for k, piece in enumerate(region.pieces):
+            enlarged = sum(one.size for one in region.pieces) * scale < 0.98 * high
+            self.enlarged |= enlarged
+            title = described(piece, tensor, self.unit, self.spec.num_directions)
+            box = Box(left + k * share, top, share - (count > 1), high - 1, colour_of(piece.key[3]),
+                      title, rows, enlarged)  # fmt: skip
+            letter = f"{piece.role} {piece.letter}" if several else piece.letter
+            at = box.x + box.width / 2, top + high / 2 + 3
+            self.shapes += [box, Text(*at, letter, "letter", "middle")]
+            slot = (high - 1) / count
+            port = (left, left + width, top + k * slot, top + (k + 1) * slot)
+            self.ports[number, piece.key] = port
+        return top + high
+
+
+def _height(region: Region, scale: float) -> float:
+    """Return how high a region is: each of its ribbons needs room for a sign."""
+    return max(_LEAST * len(region.pieces), scale * sum(piece.size for piece in region.pieces))
+
+
+def _names(move: Move) -> Iterator[str]:
+    """Yield the names of the signs of a move."""
+    if move.op == "expect_zero" and move.shift:
+        yield "expect_shift"
+    elif move.op in _SIGNS:
+        yield move.op
+    for note in move.notes:
+        name = "row by row" if note.endswith("row by row") else note
+        if name in _SIGNS:
+            yield name
+
+
+def _ribbons(moves: Sequence[Move], columns: Sequence[_Column]) -> Iterator[Band | Text]:
+    source, target = columns
+    signs = []
+    for move in moves:
+        layer, direction, role, _, gate = move.block
+        fill = colour_of(gate)
+        words = " ".join(_SIGNS[name][0] for name in _names(move))
+        starts = [source.ports[tensor, (layer, direction, one, gate)]
+                  for tensor, one in move.sources]  # fmt: skip
+        end = None
+        if move.target is not None:
+            end = target.ports[move.target, (layer, direction, role, gate)]
+        for k, (_, right, top, bottom) in enumerate(starts):
+            if end is None:
+                signs.append(Text(right + 4, (top + bottom) / 2 + 3.5, words, "sign"))
+                continue
+            high = (end[3] - end[2]) / len(starts)
+            yield Band(right, top, bottom, end[0], end[2] + k * high, end[2] + (k + 1) * high,
+                       fill, ", ".join(move.notes))  # fmt: skip
+        if end is not None and words:
+            signs.append(Text(end[0] - 4, (end[2] + end[3]) / 2 + 3.5, words, "sign", "end"))
+    yield from signs

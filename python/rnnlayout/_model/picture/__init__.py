@@ -1,0 +1,1 @@
+"""Pictures of the tensors of an RNN as they lie in memory."""

@@ -1,0 +1,99 @@
+"""Pictures of RNNs, each in one layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from rnnlayout import _native
+from rnnlayout._native import LayoutError
+
+from ..layout import CUDNN, Layout
+from .letters import in_letters
+from .memory import Tensor, memory
+from .picture import WIDTH, Part, Picture
+from .scene import MARGIN, Scene, clipped
+from .strips import Bytes, draw_memory, gates_legend
+
+NARROWEST, WIDEST = 240, 4000
+_MOST = 20  # RNNs of one picture
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is drawn: an RNN's Spec in a layout. has: as in Given. name: of the RNN, "" for none."""
+
+    spec: Any
+    layout: Layout
+    has: int | None = None
+    name: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}: {self.spec}" if self.name else str(self.spec)
+
+    @property
+    def unit(self) -> Bytes:
+        return Bytes(_native.itemsize(self.spec.dtype))
+
+    def tensors(self) -> list[Tensor]:
+        return memory(self.layout, self.spec, self.has)
+
+    def size(self, tensors: Sequence[Tensor]) -> str:
+        """Return its layout and size in words."""
+        nbytes = sum(tensor.size for tensor in tensors) * self.unit.itemsize
+        several = f" in {len(tensors)} tensors" if len(tensors) > 1 else ""
+        return f"{self.layout}: {nbytes:,} bytes{several}"
+
+
+def draw(
+    subjects: Sequence[Subject],
+    width: float = WIDTH,
+    add: Callable[[Scene, Subject], list[Part]] | None = None,
+) -> Picture:
+    """Return a picture of each subject, one below the other: by default of its memory.
+
+    add: draws one, and returns its text. Raises LossyError if a layout cannot represent its RNN.
+    """
+    scene = new_scene(width, "; ".join(one.title for one in subjects[:3]))
+    parts: list[Part] = []
+    for subject in subjects[:_MOST]:
+        scene.paragraph(MARGIN, subject.title, "head")
+        parts += [clipped(subject.title), *(add or add_memory)(scene, subject), ""]
+        scene.height += 12
+    if len(subjects) > _MOST:
+        more = f"... and {len(subjects) - _MOST:,} more RNNs"
+        scene.paragraph(MARGIN, more, "head")
+        parts += [more, ""]
+    return Picture(scene, parts[:-1])
+
+
+def add_memory(scene: Scene, subject: Subject) -> list[Part]:
+    """Draw a subject's memory, and return its text."""
+    tensors = subject.tensors()
+    size = subject.size(tensors)
+    scene.paragraph(MARGIN, size, "say")
+    scene.height += 8
+    directions = subject.spec.num_directions
+    draw_memory(scene, tensors, directions, subject.unit)
+    gates_legend(scene, tensors)
+    return [size, partial(in_letters, tensors, directions, subject.unit)]
+
+
+def new_scene(width: float, about: str) -> Scene:
+    """Return an empty scene; raise LayoutError for a width that no picture has."""
+    if isinstance(width, bool) or not isinstance(width, (int, float)):
+        raise LayoutError(f"width is {width!r}, need a number of pixels")
+    if not NARROWEST <= width <= WIDEST:
+        raise LayoutError(f"width is {width}, need {NARROWEST} to {WIDEST} pixels")
+    return Scene(width, MARGIN, about)
+
+
+def svg_of(spec: Any) -> str | None:
+    """Return the SVG that shows a Spec in a notebook, None if cuDNN's weight space has none."""
+    try:
+        return draw([Subject(spec, CUDNN)]).svg
+    except _native.LossyError:
+        return None

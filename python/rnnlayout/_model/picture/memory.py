@@ -1,0 +1,161 @@
+"""How the blocks of an RNN lie in the memory of a layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from rnnlayout import _native
+
+from ..layout import Layout
+
+Block = tuple[int, int, str, int, str]  # layer, direction, role, number, gate
+Key = tuple[int, int, str, str]  # layer, direction, role, gate
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A matrix or bias of one gate: `count` runs of `run` elements, `period` apart, from `at` on.
+
+    All in elements of the tensor. rows, cols: of the matrix; a bias has cols 1. transposed: the
+    column of the matrix comes first in memory.
+    """
+
+    block: Block
+    at: int
+    run: int
+    count: int
+    period: int
+    rows: int
+    cols: int
+    transposed: bool
+
+    @property
+    def key(self) -> Key:
+        layer, direction, role, _, gate = self.block
+        return layer, direction, role, gate
+
+    @property
+    def role(self) -> str:
+        return self.block[2]
+
+    @property
+    def letter(self) -> str:
+        """The gate; of a projection, which has none, its role."""
+        return self.block[4] or self.role
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.cols
+
+    @property
+    def stop(self) -> int:
+        """The element after its last one."""
+        return self.at + (self.count - 1) * self.period + self.run
+
+
+@dataclass(frozen=True)
+class Region:
+    """A part of a tensor: one piece, or pieces that lie side by side in each of `rows` rows."""
+
+    pieces: tuple[Piece, ...]
+    rows: int
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of the layout, with its regions in the order of their addresses."""
+
+    name: str
+    shape: tuple[int, ...]
+    regions: tuple[Region, ...]
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+
+def memory(layout: Layout, spec: Any, has: int | None = None) -> list[Tensor]:
+    """Return the tensors of a Spec in a layout, with what lies where.
+
+    has: the optional tensors, as in Given; None: those that the spec says. Raises LossyError if the
+    layout cannot represent the RNN.
+    """
+    if has is None:
+        has = 0 if spec.bias == "none" else _native.HAS_BIAS
+    found: dict[int, list[Piece]] = {}
+    for block, (tensor, at, rows, cols, row_stride, col_stride, _) in _native.blocks(
+        layout, spec, has
+    ):
+        found.setdefault(tensor, []).append(_piece(block, at, rows, cols, row_stride, col_stride))
+    return [
+        Tensor(name, tuple(shape), tuple(_regions(found.get(k, ()))))
+        for k, (name, shape) in enumerate(_native.tensors(layout, spec, has))
+    ]
+
+
+def _piece(block: Block, at: int, rows: int, cols: int, row_stride: int, col_stride: int) -> Piece:
+    turned = rows > 1 and cols > 1 and row_stride < col_stride
+    inner, outer = ((rows, row_stride), (cols, col_stride)) if turned or cols == 1 else (
+        (cols, col_stride), (rows, row_stride))  # fmt: skip
+    run, count, period = 1, 1, 1
+    if inner[0] == 1 or inner[1] == 1:
+        run = inner[0]
+        count, period = outer if outer[0] > 1 else (1, run)
+    else:  # a vector with other gates between its elements
+        count, period = inner
+    if period == run:  # one row follows the other
+        run, count, period = run * count, 1, run * count
+    return Piece(block, at, run, count, period, rows, cols, turned)
+
+
+def _regions(pieces: Sequence[Piece]) -> list[Region]:
+    groups: list[list[Piece]] = []
+    for piece in sorted(pieces, key=lambda one: one.at):
+        first = groups[-1][0] if groups else None
+        if (
+            first
+            and piece.count == first.count > 1
+            and piece.period == first.period
+            and piece.at < first.at + first.period
+        ):
+            groups[-1].append(piece)
+        else:
+            groups.append([piece])
+    return [Region(tuple(group), group[0].count) for group in groups]
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one line of a picture shows: the matrices, or the biases, of a layer and direction, as
+    far as they lie side by side. parts: each tensor with those of its regions."""
+
+    layer: int
+    direction: int
+    biases: bool
+    parts: tuple[tuple[Tensor, tuple[Region, ...]], ...]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        return [piece for _, regions in self.parts for one in regions for piece in one.pieces]
+
+
+def lines(tensors: Sequence[Tensor]) -> list[Line]:
+    """Return the memory in lines, in the order of the addresses."""
+    found: list[tuple[tuple[int, int, bool], list[tuple[Tensor, list[Region]]]]] = []
+    for tensor in tensors:
+        for region in tensor.regions:
+            layer, direction, role, *_ = region.pieces[0].block
+            place = layer, direction, role[0] == "b"
+            if not found or found[-1][0] != place:
+                found.append((place, []))
+            parts = found[-1][1]
+            if not parts or parts[-1][0] is not tensor:
+                parts.append((tensor, []))
+            parts[-1][1].append(region)
+    return [
+        Line(*place, tuple((tensor, tuple(regions)) for tensor, regions in parts))
+        for place, parts in found
+    ]

@@ -1,0 +1,240 @@
+"""The memory of a layout as a scene: one bar per layer and direction, in the order of addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import log10
+
+from .memory import Key, Line, Piece, Region, Tensor, lines
+from .scene import MARGIN, Box, Scene, Text, colour_of, shortened, text_width
+
+GATES = {"i": "input", "f": "forget", "g": "candidate", "o": "output", "r": "reset",
+         "z": "update", "n": "candidate", "h": "the new state"}  # fmt: skip
+SIDES = (" forward", " backward")
+GAP, BAR, BESIDE = 6, 22, 104
+_LETTER = 13  # pixels that a letter needs
+_NAME = 24  # characters of the name of a tensor of biases that make its bar longer
+_FIRST, _LAST = 40, 8  # lines of a picture with too many
+_RULED = 5  # rows that a box shows at most
+
+# What a piece is filled with, and what to add to its title.
+Shade = Callable[[Key], tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """How positions are written: itemsize times elements, or not at all."""
+
+    itemsize: int
+    shown: bool = True
+
+    def at(self, element: int) -> str:
+        return f"{element * self.itemsize:,}" if self.shown else ""
+
+
+def colours_of_gates(key: Key) -> tuple[str, str]:
+    """Return the colour of a piece's gate."""
+    return colour_of(key[3]), ""
+
+
+def draw_memory(
+    scene: Scene,
+    tensors: Sequence[Tensor],
+    directions: int,
+    unit: Bytes,
+    shade: Shade | None = None,
+) -> None:
+    """Add the bars to a scene, below what there is, and a line about their scale.
+
+    shade: by default a piece has the colour of its gate.
+    """
+    every = lines(tensors)
+    shown = every if len(every) <= _FIRST + _LAST + 1 else [*every[:_FIRST], *every[-_LAST:]]
+    _Drawer(scene, tensors, shown, directions, unit, shade).draw(len(every) - len(shown))
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A piece in its place. label: of its role, if it is the first of it. least: pixels that it
+    needs."""
+
+    piece: Piece
+    region: Region
+    label: str
+    least: float
+
+    def width(self, scale: float) -> float:
+        return max(self.piece.size * scale, self.least)
+
+
+_Row = list[tuple[Tensor, list[_Cell]]]
+
+
+class _Drawer:
+    """Draws lines, all in one scale."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        tensors: Sequence[Tensor],
+        shown: Sequence[Line],
+        directions: int,
+        unit: Bytes,
+        shade: Shade | None,
+    ) -> None:
+        self.scene, self.shown, self.directions, self.unit = scene, shown, directions, unit
+        self.shade: Shade = shade or colours_of_gates
+        self.named = len(tensors) > 1
+        self.beside = BESIDE if scene.width >= 480 else 0
+        self.left = MARGIN + self.beside
+        self.room = scene.width - self.left - MARGIN
+        for wanted in ((True, True), (True, False), (False, False)):  # what there is room for
+            self.offsets, self.names = wanted[0] and unit.shown, wanted[1]
+            self.rows = [self._row(line) for line in shown]
+            if all(_total(row, 0) <= self.room for row in self.rows):
+                break
+        self.scale = self._scale()
+        self.enlarged = self.woven = False
+
+    def _row(self, line: Line) -> _Row:
+        return [(tensor, list(self._cells(tensor, regions))) for tensor, regions in line.parts]
+
+    def _cells(self, tensor: Tensor, regions: Iterable[Region]) -> Iterator[_Cell]:
+        pieces = [(piece, region) for region in regions for piece in region.pieces]
+        small = self.names and self.named and pieces[0][0].role[0] == "b"
+        name = tensor.name[:_NAME] if small else ""
+        letter = max(_LETTER, text_width(name, "at") / len(pieces))
+        for role, found in groupby(pieces, lambda one: one[0].role):
+            group = list(found)
+            at = f" {self.unit.at(group[0][0].at)}" if self.offsets else ""
+            least = (text_width(role + at, "at") + GAP) / len(group)
+            for k, (piece, region) in enumerate(group):
+                yield _Cell(piece, region, "" if k else role + at, max(letter, least))
+
+    def _scale(self) -> float:
+        """Return the most pixels per element with which every line fits."""
+        low, high = 0.0, float(self.room)
+        for _ in range(60):
+            middle = (low + high) / 2
+            if all(_total(row, middle) <= self.room for row in self.rows):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def draw(self, left_out: int) -> None:
+        for k, (line, row) in enumerate(zip(self.shown, self.rows, strict=True)):
+            if left_out and k == _FIRST:
+                self.scene.paragraph(self.left, f"… {left_out} more lines …", "say", "faint")
+                self.scene.height += GAP
+            self._line(line, row)
+        if self.unit.shown:
+            self._scale_bar()
+        for note, told in (
+            ("numbers below the bars: byte offsets" + " in the tensor" * self.named,
+             self.offsets),
+            ("dashed: enlarged, not to scale", self.enlarged),
+            ("lines across: the gates lie side by side in every row", self.woven),
+        ):  # fmt: skip
+            if told:
+                self.scene.paragraph(self.left, note, "at", "faint")
+
+    def _line(self, line: Line, row: _Row) -> None:
+        scene = self.scene
+        above = 14 if self.named else 0
+        title = f"layer {line.layer}"
+        side = SIDES[line.direction].strip() if self.directions == 2 else ""
+        if self.beside:
+            y = scene.height + above + BAR / 2
+            scene.add(Text(MARGIN, y + (-1 if side else 4), title, "say"))
+            if side:
+                scene.add(Text(MARGIN, y + 12, side, "at", fill="faint"))
+        else:
+            scene.height += 14
+            at = "" if self.offsets else self.unit.at(row[0][1][0].piece.at)
+            words = f"{title} {side}".strip() + (f", byte {at}" if at else "")
+            scene.add(Text(MARGIN, scene.height - 4, words, "say"))
+        scene.height += above
+        x: float = self.left
+        for tensor, cells in row:
+            end = x + sum(cell.width(self.scale) for cell in cells)
+            if self.named and (name := shortened(tensor.name, "at", end - x)):
+                scene.add(Text(x, scene.height - 5, name, "at"))
+            for cell in cells:
+                self._cell(x, cell, tensor)
+                x += cell.width(self.scale)
+            x += GAP
+        scene.height += BAR + 12 + 2 * GAP
+
+    def _cell(self, x: float, cell: _Cell, tensor: Tensor) -> None:
+        scene, piece, y = self.scene, cell.piece, self.scene.height
+        width = cell.width(self.scale) - 1
+        enlarged = piece.size * self.scale < 0.98 * cell.least
+        woven = len(cell.region.pieces) > 1
+        self.enlarged |= enlarged
+        self.woven |= woven
+        fill, more = self.shade(piece.key)
+        title = described(piece, tensor, self.unit, self.directions) + more
+        rows = min(cell.region.rows, _RULED) if woven else 1
+        scene.add(
+            Box(x, y, width, BAR, fill, title, rows, enlarged),
+            Text(x + width / 2, y + BAR / 2 + 3.5, piece.letter, "letter", "middle"),
+        )
+        if cell.label:
+            scene.add(Text(x, y + BAR + 11, cell.label, "at", fill="faint"))
+
+    def _scale_bar(self) -> None:
+        """Draw a round number of bytes that is about 60 pixels long."""
+        bytes_of_60 = 60 / self.scale * self.unit.itemsize
+        power = 10 ** int(log10(bytes_of_60)) if bytes_of_60 >= 1 else 1
+        number = max(n * power for n in (1, 2, 5) if n * power <= max(bytes_of_60, 1))
+        wide = number / self.unit.itemsize * self.scale
+        scene, words = self.scene, f"{number:,} bytes"
+        if wide + text_width(words, "at") < self.room:
+            scene.add(Box(self.left, scene.height + 4, wide, 3, "faint"))
+            scene.add(Text(self.left + wide + GAP, scene.height + 9, words, "at", fill="faint"))
+            scene.height += 18
+
+
+def _total(row: _Row, scale: float) -> float:
+    """Return how wide a line is."""
+    widths = (sum(cell.width(scale) for cell in cells) for _, cells in row)
+    return sum(widths) + GAP * (len(row) - 1)
+
+
+def described(piece: Piece, tensor: Tensor, unit: Bytes, directions: int) -> str:
+    """Return what a piece is and where, in words."""
+    layer, direction, role, _, gate = piece.block
+    words = f"layer {layer}{SIDES[direction] if directions == 2 else ''}, {role}"
+    words += f" of gate {gate}" if gate else ""
+    words += f": {piece.rows} x {piece.cols}" if piece.cols > 1 else f": {piece.rows}"
+    if unit.shown:
+        words += f", bytes {unit.at(piece.at)} to {unit.at(piece.stop)} of {tensor.name}"
+        if piece.count > 1:
+            words += f", in {piece.count} parts {unit.at(piece.period)} bytes apart"
+    return words + ", transposed" * piece.transposed
+
+
+def legend(scene: Scene, entries: Iterable[tuple[str, str, str]]) -> None:
+    """Add squares with their meaning: fill, letter, words."""
+    x, y = float(MARGIN), scene.height + 4
+    for fill, letter, words in entries:
+        wide = 22 + text_width(words, "say")
+        if x > MARGIN and x + wide > scene.width - MARGIN:
+            x, y = float(MARGIN), y + 20
+        scene.add(Box(x, y, 14, 14, fill), Text(x + 20, y + 11, words, "say"))
+        if letter:
+            scene.add(Text(x + 7, y + 10.5, letter, "letter", "middle"))
+        x += wide + 14
+    scene.height = y + 22
+
+
+def gates_legend(scene: Scene, tensors: Sequence[Tensor]) -> None:
+    """Add the legend of the gates that there are."""
+    letters = dict.fromkeys(
+        piece.letter for tensor in tensors for region in tensor.regions for piece in region.pieces
+    )
+    entries = [(colour_of(one), one, GATES.get(one) or "projection") for one in letters]
+    legend(scene, entries)

@@ -1,0 +1,84 @@
+"""A scene as SVG: one file without scripts or references, for light and dark pages."""
+
+from __future__ import annotations
+
+from .scene import COLOURS, FIXED, FONTS, Band, Box, Scene, Text, clipped
+
+_FACES = {True: "ui-monospace, 'DejaVu Sans Mono', monospace", False: "system-ui, sans-serif"}
+
+
+def svg(scene: Scene) -> str:
+    """Return the scene as the text of an SVG file."""
+    width, height = _number(scene.width), _number(scene.height)
+    shapes = "".join(f"  {_shape(one)}\n" for one in scene.shapes)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
+        f' viewBox="0 0 {width} {height}" role="img" class="rnnlayout">\n'
+        f"  <title>{_text(scene.about)}</title>\n"
+        f"  <style>\n{_style(scene)}  </style>\n{shapes}</svg>\n"
+    )
+
+
+def _style(scene: Scene) -> str:
+    """Return the rules of what the scene has. All begin with the class of the picture, so that
+    several pictures on one page, or the page itself, are not changed."""
+    fills = sorted({one.fill for one in scene.shapes})
+    kinds = sorted({one.kind for one in scene.texts()})
+    rules = ["{ max-width: 100%; height: auto; background: none; }"]
+    for kind in kinds:
+        face, size = _FACES[kind in FIXED], FONTS[kind][0]
+        weight = "600 " if kind == "head" else ""
+        rules.append(f".{kind} {{ font: {weight}{size}px {face}; }}")
+    rules += [f".c-{fill} {{ fill: {COLOURS[fill][0]}; }}" for fill in fills]
+    rules.append(".c-letter { fill: #111111; }")
+    rules.append(f".line {{ stroke: {COLOURS['page'][0]}; stroke-width: 1; fill: none; }}")
+    rules.append(f".dashed {{ stroke: {COLOURS['faint'][0]}; stroke-dasharray: 2 2; }}")
+    rules.append(".band { opacity: 0.55; }")
+    dark = [f".c-{fill} {{ fill: {COLOURS[fill][1]}; }}" for fill in fills
+            if COLOURS[fill][0] != COLOURS[fill][1]]  # fmt: skip
+    dark.append(f".line {{ stroke: {COLOURS['page'][1]}; }}")
+    dark.append(f".dashed {{ stroke: {COLOURS['ink'][1]}; }}")
+    mine = "".join(f"    .rnnlayout{'' if one[0] == '{' else ' '}{one}\n" for one in rules)
+    others = " ".join(f".rnnlayout {one}" for one in dark)
+    return f"{mine}    @media (prefers-color-scheme: dark) {{ {others} }}\n"
+
+
+def _shape(shape: Box | Band | Text) -> str:
+    if isinstance(shape, Text):
+        anchor = f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else ""
+        fill = "letter" if shape.kind == "letter" else shape.fill
+        at = f'x="{_number(shape.x)}" y="{_number(shape.y)}"'
+        turn = f' transform="rotate(-90 {_number(shape.x)} {_number(shape.y)})"' * shape.turned
+        words = _text(shape.text)
+        return f'<text class="{shape.kind} c-{fill}" {at}{anchor}{turn}>{words}</text>'
+    title = f"<title>{_text(shape.title)}</title>" if shape.title else ""
+    if isinstance(shape, Band):
+        return f'<path class="band c-{shape.fill}" d="{_curve(shape)}">{title}</path>'
+    dashed = " dashed" * shape.dashed
+    at = f'x="{_number(shape.x)}" y="{_number(shape.y)}"'
+    size = f'width="{_number(shape.width)}" height="{_number(shape.height)}"'
+    box = f'<rect class="c-{shape.fill}{dashed}" {at} {size}>{title}</rect>'
+    if shape.rows == 1:
+        return box
+    step = shape.height / shape.rows
+    ruled = "".join(f"M{_number(shape.x)} {_number(shape.y + k * step)}h{_number(shape.width)}"
+                    for k in range(1, shape.rows))  # fmt: skip
+    return f'{box}<path class="line" d="{ruled}"/>'
+
+
+def _curve(band: Band) -> str:
+    x0, x1, middle = band.x0, band.x1, (band.x0 + band.x1) / 2
+    points = (x0, band.top0, middle, band.top0, middle, band.top1, x1, band.top1)
+    back = (x1, band.bottom1, middle, band.bottom1, middle, band.bottom0, x0, band.bottom0)
+    there, home = ([_number(value) for value in way] for way in (points, back))
+    return (f"M{there[0]} {there[1]}C{' '.join(there[2:])}"
+            f"L{home[0]} {home[1]}C{' '.join(home[2:])}Z")  # fmt: skip
+
+
+def _text(text: str) -> str:
+    """Return text that is safe in XML, which forbids most control characters in any form."""
+    return clipped(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")

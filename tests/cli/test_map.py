@@ -1,0 +1,142 @@
+"""rnnlayout map, and the pictures that verify and diagnose write."""
+
+import json
+import re
+import struct
+
+import numpy as np
+import pytest
+from oracles.some import normal_weights
+from svgs import check
+
+import rnnlayout as rl
+
+SPEC = rl.Spec("gru", 5, 3)
+TEXT = "gru, input_size 5, hidden_size 3"
+
+
+def weights_of(spec):
+    return normal_weights(rl.layout("torch"), spec)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, **{f"enc.{name}": array for name, array in weights_of(SPEC).items()})
+    return path
+
+
+def test_a_file_in_letters(rnnlayout, file):
+    code, out, err = rnnlayout("map", file)
+    assert (code, err) == (0, "")
+    assert out == f"enc: {TEXT}\n" + str(rl.picture(SPEC, "torch")).partition("\n")[2] + "\n"
+
+
+def test_a_spec_in_letters(rnnlayout):
+    assert rnnlayout("map", TEXT) == (0, f"{rl.picture(SPEC)}\n", "")
+    assert rnnlayout("map", TEXT, "--layout", "keras") == (0, f"{rl.picture(SPEC, 'keras')}\n", "")
+    code, out, _ = rnnlayout("map", TEXT, "--layout", "keras", "--to", "onnx")
+    assert (code, out) == (0, f"{rl.picture(SPEC, 'keras', 'onnx')}\n")
+    assert out.endswith(rl.explain(SPEC, "keras", "onnx").partition("\n")[2] + "\n")
+
+
+def test_colours_and_width_are_the_terminals(rnnlayout, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert rnnlayout("map", TEXT)[1] == rl.picture(SPEC).text(79, colours=True) + "\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert rnnlayout("map", TEXT)[1] == f"{rl.picture(SPEC)}\n"
+
+
+def test_files_are_written(rnnlayout, file, tmp_path):
+    out = tmp_path / "a.svg", tmp_path / "a.png"
+    code, said, told = rnnlayout("map", file, "--to", "cudnn", "--width", 500, "--svg", out[0],
+                                 "--png", out[1])  # fmt: skip
+    assert (code, said) == (0, "")
+    assert told == f"{out[0]}: written\n{out[1]}: written\n"
+    assert len(check(out[0].read_text()).blocks) == 2 * 12
+    assert out[1].read_bytes()[16:20] == struct.pack(">I", 1000)
+    code, _, told = rnnlayout("map", file, "--svg", out[0])
+    assert code == 3 and "already exists" in told and "--force" in told
+    assert rnnlayout("map", TEXT, "--svg", out[0], "--force")[0] == 0
+    code, _, told = rnnlayout("map", file, "--svg", file, "--force")
+    assert code == 3 and "is the input" in told
+    assert rl.load(file).names == ["enc"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["gru"], 2, "'gru' is not a file; as a spec: 'gru': need input_size and hidden_size"),
+        (["gru, input_size 5, hiden_size 3"], 2, "'hiden_size 3': need"),
+        ([TEXT, "--layout", "haiku"], 4, "haiku has no reset-after GRU"),
+        ([TEXT, "--to", "haiku"], 4, "haiku has no reset-after GRU"),
+        ([TEXT, "--width", "100"], 2, "'100': need a number from 240 to 4000"),
+        (["nothing.pt"], 3, "nothing.pt does not exist"),
+        (["nothing, here.pt"], 2, "is not a file"),
+    ],
+)
+def test_what_is_refused(rnnlayout, arguments, code, said):
+    found, out, err = rnnlayout("map", *arguments)
+    assert (found, out) == (code, "") and said in err and "Traceback" not in err
+
+
+def test_what_cannot_be_read_is_named(rnnlayout, tmp_path):
+    """Of a GRU without biases the arrays of ONNX do not show where the reset gate acts."""
+    spec = rl.Spec("gru", 5, 3, bias=False)
+    unclear = rl.convert(weights_of(spec), to="onnx")
+    both = {f"a/{name}": array for name, array in unclear.items()}
+    np.savez(tmp_path / "one.npz", **both)
+    code, out, err = rnnlayout("map", tmp_path / "one.npz")
+    assert (code, out) == (3, "") and "--reset" in err
+    both |= {f"b.{name}": array for name, array in weights_of(SPEC).items()}
+    np.savez(tmp_path / "two.npz", **both)
+    code, out, err = rnnlayout("map", tmp_path / "two.npz")
+    assert code == 0 and out.startswith("b: gru") and "a: not drawn: " in err and "--reset" in err
+    assert rnnlayout("map", tmp_path / "two.npz", "--reset", "after")[2] == ""
+
+
+def test_names_in_a_file_do_no_harm(rnnlayout, tmp_path):
+    """A name of a safetensors file is any text."""
+    spec = rl.Spec("lstm", 3, 2)
+    names = ['<script>alert("1")</script>', "a\x1b[31m\u202e", "'" * 300, "]]><![CDATA["]
+    header, at = {}, 0
+    for name in names:
+        for tensor, shape in rl.describe(spec, "torch").items():
+            size = 4 * int(np.prod(shape))
+            header[f"{name}.{tensor}"] = {"dtype": "F32", "shape": shape,
+                                          "data_offsets": [at, at + size]}  # fmt: skip
+            at += size
+    text = json.dumps(header).encode()
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(at))
+    code, out, err = rnnlayout("map", path)
+    assert (code, err) == (0, "") and "\x1b" not in out and "\u202e" not in out
+    assert rnnlayout("map", path, "--svg", tmp_path / "a.svg")[0] == 0
+    svg = check((tmp_path / "a.svg").read_text())
+    assert len(svg.blocks) == 16 * len(names)
+    assert any("<script>" in one.words for one in svg.texts)  # as text
+
+
+def test_verify_draws_the_difference(rnnlayout, file, tmp_path):
+    other = {name: array.copy() for name, array in np.load(file).items()}
+    other["enc.weight_hh_l0"][3:6] += 1
+    np.savez(tmp_path / "b.npz", **other)
+    out = tmp_path / "d.svg"
+    code, _, told = rnnlayout("verify", file, tmp_path / "b.npz", "--svg", out)
+    assert (code, told) == (1, f"{out}: written\n")
+    differ = [block for block in check(out.read_text()).blocks if "equal" not in block.words]
+    assert [re.match("layer 0, R of gate z", block.words) is None for block in differ] == [False]
+    code, _, told = rnnlayout("verify", file, tmp_path / "b.npz", "--svg", file, "--force")
+    assert code == 3 and "is the input" in told
+
+
+def test_diagnose_draws_the_difference(rnnlayout, file, tmp_path):
+    flat = rl.pack(rl.load(file)["enc"])
+    flat[:45] = flat[:45].reshape(3, 15)[[0, 2, 1]].reshape(-1)
+    np.save(tmp_path / "b.npy", flat)
+    out = tmp_path / "d.svg"
+    code, _, told = rnnlayout("diagnose", tmp_path / "b.npy", "--like", file, "--svg", out)
+    assert (code, told) == (1, f"{out}: written\n")
+    svg = check(out.read_text())
+    differ = [block.words.partition(":")[0] for block in svg.blocks if "equal" not in block.words]
+    assert differ == ["layer 0, W of gate z", "layer 0, W of gate n"]

@@ -1,0 +1,105 @@
+"""Pictures of differences: the blocks that differ have the colour of how much they do."""
+
+import re
+
+import numpy as np
+import pytest
+from svgs import check
+
+import rnnlayout as rl
+from rnnlayout import _native
+
+SPEC = rl.Spec("lstm", 5, 3, 2, True)
+
+
+def weights_of(spec, layout="torch", seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = rl.describe(spec, layout)
+    return {name: rng.normal(size=shape).astype("f4") for name, shape in shapes.items()}
+
+
+def heat(svg):
+    """Return {block: its colour}, without those that are equal."""
+    return {
+        block.words.partition(":")[0]: re.search(r"c-(\w+)", block.kind)[1]
+        for block in svg.blocks
+        if "c-equal" not in block.kind
+    }
+
+
+@pytest.mark.parametrize("width", [300, 760, 1600])
+def test_verify(width):
+    a = weights_of(SPEC)
+    b = {name: array.copy() for name, array in a.items()}
+    b["weight_ih_l0"][3:6] += 5e-4
+    b["weight_hh_l0_reverse"][0, 0] += 2
+    b["bias_ih_l1"][6] += 5e-7
+    b["bias_ih_l1"][6] = np.nextafter(a["bias_ih_l1"][6], np.float32(9))
+    b["bias_hh_l1_reverse"][11] = np.nan
+    a["bias_hh_l0"][0], b["bias_hh_l0"][0] = 0.0, -0.0
+    found = rl.verify(a, b)
+    svg = check(found.picture(width=width).svg)
+    assert heat(svg) == {
+        "layer 0 forward, W of gate f": "heat2",
+        "layer 0 backward, R of gate i": "heat3",
+        "layer 1 forward, bW of gate g": "heat1",
+        "layer 1 backward, bR of gate o": "heat4",
+        "layer 0 forward, bR of gate i": "heat0",
+    }
+    assert len(svg.blocks) == len(rl.regions(SPEC))
+    texts = {one.words for one in svg.texts}
+    assert {"equal", "not finite", "up to 0.001", "more than 0.001"} <= texts
+    assert found._repr_svg_() == found.picture().svg
+    dots = [line.split()[-1] for line in str(found.picture()).splitlines()[2:]]
+    assert "".join(sorted("".join(set("".join(dots))))) == ".fgio"
+
+
+def test_verify_of_any_rnn():
+    """Also of RNNs that cuDNN lacks, and of what cannot be compared."""
+    spec = rl.Spec("gru", 5, 3, reset="before", recurrent_activation="hard_sigmoid")
+    given = dict(reset="before", recurrent_activation="hard_sigmoid")
+    tensors = weights_of(spec, "keras")
+    a = rl.Weights(tensors, **given)
+    b = rl.Weights(tensors | {"kernel": tensors["kernel"] + 1}, **given)
+    svg = check(rl.verify(a, b).picture().svg)
+    assert set(heat(svg)) == {f"layer 0, W of gate {gate}" for gate in "rzn"}
+    assert heat(check(rl.verify(a, a).picture().svg)) == {}
+    other = rl.verify(weights_of(SPEC), weights_of(rl.Spec("lstm", 5, 4)))
+    assert other._repr_svg_() is None
+    with pytest.raises(rl.LayoutError, match="no two RNNs of the same sizes to draw"):
+        other.picture()
+
+
+def test_verify_of_peepholes():
+    given = rl.layout("onnx")
+    spec = rl.Spec("lstm", 5, 3)
+    shapes = dict(_native.tensors(given, spec, _native.HAS_BIAS | _native.HAS_PEEPHOLES))
+    a = {name: np.ones(shape, "f4") for name, shape in shapes.items()}
+    b = a | {"P": a["P"] + np.eye(1, 9, 0, dtype="f4")}
+    svg = check(rl.verify(a, b).picture().svg)
+    assert list(heat(svg)) == ["layer 0, peephole of gate i"]
+
+
+def test_diagnose():
+    spec = rl.Spec("gru", 5, 3)
+    weights = weights_of(spec)
+    flat = rl.pack(weights)
+    flat[:45] = flat[:45].reshape(3, 15)[[1, 0, 2]].reshape(-1)
+    found = rl.diagnose(flat, like=weights)
+    svg = check(found._repr_svg_())
+    assert set(heat(svg)) == {"layer 0, W of gate r", "layer 0, W of gate z"}
+    assert "R 180" in {one.words for one in svg.texts}
+    assert heat(check(rl.diagnose(rl.pack(weights), like=weights).picture().svg)) == {}
+    short = rl.diagnose(rl.pack(weights)[:-9], like=weights).picture()
+    assert set(heat(check(short.svg)).values()) == {"heat4"}
+    other = rl.diagnose(np.arange(108, dtype="f4"), like=weights).picture()
+    assert len(heat(check(other.svg))) == 12
+
+
+def test_diagnose_of_tensors():
+    weights = weights_of(SPEC)
+    wrong = weights | {"weight_hh_l1": weights["weight_hh_l1"][::-1]}
+    found = rl.diagnose(rl.convert(wrong, to="keras"), like=weights)
+    assert {name for name in heat(check(found.picture().svg)) if " R " in name} == {
+        f"layer 1 forward, R of gate {gate}" for gate in "ifgo"
+    }

@@ -1,0 +1,126 @@
+"""Pictures of conversions: a ribbon per move, from the block that is read to the one written."""
+
+import re
+
+import numpy as np
+import pytest
+from marks import sample
+from svgs import check
+
+import rnnlayout as rl
+from rnnlayout import _native
+
+
+def ends(ribbon):
+    """Return left x, top, bottom and right x, top, bottom of a ribbon."""
+    numbers = [float(number) for number in re.findall(r"[\d.]+", ribbon.get("d"))]
+    (x0, top0), (x1, top1), (x2, bottom1), (x3, bottom0) = (
+        (numbers[k], numbers[k + 1]) for k in (0, 6, 8, 14)
+    )
+    assert (x0, x1) == (x3, x2)
+    return (x0, top0, bottom0), (x1, top1, bottom1)
+
+
+def block_at(blocks, x, top, bottom, gate, side):
+    """Return the block of a gate that a ribbon touches at its right or left edge."""
+    touched = [
+        block
+        for block in blocks
+        if block.top - 0.2 <= top < bottom <= block.bottom + 0.2
+        and (x <= block.left + 0.2 if side == "left" else block.right - 0.2 <= x)
+        and f" of gate {gate}" in block.words + " of gate "
+    ]
+    regions = {(block.top, block.bottom) for block in touched}
+    assert len(regions) == 1, "in one region"
+    return touched[0]
+
+
+def steps_of(spec, source, target):
+    plan = _native.Plan(spec, rl.layout(source), _native.HAS_BIAS, rl.layout(target))
+    return [step for step in plan.steps() if step[1][:2] == (0, 0)]
+
+
+PAIRS = [
+    (source, target, cell)
+    for source, info in rl.layouts().items()
+    for target, other in rl.layouts().items()
+    for cell in ("lstm", "gru", "rnn_tanh")
+    if cell in info["cells"] and cell in other["cells"]
+]
+
+
+@pytest.mark.parametrize(("source", "target", "cell"), sample(PAIRS, 37))
+def test_every_move_is_a_ribbon(source, target, cell):
+    reset = next(iter(rl.layouts()[source]["resets"]), "after") if cell == "gru" else "after"
+    spec = rl.Spec(cell, 7, 5, 2, True, reset=reset)
+    try:
+        steps = steps_of(spec, source, target)
+    except rl.LossyError as error:
+        with pytest.raises(rl.LossyError, match=re.escape(str(error)[:40])):
+            rl.picture(spec, source, target)
+        return
+    width = 300 if len(source) % 2 else 760
+    picture = rl.picture(spec, source, target, width=width)
+    assert str(picture).endswith(rl.explain(spec, source, target).partition("\n")[2])
+    svg = check(picture.svg)
+    read = [(step, number) for step in steps for number in step[4:6] if number >= 0]
+    moved = [one for one in read if one[0][6] >= 0]
+    alike = "other layers and directions" in picture.svg or ": as layer 0 forward" in picture.svg
+    if not alike:  # skip: the layers above are converted in another way
+        return
+    assert len(svg.ribbons) == len(moved)
+    middle = svg.page.right / 2
+    left = [block for block in svg.blocks if block.right < middle]
+    right = [block for block in svg.blocks if block.left > middle]
+    names = [[*rl.describe(spec, layout)] for layout in (source, target)]
+    for ribbon, (step, number) in zip(svg.ribbons, moved, strict=True):
+        gate, start, end = step[1][4], *ends(ribbon)
+        assert f"of {names[0][number]}" in block_at(left, *start, gate, "right").words
+        reached = block_at(right, *end, gate, "left").words
+        assert f"of {names[1][step[6]]}" in reached
+    signs = [one.words for one in svg.texts if one.kind == "sign"]
+    assert sum("+" in one for one in signs) == sum(step[5] >= 0 for step in steps)
+    assert sum("-" in one for one in signs) == sum(step[3] and step[0] != "zero" for step in steps)
+    assert sum(one == "0" for one in signs) == sum(step[0] == "zero" for step in steps)
+    assert sum("T" in one for one in signs) == rl.explain(spec, source, target).count("transposed")
+
+
+def test_layers_that_are_alike_are_drawn_once():
+    svg = check(rl.picture(rl.Spec("lstm", 8, 16, 8, True), "cudnn", "torch").svg)
+    texts = {one.words for one in svg.texts}
+    assert "15 other layers and directions: as layer 0 forward" in texts
+    assert "· · ·" in texts, "the memory of the other layers"
+    assert len(svg.ribbons) == 16 and len(svg.blocks) == 32
+    svg = check(rl.picture(rl.Spec("lstm", 8, 8, 2, skip_input=True), "cudnn", "torch").svg)
+    assert len(svg.ribbons) == 12 + 16  # layer 0 has no input matrices: they become the identity
+
+
+def test_biases_that_must_be_zero():
+    spec = rl.Spec("gru", 5, 3)
+    svg = check(rl.picture(spec, "torch", "concat").svg)
+    assert [one.words for one in svg.texts if one.kind == "sign"].count("!") == 1
+    assert "must be zero" in {one.words for one in svg.texts}
+
+
+def test_a_gate_that_is_negated():
+    svg = check(rl.picture(rl.Spec("gru", 5, 3), "torch", rl.layout("concat", z="candidate")).svg)
+    signs = [one.words for one in svg.texts if one.kind == "sign"]
+    assert sorted(signs) == ["!", "+", "-", "-", "- +"]
+
+
+def test_a_notebook_shows_an_explanation():
+    spec = rl.Spec("lstm", 5, 3)
+    explanation = rl.explain(spec, "torch", "keras")
+    assert isinstance(explanation, str)
+    assert explanation._repr_svg_() == rl.picture(spec, "torch", "keras").svg
+    assert rl.explain(rl.Spec("gru", 5, 3), "torch", "haiku")._repr_svg_() is None
+
+
+def test_a_notebook_shows_weights():
+    spec = rl.Spec("lstm", 5, 3)
+    shapes = rl.describe(spec, "keras")
+    weights = rl.Weights({name: np.ones(shapes[name], "f4") for name in shapes})
+    assert weights._repr_svg_() == rl.picture(spec, "keras").svg
+    assert (
+        weights.picture("onnx", width=300).svg == rl.picture(spec, "keras", "onnx", width=300).svg
+    )

@@ -1,0 +1,204 @@
+"""Pictures of one layout: every block is drawn once, where it is, to scale, with legible texts."""
+
+import re
+
+import pytest
+from marks import sample
+from svgs import check
+
+import rnnlayout as rl
+from rnnlayout import _native
+from rnnlayout._model.picture.layouts import Subject, draw
+from rnnlayout._model.picture.png import write_png
+from rnnlayout._model.picture.scene import Box, Scene
+
+SPECS = {
+    "one layer": rl.Spec("lstm", 8, 16),
+    "two layers, both directions": rl.Spec("gru", 64, 32, 2, True),
+    "eight layers, projected": rl.Spec("lstm", 300, 512, 8, True, proj_size=128),
+    "small beside large": rl.Spec("rnn_tanh", 1, 2000),
+    "no biases, float64": rl.Spec("lstm", 5, 3, bias="none", dtype="float64"),
+    "ten million": rl.Spec("gru", 2000, 1500, 2),
+}
+WIDTHS = (240, 300, 760, 1600)
+
+
+def regions(spec):
+    """Return the blocks as the titles say them."""
+    size = _native.itemsize(spec.dtype)
+    for one in rl.regions(spec):
+        start, rows, cols = (int(one[name]) for name in ("offset", "rows", "cols"))
+        side = (" forward", " backward")[one["direction"]] if spec.bidirectional else ""
+        gate = f" of gate {one['gate']}" if one["gate"] else ""
+        shape = f"{rows} x {cols}" if cols > 1 or one["role"] not in ("bW", "bR") else f"{rows}"
+        shape = f"{rows}" if cols == 1 else shape
+        stop = start + rows * cols * size
+        yield (f"layer {one['layer']}{side}, {one['role']}{gate}: {shape}, bytes {start:,} to"
+               f" {stop:,} of weight_space")  # fmt: skip
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", SPECS)
+def test_cudnns_weight_space(name, width):
+    spec = SPECS[name]
+    svg = check(rl.picture(spec, width=width).svg)
+    assert [block.words for block in svg.blocks] == list(regions(spec))
+    shown = {one.words for one in svg.texts if one.kind == "at"}
+    found = rl.regions(spec)
+    firsts = {(one["pseudo_layer"], one["role"]): one["offset"] for one in found[::-1]}
+    if "numbers below the bars: byte offsets" in shown:
+        for (_, role), offset in firsts.items():
+            assert f"{role} {offset:,}" in shown
+    else:  # there is no room for so many digits: where each line begins
+        assert width == 240
+        lines = [one.words for one in svg.texts if ", byte " in one.words]
+        assert lines[0] == "layer 0 forward, byte 0" and len(lines) == 32
+    letters = [one for one in svg.texts if one.kind == "letter"]
+    for block, letter, region in zip(svg.blocks, letters, found, strict=False):
+        assert letter.inside(block)
+        assert letter.words == region["gate"] or region["role"] == "P" == letter.words
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_blocks_are_to_scale_or_dashed(width):
+    spec = SPECS["eight layers, projected"]
+    svg = check(rl.picture(spec, width=width).svg)
+    sizes = [one["rows"] * one["cols"] for one in rl.regions(spec)]
+    drawn = [(block.right - block.left + 1, size, "dashed" in block.kind)
+             for block, size in zip(svg.blocks, sizes, strict=True)]  # fmt: skip
+    scale = max(wide / size for wide, size, dashed in drawn if not dashed)
+    assert any(not dashed for *_, dashed in drawn) and any(dashed for *_, dashed in drawn)
+    for wide, size, dashed in drawn:
+        # a coordinate has one digit: two of them are off by at most 0.05 each
+        assert dashed or abs(wide - size * scale) < 0.11
+        assert not dashed or wide > size * scale
+    assert "dashed: enlarged, not to scale" in {one.words for one in svg.texts}
+
+
+LAYOUTS = [
+    (name, cell, width)
+    for name, info in rl.layouts().items()
+    for cell in info["cells"]
+    if cell != "rnn_relu"
+    for width in (300, 760)
+]
+
+
+@pytest.mark.parametrize(("layout", "cell", "width"), sample(LAYOUTS, 5))
+def test_every_layout(layout, cell, width):
+    resets = rl.layouts()[layout]["resets"] if cell == "gru" else ["after"]
+    spec = rl.Spec(cell, 70, 40, 2, True, reset=resets[0])
+    svg = check(rl.picture(spec, layout, width=width).svg)
+    blocks = _native.blocks(rl.layout(layout), spec, _native.HAS_BIAS)
+    assert len(svg.blocks) == len(blocks)
+    names = {re.search(r" of (\S+?),?(?: |$)", block.words[block.words.index(", bytes") :])[1]
+             for block in svg.blocks}  # fmt: skip
+    assert names == set(rl.describe(spec, layout))
+    starts = {}
+    for block in svg.blocks:  # in the order of the addresses
+        start, name = re.search(r"bytes ([\d,]+) to \S+ of (\S+?),?(?: |$)", block.words).groups()
+        starts.setdefault(name, []).append(int(start.replace(",", "")))
+    assert all(found == sorted(found) for found in starts.values())
+
+
+def test_gates_side_by_side_are_ruled_and_take_turns():
+    spec = rl.Spec("lstm", 5, 3)
+    text = rl.picture(spec, "keras")
+    assert 'class="line"' in text.svg and 'class="line"' not in rl.picture(spec, "torch").svg
+    kernel = next(line for line in str(text).splitlines() if " kernel " in line)
+    assert re.search(r"0  (ifgo)+$", kernel)
+    contiguous = next(line for line in str(rl.picture(spec, "torch")).splitlines() if "_ih" in line)
+    assert re.search(r"0  i+f+g+o+$", contiguous)
+    (title,) = {b.words for b in check(text.svg).blocks if ", W of gate f" in b.words}
+    assert title.endswith("bytes 12 to 216 of kernel, in 5 parts 48 bytes apart, transposed")
+
+
+def test_letters_are_to_scale_and_fit():
+    spec = rl.Spec("gru", 30, 10, 2, True)
+    for width in (60, 79, 200):
+        lines = rl.picture(spec).text(width).splitlines()[2:]
+        assert len(lines) == len({(r["pseudo_layer"], r["role"]) for r in rl.regions(spec)})
+        assert max(map(len, lines)) in (width - 2, width - 1, width)
+        offsets = [int(re.search(r"([\d,]+)  \w+$", line)[1].replace(",", "")) for line in lines]
+        assert offsets == sorted(offsets) and offsets[0] == 0
+        bars = [re.search(r"\w+$", line)[0] for line in lines]
+        assert abs(len(bars[0]) - 3 * len(bars[1])) <= 6  # 30 to 10, each gate rounded down
+    coloured = rl.picture(spec).text(79, colours=True)
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == rl.picture(spec).text(79)
+    assert coloured.count("\x1b[0m") == len(rl.regions(spec))
+
+
+def test_many_layers_are_cut():
+    svg = check(rl.picture(rl.Spec("lstm", 4, 4, 60, True), width=400).svg)
+    assert "… 192 more lines …" in {one.words for one in svg.texts}
+    assert len(svg.blocks) == 48 * 8
+    assert "layer 59 backward" in svg.blocks[-1].words
+    assert rl.picture(rl.Spec("lstm", 4, 4, 60, True)).text().endswith("... 280 more lines")
+
+
+HOSTILE = [
+    "<script>alert(1)</script>", '"><svg onload="x">', "]]>&amp;&#0;<!--", "a\x00\x1b[2J\x85\ufffe",
+    "\ud800", "\u202eabc", "x" * 100_000, "字" * 300, "a\nb\tc", "$x^2$ \\frac", "",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_names_do_no_harm(name):
+    spec = rl.Spec("lstm", 3, 2)
+    picture = draw([Subject(spec, rl.layout("torch"), None, name)], 300)
+    assert len(picture.svg.encode()) < 40_000
+    svg = check(picture.svg)
+    assert len(svg.blocks) == 16
+    assert all(c.isprintable() or c == "\n" for c in str(picture))
+    assert "<script" not in picture.svg and "<!--" not in picture.svg
+    if name and len(name) < 100 and name.isprintable():
+        assert name.replace(" ", "") in "".join(
+            one.words.replace(" ", "") for one in svg.texts if one.kind == "head"
+        )
+
+
+def test_ten_thousand_rnns():
+    picture = draw([Subject(rl.Spec("gru", 3, 2), rl.layout("torch"))] * 10_000)
+    svg = check(picture.svg)
+    assert len(svg.blocks) == 20 * 12
+    assert "... and 9,980 more RNNs" in {one.words for one in svg.texts}
+    assert str(picture).endswith("... and 9,980 more RNNs")
+
+
+def test_a_notebook_shows_a_spec():
+    spec = rl.Spec("lstm", 3, 2)
+    assert spec._repr_svg_() == rl.picture(spec).svg == rl.picture(spec)._repr_svg_()
+    assert rl.Spec("gru", 3, 2, reset="before")._repr_svg_() is None  # cuDNN has none
+
+
+@pytest.mark.parametrize("width", [239, 4001, float("nan"), True, "760", None])
+def test_a_width_that_no_picture_has(width):
+    with pytest.raises(rl.LayoutError, match="width is"):
+        rl.picture(rl.Spec("lstm", 3, 2), width=width)
+
+
+def test_files(tmp_path):
+    picture = rl.picture(rl.Spec("lstm", 3, 2), width=300)
+    picture.save(tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").read_text() == picture.svg
+    picture.save(tmp_path / "a.PNG")
+    with (tmp_path / "a.PNG").open("rb") as file:
+        head = file.read(24)
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(head[16:20], "big") == 2 * 300
+    with pytest.raises(rl.FileError, match=r"a\.jpg: a picture is written as \.svg or \.png"):
+        picture.save(tmp_path / "a.jpg")
+
+
+def test_a_png_of_many_rnns(tmp_path):
+    """At twice its size it would be higher than matplotlib draws."""
+    write_png(Scene(300, 58_000, "", [Box(8, 57_000, 80, 20, "i")]), tmp_path / "a.png")
+    head = (tmp_path / "a.png").read_bytes()[16:24]
+    assert int.from_bytes(head[4:], "big") == 30_000
+
+
+def test_without_matplotlib(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    with pytest.raises(rl.MissingExtraError, match=r'pip install "rnnlayout\[plot\]"'):
+        rl.picture(rl.Spec("lstm", 3, 2)).save(tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()

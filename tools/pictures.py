@@ -1,0 +1,138 @@
+"""Draw the pictures of the README and the docs that follow from the table of layouts.
+
+python tools/pictures.py            compare; exit code 1 if a picture is out of date
+python tools/pictures.py --write    write docs/images
+"""
+
+import sys
+from itertools import groupby
+from math import prod
+from pathlib import Path
+
+import layout_tables
+import numpy as np
+
+import rnnlayout as rl
+from rnnlayout import _native
+from rnnlayout._model.picture.scene import MARGIN, Box, Scene, Text, text_width
+from rnnlayout._model.picture.strips import legend
+from rnnlayout._model.picture.svg import svg
+
+IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
+SMALL = rl.Spec("lstm", input_size=3, hidden_size=2)
+USUAL = rl.Spec("lstm", input_size=16, hidden_size=32)
+DEEP = rl.Spec("gru", input_size=48, hidden_size=32, num_layers=2, bidirectional=True)
+
+# ------------------------------------------------- one layer in four frameworks, number by number
+
+TITLES = {"torch": "PyTorch", "keras": "Keras", "onnx": "ONNX", "cudnn": "cuDNN"}
+SIDE, LABEL, LINE = 12, 74, 52
+
+
+def letters(layout):
+    """Return {tensor: the gate of each of its elements, in memory order}."""
+    shapes = rl.describe(SMALL, layout)
+    gates = {name: [""] * prod(shape) for name, shape in shapes.items()}
+    for (_, _, _, _, gate), view in _native.blocks(rl.layout(layout), SMALL, _native.HAS_BIAS):
+        tensor, at, rows, cols, row_stride, col_stride, _ = view
+        for r in range(rows):
+            for c in range(cols):
+                gates[[*shapes][tensor]][at + r * row_stride + c * col_stride] = gate
+    return gates
+
+
+def gates():
+    """Each number is a square with the letter and the colour of its gate."""
+    total = sum(map(len, letters("torch").values()))
+    about = "One LSTM layer, input size 3, hidden size 2, in the memory of four frameworks"
+    scene = Scene(MARGIN * 2 + LABEL + total * SIDE + 30, MARGIN + 14, about)
+    for layout, title in TITLES.items():
+        x, y = MARGIN + LABEL, scene.height
+        scene.add(Text(MARGIN, y + 21, title, "head"))
+        for name, found in letters(layout).items():
+            scene.add(Text(x, y + 4, name, "name"))
+            for gate in found:
+                scene.add(Box(x, y + 9, SIDE - 1, 16, gate))
+                scene.add(Text(x + (SIDE - 1) / 2, y + 20.5, gate, "letter", "middle"))
+                x += SIDE
+            x += 10
+        scene.height += LINE
+    scene.paragraph(MARGIN + LABEL, "gates: i input, f forget, g candidate, o output", "say")
+    return svg(scene)
+
+
+# ------------------------------------------------------------------------------- pairs of layouts
+
+CELL = 18
+COLOURS = {"=": "good", "+": "middling", "0": "poor", "+0": "poor", "x": "bad"}
+MEANINGS = {
+    "=": "exact", "+": "sums may round", "0": "a bias must be zero", "+0": "both", "x": "refused",
+}  # fmt: skip
+
+
+def pairs(kind):
+    """A line per source, a column per target: what a conversion does."""
+    sources, targets = layout_tables.grid(kind)
+    spec = layout_tables.KINDS[kind]
+    beside = max(text_width(name, "name") for name in targets) + 6
+    left, top = MARGIN + beside, MARGIN + 24 + beside
+    about = f"{kind}: which layouts convert to which"
+    scene = Scene(left + len(targets) * CELL + MARGIN, top, about)
+    scene.add(Text(MARGIN, MARGIN + 14, f"{kind}: from each line to each column", "head"))
+    for k, name in enumerate(targets):
+        scene.add(Text(left + k * CELL + 13, top - 6, name, "name", turned=True))
+    for source in sources:
+        scene.add(Text(left - 6, scene.height + 13, source, "name", "end"))
+        signs = [layout_tables.sign(spec, source, target)[0] for target in targets]
+        at = 0
+        for sign, group in groupby(signs):  # one box for neighbours: the file stays small
+            count, x, y = len([*group]), left + at * CELL, scene.height
+            scene.add(Box(x, y, count * CELL - 1, CELL - 1, COLOURS[sign]))
+            if sign != "=":
+                for k in range(count):
+                    scene.add(Text(x + (k + 0.5) * CELL, y + 12.5, sign, "letter", "middle"))
+            at += count
+        scene.height += CELL
+    scene.height += 6
+    seen = {layout_tables.sign(spec, a, b)[0] for a in sources for b in targets}
+    legend(scene, [(COLOURS[sign], "" if sign == "=" else sign, words)
+                   for sign, words in MEANINGS.items() if sign in seen])  # fmt: skip
+    return svg(scene)
+
+
+# ---------------------------------------------------------------------------------- what map draws
+
+
+def difference():
+    """What verify finds if two gates of one matrix are swapped and a bias is rounded."""
+    rng = np.random.default_rng(0)
+    shapes = rl.describe(DEEP, "torch")
+    a = {name: rng.standard_normal(shape).astype("f4") for name, shape in shapes.items()}
+    b = {name: array.copy() for name, array in a.items()}
+    b["weight_hh_l0"] = np.concatenate([np.split(a["weight_hh_l0"], 3)[k] for k in (1, 0, 2)])
+    b["bias_ih_l1_reverse"] = a["bias_ih_l1_reverse"].astype("f2").astype("f4")
+    return rl.verify(a, b).picture().svg
+
+
+PICTURES = {
+    "gates.svg": gates,
+    "weight-space.svg": lambda: rl.picture(DEEP).svg,
+    "keras-memory.svg": lambda: rl.picture(USUAL, "keras").svg,
+    "torch-to-keras.svg": lambda: rl.picture(USUAL, "torch", "keras").svg,
+    "cudnn-to-onnx.svg": lambda: rl.picture(DEEP, "cudnn", "onnx").svg,
+    "difference.svg": difference,
+} | {layout_tables.picture_of(kind): lambda kind=kind: pairs(kind) for kind in layout_tables.KINDS}
+
+
+def main():
+    old = [name for name, draw in PICTURES.items()
+           if not (IMAGES / name).exists() or (IMAGES / name).read_text() != draw()]  # fmt: skip
+    for name in old:
+        if "--write" in sys.argv:
+            (IMAGES / name).write_text(PICTURES[name]())
+        print(name, "written" if "--write" in sys.argv else "is out of date")
+    return 1 if old and "--write" not in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
