@@ -39,6 +39,8 @@ done: rl.Converted = rl.convert_file(folder / "one.safetensors", folder / "two.n
 print(names, [r.grade for r in done.reports.values()])
 verified: rl.Verified = rl.verify(folder / "one.safetensors", folder / "two.npz")
 diagnosed: rl.Diagnosis = rl.diagnose(flat, like=weights)
+identified: rl.Identified = rl.identify(weights, np.ones((2, 1, 4), "f4"), np.ones((2, 1, 6), "f4"))
+print(identified.text, identified.candidates[0].layouts, identified.best is not None)
 print(verified.equal, diagnosed.fixed is not None, [one.rule for one in diagnosed.mistakes])
 try:
     rl.assign(object(), tensors)
