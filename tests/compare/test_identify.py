@@ -277,11 +277,27 @@ def test_integers_as_x_and_nested_dicts():
     x = np.random.default_rng(0).integers(-2, 3, size=(T, N, I))
     y, _ = rl.forward(x.astype("f4"), weights)
     assert rl.identify({"model": {"rnn": weights}}, x.tolist(), y)
+    assert rl.identify(weights, torch.tensor(x), torch.tensor(y))
     more = {f"rnn.{name}": a for name, a in weights.items()} | {
         "dense.weight": np.ones((2, 2), "f4")
     }
     assert first(rl.identify(more, x, y)).layouts[0].name == "torch"
     assert rl.identify(more, x, y, prefix="rnn")
+
+
+def test_one_of_many_rnns_is_found():
+    """Of a whole checkpoint, with tensors of other kinds, and one with the name of a prefix."""
+    parts = {f"layers.{k}": normal_weights(rl.layout("torch"), SPEC, k) for k in range(4)}
+    x, y = data(parts["layers.2"])
+    whole = {f"{prefix}.{name}": a for prefix, one in parts.items() for name, a in one.items()}
+    whole |= {"step": np.ones((), "i8"), "layers.2": np.ones(3, "f4")}
+    found = rl.identify(whole, x, y)
+    assert "under 'layers.2'" in found.text and "prefix='layers.2'" in found.candidates[0].call
+    read = eval(first(found).call, {"rl": rl, "tensors": whole})
+    assert np.abs(read.rnn()(x)[0] - y).max() < 1e-6
+    nested = {"layers": {str(k): one for k, one in enumerate(parts.values())}}
+    read = eval(first(rl.identify(nested, x, y)).call, {"rl": rl, "tensors": nested})
+    assert np.abs(read.rnn()(x)[0] - y).max() < 1e-6
 
 
 def test_the_call_reads_the_tensors():
@@ -317,6 +333,7 @@ def test_the_call_reads_the_tensors():
         (torch.nn.LSTM(2, 2), 0, 0, {}, "describes its RNN itself"),
         (3, 0, 0, {}, "need a dict of arrays, a list of them, or one 1-D array"),
         ("weights", 0, 0, {"atol": -1}, "atol is -1"),
+        ("weights", 0, (np.ones((T, N, H)), np.ones((1, N, H))), {}, "y has arrays of several"),
         ("weights", 0, 0, {"state": np.ones((1, N, H, 1))}, "h_0: shape (1, 2, 3, 1)"),
     ],
 )  # fmt: skip
@@ -324,7 +341,7 @@ def test_what_is_refused(tensors, x, y, options, said):
     weights = lstm()
     good_x, good_y = data(weights)
     tensors = weights if isinstance(tensors, str) else tensors
-    x, y = (good if np.ndim(bad) == 0 else bad for bad, good in ((x, good_x), (y, good_y)))
+    x, y = (good if isinstance(bad, int) else bad for bad, good in ((x, good_x), (y, good_y)))
     with pytest.raises((rl.LayoutError, rl.SpecError)) as caught:
         rl.identify(tensors, x, y, **options)
     assert said in str(caught.value)
@@ -337,3 +354,33 @@ def test_garbage_ends_with_an_answer():
         shapes = [tuple(rng.integers(1, 14, rng.integers(0, 4))) for _ in range(rng.integers(1, 7))]
         tensors = [rng.normal(size=shape).astype("f4") for shape in shapes]
         assert not rl.identify(tensors, x, y)
+
+
+def arrays_of_every_rank():
+    for dtype in ("f4", "f8", "i4", "c8", "O", "U3", "bool"):
+        for shape in ((), (1,), (3,), (2, 3), (1, 2, 3), (6, 2, 5), (2, 2, 2, 2), (0,)):
+            yield np.ones(shape, dtype)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["tensors", "x", "y", "state", "prefix", "atol"])
+def test_any_array_as_any_argument(name):
+    """An answer, or an error that says what is wrong."""
+    weights = lstm()
+    x, y = data(weights)
+    good = {"tensors": weights, "x": x, "y": y}
+    more = [
+        {},
+        [],
+        "no such file.npy",
+        b"x",
+        (y, (y, y)),
+        [[1.0], [1.0, 2.0]],
+        object(),
+        {1: {2: 3}},
+    ]
+    for value in [*arrays_of_every_rank(), *more]:
+        try:
+            rl.identify(**{**good, name: value})
+        except (rl.LayoutError, rl.SpecError, FileNotFoundError) as error:
+            assert len(str(error)) > 10

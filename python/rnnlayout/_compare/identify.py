@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.names import prefixes_that_fit
+from rnnlayout._sources.names import prefixes_that_fit, strip_prefix
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .identify_given import UNITS, Tensors, numbers, readings, taken, values_from
@@ -76,17 +76,20 @@ class Identified:
         return self.tied > 0
 
     def __str__(self) -> str:
+        more = [f"read it with: {self.candidates[0].call}"] if self else []
+        return "\n".join([*self.report, *more])
+
+    @property
+    def report(self) -> list[str]:
+        """The lines of the report, without the code that reads the tensors."""
         lines = [self.text]
-        shown = self.candidates[:_SHOWN]
+        shown = self.candidates[: min(max(self.tied, 2), _SHOWN) if self else _SHOWN]
         if len(shown) > 1:
             lines += [f"  {_number(one.error):8}{' ' if one.agrees else '!'} {one.text}"
                       for one in shown]  # fmt: skip
-        if len(self.candidates) > _SHOWN:
-            lines.append(f"  and {len(self.candidates) - _SHOWN} more")
-        lines += [f"note: {note}" for note in self.notes]
-        if self:
-            lines.append(f"read it with: {self.candidates[0].call}")
-        return "\n".join(lines)
+        if self.tied > _SHOWN:
+            lines.append(f"  and {self.tied - _SHOWN} more")
+        return lines + [f"note: {note}" for note in self.notes]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but best, ready for JSON."""
@@ -149,22 +152,21 @@ def identify(
         >>> print(found.candidates[0].layouts, found.tied)
         (layout('dl4j'),) 1
     """
-    values = values_from(tensors, prefix)
     given_x, x_dtype = numbers(x, "x")
     given_y, y_dtype = numbers(y, "y")
     if not given_y.any():
         raise LayoutError("y is zero everywhere, which every RNN with zero weights gives: pass"
                           " another x and y")  # fmt: skip
-    observed = readings(given_x, given_y)
-    states = _states(state)
+    observed, states = readings(given_x, given_y), _states(state)
     if not isinstance(atol, (int, float)) or not 0 <= atol < np.inf:
         raise SpecError(f"atol is {atol!r}, need a number, 0 or greater")
-    searches, found = [], []
-    for part in _parts(values):
+    searches: list[Search] = []
+    found: list[Found] = []
+    for part in _parts(tensors, prefix):
         unit = max(UNITS[name] for name in (part.dtype, x_dtype, y_dtype) if name)
         search = Search(part, observed, states, unit, float(atol))
         found += _searched(search)
-        searches.append((search, part))
+        searches.append(search)
         if any(one.score.agrees for one in found):
             break
     return _identified(found, searches)
@@ -177,15 +179,27 @@ def _states(state: Any) -> tuple[np.ndarray, ...]:
     return tuple(numbers(part, name)[0] for part, name in zip(parts, ("h_0", "c_0"), strict=False))
 
 
-def _parts(values: Any) -> Iterator[Tensors]:
-    """Yield the tensors under each prefix that fits, or else all of them."""
-    prefixes = []
+def _parts(source: Any, prefix: str) -> Iterator[Tensors]:
+    """Yield the tensors under each prefix that fits, then all of them."""
+    values = values_from(source, prefix)
+    is_nested = not isinstance(source, Mapping) or any(
+        isinstance(value, Mapping) for value in source.values()
+    )
+    inner = []
     if isinstance(values, dict):
-        prefixes = prefixes_that_fit(all_layouts(), list(values))
-    for prefix in prefixes:
-        yield taken({name[len(prefix) + 1 :]: value for name, value in values.items()
-                     if name.startswith(prefix) and name[len(prefix)] in "./"})  # fmt: skip
-    yield taken(values)
+        under = {rest: name for name, rest in strip_prefix(values, prefix).items()}
+        inner = prefixes_that_fit(all_layouts(), list(under))
+    for part in inner:
+        name, rest = next(iter(strip_prefix(under, part).items()))
+        key = under[name]
+        yield taken(values, key[: len(key) - len(rest)].rstrip("./"), is_nested)
+    try:
+        everything = taken(values, prefix, is_nested)
+    except LayoutError:
+        if not inner:
+            raise
+    else:
+        yield everything
 
 
 def _searched(search: Search) -> list[Found]:
@@ -205,9 +219,9 @@ def _searched(search: Search) -> list[Found]:
     return found
 
 
-def _identified(found: Sequence[Found], searches: Sequence[tuple[Search, Tensors]]) -> Identified:
-    search, tensors = searches[-1]
-    tried = sum(one.tried for one, _ in searches)
+def _identified(found: Sequence[Found], searches: Sequence[Search]) -> Identified:
+    search = searches[-1]
+    tried = sum(one.tried for one in searches)
     right = [one for one in found if one.score.agrees]
     least = min((one.score.error for one in right), default=0.0)
     noise = search.unit * max(np.abs(one.y).max() for one in search.observed)
@@ -215,9 +229,13 @@ def _identified(found: Sequence[Found], searches: Sequence[tuple[Search, Tensors
     worse = sorted((one for one in found if one not in tied),
                     key=lambda one: (not one.score.agrees, one.score.error))  # fmt: skip
     ranked = [*tied, *worse][:_KEPT]
-    candidates = tuple(_candidate(one, tensors) for one in ranked)
+    candidates = tuple(_candidate(one) for one in ranked)
     near = any(one.score.error <= _NEAR for one in found)
     notes = list(_notes(search, tied, near))
+    if not candidates and tried:
+        return Identified(
+            (), 0, None, tried, tuple(notes), f"none of {tried} networks agrees with y"
+        )
     if not candidates:
         text = (
             f"no layout has tensors of these shapes for x with I = {search.observed[0].x.shape[-1]}"
@@ -238,8 +256,8 @@ def _identified(found: Sequence[Found], searches: Sequence[tuple[Search, Tensors
     return Identified(candidates, len(tied), first.weights, tried, tuple(notes), text)
 
 
-def _candidate(found: Found, tensors: Tensors) -> Candidate:
-    case = found.cases[0]
+def _candidate(found: Found) -> Candidate:
+    case, tensors = found.cases[0], found.tensors
     layouts = dict.fromkeys(one.layout for one in found.cases if isinstance(one, Reading))
     return Candidate(
         tuple(layouts),
@@ -250,13 +268,13 @@ def _candidate(found: Found, tensors: Tensors) -> Candidate:
         found.score.error,
         found.score.allowed,
         found.score.agrees,
-        call_of(found, tensors),
-        partial(_weights, found, tensors),
+        call_of(found),
+        partial(_weights, found),
     )
 
 
-def _weights(found: Found, tensors: Tensors) -> Weights:
-    given = found.cases[0].given(tensors.arrays, tensors.dtype)
+def _weights(found: Found) -> Weights:
+    given = found.cases[0].given(found.tensors.arrays, found.tensors.dtype)
     return weights_of(
         replace(given, config=settings_of(found), batch_first=batch_first(found.observed))
     )
@@ -265,6 +283,13 @@ def _weights(found: Found, tensors: Tensors) -> Weights:
 def _notes(search: Search, tied: Sequence[Found], near: bool) -> Iterator[str]:
     if tied and all(len(one.observed.x) == 1 for one in tied) and not search.state:
         yield "one step from a zero state does not show the recurrent matrix: pass more steps"
+    if not tied and search.tensors.is_flat:
+        yield "a vector was read in the layouts of the table only, with at most 8 layers"
+    elif not tied:
+        yield (
+            "in layouts that are in no row, not tried: several bidirectional layers, projections,"
+            " peepholes"
+        )
     if search.stopped:
         yield f"not everything was tried: the search ended after {search.tried} networks"
     if not tied and near and search.unit == UNITS["float32"]:

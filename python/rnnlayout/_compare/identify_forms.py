@@ -111,8 +111,6 @@ def _forms(shape: tuple[int, ...], G: int, H: int, width: int) -> tuple[str, ...
     """Return the axes that an array of this shape may have."""
     sizes, found = {"g": G, "o": H, "i": width}, []
     for letters in permutations("goi"):
-        if G == 1 and letters[0] != "g":  # one gate: where its axis is does not matter
-            continue
         for cuts in product((False, True), repeat=2):
             form = "".join(letter + "," * cut for letter, cut in zip(letters, (*cuts, False),
                                                                      strict=True))  # fmt: skip
@@ -148,7 +146,7 @@ def shown_first(form: Form) -> Form:
 
 def sort(chunk: Sequence[np.ndarray], G: int, width: int, H: int) -> Iterator[Sorted]:
     """Yield what the tensors of one layer and direction may be."""
-    arrays = _stacked([np.squeeze(a) if a.ndim > 2 else a for a in chunk], G, width, H)
+    arrays = _stacked([a[0] if a.ndim == 3 and len(a) == 1 else a for a in chunk], G, width, H)
     plain = [a.size == G * H and (a.ndim == 1 or (a.shape == (G, H) and G > 1)) for a in arrays]
     pairs = [a.size == 2 * G * H and (a.ndim == 1 or len(a) == 2) for a in arrays]
     # Two rows of biases look like the matrix of two units: they are that if it fits.

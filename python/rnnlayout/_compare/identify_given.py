@@ -32,26 +32,26 @@ class Tensors:
     """The tensors of one RNN: bits, in the order given. names: None for a list.
 
     is_flat: there is one vector, which may be all tensors of a layout one after another.
+    prefix: under which they are among those that were passed. keys: their names there, None if they
+    are in nested dicts.
     """
 
     names: tuple[str, ...] | None
     arrays: tuple[np.ndarray, ...]
     dtype: str
     is_flat: bool = False
+    prefix: str = ""
+    keys: tuple[str, ...] | None = None
 
     def values(self) -> list[np.ndarray]:
         """Return the numbers in float64, which represents those of every dtype."""
         return [widened(array, self.dtype) for array in self.arrays]
 
-    def sorted(self) -> Tensors:
-        """Return the same tensors, in the order of their names."""
-        order = np.argsort(self.names) if self.names else range(len(self.arrays))
-        names = tuple(self.names[k] for k in order) if self.names else None
-        return replace(self, names=names, arrays=tuple(self.arrays[k] for k in order))
-
 
 def values_from(source: Any, prefix: str) -> Any:
     """Return what a user passes as a dict by name, a list, or a 1-D array."""
+    if not isinstance(prefix, str):
+        raise LayoutError(f"prefix is a {type(prefix).__name__}, need a string")
     if isinstance(source, (str, os.PathLike)):
         source, prefix = _from_file(source, prefix)
     if is_module(source):
@@ -64,11 +64,11 @@ def values_from(source: Any, prefix: str) -> Any:
         one = source.layout.name == "cudnn"
         source = source.tensors if not one else source[given.names[0]]
     if isinstance(source, Mapping):
-        named = strip_prefix(by_name := _flattened(source), prefix)
-        if not named:
-            have = f" are under {prefix!r}: there are {listing(list(by_name))}" if by_name else ""
+        found = _flattened(source)
+        if not strip_prefix(found, prefix):
+            have = f" are under {prefix!r}: there are {listing(list(found))}" if found else ""
             raise LayoutError(f"no tensors{have or ' in the dict'}")
-        return {rest: by_name[name] for name, rest in named.items()}
+        return found
     if prefix:
         raise LayoutError(f"prefix={prefix!r} chooses tensors by their names: omit prefix=")
     if isinstance(source, (list, tuple)):
@@ -117,10 +117,14 @@ def _from_file(path: Any, prefix: str) -> tuple[Any, str]:
     return found[found.names[0]], ""
 
 
-def taken(values: Any) -> Tensors:
-    """Check arrays. Raises LayoutError for one that is not of finite floats, or mixed dtypes."""
-    named = values if isinstance(values, dict) else None
-    is_flat = named is None and not isinstance(values, list)
+def taken(values: Any, prefix: str = "", is_nested: bool = False) -> Tensors:
+    """Check arrays, those under a prefix.
+
+    Raises LayoutError for one that is not of finite floats, or mixed dtypes.
+    """
+    rest = strip_prefix(values, prefix) if isinstance(values, dict) else {}
+    named = {rest[key]: values[key] for key in rest}
+    is_flat = not named and not isinstance(values, list)
     items = [(name, value) for name, value in named.items()] if named else [
         (f"array {k}", value) for k, value in enumerate([values] if is_flat else values)
     ]  # fmt: skip
@@ -138,7 +142,9 @@ def taken(values: Any) -> Tensors:
         raise LayoutError(f"{first} is {a} but {second} is {b}: all tensors need one dtype")
     if len(arrays) == 1 and arrays[0].ndim == 1:
         return Tensors(None, tuple(arrays), next(iter(dtypes)), True)
-    return Tensors(tuple(named) if named else None, tuple(arrays), next(iter(dtypes)), is_flat)
+    names, keys = (tuple(names) if names else None for names in (named, rest))
+    keys = None if is_nested else keys
+    return Tensors(names, tuple(arrays), next(iter(dtypes)), is_flat, prefix, keys)
 
 
 def check_finite(values: np.ndarray, what: str) -> None:
@@ -194,11 +200,17 @@ def numbers(value: Any, what: str) -> tuple[np.ndarray, str]:
     """Return finite numbers in float64, and their dtype, "" for integers."""
     if isinstance(value, (str, os.PathLike)):
         value = mapped(regular_file(value))
-    integer = np.asarray(value) if isinstance(value, (list, tuple, int)) else value
-    if isinstance(integer, np.ndarray) and integer.dtype.kind in "iub":
-        array, dtype = integer.astype("f8"), ""
+    if isinstance(value, (list, tuple, int)):
+        try:
+            value = np.asarray(value)
+        except ValueError:
+            raise LayoutError(f"{what} has arrays of several shapes: pass one array") from None
+    if "int" in str(getattr(value, "dtype", "")):  # one-hot, of torch too
+        value = np.asarray(value.cpu() if hasattr(value, "cpu") else value)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iub":
+        array, dtype = value.astype("f8"), ""
     else:
-        bits, dtype = take(integer, what)
+        bits, dtype = take(value, what)
         array = widened(bits, dtype)
     if not array.size or not 1 <= array.ndim <= 3:
         raise LayoutError(f"{what}: shape {array.shape}, need 1 to 3 dimensions and elements")

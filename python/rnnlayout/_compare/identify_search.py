@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import islice, product
 
 import numpy as np
 
@@ -25,6 +25,7 @@ _UNITS = 16
 _MOST_WORK = 1e11  # multiplications: a minute
 _NEAREST = 3  # networks that do not agree and are kept
 _MOST_LAYERS = 8
+_MOST_ORDERS = 64  # of the matrices of a layer of somebody's own
 _CELLS: tuple[Cell, ...] = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _ACTIVATIONS: tuple[RecurrentActivation, ...] = ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2")
 _RESETS: dict[str, tuple[Reset, ...]] = {"gru": ("after", "before")}
@@ -68,6 +69,7 @@ Case = Reading | Own
 class Found:
     """One network, and how well it agrees. cases: the layouts that all make it of the tensors."""
 
+    tensors: Tensors
     cases: list[Case]
     observed: Observed
     join: str
@@ -135,7 +137,7 @@ class Search:
                     state = cut if len(cut) == 2 else cut[0]
                 self.work += 2 * one.flat.size * used.x.shape[0] * used.x.shape[1]
                 for join, score in scores(one, used, state, self.unit, self.atol):
-                    yield Found(cases, turned, join, score)
+                    yield Found(self.tensors, cases, turned, join, score)
 
     def _may_go_on(self, one: Network) -> bool:
         self.stopped = self.stopped or self.work > _MOST_WORK
@@ -180,13 +182,11 @@ class Search:
         observed = [each for one in self.observed for each in one.turned() if one.width == H]
         G = len(known_layouts()["cudnn"]["gates"][cell])
         options = [[*sort(chunk, G, H if k else I, H)] for k, chunk in enumerate(chunks)]
-        if not all(options):
-            return
-        for k, reset, activation in product(
-            range(len(options[0])), _RESETS.get(cell, ("after",)),
+        alike = (one for one in product(*options) if len({part.joined for part in one}) == 1)
+        for parts, reset, activation in product(
+            islice(alike, _MOST_ORDERS), _RESETS.get(cell, ("after",)),
             _ACTIVATIONS[: None if G > 1 else 1],
         ):  # fmt: skip
-            parts = tuple(some[min(k, len(some) - 1)] for some in options)
             spec = Spec(
                 cell, I, H, len(chunks), reset=reset, recurrent_activation=activation,
                 dtype="float64",

@@ -40,6 +40,7 @@ def words_of(found: Found) -> str:
         parts.append(f"reset {spec.reset}")
     if spec.cell in ("lstm", "gru"):
         parts.append(spec.recurrent_activation)
+    parts += [f"under {found.tensors.prefix!r}"] if found.tensors.prefix else []
     parts += [f"{spec.num_layers} layers"] if spec.num_layers > 1 else []
     parts += ["bidirectional"] if spec.bidirectional else []
     join, _, at = found.join.partition(" ")
@@ -86,24 +87,34 @@ def batch_first(observed: Observed) -> bool | None:
     return observed.axes == "NTI" if observed.axes in ("TNI", "NTI") else None
 
 
-def call_of(found: Found, tensors: Tensors) -> str:
+def call_of(found: Found) -> str:
     """Return the code that reads the tensors."""
-    case = found.cases[0]
-    whole = len(tensors.arrays) > 1 or (isinstance(case, Reading) and case.order == (0,))
-    if isinstance(case, Own) or not whole:
+    case, tensors = found.cases[0], found.tensors
+    spec = case.spec.replace(dtype=tensors.dtype)
+    if isinstance(case, Own) or (source := _source(case, tensors)) is None:
         return "rl.identify(tensors, x, y).best"
-    source, names = "tensors", tensors.names
-    if names is None:
-        if case.order != tuple(range(len(tensors.arrays))):
-            source = f"[tensors[k] for k in {list(case.order)}]"
-    elif {*names} != {*case.names}:
-        pairs = zip(case.names, case.order, strict=True)
-        source = f"{{{', '.join(f'{name!r}: tensors[{names[k]!r}]' for name, k in pairs)}}}"
     layout = repr(case.layout.name)
     if case.layout.options:
         layout = f"rl.{case.layout!r}"
-    spec = case.spec.replace(dtype=tensors.dtype)
-    known = [name for name in ("reset", "recurrent_activation") if spec.cell == "gru"]
+    known = ["reset", "recurrent_activation"] if spec.cell == "gru" else []
     call = f"rl.Weights({source}, {spec_line(spec, known)}, layout={layout})"
+    if {*(tensors.names or ())} == {*case.names} and tensors.prefix:
+        call = f"{call[:-1]}, prefix={tensors.prefix!r})"
     settings = settings_of(found)
     return f"w = {call}; w.config = {settings!r}" if settings else call
+
+
+def _source(case: Reading, tensors: Tensors) -> str | None:
+    """Return the code for the tensors in their order; None if that is too long."""
+    names, keys = tensors.names, tensors.keys
+    if tensors.is_flat:
+        return "tensors" if case.order == (0,) and names is None else None
+    if names is None:
+        in_order = case.order == tuple(range(len(tensors.arrays)))
+        return "tensors" if in_order else f"[tensors[k] for k in {list(case.order)}]"
+    if {*names} == {*case.names}:
+        return "tensors"
+    if keys is None:
+        return None
+    pairs = zip(case.names, case.order, strict=True)
+    return f"{{{', '.join(f'{name!r}: tensors[{keys[k]!r}]' for name, k in pairs)}}}"

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         put_json("identify", 1, {"file": options.file, **found.to_dict(), "saved": saved})
     else:
-        show("\n".join(shown(line) for line in in_options(str(found), options).split("\n")))
+        show("\n".join(shown(in_options(line, options)) for line in found.report))
         if saved:
             say(f"{shown(saved)}: written")
     return DONE if found else 1
