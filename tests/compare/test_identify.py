@@ -246,6 +246,17 @@ def test_an_rnn_that_amplifies_rounding():
     exact, _ = rl.forward(x.astype("f8"), wide, spec.replace(dtype="float64"))
     assert np.abs(exact - y)[-1].max() > 0.1
     assert rl.layout("torch") in first(rl.identify([*weights.values()], x, y)).layouts
+    assert rl.identify([*weights.values()], x, y[-1]).tied == 0  # rounding explains any last step
+
+
+def test_the_recurrent_bias_before_the_input_bias():
+    """In a reset-after GRU the two are not exchangeable."""
+    weights = normal_weights(rl.layout("torch"), rl.Spec("gru", I, H))
+    x, y = data(weights)
+    W, R, bW, bR = weights.values()
+    one = first(rl.identify([W, R, bR, bW], x, y))
+    assert "tensors of equal shapes in another order" in one.text
+    assert np.abs(one.weights.rnn()(x)[0] - y).max() < 1e-6
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
