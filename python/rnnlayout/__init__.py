@@ -19,6 +19,7 @@ from rnnlayout._run import threadpools as _threadpools  # noqa: F401
 
 if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name when first asked for
     from rnnlayout._compare.diagnose import Diagnosis as Diagnosis, diagnose as diagnose
+    from rnnlayout._compare.identify import Identified as Identified, identify as identify
     from rnnlayout._compare.verify import Verified as Verified, verify as verify
     from rnnlayout._convert.convert import (
         Tensors as Tensors,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
 # command line answers --help without them.
 _PUBLIC = {
     "_compare.diagnose": ["Diagnosis", "diagnose"],
+    "_compare.identify": ["Identified", "identify"],
     "_compare.verify": ["Verified", "verify"],
     "_convert.convert": ["Tensors", "check", "convert", "pack", "unpack"],
     "_convert.engine": ["Report"],

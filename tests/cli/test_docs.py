@@ -38,6 +38,11 @@ def folder(tmp_path_factory):
     order = np.concatenate([np.arange(2 * k, 2 * k + 2) for k in (0, 1, 3, 2)])  # i f o g
     packed = [trained[name][order] for name in lstm]
     np.save(folder / "packed.npy", np.concatenate([array.T.ravel() for array in packed]))
+    order = np.concatenate([np.arange(2 * k, 2 * k + 2) for k in (3, 0, 2, 1)])  # o i g f
+    np.savez(folder / "arrays.npz", *[array[order].T for array in trained.values()])
+    x = rng.normal(size=(5, 4, 3)).astype("f4")
+    np.save(folder / "x.npy", x)
+    np.save(folder / "y.npy", rl.forward(x, trained)[0])
     parts = {"encoder": torch.nn.GRU(8, 16, 2), "head": torch.nn.Linear(16, 3)}
     torch.save(torch.nn.ModuleDict(parts).state_dict(), folder / "model.pt")
     save_for_flax(folder, trained)

@@ -24,6 +24,7 @@ PINNED = {
     "layouts-1.json": "db8fc0e9b8fa",
     "verify-1.json": "d0e41153a374",
     "diagnose-1.json": "1c81e62725c9",
+    "identify-1.json": "911ad53ebbd0",
 }
 
 
@@ -141,6 +142,23 @@ def test_diagnose(check, tmp_path):
     assert np.load(fixed).tobytes() == right.tobytes() and told["fixed"] == str(fixed)
     told = check("diagnose", tmp_path / "other.npy", "--like", tmp_path / "like.npz", codes=(1,))
     assert not told["same"]
+
+
+def test_identify(check, tmp_path):
+    weights = normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 2))
+    np.savez(tmp_path / "m.npz", *weights.values())
+    x = np.random.default_rng(0).normal(size=(4, 2, 3)).astype("f4")
+    y, _ = rl.forward(x, weights)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    np.save(tmp_path / "other.npy", y[::-1] ** 2)
+    files = [tmp_path / "m.npz", "--input", tmp_path / "x.npy", "--output"]
+    told = check("identify", *files, tmp_path / "y.npy", "--save", tmp_path / "new.npz")
+    assert told["found"] and told["tied"] == 1 and told["saved"] == str(tmp_path / "new.npz")
+    (one,) = told["candidates"]
+    assert "torch" in one["layouts"] and rl.Spec.from_dict(one["spec"]) == rl.Spec("lstm", 3, 2)
+    told = check("identify", *files, tmp_path / "other.npy", codes=(1,))
+    assert not told["found"] and told["saved"] is None and told["candidates"][0]["error"] > 0.01
 
 
 def test_convert(check, tmp_path):

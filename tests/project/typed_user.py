@@ -43,6 +43,8 @@ print(names, [r.grade for r in done.reports.values()])
 verified: rl.Verified = rl.verify(folder / "one.safetensors", folder / "two.npz")
 diagnosed: rl.Diagnosis = rl.diagnose(flat, like=weights)
 print(verified.picture(), diagnosed.picture().svg)
+identified: rl.Identified = rl.identify(weights, np.ones((2, 1, 4), "f4"), np.ones((2, 1, 6), "f4"))
+print(identified.text, identified.candidates[0].layouts, identified.best is not None)
 print(verified.equal, diagnosed.fixed is not None, [one.rule for one in diagnosed.mistakes])
 try:
     rl.assign(object(), tensors)

@@ -361,10 +361,18 @@ def test_no_argument_is_forgotten():
         assert outcome(call, **arguments) is not None
     public = {getattr(rl, name) for name in rl.__all__ if callable(getattr(rl, name))}
     errors = {c for c in public if isinstance(c, type) and issubclass(c, Exception)}
-    classes = {rl.DeviceArray, rl.Layout, rl.Report, rl.Tensors, rl.Diagnosis, *errors}
+    classes = {
+        rl.DeviceArray,
+        rl.Layout,
+        rl.Report,
+        rl.Tensors,
+        rl.Diagnosis,
+        rl.Identified,
+        *errors,
+    }
     of_files = {
         rl.Converted, rl.Found, rl.Verified, rl.load, rl.save, rl.convert_file, rl.verify,
-        rl.diagnose,
+        rl.diagnose, rl.identify,
     }  # fmt: skip
     assert (
         public - classes - of_files - {rl.layouts, rl.cpu_tier, rl.num_threads, rl.set_cudnn}

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from shlex import quote
 from typing import Any
 
-# Exit codes: --help explains them. 1 is verify's and diagnose's; argparse exits with 2 itself.
+# Exit codes: --help explains them. 1 is of verify, diagnose and identify; 2 is argparse's own.
 DONE, USAGE, MALFORMED, LOSSY, MISSING, BUG, INTERRUPTED = 0, 2, 3, 4, 5, 70, 130
 
-COMMANDS = ("inspect", "convert", "verify", "diagnose", "map", "run", "doctor", "layouts")
+COMMANDS = (
+    "inspect",
+    "convert",
+    "verify",
+    "diagnose",
+    "identify",
+    "map",
+    "run",
+    "doctor",
+    "layouts",
+)
 
 # How a shell completes a file's name: what shtab calls shtab.FILE.
 FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
@@ -21,7 +32,8 @@ HINTS = (
 )  # fmt: skip
 # Arguments that the library's errors ask for. Their options have the same names.
 _ASKED = {
-    *HINTS, "dtype", "rtol", "force", "device", "only", "stack", "map", "exact", "batch_first"
+    *HINTS, "dtype", "rtol", "atol", "force", "device", "only", "stack", "map", "exact",
+    "batch_first",
 }  # fmt: skip
 
 
@@ -176,6 +188,17 @@ def layout(text: str) -> Any:
         return Layout(found[1], **{key.strip(): value.strip() for key, value in pairs})
     except _native.LayoutError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def tolerance(text: str) -> float:
+    """Parse a tolerance."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: need a number, 0 or greater")
+    return value
 
 
 _FLAGS = {"": True, "true": True, "false": False}

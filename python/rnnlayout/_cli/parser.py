@@ -23,8 +23,9 @@ examples:
   rnnlayout COMMAND --help
 
 exit codes:
-  0    success; for verify: equal; for diagnose: no mistakes
-  1    for verify: not equal; for diagnose: mistakes
+  0    success; for verify: equal; for diagnose: no mistakes; for identify:
+       found
+  1    for verify: not equal; for diagnose: mistakes; for identify: not found
   2    wrong usage
   3    a file is malformed or unsafe, cannot be read or written, or lacks
        information

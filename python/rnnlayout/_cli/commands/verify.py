@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from typing import Any
 
 from rnnlayout._cli.options import (
@@ -17,6 +16,7 @@ from rnnlayout._cli.options import (
     hints,
     in_options,
     pairs,
+    tolerance,
 )
 from rnnlayout._cli.pictures import check_free_pictures, write_pictures
 from rnnlayout._cli.terminal import put_json, show, shown
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "a", metavar="A", help="the first file")
     add_file(parser, "b", metavar="B", help="the second file")
     add_json(parser)
-    number: dict[str, Any] = {"type": _tolerance, "default": 0.0, "metavar": "X"}
+    number: dict[str, Any] = {"type": tolerance, "default": 0.0, "metavar": "X"}
     parser.add_argument("--rtol", **number, help="relative tolerance (default: 0)")
     parser.add_argument(
         "--atol", **number, help="absolute tolerance (default: 0): |a - b| <= atol + rtol * |b|"
@@ -47,16 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_choice(parser)
     add_map(parser, "compare RNN A of the first file with RNN B of the second; may be repeated")
     add_reading(parser, whose="the file that does not record it")
-
-
-def _tolerance(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r}: need a number, 0 or greater")
-    return value
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,0 +1,54 @@
+"""Measure how long identify() takes for an LSTM with I = H = 256 (goal: at most 10 s), and how much
+memory it needs."""
+
+import argparse
+import resource
+import time
+
+import numpy as np
+
+import rnnlayout as rl
+
+LIMIT_S = 10
+SPEC = rl.Spec("lstm", 256, 256)
+T, N = 50, 4
+
+
+def own(array):
+    """Order the gates o i g f, and transpose."""
+    i, f, g, o = np.split(array, 4)
+    return np.concatenate([o, i, g, f]).T
+
+
+def peak_mb():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main():
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    rng = np.random.default_rng(0)
+    weights = {name: rng.uniform(-1 / 16, 1 / 16, size=shape).astype("f4")
+               for name, shape in rl.describe(SPEC, "torch").items()}  # fmt: skip
+    x = rng.normal(size=(T, N, SPEC.input_size)).astype("f4")
+    y, _ = rl.forward(x, weights)
+    cases = {
+        "PyTorch's names": (weights, y),
+        "no names": ([*weights.values()], y),
+        "one vector": (rl.pack(weights), y),
+        "a layout of one's own": ([own(array) for array in weights.values()], y),
+        "no layout agrees": (weights, y[::-1] ** 2),
+    }
+    most, before = 0.0, peak_mb()
+    for name, (tensors, of_these) in cases.items():
+        start = time.perf_counter()
+        found = rl.identify(tensors, x, of_these)
+        seconds = time.perf_counter() - start
+        most = max(most, seconds)
+        print(f"{name:22} {seconds:5.2f} s   {found.tried:4} networks, {found.tied} agree")
+    verdict = "met" if most <= LIMIT_S else "missed"
+    print(f"{SPEC.nbytes / 1e6:.1f} MB: at most {most:.2f} s; goal: {LIMIT_S} s: {verdict}")
+    print(f"memory: {peak_mb() - before:.0f} MB on top")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""rnnlayout identify"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rnnlayout._cli.options import DONE, add_file, add_json, in_options, tolerance
+from rnnlayout._cli.terminal import put_json, say, show, shown
+
+SUMMARY = "find the layout in which weights of unknown origin turn x into y"
+DESCRIPTION = """\
+Find the layout, cell and conventions of weights of unknown origin, from one
+input x and its known output y, .npy files: every layout of the table is tried,
+by names, then by shapes, then layouts of somebody's own: any order of gates and
+of axes. FILE has the tensors of one RNN, or is a .npy file with all of them in
+one vector. x is (T, N, I), (N, T, I), (T, I) or one step; y is the output of
+all steps, of the last one, or h_n. Exit code 0: found; 1: no layout agrees."""
+EXAMPLES = """\
+  rnnlayout identify weights.npz --input x.npy --output y.npy
+  rnnlayout identify model.pt --prefix rnn --input x.npy --output y.npy
+  rnnlayout identify w.npz --input x.npy --output y.npy --save lstm.safetensors"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_file(parser, "file", metavar="FILE", help="the file with the tensors")
+    add_file(parser, "--input", required=True, metavar="X.npy", help="file to read x from")
+    add_file(parser, "--output", required=True, metavar="Y.npy", help="file with y, to be reached")
+    from_state = "files with the initial state: h_0, and c_0 for an LSTM (default: zeros)"
+    add_file(parser, "--state", nargs="+", metavar="S.npy", help=from_state)
+    add = parser.add_argument
+    add("--prefix", default="", metavar="P", help="use only tensors whose names start with P")
+    add("--atol", type=tolerance, default=0.0, metavar="X",
+        help="how far y may be off besides rounding (default: 0)")  # fmt: skip
+    add_file(
+        parser, "--save", metavar="OUT", help="write the RNN to a file that records its layout"
+    )
+    add("--force", action="store_true", help="overwrite OUT if it exists")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from rnnlayout._compare.identify import identify
+    from rnnlayout._files.bags.output import check_free
+    from rnnlayout._files.files import save
+    from rnnlayout._files.formats.format import format_to_write
+    from rnnlayout._model.errors import FileError
+
+    if options.state and len(options.state) > 2:
+        options.wrong("--state takes one file, or two for an LSTM")
+    if options.save:
+        try:
+            format_to_write(options.save)
+        except FileError as error:
+            options.wrong(str(error))
+        for source in (options.file, options.input, options.output):
+            check_free(Path(options.save), options.force, source)
+    state = options.state and (options.state if len(options.state) > 1 else options.state[0])
+    found = identify(options.file, options.input, options.output, state=state,
+                     prefix=options.prefix, atol=options.atol)  # fmt: skip
+    saved = options.save if found else None
+    if saved:
+        save(saved, found.candidates[0].weights)
+    if options.json:
+        put_json("identify", 1, {"file": options.file, **found.to_dict(), "saved": saved})
+    else:
+        show("\n".join(shown(in_options(line, options)) for line in found.report))
+        if saved:
+            say(f"{shown(saved)}: written")
+    return DONE if found else 1

@@ -1,0 +1,300 @@
+"""identify: in which layout do tensors of unknown origin turn x into y?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._model.layout import Layout
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources.names import prefixes_that_fit, strip_prefix
+from rnnlayout._weights.weights import Weights, weights_of
+
+from .identify_given import UNITS, Tensors, numbers, readings, taken, values_from
+from .identify_rows import Reading, all_layouts, flat_rows, named_rows, shaped_rows
+from .identify_search import Case, Found, Search
+from .identify_words import batch_first, call_of, settings_of, words_of
+
+_SHOWN = 5  # candidates in the report
+_KEPT = 20
+# Candidates that agree this many times worse than the best are no tie.
+_TIE = 8
+_NEAR = 0.02  # off by so much: a right network in low precision, or a wrong one
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to read the tensors.
+
+    layouts: those in which they are this RNN, equal for these tensors; () if in none of the table.
+    spec: of the RNN. settings: how it is used, as Weights.config has it. batch_first: whether x is
+    (N, T, I); None if x has no batch. text: all of it in words.
+    error: the largest difference from y. allowed: how much of it rounding explains. agrees: whether
+    it explains all. call: the Python code that reads the tensors so. weights: the result of that.
+    """
+
+    layouts: tuple[Layout, ...]
+    spec: Spec
+    settings: dict[str, Any]
+    batch_first: bool | None
+    text: str
+    error: float
+    allowed: float
+    agrees: bool
+    call: str
+    _read: Callable[[], Weights] = field(repr=False, compare=False)
+
+    @cached_property
+    def weights(self) -> Weights:
+        """The tensors, ready to use."""
+        return self._read()
+
+
+@dataclass(frozen=True)
+class Identified:
+    """The result of identify(). True if a candidate agrees with y; str() gives the report.
+
+    candidates: best first. tied: how many of them agree equally well: the data cannot tell these
+    apart. best: the Weights of the first candidate, ready to use; None if no candidate has the
+    shapes. tried: how many networks were run. notes: what the data do not show, and what was not
+    tried. text: the result in one sentence.
+    """
+
+    candidates: tuple[Candidate, ...]
+    tied: int
+    best: Weights | None
+    tried: int
+    notes: tuple[str, ...]
+    text: str
+
+    def __bool__(self) -> bool:
+        return self.tied > 0
+
+    def __str__(self) -> str:
+        more = [f"read it with: {self.candidates[0].call}"] if self else []
+        return "\n".join([*self.report, *more])
+
+    @property
+    def report(self) -> list[str]:
+        """The lines of the report, without the code that reads the tensors."""
+        lines = [self.text]
+        shown = self.candidates[: min(max(self.tied, 2), _SHOWN) if self else _SHOWN]
+        if len(shown) > 1:
+            lines += [f"  {_number(one.error):8}{' ' if one.agrees else '!'} {one.text}"
+                      for one in shown]  # fmt: skip
+        if self.tied > _SHOWN:
+            lines.append(f"  and {self.tied - _SHOWN} more")
+        return lines + [f"note: {note}" for note in self.notes]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all but best, ready for JSON."""
+        return {
+            "found": bool(self),
+            "text": self.text,
+            "tied": self.tied,
+            "tried": self.tried,
+            "candidates": [
+                {
+                    "layouts": [str(layout) for layout in one.layouts],
+                    "spec": one.spec.to_dict(),
+                    "settings": one.settings,
+                    "batch_first": one.batch_first,
+                    "text": one.text,
+                    "error": one.error,
+                    "allowed": one.allowed,
+                    "agrees": one.agrees,
+                    "call": one.call,
+                }
+                for one in self.candidates
+            ],
+            "notes": list(self.notes),
+        }
+
+
+def identify(
+    tensors: Any,
+    x: Any,
+    y: Any,
+    *,
+    state: Any = None,
+    prefix: str = "",
+    atol: float = 0.0,
+) -> Identified:
+    """Find the layout, cell and conventions in which tensors turn x into y.
+
+    tensors: a dict of arrays with any names, a list of them, as get_weights() returns, one 1-D
+        array with all of them, or a file. Names and shapes are compared with every layout; if none
+        agrees, layouts of somebody's own are tried: any order of gates, any order of axes.
+    x: one input: (T, N, I), (N, T, I), (T, I), or of one step (N, I) or (I,).
+    y: the output that belongs to it: of all steps, with the axes of x; of the last step, without T;
+        or h_n, (L * D, N, P). Both may be .npy files.
+    state: the initial state, h_0 or (h_0, c_0), as RNN() takes it; None for zeros.
+    prefix: use only the tensors under it.
+    atol: how far y may be from an output besides rounding, for y made in TF32 or with noise.
+
+    Pass at least two steps, several units, and weights and biases that are not zero: what they do
+    not show is listed as tied candidates.
+
+    Returns an Identified. Raises LayoutError if an array is not one of finite floats, or y cannot
+    belong to x; SpecError for a wrong atol; and, for files, what load() raises.
+
+        >>> rng = np.random.default_rng(0)
+        >>> kernel, recurrent, bias = (rng.normal(size=s) for s in [(2, 12), (3, 12), (12,)])
+        >>> x = rng.normal(size=(5, 1, 2))
+        >>> from rnnlayout import forward
+        >>> y, _ = forward(x, [kernel, recurrent, bias], layout="dl4j")
+        >>> found = identify({"a": kernel, "b": recurrent, "c": bias}, x, y)
+        >>> print(found.candidates[0].layouts, found.tied)
+        (layout('dl4j'),) 1
+    """
+    given_x, x_dtype = numbers(x, "x")
+    given_y, y_dtype = numbers(y, "y")
+    if not given_y.any():
+        raise LayoutError("y is zero everywhere, which every RNN with zero weights gives: pass"
+                          " another x and y")  # fmt: skip
+    observed, states = readings(given_x, given_y), _states(state)
+    if not isinstance(atol, (int, float)) or not 0 <= atol < np.inf:
+        raise SpecError(f"atol is {atol!r}, need a number, 0 or greater")
+    searches: list[Search] = []
+    found: list[Found] = []
+    for part in _parts(tensors, prefix):
+        unit = max(UNITS[name] for name in (part.dtype, x_dtype, y_dtype) if name)
+        search = Search(part, observed, states, unit, float(atol))
+        found += _searched(search)
+        searches.append(search)
+        if any(one.score.agrees for one in found):
+            break
+    return _identified(found, searches)
+
+
+def _states(state: Any) -> tuple[np.ndarray, ...]:
+    if state is None:
+        return ()
+    parts = state if isinstance(state, (tuple, list)) and len(state) == 2 else [state]
+    return tuple(numbers(part, name)[0] for part, name in zip(parts, ("h_0", "c_0"), strict=False))
+
+
+def _parts(source: Any, prefix: str) -> Iterator[Tensors]:
+    """Yield the tensors under each prefix that fits, then all of them."""
+    values = values_from(source, prefix)
+    is_nested = not isinstance(source, Mapping) or any(
+        isinstance(value, Mapping) for value in source.values()
+    )
+    inner = []
+    if isinstance(values, dict):
+        under = {rest: name for name, rest in strip_prefix(values, prefix).items()}
+        inner = prefixes_that_fit(all_layouts(), list(under))
+    for part in inner:
+        name, rest = next(iter(strip_prefix(under, part).items()))
+        key = under[name]
+        yield taken(values, key[: len(key) - len(rest)].rstrip("./"), is_nested)
+    try:
+        everything = taken(values, prefix, is_nested)
+    except LayoutError:
+        if not inner:
+            raise
+    else:
+        yield everything
+
+
+def _searched(search: Search) -> list[Found]:
+    """Return what the first way of reading the tensors finds that agrees with y, else the nearest:
+    by names, by shapes, as a layout of somebody's own."""
+    tensors, observed = search.tensors, search.observed
+    ways: list[Iterator[Case]] = [
+        named_rows(tensors, observed), shaped_rows(tensors, observed), search.own_cases()
+    ]  # fmt: skip
+    if tensors.is_flat:
+        ways = [flat_rows(tensors, observed)]
+    found: list[Found] = []
+    for way in ways:
+        found += search.best_of(way)
+        if any(one.score.agrees for one in found):
+            break
+    return found
+
+
+def _identified(found: Sequence[Found], searches: Sequence[Search]) -> Identified:
+    search = searches[-1]
+    tried = sum(one.tried for one in searches)
+    right = [one for one in found if one.score.agrees]
+    least = min((one.score.error for one in right), default=0.0)
+    noise = search.unit * max(np.abs(one.y).max() for one in search.observed)
+    tied = [one for one in right if one.score.error <= _TIE * max(least, noise)]
+    worse = sorted((one for one in found if one not in tied),
+                    key=lambda one: (not one.score.agrees, one.score.error))  # fmt: skip
+    ranked = [*tied, *worse][:_KEPT]
+    candidates = tuple(_candidate(one) for one in ranked)
+    near = any(one.score.error <= _NEAR for one in found)
+    notes = list(_notes(search, tied, near))
+    if not candidates and tried:
+        return Identified(
+            (), 0, None, tried, tuple(notes), f"none of {tried} networks agrees with y"
+        )
+    if not candidates:
+        text = (
+            f"no layout has tensors of these shapes for x with I = {search.observed[0].x.shape[-1]}"
+            f" and y with {search.observed[0].width} elements per step"
+        )
+        return Identified((), 0, None, tried, tuple(notes), text)
+    first = candidates[0]
+    if not tied:
+        text = (
+            f"no layout agrees with y; the nearest of {tried} networks is off by"
+            f" {_number(first.error)}: {first.text}"
+        )
+    else:
+        text = f"{first.text}: agrees with y to {_number(first.error)}"
+        if others := len(tied) - 1:
+            more = f"do {others} others" if others > 1 else "does another"
+            text += f"; so {more}, which x and y cannot tell apart"
+    return Identified(candidates, len(tied), first.weights, tried, tuple(notes), text)
+
+
+def _candidate(found: Found) -> Candidate:
+    case, tensors = found.cases[0], found.tensors
+    layouts = dict.fromkeys(one.layout for one in found.cases if isinstance(one, Reading))
+    return Candidate(
+        tuple(layouts),
+        case.spec.replace(dtype=tensors.dtype),
+        settings_of(found),
+        batch_first(found.observed),
+        words_of(found),
+        found.score.error,
+        found.score.allowed,
+        found.score.agrees,
+        call_of(found),
+        partial(_weights, found),
+    )
+
+
+def _weights(found: Found) -> Weights:
+    given = found.cases[0].given(found.tensors.arrays, found.tensors.dtype)
+    return weights_of(
+        replace(given, config=settings_of(found), batch_first=batch_first(found.observed))
+    )
+
+
+def _notes(search: Search, tied: Sequence[Found], near: bool) -> Iterator[str]:
+    if tied and all(len(one.observed.x) == 1 for one in tied) and not search.state:
+        yield "one step from a zero state does not show the recurrent matrix: pass more steps"
+    if not tied and search.tensors.is_flat:
+        yield "a vector was read in the layouts of the table only, with at most 8 layers"
+    elif not tied:
+        yield (
+            "in layouts that are in no row, not tried: several bidirectional layers, projections,"
+            " peepholes"
+        )
+    if search.stopped:
+        yield f"not everything was tried: the search ended after {search.tried} networks"
+    if not tied and near and search.unit == UNITS["float32"]:
+        yield "for y made in TF32 or on a GPU with reduced precision, pass atol=, such as 0.01"
+
+
+def _number(value: float) -> str:
+    return f"{value:.1e}"

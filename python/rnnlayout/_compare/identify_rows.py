@@ -1,0 +1,236 @@
+"""identify: the rows of the table of layouts in which tensors may be, by names or by shapes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice, permutations, product
+from typing import Any
+
+import numpy as np
+
+from rnnlayout import _native
+from rnnlayout._model.given import Given
+from rnnlayout._model.layout import CUDNN, Layout, known_layouts
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import LossyError
+from rnnlayout._sources.candidates import Candidate, is_flat, one_layer, with_count, with_names
+from rnnlayout._sources.names import tensors_of
+
+from .identify_given import Observed, Tensors
+from .identify_network import Network, joins
+
+_MOST_ORDERS = 48  # ways to assign tensors of equal shapes that are tried
+_MOST_LAYERS = 8  # of a flat vector
+Shapes = list[tuple[str, tuple[int, ...]]]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One row in which the tensors may be.
+
+    order: which of the given tensors is which of the layout's, in the layout's order.
+    names: of the layout's tensors. how: how they were assigned, for the report.
+    """
+
+    layout: Layout
+    spec: Spec
+    has: int
+    names: tuple[str, ...]
+    order: tuple[int, ...]
+    how: str = ""
+
+    def given(self, arrays: Sequence[np.ndarray], dtype: str) -> Given:
+        """Return the RNN of these arrays."""
+        picked = [arrays[k] for k in self.order]
+        if len(arrays) == 1 and self.names != ("weight_space",):
+            picked = self._cut(arrays[0])
+        return Given(self.spec.replace(dtype=dtype), self.layout, self.has, list(self.names),
+                     picked)  # fmt: skip
+
+    def _cut(self, flat: np.ndarray) -> list[np.ndarray]:
+        shapes = [shape for _, shape in _native.tensors(self.layout, self.spec, self.has)]
+        if flat.shape == shapes[0]:
+            return [flat]
+        ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+        return [part.reshape(s) for part, s in zip(np.split(flat, ends), shapes, strict=True)]
+
+    def network(self, values: Sequence[np.ndarray]) -> Network:
+        """Return the network of the tensors' numbers in float64."""
+        return Network.of(self.given(values, "float64"))
+
+
+def all_layouts() -> list[Layout]:
+    """Return every layout, with every value of the options that change the outputs."""
+    found = []
+    for name, info in known_layouts().items():
+        options = {key: [*values] for key, values in info["options"].items() if key != "version"}
+        if "forget_bias" in options:
+            options["forget_bias"] = ["1.0", "0.0"]
+        for values in product(*options.values()):
+            found.append(Layout(name, **dict(zip(options, values, strict=True))))
+    return found
+
+
+def named_rows(tensors: Tensors, observed: Iterable[Observed]) -> Iterator[Reading]:
+    """Yield the rows whose tensors have these names."""
+    for layout in all_layouts() if tensors.names else ():
+        renamed = tensors_of(layout, tensors.names or ())
+        if not renamed:
+            continue
+        where = {renamed[name]: k for k, name in enumerate(tensors.names or ())}
+        for candidate in with_names(layout, frozenset(where)):
+            for spec in specs(candidate, tensors, observed):
+                shapes = _shapes(layout, spec, candidate.has)
+                order = tuple(where.get(name, -1) for name, _ in shapes)
+                if -1 not in order and _fit(shapes, order, tensors):
+                    yield _reading(candidate, spec, shapes, order)
+
+
+def shaped_rows(tensors: Tensors, observed: Iterable[Observed]) -> Iterator[Reading]:
+    """Yield the rows whose tensors have these shapes: in the order given, then in others."""
+    observed = list(observed)
+    found = Counter(array.shape for array in tensors.arrays)
+    for layout in all_layouts():
+        if is_flat(layout):
+            continue
+        for candidate in with_count(layout, len(tensors.arrays)):
+            for spec in specs(candidate, tensors, observed):
+                shapes = _shapes(layout, spec, candidate.has)
+                if Counter(shape for _, shape in shapes) == found:
+                    for order, how in orders(shapes, tensors, spec):
+                        yield _reading(candidate, spec, shapes, order, how)
+
+
+def flat_rows(tensors: Tensors, observed: Iterable[Observed]) -> Iterator[Reading]:
+    """Yield the rows whose tensors, one after another, have the length of a vector."""
+    observed, size = list(observed), tensors.arrays[0].size
+    least = max(1, min(one.width for one in observed) // 2)
+    for layout in all_layouts():
+        for candidate in _stacks(layout, size, least):
+            for spec, shapes in _shaped(candidate, tensors, observed):
+                if sum(math.prod(shape) for _, shape in shapes) == size:
+                    how = "" if layout == CUDNN else "all tensors one after another"
+                    order = (0,) if len(shapes) == 1 else ()
+                    yield _reading(candidate, spec, shapes, order, how)
+
+
+def _stacks(layout: Layout, size: int, P: int) -> Iterator[Candidate]:
+    """Yield the RNNs of so many layers that their recurrent matrices alone, of at least P columns
+    and rows in each gate, are not too large."""
+    for one in one_layer(layout):
+        gates = len(known_layouts()[layout.name]["gates"][one.cell])
+        most = min(_MOST_LAYERS, size // (gates * P * P * (2 if one.bidirectional else 1)))
+        yield from (replace(one, num_layers=layers) for layers in range(1, most + 1))
+
+
+def _shaped(
+    candidate: Candidate, tensors: Tensors, observed: list[Observed]
+) -> Iterator[tuple[Spec, Shapes]]:
+    """Yield each spec, in cuDNN's weight space with each of its biases, and what it consists of."""
+    for spec in specs(candidate, tensors, observed):
+        modes = ("double", "input", "recurrent") if candidate.layout == CUDNN else ("double",)
+        for bias in modes if spec.bias != "none" else ("none",):
+            each = spec.replace(bias=bias)
+            if shapes := _shapes(candidate.layout, each, candidate.has):
+                yield each, shapes
+
+
+def _reading(
+    candidate: Candidate, spec: Spec, shapes: Shapes, order: tuple[int, ...], how: str = ""
+) -> Reading:
+    names = tuple(name for name, _ in shapes)
+    return Reading(candidate.layout, spec, candidate.has, names, order, how)
+
+
+def specs(candidate: Candidate, tensors: Tensors, observed: Iterable[Observed]) -> Iterator[Spec]:
+    """Yield the specs of this RNN that x and y have the widths of."""
+    D = 2 if candidate.bidirectional else 1
+    widths = dict.fromkeys((one.x.shape[-1], one.width) for one in observed)
+    activations = ["sigmoid"]
+    if candidate.cell in ("lstm", "gru"):
+        activations = known_layouts()[candidate.layout.name]["recurrent_activations"]
+    for (I, width), share, activation in product(widths, {1, D}, activations):  # noqa: E741
+        P = width // share
+        for H in _hidden(candidate, I, P, tensors):
+            try:
+                spec = candidate.spec(H, I, P, dtype="float64", recurrent_activation=activation)
+            except ValueError:
+                continue
+            if any(joins(spec, one) for one in observed):
+                yield spec
+
+
+def _hidden(candidate: Candidate, I: int, P: int, tensors: Tensors) -> list[int]:  # noqa: E741
+    """Return what H may be."""
+    if not candidate.projected:
+        return [P]
+    if tensors.is_flat:  # every block of a projected LSTM has H rows or columns
+        shapes = _shapes(candidate.layout, candidate.spec(P + 1, I, P), candidate.has)
+        each = sum(math.prod(shape) for _, shape in shapes) // (P + 1)
+        return [tensors.arrays[0].size // each] if each else []
+    lengths = {n for array in tensors.arrays for n in array.shape}
+    return sorted({n // 4 for n in lengths if n % 4 == 0 and n > 4 * P})
+
+
+def _shapes(layout: Layout, spec: Spec, has: int) -> Shapes:
+    try:
+        return _native.tensors(layout, spec, has)
+    except LossyError:  # the layout cannot represent this RNN
+        return []
+
+
+def _fit(shapes: Shapes, order: Sequence[int], tensors: Tensors) -> bool:
+    return all(
+        tensors.arrays[k].shape == shape for k, (_, shape) in zip(order, shapes, strict=True)
+    )
+
+
+# --------------------------------------------------------------- which tensor is which, by shapes
+
+
+def orders(shapes: Shapes, tensors: Tensors, spec: Spec) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Yield ways to assign the tensors: the order, and how it was found."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for k, array in enumerate(tensors.arrays):
+        groups.setdefault(array.shape, []).append(k)
+    seen = set()
+    for order, how in chain(_likely(shapes, groups, tensors, spec), _others(shapes, groups)):
+        if order not in seen:
+            seen.add(order)
+            yield order, how
+
+
+def _likely(
+    shapes: Shapes, groups: dict[Any, list[int]], tensors: Tensors, spec: Spec
+) -> Iterator[tuple[tuple[int, ...], str]]:
+    given = _assigned(shapes, groups)
+    yield given, ""
+    if tensors.names:
+        by_name = {shape: sorted(ks, key=lambda k: tensors.names[k]) for shape, ks in  # type: ignore[index]
+                   groups.items()}  # fmt: skip
+        yield _assigned(shapes, by_name), "tensors in the order of their names"
+    each = len(given) // spec.num_layers
+    half = each // 2
+    if spec.bidirectional and each == 2 * half:
+        layers = [given[at : at + each] for at in range(0, len(given), each)]
+        swapped = tuple(k for layer in layers for k in (*layer[half:], *layer[:half]))
+        if all(tensors.arrays[a].shape == tensors.arrays[b].shape
+               for a, b in zip(swapped, given, strict=True)):  # fmt: skip
+            yield swapped, "the backward direction first"
+
+
+def _others(shapes: Shapes, groups: dict[Any, list[int]]) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Yield all orders, if these are few."""
+    if math.prod(math.factorial(len(ks)) for ks in groups.values()) <= _MOST_ORDERS:
+        for each in islice(product(*map(permutations, groups.values())), _MOST_ORDERS):
+            mapped = dict(zip(groups, map(list, each), strict=True))
+            yield _assigned(shapes, mapped), "tensors of equal shapes in another order"
+
+
+def _assigned(shapes: Shapes, groups: dict[Any, list[int]]) -> tuple[int, ...]:
+    """Return the tensors of each shape in the order in which the layout has them."""
+    left = {shape: iter(ks) for shape, ks in groups.items()}
+    return tuple(next(left[shape]) for _, shape in shapes)

@@ -1,0 +1,242 @@
+"""identify: the search: run every network that the tensors may be, and keep those that agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice, product
+
+import numpy as np
+
+from rnnlayout._convert import engine
+from rnnlayout._model.given import Given
+from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.spec import Cell, RecurrentActivation, Reset, Spec
+from rnnlayout._native import LossyError, SpecError
+
+from .identify_forms import Form, Sorted, forms, network, shown_first, sort
+from .identify_given import Observed, Tensors
+from .identify_network import Network, Score, initial, scores
+from .identify_rows import Reading
+
+_STEPS, _ROWS = 3, 2  # of x and y, that a network must agree with before all are compared
+_UNITS = 16
+_MOST_WORK = 1e11  # multiplications: a minute
+_NEAREST = 3  # networks that do not agree and are kept
+_MOST_LAYERS = 8
+_MOST_ORDERS = 64  # of the matrices of a layer of somebody's own
+_CELLS: tuple[Cell, ...] = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_ACTIVATIONS: tuple[RecurrentActivation, ...] = ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2")
+_RESETS: dict[str, tuple[Reset, ...]] = {"gru": ("after", "before")}
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """An RNN in a layout that is in no row. text: its tensors. key: see Search."""
+
+    spec: Spec
+    form: Form
+    parts: tuple[Sorted, ...]
+    how: str = ""
+
+    def network(self, values: Sequence[np.ndarray]) -> Network:
+        """Return the network; `values` are in the parts already."""
+        return network(self.spec, self.form, self.parts)
+
+    @property
+    def text(self) -> str:
+        """The layout of the tensors in words."""
+        count = {0: "no biases", 1: "one bias", 2: "two biases"}[len(self.parts[0].biases)]
+        return ", ".join(filter(None, (self.form.text(self.parts[0]), count, self.how)))
+
+    def given(self, arrays: Sequence[np.ndarray], dtype: str) -> Given:
+        """Return the RNN in layout torch, or onnx if torch lacks it."""
+        source = self.network(()).given
+        for layout in ("torch", "onnx"):
+            try:
+                made, _ = engine.run(source, Layout(layout), dtype)
+                return made
+            except LossyError:
+                continue
+        raise AssertionError(self.spec)
+
+
+Case = Reading | Own
+
+
+@dataclass(eq=False)
+class Found:
+    """One network, and how well it agrees. cases: the layouts that all make it of the tensors."""
+
+    tensors: Tensors
+    cases: list[Case]
+    observed: Observed
+    join: str
+    score: Score
+
+    @property
+    def reading(self) -> tuple[object, ...]:
+        """What is read, and how: all but the score."""
+        seen = self.observed
+        return id(self.cases), seen.axes, seen.form, seen.settings, self.join
+
+
+@dataclass
+class Search:
+    """What is searched, and what it found. tried: networks; work: multiplications."""
+
+    tensors: Tensors
+    observed: list[Observed]
+    state: tuple[np.ndarray, ...]
+    unit: float
+    atol: float
+    tried: int = 0
+    work: float = 0.0
+    stopped: bool = False
+    cases: dict[object, list[Case]] = field(default_factory=dict)
+
+    @cached_property
+    def values(self) -> list[np.ndarray]:
+        """The numbers of the tensors."""
+        return self.tensors.values()
+
+    def best_of(self, cases: Iterable[Case]) -> list[Found]:
+        """Return what agrees among these; if nothing does, the nearest."""
+        quick: list[Found] = []
+        for case in cases:
+            try:
+                one = case.network(self.values)
+            except (LossyError, SpecError):  # a peephole that is not zero
+                continue
+            key = one.key()
+            if key in self.cases:
+                self.cases[key].append(case)
+            elif self._may_go_on(one):
+                self.cases[key] = [case]
+                quick += self.tries(one, self.cases[key], self.observed, quick=True)
+        return self.finished(quick)
+
+    def tries(
+        self, one: Network, cases: list[Case], observed: Iterable[Observed], quick: bool,
+        steps: int = _STEPS,
+    ) -> Iterator[Found]:  # fmt: skip
+        """Run a network, and yield how well it agrees with each reading of x and y."""
+        for each in observed:
+            if each.x.shape[-1] != one.spec.input_size:
+                continue
+            for turned in [each] if one.spec.bidirectional else each.turned():
+                most = len(turned.x) if one.spec.bidirectional else steps
+                used = turned.part(most, _ROWS) if quick else turned
+                fits, state = initial(one.spec, self.state, turned.x.shape[1])
+                if not fits:
+                    continue
+                if quick and state is not None:
+                    parts = state if isinstance(state, tuple) else (state,)
+                    cut = tuple(np.ascontiguousarray(part[:, :_ROWS]) for part in parts)
+                    state = cut if len(cut) == 2 else cut[0]
+                self.work += 2 * one.flat.size * used.x.shape[0] * used.x.shape[1]
+                for join, score in scores(one, used, state, self.unit, self.atol):
+                    yield Found(self.tensors, cases, turned, join, score)
+
+    def _may_go_on(self, one: Network) -> bool:
+        self.stopped = self.stopped or self.work > _MOST_WORK
+        self.tried += not self.stopped
+        self.work += 4 * one.flat.size
+        return not self.stopped
+
+    def finished(self, quick: list[Found]) -> list[Found]:
+        """Compare with all of x and y what agrees with their beginning, or is nearest."""
+        right = [one for one in quick if one.score.agrees]
+        chosen = right or sorted(quick, key=lambda one: one.score.error)[:_NEAREST]
+        wanted = [one.reading for one in chosen]
+        cases = {id(one.cases): one.cases for one in chosen}
+        return [
+            one
+            for same in cases.values()
+            for one in self.tries(same[0].network(self.values), same, self.observed, quick=False)
+            if one.reading in wanted
+        ]
+
+    # --------------------------------------------------------------- layouts that are in no row
+
+    def own_cases(self) -> Iterator[Own]:
+        """Yield the layouts of somebody's own that may agree."""
+        sides = [(cell, L, D) for cell in _CELLS for L in range(1, _MOST_LAYERS + 1)
+                 for D in (1, 2) if D == 1 or L == 1]  # fmt: skip
+        widths = {(one.x.shape[-1], one.width) for one in self.observed}
+        for (cell, L, D), (I, width) in product(sides, widths):  # noqa: E741
+            if len(self.values) % (L * D) or (D == 2 and width % 2):
+                continue
+            each = len(self.values) // (L * D)
+            chunks = [self.values[k * each : (k + 1) * each] for k in range(L * D)]
+            if D == 1:
+                yield from self._stacks(cell, I, width, chunks)
+            else:
+                yield from self._both(cell, I, width // 2, chunks)
+
+    def _stacks(
+        self, cell: Cell, I: int, H: int, chunks: list[list[np.ndarray]]  # noqa: E741
+    ) -> Iterator[Own]:  # fmt: skip
+        """Yield the RNNs of one direction that agree with the first step, if that can be told."""
+        observed = [each for one in self.observed for each in one.turned() if one.width == H]
+        G = len(known_layouts()["cudnn"]["gates"][cell])
+        options = [[*sort(chunk, G, H if k else I, H)] for k, chunk in enumerate(chunks)]
+        alike = (one for one in product(*options) if len({part.joined for part in one}) == 1)
+        for parts, reset, activation in product(
+            islice(alike, _MOST_ORDERS), _RESETS.get(cell, ("after",)),
+            _ACTIVATIONS[: None if G > 1 else 1],
+        ):  # fmt: skip
+            spec = Spec(
+                cell, I, H, len(chunks), reset=reset, recurrent_activation=activation,
+                dtype="float64",
+            )  # fmt: skip
+            groups: dict[Form, list[Form]] = {}
+            for form in forms(cell, parts[0], H, reset):
+                groups.setdefault(shown_first(form), []).append(form)
+            for group in groups.values():
+                first = Own(spec, group[0], parts)
+                if self._shows(first, observed):
+                    for form in group:
+                        yield replace(first, form=form)
+
+    def _shows(self, case: Own, observed: list[Observed]) -> bool:
+        """May the network agree, as far as its first step from a zero state shows?"""
+        observed = [one for one in observed if one.form == "steps"]
+        if self.state or not observed:
+            return True
+        if case.spec.num_layers == 1:  # some units are enough: they do not read the others yet
+            few = min(case.spec.hidden_size, _UNITS)
+            case = replace(case, spec=case.spec.replace(hidden_size=few))
+            observed = [replace(one, y=one.y[..., :few]) for one in observed]
+        one = case.network(())
+        if not self._may_go_on(one):
+            return False
+        return any(
+            score.agrees
+            for each in observed
+            for _, score in scores(one, each.part(1, _ROWS), None, self.unit, self.atol)
+        )
+
+    def _both(
+        self, cell: Cell, I: int, H: int, chunks: list[list[np.ndarray]]  # noqa: E741
+    ) -> Iterator[Own]:  # fmt: skip
+        """Yield bidirectional RNNs: of those forms in which one direction alone agrees."""
+        seen = set()
+        for chunk, half in product((0, 1), repeat=2):
+            part = slice(half * H, half * H + H)
+            ys = [replace(one, y=one.y[..., part]) for one in self.observed
+                  if one.width == 2 * H and one.form != "states"]  # fmt: skip
+            side = replace(self, observed=ys, cases={}, tried=0)
+            if self.state:
+                return
+            for case in side._stacks(cell, I, H, [chunks[chunk]]):
+                spec = case.spec.replace(bidirectional=True)
+                for other in sort(chunks[1 - chunk], len(case.form.gates), I, H):
+                    parts = (case.parts[0], other)
+                    key = spec, case.form, chunk, other.joined
+                    if key not in seen:
+                        seen.add(key)
+                        how = "the backward direction first" if chunk else ""
+                        yield Own(spec, case.form, parts, how)
+            self.tried += side.tried

@@ -1,0 +1,397 @@
+"""identify: the layout and conventions by which tensors turn x into y."""
+
+import keras
+import numpy as np
+import pytest
+import torch
+from compare import network_machine as machine
+from oracles import frameworks
+from oracles.some import normal_weights
+
+import rnnlayout as rl
+
+T, N, I, H = 6, 2, 5, 3  # noqa: E741
+
+
+SPEC = rl.Spec("lstm", I, H)
+
+
+def lstm(spec=SPEC):
+    return normal_weights(rl.layout("torch"), spec)
+
+
+def data(tensors, seed=0, steps=T, **options):
+    """Return x and the y that belongs to it."""
+    x = np.random.default_rng(seed).normal(size=(steps, N, I)).astype("f4")
+    return x, rl.forward(x, tensors, **options)[0]
+
+
+def first(found):
+    """Return the only candidate that agrees."""
+    assert found.tied == 1, str(found)
+    return found.candidates[0]
+
+
+# ------------------------------------------------------------------------------ rows of the table
+
+
+def check(verdicts):
+    wrong = [one for one in verdicts if machine.verdict(one) == "wrong"]
+    assert [(one.spec, one.layout, one.settings, one.y.shape) for one in wrong] == []
+
+
+def test_random_networks_are_identified():
+    check(machine.cases(12, seed=2))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(8))
+def test_networks_of_all_rows_are_identified(part):
+    cases = list(machine.cases())
+    assert len(cases) > 300
+    check(cases[part::8])
+
+
+def test_the_machine_makes_every_layout():
+    assert {layout.name for layout, _ in machine.rows()} == {*rl.layouts()}
+
+
+# ------------------------------------------------------------------------ frameworks as the oracle
+
+
+def test_a_state_dict_of_torch_with_other_names():
+    module = torch.nn.GRU(I, H, num_layers=2, bidirectional=True, batch_first=True)
+    x = torch.randn(N, T, I)
+    with torch.no_grad():
+        y, h_n = module(x)
+    tensors = {f"p{k}": value for k, value in enumerate(module.state_dict().values())}
+    one = first(rl.identify(tensors, x, y))
+    assert (one.spec.cell, one.spec.num_layers, one.spec.bidirectional) == ("gru", 2, True)
+    assert one.batch_first and rl.layout("torch") in one.layouts
+    again = one.weights.rnn()(x.numpy())[0]
+    assert again.shape == y.shape and np.abs(again - y.numpy()).max() < 1e-5
+    assert first(rl.identify(tensors, x, h_n)).batch_first  # the last states instead of all steps
+
+
+@frameworks.KERAS_NOISE
+@pytest.mark.parametrize(
+    "layer, cell, reset",
+    [
+        (keras.layers.LSTM(H, return_sequences=True), "lstm", "after"),
+        (keras.layers.GRU(H, return_sequences=True), "gru", "after"),
+        (keras.layers.GRU(H, reset_after=False, return_sequences=True), "gru", "before"),
+        (keras.layers.LSTM(H, recurrent_activation="hard_sigmoid"), "lstm", "after"),
+        (keras.layers.GRU(H, go_backwards=True), "gru", "after"),
+        (keras.layers.Bidirectional(keras.layers.LSTM(H), merge_mode="ave"), "lstm", "after"),
+        (keras.layers.SimpleRNN(H, activation="relu", return_sequences=True), "rnn_relu", "after"),
+    ],
+)
+def test_get_weights_of_keras(layer, cell, reset):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(N, T, I)).astype("f4")
+    layer.build(x.shape)
+    layer.set_weights([rng.normal(size=a.shape, scale=0.7) for a in layer.get_weights()])
+    y = keras.ops.convert_to_numpy(layer(x))
+    one = first(rl.identify(layer.get_weights(), x, y))
+    assert (one.spec.cell, one.spec.reset, one.batch_first) == (cell, reset, True)
+    assert any(layout.name == "keras" for layout in one.layouts)
+    config = rl.Weights(layer).config
+    assert one.settings == {key: config[key] for key in one.settings}
+    assert {"go_backwards", "merge_mode"} & {*config} == {*one.settings}
+    hard = getattr(layer, "recurrent_activation", None) is keras.activations.hard_sigmoid
+    assert (one.spec.recurrent_activation == "hard_sigmoid") == hard
+
+
+def test_the_state_of_torch():
+    module = torch.nn.LSTM(I, H)
+    x, state = torch.randn(1, N, I), (torch.randn(1, N, H), torch.randn(1, N, H))
+    with torch.no_grad():
+        y, _ = module(x, state)
+    one = first(rl.identify(dict(module.state_dict()), x, y, state=state))
+    assert one.layouts[0].name == "torch"
+    assert not rl.identify(dict(module.state_dict()), x, y)  # from a zero state it is another y
+
+
+def test_one_step_of_a_cell():
+    cell = torch.nn.GRUCell(I, H)
+    x, h = torch.randn(N, I), torch.randn(N, H)
+    with torch.no_grad():
+        y = cell(x, h)
+    found = rl.identify(dict(cell.state_dict()), x, y, state=h)
+    assert "torch-cell" in found.text and found.best.spec.cell == "gru"
+
+
+# -------------------------------------------------------------------------- layouts of one's own
+
+
+def shuffled(order, axes):
+    """Return a function that orders gates and turns a matrix or bias of torch."""
+
+    def change(a):
+        gates = np.stack(np.split(a, 4))[["ifgo".index(gate) for gate in order]]
+        if a.ndim == 1:
+            return gates.T.ravel() if axes.index("o") < axes.index("g") else gates.ravel()
+        return gates.transpose(["goi".index(axis) for axis in axes]).reshape(
+            (-1, a.shape[1]) if axes.index("i") == 2 else (a.shape[1], -1)
+        )
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "order, axes, words",
+    [
+        (
+            "oigf",
+            "igo",
+            "gates o i g f, input matrix (I, gates x units), recurrent matrix (H, gates",
+        ),
+        (
+            "fiog",
+            "ogi",
+            "gates f i o g, input matrix (units x gates, I), recurrent matrix (units x",
+        ),
+    ],
+)
+def test_a_layout_of_ones_own_is_described(order, axes, words):
+    weights = lstm()
+    x, y = data(weights)
+    change = shuffled(order, axes)
+    own = [change(weights[name]) for name in ("weight_ih_l0", "weight_hh_l0")]
+    own.append(change(weights["bias_ih_l0"] + weights["bias_hh_l0"]))
+    found = rl.identify({f"array{k}": a for k, a in enumerate(own)}, x, y)
+    one = first(found)
+    assert words in one.text and one.layouts == () and "one bias" in one.text
+    assert np.abs(rl.forward(x, found.best)[0] - y).max() < 1e-6
+    assert found.best.layout == rl.layout("torch")
+
+
+def test_both_directions_of_ones_own():
+    spec = rl.Spec("lstm", I, H, bidirectional=True)
+    weights = lstm(spec)
+    x, y = data(weights)
+    change = shuffled("goif", "igo")
+    own = [change(a) for name, a in weights.items()]
+    one = first(rl.identify(own, x, y))
+    assert "gates g o i f" in one.text and one.spec.bidirectional
+    swapped = [*own[4:], *own[:4]]
+    assert "the backward direction first" in first(rl.identify(swapped, x, y)).text
+
+
+def test_two_layers_of_a_gru_of_ones_own():
+    """z and r exchanged, z scales the candidate, matrices turned."""
+    weights = normal_weights(rl.layout("torch"), rl.Spec("gru", I, H, 2))
+    x, y = data(weights)
+
+    def change(a):
+        r, z, n = np.split(a, 3)
+        return np.concatenate([n, -z, r]).T
+
+    one = first(rl.identify([change(a) for a in weights.values()], x, y))
+    assert "gates n z r" in one.text and "z is multiplied with the candidate" in one.text
+    assert one.spec.num_layers == 2
+
+
+# ---------------------------------------------------------------------- what the data do not show
+
+
+def test_no_candidate_agrees():
+    weights = lstm()
+    x, y = data(weights)
+    found = rl.identify(weights, x, np.tanh(y + 1))
+    assert not found and found.tied == 0 and found.candidates and not found.candidates[0].agrees
+    assert found.text.startswith("no layout agrees with y; the nearest of ")
+    assert found.best is not None
+
+
+def test_shapes_of_no_layout():
+    x, y = data(lstm())
+    found = rl.identify([np.ones((7, 7), "f4")], x, y)
+    assert (
+        not found and found.best is None and "no layout has tensors of these shapes" in found.text
+    )
+
+
+def test_one_step_does_not_show_the_recurrent_matrix():
+    weights = lstm()
+    x, y = data(weights, steps=1)
+    found = rl.identify(weights, x, y)
+    assert found and "does not show the recurrent matrix" in str(found)
+
+
+def test_zero_biases_tie_what_only_they_tell_apart():
+    """Without a recurrent bias and after one step the reset of a GRU does not show."""
+    weights = normal_weights(rl.layout("onnx"), rl.Spec("gru", I, H))
+    weights["B"] = weights["B"] * np.repeat([1, 0], 3 * H).astype("f4")
+    x = np.random.default_rng(0).normal(size=(1, N, I)).astype("f4")
+    y, _ = rl.forward(x, weights, reset="after")
+    found = rl.identify(weights, x, y)
+    assert {one.spec.reset for one in found.candidates[: found.tied]} == {"after", "before"}
+    assert "which x and y cannot tell apart" in found.text
+
+
+def test_equal_rows_are_one_candidate():
+    weights = lstm()
+    one = first(rl.identify(weights, *data(weights)))
+    assert {layout.name for layout in one.layouts} == {"torch", "paddle"}
+    assert "lstm in layout torch (also paddle)" in one.text
+
+
+def test_an_rnn_that_amplifies_rounding():
+    """y in float32 differs from float64 by far more than a unit, and later by anything."""
+    spec = rl.Spec("rnn_tanh", I, 40)
+    weights = {name: a * (0.5 if "hh" in name else 1) for name, a in lstm(spec).items()}
+    x, y = data(weights, steps=300, cell="rnn_tanh")
+    wide = {name: a.astype("f8") for name, a in weights.items()}
+    exact, _ = rl.forward(x.astype("f8"), wide, spec.replace(dtype="float64"))
+    assert np.abs(exact - y)[-1].max() > 0.1
+    assert rl.layout("torch") in first(rl.identify([*weights.values()], x, y)).layouts
+    assert rl.identify([*weights.values()], x, y[-1]).tied == 0  # rounding explains any last step
+
+
+def test_the_recurrent_bias_before_the_input_bias():
+    """In a reset-after GRU the two are not exchangeable."""
+    weights = normal_weights(rl.layout("torch"), rl.Spec("gru", I, H))
+    x, y = data(weights)
+    W, R, bW, bR = weights.values()
+    one = first(rl.identify([W, R, bR, bW], x, y))
+    assert "tensors of equal shapes in another order" in one.text
+    assert np.abs(one.weights.rnn()(x)[0] - y).max() < 1e-6
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_narrow_types(dtype):
+    """y is rounded to the dtype; torch computes it in the dtype itself."""
+    torch.manual_seed(0)
+    module = torch.nn.LSTM(I, H).to(getattr(torch, dtype))
+    x = torch.randn(T, N, I, dtype=module.weight_ih_l0.dtype)
+    with torch.no_grad():
+        y, _ = module(x)
+    one = first(rl.identify([*module.state_dict().values()], x, y))
+    assert one.spec.dtype == dtype and one.weights.spec.dtype == dtype
+
+
+def test_atol_is_for_y_with_noise():
+    weights = lstm()
+    x, y = data(weights)
+    noisy = y + np.random.default_rng(0).uniform(-1e-3, 1e-3, y.shape).astype("f4")
+    found = rl.identify(weights, x, noisy)
+    assert not found and "atol=" in str(found)
+    assert first(rl.identify(weights, x, noisy, atol=2e-3)).layouts[0].name == "torch"
+
+
+# --------------------------------------------------------------------------- what is given, as what
+
+
+def test_integers_as_x_and_nested_dicts():
+    weights = lstm()
+    x = np.random.default_rng(0).integers(-2, 3, size=(T, N, I))
+    y, _ = rl.forward(x.astype("f4"), weights)
+    assert rl.identify({"model": {"rnn": weights}}, x.tolist(), y)
+    assert rl.identify(weights, torch.tensor(x), torch.tensor(y))
+    more = {f"rnn.{name}": a for name, a in weights.items()} | {
+        "dense.weight": np.ones((2, 2), "f4")
+    }
+    assert first(rl.identify(more, x, y)).layouts[0].name == "torch"
+    assert rl.identify(more, x, y, prefix="rnn")
+
+
+def test_one_of_many_rnns_is_found():
+    """Of a whole checkpoint, with tensors of other kinds, and one with the name of a prefix."""
+    parts = {f"layers.{k}": normal_weights(rl.layout("torch"), SPEC, k) for k in range(4)}
+    x, y = data(parts["layers.2"])
+    whole = {f"{prefix}.{name}": a for prefix, one in parts.items() for name, a in one.items()}
+    whole |= {"step": np.ones((), "i8"), "layers.2": np.ones(3, "f4")}
+    found = rl.identify(whole, x, y)
+    assert "under 'layers.2'" in found.text and "prefix='layers.2'" in found.candidates[0].call
+    read = eval(first(found).call, {"rl": rl, "tensors": whole})
+    assert np.abs(read.rnn()(x)[0] - y).max() < 1e-6
+    nested = {"layers": {str(k): one for k, one in enumerate(parts.values())}}
+    read = eval(first(rl.identify(nested, x, y)).call, {"rl": rl, "tensors": nested})
+    assert np.abs(read.rnn()(x)[0] - y).max() < 1e-6
+
+
+def test_the_call_reads_the_tensors():
+    weights = lstm()
+    x, y = data(weights)
+    for tensors in (
+        weights,
+        [*weights.values()],
+        {f"t{k}": a for k, a in enumerate(reversed(weights.values()))},
+        rl.pack(weights),
+    ):
+        found = rl.identify(tensors, x, y)
+        read = eval(first(found).call, {"rl": rl, "tensors": tensors, "x": x, "y": y})
+        assert np.abs(read.rnn()(x)[0] - y).max() < 1e-6
+        assert f"read it with: {found.candidates[0].call}" in str(found)
+
+
+@pytest.mark.parametrize(
+    "tensors, x, y, options, said",
+    [
+        ({}, 0, 0, {}, "no tensors in the dict"),
+        ([], 0, 0, {}, "the list of tensors is empty"),
+        ("weights", np.full((T, N, I), np.nan), 0, {}, "x: 60 of 60 values are NaN or infinite"),
+        ("weights", 0, np.full((T, N, H), np.inf), {}, "y: 36 of 36 values are NaN or infinite"),
+        ("weights", 0, np.zeros((T, N, H)), {}, "y is zero everywhere"),
+        ("weights", 0, np.ones((T + 1, 4, H)), {}, "y: shape (7, 4, 3) does not belong to x"),
+        ("weights", np.ones((2, 2, 2, 2)), 0, {}, "need 1 to 3 dimensions"),
+        ("weights", 0, 0, {"prefix": "no"}, "no tensors are under 'no'"),
+        ([np.ones((12, 5), "i4")], 0, 0, {}, "quantized weights must be dequantized"),
+        ([np.ones((12, 5)), np.ones((12, 3), "f4")], 0, 0, {}, "all tensors need one dtype"),
+        ([np.ones((0, 5), "f4")], 0, 0, {}, "has no elements"),
+        ({"a": np.full(3, np.nan, "f4")}, 0, 0, {}, "a: 3 of 3 values are NaN"),
+        (torch.nn.LSTM(2, 2), 0, 0, {}, "describes its RNN itself"),
+        (3, 0, 0, {}, "need a dict of arrays, a list of them, or one 1-D array"),
+        ("weights", 0, 0, {"atol": -1}, "atol is -1"),
+        ("weights", 0, (np.ones((T, N, H)), np.ones((1, N, H))), {}, "y has arrays of several"),
+        ("weights", 0, 0, {"state": np.ones((1, N, H, 1))}, "h_0: shape (1, 2, 3, 1)"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(tensors, x, y, options, said):
+    weights = lstm()
+    good_x, good_y = data(weights)
+    tensors = weights if isinstance(tensors, str) else tensors
+    x, y = (good if isinstance(bad, int) else bad for bad, good in ((x, good_x), (y, good_y)))
+    with pytest.raises((rl.LayoutError, rl.SpecError)) as caught:
+        rl.identify(tensors, x, y, **options)
+    assert said in str(caught.value)
+
+
+def test_garbage_ends_with_an_answer():
+    rng = np.random.default_rng(0)
+    x, y = data(lstm())
+    for _ in range(30):
+        shapes = [tuple(rng.integers(1, 14, rng.integers(0, 4))) for _ in range(rng.integers(1, 7))]
+        tensors = [rng.normal(size=shape).astype("f4") for shape in shapes]
+        assert not rl.identify(tensors, x, y)
+
+
+def arrays_of_every_rank():
+    for dtype in ("f4", "f8", "i4", "c8", "O", "U3", "bool"):
+        for shape in ((), (1,), (3,), (2, 3), (1, 2, 3), (6, 2, 5), (2, 2, 2, 2), (0,)):
+            yield np.ones(shape, dtype)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["tensors", "x", "y", "state", "prefix", "atol"])
+def test_any_array_as_any_argument(name):
+    """An answer, or an error that says what is wrong."""
+    weights = lstm()
+    x, y = data(weights)
+    good = {"tensors": weights, "x": x, "y": y}
+    more = [
+        {},
+        [],
+        "no such file.npy",
+        b"x",
+        (y, (y, y)),
+        [[1.0], [1.0, 2.0]],
+        object(),
+        {1: {2: 3}},
+    ]
+    for value in [*arrays_of_every_rank(), *more]:
+        try:
+            rl.identify(**{**good, name: value})
+        except (rl.LayoutError, rl.SpecError, FileNotFoundError) as error:
+            assert len(str(error)) > 10
