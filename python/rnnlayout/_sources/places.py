@@ -99,7 +99,8 @@ def _readings(name: str) -> Iterator[Reading]:
 
 def _leaf(tensor: str) -> str:
     """Return a tensor's name without its layer and direction."""
-    return re.sub(r"(?<=[lr])\d+", "#", re.sub(f"^{_LAYER}", "", tensor).removesuffix("_reverse"))
+    named = re.sub(f"^{_LAYER}", "", tensor).removesuffix("_reverse")
+    return re.sub(r"(?<=[lr])\d+|\d+(?=\[)", "#", named)  # weight_ih_l2, l2_i2h_bias, W2[f]
 
 
 def _of_layout(layout: Layout, read: list[tuple[str, list[Reading]]]) -> Iterator[Place]:
