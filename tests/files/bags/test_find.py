@@ -194,3 +194,21 @@ def test_all_layers_of_every_layout_are_found(layout, both, tmp_path):
         np.savez(tmp_path / "a.npz", **tensors)  # which keeps no record of the RNN
         (found,) = rl.load(tmp_path / "a.npz", spec, layout=layout).values()
         assert found.spec == spec
+
+
+@pytest.mark.parametrize(
+    "layout, spec", [("haste", rl.Spec("gru", 5, 7)), ("coreml", rl.Spec("lstm", 5, 7, 2, True))]
+)
+def test_a_part_of_an_rnn_is_not_read_as_another(layout, spec, tmp_path):
+    """haste's GRU was read as one of Keras without its recurrent_bias, Core ML's LSTM as one of
+    Equinox without its backward direction."""
+    tensors = some.normal_weights(rl.layout(layout), spec)
+    np.savez(tmp_path / "a.npz", **tensors)
+    message = f"is read only if it is named: pass layout='{layout}'$"
+    with pytest.raises(rl.LayoutError, match=message):
+        rl.load(tmp_path / "a.npz")
+    with pytest.raises(rl.LayoutError, match=message):
+        rl.Weights(tensors)
+    (found,) = rl.load(tmp_path / "a.npz", layout=layout).values()
+    assert found == rl.Weights(tensors, layout=layout)
+    assert found.spec == spec
