@@ -136,6 +136,12 @@ def known_layouts() -> dict[str, dict[str, Any]]:
 
 
 @cache
+def layouts_to_name() -> tuple[Layout, ...]:
+    """Return the layouts that tensors are in only if the caller names them."""
+    return tuple(Layout(name) for name, info in known_layouts().items() if info["must_name"])
+
+
+@cache
 def layouts_to_infer() -> tuple[Layout, ...]:
     """Return the layouts that tensors may be in if the caller names none."""
     return tuple(Layout(name) for name, info in known_layouts().items() if not info["must_name"])

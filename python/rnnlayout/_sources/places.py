@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from rnnlayout._model.layout import Layout, layouts_to_infer
+from rnnlayout._model.layout import Layout, layouts_to_infer, layouts_to_name
 
 from .candidates import is_flat, one_layer
-from .names import flax_path, is_of as is_of, is_under, keras_path, one_direction
+from .names import flax_path, is_of as is_of, is_under, keras_path, one_direction, tensors_of
 
 _LAYER = r"\d+/(?:forward/|backward/)?"  # as rnnlayout names the tensors of a stack
 _STACKED = re.compile(rf"(.*\.)?({_LAYER}(?:[^./]+/)?[^./]+)")
@@ -63,7 +63,21 @@ def find_places(names: Iterable[str], asked: Layout | None, prefix: str = "") ->
     if not places and asked:
         return list(_unnamed(names, asked, prefix))
     order = {name: k for k, name in enumerate(names)}
-    return sorted(_whole(places.values()), key=lambda p: min(order[n] for n in p.names.values()))
+    wider = [] if asked else _to_name(places.values(), read)
+    return sorted(
+        _whole([*places.values(), *wider]), key=lambda p: min(order[n] for n in p.names.values())
+    )
+
+
+def _to_name(places: Collection[Place], read: list[tuple[str, list[Reading]]]) -> Iterator[Place]:
+    """Yield the RNNs of layouts that have to be named of which a place is a part: haste's tensors
+    without recurrent_bias are Keras's. To read them is an error that names the layout."""
+    found = [set(place.names.values()) for place in places]
+    for layout in layouts_to_name() if found else ():
+        for place in _of_layout(layout, read):
+            own = set(place.names.values())
+            if any(part < own for part in found) and tensors_of(layout, place.names):
+                yield place
 
 
 def _whole(places: Collection[Place]) -> Iterator[Place]:
@@ -99,7 +113,8 @@ def _readings(name: str) -> Iterator[Reading]:
 
 def _leaf(tensor: str) -> str:
     """Return a tensor's name without its layer and direction."""
-    return re.sub(r"(?<=[lr])\d+", "#", re.sub(f"^{_LAYER}", "", tensor).removesuffix("_reverse"))
+    named = re.sub(f"^{_LAYER}", "", tensor).removesuffix("_reverse")
+    return re.sub(r"(?<=[lr])\d+|\d+(?=\[)", "#", named)  # weight_ih_l2, l2_i2h_bias, W2[f]
 
 
 def _of_layout(layout: Layout, read: list[tuple[str, list[Reading]]]) -> Iterator[Place]:

@@ -20,6 +20,7 @@ from rnnlayout._model.layout import (
     as_layout,
     known_layouts,
     layouts_to_infer,
+    layouts_to_name,
 )
 from rnnlayout._model.spec import Spec, unlike
 from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
@@ -218,7 +219,7 @@ def _read_dict(source: Mapping[Any, Any], prefix: str, asked: Asked) -> Given:
         if error := part_to_pass(source, maybe):
             raise error
         if asked.layout is None:
-            _ask_for_options(rest.values())
+            _ask_for_layout(rest.values())
         name, tail = next(iter(rest.items()))
         expected = list(describe(asked.spec, asked.layout)) if asked.layout and asked.spec else None
         raise mismatch.wrong_names(maybe, list(rest.values()), expected, name.removesuffix(tail))
@@ -231,8 +232,8 @@ def _read_dict(source: Mapping[Any, Any], prefix: str, asked: Asked) -> Given:
     return resolve(found, taken, asked, list(rest.values()))
 
 
-def _ask_for_options(names: Collection[str]) -> None:
-    """Raise LayoutError if these are tensors of a layout whose options they do not show."""
+def _ask_for_layout(names: Collection[str]) -> None:
+    """Raise LayoutError if these are tensors of a layout that they do not show, or its options."""
     for name, info in known_layouts().items():
         if info["options"] and name != "cudnn" and tensors_of(Layout(name), names):
             options = "".join(f", {key}={next(iter(values))}" for key, values in
@@ -241,6 +242,11 @@ def _ask_for_options(names: Collection[str]) -> None:
                 f"{mismatch.listing(names)} may be tensors of layout {name!r}, which does not"
                 f" record its options: pass layout=rl.layout({name!r}{options}), or other values"
             )
+    if fit := [layout for layout in layouts_to_name() if tensors_of(layout, names)]:
+        raise LayoutError(
+            f"{mismatch.listing(names)} may be tensors of a layout that is read only if it is"
+            f" named: pass {' or '.join(f'layout={layout.name!r}' for layout in fit)}"
+        )
 
 
 def _like_concat(names: Iterable[str]) -> list[str]:

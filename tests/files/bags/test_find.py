@@ -180,3 +180,35 @@ def test_ten_thousand_other_tensors_take_no_time(tmp_path):
 
     few, many = (min(seconds(count) for _ in range(3)) for count in (625, 10_000))
     assert many < 4 * 16 * few  # in proportion: 16; quadratic: 256
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("layout", [name for name in rl.layouts() if name != "cudnn"])
+def test_all_layers_of_every_layout_are_found(layout, both, tmp_path):
+    """Layers 1 and above of tensorrt were left out: their names were not known."""
+    info = rl.layouts()[layout]
+    reset = "before" if info["resets"] == ["before"] else "after"
+    for cell in info["cells"]:
+        spec = rl.Spec(cell, 5, 7, 3, both, reset=reset if cell == "gru" else "after")
+        tensors = some.normal_weights(rl.layout(layout), spec)
+        np.savez(tmp_path / "a.npz", **tensors)  # which keeps no record of the RNN
+        (found,) = rl.load(tmp_path / "a.npz", spec, layout=layout).values()
+        assert found.spec == spec
+
+
+@pytest.mark.parametrize(
+    "layout, spec", [("haste", rl.Spec("gru", 5, 7)), ("coreml", rl.Spec("lstm", 5, 7, 2, True))]
+)
+def test_a_part_of_an_rnn_is_not_read_as_another(layout, spec, tmp_path):
+    """haste's GRU was read as one of Keras without its recurrent_bias, Core ML's LSTM as one of
+    Equinox without its backward direction."""
+    tensors = some.normal_weights(rl.layout(layout), spec)
+    np.savez(tmp_path / "a.npz", **tensors)
+    message = f"is read only if it is named: pass layout='{layout}'$"
+    with pytest.raises(rl.LayoutError, match=message):
+        rl.load(tmp_path / "a.npz")
+    with pytest.raises(rl.LayoutError, match=message):
+        rl.Weights(tensors)
+    (found,) = rl.load(tmp_path / "a.npz", layout=layout).values()
+    assert found == rl.Weights(tensors, layout=layout)
+    assert found.spec == spec
