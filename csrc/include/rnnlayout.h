@@ -54,6 +54,21 @@ typedef struct rnl_error {
 
 typedef enum rnl_cell { RNL_LSTM, RNL_GRU, RNL_RNN_TANH, RNL_RNN_RELU } rnl_cell;
 
+/* What is true of a cell. A gate is a letter, '\0' if the cell has none of this kind. */
+typedef struct rnl_cell_facts {
+    const char *gates;     /* in cuDNN's order, in which gates are numbered everywhere        */
+    const char *peepholes; /* the gates that peepholes may connect to the cell state; "": none */
+    char forget;           /* multiplies the cell state: some frameworks add a forget bias    */
+    char reset;            /* multiplies h or R h, see rnl_reset                              */
+    char update;           /* weighs the old state and the candidate: z, of either convention */
+    char candidate;        /* the gate with the other activation; reset after: its bR is inside
+                              a product, apart from its bW                                    */
+    int has_c;             /* 1: the state is h and c, otherwise h                            */
+    int may_project;
+} rnl_cell_facts;
+
+const rnl_cell_facts *rnl_cell_facts_of(rnl_cell cell);
+
 /* cuDNN's bias modes: which of the two bias vectors of each gate its weight space contains. */
 typedef enum rnl_bias {
     RNL_BIAS_DOUBLE,

@@ -99,7 +99,7 @@ static const rnl_row *find_row(const char *layout, const rnl_spec *spec)
         const rnl_row *row = &rnl_rows[k];
         if (strcmp(row->layout, layout) != 0 || !row->gates[spec->cell])
             continue;
-        if (spec->cell != RNL_GRU || row->resets >> spec->reset & 1)
+        if (!rnl_cell_facts_of(spec->cell)->reset || row->resets >> spec->reset & 1)
             return row;
     }
     return NULL;
@@ -178,7 +178,7 @@ rnl_status rnl_form_init(const rnl_layout *layout, const rnl_spec *spec, unsigne
     unsigned wanted = 1u << RNL_W | 1u << RNL_R | bias_roles(row, spec, has);
     if (spec->proj_size)
         wanted |= 1u << RNL_P;
-    if (has & RNL_HAS_PEEPHOLES && spec->cell == RNL_LSTM)
+    if (has & RNL_HAS_PEEPHOLES && *rnl_cell_facts_of(spec->cell)->peepholes)
         wanted |= 1u << RNL_PEEP;
     *form = (rnl_form){.row = row, .spec = *spec, .layout = *layout, .z = row->z};
     if (row->options >> RNL_OPT_Z & 1)

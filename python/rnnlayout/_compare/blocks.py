@@ -10,10 +10,11 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._convert import engine
+from rnnlayout._model.cells import CELLS
 from rnnlayout._model.dtypes import narrowed, rounded, storage, widened
 from rnnlayout._model.given import Given, given_of
 from rnnlayout._model.layout import ROLES, Layout
-from rnnlayout._model.spec import CANDIDATES, HARD_SIGMOIDS, HARD_TIMES, Spec
+from rnnlayout._model.spec import HARD_SIGMOIDS, HARD_TIMES, Spec
 from rnnlayout._native import HAS_PEEPHOLES, LossyError
 from rnnlayout._weights.weights import Weights
 
@@ -120,7 +121,8 @@ def one_bias(weights: Weights) -> frozenset[Gate]:
 
 def may_sum(spec: Spec, gate: str) -> bool:
     """Does only the sum of the gate's biases matter? Not for a candidate r * (R h + bR)."""
-    return not (spec.cell == "gru" and spec.reset == "after" and gate == "n")
+    cell = CELLS[spec.cell]
+    return not (cell.has_reset and spec.reset == "after" and gate == cell.candidate)
 
 
 def sum_of(blocks: Mapping[Key, Block], at: Gate, dtype: str) -> Block:
@@ -153,8 +155,9 @@ def as_keras3(blocks: dict[Key, Block], spec: Spec) -> dict[Key, Block]:
     """Return the blocks with which Keras 3's hard_sigmoid computes what that of Keras 2 does."""
     if spec.recurrent_activation != HARD_SIGMOIDS[1]:
         return blocks
+    unscaled = ("", CELLS[spec.cell].candidate)  # a projection is of no gate
     return {
-        key: block if key[3] in CANDIDATES else block.times(HARD_TIMES)
+        key: block if key[3] in unscaled else block.times(HARD_TIMES)
         for key, block in blocks.items()
     }
 

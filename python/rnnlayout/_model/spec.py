@@ -26,7 +26,6 @@ SCHEMA = 1
 # x of a gate is a sum of its biases and of products of its weights.
 HARD_SIGMOIDS = ("hard_sigmoid", "hard_sigmoid_keras2")
 HARD_TIMES = 1.2
-CANDIDATES = "gn"  # the gates with the other activation
 _SIZES = ("input_size", "hidden_size", "num_layers", "proj_size")
 _FLAGS = ("bidirectional", "skip_input")
 # Two RNNs with equal values of these are the same network; the other fields decide storage.

@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 
 from rnnlayout import _native
+from rnnlayout._model.cells import CELLS
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import Cell, Reset, Spec
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES
@@ -113,7 +114,7 @@ def one_layer(layout: Layout) -> tuple[Candidate, ...]:
     kinds = [
         (cell, reset)
         for cell in info["cells"]
-        for reset in (info["resets"] if cell == "gru" else ["after"])
+        for reset in (info["resets"] if CELLS[cell].has_reset else ["after"])
     ]
     for (cell, reset), projected, has, both in product(
         kinds, (False, True), _OPTIONAL, (False, True)
