@@ -374,6 +374,7 @@ static void step(const share *s, char *sums, const char *before, char *after, in
                        .acc_row = job.acc_row,
                        .h = before,
                        .c = part->c,
+                       .peepholes = s->weights->peepholes,
                        .out = spec->proj_size ? part->full : after,
                        .state_row = run->units};
     if (rnn->kind == RNL_STEP_GRU_BEFORE) {

@@ -143,6 +143,12 @@ static rnl_status check_row(const rnl_row *row, const rnl_layout *layout, const 
                         " differently",
                         layout->name, spec->proj_size, spec->hidden_size, spec->hidden_size,
                         spec->proj_size, spec->hidden_size);
+    if (spec->peepholes && !rnl_row_has_role(row, RNL_PEEP))
+        return rnl_fail(err, RNL_E_LOSSY,
+                        "%s has no peepholes: they multiply the cell state in the gates i, f and o,"
+                        " which no other weights do; only peepholes that are all zero can be left"
+                        " out, with peepholes=False",
+                        layout->name);
     for (int k = 0; k < RNL_NUM_OPTIONS; k++)
         if (row->options >> k & 1 && rnl_options[k].lacks[layout->option[k]] >> spec->dtype & 1)
             return rnl_fail(err, RNL_E_SPEC, "%s with %s %s has no %s RNNs; with %s %s it has",

@@ -73,12 +73,8 @@ rnl_spec rnl_spec_default(rnl_cell cell, int64_t input_size, int64_t hidden_size
 
 unsigned rnl_spec_has(const rnl_spec *spec)
 {
-    return spec->bias == RNL_BIAS_NONE ? 0 : RNL_HAS_BIAS;
-}
-
-unsigned rnl_target_has(const rnl_spec *spec, unsigned src_has)
-{
-    return rnl_spec_has(spec) | (src_has & RNL_HAS_PEEPHOLES);
+    return (spec->bias == RNL_BIAS_NONE ? 0u : RNL_HAS_BIAS) |
+           (spec->peepholes ? RNL_HAS_PEEPHOLES : 0u);
 }
 
 static rnl_status check_size(const char *name, int64_t n, int64_t least, rnl_error *err)
@@ -148,6 +144,10 @@ rnl_status rnl_spec_check(const rnl_spec *spec, rnl_error *err)
     if (spec->reset != RNL_RESET_AFTER && !table[spec->cell].reset)
         return rnl_fail(err, RNL_E_SPEC,
                         "reset is 'before', but only a GRU has a reset gate; this is %s",
+                        rnl_name(RNL_NAMES_CELL, (int)spec->cell));
+    if (spec->peepholes && !*table[spec->cell].peepholes)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "peepholes are set, but only an LSTM can have peepholes; this is %s",
                         rnl_name(RNL_NAMES_CELL, (int)spec->cell));
     if (spec->recurrent_activation != RNL_SIGMOID && rnl_num_gates(spec->cell) == 1)
         return rnl_fail(err, RNL_E_SPEC,

@@ -6,10 +6,10 @@ from typing import Any
 
 from rnnlayout import _native
 from rnnlayout._model.layout import ROLES, Layout, as_layout, known_layouts
-from rnnlayout._model.spec import Spec
+from rnnlayout._model.spec import Spec, spec_has
 from rnnlayout._native import LossyError
 
-from .engine import plan_for
+from .engine import plan_for, spec_in
 
 
 def explain(spec: Spec, layout: str | Layout, to: str | Layout) -> str:
@@ -32,7 +32,7 @@ def explain(spec: Spec, layout: str | Layout, to: str | Layout) -> str:
     _native.check(spec)
     source, target = both = as_layout(layout), as_layout(to)
     head = f"{source} -> {target}: {spec}"
-    has = 0 if spec.bias == "none" else _native.HAS_BIAS
+    has, spec = spec_has(spec), spec_in(target, spec)
     try:
         plan = plan_for(spec, source, has, target)
     except LossyError as error:

@@ -88,6 +88,7 @@ int spec_from_object(const native_state *state, PyObject *object, rnl_spec *spec
         get_size(state, object, "num_layers", &spec->num_layers) ||
         get_size(state, object, "proj_size", &spec->proj_size) ||
         get_truth(object, "bidirectional", &spec->bidirectional) ||
+        get_truth(object, "peepholes", &spec->peepholes) ||
         get_truth(object, "skip_input", &spec->skip_input))
         return -1;
     spec->cell = (rnl_cell)cell;

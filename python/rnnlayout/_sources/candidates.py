@@ -58,7 +58,8 @@ class Candidate:
         """Return the spec of this RNN with these sizes."""
         return Spec(
             self.cell, I, H, self.num_layers, self.bidirectional, P if self.projected else 0,
-            bias="double" if self.has & HAS_BIAS else "none", reset=self.reset, **more,
+            bias="double" if self.has & HAS_BIAS else "none", reset=self.reset,
+            peepholes=bool(self.has & HAS_PEEPHOLES), **more,
         )  # fmt: skip
 
     def _probe(self, larger: str = "") -> Spec:
@@ -121,7 +122,9 @@ def one_layer(layout: Layout) -> tuple[Candidate, ...]:
     ):
         one = Candidate(layout, cell, reset, 1, both, projected, has)
         try:
-            found.setdefault((cell, reset, projected, both, one.names), one)
+            # deeplearning4j's tensors have the same names with and without peepholes
+            peepholes = has & HAS_PEEPHOLES
+            found.setdefault((cell, reset, projected, both, peepholes, one.names), one)
         except ValueError:  # the RNN does not exist, or the layout cannot represent it
             continue
     return tuple(found.values())

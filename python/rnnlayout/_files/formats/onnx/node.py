@@ -56,6 +56,7 @@ def _weights_at(site: Site, constants: Constants, hints: Hints, notes: list[str]
     spec = _spec(site, attributes, tensors, hints, notes)
     if "P" in tensors and not tensors["P"].any():
         del tensors["P"]
+    spec = spec.replace(peepholes="P" in tensors)
     if integer(attributes, "input_forget"):
         _couple(tensors, constants)
         notes.append(f"{site.name}: input_forget is replaced by weights of f, those of i negated")
