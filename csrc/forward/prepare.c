@@ -25,15 +25,15 @@ static rnl_size lay_out(rnl_rnn *rnn, char *memory)
 {
     rnl_arena a = {.memory = memory};
     const int64_t n = num_weights(rnn), real = rnl_dtype_nbytes(rnn->real);
-    const int peeps = rnn->kind == RNL_STEP_PEEPHOLES;
+    const int64_t num_peepholes = rnn->kind == RNL_STEP_PEEPHOLES ? RNL_NUM_PEEPHOLES : 0;
     rnn->weights = (rnl_weights *)(void *)rnl_arena_take(&a, n, 1, sizeof(rnl_weights));
     for (int64_t k = 0; k < n; k++) {
         char *const start = rnl_arena_take(&a, rnl_padded(rnn, rnn->blocks), rnn->slots, real);
-        char *const peepholes = rnl_arena_take(&a, rnl_padded(rnn, rnn->blocks),
-                                               RNL_NUM_PEEPHOLES * peeps, real);
+        char *const peepholes = rnl_arena_take(&a, rnl_padded(rnn, rnn->blocks), num_peepholes,
+                                               real);
         if (memory) {
             rnn->weights[k].start = start;
-            rnn->weights[k].peepholes = peeps ? peepholes : NULL;
+            rnn->weights[k].peepholes = num_peepholes ? peepholes : NULL;
         }
     }
     rnn->zeros = rnl_arena_take(&a, rnl_padded(rnn, rnn->state_blocks), 1, real);
