@@ -96,9 +96,8 @@ static const char *why_no_place(const runner *run, const rnl_step *op)
 {
     switch (op->block.role) {
     case RNL_PEEP:
-        return rnl_row_has_role(run->plan->dst.row, RNL_PEEP)
-                   ? "the spec says peepholes=False"
-                   : "the target has no peepholes";
+        return rnl_row_has_role(run->plan->dst.row, RNL_PEEP) ? "the spec says peepholes=False"
+                                                              : "the target has no peepholes";
     case RNL_BW:
         return "the target has no bias outside r * (R h + bR), as this one of the candidate is";
     default:
