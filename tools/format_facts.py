@@ -25,6 +25,7 @@ SPECS = {
     "bias mode": rl.Spec("lstm", 3, 2, bias="input"),
     "`skip_input`": rl.Spec("lstm", 2, 2, skip_input=True),
     "reset": rl.Spec("gru", 3, 2, reset="before"),
+    "peepholes": rl.Spec("lstm", 3, 2, peepholes=True),
     "RNN's activation": rl.Spec("rnn_relu", 3, 2),
     "hard sigmoid": rl.Spec("lstm", 3, 2, recurrent_activation="hard_sigmoid"),
     "hard sigmoid of Keras 2": rl.Spec("gru", 3, 2, recurrent_activation="hard_sigmoid_keras2"),

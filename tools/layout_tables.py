@@ -6,7 +6,9 @@ from functools import cache
 
 import rnnlayout as rl
 from rnnlayout import LossyError, _native
-from rnnlayout._native import HAS_BIAS
+from rnnlayout._convert.engine import spec_in
+from rnnlayout._model.spec import spec_has
+from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES
 from rnnlayout._sources.candidates import Candidate, is_flat
 
 CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN"}
@@ -67,12 +69,13 @@ def held():
             " or ".join(sorted(info["resets"])) or "-",
             bias_column(name, info),
             "yes" if info["projection"] else "no",
+            "yes" if info["peepholes"] else "no",
             "yes" if "hard_sigmoid" in info["recurrent_activations"] else "no",
             ", ".join(f"`{option}`" for option in info["options"]) or "-",
             checked(info["checked"]),
         ])  # fmt: skip
     head = ["layout", "LSTM gates", "GRU gates", "RNN", "GRU reset", "biases per gate",
-            "projection", "hard sigmoid", "options", "checked against"]  # fmt: skip
+            "projection", "peepholes", "hard sigmoid", "options", "checked against"]  # fmt: skip
     return markdown(head, rows)
 
 
@@ -113,23 +116,26 @@ def section(name, info):
 def tensors(name, info):
     """Names and shapes of the tensors of one layer in one direction."""
     rows = []
-    for cell, title in CELLS.items():
-        for reset in info["resets"] if cell == "gru" else ["after"]:
-            one = Candidate(rl.layout(name), cell, reset, 1, False, False, HAS_BIAS)
-            try:
-                # the length of one vector is not an affine function of the sizes
-                shapes = {} if is_flat(one.layout) else one.dimensions
-            except LossyError:
-                continue
-            several = len(info["resets"]) > 1 and cell == "gru"
-            shown_shapes = ", ".join(map(shown, shapes, shapes.values()))
-            rows.append(
-                [
-                    f"{title}, reset {reset}" if several else title,
-                    gates(info, cell),
-                    shown_shapes or f"`{one.names[0]}`, one vector",
-                ]
-            )
+    forms = [(cell, title, reset, HAS_BIAS) for cell, title in CELLS.items()
+             for reset in (info["resets"] if cell == "gru" else ["after"])]  # fmt: skip
+    if info["peepholes"]:
+        forms.insert(1, ("lstm", "LSTM with peepholes", "after", HAS_BIAS | HAS_PEEPHOLES))
+    for cell, title, reset, has in forms:
+        one = Candidate(rl.layout(name), cell, reset, 1, False, False, has)
+        try:
+            # the length of one vector is not an affine function of the sizes
+            shapes = {} if is_flat(one.layout) else one.dimensions
+        except LossyError:
+            continue
+        several = len(info["resets"]) > 1 and cell == "gru"
+        shown_shapes = ", ".join(map(shown, shapes, shapes.values()))
+        rows.append(
+            [
+                f"{title}, reset {reset}" if several else title,
+                gates(info, cell),
+                shown_shapes or f"`{one.names[0]}`, one vector",
+            ]
+        )
     return markdown(["cell", "gates in memory", "tensors"], rows)
 
 
@@ -142,6 +148,7 @@ def shown(name, shape):
 
 KINDS = {
     "LSTM": rl.Spec("lstm", 2, 3),
+    "LSTM with peepholes": rl.Spec("lstm", 2, 3, peepholes=True),
     "GRU, reset after": rl.Spec("gru", 2, 3, reset="after"),
     "GRU, reset before": rl.Spec("gru", 2, 3, reset="before"),
     "RNN": rl.Spec("rnn_tanh", 2, 3),
@@ -151,8 +158,8 @@ SIGNS = {
     "=": "exact: every bit is kept (in the pictures without a sign)",
     "+": "exact where one of the two biases of a gate is zero, or the sum with a"
     " forget bias is exact; else rounds",
-    "0": "exact if the recurrent bias of n is zero, else refused",
-    "+0": "both: sums that may round, and a bias that must be zero",
+    "0": "exact if the recurrent bias of n, or all peepholes, are zero; else refused",
+    "+0": "both: sums that may round, and what must be zero",
     "x": "refused: the target has no such RNN",
 }
 
@@ -161,7 +168,9 @@ SIGNS = {
 def sign(spec, source, target):
     """Return the sign of a pair, and the reason if it is refused."""
     try:
-        steps = _native.Plan(spec, rl.layout(source), HAS_BIAS, rl.layout(target)).steps()
+        both = rl.layout(source), rl.layout(target)
+        plan = _native.Plan(spec_in(both[1], spec), both[0], spec_has(spec), both[1])
+        steps = plan.steps()
     except LossyError as error:
         return "x", str(error)
     ops = {op for op, *_ in steps}
@@ -172,12 +181,19 @@ def grid(kind):
     """Return (sources, targets) of a kind of RNN: the layouts that have it, those with its cell."""
     spec = KINDS[kind]
     targets = [name for name, info in rl.layouts().items() if spec.cell in info["cells"]]
-    return [name for name in targets if sign(spec, name, name)[0] != "x"], targets
+    return [name for name in targets if has_form(spec, name)], targets
+
+
+def has_form(spec, name):
+    try:
+        return bool(rl.describe(spec, name))
+    except LossyError:
+        return False
 
 
 def picture_of(kind):
     """Return the name of the picture of a grid, which tools/pictures.py draws."""
-    return f"pairs-{kind.lower().replace(', reset ', '-')}.svg"
+    return f"pairs-{kind.lower().replace(', reset ', '-').replace(' ', '-')}.svg"
 
 
 def pairs():

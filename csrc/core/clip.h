@@ -8,7 +8,7 @@
 static inline rnl_status rnl_clip_check(const rnl_spec *spec, double low, double high,
                                         rnl_error *err)
 {
-    if (spec->cell != RNL_LSTM)
+    if (!rnl_cell_facts_of(spec->cell)->has_c)
         return rnl_fail(err, RNL_E_SPEC,
                         "a cell clip needs a cell state, which only an lstm has; this is %s",
                         rnl_name(RNL_NAMES_CELL, (int)spec->cell));

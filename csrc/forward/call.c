@@ -107,7 +107,7 @@ static rnl_size place_buffers(rnl_running *run, rnl_portion *parts, char *room)
         some->sums = rnl_arena_take(&p, at_once, run->units * rnn->slots, real);
         some->h[0] = rnl_arena_take(&p, rows, run->state, real);
         some->h[1] = rnl_arena_take(&p, rows, run->state, real);
-        if (spec->cell == RNL_LSTM)
+        if (rnl_cell_facts_of(spec->cell)->has_c)
             some->c = rnl_arena_take(&p, rows, run->units, real);
         if (spec->proj_size)
             some->full = rnl_arena_take(&p, rows, run->units, real);

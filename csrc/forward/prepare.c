@@ -25,14 +25,19 @@ static rnl_size lay_out(rnl_rnn *rnn, char *memory)
 {
     rnl_arena a = {.memory = memory};
     const int64_t n = num_weights(rnn), real = rnl_dtype_nbytes(rnn->real);
+    const int64_t num_peepholes = rnn->kind == RNL_STEP_PEEPHOLES ? RNL_NUM_PEEPHOLES : 0;
     rnn->weights = (rnl_weights *)(void *)rnl_arena_take(&a, n, 1, sizeof(rnl_weights));
     for (int64_t k = 0; k < n; k++) {
         char *const start = rnl_arena_take(&a, rnl_padded(rnn, rnn->blocks), rnn->slots, real);
-        if (memory)
+        char *const peepholes = rnl_arena_take(&a, rnl_padded(rnn, rnn->blocks), num_peepholes,
+                                               real);
+        if (memory) {
             rnn->weights[k].start = start;
+            rnn->weights[k].peepholes = num_peepholes ? peepholes : NULL;
+        }
     }
     rnn->zeros = rnl_arena_take(&a, rnl_padded(rnn, rnn->state_blocks), 1, real);
-    rnn->biases = rnl_arena_take(&a, rnn->num_biases, 1, rnl_dtype_nbytes(rnn->spec.dtype));
+    rnn->vectors = rnl_arena_take(&a, rnn->num_vectors, 1, rnl_dtype_nbytes(rnn->spec.dtype));
     return a.used;
 }
 
@@ -191,6 +196,23 @@ static void put_starts(const rnl_rnn *rnn, const rnl_layout *cpu, const char *we
     }
 }
 
+static void put_peepholes(const rnl_rnn *rnn, const rnl_layout *cpu, const char *weights)
+{
+    for (int64_t k = 0; rnn->kind == RNL_STEP_PEEPHOLES && k < num_weights(rnn); k++) {
+        const int64_t l = k / rnl_num_directions(&rnn->spec);
+        const int d = (int)(k % rnl_num_directions(&rnn->spec));
+        const rnl_view first = view_of(rnn, cpu, (rnl_block){l, d, RNL_PEEP, 0});
+        for (int slot = 0; slot < RNL_NUM_PEEPHOLES; slot++) {
+            const rnl_start one = {.biases = {bias_of(rnn, weights, &first, slot, true)},
+                                   .units = rnn->spec.hidden_size,
+                                   .slots = RNL_NUM_PEEPHOLES,
+                                   .slot = slot,
+                                   .start = rnn->weights[k].peepholes};
+            rnn->kernels->start(&one);
+        }
+    }
+}
+
 /* ------------------------------------------------------------------------------ the calls -- */
 
 static rnl_layout layout_cpu(void)
@@ -201,25 +223,26 @@ static rnl_layout layout_cpu(void)
     return layout;
 }
 
-/* Biases come last. */
-static int64_t biases_at(const rnl_rnn *rnn)
+/* Biases and peepholes come last. */
+static int64_t vectors_at(const rnl_rnn *rnn)
 {
     const rnl_layout cpu = layout_cpu();
     rnl_tensor tensor = {0};
     rnl_error err;
     rnl_layout_tensor(&cpu, &rnn->spec, rnl_spec_has(&rnn->spec), 0, &tensor, &err);
-    return (tensor.nelems - rnn->num_biases) * rnl_dtype_nbytes(rnn->spec.dtype);
+    return (tensor.nelems - rnn->num_vectors) * rnl_dtype_nbytes(rnn->spec.dtype);
 }
 
-/* Read the biases, and point to the matrices. */
+/* Read the biases and peepholes, and point to the matrices. */
 static void read_weights(rnl_rnn *rnn, const char *weights)
 {
     const rnl_layout cpu = layout_cpu();
     point_into(rnn, weights);
     put_starts(rnn, &cpu, weights);
-    if (rnn->num_biases)
-        memcpy(rnn->biases, weights + biases_at(rnn),
-               (size_t)(rnn->num_biases * rnl_dtype_nbytes(rnn->spec.dtype)));
+    put_peepholes(rnn, &cpu, weights);
+    if (rnn->num_vectors)
+        memcpy(rnn->vectors, weights + vectors_at(rnn),
+               (size_t)(rnn->num_vectors * rnl_dtype_nbytes(rnn->spec.dtype)));
 }
 
 void rnl_rnn_update(rnl_rnn *rnn, const void *weights)
@@ -250,15 +273,15 @@ void rnl_rnn_weights(const rnl_rnn *rnn, void *weights)
                 for (int64_t half = 0; half < rnn->kernels->pair; half++)
                     unpack_gate(rnn, operand, gate, half, weights);
         }
-    if (rnn->num_biases)
-        memcpy((char *)weights + biases_at(rnn), rnn->biases,
-               (size_t)(rnn->num_biases * rnl_dtype_nbytes(rnn->spec.dtype)));
+    if (rnn->num_vectors)
+        memcpy((char *)weights + vectors_at(rnn), rnn->vectors,
+               (size_t)(rnn->num_vectors * rnl_dtype_nbytes(rnn->spec.dtype)));
 }
 
 static rnl_step_kind kind_of(const rnl_spec *spec)
 {
     switch (spec->cell) {
-    case RNL_LSTM: return RNL_STEP_LSTM;
+    case RNL_LSTM: return spec->peepholes ? RNL_STEP_PEEPHOLES : RNL_STEP_LSTM;
     case RNL_GRU: return spec->reset == RNL_RESET_AFTER ? RNL_STEP_GRU : RNL_STEP_GRU_BEFORE;
     case RNL_RNN_TANH: return RNL_STEP_TANH;
     default: return RNL_STEP_RELU;
@@ -281,8 +304,9 @@ static rnl_rnn described(const rnl_spec *spec, const rnl_rnn_options *options)
     rnn.blocks = (spec->hidden_size - 1) / lanes + 1;
     rnn.state_blocks = (rnl_state_size(spec) - 1) / lanes + 1;
     const int64_t vectors = spec->bias == RNL_BIAS_NONE ? 0 : spec->bias == RNL_BIAS_DOUBLE ? 2 : 1;
-    rnn.num_biases = vectors * rnn.gates * spec->hidden_size * spec->num_layers *
-                     rnl_num_directions(spec);
+    const int64_t peepholes = spec->peepholes ? RNL_NUM_PEEPHOLES : 0;
+    rnn.num_vectors = (vectors * rnn.gates + peepholes) * spec->hidden_size * spec->num_layers *
+                      rnl_num_directions(spec);
     return rnn;
 }
 

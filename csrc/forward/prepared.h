@@ -26,7 +26,8 @@ enum {
 /* One layer, one direction. An operand without gates: no such matrix. */
 typedef struct rnl_weights {
     rnl_operand operands[RNL_NUM_OPERANDS];
-    char *start; /* start values of sums, the biases: REAL [block][slot][lane] */
+    char *start;     /* start values of sums, the biases: REAL [block][slot][lane] */
+    char *peepholes; /* likewise, those of i, f and o; NULL: it has none       */
 } rnl_weights;
 
 enum { RNL_NUM_ROOMS = 8 };
@@ -49,8 +50,8 @@ struct rnl_rnn {
     int64_t state_blocks; /* of the state's width P'                               */
     rnl_weights *weights; /* num_layers times directions                           */
     char *zeros;          /* start values without biases: REAL, of state_blocks    */
-    char *biases;         /* as they were given, for rnl_rnn_weights               */
-    int64_t num_biases;   /* elements                                              */
+    char *vectors;        /* biases and peepholes as they were given, for rnl_rnn_weights */
+    int64_t num_vectors;  /* elements                                              */
     void *memory;         /* the pointers above, but not panels, point into it     */
     bool streams;         /* panels are written past the caches                    */
     void *panels;         /* NULL: a call reads the weights as they were given     */

@@ -216,7 +216,7 @@ static void begin_states(const share *s)
     const rnl_spec *spec = &run->rnn->spec;
     for (int k = 0; k < 2; k++)
         put_state(s, run->call->h0, rnl_state_size(spec), s->part->h[k], run->state);
-    if (spec->cell == RNL_LSTM)
+    if (rnl_cell_facts_of(spec->cell)->has_c)
         put_state(s, run->call->c0, spec->hidden_size, s->part->c, run->units);
 }
 
@@ -234,7 +234,7 @@ static void end_states(const share *s)
         const series from = of_part(s, part->h[which], 0, run->state);
         copy_rows(&from, 0, &to, 0, row, 1, rnl_state_size(spec));
     }
-    if (call->cn && spec->cell == RNL_LSTM) {
+    if (call->cn && rnl_cell_facts_of(spec->cell)->has_c) {
         const series to = state_of(s, NULL, call->cn, spec->hidden_size);
         const series from = of_part(s, part->c, 0, run->units);
         copy_rows(&from, 0, &to, 0, part->first_row, part->rows, spec->hidden_size);
@@ -374,6 +374,7 @@ static void step(const share *s, char *sums, const char *before, char *after, in
                        .acc_row = job.acc_row,
                        .h = before,
                        .c = part->c,
+                       .peepholes = s->weights->peepholes,
                        .out = spec->proj_size ? part->full : after,
                        .state_row = run->units};
     if (rnn->kind == RNL_STEP_GRU_BEFORE) {

@@ -54,6 +54,21 @@ typedef struct rnl_error {
 
 typedef enum rnl_cell { RNL_LSTM, RNL_GRU, RNL_RNN_TANH, RNL_RNN_RELU } rnl_cell;
 
+/* What is true of a cell. A gate is a letter, '\0' if the cell has none of this kind. */
+typedef struct rnl_cell_facts {
+    const char *gates;     /* in cuDNN's order, in which gates are numbered everywhere        */
+    const char *peepholes; /* the gates that peepholes may connect to the cell state; "": none */
+    char forget;           /* multiplies the cell state: some frameworks add a forget bias    */
+    char reset;            /* multiplies h or R h, see rnl_reset                              */
+    char update;           /* weighs the old state and the candidate: z, of either convention */
+    char candidate;        /* the gate with the other activation; reset after: its bR is inside
+                              a product, apart from its bW                                    */
+    int has_c;             /* 1: the state is h and c, otherwise h                            */
+    int may_project;
+} rnl_cell_facts;
+
+const rnl_cell_facts *rnl_cell_facts_of(rnl_cell cell);
+
 /* cuDNN's bias modes: which of the two bias vectors of each gate its weight space contains. */
 typedef enum rnl_bias {
     RNL_BIAS_DOUBLE,
@@ -83,7 +98,8 @@ typedef enum rnl_role {
     RNL_P,   /* projection, (P, H)                                                   */
     RNL_BW,  /* input bias, (H,) per gate                                            */
     RNL_BR,  /* recurrent bias, (H,) per gate                                        */
-    RNL_PEEP /* peephole of an LSTM, (H,) for each of i, f and o; not in cuDNN       */
+    RNL_PEEP /* peephole p of an LSTM, (H,) for each of i, f and o: the sums of i and f contain
+                p * c, the sum of o contains p * c'                              */
 } rnl_role;
 
 /* The families of names: the values of the enums above have names in files, in Python and in error
@@ -117,6 +133,7 @@ typedef struct rnl_spec {
     rnl_bias bias;     /* in layout "cudnn"; other layouts only check whether it is NONE */
     rnl_reset reset;   /* RNL_RESET_AFTER for every cell but the GRU */
     rnl_activation recurrent_activation; /* RNL_SIGMOID for the plain RNNs, which have no gates */
+    int peepholes;                       /* an LSTM's: see rnl_role; cuDNN has none */
     int skip_input; /* layout "cudnn": layer 0 adds x itself and has no W; needs I == H */
     rnl_dtype dtype;
 } rnl_spec;
@@ -212,12 +229,9 @@ rnl_status rnl_alias_at(int k, rnl_alias *alias, rnl_error *err);
 enum { RNL_HAS_BIAS = 1, RNL_HAS_PEEPHOLES = 2 };
 
 /* Return the optional tensors that a spec asks for: RNL_HAS_BIAS unless spec->bias is
- * RNL_BIAS_NONE. */
+ * RNL_BIAS_NONE, RNL_HAS_PEEPHOLES if spec->peepholes is set. Layouts without peepholes ignore
+ * RNL_HAS_PEEPHOLES, but refuse a spec with peepholes. */
 unsigned rnl_spec_has(const rnl_spec *spec);
-
-/* Return the optional tensors of a plan's target: those of the spec, and the source's peepholes.
- * Layouts that cannot represent peepholes ignore RNL_HAS_PEEPHOLES. */
-unsigned rnl_target_has(const rnl_spec *spec, unsigned src_has);
 
 /* Check that a layout can represent an RNN. RNL_E_LOSSY: it cannot; the message gives the reason.
  * RNL_E_SPEC: the chosen version of the layout's library does not support the dtype. */
@@ -308,7 +322,8 @@ typedef struct rnl_plan rnl_plan;
 /*
  * Plan the conversion of one RNN's weights from layout src to layout dst.
  *
- * src_has  the optional tensors that the source has; those of the target follow from spec
+ * src_has  the optional tensors that the source has; those of the target follow from spec. So a
+ *          source's peepholes must be zero unless spec->peepholes is set
  *
  * The caller frees the plan with rnl_plan_free(), which accepts NULL. No function changes a plan.
  *
@@ -368,7 +383,7 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
  * dtype.
  *
  *   LSTM      i, f, o = s(W x + bW + R h + bR), g = tanh(...), c' = f c + i g, h' = o tanh(c'),
- *             then h' <- P h' if there is a projection
+ *             then h' <- P h' if there is a projection; peepholes as at rnl_role
  *   GRU       h' = (1 - z) n + z h; n as at rnl_reset
  *   RNN       h' = tanh or relu(...)
  *

@@ -17,7 +17,7 @@
 
 #include "core/dtype.h"
 
-enum { RNL_MAX_GATES = 4, RNL_MAX_LANES = 16 };
+enum { RNL_MAX_GATES = 4, RNL_MAX_LANES = 16, RNL_NUM_PEEPHOLES = 3 };
 
 /* The matrices of some gates as the caller has them: (units, K) each, with `row` elements from unit
  * to unit. */
@@ -27,7 +27,8 @@ typedef struct rnl_matrices {
     int gates;
 } rnl_matrices;
 
-/* One slot of the start of sums, [block][slot][lane]: the sum of two biases (NULL: none). */
+/* One slot of the start of sums, or of the peepholes, [block][slot][lane]: the sum of two vectors
+ * (NULL: none). */
 typedef struct rnl_start {
     const void *biases[2];
     int64_t units;
@@ -56,6 +57,7 @@ typedef struct rnl_product {
 
 typedef enum rnl_step_kind {
     RNL_STEP_LSTM,       /* slots i f g o                                                         */
+    RNL_STEP_PEEPHOLES,  /* the same, with peepholes                                              */
     RNL_STEP_GRU,        /* reset after; slots r z, n of the input, n of the state                */
     RNL_STEP_RESET,      /* slots r z n: out = r h, the input of R_n in a GRU with reset before   */
     RNL_STEP_GRU_BEFORE, /* reset before; slots r z n                                             */
@@ -73,8 +75,9 @@ typedef struct rnl_gates {
     int64_t first, last, rows;
     const void *acc;
     int64_t acc_row;
-    const void *h; /* GRU: the previous state */
-    void *c;       /* LSTM: the cell state, updated */
+    const void *h;         /* GRU: the previous state */
+    void *c;               /* LSTM: the cell state, updated */
+    const void *peepholes; /* RNL_STEP_PEEPHOLES: of i f o, [block][slot][lane] */
     void *out;
     int64_t state_row; /* of h, c and out */
 } rnl_gates;

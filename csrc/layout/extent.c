@@ -15,7 +15,7 @@ int64_t rnl_axis_extent(const rnl_form *form, char axis, const rnl_piece *piece,
     case 'd': return rnl_num_directions(spec);
     case 'g': return rnl_form_num_gates(form, piece);
     case 'o': return rows;
-    default: return cols;
+    default: return piece->role == RNL_PEEP ? rows : cols;
     }
 }
 

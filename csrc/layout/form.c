@@ -99,7 +99,7 @@ static const rnl_row *find_row(const char *layout, const rnl_spec *spec)
         const rnl_row *row = &rnl_rows[k];
         if (strcmp(row->layout, layout) != 0 || !row->gates[spec->cell])
             continue;
-        if (spec->cell != RNL_GRU || row->resets >> spec->reset & 1)
+        if (!rnl_cell_facts_of(spec->cell)->reset || row->resets >> spec->reset & 1)
             return row;
     }
     return NULL;
@@ -143,6 +143,12 @@ static rnl_status check_row(const rnl_row *row, const rnl_layout *layout, const 
                         " differently",
                         layout->name, spec->proj_size, spec->hidden_size, spec->hidden_size,
                         spec->proj_size, spec->hidden_size);
+    if (spec->peepholes && !rnl_row_has_role(row, RNL_PEEP))
+        return rnl_fail(err, RNL_E_LOSSY,
+                        "%s has no peepholes: they multiply the cell state in the gates i, f and o,"
+                        " which no other weights do; only peepholes that are all zero can be left"
+                        " out, with peepholes=False",
+                        layout->name);
     for (int k = 0; k < RNL_NUM_OPTIONS; k++)
         if (row->options >> k & 1 && rnl_options[k].lacks[layout->option[k]] >> spec->dtype & 1)
             return rnl_fail(err, RNL_E_SPEC, "%s with %s %s has no %s RNNs; with %s %s it has",
@@ -178,7 +184,7 @@ rnl_status rnl_form_init(const rnl_layout *layout, const rnl_spec *spec, unsigne
     unsigned wanted = 1u << RNL_W | 1u << RNL_R | bias_roles(row, spec, has);
     if (spec->proj_size)
         wanted |= 1u << RNL_P;
-    if (has & RNL_HAS_PEEPHOLES && spec->cell == RNL_LSTM)
+    if (has & RNL_HAS_PEEPHOLES && *rnl_cell_facts_of(spec->cell)->peepholes)
         wanted |= 1u << RNL_PEEP;
     *form = (rnl_form){.row = row, .spec = *spec, .layout = *layout, .z = row->z};
     if (row->options >> RNL_OPT_Z & 1)

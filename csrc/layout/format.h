@@ -2,7 +2,8 @@
  * A row of the table of layouts (formats.c), and its grammar.
  *
  * An axis is a letter: d direction, g gate, o output unit, i input unit; l layer, of length 1,
- *         because layers that differ in size do not share a tensor of more than one dimension.
+ *         because layers that differ in size do not share a tensor of more than one dimension. A
+ *         peephole is the diagonal of a matrix: both o and i are its units.
  * shape   the shape of the tensor, slowest axis first, with a comma between dimensions: "go,i" is
  *         (G*H, I). A `+` joins pieces one after the other; `fill` gives the axes of each piece
  *         along it: "+,go" with two pieces is (2, G*H), "d,+" with fills "go" and "go" is

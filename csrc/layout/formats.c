@@ -386,9 +386,10 @@ const rnl_row rnl_rows[] = {
      .slots = {{"{s}b", "go", {{RNL_BW}}},
                {"{s}W", "i,go", {{RNL_W}}},
                {"{s}H", "i,go", {{RNL_R, .gates = "igfozrh"}}},
-               {"{s}H1", "i,o", {{RNL_R, .gates = "n"}}}},
+               {"{s}H1", "i,o", {{RNL_R, .gates = "n"}}},
+               {"{s}C{g}", "o", {{RNL_PEEP, .gates = "ifo"}}}},
      .bias_always = true,
-     .source = "cntk.layers.LSTM, GRU, RNNUnit without peepholes, projection or stabilization"
+     .source = "cntk.layers.LSTM, GRU, RNNUnit without projection or stabilization"
                " (bindings/python/cntk/layers/blocks.py, 2.7)"},
 
     {.layout = "dl4j",
@@ -396,10 +397,11 @@ const rnl_row rnl_rows[] = {
      .activations = SIGMOID_ONLY,
      .per = "ld",
      .slots = {{"{s}W", "i,go", {{RNL_W}}},
-               {"{s}RW", "i,go", {{RNL_R}}},
+               {"{s}RW", "i,+", {{RNL_R, "go"}, {RNL_PEEP, "g", "ifo"}}},
                {"{s}b", "go", {{RNL_BW}}}},
      .bias_always = true,
-     .source = "Deeplearning4j's LSTM, not GravesLSTM (deeplearning4j-nn LSTMHelpers.java)"},
+     .source = "Deeplearning4j's LSTM, and GravesLSTM, which has peepholes (deeplearning4j-nn"
+               " LSTMHelpers.java)"},
 
     {.layout = "flax-nnx-lstm",
      .gates = GATES("ifgo", NULL, NULL),
@@ -476,7 +478,9 @@ const rnl_row rnl_rows[] = {
      .per = "ld",
      .slots = {{"{s}kernel", "+,go", {{RNL_W, "i"}, {RNL_R, "i"}}},
                {"{s}bias", "go", {{RNL_BW}}},
-               {"{s}w_{g}_diag", "o", {{RNL_PEEP, .gates = "ifo"}}},
+               {"{s}w_f_diag", "o", {{RNL_PEEP, .gates = "f"}}},
+               {"{s}w_i_diag", "o", {{RNL_PEEP, .gates = "i"}}},
+               {"{s}w_o_diag", "o", {{RNL_PEEP, .gates = "o"}}},
                {"{s}projection/kernel", "i,o", {{RNL_P}}}},
      .bias_always = true,
      .forget_bias = 1.0,
@@ -593,6 +597,8 @@ const rnl_row rnl_rows[] = {
     /* Not listed for users: the forward pass on the CPU is prepared from this layout. */
     {.layout = RNL_FORWARD_LAYOUT,
      CUDNN_WEIGHT_SPACE,
+     .slots[2] = {"weight_space", "+", {{RNL_PEEP, "go", .gates = "ifo"}},
+                  .walks = "ld", .continues = true},
      .resets = AFTER | BEFORE,
      .activations = ANY_SIGMOID,
      .source = "cuDNN's weight space, extended to RNNs that cuDNN does not support"},

@@ -26,7 +26,9 @@ static void place_axes(const finder *at, const char *from, const char *to, int64
             at->view->at += rnl_form_gate_place(at->form, at->piece, block->gate) * stride;
             break;
         case 'o': at->view->row_stride = stride; break;
-        default: at->view->col_stride = stride; break;
+        default:
+            *(block->role == RNL_PEEP ? &at->view->row_stride : &at->view->col_stride) = stride;
+            break;
         }
         stride *= rnl_axis_extent(at->form, *axis, at->piece, block->layer);
     }

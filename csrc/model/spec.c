@@ -8,18 +8,32 @@
 #include "core/size.h"
 #include "core/status.h"
 
-/* cuDNN's order, in which gates are numbered everywhere. */
-static const char *const cell_gates[RNL_NUM_CELLS] = {
-    [RNL_LSTM] = "ifgo", [RNL_GRU] = "rzn", [RNL_RNN_TANH] = "h", [RNL_RNN_RELU] = "h"};
+/* The table of cells. */
+static const rnl_cell_facts table[RNL_NUM_CELLS] = {
+    [RNL_LSTM] = {.gates = "ifgo",
+                  .peepholes = "ifo",
+                  .forget = 'f',
+                  .candidate = 'g',
+                  .has_c = 1,
+                  .may_project = 1},
+    [RNL_GRU] = {.gates = "rzn", .peepholes = "", .reset = 'r', .update = 'z', .candidate = 'n'},
+    [RNL_RNN_TANH] = {.gates = "h", .peepholes = "", .candidate = 'h'},
+    [RNL_RNN_RELU] = {.gates = "h", .peepholes = "", .candidate = 'h'},
+};
+
+const rnl_cell_facts *rnl_cell_facts_of(rnl_cell cell)
+{
+    return &table[cell];
+}
 
 int rnl_num_gates(rnl_cell cell)
 {
-    return (int)strlen(cell_gates[cell]);
+    return (int)strlen(table[cell].gates);
 }
 
 char rnl_gate_letter(rnl_cell cell, int gate)
 {
-    return cell_gates[cell][gate];
+    return table[cell].gates[gate];
 }
 
 int rnl_num_directions(const rnl_spec *spec)
@@ -59,12 +73,8 @@ rnl_spec rnl_spec_default(rnl_cell cell, int64_t input_size, int64_t hidden_size
 
 unsigned rnl_spec_has(const rnl_spec *spec)
 {
-    return spec->bias == RNL_BIAS_NONE ? 0 : RNL_HAS_BIAS;
-}
-
-unsigned rnl_target_has(const rnl_spec *spec, unsigned src_has)
-{
-    return rnl_spec_has(spec) | (src_has & RNL_HAS_PEEPHOLES);
+    return (spec->bias == RNL_BIAS_NONE ? 0u : RNL_HAS_BIAS) |
+           (spec->peepholes ? RNL_HAS_PEEPHOLES : 0u);
 }
 
 static rnl_status check_size(const char *name, int64_t n, int64_t least, rnl_error *err)
@@ -100,7 +110,7 @@ static rnl_size most_bytes(const rnl_spec *spec)
 
 static rnl_status check_projection(const rnl_spec *spec, rnl_error *err)
 {
-    if (spec->proj_size && spec->cell != RNL_LSTM)
+    if (spec->proj_size && !table[spec->cell].may_project)
         return rnl_fail(err, RNL_E_SPEC,
                         "proj_size is %" PRId64
                         ", but only an LSTM can have a projection; this is %s",
@@ -131,9 +141,13 @@ rnl_status rnl_spec_check(const rnl_spec *spec, rnl_error *err)
     if (spec->num_layers > RNL_MAX_LAYERS)
         return rnl_fail(err, RNL_E_SPEC, "num_layers is %" PRId64 ", need at most %d",
                         spec->num_layers, RNL_MAX_LAYERS);
-    if (spec->reset != RNL_RESET_AFTER && spec->cell != RNL_GRU)
+    if (spec->reset != RNL_RESET_AFTER && !table[spec->cell].reset)
         return rnl_fail(err, RNL_E_SPEC,
                         "reset is 'before', but only a GRU has a reset gate; this is %s",
+                        rnl_name(RNL_NAMES_CELL, (int)spec->cell));
+    if (spec->peepholes && !*table[spec->cell].peepholes)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "peepholes are set, but only an LSTM can have peepholes; this is %s",
                         rnl_name(RNL_NAMES_CELL, (int)spec->cell));
     if (spec->recurrent_activation != RNL_SIGMOID && rnl_num_gates(spec->cell) == 1)
         return rnl_fail(err, RNL_E_SPEC,
@@ -166,9 +180,9 @@ typedef struct phase {
 static phase phase_at(const rnl_spec *spec, int k)
 {
     const int G = rnl_num_gates(spec->cell);
-    const int lstm = spec->cell == RNL_LSTM;
+    const int peepholes = (int)strlen(table[spec->cell].peepholes);
     const phase phases[] = {
-        {2 * G + (spec->proj_size > 0), RNL_W}, {2 * G, RNL_BW}, {lstm ? 3 : 0, RNL_PEEP}};
+        {2 * G + (spec->proj_size > 0), RNL_W}, {2 * G, RNL_BW}, {peepholes, RNL_PEEP}};
     assert(k >= 0 && k < 3); /* rnl_block_at() is given an existing block */
     return phases[k];
 }
@@ -194,9 +208,10 @@ rnl_block rnl_block_at(const rnl_spec *spec, int64_t k)
     const int64_t cell = k / here.nblocks;
     const int within = (int)(k % here.nblocks);
     rnl_block block = {.layer = cell / D, .direction = (int)(cell % D)};
-    if (here.first == RNL_PEEP) { /* i, f and o; the candidate g has no peephole */
+    if (here.first == RNL_PEEP) {
+        const rnl_cell_facts *const facts = &table[spec->cell];
         block.role = RNL_PEEP;
-        block.gate = within == 2 ? 3 : within;
+        block.gate = (int)(strchr(facts->gates, facts->peepholes[within]) - facts->gates);
     } else {
         block.role = (rnl_role)((int)here.first + within / G);
         block.gate = within % G;

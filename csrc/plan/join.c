@@ -27,16 +27,19 @@ static rnl_view locate(const rnl_form *form, const rnl_block *block, rnl_role ro
  * this symmetry. */
 static int negates(const rnl_plan *plan, const rnl_block *block)
 {
-    return plan->src.spec.cell == RNL_GRU && plan->src.z != plan->dst.z &&
-           rnl_gate_letter(RNL_GRU, block->gate) == 'z';
+    const rnl_cell cell = plan->src.spec.cell;
+    return plan->src.z != plan->dst.z &&
+           rnl_gate_letter(cell, block->gate) == rnl_cell_facts_of(cell)->update;
 }
 
 /* In a reset-after GRU the candidate's bR is inside a product with r: r * (R h + bR). So it cannot
  * be added to bW. In all other gates only the sum bW + bR has an effect. */
 static bool biases_apart(const rnl_plan *plan, const rnl_block *block)
 {
-    return plan->src.spec.cell == RNL_GRU && plan->src.spec.reset == RNL_RESET_AFTER &&
-           rnl_gate_letter(RNL_GRU, block->gate) == 'n';
+    const rnl_cell cell = plan->src.spec.cell;
+    const rnl_cell_facts *const facts = rnl_cell_facts_of(cell);
+    return facts->reset && plan->src.spec.reset == RNL_RESET_AFTER &&
+           rnl_gate_letter(cell, block->gate) == facts->candidate;
 }
 
 /* What a bias of the target contains beyond the source's: a forget bias is added at run time, and
@@ -46,7 +49,8 @@ static double shift_of(const rnl_plan *plan, const rnl_block *block, const rnl_f
 {
     const bool takes = block->role == RNL_BW ||
                        (block->role == RNL_BR && !has(form, block, RNL_BW));
-    if (!takes || plan->src.spec.cell != RNL_LSTM || rnl_gate_letter(RNL_LSTM, block->gate) != 'f')
+    const rnl_cell cell = plan->src.spec.cell;
+    if (!takes || rnl_gate_letter(cell, block->gate) != rnl_cell_facts_of(cell)->forget)
         return 0;
     return plan->src.forget_bias - plan->dst.forget_bias;
 }

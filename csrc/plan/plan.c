@@ -34,7 +34,7 @@ rnl_status rnl_plan_new(const rnl_spec *spec, const rnl_layout *src, unsigned sr
         return rnl_fail(err, RNL_E_NOMEM, "no memory for a plan");
     rnl_status status = rnl_form_init(src, spec, src_has, &made->src, err);
     if (!status)
-        status = rnl_form_init(dst, spec, rnl_target_has(spec, src_has), &made->dst, err);
+        status = rnl_form_init(dst, spec, rnl_spec_has(spec), &made->dst, err);
     if (!status)
         status = build(made, spec, err);
     if (status)

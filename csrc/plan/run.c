@@ -95,10 +95,12 @@ static double value_at(const runner *run, const rnl_view *view, int64_t k)
     return rnl_to_double(run->src_dtype, rnl_load_bits(run->src_dtype, at_src(run, view, more)));
 }
 
-static const char *why_no_place(const rnl_step *op)
+static const char *why_no_place(const runner *run, const rnl_step *op)
 {
     switch (op->block.role) {
-    case RNL_PEEP: return "the target has no peepholes";
+    case RNL_PEEP:
+        return rnl_row_has_role(run->plan->dst.row, RNL_PEEP) ? "the spec says peepholes=False"
+                                                              : "the target has no peepholes";
     case RNL_BW:
         return "the target has no bias outside r * (R h + bR), as this one of the candidate is";
     default:
@@ -120,7 +122,7 @@ static rnl_status fail_not_zero(const runner *run, const rnl_step *op, int64_t k
     return rnl_fail(run->err, RNL_E_LOSSY, "%s is %g: %s of gate %c must be %s for %s, because %s",
                     place, value_at(run, &op->src, k), role_text(op->block.role),
                     rnl_gate_letter(cell, op->block.gate), wanted, run->plan->dst.layout.name,
-                    no_bias ? "the target has no biases (bias='none')" : why_no_place(op));
+                    no_bias ? "the target has no biases (bias='none')" : why_no_place(run, op));
 }
 
 static rnl_status fail_not_identity(const runner *run, const rnl_step *op, int64_t k)

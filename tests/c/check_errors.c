@@ -103,6 +103,8 @@ static void check_bad_specs(void)
     CHECK_BAD_SPEC(RNL_LSTM, reset, RNL_RESET_BEFORE);
     CHECK_BAD_SPEC(RNL_RNN_TANH, recurrent_activation, RNL_HARD_SIGMOID);
     CHECK_BAD_SPEC(RNL_LSTM, skip_input, 1);
+    CHECK_BAD_SPEC(RNL_GRU, peepholes, 1);
+    CHECK_BAD_SPEC(RNL_RNN_RELU, peepholes, 1);
 }
 
 /* -------------------------------------------------------- what a layout cannot represent -- */
@@ -118,6 +120,9 @@ static void check_no_form(void)
     spec = rnl_spec_default(RNL_LSTM, 3, 2);
     spec.recurrent_activation = RNL_HARD_SIGMOID_KERAS2;
     check_spec_refused(&spec, "torch-cell", RNL_E_LOSSY);
+    spec = rnl_spec_default(RNL_LSTM, 3, 2);
+    spec.peepholes = 1;
+    check_spec_refused(&spec, "cudnn", RNL_E_LOSSY);
     spec = rnl_spec_default(RNL_RNN_RELU, 3, 2);
     check_spec_refused(&spec, "keras-cudnn", RNL_E_LOSSY);
     rnl_layout old = named("cudnn");

@@ -135,7 +135,7 @@ typedef struct pair {
 
 static tensors target(const pair *p)
 {
-    return tensors_new(p->to, p->spec, rnl_target_has(p->spec, p->has), RNL_FLOAT32);
+    return tensors_new(p->to, p->spec, rnl_spec_has(p->spec), RNL_FLOAT32);
 }
 
 static rnl_status run(const pair *p, rnl_dtype dtype, const tensors *src, const tensors *dst,
@@ -228,6 +228,8 @@ static rnl_spec random_spec(void)
     spec.bias = (rnl_bias)random_below(4);
     if (spec.cell == RNL_GRU)
         spec.reset = (rnl_reset)random_below(2);
+    if (spec.cell == RNL_LSTM)
+        spec.peepholes = random_below(4) == 0;
     if (spec.cell == RNL_LSTM && random_below(2))
         spec.proj_size = random_below(spec.hidden_size);
     if (random_below(4) == 0) {

@@ -18,10 +18,10 @@ SCHEMAS = {path.name: path for path in (files("rnnlayout") / "schemas").iterdir(
 # change only the digest.
 PINNED = {
     "doctor-2.json": "fefe0883eb74",
-    "inspect-2.json": "0e77de66ec72",
+    "inspect-2.json": "68f24bd1bffb",
     "convert-1.json": "e781bf4724a6",
-    "run-1.json": "f8f97dee3a94",
-    "layouts-1.json": "db8fc0e9b8fa",
+    "run-1.json": "76491dbbda1a",
+    "layouts-1.json": "64ef017097cf",
     "verify-1.json": "d0e41153a374",
     "diagnose-1.json": "1c81e62725c9",
     "identify-1.json": "911ad53ebbd0",
@@ -90,6 +90,10 @@ def test_inspect(check, tmp_path):
     (told,) = check("inspect", path)["files"]
     assert [rl.Spec.from_dict(entry["spec"]) for entry in told["entries"]] == specs
     assert [entry["biases"] for entry in told["entries"]] == [["bW", "bR"], [], ["bW", "bR"]]
+    peeping = rl.Spec("lstm", 3, 2, peepholes=True)
+    path = saved(tmp_path / "p.npz", normal_weights(rl.layout("onnx"), peeping))
+    ((entry,),) = [file["entries"] for file in check("inspect", path)["files"]]
+    assert rl.Spec.from_dict(entry["spec"]) == peeping and entry["peepholes"]
     assert told["entries"][1]["tensors"] == [
         {"name": "weight_ih_l0", "shape": [6, 3]}, {"name": "weight_hh_l0", "shape": [6, 2]}
     ]  # fmt: skip

@@ -57,6 +57,20 @@ def dl4j_lstm(w, x, h, c):
     return sigmoid(output) * np.tanh(c), c
 
 
+def cntk_peephole_lstm(w, x, h, c):
+    i, candidate, f, o = np.split(w["b"] + x @ w["W"] + h @ w["H"], 4, -1)
+    new = sigmoid(f + w["Cf"] * c) * c + sigmoid(i + w["Ci"] * c) * np.tanh(candidate)
+    return sigmoid(o + w["Co"] * new) * np.tanh(new), new
+
+
+def dl4j_graves_lstm(w, x, h, c):
+    wFF, wOO, wGG = w["RW"][:, 4 * H :].T
+    ifog = x @ w["W"] + h @ w["RW"][:, : 4 * H] + w["b"]
+    candidate, forget, output, input_gate = np.split(ifog, 4, -1)
+    new = sigmoid(forget + c * wFF) * c + sigmoid(input_gate + c * wGG) * np.tanh(candidate)
+    return sigmoid(output + new * wOO) * np.tanh(new), new
+
+
 def tf1_lstm(w, x, h, c):
     icfo = np.concatenate([x, h], -1) @ w["kernel"] + w["bias"]
     i, ci, f, o = np.split(icfo, 4, -1)
@@ -252,6 +266,14 @@ CASES = [
 ]  # fmt: skip
 
 
+# the same, of an LSTM with peepholes
+PEEPHOLES = [
+    ("cntk", cntk_peephole_lstm,
+     {"b": (4 * H,), "W": (I, 4 * H), "H": (H, 4 * H), "Ci": (H,), "Cf": (H,), "Co": (H,)}),
+    ("dl4j", dl4j_graves_lstm, {"W": (I, 4 * H), "RW": (H, 4 * H + 3), "b": (4 * H,)}),
+]  # fmt: skip
+
+
 def run(step, tensors, x, h0, c0=None):
     w = {name: array.astype(np.float64) for name, array in tensors.items()}
     h, c, ys = np.float64(h0[0]), None if c0 is None else np.float64(c0[0]), []
@@ -263,9 +285,17 @@ def run(step, tensors, x, h0, c0=None):
 
 @pytest.mark.parametrize("layout, cell, reset, step, shapes", CASES)
 def test_both_ways(layout, cell, reset, step, shapes):
-    rng = seeded("documents", layout, cell)
+    check_both_ways(layout, rl.Spec(cell, I, H, reset=reset), step, shapes)
+
+
+@pytest.mark.parametrize("layout, step, shapes", PEEPHOLES)
+def test_both_ways_with_peepholes(layout, step, shapes):
+    check_both_ways(layout, rl.Spec("lstm", I, H, peepholes=True), step, shapes)
+
+
+def check_both_ways(layout, spec, step, shapes):
+    rng = seeded("documents", layout, spec.cell)
     tensors = {name: weight(rng, shape) for name, shape in shapes.items()}
-    spec = rl.Spec(cell, I, H, reset=reset)
     assert rl.describe(spec, layout) == shapes
     given = inputs(rng, spec)
     there = rl.convert(tensors, spec, layout=layout, to="onnx", exact=True)

@@ -45,16 +45,19 @@ class Cell:
 class Block:
     """The op BlockLSTMV2, which has no forget bias, or BlockLSTM, which has one."""
 
-    def __init__(self, **forget_bias):
+    def __init__(self, peeps=False, **forget_bias):
         self.op = tf.raw_ops.BlockLSTM if forget_bias else tf.raw_ops.BlockLSTMV2
         self.options = {"cell_clip": -1.0, **forget_bias} if forget_bias else {}
-        self.params = {"w": np.zeros((I + H, 4 * H), "f4"), "b": np.zeros(4 * H, "f4")}
+        self.peeps, names = peeps, ("wci", "wcf", "wco")
+        self.none = {} if peeps else dict.fromkeys(names, tf.zeros(H))
+        peepholes = {name: np.zeros(H, "f4") for name in names if peeps}
+        matrix, bias = np.zeros((I + H, 4 * H), "f4"), np.zeros(4 * H, "f4")
+        self.params = {"w": matrix, **peepholes, "b": bias}
 
     def step(self, x, h, c):
-        none = tf.zeros(H)
         result = self.op(
-            seq_len_max=1, x=tf.constant(x)[None], cs_prev=c, h_prev=h, wci=none, wcf=none,
-            wco=none, use_peephole=False, **self.params, **self.options,
+            seq_len_max=1, x=tf.constant(x)[None], cs_prev=c, h_prev=h, use_peephole=self.peeps,
+            **self.params, **self.none, **self.options,
         )  # fmt: skip
         return result.h[0], result.cs[0]
 
@@ -212,14 +215,30 @@ def test_other_cells_of_tf1(cell):
     assert all(back[name].tobytes() == a.tobytes() for name, a in framework.params.items())
 
 
-def test_peepholes_of_tf1_are_those_of_onnx():
-    rng, spec = seeded("tf1 peepholes"), rl.Spec("lstm", I, H)
-    framework = filled(lstm(use_peepholes=True), rng)
-    there = rl.convert(framework.params, spec, layout="tf1", to="onnx")
-    rows = [framework.params[f"w_{gate}_diag"] for gate in "iof"]
-    assert there["P"].tobytes() == np.concatenate(rows).tobytes()
-    with pytest.raises(rl.LossyError, match=r"w_i_diag\[0\].* must be zero for torch"):
-        rl.convert(framework.params, spec, layout="tf1", to="torch")
+PEEPING = {
+    "cell": (lambda: lstm(use_peepholes=True, forget_bias=0.0), rl.layout("tf1", forget_bias=0)),
+    "block": (lambda: Block(peeps=True), rl.layout("tf1-block-v2")),
+}
+
+
+@pytest.mark.parametrize("name", PEEPING)
+def test_peepholes_of_tf1_are_those_of_onnx(name):
+    make, layout = PEEPING[name]
+    rng, spec = seeded("tf1 peepholes", name), rl.Spec("lstm", I, H, peepholes=True)
+    framework = filled(make(), rng)
+    assert {n: a.shape for n, a in framework.params.items()} == rl.describe(spec, layout)
+    assert list(framework.params) == list(rl.describe(spec, layout))  # the order in a list
+    assert rl.infer_spec(framework.params, layout) == spec
+    there = rl.convert(framework.params, layout=layout, to="onnx", exact=True)
+    given = inputs(rng, spec)
+    expected = forward(from_onnx(there, spec), spec, *given)
+    assert distance(run(framework, *given), expected) <= 1  # reference.Rounded
+    back = rl.convert(there, to=layout, exact=True)
+    assert all(back[n].tobytes() == a.tobytes() for n, a in framework.params.items())
+    with pytest.raises(
+        rl.LossyError, match=r"\[0\] is .*: the peephole of gate . must be zero for"
+    ):
+        rl.convert(framework.params, layout=layout, to="torch")
 
 
 def test_a_sum_that_is_not_rounded_is_exact():

@@ -1,4 +1,5 @@
-"""Peepholes are kept from ONNX to ONNX, the only layout with them. Oracle: onnxruntime."""
+"""Peepholes are moved between the layouts that have them. Oracle: onnxruntime; for TensorFlow's
+cells, CNTK and Deeplearning4j see the test_meaning_ files."""
 
 import numpy as np
 import onnx
@@ -8,21 +9,27 @@ from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
 
-LSTM = rl.Spec("lstm", 5, 7)
+PEEPING = rl.Spec("lstm", 5, 7, peepholes=True)
+HAVE = [name for name, info in rl.layouts().items() if info["peepholes"]]
+
+
+def onnx_weights(spec):
+    rng = seeded("peepholes", spec)
+    shapes = rl.describe(spec, "onnx").items()
+    return {n: normal(rng, *shape) * np.float32(0.3) for n, shape in shapes}
+
+
+def test_who_has_them():
+    assert HAVE == ["onnx", "cntk", "dl4j", "tf1", "tf1-block-v2"]
 
 
 @pytest.mark.parametrize("layers, both", [(1, False), (1, True), (2, True)])
 def test_onnx_to_onnx_moves_peepholes(layers, both):
-    spec = rl.Spec("lstm", 5, 7, layers, both)
-    rng = seeded("peepholes", layers, both)
-    weights = {
-        n: normal(rng, *shape) * np.float32(0.3) for n, shape in rl.describe(spec, "onnx").items()
-    }
-    for name in [n for n in weights if n.endswith("R")]:
-        weights[name[:-1] + "P"] = normal(rng, spec.num_directions, 21)
-    x, h0, c0 = inputs(rng, spec)
+    spec = PEEPING.replace(num_layers=layers, bidirectional=both)
+    weights = onnx_weights(spec)
+    x, h0, c0 = inputs(seeded("x", spec), spec)
     made = rl.convert(weights, to="onnx")
-    assert made.keys() == weights.keys() and made.report.grade == "exact"
+    assert made.keys() == weights.keys() and made.report.grade == "exact" and made.spec == spec
     before, after = (run_onnx(w, spec, x, h0, c0) for w in (weights, made))
     without = run_onnx({n: w for n, w in weights.items() if not n.endswith("P")}, spec, x, h0, c0)
     assert same_bits(before.y, after.y) and not same_bits(before.y, without.y)
@@ -33,16 +40,62 @@ def test_onnx_to_onnx_moves_peepholes(layers, both):
     assert rl.check(weights, to="onnx").grade == "exact"
 
 
+@pytest.mark.parametrize("layout", HAVE)
+def test_a_spec_with_peepholes_is_inferred(layout):
+    for spec in (PEEPING, PEEPING.replace(peepholes=False)):
+        weights = {n: np.zeros(shape, "f4") for n, shape in rl.describe(spec, layout).items()}
+        assert rl.infer_spec(weights, layout) == spec
+        assert rl.infer_spec(list(weights.values()), layout) == spec
+
+
+@pytest.mark.parametrize("layout", ["torch", "cudnn", "keras"])
+def test_zero_peepholes_are_left_out(layout):
+    weights = onnx_weights(PEEPING)
+    zero = {**weights, "P": np.zeros_like(weights["P"])}
+    made = rl.Weights(zero).to(layout)
+    assert made.spec == PEEPING.replace(peepholes=False)
+    wanted = rl.Weights({n: a for n, a in weights.items() if n != "P"}).to(layout)
+    assert same_bits(made.tensors, wanted.tensors)
+    assert "the peephole" in rl.check(weights, to=layout).reason
+    with pytest.raises(rl.LossyError, match=r"P.* must be zero.* the target has no peepholes"):
+        rl.convert(weights, to=layout)
+    text = rl.explain(PEEPING, "onnx", layout)
+    assert "unrepresentable unless zero: peephole of gate f, peephole of gate i, peephole" in text
+
+
+def test_a_spec_without_peepholes_needs_zeros():
+    """As with biases: the tensors show what a source has, the spec what a target gets."""
+    weights, spec = onnx_weights(PEEPING), PEEPING.replace(peepholes=False)
+    with pytest.raises(rl.LossyError, match=r"P\[0, 0\].* because the spec says peepholes=False"):
+        rl.convert(weights, spec, layout="onnx", to="onnx")
+    zero = {**weights, "P": np.zeros_like(weights["P"])}
+    assert "P" not in rl.convert(zero, spec, layout="onnx", to="onnx")
+    del zero["P"]
+    there = rl.convert(zero, PEEPING, layout="onnx", to="onnx")
+    assert there["P"].shape == (1, 21) and not there["P"].any()
+
+
+def test_a_layout_without_peepholes_refuses_the_spec():
+    text = "torch has no peepholes: they multiply the cell state"
+    with pytest.raises(rl.LossyError, match=text):
+        rl.describe(PEEPING, "torch")
+    weights = normal_weights(rl.layout("torch"), PEEPING.replace(peepholes=False))
+    with pytest.raises(rl.LossyError, match=text):
+        rl.convert(weights, PEEPING, layout="torch", to="onnx")
+    with pytest.raises(rl.LossyError, match="cudnn has no peepholes"):
+        rl.unpack(np.zeros(100, "f4"), PEEPING, to="onnx")
+
+
 def test_a_file_keeps_peepholes(tmp_path):
-    weights = normal_weights(rl.layout("onnx"), LSTM) | {"P": normal(seeded("P"), 1, 21)}
-    onnx.save(onnx_model(weights, LSTM), tmp_path / "a.onnx")
+    weights = normal_weights(rl.layout("onnx"), PEEPING)
+    onnx.save(onnx_model(weights, PEEPING), tmp_path / "a.onnx")
     rl.convert_file(tmp_path / "a.onnx", tmp_path / "b.npz", to="onnx")
     with np.load(tmp_path / "b.npz") as stored:
         assert any(np.array_equal(stored[n], weights["P"]) for n in stored)
-    (one,) = rl.load(tmp_path / "b.npz").values()
-    assert same_bits({n: one[n] for n in weights}, weights)
     rl.convert_file(tmp_path / "a.onnx", tmp_path / "c.onnx", to="onnx")
     rl.save(tmp_path / "d.onnx", rl.load(tmp_path / "a.onnx"))
-    for name in ("c.onnx", "d.onnx"):
+    rl.save(tmp_path / "e.safetensors", rl.load(tmp_path / "b.npz"))
+    for name in ("b.npz", "c.onnx", "d.onnx", "e.safetensors"):
         (again,) = rl.load(tmp_path / name).values()
         assert same_bits({n: again[n] for n in weights}, weights)
+        assert again.spec == PEEPING

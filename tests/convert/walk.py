@@ -23,17 +23,17 @@ def places(layout, spec, has=None):
     return found
 
 
-def target_has(spec, has=None):
-    """Return what the target has: biases as the spec says, peepholes if the source has them."""
+def spec_has(spec):
+    """Return which optional tensors the spec asks for."""
     biases = 0 if spec.bias == "none" else _native.HAS_BIAS
-    return biases | ((has or 0) & _native.HAS_PEEPHOLES)
+    return biases | (_native.HAS_PEEPHOLES if spec.peepholes else 0)
 
 
 def steps(spec, a, b, has=None):
     """Return the steps of a -> b. has: what the source has, by default what the spec says."""
     if has is None:
-        has = target_has(spec)
-    src, dst = places(a, spec, has), places(b, spec, target_has(spec, has))
+        has = spec_has(spec)
+    src, dst = places(a, spec, has), places(b, spec, spec_has(spec))
     result = []
     for op, (layer, direction, about, _, gate), role, negate, _, second, *_, shift in _native.Plan(
         spec, a, has, b
@@ -93,7 +93,7 @@ def walk(spec, b, plan, weights, dtype=None, has=None):
     source, as in steps()."""
     bits, to = Bits(spec.dtype), Bits(dtype or spec.dtype)
     src = flat_bits(weights, bits)
-    tensors = _native.tensors(b, spec, target_has(spec, has))
+    tensors = _native.tensors(b, spec, spec_has(spec))
     nelems = [int(np.prod(shape)) for _, shape in tensors]
     dst = [np.zeros(n, to.integer) for n in nelems]
     written = [np.zeros(n, int) for n in nelems]

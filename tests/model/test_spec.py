@@ -14,7 +14,7 @@ import rnnlayout as rl
 def test_defaults():
     spec = rl.Spec("lstm", input_size=8, hidden_size=16)
     assert spec == rl.Spec(
-        "lstm", 8, 16, 1, False, 0, "double", "after", "sigmoid", False, "float32"
+        "lstm", 8, 16, 1, False, 0, "double", "after", "sigmoid", False, "float32", False
     )
     assert rl.Spec("lstm", 8, 16, bias=True).bias == "double"
     assert rl.Spec("lstm", 8, 16, bias=False).bias == "none"
@@ -49,6 +49,8 @@ def test_it_is_a_value():
 def test_it_goes_through_json():
     spec = rl.Spec("lstm", 5, 7, 2, True, 3, "recurrent", dtype="bfloat16")
     assert rl.Spec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    peeping = rl.Spec("lstm", 5, 7, peepholes=True)
+    assert rl.Spec.from_dict(json.loads(json.dumps(peeping.to_dict()))) == peeping
     # later releases must read what this one writes
     written = (
         '{"schema": 1, "cell": "gru", "input_size": 2, "hidden_size": 3, "num_layers": 4,'
@@ -93,6 +95,8 @@ def test_what_from_dict_refuses(changes, text):
         ({"proj_size": 3}, "only an LSTM can have a projection; this is gru"),
         ({"cell": "lstm", "proj_size": 3}, "need less than hidden_size 3"),
         ({"cell": "lstm", "proj_size": -1}, "proj_size is -1, need at least 0"),
+        ({"peepholes": True}, "only an LSTM can have peepholes; this is gru"),
+        ({"cell": "lstm", "peepholes": "ifo"}, "peepholes is 'ifo', need True or False"),
         ({"bias": "single"}, "bias is 'single', need one of: double, input, recurrent, none"),
         ({"cell": "lstm", "reset": "before"}, "only a GRU has a reset gate; this is lstm"),
         ({"cell": "rnn_tanh", "recurrent_activation": "hard_sigmoid"}, "has no gates"),
@@ -114,9 +118,16 @@ def test_sizes_are_64_bit():
     assert rl.regions(spec)["offset"].tolist() == [0, 1 << 54]
 
 
-@pytest.mark.parametrize("fields", [{"reset": "before"}, {"recurrent_activation": "hard_sigmoid"}])
-def test_what_has_no_cudnn_form_has_no_size_there(fields):
-    spec = rl.Spec("gru", 2, 3, **fields)
+@pytest.mark.parametrize(
+    "cell, fields",
+    [
+        ("gru", {"reset": "before"}),
+        ("gru", {"recurrent_activation": "hard_sigmoid"}),
+        ("lstm", {"peepholes": True}),
+    ],
+)
+def test_what_has_no_cudnn_form_has_no_size_there(cell, fields):
+    spec = rl.Spec(cell, 2, 3, **fields)
     with pytest.raises(rl.SpecError, match="cudnn has no"):
         _ = spec.nbytes
     with pytest.raises(rl.LossyError, match="cudnn has no"):

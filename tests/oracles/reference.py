@@ -5,6 +5,7 @@ It shares no code with the package: the places of the weights are written down o
 far the same recurrence in float32 may be from it.
 
     lstm   c' = f c + i g            h' = o tanh(c'), then h' <- P h' with a projection
+                                     with peepholes p the sums of i and f contain p c, of o p c'
     gru    h' = (1 - z) n + z h      n = tanh(W x + bW + r (R h + bR))     reset after
                                      n = tanh(W x + bW + R (r h) + bR)     reset before
     rnn    h' = tanh or relu (W x + bW + R h + bR)
@@ -13,7 +14,7 @@ Letters: T steps, N batch, I input, H hidden, P projected, L layers, D direction
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -73,6 +74,12 @@ class Rounded:
         off = self.error + OPERAND * (np.abs(self.value) + self.error)
         return Rounded(self.value @ matrix, off @ size, len(matrix),
                        (np.abs(self.value) + off) @ size)  # fmt: skip
+
+    def times(self, vector):
+        """Return the products with a vector, one term of a sum each."""
+        size = np.abs(vector)
+        return Rounded(self.value * vector, self.error * size, 1,
+                       (np.abs(self.value) + self.error) * size)  # fmt: skip
 
     def __mul__(self, other):
         value = self.value * other.value
@@ -135,13 +142,15 @@ SQUASH = {f.__name__: f for f in (sigmoid, hard_sigmoid, hard_sigmoid_keras2)}
 
 @dataclass(frozen=True)
 class PseudoLayer:
-    """One direction of one layer. W, R, bW, bR: gate letter -> array; P: (P, H) or None."""
+    """One direction of one layer. W, R, bW, bR: gate letter -> array; P: (P, H) or None; peep: i, f
+    and o -> array, or {}."""
 
     W: dict
     R: dict
     bW: dict
     bR: dict
     P: np.ndarray | None = None
+    peep: dict = field(default_factory=dict)
 
     def from_input(self, gate, x):
         return x @ self.W[gate].T + self.bW[gate]
@@ -152,16 +161,21 @@ class PseudoLayer:
     def both(self, gate, x, h):
         return self.from_input(gate, x) + self.from_state(gate, h)
 
+    def with_c(self, gate, x, h, c):
+        """Return the sum of a gate with its peephole, which is a diagonal matrix."""
+        sums = self.both(gate, x, h)
+        return sums + c.times(self.peep[gate]) if self.peep else sums
+
 
 def lstm_step(layer, spec, x, h, c, clip=None):
     squash = SQUASH[spec.recurrent_activation]
-    i = squash(layer.both("i", x, h))
-    f = squash(layer.both("f", x, h))
+    i = squash(layer.with_c("i", x, h, c))
+    f = squash(layer.with_c("f", x, h, c))
     g = tanh(layer.both("g", x, h))
-    o = squash(layer.both("o", x, h))
     c = f * c + i * g
     if clip is not None:
         c = c.clip(*clip)
+    o = squash(layer.with_c("o", x, h, c))
     h = o * tanh(c)
     return (h if layer.P is None else h @ layer.P.T), c
 
@@ -310,7 +324,9 @@ def from_onnx(tensors, spec):
             B = tensors.get(at + "B")
             B = np.zeros(2 * len(W)) if B is None else np.asarray(B[d], np.float64)
             parts = (by_gate(part, ONNX_GATES[spec.cell]) for part in (W, R, *np.split(B, 2)))
-            layers.append(PseudoLayer(*parts))
+            P = tensors.get(at + "P")
+            peep = {} if P is None else by_gate(np.asarray(P[d], np.float64), "iof")
+            layers.append(PseudoLayer(*parts, peep=peep))
     return layers
 
 

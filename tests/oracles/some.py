@@ -32,6 +32,10 @@ SPECS = [
         ("recurrent", "float64"),
         ("none", "bfloat16"),
     ]
+] + [
+    rl.Spec("lstm", 5, 3, dtype="float16", peepholes=True),
+    rl.Spec("lstm", 5, 3, 4, True, bias="none", peepholes=True),
+    rl.Spec("lstm", 5, 3, 4, True, 2, dtype="float64", peepholes=True),
 ]
 
 

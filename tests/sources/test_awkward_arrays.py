@@ -308,7 +308,7 @@ def _to(to, dtype, exact):
 CALLS = [
     (rl.Spec, dict(cell="gru", input_size=3, hidden_size=4, num_layers=2, bidirectional=True,
                    proj_size=0, bias="double", reset="after", recurrent_activation="sigmoid",
-                   skip_input=False, dtype="float32")),
+                   skip_input=False, dtype="float32", peepholes=False)),
     (SQUARE.replace, dict(num_layers=2)),
     (rl.Spec.from_dict, dict(data=SQUARE.to_dict())),
     (rl.layout, dict(name="concat", inputs="hx", z="state")),

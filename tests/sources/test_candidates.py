@@ -3,6 +3,7 @@
 import pytest
 
 import rnnlayout as rl
+from rnnlayout._native import HAS_PEEPHOLES
 from rnnlayout._sources.candidates import one_layer
 
 
@@ -22,7 +23,7 @@ def test_biases_that_a_layout_always_has(layout, cell, reset):
     assert always == any(row["bias_always"] for row in rl.layouts()[layout]["rows"])
     found = [
         one for one in one_layer(rl.layout(layout))
-        if (one.cell, one.reset, one.bidirectional, one.projected)
-        == (spec.cell, spec.reset, False, False) and one.names == names
+        if (one.cell, one.reset, one.bidirectional, one.projected, one.has & HAS_PEEPHOLES)
+        == (spec.cell, spec.reset, False, False, 0) and one.names == names
     ]  # fmt: skip
     assert len(found) == 1 and bool(found[0].has & 1) == always

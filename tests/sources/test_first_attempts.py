@@ -433,7 +433,7 @@ def test_out_without_tensors():
 
 def test_the_layout_of_the_forward_pass_is_not_one_of_users():
     peepholes = {**tensors(LSTM, "onnx"), "P": np.ones((1, 21), "f4")}
-    text = error_of(rl.RNN, peepholes, layout="onnx")
+    text = error_of(rl.RNN, peepholes, LSTM, layout="onnx")
     assert "must be zero for the forward pass, because" in text and "cpu" not in text
     for call in (rl.layout, lambda n: rl.describe(LSTM, n), lambda n: rl.pack(tensors(), layout=n)):
         assert "no layout is called 'cpu'" in error_of(call, "cpu")

@@ -18,7 +18,7 @@ const char *rnl_algo_name(const rnl_gpu_options *options)
 
 static bool is_plain(const rnl_spec *spec)
 {
-    return spec->cell == RNL_RNN_TANH || spec->cell == RNL_RNN_RELU;
+    return rnl_cell_facts_of(spec->cell)->gates[1] == '\0';
 }
 
 /* The largest H of the algorithm for small H. */

@@ -119,7 +119,7 @@ static rnl_status check_arrays(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job, r
 rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                            rnl_error *err)
 {
-    const bool has_c = rnn->spec.cell == RNL_LSTM;
+    const bool has_c = rnl_cell_facts_of(rnn->spec.cell)->has_c;
     const void *const given[RNL_NUM_ARRAYS] = {call->x, call->h0, has_c ? call->c0 : NULL,
                                                call->y, call->hn, has_c ? call->cn : NULL};
     memset(job, 0, sizeof *job);

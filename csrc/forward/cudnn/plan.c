@@ -123,7 +123,7 @@ static rnl_status describe(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan,
         status = describe_lengths(rnn, plan, job, err);
     if (status == RNL_OK)
         status = describe_state(rnn, &plan->h, plan->sizes.N, rnn->state_size, err);
-    if (status == RNL_OK && rnn->spec.cell == RNL_LSTM)
+    if (status == RNL_OK && rnl_cell_facts_of(rnn->spec.cell)->has_c)
         status = describe_state(rnn, &plan->c, plan->sizes.N, rnn->spec.hidden_size, err);
     if (status == RNL_OK)
         status = RNL_DNN(device, err, cudnnGetRNNTempSpaceSizes, lane->handle, plan->rnn,

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._convert import engine
+from rnnlayout._model.cells import CELLS
 from rnnlayout._model.dtypes import narrowed, rounded, storage, widened
 from rnnlayout._model.given import Given, given_of
 from rnnlayout._model.layout import ROLES, Layout
-from rnnlayout._model.spec import CANDIDATES, HARD_SIGMOIDS, HARD_TIMES, Spec
-from rnnlayout._native import HAS_PEEPHOLES, LossyError
+from rnnlayout._model.spec import HARD_SIGMOIDS, HARD_TIMES, Spec
+from rnnlayout._native import LossyError
 from rnnlayout._weights.weights import Weights
 
 Gate = tuple[int, int, str]  # layer, direction, gate
@@ -62,7 +63,7 @@ class Block:
 def blocks_of(weights: Weights) -> dict[Key, Block]:
     """Return all blocks of an RNN, in cuDNN's order. Missing biases are zero."""
     given = given_of(weights)
-    spec = given.spec
+    spec = given.spec.replace(peepholes=False)
     common = Layout("torch" if _supports("torch", spec) else "onnx")
     if given.layout.name != "cudnn":  # where the bias mode is part of the layout
         spec = spec.replace(bias="double")
@@ -91,22 +92,30 @@ def _supports(layout: str, spec: Spec) -> bool:
 
 
 def _without_peepholes(given: Given, spec: Spec) -> Given:
-    """Leave out peepholes, which only ONNX has: they are compared without a conversion."""
-    has = given.has & ~HAS_PEEPHOLES
-    names = [name for name, _ in _native.tensors(given.layout, given.spec, has)]
-    arrays = [given.arrays[given.names.index(name)] for name in names]
-    return Given(spec, given.layout, has, names, arrays)
+    """Make peepholes zero, which few layouts have: they are compared without a conversion."""
+    arrays = list(given.arrays)
+    for block, (tensor, *place) in _native.blocks(given.layout, given.spec, given.has):
+        if block[2] == "peephole":
+            if arrays[tensor] is given.arrays[tensor]:
+                arrays[tensor] = arrays[tensor].copy()
+            view_of(arrays[tensor], place)[...] = 0
+    return replace(given, spec=spec, arrays=arrays)
 
 
 def views(given: Given) -> Iterator[tuple[Key, Block]]:
     """Yield the blocks that a source has itself, without a conversion."""
     blocks = _native.blocks(given.layout, given.spec, given.has)
-    for (layer, direction, role, _, gate), view in blocks:
-        tensor, at, rows, cols, row_stride, col_stride, _ = view
-        flat = given.arrays[tensor].reshape(-1)[at:]
-        strides = row_stride * flat.itemsize, col_stride * flat.itemsize
-        bits = np.lib.stride_tricks.as_strided(flat, (rows, cols), strides, writeable=False)
+    for (layer, direction, role, _, gate), (tensor, *place) in blocks:
+        bits = view_of(given.arrays[tensor], place)
         yield (layer, direction, role, gate), Block(bits, given.dtype)
+
+
+def view_of(array: np.ndarray, place: list[int]) -> np.ndarray:
+    """Return a block as a view of its tensor. place: as in _native.blocks(), after the tensor."""
+    at, rows, cols, row_stride, col_stride, _ = place
+    flat = array.reshape(-1)[at:]
+    strides = row_stride * flat.itemsize, col_stride * flat.itemsize
+    return np.lib.stride_tricks.as_strided(flat, (rows, cols), strides)
 
 
 def one_bias(weights: Weights) -> frozenset[Gate]:
@@ -120,7 +129,8 @@ def one_bias(weights: Weights) -> frozenset[Gate]:
 
 def may_sum(spec: Spec, gate: str) -> bool:
     """Does only the sum of the gate's biases matter? Not for a candidate r * (R h + bR)."""
-    return not (spec.cell == "gru" and spec.reset == "after" and gate == "n")
+    cell = CELLS[spec.cell]
+    return not (cell.has_reset and spec.reset == "after" and gate == cell.candidate)
 
 
 def sum_of(blocks: Mapping[Key, Block], at: Gate, dtype: str) -> Block:
@@ -153,8 +163,9 @@ def as_keras3(blocks: dict[Key, Block], spec: Spec) -> dict[Key, Block]:
     """Return the blocks with which Keras 3's hard_sigmoid computes what that of Keras 2 does."""
     if spec.recurrent_activation != HARD_SIGMOIDS[1]:
         return blocks
+    unscaled = ("", CELLS[spec.cell].candidate)  # a projection is of no gate
     return {
-        key: block if key[3] in CANDIDATES else block.times(HARD_TIMES)
+        key: block if key[3] in unscaled else block.times(HARD_TIMES)
         for key, block in blocks.items()
     }
 

@@ -62,10 +62,9 @@ def _subject(heat: Heat) -> Subject:
     if not heat.offsets:
         spec = spec.replace(bias="double", skip_input=False)
     alike = spec.replace(reset="after", recurrent_activation="sigmoid")
-    if any(gap.key[2] == "peephole" for gap in heat.gaps):
-        has = _native.HAS_BIAS | _native.HAS_PEEPHOLES
-        return Subject(alike, Layout("onnx"), has, heat.name)
-    return Subject(alike, CUDNN, None, heat.name)
+    if alike.peepholes:
+        return Subject(alike, Layout("onnx"), name=heat.name)
+    return Subject(alike, CUDNN, name=heat.name)
 
 
 def _add(heat: Heat, scene: Scene, subject: Subject) -> list[Part]:

@@ -12,6 +12,7 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._convert import engine
 from rnnlayout._model.given import Given
+from rnnlayout._model.optional import spec_has
 from rnnlayout._model.spec import Spec
 from rnnlayout._run.rnn import CPU, forward
 from rnnlayout._weights.weights import weights_of
@@ -42,8 +43,7 @@ class Network:
 
     @property
     def given(self) -> Given:
-        has = 0 if self.spec.bias == "none" else _native.HAS_BIAS
-        return Given(self.spec, CPU, has, ["weight_space"], [self.flat])
+        return Given(self.spec, CPU, spec_has(self.spec), ["weight_space"], [self.flat])
 
     def key(self) -> tuple[Spec, bytes]:
         """Return what is equal only for equal functions: biases that are added count as sums."""
@@ -79,7 +79,7 @@ def places(spec: Spec) -> dict[tuple[int, int, str, str], tuple[int, int, int]]:
     return {
         (layer, direction, role, gate): (at, rows, columns)
         for (layer, direction, role, _, gate), (_, at, rows, columns, *_) in
-        _native.blocks(CPU, spec)
+        _native.blocks(CPU, spec, spec_has(spec))
     }  # fmt: skip
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._model.dtypes import check_in_place, dtype_name, storage, take
 from rnnlayout._model.given import Given
-from rnnlayout._model.layout import Layout
+from rnnlayout._model.layout import Layout, has_peepholes
+from rnnlayout._model.optional import spec_has
 from rnnlayout._model.spec import Spec, flag
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.mismatch import wrong_names
@@ -60,7 +61,13 @@ def plan_of(source: Given, dst: Layout, dtype: Any) -> tuple[_native.Plan, Spec]
     """Return the plan that converts `source`, and the spec of its result."""
     name = dtype_name(dtype) if dtype is not None else source.dtype
     spec = source.spec if name == source.dtype else source.spec.replace(dtype=name)
+    spec = spec_in(dst, spec)
     return plan_for(spec, source.layout, source.has, dst), spec
+
+
+def spec_in(dst: Layout, spec: Spec) -> Spec:
+    """Return the spec of the result: a layout without peepholes needs them to be zero."""
+    return spec.replace(peepholes=False) if spec.peepholes and not has_peepholes(dst) else spec
 
 
 def run(
@@ -74,18 +81,10 @@ def run(
         arrays = _outputs(out, plan.targets, spec.dtype, dst)
     _check_exact(source, exact)
     report = run_plan(plan, source.arrays, arrays, source.dtype, spec.dtype, exact, out is None)
-    has = has_of_target(plan, spec, source.has, dst)
     names = [name for name, _ in plan.targets]
-    made = replace(source, spec=spec, layout=dst, has=has, names=names, arrays=arrays, rounded=())
+    made = replace(source, spec=spec, layout=dst, has=spec_has(spec), names=names, arrays=arrays,
+                   rounded=())  # fmt: skip
     return made, completed(report, source, dst)
-
-
-def has_of_target(plan: _native.Plan, spec: Spec, has: int, dst: Layout) -> int:
-    """Return the optional tensors of the target of a plan. has: of the source."""
-    biases = 0 if spec.bias == "none" else _native.HAS_BIAS
-    if has & _native.HAS_PEEPHOLES and plan.targets != _native.tensors(dst, spec, biases):
-        return biases | _native.HAS_PEEPHOLES  # the target can represent them
-    return biases
 
 
 def run_into(

@@ -7,9 +7,10 @@ from typing import Any
 
 from rnnlayout import _native
 from rnnlayout._model.layout import Layout
+from rnnlayout._model.optional import spec_has
 from rnnlayout._model.spec import Spec
 
-from .engine import has_of_target, plan_for
+from .engine import plan_for, spec_in
 
 Place = tuple[int, int]  # layer, direction
 
@@ -47,10 +48,10 @@ class Move:
 class Moves:
     """All moves of a conversion, by layer and direction, and the names of the tensors.
 
-    target_has: the optional tensors of the target, as in Given.
+    target: the spec of the result.
     """
 
-    target_has: int
+    target: Spec
     sources: list[str]
     targets: list[str]
     every: dict[Place, list[Move]]
@@ -69,16 +70,15 @@ def moves_of(spec: Spec, source: Layout, target: Layout, has: int | None = None)
 
     Raises LossyError if there is no conversion.
     """
-    biases = 0 if spec.bias == "none" else _native.HAS_BIAS
-    has = biases if has is None else has
-    plan = plan_for(spec, source, has, target)
-    target_has = has_of_target(plan, spec, has, target)
-    transposed = _transposed(source, spec, has) ^ _transposed(target, spec, target_has)
+    has = spec_has(spec) if has is None else has
+    made = spec_in(target, spec)
+    plan = plan_for(made, source, has, target)
+    transposed = _transposed(source, made, has) ^ _transposed(target, made, spec_has(made))
     every: dict[Place, list[Move]] = {}
     for step in plan.steps():
         every.setdefault(step[1][:2], []).append(_move(step, transposed))
     sources, targets = ([name for name, _ in each] for each in (plan.sources, plan.targets))
-    return Moves(target_has, sources, targets, dict(sorted(every.items())))
+    return Moves(made, sources, targets, dict(sorted(every.items())))
 
 
 def title_of(place: Place, spec: Spec) -> str:

@@ -59,7 +59,7 @@ def _add_conversion(to: Layout, scene: Scene, subject: Subject) -> list[Part]:
     """Draw a subject's conversion, and return its text."""
     spec, layout = subject.spec, subject.layout
     moves = moves_of(spec, layout, to, subject.has)
-    source, target = subject, Subject(spec, to, moves.target_has)
+    source, target = subject, Subject(moves.target, to)
     parts: list[Part] = []
     for one in (source, target):
         tensors = one.tensors()

@@ -150,7 +150,8 @@ def _check_layer(k: int, layer: Given, first: Given, wanted: Spec) -> None:
         raise LayoutError(f"layer {k} is in layout {layer.layout}, layer 0 in {first.layout}")
     if layer.has != first.has:
         raise LayoutError(
-            f"layer {k} and layer 0 do not both have biases: pass zeros for the missing ones"
+            f"layer {k} and layer 0 do not both have biases, or peepholes: pass zeros for the"
+            " missing ones"
         )
     if layer.spec != wanted:
         raise LayoutError(

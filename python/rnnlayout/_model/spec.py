@@ -26,9 +26,8 @@ SCHEMA = 1
 # x of a gate is a sum of its biases and of products of its weights.
 HARD_SIGMOIDS = ("hard_sigmoid", "hard_sigmoid_keras2")
 HARD_TIMES = 1.2
-CANDIDATES = "gn"  # the gates with the other activation
 _SIZES = ("input_size", "hidden_size", "num_layers", "proj_size")
-_FLAGS = ("bidirectional", "skip_input")
+_FLAGS = ("bidirectional", "peepholes", "skip_input")
 # Two RNNs with equal values of these are the same network; the other fields decide storage.
 _NETWORK = ("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "proj_size",
             "reset", "recurrent_activation")  # fmt: skip
@@ -50,6 +49,8 @@ class Spec:
         or "hard_sigmoid_keras2" (Keras 1 and 2: 0.2 x + 0.5), both clipped to [0, 1].
     skip_input: cuDNN adds the input of layer 0 to its gates without a matrix; needs I == H.
     dtype: "float16", "bfloat16", "float32" or "float64", or a NumPy, ml_dtypes or torch dtype.
+    peepholes: LSTM only, and not in cuDNN: the sums of i and f also contain p * c, with the old
+        cell state c, and the sum of o contains p * c', with the new one.
 
     Immutable and hashable. Raises SpecError if the fields contradict each other.
 
@@ -68,6 +69,7 @@ class Spec:
     recurrent_activation: RecurrentActivation = "sigmoid"
     skip_input: bool = False
     dtype: str = "float32"
+    peepholes: bool = False
 
     if TYPE_CHECKING:  # what __post_init__() accepts beyond the fields' own types
 
@@ -84,6 +86,7 @@ class Spec:
             recurrent_activation: RecurrentActivation = "sigmoid",
             skip_input: bool = False,
             dtype: Any = "float32",
+            peepholes: bool = False,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -118,8 +121,14 @@ class Spec:
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields and a schema version, ready for JSON; from_dict() reads it."""
-        return {"schema": SCHEMA, **asdict(self)}
+        """Return the fields and a schema version, ready for JSON; from_dict() reads it.
+
+        peepholes are a field only if the spec has them, as in what earlier releases wrote.
+        """
+        found = {"schema": SCHEMA, **asdict(self)}
+        if not self.peepholes:
+            del found["peepholes"]
+        return found
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Spec:

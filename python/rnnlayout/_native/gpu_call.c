@@ -2,9 +2,9 @@
  * rnnlayout/_run/gpu.py, which reports what is wrong, or makes the call again with what it read. */
 #include "gpu_call.h"
 
-static int is_lstm(const gpu_rnn_object *self)
+static int has_c(const gpu_rnn_object *self)
 {
-    return self->spec.cell == RNL_LSTM;
+    return rnl_cell_facts_of(self->spec.cell)->has_c;
 }
 
 /* ------------------------------------------------------------------------------------ arguments --
@@ -32,7 +32,7 @@ static PyObject *given(PyObject *object)
 static int read_state(const gpu_rnn_object *self, PyObject *state, PyObject **values)
 {
     values[H0] = given(state);
-    if (!values[H0] || !is_lstm(self))
+    if (!values[H0] || !has_c(self))
         return 1;
     const int is_tuple = PyTuple_CheckExact(state);
     if (!is_tuple && !PyList_CheckExact(state))
@@ -63,7 +63,7 @@ static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyO
     for (int k = 0; k < NUM_ARRAYS; k++)
         Py_XINCREF(values[k]);
     return reads && axes >= STEP && axes < NUM_AXES &&
-           !(axes == STEP && self->spec.bidirectional) && (is_lstm(self) || !values[CN]);
+           !(axes == STEP && self->spec.bidirectional) && (has_c(self) || !values[CN]);
 }
 
 static int take_arrays(PyObject *const *values, gpu_call *call)
@@ -89,7 +89,7 @@ static int make_outputs(const gpu_rnn_object *self, gpu_call *call, PyObject *ke
     array_shape shapes[NUM_ARRAYS - Y];
     int n = 0, places[NUM_ARRAYS - Y];
     for (int k = Y; k < NUM_ARRAYS; k++)
-        if (!call->arrays[k].value && (k != CN || is_lstm(self))) {
+        if (!call->arrays[k].value && (k != CN || has_c(self))) {
             shapes[n] = call->shapes[k];
             places[n++] = k;
         }

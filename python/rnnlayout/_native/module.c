@@ -78,6 +78,13 @@ static PyObject *native_aliases(PyObject *module, PyObject *unused)
     return list_aliases();
 }
 
+static PyObject *native_cells(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return dict_of_cells();
+}
+
 static PyObject *native_itemsize(PyObject *module, PyObject *name)
 {
     int dtype;
@@ -169,6 +176,8 @@ static PyMethodDef native_methods[] = {
      "blocks(layout, spec, has=None, /)\n--\n\nReturn a list of (block, view), the place of each"
      " block: block is (layer, direction, role, lin_layer_id, gate), view is (tensor, at, rows,"
      " cols, row_stride, col_stride, ravel), in elements."},
+    {"cells", native_cells, METH_NOARGS,
+     "cells()\n--\n\nReturn the table of cells: name -> a dict of rnl_cell_facts."},
     {"rows", native_rows, METH_NOARGS,
      "rows()\n--\n\nReturn the rows of the table of layouts, each a dict."},
     {"aliases", native_aliases, METH_NOARGS,

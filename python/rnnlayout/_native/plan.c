@@ -37,7 +37,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         goto fail;
     }
     self->sources = list_tensors(state, &src, &spec, has);
-    self->targets = list_tensors(state, &dst, &spec, rnl_target_has(&spec, has));
+    self->targets = list_tensors(state, &dst, &spec, rnl_spec_has(&spec));
     if (!self->sources || !self->targets)
         goto fail;
     return (PyObject *)self;

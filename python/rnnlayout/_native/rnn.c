@@ -308,7 +308,7 @@ static int make_outputs(const rnn_object *self, rnn_call *call)
     if (make(&given->y, &call->made[0], ndim, y, call->type) < 0 ||
         make(&given->hn, &call->made[1], 2 + call->batched, h, call->type) < 0)
         return -1;
-    return self->spec.cell == RNL_LSTM
+    return rnl_cell_facts_of(self->spec.cell)->has_c
                ? make(&given->cn, &call->made[2], 2 + call->batched, c, call->type)
                : 0;
 }
@@ -372,7 +372,7 @@ static int array_of(PyObject *object, PyArrayObject **array)
 
 static int states_of(const rnn_object *self, PyObject *state, arrays *a)
 {
-    if (self->spec.cell != RNL_LSTM || state == Py_None)
+    if (!rnl_cell_facts_of(self->spec.cell)->has_c || state == Py_None)
         return array_of(state, &a->h0);
     return PyTuple_CheckExact(state) && PyTuple_Size(state) == 2 &&
            array_of(PyTuple_GetItem(state, 0), &a->h0) &&
@@ -396,7 +396,7 @@ static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
                 call.given.x && states_of(self, args[1], &call.given) &&
                 array_of(args[2], &call.given.lengths) && array_of(args[3], &call.given.y) &&
                 array_of(args[4], &call.given.hn) && array_of(args[5], &call.given.cn) &&
-                (self->spec.cell == RNL_LSTM || !call.given.cn);
+                (rnl_cell_facts_of(self->spec.cell)->has_c || !call.given.cn);
     if (ready)
         ready = prepare_call(self, &call, checked);
     if (ready > 0)

@@ -88,6 +88,7 @@ int spec_from_object(const native_state *state, PyObject *object, rnl_spec *spec
         get_size(state, object, "num_layers", &spec->num_layers) ||
         get_size(state, object, "proj_size", &spec->proj_size) ||
         get_truth(object, "bidirectional", &spec->bidirectional) ||
+        get_truth(object, "peepholes", &spec->peepholes) ||
         get_truth(object, "skip_input", &spec->skip_input))
         return -1;
     spec->cell = (rnl_cell)cell;
@@ -319,6 +320,24 @@ PyObject *list_rows(void)
         if (append(list, row_to_dict(&row)) < 0)
             Py_CLEAR(list);
     return list;
+}
+
+PyObject *dict_of_cells(void)
+{
+    PyObject *all = PyDict_New();
+    for (int cell = 0; all && rnl_name(RNL_NAMES_CELL, cell); cell++) {
+        const rnl_cell_facts *const facts = rnl_cell_facts_of((rnl_cell)cell);
+        const char candidate[] = {facts->candidate, '\0'};
+        PyObject *one = Py_BuildValue("{s:s, s:s, s:s, s:O, s:O, s:O}", "gates", facts->gates,
+                                      "peepholes", facts->peepholes, "candidate", candidate,
+                                      "has_reset", facts->reset ? Py_True : Py_False, "has_c",
+                                      facts->has_c ? Py_True : Py_False, "may_project",
+                                      facts->may_project ? Py_True : Py_False);
+        if (!one || PyDict_SetItemString(all, rnl_name(RNL_NAMES_CELL, cell), one) < 0)
+            Py_CLEAR(all);
+        Py_XDECREF(one);
+    }
+    return all;
 }
 
 PyObject *list_aliases(void)

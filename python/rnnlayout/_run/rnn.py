@@ -30,7 +30,7 @@ class RNN:
 
     source, spec, layout, prefix, cell, reset, recurrent_activation, dtype: as in pack(); a 1-D
         array is cuDNN's weight space. RNNs that cuDNN lacks run too: reset-before GRUs, hard
-        sigmoids.
+        sigmoids, peepholes.
     device: "cpu"; "cuda" or "cuda:1" for a GPU, with cuDNN; "auto" for the first GPU if it is
         usable and supports this RNN, otherwise the CPU.
     batch_first: x and y are (N, T, ...). By default as the source says, that is, nn.LSTM's own

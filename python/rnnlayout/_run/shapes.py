@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnlayout._model.cells import CELLS
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError
 
@@ -17,12 +18,12 @@ _AXES = {STEP: "N", TIME_FIRST: "TN", BATCH_FIRST: "NT"}
 def name_arrays(spec: Spec, x: Any, state: Any, out: Any, h_out: Any, c_out: Any) -> dict[str, Any]:
     """Return the arrays of a call by name, without those that are not given."""
     states = [] if state is None else [state]
-    if spec.cell == "lstm" and states:
+    if CELLS[spec.cell].has_c and states:
         if not isinstance(state, (tuple, list)) or len(state) != 2:
             raise LayoutError(f"state is a {kind(state)}, need (h_0, c_0): an LSTM has two")
         states = list(state)
-    if spec.cell != "lstm" and c_out is not None:
-        cell = "a GRU" if spec.cell == "gru" else "a plain RNN"
+    if not CELLS[spec.cell].has_c and c_out is not None:
+        cell = "a GRU" if CELLS[spec.cell].is_gated else "a plain RNN"
         raise LayoutError(f"c_out is given, but {cell} has no cell state")
     outs = zip(OUTPUTS, (out, h_out, c_out), strict=True)
     return {
@@ -58,7 +59,7 @@ class Shapes:
         rows = (spec.num_layers * D, *((self.N,) if self.batched else ()))
         form = "(L * D, N, {})" if self.batched else "(L * D, {})"
         parts = [Part((*rows, P), form.format("P" if spec.proj_size else "H"))]
-        if spec.cell == "lstm":
+        if CELLS[spec.cell].has_c:
             parts.append(Part((*rows, H), form.format("H")))
         self.states = dict(zip(INPUTS[1:], parts, strict=False))
         self.outputs = dict(zip(OUTPUTS, [Part((*x[:-1], width), ""), *parts], strict=False))

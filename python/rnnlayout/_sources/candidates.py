@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 
 from rnnlayout import _native
+from rnnlayout._model.cells import CELLS
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import Cell, Reset, Spec
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES
@@ -57,7 +58,8 @@ class Candidate:
         """Return the spec of this RNN with these sizes."""
         return Spec(
             self.cell, I, H, self.num_layers, self.bidirectional, P if self.projected else 0,
-            bias="double" if self.has & HAS_BIAS else "none", reset=self.reset, **more,
+            bias="double" if self.has & HAS_BIAS else "none", reset=self.reset,
+            peepholes=bool(self.has & HAS_PEEPHOLES), **more,
         )  # fmt: skip
 
     def _probe(self, larger: str = "") -> Spec:
@@ -113,14 +115,16 @@ def one_layer(layout: Layout) -> tuple[Candidate, ...]:
     kinds = [
         (cell, reset)
         for cell in info["cells"]
-        for reset in (info["resets"] if cell == "gru" else ["after"])
+        for reset in (info["resets"] if CELLS[cell].has_reset else ["after"])
     ]
     for (cell, reset), projected, has, both in product(
         kinds, (False, True), _OPTIONAL, (False, True)
     ):
         one = Candidate(layout, cell, reset, 1, both, projected, has)
         try:
-            found.setdefault((cell, reset, projected, both, one.names), one)
+            # deeplearning4j's tensors have the same names with and without peepholes
+            peepholes = has & HAS_PEEPHOLES
+            found.setdefault((cell, reset, projected, both, peepholes, one.names), one)
         except ValueError:  # the RNN does not exist, or the layout cannot represent it
             continue
     return tuple(found.values())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rnnlayout import _native
+from rnnlayout._model.cells import CELLS
 from rnnlayout._model.dtypes import FLOATS
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
@@ -66,5 +67,5 @@ def _variations(spec: Spec) -> Iterator[dict[str, Any]]:
     yield from ({"cell": cell} for cell in ("lstm", "gru", "rnn_tanh"))
     yield from ({"num_layers": n} for n in range(1, spec.num_layers + 4))
     yield {"input_size": spec.hidden_size, "hidden_size": spec.input_size}
-    if spec.cell == "lstm":
+    if CELLS[spec.cell].may_project:
         yield from ({"proj_size": n} for n in range(1, min(spec.hidden_size, 4096)))

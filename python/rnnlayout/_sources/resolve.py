@@ -13,6 +13,7 @@ from rnnlayout._model.describe import describe
 from rnnlayout._model.dtypes import Bits, as_carrier, take
 from rnnlayout._model.given import Given
 from rnnlayout._model.layout import Layout
+from rnnlayout._model.optional import spec_has
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError
 
@@ -166,8 +167,8 @@ def by_spec(found: list[tuple[Layout, Arrays]], spec: Spec, original: Sequence[s
 
 def _variants(spec: Spec) -> list[int]:
     """Return which optional tensors a source may have, first those that the spec has."""
-    first = 0 if spec.bias == "none" else HAS_BIAS
-    return [has | more for more in (0, HAS_PEEPHOLES) for has in (first, first ^ HAS_BIAS)]
+    first = spec_has(spec)
+    return [first ^ more for more in (0, HAS_BIAS, HAS_PEEPHOLES, HAS_BIAS | HAS_PEEPHOLES)]
 
 
 def _ordered(names: Collection[str], arrays: Arrays) -> Named:

@@ -39,6 +39,8 @@ static rnl_spec random_spec(int64_t scale)
         spec.recurrent_activation = (rnl_activation)random_below(3);
     if (spec.cell == RNL_LSTM && spec.hidden_size > 1 && random_below(3) == 0)
         spec.proj_size = 1 + random_below(spec.hidden_size - 1);
+    if (spec.cell == RNL_LSTM)
+        spec.peepholes = (int)random_below(2);
     if (random_below(6) == 0) {
         spec.input_size = spec.hidden_size;
         spec.skip_input = 1;

@@ -17,7 +17,7 @@ static double gate_of(const problem *p, double a)
 
 /* The weights of one layer and direction; NULL: it has none. */
 typedef struct cell {
-    const double *W, *R, *P, *bW, *bR;
+    const double *W, *R, *P, *bW, *bR, *peepholes; /* of i, f, o */
     int64_t I;
 } cell;
 
@@ -29,7 +29,8 @@ static cell cell_at(const problem *p, int64_t layer, int64_t direction)
     const int64_t modes[] = {
         [RNL_BIAS_DOUBLE] = 2, [RNL_BIAS_INPUT] = 1, [RNL_BIAS_RECURRENT] = 1, [RNL_BIAS_NONE] = 0};
     const int64_t vectors = modes[spec->bias];
-    biases -= spec->num_layers * p->D * vectors * G * p->H;
+    const double *peepholes = biases - (spec->peepholes ? spec->num_layers * p->D * 3 * p->H : 0);
+    biases = peepholes - spec->num_layers * p->D * vectors * G * p->H;
     cell c = {0};
     for (int64_t l = 0; l <= layer; l++)
         for (int64_t d = 0; d < (l < layer ? p->D : direction + 1); d++) {
@@ -49,6 +50,10 @@ static cell cell_at(const problem *p, int64_t layer, int64_t direction)
             if (spec->bias == RNL_BIAS_DOUBLE || spec->bias == RNL_BIAS_RECURRENT)
                 c.bR = biases + (vectors - 1) * G * p->H;
             biases += vectors * G * p->H;
+            if (spec->peepholes) {
+                c.peepholes = peepholes;
+                peepholes += 3 * p->H;
+            }
         }
     return c;
 }
@@ -66,6 +71,7 @@ static void step_of(const problem *p, const cell *w, const double *x, double *h,
 {
     const int64_t H = p->H, S = p->S;
     double a[4][LARGER * MOST_UNITS], r[4][LARGER * MOST_UNITS];
+    static const double none[2 * LARGER * MOST_UNITS + 1] = {0};
     double full[LARGER * MOST_UNITS], reset[LARGER * MOST_UNITS] = {0};
     const int G = rnl_num_gates(p->spec.cell);
     for (int g = 0; g < G; g++)
@@ -79,11 +85,13 @@ static void step_of(const problem *p, const cell *w, const double *x, double *h,
     for (int64_t u = 0; u < H; u++)
         switch (p->spec.cell) {
         case RNL_LSTM: {
-            const double f = gate_of(p, a[1][u] + r[1][u]);
-            c[u] = f * c[u] + gate_of(p, a[0][u] + r[0][u]) * tanh(a[2][u] + r[2][u]);
+            const double *const peep = w->peepholes ? w->peepholes + u : none;
+            const double i = gate_of(p, a[0][u] + r[0][u] + peep[0] * c[u]);
+            const double f = gate_of(p, a[1][u] + r[1][u] + peep[H] * c[u]);
+            c[u] = f * c[u] + i * tanh(a[2][u] + r[2][u]);
             if (p->options.clips)
                 c[u] = fmin(fmax(c[u], p->options.clip_low), p->options.clip_high);
-            full[u] = gate_of(p, a[3][u] + r[3][u]) * tanh(c[u]);
+            full[u] = gate_of(p, a[3][u] + r[3][u] + peep[2 * H] * c[u]) * tanh(c[u]);
             break;
         }
         case RNL_GRU: {

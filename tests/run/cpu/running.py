@@ -17,6 +17,8 @@ KINDS = [
     rl.Spec("lstm", I, H, 2, True, P),
     rl.Spec("lstm", I, H, dtype="bfloat16"),
     rl.Spec("lstm", I, H, recurrent_activation="hard_sigmoid"),
+    rl.Spec("lstm", I, H, 2, peepholes=True),
+    rl.Spec("lstm", I, H, 1, True, recurrent_activation="hard_sigmoid", peepholes=True),
     rl.Spec("gru", I, H, 3, dtype="float16"),
     rl.Spec("gru", I, H, 2, True),
     rl.Spec("gru", I, H, 2, reset="before"),
@@ -32,7 +34,7 @@ one_direction = pytest.mark.parametrize(
 
 def source_of(spec):
     """Return the arguments of rl.RNN and rl.forward for an RNN of this spec."""
-    special = spec.reset == "before" or spec.recurrent_activation != "sigmoid"
+    special = spec.reset == "before" or spec.recurrent_activation != "sigmoid" or spec.peepholes
     layout = "onnx" if special else "cudnn"
     weights = normal_weights(rl.layout(layout), spec)
     tensors = weights if special else {"weight_space": weights}

@@ -10,7 +10,7 @@ import rnnlayout as rl
 LENGTHS = [3, 5, 2, 1, 4, 5, 2, 5, 1]
 SPECS = [
     rl.Spec(cell, I, H, layers, both, bias=bias, recurrent_activation=squash, **options)
-    for cell, options in FORMS
+    for cell, options in [*FORMS, ("lstm", {"peepholes": True})]
     for squash in ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2")
     if squash == "sigmoid" or not cell.startswith("rnn")
     for layers in (1, 2)
@@ -44,7 +44,7 @@ def test_operators(spec, lengths):
     assert distance_between(theirs, ours, expected) <= 1  # reference.Rounded
 
 
-@pytest.mark.parametrize(("cell", "options"), FORMS)
+@pytest.mark.parametrize(("cell", "options"), [*FORMS, ("lstm", {"peepholes": True})])
 def test_reverse(cell, options):
     """An operator that runs backward equals a forward one over the reversed x."""
     spec = rl.Spec(cell, I, H, **options)

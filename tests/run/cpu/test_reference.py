@@ -56,12 +56,13 @@ def problems(draw):
     squash = "sigmoid"
     if not cell.startswith("rnn") and not proj and draw(st.integers(0, 2)) == 0:
         squash = draw(st.sampled_from(HARD))
-    has_cudnn_form = reset == "after" and squash == "sigmoid"
+    peepholes = cell == "lstm" and not proj and draw(st.booleans())
+    has_cudnn_form = reset == "after" and squash == "sigmoid" and not peepholes
     bias = draw(st.sampled_from(["double", "input", "recurrent", "none"] if has_cudnn_form
                                 else ["double", "none"]))  # fmt: skip
     weights = draw(st.sampled_from(list(DTYPES)))
     spec = rl.Spec(cell, inputs, hidden, layers, both, proj, bias, reset, squash,
-                   skip and has_cudnn_form, weights)  # fmt: skip
+                   skip and has_cudnn_form, weights, peepholes)  # fmt: skip
     T, batch = size(0, 7), draw(st.sampled_from(["first", "second", "none"]))
     N = 1 if batch == "none" else size(0, 14)
     lengths = None
@@ -84,7 +85,8 @@ def problems(draw):
 def random_weights(spec, rng):
     """Return a source, and the PseudoLayers in it. The magnitudes of a row of a matrix sum to less
     than 1, so no rounding error grows from step to step."""
-    layout = "cudnn" if spec.reset == "after" and spec.recurrent_activation == "sigmoid" else "onnx"
+    has_cudnn_form = spec.reset == "after" and spec.recurrent_activation == "sigmoid"
+    layout = "cudnn" if has_cudnn_form and not spec.peepholes else "onnx"
     dtype, _, _ = DTYPES[spec.dtype]
 
     def numbers(shape, terms):

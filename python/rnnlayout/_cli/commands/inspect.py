@@ -150,6 +150,8 @@ def _facts(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
 
 def _rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what the weights of an RNN are."""
+    from rnnlayout._model.cells import CELLS
+
     spec = entry["spec"]
     sizes = [f"input {spec['input_size']}", f"hidden {spec['hidden_size']}"]
     sizes += [f"projected {spec['proj_size']}"] if spec["proj_size"] else []
@@ -157,7 +159,7 @@ def _rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
     biases = ("none", "one per gate", "two per gate")[len(entry["biases"])]
     acts = ", ".join(filter(None, entry["activations"].values()))
     rows = [("cell", spec["cell"]), ("sizes", ", ".join(sizes)), ("biases", biases)]
-    rows += [("reset", spec["reset"])] if spec["cell"] == "gru" else []
+    rows += [("reset", spec["reset"])] if CELLS[spec["cell"]].has_reset else []
     rows += [("peepholes", "yes")] if entry["peepholes"] else []
     rows += [("skip input", "yes")] if spec["skip_input"] else []
     rows += [("activations", acts), ("dtype", spec["dtype"]), ("layout", _layout(entry))]

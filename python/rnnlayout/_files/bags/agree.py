@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from rnnlayout._model.cells import CELLS
 from rnnlayout._model.layout import as_layout
 from rnnlayout._model.undecided import named
 from rnnlayout._native import LayoutError, SpecError
@@ -48,7 +49,7 @@ def _check_hints(weights: Weights, hints: Hints, alone: bool) -> None:
             " layout="
         )
     names = ["cell", "reset"] if alone else []
-    names += ["recurrent_activation"] if weights.spec.cell in ("lstm", "gru") else []
+    names += ["recurrent_activation"] if CELLS[weights.spec.cell].is_gated else []
     concerned = {name: hint for name, hint in hints.hidden.items() if name in names}
     check_hints(concerned, weights.spec, "the file")
 

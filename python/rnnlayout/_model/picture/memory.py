@@ -10,6 +10,7 @@ from typing import Any
 from rnnlayout import _native
 
 from ..layout import Layout
+from ..optional import spec_has
 
 Block = tuple[int, int, str, int, str]  # layer, direction, role, number, gate
 Key = tuple[int, int, str, str]  # layer, direction, role, gate
@@ -84,7 +85,7 @@ def memory(layout: Layout, spec: Any, has: int | None = None) -> list[Tensor]:
     layout cannot represent the RNN.
     """
     if has is None:
-        has = 0 if spec.bias == "none" else _native.HAS_BIAS
+        has = spec_has(spec)
     found: dict[int, list[Piece]] = {}
     for block, (tensor, at, rows, cols, row_stride, col_stride, _) in _native.blocks(
         layout, spec, has

@@ -13,6 +13,7 @@ from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.naming import distinct
 from rnnlayout._files.bags.record import Record
 from rnnlayout._files.bags.stacks import stacked
+from rnnlayout._model.cells import CELLS
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.given import Given
@@ -179,7 +180,7 @@ class Entries:
 
 
 def _is_gated(given: Given) -> bool:
-    return given.layout.name == "keras" and given.spec.cell in ("lstm", "gru")
+    return given.layout.name == "keras" and CELLS[given.spec.cell].is_gated
 
 
 def _without_activation(

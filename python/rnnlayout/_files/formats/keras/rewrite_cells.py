@@ -17,10 +17,11 @@ from numpy.lib.stride_tricks import as_strided
 from rnnlayout import _native
 from rnnlayout._convert import engine
 from rnnlayout._files.bags.bag import Converted
+from rnnlayout._model.cells import CELLS
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.given import Given, given_of
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.spec import CANDIDATES as _CANDIDATES, HARD_TIMES as _TIMES
+from rnnlayout._model.spec import HARD_TIMES as _TIMES
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_config import read_config, recurrent_activation
 from rnnlayout._sources.keras_tree import Node, Recurrent, Version, config_of, kind_of
@@ -167,7 +168,7 @@ def _scale(wide: Given) -> int:
     for block, (tensor, at, rows, cols, row, col, _) in _native.blocks(
         wide.layout, wide.spec, wide.has
     ):
-        if block[-1] not in _CANDIDATES:
+        if block[-1] != CELLS[wide.spec.cell].candidate:
             array = wide.arrays[tensor].reshape(-1)[at:]
             view = as_strided(array, (rows, cols), (row * array.itemsize, col * array.itemsize))
             with np.errstate(over="raise"):

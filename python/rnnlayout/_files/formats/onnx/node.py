@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.bags.bag import Hints
+from rnnlayout._model.cells import CELLS
 from rnnlayout._model.dtypes import take
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import known_layouts
@@ -55,6 +56,7 @@ def _weights_at(site: Site, constants: Constants, hints: Hints, notes: list[str]
     spec = _spec(site, attributes, tensors, hints, notes)
     if "P" in tensors and not tensors["P"].any():
         del tensors["P"]
+    spec = spec.replace(peepholes="P" in tensors)
     if integer(attributes, "input_forget"):
         _couple(tensors, constants)
         notes.append(f"{site.name}: input_forget is replaced by weights of f, those of i negated")
@@ -131,7 +133,7 @@ def _spec(
         hidden,
         bidirectional=both,
         bias="double" if "B" in tensors else "none",
-        reset=_reset(site, attributes, hints, notes) if cell == "gru" else "after",
+        reset=_reset(site, attributes, hints, notes) if CELLS[cell].has_reset else "after",
         recurrent_activation=activation,
         dtype=take(tensors["W"], "W")[1],
     )

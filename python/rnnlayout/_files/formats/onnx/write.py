@@ -10,6 +10,7 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._files.bags.output import Output
 from rnnlayout._files.bags.record import Record, write_records
+from rnnlayout._model.cells import CELLS
 from rnnlayout._model.config import describe_config, initial_states
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.given import given_of
@@ -202,13 +203,13 @@ class _Entry:
         spec, config = self._spec, self._config
         direction = "bidirectional" if spec.bidirectional else config.get("direction", "forward")
         attributes: dict[str, Any] = {"hidden_size": spec.hidden_size, "direction": direction}
-        if spec.cell == "gru":
+        if CELLS[spec.cell].has_reset:
             attributes["linear_before_reset"] = int(spec.reset == "after")
         activations: list[str] = []
         if spec.cell == "rnn_relu":
             activations = ["Relu"]
         elif spec.recurrent_activation in SLOPES:
-            activations = ["HardSigmoid", "Tanh", "Tanh"][: 3 if spec.cell == "lstm" else 2]
+            activations = ["HardSigmoid", "Tanh", "Tanh"][: 3 if CELLS[spec.cell].has_c else 2]
             alpha, beta = map(float, SLOPES[spec.recurrent_activation])
             attributes["activation_alpha"] = [alpha] * spec.num_directions
             attributes["activation_beta"] = [beta] * spec.num_directions
