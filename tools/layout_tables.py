@@ -7,7 +7,7 @@ from functools import cache
 import rnnlayout as rl
 from rnnlayout import LossyError, _native
 from rnnlayout._convert.engine import spec_in
-from rnnlayout._model.spec import spec_has
+from rnnlayout._model.optional import spec_has
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES
 from rnnlayout._sources.candidates import Candidate, is_flat
 

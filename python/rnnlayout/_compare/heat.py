@@ -62,8 +62,8 @@ def _subject(heat: Heat) -> Subject:
     if not heat.offsets:
         spec = spec.replace(bias="double", skip_input=False)
     alike = spec.replace(reset="after", recurrent_activation="sigmoid")
-    if alike.peepholes:
-        return Subject(alike, Layout("onnx"), name=heat.name)
+    if alike.peepholes or any(gap.key[2] == "peephole" for gap in heat.gaps):
+        return Subject(alike.replace(peepholes=True), Layout("onnx"), name=heat.name)
     return Subject(alike, CUDNN, name=heat.name)
 
 
