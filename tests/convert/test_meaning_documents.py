@@ -309,7 +309,7 @@ def check_both_ways(layout, spec, step, shapes):
 
 def test_the_peepholes_of_core_ml():
     """Core ML lists them as i, f, o, and ONNX as i, o, f."""
-    spec = rl.Spec("lstm", I, H)
+    spec = rl.Spec("lstm", I, H, peepholes=True)
     rng = seeded("peepholes of Core ML")
     tensors = {name: weight(rng, shape) for name, shape in coreml_shapes(4).items()}
     i, f, o = weight(rng, (3, H))

@@ -20,7 +20,7 @@ def onnx_weights(spec):
 
 
 def test_who_has_them():
-    assert HAVE == ["onnx", "cntk", "dl4j", "tf1", "tf1-block-v2"]
+    assert HAVE == ["onnx", "cntk", "dl4j", "tf1", "tf1-block-v2", "coreml", "onednn"]
 
 
 @pytest.mark.parametrize("layers, both", [(1, False), (1, True), (2, True)])

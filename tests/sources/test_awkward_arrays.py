@@ -324,6 +324,7 @@ CALLS = [
     (rl.check, dict(source=WEIGHTS, spec=SQUARE, layout="torch", to="onnx", prefix="", **HINTS,
                     dtype="float32")),
     (rl.explain, dict(spec=SQUARE, layout="torch", to="onnx")),
+    (rl.picture, dict(spec=SQUARE, layout="torch", to="onnx", width=300)),
     (rl.assign, dict(target=torch.nn.RNN(3, 3), tensors=WEIGHTS)),
     (rl.stack, dict(layers=[rl.Weights(WEIGHTS, SQUARE)])),
     (rl.Weights, dict(source=WEIGHTS, spec=SQUARE, layout="torch", prefix="", **HINTS,
@@ -363,7 +364,9 @@ def test_no_argument_is_forgotten():
     errors = {c for c in public if isinstance(c, type) and issubclass(c, Exception)}
     classes = {
         rl.DeviceArray,
+        rl.Explanation,
         rl.Layout,
+        rl.Picture,
         rl.Report,
         rl.Tensors,
         rl.Diagnosis,

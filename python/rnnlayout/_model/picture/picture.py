@@ -18,17 +18,14 @@ Part = str | Callable[[int, bool], str]
 
 
 class Picture:
-    """A picture: an SVG in a notebook, letters when printed. picture() makes one.
-
-    svg: the text of an SVG file without scripts or references to other files, for light and dark
-        pages.
-    """
+    """A picture: an SVG in a notebook, letters when printed. picture() makes one."""
 
     def __init__(self, scene: Scene, parts: Sequence[Part]) -> None:
         self._scene, self._parts = scene, parts
 
     @property
     def svg(self) -> str:
+        """The text of an SVG file for light and dark pages, without scripts or references."""
         return svg(self._scene)
 
     def text(self, width: int = 79, *, colours: bool = False) -> str:
