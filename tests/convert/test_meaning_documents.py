@@ -222,6 +222,34 @@ def tensorrt_shapes(gates):
     return {f"{part}0[{g}]": shape for part, shape in parts.items() for g in gates}
 
 
+def miopen_parts(w, gates):
+    """Cut the vector of one layer and direction: W, R, bW, bR, each of all gates."""
+    sizes = np.cumsum([gates * H * I, gates * H * H, gates * H])
+    W, R, bW, bR = np.split(w["weights"], sizes)
+    return W.reshape(-1, I), R.reshape(-1, H), bW, bR
+
+
+def miopen_lstm(w, x, h, c):
+    W, R, bW, bR = miopen_parts(w, 4)
+    i, f, o, g = np.split(x @ W.T + bW + h @ R.T + bR, 4, -1)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def miopen_gru(w, x, h, _):
+    """As driver/gru_verify_gemm.hpp of MIOpen computes what its GPU computes."""
+    W, R, bW, bR = miopen_parts(w, 3)
+    wz, wr, wn = np.split(x @ W.T + bW, 3, -1)
+    rz, rr, rn = np.split(h @ R.T + bR, 3, -1)
+    z, r = sigmoid(wz + rz), sigmoid(wr + rr)
+    return (1 - z) * np.tanh(wn + r * rn) + z * h, None
+
+
+def miopen_rnn(w, x, h, _):
+    W, R, bW, bR = miopen_parts(w, 1)
+    return np.tanh(x @ W.T + bW + h @ R.T + bR), None
+
+
 def torch_shapes(gates):
     return {"weight_ih_l0": (gates * H, I), "weight_hh_l0": (gates * H, H),
             "bias_ih_l0": (gates * H,), "bias_hh_l0": (gates * H,)}  # fmt: skip
@@ -261,6 +289,9 @@ CASES = [
     ("tensorrt", "lstm", "after", tensorrt_lstm, tensorrt_shapes("fico")),
     ("tensorrt", "gru", "after", tensorrt_gru, tensorrt_shapes("zrh")),
     ("tensorrt", "rnn_tanh", "after", tensorrt_rnn, tensorrt_shapes("i")),
+    ("miopen", "lstm", "after", miopen_lstm, {"weights": (4 * H * (I + H + 2),)}),
+    ("miopen", "gru", "after", miopen_gru, {"weights": (3 * H * (I + H + 2),)}),
+    ("miopen", "rnn_tanh", "after", miopen_rnn, {"weights": (H * (I + H + 2),)}),
     ("candle", "lstm", "after", candle_lstm, torch_shapes(4)),
     ("candle", "gru", "after", candle_gru, torch_shapes(3)),
 ]  # fmt: skip

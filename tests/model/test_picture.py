@@ -1,7 +1,9 @@
 """Pictures of one layout: every block is drawn once, where it is, to scale, with legible texts."""
 
+import pickle
 import re
 
+import numpy as np
 import pytest
 from marks import sample
 from svgs import check
@@ -169,6 +171,14 @@ def test_a_notebook_shows_a_spec():
     spec = rl.Spec("lstm", 3, 2)
     assert spec._repr_svg_() == rl.picture(spec).svg == rl.picture(spec)._repr_svg_()
     assert rl.Spec("gru", 3, 2, reset="before")._repr_svg_() is None  # cuDNN has none
+
+
+def test_a_notebook_shows_regions_as_a_whole():
+    spec = rl.Spec("gru", 3, 2)
+    found = rl.regions(spec)
+    assert found._repr_svg_() == rl.picture(spec).svg
+    assert type(found[1:]) is type(found["offset"]) is np.ndarray
+    assert pickle.loads(pickle.dumps(found))._repr_svg_() is None  # NumPy keeps the numbers only
 
 
 @pytest.mark.parametrize("width", [239, 4001, float("nan"), True, "760", None])

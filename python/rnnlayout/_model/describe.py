@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from rnnlayout import _native
@@ -27,13 +29,26 @@ _REGION = np.dtype([
 ])  # fmt: skip
 
 
+class Regions(np.ndarray[Any, np.dtype[np.void]]):
+    """What regions() returns. A notebook shows the whole as a picture; parts are plain arrays."""
+
+    spec: Spec
+
+    def __getitem__(self, key: Any) -> Any:
+        return np.asarray(self)[key]
+
+    def _repr_svg_(self) -> str | None:
+        spec = getattr(self, "spec", None)  # a result of NumPy's functions has none
+        return None if spec is None else spec._repr_svg_()
+
+
 def regions(spec: Spec) -> np.ndarray:
     """Return where each matrix and bias is in cuDNN's weight space, in address order.
 
     A structured array with one row per matrix or bias: pseudo_layer (= layer * D + direction),
     layer, direction (0 forward, 1 backward), lin_layer_id (cuDNN's number), role ("W" input, "R"
     recurrent, "P" projection, "bW", "bR"), gate ("i f g o", "r z n", "h", "" for a projection),
-    offset in bytes, rows, cols (1 for a bias). Each matrix is row-major.
+    offset in bytes, rows, cols (1 for a bias). Each matrix is row-major. A notebook shows a picture.
 
     Raises LossyError if the RNN cannot be represented in cuDNN's weight space.
 
@@ -47,4 +62,6 @@ def regions(spec: Spec) -> np.ndarray:
          at * itemsize, height, width)
         for (layer, direction, role, number, gate), (_, at, height, width, *_) in blocks
     ]  # fmt: skip
-    return np.array(rows, dtype=_REGION)
+    found = np.array(rows, dtype=_REGION).view(Regions)
+    found.spec = spec
+    return found
