@@ -48,7 +48,9 @@ def regions(spec: Spec) -> np.ndarray:
     A structured array with one row per matrix or bias: pseudo_layer (= layer * D + direction),
     layer, direction (0 forward, 1 backward), lin_layer_id (cuDNN's number), role ("W" input, "R"
     recurrent, "P" projection, "bW", "bR"), gate ("i f g o", "r z n", "h", "" for a projection),
-    offset in bytes, rows, cols (1 for a bias). Each matrix is row-major. A notebook shows a picture.
+    offset in bytes, rows, cols (1 for a bias). Each matrix is row-major.
+
+    A notebook shows it as a picture.
 
     Raises LossyError if the RNN cannot be represented in cuDNN's weight space.
 
