@@ -172,7 +172,8 @@ def _hidden(candidate: Candidate, I: int, P: int, tensors: Tensors) -> list[int]
         each = sum(math.prod(shape) for _, shape in shapes) // (P + 1)
         return [tensors.arrays[0].size // each] if each else []
     lengths = {n for array in tensors.arrays for n in array.shape}
-    return sorted({n // 4 for n in lengths if n % 4 == 0 and n > 4 * P})
+    lengths |= {n // 4 for n in lengths if n % 4 == 0}  # the gates joined, or an axis of their own
+    return sorted(n for n in lengths if n > P)
 
 
 def _shapes(layout: Layout, spec: Spec, has: int) -> Shapes:
