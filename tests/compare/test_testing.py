@@ -53,7 +53,7 @@ def causes(a, b, **tolerance):
 def test_the_same_in_any_layout():
     """Random bits. Layouts whose one bias is the sum of two have a test of their own, below."""
     count = 0
-    for spec, a, b in itertools.islice(pairs(), 0, None, 4):
+    for spec, a, b in itertools.islice(pairs(), 0, None, 11):
         if not keeps(spec, a, b):
             continue
         there = rl.Weights(random_weights(a, spec, count), spec, a)
@@ -368,9 +368,7 @@ def keeps(spec, start, stop):
 @pytest.mark.parametrize("start", sample(LAYOUTS, 5), ids=str)
 def test_every_layout_comes_back_from_a_way_through_all_others(start):
     ways = 0
-    for spec in SPECS:
-        if not holds(start, spec):
-            continue
+    for spec in [spec for spec in SPECS if holds(start, spec)][::3]:
         via = [stop for stop in LAYOUTS if holds(stop, spec) and keeps(spec, start, stop)]
         # two biases that one layout keeps apart must stay apart in all layouts after it
         two = [stop for stop in via if all(keeps(spec, stop, other) for other in via)]

@@ -233,4 +233,4 @@ LAWS = [
     ids=lambda part: getattr(part, "__name__", str(part)),
 )  # fmt: skip
 def test_more_examples(law, a):
-    more_examples(20, law, data=st.data())(a)
+    more_examples(12, law, data=st.data())(a)
