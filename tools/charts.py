@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import log2
 from pathlib import Path
 
+import generated
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS, IMAGES = ROOT / "benchmarks" / "results", ROOT / "docs" / "images"
 WIDTH, LEFT, RIGHT, THICK = 470, 146, 62, 6
@@ -165,18 +167,5 @@ def draw(chart):
     )
 
 
-def main():
-    old = []
-    for name, made in CHARTS.items():
-        path, drawn = IMAGES / name, draw(made())
-        if not path.exists() or path.read_text() != drawn:
-            old.append(path)
-            if "--write" in sys.argv:
-                path.write_text(drawn)
-            else:
-                print(path.relative_to(ROOT), "is out of date: tools/charts.py --write")
-    return 1 if old and "--write" not in sys.argv else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generated.main({IMAGES / name: draw(made()) for name, made in CHARTS.items()}))

@@ -11,6 +11,7 @@ import re
 import sys
 from pathlib import Path
 
+import generated
 from run_pages import BLOCK
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -56,14 +57,5 @@ def notebooks():
     return {path: notebook(page) for page, path in NOTEBOOKS.items()}
 
 
-def main():
-    old = {p: new for p, new in notebooks().items() if not p.exists() or p.read_text() != new}
-    for path, new in old.items():
-        if "--write" in sys.argv:
-            path.write_text(new)
-        print(path.relative_to(DOCS), "written" if "--write" in sys.argv else "is out of date")
-    return 1 if old and "--write" not in sys.argv else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generated.main(notebooks()))

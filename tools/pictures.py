@@ -9,6 +9,7 @@ from itertools import groupby
 from math import prod
 from pathlib import Path
 
+import generated
 import layout_tables
 import numpy as np
 
@@ -124,15 +125,5 @@ PICTURES = {
 } | {layout_tables.picture_of(kind): lambda kind=kind: pairs(kind) for kind in layout_tables.KINDS}
 
 
-def main():
-    old = [name for name, draw in PICTURES.items()
-           if not (IMAGES / name).exists() or (IMAGES / name).read_text() != draw()]  # fmt: skip
-    for name in old:
-        if "--write" in sys.argv:
-            (IMAGES / name).write_text(PICTURES[name]())
-        print(name, "written" if "--write" in sys.argv else "is out of date")
-    return 1 if old and "--write" not in sys.argv else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generated.main({IMAGES / name: draw() for name, draw in PICTURES.items()}))

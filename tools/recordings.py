@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
+import generated
 import numpy as np
 
 import rnnlayout as rl
@@ -132,14 +133,5 @@ def pictures():
     return {IMAGES / f"recording-{name}.svg": draw(lines) for name, lines in recorded().items()}
 
 
-def main():
-    old = {p: new for p, new in pictures().items() if not p.exists() or p.read_text() != new}
-    for path, new in old.items():
-        if "--write" in sys.argv:
-            path.write_text(new)
-        print(path.relative_to(ROOT), "written" if "--write" in sys.argv else "is out of date")
-    return 1 if old and "--write" not in sys.argv else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generated.main(pictures()))
