@@ -301,18 +301,23 @@ def test_a_model_of_equinox(cell="gru"):
 # ----------------------------------------------------------------------------------------- Haiku
 
 
-def test_a_model_of_haiku():
-    """Two layers, unrolled; a GRU of Haiku is one of Keras with reset_after=False."""
+def two_layers_of_haiku(cell, seed):
+    """Return the parameters of two layers, and what they give for X, time first."""
 
     def network(x):
         for _ in range(2):
-            core = hk.GRU(H)
+            core = cell(H)
             x, _ = hk.dynamic_unroll(core, x, core.initial_state(x.shape[1]))
         return x
 
     run = hk.without_apply_rng(hk.transform(network))
-    params = filled(jax.eval_shape(run.init, KEY, X.swapaxes(0, 1)), "haiku")
-    y = np.asarray(jax.jit(run.apply)(params, X.swapaxes(0, 1)))
+    params = filled(jax.eval_shape(run.init, KEY, X.swapaxes(0, 1)), seed)
+    return params, np.asarray(jax.jit(run.apply)(params, X.swapaxes(0, 1)))
+
+
+def test_a_model_of_haiku():
+    """Two layers, unrolled; a GRU of Haiku is one of Keras with reset_after=False."""
+    params, y = two_layers_of_haiku(hk.GRU, "haiku")
     weights = rl.stack([params["gru"], params["gru_1"]])
     assert weights.spec == rl.Spec("gru", I, H, 2, reset="before")
     check(y.swapaxes(0, 1), weights)
@@ -330,16 +335,7 @@ def test_a_model_of_haiku():
 
 def test_a_model_of_lstms_of_haiku():
     """Two layers, run for a sequence; the parameters are below lstm/linear and lstm_1/linear."""
-
-    def network(x):
-        for _ in range(2):
-            core = hk.LSTM(H)
-            x, _ = hk.dynamic_unroll(core, x, core.initial_state(x.shape[1]))
-        return x
-
-    run = hk.without_apply_rng(hk.transform(network))
-    params = filled(jax.eval_shape(run.init, KEY, X.swapaxes(0, 1)), "haiku lstm")
-    y = np.asarray(jax.jit(run.apply)(params, X.swapaxes(0, 1)))
+    params, y = two_layers_of_haiku(hk.LSTM, "haiku lstm")
     with pytest.raises(rl.LayoutError, match=r"pass prefix='lstm' or prefix='lstm_1'$"):
         rl.Weights(params)
     weights = rl.stack([rl.Weights(params, prefix=name) for name in ("lstm", "lstm_1")])
