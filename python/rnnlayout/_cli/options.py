@@ -52,8 +52,10 @@ def add_pictures(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def _pixels(text: str) -> int:
-    if not text.isdecimal() or not 240 <= int(text) <= 4000:
-        raise argparse.ArgumentTypeError(f"{text!r}: need a number from 240 to 4000")
+    from rnnlayout._model.picture.layouts import NARROWEST, WIDEST
+
+    if not text.isdecimal() or not NARROWEST <= int(text) <= WIDEST:
+        raise argparse.ArgumentTypeError(f"{text!r}: need a number from {NARROWEST} to {WIDEST}")
     return int(text)
 
 

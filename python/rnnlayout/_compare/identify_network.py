@@ -11,12 +11,14 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._convert import engine
+from rnnlayout._model.cells import CELLS
 from rnnlayout._model.given import Given
 from rnnlayout._model.optional import spec_has
 from rnnlayout._model.spec import Spec
 from rnnlayout._run.rnn import CPU, forward
 from rnnlayout._weights.weights import weights_of
 
+from .blocks import may_sum
 from .identify_given import UNITS, Observed
 
 # Steps with a larger tolerance, as a share of the largest output, show nothing.
@@ -48,10 +50,9 @@ class Network:
     def key(self) -> tuple[Spec, bytes]:
         """Return what is equal only for equal functions: biases that are added count as sums."""
         flat, views = self.flat + 0.0, places(self.spec)
-        apart = "n" if self.spec.reset == "after" else ""
         for (layer, direction, role, gate), (at, *shape) in views.items():
             other = views.get((layer, direction, "bR", gate))
-            if role == "bW" and other and gate not in apart:
+            if role == "bW" and other and may_sum(self.spec, gate):
                 flat[at : at + shape[0]] += flat[other[0] : other[0] + shape[0]]
                 flat[other[0] : other[0] + shape[0]] = 0
         return self.spec, hashlib.blake2b(flat.tobytes(), digest_size=16).digest()
@@ -88,7 +89,7 @@ def initial(spec: Spec, state: Sequence[np.ndarray], N: int) -> tuple[bool, Any]
     if not state:
         return True, None
     sizes = [spec.proj_size or spec.hidden_size, spec.hidden_size]
-    if len(state) != (2 if spec.cell == "lstm" else 1):
+    if len(state) != (2 if CELLS[spec.cell].has_c else 1):
         return False, None
     rows, parts = spec.num_layers * spec.num_directions, []
     for part, size in zip(state, sizes, strict=False):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
+from rnnlayout._model.cells import CELLS
 from rnnlayout._model.given import Given
 from rnnlayout._model.layout import CUDNN, Layout, known_layouts
 from rnnlayout._model.spec import Spec
@@ -121,7 +122,7 @@ def _stacks(layout: Layout, size: int, P: int) -> Iterator[Candidate]:
     """Yield the RNNs of so many layers that their recurrent matrices alone, of at least P columns
     and rows in each gate, are not too large."""
     for one in one_layer(layout):
-        gates = len(known_layouts()[layout.name]["gates"][one.cell])
+        gates = len(CELLS[one.cell].gates)
         most = min(_MOST_LAYERS, size // (gates * P * P * (2 if one.bidirectional else 1)))
         yield from (replace(one, num_layers=layers) for layers in range(1, most + 1))
 
@@ -150,7 +151,7 @@ def specs(candidate: Candidate, tensors: Tensors, observed: Iterable[Observed]) 
     D = 2 if candidate.bidirectional else 1
     widths = dict.fromkeys((one.x.shape[-1], one.width) for one in observed)
     activations = ["sigmoid"]
-    if candidate.cell in ("lstm", "gru"):
+    if CELLS[candidate.cell].is_gated:
         activations = known_layouts()[candidate.layout.name]["recurrent_activations"]
     for (I, width), share, activation in product(widths, {1, D}, activations):  # noqa: E741
         P = width // share

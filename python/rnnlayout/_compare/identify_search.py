@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, product
+from typing import get_args
 
 import numpy as np
 
 from rnnlayout._convert import engine
+from rnnlayout._model.cells import CELLS
 from rnnlayout._model.given import Given
-from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Cell, RecurrentActivation, Reset, Spec
 from rnnlayout._native import LossyError, SpecError
 
@@ -26,8 +28,8 @@ _MOST_WORK = 1e11  # multiplications: a minute
 _NEAREST = 3  # networks that do not agree and are kept
 _MOST_LAYERS = 8
 _MOST_ORDERS = 64  # of the matrices of a layer of somebody's own
-_CELLS: tuple[Cell, ...] = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-_ACTIVATIONS: tuple[RecurrentActivation, ...] = ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2")
+_CELLS: tuple[Cell, ...] = get_args(Cell)
+_ACTIVATIONS: tuple[RecurrentActivation, ...] = get_args(RecurrentActivation)
 _RESETS: dict[str, tuple[Reset, ...]] = {"gru": ("after", "before")}
 
 
@@ -180,7 +182,7 @@ class Search:
     ) -> Iterator[Own]:  # fmt: skip
         """Yield the RNNs of one direction that agree with the first step, if that can be told."""
         observed = [each for one in self.observed for each in one.turned() if one.width == H]
-        G = len(known_layouts()["cudnn"]["gates"][cell])
+        G = len(CELLS[cell].gates)
         options = [[*sort(chunk, G, H if k else I, H)] for k, chunk in enumerate(chunks)]
         alike = (one for one in product(*options) if len({part.joined for part in one}) == 1)
         for parts, reset, activation in product(

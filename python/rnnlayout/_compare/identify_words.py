@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rnnlayout import _native
+from rnnlayout._model.cells import CELLS
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._sources.infer import spec_line
 
@@ -36,9 +37,9 @@ def words_of(found: Found) -> str:
         also = f" (also {', '.join(layouts[1:])})" if layouts[1:] else ""
         parts.append(f"{spec.cell} in layout {layouts[0]}{also}")
         parts += _conventions(case)
-    if spec.cell == "gru":
+    if CELLS[spec.cell].has_reset:
         parts.append(f"reset {spec.reset}")
-    if spec.cell in ("lstm", "gru"):
+    if CELLS[spec.cell].is_gated:
         parts.append(spec.recurrent_activation)
     parts += [f"under {found.tensors.prefix!r}"] if found.tensors.prefix else []
     parts += [f"{spec.num_layers} layers"] if spec.num_layers > 1 else []
@@ -60,7 +61,7 @@ def _conventions(case: Reading) -> list[str]:
     parts = [f"gates {' '.join(gates)}"] if len(gates) > 1 else []
     count = len(roles & {"bW", "bR"})
     parts.append(("no biases", "one bias per gate", "two biases per gate")[count])
-    if spec.cell == "gru":
+    if CELLS[spec.cell].has_reset:
         parts.append(_z_of(layout, spec.reset))
     return [*parts, case.how]
 
@@ -96,7 +97,7 @@ def call_of(found: Found) -> str:
     layout = repr(case.layout.name)
     if case.layout.options:
         layout = f"rl.{case.layout!r}"
-    known = ["reset", "recurrent_activation"] if spec.cell == "gru" else []
+    known = ["reset", "recurrent_activation"] if CELLS[spec.cell].has_reset else []
     call = f"rl.Weights({source}, {spec_line(spec, known)}, layout={layout})"
     if {*(tensors.names or ())} == {*case.names} and tensors.prefix:
         call = f"{call[:-1]}, prefix={tensors.prefix!r})"

@@ -63,11 +63,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _subjects(options: argparse.Namespace) -> list[Any]:
     """Return what is drawn: the RNN that is described, or those of the file."""
+    from rnnlayout._model.cells import CELLS
     from rnnlayout._model.layout import CUDNN
     from rnnlayout._model.picture.layouts import Subject
 
     cell = options.what.partition(",")[0].strip()
-    described = "," in options.what or cell in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+    described = "," in options.what or cell in CELLS
     if described and not os.path.exists(options.what):
         try:
             return [Subject(spec(options.what), options.layout or CUDNN)]

@@ -15,8 +15,9 @@ from rnnlayout._convert.engine import EXACT, Report
 from rnnlayout._model.dtypes import storage
 from rnnlayout._model.given import given_of, vector_sizes
 from rnnlayout._model.layout import Layout
+from rnnlayout._model.optional import spec_has
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import HAS_BIAS, LayoutError
+from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
 from .bag import Tensor
@@ -108,7 +109,7 @@ class Conversion:
         biases = []
         for k in range(self._num_parts):
             spec, (flat,) = self._layer(k)
-            n, _ = vector_sizes(self.layout, spec, 0 if spec.bias == "none" else HAS_BIAS)
+            n, _ = vector_sizes(self.layout, spec, spec_has(spec))
             biases.append(flat[n:].copy())
             yield flat[:n]
         yield np.concatenate(biases)
