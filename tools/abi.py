@@ -82,7 +82,7 @@ def current():
 
 
 def broken(recorded, now):
-    """Return the lines that are no longer true; none if the soname is another one."""
+    """Return the recorded lines that no longer hold; none if the soname has changed."""
     return sorted(set(recorded) - set(now)) if recorded[0] == now[0] else []
 
 

@@ -128,7 +128,7 @@ def is_true(candidate, one):
 
 
 def are_one_function(candidates):
-    """Do they agree on another x too, which is no accident?"""
+    """Do they agree on another x too? Different functions would not."""
     x = np.random.default_rng(1).normal(size=(9, 9, I)).astype("f4")
     ys = [rl.forward(x, candidate.weights)[0] for candidate in candidates]
     return all(y.shape == ys[0].shape and np.abs(y - ys[0]).max() < 1e-4 for y in ys)

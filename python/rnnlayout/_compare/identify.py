@@ -22,7 +22,7 @@ from .identify_words import batch_first, call_of, settings_of, words_of
 
 _SHOWN = 5  # candidates in the report
 _KEPT = 20
-# Candidates that agree this many times worse than the best are no tie.
+# Candidates tie with the best one if their error is at most this many times as large.
 _TIE = 8
 _NEAR = 0.02  # off by so much: a right network in low precision, or a wrong one
 

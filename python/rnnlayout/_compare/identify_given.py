@@ -219,7 +219,7 @@ def numbers(value: Any, what: str) -> tuple[np.ndarray, str]:
 
 
 def readings(x: np.ndarray, y: np.ndarray) -> list[Observed]:
-    """Return every way to read x and y. Raises LayoutError if there is none."""
+    """Return every way to read x and y. Raise LayoutError if y cannot belong to x."""
     found = []
     for axes in _AXES[x.ndim]:
         steps_first = x

@@ -107,8 +107,10 @@ def initial(spec: Spec, state: Sequence[np.ndarray], N: int) -> tuple[bool, Any]
 
 
 def joins(spec: Spec, observed: Observed) -> list[str]:
-    """Return how the two directions may be joined in y, "" for one direction; [] if y has not this
-    RNN's shape."""
+    """Return how the two directions may be joined in y.
+
+    "" stands for one direction. The list is empty if y does not have this RNN's shape.
+    """
     P, width = spec.proj_size or spec.hidden_size, observed.width
     if observed.form == "states":
         rows = spec.num_layers * spec.num_directions

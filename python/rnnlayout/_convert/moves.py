@@ -68,7 +68,7 @@ class Moves:
 def moves_of(spec: Spec, source: Layout, target: Layout, has: int | None = None) -> Moves:
     """Return the moves between two layouts. has: the optional tensors of the source, as in Given.
 
-    Raises LossyError if there is no conversion.
+    Raises LossyError if the RNN cannot be converted.
     """
     has = spec_has(spec) if has is None else has
     made = spec_in(target, spec)
