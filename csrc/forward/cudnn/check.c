@@ -75,7 +75,10 @@ static void choose_form(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gp
     job->sizes.padded = job->lengths || job->sizes.batch_first;
 }
 
-static const char *const NAMES[RNL_NUM_ARRAYS] = {"x", "h_0", "c_0", "y", "h_n", "c_n"};
+/* The outputs with the arguments of the Python call that set them. */
+static const char *const NAMES[RNL_NUM_ARRAYS] = {
+    "x", "h_0", "c_0", "y (out)", "h_n (h_out)", "c_n (c_out)",
+};
 
 static bool overlap(const rnl_gpu_array *a, const rnl_gpu_array *b)
 {
