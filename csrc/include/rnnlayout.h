@@ -523,7 +523,7 @@ typedef struct rnl_cudnn_report {
  *   5. toolkits: CUDNN_PATH, CUDNN_HOME, CUDA_PATH, CUDA_HOME, /usr/local/cuda, /opt/cuda
  *   6. the loader: LD_LIBRARY_PATH, then its own folders
  *
- * report  the caller frees it with rnl_cudnn_report_free(), which accepts NULL
+ * report  it is not changed, and lives as long as the process
  *
  * The status is RNL_OK even if nothing was found: the report gives the reasons. RNL_E_NO_CUDNN:
  * this process was forked from one that had initialized the driver. RNL_E_NOMEM. Opened libraries
@@ -531,7 +531,6 @@ typedef struct rnl_cudnn_report {
  */
 rnl_status rnl_cudnn_find(const rnl_cudnn_search *search, const rnl_cudnn_report **report,
                           rnl_error *err);
-void rnl_cudnn_report_free(const rnl_cudnn_report *report);
 
 /* Choose the cuDNN for the next rnl_cudnn_find(): a file, a folder or "off", instead of what
  * RNNLAYOUT_CUDNN names; NULL withdraws the choice. The path is not opened yet. If an earlier

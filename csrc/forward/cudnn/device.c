@@ -78,7 +78,7 @@ static rnl_status get(int ordinal, rnl_gpu_device **device, rnl_error *err)
         return rnl_cudnn_use(ordinal, &used, err);
     *device = &devices[ordinal];
     if (atomic_load(&(*device)->ready))
-        return rnl_cudnn_check_fork((*device)->used.pid, err);
+        return rnl_cudnn_check_fork(err);
     pthread_mutex_lock(&lock);
     const rnl_status status = atomic_load(&(*device)->ready) ? RNL_OK
                                                              : make_ready(*device, ordinal, err);

@@ -13,7 +13,8 @@ static const char VARIABLE[] = "RNNLAYOUT_CUDNN";
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     char *chosen;           /* by rnl_cudnn_choose() */
-    rnl_findings *findings; /* NULL: not looked yet */
+    rnl_findings *findings; /* of the last search */
+    bool searched;          /* false: search, or search again */
     bool found;
     rnl_cudnn_library library;
     bool driver_tried, has_driver;
@@ -34,7 +35,6 @@ static void load_driver(void)
 
 static void report_gpus(rnl_findings *findings)
 {
-    rnl_cudnn_report *shown = rnl_findings_shown(findings);
     const int newest = process.found ? (int)process.library.call.cudnnGetMaxDeviceVersion() : 0;
     for (int k = 0; k < process.driver.num_devices; k++) {
         rnl_gpu gpu;
@@ -51,32 +51,30 @@ static void report_gpus(rnl_findings *findings)
         }
         rnl_findings_add_gpu(findings, &gpu);
     }
-    if (!shown->why_not && shown->num_gpus)
-        shown->why_not = shown->gpus[0].why_not;
 }
 
+/* Report what was found; the texts are those of the process. */
 static void report_all(rnl_findings *findings)
 {
-    rnl_cudnn_report *shown = rnl_findings_shown(findings);
+    rnl_cudnn_report *const report = &findings->report;
     if (process.found) {
-        shown->path = rnl_findings_text(findings, process.library.path);
-        shown->version = process.library.version;
-        shown->cuda_version = process.library.cuda_version;
-        if (process.library.cublas[0])
-            shown->cublas = rnl_findings_text(findings, process.library.cublas);
-    } else {
-        shown->why_not = "no usable cuDNN was found";
+        report->path = process.library.path;
+        report->version = process.library.version;
+        report->cuda_version = process.library.cuda_version;
+        report->cublas = process.library.cublas[0] ? process.library.cublas : NULL;
     }
-    if (process.driver.path[0])
-        shown->driver = rnl_findings_text(findings, process.driver.path);
-    shown->driver_cuda_version = process.driver.cuda_version;
-    if (process.has_driver) {
+    report->driver = process.driver.path[0] ? process.driver.path : NULL;
+    report->driver_cuda_version = process.driver.cuda_version;
+    if (process.has_driver)
         report_gpus(findings);
-        return;
-    }
-    shown->no_driver = rnl_findings_text(findings, process.no_driver.text);
-    if (!shown->why_not)
-        shown->why_not = "no NVIDIA driver with a GPU was found";
+    else
+        report->no_driver = process.no_driver.text;
+    if (!process.found)
+        report->why_not = "no usable cuDNN was found";
+    else if (!process.has_driver)
+        report->why_not = "no NVIDIA driver with a GPU was found";
+    else if (report->num_gpus)
+        report->why_not = report->gpus[0].why_not;
 }
 
 static void search_all(const rnl_cudnn_search *search, rnl_findings *findings)
@@ -84,13 +82,9 @@ static void search_all(const rnl_cudnn_search *search, rnl_findings *findings)
     const char *const named = getenv(VARIABLE);
     const char *const chosen = process.chosen ? process.chosen : named && *named ? named : NULL;
     const char *const origin = process.chosen ? "chosen" : VARIABLE;
-    if (!rnl_library_supported()) {
-        rnl_findings_shown(findings)->why_not = "cuDNN is only supported on Linux";
-        return;
-    }
     if (chosen && strcmp(chosen, "off") == 0) {
         rnl_findings_add_place(findings, origin, chosen, "switched off");
-        rnl_findings_shown(findings)->why_not = "cuDNN is switched off";
+        findings->report.why_not = "cuDNN is switched off";
         return;
     }
     load_driver();
@@ -100,9 +94,9 @@ static void search_all(const rnl_cudnn_search *search, rnl_findings *findings)
     report_all(findings);
 }
 
-rnl_status rnl_cudnn_check_fork(pid_t initialized_by, rnl_error *err)
+rnl_status rnl_cudnn_check_fork(rnl_error *err)
 {
-    if (initialized_by == getpid())
+    if (!process.has_driver || process.pid == getpid())
         return RNL_OK;
     return rnl_fail(
         err, RNL_E_NO_CUDNN,
@@ -112,18 +106,19 @@ rnl_status rnl_cudnn_check_fork(pid_t initialized_by, rnl_error *err)
 
 static rnl_status find(const rnl_cudnn_search *search, rnl_error *err)
 {
-    if (process.has_driver && rnl_cudnn_check_fork(process.pid, err) != RNL_OK)
-        return RNL_E_NO_CUDNN;
-    if (process.findings)
-        return RNL_OK;
-    rnl_findings *findings = rnl_findings_new();
+    const rnl_status status = rnl_cudnn_check_fork(err);
+    if (status != RNL_OK || process.searched)
+        return status;
+    rnl_findings *const findings = calloc(1, sizeof *findings);
     if (findings)
         search_all(search, findings);
-    if (!findings || !rnl_findings_complete(findings)) {
-        rnl_cudnn_report_free(findings ? rnl_findings_shown(findings) : NULL);
+    if (!findings || findings->no_memory) {
+        rnl_findings_free(findings);
         return rnl_fail(err, RNL_E_NOMEM, "no memory for the search for cuDNN");
     }
+    findings->earlier = process.findings;
     process.findings = findings;
+    process.searched = true;
     return RNL_OK;
 }
 
@@ -132,31 +127,30 @@ rnl_status rnl_cudnn_find(const rnl_cudnn_search *search, const rnl_cudnn_report
 {
     pthread_mutex_lock(&lock);
     const rnl_status status = find(search, err);
-    if (status == RNL_OK) {
-        rnl_findings_hold(process.findings);
-        *report = rnl_findings_shown(process.findings);
-    }
+    if (status == RNL_OK)
+        *report = &process.findings->report;
     pthread_mutex_unlock(&lock);
     return status;
 }
 
 static rnl_status in_use(int ordinal, rnl_cudnn_in_use *used, rnl_error *err)
 {
-    if (process.has_driver && rnl_cudnn_check_fork(process.pid, err) != RNL_OK)
-        return RNL_E_NO_CUDNN;
-    if (!process.findings)
+    const rnl_status status = rnl_cudnn_check_fork(err);
+    if (status != RNL_OK)
+        return status;
+    if (!process.searched)
         return rnl_fail(err, RNL_E_NO_CUDNN,
                         "cuDNN was not looked for yet: call rnl_cudnn_find() first");
-    const rnl_cudnn_report *shown = rnl_findings_shown(process.findings);
+    const rnl_cudnn_report *const report = &process.findings->report;
     if (!process.found || !process.has_driver)
-        return rnl_fail(err, RNL_E_NO_CUDNN, "%s", shown->why_not);
-    if (ordinal < 0 || ordinal >= shown->num_gpus)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "%s", report->why_not);
+    if (ordinal < 0 || ordinal >= report->num_gpus)
         return rnl_fail(err, RNL_E_NO_CUDNN, "no GPU %d: the driver reports %d GPUs", ordinal,
-                        shown->num_gpus);
-    if (shown->gpus[ordinal].why_not)
-        return rnl_fail(err, RNL_E_NO_CUDNN, "GPU %d: %s", ordinal, shown->gpus[ordinal].why_not);
-    *used = (rnl_cudnn_in_use){&process.library, &process.driver, shown->gpus[ordinal].capability,
-                               process.pid};
+                        report->num_gpus);
+    const rnl_gpu *const gpu = &report->gpus[ordinal];
+    if (gpu->why_not)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "GPU %d: %s", ordinal, gpu->why_not);
+    *used = (rnl_cudnn_in_use){&process.library, &process.driver, gpu->capability};
     return RNL_OK;
 }
 
@@ -191,9 +185,7 @@ static rnl_status choose(const char *path, rnl_error *err)
     }
     free(process.chosen);
     process.chosen = copy;
-    if (process.findings)
-        rnl_cudnn_report_free(rnl_findings_shown(process.findings));
-    process.findings = NULL;
+    process.searched = false;
     return RNL_OK;
 }
 

@@ -2,8 +2,6 @@
 #ifndef RNL_CUDNN_OPEN_H
 #define RNL_CUDNN_OPEN_H
 
-#include <sys/types.h>
-
 #include "forward/cudnn/load.h"
 
 /* These never change again. */
@@ -11,14 +9,13 @@ typedef struct rnl_cudnn_in_use {
     const rnl_cudnn_library *library;
     const rnl_driver *driver;
     int capability; /* of the GPU: 10 * major + minor */
-    pid_t pid;      /* the process that has initialized the driver */
 } rnl_cudnn_in_use;
 
 /* RNL_E_NO_CUDNN: this GPU cannot be used; the text is the report's reason. */
 rnl_status rnl_cudnn_use(int ordinal, rnl_cudnn_in_use *used, rnl_error *err);
 
 /* RNL_E_NO_CUDNN: this process was forked from the one that has initialized the driver. */
-rnl_status rnl_cudnn_check_fork(pid_t initialized_by, rnl_error *err);
+rnl_status rnl_cudnn_check_fork(rnl_error *err);
 
 /* NULL: this process has not initialized a driver. */
 const rnl_driver *rnl_driver_in_use(void);

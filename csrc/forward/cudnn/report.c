@@ -1,71 +1,21 @@
 /* The report of a search: each place, and why it was not used. */
 #include "forward/cudnn/report.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct text {
-    struct text *next;
+typedef struct rnl_findings_text {
+    struct rnl_findings_text *next;
     char chars[];
 } text;
 
-struct rnl_findings {
-    rnl_cudnn_report shown; /* first: the callers' pointer is the pointer to all of it */
-    atomic_int holders;
-    bool no_memory;
-    rnl_cudnn_place *places;
-    rnl_gpu *gpus;
-    text *texts;
-};
-
-rnl_findings *rnl_findings_new(void)
-{
-    rnl_findings *findings = calloc(1, sizeof *findings);
-    if (findings)
-        atomic_init(&findings->holders, 1);
-    return findings;
-}
-
-rnl_cudnn_report *rnl_findings_shown(rnl_findings *findings)
-{
-    return &findings->shown;
-}
-
-void rnl_findings_hold(rnl_findings *findings)
-{
-    atomic_fetch_add(&findings->holders, 1);
-}
-
-void rnl_cudnn_report_free(const rnl_cudnn_report *report)
-{
-    rnl_findings *findings = (rnl_findings *)report;
-    if (!findings || atomic_fetch_sub(&findings->holders, 1) > 1)
-        return;
-    while (findings->texts) {
-        text *first = findings->texts;
-        findings->texts = first->next;
-        free(first);
-    }
-    free(findings->places);
-    free(findings->gpus);
-    free(findings);
-}
-
-/* The array with room for one more element; NULL, which is noted: no memory. */
-static void *grown(rnl_findings *findings, void *array, int n, size_t nbytes)
-{
-    void *more = realloc(array, ((size_t)n + 1) * nbytes);
-    findings->no_memory |= !more;
-    return more;
-}
-
-const char *rnl_findings_text(rnl_findings *findings, const char *chars)
+/* A copy that lives as long as the report; NULL stays NULL. */
+static const char *copy_of(rnl_findings *findings, const char *chars)
 {
     if (!chars)
         return NULL;
     const size_t nbytes = strlen(chars) + 1;
-    text *copy = malloc(sizeof *copy + nbytes);
+    text *const copy = malloc(sizeof *copy + nbytes);
     findings->no_memory |= !copy;
     if (!copy)
         return NULL;
@@ -74,42 +24,58 @@ const char *rnl_findings_text(rnl_findings *findings, const char *chars)
     return memcpy(copy->chars, chars, nbytes);
 }
 
+/* The array with room for one more element; NULL, which is noted: no memory. */
+static void *grown(rnl_findings *findings, void *array, int n, size_t nbytes)
+{
+    void *const more = realloc(array, ((size_t)n + 1) * nbytes);
+    findings->no_memory |= !more;
+    return more;
+}
+
 void rnl_findings_add_place(rnl_findings *findings, const char *origin, const char *path,
                             const char *why_not)
 {
-    const int n = findings->shown.num_places;
-    rnl_cudnn_place *places = grown(findings, findings->places, n, sizeof *places);
+    rnl_cudnn_report *const report = &findings->report;
+    rnl_cudnn_place *const places = grown(findings, findings->places, report->num_places,
+                                          sizeof *places);
     if (!places)
         return;
-    findings->shown.places = findings->places = places;
-    places[n].origin = rnl_findings_text(findings, origin);
-    places[n].path = rnl_findings_text(findings, path);
-    places[n].why_not = rnl_findings_text(findings, why_not);
+    report->places = findings->places = places;
+    places[report->num_places] = (rnl_cudnn_place){origin, copy_of(findings, path),
+                                                   copy_of(findings, why_not)};
     if (!findings->no_memory)
-        findings->shown.num_places = n + 1;
+        report->num_places++;
 }
 
 void rnl_findings_add_gpu(rnl_findings *findings, const rnl_gpu *gpu)
 {
-    const int n = findings->shown.num_gpus;
-    rnl_gpu *gpus = grown(findings, findings->gpus, n, sizeof *gpus);
+    rnl_cudnn_report *const report = &findings->report;
+    rnl_gpu *const gpus = grown(findings, findings->gpus, report->num_gpus, sizeof *gpus);
     if (!gpus)
         return;
-    findings->shown.gpus = findings->gpus = gpus;
-    gpus[n] = *gpu;
-    gpus[n].why_not = rnl_findings_text(findings, gpu->why_not);
-    findings->shown.num_gpus = n + 1;
+    report->gpus = findings->gpus = gpus;
+    gpus[report->num_gpus] = *gpu;
+    gpus[report->num_gpus++].why_not = copy_of(findings, gpu->why_not);
 }
 
 bool rnl_findings_has(const rnl_findings *findings, const char *path)
 {
-    for (int k = 0; k < findings->shown.num_places; k++)
-        if (strcmp(findings->shown.places[k].path, path) == 0)
+    for (int k = 0; k < findings->report.num_places; k++)
+        if (strcmp(findings->places[k].path, path) == 0)
             return true;
     return false;
 }
 
-bool rnl_findings_complete(const rnl_findings *findings)
+void rnl_findings_free(rnl_findings *findings)
 {
-    return !findings->no_memory;
+    if (!findings)
+        return;
+    while (findings->texts) {
+        text *const first = findings->texts;
+        findings->texts = first->next;
+        free(first);
+    }
+    free(findings->places);
+    free(findings->gpus);
+    free(findings);
 }

@@ -1,4 +1,4 @@
-/* The report of a search: written once, then shared and not changed. */
+/* The report of a search. Once returned it is not changed, and lives as long as the process. */
 #ifndef RNL_CUDNN_REPORT_H
 #define RNL_CUDNN_REPORT_H
 
@@ -6,31 +6,26 @@
 
 #include "rnnlayout.h"
 
-typedef struct rnl_findings rnl_findings;
+typedef struct rnl_findings {
+    rnl_cudnn_report report;
+    struct rnl_findings *earlier; /* of an earlier search, whose callers may still read it */
+    rnl_cudnn_place *places;      /* the report's */
+    rnl_gpu *gpus;                /* the report's */
+    struct rnl_findings_text *texts;
+    bool no_memory; /* for a part of it */
+} rnl_findings;
 
-/* An empty report with one holder; NULL: no memory. */
-rnl_findings *rnl_findings_new(void);
-
-/* The part that callers see. */
-rnl_cudnn_report *rnl_findings_shown(rnl_findings *findings);
-
-/* Add a holder; each calls rnl_cudnn_report_free() at the end. */
-void rnl_findings_hold(rnl_findings *findings);
-
-/* A copy of a text that lives as long as the report; NULL stays NULL. */
-const char *rnl_findings_text(rnl_findings *findings, const char *chars);
-
-/* Add a place; texts are copied. why_not NULL: this one is used. */
+/* Add a place; path and why_not are copied. why_not NULL: this one is used. */
 void rnl_findings_add_place(rnl_findings *findings, const char *origin, const char *path,
                             const char *why_not);
 
-/* Add a GPU. */
+/* Add a GPU; why_not is copied. */
 void rnl_findings_add_gpu(rnl_findings *findings, const rnl_gpu *gpu);
 
 /* Is this path in the report already? */
 bool rnl_findings_has(const rnl_findings *findings, const char *path);
 
-/* False: memory ran out for a part of it. */
-bool rnl_findings_complete(const rnl_findings *findings);
+/* Free a report that was not returned. Accepts NULL. */
+void rnl_findings_free(rnl_findings *findings);
 
 #endif

@@ -209,7 +209,7 @@ static void release(rnl_gpu_rnn *rnn)
 void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
 {
     rnl_error ignored;
-    if (rnn && rnl_cudnn_check_fork(rnn->device->used.pid, &ignored) == RNL_OK)
+    if (rnn && rnl_cudnn_check_fork(&ignored) == RNL_OK)
         release(rnn);
     free(rnn);
 }

@@ -96,7 +96,6 @@ PyObject *native_find_cudnn(PyObject *module, PyObject *args)
     result = status == RNL_OK ? report_to_dict(report)
                               : raise_status(PyModule_GetState(module), &err);
 done:
-    rnl_cudnn_report_free(report);
     PyMem_Free(package_folders);
     PyMem_Free(roots);
     return result;

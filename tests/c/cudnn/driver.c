@@ -115,14 +115,14 @@ static const driven with_drivers[] = {
      .no_driver = "lacks cuDevicePrimaryCtxRetain: the driver is too old"},
 };
 
-static void check_fork(const void *parents)
+static void check_fork(const void *unused)
 {
+    (void)unused;
     const rnl_cudnn_report *report = NULL;
     const rnl_cudnn_search where = {NULL, NULL};
     rnl_error err;
     const rnl_status status = rnl_cudnn_find(&where, &report, &err);
     CHECK(status == RNL_E_NO_CUDNN && strstr(err.text, "spawn") && !report, "%d", (int)status);
-    rnl_cudnn_report_free(parents);
 }
 
 static void check_driven(const void *argument)
@@ -160,8 +160,7 @@ static void check_driven(const void *argument)
               gpu->name);
     }
     if (!d->no_driver)
-        apart(check_fork, report);
-    rnl_cudnn_report_free(report);
+        apart(check_fork, NULL);
 }
 
 void check_drivers(void)

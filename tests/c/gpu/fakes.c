@@ -77,9 +77,7 @@ int use_cudnn(void)
     rnl_error err;
     CHECK(rnl_cudnn_find(NULL, &report, &err) == RNL_OK, "%s", err.text);
     CHECK(!report->why_not, "%s", report->why_not);
-    const int version = report->version;
-    rnl_cudnn_report_free(report);
-    return version;
+    return report->version;
 }
 
 void check_nothing_left(const char *when)
