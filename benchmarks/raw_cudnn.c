@@ -46,7 +46,7 @@ typedef struct exec_ *exec;
 static struct {
 #define DECLARE(returns, name, arguments) returns(*name) arguments;
 #define CUDNN(major, returns, name, arguments) DECLARE(returns, name, arguments)
-#define DRIVER(needed, returns, name, arguments) DECLARE(returns, name, arguments)
+#define DRIVER(optional, returns, name, arguments) DECLARE(returns, name, arguments)
 #include "forward/cudnn/symbols.def"
     MORE_OF_CUDNN(DECLARE)
     MORE_OF_THE_DRIVER(DECLARE)
@@ -94,8 +94,8 @@ int raw_open(const char *path)
     MORE_OF_CUDNN(FROM_CUDNN)
     MORE_OF_THE_DRIVER(FROM_THE_DRIVER)
 #define CUDNN(major, returns, name, arguments) missing += look_up(cudnn, #name, !major, &lib.name);
-#define DRIVER(needed, returns, name, arguments)                                                   \
-    missing += look_up(driver, #name, needed, &lib.name);
+#define DRIVER(optional, returns, name, arguments)                                                   \
+    missing += look_up(driver, #name, !optional, &lib.name);
 #include "forward/cudnn/symbols.def"
     if (missing)
         return -1;

@@ -28,14 +28,6 @@ static bool is_folder(const char *path)
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-/* Does the folder have such a file? path: its path. */
-static bool is_in(const char *folder, const char *name, char path[RNL_PATH_NBYTES])
-{
-    struct stat about;
-    return snprintf(path, RNL_PATH_NBYTES, "%s/%s", folder, name) < RNL_PATH_NBYTES &&
-           stat(path, &about) == 0;
-}
-
 /* Open the folder's cuDNN of a major version, and report the place. */
 static void open_in(finder *f, const char *origin, const char *folder, int major, bool loaded)
 {
@@ -55,12 +47,12 @@ static bool look_in(finder *f, const char *origin, const char *folder)
     char path[RNL_PATH_NBYTES], why[100];
     bool any = false;
     for (int k = 0; k < NUM_MAJORS && !f->found; k++)
-        if (is_in(folder, rnl_cudnn_name(MAJORS[k]), path)) {
+        if (rnl_library_is_in(folder, rnl_cudnn_name(MAJORS[k]), path)) {
             any = true;
             open_in(f, origin, folder, MAJORS[k], false);
         }
     for (size_t k = 0; k < sizeof others / sizeof others[0] && !any; k++)
-        if (is_in(folder, others[k], path)) {
+        if (rnl_library_is_in(folder, others[k], path)) {
             any = true;
             snprintf(why, sizeof why, "cuDNN %s: 8.9 or 9 is needed",
                      others[k] + strlen("libcudnn.so."));
@@ -182,7 +174,8 @@ static void look_on_loader_path(finder *f)
             path[n] = '\0';
             char file[RNL_PATH_NBYTES];
             for (int k = 0; k < NUM_MAJORS; k++)
-                f->on_loader_path[MAJORS[k]] |= is_in(path, rnl_cudnn_name(MAJORS[k]), file);
+                f->on_loader_path[MAJORS[k]] |= rnl_library_is_in(path, rnl_cudnn_name(MAJORS[k]),
+                                                                  file);
             if (!look_in(f, name, path) && !rnl_findings_has(f->findings, path))
                 rnl_findings_add_place(f->findings, name, path,
                                        "no libcudnn.so.9 or libcudnn.so.8");

@@ -4,8 +4,6 @@
 
 #include "core/status.h"
 
-#if defined(__linux__)
-
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
@@ -23,11 +21,6 @@ enum { THIS_MACHINE = EM_AARCH64 };
 #else
 enum { THIS_MACHINE = EM_NONE }; /* the vendor has no libraries for this machine */
 #endif
-
-bool rnl_library_supported(void)
-{
-    return true;
-}
 
 void *rnl_library_open(const char *path, rnl_error *err)
 {
@@ -52,12 +45,24 @@ bool rnl_library_path(void *library, char path[RNL_PATH_NBYTES])
     return snprintf(path, RNL_PATH_NBYTES, "%s", map->l_name) < RNL_PATH_NBYTES;
 }
 
-rnl_library_function *rnl_library_find(void *library, const char *name)
+const char *rnl_library_look_up(void *library, const rnl_library_symbol *symbols, size_t n,
+                                int major, void *table)
 {
-    void *const found = dlsym(library, name);
-    rnl_library_function *function;
-    memcpy(&function, &found, sizeof function); /* C has no such cast; POSIX allows it */
-    return function;
+    const char *missing = NULL;
+    for (size_t k = 0; k < n; k++) {
+        void *const found = dlsym(library, symbols[k].name);
+        memcpy((char *)table + symbols[k].at, &found, sizeof found); /* C lacks the cast */
+        if (!found && !missing && (!symbols[k].major || symbols[k].major == major))
+            missing = symbols[k].name;
+    }
+    return missing;
+}
+
+bool rnl_library_is_in(const char *folder, const char *name, char path[RNL_PATH_NBYTES])
+{
+    struct stat about;
+    return snprintf(path, RNL_PATH_NBYTES, "%s/%s", folder, name) < RNL_PATH_NBYTES &&
+           stat(path, &about) == 0;
 }
 
 static rnl_status check_file(int file, rnl_error *err)
@@ -92,43 +97,3 @@ rnl_status rnl_library_check(const char *path, rnl_error *err)
     close(file);
     return status;
 }
-
-#else
-
-bool rnl_library_supported(void)
-{
-    return false;
-}
-
-void *rnl_library_open(const char *path, rnl_error *err)
-{
-    rnl_fail(err, RNL_E_NO_CUDNN, "%s: not supported on this system", path);
-    return NULL;
-}
-
-void *rnl_library_loaded(const char *name)
-{
-    (void)name;
-    return NULL;
-}
-
-bool rnl_library_path(void *library, char path[RNL_PATH_NBYTES])
-{
-    (void)library;
-    (void)path;
-    return false;
-}
-
-rnl_library_function *rnl_library_find(void *library, const char *name)
-{
-    (void)library;
-    (void)name;
-    return NULL;
-}
-
-rnl_status rnl_library_check(const char *path, rnl_error *err)
-{
-    return rnl_fail(err, RNL_E_NO_CUDNN, "%s: not supported on this system", path);
-}
-
-#endif

@@ -9,9 +9,6 @@
 
 enum { RNL_PATH_NBYTES = 4096 };
 
-/* Are shared libraries supported on this system? */
-bool rnl_library_supported(void);
-
 /* Open a path, or a name that the loader looks for. NULL: the reason is in err. */
 void *rnl_library_open(const char *path, rnl_error *err);
 
@@ -21,9 +18,20 @@ void *rnl_library_loaded(const char *name);
 /* The path of an open library. False: the loader does not report it. */
 bool rnl_library_path(void *library, char path[RNL_PATH_NBYTES]);
 
-/* A function of an open library, or NULL. */
-typedef void rnl_library_function(void);
-rnl_library_function *rnl_library_find(void *library, const char *name);
+/* A function of a library. */
+typedef struct rnl_library_symbol {
+    const char *name;
+    size_t at; /* its pointer's place in a table */
+    int major; /* the only major version that needs it; 0: all need it */
+} rnl_library_symbol;
+
+/* Fill in a table; a function that the library lacks is NULL. Returns the first one missing of
+ * those that it needs, or NULL. */
+const char *rnl_library_look_up(void *library, const rnl_library_symbol *symbols, size_t n,
+                                int major, void *table);
+
+/* Does the folder have such a file? path: its path. */
+bool rnl_library_is_in(const char *folder, const char *name, char path[RNL_PATH_NBYTES]);
 
 /* RNL_E_NO_CUDNN unless the file is a complete library for this machine. A truncated one opens, but
  * the process ends as soon as it reads a missing part. */

@@ -44,28 +44,12 @@ static bool same_file(const char *a, const char *b)
            about_a.st_ino == about_b.st_ino;
 }
 
-static bool exists(const char *path)
-{
-    struct stat about;
-    return stat(path, &about) == 0;
-}
-
-static rnl_status path_in(char path[RNL_PATH_NBYTES], const char *folder, const char *name,
-                          rnl_error *err)
-{
-    if (snprintf(path, RNL_PATH_NBYTES, "%s/%s", folder, name) < RNL_PATH_NBYTES)
-        return RNL_OK;
-    return rnl_fail(err, RNL_E_NO_CUDNN, "its path has %d characters or more", RNL_PATH_NBYTES);
-}
-
 /* Check that the part is complete, or already loaded from the same file. */
 static rnl_status check_part(const char *folder, const char *part, bool loaded, rnl_error *err)
 {
     char path[RNL_PATH_NBYTES], other[RNL_PATH_NBYTES];
     rnl_error why;
-    const rnl_status status = path_in(path, folder, part, err);
-    if (status != RNL_OK)
-        return status;
+    snprintf(path, sizeof path, "%s/%s", folder, part);
     void *there = rnl_library_loaded(part);
     if (there) {
         if (loaded || (rnl_library_path(there, other) && same_file(path, other)))
@@ -85,10 +69,7 @@ static rnl_status check_parts(const char *folder, int major, bool loaded, rnl_er
     char missing[200] = "", path[RNL_PATH_NBYTES];
     const char *const *part = parts_of(major);
     for (; *part; part++) {
-        const rnl_status status = path_in(path, folder, *part, err);
-        if (status != RNL_OK)
-            return status;
-        if (exists(path) || (loaded && rnl_library_loaded(*part)))
+        if (rnl_library_is_in(folder, *part, path) || (loaded && rnl_library_loaded(*part)))
             continue;
         const size_t end = strlen(missing);
         snprintf(missing + end, sizeof missing - end, "%s%s", end ? ", " : "", *part);
@@ -116,8 +97,7 @@ static void *open_parts(const char *folder, int major, rnl_error *err)
         library = rnl_library_loaded(*part);
         if (library)
             continue;
-        if (path_in(path, folder, *part, err) != RNL_OK)
-            return NULL;
+        snprintf(path, sizeof path, "%s/%s", folder, *part);
         library = rnl_library_open(path, &why);
         if (!library) {
             rnl_fail(err, RNL_E_NO_CUDNN, "%s does not open: %.900s", *part, why.text);
@@ -129,30 +109,11 @@ static void *open_parts(const char *folder, int major, rnl_error *err)
 
 /* --------------------------------------------------------------------------- its functions -- */
 
-static const struct {
-    const char *name;
-    size_t at;
-    int major;
-} symbols[] = {
+static const rnl_library_symbol SYMBOLS[] = {
 #define CUDNN(major, returns, name, arguments) {#name, offsetof(rnl_cudnn_table, name), major},
 #include "forward/cudnn/symbols.def"
 };
-
-/* Fill the table and return the name of the first missing function, or NULL. */
-static const char *look_up(rnl_cudnn_table *table, void *library, int major)
-{
-    const char *missing = NULL;
-    for (size_t k = 0; k < sizeof symbols / sizeof symbols[0]; k++) {
-        rnl_library_function *found = NULL;
-        if (symbols[k].major == 0 || symbols[k].major == major) {
-            found = rnl_library_find(library, symbols[k].name);
-            if (!found && !missing)
-                missing = symbols[k].name;
-        }
-        memcpy((char *)table + symbols[k].at, &found, sizeof found);
-    }
-    return missing;
-}
+enum { NUM_SYMBOLS = sizeof SYMBOLS / sizeof SYMBOLS[0] };
 
 static rnl_status check_version(rnl_cudnn_library *library, int major, rnl_error *err)
 {
@@ -199,13 +160,15 @@ rnl_status rnl_cudnn_load(const char *folder, int major, bool loaded, const rnl_
                           rnl_cudnn_library *library, rnl_error *err)
 {
     memset(library, 0, sizeof *library);
-    rnl_status status = path_in(library->path, folder, rnl_cudnn_name(major), err);
-    if (status != RNL_OK || (status = check_parts(folder, major, loaded, err)) != RNL_OK)
+    snprintf(library->path, sizeof library->path, "%s/%s", folder, rnl_cudnn_name(major));
+    rnl_status status = check_parts(folder, major, loaded, err);
+    if (status != RNL_OK)
         return status;
     void *opened = open_parts(folder, major, err);
     if (!opened)
         return RNL_E_NO_CUDNN;
-    const char *missing = look_up(&library->call, opened, major);
+    const char *const missing = rnl_library_look_up(opened, SYMBOLS, NUM_SYMBOLS, major,
+                                                    &library->call);
     if (!library->call.cudnnGetVersion)
         return rnl_fail(err, RNL_E_NO_CUDNN, "it lacks cudnnGetVersion");
     if ((status = check_version(library, major, err)) != RNL_OK)

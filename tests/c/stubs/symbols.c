@@ -8,8 +8,8 @@
     {                                                                                              \
         abort();                                                                                   \
     }
-#if defined(MAJOR)
 #define HAS_0(name) STUB(name)
+#if defined(MAJOR)
 #if MAJOR == 8
 #define HAS_8(name) STUB(name)
 #define HAS_9(name)
@@ -19,8 +19,7 @@
 #endif
 #define CUDNN(major, returns, name, arguments) HAS_##major(name)
 #else
-#define HAS_0(name)
-#define HAS_1(name) STUB(name)
-#define DRIVER(needed, returns, name, arguments) HAS_##needed(name)
+#define HAS_1(name)
+#define DRIVER(optional, returns, name, arguments) HAS_##optional(name)
 #endif
 #include "forward/cudnn/symbols.def"
