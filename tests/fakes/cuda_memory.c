@@ -200,18 +200,9 @@ CUresult cuMemFree_v2(CUdeviceptr at)
 
 /* ---- memory in the order of a stream ---- */
 
-/* A pool is known by its device's number, or that of a pool that was made by its address. */
 struct pool {
     int device;
 };
-
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
-{
-    LOCKED;
-    CUresult status = fake_driver_call("cuDeviceGetDefaultMemPool", "device=%d", device);
-    *pool = (CUmemoryPool)(uintptr_t)(device + 1);
-    return status;
-}
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
@@ -241,12 +232,6 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t kept)
     return fake_driver_call("cuMemPoolTrimTo", "pool=%p kept=%zu", (void *)pool, kept);
 }
 
-static int device_of(CUmemoryPool pool)
-{
-    const uintptr_t number = (uintptr_t)pool;
-    return number <= FAKE_MAX_DEVICES ? (int)number - 1 : ((struct pool *)pool)->device;
-}
-
 static CUresult submit_whole(const char *name, const struct block *block, CUstream stream,
                              void (*run)(void *))
 {
@@ -261,13 +246,10 @@ static void run_nothing(void *argument)
     (void)argument;
 }
 
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *at, size_t nbytes, CUmemoryPool pool, CUstream stream)
+static CUresult allocate_in_order(CUdeviceptr *at, size_t nbytes, int device, CUstream stream,
+                                  const char *name)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuMemAllocFromPoolAsync", "nbytes=%zu stream=%p", nbytes,
-                                       (void *)stream);
-    if (!status)
-        status = allocate(at, nbytes, device_of(pool));
+    CUresult status = allocate(at, nbytes, device);
     if (status)
         return status;
     struct block *block = block_of(*at);
@@ -277,7 +259,28 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *at, size_t nbytes, CUmemoryPool po
         block->counted = 0; /* it belongs to the graph */
         fake_count(FAKE_MEMORY, -1);
     }
-    return submit_whole("cuMemAllocFromPoolAsync", block, stream, run_nothing);
+    return submit_whole(name, block, stream, run_nothing);
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *at, size_t nbytes, CUstream stream)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuMemAllocAsync", "nbytes=%zu stream=%p", nbytes,
+                                       (void *)stream);
+    if (status || fake_current_device() < 0)
+        return status ? status : CU_INVALID_CONTEXT;
+    return allocate_in_order(at, nbytes, fake_current_device(), stream, "cuMemAllocAsync");
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *at, size_t nbytes, CUmemoryPool pool, CUstream stream)
+{
+    LOCKED;
+    CUresult status = fake_driver_call("cuMemAllocFromPoolAsync", "nbytes=%zu stream=%p", nbytes,
+                                       (void *)stream);
+    if (status)
+        return status;
+    return allocate_in_order(at, nbytes, ((struct pool *)pool)->device, stream,
+                             "cuMemAllocFromPoolAsync");
 }
 
 static void run_free(void *argument)

@@ -60,9 +60,8 @@ class Device:
         self.cu("cuMemFree_v2", c_ulonglong(at))
 
     def alloc_in(self, nbytes, stream=None):
-        pool, at = c_void_p(), c_ulonglong()
-        self.cu("cuDeviceGetDefaultMemPool", byref(pool), 0)
-        self.cu("cuMemAllocFromPoolAsync", byref(at), c_size_t(nbytes), pool, stream)
+        at = c_ulonglong()
+        self.cu("cuMemAllocAsync", byref(at), c_size_t(nbytes), stream)
         return at.value
 
     def free_in(self, at, stream=None):

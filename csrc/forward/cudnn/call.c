@@ -214,7 +214,7 @@ static rnl_status check_capture(rnl_gpu_rnn *rnn, rnl_gpu_job *job, rnl_error *e
             err, RNL_E_SPEC,
             "the stream is capturing, and lengths in a graph need cuDNN 8.9.7 or newer: "
             "omit lengths, or install a newer cuDNN");
-    if (!device->work)
+    if (!device->pool)
         return rnl_fail(err, RNL_E_SPEC,
                         "the stream is capturing, but GPU %d has no memory pools, which a graph "
                         "takes its workspace from: call the RNN outside of captures",
@@ -253,5 +253,5 @@ rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error
         status = rnl_gpu_enter(rnn->options.device, &device, &mode, err);
     if (status != RNL_OK)
         return status;
-    return rnl_gpu_leave(device, mode, check_and_run(rnn, call, &job, err), err);
+    return rnl_gpu_leave(device, mode, check_and_run(rnn, call, &job, err));
 }

@@ -9,62 +9,50 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* while a device is ma
 static rnl_gpu_device devices[MAX_DEVICES];
 
 /* Retain its primary context, which every framework in the process uses. */
-static rnl_status retain(rnl_gpu_device *device, rnl_error *err)
+static rnl_status retain(rnl_gpu_device *device, rnl_cu_device found, rnl_error *err)
 {
-    rnl_cu_device found = 0;
-    rnl_status status = RNL_CU(device, err, cuDeviceGet, &found, device->ordinal);
-    if (status == RNL_OK)
-        status = RNL_CU(device, err, cuDeviceGetAttribute, &device->num_processors,
-                        RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, found);
-    if (status == RNL_OK)
-        status = RNL_CU(device, err, cuDevicePrimaryCtxRetain, &device->context, found);
-    return status;
+    const rnl_status status = RNL_CU(device, err, cuDeviceGetAttribute, &device->num_processors,
+                                     RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, found);
+    if (status != RNL_OK)
+        return status;
+    return RNL_CU(device, err, cuDevicePrimaryCtxRetain, &device->context, found);
 }
 
-/* A pool that keeps memory which is free: to get it back from the driver at each call would cost
- * more than the call. */
-static rnl_cu_pool make_pool(const rnl_driver_table *cu, int ordinal)
-{
-    const rnl_cu_pool_properties properties = {
-        .type = RNL_CU_MEM_ALLOCATION_TYPE_PINNED,
-        .location = {RNL_CU_MEM_LOCATION_TYPE_DEVICE, ordinal},
-    };
-    uint64_t all = UINT64_MAX;
-    rnl_cu_pool pool;
-    if (cu->cuMemPoolCreate(&pool, &properties) != RNL_CUDA_SUCCESS)
-        return NULL;
-    cu->cuMemPoolSetAttribute(pool, RNL_CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all);
-    return pool;
-}
-
-static void find_pools(rnl_gpu_device *device)
+/* Make a pool that keeps memory which is free: to get it back from the driver at each call would
+ * cost more than the call. None if the device has no pools, or the driver is older than they are.
+ */
+static void make_pool(rnl_gpu_device *device, rnl_cu_device found)
 {
     const rnl_driver_table *const cu = device->cu;
-    rnl_cu_device found = 0;
-    rnl_cu_pool results;
+    const rnl_cu_pool_properties properties = {
+        .type = RNL_CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {RNL_CU_MEM_LOCATION_TYPE_DEVICE, device->ordinal},
+    };
+    uint64_t all = UINT64_MAX;
     int has_pools = 0;
-    if (!cu->cuDeviceGetDefaultMemPool || !cu->cuMemPoolCreate || !cu->cuMemPoolSetAttribute ||
-        !cu->cuMemPoolTrimTo || !cu->cuMemAllocFromPoolAsync || !cu->cuMemFreeAsync ||
-        cu->cuDeviceGet(&found, device->ordinal) != RNL_CUDA_SUCCESS ||
-        cu->cuDeviceGetAttribute(&has_pools, RNL_CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
-                                 found) != RNL_CUDA_SUCCESS ||
-        !has_pools || cu->cuDeviceGetDefaultMemPool(&results, found) != RNL_CUDA_SUCCESS)
+    if (!cu->cuMemPoolCreate || !cu->cuMemPoolSetAttribute || !cu->cuMemPoolTrimTo ||
+        !cu->cuMemAllocAsync || !cu->cuMemAllocFromPoolAsync || !cu->cuMemFreeAsync)
         return;
-    device->work = make_pool(cu, device->ordinal);
-    device->results = device->work ? results : NULL;
+    cu->cuDeviceGetAttribute(&has_pools, RNL_CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, found);
+    if (has_pools && cu->cuMemPoolCreate(&device->pool, &properties) == RNL_CUDA_SUCCESS)
+        cu->cuMemPoolSetAttribute(device->pool, RNL_CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all);
 }
 
 static rnl_status make_ready(rnl_gpu_device *device, int ordinal, rnl_error *err)
 {
-    const rnl_status status = rnl_cudnn_use(ordinal, &device->used, err);
+    rnl_cu_device found = 0;
+    rnl_status status = rnl_cudnn_use(ordinal, &device->used, err);
     if (status != RNL_OK)
         return status;
     device->ordinal = ordinal;
     device->dnn = &device->used.library->call;
     device->cu = &device->used.driver->call;
-    if (retain(device, err) != RNL_OK)
-        return err->status;
-    find_pools(device);
+    status = RNL_CU(device, err, cuDeviceGet, &found, ordinal);
+    if (status == RNL_OK)
+        status = retain(device, found, err);
+    if (status != RNL_OK)
+        return status;
+    make_pool(device, found);
     pthread_mutex_init(&device->lock, NULL);
     pthread_cond_init(&device->returned, NULL);
     atomic_store(&device->ready, true);
@@ -110,21 +98,12 @@ rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mo
     return status == RNL_OK ? relax(*device, mode, err) : status;
 }
 
-rnl_status rnl_gpu_leave(rnl_gpu_device *device, rnl_cu_capture_mode mode, rnl_status status,
-                         rnl_error *err)
+rnl_status rnl_gpu_leave(rnl_gpu_device *device, rnl_cu_capture_mode mode, rnl_status status)
 {
     rnl_cu_context popped;
-    if (device->cu->cuThreadExchangeStreamCaptureMode(&mode) != RNL_CUDA_SUCCESS)
-        device->cu->cuThreadExchangeStreamCaptureMode(&mode);
-    const rnl_cu_result result = device->cu->cuCtxPopCurrent_v2(&popped);
-    return status != RNL_OK ? status : rnl_gpu_cu(device, "cuCtxPopCurrent_v2", result, err);
-}
-
-bool rnl_gpu_enter_to_free(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mode *mode)
-{
-    rnl_error ignored;
-    const rnl_status status = rnl_gpu_enter(ordinal, device, mode, &ignored);
-    return status == RNL_OK || rnl_gpu_enter(ordinal, device, mode, &ignored) == RNL_OK;
+    device->cu->cuThreadExchangeStreamCaptureMode(&mode);
+    device->cu->cuCtxPopCurrent_v2(&popped);
+    return status;
 }
 
 rnl_status rnl_gpu_is_captured(rnl_gpu_device *device, rnl_cu_stream stream, bool *captured,

@@ -30,9 +30,7 @@ typedef struct rnl_gpu_device {
     const rnl_cudnn_table *dnn;
     const rnl_driver_table *cu;
     rnl_cu_context context;
-    /* memory in the order of streams; NULL: the device or its driver has none */
-    rnl_cu_pool results; /* the process's own, also used by other code */
-    rnl_cu_pool work;    /* of calls; it keeps its memory while there is an RNN */
+    rnl_cu_pool pool; /* of the calls' memory; NULL: no memory in the order of streams */
     int ordinal, num_processors;
     atomic_bool ready; /* all above is set, until the process ends */
 
@@ -51,19 +49,15 @@ typedef struct rnl_gpu_device {
 /*
  * Make the device's context current; it is retained at the first time and never released. Calls
  * that allocate or wait then break no capture. After each success call rnl_gpu_leave() once in the
- * same thread, with the mode and the status so far.
+ * same thread, with the mode; it returns the given status. It cannot fail: what it might report is
+ * an error of earlier work, which the next call reports too.
  *
  * RNL_E_NO_CUDNN: no such GPU, cuDNN cannot use it, or the process is a forked child. RNL_E_CUDNN:
  * the device is dead.
  */
 rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mode *mode,
                          rnl_error *err);
-rnl_status rnl_gpu_leave(rnl_gpu_device *device, rnl_cu_capture_mode mode, rnl_status status,
-                         rnl_error *err);
-
-/* The same for cleaning up; it tries twice, as memory that is not freed now is never freed. False:
- * nothing may be called any more. */
-bool rnl_gpu_enter_to_free(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mode *mode);
+rnl_status rnl_gpu_leave(rnl_gpu_device *device, rnl_cu_capture_mode mode, rnl_status status);
 
 /* Is the stream being captured into a graph? RNL_E_SPEC: its capture has failed, or it is the
  * legacy default stream beside the capture of a stream that waits for it: using it would break that
@@ -102,12 +96,9 @@ static inline size_t rnl_gpu_aligned(size_t nbytes)
     return (nbytes + 255) / 256 * 256;
 }
 
-/* Allocate device memory. RNL_E_NOMEM: the text has the size and `what` it was for. The second
- * turns the result of another call that allocates into a status. */
-rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *what,
+/* Allocate device memory. RNL_E_NOMEM: the text has the size and `what` it was for. */
+rnl_status rnl_gpu_memory(rnl_gpu_device *gpu, size_t nbytes, const char *what,
                           rnl_cu_address *memory, rnl_error *err);
-rnl_status rnl_gpu_allocated(rnl_gpu_device *device, const char *call, rnl_cu_result result,
-                             size_t nbytes, const char *what, rnl_error *err);
 
 /* Take memory for the work of one call, and give it back: the work in the stream may use it in
  * between. During a capture it belongs to the graph. RNL_E_NOMEM. */

@@ -86,25 +86,6 @@ rnl_status rnl_gpu_cu(rnl_gpu_device *device, const char *call, rnl_cu_result re
     return failed(err, RNL_E_CUDNN, call, (int)result);
 }
 
-rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *what,
-                          rnl_cu_address *memory, rnl_error *err)
-{
-    *memory = 0;
-    return rnl_gpu_allocated(device, "cuMemAlloc_v2", device->cu->cuMemAlloc_v2(memory, nbytes),
-                             nbytes, what, err);
-}
-
-rnl_status rnl_gpu_allocated(rnl_gpu_device *device, const char *call, rnl_cu_result result,
-                             size_t nbytes, const char *what, rnl_error *err)
-{
-    if (result != RNL_CUDA_ERROR_OUT_OF_MEMORY)
-        return rnl_gpu_cu(device, call, result, err);
-    return rnl_fail(err, RNL_E_NOMEM,
-                    "GPU %d is out of memory: cannot allocate %zu bytes (%.1f MiB) for %s; free "
-                    "some of its memory, or make the batch smaller",
-                    device->ordinal, nbytes, (double)nbytes / (1 << 20), what);
-}
-
 /* ---- cuDNN's statuses, in classes that both versions have ---- */
 
 typedef enum { NOT_READY, BAD_PARAM, NOT_SUPPORTED, NO_ROOM, MISSING, OTHER } class_of_failure;

@@ -5,9 +5,51 @@
 #include "core/status.h"
 #include "forward/cudnn/device.h"
 
-/* ---- in the order of a stream ---- */
+static rnl_status allocated(rnl_gpu_device *gpu, const char *call, rnl_cu_result result,
+                            size_t nbytes, const char *what, rnl_error *err)
+{
+    if (result != RNL_CUDA_ERROR_OUT_OF_MEMORY)
+        return rnl_gpu_cu(gpu, call, result, err);
+    return rnl_fail(err, RNL_E_NOMEM,
+                    "GPU %d is out of memory: cannot allocate %zu bytes (%.1f MiB) for %s; free "
+                    "some of its memory, or make the batch smaller",
+                    gpu->ordinal, nbytes, (double)nbytes / (1 << 20), what);
+}
 
-/* Free memory of the pool. False: the stream is captured, or cannot be used beside a capture. */
+rnl_status rnl_gpu_memory(rnl_gpu_device *gpu, size_t nbytes, const char *what,
+                          rnl_cu_address *memory, rnl_error *err)
+{
+    return allocated(gpu, "cuMemAlloc_v2", gpu->cu->cuMemAlloc_v2(memory, nbytes), nbytes, what,
+                     err);
+}
+
+/* ---- memory of a call ---- */
+
+rnl_status rnl_gpu_take_memory(rnl_gpu_device *gpu, size_t nbytes, rnl_cu_stream stream,
+                               rnl_cu_address *memory, rnl_error *err)
+{
+    static const char what[] = "the workspace of this call";
+    if (!gpu->pool)
+        return rnl_gpu_memory(gpu, nbytes, what, memory, err);
+    return allocated(gpu, "cuMemAllocFromPoolAsync",
+                     gpu->cu->cuMemAllocFromPoolAsync(memory, nbytes, gpu->pool, stream), nbytes,
+                     what, err);
+}
+
+/* Without pools this waits for the work. */
+void rnl_gpu_give_memory(rnl_gpu_device *gpu, rnl_cu_address memory, rnl_cu_stream stream)
+{
+    rnl_error ignored;
+    if (gpu->pool)
+        (void)RNL_CU(gpu, &ignored, cuMemFreeAsync, memory, stream);
+    else
+        (void)RNL_CU(gpu, &ignored, cuMemFree_v2, memory);
+}
+
+/* ---- memory for results ---- */
+
+/* Free memory in the order of a stream. False: the stream is captured, or cannot be used beside a
+ * capture. */
 static bool end(rnl_gpu_device *gpu, rnl_cu_address memory, rnl_cu_stream stream)
 {
     bool captured = true;
@@ -18,54 +60,19 @@ static bool end(rnl_gpu_device *gpu, rnl_cu_address memory, rnl_cu_stream stream
     return true;
 }
 
-static void end_later(rnl_gpu_device *gpu, rnl_ending *ending)
-{
-    pthread_mutex_lock(&gpu->lock);
-    ending->next = gpu->endings;
-    gpu->endings = ending;
-    pthread_mutex_unlock(&gpu->lock);
-}
-
-/* Free what could not be freed during a capture. */
+/* Free what could not be freed during a capture. The caller has the device's lock. */
 static void end_all(rnl_gpu_device *gpu)
 {
-    pthread_mutex_lock(&gpu->lock);
-    rnl_ending *next, *all = gpu->endings;
-    gpu->endings = NULL;
-    pthread_mutex_unlock(&gpu->lock);
-    for (; all; all = next) {
-        next = all->next;
-        if (end(gpu, all->memory, all->stream))
-            free(all);
-        else
-            end_later(gpu, all);
+    for (rnl_ending **at = &gpu->endings; *at;) {
+        rnl_ending *const first = *at;
+        if (!end(gpu, first->memory, first->stream)) {
+            at = &first->next;
+            continue;
+        }
+        *at = first->next;
+        free(first);
     }
 }
-
-/* ---- memory of a call ---- */
-
-rnl_status rnl_gpu_take_memory(rnl_gpu_device *gpu, size_t nbytes, rnl_cu_stream stream,
-                               rnl_cu_address *memory, rnl_error *err)
-{
-    static const char what[] = "the workspace of this call";
-    if (!gpu->work)
-        return rnl_gpu_memory(gpu, nbytes, what, memory, err);
-    return rnl_gpu_allocated(gpu, "cuMemAllocFromPoolAsync",
-                             gpu->cu->cuMemAllocFromPoolAsync(memory, nbytes, gpu->work, stream),
-                             nbytes, what, err);
-}
-
-/* Without pools this waits for the work. */
-void rnl_gpu_give_memory(rnl_gpu_device *gpu, rnl_cu_address memory, rnl_cu_stream stream)
-{
-    rnl_error ignored;
-    if (gpu->work)
-        (void)RNL_CU(gpu, &ignored, cuMemFreeAsync, memory, stream);
-    else
-        (void)RNL_CU(gpu, &ignored, cuMemFree_v2, memory);
-}
-
-/* ---- memory for results ---- */
 
 static rnl_status alloc(rnl_gpu_device *gpu, size_t nbytes, rnl_cu_stream stream, bool in_order,
                         rnl_cu_address *made, rnl_error *err)
@@ -78,12 +85,13 @@ static rnl_status alloc(rnl_gpu_device *gpu, size_t nbytes, rnl_cu_stream stream
                         "graph: pass all outputs: out=, h_out= and, of an LSTM, c_out=");
     if (status != RNL_OK)
         return status;
-    if (!in_order || !gpu->results)
+    if (!in_order || !gpu->pool)
         return rnl_gpu_memory(gpu, nbytes, "results", made, err);
+    pthread_mutex_lock(&gpu->lock);
     end_all(gpu);
-    return rnl_gpu_allocated(gpu, "cuMemAllocFromPoolAsync",
-                             gpu->cu->cuMemAllocFromPoolAsync(made, nbytes, gpu->results, stream),
-                             nbytes, "results", err);
+    pthread_mutex_unlock(&gpu->lock);
+    return allocated(gpu, "cuMemAllocAsync", gpu->cu->cuMemAllocAsync(made, nbytes, stream), nbytes,
+                     "results", err);
 }
 
 rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void *stream, int in_order, void **address,
@@ -99,14 +107,9 @@ rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void *stream, int in_order,
         return status;
     /* the driver refuses to allocate 0 bytes */
     status = alloc(gpu, nbytes ? (size_t)nbytes : 1, stream, in_order, &made, err);
-    const rnl_status left = rnl_gpu_leave(gpu, mode, status, err);
-    if (left == RNL_OK)
+    if (status == RNL_OK)
         *address = rnl_gpu_pointer(made);
-    else if (status == RNL_OK && in_order)
-        rnl_gpu_free_in_order(device, rnl_gpu_pointer(made), stream);
-    else if (status == RNL_OK)
-        rnl_gpu_free(device, rnl_gpu_pointer(made));
-    return left;
+    return rnl_gpu_leave(gpu, mode, status);
 }
 
 void rnl_gpu_free(int device, void *address)
@@ -114,10 +117,22 @@ void rnl_gpu_free(int device, void *address)
     rnl_gpu_device *gpu;
     rnl_cu_capture_mode mode;
     rnl_error ignored;
-    if (!address || !rnl_gpu_enter_to_free(device, &gpu, &mode))
+    if (!address || rnl_gpu_enter(device, &gpu, &mode, &ignored) != RNL_OK)
         return;
     (void)RNL_CU(gpu, &ignored, cuMemFree_v2, (rnl_cu_address)(uintptr_t)address);
-    rnl_gpu_leave(gpu, mode, RNL_OK, &ignored);
+    rnl_gpu_leave(gpu, mode, RNL_OK);
+}
+
+static void free_in_order(rnl_gpu_device *gpu, rnl_cu_address memory, rnl_cu_stream stream)
+{
+    rnl_ending *ending = NULL;
+    pthread_mutex_lock(&gpu->lock);
+    end_all(gpu);
+    if (!end(gpu, memory, stream) && (ending = malloc(sizeof *ending))) {
+        *ending = (rnl_ending){gpu->endings, memory, stream};
+        gpu->endings = ending;
+    }
+    pthread_mutex_unlock(&gpu->lock);
 }
 
 /* The per-thread default stream is another one in each thread; the legacy one waits for all of
@@ -127,19 +142,14 @@ void rnl_gpu_free_in_order(int device, void *address, void *stream)
     rnl_gpu_device *gpu;
     rnl_cu_capture_mode mode;
     rnl_error ignored;
-    if (!address || !rnl_gpu_enter_to_free(device, &gpu, &mode))
+    if (!address || rnl_gpu_enter(device, &gpu, &mode, &ignored) != RNL_OK)
         return;
     const rnl_cu_address memory = (rnl_cu_address)(uintptr_t)address;
-    rnl_cu_stream after = stream == RNL_PER_THREAD_STREAM ? NULL : (rnl_cu_stream)stream;
-    rnl_ending *ending = NULL;
-    end_all(gpu);
-    if (!gpu->results)
+    if (gpu->pool)
+        free_in_order(gpu, memory, stream == RNL_PER_THREAD_STREAM ? NULL : stream);
+    else
         (void)RNL_CU(gpu, &ignored, cuMemFree_v2, memory);
-    else if (!end(gpu, memory, after) && (ending = malloc(sizeof *ending))) {
-        *ending = (rnl_ending){NULL, memory, after};
-        end_later(gpu, ending);
-    }
-    rnl_gpu_leave(gpu, mode, RNL_OK, &ignored);
+    rnl_gpu_leave(gpu, mode, RNL_OK);
 }
 
 static rnl_status copy_out(rnl_gpu_device *gpu, const void *address, void *host, size_t nbytes,
@@ -168,8 +178,7 @@ rnl_status rnl_gpu_copy_out(int device, const void *address, void *host, int64_t
     const rnl_status status = rnl_gpu_enter(device, &gpu, &mode, err);
     if (status != RNL_OK)
         return status;
-    return rnl_gpu_leave(
-        gpu, mode, copy_out(gpu, address, host, (size_t)nbytes, (rnl_cu_stream)stream, err), err);
+    return rnl_gpu_leave(gpu, mode, copy_out(gpu, address, host, (size_t)nbytes, stream, err));
 }
 
 static rnl_status order_by_event(rnl_gpu_device *gpu, rnl_cu_stream before, rnl_cu_stream after,
@@ -213,6 +222,5 @@ rnl_status rnl_gpu_order(int device, void *before, void *after, rnl_error *err)
     const rnl_status status = rnl_gpu_enter(device, &gpu, &mode, err);
     if (status != RNL_OK)
         return status;
-    return rnl_gpu_leave(gpu, mode, order(gpu, (rnl_cu_stream)before, (rnl_cu_stream)after, err),
-                         err);
+    return rnl_gpu_leave(gpu, mode, order(gpu, before, after, err));
 }

@@ -180,7 +180,7 @@ rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
     status = make(spec, options, nbytes, device, &made, err);
     if (status == RNL_OK)
         status = fill(made, weights, err);
-    status = rnl_gpu_leave(device, mode, status, err);
+    status = rnl_gpu_leave(device, mode, status);
     if (status == RNL_OK)
         *rnn = made;
     else
@@ -190,27 +190,22 @@ rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
 
 /* ---- the end ---- */
 
-static void release(rnl_gpu_rnn *rnn)
+void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
 {
-    rnl_gpu_device *device = rnn->device;
+    rnl_gpu_device *device;
     rnl_cu_capture_mode mode;
     rnl_error ignored;
-    const bool works = rnl_gpu_enter_to_free(device->ordinal, &device, &mode);
-    const bool last = atomic_fetch_sub(&device->num_rnns, 1) == 1;
+    if (!rnn)
+        return;
+    const bool works = rnl_gpu_enter(rnn->options.device, &device, &mode, &ignored) == RNL_OK;
+    const bool last = atomic_fetch_sub(&rnn->device->num_rnns, 1) == 1;
     rnl_gpu_plans_free(rnn, works);
     if (works && rnn->weights)
         device->cu->cuMemFree_v2(rnn->weights); /* waits for the calls that read them */
-    if (works && last && device->work)
-        device->cu->cuMemPoolTrimTo(device->work, 0);
+    if (works && last && device->pool)
+        device->cu->cuMemPoolTrimTo(device->pool, 0);
     if (works)
-        rnl_gpu_leave(device, mode, RNL_OK, &ignored);
-}
-
-void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
-{
-    rnl_error ignored;
-    if (rnn && rnl_cudnn_check_fork(&ignored) == RNL_OK)
-        release(rnn);
+        rnl_gpu_leave(device, mode, RNL_OK);
     free(rnn);
 }
 
@@ -232,5 +227,5 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err)
             status = RNL_CU(device, err, cuStreamSynchronize, lane->own);
         rnl_lane_return(device, lane);
     }
-    return rnl_gpu_leave(device, mode, status, err);
+    return rnl_gpu_leave(device, mode, status);
 }
