@@ -56,9 +56,9 @@ static bool needs_place(const rnl_gpu_job *job, int k)
 /* Lay out arrays and lengths behind cuDNN's workspace; returns the size of all. */
 static size_t lay_out(const rnl_gpu_rnn *rnn, rnl_gpu_job *job, size_t work_nbytes)
 {
-    size_t used = rnl_gpu_aligned(work_nbytes);
+    size_t used = rnl_gpu_aligned(work_nbytes ? work_nbytes : 1);
     for (int k = 0; k < RNL_NUM_ARRAYS; k++)
-        if ((job->arrays[k].placed = needs_place(job, k))) {
+        if (needs_place(job, k)) {
             job->arrays[k].offset = used;
             used += rnl_gpu_aligned(job->arrays[k].nbytes);
         }
@@ -77,8 +77,8 @@ static rnl_status bring_in(rnl_gpu_device *device, rnl_gpu_job *job, const rnl_g
     for (int k = 0; k < RNL_NUM_ARRAYS && status == RNL_OK; k++) {
         rnl_gpu_array *const a = &job->arrays[k];
         const rnl_cu_address given = (rnl_cu_address)(uintptr_t)a->given;
-        a->at = a->placed ? memory + a->offset : given;
-        if (!a->placed || k >= RNL_Y || !a->nbytes)
+        a->at = a->offset ? memory + a->offset : given;
+        if (!a->offset || k >= RNL_Y || !a->nbytes)
             continue;
         if (job->on_host)
             status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, a->at, a->given, a->nbytes,
@@ -175,7 +175,7 @@ static rnl_status run_with(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan,
     if (status == RNL_OK)
         status = forward(rnn, lane, plan, job, memory, err);
     if (status == RNL_OK)
-        rnl_gpu_plan_note(rnn, plan);
+        rnl_gpu_sizes_note(rnn, &job->sizes);
     if (status == RNL_OK && job->on_host)
         status = bring_back(device, job, call, err);
     rnl_gpu_give_memory(device, memory, job->stream);
@@ -219,7 +219,7 @@ static rnl_status check_capture(rnl_gpu_rnn *rnn, rnl_gpu_job *job, rnl_error *e
                         "the stream is capturing, but GPU %d has no memory pools, which a graph "
                         "takes its workspace from: call the RNN outside of captures",
                         device->ordinal);
-    if (!rnl_gpu_plan_ran(rnn, job))
+    if (!rnl_gpu_sizes_ran(rnn, &job->sizes))
         return rnl_fail(
             err, RNL_E_SPEC,
             "the stream is capturing, but no call of these sizes has run on this RNN: make "

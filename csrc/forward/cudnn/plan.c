@@ -207,6 +207,8 @@ void rnl_gpu_plans_free(rnl_gpu_rnn *rnn, bool works)
     }
 }
 
+/* ---- which sizes have run ---- */
+
 static bool is_in(const rnl_gpu_rnn *rnn, const rnl_gpu_sizes *sizes)
 {
     for (unsigned k = 0; k < rnn->num_ran && k < RNL_MAX_RAN; k++)
@@ -215,21 +217,18 @@ static bool is_in(const rnl_gpu_rnn *rnn, const rnl_gpu_sizes *sizes)
     return false;
 }
 
-bool rnl_gpu_plan_ran(rnl_gpu_rnn *rnn, const rnl_gpu_job *job)
+bool rnl_gpu_sizes_ran(rnl_gpu_rnn *rnn, const rnl_gpu_sizes *sizes)
 {
     pthread_mutex_lock(&rnn->device->lock);
-    const bool ran = is_in(rnn, &job->sizes);
+    const bool ran = is_in(rnn, sizes);
     pthread_mutex_unlock(&rnn->device->lock);
     return ran;
 }
 
-void rnl_gpu_plan_note(rnl_gpu_rnn *rnn, rnl_gpu_plan *plan)
+void rnl_gpu_sizes_note(rnl_gpu_rnn *rnn, const rnl_gpu_sizes *sizes)
 {
-    if (plan->ran)
-        return;
-    plan->ran = true;
     pthread_mutex_lock(&rnn->device->lock);
-    if (!is_in(rnn, &plan->sizes))
-        rnn->ran[rnn->num_ran++ % RNL_MAX_RAN] = plan->sizes;
+    if (!is_in(rnn, sizes))
+        rnn->ran[rnn->num_ran++ % RNL_MAX_RAN] = *sizes;
     pthread_mutex_unlock(&rnn->device->lock);
 }

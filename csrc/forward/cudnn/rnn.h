@@ -22,7 +22,6 @@ typedef struct rnl_gpu_plan {
     rnl_cudnn_rnn_data x, y;
     rnl_cudnn_tensor h, c; /* c: only of an LSTM */
     size_t work_nbytes;
-    bool ran; /* a call with it was submitted */
 } rnl_gpu_plan;
 
 struct rnl_gpu_rnn {
@@ -48,16 +47,15 @@ enum { RNL_X, RNL_H0, RNL_C0, RNL_Y, RNL_HN, RNL_CN, RNL_NUM_ARRAYS };
 typedef struct rnl_gpu_array {
     const void *given; /* the caller's; NULL: not given, not wanted */
     size_t nbytes;
-    bool placed;       /* in the memory of the call ... */
-    size_t offset;     /* ... here                      */
-    rnl_cu_address at; /* on the device; 0: none        */
+    size_t offset;     /* in the memory of the call; 0: not there */
+    rnl_cu_address at; /* on the device; 0: none */
 } rnl_gpu_array;
 
 /* A call that was checked. */
 typedef struct rnl_gpu_job {
     rnl_gpu_sizes sizes;    /* algo: not RNL_GPU_AUTO */
     const int64_t *lengths; /* NULL: all are T */
-    size_t lengths_offset;  /* in the memory of the call, if cuDNN reads them on the device */
+    size_t lengths_offset;  /* as of an array, if cuDNN reads them on the device */
     rnl_gpu_array arrays[RNL_NUM_ARRAYS];
     size_t tail_nbytes; /* part of y past T */
     rnl_cu_stream stream;
@@ -90,8 +88,8 @@ void rnl_gpu_plan_give(rnl_gpu_rnn *rnn, rnl_gpu_plan *plan, bool captured);
 /* Free them all. works: cuDNN may still be called. */
 void rnl_gpu_plans_free(rnl_gpu_rnn *rnn, bool works);
 
-/* Note that a call with this plan was submitted. Has a job of these sizes been? */
-void rnl_gpu_plan_note(rnl_gpu_rnn *rnn, rnl_gpu_plan *plan);
-bool rnl_gpu_plan_ran(rnl_gpu_rnn *rnn, const rnl_gpu_job *job);
+/* Note that a call of these sizes was submitted. Was there one? */
+void rnl_gpu_sizes_note(rnl_gpu_rnn *rnn, const rnl_gpu_sizes *sizes);
+bool rnl_gpu_sizes_ran(rnl_gpu_rnn *rnn, const rnl_gpu_sizes *sizes);
 
 #endif
