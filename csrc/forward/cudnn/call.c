@@ -245,13 +245,12 @@ static rnl_status check_and_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_
 
 rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error *err)
 {
-    rnl_gpu_device *device;
-    rnl_cu_capture_mode mode;
+    rnl_gpu_entry in;
     rnl_gpu_job job;
     rnl_status status = rnl_gpu_job_new(rnn, call, &job, err);
     if (status == RNL_OK)
-        status = rnl_gpu_enter(rnn->options.device, &device, &mode, err);
+        status = rnl_gpu_enter(rnn->options.device, &in, err);
     if (status != RNL_OK)
         return status;
-    return rnl_gpu_leave(device, mode, check_and_run(rnn, call, &job, err));
+    return rnl_gpu_leave(&in, check_and_run(rnn, call, &job, err));
 }

@@ -1,19 +1,8 @@
 /* Find and open the cuBLAS that cuDNN needs. */
 #include <stdio.h>
-#include <sys/stat.h>
 
 #include "core/status.h"
 #include "forward/cudnn/load.h"
-
-/* Open a file; NULL: it does not exist or does not open. */
-static void *open_file(const char *path)
-{
-    struct stat about;
-    rnl_error why;
-    if (stat(path, &about) != 0 || rnl_library_check(path, &why) != RNL_OK)
-        return NULL;
-    return rnl_library_open(path, &why);
-}
 
 /* Use the process's, else the one beside cuDNN as in wheels and toolkits, else the loader's. */
 static rnl_status load_one(const char *folder, const char *name, int cuda_major,
@@ -25,8 +14,10 @@ static rnl_status load_one(const char *folder, const char *name, int cuda_major,
     snprintf(wheels, sizeof wheels, "../../cu%d/lib", cuda_major);
     void *library = rnl_library_loaded(name);
     for (size_t k = 0; !library && k < sizeof places / sizeof places[0]; k++)
-        if (snprintf(path, RNL_PATH_NBYTES, "%s/%s/%s", folder, places[k], name) < RNL_PATH_NBYTES)
-            library = open_file(path);
+        if (snprintf(path, RNL_PATH_NBYTES, "%s/%s/%s", folder, places[k], name) <
+                RNL_PATH_NBYTES &&
+            rnl_library_check(path, &why) == RNL_OK)
+            library = rnl_library_open(path, &why);
     if (!library)
         library = rnl_library_open(name, &why);
     if (!library)

@@ -77,32 +77,28 @@ static rnl_status get(int ordinal, rnl_gpu_device **device, rnl_error *err)
 /* Allocating and waiting are forbidden in a thread that captures, and in every thread while another
  * one captures in the mode "global": they would break the capture, unless the thread's own mode is
  * "relaxed". */
-static rnl_status relax(rnl_gpu_device *device, rnl_cu_capture_mode *mode, rnl_error *err)
+rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_entry *entry, rnl_error *err)
 {
     rnl_cu_context popped;
-    *mode = RNL_CU_STREAM_CAPTURE_MODE_RELAXED;
-    const rnl_status status = RNL_CU(device, err, cuThreadExchangeStreamCaptureMode, mode);
+    rnl_status status = get(ordinal, &entry->device, err);
+    if (status == RNL_OK)
+        status = rnl_gpu_check_alive(entry->device, err);
+    if (status == RNL_OK)
+        status = RNL_CU(entry->device, err, cuCtxPushCurrent_v2, entry->device->context);
     if (status != RNL_OK)
-        device->cu->cuCtxPopCurrent_v2(&popped);
+        return status;
+    entry->mode = RNL_CU_STREAM_CAPTURE_MODE_RELAXED;
+    status = RNL_CU(entry->device, err, cuThreadExchangeStreamCaptureMode, &entry->mode);
+    if (status != RNL_OK)
+        entry->device->cu->cuCtxPopCurrent_v2(&popped);
     return status;
 }
 
-rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mode *mode,
-                         rnl_error *err)
-{
-    rnl_status status = get(ordinal, device, err);
-    if (status == RNL_OK)
-        status = rnl_gpu_check_alive(*device, err);
-    if (status == RNL_OK)
-        status = RNL_CU(*device, err, cuCtxPushCurrent_v2, (*device)->context);
-    return status == RNL_OK ? relax(*device, mode, err) : status;
-}
-
-rnl_status rnl_gpu_leave(rnl_gpu_device *device, rnl_cu_capture_mode mode, rnl_status status)
+rnl_status rnl_gpu_leave(rnl_gpu_entry *entry, rnl_status status)
 {
     rnl_cu_context popped;
-    device->cu->cuThreadExchangeStreamCaptureMode(&mode);
-    device->cu->cuCtxPopCurrent_v2(&popped);
+    entry->device->cu->cuThreadExchangeStreamCaptureMode(&entry->mode);
+    entry->device->cu->cuCtxPopCurrent_v2(&popped);
     return status;
 }
 

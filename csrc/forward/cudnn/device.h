@@ -46,18 +46,23 @@ typedef struct rnl_gpu_device {
     rnl_cu_function clamp[RNL_NUM_CLAMPS]; /* by dtype; NULL: not looked up yet */
 } rnl_gpu_device;
 
+/* A device whose context is current in this thread. */
+typedef struct rnl_gpu_entry {
+    rnl_gpu_device *device;
+    rnl_cu_capture_mode mode; /* the thread's before */
+} rnl_gpu_entry;
+
 /*
  * Make the device's context current; it is retained at the first time and never released. Calls
  * that allocate or wait then break no capture. After each success call rnl_gpu_leave() once in the
- * same thread, with the mode; it returns the given status. It cannot fail: what it might report is
- * an error of earlier work, which the next call reports too.
+ * same thread. It returns the given status and cannot fail: what it might report is an error of
+ * earlier work, which the next call reports too.
  *
  * RNL_E_NO_CUDNN: no such GPU, cuDNN cannot use it, or the process is a forked child. RNL_E_CUDNN:
  * the device is dead.
  */
-rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_device **device, rnl_cu_capture_mode *mode,
-                         rnl_error *err);
-rnl_status rnl_gpu_leave(rnl_gpu_device *device, rnl_cu_capture_mode mode, rnl_status status);
+rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_entry *entry, rnl_error *err);
+rnl_status rnl_gpu_leave(rnl_gpu_entry *entry, rnl_status status);
 
 /* Is the stream being captured into a graph? RNL_E_SPEC: its capture has failed, or it is the
  * legacy default stream beside the capture of a stream that waits for it: using it would break that

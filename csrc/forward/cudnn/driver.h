@@ -2,8 +2,14 @@
 #ifndef RNL_CUDNN_DRIVER_H
 #define RNL_CUDNN_DRIVER_H
 
+#include "forward/cudnn/abi.h"
 #include "forward/cudnn/library.h"
-#include "forward/cudnn/table.h"
+
+/* Called as device->cu->cuInit(...). NULL: an old driver lacks it. */
+typedef struct rnl_driver_table {
+#define DRIVER(optional, returns, name, arguments) returns(*name) arguments;
+#include "forward/cudnn/symbols.def"
+} rnl_driver_table;
 
 typedef struct rnl_driver {
     rnl_driver_table call;

@@ -29,14 +29,6 @@ static bool sticks(rnl_cu_result result)
     }
 }
 
-static void note_death(rnl_gpu_device *device, const char *call, rnl_cu_result result)
-{
-    if (!sticks(result) || atomic_load(&device->died))
-        return;
-    device->died_call = call;
-    atomic_store(&device->died, (int)result);
-}
-
 static rnl_status failed(rnl_error *err, rnl_status status, const char *call, int number)
 {
     err->call = call;
@@ -70,14 +62,17 @@ rnl_status rnl_gpu_cu(rnl_gpu_device *device, const char *call, rnl_cu_result re
     if (result == RNL_CUDA_SUCCESS)
         return RNL_OK;
     const char *text = NULL;
-    note_death(device, call, result);
+    const bool lost = sticks(result);
+    if (lost && !atomic_load(&device->died)) {
+        device->died_call = call;
+        atomic_store(&device->died, (int)result);
+    }
     device->cu->cuGetErrorString(result, &text);
     rnl_fail(
         err, RNL_E_CUDNN, "%s on GPU %d: %d (%s): %.300s%s", call, device->ordinal, (int)result,
         name_of(device, result), text ? text : "no text",
-        sticks(result)
-            ? "; all later calls on this GPU will fail, and other code of this process may have "
-              "caused it: restart the process"
+        lost ? "; all later calls on this GPU will fail, and other code of this process may have "
+               "caused it: restart the process"
         : result == RNL_CUDA_ERROR_OUT_OF_MEMORY
             ? "; the GPU is out of memory: free some, or make the batch smaller"
             : "");

@@ -4,6 +4,12 @@
 
 #include "forward/cudnn/driver.h"
 
+/* Called as device->dnn->cudnnRNNForward(...). NULL: only the other major version has it. */
+typedef struct rnl_cudnn_table {
+#define CUDNN(major, returns, name, arguments) returns(*name) arguments;
+#include "forward/cudnn/symbols.def"
+} rnl_cudnn_table;
+
 typedef struct rnl_cudnn_library {
     rnl_cudnn_table call;
     char path[RNL_PATH_NBYTES];   /* of the main library */

@@ -97,30 +97,28 @@ static rnl_status alloc(rnl_gpu_device *gpu, size_t nbytes, rnl_cu_stream stream
 rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void *stream, int in_order, void **address,
                          rnl_error *err)
 {
-    rnl_gpu_device *gpu;
-    rnl_cu_capture_mode mode;
+    rnl_gpu_entry in;
     rnl_cu_address made = 0;
     if (nbytes < 0)
         return rnl_fail(err, RNL_E_SPEC, "nbytes is %" PRId64 ": need 0 or more", nbytes);
-    rnl_status status = rnl_gpu_enter(device, &gpu, &mode, err);
+    rnl_status status = rnl_gpu_enter(device, &in, err);
     if (status != RNL_OK)
         return status;
     /* the driver refuses to allocate 0 bytes */
-    status = alloc(gpu, nbytes ? (size_t)nbytes : 1, stream, in_order, &made, err);
+    status = alloc(in.device, nbytes ? (size_t)nbytes : 1, stream, in_order, &made, err);
     if (status == RNL_OK)
         *address = rnl_gpu_pointer(made);
-    return rnl_gpu_leave(gpu, mode, status);
+    return rnl_gpu_leave(&in, status);
 }
 
 void rnl_gpu_free(int device, void *address)
 {
-    rnl_gpu_device *gpu;
-    rnl_cu_capture_mode mode;
+    rnl_gpu_entry in;
     rnl_error ignored;
-    if (!address || rnl_gpu_enter(device, &gpu, &mode, &ignored) != RNL_OK)
+    if (!address || rnl_gpu_enter(device, &in, &ignored) != RNL_OK)
         return;
-    (void)RNL_CU(gpu, &ignored, cuMemFree_v2, (rnl_cu_address)(uintptr_t)address);
-    rnl_gpu_leave(gpu, mode, RNL_OK);
+    (void)RNL_CU(in.device, &ignored, cuMemFree_v2, (rnl_cu_address)(uintptr_t)address);
+    rnl_gpu_leave(&in, RNL_OK);
 }
 
 static void free_in_order(rnl_gpu_device *gpu, rnl_cu_address memory, rnl_cu_stream stream)
@@ -139,17 +137,16 @@ static void free_in_order(rnl_gpu_device *gpu, rnl_cu_address memory, rnl_cu_str
  * them. */
 void rnl_gpu_free_in_order(int device, void *address, void *stream)
 {
-    rnl_gpu_device *gpu;
-    rnl_cu_capture_mode mode;
+    rnl_gpu_entry in;
     rnl_error ignored;
-    if (!address || rnl_gpu_enter(device, &gpu, &mode, &ignored) != RNL_OK)
+    if (!address || rnl_gpu_enter(device, &in, &ignored) != RNL_OK)
         return;
     const rnl_cu_address memory = (rnl_cu_address)(uintptr_t)address;
-    if (gpu->pool)
-        free_in_order(gpu, memory, stream == RNL_PER_THREAD_STREAM ? NULL : stream);
+    if (in.device->pool)
+        free_in_order(in.device, memory, stream == RNL_PER_THREAD_STREAM ? NULL : stream);
     else
-        (void)RNL_CU(gpu, &ignored, cuMemFree_v2, memory);
-    rnl_gpu_leave(gpu, mode, RNL_OK);
+        (void)RNL_CU(in.device, &ignored, cuMemFree_v2, memory);
+    rnl_gpu_leave(&in, RNL_OK);
 }
 
 static rnl_status copy_out(rnl_gpu_device *gpu, const void *address, void *host, size_t nbytes,
@@ -171,14 +168,13 @@ static rnl_status copy_out(rnl_gpu_device *gpu, const void *address, void *host,
 rnl_status rnl_gpu_copy_out(int device, const void *address, void *host, int64_t nbytes,
                             void *stream, rnl_error *err)
 {
-    rnl_gpu_device *gpu;
-    rnl_cu_capture_mode mode;
+    rnl_gpu_entry in;
     if (nbytes <= 0)
         return RNL_OK;
-    const rnl_status status = rnl_gpu_enter(device, &gpu, &mode, err);
+    const rnl_status status = rnl_gpu_enter(device, &in, err);
     if (status != RNL_OK)
         return status;
-    return rnl_gpu_leave(gpu, mode, copy_out(gpu, address, host, (size_t)nbytes, stream, err));
+    return rnl_gpu_leave(&in, copy_out(in.device, address, host, (size_t)nbytes, stream, err));
 }
 
 static rnl_status order_by_event(rnl_gpu_device *gpu, rnl_cu_stream before, rnl_cu_stream after,
@@ -191,8 +187,8 @@ static rnl_status order_by_event(rnl_gpu_device *gpu, rnl_cu_stream before, rnl_
     status = RNL_CU(gpu, err, cuEventRecord, event, before);
     if (status == RNL_OK)
         status = RNL_CU(gpu, err, cuStreamWaitEvent, after, event, 0);
-    const rnl_cu_result result = gpu->cu->cuEventDestroy_v2(event); /* the wait is not affected */
-    return status != RNL_OK ? status : rnl_gpu_cu(gpu, "cuEventDestroy_v2", result, err);
+    gpu->cu->cuEventDestroy_v2(event); /* the wait is not affected */
+    return status;
 }
 
 /* A wait between a capturing stream and another would break the capture: only the launch of the
@@ -215,12 +211,11 @@ static rnl_status order(rnl_gpu_device *gpu, rnl_cu_stream before, rnl_cu_stream
 
 rnl_status rnl_gpu_order(int device, void *before, void *after, rnl_error *err)
 {
-    rnl_gpu_device *gpu;
-    rnl_cu_capture_mode mode;
+    rnl_gpu_entry in;
     if (before == after)
         return RNL_OK;
-    const rnl_status status = rnl_gpu_enter(device, &gpu, &mode, err);
+    const rnl_status status = rnl_gpu_enter(device, &in, err);
     if (status != RNL_OK)
         return status;
-    return rnl_gpu_leave(gpu, mode, order(gpu, before, after, err));
+    return rnl_gpu_leave(&in, order(in.device, before, after, err));
 }

@@ -148,18 +148,15 @@ static void plan_free(rnl_gpu_device *device, rnl_gpu_plan *plan, bool works)
         call->cudnnDestroyTensorDescriptor(plan->h);
     if (works && plan->c)
         call->cudnnDestroyTensorDescriptor(plan->c);
-    free(plan->lengths);
     free(plan);
 }
 
 static rnl_gpu_plan *plan_new(const rnl_gpu_sizes *sizes)
 {
-    rnl_gpu_plan *const made = calloc(1, sizeof *made);
-    if (!made || !(made->lengths = malloc((size_t)sizes->N * sizeof *made->lengths))) {
-        free(made);
-        return NULL;
-    }
-    made->sizes = *sizes;
+    const size_t nbytes = (size_t)sizes->N * sizeof(int32_t);
+    rnl_gpu_plan *const made = calloc(1, sizeof *made + nbytes);
+    if (made)
+        made->sizes = *sizes;
     return made;
 }
 

@@ -108,10 +108,14 @@ static rnl_status probe(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error *err)
     return status;
 }
 
-static rnl_status upload(rnl_gpu_rnn *rnn, rnl_lane *lane, const void *weights, rnl_error *err)
+static rnl_status upload(rnl_gpu_rnn *rnn, const void *weights, rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
-    rnl_status status = probe(rnn, lane, err);
+    rnl_lane *lane;
+    rnl_status status = rnl_lane_borrow(device, RNL_OWN_STREAM, false, &lane, err);
+    if (status != RNL_OK)
+        return status;
+    status = probe(rnn, lane, err);
     if (status == RNL_OK && rnn->options.clips)
         status = rnl_clamp_prepare(device, rnn->spec.dtype, err);
     if (status == RNL_OK)
@@ -121,17 +125,7 @@ static rnl_status upload(rnl_gpu_rnn *rnn, rnl_lane *lane, const void *weights, 
                         lane->own);
     if (status == RNL_OK) /* so no call on any stream needs to wait */
         status = RNL_CU(device, err, cuStreamSynchronize, lane->own);
-    return status;
-}
-
-static rnl_status fill(rnl_gpu_rnn *rnn, const void *weights, rnl_error *err)
-{
-    rnl_lane *lane;
-    rnl_status status = rnl_lane_borrow(rnn->device, RNL_OWN_STREAM, false, &lane, err);
-    if (status != RNL_OK)
-        return status;
-    status = upload(rnn, lane, weights, err);
-    rnl_lane_return(rnn->device, lane);
+    rnl_lane_return(device, lane);
     return status;
 }
 
@@ -163,8 +157,7 @@ rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
                            const rnl_gpu_options *options, rnl_gpu_rnn **rnn, rnl_error *err)
 {
     static const rnl_gpu_options none = {0};
-    rnl_gpu_device *device;
-    rnl_cu_capture_mode mode;
+    rnl_gpu_entry in;
     rnl_gpu_rnn *made = NULL;
     size_t nbytes = 0;
     options = options ? options : &none;
@@ -174,13 +167,13 @@ rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
     if (status == RNL_OK)
         status = rnl_algo_check(spec, options, err);
     if (status == RNL_OK)
-        status = rnl_gpu_enter(options->device, &device, &mode, err);
+        status = rnl_gpu_enter(options->device, &in, err);
     if (status != RNL_OK)
         return status;
-    status = make(spec, options, nbytes, device, &made, err);
+    status = make(spec, options, nbytes, in.device, &made, err);
     if (status == RNL_OK)
-        status = fill(made, weights, err);
-    status = rnl_gpu_leave(device, mode, status);
+        status = upload(made, weights, err);
+    status = rnl_gpu_leave(&in, status);
     if (status == RNL_OK)
         *rnn = made;
     else
@@ -192,40 +185,42 @@ rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
 
 void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
 {
-    rnl_gpu_device *device;
-    rnl_cu_capture_mode mode;
+    rnl_gpu_entry in;
     rnl_error ignored;
     if (!rnn)
         return;
-    const bool works = rnl_gpu_enter(rnn->options.device, &device, &mode, &ignored) == RNL_OK;
-    const bool last = atomic_fetch_sub(&rnn->device->num_rnns, 1) == 1;
+    rnl_gpu_device *const device = rnn->device;
+    const bool works = rnl_gpu_enter(device->ordinal, &in, &ignored) == RNL_OK;
+    const bool last = atomic_fetch_sub(&device->num_rnns, 1) == 1;
     rnl_gpu_plans_free(rnn, works);
     if (works && rnn->weights)
         device->cu->cuMemFree_v2(rnn->weights); /* waits for the calls that read them */
     if (works && last && device->pool)
         device->cu->cuMemPoolTrimTo(device->pool, 0);
     if (works)
-        rnl_gpu_leave(device, mode, RNL_OK);
+        rnl_gpu_leave(&in, RNL_OK);
     free(rnn);
 }
 
 /* ---- the weights back ---- */
 
-rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err)
+static rnl_status download(rnl_gpu_rnn *rnn, void *weights, rnl_error *err)
 {
-    rnl_gpu_device *device;
-    rnl_cu_capture_mode mode;
     rnl_lane *lane;
-    rnl_status status = rnl_gpu_enter(rnn->options.device, &device, &mode, err);
+    rnl_status status = rnl_lane_borrow(rnn->device, RNL_OWN_STREAM, false, &lane, err);
     if (status != RNL_OK)
         return status;
-    status = rnl_lane_borrow(device, RNL_OWN_STREAM, false, &lane, err);
-    if (status == RNL_OK) {
-        status = RNL_CU(device, err, cuMemcpyDtoHAsync_v2, weights, rnn->weights, rnn->nbytes,
-                        lane->own);
-        if (status == RNL_OK)
-            status = RNL_CU(device, err, cuStreamSynchronize, lane->own);
-        rnl_lane_return(device, lane);
-    }
-    return rnl_gpu_leave(device, mode, status);
+    status = RNL_CU(rnn->device, err, cuMemcpyDtoHAsync_v2, weights, rnn->weights, rnn->nbytes,
+                    lane->own);
+    if (status == RNL_OK)
+        status = RNL_CU(rnn->device, err, cuStreamSynchronize, lane->own);
+    rnl_lane_return(rnn->device, lane);
+    return status;
+}
+
+rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err)
+{
+    rnl_gpu_entry in;
+    const rnl_status status = rnl_gpu_enter(rnn->options.device, &in, err);
+    return status == RNL_OK ? rnl_gpu_leave(&in, download(rnn, weights, err)) : status;
 }

@@ -17,11 +17,11 @@ typedef struct rnl_gpu_sizes {
 typedef struct rnl_gpu_plan {
     struct rnl_gpu_plan *next; /* of those that graphs use */
     rnl_gpu_sizes sizes;
-    int32_t *lengths; /* of N sequences, as x and y are described */
     rnl_cudnn_rnn rnn;
     rnl_cudnn_rnn_data x, y;
     rnl_cudnn_tensor h, c; /* c: only of an LSTM */
     size_t work_nbytes;
+    int32_t lengths[]; /* of N sequences, as x and y are described */
 } rnl_gpu_plan;
 
 struct rnl_gpu_rnn {
