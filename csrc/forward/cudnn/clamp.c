@@ -67,21 +67,15 @@ static const char *const NAMES[RNL_NUM_CLAMPS] = {
 
 enum { THREADS = 256, AT_ONCE = 1 << 30 };
 
-static rnl_status prepare(rnl_gpu_device *device, rnl_dtype dtype, rnl_error *err)
+rnl_status rnl_clamp_prepare(rnl_gpu_device *device, rnl_dtype dtype, rnl_error *err)
 {
     rnl_status status = RNL_OK;
+    pthread_mutex_lock(&device->lock);
     if (!device->clamps)
         status = RNL_CU(device, err, cuModuleLoadData, &device->clamps, PTX);
     if (status == RNL_OK && !device->clamp[dtype])
         status = RNL_CU(device, err, cuModuleGetFunction, &device->clamp[dtype], device->clamps,
                         NAMES[dtype]);
-    return status;
-}
-
-rnl_status rnl_clamp_prepare(rnl_gpu_device *device, rnl_dtype dtype, rnl_error *err)
-{
-    pthread_mutex_lock(&device->lock);
-    const rnl_status status = prepare(device, dtype, err);
     pthread_mutex_unlock(&device->lock);
     return status;
 }

@@ -8,16 +8,6 @@ enum { MAX_DEVICES = 64 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* while a device is made ready */
 static rnl_gpu_device devices[MAX_DEVICES];
 
-/* Retain its primary context, which every framework in the process uses. */
-static rnl_status retain(rnl_gpu_device *device, rnl_cu_device found, rnl_error *err)
-{
-    const rnl_status status = RNL_CU(device, err, cuDeviceGetAttribute, &device->num_processors,
-                                     RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, found);
-    if (status != RNL_OK)
-        return status;
-    return RNL_CU(device, err, cuDevicePrimaryCtxRetain, &device->context, found);
-}
-
 /* Make a pool that keeps memory which is free: to get it back from the driver at each call would
  * cost more than the call. None if the device has no pools, or the driver is older than they are.
  */
@@ -38,6 +28,7 @@ static void make_pool(rnl_gpu_device *device, rnl_cu_device found)
         cu->cuMemPoolSetAttribute(device->pool, RNL_CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all);
 }
 
+/* Retain its primary context, which every framework in the process uses. */
 static rnl_status make_ready(rnl_gpu_device *device, int ordinal, rnl_error *err)
 {
     rnl_cu_device found = 0;
@@ -49,7 +40,10 @@ static rnl_status make_ready(rnl_gpu_device *device, int ordinal, rnl_error *err
     device->cu = &device->used.driver->call;
     status = RNL_CU(device, err, cuDeviceGet, &found, ordinal);
     if (status == RNL_OK)
-        status = retain(device, found, err);
+        status = RNL_CU(device, err, cuDeviceGetAttribute, &device->num_processors,
+                        RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, found);
+    if (status == RNL_OK)
+        status = RNL_CU(device, err, cuDevicePrimaryCtxRetain, &device->context, found);
     if (status != RNL_OK)
         return status;
     make_pool(device, found);

@@ -18,7 +18,7 @@ typedef struct rnl_lane {
     rnl_cu_stream stream; /* the handle's; a new handle has NULL */
 } rnl_lane;
 
-/* Memory of the pool that is to be freed, in the order of a stream that was captured. */
+/* Memory that is to be freed in the order of a stream, which is being captured. */
 typedef struct rnl_ending {
     struct rnl_ending *next;
     rnl_cu_address memory;

@@ -17,8 +17,8 @@ static struct {
     bool searched;          /* false: search, or search again */
     bool found;
     rnl_cudnn_library library;
-    bool driver_tried, has_driver;
-    pid_t pid; /* the process that has initialized the driver */
+    pid_t pid; /* the process that has loaded the driver; 0: not tried yet */
+    bool has_driver;
     rnl_driver driver;
     rnl_error no_driver;
 } process;
@@ -26,10 +26,9 @@ static struct {
 /* Only once: a driver that could not be initialized is not tried again. */
 static void load_driver(void)
 {
-    if (process.driver_tried)
+    if (process.pid)
         return;
     process.has_driver = rnl_driver_load(&process.driver, &process.no_driver) == RNL_OK;
-    process.driver_tried = true;
     process.pid = getpid();
 }
 
