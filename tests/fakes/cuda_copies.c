@@ -1,8 +1,8 @@
 /*
  * Copies, fills, and the clamp kernels.
  *
- * A copy from or to memory that is not pinned is done when the call returns, and refused in a
- * capture.
+ * Memory that is not pinned: a copy from it has read it when the call returns, and writes in the
+ * order of the stream; a copy to it is done when the call returns. Both are refused in a capture.
  */
 #include "cuda_streams.h"
 
@@ -15,6 +15,7 @@ struct copy {
     const void *from;
     CUdeviceptr device_to, device_from; /* used if `to` or `from` is NULL */
     size_t nbytes;
+    void *staged; /* what was read from memory that is not pinned */
 };
 
 static void run_copy(void *argument)
@@ -24,6 +25,7 @@ static void run_copy(void *argument)
     const void *from = copy->from ? copy->from
                                   : fake_bytes(copy->device_from, copy->nbytes, "the source");
     memmove(to, from, copy->nbytes);
+    free(copy->staged);
 }
 
 static void access(struct fake_work *work, CUdeviceptr at, size_t nbytes, int write,
@@ -43,13 +45,15 @@ static CUresult copy(const char *name, struct copy copy, CUstream stream)
     if (copy.device_from || pinned)
         access(&work, copy.device_from ? copy.device_from : (CUdeviceptr)(uintptr_t)copy.from,
                copy.nbytes, 0, "the source");
+    if (copy.from && !pinned)
+        copy.from = copy.staged = memcpy(malloc(copy.nbytes), copy.from, copy.nbytes);
     memcpy(work.argument, &copy, sizeof copy);
     for (int i = 0; i < work.accesses; i++)
         fake_bytes(work.access[i].at, copy.nbytes, work.access[i].what);
     if (on_host && !pinned && fake_stream(stream, name)->capture)
         fake_die("%s: the host memory is not pinned, and the stream is capturing", name);
     CUresult status = fake_submit(stream, &work);
-    if (on_host && !pinned)
+    if (copy.to && !pinned)
         fake_finish(stream);
     return status;
 }
@@ -59,7 +63,7 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t nbytes, C
     LOCKED;
     CUresult status = fake_driver_call("cuMemcpyHtoDAsync_v2", "to=%llx nbytes=%zu stream=%p",
                                        (unsigned long long)to, nbytes, (void *)stream);
-    struct copy sent = {NULL, from, to, 0, nbytes};
+    struct copy sent = {NULL, from, to, 0, nbytes, NULL};
     return status ? status : copy("cuMemcpyHtoDAsync_v2", sent, stream);
 }
 
@@ -68,7 +72,7 @@ CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t nbytes, CUstrea
     LOCKED;
     CUresult status = fake_driver_call("cuMemcpyDtoHAsync_v2", "from=%llx nbytes=%zu stream=%p",
                                        (unsigned long long)from, nbytes, (void *)stream);
-    struct copy sent = {to, NULL, 0, from, nbytes};
+    struct copy sent = {to, NULL, 0, from, nbytes, NULL};
     return status ? status : copy("cuMemcpyDtoHAsync_v2", sent, stream);
 }
 
@@ -80,7 +84,7 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t nbytes, C
                                        "stream=%p",
                                        (unsigned long long)to, (unsigned long long)from, nbytes,
                                        (void *)stream);
-    struct copy sent = {NULL, NULL, to, from, nbytes};
+    struct copy sent = {NULL, NULL, to, from, nbytes, NULL};
     return status ? status : copy("cuMemcpyDtoDAsync_v2", sent, stream);
 }
 
@@ -90,7 +94,7 @@ CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t nbytes)
     fake_refuse_in_capture("cuMemcpyHtoD_v2");
     CUresult status = fake_driver_call("cuMemcpyHtoD_v2", "to=%llx nbytes=%zu",
                                        (unsigned long long)to, nbytes);
-    struct copy sent = {NULL, from, to, 0, nbytes};
+    struct copy sent = {NULL, from, to, 0, nbytes, NULL};
     status = status ? status : copy("cuMemcpyHtoD_v2", sent, NULL);
     if (!status)
         fake_finish(NULL);
@@ -103,7 +107,7 @@ CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t nbytes)
     fake_refuse_in_capture("cuMemcpyDtoH_v2");
     CUresult status = fake_driver_call("cuMemcpyDtoH_v2", "from=%llx nbytes=%zu",
                                        (unsigned long long)from, nbytes);
-    struct copy sent = {to, NULL, 0, from, nbytes};
+    struct copy sent = {to, NULL, 0, from, nbytes, NULL};
     status = status ? status : copy("cuMemcpyDtoH_v2", sent, NULL);
     if (!status)
         fake_finish(NULL);
