@@ -94,7 +94,7 @@ int raw_open(const char *path)
     MORE_OF_CUDNN(FROM_CUDNN)
     MORE_OF_THE_DRIVER(FROM_THE_DRIVER)
 #define CUDNN(major, returns, name, arguments) missing += look_up(cudnn, #name, !major, &lib.name);
-#define DRIVER(optional, returns, name, arguments)                                                   \
+#define DRIVER(optional, returns, name, arguments)                                                 \
     missing += look_up(driver, #name, !optional, &lib.name);
 #include "forward/cudnn/symbols.def"
     if (missing)

@@ -523,7 +523,7 @@ typedef struct rnl_cudnn_report {
  *   5. toolkits: CUDNN_PATH, CUDNN_HOME, CUDA_PATH, CUDA_HOME, /usr/local/cuda, /opt/cuda
  *   6. the loader: LD_LIBRARY_PATH, then its own folders
  *
- * report  it is not changed, and lives as long as the process
+ * report  valid until the process ends, also after rnl_cudnn_choose()
  *
  * The status is RNL_OK even if nothing was found: the report gives the reasons. RNL_E_NO_CUDNN:
  * this process was forked from one that had initialized the driver. RNL_E_NOMEM. Opened libraries
