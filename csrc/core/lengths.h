@@ -16,10 +16,9 @@ static inline rnl_status rnl_lengths_check(int64_t T, int64_t N, const int64_t *
                         N);
     for (int64_t n = 0; lengths && n < N; n++)
         if (lengths[n] < 0 || lengths[n] > T)
-            return rnl_fail(err, RNL_E_SPEC,
-                            "length %" PRId64 " of sequence %" PRId64
-                            " is not in 0 ... T = %" PRId64,
-                            lengths[n], n, T);
+            return rnl_fail(err, RNL_E_LAYOUT,
+                            "lengths[%" PRId64 "] is %" PRId64 ", need 0 to %" PRId64 " = T", n,
+                            lengths[n], T);
     return RNL_OK;
 }
 

@@ -34,8 +34,8 @@ extern "C" {
 
 typedef enum rnl_status {
     RNL_OK = 0,
-    RNL_E_SPEC,        /* an argument is invalid: the RNN, a size, an option, an array     */
-    RNL_E_LAYOUT,      /* the layout, option or row does not exist                         */
+    RNL_E_SPEC,        /* an argument is invalid: the RNN, a size, an option               */
+    RNL_E_LAYOUT,      /* the layout, option or row does not exist; an array does not fit  */
     RNL_E_LOSSY,       /* the target layout or dtype cannot represent this RNN or a value  */
     RNL_E_NOMEM,       /* an allocation failed                                             */
     RNL_E_INTERRUPTED, /* the caller's poll function asked to stop                         */
@@ -458,9 +458,9 @@ typedef struct rnl_rnn_call {
 /*
  * Run the forward pass on the CPU. Several threads may run the same RNN at the same time.
  *
- * RNL_E_SPEC: a dtype, a length or a size is invalid. RNL_E_NOMEM. RNL_E_INTERRUPTED: poll returned
- * non-zero, or poll forked the process and this is the child, which lacks the threads that shared
- * the call; y, hn and cn may be partly written.
+ * RNL_E_SPEC: a dtype or a size is invalid. RNL_E_LAYOUT: a length is invalid. RNL_E_NOMEM.
+ * RNL_E_INTERRUPTED: poll returned non-zero, or poll forked the process and this is the child,
+ * which lacks the threads that shared the call; y, hn and cn may be partly written.
  *
  * A call needs memory for its intermediate results: up to 4 MB are kept for the next call until the
  * RNN is freed (for each of up to 8 calls at the same time), more is freed when the call returns.
@@ -621,8 +621,9 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
  *   - Its lengths become part of the graph; this needs cuDNN 8.9.7 or newer.
  *   - Destroy the graphs before you free the RNN.
  *
- * RNL_E_SPEC: a size or a length is invalid; a pointer is NULL, unaligned, in host memory or on
- * another device; or the stream belongs to another device. RNL_E_NO_CUDNN. RNL_E_CUDNN.
+ * RNL_E_SPEC: a size is invalid, or the stream belongs to another device. RNL_E_LAYOUT: a length is
+ * invalid; a pointer is NULL, unaligned, in host memory, on another device, or in another array of
+ * the call. RNL_E_NO_CUDNN. RNL_E_CUDNN.
  * RNL_E_NOMEM. RNL_E_INTERRUPTED: only if on_host is 1; outputs may be partly written.
  */
 typedef struct rnl_gpu_call {
@@ -659,10 +660,6 @@ void rnl_gpu_free_in_order(int device, void *address, void *stream);
  * RNL_E_SPEC: the stream is being captured. RNL_E_NO_CUDNN. RNL_E_CUDNN. */
 rnl_status rnl_gpu_copy_out(int device, const void *address, void *host, int64_t nbytes,
                             void *stream, rnl_error *err);
-
-/* Find the GPU whose memory an address is in; *device is -1 for host memory. RNL_E_SPEC: it is
- * managed memory, which rnnlayout does not pass to cuDNN. */
-rnl_status rnl_gpu_device_of(const void *address, int *device, rnl_error *err);
 
 /* Make the stream `after` wait for all work that is now in the stream `before`. Does nothing if
  * just one of the two streams is being captured into a graph: then the code that launches the graph

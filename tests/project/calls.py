@@ -32,13 +32,10 @@ FLAT_GRU = np.ones(GRU.num_params, "f4")
 GRU_RNN = _native.Rnn(GRU, FLAT_GRU)
 BACKWARDS = rl.Weights(WEIGHTS, LSTM, "torch")
 BACKWARDS.config = {"go_backwards": True}
-EMPTY = _native.device_arrays(0, "float32", ((2, 0, 3),), 1, None)[0]  # of no GPU's memory
 GPU_OPTIONS = (None, "default", "standard")
-USED = EMPTY.__dlpack__()
-_native.take_dlpack(USED)
 STEP, CALL = _native.STEP, _native.TIME_FIRST
 # The references to these objects are counted.
-SHARED = [EMPTY, X, H, C, Y, LENGTHS, STATE, RNN, WHOLE, FLAT_GRU, GRU_RNN,
+SHARED = [X, H, C, Y, LENGTHS, STATE, RNN, WHOLE, FLAT_GRU, GRU_RNN,
           LSTM, GRU, BEFORE, TORCH, KERAS, CUDNN, CONCAT, WEIGHTS, OUT, FLAT, RESULT, PLAN, SUMS,
           *ARRAYS, *GRU_ARRAYS, *OUT.values(), PLAN.sources, PLAN.targets]  # fmt: skip
 
@@ -98,7 +95,6 @@ def run_once(x):
 
 BINDING = {
     "import": load,
-    "itemsize": lambda: _native.itemsize("float16"),
     "check": lambda: _native.check(LSTM, TORCH),
     "check_layout": lambda: _native.check_layout(CONCAT),
     "tensors": lambda: _native.tensors(CONCAT, GRU),
@@ -129,32 +125,14 @@ BINDING = {
     ),
     "set_num_threads": lambda: _native.set_num_threads(0),
     "num_threads": _native.num_threads,
+    "itemsize": lambda: _native.itemsize("float16"),
     "find_cudnn": lambda: _native.find_cudnn([b"/nowhere"], [b"/nowhere"]),
-    "take_dlpack": lambda: _native.take_dlpack(EMPTY.__dlpack__())[1:],
-    "take_dlpack of now": lambda: _native.take_dlpack(EMPTY.__dlpack__(max_version=(1, 0)))[1:],
-    "exchange": lambda: _native.exchange(X),
-    "device_arrays": lambda: repr(
-        _native.device_arrays(0, "float16", ((0, 5), (1, 0)), LARGE.hidden_size, (X,))
-    ),
-    "DeviceArray": lambda: (EMPTY.shape, EMPTY.dtype, EMPTY.device, len(EMPTY), EMPTY.address),
-    "DeviceArray.numpy": lambda: EMPTY.numpy().shape,
-    "__cuda_array_interface__": lambda: EMPTY.__cuda_array_interface__,
-    "__dlpack__ that nobody takes": lambda: EMPTY.__dlpack__(stream=-1) is not None,
-    "gpu_device_of": lambda: _native.gpu_device_of(1 << 40),
     "choose_cudnn": lambda: _native.choose_cudnn(b"off") or _native.choose_cudnn(None),
 }
 BINDING_ERRORS = {
     "find_cudnn in no list": (TypeError, lambda: _native.find_cudnn((), [])),
     "find_cudnn in no bytes": (TypeError, lambda: _native.find_cudnn([], [b"/", "/"])),
     "choose_cudnn by no bytes": (TypeError, lambda: _native.choose_cudnn("off")),
-    "no capsule": (rl.LayoutError, lambda: _native.take_dlpack(X)),
-    "a capsule once more": (rl.LayoutError, lambda: _native.take_dlpack(USED)),
-    "stream 0": (ValueError, lambda: _native.device_arrays(0, "float16", ((0,),), 0, None)),
-    "no shape": (TypeError, lambda: _native.device_arrays(0, "float16", ((1, 2, 3, 4),), 1, None)),
-    "memory of no GPU": (
-        (rl.CudnnNotFoundError, rl.SpecError),
-        lambda: _native.device_arrays(0, "float16", ((2, 3),), 1, None),
-    ),
     "a GpuRnn without a GPU": (
         rl.CudnnNotFoundError,
         lambda: _native.GpuRnn(LSTM, FLAT, 0, *GPU_OPTIONS),
@@ -171,16 +149,12 @@ BINDING_ERRORS = {
         rl.LossyError,
         lambda: _native.GpuRnn(BEFORE, FLAT_GRU, 0, *GPU_OPTIONS),
     ),
-    "an array of a DeviceArray": (TypeError, lambda: np.asarray(EMPTY)),
-    "__dlpack__ to the host": (BufferError, lambda: EMPTY.__dlpack__(dl_device=(1, 0))),
-    "__dlpack__ with a copy": (BufferError, lambda: EMPTY.__dlpack__(copy=True)),
-    "__dlpack__ for stream 0": (ValueError, lambda: EMPTY.__dlpack__(stream=0)),
+    "no spec": (rl.SpecError, lambda: _native.check(7)),
+    "no layout": (AttributeError, lambda: _native.check_layout(7)),
     "a dtype": (rl.SpecError, lambda: _native.itemsize("int8")),
     "a dtype that is not a text": (TypeError, lambda: _native.itemsize(7)),
     "a name with a NUL": (rl.SpecError, lambda: _native.itemsize("float16\0")),
     "half a character": (rl.SpecError, lambda: _native.itemsize("\ud800")),
-    "no spec": (rl.SpecError, lambda: _native.check(7)),
-    "no layout": (AttributeError, lambda: _native.check_layout(7)),
     **{
         name: ((rl.SpecError, TypeError, ValueError), lambda duck=duck: _native.check(duck))
         for name, duck in DUCKS.items()
@@ -224,7 +198,7 @@ BINDING_ERRORS = {
         lambda: RNN.run(X, None, None, None, Y, None, CALL, True),
     ),
     "a length past the end": (
-        rl.SpecError,
+        rl.LayoutError,
         lambda: RNN.run(X[:1], STATE, LENGTHS, None, None, None, CALL, True),
     ),
     "no number of threads": (rl.SpecError, lambda: _native.set_num_threads("2")),

@@ -95,7 +95,7 @@ static rnl_status check_overlap(const rnl_gpu_array *arrays, rnl_error *err)
             const bool follows = i > RNL_Y && k == i - RNL_Y && a->given == b->given;
             if (i == k || !a->given || !b->given || follows || !overlap(a, b))
                 continue;
-            return rnl_fail(err, RNL_E_SPEC, "%s overlaps %s in memory: pass separate arrays",
+            return rnl_fail(err, RNL_E_LAYOUT, "%s overlaps %s in memory: pass separate arrays",
                             NAMES[i], NAMES[k]);
         }
     return RNL_OK;
@@ -104,16 +104,16 @@ static rnl_status check_overlap(const rnl_gpu_array *arrays, rnl_error *err)
 static rnl_status check_arrays(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job, rnl_error *err)
 {
     if (!job->arrays[RNL_X].given && job->arrays[RNL_X].nbytes)
-        return rnl_fail(err, RNL_E_SPEC, "x is NULL");
+        return rnl_fail(err, RNL_E_LAYOUT, "x is NULL");
     for (int k = 0; k < RNL_NUM_ARRAYS; k++) {
         const uintptr_t at = (uintptr_t)job->arrays[k].given;
         if (at % rnn->unit)
-            return rnl_fail(err, RNL_E_SPEC,
+            return rnl_fail(err, RNL_E_LAYOUT,
                             "%s begins at %p, which is not a multiple of the %zu bytes of an "
                             "element: pass an aligned copy",
                             NAMES[k], job->arrays[k].given, rnn->unit);
         if (at && at > UINTPTR_MAX - job->arrays[k].nbytes)
-            return rnl_fail(err, RNL_E_SPEC, "%s ends past the last address: its size is wrong",
+            return rnl_fail(err, RNL_E_LAYOUT, "%s ends past the last address: its size is wrong",
                             NAMES[k]);
     }
     return check_overlap(job->arrays, err);
@@ -170,22 +170,6 @@ static rnl_cu_result locate(const rnl_driver_table *call, const void *address, i
                : result;
 }
 
-static const char MANAGED[] = "is in managed memory, which moves between host and GPU: copy it to "
-                              "GPU memory";
-
-rnl_status rnl_gpu_device_of(const void *address, int *device, rnl_error *err)
-{
-    const rnl_driver *const driver = rnl_driver_in_use();
-    unsigned managed = 0;
-    int found = -1;
-    if (driver && locate(&driver->call, address, &found, &managed) != RNL_CUDA_SUCCESS)
-        found = -1;
-    if (managed)
-        return rnl_fail(err, RNL_E_SPEC, "the array %s", MANAGED);
-    *device = found;
-    return RNL_OK;
-}
-
 static rnl_status check_place(rnl_gpu_device *device, const char *name, const void *array,
                               rnl_error *err)
 {
@@ -195,14 +179,17 @@ static rnl_status check_place(rnl_gpu_device *device, const char *name, const vo
     if (result != RNL_CUDA_SUCCESS)
         return rnl_gpu_cu(device, "cuPointerGetAttributes", result, err);
     if (managed)
-        return rnl_fail(err, RNL_E_SPEC, "%s %s", name, MANAGED);
+        return rnl_fail(err, RNL_E_LAYOUT,
+                        "%s is in managed memory, which moves between host and GPU: copy it to GPU "
+                        "memory",
+                        name);
     if (found == device->ordinal)
         return RNL_OK;
     if (found < 0)
-        return rnl_fail(err, RNL_E_SPEC,
+        return rnl_fail(err, RNL_E_LAYOUT,
                         "%s is not in the memory of a GPU: copy it to GPU %d, which has the RNN",
                         name, device->ordinal);
-    return rnl_fail(err, RNL_E_SPEC, "%s is on GPU %d, the RNN is on GPU %d: copy %s to GPU %d",
+    return rnl_fail(err, RNL_E_LAYOUT, "%s is on GPU %d, the RNN is on GPU %d: copy %s to GPU %d",
                     name, found, device->ordinal, name, device->ordinal);
 }
 

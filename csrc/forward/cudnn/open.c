@@ -161,11 +161,6 @@ rnl_status rnl_cudnn_use(int ordinal, rnl_cudnn_in_use *used, rnl_error *err)
     return status;
 }
 
-const rnl_driver *rnl_driver_in_use(void)
-{
-    return process.has_driver && process.pid == getpid() ? &process.driver : NULL;
-}
-
 static rnl_status choose(const char *path, rnl_error *err)
 {
     char *copy = NULL;

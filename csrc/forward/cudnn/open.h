@@ -17,7 +17,4 @@ rnl_status rnl_cudnn_use(int ordinal, rnl_cudnn_in_use *used, rnl_error *err);
 /* RNL_E_NO_CUDNN: this process was forked from the one that has initialized the driver. */
 rnl_status rnl_cudnn_check_fork(rnl_error *err);
 
-/* NULL: this process has not initialized a driver. */
-const rnl_driver *rnl_driver_in_use(void);
-
 #endif

@@ -61,35 +61,41 @@ int dlpack_exchange_of(const native_state *state, PyTypeObject *type, const dl_e
 int dlpack_take_by(const native_state *state, const dl_exchange *table, PyObject *array,
                    dl_taken *taken, void **stream);
 
+PyObject *dlpack_dtype_to_text(const dl_tensor *tensor);
+
 /* foreign.c: an array on a GPU that a call can use in place, as its owner describes it. */
 typedef struct foreign {
-    PyObject *value; /* the caller's argument, borrowed; NULL: not given */
-    PyObject *keeps; /* the object that keeps the memory alive; NULL: value does */
-    int waits;       /* it must be taken for a stream, by foreign_take() */
-    int is_ours;     /* a DeviceArray */
+    const char *what; /* the name of the argument */
+    PyObject *value;  /* the argument, borrowed; NULL: not given */
+    PyObject *keeps;  /* the object that keeps the memory alive; NULL: value does */
+    int waits;        /* it must be taken for a stream, by foreign_take() */
+    int is_ours;      /* a DeviceArray */
     int knows_stream, read_only;
     int located; /* it is known to be on the reader's device */
     void *address, *stream;
-    rnl_dtype dtype;
     array_shape shape;
 } foreign;
 
 /* State for reading the arrays of one call. */
 typedef struct foreign_reader {
     const native_state *state;
-    int device;
+    int device;         /* that all arrays must be on ... */
+    rnl_dtype dtype;    /* ... with this dtype            */
     PyTypeObject *type; /* of the last array, as all often have one type; NULL: no array yet */
     const dl_exchange *table;
     PyObject *options,
         *old_options; /* for __dlpack__; old: before DLPack 1.0. NULL: not made yet */
 } foreign_reader;
 
-/* Read all of it, or find that it has to be taken for a stream: 1; 0: this fast path cannot use it;
- * -1: an exception. */
+/* Read all of it, or find that it has to be taken for a stream: 1; 0: it is in the host's memory,
+ * or not an array; -1: a LayoutError, or another exception. */
 int foreign_look(foreign_reader *reader, PyObject *value, foreign *array);
 
-/* Take an array that waits, for a stream; returns the same. */
+/* Take an array that waits, for a stream: 1 or -1. */
 int foreign_take(foreign_reader *reader, void *stream, foreign *array);
+
+/* Set a LayoutError: "h_0 is a Tensor " and the reason. Returns -1. */
+int foreign_refuse(const foreign_reader *reader, const foreign *array, const char *why);
 
 void foreign_end(foreign_reader *reader);
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { ALIGNED = 256, MAX_ARRAYS = 3 };
+enum { ALIGNED = 256 };
 
 static const char BLOCK[] = "rnnlayout.block";
 
@@ -127,52 +127,4 @@ PyObject *device_arrays_new(const native_state *state, int device, rnl_dtype dty
     }
     Py_DECREF(capsule);
     return arrays;
-}
-
-static int shape_from_tuple(PyObject *tuple, array_shape *shape)
-{
-    const Py_ssize_t ndim = PyTuple_Size(tuple);
-    if (ndim < 0 || ndim > MAX_DIMS) {
-        PyErr_Format(PyExc_TypeError, "%R is not a shape of at most three axes", tuple);
-        return -1;
-    }
-    shape->ndim = (int)ndim;
-    for (int d = 0; d < ndim; d++)
-        shape->sizes[d] = PyLong_AsLongLong(PyTuple_GetItem(tuple, d));
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-PyObject *native_device_arrays(PyObject *module, PyObject *args)
-{
-    const native_state *state = PyModule_GetState(module);
-    PyObject *tuples, *name, *stream, *keeps;
-    array_shape shapes[MAX_ARRAYS] = {{0}};
-    int device, dtype, in_order = 0;
-    if (!PyArg_ParseTuple(args, "iOO!OO|p:device_arrays", &device, &name, &PyTuple_Type, &tuples,
-                          &stream, &keeps, &in_order) ||
-        value_from_name(state, RNL_NAMES_DTYPE, name, &dtype) < 0)
-        return NULL;
-    const Py_ssize_t n = PyTuple_Size(tuples);
-    if (n > MAX_ARRAYS)
-        return PyErr_Format(PyExc_TypeError, "shapes has %zd entries, need at most %d", n,
-                            MAX_ARRAYS);
-    void *on = stream_from_object(stream);
-    if (PyErr_Occurred())
-        return NULL;
-    for (Py_ssize_t k = 0; k < n; k++)
-        if (shape_from_tuple(PyTuple_GetItem(tuples, k), &shapes[k]) < 0)
-            return NULL;
-    return device_arrays_new(state, device, (rnl_dtype)dtype, shapes, (int)n, on, in_order, keeps);
-}
-
-PyObject *native_gpu_device_of(PyObject *module, PyObject *number)
-{
-    rnl_error err;
-    int device;
-    const void *address = PyLong_AsVoidPtr(number);
-    if (PyErr_Occurred())
-        return NULL;
-    if (rnl_gpu_device_of(address, &device, &err) != RNL_OK)
-        return raise_status(PyModule_GetState(module), &err);
-    return PyLong_FromLong(device);
 }

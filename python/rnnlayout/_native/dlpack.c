@@ -38,7 +38,7 @@ static void drop_versioned(PyObject *kept)
 
 /* ------------------------------------------------------------------------------ what it is -- */
 
-static PyObject *dtype_to_text(const dl_tensor *tensor)
+PyObject *dlpack_dtype_to_text(const dl_tensor *tensor)
 {
     static const char *const kinds[] = {"int",    "uint",    "float", "opaque",
                                         "bfloat", "complex", "bool"};
@@ -49,38 +49,6 @@ static PyObject *dtype_to_text(const dl_tensor *tensor)
     if (lanes != 1)
         return PyUnicode_FromFormat("%s%ux%u", kinds[code], bits, lanes);
     return PyUnicode_FromFormat("%s%u", kinds[code], bits);
-}
-
-/* None where the exporter has no such list. */
-static PyObject *sizes_or_none(const int64_t *sizes, int32_t n)
-{
-    if (!sizes && n > 0)
-        Py_RETURN_NONE;
-    return sizes_to_tuple(sizes, n);
-}
-
-/* (kept, address, shape, strides, dtype, device type, device, read-only); steals the reference to
- * kept, also on failure. */
-static PyObject *describe(const dl_taken *taken)
-{
-    const dl_tensor *const tensor = taken->tensor;
-    PyObject *dtype = NULL, *shape = NULL, *strides = NULL, *address = NULL, *result = NULL;
-    dtype = dtype_to_text(tensor);
-    shape = dtype ? sizes_or_none(tensor->shape, tensor->ndim) : NULL;
-    strides = shape ? sizes_or_none(tensor->strides, tensor->ndim) : NULL;
-    if (strides)
-        address = PyLong_FromVoidPtr(tensor->data ? (char *)tensor->data + tensor->byte_offset
-                                                  : NULL);
-    if (address)
-        result = Py_BuildValue("(OOOOOiiO)", taken->kept, address, shape, strides, dtype,
-                               tensor->device.type, tensor->device.id,
-                               taken->read_only ? Py_True : Py_False);
-    Py_XDECREF(dtype);
-    Py_XDECREF(shape);
-    Py_XDECREF(strides);
-    Py_XDECREF(address);
-    Py_DECREF(taken->kept);
-    return result;
 }
 
 /* -------------------------------------------------------------------------------- capsules -- */
@@ -130,12 +98,6 @@ int dlpack_take(const native_state *state, PyObject *capsule, dl_taken *taken)
     return take_versioned(state, kept, managed, taken);
 }
 
-PyObject *native_take_dlpack(PyObject *module, PyObject *capsule)
-{
-    dl_taken taken;
-    return dlpack_take(PyModule_GetState(module), capsule, &taken) < 0 ? NULL : describe(&taken);
-}
-
 /* ---------------------------------------------------------------------------- exchange API -- */
 
 int dlpack_exchange_of(const native_state *state, PyTypeObject *type, const dl_exchange **table)
@@ -172,24 +134,4 @@ int dlpack_take_by(const native_state *state, const dl_exchange *table, PyObject
         return -1;
     }
     return 0;
-}
-
-PyObject *native_exchange(PyObject *module, PyObject *array)
-{
-    const native_state *state = PyModule_GetState(module);
-    const dl_exchange *table;
-    dl_taken taken;
-    void *stream;
-    const int found = dlpack_exchange_of(state, Py_TYPE(array), &table);
-    if (found < 0)
-        return NULL;
-    if (!found)
-        Py_RETURN_NONE;
-    if (dlpack_take_by(state, table, array, &taken, &stream) < 0)
-        return NULL;
-    const int is_on_gpu = taken.tensor->device.type == DL_CUDA;
-    PyObject *described = describe(&taken);
-    if (!described || !is_on_gpu)
-        return described ? Py_BuildValue("(NO)", described, Py_None) : NULL;
-    return Py_BuildValue("(NN)", described, PyLong_FromVoidPtr(stream));
 }

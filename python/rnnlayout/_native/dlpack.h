@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-enum { DL_CPU = 1, DL_CUDA = 2 };
+enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };
 enum { DL_INT, DL_UINT, DL_FLOAT, DL_OPAQUE, DL_BFLOAT, DL_COMPLEX, DL_BOOL };
 enum { DL_MAJOR = 1, DL_MINOR = 1, DL_READ_ONLY = 1 };
 

@@ -1,115 +1,156 @@
-/* Arrays on a GPU as other libraries export them, if a call can use them as they are: the fast
- * path. It follows the order of rnnlayout/_foreign.py, which reports what is wrong with all others.
- */
+/* Arrays in a GPU's memory, read as their owners export them: by DLPack's table of functions, by
+ * __dlpack__() or by __cuda_array_interface__. What a call cannot use is a LayoutError. */
 #include "device_array.h"
 
 #include <numpy/arrayobject.h>
 
-/* An exporter's function failed. 0: the Python path will report why; -1: not the array's fault. */
-static int failed(void)
+/* ------------------------------------------------------------------------------------- errors --
+ */
+
+int foreign_refuse(const foreign_reader *reader, const foreign *array, const char *why)
 {
-    if (PyErr_Occurred() &&
-        (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)))
+    PyObject *kind = PyType_GetName(Py_TYPE(array->value));
+    if (kind)
+        PyErr_Format(reader->state->layout_error, "%s is a %U %s", array->what, kind, why);
+    Py_XDECREF(kind);
+    return -1;
+}
+
+/* Turn the exception that an exporter has raised into a LayoutError, unless the array is not its
+ * cause. how: the exporter's mistake. Returns -1. */
+static int failed(const foreign_reader *reader, const foreign *array, const char *how)
+{
+    PyObject *type, *error, *traceback;
+    if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError))
+        return -1;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    PyErr_Format(reader->state->layout_error, "%s %s: %S", array->what, how, error);
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(traceback);
+    return -1;
+}
+
+static const char EXPORT[] = "does not export its memory";
+
+/* Clear the exception of an attribute or a method that an array may lack. -1: it had another cause.
+ */
+static int lacks(void)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError))
         return -1;
     PyErr_Clear();
     return 0;
 }
 
+static int refuse_dtype(const foreign_reader *reader, const foreign *array, PyObject *found)
+{
+    if (found)
+        PyErr_Format(reader->state->layout_error, "%s is %U, need %s like the weights", array->what,
+                     found, rnl_name(RNL_NAMES_DTYPE, (int)reader->dtype));
+    return -1;
+}
+
+/* The device by DLPack's numbers. */
+static int refuse_place(const foreign_reader *reader, const foreign *array, int type, int id)
+{
+    PyObject *place = type == DL_CUDA ? PyUnicode_FromFormat("on cuda:%d", id)
+                      : type == DL_CUDA_MANAGED
+                          ? PyUnicode_FromString("in managed memory, which is not supported")
+                          : PyUnicode_FromFormat("on device %d of DLPack's type %d", id, type);
+    if (place)
+        PyErr_Format(reader->state->layout_error, "%s is %U, this RNN is on cuda:%d", array->what,
+                     place, reader->device);
+    Py_XDECREF(place);
+    return -1;
+}
+
 /* ------------------------------------------------------------------------------------- memory --
  */
 
-/* C-contiguous, and not NULL, which the core takes for no array. strides: in elements; NULL:
- * compact. */
-static int fits(foreign *array, int64_t ndim, const int64_t *sizes, const int64_t *strides)
+/* Set the shape of an array that is C-contiguous, and not NULL, which the core takes for no array.
+ * strides: in elements; NULL: contiguous. 1, or -1. */
+static int set_shape(const foreign_reader *reader, foreign *array, int64_t ndim,
+                     const int64_t *sizes, const int64_t *strides)
 {
+    PyObject *const error = reader->state->layout_error;
     int64_t nelems = 1;
-    int is_compact = 1;
-    if (ndim < 0 || ndim > MAX_DIMS || (ndim && !sizes))
-        return 0;
+    int is_contiguous = 1;
+    if (ndim < 0 || ndim > MAX_DIMS || (ndim && !sizes)) {
+        PyErr_Format(error, "%s: a shape of %lld axes, need at most %d", array->what,
+                     (long long)ndim, MAX_DIMS);
+        return -1;
+    }
     array->shape.ndim = (int)ndim;
     for (int64_t d = ndim - 1; d >= 0; d--) {
         array->shape.sizes[d] = sizes[d];
-        is_compact &= !strides || sizes[d] < 2 || strides[d] == nelems;
-        if (sizes[d] < 0 || __builtin_mul_overflow(nelems, sizes[d], &nelems))
-            return 0;
+        is_contiguous &= !strides || sizes[d] < 2 || strides[d] == nelems;
+        if (sizes[d] < 0 || __builtin_mul_overflow(nelems, sizes[d], &nelems)) {
+            PyErr_Format(error, "%s: an axis has the size %lld", array->what, (long long)sizes[d]);
+            return -1;
+        }
     }
-    return !nelems || (array->address && is_compact);
+    if (nelems && !array->address) {
+        PyErr_Format(error, "%s: its address is 0, but it has elements", array->what);
+        return -1;
+    }
+    if (!nelems || is_contiguous)
+        return 1;
+    PyObject *shape = sizes_to_tuple(sizes, (int)ndim), *found = NULL;
+    if (shape && (found = sizes_to_tuple(strides, (int)ndim)))
+        PyErr_Format(error,
+                     "%s: strides %R (in elements) with shape %R: it must be C-contiguous, use"
+                     " x.contiguous() in PyTorch, ascontiguousarray(x) in CuPy",
+                     array->what, found, shape);
+    Py_XDECREF(shape);
+    Py_XDECREF(found);
+    return -1;
 }
 
-/* -------------------------------------------------------------------------------------- DLPack --
+/* ------------------------------------------------------------------------------------- DLPack --
  */
 
-static int dtype_of(const dl_tensor *tensor, rnl_dtype *dtype)
+static int has_dtype(const foreign_reader *reader, const dl_tensor *tensor)
 {
-    static const struct {
-        uint8_t code, bits;
-        rnl_dtype dtype;
-    } types[] = {{DL_FLOAT, 32, RNL_FLOAT32},
-                 {DL_FLOAT, 16, RNL_FLOAT16},
-                 {DL_BFLOAT, 16, RNL_BFLOAT16},
-                 {DL_FLOAT, 64, RNL_FLOAT64}};
-    for (size_t k = 0; k < sizeof types / sizeof types[0]; k++)
-        if (tensor->dtype.code == types[k].code && tensor->dtype.bits == types[k].bits) {
-            *dtype = types[k].dtype;
-            return tensor->dtype.lanes == 1;
-        }
-    return 0;
+    const int code = reader->dtype == RNL_BFLOAT16 ? DL_BFLOAT : DL_FLOAT;
+    return tensor->dtype.code == code && tensor->dtype.lanes == 1 &&
+           tensor->dtype.bits == 8 * rnl_dtype_nbytes(reader->dtype);
 }
 
-/* Takes over the owner of the memory, also if the array does not fit. */
+static int is_host(int type)
+{
+    return type == DL_CPU || type == DL_CUDA_HOST;
+}
+
+/* Takes over the owner of the memory, also if it refuses the array. */
 static int read_taken(const foreign_reader *reader, const dl_taken *taken, foreign *array)
 {
     const dl_tensor *const tensor = taken->tensor;
     array->keeps = taken->kept;
     array->read_only = taken->read_only;
     array->address = tensor->data ? (char *)tensor->data + tensor->byte_offset : NULL;
-    array->located = tensor->device.type == DL_CUDA && tensor->device.id == reader->device;
-    return array->located && dtype_of(tensor, &array->dtype) &&
-           fits(array, tensor->ndim, tensor->shape, tensor->strides);
-}
-
-/* Is it a torch tensor that requires grad? The Python path decides on those: torch's functions do
- * not refuse to export them, unlike its __dlpack__. */
-static int requires_grad(const foreign_reader *reader, PyObject *value)
-{
-    PyObject *found = PyObject_GetAttr(value, reader->state->words[WORD_REQUIRES_GRAD]);
-    const int is_true = found == Py_True;
-    if (!found)
-        return failed();
-    Py_DECREF(found);
-    return is_true;
+    array->located = 1;
+    if (is_host(tensor->device.type))
+        return 0;
+    if (tensor->device.type != DL_CUDA || tensor->device.id != reader->device)
+        return refuse_place(reader, array, tensor->device.type, tensor->device.id);
+    if (!has_dtype(reader, tensor)) {
+        PyObject *found = dlpack_dtype_to_text(tensor);
+        refuse_dtype(reader, array, found);
+        Py_XDECREF(found);
+        return -1;
+    }
+    return set_shape(reader, array, tensor->ndim, tensor->shape, tensor->strides);
 }
 
 static int look_by_exchange(const foreign_reader *reader, PyObject *value, foreign *array)
 {
     dl_taken taken;
-    const int refuses = requires_grad(reader, value);
-    if (refuses)
-        return refuses < 0 ? -1 : 0;
     if (dlpack_take_by(reader->state, reader->table, value, &taken, &array->stream) < 0)
-        return failed();
+        return failed(reader, array, EXPORT);
     array->knows_stream = 1;
     return read_taken(reader, &taken, array);
-}
-
-/* Is the array on this GPU by __dlpack_device__? 1, 0, or -1 on error. *has: it has this method;
- * without it: 1. */
-static int is_here(const foreign_reader *reader, PyObject *value, int *has)
-{
-    PyObject *method = PyObject_GetAttr(value, reader->state->words[WORD_DLPACK_DEVICE]);
-    PyObject *place = method ? PyObject_CallNoArgs(method) : NULL;
-    *has = method != NULL;
-    Py_XDECREF(method);
-    if (!place)
-        return failed() < 0 ? -1 : !*has;
-    int here = 0;
-    if (PyTuple_Check(place) && PyTuple_Size(place) == 2) {
-        const long type = PyLong_AsLong(PyTuple_GetItem(place, 0));
-        const long id = PyErr_Occurred() ? -1 : PyLong_AsLong(PyTuple_GetItem(place, 1));
-        here = type == DL_CUDA && id == reader->device;
-    }
-    Py_DECREF(place);
-    return PyErr_Occurred() ? failed() : here;
 }
 
 /* The keyword arguments of __dlpack__ for a stream; is_old: without max_version. */
@@ -142,24 +183,34 @@ static PyObject *ask(foreign_reader *reader, void *stream, PyObject *method, int
 int foreign_take(foreign_reader *reader, void *stream, foreign *array)
 {
     dl_taken taken;
+    PyObject *type, *error, *traceback;
     PyObject *method = PyObject_GetAttr(array->value, reader->state->words[WORD_DLPACK]);
     PyObject *capsule = method ? ask(reader, stream, method, 0) : NULL;
     if (method && !capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyErr_Clear();
-        capsule = ask(reader, stream, method, 1);
+        capsule = ask(reader, stream, method, 1); /* it may be from before DLPack 1.0 */
     }
     Py_XDECREF(method);
     if (!capsule)
-        return failed();
-    const int result = dlpack_take(reader->state, capsule, &taken) < 0
-                           ? failed()
-                           : read_taken(reader, &taken, array);
-    Py_DECREF(capsule); /* may run the exporter's Python code: no exception of ours is set */
+        return failed(reader, array, EXPORT);
+    const int is_taken = dlpack_take(reader->state, capsule, &taken) == 0;
+    const int result = is_taken ? read_taken(reader, &taken, array) : failed(reader, array, EXPORT);
+    PyErr_Fetch(&type, &error, &traceback); /* the end of the capsule may run any code */
+    Py_DECREF(capsule);
+    PyErr_Restore(type, error, traceback);
+    if (result == 0) /* it said that it was here, and is not */
+        return refuse_place(reader, array, taken.tensor->device.type, taken.tensor->device.id);
     return result;
 }
 
 /* ----------------------------------------------------------------------- CUDA array interface --
  */
+
+typedef struct entries {
+    PyObject *typestr, *stream, *mask; /* borrowed; NULL: none */
+    int ndim, has_strides;
+    int64_t sizes[MAX_DIMS], strides[MAX_DIMS]; /* strides: bytes */
+} entries;
 
 /* An entry that exists and is not None, borrowed; NULL: no such entry, or an exception. */
 static PyObject *entry(const foreign_reader *reader, PyObject *interface, int word)
@@ -168,91 +219,123 @@ static PyObject *entry(const foreign_reader *reader, PyObject *interface, int wo
     return found == Py_None ? NULL : found;
 }
 
-/* Read a tuple of at most three ints; returns how many, or -1. */
+/* Read a tuple of at most three ints. Returns their number, or -1 with an exception set. */
 static int read_sizes(PyObject *tuple, int64_t *sizes)
 {
-    if (!PyTuple_CheckExact(tuple) || PyTuple_Size(tuple) > MAX_DIMS)
+    const Py_ssize_t n = tuple && PyTuple_Check(tuple) ? PyTuple_Size(tuple) : -1;
+    if (n < 0 || n > MAX_DIMS) {
+        PyErr_Format(PyExc_ValueError, "need a tuple of at most %d sizes, found %R", MAX_DIMS,
+                     tuple ? tuple : Py_None);
         return -1;
-    const int n = (int)PyTuple_Size(tuple);
-    for (int d = 0; d < n; d++) {
-        PyObject *size = PyTuple_GetItem(tuple, d);
-        sizes[d] = PyLong_CheckExact(size) ? PyLong_AsLongLong(size) : -1;
-        if (!PyLong_CheckExact(size) || PyErr_Occurred())
+    }
+    for (Py_ssize_t d = 0; d < n; d++) {
+        sizes[d] = PyLong_AsLongLong(PyTuple_GetItem(tuple, d));
+        if (sizes[d] == -1 && PyErr_Occurred())
             return -1;
     }
-    return n;
+    return (int)n;
 }
 
-static int read_type(PyObject *typestr, rnl_dtype *dtype)
-{
-    static const struct {
-        const char *name;
-        rnl_dtype dtype;
-    } types[] = {{"<f4", RNL_FLOAT32}, {"<f2", RNL_FLOAT16}, {"<f8", RNL_FLOAT64}};
-    for (size_t k = 0; k < sizeof types / sizeof types[0]; k++)
-        if (PyUnicode_CompareWithASCIIString(typestr, types[k].name) == 0) {
-            *dtype = types[k].dtype;
-            return 1;
-        }
-    return 0;
-}
-
+/* 0, or -1 with an exception set. */
 static int read_pointer(PyObject *data, foreign *array)
 {
-    if (!PyTuple_CheckExact(data) || PyTuple_Size(data) != 2 ||
-        !PyLong_CheckExact(PyTuple_GetItem(data, 0)))
-        return 0;
-    array->address = PyLong_AsVoidPtr(PyTuple_GetItem(data, 0));
-    array->read_only = PyErr_Occurred() ? -1 : PyObject_IsTrue(PyTuple_GetItem(data, 1));
-    return array->read_only >= 0;
+    PyObject *address;
+    if (!data || !PyTuple_Check(data)) {
+        PyErr_Format(PyExc_ValueError, "data is %R, not a tuple", data ? data : Py_None);
+        return -1;
+    }
+    if (!PyArg_ParseTuple(data, "Op", &address, &array->read_only))
+        return -1;
+    address = PyNumber_Index(address);
+    array->address = address ? PyLong_AsVoidPtr(address) : NULL;
+    Py_XDECREF(address);
+    return PyErr_Occurred() ? -1 : 0;
 }
 
-/* The core asks the driver which device the memory is on. */
-static int read_interface(const foreign_reader *reader, PyObject *interface, PyObject *stream,
-                          foreign *array)
+/* 0, or -1 with an exception set that says what is invalid. */
+static int read_entries(const foreign_reader *reader, PyObject *interface, entries *found,
+                        foreign *array)
 {
-    int64_t sizes[MAX_DIMS], steps[MAX_DIMS];
-    PyObject *shape = entry(reader, interface, WORD_SHAPE);
-    PyObject *type = entry(reader, interface, WORD_TYPESTR);
-    PyObject *data = entry(reader, interface, WORD_DATA);
     PyObject *strides = entry(reader, interface, WORD_STRIDES);
-    if (entry(reader, interface, WORD_MASK) || !shape || !type || !data || !PyUnicode_Check(type) ||
-        !read_type(type, &array->dtype) || !read_pointer(data, array))
-        return 0;
-    const int ndim = read_sizes(shape, sizes);
-    if (ndim < 0 || (strides && read_sizes(strides, steps) != ndim))
-        return 0;
-    const int64_t nbytes = rnl_dtype_nbytes(array->dtype);
-    for (int d = 0; strides && d < ndim; d++)
-        steps[d] = steps[d] % nbytes ? -1 : steps[d] / nbytes;
-    if (stream) {
-        array->knows_stream = 1;
-        if (!is_stream(stream, &array->stream))
-            return 0;
+    found->typestr = entry(reader, interface, WORD_TYPESTR);
+    found->stream = entry(reader, interface, WORD_STREAM);
+    found->mask = entry(reader, interface, WORD_MASK);
+    found->ndim = read_sizes(entry(reader, interface, WORD_SHAPE), found->sizes);
+    found->has_strides = strides != NULL;
+    if (found->ndim < 0 || read_pointer(entry(reader, interface, WORD_DATA), array) < 0)
+        return -1;
+    if (strides && read_sizes(strides, found->strides) != found->ndim) {
+        if (!PyErr_Occurred())
+            PyErr_Format(PyExc_ValueError, "strides %R have another length than shape", strides);
+        return -1;
     }
-    return fits(array, ndim, sizes, strides ? steps : NULL);
+    array->knows_stream = found->stream != NULL;
+    if (found->stream)
+        array->stream = stream_from_object(found->stream);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int has_typestr(const foreign_reader *reader, PyObject *typestr)
+{
+    static const char *const names[] = {
+        [RNL_FLOAT16] = "<f2", [RNL_BFLOAT16] = "", [RNL_FLOAT32] = "<f4", [RNL_FLOAT64] = "<f8"};
+    return PyUnicode_CompareWithASCIIString(typestr, names[reader->dtype]) == 0;
+}
+
+/* It does not say on which device the memory is: the core asks the driver. */
+static int read_interface(const foreign_reader *reader, PyObject *interface, foreign *array)
+{
+    entries found;
+    const int64_t nbytes = rnl_dtype_nbytes(reader->dtype);
+    if (read_entries(reader, interface, &found, array) < 0)
+        return failed(reader, array, "has an invalid __cuda_array_interface__");
+    if (found.mask)
+        return foreign_refuse(reader, array, "with a mask, which would be lost: fill it first");
+    if (!found.typestr || !PyUnicode_Check(found.typestr))
+        return foreign_refuse(reader, array, "whose __cuda_array_interface__ lacks a typestr");
+    if (!has_typestr(reader, found.typestr))
+        return refuse_dtype(reader, array, found.typestr);
+    for (int d = 0; found.has_strides && d < found.ndim; d++)
+        found.strides[d] = found.strides[d] % nbytes ? -1 : found.strides[d] / nbytes;
+    return set_shape(reader, array, found.ndim, found.sizes,
+                     found.has_strides ? found.strides : NULL);
+}
+
+/* Get the device by __dlpack_device__(), or 0 as its type: the array lacks DLPack. 0, or -1. */
+static int find_place(const foreign_reader *reader, PyObject *value, int *type, int *id)
+{
+    PyObject *place = PyObject_CallMethodObjArgs(value, reader->state->words[WORD_DLPACK_DEVICE],
+                                                 NULL);
+    *type = *id = 0;
+    if (place && PyTuple_Check(place) && !PyArg_ParseTuple(place, "ii", type, id))
+        Py_CLEAR(place);
+    const int found = place ? 0 : lacks();
+    Py_XDECREF(place);
+    return found;
 }
 
 /* DLPack, which orders the streams, is preferred to an interface without a stream. */
 static int look_by_protocols(const foreign_reader *reader, PyObject *value, foreign *array)
 {
-    int has_dlpack, result = is_here(reader, value, &has_dlpack);
-    if (result <= 0)
-        return result;
-    PyObject *interface = PyObject_GetAttr(value, reader->state->words[WORD_INTERFACE]);
-    if (!interface && failed() < 0)
+    int type, id, result = 0;
+    if (find_place(reader, value, &type, &id) < 0)
         return -1;
-    if (interface && !PyDict_CheckExact(interface)) {
-        Py_DECREF(interface);
+    if (is_host(type))
         return 0;
-    }
-    PyObject *stream = interface ? entry(reader, interface, WORD_STREAM) : NULL;
-    array->waits = !stream && has_dlpack;
-    result = array->waits;
-    if (!array->waits && interface)
-        result = read_interface(reader, interface, stream, array);
+    if (type && (type != DL_CUDA || id != reader->device))
+        return refuse_place(reader, array, type, id);
+    PyObject *interface = PyObject_GetAttr(value, reader->state->words[WORD_INTERFACE]);
+    if (!interface && lacks() < 0)
+        return -1;
+    if (interface && !PyDict_Check(interface))
+        Py_CLEAR(interface);
+    array->waits = type && !(interface && entry(reader, interface, WORD_STREAM));
+    if (array->waits)
+        result = 1;
+    else if (interface)
+        result = read_interface(reader, interface, array);
     Py_XDECREF(interface);
-    return PyErr_Occurred() ? failed() : result;
+    return result;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -263,38 +346,21 @@ static int look_at_ours(const foreign_reader *reader, const device_array *ours, 
     array->address = ours->address;
     array->stream = device_array_stream(ours);
     array->is_ours = array->knows_stream = array->located = 1;
-    array->dtype = ours->dtype;
     array->shape = ours->shape;
-    return ours->device == reader->device;
-}
-
-/* A Foreign of rnnlayout/_run/foreign.py, which Python has read and checked. */
-static int look_at_checked(const foreign_reader *reader, PyObject *tuple, foreign *array)
-{
-    PyObject *what, *address, *shape, *strides, *dtype, *place, *stream, *keeps;
-    int number;
-    if (!PyArg_ParseTuple(tuple, "OOOOOOOpOO", &what, &array->value, &address, &shape, &strides,
-                          &dtype, &place, &array->read_only, &stream, &keeps) ||
-        value_from_name(reader->state, RNL_NAMES_DTYPE, dtype, &number) < 0)
-        return -1;
-    array->address = PyLong_AsVoidPtr(address);
-    array->dtype = (rnl_dtype)number;
-    array->shape.ndim = read_sizes(shape, array->shape.sizes);
-    array->knows_stream = stream != Py_None;
-    if (array->knows_stream)
-        array->stream = stream_from_object(stream);
-    array->is_ours = Py_TYPE(array->value) == reader->state->device_array_type;
-    array->located = 1;
-    array->keeps = keeps == Py_None ? NULL : Py_NewRef(keeps);
-    return PyErr_Occurred() ? -1 : 1;
+    if (ours->device != reader->device)
+        return refuse_place(reader, array, DL_CUDA, ours->device);
+    if (ours->dtype == reader->dtype)
+        return 1;
+    PyObject *found = PyUnicode_FromString(rnl_name(RNL_NAMES_DTYPE, (int)ours->dtype));
+    refuse_dtype(reader, array, found);
+    Py_XDECREF(found);
+    return -1;
 }
 
 int foreign_look(foreign_reader *reader, PyObject *value, foreign *array)
 {
     PyTypeObject *const type = Py_TYPE(value);
     array->value = value;
-    if (PyTuple_Check(value))
-        return look_at_checked(reader, value, array);
     if (type == reader->state->device_array_type)
         return look_at_ours(reader, (device_array *)value, array);
     if (PyArray_Check(value))
@@ -302,7 +368,7 @@ int foreign_look(foreign_reader *reader, PyObject *value, foreign *array)
     if (type != reader->type) {
         const int found = dlpack_exchange_of(reader->state, type, &reader->table);
         if (found < 0)
-            return failed();
+            return -1;
         reader->type = type;
         reader->table = found ? reader->table : NULL;
     }

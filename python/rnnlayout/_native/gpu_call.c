@@ -1,5 +1,4 @@
-/* A call on GPU arrays. What it cannot read as it is, or the core refuses, is left to
- * rnnlayout/_run/gpu.py, which reports what is wrong, or makes the call again with what it read. */
+/* A call on GPU arrays. rnnlayout/_run/gpu.py reports shapes and lengths that do not fit. */
 #include "gpu_call.h"
 
 static int has_c(const gpu_rnn_object *self)
@@ -44,8 +43,8 @@ static int read_state(const gpu_rnn_object *self, PyObject *state, PyObject **va
     return 1;
 }
 
-/* Takes references, because exporters' functions that are called next may run any code. 1: the fast
- * path so far; 0: the Python path; -1: an exception. */
+/* Takes references, because exporters' functions that are called next may run any code. 1; 0: these
+ * are not the arguments of a call; -1: an exception. */
 static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyObject **values,
                           gpu_call *call)
 {
@@ -55,7 +54,6 @@ static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyO
     call->axes = (int)axes;
     call->in_order = args[ARG_IN_ORDER] == Py_True;
     values[X] = args[ARG_X];
-    call->is_checked = PyTuple_Check(args[ARG_X]);
     values[Y] = given(args[ARG_OUT]);
     values[HN] = given(args[ARG_H_OUT]);
     values[CN] = given(args[ARG_C_OUT]);
@@ -66,17 +64,28 @@ static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyO
            !(axes == STEP && self->spec.bidirectional) && (has_c(self) || !values[CN]);
 }
 
+/* 1; 0: x is in the host's memory; -1: an exception. */
 static int take_arrays(PyObject *const *values, gpu_call *call)
 {
+    static const char *const names[NUM_ARRAYS] = {"x", "h_0", "c_0", "out", "h_out", "c_out"};
     int taken = 1;
-    for (int k = 0; k < NUM_ARRAYS && taken > 0; k++)
+    for (int k = 0; k < NUM_ARRAYS && taken > 0; k++) {
+        call->arrays[k].what = names[k];
         if (values[k])
             taken = foreign_look(&call->reader, values[k], &call->arrays[k]);
+        if (taken == 0 && k != X)
+            taken = foreign_refuse(&call->reader, &call->arrays[k],
+                                   "that is not on a GPU, but x is: all arrays of a call must be in"
+                                   " the same memory");
+    }
     if (taken > 0)
         taken = gpu_call_choose_stream(call);
-    for (int k = 0; k < NUM_ARRAYS && taken > 0; k++)
+    for (int k = 0; k < NUM_ARRAYS && taken > 0; k++) {
         if (call->arrays[k].waits)
             taken = foreign_take(&call->reader, call->core.stream, &call->arrays[k]);
+        if (taken > 0 && k >= NUM_INPUTS && call->arrays[k].read_only)
+            taken = foreign_refuse(&call->reader, &call->arrays[k], "that is read-only");
+    }
     return taken;
 }
 
@@ -151,7 +160,6 @@ static rnl_status order_owners(gpu_call *call, rnl_error *err)
     return status;
 }
 
-/* Return None if the core refuses the call: Python then reports why, unless it read the arrays. */
 static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
 {
     rnl_error err;
@@ -159,10 +167,6 @@ static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
     if (!kept || make_outputs(self, call, kept, &made) < 0)
         goto done;
     rnl_status status = run_core(self, call, &err);
-    if (status == RNL_E_SPEC && !call->is_checked) {
-        result = Py_NewRef(Py_None);
-        goto done;
-    }
     if (status == RNL_OK && !made && keep(self, call, kept) < 0)
         goto done;
     if (status == RNL_OK)
@@ -176,12 +180,27 @@ done:
     return result;
 }
 
+/* The shapes of x, h_0, c_0, out, h_out and c_out, None for those that are not given. */
+static PyObject *list_shapes(const gpu_call *call)
+{
+    PyObject *list = PyList_New(NUM_ARRAYS);
+    for (int k = 0; list && k < NUM_ARRAYS; k++) {
+        const foreign *const array = &call->arrays[k];
+        PyObject *shape = array->value ? sizes_to_tuple(array->shape.sizes, array->shape.ndim)
+                                       : Py_NewRef(Py_None);
+        if (!shape || PyList_SetItem(list, k, shape) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
 PyObject *gpu_rnn_call(PyObject *object, PyObject *const *args, Py_ssize_t n)
 {
     const gpu_rnn_object *const self = (gpu_rnn_object *)object;
     PyObject *values[NUM_ARRAYS] = {NULL}, *result = NULL;
-    gpu_call call = {
-        .reader = {.state = PyType_GetModuleState(Py_TYPE(object)), .device = self->device}};
+    gpu_call call = {.reader = {.state = PyType_GetModuleState(Py_TYPE(object)),
+                                .device = self->device,
+                                .dtype = self->spec.dtype}};
     if (n != NUM_ARGS)
         return PyErr_Format(PyExc_TypeError, "call() takes %d arguments, got %zd", NUM_ARGS, n);
     int ready = read_arguments(self, args, values, &call);
@@ -189,14 +208,13 @@ PyObject *gpu_rnn_call(PyObject *object, PyObject *const *args, Py_ssize_t n)
         ready = gpu_call_read_stream(args[ARG_STREAM], &call);
     if (ready > 0)
         ready = take_arrays(values, &call);
-    if (ready > 0)
-        ready = gpu_call_fits(&self->spec, args[ARG_LENGTHS], &call);
-    if (ready > 0)
-        result = run(self, &call);
-    else if (ready == 0)
+    if (ready == 0)
         result = Py_NewRef(Py_None);
+    else if (ready > 0 && !gpu_call_fits(&self->spec, args[ARG_LENGTHS], &call))
+        result = list_shapes(&call);
+    else if (ready > 0)
+        result = run(self, &call);
     foreign_end(&call.reader);
-    PyMem_Free(call.lengths);
     for (int k = 0; k < NUM_ARRAYS; k++) {
         Py_XDECREF(call.arrays[k].keeps);
         Py_XDECREF(values[k]);

@@ -1,4 +1,4 @@
-/* The fast path of a call on GPU arrays: what its files share. */
+/* A call on GPU arrays: what its files share. */
 #ifndef RNNLAYOUT_GPU_CALL_H
 #define RNNLAYOUT_GPU_CALL_H
 
@@ -14,19 +14,15 @@ typedef struct gpu_call {
     foreign_reader reader;
     array_shape shapes[NUM_ARRAYS]; /* the required ones */
     int axes, asked;                /* asked: the caller has passed a stream */
-    int is_checked;                 /* by Python: the arrays are Foreigns, and mistakes raise */
     int in_order;                   /* new results are freed in the order of their stream */
-    int64_t *lengths;               /* a copy, which no other thread changes; NULL: all are T */
     rnl_gpu_call core;
 } gpu_call;
 
-/* Each returns 1; 0: this call needs the Python path; or -1: an exception. */
-
-/* gpu_fits.c: once the arrays are taken, check their shapes and read the lengths. */
+/* gpu_fits.c: do the shapes of the arrays, once they are taken, and the lengths fit? */
 int gpu_call_fits(const rnl_spec *spec, PyObject *lengths, gpu_call *call);
 
 /* gpu_order.c: read the caller's stream; choose the stream of the call, once its arrays are read.
- */
+ * 1, or -1: an exception. */
 int gpu_call_read_stream(PyObject *stream, gpu_call *call);
 int gpu_call_choose_stream(gpu_call *call);
 

@@ -1,4 +1,4 @@
-/* Check the shapes, dtypes and lengths of a call. The core checks the rest: the device of the
+/* Check the shapes and the number of lengths of a call. The core checks the rest: the device of the
  * memory, alignment, overlaps, the range of lengths. */
 #include "gpu_call.h"
 
@@ -35,82 +35,30 @@ static int has_shape(const foreign *array, const array_shape *shape)
     return equal;
 }
 
-static int arrays_fit(const rnl_spec *spec, const gpu_call *call)
+static int shapes_fit(const gpu_call *call)
 {
-    for (int k = 0; k < NUM_ARRAYS; k++) {
-        const foreign *const array = &call->arrays[k];
-        if (array->value && (array->dtype != spec->dtype || !has_shape(array, &call->shapes[k]) ||
-                             (k >= NUM_INPUTS && array->read_only)))
+    for (int k = 0; k < NUM_ARRAYS; k++)
+        if (call->arrays[k].value && !has_shape(&call->arrays[k], &call->shapes[k]))
             return 0;
-    }
     return 1;
 }
 
-/* ------------------------------------------------------------------------------------- lengths --
+/* Lengths as read_lengths() of rnnlayout/_run/shapes.py returns them; the core checks their range.
  */
-
-/* The number of lengths; -1: this type is not read here. */
-static int64_t count(PyObject *lengths)
+static int lengths_fit(PyObject *lengths, gpu_call *call)
 {
-    if (PyList_CheckExact(lengths))
-        return PyList_Size(lengths);
-    if (PyTuple_CheckExact(lengths))
-        return PyTuple_Size(lengths);
-    if (!PyArray_CheckExact(lengths))
-        return -1;
     PyArrayObject *const array = (PyArrayObject *)lengths;
-    const int type = PyArray_TYPE(array);
-    return (type == NPY_INT64 || type == NPY_INT32) && PyArray_NDIM(array) == 1 &&
-                   PyArray_ISNOTSWAPPED(array) && PyArray_ISALIGNED(array)
-               ? PyArray_DIM(array, 0)
-               : -1;
-}
-
-static int read_array(PyArrayObject *array, int64_t n, int64_t *into)
-{
-    const int wide = PyArray_TYPE(array) == NPY_INT64;
-    for (int64_t k = 0; k < n; k++) {
-        const void *const at = PyArray_GETPTR1(array, k);
-        into[k] = wide ? *(const int64_t *)at : *(const int32_t *)at;
-    }
-    return 1;
-}
-
-/* Only of ints: the Python path decides on bools and other types. */
-static int read_sequence(PyObject *sequence, int64_t n, int64_t *into)
-{
-    const int is_list = PyList_CheckExact(sequence);
-    for (int64_t k = 0; k < n; k++) {
-        PyObject *length = is_list ? PyList_GetItem(sequence, k) : PyTuple_GetItem(sequence, k);
-        if (!PyLong_CheckExact(length))
-            return 0;
-        into[k] = PyLong_AsLongLong(length);
-        if (into[k] == -1) /* negative or too large: the core refuses -1 */
-            PyErr_Clear();
-    }
-    return 1;
-}
-
-/* Like read_lengths() in rnnlayout/_shapes.py. */
-static int read_lengths(PyObject *lengths, gpu_call *call)
-{
-    const int batched = call->shapes[HN].ndim == 3;
-    const int64_t n = call->core.N;
-    if (!batched || count(lengths) != n)
+    if (lengths == Py_None)
+        return 1;
+    if (call->shapes[HN].ndim != 3 || !PyArray_CheckExact(lengths) || PyArray_NDIM(array) != 1 ||
+        PyArray_TYPE(array) != NPY_INT64 || !PyArray_IS_C_CONTIGUOUS(array) ||
+        !PyArray_ISBEHAVED_RO(array) || PyArray_DIM(array, 0) != call->core.N)
         return 0;
-    call->lengths = PyMem_Malloc((size_t)n * sizeof *call->lengths);
-    if (!call->lengths) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    call->core.lengths = call->lengths;
-    return PyArray_Check(lengths) ? read_array((PyArrayObject *)lengths, n, call->lengths)
-                                  : read_sequence(lengths, n, call->lengths);
+    call->core.lengths = PyArray_DATA(array);
+    return 1;
 }
 
 int gpu_call_fits(const rnl_spec *spec, PyObject *lengths, gpu_call *call)
 {
-    if (!find_shapes(spec, call) || !arrays_fit(spec, call))
-        return 0;
-    return lengths == Py_None ? 1 : read_lengths(lengths, call);
+    return find_shapes(spec, call) && shapes_fit(call) && lengths_fit(lengths, call);
 }

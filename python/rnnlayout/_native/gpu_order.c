@@ -1,15 +1,17 @@
 /* The stream of a call, and its order with the streams of its arrays. */
 #include "gpu_call.h"
 
-/* None or a number; Python reads the number from stream objects. */
+/* None or a number, which stream_of() of rnnlayout/_run/streams.py has read. */
 int gpu_call_read_stream(PyObject *stream, gpu_call *call)
 {
     call->asked = stream != Py_None;
-    return !call->asked || is_stream(stream, &call->core.stream);
+    if (call->asked)
+        call->core.stream = stream_from_object(stream);
+    return PyErr_Occurred() ? -1 : 1;
 }
 
 /* The stream passed by the caller; else that of the first array whose stream is known; else the
- * legacy default stream. 0: the stream of an output is unknown. */
+ * legacy default stream. */
 int gpu_call_choose_stream(gpu_call *call)
 {
     int is_chosen = call->asked;
@@ -18,7 +20,7 @@ int gpu_call_choose_stream(gpu_call *call)
         if (!array->value)
             continue;
         if (!array->knows_stream && k >= NUM_INPUTS && !call->asked)
-            return 0;
+            return foreign_refuse(&call->reader, array, "whose stream is unknown: pass stream=");
         if (array->knows_stream && !is_chosen)
             call->core.stream = array->stream;
         is_chosen |= array->knows_stream;

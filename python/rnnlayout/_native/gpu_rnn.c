@@ -153,8 +153,9 @@ static PyMethodDef gpu_rnn_methods[] = {
      " arrays that the caller has checked. None: not given."},
     {"call", (PyCFunction)(void (*)(void))gpu_rnn_call, METH_FASTCALL,
      "call($self, x, state, lengths, out, h_out, c_out, axes, stream, in_order, /)\n--\n\nMake one"
-     " call on GPU arrays and return (y, state). Return None, without a call, if the arguments"
-     " cannot be read as they are, or are wrong."},
+     " call on GPU arrays and return (y, state). Return None if x is not on a GPU or the arguments"
+     " are not those of a call, and a list of the arrays' shapes if these or the number of lengths"
+     " do not fit. lengths: int64, (N,)."},
     {"weights", gpu_rnn_weights, METH_NOARGS,
      "weights($self)\n--\n\nReturn the weight space that was uploaded; bfloat16 as uint16."},
     {NULL, NULL, 0, NULL}};

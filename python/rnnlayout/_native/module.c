@@ -146,18 +146,6 @@ static PyMethodDef native_methods[] = {
      " return the report as a dict. Both arguments are lists of folders, as bytes."},
     {"choose_cudnn", native_choose_cudnn, METH_O,
      "choose_cudnn(path, /)\n--\n\nChoose the cuDNN to use, as bytes; None: search for one again."},
-    {"take_dlpack", native_take_dlpack, METH_O,
-     "take_dlpack(capsule, /)\n--\n\nTake over the array of a capsule from __dlpack__(): return"
-     " (owner, address, shape, strides, dtype, device type, device, read-only)."},
-    {"exchange", native_exchange, METH_O,
-     "exchange(array, /)\n--\n\nReturn what take_dlpack() returns and the stream in use, by"
-     " __dlpack_c_exchange_api__; None if the array's type lacks it."},
-    {"device_arrays", native_device_arrays, METH_VARARGS,
-     "device_arrays(device, dtype, shapes, stream, keeps, in_order=False, /)\n--\n\nReturn new arrays in one block"
-     " of a GPU's memory. keeps: an object that lives as long as the block."},
-    {"gpu_device_of", native_gpu_device_of, METH_O,
-     "gpu_device_of(address, /)\n--\n\nReturn the number of the GPU that has this memory; -1: the"
-     " host's memory."},
     {"itemsize", native_itemsize, METH_O,
      "itemsize(dtype, /)\n--\n\nReturn the bytes of one element."},
     {"bfloat16", native_bfloat16, METH_NOARGS,
@@ -216,7 +204,6 @@ static int add_words(native_state *state)
         [WORD_DATA] = "data",
         [WORD_STRIDES] = "strides",
         [WORD_MASK] = "mask",
-        [WORD_REQUIRES_GRAD] = "requires_grad",
         [WORD_IDENT] = "ident",
     };
     for (int k = 0; k < NUM_WORDS; k++)

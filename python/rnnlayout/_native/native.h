@@ -27,7 +27,6 @@ enum {
     WORD_DATA,
     WORD_STRIDES,
     WORD_MASK,
-    WORD_REQUIRES_GRAD,
     WORD_IDENT,
     NUM_WORDS
 };
@@ -123,18 +122,12 @@ extern PyType_Spec rnn_type_spec;
 /* gpu_rnn.c */
 extern PyType_Spec gpu_rnn_type_spec;
 
-/* streams.c. In Python a stream is a number: 1 is NULL here, and 0 is an error. */
+/* streams.c. In Python a stream is a number: 1 is NULL here. The first raises an exception unless
+ * the object is an int and such a number, which 0 is not; NULL then too. */
 void *stream_from_object(PyObject *number);
-int is_stream(PyObject *object, void **stream); /* 1, or 0: not an int, or not a stream's number */
 PyObject *stream_to_object(void *stream);
 
-/* device_array.c, device_memory.c */
+/* device_array.c */
 extern PyType_Spec device_array_type_spec;
-PyObject *native_device_arrays(PyObject *module, PyObject *args);
-PyObject *native_gpu_device_of(PyObject *module, PyObject *number);
-
-/* dlpack.c */
-PyObject *native_take_dlpack(PyObject *module, PyObject *capsule);
-PyObject *native_exchange(PyObject *module, PyObject *array);
 
 #endif

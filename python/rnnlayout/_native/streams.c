@@ -10,26 +10,15 @@
 /* The protocols' numbers: 1 is the legacy default stream, 2 the per-thread one; 0 is ambiguous. */
 void *stream_from_object(PyObject *number)
 {
-    void *stream = PyLong_AsVoidPtr(number);
+    const unsigned long long stream = PyLong_AsUnsignedLongLong(number);
     if (!stream && !PyErr_Occurred())
         PyErr_SetString(
             PyExc_ValueError,
             "stream is 0, which may mean either default stream: pass 1 for the legacy one, or 2"
             " for the per-thread one");
-    return stream == (void *)1 ? NULL : stream;
-}
-
-int is_stream(PyObject *object, void **stream)
-{
-    const unsigned long long number = PyLong_CheckExact(object) ? PyLong_AsUnsignedLongLong(object)
-                                                                : 0;
-    if (PyErr_Occurred()) {
-        PyErr_Clear(); /* it is negative, or too large */
-        return 0;
-    }
-    *stream = number == 1 ? NULL
-                          : (void *)(uintptr_t)number; /* NOLINT(performance-no-int-to-ptr) */
-    return number != 0;
+    return stream == 1 || PyErr_Occurred()
+               ? NULL
+               : (void *)(uintptr_t)stream; /* NOLINT(performance-no-int-to-ptr) */
 }
 
 PyObject *stream_to_object(void *stream)

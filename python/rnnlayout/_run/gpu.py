@@ -1,8 +1,10 @@
-"""RNNs on a GPU: whether one can run there, and the calls that the binding does not read itself."""
+"""RNNs on a GPU: whether one can run there, and calls."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
+
+import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._model.layout import CUDNN
@@ -16,9 +18,9 @@ from rnnlayout._native import (
 )
 
 from . import cudnn, host
-from .foreign import LEGACY, Foreign, is_on_device, look, stream_of
-from .kinds import frees_in_order, on_device_like
-from .shapes import INPUTS, OUTPUTS, Shapes, check, kind, read_lengths
+from .kinds import frees_in_order, is_on_device, may_need_gradients, on_device_like
+from .shapes import INPUTS, OUTPUTS, Shapes, check_lengths, check_shape, kind, read_lengths
+from .streams import stream_of
 from .use import Use
 
 # Errors after which device="auto" takes the CPU.
@@ -34,9 +36,47 @@ def require(number: int, spec: Spec) -> None:
         raise SpecError(f"device is 'cuda:{number}', but {error}: use device='cpu'") from None
 
 
+def call(
+    native: _native.GpuRnn,
+    spec: Spec,
+    axes: int,
+    x: Any,
+    state: Any,
+    lengths: Any,
+    outs: tuple[Any, Any, Any],
+    stream: Any,
+) -> Any:
+    """Make one call on arrays in a GPU's memory and return (y, state).
+
+    Return None if x is not such an array, or if run() has to say what is wrong. Raises LayoutError
+    if an array or the lengths do not fit. outs: out, h_out and c_out.
+    """
+    if may_need_gradients(x, *(state if isinstance(state, (tuple, list)) else (state,))):
+        return None
+    steps = None if lengths is None else read_lengths(lengths)
+    number = None if stream is None else stream_of(stream)
+    result = native.call(x, state, steps, *outs, axes, number, frees_in_order(x))
+    if isinstance(result, list):
+        _explain(spec, axes, result, steps)
+    return on_device_like(x, result, outs) if result is not None else None
+
+
+def _explain(
+    spec: Spec, axes: int, found: list[tuple[int, ...] | None], steps: np.ndarray | None
+) -> NoReturn:
+    """Raise LayoutError, which says what of the arrays' shapes and the lengths does not fit."""
+    by_name = dict(zip(INPUTS + OUTPUTS, found, strict=True))
+    shapes = Shapes(spec, axes, by_name["x"] or ())
+    for what, part in (shapes.states | shapes.outputs).items():
+        shape = by_name[what]
+        if shape is not None:
+            check_shape(what, shape, part)
+    check_lengths(steps, shapes)
+    raise AssertionError(found)  # the binding has refused them
+
+
 def run(
     native: _native.GpuRnn,
-    number: int,
     spec: Spec,
     axes: int,
     use: Use,
@@ -44,21 +84,13 @@ def run(
     lengths: Any,
     stream: Any,
 ) -> Any:
-    """Run one call, on arrays of the host or of the GPU. named: the arrays, by name."""
-    if lengths is not None and is_on_device(lengths):
-        raise LayoutError(
-            f"lengths is a {kind(lengths)} on a GPU, but is needed on the host: pass"
-            " lengths.cpu() in PyTorch, lengths.get() in CuPy"
-        )
+    """Run one call on arrays of the host. named: the arrays, by name."""
     x = named["x"]
     if is_on_device(x):
-        if use.settings:
-            raise LayoutError(
-                f"x is a {kind(x)} on a GPU, where {use.settings} of the source is not supported:"
-                " pass arrays in the host's memory, as x.cpu() in PyTorch, x.get() in CuPy"
-            )
-        result = _run_on_device(native, number, spec, axes, named, lengths, stream)
-        return on_device_like(x, result, named.values())
+        raise LayoutError(
+            f"x is a {kind(x)} on a GPU, where {use.settings} of the source is not supported:"
+            " pass arrays in the host's memory, as x.cpu() in PyTorch, x.get() in CuPy"
+        )
     if stream is not None:
         raise SpecError(
             "stream= is only for arrays on a GPU; x is on the host, where a call returns when it is"
@@ -71,72 +103,3 @@ def run(
                 " the same memory"
             )
     return host.run(native, spec, axes, use, named, lengths)
-
-
-def _run_on_device(
-    native: _native.GpuRnn,
-    number: int,
-    spec: Spec,
-    axes: int,
-    named: dict[str, Any],
-    lengths: Any,
-    stream: Any,
-) -> Any:
-    """Raise what is wrong with a call that the binding has refused. If nothing is, the binding
-    could not read its arrays or lengths as they are, and makes the call with what is read here."""
-    asked = None if stream is None else stream_of(stream)
-    taken = _take(named, asked)
-    steps = read_lengths(lengths, _check(taken, spec, axes, number, asked))
-    _check_overlaps(taken)
-    states = [taken[what] for what in INPUTS[1:] if what in taken]
-    state = tuple(states) if len(states) == 2 else states[0] if states else None
-    out, h_out, c_out = map(taken.get, OUTPUTS)
-    return native.call(taken["x"], state, steps, out, h_out, c_out, axes, asked,
-                       frees_in_order(named["x"]))  # fmt: skip
-
-
-def _take(named: dict[str, Any], asked: int | None) -> dict[str, Foreign]:
-    """Return the arrays as their owners export them for the stream of the call."""
-    looked = {what: look(value, what) for what, value in named.items()}
-    known = [found.stream for found in looked.values()
-             if isinstance(found, Foreign) and found.stream is not None]  # fmt: skip
-    stream = asked or (known[0] if known else LEGACY)
-    return {
-        what: found if isinstance(found, Foreign) else found(stream)
-        for what, found in looked.items()
-    }
-
-
-def _check(
-    taken: dict[str, Foreign], spec: Spec, axes: int, number: int, asked: int | None
-) -> Shapes:
-    x = taken["x"]
-    x.check_place(number)
-    if x.dtype != spec.dtype:
-        raise LayoutError(f"x is {x.dtype}, need {spec.dtype} like the weights")
-    shapes = Shapes(spec, axes, x.shape)
-    x.check(writes=False)
-    for what, part in (shapes.states | shapes.outputs).items():
-        array = taken.get(what)
-        if array is None:
-            continue
-        array.check_place(number)
-        check(what, array.shape, array.dtype, part, spec.dtype)
-        array.check(what in OUTPUTS)
-        if what in OUTPUTS and array.stream is None and asked is None:
-            raise LayoutError(
-                f"{what} is a {kind(array.value)} whose stream is unknown: pass stream="
-            )
-    return shapes
-
-
-def _check_overlaps(taken: dict[str, Foreign]) -> None:
-    """Raise LayoutError if an output overlaps an array other than the state it follows."""
-    same = {"h_out": "h_0", "c_out": "c_0"}
-    before: list[Foreign] = []
-    for what, array in taken.items():
-        for other in before if what in OUTPUTS else ():
-            in_place = same.get(what) == other.what and array.address == other.address
-            if array.overlaps(other) and not in_place:
-                raise LayoutError(f"{what} and {other.what} share memory: each needs its own")
-        before.append(array)

@@ -13,7 +13,7 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._native import STEP, LayoutError
 
 from .kinds import shown_like
-from .shapes import Part, Shapes, check, kind, read_lengths
+from .shapes import Part, Shapes, check_lengths, check_shape, kind, read_lengths
 from .use import Use
 
 
@@ -38,7 +38,8 @@ def run(
         for what, part in shapes.states.items()
         if what in named
     ]
-    steps = read_lengths(lengths, shapes)
+    steps = None if lengths is None else read_lengths(lengths)
+    check_lengths(steps, shapes)
     outs = {
         what: _read_output(named[what], what, part, dtype)
         for what, part in shapes.outputs.items()
@@ -96,7 +97,9 @@ def _read_x(value: Any, spec: Spec, widens: bool) -> tuple[np.ndarray, str]:
 def _read(value: Any, what: str, part: Part, dtype: str) -> np.ndarray:
     """Return the bits of a state or an output."""
     array, found = _take(value, what, f"{dtype} like x")
-    check(what, array.shape, found, part, dtype)
+    if found != dtype:
+        raise LayoutError(f"{what} is {found}, need {dtype} like x")
+    check_shape(what, array.shape, part)
     return array
 
 

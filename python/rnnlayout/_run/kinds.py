@@ -1,4 +1,4 @@
-"""The kind of array that the caller uses: results are of that kind, without a copy."""
+"""What an array of the caller is: where it is, of which library, whether it has gradients."""
 
 from __future__ import annotations
 
@@ -13,6 +13,19 @@ from rnnlayout._native import DeviceArray, LayoutError
 
 # By the package that defines a class of arrays: the module whose from_dlpack() makes such arrays.
 _MAKERS = {"torch": "torch", "cupy": "cupy", "jaxlib": "jax.dlpack", "jax": "jax.dlpack"}
+
+
+_CPU, _PINNED = 1, 3  # kinds of devices, by DLPack's numbers
+
+
+def is_on_device(array: Any) -> bool:
+    """Return whether an array is in the memory of some device, not in the host's."""
+    if isinstance(array, np.ndarray):
+        return False
+    try:
+        return array.__dlpack_device__()[0] not in (_CPU, _PINNED)
+    except Exception:  # it has no DLPack, or DLPack cannot represent it
+        return hasattr(array, "__cuda_array_interface__")
 
 
 def _maker_of(x: Any) -> str | None:
@@ -54,13 +67,20 @@ def on_device_like(x: Any, result: tuple[Any, Any], own: Iterable[Any]) -> tuple
     return turned(y), tuple(map(turned, state)) if isinstance(state, tuple) else turned(state)
 
 
+def may_need_gradients(*arrays: Any) -> bool:
+    """Return whether torch would record a call of these arrays for a gradient."""
+    torch = sys.modules.get("torch")
+    return (
+        torch is not None
+        and torch.is_grad_enabled()
+        and any(getattr(array, "requires_grad", False) is True for array in arrays)
+    )
+
+
 def refuse_gradients(named: dict[str, Any]) -> None:
     """Raise LayoutError if torch would record the call for a gradient, which it cannot have."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.is_grad_enabled():
-        return
     for what, value in named.items():
-        if getattr(value, "requires_grad", False) is True:
+        if may_need_gradients(value):
             raise LayoutError(
                 f"{what} requires grad, but rnnlayout computes no gradients: call the RNN in"
                 f" `with torch.no_grad():`, or pass {what}.detach()"

@@ -16,8 +16,7 @@ from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError, SpecEr
 from rnnlayout._sources.read import has_names, read
 
 from . import gpu, host, threadpools
-from .foreign import is_on_device, stream_of
-from .kinds import frees_in_order, on_device_like, refuse_gradients
+from .kinds import is_on_device, refuse_gradients
 from .options import Options, check_choices, number_of, read_options
 from .shapes import kind, name_arrays
 from .use import Use, use_of
@@ -240,19 +239,16 @@ class RNN:
         Raises LayoutError if shapes, dtypes or memory do not fit, or if the stream that out= is
         used in is unknown; CudnnError if a call of cuDNN or of the driver fails.
         """
-        native = self._native
+        native, result = self._native, None
         if not self._is_plain:
             pass
-        elif lengths is None and stream is None and type(native) is _native.Rnn:
-            result = native.run(x, state, None, out, h_out, c_out, self._axes, False)
-            if result is not None:
-                return result
         elif type(native) is _native.GpuRnn:
-            number = None if stream is None else stream_of(stream)
-            result = native.call(x, state, lengths, out, h_out, c_out, self._axes, number,
-                                 frees_in_order(x))  # fmt: skip
-            if result is not None:
-                return on_device_like(x, result, (out, h_out, c_out))
+            outs = out, h_out, c_out
+            result = gpu.call(native, self._spec, self._axes, x, state, lengths, outs, stream)
+        elif lengths is None and stream is None:
+            result = native.run(x, state, None, out, h_out, c_out, self._axes, False)
+        if result is not None:
+            return result
         return self._long_way(self._axes, lengths, stream, x, state, out, h_out, c_out)
 
     def step(
@@ -273,19 +269,16 @@ class RNN:
 
             y, state = rnn.step(x, state, h_out=state[0], c_out=state[1])
         """
-        native = self._native
+        native, result = self._native, None
         if not self._is_plain:
             pass
-        elif stream is None and type(native) is _native.Rnn:
-            result = native.run(x, state, None, out, h_out, c_out, STEP, False)
-            if result is not None:
-                return result
         elif type(native) is _native.GpuRnn:
-            number = None if stream is None else stream_of(stream)
-            result = native.call(x, state, None, out, h_out, c_out, STEP, number,
-                                 frees_in_order(x))  # fmt: skip
-            if result is not None:
-                return on_device_like(x, result, (out, h_out, c_out))
+            outs = out, h_out, c_out
+            result = gpu.call(native, self._spec, STEP, x, state, None, outs, stream)
+        elif stream is None:
+            result = native.run(x, state, None, out, h_out, c_out, STEP, False)
+        if result is not None:
+            return result
         return self._long_way(STEP, None, stream, x, state, out, h_out, c_out)
 
     def update(
@@ -351,7 +344,7 @@ class RNN:
         named = name_arrays(spec, *arrays)
         refuse_gradients(named)
         if isinstance(native, _native.GpuRnn):
-            return gpu.run(native, self._number or 0, spec, axes, use, named, lengths, stream)
+            return gpu.run(native, spec, axes, use, named, lengths, stream)
         for what, value in named.items():
             if is_on_device(value):
                 raise LayoutError(

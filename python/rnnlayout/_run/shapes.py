@@ -11,6 +11,8 @@ from rnnlayout._model.cells import CELLS
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError
 
+from .kinds import is_on_device
+
 INPUTS, OUTPUTS = ("x", "h_0", "c_0"), ("out", "h_out", "c_out")
 _AXES = {STEP: "N", TIME_FIRST: "TN", BATCH_FIRST: "NT"}
 
@@ -76,37 +78,37 @@ class Shapes:
             )
 
 
-def check(what: str, shape: tuple[int, ...], dtype: str, part: Part, needed: str) -> None:
-    """Raise LayoutError unless an array has the shape of its part and the dtype of x."""
-    if dtype != needed:
-        raise LayoutError(f"{what} is {dtype}, need {needed} like x")
+def check_shape(what: str, shape: tuple[int, ...], part: Part) -> None:
+    """Raise LayoutError unless an array has the shape of its part."""
     if shape != part.shape:
         means = f" = {part.meaning}" if part.meaning else " for this x"
         raise LayoutError(f"{what}: shape {shape}, expected {part.shape}{means}")
 
 
-def read_lengths(lengths: Any, shapes: Shapes) -> np.ndarray | None:
-    """Return the lengths as the binding needs them: int64, (N,)."""
-    if lengths is None:
-        return None
-    if not shapes.batched:
-        raise LayoutError(f"lengths need a batch, but x has shape {shapes.x}: cut x instead")
-    n, most = shapes.N, shapes.T
+def read_lengths(lengths: Any) -> np.ndarray:
+    """Return a copy of the lengths as the binding needs them, which checks their range: int64."""
+    if is_on_device(lengths):
+        raise LayoutError(
+            f"lengths is a {kind(lengths)} on a GPU, but is needed on the host: pass"
+            " lengths.cpu() in PyTorch, lengths.get() in CuPy"
+        )
     try:
         array = np.asarray(lengths)
     except (TypeError, ValueError, RuntimeError) as error:
         raise LayoutError(f"lengths is not an array: {kind(lengths)} ({error})") from None
-    if array.shape != (n,):
-        raise LayoutError(f"lengths: shape {array.shape}, expected ({n},) = (N,)")
-    if not n:  # [] is float64 to NumPy
-        array = np.zeros(0, np.int64)
-    if array.dtype.kind not in "iu":
+    if array.dtype.kind not in "iu" and array.size:  # [] is float64 to NumPy
         raise LayoutError(f"lengths is {array.dtype}, need integers")
-    wrong = np.flatnonzero((array < 0) | (array > most))
-    if wrong.size:
-        k = int(wrong[0])
-        raise LayoutError(f"lengths[{k}] is {int(array[k])}, need 0 to {most} = T")
     return array.astype(np.int64)
+
+
+def check_lengths(steps: np.ndarray | None, shapes: Shapes) -> None:
+    """Raise LayoutError unless there is one length per sequence."""
+    if steps is None:
+        return
+    if not shapes.batched:
+        raise LayoutError(f"lengths need a batch, but x has shape {shapes.x}: cut x instead")
+    if steps.shape != (shapes.N,):
+        raise LayoutError(f"lengths: shape {steps.shape}, expected ({shapes.N},) = (N,)")
 
 
 def kind(value: Any) -> str:

@@ -64,7 +64,7 @@ void check_failures(void)
         fails += status != RNL_OK;
         /* 1: the driver's result for unknown memory too */
         CHECK(status == RNL_OK || status == RNL_E_CUDNN || (cu == 2 && status == RNL_E_NOMEM) ||
-                  (cu == 1 && status == RNL_E_SPEC),
+                  (cu == 1 && status == RNL_E_LAYOUT),
               "call %ld fails with %d or %d: status %d, %s", k, cu, dnn, (int)status, err.text);
         CHECK(status != RNL_E_CUDNN || (err.call && (err.number == cu || err.number == dnn)),
               "call %ld: %s %d", k, err.call ? err.call : "none", err.number);

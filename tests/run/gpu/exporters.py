@@ -60,7 +60,9 @@ is_capsule = ctypes.PYFUNCTYPE(c_int, c_void_p, ctypes.c_char_p)(("PyCapsule_IsV
 pointer_of = ctypes.PYFUNCTYPE(c_void_p, c_void_p, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", pythonapi)
 )
+set_name = ctypes.PYFUNCTYPE(c_int, c_void_p, ctypes.c_char_p)(("PyCapsule_SetName", pythonapi))
 NAMES = {Legacy: b"dltensor", Versioned: b"dltensor_versioned"}
+USED = {kind: b"used_" + name for kind, name in NAMES.items()}  # capsules keep the pointer
 
 
 def name_of(capsule):
@@ -174,3 +176,25 @@ def exchanging(current, version=(1, 3)):
     capsule = new_capsule(ctypes.addressof(table), b"dlpack_exchange_api", None)
     more = {"__dlpack_c_exchange_api__": capsule, "functions": (table, from_object, current_stream)}
     return type("Tensorlike", (Exporter,), more)
+
+
+class Consumed:
+    """What a consumer has taken of a capsule; the exporter has it back when this is gone."""
+
+    def __init__(self, capsule):
+        (kind,) = (k for k, name in NAMES.items() if is_capsule(id(capsule), name))
+        self.managed = kind.from_address(pointer_of(id(capsule), NAMES[kind]))
+        set_name(id(capsule), USED[kind])
+        tensor = self.managed.tensor
+        n = tensor.ndim
+        self.address, self.offset, self.shape = (
+            tensor.data,
+            tensor.byte_offset,
+            tuple(tensor.shape[:n]),
+        )
+        self.strides = tuple(tensor.strides[:n]) if tensor.strides else None
+        self.dtype = next(k for k, v in TYPES.items() if v == (tensor.code, tensor.bits))
+        self.device = tensor.device_type, tensor.device_id
+
+    def __del__(self):
+        self.managed.deleter(ctypes.addressof(self.managed))

@@ -3,7 +3,7 @@
 import gc
 
 import numpy as np
-from run.gpu.exporters import CUDA, Exporter, Interface, OldExporter
+from run.gpu.exporters import CUDA, Consumed, Exporter, Interface, OldExporter
 from run.gpu.fake_gpu import (
     GRU,
     LENGTHS,
@@ -22,7 +22,6 @@ from run.gpu.fake_gpu import (
 )
 
 import rnnlayout as rl
-from rnnlayout import _native
 
 
 def device_arrays():
@@ -86,8 +85,10 @@ def protocols():
                           ((2, 0), "dltensor_versioned")):  # fmt: skip
         capsule = y.__dlpack__(max_version=version)
         assert f'"{kind}"' in repr(capsule)
-        taken = _native.take_dlpack(capsule)
-        assert taken[1:] == (y.address, y.shape, (N * H, H, 1), "float32", CUDA, 0, False)
+        taken = Consumed(capsule)
+        assert (taken.address, taken.offset, taken.shape) == (y.address, 0, y.shape)
+        assert (taken.strides, taken.dtype) == ((N * H, H, 1), "float32")
+        assert taken.device == (CUDA, 0)
     for wrong, kind in [
         (lambda: np.asarray(y), TypeError),
         (lambda: np.from_dlpack(y), (BufferError, RuntimeError)),
@@ -112,7 +113,7 @@ def protocols():
     gc.collect()
     before = d.live("memory")
     capsule = y.__dlpack__(max_version=(1, 1))
-    taken = _native.take_dlpack(capsule)
+    taken = Consumed(capsule)
     del y, h, _, capsule
     gc.collect()
     assert d.live("memory") == before
@@ -128,7 +129,7 @@ def protocols():
     thin = LSTM.replace(dtype="bfloat16")
     y, _ = rl.RNN(weights_of(thin), thin, device="cuda")(on_device(d, inputs(thin)[0]))
     assert not hasattr(y, "__cuda_array_interface__")
-    assert _native.take_dlpack(y.__dlpack__())[4] == "bfloat16"
+    assert Consumed(y.__dlpack__()).dtype == "bfloat16"
 
 
 def outputs():

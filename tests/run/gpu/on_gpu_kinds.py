@@ -6,16 +6,16 @@ import sys
 from unittest import mock
 
 import torch
+from run.gpu.calls import Tensor, ours
 from run.gpu.exporters import Exporter
 from run.gpu.fake_gpu import GRU, LSTM, Device, assert_near, flat, inputs, on_device, weights_of
 from run.gpu.played import LIBRARIES, played
-from run.gpu.two_ways import Tensor, ours
 
 import rnnlayout as rl
 
 
 def results_of_the_library_of_x():
-    """By the short way and by the long one, which takes lengths of any kind."""
+    """Without lengths and with."""
     device = Device()
     for spec in (LSTM, GRU, LSTM.replace(dtype="bfloat16")):
         cpu, gpu = (rl.RNN(weights_of(spec), spec, device=d) for d in ("cpu", "cuda"))
@@ -48,7 +48,7 @@ def outputs_of_the_caller():
     with played("cupy", Tensor) as Array:
         for lengths in (None, range(4, 1, -1)):
             theirs, plain = (on_device(device, x, kind) for kind in (Array, Tensor))
-            mine = on_device(device, y * 0, Array), ours(None, h.shape, "float32")
+            mine = on_device(device, y * 0, Array), ours(device.put(h), h.shape, "float32")
             found = flat(rnn(theirs, lengths=lengths, out=mine[0], h_out=mine[1]))
             assert found[0] is mine[0] and found[1] is mine[1] and type(found[2]) is Array
             state = tuple(on_device(device, a, Array) for a in (h, c))

@@ -9,11 +9,10 @@ import weakref
 from ctypes import c_longlong
 
 import numpy as np
-from run.gpu.exporters import Interface
+from run.gpu.exporters import Consumed, Interface
 from run.gpu.fake_gpu import LSTM, Device, H, N, T, assert_near, flat, inputs, on_device, weights_of
 
 import rnnlayout as rl
-from rnnlayout import _native
 
 
 def owners():
@@ -145,7 +144,7 @@ def leaks():
         y, _ = gpu(given)
         y.numpy()
         y.__dlpack__(max_version=(1, 0))
-        _native.take_dlpack(y.__dlpack__())
+        Consumed(y.__dlpack__())
         gpu(given, stream=1, **outs)
         refused()
 
@@ -163,4 +162,4 @@ def at_exit():
     """An array, an RNN and a consumer's capsule that live to the end of the process."""
     gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
     y, _ = gpu(on_device(Device(), inputs(LSTM)[0]))
-    sys.modules["left"] = [gpu, y, _native.take_dlpack(y.__dlpack__()), y.__dlpack__()]
+    sys.modules["left"] = [gpu, y, Consumed(y.__dlpack__()), y.__dlpack__()]

@@ -4,11 +4,11 @@ import gc
 import os
 
 import pytest
+from run.gpu.calls import Tensor
 from run.gpu.exporters import Exporter
 from run.gpu.fake_gpu import LSTM, Device, flat, inputs, on_device, weights_of
 from run.gpu.on_gpu_captures import capture
 from run.gpu.played import played
-from run.gpu.two_ways import Tensor
 
 import rnnlayout as rl
 

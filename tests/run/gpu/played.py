@@ -5,7 +5,7 @@ import sys
 from types import ModuleType
 from unittest import mock
 
-from rnnlayout import _native
+from run.gpu.exporters import Consumed
 
 # The package that defines the class of arrays, and the module with from_dlpack().
 LIBRARIES = {"torch": "torch", "cupy": "cupy", "jaxlib": "jax.dlpack"}
@@ -16,11 +16,9 @@ def played(package, base):
     """Play a library: yield its class of arrays. `of` is the DeviceArray that one was made of."""
 
     def from_dlpack(array):
-        keeps, address, shape, _, dtype, _, device, _ = _native.take_dlpack(
-            array.__dlpack__(stream=1, max_version=(1, 0))
-        )
-        made = Array(address, shape, dtype, (2, device))
-        made.of, made.keeps = array, keeps
+        taken = Consumed(array.__dlpack__(stream=1, max_version=(1, 0)))
+        made = Array(taken.address, taken.shape, taken.dtype, taken.device)
+        made.of, made.keeps = array, taken
         return made
 
     Array = type("Array", (base,), {"__module__": f"{package}.core"})

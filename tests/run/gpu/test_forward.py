@@ -9,9 +9,9 @@ from commands import TESTS, run
 
 MODULES = [
     f"on_gpu_{name}"
-    for name in ("numpy", "arrays", "kinds", "streams", "captures", "results", "algos", "life")
-]
-MODULES += [f"short_way_{name}" for name in ("results", "streams", "refused", "memory")]
+    for name in ("numpy", "arrays", "kinds", "calls", "refused", "memory", "streams", "orders",
+                 "captures", "results", "algos", "life")
+]  # fmt: skip
 # What differs with cuDNN 8: lengths are copied to the device; no bfloat16.
 OLD = [("on_gpu_numpy", "numpy_arrays"), ("on_gpu_arrays", "device_arrays"),
        ("on_gpu_arrays", "outputs")]  # fmt: skip

@@ -1,21 +1,22 @@
-"""The arrays of a call on a GPU are read in C, the short way, or in Python, the long one.
+"""For programs on the fakes: calls on arrays of every kind, and what a call has to give and do."""
 
-For programs on the fakes. The short way takes nothing that the long one would not, and both lead to
-the same call.
-"""
-
+import functools
 import gc
 
 import numpy as np
 from run.gpu.exporters import CUDA, Exporter, Interface, OldExporter, exchanging
-from run.gpu.fake_gpu import flat
+from run.gpu.fake_gpu import NEAR, flat, weights_of
 
 import rnnlayout as rl
 from rnnlayout import _native
-from rnnlayout._run import foreign as _foreign, gpu as _gpu, shapes as _shapes
 
 STEP, TIME_FIRST, BATCH_FIRST = _native.STEP, _native.TIME_FIRST, _native.BATCH_FIRST
 NAMES = ("x", "h_0", "c_0", "out", "h_out", "c_out")
+
+
+@functools.cache
+def on_gpu(spec, batch_first=False):
+    return rl.RNN(weights_of(spec), spec, device="cuda", batch_first=batch_first)
 
 
 # ---------------------------------------------------------------------------------- kinds of arrays
@@ -58,8 +59,13 @@ def strided_interface(address, shape, dtype):
 
 
 def ours_in(stream):
-    """DeviceArrays of their own memory."""
-    return lambda _, shape, dtype: _native.device_arrays(0, dtype, (tuple(shape),), stream, None)[0]
+    """DeviceArrays of their own memory: results of an RNN of one input."""
+
+    def made(address, shape, dtype):
+        spec = rl.Spec("rnn_tanh", 1, shape[-1], dtype=dtype)
+        return on_gpu(spec)(Exporter(address, (*shape[:-1], 1), dtype), stream=stream)[0]
+
+    return made
 
 
 def interface_in(stream):
@@ -100,7 +106,7 @@ def memory(device, name, array):
 
 
 class Call:
-    """Arrays of one call, made anew for each way: what they are asked is compared too."""
+    """The arrays of one call, and the kinds in which they are passed."""
 
     def __init__(self, spec, axes, x, state, kind, outs, batched=True, lengths=None):
         self.spec, self.axes, self.kinds = spec, axes, dict.fromkeys(NAMES, kind)
@@ -130,71 +136,72 @@ class Call:
                 for name, array in self.given.items()}  # fmt: skip
         for name, array in made.items():
             if isinstance(array, rl.DeviceArray) and array.address:
+                device.sync(None if array.stream == 1 else array.stream)
                 device.write(array.address, self.given[name])
         return made
 
 
 def arguments(call, arrays):
-    """x, state, lengths, out, h_out, c_out"""
+    """x, state, and the others by their names, as an RNN takes them."""
     firsts = [arrays[name] for name in ("h_0", "c_0") if name in arrays]
     state = tuple(firsts) if call.spec.cell == "lstm" and firsts else (firsts or [None])[0]
-    return (arrays["x"], state, call.lengths, *(arrays.get(name) for name in NAMES[3:]))
+    named = {name: arrays[name] for name in NAMES[3:] if name in arrays}
+    if call.lengths is not None:
+        named["lengths"] = call.lengths
+    return arrays["x"], state, named
 
 
-def by_keywords(call, arrays):
-    """x, state, and the others by their names, as an RNN takes them."""
-    x, state, *others = arguments(call, arrays)
-    return x, state, dict(zip(("lengths", "out", "h_out", "c_out"), others, strict=True))
+def run(rnn, call, arrays, stream=None):
+    x, state, named = arguments(call, arrays)
+    return (rnn.step if call.axes == STEP else rnn)(x, state, stream=stream, **named)
 
 
-def short(rnn, call, arrays, stream):
-    number = None if stream is None else _foreign.stream_of(stream)
-    return rnn._native.call(*arguments(call, arrays), call.axes, number, False)
+def run_on_gpu(call, arrays, stream=None):
+    return run(on_gpu(call.spec, call.axes == BATCH_FIRST), call, arrays, stream)
 
 
-def long(rnn, call, arrays, stream):
-    x, state, lengths, *outs = arguments(call, arrays)
-    named = _shapes.name_arrays(call.spec, x, state, *outs)
-    return _gpu.run(rnn._native, 0, call.spec, call.axes, rnn._use, named, lengths, stream)
+def on_cpu(call):
+    """The results of the same call on the CPU, by the names of the outputs."""
+    rnn = rl.RNN(weights_of(call.spec), call.spec, batch_first=call.axes == BATCH_FIRST)
+    found = run(rnn, call, {name: call.given[name] for name in NAMES[:3] if name in call.given})
+    names = [name for name in NAMES[3:] if call.all[name] is not None]
+    return dict(zip(names, flat(found), strict=True))
 
 
-def told(device, way, rnn, call, stream, runs_in=1):
-    """What a way gives and does: numbers, which arrays come back, calls of the libraries, what the
-    exporters were asked and when they had their memory back."""
-    arrays = call.arrays(device)
-    results = []
-    made = device.calls_in(lambda: results.append(way(rnn, call, arrays, stream)))
-    made = [name for name in made if name != "cuPointerGetAttributes"]  # the long way asks again
-    if results == [None]:
-        return None
-    device.sync(None if runs_in == 1 else runs_in)
-    found = flat(results.pop())
-    wanted = [name for name in NAMES[3:] if name in call.all and call.all[name] is not None]
-    numbers = []
-    for name, array in zip(wanted, found, strict=True):
-        given = arrays.get(name)
-        assert array is given or (given is None and isinstance(array, rl.DeviceArray)), name
-        like = call.all[name]
-        assert given is not None or (array.shape, array.dtype) == (like.shape, like.dtype.name)
-        numbers.append(device.read(address_of(array), like).tobytes())
-        assert numbers[-1] != like.tobytes()
-        assert not isinstance(array, rl.DeviceArray) or array.stream == runs_in
-    asked = {n: (a.streams, a.deleted) for n, a in arrays.items() if isinstance(a, Exporter)}
-    kept = [tuple(type(k) for k in pair) for pair in rnn._native.kept.get(runs_in, ())]
-    streams = {n: a.stream for n, a in arrays.items() if isinstance(a, rl.DeviceArray)}
-    del found, array
+def assert_right(device, call, stream, runs_in=1):
+    """Make a call twice: results, streams, and what the owners of the arrays see. Returns the names
+    of the libraries' calls of the second."""
+    right = on_cpu(call)
+    for _ in range(2):
+        arrays, results = call.arrays(device), []
+        made = device.calls_in(lambda: results.append(run_on_gpu(call, arrays, stream)))  # noqa: B023
+        device.sync(None if runs_in == 1 else runs_in)
+        found = flat(results.pop())
+        for (name, like), array in zip(right.items(), found, strict=True):
+            given = arrays.get(name)
+            assert array is given if given is not None else type(array) is rl.DeviceArray, name
+            bits = device.read(address_of(array), like) if like.size else like
+            np.testing.assert_allclose(bits.astype("f8"), like.astype("f8"), rtol=0,
+                                       atol=NEAR[call.spec.dtype])  # fmt: skip
+            assert not isinstance(array, rl.DeviceArray) or array.stream == runs_in
+            assert given is not None or (array.shape, array.dtype) == (like.shape, like.dtype.name)
+        for name, array in arrays.items():
+            if isinstance(array, Exporter):  # whose stream is not known is asked for the call's
+                knows = hasattr(array, "__dlpack_c_exchange_api__")
+                assert array.streams == ([] if knows else [runs_in]), name
+        del found, array
+        assert_given_back(call, arrays, runs_in)
+    return made
+
+
+def assert_given_back(call, arrays, runs_in):
+    """What a call may still read is kept until the next one in its stream; all else is dropped."""
     gc.collect()
-    left = {n: a.deleted for n, a in arrays.items() if isinstance(a, Exporter)}
-    return numbers, made, asked, kept, streams, left
-
-
-def assert_same(device, rnn, call, stream, runs_in=1):
-    """What both ways give and do."""
-    for _ in range(2):  # the second finds what the first has made
-        by_short, by_long = (told(device, way, rnn, call, stream, runs_in) for way in (short, long))
-    assert by_short is not None, (call.spec, call.kinds, stream)
-    assert by_short == by_long, (by_short[1:], by_long[1:])
-    return by_short
+    native = on_gpu(call.spec, call.axes == BATCH_FIRST)._native
+    kept = [id(value) for value, _ in native.kept.get(runs_in, ())]
+    for array in arrays.values():
+        if isinstance(array, Exporter):
+            assert array.deleted == 1 - (id(array) in kept)
 
 
 def some_outs(spec):

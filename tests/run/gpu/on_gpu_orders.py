@@ -1,25 +1,25 @@
-"""Programs for fake_gpu.py: arrays of several streams by the short way. The fakes end a process in
-which nothing orders two uses of the same memory."""
+"""Programs for fake_gpu.py: arrays of several streams. The fakes end a process in which nothing
+orders two uses of the same memory."""
 
 import itertools
 
-from run.gpu.exporters import Exporter, exchanging
-from run.gpu.fake_gpu import GRU, LSTM, Device, inputs, weights_of
-from run.gpu.two_ways import (
+from run.gpu.calls import (
     NAMES,
     TIME_FIRST,
     Call,
     Stream,
     Tensor,
     address_of,
-    assert_same,
+    assert_right,
     interface_in,
-    long,
+    on_gpu,
     ours,
     ours_in,
-    short,
+    run_on_gpu,
     some_outs,
 )
+from run.gpu.exporters import Exporter, exchanging
+from run.gpu.fake_gpu import GRU, LSTM, Device, inputs
 
 import rnnlayout as rl
 
@@ -37,25 +37,24 @@ def orders(made):
 
 def another_stream():
     """That of the first whose stream is told; then all others are asked for that one."""
-    device = Device()
-    rnn, side = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), device.stream()
+    device, _ = Device(), on_gpu(LSTM)
+    side = device.stream()
     x, state = inputs(LSTM)
     for kind, outs in itertools.product(kinds_in(side), some_outs(LSTM)):
         for names in ((), ("x",), ("x", "h_0"), ("c_0",)):
             call = Call(LSTM, TIME_FIRST, x, state, kind, outs)
             call.kinds |= dict.fromkeys(names, Exporter)
-            assert_same(device, rnn, call, None, side)
-            assert_same(device, rnn, call, side, side)
-            assert_same(device, rnn, call, Stream(side), side)
-            assert_same(device, rnn, call, 1)
+            assert_right(device, call, None, side)
+            assert_right(device, call, side, side)
+            assert_right(device, call, Stream(side), side)
+            assert_right(device, call, 1)
 
 
 def several_streams():
     """Each is ordered once; the call is in that of x, or in the one that is asked for."""
-    device = Device()
-    rnns = {spec: rl.RNN(weights_of(spec), spec, device="cuda") for spec in (LSTM, GRU)}
+    device, _ = Device(), on_gpu(LSTM)
     side, other = device.stream(), device.stream()
-    for spec, rnn in rnns.items():
+    for spec in (LSTM, GRU):
         x, state = inputs(spec)
         names = [n for n in NAMES if spec.cell == "lstm" or n not in ("c_0", "c_out")]
         pairs = zip(kinds_in(side), reversed(kinds_in(other)), strict=True)
@@ -64,17 +63,17 @@ def several_streams():
                 call = Call(spec, TIME_FIRST, x, state, one, outs)
                 call.kinds |= dict.fromkeys(elsewhere, two)
                 runs_in = other if "x" in elsewhere else side
-                assert_same(device, rnn, call, None, runs_in)
-                assert_same(device, rnn, call, side, side)
-                assert_same(device, rnn, call, 1)
+                assert_right(device, call, None, runs_in)
+                assert_right(device, call, side, side)
+                assert_right(device, call, 1)
     assert device.live("pushed") == 0
 
 
 def each_stream_once():
     """Before and behind; where the stream is asked for before alone; of ours that are filled not
     behind: they know where they are."""
-    device = Device()
-    rnn, side = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), device.stream()
+    device, _ = Device(), on_gpu(LSTM)
+    side = device.stream()
     x, state = inputs(LSTM)
     here, there = "(nil)", hex(side)
     theirs, mine = interface_in(side), ours_in(side)
@@ -85,21 +84,19 @@ def each_stream_once():
     ]:  # fmt: skip
         call = Call(LSTM, TIME_FIRST, x, state, Tensor, NAMES[3:])
         call.kinds |= dict.fromkeys(elsewhere, kind)
-        made = assert_same(device, rnn, call, None)[1]
+        made = assert_right(device, call, None)
         expected = [(there, here)] * before + [(here, there)] * behind
         assert orders(made) == expected, (elsewhere, kind, made)
-        made = assert_same(device, rnn, call, 1)[1]
+        made = assert_right(device, call, 1)
         assert orders(made) == expected[:before], (elsewhere, kind, made)
 
 
 def no_race():
     """Somebody's work on the array before the call, and after it, each in his own stream."""
-    device = Device()
-    rnn, side = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), device.stream()
+    device, _ = Device(), on_gpu(LSTM)
+    side = device.stream()
     x, state = inputs(LSTM)
-    for way, kind, name, stream in itertools.product(
-        (short, long), (*kinds_in(side), Exporter), NAMES, (None, 1)
-    ):
+    for kind, name, stream in itertools.product((*kinds_in(side), Exporter), NAMES, (None, 1)):
         if kind is Exporter and name in NAMES[3:] and not stream:
             continue  # nobody tells where it is used
         call = Call(LSTM, TIME_FIRST, x, state, ours, NAMES[3:])
@@ -109,7 +106,7 @@ def no_race():
         his = (stream or 1) if kind is Exporter else side
         at, nbytes = address_of(arrays[name]), call.all[name].nbytes
         device.fill(at, nbytes, None if his == 1 else his)
-        result = way(rnn, call, arrays, stream)
+        result = run_on_gpu(call, arrays, stream)
         if kind is not Exporter and stream is None:
             if isinstance(arrays[name], rl.DeviceArray):
                 arrays[name].__dlpack__(stream=his)
