@@ -111,6 +111,33 @@ def beside_torch(gpu):
     return found | {"wrong_after_a_race": bad.item()}
 
 
+@fact(eager=True, replayed=True)
+def torchs_graph(gpu):
+    """rl.RNN below torch.cuda.graph(), with results that torch makes there, replayed on another x;
+    and without a graph on the same tensors, whose memory torch's allocator gives and takes."""
+    torch, where, missing = torch_there()
+    if where != "cuda":
+        return {"left_out": missing}
+    spec = rl.Spec("lstm", 64, 96)
+    rnn = rl.RNN(new(spec=spec).weights, spec, device="cuda")
+    one, two = (torch.randn(20, 4, 64, device="cuda") for _ in range(2))
+    right = [rnn(x)[0].clone() for x in (one, two)]
+    wrong = torch.zeros((), device="cuda", dtype=torch.int64)
+    for _ in range(200):
+        wrong += (rnn(one)[0] != right[0]).sum()
+    x = one.clone()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y, _ = rnn(x)
+    same = []
+    for given, answer in zip((one, two), right, strict=True):
+        x.copy_(given)
+        graph.replay()
+        same.append(bool((y == answer).all()))
+    return {"eager": wrong.item() == 0, "replayed": all(same)}
+
+
 @fact()
 def time_of_an_event(gpu):
     """The device time between two events with nothing between them."""

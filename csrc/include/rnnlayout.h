@@ -640,21 +640,12 @@ typedef struct rnl_gpu_call {
 
 rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error *err);
 
-/*
- * Allocate device memory for the results of a call in this stream, and free it.
- *
- * in_order  0: free it with rnl_gpu_free(), which waits for all work on the device, because that
- *           work may still use the memory. 1: free it with rnl_gpu_free_in_order(), which does not
- *           wait: the memory is free after the work that is in the stream then. All other work on
- *           it must be ordered before that, and the stream must still exist.
- *
- * Freeing disturbs no capture, and accepts NULL. RNL_E_SPEC: nbytes is negative, or the stream is
- * being captured. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM.
- */
-rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void *stream, int in_order, void **address,
-                         rnl_error *err);
+/* Allocate device memory for the results of a call in this stream, and free it, which waits for all
+ * work on the device, because that work may still use the memory. Freeing disturbs no capture, and
+ * accepts NULL. RNL_E_SPEC: nbytes is negative, or the stream is being captured. RNL_E_NO_CUDNN.
+ * RNL_E_CUDNN. RNL_E_NOMEM. */
+rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void *stream, void **address, rnl_error *err);
 void rnl_gpu_free(int device, void *address);
-void rnl_gpu_free_in_order(int device, void *address, void *stream);
 
 /* Copy device memory to host memory after the work that is in the stream, and wait for the copy.
  * RNL_E_SPEC: the stream is being captured. RNL_E_NO_CUDNN. RNL_E_CUDNN. */

@@ -1,6 +1,6 @@
 """The binding of the C core (csrc/include/rnnlayout.h)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, final
 
 import numpy as np
@@ -112,7 +112,7 @@ class GpuRnn:
         c_out: Any,
         axes: int,
         stream: int | None,
-        in_order: bool,
+        empty: Callable[[tuple[int, ...]], Any] | None,
         /,
     ) -> tuple[Any, Any] | list[tuple[int, ...] | None] | None: ...
     def weights(self) -> np.ndarray: ...

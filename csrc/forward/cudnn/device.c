@@ -21,7 +21,7 @@ static void make_pool(rnl_gpu_device *device, rnl_cu_device found)
     uint64_t all = UINT64_MAX;
     int has_pools = 0;
     if (!cu->cuMemPoolCreate || !cu->cuMemPoolSetAttribute || !cu->cuMemPoolTrimTo ||
-        !cu->cuMemAllocAsync || !cu->cuMemAllocFromPoolAsync || !cu->cuMemFreeAsync)
+        !cu->cuMemAllocFromPoolAsync || !cu->cuMemFreeAsync)
         return;
     cu->cuDeviceGetAttribute(&has_pools, RNL_CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, found);
     if (has_pools && cu->cuMemPoolCreate(&device->pool, &properties) == RNL_CUDA_SUCCESS)

@@ -18,13 +18,6 @@ typedef struct rnl_lane {
     rnl_cu_stream stream; /* the handle's; a new handle has NULL */
 } rnl_lane;
 
-/* Memory that is to be freed in the order of a stream, which is being captured. */
-typedef struct rnl_ending {
-    struct rnl_ending *next;
-    rnl_cu_address memory;
-    rnl_cu_stream stream;
-} rnl_ending;
-
 typedef struct rnl_gpu_device {
     rnl_cudnn_in_use used;
     const rnl_cudnn_table *dnn;
@@ -41,7 +34,6 @@ typedef struct rnl_gpu_device {
     pthread_mutex_t lock; /* for the members below */
     pthread_cond_t returned;
     rnl_lane lanes[RNL_NUM_LANES];
-    rnl_ending *endings;
     rnl_cu_module clamps;
     rnl_cu_function clamp[RNL_NUM_CLAMPS]; /* by dtype; NULL: not looked up yet */
 } rnl_gpu_device;
@@ -92,8 +84,6 @@ static inline void *rnl_gpu_pointer(rnl_cu_address at)
 {
     return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */
 }
-
-#define RNL_PER_THREAD_STREAM ((rnl_cu_stream)rnl_gpu_pointer(2))
 
 /* nbytes rounded up to the alignment of the driver's own allocations: an array may follow there. */
 static inline size_t rnl_gpu_aligned(size_t nbytes)

@@ -1,6 +1,5 @@
 /* GPU memory and the order of streams, for the caller. */
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "core/status.h"
 #include "forward/cudnn/device.h"
@@ -48,33 +47,7 @@ void rnl_gpu_give_memory(rnl_gpu_device *gpu, rnl_cu_address memory, rnl_cu_stre
 
 /* ---- memory for results ---- */
 
-/* Free memory in the order of a stream. False: the stream is captured, or cannot be used beside a
- * capture. */
-static bool end(rnl_gpu_device *gpu, rnl_cu_address memory, rnl_cu_stream stream)
-{
-    bool captured = true;
-    rnl_error ignored;
-    if (rnl_gpu_is_captured(gpu, stream, &captured, &ignored) != RNL_OK || captured)
-        return false;
-    (void)RNL_CU(gpu, &ignored, cuMemFreeAsync, memory, stream);
-    return true;
-}
-
-/* Free what could not be freed during a capture. The caller has the device's lock. */
-static void end_all(rnl_gpu_device *gpu)
-{
-    for (rnl_ending **at = &gpu->endings; *at;) {
-        rnl_ending *const first = *at;
-        if (!end(gpu, first->memory, first->stream)) {
-            at = &first->next;
-            continue;
-        }
-        *at = first->next;
-        free(first);
-    }
-}
-
-static rnl_status alloc(rnl_gpu_device *gpu, size_t nbytes, rnl_cu_stream stream, bool in_order,
+static rnl_status alloc(rnl_gpu_device *gpu, size_t nbytes, rnl_cu_stream stream,
                         rnl_cu_address *made, rnl_error *err)
 {
     bool captured = false;
@@ -83,19 +56,10 @@ static rnl_status alloc(rnl_gpu_device *gpu, size_t nbytes, rnl_cu_stream stream
         return rnl_fail(err, RNL_E_SPEC,
                         "the stream is capturing, and new results would not live as long as the "
                         "graph: pass all outputs: out=, h_out= and, of an LSTM, c_out=");
-    if (status != RNL_OK)
-        return status;
-    if (!in_order || !gpu->pool)
-        return rnl_gpu_memory(gpu, nbytes, "results", made, err);
-    pthread_mutex_lock(&gpu->lock);
-    end_all(gpu);
-    pthread_mutex_unlock(&gpu->lock);
-    return allocated(gpu, "cuMemAllocAsync", gpu->cu->cuMemAllocAsync(made, nbytes, stream), nbytes,
-                     "results", err);
+    return status == RNL_OK ? rnl_gpu_memory(gpu, nbytes, "results", made, err) : status;
 }
 
-rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void *stream, int in_order, void **address,
-                         rnl_error *err)
+rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void *stream, void **address, rnl_error *err)
 {
     rnl_gpu_entry in;
     rnl_cu_address made = 0;
@@ -105,7 +69,7 @@ rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void *stream, int in_order,
     if (status != RNL_OK)
         return status;
     /* the driver refuses to allocate 0 bytes */
-    status = alloc(in.device, nbytes ? (size_t)nbytes : 1, stream, in_order, &made, err);
+    status = alloc(in.device, nbytes ? (size_t)nbytes : 1, stream, &made, err);
     if (status == RNL_OK)
         *address = rnl_gpu_pointer(made);
     return rnl_gpu_leave(&in, status);
@@ -118,34 +82,6 @@ void rnl_gpu_free(int device, void *address)
     if (!address || rnl_gpu_enter(device, &in, &ignored) != RNL_OK)
         return;
     (void)RNL_CU(in.device, &ignored, cuMemFree_v2, (rnl_cu_address)(uintptr_t)address);
-    rnl_gpu_leave(&in, RNL_OK);
-}
-
-static void free_in_order(rnl_gpu_device *gpu, rnl_cu_address memory, rnl_cu_stream stream)
-{
-    rnl_ending *ending = NULL;
-    pthread_mutex_lock(&gpu->lock);
-    end_all(gpu);
-    if (!end(gpu, memory, stream) && (ending = malloc(sizeof *ending))) {
-        *ending = (rnl_ending){gpu->endings, memory, stream};
-        gpu->endings = ending;
-    }
-    pthread_mutex_unlock(&gpu->lock);
-}
-
-/* The per-thread default stream is another one in each thread; the legacy one waits for all of
- * them. */
-void rnl_gpu_free_in_order(int device, void *address, void *stream)
-{
-    rnl_gpu_entry in;
-    rnl_error ignored;
-    if (!address || rnl_gpu_enter(device, &in, &ignored) != RNL_OK)
-        return;
-    const rnl_cu_address memory = (rnl_cu_address)(uintptr_t)address;
-    if (in.device->pool)
-        free_in_order(in.device, memory, stream == RNL_PER_THREAD_STREAM ? NULL : stream);
-    else
-        (void)RNL_CU(in.device, &ignored, cuMemFree_v2, memory);
     rnl_gpu_leave(&in, RNL_OK);
 }
 

@@ -72,11 +72,10 @@ static PyObject *array_copy_out(PyObject *object, PyObject *unused)
     if (!array)
         return NULL;
     void *host = PyArray_DATA((PyArrayObject *)array);
-    const int64_t nbytes = self->nelems * rnl_dtype_nbytes(self->dtype);
     void *const stream = device_array_stream(self);
     Py_BEGIN_ALLOW_THREADS
-    if (nbytes)
-        status = rnl_gpu_copy_out(self->device, self->address, host, nbytes, stream, &err);
+    if (self->nbytes)
+        status = rnl_gpu_copy_out(self->device, self->address, host, self->nbytes, stream, &err);
     Py_END_ALLOW_THREADS
     if (status == RNL_OK)
         return array;
@@ -113,9 +112,50 @@ static PyObject *array_refuse(PyObject *object, PyObject *args, PyObject *kwargs
 /* ----------------------------------------------------------------------------------- the type --
  */
 
+static int64_t nbytes_of(rnl_dtype dtype, const array_shape *shape)
+{
+    int64_t nbytes = rnl_dtype_nbytes(dtype);
+    for (int d = 0; d < shape->ndim; d++)
+        if (__builtin_mul_overflow(nbytes, shape->sizes[d], &nbytes))
+            return -1;
+    return nbytes;
+}
+
+PyObject *device_array_new(const native_state *state, int device, rnl_dtype dtype,
+                           const array_shape *shape, void *stream, PyObject *keeps)
+{
+    rnl_error err;
+    rnl_status status = RNL_OK;
+    const int64_t nbytes = nbytes_of(dtype, shape);
+    if (nbytes < 0)
+        return PyErr_NoMemory();
+    device_array *self = (device_array *)object_new(state->device_array_type);
+    if (!self)
+        return NULL;
+    self->device = device;
+    self->dtype = dtype;
+    self->shape = *shape;
+    self->nbytes = nbytes;
+    self->keeps = Py_NewRef(keeps);
+    device_array_fill_in(self, stream);
+    Py_BEGIN_ALLOW_THREADS
+    if (nbytes)
+        status = rnl_gpu_alloc(device, nbytes, stream, &self->address, &err);
+    Py_END_ALLOW_THREADS
+    if (status == RNL_OK)
+        return (PyObject *)self;
+    Py_DECREF(self);
+    return raise_status(state, &err);
+}
+
+/* Freeing waits for the work that still uses the memory. */
 static void array_dealloc(PyObject *object)
 {
-    Py_CLEAR(((device_array *)object)->block);
+    device_array *self = (device_array *)object;
+    Py_BEGIN_ALLOW_THREADS
+    rnl_gpu_free(self->device, self->address);
+    Py_END_ALLOW_THREADS
+    Py_CLEAR(self->keeps);
     object_free(object);
 }
 

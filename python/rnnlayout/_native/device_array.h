@@ -15,14 +15,14 @@ typedef struct array_shape {
 
 typedef struct device_array {
     PyObject_HEAD
-    PyObject *block; /* a capsule that owns the memory, and perhaps that of other arrays */
+    PyObject *keeps; /* what the work that writes the array still reads */
     void *address;
     void *stream;    /* the stream in which it is written ... */
     uint64_t thread; /* ... by this thread                    */
     rnl_dtype dtype;
     int device;
     array_shape shape;
-    int64_t nelems, at; /* at: its offset in the block, bytes */
+    int64_t nbytes;
 } device_array;
 
 /* streams.c: note the stream in which the array is written from now on; and the stream that this
@@ -36,13 +36,9 @@ PyObject *device_array_dlpack(PyObject *object, PyObject *args, PyObject *kwargs
 PyObject *device_array_dlpack_device(PyObject *object, PyObject *unused);
 PyObject *device_array_interface(PyObject *object, void *unused);
 
-/* device_memory.c: a tuple of n arrays in one block. in_order: their memory is free after the work
- * in the stream that they are used in last, without a wait. keeps: an object that lives as long as
- * the block. */
-PyObject *device_arrays_new(const native_state *state, int device, rnl_dtype dtype,
-                            const array_shape *shapes, int n, void *stream, int in_order,
-                            PyObject *keeps);
-void device_array_is_used_in(device_array *self, void *stream);
+/* A new array. keeps: an object that lives as long. */
+PyObject *device_array_new(const native_state *state, int device, rnl_dtype dtype,
+                           const array_shape *shape, void *stream, PyObject *keeps);
 
 /* dlpack.c */
 typedef struct dl_taken {
@@ -70,6 +66,7 @@ typedef struct foreign {
     PyObject *keeps;  /* the object that keeps the memory alive; NULL: value does */
     int waits;        /* it must be taken for a stream, by foreign_take() */
     int is_ours;      /* a DeviceArray */
+    int is_new;       /* made for this call */
     int knows_stream, read_only;
     int located; /* it is known to be on the reader's device */
     void *address, *stream;

@@ -106,7 +106,6 @@ static int order_consumer(const native_state *state, device_array *self, PyObjec
         if (PyErr_Occurred())
             return -1;
     }
-    device_array_is_used_in(self, consumer);
     if (consumer == filled)
         return 0;
     Py_BEGIN_ALLOW_THREADS

@@ -18,7 +18,7 @@ enum {
     ARG_C_OUT,
     ARG_AXES,
     ARG_STREAM,
-    ARG_IN_ORDER,
+    ARG_EMPTY,
     NUM_ARGS
 };
 
@@ -52,7 +52,6 @@ static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyO
     if (PyErr_Occurred())
         return -1;
     call->axes = (int)axes;
-    call->in_order = args[ARG_IN_ORDER] == Py_True;
     values[X] = args[ARG_X];
     values[Y] = given(args[ARG_OUT]);
     values[HN] = given(args[ARG_H_OUT]);
@@ -92,32 +91,45 @@ static int take_arrays(PyObject *const *values, gpu_call *call)
 /* ------------------------------------------------------------------------------------------ run --
  */
 
-/* Make the outputs that are not given, in one block. 0, or -1. */
-static int make_outputs(const gpu_rnn_object *self, gpu_call *call, PyObject *kept, PyObject **made)
+/* Make an output: by the library that x is from, if Python has passed its function for that, else a
+ * DeviceArray. 1, or -1. */
+static int make_output(const gpu_rnn_object *self, gpu_call *call, PyObject *empty, PyObject *kept,
+                       int k)
 {
-    array_shape shapes[NUM_ARRAYS - Y];
-    int n = 0, places[NUM_ARRAYS - Y];
-    for (int k = Y; k < NUM_ARRAYS; k++)
-        if (!call->arrays[k].value && (k != CN || has_c(self))) {
-            shapes[n] = call->shapes[k];
-            places[n++] = k;
-        }
-    if (!n)
-        return 0;
-    *made = device_arrays_new(call->reader.state, self->device, self->spec.dtype, shapes, n,
-                              call->core.stream, call->in_order && PyTuple_Size(kept) == 0, kept);
-    for (int k = 0; *made && k < n; k++) {
-        foreign *const array = &call->arrays[places[k]];
-        array->value = PyTuple_GetItem(*made, k);
-        array->address = ((device_array *)array->value)->address;
-        array->located = 1;
-    }
-    return *made ? 0 : -1;
+    const array_shape *const shape = &call->shapes[k];
+    foreign *const array = &call->arrays[k];
+    PyObject *sizes = NULL;
+    if (!empty)
+        call->made[k] = device_array_new(call->reader.state, self->device, self->spec.dtype, shape,
+                                         call->core.stream, kept);
+    else if ((sizes = sizes_to_tuple(shape->sizes, shape->ndim)))
+        call->made[k] = PyObject_CallFunctionObjArgs(empty, sizes, NULL);
+    Py_XDECREF(sizes);
+    if (!call->made[k])
+        return -1;
+    array->is_new = 1;
+    const int result = foreign_look(&call->reader, call->made[k], array);
+    return result > 0 && array->waits ? foreign_take(&call->reader, call->core.stream, array)
+                                      : result;
 }
 
-/* If no new block keeps what the call reads, keep it until the next such call in its stream. */
+/* Make the outputs that are not given. 1, or -1. */
+static int make_outputs(const gpu_rnn_object *self, gpu_call *call, PyObject *empty, PyObject *kept)
+{
+    int result = 1;
+    for (int k = Y; k < NUM_ARRAYS && result > 0; k++)
+        if (!call->arrays[k].value && (k != CN || has_c(self)))
+            result = make_output(self, call, empty, kept, k);
+    return result;
+}
+
+/* If no new DeviceArray keeps what the call reads, keep it until the next such call in its stream.
+ */
 static int keep(const gpu_rnn_object *self, const gpu_call *call, PyObject *kept)
 {
+    for (int k = Y; k < NUM_ARRAYS; k++)
+        if (call->arrays[k].is_new && call->arrays[k].is_ours)
+            return 0;
     PyObject *stream = stream_to_object(call->core.stream);
     const int failed = stream ? PyDict_SetItem(self->kept, stream, kept) : -1;
     Py_XDECREF(stream);
@@ -160,14 +172,14 @@ static rnl_status order_owners(gpu_call *call, rnl_error *err)
     return status;
 }
 
-static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
+static PyObject *run(const gpu_rnn_object *self, gpu_call *call, PyObject *empty)
 {
     rnl_error err;
-    PyObject *made = NULL, *result = NULL, *kept = gpu_call_list_kept(call);
-    if (!kept || make_outputs(self, call, kept, &made) < 0)
+    PyObject *result = NULL, *kept = gpu_call_list_kept(call);
+    if (!kept || make_outputs(self, call, empty, kept) < 0)
         goto done;
     rnl_status status = run_core(self, call, &err);
-    if (status == RNL_OK && !made && keep(self, call, kept) < 0)
+    if (status == RNL_OK && keep(self, call, kept) < 0)
         goto done;
     if (status == RNL_OK)
         status = order_owners(call, &err);
@@ -175,7 +187,6 @@ static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
                                                 call->arrays[CN].value)
                               : raise_status(call->reader.state, &err);
 done:
-    Py_XDECREF(made);
     Py_XDECREF(kept);
     return result;
 }
@@ -213,10 +224,11 @@ PyObject *gpu_rnn_call(PyObject *object, PyObject *const *args, Py_ssize_t n)
     else if (ready > 0 && !gpu_call_fits(&self->spec, args[ARG_LENGTHS], &call))
         result = list_shapes(&call);
     else if (ready > 0)
-        result = run(self, &call);
+        result = run(self, &call, given(args[ARG_EMPTY]));
     foreign_end(&call.reader);
     for (int k = 0; k < NUM_ARRAYS; k++) {
         Py_XDECREF(call.arrays[k].keeps);
+        Py_XDECREF(call.made[k]);
         Py_XDECREF(values[k]);
     }
     return result;

@@ -14,7 +14,7 @@ typedef struct gpu_call {
     foreign_reader reader;
     array_shape shapes[NUM_ARRAYS]; /* the required ones */
     int axes, asked;                /* asked: the caller has passed a stream */
-    int in_order;                   /* new results are freed in the order of their stream */
+    PyObject *made[NUM_ARRAYS];     /* new outputs, NULL for the others */
     rnl_gpu_call core;
 } gpu_call;
 

@@ -86,16 +86,19 @@ rnl_status gpu_call_order_before(const gpu_call *call, rnl_error *err)
     return status;
 }
 
-/* Not if the caller has passed a stream: then the caller orders the others. A DeviceArray notes its
- * stream and makes its consumers wait. */
+/* Not for what the caller has passed with a stream: then the caller orders the others. A
+ * DeviceArray notes its stream and makes its consumers wait. */
 rnl_status gpu_call_order_behind(const gpu_call *call, rnl_error *err)
 {
     void *streams[NUM_ARRAYS];
     int n = 0;
     rnl_status status = RNL_OK;
-    for (int k = 0; k < NUM_ARRAYS && !call->asked; k++)
-        if (is_elsewhere(call, &call->arrays[k]) && !(k >= NUM_INPUTS && call->arrays[k].is_ours))
-            add(streams, &n, call->arrays[k].stream);
+    for (int k = 0; k < NUM_ARRAYS; k++) {
+        const foreign *const array = &call->arrays[k];
+        const int orders_itself = k >= NUM_INPUTS && array->is_ours;
+        if (is_elsewhere(call, array) && !orders_itself && (!call->asked || array->is_new))
+            add(streams, &n, array->stream);
+    }
     for (int k = 0; k < n && status == RNL_OK; k++)
         status = rnl_gpu_order(call->reader.device, call->core.stream, streams[k], err);
     return status;

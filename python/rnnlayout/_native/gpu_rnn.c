@@ -152,10 +152,11 @@ static PyMethodDef gpu_rnn_methods[] = {
      "run($self, T, N, batch_first, x, lengths, h0, c0, y, hn, cn, /)\n--\n\nMake one call on NumPy"
      " arrays that the caller has checked. None: not given."},
     {"call", (PyCFunction)(void (*)(void))gpu_rnn_call, METH_FASTCALL,
-     "call($self, x, state, lengths, out, h_out, c_out, axes, stream, in_order, /)\n--\n\nMake one"
+     "call($self, x, state, lengths, out, h_out, c_out, axes, stream, empty, /)\n--\n\nMake one"
      " call on GPU arrays and return (y, state). Return None if x is not on a GPU or the arguments"
      " are not those of a call, and a list of the arrays' shapes if these or the number of lengths"
-     " do not fit. lengths: int64, (N,)."},
+     " do not fit. lengths: int64, (N,). empty: a function that makes a new output from its shape;"
+     " None: outputs are DeviceArrays."},
     {"weights", gpu_rnn_weights, METH_NOARGS,
      "weights($self)\n--\n\nReturn the weight space that was uploaded; bfloat16 as uint16."},
     {NULL, NULL, 0, NULL}};

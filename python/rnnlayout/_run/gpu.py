@@ -18,7 +18,7 @@ from rnnlayout._native import (
 )
 
 from . import cudnn, host
-from .kinds import frees_in_order, is_on_device, may_need_gradients, on_device_like
+from .kinds import empty_like, is_on_device, may_need_gradients, on_device_like
 from .shapes import INPUTS, OUTPUTS, Shapes, check_lengths, check_shape, kind, read_lengths
 from .streams import stream_of
 from .use import Use
@@ -55,7 +55,7 @@ def call(
         return None
     steps = None if lengths is None else read_lengths(lengths)
     number = None if stream is None else stream_of(stream)
-    result = native.call(x, state, steps, *outs, axes, number, frees_in_order(x))
+    result = native.call(x, state, steps, *outs, axes, number, empty_like(x))
     if isinstance(result, list):
         _explain(spec, axes, result, steps)
     return on_device_like(x, result, outs) if result is not None else None

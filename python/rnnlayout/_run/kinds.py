@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 
@@ -13,8 +14,6 @@ from rnnlayout._native import DeviceArray, LayoutError
 
 # By the package that defines a class of arrays: the module whose from_dlpack() makes such arrays.
 _MAKERS = {"torch": "torch", "cupy": "cupy", "jaxlib": "jax.dlpack", "jax": "jax.dlpack"}
-
-
 _CPU, _PINNED = 1, 3  # kinds of devices, by DLPack's numbers
 
 
@@ -34,13 +33,22 @@ def _maker_of(x: Any) -> str | None:
     return next((_MAKERS[name] for name in packages if name in _MAKERS), None)
 
 
-def frees_in_order(x: Any) -> bool:
-    """Return whether the memory of new results for x can be freed without waiting for the device.
+def empty_like(x: Any) -> Callable[[tuple[int, ...]], Any] | None:
+    """Return what makes a new array of x's library, dtype and GPU from a shape.
 
-    The order to free it is then queued in the stream of the call, which must still exist when the
-    result is dropped. torch never destroys its streams. CuPy destroys a stream with its object.
+    None: the library has no such function that also lets the stream of the new array be learned.
     """
-    return _maker_of(x) == "torch"
+    maker = _maker_of(x)
+    if maker == "torch" and hasattr(x, "__dlpack_c_exchange_api__"):
+        return cast("Callable[[tuple[int, ...]], Any]", x.new_empty)
+    if maker == "cupy" and maker in sys.modules:
+        return partial(_new_cupy, x)
+    return None
+
+
+def _new_cupy(x: Any, shape: tuple[int, ...]) -> Any:
+    with x.device:
+        return sys.modules["cupy"].empty(shape, x.dtype)
 
 
 def shown_like(x: Any) -> Callable[[np.ndarray, str], Any]:

@@ -29,7 +29,7 @@ static rnl_status whole_life(problem *p, int *went, rnl_error *err)
     if (status == RNL_OK)
         status = rnl_gpu_rnn_weights(rnn, back, err);
     if (status == RNL_OK)
-        status = rnl_gpu_alloc(0, 64, NULL, 0, &memory, err);
+        status = rnl_gpu_alloc(0, 64, NULL, &memory, err);
     if (status == RNL_OK)
         status = rnl_gpu_order(0, NULL, (void *)2, err);
     if (status == RNL_OK)
@@ -105,7 +105,7 @@ void check_no_memory(void)
     rnl_error err;
     refuse(rnn, &call, RNL_E_NOMEM, "bytes");
     refuse(rnn, &call, RNL_E_NOMEM, "workspace");
-    CHECK(rnl_gpu_alloc(0, 1 << 30, NULL, 0, &made, &err) == RNL_E_NOMEM &&
+    CHECK(rnl_gpu_alloc(0, 1 << 30, NULL, &made, &err) == RNL_E_NOMEM &&
               strstr(err.text, "1024.0 MiB"),
           "%s", err.text);
     rnl_gpu_rnn_free(rnn);

@@ -97,8 +97,8 @@ void check_refused(void)
     rnl_gpu_rnn_free(NULL);
 
     void *made = NULL;
-    CHECK(rnl_gpu_alloc(0, -1, NULL, 0, &made, &err) == RNL_E_SPEC && !made, "%s", err.text);
-    CHECK(rnl_gpu_alloc(0, 0, NULL, 0, &made, &err) == RNL_OK && made, "%s", err.text);
+    CHECK(rnl_gpu_alloc(0, -1, NULL, &made, &err) == RNL_E_SPEC && !made, "%s", err.text);
+    CHECK(rnl_gpu_alloc(0, 0, NULL, &made, &err) == RNL_OK && made, "%s", err.text);
     rnl_gpu_free(0, made);
     rnl_gpu_free(0, NULL);
 }

@@ -1,4 +1,4 @@
-/* Memory for results, in the order of a stream or not, and the order of streams. */
+/* Memory for results, and the order of streams. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,13 +6,11 @@
 #include "gpu/parts.h"
 #include "gpu/problem.h"
 
-enum { WAITS, IN_ORDER };
-
-static void *new_result(int in_order, void *stream)
+static void *new_result(void *stream)
 {
     void *memory = NULL;
     rnl_error err;
-    CHECK(rnl_gpu_alloc(0, 64, stream, in_order, &memory, &err) == RNL_OK, "%s", err.text);
+    CHECK(rnl_gpu_alloc(0, 64, stream, &memory, &err) == RNL_OK, "%s", err.text);
     return memory;
 }
 
@@ -22,39 +20,34 @@ static void run_into_new(rnl_gpu_rnn *rnn, problem *p, void *stream)
     rnl_error err;
     char y[MOST];
     rnl_gpu_call call = call_of(p, ON_DEVICE, stream);
-    CHECK(rnl_gpu_alloc(0, (int64_t)p->nbytes[Y], stream, IN_ORDER, &call.y, &err) == RNL_OK, "%s",
-          err.text);
+    CHECK(rnl_gpu_alloc(0, (int64_t)p->nbytes[Y], stream, &call.y, &err) == RNL_OK, "%s", err.text);
     CHECK(rnl_gpu_rnn_run(rnn, &call, &err) == RNL_OK, "%s", err.text);
     CHECK(rnl_gpu_copy_out(0, call.y, y, (int64_t)p->nbytes[Y], stream, &err) == RNL_OK, "%s",
           err.text);
-    rnl_gpu_free_in_order(0, call.y, stream);
+    rnl_gpu_free(0, call.y);
     download(p, ON_DEVICE);
     memcpy(p->got[Y], y, p->nbytes[Y]);
     compare(p, "y in new memory");
 }
 
-/* While a stream is captured: nothing new, nothing read. What is dropped is freed later if it is of
- * the driver's pool, as a free in the stream's order would become part of the graph. */
+/* While a stream is captured: nothing new, nothing read; what is dropped is freed. */
 static void in_a_capture(void *stream)
 {
     rnl_error err;
-    void *graph, *refused = NULL, *dropped = new_result(IN_ORDER, stream);
+    void *graph, *refused = NULL, *dropped = new_result(stream);
     char host[64];
     CHECK(fake.begin(stream, 1) == 0, "begin");
-    CHECK(rnl_gpu_alloc(0, 64, stream, IN_ORDER, &refused, &err) == RNL_E_SPEC && !refused &&
+    CHECK(rnl_gpu_alloc(0, 64, stream, &refused, &err) == RNL_E_SPEC && !refused &&
               strstr(err.text, "pass all outputs"),
           "%s", err.text);
     CHECK(rnl_gpu_copy_out(0, dropped, host, 64, stream, &err) == RNL_E_SPEC &&
               strstr(err.text, "after the graph has run"),
           "%s", err.text);
-    const long before = fake.live("memory"), later = !getenv("FAKE_CUDA_POOLS");
-    rnl_gpu_free_in_order(0, dropped, stream);
-    CHECK(fake.live("memory") == before - !later, "%ld left", fake.live("memory"));
+    const long before = fake.live("memory");
+    rnl_gpu_free(0, dropped);
+    CHECK(fake.live("memory") == before - 1, "%ld left", fake.live("memory"));
     CHECK(fake.end(stream, &graph) == 0, "end");
     fake.end_graph(graph);
-    rnl_gpu_free_in_order(0, new_result(IN_ORDER, stream), stream);
-    sync_all();
-    CHECK(fake.live("memory") == before - 1, "not freed after the capture");
 }
 
 void check_results(void)
@@ -63,7 +56,7 @@ void check_results(void)
     problem *p = lstm();
     rnl_gpu_rnn *rnn = new_rnn(p);
     rnl_error err;
-    void *stream, *other, *memory = NULL, *per_thread = (void *)(uintptr_t)2;
+    void *stream, *other, *memory = NULL;
     CHECK(on_cpu(p, &err) == RNL_OK, "%s", err.text);
     upload(p);
     current();
@@ -71,11 +64,10 @@ void check_results(void)
     fake.stream(&other, 1);
     run_into_new(rnn, p, stream);
     in_a_capture(stream);
-    rnl_gpu_free_in_order(0, new_result(IN_ORDER, per_thread), per_thread);
-    rnl_gpu_free(0, new_result(WAITS, NULL));
+    rnl_gpu_free(0, new_result(NULL));
     rnl_gpu_free(0, NULL);
-    CHECK(rnl_gpu_alloc(0, -1, NULL, WAITS, &memory, &err) == RNL_E_SPEC, "%s", err.text);
-    CHECK(rnl_gpu_alloc(9, 64, NULL, WAITS, &memory, &err) != RNL_OK && !memory, "GPU 9");
+    CHECK(rnl_gpu_alloc(0, -1, NULL, &memory, &err) == RNL_E_SPEC, "%s", err.text);
+    CHECK(rnl_gpu_alloc(9, 64, NULL, &memory, &err) != RNL_OK && !memory, "GPU 9");
     CHECK(rnl_gpu_copy_out(0, NULL, NULL, 0, NULL, &err) == RNL_OK, "no bytes");
     CHECK(rnl_gpu_order(0, stream, stream, &err) == RNL_OK, "a stream after itself");
     const rnl_gpu_call call = call_of(p, ON_DEVICE, stream), after = call_of(p, ON_DEVICE, other);

@@ -31,7 +31,7 @@ void check_capture(void)
     upload(p);
     current();
     fake.stream(&stream, 1);
-    CHECK(rnl_gpu_alloc(0, 64, NULL, 0, &memory, &err) == RNL_OK, "%s", err.text);
+    CHECK(rnl_gpu_alloc(0, 64, NULL, &memory, &err) == RNL_OK, "%s", err.text);
     for (int warm = 0; warm < 2; warm++) {
         const rnl_gpu_call call = call_of(p, ON_DEVICE, stream);
         CHECK(fake.begin(stream, 1) == 0, "begin");

@@ -89,7 +89,7 @@ void check_fork(void)
     if (child == 0) {
         const rnl_gpu_call call = call_of(p, ON_HOST, NULL);
         refuse(rnn, &call, RNL_E_NO_CUDNN, "fork");
-        CHECK(rnl_gpu_alloc(0, 8, NULL, 0, &memory, &err) == RNL_E_NO_CUDNN, "%s", err.text);
+        CHECK(rnl_gpu_alloc(0, 8, NULL, &memory, &err) == RNL_E_NO_CUDNN, "%s", err.text);
         rnl_gpu_free(0, (void *)8);
         rnl_gpu_rnn_free(rnn);
         _exit(check_failed != 0);

@@ -1,6 +1,8 @@
 """Programs for fake_gpu.py: calls on arrays of every kind give what they give on the CPU."""
 
+import gc
 import itertools
+import weakref
 
 import numpy as np
 from oracles.bits import DTYPES
@@ -122,6 +124,31 @@ def lists_and_places():
         first = h[:, : part.shape[1]], c[:, : part.shape[1]]
         for kind in (ours, Exporter, Tensor, plain_interface):
             assert_right(device, Call(LSTM, TIME_FIRST, part, first, kind, ()), 1)
+
+
+def kept_alive():
+    """An input whose owner may use its memory again before the call has read it: by the RNN up to
+    its next call in the stream, or by new DeviceArrays."""
+    device, _ = Device(), on_gpu(LSTM)
+    x, state = inputs(LSTM)
+    side = device.stream()
+    for kind, stream, keeps in (
+        (Exporter, 1, True), (plain_interface, 1, True), (Tensor, 1, False), (Tensor, side, True),
+    ):  # fmt: skip
+        for outs in (NAMES[3:], ()):
+            call = Call(LSTM, TIME_FIRST, x, state, kind, outs)
+            arrays = call.arrays(device)
+            alive = weakref.ref(arrays["x"])
+            found = run_on_gpu(call, arrays, stream)
+            del arrays
+            gc.collect()
+            assert (alive() is not None) == keeps, (kind, stream, outs)
+            del found
+            if outs:
+                run_on_gpu(call, call.arrays(device), stream)
+            gc.collect()
+            assert alive() is None, (kind, stream, outs)
+        device.sync(side)
 
 
 def one_call():

@@ -1,14 +1,24 @@
 """Programs for fake_gpu.py: results are arrays of the library that x is from. The libraries are
 played too: no CUDA build of one is installed."""
 
-import gc
 import sys
 from unittest import mock
 
+import numpy as np
 import torch
 from run.gpu.calls import Tensor, ours
 from run.gpu.exporters import Exporter
-from run.gpu.fake_gpu import GRU, LSTM, Device, assert_near, flat, inputs, on_device, weights_of
+from run.gpu.fake_gpu import (
+    GRU,
+    LSTM,
+    NEAR,
+    Device,
+    assert_near,
+    flat,
+    inputs,
+    on_device,
+    weights_of,
+)
 from run.gpu.played import LIBRARIES, played
 
 import rnnlayout as rl
@@ -29,11 +39,16 @@ def results_of_the_library_of_x():
                     for lengths in (None, [4, 0, 2], range(4, 1, -1)):
                         found = gpu(given[0], first, lengths=lengths)
                         assert all(type(a) is Array for a in flat(found))
-                        assert all(a.address == a.of.address for a in flat(found))
-                        right = cpu(x, state, lengths=lengths)
-                        y, last = found
-                        last = tuple(a.of for a in last) if type(last) is tuple else last.of
-                        assert_near((y.of, last), right, spec)
+                        # taken from a DeviceArray, or made by the library and written
+                        takes = package == "jaxlib" or (package == "torch" and base is Exporter)
+                        assert all(hasattr(a, "of") == takes for a in flat(found))
+                        device.sync()
+                        for array, right in zip(
+                            flat(found), flat(cpu(x, state, lengths=lengths)), strict=True
+                        ):
+                            bits = device.read(array.address, right).astype("f8")
+                            np.testing.assert_allclose(bits, right.astype("f8"), rtol=0,
+                                                       atol=NEAR[spec.dtype])  # fmt: skip
                     if not spec.bidirectional:
                         y, _ = gpu.step(on_device(device, x[0], Array), first)
                         assert type(y) is Array
@@ -58,24 +73,6 @@ def outputs_of_the_caller():
     with mock.patch.dict(sys.modules):
         sys.modules.pop("cupy", None)  # not imported: it cannot make arrays
         assert type(rnn(on_device(device, x, Array))[0]) is rl.DeviceArray
-
-
-def memory_is_freed_with_the_arrays():
-    device = Device()
-    rnn = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
-    with played("torch", Tensor) as Array:
-        x = on_device(device, inputs(LSTM)[0], Array)
-        rnn(x)
-        gc.collect()
-        before = device.live("memory")
-        y, (h, c) = rnn(x)
-        assert device.live("memory") == before + 1  # one block
-        del y, h
-        gc.collect()
-        assert device.live("memory") == before + 1
-        del c
-        gc.collect()
-        assert device.live("memory") == before
 
 
 def tensors_that_require_grad():

@@ -61,7 +61,7 @@ def no_memory():
 
         def way(given=given, steps=steps, stream=stream):
             (x, state, named), outs = arguments(call, given), NAMES[3:]
-            found = native.call(x, state, steps, *map(named.get, outs), TIME_FIRST, stream, False)
+            found = native.call(x, state, steps, *map(named.get, outs), TIME_FIRST, stream, None)
             return found if isinstance(found, list) else (type(found[0]), *map(type, found[1]))
 
         calls[name] = way

@@ -5,7 +5,7 @@ import os
 
 import pytest
 from run.gpu.calls import Tensor
-from run.gpu.exporters import Exporter
+from run.gpu.exporters import exchanging
 from run.gpu.fake_gpu import LSTM, Device, flat, inputs, on_device, weights_of
 from run.gpu.on_gpu_captures import capture
 from run.gpu.played import played
@@ -13,88 +13,105 @@ from run.gpu.played import played
 import rnnlayout as rl
 
 
-def in_the_order_of_a_stream():
-    """Tensors that are dropped in a loop: nothing waits for the device, nothing races."""
-    gpu, d = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), Device()
-    with played("torch", Tensor) as Array:
-        x = on_device(d, inputs(LSTM)[0], Array)
-        for lengths in (None, range(4, 1, -1)):
-            gpu(x, lengths=lengths)
-            gc.collect()
-
-            def loop(lengths=lengths):
-                for _ in range(3):
-                    found = gpu(x, lengths=lengths)
-                    del found
-                    gc.collect()
-
-            made = d.calls(loop)
-            # each call has results and a workspace
-            assert made.count("cuMemAllocAsync") == made.count("cuMemAllocFromPoolAsync") == 3
-            assert made.count("cuMemFreeAsync") == 6
-            waits = {"cuMemAlloc_v2", "cuMemFree_v2", "cuStreamSynchronize", "cuEventSynchronize"}
-            assert not waits.intersection(made), made
-    d.sync()
-
-
-def waits_to_free(gpu, d, package):
+def calls_of_a_loop(gpu, d, package):
+    """Results that are dropped at once."""
     with played(package, Tensor) as Array:
         x = on_device(d, inputs(LSTM)[0], Array)
-        gpu(x)
-        gc.collect()
-        made = d.calls(lambda: (gpu(x), gc.collect()))
-        return made.count("cuMemAlloc_v2") == made.count("cuMemFree_v2") > 0
+
+        def loop():
+            for _ in range(3):
+                y, (h, c) = gpu(x)
+                del y, h, c
+                gc.collect()
+
+        loop()
+        made = d.calls(loop)
+    d.sync()
+    return made
 
 
-def for_other_libraries():
-    """Their streams may be gone when the result is dropped: to free it waits for the device."""
+WAITS = {"cuMemAlloc_v2", "cuMemFree_v2", "cuStreamSynchronize", "cuEventSynchronize"}
+
+
+def in_the_librarys_memory():
+    """Torch's and CuPy's results come from their own pools: nothing waits for the device."""
     gpu, d = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), Device()
-    assert not waits_to_free(gpu, d, "torch")
-    assert waits_to_free(gpu, d, "cupy") and waits_to_free(gpu, d, "jaxlib")
+    for package in ("torch", "cupy"):
+        made = calls_of_a_loop(gpu, d, package)
+        assert made.count("cuMemAllocFromPoolAsync") == made.count("cuMemFreeAsync") == 3
+        assert not WAITS.intersection(made), made
+
+
+def in_the_drivers_memory():
+    """JAX's arrays cannot be written: they are DeviceArrays before, which wait to be freed."""
+    gpu, d = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), Device()
+    made = calls_of_a_loop(gpu, d, "jaxlib")
+    assert made.count("cuMemAlloc_v2") == made.count("cuMemFree_v2") == 9
 
 
 def without_pools():
+    """The workspace of a call is freed as it ends."""
     os.environ["FAKE_CUDA_POOLS"] = "0"
     gpu, d = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), Device()
-    assert waits_to_free(gpu, d, "torch")
+    made = calls_of_a_loop(gpu, d, "torch")
+    assert made.count("cuMemAlloc_v2") == made.count("cuMemFree_v2") == 3
 
 
-def beside_a_capture():
-    """A tensor that ends while its stream is captured is freed with the next one."""
+def each_has_its_own_memory():
+    """A state that is kept does not keep the outputs of all steps."""
     gpu, d = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), Device()
-    x, _ = inputs(LSTM)
-    with played("torch", Tensor) as Array:
-        before = d.live("memory")
-        found = gpu(on_device(d, x, Array))
-        assert d.live("memory") == before + 1
-        with capture(d, flags=0):  # the legacy default stream waits for it
-            del found
-            gc.collect()
-            assert d.live("memory") == before + 1
-        gpu(on_device(d, x, Array))
-        gc.collect()
-        assert d.live("memory") == before
+    x = on_device(d, inputs(LSTM)[0])
+    gpu(x)
+    gc.collect()
+    before = d.live("memory")
+    y, (h, c) = gpu(x)
+    assert d.live("memory") == before + 3
+    del y, h
+    gc.collect()
+    assert d.live("memory") == before + 1
+    del c
+    gc.collect()
+    assert d.live("memory") == before
+
+
+def in_another_stream():
+    """A new array of a library is used in its current stream, which waits for the call."""
+    gpu, d = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), Device()
+    side, now = d.stream(), [0]
+    with played("torch", exchanging(lambda: now[0])) as Array:
+        x = on_device(d, inputs(LSTM)[0], Array)
+        for now[0], stream in ((0, side), (side, 1), (side, None)):
+            gpu(x, stream=stream)
+            made = d.calls(lambda stream=stream: gpu(x, stream=stream))
+            assert made.count("cuStreamWaitEvent") == (2 if stream else 0), made
+            y, _ = gpu(x, stream=stream)
+            d.fill(y.address, 4, now[0])  # the fakes end the process after a race
+            d.sync(now[0])
+            d.sync(side)
+            d.sync()
 
 
 def new_results_in_a_capture():
-    """They would not live as long as the graph: outputs are asked for, and the capture goes on."""
+    """DeviceArrays would not live as long as the graph: outputs are asked for, and the capture goes
+    on. Torch's are torch's matter, as in any of its operations."""
     cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
     d = Device()
     x, _ = inputs(LSTM)
-    right = cpu(x)
-    outs = dict(zip(("out", "h_out", "c_out"), (on_device(d, a * 0) for a in flat(right)),
+    outs = dict(zip(("out", "h_out", "c_out"), (on_device(d, a * 0) for a in flat(cpu(x))),
                     strict=True))  # fmt: skip
-    for package, kind in (("torch", Tensor), ("cupy", Exporter)):
-        with played(package, kind) as Array:
-            given = on_device(d, x, Array)
-            gpu(given)
-            with capture(d) as side:
-                for lengths in (None, range(4, 1, -1)):
-                    with pytest.raises(rl.SpecError, match="pass all outputs: out=, h_out= and"):
-                        gpu(given, lengths=lengths, stream=side)
-            gpu(given, stream=side, **outs)
-            d.sync(side)
-            with capture(d) as side:
-                with pytest.raises(rl.SpecError, match="pass all outputs"):
-                    gpu(given, stream=side, out=outs["out"])
-                gpu(given, stream=side, **outs)
+    given = on_device(d, x)
+    gpu(given)
+    with capture(d) as side:
+        for lengths in (None, range(4, 1, -1)):
+            with pytest.raises(rl.SpecError, match="pass all outputs: out=, h_out= and"):
+                gpu(given, lengths=lengths, stream=side)
+    gpu(given, stream=side, **outs)
+    d.sync(side)
+    with capture(d) as side:
+        with pytest.raises(rl.SpecError, match="pass all outputs"):
+            gpu(given, stream=side, out=outs["out"])
+        gpu(given, stream=side, **outs)
+    with played("torch", Tensor) as Array:
+        given = on_device(d, x, Array)
+        with capture(d) as side:
+            assert type(gpu(given, stream=side)[0]) is Array

@@ -5,10 +5,25 @@ import sys
 from types import ModuleType
 from unittest import mock
 
+import numpy as np
+from oracles.bits import DTYPES
 from run.gpu.exporters import Consumed
+from run.gpu.fake_gpu import Device
 
 # The package that defines the class of arrays, and the module with from_dlpack().
 LIBRARIES = {"torch": "torch", "cupy": "cupy", "jaxlib": "jax.dlpack"}
+
+
+class Place(tuple):
+    """As CuPy's arrays have it."""
+
+    entered = 0
+
+    def __enter__(self):
+        Place.entered += 1
+
+    def __exit__(self, *_):
+        Place.entered -= 1
 
 
 @contextlib.contextmanager
@@ -21,11 +36,22 @@ def played(package, base):
         made.of, made.keeps = array, taken
         return made
 
-    Array = type("Array", (base,), {"__module__": f"{package}.core"})
+    def empty(shape, dtype):
+        assert Place.entered or package == "torch"
+        return Array(Device().put(np.zeros(shape, DTYPES[dtype][0])), shape, dtype)
+
+    def init(self, *args, **kwargs):
+        base.__init__(self, *args, **kwargs)
+        self.device = Place(self.device)
+
+    Array = type("Array", (base,), {"__module__": f"{package}.core", "__init__": init})
+    if package == "torch":
+        Array.new_empty = lambda self, shape: empty(shape, self.dtype)
     module = sys.modules.get("torch") if package == "torch" else None
     if module is None:
         module = ModuleType(LIBRARIES[package])
         module.is_grad_enabled = lambda: False  # asked of torch
+        module.empty = empty
     with mock.patch.dict(sys.modules, {LIBRARIES[package]: module}), \
             mock.patch.object(module, "from_dlpack", from_dlpack, create=True):  # fmt: skip
         yield Array
