@@ -64,8 +64,8 @@ def run(options: argparse.Namespace) -> int:
     import numpy as np
 
     from rnnlayout._files.bags.limits import regular_file
-    from rnnlayout._files.bags.output import whole
-    from rnnlayout._files.formats.npy import mapped
+    from rnnlayout._files.bags.output import naming, whole
+    from rnnlayout._files.formats.npy import mapped, write_array
     from rnnlayout._model.config import describe_config
 
     for path, suffix in ((options.output, ".npy"), (options.states or ".npz", ".npz")):
@@ -81,8 +81,8 @@ def run(options: argparse.Namespace) -> int:
             whole(options.states, force=options.force)
         )
         y, state = rnn(x, lengths=options.lengths)
-        with open(y_out.path, "wb") as file:
-            np.save(file, y, allow_pickle=False)
+        with naming(y_out), open(y_out.path, "wb") as file:
+            write_array(file, y)
         if states_out:
             states = state if isinstance(state, tuple) else (state,)
             with open(states_out.path, "wb") as file:
