@@ -98,7 +98,7 @@ def _parametrized(module: Any, name: str) -> Any:
 
 def _class_names(value: Any, *modules: str) -> list[str]:
     """Return the names of the value's classes from modules whose names start with one of these."""
-    return [c.__name__ for c in type(value).__mro__ if c.__module__.startswith(modules)]
+    return [c.__name__ for c in type(value).__mro__ if str(c.__module__).startswith(modules)]
 
 
 def _torch(module: Any) -> Description:

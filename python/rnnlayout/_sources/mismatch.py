@@ -166,7 +166,9 @@ def _shape_text(best: Guess, transposed: bool) -> str:
         for d in candidate.dimensions[name]
     ]
     sizes = ", ".join(f"{symbol} = {n}" for symbol, n in best.sizes.items())
-    text = f"{name}: shape {found}, expected {_tuple(lengths)} = {_tuple(symbols)} with {sizes}"
+    text = f"{name}: shape {found}, expected {_tuple(lengths)}"
+    if lengths != symbols:
+        text += f" = {_tuple(symbols)} with {sizes}"
     text += f" ({candidate.cell} in {candidate.layout})"
     if cause := _cause(best, found, needed, transposed):
         text += f": {cause}"
@@ -180,6 +182,8 @@ def _tuple(words: Sequence[str]) -> str:
 
 
 def _cause(best: Guess, found: Shape, needed: Shape, transposed: bool) -> str:
+    if _is_of_several(best):
+        return "one dimension more: are these the weights of several RNNs? Pass w[0] of each"
     if transposed and len(best.wrong) > 1:
         return "the matrices are transposed; pass w.T of each (or name the layout they come from)"
     if len(found) == 2 and found[::-1] == needed:
@@ -195,6 +199,13 @@ def _cause(best: Guess, found: Shape, needed: Shape, transposed: bool) -> str:
     if len(found) == 1 and 2 * math.prod(found) == math.prod(needed):
         return "half as long: does it have one bias per gate where two are needed?"
     return ""
+
+
+def _is_of_several(best: Guess) -> bool:
+    """Does each tensor have one dimension more, all of the same length?"""
+    dimensions, shapes = best.candidate.dimensions, best.shapes
+    more = all(len(shape) == 1 + len(dimensions[name]) for name, shape in shapes.items())
+    return more and len({shape[0] for shape in shapes.values()}) == 1
 
 
 def _scaled(found: Shape, needed: Shape, count: int, gates: int) -> bool:
