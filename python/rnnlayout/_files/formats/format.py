@@ -73,6 +73,7 @@ class ModelFormat:
         converted.
     hints: the names of those Hints that only this format takes.
     begins: the suffix of another format, with a file of which its files begin.
+    single: can a file store only one RNN?
     """
 
     suffix: str
@@ -83,6 +84,7 @@ class ModelFormat:
     rewrite: Callable[[Path, Output, Hints, Layout, object, bool], Converted] | None = None
     hints: tuple[str, ...] = ()
     begins: str = ""
+    single: bool = False
 
 
 Format = TensorFormat | ModelFormat

@@ -146,5 +146,5 @@ def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
     out.beside(".json").write_text(text + "\n")
 
 
-NPY = ModelFormat(".npy", ("cudnn",), _read_npy, _write_npy)
-BIN = ModelFormat(".bin", ("cudnn",), _read_bin, _write_bin)
+NPY = ModelFormat(".npy", ("cudnn",), _read_npy, _write_npy, single=True)
+BIN = ModelFormat(".bin", ("cudnn",), _read_bin, _write_bin, single=True)
