@@ -159,6 +159,8 @@ def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) ->
     content = content_of(path)
     if content and content.suffix:
         return _format(content.suffix)
+    if content and content.repair:
+        raise FileError(f"{path} is {content.what}: {content.repair}")
     names = ", ".join(readable())
     what = f"it is {content.what}" if content else "its first bytes are those of none"
     repair = "pass format=" if asks else "give the file that suffix"
