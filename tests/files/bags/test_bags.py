@@ -264,6 +264,22 @@ def test_what_save_cannot_write_is_answered_with_what_it_can(path, tmp_path):
     assert rl.verify(rl.load(tmp_path / "b.npz"), rl.Weights(made))
 
 
+def test_names_that_are_not_lists_of_names(path, tmp_path):
+    def convert(**names):
+        rl.convert_file(path, tmp_path / "g.npz", to="torch", **names)
+
+    for only in ("encoder", [], 7, [1], b"encoder"):
+        with pytest.raises(rl.FileError, match=r"only is .*, need a list of names"):
+            convert(only=only)
+    for stack in (["cells.0", "cells.1"], "cells", [[1]], [[]]):
+        for call in (convert, lambda stack: rl.verify(path, path, stack=stack)):
+            with pytest.raises(rl.FileError, match=r"lists of names: stack=\[\['lower', 'upper'\]"):
+                call(stack=stack)
+    for call in (convert, lambda prefix: rl.load(path, prefix=prefix)):
+        with pytest.raises(rl.LayoutError, match="prefix is a NoneType, need a string"):
+            call(prefix=None)
+
+
 def test_one_without_a_form_stops_all_unless_others_are_picked(path, tmp_path):
     lstm = weights("keras", rl.Spec("gru", 5, 3, reset="before"))
     rl.save(path, {"a": lstm, "b": some_lstm()})
