@@ -126,7 +126,8 @@ def _copies(truth: Truth, unknown: list[Slab], buffer: np.ndarray) -> dict[Name,
     for slab in truth.slabs:
         others = [other for other in truth.slabs if slab in unknown and other is not slab
                   and other.shape == slab.shape and not other.is_constant]  # fmt: skip
-        for other in sorted(others, key=lambda one, role=slab.name[2]: one.name[2] != role):
+        alike = [other for other in others if other.name[2] == slab.name[2]]
+        for other in alike + others:
             if finder.read(other, Place(at, 1, 0)):
                 copies[slab.name] = other.name
                 break
