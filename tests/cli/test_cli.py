@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import resource
 import shlex
 import shutil
 import subprocess
@@ -241,6 +242,65 @@ def test_a_full_disk():
             [*PROGRAM, "layouts"], stdout=full, stderr=subprocess.PIPE, check=False
         )
     assert (done.returncode, done.stderr) == (3, b"error: No space left on device\n")
+
+
+def test_streams_that_the_caller_has_closed(tmp_path):
+    save_weights(tmp_path / "a.npz")
+    closed = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *PROGRAM]
+    made = tmp_path / "b.npz"
+    for arguments, code in (
+        (["inspect", tmp_path / "a.npz"], 0),
+        (["convert", tmp_path / "a.npz", made, "--to", "cudnn"], 0),
+        (["verify", tmp_path / "a.npz", made, "--json"], 0),
+        (["inspect", tmp_path / "none.npz"], 3),
+    ):
+        assert subprocess.run([*closed, *arguments], check=False).returncode == code, arguments
+    assert rl.verify(tmp_path / "a.npz", made)
+
+
+def test_messages_that_cannot_be_written_do_not_change_the_exit_code(tmp_path):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*PROGRAM, "inspect", tmp_path / "none"], stderr=full, check=False)
+    assert done.returncode == 3
+
+
+@pytest.mark.parametrize(
+    "name, to",
+    [("o.npz", "torch"), ("o.safetensors", "torch"), ("o.pt", "torch"), ("o.npy", "cudnn"),
+     ("o.bin", "cudnn"), ("o.h", "cudnn"), ("o.h5", "keras"), ("o.keras", "keras"),
+     ("o.onnx", "onnx"), ("o.msgpack", "torch")],
+)  # fmt: skip
+def test_an_output_for_which_the_disk_has_no_room_is_named(rnnlayout, tmp_path, name, to):
+    save_weights(tmp_path / "a.npz", rl.Spec("lstm", 16, 32))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        answer = rnnlayout("convert", tmp_path / "a.npz", tmp_path / name, "--to", to)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    said = answer[2].splitlines()[-1]
+    assert (answer[0], said) == (3, f"error: {tmp_path / name} cannot be written: File too large")
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
+@pytest.mark.parametrize("room, name", [(2_000, "y.npy"), (6_000, "s.npz")])
+def test_of_two_outputs_the_one_without_room_is_named(rnnlayout, tmp_path, room, name):
+    save_weights(tmp_path / "a.npz", rl.Spec("gru", 3, 16, 2))
+    np.save(tmp_path / "x.npy", np.zeros((1, 64, 3), "f4"))  # y has 4 KiB, h_n 8
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        code, _, err = rnnlayout(
+            "run", tmp_path / "a.npz", "--input", tmp_path / "x.npy", "--output",
+            tmp_path / "y.npy", "--states", tmp_path / "s.npz",
+        )  # fmt: skip
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (code, err) == (3, f"error: {tmp_path / name} cannot be written: File too large\n")
+
+
+def save_weights(path, spec=SPEC):
+    np.savez(path, **normal_weights(rl.layout("torch"), spec))
 
 
 def test_help_needs_neither_numpy_nor_the_library():

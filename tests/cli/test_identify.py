@@ -59,6 +59,7 @@ def test_what_was_found_is_saved(rnnlayout, folder):
     [
         ("arrays.npz", ["--save", "new.txt"], 2, "unknown format"),
         ("arrays.npz", ["--save", "arrays.npz", "--force"], 3, "is the input"),
+        ("arrays.npz", ["--save", "h.npy", "--state", "h.npy", "--force"], 3, "is the input"),
         ("arrays.npz", ["--state", "h.npy", "h.npy", "h.npy"], 2, "--state takes one file, or two"),
         ("arrays.npz", ["--atol", "-1"], 2, "need a number, 0 or greater"),
         ("two.npz", ["--prefix", "c"], 3, "no tensors are under 'c'"),

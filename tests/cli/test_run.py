@@ -123,3 +123,12 @@ def test_a_setting_that_is_not_applied_is_refused(rnnlayout, folder):
     command[1] = folder / "m.safetensors"
     code, _, err = rnnlayout(*command)
     assert code == 4 and "clip=3.0" in err and not (folder / "y.npy").exists()
+
+
+@pytest.mark.parametrize("names", [{"output": "x.npy"}, {"states": "m.npz"}, {"output": "l.npy"}])
+def test_the_input_is_never_overwritten(rnnlayout, folder, names):
+    (folder / "l.npy").symlink_to("x.npy")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    code, _, err = rnnlayout(*arguments(folder, **names), "--force")
+    assert code == 3 and "is the input" in err
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

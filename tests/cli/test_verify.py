@@ -233,3 +233,25 @@ def test_a_prefix_is_for_the_side_with_names(saved):
         spec = None if isinstance(source, rl.Weights) else SPEC
         assert rl.verify(source, path, prefix="enc", spec=spec)
         assert not rl.verify(source, path, prefix="dec", spec=spec)
+
+
+def test_another_rnn_that_does_not_record_everything_is_asked_for(rnnlayout, saved):
+    """It was read with the other's spec, which does not fit, and the answer was about shapes."""
+    a = saved("a.npz", TORCH)
+    b = saved("b.npz", normal_weights(rl.layout("torch"), rl.Spec("rnn_tanh", 3, 2)))
+    for first, second, side in ((a, b, "b"), (b, a, "a")):
+        code, out, err = rnnlayout("verify", first, second)
+        assert (code, out) == (3, "")
+        assert err.startswith(f"error: {side}: ") and "pass --cell rnn_tanh or --cell rnn_r" in err
+        code, out, err = rnnlayout("verify", first, second, "--cell", "rnn_tanh")
+        assert (code, err) == (1, "") and "two different RNNs" in out
+
+
+def test_a_layout_in_which_nothing_is_found_is_named(rnnlayout, saved):
+    path = saved("a.npz", TORCH)
+    code, out, err = rnnlayout("inspect", path, "--layout", "onnx")
+    assert (code, out) == (3, "")
+    assert err == (
+        f"error: {path}: no recurrent layer found in layout onnx: omit --layout to look for all"
+        " layouts\n"
+    )

@@ -91,6 +91,77 @@ def test_other_weights_are_not_explained():
     assert "layer 0, recurrent matrix is not in the buffer" in found.text
 
 
+BOTH = rl.Spec("gru", 5, 3, 2, bidirectional=True)
+
+
+def lost(found):
+    (line,) = [x for x in str(found).splitlines() if x.startswith("cannot be restored: ")]
+    return line.removeprefix("cannot be restored: ").split("; ")
+
+
+def test_what_is_lost_is_named():
+    like = weights(BOTH)
+    other = {**weights(BOTH, seed=1), "weight_ih_l0": like["weight_ih_l0"]}
+    assert {"layer 0 forward, recurrent matrix", "layer 1 backward, biases"} <= {
+        *lost(rl.diagnose(rl.pack(other), like=like))
+    }
+    found = rl.diagnose(rl.pack(weights())[:-3], like=weights())
+    assert rules(found) == ["cut short"] and lost(found) == ["the last 3 values"]
+    assert not found.sure and found.text == "the buffer has 3 values too few"
+
+
+def test_weights_that_were_packed_twice_are_named():
+    like = weights(BOTH)
+    forward = {name: like[name.removesuffix("_reverse")] for name in like}
+    found = rl.diagnose(rl.pack(forward), like=like)
+    assert set(rules(found)) == {"not found", "biases not found"} and not found.sure
+    assert {place[1] for one in found.mistakes for place in one.where} == {1}
+    assert (
+        "layer 1 backward, recurrent matrix is not in the buffer: in its place is layer 1 forward,"
+        " recurrent matrix a second time" in found.text
+    )
+    assert not any("backward" in line for line in found.evidence)
+    bottom = {name: like[name.replace("hh_l1", "hh_l0")] for name in like}
+    found = rl.diagnose(rl.pack(bottom), like=like)
+    assert "in its place is layer 0 backward, recurrent matrix a second time" in found.text
+    assert {place[0] for one in found.mistakes for place in one.where} == {1}
+
+
+def test_biases_that_were_not_found_are_not_called_changed():
+    like = weights(BOTH)
+
+    def other(name):
+        turned = name.removesuffix("_reverse") if "reverse" in name else f"{name}_reverse"
+        return turned if "l1" in name else name
+
+    found = rl.diagnose(rl.pack({name: like[other(name)] for name in like}), like=like)
+    assert "biases not found" in rules(found) and "changed" not in found.text
+    assert not any("layer 1" in line and "biases" in line for line in found.evidence)
+
+
+def test_values_that_became_nan_are_counted():
+    flat = rl.pack(weights())
+    flat[7] = np.nan
+    text = rl.diagnose(flat, like=weights()).text
+    assert text.startswith(f"1 of {flat.size} values is changed to NaN: were")
+    flat[9] += 0.5
+    text = rl.diagnose(flat, like=weights()).text
+    assert text.startswith(f"2 of {flat.size} values are changed, 1 of them to NaN, by up to 0.5: ")
+
+
+def test_values_cut_off_to_bfloat16():
+    flat = rl.pack(weights())
+    bits = flat.view("u4") >> 16
+    for made in ((bits << 16).view("f4"), bits.astype("u2").tobytes()):
+        found = rl.diagnose(made, like=weights())
+        assert "cut to bfloat16" in rules(found) and "changed" not in found.text, found
+        assert "what bfloat16 cannot represent" in lost(found)
+
+
+def test_all_values_negated():
+    assert rl.diagnose(-rl.pack(weights()), like=weights()).text == "all gates negated"
+
+
 def packed_like_the_published_one(module):
     """An LSTM packer as one finds them: transposes, orders gates i f o g, goes layer by layer."""
     parts = []

@@ -1,6 +1,8 @@
 """Models of Flax, Equinox and Haiku as their users write them: scanned over time, in several
 layers, bidirectional. Converted to torch, run by rl.RNN, and put back, they compute the same."""
 
+import pickle
+
 import equinox as eqx
 import flax.linen as nn
 import haiku as hk
@@ -11,6 +13,7 @@ import pytest
 import torch
 from flax import nnx, serialization
 from flax.core import freeze
+from flax.traverse_util import flatten_dict
 from oracles.frameworks import KERAS_NOISE, H, I, N, T, keras_layers, normal, seeded, weight
 from oracles.reference import LOOSEST, Run, distance, forward, from_cudnn, from_onnx
 
@@ -150,6 +153,48 @@ def test_cells_that_compact_numbered(cell="gru"):
     first, second = variables["params"].values()
     weights = rl.Weights({"forward_rnn": first, "backward_rnn": second})
     check(jax.jit(Model().apply)(variables, X), weights, torch_rnn(weights))
+
+
+def test_a_bidirectional_whose_rnns_share_a_cell(cell="gru"):
+    """Flax then has the parameters of the forward one only, which were read as one direction."""
+    shared = LINEN[cell](H)
+    layer = nn.Bidirectional(nn.RNN(shared), nn.RNN(shared))
+    variables = made(layer.init, "shared", cell)
+    params = variables["params"]
+    assert [*params] == ["forward_rnn"]
+    with pytest.raises(rl.LayoutError, match=r"pass its \['forward_rnn'\]\['cell'\]$"):
+        rl.Weights(params)
+    own = params["forward_rnn"]["cell"]
+    assert not rl.Weights(own).spec.bidirectional
+    weights = rl.Weights({"forward_rnn": own, "backward_rnn": own})
+    check(jax.jit(layer.apply)(variables, X), weights, torch_rnn(weights))
+
+
+@pytest.mark.parametrize("name", ["model.npz", "model.pkl", "model.pt", "model.msgpack"])
+def test_paths_of_flax_in_files_are_joined_by_slashes_or_dots(tmp_path, name, cell="gru"):
+    """In all but .msgpack and an .npz with slashes no RNN was found."""
+    model = LinenModel(cell)
+    tree = jax.tree.map(np.asarray, made(model.init, "paths of linen", cell))
+    dotted = {".".join(path): array for path, array in flatten_dict(tree).items()}
+    path = tmp_path / name
+    if path.suffix == ".npz":
+        np.savez(path, **dotted)
+    elif path.suffix == ".pkl":
+        path.write_bytes(pickle.dumps(tree))
+    elif path.suffix == ".pt":
+        torch.save({key: torch.tensor(array) for key, array in dotted.items()}, path)
+    else:
+        path.write_bytes(serialization.to_bytes(tree))
+    found = rl.load(path)
+    names = {name.replace(".", "/") for name in found}
+    assert names == {"params/both", "params/layers_0", "params/layers_1"} and not found.unread
+    both = next(weights for name, weights in found.items() if name.endswith("both"))
+    assert rl.verify(both, rl.Weights(tree, prefix="params/both"))
+    assert rl.verify(both, rl.Weights(dotted, prefix="params.both"))
+    assert rl.verify(
+        rl.Weights(dotted, prefix="params.layers_0.cell"),
+        rl.Weights(tree["params"]["layers_0"]),
+    )
 
 
 @pytest.mark.parametrize("curve", ["tanh", "relu"])

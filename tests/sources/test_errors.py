@@ -40,6 +40,12 @@ def ones(*shape):
         (tensors(), rl.Spec("lstm", 5, 8), r"shapes are those of rl.Spec\('lstm', input_size=5"),
         (tensors(weight_ih_l0=ones(28, 5, 1)), None, r"shape \(28, 5, 1\), expected \(28, I\)"),
         (tensors(weight_ih_l0=np.float32(1)), None, r"shape \(\), expected \(28, I\)"),
+        ({n: w[()].ravel()[0] for n, w in tensors().items()}, None,
+         r"weight_ih_l0: shape \(\), expected \(4 H, I\) \(lstm in torch\)"),
+        ({n: np.stack([w, w]) for n, w in tensors().items()}, None,
+         r"shape \(2, 28, 5\), expected \(4 H, I\) \(lstm in torch\): one dimension more:"
+         r" are these the weights of several RNNs\? Pass w\[0\] of each"),
+        ({n: np.stack([w, w]) for n, w in tensors().items()}, LSTM, "Pass w.0. of each"),
         (tensors(rl.Spec("lstm", 5, 7, proj_size=3), weight_hr_l0=ones(4, 7)), None,
          r"weight_hr_l0: shape \(4, 7\), expected \(3, 7\) = \(P, H\)"),
     ],
@@ -62,6 +68,10 @@ def test_a_keras_gru_transposed_with_its_two_row_bias():
         (tensors(bias_hh_l0=None), "missing 'bias_hh_l0', all layers and directions have biases"),
         (tensors(weight_hh_l0=None), "missing 'weight_hh_l0'"),
         (tensors(fc=ones(2)), "unknown 'fc'"),
+        (tensors(weight_ih_l1=ones(28, 7)), "^missing 'weight_hh_l1', 'bias_ih_l1', 'bias_hh_l1' "),
+        (tensors(rl.Spec("lstm", 5, 7, 2), weight_hh_l1=None), "^missing 'weight_hh_l1' "),
+        (tensors(rl.Spec("gru", 5, 7, bidirectional=True), bias_hh_l0_reverse=None),
+         "^missing 'bias_hh_l0_reverse'"),
         ({"p": ones(2), "q": ones(3)}, "no tensor of any known layout among 'p', 'q'; need"),
         ({}, "the dict of tensors is empty"),
         ({1: ones(2)}, "a key is not a string"),
@@ -103,6 +113,7 @@ def test_a_prefix_that_is_too_short():
         (np.zeros((28, 5), "f16"), "dtype float128, need one of"),
         (np.ma.masked_array(np.zeros((28, 5), "f4"), True), "is a masked array"),
         ([[1.0], [2.0, 3.0]], "is not an array: list"),
+        (rl.Report("exact"), "weight_ih_l0 is a Report, need an array of numbers"),
         (np.zeros((28, 5), "f8"), "weight_ih_l0 is float64 but weight_hh_l0 is float32"),
         (torch.zeros(28, 5, device="meta"), "is on the meta device"),
         (torch.zeros(28, 5).to_sparse(), "is a sparse_coo tensor"),
@@ -115,6 +126,28 @@ def test_a_prefix_that_is_too_short():
 def test_what_is_no_array_of_floats(array, text):
     with pytest.raises(rl.LayoutError, match=text):
         rl.pack(tensors(weight_ih_l0=array))
+
+
+def test_a_class_without_a_module():
+    """Those that ctypes makes."""
+    weights = {name: np.ctypeslib.as_ctypes(w.copy()) for name, w in tensors().items()}
+    assert rl.verify(weights, tensors())
+    with pytest.raises(rl.LayoutError, match=r"need a|weight space"):
+        rl.pack(np.ctypeslib.as_ctypes_type(np.float32)(1.0), LSTM)
+
+
+@pytest.mark.parametrize(
+    "source, spec, text",
+    [
+        (rl.pack(tensors()).tobytes(), LSTM, "found 1568 bytes: pass np.frombuffer.source, 'float"),
+        (bytes(7), LSTM, "found 7 bytes, need an array: pass np.frombuffer.source, dtype.$"),
+        (bytes(8), None, r"np.frombuffer\(source, dtype\) with spec=rl.Spec\(...\)$"),
+        (b"model.npz", None, r"'model.npz' is a path, need weights: pass rl.load\('model.npz'\)"),
+    ],
+)
+def test_bytes_are_not_shown_as_a_path(source, spec, text):
+    with pytest.raises(rl.LayoutError, match=text):
+        rl.pack(source, spec)
 
 
 @pytest.mark.parametrize(

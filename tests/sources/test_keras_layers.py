@@ -130,8 +130,37 @@ def test_directions_that_differ_in_a_setting():
     ):
         rl.Weights(both)
     both.backward_layer.go_backwards, both.backward_layer.stateful = True, True
-    with pytest.raises(rl.LayoutError, match=r"the two directions of .*'stateful': True"):
+    with pytest.raises(rl.LayoutError, match=r"directions of .* differ: stateful None and True"):
         rl.Weights(both)
+
+
+@KITS
+def test_recurrent_layers_inside_are_named_with_their_path(kit):
+    inner = kit.Sequential([kit.layers.Dense(3), kit.layers.GRU(H, name="g")], name="inner")
+    model = kit.Sequential([kit.layers.TimeDistributed(inner, name="td"),
+                            kit.layers.Bidirectional(kit.layers.LSTM(H), name="bi")])  # fmt: skip
+    model.build((None, 4, 3, 3))
+    with pytest.raises(
+        rl.LayoutError, match=r"contains td.layer.g \(GRU\), bi \(Bidirectional\): "
+    ):
+        rl.Weights(model)
+    with pytest.raises(rl.LayoutError, match=r"TimeDistributed is .* contains layer.g \(GRU\)"):
+        rl.Weights(model.layers[0])
+
+
+@pytest.mark.filterwarnings("ignore:The object being serialized includes a `lambda`")
+def test_activations_of_ones_own_are_named_by_their_function():
+    def own(x):
+        return x
+
+    for activation, name in ((own, "'own'"), (lambda x: x, "a lambda"), ("relu", "'relu'"),
+                             (keras.layers.LeakyReLU(0.1), "'LeakyReLU'")):  # fmt: skip
+        layer = keras.layers.LSTM(H, activation=activation)
+        with pytest.raises(rl.LossyError, match=f"has activation {name}, which no other layout"):
+            rl.Weights(filled(layer))
+        layer = keras.layers.GRU(H, recurrent_activation=activation)
+        with pytest.raises(rl.LossyError, match=f"recurrent_activation {name}, need sigmoid or"):
+            rl.Weights(filled(layer))
 
 
 # ------------------------------------------------------------------------------------------ cells
@@ -187,8 +216,11 @@ def test_cells_that_go_backwards(kit):
 @KITS
 def test_cells_that_no_layout_represents(kit):
     other = kit.layers.RNN([cell(kit, "GRUCell", {}), cell(kit, "GRUCell", {}, 4)])
-    with pytest.raises(rl.LayoutError, match=r"the cells of .* differ .* several RNNs"):
+    with pytest.raises(rl.LayoutError, match=r"cells of .* differ: hidden_size 7 and 4. They"):
         rl.pack(filled(other))
+    mixed = kit.layers.RNN([cell(kit, "LSTMCell", {}), cell(kit, "GRUCell", {})])
+    with pytest.raises(rl.LayoutError, match="differ: cell 'lstm' and 'gru', reset None and '"):
+        rl.pack(filled(mixed))
     stack = kit.layers.RNN([cell(kit, "LSTMCell", {}) for _ in range(2)], return_sequences=True)
     with pytest.raises(rl.LossyError, match="stack of cells per direction"):
         rl.pack(filled(kit.layers.Bidirectional(stack)))

@@ -93,10 +93,17 @@ def test_a_parametrized_module_is_refused_in_words():
 def test_keras_layers_of_another_dtype_or_size():
     layer = keras.layers.LSTM(7, dtype="float16", recurrent_initializer="zeros")
     spec = rl.Spec("lstm", 5, 7)
-    with pytest.raises(rl.LayoutError, match="float16 cannot represent every float32"):
+    with pytest.raises(
+        rl.LossyError,
+        match=r"float16 cannot represent every .* pass rl.Weights\(tensors, dtype='float16'",
+    ):
         rl.assign(layer, weights(spec, "keras"))
-    rl.assign(layer, weights(spec, "keras").to("keras", dtype="float16"))
+    rl.assign(layer, rl.Weights(weights(spec, "keras"), dtype="float16"))
     assert layer.get_weights()[0].dtype == np.float16
+    half = torch.nn.LSTM(5, 7).half()
+    with pytest.raises(rl.LossyError, match=r"pass rl.Weights\(tensors, dtype='float16'\)"):
+        rl.assign(half, torch.nn.LSTM(5, 7))
+    rl.assign(half, rl.Weights(torch.nn.LSTM(5, 7), dtype="float16"))
     built = keras.layers.LSTM(7)
     built.build((None, None, 4))
     with pytest.raises(rl.LayoutError, match=r"has weights of shapes \[\(4, 28\)"):

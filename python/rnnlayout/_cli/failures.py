@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import suppress
 
 from .options import BUG, LOSSY, MALFORMED, MISSING, in_options
 from .terminal import say, say_error
@@ -22,7 +23,8 @@ def report(error: Exception, options: argparse.Namespace, file: str = "") -> int
     for code, kinds in codes.items():
         if isinstance(error, kinds):
             text = text_of(error, options)
-            say_error(text if file in text else f"{file}: {text}")
+            with suppress(OSError):  # the code says it too if stderr cannot be written
+                say_error(text if file in text else f"{file}: {text}")
             return code
     say_error(f"this is a bug in rnnlayout, please report: {type(error).__name__}: {error}")
     if os.environ.get("RNNLAYOUT_DEBUG") == "1":

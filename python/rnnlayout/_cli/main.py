@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = argparse.Namespace()
     if arguments is None:
         _let_ctrl_c_end_the_process()
+        _discard_what_closed_streams_get()
     try:
         code = _run(arguments, options)
         sys.stdout.flush()
@@ -49,6 +50,13 @@ def _let_ctrl_c_end_the_process() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _discard_what_closed_streams_get() -> None:
+    """Open the streams that the caller has closed (`>&-`), which Python replaces by None."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
 
 
 def _run(arguments: Sequence[str] | None, options: argparse.Namespace) -> int:

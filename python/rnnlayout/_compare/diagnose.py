@@ -272,23 +272,25 @@ def _as_bits(values: np.ndarray, dtype: str) -> np.ndarray:
 def _leftovers(packing: Packing) -> Iterator[Mistake]:
     """Yield what is missing, and what is too much."""
     for slab in packing.unknown:
-        text = f"{_title(slab.name, packing.truth)} is not in the buffer"
-        yield Mistake("not found", text, (slab.name,), "it")
+        title = _title(slab.name, packing.truth)
+        text = f"{title} is not in the buffer"
+        if other := packing.copies.get(slab.name):
+            text += f": in its place is {_title(other, packing.truth)} a second time"
+        yield Mistake("not found", text, (slab.name,), title)
     for place, done in (packing.biases.layers if packing.biases else {}).items():
         if done.unknown:
-            name = (*place, BIAS)
-            text = f"{_title(name, packing.truth)} are not in the buffer"
-            yield Mistake("biases not found", text, (name,), "they")
-    free = sum(stop - start for start, stop in packing.free)
-    used, biases = 0, packing.biases
-    if biases:
-        used = packing.truth.biases[:, :, :1].size * biases.count
-    if free > used:
+            title = _title((*place, BIAS), packing.truth)
+            text = f"{title} are not in the buffer"
+            yield Mistake("biases not found", text, ((*place, BIAS),), title)
+    if packing.spare > 0:
+        biases = packing.biases
         if biases and biases.count < len(packing.truth.roles):
-            missing = packing.truth.biases.size - free
-            yield Mistake("cut short", f"the buffer has {missing} values too few", (), "they")
+            used = packing.truth.biases[:, :, :1].size * biases.count + packing.spare
+            missing = packing.truth.biases.size - used
+            text = f"the buffer has {missing} values too few"
+            yield Mistake("cut short", text, (), f"the last {missing} values")
         else:
-            yield Mistake("extra", f"the buffer has {free - used} values too many", ())
+            yield Mistake("extra", f"the buffer has {packing.spare} values too many", ())
 
 
 def _title(name: Name, truth: Truth) -> str:
@@ -307,7 +309,8 @@ def _evidence(packing: Packing) -> Iterator[str]:
         share = "" if reading.share == 1 else f", {reading.share:.0%} of the samples equal"
         yield f"{_title(found.slab.name, truth)}: {', '.join([at, *how])}{share}"
     if packing.biases:
-        for place, done in packing.biases.layers.items():
+        known = ((at, done) for at, done in packing.biases.layers.items() if not done.unknown)
+        for place, done in known:
             how = [f"gates {' '.join(truth.gates[k] for k in done.order)}"]
             how += [done.rule.words] if done.rule is not KEPT else []
             yield f"{_title((*place, BIAS), truth)}: {', '.join(how)}"

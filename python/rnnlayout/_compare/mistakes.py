@@ -149,6 +149,7 @@ def _signs(packing: Packing) -> Iterator[Mistake]:
         minus = str(found)
         why = ": z scales the old state in one and the candidate in the other" * (minus == "z")
         which = f"gate{'s' * (len(minus) > 1)} {' and '.join(minus)} negated"
+        which = "all gates negated" if 1 < len(minus) == len(gates) else which
         text = which + _in(words, where, done) + why
         yield Mistake(f"negated {minus}", text, where)
 
@@ -290,7 +291,7 @@ def _values(packing: Packing) -> Iterator[Mistake]:
         if truth.roles and not packing.free and packing.matrices:
             yield Mistake("biases left out", "the biases are left out", (), "the biases")
         return
-    if biases.count < len(truth.roles):
+    if biases.count < len(truth.roles) and packing.spare <= 0:  # else it is cut short
         text = "the buffer has one bias vector per layer and direction where cuDNN has two"
         yield Mistake("one vector", text, (), "" if any(
             layer.rule.name != "kept" for layer in biases.layers.values()) else "bR")  # fmt: skip

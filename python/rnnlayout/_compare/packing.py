@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from .biases import Arrangement, Biases, Expected, read_biases, sizes_of
-from .matrices import Finder, Found, Reading, simplest
+from .matrices import Finder, Found, Place, Reading, simplest
 from .truth import Name, Slab, Truth
 
 
@@ -16,7 +17,8 @@ class Packing:
     """How a buffer was packed. matrices: those found, in the order of the buffer.
 
     unknown: matrices that were not found. free: where the buffer has something else, as pairs of
-    start and stop: biases. biases: None if there are none, or none were recognized.
+    start and stop: biases. biases: None if there are none, or none were recognized. copies: of
+    matrices that were not found, which other matrix is in their place.
     """
 
     truth: Truth
@@ -24,6 +26,13 @@ class Packing:
     unknown: list[Slab]
     free: list[tuple[int, int]]
     biases: Biases | None
+    copies: dict[Name, Name]
+
+    @property
+    def spare(self) -> int:
+        """How many values are neither matrices nor biases."""
+        used = self.truth.biases[:, :, :1].size * self.biases.count if self.biases else 0
+        return sum(stop - start for start, stop in self.free) - used
 
     def undo(self, buffer: np.ndarray) -> np.ndarray:
         """Return the numbers of a buffer that was packed like this in cuDNN's order.
@@ -87,15 +96,60 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     matrices = simplest(found)
     unknown = [slab for slab in truth.slabs if slab.name not in matrices]
     free = _free(truth, matrices, buffer.size)
+    copies = _copies(truth, unknown, buffer)
     biases = None
     if free and matrices:
         rest = np.concatenate([buffer[start:stop] for start, stop in free])
         expected = _expected(truth, matrices)
-        for close in (False, True):
-            biases = read_biases(truth, rest, expected, close)
-            if biases and biases.wrong < 0.3:
+        biases = _biases_of(truth, rest, expected)
+        places = {name[:2]: other[:2] for name, other in copies.items() if name[2] == "R"}
+        copied = _copied_biases(truth, rest, expected, places)
+        if copied and (biases is None or copied.wrong < biases.wrong):
+            biases = copied
+    return Packing(truth, matrices, unknown, free, biases, copies)
+
+
+def _biases_of(truth: Truth, rest: np.ndarray, expected: Expected) -> Biases | None:
+    """Return how the biases were written: exactly, and else nearly."""
+    biases = None
+    for near in (False, True):
+        biases = read_biases(truth, rest, expected, near)
+        if biases and biases.wrong < 0.3:
+            break
+    return biases
+
+
+def _copies(truth: Truth, unknown: list[Slab], buffer: np.ndarray) -> dict[Name, Name]:
+    """Return which other matrix is where one that was not found should be, as if a packer had
+    read the forward direction, or layer 0, twice."""
+    copies, at, finder = {}, 0, Finder(truth, buffer, near=False)
+    for slab in truth.slabs:
+        others = [other for other in truth.slabs if slab in unknown and other is not slab
+                  and other.shape == slab.shape and not other.is_constant]  # fmt: skip
+        alike = [other for other in others if other.name[2] == slab.name[2]]
+        for other in alike + others:
+            if finder.read(other, Place(at, 1, 0)):
+                copies[slab.name] = other.name
                 break
-    return Packing(truth, matrices, unknown, free, biases)
+        at += slab.size
+    return copies
+
+
+def _copied_biases(
+    truth: Truth, rest: np.ndarray, expected: Expected, places: dict[tuple[int, int], Any]
+) -> Biases | None:
+    """Return how the biases were written if those of these places are those of others again."""
+    if not places:
+        return None
+    made = truth.biases.copy()
+    for at, other in places.items():
+        made[at] = truth.biases[other]
+    biases = _biases_of(replace(truth, biases=made), rest, expected)
+    if biases is None:
+        return None
+    layers = {at: replace(done, unknown=done.unknown or at in places)
+              for at, done in biases.layers.items()}  # fmt: skip
+    return replace(biases, layers=layers)
 
 
 def _free(

@@ -10,6 +10,7 @@ from rnnlayout._files.bags.choose import check_known, with_stack
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.files import load
 from rnnlayout._model.errors import FileError
+from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._weights.weights import Weights
 
@@ -36,7 +37,9 @@ def both(a: Any, b: Any, prefix: str, hints: dict[str, Any]) -> tuple[Found, Fou
         if isinstance(found[side], SpecError) and isinstance(other, Found) and len(other) == 1:
             (weights,) = other.values()
             known = {"recurrent_activation": weights.spec.recurrent_activation}
-            found[side] = _found(sources[side], under | {"spec": weights.spec, **known})
+            read = _found(sources[side], under | {"spec": weights.spec, **known})
+            if isinstance(read, Found) or not isinstance(found[side], UndecidedError):
+                found[side] = read  # else its tensors are of another RNN: it has to be asked
     for side, one in found.items():
         if isinstance(one, SpecError):
             raise SpecError(f"{side}: {one}")

@@ -82,7 +82,7 @@ def difference(packing: Packing, buffer: np.ndarray, fixed: np.ndarray) -> Diffe
     matrices = len(pairs)
     given = fixed[at:].reshape(truth.biases.shape)
     for place, layer in (packing.biases.layers if packing.biases else {}).items():
-        if not (layer.rule.lost or layer.shift[1]) and packing.biases:
+        if not (layer.rule.lost or layer.shift[1] or layer.unknown) and packing.biases:
             count = packing.biases.count
             pairs.append((given[place][:count].reshape(-1),
                           truth.biases[place][:count].reshape(-1)))  # fmt: skip
@@ -97,8 +97,12 @@ def difference(packing: Packing, buffer: np.ndarray, fixed: np.ndarray) -> Diffe
         largest = float(np.nanmax(abs(buffer), initial=0))
     what = _what(a, b, pairs[:matrices], largest, truth.spec.dtype)
     if what is None:
-        most = max(float(np.nanmax(abs(x - y), initial=0)) for x, y in wrong)
-        text = f"{count} of {size} values are changed, by up to {most:.3g}"
+        text = f"{count} of {size} values {'is' if count == 1 else 'are'} changed"
+        if nans := sum(int(np.isnan(x).sum()) for x, y in wrong):
+            text += f", {nans} of them to NaN" if count > nans else " to NaN"
+        if count > nans:
+            most = max(float(np.nanmax(abs(x - y), initial=0)) for x, y in wrong)
+            text += f", by up to {most:.3g}"
         what = Mistake("changed", f"{text}: were the weights trained further, or edited?", ())
     return Difference(count, size, (what,))
 
@@ -123,11 +127,19 @@ def _what(
             if name != dtype and (rounded(b, name) == a).all():
                 text = f"the values are rounded to {name}"
                 return Mistake(f"rounded {name}", text, (), f"what {name} cannot represent")
+        if dtype == "float32" and (_cut_to_bfloat16(b) == a).all():
+            text = "the values are cut off to bfloat16, not rounded"
+            return Mistake("cut to bfloat16", text, (), "what bfloat16 cannot represent")
         for scales, words in ((None, "one scale per matrix"), (largest / 127, "one scale for all")):
             if all(_is_quantized(x, y, scales) for x, y in matrices):
                 text = f"the values are quantized to 8 bits, with {words}"
                 return Mistake("quantized", text, (), "what 8 bits cannot represent")
     return None
+
+
+def _cut_to_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Return float32 values without their last 16 bits, as many scripts make bfloat16."""
+    return (values.astype("f4").view("u4") & 0xFFFF0000).view("f4")
 
 
 def _is_quantized(x: np.ndarray, y: np.ndarray, scale: float | None) -> bool:

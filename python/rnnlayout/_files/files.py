@@ -97,16 +97,29 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
     """
     format = format_to_write(path)
     entries = {"": weights} if isinstance(weights, Weights) else weights
-    if not isinstance(entries, Mapping) or not entries:
-        raise LayoutError("weights: need a Weights, or a dict of them by name")
+    if not isinstance(entries, Mapping):
+        raise LayoutError(
+            f"weights is a {type(weights).__name__}, need a Weights, or a dict of them by name:"
+            " pass rl.Weights(weights)"
+        )
+    if not entries:
+        raise LayoutError("weights is empty, need a Weights, or a dict of them by name")
     if isinstance(entries, Found):
         _check_all_read(
             entries, f"write the others with save(path, found.decided): {[*entries.decided]}"
         )
     for name, one in entries.items():
         if not isinstance(name, str) or not isinstance(one, Weights):
-            raise LayoutError(f"weights[{name!r}] is a {type(one).__name__}, need a Weights")
+            raise LayoutError(
+                f"weights[{name!r}] is a {type(one).__name__}, need a Weights: pass rl.Weights() of"
+                " it, or of the whole dict if that is one RNN"
+            )
         check_config(one.config)
+    if len(entries) > 1 and isinstance(format, ModelFormat) and format.single:
+        raise LayoutError(
+            f"{path} can store one RNN, found {', '.join(map(repr, entries))}: pass one of them, as"
+            f" in save(path, weights[{next(iter(entries))!r}])"
+        )
     check_names(entries)
     entries = {name: _fitting(name, one, format) for name, one in entries.items()}
     with whole(path, force=True) as out:

@@ -64,10 +64,13 @@ def _read(path: Path, format: Format, hints: Hints) -> tuple[Found, TensorFile |
     if found and hints.prefix:
         _name_others(found, path, hints)
     if not found:
-        raise FileError(
-            "; ".join([f"{path}: no recurrent layer found", *found.notes, *_why(hints, file)])
-        )
+        where = "" if hints.layout is None else f" in layout {as_layout(hints.layout)}: {_OMIT}"
+        text = f"{path}: no recurrent layer found{where}"
+        raise FileError("; ".join([text, *found.notes, *_why(hints, file)]))
     return found, file
+
+
+_OMIT = "omit layout= to look for all layouts"
 
 
 def _name_others(found: Found, path: Path, hints: Hints) -> None:
@@ -80,9 +83,7 @@ def _name_others(found: Found, path: Path, hints: Hints) -> None:
 
 def _why(hints: Hints, file: TensorFile | None) -> list[str]:
     """Return what else may be tried where no names of tensors are known."""
-    if hints.layout is not None:
-        return [f"in layout {as_layout(hints.layout)}: omit layout= to look for all layouts"]
-    if file is None or not file.found.others:
+    if hints.layout is not None or file is None or not file.found.others:
         return []
     return [
         "its tensors do not have the names of a layout: for a list of arrays that np.savez()"

@@ -114,6 +114,8 @@ def take(value: Any, what: str, needed: str = "") -> tuple[np.ndarray, str]:
             " dict with one plain array per field"
         )
     if array.dtype.kind == "O":
+        if not isinstance(value, (np.ndarray, list, tuple)):  # None, or jax.ShapeDtypeStruct
+            raise LayoutError(f"{what} is a {type(value).__name__}, need an array of numbers")
         raise LayoutError(
             f"{what}: dtype object, an array of Python objects: the list is ragged, or contains"
             " several arrays; pass each array under its own name"

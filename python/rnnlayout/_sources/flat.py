@@ -47,6 +47,14 @@ def raw_bytes(nbytes: int, spec: Spec) -> LayoutError:
     return LayoutError(text)
 
 
+def bytes_for_weights(source: bytes, spec: Spec | None) -> LayoutError:
+    """Return the error for bytes in place of an array."""
+    if spec is not None and len(source) == spec.nbytes:
+        return LayoutError(f"found {len(source)} bytes: pass np.frombuffer(source, {spec.dtype!r})")
+    text = f"found {len(source)} bytes, need an array: pass np.frombuffer(source, dtype)"
+    return LayoutError(text if spec is not None else f"{text} with spec=rl.Spec(...)")
+
+
 def _whole(spec: Spec, **changes: Any) -> str:
     return f"spec={spec_line(spec.replace(**changes), changes)}"
 

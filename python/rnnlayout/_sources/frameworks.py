@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rnnlayout._model.describe import describe
@@ -98,7 +98,7 @@ def _parametrized(module: Any, name: str) -> Any:
 
 def _class_names(value: Any, *modules: str) -> list[str]:
     """Return the names of the value's classes from modules whose names start with one of these."""
-    return [c.__name__ for c in type(value).__mro__ if c.__module__.startswith(modules)]
+    return [c.__name__ for c in type(value).__mro__ if str(c.__module__).startswith(modules)]
 
 
 def _torch(module: Any) -> Description:
@@ -131,13 +131,24 @@ def _torch(module: Any) -> Description:
 
 def _keras(layer: Any) -> Description:
     if _keras_class(layer) is None:
-        inside = [(child.name, child) for child in getattr(layer, "layers", [])]
         raise _not_recurrent(
-            layer, f"an {', '.join(CELLS)}, RNN or Bidirectional layer or a cell of these", inside
-        )
+            layer, f"an {', '.join(CELLS)}, RNN or Bidirectional layer or a cell of these",
+            _keras_inside(layer, ""),
+        )  # fmt: skip
     # A layer records what Keras before 2.3 left out. Keras 2's hard_sigmoid is another function.
     version = (2, 3) if _class_names(layer, *_KERAS_2) else (3, 0)
     return Recurrent((layer.name,), _node(layer)).description(version)
+
+
+def _keras_inside(layer: Any, above: str) -> Iterator[tuple[str, Any]]:
+    """Yield the recurrent layers of a model or a wrapper such as TimeDistributed, with paths."""
+    children = [(child.name, child) for child in getattr(layer, "layers", ())]
+    children += [("layer", layer.layer)] if hasattr(layer, "layer") else []
+    for name, child in children:
+        if _keras_class(child):
+            yield f"{above}{name}", child
+        else:
+            yield from _keras_inside(child, f"{above}{name}.")
 
 
 def _keras_class(layer: Any) -> str | None:

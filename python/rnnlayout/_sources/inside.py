@@ -89,13 +89,15 @@ def flattened(source: Mapping[Any, Any]) -> dict[str, Any]:
 def around_rnn(names: Collection[str], prefix: str, layouts: Sequence[Layout]) -> str | None:
     """Return the beginning of all names without which those under the prefix are one RNN, if any.
 
-    With a prefix it is "".
+    With a prefix it is "". One side of a Bidirectional of Flax is not all of it: if both have the
+    same cell, Flax has only one of them.
     """
     under = strip_prefix(names, prefix).values()
     if any(tensors_of(layout, under) for layout in layouts):
         return ""
     for around in [] if prefix else prefixes_that_fit(layouts, names):
-        if all(name.startswith(f"{around}/") for name in names):
+        one_side = not {"forward_rnn", "backward_rnn"}.isdisjoint(around.split("/"))
+        if all(name.startswith(f"{around}/") for name in names) and not one_side:
             return f"{around}/"
     return None
 

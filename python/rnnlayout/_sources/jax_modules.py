@@ -133,7 +133,7 @@ def _paths(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def _names(value: Any, *modules: str) -> list[str]:
-    return [c.__name__ for c in type(value).__mro__ if c.__module__.startswith(modules)]
+    return [c.__name__ for c in type(value).__mro__ if str(c.__module__).startswith(modules)]
 
 
 def _kind(value: Any) -> str | None:

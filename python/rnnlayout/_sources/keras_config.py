@@ -71,14 +71,10 @@ def both(
 
     Its go_backwards is that of the forward layer: then all of it reads x from the end.
     """
-    sides = [
-        (one.layout, one.hints | {k: v for k, v in one.config.items() if k != "go_backwards"})
-        for one in (forward, backward)
-    ]
-    if sides[0] != sides[1]:
+    if what := differences(forward, backward):
         raise LayoutError(
-            f"the two directions of {name!r} differ ({sides[0][1]}, {sides[1][1]}): they are"
-            " two RNNs, convert forward_layer and backward_layer each on its own"
+            f"the two directions of {name!r} differ: {what}. They are two RNNs, convert"
+            " forward_layer and backward_layer each on its own"
         )
     changes = {} if merge_mode == "concat" else {"merge_mode": merge_mode}
     return Description(
@@ -87,6 +83,13 @@ def both(
         forward.config | changes,
         forward.batch_first,
     )
+
+
+def differences(a: Description, b: Description) -> str:
+    """Return what differs between two layers or cells, "" if nothing but go_backwards does."""
+    first, second = ({"layout": x.layout, **x.hints, **x.config, "go_backwards": 0} for x in (a, b))
+    keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
+    return ", ".join(f"{key} {first.get(key)!r} and {second.get(key)!r}" for key in keys)
 
 
 def check_opposite(forward: Description, backward: Description, name: str) -> None:
@@ -108,8 +111,8 @@ def _with_activation(config: Mapping[str, Any], cell: str) -> str:
         return "rnn_relu"
     if activation != "tanh":
         raise LossyError(
-            f"{name_of(config)!r} has activation {short(activation)}, which no other layout has: an"
-            " LSTM or GRU needs tanh, a SimpleRNN tanh or relu"
+            f"{name_of(config)!r} has activation {_function(activation)}, which no other layout"
+            " has: an LSTM or GRU needs tanh, a SimpleRNN tanh or relu"
         )
     return cell
 
@@ -126,14 +129,23 @@ def _recurrent_activation(config: Mapping[str, Any], version: tuple[int, int]) -
         return "hard_sigmoid" if version >= (3, 0) else "hard_sigmoid_keras2"
     if activation != "sigmoid":
         raise LossyError(
-            f"{name_of(config)!r} has recurrent_activation {short(activation)}, need sigmoid or"
+            f"{name_of(config)!r} has recurrent_activation {_function(activation)}, need sigmoid or"
             " hard_sigmoid"
         )
     return "sigmoid"
 
 
+def _function(value: Any) -> str:
+    """Return how messages name an activation: Keras describes one of a user's own by a dict."""
+    if not isinstance(value, Mapping):
+        return short(value)
+    names = [name for name in (value.get("config"), value.get("class_name"))
+             if isinstance(name, str) and name != "__lambda__"]  # fmt: skip
+    return short(names[0]) if names else "a lambda"
+
+
 def short(value: Any) -> str:
-    """Return a value, cut short, for messages: a custom activation is a dict."""
+    """Return a value, cut short, for messages."""
     return repr(value)[:80]
 
 

@@ -19,6 +19,7 @@ from .keras_config import (
     Description,
     both,
     check_opposite,
+    differences,
     name_of,
     read_config,
     short,
@@ -88,10 +89,10 @@ class Recurrent:
         layers = self.descriptions(version)
         first = layers[0]
         for other in layers[1:]:
-            if (other.layout, other.hints) != (first.layout, first.hints):
+            if what := differences(first, other):
                 raise LayoutError(
-                    f"the cells of {self.name!r} differ ({first.hints}, {other.hints}): they are"
-                    " several RNNs, convert each cell on its own"
+                    f"the cells of {self.name!r} differ: {what}. They are several RNNs, convert"
+                    " each cell on its own"
                 )
         return replace(first, hints={**first.hints, "num_layers": len(layers)})
 

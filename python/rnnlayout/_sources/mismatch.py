@@ -94,17 +94,18 @@ def wrong_prefix(layouts: Sequence[Layout], names: Sequence[str], prefix: str) -
 
 
 def _closest(layouts: Sequence[Layout], names: Sequence[str]) -> Sequence[str]:
-    """Return the names of the RNN that shares most with those found, and has fewest others."""
+    """Return the names of the RNN that shares most with those found, and has fewest others; of
+    two such the larger, as tensors are more often missing than too many."""
     found, most = set(names), 3 * len(names) + 7
     best: tuple[int, int, Sequence[str]] = (-(1 << 60), 0, ())
     for layout in layouts:
         here = max(_scores(layout, found, most), key=lambda score: score[:2], default=best)
         best = here if here[0] > best[0] else best
-    return best[2][: -best[1]]
+    return best[2][: best[1]]
 
 
 def _scores(layout: Layout, found: set[str], most: int) -> Iterator[tuple[int, int, Sequence[str]]]:
-    """Yield (score, -count, names) for RNNs of one layer and more, whose names are names[:count].
+    """Yield (score, count, names) for RNNs of one layer and more, whose names are names[:count].
 
     Only the first of those with the same names is looked at.
     """
@@ -114,12 +115,12 @@ def _scores(layout: Layout, found: set[str], most: int) -> Iterator[tuple[int, i
     for one in distinct.values():
         first, each = len(one.names), len(one.two_layers.names) - len(one.names)
         if first <= most:
-            yield 4 * len(found.intersection(one.names)) - first, -first, one.names
+            yield 4 * len(found.intersection(one.names)) - first, first, one.names
         names = replace(one, num_layers=2 + max(0, most - first - each) // each).names
         shared = len(found.intersection(names[:first]))
         for count in range(first + each, min(most, len(names)) + 1, each):
             shared += len(found.intersection(names[count - each : count]))
-            yield 4 * shared - count, -count, names
+            yield 4 * shared - count, count, names
 
 
 def wrong_shapes(guesses: Sequence[Guess]) -> LayoutError:
@@ -166,7 +167,9 @@ def _shape_text(best: Guess, transposed: bool) -> str:
         for d in candidate.dimensions[name]
     ]
     sizes = ", ".join(f"{symbol} = {n}" for symbol, n in best.sizes.items())
-    text = f"{name}: shape {found}, expected {_tuple(lengths)} = {_tuple(symbols)} with {sizes}"
+    text = f"{name}: shape {found}, expected {_tuple(lengths)}"
+    if lengths != symbols:
+        text += f" = {_tuple(symbols)} with {sizes}"
     text += f" ({candidate.cell} in {candidate.layout})"
     if cause := _cause(best, found, needed, transposed):
         text += f": {cause}"
@@ -180,6 +183,8 @@ def _tuple(words: Sequence[str]) -> str:
 
 
 def _cause(best: Guess, found: Shape, needed: Shape, transposed: bool) -> str:
+    if _is_of_several(best):
+        return "one dimension more: are these the weights of several RNNs? Pass w[0] of each"
     if transposed and len(best.wrong) > 1:
         return "the matrices are transposed; pass w.T of each (or name the layout they come from)"
     if len(found) == 2 and found[::-1] == needed:
@@ -195,6 +200,13 @@ def _cause(best: Guess, found: Shape, needed: Shape, transposed: bool) -> str:
     if len(found) == 1 and 2 * math.prod(found) == math.prod(needed):
         return "half as long: does it have one bias per gate where two are needed?"
     return ""
+
+
+def _is_of_several(best: Guess) -> bool:
+    """Does each tensor have one dimension more, all of the same length?"""
+    dimensions, shapes = best.candidate.dimensions, best.shapes
+    more = all(len(shape) == 1 + len(dimensions[name]) for name, shape in shapes.items())
+    return more and len({shape[0] for shape in shapes.values()}) == 1
 
 
 def _scaled(found: Shape, needed: Shape, count: int, gates: int) -> bool:

@@ -61,7 +61,7 @@ def prefixes_that_fit(layouts: Iterable[Layout], names: Iterable[str]) -> list[s
 
 def tensors_of(layout: Layout, names: Collection[str]) -> dict[str, str]:
     """Return name -> tensor of the layout if these are the tensors of one RNN, else nothing."""
-    renamed = _without_paths(layout, names) or {name: name for name in names}
+    renamed = _without_paths(layout, names) or {name: with_slashes(layout, name) for name in names}
     whole = len(renamed) == len(names) and with_names(layout, frozenset(renamed.values()))
     return renamed if whole else {}
 
@@ -76,7 +76,7 @@ def _without_paths(layout: Layout, names: Collection[str]) -> dict[str, str]:
         if path := keras_path(layout, name) or flax_path(layout, name):
             layers.setdefault(path[0], {})[path[1]] = name
     for layer, tensors in layers.items():
-        found = one_direction(tensors)
+        found = tensors if is_flax(layout) else one_direction(tensors)
         if len(found) == len(names) and not layer.split("/")[0].isdigit():  # 0/kernel: of a stack
             return {name: tensor for tensor, name in found.items()}
     return {}
@@ -111,8 +111,19 @@ def flax_path(layout: Layout, name: str) -> tuple[str, str] | None:
 
     The tensor of `encoder/forward_rnn/cell/hi/kernel` is `0/forward/hi/kernel`.
     """
-    match = _FLAX_SIDE.fullmatch(name) if layout.name.startswith(_FLAX) else None
+    match = _FLAX_SIDE.fullmatch(with_slashes(layout, name)) if is_flax(layout) else None
     return (match[1] or "", f"0/{match[2]}/{match[3]}") if match else None
+
+
+def is_flax(layout: Layout) -> bool:
+    """Are the layout's tensors parameters of flax.linen or flax.nnx, whose names are paths?"""
+    return layout.name.startswith(_FLAX)
+
+
+def with_slashes(layout: Layout, name: str) -> str:
+    """Return the name of a tensor with the slashes of Flax's paths, which many files join by
+    dots: flatten_dict(params, sep="."), or dicts in a pickle."""
+    return name.replace(".", "/") if is_flax(layout) and "/" not in name else name
 
 
 def one_direction(names: dict[str, str]) -> dict[str, str]:

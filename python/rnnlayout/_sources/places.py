@@ -16,7 +16,16 @@ from functools import cache
 from rnnlayout._model.layout import Layout, layouts_to_infer, layouts_to_name
 
 from .candidates import is_flat, one_layer
-from .names import flax_path, is_of as is_of, is_under, keras_path, one_direction, tensors_of
+from .names import (
+    flax_path,
+    is_flax,
+    is_of as is_of,
+    is_under,
+    keras_path,
+    one_direction,
+    tensors_of,
+    with_slashes,
+)
 
 _LAYER = r"\d+/(?:forward/|backward/)?"  # as rnnlayout names the tensors of a stack
 _STACKED = re.compile(rf"(.*\.)?({_LAYER}(?:[^./]+/)?[^./]+)")
@@ -26,6 +35,7 @@ _NUMBERED = re.compile(_LAYER)
 _SHORT = re.compile(r"(?:(.*)[._/])?([wbWB])_((?:ih|hh)(?:_l\d+(?:_reverse)?)?)")
 _LONG = {"w": "weight", "b": "bias"}
 _KERAS_CELL = re.compile(r"(^|/)([^/]*_)?cell(_\d+)?/$")
+_DOTTED_CELL = re.compile(r"(^|\.)cell\.$")
 _NO_CELL = re.compile(r"(?<!cell)/vars/\d+$")  # variables of some other Keras layer
 _LISTED = re.compile(r"(?:arr_)?(\d{1,9})")  # the arrays of a list: np.savez, a pickle
 
@@ -44,8 +54,10 @@ class Place:
 
     @property
     def entry(self) -> str:
-        """The prefix without Keras's name of the cell: `lstm` for `lstm/lstm_cell/`."""
-        return _KERAS_CELL.sub("", self.prefix).rstrip("./")
+        """The prefix without the name of a cell of Keras or Flax: `lstm` for `lstm/lstm_cell/`."""
+        tensor, name = next(iter(self.names.items()))
+        dots = "/" in tensor and "/" not in name  # Flax's path, joined by dots
+        return (_DOTTED_CELL if dots else _KERAS_CELL).sub("", self.prefix).rstrip("./")
 
 
 def find_places(names: Iterable[str], asked: Layout | None, prefix: str = "") -> list[Place]:
@@ -125,20 +137,27 @@ def _of_layout(layout: Layout, read: list[tuple[str, list[Reading]]]) -> Iterato
             found.setdefault((path[0], False), {})[path[1]] = name
             continue
         for prefix, tensor, leaf, short in readings:
+            tensor, leaf = with_slashes(layout, tensor), with_slashes(layout, leaf)
             begins = bool(_NUMBERED.match(tensor))  # with the number of a layer
             of_path = begins and prefix.endswith("/")  # which may count anything
             if leaf in leaves and (begins if numbered else not of_path):
                 found.setdefault((prefix, short), {})[tensor] = name
                 break
     for (prefix, short), names in found.items():
-        yield Place(prefix, one_direction(names), short)
+        own = one_direction(names)
+        if is_flax(layout) and own is not names:  # one RNN of a Bidirectional, or its shared cell
+            tensor, name = next(iter(own.items()))
+            prefix = name[: -len(tensor)]
+        yield Place(prefix, own, short)
 
 
 def _path(layout: Layout, name: str) -> tuple[str, str] | None:
     """Return (prefix, tensor) of a path that Keras or Flax made, of a layer with a cell."""
+    if is_flax(layout) and (path := flax_path(layout, name)):
+        return name[: len(path[0]) + 1] if path[0] else "", path[1]
     if "/" not in name or _STACKED.fullmatch(name) or _NO_CELL.search(name):
         return None
-    path = keras_path(layout, name) or flax_path(layout, name)
+    path = keras_path(layout, name)
     return (path[0] and f"{path[0]}/", path[1]) if path else None
 
 

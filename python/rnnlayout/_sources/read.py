@@ -33,6 +33,8 @@ from .names import strip_prefix, tensors_of
 from .resolve import Arrays, Asked, by_spec, check_dtype, resolve, take_all
 from .torch_names import plain_names, value_of
 
+_LONGEST_PATH = 4096  # bytes, PATH_MAX of Linux
+
 
 def has_names(source: Any) -> bool:
     """Is it a dict of tensors, of which a prefix chooses some?"""
@@ -61,6 +63,8 @@ def read(
     check_hints(hints, spec, "spec=")
     asked = Asked(spec, as_layout(layout) if layout is not None else None, dtype_free, hints)
     whole, source = source, only_rnn(source, prefix)
+    if isinstance(source, bytes) and (len(source) > _LONGEST_PATH or 0 in source):
+        raise flat.bytes_for_weights(source, asked.spec)
     if isinstance(source, (str, bytes, PathLike)):
         raise path_for_weights(source, asked.spec, asked.layout, prefix)
     if prefix and source is whole and not has_names(source):

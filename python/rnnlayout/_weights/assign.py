@@ -15,7 +15,7 @@ from rnnlayout._model.dtypes import dtype_name, present, torch_of
 from rnnlayout._model.given import Checked, Given, Labelled, given_of
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.undecided import UndecidedError
-from rnnlayout._native import LayoutError
+from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources import frameworks, jax_modules
 from rnnlayout._sources.infer import HIDDEN
 from rnnlayout._sources.inside import around_rnn, flattened, only_rnn
@@ -112,6 +112,16 @@ def _replacing(given: Given) -> Callable[[str, Any], Any]:
     return new
 
 
+def _widened(given: Given, dtype: str) -> Given:
+    try:
+        return engine.run(given, given.layout, dtype, exact=True)[0]
+    except LossyError as error:
+        raise LossyError(
+            f"{error}: to round them to the target's dtype, pass rl.Weights(tensors,"
+            f" dtype={dtype!r})"
+        ) from None
+
+
 def _fitting(tensors: Any, own: Description, dtype: str) -> Given:
     """Return the weights in the layout and dtype of a target that describes itself."""
     layout, hints, tensors = Layout(own.layout), own.hints, only_rnn(tensors)
@@ -123,7 +133,7 @@ def _fitting(tensors: Any, own: Description, dtype: str) -> Given:
     else:
         given = read(tensors, None, layout, **_unrecorded(hints))
     if given.dtype != dtype:  # a wider target takes them exactly, a narrower one is refused
-        given = engine.run(given, layout, dtype, exact=True)[0]
+        given = _widened(given, dtype)
     found = {**asdict(given.spec), "bias": given.spec.bias != "none"}
     found |= {} if known else _unrecorded(hints)
     for key, value in hints.items():

@@ -24,7 +24,9 @@ from rnnlayout._sources.read import read
 class Weights(Mapping[str, np.ndarray], Checked):
     """One RNN's tensors with its spec and layout: a read-only mapping from names to arrays.
 
-    source, spec, layout, prefix, cell, reset, recurrent_activation, dtype: see convert().
+    source, spec, layout, prefix, cell, reset, recurrent_activation, dtype: see convert(). The
+        arrays share the memory of the source's where that is possible: if those are changed, as in
+        training, so are these. To keep the values, pass a copy.
 
     Attributes: spec; layout; report, of the conversion that made it, or None; config, the settings
     of the source that change outputs but not shapes (go_backwards, merge_mode ...), as its

@@ -247,6 +247,39 @@ def test_from_a_bag_to_a_single_rnn_the_rest_is_named(path, tmp_path):
     assert not (tmp_path / "f.bin").exists() and not (tmp_path / "f.bin.json").exists()
 
 
+def test_what_save_cannot_write_is_answered_with_what_it_can(path, tmp_path):
+    found = rl.load(path)
+    for name in ("a.bin", "a.npy"):
+        with pytest.raises(rl.LayoutError, match=r"as in save.path, weights.'cells.0'") as caught:
+            rl.save(tmp_path / name, found)
+        assert "prefix" not in str(caught.value)
+        rl.save(tmp_path / name, found["decoder"])
+    for one in (torch.nn.LSTM(3, 2), [torch.nn.LSTMCell(3, 2)]):
+        with pytest.raises(rl.LayoutError, match=r"weights is a .*: pass rl.Weights.weights.$"):
+            rl.save(tmp_path / "b.npz", one)
+    made = rl.convert(found["decoder"], to="keras")
+    with pytest.raises(rl.LayoutError, match=r"weights\['.*'\] is a ndarray.*pass rl.Weights"):
+        rl.save(tmp_path / "b.npz", made)
+    rl.save(tmp_path / "b.npz", rl.Weights(made))
+    assert rl.verify(rl.load(tmp_path / "b.npz"), rl.Weights(made))
+
+
+def test_names_that_are_not_lists_of_names(path, tmp_path):
+    def convert(**names):
+        rl.convert_file(path, tmp_path / "g.npz", to="torch", **names)
+
+    for only in ("encoder", [], 7, [1], b"encoder"):
+        with pytest.raises(rl.FileError, match=r"only is .*, need a list of names"):
+            convert(only=only)
+    for stack in (["cells.0", "cells.1"], "cells", [[1]], [[]]):
+        for call in (convert, lambda stack: rl.verify(path, path, stack=stack)):
+            with pytest.raises(rl.FileError, match=r"lists of names: stack=\[\['lower', 'upper'\]"):
+                call(stack=stack)
+    for call in (convert, lambda prefix: rl.load(path, prefix=prefix)):
+        with pytest.raises(rl.LayoutError, match="prefix is a NoneType, need a string"):
+            call(prefix=None)
+
+
 def test_one_without_a_form_stops_all_unless_others_are_picked(path, tmp_path):
     lstm = weights("keras", rl.Spec("gru", 5, 3, reset="before"))
     rl.save(path, {"a": lstm, "b": some_lstm()})

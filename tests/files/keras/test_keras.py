@@ -137,6 +137,32 @@ def test_a_model_is_read(files, kit, name):
         assert is_the_layer(found[entry], layer, spec), entry
 
 
+def test_an_archive_of_a_subclass_of_model_is_read_as_its_weights_alone(tmp_path):
+    """Its config has no layers: it was said to have no recurrent ones."""
+
+    class Tagger(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.words = keras.layers.Bidirectional(
+                keras.layers.LSTM(H, return_sequences=True, name="w"), name="words"
+            )
+            self.stack = [keras.layers.GRU(H, return_sequences=True, name="upper")]
+
+        def call(self, x):
+            return self.stack[0](self.words(x))
+
+    model = Tagger()
+    model(np.zeros((1, 2, I), "f4"))
+    model.save(tmp_path / "model.keras")
+    found = rl.load(tmp_path / "model.keras")
+    assert [name.split("/")[-1] for name in sorted(found)] == ["upper", "words"]
+    assert ["does not record activations" in note for note in found.notes] == [True]
+    for name, layer in zip(sorted(found), (model.stack[0], model.words), strict=True):
+        assert same_arrays(found[name], layer)
+    gated = rl.load(tmp_path / "model.keras", recurrent_activation="hard_sigmoid")
+    assert gated["words"].spec.recurrent_activation == "hard_sigmoid" and not gated.notes
+
+
 @pytest.mark.parametrize(
     "kit, name",
     [(keras, "model.weights.h5"), (tf_keras, "model.weights.h5"), (tf_keras, "weights.h5")],

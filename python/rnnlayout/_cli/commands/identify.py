@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
             format_to_write(options.save)
         except FileError as error:
             options.wrong(str(error))
-        for source in (options.file, options.input, options.output):
+        for source in (options.file, options.input, options.output, *(options.state or ())):
             check_free(Path(options.save), options.force, source)
     state = options.state and (options.state if len(options.state) > 1 else options.state[0])
     found = identify(options.file, options.input, options.output, state=state,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+from pathlib import Path
 from typing import Any
 
 from rnnlayout._cli.options import (
@@ -64,13 +66,16 @@ def run(options: argparse.Namespace) -> int:
     import numpy as np
 
     from rnnlayout._files.bags.limits import regular_file
-    from rnnlayout._files.bags.output import whole
-    from rnnlayout._files.formats.npy import mapped
+    from rnnlayout._files.bags.output import check_free, naming, whole
+    from rnnlayout._files.formats.npy import mapped, write_array
     from rnnlayout._model.config import describe_config
 
     for path, suffix in ((options.output, ".npy"), (options.states or ".npz", ".npz")):
         if not str(path).lower().endswith(suffix):
             options.wrong(f"{path}: the name must end in {suffix}, the format that is written")
+    for output in filter(None, (options.output, options.states)):
+        for source in filter(os.path.exists, (options.file, options.input)):
+            check_free(Path(output), options.force, source)
     name, found = _the_one(options)
     weights = found[name]
     rnn = weights.rnn(device=options.device, batch_first=options.batch_first)
@@ -81,8 +86,8 @@ def run(options: argparse.Namespace) -> int:
             whole(options.states, force=options.force)
         )
         y, state = rnn(x, lengths=options.lengths)
-        with open(y_out.path, "wb") as file:
-            np.save(file, y, allow_pickle=False)
+        with naming(y_out), open(y_out.path, "wb") as file:
+            write_array(file, y)
         if states_out:
             states = state if isinstance(state, tuple) else (state,)
             with open(states_out.path, "wb") as file:

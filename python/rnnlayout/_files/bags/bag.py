@@ -41,6 +41,8 @@ class Hints:
     def __post_init__(self) -> None:
         if self.spec is not None and not isinstance(self.spec, Spec):
             raise SpecError(f"spec is a {type(self.spec).__name__}, need a Spec")
+        if not isinstance(self.prefix, str):
+            raise LayoutError(f"prefix is a {type(self.prefix).__name__}, need a string")
         check_hints(self.hidden, self.spec, "spec=")
         names = self.as_class or {}
         if not isinstance(names, Mapping) or not all(

@@ -44,7 +44,10 @@ def with_stack(found: Found, names: Names) -> Found:
 
 def check_known(names: Names, known: Collection[str], argument: str) -> None:
     """Raise FileError if one of the names is not known. argument: that has them, in the message."""
-    if isinstance(names, str) or not names:
+    is_list = isinstance(names, Collection) and not isinstance(names, (str, bytes))
+    if not is_list or not names or not all(isinstance(name, str) for name in names):
+        if argument == "stack":
+            raise FileError(f"stack has {names!r}, need lists of names: stack=[['lower', 'upper']]")
         raise FileError(f"{argument} is {names!r}, need a list of names")
     for name in names:
         if name not in known:

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from rnnlayout._model.errors import FileError
+from rnnlayout._native import Error
 
 # What open() says of O_TMPFILE on file systems and kernels without it.
 _NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
 # What link() says on file systems without hard links: FAT, many network file systems.
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+# What write() says if a file cannot grow.
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @dataclass
@@ -74,11 +77,34 @@ def whole(path: Any, *, force: bool, source: Any = None, dry_run: bool = False) 
     with ExitStack() as files:
         part = files.enter_context(_part(path, dry_run))
         output = Output(path, part.path, dry_run, files, [part])
-        yield output
+        with naming(path):
+            yield output
         for one in output._parts[1:]:
             check_free(one.target, force, source)
         for one in reversed([] if dry_run else output._parts):  # the one asked for comes last
             _publish(one, force)
+
+
+@contextmanager
+def naming(path: Path | Output) -> Iterator[None]:
+    """Raise a FileError that names the file if the block finds no room on the disk for it."""
+    try:
+        yield
+    except Error:
+        raise
+    except Exception as error:
+        if (reason := no_room(error)) is None:
+            raise
+        raise _not_written(path, reason) from None
+
+
+def no_room(error: BaseException | None) -> OSError | None:
+    """Return the error of a full disk that led to this one, which a library may have raised."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            return OSError(error.errno, os.strerror(error.errno))  # h5py's text is a page long
+        error = error.__context__
+    return None
 
 
 @dataclass
@@ -179,5 +205,5 @@ def check_free(path: Path, force: bool, source: Any) -> None:
         raise _not_written(path, error) from None
 
 
-def _not_written(path: Path, error: OSError | ValueError) -> FileError:
+def _not_written(path: Path | Output, error: OSError | ValueError) -> FileError:
     return FileError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}")

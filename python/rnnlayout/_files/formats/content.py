@@ -28,15 +28,22 @@ _MEMBERS = (
 _ONNX = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
 _GRAPH = 7
 _MSGPACK = re.compile(rb"[\x81-\x8f](?:[\xa1-\xbf]|\xd9.)[ -~]", re.DOTALL)  # a map, its first key
+_SHARDED = re.compile(rb'\s*\{(?=.*"weight_map")', re.DOTALL)  # Hugging Face's .index.json
+_SHARDS = (
+    "its tensors are in the files that it names: read those one by one; for an RNN with tensors in"
+    " two of them, pass rl.Weights() one dict of both files' tensors"
+)
 _MOST_FIELDS = 10_000
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a file is, for a message. suffix: of the format that reads it, "" if none does."""
+    """What a file is, for a message. suffix: of the format that reads it, "" if none does; repair:
+    then what to do instead, if that is known."""
 
     what: str
     suffix: str
+    repair: str = ""
 
 
 def content_of(path: Path) -> Content | None:
@@ -58,6 +65,8 @@ def content_of(path: Path) -> Content | None:
             return Content("a pickle", ".pkl")
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
             return Content("a safetensors file", ".safetensors")
+        if _SHARDED.match(head):
+            return Content("the index of a sharded checkpoint", "", _SHARDS)
         if _MSGPACK.match(head):
             return Content("a msgpack file", ".msgpack")
         file.seek(max(0, size - len(TABLE)))

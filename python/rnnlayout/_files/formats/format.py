@@ -73,6 +73,7 @@ class ModelFormat:
         converted.
     hints: the names of those Hints that only this format takes.
     begins: the suffix of another format, with a file of which its files begin.
+    single: can a file store only one RNN?
     """
 
     suffix: str
@@ -83,6 +84,7 @@ class ModelFormat:
     rewrite: Callable[[Path, Output, Hints, Layout, object, bool], Converted] | None = None
     hints: tuple[str, ...] = ()
     begins: str = ""
+    single: bool = False
 
 
 Format = TensorFormat | ModelFormat
@@ -157,6 +159,8 @@ def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) ->
     content = content_of(path)
     if content and content.suffix:
         return _format(content.suffix)
+    if content and content.repair:
+        raise FileError(f"{path} is {content.what}: {content.repair}")
     names = ", ".join(readable())
     what = f"it is {content.what}" if content else "its first bytes are those of none"
     repair = "pass format=" if asks else "give the file that suffix"

@@ -65,3 +65,11 @@ def mapped(path: Path) -> np.ndarray:
     if 0 in shape:
         return np.empty(shape, dtype)
     return np.memmap(path, dtype, "r", at, shape, "F" if fortran else "C").view(np.ndarray)
+
+
+def write_array(file: IO[bytes], array: np.ndarray) -> None:
+    """Write an array as np.save() does, which hides why a file cannot be written."""
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    header = np.lib.format.header_data_from_array_1_0(array)
+    np.lib.format.write_array_header_1_0(file, header)
+    file.write(array.reshape(-1).view(np.uint8).data)

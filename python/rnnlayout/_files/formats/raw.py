@@ -33,7 +33,7 @@ from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .format import ModelFormat
-from .npy import mapped
+from .npy import mapped, write_array
 
 _MOST_NBYTES = 16 << 20  # of the JSON; that of a thousand layers has a tenth of it
 _MORE = ("layout", "nbytes", "regions", "entry", "config", "batch_first")
@@ -71,7 +71,7 @@ def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
     if weights.spec.dtype == "bfloat16":
         raise FileError(f"{out.name}: NumPy lacks bfloat16: use .safetensors or .bin, or dtype=")
     with open(out, "wb") as file:
-        np.lib.format.write_array(file, given_of(weights).arrays[0], allow_pickle=False)
+        write_array(file, given_of(weights).arrays[0])
 
 
 def _read_bin(path: Path, hints: Hints) -> Found:
@@ -146,5 +146,5 @@ def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
     out.beside(".json").write_text(text + "\n")
 
 
-NPY = ModelFormat(".npy", ("cudnn",), _read_npy, _write_npy)
-BIN = ModelFormat(".bin", ("cudnn",), _read_bin, _write_bin)
+NPY = ModelFormat(".npy", ("cudnn",), _read_npy, _write_npy, single=True)
+BIN = ModelFormat(".bin", ("cudnn",), _read_bin, _write_bin, single=True)

@@ -62,6 +62,8 @@ def _read_archive(path: Path, hints: Hints) -> Found:
         entries.records = records.read(root)
         entries.take_classes(archive.model)
         variables.read_with_config(root, archive.model, entries)
+        if not entries.entries:  # of a subclass of Model the config has no layers
+            variables.read_without_config(root, entries)
         return entries.found(root)
 
 

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnlayout._files.bags.output import Output
+from rnnlayout._files.bags.output import Output, no_room
 from rnnlayout._model.errors import FileError, missing
 from rnnlayout._native import Error
 
@@ -39,12 +39,14 @@ def import_h5py() -> Any:
 
 @contextmanager
 def _h5py_errors(what: str) -> Iterator[None]:
-    """Turn the errors that h5py raises into a FileError."""
+    """Turn the errors that h5py raises into a FileError, except that of a full disk."""
     try:
         yield
     except (Error, MemoryError):
         raise
     except Exception as error:
+        if no_room(error):
+            raise
         raise FileError(f"{what}: {error or type(error).__name__}") from None
 
 
