@@ -105,7 +105,11 @@ def _read(value: Any, what: str, part: Part, dtype: str) -> np.ndarray:
 
 def _take(value: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
     if not any(hasattr(value, name) for name in ("__array__", "__array_interface__")):
-        raise LayoutError(f"{what} is a {kind(value)}, need an array of {needed}")
+        packed = kind(value) == "PackedSequence"
+        repair = ": pass both results of torch.nn.utils.rnn.pad_packed_sequence, x and lengths="
+        raise LayoutError(
+            f"{what} is a {kind(value)}, need an array of {needed}{repair if packed else ''}"
+        )
     return take(value, what, needed)
 
 

@@ -30,6 +30,10 @@ CALLS = {
     "a list": (lambda: LSTM([[0.0] * 5]), "x is a list, need an array of float32 like the weigh"),
     "nothing": (lambda: LSTM(None), "x is a NoneType, need an array"),
     "x of another dtype": (lambda: LSTM(X.astype("f8")), "x is float64, need float32 like the wei"),
+    "a packed sequence": (
+        lambda: LSTM(torch.nn.utils.rnn.pack_sequence([torch.zeros(4, 3), torch.zeros(2, 3)])),
+        "x is a PackedSequence, need an array of float32 like the weights: pass both results of",
+    ),
     "x of integers": (lambda: LSTM(X.astype("i8")), "x is int64, need float32 like the weights"),
     "torch integers": (lambda: LSTM(torch.zeros(4, 3, 5, dtype=torch.int32)), "x is int32, need f"),
     "x for narrow weights": (
