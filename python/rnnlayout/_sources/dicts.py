@@ -20,7 +20,7 @@ from .candidates import is_flat
 from .infer import same, several_layouts
 from .inside import cells_under, nested, part_to_pass
 from .names import strip_prefix, tensors_of
-from .resolve import Asked, Named, Taken, resolve, take_all
+from .resolve import Arrays, Asked, Named, Taken, resolve, take_all
 from .torch_names import plain_names, value_of
 
 # By convention, names of PyTorch and Keras are theirs: tensors with biases of Haste's LSTM, or
@@ -69,7 +69,9 @@ def read_dict(source: Mapping[Any, Any], prefix: str, asked: Asked) -> Given:
         known = {layout: known[layout] for layout in known if layout == asked.layout}
     taken = take_all(((name, value_of(name, plain, source)) for name in rest), asked)
     arrays = {rest[name]: array for name, array in taken.arrays.items()}
-    fit = [(layout, _renamed(arrays, tensors)) for layout, tensors in known.items()]
+    fit: list[tuple[Layout, Arrays]] = [
+        (layout, _renamed(arrays, tensors)) for layout, tensors in known.items()
+    ]
     if asked.layout is not None:
         return resolve(fit, taken, asked, list(arrays))
     return _only_one(fit, arrays, taken, asked)
@@ -102,15 +104,13 @@ def _renamed(arrays: Named, tensors: Mapping[str, str]) -> Named:
 # ----------------------------------------------------------------------- one of several layouts
 
 
-def _only_one(
-    fit: Sequence[tuple[Layout, Named]], arrays: Named, taken: Taken, asked: Asked
-) -> Given:
+def _only_one(fit: list[tuple[Layout, Arrays]], arrays: Named, taken: Taken, asked: Asked) -> Given:
     """Return the RNN that arrays are. Raise LayoutError if a layout has to be named.
 
     fit: the arrays in each layout that need not be named.
     """
     try:
-        found = resolve([*fit], taken, asked, list(arrays))
+        found = resolve(fit, taken, asked, list(arrays))
     except UndecidedError:
         raise
     except (LayoutError, SpecError) as error:
