@@ -54,7 +54,7 @@ def same_network(tensors, one, other):
         return False
 
 
-@pytest.mark.parametrize("input_size", [I, H])
+@pytest.mark.parametrize("input_size", [I, pytest.param(H, marks=pytest.mark.long)])
 def test_tensors_are_never_read_silently_as_another_network(input_size):
     """A dict with the names and shapes of several layouts, with and without its spec."""
     guessed, refused = set(), set()
