@@ -2,10 +2,9 @@
 it needs beyond them."""
 
 import argparse
-import resource
-import time
 
 import numpy as np
+from cases import measure
 
 import rnnlayout as rl
 
@@ -23,10 +22,6 @@ def packed_wrongly(weights):
     return np.concatenate(parts)
 
 
-def peak_mb():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def main():
     argparse.ArgumentParser(description=__doc__).parse_args()
     rng = np.random.default_rng(0)
@@ -40,16 +35,13 @@ def main():
         "also rounded to float16": wrong.astype("f2").astype("f4"),
         "other weights": rng.normal(size=right.size).astype("f4"),
     }
-    most, before = 0.0, peak_mb()
-    for name, buffer in buffers.items():
-        start = time.perf_counter()
-        found = rl.diagnose(buffer, like=weights)
-        seconds = time.perf_counter() - start
-        most = max(most, seconds)
-        print(f"{name:24} {seconds:5.2f} s   {len(found.mistakes)} mistakes")
-    verdict = "met" if most <= LIMIT_S else "missed"
-    print(f"{SPEC.nbytes / 1e6:.0f} MB: at most {most:.2f} s; goal: {LIMIT_S} s: {verdict}")
-    print(f"memory: {(peak_mb() - before) * 2**20 / SPEC.nbytes:.1f} times the buffer on top")
+    measure(
+        buffers,
+        lambda buffer: rl.diagnose(buffer, like=weights),
+        lambda found: f"{len(found.mistakes)} mistakes",
+        LIMIT_S,
+        SPEC.nbytes,
+    )
 
 
 if __name__ == "__main__":

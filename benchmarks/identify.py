@@ -2,10 +2,9 @@
 memory it needs."""
 
 import argparse
-import resource
-import time
 
 import numpy as np
+from cases import measure
 
 import rnnlayout as rl
 
@@ -18,10 +17,6 @@ def own(array):
     """Order the gates o i g f, and transpose."""
     i, f, g, o = np.split(array, 4)
     return np.concatenate([o, i, g, f]).T
-
-
-def peak_mb():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def main():
@@ -38,16 +33,13 @@ def main():
         "a layout of one's own": ([own(array) for array in weights.values()], y),
         "no layout agrees": (weights, y[::-1] ** 2),
     }
-    most, before = 0.0, peak_mb()
-    for name, (tensors, of_these) in cases.items():
-        start = time.perf_counter()
-        found = rl.identify(tensors, x, of_these)
-        seconds = time.perf_counter() - start
-        most = max(most, seconds)
-        print(f"{name:22} {seconds:5.2f} s   {found.tried:4} networks, {found.tied} agree")
-    verdict = "met" if most <= LIMIT_S else "missed"
-    print(f"{SPEC.nbytes / 1e6:.1f} MB: at most {most:.2f} s; goal: {LIMIT_S} s: {verdict}")
-    print(f"memory: {peak_mb() - before:.0f} MB on top")
+    measure(
+        cases,
+        lambda case: rl.identify(case[0], x, case[1]),
+        lambda found: f"{found.tried:4} networks, {found.tied} agree",
+        LIMIT_S,
+        SPEC.nbytes,
+    )
 
 
 if __name__ == "__main__":

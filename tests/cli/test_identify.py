@@ -54,6 +54,22 @@ def test_what_was_found_is_saved(rnnlayout, folder):
     assert rnnlayout(*arguments(folder, "arrays.npz", "y.npy", "--save", new, "--force"))[0] == 0
 
 
+@pytest.mark.parametrize("file", ["arrays.npz", "flat.npy", "m.onnx"])
+def test_a_file_whose_name_does_not_show_its_format(rnnlayout, folder, file):
+    """It was refused: "give the file that suffix"."""
+    suffix = file.partition(".")[2]
+    (folder / file).rename(folder / "w.pt")
+    command = arguments(folder, "w.pt")
+    assert rnnlayout(*command)[0] == 3
+    assert rnnlayout(*command, "--format", suffix)[0] == 0
+    code, _, err = rnnlayout(*command, "--format", "h5")
+    assert code == 3 and "w.pt" in err
+    (folder / "w.data").write_bytes(b"?")
+    assert "if it is one, pass --format" in rnnlayout(*arguments(folder, "w.data"))[2]
+    with pytest.raises(rl.SpecError, match=r"^format= is for a file, not for a list$"):
+        rl.identify([np.ones(3)], np.ones((2, 1)), np.ones((2, 1)), format="npz")
+
+
 @pytest.mark.parametrize(
     "file, more, code, said",
     [

@@ -10,6 +10,7 @@ from oracles.some import normal_weights
 from svgs import check
 
 import rnnlayout as rl
+from rnnlayout._convert import picture as _picture
 
 SPEC = rl.Spec("gru", 5, 3)
 TEXT = "gru, input_size 5, hidden_size 3"
@@ -61,6 +62,16 @@ def test_files_are_written(rnnlayout, file, tmp_path):
     code, _, told = rnnlayout("map", file, "--svg", file, "--force")
     assert code == 3 and "is the input" in told
     assert rl.load(file).names == ["enc"]
+
+
+def test_two_files_show_one_picture(rnnlayout, file, tmp_path, monkeypatch):
+    """It was drawn once for each."""
+    drawn = []
+    draw = _picture.draw_each
+    monkeypatch.setattr(_picture, "draw_each", lambda *a, **k: drawn.append(k) or draw(*a, **k))
+    files = "--svg", tmp_path / "a.svg", "--png", tmp_path / "a.png"
+    assert rnnlayout("map", file, *files)[0] == 0
+    assert len(drawn) == 1
 
 
 @pytest.mark.parametrize(

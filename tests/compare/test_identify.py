@@ -6,7 +6,7 @@ import pytest
 import torch
 from compare import network_machine as machine
 from oracles import frameworks
-from oracles.some import normal_weights
+from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
 
@@ -175,6 +175,29 @@ def test_both_directions_of_ones_own():
     assert "gates g o i f" in one.text and one.spec.bidirectional
     swapped = [*own[4:], *own[:4]]
     assert "the backward direction first" in first(rl.identify(swapped, x, y)).text
+
+
+@pytest.mark.parametrize("shown, by_direction", [("steps", False), ("sum", True), ("states", True)])
+def test_two_bidirectional_layers_of_ones_own(shown, by_direction):
+    """They were not tried."""
+    module = torch.nn.GRU(I, H, 2, bidirectional=True)
+    weights = {name: p.detach().numpy() for name, p in module.named_parameters()}
+    x = np.random.default_rng(0).normal(size=(T, N, I)).astype("f4")
+    with torch.no_grad():
+        y, h_n = (one.numpy() for one in module(torch.from_numpy(x)))
+    y = {"steps": y, "sum": y[..., :H] + y[..., H:], "states": h_n}[shown]
+    arrays = [np.concatenate([n, z, r]).T for r, z, n in map(thirds, weights.values())]
+    if by_direction:
+        arrays = [*arrays[:4], *arrays[8:12], *arrays[4:8], *arrays[12:]]
+    one = first(rl.identify(arrays, x, y))
+    assert "gates n z r" in one.text and one.spec == rl.Spec("gru", I, H, 2, True)
+    assert ("all forward layers first" in one.text) == by_direction
+    assert one.settings == ({"merge_mode": "sum"} if shown == "sum" else {})
+    assert same_bits(one.weights.tensors, weights)
+
+
+def thirds(array):
+    return np.split(array, 3)
 
 
 def test_two_layers_of_a_gru_of_ones_own():

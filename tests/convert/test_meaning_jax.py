@@ -253,11 +253,14 @@ def test_parameters_as_users_have_them(layout, make, cell):
     framework = filled(make(cell), seeded("nested", layout, make, cell))
     model = {"params": {"encoder": {"cell": framework.params}, "head": {"kernel": np.ones((3, 2))}}}
     hints = {"cell": cell} if cell.startswith("rnn") else {}
-    direct = rl.convert(framework.params, layout=layout, to="torch", **hints)
+    named = hints | {"layout": layout}
+    direct = rl.convert(framework.params, to="torch", **named)
+    if (layout, cell) == ("equinox", "lstm"):  # without its class it may be one of Core ML
+        hints = named
     found = rl.convert(model, prefix="params/encoder/cell", to="torch", **hints)
     assert all(found[name].tobytes() == direct[name].tobytes() for name in direct)
     with pytest.raises(rl.LayoutError, match=r"pass its \['params'\]\['encoder'\]\['cell'\]"):
-        rl.convert(model, layout=layout, to="torch", **hints)
+        rl.convert(model, to="torch", **named)
 
 
 @pytest.mark.parametrize("both", [False, True])

@@ -73,6 +73,21 @@ def test_cells_that_no_layout_can_represent(cell, options, text):
         assert rl.Weights(eval(repair, {"nnx": nnx, "cell": found})).spec == rl.Spec("gru", I, H)
 
 
+def test_cells_in_a_dict_keep_what_they_record():
+    """Their functions and directions were lost: only their arrays were read."""
+    own = nnx_cell(gate_fn=lambda a: a)
+    for source in ({"a": {"cell": own}}, {"0": {"forward": nnx_cell(), "backward": own}}):
+        assert "gate_fn is <lambda>" in str(error_of(source))
+    turned = nnx.RNN(nnx_cell(), reverse=True)
+    for source, prefix in (({"rnn": turned}, ""), ({"b": turned, "head": np.ones(2)}, "b")):
+        found = rl.Weights(source, prefix=prefix)
+        assert found == rl.Weights(turned) and found.config == {"go_backwards": True}
+    upper = nnx.RNN(nnx.GRUCell(H, H, rngs=nnx.Rngs(0)))
+    text = str(error_of({"0": turned, "1": upper}))
+    assert "go_backwards=True" in text and text.endswith("pass the layers in a list, bottom first")
+    assert rl.Weights([turned, upper]).config == {"go_backwards": True}
+
+
 def test_an_lstm_cell_of_nnx_that_is_not_the_optimized_one():
     weights = rl.Weights(nnx_cell(nnx.LSTMCell))
     assert (weights.layout.name, weights.spec) == ("flax-nnx-lstm", rl.Spec("lstm", I, H))

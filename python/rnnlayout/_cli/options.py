@@ -126,12 +126,7 @@ def add_reading(parser: argparse.ArgumentParser, *, whose: str = "the input file
         help="read layers of your own class in a Keras file as LSTM, GRU or SimpleRNN, cells"
         " as LSTMCell ...",
     )
-    add(
-        "--format",
-        type=file_format,
-        metavar="F",
-        help="format of the file whose name does not show it: pt, h5, keras, npz ...",
-    )
+    add_format(parser)
     group = parser.add_argument_group("options for files that do not describe themselves")
     add = group.add_argument
     add("--layout", type=layout, metavar="LAYOUT", help=f"layout of {whose}")
@@ -152,6 +147,16 @@ def add_reading(parser: argparse.ArgumentParser, *, whose: str = "the input file
         type=spec,
         metavar="SPEC",
         help='the whole spec: "lstm, input_size 8, hidden_size 16, bidirectional"',
+    )
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Add the option for a file whose name does not show its format."""
+    parser.add_argument(
+        "--format",
+        type=file_format,
+        metavar="F",
+        help="format of the file whose name does not show it: pt, h5, keras, npz ...",
     )
 
 

@@ -27,8 +27,12 @@ def write_pictures(draw: Callable[..., Picture], options: argparse.Namespace) ->
     from rnnlayout._files.bags.output import whole
     from rnnlayout._model.picture.picture import WIDTH
 
-    for path, suffix in ((options.svg, ".svg"), (options.png, ".png")):
+    files = [(options.svg, ".svg"), (options.png, ".png")]
+    if not any(path for path, _ in files):
+        return
+    picture = draw(width=options.width or WIDTH)
+    for path, suffix in files:
         if path:
             with whole(path, force=options.force) as output:
-                draw(width=options.width or WIDTH).save(output.path, suffix=suffix)
+                picture.save(output.path, suffix=suffix)
             say(f"{shown(path)}: written")

@@ -124,6 +124,7 @@ def identify(
     state: Any = None,
     prefix: str = "",
     atol: float = 0.0,
+    format: str | None = None,
 ) -> Identified:
     """Find the layout, cell and conventions in which tensors turn x into y.
 
@@ -136,6 +137,7 @@ def identify(
     state: the initial state, h_0 or (h_0, c_0), as RNN() takes it; None for zeros.
     prefix: use only the tensors under it.
     atol: how far y may be from an output besides rounding, for y made in TF32 or with noise.
+    format: of the file with the tensors, if its name does not show it, as for load().
 
     Pass at least two steps, several units, and weights and biases that are not zero: what they do
     not show is listed as tied candidates.
@@ -162,7 +164,7 @@ def identify(
         raise SpecError(f"atol is {atol!r}, need a number, 0 or greater")
     searches: list[Search] = []
     found: list[Found] = []
-    for part in _parts(tensors, prefix):
+    for part in _parts(tensors, prefix, format):
         unit = max(UNITS[name] for name in (part.dtype, x_dtype, y_dtype) if name)
         search = Search(part, observed, states, unit, float(atol))
         found += _searched(search)
@@ -179,9 +181,9 @@ def _states(state: Any) -> tuple[np.ndarray, ...]:
     return tuple(numbers(part, name)[0] for part, name in zip(parts, ("h_0", "c_0"), strict=False))
 
 
-def _parts(source: Any, prefix: str) -> Iterator[Tensors]:
+def _parts(source: Any, prefix: str, format: str | None) -> Iterator[Tensors]:
     """Yield the tensors under each prefix that fits, then all of them."""
-    values = values_from(source, prefix)
+    values = values_from(source, prefix, format)
     is_nested = not isinstance(source, Mapping) or any(
         isinstance(value, Mapping) for value in source.values()
     )
@@ -286,10 +288,7 @@ def _notes(search: Search, tied: Sequence[Found], near: bool) -> Iterator[str]:
     if not tied and search.tensors.is_flat:
         yield "a vector was read in the layouts of the table only, with at most 8 layers"
     elif not tied:
-        yield (
-            "in layouts that are in no row, not tried: several bidirectional layers, projections,"
-            " peepholes"
-        )
+        yield ("in layouts that are in no row, not tried: projections, peepholes")
     if search.stopped:
         yield f"not everything was tried: the search ended after {search.tried} networks"
     if not tied and near and search.unit == UNITS["float32"]:

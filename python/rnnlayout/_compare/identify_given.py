@@ -22,6 +22,8 @@ from rnnlayout._sources.mismatch import listing
 from rnnlayout._sources.names import strip_prefix
 from rnnlayout._weights.weights import Weights
 
+from .sides import check_not_for_files
+
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 _MOST_TENSORS, _MOST_LEVELS = 4096, 16
 _AXES = {3: ("TNI", "NTI"), 2: ("TI", "NI"), 1: ("I",)}  # of x, by its number of dimensions
@@ -48,12 +50,14 @@ class Tensors:
         return [widened(array, self.dtype) for array in self.arrays]
 
 
-def values_from(source: Any, prefix: str) -> Any:
+def values_from(source: Any, prefix: str, format: str | None = None) -> Any:
     """Return what a user passes as a dict by name, a list, or a 1-D array."""
     if not isinstance(prefix, str):
         raise LayoutError(f"prefix is a {type(prefix).__name__}, need a string")
     if isinstance(source, (str, os.PathLike)):
-        source, prefix = _from_file(source, prefix)
+        source, prefix = _from_file(source, prefix, format)
+    elif format is not None:
+        check_not_for_files({"format": format}, source)
     if is_module(source):
         raise LayoutError(
             f"a {type(source).__name__} describes its RNN itself: rl.Weights() reads it; pass its"
@@ -100,18 +104,18 @@ def _flattened(tree: Mapping[Any, Any], path: str = "", depth: int = 0) -> dict[
     return found
 
 
-def _from_file(path: Any, prefix: str) -> tuple[Any, str]:
-    """Return what a file has, and the prefix if it is still to be applied."""
+def _from_file(path: Any, prefix: str, name: str | None) -> tuple[Any, str]:
+    """Return what a file has, and the prefix if it is still to be applied. name: of its format."""
     path = regular_file(path)
-    if path.suffix.lower() == ".npy":
+    if name == "npy" or (name is None and path.suffix.lower() == ".npy"):
         return mapped(path).reshape(-1), prefix
-    format = format_to_read(path, asks=False)
+    format = format_to_read(path, name)
     if isinstance(format, TensorFormat):
-        with reading(path, format, asks=False):
+        with reading(path, format):
             bag = format.read(path)
             floats = {name: one for name, one in bag.tensors.items() if one.dtype in UNITS}
             return {name: one.floats(name) for name, one in floats.items()}, prefix
-    found = load(path, prefix=prefix)
+    found = load(path, prefix=prefix, format=name)
     if len(found.names) != 1:
         raise FileError(f"{path} has several RNNs: pass prefix=, one of {listing(found.names)}")
     return found[found.names[0]], ""

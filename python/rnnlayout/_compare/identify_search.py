@@ -164,41 +164,48 @@ class Search:
 
     def own_cases(self) -> Iterator[Own]:
         """Yield the layouts of somebody's own that may agree."""
-        sides = [(cell, L, D) for cell in _CELLS for L in range(1, _MOST_LAYERS + 1)
-                 for D in (1, 2) if D == 1 or L == 1]  # fmt: skip
+        sides = product(_CELLS, range(1, _MOST_LAYERS + 1), (1, 2))
         widths = {(one.x.shape[-1], one.width) for one in self.observed}
         for (cell, L, D), (I, width) in product(sides, widths):  # noqa: E741
-            if len(self.values) % (L * D) or (D == 2 and width % 2):
+            if len(self.values) % (L * D):
                 continue
             each = len(self.values) // (L * D)
             chunks = [self.values[k * each : (k + 1) * each] for k in range(L * D)]
             if D == 1:
                 yield from self._stacks(cell, I, width, chunks)
-            else:
+            elif L == 1 and width % 2 == 0:
                 yield from self._both(cell, I, width // 2, chunks)
+            elif L > 1:
+                turned = [chunks[k + L * side] for k in range(L) for side in (0, 1)]
+                for H in {width // 2, width}:  # y is both side by side, or added; or it is h_n
+                    yield from self._stacks(cell, I, H, chunks, 2)
+                    yield from self._stacks(cell, I, H, turned, 2, "all forward layers first")
 
     def _stacks(
-        self, cell: Cell, I: int, H: int, chunks: list[list[np.ndarray]]  # noqa: E741
+        self, cell: Cell, I: int, H: int, chunks: list[list[np.ndarray]],  # noqa: E741
+        D: int = 1, how: str = "",
     ) -> Iterator[Own]:  # fmt: skip
-        """Yield the RNNs of one direction that agree with the first step, if that can be told."""
+        """Yield the RNNs of these layers and directions, of one direction only those that agree
+        with the first step, if that can be told."""
         observed = [each for one in self.observed for each in one.turned() if one.width == H]
         G = len(CELLS[cell].gates)
-        options = [[*sort(chunk, G, H if k else I, H)] for k, chunk in enumerate(chunks)]
+        widths = [I if k < D else D * H for k in range(len(chunks))]
+        options = [[*sort(chunk, G, one, H)] for chunk, one in zip(chunks, widths, strict=True)]
         alike = (one for one in product(*options) if len({part.joined for part in one}) == 1)
         for parts, reset, activation in product(
             islice(alike, _MOST_ORDERS), _RESETS.get(cell, ("after",)),
             _ACTIVATIONS[: None if G > 1 else 1],
         ):  # fmt: skip
             spec = Spec(
-                cell, I, H, len(chunks), reset=reset, recurrent_activation=activation,
-                dtype="float64",
+                cell, I, H, len(chunks) // D, D == 2, reset=reset,
+                recurrent_activation=activation, dtype="float64",
             )  # fmt: skip
             groups: dict[Form, list[Form]] = {}
             for form in forms(cell, parts[0], H, reset):
                 groups.setdefault(shown_first(form), []).append(form)
             for group in groups.values():
-                first = Own(spec, group[0], parts)
-                if self._shows(first, observed):
+                first = Own(spec, group[0], parts, how)
+                if D == 2 or self._shows(first, observed):
                     for form in group:
                         yield replace(first, form=form)
 

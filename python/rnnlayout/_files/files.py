@@ -55,8 +55,8 @@ def load(
         one RNN.
     as_class: of a Keras file, how to read layers of classes that are not Keras's own:
         {"MyLSTM": "LSTM"}.
-    config: of a Keras file with weights alone, the JSON file of the model: what model.to_json()
-        returned.
+    config: of a Keras file with weights alone, what model.to_json() returned: the path of a file
+        with it, the text itself, or the dict that json.loads() makes of it.
     dtype: of the result, as for convert().
     format: of the file, as a suffix without the dot ("keras"), if its name does not show it.
 

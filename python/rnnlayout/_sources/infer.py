@@ -85,7 +85,7 @@ def choose(found: Sequence[Given]) -> Given:
 
     Raises UndecidedError if there are several; the message says how to tell them apart.
     """
-    found = _first_of_same(found)
+    found = _first_ofsame(found)
     if len(found) == 1:
         return found[0]
     if len({one.layout for one in found}) > 1:
@@ -93,17 +93,18 @@ def choose(found: Sequence[Given]) -> Given:
     raise _several_specs(found)
 
 
-def _first_of_same(found: Sequence[Given]) -> list[Given]:
+def _first_ofsame(found: Sequence[Given]) -> list[Given]:
     """Leave out what tensors may be too if it is the same: without biases, cells of Equinox are
     cells of torch."""
     kept: list[Given] = []
     for one in found:
-        if not any(_same(one, other) for other in kept):
+        if not any(same(one, other) for other in kept):
             kept.append(one)
     return kept
 
 
-def _same(a: Given, b: Given) -> bool:
+def same(a: Given, b: Given) -> bool:
+    """Are the same tensors, read in one layout or another, the same network?"""
     if a.spec != b.spec:
         return False
     if _native.blocks(a.layout, a.spec, a.has) != _native.blocks(b.layout, b.spec, b.has):
@@ -115,9 +116,10 @@ def _same(a: Given, b: Given) -> bool:
 
 
 def several_layouts(layouts: Iterable[Layout]) -> LayoutError:
+    """Return the error for tensors that are different networks in these layouts."""
     names = sorted({layout.name for layout in layouts})
     return LayoutError(
-        "these tensors fit several layouts: pass"
+        "these tensors fit several layouts, and are a different RNN in each: pass"
         f" {' or '.join(f'layout={name!r}' for name in names)}"
     )
 

@@ -36,7 +36,8 @@ def path_for_weights(
 
 
 def only_rnn(source: Any, prefix: str = "") -> Any:
-    """Return the one RNN of a dict of RNNs, as load() returns it. Other sources stay as they are.
+    """Return the one RNN of a dict of RNNs, as load() returns it, or the one cell of nested dicts
+    that contain nothing else under the prefix. Other sources stay as they are.
 
     prefix: chooses among several. Raises LayoutError if there is not exactly one.
     """
@@ -44,7 +45,8 @@ def only_rnn(source: Any, prefix: str = "") -> Any:
         return source
     decided = getattr(source, "decided", source)  # what load() returns also lists undecided ones
     if not all(isinstance(value, Checked) for value in decided.values()):
-        return source
+        under = _under(source, prefix)
+        return under[0] if len(under) == 1 and jax_modules.is_cell(under[0]) else source
     names = [*source, *getattr(source, "refused", ())]
     under = [prefix] if prefix in names else [n for n in names if is_under(n, prefix)]
     if len(under) == 1:
@@ -102,15 +104,33 @@ def around_rnn(names: Collection[str], prefix: str, layouts: Sequence[Layout]) -
     return None
 
 
+def cells_under(source: Mapping[Any, Any], prefix: str) -> list[Any]:
+    """Return the cells of Flax and Equinox in nested dicts under the prefix."""
+    return [value for value in _under(source, prefix) if jax_modules.is_cell(value)]
+
+
+def _under(source: Mapping[Any, Any], prefix: str) -> list[Any]:
+    """Return the leaves of nested dicts under the prefix, of which cells are one each."""
+    if not any(map(_is_branch, source.values())):
+        return []
+    leaves = _leaves(source, "", _DEPTH, whole_cells=True)
+    return [value for name, value in leaves if is_under(name, prefix)]
+
+
 def _is_branch(value: Any) -> bool:
+    if hasattr(type(value), "shape"):  # an array: most dicts have nothing else
+        return False
     return isinstance(value, Mapping) or jax_modules.is_cell(value)
 
 
-def _leaves(source: Mapping[Any, Any], above: str, depth: int) -> Iterator[tuple[str, Any]]:
+def _leaves(
+    source: Mapping[Any, Any], above: str, depth: int, whole_cells: bool = False
+) -> Iterator[tuple[str, Any]]:
+    """Yield paths and values. whole_cells: a cell is one value, else a dict of its arrays."""
     for key, value in source.items():
-        if depth and _is_branch(value):
+        if depth and _is_branch(value) and not (whole_cells and jax_modules.is_cell(value)):
             inside = value if isinstance(value, Mapping) else jax_modules.arrays_of(value)
-            yield from _leaves(inside, f"{above}{key}/", depth - 1)
+            yield from _leaves(inside, f"{above}{key}/", depth - 1, whole_cells)
         elif not jax_modules.is_beside(value):
             yield f"{above}{key}", value
 

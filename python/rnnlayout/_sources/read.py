@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._model.describe import describe
 from rnnlayout._model.dtypes import as_carrier, take
 from rnnlayout._model.given import Checked, Given, Labelled, given_of, stacked
-from rnnlayout._model.layout import (
-    CUDNN,
-    Layout,
-    as_layout,
-    known_layouts,
-    layouts_to_infer,
-    layouts_to_name,
-)
+from rnnlayout._model.layout import CUDNN, Layout, as_layout
 from rnnlayout._model.spec import Spec, unlike
 from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
 
-from . import flat, frameworks, mismatch
+from . import flat, frameworks
 from .candidates import is_flat
+from .dicts import read_dict
 from .infer import check_hints
-from .inside import nested, only_rnn, part_to_pass, path_for_weights
-from .names import strip_prefix, tensors_of
-from .resolve import Arrays, Asked, by_spec, check_dtype, resolve, take_all
-from .torch_names import plain_names, value_of
+from .inside import only_rnn, path_for_weights
+from .resolve import Asked, by_spec, check_dtype, resolve, take_all
 
 _LONGEST_PATH = 4096  # bytes, PATH_MAX of Linux
 
@@ -79,7 +69,7 @@ def read(
     if frameworks.is_module(source):
         return _read_module(source, asked)
     if isinstance(source, Mapping):
-        return _read_dict(source, prefix, asked)
+        return read_dict(source, prefix, asked)
     if isinstance(source, (list, tuple)):
         return _read_list(list(source), asked)
     return _read_flat(source, asked)
@@ -145,7 +135,7 @@ def _read_labelled(source: Labelled, prefix: str, asked: Asked) -> Given:
     _check_contradictions("these tensors are", source.layout, source.spec, asked)
     known = replace(asked, spec=asked.spec or source.spec, layout=source.layout)
     try:
-        found = _read_dict(source, prefix, known)
+        found = read_dict(source, prefix, known)
     except LayoutError as error:
         raise LayoutError(
             f"{error}; convert() or unpack() made these tensors for {source.spec}: if they were"
@@ -185,77 +175,6 @@ def check_agrees(spec: Spec, own: Spec) -> None:
     """Raise SpecError if a spec describes another network than the source describes itself."""
     if different := unlike(spec, own):
         raise SpecError(f"spec= and the source differ: {different}: omit spec=")
-
-
-@cache
-def _plain_layouts() -> list[Layout]:
-    """Return the layouts that a dict of tensors may be in without naming it.
-
-    Not cudnn, which is a flat vector, nor concat, whose tensors do not show its options.
-    """
-    known = known_layouts()
-    return [layout for layout in layouts_to_infer()
-            if not is_flat(layout) and not known[layout.name]["options"]]  # fmt: skip
-
-
-def _read_dict(source: Mapping[Any, Any], prefix: str, asked: Asked) -> Given:
-    maybe = [asked.layout] if asked.layout else _plain_layouts()
-    source = nested(source, prefix, maybe)
-    names = [name for name in source if isinstance(name, str)]
-    if len(names) != len(source) or not names:
-        raise LayoutError("a key is not a string" if source else "the dict of tensors is empty")
-    if asked.layout is not None and asked.layout.name == "cudnn":
-        raise LayoutError(f"cudnn is one flat vector, found a dict of {mismatch.listing(names)}")
-    plain = plain_names(names)
-    rest = strip_prefix(plain.sources, plain.name(prefix))
-    if not rest:
-        raise part_to_pass(source, maybe) or mismatch.wrong_prefix(
-            maybe, list(plain.sources), prefix
-        )
-    if asked.layout is None and (concat := _like_concat(rest.values())):
-        raise LayoutError(
-            f"{mismatch.listing(concat)} are tensors of layout 'concat', which does not record the"
-            " order of h and x or the meaning of z: pass layout=rl.layout('concat', inputs='hx',"
-            " z='state'), or with inputs='xh' or z='candidate'"
-        )
-    known = {layout: tensors_of(layout, rest.values()) for layout in maybe}
-    if not any(known.values()):
-        if error := part_to_pass(source, maybe):
-            raise error
-        if asked.layout is None:
-            _ask_for_layout(rest.values())
-        name, tail = next(iter(rest.items()))
-        expected = list(describe(asked.spec, asked.layout)) if asked.layout and asked.spec else None
-        raise mismatch.wrong_names(maybe, list(rest.values()), expected, name.removesuffix(tail))
-    taken = take_all(((name, value_of(name, plain, source)) for name in rest), asked)
-    found: list[tuple[Layout, Arrays]] = [
-        (layout, {tensors[rest[name]]: array for name, array in taken.arrays.items()})
-        for layout, tensors in known.items()
-        if tensors
-    ]
-    return resolve(found, taken, asked, list(rest.values()))
-
-
-def _ask_for_layout(names: Collection[str]) -> None:
-    """Raise LayoutError if these are tensors of a layout that they do not show, or its options."""
-    for name, info in known_layouts().items():
-        if info["options"] and name != "cudnn" and tensors_of(Layout(name), names):
-            options = "".join(f", {key}={next(iter(values))}" for key, values in
-                              info["options"].items())  # fmt: skip
-            raise LayoutError(
-                f"{mismatch.listing(names)} may be tensors of layout {name!r}, which does not"
-                f" record its options: pass layout=rl.layout({name!r}{options}), or other values"
-            )
-    if fit := [layout for layout in layouts_to_name() if tensors_of(layout, names)]:
-        raise LayoutError(
-            f"{mismatch.listing(names)} may be tensors of a layout that is read only if it is"
-            f" named: pass {' or '.join(f'layout={layout.name!r}' for layout in fit)}"
-        )
-
-
-def _like_concat(names: Iterable[str]) -> list[str]:
-    leaves = [name.split("/")[-1] for name in names]
-    return [leaf for leaf in leaves if leaf[:2] in ("W_", "b_") and len(leaf) == 3]
 
 
 def _read_list(source: list[Any], asked: Asked) -> Given:

@@ -124,6 +124,26 @@ def test_a_config_beside_the_weights(saved, tmp_path, capsys):
         rl.verify([np.ones((3, 8))], new, config=tmp_path / "model.json")
 
 
+def test_a_config_as_a_text_or_a_dict(saved, tmp_path):
+    """A dict was a TypeError, and a text taken as a path."""
+    path, *_ = saved(small)
+    text = (tmp_path / "model.json").read_text()
+    wanted = dict(rl.load(path, config=tmp_path / "model.json"))
+    for config in (text, json.loads(text)):
+        assert dict(rl.load(path, config=config)) == wanted
+    rl.convert_file(path, tmp_path / "new.h5", to="keras", config=json.loads(text))
+    assert rl.load(tmp_path / "new.h5")["c"].spec.recurrent_activation == "sigmoid"
+    for wrong, said in [
+        (json.loads(text)["config"], "^the config is not a model's config, as model.to_json()"),
+        (renamed(json.loads(text)), "^the config: its layer 'other' is not in the weights' file"),
+        ({"config": path}, r"^the config is not what model.to_json\(\) returned"),
+        (text[:-1], "^the config is malformed"),
+        (5, "^need the path of a file, found a int"),
+    ]:
+        with pytest.raises(rl.FileError, match=said):
+            rl.load(path, config=wrong)
+
+
 @pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
 def test_a_config_beside_variables(kit, tmp_path):
     """.weights.h5 of Keras 3 and of late Keras 2."""

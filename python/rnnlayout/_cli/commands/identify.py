@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rnnlayout._cli.options import DONE, add_file, add_json, in_options, tolerance
+from rnnlayout._cli.options import DONE, add_file, add_format, add_json, in_options, tolerance
 from rnnlayout._cli.terminal import put_json, say, show, shown
 
 SUMMARY = "find the layout in which weights of unknown origin turn x into y"
@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "--state", nargs="+", metavar="S.npy", help=from_state)
     add = parser.add_argument
     add("--prefix", default="", metavar="P", help="use only tensors whose names start with P")
+    add_format(parser)
     add("--atol", type=tolerance, default=0.0, metavar="X",
         help="how far y may be off besides rounding (default: 0)")  # fmt: skip
     add_file(
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
             check_free(Path(options.save), options.force, source)
     state = options.state and (options.state if len(options.state) > 1 else options.state[0])
     found = identify(options.file, options.input, options.output, state=state,
-                     prefix=options.prefix, atol=options.atol)  # fmt: skip
+                     prefix=options.prefix, atol=options.atol, format=options.format)  # fmt: skip
     saved = options.save if found else None
     if saved:
         save(saved, found.candidates[0].weights)

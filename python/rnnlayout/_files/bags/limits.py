@@ -35,11 +35,13 @@ def check_shape(shape: tuple[int, ...], what: str) -> None:
 def regular_file(path: Any) -> Path:
     """Return path if it is a regular file.
 
-    Raises FileNotFoundError if it does not exist, FileError if it is something else.
+    Raises FileNotFoundError if it does not exist, FileError if it is something else, or no path.
     """
     try:
         found = Path(path)
         exists, is_file = found.exists(), found.is_file()
+    except TypeError:
+        raise FileError(f"need the path of a file, found a {type(path).__name__}") from None
     except (OSError, ValueError) as error:  # a name with a null byte, or too long
         raise FileError(f"{path!r}: {error}") from None
     if not exists:

@@ -1,10 +1,10 @@
-"""A model's config in a file beside its weights: what to_json() of Keras 1, 2 and 3 returns."""
+"""A model's config that is not in the file of its weights: what Keras's to_json() returns."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from rnnlayout._files.bags.limits import regular_file
 from rnnlayout._model.errors import FileError
@@ -14,13 +14,14 @@ from rnnlayout._sources.keras_tree import Node, Version
 from .config import children, parse, version
 
 _MOST = 4 << 20  # bytes; a model of a thousand layers has about one million
+_NAME = "the config"  # in messages, if it has no file
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """The config. path: of its file; version: of the Keras that wrote it, None if not recorded."""
+    """The config. name: of its file, or _NAME. version: of the Keras that wrote it, if recorded."""
 
-    path: Path
+    name: str
     model: Node
     version: Version | None
 
@@ -33,20 +34,37 @@ class Architecture:
         """
         for name in wanted:
             if name not in found:
-                raise FileError(f"{self.path}: its layer {short(name)} is not in the weights' file")
+                raise FileError(f"{self.name}: its layer {short(name)} is not in the weights' file")
         for name in found:
             if name not in known:
-                raise FileError(f"{self.path}: it lacks layer {short(name)} of the weights' file")
+                raise FileError(f"{self.name}: it lacks layer {short(name)} of the weights' file")
 
 
-def read_architecture(path: object) -> Architecture:
-    """Return the config in a file. Raises FileError if it is not a model's."""
-    file = regular_file(path)
-    if file.stat().st_size > _MOST:
-        raise FileError(f"{file} has {file.stat().st_size} bytes: a config has at most {_MOST}")
-    model = parse(file.read_bytes(), str(file))
+def read_architecture(config: object) -> Architecture:
+    """Return what to_json() of a model returned: in a file, the text itself, or parsed.
+
+    Raises FileError if it is not a model's config.
+    """
+    name, json_text = _text_of(config)
+    if len(json_text) > _MOST:
+        raise FileError(f"{name} has more than {_MOST} bytes: a config has at most so many")
+    model = parse(json_text, name)
     if not children(model):
-        raise FileError(f"{file} is not a model's config, as model.to_json() returns it")
+        raise FileError(f"{name} is not a model's config, as model.to_json() returns it")
     text = model.get("keras_version")
     known = version(text) if isinstance(text, str) else (3, 0) if "module" in model else None
-    return Architecture(file, model, known)
+    return Architecture(name, model, known)
+
+
+def _text_of(config: object) -> tuple[str, str | bytes]:
+    """Return what messages call a config, and its JSON."""
+    if isinstance(config, Mapping):
+        try:
+            return _NAME, json.dumps(dict(config))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise FileError(f"{_NAME} is not what model.to_json() returned: {error}") from None
+    if isinstance(config, str) and config.lstrip().startswith("{"):
+        return _NAME, config
+    file = regular_file(config)
+    with open(file, "rb") as stream:
+        return str(file), stream.read(_MOST + 1)

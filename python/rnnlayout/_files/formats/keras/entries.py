@@ -135,7 +135,7 @@ class Entries:
             different = unlike(record.spec, given.spec) if record else ""
             if self.beside and different:
                 raise FileError(
-                    f"{name}: the file records another RNN than {self.beside.path} describes"
+                    f"{name}: the file records another RNN than {self.beside.name} describes"
                     f" ({different}): omit config="
                 )
             if record and not different:

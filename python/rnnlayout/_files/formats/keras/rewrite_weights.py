@@ -87,7 +87,7 @@ def _change_described(entries: Entries, layers: Group, changed: ChangedCells) ->
         for layer, cells in pairs(nodes[name], group) if name in nodes else ():
             if not unknown_in(layer):
                 changed.add_hard(layer, cells, entries.version)
-    with config_errors(str(beside.path)):
+    with config_errors(beside.name):
         modernize(beside.model, scaled=changed.scaled)  # raises what Keras 3 cannot compute
 
 

@@ -61,7 +61,7 @@ def read_beside(root: Group, beside: Architecture, entries: Entries) -> None:
     without_config = Entries(Hints(), entries.version)
     read_without_config(root, without_config)
     for array in sorted(without_config.used - described):
-        raise FileError(f"{beside.path}: it lacks the layer of {array} in the weights' file")
+        raise FileError(f"{beside.name}: it lacks the layer of {array} in the weights' file")
     read_with_config(root, model, entries)
 
 

@@ -1,0 +1,112 @@
+"""Layouts whose tensors have equal names and shapes, but define other networks."""
+
+import itertools
+from collections import defaultdict
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from oracles.some import normal_weights, same_bits
+
+import rnnlayout as rl
+
+# By convention these names are read as the first layout's: "Names that layouts share" in
+# docs/layouts.md. A new row of the table whose names are read silently as another's fails here.
+CONVENTIONS = {("keras", "haste"), ("torch-cell", "coreml")}
+KINDS = [("lstm", "after"), ("gru", "after"), ("gru", "before"), ("rnn_tanh", "after"),
+         ("rnn_relu", "after")]  # fmt: skip
+I, H, P = 5, 7, 3  # noqa: E741
+KEY = jax.random.key(0)
+
+
+def specs(input_size):
+    for (cell, reset), layers, both, bias, proj, peepholes in itertools.product(
+        KINDS, (1, 2), (False, True), ("double", "none"), (0, P), (False, True)
+    ):
+        if cell == "lstm" or not (proj or peepholes):
+            yield rl.Spec(cell, input_size, H, layers, both, proj, bias, reset, peepholes=peepholes)
+
+
+def by_names_and_shapes(input_size):
+    """Return all RNNs of the table, (layout, spec), in groups with equal tensors."""
+    groups = defaultdict(list)
+    for name, spec in itertools.product(rl.layouts(), specs(input_size)):
+        try:
+            tensors = rl.describe(spec, name)
+        except rl.LossyError:
+            continue
+        if len(tensors) > 1:  # one vector never records its layout
+            groups[frozenset(tensors.items())].append((name, spec))
+    return groups.values()
+
+
+def same_network(tensors, one, other):
+    """Are the tensors the same network in both layouts: is the conversion of nothing but copies?"""
+    (a, spec), (b, other_spec) = one, other
+    if spec.replace(bias="double") != other_spec.replace(bias="double"):
+        return False
+    try:
+        return same_bits(rl.convert(tensors, spec, layout=a, to=b), {
+            name: tensors[name] for name in rl.describe(spec, b)
+        })  # fmt: skip
+    except rl.LossyError:
+        return False
+
+
+@pytest.mark.parametrize("input_size", [I, pytest.param(H, marks=pytest.mark.long)])
+def test_tensors_are_never_read_silently_as_another_network(input_size):
+    """A dict with the names and shapes of several layouts, with and without its spec."""
+    guessed, refused = set(), set()
+    for group in by_names_and_shapes(input_size):
+        for layout, spec in group:
+            tensors = normal_weights(rl.layout(layout), spec)
+            for asked in (None, spec):
+                try:
+                    found = rl.Weights(tensors, asked)
+                except rl.UndecidedError:  # asks for the cell or the reset
+                    continue
+                except rl.LayoutError as error:
+                    assert f"layout={layout!r}" in str(error) or f"layout({layout!r}" in str(error)
+                    refused.add(layout)
+                    continue
+                read = found.layout.name, found.spec
+                if not same_network(tensors, read, (layout, spec)):
+                    guessed.add((read[0], layout))
+    assert guessed == CONVENTIONS
+    assert {"equinox", "coreml", "webnn", "tf1", "tf1-cudnn-canonical"} < refused
+
+
+def test_an_lstm_of_core_ml_is_not_read_as_one_of_equinox(tmp_path):
+    """Its gates are in the order i, f, o, g, and were read as i, f, g, o."""
+    spec = rl.Spec("lstm", I, H)
+    tensors = normal_weights(rl.layout("coreml"), spec)
+    np.savez(tmp_path / "a.npz", **tensors)
+    message = "different RNN in each: pass layout='coreml' or layout='equinox'$"
+    for refused in (
+        lambda: rl.Weights(tensors),
+        lambda: rl.Weights(tensors, spec),
+        lambda: rl.infer_spec({f"cell.{name}": w for name, w in tensors.items()}, prefix="cell"),
+        lambda: rl.load(tmp_path / "a.npz"),
+    ):
+        with pytest.raises(rl.LayoutError, match=message):
+            refused()
+    for layout in ("coreml", "equinox"):
+        (found,) = rl.load(tmp_path / "a.npz", layout=layout).values()
+        assert found == rl.Weights(tensors, layout=layout)
+    rl.save(tmp_path / "b.npz", found)  # which records the layout
+    assert rl.load(tmp_path / "b.npz")["lstm"] == found
+
+
+def equinox_cell(size, seed=0):
+    return eqx.nn.LSTMCell(size, H, key=jax.random.key(seed))
+
+
+def test_cells_of_equinox_in_a_dict_say_their_layout():
+    one, other = equinox_cell(I), equinox_cell(I, 1)
+    assert rl.Weights({"model": {"cell": one}}) == rl.Weights(one)
+    assert rl.Weights({"a": one, "b": other}, prefix="b") == rl.Weights(other)
+    stack = rl.Weights({"0": one, "1": equinox_cell(H)})
+    assert stack == rl.Weights([one, equinox_cell(H)])
+    both = rl.Weights({"0": {"forward": one, "backward": other}})
+    assert (both.layout.name, both.spec) == ("equinox", rl.Spec("lstm", I, H, bidirectional=True))
