@@ -22,7 +22,7 @@ extern long check_passed, check_failed;
     } while (0)
 
 /* Return how many random cases to try: most, or a sixth of them where CHECK_SHARE=6, as for slow
- * builds. */
+ * and for second builds. */
 int check_turns(int most);
 
 /* Print the last line of a check program and return the exit status for main. */

@@ -85,7 +85,7 @@ def choose(found: Sequence[Given]) -> Given:
 
     Raises UndecidedError if there are several; the message says how to tell them apart.
     """
-    found = _first_ofsame(found)
+    found = _first_of_same(found)
     if len(found) == 1:
         return found[0]
     if len({one.layout for one in found}) > 1:
@@ -93,7 +93,7 @@ def choose(found: Sequence[Given]) -> Given:
     raise _several_specs(found)
 
 
-def _first_ofsame(found: Sequence[Given]) -> list[Given]:
+def _first_of_same(found: Sequence[Given]) -> list[Given]:
     """Leave out what tensors may be too if it is the same: without biases, cells of Equinox are
     cells of torch."""
     kept: list[Given] = []
