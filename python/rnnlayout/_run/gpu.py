@@ -51,7 +51,8 @@ def call(
     Return None if x is not such an array, or if run() has to say what is wrong. Raises LayoutError
     if an array or the lengths do not fit. outs: out, h_out and c_out.
     """
-    if may_need_gradients(x, *(state if isinstance(state, (tuple, list)) else (state,))):
+    states = state if isinstance(state, (tuple, list)) else (state,)
+    if may_need_gradients(x, *states, *outs):
         return None
     steps = None if lengths is None else read_lengths(lengths)
     number = None if stream is None else stream_of(stream)

@@ -5,6 +5,7 @@ import sys
 from unittest import mock
 
 import numpy as np
+import pytest
 import torch
 from run.gpu.calls import Tensor, ours
 from run.gpu.exporters import Exporter
@@ -100,3 +101,7 @@ def tensors_that_require_grad():
                 raise AssertionError(name)
         with torch.no_grad():
             assert_near(rnn(there[0], tuple(there[1:])), right, LSTM)
+    plain = on_device(device, x, Tensor)
+    for name, like in zip(("out", "h_out", "c_out"), flat(right), strict=True):
+        with pytest.raises(rl.LayoutError, match=f"{name} requires grad"):
+            rnn(plain, **{name: on_device(device, like, Parameter)})
