@@ -70,7 +70,11 @@ def test_options(rnnlayout, folder):
     "change, code, said",
     [
         (["--device", "cuda:99"], 5, "cuda:99"),
-        (["--device", "gpu"], 3, "device is 'gpu'"),
+        (
+            ["--device", "gpu"],
+            2,
+            "--device: device is 'gpu', need 'cpu', 'cuda', 'cuda:N' or 'auto'",
+        ),
         (["--lengths", "9,9,9,9"], 3, "lengths"),
         (["--only", "gru"], 3, "no RNN is named 'gru': --only takes lstm"),
         (["--output", "y.npz"], 2, "y.npz: the name must end in .npy"),

@@ -47,7 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     axes.add_argument("--time-first", dest="batch_first", action="store_false", default=None,
                       help="x and y are (T, N, ...)")  # fmt: skip
-    add("--device", default="cpu", metavar="D", help="cpu (the default), cuda, cuda:N, or auto")
+    add(
+        "--device",
+        type=_device,
+        default="cpu",
+        metavar="D",
+        help="cpu (the default), cuda, cuda:N, or auto",
+    )
     add("--force", action="store_true", help="overwrite outputs that exist")
     add_json(parser)
     add_reading(parser)
@@ -58,6 +64,16 @@ def _numbers(text: str) -> list[int]:
         return [int(number) for number in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: need numbers, as in 7,5,2") from None
+
+
+def _device(text: str) -> str:
+    from rnnlayout._native import SpecError
+    from rnnlayout._run.options import read_options
+
+    try:
+        return read_options(text, None, None, "default", "auto").device
+    except SpecError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(options: argparse.Namespace) -> int:
