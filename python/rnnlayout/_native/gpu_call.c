@@ -108,9 +108,13 @@ static int make_output(const gpu_rnn_object *self, gpu_call *call, PyObject *emp
     if (!call->made[k])
         return -1;
     array->is_new = 1;
-    const int result = foreign_look(&call->reader, call->made[k], array);
-    return result > 0 && array->waits ? foreign_take(&call->reader, call->core.stream, array)
-                                      : result;
+    int result = foreign_look(&call->reader, call->made[k], array);
+    if (result > 0 && array->waits)
+        result = foreign_take(&call->reader, call->core.stream, array);
+    if (result < 0 || (result > 0 && gpu_call_has_shape(array, shape)))
+        return result;
+    return foreign_refuse(&call->reader, array,
+                          "that its library has made in another shape or not on a GPU");
 }
 
 /* Make the outputs that are not given. 1, or -1. */

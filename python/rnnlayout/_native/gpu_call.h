@@ -20,6 +20,7 @@ typedef struct gpu_call {
 
 /* gpu_fits.c: do the shapes of the arrays, once they are taken, and the lengths fit? */
 int gpu_call_fits(const rnl_spec *spec, PyObject *lengths, gpu_call *call);
+int gpu_call_has_shape(const foreign *array, const array_shape *shape);
 
 /* gpu_order.c: read the caller's stream; choose the stream of the call, once its arrays are read.
  * 1, or -1: an exception. */

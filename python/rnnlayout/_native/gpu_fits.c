@@ -27,7 +27,7 @@ static int find_shapes(const rnl_spec *spec, gpu_call *call)
     return 1;
 }
 
-static int has_shape(const foreign *array, const array_shape *shape)
+int gpu_call_has_shape(const foreign *array, const array_shape *shape)
 {
     int equal = array->shape.ndim == shape->ndim;
     for (int d = 0; equal && d < shape->ndim; d++)
@@ -38,7 +38,7 @@ static int has_shape(const foreign *array, const array_shape *shape)
 static int shapes_fit(const gpu_call *call)
 {
     for (int k = 0; k < NUM_ARRAYS; k++)
-        if (call->arrays[k].value && !has_shape(&call->arrays[k], &call->shapes[k]))
+        if (call->arrays[k].value && !gpu_call_has_shape(&call->arrays[k], &call->shapes[k]))
             return 0;
     return 1;
 }

@@ -5,7 +5,7 @@ import os
 
 import pytest
 from run.gpu.calls import Tensor
-from run.gpu.exporters import exchanging
+from run.gpu.exporters import CPU, exchanging
 from run.gpu.fake_gpu import LSTM, Device, flat, inputs, on_device, weights_of
 from run.gpu.on_gpu_captures import capture
 from run.gpu.played import played
@@ -115,3 +115,17 @@ def new_results_in_a_capture():
         given = on_device(d, x, Array)
         with capture(d) as side:
             assert type(gpu(given, stream=side)[0]) is Array
+
+
+def a_library_that_makes_another_array():
+    """It is refused before the call writes past its end."""
+    gpu, d = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), Device()
+    x, (h, _) = inputs(LSTM)
+    with played("torch", Tensor) as Array:
+        given = on_device(d, x, Array)
+        for made in (on_device(d, h, Array), Array(1 << 40, x.shape, device=(CPU, 0)), h):
+            Array.new_empty = lambda self, shape, made=made: made
+            with pytest.raises(
+                rl.LayoutError, match=r"out is a .* in another shape or not on a GPU"
+            ):
+                gpu(given)
