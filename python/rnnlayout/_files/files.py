@@ -115,15 +115,11 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
                 " it, or of the whole dict if that is one RNN"
             )
         check_config(one.config)
-    if len(entries) > 1 and isinstance(format, ModelFormat) and format.single:
-        raise LayoutError(
-            f"{path} can store one RNN, found {', '.join(map(repr, entries))}: pass one of them, as"
-            f" in save(path, weights[{next(iter(entries))!r}])"
-        )
     check_names(entries)
     entries = {name: _fitting(name, one, format) for name, one in entries.items()}
+    repair = f"pass one of them, as in save(path, weights[{next(iter(entries))!r}])"
     with whole(path, force=True) as out:
-        _write(out, format, entries)
+        _write(out, format, entries, repair)
 
 
 def _check_all_read(found: Found, repair: str) -> None:
@@ -152,9 +148,16 @@ def _write(
     out: Output,
     format: Format,
     entries: Mapping[str, Weights | Conversion],
+    repair: str,
     progress: Progress | None = None,
 ) -> None:
-    """Write a new file with these RNNs and nothing else; in a dry run find out if it can be."""
+    """Write a new file with these RNNs and nothing else; in a dry run find out if it can be.
+
+    repair: what to do if the file can store only one.
+    """
+    if isinstance(format, ModelFormat) and format.single and len(entries) > 1:
+        names = ", ".join(map(repr, entries))
+        raise LayoutError(f"{out.name} can store one RNN, found {names}: {repair}")
     if isinstance(format, TensorFormat):
         bag = bag_of(entries, format.separator)
         if not out.dry_run:
@@ -238,7 +241,7 @@ def convert_file(
             notes += file.copy(out, conversions, progress, target)
             left_out = () if source is target else beside
         else:
-            _write(out, target, conversions, progress)
+            _write(out, target, conversions, "choose one with prefix=", progress)
         for one in conversions.values() if dry_run else ():
             one.check()
     if left_out and whole_file and to.name == "keras" and modernize is not None:

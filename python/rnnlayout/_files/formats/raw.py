@@ -47,13 +47,6 @@ def _weights(tensor: Tensor, spec: Spec | None, path: Path, dtype_free: bool = F
         raise type(error)(f"{path}: {error}") from None
 
 
-def _only_one(entries: Mapping[str, Weights], what: str) -> tuple[str, Weights]:
-    if len(entries) != 1:
-        names = ", ".join(map(repr, entries))
-        raise LayoutError(f"{what} can store one RNN, found {names}: choose one with prefix=")
-    return next(iter(entries.items()))
-
-
 def _read_npy(path: Path, hints: Hints) -> Found:
     array = mapped(path)
     tensor = Tensor.of(array, array.dtype.name)
@@ -62,7 +55,7 @@ def _read_npy(path: Path, hints: Hints) -> Found:
 
 
 def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
-    name, weights = _only_one(entries, out.name)
+    ((name, weights),) = entries.items()
     if changing := changes_outputs(weights.config):
         raise LossyError(
             f"{name} is used with {describe_config(changing)}, and a .npy has nothing but"
@@ -124,7 +117,7 @@ def _beside(path: Path) -> _Described | None:
 
 
 def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
-    name, weights = _only_one(entries, out.name)
+    ((name, weights),) = entries.items()
     with open(out, "wb") as file:
         for chunk in Tensor.of(given_of(weights).arrays[0], weights.spec.dtype).chunks():
             file.write(chunk)
