@@ -18,8 +18,7 @@ def check_free_pictures(options: argparse.Namespace, *sources: str) -> None:
     from rnnlayout._files.bags.output import check_free
 
     for path in filter(None, (options.svg, options.png)):
-        for source in sources:
-            check_free(Path(path), options.force, source if Path(source).exists() else None)
+        check_free(Path(path), options.force, *sources)
 
 
 def write_pictures(draw: Callable[..., Picture], options: argparse.Namespace) -> None:

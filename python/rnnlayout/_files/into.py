@@ -57,8 +57,7 @@ def convert_into(
         raise FileError(f"{dst}: a copy of {model} needs the same suffix, {format.suffix}")
     old, file = _read_model(model, hints)
     new = joined(chosen(load(path, **hints), only, stack), old)
-    check_free(dst, force, path)
-    check_free(dst, force, model)
+    check_free(dst, force, path, model)
     pairs = _pairs(new, old, map, path, model)
     conversions = {
         target: Conversion(new[name], old[target].layout, old[target].spec.dtype, exact)

@@ -54,8 +54,7 @@ def run(options: argparse.Namespace) -> int:
             format_to_write(options.fix)
         except FileError as error:
             options.wrong(str(error))
-        for source in (options.file, options.like):
-            check_free(Path(options.fix), options.force, source)
+        check_free(Path(options.fix), options.force, options.file, options.like)
     found = diagnose(options.file, like=options.like, **hints(options))
     if options.fix:
         found.save(options.fix)

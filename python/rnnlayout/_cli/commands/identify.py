@@ -54,8 +54,8 @@ def run(options: argparse.Namespace) -> int:
             format_to_write(options.save)
         except FileError as error:
             options.wrong(str(error))
-        for source in (options.file, options.input, options.output, *(options.state or ())):
-            check_free(Path(options.save), options.force, source)
+        sources = (options.file, options.input, options.output, *(options.state or ()))
+        check_free(Path(options.save), options.force, *sources)
     state = options.state and (options.state if len(options.state) > 1 else options.state[0])
     found = identify(options.file, options.input, options.output, state=state,
                      prefix=options.prefix, atol=options.atol, format=options.format)  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +89,7 @@ def run(options: argparse.Namespace) -> int:
         if not str(path).lower().endswith(suffix):
             options.wrong(f"{path}: the name must end in {suffix}, the format that is written")
     for output in filter(None, (options.output, options.states)):
-        for source in filter(os.path.exists, (options.file, options.input)):
-            check_free(Path(output), options.force, source)
+        check_free(Path(output), options.force, options.file, options.input)
     name, found = _the_one(options)
     weights = found[name]
     rnn = weights.rnn(device=options.device, batch_first=options.batch_first)

@@ -73,14 +73,15 @@ def whole(path: Any, *, force: bool, source: Any = None, dry_run: bool = False) 
     the new one.
     """
     path = Path(path)
-    check_free(path, force, source)
+    sources = () if source is None else (source,)
+    check_free(path, force, *sources)
     with ExitStack() as files:
         part = files.enter_context(_part(path, dry_run))
         output = Output(path, part.path, dry_run, files, [part])
         with naming(path):
             yield output
         for one in output._parts[1:]:
-            check_free(one.target, force, source)
+            check_free(one.target, force, *sources)
         for one in reversed([] if dry_run else output._parts):  # the one asked for comes last
             _publish(one, force)
 
@@ -188,12 +189,18 @@ def _link(part: _Part, name: Path) -> None:
         os.close(folder)
 
 
-def check_free(path: Path, force: bool, source: Any) -> None:
+def check_free(path: Path, force: bool, *sources: Any) -> None:
     """Raise FileExistsError if a file exists at `path` and must be kept, FileError if none can be
-    written there."""
+    written there.
+
+    sources: the files that are read; those that do not exist are another's matter.
+    """
     try:
-        if source is not None and path.exists() and os.path.samefile(path, source):
-            raise FileError(f"{path} is the input ({source}): choose another name for the output")
+        for source in filter(os.path.exists, sources if path.exists() else ()):
+            if os.path.samefile(path, source):
+                raise FileError(
+                    f"{path} is the input ({source}): choose another name for the output"
+                )
         if path.exists() and not path.is_file():
             kind = "a folder" if path.is_dir() else "not a regular file"
             raise FileError(f"{path} is {kind}: give the name of a file to write")
