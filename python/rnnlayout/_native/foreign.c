@@ -16,12 +16,18 @@ int foreign_refuse(const foreign_reader *reader, const foreign *array, const cha
     return -1;
 }
 
+/* May an array be the cause of the exception that is set? */
+static int is_of_array(void)
+{
+    return PyErr_ExceptionMatches(PyExc_Exception) && !PyErr_ExceptionMatches(PyExc_MemoryError);
+}
+
 /* Turn the exception that an exporter has raised into a LayoutError, unless the array is not its
  * cause. how: the exporter's mistake. Returns -1. */
 static int failed(const foreign_reader *reader, const foreign *array, const char *how)
 {
     PyObject *type, *error, *traceback;
-    if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError))
+    if (!is_of_array())
         return -1;
     PyErr_Fetch(&type, &error, &traceback);
     PyErr_NormalizeException(&type, &error, &traceback);
@@ -38,7 +44,7 @@ static const char EXPORT[] = "does not export its memory";
  */
 static int lacks(void)
 {
-    if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError))
+    if (!is_of_array())
         return -1;
     PyErr_Clear();
     return 0;

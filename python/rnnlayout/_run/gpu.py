@@ -56,10 +56,11 @@ def call(
         return None
     steps = None if lengths is None else read_lengths(lengths)
     number = None if stream is None else stream_of(stream)
-    result = native.call(x, state, steps, *outs, axes, number, empty_like(x))
+    empty = empty_like(x)
+    result = native.call(x, state, steps, *outs, axes, number, empty)
     if isinstance(result, list):
         _explain(spec, axes, result, steps)
-    return on_device_like(x, result, outs) if result is not None else None
+    return on_device_like(x, result, outs) if result and not empty else result
 
 
 def _explain(
