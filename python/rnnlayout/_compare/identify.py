@@ -288,7 +288,7 @@ def _notes(search: Search, tied: Sequence[Found], near: bool) -> Iterator[str]:
     if not tied and search.tensors.is_flat:
         yield "a vector was read in the layouts of the table only, with at most 8 layers"
     elif not tied:
-        yield ("in layouts that are in no row, not tried: projections, peepholes")
+        yield "in layouts that are in no row, not tried: projections, peepholes"
     if search.stopped:
         yield f"not everything was tried: the search ended after {search.tried} networks"
     if not tied and near and search.unit == UNITS["float32"]:
