@@ -48,3 +48,16 @@ def test_other_weights_are_not_repaired(rnnlayout, files):
     assert code == 1 and said.startswith("these are not the same weights")
     code, _, words = rnnlayout("diagnose", other, "--like", like, "--fix", out)
     assert code == 3 and "cannot be repaired" in words and not out.exists()
+
+
+@pytest.mark.parametrize("cut", [29, 3])
+def test_a_buffer_that_is_cut_is_not_repaired(rnnlayout, files, cut):
+    short, like, out = files / "short.npy", files / "like.safetensors", files / "out.npy"
+    right = rl.pack(rl.load(like))
+    np.save(short, right[:-cut])
+    said = f"the buffer has {right.size - cut} values, expected {right.size}: the last {cut} are"
+    code, out_, _ = rnnlayout("diagnose", short, "--like", like)
+    assert code == 1 and out_.startswith(f"{said} missing\n")
+    code, out_, words = rnnlayout("diagnose", short, "--like", like, "--fix", out)
+    assert (code, out_) == (3, "") and f"cannot be repaired: {said} missing" in words
+    assert not out.exists()

@@ -3,9 +3,11 @@
 import json
 import re
 import shlex
+import warnings
 
 import numpy as np
 import pytest
+import torch
 from files.keras import old_models as old
 from oracles.frameworks import KERAS_NOISE
 from oracles.some import normal_weights
@@ -255,3 +257,54 @@ def test_a_layout_in_which_nothing_is_found_is_named(rnnlayout, saved):
         f"error: {path}: no recurrent layer found in layout onnx: omit --layout to look for all"
         " layouts\n"
     )
+
+
+class _OneAfterTheOther(torch.nn.ModuleDict):
+    def forward(self, x):
+        for rnn in self.values():
+            x, _ = rnn(x)
+        return x
+
+
+def exported(path, **rnns):
+    """Write the ONNX model that torch's exporter makes of these, each reading the one before."""
+    model = _OneAfterTheOther(rnns)
+    x = torch.zeros(4, 2, next(iter(rnns.values())).input_size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the exporter's age, and batch sizes
+        torch.onnx.export(model, (x,), path, dynamo=False)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5"])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_names_that_our_conversion_changed_are_matched(rnnlayout, tmp_path, suffix, layers):
+    """Keras allows no slashes in names: /enc/LSTM is written as _enc_LSTM."""
+    lstm, gru = torch.nn.LSTM(3, 2, layers), torch.nn.GRU(2, 4, layers)
+    model = exported(tmp_path / "m.onnx", enc=lstm, dec=gru)
+    new = tmp_path / f"new{suffix}"
+    assert rnnlayout("convert", model, new, "--to", "keras")[0] == 0
+    assert not {*rl.load(model)} & {*rl.load(new)}
+    for pair in ((model, new), (new, model)):
+        code, out, err = rnnlayout("verify", *pair)
+        assert (code, err) == (0, "") and out.count(": equal\n") == 2 * layers, out
+
+
+def test_what_may_be_the_same_under_another_name_is_suggested(rnnlayout, saved):
+    """The suggestion works as it is printed. RNNs of one shape are paired if they are equal."""
+    gru, more = (normal_weights(rl.layout("torch"), rl.Spec("gru", 3, 2), k) for k in (0, 1))
+    a = saved("a.npz", prefixed("enc", TORCH) | prefixed("x y", gru) | prefixed("z", more))
+    new = changed("bias_hh_l0", 0, 7)
+    b = saved("b.npz", prefixed("c", more) | prefixed("d", gru) | prefixed("first", new))
+    code, out, err = rnnlayout("verify", a, b)
+    *_, last = out.splitlines()
+    assert (code, err) == (1, "")
+    told = '--map enc=first --map "x y=d" --map z=c'
+    assert last == f"pass {told} if these are the same RNNs"
+    code, out, err = rnnlayout("verify", a, b, *shlex.split(told))
+    assert out.count(": equal") == 2 and "enc and first: 1 of 64 blocks differ" in out
+    found = rl.verify(a, b)
+    assert rl.verify(a, b, map=found.alike, atol=10) and str(found.alike) in str(found)
+    lone = saved("lone.npz", prefixed("any", more) | prefixed("enc", TORCH))
+    assert "pass --map" not in rnnlayout("verify", saved("c.npz", prefixed("x", gru) | prefixed(
+        "y", gru) | prefixed("enc", TORCH)), lone)[1]  # fmt: skip

@@ -9,6 +9,7 @@ from oracles import frameworks
 from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
+from rnnlayout._compare import identify_search
 
 T, N, I, H = 6, 2, 5, 3  # noqa: E741
 
@@ -417,3 +418,25 @@ def test_any_array_as_any_argument(name):
             rl.identify(**{**good, name: value})
         except (rl.LayoutError, rl.SpecError, FileNotFoundError) as error:
             assert len(str(error)) > 10
+
+
+# ---------------------------------------------------------------------------------- its own limits
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_every_search_that_stopped_says_so(monkeypatch, others):
+    """For a y of other weights, all networks are tried unless the search stops."""
+    tensors = {f"enc.{name}": a for name, a in lstm(SPEC.replace(bidirectional=True)).items()}
+    if others:  # all tensors are searched after those of enc, and are no network
+        tensors["head.weight"] = np.ones((7, 7), "f4")
+    x, _ = data(lstm())
+    y = np.random.default_rng(1).normal(size=(T, N, 2 * H)).astype("f4")
+    tried = rl.identify(tensors, x, y).tried
+    stopped = 0
+    for limit in np.geomspace(1e3, 1e7, 9):
+        monkeypatch.setattr(identify_search, "_MOST_WORK", limit)
+        found = rl.identify(tensors, x, y)
+        said = f"not everything was tried: the search ended after {found.tried} networks"
+        assert (said in found.notes) == (found.tried < tried), (limit, str(found))
+        stopped += found.tried < tried
+    assert 4 < stopped < 9

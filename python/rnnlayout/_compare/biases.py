@@ -66,7 +66,7 @@ SPLIT = Rule("split", "split differently between bW and bR", _same, _same, _SPLI
 # Of a forget gate's bias: the vector that 1 was added to or subtracted from.
 SHIFTS = ((0, 0.0), (0, 1.0), (0, -1.0), (1, 1.0), (1, -1.0))
 _MOST_WRONG = 0.3  # of the values of a layer: values here and there may have been changed
-_UNITS = 24  # of a layer: as many are compared
+_UNITS = 24  # of a layer: as many are compared, unless the buffer is too short for all biases
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,8 @@ class _Search:
 
     def __init__(self, truth: Truth, count: int, expected: Expected, near: bool) -> None:
         self.truth, self.count, self.expected = truth, count, expected
-        true = truth.biases[..., :_UNITS].astype("f8")
+        self.units = _UNITS if count == len(truth.roles) else truth.spec.hidden_size
+        true = truth.biases[..., : self.units].astype("f8")
         w = true[:, :, 0]
         r = true[:, :, 1] if len(truth.roles) == 2 else np.zeros_like(w)
         with np.errstate(all="ignore"):
@@ -203,7 +204,7 @@ class _Search:
         self, flat: np.ndarray, arrangement: Arrangement, skipped: int
     ) -> tuple[float, Biases]:
         """Return the best explanation and its cost: 1 per mistake and 1000 per element."""
-        x = arrangement.undo(flat, sizes_of(self.truth, self.count))[..., :_UNITS].astype("f8")
+        x = arrangement.undo(flat, sizes_of(self.truth, self.count))[..., : self.units].astype("f8")
         options = {at: self._layer(x[at], at) for at in np.ndindex(x.shape[:2])}
         costs = np.array([[cost for cost, _ in row] for row in options.values()])
         picks = costs.argmin(axis=1)

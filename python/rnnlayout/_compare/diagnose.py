@@ -26,14 +26,16 @@ from .biases import KEPT
 from .blocks import Block, Gap, blocks_of, one_bias, views, with_sums
 from .forms import RIGHT
 from .heat import Heat, gaps_of, heat_map
+from .lengths import exactly_found, explains_length, wrong_length
 from .mistakes import BIAS, Mistake, mistakes_of
 from .packing import Packing, packing_of
 from .sides import check_not_for_files
 from .truth import BIASES, Name, Truth, truth_of, values_of
-from .values import decodings, difference
+from .values import Decoded, decodings, difference
 
 _MOST = 40  # lines of evidence
-_UNEXPLAINED = ("not found", "biases not found", "cut short")
+_REPAIR = "flat = rl.pack(like)"
+_UNEXPLAINED = ("not found", "biases not found")
 _VECTORS: dict[str, tuple[str, ...]] = {
     "double": BIASES, "input": ("bW",), "recurrent": ("bR",), "none": ()
 }  # fmt: skip
@@ -49,7 +51,7 @@ class Diagnosis:
     evidence: one line per matrix, and for the biases: where it is and how it was written.
     notes: what these values do not show.
     fixed: the right buffer, as far as it can be restored from the given one alone; None if the
-        weights are others.
+        weights are others, or if it has another length that the mistakes do not explain.
     repair: the call that packs correctly.
     text: all mistakes in one sentence. spec: of the RNN.
     gaps: the blocks that cuDNN would read wrongly, each as in verify()'s pairs.
@@ -232,34 +234,55 @@ def _narrow(block: Block, dtype: str) -> np.ndarray:
 
 def _diagnosis(truth: Truth, raw: np.ndarray, dtype: str | None) -> Diagnosis:
     """Read the buffer in the way in which most matrices are found."""
-    best: tuple[int, Packing, np.ndarray, Mistake | None] | None = None
+    best: tuple[Packing, Decoded] | None = None
     for decoded in decodings(raw, dtype, truth):
         packing = packing_of(truth, values_of(decoded.bits, truth.spec.dtype))
-        if best is None or len(packing.matrices) > best[0]:
-            best = len(packing.matrices), packing, decoded.bits, decoded.mistake
-        if best[0] == len(truth.slabs):
+        if best is None or len(packing.matrices) > len(best[0].matrices):
+            best = packing, decoded
+        if not packing.unknown:
             break
-    repair = "flat = rl.pack(like)"
-    if best is None or not best[0]:
-        text = f"these are not the same weights: none of the {len(truth.slabs)} matrices is there"
-        return Diagnosis((), False, False, (), (), None, repair, text, truth.spec)
-    _, packing, bits, encoded = best
+    assert best is not None
+    packing, decoded = best
+    bits, encoded = decoded.bits, decoded.mistake
     buffer = values_of(bits, truth.spec.dtype)
     fixed = packing.undo(buffer)
+    if decoded.rest or not explains_length(packing, fixed):
+        return _of_another_length(exactly_found(packing, fixed), decoded, buffer)
+    if not packing.matrices:
+        text = f"these are not the same weights: none of the {len(truth.slabs)} matrices is there"
+        return Diagnosis((), False, False, (), (), None, _REPAIR, text, truth.spec)
     differs = difference(packing, buffer, fixed)
     mistakes = [encoded] if encoded else []
     mistakes += mistakes_of(packing)
     mistakes += [one for one in differs.mistakes
                  if not (encoded and one.rule.startswith("rounded"))]  # fmt: skip
     mistakes += list(_leftovers(packing))
+    if packing.size > truth.size:
+        mistakes.append(wrong_length(packing, buffer))
     if not mistakes and not np.array_equal(_as_bits(fixed, truth.spec.dtype), bits):
         mistakes.append(Mistake("order", "the values are in another order", ()))
     text = "; ".join(one.text for one in mistakes) or "the buffer is right"
     sure = not any(one.rule in _UNEXPLAINED for one in mistakes)
     return Diagnosis(
         tuple(mistakes), True, sure, tuple(_evidence(packing)), tuple(_notes(packing)),
-        present(_as_bits(fixed, truth.spec.dtype), truth.spec.dtype), repair, text,
+        present(_as_bits(fixed, truth.spec.dtype), truth.spec.dtype), _REPAIR, text,
         truth.spec, gaps_of(truth, buffer) if mistakes else (),
+    )  # fmt: skip
+
+
+def _of_another_length(packing: Packing, decoded: Decoded, buffer: np.ndarray) -> Diagnosis:
+    """Return what is certain of a buffer whose length is not explained. packing: what was found
+    bit for bit."""
+    truth = packing.truth
+    mistakes = [wrong_length(packing, buffer, decoded.rest)]
+    if packing.matrices and decoded.mistake:
+        mistakes.append(decoded.mistake)
+    text = "; ".join(one.text for one in mistakes)
+    if not packing.matrices:
+        text += f"; none of the {len(truth.slabs)} matrices is in it bit for bit"
+    return Diagnosis(
+        tuple(mistakes), bool(packing.matrices), False, tuple(_evidence(packing)),
+        tuple(_notes(packing)), None, _REPAIR, text, truth.spec, gaps_of(truth, buffer),
     )  # fmt: skip
 
 
@@ -270,7 +293,7 @@ def _as_bits(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _leftovers(packing: Packing) -> Iterator[Mistake]:
-    """Yield what is missing, and what is too much."""
+    """Yield what was not found."""
     for slab in packing.unknown:
         title = _title(slab.name, packing.truth)
         text = f"{title} is not in the buffer"
@@ -282,15 +305,6 @@ def _leftovers(packing: Packing) -> Iterator[Mistake]:
             title = _title((*place, BIAS), packing.truth)
             text = f"{title} are not in the buffer"
             yield Mistake("biases not found", text, ((*place, BIAS),), title)
-    if packing.spare > 0:
-        biases = packing.biases
-        if biases and biases.count < len(packing.truth.roles):
-            used = packing.truth.biases[:, :, :1].size * biases.count + packing.spare
-            missing = packing.truth.biases.size - used
-            text = f"the buffer has {missing} values too few"
-            yield Mistake("cut short", text, (), f"the last {missing} values")
-        else:
-            yield Mistake("extra", f"the buffer has {packing.spare} values too many", ())
 
 
 def _title(name: Name, truth: Truth) -> str:

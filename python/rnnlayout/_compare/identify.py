@@ -234,6 +234,8 @@ def _identified(found: Sequence[Found], searches: Sequence[Search]) -> Identifie
     candidates = tuple(_candidate(one) for one in ranked)
     near = any(one.score.error <= _NEAR for one in found)
     notes = list(_notes(search, tied, near))
+    if any(one.stopped for one in searches):
+        notes.append(f"not everything was tried: the search ended after {tried} networks")
     if not candidates and tried:
         return Identified(
             (), 0, None, tried, tuple(notes), f"none of {tried} networks agrees with y"
@@ -289,8 +291,6 @@ def _notes(search: Search, tied: Sequence[Found], near: bool) -> Iterator[str]:
         yield "a vector was read in the layouts of the table only, with at most 8 layers"
     elif not tied:
         yield "in layouts that are in no row, not tried: projections, peepholes"
-    if search.stopped:
-        yield f"not everything was tried: the search ended after {search.tried} networks"
     if not tied and near and search.unit == UNITS["float32"]:
         yield "for y made in TF32 or on a GPU with reduced precision, pass atol=, such as 0.01"
 

@@ -172,22 +172,24 @@ class Search:
             each = len(self.values) // (L * D)
             chunks = [self.values[k * each : (k + 1) * each] for k in range(L * D)]
             if D == 1:
-                yield from self._stacks(cell, I, width, chunks)
+                yield from self._stacks(cell, I, width, chunks, self.observed)
             elif L == 1 and width % 2 == 0:
                 yield from self._both(cell, I, width // 2, chunks)
             elif L > 1:
                 turned = [chunks[k + L * side] for k in range(L) for side in (0, 1)]
                 for H in {width // 2, width}:  # y is both side by side, or added; or it is h_n
-                    yield from self._stacks(cell, I, H, chunks, 2)
-                    yield from self._stacks(cell, I, H, turned, 2, "all forward layers first")
+                    yield from self._stacks(cell, I, H, chunks, self.observed, 2)
+                    yield from self._stacks(
+                        cell, I, H, turned, self.observed, 2, "all forward layers first"
+                    )
 
     def _stacks(
         self, cell: Cell, I: int, H: int, chunks: list[list[np.ndarray]],  # noqa: E741
-        D: int = 1, how: str = "",
+        observed: list[Observed], D: int = 1, how: str = "",
     ) -> Iterator[Own]:  # fmt: skip
         """Yield the RNNs of these layers and directions, of one direction only those that agree
         with the first step, if that can be told."""
-        observed = [each for one in self.observed for each in one.turned() if one.width == H]
+        observed = [each for one in observed for each in one.turned() if one.width == H]
         G = len(CELLS[cell].gates)
         widths = [I if k < D else D * H for k in range(len(chunks))]
         options = [[*sort(chunk, G, one, H)] for chunk, one in zip(chunks, widths, strict=True)]
@@ -236,10 +238,9 @@ class Search:
             part = slice(half * H, half * H + H)
             ys = [replace(one, y=one.y[..., part]) for one in self.observed
                   if one.width == 2 * H and one.form != "states"]  # fmt: skip
-            side = replace(self, observed=ys, cases={}, tried=0)
             if self.state:
                 return
-            for case in side._stacks(cell, I, H, [chunks[chunk]]):
+            for case in self._stacks(cell, I, H, [chunks[chunk]], ys):
                 spec = case.spec.replace(bidirectional=True)
                 for other in sort(chunks[1 - chunk], len(case.form.gates), I, H):
                     parts = (case.parts[0], other)
@@ -248,4 +249,3 @@ class Search:
                         seen.add(key)
                         how = "the backward direction first" if chunk else ""
                         yield Own(spec, case.form, parts, how)
-            self.tried += side.tried

@@ -36,6 +36,10 @@ class Place:
         strides = self.step * item, item
         return np.lib.stride_tricks.as_strided(buffer[self.at :], shape, strides).reshape(-1)
 
+    def end(self, size: int) -> int:
+        """Return where in the buffer a chunk of so many numbers ends."""
+        return self.at + (self.runs - 1) * self.step + size // self.runs
+
     def index(self, at: np.ndarray, size: int) -> np.ndarray:
         """Return where in the buffer these elements of the chunk are."""
         length = size // self.runs
@@ -130,9 +134,9 @@ class Finder:
 
     def read(self, slab: Slab, place: Place) -> Found | None:
         """Return the matrix with all ways to read it there, or None if it cannot be read."""
-        where = place.index(self._where(slab), slab.size)
-        if where.max() >= self.buffer.size:
+        if place.end(slab.size) > self.buffer.size:
             return None
+        where = place.index(self._where(slab), slab.size)
         values = slab.sampled
         with np.errstate(all="ignore"):
             x = self.buffer[where].astype("f8")  # form, place, gate, sample

@@ -288,10 +288,10 @@ def _size(packing: Packing, axis: str) -> int:
 def _values(packing: Packing) -> Iterator[Mistake]:
     truth, biases = packing.truth, packing.biases
     if biases is None:
-        if truth.roles and not packing.free and packing.matrices:
+        if truth.roles and packing.size == truth.num_weights:
             yield Mistake("biases left out", "the biases are left out", (), "the biases")
         return
-    if biases.count < len(truth.roles) and packing.spare <= 0:  # else it is cut short
+    if biases.count < len(truth.roles) and packing.size < truth.size:
         text = "the buffer has one bias vector per layer and direction where cuDNN has two"
         yield Mistake("one vector", text, (), "" if any(
             layer.rule.name != "kept" for layer in biases.layers.values()) else "bR")  # fmt: skip

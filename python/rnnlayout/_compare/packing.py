@@ -16,23 +16,18 @@ from .truth import Name, Slab, Truth
 class Packing:
     """How a buffer was packed. matrices: those found, in the order of the buffer.
 
-    unknown: matrices that were not found. free: where the buffer has something else, as pairs of
-    start and stop: biases. biases: None if there are none, or none were recognized. copies: of
-    matrices that were not found, which other matrix is in their place.
+    size: of the buffer, in values. unknown: matrices that were not found. free: where the buffer
+    has something else, as pairs of start and stop: biases. biases: None if there are none, or none
+    were recognized. copies: of matrices that were not found, which other matrix is in their place.
     """
 
     truth: Truth
+    size: int
     matrices: dict[Name, tuple[Found, Reading]]
     unknown: list[Slab]
     free: list[tuple[int, int]]
     biases: Biases | None
     copies: dict[Name, Name]
-
-    @property
-    def spare(self) -> int:
-        """How many values are neither matrices nor biases."""
-        used = self.truth.biases[:, :, :1].size * self.biases.count if self.biases else 0
-        return sum(stop - start for start, stop in self.free) - used
 
     def undo(self, buffer: np.ndarray) -> np.ndarray:
         """Return the numbers of a buffer that was packed like this in cuDNN's order.
@@ -106,7 +101,7 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
         copied = _copied_biases(truth, rest, expected, places)
         if copied and (biases is None or copied.wrong < biases.wrong):
             biases = copied
-    return Packing(truth, matrices, unknown, free, biases, copies)
+    return Packing(truth, buffer.size, matrices, unknown, free, biases, copies)
 
 
 def _biases_of(truth: Truth, rest: np.ndarray, expected: Expected) -> Biases | None:

@@ -18,10 +18,14 @@ _LOOKED_AT = 65536  # values of each matrix, to tell rounding from training
 
 @dataclass(frozen=True)
 class Decoded:
-    """One way to read a buffer. bits: of the true dtype. mistake: None if it is the right way."""
+    """One way to read a buffer. bits: of the true dtype. mistake: None if it is the right way.
+
+    rest: how many bytes at its end are not a whole value.
+    """
 
     bits: np.ndarray
     mistake: Mistake | None = None
+    rest: int = 0
 
 
 def decodings(raw: np.ndarray, dtype: str | None, truth: Truth) -> Iterator[Decoded]:
@@ -31,11 +35,14 @@ def decodings(raw: np.ndarray, dtype: str | None, truth: Truth) -> Iterator[Deco
     """
     right = truth.spec.dtype
     data = raw.view("u1")
-    if dtype is not None:
+    if dtype is None:
+        rest = data.size % storage(right).itemsize
+        yield Decoded(data[: data.size - rest].view(storage(right)), rest=rest)
+    else:
         yield _read(raw, dtype, right)
     for name in (right, *FLOATS):
         size = storage(name).itemsize
-        if name != dtype and data.size % size == 0 and _fits(data.size // size, truth):
+        if name != (dtype or right) and data.size % size == 0 and _fits(data.size // size, truth):
             yield _read(data.view(storage(name)), name, right, read_as=dtype or "")
     for name in dict.fromkeys((dtype or right, right)):
         if data.size % storage(name).itemsize == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -63,12 +63,15 @@ class Verified:
         differ, "" if they do not), `gaps` (the blocks that differ), and `note`.
     only_a, only_b: names of RNNs that the other side lacks.
     unread: name -> why it could not be read, of either side.
+    alike: names of only_a -> names of only_b that may be the same RNNs, as their sizes are: for
+        map=. Where several have the same sizes, those that are equal.
     """
 
     pairs: tuple[Compared, ...]
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
     unread: Mapping[str, Exception] | None = None
+    alike: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def equal(self) -> bool:
@@ -102,6 +105,7 @@ class Verified:
             lines += [f"  {pair.note}"] if pair.note else []
         lines += [f"{name}: only in a" for name in self.only_a]
         lines += [f"{name}: only in b" for name in self.only_b]
+        lines += [f"pass map={self.alike} if these are the same RNNs"] if self.alike else []
         reasons: dict[str, list[str]] = {}  # what both sides lack is said once
         for name, why in (self.unread or {}).items():
             reasons.setdefault(str(why).removeprefix(f"{name[3:]}: "), []).append(name)
@@ -182,18 +186,35 @@ def verify(
         check_known(only, known, "only")
         pairs = {x: y for x, y in pairs.items() if x in only or y in only}
     names = "between a ({}) and b ({})"
+    only_a = [x for x in first.decided if x not in pairs and (only is None or x in only)]
+    only_b = [y for y in second.decided
+              if y not in pairs.values() and (only is None or y in only)]  # fmt: skip
     return Verified(
         tuple(
             compare(first[x], second[y], names.format(first[x].layout, second[y].layout),
                     rtol, atol, called=(x, y))
             for x, y in pairs.items()
         ),
-        tuple(x for x in first.decided if x not in pairs and (only is None or x in only)),
-        tuple(y for y in second.decided
-              if y not in pairs.values() and (only is None or y in only)),
+        tuple(only_a),
+        tuple(only_b),
         {f"{side}: {name}": why for side, found in (("a", first), ("b", second))
          for name, why in found.unread.items() if only is None or name in only} or None,
+        _alike({x: first[x] for x in only_a}, {y: second[y] for y in only_b}, rtol, atol),
     )  # fmt: skip
+
+
+def _alike(
+    a: Mapping[str, Weights], b: Mapping[str, Weights], rtol: float, atol: float
+) -> dict[str, str]:
+    """Return the names of a -> those of b that may be the same RNNs under other names."""
+    pairs: dict[str, str] = {}
+    for x, one in a.items():
+        same = [y for y, other in b.items() if not unlike(one.spec, other.spec)]
+        if len(same) > 1 or sum(not unlike(one.spec, other.spec) for other in a.values()) > 1:
+            same = [y for y in same if not compare(one, b[y], "", rtol, atol)]
+        if len(same) == 1 and same[0] not in pairs.values():
+            pairs[x] = same[0]
+    return pairs
 
 
 def compare(

@@ -17,15 +17,23 @@ def entry_of(prefix: str, spec: Spec | None) -> str:
     return spec.cell.removesuffix("_tanh").removesuffix("_relu") if spec else "rnn"
 
 
+def plain_name(name: str) -> str:
+    """Return a name as Keras takes it: without slashes, and without dots, which it does not allow
+    when torch is its backend.
+
+        >>> plain_name("encoder.rnn"), plain_name("/enc/LSTM_1")
+        ('encoder_rnn', '_enc_LSTM_1')
+    """
+    return re.sub("[/.]", "_", name)
+
+
 def layer_names(name: str, num_layers: int) -> list[str]:
     """Return the names of an RNN's layers, bottom first, in files where each layer is an RNN.
 
-    Keras does not allow slashes in a name, nor dots when torch is its backend.
-
-        >>> layer_names("encoder.rnn", 2), layer_names("lstm", 1)
-        (['encoder_rnn_0', 'encoder_rnn_1'], ['lstm'])
+    >>> layer_names("encoder.rnn", 2), layer_names("lstm", 1)
+    (['encoder_rnn_0', 'encoder_rnn_1'], ['lstm'])
     """
-    name = re.sub("[/.]", "_", name)
+    name = plain_name(name)
     return [name] if num_layers == 1 else [f"{name}_{k}" for k in range(num_layers)]
 
 

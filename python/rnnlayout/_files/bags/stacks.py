@@ -11,6 +11,7 @@ from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights, stack
 
 from .found import Found
+from .naming import plain_name
 
 # A layer of nn.LSTM "encoder.rnn" in the ONNX models that torch writes: /encoder/rnn/LSTM_1
 _TORCH_NODE = re.compile(r"/(?:(.*)/)?(LSTM|GRU|RNN)(?:_(\d{1,9}))?")
@@ -48,8 +49,8 @@ def joined(found: Found, other: Found) -> Found:
         for one, weights in entries.items():
             base, k = layer_of(one)
             if weights.spec.num_layers == 1:
-                layers.setdefault(_plain(base), {})[k] = one
-        same = layers.get(_plain(name), {})
+                layers.setdefault(plain_name(base), {})[k] = one
+        same = layers.get(plain_name(name), {})
         if alone and len(layers) == 1 and len(entries) == whole.spec.num_layers:
             (same,) = layers.values()
             name = layer_of(same[min(same)])[0]
@@ -78,8 +79,8 @@ def matched(a: Found, b: Found, asked: Mapping[str, str] | None = None) -> dict[
     """Return the name of each RNN of `a` that `b` has too -> its name there.
 
     asked: such names, given by the caller. The others are matched by equal names, then by names
-    that differ only in how their format writes them (`enc.rnn`, `enc_rnn`, `/enc/rnn/LSTM`). If
-    each side has one RNN, names do not matter.
+    that differ only in how their format writes them (`/enc/LSTM`, which Keras has as `_enc_LSTM`;
+    `enc.rnn`, `enc_rnn`, `/enc/rnn/LSTM`). If each side has one RNN, names do not matter.
     Raises FileError if a name that was given does not exist.
     """
     pairs = dict(asked or {})
@@ -92,7 +93,7 @@ def matched(a: Found, b: Found, asked: Mapping[str, str] | None = None) -> dict[
                 )
     if not pairs and len(a) == len(b) == 1 and not (a.refused or b.refused):
         return {next(iter(a)): next(iter(b))}
-    for key in (str, _plain_name):
+    for key in (str, plain_name, _plain_module):
         taken = set(pairs.values())
         left = _unique(key, (x for x in a if x not in pairs))
         free = _unique(key, (y for y in b if y not in taken))
@@ -100,13 +101,8 @@ def matched(a: Found, b: Found, asked: Mapping[str, str] | None = None) -> dict[
     return {x: pairs[x] for x in a if x in pairs}
 
 
-def _plain(name: str) -> str:
-    """Return a name as formats write it that allow no dots and slashes in names."""
-    return re.sub("[/.]", "_", name)
-
-
-def _plain_name(name: str) -> str:
-    return _plain(layer_of(name)[0] if _TORCH_NODE.fullmatch(name) else name)
+def _plain_module(name: str) -> str:
+    return plain_name(layer_of(name)[0] if _TORCH_NODE.fullmatch(name) else name)
 
 
 def _unique(key: Callable[[str], str], names: Iterable[str]) -> dict[str, str]:
