@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -62,12 +63,14 @@ def own_arrays(module: Any, own: Description) -> list[tuple[str, Any]]:
 
 
 def _torch_arrays(module: Any, names: Iterable[str]) -> list[tuple[str, Any]]:
-    """Return what the module computes with.
+    """Return what the module computes with in evaluation.
 
-    The older weight_norm and pruning store parts of a weight, and an attribute of its name that
-    is only up to date after a call: it is computed from the parts.
+    The older weight_norm, pruning and weight dropout store parts of a weight, and an attribute of
+    its name that is only up to date after a call: it is computed from the parts.
     """
-    kept = dict(module.named_parameters(recurse=False)) | dict(module.named_buffers(recurse=False))
+    kept = _kept(module)
+    if inner := _dropped(module):
+        kept |= {f"module.{name}": value for name, value in _kept(inner).items()}
     plain = plain_names(kept)
     return [
         (
@@ -78,6 +81,23 @@ def _torch_arrays(module: Any, names: Iterable[str]) -> list[tuple[str, Any]]:
     ]
 
 
+def _kept(module: Any) -> dict[str, Any]:
+    """Return the parameters and buffers of a module, without those of modules in it."""
+    parameter = sys.modules["torch"].nn.Parameter  # a plain tensor in its place is computed
+    owned = module.named_parameters(recurse=False, remove_duplicate=False)
+    kept = {name: value for name, value in owned if isinstance(value, parameter)}
+    return kept | dict(module.named_buffers(recurse=False))
+
+
+def _dropped(module: Any) -> Any:
+    """Return the RNN in a module that applies dropout to its weights, else None."""
+    inner = getattr(module, "module", None)
+    if not _class_names(inner, "torch.nn.modules.rnn"):
+        return None
+    names = [*_kept(module), *(f"module.{name}" for name in _kept(inner))]
+    return inner if any(one.dropped for one in plain_names(names).computed.values()) else None
+
+
 def _parametrized(module: Any, name: str) -> Any:
     """Return a weight that torch computes from its parametrizations when it is asked for.
 
@@ -85,8 +105,13 @@ def _parametrized(module: Any, name: str) -> Any:
     call in training used.
     """
     parametrizations = getattr(module, "parametrizations", {})
-    inside = parametrizations[name].modules() if name in parametrizations else ()
-    training = [one for one in inside if one.training]
+    if name not in parametrizations:
+        raise LayoutError(
+            f"{name} is not a parameter of {type(module).__name__}, which computes with a tensor"
+            f" that another module sets: with weight dropout (a {name}_raw) pass the module around"
+            " it"
+        )
+    training = [one for one in parametrizations[name].modules() if one.training]
     try:
         for one in training:
             one.training = False
@@ -102,6 +127,7 @@ def _class_names(value: Any, *modules: str) -> list[str]:
 
 
 def _torch(module: Any) -> Description:
+    module = _dropped(module) or module
     names = _class_names(module, "torch.nn.modules.rnn")
     if "RNNBase" in names:
         layout, mode = "torch", module.mode

@@ -178,7 +178,7 @@ def _assign_torch(module: Any, tensors: Any) -> None:
     if missing := [n for n in given.names if n not in own]:
         raise LayoutError(
             f"{missing[0]} is not a plain parameter of {type(module).__name__}: remove weight norm,"
-            " pruning or another parametrization first"
+            " pruning, weight dropout or another parametrization first"
         )
     for name, array in zip(given.names, given.arrays, strict=True):
         if own[name].is_meta:
