@@ -397,3 +397,19 @@ def test_cells_of_equinox():
     refused(normed, "EquinoxNormed", "'ln.weight', 'ln.bias'")
     with pytest.raises(rl.LayoutError, match=r"ln\.weight"):
         rl.assign(normed, torch.nn.LSTMCell(I, H))
+
+
+@pytest.mark.parametrize("make", [eqx.nn.GRUCell, eqx.nn.LSTMCell])
+def test_a_cell_of_equinox_whose_bias_was_taken_was_a_key_error(make):
+    cell = make(I, H, key=jax.random.key(0))
+    for part in (eqx.tree_at(lambda c: c.bias, cell, None), eqx.partition(cell, eqx.is_array)[1]):
+        refused(part, make.__name__, "'bias'", "use_bias=True")
+        with pytest.raises(rl.LayoutError, match="'bias'"):
+            rl.assign(part, rl.Weights(cell))
+    if make is eqx.nn.GRUCell:
+        refused(eqx.tree_at(lambda c: c.bias_n, cell, None), "'bias_n'")
+    with pytest.raises(TypeError):  # Equinox cannot run it either
+        state = (cell.bias[:H],) * 2 if make is eqx.nn.LSTMCell else cell.bias[:H]
+        eqx.tree_at(lambda c: c.bias, cell, None)(X[0, 0], state)
+    without = make(I, H, use_bias=False, key=jax.random.key(0))
+    assert rl.Weights(without).spec.bias == "none"

@@ -77,10 +77,19 @@ def own_spec(module: Any) -> Description:
 
 
 def own_arrays(module: Any, own: Description) -> dict[str, Any]:
-    """Return the arrays of a cell or layer by the names of its layout."""
+    """Return the arrays of a cell or layer by the names of its layout.
+
+    Raises LayoutError if one is missing: arrays of Equinox may be None.
+    """
     paths = _paths(arrays_of(module))
     if _names(module, _EQUINOX):
         needed = describe(Spec(**own.hints), own.layout)
+        if missing := [name for name in needed if name not in paths]:
+            raise LayoutError(
+                f"{type(module).__name__} with use_bias={module.use_bias} has no array"
+                f" {mismatch.listing(missing)}: pass a cell that has all its arrays (eqx.combine()"
+                " joins the parts of one), or one that is made with use_bias=False"
+            )
         return {name: paths[name] for name in needed}
     names = tensors_of(Layout(own.layout), list(paths))
     return {names[path]: array for path, array in paths.items()}
