@@ -15,7 +15,7 @@ from rnnlayout._model.layout import CUDNN, Layout, known_layouts, layouts_to_inf
 from rnnlayout._model.undecided import UndecidedError, with_text
 from rnnlayout._native import LayoutError, SpecError
 
-from . import frameworks, mismatch
+from . import frameworks, jax_modules, mismatch
 from .candidates import is_flat
 from .infer import same, several_layouts
 from .inside import cells_under, nested, part_to_pass
@@ -159,6 +159,12 @@ def _like_concat(names: Iterable[str]) -> list[str]:
 def _described(cells: Sequence[Any], asked: Asked) -> Asked:
     """Return what is known of the RNN that these cells of Flax or Equinox are parts of."""
     own = [frameworks.own_spec(cell) for cell in cells]
+    for cell in cells:
+        if method := frameworks.overridden(cell):
+            raise LayoutError(
+                f"{method}, so it may compute something else; if it computes the same, put"
+                f" {jax_modules.expression(cell)} in the place of the cell"
+            )
     if config := next((one.config for one in own if one.config), None):
         raise LayoutError(
             f"a layer in this dict is used with {describe_config(config)}, which a dict of several"

@@ -1,4 +1,7 @@
-"""Modules and layers that have weights, recognized by their classes: nothing is imported here."""
+"""Modules and layers that have weights, recognized by their classes: nothing is imported here.
+
+What a subclass overrides, so that it may compute something else.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,16 @@ from rnnlayout._model.describe import describe
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 
-from . import jax_modules
+from . import jax_modules, mismatch, torch_modules
 from .keras_config import CELLS, Description
 from .keras_tree import Node, Recurrent
-from .torch_names import plain_names, value_of
+from .torch_modules import class_names
 
-_TORCH_CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
+_OWN = (torch_modules.RNNS, "keras.", "tf_keras.", "tensorflow.", "flax.nnx.", "equinox.")
+_INSIDE = ("cell", "forward_layer", "backward_layer", "forward_rnn", "backward_rnn")
 _KERAS_CLASSES = (*CELLS, "LSTMCell", "GRUCell", "SimpleRNNCell", "StackedRNNCells", "RNN",
                   "Bidirectional")  # fmt: skip
+_KERAS_WEIGHTS = ("kernel", "recurrent_kernel", "bias")
 _KERAS_2 = ("tf_keras", "keras.engine", "keras.src.engine", "tensorflow.python.keras")
 
 
@@ -27,7 +32,7 @@ def is_module(value: Any) -> bool:
 
 def is_torch_module(value: Any) -> bool:
     """Is it a torch module? With torch as backend each Keras layer is one too: those are not."""
-    is_module = "Module" in _class_names(value, "torch.nn.modules.module")
+    is_module = "Module" in class_names(value, "torch.nn.modules.module")
     return is_module and not is_keras_layer(value)
 
 
@@ -42,16 +47,21 @@ def own_spec(module: Any) -> Description:
     """
     if jax_modules.is_module(module):
         return jax_modules.own_spec(module)
-    return _keras(module) if is_keras_layer(module) else _torch(module)
+    return _keras(module) if is_keras_layer(module) else torch_modules.own_spec(module)
 
 
 def own_arrays(module: Any, own: Description) -> list[tuple[str, Any]]:
-    """Return the arrays in the layout's order, each with a name for messages."""
+    """Return the arrays in the layout's order, each with a name for messages.
+
+    Raises LayoutError if a subclass has more.
+    """
     if jax_modules.is_module(module):
         arrays = jax_modules.own_arrays(module, own)
         return [(name, arrays[name]) for name in describe(Spec(**own.hints), own.layout)]
     if not is_keras_layer(module):
-        return _torch_arrays(module, describe(Spec(**own.hints), own.layout))
+        return torch_modules.own_arrays(module, describe(Spec(**own.hints), own.layout))
+    if more := _more_weights(module):
+        raise mismatch.more_parameters(module, _keras_class(module) or "", more)
     name, weights = getattr(module, "name", module), module.get_weights()
     if not weights:
         raise LayoutError(
@@ -61,82 +71,51 @@ def own_arrays(module: Any, own: Description) -> list[tuple[str, Any]]:
     return [(f"{name} weight {k}", value) for k, value in enumerate(weights)]
 
 
-def _torch_arrays(module: Any, names: Iterable[str]) -> list[tuple[str, Any]]:
-    """Return what the module computes with.
+def overridden(module: Any) -> str:
+    """Return which method of a layer or cell a subclass replaces, "" if none.
 
-    The older weight_norm and pruning store parts of a weight, and an attribute of its name that
-    is only up to date after a call: it is computed from the parts.
+    A framework's own subclasses, such as those of parametrizations in torch, replace none.
     """
-    kept = dict(module.named_parameters(recurse=False)) | dict(module.named_buffers(recurse=False))
-    plain = plain_names(kept)
-    return [
-        (
-            name,
-            value_of(name, plain, kept) if name in plain.sources else _parametrized(module, name),
-        )
-        for name in names
-    ]
+    calls = ("call", "inner_loop") if is_keras_layer(module) else ("forward",)
+    for layer in _with_cells(torch_modules.rnn_in(module)):
+        own = (c for c in type(layer).__mro__ if str(c.__module__).startswith(_OWN))
+        base = next(own, object)
+        for name in (*calls, "__call__"):
+            changed = getattr(type(layer), name, None) is not getattr(base, name, None)
+            if changed or name in vars(layer):
+                return f"{type(layer).__name__} overrides {name}() of {base.__name__}"
+    return ""
 
 
-def _parametrized(module: Any, name: str) -> Any:
-    """Return a weight that torch computes from its parametrizations when it is asked for.
-
-    In training spectral norm would change its vectors each time. In evaluation it is what the last
-    call in training used.
-    """
-    parametrizations = getattr(module, "parametrizations", {})
-    inside = parametrizations[name].modules() if name in parametrizations else ()
-    training = [one for one in inside if one.training]
-    try:
-        for one in training:
-            one.training = False
-        return getattr(module, name)
-    finally:
-        for one in training:
-            one.training = True
+def _with_cells(layer: Any) -> Iterator[Any]:
+    """Yield a layer, and the layers and cells that it runs."""
+    yield layer
+    inside = [getattr(layer, name, None) for name in _INSIDE]
+    for one in filter(is_module, [*inside, *getattr(layer, "cells", ())]):
+        yield from _with_cells(one)
 
 
-def _class_names(value: Any, *modules: str) -> list[str]:
-    """Return the names of the value's classes from modules whose names start with one of these."""
-    return [c.__name__ for c in type(value).__mro__ if str(c.__module__).startswith(modules)]
+def expression(module: Any, names: Iterable[str]) -> str:
+    """Return code for the arrays of a module's RNN, in messages. names: of its layout."""
+    if is_torch_module(module):
+        return torch_modules.expression(module, names)
+    return "layer.get_weights()" if is_keras_layer(module) else jax_modules.expression(module)
 
 
-def _torch(module: Any) -> Description:
-    names = _class_names(module, "torch.nn.modules.rnn")
-    if "RNNBase" in names:
-        layout, mode = "torch", module.mode
-    elif "RNNCellBase" in names:
-        layout, mode = "torch-cell", names[names.index("RNNCellBase") - 1].removesuffix("Cell")
-        mode = f"RNN_{module.nonlinearity.upper()}" if mode == "RNN" else mode
-    elif quantized := _class_names(module, "torch.ao.nn.quanti", "torch.nn.quanti"):
-        raise LayoutError(
-            f"{type(module).__module__.partition('.modules')[0]}.{quantized[0]} stores rounded"
-            " weights: pass the module that it was quantized from"
-        )
-    else:
-        inside = (x for x in module.named_modules() if x[0])
-        rnns = [x for x in inside if _class_names(x[1], "torch.nn.modules.rnn")]
-        raise _not_recurrent(module, "an nn.LSTM, GRU, RNN or one of their cells", rnns)
-    hints = {
-        "cell": _TORCH_CELLS[mode],
-        "input_size": module.input_size,
-        "hidden_size": module.hidden_size,
-        "num_layers": getattr(module, "num_layers", 1),
-        "bidirectional": bool(getattr(module, "bidirectional", False)),
-        "proj_size": getattr(module, "proj_size", 0),
-        "bias": bool(module.bias),
-    }
-    return Description(layout, hints, {}, getattr(module, "batch_first", None))
+def _more_weights(layer: Any) -> list[str]:
+    """Return the names of weights of a Keras layer that are not its cells'."""
+    own = {id(getattr(one, name, None)) for one in _with_cells(layer) for name in _KERAS_WEIGHTS}
+    return [getattr(w, "path", w.name) for w in layer.weights if id(w) not in own]
 
 
 def _keras(layer: Any) -> Description:
     if _keras_class(layer) is None:
-        raise _not_recurrent(
+        raise mismatch.not_recurrent(
             layer, f"an {', '.join(CELLS)}, RNN or Bidirectional layer or a cell of these",
             _keras_inside(layer, ""),
         )  # fmt: skip
     # A layer records what Keras before 2.3 left out. Keras 2's hard_sigmoid is another function.
-    version = (2, 3) if _class_names(layer, *_KERAS_2) else (3, 0)
+    version = (2, 3) if class_names(layer, *_KERAS_2) else (3, 0)
     return Recurrent((layer.name,), _node(layer)).description(version)
 
 
@@ -153,7 +132,7 @@ def _keras_inside(layer: Any, above: str) -> Iterator[tuple[str, Any]]:
 
 def _keras_class(layer: Any) -> str | None:
     """Return the first class of a layer that Keras's configs of recurrent layers name, if any."""
-    classes = _class_names(layer, "keras.", "tf_keras.", "tensorflow.")
+    classes = class_names(layer, "keras.", "tf_keras.", "tensorflow.")
     return next((name for name in classes if name in _KERAS_CLASSES), None)
 
 
@@ -172,10 +151,3 @@ def _node(layer: Any) -> Node:
     elif name == "StackedRNNCells":
         config["cells"] = [_node(cell) for cell in layer.cells]
     return {"class_name": name, "module": module, "config": config}
-
-
-def _not_recurrent(module: Any, need: str, inside: Iterable[tuple[str, Any]]) -> LayoutError:
-    text = f"{type(module).__name__} is not {need}"
-    if found := [f"{name} ({type(child).__name__})" for name, child in inside]:
-        text += f"; it contains {', '.join(found[:12])}: pass a recurrent one"
-    return LayoutError(text)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from rnnlayout._model.given import Checked
@@ -177,12 +178,12 @@ def _parts(source: Mapping[Any, Any], at: str, layouts: Sequence[Layout]) -> Ite
 
 
 def _module_part(module: Any, here: str, layouts: Sequence[Layout]) -> str:
-    try:
+    with suppress(Error):  # it may contain an RNN
         frameworks.own_spec(module)
-    except Error:  # it may contain an RNN
-        names = module.state_dict() if hasattr(module, "state_dict") else {}
-        return _with_prefix(f"{here}.state_dict()", names, layouts)
-    return here
+        if not frameworks.overridden(module):
+            return here
+    names = module.state_dict() if hasattr(module, "state_dict") else {}
+    return _with_prefix(f"{here}.state_dict()", names, layouts)
 
 
 def _with_prefix(part: str, names: Iterable[Any], layouts: Sequence[Layout]) -> str:

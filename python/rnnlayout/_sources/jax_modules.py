@@ -7,23 +7,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
+from rnnlayout._model.describe import describe
 from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
 
+from . import mismatch
 from .keras_config import Description
 from .names import tensors_of
 
 _CELLS = {"OptimizedLSTMCell": "lstm", "LSTMCell": "lstm", "GRUCell": "gru", "SimpleCell": "rnn"}
 _SIGMOIDS = ("sigmoid", "hard_sigmoid")  # jax.nn.hard_sigmoid is x / 6 + 0.5
-_NNX, _EQUINOX = "flax.nnx", "equinox"
+_NNX, _LINEN, _EQUINOX = "flax.nnx.", "flax.linen.", "equinox."
+# Where the parameters of the cells are in a layer of nnx.
+_INSIDE = {"RNN": ("cell/",), "Bidirectional": ("forward_rnn/cell/", "backward_rnn/cell/")}
 _DEPTH = 8  # of modules in modules, for messages
 
 
 def is_module(value: Any) -> bool:
     """Is it a module of flax.nnx, flax.linen or Equinox?"""
-    return "Module" in _names(value, _NNX, "flax.linen", _EQUINOX)
+    return "Module" in _names(value, _NNX, _LINEN, _EQUINOX)
 
 
 def is_cell(value: Any) -> bool:
@@ -67,14 +73,33 @@ def own_spec(module: Any) -> Description:
             f"the two directions differ ({described[0]}, {described[1]}): they are two RNNs"
         )
     hints |= described[0]
-    return Description(_layout_of(module, kind), hints, config, batch_first)
+    return Description(_layout_of(module, kind, described[0]), hints, config, batch_first)
 
 
 def own_arrays(module: Any, own: Description) -> dict[str, Any]:
-    """Return the arrays of a cell or layer by the names of its layout."""
+    """Return the arrays of a cell or layer by the names of its layout.
+
+    Raises LayoutError if one is missing: arrays of Equinox may be None.
+    """
     paths = _paths(arrays_of(module))
+    if _names(module, _EQUINOX):
+        needed = describe(Spec(**own.hints), own.layout)
+        if missing := [name for name in needed if name not in paths]:
+            raise LayoutError(
+                f"{type(module).__name__} with use_bias={module.use_bias} has no array"
+                f" {mismatch.listing(missing)}: pass a cell that has all its arrays (eqx.combine()"
+                " joins the parts of one), or one that is made with use_bias=False"
+            )
+        return {name: paths[name] for name in needed}
     names = tensors_of(Layout(own.layout), list(paths))
     return {names[path]: array for path, array in paths.items()}
+
+
+def expression(module: Any) -> str:
+    """Return code for the arrays of a cell or layer, in messages."""
+    if _names(module, _EQUINOX):
+        return f"{{name: getattr(module, name) for name in {[*arrays_of(module)]}}}"
+    return "nnx.state(module, nnx.Param)"
 
 
 def arrays_of(module: Any) -> Mapping[str, Any]:
@@ -85,8 +110,12 @@ def arrays_of(module: Any) -> Mapping[str, Any]:
             for name, value in vars(module).items()
             if hasattr(value, "shape") and hasattr(value, "dtype")
         }
+    return _state(_with_arrays(module))
+
+
+def _state(module: Any) -> Mapping[str, Any]:
     nnx = sys.modules["flax.nnx"]
-    state: Mapping[str, Any] = nnx.to_pure_dict(nnx.state(_with_arrays(module), nnx.Param))
+    state: Mapping[str, Any] = nnx.to_pure_dict(nnx.state(module, nnx.Param))
     return state
 
 
@@ -101,13 +130,13 @@ def with_arrays(module: Any, new: Callable[[str, Any], Any]) -> Any:
     new: from a name of the layout and the old array to the new array.
     """
     own = own_spec(module)
+    if _names(module, _EQUINOX):
+        changed = {name: new(name, old) for name, old in own_arrays(module, own).items()}
+        return sys.modules["equinox"].tree_at(
+            lambda cell: [getattr(cell, name) for name in changed], module, list(changed.values())
+        )
     arrays = arrays_of(module)
     names = tensors_of(Layout(own.layout), list(_paths(arrays)))
-    if _names(module, _EQUINOX):
-        changed = {path: new(names[path], array) for path, array in arrays.items()}
-        return sys.modules["equinox"].tree_at(
-            lambda cell: [getattr(cell, path) for path in changed], module, list(changed.values())
-        )
     state = mapped(arrays, lambda path, old: new(names[path], old))
     sys.modules["flax.nnx"].update(_with_arrays(module), state)
     return module
@@ -184,20 +213,46 @@ def _unknown(name: str, function: Any, need: str) -> LossyError:
     )
 
 
-def _layout_of(module: Any, kind: str) -> str:
-    """Return the layout that has the names of a module's arrays."""
+def _layout_of(module: Any, kind: str, hints: dict[str, Any]) -> str:
+    """Return the layout that has the names of a module's arrays.
+
+    hints: of a cell. Raises LayoutError if none has, or if a subclass has more.
+    """
     if _names(module, _EQUINOX):
-        return "equinox"
-    names = list(_paths(arrays_of(module)))
+        paths, layout = _leaves(module), "equinox"
+        known = {*describe(Spec(**hints | {"bias": True}), layout)}
+    else:
+        paths = list(_paths(_state(module)))
+        layout, known = next(
+            (found for found in _layouts_of_nnx(kind, hints) if found[1] <= set(paths)), ("", set())
+        )
+    if not layout:
+        raise LayoutError(f"no layout has the tensors of this {kind}: {', '.join(paths)}")
+    if more := [path for path in paths if path not in known]:
+        raise mismatch.more_parameters(module, kind, more)
+    return layout
+
+
+def _layouts_of_nnx(kind: str, hints: dict[str, Any]) -> Iterator[tuple[str, set[str]]]:
+    """Yield the layouts of Flax with the names that a module's parameters would have."""
+    spec = Spec(hints["cell"], hints["input_size"], hints["hidden_size"])
     for layout in known_layouts():
-        if layout.startswith("flax-") and tensors_of(Layout(layout), names):
-            return layout
-    raise LayoutError(f"no layout has the tensors of this {kind}: {', '.join(names)}")
+        if layout.startswith("flax-"):
+            with suppress(ValueError):  # it lacks this cell
+                names = describe(spec, layout)
+                yield layout, {at + name for at in _INSIDE.get(kind, ("",)) for name in names}
+
+
+def _leaves(module: Any) -> list[str]:
+    """Return the paths to all arrays in a module of Equinox."""
+    util = sys.modules["jax"].tree_util
+    leaves, _ = util.tree_flatten_with_path(module)
+    return [util.keystr(path).lstrip(".") for path, leaf in leaves if hasattr(leaf, "shape")]
 
 
 def _not_recurrent(module: Any) -> LayoutError:
     kind = type(module).__name__
-    if _names(module, "flax.linen"):
+    if _names(module, _LINEN):
         return LayoutError(
             f"{kind} is a module of flax.linen, which has no weights of its own: pass its part of"
             " the dict that init() returned, variables['params']"

@@ -25,6 +25,22 @@ def listing(names: Iterable[str], most: int = 6) -> str:
     return text + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def more_parameters(module: Any, base: str, names: Iterable[str]) -> LayoutError:
+    """Return the error for a subclass of a framework's layer that has parameters of its own."""
+    return LayoutError(
+        f"{type(module).__name__} has more parameters than {base}: {listing(names, 12)}. It may"
+        " compute something else; if it does not use them, pass the others as a dict of arrays"
+    )
+
+
+def not_recurrent(module: Any, need: str, inside: Iterable[tuple[str, Any]]) -> LayoutError:
+    """Return the error for a module or layer that is not an RNN. inside: those in it that are."""
+    text = f"{type(module).__name__} is not {need}"
+    if found := [f"{name} ({type(child).__name__})" for name, child in inside]:
+        text += f"; it contains {', '.join(found[:12])}: pass a recurrent one"
+    return LayoutError(text)
+
+
 def wrong_names(
     layouts: Sequence[Layout],
     names: Sequence[str],

@@ -152,10 +152,26 @@ def _read_module(module: Any, asked: Asked) -> Given:
     known, arrays = Asked(None, layout, True, own.hints), list(taken.arrays.values())
     found = resolve([(layout, arrays)], taken, known)
     found = replace(found, config=own.config, batch_first=own.batch_first)
+    if method := frameworks.overridden(module):
+        raise _computes_else(module, method, found)
     _check_contradictions(f"{type(module).__name__} is", found.layout, found.spec, asked)
     if asked.spec is None:
         return found
     return replace(found, spec=asked.spec.replace(dtype=found.dtype))
+
+
+def _computes_else(module: Any, method: str, found: Given) -> LayoutError:
+    """Return the error for a subclass with a method that may compute something else."""
+    arrays = frameworks.expression(module, found.names)
+    layout = f"rl.{found.layout!r}" if found.layout.options else repr(found.layout.name)
+    repair = f"rl.Weights({arrays}, rl.{found.spec!r}, layout={layout})"
+    if found.config:
+        repair += f", set its .config = {found.config!r}"
+    if found.batch_first:
+        repair += ", and run it with batch_first=True"
+    return LayoutError(
+        f"{method}, so it may compute something else; if it computes the same, pass {repair}"
+    )
 
 
 def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: Asked) -> None:

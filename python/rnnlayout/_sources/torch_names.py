@@ -1,8 +1,9 @@
 """Plain names for tensors of wrapped modules and computed weights in torch.
 
 A wrapped module (DataParallel, torch.compile) has one more part in the names of its tensors. A
-computed weight (weight norm, pruning) is stored as the tensors that it is computed from. Both
-become plain names with the values that the module computes with.
+computed weight (weight norm, pruning) is stored as the tensors that it is computed from, one with
+weight dropout (AWD-LSTM, fastai) as the trained tensor beside a copy with zeros. All become plain
+names with the values that the module computes with in evaluation.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ _WRAPPERS = ("module", "_orig_mod")  # DataParallel, DistributedDataParallel; to
 _LIST = "parametrizations."
 _LONGEST = 500  # characters; longer names are left as they are
 _MATRICES = ("_ih", "_hh", "_hr")
+_TENSOR = re.compile("(?:weight|bias)_(?:ih|hh|hr)")
 _COMPUTED = re.compile(  # weight_ih_back is Core ML's tensor of the backward direction
     r"(?P<under>(?:.*\.)?)"
     r"(?P<weight>(?:weight|bias)_(?:ih|hh|hr)(?:_l\d++(?:_reverse)?+)?+)(?P<rest>(?!_back$)[._].+)"
 )
 _WEIGHT_NORMS = (("_g", "_v"), (f"{_LIST}.original0", f"{_LIST}.original1"))
 _PRUNED = ("_orig", "_mask")
+_RAW = "_raw"  # of weight dropout; the weight itself is the copy of the last call
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Computed:
         """Return a message on how it is computed, "" if that is not known."""
         if self.rounds:
             return f"{self.weight}: weight norm, computed as g v / ||v|| and rounded to {dtype}"
+        if self.dropped:
+            return f"{self.weight}: trained with weight dropout, read from {self.forms[_RAW]}"
         return f"{self.weight}: pruned by its mask" if self._pruned else ""
 
     def bits(self, stored: Callable[[str], Bits]) -> Bits:
@@ -68,12 +73,19 @@ class Computed:
         if self._pruned:
             kept, mask = (stored(self.forms[form]) for form in _PRUNED)
             return Bits(_masked(self.weight, kept, mask), kept.dtype)
+        if self.dropped:
+            return stored(self.forms[_RAW])
         raise LayoutError(
             f"{self.weight} is stored as {', '.join(sorted(self.forms.values())[:4])}, and it is"
             " not known how torch computes it from them: make it a plain parameter in torch"
             " (parametrize.remove_parametrizations, prune.remove, remove_spectral_norm), and pass"
             " or save it again"
         )
+
+    @property
+    def dropped(self) -> bool:
+        """Whether it is trained with weight dropout: a tensor of its own name is a masked copy."""
+        return self.forms.keys() == {_RAW}
 
     @property
     def _weight_norm(self) -> tuple[str, str] | None:
@@ -129,7 +141,7 @@ def plain_names(names: Collection[str]) -> Plain:
     >>> list(plain_names(mask).sources)
     ['weight_hh_l0']
     """
-    result = Plain(wrappers=_wrappers(names))
+    result = Plain(wrappers=_wrappers(names) | _dropped(names))
     parts: dict[str, dict[str, str]] = {}  # computed weight -> form -> stored name
     weight_of: dict[str, str] = {}  # stored name -> the weight that is computed from it
     for name in names:
@@ -141,18 +153,24 @@ def plain_names(names: Collection[str]) -> Plain:
         if form := next((form for form in forms if ".weight" in form), None):
             result.modules[weight] = forms[form]
     stored = frozenset(names)
+    computed = {w: Computed(w, forms) for w, forms in parts.items()}
+    dropped = {result.name(weight): one for weight, one in computed.items() if one.dropped}
     for name in names:
         weight = weight_of.get(name, name)
         weight = name if weight in result.modules else weight
+        new = result.name(weight)
+        if new in dropped:  # the trained weight, or its masked copy
+            result.sources[new] = (*result.sources.get(new, ()), name)
+            result.computed[new] = dropped[new]
+            continue
         if weight in stored and weight != name:
             continue  # a plain weight beside its parts is what the module last computed with
-        new = result.name(weight)
         if weight == name:
             result.sources[new] = (name,)
             result.computed.pop(new, None)
         elif new not in result.sources:
             result.sources[new] = tuple(parts[weight].values())
-            result.computed[new] = Computed(weight, parts[weight])
+            result.computed[new] = computed[weight]
     return result
 
 
@@ -184,6 +202,20 @@ def _wrappers(names: Iterable[str]) -> frozenset[str]:
         for path, (only, *others) in ((path, tuple(found)) for path, found in inside.items())
         if not others and only in _WRAPPERS
     )
+
+
+def _dropped(names: Iterable[str]) -> frozenset[str]:
+    """Return the paths to each RNN whose trained weights are in the module around it:
+    `rnn.module` if there is `rnn.weight_hh_l0_raw`.
+    """
+    matches = [match for name in names if name.endswith(_RAW) and (match := _computed(name))]
+    around = {match["under"]: set[str]() for match in matches if match["rest"] == _RAW}
+    for name in names if around else ():
+        module, _, tensor = name.rpartition(".")
+        above = module[: module.rfind(".") + 1]
+        if module and above in around and _TENSOR.match(tensor):
+            around[above].add(module)
+    return frozenset(path for paths in around.values() if len(paths) == 1 for path in paths)
 
 
 def rounded_weights(names: Iterable[str]) -> LossyError:

@@ -16,7 +16,7 @@ from rnnlayout._model.given import Checked, Given, Labelled, given_of
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, LossyError
-from rnnlayout._sources import frameworks, jax_modules
+from rnnlayout._sources import frameworks, jax_modules, torch_modules
 from rnnlayout._sources.infer import HIDDEN
 from rnnlayout._sources.inside import around_rnn, flattened, only_rnn
 from rnnlayout._sources.keras_config import Description
@@ -33,7 +33,9 @@ def assign(target: Any, tensors: Any) -> Any:
         layers, one per layer of the RNN, or a cell, RNN or Bidirectional of flax.nnx: they are
         changed. Keras layers that are not built yet are built. A cell of Equinox, or the
         parameters of one RNN of Flax or Haiku (a dict, nested or not, of JAX or NumPy arrays) stay
-        as they are: the result is a new one, with arrays on the same device.
+        as they are: the result is a new one, with arrays on the same device. A subclass may
+        override the call, as what it computes from its weights is its own; it may not have more
+        parameters.
     tensors: a Weights, what convert() returned, or a module or layer, in any layout; or a plain
         dict or list of arrays in the target's own. The dtype is the target's, or one that the
         target's represents exactly.
@@ -178,8 +180,9 @@ def _assign_torch(module: Any, tensors: Any) -> None:
     if missing := [n for n in given.names if n not in own]:
         raise LayoutError(
             f"{missing[0]} is not a plain parameter of {type(module).__name__}: remove weight norm,"
-            " pruning or another parametrization first"
+            " pruning, weight dropout or another parametrization first"
         )
+    torch_modules.check_parameters(module, given.names)
     for name, array in zip(given.names, given.arrays, strict=True):
         if own[name].is_meta:
             raise LayoutError(

@@ -1,0 +1,150 @@
+"""Recurrent modules of torch, recognized by their classes: nothing is imported here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from rnnlayout._native import LayoutError
+
+from . import mismatch
+from .keras_config import Description
+from .torch_names import Plain, plain_names, value_of
+
+RNNS = "torch.nn.modules.rnn"
+_QUANTIZED = ("torch.ao.nn.quanti", "torch.nn.quanti")
+_CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
+
+
+def own_spec(module: Any) -> Description:
+    """Return how a module describes its RNN.
+
+    Raises LayoutError if it is not an RNN itself, nor one with dropout of its weights.
+    """
+    module = rnn_in(module)
+    names = class_names(module, RNNS)
+    if class_names(module, *_QUANTIZED) or names in ([], ["RNNCellBase"]):
+        raise _not_recurrent(module)
+    if "RNNBase" in names:
+        layout, mode = "torch", module.mode
+    else:
+        layout, mode = "torch-cell", names[names.index("RNNCellBase") - 1].removesuffix("Cell")
+        mode = f"RNN_{module.nonlinearity.upper()}" if mode == "RNN" else mode
+    hints = {
+        "cell": _CELLS[mode],
+        "input_size": module.input_size,
+        "hidden_size": module.hidden_size,
+        "num_layers": getattr(module, "num_layers", 1),
+        "bidirectional": bool(getattr(module, "bidirectional", False)),
+        "proj_size": getattr(module, "proj_size", 0),
+        "bias": bool(module.bias),
+    }
+    return Description(layout, hints, {}, getattr(module, "batch_first", None))
+
+
+def own_arrays(module: Any, names: Iterable[str]) -> list[tuple[str, Any]]:
+    """Return what the module computes with in evaluation, by the names of its layout.
+
+    The older weight_norm, pruning and weight dropout store parts of a weight, and an attribute of
+    its name that is only up to date after a call: it is computed from the parts.
+    """
+    kept = _kept(module)
+    plain = plain_names(kept)
+    check_parameters(module, _stored(plain, names))
+    return [
+        (
+            name,
+            value_of(name, plain, kept) if name in plain.sources else _parametrized(module, name),
+        )
+        for name in names
+    ]
+
+
+def check_parameters(module: Any, names: Collection[str]) -> None:
+    """Raise LayoutError if a module has more parameters than those of these names.
+
+    Those of parametrizations are the parts of a weight.
+    """
+    parameter = _parameter_class()
+    found = [name for name, value in module.named_parameters() if isinstance(value, parameter)]
+    if more := [name for name in found if name not in names and "parametrizations." not in name]:
+        raise mismatch.more_parameters(module, class_names(rnn_in(module), RNNS)[0], more)
+
+
+def rnn_in(module: Any) -> Any:
+    """Return the RNN in a module that applies dropout to its weights, another module as it is."""
+    inner = getattr(module, "module", None)
+    if class_names(inner, RNNS):
+        computed = plain_names(_kept(module)).computed
+        return inner if any(one.dropped for one in computed.values()) else module
+    return module
+
+
+def expression(module: Any, names: Iterable[str]) -> str:
+    """Return code for the tensors of a module's RNN, in messages. names: of its layout."""
+    used = _stored(plain_names(_kept(module)), names)
+    more = [k for k in module.state_dict() if k not in used and "parametrizations." not in k]
+    if not more:
+        return "module.state_dict()"
+    return f"{{k: v for k, v in module.state_dict().items() if k not in {more}}}"
+
+
+def _kept(module: Any) -> dict[str, Any]:
+    """Return the parameters and buffers of an RNN, or of one with dropout of its weights."""
+    parameter = _parameter_class()  # a plain tensor in the place of a parameter is computed
+    owned = module.named_parameters(recurse=False, remove_duplicate=False)
+    kept = {name: value for name, value in owned if isinstance(value, parameter)}
+    kept |= dict(module.named_buffers(recurse=False))
+    inner = getattr(module, "module", None)
+    if class_names(inner, RNNS):
+        kept |= {f"module.{name}": value for name, value in _kept(inner).items()}
+    return kept
+
+
+def _parameter_class() -> Any:
+    return sys.modules["torch"].nn.Parameter
+
+
+def _stored(plain: Plain, names: Iterable[str]) -> set[str]:
+    return {stored for name in names for stored in plain.sources.get(name, ())}
+
+
+def _parametrized(module: Any, name: str) -> Any:
+    """Return a weight that torch computes from its parametrizations when it is asked for.
+
+    In training spectral norm would change its vectors each time. In evaluation it is what the last
+    call in training used.
+    """
+    parametrizations = getattr(module, "parametrizations", {})
+    if name not in parametrizations:
+        raise LayoutError(
+            f"{name} is not a parameter of {type(module).__name__}, which computes with a tensor"
+            f" that another module sets: with weight dropout (a {name}_raw) pass the module around"
+            " it"
+        )
+    training = [one for one in parametrizations[name].modules() if one.training]
+    try:
+        for one in training:
+            one.training = False
+        return getattr(module, name)
+    finally:
+        for one in training:
+            one.training = True
+
+
+def class_names(value: Any, *modules: str) -> list[str]:
+    """Return the names of the value's classes from modules whose names start with one of these."""
+    return [c.__name__ for c in type(value).__mro__ if str(c.__module__).startswith(modules)]
+
+
+def _not_recurrent(module: Any) -> LayoutError:
+    if quantized := class_names(module, *_QUANTIZED):
+        return LayoutError(
+            f"{type(module).__module__.partition('.modules')[0]}.{quantized[0]} stores rounded"
+            " weights: pass the module that it was quantized from"
+        )
+    inside = [(name, child) for name, child in module.named_modules() if name]
+    rnns = [(name, child) for name, child in inside if class_names(child, RNNS)]
+    need = "an nn.LSTM, GRU, RNN or one of their cells"
+    return mismatch.not_recurrent(module, need, rnns)
