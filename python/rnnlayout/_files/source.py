@@ -17,6 +17,7 @@ from rnnlayout._files.bags.layerwise import Conversion
 from rnnlayout._files.bags.naming import entry_of
 from rnnlayout._files.bags.output import Output
 from rnnlayout._files.bags.record import Record, read_records, write_records
+from rnnlayout._files.bags.unrecorded import unrecorded
 from rnnlayout._files.formats.format import (
     Format,
     TensorFormat,
@@ -129,6 +130,7 @@ class TensorFile:
         self.groups = find(self._bag.tensors | unread, hints, self._records)
         weights = {group.entry: group.weights for group in self.groups}
         names = {name for group in self.groups for name in group.names}
+        silent = [group.weights for group in self.groups if group.entry not in self._records]
         self.found = Found(
             {entry: one for entry, one in weights.items() if isinstance(one, Weights)},
             {entry: one for entry, one in weights.items() if not isinstance(one, Weights)},
@@ -136,6 +138,7 @@ class TensorFile:
                 *self._bag.notes,
                 *torch_names.plain_names(self._bag.tensors).notes,
                 *(note for group in self.groups for note in group.notes),
+                *unrecorded(silent, hints),
             ],
             [name for name in self._bag.tensors if name not in names],
         )

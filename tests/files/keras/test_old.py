@@ -165,7 +165,8 @@ def test_cudnn_layers(tmp_path):
         assert found["back"].config == {"go_backwards": True} and found["one"].config == {}
     for name in ("w.h5", "w.weights.h5"):
         found = rl.load(tmp_path / name)
-        assert len(found) == len(layers) and not found.refused and not found.notes
+        assert len(found) == len(layers) and not found.refused
+        assert ["go_backwards=False" in note for note in found.notes] == [True]  # "back" has it
         for entry, layer in layers.items():
             assert [same(w, layer.get_weights()) for w in found.values()].count(True) == 1, entry
 

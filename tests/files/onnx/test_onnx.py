@@ -244,6 +244,35 @@ def test_zero_states_and_a_table_of_lengths(tmp_path):
     }
 
 
+@pytest.mark.parametrize("how", ["constant", "input", "sliced input"])
+@pytest.mark.parametrize("state", ["initial_h", "initial_c"])
+def test_a_state_of_another_size_contradicts_the_weights(state, how, tmp_path):
+    """torch.onnx.export(dynamo=True) wrote hidden_size 2 and a c of 5 of LSTM(4, 5, proj_size=2).
+
+    It was read as an LSTM of hidden size 2.
+    """
+    model, _ = model_of(LSTM)
+    x, h0, c0 = inputs(seeded("inputs", LSTM), LSTM)
+    wrong = np.concatenate([c0, c0], -1)
+    name = "0/" + state[-1] + "0"
+    given = next(given for given in model.graph.input if given.name == name)
+    given.type.tensor_type.shape.dim[-1].dim_value = 2 * H
+    if how == "constant":
+        model.graph.initializer.append(numpy_helper.from_array(wrong, name))
+        model.graph.input.remove(given)
+    if how == "sliced input":
+        node_of(model.graph).input[5 if state == "initial_h" else 6] = "part"
+        model.graph.node.insert(0, helper.make_node("Identity", [name], ["part"]))
+        model.graph.value_info.append(helper.make_tensor_value_info("part", 1, [None, None, 2 * H]))
+    states = (wrong, c0) if state == "initial_h" else (h0, wrong)
+    with pytest.raises(Exception, match=f"{state} must have shape"):  # onnxruntime's Fail
+        run(model, LSTM, x, *states)
+    sizes = rf"{state}: shape \([1?], [9?], {2 * H}\), expected \(1, N, {H}\) = \(D, N, H\)"
+    with pytest.raises(rl.LayoutError, match=sizes) as raised:
+        read(model, tmp_path)
+    assert ("proj_size" in str(raised.value)) == (state == "initial_c")
+
+
 def read_after(model, tmp_path, node):
     model.graph.node.insert(0, node)
     return read(model, tmp_path)["layer"].config

@@ -19,7 +19,17 @@ from files.onnx.models import (
     write,
 )
 from onnx import helper, numpy_helper
-from oracles.frameworks import FORMS, H, I, inputs, onnx_model, seeded, torch_module
+from oracles.frameworks import (
+    FORMS,
+    KERAS_NOISE,
+    H,
+    I,
+    inputs,
+    keras,
+    onnx_model,
+    seeded,
+    torch_module,
+)
 from oracles.reference import Run, distance_between, forward, from_onnx
 
 import rnnlayout as rl
@@ -148,6 +158,51 @@ def test_layout_1_is_written_again(tmp_path):
     sizes = model.graph.output[1].type.tensor_type.shape.dim
     assert [n.dim_param or n.dim_value for n in sizes] == ["N", 1, H]
     assert same(rl.load(tmp_path / "b.onnx")["lstm"], weights)
+
+
+@KERAS_NOISE
+@pytest.mark.filterwarnings("ignore:The structure of `inputs`")
+@pytest.mark.parametrize("suffix", [".keras", ".h5", ".weights.h5"])
+@pytest.mark.parametrize("spec", [LSTM, rl.Spec("gru", I, H, 2, True)], ids=str)
+def test_layout_1_is_the_order_of_keras(suffix, spec, tmp_path):
+    """It could not be written to a model of Keras, which reads x as (N, T, I) too.
+
+    onnxruntime does not run layout=1: it gets the same node with layout 0, and x transposed.
+    """
+    weights = weights_of(spec)
+    model = saved(tmp_path / "0.onnx", weights)
+    weights.config["layout"] = 1
+    saved(tmp_path / "1.onnx", weights)
+    x, h0, c0 = inputs(seeded("layout 1", spec), spec)
+    expected = run_saved(model, x, h0 * 0, None if c0 is None else c0 * 0).y
+    new = tmp_path / f"new{suffix}"
+    rl.convert_file(tmp_path / "1.onnx", new, to="keras")
+    theirs = keras_model(spec, new)(x.transpose(1, 0, 2))
+    # A step rounds sums of at most 2 H + H products and biases, none above 4; |y| < 1, and the
+    # second layer adds the error of the first one times the sum of a row, below 4 as well
+    error = 4 * spec.num_layers * len(x) * 3 * H * 4 * np.finfo("f4").eps
+    assert np.abs(keras.ops.convert_to_numpy(theirs).transpose(1, 0, 2) - expected).max() < error
+
+
+def keras_model(spec, path):
+    """Return a model that Keras loads from a file; of weights alone, one with such layers."""
+    if not path.name.endswith(".weights.h5"):
+        return keras.saving.load_model(path)
+    cell = keras.layers.LSTM if spec.cell == "lstm" else keras.layers.GRU
+    layers = [cell(H, return_sequences=True) for _ in range(spec.num_layers)]
+    wrapped = map(keras.layers.Bidirectional, layers) if spec.bidirectional else layers
+    model = keras.Sequential([keras.Input((None, I)), *wrapped])
+    model.load_weights(path)
+    return model
+
+
+def test_time_major_is_the_order_of_onnx(tmp_path):
+    """It could not be written, although X is (T, N, I) without layout=1."""
+    weights, given = weights_of(LSTM), inputs(seeded("inputs", LSTM), LSTM)
+    expected = run_saved(saved(tmp_path / "a.onnx", weights), *given)
+    weights.config["time_major"] = True  # as of a layer of Keras 2
+    theirs = run_saved(saved(tmp_path / "b.onnx", weights), *given)
+    assert all(np.array_equal(getattr(theirs, n), getattr(expected, n)) for n in "yhc")
 
 
 def test_what_onnx_has_no_word_for(tmp_path):

@@ -13,6 +13,7 @@ from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.naming import distinct
 from rnnlayout._files.bags.record import Record
 from rnnlayout._files.bags.stacks import stacked
+from rnnlayout._files.bags.unrecorded import unrecorded
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
@@ -38,7 +39,6 @@ Cell = Mapping[str, Dataset]  # by LEAVES, or by the names of Keras 1: W, U_i, b
 _KERAS_1 = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
 _KERAS_1_LETTER = {"g": "c", "n": "h"}
 _SPECS_DEFAULT = "sigmoid"  # in a Spec it may be only the default, so it answers nothing
-_DEFAULTS = "the file does not record activations: taken as tanh and sigmoid, Keras's defaults"
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Entries:
     version: Version = (3, 0)  # of the Keras that wrote the file
     records: Mapping[str, Record] = field(default_factory=dict)  # of the file's layers
     entries: list[tuple[str, Weights | Exception]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    guessed: list[Weights] = field(default_factory=list)  # those without a config and a record
     beside: Architecture | None = None  # the config that the caller has in a file of its own
     used: set[str] = field(default_factory=set)  # paths of the arrays that belong to an RNN
 
@@ -121,7 +121,7 @@ class Entries:
         found = dict(zip(names, (one for _, one in self.entries), strict=True))
         weights = {name: one for name, one in found.items() if isinstance(one, Weights)}
         unread = {name: one for name, one in found.items() if isinstance(one, Exception)}
-        return Found(weights, unread, self.notes, others)
+        return Found(weights, unread, unrecorded(self.guessed, self.hints), others)
 
     def _layer(self, name: str, cells: Sequence[Cell], own: Description | None) -> Weights:
         parts = [_arrays(name, cell) for cell in cells]
@@ -143,9 +143,11 @@ class Entries:
             return weights_of(replace(given, config=own.config, batch_first=own.batch_first))
         if record is not None:
             return _recorded(name, tensors, record)
-        return weights_of(replace(self.by_shapes(name, tensors), batch_first=True))
+        weights = weights_of(replace(self._by_shapes(name, tensors), batch_first=True))
+        self.guessed.append(weights)
+        return weights
 
-    def by_shapes(self, name: str, tensors: dict[str, Bits]) -> Given:
+    def _by_shapes(self, name: str, tensors: dict[str, Bits]) -> Given:
         """Read a layer of a file without a config; hints are for what its shapes do not show."""
         layout, spec, asked = self.hints.layout, self.hints.spec, self.hints.hidden
         if spec is not None:
@@ -170,8 +172,6 @@ class Entries:
                 raise
         if activation is None and self._lacks_activation(given):
             raise _without_activation([given])
-        if activation is None and _is_gated(given) and _DEFAULTS not in self.notes:
-            self.notes.append(_DEFAULTS)
         return given
 
     def _lacks_activation(self, given: Given) -> bool:

@@ -119,7 +119,9 @@ def model_config(layers: list[Layer], modules: bool) -> dict[str, Any]:
             nodes.append(_placed("InputLayer", batch, [], modules))
         tensor = {"shape": [None, None, width], "dtype": dtype, "keras_history": [reads, 0, 0]}
         call = {"args": [{"class_name": "__keras_tensor__", "config": tensor}], "kwargs": {}}
-        node = layer_node(layer.name, layer.spec, "bias" in layer.cells[0], layer.config)
+        # ONNX's order of the axes is left out: Keras has its own
+        changes = {key: value for key, value in layer.config.items() if key != "layout"}
+        node = layer_node(layer.name, layer.spec, "bias" in layer.cells[0], changes)
         if modules and layer.spec.bidirectional:
             # Keras makes both directions from this layer and takes it for another one if it gets
             # the memory of that one. A layer with an id lives until the model is loaded.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,22 @@ class Scope:
         if found is TWICE:
             raise FileError(f"{name!r} is defined twice in one graph")
         return scope, found
+
+    def shape(self, name: str) -> list[int | None] | None:
+        """Return the shape that a graph declares for a name, None per size that it leaves open.
+
+        Returns None if there is no such declaration.
+        """
+        scope, name, _ = self._resolve(name)
+        if scope is None or scope.is_function or name not in scope._declared:
+            return None
+        return [n.dim_value if n.dim_value > 0 else None for n in scope._declared[name]]
+
+    @cached_property
+    def _declared(self) -> dict[str, Any]:
+        values = (*self.proto.input, *self.proto.value_info)
+        types = ((value.name, value.type.tensor_type) for value in values)
+        return {name: one.shape.dim for name, one in types if one.HasField("shape")}
 
 
 def attributes_of(node: Any, scope: Scope) -> Attributes:

@@ -20,12 +20,12 @@ from rnnlayout._weights.weights import Weights, weights_of
 
 from .constants import Constants, dequantized
 from .graph import Attributes, Site, integer
+from .settings import direction_of, settings_of
 
 # The inputs of an operator that are weights; for DynamicQuantizeLSTM also those of its scales.
 WEIGHTS = {"LSTM": {"W": 1, "R": 2, "B": 3, "P": 7}, "GRU": {"W": 1, "R": 2, "B": 3}}
 WEIGHTS["RNN"] = WEIGHTS["GRU"]
 _SCALES = {"W": (8, 9), "R": (10, 11)}
-_LENGTHS, _STATES = 4, {"initial_h": 5, "initial_c": 6}
 
 # recurrent_activation -> alpha and beta of HardSigmoid, which are float32 attributes.
 SLOPES = {
@@ -61,8 +61,8 @@ def _weights_at(site: Site, constants: Constants, hints: Hints, notes: list[str]
         _couple(tensors, constants)
         notes.append(f"{site.name}: input_forget is replaced by weights of f, those of i negated")
     given = read({role: np.ascontiguousarray(a) for role, a in tensors.items()}, spec, "onnx")
-    config, batch_first = _config(site, attributes, constants), bool(integer(attributes, "layout"))
-    return weights_of(replace(given, config=config, batch_first=batch_first))
+    config = settings_of(site, spec, constants)
+    return weights_of(replace(given, config=config, batch_first="layout" in config))
 
 
 def _tensor(site: Site, constants: Constants, role: str, k: int, notes: list[str]) -> np.ndarray:
@@ -120,7 +120,7 @@ def _spec(
     w, r = tensors["W"].shape, tensors["R"].shape
     if (hidden := integer(attributes, "hidden_size", r[2])) != r[2]:
         raise LayoutError(f"hidden_size is {hidden}, but R has shape {r}")
-    direction = _direction(attributes)
+    direction = direction_of(attributes)
     both = direction == "bidirectional"
     if w[0] != 1 + both:
         raise LayoutError(
@@ -137,14 +137,6 @@ def _spec(
         recurrent_activation=activation,
         dtype=take(tensors["W"], "W")[1],
     )
-
-
-def _direction(attributes: Attributes) -> str:
-    found = attributes.get("direction")
-    direction = found.s.decode("utf-8", "replace") if found is not None else "forward"
-    if direction not in ("forward", "reverse", "bidirectional"):
-        raise LayoutError(f"direction is {direction!r}, need forward, reverse or bidirectional")
-    return direction
 
 
 def _reset(site: Site, attributes: Attributes, hints: Hints, notes: list[str]) -> Any:
@@ -213,39 +205,3 @@ def _couple(tensors: dict[str, np.ndarray], constants: Constants) -> None:
         coupled = array.reshape(halves).copy()
         coupled[:, :, gates.index("f")] = -coupled[:, :, gates.index("i")]
         tensors[role] = coupled.reshape(array.shape)
-
-
-# ---------------------------------------------------------- what changes outputs, but not weights
-
-
-def _config(site: Site, attributes: Attributes, constants: Constants) -> dict[str, Any]:
-    """Return what the node does differently from cuDNN, under ONNX's own names."""
-    config: dict[str, Any] = {}
-    if _direction(attributes) == "reverse":
-        config["direction"] = "reverse"
-    if "clip" in attributes:
-        config["clip"] = float(attributes["clip"].f)
-    if layout := integer(attributes, "layout"):
-        config["layout"] = layout
-    for name, k in _STATES.items():
-        if name == "initial_h" or site.operator == "LSTM":
-            state = _constant(site, site.input(k), constants)
-            if state is not None and state.any():
-                config[name] = np.asarray(state, np.float64).tolist()
-    lengths = _constant(site, site.input(_LENGTHS), constants)
-    if lengths is not None:
-        config["sequence_lens"] = [int(n) for n in lengths.ravel()]
-    return config
-
-
-def _constant(site: Site, name: str, constants: Constants) -> np.ndarray | None:
-    """Return an input if the model fixes it; a state may be repeated for each sequence."""
-    if not name:
-        return None
-    try:
-        scope, found = site.scope.find(name)
-        if getattr(found, "op_type", "") in ("Expand", "Tile"):
-            return constants.get(scope, found.input[0], f"input {name!r}")
-        return constants.get(site.scope, name, f"input {name!r}")
-    except LayoutError:  # it comes from outside, as in cuDNN
-        return None

@@ -115,7 +115,8 @@ class _Entry:
         """Return whether a node can have this setting of Weights.config."""
         if key == "direction":
             return not self._spec.bidirectional and self._config[key] == "reverse"
-        return key in ("clip", "layout", *(f"initial_{s}" for s in self._states))
+        # X is time-major without layout=1
+        return key in ("clip", "layout", "time_major", *(f"initial_{s}" for s in self._states))
 
     def add(self) -> None:
         spec, states = self._spec, self._states
