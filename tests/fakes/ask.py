@@ -38,6 +38,7 @@ BASE = {
     "unset": [],  # descriptors that are only created
     "null": [],  # arguments that are NULL: "handle", "rnn", "x_desc", "hx", "workspace"...
     "weight_bytes": 0, "workspace_bytes": 0, "reserve_bytes": 0,  # more or less than is needed
+    "sized_for": None,  # the lengths that the workspace is for, if not those of the call
     "shift": {},  # bytes by which an address is off
     "sequence_lengths": False,  # an array on the device
     "capability": 90,
@@ -193,8 +194,8 @@ class Asked:
         self.said["offsets"] = [at.value and at.value - ADDRESS for at in (matrix, bias)]
         return status
 
-    def data(self, name, made):
-        d = self.q[name]
+    def data(self, name, made, **more):
+        d = self.q[name] | more
         lengths = self.argument(f"{name}_lengths", (c_int * len(d["lengths"]))(*d["lengths"]))
         fill = ctypes.create_string_buffer(8) if d["fill"] else None
         return self.call("cudnnSetRNNDataDescriptor", self.argument(f"set_{name}", made),
@@ -229,12 +230,16 @@ class Asked:
 
     def sizes(self):
         self.workspace, self.reserve = c_size_t(), c_size_t()
+        if self.q["sized_for"]:
+            self.data("x", self.x, lengths=self.q["sized_for"])
         status = self.call(
             "cudnnGetRNNTempSpaceSizes", self.handle, self.argument("rnn", self.rnn),
             c_int(self.q["mode"]), self.argument("x_desc", self.x),
             byref(self.workspace), self.argument("reserve_out", byref(self.reserve)),
         )  # fmt: skip
         self.said["written"] = bool(self.workspace.value)
+        if self.q["sized_for"]:
+            self.set_x()
         return status
 
     def forward(self):

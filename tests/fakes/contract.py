@@ -249,6 +249,10 @@ ROWS = [
           (BATCH, 0, [4, 4, 4], W), (BATCH, 0, [4, 3, 2], W), (BATCH, 1, [4, 4, 4], T),
           (BATCH, 1, [2, 4, 3], T), (BATCH, 1, [0, 4, 3], T)]],
     ("forward, lengths on the device too", "forward", T, unsorted(SEQ, sequence_lengths=True)),
+    *[(f"forward, layout {layout}, workspace for lengths {lengths}", "forward", answer,
+       unsorted(layout, sized_for=lengths))
+      for layout in (SEQ, BATCH)
+      for lengths, answer in [([1, 1, 1], W), ([2, 4, 2], W), ([4, 4, 4], T), ([3, 3, 3], T)]],
     # the persistent algorithms
     *[(f"forward, algo {n}", "forward", T, algo(n)) for n in (STATIC, SMALL_H)],
     *[(f"forward, algo {n}, lengths", "forward", U,

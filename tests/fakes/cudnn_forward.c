@@ -32,11 +32,12 @@ static enum fake_class algo_class(const struct rnn *rnn, int capability)
     return TAKEN;
 }
 
-/* Smaller than the real sizes; it grows with T and N like these, not with lengths. */
+/* Smaller than the real sizes; like these it grows with the sum of the lengths. */
 static size_t workspace_bytes(const struct rnn *rnn, const struct data *x)
 {
-    size_t all = (size_t)(rnn->layers * fake_directions(rnn));
-    size_t rows = (size_t)x->T * (size_t)x->N;
+    size_t all = (size_t)(rnn->layers * fake_directions(rnn)), rows = 0;
+    for (int n = 0; n < x->N; n++)
+        rows += (size_t)x->lengths[n];
     size_t bytes = 4096 * (1 + all) + 8 * (size_t)fake_weight_elements(rnn);
     bytes += 8 * all * rows * (size_t)(fake_gates(rnn) * rnn->hidden_size);
     if (rnn->flags & PADDED_IO)

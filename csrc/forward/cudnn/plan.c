@@ -76,24 +76,28 @@ static bool same_sizes(const rnl_gpu_sizes *a, const rnl_gpu_sizes *b)
            a->padded == b->padded;
 }
 
-/* Describe x and y. Always with a fill: without one, cuDNN does not write y past the end. */
-static rnl_status describe_lengths(rnl_gpu_rnn *rnn, rnl_gpu_plan *plan, const rnl_gpu_job *job,
-                                   rnl_error *err)
+/* Describe x and y, and ask for the workspace's size, which grows with the lengths. Always with a
+ * fill: without one, cuDNN does not write y past the end. */
+static rnl_status describe_lengths(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan,
+                                   const rnl_gpu_job *job, rnl_error *err)
 {
     char zero[8] = {0}; /* of any dtype */
+    size_t reserve = 0; /* none for inference */
     const int T = (int)plan->sizes.T, N = (int)plan->sizes.N;
     const rnl_cudnn_data_layout layout = plan->sizes.batch_first
                                              ? RNL_CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED
                                              : RNL_CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED;
     for (int64_t n = 0; n < N; n++)
         plan->lengths[n] = (int32_t)length_of(job, n);
-    const rnl_status status = RNL_DNN(rnn->device, err, cudnnSetRNNDataDescriptor, plan->x,
-                                      rnn->type, layout, T, N, (int)rnn->spec.input_size,
-                                      plan->lengths, zero);
-    if (status != RNL_OK)
-        return status;
-    return RNL_DNN(rnn->device, err, cudnnSetRNNDataDescriptor, plan->y, rnn->type, layout, T, N,
-                   (int)(rnn->directions * rnn->state_size), plan->lengths, zero);
+    rnl_status status = RNL_DNN(rnn->device, err, cudnnSetRNNDataDescriptor, plan->x, rnn->type,
+                                layout, T, N, (int)rnn->spec.input_size, plan->lengths, zero);
+    if (status == RNL_OK)
+        status = RNL_DNN(rnn->device, err, cudnnSetRNNDataDescriptor, plan->y, rnn->type, layout, T,
+                         N, (int)(rnn->directions * rnn->state_size), plan->lengths, zero);
+    if (status == RNL_OK)
+        status = RNL_DNN(rnn->device, err, cudnnGetRNNTempSpaceSizes, lane->handle, plan->rnn,
+                         RNL_CUDNN_FWD_MODE_INFERENCE, plan->x, &plan->work_nbytes, &reserve);
+    return status;
 }
 
 static rnl_status describe_state(rnl_gpu_rnn *rnn, rnl_cudnn_tensor *made, int64_t N, int64_t width,
@@ -108,26 +112,21 @@ static rnl_status describe_state(rnl_gpu_rnn *rnn, rnl_cudnn_tensor *made, int64
                    strides);
 }
 
-/* Describe all, and ask for the workspace's size: shorter lengths never need more. */
 static rnl_status describe(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan,
                            const rnl_gpu_job *job, rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
-    size_t reserve = 0; /* none for inference */
     rnl_status status = describe_rnn(rnn, lane, plan, err);
     if (status == RNL_OK)
         status = RNL_DNN(device, err, cudnnCreateRNNDataDescriptor, &plan->x);
     if (status == RNL_OK)
         status = RNL_DNN(device, err, cudnnCreateRNNDataDescriptor, &plan->y);
     if (status == RNL_OK)
-        status = describe_lengths(rnn, plan, job, err);
+        status = describe_lengths(rnn, lane, plan, job, err);
     if (status == RNL_OK)
         status = describe_state(rnn, &plan->h, plan->sizes.N, rnn->state_size, err);
     if (status == RNL_OK && rnl_cell_facts_of(rnn->spec.cell)->has_c)
         status = describe_state(rnn, &plan->c, plan->sizes.N, rnn->spec.hidden_size, err);
-    if (status == RNL_OK)
-        status = RNL_DNN(device, err, cudnnGetRNNTempSpaceSizes, lane->handle, plan->rnn,
-                         RNL_CUDNN_FWD_MODE_INFERENCE, plan->x, &plan->work_nbytes, &reserve);
     return status;
 }
 
@@ -168,7 +167,7 @@ rnl_status rnl_gpu_plan_take(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_job
     rnl_status status = RNL_OK;
     if (taken && same_sizes(&taken->sizes, &job->sizes)) {
         if (!has_lengths(taken, job))
-            status = describe_lengths(rnn, taken, job, err);
+            status = describe_lengths(rnn, lane, taken, job, err);
     } else {
         plan_free(rnn->device, taken, true);
         taken = plan_new(&job->sizes);

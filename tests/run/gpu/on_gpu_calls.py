@@ -92,6 +92,15 @@ def lengths():
             assert y.shape == call.all["out"].shape and y.numpy().size == 0
 
 
+def longer_lengths():
+    """cuDNN's workspace grows with the lengths: that of a call is not enough for longer ones."""
+    device = Device()
+    for axes, kind in itertools.product((TIME_FIRST, BATCH_FIRST), (ours, Exporter)):
+        call = Call(LSTM, axes, *inputs(LSTM), kind, NAMES[3:])
+        for call.lengths in ([1, 0, 2], [4, 3, 4], [1, 0, 0]):
+            assert_right(device, call, 1)
+
+
 def mixed():
     """Arrays of several owners."""
     device = Device()
@@ -154,7 +163,8 @@ def kept_alive():
 def one_call():
     """On device arrays of a shape that has run before: one call of cuDNN. Its workspace comes from
     a pool, in the order of the stream; the driver also tells whether the stream is captured. The
-    same with repeated lengths; new ones are described, of x and of y."""
+    same with repeated lengths; new ones are described, of x and of y, and may need another size of
+    workspace."""
     device = Device()
     x, state = inputs(LSTM)
     for kind, (axes, lengths) in itertools.product(
@@ -177,6 +187,6 @@ def one_call():
         assert device.calls(again) == expected
         if lengths:
             call.lengths = np.array([1, 2, 3])
-            expected[-5:-5] = ["cudnnSetRNNDataDescriptor"] * 2
+            expected[-5:-5] = ["cudnnSetRNNDataDescriptor"] * 2 + ["cudnnGetRNNTempSpaceSizes"]
             assert device.calls(again) == expected
             again()  # for the next kind of arrays
