@@ -467,6 +467,40 @@ typedef struct rnl_rnn_call {
  */
 rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err);
 
+/*
+ * A live signal: one sequence that arrives step by step, and its state, which is kept in the form
+ * that the kernels use. It computes in the calling thread, with the bits of rnl_rnn_run().
+ *
+ * Real-time safe: rnl_stepper_run, _set, _reset and _get allocate no memory, take no lock, make no
+ * system call and use no other thread. A stepper is used by one thread at a time; an RNN may have
+ * any number of them.
+ */
+typedef struct rnl_stepper rnl_stepper;
+
+/*
+ * Make a stepper whose state is zero. The caller frees it with rnl_stepper_free(), which accepts
+ * NULL, before the RNN. rnl_rnn_update() changes its weights too.
+ *
+ * rnn    an RNN with one direction
+ * dtype  of x, y and the states, as in rnl_rnn_call
+ *
+ * RNL_E_SPEC: the RNN has two directions, or the dtype is invalid. RNL_E_NOMEM.
+ */
+rnl_status rnl_stepper_new(rnl_rnn *rnn, rnl_dtype dtype, rnl_stepper **stepper, rnl_error *err);
+void rnl_stepper_free(rnl_stepper *stepper);
+
+/* Compute n steps: x (n, I), y (n, P'), both aligned and contiguous. y NULL: not computed. y may be
+ * x if I is P', and must not overlap it otherwise. */
+void rnl_stepper_run(rnl_stepper *stepper, const void *x, void *y, int64_t n);
+
+/* Set the state, h (L, P') and c (L, H), both aligned and contiguous; NULL: zeros. c is not used
+ * unless the cell is an LSTM. */
+void rnl_stepper_set(rnl_stepper *stepper, const void *h, const void *c);
+void rnl_stepper_reset(rnl_stepper *stepper); /* zeros */
+
+/* Write the state after the last step. NULL: not written. c is written for an LSTM only. */
+void rnl_stepper_get(const rnl_stepper *stepper, void *h, void *c);
+
 /* Set and get the maximum number of threads that one call uses, 1 to 64. The default is
  * RNNLAYOUT_NUM_THREADS, else OMP_NUM_THREADS, else the number of CPUs that this process may use
  * (affinity and cgroup). n < 1 restores the default. The threads are started when they are first

@@ -6,6 +6,7 @@
 #define VECTOR_BYTES 32
 #define REGISTERS 16
 #define BLOCKS_OF_A_ROW(G) ((G) == 1 ? 4 : 9 / (G))
+#define BLOCKS_OF_A_STEP(G) ((G) == 1 ? 4 : 2)
 #define KEEP(vector) __asm__("" : "+x"(vector)) /* NOLINT(portability-no-assembler) */
 #define STREAM(to, vector) _mm256_stream_si256((void *)(to), (__m256i)(vector))
 #define STREAM_FENCE _mm_sfence
