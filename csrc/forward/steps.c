@@ -363,6 +363,7 @@ static void step(const share *s, char *sums, const char *before, char *after, in
     multiply(s, job, now, kernel_of(s));
     rnl_gates gates = {.kind = rnn->kind,
                        .activation = spec->recurrent_activation,
+                       .relu = spec->activation == RNL_RELU,
                        .clips = rnn->options.clips,
                        .low = rnn->options.clip_low,
                        .high = rnn->options.clip_high,
