@@ -26,6 +26,7 @@ static rnl_gates gates_of(const rnl_rnn *rnn, const rnl_weights *weights,
 {
     return (rnl_gates){.kind = rnn->kind,
                        .activation = rnn->spec.recurrent_activation,
+                       .relu = rnn->spec.activation == RNL_RELU,
                        .clips = rnn->options.clips,
                        .low = rnn->options.clip_low,
                        .high = rnn->options.clip_high,

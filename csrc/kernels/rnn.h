@@ -69,6 +69,7 @@ typedef enum rnl_step_kind {
 typedef struct rnl_gates {
     rnl_step_kind kind;
     rnl_activation activation;
+    bool relu; /* LSTM, GRU: relu replaces tanh */
     bool clips;
     double low, high;
     int64_t first, last, rows;
