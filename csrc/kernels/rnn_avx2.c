@@ -6,7 +6,6 @@
 #define VECTOR_BYTES 32
 #define REGISTERS 16
 #define BLOCKS_OF_A_ROW(G) ((G) == 1 ? 4 : 9 / (G))
-#define BLOCKS_OF_A_STEP(G) ((G) == 1 ? 4 : 2)
 #define KEEP(vector) __asm__("" : "+x"(vector)) /* NOLINT(portability-no-assembler) */
 #define LESSER_F(a, b) (vecf)(_mm256_min_ps((__m256)(a), (__m256)(b)))
 #define LESSER_D(a, b) (vecd)(_mm256_min_pd((__m256d)(a), (__m256d)(b)))

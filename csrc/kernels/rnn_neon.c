@@ -6,7 +6,6 @@
 #define VECTOR_BYTES 16
 #define REGISTERS 32
 #define BLOCKS_OF_A_ROW(G) 4
-#define BLOCKS_OF_A_STEP(G) 4
 #define KEEP(vector) (void)0
 #define STREAM(to, vector) memcpy(to, &(vector), sizeof(vector))
 #define STREAM_FENCE() (void)0

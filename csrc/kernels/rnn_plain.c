@@ -8,7 +8,6 @@
 #define VECTOR_BYTES 16
 #define REGISTERS 16
 #define BLOCKS_OF_A_ROW(G) ((G) == 1 ? 4 : 9 / (G))
-#define BLOCKS_OF_A_STEP(G) ((G) == 1 ? 4 : 2)
 #define KEEP(vector) (void)0
 #define STREAM(to, vector) memcpy(to, &(vector), sizeof(vector))
 #define STREAM_FENCE() (void)0
