@@ -6,6 +6,7 @@
 #include "core/lengths.h"
 #include "core/status.h"
 #include "forward/running.h"
+#include "forward/stepper.h"
 
 enum {
     MAX_PARTS = 64,
@@ -15,17 +16,6 @@ enum {
     WORK_OF_A_CALL = 1 << 20,  /* multiplications that justify waking a thread ... */
     WORK_OF_A_MEMBER = 1 << 14 /* ... and, between two waits, one more member */
 };
-
-static rnl_status check_call(const rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
-{
-    const rnl_dtype weights = rnn->spec.dtype;
-    if (call->dtype != weights && !(call->dtype == RNL_FLOAT32 && weights < RNL_FLOAT32))
-        return rnl_fail(
-            err, RNL_E_SPEC, "x is %s, the weights are %s: need %s%s",
-            rnl_name(RNL_NAMES_DTYPE, (int)call->dtype), rnl_name(RNL_NAMES_DTYPE, (int)weights),
-            rnl_name(RNL_NAMES_DTYPE, (int)weights), weights < RNL_FLOAT32 ? " or float32" : "");
-    return rnl_lengths_check(call->T, call->N, call->lengths, err);
-}
 
 /* Multiplications of one row in one step of the recurrence. */
 static double work_of_row(const rnl_rnn *rnn)
@@ -105,14 +95,14 @@ static rnl_size place_buffers(rnl_running *run, rnl_portion *parts, char *room)
             widest = rnl_layer_input(spec, 1);
         some->input = rnl_arena_take(&p, at_once, widest, real);
         some->sums = rnl_arena_take(&p, at_once, run->units * rnn->slots, real);
-        some->h[0] = rnl_arena_take(&p, rows, run->state, real);
-        some->h[1] = rnl_arena_take(&p, rows, run->state, real);
+        some->states.h[0] = rnl_arena_take(&p, rows, run->state, real);
+        some->states.h[1] = rnl_arena_take(&p, rows, run->state, real);
         if (rnl_cell_facts_of(spec->cell)->has_c)
-            some->c = rnl_arena_take(&p, rows, run->units, real);
+            some->states.c = rnl_arena_take(&p, rows, run->units, real);
         if (spec->proj_size)
-            some->full = rnl_arena_take(&p, rows, run->units, real);
+            some->states.full = rnl_arena_take(&p, rows, run->units, real);
         if (rnn->kind == RNL_STEP_GRU_BEFORE)
-            some->reset = rnl_arena_take(&p, rows, run->units, real);
+            some->states.reset = rnl_arena_take(&p, rows, run->units, real);
     }
     for (int64_t k = 0; k < rnl_min(2, spec->num_layers - 1); k++) {
         const rnl_size steps = rnl_size_mul(rnl_size_of(T), rnl_size_of(N));
@@ -158,13 +148,39 @@ static bool was_crowded(const rnl_running *run)
     return false;
 }
 
+/* Is it one step of one sequence, too short for threads? */
+static bool is_small_step(const rnl_rnn *rnn, const rnl_rnn_call *call)
+{
+    return call->T == 1 && call->N == 1 && !call->lengths && rnn->panels &&
+           !rnn->spec.bidirectional && work_of_row(rnn) < WORK_OF_A_CALL;
+}
+
+static rnl_status run_small_step(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
+{
+    rnl_stepper stepper;
+    const rnl_size size = rnl_stepper_place(&stepper, rnn, call->dtype, NULL);
+    rnl_room *const room = size.overflow ? NULL : rnl_room_take(rnn, size.n);
+    if (!room)
+        return rnl_fail(err, RNL_E_NOMEM, "no memory for a call with T = 1, N = 1");
+    rnl_stepper_place(&stepper, rnn, call->dtype, room->data);
+    rnl_stepper_set(&stepper, call->h0, call->c0);
+    rnl_stepper_run(&stepper, call->x, call->y, 1);
+    rnl_stepper_get(&stepper, call->hn, call->cn);
+    rnl_room_give(rnn, room);
+    return RNL_OK;
+}
+
 rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
 {
-    rnl_status status = check_call(rnn, call, err);
+    rnl_status status = rnl_rnn_check_dtype(rnn, call->dtype, err);
+    if (!status)
+        status = rnl_lengths_check(call->T, call->N, call->lengths, err);
     if (!status && !rnn->panels && (double)call->T * (double)call->N > ROWS_OF_DIRECT)
         status = rnl_rnn_pack(rnn, err);
     if (status || call->N == 0)
         return status;
+    if (is_small_step(rnn, call))
+        return run_small_step(rnn, call, err);
     rnl_running run = {.rnn = rnn,
                        .call = call,
                        .units = rnl_padded(rnn, rnn->blocks),

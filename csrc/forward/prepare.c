@@ -278,6 +278,17 @@ void rnl_rnn_weights(const rnl_rnn *rnn, void *weights)
                (size_t)(rnn->num_vectors * rnl_dtype_nbytes(rnn->spec.dtype)));
 }
 
+rnl_status rnl_rnn_check_dtype(const rnl_rnn *rnn, rnl_dtype dtype, rnl_error *err)
+{
+    const rnl_dtype weights = rnn->spec.dtype;
+    if (dtype == weights || (dtype == RNL_FLOAT32 && weights < RNL_FLOAT32))
+        return RNL_OK;
+    return rnl_fail(err, RNL_E_SPEC, "x is %s, the weights are %s: need %s%s",
+                    rnl_name(RNL_NAMES_DTYPE, (int)dtype), rnl_name(RNL_NAMES_DTYPE, (int)weights),
+                    rnl_name(RNL_NAMES_DTYPE, (int)weights),
+                    weights < RNL_FLOAT32 ? " or float32" : "");
+}
+
 static rnl_step_kind kind_of(const rnl_spec *spec)
 {
     switch (spec->cell) {

@@ -61,6 +61,9 @@ struct rnl_rnn {
 /* Make the panels, if they do not exist yet. RNL_E_NOMEM. */
 rnl_status rnl_rnn_pack(rnl_rnn *rnn, rnl_error *err);
 
+/* RNL_E_SPEC: x cannot have this dtype. */
+rnl_status rnl_rnn_check_dtype(const rnl_rnn *rnn, rnl_dtype dtype, rnl_error *err);
+
 /* A room of at least nbytes; NULL: out of memory. One that is given back is kept for the next call,
  * unless it is large. */
 rnl_room *rnl_room_take(rnl_rnn *rnn, int64_t nbytes);

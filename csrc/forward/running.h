@@ -12,13 +12,14 @@
 #ifndef RNL_FORWARD_RUNNING_H
 #define RNL_FORWARD_RUNNING_H
 
-#include "forward/prepared.h"
+#include "forward/recurrence.h"
 #include "forward/team.h"
 
 typedef struct rnl_portion {
     int64_t first_row, rows;
     int first_direction, last_direction; /* last is included */
-    char *input, *sums, *h[2], *c, *full, *reset;
+    char *input, *sums;
+    rnl_buffers states;
     rnl_barrier barrier;
     _Atomic int64_t stop_at;    /* the step after which all members of the part leave          */
     _Atomic int64_t alone_from; /* the step of the call after which all but the first one leave */

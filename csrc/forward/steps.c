@@ -25,13 +25,13 @@ typedef struct series {
 typedef struct share {
     rnl_running *run;
     rnl_portion *part;
-    const rnl_weights *weights;
     int64_t layer;
     int direction;
     int member, members;
     int64_t first, last;             /* blocks of hidden units */
     int64_t first_state, last_state; /* blocks of the state    */
     bool polls;                      /* calls the caller's poll */
+    rnl_recurrence job;
 } share;
 
 /* ------------------------------------------------------------------------------ stopping -- */
@@ -79,6 +79,7 @@ static void take_all(share *s)
     s->first = s->first_state = 0;
     s->last = s->run->rnn->blocks;
     s->last_state = s->run->rnn->state_blocks;
+    rnl_recurrence_share(&s->job, s->first, s->last, s->first_state, s->last_state);
 }
 
 /* Has the call taken more than twice as long as one member would have needed for the work that all
@@ -215,9 +216,9 @@ static void begin_states(const share *s)
     const rnl_running *run = s->run;
     const rnl_spec *spec = &run->rnn->spec;
     for (int k = 0; k < 2; k++)
-        put_state(s, run->call->h0, rnl_state_size(spec), s->part->h[k], run->state);
+        put_state(s, run->call->h0, rnl_state_size(spec), s->part->states.h[k], run->state);
     if (rnl_cell_facts_of(spec->cell)->has_c)
-        put_state(s, run->call->c0, spec->hidden_size, s->part->c, run->units);
+        put_state(s, run->call->c0, spec->hidden_size, s->part->states.c, run->units);
 }
 
 /* A row that has ended keeps its state: its length decides which of the two buffers that is. */
@@ -231,12 +232,12 @@ static void end_states(const share *s)
         const int64_t length = run->order ? call->lengths[run->order[row]] : call->T;
         const int which = s->direction ? 0 : (int)(length & 1);
         const series to = state_of(s, NULL, call->hn, rnl_state_size(spec));
-        const series from = of_part(s, part->h[which], 0, run->state);
+        const series from = of_part(s, part->states.h[which], 0, run->state);
         copy_rows(&from, 0, &to, 0, row, 1, rnl_state_size(spec));
     }
     if (call->cn && rnl_cell_facts_of(spec->cell)->has_c) {
         const series to = state_of(s, NULL, call->cn, spec->hidden_size);
-        const series from = of_part(s, part->c, 0, run->units);
+        const series from = of_part(s, part->states.c, 0, run->units);
         copy_rows(&from, 0, &to, 0, part->first_row, part->rows, spec->hidden_size);
     }
 }
@@ -260,12 +261,17 @@ static rnl_product_fn *kernel_of(const share *s)
     return rnn->panels ? rnn->kernels->product : rnn->kernels->direct;
 }
 
+/* Multiplications of one row. */
+static int64_t work_of_row(const share *s, const rnl_product *job)
+{
+    return job->of->K * job->of->gates * (job->last - job->first) * s->run->rnn->kernels->lanes;
+}
+
 /* Compute a product in pieces of its rows; between them the part may stop. */
 static void multiply(const share *s, rnl_product job, int64_t step, rnl_product_fn *kernel)
 {
     const int64_t real = rnl_real_nbytes(s->run), rows = job.rows;
-    const int64_t of_row = job.of->K * job.of->gates * (job.last - job.first) *
-                           s->run->rnn->kernels->lanes;
+    const int64_t of_row = work_of_row(s, &job);
     const int64_t at_once = rnl_min(rows, WORK_OF_A_PIECE / (of_row + 1) + 1);
     for (int64_t row = 0; row < rows; row += at_once) {
         rnl_product piece = job;
@@ -279,24 +285,10 @@ static void multiply(const share *s, rnl_product job, int64_t step, rnl_product_
     }
 }
 
-static rnl_product product_of(const share *s, int which)
-{
-    const rnl_rnn *rnn = s->run->rnn;
-    const rnl_operand *const operand = &s->weights->operands[which];
-    return (rnl_product){.panel = operand->panel,
-                         .of = &operand->of,
-                         .slots = rnn->slots,
-                         .slot = {0, 1, 2, 3},
-                         .copied = -1,
-                         .first = s->first,
-                         .last = s->last,
-                         .acc_row = s->run->units * rnn->slots};
-}
-
 /* Is the input multiplied by a matrix? Otherwise the input itself is added. */
 static bool adds_product(const share *s)
 {
-    return s->weights->operands[RNL_OF_W].of.gates > 0;
+    return s->job.input.of->gates > 0;
 }
 
 /* Are the rows of these steps at equal distances in memory, so that they need no copy? A single
@@ -317,9 +309,7 @@ static void add_inputs(const share *s, int64_t from, int64_t to, int64_t now)
     const rnl_portion *part = s->part;
     const int64_t K = rnl_layer_input(&rnn->spec, s->layer), real = rnl_real_nbytes(run);
     const series x = input_of(s);
-    rnl_product job = product_of(s, RNL_OF_W);
-    job.copied = rnn->copied;
-    job.start = s->weights->start;
+    rnl_product job = s->job.input;
     const bool even = is_even(s, &x, to - from);
     if (even) {
         job.x = x.read + (from * x.time + part->first_row * x.batch) * real;
@@ -343,69 +333,35 @@ static void add_inputs(const share *s, int64_t from, int64_t to, int64_t now)
     }
 }
 
-/* One step of the recurrence, from the sums of the inputs to the next state. */
-static void step(const share *s, char *sums, const char *before, char *after, int64_t rows,
-                 int64_t now)
+/* Add the state's share to the sums and compute what follows from them. */
+static void advance(const share *s, const rnl_rnn_step *job, int64_t now)
 {
-    const rnl_running *run = s->run;
-    const rnl_rnn *rnn = run->rnn;
-    const rnl_portion *part = s->part;
-    const rnl_spec *spec = &rnn->spec;
-    rnl_product job = product_of(s, RNL_OF_R);
-    if (rnn->kind == RNL_STEP_GRU)
-        job.slot[2] = rnn->copied;
-    job.backwards = now & 1; /* in turns: the blocks read last are still in the caches */
-    job.rows = rows;
-    job.x = before;
-    job.x_row = run->state;
-    job.start = job.acc = sums;
-    job.start_row = job.acc_row;
-    multiply(s, job, now, kernel_of(s));
-    rnl_gates gates = {.kind = rnn->kind,
-                       .activation = spec->recurrent_activation,
-                       .clips = rnn->options.clips,
-                       .low = rnn->options.clip_low,
-                       .high = rnn->options.clip_high,
-                       .slots = rnn->slots,
-                       .first = s->first,
-                       .last = s->last,
-                       .rows = rows,
-                       .acc = sums,
-                       .acc_row = job.acc_row,
-                       .h = before,
-                       .c = part->c,
-                       .peepholes = s->weights->peepholes,
-                       .out = spec->proj_size ? part->full : after,
-                       .state_row = run->units};
-    if (rnn->kind == RNL_STEP_GRU_BEFORE) {
-        gates.kind = RNL_STEP_RESET;
-        gates.out = part->reset;
-        rnn->kernels->gates(&gates);
-        wait_for_part(s);
-        gates.kind = RNL_STEP_GRU_BEFORE;
-        gates.out = after;
-        job.panel = s->weights->operands[RNL_OF_R_NEW].panel;
-        job.of = &s->weights->operands[RNL_OF_R_NEW].of;
-        job.slot[0] = 2;
-        job.x = part->reset;
-        multiply(s, job, now, kernel_of(s));
+    const rnl_rnn *rnn = s->run->rnn;
+    if (job->state.rows == 1 && rnn->panels) {
+        rnl_rnn_step_row(rnn->kernels, job);
+        (void)stops_here(s, now, work_of_row(s, &job->state));
+    } else {
+        multiply(s, job->state, now, kernel_of(s));
+        rnn->kernels->gates(&job->gates);
     }
-    rnn->kernels->gates(&gates);
-    if (!spec->proj_size)
-        return;
-    wait_for_part(s);
-    job = product_of(s, RNL_OF_P);
-    job.slots = 1;
-    job.first = s->first_state;
-    job.last = s->last_state;
-    job.backwards = now & 1;
-    job.rows = rows;
-    job.x = part->full;
-    job.x_row = run->units;
-    job.start = rnn->zeros;
-    job.acc = after;
-    job.acc_row = run->state;
-    multiply(s, job, now, kernel_of(s));
+}
+
+/* One step of the recurrence, from the sums of the inputs to the next state. */
+static void step(share *s, char *sums, const char *before, char *after, int64_t rows, int64_t now)
+{
+    rnl_recurrence *const job = &s->job;
+    rnl_recurrence_rows(job, rows);
+    rnl_recurrence_sums(job, sums);
+    rnl_recurrence_states(job, before, after, now & 1);
+    advance(s, &job->step, now);
+    if (job->renews) {
+        wait_for_part(s);
+        advance(s, &job->renew, now);
+    }
+    if (job->projects) {
+        wait_for_part(s);
+        multiply(s, job->project, now, kernel_of(s));
+    }
 }
 
 /* Zero some columns of some rows. */
@@ -449,9 +405,9 @@ static bool run_steps(share *s, int64_t first, int64_t from, int64_t to)
     for (int64_t k = 0; k < to - from; k++) {
         const int64_t t = s->direction ? to - 1 - k : from + k, now = first + k;
         const int64_t rows = active_rows(s, t), before = s->direction ? (t + 1) & 1 : t & 1;
-        step(s, part->sums + (t - from) * part->rows * sums_row, part->h[before], part->h[!before],
+        step(s, part->sums + (t - from) * part->rows * sums_row, part->states.h[before], part->states.h[!before],
              rows, now);
-        put_output(s, part->h[!before], t, rows);
+        put_output(s, part->states.h[!before], t, rows);
         (void)stops_here(s, now, (part->rows - rows) * run->state); /* zeros are work too */
         if (!end_step(s, now) || atomic_load_explicit(&part->stop_at, memory_order_acquire) <= now)
             return false;
@@ -485,7 +441,6 @@ static void run_part(rnl_running *run, rnl_portion *part, int64_t layer, int mem
     for (int d = part->first_direction; d <= part->last_direction; d++) {
         share s = {.run = run,
                    .part = part,
-                   .weights = rnl_weights_of(rnn, layer, d),
                    .layer = layer,
                    .direction = d,
                    .member = member,
@@ -494,7 +449,9 @@ static void run_part(rnl_running *run, rnl_portion *part, int64_t layer, int mem
                    .last = rnn->blocks * (member + 1) / members,
                    .first_state = rnn->state_blocks * member / members,
                    .last_state = rnn->state_blocks * (member + 1) / members,
-                   .polls = polls};
+                   .polls = polls,
+                   .job = rnl_recurrence_of(rnn, rnl_weights_of(rnn, layer, d), &part->states)};
+        rnl_recurrence_share(&s.job, s.first, s.last, s.first_state, s.last_state);
         if (atomic_load(&part->alone_from) < place_of(&s, 0)) {
             if (member != 0)
                 return;

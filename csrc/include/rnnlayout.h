@@ -88,6 +88,9 @@ typedef enum rnl_activation {
     RNL_HARD_SIGMOID_KERAS2 /* Keras 1 and 2: clip(0.2 x + 0.5, 0, 1)  */
 } rnl_activation;
 
+/* The other activation of an LSTM and a GRU: of the candidate, and of c' in h' = o tanh(c'). */
+typedef enum rnl_state_activation { RNL_TANH, RNL_RELU } rnl_state_activation;
+
 typedef enum rnl_dtype { RNL_FLOAT16, RNL_BFLOAT16, RNL_FLOAT32, RNL_FLOAT64 } rnl_dtype;
 
 /* The role of a block of weights. Each layer and direction has the blocks below. */
@@ -109,6 +112,7 @@ typedef enum rnl_family {
     RNL_NAMES_BIAS,
     RNL_NAMES_RESET,
     RNL_NAMES_ACTIVATION,
+    RNL_NAMES_STATE_ACTIVATION,
     RNL_NAMES_DTYPE,
     RNL_NAMES_ROLE,
     RNL_NAMES_CHECKED
@@ -133,6 +137,7 @@ typedef struct rnl_spec {
     rnl_bias bias;     /* in layout "cudnn"; other layouts only check whether it is NONE */
     rnl_reset reset;   /* RNL_RESET_AFTER for every cell but the GRU */
     rnl_activation recurrent_activation; /* RNL_SIGMOID for the plain RNNs, which have no gates */
+    rnl_state_activation activation;     /* RNL_TANH for the plain RNNs, whose cell names theirs */
     int peepholes;                       /* an LSTM's: see rnl_role; cuDNN has none */
     int skip_input; /* layout "cudnn": layer 0 adds x itself and has no W; needs I == H */
     rnl_dtype dtype;
@@ -197,6 +202,7 @@ typedef struct rnl_row_info {
     const char *gates[4];  /* by rnl_cell: its gates in memory order; NULL: not supported  */
     unsigned resets;       /* GRUs that are supported: bits 1 << rnl_reset                 */
     unsigned activations;  /* recurrent activations, likewise: bits 1 << rnl_activation    */
+    int has_relu;          /* 1: its LSTMs and GRUs may have activation RNL_RELU           */
     unsigned roles;        /* roles that the layout contains: bits 1 << rnl_role           */
     int bias_always;       /* the layout contains biases even if spec->bias is
                               RNL_BIAS_NONE; they are zero then                            */
@@ -387,6 +393,8 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
  *   GRU       h' = (1 - z) n + z h; n as at rnl_reset
  *   RNN       h' = tanh or relu(...)
  *
+ * With spec->activation RNL_RELU, relu replaces each tanh of an LSTM and a GRU; relu(NaN) is NaN.
+ *
  * Arithmetic is in float32, or in float64 if the weights are float64. On one tier of kernels,
  * results are bit-identical from run to run, for any number of threads, any batch size and any
  * position in the batch, and for T calls of one step as for one call of T steps.
@@ -466,6 +474,40 @@ typedef struct rnl_rnn_call {
  * RNN is freed (for each of up to 8 calls at the same time), more is freed when the call returns.
  */
 rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err);
+
+/*
+ * A live signal: one sequence that arrives step by step, and its state, which is kept in the form
+ * that the kernels use. It computes in the calling thread, with the bits of rnl_rnn_run().
+ *
+ * Real-time safe: rnl_stepper_run, _set, _reset and _get allocate no memory, take no lock, make no
+ * system call and use no other thread. A stepper is used by one thread at a time; an RNN may have
+ * any number of them.
+ */
+typedef struct rnl_stepper rnl_stepper;
+
+/*
+ * Make a stepper whose state is zero. The caller frees it with rnl_stepper_free(), which accepts
+ * NULL, before the RNN. rnl_rnn_update() changes its weights too.
+ *
+ * rnn    an RNN with one direction
+ * dtype  of x, y and the states, as in rnl_rnn_call
+ *
+ * RNL_E_SPEC: the RNN has two directions, or the dtype is invalid. RNL_E_NOMEM.
+ */
+rnl_status rnl_stepper_new(rnl_rnn *rnn, rnl_dtype dtype, rnl_stepper **stepper, rnl_error *err);
+void rnl_stepper_free(rnl_stepper *stepper);
+
+/* Compute n steps: x (n, I), y (n, P'), both aligned and contiguous. y NULL: not computed. y may be
+ * x if I is P', and must not overlap it otherwise. */
+void rnl_stepper_run(rnl_stepper *stepper, const void *x, void *y, int64_t n);
+
+/* Set the state, h (L, P') and c (L, H), both aligned and contiguous; NULL: zeros. c is not used
+ * unless the cell is an LSTM. */
+void rnl_stepper_set(rnl_stepper *stepper, const void *h, const void *c);
+void rnl_stepper_reset(rnl_stepper *stepper); /* zeros */
+
+/* Write the state after the last step. NULL: not written. c is written for an LSTM only. */
+void rnl_stepper_get(const rnl_stepper *stepper, void *h, void *c);
 
 /* Set and get the maximum number of threads that one call uses, 1 to 64. The default is
  * RNNLAYOUT_NUM_THREADS, else OMP_NUM_THREADS, else the number of CPUs that this process may use

@@ -69,9 +69,9 @@ typedef enum rnl_step_kind {
 typedef struct rnl_gates {
     rnl_step_kind kind;
     rnl_activation activation;
+    bool relu; /* LSTM, GRU: relu replaces tanh */
     bool clips;
     double low, high;
-    int slots;
     int64_t first, last, rows;
     const void *acc;
     int64_t acc_row;
@@ -81,6 +81,22 @@ typedef struct rnl_gates {
     void *out;
     int64_t state_row; /* of h, c and out */
 } rnl_gates;
+
+/* One step: the input's share is added to the sums, then that of the state, and they become the
+ * next state. acc of input, start and acc of state and acc of gates are the same sums. */
+typedef struct rnl_rnn_step {
+    rnl_product input; /* no rows: state.start has the input's share already */
+    rnl_product state;
+    rnl_gates gates;
+} rnl_rnn_step;
+
+/* Number of slots of the sums. */
+static inline int rnl_slots_of(rnl_step_kind kind)
+{
+    return kind >= RNL_STEP_TANH                                       ? 1
+           : kind == RNL_STEP_RESET || kind == RNL_STEP_GRU_BEFORE ? 3
+                                                                       : 4;
+}
 
 typedef void rnl_product_fn(const rnl_product *job);
 
@@ -94,6 +110,8 @@ typedef struct rnl_rnn_kernels {
     rnl_product_fn *add_input; /* acc = start + x in all slots but the copied one, which is
                                   copied from start; x is [row][block][lane] */
     void (*gates)(const rnl_gates *job);
+    void (*step)(const rnl_rnn_step *job); /* of one row: the two products and gates() in one, without
+                                          acc, but for RNL_STEP_RESET; may be NULL */
 } rnl_rnn_kernels;
 
 /* The kernels of a tier: one row per dtype of weights, and RNL_ROUNDED for bfloat16 weights with x

@@ -7,6 +7,10 @@
 #define REGISTERS 16
 #define BLOCKS_OF_A_ROW(G) ((G) == 1 ? 4 : 9 / (G))
 #define KEEP(vector) __asm__("" : "+x"(vector)) /* NOLINT(portability-no-assembler) */
+#define LESSER_F(a, b) (vecf)(_mm256_min_ps((__m256)(a), (__m256)(b)))
+#define LESSER_D(a, b) (vecd)(_mm256_min_pd((__m256d)(a), (__m256d)(b)))
+#define GREATER_F(a, b) (vecf)(_mm256_max_ps((__m256)(a), (__m256)(b)))
+#define GREATER_D(a, b) (vecd)(_mm256_max_pd((__m256d)(a), (__m256d)(b)))
 #define STREAM(to, vector) _mm256_stream_si256((void *)(to), (__m256i)(vector))
 #define STREAM_FENCE _mm_sfence
 #define TIER avx2

@@ -134,6 +134,14 @@ static rnl_status check_row(const rnl_row *row, const rnl_layout *layout, const 
         return rnl_fail(err, RNL_E_LOSSY,
                         "%s has no recurrent_activation '%s': its gates are sigmoids", layout->name,
                         rnl_name(RNL_NAMES_ACTIVATION, (int)spec->recurrent_activation));
+    if (spec->activation != RNL_TANH && !row->has_relu)
+        return rnl_fail(err, RNL_E_LOSSY,
+                        "%s has no %s with activation '%s': its candidate%s tanh, which no change"
+                        " of the weights turns into %s",
+                        layout->name, rnl_name(RNL_NAMES_CELL, (int)spec->cell),
+                        rnl_name(RNL_NAMES_STATE_ACTIVATION, (int)spec->activation),
+                        rnl_cell_facts_of(spec->cell)->has_c ? " and output have" : " has",
+                        rnl_name(RNL_NAMES_STATE_ACTIVATION, (int)spec->activation));
     if (spec->proj_size && !rnl_row_has_role(row, RNL_P))
         return rnl_fail(err, RNL_E_LOSSY,
                         "%s has no projection (proj_size is %" PRId64 "). To remove it by hand, use"

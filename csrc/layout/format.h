@@ -49,6 +49,7 @@ typedef struct rnl_row {
     const char *gates[RNL_NUM_CELLS]; /* letters in memory order; NULL: cell not supported      */
     unsigned resets;                  /* those of its GRUs: bits 1 << rnl_reset                 */
     unsigned activations;             /* bits 1 << rnl_activation                               */
+    bool has_relu; /* LSTMs and GRUs may have relu where others have tanh                       */
     const char *per;
     rnl_slot slots[RNL_MAX_SLOTS];
     unsigned options; /* bits 1 << index into rnl_options */

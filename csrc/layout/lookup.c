@@ -88,6 +88,7 @@ rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err)
     *info = (rnl_row_info){.layout = row->layout,
                            .resets = row->resets,
                            .activations = row->activations,
+                           .has_relu = row->has_relu,
                            .bias_always = row->bias_always,
                            .forget_bias = row->forget_bias,
                            .z_takes_candidate = row->z == RNL_Z_TAKES_CANDIDATE,

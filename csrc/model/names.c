@@ -21,6 +21,7 @@ static const names families[] = {
     [RNL_NAMES_ACTIVATION] = {"recurrent_activation",
                               {[RNL_SIGMOID] = "sigmoid", [RNL_HARD_SIGMOID] = "hard_sigmoid",
                                [RNL_HARD_SIGMOID_KERAS2] = "hard_sigmoid_keras2"}},
+    [RNL_NAMES_STATE_ACTIVATION] = {"activation", {[RNL_TANH] = "tanh", [RNL_RELU] = "relu"}},
     [RNL_NAMES_DTYPE] = {"dtype",
                          {[RNL_FLOAT16] = "float16", [RNL_BFLOAT16] = "bfloat16",
                           [RNL_FLOAT32] = "float32", [RNL_FLOAT64] = "float64"}},

@@ -131,6 +131,8 @@ rnl_status rnl_spec_check(const rnl_spec *spec, rnl_error *err)
         (status = check_enum(RNL_NAMES_RESET, "reset", (int)spec->reset, err)) ||
         (status = check_enum(RNL_NAMES_ACTIVATION, "recurrent_activation",
                              (int)spec->recurrent_activation, err)) ||
+        (status = check_enum(RNL_NAMES_STATE_ACTIVATION, "activation", (int)spec->activation,
+                             err)) ||
         (status = check_enum(RNL_NAMES_DTYPE, "dtype", (int)spec->dtype, err)) ||
         (status = check_size("input_size", spec->input_size, 1, err)) ||
         (status = check_size("hidden_size", spec->hidden_size, 1, err)) ||
@@ -153,6 +155,12 @@ rnl_status rnl_spec_check(const rnl_spec *spec, rnl_error *err)
         return rnl_fail(err, RNL_E_SPEC,
                         "recurrent_activation is '%s', but %s has no gates to apply it to",
                         rnl_name(RNL_NAMES_ACTIVATION, (int)spec->recurrent_activation),
+                        rnl_name(RNL_NAMES_CELL, (int)spec->cell));
+    if (spec->activation != RNL_TANH && rnl_num_gates(spec->cell) == 1)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "activation is '%s', but the cell is %s, and a plain RNN's activation is in"
+                        " the name of its cell: choose rnn_tanh or rnn_relu, without activation",
+                        rnl_name(RNL_NAMES_STATE_ACTIVATION, (int)spec->activation),
                         rnl_name(RNL_NAMES_CELL, (int)spec->cell));
     if (spec->skip_input && spec->input_size != spec->hidden_size)
         return rnl_fail(err, RNL_E_SPEC,

@@ -94,6 +94,7 @@ static void check_bad_specs(void)
     CHECK_BAD_SPEC(RNL_LSTM, bias, (rnl_bias)4);
     CHECK_BAD_SPEC(RNL_LSTM, reset, (rnl_reset)2);
     CHECK_BAD_SPEC(RNL_LSTM, recurrent_activation, (rnl_activation)3);
+    CHECK_BAD_SPEC(RNL_LSTM, activation, (rnl_state_activation)2);
     CHECK_BAD_SPEC(RNL_LSTM, dtype, (rnl_dtype)4);
     CHECK_BAD_SPEC(RNL_LSTM, num_layers, 65537);
     CHECK_BAD_SPEC(RNL_LSTM, proj_size, -1);
@@ -102,6 +103,8 @@ static void check_bad_specs(void)
     CHECK_BAD_SPEC(RNL_GRU, proj_size, 1);
     CHECK_BAD_SPEC(RNL_LSTM, reset, RNL_RESET_BEFORE);
     CHECK_BAD_SPEC(RNL_RNN_TANH, recurrent_activation, RNL_HARD_SIGMOID);
+    CHECK_BAD_SPEC(RNL_RNN_TANH, activation, RNL_RELU);
+    CHECK_BAD_SPEC(RNL_RNN_RELU, activation, RNL_RELU);
     CHECK_BAD_SPEC(RNL_LSTM, skip_input, 1);
     CHECK_BAD_SPEC(RNL_GRU, peepholes, 1);
     CHECK_BAD_SPEC(RNL_RNN_RELU, peepholes, 1);
@@ -120,6 +123,9 @@ static void check_no_form(void)
     spec = rnl_spec_default(RNL_LSTM, 3, 2);
     spec.recurrent_activation = RNL_HARD_SIGMOID_KERAS2;
     check_spec_refused(&spec, "torch-cell", RNL_E_LOSSY);
+    spec = rnl_spec_default(RNL_GRU, 3, 2);
+    spec.activation = RNL_RELU;
+    check_spec_refused(&spec, "cudnn", RNL_E_LOSSY);
     spec = rnl_spec_default(RNL_LSTM, 3, 2);
     spec.peepholes = 1;
     check_spec_refused(&spec, "cudnn", RNL_E_LOSSY);

@@ -14,12 +14,20 @@
 #define VECTOR_BYTES 64
 #define FMA_F(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define FMA_D(a, b, c) _mm512_fmadd_pd(a, b, c)
+#define LESSER_F _mm512_min_ps
+#define LESSER_D _mm512_min_pd
+#define GREATER_F _mm512_max_ps
+#define GREATER_D _mm512_max_pd
 #elif defined(__AVX2__)
 #include <immintrin.h>
 #define TIER avx2
 #define VECTOR_BYTES 32
 #define FMA_F(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define FMA_D(a, b, c) _mm256_fmadd_pd(a, b, c)
+#define LESSER_F _mm256_min_ps
+#define LESSER_D _mm256_min_pd
+#define GREATER_F _mm256_max_ps
+#define GREATER_D _mm256_max_pd
 #else
 #include <arm_neon.h>
 #define TIER neon
@@ -33,12 +41,22 @@ typedef int32_t ivec_f __attribute__((vector_size(VECTOR_BYTES)));
 typedef double vec_d __attribute__((vector_size(VECTOR_BYTES)));
 typedef int64_t ivec_d __attribute__((vector_size(VECTOR_BYTES)));
 
+#ifndef LESSER_F
+#define SELECT(VEC, IVEC, mask, a, b) ((VEC)(((mask) & (IVEC)(a)) | (~(mask) & (IVEC)(b))))
+#define LESSER_F(a, b) SELECT(vec_f, ivec_f, (a) < (b), a, b)
+#define LESSER_D(a, b) SELECT(vec_d, ivec_d, (a) < (b), a, b)
+#define GREATER_F(a, b) SELECT(vec_f, ivec_f, (a) > (b), a, b)
+#define GREATER_D(a, b) SELECT(vec_d, ivec_d, (a) > (b), a, b)
+#endif
+
 #define REAL float
 #define IS_DOUBLE 0
 #define VEC vec_f
 #define IVEC ivec_f
 #define NAME(x) vec_##x##_f
 #define FMA FMA_F
+#define LESSER LESSER_F
+#define GREATER GREATER_F
 #include "kernels/curves.inc"
 #undef REAL
 #undef IS_DOUBLE
@@ -46,6 +64,8 @@ typedef int64_t ivec_d __attribute__((vector_size(VECTOR_BYTES)));
 #undef IVEC
 #undef NAME
 #undef FMA
+#undef LESSER
+#undef GREATER
 
 #define REAL double
 #define IS_DOUBLE 1
@@ -53,6 +73,8 @@ typedef int64_t ivec_d __attribute__((vector_size(VECTOR_BYTES)));
 #define IVEC ivec_d
 #define NAME(x) vec_##x##_d
 #define FMA FMA_D
+#define LESSER LESSER_D
+#define GREATER GREATER_D
 #include "kernels/curves.inc"
 
 /* n is a multiple of 64. */

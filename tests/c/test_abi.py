@@ -46,7 +46,7 @@ def test_each_function_is_recorded():
           "struct rnl_error size 1048"]),
         ("    rnl_dtype dtype;\n} rnl_spec;",
          "    rnl_dtype dtype;\n    int64_t more;\n} rnl_spec;",
-         ["struct rnl_spec size 72"]),
+         ["struct rnl_spec size 80"]),
         ("{ RNL_LSTM, RNL_GRU,", "{ RNL_GRU, RNL_LSTM,", ["value RNL_GRU 1", "value RNL_LSTM 0"]),
         # what does not break a program
         ("void rnl_set_num_threads(int n);", "void rnl_set_num_threads(int number);", []),

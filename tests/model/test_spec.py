@@ -14,7 +14,19 @@ import rnnlayout as rl
 def test_defaults():
     spec = rl.Spec("lstm", input_size=8, hidden_size=16)
     assert spec == rl.Spec(
-        "lstm", 8, 16, 1, False, 0, "double", "after", "sigmoid", False, "float32", False
+        "lstm",
+        8,
+        16,
+        1,
+        False,
+        0,
+        "double",
+        "after",
+        "sigmoid",
+        False,
+        "float32",
+        False,
+        "tanh",
     )
     assert rl.Spec("lstm", 8, 16, bias=True).bias == "double"
     assert rl.Spec("lstm", 8, 16, bias=False).bias == "none"
@@ -51,6 +63,8 @@ def test_it_goes_through_json():
     assert rl.Spec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
     peeping = rl.Spec("lstm", 5, 7, peepholes=True)
     assert rl.Spec.from_dict(json.loads(json.dumps(peeping.to_dict()))) == peeping
+    rectified = rl.Spec("gru", 5, 7, activation="relu")
+    assert rl.Spec.from_dict(json.loads(json.dumps(rectified.to_dict()))) == rectified
     # later releases must read what this one writes
     written = (
         '{"schema": 1, "cell": "gru", "input_size": 2, "hidden_size": 3, "num_layers": 4,'
@@ -101,6 +115,10 @@ def test_what_from_dict_refuses(changes, text):
         ({"cell": "lstm", "reset": "before"}, "only a GRU has a reset gate; this is lstm"),
         ({"cell": "rnn_tanh", "recurrent_activation": "hard_sigmoid"}, "has no gates"),
         ({"recurrent_activation": "relu"}, "recurrent_activation is 'relu', need one of"),
+        ({"activation": "elu"}, "activation is 'elu', need one of: tanh, relu"),
+        ({"activation": None}, "activation is None"),
+        ({"cell": "rnn_tanh", "activation": "relu"}, "the cell is rnn_tanh, and a plain RNN's"),
+        ({"cell": "rnn_relu", "activation": "relu"}, "the cell is rnn_relu, and a plain RNN's"),
         ({"skip_input": True}, "needs input_size == hidden_size; found 2 and 3"),
         ({"skip_input": 2}, "skip_input is 2, need True or False"),
         ({"dtype": "int8"}, "dtype is int8, need one of"),
@@ -124,6 +142,8 @@ def test_sizes_are_64_bit():
         ("gru", {"reset": "before"}),
         ("gru", {"recurrent_activation": "hard_sigmoid"}),
         ("lstm", {"peepholes": True}),
+        ("lstm", {"activation": "relu"}),
+        ("gru", {"activation": "relu"}),
     ],
 )
 def test_what_has_no_cudnn_form_has_no_size_there(cell, fields):

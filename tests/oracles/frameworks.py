@@ -31,6 +31,8 @@ FORMS = [
     ("rnn_tanh", {}),
     ("rnn_relu", {}),
 ]
+# Those of them that may have relu instead of tanh.
+RELU_FORMS = [(cell, {**options, "activation": "relu"}) for cell, options in FORMS[:3]]
 # Keras's own get_weights() warns for each array if torch is its backend: a second per test.
 KERAS_NOISE = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 
@@ -140,6 +142,7 @@ def keras_layer(spec, kit):
         )
     # each Keras has its own hard_sigmoid, and lacks the other
     options["recurrent_activation"] = spec.recurrent_activation.removesuffix("_keras2")
+    options["activation"] = spec.activation
     if spec.cell == "gru":
         return kit.layers.GRU(spec.hidden_size, reset_after=spec.reset == "after", **options)
     return kit.layers.LSTM(spec.hidden_size, **options)
@@ -193,8 +196,11 @@ def onnx_attributes(spec):
         attributes["linear_before_reset"] = int(spec.reset == "after")
     if spec.cell.startswith("rnn"):
         attributes["activations"] = [spec.cell.removeprefix("rnn_").capitalize()]
-    elif spec.recurrent_activation in HARD_SIGMOID:
-        attributes["activations"] = ["HardSigmoid", *["Tanh"] * (1 + (spec.cell == "lstm"))]
+    elif spec.recurrent_activation != "sigmoid" or spec.activation != "tanh":
+        others = [spec.activation.capitalize()] * (1 + (spec.cell == "lstm"))
+        attributes["activations"] = ["Sigmoid", *others]
+    if spec.recurrent_activation in HARD_SIGMOID:
+        attributes["activations"][0] = "HardSigmoid"
         # activations without parameters skip them
         attributes["activation_alpha"] = [HARD_SIGMOID[spec.recurrent_activation]]
         attributes["activation_beta"] = [0.5]

@@ -6,8 +6,10 @@ far the same recurrence in float32 may be from it.
 
     lstm   c' = f c + i g            h' = o tanh(c'), then h' <- P h' with a projection
                                      with peepholes p the sums of i and f contain p c, of o p c'
+                                     with activation relu, relu replaces both tanh
     gru    h' = (1 - z) n + z h      n = tanh(W x + bW + r (R h + bR))     reset after
                                      n = tanh(W x + bW + R (r h) + bR)     reset before
+                                     with activation relu, relu replaces tanh
     rnn    h' = tanh or relu (W x + bW + R h + bR)
 
 Letters: T steps, N batch, I input, H hidden, P projected, L layers, D directions, G gates.
@@ -98,9 +100,6 @@ class Rounded:
         nearest = np.maximum(np.abs(self.value) - self.error, 0)
         return Rounded(function(self.value), slope(nearest) * self.error + CURVE * FLOAT32)
 
-    def relu(self):
-        return Rounded(np.maximum(self.value, 0), self.error)
-
     def clip(self, low, high):
         return Rounded(np.clip(self.value, low, high), self.error)
 
@@ -135,6 +134,11 @@ def tanh(a):
     return a.curve(np.tanh, lambda x: 1 - np.tanh(x) ** 2)
 
 
+def relu(a):
+    return Rounded(np.maximum(a.value, 0), a.error)
+
+
+CURVE_OF = {f.__name__: f for f in (tanh, relu)}
 SQUASH = {f.__name__: f for f in (sigmoid, hard_sigmoid, hard_sigmoid_keras2)}
 
 # -------------------------------------------------------------------------------- the recurrence
@@ -168,32 +172,32 @@ class PseudoLayer:
 
 
 def lstm_step(layer, spec, x, h, c, clip=None):
-    squash = SQUASH[spec.recurrent_activation]
+    squash, curve = SQUASH[spec.recurrent_activation], CURVE_OF[spec.activation]
     i = squash(layer.with_c("i", x, h, c))
     f = squash(layer.with_c("f", x, h, c))
-    g = tanh(layer.both("g", x, h))
+    g = curve(layer.both("g", x, h))
     c = f * c + i * g
     if clip is not None:
         c = c.clip(*clip)
     o = squash(layer.with_c("o", x, h, c))
-    h = o * tanh(c)
+    h = o * curve(c)
     return (h if layer.P is None else h @ layer.P.T), c
 
 
 def gru_step(layer, spec, x, h, *_):
-    squash = SQUASH[spec.recurrent_activation]
+    squash, curve = SQUASH[spec.recurrent_activation], CURVE_OF[spec.activation]
     r = squash(layer.both("r", x, h))
     z = squash(layer.both("z", x, h))
     if spec.reset == "after":
-        n = tanh(layer.from_input("n", x) + r * layer.from_state("n", h))
+        n = curve(layer.from_input("n", x) + r * layer.from_state("n", h))
     else:
-        n = tanh(layer.from_input("n", x) + layer.from_state("n", r * h))
+        n = curve(layer.from_input("n", x) + layer.from_state("n", r * h))
     return (1 - z) * n + z * h, None
 
 
 def rnn_step(layer, spec, x, h, *_):
     a = layer.both("h", x, h)
-    return (tanh(a) if spec.cell == "rnn_tanh" else a.relu()), None
+    return (tanh(a) if spec.cell == "rnn_tanh" else relu(a)), None
 
 
 STEP = {"lstm": lstm_step, "gru": gru_step, "rnn_tanh": rnn_step, "rnn_relu": rnn_step}
@@ -258,6 +262,12 @@ def stacked(parts):
 
 
 BIASES = {"double": ["bW", "bR"], "input": ["bW"], "recurrent": ["bR"], "none": []}
+
+
+def has_cudnn_form(spec):
+    return (spec.reset, spec.recurrent_activation, spec.activation, spec.peepholes) == (
+        "after", "sigmoid", "tanh", False
+    )  # fmt: skip
 
 
 def cudnn_pieces(spec):

@@ -94,12 +94,13 @@ def layouts() -> dict[str, dict[str, Any]]:
     """Return all layouts, with what each supports.
 
     A dict: name -> {"cells", "gates" (cell -> order in memory), "resets", "recurrent_activations",
-    "projection" (bool), "peepholes" (bool), "options" (name -> {value: note}, the default first),
-    "must_name" (bool: its tensors look like another layout's, so that they are read in it only if
-    layout= names it), "aliases" (other names, each {"name", "source", "checked"}), "rows" (the rows
-    of the table of layouts), "sources" and "checked" (of each row: where its facts come from, and
-    what the tests compare it with: "framework", the framework itself; "recorded",
-    answers that it once gave; "documents", the equations of its source)}.
+    "relu" (bool: also LSTMs and GRUs with activation "relu"), "projection" (bool), "peepholes"
+    (bool), "options" (name -> {value: note}, the default first), "must_name" (bool: its tensors
+    look like another layout's, so that they are read in it only if layout= names it), "aliases"
+    (other names, each {"name", "source", "checked"}), "rows" (the rows of the table of layouts),
+    "sources" and "checked" (of each row: where its facts come from, and what the tests compare it
+    with: "framework", the framework itself; "recorded", answers that it once gave; "documents", the
+    equations of its source)}.
 
         >>> layouts()["onnx"]["gates"]["lstm"]
         'iofg'
@@ -117,13 +118,14 @@ def known_layouts() -> dict[str, dict[str, Any]]:
         info = known.setdefault(
             row["layout"],
             {"cells": [], "gates": {}, "resets": [], "recurrent_activations": [],
-             "projection": False, "peepholes": False, "options": {}, "must_name": False,
-             "aliases": [], "rows": [], "sources": [], "checked": []},
+             "relu": False, "projection": False, "peepholes": False, "options": {},
+             "must_name": False, "aliases": [], "rows": [], "sources": [], "checked": []},
         )  # fmt: skip
         for key, values in (("cells", row["gates"]), ("resets", row["resets"]),
                             ("recurrent_activations", row["recurrent_activations"])):  # fmt: skip
             info[key] += [value for value in values if value not in info[key]]
         info["gates"].update(row["gates"])
+        info["relu"] |= row["relu"]
         info["projection"] |= "P" in row["roles"]
         info["peepholes"] |= "peephole" in row["roles"]
         info["options"].update(row["options"])

@@ -20,6 +20,7 @@ Cell = Literal["lstm", "gru", "rnn_tanh", "rnn_relu"]
 BiasMode = Literal["double", "input", "recurrent", "none"]
 Reset = Literal["after", "before"]
 RecurrentActivation = Literal["sigmoid", "hard_sigmoid", "hard_sigmoid_keras2"]
+Activation = Literal["tanh", "relu"]
 
 SCHEMA = 1
 # The hard sigmoids of Keras 3, x / 6 + 0.5, and of Keras 2: 0.2 x + 0.5 = (1.2 x) / 6 + 0.5. The
@@ -28,9 +29,11 @@ HARD_SIGMOIDS = ("hard_sigmoid", "hard_sigmoid_keras2")
 HARD_TIMES = 1.2
 _SIZES = ("input_size", "hidden_size", "num_layers", "proj_size")
 _FLAGS = ("bidirectional", "peepholes", "skip_input")
+# The fields that to_dict() leaves out at their defaults.
+_LATER = ("peepholes", "activation")
 # Two RNNs with equal values of these are the same network; the other fields decide storage.
 _NETWORK = ("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "proj_size",
-            "reset", "recurrent_activation")  # fmt: skip
+            "reset", "recurrent_activation", "activation")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Spec:
     dtype: "float16", "bfloat16", "float32" or "float64", or a NumPy, ml_dtypes or torch dtype.
     peepholes: LSTM only, and not in cuDNN: the sums of i and f also contain p * c, with the old
         cell state c, and the sum of o contains p * c', with the new one.
+    activation: LSTM and GRU. "tanh"; or, which cuDNN lacks, "relu", in place of each tanh: that of
+        the candidate, and that of the new cell state c' in h' = o * tanh(c').
 
     Immutable and hashable. Raises SpecError if the fields contradict each other.
 
@@ -70,6 +75,7 @@ class Spec:
     skip_input: bool = False
     dtype: str = "float32"
     peepholes: bool = False
+    activation: Activation = "tanh"
 
     if TYPE_CHECKING:  # what __post_init__() accepts beyond the fields' own types
 
@@ -87,6 +93,7 @@ class Spec:
             skip_input: bool = False,
             dtype: Any = "float32",
             peepholes: bool = False,
+            activation: Activation = "tanh",
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -96,7 +103,7 @@ class Spec:
         values |= {name: _size(name, values[name]) for name in _SIZES}
         values |= {name: flag(name, values[name]) for name in _FLAGS}
         values["dtype"] = dtype_name(values["dtype"])
-        for name in ("cell", "bias", "reset", "recurrent_activation"):
+        for name in ("cell", "bias", "reset", "recurrent_activation", "activation"):
             if not isinstance(values[name], str):
                 raise SpecError(f"{name} is {values[name]!r}, need a name")
         _native.check(self)
@@ -123,11 +130,13 @@ class Spec:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields and a schema version, ready for JSON; from_dict() reads it.
 
-        peepholes are a field only if the spec has them, as in what earlier releases wrote.
+        peepholes and activation are fields only if they are not at their defaults, as in what
+        earlier releases wrote.
         """
         found = {"schema": SCHEMA, **asdict(self)}
-        if not self.peepholes:
-            del found["peepholes"]
+        for field in fields(self):
+            if field.name in _LATER and found[field.name] == field.default:
+                del found[field.name]
         return found
 
     @classmethod

@@ -70,7 +70,7 @@ static int get_truth(PyObject *object, const char *name, int *value)
 
 int spec_from_object(const native_state *state, PyObject *object, rnl_spec *spec)
 {
-    int cell, bias, reset, activation, dtype;
+    int cell, bias, reset, gates, activation, dtype;
     rnl_error err;
     if (get_name(state, object, "cell", RNL_NAMES_CELL, &cell)) {
         if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
@@ -81,7 +81,8 @@ int spec_from_object(const native_state *state, PyObject *object, rnl_spec *spec
     }
     if (get_name(state, object, "bias", RNL_NAMES_BIAS, &bias) ||
         get_name(state, object, "reset", RNL_NAMES_RESET, &reset) ||
-        get_name(state, object, "recurrent_activation", RNL_NAMES_ACTIVATION, &activation) ||
+        get_name(state, object, "recurrent_activation", RNL_NAMES_ACTIVATION, &gates) ||
+        get_name(state, object, "activation", RNL_NAMES_STATE_ACTIVATION, &activation) ||
         get_name(state, object, "dtype", RNL_NAMES_DTYPE, &dtype) ||
         get_size(state, object, "input_size", &spec->input_size) ||
         get_size(state, object, "hidden_size", &spec->hidden_size) ||
@@ -94,7 +95,8 @@ int spec_from_object(const native_state *state, PyObject *object, rnl_spec *spec
     spec->cell = (rnl_cell)cell;
     spec->bias = (rnl_bias)bias;
     spec->reset = (rnl_reset)reset;
-    spec->recurrent_activation = (rnl_activation)activation;
+    spec->recurrent_activation = (rnl_activation)gates;
+    spec->activation = (rnl_state_activation)activation;
     spec->dtype = (rnl_dtype)dtype;
     if (rnl_spec_check(spec, &err) == RNL_OK)
         return 0;
@@ -302,13 +304,14 @@ static PyObject *gates_to_dict(const rnl_row_info *row)
 static PyObject *row_to_dict(const rnl_row_info *row)
 {
     return Py_BuildValue(
-        "{s:s, s:N, s:N, s:N, s:N, s:O, s:s, s:N, s:O, s:s, s:s}", "layout", row->layout, "gates",
-        gates_to_dict(row), "resets", names_of_bits(RNL_NAMES_RESET, row->resets),
-        "recurrent_activations", names_of_bits(RNL_NAMES_ACTIVATION, row->activations), "roles",
-        names_of_bits(RNL_NAMES_ROLE, row->roles), "bias_always",
-        row->bias_always ? Py_True : Py_False, "z", row->z_takes_candidate ? "candidate" : "state",
-        "options", options_to_dict(row), "must_name", row->must_name ? Py_True : Py_False,
-        "checked", rnl_name(RNL_NAMES_CHECKED, (int)row->checked), "source", row->source);
+        "{s:s, s:N, s:N, s:N, s:O, s:N, s:O, s:s, s:N, s:O, s:s, s:s}", "layout", row->layout,
+        "gates", gates_to_dict(row), "resets", names_of_bits(RNL_NAMES_RESET, row->resets),
+        "recurrent_activations", names_of_bits(RNL_NAMES_ACTIVATION, row->activations), "relu",
+        row->has_relu ? Py_True : Py_False, "roles", names_of_bits(RNL_NAMES_ROLE, row->roles),
+        "bias_always", row->bias_always ? Py_True : Py_False, "z",
+        row->z_takes_candidate ? "candidate" : "state", "options", options_to_dict(row),
+        "must_name", row->must_name ? Py_True : Py_False, "checked",
+        rnl_name(RNL_NAMES_CHECKED, (int)row->checked), "source", row->source);
 }
 
 PyObject *list_rows(void)

@@ -35,8 +35,10 @@ static rnl_spec random_spec(int64_t scale)
     spec.dtype = (rnl_dtype)random_below(4);
     if (spec.cell == RNL_GRU)
         spec.reset = (rnl_reset)random_below(2);
-    if (spec.cell == RNL_LSTM || spec.cell == RNL_GRU)
+    if (spec.cell == RNL_LSTM || spec.cell == RNL_GRU) {
         spec.recurrent_activation = (rnl_activation)random_below(3);
+        spec.activation = (rnl_state_activation)random_below(2);
+    }
     if (spec.cell == RNL_LSTM && spec.hidden_size > 1 && random_below(3) == 0)
         spec.proj_size = 1 + random_below(spec.hidden_size - 1);
     if (spec.cell == RNL_LSTM)

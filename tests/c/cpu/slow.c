@@ -15,6 +15,11 @@ static double gate_of(const problem *p, double a)
     }
 }
 
+static double curve_of(const problem *p, double a)
+{
+    return p->spec.activation == RNL_RELU ? fmax(a, 0) : tanh(a);
+}
+
 /* The weights of one layer and direction; NULL: it has none. */
 typedef struct cell {
     const double *W, *R, *P, *bW, *bR, *peepholes; /* of i, f, o */
@@ -88,10 +93,10 @@ static void step_of(const problem *p, const cell *w, const double *x, double *h,
             const double *const peep = w->peepholes ? w->peepholes + u : none;
             const double i = gate_of(p, a[0][u] + r[0][u] + peep[0] * c[u]);
             const double f = gate_of(p, a[1][u] + r[1][u] + peep[H] * c[u]);
-            c[u] = f * c[u] + i * tanh(a[2][u] + r[2][u]);
+            c[u] = f * c[u] + i * curve_of(p, a[2][u] + r[2][u]);
             if (p->options.clips)
                 c[u] = fmin(fmax(c[u], p->options.clip_low), p->options.clip_high);
-            full[u] = gate_of(p, a[3][u] + r[3][u] + peep[2 * H] * c[u]) * tanh(c[u]);
+            full[u] = gate_of(p, a[3][u] + r[3][u] + peep[2 * H] * c[u]) * curve_of(p, c[u]);
             break;
         }
         case RNL_GRU: {
@@ -99,7 +104,7 @@ static void step_of(const problem *p, const cell *w, const double *x, double *h,
             const double n = p->spec.reset == RNL_RESET_AFTER
                                  ? a[2][u] + gate_of(p, a[0][u] + r[0][u]) * r[2][u]
                                  : a[2][u] + bias + dot(p, w->R + (2 * H + u) * S, reset, S);
-            full[u] = (1 - z) * tanh(n) + z * h[u];
+            full[u] = (1 - z) * curve_of(p, n) + z * h[u];
             break;
         }
         case RNL_RNN_TANH: full[u] = tanh(a[0][u] + r[0][u]); break;

@@ -69,6 +69,7 @@ void check_refused(void)
     } while (0)
     NO_RNN(RNL_E_SPEC, "reset", spec.cell = RNL_GRU; spec.reset = RNL_RESET_BEFORE);
     NO_RNN(RNL_E_SPEC, "peepholes", spec.cell = RNL_LSTM; spec.peepholes = 1);
+    NO_RNN(RNL_E_SPEC, "relu", spec.cell = RNL_GRU; spec.activation = RNL_RELU);
     NO_RNN(RNL_E_SPEC, "hidden_size", spec.hidden_size = 0);
     NO_RNN(RNL_E_SPEC, "low <= high", options.clips = 1; options.clip_low = NAN);
     NO_RNN(RNL_E_SPEC, "lstm", spec.cell = RNL_GRU; options.clips = 1);

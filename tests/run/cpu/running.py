@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from oracles.bits import DTYPES
 from oracles.frameworks import seeded
+from oracles.reference import has_cudnn_form
 from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
@@ -18,10 +19,12 @@ KINDS = [
     rl.Spec("lstm", I, H, dtype="bfloat16"),
     rl.Spec("lstm", I, H, recurrent_activation="hard_sigmoid"),
     rl.Spec("lstm", I, H, 2, peepholes=True),
+    rl.Spec("lstm", I, H, 2, activation="relu"),
     rl.Spec("lstm", I, H, 1, True, recurrent_activation="hard_sigmoid", peepholes=True),
     rl.Spec("gru", I, H, 3, dtype="float16"),
     rl.Spec("gru", I, H, 2, True),
     rl.Spec("gru", I, H, 2, reset="before"),
+    rl.Spec("gru", I, H, activation="relu"),
     rl.Spec("gru", I, H, 2, reset="before", dtype="float64"),
     rl.Spec("rnn_tanh", I, H, 2, True, dtype="float64"),
     rl.Spec("rnn_relu", H, H, 2, skip_input=True),
@@ -34,7 +37,7 @@ one_direction = pytest.mark.parametrize(
 
 def source_of(spec):
     """Return the arguments of rl.RNN and rl.forward for an RNN of this spec."""
-    special = spec.reset == "before" or spec.recurrent_activation != "sigmoid" or spec.peepholes
+    special = not has_cudnn_form(spec)
     layout = "onnx" if special else "cudnn"
     weights = normal_weights(rl.layout(layout), spec)
     tensors = weights if special else {"weight_space": weights}

@@ -2,15 +2,22 @@
 
 import numpy as np
 import pytest
-from oracles.frameworks import FORMS, H, I, N, T, inputs, run_onnx, seeded, weight
+from oracles.frameworks import FORMS, RELU_FORMS, H, I, N, T, inputs, run_onnx, seeded, weight
 from oracles.reference import GATES, Run, distance_between, forward, from_onnx
 
 import rnnlayout as rl
 
 LENGTHS = [3, 5, 2, 1, 4, 5, 2, 5, 1]
+PEEPHOLES = {"peepholes": True}
+ALL_FORMS = [
+    *FORMS,
+    *RELU_FORMS,
+    ("lstm", PEEPHOLES),
+    ("lstm", {**PEEPHOLES, "activation": "relu"}),
+]
 SPECS = [
     rl.Spec(cell, I, H, layers, both, bias=bias, recurrent_activation=squash, **options)
-    for cell, options in [*FORMS, ("lstm", {"peepholes": True})]
+    for cell, options in ALL_FORMS
     for squash in ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2")
     if squash == "sigmoid" or not cell.startswith("rnn")
     for layers in (1, 2)
@@ -44,7 +51,7 @@ def test_operators(spec, lengths):
     assert distance_between(theirs, ours, expected) <= 1  # reference.Rounded
 
 
-@pytest.mark.parametrize(("cell", "options"), [*FORMS, ("lstm", {"peepholes": True})])
+@pytest.mark.parametrize(("cell", "options"), ALL_FORMS)
 def test_reverse(cell, options):
     """An operator that runs backward equals a forward one over the reversed x."""
     spec = rl.Spec(cell, I, H, **options)

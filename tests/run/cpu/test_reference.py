@@ -11,7 +11,16 @@ import pytest
 from hypothesis import event, strategies as st
 from marks import examples, more_examples
 from oracles.bits import DTYPES
-from oracles.reference import FLOAT32, FLOAT64, Run, forward, from_cudnn, from_onnx, pairs
+from oracles.reference import (
+    FLOAT32,
+    FLOAT64,
+    Run,
+    forward,
+    from_cudnn,
+    from_onnx,
+    has_cudnn_form,
+    pairs,
+)
 
 import rnnlayout as rl
 
@@ -57,12 +66,13 @@ def problems(draw):
     if not cell.startswith("rnn") and not proj and draw(st.integers(0, 2)) == 0:
         squash = draw(st.sampled_from(HARD))
     peepholes = cell == "lstm" and not proj and draw(st.booleans())
-    has_cudnn_form = reset == "after" and squash == "sigmoid" and not peepholes
-    bias = draw(st.sampled_from(["double", "input", "recurrent", "none"] if has_cudnn_form
-                                else ["double", "none"]))  # fmt: skip
+    relu = not cell.startswith("rnn") and not proj and draw(st.integers(0, 2)) == 0
+    special = reset == "before" or squash != "sigmoid" or peepholes or relu
+    bias = draw(st.sampled_from(["double", "none"] if special
+                                else ["double", "input", "recurrent", "none"]))  # fmt: skip
     weights = draw(st.sampled_from(list(DTYPES)))
     spec = rl.Spec(cell, inputs, hidden, layers, both, proj, bias, reset, squash,
-                   skip and has_cudnn_form, weights, peepholes)  # fmt: skip
+                   skip and not special, weights, peepholes, "relu" if relu else "tanh")  # fmt: skip
     T, batch = size(0, 7), draw(st.sampled_from(["first", "second", "none"]))
     N = 1 if batch == "none" else size(0, 14)
     lengths = None
@@ -85,8 +95,7 @@ def problems(draw):
 def random_weights(spec, rng):
     """Return a source, and the PseudoLayers in it. The magnitudes of a row of a matrix sum to less
     than 1, so no rounding error grows from step to step."""
-    has_cudnn_form = spec.reset == "after" and spec.recurrent_activation == "sigmoid"
-    layout = "cudnn" if has_cudnn_form and not spec.peepholes else "onnx"
+    layout = "cudnn" if has_cudnn_form(spec) else "onnx"
     dtype, _, _ = DTYPES[spec.dtype]
 
     def numbers(shape, terms):

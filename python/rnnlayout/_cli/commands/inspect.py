@@ -121,7 +121,7 @@ def _entry(name: str, given: Any) -> dict[str, Any]:
         "peepholes": "peephole" in roles,
         "activations": {
             "recurrent": None if plain else spec.recurrent_activation,
-            "state": plain or "tanh",
+            "state": plain or spec.activation,
         },
         "config": given.config,
         "num_params": sum(array.size for array in given.arrays),

@@ -17,8 +17,8 @@ framework itself, recorded answers of it, or its documents."""
 EXAMPLES = """\
   rnnlayout layouts
   rnnlayout layouts --json"""
-_KEYS = ("cells", "gates", "resets", "recurrent_activations", "projection", "peepholes",
-         "options", "must_name", "aliases", "sources", "checked")  # fmt: skip
+_KEYS = ("cells", "gates", "resets", "recurrent_activations", "relu", "projection",
+         "peepholes", "options", "must_name", "aliases", "sources", "checked")  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,185 @@
+/* One sequence, some steps at a time, in the calling thread. */
+#define _DEFAULT_SOURCE /* posix_memalign; NOLINT(bugprone-reserved-identifier,cert-*) */
+#include "forward/stepper.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/status.h"
+#include "kernels/kernels.h"
+
+/* Copy n numbers. */
+static void copy(rnl_dtype from_dtype, const void *from, rnl_dtype to_dtype, void *to, int64_t n)
+{
+    if (from_dtype == to_dtype) {
+        memcpy(to, from, (size_t)(n * rnl_dtype_nbytes(to_dtype)));
+        return;
+    }
+    const rnl_job job = {.src_dtype = from_dtype,
+                         .dst_dtype = to_dtype,
+                         .src = from,
+                         .dst = to,
+                         .rows = 1,
+                         .cols = n,
+                         .src_grid = {n, 1},
+                         .dst_grid = {n, 1}};
+    rnl_copy(&job);
+}
+
+/* ------------------------------------------------------------------------------- memory -- */
+
+static void describe(const rnl_stepper *s, int64_t layer, const rnl_buffers *states, char *sums)
+{
+    rnl_stepped *const one = &s->layers[layer];
+    one->states = *states;
+    one->turn = 0;
+    one->job = rnl_recurrence_of(s->rnn, rnl_weights_of(s->rnn, layer, 0), states);
+    one->job.input.acc = sums;
+    rnl_recurrence_rows(&one->job, 1);
+    rnl_recurrence_sums(&one->job, sums);
+    if (one->job.input.of->gates) /* otherwise add_input() comes before the step */
+        one->job.step.input = one->job.input;
+}
+
+rnl_size rnl_stepper_place(rnl_stepper *stepper, const rnl_rnn *rnn, rnl_dtype dtype, char *memory)
+{
+    const rnl_spec *const spec = &rnn->spec;
+    const int64_t real = rnl_dtype_nbytes(rnn->real);
+    const int64_t units = rnl_padded(rnn, rnn->blocks), state = rnl_padded(rnn, rnn->state_blocks);
+    rnl_arena a = {.memory = memory};
+    *stepper = (rnl_stepper){.rnn = rnn,
+                             .dtype = dtype,
+                             .copies_x = dtype != rnn->real || spec->skip_input};
+    stepper->layers = (rnl_stepped *)(void *)rnl_arena_take(&a, spec->num_layers, 1,
+                                                            sizeof *stepper->layers);
+    stepper->x = rnl_arena_take(&a, 1, spec->skip_input ? units : spec->input_size, real);
+    char *const sums = rnl_arena_take(&a, units, rnn->slots, real);
+    for (int64_t k = 0; k < spec->num_layers; k++) {
+        const rnl_buffers states = {
+            .h = {rnl_arena_take(&a, state, 1, real), rnl_arena_take(&a, state, 1, real)},
+            .c = rnl_arena_take(&a, units, rnl_cell_facts_of(spec->cell)->has_c, real),
+            .full = rnl_arena_take(&a, units, spec->proj_size > 0, real),
+            .reset = rnl_arena_take(&a, units, rnn->kind == RNL_STEP_GRU_BEFORE, real)};
+        if (memory)
+            describe(stepper, k, &states, sums);
+    }
+    return a.used;
+}
+
+rnl_status rnl_stepper_new(rnl_rnn *rnn, rnl_dtype dtype, rnl_stepper **stepper, rnl_error *err)
+{
+    rnl_status status = rnl_rnn_check_dtype(rnn, dtype, err);
+    if (!status && rnn->spec.bidirectional)
+        status = rnl_fail(err, RNL_E_SPEC,
+                          "a stepper needs one direction, this RNN has two: the backward one starts"
+                          " at the last step, which has not come yet");
+    if (!status && !rnn->panels)
+        status = rnl_rnn_pack(rnn, err);
+    if (status)
+        return status;
+    rnl_stepper *const made = malloc(sizeof *made);
+    const rnl_size size = made ? rnl_stepper_place(made, rnn, dtype, NULL) : (rnl_size){0, true};
+    void *memory = NULL;
+    if (size.overflow || posix_memalign(&memory, RNL_ALIGNMENT, (size_t)size.n)) {
+        free(made);
+        return rnl_fail(err, RNL_E_NOMEM, "no memory for a stepper");
+    }
+    memset(memory, 0, (size_t)size.n);
+    rnl_stepper_place(made, rnn, dtype, memory);
+    *stepper = made;
+    return RNL_OK;
+}
+
+void rnl_stepper_free(rnl_stepper *stepper)
+{
+    if (stepper)
+        free(stepper->layers); /* the first piece of its memory */
+    free(stepper);
+}
+
+/* ------------------------------------------------------------------------------- states -- */
+
+static void set(const rnl_stepper *s, const char *from, int64_t width, char *to)
+{
+    if (from)
+        copy(s->dtype, from, s->rnn->real, to, width);
+    else
+        memset(to, 0, (size_t)(width * rnl_dtype_nbytes(s->rnn->real)));
+}
+
+void rnl_stepper_set(rnl_stepper *stepper, const void *h, const void *c)
+{
+    const rnl_spec *const spec = &stepper->rnn->spec;
+    const int64_t P = rnl_state_size(spec), H = spec->hidden_size;
+    const int64_t nbytes = rnl_dtype_nbytes(stepper->dtype);
+    for (int64_t k = 0; k < spec->num_layers; k++) {
+        const rnl_stepped *const one = &stepper->layers[k];
+        set(stepper, h ? (const char *)h + k * P * nbytes : NULL, P, one->states.h[one->turn]);
+        if (rnl_cell_facts_of(spec->cell)->has_c)
+            set(stepper, c ? (const char *)c + k * H * nbytes : NULL, H, one->states.c);
+    }
+}
+
+void rnl_stepper_reset(rnl_stepper *stepper)
+{
+    rnl_stepper_set(stepper, NULL, NULL);
+}
+
+void rnl_stepper_get(const rnl_stepper *stepper, void *h, void *c)
+{
+    const rnl_rnn *const rnn = stepper->rnn;
+    const int64_t P = rnl_state_size(&rnn->spec), H = rnn->spec.hidden_size;
+    const int64_t nbytes = rnl_dtype_nbytes(stepper->dtype);
+    for (int64_t k = 0; k < rnn->spec.num_layers; k++) {
+        const rnl_stepped *const one = &stepper->layers[k];
+        if (h)
+            copy(rnn->real, one->states.h[one->turn], stepper->dtype, (char *)h + k * P * nbytes,
+                 P);
+        if (c && rnl_cell_facts_of(rnn->spec.cell)->has_c)
+            copy(rnn->real, one->states.c, stepper->dtype, (char *)c + k * H * nbytes, H);
+    }
+}
+
+/* -------------------------------------------------------------------------------- steps -- */
+
+/* One step of a layer. Return the new state. */
+static const char *step(const rnl_rnn_kernels *kernels, rnl_stepped *layer, const char *x)
+{
+    rnl_recurrence *const job = &layer->job;
+    const char *const before = layer->states.h[layer->turn];
+    char *const after = layer->states.h[layer->turn ^= 1];
+    rnl_recurrence_states(job, before, after, layer->turn);
+    if (job->step.input.rows) {
+        job->step.input.x = x;
+    } else {
+        job->input.x = x;
+        kernels->add_input(&job->input);
+    }
+    rnl_rnn_step_row(kernels, &job->step);
+    if (job->renews)
+        rnl_rnn_step_row(kernels, &job->renew);
+    if (job->projects)
+        kernels->product(&job->project);
+    return after;
+}
+
+void rnl_stepper_run(rnl_stepper *stepper, const void *x, void *y, int64_t n)
+{
+    const rnl_rnn *const rnn = stepper->rnn;
+    const int64_t nbytes = rnl_dtype_nbytes(stepper->dtype), P = rnl_state_size(&rnn->spec);
+    const char *next = x;
+    char *to = y;
+    for (int64_t t = 0; t < n; t++, next += rnn->spec.input_size * nbytes) {
+        const char *in = next;
+        if (stepper->copies_x) {
+            copy(stepper->dtype, next, rnn->real, stepper->x, rnn->spec.input_size);
+            in = stepper->x;
+        }
+        for (int64_t k = 0; k < rnn->spec.num_layers; k++)
+            in = step(rnn->kernels, &stepper->layers[k], in);
+        if (to) {
+            copy(rnn->real, in, stepper->dtype, to, P);
+            to += P * nbytes;
+        }
+    }
+}

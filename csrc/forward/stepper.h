@@ -1,0 +1,25 @@
+/* A stepper in memory of its owner. */
+#ifndef RNL_FORWARD_STEPPER_H
+#define RNL_FORWARD_STEPPER_H
+
+#include "forward/recurrence.h"
+
+typedef struct rnl_stepped {
+    rnl_recurrence job;
+    rnl_buffers states;
+    int turn; /* of the two buffers of h, the one with the state */
+} rnl_stepped;
+
+struct rnl_stepper {
+    const rnl_rnn *rnn;
+    rnl_dtype dtype; /* of x, y and the states that are set and got */
+    bool copies_x;
+    char *x; /* of one step: REAL */
+    rnl_stepped *layers;
+};
+
+/* Place a stepper of an RNN with panels and one direction in memory and return its size; memory
+ * NULL: the size only. Its state is not set. */
+rnl_size rnl_stepper_place(rnl_stepper *stepper, const rnl_rnn *rnn, rnl_dtype dtype, char *memory);
+
+#endif

@@ -1,0 +1,265 @@
+/*
+ * Does a stepper compute what a call of the forward pass computes, bit for bit, and is it real-time
+ * safe? The linker replaces functions that allocate memory and take locks (--wrap).
+ */
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "cpu/fast.h"
+
+enum { TURNS = 600 };
+
+/* -------------------------------------------------------------------- what must not happen -- */
+
+static long trapped; /* calls of the functions below */
+
+void *__real_malloc(size_t nbytes);
+void *__real_calloc(size_t n, size_t nbytes);
+void *__real_realloc(void *block, size_t nbytes);
+int __real_posix_memalign(void **block, size_t alignment, size_t nbytes);
+void __real_free(void *block);
+int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
+void *__wrap_malloc(size_t nbytes);
+void *__wrap_calloc(size_t n, size_t nbytes);
+void *__wrap_realloc(void *block, size_t nbytes);
+int __wrap_posix_memalign(void **block, size_t alignment, size_t nbytes);
+void __wrap_free(void *block);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
+
+void *__wrap_malloc(size_t nbytes)
+{
+    trapped++;
+    return __real_malloc(nbytes);
+}
+
+void *__wrap_calloc(size_t n, size_t nbytes)
+{
+    trapped++;
+    return __real_calloc(n, nbytes);
+}
+
+void *__wrap_realloc(void *block, size_t nbytes)
+{
+    trapped++;
+    return __real_realloc(block, nbytes);
+}
+
+int __wrap_posix_memalign(void **block, size_t alignment, size_t nbytes)
+{
+    trapped++;
+    return __real_posix_memalign(block, alignment, nbytes);
+}
+
+void __wrap_free(void *block)
+{
+    trapped++;
+    __real_free(block);
+}
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+    trapped++;
+    return __real_pthread_mutex_lock(mutex);
+}
+
+/* ------------------------------------------------------------------------------ a stepper -- */
+
+/* A problem of one sequence: the first of another one, without lengths. */
+static problem one_sequence(void)
+{
+    problem p = random_problem();
+    while (p.D == 2 || p.N == 0 || p.T == 0) {
+        problem_free(&p);
+        p = random_problem();
+    }
+    p.has_lengths = false;
+    return p;
+}
+
+typedef struct arrays {
+    char *x, *h, *c; /* x: (T, I), of the first sequence */
+} arrays;
+
+/* Numbers of the first sequence, in the dtype of x. from: [block][N][width]. */
+static char *first_of(const problem *p, const double *from, int64_t blocks, int64_t width)
+{
+    double *some = __real_malloc((size_t)(blocks * width) * sizeof *some);
+    for (int64_t k = 0; k < blocks; k++)
+        memcpy(some + k * width, from + k * p->N * width, (size_t)width * sizeof *some);
+    char *const to = packed(some, blocks * width, p->dtype);
+    __real_free(some);
+    return to;
+}
+
+static rnl_stepper *stepper_of(const problem *p, rnl_rnn *rnn, const arrays *a)
+{
+    rnl_error err;
+    rnl_stepper *s = NULL;
+    CHECK(!rnl_stepper_new(rnn, p->dtype, &s, &err), "%s", err.text);
+    if (p->has_states)
+        rnl_stepper_set(s, a->h, a->c);
+    return s;
+}
+
+/* Run all T steps, some at a time. */
+static void run(const problem *p, rnl_stepper *s, const char *x, char *y)
+{
+    const int64_t nbytes = rnl_dtype_nbytes(p->dtype);
+    for (int64_t t = 0, n; t < p->T; t += n) {
+        n = random_below(p->T - t + 1);
+        rnl_stepper_run(s, x + t * p->spec.input_size * nbytes, y + t * p->S * nbytes, n);
+    }
+}
+
+static void check_numbers(const problem *p, const char *found, const double *wanted, int64_t blocks,
+                          int64_t width, const char *what)
+{
+    char *const right = packed(wanted, blocks * width, p->dtype);
+    CHECK(!memcmp(found, right, (size_t)(blocks * width * rnl_dtype_nbytes(p->dtype))),
+          "%s: cell %d, dtype %d, I %" PRId64 ", H %" PRId64, what, (int)p->spec.cell,
+          (int)p->spec.dtype, p->spec.input_size, p->H);
+    __real_free(right);
+}
+
+/* All the functions that are real-time safe. */
+static void run_all(const problem *p, rnl_stepper *s, const arrays *a, char *y, char *h, char *c)
+{
+    rnl_stepper_reset(s);
+    if (p->has_states)
+        rnl_stepper_set(s, a->h, a->c);
+    run(p, s, a->x, y);
+    rnl_stepper_get(s, h, c);
+}
+
+/* In a child that may only read, write and end: SECCOMP_MODE_STRICT kills it for any other system
+ * call, such as one of `spoils`. */
+static bool child_ends_well(const problem *p, rnl_stepper *s, const arrays *a, char *y, char *h,
+                            char *c, bool spoils)
+{
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0)
+            _exit(3);
+        run_all(p, s, a, y, h, c);
+        if (spoils)
+            syscall(SYS_getpid);
+        syscall(SYS_exit, 0);
+    }
+    int ended = -1;
+    CHECK(waitpid(child, &ended, 0) == child, "%d", (int)child);
+    if (spoils)
+        return WIFSIGNALED(ended) && WTERMSIG(ended) == SIGKILL;
+    return WIFEXITED(ended) && WEXITSTATUS(ended) == 0;
+}
+
+static void check_real_time(const problem *p, rnl_stepper *s, const arrays *a, char *y, char *h,
+                            char *c)
+{
+    trapped = 0;
+    run_all(p, s, a, y, h, c);
+    CHECK(trapped == 0, "%ld calls that a live signal cannot wait for", trapped);
+    __real_free(malloc(1));
+    CHECK(trapped == 1, "%s", "an allocation is seen");
+    CHECK(child_ends_well(p, s, a, y, h, c, false), "%s", "a system call");
+    CHECK(child_ends_well(p, s, a, y, h, c, true), "%s", "a system call is seen");
+}
+
+static void check_problem(bool in_child)
+{
+    problem p = one_sequence();
+    rnl_rnn *rnn = prepared(&p);
+    const int64_t L = p.spec.num_layers, nbytes = rnl_dtype_nbytes(p.dtype);
+    answer whole = fast(&p, rnn, (slice){0, 1, 0, p.T, NULL});
+    const arrays a = {first_of(&p, p.x, p.T, p.spec.input_size), first_of(&p, p.h0, L, p.S),
+                      first_of(&p, p.c0, L, p.H)};
+    char *const y = __real_malloc((size_t)(p.T * p.S * nbytes));
+    char *const h = __real_malloc((size_t)(L * p.S * nbytes));
+    char *const c = __real_malloc((size_t)(L * p.H * nbytes));
+    rnl_stepper *s = stepper_of(&p, rnn, &a);
+    run(&p, s, a.x, y);
+    rnl_stepper_get(s, h, c);
+    check_numbers(&p, y, whole.y, p.T, p.S, "y");
+    check_numbers(&p, h, whole.hn, L, p.S, "h");
+    if (p.spec.cell == RNL_LSTM)
+        check_numbers(&p, c, whole.cn, L, p.H, "c");
+    /* again, from the first state; y over x */
+    run_all(&p, s, &a, y, h, c);
+    check_numbers(&p, y, whole.y, p.T, p.S, "y after a reset");
+    if (in_child)
+        check_real_time(&p, s, &a, y, h, c);
+    rnl_stepper_reset(s);
+    if (p.has_states)
+        rnl_stepper_set(s, a.h, a.c);
+    rnl_stepper_run(s, a.x, NULL, p.T);
+    rnl_stepper_get(s, h, NULL);
+    check_numbers(&p, h, whole.hn, L, p.S, "h, without y");
+    if (p.spec.input_size == p.S) {
+        run_all(&p, s, &a, a.x, h, c);
+        check_numbers(&p, a.x, whole.y, p.T, p.S, "y over x");
+    }
+    rnl_stepper_free(s);
+    __real_free(a.x);
+    __real_free(a.h);
+    __real_free(a.c);
+    __real_free(y);
+    __real_free(h);
+    __real_free(c);
+    answer_free(&whole);
+    rnl_rnn_free(rnn);
+    problem_free(&p);
+}
+
+/* An RNN that borrows its weights, new weights, and what is refused. */
+static void check_rest(void)
+{
+    enum { I = 3, H = 20, NELEMS = H * (I + H) };
+    static float weights[NELEMS], others[NELEMS];
+    for (int k = 0; k < NELEMS; k++)
+        others[k] = (float)(weights[k] = (float)random_below(64) / 256) / 2;
+    rnl_error err;
+    rnl_rnn *rnn = NULL;
+    rnl_stepper *s = NULL;
+    rnl_spec spec = rnl_spec_default(RNL_RNN_RELU, I, H);
+    spec.bias = RNL_BIAS_NONE;
+    const rnl_rnn_options borrows = {.borrows = 1};
+    CHECK(!rnl_rnn_new(&spec, weights, &borrows, &rnn, &err), "%s", err.text);
+    CHECK(rnl_stepper_new(rnn, RNL_FLOAT64, &s, &err) == RNL_E_SPEC, "%s", "a wider x");
+    CHECK(!rnl_stepper_new(rnn, RNL_FLOAT32, &s, &err), "%s", err.text);
+    const float x[I] = {1, 2, 3};
+    float y[H], half[H];
+    rnl_stepper_run(s, x, y, 1);
+    rnl_rnn_update(rnn, others);
+    rnl_stepper_reset(s);
+    rnl_stepper_run(s, x, half, 1);
+    for (int k = 0; k < H; k++)
+        CHECK(y[k] > 0 && half[k] == y[k] / 2, "%g, then %g", (double)y[k], (double)half[k]);
+    rnl_stepper_run(s, x, half, 0);
+    rnl_stepper_free(s);
+    rnl_rnn_free(rnn);
+    spec.bidirectional = 1;
+    static float both[2 * NELEMS];
+    CHECK(!rnl_rnn_new(&spec, both, NULL, &rnn, &err), "%s", err.text);
+    CHECK(rnl_stepper_new(rnn, RNL_FLOAT32, &s, &err) == RNL_E_SPEC, "%s", "two directions");
+    CHECK(strstr(err.text, "one direction"), "%s", err.text);
+    rnl_rnn_free(rnn);
+    rnl_stepper_free(NULL);
+}
+
+int main(void)
+{
+    const int turns = check_turns(TURNS);
+    printf("tier %s\n", rnl_cpu_tier());
+    for (int turn = 0; turn < turns; turn++)
+        check_problem(turn % 4 == 0);
+    check_rest();
+    return check_end();
+}
