@@ -179,15 +179,15 @@ def verify(
     first, second = joined(first, second), joined(second, first)
     pairs = {
         x: y for x, y in matched(first, second, map).items()
-        if x in first.decided and y in second.decided
+        if x in first and y in second
     }  # fmt: skip
     if only is not None:
         known = dict.fromkeys([*first.names, *second.names])
         check_known(only, known, "only")
         pairs = {x: y for x, y in pairs.items() if x in only or y in only}
     names = "between a ({}) and b ({})"
-    only_a = [x for x in first.decided if x not in pairs and (only is None or x in only)]
-    only_b = [y for y in second.decided
+    only_a = [x for x in first if x not in pairs and (only is None or x in only)]
+    only_b = [y for y in second
               if y not in pairs.values() and (only is None or y in only)]  # fmt: skip
     return Verified(
         tuple(
