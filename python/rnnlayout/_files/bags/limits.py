@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import zipfile
 import zlib
@@ -33,7 +34,7 @@ def check_shape(shape: tuple[int, ...], what: str) -> None:
 
 
 def regular_file(path: Any) -> Path:
-    """Return path if it is a regular file.
+    """Return path if it is a regular file that may be read and has a size.
 
     Raises FileNotFoundError if it does not exist, FileError if it is something else, or no path.
     """
@@ -50,7 +51,27 @@ def regular_file(path: Any) -> Path:
         raise FileNotFoundError(f"{path} does not exist{more}")
     if not is_file:
         raise FileError(f"{path} is not a regular file")
+    try:
+        with open(found, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}") from None
+    if not size:  # and so it cannot be mapped
+        raise FileError(
+            f"{path} has 0 bytes: it is empty, or a file of the kernel as in /proc, whose content"
+            " must be copied to a file on a disk"
+        )
     return found
+
+
+def map_file(fd: int, path: Path) -> mmap.mmap:
+    """Return an open file, mapped into memory. Raises FileError if that is impossible."""
+    try:
+        return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:  # ValueError: it has no size
+        raise FileError(
+            f"{path} cannot be mapped into memory: {error}: copy it to a file on a disk"
+        ) from None
 
 
 def open_zip(path: Path) -> zipfile.ZipFile:

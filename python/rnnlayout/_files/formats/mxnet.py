@@ -9,7 +9,6 @@ both become that of layout mxnet-gluon, after a dot: net0_lstm0_l0_i2h_weight, a
 from __future__ import annotations
 
 import math
-import mmap
 import re
 import struct
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from rnnlayout._files.bags.bag import Bag, Tensor
-from rnnlayout._files.bags.limits import check_shape
+from rnnlayout._files.bags.limits import check_shape, map_file
 from rnnlayout._model.dtypes import storage
 from rnnlayout._model.errors import FileError
 
@@ -41,10 +40,7 @@ def _read(path: Path) -> Bag:
     with open(path, "rb") as file:
         if file.read(2) == b"PK":
             return npz.FORMAT.read(path)
-        try:
-            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        except (OSError, ValueError) as error:  # ValueError: it is empty
-            raise FileError(f"{path} cannot be read: {error}") from None
+        data = memoryview(map_file(file.fileno(), path))
     if data[: len(MAGIC)] != MAGIC:
         raise FileError(f"{path} is not a file of arrays that MXNet wrote")
     reader = _Reader(data, path)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import math
+import mmap
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from rnnlayout._files.bags.limits import check_shape
+from rnnlayout._files.bags.limits import check_shape, map_file
 from rnnlayout._model.errors import FileError
 
 _MOST_HEADER_NBYTES = 65536
@@ -49,10 +50,12 @@ def check_size(shape: tuple[int, ...], dtype: np.dtype, nbytes: int, what: str) 
         )
 
 
-def as_array(data: bytes, at: int, shape: tuple[int, ...], f: bool, dtype: np.dtype) -> np.ndarray:
+def as_array(
+    data: bytes | mmap.mmap, at: int, shape: tuple[int, ...], f: bool, dtype: np.dtype
+) -> np.ndarray:
     """Return the array that begins at a byte of data. f: it is in Fortran order."""
-    if not dtype.itemsize:  # empty texts
-        return np.zeros(shape, dtype)
+    if not dtype.itemsize:  # empty texts, for which np.zeros() would allocate
+        return np.ndarray(shape, dtype, b"")
     flat = np.frombuffer(data, dtype, math.prod(shape), at)
     return flat.reshape(shape[::-1]).T if f else flat.reshape(shape)
 
@@ -61,10 +64,9 @@ def mapped(path: Path) -> np.ndarray:
     """Return the array of a .npy file, memory-mapped. Raises as read_header() and check_size()."""
     with open(path, "rb") as file:
         shape, fortran, dtype, at = read_header(file, str(path))
-    check_size(shape, dtype, path.stat().st_size - at, str(path))
-    if 0 in shape:
-        return np.empty(shape, dtype)
-    return np.memmap(path, dtype, "r", at, shape, "F" if fortran else "C").view(np.ndarray)
+        data = map_file(file.fileno(), path)
+    check_size(shape, dtype, len(data) - at, str(path))
+    return as_array(data, at, shape, fortran, dtype)
 
 
 def write_array(file: IO[bytes], array: np.ndarray) -> None:

@@ -7,12 +7,12 @@ parameters are there twice, as weight_ih_l0 and as those of its cells: 0.cell.we
 
 from __future__ import annotations
 
-import mmap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rnnlayout._files.bags.bag import Bag, Tensor
+from rnnlayout._files.bags.limits import map_file
 from rnnlayout._model.errors import FileError
 from rnnlayout._sources.mismatch import listing
 
@@ -58,7 +58,7 @@ def _read(path: Path) -> Bag:
                 f"{path} is not a pickle of protocol 2 or later, as paddle.save() writes it: save"
                 " the state_dict again, without use_binary_format"
             )
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        data = map_file(file.fileno(), path)
     found, end = machine.load(data, 0, _MAKERS, _refuse, str(path), encoding="latin-1")
     if end != len(data):
         raise FileError(f"{path}: {len(data) - end} bytes after its pickle")

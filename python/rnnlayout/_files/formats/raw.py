@@ -18,6 +18,7 @@ import numpy as np
 from rnnlayout._files.bags.bag import Hints, Tensor
 from rnnlayout._files.bags.found import Found
 from rnnlayout._files.bags.json_text import json_object
+from rnnlayout._files.bags.limits import map_file
 from rnnlayout._files.bags.naming import entry_of
 from rnnlayout._files.bags.output import Output
 from rnnlayout._files.bags.record import as_json, batch_first_in
@@ -75,11 +76,12 @@ def _read_bin(path: Path, hints: Hints) -> Found:
             f"{path} does not record which RNN it is, and neither {path.name}.json nor"
             f" {path.stem}.json exists beside it: pass spec="
         )
-    size, dtype = path.stat().st_size, storage(spec.dtype).newbyteorder("<")
-    if size % dtype.itemsize:
-        raise FileError(f"{path} has {size} bytes, not a multiple of those of a {spec.dtype}")
-    array = np.memmap(path, dtype, "r").view(np.ndarray) if size else np.empty(0, dtype)
-    weights = _weights(Tensor.of(array, spec.dtype), spec, path)
+    with open(path, "rb") as file:
+        data = map_file(file.fileno(), path)
+    dtype = storage(spec.dtype).newbyteorder("<")
+    if len(data) % dtype.itemsize:
+        raise FileError(f"{path} has {len(data)} bytes, not a multiple of those of a {spec.dtype}")
+    weights = _weights(Tensor.of(np.frombuffer(data, dtype), spec.dtype), spec, path)
     if described is None:
         return Found({entry_of("", spec): weights})
     config, batch_first = described.config, described.batch_first

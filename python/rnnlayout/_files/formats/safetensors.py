@@ -17,7 +17,7 @@ import numpy as np
 
 from rnnlayout._files.bags.bag import Bag, Count, Progress, Tensor
 from rnnlayout._files.bags.json_text import check_texts, json_object, texts
-from rnnlayout._files.bags.limits import check_shape
+from rnnlayout._files.bags.limits import check_shape, map_file
 from rnnlayout._files.bags.output import Output
 from rnnlayout._model.dtypes import storage
 from rnnlayout._model.errors import FileError
@@ -72,11 +72,8 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self._fd = -1
-        try:
-            self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-            self.mapped = mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:  # ValueError: it is empty
-            raise FileError(f"{path} cannot be read: {error}") from None
+        self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        self.mapped = map_file(self._fd, path)
         if len(self.mapped) < 8:
             raise FileError(f"{path} has {len(self.mapped)} bytes: it is not a safetensors file")
         self._start = _address(self.mapped)

@@ -8,7 +8,6 @@ slashes. What rnnlayout records is under one more key, which from_bytes() ignore
 from __future__ import annotations
 
 import math
-import mmap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 
 from rnnlayout._files.bags.bag import Bag, Count, Progress, Tensor
 from rnnlayout._files.bags.json_text import texts
-from rnnlayout._files.bags.limits import check_shape
+from rnnlayout._files.bags.limits import check_shape, map_file
 from rnnlayout._files.bags.output import Output
 from rnnlayout._files.formats.format import Pairs, TensorFormat
 from rnnlayout._files.formats.safetensors import FLOAT8
@@ -59,11 +58,8 @@ def _read(path: Path) -> Bag:
 
 
 def _tree(path: Path) -> Tree:
-    try:
-        with open(path, "rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:  # ValueError: it is empty
-        raise FileError(f"{path} cannot be read: {error}") from None
+    with open(path, "rb") as file:
+        mapped = map_file(file.fileno(), path)
     found = read(memoryview(mapped), str(path))
     return found if isinstance(found, dict) else {_ALONE: found}
 

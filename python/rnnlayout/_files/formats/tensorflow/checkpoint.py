@@ -8,7 +8,6 @@ opened.
 from __future__ import annotations
 
 import math
-import mmap
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from rnnlayout._files.bags.bag import Bag, Tensor
-from rnnlayout._files.bags.limits import check_shape
+from rnnlayout._files.bags.limits import check_shape, map_file
 from rnnlayout._files.formats.format import TensorFormat, only_read
 from rnnlayout._files.formats.safetensors import FLOAT8
 from rnnlayout._model.dtypes import storage
@@ -39,7 +38,7 @@ Data = Callable[[int], memoryview]
 
 def _read(path: Path) -> Bag:
     with open(path, "rb") as file:
-        index = _mapped(file.fileno(), path)
+        index = memoryview(map_file(file.fileno(), path))
     tensors: dict[str, Tensor] = {}
     values: list[str] = []
     unread: dict[str, str] = {}
@@ -68,13 +67,6 @@ def _read(path: Path) -> Bag:
     return Bag(tensors, notes=notes, unread=unread, values=values)
 
 
-def _mapped(fd: int, path: Path) -> memoryview:
-    try:
-        return memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
-    except (OSError, ValueError) as error:  # ValueError: it is empty
-        raise FileError(f"{path} cannot be read: {error}") from None
-
-
 def _shards(path: Path, header: memoryview) -> Data:
     """Return what maps the file of data of a number. header: a BundleHeaderProto."""
     told = dict(fields(header))
@@ -89,7 +81,7 @@ def _shards(path: Path, header: memoryview) -> Data:
         if number >= count or not own.is_file():
             raise FileError(f"{path} needs {own.name} beside it: it does not exist")
         with open(own, "rb") as file:
-            return _mapped(file.fileno(), own)
+            return memoryview(map_file(file.fileno(), own))
 
     return data
 

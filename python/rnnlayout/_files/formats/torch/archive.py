@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.bags.limits import check_claim, open_zip, read_member
+from rnnlayout._files.bags.limits import check_claim, map_file, open_zip, read_member
 from rnnlayout._files.formats.pickles import arrays, machine
 from rnnlayout._files.formats.pickles.machine import CONTAINERS, Makers, Unread
 from rnnlayout._model.errors import FileError
@@ -99,10 +99,8 @@ def read(path: Path) -> Any:
     Raises FileError if it is not such a file, is damaged, or asks for more than data.
     """
     with open(path, "rb") as opened:
-        head = opened.read(4)
-        if not head:
-            raise FileError(f"{path} is empty")
-        file = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        file = map_file(opened.fileno(), path)
+    head = file[:4]
     if head == b"PK\x03\x04":
         return _read_zip(path, file)
     if match := MAGIC.match(file):
