@@ -1,11 +1,13 @@
 #include "core/status.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 rnl_status rnl_fail(rnl_error *err, rnl_status status, const char *format, ...)
 {
     va_list args;
+    assert(err); /* the caller's, see rnnlayout.h */
     va_start(args, format);
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);

@@ -255,7 +255,8 @@ typedef struct rnl_tensor {
 rnl_status rnl_layout_num_tensors(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
                                   int64_t *n, rnl_error *err);
 
-/* Get tensor k, 0 <= k < n, in the framework's own order. Errors as in rnl_layout_check. */
+/* Get tensor k, 0 <= k < n, in the framework's own order. Errors as in rnl_layout_check.
+ * RNL_E_LAYOUT: tensor k does not exist. */
 rnl_status rnl_layout_tensor(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
                              int64_t k, rnl_tensor *tensor, rnl_error *err);
 
@@ -290,7 +291,8 @@ typedef struct rnl_view {
                   elements when they are read row by row */
 } rnl_view;
 
-/* Find the place of a block. Errors as in rnl_layout_check. */
+/* Find the place of a block. Errors as in rnl_layout_check. RNL_E_SPEC: the RNN does not have this
+ * layer or direction, the cell does not have this gate, or the role does not exist. */
 rnl_status rnl_layout_locate(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
                              const rnl_block *block, rnl_view *view, rnl_error *err);
 
@@ -374,9 +376,9 @@ typedef struct rnl_run_options {
  * options  NULL: all zero, so that values are rounded if necessary
  * report   receives the report; may be NULL
  *
- * RNL_E_LOSSY: the target cannot represent a value that is not zero, a finite value would become
- * infinite, or the conversion would round and options->exact is set. RNL_E_INTERRUPTED: poll
- * returned non-zero; dst may be partly written. Allocates no memory.
+ * RNL_E_SPEC: a dtype does not exist. RNL_E_LOSSY: the target cannot represent a value that is not
+ * zero, a finite value would become infinite, or the conversion would round and options->exact is
+ * set. RNL_E_INTERRUPTED: poll returned non-zero; dst may be partly written. Allocates no memory.
  */
 rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *const *src,
                         rnl_dtype dst_dtype, void *const *dst, const rnl_run_options *options,

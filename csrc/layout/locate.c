@@ -1,7 +1,9 @@
 /* Where in a layout is a block of weights? The same code for every row. */
 #include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 
+#include "core/status.h"
 #include "layout/form.h"
 
 /* A search for the place of a block: the view is filled in step by step. */
@@ -103,11 +105,29 @@ void rnl_form_locate(const rnl_form *form, const rnl_block *block, rnl_view *vie
     }
 }
 
+static rnl_status check_block(const rnl_spec *spec, const rnl_block *block, rnl_error *err)
+{
+    const int D = rnl_num_directions(spec), role = (int)block->role;
+    const int G = role == RNL_P ? 1 : rnl_num_gates(spec->cell);
+    if (role <= RNL_NO_ROLE || role > RNL_PEEP)
+        return rnl_fail(err, RNL_E_SPEC, "block: no role has the value %d", role);
+    if (block->layer >= 0 && block->layer < spec->num_layers && block->direction >= 0 &&
+        block->direction < D && block->gate >= 0 && block->gate < G)
+        return RNL_OK;
+    return rnl_fail(err, RNL_E_SPEC,
+                    "block: layer %" PRId64 ", direction %d, gate %d of %s, need less than %" PRId64
+                    ", %d and %d, and at least 0",
+                    block->layer, block->direction, block->gate, rnl_name(RNL_NAMES_ROLE, role),
+                    spec->num_layers, D, G);
+}
+
 rnl_status rnl_layout_locate(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
                              const rnl_block *block, rnl_view *view, rnl_error *err)
 {
     rnl_form form;
-    const rnl_status status = rnl_form_init(layout, spec, has, &form, err);
+    rnl_status status = rnl_form_init(layout, spec, has, &form, err);
+    if (!status)
+        status = check_block(spec, block, err);
     if (!status)
         rnl_form_locate(&form, block, view);
     return status;

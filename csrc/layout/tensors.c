@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/status.h"
 #include "layout/form.h"
 
 static bool per(const rnl_form *form, char axis)
@@ -165,7 +166,13 @@ rnl_status rnl_layout_tensor(const rnl_layout *layout, const rnl_spec *spec, uns
 {
     rnl_form form;
     const rnl_status status = rnl_form_init(layout, spec, has, &form, err);
-    if (!status)
-        rnl_form_tensor(&form, k, tensor);
-    return status;
+    if (status)
+        return status;
+    const int64_t n = rnl_form_num_tensors(&form);
+    if (k < 0 || k >= n)
+        return rnl_fail(err, RNL_E_LAYOUT,
+                        "tensor %" PRId64 " does not exist: this RNN has %" PRId64 " tensors in %s",
+                        k, n, layout->name);
+    rnl_form_tensor(&form, k, tensor);
+    return RNL_OK;
 }

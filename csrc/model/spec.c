@@ -33,6 +33,7 @@ int rnl_num_gates(rnl_cell cell)
 
 char rnl_gate_letter(rnl_cell cell, int gate)
 {
+    assert(gate >= 0 && gate < rnl_num_gates(cell));
     return table[cell].gates[gate];
 }
 

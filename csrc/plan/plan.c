@@ -1,6 +1,7 @@
 /* How is a plan made and freed? It is checked, joined block by block, then folded. */
 #include "plan/plan.h"
 
+#include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -60,6 +61,7 @@ int64_t rnl_plan_num_steps(const rnl_plan *plan)
 
 const rnl_step *rnl_plan_step(const rnl_plan *plan, int64_t k)
 {
+    assert(k >= 0 && k < plan->num_steps);
     return &plan->steps[k];
 }
 
@@ -70,5 +72,6 @@ int64_t rnl_plan_num_ops(const rnl_plan *plan)
 
 const rnl_step *rnl_plan_op(const rnl_plan *plan, int64_t k)
 {
+    assert(k >= 0 && k < plan->num_ops);
     return &plan->ops[k];
 }

@@ -393,6 +393,10 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
                   .dst = dst,
                   .options = options ? options : &defaults,
                   .err = err};
+    if (!rnl_name(RNL_NAMES_DTYPE, (int)src_dtype) || !rnl_name(RNL_NAMES_DTYPE, (int)dst_dtype))
+        return rnl_fail(err, RNL_E_SPEC,
+                        "src_dtype is %d, dst_dtype is %d: need values of rnl_dtype",
+                        (int)src_dtype, (int)dst_dtype);
     run.looks_late = run.options->dst_is_new && !run.options->dry_run;
     if (!rnl_dtype_holds(dst_dtype, src_dtype)) {
         run.report.grade = RNL_ROUNDS;

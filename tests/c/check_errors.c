@@ -1,5 +1,10 @@
 /* Does every refusal give a status and a message, and change nothing else? Are all sizes safe? */
+#include <limits.h>
 #include <stdlib.h>
+#ifndef NDEBUG
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
 
 #include "layouts.h"
 
@@ -110,6 +115,39 @@ static void check_bad_specs(void)
     CHECK_BAD_SPEC(RNL_RNN_RELU, peepholes, 1);
 }
 
+/* An LSTM of 2 layers, one direction and 4 gates has none of these blocks, in no layout. */
+static void check_bad_blocks(void)
+{
+    static const rnl_block bad[] = {
+        {.role = RNL_W, .gate = 4},          {.role = RNL_R, .gate = -1},
+        {.role = RNL_BW, .gate = 100000},    {.role = RNL_BR, .gate = INT_MIN},
+        {.role = RNL_PEEP, .gate = 4},       {.role = RNL_P, .gate = 1},
+        {.role = RNL_W, .layer = 2},         {.role = RNL_W, .layer = -1},
+        {.role = RNL_R, .layer = INT64_MAX}, {.role = RNL_R, .direction = 1},
+        {.role = RNL_R, .direction = -1},    {.role = RNL_NO_ROLE},
+        {.role = (rnl_role)(RNL_PEEP + 1)},  {.role = (rnl_role)-1},
+    };
+    const layouts known = layouts_all();
+    rnl_spec spec = rnl_spec_default(RNL_LSTM, 3, 2);
+    rnl_view view;
+    spec.num_layers = 2;
+    for (int k = 0; k < known.n; k++)
+        for (size_t b = 0; b < sizeof bad / sizeof *bad; b++)
+            if (!rnl_layout_check(&known.all[k], &spec, &err))
+                REFUSED(RNL_E_SPEC, view,
+                        rnl_layout_locate(&known.all[k], &spec, 3, &bad[b], &view, &err));
+}
+
+static void check_bad_tensors(void)
+{
+    const rnl_layout torch = named("torch");
+    const rnl_spec spec = rnl_spec_default(RNL_LSTM, 3, 2); /* 4 tensors */
+    const int64_t bad[] = {-1, 4, INT64_MIN, INT64_MAX};
+    rnl_tensor tensor;
+    for (int k = 0; k < 4; k++)
+        REFUSED(RNL_E_LAYOUT, tensor, rnl_layout_tensor(&torch, &spec, 1, bad[k], &tensor, &err));
+}
+
 /* -------------------------------------------------------- what a layout cannot represent -- */
 
 static void check_no_form(void)
@@ -183,6 +221,10 @@ static void check_runs(void)
         weights[k] = (float)k;
 
     const rnl_run_options exact = {.exact = 1}, dry = {.dry_run = 1};
+    REFUSED(RNL_E_SPEC, space,
+            rnl_plan_run(plan, (rnl_dtype)4, src, RNL_FLOAT32, dst, NULL, NULL, &err));
+    REFUSED(RNL_E_SPEC, space,
+            rnl_plan_run(plan, RNL_FLOAT32, src, (rnl_dtype)-1, dst, NULL, NULL, &err));
     REFUSED(RNL_E_LOSSY, space,
             rnl_plan_run(plan, RNL_FLOAT32, src, RNL_FLOAT16, dst, &exact, NULL, &err));
     REFUSED(RNL_E_LOSSY, space,
@@ -301,14 +343,41 @@ static void check_sizes(void)
         }
 }
 
+#ifndef NDEBUG
+/* err may not be NULL: a debug build says so, and does not write to address 0. */
+static void check_no_error(void)
+{
+    int said[2];
+    char text[400] = "";
+    rnl_layout layout;
+    if (pipe(said) || fflush(stdout))
+        abort();
+    const pid_t child = fork();
+    if (child == 0) {
+        dup2(said[1], STDERR_FILENO);
+        rnl_layout_named("nonsense", &layout, NULL);
+        _exit(0);
+    }
+    close(said[1]);
+    CHECK(read(said[0], text, sizeof text - 1) > 0 && strstr(text, "Assertion `err'"), "%s", text);
+    waitpid(child, NULL, 0);
+    close(said[0]);
+}
+#endif
+
 int main(void)
 {
+#ifndef NDEBUG
+    check_no_error();
+#endif
     char endless[5000];
     memset(endless, 'x', sizeof endless - 1);
     endless[sizeof endless - 1] = '\0';
     check_names("nonsense");
     check_names(endless);
     check_bad_specs();
+    check_bad_blocks();
+    check_bad_tensors();
     check_no_form();
     check_runs();
     check_lin_layer_ids();
