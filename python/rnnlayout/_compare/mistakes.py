@@ -227,9 +227,12 @@ def _placement(packing: Packing) -> Iterator[Mistake]:
     """Are the biases after all matrices, as they should be?"""
     if not packing.biases or packing.biases.skipped:
         return
-    (start, _), *more = packing.free
+    (start, stop), *more = packing.free
     spec = packing.truth.spec
-    if more:
+    if any(end - begin != stop - start for begin, end in more):
+        text = f"the biases are in {1 + len(more)} parts, expected: one, after all matrices"
+        yield Mistake("biases in parts", text, ())
+    elif more:
         whose = {
             len(packing.matrices): "matrix",
             spec.num_layers * spec.num_directions: "layer" + " and direction" * spec.bidirectional,
