@@ -111,6 +111,19 @@ class Biases:
     skipped: int = 0
     wrong: float = 0.0
 
+    @property
+    def known(self) -> bool:
+        """Are those of any layer and direction recognized?"""
+        return not all(layer.unknown for layer in self.layers.values())
+
+    def unrecognized(self) -> Biases:
+        """Return what is said of these biases if they are others."""
+        layers = {
+            at: Layer(KEPT, tuple(sorted(one.order)), (1,) * len(one.signs), unknown=True)
+            for at, one in self.layers.items()
+        }
+        return replace(self, layers=layers)
+
 
 @dataclass(frozen=True)
 class Expected:
