@@ -8,7 +8,7 @@ from itertools import permutations, product
 
 import numpy as np
 
-from .truth import Truth, orders
+from .truth import Truth, comparable, largest, orders
 
 Vectors = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
@@ -111,6 +111,19 @@ class Biases:
     skipped: int = 0
     wrong: float = 0.0
 
+    @property
+    def known(self) -> bool:
+        """Are those of any layer and direction recognized?"""
+        return not all(layer.unknown for layer in self.layers.values())
+
+    def unrecognized(self) -> Biases:
+        """Return what is said of these biases if they are others."""
+        layers = {
+            at: Layer(KEPT, tuple(sorted(one.order)), (1,) * len(one.signs), unknown=True)
+            for at, one in self.layers.items()
+        }
+        return replace(self, layers=layers)
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -176,14 +189,14 @@ class _Search:
     def __init__(self, truth: Truth, count: int, expected: Expected, near: bool) -> None:
         self.truth, self.count, self.expected = truth, count, expected
         self.units = _UNITS if count == len(truth.roles) else truth.spec.hidden_size
-        true = truth.biases[..., : self.units].astype("f8")
+        true = comparable(truth.biases[..., : self.units])
         w = true[:, :, 0]
         r = true[:, :, 1] if len(truth.roles) == 2 else np.zeros_like(w)
         with np.errstate(all="ignore"):
             made = np.stack([np.stack(rule.make(w, r), 2)[:, :, :count] for rule in RULES])
             wide = 8 * _eps(truth) * np.broadcast_to((abs(w) + abs(r))[:, :, None], made.shape)
             if near:
-                wide = wide + 0.02 * abs(made) + abs(true).max(initial=0) / 100
+                wide = wide + 0.02 * abs(made) + largest(true) / 100
         # Each variant of what a rule made, and how far a value may be from it.
         self.variants = [(1, SHIFTS[0]), (-1, SHIFTS[0])]
         options, widths = [made, -made], [wide, wide]
@@ -204,7 +217,7 @@ class _Search:
         self, flat: np.ndarray, arrangement: Arrangement, skipped: int
     ) -> tuple[float, Biases]:
         """Return the best explanation and its cost: 1 per mistake and 1000 per element."""
-        x = arrangement.undo(flat, sizes_of(self.truth, self.count))[..., : self.units].astype("f8")
+        x = comparable(arrangement.undo(flat, sizes_of(self.truth, self.count))[..., : self.units])
         options = {at: self._layer(x[at], at) for at in np.ndindex(x.shape[:2])}
         costs = np.array([[cost for cost, _ in row] for row in options.values()])
         picks = costs.argmin(axis=1)

@@ -30,7 +30,7 @@ from .lengths import exactly_found, explains_length, wrong_length
 from .mistakes import BIAS, Mistake, mistakes_of
 from .packing import Packing, packing_of
 from .sides import check_not_for_files
-from .truth import BIASES, Name, Truth, truth_of, values_of
+from .truth import BIASES, Name, Truth, same_bits, truth_of, values_of
 from .values import Decoded, decodings, difference
 
 _MOST = 40  # lines of evidence
@@ -243,8 +243,8 @@ def _diagnosis(truth: Truth, raw: np.ndarray, dtype: str | None) -> Diagnosis:
             break
     assert best is not None
     packing, decoded = best
-    bits, encoded = decoded.bits, decoded.mistake
-    buffer = values_of(bits, truth.spec.dtype)
+    encoded = decoded.mistake
+    buffer = values_of(decoded.bits, truth.spec.dtype)
     fixed = packing.undo(buffer)
     if decoded.rest or not explains_length(packing, fixed):
         return _of_another_length(exactly_found(packing, fixed), decoded, buffer)
@@ -259,7 +259,7 @@ def _diagnosis(truth: Truth, raw: np.ndarray, dtype: str | None) -> Diagnosis:
     mistakes += list(_leftovers(packing))
     if packing.size > truth.size:
         mistakes.append(wrong_length(packing, buffer))
-    if not mistakes and not np.array_equal(_as_bits(fixed, truth.spec.dtype), bits):
+    if not mistakes and not same_bits(fixed, buffer):
         mistakes.append(Mistake("order", "the values are in another order", ()))
     text = "; ".join(one.text for one in mistakes) or "the buffer is right"
     sure = not any(one.rule in _UNEXPLAINED for one in mistakes)

@@ -8,6 +8,7 @@ import numpy as np
 
 from .mistakes import Mistake
 from .packing import Packing
+from .truth import same_bits
 
 
 def explains_length(packing: Packing, fixed: np.ndarray) -> bool:
@@ -20,7 +21,7 @@ def explains_length(packing: Packing, fixed: np.ndarray) -> bool:
     if packing.size == truth.size:
         return True
     if packing.size > truth.size:
-        return _same_bits(fixed, truth.flat)
+        return same_bits(fixed, truth.flat)
     one = biases is not None and biases.count == 1 and not biases.wrong
     expected = truth.num_weights + one * truth.biases[:, :, :1].size
     return packing.size == expected and not packing.unknown
@@ -31,7 +32,7 @@ def exactly_found(packing: Packing, fixed: np.ndarray) -> Packing:
     exact, at = set(), 0
     for slab in packing.truth.slabs:
         values = fixed[at : at + slab.size]
-        if slab.name in packing.matrices and _same_bits(values, slab.values.reshape(-1)):
+        if slab.name in packing.matrices and same_bits(values, slab.values.reshape(-1)):
             exact.add(slab.name)
         at += slab.size
     matrices = {name: one for name, one in packing.matrices.items() if name in exact}
@@ -50,13 +51,8 @@ def wrong_length(packing: Packing, buffer: np.ndarray, rest: int = 0) -> Mistake
     if missing <= 0:
         return Mistake("extra", text + f": {-missing} too many" * bool(missing), ())
     ends = {"last": truth.flat[: buffer.size], "first": truth.flat[missing:]}
-    cut = [end for end, left in ends.items() if _same_bits(buffer, left)]
+    cut = [end for end, left in ends.items() if same_bits(buffer, left)]
     if len(cut) != 1:
         return Mistake("too short", text, (), f"{missing} values")
     which = f"the {cut[0]} {missing} are" if missing > 1 else f"the {cut[0]} one is"
     return Mistake("too short", f"{text}: {which} missing", (), f"the {cut[0]} {missing} values")
-
-
-def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    unsigned = f"u{a.itemsize}"
-    return np.array_equal(a.view(unsigned), b.view(unsigned))

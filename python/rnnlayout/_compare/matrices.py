@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .forms import FORMS, Form
-from .truth import Name, Slab, Truth, orders
+from .truth import Name, Slab, Truth, comparable, largest, orders
 
 ENOUGH = 0.7  # of the samples have to be equal: values here and there may have been changed
 _MOST_STEPS = 4096  # of a look ahead
@@ -139,8 +139,8 @@ class Finder:
         where = place.index(self._where(slab), slab.size)
         values = slab.sampled
         with np.errstate(all="ignore"):
-            x = self.buffer[where].astype("f8")  # form, place, gate, sample
-            wide = 0.01 * np.abs(values) + np.abs(values).max() / 120 if self.near else 0 * values
+            x = comparable(self.buffer[where])  # form, place, gate, sample
+            wide = 0.01 * np.abs(values) + largest(values) / 120 if self.near else 0 * values
             plain = (np.abs(x - values) <= wide).mean(axis=-1)
             negated = (np.abs(x + values) <= wide).mean(axis=-1)
         best = np.maximum(plain, negated)

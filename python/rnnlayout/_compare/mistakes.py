@@ -225,11 +225,14 @@ def _rank(nest: str, seen: list[list[int | str]]) -> Callable[[Name], list[int]]
 
 def _placement(packing: Packing) -> Iterator[Mistake]:
     """Are the biases after all matrices, as they should be?"""
-    if not packing.biases or packing.biases.skipped:
+    if not packing.biases or not packing.biases.known or packing.biases.skipped:
         return
-    (start, _), *more = packing.free
+    (start, stop), *more = packing.free
     spec = packing.truth.spec
-    if more:
+    if any(end - begin != stop - start for begin, end in more):
+        text = f"the biases are in {1 + len(more)} parts, expected: one, after all matrices"
+        yield Mistake("biases in parts", text, ())
+    elif more:
         whose = {
             len(packing.matrices): "matrix",
             spec.num_layers * spec.num_directions: "layer" + " and direction" * spec.bidirectional,
@@ -249,7 +252,7 @@ def _placement(packing: Packing) -> Iterator[Mistake]:
 
 def _arrangement(packing: Packing) -> Iterator[Mistake]:
     biases = packing.biases
-    if biases is None or all(layer.unknown for layer in biases.layers.values()):
+    if biases is None or not biases.known:
         return
     where = tuple((*at, BIAS) for at in biases.layers)
     found, expected = biases.arrangement, layer_order(packing.matrices)

@@ -101,6 +101,8 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
         copied = _copied_biases(truth, rest, expected, places)
         if copied and (biases is None or copied.wrong < biases.wrong):
             biases = copied
+        if biases and biases.wrong and len({stop - start for start, stop in free}) > 1:
+            biases = biases.unrecognized()  # parts that no packer makes, which do not fit
     return Packing(truth, buffer.size, matrices, unknown, free, biases, copies)
 
 

@@ -45,13 +45,13 @@ class Slab:
     def sampled(self) -> np.ndarray:
         """The values of the samples, in float64, by gate."""
         flat = self.values.reshape(len(self.values), -1)
-        return np.take_along_axis(flat, self.samples, axis=1).astype("f8")
+        return comparable(np.take_along_axis(flat, self.samples, axis=1))
 
     @cached_property
     def is_constant(self) -> bool:
         """Are all its values the same, so that they do not show where it is?"""
         return bool((self.sampled == self.sampled[0, 0]).all() and (
-            self.values == self.values.flat[0]).all())  # fmt: skip
+            comparable(self.values) == self.sampled[0, 0]).all())  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,24 @@ class Truth:
         )
 
 
+_NOT_FINITE = {"posinf": 1e300, "neginf": -1e300, "nan": 3e300}
+
+
+def comparable(values: np.ndarray) -> np.ndarray:
+    """Return values in float64, with large numbers for infinities and NaN: these equal themselves,
+    and their distance from all others is large."""
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        wide: np.ndarray = values.astype("f8")
+    np.nan_to_num(wide, copy=False, **_NOT_FINITE)
+    return wide
+
+
+def largest(values: np.ndarray) -> float:
+    """Return the largest absolute value of comparable values that stand for finite ones."""
+    absolute = np.abs(values)
+    return float(absolute.max(initial=0, where=absolute < min(_NOT_FINITE.values(), key=abs)))
+
+
 def orders(count: int) -> list[tuple[int, ...]]:
     """Return all orders of so many gates, the right one first."""
     return list(permutations(range(count)))
@@ -93,6 +111,12 @@ def values_of(bits: np.ndarray, dtype: str) -> np.ndarray:
     if dtype == "bfloat16":
         return (bits.astype("u4") << 16).view("f4")
     return bits.view(storage(dtype))
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Return whether two arrays of one dtype are equal bit for bit."""
+    unsigned = f"u{a.itemsize}"
+    return np.array_equal(a.view(unsigned), b.view(unsigned))
 
 
 def truth_of(spec: Spec, blocks: Mapping[Key, np.ndarray], roles: tuple[str, ...]) -> Truth:

@@ -98,9 +98,9 @@ def difference(packing: Packing, buffer: np.ndarray, fixed: np.ndarray) -> Diffe
     size = sum(a.size for a, _ in pairs)
     if not count:
         return Difference(0, size, ())
-    a, b = (np.concatenate([part[:_LOOKED_AT] for part in parts]).astype("f8")
-            for parts in zip(*wrong, strict=True))  # fmt: skip
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        a, b = (np.concatenate([part[:_LOOKED_AT] for part in parts]).astype("f8")
+                for parts in zip(*wrong, strict=True))  # fmt: skip
         largest = float(np.nanmax(abs(buffer), initial=0))
     what = _what(a, b, pairs[:matrices], largest, truth.spec.dtype)
     if what is None:
@@ -151,6 +151,8 @@ def _cut_to_bfloat16(values: np.ndarray) -> np.ndarray:
 
 def _is_quantized(x: np.ndarray, y: np.ndarray, scale: float | None) -> bool:
     scale = scale or float(np.abs(x).max()) / 127
+    if not np.isfinite(scale):
+        return False
     x, y = x[:_LOOKED_AT].astype("f8"), y[:_LOOKED_AT].astype("f8")
     if not scale:
         return bool((y == 0).all())
