@@ -78,6 +78,19 @@ class Rnn:
     def weights(self) -> np.ndarray: ...
 
 @final
+class Stepper:
+    """A live signal through an RNN, which RNN.stepper() makes: y = s(x), and s.state."""
+
+    state: Any
+    def __new__(
+        cls,
+        rnn: Rnn,
+        step: Callable[[Stepper, Any, Any], Any],
+        read: Callable[[Any], tuple[np.ndarray, ...]],
+    ) -> Stepper: ...
+    def __call__(self, x: Any, out: Any = None) -> Any: ...
+
+@final
 class GpuRnn:
     def __new__(
         cls,

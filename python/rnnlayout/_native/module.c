@@ -249,6 +249,7 @@ static int native_exec(PyObject *module)
         return -1;
     if (add_type(module, &plan_type_spec, &state->plan_type) < 0 ||
         add_type(module, &rnn_type_spec, &state->rnn_type) < 0 ||
+        add_type(module, &stepper_type_spec, &state->stepper_type) < 0 ||
         add_type(module, &gpu_rnn_type_spec, &state->gpu_rnn_type) < 0 ||
         add_type(module, &device_array_type_spec, &state->device_array_type) < 0)
         return -1;
@@ -273,6 +274,7 @@ static int native_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->cudnn_error);
     Py_VISIT(state->plan_type);
     Py_VISIT(state->rnn_type);
+    Py_VISIT(state->stepper_type);
     Py_VISIT(state->gpu_rnn_type);
     Py_VISIT(state->device_array_type);
     for (int k = 0; k < NUM_WORDS; k++)
@@ -292,6 +294,7 @@ static int native_clear(PyObject *module)
     Py_CLEAR(state->cudnn_error);
     Py_CLEAR(state->plan_type);
     Py_CLEAR(state->rnn_type);
+    Py_CLEAR(state->stepper_type);
     Py_CLEAR(state->gpu_rnn_type);
     Py_CLEAR(state->device_array_type);
     for (int k = 0; k < NUM_WORDS; k++)

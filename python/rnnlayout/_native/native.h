@@ -33,7 +33,7 @@ enum {
 
 typedef struct native_state {
     PyObject *error, *spec_error, *layout_error, *lossy_error, *no_cudnn_error, *cudnn_error;
-    PyTypeObject *plan_type, *rnn_type, *gpu_rnn_type, *device_array_type;
+    PyTypeObject *plan_type, *rnn_type, *stepper_type, *gpu_rnn_type, *device_array_type;
     PyObject *words[NUM_WORDS];
     PyObject *main_thread; /* threading.main_thread */
 } native_state;
@@ -118,6 +118,11 @@ PyObject *native_choose_cudnn(PyObject *module, PyObject *path);
 
 /* rnn.c */
 extern PyType_Spec rnn_type_spec;
+rnl_rnn *rnn_core(PyObject *rnn);
+const rnl_spec *rnn_facts(PyObject *rnn, int64_t *num_params);
+
+/* stepper.c */
+extern PyType_Spec stepper_type_spec;
 
 /* gpu_rnn.c */
 extern PyType_Spec gpu_rnn_type_spec;

@@ -411,6 +411,17 @@ static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
     return result;
 }
 
+rnl_rnn *rnn_core(PyObject *rnn)
+{
+    return ((rnn_object *)rnn)->rnn;
+}
+
+const rnl_spec *rnn_facts(PyObject *rnn, int64_t *num_params)
+{
+    *num_params = ((rnn_object *)rnn)->num_params;
+    return &((rnn_object *)rnn)->spec;
+}
+
 static PyMethodDef rnn_methods[] = {
     {"run", (PyCFunction)(void (*)(void))rnn_run, METH_FASTCALL,
      "run($self, x, state, lengths, out, h_out, c_out, axes, checked, /)\n--\n\n"

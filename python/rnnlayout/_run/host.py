@@ -34,14 +34,14 @@ def run(
     if not _has_even_rows(x):
         x = np.array(x, order="C", copy=True)
     firsts = [
-        as_carrier(_read(named[what], what, part, dtype))
+        as_carrier(read_array(named[what], what, part, dtype))
         for what, part in shapes.states.items()
         if what in named
     ]
     steps = None if lengths is None else read_lengths(lengths)
     check_lengths(steps, shapes)
     outs = {
-        what: _read_output(named[what], what, part, dtype)
+        what: read_output(named[what], what, part, dtype)
         for what, part in shapes.outputs.items()
         if what in named
     }
@@ -88,22 +88,22 @@ def _read_x(value: Any, spec: Spec, widens: bool) -> tuple[np.ndarray, str]:
     """Return the bits of x and its dtype."""
     widens = widens and spec.dtype in ("float16", "bfloat16")
     needed = f"{spec.dtype} like the weights{', or float32' if widens else ''}"
-    x, dtype = _take(value, "x", needed)
+    x, dtype = take_array(value, "x", needed)
     if dtype != spec.dtype and not (widens and dtype == "float32"):
         raise LayoutError(f"x is {dtype}, need {needed}")
     return x, dtype
 
 
-def _read(value: Any, what: str, part: Part, dtype: str) -> np.ndarray:
+def read_array(value: Any, what: str, part: Part, dtype: str) -> np.ndarray:
     """Return the bits of a state or an output."""
-    array, found = _take(value, what, f"{dtype} like x")
+    array, found = take_array(value, what, f"{dtype} like x")
     if found != dtype:
         raise LayoutError(f"{what} is {found}, need {dtype} like x")
     check_shape(what, array.shape, part)
     return array
 
 
-def _take(value: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
+def take_array(value: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
     if not any(hasattr(value, name) for name in ("__array__", "__array_interface__")):
         packed = kind(value) == "PackedSequence"
         repair = ": pass both results of torch.nn.utils.rnn.pad_packed_sequence, x and lengths="
@@ -113,9 +113,9 @@ def _take(value: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
     return take(value, what, needed)
 
 
-def _read_output(value: Any, what: str, part: Part, dtype: str) -> np.ndarray:
+def read_output(value: Any, what: str, part: Part, dtype: str) -> np.ndarray:
     """Return an array on the memory of an output."""
-    array = _read(value, what, part, dtype)
+    array = read_array(value, what, part, dtype)
     check_in_place(array, value, what)
     if not array.flags.writeable:
         raise LayoutError(f"{what} is read-only")

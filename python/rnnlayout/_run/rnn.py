@@ -15,10 +15,10 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError, SpecError
 from rnnlayout._sources.read import has_names, read
 
-from . import gpu, host, threadpools
-from .kinds import is_on_device, refuse_gradients
+from . import gpu, host, stepper, threadpools
+from .kinds import refuse_gradients
 from .options import Options, check_choices, number_of, read_options
-from .shapes import kind, name_arrays
+from .shapes import name_arrays, refuse_devices
 from .use import Use, use_of
 
 CPU = Layout("the forward pass")
@@ -42,9 +42,10 @@ class RNN:
     algo: "auto", for each call as PyTorch chooses, or "standard"; on a GPU also "persist_static"
         and "persist_small", within cuDNN's limits.
 
-    Call it to run sequences; step() runs one step, update() replaces the weights. Its attributes
-    are the options above, spec, and from it input_size, hidden_size, num_layers, num_directions,
-    bidirectional and proj_size. It can be pickled, and called from many threads.
+    Call it to run sequences; step() runs one step, stepper() is for live signals, update()
+    replaces the weights. Its attributes are the options above, spec, and from it input_size,
+    hidden_size, num_layers, num_directions, bidirectional and proj_size. It can be pickled, and
+    called from many threads.
 
     Settings of the source, from a Keras layer or Weights.config, are applied: go_backwards,
     merge_mode, and ONNX's direction="reverse". Others raise LossyError.
@@ -281,6 +282,37 @@ class RNN:
             return result
         return self._long_way(STEP, None, stream, x, state, out, h_out, c_out)
 
+    def stepper(self, state: Any = None) -> _native.Stepper:
+        """Make a stepper for a live signal: one sequence that arrives step by step.
+
+        It keeps the state itself, so its calls are the cheapest:
+
+            s = rnn.stepper()
+            y = s(x)          # x (I,), or (n, I) for n steps; y (P,), or (n, P)
+            s(x, out=y)       # the same without a new array; y may be x
+            s.state           # h (L, P), or (h, c) for an LSTM, c (L, H); can be set, None: zeros
+
+        state: the first one, as in s.state; None for zeros.
+
+        Arrays are float32, float64 if the weights are; C-contiguous NumPy arrays are used as they
+        are. The results have the bits of one call with all steps. A stepper is for one thread at a
+        time, and keeps the weights that the RNN has now. Raises SpecError for an RNN on a GPU, with
+        two directions, or that reads x from its last step.
+
+            >>> import numpy as np
+            >>> rnn = RNN([np.eye(2), np.eye(2)], Spec("rnn_relu", 2, 2, bias=False, dtype="f8"),
+            ...           layout="keras")
+            >>> s = rnn.stepper()
+            >>> [s(np.ones(2)).tolist() for _ in range(3)]
+            [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
+        """
+        if isinstance(self._native, _native.GpuRnn):
+            raise SpecError(
+                f"stepper() needs an RNN on the CPU, this one is on {self.device}: call step()"
+            )
+        self._check_order("stepper()")
+        return stepper.make(self._native, self._spec, state)
+
     def update(
         self,
         source: Any,
@@ -323,19 +355,25 @@ class RNN:
                 " pass the weights alone, rl.Weights(source).tensors, or make another RNN"
             )
 
+    def _check_order(self, what: str) -> None:
+        """Raise SpecError if the RNN does not read x from its first step to its last."""
+        if not (self._spec.bidirectional or self._use.is_reversed):
+            return
+        why = f"needs the steps in order, this RNN has {self._use.settings}: it"
+        if self._spec.bidirectional:
+            why = "needs one direction, this RNN has two: the backward one"
+        raise SpecError(
+            f"{what} {why} starts at the last step, which has not come yet; call the RNN with whole"
+            " sequences"
+        )
+
     def _long_way(self, axes: int, lengths: Any, stream: Any, *arrays: Any) -> Any:
         """Run a call whose arrays have to be checked in Python, and copied or refused."""
         if stream is not None and self._number is None:
             raise SpecError("stream= is only for RNNs on a GPU, this one is on the CPU: omit it")
         native, spec, use = self._native, self._spec, self._use
-        if axes == STEP and (spec.bidirectional or use.is_reversed):
-            why = f"needs the steps in order, this RNN has {use.settings}: it"
-            if spec.bidirectional:
-                why = "needs one direction, this RNN has two: the backward one"
-            raise SpecError(
-                f"step() {why} starts at the last step, which has not come yet; call the RNN with"
-                " whole sequences"
-            )
+        if axes == STEP:
+            self._check_order("step()")
         if lengths is not None and use.is_reversed:
             raise LayoutError(
                 f"lengths cannot be used with {use.settings}, which reads x from the end of the"
@@ -345,13 +383,7 @@ class RNN:
         refuse_gradients(named)
         if isinstance(native, _native.GpuRnn):
             return gpu.run(native, spec, axes, use, named, lengths, stream)
-        for what, value in named.items():
-            if is_on_device(value):
-                raise LayoutError(
-                    f"{what} is a {kind(value)} on a GPU, but this RNN is on the CPU: pass"
-                    " device='cuda' to rl.RNN, or copy the array to the host (in PyTorch"
-                    f" {what}.cpu(), in CuPy {what}.get())"
-                )
+        refuse_devices(named)
         return host.run(native, spec, axes, use, named, lengths)
 
 

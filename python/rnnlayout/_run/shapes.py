@@ -78,6 +78,17 @@ class Shapes:
             )
 
 
+def refuse_devices(named: dict[str, Any]) -> None:
+    """Raise LayoutError if an array is on a GPU, for an RNN on the CPU."""
+    for what, value in named.items():
+        if is_on_device(value):
+            raise LayoutError(
+                f"{what} is a {kind(value)} on a GPU, but this RNN is on the CPU: pass"
+                " device='cuda' to rl.RNN, or copy the array to the host (in PyTorch"
+                f" {what}.cpu(), in CuPy {what}.get())"
+            )
+
+
 def check_shape(what: str, shape: tuple[int, ...], part: Part) -> None:
     """Raise LayoutError unless an array has the shape of its part."""
     if shape != part.shape:

@@ -1,0 +1,280 @@
+/* The type Stepper: a live signal through an RNN on the CPU. A call is as cheap as CPython allows:
+ * it takes its arguments from the caller's stack (PEP 590). */
+#include "native.h"
+
+#include <numpy/arrayobject.h>
+#include <stddef.h>
+#include <string.h>
+#include <structmember.h>
+
+/* Python's header has these names for the stable ABI of 3.12 and later only; they have been the same
+ * since 3.8. */
+#define HAS_VECTORCALL (1UL << 11)
+#define IS_OFFSET ((size_t)1 << (8 * sizeof(size_t) - 1))
+typedef PyObject *call_function(PyObject *object, PyObject *const *args, size_t n, PyObject *names);
+
+typedef struct stepper_object {
+    PyObject_HEAD
+    call_function *call;
+    rnl_stepper *stepper;
+    int type, has_c, is_busy;
+    int64_t input_size, state_size, hidden_size, num_layers;
+    double work; /* multiply-adds of a step */
+    PyObject *rnn, *step, *read, *out;
+} stepper_object;
+
+/* --------------------------------------------------------------------------------------- calls */
+
+static int is_plain(PyObject *object, int type)
+{
+    return PyArray_CheckExact(object) && PyArray_TYPE((PyArrayObject *)object) == type &&
+           PyArray_ISCARRAY_RO((PyArrayObject *)object);
+}
+
+/* Steps of x, of shape (I,) or (n, I), that the core can read as it is; -1: it cannot. */
+static int64_t steps_of(const stepper_object *self, PyObject *x)
+{
+    if (!is_plain(x, self->type))
+        return -1;
+    PyArrayObject *const array = (PyArrayObject *)x;
+    const int ndim = PyArray_NDIM(array);
+    if (ndim < 1 || ndim > 2 || PyArray_DIM(array, ndim - 1) != self->input_size)
+        return -1;
+    return ndim == 1 ? 1 : PyArray_DIM(array, 0);
+}
+
+/* Can the core write y, for this x? It may be x itself. */
+static int fits_output(const stepper_object *self, PyObject *out, PyArrayObject *x)
+{
+    if (!is_plain(out, self->type))
+        return 0;
+    PyArrayObject *const y = (PyArrayObject *)out;
+    const int ndim = PyArray_NDIM(y);
+    if (!PyArray_ISWRITEABLE(y) || ndim != PyArray_NDIM(x) ||
+        PyArray_DIM(y, ndim - 1) != self->state_size ||
+        (ndim == 2 && PyArray_DIM(y, 0) != PyArray_DIM(x, 0)))
+        return 0;
+    const char *const from = PyArray_BYTES(x), *const to = PyArray_BYTES(y);
+    return (from == to && self->input_size == self->state_size) ||
+           from + PyArray_NBYTES(x) <= to || to + PyArray_NBYTES(y) <= from;
+}
+
+/* Run n steps. If they take long, other threads run meanwhile, and Ctrl-C ends them. */
+static int run(stepper_object *self, const char *x, char *y, int64_t n, npy_intp itemsize)
+{
+    long_call meanwhile;
+    const int64_t at_once = (int64_t)(LONG_WORK / self->work) + 1;
+    if (n <= at_once) {
+        rnl_stepper_run(self->stepper, x, y, n);
+        return 0;
+    }
+    if (long_call_begin(PyType_GetModuleState(Py_TYPE((PyObject *)self)), self->work * (double)n, &meanwhile) <
+        0)
+        return -1;
+    self->is_busy = 1;
+    int stop = 0;
+    for (int64_t done = 0, some; done < n && !stop; done += some) {
+        some = n - done < at_once ? n - done : at_once;
+        rnl_stepper_run(self->stepper, x + done * self->input_size * itemsize,
+                        y + done * self->state_size * itemsize, some);
+        stop = meanwhile.poll && meanwhile.poll(&meanwhile);
+    }
+    long_call_end(&meanwhile);
+    self->is_busy = 0;
+    return stop ? -1 : 0;
+}
+
+static int is_free(const stepper_object *self)
+{
+    if (self->is_busy)
+        PyErr_SetString(PyExc_RuntimeError,
+                        "this stepper is running in another thread: make one per thread");
+    return !self->is_busy;
+}
+
+static PyObject *step(stepper_object *self, PyObject *x, PyObject *out)
+{
+    if (!is_free(self))
+        return NULL;
+    const int64_t n = steps_of(self, x);
+    if (n < 0 || (out != Py_None && !fits_output(self, out, (PyArrayObject *)x)))
+        return PyObject_CallFunctionObjArgs(self->step, (PyObject *)self, x, out, NULL);
+    PyArrayObject *const from = (PyArrayObject *)x;
+    npy_intp shape[2] = {(npy_intp)n, (npy_intp)self->state_size};
+    PyObject *y = out;
+    if (out == Py_None) {
+        const int ndim = PyArray_NDIM(from);
+        y = PyArray_SimpleNew(ndim, shape + 2 - ndim, self->type);
+        if (!y)
+            return NULL;
+    } else {
+        Py_INCREF(y);
+    }
+    if (run(self, PyArray_BYTES(from), PyArray_BYTES((PyArrayObject *)y), n,
+            PyArray_ITEMSIZE(from)) < 0)
+        Py_CLEAR(y);
+    return y;
+}
+
+/* The call s(x, out=None) with its arguments as CPython has them. */
+static PyObject *stepper_vectorcall(PyObject *object, PyObject *const *args, size_t flags_and_n,
+                                    PyObject *names)
+{
+    stepper_object *self = (stepper_object *)object;
+    const Py_ssize_t n = (Py_ssize_t)(flags_and_n & ~IS_OFFSET);
+    const Py_ssize_t num_names = names ? PyTuple_Size(names) : 0;
+    if (n == 1 && num_names == 0)
+        return step(self, args[0], Py_None);
+    if ((n == 1 && num_names == 1 && PyTuple_GetItem(names, 0) == self->out) ||
+        (n == 2 && num_names == 0))
+        return step(self, args[0], args[1]);
+    PyErr_SetString(PyExc_TypeError, "a stepper takes x and out=: y = s(x), or s(x, out=y)");
+    return NULL;
+}
+
+static PyObject *stepper_call(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"x", "out", NULL};
+    PyObject *x, *out = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:Stepper", names, &x, &out))
+        return NULL;
+    return step((stepper_object *)object, x, out);
+}
+
+/* --------------------------------------------------------------------------------------- state */
+
+static PyObject *new_state(const stepper_object *self, int64_t width)
+{
+    npy_intp shape[2] = {(npy_intp)self->num_layers, (npy_intp)width};
+    return PyArray_SimpleNew(2, shape, self->type);
+}
+
+static PyObject *get_state(PyObject *object, void *unused)
+{
+    (void)unused;
+    stepper_object *self = (stepper_object *)object;
+    if (!is_free(self))
+        return NULL;
+    PyObject *h = new_state(self, self->state_size);
+    PyObject *c = h && self->has_c ? new_state(self, self->hidden_size) : NULL;
+    PyObject *state = NULL;
+    if (h && (c || !self->has_c)) {
+        rnl_stepper_get(self->stepper, PyArray_DATA((PyArrayObject *)h),
+                        c ? PyArray_DATA((PyArrayObject *)c) : NULL);
+        state = c ? PyTuple_Pack(2, h, c) : Py_NewRef(h);
+    }
+    Py_XDECREF(h);
+    Py_XDECREF(c);
+    return state;
+}
+
+static int set_state(PyObject *object, PyObject *value, void *unused)
+{
+    (void)unused;
+    stepper_object *self = (stepper_object *)object;
+    if (!is_free(self))
+        return -1;
+    if (!value) {
+        PyErr_SetString(PyExc_AttributeError, "the state cannot be deleted: set it to None");
+        return -1;
+    }
+    if (value == Py_None) {
+        rnl_stepper_reset(self->stepper);
+        return 0;
+    }
+    const int64_t widths[] = {self->state_size, self->hidden_size};
+    const void *data[2] = {NULL, NULL};
+    PyObject *read = PyObject_CallFunctionObjArgs(self->read, value, NULL);
+    int fits = read && PyTuple_CheckExact(read) && PyTuple_Size(read) == 1 + self->has_c;
+    for (int k = 0; fits && k < 1 + self->has_c; k++) {
+        PyArrayObject *array = (PyArrayObject *)PyTuple_GetItem(read, k);
+        fits = is_plain((PyObject *)array, self->type) && PyArray_NDIM(array) == 2 &&
+               PyArray_DIM(array, 0) == self->num_layers && PyArray_DIM(array, 1) == widths[k];
+        data[k] = fits ? PyArray_DATA(array) : NULL;
+    }
+    if (fits)
+        rnl_stepper_set(self->stepper, data[0], data[1]);
+    else if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_TypeError, "read() returned arrays that do not fit");
+    Py_XDECREF(read);
+    return fits ? 0 : -1;
+}
+
+/* -------------------------------------------------------------------------- making and ending */
+
+static PyObject *stepper_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"rnn", "step", "read", NULL};
+    const native_state *state = PyType_GetModuleState(type);
+    PyObject *rnn, *step_function, *read;
+    rnl_error err;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO:Stepper", names, state->rnn_type, &rnn,
+                                     &step_function, &read))
+        return NULL;
+    stepper_object *self = (stepper_object *)object_new(type);
+    if (!self)
+        return NULL;
+    int64_t num_params;
+    const rnl_spec *spec = rnn_facts(rnn, &num_params);
+    const rnl_dtype dtype = spec->dtype == RNL_FLOAT64 ? RNL_FLOAT64 : RNL_FLOAT32;
+    self->call = stepper_vectorcall;
+    self->type = numpy_type_of(dtype);
+    self->has_c = rnl_cell_facts_of(spec->cell)->has_c;
+    self->input_size = spec->input_size;
+    self->hidden_size = spec->hidden_size;
+    self->state_size = spec->proj_size ? spec->proj_size : spec->hidden_size;
+    self->num_layers = spec->num_layers;
+    self->work = (double)num_params + 1000; /* about a thousand for the rest */
+    self->rnn = Py_NewRef(rnn);
+    self->step = Py_NewRef(step_function);
+    self->read = Py_NewRef(read);
+    self->out = PyUnicode_InternFromString("out");
+    if (self->out && rnl_stepper_new(rnn_core(rnn), dtype, &self->stepper, &err) != RNL_OK)
+        raise_status(state, &err);
+    if (PyErr_Occurred()) {
+        Py_DECREF((PyObject *)self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void stepper_dealloc(PyObject *object)
+{
+    stepper_object *self = (stepper_object *)object;
+    rnl_stepper_free(self->stepper);
+    Py_XDECREF(self->rnn);
+    Py_XDECREF(self->step);
+    Py_XDECREF(self->read);
+    Py_XDECREF(self->out);
+    object_free(object);
+}
+
+static PyMemberDef stepper_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(stepper_object, call), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL}};
+
+static PyGetSetDef stepper_attributes[] = {
+    {"state", get_state, set_state,
+     "The state after the last step: h, (L, P), or (h, c) for an LSTM, c (L, H); new arrays. It can"
+     " be set, to None for zeros.",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyType_Slot stepper_slots[] = {
+    {Py_tp_doc, "A live signal through an RNN, which RNN.stepper() makes: y = s(x), and s.state.\n"
+                "\n"
+                "Steps are computed in the order of the calls, and each call returns y of its x:"
+                " (P,) for x of\nshape (I,), one step, or (n, P) for (n, I). out: the array for y;"
+                " it may be x."},
+    {Py_tp_new, stepper_new},
+    {Py_tp_dealloc, stepper_dealloc},
+    {Py_tp_call, stepper_call},
+    {Py_tp_members, stepper_members},
+    {Py_tp_getset, stepper_attributes},
+    {0, NULL}};
+
+PyType_Spec stepper_type_spec = {.name = "rnnlayout.Stepper",
+                                 .basicsize = sizeof(stepper_object),
+                                 .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE |
+                                          HAS_VECTORCALL,
+                                 .slots = stepper_slots};

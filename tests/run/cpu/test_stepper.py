@@ -1,0 +1,163 @@
+"""A stepper has the bits of one call, reads what RNN.step reads, and says what it does not."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from oracles.bits import DTYPES
+from oracles.some import same_bits
+from run.cpu.running import H, I, T, inputs, one_direction, rnn_of, rows, same
+
+import rnnlayout as rl
+
+
+def real(spec):
+    return "float64" if spec.dtype == "float64" else "float32"
+
+
+def live(spec):
+    """Return an RNN, x of one sequence and a state, and what one call gives for them."""
+    rnn, (x, state) = rnn_of(spec), inputs(spec, dtype=real(spec))
+    x, state = np.ascontiguousarray(x[:, 3]), rows(state, 3)
+    return rnn, x, state, rnn(x, state)
+
+
+@one_direction
+def test_a_stepper_is_one_call(spec):
+    rnn, x, state, (wanted, last) = live(spec)
+    s = rnn.stepper(state)
+    assert same((wanted, s.state), (wanted, state))
+    assert same((np.stack([s(step) for step in x]), s.state), (wanted, last))
+    s.state = state
+    assert same((np.concatenate([s(x[:2]), s(x[2:2]), s(x[2:])]), s.state), (wanted, last))
+    s.state = None
+    assert same((s(x), s.state), rnn(x))
+    fresh = rnn.stepper()
+    assert same((fresh(x), fresh.state), rnn(x))
+
+
+@one_direction
+def test_outputs_of_a_stepper(spec):
+    rnn, x, state, (wanted, _) = live(spec)
+    s, y = rnn.stepper(state), np.empty_like(wanted[0])
+    for step, result in zip(x, wanted, strict=True):
+        assert s(step, out=y) is y
+        assert same_bits(y, result)
+    s.state = state
+    every = np.empty_like(wanted)
+    assert s(x, every) is every
+    assert same_bits(every, wanted)
+
+
+def test_y_may_be_x_and_may_overlap_it():
+    rnn = rnn_of(rl.Spec("rnn_tanh", H, H, 2))
+    x, _ = inputs(rnn.spec)
+    x = np.ascontiguousarray(x[:, 3])
+    wanted, _ = rnn(x)
+    room = np.empty((T + 1, H), "f4")
+    for at in (0, 1):
+        room[:T] = x
+        rnn.stepper()(room[:T], out=room[at : at + T])
+        assert same_bits(room[at : at + T], wanted)
+
+
+def test_any_array_can_be_read():
+    spec = rl.Spec("lstm", I, H)
+    rnn, x, state, (wanted, last) = live(spec)
+    wide = np.empty((T, 2 * I), "f4")
+    wide[:, ::2] = x
+    for other in (wide[:, ::2], x.astype(">f4"), x[::-1].copy()[::-1]):
+        s = rnn.stepper(state)
+        out = np.empty((T, H + 3), "f4")[:, :H]
+        assert same((s(other), s.state), (wanted, last))
+        s.state = tuple(part.astype(">f4") for part in state)
+        assert s(other, out=out) is out
+        assert same_bits(np.ascontiguousarray(out), wanted)
+    s = rnn.stepper(tuple(torch.tensor(part) for part in state))
+    y = s(torch.tensor(x))
+    assert isinstance(y, torch.Tensor)
+    assert same_bits(y.numpy(), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_weights_have_a_float32_state(dtype):
+    rnn, x, state, (wanted, _) = live(rl.Spec("gru", I, H, dtype=dtype))
+    s = rnn.stepper(state)
+    assert same_bits(s(x), wanted)
+    assert s.state.dtype == "f4"
+    with pytest.raises(rl.LayoutError, match=f"x is {dtype}, need float32: a stepper"):
+        s(x.astype(DTYPES[dtype][0]))
+
+
+def test_a_stepper_keeps_its_weights_and_its_rnn():
+    rnn, x, _, (wanted, _) = live(rl.Spec("gru", I, H))
+    wanted, _ = rnn(x)
+    s = rnn.stepper()
+    rnn.update(np.zeros_like(rnn._native.weights()), layout="cudnn")
+    assert same_bits(s(x), wanted)
+    s.state = None
+    del rnn
+    assert same_bits(s(x), wanted)
+
+
+def test_torch_is_the_same_stream():
+    torch.manual_seed(5)
+    module = torch.nn.LSTM(3, 20, 2)
+    x = torch.randn(40, 3)
+    with torch.no_grad():
+        wanted, (h, c) = module(x)
+        s = rl.RNN(module).stepper()
+        y = torch.stack([s(step) for step in x])
+    # 25 terms of at most 1 per gate, rounded to 2^-24 each, over a contracting recurrence
+    bound = 25 * 2.0**-24 * 10
+    for ours, theirs in ((y, wanted), (s.state[0], h), (s.state[1], c)):
+        assert np.abs(np.asarray(ours) - theirs.numpy()).max() < bound
+
+
+def test_what_a_stepper_refuses():
+    rnn, x, state, _ = live(rl.Spec("lstm", I, H))
+    s = rnn.stepper()
+    for call, error, text in [
+        (lambda: s(x[:, :2]), rl.LayoutError, rf"x: shape \({T}, 2\), expected \({I},\) or"),
+        (lambda: s(x.astype("f8")), rl.LayoutError, "x is float64, need float32"),
+        (lambda: s([1.0] * I), rl.LayoutError, "x is a list"),
+        (lambda: s(x, out=np.empty((T, H))), rl.LayoutError, "out is float64, need float32"),
+        (lambda: s(x, out=np.empty(H, "f4")), rl.LayoutError, r"out: shape \(130,\), expected"),
+        (lambda: s(torch.tensor(x, requires_grad=True)), rl.LayoutError, "x requires grad"),
+        (lambda: s(), TypeError, r"x and out=: y = s\(x\)"),
+        (lambda: s(x, y=x), TypeError, r"x and out=: y = s\(x\)"),
+        (lambda: rnn.stepper(state[0]), rl.LayoutError, r"need \(h_0, c_0\)"),
+        (lambda: rnn.stepper((state[0][:, :2], state[1])), rl.LayoutError, r"h_0: shape \(1, 2\)"),
+        (lambda: rnn_of(rl.Spec("gru", I, H, 1, True)).stepper(), rl.SpecError, "one direction"),
+    ]:
+        with pytest.raises(error, match=text):
+            call()
+    frozen = np.empty((T, H), "f4")
+    frozen.flags.writeable = False
+    with pytest.raises(rl.LayoutError, match="out is read-only"):
+        s(x, out=frozen)
+    with pytest.raises(AttributeError, match="cannot be deleted"):
+        del s.state
+
+
+def test_a_long_call_lets_other_threads_run_and_is_alone():
+    rnn = rnn_of(rl.Spec("lstm", I, H))
+    s, x = rnn.stepper(), np.zeros((100_000, I), "f4")
+    refused = []
+
+    def look():
+        while not refused and running.is_alive():
+            time.sleep(0.001)
+            try:
+                _ = s.state
+            except RuntimeError as error:
+                refused.append(str(error))
+
+    running = threading.Thread(target=lambda: s(x))
+    running.start()
+    look()
+    running.join()
+    assert refused == ["this stepper is running in another thread: make one per thread"]
+    assert np.isfinite(s.state[0]).all()
