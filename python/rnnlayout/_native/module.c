@@ -303,14 +303,7 @@ static int native_clear(PyObject *module)
     return 0;
 }
 
-/* clang-format off */
-static PyModuleDef_Slot native_slots[] = {
-    {Py_mod_exec, native_exec},
-#if !defined(Py_LIMITED_API) && PY_VERSION_HEX >= 0x030D0000
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
-#endif
-    {0, NULL}};
-/* clang-format on */
+static PyModuleDef_Slot native_slots[] = {{Py_mod_exec, native_exec}, {0, NULL}};
 
 static struct PyModuleDef native_module = {.m_base = PyModuleDef_HEAD_INIT,
                                            .m_name = "rnnlayout._native",

@@ -19,8 +19,8 @@ _CPU, _PINNED = 1, 3  # kinds of devices, by DLPack's numbers
 
 def is_on_device(array: Any) -> bool:
     """Return whether an array is in the memory of some device, not in the host's."""
-    if isinstance(array, np.ndarray):
-        return False
+    if isinstance(array, np.ndarray) or getattr(array, "is_cpu", False) is True:
+        return False  # is_cpu: torch's, whose __dlpack_device__() torch.compile() cannot trace
     try:
         return array.__dlpack_device__()[0] not in (_CPU, _PINNED)
     except Exception:  # it has no DLPack, or DLPack cannot represent it

@@ -1,5 +1,6 @@
 """Threads that share an RNN, that continue while it runs, and that it uses; Ctrl-C; forks."""
 
+import itertools
 import os
 import sys
 import threading
@@ -33,6 +34,30 @@ def test_many_threads_share_one_rnn():
     for t in workers:
         t.join()
     assert not wrong
+
+
+def test_a_call_beside_an_update_uses_the_old_or_the_new_weights():
+    """Long calls and updates release the lock; each call has the bits of one set of weights."""
+    spec = rl.Spec("lstm", I, H)
+    x = inputs(spec, 30, 5)
+    both = [np.random.default_rng(k).normal(size=spec.num_params).astype("f4") for k in (0, 1)]
+    wanted = [rl.RNN(weights, spec)(*x) for weights in both]
+    rnn = rl.RNN(both[0], spec)
+    found = [set() for _ in range(3)]
+
+    def work(mine):
+        while mine < {0, 1}:  # both were seen, or a mix
+            y = rnn(*x)
+            mine.add(next((k for k in (0, 1) if same(y, wanted[k])), "a mix"))
+
+    workers = [threading.Thread(target=work, args=(mine,)) for mine in found]
+    for t in workers:
+        t.start()
+    for n in itertools.count():
+        if not any(t.is_alive() for t in workers):
+            break
+        rnn.update(both[n % 2])
+    assert found == [{0, 1}] * 3
 
 
 LONG = rl.Spec("lstm", 300, 1000)
