@@ -8,6 +8,11 @@
 #include "core/status.h"
 #include "kernels/kernels.h"
 
+enum {
+    STEPS_AT_ONCE = 16, /* whose inputs are multiplied together ... */
+    MANY_INPUTS = 32    /* ... if there are so many of them         */
+};
+
 /* Copy n numbers. */
 static void copy(rnl_dtype from_dtype, const void *from, rnl_dtype to_dtype, void *to, int64_t n)
 {
@@ -47,13 +52,14 @@ rnl_size rnl_stepper_place(rnl_stepper *stepper, const rnl_rnn *rnn, rnl_dtype d
     const int64_t real = rnl_dtype_nbytes(rnn->real);
     const int64_t units = rnl_padded(rnn, rnn->blocks), state = rnl_padded(rnn, rnn->state_blocks);
     rnl_arena a = {.memory = memory};
-    *stepper = (rnl_stepper){.rnn = rnn,
-                             .dtype = dtype,
-                             .copies_x = dtype != rnn->real || spec->skip_input};
+    *stepper = (rnl_stepper){
+        .rnn = rnn, .dtype = dtype, .copies_x = dtype != rnn->real || spec->skip_input};
     stepper->layers = (rnl_stepped *)(void *)rnl_arena_take(&a, spec->num_layers, 1,
                                                             sizeof *stepper->layers);
-    stepper->x = rnl_arena_take(&a, 1, spec->skip_input ? units : spec->input_size, real);
-    char *const sums = rnl_arena_take(&a, units, rnn->slots, real);
+    stepper->x = rnl_arena_take(&a, STEPS_AT_ONCE, spec->skip_input ? units : spec->input_size,
+                                real);
+    stepper->sums = rnl_arena_take(&a, STEPS_AT_ONCE, units * rnn->slots, real);
+    char *const others = rnl_arena_take(&a, units, rnn->slots, real);
     for (int64_t k = 0; k < spec->num_layers; k++) {
         const rnl_buffers states = {
             .h = {rnl_arena_take(&a, state, 1, real), rnl_arena_take(&a, state, 1, real)},
@@ -61,7 +67,7 @@ rnl_size rnl_stepper_place(rnl_stepper *stepper, const rnl_rnn *rnn, rnl_dtype d
             .full = rnl_arena_take(&a, units, spec->proj_size > 0, real),
             .reset = rnl_arena_take(&a, units, rnn->kind == RNL_STEP_GRU_BEFORE, real)};
         if (memory)
-            describe(stepper, k, &states, sums);
+            describe(stepper, k, &states, k > 0 ? others : stepper->sums);
     }
     return a.used;
 }
@@ -149,12 +155,9 @@ static const char *step(const rnl_rnn_kernels *kernels, rnl_stepped *layer, cons
     const char *const before = layer->states.h[layer->turn];
     char *const after = layer->states.h[layer->turn ^= 1];
     rnl_recurrence_states(job, before, after, layer->turn);
-    if (job->step.input.rows) {
-        job->step.input.x = x;
-    } else {
-        job->input.x = x;
+    job->step.input.x = job->input.x = x;
+    if (!job->input.of->gates)
         kernels->add_input(&job->input);
-    }
     rnl_rnn_step_row(kernels, &job->step);
     if (job->renews)
         rnl_rnn_step_row(kernels, &job->renew);
@@ -163,23 +166,57 @@ static const char *step(const rnl_rnn_kernels *kernels, rnl_stepped *layer, cons
     return after;
 }
 
+/* Add the inputs' share to the sums of n steps of the first layer. */
+static void add_inputs(const rnl_stepper *s, const char *x, int64_t n)
+{
+    rnl_product job = s->layers[0].job.input;
+    job.x = x;
+    job.x_row = s->rnn->spec.input_size;
+    job.rows = n;
+    s->rnn->kernels->product(&job);
+}
+
+/* Compute n steps, at most STEPS_AT_ONCE, whose x is REAL. */
+static void run(const rnl_stepper *s, const char *x, char *y, int64_t n)
+{
+    const rnl_rnn *const rnn = s->rnn;
+    const int64_t real = rnl_dtype_nbytes(rnn->real), I = rnn->spec.input_size;
+    const int64_t P = rnl_state_size(&rnn->spec);
+    rnl_recurrence *const first = &s->layers[0].job;
+    const int64_t sums_row = first->input.acc_row * real;
+    const bool ahead = n > 1 && I >= MANY_INPUTS && first->step.input.rows;
+    if (ahead) {
+        add_inputs(s, x, n);
+        first->step.input.rows = 0;
+    }
+    for (int64_t t = 0; t < n; t++) {
+        if (ahead)
+            rnl_recurrence_sums(first, s->sums + t * sums_row);
+        const char *in = x + t * I * real;
+        for (int64_t k = 0; k < rnn->spec.num_layers; k++)
+            in = step(rnn->kernels, &s->layers[k], in);
+        if (y)
+            copy(rnn->real, in, s->dtype, y + t * P * rnl_dtype_nbytes(s->dtype), P);
+    }
+    if (ahead) {
+        first->step.input.rows = 1;
+        rnl_recurrence_sums(first, s->sums);
+    }
+}
+
 void rnl_stepper_run(rnl_stepper *stepper, const void *x, void *y, int64_t n)
 {
-    const rnl_rnn *const rnn = stepper->rnn;
-    const int64_t nbytes = rnl_dtype_nbytes(stepper->dtype), P = rnl_state_size(&rnn->spec);
-    const char *next = x;
+    const rnl_spec *const spec = &stepper->rnn->spec;
+    const int64_t x_step = spec->input_size * rnl_dtype_nbytes(stepper->dtype);
+    const int64_t y_step = rnl_state_size(spec) * rnl_dtype_nbytes(stepper->dtype);
+    const int64_t most = spec->skip_input ? 1 : STEPS_AT_ONCE; /* x of one step is padded */
+    const char *from = x;
     char *to = y;
-    for (int64_t t = 0; t < n; t++, next += rnn->spec.input_size * nbytes) {
-        const char *in = next;
-        if (stepper->copies_x) {
-            copy(stepper->dtype, next, rnn->real, stepper->x, rnn->spec.input_size);
-            in = stepper->x;
-        }
-        for (int64_t k = 0; k < rnn->spec.num_layers; k++)
-            in = step(rnn->kernels, &stepper->layers[k], in);
-        if (to) {
-            copy(rnn->real, in, stepper->dtype, to, P);
-            to += P * nbytes;
-        }
+    for (int64_t done = 0, some; done < n; done += some, from += some * x_step) {
+        some = n - done < most ? n - done : most;
+        if (stepper->copies_x)
+            copy(stepper->dtype, from, stepper->rnn->real, stepper->x, some * spec->input_size);
+        run(stepper, stepper->copies_x ? stepper->x : from, to, some);
+        to += to ? some * y_step : 0;
     }
 }

@@ -14,7 +14,8 @@ struct rnl_stepper {
     const rnl_rnn *rnn;
     rnl_dtype dtype; /* of x, y and the states that are set and got */
     bool copies_x;
-    char *x; /* of one step: REAL */
+    char *x;    /* of some steps: REAL                  */
+    char *sums; /* of the first layer in some steps     */
     rnl_stepped *layers;
 };
 

@@ -405,8 +405,8 @@ static bool run_steps(share *s, int64_t first, int64_t from, int64_t to)
     for (int64_t k = 0; k < to - from; k++) {
         const int64_t t = s->direction ? to - 1 - k : from + k, now = first + k;
         const int64_t rows = active_rows(s, t), before = s->direction ? (t + 1) & 1 : t & 1;
-        step(s, part->sums + (t - from) * part->rows * sums_row, part->states.h[before], part->states.h[!before],
-             rows, now);
+        step(s, part->sums + (t - from) * part->rows * sums_row, part->states.h[before],
+             part->states.h[!before], rows, now);
         put_output(s, part->states.h[!before], t, rows);
         (void)stops_here(s, now, (part->rows - rows) * run->state); /* zeros are work too */
         if (!end_step(s, now) || atomic_load_explicit(&part->stop_at, memory_order_acquire) <= now)

@@ -93,9 +93,9 @@ typedef struct rnl_rnn_step {
 /* Number of slots of the sums. */
 static inline int rnl_slots_of(rnl_step_kind kind)
 {
-    return kind >= RNL_STEP_TANH                                       ? 1
+    return kind >= RNL_STEP_TANH                                   ? 1
            : kind == RNL_STEP_RESET || kind == RNL_STEP_GRU_BEFORE ? 3
-                                                                       : 4;
+                                                                   : 4;
 }
 
 typedef void rnl_product_fn(const rnl_product *job);
@@ -110,8 +110,8 @@ typedef struct rnl_rnn_kernels {
     rnl_product_fn *add_input; /* acc = start + x in all slots but the copied one, which is
                                   copied from start; x is [row][block][lane] */
     void (*gates)(const rnl_gates *job);
-    void (*step)(const rnl_rnn_step *job); /* of one row: the two products and gates() in one, without
-                                          acc, but for RNL_STEP_RESET; may be NULL */
+    void (*step)(const rnl_rnn_step *job); /* of one row: the two products and gates() in one,
+                                          without acc, but for RNL_STEP_RESET; may be NULL */
 } rnl_rnn_kernels;
 
 /* The kernels of a tier: one row per dtype of weights, and RNL_ROUNDED for bfloat16 weights with x

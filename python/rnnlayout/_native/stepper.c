@@ -7,8 +7,8 @@
 #include <string.h>
 #include <structmember.h>
 
-/* Python's header has these names for the stable ABI of 3.12 and later only; they have been the same
- * since 3.8. */
+/* Python's header has these names for the stable ABI of 3.12 and later only; they have been the
+ * same since 3.8. */
 #define HAS_VECTORCALL (1UL << 11)
 #define IS_OFFSET ((size_t)1 << (8 * sizeof(size_t) - 1))
 typedef PyObject *call_function(PyObject *object, PyObject *const *args, size_t n, PyObject *names);
@@ -55,8 +55,8 @@ static int fits_output(const stepper_object *self, PyObject *out, PyArrayObject 
         (ndim == 2 && PyArray_DIM(y, 0) != PyArray_DIM(x, 0)))
         return 0;
     const char *const from = PyArray_BYTES(x), *const to = PyArray_BYTES(y);
-    return (from == to && self->input_size == self->state_size) ||
-           from + PyArray_NBYTES(x) <= to || to + PyArray_NBYTES(y) <= from;
+    return (from == to && self->input_size == self->state_size) || from + PyArray_NBYTES(x) <= to ||
+           to + PyArray_NBYTES(y) <= from;
 }
 
 /* Run n steps. If they take long, other threads run meanwhile, and Ctrl-C ends them. */
@@ -68,8 +68,8 @@ static int run(stepper_object *self, const char *x, char *y, int64_t n, npy_intp
         rnl_stepper_run(self->stepper, x, y, n);
         return 0;
     }
-    if (long_call_begin(PyType_GetModuleState(Py_TYPE((PyObject *)self)), self->work * (double)n, &meanwhile) <
-        0)
+    if (long_call_begin(PyType_GetModuleState(Py_TYPE((PyObject *)self)), self->work * (double)n,
+                        &meanwhile) < 0)
         return -1;
     self->is_busy = 1;
     int stop = 0;
