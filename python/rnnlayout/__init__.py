@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
     from rnnlayout._model.errors import (
         FileError as FileError,
         MissingExtraError as MissingExtraError,
+        UnknownNameError as UnknownNameError,
     )
     from rnnlayout._model.layout import Layout as Layout, layout as layout, layouts as layouts
     from rnnlayout._model.picture.picture import Picture as Picture
@@ -76,7 +77,7 @@ _PUBLIC = {
     "_files.bags.found": ["Found"],
     "_files.files": ["convert_file", "load", "save"],
     "_model.describe": ["describe", "regions"],
-    "_model.errors": ["FileError", "MissingExtraError"],
+    "_model.errors": ["FileError", "MissingExtraError", "UnknownNameError"],
     "_model.layout": ["Layout", "layout", "layouts"],
     "_model.picture.picture": ["Picture"],
     "_model.spec": ["Spec"],

@@ -175,6 +175,6 @@ def test_rnns_that_could_not_be_read_are_not_dropped_silently(tmp_path):
     with pytest.raises(rl.LayoutError, match=r"half: .* nothing was written") as error:
         rl.save(path, found)
     assert not path.exists()
-    repair = re.search(r"save\(.*?\)", str(error.value))[0]
+    repair = re.search(r"save\(.*?\)\)", str(error.value))[0]
     eval(f"rl.{repair}", {"rl": rl, "path": path, "found": found})
     assert list(rl.load(path)) == ["fine"]

@@ -60,15 +60,14 @@ def undecided(request, tmp_path):
 def test_it_is_listed_and_only_using_it_asks(undecided):
     path, hints, argument, values = undecided
     found = rl.load(path, **hints)
-    (name,) = found
-    assert len(found) == 1 and name in found and not found.refused
+    (name,) = found.undecided
+    assert found.names == [name] and not found and not found.refused
     why = found.undecided[name]
     assert why.arguments == (argument,) and why.reason
     assert {(spec.input_size, spec.hidden_size) for spec in why.specs} == {(I, H)}
     assert {getattr(spec, argument) for spec in why.specs} == values
     for use in (
         lambda: found[name],
-        lambda: dict(found),
         lambda: rl.save(path.parent / "x.npz", found),
     ):
         with pytest.raises(rl.SpecError, match=f"pass {argument}='"):
@@ -114,7 +113,8 @@ def test_a_file_of_two_gives_one_and_asks_for_the_other(tmp_path):
         tmp_path / "a.npz", **{f"{n}.{k}": v for n, t in tensors.items() for k, v in t.items()}
     )
     found = rl.load(tmp_path / "a.npz")
-    assert list(found) == ["a", "b"] and found["a"].spec.cell == "lstm"
+    assert list(found) == ["a"] and found["a"].spec.cell == "lstm"
+    assert list(found.undecided) == ["b"]
     with pytest.raises(rl.SpecError, match="b: these tensors do not show"):
         found["b"]
     assert rl.pack(found, prefix="a").size == found["a"].spec.num_params

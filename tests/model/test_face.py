@@ -10,6 +10,7 @@ ERRORS = {
     "LayoutError": ValueError,
     "LossyError": rl.LayoutError,
     "FileError": ValueError,
+    "UnknownNameError": KeyError,
     "MissingExtraError": ImportError,
     "CudnnNotFoundError": RuntimeError,
     "CudnnError": RuntimeError,

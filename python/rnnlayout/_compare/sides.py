@@ -34,7 +34,11 @@ def both(a: Any, b: Any, prefix: str, hints: dict[str, Any]) -> tuple[Found, Fou
         agree = [side for side, one in told.items() if isinstance(one, Found)]
         found |= {side: told[side] for side in asking or (agree or unread)[:1]}
     for side, other in (("a", found["b"]), ("b", found["a"])):
-        if isinstance(found[side], SpecError) and isinstance(other, Found) and len(other) == 1:
+        if (
+            isinstance(found[side], SpecError)
+            and isinstance(other, Found)
+            and len(other.readable) == len(other) == 1
+        ):
             (weights,) = other.values()
             known = {"recurrent_activation": weights.spec.recurrent_activation}
             read = _found(sources[side], under | {"spec": weights.spec, **known})
@@ -71,7 +75,7 @@ def _found(source: Any, hints: dict[str, Any]) -> Found | ValueError:
     try:
         if isinstance(source, (str, os.PathLike)):
             found = load(source, **hints)
-            return found if found.decided else next(iter(found.undecided.values()))
+            return found if found else next(iter(found.undecided.values()))
         if (read := _read_already(source)) is not None:
             return read
         check_not_for_files(hints, source)
@@ -95,9 +99,9 @@ def _read_already(source: Any) -> Found | None:
 def with_stacks(a: Found, b: Found, stack: Sequence[Sequence[str]]) -> tuple[Found, Found]:
     """Return both sides with these layers joined, on each side that has them."""
     for names in stack:
-        sides = [set(names) <= {*found} for found in (a, b)]
+        sides = [set(names) <= {*found.readable} for found in (a, b)]
         if not any(sides):
-            check_known(names, a, "stack")
+            check_known(names, a.names, "stack")
         if sides[0]:
             a = with_stack(a, names)
         if sides[1]:

@@ -175,7 +175,7 @@ def verify(
     first, second = joined(first, second), joined(second, first)
     pairs = {
         x: y for x, y in matched(first, second, map).items()
-        if x in first.decided and y in second.decided
+        if x in first and y in second
     }  # fmt: skip
     if only is not None:
         known = dict.fromkeys([*first.names, *second.names])
@@ -188,8 +188,8 @@ def verify(
                     rtol, atol, called=(x, y))
             for x, y in pairs.items()
         ),
-        tuple(x for x in first.decided if x not in pairs and (only is None or x in only)),
-        tuple(y for y in second.decided
+        tuple(x for x in first if x not in pairs and (only is None or x in only)),
+        tuple(y for y in second
               if y not in pairs.values() and (only is None or y in only)),
         {f"{side}: {name}": why for side, found in (("a", first), ("b", second))
          for name, why in found.unread.items() if only is None or name in only} or None,

@@ -60,10 +60,10 @@ def load(
     dtype: of the result, as for convert().
     format: of the file, as a suffix without the dot ("keras"), if its name does not show it.
 
-    Returns a mapping from names (of the layer, or the prefix of its tensors) to Weights. Looking
-    up a layer of which the file does not record everything raises an UndecidedError, which asks
-    for the missing argument; .undecided of the mapping has what is known. Layers that cannot be
-    read are in .refused; if no layer can be read, the error of the first one is raised.
+    Returns a mapping from names (of the layer, or the prefix of its tensors) to Weights. Layers
+    of which the file does not record everything are in its .undecided, those that cannot be read
+    in .refused: looking one up raises the error that says what to pass. If all are refused, the
+    error of the first one is raised.
     Raises FileNotFoundError; FileError if the file is malformed, unsafe, of an unknown format, or
     has no recurrent layers; MissingExtraError if the format needs a package that is not installed;
     LayoutError, SpecError and LossyError as convert() does.
@@ -75,7 +75,7 @@ def load(
     found, _ = read(path, hints)
     if dtype is None:
         return found
-    entries = {name: one.to(one.layout, dtype=dtype) for name, one in found.decided.items()}
+    entries = {name: one.to(one.layout, dtype=dtype) for name, one in found.items()}
     return Found(entries, found.unread, found.notes, found.others, found.unused)
 
 
@@ -102,12 +102,10 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
             f"weights is a {type(weights).__name__}, need a Weights, or a dict of them by name:"
             " pass rl.Weights(weights)"
         )
+    if isinstance(entries, Found):
+        _check_all_read(entries, f"write the others with save(path, dict(found)): {[*entries]}")
     if not entries:
         raise LayoutError("weights is empty, need a Weights, or a dict of them by name")
-    if isinstance(entries, Found):
-        _check_all_read(
-            entries, f"write the others with save(path, found.decided): {[*entries.decided]}"
-        )
     for name, one in entries.items():
         if not isinstance(name, str) or not isinstance(one, Weights):
             raise LayoutError(
@@ -125,7 +123,7 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
 def _check_all_read(found: Found, repair: str) -> None:
     """Raise the first error of the RNNs of a file that are undecided or could not be read."""
     for error in found.unread.values():
-        others = f": {repair}" if found.decided else ""
+        others = f": {repair}" if found else ""
         raise with_text(error, f"{error}; nothing was written{others}")
 
 
@@ -228,7 +226,7 @@ def convert_file(
             raise LayoutError(f"{dst}: a {target.suffix} file cannot have layout {to}: pass {fits}")
         found, file = read(path, hints)
         found = chosen(found, only, stack)
-        _check_all_read(found, f"convert the others with only={[*found.decided]}")
+        _check_all_read(found, f"convert the others with only={[*found]}")
         if exact and (rounded := [n for one in found.values() for n in given_of(one).rounded]):
             raise rounded_weights(rounded)
         scratch = Scratch()

@@ -71,7 +71,9 @@ def convert_into(
             put(model, out, {name: one.weights() for name, one in conversions.items()})
     for one in conversions.values() if dry_run else ():
         one.check()
-    notes += [f"{name} of {model.name} is unchanged" for name in old if name not in conversions]
+    notes += [
+        f"{name} of {model.name} is unchanged" for name in old.readable if name not in conversions
+    ]
     left_out = tuple(name for name in new.names if name not in pairs)
     reports = {name: one.report for name, one in conversions.items()}
     return Converted(reports, left_out, (*new.notes, *old.notes, *notes))
@@ -96,8 +98,9 @@ def _pairs(
     pairs = matched(new, old, map)
     if not pairs:
         raise LayoutError(
-            f"no RNN of {path} ({', '.join(new)}) has the name of one of {model}"
-            f" ({', '.join(old)}): pair them with map={f'{next(iter(new))}={next(iter(old))}'!r}"
+            f"no RNN of {path} ({', '.join(new.readable)}) has the name of one of {model}"
+            f" ({', '.join(old.readable)}): pair them with"
+            f" map={f'{new.readable[0]}={old.readable[0]}'!r}"
         )
     for name, target in pairs.items():
         if difference := unlike(new[name].spec, old[target].spec):

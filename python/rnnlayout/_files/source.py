@@ -57,13 +57,13 @@ def _read(path: Path, format: Format, hints: Hints) -> tuple[Found, TensorFile |
         found = format.read(path, hints)
     found = agreed(found, hints, _prefixes(found, file))
     _forget_frames(found.unread.values())
-    if found.refused and not found:
+    if found.refused and not found.readable:
         raise found.refused.pop(next(iter(found.refused)))
-    if not found and hints.prefix:
+    if not found.readable and hints.prefix:
         raise _wrong_prefix(path, hints)
-    if found and hints.prefix:
+    if found.readable and hints.prefix:
         _name_others(found, path, hints)
-    if not found:
+    if not found.readable:
         where = "" if hints.layout is None else f" in layout {as_layout(hints.layout)}: {_OMIT}"
         text = f"{path}: no recurrent layer found{where}"
         raise FileError("; ".join([text, *found.notes, *_why(hints, file)]))

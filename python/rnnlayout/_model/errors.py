@@ -9,6 +9,12 @@ class FileError(Error, ValueError):
     """A file is malformed, unsafe to read, or of no known format."""
 
 
+class UnknownNameError(Error, KeyError):
+    """No RNN of a file has this name."""
+
+    __str__ = Exception.__str__  # KeyError's prints the repr of the text
+
+
 class MissingExtraError(Error, ImportError):
     """A package that a format needs is not installed. The message says how to install it."""
 

@@ -42,13 +42,16 @@ def only_rnn(source: Any, prefix: str = "") -> Any:
 
     prefix: chooses among several. Raises LayoutError if there is not exactly one.
     """
-    if not isinstance(source, Mapping) or isinstance(source, Checked) or not len(source):
+    if not isinstance(source, Mapping) or isinstance(source, Checked):
         return source
-    decided = getattr(source, "decided", source)  # what load() returns also lists undecided ones
-    if not all(isinstance(value, Checked) for value in decided.values()):
+    names = list(source)
+    for unread in ("undecided", "refused"):  # of what load() returns
+        names += getattr(source, unread, ())
+    if not names:
+        return source
+    if not all(isinstance(value, Checked) for value in source.values()):
         under = _under(source, prefix)
         return under[0] if len(under) == 1 and jax_modules.is_cell(under[0]) else source
-    names = [*source, *getattr(source, "refused", ())]
     under = [prefix] if prefix in names else [n for n in names if is_under(n, prefix)]
     if len(under) == 1:
         return source[under[0]]

@@ -172,7 +172,7 @@ def test_weights_alone_are_read_by_their_shapes(files, kit, name):
     folder, layers = files(kit)
     found = rl.load(folder / name)
     assert all("tanh or relu" in str(error) for error in found.undecided.values())
-    assert len(found.undecided) == 2 and len(found) == len(layers) and not found.refused
+    assert len(found.undecided) == 2 and len(found.names) == len(layers) and not found.refused
     assert ["does not record activations" in note for note in found.notes] == [True]
     for entry, weights in rl.load(folder / name, cell="rnn_tanh").items():
         own = [k for k, (layer, _) in layers.items() if same_arrays(weights, layer)]

@@ -65,7 +65,7 @@ def _inspected(path: str, options: argparse.Namespace) -> tuple[dict[str, Any], 
         code = report(error, options, path if len(options.files) > 1 else "")
         return told | empty | {"failed": _error(error, options)}, code
     return told | {
-        "entries": [_entry(name, given_of(weights)) for name, weights in found.decided.items()],
+        "entries": [_entry(name, given_of(weights)) for name, weights in found.items()],
         "undecided": [_undecided(name, why, options) for name, why in found.undecided.items()],
         "refused": [{"name": name, **_error(why, options)} for name, why in found.refused.items()],
         "notes": found.notes,

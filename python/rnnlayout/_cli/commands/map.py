@@ -85,13 +85,13 @@ def _of_file(options: argparse.Namespace) -> list[Any]:
     from rnnlayout._model.picture.layouts import Subject
 
     found = chosen(load(options.what, **hints(options)), options.only, options.stack)
-    if found.unread and not found.decided:
+    if found.unread and not found:
         raise next(iter(found.unread.values()))
     for name, why in found.unread.items():
         say(f"{shown(name)}: not drawn: {shown(in_options(str(why), options))}")
-    if not found.decided:
+    if not found:
         raise FileError(f"{options.what}: there are no recurrent layers to draw")
     return [
         Subject(weights.spec, weights.layout, given_of(weights).has, name)
-        for name, weights in found.decided.items()
+        for name, weights in found.items()
     ]

@@ -33,7 +33,7 @@ def agreed(found: Found, hints: Hints, prefixes: Sequence[str]) -> Found:
             f" example one of {listing(prefixes, 6)}"
         )
     entries, unread = {}, found.unread
-    for name, weights in found.decided.items():
+    for name, weights in found.items():
         try:
             _check_hints(weights, hints, alone=count == 1)
             entries[name] = _with_spec(weights, hints)

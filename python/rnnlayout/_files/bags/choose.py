@@ -36,7 +36,7 @@ def with_stack(found: Found, names: Names) -> Found:
     if there is another enc."""
     check_known(names, found.names, "stack")
     name, whole = layer_of(names[0])[0], stack([found[name] for name in names])
-    rest = {key: one for key, one in found.decided.items() if key not in names}
+    rest = {key: one for key, one in found.items() if key not in names}
     if name in rest or name in found.unread:
         name = names[0]
     return Found({name: whole} | rest, found.unread, found.notes, found.others, found.unused)

@@ -39,9 +39,9 @@ def joined(found: Found, other: Found) -> Found:
     Layers are recognised by name: NAME_0, NAME_1 ..., or /NAME/LSTM, /NAME/LSTM_1 ... are the
     layers of NAME. If there is nothing else on either side, NAME may be any.
     """
-    entries = dict(found.decided)
+    entries = dict(found)
     alone = len(other) == 1 and not (other.unread or found.unread)
-    for name, whole in other.decided.items():
+    for name, whole in other.items():
         if whole.spec.num_layers == 1:
             continue
         layers: dict[str, dict[int, str]] = {}
@@ -85,19 +85,19 @@ def matched(a: Found, b: Found, asked: Mapping[str, str] | None = None) -> dict[
     pairs = dict(asked or {})
     for side, names, found in (("a", pairs, a), ("b", pairs.values(), b)):
         for name in names:
-            if name not in found:
+            if name not in found.readable:
                 raise FileError(
                     f"map= pairs names of a with names of b: {side} has no RNN {name!r}, it has"
-                    f" {', '.join(found)}{did_you_mean(name, found)}"
+                    f" {', '.join(found.readable)}{did_you_mean(name, found.readable)}"
                 )
-    if not pairs and len(a) == len(b) == 1 and not (a.refused or b.refused):
-        return {next(iter(a)): next(iter(b))}
+    if not pairs and len(a.names) == len(b.names) == 1:
+        return {a.names[0]: b.names[0]}
     for key in (str, _plain_name):
         taken = set(pairs.values())
-        left = _unique(key, (x for x in a if x not in pairs))
-        free = _unique(key, (y for y in b if y not in taken))
+        left = _unique(key, (x for x in a.readable if x not in pairs))
+        free = _unique(key, (y for y in b.readable if y not in taken))
         pairs |= {x: free[same] for same, x in left.items() if same in free}
-    return {x: pairs[x] for x in a if x in pairs}
+    return {x: pairs[x] for x in a.readable if x in pairs}
 
 
 def _plain(name: str) -> str:

@@ -64,7 +64,7 @@ def change_weights(
         return {}
     return {
         cell: Record("", Layout("keras"), _in_keras_3(one.spec), one.config, one.batch_first)
-        for name, whole in found.decided.items()
+        for name, whole in found.items()
         for cell, one in zip(cell_names(name, whole.spec.num_layers), whole.split(), strict=True)
     }
 

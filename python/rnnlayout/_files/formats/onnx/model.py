@@ -52,7 +52,7 @@ def _replace(path: Path, out: Output, entries: Mapping[str, Weights]) -> None:
     layers: dict[str, tuple[Weights, Weights]] = {}
     for name, new in entries.items():
         check_layout(new, "onnx", f"{name}: an ONNX model")
-        if name not in found and name not in found.refused:
+        if name not in found.names:
             raise LayoutError(f"{path} has no RNN {name!r}; it has {', '.join(map(repr, found))}")
         old = found[name]
         if old.spec.num_layers != new.spec.num_layers:
