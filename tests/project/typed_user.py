@@ -41,6 +41,10 @@ print(rl.num_threads(), rl.cpu_tier(), rl.__version__, y.shape)
 rl.save(folder / "one.safetensors", one)
 found: rl.Found = rl.load(folder / "one.safetensors")
 names: list[str] = [name for name, entry in found.items() if entry.spec.num_layers == 1]
+try:
+    found["another"]
+except rl.UnknownNameError as error:
+    unknown: KeyError = error
 done: rl.Converted = rl.convert_file(folder / "one.safetensors", folder / "two.npz", to="keras")
 print(names, [r.grade for r in done.reports.values()])
 verified: rl.Verified = rl.verify(folder / "one.safetensors", folder / "two.npz")
