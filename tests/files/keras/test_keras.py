@@ -33,6 +33,8 @@ def layers_of(kit):
         (make.LSTM(H, **one, use_bias=False, name="bare"), rl.Spec("lstm", I, H, bias="none")),
         (make.LSTM(H, **one, recurrent_activation="hard_sigmoid", name="hard"),
          rl.Spec("lstm", I, H, recurrent_activation=hard(kit))),
+        (make.LSTM(H, **one, activation="relu", name="ramp"),
+         rl.Spec("lstm", I, H, activation="relu")),
         (make.GRU(H, **one, name="after"), rl.Spec("gru", I, H)),
         (make.GRU(H, **one, reset_after=False, name="before"),
          rl.Spec("gru", I, H, reset="before")),
@@ -160,7 +162,14 @@ def test_an_archive_of_a_subclass_of_model_is_read_as_its_weights_alone(tmp_path
     for name, layer in zip(sorted(found), (model.stack[0], model.words), strict=True):
         assert same_arrays(found[name], layer)
     gated = rl.load(tmp_path / "model.keras", recurrent_activation="hard_sigmoid")
-    assert gated["words"].spec.recurrent_activation == "hard_sigmoid" and not gated.notes
+    assert gated["words"].spec.recurrent_activation == "hard_sigmoid"
+    assert gated.notes == ["the file does not record activations: taken as tanh, Keras's default"]
+    both = {"recurrent_activation": "hard_sigmoid", "activation": "relu"}
+    told = rl.load(tmp_path / "model.keras", **both)
+    assert told["words"].spec == gated["words"].spec.replace(**both) and not told.notes
+    assert rl.load(tmp_path / "model.keras", activation="relu").notes == [
+        "the file does not record activations: taken as sigmoid, Keras's default"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -211,6 +220,7 @@ WRITTEN = {
     "both/deep": rl.Spec("gru", I, H, 2, True),
     "before": rl.Spec("gru", I, H, reset="before"),
     "hard": rl.Spec("gru", I, H, recurrent_activation="hard_sigmoid"),
+    "ramp": rl.Spec("lstm", I, H, 1, True, activation="relu"),
     "soft": rl.Spec("rnn_tanh", I, H),
     "torch.edgy": rl.Spec("rnn_relu", I, H, 1, True),
 }
