@@ -27,6 +27,7 @@ SPECS = {
     "reset": rl.Spec("gru", 3, 2, reset="before"),
     "peepholes": rl.Spec("lstm", 3, 2, peepholes=True),
     "RNN's activation": rl.Spec("rnn_relu", 3, 2),
+    "relu": rl.Spec("lstm", 3, 2, activation="relu"),
     "hard sigmoid": rl.Spec("lstm", 3, 2, recurrent_activation="hard_sigmoid"),
     "hard sigmoid of Keras 2": rl.Spec("gru", 3, 2, recurrent_activation="hard_sigmoid_keras2"),
 }

@@ -71,11 +71,13 @@ def held():
             "yes" if info["projection"] else "no",
             "yes" if info["peepholes"] else "no",
             "yes" if "hard_sigmoid" in info["recurrent_activations"] else "no",
+            "yes" if info["relu"] else "no",
             ", ".join(f"`{option}`" for option in info["options"]) or "-",
             checked(info["checked"]),
         ])  # fmt: skip
     head = ["layout", "LSTM gates", "GRU gates", "RNN", "GRU reset", "biases per gate",
-            "projection", "peepholes", "hard sigmoid", "options", "checked against"]  # fmt: skip
+            "projection", "peepholes", "hard sigmoid", "relu", "options",
+            "checked against"]  # fmt: skip
     return markdown(head, rows)
 
 

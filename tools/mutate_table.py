@@ -215,6 +215,11 @@ def holding_flips(row):
     one, any_ = "SIGMOID_ONLY", "ANY_SIGMOID"
     old, new = (one, any_) if one in row.text else (any_, one)
     yield f"activations {new}", row.text.replace(old, new), ()
+    relu = ".has_relu = true,\n"
+    new = "" if relu in row.text else f"     {relu}"
+    at = row.text.index("     .activations = ")
+    without = row.text.replace(f"     {relu}", "")
+    yield f"has_relu {bool(new)}", without[:at] + new + without[at:], ("lstm",)
     for flag in (".bias_by_mode = true", ".bias_always = true"):
         if flag in row.text:
             yield f"no {flag[1:].split()[0]}", row.text.replace(f"{flag},\n", "\n"), ()

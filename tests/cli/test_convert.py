@@ -110,8 +110,9 @@ def test_into_a_model(rnnlayout, folder):
     arguments = ["convert", "new.npz", "out.safetensors", "--into", "model.safetensors"]
     told = (
         "dec: rounds: 8 sums of two non-zero biases\n"
-        "note: the file lacks Keras's config: activations tanh and sigmoid, go_backwards=False"
-        " assumed; for others pass recurrent_activation= and set weights.config\n"
+        "note: the file lacks Keras's config: activation tanh, recurrent activation sigmoid,"
+        " go_backwards=False assumed; for others pass --activation, --recurrent-activation or set"
+        " weights.config in Python\n"
         "note: gru of model.safetensors is unchanged\nleft out: more\n"
     )
     assert rnnlayout(*arguments, "--dry-run")[2] == f"{told}out.safetensors: nothing written\n"

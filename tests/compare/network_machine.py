@@ -17,12 +17,13 @@ I = 5  # noqa: E741
 ALL = [layout for layout in LAYOUTS if layout.name != "tf1"]
 ALL += [rl.layout("tf1", forget_bias=bias) for bias in (1.0, 0.0)]
 CELLS = [
-    (cell, reset, activation)
+    (cell, reset, activation, state)
     for cell, resets in [("lstm", ["after"]), ("gru", ["after", "before"]), ("rnn_tanh", ["after"]),
                          ("rnn_relu", ["after"])]
     for reset in resets
     for activation in ["sigmoid", "hard_sigmoid", "hard_sigmoid_keras2"]
-    if activation == "sigmoid" or cell in ("lstm", "gru")
+    for state in ["tanh", "relu"]
+    if (activation, state) == ("sigmoid", "tanh") or cell in ("lstm", "gru")
 ]  # fmt: skip
 SHOWN = ("named", "listed", "unnamed", "joined")
 MERGES = {"concat": None, "sum": lambda a, b: a + b, "mul": lambda a, b: a * b,
@@ -46,12 +47,11 @@ def rows():
     """Return (layout, spec) for all rows, cells, directions and 1 and 2 layers."""
     return [
         (layout, spec)
-        for layout, (cell, reset, activation), both, layers, projected in itertools.product(
-            ALL, CELLS, (False, True), (1, 2), (0, 2)
-        )
+        for layout, (cell, reset, activation, state), both, layers, projected
+        in itertools.product(ALL, CELLS, (False, True), (1, 2), (0, 2))
         if not projected or cell == "lstm"
         for spec in [rl.Spec(cell, I, H, layers, both, projected, reset=reset,
-                             recurrent_activation=activation)]
+                             recurrent_activation=activation, activation=state)]
         if holds(layout, spec)
     ]  # fmt: skip
 

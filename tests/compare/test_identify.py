@@ -81,6 +81,8 @@ def test_a_state_dict_of_torch_with_other_names():
         (keras.layers.GRU(H, return_sequences=True), "gru", "after"),
         (keras.layers.GRU(H, reset_after=False, return_sequences=True), "gru", "before"),
         (keras.layers.LSTM(H, recurrent_activation="hard_sigmoid"), "lstm", "after"),
+        (keras.layers.LSTM(H, activation="relu"), "lstm", "after"),
+        (keras.layers.GRU(H, activation="relu", return_sequences=True), "gru", "after"),
         (keras.layers.GRU(H, go_backwards=True), "gru", "after"),
         (keras.layers.Bidirectional(keras.layers.LSTM(H), merge_mode="ave"), "lstm", "after"),
         (keras.layers.SimpleRNN(H, activation="relu", return_sequences=True), "rnn_relu", "after"),
@@ -100,6 +102,8 @@ def test_get_weights_of_keras(layer, cell, reset):
     assert {"go_backwards", "merge_mode"} & {*config} == {*one.settings}
     hard = getattr(layer, "recurrent_activation", None) is keras.activations.hard_sigmoid
     assert (one.spec.recurrent_activation == "hard_sigmoid") == hard
+    if not one.spec.cell.startswith("rnn"):
+        assert one.spec.activation == layer.get_config().get("activation", "tanh")
 
 
 def test_the_state_of_torch():

@@ -410,6 +410,25 @@ def test_a_hard_sigmoid_is_not_a_sigmoid(dst, cell, activation):
         assert same_bits(rl.convert(there, spec, layout=other, to="keras"), weights)
 
 
+@pytest.mark.parametrize("dst", ["cudnn", "torch", "torch-cell", "keras-cudnn", "tf1"])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_a_relu_is_not_a_tanh(dst, cell):
+    spec = rl.Spec(cell, 5, 3, bias="none", reset="before" if dst == "tf1" and cell == "gru"
+                   else "after", activation="relu")  # fmt: skip
+    weights = normal_weights(rl.layout("keras"), spec)
+    with pytest.raises(rl.LossyError, match=rf"{dst} has no {cell} with activation 'relu'"):
+        rl.convert(weights, spec, layout="keras", to=dst)
+    assert "tanh" in rl.explain(spec, "keras", dst)
+    assert rl.check(weights, spec, layout="keras", to=dst).grade == "unrepresentable"
+    for other in ("onnx", "concat"):
+        there = rl.convert(weights, layout="keras", to=other, cell=cell, reset=spec.reset,
+                           activation="relu")  # fmt: skip
+        assert there.spec == spec
+        assert same_bits(rl.convert(there, layout=other, to="keras"), weights)
+    with pytest.raises(rl.LossyError, match="activation 'relu'"):
+        rl.pack(weights, layout="keras", cell=cell, reset=spec.reset, activation="relu")
+
+
 @pytest.mark.parametrize("dst", ["keras", "onnx", "concat", "torch-cell", "keras-cudnn"])
 def test_a_projection_is_refused_with_the_algebra_that_would_do(dst):
     spec = rl.Spec("lstm", 5, 4, proj_size=2)

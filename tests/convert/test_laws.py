@@ -44,6 +44,7 @@ def specs(draw, a):
         skip_input=skip,
         dtype=draw(st.sampled_from(list(DTYPES))),
         peepholes=can(a, cell, peepholes=True) and draw(st.integers(0, 3)) == 0,
+        activation="relu" if can(a, cell, activation="relu") and draw(st.booleans()) else "tanh",
     )
 
 

@@ -4,6 +4,8 @@ Each function below is one step of a framework, in float64, from the source file
 It reads the framework's own tensors and shares nothing with the table.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 from oracles.frameworks import H, I, inputs, seeded, weight
@@ -175,20 +177,24 @@ def coreml_gates(w, x, h, n):
     return np.split(x @ w["weight_ih"].T + h @ w["weight_hh"].T + w["bias"], n, -1)
 
 
-def coreml_lstm(w, x, h, c):
+def relu(x):
+    return np.maximum(x, 0)
+
+
+def coreml_lstm(w, x, h, c, activation=np.tanh):
     i, f, o, z = coreml_gates(w, x, h, 4)
-    c = sigmoid(f) * c + sigmoid(i) * np.tanh(z)
-    return sigmoid(o) * np.tanh(c), c
+    c = sigmoid(f) * c + sigmoid(i) * activation(z)
+    return sigmoid(o) * activation(c), c
 
 
-def coreml_gru(w, x, h, _):
+def coreml_gru(w, x, h, _, activation=np.tanh):
     r, _, z = map(sigmoid, coreml_gates(w, x, h, 3))
     _, o, _ = coreml_gates(w, x, h * r, 3)
-    return (1 - z) * np.tanh(o) + z * h, None
+    return (1 - z) * activation(o) + z * h, None
 
 
 def coreml_rnn(w, x, h, _):
-    return np.maximum(coreml_gates(w, x, h, 1)[0], 0), None
+    return relu(coreml_gates(w, x, h, 1)[0]), None
 
 
 def coreml_shapes(gates):
@@ -322,6 +328,16 @@ def test_both_ways(layout, cell, reset, step, shapes):
 @pytest.mark.parametrize("layout, step, shapes", PEEPHOLES)
 def test_both_ways_with_peepholes(layout, step, shapes):
     check_both_ways(layout, rl.Spec("lstm", I, H, peepholes=True), step, shapes)
+
+
+# Core ML's activation of gru; cell_activation and activation of lstm, both relu
+@pytest.mark.parametrize(
+    "cell, reset, step, gates",
+    [("lstm", "after", coreml_lstm, 4), ("gru", "before", coreml_gru, 3)],
+)
+def test_both_ways_with_relu(cell, reset, step, gates):
+    spec = rl.Spec(cell, I, H, reset=reset, activation="relu")
+    check_both_ways("coreml", spec, partial(step, activation=relu), coreml_shapes(gates))
 
 
 def check_both_ways(layout, spec, step, shapes):

@@ -38,13 +38,15 @@ def specs(cells=GATES, **options):
 
 
 with_cudnn_form = pytest.mark.parametrize("spec", sample(specs(), 5), ids=str)
-# What cuDNN cannot represent: reset before, and Keras 3's hard sigmoid x / 6 + 0.5.
+# What cuDNN cannot represent: reset before, Keras 3's hard sigmoid x / 6 + 0.5, and relu.
 without_cudnn_form = pytest.mark.parametrize(
     "spec",
     sample(
         specs(["gru"], reset="before")
         + specs(["lstm", "gru"], recurrent_activation="hard_sigmoid")
-        + specs(["gru"], reset="before", recurrent_activation="hard_sigmoid"),
+        + specs(["gru"], reset="before", recurrent_activation="hard_sigmoid")
+        + specs(["lstm", "gru"], activation="relu")
+        + specs(["lstm"], recurrent_activation="hard_sigmoid", activation="relu"),
         5,
     ),
     ids=str,
@@ -109,7 +111,8 @@ def test_what_only_onnx_can_hold_too(spec):
 @without_cudnn_form
 @pytest.mark.parametrize("dst", ["cudnn", "torch"])
 def test_what_torch_and_cudnn_have_no_form_of(spec, dst):
-    why = "reset" if spec.reset == "before" else "hard_sigmoid"
+    hard = spec.recurrent_activation == "hard_sigmoid"
+    why = "reset" if spec.reset == "before" else "hard_sigmoid" if hard else "activation 'relu'"
     with pytest.raises(rl.LossyError, match=why):
         rl.convert(filled(spec, seeded("no form", spec)), to=dst)
 

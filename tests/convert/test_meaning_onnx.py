@@ -40,12 +40,13 @@ def specs(cells=GATES, layers=(1, 2, 3), **options):
 
 every_cell = pytest.mark.parametrize("cell", GATES)
 in_torch = pytest.mark.parametrize("spec", sample(specs(), 5), ids=str)
-# linear_before_reset 0, and HardSigmoid with the slope of either Keras.
+# linear_before_reset 0, HardSigmoid with the slope of either Keras, and Relu.
 in_keras_only = pytest.mark.parametrize(
     "spec",
     sample(
         [
             *specs(["gru"], (1, 2), reset="before"),
+            *specs(["lstm", "gru"], (1, 2), activation="relu"),
             *(
                 spec
                 for hard in ("hard_sigmoid", "hard_sigmoid_keras2")

@@ -53,12 +53,17 @@ def test_activations_are_assumed_with_a_note(suffix, tmp_path):
     found = rl.load(path, **hints)
     assert off(found) > 100 * error
     (note,) = found.notes
-    assert "Keras's config: activations tanh and sigmoid, go_backwards=False assumed" in note
-    assert "pass recurrent_activation=" in note
+    assert (
+        "Keras's config: activation tanh, recurrent activation sigmoid, go_backwards=False assumed;"
+        " for others pass activation=, recurrent_activation= or set weights.config in Python" in note
+    )
     found = rl.load(path, **hints, **HARD)
     assert off(found) < error
     (note,) = found.notes
-    assert "Keras's config: go_backwards=False assumed" in note and "activation" not in note
+    assert "Keras's config: activation tanh, go_backwards=False assumed" in note
+    assert "pass activation= or set weights.config in Python" in note
+    (note,) = rl.load(path, **hints, **HARD, activation="tanh").notes
+    assert "Keras's config: go_backwards=False assumed; for others set weights.config" in note
 
 
 @pytest.mark.parametrize("suffix", [".index", ".h5", ".weights.h5"])

@@ -3,9 +3,11 @@
 import json
 
 import h5py
+import keras
 import numpy as np
 import pytest
 from oracles import some
+from oracles.frameworks import KERAS_NOISE
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
@@ -134,3 +136,14 @@ def test_a_spec_that_does_not_mention_the_activation_does_not_decide_it(tmp_path
     assert rl.load(path, spec, recurrent_activation="sigmoid")["lstm_1"].spec == spec
     hard = spec.replace(recurrent_activation="hard_sigmoid_keras2")
     assert rl.load(path, hard)["lstm_1"].spec == hard
+
+
+@KERAS_NOISE
+def test_the_activation_of_a_spec_is_taken(tmp_path):
+    """A file with weights alone does not record it."""
+    layer = keras.layers.GRU(H, activation="relu", name="gru")
+    model = keras.Sequential([keras.Input((4, I)), layer])
+    model.save_weights(tmp_path / "a.weights.h5")
+    spec = rl.Spec("gru", I, H, activation="relu")
+    (found,) = rl.load(tmp_path / "a.weights.h5", spec).values()
+    assert found.spec == spec == rl.Weights(layer).spec

@@ -115,6 +115,9 @@ def test_layouts_say_what_they_hold():
     assert [name for name, info in known.items() if info["projection"]] == [
         "cudnn", "torch", "mxnet-gluon", "tf1", "onednn"
     ]  # fmt: skip
+    rectified = [name for name, info in known.items() if info["relu"]]
+    assert rectified == ["keras", "onnx", "concat", "keras1", "coreml"]
+    assert all(row["relu"] == info["relu"] for info in known.values() for row in info["rows"])
     assert known["keras-cudnn"]["cells"] == ["lstm", "gru"]
     assert list(known["concat"]["options"]["z"]) == ["state", "candidate"]
     assert all(source for info in known.values() for source in info["sources"])

@@ -44,7 +44,7 @@ class Duck:
     """An object with a spec's attributes, which the binding must check itself."""
 
     def __init__(self, **changes):
-        vars(self).update(peepholes=False, **LSTM.to_dict() | changes)
+        vars(self).update(peepholes=False, activation="tanh", **LSTM.to_dict() | changes)
 
 
 DUCKS = {

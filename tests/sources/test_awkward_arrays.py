@@ -286,7 +286,7 @@ SQUARE = rl.Spec("rnn_tanh", 3, 3)
 WEIGHTS = normal_weights(rl.layout("torch"), SQUARE)
 FLAT = rl.pack(WEIGHTS, SQUARE)
 RNN, X, H = rl.RNN(FLAT, SQUARE), np.ones((2, 5, 3), "f4"), np.ones((1, 5, 3), "f4")
-HINTS = dict(cell="rnn_tanh", reset="after", recurrent_activation="sigmoid")
+HINTS = dict(cell="rnn_tanh", reset="after", recurrent_activation="sigmoid", activation="tanh")
 OPTIONS = dict(layout="torch", prefix="", **HINTS, dtype="float32", device="cpu",
                batch_first=False, cell_clip=None, math="default", algo="standard")  # fmt: skip
 CALL = dict(state=H, lengths=[1, 2, 2, 0, 1], out=None, h_out=None, c_out=None, stream=None)
@@ -308,7 +308,7 @@ def _to(to, dtype, exact):
 CALLS = [
     (rl.Spec, dict(cell="gru", input_size=3, hidden_size=4, num_layers=2, bidirectional=True,
                    proj_size=0, bias="double", reset="after", recurrent_activation="sigmoid",
-                   skip_input=False, dtype="float32", peepholes=False)),
+                   skip_input=False, dtype="float32", peepholes=False, activation="tanh")),
     (SQUARE.replace, dict(num_layers=2)),
     (rl.Spec.from_dict, dict(data=SQUARE.to_dict())),
     (rl.layout, dict(name="concat", inputs="hx", z="state")),

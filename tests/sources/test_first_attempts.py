@@ -301,6 +301,7 @@ def test_hints_of_files(tmp_path):
     ("cell", "gru", "cell='gru'.*'lstm'"),
     ("reset", "before", "reset='before'"),
     ("recurrent_activation", "hard_sigmoid", "recurrent_activation='hard_sigmoid'.*'sigmoid'"),
+    ("activation", "relu", "activation='relu'.*'tanh'"),
 ])  # fmt: skip
 def test_a_hint_that_contradicts_the_source(call, hint, value, text):
     for source in (torch.nn.LSTM(5, 7), rl.Weights(tensors())):
@@ -316,6 +317,8 @@ def test_a_hint_that_does_not_exist(call):
         call(tensors(), cell="rnn")
     with pytest.raises(rl.SpecError, match="recurrent_activation is 'relu', need one of"):
         call(tensors(), recurrent_activation="relu")
+    with pytest.raises(rl.SpecError, match="activation is 'elu', need one of: tanh, relu"):
+        call(tensors(), activation="elu")
 
 
 # ----------------------------------------------------------------------------------------- dtype

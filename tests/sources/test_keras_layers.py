@@ -153,7 +153,7 @@ def test_activations_of_ones_own_are_named_by_their_function():
     def own(x):
         return x
 
-    for activation, name in ((own, "'own'"), (lambda x: x, "a lambda"), ("relu", "'relu'"),
+    for activation, name in ((own, "'own'"), (lambda x: x, "a lambda"), ("elu", "'elu'"),
                              (keras.layers.LeakyReLU(0.1), "'LeakyReLU'")):  # fmt: skip
         layer = keras.layers.LSTM(H, activation=activation)
         with pytest.raises(rl.LossyError, match=f"has activation {name}, which no other layout"):
@@ -167,6 +167,7 @@ def test_activations_of_ones_own_are_named_by_their_function():
 
 CELLS = pytest.mark.parametrize("make, options", [
     ("LSTMCell", {}), ("LSTMCell", {"recurrent_activation": "hard_sigmoid"}),
+    ("LSTMCell", {"activation": "relu"}), ("GRUCell", {"activation": "relu"}),
     ("GRUCell", {"reset_after": False}), ("GRUCell", {"reset_after": True}),
     ("SimpleRNNCell", {"activation": "relu"}), ("SimpleRNNCell", {"use_bias": False}),
 ])  # fmt: skip

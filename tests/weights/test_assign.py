@@ -42,6 +42,10 @@ def test_a_converted_dict_knows_what_it_is():
     with pytest.raises(rl.LayoutError, match="recurrent_activation 'sigmoid', the target 'hard_"):
         rl.assign(hard, gru)
     rl.assign(hard, dict(gru))  # a plain dict does not say
+    relu = keras.layers.GRU(7, activation="relu")
+    with pytest.raises(rl.LayoutError, match=" activation 'tanh', the target 'relu'"):
+        rl.assign(relu, gru)
+    rl.assign(relu, dict(gru))
     tanh = rl.convert(weights(rl.Spec("rnn_tanh", 5, 7)), to="keras")
     with pytest.raises(rl.LayoutError, match="cell 'rnn_tanh', the target 'rnn_relu'"):
         rl.assign(keras.layers.SimpleRNN(7, activation="relu"), tanh)

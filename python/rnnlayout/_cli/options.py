@@ -27,8 +27,8 @@ COMMANDS = (
 FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 # Arguments of load()
 HINTS = (
-    "spec", "layout", "prefix", "cell", "reset", "recurrent_activation", "as_class", "config",
-    "format",
+    "spec", "layout", "prefix", "cell", "reset", "recurrent_activation", "activation", "as_class",
+    "config", "format",
 )  # fmt: skip
 # Arguments that the library's errors ask for. Their options have the same names.
 _ASKED = {
@@ -141,6 +141,11 @@ def add_reading(parser: argparse.ArgumentParser, *, whose: str = "the input file
         metavar="NAME",
         choices=("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2"),
         help="of LSTMs and GRUs: sigmoid, hard_sigmoid (Keras 3) or hard_sigmoid_keras2",
+    )
+    add(
+        "--activation",
+        choices=("tanh", "relu"),
+        help="of the candidate and the output of LSTMs and GRUs",
     )
     add(
         "--spec",

@@ -112,6 +112,7 @@ def diagnose(
     cell: str | None = None,
     reset: str | None = None,
     recurrent_activation: str | None = None,
+    activation: str | None = None,
     as_class: Mapping[str, str] | None = None,
     config: Any = None,
     format: str | None = None,
@@ -121,8 +122,8 @@ def diagnose(
     flat: cuDNN's weight space as somebody's code made it: a 1-D array, bytes, or a .npy or .bin
         file. Or tensors in any layout, or another file, that somebody's code converted.
     like: the weights it should have been made from: whatever Weights() accepts, or a file with one
-        RNN. spec, layout, prefix, cell, reset, recurrent_activation, as_class, config, format: what
-        `like` does not record, as for load(); the last three only for a file.
+        RNN. spec, layout, prefix, cell, reset, recurrent_activation, activation, as_class, config,
+        format: what `like` does not record, as for load(); the last three only for a file.
 
     The matrices of `like` are searched for in the buffer, and from where and how they are there
     follows the rule: transposed or reshaped matrices, another order of gates, layers, directions,
@@ -144,7 +145,8 @@ def diagnose(
         True
     """
     hints = {"spec": spec, "layout": layout, "prefix": prefix, "cell": cell, "reset": reset,
-             "recurrent_activation": recurrent_activation, "as_class": as_class or None,
+             "recurrent_activation": recurrent_activation, "activation": activation,
+             "as_class": as_class or None,
              "config": config, "format": format}  # fmt: skip
     true = _weights(like, {name: hint for name, hint in hints.items() if hint})
     buffer = _buffer(flat)

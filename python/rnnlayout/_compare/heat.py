@@ -61,7 +61,7 @@ def _subject(heat: Heat) -> Subject:
     spec = heat.spec
     if not heat.offsets:
         spec = spec.replace(bias="double", skip_input=False)
-    alike = spec.replace(reset="after", recurrent_activation="sigmoid")
+    alike = spec.replace(reset="after", recurrent_activation="sigmoid", activation="tanh")
     if alike.peepholes or any(gap.key[2] == "peephole" for gap in heat.gaps):
         return Subject(alike.replace(peepholes=True), Layout("onnx"), name=heat.name)
     return Subject(alike, CUDNN, name=heat.name)

@@ -150,14 +150,18 @@ def specs(candidate: Candidate, tensors: Tensors, observed: Iterable[Observed]) 
     """Yield the specs of this RNN that x and y have the widths of."""
     D = 2 if candidate.bidirectional else 1
     widths = dict.fromkeys((one.x.shape[-1], one.width) for one in observed)
-    activations = ["sigmoid"]
+    curves: Iterable[tuple[Any, Any]] = [("sigmoid", "tanh")]
     if CELLS[candidate.cell].is_gated:
-        activations = known_layouts()[candidate.layout.name]["recurrent_activations"]
-    for (I, width), share, activation in product(widths, {1, D}, activations):  # noqa: E741
+        info = known_layouts()[candidate.layout.name]
+        states = ("tanh", "relu") if info["relu"] else ("tanh",)
+        curves = [*product(info["recurrent_activations"], states)]
+    for (I, width), share, (recurrent, state) in product(widths, {1, D}, curves):  # noqa: E741
         P = width // share
         for H in _hidden(candidate, I, P, tensors):
             try:
-                spec = candidate.spec(H, I, P, dtype="float64", recurrent_activation=activation)
+                spec = candidate.spec(
+                    H, I, P, dtype="float64", recurrent_activation=recurrent, activation=state
+                )
             except ValueError:
                 continue
             if any(joins(spec, one) for one in observed):

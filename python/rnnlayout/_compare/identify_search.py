@@ -14,7 +14,7 @@ from rnnlayout._convert import engine
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.given import Given
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.spec import Cell, RecurrentActivation, Reset, Spec
+from rnnlayout._model.spec import Activation, Cell, RecurrentActivation, Reset, Spec
 from rnnlayout._native import LossyError, SpecError
 
 from .identify_forms import Form, Sorted, forms, network, shown_first, sort
@@ -29,7 +29,9 @@ _NEAREST = 3  # networks that do not agree and are kept
 _MOST_LAYERS = 8
 _MOST_ORDERS = 64  # of the matrices of a layer of somebody's own
 _CELLS: tuple[Cell, ...] = get_args(Cell)
-_ACTIVATIONS: tuple[RecurrentActivation, ...] = get_args(RecurrentActivation)
+_ACTIVATIONS: list[tuple[RecurrentActivation, Activation]] = [
+    *product(get_args(RecurrentActivation), get_args(Activation))
+]
 _RESETS: dict[str, tuple[Reset, ...]] = {"gru": ("after", "before")}
 
 
@@ -194,13 +196,13 @@ class Search:
         widths = [I if k < D else D * H for k in range(len(chunks))]
         options = [[*sort(chunk, G, one, H)] for chunk, one in zip(chunks, widths, strict=True)]
         alike = (one for one in product(*options) if len({part.joined for part in one}) == 1)
-        for parts, reset, activation in product(
+        for parts, reset, (recurrent, state) in product(
             islice(alike, _MOST_ORDERS), _RESETS.get(cell, ("after",)),
             _ACTIVATIONS[: None if G > 1 else 1],
         ):  # fmt: skip
             spec = Spec(
                 cell, I, H, len(chunks) // D, D == 2, reset=reset,
-                recurrent_activation=activation, dtype="float64",
+                recurrent_activation=recurrent, activation=state, dtype="float64",
             )  # fmt: skip
             groups: dict[Form, list[Form]] = {}
             for form in forms(cell, parts[0], H, reset):

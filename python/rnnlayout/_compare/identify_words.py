@@ -41,6 +41,7 @@ def words_of(found: Found) -> str:
         parts.append(f"reset {spec.reset}")
     if CELLS[spec.cell].is_gated:
         parts.append(spec.recurrent_activation)
+        parts += [spec.activation] if spec.activation != "tanh" else []
     parts += [f"under {found.tensors.prefix!r}"] if found.tensors.prefix else []
     parts += [f"{spec.num_layers} layers"] if spec.num_layers > 1 else []
     parts += ["bidirectional"] if spec.bidirectional else []

@@ -135,6 +135,7 @@ def verify(
     cell: str | None = None,
     reset: str | None = None,
     recurrent_activation: str | None = None,
+    activation: str | None = None,
     as_class: Mapping[str, str] | None = None,
     config: Any = None,
     format: str | None = None,
@@ -149,8 +150,8 @@ def verify(
     only: names, of either side: compare these alone. stack: lists of names of either side, bottom
         first; each becomes one RNN. map: names of a -> names of b, where they differ. prefix: use
         only what is under it, in files and dicts of tensors.
-    spec, layout, cell, reset, recurrent_activation, as_class, config, format: as for load(), for
-        the side that does not record them; the last three only for a file.
+    spec, layout, cell, reset, recurrent_activation, activation, as_class, config, format: as for
+        load(), for the side that does not record them; the last three only for a file.
 
     RNNs are matched by name; NAME and the names that formats make of it (`enc.rnn`, `enc_rnn`,
     `/enc/rnn/LSTM`) are one. If each side has only one RNN, names do not matter. NAME_0, NAME_1
@@ -170,7 +171,8 @@ def verify(
         False
     """
     hints = {"spec": spec, "layout": layout, "cell": cell, "reset": reset,
-             "recurrent_activation": recurrent_activation, "as_class": as_class or None,
+             "recurrent_activation": recurrent_activation, "activation": activation,
+             "as_class": as_class or None,
              "config": config, "format": format}  # fmt: skip
     first, second = both(
         a, b, prefix, {name: hint for name, hint in hints.items() if hint is not None}

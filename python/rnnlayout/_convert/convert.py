@@ -48,6 +48,7 @@ class _Options(TypedDict, total=False):
     cell: str | None
     reset: str | None
     recurrent_activation: str | None
+    activation: str | None
     dtype: Any
     exact: bool
 
@@ -80,6 +81,7 @@ def convert(
     cell: str | None = None,
     reset: str | None = None,
     recurrent_activation: str | None = None,
+    activation: str | None = None,
     dtype: Any = None,
     exact: bool = False,
     out: Any = None,
@@ -94,7 +96,7 @@ def convert(
         them.
     to: the layout of the result.
     prefix: use only the keys that start with it, as "encoder.rnn"; the dot after it is optional.
-    cell, reset, recurrent_activation: see infer_spec().
+    cell, reset, recurrent_activation, activation: see infer_spec().
     dtype: of the result, by default that of the source. A narrower one rounds once, to nearest
         even.
     exact: raise an error instead of rounding.
@@ -111,7 +113,8 @@ def convert(
         >>> {name: w.shape for name, w in convert(cell, to="keras").items()}
         {'kernel': (4, 6), 'recurrent_kernel': (2, 6)}
     """
-    hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation}
+    hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation,
+             "activation": activation}  # fmt: skip
     key = key_of(source, spec, layout, to, prefix, dtype, *hints.values())
     recipe = find(key)
     if recipe and (done := recipe.run(source, exact, out)):
@@ -140,6 +143,7 @@ def pack(
     cell: str | None = None,
     reset: str | None = None,
     recurrent_activation: str | None = None,
+    activation: str | None = None,
     dtype: Any = None,
     exact: bool = False,
     out: np.ndarray | None = None,
@@ -162,6 +166,7 @@ def pack(
         cell=cell,
         reset=reset,
         recurrent_activation=recurrent_activation,
+        activation=activation,
         dtype=dtype,
         exact=exact,
         out=out,
@@ -215,6 +220,7 @@ def check(
     cell: str | None = None,
     reset: str | None = None,
     recurrent_activation: str | None = None,
+    activation: str | None = None,
     dtype: Any = None,
 ) -> Report:
     """Return the Report of what convert() would do to these values, without converting.
@@ -229,7 +235,8 @@ def check(
         >>> check(gru, to="concat").grade
         'unrepresentable'
     """
-    hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation}
+    hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation,
+             "activation": activation}  # fmt: skip
     given = read(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
     try:
         return dry_run(given, as_layout(to), dtype)

@@ -42,6 +42,7 @@ def load(
     cell: str | None = None,
     reset: str | None = None,
     recurrent_activation: str | None = None,
+    activation: str | None = None,
     as_class: Mapping[str, str] | None = None,
     config: Any = None,
     dtype: Any = None,
@@ -50,9 +51,9 @@ def load(
     """Read every recurrent layer of a file.
 
     path: a file; its suffix decides the format, without a known one its content.
-    spec, layout, prefix, cell, reset, recurrent_activation: what the file does not record, as for
-        convert() and infer_spec(). prefix: read only what is under it. spec: only for a file with
-        one RNN.
+    spec, layout, prefix, cell, reset, recurrent_activation, activation: what the file does not
+        record, as for convert() and infer_spec(). prefix: read only what is under it. spec: only
+        for a file with one RNN.
     as_class: of a Keras file, how to read layers of classes that are not Keras's own:
         {"MyLSTM": "LSTM"}.
     config: of a Keras file with weights alone, what model.to_json() returned: the path of a file
@@ -69,9 +70,8 @@ def load(
     LayoutError, SpecError and LossyError as convert() does.
     """
     path = regular_file(path)
-    hints = Hints(
-        spec, layout, prefix, cell, reset, recurrent_activation, dtype, format, as_class, config
-    )
+    hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype,
+                  format, as_class, config)  # fmt: skip
     found, _ = read(path, hints)
     if dtype is None:
         return found
@@ -178,6 +178,7 @@ def convert_file(
     cell: str | None = None,
     reset: str | None = None,
     recurrent_activation: str | None = None,
+    activation: str | None = None,
     as_class: Mapping[str, str] | None = None,
     config: Any = None,
     only: Sequence[str] | None = None,
@@ -192,8 +193,8 @@ def convert_file(
     """Convert the recurrent layers of a file to another layout.
 
     to: the layout of the result.
-    src, spec, layout, prefix, cell, reset, recurrent_activation, as_class, config, format: as
-        for load(); dtype, exact: as for convert().
+    src, spec, layout, prefix, cell, reset, recurrent_activation, activation, as_class, config,
+        format: as for load(); dtype, exact: as for convert().
     only: names of RNNs: the new file has these and nothing else. stack: lists of names, bottom
         first; each list becomes one RNN. With only or stack the new file has no other tensors.
     force: replace `dst` if it exists.
@@ -209,9 +210,8 @@ def convert_file(
     are those of load(), convert() and save(). If a single RNN cannot be represented in the target
     layout, nothing is written.
     """
-    hints = Hints(
-        spec, layout, prefix, cell, reset, recurrent_activation, dtype, format, as_class, config
-    )
+    hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype,
+                  format, as_class, config)  # fmt: skip
     to = as_layout(to)
     path, dst = regular_file(src), Path(dst)
     source, target = format_to_read(path, format), format_to_write(dst)

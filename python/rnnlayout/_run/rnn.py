@@ -27,9 +27,9 @@ CPU = Layout("the forward pass")
 class RNN:
     """An RNN that runs. Its weights are prepared once and kept.
 
-    source, spec, layout, prefix, cell, reset, recurrent_activation, dtype: as in pack(); a 1-D
-        array is cuDNN's weight space. RNNs that cuDNN lacks run too: reset-before GRUs, hard
-        sigmoids, peepholes.
+    source, spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype: as in
+        pack(); a 1-D array is cuDNN's weight space. RNNs that cuDNN lacks run too: reset-before
+        GRUs, hard sigmoids, relu for tanh, peepholes.
     device: "cpu"; "cuda" or "cuda:1" for a GPU, with cuDNN; "auto" for the first GPU if it is
         usable and supports this RNN, otherwise the CPU.
     batch_first: x and y are (N, T, ...). By default as the source says, that is, nn.LSTM's own
@@ -82,6 +82,7 @@ class RNN:
         cell: str | None = None,
         reset: str | None = None,
         recurrent_activation: str | None = None,
+        activation: str | None = None,
         dtype: Any = None,
         device: str = "cpu",
         batch_first: bool | None = None,
@@ -90,7 +91,8 @@ class RNN:
         algo: str = "auto",
     ) -> None:
         options = read_options(device, batch_first, cell_clip, math, algo)
-        hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation}
+        hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation,
+                 "activation": activation}  # fmt: skip
         given = read(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
         use = use_of(given, options.batch_first)
         self._set(*_weight_space(given, math, dtype), options, use, (layout, prefix, dtype))
@@ -404,6 +406,7 @@ def forward(
     cell: str | None = None,
     reset: str | None = None,
     recurrent_activation: str | None = None,
+    activation: str | None = None,
     dtype: Any = None,
     device: str = "cpu",
     batch_first: bool | None = None,
@@ -436,6 +439,7 @@ def forward(
         cell=cell,
         reset=reset,
         recurrent_activation=recurrent_activation,
+        activation=activation,
         dtype=dtype,
         device=device,
         batch_first=batch_first,

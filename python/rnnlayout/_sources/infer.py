@@ -17,7 +17,9 @@ from rnnlayout._native import LayoutError, SpecError
 from .candidates import Candidate, Dimension
 
 Shape = tuple[int, ...]
-HIDDEN = ("cell", "reset", "recurrent_activation")  # fields of a spec that tensors may not show
+# Fields of a spec that tensors may not show: the activations, and others.
+ACTIVATIONS = ("recurrent_activation", "activation")
+HIDDEN = ("cell", "reset", *ACTIVATIONS)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def read_config(
     changes = {key: True for key in MAY_DIFFER if config.get(key)}
     if class_name.startswith("CuDNN"):
         return Description("keras-cudnn", hints, changes, not config.get("time_major"))
-    hints["cell"] = _with_activation(config, hints["cell"])
+    hints |= _with_activation(config, hints["cell"])
     hints["bias"] = bool(config.get("use_bias", True))
     if class_name == "GRU":
         after = config.get("reset_after", version >= (3, 0))  # without the field it was "before"
@@ -105,16 +105,17 @@ def name_of(config: Mapping[str, Any]) -> str:
     return str(config.get("name", "a layer"))
 
 
-def _with_activation(config: Mapping[str, Any], cell: str) -> str:
+def _with_activation(config: Mapping[str, Any], cell: str) -> dict[str, str]:
+    """Return the hints of the activation, which is in the name of a plain RNN's cell."""
     activation = config.get("activation", "tanh")
-    if activation == "relu" and cell == "rnn_tanh":
-        return "rnn_relu"
-    if activation != "tanh":
+    if activation not in ("tanh", "relu"):
         raise LossyError(
             f"{name_of(config)!r} has activation {_function(activation)}, which no other layout"
-            " has: an LSTM or GRU needs tanh, a SimpleRNN tanh or relu"
+            " has: need tanh or relu"
         )
-    return cell
+    if cell == "rnn_tanh":
+        return {"cell": f"rnn_{activation}"}
+    return {"cell": cell, "activation": activation}
 
 
 def recurrent_activation(config: Mapping[str, Any], version: tuple[int, int]) -> Any:
@@ -167,7 +168,7 @@ def layer_node(name: str, spec: Spec, bias: bool, changes: Mapping[str, Any]) ->
     class_name = class_name_of(spec)
     config = {"name": name, "dtype": spec.dtype, "units": spec.hidden_size, "use_bias": bias,
               "return_sequences": True,
-              "activation": "relu" if spec.cell == "rnn_relu" else "tanh"}  # fmt: skip
+              "activation": "relu" if spec.cell == "rnn_relu" else spec.activation}  # fmt: skip
     if spec.recurrent_activation == "hard_sigmoid_keras2":
         raise LossyError(
             f"{name!r} has the hard_sigmoid of Keras 2, 0.2 x + 0.5, which Keras 3 lacks: convert"

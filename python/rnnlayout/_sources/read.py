@@ -43,7 +43,7 @@ def read(
     """Find out what `source` is, and check it.
 
     dtype_free: the arrays' dtype may differ from the spec's, because the caller passed dtype=.
-    hints: known fields of the spec (cell, reset, recurrent_activation), or None.
+    hints: known fields of the spec (cell, reset, recurrent_activation, activation), or None.
     """
     if spec is not None and not isinstance(spec, Spec):
         raise SpecError(f"spec is a {type(spec).__name__}, need a Spec")
@@ -83,13 +83,14 @@ def infer_spec(
     cell: str | None = None,
     reset: str | None = None,
     recurrent_activation: str | None = None,
+    activation: str | None = None,
 ) -> Spec:
     """Return the Spec of an RNN, inferred from the names and shapes of its tensors.
 
     tensors: anything that pack() accepts, except a flat vector.
-    cell, reset, recurrent_activation: what tensors do not record (tanh or relu of a plain RNN; the
-        reset of a GRU in ONNX, concat, or Keras without biases; "sigmoid" unless something else is
-        passed).
+    cell, reset, recurrent_activation, activation: what tensors do not record (tanh or relu of a
+        plain RNN, in the name of its cell; the reset of a GRU in ONNX, concat, or Keras without
+        biases; "sigmoid" and "tanh" unless something else is passed).
 
     Raises SpecError if the tensors fit several RNNs; the message asks for what is missing. Raises
     LayoutError if they fit none; the message says what is wrong.
@@ -112,6 +113,7 @@ def infer_spec(
         cell=cell,
         reset=reset,
         recurrent_activation=recurrent_activation,
+        activation=activation,
     )
     return given.spec
 

@@ -19,7 +19,7 @@ from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError
 
 from . import mismatch
 from .candidates import Candidate, is_flat, with_count, with_names
-from .infer import Guess, Shape, choose, guess
+from .infer import ACTIVATIONS, Guess, Shape, choose, guess
 
 Named = dict[str, np.ndarray]  # by the layout's names
 Arrays = Named | list[np.ndarray]  # a list is in the layout's order
@@ -107,10 +107,9 @@ def _inferred(
     if not right:
         names = min((g for g, _ in guesses), key=lambda g: len(g.wrong)).candidate.names
         raise mismatch.wrong_shapes([g for g, _ in guesses if g.candidate.names == names])
-    activation = asked.hints.get("recurrent_activation", "sigmoid")
+    known = {key: asked.hints[key] for key in ACTIVATIONS if key in asked.hints}
     return choose([
-        _given(g.spec(dtype).replace(recurrent_activation=activation), g.candidate.layout,
-               g.candidate.has, named)
+        _given(g.spec(dtype).replace(**known), g.candidate.layout, g.candidate.has, named)
         for g, named in right
     ])  # fmt: skip
 

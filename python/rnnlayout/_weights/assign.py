@@ -154,8 +154,7 @@ def _knows_its_rnn(tensors: Any) -> bool:
 
 def _unrecorded(hints: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of the target's spec that a plain dict of arrays does not record."""
-    names = ("cell", "reset", "recurrent_activation")
-    return {name: hints[name] for name in names if name in hints}
+    return {name: hints[name] for name in HIDDEN if name in hints}
 
 
 def _check_config(config: Config, own: Config) -> None:

@@ -24,9 +24,9 @@ from rnnlayout._sources.read import read
 class Weights(Mapping[str, np.ndarray], Checked):
     """One RNN's tensors with its spec and layout: a read-only mapping from names to arrays.
 
-    source, spec, layout, prefix, cell, reset, recurrent_activation, dtype: see convert(). The
-        arrays share the memory of the source's where that is possible: if those are changed, as in
-        training, so are these. To keep the values, pass a copy.
+    source, spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype: see
+        convert(). The arrays share the memory of the source's where that is possible: if those are
+        changed, as in training, so are these. To keep the values, pass a copy.
 
     Attributes: spec; layout; report, of the conversion that made it, or None; config, the settings
     of the source that change outputs but not shapes (go_backwards, merge_mode ...), as its
@@ -53,9 +53,11 @@ class Weights(Mapping[str, np.ndarray], Checked):
         cell: str | None = None,
         reset: str | None = None,
         recurrent_activation: str | None = None,
+        activation: str | None = None,
         dtype: Any = None,
     ) -> None:
-        hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation}
+        hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation,
+                 "activation": activation}  # fmt: skip
         given = read(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
         if dtype is None:
             self._set(given, None)

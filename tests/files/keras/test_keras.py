@@ -33,6 +33,8 @@ def layers_of(kit):
         (make.LSTM(H, **one, use_bias=False, name="bare"), rl.Spec("lstm", I, H, bias="none")),
         (make.LSTM(H, **one, recurrent_activation="hard_sigmoid", name="hard"),
          rl.Spec("lstm", I, H, recurrent_activation=hard(kit))),
+        (make.LSTM(H, **one, activation="relu", name="ramp"),
+         rl.Spec("lstm", I, H, activation="relu")),
         (make.GRU(H, **one, name="after"), rl.Spec("gru", I, H)),
         (make.GRU(H, **one, reset_after=False, name="before"),
          rl.Spec("gru", I, H, reset="before")),
@@ -156,12 +158,15 @@ def test_an_archive_of_a_subclass_of_model_is_read_as_its_weights_alone(tmp_path
     model.save(tmp_path / "model.keras")
     found = rl.load(tmp_path / "model.keras")
     assert [name.split("/")[-1] for name in sorted(found)] == ["upper", "words"]
-    assert ["activations tanh and sigmoid" in note for note in found.notes] == [True]
+    assert ["activation tanh, recurrent activation sigmoid" in note for note in found.notes] == [True]
     for name, layer in zip(sorted(found), (model.stack[0], model.words), strict=True):
         assert same_arrays(found[name], layer)
     gated = rl.load(tmp_path / "model.keras", recurrent_activation="hard_sigmoid")
     assert gated["words"].spec.recurrent_activation == "hard_sigmoid"
-    assert ["activations" in note for note in gated.notes] == [False]
+    ((note,), told) = gated.notes, rl.load(tmp_path / "model.keras", activation="relu")
+    assert "config: activation tanh, go_backwards=False, merge_mode='concat' assumed" in note
+    assert told["words"].spec.activation == "relu"
+    assert ["config: recurrent activation sigmoid" in note for note in told.notes] == [True]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +179,7 @@ def test_weights_alone_are_read_by_their_shapes(files, kit, name):
     found = rl.load(folder / name)
     assert all("tanh or relu" in str(error) for error in found.undecided.values())
     assert len(found.undecided) == 2 and len(found.names) == len(layers) and not found.refused
-    assert ["activations tanh and sigmoid" in note for note in found.notes] == [True]
+    assert ["activation tanh, recurrent activation sigmoid" in note for note in found.notes] == [True]
     for entry, weights in rl.load(folder / name, cell="rnn_tanh").items():
         own = [k for k, (layer, _) in layers.items() if same_arrays(weights, layer)]
         assert len(own) == 1
@@ -212,6 +217,7 @@ WRITTEN = {
     "both/deep": rl.Spec("gru", I, H, 2, True),
     "before": rl.Spec("gru", I, H, reset="before"),
     "hard": rl.Spec("gru", I, H, recurrent_activation="hard_sigmoid"),
+    "ramp": rl.Spec("lstm", I, H, 1, True, activation="relu"),
     "soft": rl.Spec("rnn_tanh", I, H),
     "torch.edgy": rl.Spec("rnn_relu", I, H, 1, True),
 }

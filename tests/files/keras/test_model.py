@@ -322,13 +322,14 @@ def test_a_convlstm2d_loses_time_major(tmp_path, suffix):
     computes(keras.models.load_model(tmp_path / f"new{suffix}"), x, [flat(model(x))])
 
 
+@pytest.mark.parametrize("curve", ["relu", "elu"])
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
-def test_activations_that_only_keras_has(tmp_path, suffix):
-    """An LSTM with relu has no other layout, but Keras 3 computes it as Keras 2 does."""
+def test_activations_that_few_layouts_have(tmp_path, suffix, curve):
+    """Keras 3 computes them as Keras 2 does, also one that no other layout has."""
     L = tf_keras.layers
     model = tf_keras.Sequential([
-        L.Input((4, 3)), L.LSTM(5, activation="relu", return_sequences=True),
-        L.GRU(3, activation="relu", recurrent_activation="hard_sigmoid"),
+        L.Input((4, 3)), L.LSTM(5, activation=curve, return_sequences=True),
+        L.GRU(3, activation=curve, recurrent_activation="hard_sigmoid"),
     ])  # fmt: skip
     source, new = tmp_path / f"old{suffix}", tmp_path / f"new{suffix}"
     fill(model)

@@ -21,14 +21,14 @@ from files.onnx.models import (
     write,
 )
 from onnx import helper, numpy_helper
-from oracles.frameworks import FORMS, H, I, inputs, onnx_model, seeded
+from oracles.frameworks import FORMS, RELU_FORMS, H, I, inputs, onnx_model, seeded
 from oracles.reference import Run, distance_between, forward, from_onnx
 
 import rnnlayout as rl
 
 SPECS = [
     rl.Spec(cell, I, H, 1, both, bias=bias, recurrent_activation=curve, **options)
-    for cell, options in FORMS
+    for cell, options in [*FORMS, *RELU_FORMS]
     for curve in ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2")
     if curve == "sigmoid" or not cell.startswith("rnn")
     for both in (False, True)
@@ -350,7 +350,11 @@ def changed(model, **attributes):
         (LSTM, {"hidden_size": 5}, rl.LayoutError, "hidden_size is 5, but R has shape"),
         (LSTM, {"direction": "bidirectional"}, rl.LayoutError, "expected .D, G H, I., D = 2"),
         (LSTM, {"direction": "sideways"}, rl.LayoutError, "need forward, reverse"),
-        (LSTM, {"activations": ["Sigmoid", "Tanh", "Relu"]}, rl.LossyError, "'Relu'"),
+        (LSTM, {"activations": ["Sigmoid", "Tanh", "Relu"]}, rl.LossyError,
+         "the candidate has Tanh and the output Relu"),
+        (LSTM, {"activations": ["Sigmoid", "Relu", "Elu"]}, rl.LossyError, "then Tanh or Relu"),
+        (GRU, {"activations": ["Sigmoid", "LeakyRelu"]}, rl.LossyError, "then Tanh or Relu"),
+        (GRU, {"activations": ["Relu", "Tanh"]}, rl.LossyError, "needs Sigmoid or HardSigmoid"),
         (LSTM, {"activations": ["Sigmoid"]}, rl.LayoutError, "need 3 of them"),
         (LSTM, {"activations": ["HardSigmoid", "Tanh", "Tanh"], "activation_alpha": [0.3]},
          rl.LossyError, "0.3"),

@@ -22,6 +22,7 @@ from onnx import helper, numpy_helper
 from oracles.frameworks import (
     FORMS,
     KERAS_NOISE,
+    RELU_FORMS,
     H,
     I,
     inputs,
@@ -37,7 +38,7 @@ from rnnlayout._files.formats.onnx import model as format_module
 
 SPECS = [
     rl.Spec(cell, I, H, layers, both, bias=bias, recurrent_activation=curve, **options)
-    for cell, options in FORMS
+    for cell, options in [*FORMS, *RELU_FORMS]
     for layers, both in [(1, False), (1, True), (3, False), (2, True)]
     for curve, bias in [("sigmoid", "double"), ("sigmoid", "none"),
                         ("hard_sigmoid", "double"), ("hard_sigmoid_keras2", "double")]

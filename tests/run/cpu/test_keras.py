@@ -6,6 +6,7 @@ import tf_keras
 from oracles.frameworks import (
     FORMS,
     KERAS_NOISE,
+    RELU_FORMS,
     H,
     I,
     N,
@@ -26,7 +27,7 @@ pytestmark = KERAS_NOISE
 LENGTHS = [3, 5, 0, 1, 4, 5, 2, 5, 1]
 SPECS = [
     rl.Spec(cell, I, H, layers, both, recurrent_activation=squash, **options)
-    for cell, options in FORMS
+    for cell, options in [*FORMS, *RELU_FORMS]
     for squash in ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2")
     if squash == "sigmoid" or not cell.startswith("rnn")
     for layers in (1, 2)
@@ -71,6 +72,19 @@ def test_a_mask_is_lengths(spec):
     # past the end rl.RNN returns zeros, Keras repeats the last output (docs/forward.md)
     theirs = Run(np.where(past[..., None], 0, theirs.y), theirs.h, theirs.c)
     assert distance_between(theirs, run, expected) <= 1  # reference.Rounded
+
+
+@pytest.mark.parametrize("cell, options", RELU_FORMS)
+def test_relu_passes_nan_on(cell, options):
+    """As in Keras; onnxruntime's relu and tanh make numbers of it."""
+    spec = rl.Spec(cell, I, H, **options)
+    rng = seeded("nan", spec)
+    layers, (x, h0, c0) = filled(spec, rng), inputs(rng, spec)
+    x[2, 3, 4], x[1, 5], x[1, 6] = np.nan, np.inf, -np.inf
+    ours, theirs = (np.isnan(run(layers, x, h0, c0).y) for run in (run_ours, run_keras))
+    assert np.array_equal(ours, theirs)
+    assert ours[2:, 3].all() and ours.any(0)[[5, 6]].all()
+    assert not ours[:2, 3].any() and not np.delete(ours, [3, 5, 6], 1).any()
 
 
 @pytest.mark.parametrize("cell", GATES)

@@ -67,12 +67,13 @@ def problems(draw):
         squash = draw(st.sampled_from(HARD))
     peepholes = cell == "lstm" and not proj and draw(st.booleans())
     relu = not cell.startswith("rnn") and not proj and draw(st.integers(0, 2)) == 0
+    activation = "relu" if relu else "tanh"
     special = reset == "before" or squash != "sigmoid" or peepholes or relu
     bias = draw(st.sampled_from(["double", "none"] if special
                                 else ["double", "input", "recurrent", "none"]))  # fmt: skip
     weights = draw(st.sampled_from(list(DTYPES)))
     spec = rl.Spec(cell, inputs, hidden, layers, both, proj, bias, reset, squash,
-                   skip and not special, weights, peepholes, "relu" if relu else "tanh")  # fmt: skip
+                   skip and not special, weights, peepholes, activation)  # fmt: skip
     T, batch = size(0, 7), draw(st.sampled_from(["first", "second", "none"]))
     N = 1 if batch == "none" else size(0, 14)
     lengths = None

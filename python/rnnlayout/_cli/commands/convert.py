@@ -14,6 +14,7 @@ from rnnlayout._cli.options import (
     add_map,
     add_reading,
     hints,
+    in_options,
     layout,
     pairs,
 )
@@ -125,7 +126,7 @@ def _say(done: Converted, options: argparse.Namespace) -> None:
     for name, report in done.reports.items():
         say(f"{shown(name)}: {shown(report)}")
     for note in done.notes:
-        say(f"note: {shown(note)}")
+        say(f"note: {shown(in_options(note, options))}")
     if done.left_out:
         names = ", ".join(shown(name) for name in done.left_out[:_MOST])
         others = len(done.left_out) - _MOST

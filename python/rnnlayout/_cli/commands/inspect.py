@@ -68,7 +68,7 @@ def _inspected(path: str, options: argparse.Namespace) -> tuple[dict[str, Any], 
         "entries": [_entry(name, given_of(weights)) for name, weights in found.items()],
         "undecided": [_undecided(name, why, options) for name, why in found.undecided.items()],
         "refused": [{"name": name, **_error(why, options)} for name, why in found.refused.items()],
-        "notes": found.notes,
+        "notes": [in_options(note, options) for note in found.notes],
         "others": list(found.others),
     }, DONE
 

@@ -13,6 +13,7 @@ from rnnlayout._cli.options import (
     add_json,
     add_reading,
     hints,
+    in_options,
 )
 from rnnlayout._cli.terminal import put_json, say, shown
 
@@ -123,7 +124,7 @@ def run(options: argparse.Namespace) -> int:
     if weights.config:
         say(f"{shown(name)}: used with {shown(describe_config(weights.config))}")
     for note in found.notes:
-        say(f"note: {shown(note)}")
+        say(f"note: {shown(in_options(note, options))}")
     return DONE
 
 

@@ -9,7 +9,7 @@ from rnnlayout._model.cells import CELLS
 from rnnlayout._model.layout import as_layout
 from rnnlayout._model.undecided import named
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.infer import check_hints
+from rnnlayout._sources.infer import ACTIVATIONS, check_hints
 from rnnlayout._sources.mismatch import listing
 from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
@@ -49,7 +49,7 @@ def _check_hints(weights: Weights, hints: Hints, alone: bool) -> None:
             " layout="
         )
     names = ["cell", "reset"] if alone else []
-    names += ["recurrent_activation"] if CELLS[weights.spec.cell].is_gated else []
+    names += ACTIVATIONS if CELLS[weights.spec.cell].is_gated else []
     concerned = {name: hint for name, hint in hints.hidden.items() if name in names}
     check_hints(concerned, weights.spec, "the file")
 

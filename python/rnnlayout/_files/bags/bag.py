@@ -28,6 +28,7 @@ class Hints:
     cell: str | None = None
     reset: str | None = None
     recurrent_activation: str | None = None
+    activation: str | None = None
     dtype: Any = None  # of the result
     format: str | None = None  # of the file
     as_class: Mapping[str, str] | None = None  # class of a Keras file -> the one to read it as

@@ -13,6 +13,7 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import UndecidedError, named
 from rnnlayout._native import LayoutError
 from rnnlayout._sources import torch_names
+from rnnlayout._sources.infer import ACTIVATIONS
 from rnnlayout._sources.places import Place, find_places, is_of
 from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
@@ -124,7 +125,7 @@ def _recorded(tensors: Mapping[str, Tensor], entry: str, one: Record) -> Group:
 def _group(tensors: Mapping[str, Tensor], place: Place, hints: Hints, alone: bool) -> Group:
     entry, free = entry_of(place.entry, None), {"dtype_free": hints.dtype is not None}
     # of several RNNs, cell and reset concern those that do not show them
-    first = hints.hidden if alone else {"recurrent_activation": hints.recurrent_activation}
+    first = hints.hidden if alone else {key: getattr(hints, key) for key in ACTIVATIONS}
     weights = _read(tensors, place.names, entry, hints.spec, hints.layout, first | free)
     if isinstance(weights, UndecidedError) and not alone:
         more = _read(tensors, place.names, entry, hints.spec, hints.layout, hints.hidden | free)

@@ -10,6 +10,7 @@ from rnnlayout._weights.weights import Weights
 from .bag import Hints
 
 _KERAS = ("keras", "keras-cudnn")  # layouts
+_DEFAULTS = {"activation": "tanh", "recurrent_activation": "sigmoid"}  # Keras's, and a Spec's
 
 
 def unrecorded(entries: Iterable[object], hints: Hints) -> list[str]:
@@ -21,18 +22,22 @@ def unrecorded(entries: Iterable[object], hints: Hints) -> list[str]:
     found = [one for one in entries if isinstance(one, Weights) and one.layout.name in _KERAS]
     if not found:
         return []
-    assumed, repair = ["go_backwards=False"], "set"
+    asked = [
+        key
+        for key in _DEFAULTS
+        if getattr(hints, key) is None and any(_may_differ(one, key) for one in found)
+    ]
+    assumed = [f"{key.replace('_', ' ')} {_DEFAULTS[key]}" for key in asked]
+    assumed.append("go_backwards=False")
     if any(one.spec.bidirectional for one in found):
         assumed.append("merge_mode='concat'")
-    if hints.recurrent_activation is None and any(map(_may_differ, found)):
-        assumed.insert(0, "activations tanh and sigmoid")
-        repair = "pass recurrent_activation= and set"
-    text = f"the file lacks Keras's config: {', '.join(assumed)} assumed; for others {repair}"
-    return [f"{text} weights.config"]
+    repair = f"pass {', '.join(f'{key}=' for key in asked)} or set" if asked else "set"
+    text = f"the file lacks Keras's config: {', '.join(assumed)} assumed"
+    return [f"{text}; for others {repair} weights.config in Python"]
 
 
-def _may_differ(weights: Weights) -> bool:
-    """Return whether sigmoid is only assumed."""
-    spec, layer = weights.spec, weights.layout.name
-    is_default = spec.recurrent_activation == "sigmoid"  # a Spec of the caller may have another
-    return layer == "keras" and CELLS[spec.cell].is_gated and is_default
+def _may_differ(weights: Weights, key: str) -> bool:
+    """Return whether an activation is only assumed: a Spec of the caller may have another."""
+    spec = weights.spec
+    is_default = getattr(spec, key) == _DEFAULTS[key]
+    return weights.layout.name == "keras" and CELLS[spec.cell].is_gated and is_default

@@ -38,7 +38,8 @@ Cell = Mapping[str, Dataset]  # by LEAVES, or by the names of Keras 1: W, U_i, b
 # Keras 1 has an array per gate, named by letters, of which two are its own.
 _KERAS_1 = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
 _KERAS_1_LETTER = {"g": "c", "n": "h"}
-_SPECS_DEFAULT = "sigmoid"  # in a Spec it may be only the default, so it answers nothing
+# Keras's, and those of a Spec: there they may be only the defaults, so they answer nothing.
+_DEFAULTS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 
 
 @dataclass
@@ -152,15 +153,16 @@ class Entries:
         layout, spec, asked = self.hints.layout, self.hints.spec, self.hints.hidden
         if spec is not None:
             asked |= {"cell": spec.cell, "reset": spec.reset}
-        if spec is not None and spec.recurrent_activation != _SPECS_DEFAULT:
-            asked["recurrent_activation"] = spec.recurrent_activation
+            asked |= {key: found for key, default in _DEFAULTS.items()
+                      if (found := getattr(spec, key)) != default}  # fmt: skip
         shapes = (a.array.shape for leaf, a in tensors.items() if leaf.endswith(LEAVES[1]))
         if not any(count_gates(shape) > 1 for shape in shapes):
-            asked.pop("recurrent_activation", None)
+            asked = {key: value for key, value in asked.items() if key not in _DEFAULTS}
         activation = asked.get("recurrent_activation")
         check_activation(activation, self.version)
         try:
-            given = read(tensors, None, layout, recurrent_activation=activation)
+            given = read(tensors, None, layout, recurrent_activation=activation,
+                         activation=asked.get("activation"))  # fmt: skip
         except UndecidedError as question:
             try:
                 given = read(tensors, None, layout, **asked)

@@ -27,6 +27,8 @@ WEIGHTS = {"LSTM": {"W": 1, "R": 2, "B": 3, "P": 7}, "GRU": {"W": 1, "R": 2, "B"
 WEIGHTS["RNN"] = WEIGHTS["GRU"]
 _SCALES = {"W": (8, 9), "R": (10, 11)}
 
+# ONNX's defaults.
+_ACTIVATIONS = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
 # recurrent_activation -> alpha and beta of HardSigmoid, which are float32 attributes.
 SLOPES = {
     "hard_sigmoid_keras2": (np.float32(0.2), np.float32(0.5)),  # ONNX's default too
@@ -126,7 +128,7 @@ def _spec(
         raise LayoutError(
             f"direction is {direction!r}, but W has shape {w}, expected (D, G H, I), D = {1 + both}"
         )
-    cell, activation = _activations(site.operator, attributes, 1 + both)
+    cell, recurrent, activation = _activations(site.operator, attributes, 1 + both)
     return Spec(
         cell,
         w[2],
@@ -134,7 +136,8 @@ def _spec(
         bidirectional=both,
         bias="double" if "B" in tensors else "none",
         reset=_reset(site, attributes, hints, notes) if CELLS[cell].has_reset else "after",
-        recurrent_activation=activation,
+        recurrent_activation=recurrent,
+        activation=activation,
         dtype=take(tensors["W"], "W")[1],
     )
 
@@ -152,25 +155,30 @@ def _reset(site: Site, attributes: Attributes, hints: Hints, notes: list[str]) -
     return "after" if integer(attributes, "linear_before_reset") else "before"
 
 
-def _activations(operator: str, attributes: Attributes, directions: int) -> tuple[Any, Any]:
-    """Return the cell and the recurrent_activation."""
-    count = {"LSTM": 3, "GRU": 2, "RNN": 1}[operator]
+def _activations(operator: str, attributes: Attributes, directions: int) -> tuple[Any, Any, Any]:
+    """Return the cell, the recurrent_activation and the activation."""
+    count = len(_ACTIVATIONS[operator])
     found = attributes.get("activations")
     names = [s.decode("utf-8", "replace") for s in found.strings] if found is not None else []
     lower = [name.lower() for name in names]
-    one = lower[:count]
+    one = lower[:count] or _ACTIVATIONS[operator]
     if lower and len(lower) != count * directions:
         raise LayoutError(f"activations are {names}, need {count * directions} of them")
     if lower and lower != one * directions:
         raise LossyError(f"activations {names} differ by direction: no layout has that")
-    if operator == "RNN" and one in ([], ["tanh"], ["relu"]):
-        return f"rnn_{one[0] if one else 'tanh'}", "sigmoid"
-    rest = ["tanh"] * (count - 1)
-    if operator != "RNN" and one in ([], ["sigmoid", *rest]):
-        return operator.lower(), "sigmoid"
-    if operator != "RNN" and one == ["hardsigmoid", *rest]:
-        return operator.lower(), _hard_sigmoid(attributes, directions)
-    needed = "Tanh or Relu" if operator == "RNN" else "Sigmoid or HardSigmoid, then Tanh"
+    if operator == "RNN" and one[0] in ("tanh", "relu"):
+        return f"rnn_{one[0]}", "sigmoid", "tanh"
+    gate, *states = one
+    if states and gate in ("sigmoid", "hardsigmoid") and {*states} <= {"tanh", "relu"}:
+        if len({*states}) > 1:
+            raise LossyError(
+                f"activations are {names}: the candidate has {names[1]} and the output {names[2]},"
+                " and no layout can represent two different ones"
+            )
+        if gate == "hardsigmoid":
+            gate = _hard_sigmoid(attributes, directions)
+        return operator.lower(), gate, states[0]
+    needed = "Tanh or Relu" if operator == "RNN" else "Sigmoid or HardSigmoid, then Tanh or Relu"
     raise LossyError(f"activations are {names}, a node {operator} needs {needed}")
 
 

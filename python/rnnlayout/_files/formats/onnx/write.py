@@ -209,8 +209,11 @@ class _Entry:
         activations: list[str] = []
         if spec.cell == "rnn_relu":
             activations = ["Relu"]
-        elif spec.recurrent_activation in SLOPES:
-            activations = ["HardSigmoid", "Tanh", "Tanh"][: 3 if CELLS[spec.cell].has_c else 2]
+        elif (spec.recurrent_activation, spec.activation) != ("sigmoid", "tanh"):
+            state = spec.activation.capitalize()
+            activations = ["Sigmoid", state, state][: 3 if CELLS[spec.cell].has_c else 2]
+        if spec.recurrent_activation in SLOPES:
+            activations[0] = "HardSigmoid"
             alpha, beta = map(float, SLOPES[spec.recurrent_activation])
             attributes["activation_alpha"] = [alpha] * spec.num_directions
             attributes["activation_beta"] = [beta] * spec.num_directions
