@@ -650,7 +650,8 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
  *              are complete, and poll is called now and then. 0: they are in device memory, and the
  *              call returns as soon as its work is in the stream
  * batch_first  1: x is (N, T, I) and y is (N, T, D * P'). 0: (T, N, I) and (T, N, D * P')
- * lengths, h0, c0, hn, cn, y   as in rnl_rnn_call; lengths are always in host memory
+ * lengths, h0, c0, hn, cn, y   as in rnl_rnn_call; lengths are always in host memory. cuDNN 9.1
+ *              does not support a length of 0 beside others
  * stream       a stream of the device. NULL is the legacy default stream, 2 the per-thread one.
  *              Not used if on_host is 1
  * located      1: you know that all arrays are in the memory of the RNN's device, so the driver is
@@ -665,10 +666,10 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
  *   - Its lengths become part of the graph; this needs cuDNN 8.9.7 or newer.
  *   - Destroy the graphs before you free the RNN.
  *
- * RNL_E_SPEC: a size is invalid, or the stream belongs to another device. RNL_E_LAYOUT: a length is
- * invalid; a pointer is NULL, unaligned, in host memory, on another device, or in another array of
- * the call. RNL_E_NO_CUDNN. RNL_E_CUDNN.
- * RNL_E_NOMEM. RNL_E_INTERRUPTED: only if on_host is 1; outputs may be partly written.
+ * RNL_E_SPEC: a size is invalid, cuDNN does not support a length, or the stream belongs to another
+ * device. RNL_E_LAYOUT: a length is invalid; a pointer is NULL, unaligned, in host memory, on
+ * another device, or in another array of the call. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM.
+ * RNL_E_INTERRUPTED: only if on_host is 1; outputs may be partly written.
  */
 typedef struct rnl_gpu_call {
     int64_t T, N;

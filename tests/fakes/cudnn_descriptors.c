@@ -106,10 +106,18 @@ int64_t fake_directions(const struct rnn *rnn)
     return 1 + rnn->bidirectional;
 }
 
-/* 9.0 lacks it, 9.19 has it; the versions between were not tested. */
+/* 9.12 lacks it. */
 static int has_bfloat16(void)
 {
-    return fake_version() >= 90100;
+    return fake_version() >= 91300;
+}
+
+/* 9.1.0 supports no empty sequence, 9.2.1 and 9.3.0 not only such. The others between 9.0.0
+ * and 9.5.1 were not tested. */
+static int has_empty(int least, int most)
+{
+    int version = fake_version();
+    return least > 0 || version < 90100 || version >= (most > 0 ? 90200 : 90400);
 }
 
 static enum fake_class rnn_class(const struct rnn *r)
@@ -255,7 +263,7 @@ static enum fake_class data_class(const struct data *d, const int *lengths)
     if (d->layout == LAYOUT_PACKED && !(sorted && least > 0 && most == d->T))
         return WRONG;
     int known = fake_dtype_bytes(d->dtype) && (d->dtype != BFLOAT16 || has_bfloat16());
-    return known ? TAKEN : UNSUPPORTED;
+    return known && has_empty(least, most) ? TAKEN : UNSUPPORTED;
 }
 
 cudnnStatus_t cudnnSetRNNDataDescriptor(cudnnRNNDataDescriptor_t desc, cudnnDataType_t dtype,
@@ -318,7 +326,7 @@ cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t desc, cudnnData
                (int)dtype, dims);
     if (failed)
         return failed;
-    int fewest = fake_version() >= 90100 ? 2 : 3; /* tested as in has_bfloat16() */
+    int fewest = fake_version() >= 90100 ? 2 : 3; /* 9.1.0 has 2, 9.0.0 has 3 */
     if (!desc || !dim || !stride || dims < fewest || dims > MAX_DIMS || (int)dtype >= DTYPES)
         return fake_refuse(WRONG, "an argument of cudnnSetTensorNdDescriptor");
     for (int i = 0; i < dims; i++)

@@ -49,8 +49,10 @@ static rnl_status measure(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_
 }
 
 /* Choose how to pass the lengths to cuDNN: not at all, as a shorter T, or with padding. */
-static void choose_form(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job)
+static rnl_status choose_form(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
+                              rnl_error *err)
 {
+    const int version = rnn->device->used.library->version;
     int64_t longest = 0, shortest = call->T;
     for (int64_t n = 0; call->lengths && n < call->N; n++) {
         longest = call->lengths[n] > longest ? call->lengths[n] : longest;
@@ -63,8 +65,14 @@ static void choose_form(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gp
     job->sizes.batch_first = call->batch_first != 0;
     if (longest == 0 || call->N == 0) {
         job->sizes.T = 0;
-        return;
+        return RNL_OK;
     }
+    if (shortest == 0 && version >= 90100 && version < 90200)
+        return rnl_fail(
+            err, RNL_E_SPEC,
+            "a length is 0, which cuDNN 9.1.%d does not support: leave the sequence out, "
+            "or install another cuDNN",
+            version % 100);
     job->lengths = shortest == call->T ? NULL : call->lengths;
     if (job->lengths && shortest == longest && !job->sizes.batch_first) {
         const size_t step = (size_t)(call->N * rnn->directions * rnn->state_size) * rnn->unit;
@@ -73,6 +81,7 @@ static void choose_form(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gp
         job->lengths = NULL;
     }
     job->sizes.padded = job->lengths || job->sizes.batch_first;
+    return RNL_OK;
 }
 
 /* The outputs with the arguments of the Python call that set them. */
@@ -135,9 +144,10 @@ rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl
         status = measure(rnn, call, job, err);
     if (status == RNL_OK)
         status = check_arrays(rnn, job, err);
+    if (status == RNL_OK)
+        status = choose_form(rnn, call, job, err);
     if (status != RNL_OK)
         return status;
-    choose_form(rnn, call, job);
     job->sizes.algo = rnl_algo_choose(rnn, job);
     if (job->sizes.T && job->lengths && job->sizes.algo != RNL_GPU_STANDARD &&
         rnn->spec.dtype != RNL_BFLOAT16)

@@ -25,10 +25,10 @@ static rnl_status check_device(const rnl_spec *spec, const rnl_gpu_options *opti
     const int version = used->library->version;
     int parts[3];
     rnl_cudnn_version_parts(version, parts);
-    if (spec->dtype == RNL_BFLOAT16 && version < 90000)
+    if (spec->dtype == RNL_BFLOAT16 && version < 91300)
         return rnl_fail(
             err, RNL_E_SPEC,
-            "bfloat16 needs cuDNN 9, this is %d.%d.%d: install a newer one, or use float16",
+            "bfloat16 needs cuDNN 9.13, this is %d.%d.%d: install a newer one, or use float16",
             parts[0], parts[1], parts[2]);
     if (spec->dtype == RNL_BFLOAT16 && used->capability < 80)
         return rnl_fail(err, RNL_E_SPEC,

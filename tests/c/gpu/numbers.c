@@ -36,7 +36,7 @@ void check_numbers(void)
 {
     char version[16];
     problem *p = calloc(1, sizeof *p);
-    const int number = use_cudnn(), newest = number > 90000;
+    const int number = use_cudnn(), newest = number >= 91300;
     snprintf(version, sizeof version, "%d", number);
     give_memory(p);
     for (int k = 0; k < 4 * 4 * 2 * 4; k++) {

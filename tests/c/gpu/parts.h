@@ -20,6 +20,7 @@ void check_threads(void);
 void check_fork(void);
 void check_refused(void);
 void check_limits(void);
+void check_empty(void);
 void check_blocked(void);
 
 #endif

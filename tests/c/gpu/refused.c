@@ -116,14 +116,33 @@ static void no_rnn(const problem *p, const char *word)
 /* What an old GPU or cuDNN lacks, and what none has. */
 void check_limits(void)
 {
-    const int newest = use_cudnn() > 90000;
+    const int newest = use_cudnn() >= 91300;
     problem *p = lstm();
     p->spec.dtype = RNL_BFLOAT16;
-    no_rnn(p, newest ? "compute capability 8.0" : "bfloat16 needs cuDNN 9");
+    no_rnn(p, newest ? "compute capability 8.0" : "bfloat16 needs cuDNN 9.13");
     p->spec.dtype = RNL_FLOAT32;
     p->options.algo = RNL_GPU_PERSIST_SMALL;
     no_rnn(p, "compute capability 6.0");
     p->options.algo = RNL_GPU_AUTO;
     p->spec.input_size = INT64_C(1) << 31;
     no_rnn(p, "supports sizes up to");
+}
+
+/* cuDNN 9.1 supports no sequence of length 0; the others run, and a batch of only such. */
+void check_empty(void)
+{
+    use_cudnn();
+    problem *p = lstm();
+    rnl_gpu_rnn *rnn = new_rnn(p);
+    for (p->batch_first = 0; p->batch_first < 2; p->batch_first++)
+        for (int kind = 0; kind < LENGTHS; kind++) {
+            set_lengths(p, kind);
+            fill_arrays(p);
+            const rnl_gpu_call call = call_of(p, ON_HOST, NULL);
+            if (kind == WITH_ZERO)
+                refuse(rnn, &call, RNL_E_SPEC, "cuDNN 9.1.0 does not support");
+            else
+                run_and_compare(rnn, p, ON_HOST, NULL, "no empty sequence, or only such");
+        }
+    rnl_gpu_rnn_free(rnn);
 }
