@@ -98,7 +98,7 @@ def comparable(values: np.ndarray) -> np.ndarray:
 def largest(values: np.ndarray) -> float:
     """Return the largest absolute value of comparable values that stand for finite ones."""
     absolute = np.abs(values)
-    return float(absolute.max(initial=0, where=absolute < min(_NOT_FINITE.values(), key=abs)))
+    return float(absolute.max(initial=0, where=absolute < _NOT_FINITE["posinf"]))
 
 
 def orders(count: int) -> list[tuple[int, ...]]:

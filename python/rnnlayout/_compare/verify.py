@@ -63,8 +63,8 @@ class Verified:
         differ, "" if they do not), `gaps` (the blocks that differ), and `note`.
     only_a, only_b: names of RNNs that the other side lacks.
     unread: name -> why it could not be read, of either side.
-    alike: names of only_a -> names of only_b that may be the same RNNs, as their sizes are: for
-        map=. Where several have the same sizes, those that are equal.
+    alike: what to pass as map= if RNNs of only_a are those of only_b that have their sizes; where
+        several have the same sizes, that are equal.
     """
 
     pairs: tuple[Compared, ...]
@@ -191,6 +191,7 @@ def verify(
     only_a = [x for x in first if x not in pairs and (only is None or x in only)]
     only_b = [y for y in second
               if y not in pairs.values() and (only is None or y in only)]  # fmt: skip
+    alike = _alike({x: first[x] for x in only_a}, {y: second[y] for y in only_b}, rtol, atol)
     return Verified(
         tuple(
             compare(first[x], second[y], names.format(first[x].layout, second[y].layout),
@@ -201,7 +202,7 @@ def verify(
         tuple(only_b),
         {f"{side}: {name}": why for side, found in (("a", first), ("b", second))
          for name, why in found.unread.items() if only is None or name in only} or None,
-        _alike({x: first[x] for x in only_a}, {y: second[y] for y in only_b}, rtol, atol),
+        {**(map or {}), **alike} if alike else {},
     )  # fmt: skip
 
 
