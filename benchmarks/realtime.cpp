@@ -56,8 +56,8 @@ static rnl_stepper *stepper_of(rnl_spec spec, const std::vector<float> &weights,
     return stepper;
 }
 
-// RTNeural takes Keras's matrices: (I, G H) and (H, G H), gates i f g o and z r n. Ours are (G H, I)
-// and (G H, H), gates i f g o and r z n.
+// RTNeural takes Keras's matrices: (I, G H) and (H, G H), gates i f g o and z r n. Ours are (G H,
+// I) and (G H, H), gates i f g o and r z n.
 static std::vector<float> space_of(const matrix &W, const matrix &U, bool gru, int H)
 {
     static const int of_lstm[] = {0, 1, 2, 3}, of_gru[] = {1, 0, 2};
@@ -91,14 +91,16 @@ template <int I, int H, bool GRU> void measure()
     spec.bias = RNL_BIAS_NONE;
     rnl_rnn *rnn;
     rnl_stepper *stepper = stepper_of(spec, space_of(W, U, GRU, H), &rnn);
-    alignas(64) static float x[BLOCK * I], ours[BLOCK * H], theirs[BLOCK * H];
-    for (auto &value : x)
-        value = uniform();
+    constexpr int apart_by = (I + 15) / 16 * 16; // RTNeural needs each step's x to be aligned
+    alignas(64) static float x[BLOCK * I], aligned[BLOCK * apart_by];
+    alignas(64) static float ours[BLOCK * H], theirs[BLOCK * H];
+    for (int k = 0; k < BLOCK * I; k++)
+        x[k] = aligned[k / I * apart_by + k % I] = uniform();
 
     const auto run = [&](int steps) { rnl_stepper_run(stepper, x, ours, steps); };
     const auto run_theirs = [&](int steps) {
         for (int t = 0; t < steps; t++) {
-            model.forward(x + t * I);
+            model.forward(aligned + t * apart_by);
             std::memcpy(theirs + t * H, model.getOutputs(), H * sizeof(float));
         }
         asm volatile("" ::: "memory");
@@ -112,7 +114,8 @@ template <int I, int H, bool GRU> void measure()
         const int repeats = std::max(3, 4000000 / (H * (I + H) + 500) / steps);
         double best = INFINITY, best_theirs = INFINITY;
         for (int turn = 0; turn < TURNS; turn++) {
-            best_theirs = std::min(best_theirs, time_of([&] { run_theirs(steps); }, repeats, steps));
+            best_theirs = std::min(best_theirs,
+                                   time_of([&] { run_theirs(steps); }, repeats, steps));
             best = std::min(best, time_of([&] { run(steps); }, repeats, steps));
         }
         std::printf("{\"cell\": \"%s\", \"I\": %d, \"H\": %d, \"steps\": %d, \"ours_ns\": %.1f, "

@@ -39,7 +39,7 @@ def main():
         ["git", "-C", options.rtneural, "rev-parse", "HEAD"],
         check=True, capture_output=True, text=True,
     ).stdout.strip()  # fmt: skip
-    print("RTNeural", commit)
+    print("RTNeural", commit, flush=True)
     cases = []
     with tempfile.TemporaryDirectory() as folder:
         program = build(options.rtneural.resolve(), Path(folder))
@@ -48,8 +48,8 @@ def main():
                 case = json.loads(line)
                 cases.append(case)
                 ratio = case["rtneural_ns"] / case["ours_ns"]
-                print("{cell:4} I {I:3} H {H:3} steps {steps:2}: {ours_ns:7.1f} ns, RTNeural"
-                      " {rtneural_ns:7.1f}".format(**case), f"{ratio:5.2f}x")  # fmt: skip
+                text = "{cell:4} I {I:3} H {H:3} steps {steps:2}: {ours_ns:7.1f} ns, RTNeural"
+                print((text + " {rtneural_ns:7.1f}").format(**case), f"{ratio:5.2f}x", flush=True)
     if process.returncode:
         raise SystemExit(process.returncode)
     if options.json:

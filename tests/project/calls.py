@@ -30,12 +30,13 @@ Y, LENGTHS, STATE = np.ones((4, 5, 2), "f4"), np.array([4, 0, 2, 1, 3]), (H, C)
 RNN, WHOLE = _native.Rnn(LSTM, FLAT, (-1.0, 1.0)), rl.RNN(FLAT, LSTM)
 FLAT_GRU = np.ones(GRU.num_params, "f4")
 GRU_RNN = _native.Rnn(GRU, FLAT_GRU)
+STEPPER = _native.Stepper(RNN, lambda *_: None, lambda _: (H[:, 0].copy(), C[:, 0].copy()))
 BACKWARDS = rl.Weights(WEIGHTS, LSTM, "torch")
 BACKWARDS.config = {"go_backwards": True}
 GPU_OPTIONS = (None, "default", "standard")
 STEP, CALL = _native.STEP, _native.TIME_FIRST
 # The references to these objects are counted.
-SHARED = [X, H, C, Y, LENGTHS, STATE, RNN, WHOLE, FLAT_GRU, GRU_RNN,
+SHARED = [X, H, C, Y, LENGTHS, STATE, RNN, WHOLE, STEPPER, FLAT_GRU, GRU_RNN,
           LSTM, GRU, BEFORE, TORCH, KERAS, CUDNN, CONCAT, WEIGHTS, OUT, FLAT, RESULT, PLAN, SUMS,
           *ARRAYS, *GRU_ARRAYS, *OUT.values(), PLAN.sources, PLAN.targets]  # fmt: skip
 
@@ -123,6 +124,10 @@ BINDING = {
     "Rnn.run on outputs that do not fit": lambda: RNN.run(
         X, None, None, None, Y, None, CALL, False
     ),
+    "Stepper": lambda: STEPPER(X[0, 0]) is not None and STEPPER.state is not None,
+    "Stepper of a state": lambda: setattr(STEPPER, "state", 7),
+    "Stepper of a new one": lambda: _native.Stepper(GRU_RNN, len, len) is not None,
+    "Stepper the long way": lambda: STEPPER(7, out=7),
     "set_num_threads": lambda: _native.set_num_threads(0),
     "num_threads": _native.num_threads,
     "itemsize": lambda: _native.itemsize("float16"),
