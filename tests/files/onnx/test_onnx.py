@@ -244,6 +244,31 @@ def test_zero_states_and_a_table_of_lengths(tmp_path):
     }
 
 
+def test_zero_states_as_tf2onnx_writes_them(tmp_path):
+    """The size of the batch, and so the state, is computed from x."""
+    spec = LSTM.replace(bidirectional=True)
+    model, _ = model_of(spec)
+    zero = numpy_helper.from_array(np.zeros((), np.float32), "zero")
+    model.graph.initializer.extend([zero, *(numpy_helper.from_array(np.array([k]), f"at {k}")
+                                            for k in (0, 1, 2, H))])  # fmt: skip
+    for k, node in enumerate([
+        helper.make_node("Shape", ["x"], ["sizes"]),
+        helper.make_node("Slice", ["sizes", "at 1", "at 2"], ["n"]),
+        helper.make_node("Concat", ["n", f"at {H}"], ["n h"], axis=0),
+        helper.make_node("Expand", ["zero", "n h"], ["2-D"]),
+        helper.make_node("Unsqueeze", ["2-D", "at 0"], ["3-D"]),
+        helper.make_node("Concat", ["3-D", "3-D"], ["both"], axis=0),
+    ]):  # fmt: skip
+        model.graph.node.insert(k, node)
+    node_of(model.graph).input[5:7] = ["both", "both"]
+    x, h0, c0 = inputs(seeded("inputs", spec), spec)
+    found = read(model, tmp_path)
+    assert found["layer"].config == {} and not found.notes
+    ours, theirs = run_ours(found["layer"], x, h0 * 0, c0 * 0), run(model, spec, x, h0, c0)
+    expected = forward(from_onnx(dict(found["layer"]), spec), spec, x, h0 * 0, c0 * 0)
+    assert distance_between(theirs, ours, expected) <= 1  # reference.Rounded
+
+
 @pytest.mark.parametrize("how", ["constant", "input", "sliced input"])
 @pytest.mark.parametrize("state", ["initial_h", "initial_c"])
 def test_a_state_of_another_size_contradicts_the_weights(state, how, tmp_path):

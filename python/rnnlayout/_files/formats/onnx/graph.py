@@ -22,6 +22,7 @@ OPERATORS = {
     ("", "RNN"): "RNN",
     ("com.microsoft", "DynamicQuantizeLSTM"): "LSTM",
 }
+_MOST_FOLLOWED = 1000  # nodes before one that is asked about
 _NAMES = {name for _, name in OPERATORS}
 TWICE = "defined twice"  # what a name refers to that is defined twice
 INPUT = "an input of the graph"
@@ -155,6 +156,25 @@ def attributes_of(node: Any, scope: Scope) -> Attributes:
 def integer(attributes: Attributes, name: str, default: int = 0) -> int:
     """Return an attribute that is an integer."""
     return int(attributes[name].i) if name in attributes else default
+
+
+def is_fixed(scope: Scope, name: str) -> bool:
+    """Return whether a name refers to what constants and shapes alone decide."""
+    waiting, seen = [(scope, name)], set[tuple[Scope, int]]()
+    while waiting and len(seen) < _MOST_FOLLOWED:
+        scope, name = waiting.pop()
+        if not scope.is_given(name):
+            continue
+        scope, found = scope.find(name)
+        if found is INPUT:
+            return False
+        if getattr(found, "op_type", "Shape") in ("Shape", "Size") or (scope, id(found)) in seen:
+            continue
+        if next(_subgraphs(found), None) is not None:
+            return False
+        seen.add((scope, id(found)))
+        waiting += [(scope, one) for one in found.input]
+    return not waiting
 
 
 def _subgraphs(node: Any) -> Iterator[Any]:
