@@ -168,6 +168,16 @@ def test_scales_that_grow_a_tensor(tmp_path):
         helper.make_node("Unsqueeze", ["n0", "huge"], ["W"]),
         helper.make_node("Slice", ["n0", "huge", "n0"], ["W"]),
         helper.make_node("Slice", ["n0", "huge", "huge", "huge", "huge"], ["W"]),
+        helper.make_node("Gather", ["n0"], ["W"]),
+        helper.make_node("Gather", ["n0", "huge"], ["W"], axis=9),
+        helper.make_node("Expand", ["n0", "huge"], ["W"]),
+        helper.make_node("Expand", ["n0", "below"], ["W"]),
+        helper.make_node("Tile", ["n0", "huge"], ["W"]),
+        helper.make_node("Tile", ["n0", "below"], ["W"]),
+        helper.make_node("Tile", ["n0"], ["W"]),
+        helper.make_node("ConstantOfShape", ["huge"], ["W"]),
+        helper.make_node("ConstantOfShape", ["below"], ["W"]),
+        helper.make_node("ConstantOfShape", [], ["W"]),
         helper.make_node("DequantizeLinear", ["n0"], ["W"]),
         helper.make_node("DequantizeLinear", ["n0", "n0"], ["W"]),
         helper.make_node("Constant", [], ["W"]),
@@ -175,8 +185,38 @@ def test_scales_that_grow_a_tensor(tmp_path):
     ],
 )
 def test_nodes_that_make_no_sense(node, tmp_path):
-    huge = np.array([1 << 62] * 4)
-    refused(model_of(given=of_n0(huge=huge), before=[node]), tmp_path, "node 'lstm': ", ERRORS)
+    more = {"huge": np.array([1 << 62] * 4), "below": np.array([-(1 << 40), 1, 1])}
+    refused(model_of(given=of_n0(**more), before=[node]), tmp_path, "node 'lstm': ", ERRORS)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [helper.make_node("Concat", [f"n{k}", f"n{k}"], [f"n{k + 1}"], axis=0) for k in range(60)],
+        [helper.make_node("Tile", [f"n{k}", "twice"], [f"n{k + 1}"]) for k in range(200)],
+        one("Concat", ["n60", "n0"], ["n60"], axis=0),
+        one("Gather", ["n0", "all"], ["n60"], axis=2),
+        [helper.make_node("Mul", [f"n{k}", f"n{k}"], [f"n{k + 1}"]) for k in range(5000)],
+    ],
+    ids=["doubles", "long", "from itself", "grows", "is not read"],
+)
+def test_a_state_that_is_repeated(nodes, tmp_path):
+    """The weights can be read; or the file is refused, also without much work."""
+    given = {"first": np.ones((1, 1, 3), "f4"), "twice": np.array([1, 1, 2]),
+             "all": np.zeros(1 << 10, "i8")}  # fmt: skip
+    before = [helper.make_node("Shape", ["X"], ["sizes"]),
+              helper.make_node("Expand", ["first", "sizes"], ["n0"]), *nodes]  # fmt: skip
+    model = model_of(given, before)
+    (lstm,) = (node for node in model.graph.node if node.op_type == "LSTM")
+    lstm.input.extend(["", "n60"])
+    path = stored(model, tmp_path)
+    with limited():
+        try:
+            found = rl.load(path)
+        except ERRORS as error:
+            assert "lstm" in str(error)
+        else:
+            assert "initial_h is computed from constants" in found.notes[0]
 
 
 # ---------------------------------------------------------------------------------------- graphs

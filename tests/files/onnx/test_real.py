@@ -60,6 +60,68 @@ def test_torch_exports(spec, folded, tmp_path):
     assert distance_between(Run(*theirs), run_ours(stacked, x, h0, c0), expected) <= 1  # Rounded
 
 
+class LearnedStart(torch.nn.Module):
+    """A GRU whose initial state is a parameter, for each sequence the same."""
+
+    def __init__(self, spec, how):
+        super().__init__()
+        self.how, self.shape = how, (spec.num_layers, 1, H)
+        self.gru = torch_module(spec, seeded("start", spec))
+        other = {"shared": (1, 1, H), "one vector": (H,), "table": (3, *self.shape)}
+        first = other.get(how, self.shape)
+        self.h0 = torch.nn.Parameter(torch.from_numpy(normal(seeded("start", how), *first)))
+
+    def forward(self, x):
+        n = x.size(1)
+        if self.how == "repeat":
+            h0 = self.h0.repeat(1, n, 1)
+        elif self.how == "stack":
+            h0 = torch.stack([h0.expand(n, H) for h0 in self.h0])
+        else:
+            chosen = self.h0[1] if self.how == "table" else self.h0
+            h0 = chosen.expand(self.shape[0], n, H).contiguous()
+        return self.gru(x, h0)
+
+
+@pytest.mark.parametrize("how", ["repeat", "expand", "shared", "one vector", "table"])
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("batch", ["fixed", "any"])
+def test_a_learned_initial_state(how, layers, batch, tmp_path):
+    """All but those of one layer that Expand repeats alone were lost."""
+    spec = rl.Spec("gru", I, H, layers)
+    x = normal(seeded("start x"), T, N, I)
+    model = exported(LearnedStart(spec, how), x, {"x": {1: "n"}} if batch == "any" else None)
+    found = rl.load(write(model, tmp_path / "m.onnx"))
+    assert not found.notes
+    stacked = rl.stack(found.values())
+    h0 = np.array(stacked.config.pop("initial_h"), np.float32)
+    assert h0.shape in [(layers, 1, H), (layers, N, H)] and not stacked.config
+    h0 = np.broadcast_to(h0, (layers, N, H)).copy()
+    y, h_n = session(model).run(None, {"x": x})
+    expected = forward(from_cudnn(stacked.pack(), spec), spec, x, h0)
+    assert distance_between(Run(y, h_n), run_ours(stacked, x, h0), expected) <= 1  # Rounded
+
+
+def exported(module, x, dynamic_axes):
+    written = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of this exporter's age
+        torch.onnx.export(module.eval(), (torch.from_numpy(x),), written, dynamo=False,
+                          input_names=["x"], dynamic_axes=dynamic_axes)  # fmt: skip
+    return onnx.load_model_from_string(written.getvalue())
+
+
+def test_a_learned_initial_state_that_is_not_read(tmp_path):
+    """Split is not computed here."""
+    spec = rl.Spec("gru", I, H, 2)
+    x = normal(seeded("start x"), T, N, I)
+    model = exported(LearnedStart(spec, "stack"), x, {"x": {1: "n"}})
+    found = rl.load(write(model, tmp_path / "m.onnx"))
+    assert [weights.config for weights in found.values()] == [{}, {}]
+    assert [note.split(":")[0] for note in found.notes] == list(found)
+    assert all("initial_h is computed from constants in a way" in note for note in found.notes)
+
+
 # ------------------------------------------------------------------------------------- quantised
 
 

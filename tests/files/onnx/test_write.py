@@ -141,6 +141,19 @@ def test_what_changes_the_network_is_written_again(config, tmp_path):
     assert same(rl.load(tmp_path / "b.onnx")["lstm"], weights)
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_state_that_is_repeated_is_written_again(layers, tmp_path):
+    """It was written for a batch of one sequence."""
+    spec = rl.Spec("lstm", I, H, layers, True)
+    weights, (x, h0, c0) = weights_of(spec), inputs(seeded("starts", spec), spec)
+    h0[:] = h0[:, :1]
+    expected = run_saved(saved(tmp_path / "a.onnx", weights), x, h0, c0)
+    weights.config = {"initial_h": h0[:, :1].astype("f8").tolist()}
+    theirs = run_saved(saved(tmp_path / "b.onnx", weights), x, h0, c0)
+    assert all(np.array_equal(getattr(theirs, n), getattr(expected, n)) for n in "yhc")
+    assert same(rl.load(tmp_path / "b.onnx")["lstm"], weights)
+
+
 def test_each_layer_of_a_stack_starts_where_the_network_says(tmp_path):
     """The states of all layers but the first were lost."""
     spec = rl.Spec("lstm", I, H, 2, True)

@@ -38,6 +38,11 @@ _TYPES = {
     16: ("bfloat16", "int32_data"),
 }
 NUMBERS = {name: number for number, (name, _) in _TYPES.items()}
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
+# The nodes that repeat a state, and those that only move its elements; how often it is repeated.
+_REPEATS = ("Expand", "Tile", "ConstantOfShape")
+_MOVES = ("Identity", "Transpose", "Unsqueeze", "Squeeze", "Slice", "Gather", "Concat")
+_ONCE = np.ones(3, np.int64)
 # What NumPy, or a missing input or attribute, raises for an invalid node.
 _INVALID = (ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError)
 
@@ -98,7 +103,7 @@ class Constants:
 
     def charge(self, nbytes: int) -> None:
         """Ask for the memory of an array before it is made. Raises FileError if it is too much."""
-        self._nbytes_left -= nbytes
+        self._nbytes_left -= max(0, nbytes)  # of a negative size, for which NumPy raises
         if self._nbytes_left < 0:
             raise FileError(f"its weights exceed {MOST_TIMES} times the size of the file: refused")
 
@@ -124,25 +129,65 @@ class Constants:
         return self._compute(scope, found, what, depth)
 
     def _compute(self, scope: Scope, node: Any, what: str, depth: int) -> np.ndarray:
+        self._check_steps(what, depth)
+        if node.op_type == "Constant":
+            return _constant(attributes_of(node, scope), what)
+        if node.op_type not in _FOLDS or node.domain not in _DOMAINS:
+            raise LayoutError(
+                f"{what} is computed by {_title(node)}, need a constant or {', '.join(_FOLDS)}"
+            )
+        inputs = [self.get(scope, n, what, depth + 1) if n else None for n in node.input]
+        return self._fold(scope, node, inputs, what)
+
+    def _check_steps(self, what: str, depth: int) -> None:
         self._steps_left -= 1
         if self._steps_left < 0 or depth > MOST_LONG:
             raise FileError(f"{what} is computed in too many steps, or from itself: refused")
-        attributes = attributes_of(node, scope)
-        title = f"node {node.name or node.output[0]!r} ({node.op_type})"
-        if node.op_type == "Constant":
-            return _constant(attributes, what)
-        fold = _FOLDS.get(node.op_type)
-        if fold is None or node.domain not in ("", "ai.onnx", "com.microsoft"):
-            raise LayoutError(
-                f"{what} is computed by {title}, need a constant or {', '.join(_FOLDS)}"
-            )
-        inputs = [self.get(scope, n, what, depth + 1) if n else None for n in node.input]
+
+    def _fold(self, scope: Scope, node: Any, inputs: list[Any], what: str) -> np.ndarray:
         try:
-            return np.asarray(fold(self, inputs, attributes))
+            return np.asarray(_FOLDS[node.op_type](self, inputs, attributes_of(node, scope)))
         except (FileError, LayoutError):
             raise
         except _INVALID as error:
-            raise FileError(f"{what}: {title} cannot be computed: {error}") from None
+            raise FileError(f"{what}: {_title(node)} cannot be computed: {error}") from None
+
+    def get_once(self, scope: Scope, name: str, what: str, depth: int = 0) -> np.ndarray:
+        """Return a state of three dimensions without its repetition for each sequence.
+
+        The size of a batch is not a constant, so axes on which nodes repeat the state have size 1.
+        Raises LayoutError or FileError if it is not computed from constants by simple nodes.
+        """
+        scope, node = scope.find(name)
+        kind = node.op_type if getattr(node, "domain", None) in _DOMAINS else ""
+        if kind not in _REPEATS + _MOVES:
+            return self.get(scope, name, what, depth)
+        self._check_steps(what, depth)
+        if kind == "ConstantOfShape":
+            return self._fold(scope, node, [self._times(scope, node.input[0], what, depth)], what)
+        if kind == "Concat":
+            parts = [self.get_once(scope, n, what, depth + 1) for n in node.input]
+            return self._fold(scope, node, parts, what)
+        first = self.get_once(scope, node.input[0], what, depth + 1)
+        if kind in _REPEATS:
+            times = self._times(scope, node.input[1], what, depth)
+            return self._fold(scope, node, [first, times], what)
+        if first.size == 1:  # all elements of the state are equal, whatever their order
+            return first
+        others = [self.get(scope, n, what, depth + 1) if n else None for n in node.input[1:]]
+        part = self._fold(scope, node, [first, *others], what)
+        return part if part.size else first  # any part of what is repeated is the same
+
+    def _times(self, scope: Scope, name: str, what: str, depth: int) -> np.ndarray:
+        """Return how often a node repeats a state: once, if that is not a constant."""
+        try:
+            return self.get(scope, name, what, depth + 1)
+        except LayoutError:
+            return _ONCE
+
+
+def _title(node: Any) -> str:
+    return f"node {node.name or node.output[0]!r} ({node.op_type})"
 
 
 def _constant(attributes: Attributes, what: str) -> np.ndarray:
@@ -168,7 +213,7 @@ def _ints(inputs: list[Any], k: int, attributes: Attributes, name: str) -> list[
         return list(attributes[name].ints)
     if k >= len(inputs) or inputs[k] is None:
         return None
-    return [int(n) for n in inputs[k].ravel()[: MOST_DIMENSIONS + 1]]
+    return list(_sizes(inputs[k]))
 
 
 def _cast(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
@@ -200,6 +245,37 @@ def _slice(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         parts[axis] = slice(start, end, step)  # clamped as in ONNX
     return inputs[0][tuple(parts)]
+
+
+def _sizes(array: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in array.ravel()[: MOST_DIMENSIONS + 1])
+
+
+def _gather(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
+    array, index, axis = inputs[0], inputs[1], integer(attributes, "axis")
+    file.charge(array.nbytes // max(1, array.shape[axis]) * index.size)
+    return np.take(array, index, axis)
+
+
+def _expand(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
+    shape = np.broadcast_shapes(inputs[0].shape, _sizes(inputs[1]))
+    file.charge(math.prod(shape) * inputs[0].itemsize)
+    return np.broadcast_to(inputs[0], shape)
+
+
+def _tile(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
+    times = _sizes(inputs[1])
+    file.charge(math.prod(times) * inputs[0].nbytes)
+    return np.tile(inputs[0], times)
+
+
+def _full(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
+    value = np.zeros(1, np.float32)
+    if "value" in attributes:
+        value = _array_of(attributes["value"].t, "a value")
+    shape = _sizes(inputs[0])
+    file.charge(math.prod(shape) * value.itemsize)
+    return np.full(shape, value.reshape(()))
 
 
 def _dequantize(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
@@ -244,5 +320,9 @@ _FOLDS: dict[str, Callable[[Constants, list[Any], Attributes], Any]] = {
     ),
     "Concat": _concat,
     "Slice": _slice,
+    "Gather": _gather,
+    "Expand": _expand,
+    "Tile": _tile,
+    "ConstantOfShape": _full,
     "DequantizeLinear": _dequantize,
 }

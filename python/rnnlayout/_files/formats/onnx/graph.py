@@ -22,6 +22,8 @@ OPERATORS = {
     ("", "RNN"): "RNN",
     ("com.microsoft", "DynamicQuantizeLSTM"): "LSTM",
 }
+_MOST_FOLLOWED = 1000  # nodes before one that is asked about
+_PRODUCTS = {"MatMul", "Gemm"}
 _NAMES = {name for _, name in OPERATORS}
 TWICE = "defined twice"  # what a name refers to that is defined twice
 INPUT = "an input of the graph"
@@ -157,6 +159,25 @@ def integer(attributes: Attributes, name: str, default: int = 0) -> int:
     return int(attributes[name].i) if name in attributes else default
 
 
+def is_fixed(scope: Scope, name: str) -> bool:
+    """Return whether a name refers to what constants and shapes alone decide."""
+    waiting, seen = [(scope, name)], set[tuple[Scope, int]]()
+    while waiting and len(seen) < _MOST_FOLLOWED:
+        scope, name = waiting.pop()
+        if not scope.is_given(name):
+            continue
+        scope, found = scope.find(name)
+        if found is INPUT:
+            return False
+        if getattr(found, "op_type", "Shape") in ("Shape", "Size") or (scope, id(found)) in seen:
+            continue
+        if next(_subgraphs(found), None) is not None:
+            return False
+        seen.add((scope, id(found)))
+        waiting += [(scope, one) for one in found.input]
+    return not waiting
+
+
 def _subgraphs(node: Any) -> Iterator[Any]:
     for attribute in node.attribute:
         yield from [attribute.g] if attribute.HasField("g") else attribute.graphs
@@ -176,6 +197,17 @@ def initializers(graph: Any) -> Iterator[Any]:
     for one in all_graphs(graph):
         yield from one.initializer
         yield from (sparse.values for sparse in one.sparse_initializer)
+
+
+def loops(model: Any) -> list[str]:
+    """Return the loops that multiply matrices, but without a recurrent node: maybe RNNs."""
+    found = []
+    for graph in all_graphs(model.graph, *model.functions):
+        for node in graph.node:
+            inside = {one.op_type for body in _subgraphs(node) for one in body.node}
+            if node.op_type in ("Loop", "Scan") and inside & _PRODUCTS and not inside & _NAMES:
+                found.append(f"{_name_of(node)!r} ({node.op_type})")
+    return found
 
 
 @dataclass(frozen=True)

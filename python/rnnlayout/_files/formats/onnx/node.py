@@ -63,7 +63,7 @@ def _weights_at(site: Site, constants: Constants, hints: Hints, notes: list[str]
         _couple(tensors, constants)
         notes.append(f"{site.name}: input_forget is replaced by weights of f, those of i negated")
     given = read({role: np.ascontiguousarray(a) for role, a in tensors.items()}, spec, "onnx")
-    config = settings_of(site, spec, constants)
+    config = settings_of(site, spec, constants, notes)
     return weights_of(replace(given, config=config, batch_first="layout" in config))
 
 

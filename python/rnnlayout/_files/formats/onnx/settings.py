@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,9 +12,11 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 
 from .constants import Constants
-from .graph import Attributes, Site, integer
+from .graph import Attributes, Site, integer, is_fixed
 
 _LENGTHS, _STATES = 4, {"initial_h": 5, "initial_c": 6}  # inputs of an operator
+# What is raised for an input that is not computed from constants by simple nodes, or misshapen.
+_NOT_READ = (ValueError, IndexError)
 _PROJECTED = (
     ": ONNX's LSTM has no projection, and torch.onnx.export(dynamo=True) writes such a node, with a"
     " part of the weights, of an nn.LSTM with proj_size: convert the module or its state_dict()"
@@ -21,9 +24,10 @@ _PROJECTED = (
 )
 
 
-def settings_of(site: Site, spec: Spec, constants: Constants) -> dict[str, Any]:
+def settings_of(site: Site, spec: Spec, constants: Constants, notes: list[str]) -> dict[str, Any]:
     """Return what the node does differently from cuDNN, under ONNX's own names.
 
+    Messages about what could not be read are added to notes.
     Raises LayoutError if a state does not fit the spec, which is that of the weights.
     """
     attributes = site.attributes()
@@ -36,14 +40,10 @@ def settings_of(site: Site, spec: Spec, constants: Constants) -> dict[str, Any]:
         config["layout"] = layout
     for name, k in _STATES.items():
         if site.input(k) and (name == "initial_h" or site.operator == "LSTM"):
-            _check_shape(name, site.scope.shape(site.input(k)), spec, layout)
-            state, repeated = _constant(site, site.input(k), constants)
-            if state is not None and not repeated:
-                _check_shape(name, state.shape, spec, layout)
+            state = _state(site, name, spec, layout, constants, notes)
             if state is not None and state.any():
                 config[name] = np.asarray(state, np.float64).tolist()
-    lengths, _ = _constant(site, site.input(_LENGTHS), constants)
-    if lengths is not None:
+    if site.input(_LENGTHS) and (lengths := _lengths(site, constants)) is not None:
         config["sequence_lens"] = [int(n) for n in lengths.ravel()]
     return config
 
@@ -73,14 +73,40 @@ def _check_shape(name: str, shape: Sequence[int | None] | None, spec: Spec, layo
     raise LayoutError(f"{name}: shape ({found}), expected {sizes} = {axes}{why}")
 
 
-def _constant(site: Site, name: str, constants: Constants) -> tuple[np.ndarray | None, bool]:
-    """Return an input if the model fixes it, and whether it is repeated for each sequence."""
-    if not name:
-        return None, False
+def _state(
+    site: Site, name: str, spec: Spec, layout: int, constants: Constants, notes: list[str]
+) -> np.ndarray | None:
+    """Return an initial state if the model fixes it, None if it comes from outside, as in cuDNN.
+
+    N is 1 if the model repeats the state for each sequence.
+    """
+    source, d, h = site.input(_STATES[name]), spec.num_directions, spec.hidden_size
+    _check_shape(name, site.scope.shape(source), spec, layout)
     try:
-        scope, found = site.scope.find(name)
-        if getattr(found, "op_type", "") in ("Expand", "Tile"):
-            return constants.get(scope, found.input[0], f"input {name!r}"), True
-        return constants.get(site.scope, name, f"input {name!r}"), False
-    except LayoutError:  # it comes from outside, as in cuDNN
-        return None, False
+        state = constants.get(site.scope, source, name)
+    except LayoutError:
+        pass
+    else:
+        _check_shape(name, state.shape, spec, layout)
+        return state
+    try:
+        state = constants.get_once(site.scope, source, name)
+        first, second, _ = state.shape
+        shape = (first, d, h) if layout else (d, second, h)
+        constants.charge(math.prod(shape) * state.itemsize)
+        return np.broadcast_to(state, shape)
+    except _NOT_READ:
+        if is_fixed(site.scope, source):
+            notes.append(
+                f"{site.name}: its {name} is computed from constants in a way that is not read:"
+                " pass it as the initial state"
+            )
+        return None
+
+
+def _lengths(site: Site, constants: Constants) -> np.ndarray | None:
+    """Return the lengths of the sequences if the model fixes them."""
+    try:
+        return constants.get_once(site.scope, site.input(_LENGTHS), "sequence_lens")
+    except _NOT_READ:
+        return None

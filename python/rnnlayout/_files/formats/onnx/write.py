@@ -185,7 +185,22 @@ class _Entry:
         states = initial_states(self._config, f"initial_{s}", len(parts))
         for part, state in zip(parts, states, strict=True):
             array = self._exactly(f"initial_{s}", state, self._spec.dtype)
-            self._constant(part, array, self._spec.dtype)
+            if array.shape[not self._batch_first] == 1:  # N
+                self._repeat(part, array)
+            else:
+                self._constant(part, array, self._spec.dtype)
+
+    def _repeat(self, name: str, state: np.ndarray) -> None:
+        """Add a state that is the same for each sequence. N is the number of sequences in X."""
+        axis = int(not self._batch_first)
+        once, sizes = self._constant(f"{name}/once", state, self._spec.dtype), f"{name}/sizes"
+        ends = [self._constant(f"{name}/{n}", np.array([n]), "int64") for n in (axis, axis + 1)]
+        ones = self._constant(f"{name}/ones", np.ones(2 - axis, np.int64), "int64")
+        one = self._constant(f"{name}/one", np.ones(axis, np.int64), "int64")
+        self._node("Shape", [f"{self._prefix}X"], [f"{name}/X"])
+        self._node("Slice", [f"{name}/X", *ends], [f"{name}/N"])
+        self._node("Concat", [one, f"{name}/N", ones], [sizes], axis=0)
+        self._node("Expand", [once, sizes], [name])
 
     def _exactly(self, key: str, value: Any, dtype: str) -> np.ndarray:
         """Return a setting in the dtype that the model stores it in."""
