@@ -55,7 +55,8 @@ def test_activations_are_assumed_with_a_note(suffix, tmp_path):
     (note,) = found.notes
     assert (
         "Keras's config: activation tanh, recurrent activation sigmoid, go_backwards=False assumed;"
-        " for others pass activation=, recurrent_activation= or set weights.config in Python" in note
+        " for others pass activation=, recurrent_activation= or set weights.config in Python"
+        in note
     )
     found = rl.load(path, **hints, **HARD)
     assert off(found) < error

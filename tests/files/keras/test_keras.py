@@ -158,7 +158,9 @@ def test_an_archive_of_a_subclass_of_model_is_read_as_its_weights_alone(tmp_path
     model.save(tmp_path / "model.keras")
     found = rl.load(tmp_path / "model.keras")
     assert [name.split("/")[-1] for name in sorted(found)] == ["upper", "words"]
-    assert ["activation tanh, recurrent activation sigmoid" in note for note in found.notes] == [True]
+    assert ["activation tanh, recurrent activation sigmoid" in note for note in found.notes] == [
+        True
+    ]
     for name, layer in zip(sorted(found), (model.stack[0], model.words), strict=True):
         assert same_arrays(found[name], layer)
     gated = rl.load(tmp_path / "model.keras", recurrent_activation="hard_sigmoid")
@@ -179,7 +181,9 @@ def test_weights_alone_are_read_by_their_shapes(files, kit, name):
     found = rl.load(folder / name)
     assert all("tanh or relu" in str(error) for error in found.undecided.values())
     assert len(found.undecided) == 2 and len(found.names) == len(layers) and not found.refused
-    assert ["activation tanh, recurrent activation sigmoid" in note for note in found.notes] == [True]
+    assert ["activation tanh, recurrent activation sigmoid" in note for note in found.notes] == [
+        True
+    ]
     for entry, weights in rl.load(folder / name, cell="rnn_tanh").items():
         own = [k for k, (layer, _) in layers.items() if same_arrays(weights, layer)]
         assert len(own) == 1
