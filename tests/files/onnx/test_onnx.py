@@ -89,6 +89,60 @@ def test_in_subgraphs(operator, deep, tmp_path):
     assert distance(model, LSTM, tensors, weights[name]) <= 1  # reference.Rounded
 
 
+def scan_of(tensors):
+    """Return a model that computes a plain RNN with MatMul in a Scan."""
+    nodes = [
+        helper.make_node("MatMul", ["x_t", "W.T"], ["a"]),
+        helper.make_node("MatMul", ["h", "R.T"], ["b"]),
+        helper.make_node("Sum", ["a", "b", "bias"], ["sum"]),
+        helper.make_node("Tanh", ["sum"], ["h_t"]),
+        helper.make_node("Identity", ["h_t"], ["y_t"]),
+    ]
+    values = {name: helper.make_tensor_value_info(name, 1, [None, None])
+              for name in ("h", "x_t", "h_t", "y_t")}  # fmt: skip
+    ins, outs = [values["h"], values["x_t"]], [values["h_t"], values["y_t"]]
+    body = helper.make_graph(nodes, "step", ins, outs)
+    scan = helper.make_node(
+        "Scan", ["h_0", "x"], ["h_n", "y"], "steps", body=body, num_scan_inputs=1
+    )
+    three = [helper.make_tensor_value_info(name, 1, [None] * 3) for name in ("x", "y")]
+    two = [helper.make_tensor_value_info(name, 1, [None] * 2) for name in ("h_0", "h_n")]
+    bias = tensors["B"][0].reshape(2, H).sum(0)
+    held = {"W.T": tensors["W"][0].T, "R.T": tensors["R"][0].T, "bias": bias}
+    graph = helper.make_graph([scan], "g", [three[0], two[0]], [two[1], three[1]],
+                              [numpy_helper.from_array(a, n) for n, a in held.items()])  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+
+
+def test_an_rnn_in_a_loop_is_named(tmp_path):
+    """Weights that a Scan or a Loop multiplies with were left out without a word."""
+    spec = rl.Spec("rnn_tanh", I, H)
+    model, tensors = model_of(spec)
+    x, h0 = inputs(seeded("inputs", spec), spec)[:2]
+    scan = scan_of(tensors)
+    h_n, y = session(scan).run(None, {"x": x, "h_0": h0[0]})
+    expected = forward(from_onnx(tensors, spec), spec, x, h0)
+    assert distance_between(Run(y, h_n[None]), run(model, spec, x, h0), expected) <= 1  # Rounded
+    match = (
+        r"no recurrent layer found; 'steps' \(Scan\) is a loop with matrix products: .* not read"
+    )
+    with pytest.raises(rl.FileError, match=match):
+        read(scan, tmp_path)
+    model.graph.node.append(scan.graph.node[0])
+    model.graph.initializer.extend(scan.graph.initializer)
+    model.graph.input.append(scan.graph.input[1])
+    model.graph.node[-1].output[:] = ["h_n", "other y"]
+    (note,) = read(model, tmp_path).notes
+    assert "'steps' (Scan)" in note
+
+
+def test_a_loop_around_an_rnn_is_not_named(tmp_path):
+    model, _ = model_of(GRU)
+    model.graph.node.append(helper.make_node("MatMul", ["y", "y"], ["product"]))
+    wrapped(model, "Loop", 1)
+    assert not read(model, tmp_path).notes
+
+
 def test_tensors_of_no_rnn_are_named(tmp_path):
     model, _ = model_of(LSTM)
     assert read(model, tmp_path).others == ()

@@ -23,6 +23,7 @@ OPERATORS = {
     ("com.microsoft", "DynamicQuantizeLSTM"): "LSTM",
 }
 _MOST_FOLLOWED = 1000  # nodes before one that is asked about
+_PRODUCTS = {"MatMul", "Gemm"}
 _NAMES = {name for _, name in OPERATORS}
 TWICE = "defined twice"  # what a name refers to that is defined twice
 INPUT = "an input of the graph"
@@ -196,6 +197,17 @@ def initializers(graph: Any) -> Iterator[Any]:
     for one in all_graphs(graph):
         yield from one.initializer
         yield from (sparse.values for sparse in one.sparse_initializer)
+
+
+def loops(model: Any) -> list[str]:
+    """Return the loops that multiply matrices, but without a recurrent node: maybe RNNs."""
+    found = []
+    for graph in all_graphs(model.graph, *model.functions):
+        for node in graph.node:
+            inside = {one.op_type for body in _subgraphs(node) for one in body.node}
+            if node.op_type in ("Loop", "Scan") and inside & _PRODUCTS and not inside & _NAMES:
+                found.append(f"{_name_of(node)!r} ({node.op_type})")
+    return found
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,12 @@ from rnnlayout._sources.read import read
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .constants import Constants
-from .graph import initializers, load_model, sites
+from .graph import initializers, load_model, loops, sites
 from .node import weights_at
 from .replace import replace_in
 from .write import model_of, write_model
+
+_LISTED = 3  # loops
 
 
 def _read(path: Path, hints: Hints) -> Found:
@@ -79,6 +81,9 @@ def _found(path: Path, model: Any, hints: Hints) -> Found:
                 entries[site.name] = weights_at(site, constants, hints, notes)
             except ValueError as error:
                 refused[site.name] = error
+    if steps := loops(model):
+        named = ", ".join(steps[:_LISTED]) + (" and others" if len(steps) > _LISTED else "")
+        notes.append(f"{named} is a loop with matrix products: an RNN made of those is not read")
     others = [str(one.name) for one in initializers(model.graph) if constants.is_other(one)]
     for name, record in records.items():
         names = [f"{name}/{k}" for k in range(min(record.spec.num_layers, len(entries) + 1))]
