@@ -226,7 +226,7 @@ def parity(form, case, beside):
     check, found = beside_torch if beside == "torch" else alone, Verdicts()
     if beside == "torch":
         torch_there()  # before the search for cuDNN, so that torch's copy is shared
-    if "bfloat16" in case and cudnn.find()["version"] < 90000:
+    if "bfloat16" in case and cudnn.cudnn_report()["version"] < 90000:
         return vars(found) | {"left_out": {"bfloat16": "cuDNN 8 has no RNNs in bfloat16"}}
     for problem, batch_first, into in problems(form, case):
         check(found, problem, batch_first, into)

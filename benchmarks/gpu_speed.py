@@ -63,7 +63,7 @@ def title(problem):
 
 def place_of(with_torch):
     torch, where, _ = torch_there() if with_torch else (None, "cpu", None)
-    return Place(Driver(), torch, where, cudnn.find()["path"])
+    return Place(Driver(), torch, where, cudnn.cudnn_report()["path"])
 
 
 def jobs_of(problem, place, peers):

@@ -23,8 +23,8 @@ from statistics import median
 import numpy as np
 
 import rnnlayout as rl
-from rnnlayout._files.bags.bag import Bag, Tensor
 from rnnlayout._files.formats import safetensors
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
 
 # name -> RNNs by prefix, and the shapes of other tensors
 CASES = {
@@ -69,9 +69,9 @@ def make(path, rnns, others, part):
     rng = np.random.default_rng(0)
 
     def filled(shape):
-        return Tensor("float32", shape, lambda: rng.random(shape, np.float32) - np.float32(0.5))
+        return FileTensor("float32", shape, lambda: rng.random(shape, np.float32) - np.float32(0.5))
 
-    bag = Bag({name: filled(shape) for name, shape in shapes.items()}, {"format": "pt"})
+    bag = TensorSet({name: filled(shape) for name, shape in shapes.items()}, {"format": "pt"})
     safetensors.write_tensors(path, bag)
 
 

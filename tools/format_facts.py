@@ -16,8 +16,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 from files.hostile.good import beside, good  # noqa: E402
 
 import rnnlayout as rl  # noqa: E402
-from rnnlayout._files.formats import format as formats  # noqa: E402
-from rnnlayout._model.given import given_of  # noqa: E402
+from rnnlayout._files.formats import registry as formats  # noqa: E402
+from rnnlayout._model.checked_rnn import checked_rnn_of  # noqa: E402
 from rnnlayout._weights.weights import weights_of  # noqa: E402
 
 PLAIN = rl.Spec("lstm", 3, 2, bidirectional=True)
@@ -63,8 +63,8 @@ class Trial:
 
     def __init__(self, suffixes, folder):
         self.suffixes, self.suffix, self.folder = suffixes, suffixes[0], folder
-        self.is_read = self.suffix in formats.readable()
-        self.is_written = self.suffix in formats.writable()
+        self.is_read = self.suffix in formats.readable_suffixes()
+        self.is_written = self.suffix in formats.writable_suffixes()
         by_suffix = formats.format_to_read if self.is_read else formats.format_to_write
         self.format = by_suffix(Path(f"x{self.suffix}"))
         self.layouts = [rl.layout(name) for name in getattr(self.format, "layouts", rl.layouts())]
@@ -80,7 +80,7 @@ class Trial:
             tensors = {name: np.ones(shape, "f4") for name, shape in shapes.items()}
             flat = tensors["weight_space"] if one.name == "cudnn" else tensors
             weights = rl.Weights(flat, spec.replace(dtype="float32"), one).to(one, dtype=spec.dtype)
-            return weights_of(replace(given_of(weights), **used))
+            return weights_of(replace(checked_rnn_of(weights), **used))
         return None
 
     def load(self, weights, **told):

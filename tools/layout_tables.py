@@ -6,10 +6,10 @@ from functools import cache
 
 import rnnlayout as rl
 from rnnlayout import LossyError, _native
-from rnnlayout._convert.engine import spec_in
-from rnnlayout._model.optional import spec_has
+from rnnlayout._convert.engine import result_spec
+from rnnlayout._model.optional_tensors import optional_tensors_of
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES
-from rnnlayout._sources.candidates import Candidate, is_flat
+from rnnlayout._sources.candidates import UnsizedRNN, is_one_vector
 
 CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN"}
 CHECKED = {
@@ -123,10 +123,10 @@ def tensors(name, info):
     if info["peepholes"]:
         forms.insert(1, ("lstm", "LSTM with peepholes", "after", HAS_BIAS | HAS_PEEPHOLES))
     for cell, title, reset, has in forms:
-        one = Candidate(rl.layout(name), cell, reset, 1, False, False, has)
+        one = UnsizedRNN(rl.layout(name), cell, reset, 1, False, False, has)
         try:
             # the length of one vector is not an affine function of the sizes
-            shapes = {} if is_flat(one.layout) else one.dimensions
+            shapes = {} if is_one_vector(one.layout) else one.dimensions
         except LossyError:
             continue
         several = len(info["resets"]) > 1 and cell == "gru"
@@ -171,7 +171,7 @@ def sign(spec, source, target):
     """Return the sign of a pair, and the reason if it is refused."""
     try:
         both = rl.layout(source), rl.layout(target)
-        plan = _native.Plan(spec_in(both[1], spec), both[0], spec_has(spec), both[1])
+        plan = _native.Plan(result_spec(both[1], spec), both[0], optional_tensors_of(spec), both[1])
         steps = plan.steps()
     except LossyError as error:
         return "x", str(error)

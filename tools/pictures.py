@@ -16,8 +16,8 @@ import numpy as np
 import rnnlayout as rl
 from rnnlayout import _native
 from rnnlayout._model.picture.scene import MARGIN, Box, Scene, Text, text_width
-from rnnlayout._model.picture.strips import legend
-from rnnlayout._model.picture.svg import svg
+from rnnlayout._model.picture.strips import draw_legend
+from rnnlayout._model.picture.svg import svg_text
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 SMALL = rl.Spec("lstm", input_size=3, hidden_size=2)
@@ -59,7 +59,7 @@ def gates():
             x += 10
         scene.height += LINE
     scene.paragraph(MARGIN + LABEL, "gates: i input, f forget, g candidate, o output", "say")
-    return svg(scene)
+    return svg_text(scene)
 
 
 # ------------------------------------------------------------------------------- pairs of layouts
@@ -96,9 +96,9 @@ def pairs(kind):
         scene.height += CELL
     scene.height += 6
     seen = {layout_tables.sign(spec, a, b)[0] for a in sources for b in targets}
-    legend(scene, [(COLOURS[sign], "" if sign == "=" else sign, words)
+    draw_legend(scene, [(COLOURS[sign], "" if sign == "=" else sign, words)
                    for sign, words in MEANINGS.items() if sign in seen])  # fmt: skip
-    return svg(scene)
+    return svg_text(scene)
 
 
 # ---------------------------------------------------------------------------------- what map draws

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "python" / "rnnlayout"
-# A room imports the rooms before it and itself. Inside _files: bags, then formats, then the rest.
+# A room imports the rooms before it and itself. Inside _files: tensor_sets, then
+# formats, then the rest.
 ORDER = [
-    "_native", "_model", "_sources", "_convert", "_run", "_weights", "_files.bags",
+    "_native", "_model", "_sources", "_convert", "_run", "_weights", "_files.tensor_sets",
     "_files.formats", "_files", "_compare", "_cli", "testing", "rnnlayout", "__main__",
 ]  # fmt: skip
 Arrow = tuple[str, str]  # importing module, imported module: "_model.spec", "_native"
@@ -74,7 +75,7 @@ def _existing(target: str, known: dict[str, Path]) -> str:
 
 def room(module: str) -> str:
     """Return the room of a module."""
-    for name in ("_files.bags", "_files.formats"):
+    for name in ("_files.tensor_sets", "_files.formats"):
         if f"{module}.".startswith(f"{name}."):
             return name
     return module.partition(".")[0]

@@ -31,9 +31,9 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
     from rnnlayout._convert.engine import Report as Report
     from rnnlayout._convert.explain import Explanation as Explanation, explain as explain
     from rnnlayout._convert.picture import picture as picture
-    from rnnlayout._files.bags.bag import Converted as Converted
-    from rnnlayout._files.bags.found import Found as Found
     from rnnlayout._files.files import convert_file as convert_file, load as load, save as save
+    from rnnlayout._files.tensor_sets.found import Found as Found
+    from rnnlayout._files.tensor_sets.tensor_set import Converted as Converted
     from rnnlayout._model.describe import describe as describe, regions as regions
     from rnnlayout._model.errors import (
         FileError as FileError,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
     )
     from rnnlayout._run.cudnn import set_cudnn as set_cudnn
     from rnnlayout._run.rnn import RNN as RNN, forward as forward
-    from rnnlayout._sources.read import infer_spec as infer_spec
+    from rnnlayout._sources.read_source import infer_spec as infer_spec
     from rnnlayout._weights.assign import assign as assign
     from rnnlayout._weights.weights import Weights as Weights, stack as stack
 
@@ -74,9 +74,9 @@ _PUBLIC = {
     "_convert.engine": ["Report"],
     "_convert.explain": ["Explanation", "explain"],
     "_convert.picture": ["picture"],
-    "_files.bags.bag": ["Converted"],
-    "_files.bags.found": ["Found"],
     "_files.files": ["convert_file", "load", "save"],
+    "_files.tensor_sets.found": ["Found"],
+    "_files.tensor_sets.tensor_set": ["Converted"],
     "_model.describe": ["describe", "regions"],
     "_model.errors": ["FileError", "MissingExtraError", "UnknownNameError"],
     "_model.layout": ["Layout", "layout", "layouts"],
@@ -88,7 +88,7 @@ _PUBLIC = {
                 "set_num_threads"],
     "_run.cudnn": ["set_cudnn"],
     "_run.rnn": ["RNN", "forward"],
-    "_sources.read": ["infer_spec"],
+    "_sources.read_source": ["infer_spec"],
     "_weights.assign": ["assign"],
     "_weights.weights": ["Weights", "stack"],
 }  # fmt: skip

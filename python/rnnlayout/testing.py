@@ -24,8 +24,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rnnlayout._compare.blocks import Gate, one_bias
-from rnnlayout._compare.verify import compare, verify
+from rnnlayout._compare.blocks import GateKey, gates_with_one_bias
+from rnnlayout._compare.verify import compare_pair, verify
 from rnnlayout._convert.engine import Report
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
@@ -90,16 +90,16 @@ def assert_roundtrip(
     way = [as_layout(x) for x in ([via] if isinstance(via, (str, Layout)) else via)]
     stops = " -> ".join(str(x) for x in (start.layout, *way, start.layout))
     here, reports = start, []
-    summed = frozenset[Gate]()
+    summed = frozenset[GateKey]()
     for stop in (*way, start.layout):
         try:
             here = here.to(stop, exact=exact)
         except LossyError as error:
             raise AssertionError(f"{stops}: {error}") from error
         reports.append((stop, here.report or Report("exact")))
-        summed |= one_bias(here) - one_bias(start)
+        summed |= gates_with_one_bias(here) - gates_with_one_bias(start)
     names = f"between before and after {stops}"
-    if differs := compare(start, here, names, summed=summed):
+    if differs := compare_pair(start, here, names, summed=summed):
         raise AssertionError(differs.text)
     sums = sum(r.rounded_sums for _, r in reports)
     reason = "; ".join(f"{stop}: {r.reason}" for stop, r in reports if r.reason)

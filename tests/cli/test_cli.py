@@ -112,14 +112,14 @@ def test_a_spec_is_typed_as_it_is_printed():
         rl.Spec("lstm", 5, 4, proj_size=2, bias="none"),
         rl.Spec("rnn_relu", 4, 4, skip_input=True, recurrent_activation="sigmoid"),
     ):
-        assert _commands.spec(str(spec)) == spec
-        assert _commands.spec(re.sub(r"(\w) (\w+)", r"\1=\2", str(spec))) == spec
+        assert _commands.parse_spec(str(spec)) == spec
+        assert _commands.parse_spec(re.sub(r"(\w) (\w+)", r"\1=\2", str(spec))) == spec
 
 
 def test_a_layout_is_typed_as_it_is_printed():
     for layout in (rl.layout("torch"), rl.layout("concat", inputs="xh", z="candidate")):
-        assert _commands.layout(str(layout)) == layout
-        assert _commands.layout(str(layout).replace(" ", "")) == layout
+        assert _commands.parse_layout(str(layout)) == layout
+        assert _commands.parse_layout(str(layout).replace(" ", "")) == layout
 
 
 # ------------------------------------------------------------------------------------ exit codes
@@ -148,7 +148,7 @@ def test_errors_are_words_and_a_code(rnnlayout, monkeypatch, error, code, said):
     def fails():
         raise error
 
-    monkeypatch.setattr(_doctor, "examine", fails)
+    monkeypatch.setattr(_doctor, "examine_machine", fails)
     monkeypatch.delenv("RNNLAYOUT_DEBUG", raising=False)
     assert rnnlayout("doctor")[:2] == (code, "")
     _, _, err = rnnlayout("doctor")
@@ -189,14 +189,14 @@ def test_errors_are_words_and_a_code(rnnlayout, monkeypatch, error, code, said):
 )  # fmt: skip
 def test_errors_name_options_of_the_command(arguments, message, said):
     options = _cli.make_parser().parse_args(arguments)
-    assert _commands.in_options(message, options) == (said or message)
+    assert _commands.error_in_options(message, options) == (said or message)
 
 
 def test_interrupted(rnnlayout, monkeypatch):
     def interrupted():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_doctor, "examine", interrupted)
+    monkeypatch.setattr(_doctor, "examine_machine", interrupted)
     assert rnnlayout("doctor") == (130, "", "")
 
 
@@ -205,7 +205,7 @@ def test_no_name_is_an_order_to_the_terminal(rnnlayout, tmp_path):
         code, out, err = rnnlayout("inspect", tmp_path / name)
         assert (code, out) == (3, "") and len(name.encode("unicode_escape")) <= len(err)
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\udc80-\udcff]", err)
-    shown = _terminal.shown(ESCAPES)
+    shown = _terminal.printable(ESCAPES)
     assert shown.isascii() and shown.isprintable() and shown.startswith("a\\x1b[31mb\\x07\\x9b2J")
 
 
@@ -335,10 +335,10 @@ def test_labels_are_coloured_on_a_terminal(rnnlayout, monkeypatch, tmp_path):
 
 def test_a_hint_is_labelled(capsys, monkeypatch):
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    _terminal.say_error("no cuDNN\nhere: none\nhint: pip install it")
+    _terminal.print_error("no cuDNN\nhere: none\nhint: pip install it")
     assert capsys.readouterr().err == "error: no cuDNN\n  here: none\nhint: pip install it\n"
     monkeypatch.setenv("FORCE_COLOR", "1")
-    _terminal.say_error("no cuDNN\nhint: pip install it")
+    _terminal.print_error("no cuDNN\nhint: pip install it")
     assert "\n\x1b[1;36mhint:\x1b[0m pip install it\n" in capsys.readouterr().err
 
 
@@ -360,7 +360,9 @@ def test_colours(monkeypatch, tty, variables, colours):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert _terminal.strong("lstm", Terminal(tty)) == ("\x1b[1mlstm\x1b[0m" if colours else "lstm")
+    assert _terminal.bold_text("lstm", Terminal(tty)) == (
+        "\x1b[1mlstm\x1b[0m" if colours else "lstm"
+    )
 
 
 def on_a_terminal(columns, *arguments):

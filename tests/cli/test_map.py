@@ -67,8 +67,8 @@ def test_files_are_written(rnnlayout, file, tmp_path):
 def test_two_files_show_one_picture(rnnlayout, file, tmp_path, monkeypatch):
     """It was drawn once for each."""
     drawn = []
-    draw = _picture.draw_each
-    monkeypatch.setattr(_picture, "draw_each", lambda *a, **k: drawn.append(k) or draw(*a, **k))
+    draw = _picture.draw_rnns
+    monkeypatch.setattr(_picture, "draw_rnns", lambda *a, **k: drawn.append(k) or draw(*a, **k))
     files = "--svg", tmp_path / "a.svg", "--png", tmp_path / "a.png"
     assert rnnlayout("map", file, *files)[0] == 0
     assert len(drawn) == 1

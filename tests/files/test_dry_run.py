@@ -11,7 +11,7 @@ from files.onnx.models import tensors_of
 from oracles.frameworks import KERAS_NOISE, H, I, fill_keras, onnx_model, seeded, torch_module
 
 import rnnlayout as rl
-from rnnlayout._files.formats.format import FORMATS
+from rnnlayout._files.formats.registry import FORMATS
 
 pytestmark = KERAS_NOISE
 SPEC = rl.Spec("lstm", I, H)
@@ -41,7 +41,7 @@ def watched():
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """Whole models, and bags with other tensors: the files that conversions rewrite."""
+    """Whole models, and files with other tensors too: what conversions rewrite."""
     folder = tmp_path_factory.mktemp("sources")
     layers = [keras.layers.LSTM(H, name="lstm"), keras.layers.Dense(2)]
     model = keras.Sequential([keras.Input((None, I)), *layers])

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import rnnlayout as rl
-from rnnlayout._files.bags import layerwise
+from rnnlayout._files.tensor_sets import layerwise
 
 LAYOUTS = {
     ".safetensors": "torch",

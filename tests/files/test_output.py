@@ -10,8 +10,8 @@ import sys
 import pytest
 
 import rnnlayout as rl
-from rnnlayout._files.bags import output as _output
-from rnnlayout._files.bags.output import whole
+from rnnlayout._files.tensor_sets import output_file as _output
+from rnnlayout._files.tensor_sets.output_file import write_whole_file
 
 # What a process starts with, whatever the tests were started with.
 HANDLERS = {"SIGINT": "signal.default_int_handler"} | dict.fromkeys(
@@ -22,7 +22,7 @@ HANG = 600  # seconds; no test waits for as long on any machine
 
 
 def written(path, text="new", **options):
-    with whole(path, **{"force": False} | options) as part:
+    with write_whole_file(path, **{"force": False} | options) as part:
         part.path.write_text(text)
     return path.read_text()
 
@@ -44,7 +44,7 @@ def links(request, monkeypatch):
 
     if request.param:
         monkeypatch.setattr(os, "link", no_links)
-        monkeypatch.setattr(_output, "_create", named)
+        monkeypatch.setattr(_output, "_create_unnamed", named)
 
 
 def named(target):
@@ -82,7 +82,7 @@ def test_one_that_comes_up_in_the_meantime_stays(folder, links):
     out = folder / "a.h5"
     with (
         pytest.raises(FileExistsError, match="another process created it in the meantime"),
-        whole(out, force=False) as part,
+        write_whole_file(out, force=False) as part,
     ):
         part.path.write_text("new")
         out.write_text("old")
@@ -104,7 +104,7 @@ def test_permissions_are_the_umasks(folder, names, mask):
 def test_an_error_on_the_way_leaves_what_was(folder, names, error, force):
     if force:
         (folder / "a.h5").write_text("old")
-    with pytest.raises(error), whole(folder / "a.h5", force=force) as part:
+    with pytest.raises(error), write_whole_file(folder / "a.h5", force=force) as part:
         part.path.write_text("half")
         part.beside(".json").write_text("half")
         raise error
@@ -166,7 +166,7 @@ def test_a_folder_that_may_not_be_written(folder, monkeypatch):
 
 
 def test_a_file_without_a_name_is_written_by_its_path(folder):
-    with whole(folder / "a.bin", force=False) as part:
+    with write_whole_file(folder / "a.bin", force=False) as part:
         part.path.write_bytes(b"weights")
         assert part.name == "a.bin" and os.listdir(folder) == []
         part.beside(".json").write_text("{}")
@@ -181,7 +181,7 @@ def test_a_second_file_is_refused_or_replaced_like_the_first(folder, names, forc
     if force:
         (folder / "a.bin").write_text("old")
     try:
-        with whole(folder / "a.bin", force=force) as part:
+        with write_whole_file(folder / "a.bin", force=force) as part:
             part.path.write_text("new")
             part.beside(".json").write_text("new")
         assert force
@@ -195,7 +195,10 @@ def test_descriptors_are_closed(folder, names):
     before = len(os.listdir("/proc/self/fd"))
     for force in (False, True):
         written(folder / "a.h5", force=force)
-        with pytest.raises(ZeroDivisionError), whole(folder / "b.h5", force=force) as part:
+        with (
+            pytest.raises(ZeroDivisionError),
+            write_whole_file(folder / "b.h5", force=force) as part,
+        ):
             part.beside(".json")
             raise ZeroDivisionError
     assert len(os.listdir("/proc/self/fd")) == before and os.listdir(folder) == ["a.h5"]
@@ -211,7 +214,7 @@ def test_a_signal_leaves_nothing(folder, signal, force):
 import ctypes, os, signal, sys
 from rnnlayout._cli import main
 from rnnlayout._cli.commands import layouts
-from rnnlayout._files.bags.output import whole
+from rnnlayout._files.tensor_sets.output_file import whole
 
 def run(options):
     with whole({str(folder / "a.npz")!r}, force={force}) as part:

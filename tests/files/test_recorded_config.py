@@ -10,7 +10,7 @@ from oracles import some
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
 from rnnlayout._files import files
-from rnnlayout._files.bags import record
+from rnnlayout._files.tensor_sets import record
 
 WRONG = [
     ("merge_mode", [1]),

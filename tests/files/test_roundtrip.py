@@ -10,12 +10,13 @@ import pytest
 from oracles.some import LAYOUTS, holds, random_weights
 
 import rnnlayout as rl
-from rnnlayout._files.formats.format import FORMATS, format_to_write, readable
-from rnnlayout._model.given import given_of
+from rnnlayout._files.formats.registry import FORMATS, format_to_write, readable_suffixes
+from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._weights.weights import weights_of
 
 COUNT = 150
-WRITE_ONLY = FORMATS.keys() - set(readable())  # tests/files/bags/test_c.py compiles them
+# tests/files/tensor_sets/test_c.py compiles them
+WRITE_ONLY = FORMATS.keys() - set(readable_suffixes())
 NOT_WRITTEN = {".pkl", ".pickle", ".eqx", ".pdparams", ".index", ".params"}
 # These have one order of the axes of x each.
 OWN_AXES = {".onnx", ".keras", ".h5", ".hdf5", ".weights.h5"}
@@ -62,7 +63,9 @@ def random_rnn(rng, layouts):
     while not (fitting := [layout for layout in layouts if holds(layout, spec)]):
         spec = random_spec(rng)
     layout = rng.choice(fitting)
-    given = given_of(rl.Weights(random_weights(layout, spec, rng.getrandbits(32)), spec, layout))
+    given = checked_rnn_of(
+        rl.Weights(random_weights(layout, spec, rng.getrandbits(32)), spec, layout)
+    )
     names = rng.sample(sorted(SETTINGS), rng.choice([0, 0, 1, 2]))
     config = {name: SETTINGS[name](rng, spec) for name in names}
     return weights_of(replace(given, config=config, batch_first=rng.choice([None, False, True])))

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 import rnnlayout as rl
-from rnnlayout._files.formats.format import readable
+from rnnlayout._files.formats.registry import readable_suffixes
 
-FORMATS = [None, *(suffix[1:] for suffix in readable())]
+FORMATS = [None, *(suffix[1:] for suffix in readable_suffixes())]
 SPEC = rl.Spec("lstm", 3, 2)
 # The kernel's files: regular ones without a size, or with one that is not that of their content,
 # which cannot be mapped into memory; /proc/self/mem cannot even be read from its beginning.

@@ -96,7 +96,7 @@ def test_layers_of_the_vector(both, bias, tmp_path):
 
 
 def test_a_large_rnn_is_converted_layer_by_layer(tmp_path, monkeypatch):
-    monkeypatch.setattr("rnnlayout._files.bags.layerwise.SMALL_NBYTES", 0)
+    monkeypatch.setattr("rnnlayout._files.tensor_sets.layerwise.SMALL_NBYTES", 0)
     for bias in ("double", "none"):
         spec = rl.Spec("gru", 5, 3, 3, True, bias=bias)
         rng = np.random.default_rng(3)

@@ -10,7 +10,7 @@ from svgs import check
 
 import rnnlayout as rl
 from rnnlayout import _native
-from rnnlayout._model.picture.layouts import Subject, draw
+from rnnlayout._model.picture.layouts import Subject, draw_subjects
 from rnnlayout._model.picture.png import write_png
 from rnnlayout._model.picture.scene import Box, Scene
 
@@ -147,7 +147,7 @@ HOSTILE = [
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 def test_names_do_no_harm(name):
     spec = rl.Spec("lstm", 3, 2)
-    picture = draw([Subject(spec, rl.layout("torch"), None, name)], 300)
+    picture = draw_subjects([Subject(spec, rl.layout("torch"), None, name)], 300)
     assert len(picture.svg.encode()) < 40_000
     svg = check(picture.svg)
     assert len(svg.blocks) == 16
@@ -160,7 +160,7 @@ def test_names_do_no_harm(name):
 
 
 def test_at_most_twenty_rnns():
-    picture = draw([Subject(rl.Spec("gru", 3, 2), rl.layout("torch"))] * 70)
+    picture = draw_subjects([Subject(rl.Spec("gru", 3, 2), rl.layout("torch"))] * 70)
     svg = check(picture.svg)
     assert len(svg.blocks) == 20 * 12
     assert "... and 50 more RNNs" in {one.words for one in svg.texts}

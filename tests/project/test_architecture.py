@@ -1,5 +1,6 @@
 """The folders are the architecture: which includes which, what each knows, what is exported."""
 
+import ast
 import re
 import shutil
 
@@ -7,7 +8,8 @@ import pytest
 from commands import ROOT, run
 
 CSRC = ROOT / "csrc"
-NATIVE = ROOT / "python" / "rnnlayout" / "_native"
+PACKAGE = ROOT / "python" / "rnnlayout"
+NATIVE = PACKAGE / "_native"
 
 # The arrow A <- B: B may include A.
 MAY_INCLUDE = {
@@ -124,3 +126,50 @@ def test_every_source_is_built():
     listed = set(re.findall(r"[\w/]+\.c\b", (ROOT / "CMakeLists.txt").read_text()))
     sources = {name(path) for path in CORE_FILES + NATIVE_FILES if path.suffix == ".c"}
     assert sources == listed
+
+
+# ------------------------------------------------------------------------- one word for one thing
+
+# Each command is a module with the same two functions; Python calls the other two.
+CALLED_BY_NAME = {"add_arguments", "run", "__getattr__", "__dir__"}
+
+
+def definitions(package):
+    """Yield (name, file) of each class, wherever it is, and of each function of a module."""
+    for path in sorted(package.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        named = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        named += [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+        for node in named:
+            yield node.name, path.relative_to(package).as_posix()
+
+
+def defined_twice(package):
+    """Return the names that several files define; overloads of one function are in one file."""
+    files = {}
+    for name, file in definitions(package):
+        files.setdefault(name, set()).add(file)
+    twice = {name: sorted(where) for name, where in files.items() if len(where) > 1}
+    return {name: twice[name] for name in twice.keys() - CALLED_BY_NAME}
+
+
+def test_a_class_or_function_of_the_package_is_found_by_its_name():
+    """If two files need the same name, ask whether it is one thing, else say what each is."""
+    assert len(dict(definitions(PACKAGE))) > 800
+    assert defined_twice(PACKAGE) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "twice"),
+    [
+        ("def _read(path): ...", True),
+        ("async_def = _read = None", False),
+        ("class Outer:\n    class Found: ...", True),
+        ("class Outer:\n    def _read(self): ...", False),
+        ("def run(options): ...", False),
+    ],
+)
+def test_a_name_that_two_files_define_is_noticed(tmp_path, text, twice):
+    (tmp_path / "a.py").write_text("class Found: ...\ndef _read(path): ...\ndef run(x): ...")
+    (tmp_path / "b.py").write_text(text)
+    assert bool(defined_twice(tmp_path)) == twice

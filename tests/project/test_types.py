@@ -8,7 +8,7 @@ from pathlib import Path
 from commands import TESTS, run
 
 import rnnlayout as rl
-from rnnlayout._model.layout import Named
+from rnnlayout._model.layout import LayoutName
 
 SCRIPT = TESTS / "project" / "typed_user.py"
 OF_A_GPU = {"DeviceArray", "set_cudnn"}
@@ -24,4 +24,4 @@ def test_a_users_script_touches_every_public_name_and_runs(tmp_path):
 
 
 def test_the_layouts_that_type_checkers_know():
-    assert [*typing.get_args(Named)] == [name for name in rl.layouts() if name != "cudnn"]
+    assert [*typing.get_args(LayoutName)] == [name for name in rl.layouts() if name != "cudnn"]

@@ -4,7 +4,7 @@ import pytest
 
 import rnnlayout as rl
 from rnnlayout._native import HAS_PEEPHOLES
-from rnnlayout._sources.candidates import one_layer
+from rnnlayout._sources.candidates import one_layer_candidates
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,16 @@ def test_biases_that_a_layout_always_has(layout, cell, reset):
     always = names == tuple(rl.describe(spec.replace(bias="double"), layout))
     assert always == any(row["bias_always"] for row in rl.layouts()[layout]["rows"])
     found = [
-        one for one in one_layer(rl.layout(layout))
-        if (one.cell, one.reset, one.bidirectional, one.projected, one.has & HAS_PEEPHOLES)
-        == (spec.cell, spec.reset, False, False, 0) and one.names == names
-    ]  # fmt: skip
-    assert len(found) == 1 and bool(found[0].has & 1) == always
+        one
+        for one in one_layer_candidates(rl.layout(layout))
+        if (
+            one.cell,
+            one.reset,
+            one.bidirectional,
+            one.projected,
+            one.optional_tensors & HAS_PEEPHOLES,
+        )
+        == (spec.cell, spec.reset, False, False, 0)
+        and one.names == names
+    ]
+    assert len(found) == 1 and bool(found[0].optional_tensors & 1) == always

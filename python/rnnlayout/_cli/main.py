@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 
-from .failures import report
+from .failures import report_error
 from .options import DONE, INTERRUPTED, USAGE
 from .parser import make_parser
-from .terminal import put
+from .terminal import print_text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _silence()
         return DONE
     except Exception as error:
-        code = report(error, options)
+        code = report_error(error, options)
         _flush_or_silence()
         return code
 
@@ -66,12 +66,12 @@ def _run(arguments: Sequence[str] | None, options: argparse.Namespace) -> int:
     if options.version:
         from rnnlayout._native import __version__
 
-        put(f"rnnlayout {__version__}")
+        print_text(f"rnnlayout {__version__}")
         return DONE
     if options.completion:
         from . import completion
 
-        put(completion.script(parser, options.completion))
+        print_text(completion.script(parser, options.completion))
         return DONE
     if options.command is None:
         parser.print_help(sys.stderr)

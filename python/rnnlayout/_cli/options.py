@@ -47,11 +47,11 @@ def add_pictures(parser: argparse.ArgumentParser, what: str) -> None:
     add_file(parser, "--svg", metavar="OUT", help=f"write {what} as SVG")
     add_file(parser, "--png", metavar="OUT", help=f"write {what} as PNG: needs matplotlib")
     parser.add_argument(
-        "--width", type=_pixels, metavar="N", help="of the picture, in pixels (default: 760)"
+        "--width", type=_parse_pixels, metavar="N", help="of the picture, in pixels (default: 760)"
     )
 
 
-def _pixels(text: str) -> int:
+def _parse_pixels(text: str) -> int:
     from rnnlayout._model.picture.layouts import NARROWEST, WIDEST
 
     if not text.isdecimal() or not NARROWEST <= int(text) <= WIDEST:
@@ -71,13 +71,13 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stack",
         action="append",
-        type=_stack,
+        type=_parse_stack,
         metavar="NAME,NAME",
         help="make one RNN of these layers, bottom first; may be repeated",
     )
 
 
-def _stack(text: str) -> list[str]:
+def _parse_stack(text: str) -> list[str]:
     names = text.split(",")
     if len(names) < 2 or not all(names):
         raise argparse.ArgumentTypeError(f"{text!r}: need names, as in lstm_1,lstm_2")
@@ -86,10 +86,10 @@ def _stack(text: str) -> list[str]:
 
 def add_map(parser: argparse.ArgumentParser, help: str) -> None:
     """Add the option that pairs names of two files."""
-    parser.add_argument("--map", action="append", type=_pair, metavar="A=B", help=help)
+    parser.add_argument("--map", action="append", type=_parse_pair, metavar="A=B", help=help)
 
 
-def pairs(options: argparse.Namespace) -> dict[str, str]:
+def map_pairs(options: argparse.Namespace) -> dict[str, str]:
     """Return what --map says."""
     told = dict(options.map or ())
     if len(told) < len(options.map or ()) or len(set(told.values())) < len(told):
@@ -97,16 +97,18 @@ def pairs(options: argparse.Namespace) -> dict[str, str]:
     return told
 
 
-def _pair(text: str) -> tuple[str, str]:
-    return _both(text.partition("="), "need two names, as in encoder=lstm_1")
+def _parse_pair(text: str) -> tuple[str, str]:
+    return _split_pair(text.partition("="), "need two names, as in encoder=lstm_1")
 
 
-def _class(text: str) -> tuple[str, str]:
-    return _both(text.rpartition("="), "write CLASS=LSTM, CLASS=GRU ...")
+def _parse_class(text: str) -> tuple[str, str]:
+    return _split_pair(text.rpartition("="), "write CLASS=LSTM, CLASS=GRU ...")
 
 
-def _both(parts: tuple[str, str, str], needed: str) -> tuple[str, str]:
-    """Return what is before and after the equals sign. needed: for the error if one is empty."""
+def _split_pair(parts: tuple[str, str, str], needed: str) -> tuple[str, str]:
+    """Return what is before and after the equals sign. Raise an error if one of them is empty;
+    needed: how to write them, as the error says.
+    """
     if not all(parts):
         raise argparse.ArgumentTypeError(f"{''.join(parts)!r}: {needed}")
     return parts[0], parts[2]
@@ -120,7 +122,7 @@ def add_reading(parser: argparse.ArgumentParser, *, whose: str = "the input file
              help="the to_json() of a Keras model, if the file has only its weights")  # fmt: skip
     add(
         "--as-class",
-        type=_class,
+        type=_parse_class,
         action="append",
         metavar="CLASS=LSTM",
         help="read layers of your own class in a Keras file as LSTM, GRU or SimpleRNN, cells"
@@ -129,7 +131,7 @@ def add_reading(parser: argparse.ArgumentParser, *, whose: str = "the input file
     add_format(parser)
     group = parser.add_argument_group("options for files that do not describe themselves")
     add = group.add_argument
-    add("--layout", type=layout, metavar="LAYOUT", help=f"layout of {whose}")
+    add("--layout", type=parse_layout, metavar="LAYOUT", help=f"layout of {whose}")
     add("--cell", choices=("lstm", "gru", "rnn_tanh", "rnn_relu"), help="cell of the RNNs")
     add(
         "--reset",
@@ -149,7 +151,7 @@ def add_reading(parser: argparse.ArgumentParser, *, whose: str = "the input file
     )
     add(
         "--spec",
-        type=spec,
+        type=parse_spec,
         metavar="SPEC",
         help='the whole spec: "lstm, input_size 8, hidden_size 16, bidirectional"',
     )
@@ -159,13 +161,13 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     """Add the option for a file whose name does not show its format."""
     parser.add_argument(
         "--format",
-        type=file_format,
+        type=parse_file_format,
         metavar="F",
         help="format of the file whose name does not show it: pt, h5, keras, npz ...",
     )
 
 
-def hints(options: argparse.Namespace) -> dict[str, Any]:
+def load_hints(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of load() that add_reading() asked for."""
     found = {name: getattr(options, name) for name in HINTS if hasattr(options, name)}
     if "as_class" in found:
@@ -173,9 +175,9 @@ def hints(options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def file_format(text: str) -> str:
+def parse_file_format(text: str) -> str:
     """Parse the name of a format that is read."""
-    from rnnlayout._files.formats.format import format_named
+    from rnnlayout._files.formats.registry import format_named
     from rnnlayout._model.errors import FileError
 
     try:
@@ -185,7 +187,7 @@ def file_format(text: str) -> str:
     return text
 
 
-def layout(text: str) -> Any:
+def parse_layout(text: str) -> Any:
     """Parse a layout: a name, or a name with options: "concat(inputs=xh, z=candidate)"."""
     from rnnlayout import _native
     from rnnlayout._model.layout import Layout
@@ -202,7 +204,7 @@ def layout(text: str) -> Any:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def tolerance(text: str) -> float:
+def parse_tolerance(text: str) -> float:
     """Parse a tolerance."""
     try:
         value = float(text)
@@ -220,7 +222,7 @@ _PARSERS: dict[Any, tuple[Any, str]] = {
 }
 
 
-def spec(text: str) -> Any:
+def parse_spec(text: str) -> Any:
     """Parse a spec as printed: "gru, input_size 3, hidden_size 2"; "=" may replace a space."""
     from dataclasses import fields
 
@@ -257,7 +259,7 @@ _ARGUMENT = re.compile(
 )
 
 
-def in_options(message: str, options: argparse.Namespace) -> str:
+def error_in_options(message: str, options: argparse.Namespace) -> str:
     """Return an error of the library, with the command's options for the arguments it names."""
 
     def option(match: re.Match[str]) -> str:

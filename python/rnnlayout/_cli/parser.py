@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from rnnlayout._model.similar import did_you_mean
 
 from .options import COMMANDS, USAGE
-from .terminal import say_error
+from .terminal import print_error
 
 DESCRIPTION = """\
 Inspect, convert, compare and run the LSTM, GRU and RNN layers in files of
@@ -52,7 +52,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the usage and what is wrong with it, and exit."""
         self.print_usage(sys.stderr)
-        say_error(message + self._meant(message))
+        print_error(message + self._meant(message))
         raise SystemExit(USAGE)
 
     def _meant(self, message: str) -> str:

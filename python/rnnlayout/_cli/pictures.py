@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .terminal import say, shown
+from .terminal import print_message, printable
 
 if TYPE_CHECKING:
     from rnnlayout._model.picture.picture import Picture
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def check_free_pictures(options: argparse.Namespace, *sources: str) -> None:
     """Raise the errors of outputs that cannot be written, before anything is read."""
-    from rnnlayout._files.bags.output import check_free
+    from rnnlayout._files.tensor_sets.output_file import check_free
 
     for path in filter(None, (options.svg, options.png)):
         check_free(Path(path), options.force, *sources)
@@ -23,7 +23,7 @@ def check_free_pictures(options: argparse.Namespace, *sources: str) -> None:
 
 def write_pictures(draw: Callable[..., Picture], options: argparse.Namespace) -> None:
     """Write a picture to the files that the options name, if any. draw: called with width=."""
-    from rnnlayout._files.bags.output import whole
+    from rnnlayout._files.tensor_sets.output_file import write_whole_file
     from rnnlayout._model.picture.picture import WIDTH
 
     files = [(options.svg, ".svg"), (options.png, ".png")]
@@ -32,6 +32,6 @@ def write_pictures(draw: Callable[..., Picture], options: argparse.Namespace) ->
     picture = draw(width=options.width or WIDTH)
     for path, suffix in files:
         if path:
-            with whole(path, force=options.force) as output:
+            with write_whole_file(path, force=options.force) as output:
                 picture.save(output.path, suffix=suffix)
-            say(f"{shown(path)}: written")
+            print_message(f"{printable(path)}: written")

@@ -14,7 +14,7 @@ Tick = Callable[[int, int], None]
 
 
 @contextmanager
-def progress(verb: str) -> Iterator[Tick | None]:
+def show_progress(verb: str) -> Iterator[Tick | None]:
     """Yield a function to call with the bytes done and in all; None without a terminal.
 
     The line it writes is erased at the end.

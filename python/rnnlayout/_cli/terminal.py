@@ -12,51 +12,51 @@ from shutil import get_terminal_size
 from textwrap import wrap
 from typing import Any, TextIO
 
-from rnnlayout._model.shown import shown as shown
+from rnnlayout._model.printable import printable as printable
 
 LABELS = {"error": "1;31", "hint": "1;36"}  # of lines on stderr -> their colour, red and cyan
 
 
-def put(text: str, stream: TextIO | None = None) -> None:
+def print_text(text: str, stream: TextIO | None = None) -> None:
     """Print lines, by default to stdout. Characters that the encoding lacks are escaped."""
     stream = stream or sys.stdout
     encoding = stream.encoding or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
-def show(text: str) -> None:
+def print_wrapped(text: str) -> None:
     """Print text to stdout, wrapped on a terminal."""
-    put(wrapped(text, sys.stdout))
+    print_text(wrap_text(text, sys.stdout))
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Print a message to stderr, wrapped on a terminal."""
-    put(wrapped(text, sys.stderr), sys.stderr)
+    print_text(wrap_text(text, sys.stderr), sys.stderr)
 
 
-def say_error(text: str) -> None:
+def print_error(text: str) -> None:
     """Print an error to stderr: the labels "error:" and "hint:", and what follows them indented."""
-    first, *others = [shown(line) for line in text.split("\n")]
+    first, *others = [printable(line) for line in text.split("\n")]
     for line in (f"error: {first}", *others):
         label = line.partition(":")[0]
         if label in LABELS:
-            coloured = strong(f"{label}:", sys.stderr, LABELS[label])
-            put(coloured + wrapped(line, sys.stderr)[len(label) + 1 :], sys.stderr)
+            coloured = bold_text(f"{label}:", sys.stderr, LABELS[label])
+            print_text(coloured + wrap_text(line, sys.stderr)[len(label) + 1 :], sys.stderr)
         else:
-            say(f"  {line}")
+            print_message(f"  {line}")
 
 
-def width(stream: TextIO) -> int | None:
+def terminal_width(stream: TextIO) -> int | None:
     """Return the number of columns of a terminal, None if the stream is not a terminal."""
     return get_terminal_size().columns if stream.isatty() else None
 
 
-def wrapped(text: str, stream: TextIO) -> str:
+def wrap_text(text: str, stream: TextIO) -> str:
     """Return text with long lines wrapped if the stream is a terminal.
 
     What follows is indented to the second of a line's columns, or more than the line.
     """
-    columns = width(stream)
+    columns = terminal_width(stream)
     if columns is None:
         return text
     lines = []
@@ -71,10 +71,10 @@ def wrapped(text: str, stream: TextIO) -> str:
     return "\n".join(lines)
 
 
-def put_json(name: str, version: int, values: dict[str, Any]) -> None:
+def print_json(name: str, version: int, values: dict[str, Any]) -> None:
     """Print one JSON object, whose schema is schemas/NAME-VERSION.json."""
     told = _in_json({"schema": f"rnnlayout.{name}/{version}", **values})
-    put(json.dumps(told, indent=2, default=str, allow_nan=False))
+    print_text(json.dumps(told, indent=2, default=str, allow_nan=False))
 
 
 def _in_json(value: Any) -> Any:
@@ -86,12 +86,12 @@ def _in_json(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def strong(text: str, stream: TextIO | None = None, colour: str = "1") -> str:
+def bold_text(text: str, stream: TextIO | None = None, colour: str = "1") -> str:
     """Return the text in bold, or bold in a colour, if the stream shows colours."""
-    return f"\x1b[{colour}m{text}\x1b[0m" if colours(stream or sys.stdout) else text
+    return f"\x1b[{colour}m{text}\x1b[0m" if shows_colours(stream or sys.stdout) else text
 
 
-def colours(stream: TextIO) -> bool:
+def shows_colours(stream: TextIO) -> bool:
     """Respect NO_COLOR and FORCE_COLOR (no-color.org, force-color.org); NO_COLOR comes first."""
     if os.environ.get("NO_COLOR"):
         return False
@@ -100,7 +100,7 @@ def colours(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def columns(rows: Sequence[tuple[str, ...]], indent: int = 0) -> list[str]:
+def align_columns(rows: Sequence[tuple[str, ...]], indent: int = 0) -> list[str]:
     """Return rows as lines with aligned cells."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .blocks import Block, Compare, Key
-from .mistakes import BIAS, Mistake, mistakes_of
+from .blocks import Block, BlockComparison, BlockKey
+from .mistakes import BIAS_ROLE, Mistake, mistakes_of
 from .packing import Packing, packing_of
 from .truth import BIASES, truth_of
 
 
-def causes(c: Compare, whole: Mapping[Key, Block] | None = None) -> list[str]:
+def likely_causes(c: BlockComparison, whole: Mapping[BlockKey, Block] | None = None) -> list[str]:
     """Return the mistakes that turn a into b, each with how many of the blocks it concerns.
 
     whole: the blocks of a with two biases per gate, if it has them where b has one.
@@ -22,7 +22,9 @@ def causes(c: Compare, whole: Mapping[Key, Block] | None = None) -> list[str]:
     for mistake in mistakes_of(packing):
         if whole and not _is_of_sums(mistake, packing):
             continue
-        concerned = [key for key in c.wrong if not mistake.where or _place(key) in mistake.where]
+        concerned = [
+            key for key in c.wrong if not mistake.where or _block_place(key) in mistake.where
+        ]
         if concerned:
             count = "all " if len(concerned) == len(c.wrong) else f"{len(concerned)} of "
             lines.append(f"likely cause: {mistake.text} (explains {count}{len(c.wrong)})")
@@ -31,7 +33,7 @@ def causes(c: Compare, whole: Mapping[Key, Block] | None = None) -> list[str]:
 
 def _is_of_sums(mistake: Mistake, packing: Packing) -> bool:
     """May b, which has one bias per gate where a has two, have been made by this mistake?"""
-    if any(role != BIAS for *_, role in mistake.where):
+    if any(role != BIAS_ROLE for *_, role in mistake.where):
         return True
     layers = packing.biases.layers.values() if packing.biases else ()
     right = ("summed", "summed-recurrent", "biases exchanged")  # the one bias is read as bW
@@ -39,6 +41,6 @@ def _is_of_sums(mistake: Mistake, packing: Packing) -> bool:
     return known and mistake.rule not in right and not mistake.rule.startswith("bias order")
 
 
-def _place(key: Key) -> tuple[int, int, str]:
+def _block_place(key: BlockKey) -> tuple[int, int, str]:
     layer, direction, role, _ = key
-    return layer, direction, BIAS if role in BIASES else role
+    return layer, direction, BIAS_ROLE if role in BIASES else role

@@ -11,27 +11,34 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._convert import engine
-from rnnlayout._files.bags.limits import regular_file
 from rnnlayout._files.files import load, save
-from rnnlayout._files.formats.npy import mapped
-from rnnlayout._model.dtypes import narrowed, present, storage, take
-from rnnlayout._model.given import given_of
+from rnnlayout._files.formats.npy import map_npy
+from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+from rnnlayout._model.checked_rnn import checked_rnn_of
+from rnnlayout._model.dtypes import narrow_values, present_array, storage_dtype, take_bits
 from rnnlayout._model.layout import CUDNN, ROLES, Layout
 from rnnlayout._model.picture.picture import WIDTH, Picture
-from rnnlayout._model.spec import Spec, unlike
+from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._weights.weights import Weights
 
-from .biases import KEPT
-from .blocks import Block, Gap, blocks_of, one_bias, views, with_sums
-from .forms import RIGHT
-from .heat import Heat, gaps_of, heat_map
-from .lengths import exactly_found, explains_length, wrong_length
-from .mistakes import BIAS, Mistake, mistakes_of
+from .blocks import (
+    Block,
+    BlockGap,
+    blocks_of,
+    gates_with_one_bias,
+    own_blocks,
+    replace_biases_by_sums,
+)
+from .heat_map import HeatMapPanel, buffer_gaps, draw_heat_map
+from .lengths import exactly_found, explains_length, length_mistake
+from .matrix_forms import RIGHT_FORM
+from .mistakes import BIAS_ROLE, Mistake, mistakes_of
+from .packed_biases import KEPT_RULE
 from .packing import Packing, packing_of
-from .sides import check_not_for_files
-from .truth import BIASES, Name, Truth, same_bits, truth_of, values_of
-from .values import Decoded, decodings, difference
+from .truth import BIASES, MatrixName, Truth, same_bits, truth_of, values_of_bits
+from .value_changes import DecodedBuffer, compare_values, decode_buffer
+from .verify_sides import check_not_for_files
 
 _MOST = 40  # lines of evidence
 _REPAIR = "flat = rl.pack(like)"
@@ -66,12 +73,12 @@ class Diagnosis:
     repair: str
     text: str
     spec: Spec
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[BlockGap, ...] = ()
 
     def picture(self, *, width: float = WIDTH) -> Picture:
         """Draw the buffer as cuDNN reads it: each block in the colour of its largest difference."""
-        heat = Heat("", self.spec, self.text, self.gaps, not self.same, offsets=True)
-        return heat_map([heat], width)
+        heat = HeatMapPanel("", self.spec, self.text, self.gaps, not self.same, offsets=True)
+        return draw_heat_map([heat], width)
 
     def _repr_svg_(self) -> str:
         return self.picture().svg
@@ -148,27 +155,27 @@ def diagnose(
              "recurrent_activation": recurrent_activation, "activation": activation,
              "as_class": as_class or None,
              "config": config, "format": format}  # fmt: skip
-    true = _weights(like, {name: hint for name, hint in hints.items() if hint})
+    true = _read_true_weights(like, {name: hint for name, hint in hints.items() if hint})
     buffer = _buffer(flat)
     if buffer is None:
         return _diagnosis(*_of_tensors(flat, true))
-    made, _ = engine.run(given_of(true), CUDNN)
-    blocks = {key: values_of(block.bits, true.spec.dtype) for key, block in views(made)}
+    made, _ = engine.run_conversion(checked_rnn_of(true), CUDNN)
+    blocks = {key: values_of_bits(block.bits, true.spec.dtype) for key, block in own_blocks(made)}
     truth = truth_of(true.spec, blocks, _VECTORS[true.spec.bias])
     return _diagnosis(truth, *buffer)
 
 
-def _weights(like: Any, hints: dict[str, Any]) -> Weights:
+def _read_true_weights(like: Any, hints: dict[str, Any]) -> Weights:
     """Return the true weights. Raises LayoutError if a file has several RNNs."""
     if isinstance(like, Weights) and not hints:
         return like
     if isinstance(like, (str, os.PathLike)):
-        return _only(load(like, **hints), like)
+        return _only_rnn(load(like, **hints), like)
     check_not_for_files(hints, like)
     return Weights(like, **hints)
 
 
-def _only(found: Any, path: Any) -> Weights:
+def _only_rnn(found: Any, path: Any) -> Weights:
     names = found.names
     if len(names) != 1:
         raise LayoutError(f"{path} has several RNNs: choose one with prefix=: {', '.join(names)}")
@@ -179,9 +186,9 @@ def _only(found: Any, path: Any) -> Weights:
 def _buffer(flat: Any) -> tuple[np.ndarray, str | None] | None:
     """Return a flat buffer's bits and dtype (None: bytes); None if it is something else."""
     if isinstance(flat, (str, os.PathLike)):
-        path = regular_file(flat)
+        path = require_regular_file(flat)
         if path.suffix == ".npy":
-            flat = mapped(path)
+            flat = map_npy(path)
         elif path.suffix == ".bin":
             flat = _bytes_of(path)
         else:
@@ -192,7 +199,7 @@ def _buffer(flat: Any) -> tuple[np.ndarray, str | None] | None:
         return np.ascontiguousarray(flat).reshape(-1), None
     if isinstance(flat, (dict, list, tuple, Weights)) or getattr(flat, "ndim", None) is None:
         return None
-    bits, found = take(flat, "flat")
+    bits, found = take_bits(flat, "flat")
     if bits.ndim != 1:
         raise LayoutError(f"flat: shape {bits.shape}, need 1-D: pass flat.reshape(-1)")
     return np.ascontiguousarray(bits), found
@@ -208,37 +215,43 @@ def _of_tensors(source: Any, true: Weights) -> tuple[Truth, np.ndarray, str]:
     """Return the truth and the numbers, in its order, of tensors that somebody converted."""
     if isinstance(source, (str, os.PathLike)):
         try:
-            weights = _only(load(source), source)
+            weights = _only_rnn(load(source), source)
         except SpecError:  # it does not record everything: as `like` does
-            weights = _only(load(source, true.spec), source)
+            weights = _only_rnn(load(source, true.spec), source)
     else:
         try:
             weights = source if isinstance(source, Weights) else Weights(source)
         except SpecError:
             weights = Weights(source, true.spec)
-    if different := unlike(weights.spec, true.spec):
+    if different := differing_fields(weights.spec, true.spec):
         raise SpecError(f"flat and like are two different RNNs: {different}")
-    summed = one_bias(weights) ^ one_bias(true)
+    summed = gates_with_one_bias(weights) ^ gates_with_one_bias(true)
     truth, given = (
-        truth_of(one.spec, {key: _narrow(block, one.spec.dtype) for key, block in
-                            with_sums(blocks_of(one), one.spec, summed).items()}, BIASES)
+        truth_of(
+            one.spec,
+            {
+                key: _narrow_block(block, one.spec.dtype)
+                for key, block in replace_biases_by_sums(blocks_of(one), one.spec, summed).items()
+            },
+            BIASES,
+        )
         for one in (true, weights)
-    )  # fmt: skip
+    )
     return truth, _as_bits(given.flat, weights.spec.dtype), weights.spec.dtype
 
 
-def _narrow(block: Block, dtype: str) -> np.ndarray:
+def _narrow_block(block: Block, dtype: str) -> np.ndarray:
     """Return the values of a block; those of a sum are not in its bits."""
     if block.rounded is None:
-        return values_of(block.bits, dtype)
-    return values_of(narrowed(block.values, dtype), dtype)
+        return values_of_bits(block.bits, dtype)
+    return values_of_bits(narrow_values(block.values, dtype), dtype)
 
 
 def _diagnosis(truth: Truth, raw: np.ndarray, dtype: str | None) -> Diagnosis:
     """Read the buffer in the way in which most matrices are found."""
-    best: tuple[Packing, Decoded] | None = None
-    for decoded in decodings(raw, dtype, truth):
-        packing = packing_of(truth, values_of(decoded.bits, truth.spec.dtype))
+    best: tuple[Packing, DecodedBuffer] | None = None
+    for decoded in decode_buffer(raw, dtype, truth):
+        packing = packing_of(truth, values_of_bits(decoded.bits, truth.spec.dtype))
         if best is None or len(packing.matrices) > len(best[0].matrices):
             best = packing, decoded
         if not packing.unknown:
@@ -246,37 +259,37 @@ def _diagnosis(truth: Truth, raw: np.ndarray, dtype: str | None) -> Diagnosis:
     assert best is not None
     packing, decoded = best
     encoded = decoded.mistake
-    buffer = values_of(decoded.bits, truth.spec.dtype)
+    buffer = values_of_bits(decoded.bits, truth.spec.dtype)
     fixed = packing.undo(buffer)
     if decoded.rest or not explains_length(packing, fixed):
         return _of_another_length(exactly_found(packing, fixed), decoded, buffer)
     if not packing.matrices:
         text = f"these are not the same weights: none of the {len(truth.slabs)} matrices is there"
         return Diagnosis((), False, False, (), (), None, _REPAIR, text, truth.spec)
-    differs = difference(packing, buffer, fixed)
+    differs = compare_values(packing, buffer, fixed)
     mistakes = [encoded] if encoded else []
     mistakes += mistakes_of(packing)
     mistakes += [one for one in differs.mistakes
                  if not (encoded and one.rule.startswith("rounded"))]  # fmt: skip
     mistakes += list(_leftovers(packing))
     if packing.size > truth.size:
-        mistakes.append(wrong_length(packing, buffer))
+        mistakes.append(length_mistake(packing, buffer))
     if not mistakes and not same_bits(fixed, buffer):
         mistakes.append(Mistake("order", "the values are in another order", ()))
     text = "; ".join(one.text for one in mistakes) or "the buffer is right"
     sure = not any(one.rule in _UNEXPLAINED for one in mistakes)
     return Diagnosis(
-        tuple(mistakes), True, sure, tuple(_evidence(packing)), tuple(_notes(packing)),
-        present(_as_bits(fixed, truth.spec.dtype), truth.spec.dtype), _REPAIR, text,
-        truth.spec, gaps_of(truth, buffer) if mistakes else (),
+        tuple(mistakes), True, sure, tuple(_evidence(packing)), tuple(_packing_notes(packing)),
+        present_array(_as_bits(fixed, truth.spec.dtype), truth.spec.dtype), _REPAIR, text,
+        truth.spec, buffer_gaps(truth, buffer) if mistakes else (),
     )  # fmt: skip
 
 
-def _of_another_length(packing: Packing, decoded: Decoded, buffer: np.ndarray) -> Diagnosis:
+def _of_another_length(packing: Packing, decoded: DecodedBuffer, buffer: np.ndarray) -> Diagnosis:
     """Return what is certain of a buffer whose length is not explained. packing: what was found
     bit for bit."""
     truth = packing.truth
-    mistakes = [wrong_length(packing, buffer, decoded.rest)]
+    mistakes = [length_mistake(packing, buffer, decoded.rest)]
     if packing.matrices and decoded.mistake:
         mistakes.append(decoded.mistake)
     text = "; ".join(one.text for one in mistakes)
@@ -284,55 +297,55 @@ def _of_another_length(packing: Packing, decoded: Decoded, buffer: np.ndarray) -
         text += f"; none of the {len(truth.slabs)} matrices is in it bit for bit"
     return Diagnosis(
         tuple(mistakes), bool(packing.matrices), False, tuple(_evidence(packing)),
-        tuple(_notes(packing)), None, _REPAIR, text, truth.spec, gaps_of(truth, buffer),
+        tuple(_packing_notes(packing)), None, _REPAIR, text, truth.spec, buffer_gaps(truth, buffer),
     )  # fmt: skip
 
 
 def _as_bits(values: np.ndarray, dtype: str) -> np.ndarray:
     if dtype == "bfloat16":
         return (values.view("u4") >> 16).astype("u2")
-    return values.view(storage(dtype))
+    return values.view(storage_dtype(dtype))
 
 
 def _leftovers(packing: Packing) -> Iterator[Mistake]:
     """Yield what was not found."""
     for slab in packing.unknown:
-        title = _title(slab.name, packing.truth)
+        title = _matrix_title(slab.name, packing.truth)
         text = f"{title} is not in the buffer"
         if other := packing.copies.get(slab.name):
-            text += f": in its place is {_title(other, packing.truth)} a second time"
+            text += f": in its place is {_matrix_title(other, packing.truth)} a second time"
         yield Mistake("not found", text, (slab.name,), title)
     for place, done in (packing.biases.layers if packing.biases else {}).items():
         if done.unknown:
-            title = _title((*place, BIAS), packing.truth)
+            title = _matrix_title((*place, BIAS_ROLE), packing.truth)
             text = f"{title} are not in the buffer"
-            yield Mistake("biases not found", text, ((*place, BIAS),), title)
+            yield Mistake("biases not found", text, ((*place, BIAS_ROLE),), title)
 
 
-def _title(name: Name, truth: Truth) -> str:
+def _matrix_title(name: MatrixName, truth: Truth) -> str:
     layer, direction, role = name
     side = (" forward", " backward")[direction] if truth.spec.bidirectional else ""
-    return f"layer {layer}{side}, {'biases' if role == BIAS else ROLES[role]}"
+    return f"layer {layer}{side}, {'biases' if role == BIAS_ROLE else ROLES[role]}"
 
 
 def _evidence(packing: Packing) -> Iterator[str]:
     truth = packing.truth
     for found, reading in packing.matrices.values():
-        how = [reading.form.words] if reading.form is not RIGHT else []
+        how = [reading.form.words] if reading.form is not RIGHT_FORM else []
         order = " ".join(found.slab.gates[k] for k in reading.order)
         how += [f"gates {order}"] if len(order) > 1 else []
         at = f"elements {found.place.at} to {found.place.at + found.slab.size}"
         share = "" if reading.share == 1 else f", {reading.share:.0%} of the samples equal"
-        yield f"{_title(found.slab.name, truth)}: {', '.join([at, *how])}{share}"
+        yield f"{_matrix_title(found.slab.name, truth)}: {', '.join([at, *how])}{share}"
     if packing.biases:
         known = ((at, done) for at, done in packing.biases.layers.items() if not done.unknown)
         for place, done in known:
             how = [f"gates {' '.join(truth.gates[k] for k in done.order)}"]
-            how += [done.rule.words] if done.rule is not KEPT else []
-            yield f"{_title((*place, BIAS), truth)}: {', '.join(how)}"
+            how += [done.rule.words] if done.rule is not KEPT_RULE else []
+            yield f"{_matrix_title((*place, BIAS_ROLE), truth)}: {', '.join(how)}"
 
 
-def _notes(packing: Packing) -> Iterator[str]:
+def _packing_notes(packing: Packing) -> Iterator[str]:
     """Yield what the values do not show."""
     truth = packing.truth
     zero = [role for k, role in enumerate(truth.roles) if not truth.biases[:, :, k].any()]
@@ -342,8 +355,9 @@ def _notes(packing: Packing) -> Iterator[str]:
         others = {(r.form, r.order) for r in found.readings} - {(reading.form, reading.order)}
         gates, rows, columns = found.slab.shape
         if others and rows != columns and gates > 1:
-            yield f"{_title(found.slab.name, truth)}: its values fit in {1 + len(others)} ways"
+            title = _matrix_title(found.slab.name, truth)
+            yield f"{title}: its values fit in {1 + len(others)} ways"
     for at, done in (packing.biases.layers if packing.biases else {}).items():
         if done.alike:
             words = ", or ".join(rule.words for rule in done.alike)
-            yield f"{_title((*at, BIAS), truth)} may as well be {words}"
+            yield f"{_matrix_title((*at, BIAS_ROLE), truth)} may as well be {words}"

@@ -12,13 +12,20 @@ import numpy as np
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.names import prefixes_that_fit, strip_prefix
+from rnnlayout._sources.tensor_paths import prefixes_that_fit, strip_prefix
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .identify_given import UNITS, Tensors, numbers, readings, taken, values_from
-from .identify_rows import Reading, all_layouts, flat_rows, named_rows, shaped_rows
-from .identify_search import Case, Found, Search
-from .identify_words import batch_first, call_of, settings_of, words_of
+from .identify_inputs import (
+    UNITS,
+    UnknownTensors,
+    checked_tensors,
+    read_numbers,
+    read_tensor_values,
+    read_x_and_y,
+)
+from .identify_rows import RowMatch, all_layouts, flat_rows, named_rows, shaped_rows
+from .identify_search import Case, Match, Search
+from .identify_words import is_batch_first, match_in_words, match_settings, reading_code
 
 _SHOWN = 5  # candidates in the report
 _KEPT = 20
@@ -32,10 +39,12 @@ class Candidate:
     """One way to read the tensors.
 
     layouts: those in which they are this RNN, equal for these tensors; () if in none of the table.
-    spec: of the RNN. settings: how it is used, as Weights.config has it. batch_first: whether x is
-    (N, T, I); None if x has no batch. text: all of it in words.
+    spec: the RNN's Spec. settings: how the RNN is used, with the names and values of
+    Weights.config. batch_first: whether x is (N, T, I); None if x has no batch. text: the layout,
+    the spec and the settings in words.
     error: the largest difference from y. allowed: how much of it rounding explains. agrees: whether
-    it explains all. call: the Python code that reads the tensors so. weights: the result of that.
+    rounding explains all of it. call: the Python code that reads the tensors in this way. weights:
+    what this code returns.
     """
 
     layouts: tuple[Layout, ...]
@@ -85,7 +94,7 @@ class Identified:
         lines = [self.text]
         shown = self.candidates[: min(max(self.tied, 2), _SHOWN) if self else _SHOWN]
         if len(shown) > 1:
-            lines += [f"  {_number(one.error):8}{' ' if one.agrees else '!'} {one.text}"
+            lines += [f"  {_error_text(one.error):8}{' ' if one.agrees else '!'} {one.text}"
                       for one in shown]  # fmt: skip
         if self.tied > _SHOWN:
             lines.append(f"  and {self.tied - _SHOWN} more")
@@ -154,36 +163,38 @@ def identify(
         >>> print(found.candidates[0].layouts, found.tied)
         (layout('dl4j'),) 1
     """
-    given_x, x_dtype = numbers(x, "x")
-    given_y, y_dtype = numbers(y, "y")
+    given_x, x_dtype = read_numbers(x, "x")
+    given_y, y_dtype = read_numbers(y, "y")
     if not given_y.any():
         raise LayoutError("y is zero everywhere, which every RNN with zero weights gives: pass"
                           " another x and y")  # fmt: skip
-    observed, states = readings(given_x, given_y), _states(state)
+    observed, states = read_x_and_y(given_x, given_y), _read_states(state)
     if not isinstance(atol, (int, float)) or not 0 <= atol < np.inf:
         raise SpecError(f"atol is {atol!r}, need a number, 0 or greater")
     searches: list[Search] = []
-    found: list[Found] = []
-    for part in _parts(tensors, prefix, format):
+    found: list[Match] = []
+    for part in _tensors_to_try(tensors, prefix, format):
         unit = max(UNITS[name] for name in (part.dtype, x_dtype, y_dtype) if name)
         search = Search(part, observed, states, unit, float(atol))
-        found += _searched(search)
+        found += _search_in_order(search)
         searches.append(search)
         if any(one.score.agrees for one in found):
             break
-    return _identified(found, searches)
+    return _make_result(found, searches)
 
 
-def _states(state: Any) -> tuple[np.ndarray, ...]:
+def _read_states(state: Any) -> tuple[np.ndarray, ...]:
     if state is None:
         return ()
     parts = state if isinstance(state, (tuple, list)) and len(state) == 2 else [state]
-    return tuple(numbers(part, name)[0] for part, name in zip(parts, ("h_0", "c_0"), strict=False))
+    return tuple(
+        read_numbers(part, name)[0] for part, name in zip(parts, ("h_0", "c_0"), strict=False)
+    )
 
 
-def _parts(source: Any, prefix: str, format: str | None) -> Iterator[Tensors]:
+def _tensors_to_try(source: Any, prefix: str, format: str | None) -> Iterator[UnknownTensors]:
     """Yield the tensors under each prefix that fits, then all of them."""
-    values = values_from(source, prefix, format)
+    values = read_tensor_values(source, prefix, format)
     is_nested = not isinstance(source, Mapping) or any(
         isinstance(value, Mapping) for value in source.values()
     )
@@ -194,9 +205,9 @@ def _parts(source: Any, prefix: str, format: str | None) -> Iterator[Tensors]:
     for part in inner:
         name, rest = next(iter(strip_prefix(under, part).items()))
         key = under[name]
-        yield taken(values, key[: len(key) - len(rest)].rstrip("./"), is_nested)
+        yield checked_tensors(values, key[: len(key) - len(rest)].rstrip("./"), is_nested)
     try:
-        everything = taken(values, prefix, is_nested)
+        everything = checked_tensors(values, prefix, is_nested)
     except LayoutError:
         if not inner:
             raise
@@ -204,16 +215,16 @@ def _parts(source: Any, prefix: str, format: str | None) -> Iterator[Tensors]:
         yield everything
 
 
-def _searched(search: Search) -> list[Found]:
+def _search_in_order(search: Search) -> list[Match]:
     """Return what the first way of reading the tensors finds that agrees with y, else the nearest:
     by names, by shapes, as a layout of somebody's own."""
     tensors, observed = search.tensors, search.observed
     ways: list[Iterator[Case]] = [
-        named_rows(tensors, observed), shaped_rows(tensors, observed), search.own_cases()
+        named_rows(tensors, observed), shaped_rows(tensors, observed), search.custom_layouts()
     ]  # fmt: skip
     if tensors.is_flat:
         ways = [flat_rows(tensors, observed)]
-    found: list[Found] = []
+    found: list[Match] = []
     for way in ways:
         found += search.best_of(way)
         if any(one.score.agrees for one in found):
@@ -221,7 +232,7 @@ def _searched(search: Search) -> list[Found]:
     return found
 
 
-def _identified(found: Sequence[Found], searches: Sequence[Search]) -> Identified:
+def _make_result(found: Sequence[Match], searches: Sequence[Search]) -> Identified:
     search = searches[-1]
     tried = sum(one.tried for one in searches)
     right = [one for one in found if one.score.agrees]
@@ -231,9 +242,9 @@ def _identified(found: Sequence[Found], searches: Sequence[Search]) -> Identifie
     worse = sorted((one for one in found if one not in tied),
                     key=lambda one: (not one.score.agrees, one.score.error))  # fmt: skip
     ranked = [*tied, *worse][:_KEPT]
-    candidates = tuple(_candidate(one) for one in ranked)
+    candidates = tuple(_make_candidate(one) for one in ranked)
     near = any(one.score.error <= _NEAR for one in found)
-    notes = list(_notes(search, tied, near))
+    notes = list(_identify_notes(search, tied, near))
     if any(one.stopped for one in searches):
         notes.append(f"not everything was tried: the search ended after {tried} networks")
     if not candidates and tried:
@@ -250,41 +261,41 @@ def _identified(found: Sequence[Found], searches: Sequence[Search]) -> Identifie
     if not tied:
         text = (
             f"no layout agrees with y; the nearest of {tried} networks is off by"
-            f" {_number(first.error)}: {first.text}"
+            f" {_error_text(first.error)}: {first.text}"
         )
     else:
-        text = f"{first.text}: agrees with y to {_number(first.error)}"
+        text = f"{first.text}: agrees with y to {_error_text(first.error)}"
         if others := len(tied) - 1:
             more = f"do {others} others" if others > 1 else "does another"
             text += f"; so {more}, which x and y cannot tell apart"
     return Identified(candidates, len(tied), first.weights, tried, tuple(notes), text)
 
 
-def _candidate(found: Found) -> Candidate:
+def _make_candidate(found: Match) -> Candidate:
     case, tensors = found.cases[0], found.tensors
-    layouts = dict.fromkeys(one.layout for one in found.cases if isinstance(one, Reading))
+    layouts = dict.fromkeys(one.layout for one in found.cases if isinstance(one, RowMatch))
     return Candidate(
         tuple(layouts),
         case.spec.replace(dtype=tensors.dtype),
-        settings_of(found),
-        batch_first(found.observed),
-        words_of(found),
+        match_settings(found),
+        is_batch_first(found.observed),
+        match_in_words(found),
         found.score.error,
         found.score.allowed,
         found.score.agrees,
-        call_of(found),
-        partial(_weights, found),
+        reading_code(found),
+        partial(_candidate_weights, found),
     )
 
 
-def _weights(found: Found) -> Weights:
-    given = found.cases[0].given(found.tensors.arrays, found.tensors.dtype)
+def _candidate_weights(found: Match) -> Weights:
+    given = found.cases[0].checked_rnn(found.tensors.arrays, found.tensors.dtype)
     return weights_of(
-        replace(given, config=settings_of(found), batch_first=batch_first(found.observed))
+        replace(given, config=match_settings(found), batch_first=is_batch_first(found.observed))
     )
 
 
-def _notes(search: Search, tied: Sequence[Found], near: bool) -> Iterator[str]:
+def _identify_notes(search: Search, tied: Sequence[Match], near: bool) -> Iterator[str]:
     if tied and all(len(one.observed.x) == 1 for one in tied) and not search.state:
         yield "one step from a zero state does not show the recurrent matrix: pass more steps"
     if not tied and search.tensors.is_flat:
@@ -295,5 +306,5 @@ def _notes(search: Search, tied: Sequence[Found], near: bool) -> Iterator[str]:
         yield "for y made in TF32 or on a GPU with reduced precision, pass atol=, such as 0.01"
 
 
-def _number(value: float) -> str:
+def _error_text(value: float) -> str:
     return f"{value:.1e}"

@@ -12,14 +12,14 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._convert import engine
 from rnnlayout._model.cells import CELLS
-from rnnlayout._model.given import Given
-from rnnlayout._model.optional import spec_has
+from rnnlayout._model.checked_rnn import CheckedRNN
+from rnnlayout._model.optional_tensors import optional_tensors_of
 from rnnlayout._model.spec import Spec
 from rnnlayout._run.rnn import CPU, forward
 from rnnlayout._weights.weights import weights_of
 
-from .blocks import may_sum
-from .identify_given import UNITS, Observed
+from .blocks import may_sum_biases
+from .identify_inputs import UNITS, Observed
 
 # Steps with a larger tolerance, as a share of the largest output, show nothing.
 _LOOSEST = 0.02
@@ -35,24 +35,28 @@ class Network:
     flat: np.ndarray
 
     @classmethod
-    def of(cls, given: Given) -> Network:
+    def of(cls, given: CheckedRNN) -> Network:
         """Return the network of checked arrays in float64.
 
         Raises LossyError if the forward pass cannot run it.
         """
-        made, _ = engine.run(given, CPU)
+        made, _ = engine.run_conversion(given, CPU)
         return cls(made.spec, made.arrays[0])
 
     @property
-    def given(self) -> Given:
-        return Given(self.spec, CPU, spec_has(self.spec), ["weight_space"], [self.flat])
+    def checked_rnn(self) -> CheckedRNN:
+        return CheckedRNN(
+            self.spec, CPU, optional_tensors_of(self.spec), ["weight_space"], [self.flat]
+        )
 
     def key(self) -> tuple[Spec, bytes]:
-        """Return what is equal only for equal functions: biases that are added count as sums."""
-        flat, views = self.flat + 0.0, places(self.spec)
+        """Return a key that is equal only for networks that compute the same: of two biases that
+        are added, it contains the sum.
+        """
+        flat, views = self.flat + 0.0, block_places(self.spec)
         for (layer, direction, role, gate), (at, *shape) in views.items():
             other = views.get((layer, direction, "bR", gate))
-            if role == "bW" and other and may_sum(self.spec, gate):
+            if role == "bW" and other and may_sum_biases(self.spec, gate):
                 flat[at : at + shape[0]] += flat[other[0] : other[0] + shape[0]]
                 flat[other[0] : other[0] + shape[0]] = 0
         return self.spec, hashlib.blake2b(flat.tobytes(), digest_size=16).digest()
@@ -60,7 +64,7 @@ class Network:
     def run(self, x: np.ndarray, state: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return y (T, N, D P) and h_n (L D, N, P)."""
         with np.errstate(all="ignore"):
-            y, last = forward(np.ascontiguousarray(x), weights_of(self.given), state=state)
+            y, last = forward(np.ascontiguousarray(x), weights_of(self.checked_rnn), state=state)
         return y, last[0] if isinstance(last, tuple) else last
 
     def moved(self, unit: float) -> Network:
@@ -75,16 +79,16 @@ class Network:
         return Network(self.spec, self.flat * (1 + share * signs))
 
 
-def places(spec: Spec) -> dict[tuple[int, int, str, str], tuple[int, int, int]]:
+def block_places(spec: Spec) -> dict[tuple[int, int, str, str], tuple[int, int, int]]:
     """Return where each block is in the flat array of a Network: (at, rows, columns)."""
     return {
         (layer, direction, role, gate): (at, rows, columns)
         for (layer, direction, role, _, gate), (_, at, rows, columns, *_) in
-        _native.blocks(CPU, spec, spec_has(spec))
+        _native.blocks(CPU, spec, optional_tensors_of(spec))
     }  # fmt: skip
 
 
-def initial(spec: Spec, state: Sequence[np.ndarray], N: int) -> tuple[bool, Any]:
+def initial_state(spec: Spec, state: Sequence[np.ndarray], N: int) -> tuple[bool, Any]:
     """Return whether the state is one of this RNN, and the state as the forward pass needs it."""
     if not state:
         return True, None
@@ -106,7 +110,7 @@ def initial(spec: Spec, state: Sequence[np.ndarray], N: int) -> tuple[bool, Any]
 # ---------------------------------------------------------------------------------- what y may be
 
 
-def joins(spec: Spec, observed: Observed) -> list[str]:
+def direction_joins(spec: Spec, observed: Observed) -> list[str]:
     """Return how the two directions may be joined in y.
 
     "" stands for one direction. The list is empty if y does not have this RNN's shape.
@@ -123,7 +127,7 @@ def joins(spec: Spec, observed: Observed) -> list[str]:
     return found
 
 
-def predicted(run: tuple[np.ndarray, np.ndarray], join: str, observed: Observed) -> np.ndarray:
+def predict_y(run: tuple[np.ndarray, np.ndarray], join: str, observed: Observed) -> np.ndarray:
     """Return what y would be."""
     y, h_n = run
     if observed.form == "states":
@@ -142,8 +146,10 @@ def predicted(run: tuple[np.ndarray, np.ndarray], join: str, observed: Observed)
 
 @dataclass(frozen=True)
 class Score:
-    """How far outputs are from y. error: the largest difference; allowed: what rounding explains
-    there; share: the largest quotient of the two, at most 1 if they agree."""
+    """How far outputs are from y. error: the largest difference; allowed: the part of it that
+    rounding explains; share: the largest quotient of the two over all elements, at most 1 if the
+    outputs agree with y.
+    """
 
     error: float
     allowed: float
@@ -154,7 +160,7 @@ class Score:
         return self.share <= 1
 
 
-def scores(
+def score_network(
     network: Network, observed: Observed, state: Any, unit: float, atol: float
 ) -> Iterator[tuple[str, Score]]:
     """Yield the score for each way of joining the directions.
@@ -165,14 +171,16 @@ def scores(
     run, moved = network.run(observed.x, state), None
     largest = np.abs(observed.y).max()
     loosest = max(_LOOSEST, 32 * unit) * largest + atol + _TINY
-    for join in joins(network.spec, observed):
-        found = predicted(run, join, observed)
+    for join in direction_joins(network.spec, observed):
+        found = predict_y(run, join, observed)
         off = np.abs(found - observed.y)
         off[np.isnan(off)] = np.inf
         allowed = np.zeros(off.shape)
         if off.max(tuple(range(1, off.ndim))).min() <= loosest:  # else no step can agree
             moved = moved or network.moved(unit).run(observed.x, state)
-            allowed += _allowed(np.abs(predicted(moved, join, observed) - found), observed, join)
+            allowed += _allowed_error(
+                np.abs(predict_y(moved, join, observed) - found), observed, join
+            )
         allowed = np.maximum(16 * unit * largest + 8 * allowed, atol) + _TINY
         counts = allowed <= loosest
         if counts.any():
@@ -184,7 +192,7 @@ def scores(
             yield join, Score(float(off.max()), np.inf, np.inf)
 
 
-def _allowed(moved: np.ndarray, observed: Observed, join: str) -> np.ndarray:
+def _allowed_error(moved: np.ndarray, observed: Observed, join: str) -> np.ndarray:
     """Return what rounding explains, per step: it grows in the order of computation."""
     if observed.form != "steps":
         return np.full_like(moved, moved.max())

@@ -13,46 +13,60 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._model.cells import CELLS
-from rnnlayout._model.given import Given
+from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.layout import CUDNN, Layout, known_layouts
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LossyError
-from rnnlayout._sources.candidates import Candidate, is_flat, one_layer, with_count, with_names
-from rnnlayout._sources.names import tensors_of
+from rnnlayout._sources.candidates import (
+    UnsizedRNN,
+    candidates_with_count,
+    candidates_with_names,
+    is_one_vector,
+    one_layer_candidates,
+)
+from rnnlayout._sources.tensor_paths import match_layout_names
 
-from .identify_given import Observed, Tensors
-from .identify_network import Network, joins
+from .identify_inputs import Observed, UnknownTensors
+from .identify_network import Network, direction_joins
 
 _MOST_ORDERS = 48  # ways to assign tensors of equal shapes that are tried
 _MOST_LAYERS = 8  # of a flat vector
-Shapes = list[tuple[str, tuple[int, ...]]]
+NamedShapes = list[tuple[str, tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
-class Reading:
-    """One row in which the tensors may be.
+class RowMatch:
+    """A row of the table that the tensors fit, and which tensor is which.
 
-    order: which of the given tensors is which of the layout's, in the layout's order.
-    names: of the layout's tensors. how: how they were assigned, for the report.
+    names: the names of the layout's tensors, in its order. order: for each of them, the index of
+    the tensor that was passed. how: in words for the report, why this order was tried; "" if the
+    names show it, or if the tensors were passed in this order.
     """
 
     layout: Layout
     spec: Spec
-    has: int
+    optional_tensors: int
     names: tuple[str, ...]
     order: tuple[int, ...]
     how: str = ""
 
-    def given(self, arrays: Sequence[np.ndarray], dtype: str) -> Given:
+    def checked_rnn(self, arrays: Sequence[np.ndarray], dtype: str) -> CheckedRNN:
         """Return the RNN of these arrays."""
         picked = [arrays[k] for k in self.order]
         if len(arrays) == 1 and self.names != ("weight_space",):
             picked = self._cut(arrays[0])
-        return Given(self.spec.replace(dtype=dtype), self.layout, self.has, list(self.names),
-                     picked)  # fmt: skip
+        return CheckedRNN(
+            self.spec.replace(dtype=dtype),
+            self.layout,
+            self.optional_tensors,
+            list(self.names),
+            picked,
+        )
 
     def _cut(self, flat: np.ndarray) -> list[np.ndarray]:
-        shapes = [shape for _, shape in _native.tensors(self.layout, self.spec, self.has)]
+        shapes = [
+            shape for _, shape in _native.tensors(self.layout, self.spec, self.optional_tensors)
+        ]
         if flat.shape == shapes[0]:
             return [flat]
         ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
@@ -60,7 +74,7 @@ class Reading:
 
     def network(self, values: Sequence[np.ndarray]) -> Network:
         """Return the network of the tensors' numbers in float64."""
-        return Network.of(self.given(values, "float64"))
+        return Network.of(self.checked_rnn(values, "float64"))
 
 
 def all_layouts() -> list[Layout]:
@@ -75,78 +89,80 @@ def all_layouts() -> list[Layout]:
     return found
 
 
-def named_rows(tensors: Tensors, observed: Iterable[Observed]) -> Iterator[Reading]:
+def named_rows(tensors: UnknownTensors, observed: Iterable[Observed]) -> Iterator[RowMatch]:
     """Yield the rows whose tensors have these names."""
     for layout in all_layouts() if tensors.names else ():
-        renamed = tensors_of(layout, tensors.names or ())
+        renamed = match_layout_names(layout, tensors.names or ())
         if not renamed:
             continue
         where = {renamed[name]: k for k, name in enumerate(tensors.names or ())}
-        for candidate in with_names(layout, frozenset(where)):
-            for spec in specs(candidate, tensors, observed):
-                shapes = _shapes(layout, spec, candidate.has)
+        for candidate in candidates_with_names(layout, frozenset(where)):
+            for spec in fitting_specs(candidate, tensors, observed):
+                shapes = _layout_shapes(layout, spec, candidate.optional_tensors)
                 order = tuple(where.get(name, -1) for name, _ in shapes)
-                if -1 not in order and _fit(shapes, order, tensors):
-                    yield _reading(candidate, spec, shapes, order)
+                if -1 not in order and _shapes_fit(shapes, order, tensors):
+                    yield _row_match(candidate, spec, shapes, order)
 
 
-def shaped_rows(tensors: Tensors, observed: Iterable[Observed]) -> Iterator[Reading]:
+def shaped_rows(tensors: UnknownTensors, observed: Iterable[Observed]) -> Iterator[RowMatch]:
     """Yield the rows whose tensors have these shapes: in the order given, then in others."""
     observed = list(observed)
     found = Counter(array.shape for array in tensors.arrays)
     for layout in all_layouts():
-        if is_flat(layout):
+        if is_one_vector(layout):
             continue
-        for candidate in with_count(layout, len(tensors.arrays)):
-            for spec in specs(candidate, tensors, observed):
-                shapes = _shapes(layout, spec, candidate.has)
+        for candidate in candidates_with_count(layout, len(tensors.arrays)):
+            for spec in fitting_specs(candidate, tensors, observed):
+                shapes = _layout_shapes(layout, spec, candidate.optional_tensors)
                 if Counter(shape for _, shape in shapes) == found:
-                    for order, how in orders(shapes, tensors, spec):
-                        yield _reading(candidate, spec, shapes, order, how)
+                    for order, how in tensor_orders(shapes, tensors, spec):
+                        yield _row_match(candidate, spec, shapes, order, how)
 
 
-def flat_rows(tensors: Tensors, observed: Iterable[Observed]) -> Iterator[Reading]:
+def flat_rows(tensors: UnknownTensors, observed: Iterable[Observed]) -> Iterator[RowMatch]:
     """Yield the rows whose tensors, one after another, have the length of a vector."""
     observed, size = list(observed), tensors.arrays[0].size
     least = max(1, min(one.width for one in observed) // 2)
     for layout in all_layouts():
-        for candidate in _stacks(layout, size, least):
-            for spec, shapes in _shaped(candidate, tensors, observed):
+        for candidate in _deeper_specs(layout, size, least):
+            for spec, shapes in _specs_with_shapes(candidate, tensors, observed):
                 if sum(math.prod(shape) for _, shape in shapes) == size:
                     how = "" if layout == CUDNN else "all tensors one after another"
                     order = (0,) if len(shapes) == 1 else ()
-                    yield _reading(candidate, spec, shapes, order, how)
+                    yield _row_match(candidate, spec, shapes, order, how)
 
 
-def _stacks(layout: Layout, size: int, P: int) -> Iterator[Candidate]:
+def _deeper_specs(layout: Layout, size: int, P: int) -> Iterator[UnsizedRNN]:
     """Yield the RNNs of so many layers that their recurrent matrices alone, of at least P columns
     and rows in each gate, are not too large."""
-    for one in one_layer(layout):
+    for one in one_layer_candidates(layout):
         gates = len(CELLS[one.cell].gates)
         most = min(_MOST_LAYERS, size // (gates * P * P * (2 if one.bidirectional else 1)))
         yield from (replace(one, num_layers=layers) for layers in range(1, most + 1))
 
 
-def _shaped(
-    candidate: Candidate, tensors: Tensors, observed: list[Observed]
-) -> Iterator[tuple[Spec, Shapes]]:
+def _specs_with_shapes(
+    candidate: UnsizedRNN, tensors: UnknownTensors, observed: list[Observed]
+) -> Iterator[tuple[Spec, NamedShapes]]:
     """Yield each spec, in cuDNN's weight space with each of its biases, and what it consists of."""
-    for spec in specs(candidate, tensors, observed):
+    for spec in fitting_specs(candidate, tensors, observed):
         modes = ("double", "input", "recurrent") if candidate.layout == CUDNN else ("double",)
         for bias in modes if spec.bias != "none" else ("none",):
             each = spec.replace(bias=bias)
-            if shapes := _shapes(candidate.layout, each, candidate.has):
+            if shapes := _layout_shapes(candidate.layout, each, candidate.optional_tensors):
                 yield each, shapes
 
 
-def _reading(
-    candidate: Candidate, spec: Spec, shapes: Shapes, order: tuple[int, ...], how: str = ""
-) -> Reading:
+def _row_match(
+    candidate: UnsizedRNN, spec: Spec, shapes: NamedShapes, order: tuple[int, ...], how: str = ""
+) -> RowMatch:
     names = tuple(name for name, _ in shapes)
-    return Reading(candidate.layout, spec, candidate.has, names, order, how)
+    return RowMatch(candidate.layout, spec, candidate.optional_tensors, names, order, how)
 
 
-def specs(candidate: Candidate, tensors: Tensors, observed: Iterable[Observed]) -> Iterator[Spec]:
+def fitting_specs(
+    candidate: UnsizedRNN, tensors: UnknownTensors, observed: Iterable[Observed]
+) -> Iterator[Spec]:
     """Yield the specs of this RNN that x and y have the widths of."""
     D = 2 if candidate.bidirectional else 1
     widths = dict.fromkeys((one.x.shape[-1], one.width) for one in observed)
@@ -157,23 +173,25 @@ def specs(candidate: Candidate, tensors: Tensors, observed: Iterable[Observed]) 
         curves = [*product(info["recurrent_activations"], states)]
     for (I, width), share, (recurrent, state) in product(widths, {1, D}, curves):  # noqa: E741
         P = width // share
-        for H in _hidden(candidate, I, P, tensors):
+        for H in _hidden_sizes(candidate, I, P, tensors):
             try:
                 spec = candidate.spec(
                     H, I, P, dtype="float64", recurrent_activation=recurrent, activation=state
                 )
             except ValueError:
                 continue
-            if any(joins(spec, one) for one in observed):
+            if any(direction_joins(spec, one) for one in observed):
                 yield spec
 
 
-def _hidden(candidate: Candidate, I: int, P: int, tensors: Tensors) -> list[int]:  # noqa: E741
+def _hidden_sizes(candidate: UnsizedRNN, I: int, P: int, tensors: UnknownTensors) -> list[int]:  # noqa: E741
     """Return what H may be."""
     if not candidate.projected:
         return [P]
     if tensors.is_flat:  # every block of a projected LSTM has H rows or columns
-        shapes = _shapes(candidate.layout, candidate.spec(P + 1, I, P), candidate.has)
+        shapes = _layout_shapes(
+            candidate.layout, candidate.spec(P + 1, I, P), candidate.optional_tensors
+        )
         each = sum(math.prod(shape) for _, shape in shapes) // (P + 1)
         return [tensors.arrays[0].size // each] if each else []
     lengths = {n for array in tensors.arrays for n in array.shape}
@@ -181,14 +199,14 @@ def _hidden(candidate: Candidate, I: int, P: int, tensors: Tensors) -> list[int]
     return sorted(n for n in lengths if n > P)
 
 
-def _shapes(layout: Layout, spec: Spec, has: int) -> Shapes:
+def _layout_shapes(layout: Layout, spec: Spec, optional_tensors: int) -> NamedShapes:
     try:
-        return _native.tensors(layout, spec, has)
+        return _native.tensors(layout, spec, optional_tensors)
     except LossyError:  # the layout cannot represent this RNN
         return []
 
 
-def _fit(shapes: Shapes, order: Sequence[int], tensors: Tensors) -> bool:
+def _shapes_fit(shapes: NamedShapes, order: Sequence[int], tensors: UnknownTensors) -> bool:
     return all(
         tensors.arrays[k].shape == shape for k, (_, shape) in zip(order, shapes, strict=True)
     )
@@ -197,27 +215,31 @@ def _fit(shapes: Shapes, order: Sequence[int], tensors: Tensors) -> bool:
 # --------------------------------------------------------------- which tensor is which, by shapes
 
 
-def orders(shapes: Shapes, tensors: Tensors, spec: Spec) -> Iterator[tuple[tuple[int, ...], str]]:
+def tensor_orders(
+    shapes: NamedShapes, tensors: UnknownTensors, spec: Spec
+) -> Iterator[tuple[tuple[int, ...], str]]:
     """Yield ways to assign the tensors: the order, and how it was found."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for k, array in enumerate(tensors.arrays):
         groups.setdefault(array.shape, []).append(k)
     seen = set()
-    for order, how in chain(_likely(shapes, groups, tensors, spec), _others(shapes, groups)):
+    for order, how in chain(
+        _likely_orders(shapes, groups, tensors, spec), _other_orders(shapes, groups)
+    ):
         if order not in seen:
             seen.add(order)
             yield order, how
 
 
-def _likely(
-    shapes: Shapes, groups: dict[Any, list[int]], tensors: Tensors, spec: Spec
+def _likely_orders(
+    shapes: NamedShapes, groups: dict[Any, list[int]], tensors: UnknownTensors, spec: Spec
 ) -> Iterator[tuple[tuple[int, ...], str]]:
-    given = _assigned(shapes, groups)
+    given = _assign_by_shape(shapes, groups)
     yield given, ""
     if tensors.names:
         by_name = {shape: sorted(ks, key=lambda k: tensors.names[k]) for shape, ks in  # type: ignore[index]
                    groups.items()}  # fmt: skip
-        yield _assigned(shapes, by_name), "tensors in the order of their names"
+        yield _assign_by_shape(shapes, by_name), "tensors in the order of their names"
     each = len(given) // spec.num_layers
     half = each // 2
     if spec.bidirectional and each == 2 * half:
@@ -228,15 +250,17 @@ def _likely(
             yield swapped, "the backward direction first"
 
 
-def _others(shapes: Shapes, groups: dict[Any, list[int]]) -> Iterator[tuple[tuple[int, ...], str]]:
+def _other_orders(
+    shapes: NamedShapes, groups: dict[Any, list[int]]
+) -> Iterator[tuple[tuple[int, ...], str]]:
     """Yield all orders, if these are few."""
     if math.prod(math.factorial(len(ks)) for ks in groups.values()) <= _MOST_ORDERS:
         for each in islice(product(*map(permutations, groups.values())), _MOST_ORDERS):
             mapped = dict(zip(groups, map(list, each), strict=True))
-            yield _assigned(shapes, mapped), "tensors of equal shapes in another order"
+            yield _assign_by_shape(shapes, mapped), "tensors of equal shapes in another order"
 
 
-def _assigned(shapes: Shapes, groups: dict[Any, list[int]]) -> tuple[int, ...]:
+def _assign_by_shape(shapes: NamedShapes, groups: dict[Any, list[int]]) -> tuple[int, ...]:
     """Return the tensors of each shape in the order in which the layout has them."""
     left = {shape: iter(ks) for shape, ks in groups.items()}
     return tuple(next(left[shape]) for _, shape in shapes)

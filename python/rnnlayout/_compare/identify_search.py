@@ -12,15 +12,22 @@ import numpy as np
 
 from rnnlayout._convert import engine
 from rnnlayout._model.cells import CELLS
-from rnnlayout._model.given import Given
+from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Activation, Cell, RecurrentActivation, Reset, Spec
 from rnnlayout._native import LossyError, SpecError
 
-from .identify_forms import Form, Sorted, forms, network, shown_first, sort
-from .identify_given import Observed, Tensors
-from .identify_network import Network, Score, initial, scores
-from .identify_rows import Reading
+from .identify_custom import (
+    AxisForm,
+    SplitTensors,
+    axis_forms,
+    custom_network,
+    form_at_first_step,
+    split_tensors,
+)
+from .identify_inputs import Observed, UnknownTensors
+from .identify_network import Network, Score, initial_state, score_network
+from .identify_rows import RowMatch
 
 _STEPS, _ROWS = 3, 2  # of x and y, that a network must agree with before all are compared
 _UNITS = 16
@@ -36,17 +43,19 @@ _RESETS: dict[str, tuple[Reset, ...]] = {"gru": ("after", "before")}
 
 
 @dataclass(frozen=True, eq=False)
-class Own:
-    """An RNN in a layout that is in no row. text: its tensors. key: see Search."""
+class CustomLayout:
+    """An RNN whose tensors are in a layout of somebody's own, which no row of the table
+    describes.
+    """
 
     spec: Spec
-    form: Form
-    parts: tuple[Sorted, ...]
+    form: AxisForm
+    parts: tuple[SplitTensors, ...]
     how: str = ""
 
     def network(self, values: Sequence[np.ndarray]) -> Network:
         """Return the network; `values` are in the parts already."""
-        return network(self.spec, self.form, self.parts)
+        return custom_network(self.spec, self.form, self.parts)
 
     @property
     def text(self) -> str:
@@ -54,26 +63,28 @@ class Own:
         count = {0: "no biases", 1: "one bias", 2: "two biases"}[len(self.parts[0].biases)]
         return ", ".join(filter(None, (self.form.text(self.parts[0]), count, self.how)))
 
-    def given(self, arrays: Sequence[np.ndarray], dtype: str) -> Given:
+    def checked_rnn(self, arrays: Sequence[np.ndarray], dtype: str) -> CheckedRNN:
         """Return the RNN in layout torch, or onnx if torch lacks it."""
-        source = self.network(()).given
+        source = self.network(()).checked_rnn
         for layout in ("torch", "onnx"):
             try:
-                made, _ = engine.run(source, Layout(layout), dtype)
+                made, _ = engine.run_conversion(source, Layout(layout), dtype)
                 return made
             except LossyError:
                 continue
         raise AssertionError(self.spec)
 
 
-Case = Reading | Own
+Case = RowMatch | CustomLayout
 
 
 @dataclass(eq=False)
-class Found:
-    """One network, and how well it agrees. cases: the layouts that all make it of the tensors."""
+class Match:
+    """One network that was run, and how well its outputs agree with y. cases: the layouts in which
+    the tensors are this network.
+    """
 
-    tensors: Tensors
+    tensors: UnknownTensors
     cases: list[Case]
     observed: Observed
     join: str
@@ -88,9 +99,13 @@ class Found:
 
 @dataclass
 class Search:
-    """What is searched, and what it found. tried: networks; work: multiplications."""
+    """One search: the tensors, the ways to read x and y, and what was found so far. unit: the
+    rounding of one operation, in the coarsest dtype that was passed. tried: how many networks were
+    run. work: how many multiplications that took. stopped: whether the search gave up, because it
+    would take too long. cases: the layouts that make each network, by Network.key().
+    """
 
-    tensors: Tensors
+    tensors: UnknownTensors
     observed: list[Observed]
     state: tuple[np.ndarray, ...]
     unit: float
@@ -105,9 +120,9 @@ class Search:
         """The numbers of the tensors."""
         return self.tensors.values()
 
-    def best_of(self, cases: Iterable[Case]) -> list[Found]:
+    def best_of(self, cases: Iterable[Case]) -> list[Match]:
         """Return what agrees among these; if nothing does, the nearest."""
-        quick: list[Found] = []
+        quick: list[Match] = []
         for case in cases:
             try:
                 one = case.network(self.values)
@@ -124,7 +139,7 @@ class Search:
     def tries(
         self, one: Network, cases: list[Case], observed: Iterable[Observed], quick: bool,
         steps: int = _STEPS,
-    ) -> Iterator[Found]:  # fmt: skip
+    ) -> Iterator[Match]:  # fmt: skip
         """Run a network, and yield how well it agrees with each reading of x and y."""
         for each in observed:
             if each.x.shape[-1] != one.spec.input_size:
@@ -132,7 +147,7 @@ class Search:
             for turned in [each] if one.spec.bidirectional else each.turned():
                 most = len(turned.x) if one.spec.bidirectional else steps
                 used = turned.part(most, _ROWS) if quick else turned
-                fits, state = initial(one.spec, self.state, turned.x.shape[1])
+                fits, state = initial_state(one.spec, self.state, turned.x.shape[1])
                 if not fits:
                     continue
                 if quick and state is not None:
@@ -140,8 +155,8 @@ class Search:
                     cut = tuple(np.ascontiguousarray(part[:, :_ROWS]) for part in parts)
                     state = cut if len(cut) == 2 else cut[0]
                 self.work += 2 * one.flat.size * used.x.shape[0] * used.x.shape[1]
-                for join, score in scores(one, used, state, self.unit, self.atol):
-                    yield Found(self.tensors, cases, turned, join, score)
+                for join, score in score_network(one, used, state, self.unit, self.atol):
+                    yield Match(self.tensors, cases, turned, join, score)
 
     def _may_go_on(self, one: Network) -> bool:
         self.stopped = self.stopped or self.work > _MOST_WORK
@@ -149,7 +164,7 @@ class Search:
         self.work += 4 * one.flat.size
         return not self.stopped
 
-    def finished(self, quick: list[Found]) -> list[Found]:
+    def finished(self, quick: list[Match]) -> list[Match]:
         """Compare with all of x and y what agrees with their beginning, or is nearest."""
         right = [one for one in quick if one.score.agrees]
         chosen = right or sorted(quick, key=lambda one: one.score.error)[:_NEAREST]
@@ -164,7 +179,7 @@ class Search:
 
     # --------------------------------------------------------------- layouts that are in no row
 
-    def own_cases(self) -> Iterator[Own]:
+    def custom_layouts(self) -> Iterator[CustomLayout]:
         """Yield the layouts of somebody's own that may agree."""
         sides = product(_CELLS, range(1, _MOST_LAYERS + 1), (1, 2))
         widths = {(one.x.shape[-1], one.width) for one in self.observed}
@@ -188,13 +203,15 @@ class Search:
     def _stacks(
         self, cell: Cell, I: int, H: int, chunks: list[list[np.ndarray]],  # noqa: E741
         observed: list[Observed], D: int = 1, how: str = "",
-    ) -> Iterator[Own]:  # fmt: skip
+    ) -> Iterator[CustomLayout]:  # fmt: skip
         """Yield the RNNs of these layers and directions, of one direction only those that agree
         with the first step, if that can be told."""
         observed = [each for one in observed for each in one.turned() if one.width == H]
         G = len(CELLS[cell].gates)
         widths = [I if k < D else D * H for k in range(len(chunks))]
-        options = [[*sort(chunk, G, one, H)] for chunk, one in zip(chunks, widths, strict=True)]
+        options = [
+            [*split_tensors(chunk, G, one, H)] for chunk, one in zip(chunks, widths, strict=True)
+        ]
         alike = (one for one in product(*options) if len({part.joined for part in one}) == 1)
         for parts, reset, (recurrent, state) in product(
             islice(alike, _MOST_ORDERS), _RESETS.get(cell, ("after",)),
@@ -204,16 +221,16 @@ class Search:
                 cell, I, H, len(chunks) // D, D == 2, reset=reset,
                 recurrent_activation=recurrent, activation=state, dtype="float64",
             )  # fmt: skip
-            groups: dict[Form, list[Form]] = {}
-            for form in forms(cell, parts[0], H, reset):
-                groups.setdefault(shown_first(form), []).append(form)
+            groups: dict[AxisForm, list[AxisForm]] = {}
+            for form in axis_forms(cell, parts[0], H, reset):
+                groups.setdefault(form_at_first_step(form), []).append(form)
             for group in groups.values():
-                first = Own(spec, group[0], parts, how)
+                first = CustomLayout(spec, group[0], parts, how)
                 if D == 2 or self._shows(first, observed):
                     for form in group:
                         yield replace(first, form=form)
 
-    def _shows(self, case: Own, observed: list[Observed]) -> bool:
+    def _shows(self, case: CustomLayout, observed: list[Observed]) -> bool:
         """May the network agree, as far as its first step from a zero state shows?"""
         observed = [one for one in observed if one.form == "steps"]
         if self.state or not observed:
@@ -228,12 +245,12 @@ class Search:
         return any(
             score.agrees
             for each in observed
-            for _, score in scores(one, each.part(1, _ROWS), None, self.unit, self.atol)
+            for _, score in score_network(one, each.part(1, _ROWS), None, self.unit, self.atol)
         )
 
     def _both(
         self, cell: Cell, I: int, H: int, chunks: list[list[np.ndarray]]  # noqa: E741
-    ) -> Iterator[Own]:  # fmt: skip
+    ) -> Iterator[CustomLayout]:  # fmt: skip
         """Yield bidirectional RNNs: of those forms in which one direction alone agrees."""
         seen = set()
         for chunk, half in product((0, 1), repeat=2):
@@ -244,10 +261,10 @@ class Search:
                 return
             for case in self._stacks(cell, I, H, [chunks[chunk]], ys):
                 spec = case.spec.replace(bidirectional=True)
-                for other in sort(chunks[1 - chunk], len(case.form.gates), I, H):
+                for other in split_tensors(chunks[1 - chunk], len(case.form.gates), I, H):
                     parts = (case.parts[0], other)
                     key = spec, case.form, chunk, other.joined
                     if key not in seen:
                         seen.add(key)
                         how = "the backward direction first" if chunk else ""
-                        yield Own(spec, case.form, parts, how)
+                        yield CustomLayout(spec, case.form, parts, how)

@@ -9,9 +9,9 @@ from rnnlayout._model.cells import CELLS
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._sources.infer import spec_line
 
-from .identify_given import Observed, Tensors
-from .identify_rows import Reading
-from .identify_search import Found, Own
+from .identify_inputs import Observed, UnknownTensors
+from .identify_rows import RowMatch
+from .identify_search import CustomLayout, Match
 
 _AXES = {"TNI": "x is (T, N, I)", "NTI": "x is (N, T, I)", "TI": "x is (T, I)",
          "NI": "x is one step, (N, I)", "I": "x is one step"}  # fmt: skip
@@ -24,14 +24,14 @@ _JOINS = {
 }
 
 
-def words_of(found: Found) -> str:
+def match_in_words(found: Match) -> str:
     """Return the cell, the layout and the conventions."""
     case = found.cases[0]
     spec, parts = case.spec, []
     layouts = list(
-        dict.fromkeys(str(one.layout) for one in found.cases if isinstance(one, Reading))
+        dict.fromkeys(str(one.layout) for one in found.cases if isinstance(one, RowMatch))
     )
-    if isinstance(case, Own):
+    if isinstance(case, CustomLayout):
         parts.append(f"{spec.cell} in no known layout: {case.text}")
     else:
         also = f" (also {', '.join(layouts[1:])})" if layouts[1:] else ""
@@ -54,9 +54,9 @@ def words_of(found: Found) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _conventions(case: Reading) -> list[str]:
+def _conventions(case: RowMatch) -> list[str]:
     layout, spec = case.layout, case.spec
-    blocks = _native.blocks(layout, spec, case.has)
+    blocks = _native.blocks(layout, spec, case.optional_tensors)
     roles = {role for (_, _, role, _, _), _ in blocks}
     gates = known_layouts()[layout.name]["gates"][spec.cell]
     parts = [f"gates {' '.join(gates)}"] if len(gates) > 1 else []
@@ -75,7 +75,7 @@ def _z_of(layout: Layout, reset: str) -> str:
     return "h' = z h + (1 - z) n" if z == "state" else "h' = (1 - z) h + z n"
 
 
-def settings_of(found: Found) -> dict[str, Any]:
+def match_settings(found: Match) -> dict[str, Any]:
     """Return how the RNN is used, as Weights.config has it."""
     settings = dict(found.observed.settings)
     join = found.join.partition(" ")[0]
@@ -84,16 +84,16 @@ def settings_of(found: Found) -> dict[str, Any]:
     return settings
 
 
-def batch_first(observed: Observed) -> bool | None:
+def is_batch_first(observed: Observed) -> bool | None:
     """Return whether x is (N, T, I); None if it has no batch."""
     return observed.axes == "NTI" if observed.axes in ("TNI", "NTI") else None
 
 
-def call_of(found: Found) -> str:
+def reading_code(found: Match) -> str:
     """Return the code that reads the tensors."""
     case, tensors = found.cases[0], found.tensors
     spec = case.spec.replace(dtype=tensors.dtype)
-    if isinstance(case, Own) or (source := _source(case, tensors)) is None:
+    if isinstance(case, CustomLayout) or (source := _tensors_code(case, tensors)) is None:
         return "rl.identify(tensors, x, y).best"
     layout = repr(case.layout.name)
     if case.layout.options:
@@ -102,11 +102,11 @@ def call_of(found: Found) -> str:
     call = f"rl.Weights({source}, {spec_line(spec, known)}, layout={layout})"
     if {*(tensors.names or ())} == {*case.names} and tensors.prefix:
         call = f"{call[:-1]}, prefix={tensors.prefix!r})"
-    settings = settings_of(found)
+    settings = match_settings(found)
     return f"w = {call}; w.config = {settings!r}" if settings else call
 
 
-def _source(case: Reading, tensors: Tensors) -> str | None:
+def _tensors_code(case: RowMatch, tensors: UnknownTensors) -> str | None:
     """Return the code for the tensors in their order; None if that is too long."""
     names, keys = tensors.names, tensors.keys
     if tensors.is_flat:

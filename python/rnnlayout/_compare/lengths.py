@@ -39,7 +39,7 @@ def exactly_found(packing: Packing, fixed: np.ndarray) -> Packing:
     return replace(packing, matrices=matrices, biases=None)
 
 
-def wrong_length(packing: Packing, buffer: np.ndarray, rest: int = 0) -> Mistake:
+def length_mistake(packing: Packing, buffer: np.ndarray, rest: int = 0) -> Mistake:
     """Return how many values are missing or too many, and at which end if that is certain.
 
     rest: how many bytes follow the last whole value.

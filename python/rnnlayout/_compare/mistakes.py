@@ -7,55 +7,65 @@ from dataclasses import dataclass
 
 from rnnlayout._model.layout import ROLES
 
-from .biases import KEPT
-from .blocks import may_sum
-from .forms import RIGHT, Form
-from .matrices import Found
+from .blocks import may_sum_biases
+from .matrix_forms import RIGHT_FORM, MatrixForm
+from .packed_biases import KEPT_RULE
+from .packed_matrices import LocatedMatrix
 from .packing import Packing, layer_order
-from .truth import Name
+from .truth import MatrixName
 
-BIAS = "b"  # the role of the biases of a layer and direction in Mistake.where
+BIAS_ROLE = "b"  # the role of the biases of a layer and direction in Mistake.where
 
 
 @dataclass(frozen=True)
 class Mistake:
     """One rule by which a buffer differs from cuDNN's.
 
-    rule: its name. text: in words. where: (layer, direction, role) of what it concerns; the role
-    of biases is "b". lost: which values cannot be restored, "" if all can.
+    rule: the rule's name. text: the mistake in words. where: (layer, direction, role) of the
+    matrices and biases that it concerns; the role of biases is "b". lost: which values cannot be
+    restored, "" if all can.
     """
 
     rule: str
     text: str
-    where: tuple[Name, ...]
+    where: tuple[MatrixName, ...]
     lost: str = ""
 
 
 def mistakes_of(packing: Packing) -> list[Mistake]:
     """Return the mistakes in a packing: of the matrices, of the order, of the biases."""
-    makers = (_forms, _gates, _signs, _joined, _order, _placement, _arrangement, _values)
+    makers = (
+        _form_mistakes,
+        _gate_mistakes,
+        _sign_mistakes,
+        _join_mistakes,
+        _order_mistakes,
+        _placement_mistakes,
+        _arrangement_mistakes,
+        _value_mistakes,
+    )
     return [mistake for make in makers for mistake in make(packing)]
 
 
 # ------------------------------------------------------------------------------------- the places
 
 
-class _Places:
+class _MistakePlaces:
     """Groups places by what was done there, and says in words which they are."""
 
     def __init__(self, packing: Packing) -> None:
         self.spec = packing.truth.spec
 
     def group(
-        self, done: Mapping[Name, Hashable], right: Hashable
-    ) -> Iterator[tuple[Hashable, tuple[Name, ...], str]]:
+        self, done: Mapping[MatrixName, Hashable], right: Hashable
+    ) -> Iterator[tuple[Hashable, tuple[MatrixName, ...], str]]:
         """Yield each wrong thing that was done, with where and the words for where."""
         for what in dict.fromkeys(done.values()):
             if what != right:
                 where = tuple(name for name, one in done.items() if one == what)
                 yield what, where, self.words(where, done)
 
-    def words(self, where: Iterable[Name], among: Iterable[Name]) -> str:
+    def words(self, where: Iterable[MatrixName], among: Iterable[MatrixName]) -> str:
         """Return "the recurrent matrices of layer 1 backward" for these of all places."""
         where, among = set(where), set(among)
         axes = [sorted({name[k] for name in where}, key=str) for k in range(3)]
@@ -64,67 +74,67 @@ class _Places:
         if where != alike:
             return ", ".join(self._one(name) for name in sorted(where))
         layers, directions, roles = axes
-        text = _roles([str(role) for role in roles], roles == every[2])
+        text = _roles_in_words([str(role) for role in roles], roles == every[2])
         if layers != every[0]:
             text += f" of layer{'s' * (len(layers) > 1)} {' and '.join(map(str, layers))}"
         if directions != every[1]:
             text += (" of the forward direction", " of the backward direction")[int(directions[0])]
         return text
 
-    def _one(self, name: Name) -> str:
+    def _one(self, name: MatrixName) -> str:
         side = (" forward", " backward")[name[1]] if self.spec.bidirectional else ""
-        return f"the {_role(name[2])} of layer {name[0]}{side}"
+        return f"the {_role_in_words(name[2])} of layer {name[0]}{side}"
 
 
-def _role(role: str) -> str:
-    return "biases" if role == BIAS else ROLES[role]
+def _role_in_words(role: str) -> str:
+    return "biases" if role == BIAS_ROLE else ROLES[role]
 
 
-def _roles(roles: list[str], all_of_them: bool) -> str:
-    matrices = [role for role in roles if role != BIAS]
+def _roles_in_words(roles: list[str], all_of_them: bool) -> str:
+    matrices = [role for role in roles if role != BIAS_ROLE]
     if all_of_them:
-        return "all matrices" + " and biases" * (BIAS in roles) if matrices else "the biases"
+        return "all matrices" + " and biases" * (BIAS_ROLE in roles) if matrices else "the biases"
     plural = {"W": "input matrices", "R": "recurrent matrices", "P": "projections",
-              "peephole": "peepholes", BIAS: "biases"}  # fmt: skip
+              "peephole": "peepholes", BIAS_ROLE: "biases"}  # fmt: skip
     return "the " + " and ".join(plural[role] for role in plural if role in roles)
 
 
 # ---------------------------------------------------------------------------------- the matrices
 
 
-def _forms(packing: Packing) -> Iterator[Mistake]:
+def _form_mistakes(packing: Packing) -> Iterator[Mistake]:
     done = {
         name: reading.form
         for name, (found, reading) in packing.matrices.items()
-        if reading.form is not RIGHT or not _has_another_form(found)
+        if reading.form is not RIGHT_FORM or not _has_another_form(found)
     }
-    for form, where, words in _Places(packing).group(done, RIGHT):
-        assert isinstance(form, Form)
+    for form, where, words in _MistakePlaces(packing).group(done, RIGHT_FORM):
+        assert isinstance(form, MatrixForm)
         yield Mistake(f"form {form.memory}/{form.read}", f"{words} are {form.words}", where)
 
 
-def _has_another_form(found: Found) -> bool:
+def _has_another_form(found: LocatedMatrix) -> bool:
     """Does a matrix look right although it has another form, as one of a single gate may?"""
     return len({reading.form for reading in found.readings}) > 1
 
 
-def _gates(packing: Packing) -> Iterator[Mistake]:
+def _gate_mistakes(packing: Packing) -> Iterator[Mistake]:
     gates = packing.truth.gates
-    done: dict[Name, Hashable] = {
+    done: dict[MatrixName, Hashable] = {
         name: _order_of(found.slab.gates, reading.order)
         for name, (found, reading) in packing.matrices.items()
         if len(reading.order) > 1
     }
     if packing.biases and len(gates) > 1:
         for at, layer in packing.biases.layers.items():
-            done[(*at, BIAS)] = _order_of(gates, layer.order)
-    for order, where, words in _Places(packing).group(done, ""):
+            done[(*at, BIAS_ROLE)] = _order_of(gates, layer.order)
+    for order, where, words in _MistakePlaces(packing).group(done, ""):
         right = "".join(gate for gate in gates if gate in str(order))
         moved = [a for a, b in zip(right, str(order), strict=True) if a != b]
         text = f"gates in the order {' '.join(str(order))}, expected {' '.join(right)}"
         if len(moved) == 2:
             text = f"gates {moved[0]} and {moved[1]} swapped"
-        text += _in(words, where, done)
+        text += _in_places(words, where, done)
         yield Mistake(f"gates {order}", text, where)
 
 
@@ -134,9 +144,9 @@ def _order_of(gates: str, order: tuple[int, ...]) -> str:
     return "" if found == gates else found
 
 
-def _signs(packing: Packing) -> Iterator[Mistake]:
+def _sign_mistakes(packing: Packing) -> Iterator[Mistake]:
     gates = packing.truth.gates
-    done: dict[Name, Hashable] = {
+    done: dict[MatrixName, Hashable] = {
         name: _negated(found.slab.gates, reading.order, reading.signs)
         for name, (found, reading) in packing.matrices.items()
         if len(reading.order) == len(gates) or -1 in reading.signs
@@ -144,13 +154,13 @@ def _signs(packing: Packing) -> Iterator[Mistake]:
     if packing.biases:
         for at, layer in packing.biases.layers.items():
             if layer.rule.name != "dropped":
-                done[(*at, BIAS)] = _negated(gates, layer.order, layer.signs)
-    for found, where, words in _Places(packing).group(done, ""):
+                done[(*at, BIAS_ROLE)] = _negated(gates, layer.order, layer.signs)
+    for found, where, words in _MistakePlaces(packing).group(done, ""):
         minus = str(found)
         why = ": z scales the old state in one and the candidate in the other" * (minus == "z")
         which = f"gate{'s' * (len(minus) > 1)} {' and '.join(minus)} negated"
         which = "all gates negated" if 1 < len(minus) == len(gates) else which
-        text = which + _in(words, where, done) + why
+        text = which + _in_places(words, where, done) + why
         yield Mistake(f"negated {minus}", text, where)
 
 
@@ -159,17 +169,17 @@ def _negated(gates: str, order: tuple[int, ...], signs: tuple[int, ...]) -> str:
     return "".join(sorted(gates[gate] for gate, sign in pairs if sign == -1))
 
 
-def _in(words: str, where: Collection[Name], among: Collection[Name]) -> str:
+def _in_places(words: str, where: Collection[MatrixName], among: Collection[MatrixName]) -> str:
     return f" in {words}" if len(where) < len(among) else ""
 
 
-def _joined(packing: Packing) -> Iterator[Mistake]:
-    done: dict[Name, Hashable] = {
+def _join_mistakes(packing: Packing) -> Iterator[Mistake]:
+    done: dict[MatrixName, Hashable] = {
         name: "row" if found.place.runs > found.slab.shape[0] else "gate"
         for name, (found, _) in packing.matrices.items()
         if found.place.runs > 1
     }
-    for how, where, _ in _Places(packing).group(done, ""):
+    for how, where, _ in _MistakePlaces(packing).group(done, ""):
         text = f"the input and recurrent matrices are joined {how} by {how}"
         yield Mistake(f"joined {how}", text, where)
 
@@ -187,7 +197,7 @@ _NESTS = {
 }
 
 
-def _order(packing: Packing) -> Iterator[Mistake]:
+def _order_mistakes(packing: Packing) -> Iterator[Mistake]:
     """Read off the order of layers, directions and roles, which has to give the whole order."""
     names = tuple(packing.matrices)
     right = [slab.name for slab in packing.truth.slabs if slab.name in packing.matrices]
@@ -203,7 +213,10 @@ def _order(packing: Packing) -> Iterator[Mistake]:
         yield Mistake("order", f"the matrices are in the order {text}", names)
         return
     layers, sides, roles = seen
-    where = (*names, *((*at, BIAS) for at in (packing.biases.layers if packing.biases else ())))
+    where = (
+        *names,
+        *((*at, BIAS_ROLE) for at in (packing.biases.layers if packing.biases else ())),
+    )
     if layers != sorted(layers):
         order = " ".join(map(str, layers))
         yield Mistake(f"layers {order}", f"the layers are in the order {order}", where)
@@ -211,19 +224,19 @@ def _order(packing: Packing) -> Iterator[Mistake]:
         text = "the directions are swapped: backward comes first"
         yield Mistake("directions swapped", text, where)
     if roles != list(dict.fromkeys(name[2] for name in right)):
-        text = ", ".join(_role(str(role)) for role in roles)
+        text = ", ".join(_role_in_words(str(role)) for role in roles)
         text = f"the matrices of each layer are in the order {text}"
         yield Mistake(f"roles {' '.join(map(str, roles))}", text, names)
     if nests[0] != "ldr":
         yield Mistake(f"nest {nests[0]}", _NESTS[nests[0]], names)
 
 
-def _rank(nest: str, seen: list[list[int | str]]) -> Callable[[Name], list[int]]:
+def _rank(nest: str, seen: list[list[int | str]]) -> Callable[[MatrixName], list[int]]:
     """Return the key that sorts by these axes, each in the order that was seen."""
     return lambda name: [seen["ldr".index(axis)].index(name["ldr".index(axis)]) for axis in nest]
 
 
-def _placement(packing: Packing) -> Iterator[Mistake]:
+def _placement_mistakes(packing: Packing) -> Iterator[Mistake]:
     """Are the biases after all matrices, as they should be?"""
     if not packing.biases or not packing.biases.known or packing.biases.skipped:
         return
@@ -250,14 +263,14 @@ def _placement(packing: Packing) -> Iterator[Mistake]:
 # ------------------------------------------------------------------------------------ the biases
 
 
-def _arrangement(packing: Packing) -> Iterator[Mistake]:
+def _arrangement_mistakes(packing: Packing) -> Iterator[Mistake]:
     biases = packing.biases
     if biases is None or not biases.known:
         return
-    where = tuple((*at, BIAS) for at in biases.layers)
+    where = tuple((*at, BIAS_ROLE) for at in biases.layers)
     found, expected = biases.arrangement, layer_order(packing.matrices)
     if "v" in found.reversed:
-        text = f"bR comes before bW, each in the other's place: {_meaning(packing)}"
+        text = f"bR comes before bW, each in the other's place: {_meaning_of_sums(packing)}"
         yield Mistake("biases exchanged", text, where)
     for axis, what in (("l", "layers"), ("d", "directions")):
         if axis in found.reversed ^ expected.reversed:
@@ -269,18 +282,18 @@ def _arrangement(packing: Packing) -> Iterator[Mistake]:
         expected.axes.index("l") < expected.axes.index("d")
     ):
         words = {"l": "layer", "d": "direction", "v": "vector (bW, bR)", "g": "gate", "o": "unit"}
-        text = ", ".join(words[axis] for axis in nest if _size(packing, axis) > 1)
+        text = ", ".join(words[axis] for axis in nest if _axis_size(packing, axis) > 1)
         yield Mistake(f"bias order {nest}", f"the biases are sorted by {text}", where)
 
 
-def _meaning(packing: Packing) -> str:
+def _meaning_of_sums(packing: Packing) -> str:
     """Return what it means that only the sums of the biases are right."""
-    if may_sum(packing.truth.spec, "n"):
+    if may_sum_biases(packing.truth.spec, "n"):
         return "the same function, as only their sum matters"
     return "another function, as bR of gate n is multiplied by r"
 
 
-def _size(packing: Packing, axis: str) -> int:
+def _axis_size(packing: Packing, axis: str) -> int:
     spec, biases = packing.truth.spec, packing.biases
     count = biases.count if biases else 0
     sizes = {"l": spec.num_layers, "d": spec.num_directions, "v": count,
@@ -288,7 +301,7 @@ def _size(packing: Packing, axis: str) -> int:
     return sizes[axis]
 
 
-def _values(packing: Packing) -> Iterator[Mistake]:
+def _value_mistakes(packing: Packing) -> Iterator[Mistake]:
     truth, biases = packing.truth, packing.biases
     if biases is None:
         if truth.roles and packing.size == truth.num_weights:
@@ -298,13 +311,17 @@ def _values(packing: Packing) -> Iterator[Mistake]:
         text = "the buffer has one bias vector per layer and direction where cuDNN has two"
         yield Mistake("one vector", text, (), "" if any(
             layer.rule.name != "kept" for layer in biases.layers.values()) else "bR")  # fmt: skip
-    places = _Places(packing)
-    rules: dict[Name, Hashable] = {(*at, BIAS): one.rule for at, one in biases.layers.items()}
-    for rule, where, words in places.group(rules, KEPT):
+    places = _MistakePlaces(packing)
+    rules: dict[MatrixName, Hashable] = {
+        (*at, BIAS_ROLE): one.rule for at, one in biases.layers.items()
+    }
+    for rule, where, words in places.group(rules, KEPT_RULE):
         one = next(one for one in biases.layers.values() if one.rule is rule)
-        meaning = f": {_meaning(packing)}" if one.rule.keeps_sum else ""
+        meaning = f": {_meaning_of_sums(packing)}" if one.rule.keeps_sum else ""
         yield Mistake(one.rule.name, f"{words} are {one.rule.words}{meaning}", where, one.rule.lost)
-    shifts: dict[Name, Hashable] = {(*at, BIAS): layer.shift for at, layer in biases.layers.items()}
+    shifts: dict[MatrixName, Hashable] = {
+        (*at, BIAS_ROLE): layer.shift for at, layer in biases.layers.items()
+    }
     right = next((s for s in shifts.values() if isinstance(s, tuple) and not s[1]), None)
     for shift, where, words in places.group(shifts, right):
         assert isinstance(shift, tuple)

@@ -7,27 +7,35 @@ from typing import Any
 
 import numpy as np
 
-from .biases import Arrangement, Biases, Expected, read_biases, sizes_of
-from .matrices import Finder, Found, Place, Reading, simplest
-from .truth import Name, Slab, Truth
+from .packed_biases import BiasArrangement, ExpectedBiases, PackedBiases, bias_sizes, read_biases
+from .packed_matrices import (
+    LocatedMatrix,
+    MatrixFinder,
+    MatrixReading,
+    MatrixSpan,
+    simplest_readings,
+)
+from .truth import MatrixName, Slab, Truth
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How a buffer was packed. matrices: those found, in the order of the buffer.
+    """How a buffer was packed.
 
-    size: of the buffer, in values. unknown: matrices that were not found. free: where the buffer
-    has something else, as pairs of start and stop: biases. biases: None if there are none, or none
-    were recognized. copies: of matrices that were not found, which other matrix is in their place.
+    size: of the buffer, in values. matrices: the matrices that were found, in the order of the
+    buffer. unknown: those that were not found. free: the parts of the buffer that are not matrices,
+    as pairs of start and stop: biases may be there. biases: None if there are none, or if they were
+    not recognized. copies: for a matrix that was not found, the name of another matrix that is in
+    its place.
     """
 
     truth: Truth
     size: int
-    matrices: dict[Name, tuple[Found, Reading]]
+    matrices: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]]
     unknown: list[Slab]
     free: list[tuple[int, int]]
-    biases: Biases | None
-    copies: dict[Name, Name]
+    biases: PackedBiases | None
+    copies: dict[MatrixName, MatrixName]
 
     def undo(self, buffer: np.ndarray) -> np.ndarray:
         """Return the numbers of a buffer that was packed like this in cuDNN's order.
@@ -51,8 +59,8 @@ class Packing:
             fixed[at:] = self._biases(rest, self.biases).reshape(-1)
         return fixed
 
-    def _biases(self, flat: np.ndarray, biases: Biases) -> np.ndarray:
-        sizes = sizes_of(self.truth, biases.count)
+    def _biases(self, flat: np.ndarray, biases: PackedBiases) -> np.ndarray:
+        sizes = bias_sizes(self.truth, biases.count)
         flat = flat[biases.skipped :][: int(np.prod(list(sizes.values())))]
         given = biases.arrangement.undo(flat, sizes)
         fixed = np.zeros(self.truth.biases.shape, given.dtype)
@@ -81,21 +89,21 @@ def _gates_back(
 
 def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     """Find out how a buffer of values was packed: exactly, and else nearly."""
-    found: list[Found] = []
+    found: list[LocatedMatrix] = []
     for near in (False, True):
-        more = Finder(truth, buffer, near).find()
+        more = MatrixFinder(truth, buffer, near).find()
         if len(more) > len(found):
             found = more
         if len(found) == len(truth.slabs):
             break
-    matrices = simplest(found)
+    matrices = simplest_readings(found)
     unknown = [slab for slab in truth.slabs if slab.name not in matrices]
-    free = _free(truth, matrices, buffer.size)
-    copies = _copies(truth, unknown, buffer)
+    free = _free_pieces(truth, matrices, buffer.size)
+    copies = _copied_matrices(truth, unknown, buffer)
     biases = None
     if free and matrices:
         rest = np.concatenate([buffer[start:stop] for start, stop in free])
-        expected = _expected(truth, matrices)
+        expected = _expected_biases(truth, matrices)
         biases = _biases_of(truth, rest, expected)
         places = {name[:2]: other[:2] for name, other in copies.items() if name[2] == "R"}
         copied = _copied_biases(truth, rest, expected, places)
@@ -106,7 +114,7 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     return Packing(truth, buffer.size, matrices, unknown, free, biases, copies)
 
 
-def _biases_of(truth: Truth, rest: np.ndarray, expected: Expected) -> Biases | None:
+def _biases_of(truth: Truth, rest: np.ndarray, expected: ExpectedBiases) -> PackedBiases | None:
     """Return how the biases were written: exactly, and else nearly."""
     biases = None
     for near in (False, True):
@@ -116,16 +124,18 @@ def _biases_of(truth: Truth, rest: np.ndarray, expected: Expected) -> Biases | N
     return biases
 
 
-def _copies(truth: Truth, unknown: list[Slab], buffer: np.ndarray) -> dict[Name, Name]:
+def _copied_matrices(
+    truth: Truth, unknown: list[Slab], buffer: np.ndarray
+) -> dict[MatrixName, MatrixName]:
     """Return which other matrix is where one that was not found should be, as if a packer had
     read the forward direction, or layer 0, twice."""
-    copies, at, finder = {}, 0, Finder(truth, buffer, near=False)
+    copies, at, finder = {}, 0, MatrixFinder(truth, buffer, near=False)
     for slab in truth.slabs:
         others = [other for other in truth.slabs if slab in unknown and other is not slab
                   and other.shape == slab.shape and not other.is_constant]  # fmt: skip
         alike = [other for other in others if other.name[2] == slab.name[2]]
         for other in alike + others:
-            if finder.read(other, Place(at, 1, 0)):
+            if finder.read(other, MatrixSpan(at, 1, 0)):
                 copies[slab.name] = other.name
                 break
         at += slab.size
@@ -133,8 +143,8 @@ def _copies(truth: Truth, unknown: list[Slab], buffer: np.ndarray) -> dict[Name,
 
 
 def _copied_biases(
-    truth: Truth, rest: np.ndarray, expected: Expected, places: dict[tuple[int, int], Any]
-) -> Biases | None:
+    truth: Truth, rest: np.ndarray, expected: ExpectedBiases, places: dict[tuple[int, int], Any]
+) -> PackedBiases | None:
     """Return how the biases were written if those of these places are those of others again."""
     if not places:
         return None
@@ -149,8 +159,8 @@ def _copied_biases(
     return replace(biases, layers=layers)
 
 
-def _free(
-    truth: Truth, matrices: dict[Name, tuple[Found, Reading]], size: int
+def _free_pieces(
+    truth: Truth, matrices: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]], size: int
 ) -> list[tuple[int, int]]:
     """Return the pieces of the buffer that are not matrices. One that was not found is assumed
     where it should be."""
@@ -172,7 +182,7 @@ def _free(
     return free
 
 
-def layer_order(matrices: dict[Name, tuple[Found, Reading]]) -> Arrangement:
+def layer_order(matrices: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]]) -> BiasArrangement:
     """Return the order of layers and directions that the matrices show, as one of biases."""
     names = [name[:2] for name in matrices if name[2] == "R"]
     layers = list(dict.fromkeys(layer for layer, _ in names))
@@ -180,10 +190,12 @@ def layer_order(matrices: dict[Name, tuple[Found, Reading]]) -> Arrangement:
     turned = {axis for axis, order in (("l", layers), ("d", directions))
               if len(order) > 1 and order == sorted(order, reverse=True)}  # fmt: skip
     outer = len(directions) > 1 and len(layers) > 1 and names[0][1] == names[1][1]
-    return Arrangement("dlvgo" if outer else "ldvgo", frozenset(turned))
+    return BiasArrangement("dlvgo" if outer else "ldvgo", frozenset(turned))
 
 
-def _expected(truth: Truth, matrices: dict[Name, tuple[Found, Reading]]) -> Expected:
+def _expected_biases(
+    truth: Truth, matrices: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]]
+) -> ExpectedBiases:
     orders, negated = {}, {}
     for (layer, direction, role), (found, reading) in matrices.items():
         if role == "R":
@@ -191,4 +203,4 @@ def _expected(truth: Truth, matrices: dict[Name, tuple[Found, Reading]]) -> Expe
             pairs = zip(reading.order, reading.signs, strict=True)
             minus = {found.slab.gates[gate] for gate, sign in pairs if sign == -1}
             negated[layer, direction] = "".join(sorted(minus))
-    return Expected(layer_order(matrices), orders, negated)
+    return ExpectedBiases(layer_order(matrices), orders, negated)

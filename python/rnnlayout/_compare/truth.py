@@ -9,31 +9,32 @@ from itertools import permutations
 
 import numpy as np
 
-from rnnlayout._model.dtypes import storage
+from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.spec import Spec
 
-from .blocks import Key
-from .forms import Shape
+from .blocks import BlockKey
+from .matrix_forms import MatrixShape
 
 BIASES = ("bW", "bR")
-Name = tuple[int, int, str]  # layer, direction, role
+MatrixName = tuple[int, int, str]  # layer, direction, role
 
 
 @dataclass(frozen=True, eq=False)
 class Slab:
     """The matrices of all gates of one role in one layer and direction.
 
-    values: shaped (gates, rows, columns). gates: in this order. samples: for each gate the indices
-    of some of its largest values, which are rare.
+    values: the numbers, (gates, rows, columns). gates: the letters of the gates, in their order in
+    values. samples: for each gate the indices of some of its largest values, because large values
+    are rare.
     """
 
-    name: Name
+    name: MatrixName
     gates: str
     values: np.ndarray
     samples: np.ndarray
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> MatrixShape:
         gates, rows, columns = self.values.shape
         return gates, rows, columns
 
@@ -101,16 +102,16 @@ def largest(values: np.ndarray) -> float:
     return float(absolute.max(initial=0, where=absolute < _NOT_FINITE["posinf"]))
 
 
-def orders(count: int) -> list[tuple[int, ...]]:
+def gate_orders(count: int) -> list[tuple[int, ...]]:
     """Return all orders of so many gates, the right one first."""
     return list(permutations(range(count)))
 
 
-def values_of(bits: np.ndarray, dtype: str) -> np.ndarray:
+def values_of_bits(bits: np.ndarray, dtype: str) -> np.ndarray:
     """Return the values of an array of bits: without a copy, except for bfloat16."""
     if dtype == "bfloat16":
         return (bits.astype("u4") << 16).view("f4")
-    return bits.view(storage(dtype))
+    return bits.view(storage_dtype(dtype))
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
@@ -119,9 +120,9 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(a.view(unsigned), b.view(unsigned))
 
 
-def truth_of(spec: Spec, blocks: Mapping[Key, np.ndarray], roles: tuple[str, ...]) -> Truth:
+def truth_of(spec: Spec, blocks: Mapping[BlockKey, np.ndarray], roles: tuple[str, ...]) -> Truth:
     """Return the truth of an RNN's blocks of values. roles: the bias vectors that it has."""
-    groups: dict[Name, list[Key]] = {}
+    groups: dict[MatrixName, list[BlockKey]] = {}
     for key in blocks:
         groups.setdefault(key[:3], []).append(key)
     slabs = []
@@ -129,7 +130,7 @@ def truth_of(spec: Spec, blocks: Mapping[Key, np.ndarray], roles: tuple[str, ...
         if name[2] not in BIASES:
             values = np.stack([blocks[key] for key in keys])
             gates = "".join(key[3] or key[2] for key in keys)  # a projection has no gates
-            slabs.append(Slab(name, gates, values, _samples(values)))
+            slabs.append(Slab(name, gates, values, _sample_largest(values)))
     slabs.sort(key=lambda slab: slab.name[:2])  # stable: the roles stay in their order
     gates = next(slab.gates for slab in slabs if slab.name[2] == "R")
     shape = spec.num_layers, spec.num_directions, len(roles), len(gates), spec.hidden_size
@@ -141,14 +142,16 @@ def truth_of(spec: Spec, blocks: Mapping[Key, np.ndarray], roles: tuple[str, ...
     return Truth(spec, slabs, biases, roles, gates)
 
 
-_LOOKED_AT, _KEPT = 2048, 24  # per gate
+_LOOKED_AT, _SAMPLES_KEPT = 2048, 24  # per gate
 
 
-def _samples(values: np.ndarray) -> np.ndarray:
+def _sample_largest(values: np.ndarray) -> np.ndarray:
     flat = values.reshape(len(values), -1)
     at = np.arange(flat.shape[1])
     if at.size > _LOOKED_AT:
         at = np.random.default_rng(0).choice(at, _LOOKED_AT, replace=False)
     with np.errstate(invalid="ignore"):
-        large = np.argsort(-np.abs(flat[:, at].astype("f8")), axis=1, kind="stable")[:, :_KEPT]
+        large = np.argsort(-np.abs(flat[:, at].astype("f8")), axis=1, kind="stable")[
+            :, :_SAMPLES_KEPT
+        ]
     return np.asarray(at[large])

@@ -8,46 +8,47 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.bags.choose import check_known
-from rnnlayout._files.bags.stacks import joined, matched
+from rnnlayout._files.tensor_sets.choose_rnns import check_known_names
+from rnnlayout._files.tensor_sets.match_rnns import match_names, stack_layers_as_in
 from rnnlayout._model.config import describe_config
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.picture.picture import WIDTH, Picture
-from rnnlayout._model.spec import HARD_SIGMOIDS, HARD_TIMES, Spec, unlike
+from rnnlayout._model.spec import HARD_SIGMOIDS, HARD_TIMES, Spec, differing_fields
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
 from .blocks import (
     Block,
-    Compare,
-    Gap,
-    Gate,
-    Key,
-    as_keras3,
+    BlockComparison,
+    BlockGap,
+    BlockKey,
+    GateKey,
+    blocks_as_keras3,
     blocks_of,
-    may_sum,
-    one_bias,
-    with_sums,
+    gates_with_one_bias,
+    may_sum_biases,
+    replace_biases_by_sums,
 )
-from .causes import causes
-from .heat import Heat, heat_map
-from .sides import both, with_stacks
+from .causes import likely_causes
+from .heat_map import HeatMapPanel, draw_heat_map
+from .verify_sides import read_both_sides, stack_both_sides
 
 _MOST = 40  # lines of a report
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedPair:
     """One RNN of each side. True if they differ.
 
-    text: how they differ, "" if they do not. gaps: the blocks that differ. note: other remarks.
-    spec: of both, None if they are two different RNNs.
+    a, b: the RNN's names on both sides. text: how they differ, "" if they do not. gaps: the blocks
+    that differ. note: other remarks. spec: the Spec that both have; None if they are two different
+    RNNs.
     """
 
     a: str
     b: str
     text: str = ""
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[BlockGap, ...] = ()
     note: str = ""
     spec: Spec | None = None
 
@@ -67,7 +68,7 @@ class Verified:
         several have the same sizes, that are equal.
     """
 
-    pairs: tuple[Compared, ...]
+    pairs: tuple[ComparedPair, ...]
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
     unread: Mapping[str, Exception] | None = None
@@ -91,7 +92,7 @@ class Verified:
         drawn = [pair for pair in drawn if pair] or drawn
         if not drawn:
             raise LayoutError(f"there are no two RNNs of the same sizes to draw: {self}")
-        return heat_map([_heat(pair) for pair in drawn], width)
+        return draw_heat_map([_pair_panel(pair) for pair in drawn], width)
 
     def _repr_svg_(self) -> str | None:
         return self.picture().svg if any(pair.spec for pair in self.pairs) else None
@@ -113,11 +114,11 @@ class Verified:
         return "\n".join(lines)
 
 
-def _heat(pair: Compared) -> Heat:
+def _pair_panel(pair: ComparedPair) -> HeatMapPanel:
     assert pair.spec
     name = pair.a if pair.a == pair.b else f"{pair.a} and {pair.b}"
     text = pair.text.partition("\n")[0].removesuffix(f", {pair.spec}") or "equal"
-    return Heat(name, pair.spec, text, pair.gaps)
+    return HeatMapPanel(name, pair.spec, text, pair.gaps)
 
 
 def verify(
@@ -174,18 +175,18 @@ def verify(
              "recurrent_activation": recurrent_activation, "activation": activation,
              "as_class": as_class or None,
              "config": config, "format": format}  # fmt: skip
-    first, second = both(
+    first, second = read_both_sides(
         a, b, prefix, {name: hint for name, hint in hints.items() if hint is not None}
     )
-    first, second = with_stacks(first, second, stack or ())
-    first, second = joined(first, second), joined(second, first)
+    first, second = stack_both_sides(first, second, stack or ())
+    first, second = stack_layers_as_in(first, second), stack_layers_as_in(second, first)
     pairs = {
-        x: y for x, y in matched(first, second, map).items()
+        x: y for x, y in match_names(first, second, map).items()
         if x in first and y in second
     }  # fmt: skip
     if only is not None:
         known = dict.fromkeys([*first.names, *second.names])
-        check_known(only, known, "only")
+        check_known_names(only, known, "only")
         pairs = {x: y for x, y in pairs.items() if x in only or y in only}
     names = "between a ({}) and b ({})"
     only_a = [x for x in first if x not in pairs and (only is None or x in only)]
@@ -194,7 +195,7 @@ def verify(
     alike = _alike({x: first[x] for x in only_a}, {y: second[y] for y in only_b}, rtol, atol)
     return Verified(
         tuple(
-            compare(first[x], second[y], names.format(first[x].layout, second[y].layout),
+            compare_pair(first[x], second[y], names.format(first[x].layout, second[y].layout),
                     rtol, atol, called=(x, y))
             for x, y in pairs.items()
         ),
@@ -212,76 +213,80 @@ def _alike(
     """Return the names of a -> those of b that may be the same RNNs under other names."""
     pairs: dict[str, str] = {}
     for x, one in a.items():
-        same = [y for y, other in b.items() if not unlike(one.spec, other.spec)]
-        if len(same) > 1 or sum(not unlike(one.spec, other.spec) for other in a.values()) > 1:
-            same = [y for y in same if not compare(one, b[y], "", rtol, atol)]
+        same = [y for y, other in b.items() if not differing_fields(one.spec, other.spec)]
+        if (
+            len(same) > 1
+            or sum(not differing_fields(one.spec, other.spec) for other in a.values()) > 1
+        ):
+            same = [y for y in same if not compare_pair(one, b[y], "", rtol, atol)]
         if len(same) == 1 and same[0] not in pairs.values():
             pairs[x] = same[0]
     return pairs
 
 
-def compare(
+def compare_pair(
     a: Weights,
     b: Weights,
     names: str,
     rtol: float = 0,
     atol: float = 0,
-    summed: frozenset[Gate] = frozenset(),
+    summed: frozenset[GateKey] = frozenset(),
     called: tuple[str, str] = ("", ""),
-) -> Compared:
-    """Compare two RNNs. names: of both, for the report. summed: gates of whose biases only the
-    sum is compared."""
+) -> ComparedPair:
+    """Compare two RNNs. names: their names on both sides, for the report. summed: the gates whose
+    two biases are added before they are compared.
+    """
     other_sigmoid = {a.spec.recurrent_activation, b.spec.recurrent_activation} == set(HARD_SIGMOIDS)
     alike = a.spec.replace(recurrent_activation=b.spec.recurrent_activation)
-    if different := unlike(alike if other_sigmoid else a.spec, b.spec):
-        return Compared(*called, f"two different RNNs {names}: {different}")
+    if different := differing_fields(alike if other_sigmoid else a.spec, b.spec):
+        return ComparedPair(*called, f"two different RNNs {names}: {different}")
     dtypes = a.spec.dtype, b.spec.dtype
-    only_one = one_bias(a) ^ one_bias(b)
+    only_one = gates_with_one_bias(a) ^ gates_with_one_bias(b)
     summed |= only_one
     whole = blocks_of(a)
-    first = with_sums(whole, a.spec, summed)
-    second = with_sums(blocks_of(b), b.spec, summed)
+    first = replace_biases_by_sums(whole, a.spec, summed)
+    second = replace_biases_by_sums(blocks_of(b), b.spec, summed)
     if other_sigmoid:
-        first, second = (as_keras3(blocks, one.spec)
+        first, second = (blocks_as_keras3(blocks, one.spec)
                          for blocks, one in ((first, a), (second, b)))  # fmt: skip
     keys = list(dict.fromkeys([*first, *second]))
     for key in keys:  # peepholes
         for blocks, other in ((first, second), (second, first)):
             if key not in blocks:
                 blocks[key] = Block(np.zeros(other[key].bits.shape), "float64")
-    note = _note(a, b, only_one, other_sigmoid)
+    note = _pair_note(a, b, only_one, other_sigmoid)
     head = ""
     if dtypes[0] != dtypes[1] and not (rtol or atol):
         head = f"{dtypes[0]} and {dtypes[1]} {names}: to compare their values pass rtol="
-    compared = Compare(a.spec, first, second, dtypes, rtol, atol)
+    compared = BlockComparison(a.spec, first, second, dtypes, rtol, atol)
     lines = [compared.line(key) for key in keys if key in compared.wrong]
     if not lines:
-        return Compared(*called, head and f"{head}; all of them are equal", (), note, a.spec)
+        return ComparedPair(*called, head and f"{head}; all of them are equal", (), note, a.spec)
     head = head or f"{len(lines)} of {len(keys)} blocks differ {names}, {a.spec}"
     shown = [f"  {line}" for line in lines[:_MOST]]
     if len(lines) > _MOST:
         shown.append(f"  and {len(lines) - _MOST} more")
     has_sums = _has_sums(a, b, whole) and not other_sigmoid
-    text = "\n".join([head, *shown, *causes(compared, whole if has_sums else None)])
+    text = "\n".join([head, *shown, *likely_causes(compared, whole if has_sums else None)])
     gaps = tuple(compared.gap(key) for key in compared.wrong)
-    return Compared(*called, text, gaps, note, a.spec)
+    return ComparedPair(*called, text, gaps, note, a.spec)
 
 
-def _has_sums(a: Weights, b: Weights, blocks: Mapping[Key, Block]) -> bool:
+def _has_sums(a: Weights, b: Weights, blocks: Mapping[BlockKey, Block]) -> bool:
     """Has b one bias for each gate, the sum of the two that a has?"""
     gates = {(layer, side, gate) for layer, side, role, gate in blocks if role == "R"}
-    sums = all(may_sum(a.spec, gate) for *_, gate in gates)
-    return sums and one_bias(b) == gates and not one_bias(a)
+    sums = all(may_sum_biases(a.spec, gate) for *_, gate in gates)
+    return sums and gates_with_one_bias(b) == gates and not gates_with_one_bias(a)
 
 
-def _note(a: Weights, b: Weights, only_one: frozenset[Gate], other_sigmoid: bool) -> str:
+def _pair_note(a: Weights, b: Weights, only_one: frozenset[GateKey], other_sigmoid: bool) -> str:
     notes = []
     if other_sigmoid:
         new, old = HARD_SIGMOIDS
         notes.append(
             f"gates of {old} are compared times {HARD_TIMES}: {old}(x) = {new}({HARD_TIMES} x)"
         )
-    if any(may_sum(a.spec, gate) for *_, gate in only_one):
+    if any(may_sum_biases(a.spec, gate) for *_, gate in only_one):
         notes.append("one has one bias per gate, the other two: their sums are compared")
     if a.config != b.config:
         used = describe_config(a.config), describe_config(b.config)

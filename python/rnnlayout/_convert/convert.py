@@ -7,18 +7,18 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 
-from rnnlayout._model.dtypes import present
-from rnnlayout._model.given import Given, Labelled
-from rnnlayout._model.layout import CUDNN, Layout, Named, as_layout
+from rnnlayout._model.checked_rnn import CheckedRNN, TensorDict
+from rnnlayout._model.dtypes import present_array
+from rnnlayout._model.layout import CUDNN, Layout, LayoutName, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LossyError
-from rnnlayout._sources.read import read
+from rnnlayout._sources.read_source import read_source
 
-from .engine import Report, dry_run, plan_of, run
-from .recipes import find, key_of, remember
+from .engine import Report, dry_run_conversion, plan_for_source, run_conversion
+from .recipes import find_recipe, recipe_key, remember_recipe
 
 
-class Tensors(Labelled):
+class Tensors(TensorDict):
     """A dict of arrays by name, in the framework's order, that knows its RNN.
 
     Attributes: report, of the conversion that made it; spec; layout; config, the settings that
@@ -29,8 +29,8 @@ class Tensors(Labelled):
 
     report: Report
 
-    def __init__(self, made: Given, arrays: list[np.ndarray], report: Report) -> None:
-        shown = (present(array, made.dtype) for array in arrays)
+    def __init__(self, made: CheckedRNN, arrays: list[np.ndarray], report: Report) -> None:
+        shown = (present_array(array, made.dtype) for array in arrays)
         super().__init__(zip(made.names, shown, strict=True))
         self.spec, self.layout, self.report = made.spec, made.layout, report
         self.config, self.batch_first = dict(made.config), made.batch_first
@@ -56,7 +56,7 @@ class _Options(TypedDict, total=False):
 # Type checkers know the kind of a result whose layout is a literal.
 @overload
 def convert(
-    source: Any, spec: Spec | None = None, *, to: Named, **options: Unpack[_Options]
+    source: Any, spec: Spec | None = None, *, to: LayoutName, **options: Unpack[_Options]
 ) -> Tensors: ...
 @overload
 def convert(
@@ -115,22 +115,22 @@ def convert(
     """
     hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation,
              "activation": activation}  # fmt: skip
-    key = key_of(source, spec, layout, to, prefix, dtype, *hints.values())
-    recipe = find(key)
+    key = recipe_key(source, spec, layout, to, prefix, dtype, *hints.values())
+    recipe = find_recipe(key)
     if recipe and (done := recipe.run(source, exact, out)):
         return out if out is not None else _presented(recipe.made, *done)
     target = as_layout(to)
-    given = read(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
-    made, report = run(given, target, dtype, exact, out)
+    given = read_source(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
+    made, report = run_conversion(given, target, dtype, exact, out)
     if recipe is None and not report.settings:  # which a recipe does not know
-        remember(key, source, given, plan_of(given, target, dtype)[0], made)
+        remember_recipe(key, source, given, plan_for_source(given, target, dtype)[0], made)
     return out if out is not None else _presented(made, made.arrays, report)
 
 
-def _presented(made: Given, arrays: list[np.ndarray], report: Report) -> Any:
+def _presented(made: CheckedRNN, arrays: list[np.ndarray], report: Report) -> Any:
     """Return the public result: a flat array, or a dict of tensors. made: their names and spec."""
     if made.layout.name == "cudnn":
-        return present(arrays[0], made.dtype)
+        return present_array(arrays[0], made.dtype)
     return Tensors(made, arrays, report)
 
 
@@ -176,7 +176,7 @@ def pack(
 
 @overload
 def unpack(
-    flat: Any, spec: Spec, *, to: Named, dtype: Any = None, exact: bool = False
+    flat: Any, spec: Spec, *, to: LayoutName, dtype: Any = None, exact: bool = False
 ) -> Tensors: ...
 @overload
 def unpack(
@@ -237,8 +237,8 @@ def check(
     """
     hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation,
              "activation": activation}  # fmt: skip
-    given = read(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
+    given = read_source(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
     try:
-        return dry_run(given, as_layout(to), dtype)
+        return dry_run_conversion(given, as_layout(to), dtype)
     except LossyError as error:
         return Report("unrepresentable", 0, str(error))

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._model.dtypes import check_in_place, dtype_name, storage, take
-from rnnlayout._model.given import Given
+from rnnlayout._model.checked_rnn import CheckedRNN
+from rnnlayout._model.dtypes import check_in_place, dtype_name, storage_dtype, take_bits
 from rnnlayout._model.layout import Layout, has_peepholes
-from rnnlayout._model.optional import spec_has
-from rnnlayout._model.spec import Spec, flag
+from rnnlayout._model.optional_tensors import optional_tensors_of
+from rnnlayout._model.spec import Spec, check_flag
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.mismatch import wrong_names
 from rnnlayout._sources.torch_names import rounded_weights
 
-from .unrepresented import unrepresented
+from .unrepresented_settings import unrepresented_settings
 
 
 @dataclass(frozen=True)
@@ -52,66 +52,77 @@ EXACT = Report("exact")
 
 
 @lru_cache(maxsize=128)
-def plan_for(spec: Spec, src: Layout, has: int, dst: Layout) -> _native.Plan:
+def plan_for(spec: Spec, src: Layout, optional_tensors: int, dst: Layout) -> _native.Plan:
     """Return the plan of a conversion. Plans are cached, so a loop builds each only once."""
-    return _native.Plan(spec, src, has, dst)
+    return _native.Plan(spec, src, optional_tensors, dst)
 
 
-def plan_of(source: Given, dst: Layout, dtype: Any) -> tuple[_native.Plan, Spec]:
+def plan_for_source(source: CheckedRNN, dst: Layout, dtype: Any) -> tuple[_native.Plan, Spec]:
     """Return the plan that converts `source`, and the spec of its result."""
     name = dtype_name(dtype) if dtype is not None else source.dtype
     spec = source.spec if name == source.dtype else source.spec.replace(dtype=name)
-    spec = spec_in(dst, spec)
-    return plan_for(spec, source.layout, source.has, dst), spec
+    spec = result_spec(dst, spec)
+    return plan_for(spec, source.layout, source.optional_tensors, dst), spec
 
 
-def spec_in(dst: Layout, spec: Spec) -> Spec:
-    """Return the spec of the result: a layout without peepholes needs them to be zero."""
+def result_spec(dst: Layout, spec: Spec) -> Spec:
+    """Return the Spec of the result. If the layout cannot represent peepholes, which must then be
+    zero, the result has none.
+    """
     return spec.replace(peepholes=False) if spec.peepholes and not has_peepholes(dst) else spec
 
 
-def run(
-    source: Given, dst: Layout, dtype: Any = None, exact: bool = False, out: Any = None
-) -> tuple[Given, Report]:
+def run_conversion(
+    source: CheckedRNN, dst: Layout, dtype: Any = None, exact: bool = False, out: Any = None
+) -> tuple[CheckedRNN, Report]:
     """Convert to `dst`, into new arrays or into `out` (a dict; for cudnn one array)."""
-    plan, spec = plan_of(source, dst, dtype)
+    plan, spec = plan_for_source(source, dst, dtype)
     if out is None:
-        arrays = [np.empty(shape, storage(spec.dtype)) for _, shape in plan.targets]
+        arrays = [np.empty(shape, storage_dtype(spec.dtype)) for _, shape in plan.targets]
     else:
-        arrays = _outputs(out, plan.targets, spec.dtype, dst)
+        arrays = _check_outputs(out, plan.targets, spec.dtype, dst)
     _check_exact(source, exact)
     report = run_plan(plan, source.arrays, arrays, source.dtype, spec.dtype, exact, out is None)
     names = [name for name, _ in plan.targets]
-    made = replace(source, spec=spec, layout=dst, has=spec_has(spec), names=names, arrays=arrays,
-                   rounded=())  # fmt: skip
-    return made, completed(report, source, dst)
+    made = replace(
+        source,
+        spec=spec,
+        layout=dst,
+        optional_tensors=optional_tensors_of(spec),
+        names=names,
+        arrays=arrays,
+        rounded=(),
+    )
+    return made, complete_report(report, source, dst)
 
 
-def run_into(
-    source: Given, dst: Layout, dtype: str, exact: bool, targets: list[np.ndarray]
+def run_conversion_into(
+    source: CheckedRNN, dst: Layout, dtype: str, exact: bool, targets: list[np.ndarray]
 ) -> Report:
     """Convert into arrays that carry bits. Their contents are undefined if it fails."""
-    plan, spec = plan_of(source, dst, dtype)
+    plan, spec = plan_for_source(source, dst, dtype)
     return run_plan(plan, source.arrays, targets, source.dtype, spec.dtype, exact, True)
 
 
-def dry_run(source: Given, dst: Layout, dtype: Any = None, exact: bool = False) -> Report:
-    """Return the report of run(), or raise its errors, without converting."""
-    plan, spec = plan_of(source, dst, dtype)
+def dry_run_conversion(
+    source: CheckedRNN, dst: Layout, dtype: Any = None, exact: bool = False
+) -> Report:
+    """Return the report of run_conversion(), or raise its errors, without converting."""
+    plan, spec = plan_for_source(source, dst, dtype)
     _check_exact(source, exact)
     report = run_plan(plan, source.arrays, None, source.dtype, spec.dtype, exact, False)
-    return completed(report, source, dst)
+    return complete_report(report, source, dst)
 
 
-def _check_exact(source: Given, exact: bool) -> None:
+def _check_exact(source: CheckedRNN, exact: bool) -> None:
     if source.rounded and exact:
         raise rounded_weights(source.rounded)
 
 
-def completed(report: Report, source: Given, dst: Layout) -> Report:
+def complete_report(report: Report, source: CheckedRNN, dst: Layout) -> Report:
     """Return the report with what the plan does not know: what was computed before it, and the
     settings that `dst` cannot represent."""
-    settings = unrepresented(source, dst)
+    settings = unrepresented_settings(source, dst)
     if not source.rounded:
         return replace(report, settings=settings) if settings else report
     reasons = [f"{', '.join(source.rounded)} computed from weight norm", report.reason]
@@ -129,17 +140,20 @@ def run_plan(
 ) -> Report:
     """Run a plan; without targets, only return its report.
 
-    new: the targets are not the caller's: if it fails they may be partly written.
+    new: whether the targets are arrays that no caller has yet, which may be left partly written if
+    the conversion fails.
     """
-    exact = flag("exact", exact)
+    exact = check_flag("exact", exact)
     grade, sums = plan.run(sources, targets, src_dtype, dst_dtype, exact, new)
     if grade == "exact":
         return EXACT
-    return Report(grade, sums, reason(sums, plan.shifts, src_dtype, dst_dtype))
+    return Report(grade, sums, rounding_reason(sums, plan.shifts, src_dtype, dst_dtype))
 
 
-def reason(sums: int, shifts: bool, src: str, dst: str) -> str:
-    """Return why a conversion rounds. shifts: a forget bias is part of some sums."""
+def rounding_reason(sums: int, shifts: bool, src: str, dst: str) -> str:
+    """Return why a conversion rounds. shifts: whether a forget bias is added in some of the
+    sums.
+    """
     kind = "rounded sums of biases and a forget bias" if shifts else "sums of two non-zero biases"
     reasons = [f"{sums} {kind}"] if sums else []
     if src != dst:
@@ -147,7 +161,7 @@ def reason(sums: int, shifts: bool, src: str, dst: str) -> str:
     return " and ".join(reasons)
 
 
-def _outputs(
+def _check_outputs(
     out: Any, targets: list[tuple[str, tuple[int, ...]]], dtype: str, dst: Layout
 ) -> list[np.ndarray]:
     """Return the arrays of `out`, checked."""
@@ -159,12 +173,12 @@ def _outputs(
             raise wrong_names([dst], list(given), [name for name, _ in targets])
     else:
         raise LayoutError(f"out is a {type(out).__name__}, need a dict of arrays for {dst}")
-    return [_writable(given[name], name, shape, dtype) for name, shape in targets]
+    return [_writable_output(given[name], name, shape, dtype) for name, shape in targets]
 
 
-def _writable(value: Any, name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+def _writable_output(value: Any, name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     what = f"out[{name!r}]"
-    array, found = take(value, what)
+    array, found = take_bits(value, what)
     if found != dtype:
         raise LayoutError(f"{what} is {found}, need {dtype}, the dtype of the result")
     if array.shape != shape:

@@ -8,8 +8,8 @@ from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LossyError
 
+from .conversion_in_words import conversion_in_words
 from .picture import picture
-from .words import in_words
 
 
 class Explanation(str):
@@ -52,6 +52,6 @@ def explain(spec: Spec, layout: str | Layout, to: str | Layout) -> Explanation:
     """
     _native.check(spec)
     source, target = as_layout(layout), as_layout(to)
-    explanation = Explanation(in_words(spec, source, target))
+    explanation = Explanation(conversion_in_words(spec, source, target))
     explanation.spec, explanation.layout, explanation.to = spec, source, target
     return explanation

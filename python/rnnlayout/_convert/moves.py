@@ -7,12 +7,12 @@ from typing import Any
 
 from rnnlayout import _native
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.optional import spec_has
+from rnnlayout._model.optional_tensors import optional_tensors_of
 from rnnlayout._model.spec import Spec
 
-from .engine import plan_for, spec_in
+from .engine import plan_for, result_spec
 
-Place = tuple[int, int]  # layer, direction
+LayerDirection = tuple[int, int]  # layer, direction
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Move:
     shift: float
 
     @property
-    def place(self) -> Place:
+    def place(self) -> LayerDirection:
         return self.block[:2]
 
     @property
@@ -46,60 +46,64 @@ class Move:
 
 @dataclass(frozen=True)
 class Moves:
-    """All moves of a conversion, by layer and direction, and the names of the tensors.
-
-    target: the spec of the result.
+    """All moves of a conversion. target: the Spec of the result. sources, targets: the names of the
+    tensors of both layouts. every: the moves by layer and direction.
     """
 
     target: Spec
     sources: list[str]
     targets: list[str]
-    every: dict[Place, list[Move]]
+    every: dict[LayerDirection, list[Move]]
 
-    def alike(self) -> dict[Place, Place]:
+    def alike(self) -> dict[LayerDirection, LayerDirection]:
         """Return for each layer and direction the first that is converted as it is."""
-        first: dict[tuple[Any, ...], Place] = {}
+        first: dict[tuple[Any, ...], LayerDirection] = {}
         return {
             place: first.setdefault(tuple(move.shape for move in moves), place)
             for place, moves in self.every.items()
         }
 
 
-def moves_of(spec: Spec, source: Layout, target: Layout, has: int | None = None) -> Moves:
-    """Return the moves between two layouts. has: the optional tensors of the source, as in Given.
+def moves_of(
+    spec: Spec, source: Layout, target: Layout, optional_tensors: int | None = None
+) -> Moves:
+    """Return the moves between two layouts. optional_tensors: those that the source has, HAS_BIAS |
+    HAS_PEEPHOLES; None if the spec decides that.
 
     Raises LossyError if the RNN cannot be converted.
     """
-    has = spec_has(spec) if has is None else has
-    made = spec_in(target, spec)
-    plan = plan_for(made, source, has, target)
-    transposed = _transposed(source, made, has) ^ _transposed(target, made, spec_has(made))
-    every: dict[Place, list[Move]] = {}
+    optional_tensors = optional_tensors_of(spec) if optional_tensors is None else optional_tensors
+    made = result_spec(target, spec)
+    plan = plan_for(made, source, optional_tensors, target)
+    transposed = _transposed_blocks(source, made, optional_tensors) ^ _transposed_blocks(
+        target, made, optional_tensors_of(made)
+    )
+    every: dict[LayerDirection, list[Move]] = {}
     for step in plan.steps():
-        every.setdefault(step[1][:2], []).append(_move(step, transposed))
+        every.setdefault(step[1][:2], []).append(_make_move(step, transposed))
     sources, targets = ([name for name, _ in each] for each in (plan.sources, plan.targets))
     return Moves(made, sources, targets, dict(sorted(every.items())))
 
 
-def title_of(place: Place, spec: Spec) -> str:
+def layer_title(place: LayerDirection, spec: Spec) -> str:
     """Return "layer 1 backward" for a layer and direction."""
     layer, direction = place
     side = (" forward", " backward")[direction] if spec.bidirectional else ""
     return f"layer {layer}{side}"
 
 
-def _transposed(layout: Layout, spec: Spec, has: int) -> set[tuple[Any, ...]]:
+def _transposed_blocks(layout: Layout, spec: Spec, optional_tensors: int) -> set[tuple[Any, ...]]:
     """Return the blocks whose matrix the layout stores transposed."""
     return {
         block
         for block, (_, _, rows, cols, row_stride, col_stride, _) in _native.blocks(
-            layout, spec, has
+            layout, spec, optional_tensors
         )
         if row_stride < col_stride and rows > 1 and cols > 1
     }
 
 
-def _move(step: tuple[Any, ...], transposed: set[tuple[Any, ...]]) -> Move:
+def _make_move(step: tuple[Any, ...], transposed: set[tuple[Any, ...]]) -> Move:
     op, block, from_role, negate, src, src2, dst, src_ravel, dst_ravel, shift = step
     role = block[2]
     notes = {

@@ -7,15 +7,15 @@ from functools import partial
 
 from rnnlayout import _native
 from rnnlayout._model.layout import CUDNN, Layout, as_layout
-from rnnlayout._model.picture.layouts import Subject, draw
-from rnnlayout._model.picture.letters import in_letters
+from rnnlayout._model.picture.layouts import Subject, draw_subjects
+from rnnlayout._model.picture.letters import memory_in_letters
 from rnnlayout._model.picture.picture import WIDTH, Part, Picture
 from rnnlayout._model.picture.scene import MARGIN, Scene
 from rnnlayout._model.spec import Spec
 
+from .conversion_in_words import conversion_in_words
 from .moves import moves_of
 from .ribbons import draw_ribbons
-from .words import in_words
 
 
 def picture(
@@ -47,25 +47,25 @@ def picture(
     """
     _native.check(spec)
     source = as_layout(layout)
-    return draw_each([Subject(spec, source)], None if to is None else as_layout(to), width)
+    return draw_rnns([Subject(spec, source)], None if to is None else as_layout(to), width)
 
 
-def draw_each(subjects: Sequence[Subject], to: Layout | None, width: float = WIDTH) -> Picture:
+def draw_rnns(subjects: Sequence[Subject], to: Layout | None, width: float = WIDTH) -> Picture:
     """Return a picture of the memory of subjects, or of their conversions."""
-    return draw(subjects, width, partial(_add_conversion, to) if to else None)
+    return draw_subjects(subjects, width, partial(_add_conversion, to) if to else None)
 
 
 def _add_conversion(to: Layout, scene: Scene, subject: Subject) -> list[Part]:
     """Draw a subject's conversion, and return its text."""
     spec, layout = subject.spec, subject.layout
-    moves = moves_of(spec, layout, to, subject.has)
+    moves = moves_of(spec, layout, to, subject.optional_tensors)
     source, target = subject, Subject(moves.target, to)
     parts: list[Part] = []
     for one in (source, target):
         tensors = one.tensors()
         parts += [one.size(tensors),
-                  partial(in_letters, tensors, spec.num_directions, one.unit)]  # fmt: skip
-    _, grade, *told = in_words(spec, layout, to, subject.has).split("\n")
+                  partial(memory_in_letters, tensors, spec.num_directions, one.unit)]  # fmt: skip
+    _, grade, *told = conversion_in_words(spec, layout, to, subject.optional_tensors).split("\n")
     scene.paragraph(MARGIN, f"{layout} -> {to}: {grade.removeprefix('grade: ')}", "say")
     scene.height += 8
     draw_ribbons(scene, spec, (source.tensors(), target.tensors()), (layout, to), moves)

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._model.dtypes import present, storage
-from rnnlayout._model.given import Given, Labelled
+from rnnlayout._model.checked_rnn import CheckedRNN, TensorDict
+from rnnlayout._model.dtypes import present_array, storage_dtype
 
 from .engine import Report, run_plan
 
@@ -30,12 +30,12 @@ class Recipe(NamedTuple):
     plan: _native.Plan
     keys: list[Any]  # of the source's arrays in the plan's order; empty for a flat source
     src_dtype: str
-    made: Given  # the result of the first call, without its arrays
+    made: CheckedRNN  # the result of the first call, without its arrays
     shapes: list[tuple[int, ...]]  # of the target arrays
     dtype: np.dtype  # of the target arrays
 
     def run(self, source: Any, exact: bool, out: Any) -> tuple[list[np.ndarray], Report] | None:
-        """Convert as engine.run() does, or return None if the arrays need its checks."""
+        """Convert as engine.run_conversion() does, or return None if the arrays need its checks."""
         arrays = self._outputs(out)
         if arrays is None:
             return None
@@ -43,7 +43,9 @@ class Recipe(NamedTuple):
         dtype, new = self.made.spec.dtype, out is None
         try:
             report = run_plan(self.plan, sources, arrays, self.src_dtype, dtype, exact, new)
-        except TypeError:  # strided, unaligned or read-only: engine.run() copies or refuses these
+        except (
+            TypeError
+        ):  # strided, unaligned or read-only: engine.run_conversion() copies or refuses these
             return None
         return arrays, report
 
@@ -62,9 +64,9 @@ class Recipe(NamedTuple):
         return arrays
 
 
-def key_of(source: Any, *arguments: Any) -> tuple[Any, ...] | None:
+def recipe_key(source: Any, *arguments: Any) -> tuple[Any, ...] | None:
     """Return all that a recipe depends on, or None for sources that are not plain arrays."""
-    if isinstance(source, Labelled):
+    if isinstance(source, TensorDict):
         if source.config:  # rare, and its values need not be hashable
             return None
         arguments += (source.spec, source.layout, source.batch_first)
@@ -79,15 +81,19 @@ def key_of(source: Any, *arguments: Any) -> tuple[Any, ...] | None:
     return tuple(key)
 
 
-def find(key: tuple[Any, ...] | None) -> Recipe | None:
+def find_recipe(key: tuple[Any, ...] | None) -> Recipe | None:
     try:
         return _recipes.get(key) if key else None
     except TypeError:  # an unhashable argument is wrong anyway
         return None
 
 
-def remember(
-    key: tuple[Any, ...] | None, source: Any, given: Given, plan: _native.Plan, made: Given
+def remember_recipe(
+    key: tuple[Any, ...] | None,
+    source: Any,
+    given: CheckedRNN,
+    plan: _native.Plan,
+    made: CheckedRNN,
 ) -> None:
     """Keep how this was done, if the source's arrays were used without a copy."""
     if key is None:
@@ -100,6 +106,6 @@ def remember(
     keys = [owners[address] for address in used] if isinstance(source, dict) else []
     if len(_recipes) >= _MOST:
         _recipes.clear()
-    dtype = present(np.empty(0, storage(made.dtype)), made.dtype).dtype
+    dtype = present_array(np.empty(0, storage_dtype(made.dtype)), made.dtype).dtype
     shapes = [shape for _, shape in plan.targets]
     _recipes[key] = Recipe(plan, keys, given.dtype, replace(made, arrays=[]), shapes, dtype)

@@ -7,12 +7,18 @@ from dataclasses import dataclass, field
 
 from rnnlayout import _native
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.picture.memory import Key, Region, Tensor
-from rnnlayout._model.picture.scene import MARGIN, Band, Box, Scene, Text, colour_of, shortened
-from rnnlayout._model.picture.strips import GAP, Bytes, described, gates_legend, legend
+from rnnlayout._model.picture.memory import PieceKey, Region, TensorMemory
+from rnnlayout._model.picture.scene import MARGIN, Band, Box, Scene, Text, gate_colour, shorten_text
+from rnnlayout._model.picture.strips import (
+    GAP,
+    ByteOffsets,
+    draw_gates_legend,
+    draw_legend,
+    piece_in_words,
+)
 from rnnlayout._model.spec import Spec
 
-from .moves import Move, Moves, Place, title_of
+from .moves import LayerDirection, Move, Moves, layer_title
 
 _LEAST = 14  # pixels of height that a piece needs for its letter
 _PER_PIECE = 24  # pixels of height per piece of the longer column, on average
@@ -35,7 +41,7 @@ _SIGNS = {
 def draw_ribbons(
     scene: Scene,
     spec: Spec,
-    tensors: tuple[list[Tensor], list[Tensor]],
+    tensors: tuple[list[TensorMemory], list[TensorMemory]],
     layouts: tuple[Layout, Layout],
     moves: Moves,
 ) -> None:
@@ -45,27 +51,27 @@ def draw_ribbons(
     """
     alike = moves.alike()
     shown = [place for place, first in alike.items() if place == first]
-    unit = Bytes(_native.itemsize(spec.dtype))
+    unit = ByteOffsets(_native.itemsize(spec.dtype))
     columns = [_Column(found, set(shown), spec, unit) for found in tensors]
     pixels = max(columns[0].count, columns[1].count) * _PER_PIECE
-    scale = min(_scale(column, pixels) for column in columns)
+    scale = min(_pixels_per_element(column, pixels) for column in columns)
     wide = min(240.0, (scene.width - 2 * MARGIN) * 0.32)
     for column, layout, left in zip(
         columns, layouts, (MARGIN, scene.width - MARGIN - wide), strict=True
     ):
-        name = shortened(str(layout), "name", wide)
+        name = shorten_text(str(layout), "name", wide)
         scene.add(Text(left, scene.height + 12, name, "name"))
         column.lay_out(left, wide, scene.height + 20, scale)
     every = [move for place in shown for move in moves.every[place]]
-    scene.add(*_ribbons(every, columns))
+    scene.add(*_draw_bands(every, columns))
     for column in columns:
         scene.add(*column.shapes)
     scene.height = max(column.bottom for column in columns) + GAP
     for first in shown:
-        same = [title_of(one, spec) for one in alike if alike[one] == first and one != first]
+        same = [layer_title(one, spec) for one in alike if alike[one] == first and one != first]
         words = f"{len(same)} other layers and directions" if len(same) > 4 else ", ".join(same)
         if same:
-            scene.paragraph(MARGIN, f"{words}: as {title_of(first, spec)}", "say")
+            scene.paragraph(MARGIN, f"{words}: as {layer_title(first, spec)}", "say")
     notes = [("numbers above the blocks: byte offsets", True),
              ("dashed: enlarged, not to scale", any(column.enlarged for column in columns)),
              ("lines across: the gates lie side by side in every row",
@@ -73,13 +79,13 @@ def draw_ribbons(
     for note, told in notes:
         if told:
             scene.paragraph(MARGIN, note, "at", "faint")
-    gates_legend(scene, tensors[0])
-    signs = dict.fromkeys(name for move in every for name in _names(move))
+    draw_gates_legend(scene, tensors[0])
+    signs = dict.fromkeys(name for move in every for name in _sign_names(move))
     if signs:
-        legend(scene, [("equal", *_SIGNS[name]) for name in signs])
+        draw_legend(scene, [("equal", *_SIGNS[name]) for name in signs])
 
 
-def _scale(column: _Column, pixels: float) -> float:
+def _pixels_per_element(column: _Column, pixels: float) -> float:
     """Return the pixels per element with which a column is about so high."""
     low, high = 0.0, pixels
     for _ in range(60):
@@ -92,18 +98,20 @@ def _scale(column: _Column, pixels: float) -> float:
 class _Column:
     """One layout: its blocks from top to bottom, in the order of their addresses."""
 
-    tensors: Sequence[Tensor]
-    places: set[Place]
+    tensors: Sequence[TensorMemory]
+    places: set[LayerDirection]
     spec: Spec
-    unit: Bytes
+    unit: ByteOffsets
     shapes: list[Box | Text] = field(default_factory=list)
     # tensor and block -> left, right, top, bottom of where its ribbon ends
-    ports: dict[tuple[int, Key], tuple[float, float, float, float]] = field(default_factory=dict)
+    ports: dict[tuple[int, PieceKey], tuple[float, float, float, float]] = field(
+        default_factory=dict
+    )
     bottom: float = 0
     enlarged: bool = False
     woven: bool = False
 
-    def regions(self) -> Iterator[tuple[int, Tensor, list[Region]]]:
+    def regions(self) -> Iterator[tuple[int, TensorMemory, list[Region]]]:
         """Yield the regions of the places that are shown, tensor by tensor."""
         for number, tensor in enumerate(self.tensors):
             found = [one for one in tensor.regions if one.pieces[0].block[:2] in self.places]
@@ -115,14 +123,14 @@ class _Column:
         return sum(len(one.pieces) for *_, found in self.regions() for one in found)
 
     def height(self, scale: float) -> float:
-        return sum(_height(one, scale) for *_, found in self.regions() for one in found)
+        return sum(_region_height(one, scale) for *_, found in self.regions() for one in found)
 
     def lay_out(self, left: float, width: float, top: float, scale: float) -> None:
         """Place every block."""
         y = top
         for number, tensor, found in self.regions():
             if len(self.tensors) > 1:
-                self.shapes.append(Text(left, y + 10, shortened(tensor.name, "at", width), "at"))
+                self.shapes.append(Text(left, y + 10, shorten_text(tensor.name, "at", width), "at"))
                 y += 13
             role, end = "", 0
             for region in found:
@@ -145,13 +153,13 @@ class _Column:
     def _region(
         self,
         number: int,
-        tensor: Tensor,
+        tensor: TensorMemory,
         region: Region,
         corner: tuple[float, float, float],
         scale: float,
     ) -> float:
         left, top, width = corner
-        high, count = _height(region, scale), len(region.pieces)
+        high, count = _region_height(region, scale), len(region.pieces)
         share = width / count
         rows = min(region.rows, int(high / _RULED) // 2 * 2 + 1) if count > 1 else 1
         several = len({piece.role for piece in region.pieces}) > 1
@@ -159,9 +167,17 @@ class _Column:
         for k, piece in enumerate(region.pieces):
             enlarged = sum(one.size for one in region.pieces) * scale < 0.98 * high
             self.enlarged |= enlarged
-            title = described(piece, tensor, self.unit, self.spec.num_directions)
-            box = Box(left + k * share, top, share - (count > 1), high - 1, colour_of(piece.key[3]),
-                      title, rows, enlarged)  # fmt: skip
+            title = piece_in_words(piece, tensor, self.unit, self.spec.num_directions)
+            box = Box(
+                left + k * share,
+                top,
+                share - (count > 1),
+                high - 1,
+                gate_colour(piece.key[3]),
+                title,
+                rows,
+                enlarged,
+            )
             letter = f"{piece.role} {piece.letter}" if several else piece.letter
             at = box.x + box.width / 2, top + high / 2 + 3
             self.shapes += [box, Text(*at, letter, "letter", "middle")]
@@ -171,12 +187,12 @@ class _Column:
         return top + high
 
 
-def _height(region: Region, scale: float) -> float:
+def _region_height(region: Region, scale: float) -> float:
     """Return how high a region is: each of its ribbons needs room for a sign."""
     return max(_LEAST * len(region.pieces), scale * sum(piece.size for piece in region.pieces))
 
 
-def _names(move: Move) -> Iterator[str]:
+def _sign_names(move: Move) -> Iterator[str]:
     """Yield the names of the signs of a move."""
     if move.op == "expect_zero" and move.shift:
         yield "expect_shift"
@@ -188,13 +204,13 @@ def _names(move: Move) -> Iterator[str]:
             yield name
 
 
-def _ribbons(moves: Sequence[Move], columns: Sequence[_Column]) -> Iterator[Band | Text]:
+def _draw_bands(moves: Sequence[Move], columns: Sequence[_Column]) -> Iterator[Band | Text]:
     source, target = columns
     signs = []
     for move in moves:
         layer, direction, role, _, gate = move.block
-        fill = colour_of(gate)
-        words = " ".join(_SIGNS[name][0] for name in _names(move))
+        fill = gate_colour(gate)
+        words = " ".join(_SIGNS[name][0] for name in _sign_names(move))
         starts = [source.ports[tensor, (layer, direction, one, gate)]
                   for tensor, one in move.sources]  # fmt: skip
         end = None

@@ -6,31 +6,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnnlayout._files.bags.bag import Converted, Hints, Progress
-from rnnlayout._files.bags.choose import chosen
-from rnnlayout._files.bags.found import Found
-from rnnlayout._files.bags.layerwise import Conversion, Scratch
-from rnnlayout._files.bags.limits import regular_file
-from rnnlayout._files.bags.naming import check_names, entry_of
-from rnnlayout._files.bags.output import Output, whole
-from rnnlayout._files.formats.format import (
+from rnnlayout._files.formats.registry import (
     Format,
     ModelFormat,
     TensorFormat,
+    explain_wrong_suffix,
     format_to_read,
     format_to_write,
-    reading,
 )
+from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns
+from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion, ScratchMemory
+from rnnlayout._files.tensor_sets.output_file import Output, write_whole_file
+from rnnlayout._files.tensor_sets.rnn_names import check_names, entry_name
+from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress
+from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import check_config
-from rnnlayout._model.given import given_of
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
-from rnnlayout._model.undecided import with_text
+from rnnlayout._model.undecided import error_with_text
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.torch_names import rounded_weights
 from rnnlayout._weights.weights import Weights
 
-from .source import bag_of, read
+from .read_file import read_file, tensor_set_of
 
 
 def load(
@@ -69,10 +69,10 @@ def load(
     has no recurrent layers; MissingExtraError if the format needs a package that is not installed;
     LayoutError, SpecError and LossyError as convert() does.
     """
-    path = regular_file(path)
+    path = require_regular_file(path)
     hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype,
                   format, as_class, config)  # fmt: skip
-    found, _ = read(path, hints)
+    found, _ = read_file(path, hints)
     if dtype is None:
         return found
     entries = {name: one.to(one.layout, dtype=dtype) for name, one in found.items()}
@@ -114,20 +114,20 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
             )
         check_config(one.config)
     check_names(entries)
-    entries = {name: _fitting(name, one, format) for name, one in entries.items()}
+    entries = {name: _in_layout_of_format(name, one, format) for name, one in entries.items()}
     repair = f"pass one of them, as in save(path, weights[{next(iter(entries))!r}])"
-    with whole(path, force=True) as out:
-        _write(out, format, entries, repair)
+    with write_whole_file(path, force=True) as out:
+        _write_new_file(out, format, entries, repair)
 
 
 def _check_all_read(found: Found, repair: str) -> None:
     """Raise the first error of the RNNs of a file that are undecided or could not be read."""
     for error in found.unread.values():
         others = f": {repair}" if found else ""
-        raise with_text(error, f"{error}; nothing was written{others}")
+        raise error_with_text(error, f"{error}; nothing was written{others}")
 
 
-def _fitting(name: str, weights: Weights, format: Format) -> Weights:
+def _in_layout_of_format(name: str, weights: Weights, format: Format) -> Weights:
     """Return weights in a layout that the format has. Raises LayoutError if that would round."""
     if isinstance(format, TensorFormat) or weights.layout.name in format.layouts:
         return weights
@@ -142,10 +142,10 @@ def _fitting(name: str, weights: Weights, format: Format) -> Weights:
     return made
 
 
-def _write(
+def _write_new_file(
     out: Output,
     format: Format,
-    entries: Mapping[str, Weights | Conversion],
+    entries: Mapping[str, Weights | LayerwiseConversion],
     repair: str,
     progress: Progress | None = None,
 ) -> None:
@@ -157,12 +157,12 @@ def _write(
         names = ", ".join(map(repr, entries))
         raise LayoutError(f"{out.name} can store one RNN, found {names}: {repair}")
     if isinstance(format, TensorFormat):
-        bag = bag_of(entries, format.separator)
+        tensor_set = tensor_set_of(entries, format.separator)
         if not out.dry_run:
-            format.write(out, bag, progress)
+            format.write(out, tensor_set, progress)
     else:
         format.write(out, {
-            name or entry_of("", one.spec): one if isinstance(one, Weights) else one.weights()
+            name or entry_name("", one.spec): one if isinstance(one, Weights) else one.weights()
             for name, one in entries.items()
         })  # fmt: skip
 
@@ -201,7 +201,7 @@ def convert_file(
     dry_run: find out what would be done, without writing: a model is made in memory.
     progress: called with the number of bytes written so far and the total, if that is known.
 
-    If both files are bags of named tensors, the tensors of each RNN are replaced in place and all
+    If both files are sets of named tensors, the tensors of each RNN are replaced in place and all
     others are copied bit for bit. If one of them has another format, only the RNNs are written.
     .left_out of the result then names the RNNs and tensors that the new file does not have, and
     always what only another checkpoint keeps of a checkpoint, such as its epoch.
@@ -213,25 +213,28 @@ def convert_file(
     hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype,
                   format, as_class, config)  # fmt: skip
     to = as_layout(to)
-    path, dst = regular_file(src), Path(dst)
+    path, dst = require_regular_file(src), Path(dst)
     source, target = format_to_read(path, format), format_to_write(dst)
     modernize = source.rewrite if isinstance(source, ModelFormat) else None
-    with whole(dst, force=force, source=path, dry_run=dry_run) as out:
+    with write_whole_file(dst, force=force, source=path, dry_run=dry_run) as out:
         whole_file = only is None and stack is None
         if source is target and modernize is not None and whole_file:
-            with reading(path, source):
+            with explain_wrong_suffix(path, source):
                 return modernize(path, out, hints, to, dtype, exact)
         if isinstance(target, ModelFormat) and to.name not in target.layouts:
             fits = " or ".join(f"to={name!r}" for name in target.layouts)
             raise LayoutError(f"{dst}: a {target.suffix} file cannot have layout {to}: pass {fits}")
-        found, file = read(path, hints)
-        found = chosen(found, only, stack)
+        found, file = read_file(path, hints)
+        found = choose_rnns(found, only, stack)
         _check_all_read(found, f"convert the others with only={[*found]}")
-        if exact and (rounded := [n for one in found.values() for n in given_of(one).rounded]):
+        if exact and (
+            rounded := [n for one in found.values() for n in checked_rnn_of(one).rounded]
+        ):
             raise rounded_weights(rounded)
-        scratch = Scratch()
+        scratch = ScratchMemory()
         conversions = {
-            name: Conversion(weights, to, dtype, exact, scratch) for name, weights in found.items()
+            name: LayerwiseConversion(weights, to, dtype, exact, scratch)
+            for name, weights in found.items()
         }
         beside = file.beside if file else ()
         notes, left_out = list(found.notes), (*found.others, *found.unused, *beside)
@@ -239,7 +242,7 @@ def convert_file(
             notes += file.copy(out, conversions, progress, target)
             left_out = () if source is target else beside
         else:
-            _write(out, target, conversions, "choose one with prefix=", progress)
+            _write_new_file(out, target, conversions, "choose one with prefix=", progress)
         for one in conversions.values() if dry_run else ():
             one.check()
     if left_out and whole_file and to.name == "keras" and modernize is not None:

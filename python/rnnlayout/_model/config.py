@@ -14,7 +14,7 @@ Config = Mapping[str, Any]
 # Applied before the first layer, and after the last. All other settings belong to each layer.
 _BEFORE, _AFTER = "go_backwards", "merge_mode"
 # Whether states are kept between calls, which is the caller's work, and the order of the axes,
-# which Given.batch_first records: they do not change the numbers of one call.
+# which CheckedRNN.batch_first records: they do not change the numbers of one call.
 _HARMLESS = ("stateful", "time_major", "layout")
 _STATES = ("initial_h", "initial_c")  # ONNX's, (L D, N, H), with layout=1 (N, L D, H)
 # The kinds of the values of settings that are read from files.
@@ -56,7 +56,7 @@ def describe_config(config: Config) -> str:
 def initial_states(config: Config, name: str, num_layers: int) -> list[np.ndarray]:
     """Return one of _STATES per layer. Raises LayoutError if it is not one of so many layers."""
     try:
-        return np.split(np.asarray(config[name], np.float64), num_layers, _axis(config))
+        return np.split(np.asarray(config[name], np.float64), num_layers, _batch_axis(config))
     except (TypeError, ValueError):
         raise LayoutError(
             f"{name} is {repr(config[name])[:80]}: need (L D, N, H) numbers, with layout=1"
@@ -90,7 +90,7 @@ def stack_config(layers: Sequence[Config]) -> dict[str, Any]:
     for name in _STATES:
         whole.pop(name, None)
         if all(name in config for config in layers):
-            whole[name] = _joined(layers, name).tolist()
+            whole[name] = _join_states(layers, name).tolist()
     for k, config in enumerate(layers):
         wanted = layer_config(whole, k, len(layers))
         if config != wanted:
@@ -103,13 +103,13 @@ def stack_config(layers: Sequence[Config]) -> dict[str, Any]:
     return whole
 
 
-def _joined(layers: Sequence[Config], name: str) -> np.ndarray:
+def _join_states(layers: Sequence[Config], name: str) -> np.ndarray:
     states = [state for config in layers for state in initial_states(config, name, 1)]
     try:
-        return np.concatenate(states, _axis(layers[0]))
+        return np.concatenate(states, _batch_axis(layers[0]))
     except ValueError as error:
         raise LayoutError(f"{name} of the layers: {error}") from None
 
 
-def _axis(config: Config) -> int:
+def _batch_axis(config: Config) -> int:
     return 1 if config.get("layout") else 0

@@ -18,7 +18,7 @@ _NATIVE = {np.dtype(name): name for name in FLOATS if name != "bfloat16"}
 
 @dataclass(frozen=True)
 class Bits:
-    """An array that carries the bits of a dtype. take() accepts it as it is.
+    """An array that carries the bits of a dtype. take_bits() accepts it as it is.
 
     rounded: whether its values were rounded when they were computed from what is stored.
     """
@@ -46,18 +46,18 @@ def dtype_name(dtype: Any) -> str:
     return name
 
 
-def storage(name: str) -> np.dtype:
+def storage_dtype(name: str) -> np.dtype:
     """Return the NumPy dtype that carries the bits: uint16 for bfloat16."""
     return np.dtype("uint16" if name == "bfloat16" else name)
 
 
-def widened(bits: np.ndarray, name: str) -> np.ndarray:
+def widen_bits(bits: np.ndarray, name: str) -> np.ndarray:
     """Return the values in float64 of an array that carries bits."""
     floats = (bits.astype("u4") << 16).view("f4") if name == "bfloat16" else bits
     return floats.astype("f8")
 
 
-def rounded(values: np.ndarray, name: str) -> np.ndarray:
+def round_values(values: np.ndarray, name: str) -> np.ndarray:
     """Round float64 values to the nearest of the dtype, ties to even. The result is float64."""
     if name == "float64":
         return values
@@ -66,25 +66,25 @@ def rounded(values: np.ndarray, name: str) -> np.ndarray:
     return np.where(np.isfinite(values), np.rint(values / unit) * unit, values)
 
 
-def narrowed(values: np.ndarray, name: str) -> np.ndarray:
+def narrow_values(values: np.ndarray, name: str) -> np.ndarray:
     """Round float64 values once; return an array that carries the bits."""
     if name != "bfloat16":
         return values.astype(name)
-    exact = rounded(values, name).astype("f4")  # astype alone would round a first time
+    exact = round_values(values, name).astype("f4")  # astype alone would round a first time
     return np.where(np.isnan(values), 0x7FC0, exact.view("u4") >> 16).astype("u2")
 
 
-def present(array: np.ndarray, name: str) -> np.ndarray:
+def present_array(array: np.ndarray, name: str) -> np.ndarray:
     """Return the array that a user sees, for one that carries the bits."""
     return array.view(bfloat16()) if name == "bfloat16" else array
 
 
-def take(value: Any, what: str, needed: str = "") -> tuple[np.ndarray, str]:
+def take_bits(value: Any, what: str, needed: str = "") -> tuple[np.ndarray, str]:
     """Return the bits of an array-like, in native byte order, and the name of its dtype.
 
-    what: its name in messages. needed: which dtypes to ask for if the dtype is none of the four;
-    the caller then checks that it is one of those needed.
-    Raises LayoutError if it is not an array of floating-point numbers.
+    what: the array's name in messages. needed: the dtypes that the message asks for if the dtype is
+    none of the four; the caller then checks that it is one of those needed. Raises LayoutError if
+    it is not an array of floating-point numbers.
     """
     if isinstance(value, Bits):
         return value.array, value.dtype
@@ -154,7 +154,7 @@ def _take_torch(tensor: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
         raise LayoutError(
             f"{what} is a tensor that has no array of its own ({error}): pass a plain torch.Tensor"
         ) from None
-    return take(array, what, needed)
+    return take_bits(array, what, needed)
 
 
 def _check_has_values(tensor: Any, what: str) -> None:
@@ -203,8 +203,8 @@ def as_carrier(array: np.ndarray) -> np.ndarray:
 
 
 def check_in_place(array: np.ndarray, value: Any, what: str) -> None:
-    """Raise LayoutError if the array that take() returned is a copy of the output `value`."""
-    memory = value if isinstance(value, np.ndarray) else take(value, "out")[0]
+    """Raise LayoutError if the array that take_bits() returned is a copy of the output `value`."""
+    memory = value if isinstance(value, np.ndarray) else take_bits(value, "out")[0]
     if array.size and not np.may_share_memory(array, memory):
         raise LayoutError(
             f"{what} cannot be written in place: pass a NumPy array in native byte order, or a"

@@ -100,8 +100,8 @@ class Spec:
         values: dict[str, Any] = self.__dict__  # the one way to set fields of a frozen dataclass
         if isinstance(values["bias"], bool):
             values["bias"] = "double" if values["bias"] else "none"
-        values |= {name: _size(name, values[name]) for name in _SIZES}
-        values |= {name: flag(name, values[name]) for name in _FLAGS}
+        values |= {name: _check_size(name, values[name]) for name in _SIZES}
+        values |= {name: check_flag(name, values[name]) for name in _FLAGS}
         values["dtype"] = dtype_name(values["dtype"])
         for name in ("cell", "bias", "reset", "recurrent_activation", "activation"):
             if not isinstance(values[name], str):
@@ -179,9 +179,9 @@ class Spec:
 
     def _repr_svg_(self) -> str | None:
         """Return what a notebook shows: cuDNN's weight space, if it can represent the RNN."""
-        from .picture.layouts import svg_of  # only now: the drawing takes milliseconds to import
+        from .picture.layouts import spec_svg  # only now: the drawing takes milliseconds to import
 
-        return svg_of(self)
+        return spec_svg(self)
 
     def _shown(self) -> list[tuple[str, Any]]:
         """Return the sizes, and the other fields that are not at their defaults."""
@@ -198,7 +198,7 @@ def _num_params(spec: Spec) -> int:
     return nelems
 
 
-def _size(name: str, value: Any) -> int:
+def _check_size(name: str, value: Any) -> int:
     if isinstance(value, bool):
         raise SpecError(f"{name} is {value}, need a whole number")
     try:
@@ -207,14 +207,14 @@ def _size(name: str, value: Any) -> int:
         raise SpecError(f"{name} is {value!r}, need a whole number") from None
 
 
-def flag(name: str, value: Any) -> bool:
+def check_flag(name: str, value: Any) -> bool:
     """Return a bool, given as Python's or NumPy's, or as 1 or 0."""
     if not isinstance(value, (bool, np.bool_, int)) or value not in (True, False):
         raise SpecError(f"{name} is {value!r}, need True or False")
     return bool(value)
 
 
-def unlike(a: Spec, b: Spec) -> str:
+def differing_fields(a: Spec, b: Spec) -> str:
     """Return the fields that make these two different RNNs, "" if none does."""
     keys = [key for key in _NETWORK if getattr(a, key) != getattr(b, key)]
     return ", ".join(f"{key} {getattr(a, key)} and {getattr(b, key)}" for key in keys)

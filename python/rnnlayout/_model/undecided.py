@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from rnnlayout._native import SpecError
 
-from .given import Given
+from .checked_rnn import CheckedRNN
 from .spec import Spec
 
 _Error = TypeVar("_Error", bound=Exception)
@@ -24,7 +24,7 @@ class UndecidedError(SpecError):
     def __init__(
         self,
         message: str,
-        givens: Sequence[Given] = (),
+        givens: Sequence[CheckedRNN] = (),
         arguments: Sequence[str] = (),
         reason: str = "",
         repair: str = "",
@@ -50,12 +50,12 @@ class UndecidedError(SpecError):
         return {name: array.shape for name, array in zip(one.names, one.arrays, strict=True)}
 
 
-def named(error: _Error, name: str) -> _Error:
+def error_with_name(error: _Error, name: str) -> _Error:
     """Return a copy of the error with a name before its message."""
-    return with_text(error, f"{name}: {error}")
+    return error_with_text(error, f"{name}: {error}")
 
 
-def with_text(error: _Error, text: str) -> _Error:
+def error_with_text(error: _Error, text: str) -> _Error:
     """Return a copy of the error with another message."""
     new = copy(error)
     new.args = (text,)

@@ -43,8 +43,8 @@ static int shapes_fit(const gpu_call *call)
     return 1;
 }
 
-/* Lengths as read_lengths() of rnnlayout/_run/shapes.py returns them; the core checks their range.
- */
+/* Lengths as read_lengths() of rnnlayout/_run/call_arrays.py returns them; the core checks their
+ * range. */
 static int lengths_fit(PyObject *lengths, gpu_call *call)
 {
     PyArrayObject *const array = (PyArrayObject *)lengths;

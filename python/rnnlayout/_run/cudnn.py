@@ -34,7 +34,7 @@ def set_cudnn(path: str | os.PathLike[str] | None) -> None:
     _native.choose_cudnn(name)
 
 
-def find() -> dict[str, Any]:
+def cudnn_report() -> dict[str, Any]:
     """Return the report of the search, which is made once per process."""
     own = os.path.dirname(os.__file__)  # the standard library, which contains no packages
     texts = [entry for entry in sys.path if isinstance(entry, str) and os.path.isabs(entry)]
@@ -46,36 +46,39 @@ def find() -> dict[str, Any]:
     )
 
 
-def require(number: int = 0) -> None:
+def require_cudnn(number: int = 0) -> None:
     """Raise CudnnNotFoundError if this GPU cannot be used."""
-    report = find()
+    report = cudnn_report()
     why_not = report["why_not"]
     if number and report["gpus"] and report["path"]:
         known = number < len(report["gpus"])
         why_not = report["gpus"][number]["why_not"] if known else "this GPU does not exist"
     if why_not:
-        lines = [f"cuda:{number} cannot be used: {why_not}", *describe(report)]
-        raise CudnnNotFoundError("\n".join([*lines, f"hint: {hint(report)}"]))
+        lines = [f"cuda:{number} cannot be used: {why_not}", *describe_search(report)]
+        raise CudnnNotFoundError("\n".join([*lines, f"hint: {cudnn_hint(report)}"]))
 
 
-def describe(report: dict[str, Any]) -> list[str]:
+def describe_search(report: dict[str, Any]) -> list[str]:
     """Return a line for each place that was searched and for each GPU."""
     lines = []
     for place in report["places"]:
-        state = place["why_not"] or f"in use, cuDNN {version(report)} for CUDA {cuda(report)}"
+        state = (
+            place["why_not"]
+            or f"in use, cuDNN {cudnn_version(report)} for CUDA {cuda_version(report)}"
+        )
         lines.append(f"  {place['origin']}: {place['path']}: {state}")
     if report["cublas"]:
         lines.append(f"  cuBLAS: {report['cublas']}")
     if report["driver"] or report["no_driver"]:
-        state = report["no_driver"] or f"runs CUDA {cuda(report, 'driver_')} at most"
+        state = report["no_driver"] or f"runs CUDA {cuda_version(report, 'driver_')} at most"
         lines.append(f"  driver: {report['driver'] or 'none'}: {state}")
     for number, gpu in enumerate(report["gpus"]):
-        state = gpu["why_not"] or f"compute capability {capability(gpu)}"
+        state = gpu["why_not"] or f"compute capability {compute_capability(gpu)}"
         lines.append(f"  cuda:{number}: {gpu['name'] or 'no name'}: {state}")
     return lines
 
 
-def hint(report: dict[str, Any]) -> str:
+def cudnn_hint(report: dict[str, Any]) -> str:
     """Return what to do, in one line."""
     if not report["places"]:
         return "use device='cpu'"
@@ -91,19 +94,19 @@ def hint(report: dict[str, Any]) -> str:
     return 'pip install --upgrade "rnnlayout[cu13]" installs the newest cuDNN'
 
 
-def version(report: dict[str, Any]) -> str:
+def cudnn_version(report: dict[str, Any]) -> str:
     """Return the version of cuDNN: "9.19.0"."""
     number = report["version"]
     unit = 10_000 if number >= 90_000 else 1000
     return f"{number // unit}.{number % unit // 100}.{number % 100}"
 
 
-def cuda(report: dict[str, Any], whose: str = "") -> str:
+def cuda_version(report: dict[str, Any], whose: str = "") -> str:
     """Return the CUDA version that cuDNN is built for, or with "driver_" the driver's: "13.1"."""
     number = report[f"{whose}cuda_version"]
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def capability(gpu: dict[str, Any]) -> str:
+def compute_capability(gpu: dict[str, Any]) -> str:
     """Return the compute capability: "9.0"."""
     return f"{gpu['capability'] // 10}.{gpu['capability'] % 10}"

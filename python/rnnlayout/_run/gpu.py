@@ -18,25 +18,33 @@ from rnnlayout._native import (
 )
 
 from . import cudnn, host
-from .kinds import empty_like, is_on_device, may_need_gradients, on_device_like
-from .shapes import INPUTS, OUTPUTS, Shapes, check_lengths, check_shape, kind, read_lengths
+from .call_arrays import (
+    INPUTS,
+    OUTPUTS,
+    CallShapes,
+    check_array_shape,
+    check_lengths,
+    read_lengths,
+    type_name,
+)
+from .caller_arrays import allocator_like, is_on_device, may_need_gradients, results_like
+from .source_settings import SourceSettings
 from .streams import stream_of
-from .use import Use
 
 # Errors after which device="auto" takes the CPU.
-CANNOT = (SpecError, CudnnNotFoundError, CudnnError, MemoryError)
+CANNOT_RUN = (SpecError, CudnnNotFoundError, CudnnError, MemoryError)
 
 
-def require(number: int, spec: Spec) -> None:
+def require_gpu(number: int, spec: Spec) -> None:
     """Raise CudnnNotFoundError if a GPU cannot be used, SpecError if it cannot run such an RNN."""
-    cudnn.require(number)
+    cudnn.require_cudnn(number)
     try:
         _native.check(spec, CUDNN)
     except LossyError as error:
         raise SpecError(f"device is 'cuda:{number}', but {error}: use device='cpu'") from None
 
 
-def call(
+def call_on_gpu(
     native: _native.GpuRnn,
     spec: Spec,
     axes: int,
@@ -48,49 +56,49 @@ def call(
 ) -> Any:
     """Make one call on arrays in a GPU's memory and return (y, state).
 
-    Return None if x is not such an array, or if run() has to say what is wrong. Raises LayoutError
-    if an array or the lengths do not fit. outs: out, h_out and c_out.
+    Return None if x is not such an array, or if run_on_gpu() has to say what is wrong. Raises
+    LayoutError if an array or the lengths do not fit. outs: out, h_out and c_out.
     """
     states = state if isinstance(state, (tuple, list)) else (state,)
     if may_need_gradients(x, *states, *outs):
         return None
     steps = None if lengths is None else read_lengths(lengths)
     number = None if stream is None else stream_of(stream)
-    empty = empty_like(x)
+    empty = allocator_like(x)
     result = native.call(x, state, steps, *outs, axes, number, empty)
     if isinstance(result, list):
-        _explain(spec, axes, result, steps)
-    return on_device_like(x, result, outs) if result and not empty else result
+        _explain_misfit(spec, axes, result, steps)
+    return results_like(x, result, outs) if result and not empty else result
 
 
-def _explain(
+def _explain_misfit(
     spec: Spec, axes: int, found: list[tuple[int, ...] | None], steps: np.ndarray | None
 ) -> NoReturn:
     """Raise LayoutError, which says what of the arrays' shapes and the lengths does not fit."""
     by_name = dict(zip(INPUTS + OUTPUTS, found, strict=True))
-    shapes = Shapes(spec, axes, by_name["x"] or ())
+    shapes = CallShapes(spec, axes, by_name["x"] or ())
     for what, part in (shapes.states | shapes.outputs).items():
         shape = by_name[what]
         if shape is not None:
-            check_shape(what, shape, part)
+            check_array_shape(what, shape, part)
     check_lengths(steps, shapes)
     raise AssertionError(found)  # the binding has refused them
 
 
-def run(
+def run_on_gpu(
     native: _native.GpuRnn,
     spec: Spec,
     axes: int,
-    use: Use,
+    use: SourceSettings,
     named: dict[str, Any],
     lengths: Any,
     stream: Any,
 ) -> Any:
-    """Run one call on arrays of the host. named: the arrays, by name."""
+    """Run one call on arrays of the host. named: the arrays of the call, by name."""
     x = named["x"]
     if is_on_device(x):
         raise LayoutError(
-            f"x is a {kind(x)} on a GPU, where {use.settings} of the source is not supported:"
+            f"x is a {type_name(x)} on a GPU, where {use.settings} of the source is not supported:"
             " pass arrays in the host's memory, as x.cpu() in PyTorch, x.get() in CuPy"
         )
     if stream is not None:
@@ -101,7 +109,7 @@ def run(
     for what, value in named.items():
         if is_on_device(value):
             raise LayoutError(
-                f"{what} is a {kind(value)} on a GPU, but x is not: all arrays of a call must be in"
-                " the same memory"
+                f"{what} is a {type_name(value)} on a GPU, but x is not: all arrays of a call must"
+                " be in the same memory"
             )
-    return host.run(native, spec, axes, use, named, lengths)
+    return host.run_host_arrays(native, spec, axes, use, named, lengths)

@@ -8,20 +8,27 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._model.dtypes import as_carrier, check_in_place, storage, take
+from rnnlayout._model.dtypes import as_carrier, check_in_place, storage_dtype, take_bits
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import STEP, LayoutError
 
-from .kinds import shown_like
-from .shapes import Part, Shapes, check_lengths, check_shape, kind, read_lengths
-from .use import Use
+from .call_arrays import (
+    ArrayNeed,
+    CallShapes,
+    check_array_shape,
+    check_lengths,
+    read_lengths,
+    type_name,
+)
+from .caller_arrays import presenter_like
+from .source_settings import SourceSettings
 
 
-def run(
+def run_host_arrays(
     native: _native.Rnn | _native.GpuRnn,
     spec: Spec,
     axes: int,
-    use: Use,
+    use: SourceSettings,
     named: dict[str, Any],
     lengths: Any,
 ) -> Any:
@@ -30,7 +37,7 @@ def run(
     named: the arrays, by name. On the CPU x may be float32 if the weights are narrower.
     """
     x, dtype = _read_x(named["x"], spec, widens=isinstance(native, _native.Rnn))
-    shapes = Shapes(spec, axes, x.shape, use.merges)
+    shapes = CallShapes(spec, axes, x.shape, use.merges)
     if not _has_even_rows(x):
         x = np.array(x, order="C", copy=True)
     firsts = [
@@ -51,8 +58,8 @@ def run(
         x = x.copy() if axes == STEP else x
     y = outs.get("out")
     if y is None:
-        y = np.empty(shapes.outputs["out"].shape, storage(dtype))
-    show = shown_like(named["x"])
+        y = np.empty(shapes.outputs["out"].shape, storage_dtype(dtype))
+    show = presenter_like(named["x"])
     shown = {"out": show(y, dtype)} | named  # before the work: it fails without ml_dtypes
     into = np.empty((*y.shape[:-1], 2 * y.shape[-1]), y.dtype) if use.merges else y
     time_axis = int(shapes.batch_first)
@@ -65,7 +72,7 @@ def run(
         _, last = native.run(x, state, steps, into, None, None, axes, True)
         lasts = last if isinstance(last, tuple) else (last,)
     else:
-        lasts = tuple(np.empty(part.shape, storage(dtype)) for part in shapes.states.values())
+        lasts = tuple(np.empty(part.shape, storage_dtype(dtype)) for part in shapes.states.values())
         h0, c0 = (*firsts, None, None)[:2]
         h, c = (*lasts, None)[:2]
         dense = as_carrier(into)
@@ -94,26 +101,26 @@ def _read_x(value: Any, spec: Spec, widens: bool) -> tuple[np.ndarray, str]:
     return x, dtype
 
 
-def read_array(value: Any, what: str, part: Part, dtype: str) -> np.ndarray:
+def read_array(value: Any, what: str, part: ArrayNeed, dtype: str) -> np.ndarray:
     """Return the bits of a state or an output."""
     array, found = take_array(value, what, f"{dtype} like x")
     if found != dtype:
         raise LayoutError(f"{what} is {found}, need {dtype} like x")
-    check_shape(what, array.shape, part)
+    check_array_shape(what, array.shape, part)
     return array
 
 
 def take_array(value: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
     if not any(hasattr(value, name) for name in ("__array__", "__array_interface__")):
-        packed = kind(value) == "PackedSequence"
+        packed = type_name(value) == "PackedSequence"
         repair = ": pass both results of torch.nn.utils.rnn.pad_packed_sequence, x and lengths="
         raise LayoutError(
-            f"{what} is a {kind(value)}, need an array of {needed}{repair if packed else ''}"
+            f"{what} is a {type_name(value)}, need an array of {needed}{repair if packed else ''}"
         )
-    return take(value, what, needed)
+    return take_bits(value, what, needed)
 
 
-def read_output(value: Any, what: str, part: Part, dtype: str) -> np.ndarray:
+def read_output(value: Any, what: str, part: ArrayNeed, dtype: str) -> np.ndarray:
     """Return an array on the memory of an output."""
     array = read_array(value, what, part, dtype)
     check_in_place(array, value, what)
@@ -143,10 +150,10 @@ def _has_even_rows(array: np.ndarray) -> bool:
 
 def _check_overlaps(outs: dict[str, np.ndarray], x: np.ndarray | None) -> None:
     for (name, array), (other, before) in combinations(outs.items(), 2):
-        if _overlap(array, before):
+        if _may_overlap(array, before):
             raise LayoutError(f"{name} and {other} share memory: each needs its own")
     for name, array in outs.items():
-        if x is not None and _overlap(array, x):
+        if x is not None and _may_overlap(array, x):
             raise LayoutError(f"{name} must not share memory with x")
 
 
@@ -160,7 +167,7 @@ def _overlaps_itself(array: np.ndarray) -> bool:
     return False
 
 
-def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
+def _may_overlap(a: np.ndarray, b: np.ndarray) -> bool:
     """Return whether they share an element, or whether that takes too long to find out."""
     enough: Any = 10_000  # steps of the search; NumPy's stub allows -1 and 0 only
     try:

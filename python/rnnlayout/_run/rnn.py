@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._convert.engine import run
+from rnnlayout._convert.engine import run_conversion
+from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.dtypes import as_carrier, dtype_name
-from rnnlayout._model.given import Given
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError, SpecError
-from rnnlayout._sources.read import has_names, read
+from rnnlayout._sources.read_source import has_names, read_source
 
 from . import gpu, host, stepper, threadpools
-from .kinds import refuse_gradients
-from .options import Options, check_choices, number_of, read_options
-from .shapes import name_arrays, refuse_devices
-from .use import Use, use_of
+from .call_arrays import name_arrays, refuse_devices
+from .caller_arrays import refuse_gradients
+from .rnn_options import RNNOptions, check_choices, gpu_number, read_options
+from .source_settings import SourceSettings, source_settings_of
 
 CPU = Layout("the forward pass")
 
@@ -93,23 +93,23 @@ class RNN:
         options = read_options(device, batch_first, cell_clip, math, algo)
         hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation,
                  "activation": activation}  # fmt: skip
-        given = read(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
-        use = use_of(given, options.batch_first)
+        given = read_source(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
+        use = source_settings_of(given, options.batch_first)
         self._set(*_weight_space(given, math, dtype), options, use, (layout, prefix, dtype))
 
     def _set(
         self,
         spec: Spec,
         weights: np.ndarray,
-        options: Options,
-        use: Use,
+        options: RNNOptions,
+        use: SourceSettings,
         origin: tuple[str | Layout | None, str, Any],
     ) -> None:
-        threadpools.register()
+        threadpools.register_threads()
         self._spec, self._options, self._use, self._origin = spec, options, use, origin
         self._axes = BATCH_FIRST if use.batch_first else TIME_FIRST
         self._is_plain = not use.settings
-        self._number = number_of(options)
+        self._number = gpu_number(options)
         self._native = self._first_prepared(weights)
 
     def _first_prepared(self, weights: np.ndarray) -> _native.Rnn | _native.GpuRnn:
@@ -117,7 +117,7 @@ class RNN:
         if options.device == "auto" and self._number is not None:
             try:
                 return self._prepared(weights)
-            except gpu.CANNOT:
+            except gpu.CANNOT_RUN:
                 self._number = None
         if self._number is None:
             check_choices("cpu", options.math, options.algo)
@@ -127,7 +127,7 @@ class RNN:
         spec, clip, math, algo = self._spec, self.cell_clip, self.math, self.algo
         if self._number is None:
             return _native.Rnn(spec, weights, clip, math == "bfloat16", borrows)
-        gpu.require(self._number, spec)
+        gpu.require_gpu(self._number, spec)
         return _native.GpuRnn(spec, weights, self._number, clip, math, algo)
 
     @property
@@ -247,12 +247,14 @@ class RNN:
             pass
         elif type(native) is _native.GpuRnn:
             outs = out, h_out, c_out
-            result = gpu.call(native, self._spec, self._axes, x, state, lengths, outs, stream)
+            result = gpu.call_on_gpu(
+                native, self._spec, self._axes, x, state, lengths, outs, stream
+            )
         elif lengths is None and stream is None:
             result = native.run(x, state, None, out, h_out, c_out, self._axes, False)
         if result is not None:
             return result
-        return self._long_way(self._axes, lengths, stream, x, state, out, h_out, c_out)
+        return self._checked_call(self._axes, lengths, stream, x, state, out, h_out, c_out)
 
     def step(
         self,
@@ -277,12 +279,12 @@ class RNN:
             pass
         elif type(native) is _native.GpuRnn:
             outs = out, h_out, c_out
-            result = gpu.call(native, self._spec, STEP, x, state, None, outs, stream)
+            result = gpu.call_on_gpu(native, self._spec, STEP, x, state, None, outs, stream)
         elif stream is None:
             result = native.run(x, state, None, out, h_out, c_out, STEP, False)
         if result is not None:
             return result
-        return self._long_way(STEP, None, stream, x, state, out, h_out, c_out)
+        return self._checked_call(STEP, None, stream, x, state, out, h_out, c_out)
 
     def stepper(self, state: Any = None) -> _native.Stepper:
         """Make a stepper for a live signal: one sequence that arrives step by step.
@@ -313,7 +315,7 @@ class RNN:
                 f"stepper() needs an RNN on the CPU, this one is on {self.device}: call step()"
             )
         self._check_order("stepper()")
-        return stepper.make(self._native, self._spec, state)
+        return stepper.make_stepper(self._native, self._spec, state)
 
     def update(
         self,
@@ -338,19 +340,19 @@ class RNN:
         if passed[1] is None and not has_names(source):
             prefix = ""
         rounds = self.math == "bfloat16" or dtype is not None
-        given = read(source, self._spec, layout, prefix, dtype_free=rounds)
+        given = read_source(source, self._spec, layout, prefix, dtype_free=rounds)
         self._check_use(given)
         spec, weights = _weight_space(given, self.math, dtype)
         if spec.dtype != self._spec.dtype:
             raise SpecError(f"dtype is {spec.dtype}, need {self._spec.dtype}, that of this RNN")
         self._native = self._prepared(weights)
 
-    def _check_use(self, given: Given) -> None:
+    def _check_use(self, given: CheckedRNN) -> None:
         """Raise LayoutError if new weights are those of a source that is used otherwise."""
         if given.batch_first is None and not given.config:
             return  # the source does not say how it is used
         silent = given.batch_first is None
-        found = use_of(given, self.batch_first if silent else self._options.batch_first)
+        found = source_settings_of(given, self.batch_first if silent else self._options.batch_first)
         if found != self._use:
             raise LayoutError(
                 f"the source has {found}, this RNN {self._use}, and update() replaces only weights:"
@@ -369,7 +371,7 @@ class RNN:
             " sequences"
         )
 
-    def _long_way(self, axes: int, lengths: Any, stream: Any, *arrays: Any) -> Any:
+    def _checked_call(self, axes: int, lengths: Any, stream: Any, *arrays: Any) -> Any:
         """Run a call whose arrays have to be checked in Python, and copied or refused."""
         if stream is not None and self._number is None:
             raise SpecError("stream= is only for RNNs on a GPU, this one is on the CPU: omit it")
@@ -384,12 +386,12 @@ class RNN:
         named = name_arrays(spec, *arrays)
         refuse_gradients(named)
         if isinstance(native, _native.GpuRnn):
-            return gpu.run(native, spec, axes, use, named, lengths, stream)
+            return gpu.run_on_gpu(native, spec, axes, use, named, lengths, stream)
         refuse_devices(named)
-        return host.run(native, spec, axes, use, named, lengths)
+        return host.run_host_arrays(native, spec, axes, use, named, lengths)
 
 
-class _Once(RNN):
+class _OneCallRNN(RNN):
     """For one call: its weights are not prepared if that would take longer than the call."""
 
     __slots__ = ()
@@ -431,7 +433,7 @@ def forward(
     array([[3., 3.]])
     """
     outs = [given for given in (out, h_out, c_out) if given is not None]
-    rnn = (RNN if _may_overwrite(source, outs) else _Once)(
+    rnn = (RNN if _may_overwrite(source, outs) else _OneCallRNN)(
         source,
         spec,
         layout=layout,
@@ -457,10 +459,10 @@ def _may_overwrite(source: Any, outs: list[Any]) -> bool:
     return any(np.may_share_memory(source, out) for out in outs)
 
 
-def _weight_space(given: Given, math: str, dtype: Any) -> tuple[Spec, np.ndarray]:
+def _weight_space(given: CheckedRNN, math: str, dtype: Any) -> tuple[Spec, np.ndarray]:
     """Return the spec and the bits of a 1-D array to prepare an RNN from, a copy only if needed."""
     if dtype is not None and dtype_name(dtype) != given.dtype:
-        given = run(given, CPU, dtype)[0]
+        given = run_conversion(given, CPU, dtype)[0]
     if math == "bfloat16" and given.dtype == "float64":
         raise SpecError(
             "math='bfloat16' would discard the precision of float64 weights: pass dtype='float32'"
@@ -470,4 +472,4 @@ def _weight_space(given: Given, math: str, dtype: Any) -> tuple[Spec, np.ndarray
     spec = given.spec if given.dtype == name else given.spec.replace(dtype=name)
     if given.layout.name in ("cudnn", CPU.name) and given.dtype == name:
         return spec, given.arrays[0]
-    return spec, run(given, CPU, name)[0].arrays[0]
+    return spec, run_conversion(given, CPU, name)[0].arrays[0]

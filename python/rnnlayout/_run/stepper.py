@@ -11,31 +11,31 @@ from rnnlayout import _native
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import STEP, LayoutError
 
+from .call_arrays import ArrayNeed, CallShapes, name_arrays, refuse_devices
+from .caller_arrays import presenter_like, refuse_gradients
 from .host import read_array, read_output, take_array
-from .kinds import refuse_gradients, shown_like
-from .shapes import Part, Shapes, name_arrays, refuse_devices
 
 
-def make(native: _native.Rnn, spec: Spec, state: Any) -> _native.Stepper:
+def make_stepper(native: _native.Rnn, spec: Spec, state: Any) -> _native.Stepper:
     """Return a stepper with a first state, None for zeros."""
-    stepper = _native.Stepper(native, partial(_step, spec), partial(_read_state, spec))
+    stepper = _native.Stepper(native, partial(_step_on_copies, spec), partial(_read_state, spec))
     stepper.state = state
     return stepper
 
 
-def _dtype_of(spec: Spec) -> str:
+def _stepper_dtype(spec: Spec) -> str:
     return "float64" if spec.dtype == "float64" else "float32"
 
 
-def _check(named: dict[str, Any]) -> None:
+def _check_arrays(named: dict[str, Any]) -> None:
     refuse_gradients(named)
     refuse_devices(named)
 
 
-def _step(spec: Spec, stepper: _native.Stepper, x: Any, out: Any) -> Any:
+def _step_on_copies(spec: Spec, stepper: _native.Stepper, x: Any, out: Any) -> Any:
     """Run a stepper on copies of arrays that it cannot read, or raise LayoutError."""
-    _check({"x": x} if out is None else {"x": x, "out": out})
-    wanted, width = _dtype_of(spec), spec.input_size
+    _check_arrays({"x": x} if out is None else {"x": x, "out": out})
+    wanted, width = _stepper_dtype(spec), spec.input_size
     array, dtype = take_array(x, "x", wanted)
     if dtype != wanted:
         raise LayoutError(f"x is {dtype}, need {wanted}: a stepper computes in {wanted}")
@@ -45,10 +45,10 @@ def _step(spec: Spec, stepper: _native.Stepper, x: Any, out: Any) -> Any:
             f" I = {width}"
         )
     shape = (*array.shape[:-1], spec.proj_size or spec.hidden_size)
-    into = None if out is None else read_output(out, "out", Part(shape, ""), dtype)
+    into = None if out is None else read_output(out, "out", ArrayNeed(shape, ""), dtype)
     y = stepper(np.array(array, order="C", copy=True))
     if into is None:
-        return shown_like(x)(y, dtype)
+        return presenter_like(x)(y, dtype)
     into[...] = y
     return out
 
@@ -56,8 +56,8 @@ def _step(spec: Spec, stepper: _native.Stepper, x: Any, out: Any) -> Any:
 def _read_state(spec: Spec, state: Any) -> tuple[np.ndarray, ...]:
     """Return the arrays of a state as the core reads them."""
     named = name_arrays(spec, None, state, None, None, None)
-    _check(named)
+    _check_arrays(named)
     return tuple(
-        np.array(read_array(named[what], what, part, _dtype_of(spec)), order="C", copy=True)
-        for what, part in Shapes(spec, STEP, (spec.input_size,)).states.items()
+        np.array(read_array(named[what], what, part, _stepper_dtype(spec)), order="C", copy=True)
+        for what, part in CallShapes(spec, STEP, (spec.input_size,)).states.items()
     )

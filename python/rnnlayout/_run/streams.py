@@ -22,11 +22,11 @@ def stream_of(stream: Any) -> int:
                 raise SpecError(
                     f"stream: __cuda_stream__() has version {version}, only 0 is supported"
                 )
-            return _number(number) or LEGACY
+            return _check_number(number) or LEGACY
         for name in ("cuda_stream", "ptr"):
             if hasattr(stream, name):
-                return _number(getattr(stream, name)) or LEGACY
-        number = _number(stream)
+                return _check_number(getattr(stream, name)) or LEGACY
+        number = _check_number(stream)
     except SpecError:
         raise
     except (TypeError, ValueError):
@@ -41,7 +41,7 @@ def stream_of(stream: Any) -> int:
     return number
 
 
-def _number(value: Any) -> int:
+def _check_number(value: Any) -> int:
     number = operator.index(value)
     if isinstance(value, bool) or not 0 <= number < 1 << 64:
         raise ValueError

@@ -21,7 +21,7 @@ NAME = "threadpoolctl"
 
 
 @cache
-def register() -> None:
+def register_threads() -> None:
     """Register the threads, the first time it is called."""
     try:
         threadpoolctl: Any = import_module(NAME)
@@ -56,4 +56,4 @@ def register() -> None:
 
 
 if NAME in sys.modules:
-    register()
+    register_threads()

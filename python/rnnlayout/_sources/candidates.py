@@ -43,7 +43,7 @@ class Dimension:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class UnsizedRNN:
     """An RNN in a layout, without its sizes."""
 
     layout: Layout
@@ -52,14 +52,14 @@ class Candidate:
     num_layers: int
     bidirectional: bool
     projected: bool
-    has: int
+    optional_tensors: int
 
     def spec(self, H: int, I: int, P: int, **more: Any) -> Spec:  # noqa: E741
         """Return the spec of this RNN with these sizes."""
         return Spec(
             self.cell, I, H, self.num_layers, self.bidirectional, P if self.projected else 0,
-            bias="double" if self.has & HAS_BIAS else "none", reset=self.reset,
-            peepholes=bool(self.has & HAS_PEEPHOLES), **more,
+            bias="double" if self.optional_tensors & HAS_BIAS else "none", reset=self.reset,
+            peepholes=bool(self.optional_tensors & HAS_PEEPHOLES), **more,
         )  # fmt: skip
 
     def _probe(self, larger: str = "") -> Spec:
@@ -68,7 +68,9 @@ class Candidate:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of its tensors, in the layout's order."""
-        return tuple(name for name, _ in _native.tensors(self.layout, self._probe(), self.has))
+        return tuple(
+            name for name, _ in _native.tensors(self.layout, self._probe(), self.optional_tensors)
+        )
 
     @cached_property
     def recurrent(self) -> frozenset[str]:
@@ -81,14 +83,16 @@ class Candidate:
         return self.recurrent <= self._with_role("W")
 
     def _with_role(self, role: str) -> frozenset[str]:
-        blocks = _native.blocks(self.layout, self._probe(), self.has)
+        blocks = _native.blocks(self.layout, self._probe(), self.optional_tensors)
         return frozenset(self.names[view[0]] for (_, _, r, _, _), view in blocks if r == role)
 
     @cached_property
     def dimensions(self) -> dict[str, list[Dimension]]:
         """The dimensions of each tensor as functions of H, I and P."""
-        base = _native.tensors(self.layout, self._probe(), self.has)
-        moved = {s: _native.tensors(self.layout, self._probe(s), self.has) for s in _PROBE}
+        base = _native.tensors(self.layout, self._probe(), self.optional_tensors)
+        moved = {
+            s: _native.tensors(self.layout, self._probe(s), self.optional_tensors) for s in _PROBE
+        }
         found: dict[str, list[Dimension]] = {}
         for k, (name, shape) in enumerate(base):
             found[name] = []
@@ -99,31 +103,33 @@ class Candidate:
         return found
 
     @cached_property
-    def two_layers(self) -> Candidate:
-        """Of a candidate of one layer: the same with two. Further layers follow their pattern."""
+    def two_layers(self) -> UnsizedRNN:
+        """The same RNN with two layers; this one has one. Further layers have the names and shapes
+        of the second.
+        """
         return replace(self, num_layers=2)
 
 
 @cache
-def one_layer(layout: Layout) -> tuple[Candidate, ...]:
+def one_layer_candidates(layout: Layout) -> tuple[UnsizedRNN, ...]:
     """Return every RNN of one layer that the layout supports.
 
     Optional tensors that a layout has always, or never, make no candidate of their own.
     """
     info = known_layouts()[layout.name]
-    found: dict[Any, Candidate] = {}
+    found: dict[Any, UnsizedRNN] = {}
     kinds = [
         (cell, reset)
         for cell in info["cells"]
         for reset in (info["resets"] if CELLS[cell].has_reset else ["after"])
     ]
-    for (cell, reset), projected, has, both in product(
+    for (cell, reset), projected, optional_tensors, both in product(
         kinds, (False, True), _OPTIONAL, (False, True)
     ):
-        one = Candidate(layout, cell, reset, 1, both, projected, has)
+        one = UnsizedRNN(layout, cell, reset, 1, both, projected, optional_tensors)
         try:
             # deeplearning4j's tensors have the same names with and without peepholes
-            peepholes = has & HAS_PEEPHOLES
+            peepholes = optional_tensors & HAS_PEEPHOLES
             found.setdefault((cell, reset, projected, both, peepholes, one.names), one)
         except ValueError:  # the RNN does not exist, or the layout cannot represent it
             continue
@@ -131,17 +137,17 @@ def one_layer(layout: Layout) -> tuple[Candidate, ...]:
 
 
 @cache
-def is_flat(layout: Layout) -> bool:
+def is_one_vector(layout: Layout) -> bool:
     """Is every RNN one vector? Its length is not an affine function of the sizes."""
-    return all(len(one.two_layers.names) == 1 for one in one_layer(layout))
+    return all(len(one.two_layers.names) == 1 for one in one_layer_candidates(layout))
 
 
-def with_count(layout: Layout, count: int) -> list[Candidate]:
+def candidates_with_count(layout: Layout, count: int) -> list[UnsizedRNN]:
     """Return every RNN that has so many tensors in the layout."""
-    return [found for one in one_layer(layout) if (found := _stacked(one, count))]
+    return [found for one in one_layer_candidates(layout) if (found := _with_count(one, count))]
 
 
-def _stacked(one: Candidate, count: int) -> Candidate | None:
+def _with_count(one: UnsizedRNN, count: int) -> UnsizedRNN | None:
     """Return an RNN of one layer with the number of layers that gives so many tensors, if any."""
     first, each = len(one.names), len(one.two_layers.names) - len(one.names)
     if each == 0:  # one vector, which does not show its layers
@@ -153,14 +159,14 @@ def _stacked(one: Candidate, count: int) -> Candidate | None:
 
 
 @lru_cache(maxsize=512)
-def with_names(layout: Layout, names: frozenset[str]) -> tuple[Candidate, ...]:
+def candidates_with_names(layout: Layout, names: frozenset[str]) -> tuple[UnsizedRNN, ...]:
     """Return every RNN whose tensors in the layout have exactly these names.
 
     Kept, because a model or a file may have hundreds of RNNs with equal names.
     """
     found = []
-    for one in one_layer(layout):
-        whole = _stacked(one, len(names))
+    for one in one_layer_candidates(layout):
+        whole = _with_count(one, len(names))
         first = (one if whole is one else one.two_layers).names[0]
         if whole and first in names and names == set(whole.names):
             found.append(whole)

@@ -13,8 +13,8 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 
 from . import jax_modules, mismatch, torch_modules
-from .keras_config import CELLS, Description
-from .keras_tree import Node, Recurrent
+from .keras_config import CELLS, RNNDescription
+from .keras_tree import Node, RecurrentLayer
 from .torch_modules import class_names
 
 _OWN = (torch_modules.RNNS, "keras.", "tf_keras.", "tensorflow.", "flax.nnx.", "equinox.")
@@ -27,7 +27,7 @@ _KERAS_2 = ("tf_keras", "keras.engine", "keras.src.engine", "tensorflow.python.k
 
 def is_module(value: Any) -> bool:
     """Is it a torch module, a Keras layer, or a module of Flax or Equinox?"""
-    return is_keras_layer(value) or is_torch_module(value) or jax_modules.is_module(value)
+    return is_keras_layer(value) or is_torch_module(value) or jax_modules.is_jax_module(value)
 
 
 def is_torch_module(value: Any) -> bool:
@@ -40,26 +40,26 @@ def is_keras_layer(value: Any) -> bool:
     return hasattr(value, "get_weights") and hasattr(value, "get_config")
 
 
-def own_spec(module: Any) -> Description:
+def own_spec(module: Any) -> RNNDescription:
     """Return how a module or layer describes its RNN.
 
     Raises LayoutError if it is not an RNN itself, LossyError if no cell has its activations.
     """
-    if jax_modules.is_module(module):
-        return jax_modules.own_spec(module)
-    return _keras(module) if is_keras_layer(module) else torch_modules.own_spec(module)
+    if jax_modules.is_jax_module(module):
+        return jax_modules.jax_spec(module)
+    return _describe_keras(module) if is_keras_layer(module) else torch_modules.torch_spec(module)
 
 
-def own_arrays(module: Any, own: Description) -> list[tuple[str, Any]]:
+def own_arrays(module: Any, own: RNNDescription) -> list[tuple[str, Any]]:
     """Return the arrays in the layout's order, each with a name for messages.
 
     Raises LayoutError if a subclass has more.
     """
-    if jax_modules.is_module(module):
-        arrays = jax_modules.own_arrays(module, own)
+    if jax_modules.is_jax_module(module):
+        arrays = jax_modules.jax_arrays(module, own)
         return [(name, arrays[name]) for name in describe(Spec(**own.hints), own.layout)]
     if not is_keras_layer(module):
-        return torch_modules.own_arrays(module, describe(Spec(**own.hints), own.layout))
+        return torch_modules.torch_arrays(module, describe(Spec(**own.hints), own.layout))
     if more := _more_weights(module):
         raise mismatch.more_parameters(module, _keras_class(module) or "", more)
     name, weights = getattr(module, "name", module), module.get_weights()
@@ -98,8 +98,8 @@ def _with_cells(layer: Any) -> Iterator[Any]:
 def expression(module: Any, names: Iterable[str]) -> str:
     """Return code for the arrays of a module's RNN, in messages. names: of its layout."""
     if is_torch_module(module):
-        return torch_modules.expression(module, names)
-    return "layer.get_weights()" if is_keras_layer(module) else jax_modules.expression(module)
+        return torch_modules.torch_expression(module, names)
+    return "layer.get_weights()" if is_keras_layer(module) else jax_modules.jax_expression(module)
 
 
 def _more_weights(layer: Any) -> list[str]:
@@ -108,18 +108,18 @@ def _more_weights(layer: Any) -> list[str]:
     return [getattr(w, "path", w.name) for w in layer.weights if id(w) not in own]
 
 
-def _keras(layer: Any) -> Description:
+def _describe_keras(layer: Any) -> RNNDescription:
     if _keras_class(layer) is None:
         raise mismatch.not_recurrent(
             layer, f"an {', '.join(CELLS)}, RNN or Bidirectional layer or a cell of these",
-            _keras_inside(layer, ""),
+            _keras_layers_in(layer, ""),
         )  # fmt: skip
     # A layer records what Keras before 2.3 left out. Keras 2's hard_sigmoid is another function.
     version = (2, 3) if class_names(layer, *_KERAS_2) else (3, 0)
-    return Recurrent((layer.name,), _node(layer)).description(version)
+    return RecurrentLayer((layer.name,), _layer_node(layer)).description(version)
 
 
-def _keras_inside(layer: Any, above: str) -> Iterator[tuple[str, Any]]:
+def _keras_layers_in(layer: Any, above: str) -> Iterator[tuple[str, Any]]:
     """Yield the recurrent layers of a model or a wrapper such as TimeDistributed, with paths."""
     children = [(child.name, child) for child in getattr(layer, "layers", ())]
     children += [("layer", layer.layer)] if hasattr(layer, "layer") else []
@@ -127,7 +127,7 @@ def _keras_inside(layer: Any, above: str) -> Iterator[tuple[str, Any]]:
         if _keras_class(child):
             yield f"{above}{name}", child
         else:
-            yield from _keras_inside(child, f"{above}{name}.")
+            yield from _keras_layers_in(child, f"{above}{name}.")
 
 
 def _keras_class(layer: Any) -> str | None:
@@ -136,7 +136,7 @@ def _keras_class(layer: Any) -> str | None:
     return next((name for name in classes if name in _KERAS_CLASSES), None)
 
 
-def _node(layer: Any) -> Node:
+def _layer_node(layer: Any) -> Node:
     """Return a layer as a node of a tree, as if Keras had written it.
 
     Unlike in what get_config() returns, a user's subclass of a layer or cell is that of Keras.
@@ -144,10 +144,10 @@ def _node(layer: Any) -> Node:
     own, config = _keras_class(layer), dict(layer.get_config())
     name, module = (own, "keras") if own else (type(layer).__name__, type(layer).__module__)
     if name == "Bidirectional":
-        config["layer"] = _node(layer.forward_layer)
-        config["backward_layer"] = _node(layer.backward_layer)
+        config["layer"] = _layer_node(layer.forward_layer)
+        config["backward_layer"] = _layer_node(layer.backward_layer)
     elif name == "RNN":
-        config["cell"] = _node(layer.cell)
+        config["cell"] = _layer_node(layer.cell)
     elif name == "StackedRNNCells":
-        config["cells"] = [_node(cell) for cell in layer.cells]
+        config["cells"] = [_layer_node(cell) for cell in layer.cells]
     return {"class_name": name, "module": module, "config": config}

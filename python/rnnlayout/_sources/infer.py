@@ -8,13 +8,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from rnnlayout import _native
-from rnnlayout._model.given import Given
+from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, SpecError
 
-from .candidates import Candidate, Dimension
+from .candidates import Dimension, UnsizedRNN
 
 Shape = tuple[int, ...]
 # Fields of a spec that tensors may not show: the activations, and others.
@@ -24,9 +24,9 @@ HIDDEN = ("cell", "reset", *ACTIVATIONS)
 
 @dataclass(frozen=True)
 class Guess:
-    """A candidate, with the sizes that fit the found shapes best."""
+    """A candidate, with the sizes that fit the shapes that were found best."""
 
-    candidate: Candidate
+    candidate: UnsizedRNN
     shapes: dict[str, Shape]  # of the tensors found, by the names of the layout
     sizes: dict[str, int]  # those of H, I and P that the shapes determine
     wrong: list[str]  # the tensors whose shapes do not fit
@@ -43,15 +43,15 @@ class Guess:
         return self.candidate.spec(**{"P": 0, **self.sizes}, dtype=dtype)
 
 
-def guess(candidate: Candidate, shapes: dict[str, Shape]) -> Guess:
-    """Solve for the sizes. shapes: by the layout's names."""
+def guess_sizes(candidate: UnsizedRNN, shapes: dict[str, Shape]) -> Guess:
+    """Solve for the sizes. shapes: the shapes that were found, by the layout's names."""
     equations = [
         (dimension, n)
         for name, shape in shapes.items()
         if len(shape) == len(candidate.dimensions[name])
         for dimension, n in zip(candidate.dimensions[name], shape, strict=True)
     ]
-    found = Guess(candidate, shapes, solve(equations), [])
+    found = Guess(candidate, shapes, solve_sizes(equations), [])
     found.wrong.extend(name for name, shape in shapes.items() if found.shape(name) != shape)
     if found.fits:
         try:  # the core refuses sizes that contradict each other: P must be below H
@@ -61,7 +61,7 @@ def guess(candidate: Candidate, shapes: dict[str, Shape]) -> Guess:
     return found
 
 
-def solve(equations: Sequence[tuple[Dimension, int]]) -> dict[str, int]:
+def solve_sizes(equations: Sequence[tuple[Dimension, int]]) -> dict[str, int]:
     """Return the sizes that most equations agree on; one that no equation determines is missing."""
     sizes: dict[str, int] = {}
     while True:
@@ -82,7 +82,7 @@ def solve(equations: Sequence[tuple[Dimension, int]]) -> dict[str, int]:
 # --------------------------------------------------------------------------------- one of many
 
 
-def choose(found: Sequence[Given]) -> Given:
+def choose_rnn(found: Sequence[CheckedRNN]) -> CheckedRNN:
     """Return the one RNN that fits.
 
     Raises UndecidedError if there are several; the message says how to tell them apart.
@@ -95,25 +95,27 @@ def choose(found: Sequence[Given]) -> Given:
     raise _several_specs(found)
 
 
-def _first_of_same(found: Sequence[Given]) -> list[Given]:
+def _first_of_same(found: Sequence[CheckedRNN]) -> list[CheckedRNN]:
     """Leave out what tensors may be too if it is the same: without biases, cells of Equinox are
     cells of torch."""
-    kept: list[Given] = []
+    kept: list[CheckedRNN] = []
     for one in found:
-        if not any(same(one, other) for other in kept):
+        if not any(same_network(one, other) for other in kept):
             kept.append(one)
     return kept
 
 
-def same(a: Given, b: Given) -> bool:
+def same_network(a: CheckedRNN, b: CheckedRNN) -> bool:
     """Are the same tensors, read in one layout or another, the same network?"""
     if a.spec != b.spec:
         return False
-    if _native.blocks(a.layout, a.spec, a.has) != _native.blocks(b.layout, b.spec, b.has):
+    if _native.blocks(a.layout, a.spec, a.optional_tensors) != _native.blocks(
+        b.layout, b.spec, b.optional_tensors
+    ):
         return False
     if a.layout == b.layout:  # which has the biases always, whatever was asked for
         return True
-    steps = _native.Plan(a.spec, a.layout, a.has, b.layout).steps()
+    steps = _native.Plan(a.spec, a.layout, a.optional_tensors, b.layout).steps()
     return all(op == "move" and not negate for op, _, _, negate, *_ in steps)
 
 
@@ -135,7 +137,7 @@ def spec_line(spec: Spec, names: Iterable[str]) -> str:
     return line
 
 
-def _several_specs(found: Sequence[Given]) -> UndecidedError:
+def _several_specs(found: Sequence[CheckedRNN]) -> UndecidedError:
     layout, specs = found[0].layout, [one.spec for one in found]
     differ = [f.name for f in fields(Spec) if len({getattr(spec, f.name) for spec in specs}) > 1]
     whole = " or ".join(spec_line(spec, differ) for spec in specs[:6])
@@ -160,7 +162,7 @@ def _several_specs(found: Sequence[Given]) -> UndecidedError:
 def check_hints(hints: Mapping[str, Any], spec: Spec | None, whose: str) -> None:
     """Raise SpecError if a hint is not a name of its kind, or contradicts the spec.
 
-    whose: where the spec is from, in the message.
+    whose: who has the spec, for the message: "spec=", "the source".
     """
     named = {key: hints[key] for key in HIDDEN if key in hints}
     if not named:

@@ -16,8 +16,8 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
 
 from . import mismatch
-from .keras_config import Description
-from .names import tensors_of
+from .keras_config import RNNDescription
+from .tensor_paths import match_layout_names
 
 _CELLS = {"OptimizedLSTMCell": "lstm", "LSTMCell": "lstm", "GRUCell": "gru", "SimpleCell": "rnn"}
 _SIGMOIDS = ("sigmoid", "hard_sigmoid")  # jax.nn.hard_sigmoid is x / 6 + 0.5
@@ -27,35 +27,35 @@ _INSIDE = {"RNN": ("cell/",), "Bidirectional": ("forward_rnn/cell/", "backward_r
 _DEPTH = 8  # of modules in modules, for messages
 
 
-def is_module(value: Any) -> bool:
+def is_jax_module(value: Any) -> bool:
     """Is it a module of flax.nnx, flax.linen or Equinox?"""
-    return "Module" in _names(value, _NNX, _LINEN, _EQUINOX)
+    return "Module" in _jax_class_names(value, _NNX, _LINEN, _EQUINOX)
 
 
-def is_cell(value: Any) -> bool:
+def is_jax_cell(value: Any) -> bool:
     """Is it a recurrent cell or layer that has arrays?"""
-    return _kind(value) is not None
+    return _cell_class(value) is not None
 
 
-def is_beside(value: Any) -> bool:
+def is_no_weight(value: Any) -> bool:
     """Is it a variable of nnx that is not a weight: the state of a random number generator?"""
-    names = _names(value, _NNX)
+    names = _jax_class_names(value, _NNX)
     return "Variable" in names and "Param" not in names
 
 
-def own_spec(module: Any) -> Description:
+def jax_spec(module: Any) -> RNNDescription:
     """Return how a cell or layer describes its RNN.
 
     Raises LayoutError if it is not an RNN itself, LossyError if no layout can represent it.
     """
-    kind = _kind(module)
+    kind = _cell_class(module)
     if kind is None:
-        raise _not_recurrent(module)
+        raise _no_jax_rnn(module)
     config: dict[str, Any] = {}
     hints, batch_first = {"num_layers": 1, "bidirectional": kind == "Bidirectional"}, None
     cells = [module]
     if kind == "Bidirectional":
-        if _function(module.merge_fn, "flax.nnx") != "_concatenate":
+        if _function_name(module.merge_fn, "flax.nnx") != "_concatenate":
             raise LayoutError(
                 "this Bidirectional has a merge_fn of your own: pass nnx.state(layer, nnx.Param),"
                 " its weights alone, and merge the two directions of y yourself"
@@ -67,50 +67,50 @@ def own_spec(module: Any) -> Description:
             config = {"direction": "reverse"} if module.keep_order else {"go_backwards": True}
     if kind in ("RNN", "Bidirectional"):
         batch_first = not module.time_major
-    described = [_cell(cell) for cell in cells]
+    described = [_describe_jax_cell(cell) for cell in cells]
     if described[0] != described[-1]:
         raise LayoutError(
             f"the two directions differ ({described[0]}, {described[1]}): they are two RNNs"
         )
     hints |= described[0]
-    return Description(_layout_of(module, kind, described[0]), hints, config, batch_first)
+    return RNNDescription(_layout_of(module, kind, described[0]), hints, config, batch_first)
 
 
-def own_arrays(module: Any, own: Description) -> dict[str, Any]:
+def jax_arrays(module: Any, own: RNNDescription) -> dict[str, Any]:
     """Return the arrays of a cell or layer by the names of its layout.
 
     Raises LayoutError if one is missing: arrays of Equinox may be None.
     """
-    paths = _paths(arrays_of(module))
-    if _names(module, _EQUINOX):
+    paths = _paths(nested_arrays_of(module))
+    if _jax_class_names(module, _EQUINOX):
         needed = describe(Spec(**own.hints), own.layout)
         if missing := [name for name in needed if name not in paths]:
             raise LayoutError(
                 f"{type(module).__name__} with use_bias={module.use_bias} has no array"
-                f" {mismatch.listing(missing)}: pass a cell that has all its arrays (eqx.combine()"
-                " joins the parts of one), or one that is made with use_bias=False"
+                f" {mismatch.list_names(missing)}: pass a cell that has all its arrays"
+                " (eqx.combine() joins the parts of one), or one that is made with use_bias=False"
             )
         return {name: paths[name] for name in needed}
-    names = tensors_of(Layout(own.layout), list(paths))
+    names = match_layout_names(Layout(own.layout), list(paths))
     return {names[path]: array for path, array in paths.items()}
 
 
-def expression(module: Any) -> str:
+def jax_expression(module: Any) -> str:
     """Return code for the arrays of a cell or layer, in messages."""
-    if _names(module, _EQUINOX):
-        return f"{{name: getattr(module, name) for name in {[*arrays_of(module)]}}}"
+    if _jax_class_names(module, _EQUINOX):
+        return f"{{name: getattr(module, name) for name in {[*nested_arrays_of(module)]}}}"
     return "nnx.state(module, nnx.Param)"
 
 
-def arrays_of(module: Any) -> Mapping[str, Any]:
+def nested_arrays_of(module: Any) -> Mapping[str, Any]:
     """Return the arrays of a cell or layer as its framework names them, nested."""
-    if _names(module, _EQUINOX):
+    if _jax_class_names(module, _EQUINOX):
         return {
             name: value
             for name, value in vars(module).items()
             if hasattr(value, "shape") and hasattr(value, "dtype")
         }
-    return _state(_with_arrays(module))
+    return _state(_cell_of_rnn(module))
 
 
 def _state(module: Any) -> Mapping[str, Any]:
@@ -119,33 +119,33 @@ def _state(module: Any) -> Mapping[str, Any]:
     return state
 
 
-def _with_arrays(module: Any) -> Any:
+def _cell_of_rnn(module: Any) -> Any:
     """Return the cell of an RNN of nnx, anything else as it is."""
-    return module.cell if _kind(module) == "RNN" else module
+    return module.cell if _cell_class(module) == "RNN" else module
 
 
-def with_arrays(module: Any, new: Callable[[str, Any], Any]) -> Any:
+def set_arrays(module: Any, new: Callable[[str, Any], Any]) -> Any:
     """Give a cell or layer new arrays; return it, of Equinox a new one.
 
-    new: from a name of the layout and the old array to the new array.
+    new: a function that returns the new array for a name of the layout and the old array.
     """
-    own = own_spec(module)
-    if _names(module, _EQUINOX):
-        changed = {name: new(name, old) for name, old in own_arrays(module, own).items()}
+    own = jax_spec(module)
+    if _jax_class_names(module, _EQUINOX):
+        changed = {name: new(name, old) for name, old in jax_arrays(module, own).items()}
         return sys.modules["equinox"].tree_at(
             lambda cell: [getattr(cell, name) for name in changed], module, list(changed.values())
         )
-    arrays = arrays_of(module)
-    names = tensors_of(Layout(own.layout), list(_paths(arrays)))
-    state = mapped(arrays, lambda path, old: new(names[path], old))
-    sys.modules["flax.nnx"].update(_with_arrays(module), state)
+    arrays = nested_arrays_of(module)
+    names = match_layout_names(Layout(own.layout), list(_paths(arrays)))
+    state = map_leaves(arrays, lambda path, old: new(names[path], old))
+    sys.modules["flax.nnx"].update(_cell_of_rnn(module), state)
     return module
 
 
-def mapped(tree: Mapping[str, Any], new: Callable[[str, Any], Any], above: str = "") -> Any:
+def map_leaves(tree: Mapping[str, Any], new: Callable[[str, Any], Any], above: str = "") -> Any:
     """Return nested dicts with new leaves, made from the old ones and their paths."""
     made = {
-        key: mapped(value, new, f"{above}{key}/")
+        key: map_leaves(value, new, f"{above}{key}/")
         if isinstance(value, Mapping)
         else new(f"{above}{key}", value)
         for key, value in tree.items()
@@ -161,42 +161,42 @@ def _paths(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
-def _names(value: Any, *modules: str) -> list[str]:
+def _jax_class_names(value: Any, *modules: str) -> list[str]:
     return [c.__name__ for c in type(value).__mro__ if str(c.__module__).startswith(modules)]
 
 
-def _kind(value: Any) -> str | None:
+def _cell_class(value: Any) -> str | None:
     """Return the class of a cell or layer that has arrays, None of anything else."""
     kinds = ("LSTMCell", "GRUCell"), (*_CELLS, "RNN", "Bidirectional")
     for module, known in zip((_EQUINOX, _NNX), kinds, strict=True):
-        if found := [name for name in _names(value, module) if name in known]:
+        if found := [name for name in _jax_class_names(value, module) if name in known]:
             return found[0]
     return None
 
 
-def _function(function: Any, module: str) -> str:
+def _function_name(function: Any, module: str) -> str:
     """Return the name of a function of this module, "" of another function."""
     own = str(getattr(function, "__module__", "")).startswith(module)
     return str(getattr(function, "__name__", "")) if own else ""
 
 
-def _cell(cell: Any) -> dict[str, Any]:
+def _describe_jax_cell(cell: Any) -> dict[str, Any]:
     """Return the fields of the spec that a cell records."""
-    kind = _kind(cell) or ""
-    if _names(cell, _EQUINOX):
+    kind = _cell_class(cell) or ""
+    if _jax_class_names(cell, _EQUINOX):
         return {"cell": _CELLS[kind], "input_size": cell.input_size,
                 "hidden_size": cell.hidden_size, "bias": cell.use_bias}  # fmt: skip
     if kind not in _CELLS:
         raise LayoutError(f"{type(cell).__name__} is not one of Flax's cells {', '.join(_CELLS)}")
     hints = {"cell": _CELLS[kind], "input_size": cell.in_features,
              "hidden_size": cell.hidden_features}  # fmt: skip
-    curve = _function(cell.activation_fn, "jax")
+    curve = _function_name(cell.activation_fn, "jax")
     if kind == "SimpleCell":
         if cell.residual:
             raise LossyError("a SimpleCell with residual=True: no layout can represent it")
         hints["cell"] = f"rnn_{curve}"
     else:
-        hints["recurrent_activation"] = gate = _function(cell.gate_fn, "jax")
+        hints["recurrent_activation"] = gate = _function_name(cell.gate_fn, "jax")
         if gate not in _SIGMOIDS:
             raise _unknown("gate_fn", cell.gate_fn, "sigmoid or hard_sigmoid")
     allowed = ("tanh", "relu") if kind == "SimpleCell" else ("tanh",)
@@ -218,7 +218,7 @@ def _layout_of(module: Any, kind: str, hints: dict[str, Any]) -> str:
 
     hints: of a cell. Raises LayoutError if none has, or if a subclass has more.
     """
-    if _names(module, _EQUINOX):
+    if _jax_class_names(module, _EQUINOX):
         paths, layout = _leaves(module), "equinox"
         known = {*describe(Spec(**hints | {"bias": True}), layout)}
     else:
@@ -250,32 +250,32 @@ def _leaves(module: Any) -> list[str]:
     return [util.keystr(path).lstrip(".") for path, leaf in leaves if hasattr(leaf, "shape")]
 
 
-def _not_recurrent(module: Any) -> LayoutError:
+def _no_jax_rnn(module: Any) -> LayoutError:
     kind = type(module).__name__
-    if _names(module, _LINEN):
+    if _jax_class_names(module, _LINEN):
         return LayoutError(
             f"{kind} is a module of flax.linen, which has no weights of its own: pass its part of"
             " the dict that init() returned, variables['params']"
         )
     need = "an LSTMCell or GRUCell of Equinox"
-    if _names(module, _NNX):
+    if _jax_class_names(module, _NNX):
         need = f"one of Flax's {', '.join(_CELLS)}, RNN or Bidirectional"
     text = f"{kind} is not {need}"
-    if found := list(_inside(module, "", _DEPTH)):
+    if found := list(_ways_to_cells(module, "", _DEPTH)):
         text += f"; it contains {', '.join(found[:12])}: pass a recurrent one"
     return LayoutError(text)
 
 
-def _inside(value: Any, at: str, depth: int) -> Iterator[str]:
+def _ways_to_cells(value: Any, at: str, depth: int) -> Iterator[str]:
     """Yield how the cells and layers in a module are reached: `.layers[0] (RNN)`."""
-    if at and (kind := _kind(value)):
+    if at and (kind := _cell_class(value)):
         yield f"{at} ({kind})"
     elif depth and isinstance(value, (dict, Mapping)):
         for key, inside in value.items():
-            yield from _inside(inside, f"{at}[{key!r}]", depth - 1)
-    elif depth and (isinstance(value, (list, tuple)) or "List" in _names(value, _NNX)):
+            yield from _ways_to_cells(inside, f"{at}[{key!r}]", depth - 1)
+    elif depth and (isinstance(value, (list, tuple)) or "List" in _jax_class_names(value, _NNX)):
         for key, inside in enumerate(value):
-            yield from _inside(inside, f"{at}[{key}]", depth - 1)
-    elif depth and is_module(value):
+            yield from _ways_to_cells(inside, f"{at}[{key}]", depth - 1)
+    elif depth and is_jax_module(value):
         for name, inside in vars(value).items():
-            yield from _inside(inside, f"{at}.{name}", depth - 1)
+            yield from _ways_to_cells(inside, f"{at}.{name}", depth - 1)

@@ -22,10 +22,11 @@ MAY_DIFFER = ("go_backwards", "stateful", "time_major")
 
 
 @dataclass(frozen=True)
-class Description:
+class RNNDescription:
     """One RNN as its module or config describes it.
 
-    hints: fields of its Spec. config, batch_first: see Given.
+    hints: the fields of its Spec that it records. config: the settings that change outputs but not
+    shapes, as in Weights.config. batch_first: whether x is (N, T, I); None if that is not recorded.
     """
 
     layout: str
@@ -39,21 +40,22 @@ class Description:
 
 def read_config(
     class_name: str, config: Mapping[str, Any], version: tuple[int, int]
-) -> Description:
+) -> RNNDescription:
     """Read the config of a layer (LSTM, GRU, SimpleRNN, CuDNNLSTM, CuDNNGRU) or of its cell.
 
-    class_name: of a cell, without the "Cell". version: (major, minor) of the Keras that wrote it,
-        which determines the defaults and the meaning of hard_sigmoid.
+    class_name: the name of the layer's class; of a cell's, without the "Cell" at its end.
+    version: (major, minor) of the Keras that wrote it, which determines the defaults and the
+        meaning of hard_sigmoid.
     Raises LossyError for an activation that no cell has, FileError if the config is malformed.
     """
     units = config.get("units", config.get("output_dim"))  # Keras 1's name
     if not isinstance(units, int) or isinstance(units, bool):
-        raise FileError(f"{name_of(config)!r}: units is {units!r}, need a number")
+        raise FileError(f"{config_name(config)!r}: units is {units!r}, need a number")
     hints: dict[str, Any] = {"cell": CELLS[class_name], "bidirectional": False, "num_layers": 1,
              "hidden_size": units}  # fmt: skip
     changes = {key: True for key in MAY_DIFFER if config.get(key)}
     if class_name.startswith("CuDNN"):
-        return Description("keras-cudnn", hints, changes, not config.get("time_major"))
+        return RNNDescription("keras-cudnn", hints, changes, not config.get("time_major"))
     hints |= _with_activation(config, hints["cell"])
     hints["bias"] = bool(config.get("use_bias", True))
     if class_name == "GRU":
@@ -61,23 +63,23 @@ def read_config(
         hints["reset"] = "after" if after else "before"
     if class_name != "SimpleRNN":
         hints["recurrent_activation"] = _recurrent_activation(config, version)
-    return Description("keras", hints, changes, not config.get("time_major"))
+    return RNNDescription("keras", hints, changes, not config.get("time_major"))
 
 
-def both(
-    forward: Description, backward: Description, name: str, merge_mode: Any = "concat"
-) -> Description:
+def join_directions(
+    forward: RNNDescription, backward: RNNDescription, name: str, merge_mode: Any = "concat"
+) -> RNNDescription:
     """Join the two layers of a Bidirectional. Raises LayoutError if they differ.
 
     Its go_backwards is that of the forward layer: then all of it reads x from the end.
     """
-    if what := differences(forward, backward):
+    if what := layer_differences(forward, backward):
         raise LayoutError(
             f"the two directions of {name!r} differ: {what}. They are two RNNs, convert"
             " forward_layer and backward_layer each on its own"
         )
     changes = {} if merge_mode == "concat" else {"merge_mode": merge_mode}
-    return Description(
+    return RNNDescription(
         forward.layout,
         {**forward.hints, "bidirectional": True},
         forward.config | changes,
@@ -85,14 +87,14 @@ def both(
     )
 
 
-def differences(a: Description, b: Description) -> str:
+def layer_differences(a: RNNDescription, b: RNNDescription) -> str:
     """Return what differs between two layers or cells, "" if nothing but go_backwards does."""
     first, second = ({"layout": x.layout, **x.hints, **x.config, "go_backwards": 0} for x in (a, b))
     keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
     return ", ".join(f"{key} {first.get(key)!r} and {second.get(key)!r}" for key in keys)
 
 
-def check_opposite(forward: Description, backward: Description, name: str) -> None:
+def check_opposite(forward: RNNDescription, backward: RNNDescription, name: str) -> None:
     """Raise LayoutError if both layers of a Bidirectional go in the same direction."""
     if forward.config.get("go_backwards") == backward.config.get("go_backwards"):
         raise LayoutError(
@@ -101,7 +103,7 @@ def check_opposite(forward: Description, backward: Description, name: str) -> No
         )
 
 
-def name_of(config: Mapping[str, Any]) -> str:
+def config_name(config: Mapping[str, Any]) -> str:
     return str(config.get("name", "a layer"))
 
 
@@ -110,8 +112,8 @@ def _with_activation(config: Mapping[str, Any], cell: str) -> dict[str, str]:
     activation = config.get("activation", "tanh")
     if activation not in ("tanh", "relu"):
         raise LossyError(
-            f"{name_of(config)!r} has activation {_function(activation)}, which no other layout"
-            " has: need tanh or relu"
+            f"{config_name(config)!r} has activation {_activation_name(activation)}, which no other"
+            " layout has: need tanh or relu"
         )
     if cell == "rnn_tanh":
         return {"cell": f"rnn_{activation}"}
@@ -130,22 +132,22 @@ def _recurrent_activation(config: Mapping[str, Any], version: tuple[int, int]) -
         return "hard_sigmoid" if version >= (3, 0) else "hard_sigmoid_keras2"
     if activation != "sigmoid":
         raise LossyError(
-            f"{name_of(config)!r} has recurrent_activation {_function(activation)}, need sigmoid or"
-            " hard_sigmoid"
+            f"{config_name(config)!r} has recurrent_activation {_activation_name(activation)}, need"
+            " sigmoid or hard_sigmoid"
         )
     return "sigmoid"
 
 
-def _function(value: Any) -> str:
+def _activation_name(value: Any) -> str:
     """Return how messages name an activation: Keras describes one of a user's own by a dict."""
     if not isinstance(value, Mapping):
-        return short(value)
+        return short_repr(value)
     names = [name for name in (value.get("config"), value.get("class_name"))
              if isinstance(name, str) and name != "__lambda__"]  # fmt: skip
-    return short(names[0]) if names else "a lambda"
+    return short_repr(names[0]) if names else "a lambda"
 
 
-def short(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return a value, cut short, for messages."""
     return repr(value)[:80]
 
@@ -163,7 +165,8 @@ def class_name_of(spec: Spec, layout: str = "keras") -> str:
 def layer_node(name: str, spec: Spec, bias: bool, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config that Keras 3 writes for a layer that returns its sequence.
 
-    changes: see Weights.config. Raises LossyError if Keras 3 has no such layer.
+    changes: the settings that change outputs but not shapes, as in Weights.config. Raises
+    LossyError if Keras 3 has no such layer.
     """
     class_name = class_name_of(spec)
     config = {"name": name, "dtype": spec.dtype, "units": spec.hidden_size, "use_bias": bias,

@@ -16,13 +16,13 @@ from rnnlayout._native import LayoutError, LossyError
 from .keras_config import (
     CELLS,
     MAY_DIFFER,
-    Description,
-    both,
+    RNNDescription,
     check_opposite,
-    differences,
-    name_of,
+    config_name,
+    join_directions,
+    layer_differences,
     read_config,
-    short,
+    short_repr,
 )
 
 Version = tuple[int, int]  # major and minor version of Keras
@@ -32,11 +32,12 @@ _MODULES = ("keras", "tf_keras", "tensorflow")
 
 
 @dataclass(frozen=True)
-class Recurrent:
+class RecurrentLayer:
     """A recurrent layer: one of CELLS, an RNN of cells, cells alone, or a Bidirectional.
 
-    path: its name, after those of the models and wrappers that it is in. node: its part of the
-    config, not a copy. trainable: neither it nor what it is in is frozen.
+    path: its name, after the names of the models and wrappers that it is in. node: its part of the
+    config, not a copy. trainable: whether neither the layer nor a model or wrapper around it is
+    frozen.
     """
 
     path: tuple[str, ...]
@@ -59,37 +60,42 @@ class Recurrent:
         A cell for both directions is in the list twice. A layer without a cell of its own is its
         cell. Raises FileError if the config is malformed.
         """
-        return [cell for side in self._sides() for cell, _ in _cells(side)]
+        return [cell for side in self._sides() for cell, _ in _cells_of_layer(side)]
 
-    def descriptions(self, version: Version) -> list[Description]:
+    def descriptions(self, version: Version) -> list[RNNDescription]:
         """Return what each layer of its RNN is, bottom first; several only for StackedRNNCells.
 
-        version: of the Keras that wrote it. Raises LossyError or LayoutError if no layout can
-        represent it, FileError if the config is malformed.
+        version: (major, minor) of the Keras that wrote it. Raises LossyError or LayoutError if no
+        layout can represent it, FileError if the config is malformed.
         """
-        sides = [[_description(*cell, version) for cell in _cells(side)] for side in self._sides()]
+        sides = [
+            [_describe_cell(*cell, version) for cell in _cells_of_layer(side)]
+            for side in self._sides()
+        ]
         if not self.both:
             return sides[0]
         forward, backward = sides
         config = config_of(self.node)
         if len(forward) != 1 or len(backward) != 1:
             raise LossyError(
-                f"{name_of(config)!r} has a stack of cells per direction, which reads only outputs"
-                " of that direction: no layout can represent it"
+                f"{config_name(config)!r} has a stack of cells per direction, which reads only"
+                " outputs of that direction: no layout can represent it"
             )
-        name, mode = name_of(config), config.get("merge_mode", "concat")
+        name, mode = config_name(config), config.get("merge_mode", "concat")
         if mode is not None and not isinstance(mode, str):
-            raise FileError(f"{name!r}: merge_mode is {short(mode)}, need a name or null")
+            raise FileError(f"{name!r}: merge_mode is {short_repr(mode)}, need a name or null")
         if config.get("backward_layer") is not None:  # without one, Keras makes the opposite
             check_opposite(forward[0], backward[0], name)
-        return [both(forward[0], backward[0], name, mode)]
+        return [join_directions(forward[0], backward[0], name, mode)]
 
-    def description(self, version: Version) -> Description:
-        """Return what its RNN is. Raises LayoutError if it is several, and as descriptions()."""
+    def description(self, version: Version) -> RNNDescription:
+        """Return what its RNN is. Raises LayoutError if it is several RNNs, and the errors of
+        descriptions().
+        """
         layers = self.descriptions(version)
         first = layers[0]
         for other in layers[1:]:
-            if what := differences(first, other):
+            if what := layer_differences(first, other):
                 raise LayoutError(
                     f"the cells of {self.name!r} differ: {what}. They are several RNNs, convert"
                     " each cell on its own"
@@ -110,18 +116,18 @@ def kind_of(cell: Node) -> str:
     return class_of(cell).removesuffix("Cell")
 
 
-def _cells(layer: Node) -> list[tuple[Node, dict[str, Any]]]:
+def _cells_of_layer(layer: Node) -> list[tuple[Node, dict[str, Any]]]:
     """Return the cells of a layer of one direction, each with the options of the layer around."""
     if class_of(layer) != "RNN":
-        return [(cell, {}) for cell in _stack(layer)]
+        return [(cell, {}) for cell in _cells_of_stack(layer)]
     config = config_of(layer)
     around = {key: config.get(key, False) for key in MAY_DIFFER}
-    first, *above = _stack(node_of(config.get("cell")))
+    first, *above = _cells_of_stack(node_of(config.get("cell")))
     # the RNN goes backwards, not each cell: the cells above read what the first one returns
     return [(first, around), *((cell, {**around, "go_backwards": False}) for cell in above)]
 
 
-def _stack(cell: Node) -> list[Node]:
+def _cells_of_stack(cell: Node) -> list[Node]:
     """Return the cells of StackedRNNCells, bottom first; another node as it is."""
     if class_of(cell) != "StackedRNNCells":
         return [cell]
@@ -131,9 +137,9 @@ def _stack(cell: Node) -> list[Node]:
     return [node_of(one) for one in cells]
 
 
-def _description(cell: Node, around: dict[str, Any], version: Version) -> Description:
+def _describe_cell(cell: Node, around: dict[str, Any], version: Version) -> RNNDescription:
     if kind_of(cell) not in CELLS:
-        kind, name = short(cell.get("class_name")), name_of(config_of(cell))
+        kind, name = short_repr(cell.get("class_name")), config_name(config_of(cell))
         raise LossyError(f"{name!r} is a cell of class {kind}, which no layout can represent")
     found = read_config(kind_of(cell), {**config_of(cell), **around}, version)
     alone = kind_of(cell) != class_of(cell) and not around

@@ -11,14 +11,14 @@ from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 
-from .candidates import Candidate, one_layer, with_names
-from .infer import Guess, Shape, guess
-from .names import prefixes_that_fit
+from .candidates import UnsizedRNN, candidates_with_names, one_layer_candidates
+from .infer import Guess, Shape, guess_sizes
+from .tensor_paths import prefixes_that_fit
 
 _QUANTIZED = ("_all_weight_values", "_packed_params")  # in names of torch.ao.nn.quantized
 
 
-def listing(names: Iterable[str], most: int = 6) -> str:
+def list_names(names: Iterable[str], most: int = 6) -> str:
     """Return "'a', 'b', 'c' and 12 more"."""
     names = list(names)
     text = ", ".join(repr(name) for name in names[:most])
@@ -28,7 +28,7 @@ def listing(names: Iterable[str], most: int = 6) -> str:
 def more_parameters(module: Any, base: str, names: Iterable[str]) -> LayoutError:
     """Return the error for a subclass of a framework's layer that has parameters of its own."""
     return LayoutError(
-        f"{type(module).__name__} has more parameters than {base}: {listing(names, 12)}. It may"
+        f"{type(module).__name__} has more parameters than {base}: {list_names(names, 12)}. It may"
         " compute something else; if it does not use them, pass the others as a dict of arrays"
     )
 
@@ -62,24 +62,28 @@ def wrong_names(
     if prefixes:
         return LayoutError(
             f"{len(names)} tensors are not one RNN in {where} (unknown"
-            f" {listing(unknown or names, 3)}); with prefix= these would work:"
-            f" {listing([under + prefix for prefix in prefixes], 12)}"
+            f" {list_names(unknown or names, 3)}); with prefix= these would work:"
+            f" {list_names([under + prefix for prefix in prefixes], 12)}"
         )
     if any(part in name for name in names for part in _QUANTIZED):
         return LayoutError(
-            f"{listing(names, 3)} are of a quantized module, which stores rounded weights: pass the"
-            " state_dict() of the module that it was quantized from"
+            f"{list_names(names, 3)} are of a quantized module, which stores rounded weights: pass"
+            " the state_dict() of the module that it was quantized from"
         )
     if names and len(unknown) == len(names):
-        return LayoutError(f"no tensor of {where} among {listing(names)}; need {listing(expected)}")
+        return LayoutError(
+            f"no tensor of {where} among {list_names(names)}; need {list_names(expected)}"
+        )
     if not missing and not unknown:
         asked = ", ".join(f"{key}={value!r}" for key, value in (hints or {}).items())
-        return LayoutError(f"an RNN with {asked} does not have these tensors: {listing(names, 8)}")
-    lines = [f"missing {listing(missing)}"] if missing else []
-    lines += [f"unknown {listing(unknown)}"] if unknown else []
+        return LayoutError(
+            f"an RNN with {asked} does not have these tensors: {list_names(names, 8)}"
+        )
+    lines = [f"missing {list_names(missing)}"] if missing else []
+    lines += [f"unknown {list_names(unknown)}"] if unknown else []
     if not unknown and all(map(_is_bias, missing)):
         lines.append("all layers and directions have biases, or none has")
-    return LayoutError(f"{', '.join(lines)} ({where}; found {listing(names, 8) or 'none'})")
+    return LayoutError(f"{', '.join(lines)} ({where}; found {list_names(names, 8) or 'none'})")
 
 
 def _is_bias(name: str) -> bool:
@@ -94,18 +98,20 @@ def wrong_count(layout: Layout, count: int, expected: Sequence[str] | None) -> L
     text = f"arrays in the list: {count}; "
     if expected is not None:
         return LayoutError(
-            f"{text}this RNN has {len(expected)} in {layout}: {listing(expected, 8)}"
+            f"{text}this RNN has {len(expected)} in {layout}: {list_names(expected, 8)}"
         )
-    counts = sorted({len(one.names) for one in one_layer(layout) if not one.bidirectional})
+    counts = sorted(
+        {len(one.names) for one in one_layer_candidates(layout) if not one.bidirectional}
+    )
     some = " or ".join(map(str, counts))
     return LayoutError(f"{text}an RNN in {layout} has {some} per layer and direction")
 
 
 def wrong_prefix(layouts: Sequence[Layout], names: Sequence[str], prefix: str) -> LayoutError:
     """Return the error for a prefix that no name has."""
-    text = f"no key starts with prefix {prefix!r}; found {listing(names)}"
+    text = f"no key starts with prefix {prefix!r}; found {list_names(names)}"
     if prefixes := prefixes_that_fit(layouts, names):
-        text += f"; with prefix= these would work: {listing(prefixes, 12)}"
+        text += f"; with prefix= these would work: {list_names(prefixes, 12)}"
     return LayoutError(text)
 
 
@@ -125,8 +131,8 @@ def _scores(layout: Layout, found: set[str], most: int) -> Iterator[tuple[int, i
 
     Only the first of those with the same names is looked at.
     """
-    distinct: dict[Any, Candidate] = {}
-    for one in one_layer(layout):
+    distinct: dict[Any, UnsizedRNN] = {}
+    for one in one_layer_candidates(layout):
         distinct.setdefault((one.names, one.two_layers.names), one)
     for one in distinct.values():
         first, each = len(one.names), len(one.two_layers.names) - len(one.names)
@@ -142,7 +148,7 @@ def _scores(layout: Layout, found: set[str], most: int) -> Iterator[tuple[int, i
 def wrong_shapes(guesses: Sequence[Guess]) -> LayoutError:
     """Return the error for names that fit and shapes that do not, for the RNN that is closest."""
     best = min(guesses, key=lambda g: (len(g.wrong), -len(g.sizes)))
-    turned = _transposed(guesses)
+    turned = _fits_if_transposed(guesses)
     return LayoutError(_shape_text(turned or best, turned is not None))
 
 
@@ -156,16 +162,16 @@ def _matrices(g: Guess) -> list[str]:
     ]
 
 
-def _transpose(shapes: dict[str, Shape], names: Sequence[str]) -> dict[str, Shape]:
+def _transpose_shapes(shapes: dict[str, Shape], names: Sequence[str]) -> dict[str, Shape]:
     return {name: s[::-1] if name in names else s for name, s in shapes.items()}
 
 
-def _transposed(guesses: Sequence[Guess]) -> Guess | None:
+def _fits_if_transposed(guesses: Sequence[Guess]) -> Guess | None:
     """Return the RNN that fits after transposing all matrices, or one of them."""
     for g in guesses:
         matrices = _matrices(g)
         for names in [matrices, *([name] for name in matrices)]:
-            turned = guess(g.candidate, _transpose(g.shapes, names))
+            turned = guess_sizes(g.candidate, _transpose_shapes(g.shapes, names))
             if turned.fits:
                 wrong = [n for n in g.shapes if turned.shape(n) != g.shapes[n]]
                 return Guess(g.candidate, g.shapes, turned.sizes, wrong)
@@ -183,22 +189,22 @@ def _shape_text(best: Guess, transposed: bool) -> str:
         for d in candidate.dimensions[name]
     ]
     sizes = ", ".join(f"{symbol} = {n}" for symbol, n in best.sizes.items())
-    text = f"{name}: shape {found}, expected {_tuple(lengths)}"
+    text = f"{name}: shape {found}, expected {_shape_in_words(lengths)}"
     if lengths != symbols:
-        text += f" = {_tuple(symbols)} with {sizes}"
+        text += f" = {_shape_in_words(symbols)} with {sizes}"
     text += f" ({candidate.cell} in {candidate.layout})"
-    if cause := _cause(best, found, needed, transposed):
+    if cause := _likely_cause(best, found, needed, transposed):
         text += f": {cause}"
     if len(best.wrong) > 1:
-        text += f"; {len(best.wrong) - 1} more do not fit: {listing(best.wrong[1:], 4)}"
+        text += f"; {len(best.wrong) - 1} more do not fit: {list_names(best.wrong[1:], 4)}"
     return text
 
 
-def _tuple(words: Sequence[str]) -> str:
+def _shape_in_words(words: Sequence[str]) -> str:
     return f"({', '.join(words)}{',' if len(words) == 1 else ''})"
 
 
-def _cause(best: Guess, found: Shape, needed: Shape, transposed: bool) -> str:
+def _likely_cause(best: Guess, found: Shape, needed: Shape, transposed: bool) -> str:
     if _is_of_several(best):
         return "one dimension more: are these the weights of several RNNs? Pass w[0] of each"
     if transposed and len(best.wrong) > 1:
@@ -209,7 +215,7 @@ def _cause(best: Guess, found: Shape, needed: Shape, transposed: bool) -> str:
     gates = len(letters[best.candidate.cell])
     for other, words in (("lstm", "an LSTM"), ("gru", "a GRU")):
         count = len(letters[other])
-        if count != gates and _scaled(found, needed, count, gates):
+        if count != gates and _is_scaled(found, needed, count, gates):
             return f"{count} H where {gates} H is needed: are these the weights of {words}?"
     if len(found) == 1 and math.prod(found) == 2 * math.prod(needed):
         return "twice as long: does it have two biases per gate, as in 'keras-cudnn' or 'onnx'?"
@@ -225,7 +231,7 @@ def _is_of_several(best: Guess) -> bool:
     return more and len({shape[0] for shape in shapes.values()}) == 1
 
 
-def _scaled(found: Shape, needed: Shape, count: int, gates: int) -> bool:
+def _is_scaled(found: Shape, needed: Shape, count: int, gates: int) -> bool:
     """Is one dimension count / gates times the needed one, and are the others equal?"""
     if len(found) != len(needed):
         return False
@@ -233,21 +239,27 @@ def _scaled(found: Shape, needed: Shape, count: int, gates: int) -> bool:
     return len(differs) == 1 and differs[0][0] * gates == differs[0][1] * count
 
 
-def against_spec(
-    layout: Layout, spec: Spec, has: int, shapes: dict[str, Shape], expected: dict[str, Shape]
+def spec_mismatch(
+    layout: Layout,
+    spec: Spec,
+    optional_tensors: int,
+    shapes: dict[str, Shape],
+    expected: dict[str, Shape],
 ) -> LayoutError:
     """Return the error for shapes that do not fit the spec that the caller passed."""
-    candidate = Candidate(
+    candidate = UnsizedRNN(
         layout, spec.cell, spec.reset, spec.num_layers, spec.bidirectional, bool(spec.proj_size),
-        has,
+        optional_tensors,
     )  # fmt: skip
     sizes = {"H": spec.hidden_size, "I": spec.input_size}
     if spec.proj_size:
         sizes["P"] = spec.proj_size
     best = Guess(candidate, shapes, sizes, [n for n in shapes if shapes[n] != expected[n]])
-    transposed = _transpose(shapes, _matrices(best)) == expected
+    transposed = _transpose_shapes(shapes, _matrices(best)) == expected
     text = _shape_text(best, transposed)
-    fitting = (guess(other, shapes) for other in with_names(layout, frozenset(shapes)))
+    fitting = (
+        guess_sizes(other, shapes) for other in candidates_with_names(layout, frozenset(shapes))
+    )
     if not transposed and (other := next((g for g in fitting if g.fits), None)):
         text += f"; these shapes are those of rl.{other.spec(spec.dtype)!r}"
     return LayoutError(text)

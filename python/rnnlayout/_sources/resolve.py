@@ -9,25 +9,28 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
+from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.describe import describe
-from rnnlayout._model.dtypes import Bits, as_carrier, take
-from rnnlayout._model.given import Given
+from rnnlayout._model.dtypes import Bits, as_carrier, take_bits
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.optional import spec_has
+from rnnlayout._model.optional_tensors import optional_tensors_of
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError
 
 from . import mismatch
-from .candidates import Candidate, is_flat, with_count, with_names
-from .infer import ACTIVATIONS, Guess, Shape, choose, guess
+from .candidates import UnsizedRNN, candidates_with_count, candidates_with_names, is_one_vector
+from .infer import ACTIVATIONS, Guess, Shape, choose_rnn, guess_sizes
 
-Named = dict[str, np.ndarray]  # by the layout's names
-Arrays = Named | list[np.ndarray]  # a list is in the layout's order
+NamedArrays = dict[str, np.ndarray]  # by the layout's names
+Arrays = NamedArrays | list[np.ndarray]  # a list is in the layout's order
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the caller knows of the RNN. hints: fields of its spec."""
+class CallerSpec:
+    """What the caller says about the RNN. dtype_free: whether the arrays may have another dtype
+    than the spec, because the caller passed dtype=. hints: the fields of the spec that the caller
+    passed one by one, such as cell.
+    """
 
     spec: Spec | None
     layout: Layout | None
@@ -39,18 +42,20 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Taken:
-    """The bits of arrays by name, and their one dtype. rounded: see Given."""
+class BitsByName:
+    """The bits of an RNN's arrays by name, all of one dtype. rounded: the names of weights that
+    were rounded when they were computed from what the source stores (weight norm).
+    """
 
-    arrays: Named
+    arrays: NamedArrays
     dtype: str
     rounded: tuple[str, ...]
 
 
-def take_all(values: Iterable[tuple[str, Any]], asked: Asked) -> Taken:
+def take_all_bits(values: Iterable[tuple[str, Any]], asked: CallerSpec) -> BitsByName:
     """Take arrays of one dtype, each with a name for messages."""
     values = list(values)
-    taken = {name: take(value, name) for name, value in values}
+    taken = {name: take_bits(value, name) for name, value in values}
     first, (_, dtype) = next(iter(taken.items()))
     for name, (_, other) in taken.items():
         if other != dtype:
@@ -59,10 +64,10 @@ def take_all(values: Iterable[tuple[str, Any]], asked: Asked) -> Taken:
             )
     check_dtype(first, dtype, asked)
     rounded = tuple(name for name, value in values if isinstance(value, Bits) and value.rounded)
-    return Taken({name: array for name, (array, _) in taken.items()}, dtype, rounded)
+    return BitsByName({name: array for name, (array, _) in taken.items()}, dtype, rounded)
 
 
-def check_dtype(name: str, dtype: str, asked: Asked) -> None:
+def check_dtype(name: str, dtype: str, asked: CallerSpec) -> None:
     if asked.spec is not None and dtype != asked.spec.dtype and not asked.dtype_free:
         raise LayoutError(
             f"{name} is {dtype}, the spec says {asked.spec.dtype}: pass dtype={asked.spec.dtype!r}"
@@ -73,34 +78,37 @@ def check_dtype(name: str, dtype: str, asked: Asked) -> None:
 # ------------------------------------------------------------------------------------- resolving
 
 
-def resolve(
-    found: list[tuple[Layout, Arrays]], taken: Taken, asked: Asked, original: Sequence[str] = ()
-) -> Given:
+def resolve_rnn(
+    found: list[tuple[Layout, Arrays]],
+    taken: BitsByName,
+    asked: CallerSpec,
+    original: Sequence[str] = (),
+) -> CheckedRNN:
     """Return the one RNN that the arrays fit.
 
     found: the arrays in each layout that they may be in. original: the names of those in a dict,
     for messages.
     """
     if asked.spec is not None:
-        one = by_spec(found, asked.spec.replace(dtype=taken.dtype), original)
+        one = resolve_by_spec(found, asked.spec.replace(dtype=taken.dtype), original)
     else:
-        one = _inferred(found, taken.dtype, asked, original)
+        one = _infer_rnn(found, taken.dtype, asked, original)
     return replace(one, rounded=taken.rounded)
 
 
-def _inferred(
-    found: list[tuple[Layout, Arrays]], dtype: str, asked: Asked, original: Sequence[str]
-) -> Given:
-    guesses: list[tuple[Guess, Named]] = []
+def _infer_rnn(
+    found: list[tuple[Layout, Arrays]], dtype: str, asked: CallerSpec, original: Sequence[str]
+) -> CheckedRNN:
+    guesses: list[tuple[Guess, NamedArrays]] = []
     for layout, arrays in found:
-        if is_flat(layout):
+        if is_one_vector(layout):
             raise SpecError(
                 f"{layout} is one flat vector, which does not record its RNN: pass"
                 " spec=rl.Spec(...), which describes it"
             )
         for candidate in _candidates(layout, arrays, asked.hints):
-            named = _ordered(candidate.names, arrays)
-            guesses.append((guess(candidate, _shapes(named)), named))
+            named = _order_arrays(candidate.names, arrays)
+            guesses.append((guess_sizes(candidate, _shapes_by_name(named)), named))
     if not guesses:
         raise _no_match(found, original, None, asked.hints)
     right = [(g, named) for g, named in guesses if g.fits and _agrees(g, asked.hints)]
@@ -108,10 +116,17 @@ def _inferred(
         names = min((g for g, _ in guesses), key=lambda g: len(g.wrong)).candidate.names
         raise mismatch.wrong_shapes([g for g, _ in guesses if g.candidate.names == names])
     known = {key: asked.hints[key] for key in ACTIVATIONS if key in asked.hints}
-    return choose([
-        _given(g.spec(dtype).replace(**known), g.candidate.layout, g.candidate.has, named)
-        for g, named in right
-    ])  # fmt: skip
+    return choose_rnn(
+        [
+            _make_checked_rnn(
+                g.spec(dtype).replace(**known),
+                g.candidate.layout,
+                g.candidate.optional_tensors,
+                named,
+            )
+            for g, named in right
+        ]
+    )
 
 
 def _no_match(
@@ -127,12 +142,12 @@ def _no_match(
     return mismatch.wrong_names([layout for layout, _ in found], original, expected, hints=hints)
 
 
-def _candidates(layout: Layout, arrays: Arrays, hints: dict[str, Any]) -> list[Candidate]:
+def _candidates(layout: Layout, arrays: Arrays, hints: dict[str, Any]) -> list[UnsizedRNN]:
     """Return the RNNs with so many tensors, of these names, that agree with the hints."""
     if isinstance(arrays, dict):
-        fit: Iterable[Candidate] = with_names(layout, frozenset(arrays))
+        fit: Iterable[UnsizedRNN] = candidates_with_names(layout, frozenset(arrays))
     else:
-        fit = with_count(layout, len(arrays))
+        fit = candidates_with_count(layout, len(arrays))
     keys = hints.keys() & {"cell", "reset", "num_layers", "bidirectional"}
     return [c for c in fit if all([getattr(c, key) == hints[key] for key in keys])]
 
@@ -142,44 +157,59 @@ def _agrees(g: Guess, hints: dict[str, Any]) -> bool:
     return all([g.sizes.get(sizes[key], 0) == hints[key] for key in hints.keys() & sizes.keys()])
 
 
-def by_spec(found: list[tuple[Layout, Arrays]], spec: Spec, original: Sequence[str]) -> Given:
-    """Return the RNN of this spec that the arrays fit. Arguments as of resolve()."""
+def resolve_by_spec(
+    found: list[tuple[Layout, Arrays]], spec: Spec, original: Sequence[str]
+) -> CheckedRNN:
+    """Return the RNN of this spec that the arrays fit. found: the arrays in each layout that they
+    may be in. original: the names of those in a dict, for messages.
+    """
     matches = []
     for layout, arrays in found:
-        for has in _variants(spec):
+        for optional_tensors in _optional_variants(spec):
             try:
-                expected = dict(_native.tensors(layout, spec, has))
+                expected = dict(_native.tensors(layout, spec, optional_tensors))
             except ValueError:
                 if len(found) == 1:
                     raise
                 continue
-            if named := _ordered(expected, arrays):
-                matches.append((layout, has, named, expected))
+            if named := _order_arrays(expected, arrays):
+                matches.append((layout, optional_tensors, named, expected))
     if not matches:
         raise _no_match(found[:1], original, list(describe(spec, found[0][0])), {})
-    exact = [match for match in matches if _shapes(match[2]) == match[3]]
+    exact = [match for match in matches if _shapes_by_name(match[2]) == match[3]]
     if not exact:
-        layout, has, named, expected = matches[0]
-        raise mismatch.against_spec(layout, spec, has, _shapes(named), expected)
-    return choose([_given(spec, layout, has, named) for layout, has, named, _ in exact])
+        layout, optional_tensors, named, expected = matches[0]
+        raise mismatch.spec_mismatch(
+            layout, spec, optional_tensors, _shapes_by_name(named), expected
+        )
+    return choose_rnn(
+        [
+            _make_checked_rnn(spec, layout, optional_tensors, named)
+            for layout, optional_tensors, named, _ in exact
+        ]
+    )
 
 
-def _variants(spec: Spec) -> list[int]:
+def _optional_variants(spec: Spec) -> list[int]:
     """Return which optional tensors a source may have, first those that the spec has."""
-    first = spec_has(spec)
+    first = optional_tensors_of(spec)
     return [first ^ more for more in (0, HAS_BIAS, HAS_PEEPHOLES, HAS_BIAS | HAS_PEEPHOLES)]
 
 
-def _ordered(names: Collection[str], arrays: Arrays) -> Named:
+def _order_arrays(names: Collection[str], arrays: Arrays) -> NamedArrays:
     """Return the arrays by name, in the order of the names; {} if they have others."""
     if isinstance(arrays, list):
         return dict(zip(names, arrays, strict=True)) if len(names) == len(arrays) else {}
     return {name: arrays[name] for name in names} if arrays.keys() == set(names) else {}
 
 
-def _shapes(named: Named) -> dict[str, Shape]:
+def _shapes_by_name(named: NamedArrays) -> dict[str, Shape]:
     return {name: array.shape for name, array in named.items()}
 
 
-def _given(spec: Spec, layout: Layout, has: int, named: Named) -> Given:
-    return Given(spec, layout, has, list(named), [as_carrier(a) for a in named.values()])
+def _make_checked_rnn(
+    spec: Spec, layout: Layout, optional_tensors: int, named: NamedArrays
+) -> CheckedRNN:
+    return CheckedRNN(
+        spec, layout, optional_tensors, list(named), [as_carrier(a) for a in named.values()]
+    )

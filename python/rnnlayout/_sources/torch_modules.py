@@ -9,15 +9,15 @@ from typing import Any
 from rnnlayout._native import LayoutError
 
 from . import mismatch
-from .keras_config import Description
-from .torch_names import Plain, plain_names, value_of
+from .keras_config import RNNDescription
+from .torch_names import PlainNames, plain_names, plain_value
 
 RNNS = "torch.nn.modules.rnn"
 _QUANTIZED = ("torch.ao.nn.quanti", "torch.nn.quanti")
 _CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
 
 
-def own_spec(module: Any) -> Description:
+def torch_spec(module: Any) -> RNNDescription:
     """Return how a module describes its RNN.
 
     Raises LayoutError if it is not an RNN itself, nor one with dropout of its weights.
@@ -25,7 +25,7 @@ def own_spec(module: Any) -> Description:
     module = rnn_in(module)
     names = class_names(module, RNNS)
     if class_names(module, *_QUANTIZED) or names in ([], ["RNNCellBase"]):
-        raise _not_recurrent(module)
+        raise _no_torch_rnn(module)
     if "RNNBase" in names:
         layout, mode = "torch", module.mode
     else:
@@ -40,10 +40,10 @@ def own_spec(module: Any) -> Description:
         "proj_size": getattr(module, "proj_size", 0),
         "bias": bool(module.bias),
     }
-    return Description(layout, hints, {}, getattr(module, "batch_first", None))
+    return RNNDescription(layout, hints, {}, getattr(module, "batch_first", None))
 
 
-def own_arrays(module: Any, names: Iterable[str]) -> list[tuple[str, Any]]:
+def torch_arrays(module: Any, names: Iterable[str]) -> list[tuple[str, Any]]:
     """Return what the module computes with in evaluation, by the names of its layout.
 
     The older weight_norm, pruning and weight dropout store parts of a weight, and an attribute of
@@ -55,7 +55,9 @@ def own_arrays(module: Any, names: Iterable[str]) -> list[tuple[str, Any]]:
     return [
         (
             name,
-            value_of(name, plain, kept) if name in plain.sources else _parametrized(module, name),
+            plain_value(name, plain, kept)
+            if name in plain.sources
+            else _parametrized(module, name),
         )
         for name in names
     ]
@@ -81,7 +83,7 @@ def rnn_in(module: Any) -> Any:
     return module
 
 
-def expression(module: Any, names: Iterable[str]) -> str:
+def torch_expression(module: Any, names: Iterable[str]) -> str:
     """Return code for the tensors of a module's RNN, in messages. names: of its layout."""
     used = _stored(plain_names(_kept(module)), names)
     more = [k for k in module.state_dict() if k not in used and "parametrizations." not in k]
@@ -106,7 +108,7 @@ def _parameter_class() -> Any:
     return sys.modules["torch"].nn.Parameter
 
 
-def _stored(plain: Plain, names: Iterable[str]) -> set[str]:
+def _stored(plain: PlainNames, names: Iterable[str]) -> set[str]:
     return {stored for name in names for stored in plain.sources.get(name, ())}
 
 
@@ -138,7 +140,7 @@ def class_names(value: Any, *modules: str) -> list[str]:
     return [c.__name__ for c in type(value).__mro__ if str(c.__module__).startswith(modules)]
 
 
-def _not_recurrent(module: Any) -> LayoutError:
+def _no_torch_rnn(module: Any) -> LayoutError:
     if quantized := class_names(module, *_QUANTIZED):
         return LayoutError(
             f"{type(module).__module__.partition('.modules')[0]}.{quantized[0]} stores rounded"

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.dtypes import FLOATS, Bits, narrowed, take, widened
+from rnnlayout._model.dtypes import FLOATS, Bits, narrow_values, take_bits, widen_bits
 from rnnlayout._native import LayoutError, LossyError
 
 _WRAPPERS = ("module", "_orig_mod")  # DataParallel, DistributedDataParallel; torch.compile
@@ -33,11 +33,11 @@ _RAW = "_raw"  # of weight dropout; the weight itself is the copy of the last ca
 
 
 @dataclass(frozen=True)
-class Computed:
+class ComputedWeight:
     """A weight that torch computes from stored tensors.
 
-    weight: its stored name, without the form. forms: what follows it -> the whole stored name, as
-    {"_g": "lstm.weight_hh_l0_g", "_v": "lstm.weight_hh_l0_v"}.
+    weight: the weight's name, without the ending of a stored tensor. forms: the ending of each
+    stored tensor -> its whole name, as {"_g": "lstm.weight_hh_l0_g", "_v": "lstm.weight_hh_l0_v"}.
     """
 
     weight: str
@@ -69,10 +69,10 @@ class Computed:
         """
         if pair := self._weight_norm:
             g, v = (stored(self.forms[form]) for form in pair)
-            return Bits(_normed(self.weight, g, v), v.dtype, rounded=True)
+            return Bits(_apply_norm(self.weight, g, v), v.dtype, rounded=True)
         if self._pruned:
             kept, mask = (stored(self.forms[form]) for form in _PRUNED)
-            return Bits(_masked(self.weight, kept, mask), kept.dtype)
+            return Bits(_apply_mask(self.weight, kept, mask), kept.dtype)
         if self.dropped:
             return stored(self.forms[_RAW])
         raise LayoutError(
@@ -98,15 +98,16 @@ class Computed:
 
 
 @dataclass
-class Plain:
+class PlainNames:
     """Plain names of tensors, and where these come from.
 
-    sources: plain name -> its stored names. computed: those that are computed from several.
-    modules: what has the name of a weight and is a module (nn.Linear) -> a stored name of its own.
+    sources: each plain name -> the stored names that it is made from. computed: the plain names
+    that are made from several, and how. modules: the path of a module (nn.Linear) that has the name
+    of a weight -> the name of one of its stored tensors.
     """
 
     sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    computed: dict[str, Computed] = field(default_factory=dict)
+    computed: dict[str, ComputedWeight] = field(default_factory=dict)
     wrappers: frozenset[str] = frozenset()
     modules: dict[str, str] = field(default_factory=dict)
 
@@ -134,18 +135,18 @@ class Plain:
         return source[: source.rindex(tail)].removesuffix(_LIST)
 
 
-def plain_names(names: Collection[str]) -> Plain:
+def plain_names(names: Collection[str]) -> PlainNames:
     """Return plain names: without wrappers, and with computed weights.
 
     >>> mask = ["module.weight_hh_l0_orig", "module.weight_hh_l0_mask"]
     >>> list(plain_names(mask).sources)
     ['weight_hh_l0']
     """
-    result = Plain(wrappers=_wrappers(names) | _dropped(names))
+    result = PlainNames(wrappers=_find_wrappers(names) | _dropped(names))
     parts: dict[str, dict[str, str]] = {}  # computed weight -> form -> stored name
     weight_of: dict[str, str] = {}  # stored name -> the weight that is computed from it
     for name in names:
-        if match := _computed(name):
+        if match := _match_computed(name):
             under = match["under"].removesuffix(_LIST)
             weight = weight_of[name] = under + match["weight"]
             parts.setdefault(weight, {})[match["under"][len(under) :] + match["rest"]] = name
@@ -153,7 +154,7 @@ def plain_names(names: Collection[str]) -> Plain:
         if form := next((form for form in forms if ".weight" in form), None):
             result.modules[weight] = forms[form]
     stored = frozenset(names)
-    computed = {w: Computed(w, forms) for w, forms in parts.items()}
+    computed = {w: ComputedWeight(w, forms) for w, forms in parts.items()}
     dropped = {result.name(weight): one for weight, one in computed.items() if one.dropped}
     for name in names:
         weight = weight_of.get(name, name)
@@ -174,20 +175,20 @@ def plain_names(names: Collection[str]) -> Plain:
     return result
 
 
-def value_of(name: str, plain: Plain, tensors: Mapping[str, Any]) -> Any:
+def plain_value(name: str, plain: PlainNames, tensors: Mapping[str, Any]) -> Any:
     """Return the array of a plain name. tensors: the arrays by their stored names."""
     if name not in plain.computed:
         return tensors[plain.sources[name][0]]
-    return plain.computed[name].bits(lambda stored: Bits(*take(tensors[stored], stored)))
+    return plain.computed[name].bits(lambda stored: Bits(*take_bits(tensors[stored], stored)))
 
 
-def _computed(name: str) -> re.Match[str] | None:
+def _match_computed(name: str) -> re.Match[str] | None:
     if not any(part in name for part in _MATRICES):  # sooner than the pattern finds out
         return None
     return _COMPUTED.fullmatch(name) if len(name) <= _LONGEST else None
 
 
-def _wrappers(names: Iterable[str]) -> frozenset[str]:
+def _find_wrappers(names: Iterable[str]) -> frozenset[str]:
     """Return the paths to each `module` or `_orig_mod` that is alone in its module."""
     if not any(wrapper in name for name in names for wrapper in _WRAPPERS):
         return frozenset()
@@ -208,7 +209,7 @@ def _dropped(names: Iterable[str]) -> frozenset[str]:
     """Return the paths to each RNN whose trained weights are in the module around it:
     `rnn.module` if there is `rnn.weight_hh_l0_raw`.
     """
-    matches = [match for name in names if name.endswith(_RAW) and (match := _computed(name))]
+    matches = [match for name in names if name.endswith(_RAW) and (match := _match_computed(name))]
     around = {match["under"]: set[str]() for match in matches if match["rest"] == _RAW}
     for name in names if around else ():
         module, _, tensor = name.rpartition(".")
@@ -227,7 +228,7 @@ def rounded_weights(names: Iterable[str]) -> LossyError:
     )
 
 
-def _normed(weight: str, g: Bits, v: Bits) -> np.ndarray:
+def _apply_norm(weight: str, g: Bits, v: Bits) -> np.ndarray:
     """Return g v / ||v||, the norm over the axes that g lacks; in double, rounded once."""
     if g.dtype != v.dtype or v.dtype not in FLOATS:
         raise LayoutError(f"{weight}: weight norm with g of {g.dtype}, v of {v.dtype}")
@@ -235,21 +236,21 @@ def _normed(weight: str, g: Bits, v: Bits) -> np.ndarray:
     fits = len(few) == len(many) and all(a in (1, b) for a, b in zip(few, many, strict=True))
     if few and not fits:
         raise LayoutError(f"{weight}: weight norm with g of shape {few}, v of {many}")
-    values = widened(v.array, v.dtype)
+    values = widen_bits(v.array, v.dtype)
     axes = tuple(k for k in range(values.ndim) if not few or few[k] == 1)
     with np.errstate(all="ignore"):  # a row of zeros is NaN in torch too
         norm = np.sqrt(np.square(values).sum(axis=axes, keepdims=True))
-        return narrowed(values * (widened(g.array, g.dtype) / norm), v.dtype)
+        return narrow_values(values * (widen_bits(g.array, g.dtype) / norm), v.dtype)
 
 
-def _masked(weight: str, kept: Bits, mask: Bits) -> np.ndarray:
+def _apply_mask(weight: str, kept: Bits, mask: Bits) -> np.ndarray:
     shapes = mask.array.shape, kept.array.shape
     if shapes[0] != shapes[1] or {kept.dtype, mask.dtype} - set(FLOATS):
         raise LayoutError(
             f"{weight}: a mask of {mask.dtype} {shapes[0]} for {kept.dtype} {shapes[1]}"
         )
-    ones = widened(mask.array, mask.dtype)
+    ones = widen_bits(mask.array, mask.dtype)
     if not np.isin(ones, (0, 1)).all():
         raise LayoutError(f"{weight}: its mask has values other than 0 and 1")
     with np.errstate(all="ignore"):  # as in torch, a masked infinity is NaN
-        return narrowed(widened(kept.array, kept.dtype) * ones, kept.dtype)
+        return narrow_values(widen_bits(kept.array, kept.dtype) * ones, kept.dtype)

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._convert import engine
+from rnnlayout._model.checked_rnn import CheckedRNN, HasRNN, TensorDict, checked_rnn_of
 from rnnlayout._model.config import Config, changes_outputs, stack_config
-from rnnlayout._model.dtypes import dtype_name, present, torch_of
-from rnnlayout._model.given import Checked, Given, Labelled, given_of
+from rnnlayout._model.dtypes import dtype_name, present_array, torch_of
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources import frameworks, jax_modules, torch_modules
+from rnnlayout._sources.containers import around_rnn, flatten_dicts, only_rnn
 from rnnlayout._sources.infer import HIDDEN
-from rnnlayout._sources.inside import around_rnn, flattened, only_rnn
-from rnnlayout._sources.keras_config import Description
-from rnnlayout._sources.names import tensors_of
-from rnnlayout._sources.read import read
+from rnnlayout._sources.keras_config import RNNDescription
+from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.tensor_paths import match_layout_names
 
 from .weights import Weights
 
@@ -51,9 +51,9 @@ def assign(target: Any, tensors: Any) -> Any:
         _assign_keras(targets, tensors)
     elif frameworks.is_torch_module(target):
         _assign_torch(target, tensors)
-    elif jax_modules.is_module(target):
+    elif jax_modules.is_jax_module(target):
         return _assign_jax(target, tensors)
-    elif isinstance(target, Mapping) and not isinstance(target, Checked | Labelled):
+    elif isinstance(target, Mapping) and not isinstance(target, HasRNN | TensorDict):
         return _assigned_tree(target, tensors)
     else:
         raise LayoutError(
@@ -65,14 +65,14 @@ def assign(target: Any, tensors: Any) -> Any:
 
 def _assign_jax(module: Any, tensors: Any) -> Any:
     own = frameworks.own_spec(module)
-    arrays = jax_modules.own_arrays(module, own)
-    given = _fitting(tensors, own, _one_dtype(a.dtype for a in arrays.values()))
-    return jax_modules.with_arrays(module, _replacing(given))
+    arrays = jax_modules.jax_arrays(module, own)
+    given = _in_target_layout(tensors, own, _one_dtype(a.dtype for a in arrays.values()))
+    return jax_modules.set_arrays(module, _maker_like(given))
 
 
 def _assigned_tree(tree: Mapping[Any, Any], tensors: Any) -> Any:
     """Return the parameters of one RNN with new values. Their structure stays."""
-    leaves = flattened(tree)
+    leaves = flatten_dicts(tree)
     if kinds := {type(a).__name__ for a in leaves.values()} - {"ndarray", "ArrayImpl"}:
         raise LayoutError(
             f"the target is a dict with values of {', '.join(sorted(kinds))}, need arrays of JAX or"
@@ -81,17 +81,21 @@ def _assigned_tree(tree: Mapping[Any, Any], tensors: Any) -> Any:
     found = _rnn_of(tree, tensors)
     spec = asdict(found.spec) | {"bias": found.spec.bias != "none"}
     own = {key: spec[key] for key in spec.keys() - {"dtype", "skip_input"}}
-    given = _fitting(tensors, Description(found.layout.name, own, {}, None), found.dtype)
+    given = _in_target_layout(
+        tensors, RNNDescription(found.layout.name, own, {}, None), found.dtype
+    )
     around = around_rnn(leaves, "", [given.layout]) or ""
-    names = tensors_of(given.layout, [path.removeprefix(around) for path in leaves])
-    new = _replacing(given)
-    return jax_modules.mapped(tree, lambda path, old: new(names[path.removeprefix(around)], old))
+    names = match_layout_names(given.layout, [path.removeprefix(around) for path in leaves])
+    new = _maker_like(given)
+    return jax_modules.map_leaves(
+        tree, lambda path, old: new(names[path.removeprefix(around)], old)
+    )
 
 
-def _rnn_of(tree: Mapping[Any, Any], tensors: Any) -> Given:
+def _rnn_of(tree: Mapping[Any, Any], tensors: Any) -> CheckedRNN:
     """Read parameters; what they do not record is that of the tensors to be put there."""
     try:
-        return read(tree)
+        return read_source(tree)
     except UndecidedError as error:
         if not _knows_its_rnn(tensors):
             raise
@@ -102,11 +106,11 @@ def _rnn_of(tree: Mapping[Any, Any], tensors: Any) -> Given:
         raise
 
 
-def _replacing(given: Given) -> Callable[[str, Any], Any]:
+def _maker_like(given: CheckedRNN) -> Callable[[str, Any], Any]:
     """Return what makes a new array of JAX or NumPy, from the tensor's name and the old array."""
 
     def new(name: str, old: Any) -> Any:
-        array = present(given.arrays[given.names.index(name)], given.dtype)
+        array = present_array(given.arrays[given.names.index(name)], given.dtype)
         if isinstance(old, np.ndarray):
             return array.copy()
         return sys.modules["jax"].device_put(array, old.sharding)
@@ -114,9 +118,9 @@ def _replacing(given: Given) -> Callable[[str, Any], Any]:
     return new
 
 
-def _widened(given: Given, dtype: str) -> Given:
+def _widen_rnn(given: CheckedRNN, dtype: str) -> CheckedRNN:
     try:
-        return engine.run(given, given.layout, dtype, exact=True)[0]
+        return engine.run_conversion(given, given.layout, dtype, exact=True)[0]
     except LossyError as error:
         raise LossyError(
             f"{error}: to round them to the target's dtype, pass rl.Weights(tensors,"
@@ -124,18 +128,18 @@ def _widened(given: Given, dtype: str) -> Given:
         ) from None
 
 
-def _fitting(tensors: Any, own: Description, dtype: str) -> Given:
+def _in_target_layout(tensors: Any, own: RNNDescription, dtype: str) -> CheckedRNN:
     """Return the weights in the layout and dtype of a target that describes itself."""
     layout, hints, tensors = Layout(own.layout), own.hints, only_rnn(tensors)
     if known := _knows_its_rnn(tensors):
         weights = Weights(tensors)
         if "bias" in hints and hints["bias"] != (weights.spec.bias != "none"):
             weights = Weights(weights, weights.spec.replace(bias=hints["bias"]))
-        given = given_of(weights.to(layout))
+        given = checked_rnn_of(weights.to(layout))
     else:
-        given = read(tensors, None, layout, **_unrecorded(hints))
+        given = read_source(tensors, None, layout, **_unrecorded(hints))
     if given.dtype != dtype:  # a wider target takes them exactly, a narrower one is refused
-        given = _widened(given, dtype)
+        given = _widen_rnn(given, dtype)
     found = {**asdict(given.spec), "bias": given.spec.bias != "none"}
     found |= {} if known else _unrecorded(hints)
     for key, value in hints.items():
@@ -149,7 +153,7 @@ def _knows_its_rnn(tensors: Any) -> bool:
     """Return whether it is more than arrays: a Weights, what convert() returns, modules."""
     if isinstance(tensors, (list, tuple)):
         return all(map(frameworks.is_module, tensors))
-    return isinstance(tensors, Checked | Labelled) or frameworks.is_module(tensors)
+    return isinstance(tensors, HasRNN | TensorDict) or frameworks.is_module(tensors)
 
 
 def _unrecorded(hints: dict[str, Any]) -> dict[str, Any]:
@@ -175,7 +179,7 @@ def _assign_torch(module: Any, tensors: Any) -> None:
     described = frameworks.own_spec(module)
     torch = sys.modules["torch"]
     own = dict(module.named_parameters(recurse=False))
-    given = _fitting(tensors, described, _one_dtype(p.dtype for p in own.values()))
+    given = _in_target_layout(tensors, described, _one_dtype(p.dtype for p in own.values()))
     if missing := [n for n in given.names if n not in own]:
         raise LayoutError(
             f"{missing[0]} is not a plain parameter of {type(module).__name__}: remove weight norm,"
@@ -211,14 +215,14 @@ def _assign_keras(layers: list[Any], tensors: Any) -> None:
             "a layer is in the list twice: each layer of the RNN needs a Keras layer of its own"
         )
     described = [frameworks.own_spec(layer) for layer in layers]
-    whole = _stacked(described)
+    whole = _stack_descriptions(described)
     built = [w.dtype for layer in layers for w in layer.get_weights()]
     dtype = _one_dtype(built or [layer.dtype or "float32" for layer in layers])
-    given = _fitting(tensors, whole, dtype)
+    given = _in_target_layout(tensors, whole, dtype)
     parts, weights = iter(given.layers()), []
     for layer, one in zip(layers, described, strict=True):
         own = [next(parts) for _ in range(one.hints["num_layers"])]  # several of StackedRNNCells
-        weights.append([present(a, given.dtype) for part in own for a in part.arrays])
+        weights.append([present_array(a, given.dtype) for part in own for a in part.arrays])
         _check_shapes(layer, weights[-1])
     width = given.spec.num_directions * given.spec.hidden_size
     for k, (layer, new) in enumerate(zip(layers, weights, strict=True)):
@@ -228,7 +232,7 @@ def _assign_keras(layers: list[Any], tensors: Any) -> None:
     _set_all(layers, weights)
 
 
-def _stacked(described: list[Description]) -> Description:
+def _stack_descriptions(described: list[RNNDescription]) -> RNNDescription:
     """Return what the RNN of these layers is. Raises LayoutError if they are several RNNs."""
     first = described[0]
     total = {"num_layers": sum(one.hints["num_layers"] for one in described)}

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._convert import engine
-from rnnlayout._convert.picture import draw_each
-from rnnlayout._model.dtypes import present
-from rnnlayout._model.given import Checked, Given, given_of, stacked
+from rnnlayout._convert.picture import draw_rnns
+from rnnlayout._model.checked_rnn import CheckedRNN, HasRNN, checked_rnn_of, stack_layers
+from rnnlayout._model.dtypes import present_array
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.picture.layouts import Subject
 from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._run.rnn import RNN
-from rnnlayout._sources.read import read
+from rnnlayout._sources.read_source import read_source
 
 
-class Weights(Mapping[str, np.ndarray], Checked):
+class Weights(Mapping[str, np.ndarray], HasRNN):
     """One RNN's tensors with its spec and layout: a read-only mapping from names to arrays.
 
     source, spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype: see
@@ -58,29 +58,29 @@ class Weights(Mapping[str, np.ndarray], Checked):
     ) -> None:
         hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation,
                  "activation": activation}  # fmt: skip
-        given = read(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
+        given = read_source(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
         if dtype is None:
             self._set(given, None)
         else:
-            self._set(*engine.run(given, given.layout, dtype))
+            self._set(*engine.run_conversion(given, given.layout, dtype))
 
-    def _set(self, given: Given, report: engine.Report | None) -> None:
-        self._given = replace(given, config=dict(given.config))
+    def _set(self, given: CheckedRNN, report: engine.Report | None) -> None:
+        self._checked_rnn = replace(given, config=dict(given.config))
         self.spec, self.layout, self.report = given.spec, given.layout, report
 
     @property
     def config(self) -> dict[str, Any]:
         """The settings that change outputs but not shapes. May be changed."""
-        return self._given.config
+        return self._checked_rnn.config
 
     @config.setter
     def config(self, config: Mapping[str, Any]) -> None:
-        self._given = replace(self._given, config=dict(config))
+        self._checked_rnn = replace(self._checked_rnn, config=dict(config))
 
     @property
     def batch_first(self) -> bool | None:
         """Whether the source's x is (N, T, I); None if it does not say."""
-        return self._given.batch_first
+        return self._checked_rnn.batch_first
 
     @property
     def tensors(self) -> Any:
@@ -89,22 +89,22 @@ class Weights(Mapping[str, np.ndarray], Checked):
 
     def __getitem__(self, name: str) -> np.ndarray:
         try:
-            k = self._given.names.index(name)
+            k = self._checked_rnn.names.index(name)
         except ValueError:
             raise KeyError(name) from None
-        return present(self._given.arrays[k], self._given.dtype)
+        return present_array(self._checked_rnn.arrays[k], self._checked_rnn.dtype)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._given.names)
+        return iter(self._checked_rnn.names)
 
     def __len__(self) -> int:
-        return len(self._given.names)
+        return len(self._checked_rnn.names)
 
     def __eq__(self, other: object) -> bool:
         """Return whether spec, layout, config and all bits are equal."""
         if not isinstance(other, Weights):
             return NotImplemented
-        a, b = self._given, other._given
+        a, b = self._checked_rnn, other._checked_rnn
         if (a.spec, a.layout, a.names, a.config) != (b.spec, b.layout, b.names, b.config):
             return False
         return all(x.tobytes() == y.tobytes() for x, y in zip(a.arrays, b.arrays, strict=True))
@@ -116,7 +116,7 @@ class Weights(Mapping[str, np.ndarray], Checked):
 
     def to(self, layout: str | Layout, /, *, dtype: Any = None, exact: bool = False) -> Weights:
         """Return these weights in another layout or dtype, with a report. Errors: see convert()."""
-        given, report = engine.run(self._given, as_layout(layout), dtype, exact)
+        given, report = engine.run_conversion(self._checked_rnn, as_layout(layout), dtype, exact)
         return weights_of(given, report)
 
     def pack(self, *, dtype: Any = None, exact: bool = False) -> np.ndarray:
@@ -126,8 +126,8 @@ class Weights(Mapping[str, np.ndarray], Checked):
     def picture(self, to: str | Layout | None = None, *, width: float = WIDTH) -> Picture:
         """Draw these tensors as they lie in memory, or their conversion: see picture()."""
         target = None if to is None else as_layout(to)
-        subject = Subject(self.spec, self.layout, self._given.has)
-        return draw_each([subject], target, width)
+        subject = Subject(self.spec, self.layout, self._checked_rnn.optional_tensors)
+        return draw_rnns([subject], target, width)
 
     def _repr_svg_(self) -> str:
         return self.picture().svg
@@ -142,11 +142,11 @@ class Weights(Mapping[str, np.ndarray], Checked):
 
     def layer(self, k: int) -> Weights:
         """Return layer k alone, in the same layout."""
-        return weights_of(self._given.layer(k))
+        return weights_of(self._checked_rnn.layer(k))
 
 
 def weights_of(
-    given: Given, report: engine.Report | None = None, config: dict[str, Any] | None = None
+    given: CheckedRNN, report: engine.Report | None = None, config: dict[str, Any] | None = None
 ) -> Weights:
     """Return the Weights of checked arrays."""
     weights = Weights.__new__(Weights)
@@ -175,13 +175,13 @@ def stack(layers: Iterable[Any]) -> Weights:
         one_by_one = iter(layers)
     except TypeError:
         raise LayoutError(f"layers is a {type(layers).__name__}, need a list of them") from None
-    parts = [_layer_of(k, layer) for k, layer in enumerate(one_by_one)]
+    parts = [_read_layer(k, layer) for k, layer in enumerate(one_by_one)]
     if not parts:
         raise LayoutError("nothing to stack: the list of layers is empty")
-    return weights_of(stacked([given_of(w) for w in parts]))
+    return weights_of(stack_layers([checked_rnn_of(w) for w in parts]))
 
 
-def _layer_of(k: int, source: Any) -> Weights:
+def _read_layer(k: int, source: Any) -> Weights:
     if isinstance(source, Weights):
         return source
     try:

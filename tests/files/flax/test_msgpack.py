@@ -13,8 +13,8 @@ from flax.serialization import from_bytes, msgpack_restore, to_bytes
 from hypothesis import given, settings, strategies as st
 
 import rnnlayout as rl
+from rnnlayout._files.convert_into import convert_into
 from rnnlayout._files.formats.flax import msgpack as codec, serialization
-from rnnlayout._files.into import convert_into
 
 I, H = 5, 3  # noqa: E741
 SPEC = rl.Spec("lstm", I, H)
@@ -193,8 +193,8 @@ VALUES = st.recursive(
 def test_the_codec_against_the_package(value):
     """The same bytes, and what was written is read."""
     data = msgpack.packb(value)
-    found = codec.read(memoryview(data), "a")
-    assert b"".join(codec.packed(found, pytest.fail)) == data
+    found = codec.read_msgpack(memoryview(data), "a")
+    assert b"".join(codec.msgpack_bytes(found, pytest.fail)) == data
 
 
 def test_sizes_at_which_the_codec_changes(monkeypatch):
@@ -202,9 +202,9 @@ def test_sizes_at_which_the_codec_changes(monkeypatch):
         for n in (0, 15, 16, 31, 32, 255, 256, 65535, 65536):
             value = {str: "a", bytes: b"a", list: [1]}[kind] * n
             data = msgpack.packb(value)
-            assert b"".join(codec.packed(value, pytest.fail)) == data
-            found = codec.read(memoryview(data), "a")
+            assert b"".join(codec.msgpack_bytes(value, pytest.fail)) == data
+            found = codec.read_msgpack(memoryview(data), "a")
             assert (bytes(found) if kind is bytes else found) == value
     for n in (0, 1, 2, 3, 4, 5, 8, 16, 17, 300, 70_000):
-        found = codec.read(memoryview(msgpack.packb(msgpack.ExtType(5, b"a" * n))), "a")
+        found = codec.read_msgpack(memoryview(msgpack.packb(msgpack.ExtType(5, b"a" * n))), "a")
         assert (found.code, len(found.data)) == (5, n)

@@ -11,7 +11,7 @@ import tf_keras
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from oracles.frameworks import keras
 
-from rnnlayout._files.formats.keras.hdf5 import open_hdf5
+from rnnlayout._files.formats.keras.hdf5_tree import open_hdf5
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "data"
 KINDS = ["<f4", ">f4", "<f8", ">f8", "<f2", "<i4", ">i8", "u1", "i1", "?", "S3", "V3", "V2"]

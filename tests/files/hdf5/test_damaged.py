@@ -9,7 +9,7 @@ import pytest
 from files.hostile.limits import limited
 
 import rnnlayout as rl
-from rnnlayout._files.formats.keras.hdf5 import open_hdf5
+from rnnlayout._files.formats.keras.hdf5_tree import open_hdf5
 
 MOST = 2**64 - 1
 

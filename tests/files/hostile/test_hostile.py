@@ -6,7 +6,7 @@ The command line reads all of them in one process that is watched from below Pyt
 
 import h5py
 import pytest
-from files.hostile import bags, hdf5, onnxes, others, pickles, trees, zips
+from files.hostile import hdf5, onnxes, others, pickles, tensor_sets, trees, zips
 from files.hostile.good import LAYOUTS, allowed, beside, good
 from files.hostile.limits import MOST_NBYTES
 from files.hostile.process import Reader
@@ -15,10 +15,15 @@ from files.hostile.sins import SINS
 from marks import long
 
 REFUSED = {
-    **bags.CASES, **zips.CASES, **pickles.CASES, **hdf5.CASES, **onnxes.CASES, **others.CASES,
+    **tensor_sets.CASES,
+    **zips.CASES,
+    **pickles.CASES,
+    **hdf5.CASES,
+    **onnxes.CASES,
+    **others.CASES,
     **trees.CASES,
-}  # fmt: skip
-EITHER = {**bags.EITHER, **zips.EITHER, **hdf5.EITHER, **others.EITHER}
+}
+EITHER = {**tensor_sets.EITHER, **zips.EITHER, **hdf5.EITHER, **others.EITHER}
 CASES = {**REFUSED, **EITHER}
 # The number of bytes that are changed in a file of each format, and how far the cuts are apart.
 PLAIN, LONG = (50, 256), (200, 64)

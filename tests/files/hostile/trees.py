@@ -6,7 +6,6 @@ import struct
 
 import msgpack
 import numpy as np
-from files.hostile.bags import NPY, Touches
 from files.hostile.good import (
     HEADER,
     MAGIC,
@@ -21,6 +20,7 @@ from files.hostile.good import (
     varint,
     weights,
 )
+from files.hostile.tensor_sets import NPY, Touches
 
 
 def array(shape, dtype="float32", data=bytes(16), code=1):

@@ -34,15 +34,15 @@ def merged(prefix, parts):
 
 
 def check(path):
-    """Compare all tensors with those that TensorFlow finds; return the bag."""
-    bag = FORMAT.read(path)
+    """Compare all tensors with those that TensorFlow finds; return them."""
+    tensor_set = FORMAT.read(path)
     reader = tf.train.load_checkpoint(str(path.with_name(path.name.removesuffix(".index"))))
-    for name, tensor in bag.tensors.items():
+    for name, tensor in tensor_set.tensors.items():
         stored = name if reader.has_tensor(name) else f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
         expected = np.asarray(reader.get_tensor(stored))
         assert (tensor.shape, tensor.dtype) == (expected.shape, expected.dtype.name), name
         assert tensor.bits().tobytes() == expected.tobytes(), name
-    return bag
+    return tensor_set
 
 
 def torch_lstm(seed=0):
@@ -55,8 +55,10 @@ def test_tensors_of_every_dtype(tmp_path):
     tensors = {f"a/{d}": (RNG.standard_normal((3, 2)) * 9).astype(d) for d in DTYPES}
     tensors |= {"nothing": np.ones((0, 4), "f4"), "one": np.float32(2.5), "é": np.ones(2, "f4")}
     tensors["bf"] = tf.ones((2, 3), tf.bfloat16)
-    bag = check(saved(tmp_path / "all", tensors))
-    assert bag.tensors.keys() == tensors.keys() and bag.tensors["bf"].dtype == "bfloat16"
+    tensor_set = check(saved(tmp_path / "all", tensors))
+    assert (
+        tensor_set.tensors.keys() == tensors.keys() and tensor_set.tensors["bf"].dtype == "bfloat16"
+    )
 
 
 def test_very_many_tensors(tmp_path):

@@ -223,7 +223,8 @@ def test_claims(name, kind, tmp_path):
     else:
         path = old(tmp_path / "m.pt", CLAIMS[name], struct.pack("<q", 4) + values, ["0"])
     with pytest.raises(rl.FileError, match=r"m\.pt"):
-        _torch_file.read(path)  # rl.load() would find no RNN in it and so refuse any of them
+        # rl.load() would find no RNN in it and so refuse any of them
+        _torch_file.read_torch_file(path)
 
 
 @pytest.mark.parametrize("kind", ["archive", "old"])
@@ -235,7 +236,7 @@ def test_the_right_claim(kind, tmp_path):
         path = archive(tmp_path / "m.pt", right, _0=values)
     else:
         path = old(tmp_path / "m.pt", right, struct.pack("<q", 4) + values, ["0"])
-    assert _torch_file.read(path)["weight"].bits().tolist() == [1, 2, 3]
+    assert _torch_file.read_torch_file(path)["weight"].bits().tolist() == [1, 2, 3]
 
 
 # --------------------------------------------------------------------------- other kinds of files

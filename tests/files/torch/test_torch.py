@@ -10,9 +10,9 @@ from oracles.reference import GATES, Run, distance_between, forward, from_cudnn
 from torch.nn.utils import parametrizations, prune
 
 import rnnlayout as rl
+from rnnlayout._files.convert_into import convert_into
 from rnnlayout._files.formats.torch import checkpoint as format_module
-from rnnlayout._files.into import convert_into
-from rnnlayout._model.dtypes import narrowed
+from rnnlayout._model.dtypes import narrow_values
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch deprecates some of what old files have
 
@@ -453,7 +453,7 @@ def test_computed_weights(cell, how, dtype, tmp_path):
         else:
             assert array.tobytes() == bits(theirs)
 
-    other = tmp_path / "a.npz"  # the names mean the same in any bag of tensors
+    other = tmp_path / "a.npz"  # the names mean the same in any set of tensors
     if dtype != torch.bfloat16:
         np.savez(other, **{"rnn." + k: v.numpy() for k, v in module.state_dict().items()})
         again = rl.load(other, **hint(spec))["rnn"]
@@ -497,7 +497,7 @@ def test_bits_of_rounding_to_bfloat16():
     values = (upper[:, None] | np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], "u4")).view("f4")
     values = values[np.isfinite(values)]
     theirs = torch.from_numpy(values).bfloat16().view(torch.int16).numpy().view("u2")
-    assert np.array_equal(narrowed(values.astype("f8"), "bfloat16"), theirs)
+    assert np.array_equal(narrow_values(values.astype("f8"), "bfloat16"), theirs)
 
 
 def test_bfloat16_was_rounded_twice():
@@ -506,9 +506,9 @@ def test_bfloat16_was_rounded_twice():
     ties = ((lower.astype("u4") << 16) | 0x8000).view("f4").astype("f8")
     for sign, bit in ((1, 0), (-1, 0x8000)):
         above, below = np.nextafter(ties, np.inf), np.nextafter(ties, 0)
-        assert np.array_equal(narrowed(sign * above, "bfloat16"), (lower + 1) | bit)
-        assert np.array_equal(narrowed(sign * below, "bfloat16"), lower | bit)
-    special = narrowed(np.array([np.inf, -np.inf, np.nan, -0.0]), "bfloat16")
+        assert np.array_equal(narrow_values(sign * above, "bfloat16"), (lower + 1) | bit)
+        assert np.array_equal(narrow_values(sign * below, "bfloat16"), lower | bit)
+    special = narrow_values(np.array([np.inf, -np.inf, np.nan, -0.0]), "bfloat16")
     assert [hex(bits) for bits in special] == ["0x7f80", "0xff80", "0x7fc0", "0x8000"]
 
 

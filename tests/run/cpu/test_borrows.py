@@ -9,7 +9,7 @@ from oracles.some import same_bits
 
 import rnnlayout as rl
 from rnnlayout import _native
-from rnnlayout._run.rnn import _Once
+from rnnlayout._run.rnn import _OneCallRNN
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -23,5 +23,5 @@ def test_it_returns_its_weights(dtype):
 
 def test_it_can_be_pickled():
     spec, x = rl.Spec("gru", 5, 7), np.ones((4, 3, 5), "f4")
-    rnn = _Once(np.linspace(-1, 1, spec.num_params, dtype="f4"), spec)
+    rnn = _OneCallRNN(np.linspace(-1, 1, spec.num_params, dtype="f4"), spec)
     assert same_bits(pickle.loads(pickle.dumps(rnn))(x)[0], rnn(x)[0])

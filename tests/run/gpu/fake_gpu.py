@@ -147,7 +147,7 @@ def name_of(array):
 
 def is_old():
     """Does the fake play cuDNN 8?"""
-    return _cudnn.find()["version"] < 90_000
+    return _cudnn.cudnn_report()["version"] < 90_000
 
 
 def main():

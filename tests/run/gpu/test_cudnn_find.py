@@ -113,13 +113,13 @@ def test_a_gpu_is_tried(fakes):
 
 
 def test_packages(monkeypatch):
-    told = _doctor.examine()
+    told = _doctor.examine_machine()
     assert all(one["version"] for one in told["packages"])  # the tests need all of them
     monkeypatch.setitem(_doctor._PACKAGES, "no_such_package", ("h5", "for nothing"))
-    told = _doctor.examine()
+    told = _doctor.examine_machine()
     assert told["packages"][-1]["version"] is None
-    assert "no_such_package  -  " in re.sub(" +(?=-  )", "  ", _doctor.as_text(told))
-    assert 'for nothing: pip install "rnnlayout[h5]"' in _doctor.as_text(told)
+    assert "no_such_package  -  " in re.sub(" +(?=-  )", "  ", _doctor.machine_text(told))
+    assert 'for nothing: pip install "rnnlayout[h5]"' in _doctor.machine_text(told)
 
 
 def test_text_and_json_say_the_same(install, tmp_path):
@@ -157,7 +157,7 @@ def test_an_interrupt(monkeypatch):
     def interrupt():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_doctor, "examine", interrupt)
+    monkeypatch.setattr(_doctor, "examine_machine", interrupt)
     assert _cli.main(["doctor"]) == 130
 
 
@@ -315,7 +315,7 @@ def test_what_is_no_folder_of_packages_is_left_out(monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr(sys, "path", [*odd, *sys.path, str(tmp_path), str(tmp_path)])
     monkeypatch.setattr(_cudnn._native, "find_cudnn", lambda *folders: asked.extend(folders))
-    _cudnn.find()
+    _cudnn.cudnn_report()
     folders, environments = asked
     assert folders.count(os.fsencode(tmp_path)) == 1 and os.fsencode(PACKAGE) in folders
     assert all(os.path.isdir(folder) and os.path.isabs(folder) for folder in folders)

@@ -13,16 +13,16 @@ from rnnlayout._cli.options import (
     add_json,
     add_map,
     add_reading,
-    hints,
-    in_options,
-    layout,
-    pairs,
+    error_in_options,
+    load_hints,
+    map_pairs,
+    parse_layout,
 )
-from rnnlayout._cli.progress import progress
-from rnnlayout._cli.terminal import put_json, say, shown
+from rnnlayout._cli.progress import show_progress
+from rnnlayout._cli.terminal import print_json, print_message, printable
 
 if TYPE_CHECKING:
-    from rnnlayout._files.bags.bag import Converted
+    from rnnlayout._files.tensor_sets.tensor_set import Converted
 
 SUMMARY = "convert the recurrent layers to another layout"
 DESCRIPTION = """\
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "target", metavar="OUT", help="the file to write")
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument(
-        "--to", type=layout, metavar="LAYOUT", help="layout to write: see rnnlayout layouts"
+        "--to", type=parse_layout, metavar="LAYOUT", help="layout to write: see rnnlayout layouts"
     )
     add_file(
         target,
@@ -68,31 +68,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from rnnlayout._files.convert_into import convert_into
     from rnnlayout._files.files import convert_file
-    from rnnlayout._files.into import convert_into
 
     _check_usage(options)
-    asked = hints(options) | {
+    asked = load_hints(options) | {
         name: getattr(options, name) for name in ("only", "stack", "exact", "force", "dry_run")
     }
     source, target = options.source, options.target
-    with progress("converting") as tick:
+    with show_progress("converting") as tick:
         asked["progress"] = tick
         if options.into:
-            asked["map"] = pairs(options)
+            asked["map"] = map_pairs(options)
             done = convert_into(source, target, into=options.into, **asked)
         else:
             done = convert_file(source, target, to=options.to, dtype=options.dtype, **asked)
     if options.json:
-        _put_json(done, options)
+        _print_json(done, options)
     else:
-        _say(done, options)
+        _print_notes(done, options)
     return DONE
 
 
 def _check_usage(options: argparse.Namespace) -> None:
     """Refuse options that would not be used, and a layout that OUT cannot have."""
-    from rnnlayout._files.formats.format import ModelFormat, format_to_write
+    from rnnlayout._files.formats.registry import ModelFormat, format_to_write
     from rnnlayout._model.errors import FileError
 
     if options.into and options.dtype:
@@ -111,8 +111,8 @@ def _check_usage(options: argparse.Namespace) -> None:
         )
 
 
-def _put_json(done: Converted, options: argparse.Namespace) -> None:
-    put_json("convert", 1, {
+def _print_json(done: Converted, options: argparse.Namespace) -> None:
+    print_json("convert", 1, {
         "source": options.source,
         "target": options.target,
         "written": not options.dry_run,
@@ -122,13 +122,15 @@ def _put_json(done: Converted, options: argparse.Namespace) -> None:
     })  # fmt: skip
 
 
-def _say(done: Converted, options: argparse.Namespace) -> None:
+def _print_notes(done: Converted, options: argparse.Namespace) -> None:
     for name, report in done.reports.items():
-        say(f"{shown(name)}: {shown(report)}")
+        print_message(f"{printable(name)}: {printable(report)}")
     for note in done.notes:
-        say(f"note: {shown(in_options(note, options))}")
+        print_message(f"note: {printable(error_in_options(note, options))}")
     if done.left_out:
-        names = ", ".join(shown(name) for name in done.left_out[:_MOST])
+        names = ", ".join(printable(name) for name in done.left_out[:_MOST])
         others = len(done.left_out) - _MOST
-        say(f"left out: {names}" + (f" and {others} more" if others > 0 else ""))
-    say(f"{shown(options.target)}: {'nothing written' if options.dry_run else 'written'}")
+        print_message(f"left out: {names}" + (f" and {others} more" if others > 0 else ""))
+    print_message(
+        f"{printable(options.target)}: {'nothing written' if options.dry_run else 'written'}"
+    )

@@ -11,11 +11,11 @@ from rnnlayout._cli.options import (
     add_json,
     add_pictures,
     add_reading,
-    hints,
-    in_options,
+    error_in_options,
+    load_hints,
 )
 from rnnlayout._cli.pictures import check_free_pictures, write_pictures
-from rnnlayout._cli.terminal import put_json, say, show, shown
+from rnnlayout._cli.terminal import print_json, print_message, print_wrapped, printable
 
 SUMMARY = "find the mistakes by which packed weights were made"
 DESCRIPTION = """\
@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from rnnlayout._compare.diagnose import diagnose
-    from rnnlayout._files.bags.output import check_free
-    from rnnlayout._files.formats.format import format_to_write
+    from rnnlayout._files.formats.registry import format_to_write
+    from rnnlayout._files.tensor_sets.output_file import check_free
     from rnnlayout._model.errors import FileError
 
     check_free_pictures(options, options.file, options.like)
@@ -55,11 +55,11 @@ def run(options: argparse.Namespace) -> int:
         except FileError as error:
             options.wrong(str(error))
         check_free(Path(options.fix), options.force, options.file, options.like)
-    found = diagnose(options.file, like=options.like, **hints(options))
+    found = diagnose(options.file, like=options.like, **load_hints(options))
     if options.fix:
         found.save(options.fix)
     if options.json:
-        put_json("diagnose", 1, {
+        print_json("diagnose", 1, {
             "file": options.file,
             "like": options.like,
             "right": bool(found),
@@ -82,8 +82,10 @@ def run(options: argparse.Namespace) -> int:
             "fixed": options.fix,
         })  # fmt: skip
     else:
-        show("\n".join(shown(line) for line in in_options(str(found), options).split("\n")))
+        print_wrapped(
+            "\n".join(printable(line) for line in error_in_options(str(found), options).split("\n"))
+        )
         if options.fix:
-            say(f"{shown(options.fix)}: written")
+            print_message(f"{printable(options.fix)}: written")
     write_pictures(found.picture, options)
     return DONE if found else 1

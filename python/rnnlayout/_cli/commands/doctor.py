@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from rnnlayout._cli.options import DONE, MISSING, add_json
-from rnnlayout._cli.terminal import columns, put_json, show
+from rnnlayout._cli.terminal import align_columns, print_json, print_wrapped
 
 SUMMARY = "check which CPU kernels, packages, cuDNN and GPUs are available"
 DESCRIPTION = """\
@@ -49,11 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    found = examine()
+    found = examine_machine()
     if options.json:
-        put_json("doctor", 2, found)
+        print_json("doctor", 2, found)
     else:
-        show(as_text(found))
+        print_wrapped(machine_text(found))
     return MISSING if options.require and not found["gpu"]["usable"] else DONE
 
 
@@ -102,14 +102,14 @@ def _outcome(program: subprocess.Popen[str]) -> str | None:
     return f"an RNN of one unit failed on it: {ended}"
 
 
-def examine() -> dict[str, Any]:
+def examine_machine() -> dict[str, Any]:
     """Return everything that doctor reports, as it goes into the JSON."""
     import platform
 
     from rnnlayout import _native
     from rnnlayout._run import cudnn
 
-    report = cudnn.find()
+    report = cudnn.cudnn_report()
     devices = [f"cuda:{k}" for k, gpu in enumerate(report["gpus"]) if not gpu["why_not"]]
     failed = _trials(devices) if not report["why_not"] else {}
     why_not = report["why_not"] or failed.get("cuda:0")
@@ -117,20 +117,20 @@ def examine() -> dict[str, Any]:
         {
             "device": f"cuda:{number}",
             "name": gpu["name"],
-            "capability": cudnn.capability(gpu),
+            "capability": cudnn.compute_capability(gpu),
             "why_not": gpu["why_not"] or failed.get(f"cuda:{number}"),
         }
         for number, gpu in enumerate(report["gpus"])
     ]
     used = report["path"] and {
         "path": report["path"],
-        "version": cudnn.version(report),
-        "cuda": cudnn.cuda(report),
+        "version": cudnn.cudnn_version(report),
+        "cuda": cudnn.cuda_version(report),
         "cublas": report["cublas"],
     }
     driver = {
         "path": report["driver"],
-        "cuda": cudnn.cuda(report, "driver_") if report["driver_cuda_version"] else None,
+        "cuda": cudnn.cuda_version(report, "driver_") if report["driver_cuda_version"] else None,
         "why_not": report["no_driver"],
     }
     return {
@@ -142,7 +142,7 @@ def examine() -> dict[str, Any]:
         "gpu": {
             "usable": not why_not,
             "why_not": why_not,
-            "hint": cudnn.hint(report) if why_not else None,
+            "hint": cudnn.cudnn_hint(report) if why_not else None,
             "cudnn": used,
             "driver": driver,
             "gpus": gpus,
@@ -151,11 +151,11 @@ def examine() -> dict[str, Any]:
     }
 
 
-def as_text(found: dict[str, Any]) -> str:
+def machine_text(found: dict[str, Any]) -> str:
     """Return the same as text."""
     from rnnlayout._run import cudnn
 
-    cpu, gpu, report = found["cpu"], found["gpu"], cudnn.find()
+    cpu, gpu, report = found["cpu"], found["gpu"], cudnn.cudnn_report()
     for one, tried in zip(report["gpus"], gpu["gpus"], strict=True):
         one["why_not"] = tried["why_not"]
     packages = [
@@ -167,8 +167,8 @@ def as_text(found: dict[str, Any]) -> str:
         f"rnnlayout {found['rnnlayout']}, Python {found['python']}, {found['system']}",
         f"CPU: {cpu['kernels']} kernels, up to {cpu['threads']} threads",
         "Packages:",
-        *columns(packages, 2),
+        *align_columns(packages, 2),
         "GPU: can be used" if gpu["usable"] else f"GPU: cannot be used: {gpu['why_not']}",
-        *cudnn.describe(report),
+        *cudnn.describe_search(report),
     ]
     return "\n".join(lines + ([f"hint: {gpu['hint']}"] if gpu["hint"] else []))

@@ -5,8 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rnnlayout._cli.options import DONE, add_file, add_format, add_json, in_options, tolerance
-from rnnlayout._cli.terminal import put_json, say, show, shown
+from rnnlayout._cli.options import (
+    DONE,
+    add_file,
+    add_format,
+    add_json,
+    error_in_options,
+    parse_tolerance,
+)
+from rnnlayout._cli.terminal import print_json, print_message, print_wrapped, printable
 
 SUMMARY = "find the layout in which weights of unknown origin turn x into y"
 DESCRIPTION = """\
@@ -31,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--prefix", default="", metavar="P", help="use only tensors whose names start with P")
     add_format(parser)
-    add("--atol", type=tolerance, default=0.0, metavar="X",
+    add("--atol", type=parse_tolerance, default=0.0, metavar="X",
         help="how far y may be off besides rounding (default: 0)")  # fmt: skip
     add_file(
         parser, "--save", metavar="OUT", help="write the RNN to a file that records its layout"
@@ -42,9 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from rnnlayout._compare.identify import identify
-    from rnnlayout._files.bags.output import check_free
     from rnnlayout._files.files import save
-    from rnnlayout._files.formats.format import format_to_write
+    from rnnlayout._files.formats.registry import format_to_write
+    from rnnlayout._files.tensor_sets.output_file import check_free
     from rnnlayout._model.errors import FileError
 
     if options.state and len(options.state) > 2:
@@ -63,9 +70,11 @@ def run(options: argparse.Namespace) -> int:
     if saved:
         save(saved, found.candidates[0].weights)
     if options.json:
-        put_json("identify", 1, {"file": options.file, **found.to_dict(), "saved": saved})
+        print_json("identify", 1, {"file": options.file, **found.to_dict(), "saved": saved})
     else:
-        show("\n".join(shown(in_options(line, options)) for line in found.report))
+        print_wrapped(
+            "\n".join(printable(error_in_options(line, options)) for line in found.report)
+        )
         if saved:
-            say(f"{shown(saved)}: written")
+            print_message(f"{printable(saved)}: written")
     return DONE if found else 1

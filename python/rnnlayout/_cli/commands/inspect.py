@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from rnnlayout._cli.failures import report, text_of
+from rnnlayout._cli.failures import error_text, report_error
 from rnnlayout._cli.options import (
     DONE,
     add_file,
     add_json,
     add_reading,
-    hints,
-    in_options,
+    error_in_options,
+    load_hints,
 )
-from rnnlayout._cli.terminal import columns, put_json, show, shown, strong
+from rnnlayout._cli.terminal import align_columns, bold_text, print_json, print_wrapped, printable
 
 SUMMARY = "list the recurrent layers in a file"
 DESCRIPTION = """\
@@ -37,80 +37,84 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     told, code = [], DONE
     for path in options.files:
-        one, failed = _inspected(path, options)
+        one, failed = _inspect_file(path, options)
         told.append(one)
         code = code or failed
     if options.json:
-        put_json("inspect", 2, {"files": told})
+        print_json("inspect", 2, {"files": told})
         return code
     several = len(told) > 1
-    blocks = [_text(one, f"{one['file']}:" if several else "") for one in told if not one["failed"]]
+    blocks = [
+        _file_text(one, f"{one['file']}:" if several else "") for one in told if not one["failed"]
+    ]
     if blocks:
-        show("\n\n".join(blocks))
+        print_wrapped("\n\n".join(blocks))
     return code
 
 
-def _inspected(path: str, options: argparse.Namespace) -> tuple[dict[str, Any], int]:
+def _inspect_file(path: str, options: argparse.Namespace) -> tuple[dict[str, Any], int]:
     """Return what a file has, as it goes into the JSON, and an exit code."""
     from rnnlayout._files.files import load
-    from rnnlayout._model.given import given_of
+    from rnnlayout._model.checked_rnn import checked_rnn_of
 
     told: dict[str, Any] = {"file": path, "failed": None}
     empty: dict[str, Any] = {
         "entries": [], "undecided": [], "refused": [], "notes": [], "others": []
     }  # fmt: skip
     try:
-        found = load(path, **hints(options))
+        found = load(path, **load_hints(options))
     except Exception as error:
-        code = report(error, options, path if len(options.files) > 1 else "")
-        return told | empty | {"failed": _error(error, options)}, code
+        code = report_error(error, options, path if len(options.files) > 1 else "")
+        return told | empty | {"failed": _error_json(error, options)}, code
     return told | {
-        "entries": [_entry(name, given_of(weights)) for name, weights in found.items()],
-        "undecided": [_undecided(name, why, options) for name, why in found.undecided.items()],
-        "refused": [{"name": name, **_error(why, options)} for name, why in found.refused.items()],
-        "notes": [in_options(note, options) for note in found.notes],
+        "entries": [_entry_json(name, checked_rnn_of(weights)) for name, weights in found.items()],
+        "undecided": [_undecided_json(name, why, options) for name, why in found.undecided.items()],
+        "refused": [
+            {"name": name, **_error_json(why, options)} for name, why in found.refused.items()
+        ],
+        "notes": [error_in_options(note, options) for note in found.notes],
         "others": list(found.others),
     }, DONE
 
 
-def _error(error: Exception, options: argparse.Namespace) -> dict[str, str]:
-    return {"error": type(error).__name__, "reason": text_of(error, options)}
+def _error_json(error: Exception, options: argparse.Namespace) -> dict[str, str]:
+    return {"error": type(error).__name__, "reason": error_text(error, options)}
 
 
-def _undecided(name: str, why: Any, options: argparse.Namespace) -> dict[str, Any]:
+def _undecided_json(name: str, why: Any, options: argparse.Namespace) -> dict[str, Any]:
     """Return an RNN of which the file does not record everything, as it goes into the JSON."""
     return {
         "arguments": list(why.arguments),
         "reason": why.reason,
-        "repair": in_options(why.repair, options),
-        "error": text_of(why, options),
-        "fits": [_entry(name, given) for given in why.givens],
+        "repair": error_in_options(why.repair, options),
+        "error": error_text(why, options),
+        "fits": [_entry_json(name, given) for given in why.givens],
     }
 
 
-def _text(told: dict[str, Any], head: str) -> str:
+def _file_text(told: dict[str, Any], head: str) -> str:
     """Return the RNNs of a file as text."""
-    lines = ["", strong(shown(head))] if head else []
+    lines = ["", bold_text(printable(head))] if head else []
     for entry in told["entries"]:
-        lines += _facts([entry])
+        lines += _entry_text([entry])
     for one in told["undecided"]:
-        lines += _facts(one["fits"], f"{one['reason']}; pass {one['repair']}")
+        lines += _entry_text(one["fits"], f"{one['reason']}; pass {one['repair']}")
     for one in told["refused"]:
-        reasons = [shown(reason) for reason in one["reason"].split("\n")]
+        reasons = [printable(reason) for reason in one["reason"].split("\n")]
         rows = [("refused" if k == 0 else "", reason) for k, reason in enumerate(reasons)]
-        lines += ["", strong(shown(one["name"])), *columns(rows, 2)]
-    lines += ["", *(f"note: {shown(note)}" for note in told["notes"])] if told["notes"] else []
+        lines += ["", bold_text(printable(one["name"])), *align_columns(rows, 2)]
+    lines += ["", *(f"note: {printable(note)}" for note in told["notes"])] if told["notes"] else []
     lines += ["", f"tensors of no RNN: {len(told['others'])}"] if told["others"] else []
     return "\n".join(lines[1:])
 
 
-def _entry(name: str, given: Any) -> dict[str, Any]:
+def _entry_json(name: str, given: Any) -> dict[str, Any]:
     """Return one RNN, as it goes into the JSON."""
     from rnnlayout import _native
 
     spec = given.spec
     plain = spec.cell[4:] if spec.cell.startswith("rnn_") else None  # "tanh" or "relu"
-    roles = {block[2] for block, _ in _native.blocks(given.layout, spec, given.has)}
+    roles = {block[2] for block, _ in _native.blocks(given.layout, spec, given.optional_tensors)}
     return {
         "name": name,
         "spec": spec.to_dict(),
@@ -132,23 +136,25 @@ def _entry(name: str, given: Any) -> dict[str, Any]:
     }
 
 
-def _facts(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
+def _entry_text(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
     """Return an entry as text. fits: the one, or all that it may be if something is undecided."""
     known: dict[str, dict[str, None]] = {}  # label -> each value once, in order
     for entry in fits:
-        for label, value in _rows(entry):
+        for label, value in _weight_rows(entry):
             known.setdefault(label, {})[value] = None
     entry = fits[0]
     rows = [(label, " or ".join(values)) for label, values in known.items()]
-    rows += [("undecided", shown(undecided))] if undecided else []
-    rows += [("also" if k else "used with", f"{shown(key)}={shown(repr(value))}")
+    rows += [("undecided", printable(undecided))] if undecided else []
+    rows += [("also" if k else "used with", f"{printable(key)}={printable(repr(value))}")
              for k, (key, value) in enumerate(entry["config"].items())]  # fmt: skip
-    tensors = columns([(shown(t["name"]), shown(tuple(t["shape"]))) for t in entry["tensors"]])
+    tensors = align_columns(
+        [(printable(t["name"]), printable(tuple(t["shape"]))) for t in entry["tensors"]]
+    )
     rows += [("" if k else "tensors", tensor) for k, tensor in enumerate(tensors)]
-    return ["", strong(shown(entry["name"])), *columns(rows, 2)]
+    return ["", bold_text(printable(entry["name"])), *align_columns(rows, 2)]
 
 
-def _rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
+def _weight_rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what the weights of an RNN are."""
     from rnnlayout._model.cells import CELLS
 

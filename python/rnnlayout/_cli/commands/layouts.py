@@ -7,7 +7,13 @@ import sys
 from typing import Any
 
 from rnnlayout._cli.options import DONE, add_json
-from rnnlayout._cli.terminal import columns, put_json, show, strong, width
+from rnnlayout._cli.terminal import (
+    align_columns,
+    bold_text,
+    print_json,
+    print_wrapped,
+    terminal_width,
+)
 
 SUMMARY = "list the supported layouts and what each can represent"
 DESCRIPTION = """\
@@ -30,12 +36,12 @@ def run(options: argparse.Namespace) -> int:
 
     known = known_layouts()
     if options.json:
-        put_json("layouts", 1, {
+        print_json("layouts", 1, {
             "layouts": [{"name": name} | {key: info[key] for key in _KEYS}
                         for name, info in known.items()]
         })  # fmt: skip
     else:
-        show("\n".join(_table(known, width(sys.stdout) or 79)))
+        print_wrapped("\n".join(_table(known, terminal_width(sys.stdout) or 79)))
     return DONE
 
 
@@ -52,12 +58,16 @@ def _table(known: dict[str, Any], width: int) -> list[str]:
             "yes" if info["projection"] else "-",
             ", ".join(dict.fromkeys(info["checked"])),
         ))  # fmt: skip
-    head, *lines = columns(rows)
-    lines = [strong(head), *lines]
+    head, *lines = align_columns(rows)
+    lines = [bold_text(head), *lines]
     if max(map(len, lines)) > width:  # one layout after another
         lines = []
         for name, *facts in rows[1:]:
-            lines += ["", strong(name), *columns([*zip(rows[0][1:], facts, strict=True)], 2)]
+            lines += [
+                "",
+                bold_text(name),
+                *align_columns([*zip(rows[0][1:], facts, strict=True)], 2),
+            ]
         del lines[0]
     aliases = [f"{alias['name']} is another name of {name}"
                for name, info in known.items() for alias in info["aliases"]]  # fmt: skip

@@ -14,13 +14,19 @@ from rnnlayout._cli.options import (
     add_file,
     add_pictures,
     add_reading,
-    hints,
-    in_options,
-    layout,
-    spec,
+    error_in_options,
+    load_hints,
+    parse_layout,
+    parse_spec,
 )
 from rnnlayout._cli.pictures import check_free_pictures, write_pictures
-from rnnlayout._cli.terminal import colours, put, say, shown, width
+from rnnlayout._cli.terminal import (
+    print_message,
+    print_text,
+    printable,
+    shows_colours,
+    terminal_width,
+)
 
 SUMMARY = "draw the weights as they lie in memory"
 DESCRIPTION = """\
@@ -42,7 +48,7 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "what", metavar="FILE|SPEC", help="a file to read, or a spec in quotes")
     parser.add_argument(
-        "--to", type=layout, metavar="LAYOUT", help="draw the conversion to this layout"
+        "--to", type=parse_layout, metavar="LAYOUT", help="draw the conversion to this layout"
     )
     add_pictures(parser, "the picture")
     parser.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
@@ -51,13 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from rnnlayout._convert.picture import draw_each
+    from rnnlayout._convert.picture import draw_rnns
 
     check_free_pictures(options, options.what)
-    draw = partial(draw_each, _subjects(options), options.to)
+    draw = partial(draw_rnns, _subjects(options), options.to)
     write_pictures(draw, options)
     if not (options.svg or options.png):
-        put(draw().text(width(sys.stdout) or 79, colours=colours(sys.stdout)))
+        print_text(draw().text(terminal_width(sys.stdout) or 79, colours=shows_colours(sys.stdout)))
     return DONE
 
 
@@ -71,27 +77,29 @@ def _subjects(options: argparse.Namespace) -> list[Any]:
     described = "," in options.what or cell in CELLS
     if described and not os.path.exists(options.what):
         try:
-            return [Subject(spec(options.what), options.layout or CUDNN)]
+            return [Subject(parse_spec(options.what), options.layout or CUDNN)]
         except argparse.ArgumentTypeError as error:
             options.wrong(f"{options.what!r} is not a file; as a spec: {error}")
     return _of_file(options)
 
 
 def _of_file(options: argparse.Namespace) -> list[Any]:
-    from rnnlayout._files.bags.choose import chosen
     from rnnlayout._files.files import load
+    from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns
+    from rnnlayout._model.checked_rnn import checked_rnn_of
     from rnnlayout._model.errors import FileError
-    from rnnlayout._model.given import given_of
     from rnnlayout._model.picture.layouts import Subject
 
-    found = chosen(load(options.what, **hints(options)), options.only, options.stack)
+    found = choose_rnns(load(options.what, **load_hints(options)), options.only, options.stack)
     if found.unread and not found:
         raise next(iter(found.unread.values()))
     for name, why in found.unread.items():
-        say(f"{shown(name)}: not drawn: {shown(in_options(str(why), options))}")
+        print_message(
+            f"{printable(name)}: not drawn: {printable(error_in_options(str(why), options))}"
+        )
     if not found:
         raise FileError(f"{options.what}: there are no recurrent layers to draw")
     return [
-        Subject(weights.spec, weights.layout, given_of(weights).has, name)
+        Subject(weights.spec, weights.layout, checked_rnn_of(weights).optional_tensors, name)
         for name, weights in found.items()
     ]

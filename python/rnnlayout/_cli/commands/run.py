@@ -12,10 +12,10 @@ from rnnlayout._cli.options import (
     add_file,
     add_json,
     add_reading,
-    hints,
-    in_options,
+    error_in_options,
+    load_hints,
 )
-from rnnlayout._cli.terminal import put_json, say, shown
+from rnnlayout._cli.terminal import print_json, print_message, printable
 
 SUMMARY = "run an RNN from a file on an array"
 DESCRIPTION = """\
@@ -68,7 +68,7 @@ def _numbers(text: str) -> list[int]:
 
 def _device(text: str) -> str:
     from rnnlayout._native import SpecError
-    from rnnlayout._run.options import read_options
+    from rnnlayout._run.rnn_options import read_options
 
     try:
         return read_options(text, None, None, "default", "auto").device
@@ -81,9 +81,13 @@ def run(options: argparse.Namespace) -> int:
 
     import numpy as np
 
-    from rnnlayout._files.bags.limits import regular_file
-    from rnnlayout._files.bags.output import check_free, naming, whole
-    from rnnlayout._files.formats.npy import mapped, write_array
+    from rnnlayout._files.formats.npy import map_npy, write_npy
+    from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+    from rnnlayout._files.tensor_sets.output_file import (
+        check_free,
+        name_full_disk,
+        write_whole_file,
+    )
     from rnnlayout._model.config import describe_config
 
     for path, suffix in ((options.output, ".npy"), (options.states or ".npz", ".npz")):
@@ -94,21 +98,21 @@ def run(options: argparse.Namespace) -> int:
     name, found = _the_one(options)
     weights = found[name]
     rnn = weights.rnn(device=options.device, batch_first=options.batch_first)
-    x = mapped(regular_file(options.input))
+    x = map_npy(require_regular_file(options.input))
     with ExitStack() as outputs:  # before the work: an output that cannot be written fails now
-        y_out = outputs.enter_context(whole(options.output, force=options.force))
+        y_out = outputs.enter_context(write_whole_file(options.output, force=options.force))
         states_out = options.states and outputs.enter_context(
-            whole(options.states, force=options.force)
+            write_whole_file(options.states, force=options.force)
         )
         y, state = rnn(x, lengths=options.lengths)
-        with naming(y_out), open(y_out.path, "wb") as file:
-            write_array(file, y)
+        with name_full_disk(y_out), open(y_out.path, "wb") as file:
+            write_npy(file, y)
         if states_out:
             states = state if isinstance(state, tuple) else (state,)
             with open(states_out.path, "wb") as file:
                 np.savez(file, **dict(zip(("h_n", "c_n"), states, strict=False)))
     if options.json:
-        put_json("run", 1, {
+        print_json("run", 1, {
             "file": options.file,
             "name": name,
             "spec": weights.spec.to_dict(),
@@ -120,21 +124,21 @@ def run(options: argparse.Namespace) -> int:
             "notes": found.notes,
         })  # fmt: skip
         return DONE
-    say(f"{shown(name)}: {weights.spec}, on {rnn.device}: y {y.shape}")
+    print_message(f"{printable(name)}: {weights.spec}, on {rnn.device}: y {y.shape}")
     if weights.config:
-        say(f"{shown(name)}: used with {shown(describe_config(weights.config))}")
+        print_message(f"{printable(name)}: used with {printable(describe_config(weights.config))}")
     for note in found.notes:
-        say(f"note: {shown(in_options(note, options))}")
+        print_message(f"note: {printable(error_in_options(note, options))}")
     return DONE
 
 
 def _the_one(options: argparse.Namespace) -> tuple[str, Any]:
     """Return the name of the RNN to run, and the RNNs of the file."""
-    from rnnlayout._files.bags.choose import chosen
     from rnnlayout._files.files import load
+    from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns
     from rnnlayout._model.errors import FileError
 
-    found = chosen(load(options.file, **hints(options)), options.only, options.stack)
+    found = choose_rnns(load(options.file, **load_hints(options)), options.only, options.stack)
     names = found.names
     if len(names) > 1:
         raise FileError(f"there are {len(names)} RNNs: choose one with --only: {', '.join(names)}")

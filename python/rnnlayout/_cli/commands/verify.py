@@ -13,13 +13,13 @@ from rnnlayout._cli.options import (
     add_map,
     add_pictures,
     add_reading,
-    hints,
-    in_options,
-    pairs,
-    tolerance,
+    error_in_options,
+    load_hints,
+    map_pairs,
+    parse_tolerance,
 )
 from rnnlayout._cli.pictures import check_free_pictures, write_pictures
-from rnnlayout._cli.terminal import put_json, show, shown
+from rnnlayout._cli.terminal import print_json, print_wrapped, printable
 
 SUMMARY = "check whether two files contain the same weights"
 DESCRIPTION = """\
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "a", metavar="A", help="the first file")
     add_file(parser, "b", metavar="B", help="the second file")
     add_json(parser)
-    number: dict[str, Any] = {"type": tolerance, "default": 0.0, "metavar": "X"}
+    number: dict[str, Any] = {"type": parse_tolerance, "default": 0.0, "metavar": "X"}
     parser.add_argument("--rtol", **number, help="relative tolerance (default: 0)")
     parser.add_argument(
         "--atol", **number, help="absolute tolerance (default: 0): |a - b| <= atol + rtol * |b|"
@@ -54,25 +54,27 @@ def run(options: argparse.Namespace) -> int:
 
     check_free_pictures(options, options.a, options.b)
     asked = {name: getattr(options, name) for name in ("rtol", "atol", "only", "stack")}
-    found = verify(options.a, options.b, map=pairs(options), **asked, **hints(options))
+    found = verify(options.a, options.b, map=map_pairs(options), **asked, **load_hints(options))
     if options.json:
-        put_json("verify", 1, {
+        print_json("verify", 1, {
             "a": options.a,
             "b": options.b,
             "equal": found.equal,
-            "pairs": [_pair(pair) for pair in found.pairs],
+            "pairs": [_pair_json(pair) for pair in found.pairs],
             "only_a": list(found.only_a),
             "only_b": list(found.only_b),
-            "unread": [{"name": name, "reason": in_options(str(why), options)}
+            "unread": [{"name": name, "reason": error_in_options(str(why), options)}
                        for name, why in (found.unread or {}).items()],
         })  # fmt: skip
     else:
-        show("\n".join(shown(line) for line in in_options(str(found), options).split("\n")))
+        print_wrapped(
+            "\n".join(printable(line) for line in error_in_options(str(found), options).split("\n"))
+        )
     write_pictures(found.picture, options)
     return DONE if found else 1
 
 
-def _pair(pair: Any) -> dict[str, Any]:
+def _pair_json(pair: Any) -> dict[str, Any]:
     return {
         "a": pair.a,
         "b": pair.b,

@@ -14,15 +14,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rnnlayout._files.bags.output import Output
+from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import describe_config
 from rnnlayout._model.describe import regions
-from rnnlayout._model.given import given_of
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._weights.weights import Weights
 
-from .format import ModelFormat, only_written
+from .registry import ModelFormat, only_written
 
 _A_LINE, _AT_ONCE = 8, 1 << 16  # numbers
 
@@ -96,8 +96,8 @@ static inline const {element} *{name}_find(int pseudo_layer, int lin_layer_id, i
 """
 
 
-def _write(out: Output, entries: Mapping[str, Weights]) -> None:
-    defined = Counter(word for entry, one in entries.items() for word in _defined(entry, one))
+def _write_c_header(out: Output, entries: Mapping[str, Weights]) -> None:
+    defined = Counter(word for entry, one in entries.items() for word in _defined_names(entry, one))
     word, count = max(defined.items(), key=lambda item: item[1])
     if count > 1:
         raise LayoutError(
@@ -112,7 +112,7 @@ def _write(out: Output, entries: Mapping[str, Weights]) -> None:
         file.write(f"\n#endif /* {guard} */\n")
 
 
-FORMAT = ModelFormat(".h", ("cudnn",), only_written, _write)
+FORMAT = ModelFormat(".h", ("cudnn",), only_written, _write_c_header)
 
 
 def _identifier(text: str) -> str:
@@ -120,24 +120,34 @@ def _identifier(text: str) -> str:
     return f"rnn_{name}" if not name[:1].isalpha() else name
 
 
-def _defined(entry: str, weights: Weights) -> set[str]:
+def _defined_names(entry: str, weights: Weights) -> set[str]:
     """Return all names that an RNN defines in C: its macros, its variables and its function."""
     name = _identifier(entry)
     words = re.findall(r"{(?:name|NAME)}\w*", _RNN + _END)
     own = {word.format(name=name, NAME=name.upper()) for word in words}
-    return own | _settings(entry, weights).keys()
+    return own | _settings_macros(entry, weights).keys()
 
 
 def _rnn(entry: str, weights: Weights) -> Iterator[str]:
     name = _identifier(entry)
-    flat, spec = given_of(weights).arrays[0], weights.spec
+    flat, spec = checked_rnn_of(weights).arrays[0], weights.spec
     bits, element = _TYPES[flat.itemsize]
     words = {
-        "name": name, "NAME": name.upper(), "bits": bits, "element": element, "spec": spec,
-        **spec.to_dict(), "num_directions": spec.num_directions, "num_params": flat.size,
-        "rows": "\n".join(_rows(spec)), "num_regions": len(regions(spec)), "used": _used(weights),
-        "settings": "".join(f"#define {k} {v}\n" for k, v in _settings(entry, weights).items()),
-    }  # fmt: skip
+        "name": name,
+        "NAME": name.upper(),
+        "bits": bits,
+        "element": element,
+        "spec": spec,
+        **spec.to_dict(),
+        "num_directions": spec.num_directions,
+        "num_params": flat.size,
+        "rows": "\n".join(_region_rows(spec)),
+        "num_regions": len(regions(spec)),
+        "used": _settings_comment(weights),
+        "settings": "".join(
+            f"#define {k} {v}\n" for k, v in _settings_macros(entry, weights).items()
+        ),
+    }
     yield _RNN.format(**words)
     unsigned = flat.view(f"u{flat.itemsize}")
     digits = 2 * flat.itemsize
@@ -148,7 +158,7 @@ def _rnn(entry: str, weights: Weights) -> Iterator[str]:
     yield _END.format(**words)
 
 
-def _used(weights: Weights) -> str:
+def _settings_comment(weights: Weights) -> str:
     """Return the settings that change outputs, for a comment; "" if there are none."""
     if not weights.config:
         return ""
@@ -156,14 +166,14 @@ def _used(weights: Weights) -> str:
     return f"; used with {used.replace('*/', '* /').replace('/*', '/ *')}"
 
 
-def _settings(entry: str, weights: Weights) -> dict[str, str]:
+def _settings_macros(entry: str, weights: Weights) -> dict[str, str]:
     """Return a macro for each setting, and for the order of the axes of x if it is known."""
     name = _identifier(entry).upper()
     axes = weights.batch_first
     macros = {} if axes is None else {f"{name}_BATCH_FIRST": f"{axes:d}"}
     keys: dict[str, str] = {}
     for key, value in weights.config.items():
-        if not (constant := _constant(value)):
+        if not (constant := _c_constant(value)):
             raise LossyError(
                 f"{entry} is used with {describe_config({key: value})}, which cannot be written as"
                 " a constant in C: write a .bin, or remove it from w.config"
@@ -178,19 +188,19 @@ def _settings(entry: str, weights: Weights) -> dict[str, str]:
     return macros
 
 
-def _constant(value: Any) -> str:
+def _c_constant(value: Any) -> str:
     """Return a setting in C, an array as an initializer of all of its numbers; "" if impossible."""
     if isinstance(value, str):
         octal = (chr(b) if chr(b).isalnum() and b < 128 else f"\\{b:03o}" for b in value.encode())
         return f'"{"".join(octal)}"'
     if isinstance(value, (list, tuple)):
-        numbers = [_constant(one) for one in value]
+        numbers = [_c_constant(one) for one in value]
         return f"{{{', '.join(number.strip('{}') for number in numbers)}}}" if all(numbers) else ""
     is_number = isinstance(value, (bool, int, float)) and math.isfinite(value)
     return repr(value * 1) if is_number else ""
 
 
-def _rows(spec: Spec) -> Iterator[str]:
+def _region_rows(spec: Spec) -> Iterator[str]:
     for row in regions(spec):
         gate = f"'{row['gate']}'" if row["gate"] else "0"
         yield (

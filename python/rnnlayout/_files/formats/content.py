@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from rnnlayout._files.bags.limits import open_zip
+from rnnlayout._files.tensor_sets.file_limits import open_zip
 from rnnlayout._model.errors import FileError
 
 from .hdf5.headers import SIGNATURE
@@ -38,8 +38,9 @@ _MOST_FIELDS = 10_000
 
 @dataclass(frozen=True)
 class Content:
-    """What a file is, for a message. suffix: of the format that reads it, "" if none does; repair:
-    then what to do instead, if that is known."""
+    """What a file is, for a message. suffix: the suffix of the format that reads it, "" if none
+    does. repair: if none does, what to do instead; "" if that is not known.
+    """
 
     what: str
     suffix: str
@@ -52,7 +53,7 @@ def content_of(path: Path) -> Content | None:
     with open(path, "rb") as file:
         head = file.read(_HEAD)
         if head.startswith(b"PK\x03\x04"):
-            return _zip(path)
+            return _content_of_zip(path)
         if head.startswith(SIGNATURE):
             return Content("an HDF5 file", ".h5")
         if head.startswith(b"\x93NUMPY"):
@@ -75,7 +76,7 @@ def content_of(path: Path) -> Content | None:
         return Content("an ONNX model", ".onnx") if _is_onnx(file, size) else None
 
 
-def _zip(path: Path) -> Content:
+def _content_of_zip(path: Path) -> Content:
     try:
         with open_zip(path) as archive:
             names = archive.namelist()

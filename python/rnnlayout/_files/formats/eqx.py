@@ -11,19 +11,19 @@ from pathlib import Path
 
 import numpy as np
 
-from rnnlayout._files.bags.bag import Hints
-from rnnlayout._files.bags.found import Found
-from rnnlayout._files.bags.naming import entry_of
+from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.rnn_names import entry_name
+from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import as_layout
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError
-from rnnlayout._sources.read import read
+from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import weights_of
 
-from .format import ModelFormat, only_read
-from .npy import as_array, check_size, read_header
+from .npy import check_npy_size, npy_array_at, read_npy_header
+from .registry import ModelFormat, only_read
 
 _LAYOUT = "equinox"
 _MOST_ARRAYS = 1000  # of a hundred layers with two directions, 800; reading a header takes 50 us
@@ -31,20 +31,20 @@ _MOST_LINE = 1 << 20
 _BFLOAT16 = np.dtype("V2")  # as NumPy writes it
 
 
-def _read(path: Path, hints: Hints) -> Found:
+def _read_eqx(path: Path, hints: Hints) -> Found:
     if hints.layout is not None and as_layout(hints.layout).name != _LAYOUT:
         raise LayoutError(f"{path} is in layout equinox, not {hints.layout}: omit layout=")
-    arrays = _arrays(path)
+    arrays = _read_arrays(path)
     try:
-        found = read(
-            [_floats(array) for array in arrays],
+        found = read_source(
+            [_float_bits(array) for array in arrays],
             hints.spec,
             _LAYOUT,
             dtype_free=hints.dtype is not None,
             **hints.hidden,
         )
     except UndecidedError as error:
-        return Found({}, {entry_of("", error.specs[0]): error})
+        return Found({}, {entry_name("", error.specs[0]): error})
     except LayoutError as error:
         raise FileError(
             f"{path} has no names, and its {len(arrays)} arrays are not those of a cell or a list"
@@ -52,15 +52,15 @@ def _read(path: Path, hints: Hints) -> Found:
             f" eqx.tree_deserialise_leaves({str(path)!r}, model), and pass its cell"
         ) from None
     weights = weights_of(found)
-    return Found({entry_of("", weights.spec): weights})
+    return Found({entry_name("", weights.spec): weights})
 
 
-def _floats(array: np.ndarray) -> Bits | np.ndarray:
+def _float_bits(array: np.ndarray) -> Bits | np.ndarray:
     bits = np.dtype("u2")
     return Bits(array.view(bits), "bfloat16") if array.dtype == _BFLOAT16 else array
 
 
-def _arrays(path: Path) -> list[np.ndarray]:
+def _read_arrays(path: Path) -> list[np.ndarray]:
     found: list[np.ndarray] = []
     size = path.stat().st_size
     with open(path, "rb") as file:
@@ -70,16 +70,16 @@ def _arrays(path: Path) -> list[np.ndarray]:
             file.seek(0)
         while (at := file.tell()) < size or not found:
             what = f"{path}: array {len(found)}"
-            shape, fortran, dtype, start = read_header(file, what)
+            shape, fortran, dtype, start = read_npy_header(file, what)
             if dtype.kind not in "biufc" and dtype != _BFLOAT16:
                 raise FileError(f"{what} is {dtype}, need numbers")
-            check_size(shape, dtype, size - at - start, what)
+            check_npy_size(shape, dtype, size - at - start, what)
             if len(found) == _MOST_ARRAYS:
                 raise FileError(f"{path} has more than {_MOST_ARRAYS} arrays, and no names")
             file.seek(at + start)
             data = file.read(dtype.itemsize * int(np.prod(shape, dtype=np.int64)))
-            found.append(as_array(data, 0, shape, fortran, dtype))
+            found.append(npy_array_at(data, 0, shape, fortran, dtype))
     return found
 
 
-FORMAT = ModelFormat(".eqx", (_LAYOUT,), _read, only_read, begins=".npy")
+FORMAT = ModelFormat(".eqx", (_LAYOUT,), _read_eqx, only_read, begins=".npy")

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rnnlayout._files.bags.bag import Bag, Tensor
-from rnnlayout._files.bags.limits import check_shape, map_file
-from rnnlayout._model.dtypes import storage
+from rnnlayout._files.tensor_sets.file_limits import check_numpy_shape, map_file
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
+from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
 
 from . import npz
-from .format import TensorFormat, only_read
+from .registry import TensorFormat, only_read
 
 MAGIC = struct.pack("<QQ", 0x112, 0)
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
@@ -36,21 +36,21 @@ _LAYER = re.compile(r"(?:(.*)[._])?([lr]\d+_(?:i2h|h2h|h2r)_(?:weight|bias))")
 _UNFUSED = re.compile(r"(?:(.*)\.)?_unfused\.(\d+)\.(?:([lr])_cell\.)?([ih]2[hr]_(?:weight|bias))")
 
 
-def _read(path: Path) -> Bag:
+def _read_params(path: Path) -> TensorSet:
     with open(path, "rb") as file:
         if file.read(2) == b"PK":
             return npz.FORMAT.read(path)
         data = memoryview(map_file(file.fileno(), path))
     if data[: len(MAGIC)] != MAGIC:
         raise FileError(f"{path} is not a file of arrays that MXNet wrote")
-    reader = _Reader(data, path)
+    reader = _ParamsReader(data, path)
     tensors = [reader.tensor(k) for k in range(reader.count())]
     names = [reader.name() for _ in range(reader.count())] or [str(k) for k in range(len(tensors))]
     if len(names) != len(tensors):
         raise FileError(f"{path} has {len(tensors)} arrays and {len(names)} names")
     if reader.at != len(data):
         raise FileError(f"{path}: {len(data) - reader.at} bytes after its end")
-    found: dict[str, Tensor] = {}
+    found: dict[str, FileTensor] = {}
     for name, tensor in zip(names, tensors, strict=True):
         if name in found:
             raise FileError(f"{path}: two arrays would both be named {name!r}")
@@ -58,10 +58,10 @@ def _read(path: Path) -> Bag:
             found[name] = tensor
     if not found:
         raise FileError(f"{path} has no arrays")
-    return Bag(found)
+    return TensorSet(found)
 
 
-class _Reader:
+class _ParamsReader:
     def __init__(self, data: memoryview, path: Path) -> None:
         self.data, self.path, self.at = data, path, len(MAGIC)
 
@@ -84,9 +84,9 @@ class _Reader:
         (size,) = self.numbers("Q")
         if size > _LONGEST:
             raise FileError(f"{self.path}: a name of {size} bytes: refused")
-        return _plain(str(self.take(size), "utf-8", "backslashreplace"))
+        return _plain_parameter_name(str(self.take(size), "utf-8", "backslashreplace"))
 
-    def tensor(self, k: int) -> Tensor | None:
+    def tensor(self, k: int) -> FileTensor | None:
         """Return an array, None of an empty one."""
         what = f"{self.path}: array {k}"
         (magic,) = self.numbers("I")
@@ -103,14 +103,14 @@ class _Reader:
         _, _, kind = self.numbers("iii")  # the first two: where it was, a CPU or a GPU
         if min(shape, default=0) < 0 or kind not in _DTYPES:
             raise FileError(f"{what}: shape {shape} or dtype {kind} is damaged")
-        check_shape(shape, what)
+        check_numpy_shape(shape, what)
         dtype = _DTYPES[kind]
-        stored = storage(dtype).newbyteorder("<")
+        stored = storage_dtype(dtype).newbyteorder("<")
         bits = self.take(math.prod(shape) * stored.itemsize)
-        return Tensor(dtype, shape, lambda: np.frombuffer(bits, stored).reshape(shape))
+        return FileTensor(dtype, shape, lambda: np.frombuffer(bits, stored).reshape(shape))
 
 
-def _plain(name: str) -> str:
+def _plain_parameter_name(name: str) -> str:
     """Return the name of a parameter; of an RNN its layer's, a dot, the tensor of the layout."""
     name = _KIND.sub("", name, count=1)
     if match := _UNFUSED.fullmatch(name):
@@ -121,4 +121,4 @@ def _plain(name: str) -> str:
     return name
 
 
-FORMAT = TensorFormat(".params", _read, only_read)
+FORMAT = TensorFormat(".params", _read_params, only_read)

@@ -10,7 +10,7 @@ from typing import IO
 
 import numpy as np
 
-from rnnlayout._files.bags.limits import check_shape, map_file
+from rnnlayout._files.tensor_sets.file_limits import check_numpy_shape, map_file
 from rnnlayout._model.errors import FileError
 
 _MOST_HEADER_NBYTES = 65536
@@ -20,7 +20,7 @@ _READERS = {
 }
 
 
-def read_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+def read_npy_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:
     """Return the shape, whether it is in Fortran order, the dtype, and the size of the header.
 
     Raises FileError if it is malformed, or the array has Python objects, which are code.
@@ -35,13 +35,13 @@ def read_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.d
         raise FileError(f"{what} is malformed or not a NumPy array: {str(error)[:200]}") from None
     if len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
         raise FileError(f"{what}: shape {str(shape)[:200]} is invalid")
-    check_shape(shape, what)
+    check_numpy_shape(shape, what)
     if dtype.hasobject:
         raise FileError(f"{what} has Python objects, and reading them runs code: save plain arrays")
     return shape, fortran, dtype, head.tell()
 
 
-def check_size(shape: tuple[int, ...], dtype: np.dtype, nbytes: int, what: str) -> None:
+def check_npy_size(shape: tuple[int, ...], dtype: np.dtype, nbytes: int, what: str) -> None:
     """Raise FileError if an array needs more bytes than there are."""
     needed = math.prod(shape) * dtype.itemsize
     if needed > nbytes:
@@ -50,26 +50,27 @@ def check_size(shape: tuple[int, ...], dtype: np.dtype, nbytes: int, what: str) 
         )
 
 
-def as_array(
+def npy_array_at(
     data: bytes | mmap.mmap, at: int, shape: tuple[int, ...], f: bool, dtype: np.dtype
 ) -> np.ndarray:
-    """Return the array that begins at a byte of data. f: it is in Fortran order."""
+    """Return the array that begins at byte `at` of data. f: whether it is in Fortran order."""
     if not dtype.itemsize:  # empty texts, for which np.zeros() would allocate
         return np.ndarray(shape, dtype, b"")
     flat = np.frombuffer(data, dtype, math.prod(shape), at)
     return flat.reshape(shape[::-1]).T if f else flat.reshape(shape)
 
 
-def mapped(path: Path) -> np.ndarray:
-    """Return the array of a .npy file, memory-mapped. Raises as read_header() and check_size()."""
+def map_npy(path: Path) -> np.ndarray:
+    """Return the array of a .npy file, memory-mapped. Raises FileError if the file is malformed, or
+    too short."""
     with open(path, "rb") as file:
-        shape, fortran, dtype, at = read_header(file, str(path))
+        shape, fortran, dtype, at = read_npy_header(file, str(path))
         data = map_file(file.fileno(), path)
-    check_size(shape, dtype, len(data) - at, str(path))
-    return as_array(data, at, shape, fortran, dtype)
+    check_npy_size(shape, dtype, len(data) - at, str(path))
+    return npy_array_at(data, at, shape, fortran, dtype)
 
 
-def write_array(file: IO[bytes], array: np.ndarray) -> None:
+def write_npy(file: IO[bytes], array: np.ndarray) -> None:
     """Write an array as np.save() does, which hides why a file cannot be written."""
     array = np.ascontiguousarray(array).reshape(array.shape)
     header = np.lib.format.header_data_from_array_1_0(array)

@@ -11,47 +11,47 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rnnlayout._files.bags.bag import Bag, Tensor
-from rnnlayout._files.bags.limits import map_file
+from rnnlayout._files.tensor_sets.file_limits import map_file
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
 from rnnlayout._model.errors import FileError
-from rnnlayout._sources.mismatch import listing
+from rnnlayout._sources.mismatch import list_names
 
-from .format import TensorFormat, only_read
-from .pickles import arrays, machine
-from .pickles.arrays import Ndarray
-from .pickles.machine import Makers, Unread
-from .pickles.places import bag_of, places
+from .pickles import machine, numpy_arrays
+from .pickles.contents import tensors_of_pickle, walk_leaves
+from .pickles.machine import Makers, UnreadObject
+from .pickles.numpy_arrays import PickledArray
+from .registry import TensorFormat, only_read
 
 _NAMES = "StructuredToParameterName@@"
 _SLICES = "UnpackBigParamInfor@@"  # of arrays of more than a gigabyte, before protocol 4
 
 
-class Named(Unread):
-    """A tensor with the name of its parameter."""
+class NamedParameter(UnreadObject):
+    """A tensor in a pickle, with the name of its parameter."""
 
     __slots__ = ("array", "parameter")
 
-    def __init__(self, parameter: str, array: Ndarray) -> None:
+    def __init__(self, parameter: str, array: PickledArray) -> None:
         super().__init__("paddle.Tensor")
         self.parameter, self.array = parameter, array
 
 
-def _tuple(pair: Any = ()) -> Unread:
+def _make_tuple(pair: Any = ()) -> UnreadObject:
     if isinstance(pair, tuple) and len(pair) == 2:
         name, array = pair
-        if isinstance(name, str) and isinstance(array, Ndarray):
-            return Named(name, array)
-    return Unread("builtins.tuple")
+        if isinstance(name, str) and isinstance(array, PickledArray):
+            return NamedParameter(name, array)
+    return UnreadObject("builtins.tuple")
 
 
 _MAKERS: Makers = {
     **machine.CONTAINERS,
-    **arrays.MAKERS,
-    **dict.fromkeys(("builtins.tuple", "__builtin__.tuple"), _tuple),
+    **numpy_arrays.MAKERS,
+    **dict.fromkeys(("builtins.tuple", "__builtin__.tuple"), _make_tuple),
 }
 
 
-def _read(path: Path) -> Bag:
+def _read_pdparams(path: Path) -> TensorSet:
     with open(path, "rb") as file:
         if file.read(1) != b"\x80":
             raise FileError(
@@ -59,19 +59,21 @@ def _read(path: Path) -> Bag:
                 " the state_dict again, without use_binary_format"
             )
         data = map_file(file.fileno(), path)
-    found, end = machine.load(data, 0, _MAKERS, _refuse, str(path), encoding="latin-1")
+    found, end = machine.load_pickle(data, 0, _MAKERS, _refuse, str(path), encoding="latin-1")
     if end != len(data):
         raise FileError(f"{path}: {len(data) - end} bytes after its pickle")
     parameters: dict[str, tuple[str, str]] = {}  # the dict that a tensor is in, its parameter
-    for name, _, key, value in places(path, found, lambda one: not isinstance(one, _CONTAINERS)):
+    for name, _, key, value in walk_leaves(
+        path, found, lambda one: not isinstance(one, _CONTAINERS)
+    ):
         if _SLICES in name:
             raise FileError(f"{path} has arrays in slices: load it with Paddle and save it again")
         above, names, _ = name.partition(_NAMES)
         if names and isinstance(value, str):
             parameters[f"{above}{key}"] = above, value
-        elif isinstance(value, Named):
+        elif isinstance(value, NamedParameter):
             parameters[name] = name.removesuffix(str(key)), value.parameter
-    return _without_doubles(bag_of(path, found, _tensor_of), parameters)
+    return _without_doubles(tensors_of_pickle(path, found, _tensor_of_parameter), parameters)
 
 
 _CONTAINERS = (dict, list, tuple)
@@ -81,32 +83,32 @@ def _refuse(_: Any) -> Any:
     raise FileError("it has a tensor outside of its pickle: it was not written by paddle.save()")
 
 
-def _tensor_of(value: Any) -> Tensor | None:
-    if isinstance(value, Named):
+def _tensor_of_parameter(value: Any) -> FileTensor | None:
+    if isinstance(value, NamedParameter):
         value = value.array
-    if not isinstance(value, Ndarray) or value.array is None:
+    if not isinstance(value, PickledArray) or value.array is None:
         return None
     # Paddle's bfloat16 is uint16 in NumPy, and it has no other uint16 (base/data_feeder.py)
-    return Tensor.of(value.array, {"uint16": "bfloat16"}.get(value.dtype, value.dtype))
+    return FileTensor.of(value.array, {"uint16": "bfloat16"}.get(value.dtype, value.dtype))
 
 
-def _without_doubles(bag: Bag, parameters: dict[str, tuple[str, str]]) -> Bag:
+def _without_doubles(tensor_set: TensorSet, parameters: dict[str, tuple[str, str]]) -> TensorSet:
     """Leave out tensors that are another one under a second name in the same dict."""
     first: dict[tuple[str, str], str] = {}
     doubles = set()
-    for name in bag.tensors:
+    for name in tensor_set.tensors:
         if name in parameters:
             other = first.setdefault(parameters[name], name)
-            if other != name and _same(bag.tensors[other], bag.tensors[name]):
+            if other != name and _same_tensor(tensor_set.tensors[other], tensor_set.tensors[name]):
                 doubles.add(name)
-    kept = {name: one for name, one in bag.tensors.items() if name not in doubles}
-    values = [name for name in bag.values if _NAMES not in name]
-    notes = [f"{listing(sorted(doubles), 2)}: the same tensors as others"] if doubles else []
-    return replace(bag, tensors=kept, values=values, notes=[*bag.notes, *notes])
+    kept = {name: one for name, one in tensor_set.tensors.items() if name not in doubles}
+    values = [name for name in tensor_set.values if _NAMES not in name]
+    notes = [f"{list_names(sorted(doubles), 2)}: the same tensors as others"] if doubles else []
+    return replace(tensor_set, tensors=kept, values=values, notes=[*tensor_set.notes, *notes])
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
+def _same_tensor(a: FileTensor, b: FileTensor) -> bool:
     return (a.dtype, a.shape) == (b.dtype, b.shape) and a.bits().tobytes() == b.bits().tobytes()
 
 
-FORMAT = TensorFormat(".pdparams", _read, only_read)
+FORMAT = TensorFormat(".pdparams", _read_pdparams, only_read)

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.bags.bag import Bag, Count, Progress, Tensor
-from rnnlayout._files.bags.json_text import check_texts, json_object, texts
-from rnnlayout._files.bags.limits import check_shape, map_file
-from rnnlayout._files.bags.output import Output
-from rnnlayout._model.dtypes import storage
+from rnnlayout._files.tensor_sets.file_limits import check_numpy_shape, map_file
+from rnnlayout._files.tensor_sets.json_text import check_texts, object_of_texts, parse_json_object
+from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Progress, ProgressCount, TensorSet
+from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
 
-from .format import TensorFormat
+from .registry import TensorFormat
 
 MOST_HEADER_NBYTES = 100_000_000  # the limit of the format itself
 WRITE_NBYTES = 256 << 10  # per call: the fastest of 64 KB to 8 MB
@@ -35,7 +35,7 @@ _NUMPY = {
     "I64": "int64", "F64": "float64", "C64": "complex64",
 }  # fmt: skip
 _NAMES = {numpy: name for name, numpy in _NUMPY.items()}
-# The names of dtypes that NumPy lacks in torch and JAX -> the format's names, as in a Tensor.
+# The names of dtypes that NumPy lacks in torch and JAX -> the format's names, as in a FileTensor.
 FLOAT8 = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
 _BITS = {
     "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
@@ -43,8 +43,8 @@ _BITS = {
 }  # fmt: skip
 
 
-def _read(path: Path) -> Bag:
-    file = _File(path)
+def _read_safetensors(path: Path) -> TensorSet:
+    file = _MappedFile(path)
     mapped = file.mapped
     nbytes, most = int.from_bytes(mapped[:8], "little"), min(MOST_HEADER_NBYTES, len(mapped) - 8)
     if nbytes > most:
@@ -54,20 +54,20 @@ def _read(path: Path) -> Bag:
         )
     if mapped[8:9] != b"{":
         raise FileError(f"{path}: its header does not begin with {{: it is not a safetensors file")
-    header = json_object(mapped[8 : 8 + nbytes], f"{path}: its header")
-    metadata = texts(header.pop("__metadata__", {}), f"{path}: __metadata__")
+    header = parse_json_object(mapped[8 : 8 + nbytes], f"{path}: its header")
+    metadata = object_of_texts(header.pop("__metadata__", {}), f"{path}: __metadata__")
     check_texts(header, f"{path}: a name")
     data = memoryview(mapped)[8 + nbytes :]
-    ranges = {name: _range(path, name, entry, len(data)) for name, entry in header.items()}
+    ranges = {name: _tensor_range(path, name, entry, len(data)) for name, entry in header.items()}
     _check_gapless(path, ranges, len(data))
     tensors = {
-        name: _tensor(data[slice(*ranges[name])], entry["dtype"], tuple(entry["shape"]))
+        name: _mapped_tensor(data[slice(*ranges[name])], entry["dtype"], tuple(entry["shape"]))
         for name, entry in header.items()
     }
-    return Bag(tensors, metadata, forget=file.forget, copy=file.copy)
+    return TensorSet(tensors, metadata, forget=file.forget, copy=file.copy)
 
 
-class _File:
+class _MappedFile:
     """A memory-mapped file, open for as long as this object exists."""
 
     def __init__(self, path: Path) -> None:
@@ -104,7 +104,7 @@ def _is_size(n: Any) -> bool:
     return type(n) is int and 0 <= n < 1 << 63
 
 
-def _range(path: Path, name: str, entry: Any, nbytes: int) -> tuple[int, int]:
+def _tensor_range(path: Path, name: str, entry: Any, nbytes: int) -> tuple[int, int]:
     """Return where the bytes of a tensor are, after checking all of its header entry."""
     what = f"{path}: tensor {name!r}"
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
@@ -119,8 +119,8 @@ def _range(path: Path, name: str, entry: Any, nbytes: int) -> tuple[int, int]:
     begin, end = offsets
     if not begin <= end <= nbytes:
         raise FileError(f"{what} is at bytes {begin} to {end} of {nbytes}: cut short or damaged")
-    bits = 8 * storage(_NUMPY[dtype]).itemsize if dtype in _NUMPY else _BITS.get(dtype)
-    check_shape(tuple(shape), what)
+    bits = 8 * storage_dtype(_NUMPY[dtype]).itemsize if dtype in _NUMPY else _BITS.get(dtype)
+    check_numpy_shape(tuple(shape), what)
     if bits is not None and bits * math.prod(shape) != 8 * (end - begin):
         raise FileError(f"{what}: {end - begin} bytes do not fit shape {tuple(shape)} in {dtype}")
     return begin, end
@@ -138,23 +138,23 @@ def _check_gapless(path: Path, ranges: dict[str, tuple[int, int]], nbytes: int) 
         raise FileError(f"{path}: {nbytes - at} bytes after the last tensor")
 
 
-def _tensor(data: memoryview, dtype: str, shape: tuple[int, ...]) -> Tensor:
+def _mapped_tensor(data: memoryview, dtype: str, shape: tuple[int, ...]) -> FileTensor:
     if dtype not in _NUMPY:
-        return Tensor(dtype, shape, lambda: np.frombuffer(data, np.uint8))
+        return FileTensor(dtype, shape, lambda: np.frombuffer(data, np.uint8))
     name = _NUMPY[dtype]
-    stored = storage(name).newbyteorder("<")
-    return Tensor(name, shape, lambda: np.frombuffer(data, stored).reshape(shape))
+    stored = storage_dtype(name).newbyteorder("<")
+    return FileTensor(name, shape, lambda: np.frombuffer(data, stored).reshape(shape))
 
 
-def write_tensors(out: Output, bag: Bag, progress: Progress | None = None) -> None:
+def write_tensors(out: Output, tensor_set: TensorSet, progress: Progress | None = None) -> None:
     """Write the tensors by name in their order, their bytes by element size for alignment."""
-    count = Count(progress, bag.nbytes)
-    order = sorted(bag.tensors.items(), key=lambda item: -_alignment(item[1]))
+    count = ProgressCount(progress, tensor_set.nbytes)
+    order = sorted(tensor_set.tensors.items(), key=lambda item: -_alignment(item[1]))
     offsets, at = {}, 0
     for name, tensor in order:
-        offsets[name] = [at, at := at + _nbytes(name, tensor)]
-    header: dict[str, Any] = {"__metadata__": bag.metadata} if bag.metadata else {}
-    for name, tensor in bag.tensors.items():
+        offsets[name] = [at, at := at + _checked_nbytes(name, tensor)]
+    header: dict[str, Any] = {"__metadata__": tensor_set.metadata} if tensor_set.metadata else {}
+    for name, tensor in tensor_set.tensors.items():
         dtype = _NAMES.get(tensor.dtype, tensor.dtype)
         header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": offsets[name]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
@@ -165,22 +165,22 @@ def write_tensors(out: Output, bag: Bag, progress: Progress | None = None) -> No
         for chunk in (chunk for _, tensor in order for chunk in tensor.chunks()):
             rest = chunk
             while rest:  # one call may write less than all
-                n = bag.copy(file.fileno(), rest) or file.write(rest[:WRITE_NBYTES])
+                n = tensor_set.copy(file.fileno(), rest) or file.write(rest[:WRITE_NBYTES])
                 written, rest = written + n, rest[n:]
             count(len(chunk))
             if written >= FORGET_NBYTES:
                 written = 0
-                bag.forget()
+                tensor_set.forget()
 
 
-FORMAT = TensorFormat(".safetensors", _read, write_tensors)
+FORMAT = TensorFormat(".safetensors", _read_safetensors, write_tensors)
 
 
-def _alignment(tensor: Tensor) -> int:
-    return storage(tensor.dtype).itemsize if tensor.dtype in _NAMES else 1
+def _alignment(tensor: FileTensor) -> int:
+    return storage_dtype(tensor.dtype).itemsize if tensor.dtype in _NAMES else 1
 
 
-def _nbytes(name: str, tensor: Tensor) -> int:
+def _checked_nbytes(name: str, tensor: FileTensor) -> int:
     if tensor.dtype in _NAMES:
         return tensor.nbytes
     bits = tensor.bits()

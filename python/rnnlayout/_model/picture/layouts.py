@@ -11,11 +11,11 @@ from rnnlayout import _native
 from rnnlayout._native import LayoutError
 
 from ..layout import CUDNN, Layout
-from .letters import in_letters
-from .memory import Tensor, memory
+from .letters import memory_in_letters
+from .memory import TensorMemory, layout_memory
 from .picture import WIDTH, Part, Picture
-from .scene import MARGIN, Scene, clipped
-from .strips import Bytes, draw_memory, gates_legend
+from .scene import MARGIN, Scene, clip_text
+from .strips import ByteOffsets, draw_gates_legend, draw_memory
 
 NARROWEST, WIDEST = 240, 4000
 _MOST = 20  # RNNs of one picture
@@ -23,11 +23,13 @@ _MOST = 20  # RNNs of one picture
 
 @dataclass(frozen=True)
 class Subject:
-    """What is drawn: an RNN's Spec in a layout. has: as in Given. name: of the RNN, "" for none."""
+    """What is drawn: an RNN's Spec in a layout. optional_tensors: those that the RNN has, HAS_BIAS
+    | HAS_PEEPHOLES; None if the spec decides that. name: the RNN's name, "" if it has none.
+    """
 
     spec: Any
     layout: Layout
-    has: int | None = None
+    optional_tensors: int | None = None
     name: str = ""
 
     @property
@@ -35,33 +37,34 @@ class Subject:
         return f"{self.name}: {self.spec}" if self.name else str(self.spec)
 
     @property
-    def unit(self) -> Bytes:
-        return Bytes(_native.itemsize(self.spec.dtype))
+    def unit(self) -> ByteOffsets:
+        return ByteOffsets(_native.itemsize(self.spec.dtype))
 
-    def tensors(self) -> list[Tensor]:
-        return memory(self.layout, self.spec, self.has)
+    def tensors(self) -> list[TensorMemory]:
+        return layout_memory(self.layout, self.spec, self.optional_tensors)
 
-    def size(self, tensors: Sequence[Tensor]) -> str:
+    def size(self, tensors: Sequence[TensorMemory]) -> str:
         """Return its layout and size in words."""
         nbytes = sum(tensor.size for tensor in tensors) * self.unit.itemsize
         several = f" in {len(tensors)} tensors" if len(tensors) > 1 else ""
         return f"{self.layout}: {nbytes:,} bytes{several}"
 
 
-def draw(
+def draw_subjects(
     subjects: Sequence[Subject],
     width: float = WIDTH,
     add: Callable[[Scene, Subject], list[Part]] | None = None,
 ) -> Picture:
     """Return a picture of each subject, one below the other: by default of its memory.
 
-    add: draws one, and returns its text. Raises LossyError if a layout cannot represent its RNN.
+    add: a function that draws one subject in a scene, and returns its text. Raises LossyError if a
+    layout cannot represent its RNN.
     """
     scene = new_scene(width, "; ".join(one.title for one in subjects[:3]))
     parts: list[Part] = []
     for subject in subjects[:_MOST]:
         scene.paragraph(MARGIN, subject.title, "head")
-        parts += [clipped(subject.title), *(add or add_memory)(scene, subject), ""]
+        parts += [clip_text(subject.title), *(add or add_memory)(scene, subject), ""]
         scene.height += 12
     if len(subjects) > _MOST:
         more = f"... and {len(subjects) - _MOST:,} more RNNs"
@@ -78,8 +81,8 @@ def add_memory(scene: Scene, subject: Subject) -> list[Part]:
     scene.height += 8
     directions = subject.spec.num_directions
     draw_memory(scene, tensors, directions, subject.unit)
-    gates_legend(scene, tensors)
-    return [size, partial(in_letters, tensors, directions, subject.unit)]
+    draw_gates_legend(scene, tensors)
+    return [size, partial(memory_in_letters, tensors, directions, subject.unit)]
 
 
 def new_scene(width: float, about: str) -> Scene:
@@ -91,9 +94,9 @@ def new_scene(width: float, about: str) -> Scene:
     return Scene(width, MARGIN, about)
 
 
-def svg_of(spec: Any) -> str | None:
+def spec_svg(spec: Any) -> str | None:
     """Return the SVG that shows a Spec in a notebook, None if cuDNN's weight space has none."""
     try:
-        return draw([Subject(spec, CUDNN)]).svg
+        return draw_subjects([Subject(spec, CUDNN)]).svg
     except _native.LossyError:
         return None

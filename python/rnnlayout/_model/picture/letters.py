@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import cycle, groupby, islice
 
-from .memory import Piece, Tensor, lines
-from .scene import COLOURS, clipped
-from .strips import SIDES, Bytes, Shade, colours_of_gates
+from .memory import Piece, TensorMemory, picture_lines
+from .scene import COLOURS, clip_text
+from .strips import SIDES, ByteOffsets, Shade, gate_colours
 
 _MOST = 200  # lines
 _LEAST = 16  # columns of the longest bar
 
 
-def in_letters(
-    tensors: Sequence[Tensor],
+def memory_in_letters(
+    tensors: Sequence[TensorMemory],
     directions: int,
-    unit: Bytes,
+    unit: ByteOffsets,
     width: int,
     colours: bool,
     shade: Shade | None = None,
@@ -26,7 +26,7 @@ def in_letters(
     A bar has at least one letter per gate. Gates side by side in each row take turns. With `shade`,
     a block that it calls "equal" is made of dots.
     """
-    rows = list(_rows(tensors, directions, unit))
+    rows = list(_letter_rows(tensors, directions, unit))
     heads = [[row[k] for row in rows] for k in range(4)]
     wide = [max(map(len, column), default=0) for column in heads]
     wide[1] = min(wide[1], 32)
@@ -41,27 +41,29 @@ def in_letters(
             for k, (cell, w) in enumerate(zip(cells, wide, strict=True))
             if w
         ]
-        bar = _bar(pieces, room / most, room, shade or colours_of_gates, colours)
+        bar = _letter_bar(pieces, room / most, room, shade or gate_colours, colours)
         out.append("  ".join([*aligned, bar]))
     out += [f"... {len(rows) - _MOST} more lines"] * (len(rows) > _MOST)
     return "\n".join(out)
 
 
-def _rows(
-    tensors: Sequence[Tensor], directions: int, unit: Bytes
+def _letter_rows(
+    tensors: Sequence[TensorMemory], directions: int, unit: ByteOffsets
 ) -> Iterator[tuple[str, str, str, str, list[Piece]]]:
     """Yield place, name of the tensor, role, offset and pieces."""
-    for line in lines(tensors):
+    for line in picture_lines(tensors):
         place = f"layer {line.layer}{SIDES[line.direction] if directions == 2 else ''}"
         for tensor, regions in line.parts:
             pieces = (piece for region in regions for piece in region.pieces)
             for role, found in groupby(pieces, lambda one: one.role):
                 group = list(found)
-                name = clipped(tensor.name) if len(tensors) > 1 else ""
+                name = clip_text(tensor.name) if len(tensors) > 1 else ""
                 yield place, name, role, unit.at(group[0].at), group
 
 
-def _bar(pieces: Sequence[Piece], scale: float, room: int, shade: Shade, colours: bool) -> str:
+def _letter_bar(
+    pieces: Sequence[Piece], scale: float, room: int, shade: Shade, colours: bool
+) -> str:
     signs = []  # a letter and its colour
     counts = [max(1, int(piece.size * scale)) for piece in pieces]
     for piece, count in zip(pieces, counts, strict=True):
@@ -74,13 +76,13 @@ def _bar(pieces: Sequence[Piece], scale: float, room: int, shade: Shade, colours
     if not colours:
         return "".join(letter for letter, _ in signs)
     return "".join(
-        _coloured("".join(letter for letter, _ in group), fill)
+        _on_colour("".join(letter for letter, _ in group), fill)
         for fill, found in groupby(signs, lambda one: one[1])
         for group in [list(found)]
     )
 
 
-def _coloured(text: str, fill: str) -> str:
+def _on_colour(text: str, fill: str) -> str:
     """Return text on a colour, one of the 256 of terminals: a cube of 6 x 6 x 6."""
     red, green, blue = (int(COLOURS[fill][0][k : k + 2], 16) * 5 // 255 for k in (1, 3, 5))
     return f"\x1b[38;5;16;48;5;{16 + 36 * red + 6 * green + blue}m{text}\x1b[0m"

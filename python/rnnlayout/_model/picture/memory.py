@@ -10,21 +10,21 @@ from typing import Any
 from rnnlayout import _native
 
 from ..layout import Layout
-from ..optional import spec_has
+from ..optional_tensors import optional_tensors_of
 
-Block = tuple[int, int, str, int, str]  # layer, direction, role, number, gate
-Key = tuple[int, int, str, str]  # layer, direction, role, gate
+BlockId = tuple[int, int, str, int, str]  # layer, direction, role, number, gate
+PieceKey = tuple[int, int, str, str]  # layer, direction, role, gate
 
 
 @dataclass(frozen=True)
 class Piece:
     """A matrix or bias of one gate: `count` runs of `run` elements, `period` apart, from `at` on.
 
-    All in elements of the tensor. rows, cols: of the matrix; a bias has cols 1. transposed: the
-    column of the matrix comes first in memory.
+    All in elements of the tensor. rows, cols: the sizes of the matrix; a bias has cols 1.
+    transposed: whether memory has the matrix column by column.
     """
 
-    block: Block
+    block: BlockId
     at: int
     run: int
     count: int
@@ -34,7 +34,7 @@ class Piece:
     transposed: bool
 
     @property
-    def key(self) -> Key:
+    def key(self) -> PieceKey:
         layer, direction, role, _, gate = self.block
         return layer, direction, role, gate
 
@@ -66,7 +66,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TensorMemory:
     """A tensor of the layout, with its regions in the order of their addresses."""
 
     name: str
@@ -78,26 +78,32 @@ class Tensor:
         return prod(self.shape)
 
 
-def memory(layout: Layout, spec: Any, has: int | None = None) -> list[Tensor]:
+def layout_memory(
+    layout: Layout, spec: Any, optional_tensors: int | None = None
+) -> list[TensorMemory]:
     """Return the tensors of a Spec in a layout, with what lies where.
 
-    has: the optional tensors, as in Given; None: those that the spec says. Raises LossyError if the
-    layout cannot represent the RNN.
+    optional_tensors: those that the RNN has, HAS_BIAS | HAS_PEEPHOLES; None if the spec decides
+    that. Raises LossyError if the layout cannot represent the RNN.
     """
-    if has is None:
-        has = spec_has(spec)
+    if optional_tensors is None:
+        optional_tensors = optional_tensors_of(spec)
     found: dict[int, list[Piece]] = {}
     for block, (tensor, at, rows, cols, row_stride, col_stride, _) in _native.blocks(
-        layout, spec, has
+        layout, spec, optional_tensors
     ):
-        found.setdefault(tensor, []).append(_piece(block, at, rows, cols, row_stride, col_stride))
+        found.setdefault(tensor, []).append(
+            _make_piece(block, at, rows, cols, row_stride, col_stride)
+        )
     return [
-        Tensor(name, tuple(shape), tuple(_regions(found.get(k, ()))))
-        for k, (name, shape) in enumerate(_native.tensors(layout, spec, has))
+        TensorMemory(name, tuple(shape), tuple(_make_regions(found.get(k, ()))))
+        for k, (name, shape) in enumerate(_native.tensors(layout, spec, optional_tensors))
     ]
 
 
-def _piece(block: Block, at: int, rows: int, cols: int, row_stride: int, col_stride: int) -> Piece:
+def _make_piece(
+    block: BlockId, at: int, rows: int, cols: int, row_stride: int, col_stride: int
+) -> Piece:
     turned = rows > 1 and cols > 1 and row_stride < col_stride
     inner, outer = ((rows, row_stride), (cols, col_stride)) if turned or cols == 1 else (
         (cols, col_stride), (rows, row_stride))  # fmt: skip
@@ -112,7 +118,7 @@ def _piece(block: Block, at: int, rows: int, cols: int, row_stride: int, col_str
     return Piece(block, at, run, count, period, rows, cols, turned)
 
 
-def _regions(pieces: Sequence[Piece]) -> list[Region]:
+def _make_regions(pieces: Sequence[Piece]) -> list[Region]:
     groups: list[list[Piece]] = []
     for piece in sorted(pieces, key=lambda one: one.at):
         first = groups[-1][0] if groups else None
@@ -129,23 +135,23 @@ def _regions(pieces: Sequence[Piece]) -> list[Region]:
 
 
 @dataclass(frozen=True)
-class Line:
+class PictureLine:
     """What one line of a picture shows: the matrices, or the biases, of a layer and direction, as
     far as they lie side by side. parts: each tensor with those of its regions."""
 
     layer: int
     direction: int
     biases: bool
-    parts: tuple[tuple[Tensor, tuple[Region, ...]], ...]
+    parts: tuple[tuple[TensorMemory, tuple[Region, ...]], ...]
 
     @property
     def pieces(self) -> list[Piece]:
         return [piece for _, regions in self.parts for one in regions for piece in one.pieces]
 
 
-def lines(tensors: Sequence[Tensor]) -> list[Line]:
+def picture_lines(tensors: Sequence[TensorMemory]) -> list[PictureLine]:
     """Return the memory in lines, in the order of the addresses."""
-    found: list[tuple[tuple[int, int, bool], list[tuple[Tensor, list[Region]]]]] = []
+    found: list[tuple[tuple[int, int, bool], list[tuple[TensorMemory, list[Region]]]]] = []
     for tensor in tensors:
         for region in tensor.regions:
             layer, direction, role, *_ = region.pieces[0].block
@@ -157,6 +163,6 @@ def lines(tensors: Sequence[Tensor]) -> list[Line]:
                 parts.append((tensor, []))
             parts[-1][1].append(region)
     return [
-        Line(*place, tuple((tensor, tuple(regions)) for tensor, regions in parts))
+        PictureLine(*place, tuple((tensor, tuple(regions)) for tensor, regions in parts))
         for place, parts in found
     ]

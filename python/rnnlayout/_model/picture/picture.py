@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import FileError
 from .png import write_png
 from .scene import Scene
-from .svg import svg
+from .svg import svg_text
 
 WIDTH = 760
 SUFFIXES = (".svg", ".png")
@@ -26,7 +26,7 @@ class Picture:
     @property
     def svg(self) -> str:
         """The text of an SVG file for light and dark pages, without scripts or references."""
-        return svg(self._scene)
+        return svg_text(self._scene)
 
     def text(self, width: int = 79, *, colours: bool = False) -> str:
         """Return the picture in letters. width: in columns. colours: with those of a terminal."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 from unicodedata import east_asian_width
 
-from ..shown import shown
+from ..printable import printable
 
 # What is filled -> its colour on a light and on a dark page. Gates that do the same have one
 # colour: those that let something in, that keep the old state, candidates, and outputs.
@@ -103,14 +103,14 @@ class Scene:
     def paragraph(self, x: float, words: str, kind: str, fill: str = "ink") -> None:
         """Add words below what there is, in as many lines as needed."""
         size, character = FONTS[kind]
-        for line in wrap(clipped(words), max(8, int((self.width - x - 8) / size / character))):
+        for line in wrap(clip_text(words), max(8, int((self.width - x - 8) / size / character))):
             self.height += size + 4
             self.add(Text(x, self.height - 4, line, kind, fill=fill))
 
 
-def clipped(text: str) -> str:
+def clip_text(text: str) -> str:
     """Return text that may come from a file on one line, without its end if it is very long."""
-    return shown(text[:LONGEST]) + "…" * (len(text) > LONGEST)
+    return printable(text[:LONGEST]) + "…" * (len(text) > LONGEST)
 
 
 def text_width(text: str, kind: str) -> float:
@@ -120,9 +120,9 @@ def text_width(text: str, kind: str) -> float:
     return size * (character * (len(text) - wide) + 1.05 * wide)
 
 
-def shortened(text: str, kind: str, width: float) -> str:
+def shorten_text(text: str, kind: str, width: float) -> str:
     """Return a printable text that fits into a width, cut in its middle; "" if nothing fits."""
-    text = clipped(text)
+    text = clip_text(text)
     if text_width(text, kind) <= width:
         return text
     for kept in range(min(len(text) - 1, int(width / FONTS[kind][0] * 2)), 1, -1):
@@ -132,6 +132,6 @@ def shortened(text: str, kind: str, width: float) -> str:
     return ""
 
 
-def colour_of(gate: str) -> str:
+def gate_colour(gate: str) -> str:
     """Return the name of a gate's colour."""
     return gate if gate and gate in COLOURS else "other"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import log10
 
-from .memory import Key, Line, Piece, Region, Tensor, lines
-from .scene import MARGIN, Box, Scene, Text, colour_of, shortened, text_width
+from .memory import PictureLine, Piece, PieceKey, Region, TensorMemory, picture_lines
+from .scene import MARGIN, Box, Scene, Text, gate_colour, shorten_text, text_width
 
 GATES = {"i": "input", "f": "forget", "g": "candidate", "o": "output", "r": "reset",
          "z": "update", "n": "candidate", "h": "the new state"}  # fmt: skip
@@ -20,12 +20,12 @@ _FIRST, _LAST = 40, 8  # lines of a picture with too many
 _RULED = 5  # rows that a box shows at most
 
 # What a piece is filled with, and what to add to its title.
-Shade = Callable[[Key], tuple[str, str]]
+Shade = Callable[[PieceKey], tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Bytes:
-    """How positions are written: itemsize times elements, or not at all."""
+class ByteOffsets:
+    """How positions are written: in bytes, which are itemsize times elements, or not at all."""
 
     itemsize: int
     shown: bool = True
@@ -34,31 +34,32 @@ class Bytes:
         return f"{element * self.itemsize:,}" if self.shown else ""
 
 
-def colours_of_gates(key: Key) -> tuple[str, str]:
+def gate_colours(key: PieceKey) -> tuple[str, str]:
     """Return the colour of a piece's gate."""
-    return colour_of(key[3]), ""
+    return gate_colour(key[3]), ""
 
 
 def draw_memory(
     scene: Scene,
-    tensors: Sequence[Tensor],
+    tensors: Sequence[TensorMemory],
     directions: int,
-    unit: Bytes,
+    unit: ByteOffsets,
     shade: Shade | None = None,
 ) -> None:
     """Add the bars to a scene, below what there is, and a line about their scale.
 
     shade: by default a piece has the colour of its gate.
     """
-    every = lines(tensors)
+    every = picture_lines(tensors)
     shown = every if len(every) <= _FIRST + _LAST + 1 else [*every[:_FIRST], *every[-_LAST:]]
-    _Drawer(scene, tensors, shown, directions, unit, shade).draw(len(every) - len(shown))
+    _BarDrawer(scene, tensors, shown, directions, unit, shade).draw(len(every) - len(shown))
 
 
 @dataclass(frozen=True)
-class _Cell:
-    """A piece in its place. label: of its role, if it is the first of it. least: pixels that it
-    needs."""
+class _PieceCell:
+    """A piece in its place. label: the name of its role if it is the first piece with this role,
+    else "". least: how many pixels it needs.
+    """
 
     piece: Piece
     region: Region
@@ -69,23 +70,23 @@ class _Cell:
         return max(self.piece.size * scale, self.least)
 
 
-_Row = list[tuple[Tensor, list[_Cell]]]
+_CellRow = list[tuple[TensorMemory, list[_PieceCell]]]
 
 
-class _Drawer:
+class _BarDrawer:
     """Draws lines, all in one scale."""
 
     def __init__(
         self,
         scene: Scene,
-        tensors: Sequence[Tensor],
-        shown: Sequence[Line],
+        tensors: Sequence[TensorMemory],
+        shown: Sequence[PictureLine],
         directions: int,
-        unit: Bytes,
+        unit: ByteOffsets,
         shade: Shade | None,
     ) -> None:
         self.scene, self.shown, self.directions, self.unit = scene, shown, directions, unit
-        self.shade: Shade = shade or colours_of_gates
+        self.shade: Shade = shade or gate_colours
         self.named = len(tensors) > 1
         self.beside = BESIDE if scene.width >= 480 else 0
         self.left = MARGIN + self.beside
@@ -93,15 +94,15 @@ class _Drawer:
         for wanted in ((True, True), (True, False), (False, False)):  # what there is room for
             self.offsets, self.names = wanted[0] and unit.shown, wanted[1]
             self.rows = [self._row(line) for line in shown]
-            if all(_total(row, 0) <= self.room for row in self.rows):
+            if all(_row_width(row, 0) <= self.room for row in self.rows):
                 break
         self.scale = self._scale()
         self.enlarged = self.woven = False
 
-    def _row(self, line: Line) -> _Row:
+    def _row(self, line: PictureLine) -> _CellRow:
         return [(tensor, list(self._cells(tensor, regions))) for tensor, regions in line.parts]
 
-    def _cells(self, tensor: Tensor, regions: Iterable[Region]) -> Iterator[_Cell]:
+    def _cells(self, tensor: TensorMemory, regions: Iterable[Region]) -> Iterator[_PieceCell]:
         pieces = [(piece, region) for region in regions for piece in region.pieces]
         small = self.names and self.named and pieces[0][0].role[0] == "b"
         name = tensor.name[:_NAME] if small else ""
@@ -111,14 +112,14 @@ class _Drawer:
             at = f" {self.unit.at(group[0][0].at)}" if self.offsets else ""
             least = (text_width(role + at, "at") + GAP) / len(group)
             for k, (piece, region) in enumerate(group):
-                yield _Cell(piece, region, "" if k else role + at, max(letter, least))
+                yield _PieceCell(piece, region, "" if k else role + at, max(letter, least))
 
     def _scale(self) -> float:
         """Return the most pixels per element with which every line fits."""
         low, high = 0.0, float(self.room)
         for _ in range(60):
             middle = (low + high) / 2
-            if all(_total(row, middle) <= self.room for row in self.rows):
+            if all(_row_width(row, middle) <= self.room for row in self.rows):
                 low = middle
             else:
                 high = middle
@@ -141,7 +142,7 @@ class _Drawer:
             if told:
                 self.scene.paragraph(self.left, note, "at", "faint")
 
-    def _line(self, line: Line, row: _Row) -> None:
+    def _line(self, line: PictureLine, row: _CellRow) -> None:
         scene = self.scene
         above = 14 if self.named else 0
         title = f"layer {line.layer}"
@@ -160,7 +161,7 @@ class _Drawer:
         x: float = self.left
         for tensor, cells in row:
             end = x + sum(cell.width(self.scale) for cell in cells)
-            if self.named and (name := shortened(tensor.name, "at", end - x)):
+            if self.named and (name := shorten_text(tensor.name, "at", end - x)):
                 scene.add(Text(x, scene.height - 5, name, "at"))
             for cell in cells:
                 self._cell(x, cell, tensor)
@@ -168,7 +169,7 @@ class _Drawer:
             x += GAP
         scene.height += BAR + 12 + 2 * GAP
 
-    def _cell(self, x: float, cell: _Cell, tensor: Tensor) -> None:
+    def _cell(self, x: float, cell: _PieceCell, tensor: TensorMemory) -> None:
         scene, piece, y = self.scene, cell.piece, self.scene.height
         width = cell.width(self.scale) - 1
         enlarged = piece.size * self.scale < 0.98 * cell.least
@@ -176,7 +177,7 @@ class _Drawer:
         self.enlarged |= enlarged
         self.woven |= woven
         fill, more = self.shade(piece.key)
-        title = described(piece, tensor, self.unit, self.directions) + more
+        title = piece_in_words(piece, tensor, self.unit, self.directions) + more
         rows = min(cell.region.rows, _RULED) if woven else 1
         scene.add(
             Box(x, y, width, BAR, fill, title, rows, enlarged),
@@ -198,13 +199,13 @@ class _Drawer:
             scene.height += 18
 
 
-def _total(row: _Row, scale: float) -> float:
+def _row_width(row: _CellRow, scale: float) -> float:
     """Return how wide a line is."""
     widths = (sum(cell.width(scale) for cell in cells) for _, cells in row)
     return sum(widths) + GAP * (len(row) - 1)
 
 
-def described(piece: Piece, tensor: Tensor, unit: Bytes, directions: int) -> str:
+def piece_in_words(piece: Piece, tensor: TensorMemory, unit: ByteOffsets, directions: int) -> str:
     """Return what a piece is and where, in words."""
     layer, direction, role, _, gate = piece.block
     words = f"layer {layer}{SIDES[direction] if directions == 2 else ''}, {role}"
@@ -217,7 +218,7 @@ def described(piece: Piece, tensor: Tensor, unit: Bytes, directions: int) -> str
     return words + ", transposed" * piece.transposed
 
 
-def legend(scene: Scene, entries: Iterable[tuple[str, str, str]]) -> None:
+def draw_legend(scene: Scene, entries: Iterable[tuple[str, str, str]]) -> None:
     """Add squares with their meaning: fill, letter, words."""
     x, y = float(MARGIN), scene.height + 4
     for fill, letter, words in entries:
@@ -231,10 +232,10 @@ def legend(scene: Scene, entries: Iterable[tuple[str, str, str]]) -> None:
     scene.height = y + 22
 
 
-def gates_legend(scene: Scene, tensors: Sequence[Tensor]) -> None:
+def draw_gates_legend(scene: Scene, tensors: Sequence[TensorMemory]) -> None:
     """Add the legend of the gates that there are."""
     letters = dict.fromkeys(
         piece.letter for tensor in tensors for region in tensor.regions for piece in region.pieces
     )
-    entries = [(colour_of(one), one, GATES.get(one) or "projection") for one in letters]
-    legend(scene, entries)
+    entries = [(gate_colour(one), one, GATES.get(one) or "projection") for one in letters]
+    draw_legend(scene, entries)

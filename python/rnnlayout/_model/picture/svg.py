@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from .scene import COLOURS, FIXED, FONTS, Band, Box, Scene, Text, clipped
+from .scene import COLOURS, FIXED, FONTS, Band, Box, Scene, Text, clip_text
 
 _FACES = {True: "ui-monospace, 'DejaVu Sans Mono', monospace", False: "system-ui, sans-serif"}
 
 
-def svg(scene: Scene) -> str:
+def svg_text(scene: Scene) -> str:
     """Return the scene as the text of an SVG file."""
-    width, height = _number(scene.width), _number(scene.height)
-    shapes = "".join(f"  {_shape(one)}\n" for one in scene.shapes)
+    width, height = _svg_number(scene.width), _svg_number(scene.height)
+    shapes = "".join(f"  {_shape_svg(one)}\n" for one in scene.shapes)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
         f' viewBox="0 0 {width} {height}" role="img" class="rnnlayout">\n'
-        f"  <title>{_text(scene.about)}</title>\n"
-        f"  <style>\n{_style(scene)}  </style>\n{shapes}</svg>\n"
+        f"  <title>{_xml_text(scene.about)}</title>\n"
+        f"  <style>\n{_style_rules(scene)}  </style>\n{shapes}</svg>\n"
     )
 
 
-def _style(scene: Scene) -> str:
+def _style_rules(scene: Scene) -> str:
     """Return the rules of what the scene has. All begin with the class of the picture, so that
     several pictures on one page, or the page itself, are not changed."""
     fills = sorted({one.fill for one in scene.shapes})
@@ -43,42 +43,46 @@ def _style(scene: Scene) -> str:
     return f"{mine}    @media (prefers-color-scheme: dark) {{ {others} }}\n"
 
 
-def _shape(shape: Box | Band | Text) -> str:
+def _shape_svg(shape: Box | Band | Text) -> str:
     if isinstance(shape, Text):
         anchor = f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else ""
         fill = "letter" if shape.kind == "letter" else shape.fill
-        at = f'x="{_number(shape.x)}" y="{_number(shape.y)}"'
-        turn = f' transform="rotate(-90 {_number(shape.x)} {_number(shape.y)})"' * shape.turned
-        words = _text(shape.text)
+        at = f'x="{_svg_number(shape.x)}" y="{_svg_number(shape.y)}"'
+        turn = (
+            f' transform="rotate(-90 {_svg_number(shape.x)} {_svg_number(shape.y)})"' * shape.turned
+        )
+        words = _xml_text(shape.text)
         return f'<text class="{shape.kind} c-{fill}" {at}{anchor}{turn}>{words}</text>'
-    title = f"<title>{_text(shape.title)}</title>" if shape.title else ""
+    title = f"<title>{_xml_text(shape.title)}</title>" if shape.title else ""
     if isinstance(shape, Band):
-        return f'<path class="band c-{shape.fill}" d="{_curve(shape)}">{title}</path>'
+        return f'<path class="band c-{shape.fill}" d="{_band_path(shape)}">{title}</path>'
     dashed = " dashed" * shape.dashed
-    at = f'x="{_number(shape.x)}" y="{_number(shape.y)}"'
-    size = f'width="{_number(shape.width)}" height="{_number(shape.height)}"'
+    at = f'x="{_svg_number(shape.x)}" y="{_svg_number(shape.y)}"'
+    size = f'width="{_svg_number(shape.width)}" height="{_svg_number(shape.height)}"'
     box = f'<rect class="c-{shape.fill}{dashed}" {at} {size}>{title}</rect>'
     if shape.rows == 1:
         return box
     step = shape.height / shape.rows
-    ruled = "".join(f"M{_number(shape.x)} {_number(shape.y + k * step)}h{_number(shape.width)}"
-                    for k in range(1, shape.rows))  # fmt: skip
+    ruled = "".join(
+        f"M{_svg_number(shape.x)} {_svg_number(shape.y + k * step)}h{_svg_number(shape.width)}"
+        for k in range(1, shape.rows)
+    )
     return f'{box}<path class="line" d="{ruled}"/>'
 
 
-def _curve(band: Band) -> str:
+def _band_path(band: Band) -> str:
     x0, x1, middle = band.x0, band.x1, (band.x0 + band.x1) / 2
     points = (x0, band.top0, middle, band.top0, middle, band.top1, x1, band.top1)
     back = (x1, band.bottom1, middle, band.bottom1, middle, band.bottom0, x0, band.bottom0)
-    there, home = ([_number(value) for value in way] for way in (points, back))
+    there, home = ([_svg_number(value) for value in way] for way in (points, back))
     return (f"M{there[0]} {there[1]}C{' '.join(there[2:])}"
             f"L{home[0]} {home[1]}C{' '.join(home[2:])}Z")  # fmt: skip
 
 
-def _text(text: str) -> str:
+def _xml_text(text: str) -> str:
     """Return text that is safe in XML, which forbids most control characters in any form."""
-    return clipped(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return clip_text(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _number(value: float) -> str:
+def _svg_number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")

@@ -30,26 +30,26 @@ Parts = Iterator[bytes | memoryview]
 
 
 @dataclass(frozen=True)
-class Ext:
+class Extension:
     """A value of an application's own type. data: a view of the file."""
 
     code: int
     data: memoryview
 
 
-def read(data: memoryview, what: str) -> Any:
+def read_msgpack(data: memoryview, what: str) -> Any:
     """Return what the bytes contain: dicts, lists, texts, numbers, and views of byte strings.
 
     Keys that are not texts or numbers are refused. Raises FileError if the bytes are malformed.
     """
-    reader = _Reader(data, what)
+    reader = _MsgpackReader(data, what)
     found = reader.value(0)
     if reader.at != len(data):
         raise FileError(f"{what}: {len(data) - reader.at} bytes after its end")
     return found
 
 
-class _Reader:
+class _MsgpackReader:
     def __init__(self, data: memoryview, what: str) -> None:
         self.data, self.what, self.at, self.values = data, what, 0, 0
 
@@ -87,7 +87,7 @@ class _Reader:
     def sized(self, kind: str, n: int, depth: int) -> Any:
         if kind == "ext":
             code = self.take(1)[0]
-            return Ext(code, self.take(n))
+            return Extension(code, self.take(n))
         if kind == "bin":
             return self.take(n)
         if kind == "str":
@@ -110,40 +110,41 @@ class _Reader:
         return found
 
 
-def packed(value: Any, other: Callable[[Any], Parts]) -> Parts:
+def msgpack_bytes(value: Any, other: Callable[[Any], Parts]) -> Parts:
     """Yield the bytes of a value, as the msgpack package writes them.
 
-    other: returns those of a value that read() never returns.
+    other: called with a value of another type, which read_msgpack() never returns; yields its
+    bytes.
     """
     if isinstance(value, Mapping):
-        yield head("map", len(value))
+        yield value_head("map", len(value))
         for key, inside in value.items():
-            yield from packed(key, other)
-            yield from packed(inside, other)
+            yield from msgpack_bytes(key, other)
+            yield from msgpack_bytes(inside, other)
     elif isinstance(value, (list, tuple)):
-        yield head("list", len(value))
+        yield value_head("list", len(value))
         for inside in value:
-            yield from packed(inside, other)
+            yield from msgpack_bytes(inside, other)
     elif isinstance(value, str):
         text = value.encode()
-        yield head("str", len(text)) + text
+        yield value_head("str", len(text)) + text
     elif isinstance(value, (bytes, memoryview)):
-        yield head("bin", len(value))
+        yield value_head("bin", len(value))
         yield value
-    elif isinstance(value, Ext):
-        yield head("ext", len(value.data)) + bytes([value.code])
+    elif isinstance(value, Extension):
+        yield value_head("ext", len(value.data)) + bytes([value.code])
         yield value.data
     elif isinstance(value, float):
         yield b"\xcb" + struct.pack(">d", value)
     elif isinstance(value, int) and not isinstance(value, bool):
-        yield _integer(value)
+        yield _integer_bytes(value)
     elif value is None or isinstance(value, bool):
         yield bytes([next(code for code, own in _CONSTANTS.items() if own is value)])
     else:
         yield from other(value)
 
 
-def head(kind: str, n: int) -> bytes:
+def value_head(kind: str, n: int) -> bytes:
     """Return the bytes before the content of a value with a size."""
     small = {"map": (0x80, 16), "list": (0x90, 16), "str": (0xA0, 32)}
     if kind in small and n < small[kind][1]:
@@ -156,7 +157,7 @@ def head(kind: str, n: int) -> bytes:
     raise FileError(f"a msgpack file cannot have a {kind} of {n} bytes or items")
 
 
-def _integer(value: int) -> bytes:
+def _integer_bytes(value: int) -> bytes:
     if -32 <= value < 128:
         return bytes([value & 0xFF])
     for code, form in _NUMBERS.items():

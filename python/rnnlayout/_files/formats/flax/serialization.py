@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.bags.bag import Bag, Count, Progress, Tensor
-from rnnlayout._files.bags.json_text import texts
-from rnnlayout._files.bags.limits import check_shape, map_file
-from rnnlayout._files.bags.output import Output
-from rnnlayout._files.formats.format import Pairs, TensorFormat
+from rnnlayout._files.formats.registry import Pairs, TensorFormat
 from rnnlayout._files.formats.safetensors import FLOAT8
-from rnnlayout._model.dtypes import storage
+from rnnlayout._files.tensor_sets.file_limits import check_numpy_shape, map_file
+from rnnlayout._files.tensor_sets.json_text import object_of_texts
+from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Progress, ProgressCount, TensorSet
+from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
 
-from .msgpack import Ext, Parts, head, packed, read
+from .msgpack import Extension, Parts, msgpack_bytes, read_msgpack, value_head
 
 _ARRAY, _SCALAR = 1, 3  # codes of flax's own types that are read; 2 is a complex number
 _CHUNKED = "__msgpack_chunked_array__"  # a dict in the place of an array of more than 1 GB
@@ -37,15 +37,15 @@ _FLOAT8 = {name: dtype for dtype, name in FLOAT8.items()}
 Tree = dict[Any, Any]
 
 
-def _read(path: Path) -> Bag:
-    tree = _tree(path)
-    metadata = texts(tree.get(_METADATA, {}), f"{path}: {_METADATA}")
-    tensors: dict[str, Tensor] = {}
+def _read_flax(path: Path) -> TensorSet:
+    tree = _read_tree(path)
+    metadata = object_of_texts(tree.get(_METADATA, {}), f"{path}: {_METADATA}")
+    tensors: dict[str, FileTensor] = {}
     values: list[str] = []
-    for name, container, key in _places(tree):
+    for name, container, key in _walk_tree(tree):
         if container is tree and key == _METADATA:
             continue
-        tensor = _tensor_of(container[key], f"{path}: {name}")
+        tensor = _tensor_of_leaf(container[key], f"{path}: {name}")
         if tensor is None:
             values.append(name)
         elif name in tensors:
@@ -54,34 +54,34 @@ def _read(path: Path) -> Bag:
             tensors[name] = tensor
     if not tensors:
         raise FileError(f"{path} has no arrays as flax.serialization writes them")
-    return Bag(tensors, metadata, values=values[:_MOST_VALUES])
+    return TensorSet(tensors, metadata, values=values[:_MOST_VALUES])
 
 
-def _tree(path: Path) -> Tree:
+def _read_tree(path: Path) -> Tree:
     with open(path, "rb") as file:
         mapped = map_file(file.fileno(), path)
-    found = read(memoryview(mapped), str(path))
+    found = read_msgpack(memoryview(mapped), str(path))
     return found if isinstance(found, dict) else {_ALONE: found}
 
 
-def _places(tree: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:
+def _walk_tree(tree: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield the name of each leaf, what it is in, and its key or index there."""
     for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
         name = f"{above}{key}"
         if isinstance(value, (dict, list)) and name != _METADATA and _CHUNKED not in value:
-            yield from _places(value, f"{name}/")
+            yield from _walk_tree(value, f"{name}/")
         else:
             yield name, tree, key
 
 
-def _tensor_of(value: Any, what: str) -> Tensor | None:
+def _tensor_of_leaf(value: Any, what: str) -> FileTensor | None:
     """Return the tensor that a leaf is, None if it is not one."""
-    if isinstance(value, Ext) and value.code in (_ARRAY, _SCALAR):
-        return _array(value, what)
+    if isinstance(value, Extension) and value.code in (_ARRAY, _SCALAR):
+        return _array_of_leaf(value, what)
     if not isinstance(value, dict) or _CHUNKED not in value:
         return None
-    shape, chunks = (_listed(value.get(key), what) for key in ("shape", "chunks"))
-    parts = [_tensor_of(chunk, what) for chunk in chunks]
+    shape, chunks = (_listed_values(value.get(key), what) for key in ("shape", "chunks"))
+    parts = [_tensor_of_leaf(chunk, what) for chunk in chunks]
     flat = [part for part in parts if part is not None and len(part.shape) == 1]
     dtypes = {part.dtype for part in flat}
     _check_shape(shape, what)
@@ -91,7 +91,7 @@ def _tensor_of(value: Any, what: str) -> Tensor | None:
         or sum(p.shape[0] for p in flat) != math.prod(shape)
     ):
         raise FileError(f"{what}: its chunks are not those of an array of shape {tuple(shape)}")
-    return Tensor(
+    return FileTensor(
         dtypes.pop(),
         tuple(shape),
         lambda: np.concatenate([part.bits() for part in flat]).reshape(shape),
@@ -99,33 +99,33 @@ def _tensor_of(value: Any, what: str) -> Tensor | None:
     )
 
 
-def _listed(found: Any, what: str) -> list[Any]:
+def _listed_values(found: Any, what: str) -> list[Any]:
     """Return the values of {"0": a, "1": b ...}."""
     if not isinstance(found, dict) or list(found) != [str(k) for k in range(len(found))]:
         raise FileError(f"{what}: an array in chunks has a malformed shape, or list of chunks")
     return list(found.values())
 
 
-def _array(value: Ext, what: str) -> Tensor:
-    parts = read(value.data, what)
+def _array_of_leaf(value: Extension, what: str) -> FileTensor:
+    parts = read_msgpack(value.data, what)
     if not isinstance(parts, list) or len(parts) != 3:
         raise FileError(f"{what} is not a shape, a dtype and bytes")
     shape, dtype, data = parts
     if not isinstance(dtype, str) or not isinstance(data, memoryview):
         raise FileError(f"{what} is not a shape, a dtype and bytes")
     _check_shape(shape, what)
-    if (stored := _stored(dtype)) is None:  # a dtype that NumPy lacks: float8_e4m3fn
+    if (stored := _stored_dtype(dtype)) is None:  # a dtype that NumPy lacks: float8_e4m3fn
         name = FLOAT8.get(dtype, dtype[:32])
-        return Tensor(name, tuple(shape), lambda: np.frombuffer(data, np.uint8))
+        return FileTensor(name, tuple(shape), lambda: np.frombuffer(data, np.uint8))
     if math.prod(shape) * stored.itemsize != len(data):
         raise FileError(f"{what}: {len(data)} bytes do not fit shape {tuple(shape)} in {dtype}")
-    return Tensor(dtype, tuple(shape), lambda: np.frombuffer(data, stored).reshape(shape))
+    return FileTensor(dtype, tuple(shape), lambda: np.frombuffer(data, stored).reshape(shape))
 
 
-def _stored(dtype: str) -> np.dtype | None:
+def _stored_dtype(dtype: str) -> np.dtype | None:
     """Return NumPy's dtype for the bits of a dtype, None if it lacks that."""
     try:
-        found = storage(dtype).newbyteorder("<")
+        found = storage_dtype(dtype).newbyteorder("<")
     except (TypeError, ValueError, SyntaxError):  # NumPy raises any of these
         return None
     return found if found.kind in _KINDS and dtype in (found.name, "bfloat16") else None
@@ -138,26 +138,26 @@ def _check_shape(shape: Any, what: str) -> None:
         or any(type(n) is not int or n < 0 for n in shape)
     ):
         raise FileError(f"{what}: its shape is not a list of sizes")
-    check_shape(tuple(shape), what)
+    check_numpy_shape(tuple(shape), what)
 
 
 # --------------------------------------------------------------------------------------- writing
 
 
-def _write(out: Output, bag: Bag, progress: Progress | None = None) -> None:
+def _write_flax(out: Output, tensor_set: TensorSet, progress: Progress | None = None) -> None:
     tree: Tree = {}
-    for name, tensor in bag.tensors.items():
-        _put(tree, {}, name, tensor)
-    _save(out, tree, bag, progress)
+    for name, tensor in tensor_set.tensors.items():
+        _put_tensor(tree, {}, name, tensor)
+    _save_tree(out, tree, tensor_set, progress)
 
 
-def _replace(
-    path: Path, out: Output, bag: Bag, pairs: Pairs, progress: Progress | None = None
+def _replace_in_flax(
+    path: Path, out: Output, tensor_set: TensorSet, pairs: Pairs, progress: Progress | None = None
 ) -> list[str]:
     """Copy a tree with other RNNs; keep all else: numbers, texts, the state of an optimizer."""
-    tree = _tree(path)
-    leaves = {name: (container, key) for name, container, key in _places(tree)}
-    keys = dict(_containers(tree, ""))
+    tree = _read_tree(path)
+    leaves = {name: (container, key) for name, container, key in _walk_tree(tree)}
+    keys = dict(_walk_containers(tree, ""))
     for group, one in pairs:
         for name in group.names:
             container, key = leaves[name]
@@ -165,21 +165,21 @@ def _replace(
                 raise FileError(f"{path}: {name} is in a list: write another format, .safetensors")
             del container[key]
         for name, tensor in one.tensors.items():
-            _put(tree, keys, group.prefix + name, tensor)
+            _put_tensor(tree, keys, group.prefix + name, tensor)
     _drop_empty(tree)
-    _save(out, tree, bag, progress)
+    _save_tree(out, tree, tensor_set, progress)
     return []
 
 
-def _containers(tree: Tree, above: str) -> Iterator[tuple[str, Tree]]:
+def _walk_containers(tree: Tree, above: str) -> Iterator[tuple[str, Tree]]:
     """Yield each dict with its name: its own keys may contain slashes."""
     for key, value in tree.items():
         if isinstance(value, dict):
             yield f"{above}{key}", value
-            yield from _containers(value, f"{above}{key}/")
+            yield from _walk_containers(value, f"{above}{key}/")
 
 
-def _put(tree: Tree, keys: Mapping[str, Tree], name: str, tensor: Tensor) -> None:
+def _put_tensor(tree: Tree, keys: Mapping[str, Tree], name: str, tensor: FileTensor) -> None:
     """Put a tensor into the tree. keys: names of the dicts in it."""
     parts, begin = name.split("/"), 0
     for n in range(len(parts) - 1, 0, -1):
@@ -203,42 +203,45 @@ def _drop_empty(tree: Tree) -> None:
                 del tree[key]
 
 
-def _save(out: Output, tree: Tree, bag: Bag, progress: Progress | None) -> None:
-    if bag.metadata:
-        tree[_METADATA] = bag.metadata
+def _save_tree(out: Output, tree: Tree, tensor_set: TensorSet, progress: Progress | None) -> None:
+    if tensor_set.metadata:
+        tree[_METADATA] = tensor_set.metadata
     if out.dry_run:
         return
-    count = Count(progress, bag.nbytes)
+    count = ProgressCount(progress, tensor_set.nbytes)
     with open(out, "wb") as file:
-        for part in packed(tree, _parts_of):
+        for part in msgpack_bytes(tree, _leaf_parts):
             file.write(part)
             count(len(part))
 
 
-def _parts_of(tensor: Tensor) -> Parts:
+def _leaf_parts(tensor: FileTensor) -> Parts:
     dtype = _FLOAT8.get(tensor.dtype, tensor.dtype)
-    if dtype == tensor.dtype and _stored(dtype) is None:
+    if dtype == tensor.dtype and _stored_dtype(dtype) is None:
         raise FileError(f".msgpack cannot store dtype {tensor.dtype}: write .safetensors")
     if tensor.nbytes > _CHUNK_NBYTES:
-        yield from packed(_in_chunks(tensor), _parts_of)
+        yield from msgpack_bytes(_split_into_chunks(tensor), _leaf_parts)
         return
     # (shape, dtype, bytes), as one value
-    inside = b"".join(packed([*tensor.shape], _parts_of)), b"".join(packed(dtype, _parts_of))
-    begin = head("list", 3) + b"".join(inside) + head("bin", tensor.nbytes)
-    yield head("ext", len(begin) + tensor.nbytes) + bytes([_ARRAY]) + begin
+    inside = (
+        b"".join(msgpack_bytes([*tensor.shape], _leaf_parts)),
+        b"".join(msgpack_bytes(dtype, _leaf_parts)),
+    )
+    begin = value_head("list", 3) + b"".join(inside) + value_head("bin", tensor.nbytes)
+    yield value_head("ext", len(begin) + tensor.nbytes) + bytes([_ARRAY]) + begin
     yield from tensor.chunks()
 
 
-def _in_chunks(tensor: Tensor) -> Tree:
+def _split_into_chunks(tensor: FileTensor) -> Tree:
     """Return the dict that flax has in the place of an array that is too large for one value."""
-    step = _CHUNK_NBYTES // storage(tensor.dtype).itemsize
+    step = _CHUNK_NBYTES // storage_dtype(tensor.dtype).itemsize
     flat = tensor.bits().reshape(-1)
     parts = [flat[at : at + step] for at in range(0, flat.size, step)]
     return {
         _CHUNKED: True,
         "shape": {str(k): n for k, n in enumerate(tensor.shape)},
-        "chunks": {str(k): Tensor.of(part, tensor.dtype) for k, part in enumerate(parts)},
+        "chunks": {str(k): FileTensor.of(part, tensor.dtype) for k, part in enumerate(parts)},
     }
 
 
-FORMAT = TensorFormat(".msgpack", _read, _write, _replace, separator="/")
+FORMAT = TensorFormat(".msgpack", _read_flax, _write_flax, _replace_in_flax, separator="/")

@@ -6,21 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .bounded import Cursor, DamagedError, Source, as_name
-from .headers import Kind, Messages
+from .bounded import BoundedFile, Cursor, DamagedError, null_terminated
+from .headers import HeaderMessages, MessageKind
 from .heaps import ATTRIBUTES_BY_NAME, GlobalHeap, dense_messages
-from .types import Type, nelems, read_space, read_type, unpadded
+from .types import Hdf5Type, nelems, read_space, read_type, strip_padding
 
 _MOST_TEXT = 32 << 20  # bytes in an attribute: the config of a large model has 1 or 2 MB
 _SHARED_TYPE, _SHARED_SPACE = 1, 2
 
 
 @dataclass(frozen=True)
-class Attribute:
-    """An attribute. data: the bytes in the message, of which texts of variable length are not."""
+class Hdf5Attribute:
+    """An attribute. data: the bytes in the message; texts of variable length are in a heap
+    instead.
+    """
 
     name: str
-    type: Type
+    type: Hdf5Type
     shape: tuple[int, ...] | None
     data: bytes
 
@@ -30,7 +32,7 @@ class Attribute:
         assert dtype is not None and shape is not None
         if not self.type.is_variable:
             array = np.frombuffer(self.data, dtype, nelems(shape)).reshape(shape)
-            return unpadded(array, self.type.padding) if self.type.is_text else array
+            return strip_padding(array, self.type.padding) if self.type.is_text else array
         cursor, values = Cursor(self.data, f"attribute {self.name!r}"), np.empty(shape, object)
         flat, total = values.reshape(-1), 0
         for k in range(flat.size):
@@ -45,18 +47,18 @@ class Attribute:
         return values
 
 
-def attributes(source: Source, messages: Messages) -> dict[str, Attribute]:
+def read_attributes(source: BoundedFile, messages: HeaderMessages) -> dict[str, Hdf5Attribute]:
     """Return the attributes of an object by name."""
-    found = [_attribute(message.cursor()) for message in messages.all(Kind.ATTRIBUTE)]
-    if info := messages.one(Kind.ATTRIBUTE_INFO):
-        found += map(_attribute, dense_messages(source, info, ATTRIBUTES_BY_NAME))
+    found = [_parse_attribute(message.cursor()) for message in messages.all(MessageKind.ATTRIBUTE)]
+    if info := messages.one(MessageKind.ATTRIBUTE_INFO):
+        found += map(_parse_attribute, dense_messages(source, info, ATTRIBUTES_BY_NAME))
     by_name = {attribute.name: attribute for attribute in found}
     if len(by_name) < len(found):
         raise DamagedError("two attributes have the same name")
     return by_name
 
 
-def _attribute(cursor: Cursor) -> Attribute:
+def _parse_attribute(cursor: Cursor) -> Hdf5Attribute:
     """IV.A.2.m. The Attribute Message."""
     version = cursor.version(1, 2, 3)
     flags = cursor.uint()  # reserved in version 1
@@ -66,12 +68,12 @@ def _attribute(cursor: Cursor) -> Attribute:
     for nbytes in sizes:
         parts.append(cursor.take(nbytes))
         cursor.take(-nbytes % 8 if version == 1 else 0)
-    name = as_name(parts[0], cursor.what)
+    name = null_terminated(parts[0], cursor.what)
     what = f"attribute {name!r}"
     if version > 1 and flags & _SHARED_SPACE:
         raise DamagedError(f"{what} has a shared dataspace, which is not supported")
     shape, _ = read_space(Cursor(parts[2], f"{what}: its dataspace"))
     if version > 1 and flags & _SHARED_TYPE:
-        return Attribute(name, Type("of a committed datatype", 0), shape, b"")
+        return Hdf5Attribute(name, Hdf5Type("of a committed datatype", 0), shape, b"")
     kind = read_type(Cursor(parts[1], f"{what}: its datatype"))
-    return Attribute(name, kind, shape, cursor.take(nelems(shape) * kind.nbytes))
+    return Hdf5Attribute(name, kind, shape, cursor.take(nelems(shape) * kind.nbytes))

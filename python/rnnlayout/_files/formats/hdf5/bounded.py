@@ -27,7 +27,7 @@ class DamagedError(Exception):
 
 
 class Cursor:
-    """A structure's bytes, taken from front to back. what: its name in messages."""
+    """A structure's bytes, taken from front to back. what: the structure's name in messages."""
 
     def __init__(self, data: bytes, what: str) -> None:
         self.data, self.what, self.at = data, what, 0
@@ -65,10 +65,10 @@ class Cursor:
         if nbytes is None:
             end = self.data.find(b"\0", self.at)
             nbytes = (end if end >= 0 else len(self.data)) + 1 - self.at
-        return as_name(self.take(nbytes), self.what)
+        return null_terminated(self.take(nbytes), self.what)
 
 
-def as_name(data: bytes, what: str) -> str:
+def null_terminated(data: bytes, what: str) -> str:
     """Return the text before the first null byte."""
     try:
         return data.split(b"\0", 1)[0].decode()
@@ -76,13 +76,19 @@ def as_name(data: bytes, what: str) -> str:
         raise DamagedError(f"{what}: a name is not UTF-8: {error}") from None
 
 
+def is_power_of_two(n: int) -> bool:
+    return n > 0 and n & (n - 1) == 0
+
+
 def uint_nbytes(most: int) -> int:
     """Return how many bytes numbers up to `most` need, at least one."""
     return max(1, (most.bit_length() + 7) // 8)
 
 
-class Source:
-    """An open file. start: of the HDF5 data in it, from which addresses are counted."""
+class BoundedFile:
+    """An open file, read within bounds. start: where the HDF5 data begins in it; addresses are
+    counted from there.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .bounded import Cursor, DamagedError, Source
+from .bounded import BoundedFile, Cursor, DamagedError, is_power_of_two
 from .trees import new_records, old_entries
 
 _SINGLE, _IMPLICIT, _FIXED_ARRAY, _EXTENSIBLE_ARRAY, _TREE = range(1, 6)
@@ -17,7 +17,9 @@ _PLAIN_RECORD, _FILTERED_RECORD = 10, 11  # types of the records of a B-tree
 
 @dataclass(frozen=True)
 class Chunk:
-    """A chunk that is stored. first: its first element. mask: which filters were not applied."""
+    """A chunk that is stored. first: the indices of its first element. at, nbytes: where it is in
+    the file. mask: a bit for each filter that was not applied to it.
+    """
 
     first: tuple[int, ...]
     at: int
@@ -26,10 +28,9 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Grid:
-    """The chunks into which a dataset is cut. most: None in a dimension without a limit.
-
-    nbytes: of a chunk before all filters.
+class ChunkGrid:
+    """The chunks into which a dataset is cut. most: the length to which each dimension may grow;
+    None if there is no limit. nbytes: the size of a chunk before all filters.
     """
 
     shape: tuple[int, ...]
@@ -70,7 +71,7 @@ class Grid:
         return tuple(first)
 
 
-def old_chunks(source: Source, at: int, grid: Grid) -> list[Chunk]:
+def old_chunks(source: BoundedFile, at: int, grid: ChunkGrid) -> list[Chunk]:
     """III.A.1. Disk Format: Level 1A1 - Version 1 B-trees, of node type 1."""
 
     def found() -> Iterator[Chunk]:
@@ -83,7 +84,7 @@ def old_chunks(source: Source, at: int, grid: Grid) -> list[Chunk]:
 
 
 def new_chunks(
-    source: Source, layout: Cursor, flags: int, grid: Grid, filtered: bool
+    source: BoundedFile, layout: Cursor, flags: int, grid: ChunkGrid, filtered: bool
 ) -> list[Chunk]:
     """IV.A.2.i. The Data Layout Message, version 4: what follows the dimensions."""
     kind = layout.uint()
@@ -107,11 +108,11 @@ def new_chunks(
     if kind == _EXTENSIBLE_ARRAY:
         return grid.checked(_extensible_array(source, at, grid))
     if kind == _TREE:
-        return grid.checked(_tree(source, at, grid, filtered))
+        return grid.checked(_tree_of_chunks(source, at, grid, filtered))
     raise DamagedError(f"chunks with an index of type {kind} are not supported")
 
 
-def _fixed_array(source: Source, at: int, grid: Grid) -> Iterator[Chunk]:
+def _fixed_array(source: BoundedFile, at: int, grid: ChunkGrid) -> Iterator[Chunk]:
     """Appendix C.III. The Fixed Array Chunk Index."""
     head = source.block(at, 24, "fixed array", b"FAHD")
     head.version(0)
@@ -137,7 +138,7 @@ def _fixed_array(source: Source, at: int, grid: Grid) -> Iterator[Chunk]:
         at += nbytes + 4  # a checksum
 
 
-def _extensible_array(source: Source, at: int, grid: Grid) -> Iterator[Chunk]:
+def _extensible_array(source: BoundedFile, at: int, grid: ChunkGrid) -> Iterator[Chunk]:
     """Appendix C.IV. The Extensible Array Chunk Index.
 
     The first entries are in the index block, the next in data blocks of the index block, all others
@@ -149,7 +150,7 @@ def _extensible_array(source: Source, at: int, grid: Grid) -> Iterator[Chunk]:
     filtered, width, bits, own, least, pointers, page_bits = (head.uint() for _ in range(7))
     head.take(48)
     index_at = head.address()
-    if not (_is_power(least) and _is_power(pointers)) or page_bits > 32:
+    if not (is_power_of_two(least) and is_power_of_two(pointers)) or page_bits > 32:
         raise DamagedError(f"{head.what} has blocks of {least} entries")
     if index_at is None:
         return
@@ -180,27 +181,25 @@ def _extensible_array(source: Source, at: int, grid: Grid) -> Iterator[Chunk]:
             number += count
 
 
-def _pointers(source: Source, at: int, offset: int, blocks: int) -> Cursor:
+def _pointers(source: BoundedFile, at: int, offset: int, blocks: int) -> Cursor:
     """Return the addresses in a secondary block."""
     block = source.block(at, 14 + offset + blocks * 8, "extensible array's pointers", b"EASB")
     block.take(10 + offset)
     return block
 
 
-def _is_power(n: int) -> bool:
-    return n > 0 and n & (n - 1) == 0
-
-
 def _entries(
-    cursor: Cursor, numbers: range, width: int, filtered: int, grid: Grid
+    cursor: Cursor, numbers: range, width: int, filtered: int, grid: ChunkGrid
 ) -> Iterator[Chunk]:
     """Yield the chunks of entries in an array of chunks that are stored."""
     for number in numbers:
-        if one := _entry(cursor, width, filtered, grid, number):
+        if one := _chunk_of_entry(cursor, width, filtered, grid, number):
             yield one
 
 
-def _entry(cursor: Cursor, width: int, filtered: int, grid: Grid, number: int) -> Chunk | None:
+def _chunk_of_entry(
+    cursor: Cursor, width: int, filtered: int, grid: ChunkGrid, number: int
+) -> Chunk | None:
     """Return the chunk of an entry in an array of chunks, None if it is not stored."""
     own = Cursor(cursor.take(width), cursor.what)
     at, nbytes, mask = own.address(), grid.nbytes, 0
@@ -209,7 +208,9 @@ def _entry(cursor: Cursor, width: int, filtered: int, grid: Grid, number: int) -
     return None if at is None else Chunk(grid.first_of(number), at, nbytes, mask)
 
 
-def _tree(source: Source, at: int, grid: Grid, filtered: bool) -> Iterator[Chunk]:
+def _tree_of_chunks(
+    source: BoundedFile, at: int, grid: ChunkGrid, filtered: bool
+) -> Iterator[Chunk]:
     """Appendix C.V. The Version 2 B-tree Chunk Index."""
     kind = _FILTERED_RECORD if filtered else _PLAIN_RECORD
     for record in new_records(source, at, (kind,)):

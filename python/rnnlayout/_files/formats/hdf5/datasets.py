@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .bounded import Cursor, DamagedError, Source
-from .chunks import Chunk, Grid, new_chunks, old_chunks
-from .headers import Kind, Messages
-from .types import Type, nelems, read_space, read_type, unpadded
+from .bounded import BoundedFile, Cursor, DamagedError
+from .chunks import Chunk, ChunkGrid, new_chunks, old_chunks
+from .headers import HeaderMessages, MessageKind
+from .types import Hdf5Type, nelems, read_space, read_type, strip_padding
 
 _COMPACT, _CONTIGUOUS, _CHUNKED, _VIRTUAL = range(4)
 DEFLATE, SHUFFLE = 1, 2
@@ -20,42 +20,43 @@ _NO_FILTER_AT_EDGES = 1
 
 
 @dataclass(frozen=True)
-class Filter:
-    """A filter of chunks. values: its settings, of deflate the level."""
+class ChunkFilter:
+    """A filter of chunks. number: which filter, for example DEFLATE. values: its settings; deflate
+    has one, the level.
+    """
 
     number: int
     values: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Place:
+class StoragePlace:
     """Where an array is, and how many bytes are stored.
 
-    data: of a compact dataset. at: of a contiguous one, None if nothing is stored. grid, chunks: of
-    a chunked one.
+    data: the bytes of a compact dataset. at: the address of a contiguous dataset; None if nothing
+    is stored. grid, chunks: the grid of a chunked dataset, and the chunks that are stored.
     """
 
     nbytes: int = 0
     data: bytes | None = None
     at: int | None = None
-    grid: Grid | None = None
+    grid: ChunkGrid | None = None
     chunks: list[Chunk] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Stored:
-    """An array as it is stored. shape: None of nothing at all. most: to which it may grow.
-
-    fill: the bytes of an element that is not stored.
+class StoredArray:
+    """An array as it is stored. shape: None if the dataset has no elements and no dimensions. most:
+    the shape to which it may grow. fill: the bytes of an element that is not stored.
     """
 
-    source: Source
-    type: Type
+    source: BoundedFile
+    type: Hdf5Type
     shape: tuple[int, ...] | None
     most: tuple[int | None, ...]
     fill: bytes
-    filters: tuple[Filter, ...]
-    place: Place
+    filters: tuple[ChunkFilter, ...]
+    place: StoragePlace
 
     @property
     def claims(self) -> int:
@@ -79,14 +80,14 @@ class Stored:
         else:
             array = self._filled(shape, dtype)
         array = array.reshape(shape)
-        return unpadded(array, self.type.padding) if self.type.is_text else array
+        return strip_padding(array, self.type.padding) if self.type.is_text else array
 
     def _filled(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         if not self.fill.strip(b"\0"):
             return np.zeros(shape, dtype)
         return np.full(shape, np.frombuffer(self.fill, dtype, 1)[0], dtype)
 
-    def _from_chunks(self, grid: Grid, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    def _from_chunks(self, grid: ChunkGrid, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         for one in self.filters:
             if one.number not in (DEFLATE, SHUFFLE):
                 raise DamagedError(
@@ -97,7 +98,7 @@ class Stored:
             data = self.source.data(chunk.at, chunk.nbytes, f"the chunk at {chunk.first}")
             for k in reversed(range(len(self.filters))):
                 if not chunk.mask >> k & 1:
-                    data = _undo(self.filters[k].number, data, grid.nbytes, dtype.itemsize)
+                    data = _undo_filter(self.filters[k].number, data, grid.nbytes, dtype.itemsize)
             if len(data) != grid.nbytes:
                 raise DamagedError(f"a chunk has {len(data)} bytes, need {grid.nbytes}")
             block = np.frombuffer(data, dtype).reshape(grid.chunk)
@@ -108,7 +109,7 @@ class Stored:
         return array
 
 
-def _undo(number: int, data: bytes, nbytes: int, itemsize: int) -> bytes:
+def _undo_filter(number: int, data: bytes, nbytes: int, itemsize: int) -> bytes:
     if number == DEFLATE:
         try:
             data = zlib.decompressobj().decompress(data, nbytes + 1)
@@ -122,47 +123,49 @@ def _undo(number: int, data: bytes, nbytes: int, itemsize: int) -> bytes:
     return np.frombuffer(data, np.uint8).reshape(itemsize, -1).T.tobytes()
 
 
-def is_dataset(messages: Messages) -> bool:
+def is_dataset(messages: HeaderMessages) -> bool:
     """Return whether an object is a dataset."""
-    return Kind.LAYOUT in messages
+    return MessageKind.LAYOUT in messages
 
 
-def stored(source: Source, messages: Messages) -> Stored:
+def read_stored_array(source: BoundedFile, messages: HeaderMessages) -> StoredArray:
     """Return a dataset's array. Raises DamagedError unless it is in this file."""
-    space, kind, layout = (messages.one(k) for k in (Kind.DATASPACE, Kind.DATATYPE, Kind.LAYOUT))
-    if Kind.EXTERNAL_FILES in messages:
+    space, kind, layout = (
+        messages.one(k) for k in (MessageKind.DATASPACE, MessageKind.DATATYPE, MessageKind.LAYOUT)
+    )
+    if MessageKind.EXTERNAL_FILES in messages:
         raise DamagedError(_UNSAFE)
     if space is None or kind is None or layout is None:
         raise DamagedError("a dataset has no type, shape or place")
     (shape, most), own = read_space(space), read_type(kind)
-    filters = _filters(messages.one(Kind.FILTERS))
-    place = _place(source, layout, shape, most, own.nbytes, bool(filters))
+    filters = _parse_filters(messages.one(MessageKind.FILTERS))
+    place = _parse_storage_place(source, layout, shape, most, own.nbytes, bool(filters))
     if place.nbytes > source.size:
         raise DamagedError(f"{place.nbytes} bytes are stored, in a file of {source.size}")
     needs = nelems(shape) * own.nbytes
     if (place.data is not None or place.at is not None) and place.nbytes < needs:
         raise DamagedError(f"{place.nbytes} bytes are stored, need {needs}")
-    return Stored(source, own, shape, most, _fill_value(messages, own), filters, place)
+    return StoredArray(source, own, shape, most, _fill_value(messages, own), filters, place)
 
 
-def _place(
-    source: Source,
+def _parse_storage_place(
+    source: BoundedFile,
     layout: Cursor,
     shape: tuple[int, ...] | None,
     most: tuple[int | None, ...],
     itemsize: int,
     filtered: bool,
-) -> Place:
+) -> StoragePlace:
     """IV.A.2.i. The Data Layout Message."""
     version, kind = layout.version(3, 4, 5), layout.uint()
     if kind == _VIRTUAL:
         raise DamagedError(_UNSAFE)
     if kind == _COMPACT:
         data = layout.take(layout.uint(2))
-        return Place(len(data), data=data)
+        return StoragePlace(len(data), data=data)
     if kind == _CONTIGUOUS:
         at, nbytes = layout.address(), layout.uint(8)
-        return Place() if at is None else Place(nbytes, at=at)
+        return StoragePlace() if at is None else StoragePlace(nbytes, at=at)
     if kind != _CHUNKED or shape is None:
         raise DamagedError(f"a data layout of class {kind}")
     flags = layout.uint() if version > 3 else 0
@@ -174,15 +177,15 @@ def _place(
     sizes = tuple(layout.uint(width) for _ in range(rank))
     if rank != len(shape) or not all(sizes) or layout.uint(width) != itemsize:
         raise DamagedError(f"chunks of {sizes} for a shape of {shape}")
-    grid = Grid(shape, most, sizes, math.prod(sizes) * itemsize)
+    grid = ChunkGrid(shape, most, sizes, math.prod(sizes) * itemsize)
     if version > 3:
         chunks = new_chunks(source, layout, flags, grid, filtered)
     else:
         chunks = [] if at is None else old_chunks(source, at, grid)
-    return Place(sum(chunk.nbytes for chunk in chunks), grid=grid, chunks=chunks)
+    return StoragePlace(sum(chunk.nbytes for chunk in chunks), grid=grid, chunks=chunks)
 
 
-def _filters(cursor: Cursor | None) -> tuple[Filter, ...]:
+def _parse_filters(cursor: Cursor | None) -> tuple[ChunkFilter, ...]:
     """IV.A.2.l. The Filter Pipeline Message."""
     if cursor is None:
         return ()
@@ -195,15 +198,15 @@ def _filters(cursor: Cursor | None) -> tuple[Filter, ...]:
         cursor.take(2)  # flags
         values = cursor.uint(2)
         cursor.take(-(-nbytes // 8) * 8 if version == 1 else nbytes)
-        found.append(Filter(number, tuple(cursor.uint(4) for _ in range(values))))
+        found.append(ChunkFilter(number, tuple(cursor.uint(4) for _ in range(values))))
         cursor.take(4 if version == 1 and values % 2 else 0)
     return tuple(found)
 
 
-def _fill_value(messages: Messages, own: Type) -> bytes:
+def _fill_value(messages: HeaderMessages, own: Hdf5Type) -> bytes:
     """IV.A.2.e and f. The Fill Value Messages."""
     data = b""
-    if cursor := messages.one(Kind.FILL_VALUE):
+    if cursor := messages.one(MessageKind.FILL_VALUE):
         version = cursor.version(1, 2, 3)
         if version == 3:
             defined = cursor.uint() & 32
@@ -211,6 +214,6 @@ def _fill_value(messages: Messages, own: Type) -> bytes:
             cursor.take(2)
             defined = cursor.uint() or version == 1
         data = cursor.take(cursor.uint(4)) if defined else b""
-    elif cursor := messages.one(Kind.OLD_FILL_VALUE):
+    elif cursor := messages.one(MessageKind.OLD_FILL_VALUE):
         data = cursor.take(cursor.uint(4))
     return data if len(data) == own.nbytes else bytes(own.nbytes)

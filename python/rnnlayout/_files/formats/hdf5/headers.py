@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-from .bounded import Cursor, DamagedError, Source
+from .bounded import BoundedFile, Cursor, DamagedError
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SHARED, _FAIL_IF_UNKNOWN = 2, 128  # flags of messages
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """The kinds of messages that this reader knows."""
 
     DATASPACE = 1
@@ -34,7 +34,7 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Message:
+class HeaderMessage:
     """One message of an object header."""
 
     kind: int
@@ -48,30 +48,30 @@ class Message:
 
     def cursor(self) -> Cursor:
         """Return its content. Raises DamagedError if it is shared."""
-        what = f"the message {Kind(self.kind).name.lower().replace('_', ' ')}"
+        what = f"the message {MessageKind(self.kind).name.lower().replace('_', ' ')}"
         if self.is_shared:
             raise DamagedError(f"{what} is shared by several objects, which is not supported")
         return Cursor(self.data, what)
 
 
-class Messages:
+class HeaderMessages:
     """The messages of one object, by kind."""
 
-    def __init__(self, source: Source, at: int) -> None:
-        self._found: dict[int, list[Message]] = {}
-        for message in _messages(source, at):
-            if message.flags & _FAIL_IF_UNKNOWN and message.kind not in set(Kind):
+    def __init__(self, source: BoundedFile, at: int) -> None:
+        self._found: dict[int, list[HeaderMessage]] = {}
+        for message in _read_messages(source, at):
+            if message.flags & _FAIL_IF_UNKNOWN and message.kind not in set(MessageKind):
                 raise DamagedError(f"a message of kind {message.kind} is not supported")
             self._found.setdefault(message.kind, []).append(message)
 
-    def __contains__(self, kind: Kind) -> bool:
+    def __contains__(self, kind: MessageKind) -> bool:
         return kind in self._found
 
-    def all(self, kind: Kind) -> list[Message]:
+    def all(self, kind: MessageKind) -> list[HeaderMessage]:
         """Return the messages of a kind."""
         return self._found.get(kind, [])
 
-    def one(self, kind: Kind) -> Cursor | None:
+    def one(self, kind: MessageKind) -> Cursor | None:
         """Return the content of the only message of a kind, None if the object has none."""
         found = self.all(kind)
         if len(found) > 1:
@@ -79,9 +79,9 @@ class Messages:
         return found[0].cursor() if found else None
 
 
-def root_address(source: Source) -> int:
+def root_address(source: BoundedFile) -> int:
     """Return the address of the root group's object header (II.A. Format Signature, Superblock)."""
-    source.start = _start(source)
+    source.start = _superblock_start(source)
     head = source.block(0, 12, "superblock", SIGNATURE)
     version = head.version(0, 1, 2, 3)
     nbytes = {0: 96, 1: 100, 2: 48, 3: 48}[version]
@@ -104,7 +104,7 @@ def root_address(source: Source) -> int:
     return other
 
 
-def _start(source: Source) -> int:
+def _superblock_start(source: BoundedFile) -> int:
     """Return where the superblock is: at 0, or at a power of two from 512."""
     at = 0
     while at + len(SIGNATURE) <= source.size:
@@ -114,14 +114,14 @@ def _start(source: Source) -> int:
     raise DamagedError("it is not an HDF5 file")
 
 
-def _messages(source: Source, at: int) -> Iterator[Message]:
+def _read_messages(source: BoundedFile, at: int) -> Iterator[HeaderMessage]:
     what = "object header"
     if source.block(at, 4, what).take(4) == b"OHDR":
         return _new_messages(source, at)
     return _old_messages(source, at)
 
 
-def _old_messages(source: Source, at: int) -> Iterator[Message]:
+def _old_messages(source: BoundedFile, at: int) -> Iterator[HeaderMessage]:
     """IV.A.1.a. Version 1 Data Object Header Prefix."""
     head = source.block(at, 16, "object header")
     head.version(1)
@@ -132,14 +132,14 @@ def _old_messages(source: Source, at: int) -> Iterator[Message]:
         while block.left >= 8:
             kind, size, flags = block.uint(2), block.uint(2), block.uint()
             block.take(3)
-            message = Message(kind, flags, block.take(size))
-            if kind == Kind.CONTINUATION:
+            message = HeaderMessage(kind, flags, block.take(size))
+            if kind == MessageKind.CONTINUATION:
                 blocks.append(_continuation(message))
             else:
                 yield message
 
 
-def _new_messages(source: Source, at: int) -> Iterator[Message]:
+def _new_messages(source: BoundedFile, at: int) -> Iterator[HeaderMessage]:
     """IV.A.1.b. Version 2 Data Object Header Prefix."""
     head = source.block(at, 6, "object header", b"OHDR")
     head.version(2)
@@ -153,14 +153,14 @@ def _new_messages(source: Source, at: int) -> Iterator[Message]:
         while block.left >= 4 + order:  # what is shorter is a gap
             kind, size, flags = block.uint(), block.uint(2), block.uint()
             block.take(order)
-            message = Message(kind, flags, block.take(size))
-            if kind == Kind.CONTINUATION:
+            message = HeaderMessage(kind, flags, block.take(size))
+            if kind == MessageKind.CONTINUATION:
                 at, nbytes = _continuation(message)
                 blocks.append((at, nbytes - 4, b"OCHK"))  # a checksum follows
             else:
                 yield message
 
 
-def _continuation(message: Message) -> tuple[int, int]:
+def _continuation(message: HeaderMessage) -> tuple[int, int]:
     cursor = message.cursor()
     return cursor.uint(8), cursor.uint(8)

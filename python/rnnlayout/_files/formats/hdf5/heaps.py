@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
-from .bounded import Cursor, DamagedError, Source, uint_nbytes
+from .bounded import BoundedFile, Cursor, DamagedError, is_power_of_two, uint_nbytes
 from .trees import new_records
 
 ATTRIBUTES_BY_NAME, LINKS_BY_NAME = 8, 5  # types of the records of a B-tree
@@ -14,7 +14,7 @@ _MOST_ROWS = 64  # a heap has at most 2**64 bytes
 _HUGE_RECORD = 1  # of a B-tree: a huge object found by its number, not filtered
 
 
-def local_heap(source: Source, at: int | None) -> Cursor:
+def local_heap(source: BoundedFile, at: int | None) -> Cursor:
     """Return the data of a local heap: names of links, found by their offsets."""
     head = source.block(at, 32, "local heap", b"HEAP")
     head.version(0)
@@ -26,7 +26,7 @@ def local_heap(source: Source, at: int | None) -> Cursor:
 class GlobalHeap:
     """All global heap collections of a file, each read when an object of it is asked for."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: BoundedFile) -> None:
         self._source = source
         self._collections: dict[int, dict[int, tuple[int, int]]] = {}
 
@@ -59,7 +59,7 @@ class GlobalHeap:
             at += 16 + -(-nbytes // 8) * 8
 
 
-def fractal_heap(source: Source, at: int | None) -> Callable[[Cursor], Cursor]:
+def fractal_heap(source: BoundedFile, at: int | None) -> Callable[[Cursor], Cursor]:
     """Return a function that takes the ID of an object in a fractal heap and returns the object."""
     head = source.block(at, 142, "fractal heap", b"FRHP")
     head.version(0)
@@ -72,11 +72,14 @@ def fractal_heap(source: Source, at: int | None) -> Callable[[Cursor], Cursor]:
     width, first, largest, bits = head.uint(2), head.uint(8), head.uint(8), head.uint(2)
     head.take(2)
     root, rows = head.address(), head.uint(2)
-    if not (_is_power(first) and _is_power(largest) and _is_power(width)) or first > largest:
+    if (
+        not (is_power_of_two(first) and is_power_of_two(largest) and is_power_of_two(width))
+        or first > largest
+    ):
         raise DamagedError(f"{head.what} has blocks of {first} to {largest} bytes")
     offset_nbytes = (bits + 7) // 8
     length_nbytes = min(uint_nbytes(most), (largest.bit_length() + 6) // 8)
-    table = _Table(source, width, first, largest, offset_nbytes)
+    table = _DoublingTable(source, width, first, largest, offset_nbytes)
     blocks = [] if root is None else sorted(table.blocks(root, rows))
     starts = [start for start, _, _ in blocks]
     huge: dict[int, tuple[int, int]] = {}
@@ -102,7 +105,7 @@ def fractal_heap(source: Source, at: int | None) -> Callable[[Cursor], Cursor]:
     return get
 
 
-def dense_messages(source: Source, info: Cursor, kind: int) -> Iterator[Cursor]:
+def dense_messages(source: BoundedFile, info: Cursor, kind: int) -> Iterator[Cursor]:
     """Yield the attributes or links that an object keeps in a fractal heap with a B-tree of names.
 
     IV.A.2.c. The Link Info Message; IV.A.2.v. The Attribute Info Message.
@@ -120,11 +123,13 @@ def dense_messages(source: Source, info: Cursor, kind: int) -> Iterator[Cursor]:
             yield heap(record)
 
 
-class _Table:
+class _DoublingTable:
     """The doubling table of a fractal heap: `width` blocks per row, rows 0 and 1 of the first size,
     each row after them of twice the size before it."""
 
-    def __init__(self, source: Source, width: int, first: int, largest: int, nbytes: int) -> None:
+    def __init__(
+        self, source: BoundedFile, width: int, first: int, largest: int, nbytes: int
+    ) -> None:
         self._source, self._width, self._first, self._offset_nbytes = source, width, first, nbytes
         self._direct_rows = (largest // first).bit_length() + 1
 
@@ -148,7 +153,3 @@ class _Table:
                     inner = (size // (self._first * self._width)).bit_length()
                     yield from self.blocks(child, inner, start)
                 start += size
-
-
-def _is_power(n: int) -> bool:
-    return n > 0 and n & (n - 1) == 0

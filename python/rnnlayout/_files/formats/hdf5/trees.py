@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .bounded import Cursor, DamagedError, Source, uint_nbytes
+from .bounded import BoundedFile, Cursor, DamagedError, uint_nbytes
 
 _PREFIX = 10  # bytes around the records of a node of version 2: signature, version, type, checksum
 
 
-def old_entries(source: Source, at: int, kind: int, key_nbytes: int) -> Iterator[tuple[bytes, int]]:
+def old_entries(
+    source: BoundedFile, at: int, kind: int, key_nbytes: int
+) -> Iterator[tuple[bytes, int]]:
     """Yield the keys and addresses in the leaves of a B-tree of version 1.
 
     kind: 0 for groups, 1 for chunks. Each level must be one less than the one above it.
@@ -30,7 +32,7 @@ def old_entries(source: Source, at: int, kind: int, key_nbytes: int) -> Iterator
                 yield key, child
 
 
-def new_records(source: Source, at: int, kinds: tuple[int, ...]) -> Iterator[Cursor]:
+def new_records(source: BoundedFile, at: int, kinds: tuple[int, ...]) -> Iterator[Cursor]:
     """Yield the records of a B-tree of version 2. kinds: types of records that are expected."""
     head = source.block(at, 34, "B-tree header", b"BTHD")
     head.version(0)

@@ -23,11 +23,10 @@ _BOOL = b"\0\1"  # h5py's: FALSE and TRUE
 
 
 @dataclass(frozen=True)
-class Type:
-    """The type of an element. nbytes: of an element in the file.
-
-    name: for people. dtype: NumPy's, object for texts of variable length, None if not supported.
-    charset: of texts. padding: of texts of fixed length.
+class Hdf5Type:
+    """The type of an element. name: the type's name in messages. nbytes: the size of an element in
+    the file. dtype: NumPy's dtype, object for texts of variable length, None if the type is not
+    supported. charset: the character set of texts. padding: how texts of fixed length are padded.
     """
 
     name: str
@@ -47,55 +46,55 @@ class Type:
         return self.dtype == object
 
 
-def read_type(cursor: Cursor) -> Type:
+def read_type(cursor: Cursor) -> Hdf5Type:
     """IV.A.2.d. The Datatype Message."""
     head, bits, nbytes = cursor.uint(), cursor.uint(3), cursor.uint(4)
     kind, version = head & 15, head >> 4
     if not nbytes or nbytes >= 1 << 31 or not 1 <= version <= 5:
         raise DamagedError(f"a datatype of version {version} with {nbytes} bytes")
     if kind == _FIXED:
-        return _fixed(cursor, bits, nbytes)
+        return _fixed_point_type(cursor, bits, nbytes)
     if kind == _FLOAT:
-        return _float(cursor, bits, nbytes)
+        return _float_type(cursor, bits, nbytes)
     if kind == _TEXT:
         charset = "utf-8" if bits >> 4 & 15 else "ascii"
-        return Type(f"|S{nbytes}", nbytes, np.dtype(f"S{nbytes}"), charset, bits & 15)
+        return Hdf5Type(f"|S{nbytes}", nbytes, np.dtype(f"S{nbytes}"), charset, bits & 15)
     if kind == _OPAQUE:
         if cursor.take(bits & 255).startswith(b"NUMPY:"):
-            return Type("a date", nbytes)
-        return Type(f"|V{nbytes}", nbytes, np.dtype(f"V{nbytes}"))
+            return Hdf5Type("a date", nbytes)
+        return Hdf5Type(f"|V{nbytes}", nbytes, np.dtype(f"V{nbytes}"))
     if kind == _ENUM:
-        return _enum(cursor, bits, nbytes, padded=version < 3)
+        return _enum_type(cursor, bits, nbytes, padded=version < 3)
     if kind == _VARIABLE and bits & 15 == 1 and nbytes == 16:
         charset = "utf-8" if bits >> 8 & 15 else "ascii"
-        return Type("text of variable length", nbytes, np.dtype(object), charset)
-    return Type(
+        return Hdf5Type("text of variable length", nbytes, np.dtype(object), charset)
+    return Hdf5Type(
         "a list of variable length" if kind == _VARIABLE else _OTHERS.get(kind, "?"), nbytes
     )
 
 
-def _fixed(cursor: Cursor, bits: int, nbytes: int) -> Type:
+def _fixed_point_type(cursor: Cursor, bits: int, nbytes: int) -> Hdf5Type:
     offset, precision = cursor.uint(2), cursor.uint(2)
     sign = "i" if bits & 8 else "u"
     if (offset, precision) != (0, 8 * nbytes) or nbytes not in (1, 2, 4, 8):
-        return Type(f"an integer of {precision} bits", nbytes)
-    return _number(np.dtype(f"{'>' if bits & 1 else '<'}{sign}{nbytes}"))
+        return Hdf5Type(f"an integer of {precision} bits", nbytes)
+    return _number_type(np.dtype(f"{'>' if bits & 1 else '<'}{sign}{nbytes}"))
 
 
-def _float(cursor: Cursor, bits: int, nbytes: int) -> Type:
+def _float_type(cursor: Cursor, bits: int, nbytes: int) -> Hdf5Type:
     offset, precision = cursor.uint(2), cursor.uint(2)
     form = precision, *(cursor.uint() for _ in range(4)), cursor.uint(4)
     sign, order = bits >> 8 & 255, bits & 0x41
     if offset or form != _IEEE.get(nbytes) or sign != 8 * nbytes - 1 or order > 1:
-        return Type(f"a float of {precision} bits that is not IEEE's", nbytes)
-    return _number(np.dtype(f"{'>' if order else '<'}f{nbytes}"))
+        return Hdf5Type(f"a float of {precision} bits that is not IEEE's", nbytes)
+    return _number_type(np.dtype(f"{'>' if order else '<'}f{nbytes}"))
 
 
-def _number(dtype: np.dtype) -> Type:
-    return Type(str(dtype.newbyteorder("=")), dtype.itemsize, dtype)
+def _number_type(dtype: np.dtype) -> Hdf5Type:
+    return Hdf5Type(str(dtype.newbyteorder("=")), dtype.itemsize, dtype)
 
 
-def _enum(cursor: Cursor, bits: int, nbytes: int, padded: bool) -> Type:
+def _enum_type(cursor: Cursor, bits: int, nbytes: int, padded: bool) -> Hdf5Type:
     base, count = read_type(cursor), bits & 0xFFFF
     names = []
     for _ in range(min(count, 3)):
@@ -103,8 +102,8 @@ def _enum(cursor: Cursor, bits: int, nbytes: int, padded: bool) -> Type:
         names.append(cursor.name())
         cursor.take(-(cursor.at - start) % 8 if padded else 0)
     if base.dtype == np.int8 and names == ["FALSE", "TRUE"] and cursor.take(2) == _BOOL:
-        return Type("bool", 1, np.dtype(bool))
-    return Type("an enumeration", nbytes)
+        return Hdf5Type("bool", 1, np.dtype(bool))
+    return Hdf5Type("an enumeration", nbytes)
 
 
 def read_space(cursor: Cursor) -> tuple[tuple[int, ...] | None, tuple[int | None, ...]]:
@@ -132,7 +131,7 @@ def nelems(shape: tuple[int, ...] | None) -> int:
     return 0 if shape is None else math.prod(shape)
 
 
-def unpadded(array: np.ndarray, padding: int) -> np.ndarray:
+def strip_padding(array: np.ndarray, padding: int) -> np.ndarray:
     """Return texts of fixed length without their padding; null bytes NumPy removes itself."""
     if padding == _ENDS_AT_NULL:
         texts = [text.split(b"\0", 1)[0] for text in array.reshape(-1).tolist()]

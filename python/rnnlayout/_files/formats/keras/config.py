@@ -11,7 +11,7 @@ from rnnlayout._model.errors import FileError
 from rnnlayout._sources.keras_config import CELLS
 from rnnlayout._sources.keras_tree import (
     Node,
-    Recurrent,
+    RecurrentLayer,
     Version,
     any_config,
     class_of,
@@ -23,19 +23,19 @@ CUDNN = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}  # cuDNN's layers -> those of K
 _DEPTH = 64  # models in models
 
 
-def recurrent_in(
+def recurrent_layers_in(
     node: Node, around: tuple[str, ...] = (), trainable: bool = True
-) -> Iterator[Recurrent]:
+) -> Iterator[RecurrentLayer]:
     """Yield a layer of a model if it is recurrent, else all recurrent layers in it."""
     if len(around) > _DEPTH:
         raise FileError(f"the config has models nested {len(around)} deep: refused")
     path = (*around, layer_name(node))
     trainable = trainable and bool(any_config(node).get("trainable", True))
     if is_recurrent(node):
-        yield Recurrent(path, node, trainable)
+        yield RecurrentLayer(path, node, trainable)
         return
-    for child in children(node):
-        yield from recurrent_in(child, path, trainable)
+    for child in child_layers(node):
+        yield from recurrent_layers_in(child, path, trainable)
 
 
 def is_recurrent(node: Node) -> bool:
@@ -53,7 +53,7 @@ def layer_name(node: Node) -> str:
     return name if isinstance(name, str) and name else str(node.get("class_name")).lower()
 
 
-def children(node: Node) -> list[Node]:
+def child_layers(node: Node) -> list[Node]:
     """Return the layers of a model, or the layer in a wrapper; [] for other nodes."""
     config = any_config(node)
     layers = config.get("layers")
@@ -61,7 +61,7 @@ def children(node: Node) -> list[Node]:
     return [child for child in inside if isinstance(child, dict) and "class_name" in child]
 
 
-def parse(text: str | bytes, what: str) -> dict[str, Any]:
+def parse_config(text: str | bytes, what: str) -> dict[str, Any]:
     """Return an object from its JSON. Raises FileError if it is not one."""
     try:
         return object_of(json.loads(text))
@@ -69,7 +69,7 @@ def parse(text: str | bytes, what: str) -> dict[str, Any]:
         raise FileError(f"{what} is malformed: {error}") from None
 
 
-def version(text: str | None) -> Version:
+def parse_keras_version(text: str | None) -> Version:
     """Return the version in a file's keras_version, which Keras 1.0 did not write."""
     match = re.match(r"(\d{1,9})(?:\.(\d{1,9}))?", text or "1")
     return (int(match[1]), int(match[2] or 0)) if match else (1, 0)

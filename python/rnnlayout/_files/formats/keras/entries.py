@@ -8,32 +8,37 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from rnnlayout._files.bags.bag import Hints
-from rnnlayout._files.bags.found import Found
-from rnnlayout._files.bags.naming import distinct
-from rnnlayout._files.bags.record import Record
-from rnnlayout._files.bags.stacks import stacked
-from rnnlayout._files.bags.unrecorded import unrecorded
+from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.match_rnns import stack_entries
+from rnnlayout._files.tensor_sets.record import Record
+from rnnlayout._files.tensor_sets.rnn_names import distinct_names
+from rnnlayout._files.tensor_sets.tensor_set import Hints
+from rnnlayout._files.tensor_sets.unrecorded import unrecorded
 from rnnlayout._model.cells import CELLS
+from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
-from rnnlayout._model.given import Given
 from rnnlayout._model.layout import known_layouts
-from rnnlayout._model.spec import HARD_SIGMOIDS, unlike
-from rnnlayout._model.undecided import UndecidedError, named
+from rnnlayout._model.spec import HARD_SIGMOIDS, differing_fields
+from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.keras_config import SIGMOID_SINCE, Description
-from rnnlayout._sources.keras_tree import Node, Recurrent, Version
-from rnnlayout._sources.places import is_of
-from rnnlayout._sources.read import read
+from rnnlayout._sources.keras_config import SIGMOID_SINCE, RNNDescription
+from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version
+from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.rnn_places import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .architecture import Architecture, read_architecture
-from .hdf5 import Dataset, Group
-from .unknown import check_accepted, question, read_as, unknown_in
+from .hdf5_tree import Hdf5Dataset, Hdf5Group
+from .unknown_classes import (
+    check_accepted,
+    read_unknown_classes,
+    unknown_class_question,
+    unknown_classes_in,
+)
 
 LEAVES = ("kernel", "recurrent_kernel", "bias")
-Cell = Mapping[str, Dataset]  # by LEAVES, or by the names of Keras 1: W, U_i, b_o ...
+CellDatasets = Mapping[str, Hdf5Dataset]  # by LEAVES, or by the names of Keras 1: W, U_i, b_o ...
 
 # Keras 1 has an array per gate, named by letters, of which two are its own.
 _KERAS_1 = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
@@ -43,7 +48,7 @@ _DEFAULTS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 
 
 @dataclass
-class Entries:
+class KerasEntries:
     """The RNNs of a file, collected one by one, with the errors of those that cannot be read."""
 
     hints: Hints
@@ -59,37 +64,38 @@ class Entries:
             self.beside = read_architecture(self.hints.config)
 
     def take_classes(self, model: Node) -> None:
-        """Read layers of unknown classes in a config as what they look like; see unknown.py."""
+        """Read layers of unknown classes in a config as the classes that they look like."""
         accepted = self.hints.as_class or {}
-        check_accepted(accepted, read_as(model, accepted))
+        check_accepted(accepted, read_unknown_classes(model, accepted))
 
-    def add_layer(self, layer: Recurrent, cells: Sequence[Cell]) -> None:
+    def add_layer(self, layer: RecurrentLayer, cells: Sequence[CellDatasets]) -> None:
         """Add a layer of the config. Raises FileError if it is malformed or does not fit."""
         try:
             described = layer.descriptions(self.version)
         except FileError:
             raise
         except ValueError as error:
-            if is_of(layer.name, self.hints.prefix):
+            if is_under_with_direction(layer.name, self.hints.prefix):
                 self.entries.append((layer.name, error))
             return
         check_cells(layer, cells)
-        self.add(layer.name, cells, layer.both, described, unknown_in(layer))
+        self.add(layer.name, cells, layer.both, described, unknown_classes_in(layer))
 
     def add(
         self,
         name: str,
-        cells: Sequence[Cell],
+        cells: Sequence[CellDatasets],
         both: bool,
-        described: list[Description] | None,
+        described: list[RNNDescription] | None,
         unknown: Mapping[str, str] | None = None,
     ) -> None:
-        """Add an RNN. cells: of its layers, bottom first; of both directions, forward first.
+        """Add an RNN. cells: the cells of its layers, bottom first; if it is bidirectional, the
+        forward cell before the backward one.
 
         described: what the config says about each layer; None if the file has no config. unknown:
         classes that the caller has not accepted -> the class of Keras that each is read as.
         """
-        if not is_of(name, self.hints.prefix):
+        if not is_under_with_direction(name, self.hints.prefix):
             return
         self.used |= {data.path for cell in cells for data in cell.values()}
         each = 1 + both
@@ -102,38 +108,43 @@ class Entries:
                 try:
                     layers[one] = self._layer(one, row, described[k] if described else None)
                 except UndecidedError as error:
-                    questions[one] = named(error, one)
+                    questions[one] = error_with_name(error, one)
         except FileError:
             raise
         except ValueError as error:
             self.entries.append((name, error))
             return
-        for one, weights in stacked(layers, names, name).items():
-            self.entries.append((one, question(one, weights, unknown) if unknown else weights))
+        for one, weights in stack_entries(layers, names, name).items():
+            self.entries.append(
+                (one, unknown_class_question(one, weights, unknown) if unknown else weights)
+            )
         self.entries += questions.items()
 
-    def found(self, root: Group) -> Found:
-        """Return the result. root: of the file, whose other arrays are named too, but not an
-        optimizer's."""
+    def found(self, root: Hdf5Group) -> Found:
+        """Return the result. root: the root group of the file; the result names the arrays in it
+        that belong to no RNN, except those of an optimizer.
+        """
         layers = [group for name, group in root.groups.items() if not name.startswith("optimizer")]
         paths = (data.path for group in layers for data in group.all_datasets())
         others = [path.lstrip("/") for path in paths if path not in self.used]
-        names = distinct([name for name, _ in self.entries])
+        names = distinct_names([name for name, _ in self.entries])
         found = dict(zip(names, (one for _, one in self.entries), strict=True))
         weights = {name: one for name, one in found.items() if isinstance(one, Weights)}
         unread = {name: one for name, one in found.items() if isinstance(one, Exception)}
         return Found(weights, unread, unrecorded(self.guessed, self.hints), others)
 
-    def _layer(self, name: str, cells: Sequence[Cell], own: Description | None) -> Weights:
-        parts = [_arrays(name, cell) for cell in cells]
+    def _layer(
+        self, name: str, cells: Sequence[CellDatasets], own: RNNDescription | None
+    ) -> Weights:
+        parts = [_arrays_by_leaf(name, cell) for cell in cells]
         tensors = parts[0]
         if len(parts) == 2:
             sides = zip(("forward", "backward"), parts, strict=True)
             tensors = {f"0/{side}/{leaf}": a for side, part in sides for leaf, a in part.items()}
         record = self.records.get(name)
         if own is not None:
-            given = read(tensors, None, own.layout, **own.hints)
-            different = unlike(record.spec, given.spec) if record else ""
+            given = read_source(tensors, None, own.layout, **own.hints)
+            different = differing_fields(record.spec, given.spec) if record else ""
             if self.beside and different:
                 raise FileError(
                     f"{name}: the file records another RNN than {self.beside.name} describes"
@@ -143,12 +154,12 @@ class Entries:
                 given = replace(given, spec=record.spec)  # it also has the bias mode
             return weights_of(replace(given, config=own.config, batch_first=own.batch_first))
         if record is not None:
-            return _recorded(name, tensors, record)
+            return _recorded_layer(name, tensors, record)
         weights = weights_of(replace(self._by_shapes(name, tensors), batch_first=True))
         self.guessed.append(weights)
         return weights
 
-    def _by_shapes(self, name: str, tensors: dict[str, Bits]) -> Given:
+    def _by_shapes(self, name: str, tensors: dict[str, Bits]) -> CheckedRNN:
         """Read a layer of a file without a config; hints are for what its shapes do not show."""
         layout, spec, asked = self.hints.layout, self.hints.spec, self.hints.hidden
         if spec is not None:
@@ -161,11 +172,11 @@ class Entries:
         activation = asked.get("recurrent_activation")
         check_activation(activation, self.version)
         try:
-            given = read(tensors, None, layout, recurrent_activation=activation,
+            given = read_source(tensors, None, layout, recurrent_activation=activation,
                          activation=asked.get("activation"))  # fmt: skip
         except UndecidedError as question:
             try:
-                given = read(tensors, None, layout, **asked)
+                given = read_source(tensors, None, layout, **asked)
             except LayoutError:  # the hints are meant for another RNN
                 raise question from None
             except UndecidedError as question:
@@ -176,17 +187,17 @@ class Entries:
             raise _without_activation([given])
         return given
 
-    def _lacks_activation(self, given: Given) -> bool:
+    def _lacks_activation(self, given: CheckedRNN) -> bool:
         """Return whether the file may mean another recurrent activation than sigmoid."""
         return _is_gated(given) and self.version < SIGMOID_SINCE
 
 
-def _is_gated(given: Given) -> bool:
+def _is_gated(given: CheckedRNN) -> bool:
     return given.layout.name == "keras" and CELLS[given.spec.cell].is_gated
 
 
 def _without_activation(
-    givens: Sequence[Given], other: UndecidedError | None = None
+    givens: Sequence[CheckedRNN], other: UndecidedError | None = None
 ) -> UndecidedError:
     """Return the question for the recurrent activation, after another question about the RNN."""
     message = (
@@ -226,12 +237,12 @@ def count_gates(shape: tuple[int, ...]) -> int:
     return shape[1] // shape[0] if len(shape) == 2 and shape[0] else 0
 
 
-def _recorded(name: str, tensors: dict[str, Bits], record: Record) -> Weights:
+def _recorded_layer(name: str, tensors: dict[str, Bits], record: Record) -> Weights:
     """Return a layer as rnnlayout recorded it, in the dtype that it has now. Raises FileError if it
     does not fit."""
     dtype = next(iter(tensors.values())).dtype
     try:
-        given = read(tensors, record.spec.replace(dtype=dtype), record.layout)
+        given = read_source(tensors, record.spec.replace(dtype=dtype), record.layout)
     except (LayoutError, SpecError) as error:
         raise FileError(
             f"{name}: {error}; the file's record is of {record.spec}: the file was changed after"
@@ -240,7 +251,7 @@ def _recorded(name: str, tensors: dict[str, Bits], record: Record) -> Weights:
     return weights_of(replace(given, config=record.config, batch_first=record.batch_first))
 
 
-def _arrays(name: str, cell: Cell) -> dict[str, Bits]:
+def _arrays_by_leaf(name: str, cell: CellDatasets) -> dict[str, Bits]:
     """Return the arrays of a cell by LEAVES."""
     arrays = {leaf: data.floats(name) for leaf, data in cell.items()}
     if cell.keys() <= set(LEAVES):
@@ -252,20 +263,20 @@ def _arrays(name: str, cell: Cell) -> dict[str, Bits]:
         letters = [_KERAS_1_LETTER.get(gate, gate) for gate in order]
         if arrays.keys() == {f"{old}_{k}" for old in _KERAS_1.values() for k in letters}:
             return {
-                leaf: _joined([arrays[f"{old}_{letter}"] for letter in letters], name)
+                leaf: _join_gates([arrays[f"{old}_{letter}"] for letter in letters], name)
                 for leaf, old in _KERAS_1.items()
             }
     raise LayoutError(f"{name}: its arrays are {', '.join(arrays)}: not an LSTM, GRU or SimpleRNN")
 
 
-def _joined(parts: list[Bits], name: str) -> Bits:
+def _join_gates(parts: list[Bits], name: str) -> Bits:
     shapes = {(part.array.shape, part.dtype) for part in parts}
     if len(shapes) != 1 or parts[0].array.ndim not in (1, 2):
         raise LayoutError(f"{name}: the arrays of its gates differ in shape or dtype")
     return Bits(np.concatenate([part.array for part in parts], axis=-1), parts[0].dtype)
 
 
-def check_cells(layer: Recurrent, cells: Sequence[Cell]) -> None:
+def check_cells(layer: RecurrentLayer, cells: Sequence[CellDatasets]) -> None:
     """Raise FileError if the file and the config have different numbers of cells."""
     if len(cells) != len(layer.cells):
         raise FileError(
@@ -274,7 +285,7 @@ def check_cells(layer: Recurrent, cells: Sequence[Cell]) -> None:
         )
 
 
-def natural(name: str) -> tuple[str, int]:
+def natural_order(name: str) -> tuple[str, int]:
     """Return a sort key for lstm, lstm_1, lstm_2, lstm_10."""
     match = re.fullmatch(r"(.*?)(?:_(\d{1,9}))?", name, re.DOTALL)
     return (match[1], int(match[2] or 0)) if match else (name, 0)

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnlayout._files.bags.output import Output, no_room
+from rnnlayout._files.tensor_sets.output_file import Output, full_disk_error
 from rnnlayout._model.errors import FileError, missing
 from rnnlayout._native import Error
 
@@ -17,7 +17,7 @@ _ATTRIBUTE = 60_000  # bytes; libhdf5 stores a little less than 64 KiB in one
 
 @contextmanager
 def new_hdf5(file: Output | IO[bytes], what: str = "an HDF5 file") -> Iterator[Any]:
-    """Yield a new HDF5 file of h5py's. what: its name in messages.
+    """Yield a new HDF5 file of h5py's. what: the file's name in messages.
 
     Raises MissingExtraError if h5py is not installed.
     """
@@ -45,13 +45,15 @@ def _h5py_errors(what: str) -> Iterator[None]:
     except (Error, MemoryError):
         raise
     except Exception as error:
-        if no_room(error):
+        if full_disk_error(error):
             raise
         raise FileError(f"{what}: {error or type(error).__name__}") from None
 
 
 def write_texts(h5: Any, name: str, texts: Sequence[str]) -> None:
-    """Write a list of texts as an attribute, or a long list as several, as Group.texts() reads."""
+    """Write a list of texts as an attribute, or a long list as several, as Hdf5Group.texts()
+    reads.
+    """
     array = np.array([text.encode() for text in texts]) if texts else np.empty(0)
     parts = -(-array.nbytes // _ATTRIBUTE) if texts else 1
     for k, part in enumerate(np.array_split(array, parts)):

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import SpecError
-from rnnlayout._sources.keras_tree import Node, Recurrent, Version
+from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version
 
-from .config import children, layer_name, parse, recurrent_in, version
-from .entries import Cell, Entries
-from .hdf5 import Dataset, Group
+from .config import child_layers, layer_name, parse_config, parse_keras_version, recurrent_layers_in
+from .entries import CellDatasets, KerasEntries
+from .hdf5_tree import Hdf5Dataset, Hdf5Group
 
 # kernel:0, or kernel_1:0 if TensorFlow had to make names differ; Keras 1: lstm_1_W_i:0
 _LEAF = re.compile(r"(recurrent_kernel|kernel|bias)(_\d+)?(:\d+)?")
@@ -22,11 +22,11 @@ _DIRECTION = re.compile(r"(forward|backward)_")
 
 
 @dataclass
-class Scope:
-    """The arrays of one cell. path: the part of their names before their own."""
+class CellArrays:
+    """The arrays of one cell. path: the parts of their names before the name of the array."""
 
     path: list[str]
-    arrays: dict[str, Dataset] = field(default_factory=dict)
+    arrays: dict[str, Hdf5Dataset] = field(default_factory=dict)
 
     @property
     def is_recurrent(self) -> bool:
@@ -34,7 +34,7 @@ class Scope:
         return bool(matrices) and all(len(a.shape) == 2 for a in matrices)
 
 
-def layers_of(root: Group) -> Group | None:
+def find_legacy_layers(root: Hdf5Group) -> Hdf5Group | None:
     """Return the group with a group for each layer, None in a file of another kind."""
     for group in (root.groups.get("model_weights"), root):
         if group and group.texts("layer_names") is not None:
@@ -42,14 +42,14 @@ def layers_of(root: Group) -> Group | None:
     return None
 
 
-def version_of(root: Group) -> Version:
+def keras_version_of(root: Hdf5Group) -> Version:
     """Return the version of the Keras that wrote the file."""
-    layers = layers_of(root)
+    layers = find_legacy_layers(root)
     text = root.text("keras_version") or (layers.text("keras_version") if layers else None)
-    return version(text)
+    return parse_keras_version(text)
 
 
-def groups_of(layers: Group) -> Iterator[tuple[str, Group]]:
+def named_layer_groups(layers: Hdf5Group) -> Iterator[tuple[str, Hdf5Group]]:
     """Yield each layer of a model by name. Raises FileError if one is missing."""
     for name in layers.texts("layer_names") or []:
         group = layers.group(name)
@@ -58,30 +58,34 @@ def groups_of(layers: Group) -> Iterator[tuple[str, Group]]:
         yield name, group
 
 
-def read(root: Group, layers: Group, entries: Entries) -> None:
+def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntries) -> None:
     """Add every recurrent layer. Raises FileError if the file contradicts itself."""
     beside = entries.beside
-    entries.version = (beside and beside.version) or version_of(root)
+    entries.version = (beside and beside.version) or keras_version_of(root)
     config = root.text("model_config")
     if beside is not None and config is not None:
         raise SpecError(f"{root.attributes.what}: the file has a config of its own: omit config=")
-    model = beside.model if beside else {} if config is None else parse(config, "model_config")
+    model = (
+        beside.model if beside else {} if config is None else parse_config(config, "model_config")
+    )
     entries.take_classes(model)
-    nodes = {layer_name(node): node for node in children(model)}
+    nodes = {layer_name(node): node for node in child_layers(model)}
     if beside is not None:
-        wanted = [name for name, node in nodes.items() if any(recurrent_in(node))]
-        beside.check_names(nodes, wanted, [name for name, g in groups_of(layers) if _recurrent(g)])
-    for name, group in groups_of(layers):
+        wanted = [name for name, node in nodes.items() if any(recurrent_layers_in(node))]
+        beside.check_names(
+            nodes, wanted, [name for name, g in named_layer_groups(layers) if _recurrent_cells(g)]
+        )
+    for name, group in named_layer_groups(layers):
         if name in nodes:
-            for layer, cells in pairs(nodes[name], group):
+            for layer, cells in legacy_layers_with_cells(nodes[name], group):
                 entries.add_layer(layer, cells)
         else:
             _read_by_names(name, group, entries)
 
 
-def scopes(group: Group) -> list[Scope]:
+def cells_of_group(group: Hdf5Group) -> list[CellArrays]:
     """Return the arrays of a layer by cell, in the order of the layer's list."""
-    found: dict[str, Scope] = {}
+    found: dict[str, CellArrays] = {}
     for name in group.texts("weight_names") or []:
         data = group.dataset(name)
         if data is None:
@@ -93,45 +97,48 @@ def scopes(group: Group) -> list[Scope]:
             leaf, number, path = match[2], "", [*path, match[1]]
         else:
             continue
-        scope = found.setdefault("/".join([*path, number]), Scope(path))
+        scope = found.setdefault("/".join([*path, number]), CellArrays(path))
         scope.arrays[leaf] = data
     return list(found.values())
 
 
-def _recurrent(group: Group) -> list[Scope]:
-    return [scope for scope in scopes(group) if scope.is_recurrent]
+def _recurrent_cells(group: Hdf5Group) -> list[CellArrays]:
+    return [scope for scope in cells_of_group(group) if scope.is_recurrent]
 
 
-def pairs(node: Node, group: Group) -> Iterator[tuple[Recurrent, list[Cell]]]:
+def legacy_layers_with_cells(
+    node: Node, group: Hdf5Group
+) -> Iterator[tuple[RecurrentLayer, list[CellDatasets]]]:
     """Yield the recurrent layers in a layer of the config, each with its cells in the group.
 
     Keras lists weights in the order of its layers, those of frozen layers last.
     """
-    found = _recurrent(group)
-    layers = sorted(recurrent_in(node), key=lambda layer: not layer.trainable)
+    found = _recurrent_cells(group)
+    layers = sorted(recurrent_layers_in(node), key=lambda layer: not layer.trainable)
     complete = sum(len(layer.cells) for layer in layers) == len(found)
     at = 0
     for layer in layers:
         count = len(layer.cells)
-        own = found[at : at + count] if complete else _named(layer, found)
+        own = found[at : at + count] if complete else _cells_under_name(layer, found)
         yield layer, [scope.arrays for scope in own]
         at += count
 
 
-def _named(layer: Recurrent, found: list[Scope]) -> list[Scope]:
-    """Return those with the layer's name in their paths; all of them if the layer is
-    at the top of the model."""
+def _cells_under_name(layer: RecurrentLayer, found: list[CellArrays]) -> list[CellArrays]:
+    """Return the cells that have the layer's name in their paths; all cells if the layer is at the
+    top of the model.
+    """
     return found if len(layer.path) == 1 else [s for s in found if layer.path[-1] in s.path]
 
 
-def by_layer(name: str, group: Group) -> list[tuple[str, dict[str, list[Cell]]]]:
+def cells_by_layer(name: str, group: Hdf5Group) -> list[tuple[str, dict[str, list[CellDatasets]]]]:
     """Return the name of each RNN in a layer, and its cells by direction ("": the only one).
 
     Cells of one RNN have the same path, except for their own last part. Several RNNs may have the
     same name.
     """
-    layers: dict[str, dict[str, list[Cell]]] = {}
-    for scope in _recurrent(group):
+    layers: dict[str, dict[str, list[CellDatasets]]] = {}
+    for scope in _recurrent_cells(group):
         path, side = _layer_path(scope.path)
         layers.setdefault(path, {}).setdefault(side, []).append(scope.arrays)
     alone = len(layers) == 1
@@ -141,8 +148,8 @@ def by_layer(name: str, group: Group) -> list[tuple[str, dict[str, list[Cell]]]]
     ]
 
 
-def _read_by_names(name: str, group: Group, entries: Entries) -> None:
-    for entry, sides in by_layer(name, group):
+def _read_by_names(name: str, group: Hdf5Group, entries: KerasEntries) -> None:
+    for entry, sides in cells_by_layer(name, group):
         if sides.keys() == {"forward", "backward"} and len(sides["forward"]) == 1:
             entries.add(entry, [sides["forward"][0], sides["backward"][0]], True, None)
         else:

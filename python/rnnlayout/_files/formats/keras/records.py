@@ -6,15 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rnnlayout._files.bags.record import KEY, Record, read_records, write_records
+from rnnlayout._files.tensor_sets.record import KEY, Record, read_records, write_records
 
-from .hdf5 import Group
+from .hdf5_tree import Hdf5Group
 from .hdf5_write import write_texts
 
 _PART = 1000  # characters
 
 
-def write(h5: Any, records: Mapping[str, Record]) -> None:
+def write_record_attribute(h5: Any, records: Mapping[str, Record]) -> None:
     """Write the records as an attribute, in parts: libhdf5 limits its size."""
     for name in [name for name in h5.attrs if re.fullmatch(rf"{KEY}\d*", name)]:
         del h5.attrs[name]  # of the file that it is a copy of
@@ -22,7 +22,7 @@ def write(h5: Any, records: Mapping[str, Record]) -> None:
     write_texts(h5, KEY, [text[at : at + _PART] for at in range(0, len(text), _PART)])
 
 
-def read(root: Group) -> dict[str, Record]:
+def read_record_attribute(root: Hdf5Group) -> dict[str, Record]:
     """Return the records by the names of the layers, {} if the file has none."""
     parts = root.texts(KEY)
     return read_records({KEY: "".join(parts)}, root.attributes.what) if parts else {}

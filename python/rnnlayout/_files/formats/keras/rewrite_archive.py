@@ -15,32 +15,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rnnlayout._files.bags.bag import Converted, Hints
-from rnnlayout._files.bags.limits import open_zip, read_member
-from rnnlayout._files.bags.output import Output
+from rnnlayout._files.tensor_sets.file_limits import open_zip, read_member
+from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, Version, kind_of
 
-from .config import CUDNN, parse, version
-from .entries import Entries, check_cells
-from .hdf5 import Group, open_hdf5
+from .config import CUDNN, parse_config, parse_keras_version
+from .entries import KerasEntries, check_cells
 from .hdf5_copy import copy_tree
+from .hdf5_tree import Hdf5Group, open_hdf5
 from .hdf5_write import new_hdf5
 from .rewrite_cells import ChangedCells
-from .rewrite_config import config_errors, cudnn_layers, modernize
-from .rewrite_h5 import UNCHANGED, check_dtype_used, check_whole, set_aside
+from .rewrite_config import config_errors, cudnn_layers, modernize_layer
+from .rewrite_h5 import UNCHANGED, aside_name, check_dtype_used, check_whole_model
 from .rewrite_weights import check_agreement
-from .variables import pairs, read_with_config, walk
+from .variables import read_with_config, variable_layers_with_cells, walk_layers
 from .write import KERAS_3
 
 METADATA, CONFIG, VARIABLES = "metadata.json", "config.json", "model.weights.h5"
 
 
 @dataclass(frozen=True)
-class Archive:
-    """The model in a .keras archive. version: of the Keras that wrote it."""
+class KerasArchive:
+    """The model in a .keras archive. version: the version of the Keras that wrote it."""
 
     metadata: dict[str, Any]
     version: Version
@@ -48,14 +48,14 @@ class Archive:
     variables: bytes
 
 
-def read_archive(path: Path, archive: zipfile.ZipFile) -> Archive:
+def read_archive(path: Path, archive: zipfile.ZipFile) -> KerasArchive:
     """Return the model. Raises FileError if Keras did not write it."""
-    metadata = parse(read_member(archive, METADATA), f"{path}: {METADATA}")
+    metadata = parse_config(read_member(archive, METADATA), f"{path}: {METADATA}")
     text = metadata.get("keras_version")
     if not isinstance(text, str):
         raise FileError(f"{path}: {METADATA} has keras_version {text!r}, need a string")
-    model = parse(read_member(archive, CONFIG), f"{path}: {CONFIG}")
-    return Archive(metadata, version(text), model, read_member(archive, VARIABLES))
+    model = parse_config(read_member(archive, CONFIG), f"{path}: {CONFIG}")
+    return KerasArchive(metadata, parse_keras_version(text), model, read_member(archive, VARIABLES))
 
 
 def rewrite_archive(
@@ -66,7 +66,7 @@ def rewrite_archive(
     Groups of variables get the names under which Keras 3 looks for them. Other variables and other
     members of the archive are copied; compile_config gets a name where Keras 3 does not look.
     """
-    check_whole(hints, to)
+    check_whole_model(hints, to)
     changed = ChangedCells(str(path), dtype, exact)
     with open_zip(path) as archive:
         old = read_archive(path, archive)
@@ -75,7 +75,8 @@ def rewrite_archive(
         _check_agreement(old, path, hints)
         if old.version >= (3, 0):
             with open_hdf5(old.variables, f"{path}: {VARIABLES}") as root:
-                read_with_config(root, old.model, Entries(hints, old.version))  # raises its errors
+                # raises the errors of the config
+                read_with_config(root, old.model, KerasEntries(hints, old.version))
             check_dtype_used(changed)
             shutil.copyfile(path, out)
             changed.notes.append(UNCHANGED)
@@ -83,29 +84,29 @@ def rewrite_archive(
         variables = _changed_variables(old, f"{path}: {VARIABLES}", changed)
         check_dtype_used(changed)
         with config_errors(f"{path}: {CONFIG}"):
-            modernize(old.model, scaled=changed.scaled)
+            modernize_layer(old.model, scaled=changed.scaled)
         if old.model.get("compile_config") is not None:
-            name = set_aside("compile_config", changed.notes)
+            name = aside_name("compile_config", changed.notes)
             old.model[name] = old.model.pop("compile_config")
         new = {
             METADATA: json.dumps({**old.metadata, "keras_version": KERAS_3}).encode(),
             CONFIG: json.dumps(old.model).encode(),
             VARIABLES: variables,
         }
-        _copy(archive, out, new)
+        _copy_members(archive, out, new)
     return changed.result()
 
 
-def _check_agreement(old: Archive, path: Path, hints: Hints) -> None:
+def _check_agreement(old: KerasArchive, path: Path, hints: Hints) -> None:
     """Raise SpecError if a hint contradicts the config."""
     if hints.hidden:
         with open_hdf5(old.variables, f"{path}: {VARIABLES}") as root:
-            entries = Entries(hints, old.version)
+            entries = KerasEntries(hints, old.version)
             read_with_config(root, old.model, entries)
             check_agreement(entries.found(root), hints)
 
 
-def _copy(archive: zipfile.ZipFile, out: Output, new: dict[str, bytes]) -> None:
+def _copy_members(archive: zipfile.ZipFile, out: Output, new: dict[str, bytes]) -> None:
     """Write all members in their order, compressed as they are, with new contents for some."""
     with zipfile.ZipFile(out, "w") as target:
         for old in archive.infolist():
@@ -117,12 +118,12 @@ def _copy(archive: zipfile.ZipFile, out: Output, new: dict[str, bytes]) -> None:
             )
 
 
-def _changed_variables(old: Archive, what: str, changed: ChangedCells) -> bytes:
+def _changed_variables(old: KerasArchive, what: str, changed: ChangedCells) -> bytes:
     """Return the archive's HDF5 file with other cells, and with other names of groups."""
     moves: list[tuple[str, str]] = []
     found: set[int] = set()  # ids of the nodes of cuDNN layers
     with open_hdf5(old.variables, what) as root:
-        for layer, cells in pairs(root, old.model):
+        for layer, cells in variable_layers_with_cells(root, old.model):
             changed.add_hard(layer, cells, old.version)
             if any(kind_of(node) in CUDNN for node in layer.cells):
                 check_cells(layer, cells)
@@ -148,10 +149,10 @@ def _changed_variables(old: Archive, what: str, changed: ChangedCells) -> bytes:
             return file.getvalue()
 
 
-def _group_moves(root: Group, model: Node) -> Iterator[tuple[str, str]]:
+def _group_moves(root: Hdf5Group, model: Node) -> Iterator[tuple[str, str]]:
     """Yield the moves that give the groups of layers the names of Keras 3, inner groups first."""
     renamed: dict[str, list[tuple[str, str]]] = {}  # group of layers -> old and new names
-    for _, layer in walk(root, model):
+    for _, layer in walk_layers(root, model):
         parent, _, name = layer.group.path.rpartition("/")
         if layer.group_name != name:
             renamed.setdefault(parent, []).append((name, layer.group_name))

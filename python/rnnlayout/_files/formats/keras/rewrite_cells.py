@@ -16,27 +16,30 @@ from numpy.lib.stride_tricks import as_strided
 
 from rnnlayout import _native
 from rnnlayout._convert import engine
-from rnnlayout._files.bags.bag import Converted
+from rnnlayout._files.tensor_sets.tensor_set import Converted
 from rnnlayout._model.cells import CELLS
+from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import Bits
-from rnnlayout._model.given import Given, given_of
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import HARD_TIMES as _TIMES
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_config import read_config, recurrent_activation
-from rnnlayout._sources.keras_tree import Node, Recurrent, Version, config_of, kind_of
-from rnnlayout._sources.read import read
+from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version, config_of, kind_of
+from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .entries import LEAVES, Cell, check_cells
+from .entries import LEAVES, CellDatasets, check_cells
 
 _KERAS = Layout("keras")
 _GATED = ("LSTM", "GRU")
 
 
 @dataclass
-class _Done:
-    """What was done to an RNN. sums: rounded biases; scaled: weights; src, dst: dtypes."""
+class _CellChange:
+    """How the weights of an RNN were changed. src, dst: the old and the new dtype. sums: how many
+    sums of two biases were rounded. scaled: how many weights were multiplied. rounds: whether the
+    new dtype rounds.
+    """
 
     src: str
     dst: str
@@ -48,7 +51,7 @@ class _Done:
     def report(self) -> engine.Report:
         if not self.rounds:
             return engine.EXACT
-        reasons = [engine.reason(self.sums, False, self.src, self.dst)]
+        reasons = [engine.rounding_reason(self.sums, False, self.src, self.dst)]
         if self.scaled:
             reasons.insert(0, f"{self.scaled} weights times {_TIMES}, for Keras 3's hard_sigmoid")
         return engine.Report("rounds", self.sums, " and ".join(filter(None, reasons)))
@@ -58,8 +61,9 @@ class _Done:
 class ChangedCells:
     """The cells of a file that change.
 
-    what: the file; dtype, exact: as for convert(). arrays: the new ones by path; scaled: ids of the
-    nodes whose weights compensate for the other hard_sigmoid; notes: about the file.
+    what: the file's name in messages. dtype, exact: the arguments of convert(). arrays: the new
+    arrays by path. scaled: the ids of the nodes whose weights compensate for the other
+    hard_sigmoid. notes: messages about the file.
     """
 
     what: str
@@ -68,7 +72,7 @@ class ChangedCells:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     scaled: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
-    _done: dict[str, _Done] = field(default_factory=dict)
+    _done: dict[str, _CellChange] = field(default_factory=dict)
 
     @property
     def reports(self) -> dict[str, engine.Report]:
@@ -79,13 +83,15 @@ class ChangedCells:
         """Return what convert_file() returns."""
         return Converted(self.reports, notes=tuple(self.notes))
 
-    def add_cudnn(self, entry: str, cell: Cell) -> None:
+    def add_cudnn(self, entry: str, cell: CellDatasets) -> None:
         """Add a CuDNNLSTM's or CuDNNGRU's cell. Raises LossyError if exact is set and it rounds."""
-        given = Weights(_bits(entry, cell), layout="keras-cudnn")
+        given = Weights(_cell_bits(entry, cell), layout="keras-cudnn")
         new = given.to(_KERAS, dtype=self.dtype, exact=self.exact)
         self._put(entry, cell, given.spec.dtype, new, new.report or engine.EXACT)
 
-    def add_hard(self, layer: Recurrent, cells: Sequence[Cell], version: Version) -> None:
+    def add_hard(
+        self, layer: RecurrentLayer, cells: Sequence[CellDatasets], version: Version
+    ) -> None:
         """Add the cells of a layer of Keras 2 that have hard_sigmoid, if there are any.
 
         Raises LossyError if a weight becomes infinite, or is rounded and exact is set.
@@ -103,22 +109,23 @@ class ChangedCells:
                 self._add_scaled(layer.name, cell, hints)
                 self.scaled.add(id(node))
 
-    def add_unrecorded(self, entry: str, cell: Cell, reset: str | None) -> None:
+    def add_unrecorded(self, entry: str, cell: CellDatasets, reset: str | None) -> None:
         """Add an LSTM's or GRU's cell with hard_sigmoid, of a file without a config.
 
-        reset: of a GRU without biases, whose tensors do not show it. Errors: as add_hard().
+        reset: the reset of a GRU without biases, whose tensors do not show it. Raises LossyError if
+        exact is set and it rounds.
         """
         hints = {"recurrent_activation": "hard_sigmoid_keras2"}
         if reset is not None and "bias" not in cell:
             hints["reset"] = reset
         self._add_scaled(entry, cell, hints)
 
-    def _add_scaled(self, entry: str, cell: Cell, hints: dict[str, Any]) -> None:
-        given = weights_of(read(_bits(entry, cell), None, _KERAS, **hints))
+    def _add_scaled(self, entry: str, cell: CellDatasets, hints: dict[str, Any]) -> None:
+        given = weights_of(read_source(_cell_bits(entry, cell), None, _KERAS, **hints))
         unscaled = given.to(_KERAS, dtype=self.dtype, exact=self.exact)
         wide = given.to(_KERAS, dtype="float64")
         try:
-            scaled = _scale(given_of(wide))
+            scaled = _scale_gates(checked_rnn_of(wide))
             new = wide.to(_KERAS, dtype=unscaled.spec.dtype)
         except (FloatingPointError, LossyError):
             raise LossyError(
@@ -134,7 +141,7 @@ class ChangedCells:
     def _put(
         self,
         entry: str,
-        cell: Cell,
+        cell: CellDatasets,
         src: str,
         new: Weights,
         report: engine.Report,
@@ -142,14 +149,14 @@ class ChangedCells:
     ) -> None:
         if new.spec.dtype == "bfloat16":
             raise LayoutError(f"{self.what}: a model of Keras 2 cannot store bfloat16: omit dtype=")
-        done = self._done.setdefault(entry, _Done(src, new.spec.dtype))
+        done = self._done.setdefault(entry, _CellChange(src, new.spec.dtype))
         done.sums += report.rounded_sums
         done.scaled += scaled
         done.rounds |= bool(scaled) or report.grade != "exact"
         self.arrays |= {cell[leaf].path: new[leaf] for leaf in new}
 
 
-def _bits(entry: str, cell: Cell) -> dict[str, Bits]:
+def _cell_bits(entry: str, cell: CellDatasets) -> dict[str, Bits]:
     return {leaf: cell[leaf].floats(entry) for leaf in LEAVES if leaf in cell}
 
 
@@ -159,14 +166,14 @@ def _is_hard(node: Node, version: Version) -> bool:
     return kind_of(node) in _GATED and activation == "hard_sigmoid"
 
 
-def _scale(wide: Given) -> int:
+def _scale_gates(wide: CheckedRNN) -> int:
     """Multiply, in place, what is summed for a hard_sigmoid; return the number of changed weights.
 
     Raises FloatingPointError if one is too large.
     """
     count = 0
     for block, (tensor, at, rows, cols, row, col, _) in _native.blocks(
-        wide.layout, wide.spec, wide.has
+        wide.layout, wide.spec, wide.optional_tensors
     ):
         if block[-1] != CELLS[wide.spec.cell].candidate:
             array = wide.arrays[tensor].reshape(-1)[at:]

@@ -55,7 +55,7 @@ def cudnn_layers(node: Any) -> Iterator[str]:
             yield from cudnn_layers(value)
 
 
-def modernize(
+def modernize_layer(
     layer: Any,
     path: str = "",
     at: int = 0,
@@ -70,7 +70,7 @@ def modernize(
     weights compensate for Keras 3's hard_sigmoid. Raises LossyError if no layer of Keras 3 computes
     the same, and any error of Python if the config is malformed.
     """
-    config = _config(layer, at)
+    config = _changeable_config(layer, at)
     if config is None:
         return
     kind = layer["class_name"] = _RENAMED.get(layer["class_name"], layer["class_name"])
@@ -81,11 +81,11 @@ def modernize(
         _count_calls(config)
         _unpack_single(config)
     for key in _WRAPPED:
-        modernize(config.get(key), path, wrapped=True, scaled=scaled)
+        modernize_layer(config.get(key), path, wrapped=True, scaled=scaled)
     for cell in config.get("cells", []):
-        modernize(cell, path, wrapped=True, scaled=scaled)
+        modernize_layer(cell, path, wrapped=True, scaled=scaled)
     for k, inner in enumerate(config.get("layers", [])):
-        modernize(inner, path, k, scaled=scaled)
+        modernize_layer(inner, path, k, scaled=scaled)
     _refuse_hard_sigmoid(config, path, id(layer) in scaled)
     _rename_arguments(kind, config)
     if kind.startswith("ConvLSTM"):
@@ -96,12 +96,12 @@ def modernize(
     if layer["class_name"] in _RECURRENT or kind == "Bidirectional":
         layer.pop("build_config", None)  # its shapes count the states as inputs
         if "inbound_nodes" in layer:
-            layer["inbound_nodes"] = [_call(node) for node in layer["inbound_nodes"]]
+            layer["inbound_nodes"] = [_name_call_states(node) for node in layer["inbound_nodes"]]
     if wrapped or "module" in layer:
         _set_module(layer)
 
 
-def _config(layer: Any, at: int = 0) -> dict[str, Any] | None:
+def _changeable_config(layer: Any, at: int = 0) -> dict[str, Any] | None:
     """Return the config of a node; None if it has none, or has code, which is not changed."""
     if not isinstance(layer, dict) or layer.get("class_name") in (None, "Lambda"):
         return None
@@ -178,7 +178,7 @@ def _rename_arguments(kind: str, config: dict[str, Any]) -> None:
 def _add_input(layers: list[Any]) -> None:
     """Add an InputLayer if the first layer of a Sequential records the shape of its input, of which
     Keras 3 would take the batch size for the number of steps."""
-    first = _config(layers[0]) if layers else None
+    first = _changeable_config(layers[0]) if layers else None
     if not first or "batch_input_shape" not in first or layers[0]["class_name"] == "InputLayer":
         return
     config = {"batch_shape": first["batch_input_shape"], "name": f"{first.get('name')}_input"}
@@ -192,8 +192,10 @@ def _count_calls(config: dict[str, Any]) -> None:
     for a functional model. Keras 2 began with 1 if a model had called itself when it was created;
     each call is the input of a layer, or an output."""
     inner = {entry.get("name"): entry for entry in config["layers"] if isinstance(entry, dict)}
-    inputs = [ref for entry in inner.values() for ref in _references(entry.get("inbound_nodes"))]
-    outputs = list(_references(config.get("output_layers")))
+    inputs = [
+        ref for entry in inner.values() for ref in _walk_references(entry.get("inbound_nodes"))
+    ]
+    outputs = list(_walk_references(config.get("output_layers")))
     for name, entry in inner.items():
         if entry.get("class_name") in _MODELS:
             calls = [ref for ref in inputs if ref[0] == name]
@@ -212,7 +214,7 @@ def _unpack_single(config: dict[str, Any]) -> None:
             (config[key],) = config[key]
 
 
-def _references(value: Any) -> Iterator[list[Any]]:
+def _walk_references(value: Any) -> Iterator[list[Any]]:
     """Yield the tensors that a part of a config names: lists of a layer, its call, its output."""
     if isinstance(value, dict):
         value = list(value.values())
@@ -221,20 +223,20 @@ def _references(value: Any) -> Iterator[list[Any]]:
     if len(value) in (3, 4) and [type(part) for part in value[:3]] == [str, int, int]:
         yield value
     for part in value:
-        yield from _references(part)
+        yield from _walk_references(part)
 
 
-def _call(node: Any) -> Any:
+def _name_call_states(node: Any) -> Any:
     """Return a call of a recurrent layer with its states named; Keras 2 lists them as inputs."""
     if not isinstance(node, list) or len(node) < 2:
         return node
-    inputs, *states = [_tensor(ref) for ref in node]
+    inputs, *states = [_tensor_reference(ref) for ref in node]
     arguments = {key: value for ref in node for key, value in (ref[3:] or [{}])[0].items()}
     kwargs = {key: value for key, value in arguments.items() if value is not None}
     return {"args": [inputs], "kwargs": {**kwargs, "initial_state": states}}
 
 
-def _tensor(ref: list[Any]) -> dict[str, Any]:
+def _tensor_reference(ref: list[Any]) -> dict[str, Any]:
     """Return a tensor by its layer, call and output, from which Keras 3 finds its shape."""
     config = {"shape": [None], "dtype": "float32", "keras_history": ref[:3]}
     return {"class_name": "__keras_tensor__", "config": config}

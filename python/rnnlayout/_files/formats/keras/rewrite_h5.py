@@ -8,22 +8,30 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rnnlayout._files.bags.bag import Converted, Hints
-from rnnlayout._files.bags.output import Output
-from rnnlayout._files.bags.record import Record
+from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.record import Record
+from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError, LossyError
 
 from . import records
-from .config import children, layer_name, parse
-from .entries import Entries
-from .hdf5 import Dataset, Group, open_hdf5
+from .config import child_layers, layer_name, parse_config
+from .entries import KerasEntries
 from .hdf5_copy import copy_tree
+from .hdf5_tree import Hdf5Dataset, Hdf5Group, open_hdf5
 from .hdf5_write import new_hdf5
-from .legacy_weights import Scope, groups_of, layers_of, pairs, read, scopes, version_of
+from .legacy_weights import (
+    CellArrays,
+    cells_of_group,
+    find_legacy_layers,
+    keras_version_of,
+    legacy_layers_with_cells,
+    named_layer_groups,
+    read_legacy_weights,
+)
 from .rewrite_cells import ChangedCells
-from .rewrite_config import config_errors, cudnn_layers, modernize
+from .rewrite_config import config_errors, cudnn_layers, modernize_layer
 from .rewrite_weights import change_weights, check_agreement
 from .write import KERAS_3
 
@@ -47,17 +55,17 @@ def rewrite_h5(
     of Keras, LossyError if no layer of Keras 3 computes the same, or weights would be rounded and
     exact is set.
     """
-    check_whole(hints, to)
+    check_whole_model(hints, to)
     changed = ChangedCells(str(path), dtype, exact)
     with open_hdf5(path) as root:
-        attributes, new = _change(root, changed, hints)
+        attributes, new = _collect_changes(root, changed, hints)
         check_dtype_used(changed)
         if changed.arrays or attributes:
             with new_hdf5(out, str(path)) as h5:
                 copy_tree(root, h5, changed.arrays)
                 _set_attributes(h5, attributes)
                 if new:
-                    records.write(h5, new)
+                    records.write_record_attribute(h5, new)
         else:
             shutil.copyfile(path, out)
             changed.notes.append(UNCHANGED)
@@ -72,7 +80,7 @@ def check_dtype_used(changed: ChangedCells) -> None:
         )
 
 
-def check_whole(hints: Hints, to: Layout) -> None:
+def check_whole_model(hints: Hints, to: Layout) -> None:
     """Raise LayoutError for options that a whole model cannot be converted with."""
     if to.name != "keras":
         raise LayoutError(
@@ -87,7 +95,7 @@ def check_whole(hints: Hints, to: Layout) -> None:
         )
 
 
-def set_aside(name: str, notes: list[str]) -> str:
+def aside_name(name: str, notes: list[str]) -> str:
     """Return the new name of a config for training, which Keras 3 does not look for."""
     notes.append(
         f"{name} is kept as {name}_of_keras_2: Keras 3 does not read Keras 2's, compile the model"
@@ -96,14 +104,14 @@ def set_aside(name: str, notes: list[str]) -> str:
     return f"{name}_of_keras_2"
 
 
-def _change(
-    root: Group, changed: ChangedCells, hints: Hints
+def _collect_changes(
+    root: Hdf5Group, changed: ChangedCells, hints: Hints
 ) -> tuple[dict[str, str], dict[str, Record]]:
     """Collect the changed cells; return the new attributes of the root, and the new records."""
-    layers = layers_of(root)
+    layers = find_legacy_layers(root)
     if layers is None:
         raise FileError(f"{changed.what} has no attribute 'layer_names': Keras 2 did not write it")
-    for entry, scope in _scopes(layers):
+    for entry, scope in _cells_with_layers(layers):
         if _is_cudnn(scope.arrays):
             changed.add_cudnn(entry, scope.arrays)
     config = root.text("model_config")
@@ -111,25 +119,25 @@ def _change(
         found = change_weights(root, layers, changed, hints)
         return ({"keras_version": KERAS_3} if found else {}), found
     if hints.hidden or hints.config is not None:
-        entries = Entries(hints)
-        read(root, layers, entries)
+        entries = KerasEntries(hints)
+        read_legacy_weights(root, layers, entries)
         check_agreement(entries.found(root), hints)
-    if version_of(root) >= (3, 0):
+    if keras_version_of(root) >= (3, 0):
         return {}, {}
-    return _change_config(root, layers, config, changed), {}
+    return _modernize_config(root, layers, config, changed), {}
 
 
-def _scopes(layers: Group) -> Iterator[tuple[str, Scope]]:
+def _cells_with_layers(layers: Hdf5Group) -> Iterator[tuple[str, CellArrays]]:
     """Yield the arrays of each cell, and the name of its layer: both directions have the same."""
-    for layer, group in groups_of(layers):
-        for scope in scopes(group):
+    for layer, group in named_layer_groups(layers):
+        for scope in cells_of_group(group):
             path = scope.path
             if path and path[-1].startswith(("forward_", "backward_")):
                 path = path[:-1]
             yield "/".join(path if path[:1] == [layer] else [layer, *path]), scope
 
 
-def _is_cudnn(arrays: dict[str, Dataset]) -> bool:
+def _is_cudnn(arrays: dict[str, Hdf5Dataset]) -> bool:
     """Return whether the shapes are cuDNN's: 8 or 6 biases per unit beside 4 or 3 gates."""
     if set(arrays) != set(_PARTS):
         return False
@@ -140,27 +148,29 @@ def _is_cudnn(arrays: dict[str, Dataset]) -> bool:
     return width > 0 and kernel[1] == recurrent[1] == width and bias[0] == 2 * width
 
 
-def _change_config(root: Group, layers: Group, text: str, changed: ChangedCells) -> dict[str, str]:
-    what, version = f"{changed.what}: model_config", version_of(root)
+def _modernize_config(
+    root: Hdf5Group, layers: Hdf5Group, text: str, changed: ChangedCells
+) -> dict[str, str]:
+    what, version = f"{changed.what}: model_config", keras_version_of(root)
     if version < (2, 0):
         raise LossyError(
             f"{changed.what}: the config of Keras 1 is not converted: read its layers with load()"
         )
-    config = parse(text, what)
+    config = parse_config(text, what)
     cudnn_weights = bool(changed.reports)
-    nodes = {layer_name(node): node for node in children(config)}
-    for name, group in groups_of(layers):
-        for layer, cells in pairs(nodes[name], group) if name in nodes else ():
+    nodes = {layer_name(node): node for node in child_layers(config)}
+    for name, group in named_layer_groups(layers):
+        for layer, cells in legacy_layers_with_cells(nodes[name], group) if name in nodes else ():
             changed.add_hard(layer, cells, version)
     with config_errors(what):
         cudnn_config = any(cudnn_layers(config))
-        modernize(config, scaled=changed.scaled)
+        modernize_layer(config, scaled=changed.scaled)
     if cudnn_weights != cudnn_config:
         has, lacks = ("config", "weights") if cudnn_config else ("weights", "config")
         raise FileError(f"{changed.what}: cuDNN layers are in its {has}, but not in its {lacks}")
     attributes = {"model_config": json.dumps(config), "keras_version": KERAS_3}
     if (training := root.text(_TRAINING)) is not None:
-        attributes[set_aside(_TRAINING, changed.notes)] = training
+        attributes[aside_name(_TRAINING, changed.notes)] = training
     return attributes
 
 

@@ -7,23 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rnnlayout._files.bags.agree import agreed
-from rnnlayout._files.bags.bag import Hints
-from rnnlayout._files.bags.found import Found
-from rnnlayout._files.bags.record import Record
+from rnnlayout._files.tensor_sets.apply_hints import apply_hints
+from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.record import Record
+from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import HARD_SIGMOIDS, Spec
 from rnnlayout._native import LossyError
 from rnnlayout._sources.keras_config import SIGMOID_SINCE
 
 from . import records
-from .config import children, layer_name
-from .entries import LEAVES, Cell, Entries, cell_names, check_activation, count_gates
-from .hdf5 import Group
-from .legacy_weights import by_layer, groups_of, pairs, read
+from .config import child_layers, layer_name
+from .entries import LEAVES, CellDatasets, KerasEntries, cell_names, check_activation, count_gates
+from .hdf5_tree import Hdf5Group
+from .legacy_weights import (
+    cells_by_layer,
+    legacy_layers_with_cells,
+    named_layer_groups,
+    read_legacy_weights,
+)
 from .rewrite_cells import ChangedCells
-from .rewrite_config import config_errors, modernize
-from .unknown import unknown_in
+from .rewrite_config import config_errors, modernize_layer
+from .unknown_classes import unknown_classes_in
 
 _GATES = {4: "lstm", 3: "gru"}
 _HARD = HARD_SIGMOIDS[1]
@@ -35,19 +40,19 @@ _NO_ACTIVATIONS = (
 
 
 def change_weights(
-    root: Group, layers: Group, changed: ChangedCells, hints: Hints
+    root: Hdf5Group, layers: Hdf5Group, changed: ChangedCells, hints: Hints
 ) -> dict[str, Record]:
     """Collect the changed cells; return what is then recorded of each layer, {} if none changes.
 
-    changed: has those of cuDNN's layers. Raises the error that asks for the activation if the file
-    is of a Keras before 2.3, whose default was hard_sigmoid.
+    changed: has the changed cells of cuDNN's layers already. Raises the error that asks for the
+    activation if the file is of a Keras before 2.3, whose default was hard_sigmoid.
     """
-    entries = Entries(hints, records=records.read(root))
-    read(root, layers, entries)
+    entries = KerasEntries(hints, records=records.read_record_attribute(root))
+    read_legacy_weights(root, layers, entries)
     found = entries.found(root)
     check_agreement(found, hints)
     check_activation(hints.recurrent_activation, entries.version)
-    gated = list(_gated(layers, changed))
+    gated = list(_gated_cells(layers, changed))
     told = entries.beside is not None or hints.recurrent_activation is not None
     for question in found.undecided.values() if told or entries.version < SIGMOID_SINCE else ():
         if question.specs[0].cell in _GATES.values() and question.arguments != ("as_class",):
@@ -71,30 +76,30 @@ def change_weights(
 
 def check_agreement(found: Found, hints: Hints) -> None:
     """Raise SpecError if a hint contradicts what a file records of its RNNs."""
-    for name, error in agreed(found, hints, ()).refused.items():
+    for name, error in apply_hints(found, hints, ()).refused.items():
         if name not in found.refused:
             raise error
 
 
-def _change_described(entries: Entries, layers: Group, changed: ChangedCells) -> None:
+def _change_described(entries: KerasEntries, layers: Hdf5Group, changed: ChangedCells) -> None:
     """Collect the cells that change by the config that the caller has in a file of its own."""
     beside = entries.beside
     assert beside is not None
     if entries.version >= (3, 0):
         return
-    nodes = {layer_name(node): node for node in children(beside.model)}
-    for name, group in groups_of(layers):
-        for layer, cells in pairs(nodes[name], group) if name in nodes else ():
-            if not unknown_in(layer):
+    nodes = {layer_name(node): node for node in child_layers(beside.model)}
+    for name, group in named_layer_groups(layers):
+        for layer, cells in legacy_layers_with_cells(nodes[name], group) if name in nodes else ():
+            if not unknown_classes_in(layer):
                 changed.add_hard(layer, cells, entries.version)
     with config_errors(beside.name):
-        modernize(beside.model, scaled=changed.scaled)  # raises what Keras 3 cannot compute
+        modernize_layer(beside.model, scaled=changed.scaled)  # raises what Keras 3 cannot compute
 
 
-def _gated(layers: Group, changed: ChangedCells) -> Iterator[tuple[str, Cell]]:
+def _gated_cells(layers: Hdf5Group, changed: ChangedCells) -> Iterator[tuple[str, CellDatasets]]:
     """Yield the cells of LSTMs and GRUs, except those of cuDNN's layers, which have changed."""
-    for name, group in groups_of(layers):
-        for entry, sides in by_layer(name, group):
+    for name, group in named_layer_groups(layers):
+        for entry, sides in cells_by_layer(name, group):
             for cell in (cell for cells in sides.values() for cell in cells):
                 if not cell.keys() <= set(LEAVES):
                     raise LossyError(

@@ -12,105 +12,116 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rnnlayout._files.bags.bag import Hints
+from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.errors import FileError
-from rnnlayout._sources.keras_tree import Node, Recurrent
+from rnnlayout._sources.keras_tree import Node, RecurrentLayer
 
 from .architecture import Architecture
-from .config import CUDNN, children, is_recurrent, layer_name, recurrent_in
-from .entries import LEAVES, Cell, Entries, natural
-from .hdf5 import Dataset, Group
-from .unknown import files_class
+from .config import CUDNN, child_layers, is_recurrent, layer_name, recurrent_layers_in
+from .entries import LEAVES, CellDatasets, KerasEntries, natural_order
+from .hdf5_tree import Hdf5Dataset, Hdf5Group
+from .unknown_classes import class_in_file
 
 _LAYERS = ("layers", "_layer_checkpoint_dependencies")
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerGroup:
     """A layer of the config and its group. group_name: the group's name in Keras 3."""
 
     node: Node
-    group: Group
+    group: Hdf5Group
     group_name: str
 
 
-def layers_of(root: Group) -> Group | None:
+def find_variable_layers(root: Hdf5Group) -> Hdf5Group | None:
     """Return the group of a model's layers, None in a file of another kind."""
     return next((root.groups[name] for name in _LAYERS if name in root.groups), None)
 
 
-def read_with_config(root: Group, model: Node, entries: Entries) -> None:
+def read_with_config(root: Hdf5Group, model: Node, entries: KerasEntries) -> None:
     """Add every recurrent layer of the config. Raises FileError if the file contradicts it."""
-    for layer, cells in pairs(root, model):
+    for layer, cells in variable_layers_with_cells(root, model):
         entries.add_layer(layer, cells)
 
 
-def read_beside(root: Group, beside: Architecture, entries: Entries) -> None:
+def read_beside(root: Hdf5Group, beside: Architecture, entries: KerasEntries) -> None:
     """Add every recurrent layer of a config in another file. Raises FileError if they differ."""
     model = beside.model
     entries.take_classes(model)
     entries.version = beside.version or entries.version
     found = {}
-    for path, layer in walk(root, model):
+    for path, layer in walk_layers(root, model):
         if is_recurrent(layer.node):
             own = layer.group.groups.get("vars")
             found[path[-1]] = (own and own.text("name")) or path[-1]
-    wanted = {layer.path[-1] for layer in recurrent_in(model)}
+    wanted = {layer.path[-1] for layer in recurrent_layers_in(model)}
     beside.check_names(wanted, wanted, set(found.values()))
-    described = {data.path for _, cells in pairs(root, model) for c in cells for data in c.values()}
-    without_config = Entries(Hints(), entries.version)
+    described = {
+        data.path
+        for _, cells in variable_layers_with_cells(root, model)
+        for c in cells
+        for data in c.values()
+    }
+    without_config = KerasEntries(Hints(), entries.version)
     read_without_config(root, without_config)
     for array in sorted(without_config.used - described):
         raise FileError(f"{beside.name}: it lacks the layer of {array} in the weights' file")
     read_with_config(root, model, entries)
 
 
-def pairs(root: Group, model: Node) -> Iterator[tuple[Recurrent, list[Cell]]]:
+def variable_layers_with_cells(
+    root: Hdf5Group, model: Node
+) -> Iterator[tuple[RecurrentLayer, list[CellDatasets]]]:
     """Yield the recurrent layers of a config, each with its cells."""
-    for path, layer in walk(root, model):
+    for path, layer in walk_layers(root, model):
         if is_recurrent(layer.node):
-            found = Recurrent(path, layer.node)
-            yield found, _cells(layer.group, found.cells)
+            found = RecurrentLayer(path, layer.node)
+            yield found, _cells_of_group(layer.group, found.cells)
 
 
-def walk(
-    group: Group, node: Node, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Layer]]:
+def walk_layers(
+    group: Hdf5Group, node: Node, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], LayerGroup]]:
     """Yield the layers of a model, and those in its models and wrappers after each of them.
 
     path: the names of the layers that it is in, and its own.
     """
-    inside: list[Layer] = []
+    inside: list[LayerGroup] = []
     if path and "layer" in group.groups:  # of a wrapper
-        inside = [Layer(child, group.groups["layer"], "layer") for child in children(node)]
-    elif layers := layers_of(group):
-        inside = placed(layers, children(node))
+        inside = [LayerGroup(child, group.groups["layer"], "layer") for child in child_layers(node)]
+    elif layers := find_variable_layers(group):
+        inside = match_layer_groups(layers, child_layers(node))
     for layer in inside:
         here = (*path, layer_name(layer.node))
         yield here, layer
         if not is_recurrent(layer.node):
-            yield from walk(layer.group, layer.node, here)
+            yield from walk_layers(layer.group, layer.node, here)
 
 
-def placed(layers: Group, nodes: Sequence[Node]) -> list[Layer]:
+def match_layer_groups(layers: Hdf5Group, nodes: Sequence[Node]) -> list[LayerGroup]:
     """Return each layer of a config that has a group: the k-th of its class."""
-    classes = [files_class(node) for node in nodes]
+    classes = [class_in_file(node) for node in nodes]
     # Keras 2 called a nested model Model; Keras 3 reads that as a Functional, and saves it so
     classes = ["Functional" if name == "Model" else name for name in classes]
     new_names = _group_names([CUDNN.get(name, name) for name in classes])
     by_class: dict[str, list[tuple[int, str]]] = {}
     for k, name in enumerate(_group_names(classes)):
         by_class.setdefault(snake_case(classes[k]), []).append((k, name))
-    groups: dict[int, Group] = {}
+    groups: dict[int, Hdf5Group] = {}
     for kind, alike in by_class.items():
         expected = [name for _, name in alike]
-        found = [n for n in sorted(layers.groups, key=natural) if natural(n)[0] == natural(kind)[0]]
+        found = [
+            n
+            for n in sorted(layers.groups, key=natural_order)
+            if natural_order(n)[0] == natural_order(kind)[0]
+        ]
         if len(found) == len(alike) and not set(expected) <= set(found):
             expected = found
         for (k, _), name in zip(alike, expected, strict=True):
             if name in layers.groups:  # otherwise it is shared, and has its group elsewhere
                 groups[k] = layers.groups[name]
-    return [Layer(nodes[k], groups[k], new_names[k]) for k in sorted(groups)]
+    return [LayerGroup(nodes[k], groups[k], new_names[k]) for k in sorted(groups)]
 
 
 def _group_names(classes: Sequence[str]) -> list[str]:
@@ -130,18 +141,20 @@ def snake_case(name: str) -> str:
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
-def read_without_config(group: Group, entries: Entries, path: tuple[str, ...] = ()) -> None:
+def read_without_config(
+    group: Hdf5Group, entries: KerasEntries, path: tuple[str, ...] = ()
+) -> None:
     """Add whatever looks like a recurrent layer."""
-    for name in sorted(group.groups, key=natural):
+    for name in sorted(group.groups, key=natural_order):
         child = group.groups[name]
         variables = child.groups.get("vars")
         users_name = variables.text("name") if variables else None
         called = users_name or ("" if name in (*_LAYERS, "layer") else name)
         here = (*path, called) if called else path
         is_cudnn = name.startswith(("cu_dnnlstm", "cu_dnngru"))
-        cells = _cells(child) if "cell" in child.groups or is_cudnn else []
+        cells = _cells_of_group(child) if "cell" in child.groups or is_cudnn else []
         sides = [child.groups.get("forward_layer"), child.groups.get("backward_layer")]
-        both = [cell for side in sides if side for cell in _cells(side)]
+        both = [cell for side in sides if side for cell in _cells_of_group(side)]
         if len(both) == 2:
             entries.add("/".join(here), both, True, None)
         elif cells:
@@ -150,30 +163,32 @@ def read_without_config(group: Group, entries: Entries, path: tuple[str, ...] = 
             read_without_config(child, entries, here)
 
 
-def _cells(layer: Group, nodes: Sequence[Node] = ()) -> list[Cell]:
+def _cells_of_group(layer: Hdf5Group, nodes: Sequence[Node] = ()) -> list[CellDatasets]:
     """Return the cells of a Bidirectional, a stack, a layer with a cell or with its own arrays.
 
-    nodes: of all its cells if there is a config; without it, those of a stack are in the order of
-    their classes.
+    nodes: the config's nodes of all its cells. Without a config there are none, and the cells of a
+    stack are taken in the order of their classes.
     """
     if "forward_layer" in layer.groups:
         sides = [layer.groups["forward_layer"], layer.groups.get("backward_layer")]
         half = len(nodes) // 2
         own = (nodes[:half], nodes[half:])
-        return [c for side, n in zip(sides, own, strict=True) if side for c in _cells(side, n)]
+        return [
+            c for side, n in zip(sides, own, strict=True) if side for c in _cells_of_group(side, n)
+        ]
     cell = layer.groups.get("cell", layer)
     groups = [cell]
     if stack := cell.groups.get("cells"):
-        groups = [stack.groups[name] for name in sorted(stack.groups, key=natural)]
+        groups = [stack.groups[name] for name in sorted(stack.groups, key=natural_order)]
         if nodes:
-            groups = [one.group for one in placed(stack, nodes)]
-    return [found for group in groups if (found := _arrays(group))]
+            groups = [one.group for one in match_layer_groups(stack, nodes)]
+    return [found for group in groups if (found := _arrays_of_cell(group))]
 
 
-def _arrays(cell: Group) -> Cell | None:
+def _arrays_of_cell(cell: Hdf5Group) -> CellDatasets | None:
     """Return the arrays of a cell, None if it does not have two matrices."""
     variables = cell.groups.get("vars")
-    found: dict[str, Dataset] = {}
+    found: dict[str, Hdf5Dataset] = {}
     for number, leaf in enumerate(LEAVES):
         if variables and str(number) in variables.datasets:
             found[leaf] = variables.datasets[str(number)]

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.bags.naming import entry_of, layer_names
-from rnnlayout._files.bags.output import Output
-from rnnlayout._files.bags.record import Record
-from rnnlayout._files.formats.format import check_layout
-from rnnlayout._model.given import given_of
+from rnnlayout._files.formats.registry import check_layout
+from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.record import Record
+from rnnlayout._files.tensor_sets.rnn_names import entry_name, layer_names
+from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
@@ -35,10 +35,10 @@ KERAS_2 = "2.0.9"  # the first with CuDNNLSTM and CuDNNGRU
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One layer of an RNN. below: the layer that it reads, None for the input; above: how many.
-
-    cells: the arrays of each direction by LEAVES.
+class KerasLayer:
+    """One layer of an RNN, to be written. below: the name of the layer that it reads; None if it
+    reads the input. above: how many layers of the RNN are above it. cells: the arrays of each
+    direction, by the names in LEAVES.
     """
 
     name: str
@@ -59,20 +59,20 @@ class Layer:
         return ("forward", "backward") if self.spec.bidirectional else ("",)
 
 
-def layers_of(entries: Mapping[str, Weights], layout: str = "keras") -> list[Layer]:
+def make_keras_layers(entries: Mapping[str, Weights], layout: str = "keras") -> list[KerasLayer]:
     """Return the layers of all RNNs. Raises LayoutError for another layout or equal names."""
-    layers: list[Layer] = []
+    layers: list[KerasLayer] = []
     for entry, weights in entries.items():
         check_layout(weights, layout, f"{entry or 'the RNN'}: a Keras file")
-        layers += _of_rnn(entry or entry_of("", weights.spec), weights)
-    names = Counter([*(layer.name for layer in layers), *_inputs(layers)])
+        layers += _layers_of_rnn(entry or entry_name("", weights.spec), weights)
+    names = Counter([*(layer.name for layer in layers), *_input_names(layers)])
     name, count = max(names.items(), key=lambda item: item[1])
     if count > 1:
         raise LayoutError(f"two layers would both be named {name!r}: rename an entry")
     return layers
 
 
-def records_of(layers: Sequence[Layer]) -> dict[str, Record]:
+def layer_records(layers: Sequence[KerasLayer]) -> dict[str, Record]:
     """Return what is recorded of each layer, by name."""
     return {
         layer.name: Record("", Layout(layer.layout), layer.spec, layer.config, layer.batch_first)
@@ -80,43 +80,44 @@ def records_of(layers: Sequence[Layer]) -> dict[str, Record]:
     }
 
 
-def _inputs(layers: Sequence[Layer]) -> list[str]:
+def _input_names(layers: Sequence[KerasLayer]) -> list[str]:
     """Return the names of the InputLayers, one per RNN."""
     return [f"{layer.name}_input" for layer in layers if layer.below is None]
 
 
-def _in_order_of_keras(layers: list[Layer]) -> list[Layer]:
+def _in_order_of_keras(layers: list[KerasLayer]) -> list[KerasLayer]:
     """Return the layers in a model's order, by which weights are found: bottom layers first."""
     return sorted(layers, key=lambda layer: -layer.above)
 
 
-def _of_rnn(name: str, weights: Weights) -> Iterator[Layer]:
+def _layers_of_rnn(name: str, weights: Weights) -> Iterator[KerasLayer]:
     parts, below = weights.split(), None
     for k, (own, part) in enumerate(zip(layer_names(name, len(parts)), parts, strict=True)):
-        given = given_of(part)
+        given = checked_rnn_of(part)
         arrays = dict(zip(given.names, given.arrays, strict=True))
         sides = ("0/forward/", "0/backward/") if part.spec.bidirectional else ("",)
         cells = [
             {leaf: arrays[side + leaf] for leaf in LEAVES if side + leaf in arrays}
             for side in sides
         ]
-        yield Layer(own, below, len(parts) - 1 - k, part.spec, part.layout.name, part.config,
+        yield KerasLayer(own, below, len(parts) - 1 - k, part.spec, part.layout.name, part.config,
                     part.batch_first, cells)  # fmt: skip
         below = own
 
 
-def model_config(layers: list[Layer], modules: bool) -> dict[str, Any]:
-    """Return a Functional model of the layers. modules: in the form of a .keras file, not an .h5.
+def model_config(layers: list[KerasLayer], modules: bool) -> dict[str, Any]:
+    """Return a Functional model of the layers. modules: whether to write it in the form of a .keras
+    file, which names the module of each class, instead of that of an .h5.
 
     Raises LossyError for a layer that Keras 3 does not have.
     """
     nodes: list[Any] = []
-    for layer in _in_order_of_keras(layers):  # as in variables_of(): a reader pairs the two
+    for layer in _in_order_of_keras(layers):  # as in variables_file(): a reader pairs the two
         reads, width, dtype = layer.below, layer.spec.input_size, layer.spec.dtype
         if reads is None:
             reads = f"{layer.name}_input"
             batch = {"batch_shape": [None, None, width], "dtype": dtype, "name": reads}
-            nodes.append(_placed("InputLayer", batch, [], modules))
+            nodes.append(_graph_node("InputLayer", batch, [], modules))
         tensor = {"shape": [None, None, width], "dtype": dtype, "keras_history": [reads, 0, 0]}
         call = {"args": [{"class_name": "__keras_tensor__", "config": tensor}], "kwargs": {}}
         # ONNX's order of the axes is left out: Keras has its own
@@ -126,8 +127,8 @@ def model_config(layers: list[Layer], modules: bool) -> dict[str, Any]:
             # Keras makes both directions from this layer and takes it for another one if it gets
             # the memory of that one. A layer with an id lives until the model is loaded.
             node["config"]["layer"]["shared_object_id"] = len(nodes)
-        nodes.append(_placed(node["class_name"], node["config"], [call], modules))
-    inputs = [[name, 0, 0] for name in _inputs(layers)]
+        nodes.append(_graph_node(node["class_name"], node["config"], [call], modules))
+    inputs = [[name, 0, 0] for name in _input_names(layers)]
     outputs = [[layer.name, 0, 0] for layer in layers if not layer.above]
     config = {"name": "rnnlayout", "trainable": True, "layers": nodes, "input_layers": inputs,
               "output_layers": outputs}  # fmt: skip
@@ -137,13 +138,15 @@ def model_config(layers: list[Layer], modules: bool) -> dict[str, Any]:
     return model
 
 
-def _placed(kind: str, config: dict[str, Any], calls: list[Any], modules: bool) -> dict[str, Any]:
+def _graph_node(
+    kind: str, config: dict[str, Any], calls: list[Any], modules: bool
+) -> dict[str, Any]:
     """Return the node of a layer in a model's graph."""
     node = {"class_name": kind, "config": config, "name": config["name"], "inbound_nodes": calls}
     return {"module": "keras.layers", "registered_name": None, **node} if modules else node
 
 
-def _check_dtypes(layers: Sequence[Layer]) -> None:
+def _check_dtypes(layers: Sequence[KerasLayer]) -> None:
     for layer in layers:
         if layer.spec.dtype == "bfloat16":
             other = "dtype=" if layer.layout == "keras-cudnn" else ".keras or dtype="
@@ -154,28 +157,28 @@ def _check_dtypes(layers: Sequence[Layer]) -> None:
 
 def write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
     """Write a whole model in the legacy form."""
-    layers = layers_of(entries)
+    layers = make_keras_layers(entries)
     _check_dtypes(layers)
     config = json.dumps(model_config(layers, modules=False))
     with new_hdf5(out) as h5:
         h5.attrs["keras_version"] = KERAS_3
         h5.attrs["model_config"] = config
-        records.write(h5, records_of(layers))
-        _write_lists(h5.create_group("model_weights"), layers, KERAS_3)
+        records.write_record_attribute(h5, layer_records(layers))
+        _write_layer_lists(h5.create_group("model_weights"), layers, KERAS_3)
 
 
 def write_cudnn_weights(out: Output, entries: Mapping[str, Weights]) -> None:
     """Write weights of CuDNNLSTM and CuDNNGRU layers for Keras 2's load_weights()."""
-    layers = layers_of(entries, "keras-cudnn")
+    layers = make_keras_layers(entries, "keras-cudnn")
     _check_dtypes(layers)
     with new_hdf5(out) as h5:
-        records.write(h5, records_of(layers))
-        _write_lists(h5, layers, KERAS_2)
+        records.write_record_attribute(h5, layer_records(layers))
+        _write_layer_lists(h5, layers, KERAS_2)
 
 
-def _write_lists(h5: Any, layers: list[Layer], version: str) -> None:
+def _write_layer_lists(h5: Any, layers: list[KerasLayer], version: str) -> None:
     h5.attrs["keras_version"] = version
-    inputs = _inputs(layers)
+    inputs = _input_names(layers)
     layers = _in_order_of_keras(layers)
     write_texts(h5, "layer_names", [*inputs, *(layer.name for layer in layers)])
     for name in inputs:
@@ -195,12 +198,12 @@ def _write_lists(h5: Any, layers: list[Layer], version: str) -> None:
         write_texts(group, "weight_names", names)
 
 
-def variables_of(layers: list[Layer]) -> bytes:
+def variables_file(layers: list[KerasLayer]) -> bytes:
     """Return the HDF5 file of a model's variables."""
     numbers: dict[str, int] = {}
     with io.BytesIO() as file:
         with new_hdf5(file) as h5:
-            records.write(h5, records_of(layers))
+            records.write_record_attribute(h5, layer_records(layers))
             for layer in _in_order_of_keras(layers):
                 kind = "Bidirectional" if layer.spec.bidirectional else layer.class_name
                 k = numbers[kind] = numbers.get(kind, -1) + 1
@@ -212,7 +215,7 @@ def variables_of(layers: list[Layer]) -> bytes:
         return file.getvalue()
 
 
-def _write_cell(group: Any, layer: Layer, cell: dict[str, np.ndarray]) -> None:
+def _write_cell(group: Any, layer: KerasLayer, cell: dict[str, np.ndarray]) -> None:
     group.attrs["name"] = f"{snake_case(layer.class_name)}_cell"
     for k, array in enumerate(cell.values()):
         if layer.spec.dtype == "bfloat16":  # HDF5 has opaque bytes, Keras reads the attribute

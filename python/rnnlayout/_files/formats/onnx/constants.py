@@ -15,7 +15,7 @@ import numpy as np
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError, bfloat16
 
-from .graph import INPUT, Attributes, Scope, attributes_of, integer, package
+from .graph import INPUT, Attributes, GraphScope, attributes_of, import_onnx, integer_attribute
 
 MOST_DIMENSIONS = 8
 MOST_STEPS = 10_000  # over all chains in a file; torch writes about 300 per layer
@@ -49,7 +49,7 @@ _INVALID = (ValueError, TypeError, IndexError, KeyError, AttributeError, Overflo
 
 def _dtype_of(number: int, what: str) -> np.dtype:
     if number not in _TYPES:
-        kinds = package().TensorProto.DataType
+        kinds = import_onnx().TensorProto.DataType
         name = kinds.Name(number).lower() if number in kinds.values() else f"type {number}"
         known = ", ".join(known for known, _ in _TYPES.values())
         raise LayoutError(f"{what} is {name}, which is not supported: need one of {known}")
@@ -111,7 +111,7 @@ class Constants:
         """Return whether it is a weight of no RNN so far. (int64 are shapes and axes.)"""
         return id(tensor) not in self._tensors and tensor.data_type != NUMBERS["int64"]
 
-    def get(self, scope: Scope, name: str, what: str, depth: int = 0) -> np.ndarray:
+    def get(self, scope: GraphScope, name: str, what: str, depth: int = 0) -> np.ndarray:
         """Return the array that a name refers to. Raises LayoutError if it is not constant."""
         scope, found = scope.find(name)
         if found is INPUT:
@@ -128,10 +128,10 @@ class Constants:
             return self._tensors[id(found)][1]
         return self._compute(scope, found, what, depth)
 
-    def _compute(self, scope: Scope, node: Any, what: str, depth: int) -> np.ndarray:
+    def _compute(self, scope: GraphScope, node: Any, what: str, depth: int) -> np.ndarray:
         self._check_steps(what, depth)
         if node.op_type == "Constant":
-            return _constant(attributes_of(node, scope), what)
+            return _constant_value(attributes_of(node, scope), what)
         if node.op_type not in _FOLDS or node.domain not in _DOMAINS:
             raise LayoutError(
                 f"{what} is computed by {_title(node)}, need a constant or {', '.join(_FOLDS)}"
@@ -144,7 +144,7 @@ class Constants:
         if self._steps_left < 0 or depth > MOST_LONG:
             raise FileError(f"{what} is computed in too many steps, or from itself: refused")
 
-    def _fold(self, scope: Scope, node: Any, inputs: list[Any], what: str) -> np.ndarray:
+    def _fold(self, scope: GraphScope, node: Any, inputs: list[Any], what: str) -> np.ndarray:
         try:
             return np.asarray(_FOLDS[node.op_type](self, inputs, attributes_of(node, scope)))
         except (FileError, LayoutError):
@@ -152,7 +152,7 @@ class Constants:
         except _INVALID as error:
             raise FileError(f"{what}: {_title(node)} cannot be computed: {error}") from None
 
-    def get_once(self, scope: Scope, name: str, what: str, depth: int = 0) -> np.ndarray:
+    def get_once(self, scope: GraphScope, name: str, what: str, depth: int = 0) -> np.ndarray:
         """Return a state of three dimensions without its repetition for each sequence.
 
         The size of a batch is not a constant, so axes on which nodes repeat the state have size 1.
@@ -178,7 +178,7 @@ class Constants:
         part = self._fold(scope, node, [first, *others], what)
         return part if part.size else first  # any part of what is repeated is the same
 
-    def _times(self, scope: Scope, name: str, what: str, depth: int) -> np.ndarray:
+    def _times(self, scope: GraphScope, name: str, what: str, depth: int) -> np.ndarray:
         """Return how often a node repeats a state: once, if that is not a constant."""
         try:
             return self.get(scope, name, what, depth + 1)
@@ -190,7 +190,7 @@ def _title(node: Any) -> str:
     return f"node {node.name or node.output[0]!r} ({node.op_type})"
 
 
-def _constant(attributes: Attributes, what: str) -> np.ndarray:
+def _constant_value(attributes: Attributes, what: str) -> np.ndarray:
     if "value" in attributes:
         return _array_of(attributes["value"].t, what)
     for name, field, dtype in (
@@ -207,13 +207,13 @@ def _constant(attributes: Attributes, what: str) -> np.ndarray:
 # --------------------------------- what a node computes, from the file, its inputs and attributes
 
 
-def _ints(inputs: list[Any], k: int, attributes: Attributes, name: str) -> list[int] | None:
+def _integers(inputs: list[Any], k: int, attributes: Attributes, name: str) -> list[int] | None:
     """Return a list of integers: an attribute in old versions of an operator, now an input."""
     if name in attributes:
         return list(attributes[name].ints)
     if k >= len(inputs) or inputs[k] is None:
         return None
-    return list(_sizes(inputs[k]))
+    return list(_whole_numbers(inputs[k]))
 
 
 def _cast(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
@@ -224,8 +224,8 @@ def _cast(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
 
 
 def _reshape(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
-    shape = _ints(inputs, 1, attributes, "shape") or []
-    copies = not integer(attributes, "allowzero")
+    shape = _integers(inputs, 1, attributes, "shape") or []
+    copies = not integer_attribute(attributes, "allowzero")
     file.charge(inputs[0].nbytes)
     kept = [inputs[0].shape[k] if copies and n == 0 else n for k, n in enumerate(shape)]
     return np.reshape(inputs[0], kept)
@@ -237,34 +237,34 @@ def _concat(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
 
 
 def _slice(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
-    starts = _ints(inputs, 1, attributes, "starts") or []
-    ends = _ints(inputs, 2, attributes, "ends") or []
-    axes = _ints(inputs, 3, attributes, "axes") or list(range(len(starts)))
-    steps = _ints(inputs, 4, {}, "") or [1] * len(starts)
+    starts = _integers(inputs, 1, attributes, "starts") or []
+    ends = _integers(inputs, 2, attributes, "ends") or []
+    axes = _integers(inputs, 3, attributes, "axes") or list(range(len(starts)))
+    steps = _integers(inputs, 4, {}, "") or [1] * len(starts)
     parts = [slice(None)] * inputs[0].ndim
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         parts[axis] = slice(start, end, step)  # clamped as in ONNX
     return inputs[0][tuple(parts)]
 
 
-def _sizes(array: Any) -> tuple[int, ...]:
+def _whole_numbers(array: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in array.ravel()[: MOST_DIMENSIONS + 1])
 
 
 def _gather(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
-    array, index, axis = inputs[0], inputs[1], integer(attributes, "axis")
+    array, index, axis = inputs[0], inputs[1], integer_attribute(attributes, "axis")
     file.charge(array.nbytes // max(1, array.shape[axis]) * index.size)
     return np.take(array, index, axis)
 
 
 def _expand(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
-    shape = np.broadcast_shapes(inputs[0].shape, _sizes(inputs[1]))
+    shape = np.broadcast_shapes(inputs[0].shape, _whole_numbers(inputs[1]))
     file.charge(math.prod(shape) * inputs[0].itemsize)
     return np.broadcast_to(inputs[0], shape)
 
 
 def _tile(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
-    times = _sizes(inputs[1])
+    times = _whole_numbers(inputs[1])
     file.charge(math.prod(times) * inputs[0].nbytes)
     return np.tile(inputs[0], times)
 
@@ -273,25 +273,25 @@ def _full(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
     value = np.zeros(1, np.float32)
     if "value" in attributes:
         value = _array_of(attributes["value"].t, "a value")
-    shape = _sizes(inputs[0])
+    shape = _whole_numbers(inputs[0])
     file.charge(math.prod(shape) * value.itemsize)
     return np.full(shape, value.reshape(()))
 
 
 def _dequantize(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
     quantized, scale, zero = (*inputs, None)[:3]
-    if integer(attributes, "block_size"):
+    if integer_attribute(attributes, "block_size"):
         raise LayoutError("weights quantized in blocks are not supported: dequantize the model")
     if scale.ndim:
         shape = [1] * quantized.ndim
-        shape[integer(attributes, "axis", 1)] = scale.size
+        shape[integer_attribute(attributes, "axis", 1)] = scale.size
         shape = shape if scale.size > 1 else [1] * quantized.ndim
         scale = scale.reshape(shape)
         zero = None if zero is None else zero.reshape(shape)
-    return dequantized(file, quantized, scale, zero)
+    return dequantize(file, quantized, scale, zero)
 
 
-def dequantized(file: Constants, quantized: Any, scale: Any, zero: Any) -> np.ndarray:
+def dequantize(file: Constants, quantized: Any, scale: Any, zero: Any) -> np.ndarray:
     """Return (q - zero) * scale: the difference is exact in float32, the product rounds once."""
     if quantized.dtype.kind not in "iu" or quantized.dtype.itemsize > 2:
         raise LayoutError(f"quantized weights are {quantized.dtype}, need integers of 8 or 16 bits")
@@ -313,10 +313,11 @@ _FOLDS: dict[str, Callable[[Constants, list[Any], Attributes], Any]] = {
     ),
     "Reshape": _reshape,
     "Unsqueeze": lambda file, inputs, attributes: np.expand_dims(
-        inputs[0], tuple(_ints(inputs, 1, attributes, "axes") or ())
+        inputs[0], tuple(_integers(inputs, 1, attributes, "axes") or ())
     ),
     "Squeeze": lambda file, inputs, attributes: np.squeeze(
-        inputs[0], None if (axes := _ints(inputs, 1, attributes, "axes")) is None else tuple(axes)
+        inputs[0],
+        None if (axes := _integers(inputs, 1, attributes, "axes")) is None else tuple(axes),
     ),
     "Concat": _concat,
     "Slice": _slice,

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rnnlayout._files.bags.naming import distinct
+from rnnlayout._files.tensor_sets.rnn_names import distinct_names
 from rnnlayout._model.errors import FileError, missing
 
 LARGEST = (1 << 31) - 1  # bytes of a protobuf message
@@ -31,7 +31,7 @@ INPUT = "an input of the graph"
 Attributes = dict[str, Any]  # name -> AttributeProto
 
 
-def package() -> Any:
+def import_onnx() -> Any:
     """Return the package onnx. Raises MissingExtraError if it is not installed."""
     try:
         import onnx
@@ -45,7 +45,7 @@ def load_model(path: Path) -> Any:
 
     Raises FileError if it is not an ONNX model.
     """
-    onnx = package()
+    onnx = import_onnx()
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
@@ -62,17 +62,18 @@ def load_model(path: Path) -> Any:
     return model
 
 
-class Scope:
+class GraphScope:
     """The names of one graph, subgraph or function.
 
-    proto: its message. attributes: those of the function call it is in, {} outside of functions.
+    proto: its protobuf message. attributes: in a function, the attributes of the call; {} outside
+    of functions.
     """
 
     def __init__(
         self,
         proto: Any,
-        outer: Scope | None = None,
-        formals: Mapping[str, tuple[Scope, str]] | None = None,
+        outer: GraphScope | None = None,
+        formals: Mapping[str, tuple[GraphScope, str]] | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         self.proto, self.outer = proto, outer
@@ -98,9 +99,9 @@ class Scope:
         if name:
             self._defined[name] = TWICE if name in self._defined else definition
 
-    def _resolve(self, name: str) -> tuple[Scope | None, str, Any]:
+    def _resolve(self, name: str) -> tuple[GraphScope | None, str, Any]:
         """Follow a name through the graphs around it, and from parameters to their values."""
-        scope: Scope | None = self
+        scope: GraphScope | None = self
         while name and scope is not None:
             found = scope._defined.get(name)
             if isinstance(found, tuple):  # a parameter: what the function is called with
@@ -115,7 +116,7 @@ class Scope:
         """Return whether it is a name, and not a parameter that the function's caller omits."""
         return bool(self._resolve(name)[1])
 
-    def find(self, name: str) -> tuple[Scope, Any]:
+    def find(self, name: str) -> tuple[GraphScope, Any]:
         """Return what a name refers to, and its scope: a TensorProto, a SparseTensorProto, the
         NodeProto that computes it, or INPUT. Raises FileError if it is undefined or ambiguous."""
         scope, name, found = self._resolve(name)
@@ -142,7 +143,7 @@ class Scope:
         return {name: one.shape.dim for name, one in types if one.HasField("shape")}
 
 
-def attributes_of(node: Any, scope: Scope) -> Attributes:
+def attributes_of(node: Any, scope: GraphScope) -> Attributes:
     """Return a node's attributes by name, in a function with the values of its call."""
     found = {}
     for attribute in node.attribute:
@@ -154,14 +155,14 @@ def attributes_of(node: Any, scope: Scope) -> Attributes:
     return found
 
 
-def integer(attributes: Attributes, name: str, default: int = 0) -> int:
+def integer_attribute(attributes: Attributes, name: str, default: int = 0) -> int:
     """Return an attribute that is an integer."""
     return int(attributes[name].i) if name in attributes else default
 
 
-def is_fixed(scope: Scope, name: str) -> bool:
+def is_fixed(scope: GraphScope, name: str) -> bool:
     """Return whether a name refers to what constants and shapes alone decide."""
-    waiting, seen = [(scope, name)], set[tuple[Scope, int]]()
+    waiting, seen = [(scope, name)], set[tuple[GraphScope, int]]()
     while waiting and len(seen) < _MOST_FOLLOWED:
         scope, name = waiting.pop()
         if not scope.is_given(name):
@@ -192,7 +193,7 @@ def all_graphs(*graphs: Any) -> Iterator[Any]:
         waiting += reversed([inner for node in graph.node for inner in _subgraphs(node)])
 
 
-def initializers(graph: Any) -> Iterator[Any]:
+def all_initializers(graph: Any) -> Iterator[Any]:
     """Yield the TensorProtos of a graph and of the graphs in it."""
     for one in all_graphs(graph):
         yield from one.initializer
@@ -206,22 +207,22 @@ def loops(model: Any) -> list[str]:
         for node in graph.node:
             inside = {one.op_type for body in _subgraphs(node) for one in body.node}
             if node.op_type in ("Loop", "Scan") and inside & _PRODUCTS and not inside & _NAMES:
-                found.append(f"{_name_of(node)!r} ({node.op_type})")
+                found.append(f"{_node_name(node)!r} ({node.op_type})")
     return found
 
 
 @dataclass(frozen=True)
-class Site:
-    """A recurrent node, by a unique name."""
+class NodeSite:
+    """A recurrent node, its unique name, and the names that are visible to it."""
 
     name: str
     node: Any
-    scope: Scope
+    scope: GraphScope
 
     @property
     def operator(self) -> str:
         """LSTM, GRU or RNN."""
-        return OPERATORS[_kind(self.node)]
+        return OPERATORS[_operator_of(self.node)]
 
     @property
     def is_quantized(self) -> bool:
@@ -236,58 +237,58 @@ class Site:
         return name if self.scope.is_given(name) else ""
 
 
-def _kind(node: Any) -> tuple[str, str]:
+def _operator_of(node: Any) -> tuple[str, str]:
     return ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
 
 
-def sites(model: Any) -> list[Site]:
+def find_sites(model: Any) -> list[NodeSite]:
     """Return all recurrent nodes: of the graph, of subgraphs at any depth, of called functions."""
-    found = list(_Walk(model).nodes())
+    found = list(_GraphWalk(model).nodes())
     names = ["/".join([path[0], *(part.lstrip("/") for part in path[1:])]) for path, *_ in found]
-    return [Site(n, *rest) for n, (_, *rest) in zip(distinct(names), found, strict=True)]
+    return [NodeSite(n, *rest) for n, (_, *rest) in zip(distinct_names(names), found, strict=True)]
 
 
-class _Walk:
+class _GraphWalk:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self._left, self._left_called = MOST_NODES, MOST_CALLED
 
-    def nodes(self) -> Iterator[tuple[tuple[str, ...], Any, Scope]]:
+    def nodes(self) -> Iterator[tuple[tuple[str, ...], Any, GraphScope]]:
         yield from self._nodes(self._scope(self._model.graph, None), ())
 
-    def _scope(self, graph: Any, outer: Scope | None) -> Scope:
+    def _scope(self, graph: Any, outer: GraphScope | None) -> GraphScope:
         self._left -= len(graph.node)
         if self._left < 0:
             raise FileError(f"it has more than {MOST_NODES} nodes: refused")
-        return Scope(graph, outer)
+        return GraphScope(graph, outer)
 
     def _nodes(
-        self, scope: Scope, path: tuple[str, ...]
-    ) -> Iterator[tuple[tuple[str, ...], Any, Scope]]:
+        self, scope: GraphScope, path: tuple[str, ...]
+    ) -> Iterator[tuple[tuple[str, ...], Any, GraphScope]]:
         if len(path) > MOST_DEEP:
             raise FileError(f"graphs or functions nested more than {MOST_DEEP} deep: refused")
         for node in scope.proto.node:
-            if node.op_type in _NAMES and _kind(node) in OPERATORS:
-                yield (*path, _name_of(node)), node, scope
+            if node.op_type in _NAMES and _operator_of(node) in OPERATORS:
+                yield (*path, _node_name(node)), node, scope
             inner = [self._scope(graph, scope) for graph in _subgraphs(node)]
             if self._functions:
                 function = self._functions.get((node.domain, node.op_type, node.overload))
                 inner += [] if function is None else [self._called(function, node, scope)]
             for one in inner:
-                yield from self._nodes(one, (*path, _name_of(node)))
+                yield from self._nodes(one, (*path, _node_name(node)))
 
-    def _called(self, function: Any, node: Any, scope: Scope) -> Scope:
+    def _called(self, function: Any, node: Any, scope: GraphScope) -> GraphScope:
         self._left_called -= len(function.node) + 1
         if self._left_called < 0:
             raise FileError(f"calls of functions lead to more than {MOST_CALLED} nodes: refused")
         inputs = dict(zip(function.input, node.input, strict=False))
         formals = {name: (scope, inputs.get(name, "")) for name in function.input}
         defaults = {a.name: a for a in function.attribute_proto}
-        return Scope(function, None, formals, {**defaults, **attributes_of(node, scope)})
+        return GraphScope(function, None, formals, {**defaults, **attributes_of(node, scope)})
 
 
-def _name_of(node: Any) -> str:
+def _node_name(node: Any) -> str:
     """Return the name of a node, else that of its first output."""
     name = node.name or next((name for name in node.output if name), "") or node.op_type
     if not isinstance(name, str):  # protobuf returns bytes that are not UTF-8

@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.bags.bag import Hints
+from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.cells import CELLS
-from rnnlayout._model.dtypes import take
+from rnnlayout._model.dtypes import take_bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import known_layouts
 from rnnlayout._model.spec import Spec
-from rnnlayout._model.undecided import named
+from rnnlayout._model.undecided import error_with_name
 from rnnlayout._native import LayoutError, LossyError, SpecError
-from rnnlayout._sources.read import read
+from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .constants import Constants, dequantized
-from .graph import Attributes, Site, integer
-from .settings import direction_of, settings_of
+from .constants import Constants, dequantize
+from .graph import Attributes, NodeSite, integer_attribute
+from .settings import direction_of, node_settings
 
 # The inputs of an operator that are weights; for DynamicQuantizeLSTM also those of its scales.
 WEIGHTS = {"LSTM": {"W": 1, "R": 2, "B": 3, "P": 7}, "GRU": {"W": 1, "R": 2, "B": 3}}
@@ -36,38 +36,42 @@ SLOPES = {
 }
 
 
-def weights_at(site: Site, constants: Constants, hints: Hints, notes: list[str]) -> Weights:
+def read_onnx_node(site: NodeSite, constants: Constants, hints: Hints, notes: list[str]) -> Weights:
     """Return the weights of a node. Messages about how they were computed are added to notes.
 
     Raises LayoutError if they are not constant or do not fit each other, LossyError if the node
     computes something that no layout can represent, FileError if it is malformed.
     """
     try:
-        return _weights_at(site, constants, hints, notes)
+        return _read_node(site, constants, hints, notes)
     except (LayoutError, SpecError, FileError) as error:
-        raise named(error, f"node {site.name!r}") from None
+        raise error_with_name(error, f"node {site.name!r}") from None
 
 
-def _weights_at(site: Site, constants: Constants, hints: Hints, notes: list[str]) -> Weights:
+def _read_node(site: NodeSite, constants: Constants, hints: Hints, notes: list[str]) -> Weights:
     tensors = {
-        role: _tensor(site, constants, role, k, notes)
+        role: _weight_bits(site, constants, role, k, notes)
         for role, k in WEIGHTS[site.operator].items()
         if site.input(k)
     }
     attributes = site.attributes()
-    spec = _spec(site, attributes, tensors, hints, notes)
+    spec = _node_spec(site, attributes, tensors, hints, notes)
     if "P" in tensors and not tensors["P"].any():
         del tensors["P"]
     spec = spec.replace(peepholes="P" in tensors)
-    if integer(attributes, "input_forget"):
-        _couple(tensors, constants)
+    if integer_attribute(attributes, "input_forget"):
+        _couple_gates(tensors, constants)
         notes.append(f"{site.name}: input_forget is replaced by weights of f, those of i negated")
-    given = read({role: np.ascontiguousarray(a) for role, a in tensors.items()}, spec, "onnx")
-    config = settings_of(site, spec, constants, notes)
+    given = read_source(
+        {role: np.ascontiguousarray(a) for role, a in tensors.items()}, spec, "onnx"
+    )
+    config = node_settings(site, spec, constants, notes)
     return weights_of(replace(given, config=config, batch_first="layout" in config))
 
 
-def _tensor(site: Site, constants: Constants, role: str, k: int, notes: list[str]) -> np.ndarray:
+def _weight_bits(
+    site: NodeSite, constants: Constants, role: str, k: int, notes: list[str]
+) -> np.ndarray:
     array = constants.get(site.scope, site.input(k), role)
     if site.is_quantized and role in _SCALES:
         array = _dequantized(site, constants, role, array)
@@ -82,19 +86,19 @@ def _tensor(site: Site, constants: Constants, role: str, k: int, notes: list[str
     return array
 
 
-def _dequantized(site: Site, constants: Constants, role: str, array: np.ndarray) -> np.ndarray:
+def _dequantized(site: NodeSite, constants: Constants, role: str, array: np.ndarray) -> np.ndarray:
     """Return a weight of DynamicQuantizeLSTM: (D, I, G H) with scales of (D,) or (D, G H)."""
     if array.ndim != 3:
         raise LayoutError(f"{role}: shape {array.shape}, expected three dimensions")
     array = np.ascontiguousarray(array.transpose(0, 2, 1))
     scale, zero = (
-        _scale(constants.get(site.scope, site.input(k), f"the scale of {role}"), array, role)
+        _shaped_scale(constants.get(site.scope, site.input(k), f"the scale of {role}"), array, role)
         for k in _SCALES[role]
     )
-    return dequantized(constants, array, scale, zero)
+    return dequantize(constants, array, scale, zero)
 
 
-def _scale(scale: np.ndarray, array: np.ndarray, what: str) -> np.ndarray:
+def _shaped_scale(scale: np.ndarray, array: np.ndarray, what: str) -> np.ndarray:
     directions, rows, _ = array.shape
     for shape in ((1,), (directions,), (directions, rows)):
         if scale.shape in (shape, ()):
@@ -108,8 +112,8 @@ def _scale(scale: np.ndarray, array: np.ndarray, what: str) -> np.ndarray:
 # ------------------------------------------------------------------------------ which RNN it is
 
 
-def _spec(
-    site: Site,
+def _node_spec(
+    site: NodeSite,
     attributes: Attributes,
     tensors: dict[str, np.ndarray],
     hints: Hints,
@@ -120,7 +124,7 @@ def _spec(
             found = f"shape {tensors[role].shape}" if role in tensors else "missing"
             raise LayoutError(f"{role}: {found}, expected (D, G H, {'I' if role == 'W' else 'H'})")
     w, r = tensors["W"].shape, tensors["R"].shape
-    if (hidden := integer(attributes, "hidden_size", r[2])) != r[2]:
+    if (hidden := integer_attribute(attributes, "hidden_size", r[2])) != r[2]:
         raise LayoutError(f"hidden_size is {hidden}, but R has shape {r}")
     direction = direction_of(attributes)
     both = direction == "bidirectional"
@@ -138,11 +142,11 @@ def _spec(
         reset=_reset(site, attributes, hints, notes) if CELLS[cell].has_reset else "after",
         recurrent_activation=recurrent,
         activation=activation,
-        dtype=take(tensors["W"], "W")[1],
+        dtype=take_bits(tensors["W"], "W")[1],
     )
 
 
-def _reset(site: Site, attributes: Attributes, hints: Hints, notes: list[str]) -> Any:
+def _reset(site: NodeSite, attributes: Attributes, hints: Hints, notes: list[str]) -> Any:
     """Return the reset of a GRU. ONNX's default is before, but old exporters forgot to write it."""
     if "linear_before_reset" not in attributes:
         if hints.reset is None:
@@ -152,7 +156,7 @@ def _reset(site: Site, attributes: Attributes, hints: Hints, notes: list[str]) -
                 " the model, pass reset='after'"
             )
         return hints.reset or "before"
-    return "after" if integer(attributes, "linear_before_reset") else "before"
+    return "after" if integer_attribute(attributes, "linear_before_reset") else "before"
 
 
 def _activations(operator: str, attributes: Attributes, directions: int) -> tuple[Any, Any, Any]:
@@ -198,7 +202,7 @@ def _hard_sigmoid(attributes: Attributes, directions: int) -> str:
     raise LossyError(f"HardSigmoid is {found}, need 0.2 x + 0.5 or x / 6 + 0.5")
 
 
-def _couple(tensors: dict[str, np.ndarray], constants: Constants) -> None:
+def _couple_gates(tensors: dict[str, np.ndarray], constants: Constants) -> None:
     """input_forget: f = 1 - i, and 1 - s(a) = s(-a) for sigmoid and both hard sigmoids."""
     gates = known_layouts()["onnx"]["gates"]["lstm"]
     if "P" in tensors:

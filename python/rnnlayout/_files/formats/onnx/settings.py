@@ -12,7 +12,7 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 
 from .constants import Constants
-from .graph import Attributes, Site, integer, is_fixed
+from .graph import Attributes, NodeSite, integer_attribute, is_fixed
 
 _LENGTHS, _STATES = 4, {"initial_h": 5, "initial_c": 6}  # inputs of an operator
 # What is raised for an input that is not computed from constants by simple nodes, or misshapen.
@@ -24,7 +24,9 @@ _PROJECTED = (
 )
 
 
-def settings_of(site: Site, spec: Spec, constants: Constants, notes: list[str]) -> dict[str, Any]:
+def node_settings(
+    site: NodeSite, spec: Spec, constants: Constants, notes: list[str]
+) -> dict[str, Any]:
     """Return what the node does differently from cuDNN, under ONNX's own names.
 
     Messages about what could not be read are added to notes.
@@ -36,11 +38,11 @@ def settings_of(site: Site, spec: Spec, constants: Constants, notes: list[str]) 
         config["direction"] = "reverse"
     if "clip" in attributes:
         config["clip"] = float(attributes["clip"].f)
-    if layout := integer(attributes, "layout"):
+    if layout := integer_attribute(attributes, "layout"):
         config["layout"] = layout
     for name, k in _STATES.items():
         if site.input(k) and (name == "initial_h" or site.operator == "LSTM"):
-            state = _state(site, name, spec, layout, constants, notes)
+            state = _initial_state(site, name, spec, layout, constants, notes)
             if state is not None and state.any():
                 config[name] = np.asarray(state, np.float64).tolist()
     if site.input(_LENGTHS) and (lengths := _lengths(site, constants)) is not None:
@@ -57,7 +59,9 @@ def direction_of(attributes: Attributes) -> str:
     return direction
 
 
-def _check_shape(name: str, shape: Sequence[int | None] | None, spec: Spec, layout: int) -> None:
+def _check_state_shape(
+    name: str, shape: Sequence[int | None] | None, spec: Spec, layout: int
+) -> None:
     """Raise LayoutError if a state does not have a shape that the weights need.
 
     shape: None per unknown size, or None if all of it is unknown.
@@ -73,21 +77,21 @@ def _check_shape(name: str, shape: Sequence[int | None] | None, spec: Spec, layo
     raise LayoutError(f"{name}: shape ({found}), expected {sizes} = {axes}{why}")
 
 
-def _state(
-    site: Site, name: str, spec: Spec, layout: int, constants: Constants, notes: list[str]
+def _initial_state(
+    site: NodeSite, name: str, spec: Spec, layout: int, constants: Constants, notes: list[str]
 ) -> np.ndarray | None:
     """Return an initial state if the model fixes it, None if it comes from outside, as in cuDNN.
 
     N is 1 if the model repeats the state for each sequence.
     """
     source, d, h = site.input(_STATES[name]), spec.num_directions, spec.hidden_size
-    _check_shape(name, site.scope.shape(source), spec, layout)
+    _check_state_shape(name, site.scope.shape(source), spec, layout)
     try:
         state = constants.get(site.scope, source, name)
     except LayoutError:
         pass
     else:
-        _check_shape(name, state.shape, spec, layout)
+        _check_state_shape(name, state.shape, spec, layout)
         return state
     try:
         state = constants.get_once(site.scope, source, name)
@@ -104,7 +108,7 @@ def _state(
         return None
 
 
-def _lengths(site: Site, constants: Constants) -> np.ndarray | None:
+def _lengths(site: NodeSite, constants: Constants) -> np.ndarray | None:
     """Return the lengths of the sequences if the model fixes them."""
     try:
         return constants.get_once(site.scope, site.input(_LENGTHS), "sequence_lens")

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._files.bags.output import Output
-from rnnlayout._files.bags.record import Record, write_records
+from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.record import Record, write_records
 from rnnlayout._model.cells import CELLS
+from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import describe_config, initial_states
 from rnnlayout._model.errors import FileError
-from rnnlayout._model.given import given_of
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._weights.weights import Weights
 
 from .constants import NUMBERS
-from .graph import LARGEST, package
+from .graph import LARGEST, import_onnx
 from .node import SLOPES, WEIGHTS
 
 # (opset, IR version): the oldest with layout= and onnxruntime's kernels, and with bfloat16.
@@ -26,7 +26,7 @@ _PLAIN, _BFLOAT16 = (14, 7), (22, 10)
 _GRAPH, _INITIALIZER = 7, 5  # the field numbers of ModelProto.graph and GraphProto.initializer
 
 
-def fill(tensor: Any, array: np.ndarray, dtype: str, name: str) -> None:
+def fill_tensor_proto(tensor: Any, array: np.ndarray, dtype: str, name: str) -> None:
     """Make a TensorProto that of an array, which carries the bits of a dtype."""
     tensor.Clear()
     tensor.name, tensor.data_type = name, NUMBERS[dtype]
@@ -34,21 +34,21 @@ def fill(tensor: Any, array: np.ndarray, dtype: str, name: str) -> None:
     tensor.dims.extend(array.shape)
 
 
-def model_of(entries: Mapping[str, Weights]) -> Any:
+def make_model(entries: Mapping[str, Weights]) -> Any:
     """Return the ModelProto: for each entry inputs X, initial_h (initial_c), outputs Y, Y_h (Y_c).
 
     X (T, N, I), Y (T, N, D H), the states (L D, N, H), as for rl.RNN; "lstm/X" and so on if there
     are several entries. ONNX's attributes in Weights.config become attributes, initial states
     become constants instead of inputs. Raises LossyError if Weights.config has anything else.
     """
-    onnx = package()
+    onnx = import_onnx()
     model = onnx.ModelProto(producer_name="rnnlayout", producer_version=_native.__version__)
     graph = model.graph  # filled in place: protobuf copies a message into another
     graph.name = "rnnlayout"
     taken: set[str] = set()
     for entry, weights in entries.items():
         _take_names(entry, weights.spec.num_layers, taken)
-        _Entry(onnx, graph, entry, f"{entry}/" if len(entries) > 1 else "", weights).add()
+        _RNNNodes(onnx, graph, entry, f"{entry}/" if len(entries) > 1 else "", weights).add()
     dtypes = {weights.spec.dtype for weights in entries.values()}
     opset, model.ir_version = _BFLOAT16 if "bfloat16" in dtypes else _PLAIN
     model.opset_import.add(domain="", version=opset)
@@ -66,17 +66,17 @@ def write_model(out: Output, model: Any) -> None:
     graph = model.graph
     tensors = [tensor.SerializeToString() for tensor in graph.initializer]
     del graph.initializer[:]
-    fields = [part for data in tensors for part in (_head(_INITIALIZER, len(data)), data)]
+    fields = [part for data in tensors for part in (_field_head(_INITIALIZER, len(data)), data)]
     fields.insert(0, graph.SerializeToString())
     model.ClearField("graph")
-    parts = [model.SerializeToString(), _head(_GRAPH, sum(map(len, fields))), *fields]
+    parts = [model.SerializeToString(), _field_head(_GRAPH, sum(map(len, fields))), *fields]
     if (nbytes := sum(map(len, parts))) > LARGEST:
         raise FileError(f"{out} would have {nbytes} bytes; ONNX files are limited to 2 GB")
     with open(out, "wb") as file:
         file.writelines(parts)
 
 
-def _head(field: int, nbytes: int) -> bytes:
+def _field_head(field: int, nbytes: int) -> bytes:
     """Return what precedes an inner message of this size: its field number and its length."""
     head = bytearray([field << 3 | 2])
     while nbytes > 127:
@@ -92,8 +92,8 @@ def _take_names(name: str, num_layers: int, taken: set[str]) -> None:
         taken.add(one)
 
 
-class _Entry:
-    """The nodes of one RNN. prefix: of its inputs and outputs."""
+class _RNNNodes:
+    """The nodes of one RNN. prefix: what the names of its inputs and outputs begin with."""
 
     def __init__(self, onnx: Any, graph: Any, entry: str, prefix: str, weights: Weights) -> None:
         self._onnx, self._graph, self._prefix = onnx, graph, prefix
@@ -142,7 +142,7 @@ class _Entry:
     def _layer(self, k: int, below: str, starts: Mapping[str, str]) -> str:
         """Add one layer; return the name of its output. starts: its initial states by h and c."""
         name, one, last = self._names[k], len(self._names) == 1, len(self._names) == k + 1
-        given = given_of(self._weights)
+        given = checked_rnn_of(self._weights)
         inputs = [below] + [""] * 7
         inputs[5:5 + len(starts)] = starts.values()  # fmt: skip
         for role, at in WEIGHTS[self._operator].items():
@@ -150,7 +150,7 @@ class _Entry:
             if tensor in given.names:
                 array = given.arrays[given.names.index(tensor)]
                 inputs[at] = f"{name}/{role}"
-                fill(self._graph.initializer.add(), array, given.dtype, inputs[at])
+                fill_tensor_proto(self._graph.initializer.add(), array, given.dtype, inputs[at])
         ends = [f"{self._prefix if one else name + '/'}Y_{s}" for s in starts]
         while not inputs[-1]:
             inputs.pop()
@@ -245,7 +245,7 @@ class _Entry:
         self._graph.node.append(node)
 
     def _constant(self, name: str, array: np.ndarray, dtype: str) -> str:
-        fill(self._graph.initializer.add(), array, dtype, name)
+        fill_tensor_proto(self._graph.initializer.add(), array, dtype, name)
         return name
 
     def _value(self, values: Any, name: str, shape: list[Any]) -> None:

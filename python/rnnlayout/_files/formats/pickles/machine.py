@@ -1,8 +1,8 @@
 """Pickles read as data: what they name is never imported, what they call is never called.
 
 A pickle is a program for a small machine. This is such a machine, with the harmless instructions
-only. Whatever a pickle names, and whatever it would make by calling that, is an Unread, except
-where the caller knows how to make it from data.
+only. Whatever a pickle names, and whatever it would make by calling that, is an UnreadObject,
+except where the caller knows how to make it from data.
 
 Python's own unpickler is unsafe even if it imports nothing: it computes the hash of each key, and
 that of a tuple in 100,000 others overflows the stack of the process.
@@ -29,7 +29,7 @@ Makers = Mapping[str, Callable[..., Any]]
 Persistent = Callable[[Any], Any]
 
 
-class Unread:
+class UnreadObject:
     """Something that a pickle names, or that it would make by calling what it names."""
 
     __slots__ = ("name",)
@@ -41,7 +41,7 @@ class Unread:
         """Take no notice of its state."""
 
 
-class Dict(dict[Any, Any]):
+class PickledDict(dict[Any, Any]):
     """An OrderedDict, a defaultdict or a Counter. attributes: the state pickled with it."""
 
     attributes: Any = None
@@ -51,11 +51,11 @@ class Dict(dict[Any, Any]):
         self.attributes = state
 
 
-def ordered_dict(pairs: Any = ()) -> Dict:
+def ordered_dict(pairs: Any = ()) -> PickledDict:
     """Make collections.OrderedDict. Python 2 gives it a list of pairs."""
-    made = Dict()
+    made = PickledDict()
     for key, value in pairs.items() if isinstance(pairs, dict) else pairs:
-        _put(made, key, value)
+        _put_item(made, key, value)
     return made
 
 
@@ -63,21 +63,21 @@ def ordered_dict(pairs: Any = ()) -> Dict:
 CONTAINERS: Makers = {
     "collections.OrderedDict": ordered_dict,
     "collections.Counter": ordered_dict,
-    "collections.defaultdict": lambda *_: Dict(),
+    "collections.defaultdict": lambda *_: PickledDict(),
 }
 
 
-def load(
+def load_pickle(
     data: Any, at: int, makers: Makers, persistent: Persistent, what: str, encoding: str = "utf-8"
 ) -> tuple[Any, int]:
     """Return the object of the pickle that begins at data[at], and where it ends.
 
-    data: bytes, or a memory map. makers: what to call in the place of what has this name.
-    persistent: returns the object for a persistent id. encoding: of the byte strings of Python 2.
-    Raises FileError for an instruction that is not harmless, for a pickle that is cut short or
-    wrong, and for one of more than MOST_STEPS steps.
+    data: bytes, or a memory map. makers: by the name of a function or class, the function to call
+    instead. persistent: returns the object for a persistent id. encoding: how to decode the byte
+    strings of Python 2. Raises FileError for an instruction that is not harmless, for a pickle that
+    is cut short or wrong, and for one of more than MOST_STEPS steps.
     """
-    machine = _Machine(makers, persistent, encoding, 2 * (len(data) - at) + 1000)
+    machine = _PickleMachine(makers, persistent, encoding, 2 * (len(data) - at) + 1000)
     try:
         return machine.run(memoryview(data), at, what)
     except FileError as error:
@@ -90,7 +90,7 @@ def load(
         raise FileError(f"{what}: its pickle is damaged ({str(error)[:200]})") from None
 
 
-class _Machine:
+class _PickleMachine:
     def __init__(self, makers: Makers, persistent: Persistent, encoding: str, room: int) -> None:
         self.makers, self.persistent, self.encoding = makers, persistent, encoding
         self.room = room  # characters and items that may still be copied
@@ -152,7 +152,7 @@ class _Machine:
         target = self.stack[-1]
         if isinstance(target, dict):
             for key, value in zip(values[::2], values[1::2], strict=True):
-                _put(target, key, value)
+                _put_item(target, key, value)
         else:
             self.build(values)
 
@@ -166,16 +166,16 @@ class _Machine:
         if type(module) is not str or type(name) is not str or len(module) + len(name) > 2000:
             raise TypeError("a name that is not a text, or too long")
         self.count_call()
-        self.stack.append(Unread(f"{module}.{name}"))
+        self.stack.append(UnreadObject(f"{module}.{name}"))
 
     def call(self, target: Any, args: Any) -> None:
-        if not isinstance(target, Unread):
+        if not isinstance(target, UnreadObject):
             raise TypeError(f"a call of a {type(target).__name__}")
         self.count_call()
         make = self.makers.get(target.name)
         if make:
             self.count_copied(args)
-        self.stack.append(make(*args) if make else Unread(target.name))
+        self.stack.append(make(*args) if make else UnreadObject(target.name))
 
     def count_call(self) -> None:
         self.calls += 1
@@ -197,35 +197,35 @@ class _Machine:
         return found
 
 
-def _put(target: dict[Any, Any], key: Any, value: Any) -> None:
+def _put_item(target: dict[Any, Any], key: Any, value: Any) -> None:
     """Set an item whose key can be a part of a tensor's name. Other items are left out: the hash of
     a tuple may need any depth of calls, and among long integers many have the same."""
     if type(key) is str or (type(key) is int and key.bit_length() < 64):
         target[key] = value
 
 
-def _bytes(argument: memoryview) -> Any:
+def _bytes_argument(argument: memoryview) -> Any:
     return argument if len(argument) > _COPIED_NBYTES else bytes(argument)
 
 
-def _text(argument: memoryview) -> str:
+def _text_argument(argument: memoryview) -> str:
     return str(argument, "utf-8", "surrogatepass")
 
 
-def _old_text(machine: _Machine, argument: memoryview) -> None:
+def _old_text_argument(machine: _PickleMachine, argument: memoryview) -> None:
     machine.push(str(argument, machine.encoding))
 
 
-def _uint(argument: memoryview) -> int:
+def _uint_argument(argument: memoryview) -> int:
     return int.from_bytes(argument, "little")
 
 
-def _keep(machine: _Machine, number: int) -> None:
+def _keep_in_memo(machine: _PickleMachine, number: int) -> None:
     machine.memo[number] = machine.stack[-1]
 
 
 # What the harmless instructions do: with the machine m and their argument a.
-_STEPS: dict[str, Callable[[_Machine, memoryview], Any]] = {
+_STEPS: dict[str, Callable[[_PickleMachine, memoryview], Any]] = {
     **dict.fromkeys(("PROTO", "FRAME"), lambda m, a: None),
     "MARK": lambda m, a: m.marks.append(len(m.stack)),
     "NONE": lambda m, a: m.push(None),
@@ -233,13 +233,13 @@ _STEPS: dict[str, Callable[[_Machine, memoryview], Any]] = {
     "NEWFALSE": lambda m, a: m.push(False),
     **dict.fromkeys(("BININT", "LONG1"),
                     lambda m, a: m.push(int.from_bytes(a, "little", signed=True))),
-    **dict.fromkeys(("BININT1", "BININT2"), lambda m, a: m.push(_uint(a))),
+    **dict.fromkeys(("BININT1", "BININT2"), lambda m, a: m.push(_uint_argument(a))),
     "BINFLOAT": lambda m, a: m.push(struct.unpack(">d", a)[0]),
     **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
-                    lambda m, a: m.push(_text(a))),
-    **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), _old_text),
+                    lambda m, a: m.push(_text_argument(a))),
+    **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), _old_text_argument),
     **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
-                    lambda m, a: m.push(_bytes(a))),
+                    lambda m, a: m.push(_bytes_argument(a))),
     "EMPTY_TUPLE": lambda m, a: m.push(()),
     "TUPLE1": lambda m, a: m.push(tuple(m.pop(1))),
     "TUPLE2": lambda m, a: m.push(tuple(m.pop(2))),
@@ -251,14 +251,14 @@ _STEPS: dict[str, Callable[[_Machine, memoryview], Any]] = {
     "EMPTY_DICT": lambda m, a: m.push({}),
     "SETITEM": lambda m, a: m.set(m.pop(2)),
     "SETITEMS": lambda m, a: m.set(m.items()),
-    "EMPTY_SET": lambda m, a: m.push(Unread("set")),
+    "EMPTY_SET": lambda m, a: m.push(UnreadObject("set")),
     "ADDITEMS": lambda m, a: m.append(m.items()),
-    "FROZENSET": lambda m, a: m.call(Unread("frozenset"), m.items()),
+    "FROZENSET": lambda m, a: m.call(UnreadObject("frozenset"), m.items()),
     "BINGET": lambda m, a: m.push(m.memo[a[0]]),
-    "LONG_BINGET": lambda m, a: m.push(m.memo[_uint(a)]),
-    "BINPUT": lambda m, a: _keep(m, a[0]),
-    "LONG_BINPUT": lambda m, a: _keep(m, _uint(a)),
-    "MEMOIZE": lambda m, a: _keep(m, len(m.memo)),
+    "LONG_BINGET": lambda m, a: m.push(m.memo[_uint_argument(a)]),
+    "BINPUT": lambda m, a: _keep_in_memo(m, a[0]),
+    "LONG_BINPUT": lambda m, a: _keep_in_memo(m, _uint_argument(a)),
+    "MEMOIZE": lambda m, a: _keep_in_memo(m, len(m.memo)),
     "STACK_GLOBAL": lambda m, a: m.name(*m.pop(2)),
     **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda m, a: m.call(*m.pop(2))),
     "NEWOBJ_EX": lambda m, a: m.call(*m.pop(3)[:2]),

@@ -18,9 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.bags.limits import check_claim, map_file, open_zip, read_member
-from rnnlayout._files.formats.pickles import arrays, machine
-from rnnlayout._files.formats.pickles.machine import CONTAINERS, Makers, Unread
+from rnnlayout._files.formats.pickles import machine, numpy_arrays
+from rnnlayout._files.formats.pickles.machine import CONTAINERS, Makers, UnreadObject
+from rnnlayout._files.tensor_sets.file_limits import (
+    check_claimed_size,
+    map_file,
+    open_zip,
+    read_member,
+)
 from rnnlayout._model.errors import FileError
 
 # The storage classes, and the dtypes of their elements.
@@ -40,7 +45,7 @@ MAGIC = re.compile(rb"\x80[\2-\5](\x95.{8})?\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.", 
 AGAIN = "load it with a version of torch that reads it, and save its state_dict again"
 
 
-class Storage:
+class TorchStorage:
     """One block of elements of the file."""
 
     def __init__(self, dtype: str, numel: int, what: str) -> None:
@@ -64,11 +69,11 @@ class Storage:
 
 
 @dataclass(frozen=True)
-class Array:
+class TorchTensor:
     """A tensor: a strided view of a storage, which it does not exceed."""
 
     dtype: str
-    storage: Storage
+    storage: TorchStorage
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -79,7 +84,9 @@ class Array:
         if 0 in self.shape:
             return np.empty(self.shape, carrier)
         start = self.storage.start + self.offset * carrier.itemsize
-        flat = np.frombuffer(self.storage.file, carrier, _span(self.shape, self.strides), start)
+        flat = np.frombuffer(
+            self.storage.file, carrier, _view_span(self.shape, self.strides), start
+        )
         steps = [stride * carrier.itemsize for stride in self.strides]
         return np.lib.stride_tricks.as_strided(flat, self.shape, steps, writeable=False)
 
@@ -88,13 +95,14 @@ def _carrier(dtype: str) -> np.dtype:
     return np.dtype(_CARRIERS.get(dtype, dtype))
 
 
-def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+def _view_span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     """Return the number of elements from the first to the last one of a view."""
     return 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
 
 
-def read(path: Path) -> Any:
-    """Return what torch.load() would: containers, numbers, Array per tensor, Unread for the rest.
+def read_torch_file(path: Path) -> Any:
+    """Return what torch.load() would: containers and numbers, a TorchTensor per tensor, and an
+    UnreadObject for everything else.
 
     Raises FileError if it is not such a file, is damaged, or asks for more than data.
     """
@@ -108,7 +116,7 @@ def read(path: Path) -> Any:
     if file[257:262] == b"ustar":
         raise FileError(f"{path} is a tar archive, written by torch before 0.2: {AGAIN}")
     if head[:1] == b"\x80":  # of NumPy arrays. Texts of Python 2 may be their bytes
-        found, storages, _ = _load(path, file, 0, encoding="latin-1")
+        found, storages, _ = _load_pickled(path, file, 0, encoding="latin-1")
         if storages:
             raise FileError(f"{path}: the storages of its tensors are missing: it is cut short")
         return found
@@ -117,11 +125,11 @@ def read(path: Path) -> Any:
     )
 
 
-def _load(
+def _load_pickled(
     path: Path, data: Any, at: int, encoding: str = "utf-8"
-) -> tuple[Any, dict[str, Storage], int]:
+) -> tuple[Any, dict[str, TorchStorage], int]:
     """Return the object of the pickle at data[at], the storages of its tensors, and its end."""
-    storages: dict[str, Storage] = {}
+    storages: dict[str, TorchStorage] = {}
 
     def persistent(pid: Any) -> Any:
         if isinstance(pid, tuple) and len(pid) == 4 and pid[0] == "module":
@@ -129,16 +137,16 @@ def _load(
         if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage":
             raise FileError(f"{path}: a persistent id that is not of a storage")
         kind, key, _, numel = pid[1:5]
-        name = kind.name.rpartition(".")[2] if isinstance(kind, Unread) else ""
+        name = kind.name.rpartition(".")[2] if isinstance(kind, UnreadObject) else ""
         dtype = _STORAGES.get(name.removesuffix("Storage"))
         if dtype is None or not isinstance(key, str):
             raise FileError(f"{path}: a storage of unknown kind {name[:50]!r}")
         if len(pid) == 6 and pid[5] is not None:
             raise FileError(f"{path}: a view of a storage, written by torch before 0.4: {AGAIN}")
         what = f"{path}: storage {key[:50]!r}"
-        return storages.setdefault(key, Storage(dtype, numel, what))
+        return storages.setdefault(key, TorchStorage(dtype, numel, what))
 
-    found, end = machine.load(data, at, _MAKERS, persistent, str(path), encoding)
+    found, end = machine.load_pickle(data, at, _MAKERS, persistent, str(path), encoding)
     return found, storages, end
 
 
@@ -154,14 +162,14 @@ def _read_zip(path: Path, file: mmap.mmap) -> Any:
             raise FileError(f"{path} was not written by torch.save(): it has no data.pkl")
         if f"{root}byteorder" in names and read_member(archive, f"{root}byteorder") != b"little":
             raise FileError(f"{path} was written on a big-endian machine: {AGAIN}")
-        found, storages, _ = _load(path, read_member(archive, f"{root}data.pkl"), 0)
+        found, storages, _ = _load_pickled(path, read_member(archive, f"{root}data.pkl"), 0)
         for key, one in storages.items():
             info = names.get(f"{root}data/{key}")
             if info is None:
                 raise FileError(f"{one.what}: the archive has no member {root}data/{key}")
             if info.file_size != one.nbytes:
                 raise FileError(f"{one.what} needs {one.nbytes} bytes, it has {info.file_size}")
-            one.place(file, _start(file, info, one.what))
+            one.place(file, _member_start(file, info, one.what))
         return found
 
 
@@ -183,7 +191,7 @@ def _check_kind(path: Path, names: list[str]) -> None:
             )
 
 
-def _start(file: mmap.mmap, info: zipfile.ZipInfo, what: str) -> int:
+def _member_start(file: mmap.mmap, info: zipfile.ZipInfo, what: str) -> int:
     """Return where the bytes of a member begin."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
         raise FileError(f"{what} is compressed or encrypted, which torch never does: {AGAIN}")
@@ -199,9 +207,9 @@ def _start(file: mmap.mmap, info: zipfile.ZipInfo, what: str) -> int:
 
 def _read_old(path: Path, file: mmap.mmap, at: int) -> Any:
     parts: list[Any] = []
-    storages: dict[str, Storage] = {}
+    storages: dict[str, TorchStorage] = {}
     for _ in range(4):  # the version, the machine, the object, the keys of its storages
-        part, more, at = _load(path, file, at)
+        part, more, at = _load_pickled(path, file, at)
         parts.append(part)
         storages |= more
     version, machine, found, keys = parts
@@ -222,56 +230,56 @@ def _read_old(path: Path, file: mmap.mmap, at: int) -> Any:
 # ------------------------------------------------------------------------- what a pickle may name
 
 
-def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Any:
+def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Any:
     """_rebuild_tensor and _v2. rest: requires_grad, hooks, and metadata if there is any."""
     if len(rest) > 2 and rest[2]:
-        return Unread("a conjugate or negative view")
-    if isinstance(storage, Unread):
+        return UnreadObject("a conjugate or negative view")
+    if isinstance(storage, UnreadObject):
         return storage
-    return _array(storage, storage.dtype, offset, shape, strides)
+    return _view_storage(storage, storage.dtype, offset, shape, strides)
 
 
-def _tensor_v3(
+def _rebuild_tensor_v3(
     storage: Any, offset: Any, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, *_: Any
 ) -> Any:
-    name = dtype.name.removeprefix("torch.") if isinstance(dtype, Unread) else ""
+    name = dtype.name.removeprefix("torch.") if isinstance(dtype, UnreadObject) else ""
     if name not in _NEWER:
-        return Unread(f"a tensor of {name}")
-    return _array(storage, name, offset, shape, strides)
+        return UnreadObject(f"a tensor of {name}")
+    return _view_storage(storage, name, offset, shape, strides)
 
 
-def _array(storage: Any, dtype: str, offset: Any, shape: Any, strides: Any) -> Array:
-    if not isinstance(storage, Storage) or not isinstance(shape, (tuple, list)):
+def _view_storage(storage: Any, dtype: str, offset: Any, shape: Any, strides: Any) -> TorchTensor:
+    if not isinstance(storage, TorchStorage) or not isinstance(shape, (tuple, list)):
         raise FileError("a tensor without a storage or a shape")
     shape, strides = tuple(shape), tuple(strides)
     numbers = (offset, *shape, *strides)
     if any(type(n) is not int or n < 0 for n in numbers) or not len(shape) == len(strides) <= 32:
         raise FileError(f"{storage.what}: invalid shape {short(shape)} or strides of a tensor")
     nbytes, itemsize = storage.nbytes, _carrier(dtype).itemsize
-    if 0 not in shape and (offset + _span(shape, strides)) * itemsize > nbytes:
+    if 0 not in shape and (offset + _view_span(shape, strides)) * itemsize > nbytes:
         raise FileError(f"{storage.what}: a tensor of shape {shape} extends beyond its end")
-    check_claim(math.prod(shape) * itemsize, nbytes, f"{storage.what}: shape {shape}")
-    return Array(dtype, storage, offset, shape, strides)
+    check_claimed_size(math.prod(shape) * itemsize, nbytes, f"{storage.what}: shape {shape}")
+    return TorchTensor(dtype, storage, offset, shape, strides)
 
 
-def _parameter(data: Any, *_: Any) -> Any:
+def _rebuild_parameter(data: Any, *_: Any) -> Any:
     return data
 
 
-def _of_type(make: Any, kind: Any, args: Any, state: Any) -> Any:
-    name = make.name if isinstance(make, Unread) else ""
+def _rebuild_from_type(make: Any, kind: Any, args: Any, state: Any) -> Any:
+    name = make.name if isinstance(make, UnreadObject) else ""
     maker = _MAKERS.get(name) if name.startswith("torch._utils.") else None
-    return maker(*args) if maker else Unread("a tensor of a class of its own")
+    return maker(*args) if maker else UnreadObject("a tensor of a class of its own")
 
 
 # What is made of the names that torch.save() writes for tensors.
 _MAKERS: Makers = {
     **CONTAINERS,
-    **arrays.MAKERS,
-    "torch._utils._rebuild_tensor": _tensor,
-    "torch._utils._rebuild_tensor_v2": _tensor,
-    "torch._utils._rebuild_tensor_v3": _tensor_v3,
-    "torch._utils._rebuild_parameter": _parameter,
-    "torch._utils._rebuild_parameter_with_state": _parameter,
-    "torch._tensor._rebuild_from_type_v2": _of_type,
+    **numpy_arrays.MAKERS,
+    "torch._utils._rebuild_tensor": _rebuild_tensor,
+    "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
+    "torch._utils._rebuild_tensor_v3": _rebuild_tensor_v3,
+    "torch._utils._rebuild_parameter": _rebuild_parameter,
+    "torch._utils._rebuild_parameter_with_state": _rebuild_parameter,
+    "torch._tensor._rebuild_from_type_v2": _rebuild_from_type,
 }

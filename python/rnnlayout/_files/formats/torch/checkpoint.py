@@ -17,46 +17,52 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnlayout._files.bags.bag import CHUNK_NBYTES, Bag, Count, Progress, Tensor
-from rnnlayout._files.bags.groups import Group
-from rnnlayout._files.bags.layerwise import Conversion
-from rnnlayout._files.bags.output import Output
-from rnnlayout._files.formats.format import Pairs, TensorFormat, only_read
-from rnnlayout._files.formats.pickles.arrays import Ndarray
-from rnnlayout._files.formats.pickles.machine import Dict
-from rnnlayout._files.formats.pickles.places import bag_of, places
+from rnnlayout._files.formats.pickles.contents import tensors_of_pickle, walk_leaves
+from rnnlayout._files.formats.pickles.machine import PickledDict
+from rnnlayout._files.formats.pickles.numpy_arrays import PickledArray
+from rnnlayout._files.formats.registry import Pairs, TensorFormat, only_read
 from rnnlayout._files.formats.safetensors import FLOAT8
+from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
+from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
+from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.tensor_set import (
+    CHUNK_NBYTES,
+    FileTensor,
+    Progress,
+    ProgressCount,
+    TensorSet,
+)
 from rnnlayout._model.errors import FileError, MissingExtraError, missing
 from rnnlayout._native import LayoutError
-from rnnlayout._sources.candidates import is_flat
-from rnnlayout._sources.mismatch import listing
+from rnnlayout._sources.candidates import is_one_vector
+from rnnlayout._sources.mismatch import list_names
 
 from . import archive
 
 _DTYPES = {name: dtype for dtype, name in FLOAT8.items()}
 
 
-def _read(path: Path) -> Bag:
+def _read_checkpoint(path: Path) -> TensorSet:
     """Return the tensors of a checkpoint, named by the keys that lead to them, joined by dots.
 
     Raises FileError if it is malformed, or has no tensors outside of what is not read: a
     TorchScript archive, a pickled module.
     """
-    found = archive.read(path)
-    return replace(bag_of(path, found, _tensor_of), metadata=_metadata(found))
+    found = archive.read_torch_file(path)
+    return replace(tensors_of_pickle(path, found, _tensor_of_value), metadata=_read_metadata(found))
 
 
-def _tensor_of(value: Any) -> Tensor | None:
-    if isinstance(value, archive.Array):
-        return Tensor(FLOAT8.get(value.dtype, value.dtype), value.shape, value.bits)
-    if isinstance(value, Ndarray) and value.array is not None:
-        return Tensor.of(value.array, value.dtype)
+def _tensor_of_value(value: Any) -> FileTensor | None:
+    if isinstance(value, archive.TorchTensor):
+        return FileTensor(FLOAT8.get(value.dtype, value.dtype), value.shape, value.bits)
+    if isinstance(value, PickledArray) and value.array is not None:
+        return FileTensor.of(value.array, value.dtype)
     return None
 
 
-def _metadata(found: Any) -> dict[str, str]:
+def _read_metadata(found: Any) -> dict[str, str]:
     """Return what _with_metadata() added."""
-    state = found.attributes if isinstance(found, Dict) else None
+    state = found.attributes if isinstance(found, PickledDict) else None
     for key in ("_metadata", "rnnlayout"):
         state = state.get(key) if isinstance(state, dict) else None
     if not isinstance(state, dict):
@@ -64,28 +70,28 @@ def _metadata(found: Any) -> dict[str, str]:
     return {k: v for k, v in state.items() if isinstance(k, str) and isinstance(v, str)}
 
 
-def _write(out: Output, bag: Bag, progress: Progress | None = None) -> None:
+def _write_checkpoint(out: Output, tensor_set: TensorSet, progress: Progress | None = None) -> None:
     """Write a state_dict, which torch.load(out, weights_only=True) reads."""
-    torch = _torch(out)
-    count = Count(progress, 2 * bag.nbytes)
+    torch = _import_torch(out)
+    count = ProgressCount(progress, 2 * tensor_set.nbytes)
     state = OrderedDict()
-    for name, tensor in bag.tensors.items():
-        state[name] = _tensor(torch, tensor, count)
-    _save(torch, _with_metadata(state, bag.metadata), out, count)
+    for name, tensor in tensor_set.tensors.items():
+        state[name] = _torch_tensor(torch, tensor, count)
+    _save_with_torch(torch, _with_metadata(state, tensor_set.metadata), out, count)
 
 
-def _save(torch: Any, value: Any, out: Output, count: Count) -> None:
+def _save_with_torch(torch: Any, value: Any, out: Output, count: ProgressCount) -> None:
     if out.dry_run:
         return
     with open(out, "wb") as file:
-        torch.save(value, _InPieces(file, count))
+        torch.save(value, _PiecewiseFile(file, count))
 
 
-class _InPieces:
+class _PiecewiseFile:
     """A file for torch.save(), which writes a storage with one call: written in pieces, between
     which other threads run and Ctrl-C is answered."""
 
-    def __init__(self, file: IO[bytes], count: Count) -> None:
+    def __init__(self, file: IO[bytes], count: ProgressCount) -> None:
         self._file, self._count = file, count
         self.flush = file.flush
 
@@ -105,7 +111,7 @@ def _with_metadata(state: Any, metadata: Mapping[str, str]) -> Any:
     return state
 
 
-def _torch(out: Output) -> Any:
+def _import_torch(out: Output) -> Any:
     try:
         import torch
     except ImportError:
@@ -113,7 +119,7 @@ def _torch(out: Output) -> Any:
     return torch
 
 
-def _tensor(torch: Any, source: Tensor, count: Count) -> Any:
+def _torch_tensor(torch: Any, source: FileTensor, count: ProgressCount) -> Any:
     """Return a torch tensor with memory of its own: the array's may be used again for the next."""
     array = source.bits()
     array = np.array(array, array.dtype.newbyteorder("="), order="C").reshape(source.shape)
@@ -125,26 +131,27 @@ def _tensor(torch: Any, source: Tensor, count: Count) -> Any:
     return tensor if tensor.dtype == wanted else tensor.view(wanted)
 
 
-def _replace(
-    path: Path, out: Output, bag: Bag, pairs: Pairs, progress: Progress | None = None
+def _replace_in_checkpoint(
+    path: Path, out: Output, tensor_set: TensorSet, pairs: Pairs, progress: Progress | None = None
 ) -> list[str]:
     """Copy a checkpoint with other RNNs; keep all else: order, numbers, shared storages."""
-    torch = _torch(out)
-    found = _load(torch, path, bag.unread.values())
-    at = {name: place for name, *place, _ in places(path, found, torch.is_tensor)}
+    torch = _import_torch(out)
+    found = _load_with_torch(torch, path, tensor_set.unread.values())
+    at = {name: place for name, *place, _ in walk_leaves(path, found, torch.is_tensor)}
     old = {name for group, _ in pairs for name in group.names}
     new = {group.prefix + name for group, one in pairs for name in one.tensors}
-    if not old | (bag.tensors.keys() - new) <= at.keys():
+    if not old | (tensor_set.tensors.keys() - new) <= at.keys():
         raise FileError(f"{path}: torch reads other tensors from it: {archive.AGAIN}")
     converted = [tensor.nbytes for _, one in pairs for tensor in one.tensors.values()]
-    count = Count(progress, sum(converted) + bag.nbytes)
+    count = ProgressCount(progress, sum(converted) + tensor_set.nbytes)
     for group, one in pairs:
         _replace_group(torch, group, at, one, count)
-    hidden = any(is_flat(one.layout) or one.config for _, one in pairs)  # what tensors do not show
+    # what tensors do not show
+    hidden = any(is_one_vector(one.layout) or one.config for _, one in pairs)
     if hidden and type(found) is dict:
         found = OrderedDict(found)  # a plain dict has no place for metadata
-    _save(torch, _with_metadata(found, bag.metadata), out, count)
-    count(bag.nbytes)  # completes the count if tensors share storages
+    _save_with_torch(torch, _with_metadata(found, tensor_set.metadata), out, count)
+    count(tensor_set.nbytes)  # completes the count if tensors share storages
     if hidden and not isinstance(found, dict):
         kind = type(found).__name__
         return [f"it is a {kind}, which cannot record its RNNs: to read them pass spec="]
@@ -154,14 +161,14 @@ def _replace(
     return []
 
 
-FORMAT = TensorFormat(".pt", _read, _write, _replace)
-PICKLE = TensorFormat(".pkl", _read, only_read)
+FORMAT = TensorFormat(".pt", _read_checkpoint, _write_checkpoint, _replace_in_checkpoint)
+PICKLE = TensorFormat(".pkl", _read_checkpoint, only_read)
 
 
-def _load(torch: Any, path: Path, unread: Iterable[str]) -> Any:
-    """Return the checkpoint that torch loads. archive.read() must have accepted it.
+def _load_with_torch(torch: Any, path: Path, unread: Iterable[str]) -> Any:
+    """Return the checkpoint that torch loads. archive.read_torch_file() must have accepted it.
 
-    unread: the classes in it that archive.read() did not read.
+    unread: the classes in it that archive.read_torch_file() did not read.
     """
     if torch.__version__ < (2, 10):
         raise MissingExtraError(
@@ -180,13 +187,17 @@ def _load(torch: Any, path: Path, unread: Iterable[str]) -> Any:
         raise FileError(
             f"{path}: torch's safe loader refuses what is in it, so the rest of the checkpoint"
             " cannot be kept: write another format, .safetensors, or save it again without"
-            f" {listing(sorted(refused))}"
+            f" {list_names(sorted(refused))}"
             + (", with torch.as_tensor(x) for each x of NumPy" if numpy else "")
         ) from None
 
 
 def _replace_group(
-    torch: Any, group: Group, places: dict[str, Any], new: Conversion, count: Count
+    torch: Any,
+    group: TensorGroup,
+    places: dict[str, Any],
+    new: LayerwiseConversion,
+    count: ProgressCount,
 ) -> None:
     """Put an RNN's new tensors at the position of its first old one."""
     first = group.names[0]
@@ -201,7 +212,7 @@ def _replace_group(
             f"{group.entry}: its tensors are not in one dict: write another format, .safetensors"
         )
     tensors = {
-        group.prefix[at:] + name: _tensor(torch, tensor, count)
+        group.prefix[at:] + name: _torch_tensor(torch, tensor, count)
         for name, tensor in new.tensors.items()
     }
     old = {places[name][1] for name in group.names}

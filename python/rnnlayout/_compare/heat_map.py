@@ -1,0 +1,137 @@
+"""Where two RNNs differ, as a picture: each block in the colour of its largest difference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from rnnlayout import _native
+from rnnlayout._model.layout import CUDNN, Layout
+from rnnlayout._model.picture.layouts import Subject, draw_subjects
+from rnnlayout._model.picture.letters import memory_in_letters
+from rnnlayout._model.picture.memory import PieceKey
+from rnnlayout._model.picture.picture import Part, Picture
+from rnnlayout._model.picture.scene import MARGIN, Scene
+from rnnlayout._model.picture.strips import ByteOffsets, draw_legend, draw_memory
+from rnnlayout._model.spec import Spec
+
+from .blocks import BlockGap
+from .truth import Truth
+
+# The largest difference up to which a block has a colour, the colour, and what a reader is told.
+_LEVELS = (
+    (0.0, "heat0", "only signs, or bits of NaN"),
+    (1e-6, "heat1", "up to 1e-06"),
+    (1e-3, "heat2", "up to 0.001"),
+    (math.inf, "heat3", "more than 0.001"),
+)
+_NOT_FINITE = ("heat4", "not finite")
+
+
+@dataclass(frozen=True)
+class HeatMapPanel:
+    """What is drawn of one comparison. gaps: the blocks that differ. missing: all do.
+
+    offsets: positions in cuDNN's weight space mean something to the reader.
+    """
+
+    name: str
+    spec: Spec
+    text: str
+    gaps: Sequence[BlockGap]
+    missing: bool = False
+    offsets: bool = False
+
+
+def draw_heat_map(comparisons: Sequence[HeatMapPanel], width: float) -> Picture:
+    """Return a picture of comparisons, one below the other."""
+    subjects = [_subject_of_panel(heat) for heat in comparisons]
+    by_subject = {id(subject): heat for subject, heat in zip(subjects, comparisons, strict=True)}
+    return draw_subjects(
+        subjects, width, lambda scene, subject: _add_panel(by_subject[id(subject)], scene, subject)
+    )
+
+
+def _subject_of_panel(heat: HeatMapPanel) -> Subject:
+    """Return the blocks in cuDNN's order; an RNN that cuDNN lacks has the same blocks."""
+    spec = heat.spec
+    if not heat.offsets:
+        spec = spec.replace(bias="double", skip_input=False)
+    alike = spec.replace(reset="after", recurrent_activation="sigmoid", activation="tanh")
+    if alike.peepholes or any(gap.key[2] == "peephole" for gap in heat.gaps):
+        return Subject(alike.replace(peepholes=True), Layout("onnx"), name=heat.name)
+    return Subject(alike, CUDNN, name=heat.name)
+
+
+def _add_panel(heat: HeatMapPanel, scene: Scene, subject: Subject) -> list[Part]:
+    gaps = {gap.key: gap for gap in heat.gaps}
+    tensors, directions = subject.tensors(), subject.spec.num_directions
+    unit = ByteOffsets(_native.itemsize(heat.spec.dtype), shown=heat.offsets)
+    shade = partial(_shade, gaps, heat.missing)
+    scene.paragraph(MARGIN, heat.text, "say")
+    if heat.offsets:
+        scene.paragraph(MARGIN, "the blocks are where cuDNN reads them", "say")
+    scene.height += 8
+    draw_memory(scene, tensors, directions, unit, shade)
+    scale = [("equal", "", "equal"), *((fill, "", words) for _, fill, words in _LEVELS),
+             (_NOT_FINITE[0], "", _NOT_FINITE[1])]  # fmt: skip
+    scene.height += 6
+    scene.paragraph(MARGIN, "largest difference in a block:", "say")
+    draw_legend(scene, scale)
+    return [heat.text, partial(memory_in_letters, tensors, directions, unit, shade=shade)]
+
+
+def buffer_gaps(truth: Truth, buffer: np.ndarray) -> tuple[BlockGap, ...]:
+    """Return the blocks that differ if a buffer of values is read in the true order.
+
+    What a buffer that is too short lacks is NaN.
+    """
+    read = buffer[: truth.size]
+    if read.size < truth.size:
+        read = np.concatenate([read, np.full(truth.size - read.size, np.nan, read.dtype)])
+    shapes = [(slab.name, slab.gates, slab.values) for slab in truth.slabs]
+    for layer, direction, number in np.ndindex(truth.biases.shape[:3]):
+        name = layer, direction, truth.roles[number]
+        shapes.append((name, truth.gates, truth.biases[name[0], name[1], number][..., None]))
+    found, at = [], 0
+    for name, gates, values in shapes:
+        part = read[at : at + values.size].reshape(values.shape)
+        at += values.size
+        for gate, given, true in zip(gates, part, values, strict=True):
+            key = (*name, "" if name[2] == "P" else gate)
+            found.append(_block_gap(key, given, true))
+    return tuple(gap for gap in found if gap)
+
+
+def _block_gap(key: PieceKey, given: np.ndarray, true: np.ndarray) -> BlockGap | None:
+    """Return how much a block differs. In its own dtype: this is done for each value of a model."""
+    unequal = given != true
+    if not unequal.any():
+        return None
+    if given.dtype == np.float16:
+        given, true = given.astype("f4"), true.astype("f4")
+    with np.errstate(all="ignore"):
+        gap = np.abs(given - true)
+    if np.isnan(gap).any():  # also of two infinities, and of NaN in both
+        unequal &= ~(np.isnan(given) & np.isnan(true))
+        gap[~unequal] = 0
+    count = int(np.count_nonzero(unequal))
+    place = tuple(int(k) for k in np.unravel_index(np.argmax(gap), gap.shape))
+    values = float(given[place]), float(true[place])
+    return BlockGap(key, count, gap.size, float(gap[place]), place, values) if count else None
+
+
+def _shade(gaps: Mapping[PieceKey, BlockGap], missing: bool, key: PieceKey) -> tuple[str, str]:
+    if missing:
+        return _LEVELS[-1][1], ": not found"
+    if key not in gaps:
+        return "equal", ": equal"
+    gap = gaps[key]
+    words = f": {gap.count} of {gap.size} differ, largest {gap.largest:g}"
+    if not math.isfinite(gap.largest):
+        return _NOT_FINITE[0], words
+    return next(fill for most, fill, _ in _LEVELS if gap.largest <= most), words

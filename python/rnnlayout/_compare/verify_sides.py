@@ -1,0 +1,109 @@
+"""The two sides that verify() compares: the RNNs of files or sources, with layers joined."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnnlayout._files.files import load
+from rnnlayout._files.tensor_sets.choose_rnns import check_known_names, join_rnns
+from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._model.errors import FileError
+from rnnlayout._model.undecided import UndecidedError
+from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._weights.weights import Weights
+
+
+def read_both_sides(a: Any, b: Any, prefix: str, hints: dict[str, Any]) -> tuple[Found, Found]:
+    """Return the RNNs of both that are under the prefix.
+
+    The hints are for the side that needs them; if none does, for the first that agrees with them.
+    If one side does not record its spec and no hint does, it is that of the other's RNN.
+    """
+    sources = {"a": a, "b": b}
+    under = {"prefix": prefix} if prefix else {}
+    found = {side: _read_side(source, under) for side, source in sources.items()}
+    if hints:
+        asking = [side for side, one in found.items() if _is_unsure(one)]
+        asking = asking or [side for side, one in found.items() if _lacks_hints(one)]
+        unread = [side for side, one in sources.items() if _read_already(one) is None]
+        if not (asking or unread):
+            raise SpecError(f"pass {', '.join(hints)} to load() or Weights(), which read a and b")
+        told = {side: _read_side(sources[side], under | hints) for side in asking or unread}
+        agree = [side for side, one in told.items() if isinstance(one, Found)]
+        found |= {side: told[side] for side in asking or (agree or unread)[:1]}
+    for side, other in (("a", found["b"]), ("b", found["a"])):
+        if (
+            isinstance(found[side], SpecError)
+            and isinstance(other, Found)
+            and len(other.readable) == len(other) == 1
+        ):
+            (weights,) = other.values()
+            known = {"recurrent_activation": weights.spec.recurrent_activation}
+            read = _read_side(sources[side], under | {"spec": weights.spec, **known})
+            if isinstance(read, Found) or not isinstance(found[side], UndecidedError):
+                found[side] = read  # else its tensors are of another RNN: it has to be asked
+    for side, one in found.items():
+        if isinstance(one, SpecError):
+            raise SpecError(f"{side}: {one}")
+        if isinstance(one, ValueError):
+            raise one
+    first, second = found.values()
+    assert isinstance(first, Found) and isinstance(second, Found)
+    return first, second
+
+
+def check_not_for_files(hints: Mapping[str, Any], source: Any) -> None:
+    """Check the hints for a source that is not a file. Raises SpecError if one is for files."""
+    for name in hints.keys() & {"as_class", "config", "format"}:
+        raise SpecError(f"{name}= is for a file, not for a {type(source).__name__}")
+
+
+def _is_unsure(found: Found | ValueError) -> bool:
+    return isinstance(found, SpecError) or (isinstance(found, Found) and bool(found.undecided))
+
+
+def _lacks_hints(found: Found | ValueError) -> bool:
+    """Is there something that the source does not record?"""
+    errors = found.unread.values() if isinstance(found, Found) else [found]
+    return any(isinstance(error, (SpecError, LayoutError, FileError)) for error in errors)
+
+
+def _read_side(source: Any, hints: dict[str, Any]) -> Found | ValueError:
+    """Return the RNNs of a source, or the error that asks for more."""
+    try:
+        if isinstance(source, (str, os.PathLike)):
+            found = load(source, **hints)
+            return found if found else next(iter(found.undecided.values()))
+        if (read := _read_already(source)) is not None:
+            return read
+        check_not_for_files(hints, source)
+        if not isinstance(source, Mapping):  # nothing in it has a name
+            hints = {name: hint for name, hint in hints.items() if name != "prefix"}
+        return Found({"": Weights(source, **hints)})
+    except ValueError as error:
+        return error
+
+
+def _read_already(source: Any) -> Found | None:
+    if isinstance(source, Found):
+        return source
+    if isinstance(source, Weights):
+        return Found({"": source})
+    if isinstance(source, Mapping) and isinstance(next(iter(source.values()), 0), Weights):
+        return Found(source)
+    return None
+
+
+def stack_both_sides(a: Found, b: Found, stack: Sequence[Sequence[str]]) -> tuple[Found, Found]:
+    """Return both sides with these layers joined, on each side that has them."""
+    for names in stack:
+        sides = [set(names) <= {*found.readable} for found in (a, b)]
+        if not any(sides):
+            check_known_names(names, a.names, "stack")
+        if sides[0]:
+            a = join_rnns(a, names)
+        if sides[1]:
+            b = join_rnns(b, names)
+    return a, b

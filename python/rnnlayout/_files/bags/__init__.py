@@ -1,1 +1,0 @@
-"""Files as bags of named tensors, and the RNNs found among them."""

@@ -1,0 +1,103 @@
+"""The three formats of Keras: .h5, .weights.h5 and .keras.
+
+.h5 is the legacy file of Keras 1, 2 and 3, a whole model or its weights. .weights.h5 has the
+variables of a model of Keras 3 or late Keras 2, with few names and no config. .keras is an archive
+of a config and the variables.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from rnnlayout._files.formats.registry import ModelFormat
+from rnnlayout._files.tensor_sets.file_limits import open_zip
+from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.tensor_set import Hints
+from rnnlayout._native import SpecError
+from rnnlayout._weights.weights import Weights
+
+from . import legacy_weights, records, variables
+from .entries import KerasEntries
+from .hdf5_tree import open_hdf5
+from .rewrite_archive import CONFIG, METADATA, VARIABLES, read_archive, rewrite_archive
+from .rewrite_h5 import rewrite_h5
+from .write import (
+    KERAS_3,
+    make_keras_layers,
+    model_config,
+    variables_file,
+    write_cudnn_weights,
+    write_h5,
+)
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same weights give the same bytes
+
+
+def _read_hdf5(path: Path, hints: Hints) -> Found:
+    """Read a file of one of the two HDF5 forms, whichever its suffix is."""
+    entries = KerasEntries(hints)
+    with open_hdf5(path) as root:
+        entries.records = records.read_record_attribute(root)
+        if layers := legacy_weights.find_legacy_layers(root):
+            legacy_weights.read_legacy_weights(root, layers, entries)
+        elif entries.beside is not None:
+            variables.read_beside(root, entries.beside, entries)
+        else:
+            entries.take_classes({})
+            variables.read_without_config(root, entries)
+        return entries.found(root)
+
+
+def _read_archive(path: Path, hints: Hints) -> Found:
+    with open_zip(path) as file:
+        archive = read_archive(path, file)
+    if hints.config is not None:
+        raise SpecError(f"{path} has a config of its own: omit config=")
+    entries = KerasEntries(hints, archive.version)
+    with open_hdf5(archive.variables, f"{path}: {VARIABLES}") as root:
+        entries.records = records.read_record_attribute(root)
+        entries.take_classes(archive.model)
+        variables.read_with_config(root, archive.model, entries)
+        if not entries.entries:  # of a subclass of Model the config has no layers
+            variables.read_without_config(root, entries)
+        return entries.found(root)
+
+
+def _write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
+    """Write a model for Keras 3, or for layout keras-cudnn only weights, for Keras 2."""
+    if any(weights.layout.name == "keras-cudnn" for weights in entries.values()):
+        write_cudnn_weights(out, entries)
+    else:
+        write_h5(out, entries)
+
+
+def _write_variables(out: Output, entries: Mapping[str, Weights]) -> None:
+    """Write what load_weights() reads for the model that a .keras file of the same RNNs has."""
+    out.path.write_bytes(variables_file(make_keras_layers(entries)))
+
+
+def _write_archive(out: Output, entries: Mapping[str, Weights]) -> None:
+    """Write a model that Keras 3 loads, with one input and one output per RNN."""
+    layers = make_keras_layers(entries)
+    config = model_config(layers, modules=True)
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, content in (
+            (METADATA, json.dumps({"keras_version": KERAS_3}).encode()),
+            (CONFIG, json.dumps(config).encode()),
+            (VARIABLES, variables_file(layers)),
+        ):
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
+
+
+_HINTS = ("as_class", "config")
+H5 = ModelFormat(
+    ".h5", ("keras", "keras-cudnn"), _read_hdf5, _write_h5, rewrite=rewrite_h5, hints=_HINTS
+)
+WEIGHTS_H5 = ModelFormat(".weights.h5", ("keras",), _read_hdf5, _write_variables, hints=_HINTS)
+ARCHIVE = ModelFormat(
+    ".keras", ("keras",), _read_archive, _write_archive, rewrite=rewrite_archive, hints=_HINTS
+)

@@ -1,0 +1,247 @@
+"""HDF5 files of Keras as a tree of groups and datasets.
+
+They are read by rnnlayout itself: libhdf5 loops for ever on some damaged files. The whole tree is
+checked when a file is opened, before any array is read. The format can name other files (links,
+external and virtual datasets) and code (filters), all of which is refused.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from rnnlayout._files.formats.hdf5.attributes import Hdf5Attribute, read_attributes
+from rnnlayout._files.formats.hdf5.bounded import BoundedFile, DamagedError
+from rnnlayout._files.formats.hdf5.datasets import StoredArray, is_dataset, read_stored_array
+from rnnlayout._files.formats.hdf5.headers import HeaderMessages, root_address
+from rnnlayout._files.formats.hdf5.heaps import GlobalHeap
+from rnnlayout._files.formats.hdf5.links import is_group, read_links
+from rnnlayout._files.tensor_sets.file_limits import check_claimed_size
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor
+from rnnlayout._model.dtypes import Bits
+from rnnlayout._model.errors import FileError
+
+_DEPTH = 64  # groups in groups: more than any real file has, and few enough for Python's stack
+
+
+@dataclass(frozen=True)
+class ObjectAttributes:
+    """The attributes of an object. what: the object's name in messages."""
+
+    what: str
+    heap: GlobalHeap
+    by_name: Mapping[str, Hdf5Attribute]
+    _read: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def values(self, name: str) -> np.ndarray:
+        """Return an attribute's values, text as bytes."""
+        if name not in self._read:
+            with _name_damaged(f"{self.what}: attribute {name!r}"):
+                self._read[name] = self.by_name[name].values(self.heap)
+        return self._read[name]
+
+    def texts(self, name: str) -> np.ndarray | None:
+        """Return an attribute's texts as an array of bytes, None if it does not exist."""
+        found = self.by_name.get(name)
+        if found is None:
+            return None
+        if found.shape is None or 0 in found.shape:
+            return np.empty(0, "S1")
+        if not found.type.is_text:
+            raise FileError(f"{self.what}: attribute {name!r} is {found.type.name}, need text")
+        return self.values(name)
+
+
+@dataclass(frozen=True)
+class Hdf5Dataset:
+    """An array of a file, read when it is asked for."""
+
+    path: str
+    stored: StoredArray
+    attributes: ObjectAttributes
+    shape: tuple[int, ...]
+    dtype: str  # "float32" ..., or the name of another type
+
+    def bits(self) -> np.ndarray:
+        """Return the array, bfloat16 as uint16. Raises FileError if damaged, or not of numbers."""
+        if self.dtype != "bfloat16" and not _has_numbers(self.stored):
+            what = self.attributes.what
+            raise FileError(f"{what} is {self.stored.type.name}, need an array of numbers")
+        array = self.read()
+        if self.dtype == "bfloat16":
+            return array.view(np.uint16)
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+    def read(self, first: int = 0, last: int | None = None) -> np.ndarray:
+        """Return the array as it is stored, or of one without chunks some of its rows."""
+        with _name_damaged(self.attributes.what):
+            return self.stored.read(first, last)
+
+    def floats(self, name: str) -> Bits:
+        """Return the array of floats. name: the layer's name, for messages. Raises LayoutError for
+        other dtypes.
+        """
+        return FileTensor(self.dtype, self.shape, self.bits).floats(f"{name}: {self.path}")
+
+
+@dataclass(frozen=True)
+class Hdf5Group:
+    """A group of a file."""
+
+    path: str
+    attributes: ObjectAttributes
+    groups: dict[str, Hdf5Group] = field(default_factory=dict)
+    datasets: dict[str, Hdf5Dataset] = field(default_factory=dict)
+
+    def group(self, path: str) -> Hdf5Group | None:
+        """Return the group at a path below this one, None if it does not exist."""
+        found: Hdf5Group | None = self
+        for name in path.split("/"):
+            found = found.groups.get(name) if found and name else found
+        return found
+
+    def dataset(self, path: str) -> Hdf5Dataset | None:
+        """Return the dataset at a path below this group, None if it does not exist."""
+        folder, _, name = path.rpartition("/")
+        group = self.group(folder)
+        return group.datasets.get(name) if group else None
+
+    def all_datasets(self) -> Iterator[Hdf5Dataset]:
+        """Yield its datasets, and those of the groups in it."""
+        yield from self.datasets.values()
+        for group in self.groups.values():
+            yield from group.all_datasets()
+
+    def text(self, name: str) -> str | None:
+        """Return an attribute that is one text, None if it does not exist."""
+        value = self.attributes.texts(name)
+        if value is None:
+            return None
+        if value.shape:
+            raise FileError(f"{self.attributes.what}: attribute {name!r} is a list, need one text")
+        return self._text(name, value.item())
+
+    def texts(self, name: str) -> list[str] | None:
+        """Return an attribute that is a list of texts, None if it does not exist.
+
+        Keras splits a list of more than 64 KiB into `name0`, `name1` ...
+        """
+        value = self.attributes.texts(name)
+        parts = [value] if value is not None else []
+        while value is None and (part := self.attributes.texts(f"{name}{len(parts)}")) is not None:
+            parts.append(part)
+        if not parts:
+            return None
+        return [self._text(name, text) for part in parts for text in part.reshape(-1).tolist()]
+
+    def _text(self, name: str, value: bytes) -> str:
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise FileError(f"{self.attributes.what}: attribute {name!r}: {error}") from None
+
+
+def _has_numbers(array: StoredArray) -> bool:
+    return array.type.dtype is not None and array.type.dtype.kind in "fiub"
+
+
+# ---------------------------------------------------------------------------------------- opening
+
+
+@contextmanager
+def open_hdf5(source: Path | bytes, what: str = "") -> Iterator[Hdf5Group]:
+    """Yield the tree of an HDF5 file, or of one in memory.
+
+    what: the file's name in messages, by default its path.
+
+    The whole tree has been checked: it has only hard links and one to each object, no dataset is in
+    another file, and no size is one that check_claimed_size() refuses. Raises FileError otherwise,
+    or if the file is malformed.
+    """
+    what = what or str(source)
+    file: IO[bytes]
+    try:
+        file = io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")  # noqa: SIM115
+    except OSError as error:
+        raise FileError(f"{what} cannot be read: {error.strerror}") from None
+    with file:
+        yield _Hdf5Walk(what, BoundedFile(file)).root()
+
+
+@contextmanager
+def _name_damaged(what: str) -> Iterator[None]:
+    """Name what is damaged."""
+    try:
+        yield
+    except DamagedError as error:
+        raise FileError(f"{what}: {error}") from None
+
+
+class _Hdf5Walk:
+    """Checks every object of a file once."""
+
+    def __init__(self, what: str, source: BoundedFile) -> None:
+        self.what, self.source, self.heap = what, source, GlobalHeap(source)
+        self.seen: dict[int, str] = {}
+        self.claimed = 0
+
+    def root(self) -> Hdf5Group:
+        with _name_damaged(self.what):
+            at = root_address(self.source)
+            messages = HeaderMessages(self.source, at)
+        self.seen[at] = "/"
+        return self.group(messages, "", 0)
+
+    def group(self, messages: HeaderMessages, path: str, depth: int) -> Hdf5Group:
+        if depth > _DEPTH:
+            raise FileError(f"{self.what}: {path[:80]!r}... is {depth} groups deep: refused")
+        what = f"{self.what}: {path or '/'!r}"
+        with _name_damaged(what):
+            found = Hdf5Group(path or "/", self._attributes(messages, path or "/"))
+            own = read_links(self.source, messages)
+        for link in own:
+            child = f"{path}/{link.name}"
+            if link.at is None:
+                raise FileError(f"{self.what}: {child!r} is a link to another place: refused")
+            # A second link could close a circle, and many could multiply the tree.
+            if link.at in self.seen:
+                first = self.seen[link.at]
+                raise FileError(f"{self.what}: {child!r} is the same as {first!r}: refused")
+            self.seen[link.at] = child
+            with _name_damaged(f"{self.what}: {child!r}"):
+                opened = HeaderMessages(self.source, link.at)
+                if is_dataset(opened):
+                    found.datasets[link.name] = self._dataset(opened, child)
+                    continue
+            if is_group(opened):
+                found.groups[link.name] = self.group(opened, child, depth + 1)
+        return found
+
+    def _attributes(self, messages: HeaderMessages, path: str) -> ObjectAttributes:
+        return ObjectAttributes(
+            f"{self.what}: {path}", self.heap, read_attributes(self.source, messages)
+        )
+
+    def _dataset(self, messages: HeaderMessages, path: str) -> Hdf5Dataset:
+        array, own = read_stored_array(self.source, messages), self._attributes(messages, path)
+        if array.shape is None:
+            return Hdf5Dataset(path, array, own, (), "nothing")
+        check_claimed_size(array.claims, array.place.nbytes, f"{self.what}: {path!r}")
+        self.claimed += array.claims
+        check_claimed_size(self.claimed, self.source.size, self.what)
+        return Hdf5Dataset(path, array, own, array.shape, _dataset_dtype(array, own))
+
+
+def _dataset_dtype(array: StoredArray, own: ObjectAttributes) -> str:
+    """Return the dtype. Keras stores bfloat16 as two opaque bytes, and its name in an attribute."""
+    dtype = own.by_name.get("dtype")
+    is_text = dtype is not None and dtype.type.is_text and dtype.shape == ()
+    if array.type.name == "|V2" and is_text and own.values("dtype").item() == b"bfloat16":
+        return "bfloat16"
+    return array.type.name

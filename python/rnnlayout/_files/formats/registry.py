@@ -1,0 +1,207 @@
+"""The formats of files: which one a file has, and what each can do.
+
+Each format is a value of one of the classes below. Its functions raise FileError for a file that is
+malformed or unsafe, and MissingExtraError if a package is missing. They open no file but the one
+named (weight_space.py also the JSON beside it, tensorflow the data), and allocate little more than
+its size (tensor_sets/file_limits.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
+from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
+from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress, TensorSet
+from rnnlayout._model.errors import FileError
+from rnnlayout._model.layout import Layout
+from rnnlayout._native import LayoutError
+from rnnlayout._weights.weights import Weights
+
+from .content import content_of
+
+Pairs = list[tuple[TensorGroup, LayerwiseConversion]]
+
+
+def only_written(path: Path, *_: Any) -> NoReturn:
+    """Stand in for the `read` of a format that is not read."""
+    raise FileError(
+        f"{path}: {path.suffix} files are only written, not read: read the file it was made from"
+    )
+
+
+def only_read(out: Output, *_: Any) -> NoReturn:
+    """Stand in for the `write` of a format that is not written: format_to_write() refuses it."""
+    raise AssertionError(out)
+
+
+@dataclass(frozen=True)
+class TensorFormat:
+    """Files that are sets of named tensors: safetensors, npz, a state_dict.
+
+    suffix: the suffix that messages name.
+    read(path): return the tensors, which may be read only when they are asked for.
+    write(out, tensor_set, progress): write a new file.
+    replace(path, out, tensor_set, pairs, progress): copy a file that is more than its tensors to
+        `out`, with each RNN of `pairs` replaced; tensor_set has all tensors of the copy. Returns
+        notes.
+    separator: what save() puts between the name of an RNN and those of its tensors.
+    """
+
+    suffix: str
+    read: Callable[[Path], TensorSet]
+    write: Callable[[Output, TensorSet, Progress | None], None]
+    replace: Callable[[Path, Output, TensorSet, Pairs, Progress | None], list[str]] | None = None
+    separator: str = "."
+
+
+@dataclass(frozen=True)
+class ModelFormat:
+    """Files with a structure of their own: a Keras model, an ONNX graph, one weight space.
+
+    suffix: the suffix that messages name. layouts: the layouts that RNNs in such a file may have.
+    read(path, hints): return the RNNs.
+    write(out, entries): write a new file with these RNNs, which read() reads.
+    replace(path, out, entries): copy a file to `out`, with new weights in the RNNs of these names.
+    rewrite(path, out, hints, to, dtype, exact): copy a whole model to `out`, with its RNNs
+        converted.
+    hints: the names of those Hints that only this format takes.
+    begins: the suffix of another format, with a file of which its files begin.
+    single: can a file store only one RNN?
+    """
+
+    suffix: str
+    layouts: tuple[str, ...]
+    read: Callable[[Path, Hints], Found]
+    write: Callable[[Output, Mapping[str, Weights]], None]
+    replace: Callable[[Path, Output, Mapping[str, Weights]], None] | None = None
+    rewrite: Callable[[Path, Output, Hints, Layout, object, bool], Converted] | None = None
+    hints: tuple[str, ...] = ()
+    begins: str = ""
+    single: bool = False
+
+
+Format = TensorFormat | ModelFormat
+
+# suffix -> the format, in the module of that name. The longest suffix of a file's name decides.
+FORMATS = {
+    ".safetensors": "safetensors.FORMAT",
+    ".npz": "npz.FORMAT",
+    ".npy": "weight_space.NPY",
+    ".bin": "weight_space.BIN",
+    ".h": "c_header.FORMAT",
+    ".pt": "torch.checkpoint.FORMAT",
+    ".pth": "torch.checkpoint.FORMAT",
+    ".ckpt": "torch.checkpoint.FORMAT",
+    ".pkl": "torch.checkpoint.PICKLE",
+    ".pickle": "torch.checkpoint.PICKLE",
+    ".msgpack": "flax.serialization.FORMAT",
+    ".eqx": "eqx.FORMAT",
+    ".pdparams": "paddle.FORMAT",
+    ".params": "mxnet.FORMAT",
+    ".index": "tensorflow.checkpoint.FORMAT",
+    ".h5": "keras.formats.H5",
+    ".hdf5": "keras.formats.H5",
+    ".weights.h5": "keras.formats.WEIGHTS_H5",
+    ".keras": "keras.formats.ARCHIVE",
+    ".onnx": "onnx.model.FORMAT",
+}
+
+
+def _import_format(suffix: str) -> Format:
+    module, _, attribute = FORMATS[suffix].rpartition(".")
+    found: Format = getattr(import_module(f"rnnlayout._files.formats.{module}"), attribute)
+    return found
+
+
+def readable_suffixes() -> list[str]:
+    """Return the suffixes of files that are read."""
+    return [suffix for suffix in sorted(FORMATS) if _import_format(suffix).read is not only_written]
+
+
+def writable_suffixes() -> list[str]:
+    """Return the suffixes of files that are written."""
+    return [suffix for suffix in sorted(FORMATS) if _import_format(suffix).write is not only_read]
+
+
+def _suffix_of(path: Any) -> str:
+    """Return the suffix that decides the format, "" if none does."""
+    name = str(path).lower()
+    return max((suffix for suffix in FORMATS if name.endswith(suffix)), key=len, default="")
+
+
+def format_to_write(path: Any) -> Format:
+    """Return the format of a new file. Raises FileError if no format that is written has its
+    suffix."""
+    suffix = _suffix_of(path)
+    if suffix and _import_format(suffix).write is not only_read:
+        return _import_format(suffix)
+    why = f"{suffix} files are only read" if suffix else "unknown format"
+    raise FileError(f"{path}: {why}; files are written as {', '.join(writable_suffixes())}")
+
+
+def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) -> Format:
+    """Return the format of a file: of this name, else by its suffix, else by its content.
+
+    name: a suffix without its first dot. asks: whether an error may suggest format=, because the
+    caller takes it for this file. Raises FileError if none of them is of a known format.
+    """
+    if name is not None:
+        return format_named(name)
+    if suffix := _suffix_of(path):
+        return _import_format(suffix)
+    content = content_of(path)
+    if content and content.suffix:
+        return _import_format(content.suffix)
+    if content and content.repair:
+        raise FileError(f"{path} is {content.what}: {content.repair}")
+    names = ", ".join(readable_suffixes())
+    what = f"it is {content.what}" if content else "its first bytes are those of none"
+    repair = "pass format=" if asks else "give the file that suffix"
+    raise FileError(f"{path}: unknown format: {what}; readable are {names}: if it is one, {repair}")
+
+
+def format_named(name: str) -> Format:
+    """Return the format of this name. Raises FileError if it does not exist."""
+    names = [suffix[1:] for suffix in readable_suffixes()]
+    if name not in names:
+        raise FileError(f"format {name!r} is unknown: need one of {', '.join(names)}")
+    return _import_format(f".{name}")
+
+
+@contextmanager
+def explain_wrong_suffix(path: Path, format: Format, *, asks: bool = True) -> Iterator[None]:
+    """If reading a file raises an error, and the file has another format than its suffix says,
+    raise a FileError that says so.
+
+    asks: whether the error may suggest format=, because the caller takes it for this file.
+    """
+    try:
+        yield
+    except ValueError as error:
+        content = content_of(path)
+        if not content or not content.suffix or _import_format(content.suffix).read is format.read:
+            raise
+        if content.suffix == getattr(format, "begins", ""):
+            raise
+        raise FileError(
+            f"{path} is not a {format.suffix} file but {content.what}: rename it to"
+            f" {path.stem}{content.suffix}"
+            + (f", or pass format={content.suffix[1:]!r}" if asks else "")
+        ) from error
+
+
+def check_layout(weights: Weights, layout: str, what: str) -> None:
+    """Raise LayoutError if weights are not in the layout that `what` needs."""
+    if weights.layout.name != layout:
+        raise LayoutError(
+            f"{what} needs layout {layout}, found {weights.layout}: convert with .to({layout!r})"
+            f" first, or --to {layout}"
+        )

@@ -1,0 +1,147 @@
+"""Files that are cuDNN's weight space of one RNN: .npy, which does not say of which, and .bin.
+
+.bin is the weight space itself, little-endian, for C programs, with a JSON file beside it:
+FILE.bin.json is written; FILE.bin.json or else FILE.json is read. It has Spec.to_dict(), followed
+by "layout", "nbytes" and "regions", the rows of rl.regions(); and, if they say more than the spec,
+"entry" (the RNN's name), "config" and "batch_first". Spec.to_dict() alone is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._files.tensor_sets.file_limits import map_file
+from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.json_text import parse_json_object
+from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.record import recorded_batch_first, rnn_as_json
+from rnnlayout._files.tensor_sets.rnn_names import entry_name
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
+from rnnlayout._model.checked_rnn import checked_rnn_of
+from rnnlayout._model.config import changes_outputs, check_config, describe_config
+from rnnlayout._model.describe import regions
+from rnnlayout._model.dtypes import storage_dtype
+from rnnlayout._model.errors import FileError
+from rnnlayout._model.layout import CUDNN
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import LayoutError, LossyError, SpecError
+from rnnlayout._sources.read_source import read_source
+from rnnlayout._weights.weights import Weights, weights_of
+
+from .npy import map_npy, write_npy
+from .registry import ModelFormat
+
+_MOST_NBYTES = 16 << 20  # of the JSON; that of a thousand layers has a tenth of it
+_MORE = ("layout", "nbytes", "regions", "entry", "config", "batch_first")
+
+
+def _weights_of_vector(
+    tensor: FileTensor, spec: Spec | None, path: Path, dtype_free: bool = False
+) -> Weights:
+    try:
+        array = tensor.floats("the array")
+        return weights_of(read_source(array, spec, CUDNN, dtype_free=dtype_free))
+    except ValueError as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def _read_npy(path: Path, hints: Hints) -> Found:
+    array = map_npy(path)
+    tensor = FileTensor.of(array, array.dtype.name)
+    weights = _weights_of_vector(tensor, hints.spec, path, dtype_free=hints.dtype is not None)
+    return Found({entry_name("", weights.spec): weights})
+
+
+def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
+    ((name, weights),) = entries.items()
+    if changing := changes_outputs(weights.config):
+        raise LossyError(
+            f"{name} is used with {describe_config(changing)}, and a .npy has nothing but"
+            " numbers: write a .bin, or remove that from w.config to save the numbers without it"
+        )
+    if weights.spec.dtype == "bfloat16":
+        raise FileError(f"{out.name}: NumPy lacks bfloat16: use .safetensors or .bin, or dtype=")
+    with open(out, "wb") as file:
+        write_npy(file, checked_rnn_of(weights).arrays[0])
+
+
+def _read_bin(path: Path, hints: Hints) -> Found:
+    described = _read_bin_json(path)
+    spec = described.spec if described else hints.spec
+    if spec is None:
+        raise SpecError(
+            f"{path} does not record which RNN it is, and neither {path.name}.json nor"
+            f" {path.stem}.json exists beside it: pass spec="
+        )
+    with open(path, "rb") as file:
+        data = map_file(file.fileno(), path)
+    dtype = storage_dtype(spec.dtype).newbyteorder("<")
+    if len(data) % dtype.itemsize:
+        raise FileError(f"{path} has {len(data)} bytes, not a multiple of those of a {spec.dtype}")
+    weights = _weights_of_vector(FileTensor.of(np.frombuffer(data, dtype), spec.dtype), spec, path)
+    if described is None:
+        return Found({entry_name("", spec): weights})
+    config, batch_first = described.config, described.batch_first
+    used = replace(checked_rnn_of(weights), config=config, batch_first=batch_first)
+    return Found({described.entry or entry_name("", spec): weights_of(used)})
+
+
+@dataclass(frozen=True)
+class _BinDescription:
+    """What the JSON beside a .bin says. entry: the RNN's name, "" if it has none."""
+
+    spec: Spec
+    entry: str
+    config: dict[str, Any]
+    batch_first: bool | None
+
+
+def _read_bin_json(path: Path) -> _BinDescription | None:
+    for json_path in (path.with_name(path.name + ".json"), path.with_suffix(".json")):
+        if json_path.is_file():
+            if json_path.stat().st_size > _MOST_NBYTES:
+                raise FileError(f"{json_path} is too large to be the description of {path.name}")
+            found = parse_json_object(json_path.read_bytes(), str(json_path))
+            entry, config = found.get("entry", ""), found.get("config", {})
+            if not isinstance(entry, str) or not isinstance(config, dict):
+                raise FileError(f"{json_path}: need entry as a name, config as an object")
+            batch_first = recorded_batch_first(found, str(json_path))
+            try:
+                check_config(config)
+                spec = Spec.from_dict({k: v for k, v in found.items() if k not in _MORE})
+            except (LayoutError, SpecError) as error:
+                raise FileError(f"{json_path}: {error}") from None
+            return _BinDescription(spec, entry, config, batch_first)
+    return None
+
+
+def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
+    ((name, weights),) = entries.items()
+    with open(out, "wb") as file:
+        for chunk in FileTensor.of(checked_rnn_of(weights).arrays[0], weights.spec.dtype).chunks():
+            file.write(chunk)
+    rows = regions(weights.spec)
+    names = rows.dtype.names or ()
+    described = {
+        **weights.spec.to_dict(),
+        "layout": "cudnn",
+        "nbytes": weights.spec.nbytes,
+        "regions": [dict(zip(names, row, strict=True)) for row in rows.tolist()],
+    }
+    if name != entry_name("", weights.spec):
+        described["entry"] = name
+    if weights.config:
+        described["config"] = weights.config
+    if weights.batch_first is not None:
+        described["batch_first"] = weights.batch_first
+    text = rnn_as_json(described, indent=1)
+    out.beside(".json").write_text(text + "\n")
+
+
+NPY = ModelFormat(".npy", ("cudnn",), _read_npy, _write_npy, single=True)
+BIN = ModelFormat(".bin", ("cudnn",), _read_bin, _write_bin, single=True)

@@ -1,0 +1,218 @@
+"""The RNNs of a file that is read, and new files of named tensors with RNNs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from rnnlayout._files.formats.registry import (
+    Format,
+    TensorFormat,
+    explain_wrong_suffix,
+    format_to_read,
+)
+from rnnlayout._files.tensor_sets.apply_hints import apply_hints
+from rnnlayout._files.tensor_sets.find_rnns import find_rnns
+from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
+from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.record import Record, read_records, write_records
+from rnnlayout._files.tensor_sets.rnn_names import entry_name
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints, Progress, TensorSet
+from rnnlayout._files.tensor_sets.unrecorded import unrecorded
+from rnnlayout._model.checked_rnn import checked_rnn_of
+from rnnlayout._model.errors import FileError
+from rnnlayout._model.layout import as_layout
+from rnnlayout._model.similar import did_you_mean
+from rnnlayout._native import SpecError
+from rnnlayout._sources import torch_names
+from rnnlayout._sources.mismatch import list_names
+from rnnlayout._weights.weights import Weights
+
+_KERAS = ("as_class", "config")  # hints for Keras files
+
+
+def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, TensorFile | None]:
+    """Return the RNNs of a file, and the file itself if it is a set of named tensors.
+
+    asks: whether an error may suggest format=, because the caller takes it for this file. Raises
+    the first error if no RNN can be read.
+    """
+    format = format_to_read(path, hints.format, asks=asks)
+    for name in _KERAS:
+        if getattr(hints, name) and name not in getattr(format, "hints", ()):
+            raise SpecError(f"{path}: {name}= is only for Keras files: omit {name}=")
+    with explain_wrong_suffix(path, format, asks=asks):
+        return _read_rnns(path, format, hints)
+
+
+def _read_rnns(path: Path, format: Format, hints: Hints) -> tuple[Found, TensorFile | None]:
+    file = None
+    if isinstance(format, TensorFormat):
+        file = TensorFile(path, format, hints)
+        found = file.found
+    else:
+        found = format.read(path, hints)
+    found = apply_hints(found, hints, _prefixes(found, file))
+    _forget_frames(found.unread.values())
+    if found.refused and not found.readable:
+        raise found.refused.pop(next(iter(found.refused)))
+    if not found.readable and hints.prefix:
+        raise _wrong_prefix(path, hints)
+    if found.readable and hints.prefix:
+        _name_others(found, path, hints)
+    if not found.readable:
+        where = "" if hints.layout is None else f" in layout {as_layout(hints.layout)}: {_OMIT}"
+        text = f"{path}: no recurrent layer found{where}"
+        raise FileError("; ".join([text, *found.notes, *_other_hints_to_try(hints, file)]))
+    return found, file
+
+
+_OMIT = "omit layout= to look for all layouts"
+
+
+def _name_others(found: Found, path: Path, hints: Hints) -> None:
+    """Tell the RNNs outside of the prefix from the tensors that belong to no RNN."""
+    with suppress(ValueError):  # none of those RNNs can be read
+        whole, _ = read_file(path, replace(hints, prefix="", spec=None))
+        found.others = whole.others
+        found.unused = tuple(name for name in whole.names if name not in found.names)
+
+
+def _other_hints_to_try(hints: Hints, file: TensorFile | None) -> list[str]:
+    """Return what else may be tried where no names of tensors are known."""
+    if hints.layout is not None or file is None or not file.found.others:
+        return []
+    return [
+        "its tensors do not have the names of a layout: for a list of arrays that np.savez()"
+        " wrote, or a weight space alone, pass layout="
+    ]
+
+
+def _forget_frames(errors: Iterable[Exception]) -> None:
+    """Free the frames in which errors were raised: they refer to all that was read, and to the
+    errors, a cycle."""
+    for error in errors:
+        error.__traceback__ = error.__context__ = None
+
+
+def _prefixes(found: Found, file: TensorFile | None) -> list[str]:
+    """Return what prefix= may be to choose an RNN, for those that have a prefix."""
+    all_prefixes = [g.prefix for g in file.groups] if file else found.names
+    return [prefix.rstrip("./") for prefix in all_prefixes if prefix]
+
+
+def _wrong_prefix(path: Path, hints: Hints) -> FileError:
+    """Return the error for a file with no RNN under the prefix."""
+    prefixes = _prefixes(*read_file(path, replace(hints, prefix="", spec=None)))
+    others = (
+        f"with prefix= these would work: {list_names(prefixes, 12)}" if prefixes else "omit prefix="
+    )
+    meant = did_you_mean(hints.prefix, prefixes)
+    return FileError(f"{path}: no recurrent layer found under {hints.prefix!r}; {others}{meant}")
+
+
+class TensorFile:
+    """A file of named tensors. groups: the tensors of each RNN. found: the RNNs as load() returns
+    them. beside: the names of what the file has besides tensors, which only a copy in its own
+    format keeps.
+    """
+
+    def __init__(self, path: Path, format: TensorFormat, hints: Hints) -> None:
+        self._path, self._format, self._bag = path, format, format.read(path)
+        self.beside = (*self._bag.values, *self._bag.unread)
+        self._records = read_records(self._bag.metadata, path)
+        # what was not read is named among the tensors, where one may be missing
+        unread = {name: _unread_class(kind) for name, kind in self._bag.unread.items()}
+        self.groups = find_rnns(self._bag.tensors | unread, hints, self._records)
+        weights = {group.entry: group.weights for group in self.groups}
+        names = {name for group in self.groups for name in group.names}
+        silent = [group.weights for group in self.groups if group.entry not in self._records]
+        self.found = Found(
+            {entry: one for entry, one in weights.items() if isinstance(one, Weights)},
+            {entry: one for entry, one in weights.items() if not isinstance(one, Weights)},
+            [
+                *self._bag.notes,
+                *torch_names.plain_names(self._bag.tensors).notes,
+                *(note for group in self.groups for note in group.notes),
+                *unrecorded(silent, hints),
+            ],
+            [name for name in self._bag.tensors if name not in names],
+        )
+
+    def copy(
+        self,
+        out: Output,
+        conversions: Mapping[str, LayerwiseConversion],
+        progress: Progress | None,
+        target: TensorFormat | None = None,
+    ) -> list[str]:
+        """Write the file to `out` with these RNNs replaced; return notes.
+
+        The new tensors of an RNN are at the position of its first old one. target: another format
+        for the copy. In a dry run only replace() is called, which may find that it cannot.
+        """
+        pairs = [(g, conversions[g.entry]) for g in self.groups if g.entry in conversions]
+        first = {group.names[0]: (group, new) for group, new in pairs}
+        old = {name for group, _ in pairs for name in group.names}
+        tensors: dict[str, FileTensor] = {}
+        for name, tensor in self._bag.tensors.items():
+            if name in first:
+                group, new = first[name]
+                _add_tensors(tensors, group.prefix, new.tensors)
+            elif name not in old:
+                _add_tensors(tensors, "", {name: tensor})
+        records = self._records | {
+            group.entry: _make_record(group.prefix, new) for group, new in pairs
+        }
+        metadata = self._bag.metadata | write_records(records)
+        tensor_set = replace(self._bag, tensors=tensors, metadata=metadata)
+        target = target or self._format
+        if target is self._format and target.replace is not None:
+            return target.replace(self._path, out, tensor_set, pairs, progress)
+        if not out.dry_run:
+            target.write(out, tensor_set, progress)
+        return []
+
+
+def _unread_class(kind: str) -> FileTensor:
+    return FileTensor.of(np.empty(0, np.uint8), kind)
+
+
+def tensor_set_of(
+    entries: Mapping[str, Weights | LayerwiseConversion], separator: str
+) -> TensorSet:
+    """Return RNNs as named tensors, each with its name as prefix, "" without a prefix."""
+    tensors: dict[str, FileTensor] = {}
+    records = {}
+    for name, one in entries.items():
+        prefix = name + separator if name else ""
+        if isinstance(one, Weights):
+            given = checked_rnn_of(one)
+            arrays = zip(given.names, given.arrays, strict=True)
+            new = {tensor: FileTensor.of(array, given.dtype) for tensor, array in arrays}
+        else:
+            new = one.tensors
+        _add_tensors(tensors, prefix, new)
+        records[name or entry_name("", one.spec)] = _make_record(prefix, one)
+    return TensorSet(tensors, write_records(records))
+
+
+def _make_record(prefix: str, one: Weights | LayerwiseConversion) -> Record:
+    return Record(prefix, one.layout, one.spec, one.config, one.batch_first)
+
+
+def _add_tensors(
+    tensors: dict[str, FileTensor], prefix: str, more: Mapping[str, FileTensor]
+) -> None:
+    for name, tensor in more.items():
+        if prefix + name in tensors:
+            raise FileError(
+                f"two tensors of the new file would have the name {prefix + name!r}: rename one in"
+                " the source, or load() the RNNs and save() them under other names"
+            )
+        tensors[prefix + name] = tensor

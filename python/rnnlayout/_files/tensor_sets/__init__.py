@@ -1,0 +1,1 @@
+"""Files as sets of named tensors, and the RNNs found among them."""

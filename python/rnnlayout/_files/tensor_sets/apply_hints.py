@@ -1,0 +1,72 @@
+"""What the caller says about the RNNs of a file must agree with what the file says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rnnlayout._model.cells import CELLS
+from rnnlayout._model.layout import as_layout
+from rnnlayout._model.undecided import error_with_name
+from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources.infer import ACTIVATIONS, check_hints
+from rnnlayout._sources.mismatch import list_names
+from rnnlayout._sources.read_source import read_source
+from rnnlayout._weights.weights import Weights, weights_of
+
+from .found import Found
+from .tensor_set import Hints
+
+
+def apply_hints(found: Found, hints: Hints, prefixes: Sequence[str]) -> Found:
+    """Return the RNNs with the caller's spec; those that the hints contradict are refused.
+
+    prefixes: what to suggest for prefix=.
+    cell and reset concern the RNNs that do not record them, so in a file with several RNNs they
+    contradict none. The bias mode and skip_input are cuDNN's: of another layout they are the
+    caller's choice. Raises SpecError if there is a spec, which describes one RNN, for several.
+    """
+    count = len(found.names)
+    if hints.spec is not None and count > 1:
+        raise SpecError(
+            f"spec= describes one RNN, but {count} were found: choose one with prefix=, for"
+            f" example one of {list_names(prefixes, 6)}"
+        )
+    entries, unread = {}, found.unread
+    for name, weights in found.items():
+        try:
+            _check_hints(weights, hints, alone=count == 1)
+            entries[name] = _with_spec(weights, hints)
+        except (LayoutError, SpecError) as error:
+            unread[name] = error_with_name(error, name)
+    return Found(entries, unread, found.notes, found.others)
+
+
+def _check_hints(weights: Weights, hints: Hints, alone: bool) -> None:
+    if hints.layout is not None and as_layout(hints.layout) != weights.layout:
+        raise LayoutError(
+            f"the file has it in layout {weights.layout}, not {as_layout(hints.layout)}: omit"
+            " layout="
+        )
+    names = ["cell", "reset"] if alone else []
+    names += ACTIVATIONS if CELLS[weights.spec.cell].is_gated else []
+    concerned = {name: hint for name, hint in hints.hidden.items() if name in names}
+    check_hints(concerned, weights.spec, "the file")
+
+
+def _with_spec(weights: Weights, hints: Hints) -> Weights:
+    """Return the weights with the caller's spec. Raises SpecError if it describes another RNN."""
+    spec = hints.spec
+    if spec is None or spec == weights.spec:
+        return weights
+    asked, own = asdict(spec), asdict(weights.spec)
+    free = set() if weights.layout.name == "cudnn" else {"bias", "skip_input"}
+    free |= {"dtype"} if hints.dtype is not None else set()
+    wrong = [field for field in own if own[field] != asked[field] and field not in free]
+    if wrong:
+        raise SpecError(
+            f"the file has {', '.join(f'{field} {own[field]}' for field in wrong)}, spec= has"
+            f" {', '.join(f'{field} {asked[field]}' for field in wrong)}: omit spec="
+            + (", and pass dtype= to convert to another dtype" if "dtype" in wrong else "")
+        )
+    return weights_of(read_source(weights, spec.replace(dtype=weights.spec.dtype)))

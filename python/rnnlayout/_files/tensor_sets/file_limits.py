@@ -1,0 +1,134 @@
+"""Limits on what a file may make us allocate (by its own size) or open (nothing but itself)."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from rnnlayout._model.errors import FileError
+
+FREE_NBYTES = 64 << 20  # always allowed: a small file that is compressed well is not a bomb
+MOST_TIMES = 100  # above that, times what is stored; zlib reaches 1032
+
+
+def check_claimed_size(declared: int, stored: int, what: str) -> None:
+    """Raise FileError, before any allocation, if something declares far more than is stored."""
+    if declared > max(FREE_NBYTES, MOST_TIMES * stored):
+        raise FileError(
+            f"{what} declares {declared} bytes and stores {stored}: refused as a decompression bomb"
+        )
+
+
+def check_numpy_shape(shape: tuple[int, ...], what: str) -> None:
+    """Raise FileError for a shape that NumPy cannot represent, even one without elements."""
+    if math.prod(n or 1 for n in shape) >= 1 << 56:
+        raise FileError(f"{what}: shape {shape} is too large")
+
+
+def require_regular_file(path: Any) -> Path:
+    """Return path if it is a regular file that may be read and has a size.
+
+    Raises FileNotFoundError if it does not exist, FileError if it is something else, or no path.
+    """
+    try:
+        found = Path(path)
+        exists, is_file = found.exists(), found.is_file()
+    except TypeError:
+        raise FileError(f"need the path of a file, found a {type(path).__name__}") from None
+    except (OSError, ValueError) as error:  # a name with a null byte, or too long
+        raise FileError(f"{path!r}: {error}") from None
+    if not exists:
+        index = f"{found}.index"
+        more = f": pass {index}, of the TensorFlow checkpoint" if os.path.isfile(index) else ""
+        raise FileNotFoundError(f"{path} does not exist{more}")
+    if not is_file:
+        raise FileError(f"{path} is not a regular file")
+    try:
+        with open(found, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}") from None
+    if not size:  # and so it cannot be mapped
+        raise FileError(
+            f"{path} has 0 bytes: it is empty, or a file of the kernel as in /proc, whose content"
+            " must be copied to a file on a disk"
+        )
+    return found
+
+
+def map_file(fd: int, path: Path) -> mmap.mmap:
+    """Return an open file, mapped into memory. Raises FileError if that is impossible."""
+    try:
+        return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:  # ValueError: it has no size
+        raise FileError(
+            f"{path} cannot be mapped into memory: {error}: copy it to a file on a disk"
+        ) from None
+
+
+def open_zip(path: Path) -> zipfile.ZipFile:
+    """Return a zip archive whose members may be read into memory. The caller closes it.
+
+    Raises FileError if it is not a zip archive, has two members of one name or overlapping ones,
+    or declares sizes that check_claimed_size() refuses.
+    """
+    try:
+        archive = zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
+        raise FileError(f"{path} is not a zip archive: {error}") from None
+    try:
+        _check_members(path, archive)
+    except FileError:
+        archive.close()
+        raise
+    return archive
+
+
+def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
+    members = archive.infolist()
+    ((name, count),) = Counter(m.filename for m in members).most_common(1) or [("", 0)]
+    if count > 1:
+        raise FileError(f"{path} has two members named {name!r}")
+    size = os.path.getsize(path)
+    end = 0
+    for member in sorted(members, key=lambda m: m.header_offset):
+        what = f"{path}: member {member.filename!r}"
+        if member.header_offset < end or member.header_offset + member.compress_size > size:
+            raise FileError(f"{what} overlaps another member or the end of the file")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise FileError(  # zipfile's other methods use as much memory as the member asks for
+                f"{what} is compressed with method {member.compress_type}, which is not supported:"
+                " write the archive again with deflate or without compression"
+            )
+        end = member.header_offset + member.compress_size
+        check_claimed_size(member.file_size, member.compress_size, what)
+    check_claimed_size(sum(m.file_size for m in members), size, str(path))
+
+
+@contextmanager
+def open_member(archive: zipfile.ZipFile, name: str) -> Iterator[IO[bytes]]:
+    """Open a member to read. Raises FileError if it is missing, encrypted or damaged."""
+    try:
+        with archive.open(name) as file:
+            yield file
+    except KeyError:
+        raise FileError(f"{archive.filename} has no member {name!r}") from None
+    except FileError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, ValueError, EOFError, OSError) as error:
+        raise FileError(f"{archive.filename}: member {name!r}: {error}") from None
+
+
+def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Return the bytes of a member. Raises FileError if it is missing, encrypted or damaged."""
+    with open_member(archive, name) as file:
+        # inflates no more than the declared size: read() would inflate all of it and then cut it
+        return file.read(archive.getinfo(name).file_size)

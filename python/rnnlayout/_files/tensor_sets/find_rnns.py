@@ -1,0 +1,165 @@
+"""Find the RNNs among many named tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rnnlayout._model.checked_rnn import checked_rnn_of
+from rnnlayout._model.dtypes import Bits
+from rnnlayout._model.layout import CUDNN, as_layout
+from rnnlayout._model.spec import Spec
+from rnnlayout._model.undecided import UndecidedError, error_with_name
+from rnnlayout._native import LayoutError
+from rnnlayout._sources import torch_names
+from rnnlayout._sources.infer import ACTIVATIONS
+from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.rnn_places import RNNPlace, find_places, is_under_with_direction
+from rnnlayout._weights.weights import Weights, weights_of
+
+from .record import Record
+from .rnn_names import distinct_names, entry_name
+from .tensor_set import FileTensor, Hints
+
+
+@dataclass(frozen=True)
+class TensorGroup:
+    """The tensors of one RNN, or of what looks like one.
+
+    entry: the RNN's name. prefix: what the names of its tensors have before the layout's own names,
+    with the separator. names: the names of its tensors in the file. weights: the RNN, or the error
+    that says why it cannot be read. notes: how unusual names were understood.
+    """
+
+    entry: str
+    prefix: str
+    names: tuple[str, ...]
+    weights: Weights | ValueError
+    notes: tuple[str, ...] = ()
+
+
+def find_rnns(
+    tensors: Mapping[str, FileTensor], hints: Hints, records: Mapping[str, Record] | None = None
+) -> list[TensorGroup]:
+    """Return all RNNs among the tensors, in their order: recorded ones, and those found by name."""
+    plain = torch_names.plain_names(tensors)
+    records = {
+        entry: replace(one, prefix=plain.name(one.prefix)) for entry, one in (records or {}).items()
+    }
+    values = {name: _plain_tensor(name, plain, tensors) for name in plain.sources}
+    groups = _find_groups(values, replace(hints, prefix=plain.name(hints.prefix)), records)
+    return [_with_stored_names(group, plain, values) for group in groups]
+
+
+def _plain_tensor(
+    name: str, plain: torch_names.PlainNames, tensors: Mapping[str, FileTensor]
+) -> FileTensor:
+    """Return the tensor of a plain name, computed when it is asked for."""
+    if name not in plain.computed:
+        return tensors[plain.sources[name][0]]
+    computed = plain.computed[name]
+    like = tensors[computed.like]
+
+    def stored(name: str) -> Bits:
+        return Bits(tensors[name].bits(), tensors[name].dtype)
+
+    return FileTensor(like.dtype, like.shape, lambda: computed.bits(stored).array)
+
+
+def _with_stored_names(
+    group: TensorGroup, plain: torch_names.PlainNames, values: Mapping[str, FileTensor]
+) -> TensorGroup:
+    """Return the group with the names that the file uses."""
+    if not group.names:
+        return group
+    first, prefix = group.names[0], group.prefix
+    if first.startswith(prefix):  # false for abbreviated names
+        prefix = plain.stored_prefix(first, first[len(prefix) :])
+    computed = {name: plain.computed[name] for name in group.names if name in plain.computed}
+    weights = group.weights
+    if isinstance(weights, Weights):
+        rounded = tuple(name for name, one in computed.items() if one.rounds)
+        weights = weights_of(replace(checked_rnn_of(weights), rounded=rounded))
+    return replace(
+        group,
+        weights=weights,
+        prefix=prefix,
+        names=tuple(stored for name in group.names for stored in plain.sources[name]),
+        notes=(*group.notes, *(one.note(values[name].dtype) for name, one in computed.items())),
+    )
+
+
+def _find_groups(
+    tensors: Mapping[str, FileTensor], hints: Hints, records: Mapping[str, Record]
+) -> list[TensorGroup]:
+    recorded = [_recorded_group(tensors, entry, one) for entry, one in records.items()]
+    taken = {name for group in recorded for name in group.names}
+    places = find_places(
+        [name for name in tensors if name not in taken],
+        as_layout(hints.layout) if hints.layout is not None else None,
+        hints.prefix,
+    )
+    found = [_group_at_place(tensors, place, hints, len(places) == 1) for place in places]
+    entries = distinct_names([group.entry for group in found], taken=records)
+    found = [replace(group, entry=entry) for group, entry in zip(found, entries, strict=True)]
+    groups = [
+        group for group in recorded + found if is_under_with_direction(group.prefix, hints.prefix)
+    ]
+    order = {name: k for k, name in enumerate(tensors)}
+    groups.sort(key=lambda g: min((order[name] for name in g.names), default=0))
+    return groups
+
+
+def _recorded_group(tensors: Mapping[str, FileTensor], entry: str, one: Record) -> TensorGroup:
+    names = one.names(tensors)
+    if not names:
+        error = LayoutError(
+            f"{entry}: the file's metadata describes {one.spec} in layout {one.layout}, but tensors"
+            " of it are missing: the file was changed after rnnlayout wrote it"
+        )
+        return TensorGroup(entry, one.prefix, (), error)
+    weights = _read_rnn(tensors, names, entry, one.spec, one.layout, {})
+    if isinstance(weights, Weights):
+        used = replace(checked_rnn_of(weights), config=one.config, batch_first=one.batch_first)
+        weights = weights_of(used)
+    return TensorGroup(entry, one.prefix, tuple(names.values()), weights)
+
+
+def _group_at_place(
+    tensors: Mapping[str, FileTensor], place: RNNPlace, hints: Hints, alone: bool
+) -> TensorGroup:
+    entry, free = entry_name(place.entry, None), {"dtype_free": hints.dtype is not None}
+    # of several RNNs, cell and reset concern those that do not show them
+    first = hints.hidden if alone else {key: getattr(hints, key) for key in ACTIVATIONS}
+    weights = _read_rnn(tensors, place.names, entry, hints.spec, hints.layout, first | free)
+    if isinstance(weights, UndecidedError) and not alone:
+        more = _read_rnn(tensors, place.names, entry, hints.spec, hints.layout, hints.hidden | free)
+        weights = weights if isinstance(more, LayoutError) else more  # meant for another RNN
+    if isinstance(weights, Weights):
+        entry = entry_name(place.entry, weights.spec)
+    names = tuple(place.names.values())
+    notes = (f"{', '.join(names)} taken as {', '.join(place.names)}",) if place.short else ()
+    return TensorGroup(entry, place.prefix, names, weights, notes)
+
+
+def _read_rnn(
+    tensors: Mapping[str, FileTensor],
+    names: Mapping[str, str],
+    entry: str,
+    spec: Spec | None,
+    layout: Any,
+    asked: dict[str, Any],
+) -> Weights | ValueError:
+    """Return the RNN, or the error that names the entry. names: the layout's name of each tensor ->
+    its name in the file.
+    """
+    try:
+        source: Any = {name: tensors[stored].floats(stored) for name, stored in names.items()}
+        if list(names) == ["weight_space"]:
+            source, layout = source["weight_space"], layout or CUDNN
+        elif all(name.isdigit() for name in names):
+            source = list(source.values())
+        return weights_of(read_source(source, spec, layout, **asked))
+    except ValueError as error:
+        return error_with_name(error, entry)

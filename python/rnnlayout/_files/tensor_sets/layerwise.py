@@ -1,0 +1,179 @@
+"""A conversion that has one layer of its result in memory at a time, for files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._convert import engine
+from rnnlayout._convert.engine import EXACT, Report
+from rnnlayout._model.checked_rnn import checked_rnn_of, vector_sizes
+from rnnlayout._model.dtypes import storage_dtype
+from rnnlayout._model.layout import Layout
+from rnnlayout._model.optional_tensors import optional_tensors_of
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import LayoutError
+from rnnlayout._weights.weights import Weights
+
+from .tensor_set import FileTensor
+
+SMALL_NBYTES = 16 << 20  # an RNN of at most this size is converted in one piece
+
+ConvertedLayer = tuple[Spec, list[np.ndarray]]
+
+
+class ScratchMemory:
+    """Memory for one converted layer; several conversions may use it in turn.
+
+    The memory is used again: allocating fresh pages costs as much as filling them.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
+        self._key: Any = None
+        self._layer: Any = None
+
+    def layer(self, key: Any, convert: Callable[[], ConvertedLayer]) -> ConvertedLayer:
+        """Return the layer that convert() returns; call it only if the memory has another one."""
+        if key != self._key:
+            self._key = None  # in case it fails
+            self._layer = convert()
+            self._key = key
+        found: ConvertedLayer = self._layer
+        return found
+
+    def arrays(self, shapes: list[tuple[int, ...]], dtype: str) -> list[np.ndarray]:
+        """Return arrays for the bits of a dtype, in the memory of those returned before."""
+        carrier = storage_dtype(dtype)
+        sizes = [math.prod(shape) * carrier.itemsize for shape in shapes]
+        *starts, end = accumulate((-(-n // 64) * 64 for n in sizes), initial=0)
+        if end > self._bytes.size:
+            self._bytes = np.empty(0, np.uint8)  # give the old memory back first
+            self._bytes = np.empty(end, np.uint8)
+        return [
+            self._bytes[at : at + n].view(carrier).reshape(shape)
+            for at, n, shape in zip(starts, sizes, shapes, strict=True)
+        ]
+
+
+class LayerwiseConversion:
+    """Weights in another layout, converted when the tensors are asked for, in their order.
+
+    spec, layout, config, batch_first: what the result has. tensors: the tensors of the result by
+    name. Pieces of a tensor are in the scratch memory, or in the source if the conversion only
+    moves elements. Asking for a tensor raises the errors of convert(); check() raises them at once.
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        to: Layout,
+        dtype: Any,
+        exact: bool,
+        scratch: ScratchMemory | None = None,
+    ) -> None:
+        self._weights, self._exact, self._scratch = weights, exact, scratch or ScratchMemory()
+        given = checked_rnn_of(weights)
+        plan, self.spec = engine.plan_for_source(given, to, dtype)
+        self.layout = to
+        self.config, self.batch_first = weights.config, weights.batch_first
+        nbytes = sum(array.nbytes for array in given.arrays)
+        self._num_parts = 1 if nbytes <= SMALL_NBYTES else weights.spec.num_layers
+        self._reports: dict[int, Report] = {}
+        self._targets = plan.targets
+        self._moves = plan.moves() if self.spec.dtype == given.dtype else None
+        self._key = object()  # of its layers in the scratch memory, which must not keep it alive
+
+    @property
+    def tensors(self) -> dict[str, FileTensor]:
+        """The result by name. They refer to this object, so it must not refer to them: a cycle
+        would keep all of the memory until Python's collector runs."""
+        runs: dict[int, list[Any]] = {}  # target -> its moves, in the order of its elements
+        for move in sorted(self._moves or [], key=lambda move: move[3]):
+            runs.setdefault(move[2], []).append(move)
+        each = len(self._targets) // self._num_parts
+        tensors = {}
+        for k, (name, shape) in enumerate(self._targets):
+            pieces: Callable[[], Iterator[np.ndarray]]
+            if self._moves is not None:
+                pieces = partial(_move_runs, checked_rnn_of(self._weights).arrays, runs.get(k, []))
+            elif len(self._targets) < self._num_parts:
+                pieces = self._vector
+            else:
+                pieces = partial(self._one, *divmod(k, each))
+            tensors[name] = FileTensor(
+                self.spec.dtype, shape, partial(_join_pieces, pieces, shape), pieces
+            )
+        return tensors
+
+    def _vector(self) -> Iterator[np.ndarray]:
+        """Yield an RNN that is one vector: the matrices of all layers, then all biases."""
+        biases = []
+        for k in range(self._num_parts):
+            spec, (flat,) = self._layer(k)
+            n, _ = vector_sizes(self.layout, spec, optional_tensors_of(spec))
+            biases.append(flat[n:].copy())
+            yield flat[:n]
+        yield np.concatenate(biases)
+
+    def _one(self, layer: int, k: int) -> Iterator[np.ndarray]:
+        yield self._layer(layer)[1][k].reshape(-1)
+
+    def _layer(self, k: int) -> ConvertedLayer:
+        return self._scratch.layer((self._key, k), partial(self._convert, k))
+
+    def _convert(self, k: int) -> ConvertedLayer:
+        weights = self._weights if self._num_parts == 1 else self._weights.layer(k)
+        given, dtype = checked_rnn_of(weights), self.spec.dtype
+        shapes = [
+            shape for _, shape in engine.plan_for_source(given, self.layout, dtype)[0].targets
+        ]
+        arrays = self._scratch.arrays(shapes, dtype)
+        try:
+            self._reports[k] = engine.run_conversion_into(
+                given, self.layout, dtype, self._exact, arrays
+            )
+        except LayoutError:
+            self.check()  # raises the same error with the names of the whole RNN
+            raise
+        return weights.spec, arrays
+
+    def weights(self) -> Weights:
+        """Return the whole result at once."""
+        converted = self._weights.to(self.layout, dtype=self.spec.dtype, exact=self._exact)
+        self._reports = {0: converted.report or EXACT}
+        return converted
+
+    def check(self) -> None:
+        """Find out the report, or raise the errors of the conversion, without converting."""
+        given = checked_rnn_of(self._weights)
+        self._reports = {
+            0: engine.dry_run_conversion(given, self.layout, self.spec.dtype, self._exact)
+        }
+
+    @property
+    def report(self) -> Report:
+        """The report on what has been converted or checked so far."""
+        report, given = EXACT, checked_rnn_of(self._weights)
+        if any(one.grade != "exact" for one in self._reports.values()):
+            sums = sum(one.rounded_sums for one in self._reports.values())
+            shifts = engine.plan_for_source(given, self.layout, self.spec.dtype)[0].shifts
+            why = engine.rounding_reason(sums, shifts, given.dtype, self.spec.dtype)
+            report = Report("rounds", sums, why)
+        return engine.complete_report(report, given, self.layout)
+
+
+def _move_runs(sources: list[np.ndarray], runs: list[Any]) -> Iterator[np.ndarray]:
+    """Yield a tensor that consists of runs of elements of the sources."""
+    for src, at, _, _, n in runs:
+        yield sources[src].reshape(-1)[at : at + n]
+
+
+def _join_pieces(pieces: Callable[[], Iterator[np.ndarray]], shape: tuple[int, ...]) -> np.ndarray:
+    """Return the whole tensor in memory of its own."""
+    return np.concatenate([piece.copy() for piece in pieces()]).reshape(shape)

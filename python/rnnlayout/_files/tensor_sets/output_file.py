@@ -1,0 +1,218 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rnnlayout._model.errors import FileError
+from rnnlayout._native import Error
+
+# What open() says of O_TMPFILE on file systems and kernels without it.
+_NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
+# What link() says on file systems without hard links: FAT, many network file systems.
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+# What write() says if a file cannot grow.
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@dataclass
+class Output:
+    """A file that is being written: open it as a path; at the end it appears as `target`.
+
+    dry_run: whether it is in memory only, and does not appear.
+    """
+
+    target: Path
+    path: Path
+    dry_run: bool
+    _files: ExitStack
+    _parts: list[_OutputPart]
+
+    def __fspath__(self) -> str:
+        """Return where to write it now."""
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.target)
+
+    @property
+    def name(self) -> str:
+        """Its final name."""
+        return self.target.name
+
+    def beside(self, suffix: str) -> Path:
+        """Return a path to write a second file to, which appears as the target's name + suffix."""
+        part = self._files.enter_context(
+            _open_part(self.target.with_name(self.name + suffix), self.dry_run)
+        )
+        self._parts.append(part)
+        return part.path
+
+
+@contextmanager
+def write_whole_file(
+    path: Any, *, force: bool, source: Any = None, dry_run: bool = False
+) -> Iterator[Output]:
+    """Yield an Output, whose file appears as `path` if the block succeeds.
+
+    If it fails, or if the process is killed, nothing remains: the file has no name until it is
+    complete (O_TMPFILE). Only on file systems without such files it has a hidden one, which stays
+    if the process is killed.
+
+    force: replace an existing file (of a symbolic link the link, not its target); otherwise raise
+        FileExistsError if one exists, or is created in the meantime.
+    source: the file that is read, which is never replaced, whatever name it is called by.
+    dry_run: write to memory only; the error is the same if the folder cannot be written to.
+
+    Nothing is flushed to the disk: a machine that loses power may keep neither the old file nor
+    the new one.
+    """
+    path = Path(path)
+    sources = () if source is None else (source,)
+    check_free(path, force, *sources)
+    with ExitStack() as files:
+        part = files.enter_context(_open_part(path, dry_run))
+        output = Output(path, part.path, dry_run, files, [part])
+        with name_full_disk(path):
+            yield output
+        for one in output._parts[1:]:
+            check_free(one.target, force, *sources)
+        for one in reversed([] if dry_run else output._parts):  # the one asked for comes last
+            _publish_part(one, force)
+
+
+@contextmanager
+def name_full_disk(path: Path | Output) -> Iterator[None]:
+    """Raise a FileError that names the file if the block finds no room on the disk for it."""
+    try:
+        yield
+    except Error:
+        raise
+    except Exception as error:
+        if (reason := full_disk_error(error)) is None:
+            raise
+        raise _not_written(path, reason) from None
+
+
+def full_disk_error(error: BaseException | None) -> OSError | None:
+    """Return the error of a full disk that led to this one, which a library may have raised."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            return OSError(error.errno, os.strerror(error.errno))  # h5py's text is a page long
+        error = error.__context__
+    return None
+
+
+@dataclass
+class _OutputPart:
+    """A file before it has its final name. temporary: its name until then; None if it has none."""
+
+    target: Path
+    path: Path
+    temporary: Path | None
+
+
+@contextmanager
+def _open_part(target: Path, dry_run: bool) -> Iterator[_OutputPart]:
+    try:
+        handle, temporary = _in_memory(target) if dry_run else _create_unnamed(target)
+    except (OSError, ValueError) as error:
+        raise _not_written(target, error) from None
+    try:
+        yield _OutputPart(target, temporary or Path(f"/proc/self/fd/{handle}"), temporary)
+    finally:
+        os.close(handle)
+        if temporary:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+
+def _in_memory(target: Path) -> tuple[int, None]:
+    """Create an empty file in memory; return its descriptor."""
+    if not os.access(target.parent, os.W_OK):
+        os.stat(target.parent)
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return os.memfd_create("rnnlayout"), None
+
+
+def _create_unnamed(target: Path) -> tuple[int, Path | None]:
+    """Create an empty file in the target's folder; return its descriptor, and its name if any."""
+    if os.path.isdir("/proc/self/fd"):
+        try:
+            return os.open(target.parent, os.O_RDWR | os.O_TMPFILE, 0o666), None
+        except OSError as error:
+            if error.errno not in _NO_UNNAMED or not target.parent.is_dir():
+                raise
+    temporary = _temporary_name(target)
+    return os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), temporary
+
+
+def _temporary_name(target: Path) -> Path:
+    return target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}")
+
+
+def _publish_part(part: _OutputPart, force: bool) -> None:
+    """Give a part its final name. Raises FileExistsError if it exists and must not be replaced."""
+    try:
+        if not force:
+            _link_part(part, part.target)
+        else:
+            temporary = part.temporary or _temporary_name(part.target)
+            if not part.temporary:
+                _link_part(part, temporary)
+            os.replace(temporary, part.target)
+    except FileExistsError:
+        raise FileExistsError(
+            f"{part.target} already exists: another process created it in the meantime"
+        ) from None
+    except OSError as error:
+        raise _not_written(part.target, error) from None
+
+
+def _link_part(part: _OutputPart, name: Path) -> None:
+    """Give a part a name that does not exist yet."""
+    folder = os.open(name.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        # with a descriptor of a folder, os.link() follows the link in /proc to the file itself
+        os.link(part.path, name.name, dst_dir_fd=folder, follow_symlinks=True)
+    except OSError as error:
+        if error.errno not in _NO_LINKS or not part.temporary:
+            raise
+        os.close(os.open(name, os.O_CREAT | os.O_EXCL))  # reserve the name
+        os.replace(part.temporary, name)
+    finally:
+        os.close(folder)
+
+
+def check_free(path: Path, force: bool, *sources: Any) -> None:
+    """Raise FileExistsError if a file exists at `path` and must be kept, FileError if none can be
+    written there.
+
+    sources: the files that are read; those that do not exist are another's matter.
+    """
+    try:
+        for source in filter(os.path.exists, sources if path.exists() else ()):
+            if os.path.samefile(path, source):
+                raise FileError(
+                    f"{path} is the input ({source}): choose another name for the output"
+                )
+        if path.exists() and not path.is_file():
+            kind = "a folder" if path.is_dir() else "not a regular file"
+            raise FileError(f"{path} is {kind}: give the name of a file to write")
+        if not force and os.path.lexists(path):
+            raise FileExistsError(f"{path} already exists: pass force=True to overwrite it")
+    except (FileError, FileExistsError):
+        raise
+    except (OSError, ValueError) as error:
+        raise _not_written(path, error) from None
+
+
+def _not_written(path: Path | Output, error: OSError | ValueError) -> FileError:
+    return FileError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}")

@@ -1,0 +1,164 @@
+"""The named tensors of a file, and other values that pass between formats and callers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._model.dtypes import FLOATS, Bits, storage_dtype
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources.infer import HIDDEN, check_hints
+from rnnlayout._sources.keras_config import CELLS
+
+CHUNK_NBYTES = 8 << 20  # at most so much between two moments at which Ctrl-C can be answered
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What the caller of load() knows about the RNNs in a file."""
+
+    spec: Spec | None = None
+    layout: Any = None
+    prefix: str = ""
+    cell: str | None = None
+    reset: str | None = None
+    recurrent_activation: str | None = None
+    activation: str | None = None
+    dtype: Any = None  # of the result
+    format: str | None = None  # of the file
+    as_class: Mapping[str, str] | None = None  # class of a Keras file -> the one to read it as
+    config: Any = None  # the file of the config of a Keras model whose weights are in another
+
+    @property
+    def hidden(self) -> dict[str, Any]:
+        """What tensors do not show, as arguments of read_source()."""
+        return {name: hint for name in HIDDEN if (hint := getattr(self, name)) is not None}
+
+    def __post_init__(self) -> None:
+        if self.spec is not None and not isinstance(self.spec, Spec):
+            raise SpecError(f"spec is a {type(self.spec).__name__}, need a Spec")
+        if not isinstance(self.prefix, str):
+            raise LayoutError(f"prefix is a {type(self.prefix).__name__}, need a string")
+        check_hints(self.hidden, self.spec, "spec=")
+        names = self.as_class or {}
+        if not isinstance(names, Mapping) or not all(
+            isinstance(name, str) and str(kind).removesuffix("Cell") in CELLS
+            for name, kind in names.items()
+        ):
+            raise SpecError(
+                f"as_class is {names!r}, need a dict from classes of the file to some of"
+                f" {', '.join(CELLS)}, or LSTMCell ... for a class of cells"
+            )
+
+
+@dataclass(frozen=True)
+class FileTensor:
+    """One tensor of a file, read when it is asked for.
+
+    dtype: NumPy's name or "bfloat16"; the format's own name for a dtype that neither has.
+    bits: returns the array, as uint16 for bfloat16, as bytes for dtypes that NumPy lacks.
+    pieces: returns the same elements as flat arrays one after another, if that takes less memory;
+        each is valid until the next piece of any tensor of the file is asked for.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    bits: Callable[[], np.ndarray]
+    pieces: Callable[[], Iterator[np.ndarray]] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """The number of its bytes."""
+        try:
+            return storage_dtype(self.dtype).itemsize * math.prod(self.shape)
+        except TypeError:
+            return self.bits().nbytes
+
+    def chunks(self) -> Iterator[memoryview]:
+        """Yield its bytes in C order and little-endian, at most CHUNK_NBYTES at a time."""
+        for piece in self.pieces() if self.pieces else [self.bits()]:
+            flat = np.ascontiguousarray(piece).reshape(-1)
+            flat = flat.astype(flat.dtype.newbyteorder("<"), copy=False)
+            step = max(1, CHUNK_NBYTES // max(1, flat.itemsize))
+            for at in range(0, flat.size, step):
+                yield flat[at : at + step].view(np.uint8).data
+
+    def floats(self, name: str) -> Bits:
+        """Return the array of a tensor of floats, in native byte order.
+
+        name: of the tensor in messages. Raises LayoutError for other dtypes.
+        """
+        if self.dtype not in FLOATS:
+            raise LayoutError(
+                f"{name} is {self.dtype}, need one of {', '.join(FLOATS)}: quantized weights must"
+                " be dequantized with their scale first"
+            )
+        array = self.bits()
+        return Bits(array.astype(array.dtype.newbyteorder("="), copy=False), self.dtype)
+
+    @classmethod
+    def of(cls, array: np.ndarray, dtype: str) -> FileTensor:
+        """Return the tensor of an array in memory that carries the bits of a dtype."""
+        return cls(dtype, array.shape, lambda: array)
+
+
+@dataclass
+class TensorSet:
+    """Tensors by name, in the file's order, and the file's own metadata.
+
+    notes: what a user of the result should know ("weight_norm of lstm.weight_hh_l0 folded").
+    unread: what is in the file and was not read, by name: its class ("argparse.Namespace").
+    values: names of what the file has beside tensors (epoch), of which the first are enough.
+    forget: gives back the memory of what was read, if it can be read again.
+    copy: given a file descriptor and a chunk of a tensor, lets the system copy the chunk from the
+        file it was read from; returns the number of bytes copied, 0 if that is not possible.
+    """
+
+    tensors: dict[str, FileTensor]
+    metadata: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)
+    values: list[str] = field(default_factory=list)
+    forget: Callable[[], None] = lambda: None
+    copy: Callable[[int, memoryview], int] = lambda out, chunk: 0
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of all tensors."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+
+Progress = Callable[[int, int], Any]  # called with the bytes written so far, and those of all
+
+
+class ProgressCount:
+    """Adds up the bytes that are written, and reports each increase."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._done, self._total = progress, 0, total
+        self(0)
+
+    def __call__(self, nbytes: int) -> None:
+        self._done = min(self._done + nbytes, self._total)
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What convert_file() did.
+
+    reports: the Report of each conversion, by the name of the RNN.
+    left_out: names of tensors and numbers that the new file does not have, because its format has
+        no place for them.
+    notes: messages about what else was done.
+    """
+
+    reports: Mapping[str, Any]
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,94 @@
+"""How a source uses its RNN: the order of the axes, and what is done before and after the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._model.checked_rnn import CheckedRNN
+from rnnlayout._model.config import changes_outputs, describe_config
+from rnnlayout._model.dtypes import narrow_values, widen_bits
+from rnnlayout._native import LossyError
+
+_MERGES: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "ave": lambda a, b: (a + b) / 2,
+}
+
+
+@dataclass(frozen=True)
+class SourceSettings:
+    """How a source uses its RNN.
+
+    batch_first: whether x and y are (N, T, ...).
+    go_backwards: Keras's setting: x is read from its last step, and y is in the order of
+        computation.
+    reverse: ONNX's direction="reverse": the same, but y is in the order of x.
+    merge_mode: Keras's setting: how the two directions of y are joined.
+    """
+
+    batch_first: bool
+    go_backwards: bool = False
+    reverse: bool = False
+    merge_mode: str = "concat"
+
+    @property
+    def is_reversed(self) -> bool:
+        return self.go_backwards or self.reverse
+
+    @property
+    def flips_x(self) -> bool:
+        return self.go_backwards != self.reverse
+
+    @property
+    def merges(self) -> bool:
+        """Whether y has P elements per step, not D * P."""
+        return self.merge_mode != "concat"
+
+    @property
+    def settings(self) -> str:
+        """All but batch_first as text, "" if they are the defaults."""
+        parts = ["go_backwards=True"] if self.go_backwards else []
+        parts += ["direction='reverse'"] if self.reverse else []
+        parts += [f"merge_mode={self.merge_mode!r}"] if self.merges else []
+        return ", ".join(parts)
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (f"batch_first={self.batch_first}", self.settings)))
+
+    def merged(self, y: np.ndarray, dtype: str) -> np.ndarray:
+        """Return y with its two directions joined. Both arrays carry the bits of the dtype."""
+        with np.errstate(all="ignore"):  # as in the steps, an overflow is an infinity
+            both = np.split(widen_bits(y, dtype), 2, axis=-1)
+            return narrow_values(_MERGES[self.merge_mode](*both), dtype)
+
+
+def source_settings_of(given: CheckedRNN, batch_first: bool | None) -> SourceSettings:
+    """Return how the source uses its RNN. batch_first: what the caller has passed; if that is None,
+    what the source says is used, or False if it says nothing.
+
+    Raises LossyError if the source has a setting that is not applied here.
+    """
+    config, both = given.config, given.spec.bidirectional
+    known: dict[str, tuple[Any, ...]] = {
+        "go_backwards": (False, True),
+        "direction": ("bidirectional",) if both else ("forward", "reverse"),
+        "merge_mode": ("concat", *_MERGES) if both else (),
+    }
+    for key, value in changes_outputs(config).items():
+        if value not in known.get(key, ()):
+            raise LossyError(
+                f"the source is used with {describe_config({key: value})}, which rl.RNN does not"
+                " apply. To run its weights without that: w = rl.Weights(source);"
+                f" del w.config[{key!r}]; rl.RNN(w)"
+            )
+    return SourceSettings(
+        bool(given.batch_first if batch_first is None else batch_first),
+        config.get("go_backwards", False),
+        config.get("direction") == "reverse",
+        config.get("merge_mode", "concat"),
+    )

@@ -1,0 +1,255 @@
+"""Read whatever a user passes in as the arrays of one RNN, in the order of its layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from rnnlayout import _native
+from rnnlayout._model.checked_rnn import (
+    CheckedRNN,
+    HasRNN,
+    TensorDict,
+    checked_rnn_of,
+    stack_layers,
+)
+from rnnlayout._model.dtypes import as_carrier, take_bits
+from rnnlayout._model.layout import CUDNN, Layout, as_layout
+from rnnlayout._model.spec import Spec, differing_fields
+from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
+
+from . import flat_errors, frameworks
+from .candidates import is_one_vector
+from .containers import only_rnn, path_error
+from .dicts import read_dict
+from .infer import check_hints
+from .resolve import CallerSpec, check_dtype, resolve_by_spec, resolve_rnn, take_all_bits
+
+_LONGEST_PATH = 4096  # bytes, PATH_MAX of Linux
+
+
+def has_names(source: Any) -> bool:
+    """Is it a dict of tensors, of which a prefix chooses some?"""
+    return isinstance(source, Mapping) and not isinstance(source, HasRNN)
+
+
+def read_source(
+    source: Any,
+    spec: Spec | None = None,
+    layout: str | Layout | None = None,
+    prefix: str = "",
+    *,
+    dtype_free: bool = False,
+    **hints: Any,
+) -> CheckedRNN:
+    """Find out what `source` is, and check it.
+
+    dtype_free: the arrays' dtype may differ from the spec's, because the caller passed dtype=.
+    hints: known fields of the spec (cell, reset, recurrent_activation, activation), or None.
+    """
+    if spec is not None and not isinstance(spec, Spec):
+        raise SpecError(f"spec is a {type(spec).__name__}, need a Spec")
+    if not isinstance(prefix, str):
+        raise LayoutError(f"prefix is a {type(prefix).__name__}, need a string")
+    hints = {key: value for key, value in hints.items() if value is not None}
+    check_hints(hints, spec, "spec=")
+    asked = CallerSpec(spec, as_layout(layout) if layout is not None else None, dtype_free, hints)
+    whole, source = source, only_rnn(source, prefix)
+    if isinstance(source, bytes) and (len(source) > _LONGEST_PATH or 0 in source):
+        raise flat_errors.bytes_for_weights(source, asked.spec)
+    if isinstance(source, (str, bytes, PathLike)):
+        raise path_error(source, asked.spec, asked.layout, prefix)
+    if prefix and source is whole and not has_names(source):
+        raise LayoutError(
+            f"prefix={prefix!r} chooses tensors of a dict by their names, found a"
+            f" {type(source).__name__}: omit prefix="
+        )
+    if isinstance(source, HasRNN):
+        return _read_again(checked_rnn_of(source), asked)
+    if isinstance(source, TensorDict):
+        return _read_tensor_dict(source, prefix, asked)
+    if frameworks.is_module(source):
+        return _read_module(source, asked)
+    if isinstance(source, Mapping):
+        return read_dict(source, prefix, asked)
+    if isinstance(source, (list, tuple)):
+        return _read_list(list(source), asked)
+    return _read_flat(source, asked)
+
+
+def infer_spec(
+    tensors: Any,
+    layout: str | Layout | None = None,
+    *,
+    prefix: str = "",
+    cell: str | None = None,
+    reset: str | None = None,
+    recurrent_activation: str | None = None,
+    activation: str | None = None,
+) -> Spec:
+    """Return the Spec of an RNN, inferred from the names and shapes of its tensors.
+
+    tensors: anything that pack() accepts, except a flat vector.
+    cell, reset, recurrent_activation, activation: what tensors do not record (tanh or relu of a
+        plain RNN, in the name of its cell; the reset of a GRU in ONNX, concat, or Keras without
+        biases; "sigmoid" and "tanh" unless something else is passed).
+
+    Raises SpecError if the tensors fit several RNNs; the message asks for what is missing. Raises
+    LayoutError if they fit none; the message says what is wrong.
+
+        >>> import numpy as np
+        >>> infer_spec({"kernel": np.ones((2, 12)), "recurrent_kernel": np.ones((3, 12)),
+        ...             "bias": np.ones(12)}, "keras").hidden_size
+        3
+    """
+    if getattr(tensors, "ndim", 0) == 1:
+        raise SpecError(
+            f"a flat vector of {len(tensors)} elements does not record its RNN: infer_spec() needs"
+            " the tensors that it was packed from"
+        )
+    given = read_source(
+        tensors,
+        None,
+        layout,
+        prefix,
+        cell=cell,
+        reset=reset,
+        recurrent_activation=recurrent_activation,
+        activation=activation,
+    )
+    return given.spec
+
+
+# ---------------------------------------------------------------------------- the kinds of source
+
+
+def _read_again(old: CheckedRNN, asked: CallerSpec) -> CheckedRNN:
+    """Read a Weights, or layers that were read one by one."""
+    _check_contradictions("these Weights are", old.layout, old.spec, asked)
+    if asked.spec is None:
+        return old
+    check_dtype("the Weights", old.dtype, asked)
+    arrays = dict(zip(old.names, old.arrays, strict=True))
+    found = resolve_by_spec([(old.layout, arrays)], asked.spec.replace(dtype=old.dtype), old.names)
+    return replace(found, config=old.config, batch_first=old.batch_first, rounded=old.rounded)
+
+
+def _read_tensor_dict(source: TensorDict, prefix: str, asked: CallerSpec) -> CheckedRNN:
+    """Read a result of convert(), which knows its RNN, but may have been changed since."""
+    _check_contradictions("these tensors are", source.layout, source.spec, asked)
+    known = replace(asked, spec=asked.spec or source.spec, layout=source.layout)
+    try:
+        found = read_dict(source, prefix, known)
+    except LayoutError as error:
+        raise LayoutError(
+            f"{error}; convert() or unpack() made these tensors for {source.spec}: if they were"
+            " changed since, pass dict(tensors) to have the RNN inferred from them"
+        ) from None
+    return replace(found, config=source.config, batch_first=source.batch_first)
+
+
+def _read_module(module: Any, asked: CallerSpec) -> CheckedRNN:
+    """Read a module or layer, which describes its RNN itself."""
+    own = frameworks.own_spec(module)
+    layout = Layout(own.layout)
+    taken = take_all_bits(frameworks.own_arrays(module, own), asked)
+    known, arrays = CallerSpec(None, layout, True, own.hints), list(taken.arrays.values())
+    found = resolve_rnn([(layout, arrays)], taken, known)
+    found = replace(found, config=own.config, batch_first=own.batch_first)
+    if method := frameworks.overridden(module):
+        raise _computes_else(module, method, found)
+    _check_contradictions(f"{type(module).__name__} is", found.layout, found.spec, asked)
+    if asked.spec is None:
+        return found
+    return replace(found, spec=asked.spec.replace(dtype=found.dtype))
+
+
+def _computes_else(module: Any, method: str, found: CheckedRNN) -> LayoutError:
+    """Return the error for a subclass with a method that may compute something else."""
+    arrays = frameworks.expression(module, found.names)
+    layout = f"rl.{found.layout!r}" if found.layout.options else repr(found.layout.name)
+    repair = f"rl.Weights({arrays}, rl.{found.spec!r}, layout={layout})"
+    if found.config:
+        repair += f", set its .config = {found.config!r}"
+    if found.batch_first:
+        repair += ", and run it with batch_first=True"
+    return LayoutError(
+        f"{method}, so it may compute something else; if it computes the same, pass {repair}"
+    )
+
+
+def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: CallerSpec) -> None:
+    """Raise an error if the caller says otherwise than a source that describes itself.
+
+    subject: the source and its verb, in messages.
+    """
+    if asked.layout not in (None, layout):
+        own = f"rl.{layout!r}" if layout.options else repr(layout.name)
+        raise LayoutError(f"{subject} in layout {layout}, not {asked.layout}: pass layout={own}")
+    if asked.spec is not None:
+        check_agrees(asked.spec, spec)
+    check_hints(asked.hints, spec, "the source")
+
+
+def check_agrees(spec: Spec, own: Spec) -> None:
+    """Raise SpecError if a spec describes another network than the source describes itself."""
+    if different := differing_fields(spec, own):
+        raise SpecError(f"spec= and the source differ: {different}: omit spec=")
+
+
+def _read_list(source: list[Any], asked: CallerSpec) -> CheckedRNN:
+    if not source:
+        raise LayoutError("the list of tensors is empty")
+    if all(map(frameworks.is_module, source)):
+        return _read_again(stack_layers([read_source(x) for x in source]), asked)
+    if any(isinstance(x, Mapping) for x in source):
+        raise LayoutError(
+            "a list of dicts or Weights is not one RNN: rl.stack([...]) makes one of them"
+        )
+    if all(isinstance(x, (list, tuple)) for x in source):
+        source = [array for layer in source for array in layer]
+    if asked.layout is None:
+        raise LayoutError(
+            f"a list of {len(source)} arrays does not record its layout: pass layout='keras' (of"
+            " get_weights()), 'torch', 'onnx' ..."
+        )
+    if asked.layout.name == "cudnn":
+        one = len(source) == 1 and getattr(source[0], "ndim", 0) == 1
+        return _read_flat(source[0] if one else source, asked)
+    taken = take_all_bits(((f"array {k}", value) for k, value in enumerate(source)), asked)
+    arrays = list(taken.arrays.values())
+    return resolve_rnn([(asked.layout, arrays)], taken, asked)
+
+
+def _read_flat(source: Any, asked: CallerSpec) -> CheckedRNN:
+    layout, spec = asked.layout or CUDNN, asked.spec
+    if layout.name != "cudnn" and is_one_vector(layout):
+        return _read_list([source], asked)
+    if layout.name != "cudnn":
+        raise LayoutError(
+            f"{layout} is a dict or list of tensors, found one {type(source).__name__}"
+        )
+    if spec is not None and isinstance(source, np.ndarray) and source.dtype in ("u1", "i1"):
+        raise flat_errors.raw_bytes(source.size, spec)
+    array, dtype = take_bits(source, "weight space")
+    if spec is None:
+        raise SpecError(
+            f"a flat vector of {array.size} elements does not record its RNN: pass"
+            " spec=rl.Spec(...), which describes it"
+        )
+    check_dtype("weight space", dtype, asked)
+    if dtype != spec.dtype:
+        spec = spec.replace(dtype=dtype)
+    _native.check(spec, layout)
+    if array.ndim != 1:
+        raise LayoutError(
+            f"weight space: shape {array.shape}, expected ({spec.num_params},): one dimension"
+            " (cuDNN's own wDesc is (n, 1, 1): pass w.reshape(-1))"
+        )
+    if array.size != spec.num_params:
+        raise flat_errors.wrong_length(array.size, spec)  # whose dtype is that of the array
+    return CheckedRNN(spec, layout, HAS_BIAS, ["weight_space"], [as_carrier(array)])

@@ -1,0 +1,219 @@
+"""Find RNNs among the names of many tensors. Only names are looked at, each once.
+
+A name is PREFIX SEPARATOR TENSOR: of a torch module (`encoder.lstm.weight_ih_l0`), of a Keras
+variable (`bidirectional/forward_lstm/lstm_cell/kernel:0`), of Flax's parameters
+(`params/encoder/cell/hi/kernel`), of rnnlayout (`lstm.1/kernel`); or torch's names abbreviated
+(`enc_w_ih`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from rnnlayout._model.layout import Layout, layouts_to_infer, layouts_to_name
+
+from .candidates import is_one_vector, one_layer_candidates
+from .tensor_paths import (
+    drop_direction,
+    flax_path,
+    is_flax,
+    is_under,
+    is_under_with_direction as is_under_with_direction,
+    keras_path,
+    match_layout_names,
+    with_slashes,
+)
+
+_LAYER = r"\d+/(?:forward/|backward/)?"  # as rnnlayout names the tensors of a stack
+_STACKED = re.compile(rf"(.*\.)?({_LAYER}(?:[^./]+/)?[^./]+)")
+_IN_PARTS = re.compile(rf"(.*\.)?({_LAYER}(?:[^./]+[./])+[^./]+)")  # 1/gates/kernel
+_SEPARATOR = re.compile(r"[./]")
+_NUMBERED = re.compile(_LAYER)
+_SHORT = re.compile(r"(?:(.*)[._/])?([wbWB])_((?:ih|hh)(?:_l\d+(?:_reverse)?)?)")
+_LONG = {"w": "weight", "b": "bias"}
+_KERAS_CELL = re.compile(r"(^|/)([^/]*_)?cell(_\d+)?/$")
+_DOTTED_CELL = re.compile(r"(^|\.)cell\.$")
+_NO_CELL = re.compile(r"(?<!cell)/vars/\d+$")  # variables of some other Keras layer
+_LISTED = re.compile(r"(?:arr_)?(\d{1,9})")  # the arrays of a list: np.savez, a pickle
+
+
+@dataclass(frozen=True)
+class RNNPlace:
+    """Tensors that look like one RNN.
+
+    prefix: what the names begin with, and the separator. names: the layout's name of each tensor ->
+    its name in the file; a list has "0", "1" ... in the place of the layout's names. short: whether
+    the file's names are abbreviated.
+    """
+
+    prefix: str
+    names: dict[str, str]
+    short: bool = False
+
+    @property
+    def entry(self) -> str:
+        """The prefix without the name of a cell of Keras or Flax: `lstm` for `lstm/lstm_cell/`."""
+        tensor, name = next(iter(self.names.items()))
+        dots = "/" in tensor and "/" not in name  # Flax's path, joined by dots
+        return (_DOTTED_CELL if dots else _KERAS_CELL).sub("", self.prefix).rstrip("./")
+
+
+def find_places(names: Iterable[str], asked: Layout | None, prefix: str = "") -> list[RNNPlace]:
+    """Return the places that may be RNNs, in the order of their first names.
+
+    asked: their layout, if it is known. prefix: the places must be under it.
+    """
+    names = list(names)
+    read = [(name, list(_read_name(name))) for name in names]
+    places: dict[tuple[str, ...], RNNPlace] = {}
+    for layout in [asked] if asked else layouts_to_infer():
+        for place in _places_of_layout(layout, read):
+            if is_under_with_direction(place.prefix, prefix) and _is_recurrent(
+                layout, place, bool(asked)
+            ):
+                places.setdefault(tuple(sorted(place.names.values())), place)
+    if not places and asked:
+        return list(_unnamed_places(names, asked, prefix))
+    order = {name: k for k, name in enumerate(names)}
+    wider = [] if asked else _places_to_name(places.values(), read)
+    return sorted(
+        _without_parts([*places.values(), *wider]),
+        key=lambda p: min(order[n] for n in p.names.values()),
+    )
+
+
+def _places_to_name(
+    places: Collection[RNNPlace], read: list[tuple[str, list[NameReading]]]
+) -> Iterator[RNNPlace]:
+    """Yield the RNNs of layouts that have to be named of which a place is a part: haste's tensors
+    without recurrent_bias are Keras's. To read them is an error that names the layout."""
+    found = [set(place.names.values()) for place in places]
+    for layout in layouts_to_name() if found else ():
+        for place in _places_of_layout(layout, read):
+            own = set(place.names.values())
+            if any(part < own for part in found) and match_layout_names(layout, place.names):
+                yield place
+
+
+def _without_parts(places: Collection[RNNPlace]) -> Iterator[RNNPlace]:
+    """Leave out places that are a part of another: Equinox's tensors without their biases are
+    those of a torch cell.
+    """
+    beside: dict[str, list[set[str]]] = {}
+    for place in places:
+        beside.setdefault(place.prefix, []).append(set(place.names.values()))
+    for place in places:
+        if not any(set(place.names.values()) < other for other in beside[place.prefix]):
+            yield place
+
+
+# -------------------------------------------------------------------------------------- the names
+
+NameReading = tuple[str, str, str, bool]  # prefix, tensor, leaf, is it abbreviated
+
+
+def _read_name(name: str) -> Iterator[NameReading]:
+    """Yield what a name may mean. In which layout depends on its leaf."""
+    for pattern in (_STACKED, _IN_PARTS):
+        if match := pattern.fullmatch(name):
+            yield match[1] or "", match[2], _tensor_leaf(match[2]), False
+    for at in (0, *(separator.end() for separator in _SEPARATOR.finditer(name))):
+        tensor = name[at:]  # the longest first: hi/kernel of a part of the cell before kernel
+        if tensor:
+            yield name[:at], tensor, _tensor_leaf(tensor), False
+    if match := _SHORT.fullmatch(name):
+        tensor = f"{_LONG[match[2].lower()]}_{match[3]}"
+        yield f"{match[1]}." if match[1] else "", tensor, _tensor_leaf(tensor), True
+
+
+def _tensor_leaf(tensor: str) -> str:
+    """Return a tensor's name without its layer and direction."""
+    named = re.sub(f"^{_LAYER}", "", tensor).removesuffix("_reverse")
+    return re.sub(r"(?<=[lr])\d+|\d+(?=\[)", "#", named)  # weight_ih_l2, l2_i2h_bias, W2[f]
+
+
+def _places_of_layout(
+    layout: Layout, read: list[tuple[str, list[NameReading]]]
+) -> Iterator[RNNPlace]:
+    leaves, numbered = _layout_leaves(layout), _numbers_layers(layout)
+    found: dict[tuple[str, bool], dict[str, str]] = {}
+    for name, readings in read:
+        if path := _cell_path(layout, name):
+            found.setdefault((path[0], False), {})[path[1]] = name
+            continue
+        for prefix, tensor, leaf, short in readings:
+            tensor, leaf = with_slashes(layout, tensor), with_slashes(layout, leaf)
+            begins = bool(_NUMBERED.match(tensor))  # with the number of a layer
+            of_path = begins and prefix.endswith("/")  # which may count anything
+            if leaf in leaves and (begins if numbered else not of_path):
+                found.setdefault((prefix, short), {})[tensor] = name
+                break
+    for (prefix, short), names in found.items():
+        own = drop_direction(names)
+        if is_flax(layout) and own is not names:  # one RNN of a Bidirectional, or its shared cell
+            tensor, name = next(iter(own.items()))
+            prefix = name[: -len(tensor)]
+        yield RNNPlace(prefix, own, short)
+
+
+def _cell_path(layout: Layout, name: str) -> tuple[str, str] | None:
+    """Return (prefix, tensor) of a path that Keras or Flax made, of a layer with a cell."""
+    if is_flax(layout) and (path := flax_path(layout, name)):
+        return name[: len(path[0]) + 1] if path[0] else "", path[1]
+    if "/" not in name or _STACKED.fullmatch(name) or _NO_CELL.search(name):
+        return None
+    path = keras_path(layout, name)
+    return (path[0] and f"{path[0]}/", path[1]) if path else None
+
+
+def _unnamed_places(names: list[str], layout: Layout, prefix: str) -> Iterator[RNNPlace]:
+    """Yield a place that needs the layout to be known: a flat vector, or a list."""
+    under = [name for name in names if is_under(name, prefix)]
+    numbers = {match[1]: name for name in under if (match := _LISTED.fullmatch(name))}
+    if layout.name == "cudnn" and len(under) == 1:
+        yield RNNPlace("", {"weight_space": under[0]})
+    elif under and len(numbers) == len(under):
+        yield RNNPlace("", {number: numbers[number] for number in sorted(numbers, key=int)})
+
+
+# ------------------------------------------------------------------------- what the layouts have
+
+
+@cache
+def _layout_leaves(layout: Layout) -> frozenset[str]:
+    return frozenset(
+        _tensor_leaf(name) for one in one_layer_candidates(layout) for name in one.names
+    )
+
+
+@cache
+def _numbers_layers(layout: Layout) -> bool:
+    """Do all names begin with the number of a layer, also if there is only one?"""
+    return all(re.match(_LAYER, name) for one in one_layer_candidates(layout) for name in one.names)
+
+
+@cache
+def _recurrent_leaves(layout: Layout) -> frozenset[tuple[frozenset[str], bool]]:
+    """Return for each cell the tensors with recurrent matrices, which every RNN has, and whether
+    they contain the input matrices too."""
+    return frozenset(
+        (frozenset(map(_tensor_leaf, one.recurrent)), one.joins)
+        for one in one_layer_candidates(layout)
+    )
+
+
+def _is_recurrent(layout: Layout, place: RNNPlace, asked: bool) -> bool:
+    """Are its names those of an RNN, and not of another layer that has a kernel or a W_o?
+
+    A single tensor that would contain all matrices may be the kernel of any layer, unless the
+    layout is one vector, whose name says what it is.
+    """
+    found = {_tensor_leaf(name) for name in place.names}
+    if is_one_vector(layout):
+        return any(r <= found for r, _ in _recurrent_leaves(layout))
+    return len(place.names) > 1 and any(
+        r <= found and (asked or not joins or len(r) > 1) for r, joins in _recurrent_leaves(layout)
+    )

@@ -1,0 +1,149 @@
+"""Names of tensors in models: prefixes of a state_dict, paths of Keras and Flax."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from functools import cache
+
+from rnnlayout._model.layout import Layout
+from rnnlayout._native import HAS_BIAS
+
+from .candidates import candidates_with_names, one_layer_candidates
+
+# Layouts whose tensors may have the paths that Keras writes.
+KERAS = ("keras", "keras-cudnn")
+# How layouts begin whose tensors may have the paths of a Bidirectional of flax.linen or flax.nnx.
+_FLAX = "flax-"
+_FLAX_SIDE = re.compile(r"(?:(.*)/)?(forward|backward)_rnn/(?:cell/)?([^/]+/[^/]+)")
+_DIRECTION = re.compile(r"(forward|backward)(_.*)?$")
+_SIDES = ("_forward", "_backward")  # what formats append that have an RNN for each direction
+_SIDE = re.compile(r"0/(?:forward|backward)/")
+_SEPARATOR = re.compile(r"[./]")
+
+
+def is_under(name: str, prefix: str) -> bool:
+    """Is a name the prefix, or below it? The prefix may end in a dot or slash, or not."""
+    prefix = prefix.rstrip("./")
+    return not prefix or (name.startswith(prefix) and name[len(prefix) :][:1] in ("", ".", "/"))
+
+
+def is_under_with_direction(name: str, prefix: str) -> bool:
+    """Is a name under the prefix, or under the prefix with a direction: lstm_forward for lstm?"""
+    prefix = prefix.rstrip("./")
+    return any(is_under(name, f"{prefix}{side}") for side in ("", *(_SIDES if prefix else ())))
+
+
+def strip_prefix(names: Iterable[str], prefix: str) -> dict[str, str]:
+    """Return name -> the rest of it, for the names below the prefix."""
+    prefix = prefix.rstrip("./")
+    if not prefix:
+        return {name: name for name in names}
+    cut = len(prefix) + 1
+    return {name: name[cut:] for name in names if is_under(name, prefix) and len(name) > cut}
+
+
+def prefixes_that_fit(layouts: Iterable[Layout], names: Iterable[str]) -> list[str]:
+    """Return the prefixes below which the names are those of one RNN, shortest first."""
+    below: dict[str, list[str]] = {}
+    for name in names:
+        for separator in _SEPARATOR.finditer(name):
+            if rest := name[separator.end() :]:
+                below.setdefault(name[: separator.start()], []).append(rest)
+    fit = [
+        prefix
+        for prefix, rests in below.items()
+        if prefix.rstrip("./") == prefix != ""
+        and any(match_layout_names(layout, rests) for layout in layouts)
+    ]
+    return sorted(fit, key=lambda prefix: (len(_SEPARATOR.findall(prefix)), prefix))
+
+
+def match_layout_names(layout: Layout, names: Collection[str]) -> dict[str, str]:
+    """Return name -> tensor of the layout if these are the tensors of one RNN, else nothing."""
+    renamed = _without_paths(layout, names) or {name: with_slashes(layout, name) for name in names}
+    whole = len(renamed) == len(names) and candidates_with_names(
+        layout, frozenset(renamed.values())
+    )
+    return renamed if whole else {}
+
+
+# ---------------------------------------------------------------------------------- Keras and Flax
+
+
+def _without_paths(layout: Layout, names: Collection[str]) -> dict[str, str]:
+    """Return name -> tensor of the layout if Keras or Flax made the names, all of one layer."""
+    layers: dict[str, dict[str, str]] = {}
+    for name in names:
+        if path := keras_path(layout, name) or flax_path(layout, name):
+            layers.setdefault(path[0], {})[path[1]] = name
+    for layer, tensors in layers.items():
+        found = tensors if is_flax(layout) else drop_direction(tensors)
+        if len(found) == len(names) and not layer.split("/")[0].isdigit():  # 0/kernel: of a stack
+            return {name: tensor for tensor, name in found.items()}
+    return {}
+
+
+def keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
+    """Return (path of the layer, tensor) if Keras may have written the name, None otherwise.
+
+    The tensor of `bidirectional/forward_lstm/lstm_cell/kernel:0` is `0/forward/kernel`, that of
+    `layers/lstm/cell/vars/0` is `kernel`.
+    """
+    if layout.name not in KERAS:
+        return None
+    numbered = _numbered_leaves(layout)
+    parts = name.removesuffix(":0").split("/")
+    leaf = parts.pop()
+    if parts[-1:] == ["vars"] and leaf in numbered:
+        leaf = numbered[leaf]
+        parts.pop()
+    elif leaf not in numbered.values():
+        return None
+    for k, part in enumerate(parts):
+        if match := _DIRECTION.match(part):
+            if parts[0].isdigit():  # 0/forward/kernel: of a stack
+                return None
+            return "/".join(parts[:k]), f"0/{match[1]}/{leaf}"
+    return "/".join(parts), leaf
+
+
+def flax_path(layout: Layout, name: str) -> tuple[str, str] | None:
+    """Return (path of the layer, tensor) if the name is one in a Bidirectional of Flax, else None.
+
+    The tensor of `encoder/forward_rnn/cell/hi/kernel` is `0/forward/hi/kernel`.
+    """
+    match = _FLAX_SIDE.fullmatch(with_slashes(layout, name)) if is_flax(layout) else None
+    return (match[1] or "", f"0/{match[2]}/{match[3]}") if match else None
+
+
+def is_flax(layout: Layout) -> bool:
+    """Are the layout's tensors parameters of flax.linen or flax.nnx, whose names are paths?"""
+    return layout.name.startswith(_FLAX)
+
+
+def with_slashes(layout: Layout, name: str) -> str:
+    """Return the name of a tensor with the slashes of Flax's paths, which many files join by
+    dots: flatten_dict(params, sep="."), or dicts in a pickle."""
+    return name.replace(".", "/") if is_flax(layout) and "/" not in name else name
+
+
+def drop_direction(names: dict[str, str]) -> dict[str, str]:
+    """Drop the direction from the names of a layer with one direction that is named forward_..."""
+    sides = {found[0]: found.end() for name in names if (found := _SIDE.match(name))}
+    if len(sides) != 1:
+        return names
+    ((side, end),) = sides.items()
+    return {name[end:] if name.startswith(side) else name: full for name, full in names.items()}
+
+
+@cache
+def _numbered_leaves(layout: Layout) -> dict[str, str]:
+    """Return Keras's number of each tensor of one layer -> the tensor."""
+    plain = [
+        one
+        for one in one_layer_candidates(layout)
+        if one.optional_tensors == HAS_BIAS and not one.bidirectional
+    ]
+    leaves = dict.fromkeys(name for one in plain for name in one.names)
+    return {str(k): leaf for k, leaf in enumerate(leaves)}

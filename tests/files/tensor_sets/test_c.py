@@ -1,0 +1,178 @@
+"""Files for programs in C: .bin with its JSON, and .h, compiled and run."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from commands import run
+from oracles import some
+
+import rnnlayout as rl
+from rnnlayout._model.checked_rnn import checked_rnn_of
+from rnnlayout._weights.weights import weights_of
+
+CUDNN = rl.layout("cudnn")
+SPECS = {
+    "float32": rl.Spec("lstm", 5, 3, 2, bidirectional=True, proj_size=2),
+    "float64": rl.Spec("gru", 5, 3, bias="recurrent", dtype="float64"),
+    "bfloat16": rl.Spec("rnn_relu", 5, 3, bias="none", dtype="bfloat16"),
+}
+# Prints the sizes, all bits, and the place of each region.
+PROGRAM = """
+#include "weights.h"
+#include <stdio.h>
+#include <string.h>
+int main(void)
+{
+    const struct rnnlayout_region *at;
+    printf("%d %d %d %s\\n", A_INPUT_SIZE, A_HIDDEN_SIZE, A_NUM_LAYERS * A_NUM_DIRECTIONS, A_CELL);
+    fwrite(&a, sizeof a, 1, fopen("a.out.bin", "wb"));
+    for (int p = 0; p < A_NUM_LAYERS * A_NUM_DIRECTIONS; p++)
+        for (int id = 0; id <= 8; id++)
+            for (int bias = 0; bias < 2; bias++)
+                if (a_find(p, id, bias, &at))
+                    printf("%d %d %d %ld %ld %ld\\n", p, id, bias,
+                           (long)((const char *)a_find(p, id, bias, NULL) - (const char *)&a),
+                           (long)at->rows, (long)at->cols);
+    return a_find(99, 0, 0, NULL) != NULL || b_c_find(0, 0, 0, NULL) != b_c.weights;
+}
+"""
+
+
+@pytest.mark.parametrize("dtype", SPECS)
+@pytest.mark.parametrize("compiler, suffix", [("cc", "c"), ("c++", "cpp")])
+def test_a_header_compiles_and_has_every_bit(compiler, suffix, dtype, tmp_path):
+    if not shutil.which(compiler):
+        compiler = "cc"
+    spec = SPECS[dtype]
+    flat = some.random_weights(CUDNN, spec)
+    other = rl.Weights(some.random_weights(CUDNN, SPECS["float32"]), SPECS["float32"])
+    rl.save(tmp_path / "weights.h", {"a": rl.Weights(flat, spec), "b.c": other})
+    (tmp_path / f"main.{suffix}").write_text(PROGRAM)
+    run([compiler, "-Wall", "-Wextra", "-pedantic", "-Werror", f"main.{suffix}", "-o", "main"],
+        cwd=tmp_path)  # fmt: skip
+    first, *lines = run(["./main"], cwd=tmp_path).splitlines()
+    assert first.split() == [
+        "5", "3", str(spec.num_layers * spec.num_directions), spec.cell
+    ]  # fmt: skip
+    assert (tmp_path / "a.out.bin").read_bytes() == flat.tobytes()
+    wanted = {
+        (row["pseudo_layer"], row["lin_layer_id"], int(row["role"][0] == "b"), row["offset"],
+         row["rows"], row["cols"])
+        for row in rl.regions(spec)
+    }  # fmt: skip
+    assert {tuple(map(int, line.split())) for line in lines} == wanted
+    assert len(lines) == len(wanted)
+
+
+def test_a_header_names_the_settings_that_change_outputs(tmp_path):
+    w = rl.Weights(some.random_weights(CUDNN, SPECS["float32"]), SPECS["float32"])
+    w.config = {"go_backwards": True, "name": "*/ int é; /*"}
+    rl.save(tmp_path / "a.h", w)
+    (line,) = (line for line in (tmp_path / "a.h").read_text().split("\n") if "backwards" in line)
+    assert "used with go_backwards=True" in line
+    assert line.startswith("/* ") and line.index("*/") == len(line) - 2
+
+
+SETTINGS = """
+#include "a.h"
+#include <stdio.h>
+int main(void)
+{
+    const double h[] = A_CONFIG_INITIAL_H;
+    printf("%d %d %s %g %s %zu %g %g", A_BATCH_FIRST, A_CONFIG_GO_BACKWARDS, A_CONFIG_MERGE_MODE,
+           A_CONFIG_CLIP, A_CONFIG_NAME, sizeof h / sizeof *h, h[0], h[5]);
+#ifdef B_BATCH_FIRST
+    return 1;
+#endif
+    return 0;
+}
+"""
+
+
+def test_a_header_has_constants_for_the_settings(tmp_path):
+    spec = rl.Spec("gru", 5, 3, bidirectional=True)
+    a = rl.Weights(some.random_weights(CUDNN, spec), spec)
+    b = rl.Weights(a)
+    a = weights_of(replace(checked_rnn_of(a), batch_first=True))
+    a.config = {"go_backwards": True, "merge_mode": "sum", "clip": 0.25, "name": '"é\\n',
+                "initial_h": [[[0.5, 1.0, 2.0]], [[3.0, 4.0, -5.0]]]}  # fmt: skip
+    rl.save(tmp_path / "a.h", {"a": a, "b": b})
+    (tmp_path / "main.c").write_text(SETTINGS)
+    run(["cc", "-Wall", "-Wextra", "-pedantic", "-Werror", "-Wno-unused-function", "main.c", "-o",
+         "main"], cwd=tmp_path)  # fmt: skip
+    assert run(["./main"], cwd=tmp_path) == '1 1 sum 0.25 "é\\n 6 0.5 -5'
+    (tmp_path / "a.h").unlink()
+    b.config = {"of_a_later_release": {"a": 1}}
+    with pytest.raises(
+        rl.LossyError, match=r"of_a_later_release=.*cannot be written as a constant"
+    ):
+        rl.save(tmp_path / "a.h", b)
+    assert not (tmp_path / "a.h").exists()
+
+
+def test_a_setting_cannot_end_its_comment(tmp_path):
+    """C joins lines that end with a backslash before it looks for comments."""
+    weights = some.normal_weights(CUDNN, SPECS["float64"])
+    weights = rl.Weights(weights, SPECS["float64"])
+    weights.config = {"*\\\n/\nint evil = 1; //": True}
+    rl.save(tmp_path / "a.h", weights)
+    assert "evil" not in run(["cc", "-E", "-P", tmp_path / "a.h"])
+
+
+def test_names_in_c_are_apart_and_plain(tmp_path):
+    w = rl.Weights(some.random_weights(CUDNN, SPECS["float32"]), SPECS["float32"])
+    with pytest.raises(rl.LayoutError, match="the same name in C"):
+        rl.save(tmp_path / "a.h", {"x.y": w, "x_y": w})
+    rl.save(tmp_path / "a.h", {"0/é": w})
+    assert "#define RNN_0___NUM_PARAMS" in (tmp_path / "a.h").read_text()
+
+
+def test_settings_have_names_of_their_own_in_c(tmp_path):
+    w = rl.Weights(some.random_weights(CUDNN, SPECS["float32"]), SPECS["float32"])
+    plain = rl.Weights(w)
+    w.config = {"a-b": 1, "a_b": 2}
+    with pytest.raises(rl.LayoutError, match=r"'a-b' and 'a_b' of 'x' .* X_CONFIG_A_B in C"):
+        rl.save(tmp_path / "a.h", {"x": w})
+    w.config = {"num_params": 1}
+    with pytest.raises(rl.LayoutError, match="the same name in C"):
+        rl.save(tmp_path / "a.h", {"x": w, "x.config": plain})
+    assert not (tmp_path / "a.h").exists()
+
+
+@pytest.mark.parametrize("dtype", SPECS)
+def test_bin_is_the_bytes_and_json_the_spec(dtype, tmp_path):
+    spec, path = SPECS[dtype], tmp_path / "a.bin"
+    w = rl.Weights(some.random_weights(CUDNN, spec), spec)
+    rl.save(path, w)
+    assert path.read_bytes() == w["weight_space"].tobytes()
+    told = json.loads((tmp_path / "a.bin.json").read_text())
+    rows = [tuple(region.values()) for region in told.pop("regions")]
+    assert rows == rl.regions(spec).tolist()
+    assert told == {**spec.to_dict(), "layout": "cudnn", "nbytes": spec.nbytes}
+    found = rl.load(path)[spec.cell.removesuffix("_relu")]
+    assert found.spec == spec and found["weight_space"].tobytes() == path.read_bytes()
+
+
+def test_json_with_the_spec_alone(tmp_path):
+    """A spec that a program wrote itself: lstm.bin with lstm.json, Spec.to_dict() alone."""
+    spec = SPECS["float32"]
+    flat = some.random_weights(CUDNN, spec)
+    flat.tofile(tmp_path / "lstm.bin")
+    with pytest.raises(rl.SpecError, match=r"neither lstm.bin.json nor lstm.json exists beside"):
+        rl.load(tmp_path / "lstm.bin")
+    assert rl.load(tmp_path / "lstm.bin", spec)["lstm"].spec == spec
+    (tmp_path / "lstm.json").write_text(json.dumps(spec.to_dict()))
+    assert some.same_bits(rl.load(tmp_path / "lstm.bin")["lstm"].tensors, flat)
+    (tmp_path / "lstm.json").write_text(json.dumps({**spec.to_dict(), "hidden_size": 4}))
+    with pytest.raises(rl.LayoutError, match="elements"):
+        rl.load(tmp_path / "lstm.bin")
+
+
+def test_an_archive_that_is_called_bin(tmp_path):
+    np.savez(tmp_path / "pytorch_model.bin", a=np.ones(3))
+    (tmp_path / "pytorch_model.bin.npz").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(rl.FileError, match=r"not a \.bin file but a zip archive .*format='npz'"):
+        rl.load(tmp_path / "pytorch_model.bin")

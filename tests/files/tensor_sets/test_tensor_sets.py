@@ -1,0 +1,434 @@
+"""load, save and convert_file on files of named tensors: .safetensors, .npz, and flat ones.
+
+Oracles: the package safetensors, np.load, torch's own state_dict, rl.convert() for the values.
+"""
+
+import json
+import os
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+import safetensors.torch
+import torch
+from commands import TESTS, run
+from marks import sample
+from oracles import some
+
+import rnnlayout as rl
+from rnnlayout._files.tensor_sets import layerwise as _by_layer
+from rnnlayout._model.checked_rnn import checked_rnn_of
+
+TENSOR_SETS = (".safetensors", ".npz")
+DATA = TESTS / "data"
+
+
+def same(a, b):
+    """Are two RNNs the same, bit for bit?"""
+    x, y = checked_rnn_of(a), checked_rnn_of(b)
+    return (a.spec, a.layout, a.config, x.names) == (b.spec, b.layout, b.config, y.names) and all(
+        p.tobytes() == q.tobytes() for p, q in zip(x.arrays, y.arrays, strict=True)
+    )
+
+
+def weights(layout, spec, seed=0):
+    layout = rl.layout(layout) if isinstance(layout, str) else layout
+    return rl.Weights(some.random_weights(layout, spec, seed), spec, layout)
+
+
+def model(seed=0):
+    """A typical state_dict: several RNNs, with other tensors between them."""
+    torch.manual_seed(seed)
+    parts = torch.nn.ModuleDict(
+        {
+            "embedding": torch.nn.Embedding(5, 3),
+            "encoder": torch.nn.LSTM(3, 4, 2, bidirectional=True),
+            "decoder": torch.nn.GRU(8, 6),
+            "cells": torch.nn.ModuleList([torch.nn.LSTMCell(3, 4), torch.nn.LSTMCell(4, 2)]),
+            "out": torch.nn.Linear(4, 2),
+        }
+    )
+    state = parts.state_dict()
+    state["encoder.dropout_mask"] = torch.tensor([1, 0, 7], dtype=torch.uint8)
+    state["steps"] = torch.tensor(12)
+    state["half"] = torch.randn(3, 5).to(torch.bfloat16)
+    state["eighth"] = torch.randn(7).to(torch.float8_e4m3fn)
+    return state
+
+
+RNNS = {"encoder", "decoder", "cells.0", "cells.1"}
+OTHERS = {"embedding.weight", "out.weight", "out.bias", "encoder.dropout_mask", "steps", "half",
+          "eighth"}  # fmt: skip
+
+
+@pytest.fixture
+def state():
+    return model()
+
+
+@pytest.fixture
+def path(tmp_path, state):
+    path = tmp_path / "model.safetensors"
+    safetensors.torch.save_file(state, path, metadata={"format": "pt", "who": "Ä"})
+    return path
+
+
+# ------------------------------------------------------------------------------------- round trips
+
+
+@pytest.mark.parametrize("suffix", TENSOR_SETS)
+def test_load_gives_back_what_save_got(suffix, tmp_path):
+    path = tmp_path / f"a{suffix}"
+    entries = {}
+    first = TENSOR_SETS.index(suffix)  # half of the specs each
+    for k, spec in enumerate(some.SPECS[first::2]):
+        for layout in some.LAYOUTS:
+            if some.holds(layout, spec):
+                entries[f"m.{k}.{len(entries)}"] = weights(layout, spec, k)
+    assert len(entries) > 150
+    rl.save(path, entries)
+    found = rl.load(path)
+    assert list(found) == list(entries) and not found.refused and not found.others
+    assert all(same(found[name], entries[name]) for name in entries)
+
+
+@pytest.mark.parametrize("suffix", [*TENSOR_SETS, ".bin"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_one_rnn_without_a_name_is_named_after_its_cell(suffix, dtype, tmp_path):
+    path = tmp_path / f"a{suffix}"
+    w = weights("cudnn", rl.Spec("gru", 5, 3, 2, bias="input", dtype=dtype))
+    rl.save(path, w)
+    assert list(rl.load(path)) == ["gru"] and same(rl.load(path)["gru"], w)
+
+
+def test_npy_is_one_array_and_the_caller_says_of_what(tmp_path):
+    path, w = tmp_path / "a.npy", weights("cudnn", rl.Spec("lstm", 5, 3))
+    rl.save(path, w)
+    assert some.same_bits(np.load(path), w["weight_space"])
+    assert same(rl.load(path, w.spec)["lstm"], w)
+    with pytest.raises(rl.SpecError, match="does not record its RNN: pass spec="):
+        rl.load(path)
+    with pytest.raises(rl.FileError, match="NumPy lacks bfloat16"):
+        rl.save(path, weights("cudnn", w.spec.replace(dtype="bfloat16")))
+
+
+@pytest.mark.parametrize("suffix", TENSOR_SETS)
+def test_a_config_is_kept(suffix, tmp_path):
+    w = weights("keras", rl.Spec("gru", 5, 3))
+    w.config["go_backwards"] = True
+    rl.save(tmp_path / f"a{suffix}", {"x": w})
+    assert rl.load(tmp_path / f"a{suffix}")["x"].config == {"go_backwards": True}
+    rl.convert_file(tmp_path / f"a{suffix}", tmp_path / f"b{suffix}", to="cudnn")
+    assert rl.load(tmp_path / f"b{suffix}")["x"].config == {"go_backwards": True}
+
+
+def test_the_packages_themselves_read_what_is_written(tmp_path):
+    w = weights("torch", rl.Spec("lstm", 5, 3, 2))
+    rl.save(tmp_path / "a.safetensors", {"m.lstm": w})
+    read = safetensors.numpy.load_file(tmp_path / "a.safetensors")
+    assert {n: a.tobytes() for n, a in read.items()} == {
+        f"m.lstm.{n}": a.tobytes() for n, a in w.items()
+    }
+    rl.save(tmp_path / "a.npz", w)
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as read:
+        assert all(some.same_bits(read[name], array) for name, array in w.items())
+        assert json.loads(bytes(read["rnnlayout.json"]))["schema"] == 1
+
+
+def test_the_bytes_are_the_same_every_time(tmp_path):
+    w = {"a": weights("keras", rl.Spec("gru", 5, 3)), "b": weights("cudnn", rl.Spec("lstm", 5, 3))}
+    for suffix in TENSOR_SETS:
+        for name in ("x", "y"):
+            rl.save(tmp_path / f"{name}{suffix}", w)
+        assert (tmp_path / f"x{suffix}").read_bytes() == (tmp_path / f"y{suffix}").read_bytes()
+
+
+@pytest.mark.parametrize("suffix", TENSOR_SETS)
+def test_a_file_of_this_release_is_read_by_later_ones(suffix):
+    """Never write these files again: they are the promise."""
+    found = rl.load(DATA / f"written-0.1{suffix}")
+    assert list(found) == ["encoder", "decoder"]
+    for name, layout, spec in WRITTEN:
+        assert same(found[name], weights(layout, spec))
+
+
+WRITTEN = [
+    ("encoder", "torch", rl.Spec("lstm", 5, 3, 2, bidirectional=True, proj_size=2)),
+    ("decoder", "cudnn", rl.Spec("gru", 4, 3, bias="recurrent", dtype="bfloat16")),
+]
+
+
+# ------------------------------------------------------------------------------------- conversions
+
+
+@pytest.mark.parametrize("suffix", TENSOR_SETS)
+@pytest.mark.parametrize("to", ["cudnn", "keras", "torch-cell", "onnx"])
+def test_rnns_are_replaced_and_the_rest_stays_bit_for_bit(to, suffix, path, state, tmp_path):
+    if suffix == ".npz":  # float8 has no form there
+        del state["eighth"]
+        safetensors.torch.save_file(state, path)
+    dst = tmp_path / f"new{suffix}"
+    done = rl.convert_file(path, dst, to=to)
+    assert set(done.reports) == RNNS and done.left_out == ()
+    assert {report.grade for report in done.reports.values()} <= {"exact", "rounds"}
+    found = rl.load(dst)
+    assert set(found) == RNNS and set(found.others) == OTHERS & set(state)
+    for name, w in found.items():
+        under = {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(name)}
+        under.pop("dropout_mask", None)
+        wanted = rl.convert(under, to=to)
+        assert some.same_bits(w.tensors, wanted if to == "cudnn" else dict(wanted)), name
+    if suffix == ".npz":
+        with np.load(dst) as read:
+            kept = {name: torch.from_numpy(read[name]) for name in found.others}
+        kept["half"] = kept["half"].view(torch.bfloat16)
+    else:
+        kept = safetensors.torch.load_file(dst)
+        with safetensors.safe_open(dst, "numpy") as opened:
+            metadata = opened.metadata()
+        assert {k: metadata[k] for k in ("format", "who")} == {"format": "pt", "who": "Ä"}
+    for name in found.others:
+        assert kept[name].dtype == state[name].dtype and kept[name].shape == state[name].shape
+        assert bytes(kept[name].reshape(-1).view(torch.uint8)) == bytes(
+            state[name].reshape(-1).view(torch.uint8)
+        )
+
+
+def test_new_tensors_stand_where_the_old_ones_stood(path, tmp_path):
+    rl.convert_file(path, tmp_path / "b.safetensors", to="cudnn", prefix="encoder")
+    before, after = list(header(path)), list(header(tmp_path / "b.safetensors"))
+    old = [name for name in before if name.startswith(("encoder.weight", "encoder.bias"))]
+    assert len(old) == 16
+    wanted = [n for n in before if n not in old[1:]]
+    assert after == ["encoder.weight_space" if n == old[0] else n for n in wanted]
+
+
+def header(path):
+    raw = path.read_bytes()
+    found = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    found.pop("__metadata__", None)
+    return found
+
+
+def test_a_prefix_that_stays_and_a_conversion_back(path, state, tmp_path):
+    wrapped = {f"net.{name}": tensor for name, tensor in state.items()}
+    safetensors.torch.save_file(wrapped, path)
+    rl.convert_file(path, tmp_path / "b.safetensors", to="cudnn")
+    rl.convert_file(
+        tmp_path / "b.safetensors", tmp_path / "c.safetensors", to="torch", prefix="net.encoder"
+    )
+    rl.convert_file(
+        tmp_path / "c.safetensors", tmp_path / "d.safetensors", to="torch", prefix="net.decoder"
+    )
+    found = rl.load(tmp_path / "d.safetensors")
+    assert {name: w.layout.name for name, w in found.items()} == {
+        "net.encoder": "torch", "net.decoder": "torch", "net.cells.0": "cudnn",
+        "net.cells.1": "cudnn",
+    }  # fmt: skip
+    back = safetensors.torch.load_file(tmp_path / "d.safetensors")
+    assert all(
+        torch.equal(back[n], t) for n, t in wrapped.items() if n in back and "eighth" not in n
+    )
+    assert sum(name in back for name in wrapped) == len(wrapped) - 8
+
+
+def test_from_a_bag_to_a_single_rnn_the_rest_is_named(path, tmp_path):
+    done = rl.convert_file(path, tmp_path / "e.bin", to="cudnn", prefix="encoder")
+    assert set(done.left_out) == OTHERS | RNNS - done.reports.keys()
+    w = rl.load(path)["encoder"]
+    assert (tmp_path / "e.bin").read_bytes() == w.pack().tobytes()
+    with pytest.raises(
+        rl.LayoutError,
+        match=r"can store one RNN, found .*'decoder', 'encoder': choose one with",
+    ):
+        rl.convert_file(path, tmp_path / "f.bin", to="cudnn")
+    assert not (tmp_path / "f.bin").exists() and not (tmp_path / "f.bin.json").exists()
+
+
+def test_what_save_cannot_write_is_answered_with_what_it_can(path, tmp_path):
+    found = rl.load(path)
+    for name in ("a.bin", "a.npy"):
+        with pytest.raises(rl.LayoutError, match=r"as in save.path, weights.'cells.0'") as caught:
+            rl.save(tmp_path / name, found)
+        assert "prefix" not in str(caught.value)
+        rl.save(tmp_path / name, found["decoder"])
+    for one in (torch.nn.LSTM(3, 2), [torch.nn.LSTMCell(3, 2)]):
+        with pytest.raises(rl.LayoutError, match=r"weights is a .*: pass rl.Weights.weights.$"):
+            rl.save(tmp_path / "b.npz", one)
+    made = rl.convert(found["decoder"], to="keras")
+    with pytest.raises(rl.LayoutError, match=r"weights\['.*'\] is a ndarray.*pass rl.Weights"):
+        rl.save(tmp_path / "b.npz", made)
+    rl.save(tmp_path / "b.npz", rl.Weights(made))
+    assert rl.verify(rl.load(tmp_path / "b.npz"), rl.Weights(made))
+
+
+def test_names_that_are_not_lists_of_names(path, tmp_path):
+    def convert(**names):
+        rl.convert_file(path, tmp_path / "g.npz", to="torch", **names)
+
+    for only in ("encoder", [], 7, [1], b"encoder"):
+        with pytest.raises(rl.FileError, match=r"only is .*, need a list of names"):
+            convert(only=only)
+    for stack in (["cells.0", "cells.1"], "cells", [[1]], [[]]):
+        for call in (convert, lambda stack: rl.verify(path, path, stack=stack)):
+            with pytest.raises(rl.FileError, match=r"lists of names: stack=\[\['lower', 'upper'\]"):
+                call(stack=stack)
+    for call in (convert, lambda prefix: rl.load(path, prefix=prefix)):
+        with pytest.raises(rl.LayoutError, match="prefix is a NoneType, need a string"):
+            call(prefix=None)
+
+
+def test_one_without_a_form_stops_all_unless_others_are_picked(path, tmp_path):
+    lstm = weights("keras", rl.Spec("gru", 5, 3, reset="before"))
+    rl.save(path, {"a": lstm, "b": some_lstm()})
+    with pytest.raises(rl.LossyError, match="reset"):
+        rl.convert_file(path, tmp_path / "b.safetensors", to="cudnn")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [path.name]
+    done = rl.convert_file(path, tmp_path / "b.safetensors", to="cudnn", prefix="b")
+    assert list(done.reports) == ["b"]
+    assert [w.layout.name for w in rl.load(tmp_path / "b.safetensors").values()] == [
+        "keras", "cudnn"
+    ]  # fmt: skip
+
+
+def some_lstm():
+    spec = rl.Spec("lstm", 5, 3, 2)
+    return rl.Weights(some.normal_weights(rl.layout("torch"), spec), spec, "torch")
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_exact_refuses_what_rounds_and_a_dry_run_says_the_same(dry_run, path, tmp_path):
+    dst = tmp_path / "b.safetensors"
+    with pytest.raises(rl.LossyError, match="exact"):
+        rl.convert_file(path, dst, to="keras", exact=True, dry_run=dry_run)
+    done = rl.convert_file(path, dst, to="keras", dry_run=dry_run)
+    w = rl.load(path)
+    assert done.reports == {name: w[name].to("keras").report for name in RNNS}
+    assert done.reports["encoder"].rounded_sums > 0
+    assert dst.exists() is not dry_run
+    dst.touch()
+    with pytest.raises(FileExistsError, match="already exists"):
+        rl.convert_file(path, dst, to="keras", dry_run=dry_run)
+    rl.convert_file(path, dst, to="keras", dry_run=dry_run, force=True)
+    assert bool(dst.stat().st_size) is not dry_run
+
+
+def test_a_dtype_is_asked_for(path, tmp_path):
+    rl.convert_file(path, tmp_path / "b.safetensors", to="cudnn", dtype="bfloat16")
+    w = rl.load(path)
+    for name, found in rl.load(tmp_path / "b.safetensors").items():
+        assert found.spec.dtype == "bfloat16"
+        assert some.same_bits(found.tensors, w[name].pack(dtype=ml_dtypes.bfloat16))
+
+
+# ------------------------------------------------------------------------------------------- large
+
+
+@pytest.mark.parametrize("to", sample(some.LAYOUTS, 3), ids=str)
+def test_layer_by_layer_is_the_same_as_at_once(to, tmp_path, monkeypatch):
+    src, dst = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    specs = [spec for spec in some.SPECS if spec.num_layers > 1 and some.holds(to, spec)]
+    specs = [spec for spec in specs if spec.bias in ("double", "none")]  # every second
+    entries, wanted = {}, {}
+    for k, spec in enumerate(specs):
+        for layout in some.LAYOUTS:
+            if some.holds(layout, spec):
+                w = rl.Weights(some.normal_weights(layout, spec, k), spec, layout)
+                try:
+                    wanted[f"n{len(entries)}"] = w.to(to)
+                except rl.LossyError:
+                    continue
+                entries[f"n{len(entries)}"] = w
+    rl.save(src, entries)
+    monkeypatch.setattr(_by_layer, "SMALL_NBYTES", 0)
+    done = rl.convert_file(src, dst, to=to)
+    found = rl.load(dst)
+    assert list(found) == list(wanted)
+    for name, w in wanted.items():
+        assert same(found[name], w) and done.reports[name] == w.report
+        assert all(same(x, y) for x, y in zip(found[name].split(), w.split(), strict=True))
+
+
+def test_what_is_lossy_is_named_as_in_the_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(_by_layer, "SMALL_NBYTES", 0)
+    spec = rl.Spec("gru", 5, 3, 2)
+    tensors = some.normal_weights(rl.layout("torch"), spec)
+    tensors["bias_hh_l0"][:] = 0
+    rl.save(tmp_path / "a.safetensors", {"x": rl.Weights(tensors)})
+    with pytest.raises(rl.LossyError, match="bias_hh_l1"):
+        rl.convert_file(tmp_path / "a.safetensors", tmp_path / "b.safetensors", to="concat")
+
+
+def test_progress_is_told_to_the_last_byte(path, tmp_path):
+    told = []
+    dst = tmp_path / "b.safetensors"
+    rl.convert_file(path, dst, to="cudnn", progress=lambda *told_now: told.append(told_now))
+    total = sum(end - begin for begin, end in (t["data_offsets"] for t in header(dst).values()))
+    assert told[0] == (0, total) and told[-1] == (total, total)
+    assert told == sorted(told) and len(told) > len(RNNS)
+
+
+def test_ctrl_c_leaves_nothing(path, tmp_path):
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rl.convert_file(path, tmp_path / "b.safetensors", to="cudnn", progress=stop)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [path.name]
+
+
+MEMORY = """
+import sys, resource, rnnlayout as rl
+def peak():
+    return next(int(s.split()[1]) for s in open("/proc/self/status") if s.startswith("VmHWM")) << 10
+rl.convert_file(sys.argv[1], sys.argv[2], to="keras")  # what the first call brings in
+before = peak()
+rl.convert_file(sys.argv[3], sys.argv[4], to="cudnn")
+print(peak() - before)
+"""
+
+
+def test_memory_is_that_of_three_layers(tmp_path):
+    """One layer is read, one converted, one written; 32 MB are written before what was read is
+    freed."""
+    spec = rl.Spec("lstm", 512, 512, 12)
+    rl.save(tmp_path / "a.safetensors", some_lstm())
+    rl.save(tmp_path / "b.safetensors", rl.Weights(some.normal_weights(rl.layout("torch"), spec)))
+    names = [tmp_path / f"{name}.safetensors" for name in "axby"]
+    grown = int(run([sys.executable, "-c", MEMORY, *names]))
+    assert grown < spec.nbytes / 12 * 3 + (40 << 20), grown
+    assert grown < spec.nbytes  # the whole, read and converted, would be twice the file
+
+
+def test_every_tensor_is_aligned_and_read_without_a_copy(tmp_path):
+    """Six bytes are first by name, and last in the file."""
+    path = tmp_path / "a.safetensors"
+    small = weights("cudnn", rl.Spec("rnn_tanh", 2, 1, bias="none", dtype="float16"))
+    rl.save(path, {"a": small, "b": weights("keras", rl.Spec("gru", 5, 3, dtype="float64"))})
+    assert next(iter(header(path))) == "a.weight_space"
+    assert header(path)["b.kernel"]["data_offsets"][0] == 0
+    kernel = rl.load(path)["b"]["kernel"]
+    assert kernel.flags.aligned and not kernel.flags.owndata and not kernel.flags.writeable
+
+
+def test_what_is_only_moved_is_copied_by_the_system(path, tmp_path, monkeypatch):
+    """The file is the same if the system copies less than asked, or refuses."""
+    taken = []
+
+    def few(src, out, count, at):
+        taken.append(os.write(out, os.pread(src, min(count, 7), at)))
+        return taken[-1]
+
+    def refused(*_):
+        raise OSError(18, "another file system")
+
+    files = []
+    for k, how in enumerate((few, refused)):
+        monkeypatch.setattr(os, "copy_file_range", how, raising=False)
+        files.append(tmp_path / f"{k}.safetensors")
+        rl.convert_file(path, files[-1], to="cudnn")
+    assert files[0].read_bytes() == files[1].read_bytes()
+    header_nbytes = 8 + int.from_bytes(files[0].read_bytes()[:8], "little")
+    assert sum(taken) == files[0].stat().st_size - header_nbytes  # all of it
