@@ -14,8 +14,9 @@ from itertools import product
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FLAGS = ["-std=c++17", "-O3", "-DNDEBUG", "-march=native", "-ffast-math", "-w", "-DRTNEURAL_USE_EIGEN=1",
-         "-DRTNEURAL_DEFAULT_ALIGNMENT=32", "-DEIGEN_STACK_ALLOCATION_LIMIT=0"]  # fmt: skip
+FLAGS = ["-std=c++17", "-O3", "-march=native", "-ffast-math", "-w", "-DNDEBUG",
+         "-DRTNEURAL_USE_EIGEN=1", "-DRTNEURAL_DEFAULT_ALIGNMENT=32",
+         "-DEIGEN_STACK_ALLOCATION_LIMIT=0"]  # fmt: skip
 
 
 def build(rtneural, folder):
