@@ -1,5 +1,6 @@
 // A live signal through one layer: rnl_stepper_run beside RTNeural, whose sizes are compiled in.
-// benchmarks/realtime.py compiles this file and runs it. Each line of output is one case, as JSON.
+// benchmarks/realtime.py compiles this file with IS_GRU and OF_INPUT(H), and runs it: few cases at
+// a time, since gcc inlines less in a large file. Each line of output is one case, as JSON.
 #include <RTNeural/RTNeural.h>
 
 #include <algorithm>
@@ -129,10 +130,7 @@ template <int I, int H, bool GRU> void measure()
 
 template <int... H> void measure_all(std::integer_sequence<int, H...>)
 {
-    (measure<1, H, false>(), ...);
-    (measure<1, H, true>(), ...);
-    (measure<H, H, false>(), ...);
-    (measure<H, H, true>(), ...);
+    (measure<OF_INPUT(H), H, IS_GRU>(), ...);
 }
 
 int main()

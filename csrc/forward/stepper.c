@@ -52,8 +52,17 @@ rnl_size rnl_stepper_place(rnl_stepper *stepper, const rnl_rnn *rnn, rnl_dtype d
     const int64_t real = rnl_dtype_nbytes(rnn->real);
     const int64_t units = rnl_padded(rnn, rnn->blocks), state = rnl_padded(rnn, rnn->state_blocks);
     rnl_arena a = {.memory = memory};
-    *stepper = (rnl_stepper){
-        .rnn = rnn, .dtype = dtype, .copies_x = dtype != rnn->real || spec->skip_input};
+    *stepper = (rnl_stepper){.rnn = rnn,
+                             .dtype = dtype,
+                             .copies_x = dtype != rnn->real || spec->skip_input,
+                             .num_layers = spec->num_layers,
+                             .state_size = rnl_state_size(spec),
+                             .x_nbytes = spec->input_size * rnl_dtype_nbytes(dtype),
+                             .y_nbytes = rnl_state_size(spec) * rnl_dtype_nbytes(dtype),
+                             .sums_nbytes = units * rnn->slots * real,
+                             .at_once = 1};
+    if (spec->input_size >= MANY_INPUTS && !spec->skip_input)
+        stepper->at_once = STEPS_AT_ONCE;
     stepper->layers = (rnl_stepped *)(void *)rnl_arena_take(&a, spec->num_layers, 1,
                                                             sizeof *stepper->layers);
     stepper->x = rnl_arena_take(&a, STEPS_AT_ONCE, spec->skip_input ? units : spec->input_size,
@@ -149,7 +158,8 @@ void rnl_stepper_get(const rnl_stepper *stepper, void *h, void *c)
 /* -------------------------------------------------------------------------------- steps -- */
 
 /* One step of a layer. Return the new state. */
-static const char *step(const rnl_rnn_kernels *kernels, rnl_stepped *layer, const char *x)
+static inline const char *step_layer(const rnl_rnn_kernels *kernels, rnl_stepped *layer,
+                                     const char *x)
 {
     rnl_recurrence *const job = &layer->job;
     const char *const before = layer->states.h[layer->turn];
@@ -166,6 +176,15 @@ static const char *step(const rnl_rnn_kernels *kernels, rnl_stepped *layer, cons
     return after;
 }
 
+/* One step, whose x is REAL. */
+static inline void step(const rnl_stepper *s, const char *x, char *y)
+{
+    for (int64_t k = 0; k < s->num_layers; k++)
+        x = step_layer(s->rnn->kernels, &s->layers[k], x);
+    if (y)
+        copy(s->rnn->real, x, s->dtype, y, s->state_size);
+}
+
 /* Add the inputs' share to the sums of n steps of the first layer. */
 static void add_inputs(const rnl_stepper *s, const char *x, int64_t n)
 {
@@ -176,47 +195,39 @@ static void add_inputs(const rnl_stepper *s, const char *x, int64_t n)
     s->rnn->kernels->product(&job);
 }
 
-/* Compute n steps, at most STEPS_AT_ONCE, whose x is REAL. */
-static void run(const rnl_stepper *s, const char *x, char *y, int64_t n)
+/* Compute n steps, at most STEPS_AT_ONCE, whose inputs are added beforehand. */
+static void run_ahead(const rnl_stepper *s, const char *x, char *y, int64_t n)
 {
-    const rnl_rnn *const rnn = s->rnn;
-    const int64_t real = rnl_dtype_nbytes(rnn->real), I = rnn->spec.input_size;
-    const int64_t P = rnl_state_size(&rnn->spec);
     rnl_recurrence *const first = &s->layers[0].job;
-    const int64_t sums_row = first->input.acc_row * real;
-    const bool ahead = n > 1 && I >= MANY_INPUTS && first->step.input.rows;
-    if (ahead) {
-        add_inputs(s, x, n);
-        first->step.input.rows = 0;
-    }
+    add_inputs(s, x, n);
+    first->step.input.rows = 0;
     for (int64_t t = 0; t < n; t++) {
-        if (ahead)
-            rnl_recurrence_sums(first, s->sums + t * sums_row);
-        const char *in = x + t * I * real;
-        for (int64_t k = 0; k < rnn->spec.num_layers; k++)
-            in = step(rnn->kernels, &s->layers[k], in);
-        if (y)
-            copy(rnn->real, in, s->dtype, y + t * P * rnl_dtype_nbytes(s->dtype), P);
+        rnl_recurrence_sums(first, s->sums + t * s->sums_nbytes);
+        step(s, x, y ? y + t * s->y_nbytes : NULL);
     }
-    if (ahead) {
-        first->step.input.rows = 1;
-        rnl_recurrence_sums(first, s->sums);
-    }
+    first->step.input.rows = 1;
+    rnl_recurrence_sums(first, s->sums);
 }
 
+/* A single step is all that a call does: what lies between two steps delays the second, because the
+ * CPU sees only some hundreds of instructions at a time. */
 void rnl_stepper_run(rnl_stepper *stepper, const void *x, void *y, int64_t n)
 {
-    const rnl_spec *const spec = &stepper->rnn->spec;
-    const int64_t x_step = spec->input_size * rnl_dtype_nbytes(stepper->dtype);
-    const int64_t y_step = rnl_state_size(spec) * rnl_dtype_nbytes(stepper->dtype);
-    const int64_t most = spec->skip_input ? 1 : STEPS_AT_ONCE; /* x of one step is padded */
     const char *from = x;
     char *to = y;
-    for (int64_t done = 0, some; done < n; done += some, from += some * x_step) {
-        some = n - done < most ? n - done : most;
-        if (stepper->copies_x)
-            copy(stepper->dtype, from, stepper->rnn->real, stepper->x, some * spec->input_size);
-        run(stepper, stepper->copies_x ? stepper->x : from, to, some);
-        to += to ? some * y_step : 0;
+    for (int64_t done = 0, some; done < n; done += some, from += some * stepper->x_nbytes) {
+        some = stepper->at_once < n - done ? stepper->at_once : n - done;
+        const char *in = from;
+        if (stepper->copies_x) {
+            copy(stepper->dtype, from, stepper->rnn->real, stepper->x,
+                 some * stepper->rnn->spec.input_size);
+            in = stepper->x;
+        }
+        if (some > 1)
+            run_ahead(stepper, in, to, some);
+        else
+            step(stepper, in, to);
+        if (to)
+            to += some * stepper->y_nbytes;
     }
 }

@@ -14,8 +14,12 @@ struct rnl_stepper {
     const rnl_rnn *rnn;
     rnl_dtype dtype; /* of x, y and the states that are set and got */
     bool copies_x;
-    char *x;    /* of some steps: REAL                  */
-    char *sums; /* of the first layer in some steps     */
+    int64_t num_layers, state_size;
+    int64_t x_nbytes, y_nbytes; /* of a step, in dtype                   */
+    int64_t sums_nbytes;        /* of a step                         */
+    int64_t at_once;            /* steps whose inputs may be together    */
+    char *x;                    /* of some steps: REAL                  */
+    char *sums;                 /* of the first layer in some steps     */
     rnl_stepped *layers;
 };
 
