@@ -123,12 +123,12 @@ class TensorFile:
     """
 
     def __init__(self, path: Path, format: TensorFormat, hints: Hints) -> None:
-        self._path, self._format, self._bag = path, format, format.read(path)
-        self.beside = (*self._bag.values, *self._bag.unread)
-        self._records = read_records(self._bag.metadata, path)
+        self._path, self._format, self._tensor_set = path, format, format.read(path)
+        self.beside = (*self._tensor_set.values, *self._tensor_set.unread)
+        self._records = read_records(self._tensor_set.metadata, path)
         # what was not read is named among the tensors, where one may be missing
-        unread = {name: _unread_class(kind) for name, kind in self._bag.unread.items()}
-        self.groups = find_rnns(self._bag.tensors | unread, hints, self._records)
+        unread = {name: _unread_class(kind) for name, kind in self._tensor_set.unread.items()}
+        self.groups = find_rnns(self._tensor_set.tensors | unread, hints, self._records)
         weights = {group.entry: group.weights for group in self.groups}
         names = {name for group in self.groups for name in group.names}
         silent = [group.weights for group in self.groups if group.entry not in self._records]
@@ -136,12 +136,12 @@ class TensorFile:
             {entry: one for entry, one in weights.items() if isinstance(one, Weights)},
             {entry: one for entry, one in weights.items() if not isinstance(one, Weights)},
             [
-                *self._bag.notes,
-                *torch_names.plain_names(self._bag.tensors).notes,
+                *self._tensor_set.notes,
+                *torch_names.plain_names(self._tensor_set.tensors).notes,
                 *(note for group in self.groups for note in group.notes),
                 *unrecorded(silent, hints),
             ],
-            [name for name in self._bag.tensors if name not in names],
+            [name for name in self._tensor_set.tensors if name not in names],
         )
 
     def copy(
@@ -160,7 +160,7 @@ class TensorFile:
         first = {group.names[0]: (group, new) for group, new in pairs}
         old = {name for group, _ in pairs for name in group.names}
         tensors: dict[str, FileTensor] = {}
-        for name, tensor in self._bag.tensors.items():
+        for name, tensor in self._tensor_set.tensors.items():
             if name in first:
                 group, new = first[name]
                 _add_tensors(tensors, group.prefix, new.tensors)
@@ -169,8 +169,8 @@ class TensorFile:
         records = self._records | {
             group.entry: _make_record(group.prefix, new) for group, new in pairs
         }
-        metadata = self._bag.metadata | write_records(records)
-        tensor_set = replace(self._bag, tensors=tensors, metadata=metadata)
+        metadata = self._tensor_set.metadata | write_records(records)
+        tensor_set = replace(self._tensor_set, tensors=tensors, metadata=metadata)
         target = target or self._format
         if target is self._format and target.replace is not None:
             return target.replace(self._path, out, tensor_set, pairs, progress)
