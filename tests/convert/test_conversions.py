@@ -292,6 +292,15 @@ def test_peepholes_that_are_zero_are_dropped_others_refused():
 # --------------------------------------------------------------------------------------- dtypes
 
 
+@pytest.mark.parametrize("does", [rl.check, rl.convert])
+def test_arrays_have_another_dtype_than_the_spec_only_with_dtype(does):
+    spec = rl.Spec("rnn_tanh", 2, 3)
+    weights = normal_weights(rl.layout("torch"), spec)
+    with pytest.raises(rl.LayoutError, match="spec says float64: pass dtype='float64' to convert"):
+        does(weights, spec.replace(dtype="float64"), to="torch")
+    does(weights, spec.replace(dtype="float64"), to="torch", dtype="float64")  # what the error says
+
+
 WIDER = {("float16", "float32"), ("float16", "float64"), ("bfloat16", "float32"),
          ("bfloat16", "float64"), ("float32", "float64")}  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from rnnlayout._files.convert_into import convert_into
 
 # Those that begin with a signature; .npy has one too, but needs a spec.
 SIGNED = [".safetensors", ".npz", ".pt", ".old.pt", ".h5", ".keras", ".onnx", ".msgpack"]
+RECORDED = Path(__file__).parents[1] / "data" / "mxnet-gluon.params"
 NAMES = ["model", "model.pth.tar", "MODEL.Model", "model.tar", "model.v2.best", "model.pkl.bak"]
 
 
@@ -38,6 +40,18 @@ def test_the_content_decides_where_the_suffix_does_not(suffix, name, tmp_path):
     assert same(rl.load(path), suffix)
     rl.convert_file(path, tmp_path / "new.npz", to="torch")
     assert same(rl.load(tmp_path / "new.npz"), suffix)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_of_mxnet_under_another_name(name, tmp_path):
+    (tmp_path / name).write_bytes(RECORDED.read_bytes())
+    assert rl.load(tmp_path / name) == rl.load(RECORDED)
+
+
+def test_a_file_of_mxnet_that_contradicts_its_suffix(tmp_path):
+    (tmp_path / "a.npz").write_bytes(RECORDED.read_bytes())
+    with pytest.raises(rl.FileError, match=r"file of MXNet: .*rename it to a\.params"):
+        rl.load(tmp_path / "a.npz")
 
 
 def test_an_array_without_a_suffix(tmp_path):

@@ -51,6 +51,16 @@ def test_a_converted_dict_knows_what_it_is():
         rl.assign(keras.layers.SimpleRNN(7, activation="relu"), tanh)
 
 
+@pytest.mark.parametrize("reset, other", [("before", "after"), ("after", "before")])
+def test_the_reset_that_arrays_without_biases_do_not_show(reset, other):
+    layer = keras.layers.GRU(7, reset_after=reset == "after", use_bias=False)
+    given = weights(rl.Spec("gru", 5, 7, bias=False, reset=other), "keras")
+    with pytest.raises(rl.LayoutError, match=f"have reset '{other}', the target '{reset}'"):
+        rl.assign(layer, given)
+    rl.assign(layer, dict(given))  # a plain dict does not say
+    assert all(map(np.array_equal, layer.get_weights(), given.values()))
+
+
 def test_zero_biases_go_into_a_module_without():
     spec = rl.Spec("lstm", 5, 7)
     given = normal_weights(rl.layout("torch"), spec)

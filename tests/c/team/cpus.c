@@ -114,10 +114,12 @@ void check_variables(void)
         const char *ours, *omp;
         int expected;
     } rows[] = {
-        {NULL, NULL, 6},    {"3", NULL, 3},   {"3", "2", 3},    {NULL, "2", 2},
-        {NULL, "4,3,2", 4}, {"0", "2", 2},    {"-1", NULL, 6},  {"", "", 6},
-        {"many", "5", 5},   {"9", NULL, 9},   {"64", NULL, 64}, {"65", NULL, 64},
-        {NULL, "9999", 64}, {" 7 ", NULL, 7}, {NULL, "no", 6},  {"99999999999999999999", NULL, 64},
+        {NULL, NULL, 6},  {"3", NULL, 3},     {"3", "2", 3},
+        {NULL, "2", 2},   {NULL, "4,3,2", 4}, {"0", "2", 2},
+        {"-1", NULL, 6},  {"", "", 6},        {"many", "5", 5},
+        {"9", NULL, 9},   {"64", NULL, 64},   {"65", NULL, 64},
+        {"1", "2", 1},    {"012", NULL, 12},  {NULL, "9999", 64},
+        {" 7 ", NULL, 7}, {NULL, "no", 6},    {"99999999999999999999", NULL, 64},
     };
     static const machine six = {6};
     other = &six;

@@ -266,6 +266,23 @@ def test_texts_of_other_programs(padding):
     same(blob.getvalue())
 
 
+@pytest.mark.parametrize("nbytes, first, bits", [
+    (4, 0, 24), (4, 16, 16), (2, 0, 15), (3, 0, 24), (16, 0, 128),
+])  # fmt: skip
+def test_integers_that_numpy_does_not_have(nbytes, first, bits):
+    """h5py cannot be asked: of the first three it says that they are int32 and int16."""
+    blob = io.BytesIO()
+    with h5py.File(blob, "w") as file:
+        kind = h5py.h5t.STD_I64LE.copy()
+        kind.set_size(max(nbytes, 8))
+        kind.set_precision(bits)
+        kind.set_offset(first)
+        kind.set_size(nbytes)
+        h5py.h5d.create(file.id, b"x", kind, h5py.h5s.create_simple((3,)))
+    with open_hdf5(blob.getvalue(), "a file") as root:
+        assert root.datasets["x"].dtype == f"an integer of {bits} bits"
+
+
 def test_a_compact_dataset_and_a_user_block():
     blob = io.BytesIO()
     with h5py.File(blob, "w", userblock_size=512) as file:

@@ -212,6 +212,23 @@ def test_a_gru_of_keras_2_resets_before(tmp_path):
     computes(keras.models.load_model(tmp_path / "new.h5"), x, [flat(model(x))])
 
 
+def test_arguments_of_a_call_with_states(tmp_path):
+    """Keras 2 records them beside each state; Keras 3 has no constants, which are None here."""
+    L = tf_keras.layers
+    x, *states = L.Input((old.T, 3)), L.Input((4,)), L.Input((4,))
+    reader = L.Bidirectional(L.GRU(4, dropout=0.5, recurrent_activation="sigmoid"))
+    model = tf_keras.Model([x, *states], reader(x, initial_state=states, training=True))
+    model.save(tmp_path / "old.h5")
+    with h5py.File(tmp_path / "old.h5") as file:
+        (node,) = json.loads(file.attrs["model_config"])["config"]["layers"][-1]["inbound_nodes"]
+    assert [(ref[3]["training"], ref[3]["constants"]) for ref in node] == 3 * [(True, None)]
+    rl.convert_file(tmp_path / "old.h5", tmp_path / "new.h5", to="keras")
+    given = [np.ones((99, *known.shape[1:]), "f4") for known in model.inputs]
+    for net in (model, keras.models.load_model(tmp_path / "new.h5")):
+        first, second = (flat(net(given))[0] for _ in range(2))
+        assert (first != second).any(axis=1).sum() > 9  # by dropout: another for each sequence
+
+
 def test_mixed_precision_policy_of_old(stack, tmp_path):
     policy = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
     source = changed(

@@ -1,9 +1,11 @@
 """Files of MXNet 1.9.1, recorded by tests/data/record_mxnet_file.py."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from files.hostile.trees import nd, params
 from oracles.reference import Run, distance, forward, from_cudnn
 
 import rnnlayout as rl
@@ -55,6 +57,14 @@ def test_shapes_as_numpy_has_them(tmp_path):
     (tmp_path / "a.params").write_bytes(NUMPY_SHAPES)
     tensors = FORMAT.read(tmp_path / "a.params").tensors
     assert tensors["a"].bits().shape == (2, 0) and tensors["s"].bits() == np.float32(3)
+
+
+@pytest.mark.parametrize("shape, kind", [((-1,), 0), ((2, -1, 0), 0), ((2,), 13), ((2,), -1)])
+def test_a_damaged_array(shape, kind, tmp_path):
+    (tmp_path / "a.params").write_bytes(params(nd(shape, kind=kind)))
+    found = rf"array 0: shape {re.escape(str(shape))} or dtype {kind} is damaged"
+    with pytest.raises(rl.FileError, match=found):
+        rl.load(tmp_path / "a.params")
 
 
 def test_files_of_mxnet_2(tmp_path):

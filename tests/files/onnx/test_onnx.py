@@ -1,5 +1,6 @@
 """load() reads from an ONNX model what onnxruntime computes with it."""
 
+import re
 import sys
 
 import ml_dtypes
@@ -252,6 +253,19 @@ def test_input_forget_becomes_weights(curve, both, bias, tmp_path):
     found = read(model, tmp_path)
     assert found["layer"].config == {} and "input_forget" in found.notes[0]
     assert distance(model, spec, dict(found["layer"]), found["layer"]) <= 1  # reference.Rounded
+
+
+@pytest.mark.parametrize("role, shape", [
+    ("W", (1, 4 * H - 1, I)), ("W", (1, 0, I)), ("R", (1, 4 * H + 1, H)), ("B", (1, 8 * H + 2)),
+    ("B", (1, 0)),
+])  # fmt: skip
+def test_input_forget_of_weights_that_are_not_four_gates(role, shape, tmp_path):
+    model, _ = model_of(LSTM, input_forget=1)
+    taken(model.graph, role)
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, "f4"), role))
+    expected = rf"{role}: shape {re.escape(str(shape))}, expected \(D, 4 H, \.\.\.\)"
+    with pytest.raises(rl.LayoutError, match=expected):
+        read(model, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,43 @@ def test_update():
     assert same(rnn(x, state), wanted)
 
 
+def test_the_prefix_of_an_update():
+    """That of the first source for a dict; an array has no names, so no prefix."""
+    spec = rl.Spec("gru", I, H)
+    x, state = inputs(spec)
+    flats = [normal_weights(rl.layout("cudnn"), spec, k) / np.float32(H) for k in range(3)]
+    wanted = [rl.forward(x, flat, spec, state=state) for flat in flats]
+    a, b, other = (
+        {f"{prefix}.{name}": w for name, w in rl.unpack(flat, spec, to="torch").items()}
+        for prefix, flat in zip(("a", "b", "a"), flats, strict=True)
+    )
+    rnn = rl.RNN(a | b, prefix="a")
+    rnn.update(other | b)
+    assert same(rnn(x, state), wanted[2])
+    rnn.update(other | b, prefix="b")
+    assert same(rnn(x, state), wanted[1])
+    with pytest.raises(rl.LayoutError, match="prefix"):
+        rnn.update(flats[0], prefix="a")
+    assert same(rnn(x, state), wanted[1])
+    rnn.update(flats[0], layout="cudnn", dtype="float32")
+    assert same(rnn(x, state), wanted[0])
+
+
+def test_the_dtype_of_an_update():
+    spec = rl.Spec("gru", I, H)
+    x, state = inputs(spec)
+    flat = normal_weights(rl.layout("cudnn"), spec) / np.float32(H)
+    rnn = rl.RNN(np.zeros_like(flat), spec)
+    before, wanted = rnn(x, state), rl.forward(x, flat, spec, state=state)
+    with pytest.raises(rl.LayoutError, match="is float64, the spec says float32: pass dtype="):
+        rnn.update(flat.astype("f8"))
+    with pytest.raises(rl.SpecError, match="dtype is float64, need float32, that of this RNN"):
+        rnn.update(flat, dtype="float64")
+    assert same(rnn(x, state), before)
+    rnn.update(flat.astype("f8"), dtype="float32")  # what the first error says
+    assert same(rnn(x, state), wanted)
+
+
 def test_weights_are_read_when_they_are_given():
     spec = rl.Spec("rnn_tanh", I, H)
     weights = normal_weights(rl.layout("cudnn"), spec) / np.float32(H)

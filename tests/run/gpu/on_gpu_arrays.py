@@ -3,6 +3,7 @@
 import gc
 
 import numpy as np
+from run.gpu.calls import Tensor
 from run.gpu.exporters import CUDA, Consumed, Exporter, Interface, OldExporter
 from run.gpu.fake_gpu import (
     GRU,
@@ -67,6 +68,20 @@ def device_arrays():
         wide = rl.Spec("rnn_tanh", y.shape[-1], H, dtype=spec.dtype)
         then = rl.RNN(weights_of(wide), wide, device="cuda")
         assert_near(then(y), rl.RNN(weights_of(wide), wide)(y.numpy()), wide)
+
+
+def bytes_before_the_first_element():
+    """DLPack counts them apart from the address; both protocols of it, and the table of torch."""
+    cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
+    d = Device()
+    x, state = inputs(LSTM)
+    right = cpu(x, state)
+    for kind in (Exporter, OldExporter, Tensor):
+        given = []
+        for array in (x, *state):
+            address = d.put(np.concatenate([np.full(4, np.nan, "f4"), array.ravel()]))
+            given.append(kind(address, array.shape, offset=16))
+        assert_near(gpu(given[0], tuple(given[1:])), right, LSTM)
 
 
 def protocols():

@@ -128,6 +128,7 @@ WRONG = {
        f"{name} does not export its memory: no way") for name in NAMES},
     "x is NumPy's": (put("x", np.zeros((T, N, I), "f4")), "stream= is only for arrays on a GPU"),
     "x is not an array": (put("x", 7), "stream= is only for arrays on a GPU; x is on the host"),
+    "bytes behind 0": (changed("x", address=None, offset=16), "x: its address is 0, but it has"),
     "vectors": (changed("x", lanes=4), "x is float32x4, need float32"),
     "a bool": (changed("x", dtype="bool8"), "x is bool8, need float32"),
     "complex": (changed("x", dtype="complex64"), "x is complex64, need float32"),
