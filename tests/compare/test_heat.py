@@ -89,6 +89,16 @@ def test_verify_of_biases_that_one_side_lacks():
                             for gate in "ifgo"}  # fmt: skip
 
 
+def test_verify_of_an_input_matrix_that_one_side_lacks():
+    skip = rl.Spec("lstm", 3, 3, skip_input=True)
+    a, b = (
+        rl.Weights(np.ones(spec.num_params, "f4"), spec)
+        for spec in (skip, skip.replace(skip_input=False))
+    )
+    svg = check(rl.verify(a, b).picture().svg)  # an identity is not the matrix of ones
+    assert {*heat(svg)} == {f"layer 0, W of gate {gate}" for gate in "ifgo"}
+
+
 def test_diagnose():
     spec = rl.Spec("gru", 5, 3)
     weights = weights_of(spec)
