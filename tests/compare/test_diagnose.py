@@ -470,6 +470,19 @@ def test_only_biases_with_all_the_right_sums_are_split(zero, changed):
     assert found.sure == (not changed)
 
 
+@pytest.mark.parametrize("joined", ["gate", "row"])
+def test_joined_matrices_are_those_of_one_direction(joined):
+    """Also if the recurrent matrices of both are equal, as those of a seeded initializer are."""
+    spec = rl.Spec("lstm", 5, 3, bidirectional=True)
+    like = weights(spec)
+    like["weight_hh_l0_reverse"] = like["weight_hh_l0"]
+    packer = machine.Packer(spec, like)
+    packer.sides, packer.joined = (1, 0), joined
+    found = rl.diagnose(packer.pack(), like=like)
+    assert {*rules(found)} == {f"joined {joined}", "directions swapped"}
+    assert found.fixed.tobytes() == rl.pack(like).tobytes()
+
+
 def test_a_bias_that_became_infinite_is_not_quantization():
     flat = rl.pack(weights())
     flat[-1] = np.inf
