@@ -67,6 +67,7 @@ def test_cudnns_weight_space(name, width):
         lines = [one.words for one in svg.texts if ", byte " in one.words]
         assert lines[0] == "layer 0 forward, byte 0" and len(lines) == 32
     letters = [one for one in svg.texts if one.kind == "letter"]
+    assert len(letters) > len(svg.blocks)  # then those of the legend
     for block, letter, region in zip(svg.blocks, letters, found, strict=False):
         assert letter.inside(block)
         assert letter.words == region["gate"] or region["role"] == "P" == letter.words
