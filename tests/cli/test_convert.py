@@ -55,6 +55,14 @@ def test_what_is_left_out_and_what_is_exact(rnnlayout, folder):
     assert (folder / "flat.bin").read_bytes() == rl.pack(TORCH).tobytes()
 
 
+@pytest.mark.parametrize("count, more", [(10, ""), (11, " and 1 more"), (13, " and 3 more")])
+def test_ten_names_of_what_is_left_out(rnnlayout, folder, count, more):
+    others = [f"other{k:02}" for k in range(count)]
+    np.savez("many.npz", **prefixed("enc", TORCH), **dict.fromkeys(others, OTHERS["embedding"]))
+    code, _, err = rnnlayout("convert", "many.npz", "flat.bin", "--to", "cudnn", "--prefix=enc")
+    assert code == 0 and f"\nleft out: {', '.join(others[:10])}{more}\n" in err
+
+
 @pytest.mark.parametrize(
     "more, code, said",
     [

@@ -391,6 +391,98 @@ def test_other_weights_are_not_taken_for_those_with_an_infinity(value):
     assert "biases not found" in rules(found) and not found.sure
 
 
+def test_some_values_of_each_gate_may_have_been_changed():
+    """At most 3 of 10."""
+    spec = rl.Spec("lstm", 5, 2)
+    for count in (3, 4):
+        tensors = weights(spec)
+        tensors["weight_ih_l0"][4, :count] += 0.5
+        found = rl.diagnose(rl.pack(tensors), like=weights(spec))
+        assert rules(found) == [["changed"], ["not found"]][count - 3]
+        assert found.sure == (count == 3)
+
+
+def test_a_matrix_with_one_gate_twice_is_not_found():
+    tensors = weights()
+    tensors["weight_ih_l0"][3:6] = tensors["weight_ih_l0"][:3]
+    found = rl.diagnose(rl.pack(tensors), like=weights())
+    assert rules(found) == ["not found"] and lost(found) == ["layer 0, input matrix"]
+
+
+def test_a_zero_matrix_is_not_found_in_zeros_in_front():
+    like = weights() | {"weight_hh_l0": np.zeros((12, 3), "f4")}
+    right = rl.pack(like)
+    found = rl.diagnose(np.concatenate([np.zeros(36, "f4"), right]), like=like)
+    assert rules(found) == ["extra"] and found.fixed.tobytes() == right.tobytes()
+
+
+def test_a_matrix_whose_largest_values_are_equal_is_found_elsewhere():
+    """More equal ones per gate than are compared: clipped values."""
+    spec = rl.Spec("lstm", 5, 8, 2)
+    like = weights(spec)
+    like["weight_hh_l0"] = np.minimum(abs(like["weight_hh_l0"]), np.float32(0.5))
+    assert ((like["weight_hh_l0"] == 0.5).reshape(4, 64).sum(axis=1) > 24).all()
+    packer = machine.Packer(spec, like)
+    packer.roles = ["R", "W"]
+    found = rl.diagnose(packer.pack(), like=like)
+    assert rules(found) == ["roles R W"] and found.fixed.tobytes() == rl.pack(like).tobytes()
+
+
+NO_NEST = [(0, "W"), (1, "R"), (1, "W"), (0, "R"), (2, "W"), (2, "R")]
+UP_DOWN = [(2, "W"), (2, "R"), (1, "W"), (1, "R"), (0, "W"), (0, "R")]
+
+
+@pytest.mark.parametrize(
+    "order, other, named",
+    [
+        (NO_NEST, None, {"order"}),
+        (NO_NEST, "weight_hh_l0", {"not found"}),
+        (UP_DOWN, None, {"layers 2 1 0", "layers of biases"}),
+        (UP_DOWN, "weight_hh_l1", {"layers 2 1 0", "layers of biases", "not found"}),
+    ],
+)
+def test_an_order_is_named_if_it_has_a_rule_or_all_matrices_are_known(order, other, named):
+    spec = rl.Spec("lstm", 5, 3, 3)
+    like = weights(spec)
+    tensors = like | ({other: weights(spec, seed=1)[other]} if other else {})
+    names = {"W": "weight_ih", "R": "weight_hh"}
+    parts = [tensors[f"{names[role]}_l{layer}"].ravel() for layer, role in order]
+    biases = [tensors[f"bias_{x}_l{k}"] for k in range(3) for x in ("ih", "hh")]
+    found = rl.diagnose(np.concatenate([*parts, *biases]), like=like)
+    assert {*rules(found)} == named and found.sure == (other is None)
+    if named == {"order"}:
+        said = ", ".join(f"{role} of layer {layer}" for layer, role in order)
+        assert found.text == f"the matrices are in the order {said}"
+        assert found.fixed.tobytes() == rl.pack(like).tobytes()
+
+
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize("changed", [0, 1, -1])
+def test_only_biases_with_all_the_right_sums_are_split(zero, changed):
+    """4 is moved from one to the other: no value is as it was."""
+    like = weights()
+    for name in ("bias_ih_l0", "bias_hh_l0"):  # 12 bits: the sums are exact
+        like[name] = 0 * like[name] if zero else np.round(like[name] * 4096) / np.float32(4096)
+    tensors = like | {"bias_ih_l0": like["bias_ih_l0"] + 4, "bias_hh_l0": like["bias_hh_l0"] - 4}
+    tensors["bias_hh_l0"][7] += changed
+    found = rl.diagnose(rl.pack(tensors), like=like)
+    assert rules(found) == (["biases not found"] if changed else ["split"])
+    assert found.sure == (not changed)
+
+
+@pytest.mark.parametrize("joined", ["gate", "row"])
+def test_joined_matrices_are_those_of_one_direction(joined):
+    """Also if the recurrent matrices of both are equal, as those of a seeded initializer are."""
+    spec = rl.Spec("lstm", 5, 3, bidirectional=True)
+    like = weights(spec)
+    like["weight_hh_l0_reverse"] = like["weight_hh_l0"]
+    packer = machine.Packer(spec, like)
+    packer.sides, packer.joined = (1, 0), joined
+    found = rl.diagnose(packer.pack(), like=like)
+    assert {*rules(found)} == {f"joined {joined}", "directions swapped"}
+    assert found.fixed.tobytes() == rl.pack(like).tobytes()
+
+
 def test_a_bias_that_became_infinite_is_not_quantization():
     flat = rl.pack(weights())
     flat[-1] = np.inf

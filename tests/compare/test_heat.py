@@ -80,6 +80,25 @@ def test_verify_of_peepholes():
     assert list(heat(svg)) == ["layer 0, peephole of gate i"]
 
 
+def test_verify_of_biases_that_one_side_lacks():
+    b = weights_of(rl.Spec("lstm", 5, 3))
+    a = {name: array for name, array in b.items() if "weight" in name}
+    assert rl.Weights(a).spec.bias == "none"
+    svg = check(rl.verify(a, b).picture().svg)
+    assert {*heat(svg)} == {f"layer 0, {bias} of gate {gate}" for bias in ("bW", "bR")
+                            for gate in "ifgo"}  # fmt: skip
+
+
+def test_verify_of_an_input_matrix_that_one_side_lacks():
+    skip = rl.Spec("lstm", 3, 3, skip_input=True)
+    a, b = (
+        rl.Weights(np.ones(spec.num_params, "f4"), spec)
+        for spec in (skip, skip.replace(skip_input=False))
+    )
+    svg = check(rl.verify(a, b).picture().svg)  # an identity is not the matrix of ones
+    assert {*heat(svg)} == {f"layer 0, W of gate {gate}" for gate in "ifgo"}
+
+
 def test_diagnose():
     spec = rl.Spec("gru", 5, 3)
     weights = weights_of(spec)
@@ -94,6 +113,24 @@ def test_diagnose():
     assert set(heat(check(short.svg)).values()) == {"heat4"}
     other = rl.diagnose(np.arange(108, dtype="f4"), like=weights).picture()
     assert len(heat(check(other.svg))) == 12
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        rl.Spec("lstm", 5, 3, bias="input"),
+        rl.Spec("gru", 5, 3, bias="recurrent"),
+        rl.Spec("gru", 5, 3, bias="none"),
+        rl.Spec("lstm", 3, 3, skip_input=True),
+    ],
+    ids=str,
+)
+def test_the_blocks_of_a_buffer_are_those_of_its_spec(spec):
+    flat = np.ones(spec.num_params, "f4")
+    places = rl.regions(spec)
+    size = f"bytes {int(places[-1]['offset']):,} to {flat.nbytes:,}"
+    svg = check(rl.diagnose(flat, like=flat, spec=spec).picture().svg)
+    assert len(svg.blocks) == len(places) and size in svg.blocks[-1].words
 
 
 def test_diagnose_of_tensors():

@@ -1,5 +1,7 @@
 """identify: the layout and conventions by which tensors turn x into y."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -262,6 +264,21 @@ def test_equal_rows_are_one_candidate():
     one = first(rl.identify(weights, *data(weights)))
     assert {layout.name for layout in one.layouts} == {"torch", "paddle"}
     assert "lstm in layout torch (also paddle)" in one.text
+
+
+@pytest.mark.parametrize(
+    "tied, shown, more",
+    [(0, 5, []), (1, 2, []), (2, 2, []), (3, 3, []), (5, 5, []), (6, 5, ["  and 1 more"])],
+)
+def test_the_report_shows_the_tied_and_at_least_one_other(tied, shown, more):
+    """Of as many steps as rows, with a tolerance that nothing exceeds."""
+    weights = lstm()
+    found = rl.identify(weights, *data(weights, steps=N), atol=9)
+    assert len(found.candidates) == 6 and found.tied == 1
+    lines = dataclasses.replace(found, tied=tied, notes=()).report
+    rows = [one.text for one in found.candidates[:shown]]
+    assert lines[0] == found.text and lines[1 + shown :] == more
+    assert [line.removeprefix("  ")[8:].strip() for line in lines[1 : 1 + shown]] == rows
 
 
 def test_an_rnn_that_amplifies_rounding():

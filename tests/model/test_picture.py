@@ -39,6 +39,17 @@ def regions(spec):
                f" {stop:,} of weight_space")  # fmt: skip
 
 
+def test_only_the_tensors_that_an_rnn_has_are_drawn():
+    """Its spec says what a target without them gets: two biases, no peepholes."""
+    spec = rl.Spec("lstm", 5, 3)
+    shapes = dict(_native.tensors(rl.layout("onnx"), spec, _native.HAS_PEEPHOLES))
+    given = {name: np.ones(shape, "f4") for name, shape in shapes.items()}
+    for names, drawn in (("WR", "WR"), ("WRP", ["W", "R", "peephole"])):
+        svg = check(rl.Weights({name: given[name] for name in names}, spec).picture().svg)
+        roles = [re.search(r", (\w+) of gate", block.words)[1] for block in svg.blocks]
+        assert list(dict.fromkeys(roles)) == list(drawn)
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", SPECS)
 def test_cudnns_weight_space(name, width):
@@ -56,6 +67,7 @@ def test_cudnns_weight_space(name, width):
         lines = [one.words for one in svg.texts if ", byte " in one.words]
         assert lines[0] == "layer 0 forward, byte 0" and len(lines) == 32
     letters = [one for one in svg.texts if one.kind == "letter"]
+    assert len(letters) > len(svg.blocks)  # then those of the legend
     for block, letter, region in zip(svg.blocks, letters, found, strict=False):
         assert letter.inside(block)
         assert letter.words == region["gate"] or region["role"] == "P" == letter.words

@@ -84,10 +84,10 @@ def test_the_binding_sees_the_public_header_alone(path):
         assert not INTRINSICS.fullmatch(header), header
 
 
-@pytest.mark.parametrize("path", CORE_FILES, ids=name)
+@pytest.mark.parametrize(
+    "path", [path for path in CORE_FILES if name(path) != "csrc/layout/formats.c"], ids=name
+)
 def test_frameworks_are_named_in_the_table_alone(path):
-    if name(path) == "csrc/layout/formats.c":
-        return
     code = NOT_A_FRAMEWORK.sub("", without_comments(path.read_text()))
     assert FRAMEWORKS.findall(code) == []
 

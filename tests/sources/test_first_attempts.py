@@ -286,7 +286,9 @@ def test_hints_of_files(tmp_path):
     text = error_of(rl.load(tmp_path / "w.npz").__getitem__, "rnn")
     assert "cell='rnn_tanh' or cell='rnn_relu'" in text
     assert rl.load(tmp_path / "w.npz", cell="rnn_relu")["rnn"].spec == RELU
-    for spec in re.findall(r"rl\.Spec\(.*?\)", text):
+    specs = re.findall(r"rl\.Spec\(.*?\)", text)
+    assert len(specs) == 2
+    for spec in specs:
         assert rl.load(tmp_path / "w.npz", eval(spec))["rnn"].spec == eval(spec)
     np.savez(tmp_path / "k.npz", **tensors(LSTM, "keras"))
     hard = rl.load(tmp_path / "k.npz", recurrent_activation="hard_sigmoid")

@@ -116,7 +116,9 @@ def test_a_spec_that_contradicts_a_cell():
 def test_a_model_of_several():
     params = {"params": {name: nnx.to_pure_dict(nnx.state(nnx_cell())) for name in ("a", "b")}}
     text = str(error_of(params))
-    for path in re.findall(r"its (\[.*?\]) ", text + " "):
+    paths = re.findall(r"its (\[.*?\]) ", text + " ")
+    assert paths == ["['params']['a']", "['params']['b']"]
+    for path in paths:
         assert rl.Weights(eval(f"params{path}", {"params": params})).spec == rl.Spec("gru", I, H)
     assert rl.Weights(params, prefix="params/b").spec == rl.Spec("gru", I, H)
 

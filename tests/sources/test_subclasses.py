@@ -408,8 +408,8 @@ def test_a_cell_of_equinox_whose_bias_was_taken_was_a_key_error(make):
             rl.assign(part, rl.Weights(cell))
     if make is eqx.nn.GRUCell:
         refused(eqx.tree_at(lambda c: c.bias_n, cell, None), "'bias_n'")
+    state = (cell.bias[:H],) * 2 if make is eqx.nn.LSTMCell else cell.bias[:H]
     with pytest.raises(TypeError):  # Equinox cannot run it either
-        state = (cell.bias[:H],) * 2 if make is eqx.nn.LSTMCell else cell.bias[:H]
         eqx.tree_at(lambda c: c.bias, cell, None)(X[0, 0], state)
     without = make(I, H, use_bias=False, key=jax.random.key(0))
     assert rl.Weights(without).spec.bias == "none"

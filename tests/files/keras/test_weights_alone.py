@@ -196,8 +196,8 @@ def test_where_a_config_has_no_place(saved, tmp_path):
         model.save(tmp_path / f"whole{suffix}")
         with pytest.raises(rl.SpecError, match="config of its own: omit config="):
             rl.load(tmp_path / f"whole{suffix}", config=config)
+        new = tmp_path / f"new{suffix}"
         with pytest.raises(rl.SpecError, match="config of its own: omit config="):
-            new = tmp_path / f"new{suffix}"
             rl.convert_file(tmp_path / f"whole{suffix}", new, to="keras", config=config)
         with pytest.raises(rl.SpecError, match="recurrent_activation='hard_sigmoid' contradicts"):
             rl.convert_file(tmp_path / f"whole{suffix}", new, to="keras",

@@ -112,6 +112,34 @@ def test_a_gpu_is_tried(fakes):
     assert rnnlayout("doctor", **variables)[0] == 0
 
 
+def test_a_gpu_that_cannot_be_used_is_not_tried(monkeypatch):
+    gpu = {"name": "GPU", "capability": 90, "why_not": None}
+    old = gpu | {"why_not": "too old"}
+    report = _cudnn.cudnn_report() | {"why_not": None, "gpus": [gpu, old, gpu]}
+    monkeypatch.setattr(_cudnn, "cudnn_report", lambda: report)
+    tried = []
+    monkeypatch.setattr(_doctor, "_trials", lambda devices: tried.extend(devices) or {})
+    found = _doctor.examine_machine()["gpu"]
+    assert tried == ["cuda:0", "cuda:2"] and found["usable"]
+    assert [one["why_not"] for one in found["gpus"]] == [None, "too old", None]
+
+
+@pytest.mark.parametrize(
+    "program, told",
+    [
+        ("pass", None),
+        ("import sys; sys.exit('first line\\nthe last line')", "the last line"),
+        ("import sys; sys.exit(1)", "without a message"),
+        ("import os; os.kill(os.getpid(), 1)", "the process ended with SIGHUP"),
+        ("import os; os.kill(os.getpid(), 9)", "the process ended with SIGKILL"),
+    ],
+)
+def test_why_a_trial_failed(monkeypatch, program, told):
+    monkeypatch.setattr(_doctor, "_TRIAL", program)
+    failed = f"an RNN of one unit failed on it: {told}"
+    assert _doctor._trials(["cuda:0"]) == {"cuda:0": told and failed}
+
+
 def test_packages(monkeypatch):
     told = _doctor.examine_machine()
     assert all(one["version"] for one in told["packages"])  # the tests need all of them
