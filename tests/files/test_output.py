@@ -214,10 +214,10 @@ def test_a_signal_leaves_nothing(folder, signal, force):
 import ctypes, os, signal, sys
 from rnnlayout._cli import main
 from rnnlayout._cli.commands import layouts
-from rnnlayout._files.tensor_sets.output_file import whole
+from rnnlayout._files.tensor_sets.output_file import write_whole_file
 
 def run(options):
-    with whole({str(folder / "a.npz")!r}, force={force}) as part:
+    with write_whole_file({str(folder / "a.npz")!r}, force={force}) as part:
         part.path.write_text("half")
         part.beside(".json").write_text("half")
         print("writing", flush=True)

@@ -367,6 +367,7 @@ def test_no_argument_is_forgotten():
         rl.Explanation,
         rl.Layout,
         rl.Picture,
+        rl.Stepper,
         rl.Report,
         rl.Tensors,
         rl.Diagnosis,

@@ -269,10 +269,10 @@ def test_a_fork_cannot_have_the_driver(install, tmp_path):
     program = """
 import os
 from rnnlayout._run import cudnn as _cudnn
-assert not _cudnn.find()["why_not"]
+assert not _cudnn.cudnn_report()["why_not"]
 if os.fork() == 0:
     try:
-        _cudnn.require()
+        _cudnn.require_cudnn()
     except _cudnn.CudnnNotFoundError as error:
         os.write(1, str(error).encode())
     os._exit(0)
@@ -290,7 +290,7 @@ import pathlib, rnnlayout as rl
 from rnnlayout._run import cudnn as _cudnn
 
 def found():
-    place = _cudnn.find()["places"][0]
+    place = _cudnn.cudnn_report()["places"][0]
     print(place["origin"], place["why_not"] and place["why_not"][:27])
 
 rl.set_cudnn("off"); found()
@@ -357,7 +357,7 @@ def test_a_copy_that_is_loaded_already_is_shared(install, tmp_path):
 import ctypes
 ctypes.CDLL({str(loaded / "libcudnn.so.9")!r})
 from rnnlayout._run import cudnn as _cudnn
-print(_cudnn.find()["path"], {str(other)!r} in open("/proc/self/maps").read())
+print(_cudnn.cudnn_report()["path"], {str(other)!r} in open("/proc/self/maps").read())
 """
     path = os.pathsep.join([str(tmp_path), PACKAGE])
     assert python(program, PYTHONPATH=path) == f"{loaded}/libcudnn.so.9 False\n"

@@ -63,8 +63,8 @@ import ctypes
 for name in {names!r}:
     ctypes.CDLL({str(folder)!r} + "/" + name)
 from rnnlayout._run import cudnn as _cudnn
-report = _cudnn.find()
-print(_cudnn.version(report), report["places"][0]["origin"], len(report["places"]))
+report = _cudnn.cudnn_report()
+print(_cudnn.cudnn_version(report), report["places"][0]["origin"], len(report["places"]))
 """
     assert python(program) == f"{version} already loaded 1\n"
 
