@@ -145,10 +145,12 @@ def _places_of_layout(
             found.setdefault((path[0], False), {})[path[1]] = name
             continue
         for prefix, tensor, leaf, short in readings:
-            tensor, leaf = with_slashes(layout, tensor), with_slashes(layout, leaf)
+            if with_slashes(layout, leaf) not in leaves:
+                continue
+            tensor = with_slashes(layout, tensor)
             begins = bool(_NUMBERED.match(tensor))  # with the number of a layer
             of_path = begins and prefix.endswith("/")  # which may count anything
-            if leaf in leaves and (begins if numbered else not of_path):
+            if begins if numbered else not of_path:
                 found.setdefault((prefix, short), {})[tensor] = name
                 break
     for (prefix, short), names in found.items():
