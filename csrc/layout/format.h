@@ -49,7 +49,6 @@ typedef struct rnl_row {
     const char *gates[RNL_NUM_CELLS]; /* letters in memory order; NULL: cell not supported      */
     unsigned resets;                  /* those of its GRUs: bits 1 << rnl_reset                 */
     unsigned activations;             /* bits 1 << rnl_activation                               */
-    bool has_relu; /* LSTMs and GRUs may have relu where others have tanh                       */
     const char *per;
     rnl_slot slots[RNL_MAX_SLOTS];
     unsigned options; /* bits 1 << index into rnl_options */
@@ -58,6 +57,7 @@ typedef struct rnl_row {
     bool bias_by_mode;  /* spec->bias decides which biases exist, and skip_input leaves out W */
     bool bias_always;   /* every layer has biases                                             */
     bool must_name;     /* tensors that look like another layout's are read only if it is named */
+    bool has_relu;      /* LSTMs and GRUs may have relu where others have tanh                 */
     rnl_checked checked;
     const char *source;
 } rnl_row;
