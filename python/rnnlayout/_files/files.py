@@ -193,8 +193,8 @@ def convert_file(
     """Convert the recurrent layers of a file to another layout.
 
     to: the layout of the result.
-    src, spec, layout, prefix, cell, reset, recurrent_activation, activation, as_class, config,
-        format: as for load(); dtype, exact: as for convert().
+    src, spec, layout, prefix, as_class, config, format: as for load().
+    cell, reset, recurrent_activation, activation: as for load(). dtype, exact: as for convert().
     only: names of RNNs: the new file has these and nothing else. stack: lists of names, bottom
         first; each list becomes one RNN. With only or stack the new file has no other tensors.
     force: replace `dst` if it exists.
