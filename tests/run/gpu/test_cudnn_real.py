@@ -142,7 +142,7 @@ def test_nothing_of_it_is_opened_at_import(tmp_path):
 
 def test_the_process_ends_well(real):
     folder = real[1]
-    program = "import sys; from rnnlayout._run import cudnn; cudnn.find(); sys.exit(7)"
+    program = "import sys; from rnnlayout._run import cudnn; cudnn.cudnn_report(); sys.exit(7)"
     done = subprocess.run(
         [sys.executable, "-c", program], env=os.environ | {"RNNLAYOUT_CUDNN": str(folder)},
         capture_output=True, text=True, check=False,
