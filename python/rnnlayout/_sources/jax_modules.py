@@ -18,6 +18,7 @@ from rnnlayout._native import LayoutError, LossyError
 from . import mismatch
 from .keras_config import RNNDescription
 from .tensor_paths import match_layout_names
+from .torch_modules import class_names
 
 _CELLS = {"OptimizedLSTMCell": "lstm", "LSTMCell": "lstm", "GRUCell": "gru", "SimpleCell": "rnn"}
 _SIGMOIDS = ("sigmoid", "hard_sigmoid")  # jax.nn.hard_sigmoid is x / 6 + 0.5
@@ -29,7 +30,7 @@ _DEPTH = 8  # of modules in modules, for messages
 
 def is_jax_module(value: Any) -> bool:
     """Is it a module of flax.nnx, flax.linen or Equinox?"""
-    return "Module" in _jax_class_names(value, _NNX, _LINEN, _EQUINOX)
+    return "Module" in class_names(value, _NNX, _LINEN, _EQUINOX)
 
 
 def is_jax_cell(value: Any) -> bool:
@@ -39,7 +40,7 @@ def is_jax_cell(value: Any) -> bool:
 
 def is_no_weight(value: Any) -> bool:
     """Is it a variable of nnx that is not a weight: the state of a random number generator?"""
-    names = _jax_class_names(value, _NNX)
+    names = class_names(value, _NNX)
     return "Variable" in names and "Param" not in names
 
 
@@ -82,7 +83,7 @@ def jax_arrays(module: Any, own: RNNDescription) -> dict[str, Any]:
     Raises LayoutError if one is missing: arrays of Equinox may be None.
     """
     paths = _paths(nested_arrays_of(module))
-    if _jax_class_names(module, _EQUINOX):
+    if class_names(module, _EQUINOX):
         needed = describe(Spec(**own.hints), own.layout)
         if missing := [name for name in needed if name not in paths]:
             raise LayoutError(
@@ -97,14 +98,14 @@ def jax_arrays(module: Any, own: RNNDescription) -> dict[str, Any]:
 
 def jax_expression(module: Any) -> str:
     """Return code for the arrays of a cell or layer, in messages."""
-    if _jax_class_names(module, _EQUINOX):
+    if class_names(module, _EQUINOX):
         return f"{{name: getattr(module, name) for name in {[*nested_arrays_of(module)]}}}"
     return "nnx.state(module, nnx.Param)"
 
 
 def nested_arrays_of(module: Any) -> Mapping[str, Any]:
     """Return the arrays of a cell or layer as its framework names them, nested."""
-    if _jax_class_names(module, _EQUINOX):
+    if class_names(module, _EQUINOX):
         return {
             name: value
             for name, value in vars(module).items()
@@ -130,7 +131,7 @@ def set_arrays(module: Any, new: Callable[[str, Any], Any]) -> Any:
     new: a function that returns the new array for a name of the layout and the old array.
     """
     own = jax_spec(module)
-    if _jax_class_names(module, _EQUINOX):
+    if class_names(module, _EQUINOX):
         changed = {name: new(name, old) for name, old in jax_arrays(module, own).items()}
         return sys.modules["equinox"].tree_at(
             lambda cell: [getattr(cell, name) for name in changed], module, list(changed.values())
@@ -161,15 +162,11 @@ def _paths(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
-def _jax_class_names(value: Any, *modules: str) -> list[str]:
-    return [c.__name__ for c in type(value).__mro__ if str(c.__module__).startswith(modules)]
-
-
 def _cell_class(value: Any) -> str | None:
     """Return the class of a cell or layer that has arrays, None of anything else."""
     kinds = ("LSTMCell", "GRUCell"), (*_CELLS, "RNN", "Bidirectional")
     for module, known in zip((_EQUINOX, _NNX), kinds, strict=True):
-        if found := [name for name in _jax_class_names(value, module) if name in known]:
+        if found := [name for name in class_names(value, module) if name in known]:
             return found[0]
     return None
 
@@ -183,7 +180,7 @@ def _function_name(function: Any, module: str) -> str:
 def _describe_jax_cell(cell: Any) -> dict[str, Any]:
     """Return the fields of the spec that a cell records."""
     kind = _cell_class(cell) or ""
-    if _jax_class_names(cell, _EQUINOX):
+    if class_names(cell, _EQUINOX):
         return {"cell": _CELLS[kind], "input_size": cell.input_size,
                 "hidden_size": cell.hidden_size, "bias": cell.use_bias}  # fmt: skip
     if kind not in _CELLS:
@@ -218,7 +215,7 @@ def _layout_of(module: Any, kind: str, hints: dict[str, Any]) -> str:
 
     hints: of a cell. Raises LayoutError if none has, or if a subclass has more.
     """
-    if _jax_class_names(module, _EQUINOX):
+    if class_names(module, _EQUINOX):
         paths, layout = _leaves(module), "equinox"
         known = {*describe(Spec(**hints | {"bias": True}), layout)}
     else:
@@ -252,13 +249,13 @@ def _leaves(module: Any) -> list[str]:
 
 def _no_jax_rnn(module: Any) -> LayoutError:
     kind = type(module).__name__
-    if _jax_class_names(module, _LINEN):
+    if class_names(module, _LINEN):
         return LayoutError(
             f"{kind} is a module of flax.linen, which has no weights of its own: pass its part of"
             " the dict that init() returned, variables['params']"
         )
     need = "an LSTMCell or GRUCell of Equinox"
-    if _jax_class_names(module, _NNX):
+    if class_names(module, _NNX):
         need = f"one of Flax's {', '.join(_CELLS)}, RNN or Bidirectional"
     text = f"{kind} is not {need}"
     if found := list(_ways_to_cells(module, "", _DEPTH)):
@@ -273,7 +270,7 @@ def _ways_to_cells(value: Any, at: str, depth: int) -> Iterator[str]:
     elif depth and isinstance(value, (dict, Mapping)):
         for key, inside in value.items():
             yield from _ways_to_cells(inside, f"{at}[{key!r}]", depth - 1)
-    elif depth and (isinstance(value, (list, tuple)) or "List" in _jax_class_names(value, _NNX)):
+    elif depth and (isinstance(value, (list, tuple)) or "List" in class_names(value, _NNX)):
         for key, inside in enumerate(value):
             yield from _ways_to_cells(inside, f"{at}[{key}]", depth - 1)
     elif depth and is_jax_module(value):

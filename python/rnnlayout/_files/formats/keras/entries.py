@@ -13,7 +13,7 @@ from rnnlayout._files.tensor_sets.match_rnns import stack_entries
 from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._files.tensor_sets.rnn_names import distinct_names
 from rnnlayout._files.tensor_sets.tensor_set import Hints
-from rnnlayout._files.tensor_sets.unrecorded import unrecorded
+from rnnlayout._files.tensor_sets.unrecorded import DEFAULT_ACTIVATIONS, unrecorded
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.dtypes import Bits
@@ -43,8 +43,6 @@ CellDatasets = Mapping[str, Hdf5Dataset]  # by LEAVES, or by the names of Keras 
 # Keras 1 has an array per gate, named by letters, of which two are its own.
 _KERAS_1 = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
 _KERAS_1_LETTER = {"g": "c", "n": "h"}
-# Keras's, and those of a Spec: there they may be only the defaults, so they answer nothing.
-_DEFAULTS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 
 
 @dataclass
@@ -164,11 +162,11 @@ class KerasEntries:
         layout, spec, asked = self.hints.layout, self.hints.spec, self.hints.hidden
         if spec is not None:
             asked |= {"cell": spec.cell, "reset": spec.reset}
-            asked |= {key: found for key, default in _DEFAULTS.items()
+            asked |= {key: found for key, default in DEFAULT_ACTIVATIONS.items()
                       if (found := getattr(spec, key)) != default}  # fmt: skip
         shapes = (a.array.shape for leaf, a in tensors.items() if leaf.endswith(LEAVES[1]))
         if not any(count_gates(shape) > 1 for shape in shapes):
-            asked = {key: value for key, value in asked.items() if key not in _DEFAULTS}
+            asked = {key: value for key, value in asked.items() if key not in DEFAULT_ACTIVATIONS}
         activation = asked.get("recurrent_activation")
         check_activation(activation, self.version)
         try:
