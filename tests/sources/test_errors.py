@@ -29,7 +29,7 @@ def ones(*shape):
          r" is needed: are these the weights of a GRU\?"),
         (tensors(GRU), LSTM,
          r"weight_ih_l0: shape \(21, 5\), expected \(28, 5\) = \(4 H, I\) .*3 H where 4 H.*"
-         r"3 more do not fit.*these shapes are those of rl.Spec\('gru', input_size=5, hidden_size"),
+         r"3 more do not fit.*these shapes fit spec=rl.Spec\('gru', input_size=5, hidden_size"),
         (tensors(), GRU, "4 H where 3 H is needed: are these the weights of an LSTM"),
         (tensors(weight_hh_l0=ones(7, 28)), None, r"expected \(28, 7\).*this matrix is transposed"),
         ({n: w.T for n, w in tensors().items()}, None,
@@ -37,7 +37,7 @@ def ones(*shape):
         ({n: w.T for n, w in tensors().items()}, LSTM, "matrices are transposed; pass w.T of each"),
         (tensors(weight_ih_l0=ones(5, 28)), None, r"expected \(28, 5\).*this matrix is transposed"),
         (tensors(bias_hh_l0=ones(56)), None, "twice as long: does it have two biases per gate"),
-        (tensors(), rl.Spec("lstm", 5, 8), r"shapes are those of rl.Spec\('lstm', input_size=5"),
+        (tensors(), rl.Spec("lstm", 5, 8), r"shapes fit spec=rl.Spec\('lstm', input_size=5"),
         (tensors(weight_ih_l0=ones(28, 5, 1)), None, r"shape \(28, 5, 1\), expected \(28, I\)"),
         (tensors(weight_ih_l0=np.float32(1)), None, r"shape \(\), expected \(28, I\)"),
         ({n: w[()].ravel()[0] for n, w in tensors().items()}, None,
@@ -60,6 +60,27 @@ def test_a_keras_gru_transposed_with_its_two_row_bias():
     turned = {n: w.T if "kernel" in n else w for n, w in weights.items()}
     with pytest.raises(rl.LayoutError, match="the matrices are transposed"):
         rl.pack(turned)
+
+
+@pytest.mark.parametrize(
+    "weights, count",
+    [
+        (tensors(rl.Spec("rnn_relu", 5, 7)), 4),  # cell= twice, and the whole spec
+        (tensors(rl.Spec("gru", 5, 7), layout="onnx"), 4),
+        ({"enc." + n: w for n, w in tensors().items()}, 1),
+        (rl.Weights(tensors()), 0),
+    ],
+)
+def test_each_argument_that_an_error_asks_for_repairs_the_call(weights, count):
+    asks = ()
+    try:
+        rl.convert(weights, to="torch")
+    except rl.Error as error:
+        asks = error.asks
+    assert len(asks) == count
+    for name, value in asks:
+        told = "enc" if value is ... else value
+        assert rl.convert(weights, to="keras", **{name: told})
 
 
 @pytest.mark.parametrize(

@@ -115,9 +115,7 @@ def test_a_hint_that_contradicts_it(as_source):
     source = as_source(tensors(rl.Spec("gru", 5, 7), "keras"))
     if hasattr(source, "build"):
         source.build((None, None, 5))
-    with pytest.raises(
-        rl.SpecError, match=r"reset='before' contradicts .* reset 'after': omit reset="
-    ):
+    with pytest.raises(rl.SpecError, match=r"reset 'before' contradicts .* 'after': omit reset="):
         rl.infer_spec(source, reset="before")
 
 

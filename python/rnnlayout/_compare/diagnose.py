@@ -14,6 +14,7 @@ from rnnlayout._convert import engine
 from rnnlayout._files.files import load, save
 from rnnlayout._files.formats.npy import map_npy
 from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import narrow_values, present_array, storage_dtype, take_bits
 from rnnlayout._model.layout import CUDNN, ROLES, Layout
@@ -178,7 +179,8 @@ def _read_true_weights(like: Any, hints: dict[str, Any]) -> Weights:
 def _only_rnn(found: Any, path: Any) -> Weights:
     names = found.names
     if len(names) != 1:
-        raise LayoutError(f"{path} has several RNNs: choose one with prefix=: {', '.join(names)}")
+        several = f"{path} has several RNNs: choose one with " + Ask("prefix")
+        raise LayoutError(several + f": {', '.join(names)}")
     weights: Weights = found[names[0]]
     return weights
 

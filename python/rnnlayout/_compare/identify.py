@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
@@ -98,7 +99,7 @@ class Identified:
                       for one in shown]  # fmt: skip
         if self.tied > _SHOWN:
             lines.append(f"  and {self.tied - _SHOWN} more")
-        return lines + [f"note: {note}" for note in self.notes]
+        return lines + ["note: " + note for note in self.notes]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but best, ready for JSON."""
@@ -303,7 +304,8 @@ def _identify_notes(search: Search, tied: Sequence[Match], near: bool) -> Iterat
     elif not tied:
         yield "in layouts that are in no row, not tried: projections, peepholes"
     if not tied and near and search.unit == UNITS["float32"]:
-        yield "for y made in TF32 or on a GPU with reduced precision, pass atol=, such as 0.01"
+        why = "for y made in TF32 or on a GPU with reduced precision, pass "
+        yield why + Ask("atol") + ", such as 0.01"
 
 
 def _error_text(value: float) -> str:

@@ -13,6 +13,7 @@ from rnnlayout._files.files import load
 from rnnlayout._files.formats.npy import map_npy
 from rnnlayout._files.formats.registry import TensorFormat, explain_wrong_suffix, format_to_read
 from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import as_carrier, take_bits, widen_bits
 from rnnlayout._model.errors import FileError
@@ -75,7 +76,8 @@ def read_tensor_values(source: Any, prefix: str, format: str | None = None) -> A
             raise LayoutError(f"no tensors{have or ' in the dict'}")
         return found
     if prefix:
-        raise LayoutError(f"prefix={prefix!r} chooses tensors by their names: omit prefix=")
+        why = f"prefix {prefix!r} chooses tensors by their names: omit "
+        raise LayoutError(why + Ask("prefix", None))
     if isinstance(source, (list, tuple)):
         arrays = [array for one in source for array in (one if _is_list(one) else [one])]
         if not arrays:
@@ -101,7 +103,8 @@ def _flatten_dicts(tree: Mapping[Any, Any], path: str = "", depth: int = 0) -> d
         inner = isinstance(value, Mapping) and depth < _MOST_LEVELS
         found |= _flatten_dicts(value, f"{name}/", depth + 1) if inner else {name: value}
         if len(found) > _MOST_TENSORS:
-            raise LayoutError(f"more than {_MOST_TENSORS} tensors: pass prefix= to choose an RNN")
+            why = f"more than {_MOST_TENSORS} tensors: pass "
+            raise LayoutError(why + Ask("prefix") + " to choose an RNN")
     return found
 
 
@@ -120,7 +123,8 @@ def _read_values_from_file(path: Any, prefix: str, name: str | None) -> tuple[An
             return {name: one.floats(name) for name, one in floats.items()}, prefix
     found = load(path, prefix=prefix, format=name)
     if len(found.names) != 1:
-        raise FileError(f"{path} has several RNNs: pass prefix=, one of {list_names(found.names)}")
+        several = f"{path} has several RNNs: pass " + Ask("prefix")
+        raise FileError(several + f", one of {list_names(found.names)}")
     return found[found.names[0]], ""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from rnnlayout import _native
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.layout import Layout, known_layouts
-from rnnlayout._sources.infer import spec_line
+from rnnlayout._model.spec import call_of_spec
 
 from .identify_inputs import Observed, UnknownTensors
 from .identify_rows import RowMatch
@@ -99,7 +99,7 @@ def reading_code(found: Match) -> str:
     if case.layout.options:
         layout = f"rl.{case.layout!r}"
     known = ["reset", "recurrent_activation"] if CELLS[spec.cell].has_reset else []
-    call = f"rl.Weights({source}, {spec_line(spec, known)}, layout={layout})"
+    call = f"rl.Weights({source}, rl.{call_of_spec(spec, known)}, layout={layout})"
     if {*(tensors.names or ())} == {*case.names} and tensors.prefix:
         call = f"{call[:-1]}, prefix={tensors.prefix!r})"
     settings = match_settings(found)

@@ -10,6 +10,7 @@ import numpy as np
 
 from rnnlayout._files.tensor_sets.choose_rnns import check_known_names
 from rnnlayout._files.tensor_sets.match_rnns import match_names, stack_layers_as_in
+from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.config import describe_config
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.picture.picture import WIDTH, Picture
@@ -98,20 +99,21 @@ class Verified:
         return self.picture().svg if any(pair.spec for pair in self.pairs) else None
 
     def __str__(self) -> str:
-        lines = []
+        lines: list[str] = []
         for pair in self.pairs:
             name = pair.a if pair.a == pair.b else f"{pair.a} and {pair.b}"
             text = pair.text or "equal"
-            lines.append(f"{name}: {text}" if name else text)
+            lines.append(f"{name}: " + text if name else text)
             lines += [f"  {pair.note}"] if pair.note else []
         lines += [f"{name}: only in a" for name in self.only_a]
         lines += [f"{name}: only in b" for name in self.only_b]
-        lines += [f"pass map={self.alike} if these are the same RNNs"] if self.alike else []
+        if self.alike:
+            lines.append("pass " + Ask("map", self.alike) + " if these are the same RNNs")
         reasons: dict[str, list[str]] = {}  # what both sides lack is said once
         for name, why in (self.unread or {}).items():
             reasons.setdefault(str(why).removeprefix(f"{name[3:]}: "), []).append(name)
-        lines += [f"{', '.join(names)}: cannot be read: {why}" for why, names in reasons.items()]
-        return "\n".join(lines)
+        lines += [f"{', '.join(names)}: cannot be read: " + why for why, names in reasons.items()]
+        return join_messages("\n", lines)
 
 
 def _pair_panel(pair: ComparedPair) -> HeatMapPanel:
@@ -257,17 +259,19 @@ def compare_pair(
     note = _pair_note(a, b, only_one, other_sigmoid)
     head = ""
     if dtypes[0] != dtypes[1] and not (rtol or atol):
-        head = f"{dtypes[0]} and {dtypes[1]} {names}: to compare their values pass rtol="
+        why = f"{dtypes[0]} and {dtypes[1]} {names}: to compare their values pass "
+        head = why + Ask("rtol")
     compared = BlockComparison(a.spec, first, second, dtypes, rtol, atol)
     lines = [compared.line(key) for key in keys if key in compared.wrong]
     if not lines:
-        return ComparedPair(*called, head and f"{head}; all of them are equal", (), note, a.spec)
+        return ComparedPair(*called, head and head + "; all of them are equal", (), note, a.spec)
     head = head or f"{len(lines)} of {len(keys)} blocks differ {names}, {a.spec}"
     shown = [f"  {line}" for line in lines[:_MOST]]
     if len(lines) > _MOST:
         shown.append(f"  and {len(lines) - _MOST} more")
     has_sums = _has_sums(a, b, whole) and not other_sigmoid
-    text = "\n".join([head, *shown, *likely_causes(compared, whole if has_sums else None)])
+    causes = likely_causes(compared, whole if has_sums else None)
+    text = join_messages("\n", [head, *shown, *causes])
     gaps = tuple(compared.gap(key) for key in compared.wrong)
     return ComparedPair(*called, text, gaps, note, a.spec)
 

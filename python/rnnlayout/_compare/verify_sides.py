@@ -9,8 +9,9 @@ from typing import Any
 from rnnlayout._files.files import load
 from rnnlayout._files.tensor_sets.choose_rnns import check_known_names, join_rnns
 from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError
-from rnnlayout._model.undecided import UndecidedError
+from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._weights.weights import Weights
 
@@ -46,7 +47,7 @@ def read_both_sides(a: Any, b: Any, prefix: str, hints: dict[str, Any]) -> tuple
                 found[side] = read  # else its tensors are of another RNN: it has to be asked
     for side, one in found.items():
         if isinstance(one, SpecError):
-            raise SpecError(f"{side}: {one}")
+            raise error_with_name(one, side)
         if isinstance(one, ValueError):
             raise one
     first, second = found.values()
@@ -57,7 +58,8 @@ def read_both_sides(a: Any, b: Any, prefix: str, hints: dict[str, Any]) -> tuple
 def check_not_for_files(hints: Mapping[str, Any], source: Any) -> None:
     """Check the hints for a source that is not a file. Raises SpecError if one is for files."""
     for name in hints.keys() & {"as_class", "config", "format"}:
-        raise SpecError(f"{name}= is for a file, not for a {type(source).__name__}")
+        why = f"{name} is for a file, not for a {type(source).__name__}: omit "
+        raise SpecError(why + Ask(name, None))
 
 
 def _is_unsure(found: Found | ValueError) -> bool:

@@ -19,6 +19,7 @@ from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
 from rnnlayout._files.tensor_sets.match_rnns import match_names, stack_layers_as_in
 from rnnlayout._files.tensor_sets.output_file import check_free, write_whole_file
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import differing_fields
 from rnnlayout._native import LayoutError, SpecError
@@ -104,8 +105,8 @@ def _pairs(
     if not pairs:
         raise LayoutError(
             f"no RNN of {path} ({', '.join(new.readable)}) has the name of one of {model}"
-            f" ({', '.join(old.readable)}): pair them with"
-            f" map={f'{new.readable[0]}={old.readable[0]}'!r}"
+            f" ({', '.join(old.readable)}): pair them with "
+            + Ask("map", {new.readable[0]: old.readable[0]})
         )
     for name, target in pairs.items():
         if difference := differing_fields(new[name].spec, old[target].spec):

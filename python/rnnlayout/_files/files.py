@@ -21,6 +21,7 @@ from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion, ScratchM
 from rnnlayout._files.tensor_sets.output_file import Output, write_whole_file
 from rnnlayout._files.tensor_sets.rnn_names import check_names, entry_name
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress
+from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import check_config
 from rnnlayout._model.layout import Layout, as_layout
@@ -123,8 +124,8 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
 def _check_all_read(found: Found, repair: str) -> None:
     """Raise the first error of the RNNs of a file that are undecided or could not be read."""
     for error in found.unread.values():
-        others = f": {repair}" if found else ""
-        raise error_with_text(error, f"{error}; nothing was written{others}")
+        others = ": " + repair if found else ""
+        raise error_with_text(error, str(error) + "; nothing was written" + others)
 
 
 def _in_layout_of_format(name: str, weights: Weights, format: Format) -> Weights:
@@ -222,11 +223,12 @@ def convert_file(
             with explain_wrong_suffix(path, source):
                 return modernize(path, out, hints, to, dtype, exact)
         if isinstance(target, ModelFormat) and to.name not in target.layouts:
-            fits = " or ".join(f"to={name!r}" for name in target.layouts)
-            raise LayoutError(f"{dst}: a {target.suffix} file cannot have layout {to}: pass {fits}")
+            fits = join_messages(" or ", [Ask("to", name) for name in target.layouts])
+            why = f"{dst}: a {target.suffix} file cannot have layout {to}: pass "
+            raise LayoutError(why + fits)
         found, file = read_file(path, hints)
         found = choose_rnns(found, only, stack)
-        _check_all_read(found, f"convert the others with only={[*found]}")
+        _check_all_read(found, "convert the others with " + Ask("only", [*found]))
         if exact and (
             rounded := [n for one in found.values() for n in checked_rnn_of(one).rounded]
         ):
@@ -242,7 +244,8 @@ def convert_file(
             notes += file.copy(out, conversions, progress, target)
             left_out = () if source is target else beside
         else:
-            _write_new_file(out, target, conversions, "choose one with prefix=", progress)
+            repair = "choose one with " + Ask("prefix")
+            _write_new_file(out, target, conversions, repair, progress)
         for one in conversions.values() if dry_run else ():
             one.check()
     if left_out and whole_file and to.name == "keras" and modernize is not None:

@@ -24,6 +24,7 @@ from rnnlayout._files.tensor_sets.record import Record, read_records, write_reco
 from rnnlayout._files.tensor_sets.rnn_names import entry_name
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints, Progress, TensorSet
 from rnnlayout._files.tensor_sets.unrecorded import unrecorded
+from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import as_layout
@@ -45,7 +46,7 @@ def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, Te
     format = format_to_read(path, hints.format, asks=asks)
     for name in _KERAS:
         if getattr(hints, name) and name not in getattr(format, "hints", ()):
-            raise SpecError(f"{path}: {name}= is only for Keras files: omit {name}=")
+            raise SpecError(f"{path}: {name} is only for Keras files: omit " + Ask(name, None))
     with explain_wrong_suffix(path, format, asks=asks):
         return _read_rnns(path, format, hints)
 
@@ -66,13 +67,13 @@ def _read_rnns(path: Path, format: Format, hints: Hints) -> tuple[Found, TensorF
     if found.readable and hints.prefix:
         _name_others(found, path, hints)
     if not found.readable:
-        where = "" if hints.layout is None else f" in layout {as_layout(hints.layout)}: {_OMIT}"
-        text = f"{path}: no recurrent layer found{where}"
-        raise FileError("; ".join([text, *found.notes, *_other_hints_to_try(hints, file)]))
+        text = f"{path}: no recurrent layer found"
+        if hints.layout is not None:
+            text += f" in layout {as_layout(hints.layout)}: omit " + Ask("layout", None)
+            text += " to look for all layouts"
+        others = [*found.notes, *_other_hints_to_try(hints, file)]
+        raise FileError(join_messages("; ", [text, *others]))
     return found, file
-
-
-_OMIT = "omit layout= to look for all layouts"
 
 
 def _name_others(found: Found, path: Path, hints: Hints) -> None:
@@ -89,7 +90,7 @@ def _other_hints_to_try(hints: Hints, file: TensorFile | None) -> list[str]:
         return []
     return [
         "its tensors do not have the names of a layout: for a list of arrays that np.savez()"
-        " wrote, or a weight space alone, pass layout="
+        " wrote, or a weight space alone, pass " + Ask("layout")
     ]
 
 
@@ -109,11 +110,11 @@ def _prefixes(found: Found, file: TensorFile | None) -> list[str]:
 def _wrong_prefix(path: Path, hints: Hints) -> FileError:
     """Return the error for a file with no RNN under the prefix."""
     prefixes = _prefixes(*read_file(path, replace(hints, prefix="", spec=None)))
-    others = (
-        f"with prefix= these would work: {list_names(prefixes, 12)}" if prefixes else "omit prefix="
-    )
-    meant = did_you_mean(hints.prefix, prefixes)
-    return FileError(f"{path}: no recurrent layer found under {hints.prefix!r}; {others}{meant}")
+    text = f"{path}: no recurrent layer found under {hints.prefix!r}; "
+    if not prefixes:
+        return FileError(text + "omit " + Ask("prefix", None))
+    others = f"{list_names(prefixes, 12)}{did_you_mean(hints.prefix, prefixes)}"
+    return FileError(text + "with " + Ask("prefix") + f" these would work: {others}")
 
 
 class TensorFile:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
@@ -167,15 +167,11 @@ class Spec:
 
     def __repr__(self) -> str:
         """Return the call that makes it, with the fields that are not at their defaults."""
-        shown = [repr(self.cell)]
-        shown += [f"{name}={value!r}" for name, value in self._shown()]
-        return f"Spec({', '.join(shown)})"
+        return call_of_spec(self)
 
     def __str__(self) -> str:
         """Return the fields that are not at their defaults."""
-        shown: list[str] = [self.cell]
-        shown += [name if value is True else f"{name} {value}" for name, value in self._shown()]
-        return ", ".join(shown)
+        return spec_in_words(self)
 
     def _repr_svg_(self) -> str | None:
         """Return what a notebook shows: cuDNN's weight space, if it can represent the RNN."""
@@ -183,10 +179,25 @@ class Spec:
 
         return spec_svg(self)
 
-    def _shown(self) -> list[tuple[str, Any]]:
-        """Return the sizes, and the other fields that are not at their defaults."""
-        values = [(field, getattr(self, field.name)) for field in fields(self)[1:]]
-        return [(field.name, value) for field, value in values if value != field.default]
+
+def call_of_spec(spec: Spec, also: Collection[str] = ()) -> str:
+    """Return the call that makes the spec. also: fields to write even if at their defaults."""
+    shown = [f"{name}={value!r}" for name, value in _shown_fields(spec, also)]
+    return f"Spec({', '.join([repr(spec.cell), *shown])})"
+
+
+def spec_in_words(spec: Spec, also: Collection[str] = ()) -> str:
+    """Return the fields as str() does. also: fields to write even if at their defaults."""
+    shown = [name if value is True else f"{name} {value}"
+             for name, value in _shown_fields(spec, also)]  # fmt: skip
+    return ", ".join([spec.cell, *shown])
+
+
+def _shown_fields(spec: Spec, also: Collection[str]) -> list[tuple[str, Any]]:
+    """Return the sizes, and the other fields that are not at their defaults, or in `also`."""
+    values = [(field, getattr(spec, field.name)) for field in fields(spec)[1:]]
+    return [(field.name, value) for field, value in values
+            if value != field.default or field.name in also]  # fmt: skip
 
 
 @lru_cache(maxsize=256)

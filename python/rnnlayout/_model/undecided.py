@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from rnnlayout._native import SpecError
 
+from .asks import Ask, join_messages
 from .checked_rnn import CheckedRNN
 from .spec import Spec
 
@@ -31,7 +32,7 @@ class UndecidedError(SpecError):
     ) -> None:
         super().__init__(message)
         self.givens, self.arguments, self.reason = tuple(givens), tuple(arguments), reason
-        self.repair = repair or " and ".join(f"{argument}=" for argument in arguments)
+        self.repair = repair or join_messages(" and ", map(Ask, arguments))
 
     @property
     def specs(self) -> tuple[Spec, ...]:
@@ -52,7 +53,7 @@ class UndecidedError(SpecError):
 
 def error_with_name(error: _Error, name: str) -> _Error:
     """Return a copy of the error with a name before its message."""
-    return error_with_text(error, f"{name}: {error}")
+    return error_with_text(error, f"{name}: " + str(error))
 
 
 def error_with_text(error: _Error, text: str) -> _Error:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError
@@ -84,8 +85,9 @@ def refuse_devices(named: dict[str, Any]) -> None:
     for what, value in named.items():
         if is_on_device(value):
             raise LayoutError(
-                f"{what} is a {type_name(value)} on a GPU, but this RNN is on the CPU: pass"
-                " device='cuda' to rl.RNN, or copy the array to the host (in PyTorch"
+                f"{what} is a {type_name(value)} on a GPU, but this RNN is on the CPU: pass "
+                + Ask("device", "cuda")
+                + " to rl.RNN, or copy the array to the host (in PyTorch"
                 f" {what}.cpu(), in CuPy {what}.get())"
             )
 

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from rnnlayout import _native
+from rnnlayout._model.asks import Ask
 from rnnlayout._native import CudnnNotFoundError, SpecError
 
 _CHOSEN = ("RNNLAYOUT_CUDNN", "chosen")
@@ -54,8 +55,8 @@ def require_cudnn(number: int = 0) -> None:
         known = number < len(report["gpus"])
         why_not = report["gpus"][number]["why_not"] if known else "this GPU does not exist"
     if why_not:
-        lines = [f"cuda:{number} cannot be used: {why_not}", *describe_search(report)]
-        raise CudnnNotFoundError("\n".join([*lines, f"hint: {cudnn_hint(report)}"]))
+        lines = [f"cuda:{number} cannot be used: {why_not}", *describe_search(report), "hint: "]
+        raise CudnnNotFoundError("\n".join(lines) + cudnn_hint(report))
 
 
 def describe_search(report: dict[str, Any]) -> list[str]:
@@ -81,7 +82,7 @@ def describe_search(report: dict[str, Any]) -> list[str]:
 def cudnn_hint(report: dict[str, Any]) -> str:
     """Return what to do, in one line."""
     if not report["places"]:
-        return "use device='cpu'"
+        return "use " + Ask("device", "cpu")
     if not report["path"] and report["places"][0]["origin"] in _CHOSEN:
         return "without RNNLAYOUT_CUDNN and set_cudnn(), cuDNN is searched for"
     if not report["path"]:

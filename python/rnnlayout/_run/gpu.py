@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rnnlayout import _native
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import (
@@ -41,7 +42,8 @@ def require_gpu(number: int, spec: Spec) -> None:
     try:
         _native.check(spec, CUDNN)
     except LossyError as error:
-        raise SpecError(f"device is 'cuda:{number}', but {error}: use device='cpu'") from None
+        why = f"device is 'cuda:{number}', but {error}: use "
+        raise SpecError(why + Ask("device", "cpu")) from None
 
 
 def call_on_gpu(
@@ -104,7 +106,7 @@ def run_on_gpu(
     if stream is not None:
         raise SpecError(
             "stream= is only for arrays on a GPU; x is on the host, where a call returns when it is"
-            " done: omit it"
+            " done: omit " + Ask("stream", None)
         )
     for what, value in named.items():
         if is_on_device(value):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.dtypes import as_carrier, check_in_place, storage_dtype, take_bits
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import STEP, LayoutError
@@ -112,11 +113,11 @@ def read_array(value: Any, what: str, part: ArrayNeed, dtype: str) -> np.ndarray
 
 def take_array(value: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
     if not any(hasattr(value, name) for name in ("__array__", "__array_interface__")):
-        packed = type_name(value) == "PackedSequence"
-        repair = ": pass both results of torch.nn.utils.rnn.pad_packed_sequence, x and lengths="
-        raise LayoutError(
-            f"{what} is a {type_name(value)}, need an array of {needed}{repair if packed else ''}"
-        )
+        text = f"{what} is a {type_name(value)}, need an array of {needed}"
+        if type_name(value) == "PackedSequence":
+            text += ": pass both results of torch.nn.utils.rnn.pad_packed_sequence, x and "
+            text += Ask("lengths")
+        raise LayoutError(text)
     return take_bits(value, what, needed)
 
 

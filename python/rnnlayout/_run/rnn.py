@@ -8,6 +8,7 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._convert.engine import run_conversion
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.dtypes import as_carrier, dtype_name
 from rnnlayout._model.layout import Layout
@@ -374,7 +375,8 @@ class RNN:
     def _checked_call(self, axes: int, lengths: Any, stream: Any, *arrays: Any) -> Any:
         """Run a call whose arrays have to be checked in Python, and copied or refused."""
         if stream is not None and self._number is None:
-            raise SpecError("stream= is only for RNNs on a GPU, this one is on the CPU: omit it")
+            why = "stream= is only for RNNs on a GPU, this one is on the CPU: omit "
+            raise SpecError(why + Ask("stream", None))
         native, spec, use = self._native, self._spec, self._use
         if axes == STEP:
             self._check_order("step()")
@@ -465,8 +467,9 @@ def _weight_space(given: CheckedRNN, math: str, dtype: Any) -> tuple[Spec, np.nd
         given = run_conversion(given, CPU, dtype)[0]
     if math == "bfloat16" and given.dtype == "float64":
         raise SpecError(
-            "math='bfloat16' would discard the precision of float64 weights: pass dtype='float32'"
-            " too"
+            "math='bfloat16' would discard the precision of float64 weights: pass "
+            + Ask("dtype", "float32")
+            + " too"
         )
     name = "bfloat16" if math == "bfloat16" else given.dtype
     spec = given.spec if given.dtype == name else given.spec.replace(dtype=name)

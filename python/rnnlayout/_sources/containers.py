@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from rnnlayout._model.asks import Ask, Message, join_messages
 from rnnlayout._model.checked_rnn import HasRNN
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
@@ -55,12 +56,13 @@ def only_rnn(source: Any, prefix: str = "") -> Any:
         return source[under[0]]
     if not under:
         raise LayoutError(
-            f"no RNN has a name with prefix {prefix!r}; with prefix= these would work:"
-            f" {list_names(names, _MOST)}"
+            f"no RNN has a name with prefix {prefix!r}; with "
+            + Ask("prefix")
+            + f" these would work: {list_names(names, _MOST)}"
         )
     raise LayoutError(
         f"need one RNN, found {len(under)}: {list_names(under, _MOST)}; pass one of them, for"
-        f" example found[{under[0]!r}], or prefix={under[0]!r}"
+        f" example found[{under[0]!r}], or " + Ask("prefix", under[0])
     )
 
 
@@ -150,14 +152,14 @@ def checkpoint_error(source: Mapping[Any, Any], layouts: Sequence[Layout]) -> La
     keys = list_names((key for key in source if isinstance(key, str)), 8)
     if found := [part for part in parts if part]:
         return LayoutError(
-            f"this dict is a checkpoint with {keys}, not the tensors of an RNN: pass its"
-            f" {' or its '.join(found)}"
+            f"this dict is a checkpoint with {keys}, not the tensors of an RNN: pass its "
+            + join_messages(" or its ", found)
         )
     if prefixes := prefixes_that_fit(
         layouts, flatten_dicts(source)
     ):  # Haiku's {"lstm/linear": ...}
         return LayoutError(
-            f"this dict of {keys} is not one RNN: pass {_prefix_arguments(prefixes)}"
+            f"this dict of {keys} is not one RNN: pass " + _prefix_arguments(prefixes)
         )
     return LayoutError(
         f"this is a dict of {keys}: no dict in it has the tensors of an RNN under any prefix"
@@ -199,9 +201,9 @@ def _with_prefix(part: str, names: Iterable[Any], layouts: Sequence[Layout]) -> 
     if names and any(match_layout_names(layout, names) for layout in layouts):
         return part
     prefixes = prefixes_that_fit(layouts, names)
-    return f"{part} with {_prefix_arguments(prefixes)}" if prefixes else ""
+    return f"{part} with " + _prefix_arguments(prefixes) if prefixes else ""
 
 
-def _prefix_arguments(prefixes: Sequence[str]) -> str:
+def _prefix_arguments(prefixes: Sequence[str]) -> Message:
     more = f" and {len(prefixes) - _MOST} more" if len(prefixes) > _MOST else ""
-    return " or ".join(f"prefix={prefix!r}" for prefix in prefixes[:_MOST]) + more
+    return join_messages(" or ", [Ask("prefix", one) for one in prefixes[:_MOST]]) + more

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from rnnlayout._model.asks import Ask, Message, join_messages
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.config import describe_config
 from rnnlayout._model.describe import describe
@@ -90,15 +91,16 @@ def _wrong_names(
         if concat := _concat_names(names):
             return LayoutError(
                 f"{mismatch.list_names(concat)} are tensors of layout 'concat', which does not"
-                " record the order of h and x or the meaning of z: pass layout=rl.layout('concat',"
-                " inputs='hx', z='state'), or with inputs='xh' or z='candidate'"
+                " record the order of h and x or the meaning of z: pass "
+                + Ask("layout", Layout("concat", inputs="hx", z="state"))
+                + ", or with inputs='xh' or z='candidate'"
             )
         if to_name := [
             layout for layout in _layouts_to_name() if match_layout_names(layout, names)
         ]:
             return LayoutError(
                 f"{mismatch.list_names(names)} may be tensors of a layout that is read only if it"
-                f" is named: pass {' or '.join(map(_layout_argument, to_name))}"
+                " is named: pass " + join_messages(" or ", map(_layout_argument, to_name))
             )
     name, tail = next(iter(rest.items()))
     expected = list(describe(asked.spec, asked.layout)) if asked.layout and asked.spec else None
@@ -125,9 +127,9 @@ def _only_one(
         raise
     except (LayoutError, SpecError) as error:
         if others := [layout for layout, _ in _fits_if_named(arrays, taken, asked)]:
-            ways = " or ".join(map(_layout_argument, others))
-            text = f"{error}; these tensors fit {ways}, which is read only if it is named"
-            raise error_with_text(error, text) from None
+            ways = join_messages(" or ", map(_layout_argument, others))
+            text = str(error) + "; these tensors fit " + ways
+            raise error_with_text(error, text + ", which is read only if it is named") from None
         raise
     if found.layout.name not in _BY_CONVENTION:
         others = [layout for layout, givens in _fits_if_named(arrays, taken, asked)
@@ -153,13 +155,12 @@ def _fits_if_named(
                 yield layout, givens
 
 
-def _layout_argument(layout: Layout) -> str:
+def _layout_argument(layout: Layout) -> Message:
     """Return the argument that names a layout."""
     options = known_layouts()[layout.name]["options"]
-    chosen = "".join(f", {key}={next(iter(values))}" for key, values in options.items())
-    if not chosen:
-        return f"layout={layout.name!r}"
-    return f"layout=rl.layout({layout.name!r}{chosen}) (or other values of its options)"
+    chosen = {key: next(iter(values)) for key, values in options.items()}
+    others = " (or other values of its options)" if chosen else ""
+    return Message(Ask("layout", Layout(layout.name, **chosen)), others)
 
 
 def _concat_names(names: Iterable[str]) -> list[str]:

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from rnnlayout import _native
+from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.dtypes import FLOATS
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
-
-from .infer import spec_line
 
 
 def wrong_length(nelems: int, spec: Spec) -> LayoutError:
@@ -21,24 +20,27 @@ def wrong_length(nelems: int, spec: Spec) -> LayoutError:
     if {"bias": "input"} in nearby and {"bias": "recurrent"} in nearby:
         nearby = [c for c in nearby if "bias" not in c]
         text += (
-            f"; it would fit {_spec_argument(spec, bias='input')} or"
-            f" {_spec_argument(spec, bias='recurrent')} (you have to know which: both have this"
-            " length)"
+            "; it would fit "
+            + _ask_for_spec(spec, bias="input")
+            + " or "
+            + _ask_for_spec(spec, bias="recurrent")
+            + " (you have to know which: both have this length)"
         )
     if spec.bias == "none" and {"bias": "double"} in nearby:
         text += (
-            f"; it would fit {_spec_argument(spec, bias='double')}: torch's own GPU buffer of a"
-            " bias=False module also has biases, which are zero"
+            "; it would fit "
+            + _ask_for_spec(spec, bias="double")
+            + ": torch's own GPU buffer of a bias=False module also has biases, which are zero"
         )
         nearby.remove({"bias": "double"})
     if nearby:
-        text += "; it would fit " + " or ".join(
-            _spec_argument(spec, **changes) for changes in nearby[:4]
+        text += "; it would fit " + join_messages(
+            " or ", [_ask_for_spec(spec, **changes) for changes in nearby[:4]]
         )
     for dtype in FLOATS:
         other = spec.replace(dtype=dtype)
         if dtype != spec.dtype and nelems * _native.itemsize(spec.dtype) == other.nbytes:
-            text += f"; as {dtype} it would fit: pass w.view({dtype!r}) with spec=rl.{other!r}"
+            text += f"; as {dtype} it would fit: pass w.view({dtype!r}) with " + Ask("spec", other)
     return LayoutError(text)
 
 
@@ -55,11 +57,11 @@ def bytes_for_weights(source: bytes, spec: Spec | None) -> LayoutError:
     if spec is not None and len(source) == spec.nbytes:
         return LayoutError(f"found {len(source)} bytes: pass np.frombuffer(source, {spec.dtype!r})")
     text = f"found {len(source)} bytes, need an array: pass np.frombuffer(source, dtype)"
-    return LayoutError(text if spec is not None else f"{text} with spec=rl.Spec(...)")
+    return LayoutError(text if spec is not None else text + " with " + Ask("spec"))
 
 
-def _spec_argument(spec: Spec, **changes: Any) -> str:
-    return f"spec={spec_line(spec.replace(**changes), changes)}"
+def _ask_for_spec(spec: Spec, **changes: Any) -> Ask:
+    return Ask("spec", spec.replace(**changes), tuple(changes))
 
 
 def _num_params_with(spec: Spec, changes: dict[str, Any]) -> int | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from rnnlayout import _native
+from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
@@ -123,38 +124,31 @@ def several_layouts(layouts: Iterable[Layout]) -> LayoutError:
     """Return the error for tensors that are different networks in these layouts."""
     names = sorted({layout.name for layout in layouts})
     return LayoutError(
-        "these tensors fit several layouts, and are a different RNN in each: pass"
-        f" {' or '.join(f'layout={name!r}' for name in names)}"
+        "these tensors fit several layouts, and are a different RNN in each: pass "
+        + join_messages(" or ", [Ask("layout", name) for name in names])
     )
-
-
-def spec_line(spec: Spec, names: Iterable[str]) -> str:
-    """Return the call that makes the spec. names: fields to show even if at their defaults."""
-    line = f"rl.{spec!r}"
-    for name in names:
-        if name != "cell" and f" {name}=" not in line:
-            line = f"{line[:-1]}, {name}={getattr(spec, name)!r})"
-    return line
 
 
 def _several_specs(found: Sequence[CheckedRNN]) -> UndecidedError:
     layout, specs = found[0].layout, [one.spec for one in found]
     differ = [f.name for f in fields(Spec) if len({getattr(spec, f.name) for spec in specs}) > 1]
-    whole = " or ".join(spec_line(spec, differ) for spec in specs[:6])
+    whole = join_messages(" or ", [Ask("spec", spec, tuple(differ)) for spec in specs[:6]])
     if differ == ["cell"] and len(specs) == 2:
         return UndecidedError(
-            "these tensors do not show whether this plain RNN uses tanh or relu: pass"
-            f" cell='rnn_tanh' or cell='rnn_relu'; the whole spec is {whole}",
+            "these tensors do not show whether this plain RNN uses tanh or relu: pass "
+            + Ask("cell", "rnn_tanh") + " or " + Ask("cell", "rnn_relu") + "; or the whole "
+            + whole,
             found, differ, "tanh or relu, which tensors do not show",
         )  # fmt: skip
     if differ == ["reset"]:
         return UndecidedError(
-            f"{layout} does not record where the reset gate of this GRU acts: pass reset='after'"
-            " (on the product R h) or reset='before' (on h); the whole spec is " + whole,
+            f"{layout} does not record where the reset gate of this GRU acts: pass "
+            + Ask("reset", "after") + " (on the product R h) or " + Ask("reset", "before")
+            + " (on h); or the whole " + whole,
             found, differ, f"where the reset gate acts, which layout {layout} does not record",
         )  # fmt: skip
     return UndecidedError(
-        f"these tensors fit several RNNs; the whole spec is {whole}",
+        "these tensors fit several RNNs: pass " + whole,
         found, ["spec"], f"{' and '.join(differ)}, which tensors do not show",
     )  # fmt: skip
 
@@ -162,7 +156,7 @@ def _several_specs(found: Sequence[CheckedRNN]) -> UndecidedError:
 def check_hints(hints: Mapping[str, Any], spec: Spec | None, whose: str) -> None:
     """Raise SpecError if a hint is not a name of its kind, or contradicts the spec.
 
-    whose: who has the spec, for the message: "spec=", "the source".
+    whose: who has the spec, for the message: "the spec", "the source".
     """
     named = {key: hints[key] for key in HIDDEN if key in hints}
     if not named:
@@ -172,6 +166,6 @@ def check_hints(hints: Mapping[str, Any], spec: Spec | None, whose: str) -> None
     for key, value in named.items():
         if spec is not None and getattr(spec, key) != value:
             raise SpecError(
-                f"{key}={value!r} contradicts {whose}, which has {key} {getattr(spec, key)!r}:"
-                f" omit {key}="
+                f"{key} {value!r} contradicts {whose}, which has {getattr(spec, key)!r}: omit "
+                + Ask(key, None)
             )

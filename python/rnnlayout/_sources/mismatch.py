@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
@@ -62,7 +63,7 @@ def wrong_names(
     if prefixes:
         return LayoutError(
             f"{len(names)} tensors are not one RNN in {where} (unknown"
-            f" {list_names(unknown or names, 3)}); with prefix= these would work:"
+            f" {list_names(unknown or names, 3)}); with " + Ask("prefix") + " these would work:"
             f" {list_names([under + prefix for prefix in prefixes], 12)}"
         )
     if any(part in name for name in names for part in _QUANTIZED):
@@ -111,7 +112,7 @@ def wrong_prefix(layouts: Sequence[Layout], names: Sequence[str], prefix: str) -
     """Return the error for a prefix that no name has."""
     text = f"no key starts with prefix {prefix!r}; found {list_names(names)}"
     if prefixes := prefixes_that_fit(layouts, names):
-        text += f"; with prefix= these would work: {list_names(prefixes, 12)}"
+        text += "; with " + Ask("prefix") + f" these would work: {list_names(prefixes, 12)}"
     return LayoutError(text)
 
 
@@ -261,5 +262,5 @@ def spec_mismatch(
         guess_sizes(other, shapes) for other in candidates_with_names(layout, frozenset(shapes))
     )
     if not transposed and (other := next((g for g in fitting if g.fits), None)):
-        text += f"; these shapes are those of rl.{other.spec(spec.dtype)!r}"
+        text += "; these shapes fit " + Ask("spec", other.spec(spec.dtype))
     return LayoutError(text)

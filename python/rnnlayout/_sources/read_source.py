@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import (
     CheckedRNN,
     HasRNN,
@@ -56,7 +57,7 @@ def read_source(
     if not isinstance(prefix, str):
         raise LayoutError(f"prefix is a {type(prefix).__name__}, need a string")
     hints = {key: value for key, value in hints.items() if value is not None}
-    check_hints(hints, spec, "spec=")
+    check_hints(hints, spec, "the spec")
     asked = CallerSpec(spec, as_layout(layout) if layout is not None else None, dtype_free, hints)
     whole, source = source, only_rnn(source, prefix)
     if isinstance(source, bytes) and (len(source) > _LONGEST_PATH or 0 in source):
@@ -65,8 +66,8 @@ def read_source(
         raise path_error(source, asked.spec, asked.layout, prefix)
     if prefix and source is whole and not has_names(source):
         raise LayoutError(
-            f"prefix={prefix!r} chooses tensors of a dict by their names, found a"
-            f" {type(source).__name__}: omit prefix="
+            f"prefix {prefix!r} chooses tensors of a dict by their names, found a"
+            f" {type(source).__name__}: omit " + Ask("prefix", None)
         )
     if isinstance(source, HasRNN):
         return _read_again(checked_rnn_of(source), asked)
@@ -146,7 +147,8 @@ def _read_tensor_dict(source: TensorDict, prefix: str, asked: CallerSpec) -> Che
         found = read_dict(source, prefix, known)
     except LayoutError as error:
         raise LayoutError(
-            f"{error}; convert() or unpack() made these tensors for {source.spec}: if they were"
+            str(error)
+            + f"; convert() or unpack() made these tensors for {source.spec}: if they were"
             " changed since, pass dict(tensors) to have the RNN inferred from them"
         ) from None
     return replace(found, config=source.config, batch_first=source.batch_first)
@@ -188,8 +190,8 @@ def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: Calle
     subject: the source and its verb, in messages.
     """
     if asked.layout not in (None, layout):
-        own = f"rl.{layout!r}" if layout.options else repr(layout.name)
-        raise LayoutError(f"{subject} in layout {layout}, not {asked.layout}: pass layout={own}")
+        wrong = f"{subject} in layout {layout}, not {asked.layout}: pass "
+        raise LayoutError(wrong + Ask("layout", layout))
     if asked.spec is not None:
         check_agrees(asked.spec, spec)
     check_hints(asked.hints, spec, "the source")
@@ -198,7 +200,7 @@ def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: Calle
 def check_agrees(spec: Spec, own: Spec) -> None:
     """Raise SpecError if a spec describes another network than the source describes itself."""
     if different := differing_fields(spec, own):
-        raise SpecError(f"spec= and the source differ: {different}: omit spec=")
+        raise SpecError(f"the spec and the source differ: {different}: omit " + Ask("spec", None))
 
 
 def _read_list(source: list[Any], asked: CallerSpec) -> CheckedRNN:
@@ -214,8 +216,9 @@ def _read_list(source: list[Any], asked: CallerSpec) -> CheckedRNN:
         source = [array for layer in source for array in layer]
     if asked.layout is None:
         raise LayoutError(
-            f"a list of {len(source)} arrays does not record its layout: pass layout='keras' (of"
-            " get_weights()), 'torch', 'onnx' ..."
+            f"a list of {len(source)} arrays does not record its layout: pass "
+            + Ask("layout", "keras")
+            + " (of get_weights()), 'torch', 'onnx' ..."
         )
     if asked.layout.name == "cudnn":
         one = len(source) == 1 and getattr(source[0], "ndim", 0) == 1
@@ -238,8 +241,9 @@ def _read_flat(source: Any, asked: CallerSpec) -> CheckedRNN:
     array, dtype = take_bits(source, "weight space")
     if spec is None:
         raise SpecError(
-            f"a flat vector of {array.size} elements does not record its RNN: pass"
-            " spec=rl.Spec(...), which describes it"
+            f"a flat vector of {array.size} elements does not record its RNN: pass "
+            + Ask("spec")
+            + ", which describes it"
         )
     check_dtype("weight space", dtype, asked)
     if dtype != spec.dtype:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.describe import describe
 from rnnlayout._model.dtypes import Bits, as_carrier, take_bits
@@ -70,8 +71,10 @@ def take_all_bits(values: Iterable[tuple[str, Any]], asked: CallerSpec) -> BitsB
 def check_dtype(name: str, dtype: str, asked: CallerSpec) -> None:
     if asked.spec is not None and dtype != asked.spec.dtype and not asked.dtype_free:
         raise LayoutError(
-            f"{name} is {dtype}, the spec says {asked.spec.dtype}: pass dtype={asked.spec.dtype!r}"
-            f" to convert, or spec=rl.{asked.spec.replace(dtype=dtype)!r}"
+            f"{name} is {dtype}, the spec says {asked.spec.dtype}: pass "
+            + Ask("dtype", asked.spec.dtype)
+            + " to convert, or "
+            + Ask("spec", asked.spec.replace(dtype=dtype))
         )
 
 
@@ -103,8 +106,9 @@ def _infer_rnn(
     for layout, arrays in found:
         if is_one_vector(layout):
             raise SpecError(
-                f"{layout} is one flat vector, which does not record its RNN: pass"
-                " spec=rl.Spec(...), which describes it"
+                f"{layout} is one flat vector, which does not record its RNN: pass "
+                + Ask("spec")
+                + ", which describes it"
             )
         for candidate in _candidates(layout, arrays, asked.hints):
             named = _order_arrays(candidate.names, arrays)

@@ -188,5 +188,7 @@ def _read_layer(k: int, source: Any) -> Weights:
         return Weights(source)
     except SpecError as error:
         raise SpecError(
-            f"layer {k}: {error}. Pass it to rl.Weights(layer, ...), and the result to stack()"
+            f"layer {k}: "
+            + str(error)
+            + ". Pass it to rl.Weights(layer, ...), and the result to stack()"
         ) from None

@@ -120,7 +120,7 @@ def test_a_config_beside_the_weights(saved, tmp_path, capsys):
     verify = ["verify", str(path), str(new)]
     assert _cli.main(verify) == 3
     assert _cli.main([*verify, "--config", str(tmp_path / "model.json")]) == 0
-    with pytest.raises(rl.SpecError, match="config= is for a file, not for a list"):
+    with pytest.raises(rl.SpecError, match="config is for a file, not for a list"):
         rl.verify([np.ones((3, 8))], new, config=tmp_path / "model.json")
 
 
@@ -199,11 +199,11 @@ def test_where_a_config_has_no_place(saved, tmp_path):
         new = tmp_path / f"new{suffix}"
         with pytest.raises(rl.SpecError, match="config of its own: omit config="):
             rl.convert_file(tmp_path / f"whole{suffix}", new, to="keras", config=config)
-        with pytest.raises(rl.SpecError, match="recurrent_activation='hard_sigmoid' contradicts"):
+        with pytest.raises(rl.SpecError, match="recurrent_activation 'hard_sigmoid' contradicts"):
             rl.convert_file(tmp_path / f"whole{suffix}", new, to="keras",
                             recurrent_activation="hard_sigmoid")  # fmt: skip
     rl.convert_file(path, tmp_path / "a.npz", to="keras", config=config)
-    with pytest.raises(rl.SpecError, match="config= is only for Keras files"):
+    with pytest.raises(rl.SpecError, match="config is only for Keras files"):
         rl.load(tmp_path / "a.npz", config=config)
     with pytest.raises(FileNotFoundError):
         rl.load(path, config=tmp_path / "none.json")

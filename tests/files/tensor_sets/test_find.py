@@ -113,7 +113,7 @@ def test_hints_answer_what_the_tensors_do_not_say(tmp_path):
     spec = rl.Spec("rnn_relu", 5, 4)
     assert rl.load(tmp_path / "a.npz", spec, prefix="plain")["plain"].spec == spec
     with pytest.raises(
-        rl.SpecError, match="spec= describes one RNN, but 3 were found: choose one with prefix="
+        rl.SpecError, match="the spec describes one RNN, but 3 were found: choose one with prefix="
     ):
         rl.load(tmp_path / "a.npz", spec)
     with pytest.raises(rl.FileError, match="no recurrent layer found under 'nowhere'"):

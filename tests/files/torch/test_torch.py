@@ -212,7 +212,9 @@ def test_a_checkpoint_keeps_what_its_weight_spaces_are(kind, form, tmp_path):
 def test_a_list_cannot_record_it(tmp_path):
     save(tmp_path / "a.pt", [torch.nn.ModuleDict({"enc": torch.nn.GRU(I, H)}).state_dict()])
     done = rl.convert_file(tmp_path / "a.pt", tmp_path / "b.pt", to="cudnn")
-    assert done.notes == ("it is a list, which cannot record its RNNs: to read them pass spec=",)
+    assert done.notes == (
+        "it is a list, which cannot record its RNNs: to read them pass spec=rl.Spec(...)",
+    )
 
 
 def test_what_is_tried_leaves_nothing(tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.rnn_names import entry_name
 from rnnlayout._files.tensor_sets.tensor_set import Hints
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import as_layout
@@ -33,7 +34,8 @@ _BFLOAT16 = np.dtype("V2")  # as NumPy writes it
 
 def _read_eqx(path: Path, hints: Hints) -> Found:
     if hints.layout is not None and as_layout(hints.layout).name != _LAYOUT:
-        raise LayoutError(f"{path} is in layout equinox, not {hints.layout}: omit layout=")
+        why = f"{path} is in layout equinox, not {hints.layout}: omit "
+        raise LayoutError(why + Ask("layout", None))
     arrays = _read_arrays(path)
     try:
         found = read_source(

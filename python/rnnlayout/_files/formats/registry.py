@@ -20,6 +20,7 @@ from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress, TensorSet
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError
@@ -164,8 +165,9 @@ def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) ->
         raise FileError(f"{path} is {content.what}: {content.repair}")
     names = ", ".join(readable_suffixes())
     what = f"it is {content.what}" if content else "its first bytes are those of none"
-    repair = "pass format=" if asks else "give the file that suffix"
-    raise FileError(f"{path}: unknown format: {what}; readable are {names}: if it is one, {repair}")
+    repair = "pass " + Ask("format") if asks else "give the file that suffix"
+    why = f"{path}: unknown format: {what}; readable are {names}: if it is one, "
+    raise FileError(why + repair)
 
 
 def format_named(name: str) -> Format:
@@ -194,7 +196,7 @@ def explain_wrong_suffix(path: Path, format: Format, *, asks: bool = True) -> It
         raise FileError(
             f"{path} is not a {format.suffix} file but {content.what}: rename it to"
             f" {path.stem}{content.suffix}"
-            + (f", or pass format={content.suffix[1:]!r}" if asks else "")
+            + (", or pass " + Ask("format", content.suffix[1:]) if asks else "")
         ) from error
 
 

@@ -22,6 +22,7 @@ from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import recorded_batch_first, rnn_as_json
 from rnnlayout._files.tensor_sets.rnn_names import entry_name
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import changes_outputs, check_config, describe_config
 from rnnlayout._model.describe import regions
@@ -65,7 +66,8 @@ def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
             " numbers: write a .bin, or remove that from w.config to save the numbers without it"
         )
     if weights.spec.dtype == "bfloat16":
-        raise FileError(f"{out.name}: NumPy lacks bfloat16: use .safetensors or .bin, or dtype=")
+        why = f"{out.name}: NumPy lacks bfloat16: use .safetensors or .bin, or "
+        raise FileError(why + Ask("dtype"))
     with open(out, "wb") as file:
         write_npy(file, checked_rnn_of(weights).arrays[0])
 
@@ -76,7 +78,7 @@ def _read_bin(path: Path, hints: Hints) -> Found:
     if spec is None:
         raise SpecError(
             f"{path} does not record which RNN it is, and neither {path.name}.json nor"
-            f" {path.stem}.json exists beside it: pass spec="
+            f" {path.stem}.json exists beside it: pass " + Ask("spec")
         )
     with open(path, "rb") as file:
         data = map_file(file.fileno(), path)

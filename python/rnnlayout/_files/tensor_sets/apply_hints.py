@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.layout import as_layout
 from rnnlayout._model.undecided import error_with_name
@@ -29,8 +30,9 @@ def apply_hints(found: Found, hints: Hints, prefixes: Sequence[str]) -> Found:
     count = len(found.names)
     if hints.spec is not None and count > 1:
         raise SpecError(
-            f"spec= describes one RNN, but {count} were found: choose one with prefix=, for"
-            f" example one of {list_names(prefixes, 6)}"
+            f"the spec describes one RNN, but {count} were found: choose one with "
+            + Ask("prefix")
+            + f", for example one of {list_names(prefixes, 6)}"
         )
     entries, unread = {}, found.unread
     for name, weights in found.items():
@@ -45,8 +47,8 @@ def apply_hints(found: Found, hints: Hints, prefixes: Sequence[str]) -> Found:
 def _check_hints(weights: Weights, hints: Hints, alone: bool) -> None:
     if hints.layout is not None and as_layout(hints.layout) != weights.layout:
         raise LayoutError(
-            f"the file has it in layout {weights.layout}, not {as_layout(hints.layout)}: omit"
-            " layout="
+            f"the file has it in layout {weights.layout}, not {as_layout(hints.layout)}: omit "
+            + Ask("layout", None)
         )
     names = ["cell", "reset"] if alone else []
     names += ACTIVATIONS if CELLS[weights.spec.cell].is_gated else []
@@ -64,9 +66,11 @@ def _with_spec(weights: Weights, hints: Hints) -> Weights:
     free |= {"dtype"} if hints.dtype is not None else set()
     wrong = [field for field in own if own[field] != asked[field] and field not in free]
     if wrong:
-        raise SpecError(
-            f"the file has {', '.join(f'{field} {own[field]}' for field in wrong)}, spec= has"
-            f" {', '.join(f'{field} {asked[field]}' for field in wrong)}: omit spec="
-            + (", and pass dtype= to convert to another dtype" if "dtype" in wrong else "")
-        )
+        text = (
+            f"the file has {', '.join(f'{field} {own[field]}' for field in wrong)}, the spec has"
+            f" {', '.join(f'{field} {asked[field]}' for field in wrong)}: omit "
+        ) + Ask("spec", None)
+        if "dtype" in wrong:
+            text += ", and pass " + Ask("dtype") + " to convert to another dtype"
+        raise SpecError(text)
     return weights_of(read_source(weights, spec.replace(dtype=weights.spec.dtype)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.similar import did_you_mean
 from rnnlayout._weights.weights import stack
@@ -51,11 +52,14 @@ def check_known_names(names: RNNNames, known: Collection[str], argument: str) ->
     is_list = isinstance(names, Collection) and not isinstance(names, (str, bytes))
     if not is_list or not names or not all(isinstance(name, str) for name in names):
         if argument == "stack":
-            raise FileError(f"stack has {names!r}, need lists of names: stack=[['lower', 'upper']]")
+            why = f"stack has {names!r}, need lists of names: "
+            raise FileError(why + Ask("stack", [["lower", "upper"]]))
         raise FileError(f"{argument} is {names!r}, need a list of names")
     for name in names:
         if name not in known:
             listed = ", ".join(known) or "no names"
             raise FileError(
-                f"no RNN is named {name!r}: {argument}= takes {listed}{did_you_mean(name, known)}"
+                f"no RNN is named {name!r}: "
+                + Ask(argument)
+                + f" takes {listed}{did_you_mean(name, known)}"
             )

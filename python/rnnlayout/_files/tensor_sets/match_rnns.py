@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from rnnlayout._model.asks import Ask, Message
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.similar import did_you_mean
 from rnnlayout._native import LayoutError
@@ -88,8 +89,9 @@ def match_names(a: Found, b: Found, asked: Mapping[str, str] | None = None) -> d
         for name in names:
             if name not in found.readable:
                 raise FileError(
-                    f"map= pairs names of a with names of b: {side} has no RNN {name!r}, it has"
-                    f" {', '.join(found.readable)}{did_you_mean(name, found.readable)}"
+                    Message(Ask("map"), " pairs names of a with names of b: ")
+                    + f"{side} has no RNN {name!r}, it has {', '.join(found.readable)}"
+                    + did_you_mean(name, found.readable)
                 )
     if not pairs and len(a.names) == len(b.names) == 1:
         return {a.names[0]: b.names[0]}

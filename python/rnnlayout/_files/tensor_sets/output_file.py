@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import Error
 
@@ -207,7 +208,8 @@ def check_free(path: Path, force: bool, *sources: Any) -> None:
             kind = "a folder" if path.is_dir() else "not a regular file"
             raise FileError(f"{path} is {kind}: give the name of a file to write")
         if not force and os.path.lexists(path):
-            raise FileExistsError(f"{path} already exists: pass force=True to overwrite it")
+            why = f"{path} already exists: pass " + Ask("force", True)
+            raise FileExistsError(why + " to overwrite it")
     except (FileError, FileExistsError):
         raise
     except (OSError, ValueError) as error:

@@ -44,7 +44,7 @@ class Hints:
             raise SpecError(f"spec is a {type(self.spec).__name__}, need a Spec")
         if not isinstance(self.prefix, str):
             raise LayoutError(f"prefix is a {type(self.prefix).__name__}, need a string")
-        check_hints(self.hidden, self.spec, "spec=")
+        check_hints(self.hidden, self.spec, "the spec")
         names = self.as_class or {}
         if not isinstance(names, Mapping) or not all(
             isinstance(name, str) and str(kind).removesuffix("Cell") in CELLS

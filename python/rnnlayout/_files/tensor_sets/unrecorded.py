@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.cells import CELLS
 from rnnlayout._sources.tensor_paths import KERAS
 from rnnlayout._weights.weights import Weights
@@ -32,9 +33,9 @@ def unrecorded(entries: Iterable[object], hints: Hints) -> list[str]:
     assumed.append("go_backwards=False")
     if any(one.spec.bidirectional for one in found):
         assumed.append("merge_mode='concat'")
-    repair = f"pass {', '.join(f'{key}=' for key in asked)} or set" if asked else "set"
-    text = f"the file lacks Keras's config: {', '.join(assumed)} assumed"
-    return [f"{text}; for others {repair} weights.config in Python"]
+    repair = "pass " + join_messages(", ", map(Ask, asked)) + " or set" if asked else "set"
+    text = f"the file lacks Keras's config: {', '.join(assumed)} assumed; for others "
+    return [text + repair + " weights.config in Python"]
 
 
 def _may_differ(weights: Weights, key: str) -> bool:

@@ -14,6 +14,7 @@ from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._files.tensor_sets.rnn_names import distinct_names
 from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._files.tensor_sets.unrecorded import DEFAULT_ACTIVATIONS, unrecorded
+from rnnlayout._model.asks import Ask, Message
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.dtypes import Bits
@@ -146,7 +147,7 @@ class KerasEntries:
             if self.beside and different:
                 raise FileError(
                     f"{name}: the file records another RNN than {self.beside.name} describes"
-                    f" ({different}): omit config="
+                    f" ({different}): omit " + Ask("config", None)
                 )
             if record and not different:
                 given = replace(given, spec=record.spec)  # it also has the bias mode
@@ -198,12 +199,12 @@ def _without_activation(
     givens: Sequence[CheckedRNN], other: UndecidedError | None = None
 ) -> UndecidedError:
     """Return the question for the recurrent activation, after another question about the RNN."""
-    message = (
+    message = Message(
         "the file does not record its recurrent activation, and before Keras 2.3 hard_sigmoid was"
-        " the default: pass recurrent_activation='hard_sigmoid_keras2' or"
-        " recurrent_activation='sigmoid', or config= with the file of the model's to_json() if the"
-        " layers differ"
-    )
+        " the default: pass ", Ask("recurrent_activation", HARD_SIGMOIDS[1]), " or ",
+        Ask("recurrent_activation", "sigmoid"), ", or ", Ask("config"),
+        " with the file of the model's to_json() if the layers differ",
+    )  # fmt: skip
     reason = "recurrent activation, not stored in Keras files before 2.3"
     fit = [
         replace(given, spec=given.spec.replace(recurrent_activation=one))
@@ -213,15 +214,17 @@ def _without_activation(
     if other is None:
         return UndecidedError(message, fit, ["recurrent_activation"], reason)
     arguments = [*other.arguments, "recurrent_activation"]
-    return UndecidedError(f"{other}; and {message}", fit, arguments, f"{other.reason}; {reason}")
+    both = str(other) + "; and " + message
+    return UndecidedError(both, fit, arguments, f"{other.reason}; {reason}")
 
 
 def check_activation(activation: str | None, version: Version) -> None:
     """Raise SpecError if the caller means Keras 3's hard_sigmoid in a file of an earlier Keras."""
     if activation == HARD_SIGMOIDS[0] and version < (3, 0):
         raise SpecError(
-            f"recurrent_activation={activation!r} is the function of Keras 3, and an earlier Keras"
-            f" wrote the file, whose hard_sigmoid is recurrent_activation={HARD_SIGMOIDS[1]!r}"
+            f"recurrent activation {activation!r} is the function of Keras 3, and an earlier Keras"
+            " wrote the file: for its hard_sigmoid pass "
+            + Ask("recurrent_activation", HARD_SIGMOIDS[1])
         )
 
 
@@ -243,7 +246,9 @@ def _recorded_layer(name: str, tensors: dict[str, Bits], record: Record) -> Weig
         given = read_source(tensors, record.spec.replace(dtype=dtype), record.layout)
     except (LayoutError, SpecError) as error:
         raise FileError(
-            f"{name}: {error}; the file's record is of {record.spec}: the file was changed after"
+            f"{name}: "
+            + str(error)
+            + f"; the file's record is of {record.spec}: the file was changed after"
             " rnnlayout wrote it"
         ) from None
     return weights_of(replace(given, config=record.config, batch_first=record.batch_first))

@@ -17,6 +17,7 @@ from rnnlayout._files.tensor_sets.file_limits import open_zip
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.tensor_set import Hints
+from rnnlayout._model.asks import Ask
 from rnnlayout._native import SpecError
 from rnnlayout._weights.weights import Weights
 
@@ -56,7 +57,7 @@ def _read_archive(path: Path, hints: Hints) -> Found:
     with open_zip(path) as file:
         archive = read_archive(path, file)
     if hints.config is not None:
-        raise SpecError(f"{path} has a config of its own: omit config=")
+        raise SpecError(f"{path} has a config of its own: omit " + Ask("config", None))
     entries = KerasEntries(hints, archive.version)
     with open_hdf5(archive.variables, f"{path}: {VARIABLES}") as root:
         entries.records = records.read_record_attribute(root)

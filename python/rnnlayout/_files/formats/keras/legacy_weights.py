@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version
@@ -64,7 +65,8 @@ def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntrie
     entries.version = (beside and beside.version) or keras_version_of(root)
     config = root.text("model_config")
     if beside is not None and config is not None:
-        raise SpecError(f"{root.attributes.what}: the file has a config of its own: omit config=")
+        why = f"{root.attributes.what}: the file has a config of its own: omit "
+        raise SpecError(why + Ask("config", None))
     model = (
         beside.model if beside else {} if config is None else parse_config(config, "model_config")
     )

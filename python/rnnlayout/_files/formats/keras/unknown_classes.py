@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rnnlayout._model.asks import Ask, Message
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import SpecError
@@ -71,11 +72,12 @@ def check_accepted(accepted: Mapping[str, str], unknown: set[str]) -> None:
     """Raise SpecError if as_class names a class that a file does not have."""
     for name in accepted:
         if name not in unknown:
-            others = ", ".join(map(short_repr, sorted(unknown))) or "none"
+            others = ", ".join(map(short_repr, sorted(unknown)))
             raise SpecError(
-                f"as_class={{{name!r}: {accepted[name]!r}}}: no recurrent layer or cell of the file"
-                f" has this class; unknown classes: {others}"
-            )
+                f"no recurrent layer or cell of the file has class {name!r}: "
+                + ("omit " + Ask("as_class", None) if not others else
+                   "pass " + Ask("as_class") + f" with its unknown classes: {others}")
+            )  # fmt: skip
 
 
 def class_in_file(node: Node) -> str:
@@ -93,10 +95,10 @@ def unknown_class_question(
 ) -> UndecidedError:
     """Return the error that asks whether the classes may be read as those of Keras."""
     what = " and ".join(f"class {short_repr(one)}, read as {kind}" for one, kind in unknown.items())
-    repair = f"as_class={dict(unknown)!r}"
+    repair = Message(Ask("as_class", dict(unknown)))
     return UndecidedError(
         f"{name}: {what}: rnnlayout does not know what another class computes; if it"
-        f" computes the same from its weights, pass {repair}",
+        " computes the same from its weights, pass " + repair,
         [checked_rnn_of(weights)],
         ["as_class"],
         what,

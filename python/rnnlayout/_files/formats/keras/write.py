@@ -18,6 +18,7 @@ from rnnlayout._files.formats.registry import check_layout
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._files.tensor_sets.rnn_names import entry_name, layer_names
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
@@ -149,9 +150,10 @@ def _graph_node(
 def _check_dtypes(layers: Sequence[KerasLayer]) -> None:
     for layer in layers:
         if layer.spec.dtype == "bfloat16":
-            other = "dtype=" if layer.layout == "keras-cudnn" else ".keras or dtype="
+            other = "" if layer.layout == "keras-cudnn" else ".keras or "
             raise LayoutError(
                 f"{layer.name!r} is bfloat16, which a legacy .h5 cannot store: use {other}"
+                + Ask("dtype")
             )
 
 

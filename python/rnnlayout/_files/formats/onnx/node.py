@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.tensor_sets.tensor_set import Hints
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.dtypes import take_bits
 from rnnlayout._model.errors import FileError
@@ -153,7 +154,7 @@ def _reset(site: NodeSite, attributes: Attributes, hints: Hints, notes: list[str
             notes.append(
                 f"{site.name}: linear_before_reset is missing, so its reset is 'before'. An"
                 " exporter of torch forgot to write it (onnxscript before 0.6.3): if that one wrote"
-                " the model, pass reset='after'"
+                " the model, pass " + Ask("reset", "after")
             )
         return hints.reset or "before"
     return "after" if integer_attribute(attributes, "linear_before_reset") else "before"

@@ -32,6 +32,7 @@ from rnnlayout._files.tensor_sets.tensor_set import (
     ProgressCount,
     TensorSet,
 )
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError, MissingExtraError, missing
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.candidates import is_one_vector
@@ -154,7 +155,7 @@ def _replace_in_checkpoint(
     count(tensor_set.nbytes)  # completes the count if tensors share storages
     if hidden and not isinstance(found, dict):
         kind = type(found).__name__
-        return [f"it is a {kind}, which cannot record its RNNs: to read them pass spec="]
+        return [f"it is a {kind}, which cannot record its RNNs: to read them pass " + Ask("spec")]
     values = found.values() if isinstance(found, dict) else ()
     if any(isinstance(value, dict) and "param_groups" in value for value in values):
         return ["the optimizer's state is unchanged: it belongs to the old tensors"]

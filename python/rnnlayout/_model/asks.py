@@ -1,0 +1,94 @@
+"""Messages that ask the caller for arguments, which each front end spells in its own way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from rnnlayout._native import Error
+
+from .layout import Layout
+from .spec import Spec, call_of_spec
+
+
+@dataclass(frozen=True)
+class Ask:
+    """An argument that a message asks for; str() writes it as Python does: cell='gru'.
+
+    value: what to pass; ... if only the caller knows it, None to omit the argument.
+    also: the fields of a spec to write even if they are at their defaults.
+    """
+
+    name: str
+    value: Any = ...
+    also: Collection[str] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}={self._value_in_python()}"
+
+    def _value_in_python(self) -> str:
+        if self.value is ...:
+            return "rl.Spec(...)" if self.name == "spec" else ""
+        if isinstance(self.value, Spec):
+            return f"rl.{call_of_spec(self.value, self.also)}"
+        if isinstance(self.value, Layout):
+            return f"rl.{self.value!r}" if self.value.options else repr(self.value.name)
+        return "" if self.value is None else repr(self.value)
+
+    def __radd__(self, text: str) -> Message:
+        return Message(text, self)
+
+
+class Message(str):
+    """A text that asks for arguments: pieces of text and Asks, in `parts`.
+
+    "omit " + Ask("spec", None) is one; so is the sum of a message and a text. An f-string keeps
+    only the text. str() returns the message itself, so that str(error) is what it was raised with.
+    """
+
+    parts: tuple[str | Ask, ...]
+
+    def __new__(cls, *parts: str | Ask) -> Message:
+        message = super().__new__(cls, "".join(map(str, parts)))
+        pieces = (part.parts if isinstance(part, Message) else (part,) for part in parts)
+        message.parts = tuple(piece for some in pieces for piece in some)
+        return message
+
+    def __str__(self) -> str:
+        return self
+
+    def __add__(self, other: str | Ask) -> Message:
+        return Message(self, other)
+
+    def __radd__(self, other: str) -> Message:
+        return Message(other, self)
+
+    def removeprefix(self, prefix: str) -> Message:
+        """Return the message without a text that it starts with."""
+        first, *rest = self.parts
+        return Message(first.removeprefix(prefix) if isinstance(first, str) else first, *rest)
+
+
+def join_messages(separator: str, parts: Iterable[str | Ask]) -> Message:
+    """Return the message of all parts, with the separator between them."""
+    pieces = [piece for part in parts for piece in (separator, part)]
+    return Message(*pieces[1:])
+
+
+def spell_message(text: str, spell: Callable[[Ask], str]) -> str:
+    """Return a text with the arguments that it asks for as `spell` writes them."""
+    parts = text.parts if isinstance(text, Message) else (text,)
+    return "".join(spell(part) if isinstance(part, Ask) else part for part in parts)
+
+
+def _asks_of(error: Error) -> tuple[tuple[str, Any], ...]:
+    """What the message asks for: pairs of an argument's name and the value to pass, which is
+    ... if only the caller knows it, and None for an argument to omit.
+    """
+    parts = getattr(error.args[0], "parts", ()) if error.args else ()
+    return tuple((part.name, part.value) for part in parts if isinstance(part, Ask))
+
+
+# The class itself is made by the core, which raises most errors and asks for nothing.
+Error.asks = property(_asks_of)  # type: ignore[method-assign, assignment]
