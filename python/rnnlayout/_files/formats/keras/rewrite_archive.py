@@ -18,6 +18,7 @@ from typing import Any
 from rnnlayout._files.tensor_sets.file_limits import open_zip, read_member
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import SpecError
@@ -71,7 +72,7 @@ def rewrite_archive(
     with open_zip(path) as archive:
         old = read_archive(path, archive)
         if hints.config is not None:
-            raise SpecError(f"{path} has a config of its own: omit config=")
+            raise SpecError(f"{path} has a config of its own: omit " + Ask("config", None))
         _check_agreement(old, path, hints)
         if old.version >= (3, 0):
             with open_hdf5(old.variables, f"{path}: {VARIABLES}") as root:

@@ -17,6 +17,7 @@ from numpy.lib.stride_tricks import as_strided
 from rnnlayout import _native
 from rnnlayout._convert import engine
 from rnnlayout._files.tensor_sets.tensor_set import Converted
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import Bits
@@ -148,7 +149,8 @@ class ChangedCells:
         scaled: int = 0,
     ) -> None:
         if new.spec.dtype == "bfloat16":
-            raise LayoutError(f"{self.what}: a model of Keras 2 cannot store bfloat16: omit dtype=")
+            why = f"{self.what}: a model of Keras 2 cannot store bfloat16: omit "
+            raise LayoutError(why + Ask("dtype", None))
         done = self._done.setdefault(entry, _CellChange(src, new.spec.dtype))
         done.sums += report.rounded_sums
         done.scaled += scaled

@@ -11,6 +11,7 @@ from typing import Any
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints
+from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError, LossyError
@@ -76,7 +77,8 @@ def check_dtype_used(changed: ChangedCells) -> None:
     """Raise LayoutError if another dtype was asked for, and no cell changes."""
     if changed.dtype is not None and not changed.arrays:
         raise LayoutError(
-            f"{changed.what}: no layer changes, and dtype= is for those that do: omit dtype="
+            f"{changed.what}: no layer changes, and a dtype is for those that do: omit "
+            + Ask("dtype", None)
         )
 
 
@@ -88,10 +90,13 @@ def check_whole_model(hints: Hints, to: Layout) -> None:
             " its RNNs, give the new file the suffix of another format"
         )
     if hints.spec or hints.prefix or hints.layout not in (None, "keras", "keras-cudnn"):
-        raise LayoutError("a Keras model is converted as a whole: omit spec=, prefix= and layout=")
+        given = [Ask(name, None) for name in ("spec", "prefix", "layout") if getattr(hints, name)]
+        why = "a Keras model is converted as a whole: omit "
+        raise LayoutError(why + join_messages(" and ", given))
     if hints.as_class:
         raise LayoutError(
-            "a whole Keras model keeps its layers of other classes as they are: omit as_class="
+            "a whole Keras model keeps its layers of other classes as they are: omit "
+            + Ask("as_class", None)
         )
 
 

@@ -11,6 +11,7 @@ from rnnlayout._files.tensor_sets.apply_hints import apply_hints
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._files.tensor_sets.tensor_set import Hints
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import HARD_SIGMOIDS, Spec
 from rnnlayout._native import LossyError
@@ -34,8 +35,9 @@ _GATES = {4: "lstm", 3: "gru"}
 _HARD = HARD_SIGMOIDS[1]
 _NO_ACTIVATIONS = (
     "the file does not record activations: an LSTM or GRU with Keras 2's hard_sigmoid needs other"
-    " weights in Keras 3: if the model has one, pass"
-    " recurrent_activation='hard_sigmoid_keras2', or convert the whole model"
+    " weights in Keras 3: if the model has one, pass "
+    + Ask("recurrent_activation", _HARD)
+    + ", or convert the whole model"
 )
 
 
