@@ -17,6 +17,7 @@ from oracles.some import normal_weights
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli, options as _commands, terminal as _terminal
 from rnnlayout._cli.commands import doctor as _doctor
+from rnnlayout._model.asks import Ask
 
 PROGRAM = [sys.executable, "-P", "-m", "rnnlayout"]
 ESCAPES = "a\x1b[31mb\x07\x9b2J\u202e\u2066\n\r\u2028\x7f\ud800"
@@ -163,33 +164,40 @@ def test_errors_are_words_and_a_code(rnnlayout, monkeypatch, error, code, said):
 
 
 @pytest.mark.parametrize(
-    "arguments, message, said",
+    "command, ask, python, said",
     [
-        (["inspect", "a.npz"], "choose with prefix=", "choose with --prefix"),
-        (["inspect", "a.npz"], "pass cell='gru' or layout='onnx'",
-         "pass --cell gru or --layout onnx"),
-        (["inspect", "a.npz"], "pass prefix='a b', or prefix='a.b/c'",
-         "pass --prefix \"a b\", or --prefix a.b/c"),
-        (["inspect", "a.npz"], "it fits spec=rl.Spec('gru', input_size=3, hidden_size=2)",
-         'it fits --spec "gru, input_size=3, hidden_size=2"'),
-        (["run", "a.npz", "--input", "x", "--output", "y"], "the whole spec is rl.Spec('gru', b=2)",
-         'the whole spec is --spec "gru, b=2"'),
-        (["inspect", "a.npz"], "pass layout=rl.layout('concat', inputs='hx', z='state')",
-         'pass --layout "concat(inputs=hx, z=state)"'),
-        (["convert", "a", "b", "--to", "torch"], "use force=True to overwrite",
-         "use --force to overwrite"),
-        (["verify", "a.npz", "b.npz"], "pass reset= or dtype=", "pass --reset or dtype="),
-        (["inspect", "a.npz"], "pass spec=rl.Spec(...), which", "pass --spec, which"),
-        (["convert", "a", "b", "--to", "torch"], "convert the others with only=['a', 'b c']",
-         "convert the others with --only a --only \"b c\""),
-        (["inspect", "a.npz"], "pass prefix='$(rm x)'", "pass --prefix '$(rm x)'"),
-        (["inspect", "a.npz"], "initial_h is 1: need (L D, N, H), with layout=1 (N, L D, H)", None),
-        (["doctor"], "pass reset=", None),
+        ("inspect", Ask("prefix"), "prefix=", "--prefix"),
+        ("inspect", Ask("cell", "gru"), "cell='gru'", "--cell gru"),
+        ("inspect", Ask("prefix", "a b"), "prefix='a b'", '--prefix "a b"'),
+        ("inspect", Ask("prefix", "a.b/c"), "prefix='a.b/c'", "--prefix a.b/c"),
+        ("inspect", Ask("prefix", "$(rm x)"), "prefix='$(rm x)'", "--prefix '$(rm x)'"),
+        ("inspect", Ask("spec"), "spec=rl.Spec(...)", "--spec"),
+        ("inspect", Ask("spec", None), "spec=", "--spec"),
+        ("inspect", Ask("spec", rl.Spec("gru", 3, 2)),
+         "spec=rl.Spec('gru', input_size=3, hidden_size=2)",
+         '--spec "gru, input_size 3, hidden_size 2"'),
+        ("inspect", Ask("spec", rl.Spec("gru", 3, 2), ("reset",)),
+         "spec=rl.Spec('gru', input_size=3, hidden_size=2, reset='after')",
+         '--spec "gru, input_size 3, hidden_size 2, reset after"'),
+        ("inspect", Ask("layout", rl.layout("torch")), "layout='torch'", "--layout torch"),
+        ("inspect", Ask("layout", rl.layout("concat", inputs="hx", z="state")),
+         "layout=rl.layout('concat', inputs='hx', z='state')",
+         '--layout "concat(inputs=hx, z=state)"'),
+        ("inspect", Ask("as_class", {"A": "LSTM", "B b": "GRU"}),
+         "as_class={'A': 'LSTM', 'B b': 'GRU'}", '--as-class A=LSTM --as-class "B b=GRU"'),
+        ("convert", Ask("force", True), "force=True", "--force"),
+        ("convert", Ask("only", ["a", "b c"]), "only=['a', 'b c']", '--only a --only "b c"'),
+        ("verify", Ask("dtype", "float16"), "dtype='float16'", "dtype='float16'"),
+        ("doctor", Ask("reset"), "reset=", "reset="),
     ],
 )  # fmt: skip
-def test_errors_name_options_of_the_command(arguments, message, said):
-    options = _cli.make_parser().parse_args(arguments)
-    assert _commands.error_in_options(message, options) == (said or message)
+def test_an_argument_that_is_asked_for_is_an_option_of_the_command(command, ask, python, said):
+    more = {"convert": ["a", "b", "--to", "torch"], "verify": ["a", "b"], "inspect": ["a"]}
+    options = _cli.make_parser().parse_args([command, *more.get(command, [])])
+    error = rl.SpecError("it has cell='lstm': pass " + ask + ", or don't")
+    assert str(error) == f"it has cell='lstm': pass {python}, or don't"
+    assert _commands.in_options(str(error), options) == f"it has cell='lstm': pass {said}, or don't"
+    assert error.asks == ((ask.name, ask.value),)
 
 
 def test_interrupted(rnnlayout, monkeypatch):
@@ -495,7 +503,7 @@ def test_inspect_asks(rnnlayout, tmp_path):
     assert (code, err) == (0, "") and "does not record; pass --reset" in out
     code, out, err = rnnlayout("convert", path, tmp_path / "new.npz", "--to", "torch")
     assert (code, out) == (3, "") and "pass --reset after (on the product R h) or --reset" in err
-    (spec,) = re.findall(r'--spec "(gru, [^"]*reset=before)"', err)
+    (spec,) = re.findall(r'--spec "(gru, [^"]*reset before)"', err)
     for more in (["--reset", "before"], ["--spec", spec]):
         code, out, err = rnnlayout("inspect", path, *more)
         assert (code, err) == (0, "") and "reset        before" in out

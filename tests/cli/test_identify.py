@@ -66,7 +66,7 @@ def test_a_file_whose_name_does_not_show_its_format(rnnlayout, folder, file):
     assert code == 3 and "w.pt" in err
     (folder / "w.data").write_bytes(b"?")
     assert "if it is one, pass --format" in rnnlayout(*arguments(folder, "w.data"))[2]
-    with pytest.raises(rl.SpecError, match=r"^format= is for a file, not for a list$"):
+    with pytest.raises(rl.SpecError, match=r"^format is for a file, not for a list: omit format=$"):
         rl.identify([np.ones(3)], np.ones((2, 1)), np.ones((2, 1)), format="npz")
 
 

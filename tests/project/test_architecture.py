@@ -128,6 +128,23 @@ def test_every_source_is_built():
     assert sources == listed
 
 
+# An argument that a message asks for. The command line spells it in another way.
+ASKS_IN_A_TEXT = re.compile(r"\b(?:pass|omit|use) \w+=(?!=)")
+
+
+def test_no_text_of_a_message_spells_an_argument_itself():
+    """It is an Ask: "pass " + Ask("cell", "gru")."""
+    for path in PACKAGE.rglob("*.py"):
+        constants = [
+            n.value for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Constant)
+        ]
+        asking = [
+            text for text in constants if isinstance(text, str) and ASKS_IN_A_TEXT.search(text)
+        ]
+        assert not asking, (path, asking)
+    assert ASKS_IN_A_TEXT.search("two RNNs: pass cell='gru'")
+
+
 # ------------------------------------------------------------------------- one word for one thing
 
 # Each command is a module with the same two functions; Python calls the other two.

@@ -58,8 +58,11 @@ def test_everything_public_is_described(name):
 
 
 def public_attributes(kind):
-    """Return {attribute: whether it is a method} of a class, but for those of dict and the like."""
-    found, ours = {}, [one for one in kind.__mro__ if one.__module__.startswith("rnnlayout")]
+    """Return {attribute: whether it is a method} of a class, but for those of dict and the like,
+    and of rl.Error, which describes its own.
+    """
+    found, ours = {}, [one for one in kind.__mro__ if one.__module__.startswith("rnnlayout")
+                       and (one is kind or one is not rl.Error)]  # fmt: skip
     others = {name for one in kind.__mro__ if one not in ours for name in dir(one)}
     for one in ours:
         found |= dict.fromkeys(getattr(one, "__annotations__", {}), False)

@@ -6,7 +6,7 @@ import argparse
 import os
 from contextlib import suppress
 
-from .options import BUG, LOSSY, MALFORMED, MISSING, error_in_options
+from .options import BUG, LOSSY, MALFORMED, MISSING, in_options
 from .terminal import print_error, print_message
 
 
@@ -43,4 +43,4 @@ def error_text(error: Exception, options: argparse.Namespace) -> str:
     if isinstance(error, OSError) and error.strerror:
         names = [os.fsdecode(n) for n in (error.filename, error.filename2) if isinstance(n, str)]
         return f"{names[0]}: {error.strerror}" if names else error.strerror
-    return error_in_options(str(error), options)
+    return in_options(str(error), options)

@@ -30,11 +30,6 @@ HINTS = (
     "spec", "layout", "prefix", "cell", "reset", "recurrent_activation", "activation", "as_class",
     "config", "format",
 )  # fmt: skip
-# Arguments that the library's errors ask for. Their options have the same names.
-_ASKED = {
-    *HINTS, "dtype", "rtol", "atol", "force", "device", "only", "stack", "map", "exact",
-    "batch_first",
-}  # fmt: skip
 
 
 def add_file(parser: argparse._ActionsContainer, *names: str, **options: Any) -> None:
@@ -251,37 +246,34 @@ def parse_spec(text: str) -> Any:
         raise argparse.ArgumentTypeError(f"{text!r}: need input_size and hidden_size") from None
 
 
-# An argument of a function in a message, as in "cell='gru'", or a spec alone.
-_TEXTS = r"'[^']*'(?:, '[^']*')*"
-_ARGUMENT = re.compile(
-    rf"(?<![\w.-])(?:([a-z_]+)=(rl\.\w+\([^()]*\)|'[^']*'|\[{_TEXTS}\]|\{{[^{{}}]*\}}|True|(?!\w))"
-    r"|(rl\.Spec\([^()]*\)))"
-)
+def in_options(message: str, options: argparse.Namespace) -> str:
+    """Return a message of the library, with the command's options for the arguments it asks for."""
+    from rnnlayout._model.asks import spell_message
+
+    return spell_message(message, lambda ask: _option_text(ask, options))
 
 
-def error_in_options(message: str, options: argparse.Namespace) -> str:
-    """Return an error of the library, with the command's options for the arguments it names."""
-
-    def option(match: re.Match[str]) -> str:
-        name, value = match[1] or "spec", match[2] or match[3] or ""
-        if name not in _ASKED or not hasattr(options, name):
-            return match[0]
-        flag = f"--{name.replace('_', '-')}"
-        if value.startswith("{"):  # {'MyLSTM': 'LSTM'}
-            pairs = re.findall(r"'([^']*)': '([^']*)'", value)
-            return " ".join(f"{flag} {_quoted(f'{key}={kind}')}" for key, kind in pairs)
-        if value.startswith("["):
-            return " ".join(f"{flag} {_quoted(one)}" for one in re.findall("'([^']*)'", value))
-        value = re.sub(r"rl\.Spec\((.*)\)", r"\1", value)
-        value = re.sub(r"rl\.layout\(('\w+'), (.*)\)", r"\1(\2)", value).replace("'", "")
-        if value in ("", "True", "..."):
-            return flag
-        return f"{flag} {_quoted(value)}"
-
-    return _ARGUMENT.sub(option, message)
+def _option_text(ask: Any, options: argparse.Namespace) -> str:
+    if not hasattr(options, ask.name):  # an argument of Python alone
+        return str(ask)
+    option = f"--{ask.name.replace('_', '-')}"
+    return " ".join(f"{option} {_quote_value(value)}" for value in _option_values(ask)) or option
 
 
-def _quoted(value: str) -> str:
+def _option_values(ask: Any) -> list[str]:
+    """Return the values to pass, one for each time that the option is to be given."""
+    from rnnlayout._model.spec import Spec, spec_in_words
+
+    if ask.value in (..., None, True):
+        return []
+    if isinstance(ask.value, Spec):
+        return [spec_in_words(ask.value, ask.also)]
+    if isinstance(ask.value, dict):
+        return [f"{key}={value}" for key, value in ask.value.items()]
+    return ask.value if isinstance(ask.value, list) else [str(ask.value)]
+
+
+def _quote_value(value: str) -> str:
     """Return a value as a shell reads it: a name in a file may contain anything."""
     harmless = re.fullmatch(r"[\w ,=()./:-]+", value)
     return f'"{value}"' if harmless and not re.fullmatch(r"[\w./=-]+", value) else quote(value)

@@ -13,7 +13,7 @@ from rnnlayout._cli.options import (
     add_json,
     add_map,
     add_reading,
-    error_in_options,
+    in_options,
     load_hints,
     map_pairs,
     parse_layout,
@@ -126,7 +126,7 @@ def _print_notes(done: Converted, options: argparse.Namespace) -> None:
     for name, report in done.reports.items():
         print_message(f"{printable(name)}: {printable(report)}")
     for note in done.notes:
-        print_message(f"note: {printable(error_in_options(note, options))}")
+        print_message(f"note: {printable(in_options(note, options))}")
     if done.left_out:
         names = ", ".join(printable(name) for name in done.left_out[:_MOST])
         others = len(done.left_out) - _MOST

@@ -11,7 +11,6 @@ from rnnlayout._cli.options import (
     add_json,
     add_pictures,
     add_reading,
-    error_in_options,
     load_hints,
 )
 from rnnlayout._cli.pictures import check_free_pictures, write_pictures
@@ -82,9 +81,7 @@ def run(options: argparse.Namespace) -> int:
             "fixed": options.fix,
         })  # fmt: skip
     else:
-        print_wrapped(
-            "\n".join(printable(line) for line in error_in_options(str(found), options).split("\n"))
-        )
+        print_wrapped("\n".join(printable(line) for line in str(found).split("\n")))
         if options.fix:
             print_message(f"{printable(options.fix)}: written")
     write_pictures(found.picture, options)

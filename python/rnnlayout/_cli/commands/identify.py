@@ -10,7 +10,7 @@ from rnnlayout._cli.options import (
     add_file,
     add_format,
     add_json,
-    error_in_options,
+    in_options,
     parse_tolerance,
 )
 from rnnlayout._cli.terminal import print_json, print_message, print_wrapped, printable
@@ -72,9 +72,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json("identify", 1, {"file": options.file, **found.to_dict(), "saved": saved})
     else:
-        print_wrapped(
-            "\n".join(printable(error_in_options(line, options)) for line in found.report)
-        )
+        print_wrapped("\n".join(printable(in_options(line, options)) for line in found.report))
         if saved:
             print_message(f"{printable(saved)}: written")
     return DONE if found else 1

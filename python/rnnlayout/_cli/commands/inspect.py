@@ -11,7 +11,7 @@ from rnnlayout._cli.options import (
     add_file,
     add_json,
     add_reading,
-    error_in_options,
+    in_options,
     load_hints,
 )
 from rnnlayout._cli.terminal import align_columns, bold_text, print_json, print_wrapped, printable
@@ -72,7 +72,7 @@ def _inspect_file(path: str, options: argparse.Namespace) -> tuple[dict[str, Any
         "refused": [
             {"name": name, **_error_json(why, options)} for name, why in found.refused.items()
         ],
-        "notes": [error_in_options(note, options) for note in found.notes],
+        "notes": [in_options(note, options) for note in found.notes],
         "others": list(found.others),
     }, DONE
 
@@ -86,7 +86,7 @@ def _undecided_json(name: str, why: Any, options: argparse.Namespace) -> dict[st
     return {
         "arguments": list(why.arguments),
         "reason": why.reason,
-        "repair": error_in_options(why.repair, options),
+        "repair": in_options(why.repair, options),
         "error": error_text(why, options),
         "fits": [_entry_json(name, given) for given in why.givens],
     }

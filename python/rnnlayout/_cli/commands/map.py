@@ -14,7 +14,7 @@ from rnnlayout._cli.options import (
     add_file,
     add_pictures,
     add_reading,
-    error_in_options,
+    in_options,
     load_hints,
     parse_layout,
     parse_spec,
@@ -94,9 +94,7 @@ def _of_file(options: argparse.Namespace) -> list[Any]:
     if found.unread and not found:
         raise next(iter(found.unread.values()))
     for name, why in found.unread.items():
-        print_message(
-            f"{printable(name)}: not drawn: {printable(error_in_options(str(why), options))}"
-        )
+        print_message(f"{printable(name)}: not drawn: {printable(in_options(str(why), options))}")
     if not found:
         raise FileError(f"{options.what}: there are no recurrent layers to draw")
     return [

@@ -12,7 +12,7 @@ from rnnlayout._cli.options import (
     add_file,
     add_json,
     add_reading,
-    error_in_options,
+    in_options,
     load_hints,
 )
 from rnnlayout._cli.terminal import print_json, print_message, printable
@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> int:
     if weights.config:
         print_message(f"{printable(name)}: used with {printable(describe_config(weights.config))}")
     for note in found.notes:
-        print_message(f"note: {printable(error_in_options(note, options))}")
+        print_message(f"note: {printable(in_options(note, options))}")
     return DONE
 
 

@@ -13,7 +13,7 @@ from rnnlayout._cli.options import (
     add_map,
     add_pictures,
     add_reading,
-    error_in_options,
+    in_options,
     load_hints,
     map_pairs,
     parse_tolerance,
@@ -63,12 +63,12 @@ def run(options: argparse.Namespace) -> int:
             "pairs": [_pair_json(pair) for pair in found.pairs],
             "only_a": list(found.only_a),
             "only_b": list(found.only_b),
-            "unread": [{"name": name, "reason": error_in_options(str(why), options)}
+            "unread": [{"name": name, "reason": in_options(str(why), options)}
                        for name, why in (found.unread or {}).items()],
         })  # fmt: skip
     else:
         print_wrapped(
-            "\n".join(printable(line) for line in error_in_options(str(found), options).split("\n"))
+            "\n".join(printable(line) for line in in_options(str(found), options).split("\n"))
         )
     write_pictures(found.picture, options)
     return DONE if found else 1
