@@ -1,6 +1,7 @@
 """The tables about layouts: what each supports, a section on each, and which pairs convert."""
 
 import itertools
+import textwrap
 from collections import Counter
 from functools import cache
 
@@ -85,6 +86,14 @@ def names():
     """The names of all layouts, in one sentence."""
     known = rl.layouts()
     return f"There are {len(known)} layouts: {', '.join(f'`{name}`' for name in known)}.\n"
+
+
+def literal():
+    """Return the type of the names of the layouts that are a dict of tensors, as Python code."""
+    names = ", ".join(f'"{name}"' for name in rl.layouts() if name != "cudnn")
+    indent = " " * len("LayoutName = Literal[")
+    lines = textwrap.fill(names, 99 - len(indent), break_on_hyphens=False)
+    return f"LayoutName = Literal[{textwrap.indent(lines, indent).strip()}]  # fmt: skip\n# "
 
 
 # ---------------------------------------------------------------------- a section on each layout

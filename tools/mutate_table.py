@@ -12,6 +12,7 @@ no test fails for some mutant.
 """
 
 import argparse
+import ast
 import contextlib
 import importlib
 import itertools
@@ -35,51 +36,30 @@ FORMATS = Path("csrc/layout/formats.c")
 PREBUILT = ("CMakeLists.txt", "cmake", "csrc", "python")
 TIMEOUT = 300  # seconds for the tests of one mutant: twenty times what the slowest takes
 
-# Tests with answers that are not ours, by layout; then our own invariants.
-ORACLES = {
-    "cudnn": ["model/test_offsets", "convert/test_meaning_torch"],
-    "torch": ["convert/test_meaning_torch"],
-    "torch-cell": ["convert/test_meaning_torch"],
-    "keras": ["convert/test_worked_example", "convert/test_meaning_keras"],
-    "keras-cudnn": ["convert/test_meaning_keras_cudnn"],
-    "onnx": ["convert/test_meaning_onnx"],
-    "concat": ["convert/test_meaning_concat"],
-    "flax-linen": ["convert/test_meaning_jax"],
-    "flax-nnx": ["convert/test_meaning_jax"],
-    "equinox": ["convert/test_meaning_jax"],
-    "haiku": ["convert/test_meaning_jax", "convert/test_meaning_forget_bias"],
-    "paddle": ["convert/test_meaning_answers"],
-    "openvino": ["convert/test_meaning_answers"],
-    "tf1-cudnn-canonical": ["convert/test_meaning_documents"],
-    "keras1": ["convert/test_meaning_keras1"],
-    "burn": ["convert/test_meaning_documents"],
-    "webnn": ["convert/test_meaning_documents"],
-    "webnn-ifgo": ["convert/test_meaning_documents"],
-    "haste": ["convert/test_meaning_documents"],
-    "cntk": ["convert/test_meaning_documents"],
-    "dl4j": ["convert/test_meaning_documents"],
-    "flax-nnx-lstm": ["convert/test_meaning_jax"],
-    "mxnet-gluon": ["convert/test_meaning_recorded"],
-    "chainer-nstep": ["convert/test_meaning_recorded"],
-    "chainer-links": ["convert/test_meaning_recorded"],
-    "tf1": ["convert/test_meaning_forget_bias"],
-    "tf1-block-v2": ["convert/test_meaning_forget_bias"],
-    "coreml": ["convert/test_meaning_documents"],
-    "tensorrt": ["convert/test_meaning_documents"],
-    "onednn": ["convert/test_meaning_answers"],
-    "miopen": ["model/test_offsets_miopen", "convert/test_meaning_documents"],
-}
+
+def oracles():
+    """Return layout -> the tests with answers that are not ours: their ANSWERS_FOR names it."""
+    found = {}
+    for path in sorted(ROOT.glob("tests/*/test_*.py")):
+        declared = re.search(r"^ANSWERS_FOR = (\([^)]*\))", path.read_text(), re.MULTILINE)
+        for layout in ast.literal_eval(declared[1]) if declared else ():
+            found.setdefault(layout, []).append(path)
+    return found
+
+
+ORACLES = oracles()
+# Tests of our own invariants
 LAWS = ["model/test_layouts", "convert/test_conversions", "sources/test_errors",
         "sources/test_sources", "convert/test_laws"]  # fmt: skip
 
 # Imported once, before forking: importing them in every run would take longer than the tests.
 PRELOAD = {
-    "convert/test_meaning_torch": ["torch", "keras", "onnx", "onnxruntime"],
-    "convert/test_meaning_keras": ["torch", "keras", "onnx", "onnxruntime"],
-    "convert/test_meaning_onnx": ["torch", "keras", "onnx", "onnxruntime"],
-    "convert/test_meaning_concat": ["torch", "keras", "onnx", "onnxruntime"],
-    "convert/test_meaning_keras_cudnn": ["torch", "keras", "onnx", "onnxruntime", "tf_keras"],
-    "convert/test_meaning_jax": ["torch", "keras", "onnx", "onnxruntime"],  # jax cannot be forked
+    "test_meaning_torch": ["torch", "keras", "onnx", "onnxruntime"],
+    "test_meaning_keras": ["torch", "keras", "onnx", "onnxruntime"],
+    "test_meaning_onnx": ["torch", "keras", "onnx", "onnxruntime"],
+    "test_meaning_concat": ["torch", "keras", "onnx", "onnxruntime"],
+    "test_meaning_keras_cudnn": ["torch", "keras", "onnx", "onnxruntime", "tf_keras"],
+    "test_meaning_jax": ["torch", "keras", "onnx", "onnxruntime"],  # jax cannot be forked
 }
 
 
@@ -338,7 +318,7 @@ def batches_for(mutant, tests):
     """Return the tests that should fail, likely ones first, as pairs (files, words)."""
     if tests:
         return [(tests, ())]
-    oracles = [ROOT / "tests" / f"{name}.py" for name in ORACLES[mutant.layout]]
+    oracles = ORACLES[mutant.layout]
     laws = [ROOT / "tests" / f"{name}.py" for name in LAWS]
     if mutant.is_held:
         return [(laws, ()), (oracles, ())]
@@ -405,7 +385,7 @@ def main():
         return 0
     if not tests:
         os.environ.setdefault("KERAS_BACKEND", "torch")
-        names = {m for c in chosen for t in ORACLES[c.layout] for m in PRELOAD.get(t, [])}
+        names = {m for c in chosen for t in ORACLES[c.layout] for m in PRELOAD.get(t.stem, [])}
         for name in sorted(names):
             importlib.import_module(name)
     survivors, running = 0, []

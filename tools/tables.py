@@ -1,4 +1,4 @@
-"""Generate the tables in README.md, docs and benchmarks/README.md.
+"""Generate the tables in README.md, docs and benchmarks/README.md, and the names in layout.py.
 
 They follow from the library and from the results of the benchmarks.
 
@@ -26,6 +26,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "benchmarks" / "README.md",
     *(ROOT / "docs" / f"{page}.md" for page in NAMES),
+    ROOT / "python" / "rnnlayout" / "_model" / "layout.py",  # a type
 ]
 RESULTS = ROOT / "benchmarks" / "results"
 CONVERSIONS = json.loads((RESULTS / "convert.json").read_text())
@@ -224,6 +225,7 @@ TABLES = {
     "gpu_facts": gpu_facts,
     "proof": proof.table,
     "layout_names": layout_tables.names,
+    "layout_literal": layout_tables.literal,
     "held": layout_tables.held,
     "each_layout": layout_tables.each_layout,
     "pairs": layout_tables.pairs,

@@ -13,6 +13,8 @@ from tf_keras.src.layers.rnn import legacy_cells
 
 import rnnlayout as rl
 
+ANSWERS_FOR = ("haiku", "tf1", "tf1-block-v2")
+
 pytestmark = [KERAS_NOISE, pytest.mark.filterwarnings("ignore:.*rnn_cell:UserWarning")]
 
 BIAS = 0.5  # a forget bias that is not the default

@@ -26,6 +26,8 @@ from oracles.reference import Run, distance, distance_between, forward, from_cud
 
 import rnnlayout as rl
 
+ANSWERS_FOR = ("flax-linen", "flax-nnx", "equinox", "haiku", "flax-nnx-lstm")
+
 pytestmark = KERAS_NOISE
 
 KEY = jax.random.key(0)

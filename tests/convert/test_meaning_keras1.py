@@ -9,6 +9,8 @@ from tf_keras.src.saving.legacy.hdf5_format import preprocess_weights_for_loadin
 
 import rnnlayout as rl
 
+ANSWERS_FOR = ("keras1",)
+
 # cell, its gates in the order of Keras 1, whose list has W, U and b of one gate after the other
 KERAS1 = {"lstm": ["_i", "_c", "_f", "_o"], "gru": ["_z", "_r", "_h"], "rnn_tanh": [""]}
 

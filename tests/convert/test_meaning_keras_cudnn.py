@@ -27,6 +27,8 @@ from tf_keras.src.saving.legacy.hdf5_format import preprocess_weights_for_loadin
 
 import rnnlayout as rl
 
+ANSWERS_FOR = ("keras-cudnn",)
+
 pytestmark = KERAS_NOISE
 
 CUDNN = {"lstm": CuDNNLSTM, "gru": CuDNNGRU}

@@ -18,6 +18,8 @@ from oracles.reference import GATES, distance, distance_between, forward, from_c
 
 import rnnlayout as rl
 
+ANSWERS_FOR = ("cudnn", "torch", "torch-cell")
+
 # oneDNN has no projection: torch warns and takes another path
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 

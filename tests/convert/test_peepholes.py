@@ -19,10 +19,6 @@ def onnx_weights(spec):
     return {n: normal(rng, *shape) * np.float32(0.3) for n, shape in shapes}
 
 
-def test_who_has_them():
-    assert HAVE == ["onnx", "cntk", "dl4j", "tf1", "tf1-block-v2", "coreml", "onednn"]
-
-
 @pytest.mark.parametrize("layers, both", [(1, False), (1, True), (2, True)])
 def test_onnx_to_onnx_moves_peepholes(layers, both):
     spec = PEEPING.replace(num_layers=layers, bidirectional=both)

@@ -7,6 +7,8 @@ from commands import TESTS
 
 import rnnlayout as rl
 
+ANSWERS_FOR = ("keras",)
+
 EXAMPLE = json.loads((TESTS / "data/keras-gru-worked-example.json").read_text())
 WEIGHTS = {name: np.array(values, "float32") for name, values in EXAMPLE["keras"].items()}
 PRINTED = np.array(EXAMPLE["cudnn_flat"])

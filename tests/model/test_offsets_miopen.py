@@ -7,6 +7,8 @@ import pytest
 import rnnlayout as rl
 from rnnlayout import _native
 
+ANSWERS_FOR = ("miopen",)
+
 # A paramID is a gate, in MIOpen's order; as torch orders its own gates before it calls MIOpen
 # (permute_wei_for_miopen).
 GATES = {"lstm": "ifog", "gru": "zrn", "rnn_tanh": "h", "rnn_relu": "h"}

@@ -6,6 +6,17 @@ import sys
 import pytest
 from commands import ROOT, TESTS
 
+import rnnlayout as rl
+
+sys.path.insert(0, str(ROOT / "tools"))
+
+import mutate_table
+
+
+def test_each_layout_is_compared_with_an_answer_that_is_not_ours():
+    """A test that does so names the layout in ANSWERS_FOR."""
+    assert mutate_table.ORACLES.keys() == rl.layouts().keys()
+
 
 @pytest.mark.long
 def test_the_recorded_offsets_notice_gates_but_not_what_z_means():

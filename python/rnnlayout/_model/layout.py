@@ -11,12 +11,14 @@ from rnnlayout import _native
 
 from .similar import did_you_mean
 
-# The layouts that are a dict of tensors, for type checkers: a test compares them with the table.
+# The layouts that are a dict of tensors, for type checkers. tools/tables.py --write generates it.
+# <!-- table: layout_literal -->
 LayoutName = Literal["torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat", "flax-linen",
-                "flax-nnx", "equinox", "haiku", "paddle", "openvino", "tf1-cudnn-canonical",
-                "keras1", "burn", "webnn", "webnn-ifgo", "haste", "cntk", "dl4j", "flax-nnx-lstm",
-                "mxnet-gluon", "chainer-nstep", "chainer-links", "tf1", "tf1-block-v2", "coreml",
-                "tensorrt", "onednn", "miopen"]  # fmt: skip
+                     "flax-nnx", "equinox", "haiku", "paddle", "openvino", "tf1-cudnn-canonical",
+                     "keras1", "burn", "webnn", "webnn-ifgo", "haste", "cntk", "dl4j",
+                     "flax-nnx-lstm", "mxnet-gluon", "chainer-nstep", "chainer-links", "tf1",
+                     "tf1-block-v2", "coreml", "tensorrt", "onednn", "miopen"]  # fmt: skip
+# <!-- end of table -->
 
 
 @dataclass(frozen=True, init=False, repr=False)
