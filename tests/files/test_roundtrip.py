@@ -10,14 +10,19 @@ import pytest
 from oracles.some import LAYOUTS, holds, random_weights
 
 import rnnlayout as rl
-from rnnlayout._files.formats.registry import FORMATS, format_to_write, readable_suffixes
+from rnnlayout._files.formats.registry import (
+    FORMATS,
+    format_to_write,
+    readable_suffixes,
+    writable_suffixes,
+)
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._weights.weights import weights_of
 
 COUNT = 150
 # tests/files/tensor_sets/test_c.py compiles them
 WRITE_ONLY = FORMATS.keys() - set(readable_suffixes())
-NOT_WRITTEN = {".pkl", ".pickle", ".eqx", ".pdparams", ".index", ".params"}
+NOT_WRITTEN = FORMATS.keys() - set(writable_suffixes())
 # These have one order of the axes of x each.
 OWN_AXES = {".onnx", ".keras", ".h5", ".hdf5", ".weights.h5"}
 SETTINGS = {
