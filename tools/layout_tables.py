@@ -8,7 +8,7 @@ from functools import cache
 import rnnlayout as rl
 from rnnlayout import LossyError, _native
 from rnnlayout._convert.engine import result_spec
-from rnnlayout._model.optional_tensors import optional_tensors_of
+from rnnlayout._model.spec import optional_tensors_of
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES
 from rnnlayout._sources.candidates import UnsizedRNN, is_one_vector
 

@@ -13,8 +13,7 @@ from rnnlayout import _native
 from rnnlayout._convert import engine
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.checked_rnn import CheckedRNN
-from rnnlayout._model.optional_tensors import optional_tensors_of
-from rnnlayout._model.spec import Spec
+from rnnlayout._model.spec import Spec, optional_tensors_of
 from rnnlayout._run.rnn import CPU, forward
 from rnnlayout._weights.weights import weights_of
 
@@ -84,7 +83,7 @@ def block_places(spec: Spec) -> dict[tuple[int, int, str, str], tuple[int, int, 
     return {
         (layer, direction, role, gate): (at, rows, columns)
         for (layer, direction, role, _, gate), (_, at, rows, columns, *_) in
-        _native.blocks(CPU, spec, optional_tensors_of(spec))
+        _native.blocks(CPU, spec)
     }  # fmt: skip
 
 

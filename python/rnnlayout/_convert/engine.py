@@ -13,8 +13,7 @@ from rnnlayout import _native
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.dtypes import check_in_place, dtype_name, storage_dtype, take_bits
 from rnnlayout._model.layout import Layout, has_peepholes
-from rnnlayout._model.optional_tensors import optional_tensors_of
-from rnnlayout._model.spec import Spec, check_flag
+from rnnlayout._model.spec import Spec, check_flag, optional_tensors_of
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.mismatch import wrong_names
 from rnnlayout._sources.torch_names import rounded_weights

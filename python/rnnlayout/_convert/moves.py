@@ -7,8 +7,7 @@ from typing import Any
 
 from rnnlayout import _native
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.optional_tensors import optional_tensors_of
-from rnnlayout._model.spec import Spec
+from rnnlayout._model.spec import Spec, optional_tensors_of
 
 from .engine import plan_for, result_spec
 

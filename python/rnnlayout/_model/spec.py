@@ -225,6 +225,12 @@ def check_flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def optional_tensors_of(spec: Spec) -> int:
+    """Return HAS_BIAS | HAS_PEEPHOLES, as far as the spec asks for these tensors."""
+    biases = 0 if spec.bias == "none" else _native.HAS_BIAS
+    return biases | (_native.HAS_PEEPHOLES if spec.peepholes else 0)
+
+
 def differing_fields(a: Spec, b: Spec) -> str:
     """Return the fields that make these two different RNNs, "" if none does."""
     keys = [key for key in _NETWORK if getattr(a, key) != getattr(b, key)]

@@ -14,8 +14,7 @@ from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.describe import describe
 from rnnlayout._model.dtypes import Bits, as_carrier, take_bits
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.optional_tensors import optional_tensors_of
-from rnnlayout._model.spec import Spec
+from rnnlayout._model.spec import Spec, optional_tensors_of
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError
 
 from . import mismatch

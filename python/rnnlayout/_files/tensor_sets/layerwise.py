@@ -15,8 +15,7 @@ from rnnlayout._convert.engine import EXACT, Report
 from rnnlayout._model.checked_rnn import checked_rnn_of, vector_sizes
 from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.optional_tensors import optional_tensors_of
-from rnnlayout._model.spec import Spec
+from rnnlayout._model.spec import Spec, optional_tensors_of
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 

@@ -10,7 +10,6 @@ from typing import Any
 from rnnlayout import _native
 
 from ..layout import Layout
-from ..optional_tensors import optional_tensors_of
 
 BlockId = tuple[int, int, str, int, str]  # layer, direction, role, number, gate
 PieceKey = tuple[int, int, str, str]  # layer, direction, role, gate
@@ -86,8 +85,6 @@ def layout_memory(
     optional_tensors: those that the RNN has, HAS_BIAS | HAS_PEEPHOLES; None if the spec decides
     that. Raises LossyError if the layout cannot represent the RNN.
     """
-    if optional_tensors is None:
-        optional_tensors = optional_tensors_of(spec)
     found: dict[int, list[Piece]] = {}
     for block, (tensor, at, rows, cols, row_stride, col_stride, _) in _native.blocks(
         layout, spec, optional_tensors
