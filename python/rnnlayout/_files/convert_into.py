@@ -10,7 +10,6 @@ from rnnlayout._files.formats.registry import (
     ModelFormat,
     format_to_read,
     format_to_write,
-    only_read,
 )
 from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns
 from rnnlayout._files.tensor_sets.file_limits import require_regular_file
@@ -54,7 +53,7 @@ def convert_into(
     path, model, dst = require_regular_file(src), require_regular_file(into), Path(dst)
     format = format_to_read(model, asks=False)
     put = format.replace if isinstance(format, ModelFormat) else None
-    if format.write is only_read or (isinstance(format, ModelFormat) and put is None):
+    if format.write is None or (isinstance(format, ModelFormat) and put is None):
         raise FileError(
             f"{model}: weights cannot be put into a {format.suffix} file: load the model with its"
             " own program, pass its layer or module to rl.assign(), and save it again"

@@ -157,6 +157,7 @@ def _write_new_file(
     if isinstance(format, ModelFormat) and format.single and len(entries) > 1:
         names = ", ".join(map(repr, entries))
         raise LayoutError(f"{out.name} can store one RNN, found {names}: {repair}")
+    assert format.write, "format_to_write() refuses the others"
     if isinstance(format, TensorFormat):
         tensor_set = tensor_set_of(entries, format.separator)
         if not out.dry_run:

@@ -57,6 +57,7 @@ def _read_rnns(path: Path, format: Format, hints: Hints) -> tuple[Found, TensorF
         file = TensorFile(path, format, hints)
         found = file.found
     else:
+        assert format.read, "format_to_read() refuses the others"
         found = format.read(path, hints)
     found = apply_hints(found, hints, _prefixes(found, file))
     _forget_frames(found.unread.values())
@@ -176,6 +177,7 @@ class TensorFile:
         if target is self._format and target.replace is not None:
             return target.replace(self._path, out, tensor_set, pairs, progress)
         if not out.dry_run:
+            assert target.write, "format_to_write() refuses the others"
             target.write(out, tensor_set, progress)
         return []
 

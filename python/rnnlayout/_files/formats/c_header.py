@@ -22,7 +22,7 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._weights.weights import Weights
 
-from .registry import ModelFormat, only_written
+from .registry import ModelFormat
 
 _A_LINE, _AT_ONCE = 8, 1 << 16  # numbers
 
@@ -112,7 +112,7 @@ def _write_c_header(out: Output, entries: Mapping[str, Weights]) -> None:
         file.write(f"\n#endif /* {guard} */\n")
 
 
-FORMAT = ModelFormat(".h", ("cudnn",), only_written, _write_c_header)
+FORMAT = ModelFormat(".h", ("cudnn",), None, _write_c_header)
 
 
 def _identifier(text: str) -> str:

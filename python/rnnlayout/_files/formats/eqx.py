@@ -24,7 +24,7 @@ from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import weights_of
 
 from .npy import check_npy_size, npy_array_at, read_npy_header
-from .registry import ModelFormat, only_read
+from .registry import ModelFormat
 
 _LAYOUT = "equinox"
 _MOST_ARRAYS = 1000  # of a hundred layers with two directions, 800; reading a header takes 50 us
@@ -84,4 +84,4 @@ def _read_arrays(path: Path) -> list[np.ndarray]:
     return found
 
 
-FORMAT = ModelFormat(".eqx", (_LAYOUT,), _read_eqx, only_read, begins=".npy")
+FORMAT = ModelFormat(".eqx", (_LAYOUT,), _read_eqx, None, begins=".npy")

@@ -21,7 +21,7 @@ from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
 
 from . import npz
-from .registry import TensorFormat, only_read
+from .registry import TensorFormat
 
 MAGIC = struct.pack("<QQ", 0x112, 0)
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
@@ -121,4 +121,4 @@ def _plain_parameter_name(name: str) -> str:
     return name
 
 
-FORMAT = TensorFormat(".params", _read_params, only_read)
+FORMAT = TensorFormat(".params", _read_params, None)

@@ -20,7 +20,7 @@ from .pickles import machine, numpy_arrays
 from .pickles.contents import tensors_of_pickle, walk_leaves
 from .pickles.machine import Makers, UnreadObject
 from .pickles.numpy_arrays import PickledArray
-from .registry import TensorFormat, only_read
+from .registry import TensorFormat
 
 _NAMES = "StructuredToParameterName@@"
 _SLICES = "UnpackBigParamInfor@@"  # of arrays of more than a gigabyte, before protocol 4
@@ -111,4 +111,4 @@ def _same_tensor(a: FileTensor, b: FileTensor) -> bool:
     return (a.dtype, a.shape) == (b.dtype, b.shape) and a.bits().tobytes() == b.bits().tobytes()
 
 
-FORMAT = TensorFormat(".pdparams", _read_pdparams, only_read)
+FORMAT = TensorFormat(".pdparams", _read_pdparams, None)

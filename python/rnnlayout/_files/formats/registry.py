@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
 from rnnlayout._files.tensor_sets.found import Found
@@ -31,25 +31,13 @@ from .content import content_of
 Pairs = list[tuple[TensorGroup, LayerwiseConversion]]
 
 
-def only_written(path: Path, *_: Any) -> NoReturn:
-    """Stand in for the `read` of a format that is not read."""
-    raise FileError(
-        f"{path}: {path.suffix} files are only written, not read: read the file it was made from"
-    )
-
-
-def only_read(out: Output, *_: Any) -> NoReturn:
-    """Stand in for the `write` of a format that is not written: format_to_write() refuses it."""
-    raise AssertionError(out)
-
-
 @dataclass(frozen=True)
 class TensorFormat:
     """Files that are sets of named tensors: safetensors, npz, a state_dict.
 
     suffix: the suffix that messages name.
     read(path): return the tensors, which may be read only when they are asked for.
-    write(out, tensor_set, progress): write a new file.
+    write(out, tensor_set, progress): write a new file; None if the format is only read.
     replace(path, out, tensor_set, pairs, progress): copy a file that is more than its tensors to
         `out`, with each RNN of `pairs` replaced; tensor_set has all tensors of the copy. Returns
         notes.
@@ -58,7 +46,7 @@ class TensorFormat:
 
     suffix: str
     read: Callable[[Path], TensorSet]
-    write: Callable[[Output, TensorSet, Progress | None], None]
+    write: Callable[[Output, TensorSet, Progress | None], None] | None
     replace: Callable[[Path, Output, TensorSet, Pairs, Progress | None], list[str]] | None = None
     separator: str = "."
 
@@ -68,8 +56,8 @@ class ModelFormat:
     """Files with a structure of their own: a Keras model, an ONNX graph, one weight space.
 
     suffix: the suffix that messages name. layouts: the layouts that RNNs in such a file may have.
-    read(path, hints): return the RNNs.
-    write(out, entries): write a new file with these RNNs, which read() reads.
+    read(path, hints): return the RNNs; None if the format is only written.
+    write(out, entries): write a new file with these RNNs; None if the format is only read.
     replace(path, out, entries): copy a file to `out`, with new weights in the RNNs of these names.
     rewrite(path, out, hints, to, dtype, exact): copy a whole model to `out`, with its RNNs
         converted.
@@ -80,8 +68,8 @@ class ModelFormat:
 
     suffix: str
     layouts: tuple[str, ...]
-    read: Callable[[Path, Hints], Found]
-    write: Callable[[Output, Mapping[str, Weights]], None]
+    read: Callable[[Path, Hints], Found] | None
+    write: Callable[[Output, Mapping[str, Weights]], None] | None
     replace: Callable[[Path, Output, Mapping[str, Weights]], None] | None = None
     rewrite: Callable[[Path, Output, Hints, Layout, object, bool], Converted] | None = None
     hints: tuple[str, ...] = ()
@@ -124,12 +112,12 @@ def _import_format(suffix: str) -> Format:
 
 def readable_suffixes() -> list[str]:
     """Return the suffixes of files that are read."""
-    return [suffix for suffix in sorted(FORMATS) if _import_format(suffix).read is not only_written]
+    return [suffix for suffix in sorted(FORMATS) if _import_format(suffix).read]
 
 
 def writable_suffixes() -> list[str]:
     """Return the suffixes of files that are written."""
-    return [suffix for suffix in sorted(FORMATS) if _import_format(suffix).write is not only_read]
+    return [suffix for suffix in sorted(FORMATS) if _import_format(suffix).write]
 
 
 def _suffix_of(path: Any) -> str:
@@ -142,7 +130,7 @@ def format_to_write(path: Any) -> Format:
     """Return the format of a new file. Raises FileError if no format that is written has its
     suffix."""
     suffix = _suffix_of(path)
-    if suffix and _import_format(suffix).write is not only_read:
+    if suffix and _import_format(suffix).write:
         return _import_format(suffix)
     why = f"{suffix} files are only read" if suffix else "unknown format"
     raise FileError(f"{path}: {why}; files are written as {', '.join(writable_suffixes())}")
@@ -157,7 +145,10 @@ def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) ->
     if name is not None:
         return format_named(name)
     if suffix := _suffix_of(path):
-        return _import_format(suffix)
+        if _import_format(suffix).read:
+            return _import_format(suffix)
+        why = f"{path}: {suffix} files are only written, not read"
+        raise FileError(f"{why}: read the file it was made from")
     content = content_of(path)
     if content and content.suffix:
         return _import_format(content.suffix)

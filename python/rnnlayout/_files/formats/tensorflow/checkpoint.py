@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rnnlayout._files.formats.registry import TensorFormat, only_read
+from rnnlayout._files.formats.registry import TensorFormat
 from rnnlayout._files.formats.safetensors import FLOAT8
 from rnnlayout._files.tensor_sets.file_limits import check_numpy_shape, map_file
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
@@ -127,4 +127,4 @@ def _tensor_in_shard(
     return FileTensor(dtype, shape, lambda: np.frombuffer(bits, stored).reshape(shape))
 
 
-FORMAT = TensorFormat(".index", _read_index, only_read)
+FORMAT = TensorFormat(".index", _read_index, None)

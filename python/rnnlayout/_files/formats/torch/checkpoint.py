@@ -20,7 +20,7 @@ import numpy as np
 from rnnlayout._files.formats.pickles.contents import tensors_of_pickle, walk_leaves
 from rnnlayout._files.formats.pickles.machine import PickledDict
 from rnnlayout._files.formats.pickles.numpy_arrays import PickledArray
-from rnnlayout._files.formats.registry import Pairs, TensorFormat, only_read
+from rnnlayout._files.formats.registry import Pairs, TensorFormat
 from rnnlayout._files.formats.safetensors import FLOAT8
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
@@ -163,7 +163,7 @@ def _replace_in_checkpoint(
 
 
 FORMAT = TensorFormat(".pt", _read_checkpoint, _write_checkpoint, _replace_in_checkpoint)
-PICKLE = TensorFormat(".pkl", _read_checkpoint, only_read)
+PICKLE = TensorFormat(".pkl", _read_checkpoint, None)
 
 
 def _load_with_torch(torch: Any, path: Path, unread: Iterable[str]) -> Any:
