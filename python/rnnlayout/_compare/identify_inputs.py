@@ -19,7 +19,7 @@ from rnnlayout._model.dtypes import as_carrier, take_bits, widen_bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.frameworks import is_module
-from rnnlayout._sources.mismatch import list_names
+from rnnlayout._sources.mismatch import check_prefix, list_names
 from rnnlayout._sources.tensor_paths import strip_prefix
 from rnnlayout._weights.weights import Weights
 
@@ -54,8 +54,7 @@ class UnknownTensors:
 
 def read_tensor_values(source: Any, prefix: str, format: str | None = None) -> Any:
     """Return what a user passes as a dict by name, a list, or a 1-D array."""
-    if not isinstance(prefix, str):
-        raise LayoutError(f"prefix is a {type(prefix).__name__}, need a string")
+    check_prefix(prefix)
     if isinstance(source, (str, os.PathLike)):
         source, prefix = _read_values_from_file(source, prefix, format)
     elif format is not None:

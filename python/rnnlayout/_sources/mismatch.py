@@ -108,6 +108,12 @@ def wrong_count(layout: Layout, count: int, expected: Sequence[str] | None) -> L
     return LayoutError(f"{text}an RNN in {layout} has {some} per layer and direction")
 
 
+def check_prefix(prefix: Any) -> None:
+    """Raise LayoutError if a prefix is not a string."""
+    if not isinstance(prefix, str):
+        raise LayoutError(f"prefix is a {type(prefix).__name__}, need a string")
+
+
 def wrong_prefix(layouts: Sequence[Layout], names: Sequence[str], prefix: str) -> LayoutError:
     """Return the error for a prefix that no name has."""
     text = f"no key starts with prefix {prefix!r}; found {list_names(names)}"

@@ -28,6 +28,7 @@ from .candidates import is_one_vector
 from .containers import only_rnn, path_error
 from .dicts import read_dict
 from .infer import check_hints
+from .mismatch import check_prefix
 from .resolve import CallerSpec, check_dtype, resolve_by_spec, resolve_rnn, take_all_bits
 
 _LONGEST_PATH = 4096  # bytes, PATH_MAX of Linux
@@ -54,8 +55,7 @@ def read_source(
     """
     if spec is not None and not isinstance(spec, Spec):
         raise SpecError(f"spec is a {type(spec).__name__}, need a Spec")
-    if not isinstance(prefix, str):
-        raise LayoutError(f"prefix is a {type(prefix).__name__}, need a string")
+    check_prefix(prefix)
     hints = {key: value for key, value in hints.items() if value is not None}
     check_hints(hints, spec, "the spec")
     asked = CallerSpec(spec, as_layout(layout) if layout is not None else None, dtype_free, hints)

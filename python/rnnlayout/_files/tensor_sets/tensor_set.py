@@ -14,6 +14,7 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.infer import HIDDEN, check_hints
 from rnnlayout._sources.keras_config import CELLS
+from rnnlayout._sources.mismatch import check_prefix
 
 CHUNK_NBYTES = 8 << 20  # at most so much between two moments at which Ctrl-C can be answered
 
@@ -42,8 +43,7 @@ class Hints:
     def __post_init__(self) -> None:
         if self.spec is not None and not isinstance(self.spec, Spec):
             raise SpecError(f"spec is a {type(self.spec).__name__}, need a Spec")
-        if not isinstance(self.prefix, str):
-            raise LayoutError(f"prefix is a {type(self.prefix).__name__}, need a string")
+        check_prefix(self.prefix)
         check_hints(self.hidden, self.spec, "the spec")
         names = self.as_class or {}
         if not isinstance(names, Mapping) or not all(
