@@ -7,7 +7,7 @@ from typing import Any
 from rnnlayout import _native
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.layout import Layout, known_layouts
-from rnnlayout._sources.infer import spec_line
+from rnnlayout._sources.caller_spec import spec_line
 
 from .identify_inputs import Observed, UnknownTensors
 from .identify_rows import RowMatch

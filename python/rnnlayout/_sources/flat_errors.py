@@ -11,7 +11,7 @@ from rnnlayout._model.dtypes import FLOATS
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
 
-from .infer import spec_line
+from .caller_spec import spec_line
 
 
 def wrong_length(nelems: int, spec: Spec) -> LayoutError:

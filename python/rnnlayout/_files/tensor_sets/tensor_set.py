@@ -12,7 +12,7 @@ import numpy as np
 from rnnlayout._model.dtypes import FLOATS, Bits, storage_dtype
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.infer import HIDDEN, check_hints
+from rnnlayout._sources.caller_spec import HIDDEN, check_hints
 from rnnlayout._sources.keras_config import CELLS
 
 CHUNK_NBYTES = 8 << 20  # at most so much between two moments at which Ctrl-C can be answered
