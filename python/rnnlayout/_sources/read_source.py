@@ -1,10 +1,10 @@
 """Read whatever a user passes in as the arrays of one RNN, in the order of its layout.
 
-A source is, in the order in which it is tried: what load() returned, with one RNN (containers); a
-path, which is an error; a Weights or a result of convert(), which know their RNN; a module or layer,
-which describes it (frameworks); a dict of tensors, by their names (dicts); a list of arrays in a
-named layout; a flat vector with a spec. Which RNN the tensors are is one question for all of them
-(fitting).
+A source is, in the order in which it is tried: what load() returned, with one RNN (containers);
+a path, which is an error; a Weights or a result of convert(), which know their RNN; a module or
+layer, which describes it (frameworks); a dict of tensors, by their names (dicts); a list of arrays
+in a named layout; a flat vector with a spec. Which RNN the tensors are is one question for all of
+them (fitting).
 """
 
 from __future__ import annotations
