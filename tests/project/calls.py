@@ -7,7 +7,8 @@ import numpy as np
 
 import rnnlayout as rl
 from rnnlayout import _native
-from rnnlayout._convert import engine as _convert, recipes as _recipes
+from rnnlayout._convert import engine as _convert
+from rnnlayout._sources import fitting as _fitting
 
 LSTM, GRU = rl.Spec("lstm", 3, 2), rl.Spec("gru", 3, 2)
 LARGE = LSTM.replace(input_size=1000, hidden_size=2000)  # numbers that Python does not cache
@@ -213,7 +214,7 @@ BINDING_ERRORS = {
 def afresh(call):
     """Make a call without what is cached from call to call."""
     _convert.plan_for.cache_clear()
-    _recipes._recipes.clear()
+    _fitting.fitting_rnns.cache_clear()
     return call()
 
 

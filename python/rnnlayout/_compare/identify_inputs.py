@@ -18,7 +18,7 @@ from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import as_carrier, take_bits, widen_bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError
-from rnnlayout._sources.frameworks import is_module
+from rnnlayout._sources.frameworks import framework_of
 from rnnlayout._sources.mismatch import check_prefix, list_names
 from rnnlayout._sources.tensor_paths import strip_prefix
 from rnnlayout._weights.weights import Weights
@@ -59,7 +59,7 @@ def read_tensor_values(source: Any, prefix: str, format: str | None = None) -> A
         source, prefix = _read_values_from_file(source, prefix, format)
     elif format is not None:
         check_not_for_files({"format": format}, source)
-    if is_module(source):
+    if framework_of(source):
         raise LayoutError(
             f"a {type(source).__name__} describes its RNN itself: rl.Weights() reads it; pass its"
             " state_dict() or get_weights() to identify the tensors alone"

@@ -14,8 +14,7 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._native import LossyError
 from rnnlayout._sources.read_source import read_source
 
-from .engine import Report, dry_run_conversion, plan_for_source, run_conversion
-from .recipes import find_recipe, recipe_key, remember_recipe
+from .engine import Report, dry_run_conversion, run_conversion
 
 
 class Tensors(TensorDict):
@@ -29,8 +28,8 @@ class Tensors(TensorDict):
 
     report: Report
 
-    def __init__(self, made: CheckedRNN, arrays: list[np.ndarray], report: Report) -> None:
-        shown = (present_array(array, made.dtype) for array in arrays)
+    def __init__(self, made: CheckedRNN, report: Report) -> None:
+        shown = (present_array(array, made.dtype) for array in made.arrays)
         super().__init__(zip(made.names, shown, strict=True))
         self.spec, self.layout, self.report = made.spec, made.layout, report
         self.config, self.batch_first = dict(made.config), made.batch_first
@@ -115,23 +114,14 @@ def convert(
     """
     hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation,
              "activation": activation}  # fmt: skip
-    key = recipe_key(source, spec, layout, to, prefix, dtype, *hints.values())
-    recipe = find_recipe(key)
-    if recipe and (done := recipe.run(source, exact, out)):
-        return out if out is not None else _presented(recipe.made, *done)
     target = as_layout(to)
     given = read_source(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
     made, report = run_conversion(given, target, dtype, exact, out)
-    if recipe is None and not report.settings:  # which a recipe does not know
-        remember_recipe(key, source, given, plan_for_source(given, target, dtype)[0], made)
-    return out if out is not None else _presented(made, made.arrays, report)
-
-
-def _presented(made: CheckedRNN, arrays: list[np.ndarray], report: Report) -> Any:
-    """Return the public result: a flat array, or a dict of tensors. made: their names and spec."""
-    if made.layout.name == "cudnn":
-        return present_array(arrays[0], made.dtype)
-    return Tensors(made, arrays, report)
+    if out is not None:
+        return out
+    if target.name == "cudnn":
+        return present_array(made.arrays[0], made.dtype)
+    return Tensors(made, report)
 
 
 def pack(

@@ -22,7 +22,7 @@ from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import differing_fields
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.infer import HIDDEN
+from rnnlayout._sources.caller_spec import HIDDEN
 
 from .files import load
 from .read_file import TensorFile, read_file

@@ -139,7 +139,7 @@ class TensorFile:
             {entry: one for entry, one in weights.items() if not isinstance(one, Weights)},
             [
                 *self._tensor_set.notes,
-                *torch_names.plain_names(self._tensor_set.tensors).notes,
+                *torch_names.plain_names(tuple(self._tensor_set.tensors)).notes,
                 *(note for group in self.groups for note in group.notes),
                 *unrecorded(silent, hints),
             ],

@@ -90,7 +90,7 @@ def take_bits(value: Any, what: str, needed: str = "") -> tuple[np.ndarray, str]
         return value.array, value.dtype
     if _is_torch(value):
         return _take_torch(value, what, needed)
-    if isinstance(value, np.ma.MaskedArray):
+    if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
         raise LayoutError(f"{what} is a masked array: fill it first with .filled(value)")
     try:
         array = np.asarray(value)

@@ -1,4 +1,5 @@
 """Every RNN that a layout supports, apart from its sizes: which tensors it has, of which shapes.
+With which sizes does it fit shapes that were found?
 
 The shapes that the core describes are affine in H, I and P, so four probes give the coefficients:
 no second copy of any layout is needed.
@@ -6,6 +7,8 @@ no second copy of any layout is needed.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import product
@@ -15,8 +18,9 @@ from rnnlayout import _native
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import Cell, Reset, Spec
-from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES
+from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, SpecError
 
+Shape = tuple[int, ...]
 _PROBE = {"H": 5, "I": 7, "P": 2}
 _OPTIONAL = (HAS_BIAS, 0, HAS_BIAS | HAS_PEEPHOLES, HAS_PEEPHOLES)
 
@@ -171,3 +175,63 @@ def candidates_with_names(layout: Layout, names: frozenset[str]) -> tuple[Unsize
         if whole and first in names and names == set(whole.names):
             found.append(whole)
     return tuple(found)
+
+
+# ------------------------------------------------------------------------ the sizes that fit
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A candidate, with the sizes that fit the shapes that were found best."""
+
+    candidate: UnsizedRNN
+    shapes: dict[str, Shape]  # of the tensors found, by the names of the layout
+    sizes: dict[str, int]  # those of H, I and P that the shapes determine
+    wrong: list[str]  # the tensors whose shapes do not fit
+
+    @property
+    def fits(self) -> bool:
+        return not self.wrong and len(self.sizes) == 2 + self.candidate.projected
+
+    def shape(self, name: str) -> Shape:
+        """Return the shape that the tensor would have with these sizes."""
+        return tuple([d.at(self.sizes) for d in self.candidate.dimensions[name]])
+
+    def spec(self, dtype: str) -> Spec:
+        return self.candidate.spec(**{"P": 0, **self.sizes}, dtype=dtype)
+
+
+def guess_sizes(candidate: UnsizedRNN, shapes: dict[str, Shape]) -> Guess:
+    """Solve for the sizes. shapes: the shapes that were found, by the layout's names."""
+    equations = [
+        (dimension, n)
+        for name, shape in shapes.items()
+        if len(shape) == len(candidate.dimensions[name])
+        for dimension, n in zip(candidate.dimensions[name], shape, strict=True)
+    ]
+    found = Guess(candidate, shapes, solve_sizes(equations), [])
+    found.wrong.extend(name for name, shape in shapes.items() if found.shape(name) != shape)
+    if found.fits:
+        try:  # the core refuses sizes that contradict each other: P must be below H
+            found.spec("float32")
+        except SpecError:
+            found.wrong.extend(shapes)
+    return found
+
+
+def solve_sizes(equations: Sequence[tuple[Dimension, int]]) -> dict[str, int]:
+    """Return the sizes that most equations agree on; one that no equation determines is missing."""
+    sizes: dict[str, int] = {}
+    while True:
+        votes: dict[str, Counter[int]] = {}
+        for dimension, found in equations:
+            unknown = [symbol for symbol in dimension.coefficients if symbol not in sizes]
+            if len(unknown) == 1:
+                (symbol,) = unknown
+                n, rest = divmod(found - dimension.at(sizes), dimension.coefficients[symbol])
+                if rest == 0 and n > 0:
+                    votes.setdefault(symbol, Counter())[n] += 1
+        if not votes:
+            return sizes
+        symbol = next(symbol for symbol in "HIP" if symbol in votes)
+        sizes[symbol] = votes[symbol].most_common(1)[0][0]

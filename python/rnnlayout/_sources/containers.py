@@ -182,14 +182,16 @@ def _parts_to_pass(source: Mapping[Any, Any], at: str, layouts: Sequence[Layout]
                 continue
             yield _with_prefix(here, value, layouts)
             yield from _parts_to_pass(value, here, layouts)
-        elif frameworks.is_module(value):
-            yield _module_part(value, here, layouts)
+        elif framework := frameworks.framework_of(value):
+            yield _module_part(value, framework, here, layouts)
 
 
-def _module_part(module: Any, here: str, layouts: Sequence[Layout]) -> str:
+def _module_part(
+    module: Any, framework: frameworks.Framework, here: str, layouts: Sequence[Layout]
+) -> str:
     with suppress(Error):  # it may contain an RNN
-        frameworks.own_spec(module)
-        if not frameworks.overridden(module):
+        framework.describe(module)
+        if not frameworks.overridden(module, framework):
             return here
     names = module.state_dict() if hasattr(module, "state_dict") else {}
     return _with_prefix(f"{here}.state_dict()", names, layouts)
@@ -197,7 +199,7 @@ def _module_part(module: Any, here: str, layouts: Sequence[Layout]) -> str:
 
 def _with_prefix(part: str, names: Iterable[Any], layouts: Sequence[Layout]) -> str:
     """Return the part with the prefix= that tensors of these names need, "" if none would work."""
-    names = list(plain_names([name for name in names if isinstance(name, str)]).sources)
+    names = list(plain_names(tuple([name for name in names if isinstance(name, str)])).sources)
     if names and any(match_layout_names(layout, names) for layout in layouts):
         return part
     prefixes = prefixes_that_fit(layouts, names)

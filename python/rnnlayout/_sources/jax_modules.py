@@ -25,6 +25,8 @@ _SIGMOIDS = ("sigmoid", "hard_sigmoid")  # jax.nn.hard_sigmoid is x / 6 + 0.5
 _NNX, _LINEN, _EQUINOX = "flax.nnx.", "flax.linen.", "equinox."
 # Where the parameters of the cells are in a layer of nnx.
 _INSIDE = {"RNN": ("cell/",), "Bidirectional": ("forward_rnn/cell/", "backward_rnn/cell/")}
+# Where the cells and layers are that a layer of nnx runs.
+_RUNS = ("cell", "forward_rnn", "backward_rnn")
 _DEPTH = 8  # of modules in modules, for messages
 
 
@@ -77,23 +79,32 @@ def jax_spec(module: Any) -> RNNDescription:
     return RNNDescription(_layout_of(module, kind, described[0]), hints, config, batch_first)
 
 
-def jax_arrays(module: Any, own: RNNDescription) -> dict[str, Any]:
-    """Return the arrays of a cell or layer by the names of its layout.
+def module_with_cells(module: Any) -> Iterator[Any]:
+    """Yield a cell or layer, and the layers and cells that it runs."""
+    yield module
+    for one in (getattr(module, name, None) for name in _RUNS):
+        if is_jax_module(one):
+            yield from module_with_cells(one)
+
+
+def jax_arrays(module: Any, own: RNNDescription) -> list[tuple[str, Any]]:
+    """Return the arrays of a cell or layer in the order of its layout, with their names there.
 
     Raises LayoutError if one is missing: arrays of Equinox may be None.
     """
     paths = _paths(nested_arrays_of(module))
     if class_names(module, _EQUINOX):
-        needed = describe(Spec(**own.hints), own.layout)
+        needed = own.names()
         if missing := [name for name in needed if name not in paths]:
             raise LayoutError(
                 f"{type(module).__name__} with use_bias={module.use_bias} has no array"
                 f" {mismatch.list_names(missing)}: pass a cell that has all its arrays"
                 " (eqx.combine() joins the parts of one), or one that is made with use_bias=False"
             )
-        return {name: paths[name] for name in needed}
+        return [(name, paths[name]) for name in needed]
     names = match_layout_names(Layout(own.layout), list(paths))
-    return {names[path]: array for path, array in paths.items()}
+    arrays = {names[path]: array for path, array in paths.items()}
+    return [(name, arrays[name]) for name in own.names()]
 
 
 def jax_expression(module: Any) -> str:
@@ -132,7 +143,7 @@ def set_arrays(module: Any, new: Callable[[str, Any], Any]) -> Any:
     """
     own = jax_spec(module)
     if class_names(module, _EQUINOX):
-        changed = {name: new(name, old) for name, old in jax_arrays(module, own).items()}
+        changed = {name: new(name, old) for name, old in jax_arrays(module, own)}
         return sys.modules["equinox"].tree_at(
             lambda cell: [getattr(cell, name) for name in changed], module, list(changed.values())
         )

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+from rnnlayout._model.describe import describe
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
@@ -33,6 +35,25 @@ class RNNDescription:
     hints: dict[str, Any]
     config: dict[str, Any]
     batch_first: bool | None
+
+    def spec(self) -> Spec | None:
+        """Return its Spec, or None if the input size is not recorded."""
+        return self._known()[0] if "input_size" in self.hints else None
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of its tensors, if it records its input size."""
+        return self._known()[1]
+
+    def _known(self) -> tuple[Spec, tuple[str, ...]]:
+        return _spec_and_names(self.layout, frozenset(self.hints.items()))
+
+
+@lru_cache(maxsize=64)
+def _spec_and_names(
+    layout: str, fields: frozenset[tuple[str, Any]]
+) -> tuple[Spec, tuple[str, ...]]:
+    spec = Spec(**dict(fields))
+    return spec, tuple(describe(spec, layout))
 
 
 # ------------------------------------------------------------------------------- one layer or cell

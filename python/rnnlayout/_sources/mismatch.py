@@ -12,8 +12,14 @@ from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 
-from .candidates import UnsizedRNN, candidates_with_names, one_layer_candidates
-from .infer import Guess, Shape, guess_sizes
+from .candidates import (
+    Guess,
+    Shape,
+    UnsizedRNN,
+    candidates_with_names,
+    guess_sizes,
+    one_layer_candidates,
+)
 from .tensor_paths import prefixes_that_fit
 
 _QUANTIZED = ("_all_weight_values", "_packed_params")  # in names of torch.ao.nn.quantized

@@ -1,4 +1,11 @@
-"""Read whatever a user passes in as the arrays of one RNN, in the order of its layout."""
+"""Read whatever a user passes in as the arrays of one RNN, in the order of its layout.
+
+A source is, in the order in which it is tried: what load() returned, with one RNN (containers);
+a path, which is an error; a Weights or a result of convert(), which know their RNN; a module or
+layer, which describes it (frameworks); a dict of tensors, by their names (dicts); a list of arrays
+in a named layout; a flat vector with a spec. Which RNN the tensors are is one question for all of
+them (fitting).
+"""
 
 from __future__ import annotations
 
@@ -18,18 +25,18 @@ from rnnlayout._model.checked_rnn import (
     checked_rnn_of,
     stack_layers,
 )
-from rnnlayout._model.dtypes import as_carrier, take_bits
+from rnnlayout._model.dtypes import Bits, as_carrier, take_bits
 from rnnlayout._model.layout import CUDNN, Layout, as_layout
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
 
 from . import flat_errors, frameworks
+from .caller_spec import CallerSpec, check_hints
 from .candidates import is_one_vector
 from .containers import only_rnn, path_error
 from .dicts import read_dict
-from .infer import check_hints
 from .mismatch import check_prefix
-from .resolve import CallerSpec, check_dtype, resolve_by_spec, resolve_rnn, take_all_bits
+from .read_tensors import read_tensors
 
 _LONGEST_PATH = 4096  # bytes, PATH_MAX of Linux
 
@@ -73,8 +80,8 @@ def read_source(
         return _read_again(checked_rnn_of(source), asked)
     if isinstance(source, TensorDict):
         return _read_tensor_dict(source, prefix, asked)
-    if frameworks.is_module(source):
-        return _read_module(source, asked)
+    if framework := frameworks.framework_of(source):
+        return _read_module(source, framework, asked)
     if isinstance(source, Mapping):
         return read_dict(source, prefix, asked)
     if isinstance(source, (list, tuple)):
@@ -133,9 +140,10 @@ def _read_again(old: CheckedRNN, asked: CallerSpec) -> CheckedRNN:
     _check_contradictions("these Weights are", old.layout, old.spec, asked)
     if asked.spec is None:
         return old
-    check_dtype("the Weights", old.dtype, asked)
-    arrays = dict(zip(old.names, old.arrays, strict=True))
-    found = resolve_by_spec([(old.layout, arrays)], asked.spec.replace(dtype=old.dtype), old.names)
+    asked.check_dtype("the Weights", old.dtype)
+    bits = [Bits(array, old.dtype) for array in old.arrays]
+    known = replace(asked, layout=old.layout)
+    found = read_tensors(zip(old.names, bits, strict=True), tuple(old.names), known)
     return replace(found, config=old.config, batch_first=old.batch_first, rounded=old.rounded)
 
 
@@ -154,25 +162,28 @@ def _read_tensor_dict(source: TensorDict, prefix: str, asked: CallerSpec) -> Che
     return replace(found, config=source.config, batch_first=source.batch_first)
 
 
-def _read_module(module: Any, asked: CallerSpec) -> CheckedRNN:
+def _read_module(module: Any, framework: frameworks.Framework, asked: CallerSpec) -> CheckedRNN:
     """Read a module or layer, which describes its RNN itself."""
-    own = frameworks.own_spec(module)
+    own = framework.describe(module)
     layout = Layout(own.layout)
-    taken = take_all_bits(frameworks.own_arrays(module, own), asked)
-    known, arrays = CallerSpec(None, layout, True, own.hints), list(taken.arrays.values())
-    found = resolve_rnn([(layout, arrays)], taken, known)
+    spec = own.spec()
+    known = CallerSpec(spec, layout, True, {} if spec else own.hints)
+    found = read_tensors(framework.arrays(module, own), None, known)
+    asked.check_dtype(found.names[0], found.dtype)
     found = replace(found, config=own.config, batch_first=own.batch_first)
-    if method := frameworks.overridden(module):
-        raise _computes_else(module, method, found)
+    if method := frameworks.overridden(module, framework):
+        raise _computes_else(method, framework.expression(module, found.names), found)
     _check_contradictions(f"{type(module).__name__} is", found.layout, found.spec, asked)
     if asked.spec is None:
         return found
     return replace(found, spec=asked.spec.replace(dtype=found.dtype))
 
 
-def _computes_else(module: Any, method: str, found: CheckedRNN) -> LayoutError:
-    """Return the error for a subclass with a method that may compute something else."""
-    arrays = frameworks.expression(module, found.names)
+def _computes_else(method: str, arrays: str, found: CheckedRNN) -> LayoutError:
+    """Return the error for a subclass with a method that may compute something else.
+
+    arrays: code for the arrays of its RNN.
+    """
     layout = f"rl.{found.layout!r}" if found.layout.options else repr(found.layout.name)
     repair = f"rl.Weights({arrays}, rl.{found.spec!r}, layout={layout})"
     if found.config:
@@ -206,7 +217,7 @@ def check_agrees(spec: Spec, own: Spec) -> None:
 def _read_list(source: list[Any], asked: CallerSpec) -> CheckedRNN:
     if not source:
         raise LayoutError("the list of tensors is empty")
-    if all(map(frameworks.is_module, source)):
+    if all(map(frameworks.framework_of, source)):
         return _read_again(stack_layers([read_source(x) for x in source]), asked)
     if any(isinstance(x, Mapping) for x in source):
         raise LayoutError(
@@ -223,9 +234,7 @@ def _read_list(source: list[Any], asked: CallerSpec) -> CheckedRNN:
     if asked.layout.name == "cudnn":
         one = len(source) == 1 and getattr(source[0], "ndim", 0) == 1
         return _read_flat(source[0] if one else source, asked)
-    taken = take_all_bits(((f"array {k}", value) for k, value in enumerate(source)), asked)
-    arrays = list(taken.arrays.values())
-    return resolve_rnn([(asked.layout, arrays)], taken, asked)
+    return read_tensors([(f"array {k}", value) for k, value in enumerate(source)], None, asked)
 
 
 def _read_flat(source: Any, asked: CallerSpec) -> CheckedRNN:
@@ -245,7 +254,7 @@ def _read_flat(source: Any, asked: CallerSpec) -> CheckedRNN:
             + Ask("spec")
             + ", which describes it"
         )
-    check_dtype("weight space", dtype, asked)
+    asked.check_dtype("weight space", dtype)
     if dtype != spec.dtype:
         spec = spec.replace(dtype=dtype)
     _native.check(spec, layout)

@@ -17,6 +17,11 @@ _QUANTIZED = ("torch.ao.nn.quanti", "torch.nn.quanti")
 _CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
 
 
+def is_torch_module(value: Any) -> bool:
+    """Is it a torch module? With torch as backend each Keras layer is one too."""
+    return "Module" in class_names(value, "torch.nn.modules.module")
+
+
 def torch_spec(module: Any) -> RNNDescription:
     """Return how a module describes its RNN.
 
@@ -43,14 +48,14 @@ def torch_spec(module: Any) -> RNNDescription:
     return RNNDescription(layout, hints, {}, getattr(module, "batch_first", None))
 
 
-def torch_arrays(module: Any, names: Iterable[str]) -> list[tuple[str, Any]]:
+def torch_arrays(module: Any, own: RNNDescription) -> list[tuple[str, Any]]:
     """Return what the module computes with in evaluation, by the names of its layout.
 
     The older weight_norm, pruning and weight dropout store parts of a weight, and an attribute of
     its name that is only up to date after a call: it is computed from the parts.
     """
-    kept = _kept(module)
-    plain = plain_names(kept)
+    names, kept = own.names(), _kept(module)
+    plain = plain_names(tuple(kept))
     check_parameters(module, _stored(plain, names))
     return [
         (
@@ -78,14 +83,14 @@ def rnn_in(module: Any) -> Any:
     """Return the RNN in a module that applies dropout to its weights, another module as it is."""
     inner = getattr(module, "module", None)
     if class_names(inner, RNNS):
-        computed = plain_names(_kept(module)).computed
+        computed = plain_names(tuple(_kept(module))).computed
         return inner if any(one.dropped for one in computed.values()) else module
     return module
 
 
 def torch_expression(module: Any, names: Iterable[str]) -> str:
     """Return code for the tensors of a module's RNN, in messages. names: of its layout."""
-    used = _stored(plain_names(_kept(module)), names)
+    used = _stored(plain_names(tuple(_kept(module))), names)
     more = [k for k in module.state_dict() if k not in used and "parametrizations." not in k]
     if not more:
         return "module.state_dict()"

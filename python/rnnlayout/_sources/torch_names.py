@@ -9,8 +9,9 @@ names with the values that the module computes with in evaluation.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -136,10 +137,13 @@ class PlainNames:
         return source[: source.rindex(tail)].removesuffix(_LIST)
 
 
-def plain_names(names: Collection[str]) -> PlainNames:
-    """Return plain names: without wrappers, and with computed weights.
+@lru_cache(maxsize=32)
+def plain_names(names: tuple[str, ...]) -> PlainNames:
+    """Return plain names: without wrappers, and with computed weights. Do not change the result.
 
-    >>> mask = ["module.weight_hh_l0_orig", "module.weight_hh_l0_mask"]
+    Kept, because the names of a model are asked for again with each prefix.
+
+    >>> mask = ("module.weight_hh_l0_orig", "module.weight_hh_l0_mask")
     >>> list(plain_names(mask).sources)
     ['weight_hh_l0']
     """

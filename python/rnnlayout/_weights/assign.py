@@ -17,8 +17,8 @@ from rnnlayout._model.layout import Layout
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources import frameworks, jax_modules, torch_modules
+from rnnlayout._sources.caller_spec import HIDDEN
 from rnnlayout._sources.containers import around_rnn, flatten_dicts, only_rnn
-from rnnlayout._sources.infer import HIDDEN
 from rnnlayout._sources.keras_config import RNNDescription
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.tensor_paths import match_layout_names
@@ -47,11 +47,12 @@ def assign(target: Any, tensors: Any) -> Any:
     targets = list(target) if isinstance(target, (list, tuple)) else [target]
     if not targets:
         raise LayoutError("no target: the list is empty")
-    if all(map(frameworks.is_keras_layer, targets)):
+    framework = frameworks.framework_of(target)
+    if all(map(frameworks.KERAS.owns, targets)):
         _assign_keras(targets, tensors)
-    elif frameworks.is_torch_module(target):
+    elif framework is frameworks.TORCH:
         _assign_torch(target, tensors)
-    elif jax_modules.is_jax_module(target):
+    elif framework is frameworks.JAX:
         return _assign_jax(target, tensors)
     elif isinstance(target, Mapping) and not isinstance(target, HasRNN | TensorDict):
         return _assigned_tree(target, tensors)
@@ -64,9 +65,9 @@ def assign(target: Any, tensors: Any) -> Any:
 
 
 def _assign_jax(module: Any, tensors: Any) -> Any:
-    own = frameworks.own_spec(module)
+    own = jax_modules.jax_spec(module)
     arrays = jax_modules.jax_arrays(module, own)
-    given = _in_target_layout(tensors, own, _one_dtype(a.dtype for a in arrays.values()))
+    given = _in_target_layout(tensors, own, _one_dtype(array.dtype for _, array in arrays))
     return jax_modules.set_arrays(module, _maker_like(given))
 
 
@@ -152,8 +153,8 @@ def _in_target_layout(tensors: Any, own: RNNDescription, dtype: str) -> CheckedR
 def _knows_its_rnn(tensors: Any) -> bool:
     """Return whether it is more than arrays: a Weights, what convert() returns, modules."""
     if isinstance(tensors, (list, tuple)):
-        return all(map(frameworks.is_module, tensors))
-    return isinstance(tensors, HasRNN | TensorDict) or frameworks.is_module(tensors)
+        return all(map(frameworks.framework_of, tensors))
+    return isinstance(tensors, HasRNN | TensorDict) or bool(frameworks.framework_of(tensors))
 
 
 def _unrecorded(hints: dict[str, Any]) -> dict[str, Any]:
@@ -176,7 +177,7 @@ def _check_config(config: Config, own: Config) -> None:
 
 
 def _assign_torch(module: Any, tensors: Any) -> None:
-    described = frameworks.own_spec(module)
+    described = torch_modules.torch_spec(module)
     torch = sys.modules["torch"]
     own = dict(module.named_parameters(recurse=False))
     given = _in_target_layout(tensors, described, _one_dtype(p.dtype for p in own.values()))
@@ -214,7 +215,7 @@ def _assign_keras(layers: list[Any], tensors: Any) -> None:
         raise LayoutError(
             "a layer is in the list twice: each layer of the RNN needs a Keras layer of its own"
         )
-    described = [frameworks.own_spec(layer) for layer in layers]
+    described = [frameworks.KERAS.describe(layer) for layer in layers]
     whole = _stack_descriptions(described)
     built = [w.dtype for layer in layers for w in layer.get_weights()]
     dtype = _one_dtype(built or [layer.dtype or "float32" for layer in layers])

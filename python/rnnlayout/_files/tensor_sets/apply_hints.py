@@ -10,7 +10,7 @@ from rnnlayout._model.cells import CELLS
 from rnnlayout._model.layout import as_layout
 from rnnlayout._model.undecided import error_with_name
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.infer import ACTIVATIONS, check_hints
+from rnnlayout._sources.caller_spec import ACTIVATIONS, check_hints
 from rnnlayout._sources.mismatch import list_names
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import Weights, weights_of

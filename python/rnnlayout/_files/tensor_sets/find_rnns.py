@@ -13,7 +13,7 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError
 from rnnlayout._sources import torch_names
-from rnnlayout._sources.infer import ACTIVATIONS
+from rnnlayout._sources.caller_spec import ACTIVATIONS
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.rnn_places import RNNPlace, find_places, is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
@@ -43,7 +43,7 @@ def find_rnns(
     tensors: Mapping[str, FileTensor], hints: Hints, records: Mapping[str, Record] | None = None
 ) -> list[TensorGroup]:
     """Return all RNNs among the tensors, in their order: recorded ones, and those found by name."""
-    plain = torch_names.plain_names(tensors)
+    plain = torch_names.plain_names(tuple(tensors))
     records = {
         entry: replace(one, prefix=plain.name(one.prefix)) for entry, one in (records or {}).items()
     }

@@ -12,7 +12,7 @@ import numpy as np
 from rnnlayout._model.dtypes import FLOATS, Bits, storage_dtype
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.infer import HIDDEN, check_hints
+from rnnlayout._sources.caller_spec import HIDDEN, check_hints
 from rnnlayout._sources.keras_config import CELLS
 from rnnlayout._sources.mismatch import check_prefix
 

@@ -1,0 +1,58 @@
+"""What the caller says about an RNN: its spec, its layout, or fields that tensors do not show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rnnlayout._model.asks import Ask
+from rnnlayout._model.layout import Layout
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import LayoutError, SpecError
+
+# Fields of a spec that tensors may not show: the activations, and others.
+ACTIVATIONS = ("recurrent_activation", "activation")
+HIDDEN = ("cell", "reset", *ACTIVATIONS)
+
+
+@dataclass(frozen=True)
+class CallerSpec:
+    """What the caller says about the RNN. dtype_free: whether the arrays may have another dtype
+    than the spec, because the caller passed dtype=. hints: the fields of the spec that the caller
+    passed one by one, such as cell.
+    """
+
+    spec: Spec | None = None
+    layout: Layout | None = None
+    dtype_free: bool = False
+    hints: dict[str, Any] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.spec, self.layout, frozenset(self.hints.items())))
+
+    def check_dtype(self, name: str, dtype: str) -> None:
+        """Raise LayoutError if the array of this name has another dtype than the spec."""
+        if self.spec is not None and dtype != self.spec.dtype and not self.dtype_free:
+            raise LayoutError(
+                f"{name} is {dtype}, the spec says {self.spec.dtype}: pass "
+                + Ask("dtype", self.spec.dtype)
+                + " to convert, or "
+                + Ask("spec", self.spec.replace(dtype=dtype))
+            )
+
+
+def check_hints(hints: Mapping[str, Any], spec: Spec | None, whose: str) -> None:
+    """Raise SpecError if a hint is not a name of its kind, or contradicts the spec.
+
+    whose: who has the spec, for the message: "the spec", "the source".
+    """
+    named = {key: hints[key] for key in HIDDEN if key in hints}
+    for key, value in named.items():  # raises its errors; not every cell has all of them
+        Spec(**{"cell": "gru", key: value, "input_size": 2, "hidden_size": 1})
+    for key, value in named.items():
+        if spec is not None and getattr(spec, key) != value:
+            raise SpecError(
+                f"{key} {value!r} contradicts {whose}, which has {getattr(spec, key)!r}: omit "
+                + Ask(key, None)
+            )

@@ -1,0 +1,71 @@
+"""What is kept of a source answers only the same question."""
+
+import numpy as np
+import pytest
+import torch
+
+import rnnlayout as rl
+
+GRU = {"kernel": np.ones((2, 9), "f4"), "recurrent_kernel": np.ones((3, 9), "f4")}
+LSTM = torch.nn.LSTM(3, 5).state_dict()
+
+
+def answer(call):
+    try:
+        return call()
+    except rl.Error as error:
+        return f"{type(error).__name__}: {error}"
+
+
+QUESTIONS = {
+    "reset before": lambda: rl.infer_spec(GRU, reset="before"),
+    "reset after": lambda: rl.infer_spec(GRU, reset="after"),
+    "no reset": lambda: rl.infer_spec(GRU),
+    "a spec": lambda: rl.Weights(GRU, rl.Spec("gru", 2, 3, bias=False, reset="before")).spec,
+    "another spec": lambda: rl.Weights(GRU, rl.Spec("gru", 2, 4, bias=False)).spec,
+    "a layout": lambda: rl.infer_spec(GRU, "coreml", reset="after"),
+    "other names": lambda: rl.infer_spec({f"a/{k}": v for k, v in GRU.items()}, reset="after"),
+    "another prefix": lambda: rl.infer_spec(GRU, prefix="a", reset="after"),
+    "other shapes": lambda: rl.infer_spec(GRU | {"kernel": np.ones((4, 9), "f4")}, reset="after"),
+    "a dtype": lambda: rl.infer_spec({k: v.astype("f8") for k, v in GRU.items()}, reset="after"),
+    "a list": lambda: rl.infer_spec([*GRU.values()], "keras", reset="after"),
+    "another layer": lambda: rl.infer_spec(torch.nn.LSTM(3, 5)),
+    "its state_dict": lambda: rl.infer_spec(LSTM),
+    "without biases": lambda: rl.infer_spec({k: LSTM[k] for k in list(LSTM)[:2]}),
+    "a projection": lambda: rl.infer_spec(torch.nn.LSTM(3, 5, proj_size=2)),
+    "a GRU": lambda: rl.infer_spec(torch.nn.GRU(3, 5)),
+}
+
+
+@pytest.fixture(scope="module")
+def first_answers():
+    """Return the answers of a process that keeps nothing from call to call."""
+    from rnnlayout._sources import fitting
+
+    found = {}
+    for name, question in QUESTIONS.items():
+        fitting.fitting_rnns.cache_clear()
+        fitting.names_in_layouts.cache_clear()
+        found[name] = answer(question)
+    return found
+
+
+def test_the_order_of_questions_makes_no_difference(first_answers):
+    assert len(set(map(repr, first_answers.values()))) > 10  # some questions have one answer
+    for seed in range(4):
+        order = np.random.default_rng(seed).permutation([*QUESTIONS] * 2)
+        assert {name: answer(QUESTIONS[name]) for name in order} == first_answers
+
+
+def test_order_of_a_dict_makes_no_difference():
+    """The names are the same, but not in the same order."""
+    turned = dict(reversed(LSTM.items()))
+    assert rl.pack(LSTM).tobytes() == rl.pack(turned).tobytes() == rl.pack(LSTM).tobytes()
+
+
+def test_values_are_read_anew():
+    tensors = {name: value.numpy().copy() for name, value in LSTM.items()}
+    first = rl.pack(tensors)
+    tensors["weight_ih_l0"] *= 2
+    second = rl.pack(tensors)
+    assert (second[:60] == 2 * first[:60]).all() and (second[60:] == first[60:]).all()
