@@ -108,10 +108,14 @@ def read_lengths(lengths: Any) -> np.ndarray:
         )
     try:
         array = np.asarray(lengths)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # of any kind: it is the object's own code
         raise LayoutError(f"lengths is not an array: {type_name(lengths)} ({error})") from None
     if array.dtype.kind not in "iu" and array.size:  # [] is float64 to NumPy
         raise LayoutError(f"lengths is {array.dtype}, need integers")
+    if array.size and array.max() > np.iinfo(np.int64).max:
+        raise LayoutError(f"lengths has {array.max()}, need at most T")
     return array.astype(np.int64)
 
 

@@ -20,6 +20,13 @@ Y = np.zeros((4, 3, 7), "f4")
 ROOM = np.zeros(1000, "f4")
 
 
+class Endless:
+    """An array whose own code fails."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise OverflowError("too many")
+
+
 def frozen(a):
     a = a.copy()
     a.flags.writeable = False
@@ -85,11 +92,15 @@ CALLS = {
     "no lengths": (lambda: LSTM(X, lengths=[1, [2], 3]), "lengths is not an array: list"),
     "broken lengths": (lambda: LSTM(X, lengths=[1.0, 2, 3]), "lengths is float64, need integers"),
     "true lengths": (lambda: LSTM(X, lengths=[True] * 3), "lengths is bool, need integers"),
+    "lengths without an end": (
+        lambda: LSTM(X, lengths=Endless()),
+        r"lengths is not an array: Endless \(too many\)",
+    ),
     "a length below 0": (lambda: LSTM(X, lengths=[1, 2, -1]), r"lengths\[2\] is -1, need 0 to 4 ="),
     "a length past T": (lambda: LSTM(X, lengths=[1, 5, -1]), r"lengths\[1\] is 5, need 0 to 4 = T"),
     "a length past all": (
         lambda: LSTM(X, lengths=np.array([0, 2**64 - 1, 0], "u8")),
-        r"lengths\[1\] is -1, need 0 to 4",  # as int64
+        "lengths has 18446744073709551615, need at most T",
     ),
     "c for a GRU": (lambda: GRU_RNN(X, c_out=HC), "c_out is given, but a GRU has no cell s"),
     "out of another shape": (
