@@ -1,6 +1,6 @@
 """Finding cuDNN as users see it: doctor, errors, variables; with stubs for cuDNN and the driver.
 
-c/check_cudnn.c tests the order of places and what is wrong with each.
+test_cudnn_places.py asks about the order of places, and what is wrong with each.
 """
 
 import os
@@ -10,7 +10,8 @@ import subprocess
 import sys
 
 import pytest
-from commands import ROOT, TESTS, run
+from commands import ROOT
+from run.gpu.conftest import PARTS
 from run.gpu.doctor import PACKAGE, doctor, python, rnnlayout
 
 import rnnlayout as rl
@@ -18,35 +19,16 @@ from rnnlayout._cli import main as _cli
 from rnnlayout._cli.commands import doctor as _doctor
 from rnnlayout._run import cudnn as _cudnn
 
-SOURCES = TESTS / "c" / "stubs"
-PARTS = ["libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9"]
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """A folder of stubs: cuDNN 9.19.0 and its parts, cuBLAS, the driver."""
-    folder = tmp_path_factory.mktemp("stubs")
-
-    def build(name, *arguments):
-        run(["cc", "-shared", "-fPIC", "-w", f"-Wl,-soname,{name}", "-I", ROOT / "csrc",
-             "-o", folder / name, *arguments])  # fmt: skip
-
-    for name in [*PARTS, "libcublasLt.so.13"]:
-        build(name, SOURCES / "part.c")
-    nine = ["-DMAJOR=9", "-DVERSION=91900", "-DPARTS_STATUS=0"]
-    build("libcudnn.so.9", *nine, SOURCES / "cudnn.c", SOURCES / "symbols.c", "-ldl")
-    build("libcuda.so.1", SOURCES / "driver.c", SOURCES / "symbols.c")
-    return folder
-
 
 @pytest.fixture
-def install(built):
-    """(folder, *names): copies of some stubs, by default those of cuDNN."""
+def install(stubs):
+    """(folder, *names): copies of some stubs, by default those of cuDNN 9.19.0."""
 
     def copy(folder, *names):
         folder.mkdir(parents=True, exist_ok=True)
-        for name in names or [*PARTS, "libcudnn.so.9"]:
-            shutil.copy(built / name, folder)
+        for name in names or [*PARTS[9], "libcudnn.so.9"]:
+            where = {"libcudnn.so.9": "good", "libcuda.so.1": "driver"}.get(name, "parts")
+            shutil.copy(stubs / where / name, folder)
         return folder
 
     return copy
