@@ -89,7 +89,7 @@ def test_batch_first_is_a_matter_of_strides(spec):
 
 
 @every_kind
-@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_a_sequence_keeps_its_nans_to_itself(spec, poison):
     rnn, (x, state) = rnn_of(spec), inputs(spec)
     wanted = rnn(x, state)
