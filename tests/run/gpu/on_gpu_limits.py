@@ -88,6 +88,12 @@ def empty_sequences_of_9_1():
         gpu(x, state, lengths=[4, 0, 3])
 
 
+def empty_sequences_since_9_2():
+    os.environ["FAKE_CUDNN"] = "90200"
+    cpu, gpu, x, state = lstms()
+    assert_near(gpu(x, state, lengths=[4, 0, 3]), cpu(x, state, lengths=[4, 0, 3]), LSTM)
+
+
 def little_memory():
     os.environ["FAKE_CUDA_MEMORY"] = "100000"
     _, gpu, x, _ = lstms()

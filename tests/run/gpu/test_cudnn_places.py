@@ -157,7 +157,7 @@ def random_machines(rng):
     for name in PLACES:
         yield {place: "empty" for place in PLACES} | {name: "good9"}
         yield {place: "empty" for place in PLACES} | {name: "good8"}
-    for turn in range(150):
+    for turn in range(60):
         kinds = {}
         for place in PLACES:
             bad = "empty" if turn % 3 else rng.choice(list(KINDS))
