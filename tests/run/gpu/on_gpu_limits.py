@@ -28,9 +28,9 @@ def made(spec=LSTM, **options):
     return rl.RNN(weights_of(spec), spec, device="cuda", **options)
 
 
-def lstms():
+def lstms(spec=LSTM):
     """The same RNN on the CPU and on the GPU, x, and a state."""
-    return rl.RNN(weights_of(LSTM), LSTM), made(), *inputs(LSTM)
+    return rl.RNN(weights_of(spec), spec), made(spec), *inputs(spec)
 
 
 def refused(text, spec=LSTM, **options):

@@ -236,15 +236,6 @@ def test_the_hint_knows_the_driver(install, tmp_path, cuda, extra):
     assert said.endswith(f'hint: pip install "rnnlayout[{extra}]"\n')
 
 
-def test_no_gpu(install, tmp_path):
-    folder = install(tmp_path)
-    install(tmp_path, "libcuda.so.1")
-    said = refused("cuda", RNNLAYOUT_CUDNN=folder, LD_LIBRARY_PATH=folder, STUB_INIT=100)
-    assert "cuda:0 cannot be used: no NVIDIA driver with a GPU was found\n" in said
-    assert "cuInit: 100 (CUDA_ERROR_NO_DEVICE): no CUDA-capable device is detected\n" in said
-    assert "hint: does nvidia-smi list a GPU?" in said
-
-
 def test_a_fork_cannot_have_the_driver(install, tmp_path):
     folder = install(tmp_path)
     install(tmp_path, "libcublasLt.so.13", "libcuda.so.1")
@@ -331,18 +322,6 @@ def test_what_is_no_folder_of_packages_is_left_out(monkeypatch, tmp_path):
     assert all(os.path.isdir(folder) and os.path.isabs(folder) for folder in folders)
     assert os.fsencode(os.path.dirname(os.__file__)) not in folders
     assert environments[0] == os.fsencode(sys.prefix)
-
-
-def test_a_copy_that_is_loaded_already_is_shared(install, tmp_path):
-    loaded, other = install(tmp_path / "loaded"), install(tmp_path / "nvidia/cudnn/lib")
-    program = f"""
-import ctypes
-ctypes.CDLL({str(loaded / "libcudnn.so.9")!r})
-from rnnlayout._run import cudnn as _cudnn
-print(_cudnn.cudnn_report()["path"], {str(other)!r} in open("/proc/self/maps").read())
-"""
-    path = os.pathsep.join([str(tmp_path), PACKAGE])
-    assert python(program, PYTHONPATH=path) == f"{loaded}/libcudnn.so.9 False\n"
 
 
 # -------------------------------------------------------------------------------- the page of it
