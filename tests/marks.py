@@ -1,4 +1,6 @@
-"""Which cases of a test a plain run leaves out."""
+"""Which cases of a test a plain run leaves out, and which a sweep needs."""
+
+import itertools
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +21,18 @@ def sample(cases, every):
         case if k % every == 0 else long(*(case if isinstance(case, tuple) else (case,)))
         for k, case in enumerate(cases)
     ]
+
+
+def each_pair(cases, values=tuple):
+    """Return a few of the cases, such that any two values that occur together in one of all cases
+    do so in one of these. values: a function that returns the values of a case."""
+    pairs = [set(itertools.combinations(enumerate(values(case)), 2)) for case in cases]
+    missing, kept = set().union(*pairs), []
+    while missing:
+        best = max(range(len(cases)), key=lambda k: len(pairs[k] & missing))
+        missing -= pairs[best]
+        kept.append(cases[best])
+    return kept
 
 
 def examples(most, **strategies):

@@ -176,26 +176,6 @@ static void check_no_form(void)
     check_error(rnl_layout_check(&old, &spec, &err), RNL_E_SPEC);
 }
 
-/* cuDNN numbers the gates of W, then those of R, then the projection; biases like their matrices.
- */
-static void check_lin_layer_ids(void)
-{
-    const int num_gates[] = {4, 3, 1, 1};
-    for (rnl_cell cell = RNL_LSTM; cell <= RNL_RNN_RELU; cell++) {
-        const int G = num_gates[cell];
-        for (int gate = 0; gate < G; gate++) {
-            CHECK(rnl_lin_layer_id(cell, &(rnl_block){.role = RNL_W, .gate = gate}) == gate &&
-                      rnl_lin_layer_id(cell, &(rnl_block){.role = RNL_BW, .gate = gate}) == gate,
-                  "%s: gate %d of W", rnl_name(RNL_NAMES_CELL, (int)cell), gate);
-            CHECK(rnl_lin_layer_id(cell, &(rnl_block){.role = RNL_R, .gate = gate}) == G + gate &&
-                      rnl_lin_layer_id(cell, &(rnl_block){.role = RNL_BR, .gate = gate}) ==
-                          G + gate,
-                  "%s: gate %d of R", rnl_name(RNL_NAMES_CELL, (int)cell), gate);
-        }
-    }
-    CHECK(rnl_lin_layer_id(RNL_LSTM, &(rnl_block){.role = RNL_P}) == 8, "%s", "projection");
-}
-
 enum { WEIGHTS = 4 * 2 * 3 + 4 * 2 * 2 + 2 * 4 * 2 };
 
 static int stop(void *arg)
@@ -380,7 +360,6 @@ int main(void)
     check_bad_tensors();
     check_no_form();
     check_runs();
-    check_lin_layer_ids();
     check_interrupt("torch", "cudnn");
     check_interrupt("keras-cudnn", "keras"); /* windows that are not a block of the target */
     check_sizes();

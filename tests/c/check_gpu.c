@@ -1,97 +1,208 @@
-/*
- * Are calls on a GPU right? They run on the fakes of tests/fakes. These end the process if a rule
- * is broken, so each part runs in its own process, for several versions of cuDNN.
- *
- *     check_gpu            all parts
- *     check_gpu PART       one part, in the current environment
- */
-#include <stdio.h>
+/* Calls on a GPU under sanitizers, on the fakes of tests/fakes: many threads with one RNN, and a
+ * life in which each call of the libraries fails in turn. tests/run/gpu asks whether results are
+ * right. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "check.h"
-#include "gpu/fakes.h"
-#include "gpu/parts.h"
+#include "rnnlayout.h"
 
-/* These leaks are intended: the fakes keep freed memory to find its use, the parts keep problems.
- */
+/* The fakes keep freed memory to find its use. */
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
-    return "leak:libcudnn.so\nleak:libcuda.so\nleak:lstm\n";
+    return "leak:libcudnn.so\nleak:libcuda.so\n";
 }
 
-static const struct {
-    const char *name;
-    void (*check)(void);
-    const char *environments[5];
-} PARTS[] = {
-    {"numbers",
-     check_numbers,
-     {"RNNLAYOUT_CUDNN=" FAKES "/cudnn8 FAKE_CUDNN=8906",
-      "RNNLAYOUT_CUDNN=" FAKES "/cudnn8 FAKE_CUDNN=8907 FAKE_CUDA_ORDER=now", "FAKE_CUDNN=90300",
-      "FAKE_CUDNN=91900", "FAKE_CUDNN=92800 FAKE_CUDA_ORDER=now"}},
-    {"sequences", check_sequences, {"FAKE_CUDNN=92800"}},
-    {"pool", check_pool, {"FAKE_CUDNN=92800"}},
-    {"no_pools", check_no_pools, {"FAKE_CUDA_POOLS=0"}},
-    {"failures", check_failures, {"", "RNNLAYOUT_CUDNN=" FAKES "/cudnn8 FAKE_CUDNN=8906"}},
-    {"threads", check_threads, {"FAKE_CUDNN_LINGER=200", "FAKE_CUDA_ORDER=now"}},
-    {"capture", check_capture, {"", "FAKE_CUDA_ORDER=now"}},
-    {"graphs", check_graphs, {""}},
-    {"streams", check_streams, {"FAKE_CUDA_REUSE=1"}},
-    {"results", check_results, {"", "FAKE_CUDA_POOLS=0"}},
-    {"algos",
-     check_algos,
-     {"", "FAKE_CUDA_CAPABILITY=70 FAKE_CUDA_PROCESSORS=80", "FAKE_CUDNN_NO_PERSIST=forward"}},
-    {"fork", check_fork, {""}},
-    {"sticky",
-     check_sticky,
-     {"STICKY=719", "RNNLAYOUT_CUDNN=" FAKES "/cudnn8 STICKY=702", "STICKY=226", "STICKY=721",
-      "STICKY=911"}},
-    {"refused", check_refused, {"FAKE_CUDA_DEVICES=2"}},
-    {"limits",
-     check_limits,
-     {"FAKE_CUDA_CAPABILITY=50", "RNNLAYOUT_CUDNN=" FAKES "/cudnn8 FAKE_CUDA_CAPABILITY=50",
-      "FAKE_CUDNN=91002 FAKE_CUDA_CAPABILITY=50"}},
-    {"empty", check_empty, {"FAKE_CUDNN=90100"}},
-    {"blocked", check_blocked, {""}},
-    {"no_memory", check_no_memory, {"FAKE_CUDA_MEMORY=100000"}},
-    {"poll", check_poll, {"FAKE_CUDA_SLOW=8000"}},
-    {"large", check_large, {"", "FAKE_CUDA_ORDER=now"}},
-};
+enum { T = 4, N = 3, I = 3, H = 5, WEIGHTS = 4 * H * (I + H + 2), WORKERS = 9, CALLS = 40 };
+enum { X_NBYTES = T * N * I * 4, Y_NBYTES = T * N * H * 4 };
 
-/* Run a part in its own process and add its counts. */
-static void run_part(const char *program, const char *name, const char *environment)
-{
-    char command[4000], line[200];
-    long passed = 0, failed = 0;
-    snprintf(command, sizeof command, "RNNLAYOUT_CUDNN=%s %s '%s' %s", FAKES "/cudnn9", environment,
-             program, name);
-    if (strncmp(environment, "RNNLAYOUT_CUDNN", 15) == 0)
-        snprintf(command, sizeof command, "%s '%s' %s", environment, program, name);
-    fflush(stdout);
-    FILE *child = popen(command, "r");
-    while (child && fgets(line, sizeof line, child))
-        if (sscanf(line, "%ld passed, %ld failed", &passed, &failed) != 2)
-            fputs(line, stdout);
-    const int status = child ? pclose(child) : -1;
-    check_passed += passed;
-    check_failed += failed;
-    CHECK(status == 0 && passed > 0, "%s ends with %d", command, status);
-}
+static struct {
+    uint64_t (*alloc)(size_t nbytes, int device, int managed);
+    void (*write)(uint64_t at, const void *from, size_t nbytes);
+    long (*live)(const char *kind);
+    long (*calls)(void);
+    void (*fail)(long k, int cuda, int cudnn);
+} fake;
 
-int main(int argc, char **argv)
+static void find_fakes(void)
 {
-    char program[2000] = "";
-    if (readlink("/proc/self/exe", program, sizeof program - 1) < 0)
-        return 2;
-    for (size_t k = 0; k < sizeof PARTS / sizeof PARTS[0]; k++) {
-        if (argc > 1 && strcmp(argv[1], PARTS[k].name) == 0) {
-            find_fakes();
-            PARTS[k].check();
-        }
-        for (int e = 0; argc == 1 && e < 5 && PARTS[k].environments[e]; e++)
-            run_part(program, PARTS[k].name, PARTS[k].environments[e]);
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    const struct {
+        const char *name;
+        void *at;
+    } names[] = {{"fake_alloc", &fake.alloc},
+                 {"fake_write", &fake.write},
+                 {"fake_live", &fake.live},
+                 {"fake_calls", &fake.calls},
+                 {"fake_fail", &fake.fail}};
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+        void *found = dlsym(library, names[k].name);
+        memcpy(names[k].at, &found, sizeof found);
+        CHECK(found, "%s", names[k].name);
     }
+}
+
+static float weights[WEIGHTS], x[T * N * I];
+static const int64_t random_lengths[N] = {1, 4, 2}, equal[N] = {3, 3, 3};
+
+static rnl_gpu_rnn *new_rnn(const rnl_gpu_options *options, rnl_error *err)
+{
+    const rnl_spec spec = rnl_spec_default(RNL_LSTM, I, H);
+    rnl_gpu_rnn *rnn = NULL;
+    return rnl_gpu_rnn_new(&spec, weights, options, &rnn, err) ? NULL : rnn;
+}
+
+/* Calls of every kind: on the host or the device, in a stream, with lengths, batch-first. */
+typedef struct kind {
+    int on_host, batch_first;
+    const int64_t *lengths;
+    void *stream;
+} kind;
+
+static const kind kinds[] = {
+    {1, 0, NULL, NULL}, {0, 0, NULL, NULL},           {0, 1, random_lengths, (void *)2},
+    {1, 1, NULL, NULL}, {1, 0, random_lengths, NULL}, {0, 0, equal, (void *)2},
+};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+typedef struct arrays {
+    uint64_t x, y;
+} arrays;
+
+static arrays new_arrays(void)
+{
+    const arrays made = {fake.alloc(X_NBYTES, 0, 0), fake.alloc(Y_NBYTES, 0, 0)};
+    fake.write(made.x, x, X_NBYTES);
+    return made;
+}
+
+static rnl_status call(rnl_gpu_rnn *rnn, const kind *k, const arrays *a, float *y, rnl_error *err)
+{
+    const rnl_gpu_call given = {.T = T,
+                                .N = N,
+                                .on_host = k->on_host,
+                                .batch_first = k->batch_first,
+                                .lengths = k->lengths,
+                                .stream = k->stream,
+                                .x = k->on_host ? (void *)x : (void *)(uintptr_t)a->x,
+                                .y = k->on_host ? (void *)y : (void *)(uintptr_t)a->y};
+    const rnl_status status = rnl_gpu_rnn_run(rnn, &given, err);
+    return status || k->on_host ? status
+                                : rnl_gpu_copy_out(0, given.y, y, Y_NBYTES, k->stream, err);
+}
+
+/* ---- threads ---- */
+
+typedef struct worker {
+    pthread_t thread;
+    rnl_gpu_rnn *rnn;
+    const kind *kind;
+    arrays at;
+    float right[T * N * H];
+    int done;
+} worker;
+
+static void *work(void *arg)
+{
+    worker *const w = arg;
+    float y[T * N * H];
+    rnl_error err;
+    for (int k = 0; k < CALLS; k++)
+        w->done += !call(w->rnn, w->kind, &w->at, y, &err) && !memcmp(y, w->right, sizeof y);
+    return NULL;
+}
+
+static void check_threads(void)
+{
+    static worker workers[WORKERS];
+    rnl_error err = {.text = ""};
+    rnl_gpu_rnn *rnn = new_rnn(NULL, &err);
+    CHECK(rnn, "%s", err.text);
+    for (int k = 0; k < WORKERS; k++) {
+        worker *const w = &workers[k];
+        *w = (worker){.rnn = rnn, .kind = &kinds[k % KINDS], .at = new_arrays()};
+        CHECK(!call(rnn, w->kind, &w->at, w->right, &err), "%s", err.text);
+    }
+    for (int k = 0; k < WORKERS; k++)
+        CHECK(pthread_create(&workers[k].thread, NULL, work, &workers[k]) == 0, "thread %d", k);
+    for (int k = 0; k < WORKERS; k++) {
+        pthread_join(workers[k].thread, NULL);
+        CHECK(workers[k].done == CALLS, "thread %d: %d right", k, workers[k].done);
+    }
+    CHECK(fake.live("handle") <= 4, "%ld lanes", fake.live("handle"));
+    rnl_gpu_rnn_free(rnn);
+}
+
+/* ---- failures ---- */
+
+/* Do all that can be done with an RNN, up to the first failure. A call that failed works again. */
+static rnl_status whole_life(const arrays *a, rnl_error *err)
+{
+    const rnl_gpu_options options = {.clips = 1, .clip_low = -0.125, .clip_high = 0.25};
+    float y[T * N * H], back[WEIGHTS];
+    void *memory = NULL;
+    rnl_gpu_rnn *const rnn = new_rnn(&options, err);
+    rnl_status status = rnn ? RNL_OK : err->status;
+    for (int k = 0; k < KINDS && !status; k++) {
+        status = call(rnn, &kinds[k], a, y, err);
+        if (!status)
+            continue;
+        rnl_error again = {.text = ""};
+        fake.fail(0, 0, 0);
+        CHECK(!call(rnn, &kinds[k], a, y, &again), "after a failure: %s", again.text);
+    }
+    if (!status)
+        status = rnl_gpu_rnn_weights(rnn, back, err);
+    if (!status)
+        status = rnl_gpu_alloc(0, 64, NULL, &memory, err);
+    if (!status)
+        status = rnl_gpu_order(0, NULL, (void *)2, err);
+    fake.fail(0, 0, 0); /* nothing is freed if a context cannot be made current */
+    rnl_gpu_free(0, memory);
+    rnl_gpu_rnn_free(rnn);
+    return status;
+}
+
+static void check_failures(void)
+{
+    static const int statuses[3][2] = {{1, 5000}, {2, 4004}, {999, 3000}};
+    const arrays a = new_arrays();
+    rnl_error err = {.text = ""};
+    const long before = fake.calls();
+    CHECK(!whole_life(&a, &err), "%s", err.text);
+    const long all = fake.calls() - before, memory = fake.live("memory");
+    int fails = 0;
+    for (long k = 1; k <= all; k++) {
+        fake.fail(k, statuses[k % 3][0], statuses[k % 3][1]);
+        err = (rnl_error){RNL_OK, "", NULL, 0};
+        const rnl_status status = whole_life(&a, &err);
+        fails += status != RNL_OK;
+        CHECK(status == RNL_OK || strlen(err.text) > 30, "call %ld: %s", k, err.text);
+        CHECK(status != RNL_E_CUDNN || (err.call && err.number), "call %ld: %s", k, err.text);
+        for (const char *const *of =
+                 (const char *const[]){"pushed", "rnn", "rnn_data", "tensor", NULL};
+             *of; of++)
+            CHECK(fake.live(*of) == 0, "call %ld: %ld %s", k, fake.live(*of), *of);
+        CHECK(fake.live("memory") == memory, "call %ld: %ld blocks", k, fake.live("memory"));
+    }
+    CHECK(all > 100 && fails > all / 2, "%d of %ld calls failed", fails, all);
+}
+
+int main(void)
+{
+    const rnl_cudnn_report *report = NULL;
+    rnl_error err;
+    setenv("RNNLAYOUT_CUDNN", FAKES "/cudnn9", 1);
+    find_fakes();
+    for (int k = 0; k < WEIGHTS; k++)
+        weights[k] = (float)(random_below(200) - 100) / 400;
+    for (int k = 0; k < T * N * I; k++)
+        x[k] = (float)(random_below(200) - 100) / 100;
+    CHECK(!rnl_cudnn_find(NULL, &report, &err) && !report->why_not, "%s", err.text);
+    check_threads();
+    check_failures();
     return check_end();
 }

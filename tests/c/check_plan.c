@@ -1,10 +1,7 @@
-/* Is each row of the table written in its grammar, and does a folded plan do what its steps say?
- * Plans are compared with a walk, one element at a time. */
-#include <math.h>
+/* Does a folded plan do what its steps say? Compared with a walk, one element at a time. */
 #include <stdlib.h>
 
 #include "core/dtype.h"
-#include "grammar.h"
 #include "layouts.h"
 
 enum { NUM_SPECS = 120, MAX_TENSORS = 128, UNTOUCHED = 0x7f };
@@ -239,69 +236,8 @@ static rnl_spec random_spec(void)
     return spec;
 }
 
-static void check_rows(void)
-{
-    for (int k = 0; k < rnl_num_rows; k++) {
-        const char *mistake = row_mistake(&rnl_rows[k]);
-        CHECK(!mistake, "%s (%s): %s", rnl_rows[k].layout, rnl_rows[k].source, mistake);
-        for (int before = 0; before < k - 1; before++) /* lookup.c lists a layout once */
-            CHECK(strcmp(rnl_rows[before].layout, rnl_rows[k].layout) != 0 ||
-                      strcmp(rnl_rows[k - 1].layout, rnl_rows[k].layout) == 0,
-                  "the rows of %s do not follow each other", rnl_rows[k].layout);
-    }
-    static const rnl_slot wrong[] = {
-        {"w{x}", "go,i", {{RNL_W}}},
-        {"w{l", "go,i", {{RNL_W}}},
-        {"w{r}", "go,i", {{RNL_W}}},
-        {"w{d}", "go,i", {{RNL_W}}},
-        {"w{d:a}", "go,i", {{RNL_W}}},
-        {"w{d:a|b|c}", "go,i", {{RNL_W}}},
-        {"w{g}", "o,i", {{RNL_W}}, .gate_names = "i"},
-        {"w{g}", "o,i", {{RNL_W}}, .gate_names = "c:0 f:1"},
-        {"w{g}", "o,i", {{RNL_W}}, .gate_names = "i:0 i:1"},
-        {"w{g}", "o,i", {{RNL_W}}, .gate_names = "i:0  f:1"},
-        {"w{g}", "o,i", {{RNL_W}}, .gate_names = "i:0 "},
-        {"w", "go,i", {{RNL_W}}, .gate_names = "i:0"},
-        {"w", "gx,i", {{RNL_W}}},
-        {"w", "ll,go,i", {{RNL_W}}},
-        {"w", "go,,i", {{RNL_W}}},
-        {"w", "gog,i", {{RNL_W}}},
-        {"w", "l,g,d,o,i,", {{RNL_W}}},
-        {"w", "l,g,d,o,i,+", {{RNL_W}}},
-        {"w", "+o,i", {{RNL_W}}},
-        {"w", "go,i", {{RNL_NO_ROLE}}},
-        {"w", "go,i", {{RNL_W}, {RNL_R}}},
-        {"w", "go,i", {{RNL_W, "i"}}},
-        {"w", "+,go", {{RNL_W, "x"}}},
-        {"w", "+,go", {{RNL_W, "g"}}},
-        {"w", "go,i", {{RNL_W, .gates = "rq"}}},
-        {"w", "+", {{RNL_W, "goi"}}, .walks = "d"},
-        {"w", "+", {{RNL_W, "goi"}}, .walks = "l"},
-        {"w", "+", {{RNL_W, "dgoi"}}, .walks = "ld"},
-        {"w", "+,o", {{RNL_W, "gi"}}, .walks = "ld"},
-        {"w{g}", "+", {{RNL_W, "oi"}}, .walks = "ld"},
-        {"w", "+,go", {{RNL_W, "i", .gates = "rz"}, {RNL_R, "i"}}},
-    };
-    for (size_t k = 0; k < sizeof wrong / sizeof wrong[0]; k++)
-        CHECK(slot_mistake(&wrong[k]), "slot %zu is not noticed: %s %s", k, wrong[k].name,
-              wrong[k].shape);
-    static const rnl_row rows[] = {
-        {.gates = {[RNL_GRU] = "rz"}, .per = "ld"},
-        {.gates = {[RNL_LSTM] = "ifco"}, .per = "ld"},
-        {.gates = {[RNL_LSTM] = "ifgg"}, .per = "ld"},
-        {.gates = {[RNL_LSTM] = "ifgo"}, .per = "lg"},
-        {.per = "", .slots = {{"w", "i", {{RNL_W}}, .continues = true}}},
-        {.per = "d", .slots = {{"w", "l,go,i", {{RNL_W}}}}},
-        {.per = "", .forget_bias = 1.0},
-        {.per = "", .options = 1u << RNL_OPT_FORGET_BIAS},
-    };
-    for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++)
-        CHECK(row_mistake(&rows[k]), "row %zu is not noticed", k);
-}
-
 int main(void)
 {
-    check_rows();
     const layouts known = layouts_all();
     const int turns = check_turns(NUM_SPECS);
     for (int turn = 0; turn < turns; turn++) {

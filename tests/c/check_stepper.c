@@ -1,6 +1,6 @@
 /*
  * Does a stepper compute what a call of the forward pass computes, bit for bit, and is it real-time
- * safe? The linker replaces functions that allocate memory and take locks (--wrap).
+ * safe? Allocations and locks are counted.
  */
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "allocations.h"
 #include "check.h"
 #include "cpu/fast.h"
 
@@ -19,54 +20,12 @@ enum { TURNS = 600 };
 
 /* -------------------------------------------------------------------- what must not happen -- */
 
-static long trapped; /* calls of the functions below */
-
-void *__real_malloc(size_t nbytes);
-void *__real_calloc(size_t n, size_t nbytes);
-void *__real_realloc(void *block, size_t nbytes);
-int __real_posix_memalign(void **block, size_t alignment, size_t nbytes);
-void __real_free(void *block);
 int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
-void *__wrap_malloc(size_t nbytes);
-void *__wrap_calloc(size_t n, size_t nbytes);
-void *__wrap_realloc(void *block, size_t nbytes);
-int __wrap_posix_memalign(void **block, size_t alignment, size_t nbytes);
-void __wrap_free(void *block);
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
-
-void *__wrap_malloc(size_t nbytes)
-{
-    trapped++;
-    return __real_malloc(nbytes);
-}
-
-void *__wrap_calloc(size_t n, size_t nbytes)
-{
-    trapped++;
-    return __real_calloc(n, nbytes);
-}
-
-void *__wrap_realloc(void *block, size_t nbytes)
-{
-    trapped++;
-    return __real_realloc(block, nbytes);
-}
-
-int __wrap_posix_memalign(void **block, size_t alignment, size_t nbytes)
-{
-    trapped++;
-    return __real_posix_memalign(block, alignment, nbytes);
-}
-
-void __wrap_free(void *block)
-{
-    trapped++;
-    __real_free(block);
-}
 
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
 {
-    trapped++;
+    taken++;
     return __real_pthread_mutex_lock(mutex);
 }
 
@@ -91,11 +50,11 @@ typedef struct arrays {
 /* Numbers of the first sequence, in the dtype of x. from: [block][N][width]. */
 static char *first_of(const problem *p, const double *from, int64_t blocks, int64_t width)
 {
-    double *some = __real_malloc((size_t)(blocks * width) * sizeof *some);
+    double *some = malloc((size_t)(blocks * width) * sizeof *some);
     for (int64_t k = 0; k < blocks; k++)
         memcpy(some + k * width, from + k * p->N * width, (size_t)width * sizeof *some);
     char *const to = packed(some, blocks * width, p->dtype);
-    __real_free(some);
+    free(some);
     return to;
 }
 
@@ -126,7 +85,7 @@ static void check_numbers(const problem *p, const char *found, const double *wan
     CHECK(!memcmp(found, right, (size_t)(blocks * width * rnl_dtype_nbytes(p->dtype))),
           "%s: cell %d, dtype %d, I %" PRId64 ", H %" PRId64, what, (int)p->spec.cell,
           (int)p->spec.dtype, p->spec.input_size, p->H);
-    __real_free(right);
+    free(right);
 }
 
 /* All the functions that are real-time safe. */
@@ -164,11 +123,13 @@ static bool child_ends_well(const problem *p, rnl_stepper *s, const arrays *a, c
 static void check_real_time(const problem *p, rnl_stepper *s, const arrays *a, char *y, char *h,
                             char *c)
 {
-    trapped = 0;
+    const long before = live;
+    taken = 0;
     run_all(p, s, a, y, h, c);
-    CHECK(trapped == 0, "%ld calls that a live signal cannot wait for", trapped);
-    __real_free(malloc(1));
-    CHECK(trapped == 1, "%s", "an allocation is seen");
+    CHECK(taken == 0 && live == before, "%ld calls that a live signal cannot wait for", taken);
+    void *volatile block = malloc(1);
+    free(block);
+    CHECK(taken == 1, "%s", "an allocation is seen");
     CHECK(child_ends_well(p, s, a, y, h, c, false), "%s", "a system call");
     CHECK(child_ends_well(p, s, a, y, h, c, true), "%s", "a system call is seen");
 }
@@ -181,9 +142,9 @@ static void check_problem(bool in_child)
     answer whole = fast(&p, rnn, (slice){0, 1, 0, p.T, NULL});
     const arrays a = {first_of(&p, p.x, p.T, p.spec.input_size), first_of(&p, p.h0, L, p.S),
                       first_of(&p, p.c0, L, p.H)};
-    char *const y = __real_malloc((size_t)(p.T * p.S * nbytes));
-    char *const h = __real_malloc((size_t)(L * p.S * nbytes));
-    char *const c = __real_malloc((size_t)(L * p.H * nbytes));
+    char *const y = malloc((size_t)(p.T * p.S * nbytes));
+    char *const h = malloc((size_t)(L * p.S * nbytes));
+    char *const c = malloc((size_t)(L * p.H * nbytes));
     rnl_stepper *s = stepper_of(&p, rnn, &a);
     run(&p, s, a.x, y);
     rnl_stepper_get(s, h, c);
@@ -207,12 +168,12 @@ static void check_problem(bool in_child)
         check_numbers(&p, a.x, whole.y, p.T, p.S, "y over x");
     }
     rnl_stepper_free(s);
-    __real_free(a.x);
-    __real_free(a.h);
-    __real_free(a.c);
-    __real_free(y);
-    __real_free(h);
-    __real_free(c);
+    free(a.x);
+    free(a.h);
+    free(a.c);
+    free(y);
+    free(h);
+    free(c);
     answer_free(&whole);
     rnl_rnn_free(rnn);
     problem_free(&p);

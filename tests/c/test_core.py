@@ -19,11 +19,10 @@ CHECKS = sorted(path.stem for path in C_TESTS.glob("check_*.c"))
 ARM = platform.machine() in ("aarch64", "arm64")
 TIERS = ["neon", "plain"] if ARM else ["avx512bf16", "avx512", "avx2", "plain"]
 OF_TIERS = ("check_kernels", "check_scans", "check_forward", "check_stepper")
-BY_TIER = [(check, "release") for check in OF_TIERS]
 
 
 @pytest.mark.parametrize("tier", [TIERS[0], *map(long, TIERS[1:])])
-@pytest.mark.parametrize("check", [check for check, _ in BY_TIER])
+@pytest.mark.parametrize("check", OF_TIERS)
 def test_every_tier_equals_the_reference(c_build, check, tier):
     program = c_build("release") / "tests" / "c" / check
     first, *_, last = run([program], env={"RNNLAYOUT_CPU": tier}).splitlines()
@@ -36,11 +35,9 @@ def test_every_tier_equals_the_reference(c_build, check, tier):
 A_SIXTH = {"CHECK_SHARE": "6"}
 
 
-# check_curves tries every float32.
 @pytest.mark.parametrize(
     "check, preset",
-    [(c, "release") for c in CHECKS if (c, "release") not in BY_TIER and c != "check_curves"]
-    + [long("check_curves", "release"), *(long(c, "asan") for c in CHECKS)],
+    [(c, "release") for c in CHECKS if c not in OF_TIERS] + [long(c, "asan") for c in CHECKS],
 )
 def test_check_program(c_build, check, preset):
     assert passed(c_build(preset), check, A_SIXTH if preset == "asan" else None) > 1000
@@ -55,18 +52,10 @@ def passed(build, check, env=None):
 
 # A race ends the program with status 66.
 @pytest.mark.long
-@pytest.mark.parametrize("check", ["check_threads", "check_team", "check_forward"])
+@pytest.mark.parametrize("check", ["check_threads", "check_team", "check_forward", "check_gpu"])
 def test_threads_do_not_race(c_build, check):
-    assert passed(c_build("tsan"), check, A_SIXTH) > 1000
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("part", ["threads", "poll"])
-def test_calls_on_a_gpu_race_with_nobody(c_build, part):
-    folder = c_build("tsan") / "tests" / "c"
-    env = {"RNNLAYOUT_CUDNN": str(folder / "fakes" / "cudnn9"), "FAKE_CUDNN_LINGER": "200",
-           "FAKE_CUDA_SLOW": "8000"}  # fmt: skip
-    assert run([folder / "check_gpu", part], env=env).endswith(" passed, 0 failed\n")
+    slow = {"FAKE_CUDNN_LINGER": "200"}  # so that two threads of check_gpu meet
+    assert passed(c_build("tsan"), check, A_SIXTH | slow) > 1000
 
 
 def test_a_c_program_needs_one_header_and_one_library(c_build, tmp_path):

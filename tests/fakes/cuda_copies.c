@@ -61,41 +61,41 @@ static CUresult copy(const char *name, struct copy copy, CUstream stream)
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t nbytes, CUstream stream)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuMemcpyHtoDAsync_v2", "to=%llx nbytes=%zu stream=%p",
+    CUresult status = fake_driver_call(__func__, "to=%llx nbytes=%zu stream=%p",
                                        (unsigned long long)to, nbytes, (void *)stream);
     struct copy sent = {NULL, from, to, 0, nbytes, NULL};
-    return status ? status : copy("cuMemcpyHtoDAsync_v2", sent, stream);
+    return status ? status : copy(__func__, sent, stream);
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t nbytes, CUstream stream)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuMemcpyDtoHAsync_v2", "from=%llx nbytes=%zu stream=%p",
+    CUresult status = fake_driver_call(__func__, "from=%llx nbytes=%zu stream=%p",
                                        (unsigned long long)from, nbytes, (void *)stream);
     struct copy sent = {to, NULL, 0, from, nbytes, NULL};
-    return status ? status : copy("cuMemcpyDtoHAsync_v2", sent, stream);
+    return status ? status : copy(__func__, sent, stream);
 }
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t nbytes, CUstream stream)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuMemcpyDtoDAsync_v2",
+    CUresult status = fake_driver_call(__func__,
                                        "to=%llx from=%llx nbytes=%zu "
                                        "stream=%p",
                                        (unsigned long long)to, (unsigned long long)from, nbytes,
                                        (void *)stream);
     struct copy sent = {NULL, NULL, to, from, nbytes, NULL};
-    return status ? status : copy("cuMemcpyDtoDAsync_v2", sent, stream);
+    return status ? status : copy(__func__, sent, stream);
 }
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t nbytes)
 {
     LOCKED;
-    fake_refuse_in_capture("cuMemcpyHtoD_v2");
-    CUresult status = fake_driver_call("cuMemcpyHtoD_v2", "to=%llx nbytes=%zu",
-                                       (unsigned long long)to, nbytes);
+    fake_refuse_in_capture(__func__);
+    CUresult status = fake_driver_call(__func__, "to=%llx nbytes=%zu", (unsigned long long)to,
+                                       nbytes);
     struct copy sent = {NULL, from, to, 0, nbytes, NULL};
-    status = status ? status : copy("cuMemcpyHtoD_v2", sent, NULL);
+    status = status ? status : copy(__func__, sent, NULL);
     if (!status)
         fake_finish(NULL);
     return status;
@@ -104,11 +104,11 @@ CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t nbytes)
 CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t nbytes)
 {
     LOCKED;
-    fake_refuse_in_capture("cuMemcpyDtoH_v2");
-    CUresult status = fake_driver_call("cuMemcpyDtoH_v2", "from=%llx nbytes=%zu",
-                                       (unsigned long long)from, nbytes);
+    fake_refuse_in_capture(__func__);
+    CUresult status = fake_driver_call(__func__, "from=%llx nbytes=%zu", (unsigned long long)from,
+                                       nbytes);
     struct copy sent = {to, NULL, 0, from, nbytes, NULL};
-    status = status ? status : copy("cuMemcpyDtoH_v2", sent, NULL);
+    status = status ? status : copy(__func__, sent, NULL);
     if (!status)
         fake_finish(NULL);
     return status;
@@ -128,13 +128,10 @@ static void run_fill(void *argument)
 
 CUresult cuMemsetD8Async(CUdeviceptr at, unsigned char value, size_t nbytes, CUstream stream)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuMemsetD8Async", "at=%llx value=%d nbytes=%zu stream=%p",
-                                       (unsigned long long)at, value, nbytes, (void *)stream);
-    if (status)
-        return status;
+    DRIVER_CALL("at=%llx value=%d nbytes=%zu stream=%p", (unsigned long long)at, value, nbytes,
+                (void *)stream);
     struct fill fill = {at, nbytes, value};
-    struct fake_work work = {.name = "cuMemsetD8Async", .run = run_fill};
+    struct fake_work work = {.name = __func__, .run = run_fill};
     memcpy(work.argument, &fill, sizeof fill);
     access(&work, at, nbytes, 1, "the target");
     return fake_submit(stream, &work);
@@ -202,11 +199,10 @@ static void run_clamp(void *argument)
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
-    LOCKED;
-    fake_refuse_in_capture("cuModuleLoadData");
-    CUresult status = fake_driver_call("cuModuleLoadData", "%s", "");
-    if (status || fake_current_device() < 0)
-        return status ? status : CU_INVALID_CONTEXT;
+    DRIVER_CALL("%s", "");
+    fake_refuse_in_capture(__func__);
+    if (fake_current_device() < 0)
+        return CU_INVALID_CONTEXT;
     if (!strstr(image, ".version") || !strstr(image, ".entry"))
         return CU_INVALID_IMAGE;
     struct module *made = fake_new(FAKE_MODULE, sizeof *made);
@@ -234,11 +230,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
                         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
                         CUstream stream, void **arguments, void **extra)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuLaunchKernel", "grid=%u block=%u stream=%p", grid_x,
-                                       block_x, (void *)stream);
-    if (status)
-        return status;
+    DRIVER_CALL("grid=%u block=%u stream=%p", grid_x, block_x, (void *)stream);
     (void)shared;
     if (extra || grid_y * grid_z * block_y * block_z != 1 || block_x > 1024 || !block_x || !grid_x)
         return CU_INVALID_VALUE;

@@ -52,7 +52,7 @@ int fake_current_device(void)
 CUresult cuInit(unsigned flags)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuInit", "flags=%u", flags);
+    CUresult status = fake_driver_call(__func__, "flags=%u", flags);
     if (!status)
         status = (CUresult)fake_environment("FAKE_CUDA_INIT", CU_OK);
     return status ? status : devices() ? CU_OK : CU_NO_DEVICE;
@@ -67,7 +67,7 @@ CUresult cuDriverGetVersion(int *version)
 CUresult cuDeviceGetCount(int *count)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuDeviceGetCount", "%s", "");
+    CUresult status = fake_driver_call(__func__, "%s", "");
     if (!status)
         *count = devices();
     return status;
@@ -75,20 +75,18 @@ CUresult cuDeviceGetCount(int *count)
 
 CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuDeviceGet", "ordinal=%d", ordinal);
-    if (status || !is_device(ordinal))
-        return status ? status : CU_INVALID_DEVICE;
+    DRIVER_CALL("ordinal=%d", ordinal);
+    if (!is_device(ordinal))
+        return CU_INVALID_DEVICE;
     *device = ordinal;
     return CU_OK;
 }
 
 CUresult cuDeviceGetName(char *name, int nbytes, CUdevice device)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuDeviceGetName", "device=%d", device);
-    if (status || !is_device(device))
-        return status ? status : CU_INVALID_DEVICE;
+    DRIVER_CALL("device=%d", device);
+    if (!is_device(device))
+        return CU_INVALID_DEVICE;
     const char *given = getenv("FAKE_CUDA_NAME");
     snprintf(name, (size_t)nbytes, "%s", given ? given : "Fake GPU");
     return CU_OK;
@@ -96,11 +94,9 @@ CUresult cuDeviceGetName(char *name, int nbytes, CUdevice device)
 
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuDeviceGetAttribute", "attribute=%d device=%d",
-                                       (int)attribute, device);
-    if (status || !is_device(device))
-        return status ? status : CU_INVALID_DEVICE;
+    DRIVER_CALL("attribute=%d device=%d", (int)attribute, device);
+    if (!is_device(device))
+        return CU_INVALID_DEVICE;
     switch ((int)attribute) {
     case DEVICE_PROCESSORS: *value = fake_environment("FAKE_CUDA_PROCESSORS", 132); break;
     case DEVICE_MAJOR: *value = fake_capability() / 100; break;
@@ -113,10 +109,9 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuDevicePrimaryCtxRetain", "device=%d", device);
-    if (status || !is_device(device))
-        return status ? status : CU_INVALID_DEVICE;
+    DRIVER_CALL("device=%d", device);
+    if (!is_device(device))
+        return CU_INVALID_DEVICE;
     if (!primary[device]) {
         primary[device] = fake_new(FAKE_CONTEXT, sizeof *primary[device]);
         primary[device]->device = device;
@@ -131,7 +126,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuDevicePrimaryCtxRelease_v2", "device=%d", device);
+    CUresult status = fake_driver_call(__func__, "device=%d", device);
     if (!is_device(device))
         return CU_INVALID_DEVICE;
     if (!primary[device] || !primary[device]->retained)
@@ -151,13 +146,10 @@ static struct context *living(CUcontext context, const char *call)
 
 CUresult cuCtxPushCurrent_v2(CUcontext context)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuCtxPushCurrent_v2", "context=%p", (void *)context);
-    if (status)
-        return status;
+    DRIVER_CALL("context=%p", (void *)context);
     if (depth == DEEPEST)
         fake_die("cuCtxPushCurrent_v2: %d contexts are pushed and none popped", depth);
-    stack[depth++] = living(context, "cuCtxPushCurrent_v2");
+    stack[depth++] = living(context, __func__);
     fake_count(FAKE_PUSHED, 1);
     return CU_OK;
 }
@@ -165,7 +157,7 @@ CUresult cuCtxPushCurrent_v2(CUcontext context)
 CUresult cuCtxPopCurrent_v2(CUcontext *context)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuCtxPopCurrent_v2", "%s", "");
+    CUresult status = fake_driver_call(__func__, "%s", "");
     if (!depth)
         return status ? status : CU_INVALID_CONTEXT;
     depth--;
@@ -178,7 +170,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context)
 CUresult cuCtxGetCurrent(CUcontext *context)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuCtxGetCurrent", "%s", "");
+    CUresult status = fake_driver_call(__func__, "%s", "");
     *context = depth ? (CUcontext)stack[depth - 1] : NULL;
     return status;
 }

@@ -57,10 +57,7 @@ void fake_refuse_beside_capture(const char *call)
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuThreadExchangeStreamCaptureMode", "mode=%d", (int)*mode);
-    if (status)
-        return status;
+    DRIVER_CALL("mode=%d", (int)*mode);
     const int before = thread_mode;
     thread_mode = (int)*mode;
     *mode = (CUstreamCaptureMode)before;
@@ -69,12 +66,8 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 
 CUresult cuStreamBeginCapture_v2(CUstream given, CUstreamCaptureMode mode)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuStreamBeginCapture_v2", "stream=%p mode=%d",
-                                       (void *)given, (int)mode);
-    if (status)
-        return status;
-    struct stream *stream = fake_stream(given, "cuStreamBeginCapture_v2");
+    DRIVER_CALL("stream=%p mode=%d", (void *)given, (int)mode);
+    struct stream *stream = fake_stream(given, __func__);
     if (stream->is_legacy || stream->capture)
         return CU_CAPTURE_UNSUPPORTED;
     struct fake_capture *made = fake_new(FAKE_GRAPH, sizeof *made);
@@ -90,8 +83,8 @@ CUresult cuStreamBeginCapture_v2(CUstream given, CUstreamCaptureMode mode)
 CUresult cuStreamEndCapture(CUstream given, CUgraph *graph)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuStreamEndCapture", "stream=%p", (void *)given);
-    struct stream *stream = fake_stream(given, "cuStreamEndCapture");
+    CUresult status = fake_driver_call(__func__, "stream=%p", (void *)given);
+    struct stream *stream = fake_stream(given, __func__);
     struct fake_capture *capture = stream->capture;
     *graph = NULL;
     if (!capture)
@@ -112,11 +105,8 @@ CUresult cuStreamEndCapture(CUstream given, CUgraph *graph)
 
 CUresult cuStreamIsCapturing(CUstream given, CUstreamCaptureStatus *found)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuStreamIsCapturing", "stream=%p", (void *)given);
-    if (status)
-        return status;
-    const struct stream *stream = fake_stream(given, "cuStreamIsCapturing");
+    DRIVER_CALL("stream=%p", (void *)given);
+    const struct stream *stream = fake_stream(given, __func__);
     if (fake_is_blocked(stream))
         return CU_CAPTURE_IMPLICIT;
     const struct fake_capture *capture = stream->capture;
@@ -127,8 +117,8 @@ CUresult cuStreamIsCapturing(CUstream given, CUstreamCaptureStatus *found)
 CUresult cuGraphDestroy(CUgraph graph)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuGraphDestroy", "graph=%p", (void *)graph);
-    fake_end(fake_object(graph, FAKE_GRAPH, "cuGraphDestroy"));
+    CUresult status = fake_driver_call(__func__, "graph=%p", (void *)graph);
+    fake_end(fake_object(graph, FAKE_GRAPH, __func__));
     return status;
 }
 
@@ -140,12 +130,8 @@ struct graph_exec {
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *made, CUgraph graph, unsigned long long flags)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuGraphInstantiateWithFlags", "graph=%p flags=%llu",
-                                       (void *)graph, flags);
-    if (status)
-        return status;
-    struct fake_capture *from = fake_object(graph, FAKE_GRAPH, "cuGraphInstantiateWithFlags");
+    DRIVER_CALL("graph=%p flags=%llu", (void *)graph, flags);
+    struct fake_capture *from = fake_object(graph, FAKE_GRAPH, __func__);
     struct graph_exec *exec = fake_new(FAKE_GRAPH_EXEC, sizeof *exec);
     exec->count = from->count;
     exec->work = calloc((size_t)from->count + 1, sizeof *exec->work);
@@ -158,19 +144,19 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *made, CUgraph graph, unsigned 
 CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuGraphExecDestroy", "exec=%p", (void *)exec);
-    fake_end(fake_object(exec, FAKE_GRAPH_EXEC, "cuGraphExecDestroy"));
+    CUresult status = fake_driver_call(__func__, "exec=%p", (void *)exec);
+    fake_end(fake_object(exec, FAKE_GRAPH_EXEC, __func__));
     return status;
 }
 
 CUresult cuGraphLaunch(CUgraphExec launched, CUstream stream)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuGraphLaunch", "exec=%p stream=%p", (void *)launched,
+    CUresult status = fake_driver_call(__func__, "exec=%p stream=%p", (void *)launched,
                                        (void *)stream);
     if (status)
         return status;
-    struct graph_exec *exec = fake_object(launched, FAKE_GRAPH_EXEC, "cuGraphLaunch");
+    struct graph_exec *exec = fake_object(launched, FAKE_GRAPH_EXEC, __func__);
     for (int i = 0; i < exec->count && !status; i++) {
         if (exec->work[i].check)
             exec->work[i].check(exec->work[i].argument);

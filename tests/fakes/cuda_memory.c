@@ -166,11 +166,10 @@ static CUresult allocate(CUdeviceptr *at, size_t nbytes, int device)
 
 CUresult cuMemAlloc_v2(CUdeviceptr *at, size_t nbytes)
 {
-    LOCKED;
-    fake_refuse_in_capture("cuMemAlloc_v2");
-    CUresult status = fake_driver_call("cuMemAlloc_v2", "nbytes=%zu", nbytes);
-    if (status || fake_current_device() < 0)
-        return status ? status : CU_INVALID_CONTEXT;
+    DRIVER_CALL("nbytes=%zu", nbytes);
+    fake_refuse_in_capture(__func__);
+    if (fake_current_device() < 0)
+        return CU_INVALID_CONTEXT;
     return allocate(at, nbytes, fake_current_device());
 }
 
@@ -185,16 +184,16 @@ static struct block *whole_block(CUdeviceptr at, const char *call)
 CUresult cuMemFree_v2(CUdeviceptr at)
 {
     LOCKED;
-    fake_refuse_in_capture("cuMemFree_v2");
-    CUresult status = fake_driver_call("cuMemFree_v2", "at=%llx", (unsigned long long)at);
+    fake_refuse_in_capture(__func__);
+    CUresult status = fake_driver_call(__func__, "at=%llx", (unsigned long long)at);
     if (!at || fake_sticky())
         return status;
     if (fake_current_device() < 0)
         fake_die("cuMemFree_v2: no context is current");
     fake_wait_for_all();
-    if (whole_block(at, "cuMemFree_v2")->in_order)
+    if (whole_block(at, __func__)->in_order)
         fake_die("cuMemFree_v2: it does not wait for the work on memory of a pool");
-    end_block(whole_block(at, "cuMemFree_v2"));
+    end_block(whole_block(at, __func__));
     return status;
 }
 
@@ -206,10 +205,7 @@ struct pool {
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuMemPoolCreate", "device=%d", properties->location.id);
-    if (status)
-        return status;
+    DRIVER_CALL("device=%d", properties->location.id);
     if ((int)properties->allocType != POOL_PINNED || (int)properties->location.type != POOL_DEVICE)
         return CU_INVALID_VALUE;
     struct pool *made = calloc(1, sizeof *made);
@@ -221,15 +217,15 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuMemPoolSetAttribute", "pool=%p attribute=%d value=%llx",
-                                       (void *)pool, (int)attribute, *(unsigned long long *)value);
+    CUresult status = fake_driver_call(__func__, "pool=%p attribute=%d value=%llx", (void *)pool,
+                                       (int)attribute, *(unsigned long long *)value);
     return status ? status : (int)attribute == POOL_THRESHOLD ? CU_OK : CU_INVALID_VALUE;
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t kept)
 {
     LOCKED;
-    return fake_driver_call("cuMemPoolTrimTo", "pool=%p kept=%zu", (void *)pool, kept);
+    return fake_driver_call(__func__, "pool=%p kept=%zu", (void *)pool, kept);
 }
 
 static CUresult submit_whole(const char *name, const struct block *block, CUstream stream,
@@ -246,10 +242,13 @@ static void run_nothing(void *argument)
     (void)argument;
 }
 
-static CUresult allocate_in_order(CUdeviceptr *at, size_t nbytes, int device, CUstream stream,
-                                  const char *name)
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *at, size_t nbytes, CUmemoryPool pool, CUstream stream)
 {
-    CUresult status = allocate(at, nbytes, device);
+    LOCKED;
+    const char *name = "cuMemAllocFromPoolAsync";
+    CUresult status = fake_driver_call(name, "nbytes=%zu stream=%p", nbytes, (void *)stream);
+    if (!status)
+        status = allocate(at, nbytes, ((struct pool *)pool)->device);
     if (status)
         return status;
     struct block *block = block_of(*at);
@@ -260,27 +259,6 @@ static CUresult allocate_in_order(CUdeviceptr *at, size_t nbytes, int device, CU
         fake_count(FAKE_MEMORY, -1);
     }
     return submit_whole(name, block, stream, run_nothing);
-}
-
-CUresult cuMemAllocAsync(CUdeviceptr *at, size_t nbytes, CUstream stream)
-{
-    LOCKED;
-    CUresult status = fake_driver_call("cuMemAllocAsync", "nbytes=%zu stream=%p", nbytes,
-                                       (void *)stream);
-    if (status || fake_current_device() < 0)
-        return status ? status : CU_INVALID_CONTEXT;
-    return allocate_in_order(at, nbytes, fake_current_device(), stream, "cuMemAllocAsync");
-}
-
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *at, size_t nbytes, CUmemoryPool pool, CUstream stream)
-{
-    LOCKED;
-    CUresult status = fake_driver_call("cuMemAllocFromPoolAsync", "nbytes=%zu stream=%p", nbytes,
-                                       (void *)stream);
-    if (status)
-        return status;
-    return allocate_in_order(at, nbytes, ((struct pool *)pool)->device, stream,
-                             "cuMemAllocFromPoolAsync");
 }
 
 static void run_free(void *argument)
@@ -294,11 +272,11 @@ static void run_free(void *argument)
 CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuMemFreeAsync", "at=%llx stream=%p",
-                                       (unsigned long long)at, (void *)stream);
+    CUresult status = fake_driver_call(__func__, "at=%llx stream=%p", (unsigned long long)at,
+                                       (void *)stream);
     if (fake_sticky())
         return status;
-    struct block *block = whole_block(at, "cuMemFreeAsync");
+    struct block *block = whole_block(at, __func__);
     if (!block->in_order)
         fake_die("cuMemFreeAsync: %llx is not of a pool", (unsigned long long)at);
     if (block->in_graph != fake_is_capturing(stream))
@@ -306,20 +284,19 @@ CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream)
                  (unsigned long long)at, block->in_graph ? "" : "not ",
                  block->in_graph ? "is not" : "is");
     if (block->in_graph)
-        return submit_whole("cuMemFreeAsync", block, stream, run_nothing);
+        return submit_whole(__func__, block, stream, run_nothing);
     fake_count(FAKE_MEMORY, -1);
-    submit_whole("cuMemFreeAsync", block, stream, run_free);
+    submit_whole(__func__, block, stream, run_free);
     block->ending = 1;
     return status;
 }
 
 CUresult cuMemHostAlloc(void **at, size_t nbytes, unsigned flags)
 {
-    LOCKED;
-    fake_refuse_in_capture("cuMemHostAlloc");
-    CUresult status = fake_driver_call("cuMemHostAlloc", "nbytes=%zu flags=%u", nbytes, flags);
-    if (status || fake_current_device() < 0)
-        return status ? status : CU_INVALID_CONTEXT;
+    DRIVER_CALL("nbytes=%zu flags=%u", nbytes, flags);
+    fake_refuse_in_capture(__func__);
+    if (fake_current_device() < 0)
+        return CU_INVALID_CONTEXT;
     if (!nbytes)
         return CU_INVALID_VALUE;
     struct block *made = new_block(nbytes, fake_current_device());
@@ -332,10 +309,9 @@ CUresult cuMemHostAlloc(void **at, size_t nbytes, unsigned flags)
 
 CUresult cuMemGetInfo_v2(size_t *left, size_t *total)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuMemGetInfo_v2", "%s", "");
-    if (status || fake_current_device() < 0)
-        return status ? status : CU_INVALID_CONTEXT;
+    DRIVER_CALL("%s", "");
+    if (fake_current_device() < 0)
+        return CU_INVALID_CONTEXT;
     const char *most = getenv("FAKE_CUDA_MEMORY");
     *total = most && *most && atoll(most) ? (size_t)atoll(most) : (size_t)1 << 36;
     *left = *total - in_use[fake_current_device()];
@@ -347,8 +323,7 @@ CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, voi
                                 CUdeviceptr at)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuPointerGetAttributes", "n=%u at=%llx", n,
-                                       (unsigned long long)at);
+    CUresult status = fake_driver_call(__func__, "n=%u at=%llx", n, (unsigned long long)at);
     struct block *block = block_of(at);
     const int known = block && block->alive;
     for (unsigned k = 0; !status && k < n; k++)

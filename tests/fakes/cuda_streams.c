@@ -2,8 +2,7 @@
  * Streams and events: work runs as late as possible.
  *
  * Submitted work stays in its stream's queue until the host waits for it, so that a host that reads
- * or reuses memory without a wait finds NaN or changes the result. With FAKE_CUDA_ORDER=now it runs
- * at once.
+ * or reuses memory without a wait finds NaN or changes the result.
  *
  * Every piece of work has a clock: for each stream, the number of the last piece that is ordered
  * before it, by the stream itself, by events, by the legacy stream or by the host. These are run
@@ -14,7 +13,6 @@
 #include "fake.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct piece {
     struct piece *next;
@@ -163,9 +161,6 @@ void fake_enqueue(struct stream *stream, const struct fake_work *work)
     else
         stream->first = piece;
     stream->last = piece;
-    const char *order = getenv("FAKE_CUDA_ORDER");
-    if (order && !strcmp(order, "now"))
-        run_until(stream, stream->clock.at[stream->index]);
 }
 
 /* Would it have to wait for a stream whose work is only recorded? */
@@ -206,10 +201,9 @@ void fake_finish(CUstream given)
 
 CUresult cuStreamCreate(CUstream *stream, unsigned flags)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuStreamCreate", "flags=%u", flags);
-    if (status || fake_current_device() < 0)
-        return status ? status : CU_INVALID_CONTEXT;
+    DRIVER_CALL("flags=%u", flags);
+    if (fake_current_device() < 0)
+        return CU_INVALID_CONTEXT;
     int device = fake_current_device(), non_blocking = flags == STREAM_NON_BLOCKING;
     struct stream *made = in_place_of_another(device, non_blocking);
     *stream = (CUstream)(made ? made : new_stream(device, non_blocking));
@@ -219,8 +213,8 @@ CUresult cuStreamCreate(CUstream *stream, unsigned flags)
 CUresult cuStreamDestroy_v2(CUstream given)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuStreamDestroy_v2", "stream=%p", (void *)given);
-    struct stream *stream = fake_object(given, FAKE_STREAM, "cuStreamDestroy_v2");
+    CUresult status = fake_driver_call(__func__, "stream=%p", (void *)given);
+    struct stream *stream = fake_object(given, FAKE_STREAM, __func__);
     if (stream->capture)
         fake_die("cuStreamDestroy_v2: the stream is capturing");
     fake_end(stream); /* its work still runs */
@@ -229,13 +223,10 @@ CUresult cuStreamDestroy_v2(CUstream given)
 
 CUresult cuStreamSynchronize(CUstream given)
 {
-    LOCKED;
-    fake_refuse_in_capture("cuStreamSynchronize");
-    CUresult status = fake_driver_call("cuStreamSynchronize", "stream=%p", (void *)given);
-    if (status)
-        return status;
-    struct stream *stream = fake_stream(given, "cuStreamSynchronize");
-    refuse_implicit(stream, "cuStreamSynchronize");
+    DRIVER_CALL("stream=%p", (void *)given);
+    fake_refuse_in_capture(__func__);
+    struct stream *stream = fake_stream(given, __func__);
+    refuse_implicit(stream, __func__);
     if (stream->capture)
         fake_die("cuStreamSynchronize: the stream is capturing");
     fake_finish(given);
@@ -265,14 +256,10 @@ static CUresult query(const struct fake_clock *clock)
 
 CUresult cuStreamWaitEvent(CUstream given, CUevent waited, unsigned flags)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuStreamWaitEvent", "stream=%p event=%p flags=%u",
-                                       (void *)given, (void *)waited, flags);
-    if (status)
-        return status;
-    struct stream *stream = fake_stream(given, "cuStreamWaitEvent");
-    struct event *event = fake_object(waited, FAKE_EVENT, "cuStreamWaitEvent");
-    refuse_implicit(stream, "cuStreamWaitEvent");
+    DRIVER_CALL("stream=%p event=%p flags=%u", (void *)given, (void *)waited, flags);
+    struct stream *stream = fake_stream(given, __func__);
+    struct event *event = fake_object(waited, FAKE_EVENT, __func__);
+    refuse_implicit(stream, __func__);
     if (event->capture != stream->capture) {
         if (event->capture)
             fake_die("cuStreamWaitEvent: the event was recorded in a capture");
@@ -286,8 +273,8 @@ CUresult cuStreamWaitEvent(CUstream given, CUevent waited, unsigned flags)
 CUresult cuCtxSynchronize(void)
 {
     LOCKED;
-    fake_refuse_beside_capture("cuCtxSynchronize");
-    CUresult status = fake_driver_call("cuCtxSynchronize", "%s", "");
+    fake_refuse_beside_capture(__func__);
+    CUresult status = fake_driver_call(__func__, "%s", "");
     if (!status)
         fake_wait_for_all();
     return status;
@@ -297,10 +284,9 @@ CUresult cuCtxSynchronize(void)
 
 CUresult cuEventCreate(CUevent *event, unsigned flags)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuEventCreate", "flags=%u", flags);
-    if (status || fake_current_device() < 0)
-        return status ? status : CU_INVALID_CONTEXT;
+    DRIVER_CALL("flags=%u", flags);
+    if (fake_current_device() < 0)
+        return CU_INVALID_CONTEXT;
     *event = fake_new(FAKE_EVENT, sizeof(struct event));
     return CU_OK;
 }
@@ -308,21 +294,17 @@ CUresult cuEventCreate(CUevent *event, unsigned flags)
 CUresult cuEventDestroy_v2(CUevent event)
 {
     LOCKED;
-    CUresult status = fake_driver_call("cuEventDestroy_v2", "event=%p", (void *)event);
-    fake_end(fake_object(event, FAKE_EVENT, "cuEventDestroy_v2"));
+    CUresult status = fake_driver_call(__func__, "event=%p", (void *)event);
+    fake_end(fake_object(event, FAKE_EVENT, __func__));
     return status;
 }
 
 CUresult cuEventRecord(CUevent recorded, CUstream given)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuEventRecord", "event=%p stream=%p", (void *)recorded,
-                                       (void *)given);
-    if (status)
-        return status;
-    struct event *event = fake_object(recorded, FAKE_EVENT, "cuEventRecord");
-    struct stream *stream = fake_stream(given, "cuEventRecord");
-    refuse_implicit(stream, "cuEventRecord");
+    DRIVER_CALL("event=%p stream=%p", (void *)recorded, (void *)given);
+    struct event *event = fake_object(recorded, FAKE_EVENT, __func__);
+    struct stream *stream = fake_stream(given, __func__);
+    refuse_implicit(stream, __func__);
     event->capture = stream->capture;
     if (stream->capture)
         return CU_OK;
@@ -334,12 +316,9 @@ CUresult cuEventRecord(CUevent recorded, CUstream given)
 
 CUresult cuEventSynchronize(CUevent waited)
 {
-    LOCKED;
-    fake_refuse_in_capture("cuEventSynchronize");
-    CUresult status = fake_driver_call("cuEventSynchronize", "event=%p", (void *)waited);
-    if (status)
-        return status;
-    struct event *event = fake_object(waited, FAKE_EVENT, "cuEventSynchronize");
+    DRIVER_CALL("event=%p", (void *)waited);
+    fake_refuse_in_capture(__func__);
+    struct event *event = fake_object(waited, FAKE_EVENT, __func__);
     if (event->capture)
         return CU_CAPTURED_EVENT;
     wait_for(&event->clock);
@@ -349,21 +328,17 @@ CUresult cuEventSynchronize(CUevent waited)
 CUresult cuStreamQuery(CUstream given)
 {
     LOCKED;
-    fake_refuse_in_capture("cuStreamQuery");
-    CUresult status = fake_driver_call("cuStreamQuery", "stream=%p", (void *)given);
-    return status ? status : query(&fake_stream(given, "cuStreamQuery")->clock);
+    fake_refuse_in_capture(__func__);
+    CUresult status = fake_driver_call(__func__, "stream=%p", (void *)given);
+    return status ? status : query(&fake_stream(given, __func__)->clock);
 }
 
 /* Time is not modelled: every piece of work takes 10 microseconds. */
 CUresult cuEventElapsedTime(float *milliseconds, CUevent from, CUevent to)
 {
-    LOCKED;
-    CUresult status = fake_driver_call("cuEventElapsedTime", "from=%p to=%p", (void *)from,
-                                       (void *)to);
-    if (status)
-        return status;
-    struct event *first = fake_object(from, FAKE_EVENT, "cuEventElapsedTime");
-    struct event *last = fake_object(to, FAKE_EVENT, "cuEventElapsedTime");
+    DRIVER_CALL("from=%p to=%p", (void *)from, (void *)to);
+    struct event *first = fake_object(from, FAKE_EVENT, __func__);
+    struct event *last = fake_object(to, FAKE_EVENT, __func__);
     *milliseconds = 0;
     for (int i = 0; i < stream_count; i++) {
         if (streams[i]->done < last->clock.at[i])

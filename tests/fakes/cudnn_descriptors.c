@@ -8,8 +8,6 @@
 static cudnnStatus_t create(const char *call, void *made, enum fake_kind kind, size_t nbytes)
 {
     CUDNN_CALL(call, 1, "%s", "");
-    if (failed)
-        return failed;
     if (!made)
         return fake_refuse(WRONG, "the pointer to the descriptor is NULL");
     void *desc = fake_new(kind, nbytes);
@@ -19,51 +17,26 @@ static cudnnStatus_t create(const char *call, void *made, enum fake_kind kind, s
 
 static cudnnStatus_t destroy(const char *call, void *desc, enum fake_kind kind)
 {
-    CUDNN_CALL(call, 1, "desc=%p", desc);
+    CUDNN_LOG(call, 1, "desc=%p", desc);
     if (desc)
         fake_end(fake_object(desc, kind, call));
     return failed;
 }
 
-cudnnStatus_t cudnnCreateRNNDescriptor(cudnnRNNDescriptor_t *made)
-{
-    return create("cudnnCreateRNNDescriptor", made, FAKE_RNN, sizeof(struct rnn));
-}
+#define DESCRIPTOR(Name, kind, type)                                                               \
+    cudnnStatus_t cudnnCreate##Name##Descriptor(cudnn##Name##Descriptor_t *made)                   \
+    {                                                                                              \
+        return create(__func__, made, kind, sizeof(struct type));                                  \
+    }                                                                                              \
+    cudnnStatus_t cudnnDestroy##Name##Descriptor(cudnn##Name##Descriptor_t desc)                   \
+    {                                                                                              \
+        return destroy(__func__, desc, kind);                                                      \
+    }
 
-cudnnStatus_t cudnnDestroyRNNDescriptor(cudnnRNNDescriptor_t desc)
-{
-    return destroy("cudnnDestroyRNNDescriptor", desc, FAKE_RNN);
-}
-
-cudnnStatus_t cudnnCreateRNNDataDescriptor(cudnnRNNDataDescriptor_t *made)
-{
-    return create("cudnnCreateRNNDataDescriptor", made, FAKE_RNN_DATA, sizeof(struct data));
-}
-
-cudnnStatus_t cudnnDestroyRNNDataDescriptor(cudnnRNNDataDescriptor_t desc)
-{
-    return destroy("cudnnDestroyRNNDataDescriptor", desc, FAKE_RNN_DATA);
-}
-
-cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t *made)
-{
-    return create("cudnnCreateTensorDescriptor", made, FAKE_TENSOR, sizeof(struct tensor));
-}
-
-cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t desc)
-{
-    return destroy("cudnnDestroyTensorDescriptor", desc, FAKE_TENSOR);
-}
-
-cudnnStatus_t cudnnCreateDropoutDescriptor(cudnnDropoutDescriptor_t *made)
-{
-    return create("cudnnCreateDropoutDescriptor", made, FAKE_DROPOUT, sizeof(struct dropout));
-}
-
-cudnnStatus_t cudnnDestroyDropoutDescriptor(cudnnDropoutDescriptor_t desc)
-{
-    return destroy("cudnnDestroyDropoutDescriptor", desc, FAKE_DROPOUT);
-}
+DESCRIPTOR(RNN, FAKE_RNN, rnn)
+DESCRIPTOR(RNNData, FAKE_RNN_DATA, data)
+DESCRIPTOR(Tensor, FAKE_TENSOR, tensor)
+DESCRIPTOR(Dropout, FAKE_DROPOUT, dropout)
 
 cudnnStatus_t cudnnSetDropoutDescriptor(cudnnDropoutDescriptor_t desc, cudnnHandle_t handle,
                                         float dropout, void *states, size_t nbytes,
@@ -72,8 +45,6 @@ cudnnStatus_t cudnnSetDropoutDescriptor(cudnnDropoutDescriptor_t desc, cudnnHand
     USES_HANDLE(handle, "cudnnSetDropoutDescriptor");
     CUDNN_CALL("cudnnSetDropoutDescriptor", 1, "dropout=%g nbytes=%zu seed=%llu", (double)dropout,
                nbytes, seed);
-    if (failed)
-        return failed;
     if (!handle || !desc)
         return fake_refuse(WRONG, "the handle or the descriptor is NULL");
     fake_handle(handle, "cudnnSetDropoutDescriptor");
@@ -157,8 +128,6 @@ cudnnStatus_t cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t desc, cudnnRNNAlgo_t
                (void *)desc, (int)algo, (int)cell, (int)bias, (int)direction, (int)input,
                (int)dtype, (int)precision, (int)math, (int)input_size, (int)hidden_size,
                (int)proj_size, (int)layers, (void *)dropout, flags);
-    if (failed)
-        return failed;
     if (!desc)
         return fake_refuse(WRONG, "the RNN's descriptor is NULL");
     struct rnn *rnn = fake_object(desc, FAKE_RNN, "cudnnSetRNNDescriptor_v8");
@@ -207,15 +176,13 @@ cudnnStatus_t cudnnRNNSetClip_v8(cudnnRNNDescriptor_t desc, cudnnRNNClipMode_t m
 {
     CUDNN_CALL("cudnnRNNSetClip_v8", 1, "desc=%p mode=%d nan=%d low=%g high=%g", (void *)desc,
                (int)mode, (int)nan, low, high);
-    return failed ? failed : set_clip(desc, (int)mode, low, high);
+    return set_clip(desc, (int)mode, low, high);
 }
 
 cudnnStatus_t cudnnRNNGetClip_v8(cudnnRNNDescriptor_t desc, cudnnRNNClipMode_t *mode,
                                  cudnnNanPropagation_t *nan, double *low, double *high)
 {
     CUDNN_CALL("cudnnRNNGetClip_v8", 1, "desc=%p", (void *)desc);
-    if (failed)
-        return failed;
     const struct rnn *rnn = fake_object(desc, FAKE_RNN, "cudnnRNNGetClip_v8");
     *mode = (cudnnRNNClipMode_t)rnn->clip_mode;
     *nan = (cudnnNanPropagation_t)0;
@@ -230,7 +197,7 @@ cudnnStatus_t cudnnRNNSetClip_v9(cudnnRNNDescriptor_t desc, cudnnRNNClipMode_t m
 {
     CUDNN_CALL("cudnnRNNSetClip_v9", 1, "desc=%p mode=%d low=%g high=%g", (void *)desc, (int)mode,
                low, high);
-    return failed ? failed : set_clip(desc, (int)mode, low, high);
+    return set_clip(desc, (int)mode, low, high);
 }
 #endif
 
@@ -273,8 +240,6 @@ cudnnStatus_t cudnnSetRNNDataDescriptor(cudnnRNNDataDescriptor_t desc, cudnnData
     CUDNN_CALL("cudnnSetRNNDataDescriptor", 1,
                "desc=%p dtype=%d layout=%d T=%d N=%d width=%d fill=%d", (void *)desc, (int)dtype,
                (int)layout, T, N, width, fill != NULL);
-    if (failed)
-        return failed;
     if (!desc)
         return fake_refuse(WRONG, "the descriptor is NULL");
     struct data *data = fake_object(desc, FAKE_RNN_DATA, "cudnnSetRNNDataDescriptor");
@@ -303,8 +268,6 @@ cudnnStatus_t cudnnGetRNNDataDescriptor(cudnnRNNDataDescriptor_t desc, cudnnData
                                         int room, int lengths[], void *fill)
 {
     CUDNN_CALL("cudnnGetRNNDataDescriptor", 1, "desc=%p", (void *)desc);
-    if (failed)
-        return failed;
     const struct data *data = fake_object(desc, FAKE_RNN_DATA, "cudnnGetRNNDataDescriptor");
     *dtype = (cudnnDataType_t)data->dtype;
     *layout = (cudnnRNNDataLayout_t)data->layout;
@@ -324,8 +287,6 @@ cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t desc, cudnnData
 {
     CUDNN_CALL("cudnnSetTensorNdDescriptor", 1, "desc=%p dtype=%d dims=%d", (void *)desc,
                (int)dtype, dims);
-    if (failed)
-        return failed;
     int fewest = fake_version() >= 90100 ? 2 : 3; /* 9.1.0 has 2, 9.0.0 has 3 */
     if (!desc || !dim || !stride || dims < fewest || dims > MAX_DIMS || (int)dtype >= DTYPES)
         return fake_refuse(WRONG, "an argument of cudnnSetTensorNdDescriptor");

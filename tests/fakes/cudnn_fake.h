@@ -22,10 +22,16 @@ struct handle {
 };
 
 /* Begin a call of cuDNN: sub-libraries, the log, a failure on request. failed == 0: go on. */
-#define CUDNN_CALL(name, is_rnn, ...)                                                              \
+#define CUDNN_LOG(name, is_rnn, ...)                                                               \
     LOCKED;                                                                                        \
     cudnnStatus_t failed = (cudnnStatus_t)fake_cudnn_call(name, __VA_ARGS__);                      \
     fake_need_siblings(is_rnn, &failed)
+
+/* The same, and return if it failed. */
+#define CUDNN_CALL(...)                                                                            \
+    CUDNN_LOG(__VA_ARGS__);                                                                        \
+    if (failed)                                                                                    \
+    return failed
 
 /* At the start of a call with a handle: only one thread may use it. */
 int *fake_enter_handle(cudnnHandle_t given, const char *call);

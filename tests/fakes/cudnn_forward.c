@@ -58,8 +58,6 @@ cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t given, cudnnRNNDescriptor_
     USES_HANDLE(given, call);
     CUDNN_CALL("cudnnGetRNNTempSpaceSizes", 1, "handle=%p rnn=%p mode=%d x_desc=%p", (void *)given,
                (void *)rnn_desc, (int)mode, (void *)x_desc);
-    if (failed)
-        return failed;
     if (!given || !rnn_desc || !x_desc || (unsigned)mode > TRAINING)
         return fake_refuse(WRONG, "handle, rnnDesc or xDesc is NULL, or fwdMode");
     const struct handle *handle = fake_handle(given, call);
@@ -315,8 +313,6 @@ cudnnStatus_t cudnnRNNForward(cudnnHandle_t given, cudnnRNNDescriptor_t rnn_desc
                (void *)given, (void *)rnn_desc, (int)mode, (const void *)lengths, (void *)x_desc, x,
                (void *)y_desc, y, hx, hy, cx, cy, weight_bytes, weights, workspace_nbytes,
                workspace);
-    if (failed)
-        return failed;
     if (!given || !rnn_desc || !x_desc || !y_desc)
         return fake_refuse(WRONG, "handle, rnnDesc, xDesc or yDesc is NULL");
     struct call c = {given,

@@ -47,13 +47,13 @@ size_t cudnnGetVersion(void)
 size_t cudnnGetCudartVersion(void)
 {
     fake_need_siblings(0, NULL);
-    return (size_t)fake_environment("FAKE_CUDART", FAKE_MAJOR == 9 ? 13010 : 11080);
+    return FAKE_MAJOR == 9 ? 13010 : 11080;
 }
 
 size_t cudnnGetMaxDeviceVersion(void)
 {
     fake_need_siblings(0, NULL);
-    return (size_t)fake_environment("FAKE_CUDNN_NEWEST_DEVICE", FAKE_MAJOR == 9 ? 1210 : 900);
+    return FAKE_MAJOR == 9 ? 1210 : 900;
 }
 
 int fake_has_no_persist(int algo, const char *where)
@@ -110,7 +110,7 @@ cudnnStatus_t cudnnAdvVersionCheck(void)
 cudnnStatus_t cudnnAdvInferVersionCheck(void)
 #endif
 {
-    CUDNN_CALL("cudnnAdvVersionCheck", 1, "%s", "");
+    CUDNN_LOG("cudnnAdvVersionCheck", 1, "%s", "");
     return failed;
 }
 
@@ -210,8 +210,6 @@ int fake_handle_capability(cudnnHandle_t given)
 cudnnStatus_t cudnnCreate(cudnnHandle_t *made)
 {
     CUDNN_CALL("cudnnCreate", 0, "%s", "");
-    if (failed)
-        return failed;
     fake_refuse_in_capture("cudnnCreate");
     if (fake_current_device() < 0)
         fake_die("cudnnCreate: no context is current");
@@ -226,7 +224,7 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t *made)
 cudnnStatus_t cudnnDestroy(cudnnHandle_t given)
 {
     USES_HANDLE(given, "cudnnDestroy");
-    CUDNN_CALL("cudnnDestroy", 0, "handle=%p", (void *)given);
+    CUDNN_LOG("cudnnDestroy", 0, "handle=%p", (void *)given);
     if (!given)
         return fake_refuse(WRONG, "the handle is NULL");
     fake_refuse_beside_capture("cudnnDestroy");
@@ -240,8 +238,6 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t given, cudaStream_t stream)
 {
     USES_HANDLE(given, "cudnnSetStream");
     CUDNN_CALL("cudnnSetStream", 0, "handle=%p stream=%p", (void *)given, (void *)stream);
-    if (failed)
-        return failed;
     if (!given)
         return fake_refuse(WRONG, "the handle is NULL");
     struct handle *handle = fake_handle(given, "cudnnSetStream");

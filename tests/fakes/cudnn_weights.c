@@ -71,8 +71,6 @@ cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t handle, cudnnRNNDescripto
 {
     USES_HANDLE(handle, "cudnnGetRNNWeightSpaceSize");
     CUDNN_CALL("cudnnGetRNNWeightSpaceSize", 1, "desc=%p", (void *)desc);
-    if (failed)
-        return failed;
     if (!handle || !desc || !nbytes)
         return fake_refuse(WRONG, "an argument of cudnnGetRNNWeightSpaceSize is NULL");
     fake_handle(handle, "cudnnGetRNNWeightSpaceSize");
@@ -105,8 +103,6 @@ cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t handle, cudnnRNNDescriptor_t
     USES_HANDLE(handle, "cudnnGetRNNWeightParams");
     CUDNN_CALL("cudnnGetRNNWeightParams", 1, "desc=%p pseudo_layer=%d id=%d", (void *)desc,
                (int)pseudo_layer, (int)id);
-    if (failed)
-        return failed;
     if (!handle || !desc || !matrix_at || !bias_at || !matrix_desc || !bias_desc)
         return fake_refuse(WRONG, "an argument of cudnnGetRNNWeightParams is NULL");
     fake_handle(handle, "cudnnGetRNNWeightParams");

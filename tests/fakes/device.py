@@ -31,7 +31,7 @@ class Device:
         self.driver.fake_alloc.restype = c_ulonglong
         self.driver.fake_live.restype = self.driver.fake_calls.restype = c_longlong
         self.cu("cuInit", c_uint(0))
-        self.context, self.handle = c_void_p(), c_void_p()
+        self.context, self.handle, self.pool = c_void_p(), c_void_p(), c_void_p()
         if context:
             self.cu("cuDevicePrimaryCtxRetain", byref(self.context), 0)
             self.cu("cuCtxPushCurrent_v2", self.context)
@@ -61,7 +61,10 @@ class Device:
 
     def alloc_in(self, nbytes, stream=None):
         at = c_ulonglong()
-        self.cu("cuMemAllocAsync", byref(at), c_size_t(nbytes), stream)
+        if not self.pool:
+            properties = (c_int * 22)(1, 0, 1, 0)  # pinned, of device 0
+            self.cu("cuMemPoolCreate", byref(self.pool), properties)
+        self.cu("cuMemAllocFromPoolAsync", byref(at), c_size_t(nbytes), self.pool, stream)
         return at.value
 
     def free_in(self, at, stream=None):

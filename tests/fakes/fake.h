@@ -61,6 +61,13 @@ void fake_lock(void);
 void fake_unlock(const int *unused);
 #define LOCKED __attribute__((cleanup(fake_unlock), unused)) const int locked = (fake_lock(), 0)
 
+/* At the top of a call of the driver: the log, and a failure on request. */
+#define DRIVER_CALL(...)                                                                           \
+    LOCKED;                                                                                        \
+    const CUresult failed = fake_driver_call(__func__, __VA_ARGS__);                               \
+    if (failed)                                                                                    \
+    return failed
+
 /* ---- cuda_device.c ---- */
 
 enum { FAKE_MAX_DEVICES = 8 };

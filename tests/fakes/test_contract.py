@@ -3,7 +3,6 @@
 tools/cudnn.txt pins the real libraries: 8.9, the first and the newest 9. No GPU is needed.
 """
 
-import functools
 import json
 import os
 import random
@@ -46,15 +45,14 @@ def ask(folder, questions, version=None):
     return found
 
 
-@functools.cache
-def answers(folder, version=None):
+def answers(folder, version=None, rows=contract.ROWS):
     """Return its answers to the table, in order."""
-    return ask(folder, [{"call": call, **more} for _, call, _, more in contract.ROWS], version)
+    return ask(folder, [{"call": call, **more} for _, call, _, more in rows], version)
 
 
-def wrong(found, version, differences):
+def wrong(found, version, differences, rows=contract.ROWS):
     """Return the rows whose answer differs from the table."""
-    for (what, call, expected, _), answer in zip(contract.ROWS, found, strict=True):
+    for (what, call, expected, _), answer in zip(rows, found, strict=True):
         assert answer["cudnn"] == version
         expected = differences.get(what, expected)
         classes = contract.answer_class(version, answer)
@@ -79,8 +77,11 @@ def test_real(asked):
 
 @pytest.mark.parametrize("version", FAKE)
 def test_fake(fakes, version):
-    found = answers(fakes.cudnn(FAKE[version]), version)
-    assert list(wrong(found, version, contract.FAKE_DIFFERENCES[version])) == []
+    differences, rows = contract.FAKE_DIFFERENCES[version], contract.ROWS
+    if 90000 <= version < 92800:  # of the versions between, what differs and a part of the rest
+        rows = [row for k, row in enumerate(rows) if row[0] in differences or k % 7 == 0]
+    found = answers(fakes.cudnn(FAKE[version]), version, rows)
+    assert list(wrong(found, version, differences, rows)) == []
 
 
 @pytest.mark.download

@@ -19,7 +19,6 @@ print(set(f.bytes("y")) == {0})
 """
     )
     assert said(fakes.cudnn(9), code).split() == ["True", "True"]
-    assert said(fakes.cudnn(9), code, FAKE_CUDA_ORDER="now").split() == ["False", "True"]
 
 
 def test_pinned_memory_that_is_used_again_too_early_goes_wrong(fakes):

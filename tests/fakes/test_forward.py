@@ -22,6 +22,7 @@ from fakes.problem import (
     STORED,
     Problem,
 )
+from marks import each_pair
 from oracles.reference import FLOAT32, FLOAT64, Run, pairs
 
 import rnnlayout as rl
@@ -57,11 +58,9 @@ SHAPES = [(SEQ, None), (SEQ, [2, 4, 3]), (SEQ, [0, 1, 4]), (BATCH, None), (BATCH
 
 
 def test_all_forms_are_the_recurrence(fakes, tmp_path):
-    rng = np.random.default_rng(1)
-    shapes = itertools.cycle(SHAPES)
-    problems = [Problem(spec, rng, layout=layout, lengths=lengths)
-                for spec, (layout, lengths) in zip(specs(), shapes, strict=False)]  # fmt: skip
-    assert len(problems) > 250
+    rng, cases = np.random.default_rng(1), list(itertools.product(specs(), range(len(SHAPES))))
+    cases = each_pair(cases, lambda case: (*case[0].to_dict().values(), case[1]))
+    problems = [Problem(spec, rng, layout=SHAPES[k][0], lengths=SHAPES[k][1]) for spec, k in cases]
     found = run_all(fakes, tmp_path, [(p.question, p.arrays()) for p in problems])
     for problem, one in zip(problems, found, strict=True):
         assert problem.worst(one) <= 1, (problem.question, problem.worst(one))

@@ -5,18 +5,11 @@ sequence's last step, where the backward direction begins. It does not support e
 would return the state of the last step of all, where rl.RNN returns the first state.
 """
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from jax.experimental.rnn import (
-    get_num_params_in_lstm,
-    init_lstm_weight,
-    lstm_ref,
-    unpack_lstm_weights,
-)
+from jax.experimental.rnn import get_num_params_in_lstm, lstm_ref, unpack_lstm_weights
 from marks import examples, more_examples
-from oracles.frameworks import seeded
 from oracles.reference import Run, distance, forward, from_cudnn
 
 import rnnlayout as rl
@@ -29,17 +22,6 @@ def run_jax(flat, spec, x, h0, c0, lengths):
     y, h, c = lstm_ref(x.swapaxes(0, 1), h0, c0, *unpack_lstm_weights(flat, *sizes, both),
                        np.array(lengths, np.int32), *sizes, 0.0, both)  # fmt: skip
     return Run(np.asarray(y).swapaxes(0, 1), np.asarray(h), np.asarray(c))
-
-
-def check(flat, spec, T, lengths, rng):
-    """Each may be off by what float32's rounding explains (reference.Rounded)."""
-    N, LD = len(lengths), spec.num_layers * spec.num_directions
-    x, h0, c0 = (rng.standard_normal(shape, np.float32) for shape in (
-        (T, N, spec.input_size), (LD, N, spec.hidden_size), (LD, N, spec.hidden_size)))  # fmt: skip
-    expected = forward(from_cudnn(flat, spec), spec, x, h0, c0, lengths)
-    y, last = rl.forward(x, flat, spec, state=(h0, c0), lengths=lengths)
-    assert distance(Run(y, *last), expected) <= 1
-    assert distance(run_jax(flat, spec, x, h0, c0, lengths), expected) <= 1
 
 
 @st.composite
@@ -66,32 +48,20 @@ RANDOM = {"problem": problems(), "seed": st.integers(0, 2**32 - 1)}
 # XLA compiles the network of each example: half a second.
 @examples(6, **RANDOM)
 def test_lstm_ref(problem, seed):
+    """Each may be off by what float32's rounding explains (reference.Rounded)."""
     spec, T, lengths = problem
-    rng = np.random.default_rng(seed)
+    rng, LD = np.random.default_rng(seed), spec.num_layers * spec.num_directions
     # the magnitudes of a row of R sum to less than 1: no rounding error grows
     flat = rng.uniform(-1, 1, spec.num_params).astype("f4") / np.float32(spec.hidden_size)
-    check(flat, spec, T, lengths, rng)
+    rows, N = (LD, len(lengths), spec.hidden_size), len(lengths)
+    x, h0, c0 = (rng.standard_normal(shape, np.float32)
+                 for shape in ((T, N, spec.input_size), rows, rows))  # fmt: skip
+    expected = forward(from_cudnn(flat, spec), spec, x, h0, c0, lengths)
+    y, last = rl.forward(x, flat, spec, state=(h0, c0), lengths=lengths)
+    assert distance(Run(y, *last), expected) <= 1
+    assert distance(run_jax(flat, spec, x, h0, c0, lengths), expected) <= 1
 
 
 @pytest.mark.long
 def test_more_of_lstm_ref():
     more_examples(25, test_lstm_ref, **RANDOM)()
-
-
-@pytest.mark.parametrize(
-    ("sizes", "T", "lengths"),
-    [
-        ((1, 1), 1, [1]),
-        ((1, 130), 2, [2, 1, 2]),
-        ((40, 5, 3, True), 4, [4, 1, 3, 4, 2, 4, 4, 1]),
-        ((7, 33, 2, True), 5, [1] * 17),
-        ((5, 16), 23, [23]),
-    ],
-    ids=["ones", "wide", "deep", "one step each", "long"],
-)
-def test_weights_as_jax_makes_them(sizes, T, lengths):
-    spec = rl.Spec("lstm", *sizes)
-    key = jax.random.key(len(lengths))
-    flat = np.asarray(init_lstm_weight(key, spec.input_size, spec.hidden_size, spec.num_layers,
-                                       spec.bidirectional))  # fmt: skip
-    check(flat, spec, T, lengths, seeded("jax", spec))

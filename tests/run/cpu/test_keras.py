@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tf_keras
+from marks import each_pair
 from oracles.frameworks import (
     FORMS,
     KERAS_NOISE,
@@ -25,15 +26,15 @@ import rnnlayout as rl
 pytestmark = KERAS_NOISE
 
 LENGTHS = [3, 5, 0, 1, 4, 5, 2, 5, 1]
-SPECS = [
-    rl.Spec(cell, I, H, layers, both, recurrent_activation=squash, **options)
+CASES = each_pair([
+    (rl.Spec(cell, I, H, layers, both, recurrent_activation=squash, **options), has_lengths)
     for cell, options in [*FORMS, *RELU_FORMS]
     for squash in ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2")
     if squash == "sigmoid" or not cell.startswith("rnn")
     for layers in (1, 2)
     for both in (False, True)
-]
-every_spec = pytest.mark.parametrize("spec", SPECS, ids=str)
+    for has_lengths in (False, True)
+], lambda case: (*case[0].to_dict().values(), case[1]))  # fmt: skip
 
 
 def filled(spec, rng):
@@ -51,26 +52,19 @@ def test_sizes_and_lengths_are_those_of_the_batch():
     assert len(LENGTHS) == N and max(LENGTHS) == T and min(LENGTHS) == 0
 
 
-@every_spec
-def test_layers(spec):
+@pytest.mark.parametrize("spec, has_lengths", CASES, ids=str)
+def test_layers_and_masks(spec, has_lengths):
+    lengths = LENGTHS if has_lengths else None
     rng = seeded("forward", spec)
     layers, given = filled(spec, rng), inputs(rng, spec)
-    expected = forward(from_onnx(rl.convert(layers, to="onnx"), spec), spec, *given)
+    expected = forward(from_onnx(rl.convert(layers, to="onnx"), spec), spec, *given, lengths)
+    theirs, run = run_keras(layers, *given, lengths), run_ours(layers, *given, lengths)
+    if lengths:
+        past = np.arange(T)[:, None] >= np.array(lengths)
+        assert not run.y[past].any()
+        # past the end rl.RNN returns zeros, Keras repeats the last output (docs/forward.md)
+        theirs = Run(np.where(past[..., None], 0, theirs.y), theirs.h, theirs.c)
     # Each may be off by what float32's rounding explains, so the two by twice that
-    run = run_ours(layers, *given)
-    assert distance_between(run_keras(layers, *given), run, expected) <= 1  # reference.Rounded
-
-
-@every_spec
-def test_a_mask_is_lengths(spec):
-    rng = seeded("mask", spec)
-    layers, given = filled(spec, rng), inputs(rng, spec)
-    expected = forward(from_onnx(rl.convert(layers, to="onnx"), spec), spec, *given, LENGTHS)
-    theirs, run = run_keras(layers, *given, LENGTHS), run_ours(layers, *given, LENGTHS)
-    past = np.arange(T)[:, None] >= np.array(LENGTHS)
-    assert not run.y[past].any()
-    # past the end rl.RNN returns zeros, Keras repeats the last output (docs/forward.md)
-    theirs = Run(np.where(past[..., None], 0, theirs.y), theirs.h, theirs.c)
     assert distance_between(theirs, run, expected) <= 1  # reference.Rounded
 
 

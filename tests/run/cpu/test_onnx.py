@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from marks import each_pair
 from oracles.frameworks import FORMS, RELU_FORMS, H, I, N, T, inputs, run_onnx, seeded, weight
 from oracles.reference import GATES, Run, distance_between, forward, from_onnx
 
@@ -15,16 +16,17 @@ ALL_FORMS = [
     ("lstm", PEEPHOLES),
     ("lstm", {**PEEPHOLES, "activation": "relu"}),
 ]
-SPECS = [
-    rl.Spec(cell, I, H, layers, both, bias=bias, recurrent_activation=squash, **options)
+CASES = each_pair([
+    (rl.Spec(cell, I, H, layers, both, bias=bias, recurrent_activation=squash, **options),
+     has_lengths)
     for cell, options in ALL_FORMS
     for squash in ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2")
     if squash == "sigmoid" or not cell.startswith("rnn")
     for layers in (1, 2)
     for both in (False, True)
     for bias in ("double", "none")
-]
-every_spec = pytest.mark.parametrize("spec", SPECS, ids=str)
+    for has_lengths in (False, True)
+], lambda case: (*case[0].to_dict().values(), case[1]))  # fmt: skip
 
 
 def tensors_of(spec, rng):
@@ -39,9 +41,9 @@ def run_ours(tensors, spec, x, h0, c0, lengths=None):
     return Run(y, *([last] if c0 is None else last))
 
 
-@every_spec
-@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["whole", "sequence_lens"])
-def test_operators(spec, lengths):
+@pytest.mark.parametrize("spec, has_lengths", CASES, ids=str)
+def test_operators(spec, has_lengths):
+    lengths = LENGTHS if has_lengths else None
     rng = seeded("forward", spec)
     tensors, given = tensors_of(spec, rng), inputs(rng, spec)
     expected = forward(from_onnx(tensors, spec), spec, *given, lengths)

@@ -11,6 +11,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from marks import each_pair
 from oracles.frameworks import TORCH, seeded, torch_cell
 from oracles.reference import FLOAT32, FLOAT64, GATES, Run, distance, forward, from_cudnn
 
@@ -21,15 +22,17 @@ pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not sup
 # All different: steps, batch, input, hidden, projected.
 T, N, I, H, P = 60, 13, 37, 50, 21  # noqa: E741
 LENGTHS = np.array([60, 3, 41, 1, 17, 60, 29, 8, 55, 2, 33, 46, 5])
-SPECS = [
-    rl.Spec(cell, I, H, layers, both, proj, bias=bias)
+CASES = each_pair([
+    (rl.Spec(cell, I, H, layers, both, proj, bias=bias), has_lengths)
     for cell in GATES
     for layers in (1, 3)
     for both in (False, True)
     for bias in ("double", "none")
     for proj in ((0, P) if cell == "lstm" else (0,))
-]
-every_spec = pytest.mark.parametrize("spec", SPECS, ids=str)
+    for has_lengths in (False, True)
+], lambda case: (*case[0].to_dict().values(), case[1]))  # fmt: skip
+
+NARROW = list(zip(GATES, [torch.float16, torch.bfloat16] * 2, strict=True))
 
 
 def module_of(spec, rng):
@@ -98,9 +101,9 @@ def assert_as_near_as_torch(ours, theirs, exact):
             assert errors[0] <= 2 * errors[1]
 
 
-@every_spec
-@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["whole", "packed"])
-def test_modules(spec, lengths):
+@pytest.mark.parametrize("spec, has_lengths", CASES, ids=str)
+def test_modules(spec, has_lengths):
+    lengths = LENGTHS if has_lengths else None
     rng = seeded("forward", spec)
     module, arrays = module_of(spec, rng), given(spec, rng)
     exact = run_torch(module, *arrays, lengths, torch.float64)
@@ -109,29 +112,6 @@ def test_modules(spec, lengths):
     if lengths is not None:
         past = np.arange(T)[:, None] >= lengths
         assert past.any() and not ours.y[past].any()
-
-
-@pytest.mark.parametrize("cell", GATES)
-def test_batch_first(cell):
-    spec = rl.Spec(cell, I, H, 2, True)
-    rng = seeded("batch first", spec)
-    module = module_of(spec, rng)
-    x, h0, c0 = given(spec, rng)
-    exact = run_torch(module, x, h0, c0, LENGTHS, torch.float64)
-    theirs = run_torch(module, x, h0, c0, LENGTHS)
-    swapped = np.ascontiguousarray(x.swapaxes(0, 1))
-    ours = run_ours(rl.RNN(module, batch_first=True), swapped, h0, c0, LENGTHS)
-    assert_as_near_as_torch(Run(ours.y.swapaxes(0, 1), ours.h, ours.c), theirs, exact)
-
-
-@pytest.mark.parametrize("cell", GATES)
-def test_without_a_batch(cell):
-    spec = rl.Spec(cell, I, H, 2, True)
-    rng = seeded("no batch", spec)
-    module = module_of(spec, rng)
-    arrays = [None if a is None else np.ascontiguousarray(a[:, 4]) for a in given(spec, rng)]
-    exact = run_torch(module, *arrays, dtype=torch.float64)
-    assert_as_near_as_torch(run_ours(rl.RNN(module), *arrays), run_torch(module, *arrays), exact)
 
 
 @pytest.mark.parametrize("cell", GATES)
@@ -157,8 +137,7 @@ def test_steps_of_a_cell(cell):
                             Run(theirs[0].numpy(), theirs[0].numpy()), wanted)  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("cell", GATES)
+@pytest.mark.parametrize("cell, dtype", NARROW, ids=str)
 def test_narrow_weights(cell, dtype):
     """A module in half precision: arithmetic is in float32, the result is rounded once."""
     spec = rl.Spec(cell, I, H, 2, True)
@@ -222,22 +201,22 @@ def test_a_state_dict_with_a_prefix_and_an_update():
     assert_as_near_as_torch(run_ours(rnn, x, h0, None), run_torch(second, x, h0, None), exact)
 
 
-COMPILED = {
-    "whole": lambda rnn, x, state: rnn(x * 2)[0] * 3,
-    "a state": lambda rnn, x, state: rnn(x, state)[1][1] * 3,
-    "lengths": lambda rnn, x, state: rnn(x, lengths=torch.from_numpy(LENGTHS))[0] * 3,
-    "out": lambda rnn, x, state: rnn(x, out=torch.empty(T, N, H))[0] * 3,
-    "a step": lambda rnn, x, state: rnn.step(x[0], state)[0] * 3,
-}
-
-
-@pytest.mark.parametrize("what", COMPILED)
-def test_torch_compile_around_a_call(what):
+def test_torch_compile_around_calls():
     """It cannot trace __dlpack_device__(), and ended with an internal error."""
     spec = rl.Spec("lstm", I, H)
     rng = seeded("compile", spec)
     rnn = rl.RNN(module_of(spec, rng))
     x, *state = map(torch.from_numpy, given(spec, rng))
-    compiled = torch.compile(COMPILED[what], backend="eager")
+
+    def calls(x, state):
+        return (
+            rnn(x * 2)[0] * 3,
+            rnn(x, state)[1][1] * 3,
+            rnn(x, lengths=torch.from_numpy(LENGTHS))[0] * 3,
+            rnn(x, out=torch.empty(T, N, H))[0] * 3,
+            rnn.step(x[0], state)[0] * 3,
+        )
+
     with torch.no_grad():
-        assert torch.equal(compiled(rnn, x, tuple(state)), COMPILED[what](rnn, x, tuple(state)))
+        found = torch.compile(calls, backend="eager")(x, tuple(state))
+        assert all(map(torch.equal, found, calls(x, tuple(state))))

@@ -1,17 +1,9 @@
-"""Shared by the programs on the fakes: small RNNs, the device, memory and streams of other owners.
-
-    python -m run.gpu.fake_gpu MODULE NAME
-
-runs one program. test_forward.py starts each in a process of its own.
-"""
+"""For programs on the fakes: small RNNs, the device, memory and streams of other owners."""
 
 import contextlib
 import ctypes
-import gc
-import importlib
 import os
 import re
-import sys
 import tempfile
 from ctypes import byref, c_longlong, c_size_t, c_ulonglong, c_void_p
 
@@ -145,17 +137,6 @@ def name_of(array):
     return array.dtype.name
 
 
-def is_old():
-    """Does the fake play cuDNN 8?"""
-    return _cudnn.cudnn_report()["version"] < 90_000
-
-
-def main():
-    module = importlib.import_module(f"run.gpu.{sys.argv[1]}")
-    gc.freeze()  # to count only what the program makes
-    getattr(module, sys.argv[2])()
-    print("well")
-
-
-if __name__ == "__main__":
-    main()
+def has_bfloat16():
+    """Does the fake play a cuDNN that has it?"""
+    return _cudnn.cudnn_report()["version"] >= 91300

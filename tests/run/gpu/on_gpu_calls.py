@@ -5,6 +5,7 @@ import itertools
 import weakref
 
 import numpy as np
+from marks import each_pair
 from oracles.bits import DTYPES
 from run.gpu.calls import (
     BATCH_FIRST,
@@ -35,20 +36,22 @@ import rnnlayout as rl
 def results():
     """Each kind of array, outputs given or not, with and without a state, a batch, a stream."""
     device = Device()
-    for spec in [LSTM, GRU, rl.Spec("lstm", I, H, 2, proj_size=2)]:
+    cases = [
+        (of, *way, outs)
+        for of in [LSTM, GRU, rl.Spec("lstm", I, H, 2, proj_size=2)]
+        for way in itertools.product(KINDS, (STEP, TIME_FIRST, BATCH_FIRST))
+        for outs in some_outs(of)
+        if not (way[1] == STEP and of.bidirectional)
+    ]
+    for spec, kind, axes, outs in each_pair(cases):
         x, state = inputs(spec)
-        for kind, axes, outs in itertools.product(
-            KINDS, (STEP, TIME_FIRST, BATCH_FIRST), some_outs(spec)
-        ):
-            if axes == STEP and spec.bidirectional:
-                continue
-            call = Call(spec, axes, x, state, kind, outs)
-            if not outs or kind in KNOWN:  # else nobody tells in which stream they are used
-                assert_right(device, call, None)
-            assert_right(device, call, 1)
-            if axes != STEP:
-                alone = Call(spec, axes, x, state, kind, outs, batched=False).without_state()
-                assert_right(device, alone, Stream(0))
+        call = Call(spec, axes, x, state, kind, outs)
+        if not outs or kind in KNOWN:  # else nobody tells in which stream they are used
+            assert_right(device, call, None)
+        assert_right(device, call, 1)
+        if axes != STEP:
+            alone = Call(spec, axes, x, state, kind, outs, batched=False).without_state()
+            assert_right(device, alone, Stream(0))
 
 
 def dtypes():

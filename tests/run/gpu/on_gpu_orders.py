@@ -3,6 +3,7 @@ orders two uses of the same memory."""
 
 import itertools
 
+from marks import each_pair
 from run.gpu.calls import (
     NAMES,
     TIME_FIRST,
@@ -40,14 +41,15 @@ def another_stream():
     device, _ = Device(), on_gpu(LSTM)
     side = device.stream()
     x, state = inputs(LSTM)
-    for kind, outs in itertools.product(kinds_in(side), some_outs(LSTM)):
-        for names in ((), ("x",), ("x", "h_0"), ("c_0",)):
-            call = Call(LSTM, TIME_FIRST, x, state, kind, outs)
-            call.kinds |= dict.fromkeys(names, Exporter)
-            assert_right(device, call, None, side)
-            assert_right(device, call, side, side)
-            assert_right(device, call, Stream(side), side)
-            assert_right(device, call, 1)
+    for kind, outs, names in each_pair(list(itertools.product(
+        kinds_in(side), some_outs(LSTM), ((), ("x",), ("x", "h_0"), ("c_0",))
+    ))):  # fmt: skip
+        call = Call(LSTM, TIME_FIRST, x, state, kind, outs)
+        call.kinds |= dict.fromkeys(names, Exporter)
+        assert_right(device, call, None, side)
+        assert_right(device, call, side, side)
+        assert_right(device, call, Stream(side), side)
+        assert_right(device, call, 1)
 
 
 def several_streams():
@@ -58,14 +60,17 @@ def several_streams():
         x, state = inputs(spec)
         names = [n for n in NAMES if spec.cell == "lstm" or n not in ("c_0", "c_out")]
         pairs = zip(kinds_in(side), reversed(kinds_in(other)), strict=True)
-        for (one, two), outs in itertools.product(pairs, some_outs(spec)):
-            for elsewhere in (names[:1], names[1:2], names[2:3], names[3:], names[::2], names[1:]):
-                call = Call(spec, TIME_FIRST, x, state, one, outs)
-                call.kinds |= dict.fromkeys(elsewhere, two)
-                runs_in = other if "x" in elsewhere else side
-                assert_right(device, call, None, runs_in)
-                assert_right(device, call, side, side)
-                assert_right(device, call, 1)
+        some = [names[:1], names[1:2], names[2:3], names[3:], names[::2], names[1:]]
+        parts = map(tuple, some)
+        for (one, two), outs, elsewhere in each_pair(
+            list(itertools.product(pairs, some_outs(spec), parts))
+        ):
+            call = Call(spec, TIME_FIRST, x, state, one, outs)
+            call.kinds |= dict.fromkeys(elsewhere, two)
+            runs_in = other if "x" in elsewhere else side
+            assert_right(device, call, None, runs_in)
+            assert_right(device, call, side, side)
+            assert_right(device, call, 1)
     assert device.live("pushed") == 0
 
 

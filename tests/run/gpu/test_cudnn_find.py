@@ -1,6 +1,6 @@
 """Finding cuDNN as users see it: doctor, errors, variables; with stubs for cuDNN and the driver.
 
-c/check_cudnn.c tests the order of places and what is wrong with each.
+test_cudnn_places.py asks about the order of places, and what is wrong with each.
 """
 
 import os
@@ -10,7 +10,8 @@ import subprocess
 import sys
 
 import pytest
-from commands import ROOT, TESTS, run
+from commands import ROOT
+from run.gpu.conftest import PARTS
 from run.gpu.doctor import PACKAGE, doctor, python, rnnlayout
 
 import rnnlayout as rl
@@ -18,35 +19,16 @@ from rnnlayout._cli import main as _cli
 from rnnlayout._cli.commands import doctor as _doctor
 from rnnlayout._run import cudnn as _cudnn
 
-SOURCES = TESTS / "c" / "stubs"
-PARTS = ["libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9"]
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """A folder of stubs: cuDNN 9.19.0 and its parts, cuBLAS, the driver."""
-    folder = tmp_path_factory.mktemp("stubs")
-
-    def build(name, *arguments):
-        run(["cc", "-shared", "-fPIC", "-w", f"-Wl,-soname,{name}", "-I", ROOT / "csrc",
-             "-o", folder / name, *arguments])  # fmt: skip
-
-    for name in [*PARTS, "libcublasLt.so.13"]:
-        build(name, SOURCES / "part.c")
-    nine = ["-DMAJOR=9", "-DVERSION=91900", "-DPARTS_STATUS=0"]
-    build("libcudnn.so.9", *nine, SOURCES / "cudnn.c", SOURCES / "symbols.c", "-ldl")
-    build("libcuda.so.1", SOURCES / "driver.c", SOURCES / "symbols.c")
-    return folder
-
 
 @pytest.fixture
-def install(built):
-    """(folder, *names): copies of some stubs, by default those of cuDNN."""
+def install(stubs):
+    """(folder, *names): copies of some stubs, by default those of cuDNN 9.19.0."""
 
     def copy(folder, *names):
         folder.mkdir(parents=True, exist_ok=True)
-        for name in names or [*PARTS, "libcudnn.so.9"]:
-            shutil.copy(built / name, folder)
+        for name in names or [*PARTS[9], "libcudnn.so.9"]:
+            where = {"libcudnn.so.9": "good", "libcuda.so.1": "driver"}.get(name, "parts")
+            shutil.copy(stubs / where / name, folder)
         return folder
 
     return copy
@@ -254,15 +236,6 @@ def test_the_hint_knows_the_driver(install, tmp_path, cuda, extra):
     assert said.endswith(f'hint: pip install "rnnlayout[{extra}]"\n')
 
 
-def test_no_gpu(install, tmp_path):
-    folder = install(tmp_path)
-    install(tmp_path, "libcuda.so.1")
-    said = refused("cuda", RNNLAYOUT_CUDNN=folder, LD_LIBRARY_PATH=folder, STUB_INIT=100)
-    assert "cuda:0 cannot be used: no NVIDIA driver with a GPU was found\n" in said
-    assert "cuInit: 100 (CUDA_ERROR_NO_DEVICE): no CUDA-capable device is detected\n" in said
-    assert "hint: does nvidia-smi list a GPU?" in said
-
-
 def test_a_fork_cannot_have_the_driver(install, tmp_path):
     folder = install(tmp_path)
     install(tmp_path, "libcublasLt.so.13", "libcuda.so.1")
@@ -349,18 +322,6 @@ def test_what_is_no_folder_of_packages_is_left_out(monkeypatch, tmp_path):
     assert all(os.path.isdir(folder) and os.path.isabs(folder) for folder in folders)
     assert os.fsencode(os.path.dirname(os.__file__)) not in folders
     assert environments[0] == os.fsencode(sys.prefix)
-
-
-def test_a_copy_that_is_loaded_already_is_shared(install, tmp_path):
-    loaded, other = install(tmp_path / "loaded"), install(tmp_path / "nvidia/cudnn/lib")
-    program = f"""
-import ctypes
-ctypes.CDLL({str(loaded / "libcudnn.so.9")!r})
-from rnnlayout._run import cudnn as _cudnn
-print(_cudnn.cudnn_report()["path"], {str(other)!r} in open("/proc/self/maps").read())
-"""
-    path = os.pathsep.join([str(tmp_path), PACKAGE])
-    assert python(program, PYTHONPATH=path) == f"{loaded}/libcudnn.so.9 False\n"
 
 
 # -------------------------------------------------------------------------------- the page of it

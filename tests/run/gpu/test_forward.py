@@ -1,38 +1,43 @@
 """RNNs on a GPU, used from Python, on the fakes: each program in a process of its own."""
 
-import importlib
-import inspect
-import sys
+import ast
+from pathlib import Path
 
 import pytest
-from commands import TESTS, run
+from commands import TESTS
+from run.gpu.children import Children
 
 MODULES = [
-    f"on_gpu_{name}"
+    f"run.gpu.on_gpu_{name}"
     for name in ("numpy", "arrays", "kinds", "calls", "refused", "memory", "streams", "orders",
-                 "captures", "results", "algos", "life")
+                 "captures", "results", "algos", "life", "limits")
 ]  # fmt: skip
-# What differs with cuDNN 8: lengths are copied to the device; no bfloat16.
-OLD = [("on_gpu_numpy", "numpy_arrays"), ("on_gpu_arrays", "device_arrays"),
-       ("on_gpu_arrays", "outputs")]  # fmt: skip
+# Other versions of cuDNN: 8 has no bfloat16, and before 8.9.7 lengths are copied to the device.
+VERSIONS = [
+    *(("run.gpu.on_gpu_numpy", "every_kind", version) for version in (8906, 8907, 90300, 91900)),
+    ("run.gpu.on_gpu_numpy", "numpy_arrays", 8906),
+    ("run.gpu.on_gpu_life", "errors", 8906),
+]
 
 
 def programs(module):
-    return [
-        name
-        for name, program in vars(importlib.import_module(f"run.gpu.{module}")).items()
-        if inspect.isfunction(program)
-        and program.__module__ == f"run.gpu.{module}"
-        and not inspect.signature(program).parameters
-    ]
+    """Return the names of the functions of a module that have no parameters."""
+    tree = ast.parse(Path(TESTS, *module.split(".")).with_suffix(".py").read_text())
+    return [found.name for found in tree.body
+            if isinstance(found, ast.FunctionDef) and not ast.unparse(found.args)]  # fmt: skip
 
 
-RUNS = [(module, name, 9) for module in MODULES for name in programs(module)]
-RUNS += [(*old, 8) for old in OLD]
+RUNS = [(module, name, 92800) for module in MODULES for name in programs(module)] + VERSIONS
 
 
-@pytest.mark.parametrize("module, name, major", RUNS)
-def test_on_the_fakes(fakes, module, name, major):
-    said = run([sys.executable, "-m", "run.gpu.fake_gpu", module, name], cwd=TESTS,
-               env=fakes.environment(major))  # fmt: skip
-    assert said.endswith("well\n")
+@pytest.fixture(scope="session")
+def children(fakes):
+    made = Children(MODULES, fakes.environment())
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("module, name, version", RUNS)
+def test_on_the_fakes(fakes, children, module, name, version):
+    folder = fakes.cudnn(8 if version < 90000 else 9)
+    children.run(module, name, FAKE_CUDNN=version, RNNLAYOUT_CUDNN=folder)

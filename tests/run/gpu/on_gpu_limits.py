@@ -1,0 +1,268 @@
+"""Programs for fake_gpu.py: what cuDNN, a GPU or its memory cannot do, and what a call survives."""
+
+import _thread
+import os
+import threading
+from ctypes import byref, c_longlong, c_ulonglong, c_void_p
+
+import numpy as np
+import pytest
+from run.gpu.exporters import Exporter
+from run.gpu.fake_gpu import (
+    LSTM,
+    Device,
+    H,
+    N,
+    T,
+    assert_near,
+    flat,
+    inputs,
+    on_device,
+    weights_of,
+)
+
+import rnnlayout as rl
+
+
+def made(spec=LSTM, **options):
+    return rl.RNN(weights_of(spec), spec, device="cuda", **options)
+
+
+def lstms(spec=LSTM):
+    """The same RNN on the CPU and on the GPU, x, and a state."""
+    return rl.RNN(weights_of(spec), spec), made(spec), *inputs(spec)
+
+
+def refused(text, spec=LSTM, **options):
+    with pytest.raises(rl.SpecError, match=text):
+        made(spec, **options)
+
+
+def rnns_that_no_gpu_runs():
+    static, small = {"algo": "persist_static"}, {"algo": "persist_small"}
+    refused(r"tf32.*needs float32 weights, these are float64", LSTM.replace(dtype="float64"),
+            math="tf32")  # fmt: skip
+    refused("low <= high", cell_clip=(float("nan"), 1))
+    refused("algo=.persist_static. needs bias=.double., .* has .input", LSTM.replace(bias="input"),
+            **static)  # fmt: skip
+    refused("does not support float64", LSTM.replace(dtype="float64"), **static)
+    refused("does not support a projection", LSTM.replace(proj_size=2), **small)
+    refused("hidden_size <= 192 for lstm, not 193", LSTM.replace(hidden_size=193), **small)
+    refused("hidden_size <= 384 for rnn_relu, not 385", rl.Spec("rnn_relu", 5, 385), **small)
+    refused("cannot run this RNN on this GPU", rl.Spec("rnn_tanh", 128, 2048), **static)
+    peeping = LSTM.replace(peepholes=True)
+    zeros = {name: np.zeros(s, "f4") for name, s in rl.describe(peeping, "onnx").items()}
+    with pytest.raises(rl.SpecError, match="peepholes"):
+        rl.RNN(zeros, peeping, layout="onnx", device="cuda")
+
+
+def calls_that_no_gpu_makes():
+    gpu, d = made(), Device()
+    for n, text in ((1 << 31, "cuDNN supports 2147483647 at most"),
+                    ((1 << 31) - 1, "needs arrays larger than cuDNN supports: split")):  # fmt: skip
+        outs = {name: Exporter(d.put(np.zeros(1)), (*shape[:-2], n, H)) for name, shape in
+                (("out", (T, n, H)), ("h_out", (1, n, H)), ("c_out", (1, n, H)))}  # fmt: skip
+        with pytest.raises(rl.SpecError, match=text):
+            gpu(Exporter(d.put(np.zeros(1)), (T, n, 5)), stream=1, **outs)
+
+
+def an_old_gpu():
+    os.environ["FAKE_CUDA_CAPABILITY"] = "50"
+    refused("bfloat16 needs a GPU of compute capability 8.0, GPU 0 has 5.0",
+            LSTM.replace(dtype="bfloat16"))  # fmt: skip
+    refused("needs a GPU of compute capability 6.0, GPU 0 has 5.0", algo="persist_small")
+
+
+def bfloat16_before_9_13():
+    for version in ("91002", "90000"):
+        os.environ["FAKE_CUDNN"] = version
+    refused(r"bfloat16 needs cuDNN 9.13, this is 9.0.0", LSTM.replace(dtype="bfloat16"))
+
+
+def empty_sequences_of_9_1():
+    os.environ["FAKE_CUDNN"] = "90100"
+    cpu, gpu, x, state = lstms()
+    for lengths in ([1, 4, 3], [0, 0, 0], [3, 3, 3]):
+        assert_near(gpu(x, state, lengths=lengths), cpu(x, state, lengths=lengths), LSTM)
+    with pytest.raises(rl.SpecError, match=r"a length is 0, which cuDNN 9.1.0 does not support"):
+        gpu(x, state, lengths=[4, 0, 3])
+
+
+def empty_sequences_since_9_2():
+    os.environ["FAKE_CUDNN"] = "90200"
+    cpu, gpu, x, state = lstms()
+    assert_near(gpu(x, state, lengths=[4, 0, 3]), cpu(x, state, lengths=[4, 0, 3]), LSTM)
+
+
+def little_memory():
+    os.environ["FAKE_CUDA_MEMORY"] = "100000"
+    _, gpu, x, _ = lstms()
+    d = Device()
+    wide = np.zeros((T, 500, 5), "f4")
+    for given in (x, on_device(d, x)):
+        assert_near(gpu(given), rl.RNN(weights_of(LSTM), LSTM)(x), LSTM)
+    with pytest.raises(MemoryError, match=r"GPU 0 is out of memory: .* for the workspace"):
+        gpu(wide)
+    with pytest.raises(MemoryError, match="for weights; free some"):
+        made(rl.Spec("lstm", 5, 100))
+
+
+def no_pools():
+    """The driver's memory instead, which a graph cannot take."""
+    os.environ["FAKE_CUDA_POOLS"] = "0"
+    cpu, gpu, x, state = lstms()
+    d = Device()
+    assert_near(gpu(x, state), cpu(x, state), LSTM)
+    given, outs = on_device(d, x), [on_device(d, a) for a in flat(cpu(x))]
+    named = dict(zip(("out", "h_out", "c_out"), outs, strict=True))
+    stream = d.stream()
+    gpu(given, stream=stream, **named)
+    with d.context() as cuda:
+        assert cuda.cuStreamBeginCapture_v2(c_void_p(stream), 1) == 0
+        with pytest.raises(rl.SpecError, match="the stream is capturing, but GPU 0 has no memory"):
+            gpu(given, stream=stream, **named)
+
+
+def sticky(status):
+    """Nothing is called any more after an error that the driver only repeats."""
+    _, gpu, x, _ = lstms()
+    d = Device()
+    given = on_device(d, x)
+    gpu(given)
+    d.driver.fake_fail(c_longlong(4), status, 5000)
+    for text in ("restart the process", "cannot be used by this process any more"):
+        with pytest.raises(rl.CudnnError, match=text):
+            gpu(given)
+    with pytest.raises(rl.CudnnError) as error:
+        made()
+    assert error.value.status == status
+    before = d.driver.fake_calls()
+    del gpu
+    assert d.driver.fake_calls() == before
+
+
+def a_kernel_failed():
+    sticky(719)
+
+
+def a_kernel_took_too_long():
+    sticky(702)
+
+
+def another_device_failed():
+    sticky(911)
+
+
+def a_fork():
+    """The child cannot use the parent's RNN, and may drop it."""
+    cpu, gpu, x, _ = lstms()
+    y, _ = gpu(on_device(Device(), x))
+    child = os.fork()
+    if child == 0:
+        try:
+            gpu(x)
+        except rl.CudnnNotFoundError as error:
+            del gpu, y
+            os._exit("fork" not in str(error))
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert_near((y, cpu(x)[1]), cpu(x), LSTM)
+    assert_near(gpu(x), cpu(x), LSTM)
+
+
+def ctrl_c():
+    """During a call on arrays of the host; the next call works."""
+    os.environ["FAKE_CUDA_SLOW"] = "20000"  # queries, of 50 us each
+    cpu, gpu, x, state = lstms()
+    threading.Timer(0.1, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        gpu(x, state)
+    os.environ["FAKE_CUDA_SLOW"] = "0"
+    assert_near(gpu(x, state), cpu(x, state), LSTM)
+    assert Device().live("pushed") == 0
+
+
+def a_megabyte():
+    """Each element can be told apart."""
+    spec = rl.Spec("rnn_relu", 1, 512)
+    weights = np.zeros(spec.num_params, "f4")
+    weights[:512] = range(512)
+    x = np.arange(700, dtype="f4").reshape(1, 700, 1)
+    gpu = rl.RNN(weights, spec, device="cuda")
+    y, last = gpu(x)
+    assert (y == x * weights[:512]).all() and (last == y).all()
+    assert (gpu._native.weights() == weights).all()
+
+
+def many_sizes():
+    """More than an RNN notes; it keeps the description of one. Its pool keeps the memory of calls
+    until the last RNN ends."""
+    cpu, gpu, *_ = lstms()
+    d = Device()
+    for k in range(1, 80):
+        x, state = inputs(LSTM, 1 + k % 20, 1 + k % 8)
+        found = gpu(on_device(d, x), tuple(on_device(d, a) for a in state))
+        assert_near(found, cpu(x, state), LSTM)
+    assert d.live("rnn_data") == 2
+
+    def two_rnns():
+        first, last = made(), made()
+        last(x)
+        del first, last
+
+    assert "cuMemPoolTrimTo" not in d.calls(two_rnns)
+    del gpu
+    calls = d.calls(two_rnns)
+    assert calls.count("cuMemPoolTrimTo") == 1 and calls.count("cuMemPoolCreate") == 0
+    assert calls.count("cuMemAlloc_v2") == 2  # of the weights alone
+
+
+def two_graphs():
+    """Each has memory of its own: nothing orders two launches."""
+    cpu, gpu, *_ = lstms()
+    d, calls = Device(), []
+    for k in range(2):
+        x = np.random.default_rng(k).normal(size=(T, N, 5)).astype("f4")
+        right, stream = cpu(x), d.stream()
+        outs = {name: on_device(d, a * 0) for name, a in
+                zip(("out", "h_out", "c_out"), flat(right), strict=True)}  # fmt: skip
+        given = on_device(d, x)
+        gpu(given, stream=stream, **outs)
+        d.sync(stream)
+        graph, launched = c_void_p(), c_void_p()
+        with d.context() as cuda:
+            assert cuda.cuStreamBeginCapture_v2(c_void_p(stream), 1) == 0
+            gpu(given, stream=stream, **outs)
+            assert cuda.cuStreamEndCapture(c_void_p(stream), byref(graph)) == 0
+            assert cuda.cuGraphInstantiateWithFlags(byref(launched), graph, c_ulonglong(0)) == 0
+        calls.append((right, stream, outs, launched))
+    with d.context() as cuda:
+        for _, stream, _, launched in calls * 2:
+            assert cuda.cuGraphLaunch(launched, c_void_p(stream)) == 0
+        # a call beside them, with other lengths: the graphs keep theirs
+        x, state = inputs(LSTM)
+        assert_near(gpu(x, state, lengths=[1, 0, 2]), cpu(x, state, lengths=[1, 0, 2]), LSTM)
+    for right, stream, outs, _ in calls:
+        d.sync(stream)
+        found = [d.read(outs[name].address, a)
+                 for name, a in zip(outs, flat(right), strict=True)]  # fmt: skip
+        assert_near((found[0], tuple(found[1:])), right, LSTM)
+
+
+def a_stream_in_the_place_of_another():
+    """Destroyed before its work is done: the new stream has its handle, and nothing orders them."""
+    os.environ["FAKE_CUDA_REUSE"] = "1"
+    cpu, gpu, x, _ = lstms()
+    d, handles, results = Device(), [], []
+    for _ in range(2):
+        stream = d.stream()
+        results.append(gpu(on_device(d, x), stream=stream))
+        handles.append(stream)
+        with d.context() as cuda:
+            assert cuda.cuStreamDestroy_v2(c_void_p(stream)) == 0
+    assert handles[0] == handles[1]
+    with d.context() as cuda:
+        assert cuda.cuCtxSynchronize() == 0
+    for result in results:
+        for array, right in zip(flat(result), flat(cpu(x)), strict=True):
+            np.testing.assert_allclose(d.read(array.address, right), right, atol=5e-6)
