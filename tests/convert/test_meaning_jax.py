@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from flax.traverse_util import unflatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
 from oracles.frameworks import (
     KERAS_NOISE,
     H,
@@ -22,7 +22,15 @@ from oracles.frameworks import (
     torch_module,
     weight,
 )
-from oracles.reference import Run, distance, distance_between, forward, from_cudnn, from_onnx
+from oracles.reference import (
+    Run,
+    distance,
+    distance_between,
+    forward,
+    from_cudnn,
+    from_onnx,
+    run_steps,
+)
 
 import rnnlayout as rl
 
@@ -127,11 +135,11 @@ def filled(framework, rng):
 
 
 def run(framework, x, h0, c0=None):
-    h, c, ys = h0[0], None if c0 is None else c0[0], []
-    for x_t in x:
-        h, c = framework.step(x_t, h, c)
-        ys.append(np.asarray(h))
-    return Run(np.stack(ys), np.asarray(h)[None], None if c is None else np.asarray(c)[None])
+    return run_steps(framework.step, x, h0, c0)
+
+
+def flat(params):
+    return flatten_dict(params, sep="/")
 
 
 # layout, the framework's cell, its cells
@@ -164,17 +172,6 @@ def test_from_the_framework_to_torch(layout, make, cell):
     back = rl.convert(module, to=layout)
     for name, array in flat(framework.params).items():
         assert back[name].tobytes() == np.asarray(array).tobytes(), name
-
-
-def flat(params, above=""):
-    """Return nested dicts as one, with paths as names."""
-    return {
-        path: array
-        for key, value in params.items()
-        for path, array in (
-            flat(value, f"{above}{key}/") if isinstance(value, dict) else {above + key: value}
-        ).items()
-    }
 
 
 @every_cell
@@ -263,8 +260,7 @@ def test_parameters_as_users_have_them(layout, make, cell):
         rl.convert(model, to="torch", **named)
 
 
-@pytest.mark.parametrize("both", [False, True])
-def test_the_weights_of_jax_itself(both):
+def test_the_weights_of_jax_itself(both=True):
     """jax.experimental.rnn has cuDNN's weight space; jax is another name of that layout."""
     spec = rl.Spec("lstm", I, H, 2, both)
     rng = seeded("jax", spec)
