@@ -74,7 +74,7 @@ def sums(plan):
 
 
 @every_layout
-@examples(10, data=st.data())
+@examples(4, data=st.data())
 def test_every_element_is_in_one_block(a, data):
     """The views of all blocks tile every tensor."""
     spec, has = data.draw(held(a)), data.draw(st.integers(0, 3))
@@ -88,7 +88,7 @@ def test_every_element_is_in_one_block(a, data):
 
 
 @every_layout
-@examples(10, data=st.data())
+@examples(4, data=st.data())
 def test_folding_changes_nothing(a, data):
     """The result is that of the plan, executed step by step; also for weights with biases or
     peepholes that the spec does not have, and for another dtype."""
@@ -143,7 +143,7 @@ def assert_agree(spec, layout, found, wanted, vanished, *, but=frozenset()):
 
 
 @every_layout
-@examples(10, data=st.data())
+@examples(4, data=st.data())
 def test_there_and_back_is_bit_identical(a, data):
     spec, seed = data.draw(held(a)), data.draw(seeds)
     for b in others(spec):
@@ -156,7 +156,7 @@ def test_there_and_back_is_bit_identical(a, data):
 
 
 @every_layout
-@examples(10, data=st.data())
+@examples(4, data=st.data())
 def test_a_stop_on_the_way_makes_no_difference(a, data):
     """a -> b -> c is a -> c if a -> b makes no sum. A zero that c has and a lacks may have the
     other sign if b negates z, and so may a zero or NaN that is a sum of two biases."""
@@ -200,7 +200,7 @@ def assert_sums_agree(spec, layout, found, wanted, plan):
 
 
 @pytest.mark.parametrize("a", [a for a in LAYOUTS if a.name != "concat"], ids=str)
-@examples(10, data=st.data())
+@examples(4, data=st.data())
 def test_a_sum_loses_only_which_bias_it_was(a, data):
     """If a -> b makes sums, all other blocks are kept, and bW + bR agrees, also by way of c."""
     spec, seed = data.draw(held(a)), data.draw(seeds)
