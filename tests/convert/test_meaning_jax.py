@@ -40,6 +40,16 @@ KEY = jax.random.key(0)
 CURVES = {"rnn_tanh": jnp.tanh, "rnn_relu": jax.nn.relu}
 
 
+def zeros(shapes):
+    """Return arrays of these shapes; to compile a framework's own initializers takes seconds."""
+    return jax.tree.map(lambda a: jnp.asarray(np.zeros(a.shape, a.dtype)), shapes)
+
+
+NO_INITIALIZERS = dict.fromkeys(
+    ("kernel_init", "recurrent_kernel_init"), nnx.initializers.zeros_init()
+)
+
+
 class Linen:
     """params: nested dicts, as cell.init() returns them."""
 
@@ -47,7 +57,8 @@ class Linen:
         make = {"lstm": lstm, "gru": nn.GRUCell}.get(cell, nn.SimpleCell)
         self.cell = make(H, **({"activation_fn": CURVES[cell]} if cell in CURVES else {}))
         carry = self.cell.initialize_carry(KEY, (1, I))
-        self.params = self.cell.init(KEY, carry, jnp.zeros((1, I)))["params"]
+        shapes = jax.eval_shape(self.cell.init, KEY, carry, np.zeros((1, I), "f4"))
+        self.params = zeros(shapes["params"])
 
     def step(self, x, h, c):
         carry, y = self.cell.apply({"params": self.params}, h if c is None else (c, h), x)
@@ -65,7 +76,7 @@ class Nnx:
     def __init__(self, cell):
         make = {"lstm": nnx.OptimizedLSTMCell, "gru": nnx.GRUCell}.get(cell, nnx.SimpleCell)
         options = {"activation_fn": CURVES[cell]} if cell in CURVES else {}
-        self.cell = make(I, H, **options, rngs=nnx.Rngs(0))
+        self.cell = make(I, H, **options, **NO_INITIALIZERS, rngs=nnx.Rngs(0))
         self.state = nnx.state(self.cell, nnx.Param)
 
     @property
@@ -85,7 +96,7 @@ class Nnx:
 class NnxLstm(Nnx):
     def __init__(self, cell):
         assert cell == "lstm"
-        self.cell = nnx.LSTMCell(I, H, rngs=nnx.Rngs(0))
+        self.cell = nnx.LSTMCell(I, H, **NO_INITIALIZERS, rngs=nnx.Rngs(0))
         self.state = nnx.state(self.cell, nnx.Param)
 
 
@@ -94,7 +105,7 @@ class Equinox:
 
     def __init__(self, cell, **options):
         make = {"lstm": eqx.nn.LSTMCell, "gru": eqx.nn.GRUCell}[cell]
-        self.cell = make(I, H, key=KEY, **options)
+        self.cell = zeros(eqx.filter_eval_shape(make, I, H, key=KEY, **options))
 
     @property
     def params(self):
@@ -120,9 +131,9 @@ class Haiku:
     def __init__(self, cell):
         assert cell == "gru"
         self.run = hk.without_apply_rng(hk.transform(lambda x, h: hk.GRU(H)(x, h)))
-        [[self.module, self.params]] = self.run.init(
-            KEY, jnp.zeros((1, I)), jnp.zeros((1, H))
-        ).items()
+        x, h = np.zeros((1, I), "f4"), np.zeros((1, H), "f4")
+        [[self.module, shapes]] = jax.eval_shape(self.run.init, KEY, x, h).items()
+        self.params = zeros(shapes)
 
     def step(self, x, h, c):
         return self.run.apply({self.module: self.params}, x, h)[0], None
