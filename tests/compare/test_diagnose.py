@@ -310,6 +310,14 @@ def test_a_buffer_of_another_length_is_not_repaired_by_guessing(spec):
         assert found.text.split("; ")[1:] == [none] * (not found.evidence), case
 
 
+def test_a_changed_matrix_is_no_evidence_in_a_cut_buffer():
+    flat = rl.pack(weights())[:-5].copy()
+    flat[3] += 1
+    found = rl.diagnose(flat, like=weights())
+    assert found.evidence == ("layer 0, recurrent matrix: elements 60 to 96, gates i f g o",)
+    assert lost(found) == ["5 values"] and not found.sure
+
+
 def test_one_bias_vector_is_explained_only_if_all_its_values_are():
     """More units than a search compares, the last of which is changed."""
     spec = rl.Spec("lstm", 5, 30, 2)
