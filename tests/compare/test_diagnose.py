@@ -283,7 +283,7 @@ def of_other_lengths(right, biases, first, rng):
             yield np.concatenate([fill, right]), -more, 0
 
 
-@pytest.mark.parametrize("spec", sample(OF_ANY_LENGTH, 7), ids=str)
+@pytest.mark.parametrize("spec", sample(OF_ANY_LENGTH, 13), ids=str)
 def test_a_buffer_of_another_length_is_not_repaired_by_guessing(spec):
     rng = np.random.default_rng(spec.num_params)
     like = normal_weights(rl.layout("torch"), spec, 0)

@@ -45,13 +45,13 @@ def causes(a, b, **tolerance):
 def test_the_same_in_any_layout():
     """Random bits. Layouts whose one bias is the sum of two have a test of their own, below."""
     count = 0
-    for spec, a, b in itertools.islice(pairs(), 0, None, 11):
+    for spec, a, b in itertools.islice(pairs(), 0, None, 37):
         if not keeps(spec, a, b):
             continue
         there = rl.Weights(random_weights(a, spec, count), spec, a)
         assert_same(there, there.to(b))
         count += 1
-    assert count > 300
+    assert count > 90
 
 
 def test_one_bias_in_one_of_them_is_compared_with_the_sum_of_two():
@@ -345,7 +345,7 @@ def keeps(spec, start, stop):
     return not any(sign in text for sign in ("bW + bR", "must be zero", "forget bias"))
 
 
-@pytest.mark.parametrize("start", sample(LAYOUTS, 5), ids=str)
+@pytest.mark.parametrize("start", sample(LAYOUTS, 11), ids=str)
 def test_every_layout_comes_back_from_a_way_through_all_others(start):
     ways = 0
     for spec in [spec for spec in SPECS if holds(start, spec)][::3]:
