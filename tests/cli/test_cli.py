@@ -396,27 +396,25 @@ def _read(terminal):
 
 
 def test_forty_columns(file, tmp_path, monkeypatch):
-    np.savez(tmp_path / "gru.npz", **normal_weights(rl.layout("onnx"), rl.Spec("gru", 3, 2)))
     np.savez(tmp_path / "b.npz", **{k: v + 1 for k, v in np.load(file).items()})
     monkeypatch.chdir(tmp_path)
-    for command in (["inspect", "lstm.npz"], ["layouts"], ["verify", "lstm.npz", "b.npz"],
-                    ["inspect", "gru.npz"], ["inspect", "nix.npz"], ["doctor"],
-                    ["convert", "lstm.npz", "o.npz", "--to", "keras", "--dry-run"]):  # fmt: skip
+    for command in ("inspect lstm.npz", "inspect nix.npz", "verify lstm.npz b.npz",
+                    "convert lstm.npz o.npz --to keras --dry-run"):  # fmt: skip
+        command = command.split()
         done = subprocess.run([*PROGRAM, *command], text=True, capture_output=True, check=False)
         out = done.stdout + done.stderr
         lines = on_a_terminal(40, *command)
-        assert "\n".join(lines).split() == out.split() or command == ["layouts"]
+        assert "\n".join(lines).split() == out.split()
         assert [line for line in lines if len(line) > 40 and len(line.split()) > 1] == []
         assert max(map(len, out.splitlines())) > 40 or command == ["inspect", "nix.npz"]
+        if command == ["inspect", "lstm.npz"]:
+            at = next(k for k, line in enumerate(lines) if line.startswith("  sizes"))
+            assert lines[at : at + 2] == ["  sizes        input 3, hidden 2, layers",
+                                          "               1, directions 1"]  # fmt: skip
     lines = on_a_terminal(40, "layouts")
     at = lines.index("onnx")
     assert lines[at : at + 3] == ["onnx", "  lstm        iofg", "  gru         zrn"]
-    at = next(k for k, line in enumerate(on_a_terminal(40, "inspect", "lstm.npz"))
-              if line.startswith("  sizes"))  # fmt: skip
-    assert on_a_terminal(40, "inspect", "lstm.npz")[at : at + 2] == [
-        "  sizes        input 3, hidden 2, layers",
-        "               1, directions 1",
-    ]
+    assert max(map(len, lines)) <= 40
 
 
 def completed(words, folder):

@@ -6,7 +6,6 @@ import pickle
 import re
 
 import numpy as np
-import onnx
 import pytest
 from oracles.some import normal_weights, same_bits
 from safetensors.numpy import load_file, save_file
@@ -179,24 +178,3 @@ def test_layers_into_a_stack(rnnlayout, folder):
     assert (code, err) == (0, "enc.rnn: exact\nout.npz: written\n")
     with np.load("out.npz") as found:
         assert same_bits({k: found[f"enc.rnn.{k}"] for k in new}, new)
-
-
-def test_of_a_model_the_rnns_alone(rnnlayout, folder):
-    rl.save("a.onnx", {"enc": rl.Weights(TORCH).to("onnx")})
-    model = onnx.load("a.onnx")
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((2, 3), "f4"), "fc.weight"))
-    onnx.save(model, "a.onnx")
-    code, _, err = rnnlayout("convert", "a.onnx", "out.npz", "--to", "torch")
-    assert (code, err) == (0, "enc: exact\nleft out: fc.weight\nout.npz: written\n")
-
-
-def test_settings_that_the_target_cannot_represent(rnnlayout, tmp_path):
-    """Beside the grade, which is about bits."""
-    spec = rl.Spec("lstm", 3, 2)
-    weights = rl.Weights({n: np.ones(s, "f4") for n, s in rl.describe(spec, "keras").items()})
-    weights.config = {"go_backwards": True}
-    rl.save(tmp_path / "a.npz", {"a": weights})
-    code, _, err = rnnlayout("convert", tmp_path / "a.npz", tmp_path / "b.npz", "--to", "torch")
-    assert code == 0 and err.startswith(
-        "a: exact; with go_backwards=True, which torch cannot represent: reverse x along time first"
-    )

@@ -1,5 +1,6 @@
 """verify: files and sources of any layout, gate by gate."""
 
+import itertools
 import json
 import re
 import shlex
@@ -68,21 +69,11 @@ def test_one_element(rnnlayout, saved):
     assert rnnlayout("verify", a, b, "--atol", 7.5 - value + 1e-6)[0] == 0
 
 
-def test_what_json_has_no_number_for(rnnlayout, saved):
-    a, b = saved("a.npz", TORCH), saved("b.npz", changed("bias_hh_l0", 0, np.nan))
-    (pair,) = json.loads(rnnlayout("verify", a, b, "--json")[1])["pairs"]
-    assert pair["blocks"][0]["largest"] == "nan" and pair["blocks"][0]["values"][1] == "nan"
-
-
 def test_merged_biases_are_compared_as_sums(rnnlayout, saved):
     cell = normal_weights(rl.layout("torch-cell"), rl.Spec("lstm", 3, 2))
-    keras = rl.convert(cell, to="keras")
-    a, b = saved("a.npz", cell), saved("b.npz", keras)
+    a, b = saved("a.npz", cell), saved("b.npz", rl.convert(cell, to="keras"))
     said = "one has one bias per gate, the other two: their sums are compared"
     assert rnnlayout("verify", a, b) == (0, f"lstm: equal\n  {said}\n", "")
-    keras["bias"][3] = 9
-    code, out, _ = rnnlayout("verify", a, saved("c.npz", keras))
-    assert code == 1 and "sum of the biases of gate f: 1 of 2 differ" in out and said in out
 
 
 def test_other_dtypes(rnnlayout, saved):
@@ -92,9 +83,6 @@ def test_other_dtypes(rnnlayout, saved):
     assert code == 1 and "lstm: float32 and float64 between" in out
     assert out.endswith("pass --rtol; all of them are equal\n")
     assert rnnlayout("verify", a, wide, "--rtol", "1e-9")[0] == 0
-    half = saved("half.npz", {name: array.astype("f2") for name, array in TORCH.items()})
-    code, out, _ = rnnlayout("verify", a, half)
-    assert code == 1 and "layer 0 forward, input matrix of gate i: 6 of 6 differ" in out
 
 
 def test_several(rnnlayout, saved):
@@ -103,25 +91,6 @@ def test_several(rnnlayout, saved):
     assert rnnlayout("verify", a, a) == (0, "enc: equal\ndec: equal\n", "")
     assert rnnlayout("verify", a, b) == (1, "enc: equal\ndec: equal\nmore: only in b\n", "")
     assert rl.verify(b, a).only_a == ("more",)
-
-
-def test_different_rnns(rnnlayout, saved):
-    a = saved("a.npz", TORCH)
-    b = saved("b.npz", normal_weights(rl.layout("torch"), rl.Spec("gru", 3, 2)))
-    code, out, _ = rnnlayout("verify", a, b)
-    assert code == 1 and "two different RNNs" in out and "cell lstm and gru" in out
-
-
-def test_what_one_does_not_tell_the_other_does(rnnlayout, saved):
-    """Arrays of an ONNX GRU do not show where its reset gate acts."""
-    spec = rl.Spec("gru", 3, 2, reset="before")
-    keras = normal_weights(rl.layout("keras"), spec)
-    a = saved("a.npz", keras)
-    b = saved("b.npz", rl.convert(keras, spec, to="onnx"))
-    for pair in ((a, b), (b, a)):
-        code, out, _ = rnnlayout("verify", *pair)
-        assert code == 0 and out.startswith("gru: equal\n  one has one bias per gate")
-    assert rnnlayout("verify", b, b)[0] == 3
 
 
 def test_sources_that_are_no_files():
@@ -135,8 +104,7 @@ def test_sources_that_are_no_files():
     )
 
 
-@pytest.mark.parametrize("name", ["enc.rnn", ""])
-@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("name, others", [("", False), ("enc.rnn", True)])
 def test_a_stack_and_its_layers(rnnlayout, tmp_path, name, others):
     """In Keras each layer of a stack is an RNN, and names contain no dot."""
     whole = rl.Weights(TORCH)
@@ -167,8 +135,7 @@ def test_layers_that_are_used_otherwise_are_no_stack():
 
 
 @KERAS_NOISE
-@pytest.mark.parametrize("name", old.HARD_MODELS)
-@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+@pytest.mark.parametrize("name, suffix", zip(old.HARD_MODELS, itertools.cycle([".h5", ".keras"])))
 def test_our_conversions_of_keras_2_are_equal(rnnlayout, tmp_path, name, suffix):
     model = old.write_model(*old.HARD_MODELS[name], tmp_path)[0].with_suffix(suffix)
     new = tmp_path / f"new{suffix}"
@@ -201,25 +168,16 @@ def test_hard_sigmoids_that_are_not_equal(saved):
 
 def test_relu_and_tanh_are_two_networks(rnnlayout, tmp_path):
     """The weights are the same bits, which the arrays of a .npz do not tell apart."""
-    tanh, relu = rl.Spec("lstm", 3, 2), rl.Spec("lstm", 3, 2, activation="relu")
-    weights = normal_weights(rl.layout("keras"), tanh)
-    found = rl.verify(rl.Weights(weights, tanh), rl.Weights(weights, relu))
-    assert (
-        not found
-        and "two different RNNs" in str(found)
-        and "activation tanh and relu" in str(found)
-    )
+    relu = rl.Spec("lstm", 3, 2, activation="relu")
+    weights = normal_weights(rl.layout("keras"), relu)
     np.savez(tmp_path / "a.npz", **{f"lstm/{name}": a for name, a in weights.items()})
     rl.save(tmp_path / "b.onnx", rl.Weights(weights, relu).to("onnx"))
     files = tmp_path / "a.npz", tmp_path / "b.onnx"
-    assert rnnlayout("verify", *files)[0] == 1
+    code, out, err = rnnlayout("verify", *files)
+    assert (code, err) == (1, "") and "two different RNNs" in out
+    assert "activation tanh and relu" in out
     code, out, err = rnnlayout("verify", *files, "--activation", "relu")
     assert (code, err) == (0, "") and "equal" in out
-    code, out, err = rnnlayout("inspect", tmp_path / "a.npz", "--activation", "relu")
-    assert (code, err) == (0, "") and "sigmoid, relu" in out
-    code, out, err = rnnlayout("convert", *files[:1], tmp_path / "c.pt", "--to", "torch",
-                               "--activation", "relu")  # fmt: skip
-    assert code == 4 and "torch has no lstm with activation 'relu'" in err
 
 
 @pytest.mark.parametrize("both", [False, True])
@@ -270,16 +228,6 @@ def test_another_rnn_that_does_not_record_everything_is_asked_for(rnnlayout, sav
         assert (code, err) == (1, "") and "two different RNNs" in out
 
 
-def test_a_layout_in_which_nothing_is_found_is_named(rnnlayout, saved):
-    path = saved("a.npz", TORCH)
-    code, out, err = rnnlayout("inspect", path, "--layout", "onnx")
-    assert (code, out) == (3, "")
-    assert err == (
-        f"error: {path}: no recurrent layer found in layout onnx: omit --layout to look for all"
-        " layouts\n"
-    )
-
-
 class _OneAfterTheOther(torch.nn.ModuleDict):
     def forward(self, x):
         for rnn in self.values():
@@ -297,8 +245,7 @@ def exported(path, **rnns):
     return path
 
 
-@pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5"])
-@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("suffix, layers", [(".h5", 1), (".keras", 2), (".weights.h5", 2)])
 def test_names_that_our_conversion_changed_are_matched(rnnlayout, tmp_path, suffix, layers):
     """Keras allows no slashes in names: /enc/LSTM is written as _enc_LSTM."""
     lstm, gru = torch.nn.LSTM(3, 2, layers), torch.nn.GRU(2, 4, layers)

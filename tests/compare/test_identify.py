@@ -44,7 +44,7 @@ def check(verdicts):
 
 
 def test_random_networks_are_identified():
-    check(machine.cases(12, seed=2))
+    check(machine.cases(8, seed=2))
 
 
 @pytest.mark.long
@@ -184,7 +184,7 @@ def test_both_directions_of_ones_own():
     assert "the backward direction first" in first(rl.identify(swapped, x, y)).text
 
 
-@pytest.mark.parametrize("shown, by_direction", [("steps", False), ("sum", True), ("states", True)])
+@pytest.mark.parametrize("shown, by_direction", [("sum", False), ("states", True)])
 def test_two_bidirectional_layers_of_ones_own(shown, by_direction):
     """They were not tried."""
     module = torch.nn.GRU(I, H, 2, bidirectional=True)
@@ -192,7 +192,7 @@ def test_two_bidirectional_layers_of_ones_own(shown, by_direction):
     x = np.random.default_rng(0).normal(size=(T, N, I)).astype("f4")
     with torch.no_grad():
         y, h_n = (one.numpy() for one in module(torch.from_numpy(x)))
-    y = {"steps": y, "sum": y[..., :H] + y[..., H:], "states": h_n}[shown]
+    y = {"sum": y[..., :H] + y[..., H:], "states": h_n}[shown]
     arrays = [np.concatenate([n, z, r]).T for r, z, n in map(thirds, weights.values())]
     if by_direction:
         arrays = [*arrays[:4], *arrays[8:12], *arrays[4:8], *arrays[12:]]
@@ -412,9 +412,10 @@ def test_garbage_ends_with_an_answer():
 
 
 def arrays_of_every_rank():
-    for dtype in ("f4", "f8", "i4", "c8", "O", "U3", "bool"):
-        for shape in ((), (1,), (3,), (2, 3), (1, 2, 3), (6, 2, 5), (2, 2, 2, 2), (0,)):
-            yield np.ones(shape, dtype)
+    shapes = [(), (1,), (3,), (2, 3), (1, 2, 3), (6, 2, 5), (2, 2, 2, 2), (0,)]
+    dtypes = ["f8", "i4", "c8", "O", "U3", "?", "f8", "i4"]
+    for shape, dtype in zip(2 * shapes, ["f4"] * len(shapes) + dtypes, strict=True):
+        yield np.ones(shape, dtype)
 
 
 @pytest.mark.filterwarnings("error")
@@ -450,14 +451,12 @@ def test_every_search_that_stopped_says_so(monkeypatch, others):
     tensors = {f"enc.{name}": a for name, a in lstm(SPEC.replace(bidirectional=True)).items()}
     if others:  # all tensors are searched after those of enc, and are no network
         tensors["head.weight"] = np.ones((7, 7), "f4")
-    x, _ = data(lstm())
-    y = np.random.default_rng(1).normal(size=(T, N, 2 * H)).astype("f4")
-    tried = rl.identify(tensors, x, y).tried
-    stopped = 0
-    for limit in np.geomspace(1e3, 1e7, 9):
+    x, _ = data(lstm(), steps=2)
+    y = np.random.default_rng(1).normal(size=(2, N, 2 * H)).astype("f4")
+    whole = rl.identify(tensors, x, y)
+    assert not any("not everything was tried" in note for note in whole.notes)
+    for limit in (1e3, 1e4, 1e5):
         monkeypatch.setattr(identify_search, "_MOST_WORK", limit)
         found = rl.identify(tensors, x, y)
         said = f"not everything was tried: the search ended after {found.tried} networks"
-        assert (said in found.notes) == (found.tried < tried), (limit, str(found))
-        stopped += found.tried < tried
-    assert 4 < stopped < 9
+        assert said in found.notes and found.tried < whole.tried, limit

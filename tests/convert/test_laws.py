@@ -62,11 +62,14 @@ def held(a):
 
 
 seeds = st.integers(0, 2**32 - 1)
+SOME = 6
 every_layout = pytest.mark.parametrize("a", LAYOUTS, ids=str)
 
 
-def others(spec):
-    return [layout for layout in LAYOUTS if holds(layout, spec)]
+def others(spec, seed):
+    """Return some of the layouts that can represent an RNN: in 10 RNNs, each is met."""
+    held = [layout for layout in LAYOUTS if holds(layout, spec)]
+    return [held[k] for k in np.random.default_rng(seed).permutation(len(held))[:SOME]]
 
 
 def sums(plan):
@@ -97,7 +100,7 @@ def test_folding_changes_nothing(a, data):
     most = 3 if rl.layouts()[a.name]["peepholes"] and spec.cell == "lstm" else 1
     has = data.draw(st.sampled_from([None, *range(most + 1)]))
     to = Bits(dtype)
-    for b in others(spec):
+    for b in others(spec, seed):
         plan = steps(spec, a, b, has)
         weights = source(spec, a, [plan], seed, has, dtype)
         before = copied(weights)
@@ -146,7 +149,7 @@ def assert_agree(spec, layout, found, wanted, vanished, *, but=frozenset()):
 @examples(10, data=st.data())
 def test_there_and_back_is_bit_identical(a, data):
     spec, seed = data.draw(held(a)), data.draw(seeds)
-    for b in others(spec):
+    for b in others(spec, seed):
         plan = steps(spec, a, b)
         if not sums(plan):
             weights = source(spec, a, [plan], seed)
@@ -161,8 +164,8 @@ def test_a_stop_on_the_way_makes_no_difference(a, data):
     """a -> b -> c is a -> c if a -> b makes no sum. A zero that c has and a lacks may have the
     other sign if b negates z, and so may a zero or NaN that is a sum of two biases."""
     spec, seed = data.draw(held(a)), data.draw(seeds)
-    for b in others(spec):
-        plan, c = steps(spec, a, b), data.draw(st.sampled_from(others(spec)))
+    for b in others(spec, seed):
+        plan, c = steps(spec, a, b), data.draw(st.sampled_from(others(spec, seed)))
         direct = steps(spec, a, c)
         if not sums(plan):
             weights = source(spec, a, [plan, direct], seed)
@@ -204,8 +207,8 @@ def assert_sums_agree(spec, layout, found, wanted, plan):
 def test_a_sum_loses_only_which_bias_it_was(a, data):
     """If a -> b makes sums, all other blocks are kept, and bW + bR agrees, also by way of c."""
     spec, seed = data.draw(held(a)), data.draw(seeds)
-    for b in others(spec):
-        plan, c = steps(spec, a, b), data.draw(st.sampled_from(others(spec)))
+    for b in others(spec, seed):
+        plan, c = steps(spec, a, b), data.draw(st.sampled_from(others(spec, seed)))
         direct = steps(spec, a, c)
         if sums(plan):
             weights = source(spec, a, [plan, direct], seed)
@@ -234,4 +237,4 @@ LAWS = [
     ids=lambda part: getattr(part, "__name__", str(part)),
 )  # fmt: skip
 def test_more_examples(law, a):
-    more_examples(12, law, data=st.data())(a)
+    more_examples(40, law, data=st.data())(a)

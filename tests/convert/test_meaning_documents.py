@@ -1,15 +1,14 @@
 """Layouts of frameworks that nothing here can run: their equations, written down once more.
 
-Each function below is one step of a framework, in float64, from the source file that the row names.
-It reads the framework's own tensors and shares nothing with the table.
+Of each framework, the table below says where the sums of a gate come from, in float64, by the
+source file that the row names. It reads the framework's own tensors and shares nothing with the
+table of layouts.
 """
-
-from functools import partial
 
 import numpy as np
 import pytest
 from oracles.frameworks import H, I, inputs, seeded, weight
-from oracles.reference import FLOAT64, Run, distance, forward, from_onnx
+from oracles.reference import FLOAT64, distance, forward, from_onnx, in_double, run_steps
 
 import rnnlayout as rl
 
@@ -21,359 +20,242 @@ def sigmoid(a):
     return 1 / (1 + np.exp(-a))
 
 
-def haste_lstm(w, x, h, c):
-    a = x @ w["kernel"] + h @ w["recurrent_kernel"] + w["bias"]
-    i, g, f, o = np.split(a, 4, -1)
-    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-    return sigmoid(o) * np.tanh(c), c
+def relu(a):
+    return np.maximum(a, 0)
 
 
-def haste_gru(w, x, h, _):
-    wz, wr, wg = np.split(x @ w["kernel"] + w["bias"], 3, -1)
-    rz, rr, rg = np.split(h @ w["recurrent_kernel"] + w["recurrent_bias"], 3, -1)
-    z, r = sigmoid(wz + rz), sigmoid(wr + rr)
-    g = np.tanh(wg + r * rg)
-    return z * h + (1 - z) * g, None
+# ------------------------------------------- how a framework reads its tensors, (w, x, h) -> sums
+# The sums of a gate are two products, each with its bias: of the input, of the state.
 
 
-def cntk_lstm(w, x, h, c):
-    proj4 = w["b"] + x @ w["W"] + h @ w["H"]
-    it, bit, ft, ot = np.split(proj4, 4, -1)
-    c = sigmoid(ft) * c + sigmoid(it) * np.tanh(bit)
-    return sigmoid(ot) * np.tanh(c), c
+def side_by_side(order, W, R, bW, bR=None, turned=False):
+    """All gates in one matrix, in this order. turned: the matrices are (G H, in)."""
+    width = len(order) * H
+
+    def read(w, x, h):
+        w_x, w_h = (w[name].reshape(-1, w[name].shape[-1]) for name in (W, R))
+        w_x, w_h = (w_x.T, w_h.T) if turned else (w_x, w_h[:, :width])
+        from_x = np.split(x @ w_x + w[bW].ravel(), len(order), -1)
+        from_h = np.split(h @ w_h + (w[bR].ravel() if bR else 0), len(order), -1)
+        return dict(zip(order, zip(from_x, from_h, strict=True), strict=True))
+
+    return read
 
 
-def cntk_gru(w, x, h, _):
-    zx, rx, cx = np.split(w["b"] + x @ w["W"], 3, -1)
-    zh, rh = np.split(h @ w["H"], 2, -1)
-    z, r = sigmoid(zx + zh), sigmoid(rx + rh)
-    c = np.tanh(cx + (h * r) @ w["H1"])
-    return (1 - z) * c + z * h, None
+def gate_by_gate(names, W, R, bW, bR, turned=False):
+    """A tensor for each gate. names: letter -> what W, R, bW and bR are formatted with."""
+
+    def read(w, x, h):
+        def product(a, matrix, bias, gate):
+            m = w[matrix.format(gate)]
+            return a @ (m.T if turned else m) + w[bias.format(gate)]
+
+        return {letter: (product(x, W, bW, gate), product(h, R, bR, gate))
+                for letter, gate in names.items()}  # fmt: skip
+
+    return read
 
 
-def cntk_rnn(w, x, h, _):
-    return np.tanh(x @ w["W"] + h @ w["H"] + w["b"]), None
+def cntk_gru(w, x, h):
+    z, r, n = np.split(w["b"] + x @ w["W"], 3, -1)
+    z_h, r_h = np.split(h @ w["H"], 2, -1)
+    return {"z": (z, z_h), "r": (r, r_h), "n": (n, h @ w["H1"])}
 
 
-def dl4j_lstm(w, x, h, c):
-    ifog = x @ w["W"] + h @ w["RW"] + w["b"]
-    candidate, forget, output, input_gate = np.split(ifog, 4, -1)
-    c = sigmoid(forget) * c + sigmoid(input_gate) * np.tanh(candidate)
-    return sigmoid(output) * np.tanh(c), c
+def tf1(order):
+    def read(w, x, h):
+        gates = np.split(np.concatenate([x, h], -1) @ w["kernel"] + w["bias"], len(order), -1)
+        return {gate: (a, 0) for gate, a in zip(order, gates, strict=True)}
+
+    return read
 
 
-def cntk_peephole_lstm(w, x, h, c):
-    i, candidate, f, o = np.split(w["b"] + x @ w["W"] + h @ w["H"], 4, -1)
-    new = sigmoid(f + w["Cf"] * c) * c + sigmoid(i + w["Ci"] * c) * np.tanh(candidate)
-    return sigmoid(o + w["Co"] * new) * np.tanh(new), new
-
-
-def dl4j_graves_lstm(w, x, h, c):
-    wFF, wOO, wGG = w["RW"][:, 4 * H :].T
-    ifog = x @ w["W"] + h @ w["RW"][:, : 4 * H] + w["b"]
-    candidate, forget, output, input_gate = np.split(ifog, 4, -1)
-    new = sigmoid(forget + c * wFF) * c + sigmoid(input_gate + c * wGG) * np.tanh(candidate)
-    return sigmoid(output + new * wOO) * np.tanh(new), new
-
-
-def tf1_lstm(w, x, h, c):
-    icfo = np.concatenate([x, h], -1) @ w["kernel"] + w["bias"]
-    i, ci, f, o = np.split(icfo, 4, -1)
-    c = sigmoid(f) * c + sigmoid(i) * np.tanh(ci)
-    return sigmoid(o) * np.tanh(c), c
-
-
-def tf1_gru(w, x, h, _):
-    gates = sigmoid(np.concatenate([x, h], -1) @ w["gates/kernel"] + w["gates/bias"])
-    r, u = np.split(gates, 2, -1)
+def tf1_gru(w, x, h):
+    r, z = np.split(np.concatenate([x, h], -1) @ w["gates/kernel"] + w["gates/bias"], 2, -1)
     side = "candidate/{}_projection/{}".format
-    hi = x @ w[side("input", "kernel")] + w[side("input", "bias")]
-    hh = r * (h @ w[side("hidden", "kernel")] + w[side("hidden", "bias")])
-    return u * h + (1 - u) * np.tanh(hi + hh), None
+    n = (a @ w[side(name, "kernel")] + w[side(name, "bias")]
+         for name, a in (("input", x), ("hidden", h)))  # fmt: skip
+    return {"z": (z, 0), "r": (r, 0), "n": tuple(n)}
 
 
-def tf1_rnn(w, x, h, _):
-    return np.tanh(np.concatenate([x, h], -1) @ w["kernel"] + w["bias"]), None
+def miopen(order):
+    """One vector: W, R, bW, bR, each of all gates."""
+    G = len(order)
+    read = side_by_side(order, "W", "R", "bW", "bR", turned=True)
+
+    def read_vector(w, x, h):
+        W, R, bW, bR = np.split(w["weights"], np.cumsum([G * H * I, G * H * H, G * H]))
+        return read({"W": W.reshape(-1, I), "R": R.reshape(-1, H), "bW": bW, "bR": bR}, x, h)
+
+    return read_vector
 
 
-def burn_gate(w, gate, x, h):
-    """Return the two products of one gate, each with its bias."""
-    side = f"{gate}_gate.{{}}_transform.{{}}".format
-    return (x @ w[side("input", "weight")] + w[side("input", "bias")],
-            h @ w[side("hidden", "weight")] + w[side("hidden", "bias")])  # fmt: skip
+# ------------------------------------------------- the equations, which all of them have in common
 
 
-def burn_lstm(w, x, h, c):
-    gates = "input", "forget", "output", "cell"
-    i, f, o, cell = (sum(burn_gate(w, gate, x, h)) for gate in gates)
-    c = sigmoid(f) * c + sigmoid(i) * np.tanh(cell)
-    return sigmoid(o) * np.tanh(c), c
+def lstm_step(read, w, x, h, c, curve, peep):
+    a = {gate: sum(both) for gate, both in read(w, x, h).items()}
+    i, f = (sigmoid(a[gate] + peep.get(gate, 0) * c) for gate in "if")
+    c = f * c + i * curve(a["g"])
+    return sigmoid(a["o"] + peep.get("o", 0) * c) * curve(c), c
 
 
-def burn_gru(w, x, h, _):
-    z, r = (sigmoid(sum(burn_gate(w, gate, x, h))) for gate in ("update", "reset"))
-    from_input, from_hidden = burn_gate(w, "new", x, h)
-    return (1 - z) * np.tanh(from_input + r * from_hidden) + z * h, None
+def gru_step(read, w, x, h, reset, curve):
+    a = read(w, x, h)
+    z, r = sigmoid(sum(a["z"])), sigmoid(sum(a["r"]))
+    n = a["n"][0] + r * a["n"][1] if reset == "after" else sum(read(w, x, r * h)["n"])
+    return z * h + (1 - z) * curve(n), None
 
 
-def burn_gru_reset_before(w, x, h, _):
-    z, r = (sigmoid(sum(burn_gate(w, gate, x, h))) for gate in ("update", "reset"))
-    return (1 - z) * np.tanh(sum(burn_gate(w, "new", x, r * h))) + z * h, None
+def step_of(read, w, spec, peep):
+    """Return (x, h, c) -> (h', c')."""
+    curve = relu if "relu" in (spec.activation, spec.cell[4:]) else np.tanh
+    if spec.cell == "lstm":
+        return lambda x, h, c: lstm_step(read, w, x, h, c, curve, peep)
+    if spec.cell == "gru":
+        return lambda x, h, _: gru_step(read, w, x, h, spec.reset, curve)
+    return lambda x, h, _: (curve(sum(read(w, x, h)["h"])), None)
 
 
-def burn_shapes(*gates):
-    parts = {"input_transform.weight": (I, H), "hidden_transform.weight": (H, H),
-             "input_transform.bias": (H,), "hidden_transform.bias": (H,)}  # fmt: skip
-    return {f"{g}_gate.{part}": shape for part, shape in parts.items() for g in gates}
+# ----------------------------------------------------------------------------------- the frameworks
+
+HASTE = "kernel", "recurrent_kernel", "bias"
+BURN = ["{}_gate.{}_transform.{}".format("{}", side, what)
+        for what in ("weight", "bias") for side in ("input", "hidden")]  # fmt: skip
+TENSORRT = "W0[{}]", "R0[{}]", "Wb0[{}]", "Rb0[{}]"
+CANDLE = "weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"
+WEBNN = "weight", "recurrentWeight", "bias", "recurrentBias"
+COREML = "weight_ih", "weight_hh", "bias"
+BURN_LSTM = {"i": "input", "f": "forget", "o": "output", "g": "cell"}
+BURN_GRU = {"z": "update", "r": "reset", "n": "new"}
+TENSORRT_LSTM, TENSORRT_GRU = dict(zip("figo", "fico", strict=True)), dict(z="z", r="r", n="h")
 
 
-def webnn_gates(w, x, h, order):
-    """Return the two products of each gate, for layout=order."""
-    from_x = np.split(x @ w["weight"][0].T + w["bias"][0], len(order), -1)
-    from_h = np.split(h @ w["recurrentWeight"][0].T + w["recurrentBias"][0], len(order), -1)
-    return {gate: (from_x[k], from_h[k]) for k, gate in enumerate(order)}
+def rows(names, G):
+    """Return the shapes of W, R and one or two biases, (G H, in)."""
+    return dict(zip(names, [(G * H, I), (G * H, H), (G * H,), (G * H,)], strict=False))
 
 
-def webnn_lstm(order):
-    def step(w, x, h, c):
-        a = {gate: sum(both) for gate, both in webnn_gates(w, x, h, order).items()}
-        c = sigmoid(a["f"]) * c + sigmoid(a["i"]) * np.tanh(a["g"])
-        return sigmoid(a["o"]) * np.tanh(c), c
-
-    return step
+def columns(names, G):
+    return {name: shape[::-1] for name, shape in rows(names, G).items()}
 
 
-def webnn_gru(order, reset_after):
-    def step(w, x, h, _):
-        a = webnn_gates(w, x, h, order)
-        z, r = sigmoid(sum(a["z"])), sigmoid(sum(a["r"]))
-        if reset_after:
-            n = np.tanh(a["n"][0] + r * a["n"][1])
-        else:
-            n = np.tanh(sum(webnn_gates(w, x, r * h, order)["n"]))
-        return z * h + n * (1 - z), None
-
-    return step
+def each(names, parts, turned):
+    shapes = [(H, I), (H, H)] if turned else [(I, H), (H, H)]
+    return {part.format(gate): shape
+            for part, shape in zip(parts, [*shapes, (H,), (H,)], strict=True)
+            for gate in names.values()}  # fmt: skip
 
 
-def webnn_shapes(gates):
-    return {"weight": (1, gates * H, I), "recurrentWeight": (1, gates * H, H),
-            "bias": (1, gates * H), "recurrentBias": (1, gates * H)}  # fmt: skip
+def burn(names):
+    return gate_by_gate(names, *BURN), each(names, BURN, turned=False)
 
 
-def candle_lstm(w, x, h, c):
-    a = x @ w["weight_ih_l0"].T + w["bias_ih_l0"] + (h @ w["weight_hh_l0"].T + w["bias_hh_l0"])
-    in_gate, forget_gate, cell_gate, out_gate = np.split(a, 4, -1)
-    c = sigmoid(forget_gate) * c + sigmoid(in_gate) * np.tanh(cell_gate)
-    return sigmoid(out_gate) * np.tanh(c), c
+def tensorrt(names):
+    return gate_by_gate(names, *TENSORRT, turned=True), each(names, TENSORRT, turned=True)
 
 
-def candle_gru(w, x, h, _):
-    ih = np.split(x @ w["weight_ih_l0"].T + w["bias_ih_l0"], 3, -1)
-    hh = np.split(h @ w["weight_hh_l0"].T + w["bias_hh_l0"], 3, -1)
-    r, z = sigmoid(ih[0] + hh[0]), sigmoid(ih[1] + hh[1])
-    n = np.tanh(ih[2] + r * hh[2])
-    return z * h - (z - 1) * n, None
+def webnn(order):
+    shapes = {name: (1, *shape) for name, shape in rows(WEBNN, len(order)).items()}
+    return side_by_side(order, *WEBNN, turned=True), shapes
 
 
-def coreml_gates(w, x, h, n):
-    return np.split(x @ w["weight_ih"].T + h @ w["weight_hh"].T + w["bias"], n, -1)
+def turned(order, names):
+    return side_by_side(order, *names, turned=True), rows(names, len(order))
 
 
-def relu(x):
-    return np.maximum(x, 0)
+def cntk(order):
+    shapes = {"b": (len(order) * H,), **columns(("W", "H"), len(order))}
+    return side_by_side(order, "W", "H", "b"), shapes
 
 
-def coreml_lstm(w, x, h, c, activation=np.tanh):
-    i, f, o, z = coreml_gates(w, x, h, 4)
-    c = sigmoid(f) * c + sigmoid(i) * activation(z)
-    return sigmoid(o) * activation(c), c
-
-
-def coreml_gru(w, x, h, _, activation=np.tanh):
-    r, _, z = map(sigmoid, coreml_gates(w, x, h, 3))
-    _, o, _ = coreml_gates(w, x, h * r, 3)
-    return (1 - z) * activation(o) + z * h, None
-
-
-def coreml_rnn(w, x, h, _):
-    return relu(coreml_gates(w, x, h, 1)[0]), None
-
-
-def coreml_shapes(gates):
-    return {"weight_ih": (gates * H, I), "weight_hh": (gates * H, H), "bias": (gates * H,)}
-
-
-def tensorrt_gate(w, gate, x, h):
-    """Return the two products of one gate, each with its bias."""
-    return (x @ w[f"W0[{gate}]"].T + w[f"Wb0[{gate}]"],
-            h @ w[f"R0[{gate}]"].T + w[f"Rb0[{gate}]"])  # fmt: skip
-
-
-def tensorrt_lstm(w, x, h, c_before):
-    f, i, o, c = (sum(tensorrt_gate(w, gate, x, h)) for gate in "fioc")
-    c = sigmoid(f) * c_before + sigmoid(i) * np.tanh(c)
-    return sigmoid(o) * np.tanh(c), c
-
-
-def tensorrt_gru(w, x, h_before, _):
-    z, r = (sigmoid(sum(tensorrt_gate(w, gate, x, h_before))) for gate in "zr")
-    from_x, from_h = tensorrt_gate(w, "h", x, h_before)
-    return (1 - z) * np.tanh(from_x + r * from_h) + z * h_before, None
-
-
-def tensorrt_rnn(w, x, h, _):
-    return np.tanh(sum(tensorrt_gate(w, "i", x, h))), None
-
-
-def tensorrt_shapes(gates):
-    parts = {"W": (H, I), "R": (H, H), "Wb": (H,), "Rb": (H,)}
-    return {f"{part}0[{g}]": shape for part, shape in parts.items() for g in gates}
-
-
-def miopen_parts(w, gates):
-    """Cut the vector of one layer and direction: W, R, bW, bR, each of all gates."""
-    sizes = np.cumsum([gates * H * I, gates * H * H, gates * H])
-    W, R, bW, bR = np.split(w["weights"], sizes)
-    return W.reshape(-1, I), R.reshape(-1, H), bW, bR
-
-
-def miopen_lstm(w, x, h, c):
-    W, R, bW, bR = miopen_parts(w, 4)
-    i, f, o, g = np.split(x @ W.T + bW + h @ R.T + bR, 4, -1)
-    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-    return sigmoid(o) * np.tanh(c), c
-
-
-def miopen_gru(w, x, h, _):
-    """As driver/gru_verify_gemm.hpp of MIOpen computes what its GPU computes."""
-    W, R, bW, bR = miopen_parts(w, 3)
-    wz, wr, wn = np.split(x @ W.T + bW, 3, -1)
-    rz, rr, rn = np.split(h @ R.T + bR, 3, -1)
-    z, r = sigmoid(wz + rz), sigmoid(wr + rr)
-    return (1 - z) * np.tanh(wn + r * rn) + z * h, None
-
-
-def miopen_rnn(w, x, h, _):
-    W, R, bW, bR = miopen_parts(w, 1)
-    return np.tanh(x @ W.T + bW + h @ R.T + bR), None
-
-
-def torch_shapes(gates):
-    return {"weight_ih_l0": (gates * H, I), "weight_hh_l0": (gates * H, H),
-            "bias_ih_l0": (gates * H,), "bias_hh_l0": (gates * H,)}  # fmt: skip
-
-
-# layout, cell, reset, its step, the shapes of its tensors in their order
+# layout, cell, reset, how it reads, the shapes of its tensors in their order
 CASES = [
-    ("haste", "lstm", "after", haste_lstm,
-     {"kernel": (I, 4 * H), "recurrent_kernel": (H, 4 * H), "bias": (4 * H,)}),
-    ("haste", "gru", "after", haste_gru,
-     {"kernel": (I, 3 * H), "recurrent_kernel": (H, 3 * H), "bias": (3 * H,),
-      "recurrent_bias": (3 * H,)}),
-    ("cntk", "lstm", "after", cntk_lstm, {"b": (4 * H,), "W": (I, 4 * H), "H": (H, 4 * H)}),
-    ("cntk", "gru", "before", cntk_gru,
-     {"b": (3 * H,), "W": (I, 3 * H), "H": (H, 2 * H), "H1": (H, H)}),
-    ("cntk", "rnn_tanh", "after", cntk_rnn, {"b": (H,), "W": (I, H), "H": (H, H)}),
-    ("dl4j", "lstm", "after", dl4j_lstm, {"W": (I, 4 * H), "RW": (H, 4 * H), "b": (4 * H,)}),
-    ("tf1-cudnn-canonical", "lstm", "after", tf1_lstm,
+    ("haste", "lstm", "after", side_by_side("igfo", *HASTE), columns(HASTE, 4)),
+    ("haste", "gru", "after", side_by_side("zrn", *HASTE, "recurrent_bias"),
+     columns((*HASTE, "recurrent_bias"), 3)),
+    ("cntk", "lstm", "after", *cntk("igfo")),
+    ("cntk", "gru", "before", cntk_gru, {"b": (3 * H,), "W": (I, 3 * H), "H": (H, 2 * H),
+                                         "H1": (H, H)}),
+    ("cntk", "rnn_tanh", "after", *cntk("h")),
+    ("dl4j", "lstm", "after", side_by_side("gfoi", "W", "RW", "b"), columns(("W", "RW", "b"), 4)),
+    ("tf1-cudnn-canonical", "lstm", "after", tf1("igfo"),
      {"kernel": (I + H, 4 * H), "bias": (4 * H,)}),
     ("tf1-cudnn-canonical", "gru", "after", tf1_gru,
      {"gates/kernel": (I + H, 2 * H), "candidate/input_projection/kernel": (I, H),
       "candidate/hidden_projection/kernel": (H, H), "gates/bias": (2 * H,),
       "candidate/input_projection/bias": (H,), "candidate/hidden_projection/bias": (H,)}),
-    ("tf1-cudnn-canonical", "rnn_tanh", "after", tf1_rnn, {"kernel": (I + H, H), "bias": (H,)}),
-    ("burn", "lstm", "after", burn_lstm, burn_shapes("input", "forget", "output", "cell")),
-    ("burn", "gru", "after", burn_gru, burn_shapes("update", "reset", "new")),
-    ("burn", "gru", "before", burn_gru_reset_before, burn_shapes("update", "reset", "new")),
-    ("webnn", "lstm", "after", webnn_lstm("iofg"), webnn_shapes(4)),
-    ("webnn", "gru", "after", webnn_gru("zrn", True), webnn_shapes(3)),
-    ("webnn", "gru", "before", webnn_gru("zrn", False), webnn_shapes(3)),
-    ("webnn-ifgo", "lstm", "after", webnn_lstm("ifgo"), webnn_shapes(4)),
-    ("webnn-ifgo", "gru", "after", webnn_gru("rzn", True), webnn_shapes(3)),
-    ("webnn-ifgo", "gru", "before", webnn_gru("rzn", False), webnn_shapes(3)),
-    ("coreml", "lstm", "after", coreml_lstm, coreml_shapes(4)),
-    ("coreml", "gru", "before", coreml_gru, coreml_shapes(3)),
-    ("coreml", "rnn_relu", "after", coreml_rnn, coreml_shapes(1)),
-    ("tensorrt", "lstm", "after", tensorrt_lstm, tensorrt_shapes("fico")),
-    ("tensorrt", "gru", "after", tensorrt_gru, tensorrt_shapes("zrh")),
-    ("tensorrt", "rnn_tanh", "after", tensorrt_rnn, tensorrt_shapes("i")),
-    ("miopen", "lstm", "after", miopen_lstm, {"weights": (4 * H * (I + H + 2),)}),
-    ("miopen", "gru", "after", miopen_gru, {"weights": (3 * H * (I + H + 2),)}),
-    ("miopen", "rnn_tanh", "after", miopen_rnn, {"weights": (H * (I + H + 2),)}),
-    ("candle", "lstm", "after", candle_lstm, torch_shapes(4)),
-    ("candle", "gru", "after", candle_gru, torch_shapes(3)),
+    ("tf1-cudnn-canonical", "rnn_tanh", "after", tf1("h"), {"kernel": (I + H, H), "bias": (H,)}),
+    ("burn", "lstm", "after", *burn(BURN_LSTM)),
+    ("burn", "gru", "after", *burn(BURN_GRU)),
+    ("burn", "gru", "before", *burn(BURN_GRU)),
+    ("webnn", "lstm", "after", *webnn("iofg")),
+    ("webnn", "gru", "after", *webnn("zrn")),
+    ("webnn", "gru", "before", *webnn("zrn")),
+    ("webnn-ifgo", "lstm", "after", *webnn("ifgo")),
+    ("webnn-ifgo", "gru", "after", *webnn("rzn")),
+    ("webnn-ifgo", "gru", "before", *webnn("rzn")),
+    ("coreml", "lstm", "after", *turned("ifog", COREML)),
+    ("coreml", "gru", "before", *turned("rnz", COREML)),
+    ("coreml", "rnn_relu", "after", *turned("h", COREML)),
+    ("tensorrt", "lstm", "after", *tensorrt(TENSORRT_LSTM)),
+    ("tensorrt", "gru", "after", *tensorrt(TENSORRT_GRU)),
+    ("tensorrt", "rnn_tanh", "after", *tensorrt({"h": "i"})),
+    ("miopen", "lstm", "after", miopen("ifog"), {"weights": (4 * H * (I + H + 2),)}),
+    ("miopen", "gru", "after", miopen("zrn"), {"weights": (3 * H * (I + H + 2),)}),
+    ("miopen", "rnn_tanh", "after", miopen("h"), {"weights": (H * (I + H + 2),)}),
+    ("candle", "lstm", "after", *turned("ifgo", CANDLE)),
+    ("candle", "gru", "after", *turned("rzn", CANDLE)),
 ]  # fmt: skip
-
-
-# the same, of an LSTM with peepholes
+RELU = [case for case in CASES if case[0] == "coreml" and case[1] != "rnn_relu"]
+# the layout of an LSTM with peepholes, those of i, f and o, the shapes that it has beside them
 PEEPHOLES = [
-    ("cntk", cntk_peephole_lstm,
-     {"b": (4 * H,), "W": (I, 4 * H), "H": (H, 4 * H), "Ci": (H,), "Cf": (H,), "Co": (H,)}),
-    ("dl4j", dl4j_graves_lstm, {"W": (I, 4 * H), "RW": (H, 4 * H + 3), "b": (4 * H,)}),
+    ("cntk", lambda w: {gate: w[f"C{gate}"] for gate in "ifo"},
+     {"Ci": (H,), "Cf": (H,), "Co": (H,)}),
+    ("dl4j", lambda w: dict(zip("foi", w["RW"][:, 4 * H :].T, strict=True)),
+     {"RW": (H, 4 * H + 3)}),
+    ("coreml", lambda w: dict(zip("ifo", np.split(w["peephole"], 3), strict=True)),
+     {"peephole": (3 * H,)}),
 ]  # fmt: skip
 
 
-def run(step, tensors, x, h0, c0=None):
-    w = {name: array.astype(np.float64) for name, array in tensors.items()}
-    h, c, ys = np.float64(h0[0]), None if c0 is None else np.float64(c0[0]), []
-    for x_t in np.float64(x):
-        h, c = step(w, x_t, h, c)
-        ys.append(h)
-    return Run(np.stack(ys), h[None], None if c is None else c[None])
+@pytest.mark.parametrize("layout, cell, reset, read, shapes", CASES)
+def test_both_ways(layout, cell, reset, read, shapes):
+    check_both_ways(layout, rl.Spec(cell, I, H, reset=reset), read, shapes)
 
 
-@pytest.mark.parametrize("layout, cell, reset, step, shapes", CASES)
-def test_both_ways(layout, cell, reset, step, shapes):
-    check_both_ways(layout, rl.Spec(cell, I, H, reset=reset), step, shapes)
-
-
-@pytest.mark.parametrize("layout, step, shapes", PEEPHOLES)
-def test_both_ways_with_peepholes(layout, step, shapes):
-    check_both_ways(layout, rl.Spec("lstm", I, H, peepholes=True), step, shapes)
-
-
-# Core ML's activation of gru; cell_activation and activation of lstm, both relu
-@pytest.mark.parametrize(
-    "cell, reset, step, gates",
-    [("lstm", "after", coreml_lstm, 4), ("gru", "before", coreml_gru, 3)],
-)
-def test_both_ways_with_relu(cell, reset, step, gates):
+@pytest.mark.parametrize("layout, cell, reset, read, shapes", RELU)
+def test_both_ways_with_relu(layout, cell, reset, read, shapes):
+    """Core ML's activation of gru; cell_activation and activation of lstm, both relu."""
     spec = rl.Spec(cell, I, H, reset=reset, activation="relu")
-    check_both_ways("coreml", spec, partial(step, activation=relu), coreml_shapes(gates))
+    check_both_ways(layout, spec, read, shapes)
 
 
-def check_both_ways(layout, spec, step, shapes):
+@pytest.mark.parametrize("layout, peep, more", PEEPHOLES)
+def test_both_ways_with_peepholes(layout, peep, more):
+    (read, shapes), *_ = (case[3:] for case in CASES if case[:2] == (layout, "lstm"))
+    check_both_ways(layout, rl.Spec("lstm", I, H, peepholes=True), read, shapes | more, peep)
+
+
+def check_both_ways(layout, spec, read, shapes, peep=lambda w: {}):
     rng = seeded("documents", layout, spec.cell)
     tensors = {name: weight(rng, shape) for name, shape in shapes.items()}
     assert rl.describe(spec, layout) == shapes
     given = inputs(rng, spec)
     there = rl.convert(tensors, spec, layout=layout, to="onnx", exact=True)
     expected = forward(from_onnx(there, spec), spec, *given)
-    # both follow equations in float64
-    assert distance(run(step, tensors, *given), expected, unit=FLOAT64) <= 1
+    w = dict(zip(tensors, in_double(*tensors.values()), strict=True))
+    found = run_steps(step_of(read, w, spec, peep(w)), *in_double(*given))
+    assert distance(found, expected, unit=FLOAT64) <= 1  # both follow equations in float64
     back = rl.convert(there, spec, to=layout, exact=True)
     assert list(back) == list(shapes)
     assert all(back[name].tobytes() == tensors[name].tobytes() for name in shapes)
 
 
-def test_the_peepholes_of_core_ml():
-    """Core ML lists them as i, f, o, and ONNX as i, o, f."""
-    spec = rl.Spec("lstm", I, H, peepholes=True)
-    rng = seeded("peepholes of Core ML")
-    tensors = {name: weight(rng, shape) for name, shape in coreml_shapes(4).items()}
-    i, f, o = weight(rng, (3, H))
-    tensors["peephole"] = np.concatenate([i, f, o])
-    there = rl.convert(tensors, spec, layout="coreml", to="onnx", exact=True)
-    assert there["P"][0].tobytes() == np.concatenate([i, o, f]).tobytes()
-    back = rl.convert(there, spec, to="coreml", exact=True)
-    assert back["peephole"].tobytes() == tensors["peephole"].tobytes()
-
-
 def test_the_names_of_further_layers_and_of_the_backward_direction():
     """Core ML's lstm names its backward direction, its gru has none; TensorRT numbers both."""
     both, stack = rl.Spec("lstm", I, H, 1, True), rl.Spec("lstm", I, H, 2, True)
-    parts = [f"{part}{side}" for side in ("", "_back") for part in coreml_shapes(4)]
+    parts = [f"{part}{side}" for side in ("", "_back") for part in COREML]
     assert list(rl.describe(both, "coreml")) == parts
     assert list(rl.describe(stack, "coreml")) == [f"{k}/{part}" for k in (0, 1) for part in parts]
     gru = rl.Spec("gru", I, H, 1, True, reset="before")
@@ -390,18 +272,16 @@ def test_the_lstm_block_cell_of_tensorflow():
 
     rng = seeded("block cell")
     tensors = {"kernel": weight(rng, (I + H, 4 * H)), "bias": weight(rng, (4 * H,))}
-    spec = rl.Spec("lstm", I, H)
-    x, h0, c0 = inputs(rng, spec)
-    zero = tf.zeros([H])
-    h, c, ys = tf.constant(h0[0]), tf.constant(c0[0]), []
-    for x_t in x:
+    spec, zero = rl.Spec("lstm", I, H), tf.zeros([H])
+    given = inputs(rng, spec)
+
+    def step(x, h, c):
         out = tf.raw_ops.LSTMBlockCell(
-            x=tf.constant(x_t), cs_prev=c, h_prev=h, w=tensors["kernel"], wci=zero, wcf=zero,
+            x=tf.constant(x), cs_prev=c, h_prev=h, w=tensors["kernel"], wci=zero, wcf=zero,
             wco=zero, b=tensors["bias"], forget_bias=0.0, cell_clip=-1.0,
         )  # fmt: skip
-        h, c = out.h, out.cs
-        ys.append(h.numpy())
-    found = Run(np.stack(ys), h.numpy()[None], c.numpy()[None])
+        return out.h, out.cs
+
     there = rl.convert(tensors, spec, layout="tf1-cudnn-canonical", to="onnx", exact=True)
-    expected = forward(from_onnx(there, spec), spec, x, h0, c0)
-    assert distance(found, expected) <= 1  # reference.Rounded
+    expected = forward(from_onnx(there, spec), spec, *given)
+    assert distance(run_steps(step, *given), expected) <= 1  # reference.Rounded

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from oracles.frameworks import KERAS_NOISE, H, I, inputs, run_torch, seeded, torch_module, weight
-from oracles.reference import Run, distance, distance_between, forward, from_cudnn, from_onnx
+from oracles.reference import (
+    distance,
+    distance_between,
+    forward,
+    from_cudnn,
+    from_onnx,
+    run_steps,
+)
 from tf_keras.src.layers.rnn import legacy_cells
 
 import rnnlayout as rl
@@ -45,38 +52,27 @@ class Cell:
 
 
 class Block:
-    """The op BlockLSTMV2, which has no forget bias, or BlockLSTM, which has one."""
+    """An op of TensorFlow. BlockLSTMV2 has no forget bias, BlockLSTM has one; LSTMBlockCell, for a
+    class of tf.contrib, has names of its own."""
 
-    def __init__(self, peeps=False, **forget_bias):
-        self.op = tf.raw_ops.BlockLSTM if forget_bias else tf.raw_ops.BlockLSTMV2
-        self.options = {"cell_clip": -1.0, **forget_bias} if forget_bias else {}
-        self.peeps, names = peeps, ("wci", "wcf", "wco")
-        self.none = {} if peeps else dict.fromkeys(names, tf.zeros(H))
-        peepholes = {name: np.zeros(H, "f4") for name in names if peeps}
+    def __init__(self, op="BlockLSTMV2", peeps=False, names=("w", "b"), **options):
+        self.op, self.options, self.names = getattr(tf.raw_ops, op), options, names
+        self.options |= {"cell_clip": -1.0} if "forget_bias" in options else {}
+        self.peeps = ("wci", "wcf", "wco")
+        peepholes = {name: np.zeros(H, "f4") for name in self.peeps if peeps}
         matrix, bias = np.zeros((I + H, 4 * H), "f4"), np.zeros(4 * H, "f4")
-        self.params = {"w": matrix, **peepholes, "b": bias}
+        self.params = {names[0]: matrix, **peepholes, names[1]: bias}
 
     def step(self, x, h, c):
-        result = self.op(
-            seq_len_max=1, x=tf.constant(x)[None], cs_prev=c, h_prev=h, use_peephole=self.peeps,
-            **self.params, **self.none, **self.options,
-        )  # fmt: skip
+        w, b = (self.params[name] for name in self.names)
+        peeps = {name: self.params.get(name, np.zeros(H, "f4")) for name in self.peeps}
+        given = dict(cs_prev=c, h_prev=h, w=w, b=b, **peeps, **self.options)
+        if self.op is tf.raw_ops.LSTMBlockCell:
+            result = self.op(x=tf.constant(x), **given)
+            return result.h, result.cs
+        use = "wci" in self.params
+        result = self.op(seq_len_max=1, x=tf.constant(x)[None], use_peephole=use, **given)
         return result.h[0], result.cs[0]
-
-
-class BlockCell:
-    """LSTMBlockCell, a class of tf.contrib: its op, with the default of its forget bias."""
-
-    def __init__(self):
-        self.params = {"kernel": np.zeros((I + H, 4 * H), "f4"), "bias": np.zeros(4 * H, "f4")}
-
-    def step(self, x, h, c):
-        none = tf.zeros(H)
-        result = tf.raw_ops.LSTMBlockCell(
-            x=tf.constant(x), cs_prev=c, h_prev=h, w=self.params["kernel"], wci=none, wcf=none,
-            wco=none, b=self.params["bias"], forget_bias=1.0, cell_clip=-1.0,
-        )  # fmt: skip
-        return result.h, result.cs
 
 
 class Haiku:
@@ -112,11 +108,12 @@ LSTMS = {
     "projected": (lambda: lstm(num_proj=P), "tf1", 1.0),
     "half": (lambda: lstm(forget_bias=BIAS), rl.layout("tf1", forget_bias=BIAS), BIAS),
     "zero": (lambda: basic(forget_bias=0.0), rl.layout("tf1", forget_bias=0), 0.0),
-    "block": (lambda: Block(forget_bias=BIAS), None, BIAS),
-    "block-cell": (BlockCell, "tf1", 1.0),
+    "block": (lambda: Block("BlockLSTM", forget_bias=BIAS), None, BIAS),
+    "block-cell": (lambda: Block("LSTMBlockCell", names=("kernel", "bias"), forget_bias=1.0), "tf1",
+                   1.0),
     "block-v2": (Block, "tf1-block-v2", 0.0),
     "haiku": (Haiku, "haiku", 1.0),
-}
+}  # fmt: skip
 LAYOUTS = {name: layout for name, (_, layout, _) in LSTMS.items() if layout}
 
 
@@ -126,11 +123,7 @@ def filled(framework, rng):
 
 
 def run(framework, x, h0, c0=None):
-    h, c, ys = h0[0], None if c0 is None else c0[0], []
-    for x_t in x:
-        h, c = framework.step(x_t, h, c)
-        ys.append(np.asarray(h))
-    return Run(np.stack(ys), np.asarray(h)[None], None if c is None else np.asarray(c)[None])
+    return run_steps(framework.step, x, h0, c0)
 
 
 def spec_of(name):
@@ -187,7 +180,7 @@ def test_from_torch_to_the_framework(name):
 
 def test_the_op_of_lstm_block_cell():
     """BlockLSTM has the layout of BasicLSTMCell, with other names of tensors."""
-    framework, rng, spec = Block(forget_bias=BIAS), seeded("block"), spec_of("block")
+    framework, rng, spec = LSTMS["block"][0](), seeded("block"), spec_of("block")
     filled(framework, rng)
     stored = {"kernel": framework.params["w"], "bias": framework.params["b"]}
     weights = rl.convert(stored, spec, layout=rl.layout("tf1", forget_bias=BIAS), to="torch")
@@ -257,14 +250,6 @@ def test_a_sum_that_is_not_rounded_is_exact():
     exact = rl.convert(tensors, spec, layout="tf1", to="torch", exact=True)
     back = rl.convert(exact, spec, to="tf1", exact=True)
     assert all(back[name].tobytes() == array.tobytes() for name, array in tensors.items())
-
-
-def test_equal_forget_biases_move_the_bits():
-    spec = rl.Spec("lstm", I, H)
-    bits = np.random.default_rng(1).integers(0, 2**32, 4 * H, "u4").view("f4")
-    tensors = {"kernel": np.ones((I + H, 4 * H), "f4"), "bias": bits}
-    there = rl.convert(tensors, spec, layout="tf1", to="haiku", exact=True)
-    assert there["linear/b"].tobytes() == bits.tobytes()
 
 
 def test_without_biases():

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from flax.traverse_util import unflatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
 from oracles.frameworks import (
     KERAS_NOISE,
     H,
@@ -22,7 +22,15 @@ from oracles.frameworks import (
     torch_module,
     weight,
 )
-from oracles.reference import Run, distance, distance_between, forward, from_cudnn, from_onnx
+from oracles.reference import (
+    Run,
+    distance,
+    distance_between,
+    forward,
+    from_cudnn,
+    from_onnx,
+    run_steps,
+)
 
 import rnnlayout as rl
 
@@ -34,6 +42,16 @@ KEY = jax.random.key(0)
 CURVES = {"rnn_tanh": jnp.tanh, "rnn_relu": jax.nn.relu}
 
 
+def zeros(shapes):
+    """Return arrays of these shapes; to compile a framework's own initializers takes seconds."""
+    return jax.tree.map(lambda a: jnp.asarray(np.zeros(a.shape, a.dtype)), shapes)
+
+
+NO_INITIALIZERS = dict.fromkeys(
+    ("kernel_init", "recurrent_kernel_init"), nnx.initializers.zeros_init()
+)
+
+
 class Linen:
     """params: nested dicts, as cell.init() returns them."""
 
@@ -41,7 +59,8 @@ class Linen:
         make = {"lstm": lstm, "gru": nn.GRUCell}.get(cell, nn.SimpleCell)
         self.cell = make(H, **({"activation_fn": CURVES[cell]} if cell in CURVES else {}))
         carry = self.cell.initialize_carry(KEY, (1, I))
-        self.params = self.cell.init(KEY, carry, jnp.zeros((1, I)))["params"]
+        shapes = jax.eval_shape(self.cell.init, KEY, carry, np.zeros((1, I), "f4"))
+        self.params = zeros(shapes["params"])
 
     def step(self, x, h, c):
         carry, y = self.cell.apply({"params": self.params}, h if c is None else (c, h), x)
@@ -59,7 +78,7 @@ class Nnx:
     def __init__(self, cell):
         make = {"lstm": nnx.OptimizedLSTMCell, "gru": nnx.GRUCell}.get(cell, nnx.SimpleCell)
         options = {"activation_fn": CURVES[cell]} if cell in CURVES else {}
-        self.cell = make(I, H, **options, rngs=nnx.Rngs(0))
+        self.cell = make(I, H, **options, **NO_INITIALIZERS, rngs=nnx.Rngs(0))
         self.state = nnx.state(self.cell, nnx.Param)
 
     @property
@@ -79,7 +98,7 @@ class Nnx:
 class NnxLstm(Nnx):
     def __init__(self, cell):
         assert cell == "lstm"
-        self.cell = nnx.LSTMCell(I, H, rngs=nnx.Rngs(0))
+        self.cell = nnx.LSTMCell(I, H, **NO_INITIALIZERS, rngs=nnx.Rngs(0))
         self.state = nnx.state(self.cell, nnx.Param)
 
 
@@ -88,7 +107,7 @@ class Equinox:
 
     def __init__(self, cell, **options):
         make = {"lstm": eqx.nn.LSTMCell, "gru": eqx.nn.GRUCell}[cell]
-        self.cell = make(I, H, key=KEY, **options)
+        self.cell = zeros(eqx.filter_eval_shape(make, I, H, key=KEY, **options))
 
     @property
     def params(self):
@@ -114,9 +133,9 @@ class Haiku:
     def __init__(self, cell):
         assert cell == "gru"
         self.run = hk.without_apply_rng(hk.transform(lambda x, h: hk.GRU(H)(x, h)))
-        [[self.module, self.params]] = self.run.init(
-            KEY, jnp.zeros((1, I)), jnp.zeros((1, H))
-        ).items()
+        x, h = np.zeros((1, I), "f4"), np.zeros((1, H), "f4")
+        [[self.module, shapes]] = jax.eval_shape(self.run.init, KEY, x, h).items()
+        self.params = zeros(shapes)
 
     def step(self, x, h, c):
         return self.run.apply({self.module: self.params}, x, h)[0], None
@@ -129,11 +148,11 @@ def filled(framework, rng):
 
 
 def run(framework, x, h0, c0=None):
-    h, c, ys = h0[0], None if c0 is None else c0[0], []
-    for x_t in x:
-        h, c = framework.step(x_t, h, c)
-        ys.append(np.asarray(h))
-    return Run(np.stack(ys), np.asarray(h)[None], None if c is None else np.asarray(c)[None])
+    return run_steps(framework.step, x, h0, c0)
+
+
+def flat(params):
+    return flatten_dict(params, sep="/")
 
 
 # layout, the framework's cell, its cells
@@ -166,17 +185,6 @@ def test_from_the_framework_to_torch(layout, make, cell):
     back = rl.convert(module, to=layout)
     for name, array in flat(framework.params).items():
         assert back[name].tobytes() == np.asarray(array).tobytes(), name
-
-
-def flat(params, above=""):
-    """Return nested dicts as one, with paths as names."""
-    return {
-        path: array
-        for key, value in params.items()
-        for path, array in (
-            flat(value, f"{above}{key}/") if isinstance(value, dict) else {above + key: value}
-        ).items()
-    }
 
 
 @every_cell
@@ -265,8 +273,7 @@ def test_parameters_as_users_have_them(layout, make, cell):
         rl.convert(model, to="torch", **named)
 
 
-@pytest.mark.parametrize("both", [False, True])
-def test_the_weights_of_jax_itself(both):
+def test_the_weights_of_jax_itself(both=True):
     """jax.experimental.rnn has cuDNN's weight space; jax is another name of that layout."""
     spec = rl.Spec("lstm", I, H, 2, both)
     rng = seeded("jax", spec)

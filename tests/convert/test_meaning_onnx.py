@@ -9,7 +9,6 @@ from oracles.frameworks import (
     KERAS_NOISE,
     H,
     I,
-    fill_keras,
     inputs,
     keras,
     keras_layers,
@@ -112,18 +111,6 @@ def test_from_onnx_to_torch(spec):
 
 
 @in_keras_only
-def test_from_keras_to_onnx(spec):
-    rng = seeded("keras to onnx", spec)
-    layers = fill_keras(keras_layers(spec, kit(spec)), rng)
-    given = inputs(rng, spec)
-    tensors = rl.convert(layers, to="onnx")
-    expected = forward(from_onnx(tensors, spec), spec, *given)
-    run = run_keras(layers, *given)
-    assert distance(run, expected) <= 1  # reference.Rounded
-    assert distance_between(run, run_onnx(tensors, spec, *given), expected) <= 1
-
-
-@in_keras_only
 def test_from_onnx_to_keras(spec):
     rng = seeded("onnx to keras", spec)
     tensors = initializers(spec, rng)
@@ -159,30 +146,3 @@ def test_no_B_is_zero_B(cell):
     expected = forward(from_cudnn(flat, spec), spec, *given)
     # run without B, against a weight space that has biases
     assert distance(run_onnx(tensors, spec, *given), expected) <= 1  # reference.Rounded
-
-
-@pytest.mark.parametrize("both", [False, True])
-@pytest.mark.parametrize("dst", ["cudnn", "torch", "keras", "keras-cudnn"])
-def test_peepholes(dst, both):
-    spec = rl.Spec("lstm", I, H, 2, both)
-    rng = seeded("peepholes", dst, spec)
-    tensors = initializers(spec, rng)
-    peepholes = {f"{k}/P": np.zeros((spec.num_directions, 3 * H), np.float32) for k in range(2)}
-    without, with_zeros = (
-        rl.convert(t, spec, layout="onnx", to=dst) for t in (tensors, tensors | peepholes)
-    )
-    assert np.array_equal(*(np.concatenate([np.ravel(a) for a in as_list(t)])
-                            for t in (without, with_zeros)))  # fmt: skip
-    given = inputs(rng, spec)
-    plain = run_onnx(tensors, spec, *given)
-    assert np.array_equal(run_onnx(tensors | peepholes, spec, *given).y, plain.y)
-
-    # peepholes that are not zero matter in any layer, direction and gate; the target lacks them
-    peepholes["1/P"][-1, -1] = 0.5
-    assert not np.array_equal(run_onnx(tensors | peepholes, spec, *given).y, plain.y)
-    with pytest.raises(rl.LossyError, match="peephole"):
-        rl.convert(tensors | peepholes, spec, layout="onnx", to=dst)
-
-
-def as_list(converted):
-    return list(converted.values()) if isinstance(converted, dict) else [converted]

@@ -4,7 +4,6 @@ import itertools
 import re
 import sys
 
-import numpy as np
 import pytest
 from commands import ROOT
 from oracles.frameworks import seeded
@@ -72,45 +71,3 @@ def test_a_pair_that_needs_a_zero_converts_once_it_is_zero():
     for target in (t for k, s, t in PAIRS if (k, s) == ("GRU, reset after", "torch")):
         if layout_tables.sign(spec, "torch", target)[0] == "+0":
             rl.convert(weights, spec, to=target, exact=True)
-
-
-# ------------------------------------------------------------------------------------ known traps
-
-
-def test_nnx_gru_with_a_bias_inside_the_reset():
-    """flax.nnx.GRUCell has no bias in r * (R h + bR): one that is not zero is refused by name."""
-    weights = weights_of("torch", rl.Spec("gru", 2, 3))
-    with pytest.raises(rl.LossyError, match=r"bias_hh_l0\[6\] is .* must be zero for flax-nnx"):
-        rl.convert(weights, to="flax-nnx")
-    weights["bias_hh_l0"][6:] = 0
-    assert rl.convert(weights, to="flax-nnx").report.grade == "rounds"  # r and z are summed
-
-
-def test_haiku_gru_is_not_cudnns_and_is_keras_with_reset_before():
-    """Its reset acts before the product, and its z takes the candidate."""
-    spec = rl.Spec("gru", 2, 3, reset="before")
-    weights = weights_of("haiku", spec)
-    for target in ("cudnn", "torch", "keras-cudnn"):
-        with pytest.raises(rl.LossyError, match=r"no reset-before GRU.*no change of the weights"):
-            rl.convert(weights, spec, layout="haiku", to=target)
-    keras = rl.convert(weights, spec, layout="haiku", to="keras", exact=True)
-    z, rest = slice(0, 3), slice(3, None)
-    assert (keras["kernel"][:, z] == -weights["w_i"][:, z]).all()
-    assert (keras["bias"][z] == -weights["b"][z]).all()
-    assert (keras["kernel"][:, rest] == weights["w_i"][:, rest]).all()
-
-
-def test_haste_looks_like_keras_but_has_another_order_of_gates():
-    """Nothing in the tensors of its LSTM tells them apart: it must be named."""
-    weights = weights_of("haste", rl.Spec("lstm", 2, 3))
-    assert rl.Weights(weights).layout == rl.layout("keras")
-    i, g, f, o = np.split(weights["bias"], 4)
-    converted = rl.convert(weights, layout="haste", to="keras", exact=True)
-    assert (converted["bias"] == np.concatenate([i, f, g, o])).all()
-
-
-def test_darknet_is_left_out():
-    """Two lineages of Darknet write an LSTM's matrices in two orders into files without names."""
-    with pytest.raises(rl.LayoutError, match="no layout is called 'darknet'"):
-        rl.layout("darknet")
-    assert "Darknet" in (ROOT / "docs" / "layouts.md").read_text()

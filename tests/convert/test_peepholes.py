@@ -46,15 +46,21 @@ def test_a_spec_with_peepholes_is_inferred(layout):
 
 @pytest.mark.parametrize("layout", ["torch", "cudnn", "keras"])
 def test_zero_peepholes_are_left_out(layout):
-    weights = onnx_weights(PEEPING)
-    zero = {**weights, "P": np.zeros_like(weights["P"])}
+    """One that is not zero is refused in any layer, direction and gate."""
+    spec = PEEPING.replace(num_layers=2, bidirectional=True)
+    weights = onnx_weights(spec)
+    without = {n: a for n, a in weights.items() if not n.endswith("P")}
+    zero = {n: 0 * a if n.endswith("P") else a for n, a in weights.items()}
     made = rl.Weights(zero).to(layout)
-    assert made.spec == PEEPING.replace(peepholes=False)
-    wanted = rl.Weights({n: a for n, a in weights.items() if n != "P"}).to(layout)
-    assert same_bits(made.tensors, wanted.tensors)
-    assert "the peephole" in rl.check(weights, to=layout).reason
-    with pytest.raises(rl.LossyError, match=r"P.* must be zero.* the target has no peepholes"):
-        rl.convert(weights, to=layout)
+    assert made.spec == spec.replace(peepholes=False)
+    assert same_bits(made.tensors, rl.Weights(without).to(layout).tensors)
+    for at in np.ndindex(2, 2, 3):
+        one = {n: a.copy() for n, a in zero.items()}
+        one[f"{at[0]}/P"][at[1], 7 * at[2] + 6] = 0.5
+        where = rf"{at[0]}/P\[{at[1]}, {7 * at[2] + 6}\]"
+        text = rf"{where} is 0.5: the peephole of gate {'iof'[at[2]]} must be zero.* the target has"
+        with pytest.raises(rl.LossyError, match=text):
+            rl.convert(one, to=layout)
     text = rl.explain(PEEPING, "onnx", layout)
     assert "unrepresentable unless zero: peephole of gate f, peephole of gate i, peephole" in text
 

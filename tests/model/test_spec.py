@@ -13,21 +13,8 @@ import rnnlayout as rl
 
 def test_defaults():
     spec = rl.Spec("lstm", input_size=8, hidden_size=16)
-    assert spec == rl.Spec(
-        "lstm",
-        8,
-        16,
-        1,
-        False,
-        0,
-        "double",
-        "after",
-        "sigmoid",
-        False,
-        "float32",
-        False,
-        "tanh",
-    )
+    assert spec == rl.Spec("lstm", 8, 16, 1, False, 0, "double", "after", "sigmoid", False,
+                           "float32", False, "tanh")  # fmt: skip
     assert rl.Spec("lstm", 8, 16, bias=True).bias == "double"
     assert rl.Spec("lstm", 8, 16, bias=False).bias == "none"
     assert spec.num_params == 4 * 16 * (8 + 16 + 2)

@@ -254,6 +254,19 @@ def forward(layers, spec, x, h0, c0=None, lengths=None, clip=None, outputs=None)
     return Run(y, stacked(last_h), None if c0 is None else stacked(last_c))
 
 
+def run_steps(step, x, h0, c0=None):
+    """Run one layer of one direction by step(x_t, h, c) -> (h', c'); c is None if there is none."""
+    h, c, ys = h0[0], None if c0 is None else c0[0], []
+    for x_t in x:
+        h, c = step(x_t, h, c)
+        ys.append(np.asarray(h))
+    return Run(np.stack(ys), np.asarray(h)[None], None if c is None else np.asarray(c)[None])
+
+
+def in_double(*arrays):
+    return [None if array is None else np.float64(array) for array in arrays]
+
+
 def stacked(parts):
     return joined([p[None] for p in parts], axis=0)
 

@@ -23,18 +23,6 @@ def test_charts_are_current(name):
     assert f"images/{name}" in (ROOT / "docs" / "performance.md").read_text()
 
 
-@pytest.mark.parametrize("name", charts.CHARTS)
-def test_a_bar_is_on_the_side_of_who_is_slower(name):
-    bars = BAR.findall((charts.IMAGES / name).read_text())
-    assert len(bars) > 40
-    for _, x, width, ratio in bars:
-        starts, ends = float(x), float(x) + float(width)
-        if float(ratio) > 1.02:
-            assert abs(starts - charts.at(1)) < 0.1 and ends > starts
-        elif float(ratio) < 0.98:
-            assert abs(ends - charts.at(1)) < 0.1 or float(width) == 1
-
-
 def test_every_measured_time_has_its_bar():
     """One thread of the forward pass; conversions as they are."""
     forward = json.loads((charts.RESULTS / "forward.json").read_text())["rows"]

@@ -85,10 +85,3 @@ def test_layers_that_contradict_each_other():
     two = [keras_layer(tf_keras), keras_layer(tf_keras, input_size=H, time_major=True)]
     with pytest.raises(rl.LayoutError, match="time_major"):
         rl.pack(two)
-
-
-def test_a_file_of_keras_says_it(tmp_path):
-    model = keras.Sequential([keras.Input((T, I)), keras.layers.LSTM(H)])
-    model.save(tmp_path / "m.keras")
-    (weights,) = rl.load(tmp_path / "m.keras").values()
-    assert weights.batch_first is True

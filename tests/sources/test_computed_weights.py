@@ -68,14 +68,6 @@ def test_a_pruned_weight_was_stale_after_a_step_of_an_optimizer():
     assert same_bits(found, called(module, name))
 
 
-def test_a_pruned_bias():
-    module = torch_module(SPEC, seeded("bias"))
-    prune.random_unstructured(module, "bias_hh_l0", 0.5)
-    with torch.no_grad():
-        module.bias_hh_l0_orig.mul_(2)
-    assert same_bits(rl.Weights(module)["bias_hh_l0"], called(module, "bias_hh_l0"))
-
-
 @pytest.mark.parametrize("make", NAMES)
 @pytest.mark.parametrize("how", NORMED)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

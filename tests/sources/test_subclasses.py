@@ -266,12 +266,11 @@ def test_weights_of_a_keras_subclass_are_named(kit):
 
 @KITS
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"recurrent_activation": "hard_sigmoid"}, {"use_bias": False, "reset_after": False},
-     {"go_backwards": True}],
+    "options, both",
+    [({}, True), ({"recurrent_activation": "hard_sigmoid"}, False), ({"go_backwards": True}, True),
+     ({"use_bias": False, "reset_after": False, "go_backwards": True}, False)],
     ids=str,
 )  # fmt: skip
-@pytest.mark.parametrize("both", [False, True])
 def test_the_weights_of_a_keras_subclass(kit, options, both):
     layer = keras_classes(kit)[3](H, return_sequences=True, **options)
     if both:
@@ -309,8 +308,8 @@ class NnxSame(nnx.OptimizedLSTMCell):
 
 
 class NnxNormed(nnx.LSTMCell):
-    def __init__(self, *args, rngs):
-        super().__init__(*args, rngs=rngs)
+    def __init__(self, *args, rngs, **options):
+        super().__init__(*args, rngs=rngs, **options)
         self.ln = nnx.LayerNorm(H, rngs=rngs)
 
 
@@ -320,8 +319,23 @@ class NnxLayer(nnx.RNN):
         self.gain = nnx.Param(jax.numpy.ones(2))
 
 
+def filled(shapes):
+    """Return an object with random arrays; to compile a framework's initializers takes seconds."""
+    rng = seeded("filled")
+    return jax.tree.map(
+        lambda a: jax.numpy.asarray(0.3 * rng.standard_normal(a.shape), a.dtype), shapes
+    )
+
+
 def nnx_cell(make):
-    return make(I, H, rngs=nnx.Rngs(0))
+    zeros = nnx.initializers.zeros_init()
+    cell = make(I, H, kernel_init=zeros, recurrent_kernel_init=zeros, rngs=nnx.Rngs(0))
+    nnx.update(cell, filled(nnx.state(cell, nnx.Param)))
+    return cell
+
+
+def equinox_cell(make, **options):
+    return filled(eqx.filter_eval_shape(make, I, H, key=jax.random.key(0), **options))
 
 
 @pytest.mark.parametrize(
@@ -361,8 +375,7 @@ class EquinoxCell(eqx.nn.GRUCell):
 
 
 def test_a_cell_of_a_subclass_in_a_dict_of_several():
-    key = jax.random.key(0)
-    plain, own = eqx.nn.GRUCell(I, H, key=key), EquinoxCell(I, H, key=key)
+    plain, own = equinox_cell(eqx.nn.GRUCell), equinox_cell(EquinoxCell)
     error = refused({"0": {"forward": plain, "backward": own}}, "EquinoxCell overrides __call__()")
     arrays = eval(re.search(r"put (.*) in the place", error)[1], {"module": own})
     found = rl.Weights({"0": {"forward": plain, "backward": arrays}}, layout="equinox")
@@ -387,13 +400,12 @@ class EquinoxNormed(eqx.nn.LSTMCell):
 
 
 def test_cells_of_equinox():
-    key = jax.random.key(0)
-    cell = EquinoxCell(I, H, key=key)
+    cell = equinox_cell(EquinoxCell)
     error = refused(cell, "EquinoxCell overrides __call__() of GRUCell")
     refused({"cell": cell}, "EquinoxCell overrides __call__() of GRUCell")
     weights, _ = advised(error, module=cell)
-    assert same_bits(weights.tensors, rl.Weights(eqx.nn.GRUCell(I, H, key=key)).tensors)
-    normed = EquinoxNormed(I, H, key=key)
+    assert same_bits(weights.tensors, rl.Weights(equinox_cell(eqx.nn.GRUCell)).tensors)
+    normed = equinox_cell(EquinoxNormed)
     refused(normed, "EquinoxNormed", "'ln.weight', 'ln.bias'")
     with pytest.raises(rl.LayoutError, match=r"ln\.weight"):
         rl.assign(normed, torch.nn.LSTMCell(I, H))
@@ -401,7 +413,7 @@ def test_cells_of_equinox():
 
 @pytest.mark.parametrize("make", [eqx.nn.GRUCell, eqx.nn.LSTMCell])
 def test_a_cell_of_equinox_whose_bias_was_taken_was_a_key_error(make):
-    cell = make(I, H, key=jax.random.key(0))
+    cell = equinox_cell(make)
     for part in (eqx.tree_at(lambda c: c.bias, cell, None), eqx.partition(cell, eqx.is_array)[1]):
         refused(part, make.__name__, "'bias'", "use_bias=True")
         with pytest.raises(rl.LayoutError, match="'bias'"):
@@ -411,5 +423,5 @@ def test_a_cell_of_equinox_whose_bias_was_taken_was_a_key_error(make):
     state = (cell.bias[:H],) * 2 if make is eqx.nn.LSTMCell else cell.bias[:H]
     with pytest.raises(TypeError):  # Equinox cannot run it either
         eqx.tree_at(lambda c: c.bias, cell, None)(X[0, 0], state)
-    without = make(I, H, use_bias=False, key=jax.random.key(0))
+    without = equinox_cell(make, use_bias=False)
     assert rl.Weights(without).spec.bias == "none"

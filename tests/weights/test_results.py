@@ -36,24 +36,17 @@ def test_a_second_hop_lost_the_hard_sigmoid():
         np.testing.assert_allclose(np.swapaxes(y, 0, 1), wanted, atol=1e-5)
 
 
-def test_a_plain_rnn_was_asked_for_its_activation_again():
-    relu = rl.Spec("rnn_relu", 5, 7)
-    for to in ("torch", "onnx", "torch-cell"):
-        once = tensors(relu, to)
-        assert rl.infer_spec(once) == relu
-        assert rl.convert(once, to="keras").spec == relu
-        assert rl.check(once, to="cudnn").grade == "exact"
-
-
-def test_a_reset_that_onnx_does_not_show():
-    before = rl.Spec("gru", 5, 7, reset="before")
-    assert rl.convert(tensors(before, "onnx"), to="keras").spec == before
-
-
-def test_a_layout_with_options_is_known():
-    layout = rl.layout("concat", inputs="xh", z="state")
-    once = tensors(rl.Spec("lstm", 5, 7), layout)
-    assert once.layout == layout
+@pytest.mark.parametrize(
+    "spec, layout",
+    [(rl.Spec("rnn_relu", 5, 7), "torch"), (rl.Spec("rnn_relu", 5, 7), "torch-cell"),
+     (rl.Spec("gru", 5, 7, reset="before"), "onnx"),
+     (rl.Spec("lstm", 5, 7), rl.layout("concat", inputs="xh", z="state"))],
+)  # fmt: skip
+def test_a_result_was_asked_again_what_it_is(spec, layout):
+    """Its arrays do not show the activation, the reset, or the options of the layout."""
+    once = tensors(spec, layout)
+    assert (rl.infer_spec(once), once.layout) == (spec, rl.Weights(once).layout)
+    assert rl.convert(once, to="keras").spec == spec
     assert same_bits(rl.convert(once, to=layout), once)
 
 
