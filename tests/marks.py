@@ -1,4 +1,6 @@
-"""Which cases of a test a plain run leaves out."""
+"""Which cases of a test there are, and which of them a plain run leaves out."""
+
+import itertools
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +21,25 @@ def sample(cases, every):
         case if k % every == 0 else long(*(case if isinstance(case, tuple) else (case,)))
         for k, case in enumerate(cases)
     ]
+
+
+def in_turn(choice, other):
+    """Return each value of a choice with one of another choice, which are taken in turn."""
+    return list(zip(choice, itertools.cycle(other), strict=False))
+
+
+def pairwise(*choices, fits=lambda *case: True):
+    """Return few cases of a product of choices: each two values that fit together meet in one."""
+    product = itertools.product(*(range(len(choice)) for choice in choices))
+    cases = [(at, [values[k] for values, k in zip(choices, at, strict=True)]) for at in product]
+    pairs = {at: set(itertools.combinations(enumerate(at), 2)) for at, case in cases if fits(*case)}
+    case_of = {at: tuple(case) for at, case in cases}
+    left, found = set().union(*pairs.values()), []
+    while left:
+        best = max(pairs, key=lambda at: len(pairs[at] & left))
+        found.append(case_of[best])
+        left -= pairs[best]
+    return found
 
 
 def examples(most, **strategies):

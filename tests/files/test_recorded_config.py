@@ -8,7 +8,6 @@ import pytest
 from oracles import some
 
 import rnnlayout as rl
-from rnnlayout._cli import main as _cli
 from rnnlayout._files import files
 from rnnlayout._files.tensor_sets import record
 
@@ -26,7 +25,7 @@ SPEC = rl.Spec("lstm", 5, 3, bidirectional=True)
 
 @pytest.mark.parametrize("key, value", WRONG)
 @pytest.mark.parametrize("name", ["a.safetensors", "a.npz", "a.weights.h5", "a.bin"])
-def test_a_setting_of_the_wrong_kind(tmp_path, monkeypatch, capsys, name, key, value):
+def test_a_setting_of_the_wrong_kind(tmp_path, monkeypatch, name, key, value):
     path = tmp_path / name
     layout = "cudnn" if name == "a.bin" else "keras"
     w = rl.Weights(some.normal_weights(rl.layout(layout), SPEC), SPEC, layout)
@@ -45,15 +44,6 @@ def test_a_setting_of_the_wrong_kind(tmp_path, monkeypatch, capsys, name, key, v
         monkeypatch.undo()
     with pytest.raises(rl.FileError, match=key):
         rl.load(path)
-    np.save(tmp_path / "x.npy", np.zeros((2, 1, 5), "f4"))
-    for command in (
-        ["inspect", path],
-        ["convert", path, tmp_path / "new.npz", "--to", "torch"],
-        ["run", path, "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy"],
-        ["verify", path, path],
-    ):
-        assert _cli.main([str(part) for part in command]) == 3
-        assert key in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("value", [[1], {"a": 1}, 1])

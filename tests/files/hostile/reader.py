@@ -2,12 +2,13 @@
 
     WATCH_LOG=LOG LD_PRELOAD=watch.so python -m files.hostile.reader <JOBS
 
-A job is a line of JSON, [name, what, how]; its answer is a line too. `what` is one of JOBS below.
-All modules are imported before the first job, also those that the standard library imports late. If
-the process ends, it was the job without an answer.
+A job is a line of JSON, [what, how]; its answer is a line too. `what` is one of JOBS below. All
+modules are imported before the first job, also those that the standard library imports late.
 """
 
 import contextlib
+import encodings.utf_32_be
+import encodings.utf_32_le  # noqa: F401
 import functools
 import heapq  # noqa: F401
 import io
@@ -163,9 +164,9 @@ def main():
     answers, sys.stdout = sys.stdout, io.StringIO()
     watch = Watch()
     for line in sys.stdin:
-        name, what, *how = json.loads(line)
+        what, *how = json.loads(line)
         signal.alarm(PATIENCE)
-        print(json.dumps([name, JOBS[what](watch, *how)]), file=answers)
+        print(json.dumps(JOBS[what](watch, *how)), file=answers)
 
 
 if __name__ == "__main__":

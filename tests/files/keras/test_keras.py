@@ -197,17 +197,6 @@ def test_weights_alone_are_read_by_their_shapes(files, kit, name):
         assert is_the_layer(weights, layer, spec), entry
 
 
-@every_kit
-def test_a_spec_that_the_file_contradicts(files, kit):
-    folder, _ = files(kit)
-    with pytest.raises(rl.SpecError, match="the file has hidden_size 8, spec= has hidden_size 5"):
-        rl.load(folder / "model.h5", rl.Spec("lstm", I, 5), prefix="plain")
-    with pytest.raises(rl.SpecError, match="the file has cell lstm, spec= has cell gru"):
-        rl.load(folder / "model.keras", rl.Spec("gru", I, H), prefix="plain")
-    with pytest.raises(rl.FileError, match="no recurrent layer"):
-        rl.load(folder / "model.h5", prefix="nothing")
-
-
 # ------------------------------------------------------------------------------- written by us
 
 
@@ -335,22 +324,6 @@ def is_part(ours, theirs):
     return ours == theirs if not isinstance(ours, list) else all(map(is_part, ours, theirs))
 
 
-@pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5"])
-def test_what_is_written_is_read_again(written, suffix):
-    folder, entries = written
-    again = {}
-    for name, w in entries.items():
-        name = name.replace("/", "_").replace(".", "_")
-        rows = w.split()
-        again |= {name if len(rows) == 1 else f"{name}_{k}": row for k, row in enumerate(rows)}
-    for name, weights in again.items():
-        asked = weights.spec if suffix == ".weights.h5" else None
-        found = rl.load(folder / f"model{suffix}", asked, prefix=name)[name]
-        assert found.spec == weights.spec or weights.spec.bias == "none"
-        assert list(found) == list(weights)
-        assert all(map(np.array_equal, found.values(), weights.values())), name
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_other_dtypes(tmp_path, dtype):
     weights = filled(rl.Spec("lstm", I, H)).to("keras", dtype=dtype)
@@ -429,17 +402,6 @@ def test_layers_that_no_other_framework_has_are_refused_by_name(tmp_path):
     assert list(found) == ["fine"] and set(found.refused) == set(odd)
     for name, error in found.refused.items():
         assert name in str(error) and isinstance(error, rl.LayoutError)
-
-
-def test_layouts_that_keras_has_not(tmp_path):
-    old = filled(rl.Spec("lstm", I, H, recurrent_activation="hard_sigmoid_keras2"))
-    with pytest.raises(rl.LossyError, match="hard_sigmoid of Keras 2"):
-        rl.save(tmp_path / "a.keras", old)
-    with pytest.raises(rl.LayoutError, match="both be named 'a_b'"):
-        rl.save(
-            tmp_path / "a.keras", {"a/b": filled(WRITTEN["soft"]), "a.b": filled(WRITTEN["soft"])}
-        )
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5"])

@@ -21,20 +21,13 @@ from files.onnx.models import (
     wrapped,
     write,
 )
+from marks import pairwise
 from onnx import helper, numpy_helper
 from oracles.frameworks import FORMS, RELU_FORMS, H, I, inputs, onnx_model, seeded
 from oracles.reference import Run, distance_between, forward, from_onnx
 
 import rnnlayout as rl
 
-SPECS = [
-    rl.Spec(cell, I, H, 1, both, bias=bias, recurrent_activation=curve, **options)
-    for cell, options in [*FORMS, *RELU_FORMS]
-    for curve in ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2")
-    if curve == "sigmoid" or not cell.startswith("rnn")
-    for both in (False, True)
-    for bias in ("double", "none")
-]
 LSTM, GRU = rl.Spec("lstm", I, H), rl.Spec("gru", I, H)
 
 
@@ -55,9 +48,14 @@ def with_opset(model, opset):
     return model
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-@pytest.mark.parametrize("opset", [7, 14, 22])
-def test_every_operator(spec, opset, tmp_path):
+@pytest.mark.parametrize("form, curve, both, bias, opset", pairwise(
+    [*FORMS, *RELU_FORMS], ["sigmoid", "hard_sigmoid", "hard_sigmoid_keras2"], [False, True],
+    ["double", "none"], [7, 14, 22],
+    fits=lambda form, curve, *_: curve == "sigmoid" or not form[0].startswith("rnn"),
+), ids=str)  # fmt: skip
+def test_every_operator(form, curve, both, bias, opset, tmp_path):
+    cell, options = form
+    spec = rl.Spec(cell, I, H, 1, both, bias=bias, recurrent_activation=curve, **options)
     model, tensors = model_of(spec)
     found = read(with_opset(model, opset), tmp_path)
     assert list(found) == ["layer"] and not found.refused
@@ -244,9 +242,9 @@ def test_reverse(tmp_path):
     assert distance_between(*turned, expected) <= 1  # Rounded
 
 
-@pytest.mark.parametrize("curve", ["sigmoid", "hard_sigmoid_keras2"])
-@pytest.mark.parametrize("both", [False, True])
-@pytest.mark.parametrize("bias", ["double", "none"])
+@pytest.mark.parametrize("curve, both, bias", pairwise(
+    ["sigmoid", "hard_sigmoid_keras2"], [False, True], ["double", "none"]
+))  # fmt: skip
 def test_input_forget_becomes_weights(curve, both, bias, tmp_path):
     spec = LSTM.replace(bidirectional=both, bias=bias, recurrent_activation=curve)
     model, _ = model_of(spec, input_forget=1)

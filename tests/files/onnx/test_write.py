@@ -18,6 +18,7 @@ from files.onnx.models import (
     wrapped,
     write,
 )
+from marks import pairwise
 from onnx import helper, numpy_helper
 from oracles.frameworks import (
     FORMS,
@@ -36,14 +37,6 @@ from oracles.reference import Run, distance_between, forward, from_onnx
 import rnnlayout as rl
 from rnnlayout._files.formats.onnx import model as format_module
 
-SPECS = [
-    rl.Spec(cell, I, H, layers, both, bias=bias, recurrent_activation=curve, **options)
-    for cell, options in [*FORMS, *RELU_FORMS]
-    for layers, both in [(1, False), (1, True), (3, False), (2, True)]
-    for curve, bias in [("sigmoid", "double"), ("sigmoid", "none"),
-                        ("hard_sigmoid", "double"), ("hard_sigmoid_keras2", "double")]
-    if curve == "sigmoid" or not cell.startswith("rnn")
-]  # fmt: skip
 LSTM, GRU = rl.Spec("lstm", I, H), rl.Spec("gru", I, H)
 
 
@@ -72,8 +65,14 @@ def same(a, b):
     )
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_written_models_run(spec, tmp_path):
+@pytest.mark.parametrize("form, shape, curve, bias", pairwise(
+    [*FORMS, *RELU_FORMS], [(1, False), (1, True), (3, False), (2, True)],
+    ["sigmoid", "hard_sigmoid", "hard_sigmoid_keras2"], ["double", "none"],
+    fits=lambda form, _, curve, *__: curve == "sigmoid" or not form[0].startswith("rnn"),
+), ids=str)  # fmt: skip
+def test_written_models_run(form, shape, curve, bias, tmp_path):
+    cell, options = form
+    spec = rl.Spec(cell, I, H, *shape, bias=bias, recurrent_activation=curve, **options)
     weights, given = weights_of(spec), inputs(seeded("inputs", spec), spec)
     model = saved(tmp_path / "m.onnx", weights)
     expected = forward(from_onnx(dict(weights), spec), spec, *given)
@@ -82,13 +81,6 @@ def test_written_models_run(spec, tmp_path):
     assert distance_between(theirs, run_ours(weights, *given), expected) <= 1
     (read,) = rl.load(tmp_path / "m.onnx").values()
     assert same(read, weights)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
-def test_other_dtypes_come_back(dtype, tmp_path):
-    weights = weights_of(rl.Spec("lstm", I, H, 2, True)).to("onnx", dtype=dtype)
-    saved(tmp_path / "m.onnx", {"a": weights})
-    assert same(rl.load(tmp_path / "m.onnx")["a"], weights)
 
 
 def test_several_entries_of_one_model(tmp_path):
@@ -217,20 +209,6 @@ def test_time_major_is_the_order_of_onnx(tmp_path):
     weights.config["time_major"] = True  # as of a layer of Keras 2
     theirs = run_saved(saved(tmp_path / "b.onnx", weights), *given)
     assert all(np.array_equal(getattr(theirs, n), getattr(expected, n)) for n in "yhc")
-
-
-def test_what_onnx_has_no_word_for(tmp_path):
-    weights = weights_of(LSTM)
-    weights.config["go_backwards"] = True
-    with pytest.raises(rl.LossyError, match="go_backwards=True"):
-        rl.save(tmp_path / "m.onnx", {"a": weights})
-    assert not list(tmp_path.iterdir())
-
-
-def test_names_that_would_be_two(tmp_path):
-    entries = {"a": weights_of(rl.Spec("lstm", I, H, 2)), "a/0": weights_of(LSTM)}
-    with pytest.raises(rl.LayoutError, match="two RNNs of the model would be named 'a/0'"):
-        rl.save(tmp_path / "m.onnx", entries)
 
 
 def test_a_record_that_does_not_fit_the_model(tmp_path):
@@ -396,25 +374,3 @@ def test_what_cannot_be_replaced(tmp_path):
     with pytest.raises(rl.LayoutError, match="inside a function"):
         replaced({"call/layer": new}, tmp_path)
     assert not (tmp_path / "new.onnx").exists()
-
-
-def test_a_bundle_and_back(tmp_path):
-    """With files only: a model's nodes to cuDNN's weight space, and that to a model."""
-    spec = rl.Spec("gru", I, H, bidirectional=True)
-    model, _ = model_and_new(spec, tmp_path)
-    rl.convert_file(tmp_path / "old.onnx", tmp_path / "b.safetensors", to="cudnn")
-    (bundle,) = rl.load(tmp_path / "b.safetensors").values()
-    assert bundle.spec == spec and bundle.layout.name == "cudnn"
-    rl.convert_file(tmp_path / "b.safetensors", tmp_path / "new.onnx", to="onnx")
-    given = inputs(seeded("inputs", spec), spec)
-    theirs, ours = run(model, spec, *given), run_saved(onnx.load(tmp_path / "new.onnx"), *given)
-    assert np.array_equal(theirs.y, ours.y) and np.array_equal(theirs.h, ours.h)
-
-
-def test_what_changes_the_network_outlives_a_bundle(tmp_path):
-    config = {"direction": "reverse", "clip": 0.25}
-    _, weights = read_with(config, LSTM, tmp_path, "a.onnx")
-    rl.convert_file(tmp_path / "a.onnx", tmp_path / "b.safetensors", to="cudnn")
-    rl.convert_file(tmp_path / "b.safetensors", tmp_path / "c.onnx", to="onnx")
-    (again,) = rl.load(tmp_path / "c.onnx").values()
-    assert same(again, weights) and again.config == config

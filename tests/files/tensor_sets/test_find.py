@@ -165,7 +165,7 @@ def test_arrays_of_other_orders_are_read(tmp_path):
     assert some.same_bits(dict(rl.load(tmp_path / "a.npz")["lstm"]), tensors)
 
 
-def test_ten_thousand_other_tensors_take_no_time(tmp_path):
+def test_thousands_of_other_tensors_take_no_time(tmp_path):
     """The time grows in proportion; quadratic time would be minutes."""
 
     def seconds(count):
@@ -178,7 +178,7 @@ def test_ten_thousand_other_tensors_take_no_time(tmp_path):
             assert list(rl.load(path)) == ["lstm"]
         return meter.seconds
 
-    few, many = (min(seconds(count) for _ in range(3)) for count in (625, 10_000))
+    few, many = (min(seconds(count) for _ in range(3)) for count in (300, 4_800))
     assert many < 4 * 16 * few  # in proportion: 16; quadratic: 256
 
 
