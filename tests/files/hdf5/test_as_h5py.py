@@ -142,7 +142,7 @@ values = st.one_of(
 
 @settings(
     phases=[Phase.explicit, Phase.generate],
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

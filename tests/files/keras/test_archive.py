@@ -95,19 +95,6 @@ def same(a, b):
 # ---------------------------------------------------------------------------------- what is in it
 
 
-def test_the_same_as_from_an_h5(two, tmp_path):
-    archive, model = two
-    done = rl.convert_file(archive, tmp_path / "new.keras", to="keras")
-    also = rl.convert_file(model, tmp_path / "new.h5", to="keras")
-    assert done.reports == also.reports
-    assert {name: r.grade for name, r in done.reports.items()} == {
-        "cu_dnnlstm": "rounds", "cu_dnngru": "exact",
-    }  # fmt: skip
-    ours, theirs = (keras.models.load_model(tmp_path / f"new.{s}") for s in ("keras", "h5"))
-    assert all(map(same, ours.get_weights(), theirs.get_weights()))
-    assert ["compile_config_of_keras_2" in note for note in done.notes] == [True]
-
-
 def test_all_else_stays(two, tmp_path):
     source = changed(two[0], tmp_path)
     parts = {"assets/words.txt": b"a\nb\n", **members(source), "last": b""}

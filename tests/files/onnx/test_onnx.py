@@ -216,17 +216,6 @@ def test_other_dtypes(dtype, raw, tmp_path):
     assert all(weights[n].tobytes() == tensors[n].astype(kind).tobytes() for n in "WRB")
 
 
-def test_casts(tmp_path):
-    """As in a model with half-precision weights that computes in single precision."""
-    model, tensors = model_of(LSTM)
-    half = taken(model.graph, "W").astype(np.float16)
-    model.graph.initializer.append(numpy_helper.from_array(half, "W/half"))
-    model.graph.node.insert(0, helper.make_node("Cast", ["W/half"], ["W"], to=1))
-    weights = read(model, tmp_path)["layer"]
-    assert weights.spec.dtype == "float32"
-    assert distance(model, LSTM, {**tensors, "W": half.astype("f4")}, weights) <= 1  # Rounded
-
-
 # ------------------------------------------------------------------ what changes the network
 
 
@@ -264,18 +253,6 @@ def test_input_forget_of_weights_that_are_not_four_gates(role, shape, tmp_path):
     expected = rf"{role}: shape {re.escape(str(shape))}, expected \(D, 4 H, \.\.\.\)"
     with pytest.raises(rl.LayoutError, match=expected):
         read(model, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("attributes", "config"),
-    [({"clip": 0.5}, {"clip": 0.5}), ({"layout": 1}, {"layout": 1}), ({"layout": 0}, {})],
-)
-def test_attributes_that_are_kept(attributes, config, tmp_path):
-    model, _ = model_of(LSTM)
-    node_of(model.graph).attribute.extend(
-        helper.make_attribute(name, value) for name, value in attributes.items()
-    )
-    assert read(model, tmp_path)["layer"].config == config
 
 
 @pytest.mark.parametrize("how", ["initializer", "Expand"])
@@ -407,24 +384,6 @@ def test_names(tmp_path):
     assert list(read(model, tmp_path, prefix="0/Y_2")) == ["0/Y_2"]
     with pytest.raises(rl.FileError, match="no recurrent layer"):
         read(model, tmp_path, prefix="elsewhere")
-
-
-def test_hints(tmp_path):
-    model, _ = model_of(GRU)
-    spec = GRU.replace(bias="input")
-    assert read(model, tmp_path, spec=spec, layout="onnx")["layer"].spec == spec
-    for hints, match in [
-        (
-            {"spec": GRU.replace(hidden_size=4)},
-            "the file has hidden_size 8, spec= has hidden_size 4: omit",
-        ),
-        ({"cell": "lstm"}, "cell='lstm' contradicts the file, which has cell 'gru': omit"),
-        ({"reset": "before"}, "reset='before' contradicts the file, which has reset 'after': omit"),
-    ]:
-        with pytest.raises(rl.SpecError, match=match):
-            read(model, tmp_path, **hints)
-    with pytest.raises(rl.LayoutError, match="layout onnx"):
-        read(model, tmp_path, layout="torch")
 
 
 def changed(model, **attributes):

@@ -11,9 +11,7 @@ import rnnlayout as rl
 GRU = {"weight_ih_l0": (12, 5), "weight_hh_l0": (12, 4), "bias_ih_l0": (12,), "bias_hh_l0": (12,)}
 CELL = {name.removesuffix("_l0"): shape for name, shape in GRU.items()}
 LSTM = {"weight_ih_l0": (12, 5), "weight_hh_l0": (12, 3), "bias_ih_l0": (12,), "bias_hh_l0": (12,)}
-PLAIN = {"weight_ih_l0": (4, 5), "weight_hh_l0": (4, 4), "bias_ih_l0": (4,), "bias_hh_l0": (4,)}
 KERAS = {"kernel": (5, 12), "recurrent_kernel": (4, 12), "bias": (2, 12)}
-KERAS_PLAIN = {"kernel": (5, 12), "recurrent_kernel": (4, 12)}
 ONNX = {"W": (1, 12, 5), "R": (1, 12, 4), "B": (1, 24)}
 CONCAT = {f"W_{g}": (4, 9) for g in "rzn"} | {f"b_{g}": (4,) for g in "rzn"}
 
@@ -92,32 +90,6 @@ def test_layers_of_a_list_stay_apart_unless_stacked(tmp_path):
     assert rl.stack(found.values()).spec.num_layers == 2
     ours = [under("0/", CELL), under("1/", second)]
     assert rl.load(file_of(tmp_path, *ours))["gru"].spec.num_layers == 2
-
-
-def test_hints_answer_what_the_tensors_do_not_say(tmp_path):
-    parts = under("plain.", PLAIN), under("k.", KERAS_PLAIN), under("lstm.", LSTM)
-    found = rl.load(file_of(tmp_path, *parts))
-    assert list(found) == ["lstm"] and list(found.undecided) == ["plain", "k"]
-    with pytest.raises(rl.SpecError, match="tanh or relu"):
-        found["plain"]
-    with pytest.raises(rl.SpecError, match="reset"):
-        found["k"]
-    with pytest.raises(
-        rl.SpecError, match=r"nothing was written: convert the others with only=\['lstm'\]"
-    ):
-        rl.convert_file(tmp_path / "a.npz", tmp_path / "b.npz", to="cudnn")
-    found = rl.load(tmp_path / "a.npz", cell="rnn_relu")
-    assert found["plain"].spec.cell == "rnn_relu" and list(found.undecided) == ["k"]
-    assert rl.load(tmp_path / "a.npz", reset="before")["k"].spec.reset == "before"
-    assert found_in(tmp_path, *parts, prefix="lstm") == {"lstm": ("lstm", "torch")}
-    spec = rl.Spec("rnn_relu", 5, 4)
-    assert rl.load(tmp_path / "a.npz", spec, prefix="plain")["plain"].spec == spec
-    with pytest.raises(
-        rl.SpecError, match="spec= describes one RNN, but 3 were found: choose one with prefix="
-    ):
-        rl.load(tmp_path / "a.npz", spec)
-    with pytest.raises(rl.FileError, match="no recurrent layer found under 'nowhere'"):
-        rl.load(tmp_path / "a.npz", prefix="nowhere")
 
 
 def test_concat_has_to_be_asked_for(tmp_path):

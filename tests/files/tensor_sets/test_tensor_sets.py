@@ -98,14 +98,12 @@ def test_npy_is_one_array_and_the_caller_says_of_what(tmp_path):
         rl.save(path, weights("cudnn", w.spec.replace(dtype="bfloat16")))
 
 
-@pytest.mark.parametrize("suffix", TENSOR_SETS)
-def test_a_config_is_kept(suffix, tmp_path):
+def test_a_config_is_kept(tmp_path):
     w = weights("keras", rl.Spec("gru", 5, 3))
     w.config["go_backwards"] = True
-    rl.save(tmp_path / f"a{suffix}", {"x": w})
-    assert rl.load(tmp_path / f"a{suffix}")["x"].config == {"go_backwards": True}
-    rl.convert_file(tmp_path / f"a{suffix}", tmp_path / f"b{suffix}", to="cudnn")
-    assert rl.load(tmp_path / f"b{suffix}")["x"].config == {"go_backwards": True}
+    rl.save(tmp_path / "a.npz", {"x": w})
+    rl.convert_file(tmp_path / "a.npz", tmp_path / "b.safetensors", to="cudnn")
+    assert rl.load(tmp_path / "b.safetensors")["x"].config == {"go_backwards": True}
 
 
 def test_the_packages_themselves_read_what_is_written(tmp_path):
