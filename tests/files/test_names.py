@@ -188,7 +188,7 @@ def names_of(name, weights, suffix):
 def test_all_entries_come_back_or_save_refuses(suffix, tmp_path):
     path = tmp_path / f"a{suffix}"
 
-    @examples(60, saved=entries(suffix))
+    @examples(30, saved=entries(suffix))
     def check(saved):
         path.unlink(missing_ok=True)
         try:

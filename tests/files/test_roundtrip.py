@@ -14,7 +14,8 @@ from rnnlayout._files.formats.registry import FORMATS, format_to_write, readable
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._weights.weights import weights_of
 
-COUNT = 150
+# A suffix that has the format of another one, and a format that is not written, get a few.
+COUNT, FEW = 100, 10
 # tests/files/tensor_sets/test_c.py compiles them
 WRITE_ONLY = FORMATS.keys() - set(readable_suffixes())
 NOT_WRITTEN = {".pkl", ".pickle", ".eqx", ".pdparams", ".index", ".params"}
@@ -75,7 +76,8 @@ def cases(suffix):
     """Yield random RNNs, half of them in the layouts that fit the format most often."""
     rng = random.Random(f"round trips of {suffix}")
     usual = [rl.layout(name) for name in ("cudnn", "keras", "keras-cudnn", "onnx")]
-    for k in range(COUNT):
+    first = next(one for one in FORMATS if FORMATS[one] is FORMATS[suffix])
+    for k in range(COUNT if suffix == first and suffix not in NOT_WRITTEN else FEW):
         yield random_rnn(rng, usual if k % 2 else LAYOUTS)
 
 
@@ -96,7 +98,7 @@ def test_load_returns_what_save_was_given_or_save_refuses_it(suffix, tmp_path):
             check(rl.load(path, **spec), weights, suffix)
         for file in tmp_path.iterdir():
             file.unlink()
-    assert met["refused" if suffix in NOT_WRITTEN else "saved"] >= 9, met
+    assert met["refused" if suffix in NOT_WRITTEN else "saved"] >= FEW // 5, met
 
 
 def check(found, weights, suffix):
