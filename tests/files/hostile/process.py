@@ -32,7 +32,7 @@ class Reader:
         if self._process is None:
             self._start()
             for one in self._first:
-                self._ask(one)
+                assert not isinstance(end := self._ask(one), str), f"{one} ended it with {end}"
         return self._ask(job)
 
     def _start(self):

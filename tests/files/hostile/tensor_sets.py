@@ -180,7 +180,12 @@ def of_an_entry(*arguments, **more):
     return recorded({"schema": 1, "entries": {"a": entry(*arguments, **more)}})
 
 
+# Settings whose values are of the wrong kind.
+SETTINGS = [("merge_mode", [1]), ("merge_mode", {"a": 1}), ("go_backwards", "yes"),
+            ("direction", 1), ("clip", [1]), ("initial_h", 1), ("initial_h", [1])]  # fmt: skip
 RECORDS = {
+    **{f"{key} {json.dumps(value)}": (of_an_entry(config={key: value}), key)
+       for key, value in SETTINGS},
     "cut short": (recorded("{"), "malformed"),
     "no schema": (recorded({}), "no schema version"),
     "a later schema": (recorded({"schema": 2, "entries": {}}), "newer release .*update"),
@@ -271,6 +276,7 @@ BIN = {
     "axes that are a number": (told(batch_first=1), "batch_first"),
     "an entry that is a number": (told(entry=2), "entry"),
     "a config that is a list": (told(config=[]), "config"),
+    **{f"{key} {json.dumps(value)}": (told(config={key: value}), key) for key, value in SETTINGS},
 }
 CASES = {
     **files({name: (header(data), SAID.get(name, "")) for name, data in JSON.items()},
