@@ -266,6 +266,15 @@ def test_texts_of_other_programs(padding):
     same(blob.getvalue())
 
 
+def test_texts_beyond_ascii():
+    blob = io.BytesIO()
+    with h5py.File(blob, "w") as file:
+        file.attrs["a"] = ["ä", "b"]  # of variable length
+        file.attrs["b"] = np.array(["ä", "b"], h5py.string_dtype(length=4))
+    with open_hdf5(blob.getvalue(), "a file") as root:
+        assert root.texts("a") == root.texts("b") == ["ä", "b"]
+
+
 @pytest.mark.parametrize("nbytes, first, bits", [
     (4, 0, 24), (4, 16, 16), (2, 0, 15), (3, 0, 24), (16, 0, 128),
 ])  # fmt: skip

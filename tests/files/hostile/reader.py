@@ -79,6 +79,11 @@ def read(watch, *commands):
     return [watch(command, *arguments) for arguments in commands]
 
 
+def warm(_, *commands):
+    """Run commands without limits, so that all modules are imported; return the exit codes."""
+    return [command(*arguments)[0] for arguments in commands]
+
+
 def variants(watch, path, ends, flips, seed):
     """Read a good file with many bytes changed, one at a time, then cut short at many places.
 
@@ -155,7 +160,7 @@ def sinner(watch, path, which):
     return watch(lambda: (0, str(SINS[which](path))))
 
 
-JOBS = {"read": read, "variants": variants, "sinner": sinner}
+JOBS = {"read": read, "warm": warm, "variants": variants, "sinner": sinner}
 
 
 def main():

@@ -44,7 +44,7 @@ def warming(suffix, folder):
     path.write_bytes(good(suffix))
     beside(path)
     bad.write_bytes(b"PK\3\4\x80\x02")
-    return [["read", ["inspect", path]], ["read", *commands(bad)]]
+    return [["warm", ["inspect", path], *commands(bad)]]
 
 
 def commands(path, out=""):
