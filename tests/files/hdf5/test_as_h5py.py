@@ -270,7 +270,8 @@ def test_texts_beyond_ascii():
     blob = io.BytesIO()
     with h5py.File(blob, "w") as file:
         file.attrs["a"] = ["ä", "b"]  # of variable length
-        file.attrs["b"] = np.array(["ä", "b"], h5py.string_dtype(length=4))
+        fixed = np.array(["ä".encode(), b"b"])
+        file.attrs.create("b", fixed, dtype=h5py.string_dtype("utf-8", 4))
     with open_hdf5(blob.getvalue(), "a file") as root:
         assert root.texts("a") == root.texts("b") == ["ä", "b"]
 
