@@ -4,6 +4,7 @@ To add one, add a row {what is wrong: (bytes, a pattern of the error)} to a tabl
 """
 
 import itertools
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ class Case:
         data = self.what(path) if callable(self.what) else self.what
         if isinstance(data, bytes):
             path.write_bytes(self.form(data))
+        assert os.path.lexists(path), f"{path.name} was not made"
 
     def said(self, words):
         return re.search(self.says, words, re.DOTALL)

@@ -158,7 +158,11 @@ INDEX = {
     "no magic": good(".index")[:-1] + b"a",
     "blocks beyond the end": b"\xff" * 40 + MAGIC,
     "a block that is its own index": bytes(8) + (bytes(2) + b"\0\4").ljust(40, b"\0") + MAGIC,
-    "compressed": table(GOOD, compression=1),
+    "a block longer than the file": (
+        bytes(8) + (bytes(3) + varint(1 << 20)).ljust(40, b"\0") + MAGIC,
+        "is beyond the end",
+    ),
+    "compressed": (table(GOOD, compression=1), "is compressed"),
     "no header": table({name: one for name, one in GOOD.items() if name}),
     "no tensors": table({"": HEADER}),
     "no entries": table({}),
@@ -232,12 +236,9 @@ PARAMS = {
 }
 
 
-def with_numbers(data):
-    def write(path):
-        beside(path)
-        return data
-
-    return write
+def with_numbers(row):
+    data, *says = row if isinstance(row, tuple) else (row,)
+    return (lambda path: beside(path) or data, *says)
 
 
 def data_that_are_cut(path):

@@ -30,12 +30,20 @@ def computes(model, x, calls, tolerance=TOLERANCE):
             assert np.abs(a - b).max() <= tolerance
 
 
+def charset(attribute):
+    kind = h5py.check_string_dtype(attribute.dtype)
+    return kind and kind.encoding
+
+
 def tree(path):
     """Return every object of an HDF5 file: its attributes; of a dataset its form and values too."""
     found = {}
 
     def look(name, item):
-        attrs = {key: np.asarray(value).tolist() for key, value in item.attrs.items()}
+        attrs = {
+            key: (np.asarray(value).tolist(), charset(item.attrs.get_id(key)))
+            for key, value in item.attrs.items()
+        }
         data = ()
         if isinstance(item, h5py.Dataset):
             values = b"" if item.shape is None else item[()].tobytes()
