@@ -90,11 +90,6 @@ def casts():
     return [*nodes, helper.make_node("Concat", [f"c{k}" for k in range(30)], ["W"], axis=0)]
 
 
-def cycle(*names):
-    return [node for a, b in zip(names, [*names[1:], names[0]], strict=True)
-            for node in one("Identity", [a], [b])] + one("Identity", [names[0]], ["W"])  # fmt: skip
-
-
 def one(*arguments, **attributes):
     return [helper.make_node(*arguments, **attributes)]
 
@@ -223,8 +218,11 @@ NODES = {
         {"W": None, "q": np.zeros((1 << 14, 1), "i1"), "s": np.ones((1, 1 << 14), "f4")},
         one("DequantizeLinear", ["q", "s"], ["W"]), GROWS,
     ),
-    "a cycle": ({"W": None}, cycle("a", "b"), "from itself"),
-    "of itself": ({"W": None}, cycle("W"), "from itself|defined twice"),
+    "a cycle": (
+        {"W": None}, [helper.make_node("Identity", [a], [b]) for a, b in ("ab", "ba", "aW")],
+        "from itself",
+    ),
+    "of itself": ({"W": None}, one("Identity", ["W"], ["W"]), "from itself"),
     "a name twice": ({}, one("Identity", ["R"], ["W"]), "'W' is defined twice"),
     **{f"nonsense, {operator} {k}": (
            of_n0(**NUMBERS), one(operator, given, ["W"], **more), "node 'lstm': ")

@@ -57,13 +57,16 @@ PAYLOADS = {
         lambda mark: {"state_dict": {"w": [{"a": Calls(os.mkdir, mark)}]}}, "mkdir",
     ),
 }  # fmt: skip
+# What several programs do: a text of 100,000 bytes; call the first thing with the second one.
+TEXT, LATIN = b"X\xa0\x86\x01\x00" + b"a" * 100_000, b"X\x06\x00\x00\x00latin1"
+AGAIN = b"h\x00h\x01R" * 20_000
 PROGRAMS = {
     "GLOBAL": b"cos\nsystem\n(S'touch mark'\ntR.",
     "INST": b"(S'touch mark'\nios\nsystem\n.",
     "OBJ": b"(cos\nsystem\nS'touch mark'\no.",
     "a value of a dict": b"\x80\x02ccollections\nOrderedDict\n)R}X\x01\0\0\0acos\nsystem\nsb.",
-    "getattr by hand": b"\x80\x02c__builtin__\ngetattr\nccollections\nOrderedDict\n"
-    + b"X\x04\0\0\0copy\x86R.",
+    "getattr by hand":
+        b"\x80\x02c__builtin__\ngetattr\nccollections\nOrderedDict\nX\x04\0\0\0copy\x86R.",
     "STACK_GLOBAL": b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x0atouch mark\x85R.",
     "an import without a call": b"cthis\nthis\n.",
     "torch.load": b"\x80\x02ctorch.serialization\nload\nX\x0b\x00\x00\x00/etc/passwd\x85R.",
@@ -84,62 +87,36 @@ PROGRAMS = {
     "lists in lists": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
     "tuples in tuples": b"\x80\x02N" + b"\x85" * (1 << 20) + b".",
     "dicts in dicts": b"\x80\x02}" + b"K\x01}" * 50_000 + b"s" * 50_000 + b".",
-    "doubled a hundred times": b"\x80\x02}q\x00"
-    + b"}q\x01(K\x01h\x00K\x02h\x00uq\x00" * 100
-    + b".",
+    "doubled a hundred times":
+        b"\x80\x02}q\x00" + b"}q\x01(K\x01h\x00K\x02h\x00uq\x00" * 100 + b".",
     "a list in itself": b"\x80\x02]q\x00h\x00a.",
     "frames": b"\x80\x04" + b"\x95\x00\x00\x00\x00\x00\x00\x00\x00" * 300_000 + b"N.",
     "a tuple in 400,000 others, as a key": b"\x80\x02}N" + b"\x85" * 400_000 + b"Ns.",
-    "two equal tuples in 100,000 others, as keys": b"\x80\x02}"
-    + (b"N" + b"\x85" * 100_000 + b"Ns") * 2
-    + b".",
-    "a tuple that is passed 100,000 times": b"\x80\x02(ccollections\ndefaultdict\nq\x00("
-    + b"N" * 100_000
-    + b"tq\x01R"
-    + b"h\x00h\x01R" * 90_000
-    + b"t.",
-    "a text that is copied 1,000 times by a rebuilt type": b"\x80\x02("
-    + b"ctorch._tensor\n_rebuild_from_type_v2\nq\x00"
-    + b"(c_codecs\nencode\nNX\xa0\x86\x01\x00"
-    + b"a" * 100_000
-    + b"X\x06\x00\x00\x00latin1\x86Ntq\x01R"
-    + b"h\x00h\x01R" * 20_000
-    + b"t.",
-    "a long key in 3,000 dicts": b"\x80\x02X\xa0\x86\x01\x00"
-    + b"a" * 100_000
-    + b"q\x00("
-    + b"}h\x00cab\ncd\ns" * 30_000
-    + b"t.",
-    "dimensions of an array": b"\x80\x02cnumpy.core.multiarray\n_reconstruct\n"
-    + b"cnumpy\nndarray\n\x85R(K\x01("
-    + (b"\x8a\xff" + b"\xff" * 254 + b"\x7f") * 4000
-    + b"tcnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R\x89U\x01atb.",
-    "a text that is copied 20,000 times": b"\x80\x02(c_codecs\nencode\nq\x00X\xa0\x86\x01\x00"
-    + b"a" * 100_000
-    + b"X\x06\x00\x00\x00latin1\x86q\x01R"
-    + b"h\x00h\x01R" * 20_000
-    + b"t.",
-    "a dict that is copied 20,000 times": b"\x80\x02(ccollections\nOrderedDict\nq\x00}("
-    + b"".join(b"M" + k.to_bytes(2, "little") + b"N" for k in range(20_000))
-    + b"u\x85q\x01R"
-    + b"h\x00h\x01R" * 20_000
-    + b"t.",
-    "an array's state that is used 20,000 times": b"\x80\x02("
-    + b"cnumpy.core.multiarray\n_reconstruct\nq\x00"
-    + b"cnumpy\nndarray\n\x85q\x01R(K\x01M\x50\xc3\x85cnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R\x89"
-    + b"X\x50\xc3\x00\x00"
-    + b"a" * 50_000
-    + b"tq\x02b"
-    + b"h\x00h\x01Rh\x02b" * 20_000
-    + b"t.",
-    "an array's state in a list that is used 20,000 times": b"\x80\x02("
-    + b"cnumpy.core.multiarray\n_reconstruct\nq\x00"
-    + b"cnumpy\nndarray\n\x85q\x01R](K\x01M\x50\xc3\x85cnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R\x89"
-    + b"X\x50\xc3\x00\x00"
-    + b"a" * 50_000
-    + b"eq\x02b"
-    + b"h\x00h\x01Rh\x02b" * 20_000
-    + b"t.",
+    "two equal tuples in 100,000 others, as keys":
+        b"\x80\x02}" + (b"N" + b"\x85" * 100_000 + b"Ns") * 2 + b".",
+    "a tuple that is passed 90,000 times":
+        b"\x80\x02(ccollections\ndefaultdict\nq\x00(" + b"N" * 100_000 + b"tq\x01R"
+        + b"h\x00h\x01R" * 90_000 + b"t.",
+    "a text that is copied by a rebuilt type":
+        b"\x80\x02(ctorch._tensor\n_rebuild_from_type_v2\nq\x00(c_codecs\nencode\nN" + TEXT
+        + LATIN + b"\x86Ntq\x01R" + AGAIN + b"t.",
+    "a long key in 30,000 dicts":
+        b"\x80\x02" + TEXT + b"q\x00(" + b"}h\x00cab\ncd\ns" * 30_000 + b"t.",
+    "dimensions of an array":
+        b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n\x85R(K\x01("
+        + (b"\x8a\xff" + b"\xff" * 254 + b"\x7f") * 4000
+        + b"tcnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R\x89U\x01atb.",
+    "a text that is copied 20,000 times":
+        b"\x80\x02(c_codecs\nencode\nq\x00" + TEXT + LATIN + b"\x86q\x01R" + AGAIN + b"t.",
+    "a dict that is copied 20,000 times":
+        b"\x80\x02(ccollections\nOrderedDict\nq\x00}("
+        + b"".join(b"M" + k.to_bytes(2, "little") + b"N" for k in range(20_000))
+        + b"u\x85q\x01R" + AGAIN + b"t.",
+    **{f"an array's state in a {kind} that is used 20,000 times":
+       b"\x80\x02(cnumpy.core.multiarray\n_reconstruct\nq\x00cnumpy\nndarray\n\x85q\x01R" + first
+       + b"(K\x01M\x50\xc3\x85cnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R\x89X\x50\xc3\x00\x00"
+       + b"a" * 50_000 + last + b"q\x02b" + b"h\x00h\x01Rh\x02b" * 20_000 + b"t."
+       for kind, first, last in (("tuple", b"", b"t"), ("list", b"]", b"e"))},
     "a million marks": b"\x80\x02" + b"(" * 790_000 + b".",
     "lists in the memo": b"\x80\x04" + b"]\x94" * 390_000 + b".",
     "names": b"\x80\x02" + b"cab\ncd\n" * 700_000 + b".",
@@ -147,10 +124,10 @@ PROGRAMS = {
     "a function that makes tensors, made by itself": (
         b"\x80\x02" + b"(ctorch._tensor\n_rebuild_from_type_v2\nN" * 5000 + b"NNt" * 5000 + b"R."
     ),
-    "keys that collide": b"\x80\x02}("
-    + b"".join(b"\x8a\x0b" + (k * (2**61 - 1)).to_bytes(11, "little") + b"N" for k in range(30_000))
-    + b"u.",
-}
+    "keys that collide": b"\x80\x02}(" + b"".join(
+        b"\x8a\x0b" + (k * (2**61 - 1)).to_bytes(11, "little") + b"N" for k in range(30_000)
+    ) + b"u.",
+}  # fmt: skip
 
 
 # Opcodes in an order that no pickler writes.
