@@ -1,4 +1,4 @@
-"""Which cases of a test a plain run leaves out, and which a sweep needs."""
+"""Which cases of a test there are, and which of them a plain run leaves out."""
 
 import itertools
 
@@ -23,6 +23,11 @@ def sample(cases, every):
     ]
 
 
+def in_turn(choice, other):
+    """Return each value of a choice with one of another choice, which are taken in turn."""
+    return list(zip(choice, itertools.cycle(other), strict=False))
+
+
 def each_pair(cases, values=tuple):
     """Return a few of the cases, such that any two values that occur together in one of all cases
     do so in one of these. values: a function that returns the values of a case."""
@@ -33,6 +38,14 @@ def each_pair(cases, values=tuple):
         missing -= pairs[best]
         kept.append(cases[best])
     return kept
+
+
+def pairwise(*choices, fits=lambda *case: True):
+    """Return few cases of a product of choices: each two values that fit together meet in one."""
+    product = itertools.product(*map(list, map(enumerate, choices)))
+    cases = [case for case in product if fits(*(value for _, value in case))]
+    found = each_pair(cases, values=lambda case: [k for k, _ in case])
+    return [tuple(value for _, value in case) for case in found]
 
 
 def examples(most, **strategies):

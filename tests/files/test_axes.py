@@ -1,7 +1,5 @@
 """Which axis of x is the batch: what a file says is read, recorded and kept."""
 
-import json
-
 import numpy as np
 import onnx
 import pytest
@@ -105,15 +103,6 @@ def test_the_json_beside_a_bin_keeps_the_settings(tmp_path):
     weights.config["clip"] = np.inf
     with pytest.raises(rl.LayoutError, match="cannot be written as JSON"):
         rl.save(tmp_path / "b.bin", weights)
-
-
-@pytest.mark.parametrize("key, value", [("batch_first", 1), ("entry", 2), ("config", [])])
-def test_a_malformed_json_beside_a_bin(key, value, tmp_path):
-    rl.save(tmp_path / "a.bin", rl.Weights(torch.nn.GRU(I, H)).to("cudnn"))
-    beside = tmp_path / "a.bin.json"
-    beside.write_text(json.dumps({**json.loads(beside.read_text()), key: value}))
-    with pytest.raises(rl.FileError, match=key):
-        rl.load(tmp_path / "a.bin")
 
 
 def test_verify_mentions_other_axes_and_calls_the_rnns_equal():

@@ -19,7 +19,8 @@ from rnnlayout._files.formats.registry import (
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._weights.weights import weights_of
 
-COUNT = 150
+# A suffix that has the format of another one, and a format that is not written, get a few.
+COUNT, FEW = 100, 10
 # tests/files/tensor_sets/test_c.py compiles them
 WRITE_ONLY = FORMATS.keys() - set(readable_suffixes())
 NOT_WRITTEN = FORMATS.keys() - set(writable_suffixes())
@@ -80,7 +81,8 @@ def cases(suffix):
     """Yield random RNNs, half of them in the layouts that fit the format most often."""
     rng = random.Random(f"round trips of {suffix}")
     usual = [rl.layout(name) for name in ("cudnn", "keras", "keras-cudnn", "onnx")]
-    for k in range(COUNT):
+    first = next(one for one in FORMATS if FORMATS[one] is FORMATS[suffix])
+    for k in range(COUNT if suffix == first and suffix not in NOT_WRITTEN else FEW):
         yield random_rnn(rng, usual if k % 2 else LAYOUTS)
 
 
@@ -101,7 +103,7 @@ def test_load_returns_what_save_was_given_or_save_refuses_it(suffix, tmp_path):
             check(rl.load(path, **spec), weights, suffix)
         for file in tmp_path.iterdir():
             file.unlink()
-    assert met["refused" if suffix in NOT_WRITTEN else "saved"] >= 9, met
+    assert met["refused" if suffix in NOT_WRITTEN else "saved"] >= FEW // 5, met
 
 
 def check(found, weights, suffix):
@@ -139,6 +141,8 @@ def test_save_converts_to_the_one_layout_of_a_format(suffix, tmp_path):
     rl.save(path, weights)
     rl.save(tmp_path / f"b{suffix}", weights.to(format_to_write(path).layouts[0]))
     if suffix in WRITE_ONLY:
+        text = (tmp_path / f"b{suffix}").read_text()
+        assert path.read_text() == text.replace("_B_H", "_A_H")  # its include guard
         return
     more = {"spec": SPEC} if suffix == ".npy" else {}
     ((name, found),) = rl.load(path, **more).items()

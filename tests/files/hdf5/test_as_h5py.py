@@ -142,7 +142,7 @@ values = st.one_of(
 
 @settings(
     phases=[Phase.explicit, Phase.generate],
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
@@ -264,6 +264,16 @@ def test_texts_of_other_programs(padding):
         data = h5py.h5d.create(file.id, b"d", kind, h5py.h5s.create_simple((3,)))
         data.write(h5py.h5s.ALL, h5py.h5s.ALL, value)
     same(blob.getvalue())
+
+
+def test_texts_beyond_ascii():
+    blob = io.BytesIO()
+    with h5py.File(blob, "w") as file:
+        file.attrs["a"] = ["ä", "b"]  # of variable length
+        fixed = np.array(["ä".encode(), b"b"])
+        file.attrs.create("b", fixed, dtype=h5py.string_dtype("utf-8", 4))
+    with open_hdf5(blob.getvalue(), "a file") as root:
+        assert root.texts("a") == root.texts("b") == ["ä", "b"]
 
 
 @pytest.mark.parametrize("nbytes, first, bits", [

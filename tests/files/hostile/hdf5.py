@@ -1,19 +1,17 @@
 """Hostile files of Keras: .h5, .weights.h5 and .keras."""
 
-import io
 import json
 import zlib
 from functools import cache
 
 import h5py
 import numpy as np
+from files.hostile.case import EITHER, READ, files
 from files.hostile.good import archive, good, members
 
-# The matrix that is spoiled, by format.
-KERNEL = {
-    ".h5": "model_weights/lstm/lstm/lstm_cell/kernel",
-    ".weights.h5": "layers/lstm/cell/vars/0",
-}
+ALL = (".h5", ".weights.h5", ".keras")
+# The matrix that is spoiled, in a model and in variables alone.
+MODEL, VARIABLES = "model_weights/lstm/lstm/lstm_cell/kernel", "layers/lstm/cell/vars/0"
 SHAPE = (5, 12)
 BOMB = 120 << 20
 
@@ -28,24 +26,23 @@ def secret(path):
     return other
 
 
-def external_link(file, name, path):
-    file[name] = h5py.ExternalLink(str(secret(path) / "other.h5"), "/kernel")
+def external_link(at="{name}", absolute=True):
+    """at: where the link is, of the spoiled matrix's name and group."""
+
+    def spoil(file, name, path):
+        there = at.format(name=name, group=name.rsplit("/", 1)[0], first=name.split("/")[0])
+        if there in file:
+            del file[there]
+        where = secret(path)
+        file[there] = h5py.ExternalLink(
+            str(where / "other.h5") if absolute else "secret/other.h5", "/kernel"
+        )
+
+    return spoil
 
 
-def relative_link(file, name, path):
-    secret(path)
-    file[name] = h5py.ExternalLink("secret/other.h5", "/kernel")
-
-
-def linked_group(file, name, path):
-    group = name.rsplit("/", 1)[0]
-    del file[group]
-    file[group] = h5py.ExternalLink(str(secret(path) / "other.h5"), "/")
-
-
-def link_aside(file, name, path):
-    file.create_dataset(name, data=np.ones(SHAPE, "f4"))
-    file["aside"] = h5py.ExternalLink(str(secret(path) / "other.h5"), "/kernel")
+def soft_link(to):
+    return lambda file, name, path: file.__setitem__(name, h5py.SoftLink(to.format(name=name)))
 
 
 def external_data(file, name, path):
@@ -76,6 +73,10 @@ def shaped(rows, **more):
     return lambda file, name, path: file.create_dataset(name, (rows, SHAPE[1]), "f4", **more)
 
 
+def typed(dtype):
+    return lambda file, name, path: file.create_dataset(name, SHAPE, dtype)
+
+
 @cache
 def packed_zeros():
     return zlib.compress(bytes(BOMB), 1)
@@ -87,9 +88,12 @@ def inflates(file, name, path):
     made.id.write_direct_chunk((0, 0), packed_zeros())
 
 
-def damaged_chunk(file, name, path):
-    made = file.create_dataset(name, SHAPE, "f4", chunks=SHAPE, compression="gzip")
-    made.id.write_direct_chunk((0, 0), b"no zlib")
+def damaged_chunk(packed):
+    def spoil(file, name, path):
+        made = file.create_dataset(name, SHAPE, "f4", chunks=SHAPE, compression="gzip")
+        made.id.write_direct_chunk((0, 0), packed)
+
+    return spoil
 
 
 def plugin(file, name, path):
@@ -132,6 +136,11 @@ def in_itself(file, name, path):
     group["again"] = file["/"]
 
 
+def twice(file, name, path):
+    file.create_dataset(name, SHAPE, "f4")
+    file["aside"] = file[name]
+
+
 def groups(file, name, path):
     file.create_group("/".join(["x"] * 2000))
 
@@ -140,57 +149,71 @@ def empty(file, name, path):
     file[name] = h5py.Empty("f4")
 
 
+LINK, OTHER_FILE, BOMB_SAID = "is a link to another place", "is stored in another file", "bomb"
+NO_NUMBER = "need one of float16"
 SPOILERS = {
-    "an external link": external_link,
-    "an external link by a relative path": relative_link,
-    "a group that is an external link": linked_group,
-    "an external link aside": link_aside,
-    "a soft link": lambda f, n, p: f.__setitem__(n, h5py.SoftLink("/nowhere")),
-    "a soft link to itself": lambda f, n, p: f.__setitem__(n, h5py.SoftLink("/" + n)),
-    "data in another file": external_data,
-    "data of the system": passwords,
-    "data of a device": device,
-    "a virtual dataset": virtual,
-    "a virtual dataset of this file": lambda f, n, p: virtual(f, n, p, "."),
-    "a virtual dataset that grows": lambda f, n, p: virtual(f, n, p, None, None),
-    "a shape of a petabyte": shaped(1 << 45),
-    "a shape of 200 MB": shaped(BOMB // 48),
-    "a shape in chunks": shaped(1 << 45, chunks=(1 << 10, 12)),
-    "a chunk of 3 GB": shaped(5, chunks=(1 << 26, 12), maxshape=(None, 12)),
-    "a chunk that inflates": inflates,
-    "a damaged chunk": damaged_chunk,
-    "many shapes": many_bombs,
-    "a filter's library": plugin,
-    "object references": references,
-    "region references": regions,
-    "texts": texts,
+    "an external link": (external_link(), LINK),
+    "an external link by a relative path": (external_link(absolute=False), LINK),
+    "a group that is an external link": (external_link("{group}"), LINK),
+    "all that is an external link": (external_link("{first}"), LINK),
+    "an external link aside": (external_link("aside"), LINK),
+    "a soft link": (soft_link("/nowhere"), LINK),
+    "a soft link to all": (soft_link("/"), LINK),
+    "a soft link to itself": (soft_link("/{name}"), LINK),
+    "data in another file": (external_data, OTHER_FILE),
+    "data of the system": (passwords, OTHER_FILE),
+    "data of a device": (device, OTHER_FILE),
+    "a virtual dataset": (virtual, OTHER_FILE),
+    "a virtual dataset of this file": (lambda f, n, p: virtual(f, n, p, "."), OTHER_FILE),
+    "a virtual dataset that grows": (lambda f, n, p: virtual(f, n, p, None, None), OTHER_FILE),
+    "a shape of a petabyte": (shaped(1 << 45), BOMB_SAID),
+    "a shape of 200 MB": (shaped(BOMB // 48), BOMB_SAID),
+    "a shape in chunks": (shaped(1 << 45, chunks=(1 << 10, 12)), BOMB_SAID),
+    "a shape of 200 MB in chunks": (shaped(BOMB // 48, chunks=(1 << 10, 12)), BOMB_SAID),
+    "a chunk of 3 GB": (shaped(5, chunks=(1 << 26, 12), maxshape=(None, 12)), BOMB_SAID),
+    "a chunk that inflates": (inflates, f"does not inflate to its {4 * 12 << 12} bytes"),
+    "a damaged chunk": (damaged_chunk(b"no zlib"), "a chunk"),
+    "a chunk of fewer bytes": (damaged_chunk(zlib.compress(bytes(4 * 60 - 1))), "a chunk|inflate"),
+    "many shapes": (many_bombs, BOMB_SAID),
+    "a filter's library": (plugin, "filter 32008 is not supported"),
+    "object references": (references, NO_NUMBER),
+    "region references": (regions, NO_NUMBER),
+    "texts": (texts, NO_NUMBER),
+    "arrays of any length": (typed(h5py.vlen_dtype("f4")), NO_NUMBER),
+    "records": (typed(np.dtype([("a", "f4")])), NO_NUMBER),
+    "opaque bytes": (typed(np.dtype("V4")), NO_NUMBER),
+    "integers": (typed("i4"), NO_NUMBER),
     "a type for an array": named_type,
-    "nothing": empty,
-    "a group in itself": in_itself,
-    "groups in groups": groups,
+    "nothing": (empty, "nothing, need one of|no recurrent layer|weights of 0 cells"),
+    "a group in itself": (in_itself, "is the same as"),
+    "a matrix twice": (twice, "is the same as"),
+    "groups in groups": (groups, "groups deep: refused"),
 }
 
 
-def spoiled(spoil, suffix):
-    def write(path):
-        path.write_bytes(good(suffix))
-        with h5py.File(path, "r+") as file:
-            del file[KERNEL[suffix]]
-            spoil(file, KERNEL[suffix], path)
-
-    return write
+def edited(data, path, change):
+    """Return an HDF5 file that change(file) has changed, on a disk: in memory its end is cut."""
+    path.write_bytes(data)
+    with h5py.File(path, "r+") as file:
+        change(file)
+    return path.read_bytes()
 
 
-def spoiled_within(spoil):
-    """Do the same in the member of a .keras archive."""
+def spoiled(spoil):
+    """Spoil the good file, or the member of a .keras archive."""
 
     def write(path):
+        def change(file):
+            name = MODEL if MODEL in file else VARIABLES
+            del file[name]
+            spoil(file, name, path)
+
+        if path.suffix != ".keras":
+            suffix = ".weights.h5" if path.name.endswith(".weights.h5") else ".h5"
+            return edited(good(suffix), path, change)
         parts = members(good(".keras"))
-        inner = io.BytesIO(parts["model.weights.h5"])
-        with h5py.File(inner, "r+") as file:
-            del file[KERNEL[".weights.h5"]]
-            spoil(file, KERNEL[".weights.h5"], path)
-        path.write_bytes(archive(parts | {"model.weights.h5": inner.getvalue()}))
+        inner = edited(parts["model.weights.h5"], path, change)
+        return archive(parts | {"model.weights.h5": inner})
 
     return write
 
@@ -231,26 +254,26 @@ NO_CONFIG = {
     "layers that are a number": '{"class_name": "Sequential", "config": {"layers": 3}}',
     "layers that are anything": '{"class_name":"Sequential","config":{"layers":[3,{"a":[]}]}}',
 }
-UNITS = {"a huge number": 10**30, "negative": -3, "a text": "3", "another": 4, "null": None}
 
 
-def reconfigured(change, suffix):
+def reconfigured(change):
     """Make a good file whose config is change(text of the config)."""
 
     def write(path):
-        path.write_bytes(good(suffix))
-        if suffix == ".h5":
-            with h5py.File(path, "r+") as file:
-                text = change(file.attrs["model_config"])
-                del file.attrs["model_config"]
-                if len(text) < 60_000:
-                    file.attrs["model_config"] = text
-                else:  # attributes that do not fit into the group's header are stored in a heap
-                    file.attrs.create("model_config", text, dtype=h5py.string_dtype())
-        else:
-            parts = members(good(suffix))
+        if path.suffix == ".keras":
+            parts = members(good(".keras"))
             text = change(parts["config.json"].decode())
-            path.write_bytes(archive(parts | {"config.json": text.encode()}))
+            return archive(parts | {"config.json": text.encode()})
+
+        def retell(file):
+            text = change(file.attrs["model_config"])
+            del file.attrs["model_config"]
+            if len(text) < 60_000:
+                file.attrs["model_config"] = text
+            else:  # attributes that do not fit into the group's header are stored in a heap
+                file.attrs.create("model_config", text, dtype=h5py.string_dtype())
+
+        return edited(good(".h5"), path, retell)
 
     return write
 
@@ -264,40 +287,66 @@ def one_more(layer):
     return change
 
 
-def units(value):
+def told(**more):
+    """Change the config of the LSTM."""
+
     def change(text):
         model = json.loads(text)
         (lstm,) = (x for x in model["config"]["layers"] if x["class_name"] == "LSTM")
-        lstm["config"]["units"] = value
+        lstm["config"] |= more
         return json.dumps(model)
 
     return change
 
 
-def attribute(name, value):
-    def write(path):
-        path.write_bytes(good(".h5"))
-        with h5py.File(path, "r+") as file:
-            file["model_weights" if name == "layer_names" else "model_weights/lstm"].attrs.create(
-                name, value, dtype=h5py.string_dtype()
-            )
+WRONG = {
+    "units, a huge number": told(units=10**30),
+    "units, negative": told(units=-3),
+    "units, a text": told(units="3"),
+    "units, another": told(units=4),
+    "units, null": told(units=None),
+    "units, true": told(units=True),
+    "an activation that is a function": told(activation={"class_name": "function"}),
+    "an activation that is a list": told(recurrent_activation=["x"] * 1000),
+}
+ATTRIBUTES = {"layer_names": "model_weights", "weight_names": "model_weights/lstm"}
+VALUES = {"a number": 3, "numbers": np.ones(3), "no UTF-8": b"\xff\xfe", "a text": "text",
+          "nothing": h5py.Empty("S3")}  # fmt: skip
 
-    return write
+
+def attribute(name, value, **more):
+    def change(file):
+        file[ATTRIBUTES.get(name, "/")].attrs.create(name, value, **more)
+
+    return lambda path: edited(good(".h5"), path, change)
+
+
+NAMES = {
+    "names that all lie in one place": (
+        attribute("layer_names", ["x" * 60_000] * 4000, dtype=h5py.string_dtype()), "bomb|layer",
+    ),
+    "names that lead out": attribute(
+        "weight_names", ["../../secret/other.h5"] * 3, dtype=h5py.string_dtype()
+    ),
+    **{f"{name}, {kind}": attribute(name, value)
+       for name in (*ATTRIBUTES, "model_config") for kind, value in VALUES.items()},
+}  # fmt: skip
+
+
+def each(make, table):
+    return {name: make(what) for name, what in table.items()}
 
 
 CASES = {
-    **{f"HDF5, {name}{suffix}": spoiled(spoil, suffix)
-       for name, spoil in SPOILERS.items() for suffix in KERNEL},
-    **{f"HDF5, {name}.keras": spoiled_within(spoil) for name, spoil in SPOILERS.items()},
-    **{f"config, units {name}{suffix}": reconfigured(units(value), suffix)
-       for name, value in UNITS.items() for suffix in (".h5", ".keras")},
-    "names that all lie in one place.h5": attribute("layer_names", ["x" * 60_000] * 4000),
-    "names that lead out.h5": attribute("weight_names", ["../../secret/other.h5"] * 3),
-}  # fmt: skip
-# Their RNN is intact: the file may be read or refused.
-EITHER = {
-    **{f"config, {name}{suffix}": reconfigured(one_more(layer), suffix)
-       for name, layer in ODD.items() for suffix in (".h5", ".keras")},
-    **{f"config, {name}{suffix}": reconfigured(lambda _, text=text: text, suffix)
-       for name, text in NO_CONFIG.items() for suffix in (".h5", ".keras")},
+    **files({name: (spoiled(row[0]), *row[1:]) if isinstance(row, tuple) else spoiled(row)
+             for name, row in SPOILERS.items()}, *ALL, kind="HDF5, "),
+    # the length of the error is limited
+    **files({name: (reconfigured(change), r"\A.{0,500}\Z") for name, change in WRONG.items()},
+            ".h5", ".keras", kind="config, ", codes=(3, 4)),
+    **files(NAMES, ".h5"),
+    # one more layer, which is not an RNN; and a config that names none: the weights tell the RNN
+    **files(each(lambda layer: reconfigured(one_more(layer)), ODD), ".h5", ".keras",
+            kind="config, ", codes=READ),
+    **files(each(lambda text: reconfigured(lambda _: text), NO_CONFIG), ".h5", ".keras",
+            kind="config, ", codes=EITHER),
 }  # fmt: skip

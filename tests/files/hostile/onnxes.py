@@ -4,7 +4,8 @@ import os
 
 import numpy as np
 import onnx
-from files.hostile.good import weights
+from files.hostile.case import files
+from files.hostile.good import varint, weights
 from onnx import TensorProto, helper, numpy_helper
 
 LONGEST_SIZE = (1 << 63) - 1
@@ -31,7 +32,7 @@ def model_of(given=None, before=(), nodes=(), functions=()):
 # --------------------------------------------------------------------------------- other files
 
 
-def external(place, said=True):
+def external(place, said):
     def write(path):
         folder = path.with_name(f"{path.stem} data")
         folder.mkdir()
@@ -46,7 +47,7 @@ def external(place, said=True):
             tensor.data_location = TensorProto.EXTERNAL
         where = place.format(folder=folder, name=folder.name)
         tensor.external_data.add(key="location", value=where)
-        path.write_bytes(model({"W": tensor}))
+        return model({"W": tensor})
 
     return write
 
@@ -89,11 +90,6 @@ def casts():
     return [*nodes, helper.make_node("Concat", [f"c{k}" for k in range(30)], ["W"], axis=0)]
 
 
-def cycle():
-    nodes = [helper.make_node("Identity", [a], [b]) for a, b in (("a", "b"), ("b", "a"))]
-    return [*nodes, helper.make_node("Identity", ["a"], ["W"])]
-
-
 def one(*arguments, **attributes):
     return [helper.make_node(*arguments, **attributes)]
 
@@ -122,21 +118,13 @@ def call(name):
 
 
 def functions(count, times):
-    made = [function(f"F{k}", [call(f"F{k + 1}")] * times) for k in range(count)]
-    return lambda: model(nodes=[call("F0")], functions=made)
+    """Return functions that call the next one so many times."""
+    return [function(f"F{k}", [call(f"F{k + 1}")] * times) for k in range(count)]
 
 
 def within(number, message):
     """Put a message into a field of another, as bytes: protobuf's own classes limit the depth."""
-    return bytes([number << 3 | 2]) + length(len(message)) + message
-
-
-def length(n):
-    made = bytearray()
-    while n > 127:
-        made.append(n & 127 | 128)
-        n >>= 7
-    return bytes([*made, n])
+    return bytes([number << 3 | 2]) + varint(len(message)) + message
 
 
 def graphs(deep):
@@ -159,60 +147,119 @@ def sparse_tensor():
     return made.SerializeToString()
 
 
-MODELS = {
-    "a shape of a petabyte": lambda: model(claims([1, 12, 1 << 45])),
-    "a shape that overflows": lambda: model(claims([1 << 31] * 3)),
-    "a shape of the largest sizes": lambda: model(claims([LONGEST_SIZE] * 8)),
-    "a shape of very many axes": lambda: model(claims([LONGEST_SIZE] * 100_000)),
-    "a negative shape": lambda: model(claims([1, -12, -5])),
-    "nothing of a huge shape": lambda: model(claims([0, LONGEST_SIZE, LONGEST_SIZE], 0)),
-    "a byte too few": lambda: model(claims([1, 12, 5], 239)),
-    "a segment": lambda: model(claims([1, 12, 5], segment=TensorProto.Segment(begin=0, end=1))),
-    "a sparse tensor": sparse_tensor,
-    "a long chain": lambda: model(of_n0(), chain("Identity", 20_000)),
-    "a chain that doubles": lambda: model(
-        of_n0(), chain("Concat", 40, lambda k: [f"n{k}", f"n{k}"], axis=2)
+def no_hidden_units():
+    empty = {"W": np.zeros((1, 0, 5), "f4"), "R": np.zeros((1, 0, 0), "f4"),
+             "B": np.zeros((1, 0), "f4")}  # fmt: skip
+    made = model_of(empty)
+    del made.graph.node[0].attribute[:]
+    return made.SerializeToString()
+
+
+def of_type(number):
+    given = claims([1, 12, 5])
+    given["W"].data_type = number
+    return model(given)
+
+
+def two_of_a_name():
+    made = model_of()
+    made.graph.initializer.append(numpy_helper.from_array(weights("onnx")["W"] + 1, "W"))
+    return made.SerializeToString()
+
+
+GROWS, STEPS = "times the size of the file", "too many steps"
+NONSENSE = [
+    ("Transpose", ["n0"], {"perm": [0, 0, 5]}), ("Transpose", [], {}),
+    ("Concat", ["n0", "n0"], {}), ("Concat", ["n0", "B"], {"axis": 0}),
+    ("Cast", ["n0"], {}), ("Cast", ["n0"], {"to": 99}),
+    ("Reshape", ["n0", "n0"], {}), ("Reshape", ["n0", "huge"], {}),
+    ("Unsqueeze", ["n0", "huge"], {}),
+    ("Slice", ["n0", "huge", "n0"], {}), ("Slice", ["n0", "huge", "huge", "huge", "huge"], {}),
+    ("Gather", ["n0"], {}), ("Gather", ["n0", "huge"], {"axis": 9}),
+    ("Expand", ["n0", "huge"], {}), ("Expand", ["n0", "below"], {}),
+    ("Tile", ["n0", "huge"], {}), ("Tile", ["n0", "below"], {}), ("Tile", ["n0"], {}),
+    ("ConstantOfShape", ["huge"], {}), ("ConstantOfShape", ["below"], {}),
+    ("ConstantOfShape", [], {}),
+    ("DequantizeLinear", ["n0"], {}), ("DequantizeLinear", ["n0", "n0"], {}),
+    ("Range", ["zero", "most", "step"], {}),
+    ("Constant", [], {}), ("Constant", [], {"value_string": "x"}),
+]  # fmt: skip
+NUMBERS = {"huge": np.array([1 << 62] * 4), "below": np.array([-(1 << 40), 1, 1]),
+           **numbers(zero=0, most=1 << 60, step=1)}  # fmt: skip
+# What it is: W replaced, other nodes before, and nodes and functions after the LSTM; the error.
+GIVEN = {
+    "a shape of a petabyte": (claims([1, 12, 1 << 45]), "W"),
+    "a shape that overflows": (claims([1 << 31] * 3), "W"),
+    "a shape of the largest sizes": (claims([LONGEST_SIZE] * 8), "W"),
+    "a shape of 1,000 axes": (claims([1] * 1000), "W"),
+    "a shape of very many axes": (claims([LONGEST_SIZE] * 100_000), "W"),
+    "a negative shape": (claims([1, -12, -5]), "W"),
+    "nothing of a huge shape": (claims([0, LONGEST_SIZE, LONGEST_SIZE], 0), "W"),
+    "a byte too few": (claims([1, 12, 5], 239), "W"),
+    "a byte too many": (claims([1, 12, 5], 241), "W"),
+    "no bytes": ({"W": TensorProto(name="W", data_type=1, dims=[1, 12, 5])}, "W"),
+    "a number for a petabyte": (
+        {"W": TensorProto(name="W", data_type=1, dims=[1, 12, 1 << 40], float_data=[1.0])}, "W",
     ),
-    "a chain that doubles and halves": lambda: model(
-        of_n0(**numbers(zero=0, five=5, two=2)), doubled_and_halved()
+    "a segment": (claims([1, 12, 5], segment=TensorProto.Segment(begin=0, end=1)), "W"),
+    "a name of nothing": ({"W": None}, "'W' is used but not defined"),
+}  # fmt: skip
+NODES = {
+    "101 steps": (of_n0(), chain("Identity", 101), STEPS),
+    "a long chain": (of_n0(), chain("Identity", 20_000), STEPS),
+    "a chain that doubles": (
+        of_n0(), chain("Concat", 40, lambda k: [f"n{k}", f"n{k}"], axis=2), f"{STEPS}|{GROWS}",
     ),
-    "casts that grow": lambda: model({"W": None, "n0": np.zeros(1 << 20, "i1")}, casts()),
-    "scales that grow": lambda: model(
+    "a chain that doubles and halves": (
+        of_n0(**numbers(zero=0, five=5, two=2)), doubled_and_halved(), f"{STEPS}|{GROWS}",
+    ),
+    "casts that grow": ({"W": None, "n0": np.zeros(1 << 20, "i1")}, casts(), GROWS),
+    "scales that grow": (
         {"W": None, "q": np.zeros((1 << 14, 1), "i1"), "s": np.ones((1, 1 << 14), "f4")},
-        one("DequantizeLinear", ["q", "s"], ["W"]),
+        one("DequantizeLinear", ["q", "s"], ["W"]), GROWS,
     ),
-    "a shape that is computed": lambda: model(
-        of_n0(huge=np.array([1 << 62] * 4)), one("Reshape", ["n0", "huge"], ["W"])
+    "a cycle": (
+        {"W": None}, [helper.make_node("Identity", [a], [b]) for a, b in ("ab", "ba", "aW")],
+        "from itself",
     ),
-    "a constant of a shape": lambda: model(
-        of_n0(huge=np.array([1 << 31, 1 << 31])), one("ConstantOfShape", ["huge"], ["W"])
+    "of itself": ({"W": None}, one("Identity", ["W"], ["W"]), "from itself"),
+    "a name twice": ({}, one("Identity", ["R"], ["W"]), "'W' is defined twice"),
+    **{f"nonsense, {operator} {k}": (
+           of_n0(**NUMBERS), one(operator, given, ["W"], **more), "node 'lstm': ")
+       for k, (operator, given, more) in enumerate(NONSENSE)},
+}  # fmt: skip
+DEEP, TOO_MANY = "nested more than 100 deep", "more than 20000 nodes"
+FUNCTIONS = {
+    "a function of itself": ([function("F0", [call("F0")])], DEEP),
+    "functions of each other": (
+        [function("F0", [call("F1")]), function("F1", [call("F0")])], DEEP,
     ),
-    "expanded": lambda: model(
-        of_n0(huge=np.array([1 << 31, 12, 5])), one("Expand", ["n0", "huge"], ["W"])
+    "functions that double": (functions(60, 2), TOO_MANY),
+    "functions in functions": (functions(2000, 1), DEEP),
+}  # fmt: skip
+NO_MODEL = "not an ONNX model"
+MODELS = {
+    **{f"type {number}": (lambda path, number=number: of_type(number), "W")
+       for number in (0, 8, 14, 17, 22, 99, -1)},
+    "no hidden units": (lambda path: no_hidden_units(), "lstm"),
+    "a sparse tensor": (lambda path: sparse_tensor(), "sparse tensor"),
+    "a tensor twice": (lambda path: two_of_a_name(), "'W' is defined twice"),
+    "graphs in graphs": (lambda path: graphs(60), NO_MODEL),
+    "graphs in graphs, very deep": (lambda path: graphs(3000), NO_MODEL),
+    "very many nodes": (lambda path: within(7, within(1, b"") * 400_000), "than 200000 nodes"),
+    "a name that is not a text": (
+        lambda path: model().replace(b"lstm", b"l\xff\xfem"), f"{NO_MODEL}|not UTF-8",
     ),
-    "tiled": lambda: model(of_n0(huge=np.array([1 << 40] * 3)), one("Tile", ["n0", "huge"], ["W"])),
-    "a range": lambda: model(
-        of_n0(**numbers(zero=0, most=1 << 60, step=1)),
-        one("Range", ["zero", "most", "step"], ["W"]),
-    ),
-    "a cycle": lambda: model({"W": None}, cycle()),
-    "of itself": lambda: model({"W": None}, one("Identity", ["W"], ["W"])),
-    "a name twice": lambda: model(before=one("Identity", ["R"], ["W"])),
-    "graphs in graphs": lambda: graphs(60),
-    "graphs in graphs, very deep": lambda: graphs(3000),
-    "very many nodes": lambda: within(7, within(1, b"") * 400_000),
-    "a function of itself": lambda: model(
-        nodes=[call("F0")], functions=[function("F0", [call("F0")])]
-    ),
-    "functions that double": functions(60, 2),
-    "functions in functions": functions(2000, 1),
-    "a name that is not a text": lambda: model().replace(b"lstm", b"l\xff\xfem"),
-    "hidden units beyond all": lambda: model().replace(
+    "hidden units beyond all": lambda path: model().replace(
         b"hidden_size\x18\x03", b"hidden_size\x18\x7f"
     ),
-    "no model": lambda: b"\x89PNG",
-    "an empty file": lambda: b"",
-}
+    "no model": (b"\x89PNG", NO_MODEL),
+    "zeros": (bytes(100), NO_MODEL),
+    "a zip archive": (b"PK\3\4", "zip archive"),
+    "all bytes": (bytes(range(7, 256)), NO_MODEL),
+    "an object of JSON": (b"{}", NO_MODEL),
+    "an empty file": b"",
+}  # fmt: skip
 
 
 def too_large(path):
@@ -221,9 +268,16 @@ def too_large(path):
 
 
 CASES = {
-    **{f"ONNX, data {name}{'' if said else ', not said'}.onnx": external(place, said)
-       for name, place in EXTERNAL.items() for said in (True, False)},
-    **{f"ONNX, {name}.onnx": (lambda path, make=make: path.write_bytes(make()))
-       for name, make in MODELS.items()},
-    "ONNX, beyond protobuf.onnx": too_large,
+    **files({f"data {name}{'' if said else ', not said'}":
+             (external(place, said), "save_as_external_data=False")
+             for name, place in EXTERNAL.items() for said in (True, False)},
+            ".onnx", kind="ONNX, "),
+    **files({name: (lambda path, given=given: model(given), says)
+             for name, (given, says) in GIVEN.items()}, ".onnx", kind="ONNX, "),
+    **files({name: (lambda path, given=given, nodes=nodes: model(given, nodes), says)
+             for name, (given, nodes, says) in NODES.items()}, ".onnx", kind="ONNX, "),
+    **files({name: (lambda path, made=made: model(nodes=[call("F0")], functions=made), says)
+             for name, (made, says) in FUNCTIONS.items()}, ".onnx", kind="ONNX, "),
+    **files(MODELS, ".onnx", kind="ONNX, "),
+    **files({"beyond protobuf": (too_large, "protobuf's limit of 2 GB")}, ".onnx", kind="ONNX, "),
 }  # fmt: skip

@@ -1,45 +1,40 @@
 """Under every suffix: not a regular file, a file of another format, an empty file."""
 
+import contextlib
 import os
+import socket
 
+from files.hostile.case import EITHER, files
 from files.hostile.good import LAYOUTS, good
 
-SUFFIXES = (".safetensors", ".npz", ".npy", ".bin", ".pt", ".h5", ".weights.h5", ".keras", ".onnx",
-            ".msgpack", ".eqx", ".pdparams", ".index",
-            ".params")  # fmt: skip
-
-
-def itself(path):
-    path.symlink_to(path)
+SUFFIXES = [suffix for suffix in LAYOUTS if suffix not in (".old.pt", ".pkl")]
 
 
 def to(target):
-    return lambda path: path.symlink_to(target)
+    return lambda path: path.symlink_to(path.parent / target)
 
 
-def gone(path):
-    path.symlink_to(path.with_name("nowhere"))
+def bound(path):
+    with socket.socket(socket.AF_UNIX) as end, contextlib.chdir(path.parent):
+        end.bind(path.name)  # short, as a socket's has to be
 
 
-def bytes_of(data):
-    return lambda path: path.write_bytes(data)
-
-
-def another(suffix):
-    return lambda path: path.write_bytes(good(suffix))
-
-
+IRREGULAR, KERNEL = "is not a regular file", "has 0 bytes: it is empty, or a file of the kernel"
 NO_FILES = {
-    "a FIFO": os.mkfifo,
-    "a folder": os.mkdir,
-    "a link to itself": itself,
-    "a link to nothing": gone,
-    "a link to dev zero": to("/dev/zero"),
-    "a link to dev null": to("/dev/null"),
-    "a link to proc": to("/proc/self/mem"),
-}
+    "a FIFO": (os.mkfifo, IRREGULAR),
+    "a folder": (os.mkdir, IRREGULAR),
+    "a socket": (bound, IRREGULAR),
+    "a link to dev zero": (to("/dev/zero"), IRREGULAR),
+    "a link to dev null": (to("/dev/null"), IRREGULAR),
+    "a link to itself": (lambda path: path.symlink_to(path), "does not exist"),
+    "a link to nothing": (to("nowhere"), "does not exist"),
+    # regular files without a size, or with one that is not that of their content
+    **{f"a link to {name}": (to(f"/proc/self/{name}"), KERNEL)
+       for name in ("mem", "environ", "maps", "clear_refs")},
+    "a link to sys": to("/sys/devices/system/cpu/online"),
+}  # fmt: skip
 CONTENTS = {
-    "no bytes": b"",
+    "no bytes": (b"", "has 0 bytes: it is empty, or"),
     "a byte": b"\0",
     "a thousand zeros": bytes(1000),
     "a thousand times ff": b"\xff" * 1000,
@@ -51,15 +46,9 @@ CONTENTS = {
     "gzip": b"\x1f\x8b\x08" + bytes(50),
     "a tar archive": bytes(257) + b"ustar" + bytes(300),
 }
+CASES = files({**NO_FILES, **CONTENTS}, *SUFFIXES)
 # The bytes of another format. A .bin accepts any bytes; a vector alone is an RNN by its spec.
-EITHER = {
-    f"really {real[1:]}{suffix}": another(real)
-    for suffix in SUFFIXES
-    for real in LAYOUTS
-    if real not in (".bin", ".npy") and not real.endswith(suffix) and not suffix.endswith(real)
-}
-CASES = {
-    **{f"{name}{suffix}": make for name, make in NO_FILES.items() for suffix in SUFFIXES},
-    **{f"{name}{suffix}": bytes_of(data) for name, data in CONTENTS.items()
-       for suffix in SUFFIXES},
-}  # fmt: skip
+for suffix in SUFFIXES:
+    real = [one for one in LAYOUTS if one not in (".bin", ".npy")
+            and not one.endswith(suffix) and not suffix.endswith(one)]  # fmt: skip
+    CASES |= files({f"really {one[1:]}": good(one) for one in real}, suffix, codes=EITHER)

@@ -1,12 +1,15 @@
 """Hostile checkpoints of torch, in each form: an archive, the older one, a bare pickle."""
 
 import builtins
+import itertools
 import os
 import pickle
 import shutil
 import subprocess
 
 import numpy as np
+import torch
+from files.hostile.case import files
 from files.hostile.good import archive
 
 MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
@@ -22,33 +25,48 @@ class Calls:
         return self.call
 
 
-def in_archive(pickled):
-    return archive({"m/data.pkl": pickled, "m/data/0": bytes(16), "m/version": b"3\n"})
+VALUES = bytes(16)
 
 
-def in_old(pickled):
+def in_archive(pickled, values=VALUES):
+    return archive({"m/data.pkl": pickled, "m/data/0": values, "m/version": b"3\n"})
+
+
+def in_old(pickled, values=b""):
     head = b"".join(pickle.dumps(part, 2) for part in (MAGIC, VERSION, {"little_endian": True}))
-    return head + pickled + pickle.dumps(["0"], 2) + (4).to_bytes(8, "little") + bytes(16)
+    storages = (len(values) // 4).to_bytes(8, "little") + values if values else b""
+    return head + pickled + pickle.dumps(["0"] if values else [], 2) + storages
 
 
-FORMS = {"": in_archive, ", old form": in_old, ", bare": lambda pickled: pickled}
+# The forms of a file, each with its suffix.
+FORMS = {".pt": in_archive, ", old form.pt": in_old, ", bare.pt": bytes, ".pkl": bytes}
 PAYLOADS = {
-    "os.system": lambda mark: Calls(os.system, f"touch {mark}"),
-    "eval": lambda mark: Calls(eval, f"open({mark!r}, 'w')"),
-    "exec": lambda mark: Calls(exec, f"open({mark!r}, 'w')"),
-    "open": lambda mark: Calls(open, mark, "w"),
-    "getattr": lambda mark: Calls(getattr, "x", "upper"),
-    "import": lambda mark: Calls(builtins.__import__, "this"),
-    "Popen": lambda mark: Calls(subprocess.Popen, ["touch", mark]),
-    "np.load": lambda mark: Calls(np.load, mark),
-    "mkdir": lambda mark: Calls(os.mkdir, mark),
-    "rmtree": lambda mark: Calls(shutil.rmtree, mark),
-    "deep in a dict": lambda mark: {"state_dict": {"w": [{"a": Calls(os.mkdir, mark)}]}},
-}
+    "os.system": (lambda mark: Calls(os.system, f"touch {mark}"), r"(posix|os)\.system"),
+    "eval": (lambda mark: Calls(eval, f"open({mark!r}, 'w')"), "eval"),
+    "exec": (lambda mark: Calls(exec, f"open({mark!r}, 'w')"), "exec"),
+    "open": (lambda mark: Calls(open, mark, "w"), "open"),
+    "getattr": (lambda mark: Calls(getattr, "x", "upper"), "getattr"),
+    "import": (lambda mark: Calls(builtins.__import__, "this"), "__import__"),
+    "Popen": (lambda mark: Calls(subprocess.Popen, ["touch", mark]), "Popen"),
+    "np.load": (lambda mark: Calls(np.load, mark), "load"),
+    "torch.load": (lambda mark: Calls(torch.load, mark), r"torch\.serialization\.load"),
+    "torch.jit": (lambda mark: Calls(torch.jit.load, mark), r"torch\.jit"),
+    "mkdir": (lambda mark: Calls(os.mkdir, mark), "mkdir"),
+    "rmtree": (lambda mark: Calls(shutil.rmtree, mark), "rmtree"),
+    "deep in a dict": (
+        lambda mark: {"state_dict": {"w": [{"a": Calls(os.mkdir, mark)}]}}, "mkdir",
+    ),
+}  # fmt: skip
+# What several programs do: a text of 100,000 bytes; call the first thing with the second one.
+TEXT, LATIN = b"X\xa0\x86\x01\x00" + b"a" * 100_000, b"X\x06\x00\x00\x00latin1"
+AGAIN = b"h\x00h\x01R" * 20_000
 PROGRAMS = {
     "GLOBAL": b"cos\nsystem\n(S'touch mark'\ntR.",
     "INST": b"(S'touch mark'\nios\nsystem\n.",
     "OBJ": b"(cos\nsystem\nS'touch mark'\no.",
+    "a value of a dict": b"\x80\x02ccollections\nOrderedDict\n)R}X\x01\0\0\0acos\nsystem\nsb.",
+    "getattr by hand":
+        b"\x80\x02c__builtin__\ngetattr\nccollections\nOrderedDict\nX\x04\0\0\0copy\x86R.",
     "STACK_GLOBAL": b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x0atouch mark\x85R.",
     "an import without a call": b"cthis\nthis\n.",
     "torch.load": b"\x80\x02ctorch.serialization\nload\nX\x0b\x00\x00\x00/etc/passwd\x85R.",
@@ -69,62 +87,36 @@ PROGRAMS = {
     "lists in lists": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
     "tuples in tuples": b"\x80\x02N" + b"\x85" * (1 << 20) + b".",
     "dicts in dicts": b"\x80\x02}" + b"K\x01}" * 50_000 + b"s" * 50_000 + b".",
-    "doubled a hundred times": b"\x80\x02}q\x00"
-    + b"}q\x01(K\x01h\x00K\x02h\x00uq\x00" * 100
-    + b".",
+    "doubled a hundred times":
+        b"\x80\x02}q\x00" + b"}q\x01(K\x01h\x00K\x02h\x00uq\x00" * 100 + b".",
     "a list in itself": b"\x80\x02]q\x00h\x00a.",
     "frames": b"\x80\x04" + b"\x95\x00\x00\x00\x00\x00\x00\x00\x00" * 300_000 + b"N.",
     "a tuple in 400,000 others, as a key": b"\x80\x02}N" + b"\x85" * 400_000 + b"Ns.",
-    "two equal tuples in 100,000 others, as keys": b"\x80\x02}"
-    + (b"N" + b"\x85" * 100_000 + b"Ns") * 2
-    + b".",
-    "a tuple that is passed 100,000 times": b"\x80\x02(ccollections\ndefaultdict\nq\x00("
-    + b"N" * 100_000
-    + b"tq\x01R"
-    + b"h\x00h\x01R" * 90_000
-    + b"t.",
-    "a text that is copied 1,000 times by a rebuilt type": b"\x80\x02("
-    + b"ctorch._tensor\n_rebuild_from_type_v2\nq\x00"
-    + b"(c_codecs\nencode\nNX\xa0\x86\x01\x00"
-    + b"a" * 100_000
-    + b"X\x06\x00\x00\x00latin1\x86Ntq\x01R"
-    + b"h\x00h\x01R" * 20_000
-    + b"t.",
-    "a long key in 3,000 dicts": b"\x80\x02X\xa0\x86\x01\x00"
-    + b"a" * 100_000
-    + b"q\x00("
-    + b"}h\x00cab\ncd\ns" * 30_000
-    + b"t.",
-    "dimensions of an array": b"\x80\x02cnumpy.core.multiarray\n_reconstruct\n"
-    + b"cnumpy\nndarray\n\x85R(K\x01("
-    + (b"\x8a\xff" + b"\xff" * 254 + b"\x7f") * 4000
-    + b"tcnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R\x89U\x01atb.",
-    "a text that is copied 20,000 times": b"\x80\x02(c_codecs\nencode\nq\x00X\xa0\x86\x01\x00"
-    + b"a" * 100_000
-    + b"X\x06\x00\x00\x00latin1\x86q\x01R"
-    + b"h\x00h\x01R" * 20_000
-    + b"t.",
-    "a dict that is copied 20,000 times": b"\x80\x02(ccollections\nOrderedDict\nq\x00}("
-    + b"".join(b"M" + k.to_bytes(2, "little") + b"N" for k in range(20_000))
-    + b"u\x85q\x01R"
-    + b"h\x00h\x01R" * 20_000
-    + b"t.",
-    "an array's state that is used 20,000 times": b"\x80\x02("
-    + b"cnumpy.core.multiarray\n_reconstruct\nq\x00"
-    + b"cnumpy\nndarray\n\x85q\x01R(K\x01M\x50\xc3\x85cnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R\x89"
-    + b"X\x50\xc3\x00\x00"
-    + b"a" * 50_000
-    + b"tq\x02b"
-    + b"h\x00h\x01Rh\x02b" * 20_000
-    + b"t.",
-    "an array's state in a list that is used 20,000 times": b"\x80\x02("
-    + b"cnumpy.core.multiarray\n_reconstruct\nq\x00"
-    + b"cnumpy\nndarray\n\x85q\x01R](K\x01M\x50\xc3\x85cnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R\x89"
-    + b"X\x50\xc3\x00\x00"
-    + b"a" * 50_000
-    + b"eq\x02b"
-    + b"h\x00h\x01Rh\x02b" * 20_000
-    + b"t.",
+    "two equal tuples in 100,000 others, as keys":
+        b"\x80\x02}" + (b"N" + b"\x85" * 100_000 + b"Ns") * 2 + b".",
+    "a tuple that is passed 90,000 times":
+        b"\x80\x02(ccollections\ndefaultdict\nq\x00(" + b"N" * 100_000 + b"tq\x01R"
+        + b"h\x00h\x01R" * 90_000 + b"t.",
+    "a text that is copied by a rebuilt type":
+        b"\x80\x02(ctorch._tensor\n_rebuild_from_type_v2\nq\x00(c_codecs\nencode\nN" + TEXT
+        + LATIN + b"\x86Ntq\x01R" + AGAIN + b"t.",
+    "a long key in 30,000 dicts":
+        b"\x80\x02" + TEXT + b"q\x00(" + b"}h\x00cab\ncd\ns" * 30_000 + b"t.",
+    "dimensions of an array":
+        b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n\x85R(K\x01("
+        + (b"\x8a\xff" + b"\xff" * 254 + b"\x7f") * 4000
+        + b"tcnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R\x89U\x01atb.",
+    "a text that is copied 20,000 times":
+        b"\x80\x02(c_codecs\nencode\nq\x00" + TEXT + LATIN + b"\x86q\x01R" + AGAIN + b"t.",
+    "a dict that is copied 20,000 times":
+        b"\x80\x02(ccollections\nOrderedDict\nq\x00}("
+        + b"".join(b"M" + k.to_bytes(2, "little") + b"N" for k in range(20_000))
+        + b"u\x85q\x01R" + AGAIN + b"t.",
+    **{f"an array's state in a {kind} that is used 20,000 times":
+       b"\x80\x02(cnumpy.core.multiarray\n_reconstruct\nq\x00cnumpy\nndarray\n\x85q\x01R" + first
+       + b"(K\x01M\x50\xc3\x85cnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R\x89X\x50\xc3\x00\x00"
+       + b"a" * 50_000 + last + b"q\x02b" + b"h\x00h\x01Rh\x02b" * 20_000 + b"t."
+       for kind, first, last in (("tuple", b"", b"t"), ("list", b"]", b"e"))},
     "a million marks": b"\x80\x02" + b"(" * 790_000 + b".",
     "lists in the memo": b"\x80\x04" + b"]\x94" * 390_000 + b".",
     "names": b"\x80\x02" + b"cab\ncd\n" * 700_000 + b".",
@@ -132,21 +124,42 @@ PROGRAMS = {
     "a function that makes tensors, made by itself": (
         b"\x80\x02" + b"(ctorch._tensor\n_rebuild_from_type_v2\nN" * 5000 + b"NNt" * 5000 + b"R."
     ),
-    "keys that collide": b"\x80\x02}("
-    + b"".join(b"\x8a\x0b" + (k * (2**61 - 1)).to_bytes(11, "little") + b"N" for k in range(30_000))
-    + b"u.",
-}
+    "keys that collide": b"\x80\x02}(" + b"".join(
+        b"\x8a\x0b" + (k * (2**61 - 1)).to_bytes(11, "little") + b"N" for k in range(30_000)
+    ) + b"u.",
+}  # fmt: skip
 
 
-def storage(numel, kind=b"FloatStorage", key=b"0"):
+# Opcodes in an order that no pickler writes.
+ODD = [
+    b"ctorch\nFloatStorage\n}X\x05\x00\x00\x00_makeNsb.",  # changes what is shared by all
+    b"ctorch._utils\n_rebuild_tensor_v2\n(}}ttb.",
+    b"ctorch\nFloatStorage\n(N}tb.",
+    b"]}b.", b"}]b.", b"K\x01)R.", b"N)R.", b"0.", b".", b"(.", b"t.", b"u.", b"R.", b"Q.", b"NQ.",
+    b"N.", b"h\x07.", b"j\xff\xff\xff\x7f.", b"}]Ns.", b"](K\x01u.", b"NNa.", b"(NNe.",
+    b"X\xff\xff\xff\xffa.", b"X\x01\x00\x00\x00\xff.", b"U\x05a.", b"\x8a\xff.", b"J\x00.",
+    b"r\xff\xff\xff\xff.", b"\x8a\x09" + b"\x01" * 9 + b".", b"\x97.",
+    b"\x95" + b"\xff" * 8 + b".", b"T\xff\xff\xff\xff.", b"B\xff\xff\xff\x7f.",
+    b"ctorch._utils\n_rebuild_tensor_v2\n)R.",
+    b"ctorch._utils\n_rebuild_tensor_v2\n(NK\x00)))tR.",
+    b"ctorch._utils\n_rebuild_parameter\n)R.",
+    b"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch\nSize\nNNNtR.",
+    b"ccollections\nOrderedDict\n(K\x01tR.",
+]  # fmt: skip
+PROGRAMS |= {f"opcodes {k}": b"\x80\x02" + program for k, program in enumerate(ODD)}
+
+
+def storage(numel, kind=b"FloatStorage", key=b"U\x010"):
     """Return a persistent id, as torch pickles a storage."""
     return (
-        b"(U\x07storagectorch\n" + kind + b"\nU" + bytes([len(key)]) + key + b"U\x03cpu"
-        + long(numel) + b"tQ"
+        b"(U\x07storagectorch\n" + kind + b"\n" + key + b"U\x03cpu" + long(numel) + b"tQ"
     )  # fmt: skip
 
 
 def long(n):
+    """Return the program of an integer; other programs are given as bytes."""
+    if isinstance(n, bytes):
+        return n
     data = n.to_bytes(17, "little", signed=True)
     return b"\x8a" + bytes([len(data)]) + data
 
@@ -177,8 +190,14 @@ CLAIMS = {
     "an expanded bomb": tensor(shape=(1 << 40,), strides=(0,)),
     "sixty axes": tensor(shape=(1,) * 60, strides=(1,) * 60),
     "fewer strides than sizes": tensor(shape=(2, 2)),
-    "a storage that is a path": tensor(key=b"../../../etc/passwd"),
+    "a storage that is a path": tensor(key=b"U\x13../../../etc/passwd"),
+    "a storage of a number's name": tensor(key=b"K\0"),
+    "another storage": tensor(key=b"U\x011"),
     "an unknown kind of storage": tensor(kind=b"Size"),
+    "a storage of a text's size": tensor(b"U\x014"),
+    "a storage of true": tensor(b"\x88", (1,)),
+    "fewer than are stored": tensor(3, (3,)),
+    "a shape of texts": tensor(shape=(b"U\x012",)),
 }
 
 
@@ -228,25 +247,29 @@ ARRAYS = {
 SHARED = b"\x80\x04}\x8c\1a\x8e" + (1 << 20).to_bytes(8, "little") + bytes(1 << 20) + b"\x94s."
 
 
-def payload(form, make, protocol):
-    def write(path):
-        value = make(str(path.with_name("mark")))
-        path.write_bytes(form(pickle.dumps(value, protocol)))
-
-    return write
+def payload(make, protocol):
+    return lambda path: pickle.dumps(make(str(path.with_name("mark"))), protocol)
 
 
-def program(form, pickled):
-    return lambda path: path.write_bytes(form(pickled))
+def in_turn(table, forms):
+    """Return the cases of a table, each in one form. The machine is the same for all forms."""
+    turns = zip(table.items(), itertools.cycle(forms), strict=False)
+    return {
+        name: case
+        for (name, row), form in turns
+        for name, case in files({name: row}, form, kind="pickle, ", form=FORMS[form]).items()
+    }
 
 
+# Not only for want of an RNN.
+REFUSED = r"\A(?!.*no recurrent layer)"
+TORCH = list(FORMS)[:3]
 CASES = {
-    **{f"pickle, {name}, {protocol}{which}.pt": payload(form, make, protocol)
-       for name, make in PAYLOADS.items() for which, form in FORMS.items()
-       for protocol in (2, 4)},
-    **{f"pickle, {name}{which}.pt": program(form, pickled)
-       for name, pickled in {**PROGRAMS, **CLAIMS, **ARRAYS}.items()
-       for which, form in FORMS.items()},
-    **{f"pickle, {name}.pkl": program(FORMS[", bare"], pickled)
-       for name, pickled in {**PROGRAMS, **ARRAYS, "shared": SHARED}.items()},
+    **{name: case for k, (name, (make, says)) in enumerate(PAYLOADS.items())
+       for name, case in in_turn({f"{name}, {protocol}": (payload(make, protocol), says)
+                                  for protocol in (2, 4, 5)}, TORCH[k % 3:] + TORCH).items()},
+    **in_turn(PROGRAMS, FORMS),
+    **files({name: (data, REFUSED) for name, data in CLAIMS.items()}, ".pt", form=in_archive),
+    **files({name: (in_old(data, VALUES), REFUSED) for name, data in CLAIMS.items()}, ", old.pt"),
+    **in_turn(ARRAYS | {"shared": SHARED}, list(FORMS)[::-1]),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Start a process that reads files and is watched: watch.c, reader.py."""
+"""A process that reads files and is watched: watch.c, reader.py."""
 
 import json
 import signal
@@ -14,33 +14,45 @@ FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-fP
 
 
 class Reader:
-    """Runs the jobs of reader.py. If a job ends the process, a new process does the next one."""
+    """Does the jobs of reader.py. If a job ends the process, a new process does the next one.
 
-    def __init__(self, folder):
-        self._library, self._log = folder / "watch.so", folder / "log"
-        run = ["cc", *FLAGS, "-o", self._library, HERE / "watch.c", "-ldl"]
+    first: jobs that each process does before any other.
+    """
+
+    def __init__(self, folder, first=()):
+        library, self._errors, log = folder / "watch.so", folder / "errors", folder / "log"
+        run = ["cc", *FLAGS, "-o", library, HERE / "watch.c", "-ldl"]
         subprocess.run(run, check=True)
+        log.touch()
+        self._env = environment() | {"WATCH_LOG": str(log), "LD_PRELOAD": str(library)}
+        self._first, self._process = list(first), None
 
-    def __call__(self, jobs):
-        """Return {name: answer} of jobs [name, what, ...]. The answer of a job that ended the
-        process is the name of the signal."""
-        answers, left = {}, list(jobs)
-        while left:
-            code, words = self._run(left, answers)
-            left = left[len(answers) - len(jobs) :] if len(answers) < len(jobs) else []
-            if left:
-                assert code < 0, words
-                answers[left.pop(0)[0]] = signal.Signals(-code).name
-        return answers
+    def __call__(self, *job):
+        """Return the answer of a job, or the name of the signal by which the process ended."""
+        if self._process is None:
+            self._start()
+            for one in self._first:
+                assert not isinstance(end := self._ask(one), str), f"{one} ended it with {end}"
+        return self._ask(job)
 
-    def _run(self, jobs, answers):
-        self._log.write_bytes(b"")
-        done = subprocess.run(
-            [sys.executable, "-m", "files.hostile.reader"],
-            input="".join(json.dumps(job, default=str) + "\n" for job in jobs),
-            cwd=TESTS,
-            env=environment() | {"WATCH_LOG": str(self._log), "LD_PRELOAD": str(self._library)},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        answers |= dict(map(json.loads, done.stdout.splitlines()))
-        return done.returncode, done.stderr
+    def _start(self):
+        with open(self._errors, "w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "files.hostile.reader"], cwd=TESTS, env=self._env, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+            )  # fmt: skip
+
+    def _ask(self, job):
+        print(json.dumps(job, default=str), file=self._process.stdin, flush=True)
+        if line := self._process.stdout.readline():
+            return json.loads(line)
+        code = self.close()
+        assert code < 0, self._errors.read_text()
+        return signal.Signals(-code).name
+
+    def close(self):
+        process, self._process = self._process, None
+        if process is not None:
+            with process:
+                process.stdin.close()
+            return process.returncode

@@ -1,11 +1,15 @@
 """Hostile files of named tensors: .safetensors, .npz, .npy, .bin; and JSON in any of them."""
 
 import json
+import os
 import struct
 import zipfile
 
 import numpy as np
+from files.hostile.case import EITHER, files
 from files.hostile.good import SPEC, archive, described, good, members
+
+import rnnlayout as rl
 
 F32 = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 FLAT = np.ones(SPEC.num_params, "<f4").tobytes()
@@ -34,7 +38,9 @@ def shaped(shape, descr="<f4"):
 JSON = {
     "nothing": b"",
     "cut short": b'{"a":',
+    "an open brace": b"{",
     "a list": b"[]",
+    "spaces first": b' {"a":1}',
     "no UTF-8": b'{"\xff\xfe":1}',
     "half a surrogate": b'{"\\ud800":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}',
     "NaN": b'{"a":NaN}',
@@ -48,64 +54,90 @@ JSON = {
     "very many keys": b"{" + b",".join(b'"%d":0' % k for k in range(100_000)) + b"}",
     "no key but quotes": b'{"' + b'\\"' * 500_000 + b'":0}',
 }
+# What the error about a header of safetensors says of some of them.
+SAID = {
+    "an open brace": "malformed", "a list": "begin with {", "spaces first": "begin with {",
+    "no UTF-8": "malformed", "half a surrogate": "malformed", "NaN": "NaN is not JSON",
+    "a number of a million digits": "malformed", "lists in lists": "malformed",
+    "a key twice": "'a' occurs twice",
+}  # fmt: skip
 SAFETENSORS = {
-    "an empty file": b"",
-    "seven bytes": bytes(7),
+    "an empty file": (b"", "has 0 bytes"),
+    "three bytes": (bytes(3), "3 bytes"),
+    "a header of an exabyte": (header({"a": F32}, nbytes=1 << 60), "exceeds the maximum of"),
     "a header of 2**63 bytes": header({"a": F32}, nbytes=1 << 63),
     "a header of all bytes": header({"a": F32}, nbytes=(1 << 64) - 1),
-    "a header beyond the end": header({"a": F32}, nbytes=1000),
+    "a header beyond the end": (header({"a": F32}, nbytes=1000), "length 1000 exceeds"),
     "a header of 100 MB": header({"a": F32}, nbytes=100_000_000),
-    "a tensor twice": header(b'{"a":%s,"a":%s}' % ((json.dumps(F32).encode(),) * 2)),
-    "an overlap": header({"a": F32, "b": F32}),
+    "a tensor twice": (
+        header(b'{"a":%s,"a":%s}' % ((json.dumps(F32).encode(),) * 2)), "'a' occurs twice",
+    ),
+    "a key of a tensor twice": (
+        header(b'{"a":{"dtype":"F32","dtype":"F32"}}'), "'dtype' occurs twice",
+    ),
+    "a key more": (changed(more=1), "needs exactly dtype"),
+    "an overlap": (header({"a": F32, "b": F32}), "overlaps another"),
     "a nested overlap": header({"a": {**F32, "shape": [1], "data_offsets": [2, 6]}, "b": F32}),
-    "a gap": header({"a": {**F32, "data_offsets": [8, 16]}}, bytes(16)),
-    "bytes behind": header({"a": F32}, bytes(9)),
-    "offsets turned round": changed(data_offsets=[8, 0]),
-    "offsets beyond the end": changed(shape=[4], data_offsets=[0, 16]),
+    "a gap": (header({"a": {**F32, "data_offsets": [4, 12]}}, bytes(12)), "has 4 unused bytes"),
+    "bytes behind": (header({"a": F32}, bytes(9)), "1 bytes after the last"),
+    "one offset": (changed(data_offsets=[0]), "not two sizes"),
+    "offsets turned round": (changed(data_offsets=[8, 0]), "is at bytes 8 to 0"),
+    "offsets beyond the end": (
+        changed(shape=[4], data_offsets=[0, 16]), "is at bytes 0 to 16 of 8",
+    ),
     "offsets that overflow": changed(data_offsets=[0, (1 << 64) + 8]),
     "negative offsets": changed(data_offsets=[-8, 0]),
-    "a negative size": changed(shape=[-2]),
-    "two negative sizes": changed(shape=[-1, -2]),
+    "a negative size": (changed(shape=[-2]), "shape is not a list"),
+    "two negative sizes": (changed(shape=[-1, -2]), "shape is not a list"),
+    "a size that is true": (changed(shape=[True, 2]), "shape is not a list"),
+    "a size with a point": (changed(shape=[2.0]), "shape is not a list"),
+    "a shape that is a text": (changed(shape="2"), "shape is not a list"),
+    "65 axes": (changed(shape=[1] * 65), "shape is not a list"),
+    "very many axes": (changed(shape=[1] * 100_000 + [2]), "shape is not a list"),
     "a huge size": changed(shape=[1 << 62]),
-    "a product of 2**64": changed(shape=[1 << 32, 1 << 32]),
+    "an overflow": (changed(shape=[1 << 62, 4]), "too large"),
+    "an overflow with a zero": (changed(shape=[0, 1 << 62, 4], data_offsets=[0, 0]), "too large"),
+    "a product of 2**64": (changed(shape=[1 << 32, 1 << 32]), "too large"),
+    "a shape of other bytes": (changed(shape=[3]), "8 bytes do not fit shape"),
     "a size of a million digits": header(b'{"a":{"shape":[' + b"9" * 1_000_000 + b"]}}"),
-    "a size with a point": changed(shape=[2.0]),
-    "a size that is true": changed(shape=[True, 2]),
-    "very many axes": changed(shape=[1] * 100_000 + [2]),
+    "an empty dtype": (changed(dtype=""), "dtype is not a name"),
+    "a list for a dtype": (changed(dtype=["F32"]), "dtype is not a name"),
     "a dtype of a megabyte": changed(dtype="F" * 1_000_000),
     "very many tensors of nothing": header(
         {f"{k}.weight_ih_l0": {**F32, "shape": [0], "data_offsets": [0, 0]} for k in range(5_000)},
         b"",
     ),
-    "metadata of numbers": header({"__metadata__": {"a": 1}, "a": F32}),
-    "a spec of a layer too many": header(
-        {"__metadata__": {"rnnlayout": json.dumps({"schema": 1, "entries": {"a": {
-            "prefix": "", "layout": "torch", "options": {}, "config": {},
-            "spec": {**described(), "num_layers": 2**31 - 1}}}})}, "a": F32}
+    "metadata of numbers": (
+        header({"__metadata__": {"a": 1}, "a": F32}), "values are strings",
     ),
-    "a layout by its path": header(
-        {"__metadata__": {"rnnlayout": json.dumps({"schema": 1, "entries": {"a": {
-            "prefix": "../../", "layout": "/etc/passwd", "options": {}, "config": {},
-            "spec": described()}}})}, "a": F32}
+    "numbers of half a byte": (
+        header({name: {"dtype": "I4", "shape": [2, 3], "data_offsets": [3 * k, 3 * k + 3]}
+                for k, name in enumerate(rl.describe(SPEC, "torch"))}, bytes(12)),
+        "weight_ih_l0 is I4",
     ),
 }  # fmt: skip
 NPY = {
     "an empty file": b"",
-    "no magic": b"NUMPY" + bytes(100),
-    "an unknown version": array({}, version=b"\7\0"),
-    "code for a header": array(b"__import__('os').system('touch mark')"),
-    "a deep header": array(b"(" * 60_000),
-    "a deep header of signs": array(b"-" * 60_000 + b"1"),
+    "no magic": (b"NUMPY" + bytes(100), "not a NumPy array"),
+    "an unknown version": (array({}, version=b"\7\0"), "version"),
+    "a header that is cut": (shaped((84,))[:40], "expected 5. bytes got 30"),
+    "code for a header": (array(b"__import__('os').system('touch mark')"), "malformed"),
+    "a list for a header": (array([]), "not a dictionary"),
+    "a deep header": (array(b"(" * 60_000), "malformed"),
+    "a deep header of signs": (array(b"-" * 60_000 + b"1"), "malformed"),
     "a header of 4 GB": b"\x93NUMPY\2\0" + struct.pack("<I", (1 << 32) - 1) + bytes(100),
-    "objects": shaped((4,), "|O"),
-    "an object in a field": shaped((4,), [("a", "<f4"), ("b", "|O")]),
-    "fields in fields": shaped((4,), [("a", [("b", [("c", "|O")])])]),
+    "objects": (shaped((4,), "|O"), "Python objects"),
+    "an object in a field": (shaped((4,), [("a", "<f4"), ("b", "|O")]), "Python objects"),
+    "fields in fields": (shaped((4,), [("a", [("b", [("c", "|O")])])]), "Python objects"),
     "a huge field": shaped((4,), [("a", "<f4", (1 << 30,))]),
     "a huge text": shaped((4,), "|S2147483647"),
+    "a dtype that does not exist": (shaped((4,), "<x9"), "descriptor: '<x9'"),
+    "a dtype that is a number": (shaped((4,), 7), "descriptor: 7"),
     "a dtype that is a path": shaped((4,), "../../etc/passwd"),
-    "a shape of a petabyte": shaped((1 << 48,)),
-    "a product of 2**64": shaped((1 << 32, 1 << 32)),
-    "a negative size": shaped((-84,)),
+    "a shape of a petabyte": (shaped((1 << 48,)), "cut short"),
+    "a product of 2**64": (shaped((1 << 32, 1 << 32)), "too large"),
+    "a negative size": (shaped((-84,)), "is invalid"),
+    "a shape that is a number": (shaped(84), "shape is not valid"),
     "a size of many digits": array(
         b"{'descr':'<f4','fortran_order':False,'shape':(" + b"9" * 60_000 + b",)}", bytes(400)
     ),
@@ -116,12 +148,6 @@ NPY = {
 }
 
 
-def pickled_array(path):
-    """Object arrays as NumPy itself writes them."""
-    save = np.save if path.suffix == ".npy" else np.savez
-    save(path, np.array([Touches(path.with_name("mark"))] * 3, dtype=object))
-
-
 class Touches:
     def __init__(self, mark):
         self.mark = str(mark)
@@ -130,15 +156,85 @@ class Touches:
         return open, (self.mark, "w")
 
 
-def beside(told, data=FLAT, name="{}.json"):
+def pickled_array(path):
+    """Object arrays as NumPy itself writes them."""
+    save = np.save if path.suffix == ".npy" else np.savez
+    save(path, np.array([Touches(path.with_name("mark"))] * 3, dtype=object))
+
+
+# -------------------------------------------------------------------- the record of rnnlayout
+
+
+def entry(layout="cudnn", **more):
+    return {"prefix": "", "layout": layout, "options": {}, "spec": described(), "config": {}} | more
+
+
+def recorded(words):
+    """Return a weight space with a record."""
+    text = words if isinstance(words, str) else json.dumps(words)
+    tensor = {"dtype": "F32", "shape": [SPEC.num_params], "data_offsets": [0, len(FLAT)]}
+    return header({"__metadata__": {"rnnlayout": text}, "weight_space": tensor}, FLAT)
+
+
+def of_an_entry(*arguments, **more):
+    return recorded({"schema": 1, "entries": {"a": entry(*arguments, **more)}})
+
+
+# Settings whose values are of the wrong kind.
+SETTINGS = [("merge_mode", [1]), ("merge_mode", {"a": 1}), ("go_backwards", "yes"),
+            ("direction", 1), ("clip", [1]), ("initial_h", 1), ("initial_h", [1])]  # fmt: skip
+RECORDS = {
+    **{f"{key} {json.dumps(value)}": (of_an_entry(config={key: value}), key)
+       for key, value in SETTINGS},
+    "cut short": (recorded("{"), "malformed"),
+    "no schema": (recorded({}), "no schema version"),
+    "a later schema": (recorded({"schema": 2, "entries": {}}), "newer release .*update"),
+    "a list of entries": (recorded({"schema": 1, "entries": []}), "no entries"),
+    "a number for a spec": (of_an_entry(spec=1), "needs prefix"),
+    "an unknown layout": (of_an_entry("x"), "entry 'a'"),
+    "a layout by its path": of_an_entry("/etc/passwd", prefix="../../"),
+    "no axes": (of_an_entry(batch_first="no"), "batch_first is 'no', need true or false"),
+    "an unknown option": (of_an_entry(options={"name": "x"}), "entry 'a'"),
+    "an unknown cell": (of_an_entry(spec={**described(), "cell": "x"}), "entry 'a'"),
+    "tensors that are missing": (of_an_entry(prefix="x."), "but tensors of it are missing"),
+    "another size": (of_an_entry(spec={**described(), "hidden_size": 4}), r"\ba: "),
+    "very many layers": (
+        of_an_entry("torch", spec={**described(), "num_layers": 65536}), "of it are missing",
+    ),
+    "a layer too many": (
+        of_an_entry("torch", spec={**described(), "num_layers": 2**31 - 1}), "need at most 65536",
+    ),
+}  # fmt: skip
+ARCHIVES = {
+    "nothing after its head": (b"PK\3\4 nothing", "not a zip archive"),
+    "a record that is a list": (archive({"rnnlayout.json": b"[]"}), "not a JSON object"),
+    "a record of numbers": (
+        archive({"rnnlayout.json": b'{"dtypes": {"a": 1}}'}), "values are strings",
+    ),
+    "a record of another dtype": (
+        archive({"rnnlayout.json": b'{"dtypes": {"a": "bfloat16"}}', "a.npy": shaped((84,))}),
+        "says bfloat16: they do not fit",
+    ),
+    "an array twice": (archive({"a.npy": shaped((84,)), "a": b""}), "'a' twice"),
+}  # fmt: skip
+
+
+# --------------------------------------------------------------------------- .bin and its JSON
+
+
+def beside(told, data=FLAT):
     """Write a .bin file and the JSON that describes it."""
 
     def write(path):
-        path.write_bytes(data)
         text = told if isinstance(told, bytes) else json.dumps(told).encode()
-        path.with_name(name.format(path.name)).write_bytes(text)
+        path.with_name(f"{path.name}.json").write_bytes(text)
+        return data
 
     return write
+
+
+def told(**more):
+    return beside({**described(), **more})
 
 
 def sparse(path):
@@ -148,57 +244,52 @@ def sparse(path):
 
 
 def fifo_beside(path):
-    import os
-
-    path.write_bytes(FLAT)
     os.mkfifo(path.with_name(path.name + ".json"))
+    return FLAT
 
 
 def linked_beside(path):
     """The JSON may be a link; this one leads to itself."""
-    path.write_bytes(FLAT)
     link = path.with_name(path.name + ".json")
     link.symlink_to(link)
+    return FLAT
 
 
-def told(**more):
-    return {**described(), **more}
-
-
-def bytes_of(data):
-    return lambda path: path.write_bytes(data)
-
-
-def npz_told(text):
-    return archive({**members(good(".npz")), "rnnlayout.json": text})
-
-
+BIN = {
+    "a spec of another size": told(hidden_size=4),
+    "a spec of a huge size": told(hidden_size=1 << 40),
+    "a spec of a size beyond all": told(hidden_size=10**400),
+    "a spec of very many layers": told(num_layers=1 << 31),
+    "a spec of a negative size": told(input_size=-5),
+    "a spec of a text": told(input_size="5"),
+    "a spec of a later schema": told(schema=2),
+    "a spec of no dtype": told(dtype="object"),
+    "a cell that is a path": told(cell="/etc/passwd"),
+    "a path in its place": told(file="/etc/passwd"),
+    "a description of 20 MB": beside(b" " * (20 << 20)),
+    "no description": (FLAT, "neither .*bin.json nor .*json exists"),
+    "no data": beside(described(), b""),
+    "an odd byte": beside(described(), FLAT + b"\0"),
+    "a terabyte of holes": sparse,
+    "a FIFO for a description": fifo_beside,
+    "a description that leads to itself": linked_beside,
+    "axes that are a number": (told(batch_first=1), "batch_first"),
+    "an entry that is a number": (told(entry=2), "entry"),
+    "a config that is a list": (told(config=[]), "config"),
+    **{f"{key} {json.dumps(value)}": (told(config={key: value}), key) for key, value in SETTINGS},
+}
 CASES = {
-    **{f"JSON, {k}.safetensors": bytes_of(header(v)) for k, v in JSON.items()},
-    **{f"JSON, {k}.bin": beside(v) for k, v in JSON.items()},
-    **{f"{k}.safetensors": bytes_of(v) for k, v in SAFETENSORS.items()},
-    **{f"{k}.npy": bytes_of(v) for k, v in NPY.items()},
-    **{f"{k}.npz": bytes_of(archive({"w.npy": v}, zipfile.ZIP_DEFLATED)) for k, v in NPY.items()},
-    "objects of NumPy's.npy": pickled_array,
-    "objects of NumPy's.npz": pickled_array,
-    "a spec of another size.bin": beside(told(hidden_size=4)),
-    "a spec of a huge size.bin": beside(told(hidden_size=1 << 40)),
-    "a spec of a size beyond all.bin": beside(told(hidden_size=10**400)),
-    "a spec of very many layers.bin": beside(told(num_layers=1 << 31)),
-    "a spec of a negative size.bin": beside(told(input_size=-5)),
-    "a spec of a text.bin": beside(told(input_size="5")),
-    "a spec of a later schema.bin": beside(told(schema=2)),
-    "a cell that is a path.bin": beside(told(cell="/etc/passwd")),
-    "a path in its place.bin": beside({**described(), "file": "/etc/passwd"}),
-    "a spec of no dtype.bin": beside(told(dtype="object")),
-    "a description of 20 MB.bin": beside(b" " * (20 << 20)),
-    "no description.bin": bytes_of(FLAT),
-    "no data.bin": beside(described(), b""),
-    "an odd byte.bin": beside(described(), FLAT + b"\0"),
-    "a terabyte of holes.bin": sparse,
-    "a FIFO for a description.bin": fifo_beside,
-    "a description that leads to itself.bin": linked_beside,
+    **files({name: (header(data), SAID.get(name, "")) for name, data in JSON.items()},
+            ".safetensors", kind="JSON, "),
+    **files({name: beside(data) for name, data in JSON.items()}, ".bin", kind="JSON, "),
+    # unknown keys are ignored: the arrays beside them may be read
+    **files(JSON, ".npz", kind="JSON, ", codes=EITHER,
+            form=lambda text: archive({**members(good(".npz")), "rnnlayout.json": text})),
+    **files(SAFETENSORS, ".safetensors"),
+    **files(RECORDS, ".safetensors", kind="a record, "),
+    **files(NPY, ".npy"),
+    **files(NPY, ".npz", form=lambda data: archive({"w.npy": data}, zipfile.ZIP_DEFLATED)),
+    **files({"objects of NumPy's": (pickled_array, "Python objects")}, ".npy", ".npz"),
+    **files(ARCHIVES, ".npz"),
+    **files(BIN, ".bin"),
 }  # fmt: skip
-# Unknown keys are ignored: the arrays beside them may be read.
-EITHER = {f"JSON, {k}.npz": (lambda path, v=v: path.write_bytes(npz_told(v)))
-          for k, v in JSON.items()}  # fmt: skip

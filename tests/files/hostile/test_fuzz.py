@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 
-import pytest
 from commands import ROOT
 
 
@@ -19,8 +18,8 @@ def test_files_without_a_finding():
     assert re.search(r"\.h5 +20 files: .*\n0 findings", done.stdout)
 
 
-@pytest.mark.parametrize("sin, seen", [("abort", "SIGABRT"), ("time", "s of CPU time")])
-def test_a_finding(sin, seen):
-    done = fuzz("--files", "2", "--sin", sin, ".npz")
+def test_a_finding():
+    """After each a new process reads the next file."""
+    done = fuzz("--files", "2", "--sin", "abort", ".npz")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert done.stdout.count(seen) == 2 and "2 findings" in done.stdout
+    assert done.stdout.count("SIGABRT") == 2 and "2 findings" in done.stdout

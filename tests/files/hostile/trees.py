@@ -6,6 +6,7 @@ import struct
 
 import msgpack
 import numpy as np
+from files.hostile.case import files
 from files.hostile.good import (
     HEADER,
     MAGIC,
@@ -20,6 +21,7 @@ from files.hostile.good import (
     varint,
     weights,
 )
+from files.hostile.pickles import Calls
 from files.hostile.tensor_sets import NPY, Touches
 
 
@@ -100,24 +102,14 @@ MSGPACK = {
 
 
 EQX = {
-    **{name: data for name, data in NPY.items() if name not in ("no axes",)},
+    **{name: row for name, row in NPY.items() if name != "no axes"},
     "a line of JSON alone": b'{"a":1}\n',
     "a line of JSON without end": b"{" * 3_000_000,
     "an array that is cut": good(".eqx")[:-1],
     "bytes behind": good(".eqx") + b"a",
     "very many arrays": good(".eqx")[: 128 + 240] * 20_000,
-    "an array beside a large one": good(".eqx") + NPY["a shape of a petabyte"],
+    "an array beside a large one": good(".eqx") + NPY["a shape of a petabyte"][0],
 }
-
-
-class Calls:
-    """What a pickle calls in the place of the tuple that Paddle's tensors are."""
-
-    def __init__(self, call, *args):
-        self.call, self.args = call, args
-
-    def __reduce__(self):
-        return self.call, self.args
 
 
 W = np.ones((12, 5), "f4")
@@ -166,7 +158,11 @@ INDEX = {
     "no magic": good(".index")[:-1] + b"a",
     "blocks beyond the end": b"\xff" * 40 + MAGIC,
     "a block that is its own index": bytes(8) + (bytes(2) + b"\0\4").ljust(40, b"\0") + MAGIC,
-    "compressed": table(GOOD, compression=1),
+    "a block longer than the file": (
+        bytes(8) + (bytes(3) + varint(1 << 20)).ljust(40, b"\0") + MAGIC,
+        "is beyond the end",
+    ),
+    "compressed": (table(GOOD, compression=1), "is compressed"),
     "no header": table({name: one for name, one in GOOD.items() if name}),
     "no tensors": table({"": HEADER}),
     "no entries": table({}),
@@ -240,32 +236,24 @@ PARAMS = {
 }
 
 
-def with_numbers(data):
-    def write(path):
-        path.write_bytes(data)
-        beside(path)
-
-    return write
+def with_numbers(row):
+    data, *says = row if isinstance(row, tuple) else (row,)
+    return (lambda path: beside(path) or data, *says)
 
 
-def touching(path):
-    path.write_bytes(pickle.dumps({"a": Touches(path.with_name("mark"))}, 4))
+def data_that_are_cut(path):
+    path.with_suffix(".data-00000-of-00001").write_bytes(numbers()[:-1])
+    return good(".index")
 
 
-def bytes_of(data):
-    return lambda path: path.write_bytes(data)
-
-
+PDPARAMS["an object"] = lambda path: pickle.dumps({"a": Touches(path.with_name("mark"))}, 4)
 CASES = {
-    **{f"{name}.msgpack": bytes_of(data) for name, data in MSGPACK.items()},
-    **{f"{name}.eqx": bytes_of(data) for name, data in EQX.items()},
-    **{f"{name}.pdparams": bytes_of(data) for name, data in PDPARAMS.items()},
-    "an object.pdparams": touching,
-    **{f"{name}.params": bytes_of(data) for name, data in PARAMS.items()},
-    **{f"{name}.index": with_numbers(data) for name, data in INDEX.items()},
-    "nothing beside it.index": bytes_of(good(".index")),
-    "data that are cut.index": lambda path: (
-        path.write_bytes(good(".index")),
-        path.with_suffix(".data-00000-of-00001").write_bytes(numbers()[:-1]),
+    **files(MSGPACK, ".msgpack"),
+    **files(EQX, ".eqx"),
+    **files(PDPARAMS, ".pdparams"),
+    **files(PARAMS, ".params"),
+    **files({name: with_numbers(data) for name, data in INDEX.items()}, ".index"),
+    **files(
+        {"nothing beside it": good(".index"), "data that are cut": data_that_are_cut}, ".index"
     ),
 }

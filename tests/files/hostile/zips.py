@@ -1,11 +1,12 @@
 """Hostile zip archives, under each suffix that is one: .npz, .pt, .keras."""
 
+import re
 import struct
 import zipfile
 import zlib
 from functools import cache
 
-import numpy as np
+from files.hostile.case import EITHER, files
 from files.hostile.good import archive, good, members
 
 ZEROS = 120 << 20
@@ -126,7 +127,9 @@ def first(parts):
 
 
 MAKERS = {
-    "a member that is a bomb": lambda p: of(p, stored=zeros(ZEROS), method=DEFLATED, size=ZEROS),
+    "a member that is a bomb": (
+        lambda p: of(p, stored=zeros(ZEROS), method=DEFLATED, size=ZEROS), "bomb|compressed",
+    ),
     "a bomb that says it is small": lambda p: of(p, stored=zeros(ZEROS), method=DEFLATED, size=100),
     "a size that nothing stands for": lambda p: of(p, size=(1 << 32) - 2),
     "a member beyond the end": lambda p: of(p, packed=1 << 30, size=1 << 30),
@@ -135,8 +138,8 @@ MAKERS = {
     "a name twice": lambda p: archive([*p.items(), (first(p), b"other")]),
     "encrypted": encrypted,
     "an unknown method": lambda p: of(p, method=97),
-    "no lzma": lambda p: of(p, method=zipfile.ZIP_LZMA),
-    "no bzip2": lambda p: of(p, method=zipfile.ZIP_BZIP2),
+    "no lzma": (lambda p: of(p, method=zipfile.ZIP_LZMA), "method 14, which is not|compressed"),
+    "no bzip2": (lambda p: of(p, method=zipfile.ZIP_BZIP2), "method 12, which is not|compressed"),
     "no deflate": lambda p: of(p, method=DEFLATED),
     "a directory that does not exist": later,
     "Zip64, a size": zip64(size=1 << 62, packed=1 << 62),
@@ -148,14 +151,52 @@ MAKERS = {
     "text before an empty archive": lambda p: b"PK\3\4" + archive({}),
     "the end alone": lambda p: b"PK\5\6" + bytes(18),
     "a comment of ends": lambda p: b"PK\5\6" * 15_000,
-}
+}  # fmt: skip
 WAYS_OUT = ["../mark", "/tmp/rnnlayout-mark", "a/../../mark", "..\\mark", "C:\\mark", "con\0mark"]
+# These contain an RNN. Names lead nowhere, and the directory's count is not needed.
+INTACT = {
+    "names that lead out": lambda p: archive({**p, **dict.fromkeys(WAYS_OUT, bytes(3))}),
+    "members that are not there": counted,
+}
+# Archives of torch that torch itself does not write.
+TORCH = {
+    "compressed": (lambda p: archive(p, DEFLATED), "compressed"),
+    "of a big-endian machine": (lambda p: archive(renamed(p, byteorder=b"big")), "big-endian"),
+    "without a storage": (lambda p: archive(renamed(p, **{"data/1": None})), "no member .*data/1"),
+    "without its pickle": (lambda p: archive(renamed(p, **{"data.pkl": None})), r"data\.pkl"),
+    "of TorchScript": (
+        lambda p: archive(renamed(p, **{"code/a.py": b""})), r"TorchScript archive.*torch\.jit",
+    ),
+    "of torch.export": (
+        lambda p: archive({"m/archive_format": b"pt2", "m/models/model.json": b"{}"}),
+        r"torch\.export archive",
+    ),
+}  # fmt: skip
+PARTS = ("metadata.json", "config.json", "model.weights.h5")
+KERAS = {
+    f"{name} {ascii(data)[:10]}": (
+        lambda p, name=name, data=data: archive(replaced(p, name, data)), re.escape(name),
+    )
+    for name in PARTS for data in (None, b"", b"[]", b"{", bytes(1000))
+}  # fmt: skip
+
+
+def renamed(parts, **members):
+    """Return the parts of an archive of torch with members replaced, or left out."""
+    folder = first(parts).partition("/")[0]
+    for name, data in members.items():
+        parts = replaced(parts, f"{folder}/{name}", data)
+    return parts
+
+
+def replaced(parts, name, data):
+    return {k: v for k, v in ({**parts, name: data}).items() if v is not None}
 
 
 def bomb_within(path):
     """A small archive in an archive, which is never opened."""
     inner = archive({"w.npy": bytes(80 << 20)}, DEFLATED)
-    path.write_bytes(archive({"w.npy": inner, "w.npz": inner}, DEFLATED))
+    return archive({"w.npy": inner, "w.npz": inner}, DEFLATED)
 
 
 def lzma_memory(path):
@@ -163,31 +204,24 @@ def lzma_memory(path):
     made = Zip()
     head = struct.pack("<BBHBI", 9, 4, 5, 0x5D, (1 << 32) - 1)
     made.add("w.npy", head + bytes(1000), zipfile.ZIP_LZMA, 80 << 10)
-    path.write_bytes(bytes(made))
+    return bytes(made)
 
 
-def write(suffix, make):
-    return lambda path: path.write_bytes(make(members(good(suffix))))
+def of_good(table):
+    """Return the rows of a table whose functions take the parts of the good archive."""
+    rows = {name: row if isinstance(row, tuple) else (row,) for name, row in table.items()}
+    return {
+        name: (lambda path, make=make: make(members(good(path.suffix))), *says)
+        for name, (make, *says) in rows.items()
+    }
 
 
+ALL = (".npz", ".pt", ".keras")
 CASES = {
-    **{f"zip, {name}{suffix}": write(suffix, make)
-       for name, make in MAKERS.items() for suffix in (".npz", ".pt", ".keras")},
-    "zip, an archive within.npz": bomb_within,
-    "zip, a dictionary of 4 GB.npz": lzma_memory,
+    **files(of_good(MAKERS), *ALL, kind="zip, "),
+    **files(of_good(INTACT), *ALL, kind="zip, ", codes=EITHER),
+    **files(of_good(TORCH), ".pt", kind="zip, "),
+    **files(of_good(KERAS), ".keras", kind="zip, "),
+    **files({"an archive within": bomb_within, "a dictionary of 4 GB": lzma_memory}, ".npz",
+            kind="zip, "),
 }  # fmt: skip
-
-
-def with_ways_out(suffix):
-    def make(parts):
-        return archive({**parts, **{name: np.ones(3, "u1").tobytes() for name in WAYS_OUT}})
-
-    return write(suffix, make)
-
-
-# These contain an RNN; their names lead nowhere.
-EITHER = {f"zip, names that lead out{suffix}": with_ways_out(suffix)
-        for suffix in (".npz", ".pt", ".keras")}  # fmt: skip
-# The directory's count is not needed.
-EITHER |= {f"zip, members that are not there{suffix}": write(suffix, counted)
-           for suffix in (".npz", ".pt", ".keras")}  # fmt: skip

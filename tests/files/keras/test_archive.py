@@ -95,19 +95,6 @@ def same(a, b):
 # ---------------------------------------------------------------------------------- what is in it
 
 
-def test_the_same_as_from_an_h5(two, tmp_path):
-    archive, model = two
-    done = rl.convert_file(archive, tmp_path / "new.keras", to="keras")
-    also = rl.convert_file(model, tmp_path / "new.h5", to="keras")
-    assert done.reports == also.reports
-    assert {name: r.grade for name, r in done.reports.items()} == {
-        "cu_dnnlstm": "rounds", "cu_dnngru": "exact",
-    }  # fmt: skip
-    ours, theirs = (keras.models.load_model(tmp_path / f"new.{s}") for s in ("keras", "h5"))
-    assert all(map(same, ours.get_weights(), theirs.get_weights()))
-    assert ["compile_config_of_keras_2" in note for note in done.notes] == [True]
-
-
 def test_all_else_stays(two, tmp_path):
     source = changed(two[0], tmp_path)
     parts = {"assets/words.txt": b"a\nb\n", **members(source), "last": b""}
@@ -189,22 +176,6 @@ def test_an_archive_without_such_layers(tmp_path):
     assert all(map(same, model.get_weights(), twin.get_weights()))
 
 
-def test_a_second_time_nothing_changes(two, tmp_path):
-    rl.convert_file(two[0], tmp_path / "new.keras", to="keras")
-    done = rl.convert_file(tmp_path / "new.keras", tmp_path / "again.keras", to="keras")
-    assert not done.reports
-    assert ["copied" in note for note in done.notes] == [True]
-    assert (tmp_path / "again.keras").read_bytes() == (tmp_path / "new.keras").read_bytes()
-
-
-def test_another_dtype(two, tmp_path):
-    rl.convert_file(two[0], tmp_path / "new.keras", to="keras", dtype="float64")
-    kinds = {name: a.dtype.name for name, a in arrays(tmp_path / "new.keras").items()}
-    assert {k.split("/")[1]: v for k, v in kinds.items() if "layers" in k} == {
-        "lstm": "float64", "gru": "float64", "dense": "float32",
-    }  # fmt: skip
-
-
 # ------------------------------------------------------------------------------------------ refused
 
 
@@ -214,70 +185,13 @@ def refused(source, tmp_path, error, why, **more):
     assert not (tmp_path / "new.keras").exists()
 
 
-def test_only_to_keras_and_whole(two, tmp_path):
-    refused(two[0], tmp_path, rl.LayoutError, "not to 'torch'", to="torch")
-    refused(two[0], tmp_path, rl.LayoutError, "whole", prefix="cu_dnngru")
-
-
-def test_exact_refuses_the_sums(two, tmp_path):
-    refused(two[0], tmp_path, rl.LossyError, "sums", exact=True)
-
-
-def test_no_bfloat16(two, tmp_path):
-    refused(two[0], tmp_path, rl.LayoutError, "cannot store bfloat16", dtype="bfloat16")
-
-
-def layer_of(config, k):
-    return config["config"]["layers"][k]
-
-
-@pytest.mark.parametrize("error, why, change", [
-    (rl.LossyError, "cu_dnnlstm has time_major",
-     lambda c: layer_of(c, 1)["config"].update(time_major=True)),
-    (rl.LossyError, "dense has activation='hard_sigmoid'",
-     lambda c: layer_of(c, 3)["config"].update(activation="hard_sigmoid")),
-    (rl.FileError, "has 2 cuDNN layers, 1 have weights",
-     lambda c: layer_of(c, 1).update(class_name="CuDNNGRU")),
-    (rl.FileError, "has 3 cuDNN layers, 2 have weights",
-     lambda c: layer_of(c, 3).update(class_name="CuDNNGRU")),
-    (rl.FileError, r"config\.json is not a config written by Keras",
-     lambda c: c.update(config={"layers": 5})),
-    (rl.FileError, r"config\.json is not a config written by Keras", lambda c: c.update(config={})),
-], ids=range(6))  # fmt: skip
-def test_a_config_that_cannot_be(two, tmp_path, error, why, change):
-    refused(changed(two[0], tmp_path, config=change), tmp_path, error, why)
-
-
-def an_array_elsewhere(file):
-    del file["layers/cu_dnngru/vars/0"]
-    file["layers/cu_dnngru/vars/0"] = h5py.ExternalLink("other.h5", "/there")
-
-
 def a_name_that_is_taken(file):
     file.create_group("layers/lstm")
 
 
-def a_bomb(file):
-    del file["layers/dense/vars/0"]
-    file.create_dataset("layers/dense/vars/0", (1 << 40, 8), "f4")
-
-
-@pytest.mark.parametrize("change, why", [
-    (an_array_elsewhere, "link to another place"), (a_name_that_is_taken, "model.weights.h5"),
-    (a_bomb, "bomb"),
-])  # fmt: skip
-def test_variables_of_ill_will(two, tmp_path, change, why):
-    source = changed(two[0], tmp_path, model=variables(two[0], change))
-    refused(source, tmp_path, rl.FileError, why)
-
-
-@pytest.mark.parametrize("name", PARTS)
-@pytest.mark.parametrize("content", [None, b"", b"[]", b"{", bytes(1000)])
-def test_members_of_ill_will(two, tmp_path, name, content):
-    parts = members(two[0])
-    del parts[name]
-    source = written(tmp_path / "a.keras", parts if content is None else parts | {name: content})
-    refused(source, tmp_path, rl.FileError, name)
+def test_a_name_that_is_taken(two, tmp_path):
+    source = changed(two[0], tmp_path, model=variables(two[0], a_name_that_is_taken))
+    refused(source, tmp_path, rl.FileError, r"model\.weights\.h5")
 
 
 def test_another_member_of_ill_will(two, tmp_path):

@@ -109,12 +109,6 @@ def changes(a, b):
     return {name for name in before if name and before[name] != after[name]}
 
 
-def test_a_second_time_nothing_changes(beside, tmp_path):
-    rl.convert_file(beside[0], tmp_path / "new.h5", to="keras")
-    assert not rl.convert_file(tmp_path / "new.h5", tmp_path / "again.h5", to="keras").reports
-    assert (tmp_path / "again.h5").read_bytes() == (tmp_path / "new.h5").read_bytes()
-
-
 def test_weights_alone_do_not_say(beside, tmp_path):
     done = rl.convert_file(beside[1], tmp_path / "new.h5", to="keras")
     assert list(done.reports) == ["cu_dnnlstm", "cu_dnngru"]

@@ -2,9 +2,7 @@
 
 import functools
 import gc
-import json
 import weakref
-import zipfile
 
 import numpy as np
 import pytest
@@ -197,19 +195,6 @@ def test_weights_alone_are_read_by_their_shapes(files, kit, name):
         assert is_the_layer(weights, layer, spec), entry
 
 
-@every_kit
-def test_a_spec_that_the_file_contradicts(files, kit):
-    folder, _ = files(kit)
-    with pytest.raises(
-        rl.SpecError, match="the file has hidden_size 8, the spec has hidden_size 5"
-    ):
-        rl.load(folder / "model.h5", rl.Spec("lstm", I, 5), prefix="plain")
-    with pytest.raises(rl.SpecError, match="the file has cell lstm, the spec has cell gru"):
-        rl.load(folder / "model.keras", rl.Spec("gru", I, H), prefix="plain")
-    with pytest.raises(rl.FileError, match="no recurrent layer"):
-        rl.load(folder / "model.h5", prefix="nothing")
-
-
 # ------------------------------------------------------------------------------- written by us
 
 
@@ -281,21 +266,6 @@ def test_load_finds_the_weights_of_each_layer_as_keras_does(written):
         assert same_bits(dict(weights), dict(theirs)), name
 
 
-def test_keras_would_write_the_same_config(written):
-    """Keras 3 knows and keeps each key that is written."""
-    folder, _ = written
-    with zipfile.ZipFile(folder / "model.keras") as archive:
-        ours = json.loads(archive.read("config.json"))
-        assert json.loads(archive.read("metadata.json")) == {"keras_version": "3.0.0"}
-    theirs = json.loads(keras.models.load_model(folder / "model.keras", compile=False).to_json())
-    names = {node["name"]: node for node in theirs["config"]["layers"]}
-    assert ours["module"] == theirs["module"] and ours["class_name"] == theirs["class_name"]
-    for key in ("input_layers", "output_layers"):
-        assert ours["config"][key] == theirs["config"][key]
-    for node in ours["config"]["layers"]:
-        assert is_part(node, names[node["name"]]), node["name"]
-
-
 class ReusedAddresses:
     """id() where a new layer always gets the address of a dead one, if there is one."""
 
@@ -319,38 +289,12 @@ def test_keras_loads_bidirectional_layers_whatever_their_addresses(tmp_path, mon
     entries = {f"both_{k}": filled(spec, k) for k in range(3)}
     rl.save(tmp_path / "model.keras", entries)
     monkeypatch.setattr(serialization_lib, "id", ReusedAddresses(), raising=False)
+    gc.collect()
+    gc.freeze()  # the collections look only at what is created from here on
     model = keras.models.load_model(tmp_path / "model.keras", compile=False)
+    gc.unfreeze()
     for name, weights in entries.items():
         assert same_bits(dict(rl.Weights(model.get_layer(name))), dict(weights))
-
-
-def is_part(ours, theirs):
-    """Is every value also in Keras's own config, which may have more?"""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        ours = {key: value for key, value in ours.items() if key != "shared_object_id"}
-        if theirs.get("class_name") == "Bidirectional":  # renames the layer in it
-            assert theirs["config"]["layer"]["config"]["name"] == f"forward_{ours['name']}"
-            theirs["config"]["layer"]["config"]["name"] = ours["name"]
-        return all(key in theirs and is_part(ours[key], theirs[key]) for key in ours)
-    if isinstance(theirs, dict):  # a dtype
-        return theirs["config"] == {"name": ours}
-    return ours == theirs if not isinstance(ours, list) else all(map(is_part, ours, theirs))
-
-
-@pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5"])
-def test_what_is_written_is_read_again(written, suffix):
-    folder, entries = written
-    again = {}
-    for name, w in entries.items():
-        name = name.replace("/", "_").replace(".", "_")
-        rows = w.split()
-        again |= {name if len(rows) == 1 else f"{name}_{k}": row for k, row in enumerate(rows)}
-    for name, weights in again.items():
-        asked = weights.spec if suffix == ".weights.h5" else None
-        found = rl.load(folder / f"model{suffix}", asked, prefix=name)[name]
-        assert found.spec == weights.spec or weights.spec.bias == "none"
-        assert list(found) == list(weights)
-        assert all(map(np.array_equal, found.values(), weights.values())), name
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
@@ -431,17 +375,6 @@ def test_layers_that_no_other_framework_has_are_refused_by_name(tmp_path):
     assert list(found) == ["fine"] and set(found.refused) == set(odd)
     for name, error in found.refused.items():
         assert name in str(error) and isinstance(error, rl.LayoutError)
-
-
-def test_layouts_that_keras_has_not(tmp_path):
-    old = filled(rl.Spec("lstm", I, H, recurrent_activation="hard_sigmoid_keras2"))
-    with pytest.raises(rl.LossyError, match="hard_sigmoid of Keras 2"):
-        rl.save(tmp_path / "a.keras", old)
-    with pytest.raises(rl.LayoutError, match="both be named 'a_b'"):
-        rl.save(
-            tmp_path / "a.keras", {"a/b": filled(WRITTEN["soft"]), "a.b": filled(WRITTEN["soft"])}
-        )
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5"])

@@ -73,8 +73,3 @@ def test_files_of_mxnet_2(tmp_path):
     with open(tmp_path / "a.params", "wb") as file:
         np.savez(file, **{f"rnn.{name}": array for name, array in weights.items()})
     assert rl.load(tmp_path / "a.params")["rnn"] == weights
-
-
-def test_it_is_not_written(tmp_path):
-    with pytest.raises(rl.FileError, match=r"\.params files are only read"):
-        rl.save(tmp_path / "a.params", rl.load(DATA / "mxnet-gluon.params")["0"])

@@ -21,20 +21,13 @@ from files.onnx.models import (
     wrapped,
     write,
 )
+from marks import pairwise
 from onnx import helper, numpy_helper
 from oracles.frameworks import FORMS, RELU_FORMS, H, I, inputs, onnx_model, seeded
 from oracles.reference import Run, distance_between, forward, from_onnx
 
 import rnnlayout as rl
 
-SPECS = [
-    rl.Spec(cell, I, H, 1, both, bias=bias, recurrent_activation=curve, **options)
-    for cell, options in [*FORMS, *RELU_FORMS]
-    for curve in ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2")
-    if curve == "sigmoid" or not cell.startswith("rnn")
-    for both in (False, True)
-    for bias in ("double", "none")
-]
 LSTM, GRU = rl.Spec("lstm", I, H), rl.Spec("gru", I, H)
 
 
@@ -55,9 +48,14 @@ def with_opset(model, opset):
     return model
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-@pytest.mark.parametrize("opset", [7, 14, 22])
-def test_every_operator(spec, opset, tmp_path):
+@pytest.mark.parametrize("form, curve, both, bias, opset", pairwise(
+    [*FORMS, *RELU_FORMS], ["sigmoid", "hard_sigmoid", "hard_sigmoid_keras2"], [False, True],
+    ["double", "none"], [7, 14, 22],
+    fits=lambda form, curve, *_: curve == "sigmoid" or not form[0].startswith("rnn"),
+), ids=str)  # fmt: skip
+def test_every_operator(form, curve, both, bias, opset, tmp_path):
+    cell, options = form
+    spec = rl.Spec(cell, I, H, 1, both, bias=bias, recurrent_activation=curve, **options)
     model, tensors = model_of(spec)
     found = read(with_opset(model, opset), tmp_path)
     assert list(found) == ["layer"] and not found.refused
@@ -218,17 +216,6 @@ def test_other_dtypes(dtype, raw, tmp_path):
     assert all(weights[n].tobytes() == tensors[n].astype(kind).tobytes() for n in "WRB")
 
 
-def test_casts(tmp_path):
-    """As in a model with half-precision weights that computes in single precision."""
-    model, tensors = model_of(LSTM)
-    half = taken(model.graph, "W").astype(np.float16)
-    model.graph.initializer.append(numpy_helper.from_array(half, "W/half"))
-    model.graph.node.insert(0, helper.make_node("Cast", ["W/half"], ["W"], to=1))
-    weights = read(model, tmp_path)["layer"]
-    assert weights.spec.dtype == "float32"
-    assert distance(model, LSTM, {**tensors, "W": half.astype("f4")}, weights) <= 1  # Rounded
-
-
 # ------------------------------------------------------------------ what changes the network
 
 
@@ -244,9 +231,9 @@ def test_reverse(tmp_path):
     assert distance_between(*turned, expected) <= 1  # Rounded
 
 
-@pytest.mark.parametrize("curve", ["sigmoid", "hard_sigmoid_keras2"])
-@pytest.mark.parametrize("both", [False, True])
-@pytest.mark.parametrize("bias", ["double", "none"])
+@pytest.mark.parametrize("curve, both, bias", pairwise(
+    ["sigmoid", "hard_sigmoid_keras2"], [False, True], ["double", "none"]
+))  # fmt: skip
 def test_input_forget_becomes_weights(curve, both, bias, tmp_path):
     spec = LSTM.replace(bidirectional=both, bias=bias, recurrent_activation=curve)
     model, _ = model_of(spec, input_forget=1)
@@ -266,18 +253,6 @@ def test_input_forget_of_weights_that_are_not_four_gates(role, shape, tmp_path):
     expected = rf"{role}: shape {re.escape(str(shape))}, expected \(D, 4 H, \.\.\.\)"
     with pytest.raises(rl.LayoutError, match=expected):
         read(model, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("attributes", "config"),
-    [({"clip": 0.5}, {"clip": 0.5}), ({"layout": 1}, {"layout": 1}), ({"layout": 0}, {})],
-)
-def test_attributes_that_are_kept(attributes, config, tmp_path):
-    model, _ = model_of(LSTM)
-    node_of(model.graph).attribute.extend(
-        helper.make_attribute(name, value) for name, value in attributes.items()
-    )
-    assert read(model, tmp_path)["layer"].config == config
 
 
 @pytest.mark.parametrize("how", ["initializer", "Expand"])
@@ -409,27 +384,6 @@ def test_names(tmp_path):
     assert list(read(model, tmp_path, prefix="0/Y_2")) == ["0/Y_2"]
     with pytest.raises(rl.FileError, match="no recurrent layer"):
         read(model, tmp_path, prefix="elsewhere")
-
-
-def test_hints(tmp_path):
-    model, _ = model_of(GRU)
-    spec = GRU.replace(bias="input")
-    assert read(model, tmp_path, spec=spec, layout="onnx")["layer"].spec == spec
-    for hints, match in [
-        (
-            {"spec": GRU.replace(hidden_size=4)},
-            "the file has hidden_size 8, the spec has hidden_size 4: omit",
-        ),
-        ({"cell": "lstm"}, "cell 'lstm' contradicts the file, which has 'gru': omit cell="),
-        (
-            {"reset": "before"},
-            "reset 'before' contradicts the file, which has 'after': omit reset=",
-        ),
-    ]:
-        with pytest.raises(rl.SpecError, match=match):
-            read(model, tmp_path, **hints)
-    with pytest.raises(rl.LayoutError, match="layout onnx"):
-        read(model, tmp_path, layout="torch")
 
 
 def changed(model, **attributes):

@@ -35,6 +35,15 @@ LSTM = rl.Spec("lstm", I, H)
 # ------------------------------------------------------------------------------------------ torch
 
 
+def exported(module, x, **options):
+    written = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of this exporter's age
+        torch.onnx.export(module.eval(), (torch.from_numpy(x),), written, dynamo=False,
+                          input_names=["x"], **options)  # fmt: skip
+    return onnx.load_model_from_string(written.getvalue())
+
+
 @pytest.mark.parametrize("spec", [rl.Spec(cell, I, H, 2, True) for cell in
                                   ("lstm", "gru", "rnn_tanh", "rnn_relu")], ids=str)  # fmt: skip
 @pytest.mark.parametrize("folded", [True, False])
@@ -43,12 +52,7 @@ def test_torch_exports(spec, folded, tmp_path):
     module = torch_module(spec, seeded("export", spec)).eval()
     rng = seeded("exported", spec)
     x, h0 = normal(rng, T, N, I), np.zeros((4, N, H), np.float32)
-    written = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of this exporter's age
-        torch.onnx.export(module, (torch.from_numpy(x),), written, dynamo=False,
-                          do_constant_folding=folded)  # fmt: skip
-    model = onnx.load_model_from_string(written.getvalue())
+    model = exported(module, x, do_constant_folding=folded)
     found = rl.load(write(model, tmp_path / "m.onnx"))
     assert [w.config for w in found.values()] == [{}, {}]
     stacked = rl.stack(found.values())
@@ -90,7 +94,9 @@ def test_a_learned_initial_state(how, layers, batch, tmp_path):
     """All but those of one layer that Expand repeats alone were lost."""
     spec = rl.Spec("gru", I, H, layers)
     x = normal(seeded("start x"), T, N, I)
-    model = exported(LearnedStart(spec, how), x, {"x": {1: "n"}} if batch == "any" else None)
+    model = exported(
+        LearnedStart(spec, how), x, dynamic_axes={"x": {1: "n"}} if batch == "any" else None
+    )
     found = rl.load(write(model, tmp_path / "m.onnx"))
     assert not found.notes
     stacked = rl.stack(found.values())
@@ -102,20 +108,11 @@ def test_a_learned_initial_state(how, layers, batch, tmp_path):
     assert distance_between(Run(y, h_n), run_ours(stacked, x, h0), expected) <= 1  # Rounded
 
 
-def exported(module, x, dynamic_axes):
-    written = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of this exporter's age
-        torch.onnx.export(module.eval(), (torch.from_numpy(x),), written, dynamo=False,
-                          input_names=["x"], dynamic_axes=dynamic_axes)  # fmt: skip
-    return onnx.load_model_from_string(written.getvalue())
-
-
 def test_a_learned_initial_state_that_is_not_read(tmp_path):
     """Split is not computed here."""
     spec = rl.Spec("gru", I, H, 2)
     x = normal(seeded("start x"), T, N, I)
-    model = exported(LearnedStart(spec, "stack"), x, {"x": {1: "n"}})
+    model = exported(LearnedStart(spec, "stack"), x, dynamic_axes={"x": {1: "n"}})
     found = rl.load(write(model, tmp_path / "m.onnx"))
     assert [weights.config for weights in found.values()] == [{}, {}]
     assert [note.split(":")[0] for note in found.notes] == list(found)

@@ -56,8 +56,3 @@ def test_what_else_is_in_the_file(tmp_path):
     again = rl.load(new)
     assert again["encoder"] == found["encoder"] and again.others == ("mean",)
     assert b'"mean":{"dtype":"BF16"' in new.read_bytes()
-
-
-def test_it_is_not_written(tmp_path):
-    with pytest.raises(rl.FileError, match=r"\.pdparams files are only read"):
-        rl.save(tmp_path / "a.pdparams", rl.load(DATA / "paddle.pdparams"))

@@ -11,9 +11,7 @@ import rnnlayout as rl
 GRU = {"weight_ih_l0": (12, 5), "weight_hh_l0": (12, 4), "bias_ih_l0": (12,), "bias_hh_l0": (12,)}
 CELL = {name.removesuffix("_l0"): shape for name, shape in GRU.items()}
 LSTM = {"weight_ih_l0": (12, 5), "weight_hh_l0": (12, 3), "bias_ih_l0": (12,), "bias_hh_l0": (12,)}
-PLAIN = {"weight_ih_l0": (4, 5), "weight_hh_l0": (4, 4), "bias_ih_l0": (4,), "bias_hh_l0": (4,)}
 KERAS = {"kernel": (5, 12), "recurrent_kernel": (4, 12), "bias": (2, 12)}
-KERAS_PLAIN = {"kernel": (5, 12), "recurrent_kernel": (4, 12)}
 ONNX = {"W": (1, 12, 5), "R": (1, 12, 4), "B": (1, 24)}
 CONCAT = {f"W_{g}": (4, 9) for g in "rzn"} | {f"b_{g}": (4,) for g in "rzn"}
 
@@ -94,32 +92,6 @@ def test_layers_of_a_list_stay_apart_unless_stacked(tmp_path):
     assert rl.load(file_of(tmp_path, *ours))["gru"].spec.num_layers == 2
 
 
-def test_hints_answer_what_the_tensors_do_not_say(tmp_path):
-    parts = under("plain.", PLAIN), under("k.", KERAS_PLAIN), under("lstm.", LSTM)
-    found = rl.load(file_of(tmp_path, *parts))
-    assert list(found) == ["lstm"] and list(found.undecided) == ["plain", "k"]
-    with pytest.raises(rl.SpecError, match="tanh or relu"):
-        found["plain"]
-    with pytest.raises(rl.SpecError, match="reset"):
-        found["k"]
-    with pytest.raises(
-        rl.SpecError, match=r"nothing was written: convert the others with only=\['lstm'\]"
-    ):
-        rl.convert_file(tmp_path / "a.npz", tmp_path / "b.npz", to="cudnn")
-    found = rl.load(tmp_path / "a.npz", cell="rnn_relu")
-    assert found["plain"].spec.cell == "rnn_relu" and list(found.undecided) == ["k"]
-    assert rl.load(tmp_path / "a.npz", reset="before")["k"].spec.reset == "before"
-    assert found_in(tmp_path, *parts, prefix="lstm") == {"lstm": ("lstm", "torch")}
-    spec = rl.Spec("rnn_relu", 5, 4)
-    assert rl.load(tmp_path / "a.npz", spec, prefix="plain")["plain"].spec == spec
-    with pytest.raises(
-        rl.SpecError, match="the spec describes one RNN, but 3 were found: choose one with prefix="
-    ):
-        rl.load(tmp_path / "a.npz", spec)
-    with pytest.raises(rl.FileError, match="no recurrent layer found under 'nowhere'"):
-        rl.load(tmp_path / "a.npz", prefix="nowhere")
-
-
 def test_concat_has_to_be_asked_for(tmp_path):
     path = file_of(tmp_path, under("x.", CONCAT))
     with pytest.raises(rl.LayoutError, match=r"x: .*pass layout="):
@@ -165,7 +137,7 @@ def test_arrays_of_other_orders_are_read(tmp_path):
     assert some.same_bits(dict(rl.load(tmp_path / "a.npz")["lstm"]), tensors)
 
 
-def test_ten_thousand_other_tensors_take_no_time(tmp_path):
+def test_thousands_of_other_tensors_take_no_time(tmp_path):
     """The time grows in proportion; quadratic time would be minutes."""
 
     def seconds(count):
@@ -178,7 +150,7 @@ def test_ten_thousand_other_tensors_take_no_time(tmp_path):
             assert list(rl.load(path)) == ["lstm"]
         return meter.seconds
 
-    few, many = (min(seconds(count) for _ in range(3)) for count in (625, 10_000))
+    few, many = (min(seconds(count) for _ in range(3)) for count in (300, 4_800))
     assert many < 4 * 16 * few  # in proportion: 16; quadratic: 256
 
 

@@ -5,6 +5,7 @@ Oracles: the package safetensors, np.load, torch's own state_dict, rl.convert() 
 
 import json
 import os
+import random
 import sys
 
 import ml_dtypes
@@ -14,7 +15,6 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 from commands import TESTS, run
-from marks import sample
 from oracles import some
 
 import rnnlayout as rl
@@ -78,22 +78,6 @@ def path(tmp_path, state):
 # ------------------------------------------------------------------------------------- round trips
 
 
-@pytest.mark.parametrize("suffix", TENSOR_SETS)
-def test_load_gives_back_what_save_got(suffix, tmp_path):
-    path = tmp_path / f"a{suffix}"
-    entries = {}
-    first = TENSOR_SETS.index(suffix)  # half of the specs each
-    for k, spec in enumerate(some.SPECS[first::2]):
-        for layout in some.LAYOUTS:
-            if some.holds(layout, spec):
-                entries[f"m.{k}.{len(entries)}"] = weights(layout, spec, k)
-    assert len(entries) > 150
-    rl.save(path, entries)
-    found = rl.load(path)
-    assert list(found) == list(entries) and not found.refused and not found.others
-    assert all(same(found[name], entries[name]) for name in entries)
-
-
 @pytest.mark.parametrize("suffix", [*TENSOR_SETS, ".bin"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_one_rnn_without_a_name_is_named_after_its_cell(suffix, dtype, tmp_path):
@@ -114,14 +98,12 @@ def test_npy_is_one_array_and_the_caller_says_of_what(tmp_path):
         rl.save(path, weights("cudnn", w.spec.replace(dtype="bfloat16")))
 
 
-@pytest.mark.parametrize("suffix", TENSOR_SETS)
-def test_a_config_is_kept(suffix, tmp_path):
+def test_a_config_is_kept(tmp_path):
     w = weights("keras", rl.Spec("gru", 5, 3))
     w.config["go_backwards"] = True
-    rl.save(tmp_path / f"a{suffix}", {"x": w})
-    assert rl.load(tmp_path / f"a{suffix}")["x"].config == {"go_backwards": True}
-    rl.convert_file(tmp_path / f"a{suffix}", tmp_path / f"b{suffix}", to="cudnn")
-    assert rl.load(tmp_path / f"b{suffix}")["x"].config == {"go_backwards": True}
+    rl.save(tmp_path / "a.npz", {"x": w})
+    rl.convert_file(tmp_path / "a.npz", tmp_path / "b.safetensors", to="cudnn")
+    assert rl.load(tmp_path / "b.safetensors")["x"].config == {"go_backwards": True}
 
 
 def test_the_packages_themselves_read_what_is_written(tmp_path):
@@ -326,21 +308,21 @@ def test_a_dtype_is_asked_for(path, tmp_path):
 # ------------------------------------------------------------------------------------------- large
 
 
-@pytest.mark.parametrize("to", sample(some.LAYOUTS, 3), ids=str)
+@pytest.mark.parametrize("to", some.LAYOUTS, ids=str)
 def test_layer_by_layer_is_the_same_as_at_once(to, tmp_path, monkeypatch):
+    """From each layout an RNN of several layers, another one for each target."""
     src, dst = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
     specs = [spec for spec in some.SPECS if spec.num_layers > 1 and some.holds(to, spec)]
-    specs = [spec for spec in specs if spec.bias in ("double", "none")]  # every second
-    entries, wanted = {}, {}
-    for k, spec in enumerate(specs):
-        for layout in some.LAYOUTS:
-            if some.holds(layout, spec):
-                w = rl.Weights(some.normal_weights(layout, spec, k), spec, layout)
-                try:
-                    wanted[f"n{len(entries)}"] = w.to(to)
-                except rl.LossyError:
-                    continue
-                entries[f"n{len(entries)}"] = w
+    entries, wanted, rng = {}, {}, random.Random(str(to))
+    for k, layout in enumerate(some.LAYOUTS):
+        held = [spec for spec in specs if some.holds(layout, spec)]
+        for spec in rng.sample(held, min(1, len(held))):
+            w = rl.Weights(some.normal_weights(layout, spec, k), spec, layout)
+            try:
+                wanted[f"n{len(entries)}"] = w.to(to)
+            except rl.LossyError:
+                continue
+            entries[f"n{len(entries)}"] = w
     rl.save(src, entries)
     monkeypatch.setattr(_by_layer, "SMALL_NBYTES", 0)
     done = rl.convert_file(src, dst, to=to)
@@ -368,15 +350,6 @@ def test_progress_is_told_to_the_last_byte(path, tmp_path):
     total = sum(end - begin for begin, end in (t["data_offsets"] for t in header(dst).values()))
     assert told[0] == (0, total) and told[-1] == (total, total)
     assert told == sorted(told) and len(told) > len(RNNS)
-
-
-def test_ctrl_c_leaves_nothing(path, tmp_path):
-    def stop(done, total):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        rl.convert_file(path, tmp_path / "b.safetensors", to="cudnn", progress=stop)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [path.name]
 
 
 MEMORY = """

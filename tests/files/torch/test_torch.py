@@ -5,13 +5,15 @@ import sys
 import numpy as np
 import pytest
 import torch
-from oracles.frameworks import inputs, seeded, torch_cell, torch_module
-from oracles.reference import GATES, Run, distance_between, forward, from_cudnn
+from marks import in_turn, pairwise
+from oracles.frameworks import seeded, torch_cell, torch_module
+from oracles.reference import GATES
 from torch.nn.utils import parametrizations, prune
 
 import rnnlayout as rl
 from rnnlayout._files.convert_into import convert_into
 from rnnlayout._files.formats.torch import checkpoint as format_module
+from rnnlayout._files.tensor_sets import layerwise
 from rnnlayout._model.dtypes import narrow_values
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch deprecates some of what old files have
@@ -50,18 +52,10 @@ def assert_same(found, state, prefix=""):
         assert array.tobytes() == bits(state[prefix + name])
 
 
-def run(module, spec, x, h0, c0):
-    with torch.no_grad():
-        h0, c0 = torch.from_numpy(h0), None if c0 is None else torch.from_numpy(c0)
-        y, last = module(torch.from_numpy(x), h0 if c0 is None else (h0, c0))
-    return Run(y.numpy(), *(a.numpy() for a in ([last] if c0 is None else last)))
-
-
 # ------------------------------------------------------------------------------ there and back
 
 
-@every_form
-@pytest.mark.parametrize("spec", SPECS, ids=str)
+@pytest.mark.parametrize("spec, form", in_turn(SPECS, FORMS), ids=str)
 def test_what_torch_saves(spec, form, tmp_path):
     module = torch_module(spec, seeded(spec))
     state = module.state_dict()
@@ -72,19 +66,10 @@ def test_what_torch_saves(spec, form, tmp_path):
     assert_same(weights, state)
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_it_runs_as_torch_runs_it(spec, tmp_path):
-    module = torch_module(spec, seeded(spec))
-    (weights,) = rl.load(save(tmp_path / "m.pt", module.state_dict()), **hint(spec)).values()
-    x, h0, c0 = inputs(seeded(spec, "run"), spec)
-    y, last = weights.rnn()(x, h0 if c0 is None else (h0, c0))
-    ours = Run(y, *([last] if c0 is None else last))
-    expected = forward(from_cudnn(weights.pack(), weights.to("cudnn").spec), spec, x, h0, c0)
-    assert distance_between(ours, run(module, spec, x, h0, c0), expected) <= 1
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("spec", SPECS[::3], ids=str)
+@pytest.mark.parametrize(
+    "spec, dtype",
+    in_turn(SPECS, ["float16", "bfloat16", "float32"]), ids=str,
+)  # fmt: skip
 def test_what_we_save(spec, dtype, tmp_path):
     """torch reads it in its safe mode, and a module loads exactly these tensors."""
     module = torch_module(spec, seeded(spec)).to(getattr(torch, dtype))
@@ -97,27 +82,13 @@ def test_what_we_save(spec, dtype, tmp_path):
     assert_same(*rl.load(path, **hint(spec)).values(), state)
 
 
-@every_form
-@pytest.mark.parametrize("cell", GATES)
+@pytest.mark.parametrize("cell, form", in_turn(GATES, FORMS))
 def test_cells(cell, form, tmp_path):
     spec = rl.Spec(cell, I, H)
     state = torch_cell(spec, seeded(cell)).state_dict()
     (weights,) = rl.load(save(tmp_path / "m.pth", state, form), **hint(spec)).values()
     assert weights.layout == rl.layout("torch-cell")
     assert_same(weights, state)
-
-
-def test_several_by_name_and_a_flat_one(tmp_path):
-    a, b = (rl.Weights(torch_module(spec, seeded(spec))) for spec in SPECS[:2])
-    path = tmp_path / "m.pt"
-    rl.save(path, {"enc": a.to("cudnn"), "dec.rnn": b})
-    state = torch.load(path, weights_only=True)
-    assert next(iter(state)) == "enc.weight_space"
-    assert state["enc.weight_space"].numpy().tobytes() == a.pack().tobytes()
-    assert set(list(state)[1:]) == {f"dec.rnn.{name}" for name in b}
-    again = rl.load(path)  # the spec of a flat one is stored beside it
-    assert again["enc"].spec == a.spec and again["enc"].layout == rl.layout("cudnn")
-    assert_same(again["enc"], state, "enc.")
 
 
 def test_a_state_dict_converted_and_back(tmp_path):
@@ -135,9 +106,10 @@ def test_a_state_dict_converted_and_back(tmp_path):
         assert bits(result[name]) == bits(state[name])
 
 
-def test_large_ones_that_are_made_layer_by_layer(tmp_path):
-    """20 MB: more than is converted at once, so memory is reused."""
-    model = torch.nn.ModuleDict({"a": torch.nn.LSTM(I, 512, 3), "b": torch.nn.GRU(I, 512, 4)})
+def test_layer_by_layer(tmp_path, monkeypatch):
+    """As of large ones: memory is reused."""
+    monkeypatch.setattr(layerwise, "SMALL_NBYTES", 0)
+    model = torch.nn.ModuleDict({"a": torch.nn.LSTM(I, H, 3), "b": torch.nn.GRU(I, H, 4)})
     state = model.state_dict()
     path = save(tmp_path / "a.pt", state)
     rl.convert_file(path, tmp_path / "b.pt", to="keras")
@@ -192,8 +164,7 @@ CHECKPOINTS = {
 }
 
 
-@every_form
-@pytest.mark.parametrize("kind", CHECKPOINTS)
+@pytest.mark.parametrize("kind, form", in_turn(CHECKPOINTS, FORMS))
 def test_a_checkpoint_keeps_what_its_weight_spaces_are(kind, form, tmp_path):
     """cuDNN's weight space does not show its spec: the new file records it."""
     state = torch.nn.ModuleDict({"enc": torch.nn.GRU(I, H, 2)}).state_dict()
@@ -217,17 +188,6 @@ def test_a_list_cannot_record_it(tmp_path):
     )
 
 
-def test_what_is_tried_leaves_nothing(tmp_path):
-    path = save(tmp_path / "a.pt", {"state": torch.nn.GRU(I, H).state_dict()})
-    done = rl.convert_file(path, tmp_path / "b.pt", to="keras", dry_run=True)
-    assert done.reports["state"].grade == "exact"
-    with pytest.raises(rl.LossyError):
-        rl.convert_file(path, tmp_path / "b.pt", to="cudnn", dtype="float16", exact=True)
-    with pytest.raises(rl.FileError, match="no recurrent layer"):
-        rl.convert_file(path, tmp_path / "b.pt", to="keras", prefix="other")
-    assert list(tmp_path.iterdir()) == [path]
-
-
 @every_form
 def test_views_and_shared_storages(form, tmp_path):
     """Tensors that share a storage, start inside it, are transposed or expanded."""
@@ -245,8 +205,10 @@ def test_views_and_shared_storages(form, tmp_path):
 # -------------------------------------------------------------------------------- checkpoints
 
 
-@every_form
-@pytest.mark.parametrize("wrapper", ["", "module.", "_orig_mod.", "module._orig_mod."])
+@pytest.mark.parametrize(
+    "wrapper, form",
+    in_turn(["", "module.", "_orig_mod.", "module._orig_mod."], FORMS),
+)
 def test_a_checkpoint_of_a_wrapped_module(wrapper, form, tmp_path):
     model = torch.nn.ModuleDict({"rnn": torch.nn.GRU(I, H), "head": torch.nn.Linear(H, 3)})
     state = {wrapper + name: value for name, value in model.state_dict().items()}
@@ -421,10 +383,10 @@ def computed(how, module):
     return parametrizations.weight_norm(module, name, dim=dim), True
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
-@pytest.mark.parametrize("how", ["pruned", "old weight norm", "weight norm", "of columns",
-                                 "of all"])  # fmt: skip
-@pytest.mark.parametrize("cell", ["lstm", "rnn_tanh"])
+@pytest.mark.parametrize("cell, how, dtype", pairwise(
+    ["lstm", "rnn_tanh"], ["pruned", "old weight norm", "weight norm", "of columns", "of all"],
+    [torch.float32, torch.bfloat16, torch.float64],
+), ids=str)  # fmt: skip
 def test_computed_weights(cell, how, dtype, tmp_path):
     spec = rl.Spec(cell, I, H)
     module, rounded = computed(how, torch_module(spec, seeded(cell, how)).to(dtype))

@@ -16,6 +16,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from marks import pairwise
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
@@ -64,9 +65,7 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("protocol", [2, 4, 5])
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name, protocol, form", pairwise([*ODD], [2, 4, 5], [*FORMS]))
 def test_an_object_of_an_unknown_class(name, protocol, form, tmp_path):
     value, kind = ODD[name]
     path = tmp_path / "m.pt"
