@@ -23,6 +23,7 @@ from rnnlayout._files.formats.hdf5.headers import HeaderMessages, root_address
 from rnnlayout._files.formats.hdf5.heaps import GlobalHeap
 from rnnlayout._files.formats.hdf5.links import is_group, read_links
 from rnnlayout._files.tensor_sets.file_limits import check_claimed_size
+from rnnlayout._files.tensor_sets.record import KEY, Record, read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
@@ -145,6 +146,12 @@ class Hdf5Group:
             return value.decode()
         except UnicodeDecodeError as error:
             raise FileError(f"{self.attributes.what}: attribute {name!r}: {error}") from None
+
+
+def read_record_attribute(root: Hdf5Group) -> dict[str, Record]:
+    """Return rnnlayout's records by the names of the layers, {} if the file has none."""
+    parts = root.texts(KEY)
+    return read_records({KEY: "".join(parts)}, root.attributes.what) if parts else {}
 
 
 def _has_numbers(array: StoredArray) -> bool:

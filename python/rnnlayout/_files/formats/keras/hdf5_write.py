@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
 import numpy as np
 
 from rnnlayout._files.tensor_sets.output_file import Output, full_disk_error
+from rnnlayout._files.tensor_sets.record import KEY, Record, write_records
 from rnnlayout._model.errors import FileError, missing
 from rnnlayout._native import Error
 
+_RECORD_PART = 1000  # characters
 _ATTRIBUTE = 60_000  # bytes; libhdf5 stores a little less than 64 KiB in one
 
 
@@ -58,3 +61,15 @@ def write_texts(h5: Any, name: str, texts: Sequence[str]) -> None:
     parts = -(-array.nbytes // _ATTRIBUTE) if texts else 1
     for k, part in enumerate(np.array_split(array, parts)):
         h5.attrs[f"{name}{k}" if parts > 1 else name] = part
+
+
+def write_record_attribute(h5: Any, records: Mapping[str, Record]) -> None:
+    """Write the records of RNNs as an attribute of the root, which Keras ignores.
+
+    It is in parts: libhdf5 limits its size.
+    """
+    for name in [name for name in h5.attrs if re.fullmatch(rf"{KEY}\d*", name)]:
+        del h5.attrs[name]  # of the file that it is a copy of
+    text = write_records(records)[KEY]
+    parts = [text[at : at + _RECORD_PART] for at in range(0, len(text), _RECORD_PART)]
+    write_texts(h5, KEY, parts)

@@ -7,8 +7,10 @@ Keras 3 lacks one, it reports that itself. Nothing that a config names is import
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from rnnlayout._model.errors import FileError
@@ -18,18 +20,38 @@ from .config import CUDNN
 
 _RECURRENT = {"LSTM", "GRU", "SimpleRNN", "RNN"}
 _MODELS = {"Model", "Functional", "Sequential"}
-_WRAPPED = ("layer", "backward_layer", "cell")
-# names in TensorFlow 1
-_RENAMED = {f"BatchNormalizationV{k}": "BatchNormalization" for k in (1, 2)}
-# what cuDNN's layers do, which Keras 2's config did not record
+
+
+@dataclass(frozen=True)
+class _ConfigChange:
+    """What Keras 3 has differently in the configs of some classes of layers.
+
+    renamed: old keys -> new ones. dropped: keys that Keras 3 does not have. always, by_default:
+    what the classes compute, which Keras 2 does not record, or not always.
+    """
+
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    always: Mapping[str, Any] = field(default_factory=dict)
+    by_default: Mapping[str, Any] = field(default_factory=dict)
+
+
 _CUDNNS_WAY = {
-    "activation": "tanh",
-    "recurrent_activation": "sigmoid",
-    "use_bias": True,
-    "dropout": 0.0,
-    "recurrent_dropout": 0.0,
-    "unroll": False,
+    "activation": "tanh", "recurrent_activation": "sigmoid", "use_bias": True, "dropout": 0.0,
+    "recurrent_dropout": 0.0, "unroll": False,
+}  # fmt: skip
+# names of classes -> what changes
+_CHANGES = {
+    "InputLayer": _ConfigChange(renamed={"batch_input_shape": "batch_shape"}),
+    "(?!InputLayer).*": _ConfigChange(dropped=("batch_input_shape",)),
+    "SpatialDropout.*": _ConfigChange(dropped=("trainable", "noise_shape")),
+    "LSTM|GRU|SimpleRNN|RNN|CuDNN(LSTM|GRU)|ConvLSTM.*": _ConfigChange(dropped=("time_major",)),
+    "GRU": _ConfigChange(by_default={"reset_after": False}),  # in Keras 3 it is True
+    "CuDNNLSTM": _ConfigChange(always=_CUDNNS_WAY),
+    "CuDNNGRU": _ConfigChange(always={**_CUDNNS_WAY, "reset_after": True}),
 }
+# names of classes in TensorFlow 1 and of cuDNN's layers -> those of Keras 3
+_CLASSES = {**{f"BatchNormalizationV{k}": "BatchNormalization" for k in (1, 2)}, **CUDNN}
 
 
 @contextmanager
@@ -73,27 +95,25 @@ def modernize_layer(
     config = _changeable_config(layer, at)
     if config is None:
         return
-    kind = layer["class_name"] = _RENAMED.get(layer["class_name"], layer["class_name"])
-    path = f"{path}/{config.get('name', kind)}".lstrip("/")
+    kind = layer["class_name"]
+    layer["class_name"] = _CLASSES.get(kind, kind)
+    path = f"{path}/{config.get('name', layer['class_name'])}".lstrip("/")
     if kind == "Sequential":
         _add_input(config["layers"])
     elif kind in _MODELS:
         _count_calls(config)
         _unpack_single(config)
-    for key in _WRAPPED:
-        modernize_layer(config.get(key), path, wrapped=True, scaled=scaled)
-    for cell in config.get("cells", []):
-        modernize_layer(cell, path, wrapped=True, scaled=scaled)
+    inside = [config.get(key) for key in ("layer", "backward_layer", "cell")]
+    for inner in [*inside, *config.get("cells", [])]:
+        modernize_layer(inner, path, wrapped=True, scaled=scaled)
     for k, inner in enumerate(config.get("layers", [])):
         modernize_layer(inner, path, k, scaled=scaled)
     _refuse_hard_sigmoid(config, path, id(layer) in scaled)
-    _rename_arguments(kind, config)
-    if kind.startswith("ConvLSTM"):
-        _drop_time_major(config, path)
-    if kind in CUDNN or kind in _RECURRENT:
-        layer["class_name"] = CUDNN.get(kind, kind)
-        _add_defaults(kind, config, path)
-    if layer["class_name"] in _RECURRENT or kind == "Bidirectional":
+    for classes, change in _CHANGES.items():
+        if re.fullmatch(classes, kind):
+            _change_keys(config, change, path)
+    _change_values(layer["class_name"], config)
+    if layer["class_name"] in (*_RECURRENT, "Bidirectional"):
         layer.pop("build_config", None)  # its shapes count the states as inputs
         if "inbound_nodes" in layer:
             layer["inbound_nodes"] = [_name_call_states(node) for node in layer["inbound_nodes"]]
@@ -129,22 +149,6 @@ def _set_module(layer: dict[str, Any]) -> None:
 # ------------------------------------------------------------------------------------- one layer
 
 
-def _add_defaults(kind: str, config: dict[str, Any], path: str) -> None:
-    """Record what a recurrent layer computes by default in Keras 2."""
-    _drop_time_major(config, path)
-    if kind in CUDNN:
-        config.update(_CUDNNS_WAY)
-        if kind == "CuDNNGRU":
-            config["reset_after"] = True
-    elif kind == "GRU":
-        config.setdefault("reset_after", False)  # the default of Keras 2; that of Keras 3 is True
-
-
-def _drop_time_major(config: dict[str, Any], path: str) -> None:
-    if config.pop("time_major", False):
-        raise LossyError(f"{path} has time_major=True, which Keras 3 does not have")
-
-
 def _refuse_hard_sigmoid(config: dict[str, Any], path: str, scaled: bool) -> None:
     for key, value in config.items():
         is_scaled = scaled and key == "recurrent_activation"
@@ -155,13 +159,17 @@ def _refuse_hard_sigmoid(config: dict[str, Any], path: str, scaled: bool) -> Non
             )
 
 
-def _rename_arguments(kind: str, config: dict[str, Any]) -> None:
-    shape = config.pop("batch_input_shape", None)
-    if kind == "InputLayer" and shape is not None:
-        config["batch_shape"] = shape
-    if kind.startswith("SpatialDropout"):
-        config.pop("trainable", None)
-        config.pop("noise_shape", None)
+def _change_keys(config: dict[str, Any], change: _ConfigChange, path: str) -> None:
+    for old, new in change.renamed.items():
+        if (value := config.pop(old, None)) is not None:
+            config[new] = value
+    for key in change.dropped:
+        if config.pop(key, None) and key == "time_major":
+            raise LossyError(f"{path} has time_major=True, which Keras 3 does not have")
+    config.update({**change.by_default, **config, **change.always})
+
+
+def _change_values(kind: str, config: dict[str, Any]) -> None:
     if kind == "BatchNormalization" and isinstance(config.get("axis"), list):
         config["axis"] = config["axis"][0]  # TensorFlow 1 wrote a list
     for key, value in config.items():

@@ -25,9 +25,8 @@ from rnnlayout._native import LayoutError
 from rnnlayout._sources.keras_config import class_name_of, layer_node
 from rnnlayout._weights.weights import Weights
 
-from . import records
 from .entries import LEAVES
-from .hdf5_write import new_hdf5, write_texts
+from .hdf5_write import new_hdf5, write_record_attribute, write_texts
 from .variables import snake_case
 
 KERAS_3 = "3.0.0"  # the first Keras with this form of file
@@ -163,7 +162,7 @@ def write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
     with new_hdf5(out) as h5:
         h5.attrs["keras_version"] = KERAS_3
         h5.attrs["model_config"] = config
-        records.write_record_attribute(h5, layer_records(layers))
+        write_record_attribute(h5, layer_records(layers))
         _write_layer_lists(h5.create_group("model_weights"), layers, KERAS_3)
 
 
@@ -172,7 +171,7 @@ def write_cudnn_weights(out: Output, entries: Mapping[str, Weights]) -> None:
     layers = make_keras_layers(entries, "keras-cudnn")
     _check_dtypes(layers)
     with new_hdf5(out) as h5:
-        records.write_record_attribute(h5, layer_records(layers))
+        write_record_attribute(h5, layer_records(layers))
         _write_layer_lists(h5, layers, KERAS_2)
 
 
@@ -203,7 +202,7 @@ def variables_file(layers: list[KerasLayer]) -> bytes:
     numbers: dict[str, int] = {}
     with io.BytesIO() as file:
         with new_hdf5(file) as h5:
-            records.write_record_attribute(h5, layer_records(layers))
+            write_record_attribute(h5, layer_records(layers))
             for layer in _in_order_of_keras(layers):
                 kind = "Bidirectional" if layer.spec.bidirectional else layer.class_name
                 k = numbers[kind] = numbers.get(kind, -1) + 1
