@@ -12,11 +12,10 @@ from rnnlayout._files.formats.registry import (
     format_to_write,
     only_read,
 )
-from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns
+from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns, match_names, stack_layers_as_in
 from rnnlayout._files.tensor_sets.file_limits import require_regular_file
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
-from rnnlayout._files.tensor_sets.match_rnns import match_names, stack_layers_as_in
 from rnnlayout._files.tensor_sets.output_file import check_free, write_whole_file
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress
 from rnnlayout._model.errors import FileError
@@ -24,8 +23,7 @@ from rnnlayout._model.spec import differing_fields
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.infer import HIDDEN
 
-from .files import load
-from .read_file import TensorFile, read_file
+from .files import TensorFile, load, read_file
 
 
 def convert_into(

@@ -39,14 +39,12 @@ def _read_npz(path: Path) -> TensorSet:
     metadata = object_of_texts(described.pop("metadata", {}), f"{path}: metadata")
     if "entries" in described:
         metadata = {**metadata, KEY: json.dumps(described)}
-    tensors: dict[str, FileTensor] = {}
+    found = TensorSet({}, metadata)
     for member in archive.infolist():
-        name = member.filename.removesuffix(".npy")
-        if name in tensors:
-            raise FileError(f"{path} has {name!r} twice")
         if member.filename != _BESIDE:
-            tensors[name] = _member_tensor(archive, member, dtypes.get(name))
-    return TensorSet(tensors, metadata)
+            name = member.filename.removesuffix(".npy")
+            found.add(name, _member_tensor(archive, member, dtypes.get(name)), path)
+    return found
 
 
 def _member_tensor(

@@ -78,8 +78,7 @@ def _read_bin(path: Path, hints: Hints) -> Found:
             f"{path} does not record which RNN it is, and neither {path.name}.json nor"
             f" {path.stem}.json exists beside it: pass spec="
         )
-    with open(path, "rb") as file:
-        data = map_file(file.fileno(), path)
+    data = map_file(path)
     dtype = storage_dtype(spec.dtype).newbyteorder("<")
     if len(data) % dtype.itemsize:
         raise FileError(f"{path} has {len(data)} bytes, not a multiple of those of a {spec.dtype}")

@@ -1,8 +1,11 @@
-"""What the caller says about the RNNs of a file must agree with what the file says."""
+"""What the caller says about the RNNs of a file must agree with what the file says.
+
+What neither says is assumed: options of Keras's layers, which a file of weights alone lacks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from rnnlayout._model.cells import CELLS
@@ -12,10 +15,14 @@ from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.infer import ACTIVATIONS, check_hints
 from rnnlayout._sources.mismatch import list_names
 from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.tensor_paths import KERAS
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .found import Found
 from .tensor_set import Hints
+
+# Keras's, and those of a Spec: there they may be only the defaults, so they answer nothing.
+DEFAULT_ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 
 
 def apply_hints(found: Found, hints: Hints, prefixes: Sequence[str]) -> Found:
@@ -70,3 +77,33 @@ def _with_spec(weights: Weights, hints: Hints) -> Weights:
             + (", and pass dtype= to convert to another dtype" if "dtype" in wrong else "")
         )
     return weights_of(read_source(weights, spec.replace(dtype=weights.spec.dtype)))
+
+
+def unrecorded(entries: Iterable[object], hints: Hints) -> list[str]:
+    """Return a note on the options that are assumed of RNNs in Keras's layouts; [] without any.
+
+    entries: the RNNs, or their errors, that a file has without a config and without a record of
+    rnnlayout. hints: the caller's.
+    """
+    found = [one for one in entries if isinstance(one, Weights) and one.layout.name in KERAS]
+    if not found:
+        return []
+    asked = [
+        key
+        for key in DEFAULT_ACTIVATIONS
+        if getattr(hints, key) is None and any(_may_differ(one, key) for one in found)
+    ]
+    assumed = [f"{key.replace('_', ' ')} {DEFAULT_ACTIVATIONS[key]}" for key in asked]
+    assumed.append("go_backwards=False")
+    if any(one.spec.bidirectional for one in found):
+        assumed.append("merge_mode='concat'")
+    repair = f"pass {', '.join(f'{key}=' for key in asked)} or set" if asked else "set"
+    text = f"the file lacks Keras's config: {', '.join(assumed)} assumed"
+    return [f"{text}; for others {repair} weights.config in Python"]
+
+
+def _may_differ(weights: Weights, key: str) -> bool:
+    """Return whether an activation is only assumed: a Spec of the caller may have another."""
+    spec = weights.spec
+    is_default = getattr(spec, key) == DEFAULT_ACTIVATIONS[key]
+    return weights.layout.name == "keras" and CELLS[spec.cell].is_gated and is_default

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import zipfile
@@ -25,12 +24,6 @@ def check_claimed_size(declared: int, stored: int, what: str) -> None:
         raise FileError(
             f"{what} declares {declared} bytes and stores {stored}: refused as a decompression bomb"
         )
-
-
-def check_numpy_shape(shape: tuple[int, ...], what: str) -> None:
-    """Raise FileError for a shape that NumPy cannot represent, even one without elements."""
-    if math.prod(n or 1 for n in shape) >= 1 << 56:
-        raise FileError(f"{what}: shape {shape} is too large")
 
 
 def require_regular_file(path: Any) -> Path:
@@ -64,8 +57,14 @@ def require_regular_file(path: Any) -> Path:
     return found
 
 
-def map_file(fd: int, path: Path) -> mmap.mmap:
-    """Return an open file, mapped into memory. Raises FileError if that is impossible."""
+def map_file(path: Path) -> mmap.mmap:
+    """Return a file, mapped into memory. Raises FileError if that is impossible."""
+    with open(path, "rb") as file:
+        return map_open_file(file.fileno(), path)
+
+
+def map_open_file(fd: int, path: Path) -> mmap.mmap:
+    """Return an open file as map_file() does."""
     try:
         return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # ValueError: it has no size

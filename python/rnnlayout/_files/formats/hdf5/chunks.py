@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .bounded import BoundedFile, Cursor, DamagedError, is_power_of_two
-from .trees import new_records, old_entries
+from .heaps import new_records, old_entries
 
 _SINGLE, _IMPLICIT, _FIXED_ARRAY, _EXTENSIBLE_ARRAY, _TREE = range(1, 6)
 _SINGLE_IS_FILTERED = 2

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+from rnnlayout._files.formats.content import HDF5
+
 from .bounded import BoundedFile, Cursor, DamagedError
 
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SHARED, _FAIL_IF_UNKNOWN = 2, 128  # flags of messages
 
 
@@ -82,10 +83,10 @@ class HeaderMessages:
 def root_address(source: BoundedFile) -> int:
     """Return the address of the root group's object header (II.A. Format Signature, Superblock)."""
     source.start = _superblock_start(source)
-    head = source.block(0, 12, "superblock", SIGNATURE)
+    head = source.block(0, 12, "superblock", HDF5)
     version = head.version(0, 1, 2, 3)
     nbytes = {0: 96, 1: 100, 2: 48, 3: 48}[version]
-    block = source.block(0, nbytes, "superblock", SIGNATURE)
+    block = source.block(0, nbytes, "superblock", HDF5)
     block.take(5 if version < 2 else 1)
     sizes = block.uint(), block.uint()
     if sizes != (8, 8):
@@ -107,8 +108,8 @@ def root_address(source: BoundedFile) -> int:
 def _superblock_start(source: BoundedFile) -> int:
     """Return where the superblock is: at 0, or at a power of two from 512."""
     at = 0
-    while at + len(SIGNATURE) <= source.size:
-        if source.data(at, len(SIGNATURE), "the signature") == SIGNATURE:
+    while at + len(HDF5) <= source.size:
+        if source.data(at, len(HDF5), "the signature") == HDF5:
             return at
         at = max(512, 2 * at)
     raise DamagedError("it is not an HDF5 file")

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from .bounded import BoundedFile, Cursor, DamagedError, null_terminated
 from .headers import HeaderMessages, MessageKind
-from .heaps import LINKS_BY_NAME, dense_messages, local_heap
-from .trees import old_entries
+from .heaps import LINKS_BY_NAME, dense_messages, local_heap, old_entries
 
 _SOFT = 2  # cache type of an entry in a symbol table
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rnnlayout._files.tensor_sets.apply_hints import DEFAULT_ACTIVATIONS, unrecorded
+from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
 from rnnlayout._files.tensor_sets.found import Found
-from rnnlayout._files.tensor_sets.match_rnns import stack_entries
 from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._files.tensor_sets.rnn_names import distinct_names
 from rnnlayout._files.tensor_sets.tensor_set import Hints
-from rnnlayout._files.tensor_sets.unrecorded import DEFAULT_ACTIVATIONS, unrecorded
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.dtypes import Bits
@@ -28,7 +28,7 @@ from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.rnn_places import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .architecture import read_architecture
+from .config import read_architecture
 from .hdf5_tree import Hdf5Dataset, Hdf5Group, read_record_attribute
 from .unknown_classes import (
     check_accepted,

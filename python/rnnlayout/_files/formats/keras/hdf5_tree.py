@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -171,14 +170,8 @@ def open_hdf5(source: Path | bytes, what: str = "") -> Iterator[Hdf5Group]:
     another file, and no size is one that check_claimed_size() refuses. Raises FileError otherwise,
     or if the file is malformed.
     """
-    what = what or str(source)
-    file: IO[bytes]
-    try:
-        file = io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")  # noqa: SIM115
-    except OSError as error:
-        raise FileError(f"{what} cannot be read: {error.strerror}") from None
-    with file:
-        yield _Hdf5Walk(what, BoundedFile(file)).root()
+    with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
+        yield _Hdf5Walk(what or str(source), BoundedFile(file)).root()
 
 
 @contextmanager

@@ -29,9 +29,8 @@ from rnnlayout._sources.keras_tree import Node, Version
 
 from .config import parse_config
 from .entries import LEAVES, KerasEntries, LayerCells, cell_names, check_activation
-from .hdf5_copy import copy_tree
 from .hdf5_tree import Hdf5Group, open_hdf5
-from .hdf5_write import new_hdf5, write_record_attribute
+from .hdf5_write import copy_tree, new_hdf5, write_record_attribute
 from .legacy_weights import (
     find_legacy_layers,
     keras_version_of,

@@ -21,9 +21,9 @@ from rnnlayout._model.errors import FileError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version
 
-from .architecture import Architecture
 from .config import (
     CUDNN,
+    Architecture,
     child_layers,
     is_recurrent,
     layer_name,

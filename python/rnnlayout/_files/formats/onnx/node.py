@@ -10,11 +10,9 @@ import numpy as np
 from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.dtypes import take_bits
-from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import known_layouts
 from rnnlayout._model.spec import Spec
-from rnnlayout._model.undecided import error_with_name
-from rnnlayout._native import LayoutError, LossyError, SpecError
+from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import Weights, weights_of
 
@@ -42,13 +40,6 @@ def read_onnx_node(site: NodeSite, constants: Constants, hints: Hints, notes: li
     Raises LayoutError if they are not constant or do not fit each other, LossyError if the node
     computes something that no layout can represent, FileError if it is malformed.
     """
-    try:
-        return _read_node(site, constants, hints, notes)
-    except (LayoutError, SpecError, FileError) as error:
-        raise error_with_name(error, f"node {site.name!r}") from None
-
-
-def _read_node(site: NodeSite, constants: Constants, hints: Hints, notes: list[str]) -> Weights:
     tensors = {
         role: _weight_bits(site, constants, role, k, notes)
         for role, k in WEIGHTS[site.operator].items()

@@ -15,7 +15,6 @@ from .machine import UnreadObject
 MOST_DEEP, LONGEST = 32, 1000  # dicts in dicts; characters of a name
 ALONE = "weight_space"  # the name of a tensor that is the whole file
 _MOST_KINDS, _MOST_NAMES = 20, 3  # in notes
-_MOST_VALUES = 100  # named in what a conversion leaves out
 _CONTAINERS = (dict, list, tuple)
 
 _WHOLE = "it is a whole module; if you trust it, load it with torch and save module.state_dict()"
@@ -41,22 +40,19 @@ def tensors_of_pickle(
     tensor_of: returns the tensor that an object is, None if it is not one.
     Raises FileError if there are none, or two would have the same name.
     """
-    tensors: dict[str, FileTensor] = {}
-    unread: dict[str, str] = {}
-    values: list[str] = []
+    read = TensorSet({})
     for name, _, _, value in walk_leaves(path, found, lambda one: not isinstance(one, _CONTAINERS)):
         tensor = tensor_of(value)
-        if tensor is not None and name in tensors:
-            raise FileError(f"{path}: two tensors would both be named {name[:100]!r}")
         if tensor is not None:
-            tensors[name] = tensor
+            read.add(name, tensor, path)
         elif isinstance(value, UnreadObject):
-            unread[name] = value.name
-        elif len(values) < _MOST_VALUES:
-            values.append(name)
-    if not tensors:
-        raise _no_tensors(path, unread)
-    return TensorSet(tensors, notes=_unread_notes(unread), unread=unread, values=values)
+            read.unread[name] = value.name
+        else:
+            read.values.append(name)
+    if not read.tensors:
+        raise _no_tensors(path, read.unread)
+    read.notes = _unread_notes(read.unread)
+    return read
 
 
 def _no_tensors(path: Path, unread: dict[str, str]) -> FileError:
