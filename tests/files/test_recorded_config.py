@@ -9,7 +9,7 @@ from oracles import some
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
-from rnnlayout._files import files
+from rnnlayout._files import write_file
 from rnnlayout._files.tensor_sets import record
 
 WRONG = [
@@ -39,7 +39,7 @@ def test_a_setting_of_the_wrong_kind(tmp_path, monkeypatch, capsys, name, key, v
         with pytest.raises(rl.LayoutError, match=key):
             rl.save(path, w)
         assert not path.exists()
-        for module in (files, record):
+        for module in (write_file, record):
             monkeypatch.setattr(module, "check_config", lambda config: None)
         rl.save(path, w)
         monkeypatch.undo()

@@ -196,7 +196,7 @@ class TensorFile:
             elif name not in old:
                 _add_tensors(tensors, "", {name: tensor})
         records = self._records | {
-            group.entry: _make_record(group.prefix, new) for group, new in pairs
+            group.entry: Record.of(new, group.prefix) for group, new in pairs
         }
         metadata = self._tensor_set.metadata | write_records(records)
         tensor_set = replace(self._tensor_set, tensors=tensors, metadata=metadata)
@@ -223,12 +223,8 @@ def tensor_set_of(
         else:
             new = one.tensors
         _add_tensors(tensors, prefix, new)
-        records[name or entry_name("", one.spec)] = _make_record(prefix, one)
+        records[name or entry_name("", one.spec)] = Record.of(one, prefix)
     return TensorSet(tensors, write_records(records))
-
-
-def _make_record(prefix: str, one: Weights | LayerwiseConversion) -> Record:
-    return Record(prefix, one.layout, one.spec, one.config, one.batch_first)
 
 
 def _add_tensors(

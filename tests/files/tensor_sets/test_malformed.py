@@ -45,6 +45,7 @@ MALFORMED = {
     "a key more": (changed(more=1), "needs exactly dtype"),
     "no dtype": (changed(dtype=""), "dtype is not a name"),
     "dtype of another kind": (changed(dtype=["F32"]), "dtype is not a name"),
+    "NumPy's name of a dtype": (changed(dtype="float32"), "dtype is not a name"),
     "shape of another kind": (changed(shape="2"), "shape is not a list"),
     "a negative size": (changed(shape=[-2]), "shape is not a list"),
     "a size that is true": (changed(shape=[True, 2]), "shape is not a list"),

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from rnnlayout._files.tensor_sets.file_limits import map_file
+from rnnlayout._files.tensor_sets.nested import walk_leaves
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
 from rnnlayout._model.errors import FileError
 from rnnlayout._sources.mismatch import list_names
 
 from .pickles import machine, numpy_arrays
-from .pickles.contents import tensors_of_pickle, walk_leaves
+from .pickles.contents import tensors_of_pickle
 from .pickles.machine import Makers, UnreadObject
 from .pickles.numpy_arrays import PickledArray
 from .registry import TensorFormat, only_read
@@ -62,9 +63,7 @@ def _read_pdparams(path: Path) -> TensorSet:
     if end != len(data):
         raise FileError(f"{path}: {len(data) - end} bytes after its pickle")
     parameters: dict[str, tuple[str, str]] = {}  # the dict that a tensor is in, its parameter
-    for name, _, key, value in walk_leaves(
-        path, found, lambda one: not isinstance(one, _CONTAINERS)
-    ):
+    for name, _, key, value in walk_leaves(path, found):
         if _SLICES in name:
             raise FileError(f"{path} has arrays in slices: load it with Paddle and save it again")
         above, names, _ = name.partition(_NAMES)
@@ -73,9 +72,6 @@ def _read_pdparams(path: Path) -> TensorSet:
         elif isinstance(value, NamedParameter):
             parameters[name] = name.removesuffix(str(key)), value.parameter
     return _without_doubles(tensors_of_pickle(path, found, _tensor_of_parameter), parameters)
-
-
-_CONTAINERS = (dict, list, tuple)
 
 
 def _refuse(_: Any) -> Any:

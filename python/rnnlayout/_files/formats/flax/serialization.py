@@ -17,6 +17,7 @@ import numpy as np
 from rnnlayout._files.formats.registry import Pairs, TensorFormat
 from rnnlayout._files.tensor_sets.file_limits import map_file
 from rnnlayout._files.tensor_sets.json_text import object_of_texts
+from rnnlayout._files.tensor_sets.nested import ALONE, walk_leaves
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.tensor_set import (
     FLOAT8,
@@ -37,20 +38,16 @@ _ARRAY, _SCALAR = 1, 3  # codes of flax's own types that are read; 2 is a comple
 _CHUNKED = "__msgpack_chunked_array__"  # a dict in the place of an array of more than 1 GB
 _CHUNK_NBYTES = 1 << 30
 _METADATA = "__metadata__"
-_ALONE = "weight_space"  # the name of an array that is the whole file
 _FLOAT8 = {name: dtype for dtype, name in FLOAT8.items()}
 
 Tree = dict[Any, Any]
 
 
 def _read_flax(path: Path) -> TensorSet:
-    tree = _read_tree(path)
-    metadata = object_of_texts(tree.get(_METADATA, {}), f"{path}: {_METADATA}")
+    tree, metadata = _read_tree(path)
     found = TensorSet({}, metadata)
-    for name, container, key in _walk_tree(tree):
-        if container is tree and key == _METADATA:
-            continue
-        tensor = _tensor_of_leaf(container[key], f"{path}: {name}")
+    for name, _, _, leaf in walk_leaves(path, tree, _is_leaf, "/"):
+        tensor = _tensor_of_leaf(leaf, f"{path}: {name}")
         if tensor is None:
             found.values.append(name)
         else:
@@ -60,19 +57,15 @@ def _read_flax(path: Path) -> TensorSet:
     return found
 
 
-def _read_tree(path: Path) -> Tree:
+def _read_tree(path: Path) -> tuple[Tree, dict[str, str]]:
+    """Return the tree, and the metadata that rnnlayout wrote beside it."""
     found = read_msgpack(memoryview(map_file(path)), str(path))
-    return found if isinstance(found, dict) else {_ALONE: found}
+    tree = found if isinstance(found, dict) else {ALONE: found}
+    return tree, object_of_texts(tree.pop(_METADATA, {}), f"{path}: {_METADATA}")
 
 
-def _walk_tree(tree: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name of each leaf, what it is in, and its key or index there."""
-    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-        name = f"{above}{key}"
-        if isinstance(value, (dict, list)) and name != _METADATA and _CHUNKED not in value:
-            yield from _walk_tree(value, f"{name}/")
-        else:
-            yield name, tree, key
+def _is_leaf(value: Any) -> bool:
+    return not isinstance(value, (dict, list)) or _CHUNKED in value
 
 
 def _tensor_of_leaf(value: Any, what: str) -> FileTensor | None:
@@ -126,8 +119,8 @@ def _replace_in_flax(
     path: Path, out: Output, tensor_set: TensorSet, pairs: Pairs, progress: Progress | None = None
 ) -> list[str]:
     """Copy a tree with other RNNs; keep all else: numbers, texts, the state of an optimizer."""
-    tree = _read_tree(path)
-    leaves = {name: (container, key) for name, container, key in _walk_tree(tree)}
+    tree, _ = _read_tree(path)
+    leaves = {name: place for name, *place, _ in walk_leaves(path, tree, _is_leaf, "/")}
     keys = dict(_walk_containers(tree, ""))
     for group, one in pairs:
         for name in group.names:

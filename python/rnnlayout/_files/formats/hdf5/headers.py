@@ -42,15 +42,10 @@ class HeaderMessage:
     flags: int
     data: bytes
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether it only tells where the message is: several objects have it."""
-        return bool(self.flags & _SHARED)
-
     def cursor(self) -> Cursor:
         """Return its content. Raises DamagedError if it is shared."""
         what = f"the message {MessageKind(self.kind).name.lower().replace('_', ' ')}"
-        if self.is_shared:
+        if self.flags & _SHARED:  # it only tells where the message is
             raise DamagedError(f"{what} is shared by several objects, which is not supported")
         return Cursor(self.data, what)
 
@@ -60,7 +55,8 @@ class HeaderMessages:
 
     def __init__(self, source: BoundedFile, at: int) -> None:
         self._found: dict[int, list[HeaderMessage]] = {}
-        for message in _read_messages(source, at):
+        is_new = source.block(at, 4, "object header").take(4) == b"OHDR"
+        for message in _new_messages(source, at) if is_new else _old_messages(source, at):
             if message.flags & _FAIL_IF_UNKNOWN and message.kind not in set(MessageKind):
                 raise DamagedError(f"a message of kind {message.kind} is not supported")
             self._found.setdefault(message.kind, []).append(message)
@@ -113,13 +109,6 @@ def _superblock_start(source: BoundedFile) -> int:
             return at
         at = max(512, 2 * at)
     raise DamagedError("it is not an HDF5 file")
-
-
-def _read_messages(source: BoundedFile, at: int) -> Iterator[HeaderMessage]:
-    what = "object header"
-    if source.block(at, 4, what).take(4) == b"OHDR":
-        return _new_messages(source, at)
-    return _old_messages(source, at)
 
 
 def _old_messages(source: BoundedFile, at: int) -> Iterator[HeaderMessage]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,14 +28,14 @@ from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.rnn_places import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .config import read_architecture
-from .hdf5_tree import Hdf5Dataset, Hdf5Group, read_record_attribute
-from .unknown_classes import (
+from .config import (
     check_accepted,
+    read_architecture,
     read_unknown_classes,
     unknown_class_question,
     unknown_classes_in,
 )
+from .hdf5_tree import Hdf5Dataset, Hdf5Group, read_record_attribute
 
 LEAVES = ("kernel", "recurrent_kernel", "bias")
 CellDatasets = Mapping[str, Hdf5Dataset]  # by LEAVES, or by the names of Keras 1: W, U_i, b_o ...
@@ -86,7 +86,7 @@ class KerasEntries:
         self.hints, self.version, self._root = hints, version, root
         self.beside = None if hints.config is None else read_architecture(hints.config)
         self.records = read_record_attribute(root)
-        self.entries: list[tuple[str, Weights | Exception]] = []
+        self._entries: list[tuple[str, Weights | Exception]] = []
         self._guessed: list[Weights] = []  # those without a config and a record
         self._used: set[str] = set()  # paths of the arrays that belong to an RNN
 
@@ -95,53 +95,49 @@ class KerasEntries:
         accepted = self.hints.as_class or {}
         check_accepted(accepted, read_unknown_classes(model, accepted))
 
-    def add(self, found: LayerCells) -> None:
-        """Add a layer. Raises FileError if its config is malformed or does not fit."""
+    def _add(self, found: LayerCells) -> None:
         if not is_under_with_direction(found.name, self.hints.prefix):
             return
         self._used |= found.paths
-        try:
-            described = found.layer.descriptions(self.version) if found.layer else None
-            found.check_count()
-            self.entries += self._rnns(found, described).items()
-        except FileError:
-            raise
-        except ValueError as error:
-            self.entries.append((found.name, error))
-
-    def _rnns(
-        self, found: LayerCells, described: list[RNNDescription] | None
-    ) -> dict[str, Weights | Exception]:
-        """Return the RNN of a layer by its name, or one per cell if they are different RNNs.
-
-        described: what the config says about each cell, of both directions.
-        """
         each = 1 + found.both
         rows = [found.cells[k : k + each] for k in range(0, len(found.cells), each)]
         names = cell_names(found.name, len(rows))
         layers: dict[str, Weights] = {}
-        questions: dict[str, Weights | Exception] = {}
-        for k, (one, row) in enumerate(zip(names, rows, strict=True)):
-            try:
-                layers[one] = self._layer(one, row, described[k] if described else None)
-            except UndecidedError as error:
-                questions[one] = error_with_name(error, one)
+        questions: dict[str, Exception] = {}
+        try:
+            described = found.layer.descriptions(self.version) if found.layer else None
+            found.check_count()
+            for k, (one, row) in enumerate(zip(names, rows, strict=True)):
+                try:
+                    layers[one] = self._layer(one, row, described[k] if described else None)
+                except UndecidedError as error:
+                    questions[one] = error_with_name(error, one)
+        except FileError:
+            raise
+        except ValueError as error:
+            self._entries.append((found.name, error))
+            return
         unknown = unknown_classes_in(found.layer) if found.layer else {}
-        return {
-            one: unknown_class_question(one, weights, unknown) if unknown else weights
-            for one, weights in stack_entries(layers, names, found.name).items()
-        } | questions
+        for one, weights in stack_entries(layers, names, found.name).items():
+            self._entries.append(
+                (one, unknown_class_question(one, weights, unknown) if unknown else weights)
+            )
+        self._entries += questions.items()
 
-    def found(self) -> Found:
-        """Return the result. It names the arrays of the file that belong to no RNN, except those of
-        an optimizer.
+    def found(self, layers: Iterable[LayerCells]) -> Found:
+        """Return the RNNs of all recurrent layers. The result names the arrays of the file that
+        belong to no RNN, except those of an optimizer.
+
+        Raises FileError if the config of a layer is malformed or does not fit.
         """
+        for layer in layers:
+            self._add(layer)
         groups = self._root.groups.items()
-        layers = [group for name, group in groups if not name.startswith("optimizer")]
-        paths = (data.path for group in layers for data in group.all_datasets())
+        models = [group for name, group in groups if not name.startswith("optimizer")]
+        paths = (data.path for group in models for data in group.all_datasets())
         others = [path.lstrip("/") for path in paths if path not in self._used]
-        names = distinct_names([name for name, _ in self.entries])
-        found = dict(zip(names, (one for _, one in self.entries), strict=True))
+        names = distinct_names([name for name, _ in self._entries])
+        found = dict(zip(names, (one for _, one in self._entries), strict=True))
         weights = {name: one for name, one in found.items() if isinstance(one, Weights)}
         unread = {name: one for name, one in found.items() if isinstance(one, Exception)}
         return Found(weights, unread, unrecorded(self._guessed, self.hints), others)
@@ -202,11 +198,8 @@ class KerasEntries:
 
     def _lacks_activation(self, given: CheckedRNN) -> bool:
         """Return whether the file may mean another recurrent activation than sigmoid."""
-        return _is_gated(given) and self.version < SIGMOID_SINCE
-
-
-def _is_gated(given: CheckedRNN) -> bool:
-    return given.layout.name == "keras" and CELLS[given.spec.cell].is_gated
+        is_gated = given.layout.name == "keras" and CELLS[given.spec.cell].is_gated
+        return is_gated and self.version < SIGMOID_SINCE
 
 
 def _without_activation(

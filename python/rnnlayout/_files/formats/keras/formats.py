@@ -49,14 +49,11 @@ def _read_hdf5(path: Path, hints: Hints) -> Found:
     with open_hdf5(path) as root:
         entries = KerasEntries(root, hints)
         if layers := find_legacy_layers(root):
-            read_legacy_weights(root, layers, entries)
-        elif entries.beside is not None:
-            read_beside(root, entries.beside, entries)
-        else:
-            entries.take_classes({})
-            for one in found_layers(root):
-                entries.add(one)
-        return entries.found()
+            return read_legacy_weights(root, layers, entries)
+        if entries.beside is not None:
+            return read_beside(root, entries.beside, entries)
+        entries.take_classes({})
+        return entries.found(found_layers(root))
 
 
 def _read_archive(path: Path, hints: Hints) -> Found:
@@ -65,12 +62,9 @@ def _read_archive(path: Path, hints: Hints) -> Found:
     with open_hdf5(archive.variables, f"{path}: {VARIABLES}") as root:
         entries = KerasEntries(root, hints, archive.version)
         entries.take_classes(archive.model)
-        for one in described_layers(root, archive.model):
-            entries.add(one)
-        if not entries.entries:  # of a subclass of Model the config has no layers
-            for one in found_layers(root):
-                entries.add(one)
-        return entries.found()
+        described = [*described_layers(root, archive.model)]
+        # of a subclass of Model the config has no layers
+        return entries.found(described or found_layers(root))
 
 
 def _write_h5(out: Output, entries: Mapping[str, Weights]) -> None:

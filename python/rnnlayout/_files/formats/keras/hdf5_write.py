@@ -33,13 +33,21 @@ _ATTRIBUTE = 60_000  # bytes; libhdf5 stores a little less than 64 KiB in one
 def new_hdf5(file: Output | IO[bytes], what: str = "an HDF5 file") -> Iterator[Any]:
     """Yield a new HDF5 file of h5py's. what: the file's name in messages.
 
-    Raises MissingExtraError if h5py is not installed.
+    Errors of h5py become a FileError, except that of a full disk. Raises MissingExtraError if h5py
+    is not installed.
     """
     h5py = import_h5py()
-    with _h5py_errors(what), ExitStack() as files:
-        if isinstance(file, Output):  # libhdf5 itself wants a file that has a name
-            file = files.enter_context(open(file, "w+b"))
-        yield files.enter_context(h5py.File(file, "w"))
+    try:
+        with ExitStack() as files:
+            if isinstance(file, Output):  # libhdf5 itself wants a file that has a name
+                file = files.enter_context(open(file, "w+b"))
+            yield files.enter_context(h5py.File(file, "w"))
+    except (Error, MemoryError):
+        raise
+    except Exception as error:
+        if full_disk_error(error):
+            raise
+        raise FileError(f"{what}: {error or type(error).__name__}") from None
 
 
 def import_h5py() -> Any:
@@ -49,19 +57,6 @@ def import_h5py() -> Any:
     except ImportError:
         raise missing("h5py", "h5", "writing an HDF5 file") from None
     return h5py
-
-
-@contextmanager
-def _h5py_errors(what: str) -> Iterator[None]:
-    """Turn the errors that h5py raises into a FileError, except that of a full disk."""
-    try:
-        yield
-    except (Error, MemoryError):
-        raise
-    except Exception as error:
-        if full_disk_error(error):
-            raise
-        raise FileError(f"{what}: {error or type(error).__name__}") from None
 
 
 def write_texts(h5: Any, name: str, texts: Sequence[str]) -> None:

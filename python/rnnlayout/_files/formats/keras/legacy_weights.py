@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, Version
@@ -42,17 +43,15 @@ def find_legacy_layers(root: Hdf5Group) -> Hdf5Group | None:
     return None
 
 
-def keras_version_of(root: Hdf5Group) -> Version:
+def keras_version_of(root: Hdf5Group, layers: Hdf5Group) -> Version:
     """Return the version of the Keras that wrote the file."""
-    layers = find_legacy_layers(root)
-    text = root.text("keras_version") or (layers.text("keras_version") if layers else None)
-    return parse_keras_version(text)
+    return parse_keras_version(root.text("keras_version") or layers.text("keras_version"))
 
 
-def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntries) -> None:
-    """Add every recurrent layer. Raises FileError if the file contradicts itself."""
+def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntries) -> Found:
+    """Return the RNNs. Raises FileError if the file contradicts itself."""
     beside = entries.beside
-    entries.version = (beside and beside.version) or keras_version_of(root)
+    entries.version = (beside and beside.version) or keras_version_of(root, layers)
     config = root.text("model_config")
     if beside is not None and config is not None:
         raise SpecError(f"{root.attributes.what}: the file has a config of its own: omit config=")
@@ -66,8 +65,7 @@ def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntrie
         beside.check_names(
             nodes, wanted, [name for name, g in _named_layer_groups(layers) if _recurrent_cells(g)]
         )
-    for one in legacy_layers(layers, model):
-        entries.add(one)
+    return entries.found(legacy_layers(layers, model))
 
 
 def legacy_layers(layers: Hdf5Group, model: Node) -> Iterator[LayerCells]:

@@ -38,7 +38,7 @@ from .legacy_weights import (
     read_legacy_weights,
 )
 from .rewrite_cells import ChangedCells, is_gated
-from .rewrite_config import config_errors, cudnn_layers, modernize_layer
+from .rewrite_config import config_errors, count_cudnn_layers, modernize_layer
 from .variables import (
     CONFIG,
     METADATA,
@@ -79,15 +79,14 @@ def rewrite_h5(
         layers = find_legacy_layers(root)
         if layers is None:
             raise FileError(f"{path} has no attribute 'layer_names': Keras 2 did not write it")
-        version, config = keras_version_of(root), root.text("model_config")
+        version, config = keras_version_of(root, layers), root.text("model_config")
         if config is None:
             records = _change_weights(root, layers, changed, hints)
             new = {"keras_version": KERAS_3} if records else {}
         else:
             if hints.hidden or hints.config is not None:
-                entries = KerasEntries(root, hints)
-                read_legacy_weights(root, layers, entries)
-                _check_agreement(entries.found(), hints)
+                found = read_legacy_weights(root, layers, KerasEntries(root, hints))
+                _check_agreement(found, hints)
             if version < (2, 0):
                 raise LossyError(
                     f"{path}: the config of Keras 1 is not converted: read its layers with load()"
@@ -126,9 +125,8 @@ def rewrite_archive(
         with open_hdf5(old.variables, what) as root:
             if hints.hidden or old.version >= (3, 0):
                 entries = KerasEntries(root, hints, old.version)
-                for one in described_layers(root, old.model):
-                    entries.add(one)  # raises the errors of the config
-                _check_agreement(entries.found(), hints)
+                found = entries.found(described_layers(root, old.model))
+                _check_agreement(found, hints)
             if old.version < (3, 0):
                 moves = [*_group_moves(root, old.model)]
                 layers = described_layers(root, old.model)
@@ -160,7 +158,7 @@ def _change_model(
     for one in layers:
         changed.add(one, version, Hints())
     with config_errors(what):
-        count = len(list(cudnn_layers(model)))
+        count = count_cudnn_layers(model)
         found = len({id(node or cell) for node, cell in changed.cudnn})
         if found != count:
             raise FileError(
@@ -227,8 +225,7 @@ def _change_weights(
     default was hard_sigmoid.
     """
     entries = KerasEntries(root, hints)
-    read_legacy_weights(root, layers, entries)
-    found = entries.found()
+    found = read_legacy_weights(root, layers, entries)
     _check_agreement(found, hints)
     check_activation(hints.recurrent_activation, entries.version)
     beside, before_sigmoid = entries.beside, entries.version < SIGMOID_SINCE

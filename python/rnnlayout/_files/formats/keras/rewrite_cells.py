@@ -28,9 +28,8 @@ from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version, config_
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .config import CUDNN
+from .config import CUDNN, unknown_classes_in
 from .entries import LEAVES, CellDatasets, LayerCells, count_gates
-from .unknown_classes import unknown_classes_in
 
 _KERAS = Layout("keras")
 _GATED = ("LSTM", "GRU")

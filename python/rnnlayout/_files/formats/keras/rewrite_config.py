@@ -8,9 +8,8 @@ Keras 3 lacks one, it reports that itself. Nothing that a config names is import
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from rnnlayout._model.errors import FileError
@@ -22,34 +21,20 @@ _RECURRENT = {"LSTM", "GRU", "SimpleRNN", "RNN"}
 _MODELS = {"Model", "Functional", "Sequential"}
 
 
-@dataclass(frozen=True)
-class _ConfigChange:
-    """What Keras 3 has differently in the configs of some classes of layers.
-
-    renamed: old keys -> new ones. dropped: keys that Keras 3 does not have. always, by_default:
-    what the classes compute, which Keras 2 does not record, or not always.
-    """
-
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    dropped: tuple[str, ...] = ()
-    always: Mapping[str, Any] = field(default_factory=dict)
-    by_default: Mapping[str, Any] = field(default_factory=dict)
-
-
-_CUDNNS_WAY = {
-    "activation": "tanh", "recurrent_activation": "sigmoid", "use_bias": True, "dropout": 0.0,
-    "recurrent_dropout": 0.0, "unroll": False,
-}  # fmt: skip
-# names of classes -> what changes
-_CHANGES = {
-    "InputLayer": _ConfigChange(renamed={"batch_input_shape": "batch_shape"}),
-    "(?!InputLayer).*": _ConfigChange(dropped=("batch_input_shape",)),
-    "SpatialDropout.*": _ConfigChange(dropped=("trainable", "noise_shape")),
-    "LSTM|GRU|SimpleRNN|RNN|CuDNN(LSTM|GRU)|ConvLSTM.*": _ConfigChange(dropped=("time_major",)),
-    "GRU": _ConfigChange(by_default={"reset_after": False}),  # in Keras 3 it is True
-    "CuDNNLSTM": _ConfigChange(always=_CUDNNS_WAY),
-    "CuDNNGRU": _ConfigChange(always={**_CUDNNS_WAY, "reset_after": True}),
+# names of classes -> keys that Keras 3 does not have
+_DROPPED = {
+    ".*": ("batch_input_shape",),
+    "SpatialDropout.*": ("trainable", "noise_shape"),
+    "LSTM|GRU|SimpleRNN|RNN|CuDNN(LSTM|GRU)|ConvLSTM.*": ("time_major",),
 }
+# what cuDNN's layers do, which Keras 2's config did not record
+_CUDNNS_WAY = {
+    "CuDNNLSTM": {
+        "activation": "tanh", "recurrent_activation": "sigmoid", "use_bias": True, "dropout": 0.0,
+        "recurrent_dropout": 0.0, "unroll": False,
+    },
+}  # fmt: skip
+_CUDNNS_WAY["CuDNNGRU"] = {**_CUDNNS_WAY["CuDNNLSTM"], "reset_after": True}
 # names of classes in TensorFlow 1 and of cuDNN's layers -> those of Keras 3
 _CLASSES = {**{f"BatchNormalizationV{k}": "BatchNormalization" for k in (1, 2)}, **CUDNN}
 
@@ -65,16 +50,12 @@ def config_errors(what: str) -> Iterator[None]:
         raise FileError(f"{what} is not a config written by Keras: {error!r}") from None
 
 
-def cudnn_layers(node: Any) -> Iterator[str]:
-    """Yield the class of each cuDNN layer of a config; a Bidirectional has one."""
+def count_cudnn_layers(node: Any) -> int:
+    """Return the number of cuDNN layers in a part of a config; a Bidirectional has one."""
     if isinstance(node, dict):
-        if node.get("class_name") in CUDNN:
-            yield node["class_name"]
-        for value in node.values():
-            yield from cudnn_layers(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from cudnn_layers(value)
+        own = node.get("class_name") in CUDNN
+        return own + sum(map(count_cudnn_layers, node.values()))
+    return sum(map(count_cudnn_layers, node)) if isinstance(node, list) else 0
 
 
 def modernize_layer(
@@ -109,9 +90,7 @@ def modernize_layer(
     for k, inner in enumerate(config.get("layers", [])):
         modernize_layer(inner, path, k, scaled=scaled)
     _refuse_hard_sigmoid(config, path, id(layer) in scaled)
-    for classes, change in _CHANGES.items():
-        if re.fullmatch(classes, kind):
-            _change_keys(config, change, path)
+    _change_keys(kind, config, path)
     _change_values(layer["class_name"], config)
     if layer["class_name"] in (*_RECURRENT, "Bidirectional"):
         layer.pop("build_config", None)  # its shapes count the states as inputs
@@ -159,14 +138,16 @@ def _refuse_hard_sigmoid(config: dict[str, Any], path: str, scaled: bool) -> Non
             )
 
 
-def _change_keys(config: dict[str, Any], change: _ConfigChange, path: str) -> None:
-    for old, new in change.renamed.items():
-        if (value := config.pop(old, None)) is not None:
-            config[new] = value
-    for key in change.dropped:
-        if config.pop(key, None) and key == "time_major":
-            raise LossyError(f"{path} has time_major=True, which Keras 3 does not have")
-    config.update({**change.by_default, **config, **change.always})
+def _change_keys(kind: str, config: dict[str, Any], path: str) -> None:
+    if kind == "InputLayer" and config.get("batch_input_shape") is not None:
+        config["batch_shape"] = config["batch_input_shape"]
+    if kind == "GRU":
+        config.setdefault("reset_after", False)  # the default of Keras 2; that of Keras 3 is True
+    config.update(_CUDNNS_WAY.get(kind, {}))
+    for classes, keys in _DROPPED.items():
+        for key in keys if re.fullmatch(classes, kind) else ():
+            if config.pop(key, None) and key == "time_major":
+                raise LossyError(f"{path} has time_major=True, which Keras 3 does not have")
 
 
 def _change_values(kind: str, config: dict[str, Any]) -> None:

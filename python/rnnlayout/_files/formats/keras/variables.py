@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnlayout._files.tensor_sets.file_limits import read_member
+from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import SpecError
@@ -25,6 +26,7 @@ from .config import (
     CUDNN,
     Architecture,
     child_layers,
+    class_in_file,
     is_recurrent,
     layer_name,
     parse_config,
@@ -33,7 +35,6 @@ from .config import (
 )
 from .entries import LEAVES, CellDatasets, KerasEntries, LayerCells, natural_order
 from .hdf5_tree import Hdf5Dataset, Hdf5Group
-from .unknown_classes import class_in_file
 
 METADATA, CONFIG, VARIABLES = "metadata.json", "config.json", "model.weights.h5"  # of an archive
 _LAYERS = ("layers", "_layer_checkpoint_dependencies")
@@ -75,8 +76,8 @@ def find_variable_layers(root: Hdf5Group) -> Hdf5Group | None:
     return next((root.groups[name] for name in _LAYERS if name in root.groups), None)
 
 
-def read_beside(root: Hdf5Group, beside: Architecture, entries: KerasEntries) -> None:
-    """Add every recurrent layer of a config in another file. Raises FileError if they differ."""
+def read_beside(root: Hdf5Group, beside: Architecture, entries: KerasEntries) -> Found:
+    """Return the RNNs of a config in another file. Raises FileError if they differ."""
     model = beside.model
     entries.take_classes(model)
     entries.version = beside.version or entries.version
@@ -90,8 +91,7 @@ def read_beside(root: Hdf5Group, beside: Architecture, entries: KerasEntries) ->
     described = {array for one in described_layers(root, model) for array in one.paths}
     for array in sorted({array for one in found_layers(root) for array in one.paths} - described):
         raise FileError(f"{beside.name}: it lacks the layer of {array} in the weights' file")
-    for one in described_layers(root, model):
-        entries.add(one)
+    return entries.found(described_layers(root, model))
 
 
 def described_layers(root: Hdf5Group, model: Node) -> Iterator[LayerCells]:
