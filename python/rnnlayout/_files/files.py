@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -102,9 +102,7 @@ def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, Te
         else:
             found = format.read(path, hints)
         found = apply_hints(found, hints, _prefixes(found, file))
-        for error in found.unread.values():
-            # its frames refer to all that was read, and to the error: a cycle
-            error.__traceback__ = error.__context__ = None
+        _forget_frames(found.unread.values())
         if not found.readable:
             raise _nothing_found(path, found, file, hints)
     if hints.prefix:
@@ -113,6 +111,13 @@ def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, Te
             found.others = whole.others
             found.unused = tuple(name for name in whole.names if name not in found.names)
     return found, file
+
+
+def _forget_frames(errors: Iterable[Exception]) -> None:
+    """Free the frames in which errors were raised: they refer to all that was read, and to the
+    errors, a cycle. (So would the frame of a caller that has one of them in a variable.)"""
+    for error in errors:
+        error.__traceback__ = error.__context__ = None
 
 
 def _nothing_found(path: Path, found: Found, file: TensorFile | None, hints: Hints) -> Exception:
