@@ -14,8 +14,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.file_limits import open_member, open_zip, read_member
-from rnnlayout._files.tensor_sets.json_text import object_of_texts, parse_json_object
+from rnnlayout._files.tensor_sets.file_limits import (
+    object_of_texts,
+    open_member,
+    open_zip,
+    parse_json_object,
+    read_member,
+)
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import KEY, SCHEMA
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Progress, ProgressCount, TensorSet

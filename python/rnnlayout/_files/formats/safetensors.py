@@ -14,8 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.file_limits import map_open_file
-from rnnlayout._files.tensor_sets.json_text import check_texts, object_of_texts, parse_json_object
+from rnnlayout._files.tensor_sets.file_limits import (
+    check_texts,
+    map_open_file,
+    object_of_texts,
+    parse_json_object,
+)
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.tensor_set import (
     FileTensor,

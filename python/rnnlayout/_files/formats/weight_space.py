@@ -14,9 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.file_limits import map_file
+from rnnlayout._files.tensor_sets.file_limits import map_file, parse_json_object
 from rnnlayout._files.tensor_sets.found import Found
-from rnnlayout._files.tensor_sets.json_text import parse_json_object
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record, recorded_batch_first, rnn_as_json
 from rnnlayout._files.tensor_sets.rnn_names import entry_name

@@ -26,7 +26,7 @@ from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError, _
 from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._weights.weights import Weights
 
-from .json_text import parse_json_object
+from .file_limits import parse_json_object
 from .layerwise import LayerwiseConversion
 
 KEY = "rnnlayout"

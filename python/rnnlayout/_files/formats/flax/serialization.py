@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.formats.registry import Pairs, TensorFormat
-from rnnlayout._files.tensor_sets.file_limits import map_file
-from rnnlayout._files.tensor_sets.json_text import object_of_texts
+from rnnlayout._files.tensor_sets.file_limits import map_file, object_of_texts
 from rnnlayout._files.tensor_sets.nested import ALONE, walk_leaves
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.tensor_set import (
