@@ -31,9 +31,10 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
     from rnnlayout._convert.engine import Report as Report
     from rnnlayout._convert.explain import Explanation as Explanation, explain as explain
     from rnnlayout._convert.picture import picture as picture
-    from rnnlayout._files.files import convert_file as convert_file, load as load, save as save
+    from rnnlayout._files.files import load as load
     from rnnlayout._files.tensor_sets.found import Found as Found
     from rnnlayout._files.tensor_sets.tensor_set import Converted as Converted
+    from rnnlayout._files.write_file import convert_file as convert_file, save as save
     from rnnlayout._model.describe import describe as describe, regions as regions
     from rnnlayout._model.errors import (
         FileError as FileError,
@@ -74,9 +75,10 @@ _PUBLIC = {
     "_convert.engine": ["Report"],
     "_convert.explain": ["Explanation", "explain"],
     "_convert.picture": ["picture"],
-    "_files.files": ["convert_file", "load", "save"],
+    "_files.files": ["load"],
     "_files.tensor_sets.found": ["Found"],
     "_files.tensor_sets.tensor_set": ["Converted"],
+    "_files.write_file": ["convert_file", "save"],
     "_model.describe": ["describe", "regions"],
     "_model.errors": ["FileError", "MissingExtraError", "UnknownNameError"],
     "_model.layout": ["Layout", "layout", "layouts"],

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
-from rnnlayout._files.convert_into import convert_into
+from rnnlayout._files.write_file import convert_into
 
 # Those that begin with a signature; .npy has one too, but needs a spec.
 SIGNED = [".safetensors", ".npz", ".pt", ".old.pt", ".h5", ".keras", ".onnx", ".msgpack"]

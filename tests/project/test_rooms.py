@@ -3,8 +3,9 @@
 import re
 import sys
 
+import numpy as np
 import pytest
-from commands import ROOT
+from commands import ROOT, run
 
 sys.path.insert(0, str(ROOT / "tools"))
 import rooms
@@ -67,6 +68,33 @@ def test_a_public_name_is_the_same_to_a_type_checker_and_at_run_time():
         for alias in node.names
     }
     assert static == rl._MODULE_OF
+
+
+OWN_FORMATS = {
+    ".safetensors": {"safetensors"}, ".npz": {"npz", "npy"}, ".h5": {"keras", "hdf5"},
+    ".onnx": {"onnx"}, ".msgpack": {"flax"},
+}  # fmt: skip
+LOAD = """
+import sys
+import rnnlayout as rl
+rl.load(sys.argv[1])
+print(*(name for name in sys.modules if name.startswith("rnnlayout")))
+"""
+
+
+@pytest.mark.parametrize("suffix", OWN_FORMATS)
+def test_load_imports_neither_other_formats_nor_what_draws_or_runs(tmp_path, suffix):
+    layout = {".h5": "keras", ".onnx": "onnx"}.get(suffix, "torch")
+    spec = rl.Spec("lstm", 3, 2)
+    shapes = rl.describe(spec, layout).items()
+    path = tmp_path / f"a{suffix}"
+    rl.save(path, rl.Weights({n: np.ones(s, "f4") for n, s in shapes}, spec, layout))
+    found = run([sys.executable, "-c", LOAD, path]).split()
+    modules = [name.removeprefix("rnnlayout.") for name in found]
+    formats = {name.split(".")[2] for name in modules if name.startswith("_files.formats.")}
+    assert formats == {"registry", "content", *OWN_FORMATS[suffix]}
+    assert not [name for name in modules if "picture" in name or name.startswith("_run.rnn")]
+    assert len(modules) <= 55 or suffix not in (".safetensors", ".npz")
 
 
 def test_the_picture_shows_the_rooms_in_their_order():

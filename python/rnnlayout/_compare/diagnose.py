@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._convert import engine
-from rnnlayout._files.files import load, save
+from rnnlayout._files.files import load
 from rnnlayout._files.formats.npy import map_npy
 from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+from rnnlayout._files.write_file import save
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import narrow_values, present_array, storage_dtype, take_bits

@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.choose_rnns import check_known_names
-from rnnlayout._files.tensor_sets.match_rnns import match_names, stack_layers_as_in
+from rnnlayout._files.tensor_sets.choose_rnns import (
+    check_known_names,
+    match_names,
+    stack_layers_as_in,
+)
 from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.config import describe_config
 from rnnlayout._model.layout import Layout

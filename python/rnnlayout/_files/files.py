@@ -1,37 +1,42 @@
-"""load, save, convert_file: RNNs in files of any known format."""
+"""load: the RNNs of a file of any known format; and new files of named tensors with RNNs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rnnlayout._files.formats.registry import (
-    Format,
-    ModelFormat,
     TensorFormat,
     explain_wrong_suffix,
     format_to_read,
-    format_to_write,
 )
-from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns
+from rnnlayout._files.tensor_sets.apply_hints import apply_hints, unrecorded
 from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+from rnnlayout._files.tensor_sets.find_rnns import find_rnns
 from rnnlayout._files.tensor_sets.found import Found
-from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion, ScratchMemory
-from rnnlayout._files.tensor_sets.output_file import Output, write_whole_file
-from rnnlayout._files.tensor_sets.rnn_names import check_names, entry_name
-from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress
+from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
+from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.record import Record, read_records, write_records
+from rnnlayout._files.tensor_sets.rnn_names import entry_name
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints, Progress, TensorSet
 from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.config import check_config
+from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout, as_layout
+from rnnlayout._model.similar import did_you_mean
 from rnnlayout._model.spec import Spec
-from rnnlayout._model.undecided import error_with_text
-from rnnlayout._native import LayoutError
-from rnnlayout._sources.torch_names import rounded_weights
+from rnnlayout._native import SpecError
+from rnnlayout._sources import torch_names
+from rnnlayout._sources.mismatch import list_names
 from rnnlayout._weights.weights import Weights
 
-from .read_file import read_file, tensor_set_of
+_KERAS = ("as_class", "config")  # hints for Keras files
+_MOST_VALUES = 100  # named in what a conversion leaves out
 
 
 def load(
@@ -80,181 +85,163 @@ def load(
     return Found(entries, found.unread, found.notes, found.others, found.unused)
 
 
-def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
-    """Write one RNN, or several by name, to a file. Its suffix decides the format.
+def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, TensorFile | None]:
+    """Return the RNNs of a file, and the file itself if it is a set of named tensors.
 
-    An RNN whose layout the format lacks is converted to the format's own if that is exact: to keras
-    for .keras, .h5 and .weights.h5, onnx for .onnx, cudnn for .bin, .npy and .h.
-    An existing file is replaced. The new file is written atomically: it is complete, or the old one
-    is unchanged.
-
-    Only RNNs are written, not the other tensors of a file that load() read: convert_file() keeps
-    them.
-
-    Raises LayoutError if that conversion would round: convert with Weights.to() first, or if a
-    setting in config is not of its kind; LossyError
-    if the format cannot represent an RNN, or a setting that changes its outputs; the first error of
-    `weights.refused` if it is what load() returned and some RNNs of the file could not be read.
+    asks: whether an error may suggest format=, because the caller takes it for this file. Raises
+    the first error if no RNN can be read.
     """
-    format = format_to_write(path)
-    entries = {"": weights} if isinstance(weights, Weights) else weights
-    if not isinstance(entries, Mapping):
-        raise LayoutError(
-            f"weights is a {type(weights).__name__}, need a Weights, or a dict of them by name:"
-            " pass rl.Weights(weights)"
-        )
-    if isinstance(entries, Found):
-        _check_all_read(entries, f"write the others with save(path, dict(found)): {[*entries]}")
-    if not entries:
-        raise LayoutError("weights is empty, need a Weights, or a dict of them by name")
-    for name, one in entries.items():
-        if not isinstance(name, str) or not isinstance(one, Weights):
-            raise LayoutError(
-                f"weights[{name!r}] is a {type(one).__name__}, need a Weights: pass rl.Weights() of"
-                " it, or of the whole dict if that is one RNN"
-            )
-        check_config(one.config)
-    check_names(entries)
-    entries = {name: _in_layout_of_format(name, one, format) for name, one in entries.items()}
-    repair = f"pass one of them, as in save(path, weights[{next(iter(entries))!r}])"
-    with write_whole_file(path, force=True) as out:
-        _write_new_file(out, format, entries, repair)
-
-
-def _check_all_read(found: Found, repair: str) -> None:
-    """Raise the first error of the RNNs of a file that are undecided or could not be read."""
-    for error in found.unread.values():
-        others = ": " + repair if found else ""
-        raise error_with_text(error, str(error) + "; nothing was written" + others)
-
-
-def _in_layout_of_format(name: str, weights: Weights, format: Format) -> Weights:
-    """Return weights in a layout that the format has. Raises LayoutError if that would round."""
-    if isinstance(format, TensorFormat) or weights.layout.name in format.layouts:
-        return weights
-    to = format.layouts[0]
-    made = weights.to(to)
-    if made.report and made.report.rounded_sums:
-        raise LayoutError(
-            f"{name or 'the RNN'} is in layout {weights.layout}, a {format.suffix} file has {to},"
-            f" and the conversion would round: {made.report.reason}. To accept that, convert it"
-            f" with .to({to!r}) first, or --to {to}"
-        )
-    return made
-
-
-def _write_new_file(
-    out: Output,
-    format: Format,
-    entries: Mapping[str, Weights | LayerwiseConversion],
-    repair: str,
-    progress: Progress | None = None,
-) -> None:
-    """Write a new file with these RNNs and nothing else; in a dry run find out if it can be.
-
-    repair: what to do if the file can store only one.
-    """
-    if isinstance(format, ModelFormat) and format.single and len(entries) > 1:
-        names = ", ".join(map(repr, entries))
-        raise LayoutError(f"{out.name} can store one RNN, found {names}: {repair}")
-    assert format.write, "format_to_write() refuses the others"
-    if isinstance(format, TensorFormat):
-        tensor_set = tensor_set_of(entries, format.separator)
-        if not out.dry_run:
-            format.write(out, tensor_set, progress)
-    else:
-        format.write(out, {
-            name or entry_name("", one.spec): one if isinstance(one, Weights) else one.weights()
-            for name, one in entries.items()
-        })  # fmt: skip
-
-
-def convert_file(
-    src: Any,
-    dst: Any,
-    *,
-    to: str | Layout,
-    spec: Spec | None = None,
-    layout: str | Layout | None = None,
-    prefix: str = "",
-    cell: str | None = None,
-    reset: str | None = None,
-    recurrent_activation: str | None = None,
-    activation: str | None = None,
-    as_class: Mapping[str, str] | None = None,
-    config: Any = None,
-    only: Sequence[str] | None = None,
-    stack: Sequence[Sequence[str]] | None = None,
-    dtype: Any = None,
-    format: str | None = None,
-    exact: bool = False,
-    force: bool = False,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-) -> Converted:
-    """Convert the recurrent layers of a file to another layout.
-
-    to: the layout of the result.
-    src, spec, layout, prefix, as_class, config, format: as for load().
-    cell, reset, recurrent_activation, activation: as for load(). dtype, exact: as for convert().
-    only: names of RNNs: the new file has these and nothing else. stack: lists of names, bottom
-        first; each list becomes one RNN. With only or stack the new file has no other tensors.
-    force: replace `dst` if it exists.
-    dry_run: find out what would be done, without writing: a model is made in memory.
-    progress: called with the number of bytes written so far and the total, if that is known.
-
-    If both files are sets of named tensors, the tensors of each RNN are replaced in place and all
-    others are copied bit for bit. If one of them has another format, only the RNNs are written.
-    .left_out of the result then names the RNNs and tensors that the new file does not have, and
-    always what only another checkpoint keeps of a checkpoint, such as its epoch.
-
-    Returns what was done. Raises FileExistsError if `dst` exists, without force; the other errors
-    are those of load(), convert() and save(). If a single RNN cannot be represented in the target
-    layout, nothing is written.
-    """
-    hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype,
-                  format, as_class, config)  # fmt: skip
-    to = as_layout(to)
-    path, dst = require_regular_file(src), Path(dst)
-    source, target = format_to_read(path, format), format_to_write(dst)
-    modernize = source.rewrite if isinstance(source, ModelFormat) else None
-    with write_whole_file(dst, force=force, source=path, dry_run=dry_run) as out:
-        whole_file = only is None and stack is None
-        if source is target and modernize is not None and whole_file:
-            with explain_wrong_suffix(path, source):
-                return modernize(path, out, hints, to, dtype, exact)
-        if isinstance(target, ModelFormat) and to.name not in target.layouts:
-            fits = join_messages(" or ", [Ask("to", name) for name in target.layouts])
-            why = f"{dst}: a {target.suffix} file cannot have layout {to}: pass "
-            raise LayoutError(why + fits)
-        found, file = read_file(path, hints)
-        found = choose_rnns(found, only, stack)
-        _check_all_read(found, "convert the others with " + Ask("only", [*found]))
-        if exact and (
-            rounded := [n for one in found.values() for n in checked_rnn_of(one).rounded]
-        ):
-            raise rounded_weights(rounded)
-        scratch = ScratchMemory()
-        conversions = {
-            name: LayerwiseConversion(weights, to, dtype, exact, scratch)
-            for name, weights in found.items()
-        }
-        beside = file.beside if file else ()
-        notes, left_out = list(found.notes), (*found.others, *found.unused, *beside)
-        if whole_file and file is not None and isinstance(target, TensorFormat):
-            notes += file.copy(out, conversions, progress, target)
-            left_out = () if source is target else beside
+    format = format_to_read(path, hints.format, asks=asks)
+    for name in _KERAS:
+        if getattr(hints, name) and name not in getattr(format, "hints", ()):
+            raise SpecError(f"{path}: {name} is only for Keras files: omit " + Ask(name, None))
+    file = None
+    with explain_wrong_suffix(path, format, asks=asks):
+        if isinstance(format, TensorFormat):
+            file = TensorFile(path, format, hints)
+            found = file.found
         else:
-            repair = "choose one with " + Ask("prefix")
-            _write_new_file(out, target, conversions, repair, progress)
-        for one in conversions.values() if dry_run else ():
-            one.check()
-    if left_out and whole_file and to.name == "keras" and modernize is not None:
-        notes.append(_ALONE + source.suffix)
-    reports = {name: one.report for name, one in conversions.items()}
-    return Converted(reports, left_out, tuple(notes))
+            assert format.read, "format_to_read() refuses the others"
+            found = format.read(path, hints)
+        found = apply_hints(found, hints, _prefixes(found, file))
+        _forget_frames(found.unread.values())
+        if not found.readable:
+            raise _nothing_found(path, found, file, hints)
+    if hints.prefix:
+        with suppress(ValueError):  # none of the RNNs outside of the prefix can be read
+            whole, _ = read_file(path, replace(hints, prefix="", spec=None))
+            found.others = whole.others
+            found.unused = tuple(name for name in whole.names if name not in found.names)
+    return found, file
 
 
-_ALONE = (
-    "the new file has only the RNNs; to convert the whole model, give it the old one's suffix, "
-)
+def _forget_frames(errors: Iterable[Exception]) -> None:
+    """Free the frames in which errors were raised: they refer to all that was read, and to the
+    errors, a cycle. (So would the frame of a caller that has one of them in a variable.)"""
+    for error in errors:
+        error.__traceback__ = error.__context__ = None
+
+
+def _nothing_found(path: Path, found: Found, file: TensorFile | None, hints: Hints) -> Exception:
+    """Return the error for a file of which no RNN can be read."""
+    if found.refused:
+        return found.refused.pop(next(iter(found.refused)))
+    if hints.prefix:
+        prefixes = _prefixes(*read_file(path, replace(hints, prefix="", spec=None)))
+        text = f"{path}: no recurrent layer found under {hints.prefix!r}; "
+        if not prefixes:
+            return FileError(text + "omit " + Ask("prefix", None))
+        others = f"{list_names(prefixes, 12)}{did_you_mean(hints.prefix, prefixes)}"
+        return FileError(text + "with " + Ask("prefix") + f" these would work: {others}")
+    text = f"{path}: no recurrent layer found"
+    if hints.layout is not None:
+        text += f" in layout {as_layout(hints.layout)}: omit " + Ask("layout", None)
+        text += " to look for all layouts"
+    elif file is not None and file.found.others:
+        found.notes.append(
+            "its tensors do not have the names of a layout: for a list of arrays that np.savez()"
+            " wrote, or a weight space alone, pass " + Ask("layout")
+        )
+    return FileError(join_messages("; ", [text, *found.notes]))
+
+
+def _prefixes(found: Found, file: TensorFile | None) -> list[str]:
+    """Return what prefix= may be to choose an RNN, for those that have a prefix."""
+    all_prefixes = [g.prefix for g in file.groups] if file else found.names
+    return [prefix.rstrip("./") for prefix in all_prefixes if prefix]
+
+
+class TensorFile:
+    """A file of named tensors. groups: the tensors of each RNN. found: the RNNs as load() returns
+    them. beside: the names of what the file has besides tensors, which only a copy in its own
+    format keeps.
+    """
+
+    def __init__(self, path: Path, format: TensorFormat, hints: Hints) -> None:
+        self._path, self._format, self._tensor_set = path, format, format.read(path)
+        self.beside = (*self._tensor_set.values[:_MOST_VALUES], *self._tensor_set.unread)
+        self._records = read_records(self._tensor_set.metadata, path)
+        # what was not read is named among the tensors, where one may be missing
+        nothing = np.empty(0, np.uint8)
+        unread = {n: FileTensor.of(nothing, kind) for n, kind in self._tensor_set.unread.items()}
+        self.groups = find_rnns(self._tensor_set.tensors | unread, hints, self._records)
+        weights = {group.entry: group.weights for group in self.groups}
+        names = {name for group in self.groups for name in group.names}
+        silent = [group.weights for group in self.groups if group.entry not in self._records]
+        self.found = Found(
+            {entry: one for entry, one in weights.items() if isinstance(one, Weights)},
+            {entry: one for entry, one in weights.items() if not isinstance(one, Weights)},
+            [
+                *self._tensor_set.notes,
+                *torch_names.plain_names(tuple(self._tensor_set.tensors)).notes,
+                *(note for group in self.groups for note in group.notes),
+                *unrecorded(silent, hints),
+            ],
+            [name for name in self._tensor_set.tensors if name not in names],
+        )
+
+    def copy(
+        self,
+        out: Output,
+        conversions: Mapping[str, LayerwiseConversion],
+        progress: Progress | None,
+        target: TensorFormat | None = None,
+    ) -> list[str]:
+        """Write the file to `out` with these RNNs replaced; return notes.
+
+        The new tensors of an RNN are at the position of its first old one. target: another format
+        for the copy. In a dry run only replace() is called, which may find that it cannot.
+        """
+        pairs = [(g, conversions[g.entry]) for g in self.groups if g.entry in conversions]
+        first = {group.names[0]: (group, new) for group, new in pairs}
+        old = {name for group, _ in pairs for name in group.names}
+        tensors: dict[str, FileTensor] = {}
+        for name, tensor in self._tensor_set.tensors.items():
+            if name in first:
+                group, new = first[name]
+                _add_tensors(tensors, group.prefix, new.tensors)
+            elif name not in old:
+                _add_tensors(tensors, "", {name: tensor})
+        records = self._records | {
+            group.entry: Record.of(new, group.prefix) for group, new in pairs
+        }
+        metadata = self._tensor_set.metadata | write_records(records)
+        tensor_set = replace(self._tensor_set, tensors=tensors, metadata=metadata)
+        target = target or self._format
+        if target is self._format and target.replace is not None:
+            return target.replace(self._path, out, tensor_set, pairs, progress)
+        if not out.dry_run:
+            assert target.write, "format_to_write() refuses the others"
+            target.write(out, tensor_set, progress)
+        return []
+
+
+def tensor_set_of(
+    entries: Mapping[str, Weights | LayerwiseConversion], separator: str
+) -> TensorSet:
+    """Return RNNs as named tensors, each with its name as prefix, "" without a prefix."""
+    tensors: dict[str, FileTensor] = {}
+    records = {}
+    for name, one in entries.items():
+        prefix = name + separator if name else ""
+        if isinstance(one, Weights):
+            given = checked_rnn_of(one)
+            arrays = zip(given.names, given.arrays, strict=True)
+            new = {tensor: FileTensor.of(array, given.dtype) for tensor, array in arrays}
+        else:
+            new = one.tensors
+        _add_tensors(tensors, prefix, new)
+        records[name or entry_name("", one.spec)] = Record.of(one, prefix)
+    return TensorSet(tensors, write_records(records))
+
+
+def _add_tensors(
+    tensors: dict[str, FileTensor], prefix: str, more: Mapping[str, FileTensor]
+) -> None:
+    for name, tensor in more.items():
+        if prefix + name in tensors:
+            raise FileError(
+                f"two tensors of the new file would have the name {prefix + name!r}: rename one in"
+                " the source, or load() the RNNs and save() them under other names"
+            )
+        tensors[prefix + name] = tensor

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rnnlayout._convert import engine
-from rnnlayout._convert.picture import draw_rnns
 from rnnlayout._model.checked_rnn import CheckedRNN, HasRNN, checked_rnn_of, stack_layers
 from rnnlayout._model.dtypes import present_array
 from rnnlayout._model.layout import Layout, as_layout
-from rnnlayout._model.picture.layouts import Subject
-from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._run.rnn import RNN
 from rnnlayout._sources.read_source import read_source
+
+if TYPE_CHECKING:
+    from rnnlayout._model.picture.picture import Picture
 
 
 class Weights(Mapping[str, np.ndarray], HasRNN):
@@ -123,17 +122,25 @@ class Weights(Mapping[str, np.ndarray], HasRNN):
         """Return cuDNN's weight space, a 1-D array. Errors: see convert()."""
         return self.to("cudnn", dtype=dtype, exact=exact)["weight_space"]
 
-    def picture(self, to: str | Layout | None = None, *, width: float = WIDTH) -> Picture:
+    # What draws and what runs is imported when it is asked for: who only loads needs neither.
+
+    def picture(self, to: str | Layout | None = None, *, width: float | None = None) -> Picture:
         """Draw these tensors as they lie in memory, or their conversion: see picture()."""
+        from rnnlayout._convert.picture import draw_rnns
+        from rnnlayout._model.picture.layouts import Subject
+        from rnnlayout._model.picture.picture import WIDTH
+
         target = None if to is None else as_layout(to)
         subject = Subject(self.spec, self.layout, self._checked_rnn.optional_tensors)
-        return draw_rnns([subject], target, width)
+        return draw_rnns([subject], target, WIDTH if width is None else width)
 
     def _repr_svg_(self) -> str:
         return self.picture().svg
 
     def rnn(self, **options: Any) -> Any:
         """Return an RNN that runs these weights as config says. options: see RNN()."""
+        from rnnlayout._run.rnn import RNN
+
         return RNN(self, **options)
 
     def split(self) -> list[Weights]:

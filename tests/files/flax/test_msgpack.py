@@ -13,8 +13,8 @@ from flax.serialization import from_bytes, msgpack_restore, to_bytes
 from hypothesis import given, settings, strategies as st
 
 import rnnlayout as rl
-from rnnlayout._files.convert_into import convert_into
 from rnnlayout._files.formats.flax import msgpack as codec, serialization
+from rnnlayout._files.write_file import convert_into
 
 I, H = 5, 3  # noqa: E741
 SPEC = rl.Spec("lstm", I, H)

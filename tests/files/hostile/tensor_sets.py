@@ -101,6 +101,7 @@ SAFETENSORS = {
     "a shape of other bytes": (changed(shape=[3]), "8 bytes do not fit shape"),
     "a size of a million digits": header(b'{"a":{"shape":[' + b"9" * 1_000_000 + b"]}}"),
     "an empty dtype": (changed(dtype=""), "dtype is not a name"),
+    "NumPy's name of a dtype": (changed(dtype="float32"), "dtype is not a name"),
     "a list for a dtype": (changed(dtype=["F32"]), "dtype is not a name"),
     "a dtype of a megabyte": changed(dtype="F" * 1_000_000),
     "very many tensors of nothing": header(
@@ -136,7 +137,7 @@ NPY = {
     "a dtype that is a path": shaped((4,), "../../etc/passwd"),
     "a shape of a petabyte": (shaped((1 << 48,)), "cut short"),
     "a product of 2**64": (shaped((1 << 32, 1 << 32)), "too large"),
-    "a negative size": (shaped((-84,)), "is invalid"),
+    "a negative size": (shaped((-84,)), "is not a list of sizes"),
     "a shape that is a number": (shaped(84), "shape is not valid"),
     "a size of many digits": array(
         b"{'descr':'<f4','fortran_order':False,'shape':(" + b"9" * 60_000 + b",)}", bytes(400)
@@ -215,7 +216,7 @@ ARCHIVES = {
         archive({"rnnlayout.json": b'{"dtypes": {"a": "bfloat16"}}', "a.npy": shaped((84,))}),
         "says bfloat16: they do not fit",
     ),
-    "an array twice": (archive({"a.npy": shaped((84,)), "a": b""}), "'a' twice"),
+    "an array twice": (archive({"a.npy": shaped((84,)), "a": b""}), "both be named 'a'"),
 }  # fmt: skip
 
 

@@ -93,7 +93,7 @@ def test_an_undecided_rnn_is_not_left_out_of_a_copy(tmp_path):
     """It has the name of an RNN of the model: the error asks for what is missing."""
     new = file_of(tmp_path / "new.npz", a=LSTM, b=PLAIN)
     old = file_of(tmp_path / "old.npz", b=PLAIN)
-    from rnnlayout._files.convert_into import convert_into
+    from rnnlayout._files.write_file import convert_into
 
     with pytest.raises(rl.UndecidedError, match="b: "):
         convert_into(new, tmp_path / "out.npz", into=old)

@@ -11,9 +11,9 @@ from oracles.reference import GATES
 from torch.nn.utils import parametrizations, prune
 
 import rnnlayout as rl
-from rnnlayout._files.convert_into import convert_into
 from rnnlayout._files.formats.torch import checkpoint as format_module
 from rnnlayout._files.tensor_sets import layerwise
+from rnnlayout._files.write_file import convert_into
 from rnnlayout._model.dtypes import narrow_values
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch deprecates some of what old files have

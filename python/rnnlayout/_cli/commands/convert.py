@@ -68,8 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from rnnlayout._files.convert_into import convert_into
-    from rnnlayout._files.files import convert_file
+    from rnnlayout._files.write_file import convert_file, convert_into
 
     _check_usage(options)
     asked = load_hints(options) | {

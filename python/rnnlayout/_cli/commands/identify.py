@@ -49,9 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from rnnlayout._compare.identify import identify
-    from rnnlayout._files.files import save
     from rnnlayout._files.formats.registry import format_to_write
     from rnnlayout._files.tensor_sets.output_file import check_free
+    from rnnlayout._files.write_file import save
     from rnnlayout._model.errors import FileError
 
     if options.state and len(options.state) > 2:

@@ -10,13 +10,15 @@ from typing import IO
 from rnnlayout._files.tensor_sets.file_limits import open_zip
 from rnnlayout._model.errors import FileError
 
-from .hdf5.headers import SIGNATURE
-from .tensorflow.table import MAGIC as TABLE
-from .torch.archive import MAGIC
+# What files begin with; the index of a TensorFlow checkpoint ends with it.
+ZIP, NPY = b"PK\x03\x04", b"\x93NUMPY"
+HDF5 = b"\x89HDF\r\n\x1a\n"
+MXNET = (0x112).to_bytes(16, "little")
+TORCH = re.compile(rb"\x80[\2-\5](\x95.{8})?\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.", re.DOTALL)
+TAR_AT, TAR = 257, b"ustar"
+TENSORFLOW = 0xDB4775248B80FB57.to_bytes(8, "little")
 
 _HEAD = 512
-_PARAMS = b"\x12\x01" + bytes(14)  # of MXNet
-_TAR = (257, b"ustar")
 _LISTED = 3  # names of a zip archive
 # a member's name -> the format of the archive
 _MEMBERS = (
@@ -52,15 +54,15 @@ def content_of(path: Path) -> Content | None:
     size = path.stat().st_size
     with open(path, "rb") as file:
         head = file.read(_HEAD)
-        if head.startswith(b"PK\x03\x04"):
+        if head.startswith(ZIP):
             return _content_of_zip(path)
-        if head.startswith(SIGNATURE):
+        if head.startswith(HDF5):
             return Content("an HDF5 file", ".h5")
-        if head.startswith(b"\x93NUMPY"):
+        if head.startswith(NPY):
             return Content("a NumPy array", ".npy")
-        if head.startswith(_PARAMS):
+        if head.startswith(MXNET):
             return Content("a file of MXNet", ".params")
-        if MAGIC.match(head) or head[_TAR[0] :].startswith(_TAR[1]):
+        if TORCH.match(head) or head[TAR_AT:].startswith(TAR):
             return Content("a PyTorch file", ".pt")
         if re.match(rb"\x80[\2-\5]", head):
             return Content("a pickle", ".pkl")
@@ -70,8 +72,8 @@ def content_of(path: Path) -> Content | None:
             return Content("the index of a sharded checkpoint", "", _SHARDS)
         if _MSGPACK.match(head):
             return Content("a msgpack file", ".msgpack")
-        file.seek(max(0, size - len(TABLE)))
-        if file.read() == TABLE:
+        file.seek(max(0, size - len(TENSORFLOW)))
+        if file.read() == TENSORFLOW:
             return Content("the index of a TensorFlow checkpoint", ".index")
         return Content("an ONNX model", ".onnx") if _is_onnx(file, size) else None
 
@@ -95,22 +97,25 @@ def _is_onnx(file: IO[bytes], size: int) -> bool:
         if at >= size:
             break
         file.seek(at)
-        data = file.read(20)  # two varints
-        key, used = _varint(data)
-        value, more = _varint(data[used:])
+        data = file.read(20)  # two integers
+        try:
+            key, used = read_varint(data, 0)
+            value, used = read_varint(data, used)
+        except FileError:
+            return False
         number, kind = key >> 3, key & 7
-        if not used or not more or _ONNX.get(number) != kind:
+        if _ONNX.get(number) != kind:
             return False
         numbers.add(number)
-        at += used + more + (value if kind else 0)
+        at += used + (value if kind else 0)
     return at == size and _GRAPH in numbers
 
 
-def _varint(data: bytes) -> tuple[int, int]:
-    """Return the integer that data begins with and the number of its bytes, 0 if it is not one."""
+def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """Return the integer of a protocol buffer that begins at a byte, and where it ends."""
     value = 0
-    for k, byte in enumerate(data[:10]):
+    for k, byte in enumerate(data[at : at + 10]):
         value |= (byte & 127) << 7 * k
         if byte < 128:
-            return value, k + 1
-    return 0, 0
+            return value, at + k + 1
+    raise FileError("an integer is cut short")

@@ -13,17 +13,15 @@ import re
 import struct
 from pathlib import Path
 
-import numpy as np
-
-from rnnlayout._files.tensor_sets.file_limits import check_numpy_shape, map_file
-from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
+from rnnlayout._files.tensor_sets.file_limits import map_file
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet, sizes_of, stored_tensor
 from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
 
 from . import npz
+from .content import MXNET, ZIP
 from .registry import TensorFormat
 
-MAGIC = struct.pack("<QQ", 0x112, 0)
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 _DTYPES = {
     0: "float32", 1: "float64", 2: "float16", 3: "uint8", 4: "int32", 5: "int8", 6: "int64",
@@ -37,11 +35,10 @@ _UNFUSED = re.compile(r"(?:(.*)\.)?_unfused\.(\d+)\.(?:([lr])_cell\.)?([ih]2[hr]
 
 
 def _read_params(path: Path) -> TensorSet:
-    with open(path, "rb") as file:
-        if file.read(2) == b"PK":
-            return npz.FORMAT.read(path)
-        data = memoryview(map_file(file.fileno(), path))
-    if data[: len(MAGIC)] != MAGIC:
+    data = memoryview(map_file(path))
+    if data[:4] == ZIP:
+        return npz.FORMAT.read(path)
+    if data[: len(MXNET)] != MXNET:
         raise FileError(f"{path} is not a file of arrays that MXNet wrote")
     reader = _ParamsReader(data, path)
     tensors = [reader.tensor(k) for k in range(reader.count())]
@@ -50,20 +47,18 @@ def _read_params(path: Path) -> TensorSet:
         raise FileError(f"{path} has {len(tensors)} arrays and {len(names)} names")
     if reader.at != len(data):
         raise FileError(f"{path}: {len(data) - reader.at} bytes after its end")
-    found: dict[str, FileTensor] = {}
+    found = TensorSet({})
     for name, tensor in zip(names, tensors, strict=True):
-        if name in found:
-            raise FileError(f"{path}: two arrays would both be named {name!r}")
         if tensor is not None:
-            found[name] = tensor
-    if not found:
+            found.add(name, tensor, path)
+    if not found.tensors:
         raise FileError(f"{path} has no arrays")
-    return TensorSet(found)
+    return found
 
 
 class _ParamsReader:
     def __init__(self, data: memoryview, path: Path) -> None:
-        self.data, self.path, self.at = data, path, len(MAGIC)
+        self.data, self.path, self.at = data, path, len(MXNET)
 
     def take(self, nbytes: int) -> memoryview:
         if nbytes > len(self.data) - self.at:
@@ -103,11 +98,9 @@ class _ParamsReader:
         _, _, kind = self.numbers("iii")  # the first two: where it was, a CPU or a GPU
         if min(shape, default=0) < 0 or kind not in _DTYPES:
             raise FileError(f"{what}: shape {shape} or dtype {kind} is damaged")
-        check_numpy_shape(shape, what)
-        dtype = _DTYPES[kind]
-        stored = storage_dtype(dtype).newbyteorder("<")
-        bits = self.take(math.prod(shape) * stored.itemsize)
-        return FileTensor(dtype, shape, lambda: np.frombuffer(bits, stored).reshape(shape))
+        dtype, count = _DTYPES[kind], math.prod(sizes_of(shape, what))
+        bits = self.take(count * storage_dtype(dtype).itemsize)
+        return stored_tensor(dtype, shape, bits, what)
 
 
 def _plain_parameter_name(name: str) -> str:

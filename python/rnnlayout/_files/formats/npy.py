@@ -10,7 +10,8 @@ from typing import IO
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.file_limits import check_numpy_shape, map_file
+from rnnlayout._files.tensor_sets.file_limits import map_file
+from rnnlayout._files.tensor_sets.tensor_set import sizes_of
 from rnnlayout._model.errors import FileError
 
 _MOST_HEADER_NBYTES = 65536
@@ -33,9 +34,7 @@ def read_npy_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, 
         shape, fortran, dtype = _READERS[version](head, max_header_size=_MOST_HEADER_NBYTES)
     except Exception as error:  # of many kinds, depending on the header
         raise FileError(f"{what} is malformed or not a NumPy array: {str(error)[:200]}") from None
-    if len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
-        raise FileError(f"{what}: shape {str(shape)[:200]} is invalid")
-    check_numpy_shape(shape, what)
+    shape = sizes_of(shape, what)
     if dtype.hasobject:
         raise FileError(f"{what} has Python objects, and reading them runs code: save plain arrays")
     return shape, fortran, dtype, head.tell()
@@ -65,7 +64,7 @@ def map_npy(path: Path) -> np.ndarray:
     too short."""
     with open(path, "rb") as file:
         shape, fortran, dtype, at = read_npy_header(file, str(path))
-        data = map_file(file.fileno(), path)
+    data = map_file(path)
     check_npy_size(shape, dtype, len(data) - at, str(path))
     return npy_array_at(data, at, shape, fortran, dtype)
 

@@ -14,8 +14,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.file_limits import open_member, open_zip, read_member
-from rnnlayout._files.tensor_sets.json_text import object_of_texts, parse_json_object
+from rnnlayout._files.tensor_sets.file_limits import (
+    object_of_texts,
+    open_member,
+    open_zip,
+    parse_json_object,
+    read_member,
+)
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import KEY, SCHEMA
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Progress, ProgressCount, TensorSet
@@ -39,14 +44,12 @@ def _read_npz(path: Path) -> TensorSet:
     metadata = object_of_texts(described.pop("metadata", {}), f"{path}: metadata")
     if "entries" in described:
         metadata = {**metadata, KEY: json.dumps(described)}
-    tensors: dict[str, FileTensor] = {}
+    found = TensorSet({}, metadata)
     for member in archive.infolist():
-        name = member.filename.removesuffix(".npy")
-        if name in tensors:
-            raise FileError(f"{path} has {name!r} twice")
         if member.filename != _BESIDE:
-            tensors[name] = _member_tensor(archive, member, dtypes.get(name))
-    return TensorSet(tensors, metadata)
+            name = member.filename.removesuffix(".npy")
+            found.add(name, _member_tensor(archive, member, dtypes.get(name)), path)
+    return found
 
 
 def _member_tensor(

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from rnnlayout._files.tensor_sets.file_limits import map_file
+from rnnlayout._files.tensor_sets.nested import walk_leaves
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
 from rnnlayout._model.errors import FileError
 from rnnlayout._sources.mismatch import list_names
 
 from .pickles import machine, numpy_arrays
-from .pickles.contents import tensors_of_pickle, walk_leaves
+from .pickles.contents import tensors_of_pickle
 from .pickles.machine import Makers, UnreadObject
 from .pickles.numpy_arrays import PickledArray
 from .registry import TensorFormat
@@ -52,20 +53,17 @@ _MAKERS: Makers = {
 
 
 def _read_pdparams(path: Path) -> TensorSet:
-    with open(path, "rb") as file:
-        if file.read(1) != b"\x80":
-            raise FileError(
-                f"{path} is not a pickle of protocol 2 or later, as paddle.save() writes it: save"
-                " the state_dict again, without use_binary_format"
-            )
-        data = map_file(file.fileno(), path)
+    data = map_file(path)
+    if data[:1] != b"\x80":
+        raise FileError(
+            f"{path} is not a pickle of protocol 2 or later, as paddle.save() writes it: save"
+            " the state_dict again, without use_binary_format"
+        )
     found, end = machine.load_pickle(data, 0, _MAKERS, _refuse, str(path), encoding="latin-1")
     if end != len(data):
         raise FileError(f"{path}: {len(data) - end} bytes after its pickle")
     parameters: dict[str, tuple[str, str]] = {}  # the dict that a tensor is in, its parameter
-    for name, _, key, value in walk_leaves(
-        path, found, lambda one: not isinstance(one, _CONTAINERS)
-    ):
+    for name, _, key, value in walk_leaves(path, found):
         if _SLICES in name:
             raise FileError(f"{path} has arrays in slices: load it with Paddle and save it again")
         above, names, _ = name.partition(_NAMES)
@@ -74,9 +72,6 @@ def _read_pdparams(path: Path) -> TensorSet:
         elif isinstance(value, NamedParameter):
             parameters[name] = name.removesuffix(str(key)), value.parameter
     return _without_doubles(tensors_of_pickle(path, found, _tensor_of_parameter), parameters)
-
-
-_CONTAINERS = (dict, list, tuple)
 
 
 def _refuse(_: Any) -> Any:
@@ -99,16 +94,12 @@ def _without_doubles(tensor_set: TensorSet, parameters: dict[str, tuple[str, str
     for name in tensor_set.tensors:
         if name in parameters:
             other = first.setdefault(parameters[name], name)
-            if other != name and _same_tensor(tensor_set.tensors[other], tensor_set.tensors[name]):
+            if other != name and tensor_set.tensors[other].same_as(tensor_set.tensors[name]):
                 doubles.add(name)
     kept = {name: one for name, one in tensor_set.tensors.items() if name not in doubles}
     values = [name for name in tensor_set.values if _NAMES not in name]
     notes = [f"{list_names(sorted(doubles), 2)}: the same tensors as others"] if doubles else []
     return replace(tensor_set, tensors=kept, values=values, notes=[*tensor_set.notes, *notes])
-
-
-def _same_tensor(a: FileTensor, b: FileTensor) -> bool:
-    return (a.dtype, a.shape) == (b.dtype, b.shape) and a.bits().tobytes() == b.bits().tobytes()
 
 
 FORMAT = TensorFormat(".pdparams", _read_pdparams, None)

@@ -7,7 +7,6 @@ accepts a file that has one name twice, and it keeps everything it writes in mem
 from __future__ import annotations
 
 import json
-import math
 import mmap
 import os
 from pathlib import Path
@@ -15,10 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.file_limits import check_numpy_shape, map_file
-from rnnlayout._files.tensor_sets.json_text import check_texts, object_of_texts, parse_json_object
+from rnnlayout._files.tensor_sets.file_limits import (
+    check_texts,
+    map_open_file,
+    object_of_texts,
+    parse_json_object,
+)
 from rnnlayout._files.tensor_sets.output_file import Output
-from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Progress, ProgressCount, TensorSet
+from rnnlayout._files.tensor_sets.tensor_set import (
+    FileTensor,
+    Progress,
+    ProgressCount,
+    TensorSet,
+    stored_tensor,
+)
 from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
 
@@ -28,19 +37,13 @@ MOST_HEADER_NBYTES = 100_000_000  # the limit of the format itself
 WRITE_NBYTES = 256 << 10  # per call: the fastest of 64 KB to 8 MB
 FORGET_NBYTES = 32 << 20  # written before the memory of what was read is given back
 
-# The format's names of the dtypes that NumPy has, and the bits per element of the others.
+# The format's names of the dtypes that NumPy has.
 _NUMPY = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "F16": "float16",
     "BF16": "bfloat16", "U32": "uint32", "I32": "int32", "F32": "float32", "U64": "uint64",
     "I64": "int64", "F64": "float64", "C64": "complex64",
 }  # fmt: skip
 _NAMES = {numpy: name for name, numpy in _NUMPY.items()}
-# The names of dtypes that NumPy lacks in torch and JAX -> the format's names, as in a FileTensor.
-FLOAT8 = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
-_BITS = {
-    "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
-    "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
-}  # fmt: skip
 
 
 def _read_safetensors(path: Path) -> TensorSet:
@@ -58,12 +61,14 @@ def _read_safetensors(path: Path) -> TensorSet:
     metadata = object_of_texts(header.pop("__metadata__", {}), f"{path}: __metadata__")
     check_texts(header, f"{path}: a name")
     data = memoryview(mapped)[8 + nbytes :]
-    ranges = {name: _tensor_range(path, name, entry, len(data)) for name, entry in header.items()}
+    ranges: dict[str, tuple[int, int]] = {}
+    tensors: dict[str, FileTensor] = {}
+    for name, entry in header.items():
+        what = f"{path}: tensor {name!r}"
+        begin, end = ranges[name] = _tensor_range(entry, len(data), what)
+        dtype = _NUMPY.get(entry["dtype"], entry["dtype"])
+        tensors[name] = stored_tensor(dtype, entry["shape"], data[begin:end], what)
     _check_gapless(path, ranges, len(data))
-    tensors = {
-        name: _mapped_tensor(data[slice(*ranges[name])], entry["dtype"], tuple(entry["shape"]))
-        for name, entry in header.items()
-    }
     return TensorSet(tensors, metadata, forget=file.forget, copy=file.copy)
 
 
@@ -73,7 +78,7 @@ class _MappedFile:
     def __init__(self, path: Path) -> None:
         self._fd = -1
         self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-        self.mapped = map_file(self._fd, path)
+        self.mapped = map_open_file(self._fd, path)
         if len(self.mapped) < 8:
             raise FileError(f"{path} has {len(self.mapped)} bytes: it is not a safetensors file")
         self._start = _address(self.mapped)
@@ -100,29 +105,19 @@ def _address(memory: Any) -> int:
     return start
 
 
-def _is_size(n: Any) -> bool:
-    return type(n) is int and 0 <= n < 1 << 63
-
-
-def _tensor_range(path: Path, name: str, entry: Any, nbytes: int) -> tuple[int, int]:
-    """Return where the bytes of a tensor are, after checking all of its header entry."""
-    what = f"{path}: tensor {name!r}"
+def _tensor_range(entry: Any, nbytes: int, what: str) -> tuple[int, int]:
+    """Return where the bytes of a tensor are, after checking all of its entry but the shape."""
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         raise FileError(f"{what} needs exactly dtype, shape and data_offsets")
-    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(dtype, str) or not dtype.isascii() or not 0 < len(dtype) <= 32:
+    dtype, offsets = entry["dtype"], entry["data_offsets"]
+    is_name = isinstance(dtype, str) and dtype.isascii() and dtype == dtype.upper()
+    if not is_name or not 0 < len(dtype) <= 32:
         raise FileError(f"{what}: its dtype is not a name")
-    if not isinstance(shape, list) or len(shape) > 32 or not all(map(_is_size, shape)):
-        raise FileError(f"{what}: its shape is not a list of sizes")
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
+    if not isinstance(offsets, list) or [type(n) for n in offsets] != [int, int]:
         raise FileError(f"{what}: its data_offsets are not two sizes")
     begin, end = offsets
-    if not begin <= end <= nbytes:
+    if not 0 <= begin <= end <= nbytes:
         raise FileError(f"{what} is at bytes {begin} to {end} of {nbytes}: cut short or damaged")
-    bits = 8 * storage_dtype(_NUMPY[dtype]).itemsize if dtype in _NUMPY else _BITS.get(dtype)
-    check_numpy_shape(tuple(shape), what)
-    if bits is not None and bits * math.prod(shape) != 8 * (end - begin):
-        raise FileError(f"{what}: {end - begin} bytes do not fit shape {tuple(shape)} in {dtype}")
     return begin, end
 
 
@@ -136,14 +131,6 @@ def _check_gapless(path: Path, ranges: dict[str, tuple[int, int]], nbytes: int) 
         at = end
     if at != nbytes:
         raise FileError(f"{path}: {nbytes - at} bytes after the last tensor")
-
-
-def _mapped_tensor(data: memoryview, dtype: str, shape: tuple[int, ...]) -> FileTensor:
-    if dtype not in _NUMPY:
-        return FileTensor(dtype, shape, lambda: np.frombuffer(data, np.uint8))
-    name = _NUMPY[dtype]
-    stored = storage_dtype(name).newbyteorder("<")
-    return FileTensor(name, shape, lambda: np.frombuffer(data, stored).reshape(shape))
 
 
 def write_tensors(out: Output, tensor_set: TensorSet, progress: Progress | None = None) -> None:

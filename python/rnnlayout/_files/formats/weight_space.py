@@ -9,17 +9,15 @@ by "layout", "nbytes" and "regions", the rows of rl.regions(); and, if they say 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.file_limits import map_file
+from rnnlayout._files.tensor_sets.file_limits import map_file, parse_json_object
 from rnnlayout._files.tensor_sets.found import Found
-from rnnlayout._files.tensor_sets.json_text import parse_json_object
 from rnnlayout._files.tensor_sets.output_file import Output
-from rnnlayout._files.tensor_sets.record import recorded_batch_first, rnn_as_json
+from rnnlayout._files.tensor_sets.record import Record, recorded_batch_first, rnn_as_json
 from rnnlayout._files.tensor_sets.rnn_names import entry_name
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
 from rnnlayout._model.asks import Ask
@@ -73,37 +71,27 @@ def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
 
 
 def _read_bin(path: Path, hints: Hints) -> Found:
-    described = _read_bin_json(path)
-    spec = described.spec if described else hints.spec
+    entry, record = _read_bin_json(path)
+    spec = record.spec if record else hints.spec
     if spec is None:
         raise SpecError(
             f"{path} does not record which RNN it is, and neither {path.name}.json nor"
             f" {path.stem}.json exists beside it: pass " + Ask("spec")
         )
-    with open(path, "rb") as file:
-        data = map_file(file.fileno(), path)
+    data = map_file(path)
     dtype = storage_dtype(spec.dtype).newbyteorder("<")
     if len(data) % dtype.itemsize:
         raise FileError(f"{path} has {len(data)} bytes, not a multiple of those of a {spec.dtype}")
     weights = _weights_of_vector(FileTensor.of(np.frombuffer(data, dtype), spec.dtype), spec, path)
-    if described is None:
-        return Found({entry_name("", spec): weights})
-    config, batch_first = described.config, described.batch_first
-    used = replace(checked_rnn_of(weights), config=config, batch_first=batch_first)
-    return Found({described.entry or entry_name("", spec): weights_of(used)})
+    if record:
+        config, batch_first = record.config, record.batch_first
+        given = replace(checked_rnn_of(weights), config=config, batch_first=batch_first)
+        weights = weights_of(given)
+    return Found({entry or entry_name("", spec): weights})
 
 
-@dataclass(frozen=True)
-class _BinDescription:
-    """What the JSON beside a .bin says. entry: the RNN's name, "" if it has none."""
-
-    spec: Spec
-    entry: str
-    config: dict[str, Any]
-    batch_first: bool | None
-
-
-def _read_bin_json(path: Path) -> _BinDescription | None:
+def _read_bin_json(path: Path) -> tuple[str, Record | None]:
+    """Return the RNN's name, "" if it has none, and what the JSON beside a .bin says about it."""
     for json_path in (path.with_name(path.name + ".json"), path.with_suffix(".json")):
         if json_path.is_file():
             if json_path.stat().st_size > _MOST_NBYTES:
@@ -118,8 +106,8 @@ def _read_bin_json(path: Path) -> _BinDescription | None:
                 spec = Spec.from_dict({k: v for k, v in found.items() if k not in _MORE})
             except (LayoutError, SpecError) as error:
                 raise FileError(f"{json_path}: {error}") from None
-            return _BinDescription(spec, entry, config, batch_first)
-    return None
+            return entry, Record("", CUDNN, spec, config, batch_first)
+    return "", None
 
 
 def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:

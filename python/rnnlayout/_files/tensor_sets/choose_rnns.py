@@ -1,18 +1,24 @@
-"""The RNNs that the caller asks for, among those of a file."""
+"""Which RNNs of a file the caller asks for, and which RNNs of two files are the same: by name."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from rnnlayout._model.asks import Ask
+from rnnlayout._model.asks import Ask, Message
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.similar import did_you_mean
-from rnnlayout._weights.weights import stack
+from rnnlayout._native import LayoutError
+from rnnlayout._weights.weights import Weights, stack
 
 from .found import Found
-from .match_rnns import stack_and_layer
+from .rnn_names import plain_name
 
 RNNNames = Sequence[str]
+
+# A layer of nn.LSTM "encoder.rnn" in the ONNX models that torch writes: /encoder/rnn/LSTM_1
+_TORCH_NODE = re.compile(r"/(?:(.*)/)?(LSTM|GRU|RNN)(?:_(\d{1,9}))?")
+_NUMBERED = re.compile(r"(.+)_(\d{1,9})")
 
 
 def choose_rnns(
@@ -63,3 +69,99 @@ def check_known_names(names: RNNNames, known: Collection[str], argument: str) ->
                 + Ask(argument)
                 + f" takes {listed}{did_you_mean(name, known)}"
             )
+
+
+def stack_and_layer(name: str) -> tuple[str, int]:
+    """Return the name of a stack and the number of its layer that may have this name.
+
+    >>> [stack_and_layer(name) for name in ("/enc/LSTM_1", "/LSTM", "enc_1", "enc")]
+    [('enc', 1), ('lstm', 0), ('enc', 1), ('enc', 0)]
+    """
+    if match := _TORCH_NODE.fullmatch(name):
+        path: list[str] = []
+        for part in (match[1] or match[2].lower()).split("/"):
+            inside = path and part.startswith(f"{path[-1]}.")  # of a Sequential: /enc/enc.1/GRU
+            path[-1 if inside else len(path) :] = [part]
+        return ".".join(path), int(match[3] or 0)
+    match = _NUMBERED.fullmatch(name)
+    return (match[1], int(match[2])) if match else (name, 0)
+
+
+def stack_layers_as_in(found: Found, other: Found) -> Found:
+    """Return `found` with layers stacked where `other` has them as one RNN.
+
+    Layers are recognised by name: NAME_0, NAME_1 ..., or /NAME/LSTM, /NAME/LSTM_1 ... are the
+    layers of NAME. If there is nothing else on either side, NAME may be any.
+    """
+    entries = dict(found)
+    alone = len(other) == 1 and not (other.unread or found.unread)
+    for name, whole in other.items():
+        if whole.spec.num_layers == 1:
+            continue
+        layers: dict[str, dict[int, str]] = {}
+        for one, weights in entries.items():
+            base, k = stack_and_layer(one)
+            if weights.spec.num_layers == 1:
+                layers.setdefault(plain_name(base), {})[k] = one
+        same = layers.get(plain_name(name), {})
+        if alone and len(layers) == 1 and len(entries) == whole.spec.num_layers:
+            (same,) = layers.values()
+            name = stack_and_layer(same[min(same)])[0]
+        if name not in found.unread:
+            names = [same[k] for k in range(whole.spec.num_layers) if k in same]
+            if len(names) == whole.spec.num_layers:
+                entries = stack_entries(entries, names, name)
+    return Found(entries, found.unread, found.notes, found.others)
+
+
+def stack_entries(entries: dict[str, Weights], layers: list[str], name: str) -> dict[str, Weights]:
+    """Return the entries with these layers as one RNN, unchanged if they do not exist or fit."""
+    taken = name in entries and name not in layers
+    if taken or not set(layers) <= entries.keys():
+        return entries
+    try:
+        whole = stack(entries[layer] for layer in layers)
+    except LayoutError:
+        return entries
+    rest = {key: one for key, one in entries.items() if key not in layers[1:]}
+    return {name if key == layers[0] else key: whole if key == layers[0] else one
+            for key, one in rest.items()}  # fmt: skip
+
+
+def match_names(a: Found, b: Found, asked: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the name of each RNN of `a` that `b` has too -> its name there.
+
+    asked: the pairs that the caller has passed. The other RNNs are matched by equal names, then by
+    names that differ only in how their format writes them (`/enc/LSTM`, which Keras has as
+    `_enc_LSTM`; `enc.rnn`, `enc_rnn`, `/enc/rnn/LSTM`). If each side has one RNN, names do not
+    matter. Raises FileError if a name that was given does not exist.
+    """
+    pairs = dict(asked or {})
+    for side, names, found in (("a", pairs, a), ("b", pairs.values(), b)):
+        for name in names:
+            if name not in found.readable:
+                raise FileError(
+                    Message(Ask("map"), " pairs names of a with names of b: ")
+                    + f"{side} has no RNN {name!r}, it has {', '.join(found.readable)}"
+                    + did_you_mean(name, found.readable)
+                )
+    if not pairs and len(a.names) == len(b.names) == 1:
+        return {a.names[0]: b.names[0]}
+    for key in (str, plain_name, _plain_module):
+        taken = set(pairs.values())
+        left = _unique_keys(key, (x for x in a.readable if x not in pairs))
+        free = _unique_keys(key, (y for y in b.readable if y not in taken))
+        pairs |= {x: free[same] for same, x in left.items() if same in free}
+    return {x: pairs[x] for x in a.readable if x in pairs}
+
+
+def _plain_module(name: str) -> str:
+    return plain_name(stack_and_layer(name)[0] if _TORCH_NODE.fullmatch(name) else name)
+
+
+def _unique_keys(key: Callable[[str], str], names: Iterable[str]) -> dict[str, str]:
+    """Return the key of each name -> the name, without names that have one key."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(key(name), []).append(name)
+    return {same: one[0] for same, one in found.items() if len(one) == 1}

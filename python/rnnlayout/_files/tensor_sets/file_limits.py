@@ -1,8 +1,11 @@
-"""Limits on what a file may make us allocate (by its own size) or open (nothing but itself)."""
+"""Limits on what a file may make us allocate (by its own size) or open (nothing but itself).
+
+JSON in files is UTF-8, with no name twice at any level, and no constants that JSON lacks.
+"""
 
 from __future__ import annotations
 
-import math
+import json
 import mmap
 import os
 import zipfile
@@ -25,12 +28,6 @@ def check_claimed_size(declared: int, stored: int, what: str) -> None:
         raise FileError(
             f"{what} declares {declared} bytes and stores {stored}: refused as a decompression bomb"
         )
-
-
-def check_numpy_shape(shape: tuple[int, ...], what: str) -> None:
-    """Raise FileError for a shape that NumPy cannot represent, even one without elements."""
-    if math.prod(n or 1 for n in shape) >= 1 << 56:
-        raise FileError(f"{what}: shape {shape} is too large")
 
 
 def require_regular_file(path: Any) -> Path:
@@ -64,8 +61,14 @@ def require_regular_file(path: Any) -> Path:
     return found
 
 
-def map_file(fd: int, path: Path) -> mmap.mmap:
-    """Return an open file, mapped into memory. Raises FileError if that is impossible."""
+def map_file(path: Path) -> mmap.mmap:
+    """Return a file, mapped into memory. Raises FileError if that is impossible."""
+    with open(path, "rb") as file:
+        return map_open_file(file.fileno(), path)
+
+
+def map_open_file(fd: int, path: Path) -> mmap.mmap:
+    """Return an open file as map_file() does."""
     try:
         return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # ValueError: it has no size
@@ -132,3 +135,46 @@ def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
     with open_member(archive, name) as file:
         # inflates no more than the declared size: read() would inflate all of it and then cut it
         return file.read(archive.getinfo(name).file_size)
+
+
+def parse_json_object(raw: bytes | str, what: str) -> dict[str, Any]:
+    """Return the object of a JSON text. Raises FileError if it is malformed or not an object."""
+    try:
+        text = raw if isinstance(raw, str) else raw.decode("utf-8")
+        found = json.loads(
+            text, object_pairs_hook=_refuse_double_names, parse_constant=_refuse_constant
+        )
+        if not isinstance(found, dict):
+            raise ValueError("it is not a JSON object")
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{what} is malformed: {error}") from None
+    return found
+
+
+def object_of_texts(found: Any, what: str) -> dict[str, str]:
+    """Return `found` if it is an object whose values are strings; raise FileError otherwise."""
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise FileError(f"{what} must be an object whose values are strings")
+    check_texts([*found, *found.values()], what)
+    return found
+
+
+def check_texts(found: Any, what: str) -> None:
+    """Refuse half a surrogate pair: JSON allows it, but it cannot be written again."""
+    try:
+        "".join(found).encode()
+    except UnicodeEncodeError as error:
+        raise FileError(f"{what} is malformed: {error}") from None
+
+
+def _refuse_double_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r} occurs twice")
+        found[name] = value
+    return found
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")

@@ -24,8 +24,10 @@ from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError, __version__
 from rnnlayout._sources.candidates import is_one_vector
+from rnnlayout._weights.weights import Weights
 
-from .json_text import parse_json_object
+from .file_limits import parse_json_object
+from .layerwise import LayerwiseConversion
 
 KEY = "rnnlayout"
 SCHEMA = 1
@@ -40,6 +42,11 @@ class Record:
     spec: Spec
     config: dict[str, Any]
     batch_first: bool | None = None
+
+    @classmethod
+    def of(cls, one: Weights | LayerwiseConversion, prefix: str = "") -> Record:
+        """Return the record of an RNN that is written."""
+        return cls(prefix, one.layout, one.spec, one.config, one.batch_first)
 
     def names(self, existing: Collection[str]) -> dict[str, str]:
         """Return the layout's name of each tensor -> its name in the file.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._model.dtypes import FLOATS, Bits, storage_dtype
+from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.caller_spec import HIDDEN, check_hints
@@ -17,6 +18,11 @@ from rnnlayout._sources.keras_config import CELLS
 from rnnlayout._sources.mismatch import check_prefix
 
 CHUNK_NBYTES = 8 << 20  # at most so much between two moments at which Ctrl-C can be answered
+# Dtypes that NumPy lacks: the names in torch and JAX -> those of safetensors, as in a FileTensor.
+FLOAT8 = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
+# The bits of an element.
+_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, **dict.fromkeys(FLOAT8.values(), 8),
+         "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -101,10 +107,52 @@ class FileTensor:
         array = self.bits()
         return Bits(array.astype(array.dtype.newbyteorder("="), copy=False), self.dtype)
 
+    def same_as(self, other: FileTensor) -> bool:
+        """Return whether dtype, shape and all bits are equal."""
+        kinds = (self.dtype, self.shape), (other.dtype, other.shape)
+        return kinds[0] == kinds[1] and self.bits().tobytes() == other.bits().tobytes()
+
     @classmethod
     def of(cls, array: np.ndarray, dtype: str) -> FileTensor:
         """Return the tensor of an array in memory that carries the bits of a dtype."""
         return cls(dtype, array.shape, lambda: array)
+
+
+def sizes_of(shape: Any, what: str) -> tuple[int, ...]:
+    """Return the shape that a file has for a tensor.
+
+    Raises FileError if it is not a list of sizes, or one that NumPy cannot represent, even without
+    elements.
+    """
+    is_list = isinstance(shape, (list, tuple)) and len(shape) <= 32
+    if not is_list or any(type(n) is not int or not 0 <= n < 1 << 63 for n in shape):
+        raise FileError(f"{what}: its shape is not a list of sizes")
+    if math.prod(n or 1 for n in shape) >= 1 << 56:
+        raise FileError(f"{what}: shape {tuple(shape)} is too large")
+    return tuple(shape)
+
+
+def stored_dtype(dtype: str) -> np.dtype | None:
+    """Return NumPy's dtype for the bits of a dtype in a file, None if NumPy lacks it."""
+    try:
+        found = storage_dtype(dtype).newbyteorder("<")
+    except (TypeError, ValueError, SyntaxError):  # NumPy raises any of these
+        return None
+    return found if found.kind in "biufc" and dtype in (found.name, "bfloat16") else None
+
+
+def stored_tensor(dtype: str, shape: Any, data: memoryview | bytes, what: str) -> FileTensor:
+    """Return a tensor whose bytes are a part of a file, little-endian and in C order.
+
+    Raises FileError if the shape is not one, or the bytes are not those of its elements.
+    """
+    sizes, stored = sizes_of(shape, what), stored_dtype(dtype)
+    bits = 8 * stored.itemsize if stored else _BITS.get(dtype)
+    if bits is not None and bits * math.prod(sizes) != 8 * len(data):
+        raise FileError(f"{what}: {len(data)} bytes do not fit shape {sizes} in {dtype}")
+    if stored is None:
+        return FileTensor(dtype, sizes, lambda: np.frombuffer(data, np.uint8))
+    return FileTensor(dtype, sizes, lambda: np.frombuffer(data, stored).reshape(sizes))
 
 
 @dataclass
@@ -113,7 +161,7 @@ class TensorSet:
 
     notes: what a user of the result should know ("weight_norm of lstm.weight_hh_l0 folded").
     unread: what is in the file and was not read, by name: its class ("argparse.Namespace").
-    values: names of what the file has beside tensors (epoch), of which the first are enough.
+    values: names of what the file has beside tensors (epoch).
     forget: gives back the memory of what was read, if it can be read again.
     copy: given a file descriptor and a chunk of a tensor, lets the system copy the chunk from the
         file it was read from; returns the number of bytes copied, 0 if that is not possible.
@@ -126,6 +174,12 @@ class TensorSet:
     values: list[str] = field(default_factory=list)
     forget: Callable[[], None] = lambda: None
     copy: Callable[[int, memoryview], int] = lambda out, chunk: 0
+
+    def add(self, name: str, tensor: FileTensor, path: Any) -> None:
+        """Add a tensor of the file at `path`. Raises FileError if it has another of this name."""
+        if name in self.tensors:
+            raise FileError(f"{path}: two tensors would both be named {name[:100]!r}")
+        self.tensors[name] = tensor
 
     @property
     def nbytes(self) -> int:

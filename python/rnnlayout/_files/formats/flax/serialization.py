@@ -15,11 +15,19 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.formats.registry import Pairs, TensorFormat
-from rnnlayout._files.formats.safetensors import FLOAT8
-from rnnlayout._files.tensor_sets.file_limits import check_numpy_shape, map_file
-from rnnlayout._files.tensor_sets.json_text import object_of_texts
+from rnnlayout._files.tensor_sets.file_limits import map_file, object_of_texts
+from rnnlayout._files.tensor_sets.nested import ALONE, walk_leaves
 from rnnlayout._files.tensor_sets.output_file import Output
-from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Progress, ProgressCount, TensorSet
+from rnnlayout._files.tensor_sets.tensor_set import (
+    FLOAT8,
+    FileTensor,
+    Progress,
+    ProgressCount,
+    TensorSet,
+    sizes_of,
+    stored_dtype,
+    stored_tensor,
+)
 from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
 
@@ -29,49 +37,34 @@ _ARRAY, _SCALAR = 1, 3  # codes of flax's own types that are read; 2 is a comple
 _CHUNKED = "__msgpack_chunked_array__"  # a dict in the place of an array of more than 1 GB
 _CHUNK_NBYTES = 1 << 30
 _METADATA = "__metadata__"
-_ALONE = "weight_space"  # the name of an array that is the whole file
-_MOST_VALUES = 100  # named in what a conversion leaves out
-_KINDS = "biufc"
 _FLOAT8 = {name: dtype for dtype, name in FLOAT8.items()}
 
 Tree = dict[Any, Any]
 
 
 def _read_flax(path: Path) -> TensorSet:
-    tree = _read_tree(path)
-    metadata = object_of_texts(tree.get(_METADATA, {}), f"{path}: {_METADATA}")
-    tensors: dict[str, FileTensor] = {}
-    values: list[str] = []
-    for name, container, key in _walk_tree(tree):
-        if container is tree and key == _METADATA:
-            continue
-        tensor = _tensor_of_leaf(container[key], f"{path}: {name}")
+    tree, metadata = _read_tree(path)
+    found = TensorSet({}, metadata)
+    for name, _, _, leaf in walk_leaves(path, tree, _is_leaf, "/"):
+        tensor = _tensor_of_leaf(leaf, f"{path}: {name}")
         if tensor is None:
-            values.append(name)
-        elif name in tensors:
-            raise FileError(f"{path}: two tensors would both be named {name[:100]!r}")
+            found.values.append(name)
         else:
-            tensors[name] = tensor
-    if not tensors:
+            found.add(name, tensor, path)
+    if not found.tensors:
         raise FileError(f"{path} has no arrays as flax.serialization writes them")
-    return TensorSet(tensors, metadata, values=values[:_MOST_VALUES])
+    return found
 
 
-def _read_tree(path: Path) -> Tree:
-    with open(path, "rb") as file:
-        mapped = map_file(file.fileno(), path)
-    found = read_msgpack(memoryview(mapped), str(path))
-    return found if isinstance(found, dict) else {_ALONE: found}
+def _read_tree(path: Path) -> tuple[Tree, dict[str, str]]:
+    """Return the tree, and the metadata that rnnlayout wrote beside it."""
+    found = read_msgpack(memoryview(map_file(path)), str(path))
+    tree = found if isinstance(found, dict) else {ALONE: found}
+    return tree, object_of_texts(tree.pop(_METADATA, {}), f"{path}: {_METADATA}")
 
 
-def _walk_tree(tree: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name of each leaf, what it is in, and its key or index there."""
-    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-        name = f"{above}{key}"
-        if isinstance(value, (dict, list)) and name != _METADATA and _CHUNKED not in value:
-            yield from _walk_tree(value, f"{name}/")
-        else:
-            yield name, tree, key
+def _is_leaf(value: Any) -> bool:
+    return not isinstance(value, (dict, list)) or _CHUNKED in value
 
 
 def _tensor_of_leaf(value: Any, what: str) -> FileTensor | None:
@@ -80,20 +73,17 @@ def _tensor_of_leaf(value: Any, what: str) -> FileTensor | None:
         return _array_of_leaf(value, what)
     if not isinstance(value, dict) or _CHUNKED not in value:
         return None
-    shape, chunks = (_listed_values(value.get(key), what) for key in ("shape", "chunks"))
+    listed, chunks = (_listed_values(value.get(key), what) for key in ("shape", "chunks"))
+    shape = sizes_of(listed, what)
     parts = [_tensor_of_leaf(chunk, what) for chunk in chunks]
     flat = [part for part in parts if part is not None and len(part.shape) == 1]
     dtypes = {part.dtype for part in flat}
-    _check_shape(shape, what)
-    if (
-        len(flat) != len(parts)
-        or len(dtypes) != 1
-        or sum(p.shape[0] for p in flat) != math.prod(shape)
-    ):
-        raise FileError(f"{what}: its chunks are not those of an array of shape {tuple(shape)}")
+    count = sum(part.shape[0] for part in flat)
+    if len(flat) != len(parts) or len(dtypes) != 1 or count != math.prod(shape):
+        raise FileError(f"{what}: its chunks are not those of an array of shape {shape}")
     return FileTensor(
         dtypes.pop(),
-        tuple(shape),
+        shape,
         lambda: np.concatenate([part.bits() for part in flat]).reshape(shape),
         lambda: (part.bits() for part in flat),
     )
@@ -108,37 +98,10 @@ def _listed_values(found: Any, what: str) -> list[Any]:
 
 def _array_of_leaf(value: Extension, what: str) -> FileTensor:
     parts = read_msgpack(value.data, what)
-    if not isinstance(parts, list) or len(parts) != 3:
+    if not isinstance(parts, list) or [type(part) for part in parts[1:]] != [str, memoryview]:
         raise FileError(f"{what} is not a shape, a dtype and bytes")
     shape, dtype, data = parts
-    if not isinstance(dtype, str) or not isinstance(data, memoryview):
-        raise FileError(f"{what} is not a shape, a dtype and bytes")
-    _check_shape(shape, what)
-    if (stored := _stored_dtype(dtype)) is None:  # a dtype that NumPy lacks: float8_e4m3fn
-        name = FLOAT8.get(dtype, dtype[:32])
-        return FileTensor(name, tuple(shape), lambda: np.frombuffer(data, np.uint8))
-    if math.prod(shape) * stored.itemsize != len(data):
-        raise FileError(f"{what}: {len(data)} bytes do not fit shape {tuple(shape)} in {dtype}")
-    return FileTensor(dtype, tuple(shape), lambda: np.frombuffer(data, stored).reshape(shape))
-
-
-def _stored_dtype(dtype: str) -> np.dtype | None:
-    """Return NumPy's dtype for the bits of a dtype, None if it lacks that."""
-    try:
-        found = storage_dtype(dtype).newbyteorder("<")
-    except (TypeError, ValueError, SyntaxError):  # NumPy raises any of these
-        return None
-    return found if found.kind in _KINDS and dtype in (found.name, "bfloat16") else None
-
-
-def _check_shape(shape: Any, what: str) -> None:
-    if (
-        not isinstance(shape, list)
-        or len(shape) > 32
-        or any(type(n) is not int or n < 0 for n in shape)
-    ):
-        raise FileError(f"{what}: its shape is not a list of sizes")
-    check_numpy_shape(tuple(shape), what)
+    return stored_tensor(FLOAT8.get(dtype, dtype[:32]), shape, data, what)
 
 
 # --------------------------------------------------------------------------------------- writing
@@ -155,8 +118,8 @@ def _replace_in_flax(
     path: Path, out: Output, tensor_set: TensorSet, pairs: Pairs, progress: Progress | None = None
 ) -> list[str]:
     """Copy a tree with other RNNs; keep all else: numbers, texts, the state of an optimizer."""
-    tree = _read_tree(path)
-    leaves = {name: (container, key) for name, container, key in _walk_tree(tree)}
+    tree, _ = _read_tree(path)
+    leaves = {name: place for name, *place, _ in walk_leaves(path, tree, _is_leaf, "/")}
     keys = dict(_walk_containers(tree, ""))
     for group, one in pairs:
         for name in group.names:
@@ -217,7 +180,7 @@ def _save_tree(out: Output, tree: Tree, tensor_set: TensorSet, progress: Progres
 
 def _leaf_parts(tensor: FileTensor) -> Parts:
     dtype = _FLOAT8.get(tensor.dtype, tensor.dtype)
-    if dtype == tensor.dtype and _stored_dtype(dtype) is None:
+    if dtype == tensor.dtype and stored_dtype(dtype) is None:
         raise FileError(f".msgpack cannot store dtype {tensor.dtype}: write .safetensors")
     if tensor.nbytes > _CHUNK_NBYTES:
         yield from msgpack_bytes(_split_into_chunks(tensor), _leaf_parts)

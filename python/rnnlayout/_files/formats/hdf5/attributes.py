@@ -1,14 +1,28 @@
-"""Attributes: sections IV.A.2.m and IV.A.2.v of the specification."""
+"""What an object has by name: attributes (sections IV.A.2.m and v of the specification), and the
+links in a group (III.A to III.C and IV.A.2.c, g, r).
+
+Old groups have a B-tree of names in a local heap. New ones have a message for each link; those with
+more than 8 links keep the messages in a fractal heap with a B-tree. So do new objects with
+attributes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from .bounded import BoundedFile, Cursor, DamagedError, null_terminated
 from .headers import HeaderMessages, MessageKind
-from .heaps import ATTRIBUTES_BY_NAME, GlobalHeap, dense_messages
+from .heaps import (
+    ATTRIBUTES_BY_NAME,
+    LINKS_BY_NAME,
+    GlobalHeap,
+    dense_messages,
+    local_heap,
+    old_entries,
+)
 from .types import Hdf5Type, nelems, read_space, read_type, strip_padding
 
 _MOST_TEXT = 32 << 20  # bytes in an attribute: the config of a large model has 1 or 2 MB
@@ -77,3 +91,70 @@ def _parse_attribute(cursor: Cursor) -> Hdf5Attribute:
         return Hdf5Attribute(name, Hdf5Type("of a committed datatype", 0), shape, b"")
     kind = read_type(Cursor(parts[1], f"{what}: its datatype"))
     return Hdf5Attribute(name, kind, shape, cursor.take(nelems(shape) * kind.nbytes))
+
+
+# -------------------------------------------------------------------------------------------- links
+
+_SOFT = 2  # cache type of an entry in a symbol table
+
+
+@dataclass(frozen=True)
+class GroupLink:
+    """A link in a group. at: the address of the object's header; None for a soft or external link.
+    order: its number in the order of creation; None if that is not recorded.
+    """
+
+    name: str
+    at: int | None
+    order: int | None = None
+
+
+def is_group(messages: HeaderMessages) -> bool:
+    """Return whether an object is a group."""
+    return any(
+        kind in messages
+        for kind in (MessageKind.SYMBOL_TABLE, MessageKind.LINK_INFO, MessageKind.LINK)
+    )
+
+
+def read_links(source: BoundedFile, messages: HeaderMessages) -> list[GroupLink]:
+    """Return the links of a group: in their order of creation if it is recorded, else by name."""
+    found = [_parse_link(message.cursor()) for message in messages.all(MessageKind.LINK)]
+    if table := messages.one(MessageKind.SYMBOL_TABLE):
+        found += _old_links(source, table)
+    if info := messages.one(MessageKind.LINK_INFO):
+        found += map(_parse_link, dense_messages(source, info, LINKS_BY_NAME))
+    if len({link.name for link in found}) < len(found):
+        raise DamagedError("two links have the same name")
+    for link in found:
+        if link.name in ("", ".") or "/" in link.name:
+            raise DamagedError(f"a link has the name {link.name!r}")
+    return sorted(found, key=lambda link: (link.order or 0, link.name.encode()))
+
+
+def _old_links(source: BoundedFile, table: Cursor) -> Iterator[GroupLink]:
+    """III.B. Disk Format: Level 1B - Group Symbol Table Nodes; III.C. Symbol Table Entry."""
+    tree, heap = table.uint(8), local_heap(source, table.address())
+    for _, at in old_entries(source, tree, 0, 8):
+        head = source.block(at, 8, "symbol table node", b"SNOD")
+        head.version(1)
+        head.take(1)
+        count = head.uint(2)
+        node = source.block(at + 8, count * 40, "symbol table node")
+        for _ in range(count):
+            heap.at, address, cache = node.uint(8), node.uint(8), node.uint(4)
+            node.take(20)
+            name = heap.name()
+            source.count(len(name))
+            yield GroupLink(name, None if cache == _SOFT else address)
+
+
+def _parse_link(cursor: Cursor) -> GroupLink:
+    """IV.A.2.g. The Link Message."""
+    cursor.version(1)
+    flags = cursor.uint()
+    kind = cursor.uint() if flags & 8 else 0
+    order = cursor.uint(8) if flags & 4 else None
+    cursor.take(1 if flags & 16 else 0)  # the character set: always read as UTF-8
+    name = null_terminated(cursor.take(cursor.uint(1 << (flags & 3))), cursor.what)
+    return GroupLink(name, None if kind else cursor.uint(8), order)

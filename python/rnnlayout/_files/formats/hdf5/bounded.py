@@ -100,7 +100,7 @@ class BoundedFile:
         """Return a structure, or the first part of one, after its signature."""
         what = f"the {what} at {at}"
         self.count(nbytes)
-        cursor = Cursor(self._bytes(at, nbytes, what), what)
+        cursor = Cursor(self.data(at, nbytes, what), what)
         if signature and cursor.take(len(signature)) != signature:
             raise DamagedError(f"{what} does not begin with {signature.decode()!r}")
         return cursor
@@ -113,7 +113,11 @@ class BoundedFile:
 
     def data(self, at: int | None, nbytes: int, what: str) -> bytes:
         """Return bytes of an array, which are not counted."""
-        return self._bytes(at, nbytes, what)
+        self._seek(at, nbytes, what)
+        found = self._file.read(nbytes)
+        if len(found) != nbytes:
+            raise DamagedError(f"{what} is cut short")
+        return found
 
     def array(self, at: int, count: int, dtype: np.dtype, what: str) -> np.ndarray:
         """Return `count` elements, which are not counted."""
@@ -123,13 +127,6 @@ class BoundedFile:
         if self._file.readinto(view) != array.nbytes:  # type: ignore[attr-defined]
             raise DamagedError(f"{what} is cut short")
         return array
-
-    def _bytes(self, at: int | None, nbytes: int, what: str) -> bytes:
-        self._seek(at, nbytes, what)
-        found = self._file.read(nbytes)
-        if len(found) != nbytes:
-            raise DamagedError(f"{what} is cut short")
-        return found
 
     def _seek(self, at: int | None, nbytes: int, what: str) -> None:
         if at is None or nbytes < 0 or not 0 <= at <= self.size - self.start - nbytes:

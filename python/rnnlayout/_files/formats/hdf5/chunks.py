@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .bounded import BoundedFile, Cursor, DamagedError, is_power_of_two
-from .trees import new_records, old_entries
+from .heaps import new_records, old_entries
 
 _SINGLE, _IMPLICIT, _FIXED_ARRAY, _EXTENSIBLE_ARRAY, _TREE = range(1, 6)
 _SINGLE_IS_FILTERED = 2
@@ -193,19 +193,12 @@ def _entries(
 ) -> Iterator[Chunk]:
     """Yield the chunks of entries in an array of chunks that are stored."""
     for number in numbers:
-        if one := _chunk_of_entry(cursor, width, filtered, grid, number):
-            yield one
-
-
-def _chunk_of_entry(
-    cursor: Cursor, width: int, filtered: int, grid: ChunkGrid, number: int
-) -> Chunk | None:
-    """Return the chunk of an entry in an array of chunks, None if it is not stored."""
-    own = Cursor(cursor.take(width), cursor.what)
-    at, nbytes, mask = own.address(), grid.nbytes, 0
-    if filtered:
-        nbytes, mask = own.uint(own.left - 4), own.uint(4)
-    return None if at is None else Chunk(grid.first_of(number), at, nbytes, mask)
+        own = Cursor(cursor.take(width), cursor.what)
+        at, nbytes, mask = own.address(), grid.nbytes, 0
+        if filtered:
+            nbytes, mask = own.uint(own.left - 4), own.uint(4)
+        if at is not None:
+            yield Chunk(grid.first_of(number), at, nbytes, mask)
 
 
 def _tree_of_chunks(

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+from rnnlayout._files.formats.content import HDF5
+
 from .bounded import BoundedFile, Cursor, DamagedError
 
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SHARED, _FAIL_IF_UNKNOWN = 2, 128  # flags of messages
 
 
@@ -41,15 +42,10 @@ class HeaderMessage:
     flags: int
     data: bytes
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether it only tells where the message is: several objects have it."""
-        return bool(self.flags & _SHARED)
-
     def cursor(self) -> Cursor:
         """Return its content. Raises DamagedError if it is shared."""
         what = f"the message {MessageKind(self.kind).name.lower().replace('_', ' ')}"
-        if self.is_shared:
+        if self.flags & _SHARED:  # it only tells where the message is
             raise DamagedError(f"{what} is shared by several objects, which is not supported")
         return Cursor(self.data, what)
 
@@ -59,7 +55,8 @@ class HeaderMessages:
 
     def __init__(self, source: BoundedFile, at: int) -> None:
         self._found: dict[int, list[HeaderMessage]] = {}
-        for message in _read_messages(source, at):
+        is_new = source.block(at, 4, "object header").take(4) == b"OHDR"
+        for message in _new_messages(source, at) if is_new else _old_messages(source, at):
             if message.flags & _FAIL_IF_UNKNOWN and message.kind not in set(MessageKind):
                 raise DamagedError(f"a message of kind {message.kind} is not supported")
             self._found.setdefault(message.kind, []).append(message)
@@ -82,10 +79,10 @@ class HeaderMessages:
 def root_address(source: BoundedFile) -> int:
     """Return the address of the root group's object header (II.A. Format Signature, Superblock)."""
     source.start = _superblock_start(source)
-    head = source.block(0, 12, "superblock", SIGNATURE)
+    head = source.block(0, 12, "superblock", HDF5)
     version = head.version(0, 1, 2, 3)
     nbytes = {0: 96, 1: 100, 2: 48, 3: 48}[version]
-    block = source.block(0, nbytes, "superblock", SIGNATURE)
+    block = source.block(0, nbytes, "superblock", HDF5)
     block.take(5 if version < 2 else 1)
     sizes = block.uint(), block.uint()
     if sizes != (8, 8):
@@ -107,18 +104,11 @@ def root_address(source: BoundedFile) -> int:
 def _superblock_start(source: BoundedFile) -> int:
     """Return where the superblock is: at 0, or at a power of two from 512."""
     at = 0
-    while at + len(SIGNATURE) <= source.size:
-        if source.data(at, len(SIGNATURE), "the signature") == SIGNATURE:
+    while at + len(HDF5) <= source.size:
+        if source.data(at, len(HDF5), "the signature") == HDF5:
             return at
         at = max(512, 2 * at)
     raise DamagedError("it is not an HDF5 file")
-
-
-def _read_messages(source: BoundedFile, at: int) -> Iterator[HeaderMessage]:
-    what = "object header"
-    if source.block(at, 4, what).take(4) == b"OHDR":
-        return _new_messages(source, at)
-    return _old_messages(source, at)
 
 
 def _old_messages(source: BoundedFile, at: int) -> Iterator[HeaderMessage]:

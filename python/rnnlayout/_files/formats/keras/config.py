@@ -1,14 +1,27 @@
-"""A Keras model's config as a tree: which of its layers are recurrent."""
+"""A Keras model's config as a tree: which of its layers are recurrent.
+
+It is in the file of the weights, or it is what the caller has of Keras's to_json().
+
+A class that is not Keras's own may look recurrent: a subclass of LSTM. What it computes is unknown.
+Its config has the arguments of the class that it extends, so its layers are listed; they are read
+as layers of that class if the caller says so with as_class=.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+from rnnlayout._model.asks import Ask, Message
+from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import FileError
-from rnnlayout._sources.keras_config import CELLS
+from rnnlayout._model.undecided import UndecidedError
+from rnnlayout._native import SpecError
+from rnnlayout._sources.keras_config import CELLS, short_repr
 from rnnlayout._sources.keras_tree import (
     Node,
     RecurrentLayer,
@@ -16,11 +29,15 @@ from rnnlayout._sources.keras_tree import (
     any_config,
     class_of,
     config_of,
+    kind_of,
     object_of,
 )
+from rnnlayout._weights.weights import Weights
 
 CUDNN = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}  # cuDNN's layers -> those of Keras 3
 _DEPTH = 64  # models in models
+_MOST = 4 << 20  # bytes; a model of a thousand layers has about one million
+_NAME = "the config"  # in messages, if it has no file
 
 
 def recurrent_layers_in(
@@ -73,3 +90,160 @@ def parse_keras_version(text: str | None) -> Version:
     """Return the version in a file's keras_version, which Keras 1.0 did not write."""
     match = re.match(r"(\d{1,9})(?:\.(\d{1,9}))?", text or "1")
     return (int(match[1]), int(match[2] or 0)) if match else (1, 0)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The config of a model. name: the name of the file that it is from, else _NAME. version: the
+    version of the Keras that wrote it; None if that is not recorded.
+    """
+
+    name: str
+    model: Node
+    version: Version | None
+
+    def check_names(
+        self, known: Collection[str], wanted: Collection[str], found: Collection[str]
+    ) -> None:
+        """Raise FileError if recurrent layers of the config and of the weights are not the same.
+
+        known: the names of all layers in the config. wanted: those of its recurrent layers. found:
+        those of the recurrent layers in the file of the weights.
+        """
+        for name in wanted:
+            if name not in found:
+                raise FileError(
+                    f"{self.name}: its layer {short_repr(name)} is not in the weights' file"
+                )
+        for name in found:
+            if name not in known:
+                raise FileError(
+                    f"{self.name}: it lacks layer {short_repr(name)} of the weights' file"
+                )
+
+
+def read_architecture(config: object) -> Architecture:
+    """Return what to_json() of a model returned: in a file, the text itself, or parsed.
+
+    Raises FileError if it is not a model's config.
+    """
+    name, json_text = _read_config_text(config)
+    if len(json_text) > _MOST:
+        raise FileError(f"{name} has more than {_MOST} bytes: a config has at most so many")
+    model = parse_config(json_text, name)
+    if not child_layers(model):
+        raise FileError(f"{name} is not a model's config, as model.to_json() returns it")
+    text = model.get("keras_version")
+    known = (
+        parse_keras_version(text)
+        if isinstance(text, str)
+        else (3, 0)
+        if "module" in model
+        else None
+    )
+    return Architecture(name, model, known)
+
+
+def _read_config_text(config: object) -> tuple[str, str | bytes]:
+    """Return what messages call a config, and its JSON."""
+    if isinstance(config, Mapping):
+        try:
+            return _NAME, json.dumps(dict(config))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise FileError(f"{_NAME} is not what model.to_json() returned: {error}") from None
+    if isinstance(config, str) and config.lstrip().startswith("{"):
+        return _NAME, config
+    file = require_regular_file(config)
+    with open(file, "rb") as stream:
+        return str(file), stream.read(_MOST + 1)
+
+
+# ---------------------------------------------------------------------------------- unknown classes
+
+_FILES = "class_name in the file"  # keys of a node: its class before it was read as another one,
+_UNKNOWN = "class_name to accept"  # and the same until the caller accepts it
+_AROUND = ("config", "layers", "layer", "backward_layer")  # where a node has other layers,
+_CELLS = ("cell", "cells")  # and where it has cells
+
+
+def read_unknown_classes(model: Node, accepted: Mapping[str, str]) -> set[str]:
+    """Give the layers of unknown classes in a model, in place, the class that they look like.
+
+    accepted: the caller's as_class. Returns the names of the unknown classes.
+    """
+    unknown: set[str] = set()
+    left: list[tuple[Any, bool]] = [(model, False)]
+    while left:
+        node, is_cell = left.pop()
+        if isinstance(node, list):
+            left += [(one, is_cell) for one in node]
+        elif isinstance(node, dict):
+            node.pop(_FILES, None)
+            node.pop(_UNKNOWN, None)
+            kind = _looks_like(node.get("config"), is_cell)
+            if kind and (kind_of(node) if is_cell else class_of(node)) not in CELLS:
+                unknown.add(_read_unknown_class(node, kind, accepted))
+            else:
+                left += [(node[key], key in _CELLS) for key in (*_AROUND, *_CELLS) if key in node]
+    return unknown
+
+
+def _read_unknown_class(node: Node, kind: str, accepted: Mapping[str, str]) -> str:
+    """Give a layer or cell the class that it looks like; return the name of its own."""
+    name = str(node.get("registered_name") or node.get("class_name"))
+    node[_FILES] = str(node.get("class_name"))
+    if name not in accepted:
+        node[_UNKNOWN] = name
+    suffix = "Cell" if kind.endswith("Cell") else ""
+    node["class_name"] = accepted.get(name, kind).removesuffix("Cell") + suffix
+    node["module"], node["registered_name"] = "keras.layers", None
+    return name
+
+
+def _looks_like(config: Any, is_cell: bool) -> str:
+    """Return the class of Keras with such a config, "" if it is not a recurrent one's."""
+    if not isinstance(config, dict) or type(config.get("units")) is not int:
+        return ""
+    if "recurrent_initializer" not in config or ("return_sequences" in config) == is_cell:
+        return ""
+    gated = "GRU" if "reset_after" in config else "LSTM"
+    kind = gated if "recurrent_activation" in config else "SimpleRNN"
+    return f"{kind}Cell" if is_cell else kind
+
+
+def check_accepted(accepted: Mapping[str, str], unknown: set[str]) -> None:
+    """Raise SpecError if as_class names a class that a file does not have."""
+    for name in accepted:
+        if name not in unknown:
+            others = ", ".join(map(short_repr, sorted(unknown)))
+            raise SpecError(
+                f"no recurrent layer or cell of the file has class {name!r}: "
+                + ("omit " + Ask("as_class", None) if not others else
+                   "pass " + Ask("as_class") + f" with its unknown classes: {others}")
+            )  # fmt: skip
+
+
+def class_in_file(node: Node) -> str:
+    """Return the class of a layer in the file, after which its variables are named."""
+    return str(node.get(_FILES, node["class_name"]))
+
+
+def unknown_classes_in(layer: RecurrentLayer) -> dict[str, str]:
+    """Return the unknown classes of a layer, its directions and its cells: {name: read as}."""
+    return {cell[_UNKNOWN]: cell["class_name"] for cell in layer.cells if _UNKNOWN in cell}
+
+
+def unknown_class_question(
+    name: str, weights: Weights, unknown: Mapping[str, str]
+) -> UndecidedError:
+    """Return the error that asks whether the classes may be read as those of Keras."""
+    what = " and ".join(f"class {short_repr(one)}, read as {kind}" for one, kind in unknown.items())
+    repair = Message(Ask("as_class", dict(unknown)))
+    return UndecidedError(
+        f"{name}: {what}: rnnlayout does not know what another class computes; if it"
+        f" computes the same from its weights, pass " + repair,
+        [checked_rnn_of(weights)],
+        ["as_class"],
+        what,
+        repair,
+    )

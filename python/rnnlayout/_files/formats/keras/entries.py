@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rnnlayout._files.tensor_sets.apply_hints import DEFAULT_ACTIVATIONS, unrecorded
+from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
 from rnnlayout._files.tensor_sets.found import Found
-from rnnlayout._files.tensor_sets.match_rnns import stack_entries
 from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._files.tensor_sets.rnn_names import distinct_names
 from rnnlayout._files.tensor_sets.tensor_set import Hints
-from rnnlayout._files.tensor_sets.unrecorded import DEFAULT_ACTIVATIONS, unrecorded
 from rnnlayout._model.asks import Ask, Message
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.checked_rnn import CheckedRNN
@@ -29,14 +29,14 @@ from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.rnn_places import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .architecture import Architecture, read_architecture
-from .hdf5_tree import Hdf5Dataset, Hdf5Group
-from .unknown_classes import (
+from .config import (
     check_accepted,
+    read_architecture,
     read_unknown_classes,
     unknown_class_question,
     unknown_classes_in,
 )
+from .hdf5_tree import Hdf5Dataset, Hdf5Group, read_record_attribute
 
 LEAVES = ("kernel", "recurrent_kernel", "bias")
 CellDatasets = Mapping[str, Hdf5Dataset]  # by LEAVES, or by the names of Keras 1: W, U_i, b_o ...
@@ -46,63 +46,68 @@ _KERAS_1 = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
 _KERAS_1_LETTER = {"g": "c", "n": "h"}
 
 
-@dataclass
+@dataclass(frozen=True)
+class LayerCells:
+    """A recurrent layer of a file. cells: bottom first, of a bidirectional layer the forward one
+    before the backward one. layer: its part of the config; None if no config describes it.
+    """
+
+    name: str
+    cells: Sequence[CellDatasets]
+    both: bool
+    layer: RecurrentLayer | None = None
+
+    @classmethod
+    def of(cls, layer: RecurrentLayer, cells: Sequence[CellDatasets]) -> LayerCells:
+        """Return a layer of the config with its cells."""
+        return cls(layer.name, cells, layer.both, layer)
+
+    @property
+    def paths(self) -> set[str]:
+        """The paths of its arrays."""
+        return {data.path for cell in self.cells for data in cell.values()}
+
+    def check_count(self) -> None:
+        """Raise FileError if the file and the config have different numbers of cells."""
+        if self.layer and len(self.cells) != len(self.layer.cells):
+            raise FileError(
+                f"{self.name!r}: the file has weights of {len(self.cells)} cells, its config has"
+                f" {len(self.layer.cells)} cells"
+            )
+
+
 class KerasEntries:
-    """The RNNs of a file, collected one by one, with the errors of those that cannot be read."""
+    """The RNNs of a file, collected one by one, with the errors of those that cannot be read.
 
-    hints: Hints
-    version: Version = (3, 0)  # of the Keras that wrote the file
-    records: Mapping[str, Record] = field(default_factory=dict)  # of the file's layers
-    entries: list[tuple[str, Weights | Exception]] = field(default_factory=list)
-    guessed: list[Weights] = field(default_factory=list)  # those without a config and a record
-    beside: Architecture | None = None  # the config that the caller has in a file of its own
-    used: set[str] = field(default_factory=set)  # paths of the arrays that belong to an RNN
+    version: of the Keras that wrote the file. beside: the config that the caller has in a file of
+    its own.
+    """
 
-    def __post_init__(self) -> None:
-        if self.hints.config is not None:
-            self.beside = read_architecture(self.hints.config)
+    def __init__(self, root: Hdf5Group, hints: Hints, version: Version = (3, 0)) -> None:
+        self.hints, self.version, self._root = hints, version, root
+        self.beside = None if hints.config is None else read_architecture(hints.config)
+        self.records = read_record_attribute(root)
+        self._entries: list[tuple[str, Weights | Exception]] = []
+        self._guessed: list[Weights] = []  # those without a config and a record
+        self._used: set[str] = set()  # paths of the arrays that belong to an RNN
 
     def take_classes(self, model: Node) -> None:
         """Read layers of unknown classes in a config as the classes that they look like."""
         accepted = self.hints.as_class or {}
         check_accepted(accepted, read_unknown_classes(model, accepted))
 
-    def add_layer(self, layer: RecurrentLayer, cells: Sequence[CellDatasets]) -> None:
-        """Add a layer of the config. Raises FileError if it is malformed or does not fit."""
-        try:
-            described = layer.descriptions(self.version)
-        except FileError:
-            raise
-        except ValueError as error:
-            if is_under_with_direction(layer.name, self.hints.prefix):
-                self.entries.append((layer.name, error))
+    def _add(self, found: LayerCells) -> None:
+        if not is_under_with_direction(found.name, self.hints.prefix):
             return
-        check_cells(layer, cells)
-        self.add(layer.name, cells, layer.both, described, unknown_classes_in(layer))
-
-    def add(
-        self,
-        name: str,
-        cells: Sequence[CellDatasets],
-        both: bool,
-        described: list[RNNDescription] | None,
-        unknown: Mapping[str, str] | None = None,
-    ) -> None:
-        """Add an RNN. cells: the cells of its layers, bottom first; if it is bidirectional, the
-        forward cell before the backward one.
-
-        described: what the config says about each layer; None if the file has no config. unknown:
-        classes that the caller has not accepted -> the class of Keras that each is read as.
-        """
-        if not is_under_with_direction(name, self.hints.prefix):
-            return
-        self.used |= {data.path for cell in cells for data in cell.values()}
-        each = 1 + both
-        rows = [cells[k : k + each] for k in range(0, len(cells), each)]
-        names = cell_names(name, len(rows))
+        self._used |= found.paths
+        each = 1 + found.both
+        rows = [found.cells[k : k + each] for k in range(0, len(found.cells), each)]
+        names = cell_names(found.name, len(rows))
         layers: dict[str, Weights] = {}
         questions: dict[str, Exception] = {}
         try:
+            described = found.layer.descriptions(self.version) if found.layer else None
+            found.check_count()
             for k, (one, row) in enumerate(zip(names, rows, strict=True)):
                 try:
                     layers[one] = self._layer(one, row, described[k] if described else None)
@@ -111,26 +116,32 @@ class KerasEntries:
         except FileError:
             raise
         except ValueError as error:
-            self.entries.append((name, error))
+            self._entries.append((found.name, error))
             return
-        for one, weights in stack_entries(layers, names, name).items():
-            self.entries.append(
+        unknown = unknown_classes_in(found.layer) if found.layer else {}
+        for one, weights in stack_entries(layers, names, found.name).items():
+            self._entries.append(
                 (one, unknown_class_question(one, weights, unknown) if unknown else weights)
             )
-        self.entries += questions.items()
+        self._entries += questions.items()
 
-    def found(self, root: Hdf5Group) -> Found:
-        """Return the result. root: the root group of the file; the result names the arrays in it
-        that belong to no RNN, except those of an optimizer.
+    def found(self, layers: Iterable[LayerCells]) -> Found:
+        """Return the RNNs of all recurrent layers. The result names the arrays of the file that
+        belong to no RNN, except those of an optimizer.
+
+        Raises FileError if the config of a layer is malformed or does not fit.
         """
-        layers = [group for name, group in root.groups.items() if not name.startswith("optimizer")]
-        paths = (data.path for group in layers for data in group.all_datasets())
-        others = [path.lstrip("/") for path in paths if path not in self.used]
-        names = distinct_names([name for name, _ in self.entries])
-        found = dict(zip(names, (one for _, one in self.entries), strict=True))
+        for layer in layers:
+            self._add(layer)
+        groups = self._root.groups.items()
+        models = [group for name, group in groups if not name.startswith("optimizer")]
+        paths = (data.path for group in models for data in group.all_datasets())
+        others = [path.lstrip("/") for path in paths if path not in self._used]
+        names = distinct_names([name for name, _ in self._entries])
+        found = dict(zip(names, (one for _, one in self._entries), strict=True))
         weights = {name: one for name, one in found.items() if isinstance(one, Weights)}
         unread = {name: one for name, one in found.items() if isinstance(one, Exception)}
-        return Found(weights, unread, unrecorded(self.guessed, self.hints), others)
+        return Found(weights, unread, unrecorded(self._guessed, self.hints), others)
 
     def _layer(
         self, name: str, cells: Sequence[CellDatasets], own: RNNDescription | None
@@ -155,7 +166,7 @@ class KerasEntries:
         if record is not None:
             return _recorded_layer(name, tensors, record)
         weights = weights_of(replace(self._by_shapes(name, tensors), batch_first=True))
-        self.guessed.append(weights)
+        self._guessed.append(weights)
         return weights
 
     def _by_shapes(self, name: str, tensors: dict[str, Bits]) -> CheckedRNN:
@@ -188,11 +199,8 @@ class KerasEntries:
 
     def _lacks_activation(self, given: CheckedRNN) -> bool:
         """Return whether the file may mean another recurrent activation than sigmoid."""
-        return _is_gated(given) and self.version < SIGMOID_SINCE
-
-
-def _is_gated(given: CheckedRNN) -> bool:
-    return given.layout.name == "keras" and CELLS[given.spec.cell].is_gated
+        is_gated = given.layout.name == "keras" and CELLS[given.spec.cell].is_gated
+        return is_gated and self.version < SIGMOID_SINCE
 
 
 def _without_activation(
@@ -246,9 +254,7 @@ def _recorded_layer(name: str, tensors: dict[str, Bits], record: Record) -> Weig
         given = read_source(tensors, record.spec.replace(dtype=dtype), record.layout)
     except (LayoutError, SpecError) as error:
         raise FileError(
-            f"{name}: "
-            + str(error)
-            + f"; the file's record is of {record.spec}: the file was changed after"
+            f"{name}: {error}; the file's record is of {record.spec}: the file was changed after"
             " rnnlayout wrote it"
         ) from None
     return weights_of(replace(given, config=record.config, batch_first=record.batch_first))
@@ -277,15 +283,6 @@ def _join_gates(parts: list[Bits], name: str) -> Bits:
     if len(shapes) != 1 or parts[0].array.ndim not in (1, 2):
         raise LayoutError(f"{name}: the arrays of its gates differ in shape or dtype")
     return Bits(np.concatenate([part.array for part in parts], axis=-1), parts[0].dtype)
-
-
-def check_cells(layer: RecurrentLayer, cells: Sequence[CellDatasets]) -> None:
-    """Raise FileError if the file and the config have different numbers of cells."""
-    if len(cells) != len(layer.cells):
-        raise FileError(
-            f"{layer.name!r}: the file has weights of {len(cells)} cells, its config has"
-            f" {len(layer.cells)} cells"
-        )
 
 
 def natural_order(name: str) -> tuple[str, int]:

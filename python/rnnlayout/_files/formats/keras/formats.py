@@ -17,15 +17,21 @@ from rnnlayout._files.tensor_sets.file_limits import open_zip
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.tensor_set import Hints
-from rnnlayout._model.asks import Ask
-from rnnlayout._native import SpecError
 from rnnlayout._weights.weights import Weights
 
-from . import legacy_weights, records, variables
 from .entries import KerasEntries
 from .hdf5_tree import open_hdf5
-from .rewrite_archive import CONFIG, METADATA, VARIABLES, read_archive, rewrite_archive
-from .rewrite_h5 import rewrite_h5
+from .legacy_weights import find_legacy_layers, read_legacy_weights
+from .rewrite import rewrite_archive, rewrite_h5
+from .variables import (
+    CONFIG,
+    METADATA,
+    VARIABLES,
+    described_layers,
+    found_layers,
+    read_archive,
+    read_beside,
+)
 from .write import (
     KERAS_3,
     make_keras_layers,
@@ -40,32 +46,25 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same weights give the same bytes
 
 def _read_hdf5(path: Path, hints: Hints) -> Found:
     """Read a file of one of the two HDF5 forms, whichever its suffix is."""
-    entries = KerasEntries(hints)
     with open_hdf5(path) as root:
-        entries.records = records.read_record_attribute(root)
-        if layers := legacy_weights.find_legacy_layers(root):
-            legacy_weights.read_legacy_weights(root, layers, entries)
-        elif entries.beside is not None:
-            variables.read_beside(root, entries.beside, entries)
-        else:
-            entries.take_classes({})
-            variables.read_without_config(root, entries)
-        return entries.found(root)
+        entries = KerasEntries(root, hints)
+        if layers := find_legacy_layers(root):
+            return read_legacy_weights(root, layers, entries)
+        if entries.beside is not None:
+            return read_beside(root, entries.beside, entries)
+        entries.take_classes({})
+        return entries.found(found_layers(root))
 
 
 def _read_archive(path: Path, hints: Hints) -> Found:
     with open_zip(path) as file:
-        archive = read_archive(path, file)
-    if hints.config is not None:
-        raise SpecError(f"{path} has a config of its own: omit " + Ask("config", None))
-    entries = KerasEntries(hints, archive.version)
+        archive = read_archive(path, file, hints)
     with open_hdf5(archive.variables, f"{path}: {VARIABLES}") as root:
-        entries.records = records.read_record_attribute(root)
+        entries = KerasEntries(root, hints, archive.version)
         entries.take_classes(archive.model)
-        variables.read_with_config(root, archive.model, entries)
-        if not entries.entries:  # of a subclass of Model the config has no layers
-            variables.read_without_config(root, entries)
-        return entries.found(root)
+        described = [*described_layers(root, archive.model)]
+        # of a subclass of Model the config has no layers
+        return entries.found(described or found_layers(root))
 
 
 def _write_h5(out: Output, entries: Mapping[str, Weights]) -> None:

@@ -11,18 +11,23 @@ import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count, takewhile
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
-from rnnlayout._files.formats.hdf5.attributes import Hdf5Attribute, read_attributes
+from rnnlayout._files.formats.hdf5.attributes import (
+    Hdf5Attribute,
+    is_group,
+    read_attributes,
+    read_links,
+)
 from rnnlayout._files.formats.hdf5.bounded import BoundedFile, DamagedError
 from rnnlayout._files.formats.hdf5.datasets import StoredArray, is_dataset, read_stored_array
 from rnnlayout._files.formats.hdf5.headers import HeaderMessages, root_address
 from rnnlayout._files.formats.hdf5.heaps import GlobalHeap
-from rnnlayout._files.formats.hdf5.links import is_group, read_links
 from rnnlayout._files.tensor_sets.file_limits import check_claimed_size
+from rnnlayout._files.tensor_sets.record import KEY, Record, read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
@@ -46,16 +51,19 @@ class ObjectAttributes:
                 self._read[name] = self.by_name[name].values(self.heap)
         return self._read[name]
 
-    def texts(self, name: str) -> np.ndarray | None:
-        """Return an attribute's texts as an array of bytes, None if it does not exist."""
+    def texts(self, name: str) -> list[str] | None:
+        """Return an attribute's texts, None if it does not exist."""
         found = self.by_name.get(name)
         if found is None:
             return None
         if found.shape is None or 0 in found.shape:
-            return np.empty(0, "S1")
+            return []
         if not found.type.is_text:
             raise FileError(f"{self.what}: attribute {name!r} is {found.type.name}, need text")
-        return self.values(name)
+        try:
+            return [text.decode() for text in self.values(name).reshape(-1).tolist()]
+        except UnicodeDecodeError as error:
+            raise FileError(f"{self.what}: attribute {name!r}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -120,31 +128,29 @@ class Hdf5Group:
 
     def text(self, name: str) -> str | None:
         """Return an attribute that is one text, None if it does not exist."""
-        value = self.attributes.texts(name)
-        if value is None:
+        texts = self.attributes.texts(name)
+        if texts is None:
             return None
-        if value.shape:
+        if self.attributes.by_name[name].shape != ():
             raise FileError(f"{self.attributes.what}: attribute {name!r} is a list, need one text")
-        return self._text(name, value.item())
+        return texts[0]
 
     def texts(self, name: str) -> list[str] | None:
         """Return an attribute that is a list of texts, None if it does not exist.
 
         Keras splits a list of more than 64 KiB into `name0`, `name1` ...
         """
-        value = self.attributes.texts(name)
-        parts = [value] if value is not None else []
-        while value is None and (part := self.attributes.texts(f"{name}{len(parts)}")) is not None:
-            parts.append(part)
-        if not parts:
-            return None
-        return [self._text(name, text) for part in parts for text in part.reshape(-1).tolist()]
+        texts, known = self.attributes.texts(name), self.attributes.by_name
+        if texts is not None or f"{name}0" not in known:
+            return texts
+        parts = takewhile(known.__contains__, (f"{name}{k}" for k in count()))
+        return [text for part in parts for text in self.attributes.texts(part) or ()]
 
-    def _text(self, name: str, value: bytes) -> str:
-        try:
-            return value.decode()
-        except UnicodeDecodeError as error:
-            raise FileError(f"{self.attributes.what}: attribute {name!r}: {error}") from None
+
+def read_record_attribute(root: Hdf5Group) -> dict[str, Record]:
+    """Return rnnlayout's records by the names of the layers, {} if the file has none."""
+    parts = root.texts(KEY)
+    return read_records({KEY: "".join(parts)}, root.attributes.what) if parts else {}
 
 
 def _has_numbers(array: StoredArray) -> bool:
@@ -164,14 +170,8 @@ def open_hdf5(source: Path | bytes, what: str = "") -> Iterator[Hdf5Group]:
     another file, and no size is one that check_claimed_size() refuses. Raises FileError otherwise,
     or if the file is malformed.
     """
-    what = what or str(source)
-    file: IO[bytes]
-    try:
-        file = io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")  # noqa: SIM115
-    except OSError as error:
-        raise FileError(f"{what} cannot be read: {error.strerror}") from None
-    with file:
-        yield _Hdf5Walk(what, BoundedFile(file)).root()
+    with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
+        yield _Hdf5Walk(what or str(source), BoundedFile(file)).root()
 
 
 @contextmanager

@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import SpecError
-from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version
+from rnnlayout._sources.keras_tree import Node, Version
 
 from .config import child_layers, layer_name, parse_config, parse_keras_version, recurrent_layers_in
-from .entries import CellDatasets, KerasEntries
+from .entries import CellDatasets, KerasEntries, LayerCells
 from .hdf5_tree import Hdf5Dataset, Hdf5Group
 
 # kernel:0, or kernel_1:0 if TensorFlow had to make names differ; Keras 1: lstm_1_W_i:0
@@ -43,26 +44,15 @@ def find_legacy_layers(root: Hdf5Group) -> Hdf5Group | None:
     return None
 
 
-def keras_version_of(root: Hdf5Group) -> Version:
+def keras_version_of(root: Hdf5Group, layers: Hdf5Group) -> Version:
     """Return the version of the Keras that wrote the file."""
-    layers = find_legacy_layers(root)
-    text = root.text("keras_version") or (layers.text("keras_version") if layers else None)
-    return parse_keras_version(text)
+    return parse_keras_version(root.text("keras_version") or layers.text("keras_version"))
 
 
-def named_layer_groups(layers: Hdf5Group) -> Iterator[tuple[str, Hdf5Group]]:
-    """Yield each layer of a model by name. Raises FileError if one is missing."""
-    for name in layers.texts("layer_names") or []:
-        group = layers.group(name)
-        if group is None:
-            raise FileError(f"layer {name!r} is listed, but not in the file")
-        yield name, group
-
-
-def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntries) -> None:
-    """Add every recurrent layer. Raises FileError if the file contradicts itself."""
+def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntries) -> Found:
+    """Return the RNNs. Raises FileError if the file contradicts itself."""
     beside = entries.beside
-    entries.version = (beside and beside.version) or keras_version_of(root)
+    entries.version = (beside and beside.version) or keras_version_of(root, layers)
     config = root.text("model_config")
     if beside is not None and config is not None:
         why = f"{root.attributes.what}: the file has a config of its own: omit "
@@ -71,22 +61,38 @@ def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntrie
         beside.model if beside else {} if config is None else parse_config(config, "model_config")
     )
     entries.take_classes(model)
-    nodes = {layer_name(node): node for node in child_layers(model)}
     if beside is not None:
+        nodes = {layer_name(node): node for node in child_layers(model)}
         wanted = [name for name, node in nodes.items() if any(recurrent_layers_in(node))]
         beside.check_names(
-            nodes, wanted, [name for name, g in named_layer_groups(layers) if _recurrent_cells(g)]
+            nodes, wanted, [name for name, g in _named_layer_groups(layers) if _recurrent_cells(g)]
         )
-    for name, group in named_layer_groups(layers):
-        if name in nodes:
-            for layer, cells in legacy_layers_with_cells(nodes[name], group):
-                entries.add_layer(layer, cells)
-        else:
-            _read_by_names(name, group, entries)
+    return entries.found(legacy_layers(layers, model))
 
 
-def cells_of_group(group: Hdf5Group) -> list[CellArrays]:
-    """Return the arrays of a layer by cell, in the order of the layer's list."""
+def legacy_layers(layers: Hdf5Group, model: Node) -> Iterator[LayerCells]:
+    """Yield the recurrent layers of a file: those of a config, and others by their arrays' names.
+
+    Raises FileError if a layer or an array is missing.
+    """
+    nodes = {layer_name(node): node for node in child_layers(model)}
+    for name, group in _named_layer_groups(layers):
+        found = _recurrent_cells(group)
+        yield from (
+            _layers_of_config(nodes[name], found) if name in nodes else _layers_by_name(name, found)
+        )
+
+
+def _named_layer_groups(layers: Hdf5Group) -> Iterator[tuple[str, Hdf5Group]]:
+    for name in layers.texts("layer_names") or []:
+        group = layers.group(name)
+        if group is None:
+            raise FileError(f"layer {name!r} is listed, but not in the file")
+        yield name, group
+
+
+def _recurrent_cells(group: Hdf5Group) -> list[CellArrays]:
+    """Return the recurrent cells of a layer, in the order of the layer's list of arrays."""
     found: dict[str, CellArrays] = {}
     for name in group.texts("weight_names") or []:
         data = group.dataset(name)
@@ -101,63 +107,47 @@ def cells_of_group(group: Hdf5Group) -> list[CellArrays]:
             continue
         scope = found.setdefault("/".join([*path, number]), CellArrays(path))
         scope.arrays[leaf] = data
-    return list(found.values())
+    return [scope for scope in found.values() if scope.is_recurrent]
 
 
-def _recurrent_cells(group: Hdf5Group) -> list[CellArrays]:
-    return [scope for scope in cells_of_group(group) if scope.is_recurrent]
-
-
-def legacy_layers_with_cells(
-    node: Node, group: Hdf5Group
-) -> Iterator[tuple[RecurrentLayer, list[CellDatasets]]]:
-    """Yield the recurrent layers in a layer of the config, each with its cells in the group.
+def _layers_of_config(node: Node, found: list[CellArrays]) -> Iterator[LayerCells]:
+    """Yield the recurrent layers in a layer of the config, each with its cells.
 
     Keras lists weights in the order of its layers, those of frozen layers last.
     """
-    found = _recurrent_cells(group)
     layers = sorted(recurrent_layers_in(node), key=lambda layer: not layer.trainable)
     complete = sum(len(layer.cells) for layer in layers) == len(found)
     at = 0
     for layer in layers:
-        count = len(layer.cells)
-        own = found[at : at + count] if complete else _cells_under_name(layer, found)
-        yield layer, [scope.arrays for scope in own]
-        at += count
+        own = found
+        if complete:
+            own, at = found[at : at + len(layer.cells)], at + len(layer.cells)
+        elif len(layer.path) > 1:  # the cells that have the layer's name in their paths
+            own = [scope for scope in found if layer.path[-1] in scope.path]
+        yield LayerCells.of(layer, [scope.arrays for scope in own])
 
 
-def _cells_under_name(layer: RecurrentLayer, found: list[CellArrays]) -> list[CellArrays]:
-    """Return the cells that have the layer's name in their paths; all cells if the layer is at the
-    top of the model.
-    """
-    return found if len(layer.path) == 1 else [s for s in found if layer.path[-1] in s.path]
-
-
-def cells_by_layer(name: str, group: Hdf5Group) -> list[tuple[str, dict[str, list[CellDatasets]]]]:
-    """Return the name of each RNN in a layer, and its cells by direction ("": the only one).
+def _layers_by_name(name: str, found: list[CellArrays]) -> Iterator[LayerCells]:
+    """Yield the RNNs in a layer without a config.
 
     Cells of one RNN have the same path, except for their own last part. Several RNNs may have the
     same name.
     """
-    layers: dict[str, dict[str, list[CellDatasets]]] = {}
-    for scope in _recurrent_cells(group):
+    layers: dict[str, dict[str, list[CellDatasets]]] = {}  # path -> direction or "" -> cells
+    for scope in found:
         path, side = _layer_path(scope.path)
         layers.setdefault(path, {}).setdefault(side, []).append(scope.arrays)
-    alone = len(layers) == 1
-    return [
-        (name if alone else f"{name}/{path.rpartition('/')[2]}", sides)
-        for path, sides in layers.items()
-    ]
-
-
-def _read_by_names(name: str, group: Hdf5Group, entries: KerasEntries) -> None:
-    for entry, sides in cells_by_layer(name, group):
+    if [[*sides] for sides in layers.values()] == [["forward"], ["backward"]]:
+        first, second = layers.values()  # of a Bidirectional whose layers have two names
+        layers = {"": first | second}
+    for path, sides in layers.items():
+        own = name if len(layers) == 1 else f"{name}/{path.rpartition('/')[2]}"
         if sides.keys() == {"forward", "backward"} and len(sides["forward"]) == 1:
-            entries.add(entry, [sides["forward"][0], sides["backward"][0]], True, None)
+            yield LayerCells(own, [sides["forward"][0], sides["backward"][0]], both=True)
         else:
             for side, cells in sides.items():
-                part = entry if len(sides) == 1 else f"{entry}/{side or 'other'}"
-                entries.add(part, cells, False, None)
+                part = own if len(sides) == 1 else f"{own}/{side or 'other'}"
+                yield LayerCells(part, cells, both=False)
 
 
 def _layer_path(path: Sequence[str]) -> tuple[str, str]:

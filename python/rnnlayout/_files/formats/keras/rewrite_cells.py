@@ -16,23 +16,25 @@ from numpy.lib.stride_tricks import as_strided
 
 from rnnlayout import _native
 from rnnlayout._convert import engine
-from rnnlayout._files.tensor_sets.tensor_set import Converted
+from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.cells import CELLS
 from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.spec import HARD_TIMES as _TIMES
+from rnnlayout._model.spec import HARD_SIGMOIDS, HARD_TIMES as _TIMES
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_config import read_config, recurrent_activation
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version, config_of, kind_of
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .entries import LEAVES, CellDatasets, check_cells
+from .config import CUDNN, unknown_classes_in
+from .entries import LEAVES, CellDatasets, LayerCells, count_gates
 
 _KERAS = Layout("keras")
 _GATED = ("LSTM", "GRU")
+_GATES = {8: 4, 6: 3}  # biases, in hidden sizes -> gates of a CuDNNLSTM, of a CuDNNGRU
 
 
 @dataclass
@@ -63,7 +65,8 @@ class ChangedCells:
     """The cells of a file that change.
 
     what: the file's name in messages. dtype, exact: the arguments of convert(). arrays: the new
-    arrays by path. scaled: the ids of the nodes whose weights compensate for the other
+    arrays by path. cudnn: the changed cells of cuDNN's layers, each with its node of the config, if
+    one describes it. scaled: the ids of the nodes whose weights compensate for the other
     hard_sigmoid. notes: messages about the file.
     """
 
@@ -71,55 +74,37 @@ class ChangedCells:
     dtype: Any
     exact: bool
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    cudnn: list[tuple[Node | None, CellDatasets]] = field(default_factory=list)
     scaled: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     _done: dict[str, _CellChange] = field(default_factory=dict)
 
-    @property
-    def reports(self) -> dict[str, engine.Report]:
-        """The report of each RNN that changes."""
-        return {entry: done.report for entry, done in self._done.items()}
-
     def result(self) -> Converted:
         """Return what convert_file() returns."""
-        return Converted(self.reports, notes=tuple(self.notes))
+        reports = {entry: done.report for entry, done in self._done.items()}
+        return Converted(reports, notes=tuple(self.notes))
 
-    def add_cudnn(self, entry: str, cell: CellDatasets) -> None:
-        """Add a CuDNNLSTM's or CuDNNGRU's cell. Raises LossyError if exact is set and it rounds."""
-        given = Weights(_cell_bits(entry, cell), layout="keras-cudnn")
-        new = given.to(_KERAS, dtype=self.dtype, exact=self.exact)
-        self._put(entry, cell, given.spec.dtype, new, new.report or engine.EXACT)
+    def add(self, found: LayerCells, version: Version, hints: Hints) -> None:
+        """Add the cells of a layer that Keras 3 needs in another form, if there are any.
 
-    def add_hard(
-        self, layer: RecurrentLayer, cells: Sequence[CellDatasets], version: Version
-    ) -> None:
-        """Add the cells of a layer of Keras 2 that have hard_sigmoid, if there are any.
-
-        Raises LossyError if a weight becomes infinite, or is rounded and exact is set.
+        version: of the Keras that wrote it. hints: what the caller knows of a layer without a
+        config. Raises LossyError if a weight becomes infinite, or is rounded and exact is set.
         """
-        nodes = layer.cells
-        hard = [_is_hard(node, version) for node in nodes]
-        if any(hard):
-            check_cells(layer, cells)
-        for node, cell, is_hard in zip(nodes, cells, hard, strict=False):
-            if is_hard:
-                config = config_of(node)
-                config["recurrent_activation"] = "hard_sigmoid"  # in case it was the default
-                # the other activation is unchanged, so it may be one that rnnlayout lacks
-                hints = read_config(kind_of(node), {**config, "activation": "tanh"}, version).hints
-                self._add_scaled(layer.name, cell, hints)
+        nodes: Sequence[Node | None] = [None] * len(found.cells)
+        hard = [_hard_by_hints(cell, hints) for cell in found.cells]
+        if found.layer:
+            nodes, hard = found.layer.cells, _hard_by_config(found.layer, version)
+            if any(hard) or any(kind_of(node) in CUDNN for node in found.layer.cells):
+                found.check_count()
+        for node, cell, known in zip(nodes, found.cells, hard, strict=False):
+            if _is_cudnn(cell):
+                given = Weights(_cell_bits(found.name, cell), layout="keras-cudnn")
+                new = given.to(_KERAS, dtype=self.dtype, exact=self.exact)
+                self._put(found.name, cell, given.spec.dtype, new, new.report)
+                self.cudnn.append((node, cell))
+            elif known:
+                self._add_scaled(found.name, cell, known)
                 self.scaled.add(id(node))
-
-    def add_unrecorded(self, entry: str, cell: CellDatasets, reset: str | None) -> None:
-        """Add an LSTM's or GRU's cell with hard_sigmoid, of a file without a config.
-
-        reset: the reset of a GRU without biases, whose tensors do not show it. Raises LossyError if
-        exact is set and it rounds.
-        """
-        hints = {"recurrent_activation": "hard_sigmoid_keras2"}
-        if reset is not None and "bias" not in cell:
-            hints["reset"] = reset
-        self._add_scaled(entry, cell, hints)
 
     def _add_scaled(self, entry: str, cell: CellDatasets, hints: dict[str, Any]) -> None:
         given = weights_of(read_source(_cell_bits(entry, cell), None, _KERAS, **hints))
@@ -137,7 +122,7 @@ class ChangedCells:
                 f"exact conversion refused: {entry!r} has the hard_sigmoid of Keras 2, and for that"
                 f" of Keras 3 {scaled} weights would be multiplied by {_TIMES}, which rounds them"
             )
-        self._put(entry, cell, given.spec.dtype, new, unscaled.report or engine.EXACT, scaled)
+        self._put(entry, cell, given.spec.dtype, new, unscaled.report, scaled)
 
     def _put(
         self,
@@ -145,9 +130,10 @@ class ChangedCells:
         cell: CellDatasets,
         src: str,
         new: Weights,
-        report: engine.Report,
+        report: engine.Report | None,
         scaled: int = 0,
     ) -> None:
+        report = report or engine.EXACT
         if new.spec.dtype == "bfloat16":
             why = f"{self.what}: a model of Keras 2 cannot store bfloat16: omit "
             raise LayoutError(why + Ask("dtype", None))
@@ -162,10 +148,44 @@ def _cell_bits(entry: str, cell: CellDatasets) -> dict[str, Bits]:
     return {leaf: cell[leaf].floats(entry) for leaf in LEAVES if leaf in cell}
 
 
-def _is_hard(node: Node, version: Version) -> bool:
-    """Return whether the activation of its gates is Keras 2's hard_sigmoid."""
-    activation = recurrent_activation(config_of(node), version)
-    return kind_of(node) in _GATED and activation == "hard_sigmoid"
+def _hard_by_config(layer: RecurrentLayer, version: Version) -> list[dict[str, Any]]:
+    """Return how to read each cell whose gates have Keras 2's hard_sigmoid, {} for others."""
+    hard: list[dict[str, Any]] = []
+    for node in layer.cells:
+        config, kind = config_of(node), kind_of(node)
+        is_hard = recurrent_activation(config, version) == "hard_sigmoid" and version < (3, 0)
+        hard.append({})
+        if is_hard and kind in _GATED and not unknown_classes_in(layer):
+            config["recurrent_activation"] = "hard_sigmoid"  # in case it was the default
+            # the other activation is unchanged, so it may be one that rnnlayout lacks
+            hard[-1] = read_config(kind, {**config, "activation": "tanh"}, version).hints
+    return hard
+
+
+def _hard_by_hints(cell: CellDatasets, hints: Hints) -> dict[str, Any]:
+    """Return how to read a cell that has Keras 2's hard_sigmoid because the caller says so."""
+    if hints.recurrent_activation != HARD_SIGMOIDS[1] or not is_gated(cell):
+        return {}
+    known = {"recurrent_activation": hints.recurrent_activation}
+    if hints.reset is not None and "bias" not in cell:  # which tensors without biases do not show
+        known["reset"] = hints.reset
+    return known
+
+
+def is_gated(cell: CellDatasets) -> bool:
+    """Return whether the shape is that of an LSTM or a GRU."""
+    return count_gates(cell["recurrent_kernel"].shape) in _GATES.values()
+
+
+def _is_cudnn(cell: CellDatasets) -> bool:
+    """Return whether the shapes are cuDNN's: 8 or 6 biases per unit beside 4 or 3 gates."""
+    if set(cell) != set(LEAVES):
+        return False
+    kernel, recurrent, bias = (cell[leaf].shape for leaf in LEAVES)
+    if len(kernel) != 2 or len(recurrent) != 2 or len(bias) != 1 or not recurrent[0]:
+        return False
+    width = _GATES.get(bias[0] // recurrent[0], 0) * recurrent[0]
+    return width > 0 and kernel[1] == recurrent[1] == width and bias[0] == 2 * width
 
 
 def _scale_gates(wide: CheckedRNN) -> int:

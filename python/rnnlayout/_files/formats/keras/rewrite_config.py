@@ -7,6 +7,7 @@ Keras 3 lacks one, it reports that itself. Nothing that a config names is import
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,18 +19,24 @@ from .config import CUDNN
 
 _RECURRENT = {"LSTM", "GRU", "SimpleRNN", "RNN"}
 _MODELS = {"Model", "Functional", "Sequential"}
-_WRAPPED = ("layer", "backward_layer", "cell")
-# names in TensorFlow 1
-_RENAMED = {f"BatchNormalizationV{k}": "BatchNormalization" for k in (1, 2)}
+
+
+# names of classes -> keys that Keras 3 does not have
+_DROPPED = {
+    ".*": ("batch_input_shape",),
+    "SpatialDropout.*": ("trainable", "noise_shape"),
+    "LSTM|GRU|SimpleRNN|RNN|CuDNN(LSTM|GRU)|ConvLSTM.*": ("time_major",),
+}
 # what cuDNN's layers do, which Keras 2's config did not record
 _CUDNNS_WAY = {
-    "activation": "tanh",
-    "recurrent_activation": "sigmoid",
-    "use_bias": True,
-    "dropout": 0.0,
-    "recurrent_dropout": 0.0,
-    "unroll": False,
-}
+    "CuDNNLSTM": {
+        "activation": "tanh", "recurrent_activation": "sigmoid", "use_bias": True, "dropout": 0.0,
+        "recurrent_dropout": 0.0, "unroll": False,
+    },
+}  # fmt: skip
+_CUDNNS_WAY["CuDNNGRU"] = {**_CUDNNS_WAY["CuDNNLSTM"], "reset_after": True}
+# names of classes in TensorFlow 1 and of cuDNN's layers -> those of Keras 3
+_CLASSES = {**{f"BatchNormalizationV{k}": "BatchNormalization" for k in (1, 2)}, **CUDNN}
 
 
 @contextmanager
@@ -43,16 +50,12 @@ def config_errors(what: str) -> Iterator[None]:
         raise FileError(f"{what} is not a config written by Keras: {error!r}") from None
 
 
-def cudnn_layers(node: Any) -> Iterator[str]:
-    """Yield the class of each cuDNN layer of a config; a Bidirectional has one."""
+def count_cudnn_layers(node: Any) -> int:
+    """Return the number of cuDNN layers in a part of a config; a Bidirectional has one."""
     if isinstance(node, dict):
-        if node.get("class_name") in CUDNN:
-            yield node["class_name"]
-        for value in node.values():
-            yield from cudnn_layers(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from cudnn_layers(value)
+        own = node.get("class_name") in CUDNN
+        return own + sum(map(count_cudnn_layers, node.values()))
+    return sum(map(count_cudnn_layers, node)) if isinstance(node, list) else 0
 
 
 def modernize_layer(
@@ -73,27 +76,23 @@ def modernize_layer(
     config = _changeable_config(layer, at)
     if config is None:
         return
-    kind = layer["class_name"] = _RENAMED.get(layer["class_name"], layer["class_name"])
-    path = f"{path}/{config.get('name', kind)}".lstrip("/")
+    kind = layer["class_name"]
+    layer["class_name"] = _CLASSES.get(kind, kind)
+    path = f"{path}/{config.get('name', layer['class_name'])}".lstrip("/")
     if kind == "Sequential":
         _add_input(config["layers"])
     elif kind in _MODELS:
         _count_calls(config)
         _unpack_single(config)
-    for key in _WRAPPED:
-        modernize_layer(config.get(key), path, wrapped=True, scaled=scaled)
-    for cell in config.get("cells", []):
-        modernize_layer(cell, path, wrapped=True, scaled=scaled)
+    inside = [config.get(key) for key in ("layer", "backward_layer", "cell")]
+    for inner in [*inside, *config.get("cells", [])]:
+        modernize_layer(inner, path, wrapped=True, scaled=scaled)
     for k, inner in enumerate(config.get("layers", [])):
         modernize_layer(inner, path, k, scaled=scaled)
     _refuse_hard_sigmoid(config, path, id(layer) in scaled)
-    _rename_arguments(kind, config)
-    if kind.startswith("ConvLSTM"):
-        _drop_time_major(config, path)
-    if kind in CUDNN or kind in _RECURRENT:
-        layer["class_name"] = CUDNN.get(kind, kind)
-        _add_defaults(kind, config, path)
-    if layer["class_name"] in _RECURRENT or kind == "Bidirectional":
+    _change_keys(kind, config, path)
+    _change_values(layer["class_name"], config)
+    if layer["class_name"] in (*_RECURRENT, "Bidirectional"):
         layer.pop("build_config", None)  # its shapes count the states as inputs
         if "inbound_nodes" in layer:
             layer["inbound_nodes"] = [_name_call_states(node) for node in layer["inbound_nodes"]]
@@ -129,22 +128,6 @@ def _set_module(layer: dict[str, Any]) -> None:
 # ------------------------------------------------------------------------------------- one layer
 
 
-def _add_defaults(kind: str, config: dict[str, Any], path: str) -> None:
-    """Record what a recurrent layer computes by default in Keras 2."""
-    _drop_time_major(config, path)
-    if kind in CUDNN:
-        config.update(_CUDNNS_WAY)
-        if kind == "CuDNNGRU":
-            config["reset_after"] = True
-    elif kind == "GRU":
-        config.setdefault("reset_after", False)  # the default of Keras 2; that of Keras 3 is True
-
-
-def _drop_time_major(config: dict[str, Any], path: str) -> None:
-    if config.pop("time_major", False):
-        raise LossyError(f"{path} has time_major=True, which Keras 3 does not have")
-
-
 def _refuse_hard_sigmoid(config: dict[str, Any], path: str, scaled: bool) -> None:
     for key, value in config.items():
         is_scaled = scaled and key == "recurrent_activation"
@@ -155,13 +138,19 @@ def _refuse_hard_sigmoid(config: dict[str, Any], path: str, scaled: bool) -> Non
             )
 
 
-def _rename_arguments(kind: str, config: dict[str, Any]) -> None:
-    shape = config.pop("batch_input_shape", None)
-    if kind == "InputLayer" and shape is not None:
-        config["batch_shape"] = shape
-    if kind.startswith("SpatialDropout"):
-        config.pop("trainable", None)
-        config.pop("noise_shape", None)
+def _change_keys(kind: str, config: dict[str, Any], path: str) -> None:
+    if kind == "InputLayer" and config.get("batch_input_shape") is not None:
+        config["batch_shape"] = config["batch_input_shape"]
+    if kind == "GRU":
+        config.setdefault("reset_after", False)  # the default of Keras 2; that of Keras 3 is True
+    config.update(_CUDNNS_WAY.get(kind, {}))
+    for classes, keys in _DROPPED.items():
+        for key in keys if re.fullmatch(classes, kind) else ():
+            if config.pop(key, None) and key == "time_major":
+                raise LossyError(f"{path} has time_major=True, which Keras 3 does not have")
+
+
+def _change_values(kind: str, config: dict[str, Any]) -> None:
     if kind == "BatchNormalization" and isinstance(config.get("axis"), list):
         config["axis"] = config["axis"][0]  # TensorFlow 1 wrote a list
     for key, value in config.items():

@@ -8,21 +8,59 @@ layers of a model _layer_checkpoint_dependencies, with gaps in the numbers.
 from __future__ import annotations
 
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from rnnlayout._files.tensor_sets.file_limits import read_member
+from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.tensor_set import Hints
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError
-from rnnlayout._sources.keras_tree import Node, RecurrentLayer
+from rnnlayout._native import SpecError
+from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version
 
-from .architecture import Architecture
-from .config import CUDNN, child_layers, is_recurrent, layer_name, recurrent_layers_in
-from .entries import LEAVES, CellDatasets, KerasEntries, natural_order
+from .config import (
+    CUDNN,
+    Architecture,
+    child_layers,
+    class_in_file,
+    is_recurrent,
+    layer_name,
+    parse_config,
+    parse_keras_version,
+    recurrent_layers_in,
+)
+from .entries import LEAVES, CellDatasets, KerasEntries, LayerCells, natural_order
 from .hdf5_tree import Hdf5Dataset, Hdf5Group
-from .unknown_classes import class_in_file
 
+METADATA, CONFIG, VARIABLES = "metadata.json", "config.json", "model.weights.h5"  # of an archive
 _LAYERS = ("layers", "_layer_checkpoint_dependencies")
+
+
+@dataclass(frozen=True)
+class KerasArchive:
+    """The model in a .keras archive. version: the version of the Keras that wrote it."""
+
+    metadata: dict[str, Any]
+    version: Version
+    model: Node
+    variables: bytes
+
+
+def read_archive(path: Path, archive: zipfile.ZipFile, hints: Hints) -> KerasArchive:
+    """Return the model. Raises FileError if Keras did not write it."""
+    metadata = parse_config(read_member(archive, METADATA), f"{path}: {METADATA}")
+    text = metadata.get("keras_version")
+    if not isinstance(text, str):
+        raise FileError(f"{path}: {METADATA} has keras_version {text!r}, need a string")
+    model = parse_config(read_member(archive, CONFIG), f"{path}: {CONFIG}")
+    if hints.config is not None:
+        raise SpecError(f"{path} has a config of its own: omit " + Ask("config", None))
+    return KerasArchive(metadata, parse_keras_version(text), model, read_member(archive, VARIABLES))
 
 
 @dataclass(frozen=True)
@@ -39,45 +77,30 @@ def find_variable_layers(root: Hdf5Group) -> Hdf5Group | None:
     return next((root.groups[name] for name in _LAYERS if name in root.groups), None)
 
 
-def read_with_config(root: Hdf5Group, model: Node, entries: KerasEntries) -> None:
-    """Add every recurrent layer of the config. Raises FileError if the file contradicts it."""
-    for layer, cells in variable_layers_with_cells(root, model):
-        entries.add_layer(layer, cells)
-
-
-def read_beside(root: Hdf5Group, beside: Architecture, entries: KerasEntries) -> None:
-    """Add every recurrent layer of a config in another file. Raises FileError if they differ."""
+def read_beside(root: Hdf5Group, beside: Architecture, entries: KerasEntries) -> Found:
+    """Return the RNNs of a config in another file. Raises FileError if they differ."""
     model = beside.model
     entries.take_classes(model)
     entries.version = beside.version or entries.version
-    found = {}
+    names = {}
     for path, layer in walk_layers(root, model):
         if is_recurrent(layer.node):
             own = layer.group.groups.get("vars")
-            found[path[-1]] = (own and own.text("name")) or path[-1]
+            names[path[-1]] = (own and own.text("name")) or path[-1]
     wanted = {layer.path[-1] for layer in recurrent_layers_in(model)}
-    beside.check_names(wanted, wanted, set(found.values()))
-    described = {
-        data.path
-        for _, cells in variable_layers_with_cells(root, model)
-        for c in cells
-        for data in c.values()
-    }
-    without_config = KerasEntries(Hints(), entries.version)
-    read_without_config(root, without_config)
-    for array in sorted(without_config.used - described):
+    beside.check_names(wanted, wanted, set(names.values()))
+    described = {array for one in described_layers(root, model) for array in one.paths}
+    for array in sorted({array for one in found_layers(root) for array in one.paths} - described):
         raise FileError(f"{beside.name}: it lacks the layer of {array} in the weights' file")
-    read_with_config(root, model, entries)
+    return entries.found(described_layers(root, model))
 
 
-def variable_layers_with_cells(
-    root: Hdf5Group, model: Node
-) -> Iterator[tuple[RecurrentLayer, list[CellDatasets]]]:
-    """Yield the recurrent layers of a config, each with its cells."""
+def described_layers(root: Hdf5Group, model: Node) -> Iterator[LayerCells]:
+    """Yield the recurrent layers of a config. Raises FileError if the file contradicts it."""
     for path, layer in walk_layers(root, model):
         if is_recurrent(layer.node):
             found = RecurrentLayer(path, layer.node)
-            yield found, _cells_of_group(layer.group, found.cells)
+            yield LayerCells.of(found, _cells_of_group(layer.group, found.cells))
 
 
 def walk_layers(
@@ -141,10 +164,8 @@ def snake_case(name: str) -> str:
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
-def read_without_config(
-    group: Hdf5Group, entries: KerasEntries, path: tuple[str, ...] = ()
-) -> None:
-    """Add whatever looks like a recurrent layer."""
+def found_layers(group: Hdf5Group, path: tuple[str, ...] = ()) -> Iterator[LayerCells]:
+    """Yield whatever looks like a recurrent layer, in a file without a config."""
     for name in sorted(group.groups, key=natural_order):
         child = group.groups[name]
         variables = child.groups.get("vars")
@@ -156,11 +177,11 @@ def read_without_config(
         sides = [child.groups.get("forward_layer"), child.groups.get("backward_layer")]
         both = [cell for side in sides if side for cell in _cells_of_group(side)]
         if len(both) == 2:
-            entries.add("/".join(here), both, True, None)
+            yield LayerCells("/".join(here), both, both=True)
         elif cells:
-            entries.add("/".join(here), cells, False, None)
+            yield LayerCells("/".join(here), cells, both=False)
         elif name not in ("vars", "optimizer"):
-            read_without_config(child, entries, here)
+            yield from found_layers(child, here)
 
 
 def _cells_of_group(layer: Hdf5Group, nodes: Sequence[Node] = ()) -> list[CellDatasets]:

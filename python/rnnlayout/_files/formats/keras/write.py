@@ -20,15 +20,13 @@ from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._files.tensor_sets.rnn_names import entry_name, layer_names
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.keras_config import class_name_of, layer_node
 from rnnlayout._weights.weights import Weights
 
-from . import records
 from .entries import LEAVES
-from .hdf5_write import new_hdf5, write_texts
+from .hdf5_write import new_hdf5, write_record_attribute, write_texts
 from .variables import snake_case
 
 KERAS_3 = "3.0.0"  # the first Keras with this form of file
@@ -38,26 +36,34 @@ KERAS_2 = "2.0.9"  # the first with CuDNNLSTM and CuDNNGRU
 @dataclass(frozen=True)
 class KerasLayer:
     """One layer of an RNN, to be written. below: the name of the layer that it reads; None if it
-    reads the input. above: how many layers of the RNN are above it. cells: the arrays of each
-    direction, by the names in LEAVES.
+    reads the input. above: how many layers of the RNN are above it.
     """
 
     name: str
     below: str | None
     above: int
-    spec: Spec
-    layout: str
-    config: dict[str, Any]
-    batch_first: bool | None
-    cells: list[dict[str, np.ndarray]]
+    weights: Weights
+
+    @property
+    def spec(self) -> Spec:
+        return self.weights.spec
 
     @property
     def class_name(self) -> str:
-        return class_name_of(self.spec, self.layout)
+        return class_name_of(self.spec, self.weights.layout.name)
 
     @property
-    def sides(self) -> tuple[str, ...]:
-        return ("forward", "backward") if self.spec.bidirectional else ("",)
+    def cells(self) -> dict[str, dict[str, np.ndarray]]:
+        """The arrays of each direction ("" if it has only one), by the names in LEAVES."""
+        given = checked_rnn_of(self.weights)
+        arrays = dict(zip(given.names, given.arrays, strict=True))
+        sides = {"": ""}
+        if self.spec.bidirectional:
+            sides = {"forward": "0/forward/", "backward": "0/backward/"}
+        return {
+            side: {leaf: arrays[path + leaf] for leaf in LEAVES if path + leaf in arrays}
+            for side, path in sides.items()
+        }
 
 
 def make_keras_layers(entries: Mapping[str, Weights], layout: str = "keras") -> list[KerasLayer]:
@@ -75,10 +81,7 @@ def make_keras_layers(entries: Mapping[str, Weights], layout: str = "keras") -> 
 
 def layer_records(layers: Sequence[KerasLayer]) -> dict[str, Record]:
     """Return what is recorded of each layer, by name."""
-    return {
-        layer.name: Record("", Layout(layer.layout), layer.spec, layer.config, layer.batch_first)
-        for layer in layers
-    }
+    return {layer.name: Record.of(layer.weights) for layer in layers}
 
 
 def _input_names(layers: Sequence[KerasLayer]) -> list[str]:
@@ -94,15 +97,7 @@ def _in_order_of_keras(layers: list[KerasLayer]) -> list[KerasLayer]:
 def _layers_of_rnn(name: str, weights: Weights) -> Iterator[KerasLayer]:
     parts, below = weights.split(), None
     for k, (own, part) in enumerate(zip(layer_names(name, len(parts)), parts, strict=True)):
-        given = checked_rnn_of(part)
-        arrays = dict(zip(given.names, given.arrays, strict=True))
-        sides = ("0/forward/", "0/backward/") if part.spec.bidirectional else ("",)
-        cells = [
-            {leaf: arrays[side + leaf] for leaf in LEAVES if side + leaf in arrays}
-            for side in sides
-        ]
-        yield KerasLayer(own, below, len(parts) - 1 - k, part.spec, part.layout.name, part.config,
-                    part.batch_first, cells)  # fmt: skip
+        yield KerasLayer(own, below, len(parts) - 1 - k, part)
         below = own
 
 
@@ -122,8 +117,9 @@ def model_config(layers: list[KerasLayer], modules: bool) -> dict[str, Any]:
         tensor = {"shape": [None, None, width], "dtype": dtype, "keras_history": [reads, 0, 0]}
         call = {"args": [{"class_name": "__keras_tensor__", "config": tensor}], "kwargs": {}}
         # ONNX's order of the axes is left out: Keras has its own
-        changes = {key: value for key, value in layer.config.items() if key != "layout"}
-        node = layer_node(layer.name, layer.spec, "bias" in layer.cells[0], changes)
+        changes = {key: value for key, value in layer.weights.config.items() if key != "layout"}
+        has_bias = any(name.endswith("bias") for name in layer.weights)
+        node = layer_node(layer.name, layer.spec, has_bias, changes)
         if modules and layer.spec.bidirectional:
             # Keras makes both directions from this layer and takes it for another one if it gets
             # the memory of that one. A layer with an id lives until the model is loaded.
@@ -150,7 +146,7 @@ def _graph_node(
 def _check_dtypes(layers: Sequence[KerasLayer]) -> None:
     for layer in layers:
         if layer.spec.dtype == "bfloat16":
-            other = "" if layer.layout == "keras-cudnn" else ".keras or "
+            other = "" if layer.weights.layout.name == "keras-cudnn" else ".keras or "
             raise LayoutError(
                 f"{layer.name!r} is bfloat16, which a legacy .h5 cannot store: use {other}"
                 + Ask("dtype")
@@ -165,7 +161,7 @@ def write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
     with new_hdf5(out) as h5:
         h5.attrs["keras_version"] = KERAS_3
         h5.attrs["model_config"] = config
-        records.write_record_attribute(h5, layer_records(layers))
+        write_record_attribute(h5, layer_records(layers))
         _write_layer_lists(h5.create_group("model_weights"), layers, KERAS_3)
 
 
@@ -174,7 +170,7 @@ def write_cudnn_weights(out: Output, entries: Mapping[str, Weights]) -> None:
     layers = make_keras_layers(entries, "keras-cudnn")
     _check_dtypes(layers)
     with new_hdf5(out) as h5:
-        records.write_record_attribute(h5, layer_records(layers))
+        write_record_attribute(h5, layer_records(layers))
         _write_layer_lists(h5, layers, KERAS_2)
 
 
@@ -188,7 +184,7 @@ def _write_layer_lists(h5: Any, layers: list[KerasLayer], version: str) -> None:
     for layer in layers:
         group = h5.create_group(layer.name)
         names = []
-        for side, cell in zip(layer.sides, layer.cells, strict=True):
+        for side, cell in layer.cells.items():
             inner = f"{side}_{layer.name}/" if side else ""
             for leaf, array in cell.items():
                 if version == KERAS_3:
@@ -205,13 +201,13 @@ def variables_file(layers: list[KerasLayer]) -> bytes:
     numbers: dict[str, int] = {}
     with io.BytesIO() as file:
         with new_hdf5(file) as h5:
-            records.write_record_attribute(h5, layer_records(layers))
+            write_record_attribute(h5, layer_records(layers))
             for layer in _in_order_of_keras(layers):
                 kind = "Bidirectional" if layer.spec.bidirectional else layer.class_name
                 k = numbers[kind] = numbers.get(kind, -1) + 1
                 group = h5.create_group(f"layers/{snake_case(kind)}" + (f"_{k}" if k else ""))
                 group.create_group("vars").attrs["name"] = layer.name
-                for side, cell in zip(layer.sides, layer.cells, strict=True):
+                for side, cell in layer.cells.items():
                     place = f"{side}_layer/cell/vars" if side else "cell/vars"
                     _write_cell(group.create_group(place), layer, cell)
         return file.getvalue()

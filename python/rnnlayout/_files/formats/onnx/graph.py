@@ -55,8 +55,6 @@ def load_model(path: Path) -> Any:
         model = onnx.ModelProto.FromString(path.read_bytes())
     except DecodeError as error:
         raise FileError(f"{path} is not an ONNX model, or is cut short: {error}") from None
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror}") from None
     if not model.HasField("graph"):
         raise FileError(f"{path} is not an ONNX model: it has no graph")
     return model
@@ -82,18 +80,15 @@ class GraphScope:
         self.attributes: Mapping[str, Any] = around if attributes is None else attributes
         self._defined: dict[str, Any] = dict(formals or {})
         if formals is None:
-            self._add_graph()
+            for tensor in proto.initializer:
+                self._add(tensor.name, tensor)
+            for sparse in proto.sparse_initializer:
+                self._add(sparse.values.name, sparse)
+            for value in proto.input:  # an initializer of the same name is its default
+                self._defined.setdefault(value.name, INPUT)
         for node in proto.node:
             for name in node.output:
                 self._add(name, node)
-
-    def _add_graph(self) -> None:
-        for tensor in self.proto.initializer:
-            self._add(tensor.name, tensor)
-        for sparse in self.proto.sparse_initializer:
-            self._add(sparse.values.name, sparse)
-        for value in self.proto.input:  # an initializer of the same name is its default
-            self._defined.setdefault(value.name, INPUT)
 
     def _add(self, name: str, definition: Any) -> None:
         if name:
@@ -243,27 +238,24 @@ def _operator_of(node: Any) -> tuple[str, str]:
 
 def find_sites(model: Any) -> list[NodeSite]:
     """Return all recurrent nodes: of the graph, of subgraphs at any depth, of called functions."""
-    found = list(_GraphWalk(model).nodes())
+    walk = _GraphWalk(model)
+    found = list(walk.nodes(walk.scope(model.graph, None), ()))
     names = ["/".join([path[0], *(part.lstrip("/") for part in path[1:])]) for path, *_ in found]
     return [NodeSite(n, *rest) for n, (_, *rest) in zip(distinct_names(names), found, strict=True)]
 
 
 class _GraphWalk:
     def __init__(self, model: Any) -> None:
-        self._model = model
         self._functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self._left, self._left_called = MOST_NODES, MOST_CALLED
 
-    def nodes(self) -> Iterator[tuple[tuple[str, ...], Any, GraphScope]]:
-        yield from self._nodes(self._scope(self._model.graph, None), ())
-
-    def _scope(self, graph: Any, outer: GraphScope | None) -> GraphScope:
+    def scope(self, graph: Any, outer: GraphScope | None) -> GraphScope:
         self._left -= len(graph.node)
         if self._left < 0:
             raise FileError(f"it has more than {MOST_NODES} nodes: refused")
         return GraphScope(graph, outer)
 
-    def _nodes(
+    def nodes(
         self, scope: GraphScope, path: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], Any, GraphScope]]:
         if len(path) > MOST_DEEP:
@@ -271,12 +263,12 @@ class _GraphWalk:
         for node in scope.proto.node:
             if node.op_type in _NAMES and _operator_of(node) in OPERATORS:
                 yield (*path, _node_name(node)), node, scope
-            inner = [self._scope(graph, scope) for graph in _subgraphs(node)]
+            inner = [self.scope(graph, scope) for graph in _subgraphs(node)]
             if self._functions:
                 function = self._functions.get((node.domain, node.op_type, node.overload))
                 inner += [] if function is None else [self._called(function, node, scope)]
             for one in inner:
-                yield from self._nodes(one, (*path, _node_name(node)))
+                yield from self.nodes(one, (*path, _node_name(node)))
 
     def _called(self, function: Any, node: Any, scope: GraphScope) -> GraphScope:
         self._left_called -= len(function.node) + 1

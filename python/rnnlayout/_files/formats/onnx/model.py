@@ -7,27 +7,37 @@ clip, layout, initial_h, initial_c, sequence_lens. Tensors in other files are re
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rnnlayout._files.formats.registry import ModelFormat, check_layout
+from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
 from rnnlayout._files.tensor_sets.found import Found
-from rnnlayout._files.tensor_sets.match_rnns import stack_entries
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record, read_records
-from rnnlayout._files.tensor_sets.tensor_set import Hints
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
+from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.spec import differing_fields
+from rnnlayout._model.undecided import error_with_name
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.rnn_places import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .constants import Constants
-from .graph import all_initializers, find_sites, load_model, loops
-from .node import read_onnx_node
-from .replace import replace_node_weights
-from .write import make_model, write_model
+from .graph import (
+    NodeSite,
+    all_graphs,
+    all_initializers,
+    find_sites,
+    integer_attribute,
+    load_model,
+    loops,
+)
+from .node import WEIGHTS, read_onnx_node
+from .write import fill_tensor_proto, make_model, write_model
 
 _LISTED = 3  # loops
 
@@ -80,7 +90,7 @@ def _read_sites(path: Path, model: Any, hints: Hints) -> Found:
             try:
                 entries[site.name] = read_onnx_node(site, constants, hints, notes)
             except ValueError as error:
-                refused[site.name] = error
+                refused[site.name] = error_with_name(error, f"node {site.name!r}")
     if steps := loops(model):
         named = ", ".join(steps[:_LISTED]) + (" and others" if len(steps) > _LISTED else "")
         notes.append(f"{named} is a loop with matrix products: an RNN made of those is not read")
@@ -104,3 +114,104 @@ def _as_recorded(weights: Weights, record: Record) -> Weights:
         return weights_of(read_source(weights, record.spec))
     except (LayoutError, SpecError):
         return weights
+
+
+def replace_node_weights(model: Any, layers: Mapping[str, tuple[Weights, Weights]]) -> None:
+    """Put weights into the nodes of these names.
+
+    layers: name of a node -> (its old weights, its new weights), each of one layer.
+
+    A tensor that only this node reads is changed in place. If others read it too, or nodes compute
+    it, it stays for them, and the node gets one of its own. Replaced tensors that nothing reads any
+    more are removed. Raises LayoutError if the node cannot represent the new weights.
+    """
+    for name, (old, new) in layers.items():
+        if new.spec.replace(bias=old.spec.bias, skip_input=old.spec.skip_input) != old.spec:
+            raise LayoutError(f"node {name!r} is {old.spec}, the new weights are {new.spec}")
+    change = _ModelChange(model)
+    for site in find_sites(model):
+        if site.name in layers:
+            old, new = layers[site.name]
+            for role in WEIGHTS[site.operator]:
+                if role in old or role in new:
+                    change.put(site, role, old, new)
+    change.remove_unread()
+
+
+def _tensor_of(weights: Weights, role: str) -> FileTensor | None:
+    given = checked_rnn_of(weights)
+    if role not in given.names:
+        return None
+    return FileTensor.of(given.arrays[given.names.index(role)], given.dtype)
+
+
+class _ModelChange:
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._uses = _count_uses(model)
+        self._names = set(self._uses)
+        for graph in all_graphs(model.graph, *model.functions):
+            self._names |= {tensor.name for tensor in getattr(graph, "initializer", [])}
+            self._names |= {name for node in graph.node for name in node.output}
+        self._replaced: set[str] = set()
+
+    def put(self, site: NodeSite, role: str, old: Weights, new: Weights) -> None:
+        before, after = _tensor_of(old, role), _tensor_of(new, role)
+        if before and after and before.same_as(after):
+            return
+        what = f"{role} of node {site.name!r}"
+        if after is None:
+            raise LayoutError(f"{what}: the new weights do not have it")
+        _check_not_computed(site, what)
+        at = WEIGHTS[site.operator][role]
+        name = site.input(at)
+        if name and self._uses[name] == 1:
+            tensor = site.scope.find(name)[1]
+            if type(tensor).__name__ == "TensorProto":
+                fill_tensor_proto(tensor, after.bits(), after.dtype, name)
+                return
+        self._add(site, f"{site.name}/{role}", at, after)
+        if name:
+            self._replaced.add(name)
+
+    def _add(self, site: NodeSite, name: str, at: int, new: FileTensor) -> None:
+        while name in self._names:
+            name += "_"
+        self._names.add(name)
+        fill_tensor_proto(site.scope.proto.initializer.add(), new.bits(), new.dtype, name)
+        while len(site.node.input) <= at:
+            site.node.input.append("")
+        site.node.input[at] = name
+
+    def remove_unread(self) -> None:
+        """Remove the initializers that were replaced and that nothing reads any more."""
+        uses = _count_uses(self._model)
+        for graph in all_graphs(self._model.graph):
+            inputs = {value.name for value in graph.input}
+            for k, tensor in reversed(list(enumerate(graph.initializer))):
+                if tensor.name in self._replaced - inputs and not uses[tensor.name]:
+                    del graph.initializer[k]
+
+
+def _check_not_computed(site: NodeSite, what: str) -> None:
+    if site.is_quantized:
+        raise LayoutError(
+            f"{what} is quantized and cannot store floats: put the weights into the model that was"
+            " quantized, and quantize it again"
+        )
+    if site.scope.is_function:
+        raise LayoutError(
+            f"{what} is inside a function, whose calls share it: inline the functions first,"
+            " onnx.inliner.inline_local_functions(model)"
+        )
+    if integer_attribute(site.attributes(), "input_forget"):
+        raise LayoutError(f"{what}: with input_forget a node has no weights of f of its own")
+
+
+def _count_uses(model: Any) -> Counter[str]:
+    """Return how often each name is read, in all graphs."""
+    uses: Counter[str] = Counter()
+    for graph in all_graphs(model.graph, *model.functions):
+        uses.update(name for node in graph.node for name in node.input)
+        uses.update(getattr(value, "name", value) for value in graph.output)
+    return uses

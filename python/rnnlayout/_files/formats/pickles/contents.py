@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rnnlayout._files.tensor_sets.nested import walk_leaves
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
 from rnnlayout._model.errors import FileError
 from rnnlayout._sources.mismatch import list_names
 
 from .machine import UnreadObject
 
-MOST_DEEP, LONGEST = 32, 1000  # dicts in dicts; characters of a name
-ALONE = "weight_space"  # the name of a tensor that is the whole file
 _MOST_KINDS, _MOST_NAMES = 20, 3  # in notes
-_MOST_VALUES = 100  # named in what a conversion leaves out
-_CONTAINERS = (dict, list, tuple)
 
 _WHOLE = "it is a whole module; if you trust it, load it with torch and save module.state_dict()"
 _ADVICE = {
@@ -41,22 +38,19 @@ def tensors_of_pickle(
     tensor_of: returns the tensor that an object is, None if it is not one.
     Raises FileError if there are none, or two would have the same name.
     """
-    tensors: dict[str, FileTensor] = {}
-    unread: dict[str, str] = {}
-    values: list[str] = []
-    for name, _, _, value in walk_leaves(path, found, lambda one: not isinstance(one, _CONTAINERS)):
+    read = TensorSet({})
+    for name, _, _, value in walk_leaves(path, found):
         tensor = tensor_of(value)
-        if tensor is not None and name in tensors:
-            raise FileError(f"{path}: two tensors would both be named {name[:100]!r}")
         if tensor is not None:
-            tensors[name] = tensor
+            read.add(name, tensor, path)
         elif isinstance(value, UnreadObject):
-            unread[name] = value.name
-        elif len(values) < _MOST_VALUES:
-            values.append(name)
-    if not tensors:
-        raise _no_tensors(path, unread)
-    return TensorSet(tensors, notes=_unread_notes(unread), unread=unread, values=values)
+            read.unread[name] = value.name
+        else:
+            read.values.append(name)
+    if not read.tensors:
+        raise _no_tensors(path, read.unread)
+    read.notes = _unread_notes(read.unread)
+    return read
 
 
 def _no_tensors(path: Path, unread: dict[str, str]) -> FileError:
@@ -83,41 +77,3 @@ def _unread_notes(unread: dict[str, str]) -> list[str]:
 
 def _advice_for_class(kind: str) -> str:
     return next((text for begin, text in _ADVICE.items() if kind.startswith(begin)), "")
-
-
-def walk_leaves(
-    path: Path, found: Any, is_leaf: Callable[[Any], bool]
-) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Yield (name, container, key, leaf) in order, and each container only once."""
-    if is_leaf(found):
-        yield ALONE, None, None, found
-    else:
-        yield from _walk_container(path, found, is_leaf, "", 0, set())
-
-
-def _walk_container(
-    path: Path,
-    container: Any,
-    is_leaf: Callable[[Any], bool],
-    name: str,
-    depth: int,
-    seen: set[int],
-) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Yield what is in a container. name: the keys that lead to it; seen: ids of those before."""
-    if not isinstance(container, _CONTAINERS) or id(container) in seen:
-        return
-    seen.add(id(container))
-    if depth > MOST_DEEP or len(name) > LONGEST:
-        raise FileError(
-            f"{path}: dicts nested {depth} deep, or keys of {len(name)} characters: refused"
-        )
-    items = container.items() if isinstance(container, dict) else enumerate(container)
-    for key, value in items:
-        if type(key) not in (str, int):
-            continue
-        if isinstance(key, str) and len(name) + len(key) > LONGEST:
-            raise FileError(f"{path}: a key of {len(key)} characters: refused")
-        if is_leaf(value):
-            yield f"{name}{key}", container, key, value
-        else:
-            yield from _walk_container(path, value, is_leaf, f"{name}{key}.", depth + 1, seen)

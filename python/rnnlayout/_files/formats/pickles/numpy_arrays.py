@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.file_limits import check_numpy_shape
+from rnnlayout._files.tensor_sets.tensor_set import sizes_of
 from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
 
@@ -59,14 +59,10 @@ class PickledArray(UnreadObject):
 
     def fill(self, shape: Any, dtype: Any, order: Any, data: Any) -> None:
         """Set the values. Raises FileError if the bytes are not those of the shape."""
-        if type(shape) is not tuple or len(shape) > 32:
-            raise FileError("a NumPy array has at most 32 dimensions")
-        if any(type(n) is not int or not 0 <= n < 1 << 63 for n in shape):
-            raise FileError(f"shape {short(shape)} of a NumPy array")
+        shape = sizes_of(shape, "a NumPy array")
         if not isinstance(dtype, PickledDtype) or dtype.found is None:
             self.name = "numpy.ndarray of objects or texts"
             return
-        check_numpy_shape(shape, "a NumPy array")
         data = data.encode("latin-1") if isinstance(data, str) else memoryview(data)
         if len(data) != math.prod(shape) * dtype.bits.itemsize:
             raise FileError(f"a NumPy array of shape {short(shape)} has {len(data)} bytes")

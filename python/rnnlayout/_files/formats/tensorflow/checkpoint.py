@@ -7,21 +7,15 @@ opened.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-
+from rnnlayout._files.formats.content import TENSORFLOW, read_varint
 from rnnlayout._files.formats.registry import TensorFormat
-from rnnlayout._files.formats.safetensors import FLOAT8
-from rnnlayout._files.tensor_sets.file_limits import check_numpy_shape, map_file
-from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
-from rnnlayout._model.dtypes import storage_dtype
+from rnnlayout._files.tensor_sets.file_limits import map_file
+from rnnlayout._files.tensor_sets.tensor_set import FLOAT8, FileTensor, TensorSet, stored_tensor
 from rnnlayout._model.errors import FileError
-
-from .table import message_fields, table_entries
 
 # DataType of tensorflow/core/framework/types.proto
 _DTYPES = {
@@ -30,48 +24,45 @@ _DTYPES = {
     22: "uint32", 23: "uint64", 24: FLOAT8["float8_e5m2"], 25: FLOAT8["float8_e4m3fn"],
 }  # fmt: skip
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # behind the path of a variable, in TensorFlow 2
-_MOST_VALUES = 100  # named in what a conversion leaves out
 _MOST_SHARDS = 100_000
+_FOOTER = 48  # bytes: where two blocks are, zeros, the magic
+_MOST_ENTRIES = 50_000  # a tensor each
+_MOST_KEY_NBYTES = 32 << 20  # of all keys: each repeats the beginning of the one before it
 
 Data = Callable[[int], memoryview]
 
 
 def _read_index(path: Path) -> TensorSet:
-    with open(path, "rb") as file:
-        index = memoryview(map_file(file.fileno(), path))
-    tensors: dict[str, FileTensor] = {}
-    values: list[str] = []
-    unread: dict[str, str] = {}
+    index = memoryview(map_file(path))
+    found = TensorSet({})
     data: Data | None = None
     try:
-        for key, value in table_entries(index, str(path)):
+        for key, value in _table_entries(index, str(path)):
             if data is None:  # the first key is empty: the header
                 data = _map_shards(path, value)
                 continue
             name = str(key, "utf-8", "backslashreplace").removesuffix(_VALUE)
-            found = _tensor_of_entry(value, data, f"{path}: {name[:200]}")
-            if name in tensors:
-                raise FileError(f"{path} has {name!r} twice")
-            if isinstance(found, FileTensor):
-                tensors[name] = found
-            elif found:
-                unread[name] = found
-            elif len(values) < _MOST_VALUES:
-                values.append(name)
+            tensor = _tensor_of_entry(value, data, f"{path}: {name[:200]}")
+            if isinstance(tensor, FileTensor):
+                found.add(name, tensor, path)
+            elif tensor:
+                found.unread[name] = tensor
+            else:
+                found.values.append(name)
     except FileError as error:
         text = str(error)
         raise error if text.startswith(str(path)) else FileError(f"{path}: {text}") from None
-    if not tensors:
+    if not found.tensors:
         raise FileError(f"{path} has no tensors")
-    notes = [f"{name} is in slices and was not read" for name in list(unread)[:3]]
-    return TensorSet(tensors, notes=notes, unread=unread, values=values)
+    found.notes += [f"{name} is in slices and was not read" for name in list(found.unread)[:3]]
+    return found
 
 
 def _map_shards(path: Path, header: memoryview) -> Data:
     """Return a function that maps the file of data with a number. header: the bytes of a
     BundleHeaderProto.
     """
-    told = dict(message_fields(header))
+    told = dict(_message_fields(header))
     count, big = told.get(1, 0), told.get(2, 0)
     if not isinstance(count, int) or not 0 < count <= _MOST_SHARDS or big:
         raise FileError(f"{path}: its header is damaged, or of a big-endian machine")
@@ -82,49 +73,97 @@ def _map_shards(path: Path, header: memoryview) -> Data:
         own = path.with_name(f"{stem}.data-{number:05d}-of-{count:05d}")
         if number >= count or not own.is_file():
             raise FileError(f"{path} needs {own.name} beside it: it does not exist")
-        with open(own, "rb") as file:
-            return memoryview(map_file(file.fileno(), own))
+        return memoryview(map_file(own))
 
     return data
 
 
 def _tensor_of_entry(value: memoryview, data: Data, what: str) -> FileTensor | str:
     """Return the tensor of a BundleEntryProto; why it was not read; "" if it has no numbers."""
-    told = dict(message_fields(value))  # if an optional field occurs twice, the last one counts
+    told = dict(_message_fields(value))  # if an optional field occurs twice, the last one counts
     numbers = [told.get(k, 0) for k in (1, 3, 4, 5)]
     shape, message = [], told.get(2, memoryview(b""))
     if not all(isinstance(n, int) for n in numbers) or isinstance(message, int):
         raise FileError(f"{what}: its entry is damaged")
     kind, shard, begin, size = (int(n) for n in numbers if isinstance(n, int))
-    for number, dim in message_fields(message):
+    for number, dim in _message_fields(message):
         if number == 2 and not isinstance(dim, int):
-            shape.append(dict(message_fields(dim)).get(1, 0))
+            shape.append(dict(_message_fields(dim)).get(1, 0))
     if 7 in told:
         return "a variable in slices"
     if kind not in _DTYPES:
         return ""
-    sizes = tuple(n for n in shape if isinstance(n, int) and n < 1 << 63)
-    if len(sizes) != len(shape) or len(sizes) > 32:
-        raise FileError(f"{what}: its shape is not a list of sizes")
-    check_numpy_shape(sizes, what)
-    return _tensor_in_shard(_DTYPES[kind], sizes, shard, begin, size, data, what)
-
-
-def _tensor_in_shard(
-    dtype: str, shape: tuple[int, ...], shard: int, begin: int, size: int, data: Data, what: str
-) -> FileTensor:
-    is_float8 = dtype in FLOAT8.values()
-    stored = np.dtype(np.uint8) if is_float8 else storage_dtype(dtype).newbyteorder("<")
-    if math.prod(shape) * stored.itemsize != size:
-        raise FileError(f"{what}: {size} bytes do not fit shape {shape} in {dtype}")
-    if not size:
-        return FileTensor(dtype, shape, lambda: np.empty(shape, stored))
-    bits = data(shard)[begin : begin + size]
+    bits = data(shard)[begin : begin + size] if size else memoryview(b"")
     if len(bits) != size:
         raise FileError(f"{what} is beyond the end of its data, which are cut short")
-    if is_float8:
-        return FileTensor(dtype, shape, lambda: np.frombuffer(bits, np.uint8))
-    return FileTensor(dtype, shape, lambda: np.frombuffer(bits, stored).reshape(shape))
+    return stored_tensor(_DTYPES[kind], shape, bits, what)
+
+
+# The index is LevelDB's sorted table (doc/table_format.md there; tensorflow/core/lib/io/format.cc,
+# 2.21), which TensorFlow writes without compression. Its values are protocol buffers.
+
+
+def _table_entries(data: memoryview, what: str) -> Iterator[tuple[bytes, memoryview]]:
+    """Yield the keys and values. Raises FileError if the table is malformed."""
+    if len(data) < _FOOTER or data[-8:] != TENSORFLOW:
+        raise FileError(f"{what} is not the index of a TensorFlow checkpoint, or is cut short")
+    count = nbytes = 0
+    footer = data[-_FOOTER:]
+    for _, handle in _read_block(data, _block_handle(footer[_handle_size(footer) :]), what):
+        for key, value in _read_block(data, _block_handle(handle), what):
+            count, nbytes = count + 1, nbytes + len(key)
+            if count > _MOST_ENTRIES or nbytes > _MOST_KEY_NBYTES:
+                raise FileError(f"{what} has more than {_MOST_ENTRIES} tensors, or names too long")
+            yield key, value
+
+
+def _handle_size(data: memoryview) -> int:
+    return read_varint(data, read_varint(data, 0)[1])[1]
+
+
+def _block_handle(data: memoryview) -> tuple[int, int]:
+    """Return where a block begins, and its size."""
+    begin, at = read_varint(data, 0)
+    return begin, read_varint(data, at)[0]
+
+
+def _read_block(
+    data: memoryview, handle: tuple[int, int], what: str
+) -> Iterator[tuple[bytes, memoryview]]:
+    begin, size = handle
+    if begin + size + 5 > len(data) - _FOOTER or size < 4:
+        raise FileError(f"{what}: a block is beyond the end: it is cut short")
+    if data[begin + size]:
+        raise FileError(f"{what} is compressed, which TensorFlow does not do: write it again")
+    block = data[begin : begin + size]
+    end = size - 4 * (1 + int.from_bytes(block[-4:], "little"))  # before the restarts
+    key, at = b"", 0
+    while at < end:
+        shared, at = read_varint(block, at)
+        more, at = read_varint(block, at)
+        length, at = read_varint(block, at)
+        if shared > len(key) or at + more + length > end:
+            raise FileError(f"{what}: an entry is longer than its block: it is damaged")
+        key = key[:shared] + bytes(block[at : at + more])
+        yield key, block[at + more : at + more + length]
+        at += more + length
+
+
+def _message_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """Yield the number and the value of each field of a message: an integer, or bytes."""
+    at = 0
+    while at < len(data):
+        key, at = read_varint(data, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = read_varint(data, at)
+            yield key >> 3, value
+            continue
+        size, at = read_varint(data, at) if kind == 2 else ({1: 8, 5: 4}.get(kind, -1), at)
+        if size < 0 or at + size > len(data):
+            raise FileError("a protocol buffer is damaged")
+        yield key >> 3, data[at : at + size]
+        at += size
 
 
 FORMAT = TensorFormat(".index", _read_index, None)

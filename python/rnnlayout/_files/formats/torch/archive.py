@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnlayout._files.formats.content import TAR, TAR_AT, TORCH, ZIP
 from rnnlayout._files.formats.pickles import machine, numpy_arrays
 from rnnlayout._files.formats.pickles.machine import CONTAINERS, Makers, UnreadObject
 from rnnlayout._files.tensor_sets.file_limits import (
@@ -41,7 +42,6 @@ _NEWER = ("uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "float8_
 # The NumPy dtypes that carry the elements of those that NumPy lacks.
 _CARRIERS = {"bfloat16": "uint16", "qint8": "int8", "quint8": "uint8", "qint32": "int32",
              "untyped": "uint8", **dict.fromkeys(_NEWER[3:], "uint8")}  # fmt: skip
-MAGIC = re.compile(rb"\x80[\2-\5](\x95.{8})?\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.", re.DOTALL)
 AGAIN = "load it with a version of torch that reads it, and save its state_dict again"
 
 
@@ -106,14 +106,13 @@ def read_torch_file(path: Path) -> Any:
 
     Raises FileError if it is not such a file, is damaged, or asks for more than data.
     """
-    with open(path, "rb") as opened:
-        file = map_file(opened.fileno(), path)
+    file = map_file(path)
     head = file[:4]
-    if head == b"PK\x03\x04":
+    if head == ZIP:
         return _read_zip(path, file)
-    if match := MAGIC.match(file):
+    if match := TORCH.match(file):
         return _read_old(path, file, match.end())
-    if file[257:262] == b"ustar":
+    if file[TAR_AT : TAR_AT + len(TAR)] == TAR:
         raise FileError(f"{path} is a tar archive, written by torch before 0.2: {AGAIN}")
     if head[:1] == b"\x80":  # of NumPy arrays. Texts of Python 2 may be their bytes
         found, storages, _ = _load_pickled(path, file, 0, encoding="latin-1")
@@ -196,7 +195,7 @@ def _member_start(file: mmap.mmap, info: zipfile.ZipInfo, what: str) -> int:
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
         raise FileError(f"{what} is compressed or encrypted, which torch never does: {AGAIN}")
     at = info.header_offset
-    if file[at : at + 4] != b"PK\x03\x04":
+    if file[at : at + 4] != ZIP:
         raise FileError(f"{what}: no zip member begins at byte {at}: the file is damaged")
     lengths = file[at + 26 : at + 30]
     return at + 30 + int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")

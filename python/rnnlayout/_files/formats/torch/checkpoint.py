@@ -17,16 +17,17 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnlayout._files.formats.pickles.contents import tensors_of_pickle, walk_leaves
+from rnnlayout._files.formats.pickles.contents import tensors_of_pickle
 from rnnlayout._files.formats.pickles.machine import PickledDict
 from rnnlayout._files.formats.pickles.numpy_arrays import PickledArray
 from rnnlayout._files.formats.registry import Pairs, TensorFormat
-from rnnlayout._files.formats.safetensors import FLOAT8
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
+from rnnlayout._files.tensor_sets.nested import walk_leaves
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.tensor_set import (
     CHUNK_NBYTES,
+    FLOAT8,
     FileTensor,
     Progress,
     ProgressCount,

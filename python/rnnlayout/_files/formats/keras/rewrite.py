@@ -1,0 +1,322 @@
+"""Files of Keras 2, changed so that Keras 3 loads them and computes the same.
+
+A file has cells of recurrent layers, and mostly the config of a model. .h5 and .keras differ in
+where these are, and in how the groups of variables are named.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rnnlayout._files.tensor_sets.apply_hints import apply_hints
+from rnnlayout._files.tensor_sets.file_limits import open_zip, read_member
+from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.record import Record
+from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints
+from rnnlayout._model.asks import Ask, join_messages
+from rnnlayout._model.errors import FileError
+from rnnlayout._model.layout import Layout
+from rnnlayout._model.spec import HARD_SIGMOIDS, Spec
+from rnnlayout._native import LayoutError, LossyError
+from rnnlayout._sources.keras_config import SIGMOID_SINCE
+from rnnlayout._sources.keras_tree import Node, Version
+
+from .config import parse_config
+from .entries import LEAVES, KerasEntries, LayerCells, cell_names, check_activation
+from .hdf5_tree import Hdf5Group, open_hdf5
+from .hdf5_write import copy_tree, new_hdf5, write_record_attribute
+from .legacy_weights import (
+    find_legacy_layers,
+    keras_version_of,
+    legacy_layers,
+    read_legacy_weights,
+)
+from .rewrite_cells import ChangedCells, is_gated
+from .rewrite_config import config_errors, count_cudnn_layers, modernize_layer
+from .variables import (
+    CONFIG,
+    METADATA,
+    VARIABLES,
+    described_layers,
+    read_archive,
+    walk_layers,
+)
+from .write import KERAS_3
+
+_TRAINING, _COMPILE = "training_config", "compile_config"
+_NO_ACTIVATIONS = (
+    "the file does not record activations: an LSTM or GRU with Keras 2's hard_sigmoid needs other"
+    " weights in Keras 3: if the model has one, pass "
+    + Ask("recurrent_activation", HARD_SIGMOIDS[1])
+    + ", or convert the whole model"
+)
+
+
+def rewrite_h5(
+    path: Path, out: Output, hints: Hints, to: Layout, dtype: Any, exact: bool
+) -> Converted:
+    """Write the model or the weights at `path` to `out`, for Keras 3.
+
+    CuDNNLSTM and CuDNNGRU become LSTM and GRU, in the config and in the weights. The weights of
+    LSTMs and GRUs compensate for Keras 3's other hard_sigmoid. What else Keras 3 would misread in a
+    model with recurrent layers is written in its form. Everything else is copied, except that the
+    training_config, which Keras 3 fails to read, gets another name.
+
+    dtype, exact: as for convert(), for the layers that change. Raises FileError if it is not a file
+    of Keras, LossyError if no layer of Keras 3 computes the same, or weights would be rounded and
+    exact is set.
+    """
+    _check_whole_model(hints, to)
+    changed = ChangedCells(str(path), dtype, exact)
+    records: dict[str, Record] = {}
+    new: dict[str, str] = {}  # attributes of the root
+    with open_hdf5(path) as root:
+        layers = find_legacy_layers(root)
+        if layers is None:
+            raise FileError(f"{path} has no attribute 'layer_names': Keras 2 did not write it")
+        version, config = keras_version_of(root, layers), root.text("model_config")
+        if config is None:
+            records = _change_weights(root, layers, changed, hints)
+            new = {"keras_version": KERAS_3} if records else {}
+        else:
+            if hints.hidden or hints.config is not None:
+                found = read_legacy_weights(root, layers, KerasEntries(root, hints))
+                _check_agreement(found, hints)
+            if version < (2, 0):
+                raise LossyError(
+                    f"{path}: the config of Keras 1 is not converted: read its layers with load()"
+                )
+            if version < (3, 0):
+                what = f"{path}: model_config"
+                model = parse_config(config, what)
+                _change_model(model, legacy_layers(layers, model), version, changed, what)
+                new = {"model_config": json.dumps(model), "keras_version": KERAS_3}
+                if (training := root.text(_TRAINING)) is not None:
+                    new[_aside_name(_TRAINING, changed)] = training
+        _check_dtype_used(changed)
+        if not changed.arrays and not new:
+            return _copied(path, out, changed)
+        with new_hdf5(out, str(path)) as h5:
+            copy_tree(root, h5, changed.arrays)
+            _set_attributes(h5, new)
+            if records:
+                write_record_attribute(h5, records)
+    return changed.result()
+
+
+def rewrite_archive(
+    path: Path, out: Output, hints: Hints, to: Layout, dtype: Any, exact: bool
+) -> Converted:
+    """Write the model at `path` to `out`, for Keras 3: as rewrite_h5().
+
+    Groups of variables get the names under which Keras 3 looks for them. Other variables and other
+    members of the archive are copied; compile_config gets a name where Keras 3 does not look.
+    """
+    _check_whole_model(hints, to)
+    changed = ChangedCells(str(path), dtype, exact)
+    with open_zip(path) as archive:
+        old = read_archive(path, archive, hints)
+        what = f"{path}: {VARIABLES}"
+        with open_hdf5(old.variables, what) as root:
+            if hints.hidden or old.version >= (3, 0):
+                entries = KerasEntries(root, hints, old.version)
+                found = entries.found(described_layers(root, old.model))
+                _check_agreement(found, hints)
+            if old.version < (3, 0):
+                moves = [*_group_moves(root, old.model)]
+                layers = described_layers(root, old.model)
+                _change_model(old.model, layers, old.version, changed, f"{path}: {CONFIG}")
+                variables = _new_variables(root, changed, moves, what)
+        _check_dtype_used(changed)
+        if old.version >= (3, 0):
+            return _copied(path, out, changed)
+        if old.model.get(_COMPILE) is not None:
+            old.model[_aside_name(_COMPILE, changed)] = old.model.pop(_COMPILE)
+        _copy_members(archive, out, {
+            METADATA: json.dumps({**old.metadata, "keras_version": KERAS_3}).encode(),
+            CONFIG: json.dumps(old.model).encode(),
+            VARIABLES: variables,
+        })  # fmt: skip
+    return changed.result()
+
+
+# ------------------------------------------------------------------------------------- both forms
+
+
+def _change_model(
+    model: Node, layers: Iterable[LayerCells], version: Version, changed: ChangedCells, what: str
+) -> None:
+    """Collect the cells of a model of Keras 2 that change, and change its config, in place.
+
+    what: the config in messages.
+    """
+    for one in layers:
+        changed.add(one, version, Hints())
+    with config_errors(what):
+        count = count_cudnn_layers(model)
+        found = len({id(node or cell) for node, cell in changed.cudnn})
+        if found != count:
+            raise FileError(
+                f"{changed.what}: its config has {count} cuDNN layers, {found} have weights"
+            )
+        modernize_layer(model, scaled=changed.scaled)
+
+
+def _check_whole_model(hints: Hints, to: Layout) -> None:
+    """Raise LayoutError for options that a whole model cannot be converted with."""
+    if to.name != "keras":
+        raise LayoutError(
+            f"a whole Keras model can be converted to 'keras', not to {str(to)!r}: to convert only"
+            " its RNNs, give the new file the suffix of another format"
+        )
+    if hints.spec or hints.prefix or hints.layout not in (None, "keras", "keras-cudnn"):
+        given = [Ask(name, None) for name in ("spec", "prefix", "layout") if getattr(hints, name)]
+        why = "a Keras model is converted as a whole: omit "
+        raise LayoutError(why + join_messages(" and ", given))
+    if hints.as_class:
+        raise LayoutError(
+            "a whole Keras model keeps its layers of other classes as they are: omit "
+            + Ask("as_class", None)
+        )
+
+
+def _check_agreement(found: Found, hints: Hints) -> None:
+    """Raise SpecError if a hint contradicts what a file records of its RNNs."""
+    for name, error in apply_hints(found, hints, ()).refused.items():
+        if name not in found.refused:
+            raise error
+
+
+def _check_dtype_used(changed: ChangedCells) -> None:
+    """Raise LayoutError if another dtype was asked for, and no cell changes."""
+    if changed.dtype is not None and not changed.arrays:
+        raise LayoutError(
+            f"{changed.what}: no layer changes, and a dtype is for those that do: omit "
+            + Ask("dtype", None)
+        )
+
+
+def _aside_name(name: str, changed: ChangedCells) -> str:
+    """Return the new name of a config for training, which Keras 3 does not look for."""
+    changed.notes.append(
+        f"{name} is kept as {name}_of_keras_2: Keras 3 does not read Keras 2's, compile the model"
+        " again; the variables of an optimizer are unchanged and of no use to Keras 3"
+    )
+    return f"{name}_of_keras_2"
+
+
+def _copied(path: Path, out: Output, changed: ChangedCells) -> Converted:
+    shutil.copyfile(path, out)
+    changed.notes.append("copied unchanged: nothing in it needs to change for Keras 3")
+    return changed.result()
+
+
+# ------------------------------------------------------------------------------------------- .h5
+
+
+def _change_weights(
+    root: Hdf5Group, layers: Hdf5Group, changed: ChangedCells, hints: Hints
+) -> dict[str, Record]:
+    """Collect the changed cells of a file without a config; return what is then recorded of each
+    layer, {} if none changes.
+
+    Raises the error that asks for the activation if the file is of a Keras before 2.3, whose
+    default was hard_sigmoid.
+    """
+    entries = KerasEntries(root, hints)
+    found = read_legacy_weights(root, layers, entries)
+    _check_agreement(found, hints)
+    check_activation(hints.recurrent_activation, entries.version)
+    beside, before_sigmoid = entries.beside, entries.version < SIGMOID_SINCE
+    told = beside is not None or hints.recurrent_activation is not None
+    for question in found.undecided.values() if told or before_sigmoid else ():
+        if question.specs[0].cell in ("lstm", "gru") and question.arguments != ("as_class",):
+            raise question
+    gated = False
+    for one in legacy_layers(layers, beside.model if beside else {}):
+        if not all(cell.keys() <= set(LEAVES) for cell in one.cells):
+            raise LossyError(
+                f"{changed.what}: the weights of Keras 1 are not converted: read its layers with"
+                " load()"
+            )
+        changed.add(one, entries.version, hints)
+        gated |= any(
+            is_gated(cell) and cell["kernel"].path not in changed.arrays for cell in one.cells
+        )
+    if beside is not None and entries.version < (3, 0):
+        with config_errors(beside.name):  # and those of what Keras 3 cannot compute
+            modernize_layer(beside.model, scaled=changed.scaled)
+    if gated and not told and not entries.records and entries.version < (3, 0):
+        changed.notes.append(_NO_ACTIVATIONS)
+    outdated = changed.arrays and (entries.records or before_sigmoid)
+    if not told and not outdated:
+        return {}
+    return {
+        cell: Record("", Layout("keras"), _in_keras_3(one.spec), one.config, one.batch_first)
+        for name, whole in found.items()
+        for cell, one in zip(cell_names(name, whole.spec.num_layers), whole.split(), strict=True)
+    }
+
+
+def _in_keras_3(spec: Spec) -> Spec:
+    new, old = HARD_SIGMOIDS
+    return spec.replace(recurrent_activation=new) if spec.recurrent_activation == old else spec
+
+
+def _set_attributes(h5: Any, new: Mapping[str, str]) -> None:
+    for name, text in new.items():
+        as_bytes = isinstance(h5.attrs.get(name), bytes)
+        h5.attrs[name] = text.encode() if as_bytes else text
+        if name.startswith(_TRAINING):
+            del h5.attrs[_TRAINING]
+
+
+# ----------------------------------------------------------------------------------------- .keras
+
+
+def _new_variables(
+    root: Hdf5Group, changed: ChangedCells, moves: list[tuple[str, str]], what: str
+) -> bytes:
+    """Return the archive's HDF5 file with the changed cells. moves: other groups' new names."""
+    own = {cell["kernel"].path.rpartition("/")[0] for _, cell in changed.cudnn}
+    # a cuDNN layer has its arrays itself, others have them in their cell
+    cells = [(path, f"{path.rpartition('/')[0]}/cell/vars") for path in sorted(own)]
+    with io.BytesIO() as file:
+        with new_hdf5(file, what) as h5:
+            copy_tree(root, h5, changed.arrays)
+            for old, new in [*cells, *moves]:
+                h5.move(old, new)
+        return file.getvalue()
+
+
+def _group_moves(root: Hdf5Group, model: Node) -> Iterator[tuple[str, str]]:
+    """Yield the moves that give the groups of layers the names of Keras 3, inner groups first."""
+    renamed: dict[str, list[tuple[str, str]]] = {}  # group of layers -> old and new names
+    for _, layer in walk_layers(root, model):
+        parent, _, name = layer.group.path.rpartition("/")
+        if layer.group_name != name:
+            renamed.setdefault(parent, []).append((name, layer.group_name))
+    for parent, names in reversed(renamed.items()):
+        for k, (old, _) in enumerate(names):  # a new name may still be the name of another
+            yield f"{parent}/{old}", f"{parent}/rnnlayout {k}"
+        for k, (_, new) in enumerate(names):
+            yield f"{parent}/rnnlayout {k}", f"{parent}/{new}"
+
+
+def _copy_members(archive: zipfile.ZipFile, out: Output, new: dict[str, bytes]) -> None:
+    """Write all members in their order, compressed as they are, with new contents for some."""
+    with zipfile.ZipFile(out, "w") as target:
+        for old in archive.infolist():
+            member = zipfile.ZipInfo(old.filename, old.date_time)
+            member.compress_type, member.external_attr = old.compress_type, old.external_attr
+            content = new.get(old.filename)
+            target.writestr(
+                member, read_member(archive, old.filename) if content is None else content
+            )

@@ -1,0 +1,304 @@
+"""save, convert_file, convert_into: new files with RNNs, and copies of files with other RNNs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnnlayout._files.formats.registry import (
+    Format,
+    ModelFormat,
+    TensorFormat,
+    explain_wrong_suffix,
+    format_to_read,
+    format_to_write,
+)
+from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns, match_names, stack_layers_as_in
+from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion, ScratchMemory
+from rnnlayout._files.tensor_sets.output_file import Output, check_free, write_whole_file
+from rnnlayout._files.tensor_sets.rnn_names import check_names, entry_name
+from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress
+from rnnlayout._model.asks import Ask, join_messages
+from rnnlayout._model.checked_rnn import checked_rnn_of
+from rnnlayout._model.config import check_config
+from rnnlayout._model.errors import FileError
+from rnnlayout._model.layout import Layout, as_layout
+from rnnlayout._model.spec import Spec, differing_fields
+from rnnlayout._model.undecided import error_with_text
+from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources.caller_spec import HIDDEN
+from rnnlayout._sources.torch_names import rounded_weights
+from rnnlayout._weights.weights import Weights
+
+from .files import TensorFile, load, read_file, tensor_set_of
+
+
+def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
+    """Write one RNN, or several by name, to a file. Its suffix decides the format.
+
+    An RNN whose layout the format lacks is converted to the format's own if that is exact: to keras
+    for .keras, .h5 and .weights.h5, onnx for .onnx, cudnn for .bin, .npy and .h.
+    An existing file is replaced. The new file is written atomically: it is complete, or the old one
+    is unchanged.
+
+    Only RNNs are written, not the other tensors of a file that load() read: convert_file() keeps
+    them.
+
+    Raises LayoutError if that conversion would round: convert with Weights.to() first, or if a
+    setting in config is not of its kind; LossyError
+    if the format cannot represent an RNN, or a setting that changes its outputs; the first error of
+    `weights.refused` if it is what load() returned and some RNNs of the file could not be read.
+    """
+    format = format_to_write(path)
+    entries = {"": weights} if isinstance(weights, Weights) else weights
+    if not isinstance(entries, Mapping):
+        raise LayoutError(
+            f"weights is a {type(weights).__name__}, need a Weights, or a dict of them by name:"
+            " pass rl.Weights(weights)"
+        )
+    if isinstance(entries, Found):
+        _check_all_read(entries, f"write the others with save(path, dict(found)): {[*entries]}")
+    if not entries:
+        raise LayoutError("weights is empty, need a Weights, or a dict of them by name")
+    for name, one in entries.items():
+        if not isinstance(name, str) or not isinstance(one, Weights):
+            raise LayoutError(
+                f"weights[{name!r}] is a {type(one).__name__}, need a Weights: pass rl.Weights() of"
+                " it, or of the whole dict if that is one RNN"
+            )
+        check_config(one.config)
+    check_names(entries)
+    entries = {name: _in_layout_of_format(name, one, format) for name, one in entries.items()}
+    repair = f"pass one of them, as in save(path, weights[{next(iter(entries))!r}])"
+    with write_whole_file(path, force=True) as out:
+        _write_new_file(out, format, entries, repair)
+
+
+def _check_all_read(found: Found, repair: str) -> None:
+    """Raise the first error of the RNNs of a file that are undecided or could not be read."""
+    for error in found.unread.values():
+        others = ": " + repair if found else ""
+        raise error_with_text(error, str(error) + "; nothing was written" + others)
+
+
+def _in_layout_of_format(name: str, weights: Weights, format: Format) -> Weights:
+    """Return weights in a layout that the format has. Raises LayoutError if that would round."""
+    if isinstance(format, TensorFormat) or weights.layout.name in format.layouts:
+        return weights
+    to = format.layouts[0]
+    made = weights.to(to)
+    if made.report and made.report.rounded_sums:
+        raise LayoutError(
+            f"{name or 'the RNN'} is in layout {weights.layout}, a {format.suffix} file has {to},"
+            f" and the conversion would round: {made.report.reason}. To accept that, convert it"
+            f" with .to({to!r}) first, or --to {to}"
+        )
+    return made
+
+
+def _write_new_file(
+    out: Output,
+    format: Format,
+    entries: Mapping[str, Weights | LayerwiseConversion],
+    repair: str,
+    progress: Progress | None = None,
+) -> None:
+    """Write a new file with these RNNs and nothing else; in a dry run find out if it can be.
+
+    repair: what to do if the file can store only one.
+    """
+    if isinstance(format, ModelFormat) and format.single and len(entries) > 1:
+        names = ", ".join(map(repr, entries))
+        raise LayoutError(f"{out.name} can store one RNN, found {names}: {repair}")
+    assert format.write, "format_to_write() refuses the others"
+    if isinstance(format, TensorFormat):
+        tensor_set = tensor_set_of(entries, format.separator)
+        if not out.dry_run:
+            format.write(out, tensor_set, progress)
+    else:
+        format.write(out, {
+            name or entry_name("", one.spec): one if isinstance(one, Weights) else one.weights()
+            for name, one in entries.items()
+        })  # fmt: skip
+
+
+def convert_file(
+    src: Any,
+    dst: Any,
+    *,
+    to: str | Layout,
+    spec: Spec | None = None,
+    layout: str | Layout | None = None,
+    prefix: str = "",
+    cell: str | None = None,
+    reset: str | None = None,
+    recurrent_activation: str | None = None,
+    activation: str | None = None,
+    as_class: Mapping[str, str] | None = None,
+    config: Any = None,
+    only: Sequence[str] | None = None,
+    stack: Sequence[Sequence[str]] | None = None,
+    dtype: Any = None,
+    format: str | None = None,
+    exact: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Converted:
+    """Convert the recurrent layers of a file to another layout.
+
+    to: the layout of the result.
+    src, spec, layout, prefix, as_class, config, format: as for load().
+    cell, reset, recurrent_activation, activation: as for load(). dtype, exact: as for convert().
+    only: names of RNNs: the new file has these and nothing else. stack: lists of names, bottom
+        first; each list becomes one RNN. With only or stack the new file has no other tensors.
+    force: replace `dst` if it exists.
+    dry_run: find out what would be done, without writing: a model is made in memory.
+    progress: called with the number of bytes written so far and the total, if that is known.
+
+    If both files are sets of named tensors, the tensors of each RNN are replaced in place and all
+    others are copied bit for bit. If one of them has another format, only the RNNs are written.
+    .left_out of the result then names the RNNs and tensors that the new file does not have, and
+    always what only another checkpoint keeps of a checkpoint, such as its epoch.
+
+    Returns what was done. Raises FileExistsError if `dst` exists, without force; the other errors
+    are those of load(), convert() and save(). If a single RNN cannot be represented in the target
+    layout, nothing is written.
+    """
+    hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype,
+                  format, as_class, config)  # fmt: skip
+    to = as_layout(to)
+    path, dst = require_regular_file(src), Path(dst)
+    source, target = format_to_read(path, format), format_to_write(dst)
+    modernize = source.rewrite if isinstance(source, ModelFormat) else None
+    with write_whole_file(dst, force=force, source=path, dry_run=dry_run) as out:
+        whole_file = only is None and stack is None
+        if source is target and modernize is not None and whole_file:
+            with explain_wrong_suffix(path, source):
+                return modernize(path, out, hints, to, dtype, exact)
+        if isinstance(target, ModelFormat) and to.name not in target.layouts:
+            fits = join_messages(" or ", [Ask("to", name) for name in target.layouts])
+            why = f"{dst}: a {target.suffix} file cannot have layout {to}: pass "
+            raise LayoutError(why + fits)
+        found, file = read_file(path, hints)
+        found = choose_rnns(found, only, stack)
+        _check_all_read(found, "convert the others with " + Ask("only", [*found]))
+        if exact and (
+            rounded := [n for one in found.values() for n in checked_rnn_of(one).rounded]
+        ):
+            raise rounded_weights(rounded)
+        scratch = ScratchMemory()
+        conversions = {
+            name: LayerwiseConversion(weights, to, dtype, exact, scratch)
+            for name, weights in found.items()
+        }
+        beside = file.beside if file else ()
+        notes, left_out = list(found.notes), (*found.others, *found.unused, *beside)
+        if whole_file and file is not None and isinstance(target, TensorFormat):
+            notes += file.copy(out, conversions, progress, target)
+            left_out = () if source is target else beside
+        else:
+            repair = "choose one with " + Ask("prefix")
+            _write_new_file(out, target, conversions, repair, progress)
+        for one in conversions.values() if dry_run else ():
+            one.check()
+    if left_out and whole_file and to.name == "keras" and modernize is not None:
+        notes.append(_ALONE + source.suffix)
+    reports = {name: one.report for name, one in conversions.items()}
+    return Converted(reports, left_out, tuple(notes))
+
+
+_ALONE = (
+    "the new file has only the RNNs; to convert the whole model, give it the old one's suffix, "
+)
+
+
+# ------------------------------------------------------------------------------------- convert_into
+
+
+def convert_into(
+    src: Any,
+    dst: Any,
+    *,
+    into: Any,
+    only: Sequence[str] | None = None,
+    stack: Sequence[Sequence[str]] | None = None,
+    map: Mapping[str, str] | None = None,
+    exact: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    **hints: Any,
+) -> Converted:
+    """Write a copy of the file `into` to `dst`, with the weights of the RNNs of `src`.
+
+    only, stack: the RNNs of `src` that are used, as in convert_file(). RNNs are matched by name as
+    in verify(); map: names in `src` -> names in `into`, where they differ. Each is written in the
+    layout and dtype that it has in `into`; everything else in `into` is copied unchanged. Other
+    arguments as for convert_file(); what `into` does not record is taken from the hints too.
+    Raises LayoutError if no names match, or two RNNs of one name are not the same.
+    """
+    path, model, dst = require_regular_file(src), require_regular_file(into), Path(dst)
+    format = format_to_read(model, asks=False)
+    put = format.replace if isinstance(format, ModelFormat) else None
+    if format.write is None or (isinstance(format, ModelFormat) and put is None):
+        raise FileError(
+            f"{model}: weights cannot be put into a {format.suffix} file: load the model with its"
+            " own program, pass its layer or module to rl.assign(), and save it again"
+        )
+    if format_to_write(dst) is not format:
+        raise FileError(f"{dst}: a copy of {model} needs the same suffix, {format.suffix}")
+    old, file = _read_model(model, hints)
+    new = stack_layers_as_in(choose_rnns(load(path, **hints), only, stack), old)
+    check_free(dst, force, path, model)
+    pairs = _pairs(new, old, map, path, model)
+    conversions = {
+        target: LayerwiseConversion(new[name], old[target].layout, old[target].spec.dtype, exact)
+        for name, target in pairs.items()
+    }
+    notes: list[str] = []
+    with write_whole_file(dst, force=force, source=path, dry_run=dry_run) as out:
+        if file is not None:
+            notes = file.copy(out, conversions, progress)
+        elif put is not None:
+            put(model, out, {name: one.weights() for name, one in conversions.items()})
+    for one in conversions.values() if dry_run else ():
+        one.check()
+    notes += [
+        f"{name} of {model.name} is unchanged" for name in old.readable if name not in conversions
+    ]
+    left_out = tuple(name for name in new.names if name not in pairs)
+    reports = {name: one.report for name, one in conversions.items()}
+    return Converted(reports, left_out, (*new.notes, *old.notes, *notes))
+
+
+def _read_model(model: Path, hints: Mapping[str, Any]) -> tuple[Found, TensorFile | None]:
+    known = {name: hints[name] for name in ("layout", *HIDDEN) if hints.get(name)}
+    if spec := hints.get("spec"):  # of an RNN of src, and of the one here that asks
+        known = {"cell": spec.cell, "reset": spec.reset} | known
+    try:
+        found, file = read_file(model, Hints(), asks=False)
+    except (LayoutError, SpecError):
+        return read_file(model, Hints(**known), asks=False)
+    again = found.undecided and known
+    return read_file(model, Hints(**known), asks=False) if again else (found, file)
+
+
+def _pairs(
+    new: Found, old: Found, map: Mapping[str, str] | None, path: Path, model: Path
+) -> dict[str, str]:
+    """Return the name of each RNN in `new` that has a counterpart -> its name in `old`."""
+    pairs = match_names(new, old, map)
+    if not pairs:
+        raise LayoutError(
+            f"no RNN of {path} ({', '.join(new.readable)}) has the name of one of {model}"
+            f" ({', '.join(old.readable)}): pair them with "
+            + Ask("map", {new.readable[0]: old.readable[0]})
+        )
+    for name, target in pairs.items():
+        if difference := differing_fields(new[name].spec, old[target].spec):
+            raise LayoutError(f"{target}: two different RNNs in {path} and {model}: {difference}")
+    return pairs
