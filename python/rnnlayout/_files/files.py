@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,6 @@ from rnnlayout._files.tensor_sets.apply_hints import apply_hints, unrecorded
 from rnnlayout._files.tensor_sets.file_limits import require_regular_file
 from rnnlayout._files.tensor_sets.find_rnns import find_rnns
 from rnnlayout._files.tensor_sets.found import Found
-from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
-from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record, read_records, write_records
 from rnnlayout._files.tensor_sets.rnn_names import entry_name
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints, Progress, TensorSet
@@ -34,6 +32,10 @@ from rnnlayout._native import SpecError
 from rnnlayout._sources import torch_names
 from rnnlayout._sources.mismatch import list_names
 from rnnlayout._weights.weights import Weights
+
+if TYPE_CHECKING:  # what a load does not need
+    from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
+    from rnnlayout._files.tensor_sets.output_file import Output
 
 _KERAS = ("as_class", "config")  # hints for Keras files
 _MOST_VALUES = 100  # named in what a conversion leaves out

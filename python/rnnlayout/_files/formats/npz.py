@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from rnnlayout._files.tensor_sets.file_limits import (
     parse_json_object,
     read_member,
 )
-from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import KEY, SCHEMA
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Progress, ProgressCount, TensorSet
 from rnnlayout._model.dtypes import storage_dtype
@@ -29,6 +28,9 @@ from rnnlayout._model.errors import FileError
 
 from .npy import check_npy_size, npy_array_at, read_npy_header
 from .registry import TensorFormat
+
+if TYPE_CHECKING:  # what a load does not need
+    from rnnlayout._files.tensor_sets.output_file import Output
 
 _BESIDE = "rnnlayout.json"
 _PLAIN = "bytes"  # the dtype of a member that is not an array

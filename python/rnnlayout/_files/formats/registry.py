@@ -13,12 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
 from rnnlayout._files.tensor_sets.found import Found
-from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
-from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress, TensorSet
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError
@@ -28,7 +26,11 @@ from rnnlayout._weights.weights import Weights
 
 from .content import content_of
 
-Pairs = list[tuple[TensorGroup, LayerwiseConversion]]
+if TYPE_CHECKING:  # what a load does not need
+    from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
+    from rnnlayout._files.tensor_sets.output_file import Output
+
+Pairs: TypeAlias = "list[tuple[TensorGroup, LayerwiseConversion]]"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import json
 import mmap
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from rnnlayout._files.tensor_sets.file_limits import (
     object_of_texts,
     parse_json_object,
 )
-from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.tensor_set import (
     FileTensor,
     Progress,
@@ -32,6 +31,9 @@ from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
 
 from .registry import TensorFormat
+
+if TYPE_CHECKING:  # what a load does not need
+    from rnnlayout._files.tensor_sets.output_file import Output
 
 MOST_HEADER_NBYTES = 100_000_000  # the limit of the format itself
 WRITE_NBYTES = 256 << 10  # per call: the fastest of 64 KB to 8 MB

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rnnlayout import _native
 from rnnlayout._model.config import check_config
@@ -27,7 +27,9 @@ from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._weights.weights import Weights
 
 from .file_limits import parse_json_object
-from .layerwise import LayerwiseConversion
+
+if TYPE_CHECKING:  # what a load does not need
+    from .layerwise import LayerwiseConversion
 
 KEY = "rnnlayout"
 SCHEMA = 1
