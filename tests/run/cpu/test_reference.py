@@ -143,7 +143,7 @@ def run_ours(problem, source, x, h0, c0):
     return Run(y.swapaxes(0, 1) if first else y, h, c)
 
 
-@examples(400, problem=problems())
+@examples(200, problem=problems())
 def test_what_runs_is_the_recurrence(problem):
     rng = np.random.default_rng(problem.seed)
     spec = problem.spec
@@ -167,4 +167,4 @@ def test_what_runs_is_the_recurrence(problem):
 
 @pytest.mark.long
 def test_more_of_what_runs_is_the_recurrence():
-    more_examples(1500, test_what_runs_is_the_recurrence, problem=problems())()
+    more_examples(1700, test_what_runs_is_the_recurrence, problem=problems())()

@@ -106,7 +106,8 @@ def test_what_a_stepper_refuses():
     rnn, x, state, _ = live(rl.Spec("lstm", I, H))
     s = rnn.stepper()
     for call, error, text in [
-        (lambda: s(x[:, :2]), rl.LayoutError, rf"x: shape \({T}, 2\), expected \({I},\) or"),
+        (lambda: s(x[:, :2].copy()), rl.LayoutError, rf"x: shape \({T}, 2\), expected \({I},\) or"),
+        (lambda: s(x[None]), rl.LayoutError, rf"x: shape \(1, {T}, {I}\)"),
         (lambda: s(x.astype("f8")), rl.LayoutError, "x is float64, need float32"),
         (lambda: s([1.0] * I), rl.LayoutError, "x is a list"),
         (lambda: s(x, out=np.empty((T, H))), rl.LayoutError, "out is float64, need float32"),

@@ -51,10 +51,13 @@ def run_in_child(module, function, environment):
             gc.freeze()  # to count only what the function makes
             try:
                 getattr(importlib.import_module(module), function)()
+                sys.stdout.flush()
+                os._exit(0)  # to end all that was imported would take longer
+            except SystemExit:
+                raise
             except BaseException:
                 traceback.print_exc()
                 os._exit(1)
-            sys.exit()  # as a process ends, with all that is still alive
         _, status = os.waitpid(child, 0)
         said.seek(0)
         return os.waitstatus_to_exitcode(status), said.read()

@@ -132,3 +132,4 @@ def at_exit():
     gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
     y, _ = gpu(on_device(Device(), inputs(LSTM)[0]))
     sys.modules["left"] = [gpu, y, Consumed(y.__dlpack__()), y.__dlpack__()]
+    sys.exit()

@@ -153,6 +153,23 @@ def another_device_failed():
     sticky(911)
 
 
+def first_calls_that_fail():
+    """The handle, stream and descriptor of the first call are made piece by piece: after a failure
+    the next call makes the rest."""
+    os.environ["FAKE_CUDA_CAPABILITY"] = "50"
+    refused("needs a GPU of compute capability 6.0", algo="persist_small")  # the device is ready
+    d = Device()
+    for k, call in ((3, "cudnnCreate"), (4, "cuStreamCreate"), (4, "cudnnCreateDropoutDescriptor"),
+                    (4, "cudnnSetDropoutDescriptor")):  # fmt: skip
+        d.driver.fake_fail(c_longlong(k), 999, 5000)
+        with pytest.raises(rl.CudnnError) as error:
+            made()
+        assert error.value.call == call
+    cpu, gpu, x, state = lstms()
+    assert_near(gpu(x, state), cpu(x, state), LSTM)
+    assert [d.live(kind) for kind in ("handle", "dropout", "stream")] == [1, 1, 1]
+
+
 def a_fork():
     """The child cannot use the parent's RNN, and may drop it."""
     cpu, gpu, x, _ = lstms()
