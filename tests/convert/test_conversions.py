@@ -289,6 +289,25 @@ def test_what_a_layout_has_no_form_for(spec, without, having, text):
         assert same_bits(rl.convert(there, layout=target, to="keras"), weights)
 
 
+# Frameworks whose cells take this function for their gates; all others have sigmoids only.
+HARD = {"hard_sigmoid": {"keras", "onnx", "concat"},
+        "hard_sigmoid_keras2": {"keras", "onnx", "concat", "keras1"}}  # fmt: skip
+
+
+@pytest.mark.parametrize("activation", HARD)
+@pytest.mark.parametrize("layout", rl.layouts())
+def test_few_layouts_have_a_hard_sigmoid(layout, activation):
+    """In each row: an LSTM, and a GRU with each of its resets."""
+    info = rl.layouts()[layout]
+    for cell, reset in [("lstm", "after"), *(("gru", reset) for reset in info["resets"])]:
+        spec = rl.Spec(cell, 5, 3, reset=reset, recurrent_activation=activation)
+        if layout in HARD[activation]:
+            assert rl.describe(spec, layout)
+        else:
+            with pytest.raises(rl.LossyError, match=f"recurrent_activation '{activation}'"):
+                rl.describe(spec, layout)
+
+
 @pytest.mark.parametrize("target", ["keras", "onnx", "concat", "torch-cell", "keras-cudnn"])
 def test_a_projection_is_refused_with_the_algebra_that_would_do(target):
     weights = normal_weights(rl.layout("torch"), rl.Spec("lstm", 5, 4, proj_size=2))

@@ -18,6 +18,7 @@ from oracles.frameworks import (
     run_keras,
     run_torch,
     seeded,
+    stacks,
     torch_module,
 )
 from oracles.reference import GATES, distance, distance_between, forward, from_cudnn, from_onnx
@@ -29,26 +30,16 @@ ANSWERS_FOR = ("keras",)
 pytestmark = KERAS_NOISE
 
 
-def specs(cells=GATES, **options):
-    return [
-        rl.Spec(cell, I, H, layers, both, bias=bias, **options)
-        for cell in cells
-        for layers in (1, 2, 3)
-        for both in (False, True)
-        for bias in ("double", "none")
-    ]
-
-
-with_cudnn_form = pytest.mark.parametrize("spec", sample(specs(), 5), ids=str)
+with_cudnn_form = pytest.mark.parametrize("spec", sample(stacks(), 5), ids=str)
 # What cuDNN cannot represent: reset before, Keras 3's hard sigmoid x / 6 + 0.5, and relu.
 without_cudnn_form = pytest.mark.parametrize(
     "spec",
     sample(
-        specs(["gru"], reset="before")
-        + specs(["lstm", "gru"], recurrent_activation="hard_sigmoid")
-        + specs(["gru"], reset="before", recurrent_activation="hard_sigmoid")
-        + specs(["lstm", "gru"], activation="relu")
-        + specs(["lstm"], recurrent_activation="hard_sigmoid", activation="relu"),
+        stacks(["gru"], reset="before")
+        + stacks(["lstm", "gru"], recurrent_activation="hard_sigmoid")
+        + stacks(["gru"], reset="before", recurrent_activation="hard_sigmoid")
+        + stacks(["lstm", "gru"], activation="relu")
+        + stacks(["lstm"], recurrent_activation="hard_sigmoid", activation="relu"),
         5,
     ),
     ids=str,

@@ -17,6 +17,7 @@ from oracles.frameworks import (
     run_onnx,
     run_torch,
     seeded,
+    stacks,
     torch_module,
     weight,
 )
@@ -29,31 +30,21 @@ ANSWERS_FOR = ("onnx",)
 pytestmark = KERAS_NOISE
 
 
-def specs(cells=GATES, layers=(1, 2, 3), **options):
-    return [
-        rl.Spec(cell, I, H, L, both, bias=bias, **options)
-        for cell in cells
-        for L in layers
-        for both in (False, True)
-        for bias in ("double", "none")
-    ]
-
-
 every_cell = pytest.mark.parametrize("cell", GATES)
-in_torch = pytest.mark.parametrize("spec", sample(specs(), 5), ids=str)
+in_torch = pytest.mark.parametrize("spec", sample(stacks(), 5), ids=str)
 # linear_before_reset 0, HardSigmoid with the slope of either Keras, and Relu.
 in_keras_only = pytest.mark.parametrize(
     "spec",
     sample(
         [
-            *specs(["gru"], (1, 2), reset="before"),
-            *specs(["lstm", "gru"], (1, 2), activation="relu"),
+            *stacks(["gru"], (1, 2), reset="before"),
+            *stacks(["lstm", "gru"], (1, 2), activation="relu"),
             *(
                 spec
                 for hard in ("hard_sigmoid", "hard_sigmoid_keras2")
                 for spec in [
-                    *specs(["lstm", "gru"], (1, 2), recurrent_activation=hard),
-                    *specs(["gru"], (1, 2), reset="before", recurrent_activation=hard),
+                    *stacks(["lstm", "gru"], (1, 2), recurrent_activation=hard),
+                    *stacks(["gru"], (1, 2), reset="before", recurrent_activation=hard),
                 ]
             ),
         ],

@@ -15,7 +15,9 @@ import onnxruntime
 import pytest
 import torch
 from onnx import helper
-from oracles.reference import Run
+from oracles.reference import GATES, Run
+
+import rnnlayout as rl
 
 torch.set_num_threads(1)  # small networks: on a busy machine threads only wait for each other
 
@@ -44,6 +46,17 @@ def seeded(*labels):
 
 def normal(rng, *shape):
     return rng.standard_normal(shape).astype(np.float32)
+
+
+def stacks(cells=GATES, layers=(1, 2, 3), **options):
+    """Return RNNs of these cells: so many layers, in one direction and both, with biases or not."""
+    return [
+        rl.Spec(cell, I, H, L, both, bias=bias, **options)
+        for cell in cells
+        for L in layers
+        for both in (False, True)
+        for bias in ("double", "none")
+    ]
 
 
 def inputs(rng, spec):

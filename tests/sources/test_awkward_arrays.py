@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 import torch
 from oracles.some import normal_weights, random_weights, same_bits
-from sources.awkward import (
-    NOT_BFLOAT16,
-    SAME,
-)
+from sources.awkward import NOT_BFLOAT16, SAME
 
 import rnnlayout as rl
 
