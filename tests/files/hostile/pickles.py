@@ -72,6 +72,10 @@ PROGRAMS = {
     "torch.load": b"\x80\x02ctorch.serialization\nload\nX\x0b\x00\x00\x00/etc/passwd\x85R.",
     "torch.hub": b"\x80\x04\x8c\x05torch\x8c\x10hub.load_from_url\x93.",
     "globals": b"\x80\x02ctorch._utils\n_rebuild_tensor_v2.__globals__\n.",
+    "a name of numbers": (b"\x80\x04K\x01K\x02\x93.", "a name that is not a text"),
+    "a name of 3,000 bytes": (
+        b"\x80\x04X\xb8\x0b\0\0" + b"a" * 3000 + b"\x8c\x01b\x93.", "name .*too long",
+    ),
     "an extension's code": b"\x80\x02\x82\x01.",
     "NEWOBJ": b"\x80\x02ccollections\nOrderedDict\n)\x81.",
     "NEXT_BUFFER": b"\x80\x05\x97.",
