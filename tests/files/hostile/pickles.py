@@ -267,13 +267,17 @@ def in_turn(table, forms):
 
 # Not only for want of an RNN.
 REFUSED = r"\A(?!.*no recurrent layer)"
+SAID = dict.fromkeys(("a storage of a number's name", "an unknown kind of storage"),
+                     "a storage of unknown kind")  # fmt: skip
 TORCH = list(FORMS)[:3]
 CASES = {
     **{name: case for k, (name, (make, says)) in enumerate(PAYLOADS.items())
        for name, case in in_turn({f"{name}, {protocol}": (payload(make, protocol), says)
                                   for protocol in (2, 4, 5)}, TORCH[k % 3:] + TORCH).items()},
     **in_turn(PROGRAMS, FORMS),
-    **files({name: (data, REFUSED) for name, data in CLAIMS.items()}, ".pt", form=in_archive),
-    **files({name: (in_old(data, VALUES), REFUSED) for name, data in CLAIMS.items()}, ", old.pt"),
+    **files({name: (data, SAID.get(name, REFUSED)) for name, data in CLAIMS.items()}, ".pt",
+            kind="pickle, ", form=in_archive),
+    **files({name: (in_old(data, VALUES), SAID.get(name, REFUSED))
+             for name, data in CLAIMS.items()}, ", old form.pt", kind="pickle, "),
     **in_turn(ARRAYS | {"shared": SHARED}, list(FORMS)[::-1]),
 }  # fmt: skip
