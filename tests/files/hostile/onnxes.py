@@ -255,7 +255,7 @@ MODELS = {
     ),
     "no model": (b"\x89PNG", NO_MODEL),
     "zeros": (bytes(100), NO_MODEL),
-    "a zip archive": (b"PK\3\4", "zip archive"),
+    "a zip archive": (b"PK\3\4", NO_MODEL),
     "all bytes": (bytes(range(7, 256)), NO_MODEL),
     "an object of JSON": (b"{}", NO_MODEL),
     "an empty file": b"",

@@ -72,6 +72,10 @@ PROGRAMS = {
     "torch.load": b"\x80\x02ctorch.serialization\nload\nX\x0b\x00\x00\x00/etc/passwd\x85R.",
     "torch.hub": b"\x80\x04\x8c\x05torch\x8c\x10hub.load_from_url\x93.",
     "globals": b"\x80\x02ctorch._utils\n_rebuild_tensor_v2.__globals__\n.",
+    "a name of numbers": (b"\x80\x04K\x01K\x02\x93.", "a name that is not a text"),
+    "a name of 3,000 bytes": (
+        b"\x80\x04X\xb8\x0b\0\0" + b"a" * 3000 + b"\x8c\x01b\x93.", "name .*too long",
+    ),
     "an extension's code": b"\x80\x02\x82\x01.",
     "NEWOBJ": b"\x80\x02ccollections\nOrderedDict\n)\x81.",
     "NEXT_BUFFER": b"\x80\x05\x97.",
@@ -263,13 +267,17 @@ def in_turn(table, forms):
 
 # Not only for want of an RNN.
 REFUSED = r"\A(?!.*no recurrent layer)"
+SAID = dict.fromkeys(("a storage of a number's name", "an unknown kind of storage"),
+                     "a storage of unknown kind")  # fmt: skip
 TORCH = list(FORMS)[:3]
 CASES = {
     **{name: case for k, (name, (make, says)) in enumerate(PAYLOADS.items())
        for name, case in in_turn({f"{name}, {protocol}": (payload(make, protocol), says)
                                   for protocol in (2, 4, 5)}, TORCH[k % 3:] + TORCH).items()},
     **in_turn(PROGRAMS, FORMS),
-    **files({name: (data, REFUSED) for name, data in CLAIMS.items()}, ".pt", form=in_archive),
-    **files({name: (in_old(data, VALUES), REFUSED) for name, data in CLAIMS.items()}, ", old.pt"),
+    **files({name: (data, SAID.get(name, REFUSED)) for name, data in CLAIMS.items()}, ".pt",
+            kind="pickle, ", form=in_archive),
+    **files({name: (in_old(data, VALUES), SAID.get(name, REFUSED))
+             for name, data in CLAIMS.items()}, ", old form.pt", kind="pickle, "),
     **in_turn(ARRAYS | {"shared": SHARED}, list(FORMS)[::-1]),
 }  # fmt: skip

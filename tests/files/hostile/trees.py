@@ -41,7 +41,7 @@ def in_chunks(shape, chunks):
 FLAT = array((4,))
 MSGPACK = {
     "a number": b"\x01",
-    "a text": msgpack.packb("weights"),
+    "a text alone": msgpack.packb("weights"),
     "an array alone": msgpack.packb(array((4,))),
     "no arrays": msgpack.packb({"a": 1}),
     "an unused byte": b"\xc1",

@@ -314,6 +314,13 @@ def test_what_a_checkpoint_has_beside_tensors_is_left_out_by_name(suffix, to, tm
     assert list(done.left_out) == left_out
 
 
+def test_a_tensor_without_elements(tmp_path):
+    state = torch.nn.GRU(I, H).state_dict() | {"none": torch.ones(0, 3)}
+    rl.convert_file(save(tmp_path / "a.pt", state), tmp_path / "b.npz", to="cudnn")
+    with np.load(tmp_path / "b.npz") as found:
+        assert found["none"].shape == (0, 3) and found["none"].dtype == np.float32
+
+
 def test_a_checkpoint_of_very_many_numbers(tmp_path):
     """100 are named, however long their names are."""
     state = torch.nn.GRU(I, H).state_dict()
