@@ -38,7 +38,6 @@ if TYPE_CHECKING:  # what a load does not need
     from rnnlayout._files.tensor_sets.output_file import Output
 
 _KERAS = ("as_class", "config")  # hints for Keras files
-_MOST_VALUES = 100  # named in what a conversion leaves out
 
 
 def load(
@@ -161,7 +160,7 @@ class TensorFile:
 
     def __init__(self, path: Path, format: TensorFormat, hints: Hints) -> None:
         self._path, self._format, self._tensor_set = path, format, format.read(path)
-        self.beside = (*self._tensor_set.values[:_MOST_VALUES], *self._tensor_set.unread)
+        self.beside = (*self._tensor_set.values, *self._tensor_set.unread)
         self._records = read_records(self._tensor_set.metadata, path)
         # what was not read is named among the tensors, where one may be missing
         nothing = np.empty(0, np.uint8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from rnnlayout._model.asks import Ask
@@ -22,14 +23,20 @@ from .candidates import (
 )
 from .tensor_paths import prefixes_that_fit
 
+_LONGEST = 100  # characters of a name in a message
+_MOST_TENSORS = 500  # of the RNN that a message compares with
 _QUANTIZED = ("_all_weight_values", "_packed_params")  # in names of torch.ao.nn.quantized
 
 
 def list_names(names: Iterable[str], most: int = 6) -> str:
     """Return "'a', 'b', 'c' and 12 more"."""
     names = list(names)
-    text = ", ".join(repr(name) for name in names[:most])
+    text = ", ".join(map(_short_repr, names[:most]))
     return text + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _short_repr(name: str) -> str:
+    return repr(name) if len(name) <= _LONGEST else f"{name[:_LONGEST]!r}..."
 
 
 def more_parameters(module: Any, base: str, names: Iterable[str]) -> LayoutError:
@@ -61,7 +68,7 @@ def wrong_names(
     from all names. hints: fields of the spec that the RNN would need.
     """
     where = layouts[0].name if len(layouts) == 1 else "any known layout"
-    expected = _closest(layouts, names) if expected is None else expected
+    expected = _closest(tuple(layouts), tuple(names)) if expected is None else expected
     found, needed = set(names), set(expected)
     missing = [name for name in expected if name not in found]
     unknown = [name for name in names if name not in needed]
@@ -128,10 +135,14 @@ def wrong_prefix(layouts: Sequence[Layout], names: Sequence[str], prefix: str) -
     return LayoutError(text)
 
 
-def _closest(layouts: Sequence[Layout], names: Sequence[str]) -> Sequence[str]:
+@lru_cache(maxsize=16)
+def _closest(layouts: tuple[Layout, ...], names: tuple[str, ...]) -> Sequence[str]:
     """Return the names of the RNN that shares most with those found, and has fewest others; of
-    two such the larger, as tensors are more often missing than too many."""
-    found, most = set(names), 3 * len(names) + 7
+    two such the larger, as tensors are more often missing than too many.
+
+    Kept, because a file may have thousands of parts that lack the same.
+    """
+    found, most = set(names), min(3 * len(names) + 7, _MOST_TENSORS)
     best: tuple[int, int, Sequence[str]] = (-(1 << 60), 0, ())
     for layout in layouts:
         here = max(_scores(layout, found, most), key=lambda score: score[:2], default=best)

@@ -17,6 +17,7 @@ from rnnlayout._model.layout import Layout, layouts_to_infer, layouts_to_name
 
 from .candidates import is_one_vector, one_layer_candidates
 from .tensor_paths import (
+    LONGEST_NAME,
     drop_direction,
     flax_path,
     is_flax,
@@ -31,6 +32,7 @@ _LAYER = r"\d+/(?:forward/|backward/)?"  # as rnnlayout names the tensors of a s
 _STACKED = re.compile(rf"(.*\.)?({_LAYER}(?:[^./]+/)?[^./]+)")
 _IN_PARTS = re.compile(rf"(.*\.)?({_LAYER}(?:[^./]+[./])+[^./]+)")  # 1/gates/kernel
 _SEPARATOR = re.compile(r"[./]")
+_MOST_PARTS = 8  # of a tensor's name in a layout: 0/forward/hi/kernel has 4
 _NUMBERED = re.compile(_LAYER)
 _SHORT = re.compile(r"(?:(.*)[._/])?([wbWB])_((?:ih|hh)(?:_l\d+(?:_reverse)?)?)")
 _LONG = {"w": "weight", "b": "bias"}
@@ -117,10 +119,13 @@ NameReading = tuple[str, str, str, bool]  # prefix, tensor, leaf, is it abbrevia
 
 def _read_name(name: str) -> Iterator[NameReading]:
     """Yield what a name may mean. In which layout depends on its leaf."""
+    if len(name) > LONGEST_NAME:
+        return
     for pattern in (_STACKED, _IN_PARTS):
         if match := pattern.fullmatch(name):
             yield match[1] or "", match[2], _tensor_leaf(match[2]), False
-    for at in (0, *(separator.end() for separator in _SEPARATOR.finditer(name))):
+    starts = [0, *(separator.end() for separator in _SEPARATOR.finditer(name))]
+    for at in starts[-_MOST_PARTS:]:
         tensor = name[at:]  # the longest first: hi/kernel of a part of the cell before kernel
         if tensor:
             yield name[:at], tensor, _tensor_leaf(tensor), False

@@ -20,6 +20,7 @@ _DIRECTION = re.compile(r"(forward|backward)(_.*)?$")
 _SIDES = ("_forward", "_backward")  # what formats append that have an RNN for each direction
 _SIDE = re.compile(r"0/(?:forward|backward)/")
 _SEPARATOR = re.compile(r"[./]")
+LONGEST_NAME = 1000  # characters of a tensor of an RNN: a name of dots alone has many parts
 
 
 def is_under(name: str, prefix: str) -> bool:
@@ -47,7 +48,7 @@ def prefixes_that_fit(layouts: Iterable[Layout], names: Iterable[str]) -> list[s
     """Return the prefixes below which the names are those of one RNN, shortest first."""
     below: dict[str, list[str]] = {}
     for name in names:
-        for separator in _SEPARATOR.finditer(name):
+        for separator in _SEPARATOR.finditer(name) if len(name) <= LONGEST_NAME else ():
             if rest := name[separator.end() :]:
                 below.setdefault(name[: separator.start()], []).append(rest)
     fit = [

@@ -153,8 +153,10 @@ def parse_json_object(raw: bytes | str, what: str) -> dict[str, Any]:
 
 def object_of_texts(found: Any, what: str) -> dict[str, str]:
     """Return `found` if it is an object whose values are strings; raise FileError otherwise."""
-    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
-        raise FileError(f"{what} must be an object whose values are strings")
+    if not isinstance(found, dict) or not all(
+        isinstance(one, str) for pair in found.items() for one in pair
+    ):
+        raise FileError(f"{what} must be an object whose keys and values are strings")
     check_texts([*found, *found.values()], what)
     return found
 

@@ -8,12 +8,14 @@ from typing import Any
 
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import Bits
+from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import CUDNN, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError
 from rnnlayout._sources import torch_names
 from rnnlayout._sources.caller_spec import ACTIVATIONS
+from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.rnn_places import RNNPlace, find_places, is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
@@ -21,6 +23,8 @@ from rnnlayout._weights.weights import Weights, weights_of
 from .record import Record
 from .rnn_names import distinct_names, entry_name
 from .tensor_set import FileTensor, Hints
+
+_MOST_LAYERS = 4  # times the tensors of a file: of a layer some may have been removed
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,13 @@ def _with_stored_names(
 def _find_groups(
     tensors: Mapping[str, FileTensor], hints: Hints, records: Mapping[str, Record]
 ) -> list[TensorGroup]:
+    deep = [one.spec.num_layers for one in records.values() if not is_one_vector(one.layout)]
+    layers = sum(min(n, len(tensors)) for n in deep)  # whose names are looked for
+    if layers > _MOST_LAYERS * len(tensors):
+        raise FileError(
+            f"its metadata describes {len(deep)} RNNs of {max(deep)} layers and fewer, which needs"
+            f" more than its {len(tensors)} tensors"
+        )
     recorded = [_recorded_group(tensors, entry, one) for entry, one in records.items()]
     taken = {name for group in recorded for name in group.names}
     places = find_places(

@@ -17,6 +17,7 @@ from rnnlayout._sources.caller_spec import HIDDEN, check_hints
 from rnnlayout._sources.keras_config import CELLS
 from rnnlayout._sources.mismatch import check_prefix
 
+_MOST_VALUES = 100  # named in what a conversion leaves out
 CHUNK_NBYTES = 8 << 20  # at most so much between two moments at which Ctrl-C can be answered
 # Dtypes that NumPy lacks: the names in torch and JAX -> those of safetensors, as in a FileTensor.
 FLOAT8 = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
@@ -161,7 +162,8 @@ class TensorSet:
 
     notes: what a user of the result should know ("weight_norm of lstm.weight_hh_l0 folded").
     unread: what is in the file and was not read, by name: its class ("argparse.Namespace").
-    values: names of what the file has beside tensors (epoch).
+    values: names of what the file has beside tensors (epoch), of which the first are enough.
+    name_room: characters that names of further tensors may have.
     forget: gives back the memory of what was read, if it can be read again.
     copy: given a file descriptor and a chunk of a tensor, lets the system copy the chunk from the
         file it was read from; returns the number of bytes copied, 0 if that is not possible.
@@ -174,12 +176,21 @@ class TensorSet:
     values: list[str] = field(default_factory=list)
     forget: Callable[[], None] = lambda: None
     copy: Callable[[int, memoryview], int] = lambda out, chunk: 0
+    name_room: int = 16 << 20  # a name repeats the keys above it, which a file stores once
 
     def add(self, name: str, tensor: FileTensor, path: Any) -> None:
         """Add a tensor of the file at `path`. Raises FileError if it has another of this name."""
         if name in self.tensors:
             raise FileError(f"{path}: two tensors would both be named {name[:100]!r}")
+        self.name_room -= len(name)
+        if self.name_room < 0:
+            raise FileError(f"{path}: the names of its tensors are too long: refused")
         self.tensors[name] = tensor
+
+    def add_value(self, name: str) -> None:
+        """Remember something that is not a tensor, if it is one of the first."""
+        if len(self.values) < _MOST_VALUES:
+            self.values.append(name)
 
     @property
     def nbytes(self) -> int:

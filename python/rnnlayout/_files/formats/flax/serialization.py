@@ -48,7 +48,7 @@ def _read_flax(path: Path) -> TensorSet:
     for name, _, _, leaf in walk_leaves(path, tree, _is_leaf, "/"):
         tensor = _tensor_of_leaf(leaf, f"{path}: {name}")
         if tensor is None:
-            found.values.append(name)
+            found.add_value(name)
         else:
             found.add(name, tensor, path)
     if not found.tensors:

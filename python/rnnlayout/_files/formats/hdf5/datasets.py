@@ -13,6 +13,8 @@ from .chunks import Chunk, ChunkGrid, new_chunks, old_chunks
 from .headers import HeaderMessages, MessageKind
 from .types import Hdf5Type, nelems, read_space, read_type, strip_padding
 
+_TEXT_NBYTES = 64  # of an object of Python for a text
+
 _COMPACT, _CONTIGUOUS, _CHUNKED, _VIRTUAL = range(4)
 DEFLATE, SHUFFLE = 1, 2
 _UNSAFE = "is stored in another file: refused as unsafe"
@@ -47,7 +49,8 @@ class StoragePlace:
 @dataclass(frozen=True)
 class StoredArray:
     """An array as it is stored. shape: None if the dataset has no elements and no dimensions. most:
-    the shape to which it may grow. fill: the bytes of an element that is not stored.
+    the shape to which it may grow. fill: the bytes of an element that is not stored,
+    b"" for zeros.
     """
 
     source: BoundedFile
@@ -60,8 +63,9 @@ class StoredArray:
 
     @property
     def claims(self) -> int:
-        """The number of bytes that reading it takes."""
-        whole, grid = nelems(self.shape) * self.type.nbytes, self.place.grid
+        """The number of bytes that reading it takes; a text becomes an object of Python."""
+        least = _TEXT_NBYTES if self.type.is_text else 0
+        whole, grid = nelems(self.shape) * max(self.type.nbytes, least), self.place.grid
         return max(whole, grid.nbytes * max(1, len(self.place.chunks)) if grid else 0)
 
     def read(self, first: int = 0, last: int | None = None) -> np.ndarray:
@@ -216,4 +220,4 @@ def _fill_value(messages: HeaderMessages, own: Hdf5Type) -> bytes:
         data = cursor.take(cursor.uint(4)) if defined else b""
     elif cursor := messages.one(MessageKind.OLD_FILL_VALUE):
         data = cursor.take(cursor.uint(4))
-    return data if len(data) == own.nbytes else bytes(own.nbytes)
+    return data if len(data) == own.nbytes else b""

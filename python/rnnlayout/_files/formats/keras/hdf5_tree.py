@@ -32,6 +32,7 @@ from rnnlayout._files.tensor_sets.tensor_set import FileTensor
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 
+_LONGEST = 4096  # characters of a path, which each dataset below it repeats
 _DEPTH = 64  # groups in groups: more than any real file has, and few enough for Python's stack
 
 
@@ -201,6 +202,8 @@ class _Hdf5Walk:
     def group(self, messages: HeaderMessages, path: str, depth: int) -> Hdf5Group:
         if depth > _DEPTH:
             raise FileError(f"{self.what}: {path[:80]!r}... is {depth} groups deep: refused")
+        if len(path) > _LONGEST:
+            raise FileError(f"{self.what}: {path[:80]!r}... has {len(path)} characters: refused")
         what = f"{self.what}: {path or '/'!r}"
         with _name_damaged(what):
             found = Hdf5Group(path or "/", self._attributes(messages, path or "/"))

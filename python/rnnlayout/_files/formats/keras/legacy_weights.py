@@ -83,8 +83,16 @@ def legacy_layers(layers: Hdf5Group, model: Node) -> Iterator[LayerCells]:
         )
 
 
+def _listed_once(group: Hdf5Group, attribute: str) -> list[str]:
+    """Return the names in a list. Raises FileError if one is repeated."""
+    names = group.texts(attribute) or []
+    if len(set(names)) < len(names):
+        raise FileError(f"{group.attributes.what}: {attribute} has a name twice")
+    return names
+
+
 def _named_layer_groups(layers: Hdf5Group) -> Iterator[tuple[str, Hdf5Group]]:
-    for name in layers.texts("layer_names") or []:
+    for name in _listed_once(layers, "layer_names"):
         group = layers.group(name)
         if group is None:
             raise FileError(f"layer {name!r} is listed, but not in the file")
@@ -94,7 +102,7 @@ def _named_layer_groups(layers: Hdf5Group) -> Iterator[tuple[str, Hdf5Group]]:
 def _recurrent_cells(group: Hdf5Group) -> list[CellArrays]:
     """Return the recurrent cells of a layer, in the order of the layer's list of arrays."""
     found: dict[str, CellArrays] = {}
-    for name in group.texts("weight_names") or []:
+    for name in _listed_once(group, "weight_names"):
         data = group.dataset(name)
         if data is None:
             raise FileError(f"{group.path}: weight {name!r} is listed, but not in the file")

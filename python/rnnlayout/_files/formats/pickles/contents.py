@@ -46,7 +46,7 @@ def tensors_of_pickle(
         elif isinstance(value, UnreadObject):
             read.unread[name] = value.name
         else:
-            read.values.append(name)
+            read.add_value(name)
     if not read.tensors:
         raise _no_tensors(path, read.unread)
     read.notes = _unread_notes(read.unread)

@@ -184,7 +184,7 @@ class _PickleMachine:
 
     def count_copied(self, values: Any) -> None:
         """Count what may be copied: a pickle can pass one long text or tuple again and again."""
-        sizes = (len(one) for one in values if isinstance(one, (str, dict, list)))
+        sizes = (len(one) for one in values if isinstance(one, (str, dict, list, tuple)))
         self.room -= len(values) + sum(sizes)
         if self.room < 0:
             raise FileError("its objects would be much larger than the file")

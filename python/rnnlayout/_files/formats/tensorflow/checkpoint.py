@@ -48,7 +48,7 @@ def _read_index(path: Path) -> TensorSet:
             elif tensor:
                 found.unread[name] = tensor
             else:
-                found.values.append(name)
+                found.add_value(name)
     except FileError as error:
         text = str(error)
         raise error if text.startswith(str(path)) else FileError(f"{path}: {text}") from None
@@ -107,10 +107,14 @@ def _table_entries(data: memoryview, what: str) -> Iterator[tuple[bytes, memoryv
     """Yield the keys and values. Raises FileError if the table is malformed."""
     if len(data) < _FOOTER or data[-8:] != TENSORFLOW:
         raise FileError(f"{what} is not the index of a TensorFlow checkpoint, or is cut short")
-    count = nbytes = 0
+    count = nbytes = end = 0
     footer = data[-_FOOTER:]
     for _, handle in _read_block(data, _block_handle(footer[_handle_size(footer) :]), what):
-        for key, value in _read_block(data, _block_handle(handle), what):
+        begin, size = _block_handle(handle)
+        if begin < end:  # TensorFlow writes the blocks in their order
+            raise FileError(f"{what}: a block is used twice: it is damaged")
+        end = begin + size
+        for key, value in _read_block(data, (begin, size), what):
             count, nbytes = count + 1, nbytes + len(key)
             if count > _MOST_ENTRIES or nbytes > _MOST_KEY_NBYTES:
                 raise FileError(f"{what} has more than {_MOST_ENTRIES} tensors, or names too long")

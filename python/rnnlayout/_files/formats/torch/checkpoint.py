@@ -8,6 +8,7 @@ write them, and to convert the RNNs in a checkpoint without changing the rest.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,7 @@ from rnnlayout._files.formats.pickles.contents import tensors_of_pickle
 from rnnlayout._files.formats.pickles.machine import PickledDict
 from rnnlayout._files.formats.pickles.numpy_arrays import PickledArray
 from rnnlayout._files.formats.registry import Pairs, TensorFormat
+from rnnlayout._files.tensor_sets.file_limits import check_claimed_size
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
 from rnnlayout._files.tensor_sets.nested import walk_leaves
@@ -51,7 +53,10 @@ def _read_checkpoint(path: Path) -> TensorSet:
     TorchScript archive, a pickled module.
     """
     found = archive.read_torch_file(path)
-    return replace(tensors_of_pickle(path, found, _tensor_of_value), metadata=_read_metadata(found))
+    tensor_set = tensors_of_pickle(path, found, _tensor_of_value)
+    # many tensors may be views of one storage
+    check_claimed_size(tensor_set.nbytes, os.path.getsize(path), str(path))
+    return replace(tensor_set, metadata=_read_metadata(found))
 
 
 def _tensor_of_value(value: Any) -> FileTensor | None:
