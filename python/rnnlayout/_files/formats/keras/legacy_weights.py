@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -75,7 +76,9 @@ def legacy_layers(layers: Hdf5Group, model: Node) -> Iterator[LayerCells]:
 
     Raises FileError if a layer or an array is missing.
     """
-    nodes = {layer_name(node): node for node in child_layers(model)}
+    children = list(child_layers(model))
+    count = Counter(map(layer_name, children))  # Keras 2.1 gives no name to models in a model
+    nodes = {name: node for node in children if count[name := layer_name(node)] == 1}
     for name, group in _named_layer_groups(layers):
         found = _recurrent_cells(group)
         yield from (

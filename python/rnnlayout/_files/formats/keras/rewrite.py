@@ -162,7 +162,8 @@ def _change_model(
     with config_errors(what):
         count = count_cudnn_layers(model)
         found = len({id(node or cell) for node, cell in changed.cudnn})
-        if found != count:
+        named = all(node for node, _ in changed.cudnn)  # else the weights alone show their layers
+        if found != count if named else bool(found) != bool(count):
             raise FileError(
                 f"{changed.what}: its config has {count} cuDNN layers, {found} have weights"
             )
