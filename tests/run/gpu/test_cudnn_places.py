@@ -57,8 +57,8 @@ KINDS = {
                      "truncate -s $(($2 + 1)) libcudnn_graph.so.9",
                      why="libcudnn_graph.so.9: truncated at"),
     "text": Kind(spoil="echo version https://git-lfs > libcudnn_ops.so.9", why=NO_ELF),
-    "foreign": Kind(spoil="printf '\\002' | "
-                    "dd of=libcudnn_graph.so.9 bs=1 seek=18 conv=notrunc 2>/dev/null",
+    "foreign": Kind(spoil="mv libcudnn_graph.so.9 x && { head -c 18 x; printf '\\002'; "
+                    "tail -c +20 x; } > libcudnn_graph.so.9 && rm x",
                     why="libcudnn_graph.so.9: built for another CPU architecture"),
     "secret": Kind(spoil="ln -sf nowhere libcudnn_ops.so.9", why="without libcudnn_ops.so.9,"),
     "old": Kind("old", 8, why="cuDNN 8.5.0 is too old", opens=ALL),
