@@ -255,7 +255,10 @@ def forward(layers, spec, x, h0, c0=None, lengths=None, clip=None, outputs=None)
 
 
 def run_steps(step, x, h0, c0=None):
-    """Run one layer of one direction by step(x_t, h, c) -> (h', c'); c is None for a cell without a cell state."""
+    """Run one layer of one direction by step(x_t, h, c) -> (h', c').
+
+    For a GRU or RNN c is None.
+    """
     h, c, ys = h0[0], None if c0 is None else c0[0], []
     for x_t in x:
         h, c = step(x_t, h, c)
