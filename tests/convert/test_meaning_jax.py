@@ -131,14 +131,19 @@ class Haiku:
     """params: the parameters of one module, without the module's name."""
 
     def __init__(self, cell):
-        assert cell == "gru"
-        self.run = hk.without_apply_rng(hk.transform(lambda x, h: hk.GRU(H)(x, h)))
+        make = {"gru": hk.GRU, "rnn_relu": hk.VanillaRNN}[cell]
+        self.run = hk.without_apply_rng(hk.transform(lambda x, h: make(H)(x, h)))
         x, h = np.zeros((1, I), "f4"), np.zeros((1, H), "f4")
-        [[self.module, shapes]] = jax.eval_shape(self.run.init, KEY, x, h).items()
-        self.params = zeros(shapes)
+        leaves = flat(zeros(jax.eval_shape(self.run.init, KEY, x, h)))
+        self.module = next(iter(leaves)).split("/")[0]
+        self.params = {name.removeprefix(f"{self.module}/"): a for name, a in leaves.items()}
 
     def step(self, x, h, c):
-        return self.run.apply({self.module: self.params}, x, h)[0], None
+        params = {}
+        for name, array in flat(self.params).items():
+            module, leaf = f"{self.module}/{name}".rsplit("/", 1)
+            params.setdefault(module, {})[leaf] = array
+        return self.run.apply(params, x, h)[0], None
 
 
 def filled(framework, rng):
@@ -164,6 +169,7 @@ CELLS = [
         ("flax-nnx", Nnx, ["lstm", "gru", "rnn_tanh", "rnn_relu"]),
         ("flax-nnx-lstm", NnxLstm, ["lstm"]),
         ("equinox", Equinox, ["lstm", "gru"]),
+        ("haiku", Haiku, ["rnn_relu"]),
     ]
     for cell in cells
 ]
@@ -251,7 +257,7 @@ def test_a_gru_of_haiku():
 def test_the_names_and_shapes_are_those_of_the_framework(layout, make, cell):
     """Also for an RNN without biases: all but Equinox always have them."""
     own = {name: array.shape for name, array in flat(make(cell).params).items()}
-    spec = rl.Spec(cell, I, H, reset="before" if layout == "haiku" else "after")
+    spec = rl.Spec(cell, I, H, reset="before" if (layout, cell) == ("haiku", "gru") else "after")
     assert rl.describe(spec, layout) == own
     without = rl.describe(spec.replace(bias="none"), layout)
     assert without == own if layout != "equinox" else list(without) == ["weight_ih", "weight_hh"]
@@ -274,11 +280,11 @@ def test_parameters_as_users_have_them(layout, make, cell):
 
 
 def test_the_weights_of_jax_itself(both=True):
-    """jax.experimental.rnn has cuDNN's weight space; jax is another name of that layout."""
+    """jax.experimental.rnn has cuDNN's weight space; jax-cudnn is another name of that layout."""
     spec = rl.Spec("lstm", I, H, 2, both)
     rng = seeded("jax", spec)
     module = torch_module(spec, rng)
-    weights = rl.convert(module, to="jax")
+    weights = rl.convert(module, to="jax-cudnn")
     assert weights.shape == (jax.experimental.rnn.get_num_params_in_lstm(I, H, 2, both),)
     x, h0, c0 = inputs(rng, spec)
     sizes = I, H, 2
@@ -290,9 +296,9 @@ def test_the_weights_of_jax_itself(both=True):
     found = Run(np.asarray(y).swapaxes(0, 1), np.asarray(h), np.asarray(c))
     expected = forward(from_cudnn(weights, spec), spec, x, h0, c0)
     assert distance(found, expected) <= 1  # reference.Rounded
-    back = rl.convert(jnp.asarray(weights), spec, layout="jax", to="torch")
+    back = rl.convert(jnp.asarray(weights), spec, layout="jax-cudnn", to="torch")
     assert back["weight_hh_l1"].tobytes() == module.weight_hh_l1.detach().numpy().tobytes()
-    assert rl.layout("jax") == rl.layout("cudnn")
+    assert rl.layout("jax-cudnn") == rl.layout("cudnn")
 
 
 def test_a_model_of_haiku():

@@ -28,8 +28,8 @@ def test_every_error_is_an_error_of_rnnlayout_and_of_python():
     assert found == {"Error", *ERRORS}
     for name, base in ERRORS.items():
         assert issubclass(classes[name], rl.Error) and issubclass(classes[name], base)
-    with pytest.raises(rl.Error, match="no layout is called 'pytorch'"):
-        rl.layout("pytorch")
+    with pytest.raises(rl.Error, match="no layout is called 'theano'"):
+        rl.layout("theano")
 
 
 @pytest.mark.parametrize("call", [rl.load, lambda p: rl.convert_file(p, "out.npz", to="torch")])

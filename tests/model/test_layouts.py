@@ -16,6 +16,30 @@ SKIPPING = [
 ]
 
 
+@pytest.mark.parametrize(
+    "name, listed",
+    [
+        ("tensorflow", ["keras", "keras-cudnn", "tf1-cudnn-canonical", "tf1", "tf1-block-v2"]),
+        ("JAX", ["jax-cudnn", "flax-linen", "flax-nnx", "equinox", "haiku", "flax-nnx-lstm"]),
+        ("flax", ["flax-linen", "flax-nnx", "flax-nnx-lstm"]),
+        ("chainer", ["chainer-nstep", "chainer-links"]),
+    ],
+)
+def test_a_framework_with_several_layouts_lists_them(name, listed):
+    with pytest.raises(rl.LayoutError, match=f"{name} has several layouts, pass one:") as caught:
+        rl.layout(name)
+    lines = str(caught.value).splitlines()[1:]
+    found = [line.split(":")[0].strip() for line in lines]
+    assert sorted(found) == sorted(listed)
+    assert all(rl.layout(one) for one in found)
+
+
+def test_a_layout_is_no_family():
+    assert rl.layout("pytorch") == rl.layout("torch")
+    with pytest.raises(rl.LayoutError, match=r"cudnn: option version|option version is '6'"):
+        rl.layout("mxnet", version=6)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_every_element_is_in_exactly_one_block(layout):
     """The invariant of a layout: the views of all blocks tile every tensor."""

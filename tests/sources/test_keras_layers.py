@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tf_keras
-from oracles.frameworks import KERAS_NOISE, keras, weight
+from oracles.frameworks import KERAS_NOISE, keras, seeded, weight
 
 import rnnlayout as rl
 
@@ -113,11 +113,16 @@ def test_recurrent_layers_inside_are_named_with_their_path(kit):
                             kit.layers.Bidirectional(kit.layers.LSTM(H), name="bi")])  # fmt: skip
     model.build((None, 4, 3, 3))
     with pytest.raises(
-        rl.LayoutError, match=r"contains td.layer.g \(GRU\), bi \(Bidirectional\): "
+        rl.LayoutError,
+        match=r"contains 2 RNNs: td/layer/g \(GRU\), bi \(Bidirectional\); .* prefix='td/layer/g'",
     ):
         rl.Weights(model)
-    with pytest.raises(rl.LayoutError, match=r"TimeDistributed is .* contains layer.g \(GRU\)"):
-        rl.Weights(model.layers[0])
+    gru = rl.pack(inner.layers[-1])
+    assert (rl.pack(model, prefix="td") == gru).all()
+    assert (rl.pack(model.layers[0]) == gru).all()
+    other = seeded("inside").standard_normal(gru.shape).astype("f4")
+    assert rl.assign(model.layers[0], rl.Weights(other, rl.Spec("gru", 3, H))) is model.layers[0]
+    assert (rl.pack(model, prefix="td/layer/g") == other).all()
 
 
 @pytest.mark.filterwarnings("ignore:The object being serialized includes a `lambda`")

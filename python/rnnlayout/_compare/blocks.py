@@ -10,11 +10,10 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._convert import engine
-from rnnlayout._model.cells import CELLS
 from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import narrow_values, round_values, storage_dtype, widen_bits
 from rnnlayout._model.layout import ROLES, Layout
-from rnnlayout._model.spec import HARD_SIGMOIDS, HARD_TIMES, Spec
+from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES, Spec
 from rnnlayout._native import LossyError
 from rnnlayout._weights.weights import Weights
 

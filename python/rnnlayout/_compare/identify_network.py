@@ -11,9 +11,8 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._convert import engine
-from rnnlayout._model.cells import CELLS
 from rnnlayout._model.checked_rnn import CheckedRNN
-from rnnlayout._model.spec import Spec, optional_tensors_of
+from rnnlayout._model.spec import CELLS, Spec, optional_tensors_of
 from rnnlayout._run.rnn import CPU, forward
 from rnnlayout._weights.weights import weights_of
 

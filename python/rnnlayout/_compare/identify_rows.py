@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._model.cells import CELLS
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.layout import CUDNN, Layout, known_layouts
-from rnnlayout._model.spec import Spec
+from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import LossyError
 from rnnlayout._sources.candidates import (
     UnsizedRNN,

@@ -11,10 +11,9 @@ from typing import get_args
 import numpy as np
 
 from rnnlayout._convert import engine
-from rnnlayout._model.cells import CELLS
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.spec import Activation, Cell, RecurrentActivation, Reset, Spec
+from rnnlayout._model.spec import CELLS, Activation, Cell, RecurrentActivation, Reset, Spec
 from rnnlayout._native import LossyError, SpecError
 
 from .identify_custom import (

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rnnlayout import _native
-from rnnlayout._model.cells import CELLS
 from rnnlayout._model.layout import Layout, known_layouts
-from rnnlayout._model.spec import call_of_spec
+from rnnlayout._model.spec import CELLS, call_of_spec
 
 from .identify_inputs import Observed, UnknownTensors
 from .identify_rows import RowMatch

@@ -89,12 +89,14 @@ def convert(
 
     source: a dict of arrays (a state_dict() with prefix=), a list in the framework's order
         (get_weights(); for several layers concatenated, or a list of lists), a torch module or
-        cell, a Keras layer or a list of them, a Weights, a result of convert(), or cuDNN's flat
-        weight space with a spec.
+        cell, a Keras layer or a list of them, a layer or cell of Flax, Equinox or MLX, a model that
+        contains one of these, a Weights, a result of convert(), or cuDNN's flat weight space with a
+        spec.
     spec, layout: of the source; by default inferred. If that is not possible, the error asks for
         them.
     to: the layout of the result.
-    prefix: use only the keys that start with it, as "encoder.rnn"; the dot after it is optional.
+    prefix: use only the keys that start with it, as "encoder.rnn"; the dot after it is optional. Of
+        a model with several RNNs it chooses one by its name.
     cell, reset, recurrent_activation, activation: see infer_spec().
     dtype: of the result, by default that of the source. A narrower one rounds once, to nearest
         even.

@@ -29,13 +29,13 @@ class Bits:
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return the name of a NumPy, torch or ml_dtypes dtype, or of its name: "float32", "bfloat16".
+    """Return the name of a dtype of NumPy, torch, MLX or ml_dtypes: "float32", "bfloat16".
 
     Raises SpecError if it is not one of the four.
     """
     if isinstance(dtype, str) and dtype in FLOATS:
         return dtype
-    name = str(dtype).removeprefix("torch.")
+    name = str(dtype).removeprefix("torch.").removeprefix("mlx.core.")
     if name not in FLOATS and dtype is not None:  # None is float64 to NumPy
         try:
             name = np.dtype(dtype).name
@@ -97,6 +97,8 @@ def take_bits(value: Any, what: str, needed: str = "") -> tuple[np.ndarray, str]
     except MemoryError:
         raise
     except Exception as error:
+        if str(getattr(value, "dtype", "")) == "mlx.core.bfloat16":  # NumPy lacks its format
+            return np.asarray(value.view(sys.modules["mlx.core"].uint16)), "bfloat16"
         raise LayoutError(f"{what} is not an array: {type(value).__name__} ({error})") from None
     name = _NATIVE.get(array.dtype)
     if name:

@@ -14,11 +14,17 @@ from .similar import did_you_mean
 # The layouts that are a dict of tensors, for type checkers. tools/tables.py --write generates it.
 # <!-- table: layout_literal -->
 LayoutName = Literal["torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat", "flax-linen",
-                     "flax-nnx", "equinox", "haiku", "paddle", "openvino", "tf1-cudnn-canonical",
-                     "keras1", "burn", "webnn", "webnn-ifgo", "haste", "cntk", "dl4j",
-                     "flax-nnx-lstm", "mxnet-gluon", "chainer-nstep", "chainer-links", "tf1",
-                     "tf1-block-v2", "coreml", "tensorrt", "onednn", "miopen"]  # fmt: skip
+                     "flax-nnx", "equinox", "haiku", "mlx", "paddle", "openvino",
+                     "tf1-cudnn-canonical", "keras1", "burn", "webnn", "webnn-ifgo", "haste",
+                     "cntk", "dl4j", "flax-nnx-lstm", "mxnet-gluon", "chainer-nstep",
+                     "chainer-links", "tf1", "tf1-block-v2", "coreml", "tensorrt", "onednn",
+                     "miopen"]  # fmt: skip
 # <!-- end of table -->
+
+
+# The frameworks with layouts of several names, by how these begin.
+_FAMILIES = {"tensorflow": ("keras", "tf1"), "tf": ("keras", "tf1"),
+             "jax": ("jax", "flax", "equinox", "haiku")}  # fmt: skip
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -38,6 +44,9 @@ class Layout:
         try:
             self.__dict__["name"] = _native.check_layout(self)
         except _native.LayoutError as error:
+            if family := _family(name):
+                text = f"{name} has several layouts, pass one:\n{family}"
+                raise _native.LayoutError(text) from None
             meant = "" if name in known_layouts() else did_you_mean(name, known_layouts())
             raise _native.LayoutError(f"{error}{meant}") from None
 
@@ -76,10 +85,11 @@ def layout(name: str, **options: Any) -> Layout:
     tf1: forget_bias=1.0 (default) or any number: the argument of the cell, which it adds to the
         bias of f whenever it runs.
 
-    "jax" (the flat weights of jax.experimental.rnn) and "mxnet" (the parameters of MXNet's operator
-    RNN) are other names of cudnn, "candle" of torch.
+    "jax-cudnn" (the flat weights of jax.experimental.rnn) and "mxnet" (the parameters of MXNet's
+    operator RNN) are other names of cudnn, "pytorch" and "candle" of torch.
 
-    Raises LayoutError if the layout, an option or its value does not exist.
+    Raises LayoutError if the layout, an option or its value does not exist. "tensorflow", "jax",
+    "flax" and "chainer" have several layouts: the error lists them.
 
         >>> layout("concat", inputs="xh", z="candidate")
         layout('concat', inputs='xh', z='candidate')
@@ -138,6 +148,21 @@ def known_layouts() -> dict[str, dict[str, Any]]:
     for alias in _native.aliases():
         known[alias.pop("layout")]["aliases"].append(alias)
     return known
+
+
+def _family(name: str) -> str:
+    """Return a line per layout of a framework that has several, "" for any other name."""
+    sources = {}
+    for layout, info in known_layouts().items():
+        sources[layout] = info["sources"][0]
+        sources |= {alias["name"]: alias["source"] for alias in info["aliases"]}
+    begins = _FAMILIES.get(name.lower(), (name.lower(),))
+    lines = [
+        f"  {known}: {source.partition(' (')[0]}"
+        for known, source in sources.items()
+        if known.split("-")[0] in begins and name not in sources
+    ]
+    return "\n".join(lines)
 
 
 def has_peepholes(layout: Layout) -> bool:

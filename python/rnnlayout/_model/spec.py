@@ -1,4 +1,4 @@
-"""Spec: what an RNN is, without its weights."""
+"""What an RNN is, without its weights: its Spec, and what is true of each cell."""
 
 from __future__ import annotations
 
@@ -34,6 +34,30 @@ _LATER = ("peepholes", "activation")
 # Two RNNs with equal values of these are the same network; the other fields decide storage.
 _NETWORK = ("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "proj_size",
             "reset", "recurrent_activation", "activation")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CellFacts:
+    """What is true of a cell. A gate is a letter.
+
+    gates: in cuDNN's order. peepholes: the gates that may have one. candidate: the gate with the
+    other activation. has_reset: it has a reset gate. has_c: its state is h and c, otherwise h.
+    """
+
+    gates: str
+    peepholes: str
+    candidate: str
+    has_reset: bool
+    has_c: bool
+    may_project: bool
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether it has gates with the recurrent activation."""
+        return len(self.gates) > 1
+
+
+CELLS = {name: CellFacts(**facts) for name, facts in _native.cells().items()}
 
 
 @dataclass(frozen=True)

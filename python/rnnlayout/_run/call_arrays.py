@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._model.asks import Ask
-from rnnlayout._model.cells import CELLS
-from rnnlayout._model.spec import Spec
+from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError
 
 from .caller_arrays import is_on_device

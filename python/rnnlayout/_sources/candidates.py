@@ -15,9 +15,8 @@ from itertools import product
 from typing import Any
 
 from rnnlayout import _native
-from rnnlayout._model.cells import CELLS
 from rnnlayout._model.layout import Layout, known_layouts
-from rnnlayout._model.spec import Cell, Reset, Spec
+from rnnlayout._model.spec import CELLS, Cell, Reset, Spec
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, SpecError
 
 Shape = tuple[int, ...]

@@ -7,9 +7,8 @@ from typing import Any
 
 from rnnlayout import _native
 from rnnlayout._model.asks import Ask, join_messages
-from rnnlayout._model.cells import CELLS
 from rnnlayout._model.dtypes import FLOATS
-from rnnlayout._model.spec import Spec
+from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import LayoutError, SpecError
 
 

@@ -9,8 +9,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from . import jax_modules, keras_layers, torch_modules
+from rnnlayout._model.asks import Ask
+from rnnlayout._native import LayoutError
+
+from . import jax_modules, keras_layers, mlx_modules, torch_modules
 from .keras_config import RNNDescription
+from .mismatch import list_names
+from .tensor_paths import is_under
 
 
 @dataclass(frozen=True)
@@ -18,6 +23,7 @@ class Framework:
     """How the modules of a framework are read.
 
     owns(value): whether a value is one of them.
+    inside(module): return the RNNs in a module, each with its name there. An RNN contains itself.
     describe(module): return how a module describes its RNN; raise LayoutError if it is not an RNN
         itself, LossyError if no layout can represent it.
     arrays(module, own): return its arrays in the layout's order, each with a name for messages;
@@ -28,6 +34,7 @@ class Framework:
     """
 
     owns: Callable[[Any], bool]
+    inside: Callable[[Any], Iterable[tuple[str, Any]]]
     describe: Callable[[Any], RNNDescription]
     arrays: Callable[[Any, RNNDescription], list[tuple[str, Any]]]
     runs: Callable[[Any], Iterable[Any]]
@@ -38,6 +45,7 @@ class Framework:
 
 KERAS = Framework(
     keras_layers.is_keras_layer,
+    keras_layers.keras_rnns,
     keras_layers.describe_keras_layer,
     keras_layers.keras_arrays,
     keras_layers.layer_with_cells,
@@ -47,15 +55,17 @@ KERAS = Framework(
 )
 TORCH = Framework(
     torch_modules.is_torch_module,
+    torch_modules.torch_rnns,
     torch_modules.torch_spec,
     torch_modules.torch_arrays,
-    lambda module: [torch_modules.rnn_in(module)],
+    torch_modules.modules_with_calls,
     ("forward", "__call__"),
     (torch_modules.RNNS,),
     torch_modules.torch_expression,
 )
 JAX = Framework(
     jax_modules.is_jax_module,
+    jax_modules.jax_rnns,
     jax_modules.jax_spec,
     jax_modules.jax_arrays,
     jax_modules.module_with_cells,
@@ -63,13 +73,55 @@ JAX = Framework(
     ("flax.nnx.", "equinox."),
     lambda module, names: jax_modules.jax_expression(module),
 )
+MLX = Framework(
+    mlx_modules.is_mlx_module,
+    mlx_modules.mlx_rnns,
+    mlx_modules.mlx_spec,
+    mlx_modules.mlx_arrays,
+    lambda layer: [layer],
+    ("__call__",),
+    ("mlx.nn.",),
+    lambda layer, names: f"{{name: layer[name] for name in {list(names)}}}",
+)
 # With torch as backend each Keras layer is a torch module too: it is read as Keras's.
-_FRAMEWORKS = (KERAS, TORCH, JAX)
+_FRAMEWORKS = (KERAS, TORCH, JAX, MLX)
 
 
 def framework_of(value: Any) -> Framework | None:
     """Return the framework of a module or layer, None of anything else."""
     return next((one for one in _FRAMEWORKS if one.owns(value)), None)
+
+
+def rnn_of_model(module: Any, framework: Framework, prefix: str = "") -> Any:
+    """Return the one RNN that a module contains under the prefix, a module without RNNs as it is.
+
+    Raises LayoutError if it contains several, or none under the prefix.
+    """
+    found: dict[int, tuple[str, Any]] = {}
+    for name, rnn in framework.inside(module):
+        found.setdefault(id(rnn), (name, rnn))  # one that is shared has its first name
+    names = [name for name, _ in found.values()]
+    if prefix and names in ([], [""]):
+        raise LayoutError(
+            f"prefix {prefix!r} chooses an RNN of a model by its name, found a"
+            f" {type(module).__name__}: omit " + Ask("prefix", None)
+        )
+    if not names:
+        return module
+    under = [(name, rnn) for name, rnn in found.values() if is_under(name, prefix)]
+    if len(under) == 1:
+        return under[0][1]
+    if not under:
+        raise LayoutError(
+            f"no RNN in this {type(module).__name__} has a name with prefix {prefix!r}; with "
+            + Ask("prefix")
+            + f" these would work: {list_names(names, 12)}"
+        )
+    listed = [f"{name} ({type(rnn).__name__})" for name, rnn in under]
+    raise LayoutError(
+        f"{type(module).__name__} contains {len(under)} RNNs: {', '.join(listed[:12])}; pass one of"
+        " them, or choose it with " + Ask("prefix", under[0][0])
+    )
 
 
 def overridden(module: Any, framework: Framework) -> str:

@@ -6,7 +6,7 @@ Modules of flax.linen and Haiku have no arrays of their own: their parameters ar
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -27,7 +27,7 @@ _NNX, _LINEN, _EQUINOX = "flax.nnx.", "flax.linen.", "equinox."
 _INSIDE = {"RNN": ("cell/",), "Bidirectional": ("forward_rnn/cell/", "backward_rnn/cell/")}
 # Where the cells and layers are that a layer of nnx runs.
 _RUNS = ("cell", "forward_rnn", "backward_rnn")
-_DEPTH = 8  # of modules in modules, for messages
+_DEPTH = 8  # of modules in modules
 
 
 def is_jax_module(value: Any) -> bool:
@@ -44,6 +44,21 @@ def is_no_weight(value: Any) -> bool:
     """Is it a variable of nnx that is not a weight: the state of a random number generator?"""
     names = class_names(value, _NNX)
     return "Variable" in names and "Param" not in names
+
+
+def jax_rnns(value: Any, path: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
+    """Yield the cells and layers in a module with their paths: layers/0/cell."""
+    children: Iterable[tuple[Any, Any]] = ()
+    if is_jax_cell(value):
+        yield path, value
+    elif isinstance(value, Mapping):
+        children = value.items()
+    elif isinstance(value, (list, tuple)) or "List" in class_names(value, _NNX):
+        children = enumerate(value)
+    elif is_jax_module(value):
+        children = vars(value).items()
+    for name, inside in children if depth else ():
+        yield from jax_rnns(inside, f"{path}/{name}" if path else str(name), depth - 1)
 
 
 def jax_spec(module: Any) -> RNNDescription:
@@ -268,22 +283,4 @@ def _no_jax_rnn(module: Any) -> LayoutError:
     need = "an LSTMCell or GRUCell of Equinox"
     if class_names(module, _NNX):
         need = f"one of Flax's {', '.join(_CELLS)}, RNN or Bidirectional"
-    text = f"{kind} is not {need}"
-    if found := list(_ways_to_cells(module, "", _DEPTH)):
-        text += f"; it contains {', '.join(found[:12])}: pass a recurrent one"
-    return LayoutError(text)
-
-
-def _ways_to_cells(value: Any, at: str, depth: int) -> Iterator[str]:
-    """Yield how the cells and layers in a module are reached: `.layers[0] (RNN)`."""
-    if at and (kind := _cell_class(value)):
-        yield f"{at} ({kind})"
-    elif depth and isinstance(value, (dict, Mapping)):
-        for key, inside in value.items():
-            yield from _ways_to_cells(inside, f"{at}[{key!r}]", depth - 1)
-    elif depth and (isinstance(value, (list, tuple)) or "List" in class_names(value, _NNX)):
-        for key, inside in enumerate(value):
-            yield from _ways_to_cells(inside, f"{at}[{key}]", depth - 1)
-    elif depth and is_jax_module(value):
-        for name, inside in vars(value).items():
-            yield from _ways_to_cells(inside, f"{at}.{name}", depth - 1)
+    return mismatch.not_recurrent(module, need)

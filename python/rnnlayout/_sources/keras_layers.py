@@ -30,9 +30,8 @@ def describe_keras_layer(layer: Any) -> RNNDescription:
     """
     if _keras_class(layer) is None:
         raise mismatch.not_recurrent(
-            layer, f"an {', '.join(CELLS)}, RNN or Bidirectional layer or a cell of these",
-            _keras_layers_in(layer, ""),
-        )  # fmt: skip
+            layer, f"an {', '.join(CELLS)}, RNN or Bidirectional layer or a cell of these"
+        )
     # A layer records what Keras before 2.3 left out. Keras 2's hard_sigmoid is another function.
     version = (2, 3) if class_names(layer, *_KERAS_2) else (3, 0)
     return RecurrentLayer((layer.name,), _layer_node(layer)).description(version)
@@ -68,15 +67,15 @@ def _more_weights(layer: Any) -> list[str]:
     return [getattr(w, "path", w.name) for w in layer.weights if id(w) not in own]
 
 
-def _keras_layers_in(layer: Any, above: str) -> Iterator[tuple[str, Any]]:
+def keras_rnns(layer: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the recurrent layers of a model or a wrapper such as TimeDistributed, with paths."""
+    if _keras_class(layer):
+        yield path, layer
+        return
     children = [(child.name, child) for child in getattr(layer, "layers", ())]
     children += [("layer", layer.layer)] if hasattr(layer, "layer") else []
     for name, child in children:
-        if _keras_class(child):
-            yield f"{above}{name}", child
-        else:
-            yield from _keras_layers_in(child, f"{above}{name}.")
+        yield from keras_rnns(child, f"{path}/{name}" if path else name)
 
 
 def _keras_class(layer: Any) -> str | None:

@@ -47,12 +47,9 @@ def more_parameters(module: Any, base: str, names: Iterable[str]) -> LayoutError
     )
 
 
-def not_recurrent(module: Any, need: str, inside: Iterable[tuple[str, Any]]) -> LayoutError:
-    """Return the error for a module or layer that is not an RNN. inside: those in it that are."""
-    text = f"{type(module).__name__} is not {need}"
-    if found := [f"{name} ({type(child).__name__})" for name, child in inside]:
-        text += f"; it contains {', '.join(found[:12])}: pass a recurrent one"
-    return LayoutError(text)
+def not_recurrent(module: Any, need: str) -> LayoutError:
+    """Return the error for a module or layer that is not an RNN and contains none."""
+    return LayoutError(f"{type(module).__name__} is not {need}, and contains none")
 
 
 def wrong_names(

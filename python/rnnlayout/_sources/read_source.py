@@ -1,10 +1,10 @@
 """Read whatever a user passes in as the arrays of one RNN, in the order of its layout.
 
 A source is, in the order in which it is tried: what load() returned, with one RNN (containers);
-a path, which is an error; a Weights or a result of convert(), which know their RNN; a module or
-layer, which describes it (frameworks); a dict of tensors, by their names (dicts); a list of arrays
-in a named layout; a flat vector with a spec. Which RNN the tensors are is one question for all of
-them (fitting).
+a path, which is an error; a module, layer or model with one, which describes it (frameworks); a
+Weights or a result of convert(), which know their RNN; a dict of tensors, by their names (dicts); a
+list of arrays in a named layout; a flat vector with a spec. Which RNN the tensors are is one
+question for all of them (fitting).
 """
 
 from __future__ import annotations
@@ -71,6 +71,11 @@ def read_source(
         raise flat_errors.bytes_for_weights(source, asked.spec)
     if isinstance(source, (str, bytes, PathLike)):
         raise path_error(source, asked.spec, asked.layout, prefix)
+    if framework := frameworks.framework_of(source):
+        under = prefix if source is whole else ""
+        source, prefix = frameworks.rnn_of_model(source, framework, under), ""
+        if framework.owns(source):
+            return _read_module(source, framework, asked)
     if prefix and source is whole and not has_names(source):
         raise LayoutError(
             f"prefix {prefix!r} chooses tensors of a dict by their names, found a"
@@ -80,8 +85,6 @@ def read_source(
         return _read_again(checked_rnn_of(source), asked)
     if isinstance(source, TensorDict):
         return _read_tensor_dict(source, prefix, asked)
-    if framework := frameworks.framework_of(source):
-        return _read_module(source, framework, asked)
     if isinstance(source, Mapping):
         return read_dict(source, prefix, asked)
     if isinstance(source, (list, tuple)):

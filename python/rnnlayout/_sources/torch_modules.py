@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from rnnlayout._native import LayoutError
@@ -13,6 +13,7 @@ from .keras_config import RNNDescription
 from .torch_names import PlainNames, plain_names, plain_value
 
 RNNS = "torch.nn.modules.rnn"
+_WRAPPERS = ("torch.nn.parallel", "torch._dynamo")  # around a module: DataParallel, torch.compile
 _QUANTIZED = ("torch.ao.nn.quanti", "torch.nn.quanti")
 _CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
 
@@ -22,13 +23,26 @@ def is_torch_module(value: Any) -> bool:
     return "Module" in class_names(value, "torch.nn.modules.module")
 
 
+def torch_rnns(module: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the RNNs in a module with their names in its state_dict().
+
+    A traced RNN is its own state_dict(): torch.jit.trace() keeps nothing else.
+    """
+    if _rnn_classes(rnn_in(module)):
+        yield path, module if hasattr(rnn_in(module), "bias") else module.state_dict()
+        return
+    wraps = class_names(module, *_WRAPPERS)
+    for name, child in module.named_children():
+        yield from torch_rnns(child, path if wraps else f"{path}.{name}" if path else name)
+
+
 def torch_spec(module: Any) -> RNNDescription:
     """Return how a module describes its RNN.
 
     Raises LayoutError if it is not an RNN itself, nor one with dropout of its weights.
     """
     module = rnn_in(module)
-    names = class_names(module, RNNS)
+    names = _rnn_classes(module)
     if class_names(module, *_QUANTIZED) or names in ([], ["RNNCellBase"]):
         raise _no_torch_rnn(module)
     if "RNNBase" in names:
@@ -76,7 +90,13 @@ def check_parameters(module: Any, names: Collection[str]) -> None:
     parameter = _parameter_class()
     found = [name for name, value in module.named_parameters() if isinstance(value, parameter)]
     if more := [name for name in found if name not in names and "parametrizations." not in name]:
-        raise mismatch.more_parameters(module, class_names(rnn_in(module), RNNS)[0], more)
+        raise mismatch.more_parameters(module, _rnn_classes(rnn_in(module))[0], more)
+
+
+def modules_with_calls(module: Any) -> list[Any]:
+    """Return the modules whose class says what they compute: a compiled one is its own program."""
+    rnn = rnn_in(module)
+    return [] if is_script(rnn) else [rnn]
 
 
 def rnn_in(module: Any) -> Any:
@@ -140,6 +160,21 @@ def _parametrized(module: Any, name: str) -> Any:
             one.training = True
 
 
+def is_script(module: Any) -> bool:
+    """Is it a module of TorchScript?"""
+    return bool(class_names(module, "torch.jit."))
+
+
+def _rnn_classes(module: Any) -> list[str]:
+    """Return the names of a module's classes of torch's RNNs, [] if it is no RNN."""
+    if not is_script(module):
+        return class_names(module, RNNS)
+    name = module.original_name  # of its class, whose module the compiled type has in its name
+    if not module._c._type().qualified_name().startswith(f"__torch__.{RNNS}."):
+        return []
+    return [name, "RNNCellBase" if name.endswith("Cell") else "RNNBase"]
+
+
 def class_names(value: Any, *modules: str) -> list[str]:
     """Return the names of the value's classes from modules whose names start with one of these."""
     return [c.__name__ for c in type(value).__mro__ if str(c.__module__).startswith(modules)]
@@ -151,7 +186,4 @@ def _no_torch_rnn(module: Any) -> LayoutError:
             f"{type(module).__module__.partition('.modules')[0]}.{quantized[0]} stores rounded"
             " weights: pass the module that it was quantized from"
         )
-    inside = [(name, child) for name, child in module.named_modules() if name]
-    rnns = [(name, child) for name, child in inside if class_names(child, RNNS)]
-    need = "an nn.LSTM, GRU, RNN or one of their cells"
-    return mismatch.not_recurrent(module, need, rnns)
+    return mismatch.not_recurrent(module, "an nn.LSTM, GRU, RNN or one of their cells")

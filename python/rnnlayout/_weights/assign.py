@@ -30,12 +30,12 @@ def assign(target: Any, tensors: Any) -> Any:
     """Put weights into a module or layer, in place; return it, or a new one if it is immutable.
 
     target: a torch nn.LSTM / GRU / RNN or cell, a Keras layer (or Bidirectional), a list of Keras
-        layers, one per layer of the RNN, or a cell, RNN or Bidirectional of flax.nnx: they are
-        changed. Keras layers that are not built yet are built. A cell of Equinox, or the
-        parameters of one RNN of Flax or Haiku (a dict, nested or not, of JAX or NumPy arrays) stay
-        as they are: the result is a new one, with arrays on the same device. A subclass may
-        override the call, as what it computes from its weights is its own; it may not have more
-        parameters.
+        layers, one per layer of the RNN, an LSTM, GRU or RNN of MLX, a model of one of these three
+        that contains one RNN, or a cell, RNN or Bidirectional of flax.nnx: they are changed. Keras
+        layers that are not built yet are built. A cell of Equinox, or the parameters of one RNN of
+        Flax or Haiku (a dict or nnx.State, nested or not, of JAX or NumPy arrays) stay as they are:
+        the result is a new one, with arrays on the same device. A subclass may override the call,
+        as what it computes from its weights is its own; it may not have more parameters.
     tensors: a Weights, what convert() returned, or a module or layer, in any layout; or a plain
         dict or list of arrays in the target's own. The dtype is the target's, or one that the
         target's represents exactly.
@@ -48,20 +48,41 @@ def assign(target: Any, tensors: Any) -> Any:
     if not targets:
         raise LayoutError("no target: the list is empty")
     framework = frameworks.framework_of(target)
+    if framework is frameworks.JAX:
+        return _assign_jax(target, tensors)
+    if framework:
+        targets = [frameworks.rnn_of_model(target, framework)]
+        if not framework.owns(targets[0]):
+            raise LayoutError(
+                "a traced RNN is not changed: assign to the module that was traced, and trace it"
+                " again"
+            )
     if all(map(frameworks.KERAS.owns, targets)):
         _assign_keras(targets, tensors)
     elif framework is frameworks.TORCH:
-        _assign_torch(target, tensors)
-    elif framework is frameworks.JAX:
-        return _assign_jax(target, tensors)
+        _assign_torch(targets[0], tensors)
+    elif framework is frameworks.MLX:
+        _assign_mlx(targets[0], tensors)
     elif isinstance(target, Mapping) and not isinstance(target, HasRNN | TensorDict):
         return _assigned_tree(target, tensors)
     else:
         raise LayoutError(
             f"{type(target).__name__} is not a torch module, a Keras layer, a list of Keras layers,"
-            " or a cell or parameters of Flax, Equinox or Haiku"
+            " a layer of MLX, or a cell or parameters of Flax, Equinox or Haiku"
         )
     return target
+
+
+def _assign_mlx(layer: Any, tensors: Any) -> None:
+    own = frameworks.MLX.describe(layer)
+    arrays = frameworks.MLX.arrays(layer, own)
+    given = _in_target_layout(tensors, own, _one_dtype(array.dtype for _, array in arrays))
+    mlx = sys.modules["mlx.core"]
+    new = {
+        name: mlx.array(present_array(array, given.dtype))
+        for name, array in zip(given.names, given.arrays, strict=True)
+    }
+    layer.update(new)
 
 
 def _assign_jax(module: Any, tensors: Any) -> Any:

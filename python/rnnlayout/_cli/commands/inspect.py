@@ -156,7 +156,7 @@ def _entry_text(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
 
 def _weight_rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what the weights of an RNN are."""
-    from rnnlayout._model.cells import CELLS
+    from rnnlayout._model.spec import CELLS
 
     spec = entry["spec"]
     sizes = [f"input {spec['input_size']}", f"hidden {spec['hidden_size']}"]

@@ -69,9 +69,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _subjects(options: argparse.Namespace) -> list[Any]:
     """Return what is drawn: the RNN that is described, or those of the file."""
-    from rnnlayout._model.cells import CELLS
     from rnnlayout._model.layout import CUDNN
     from rnnlayout._model.picture.layouts import Subject
+    from rnnlayout._model.spec import CELLS
 
     cell = options.what.partition(",")[0].strip()
     described = "," in options.what or cell in CELLS

@@ -60,7 +60,8 @@ def _read_safetensors(path: Path) -> TensorSet:
     if mapped[8:9] != b"{":
         raise FileError(f"{path}: its header does not begin with {{: it is not a safetensors file")
     header = parse_json_object(mapped[8 : 8 + nbytes], f"{path}: its header")
-    metadata = object_of_texts(header.pop("__metadata__", {}), f"{path}: __metadata__")
+    told = header.pop("__metadata__", None)  # MLX writes null
+    metadata = object_of_texts({} if told is None else told, f"{path}: __metadata__")
     check_texts(header, f"{path}: a name")
     data = memoryview(mapped)[8 + nbytes :]
     ranges: dict[str, tuple[int, int]] = {}

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from rnnlayout._model.asks import Ask, join_messages
-from rnnlayout._model.cells import CELLS
 from rnnlayout._model.layout import as_layout
+from rnnlayout._model.spec import CELLS
 from rnnlayout._model.undecided import error_with_name
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.caller_spec import ACTIVATIONS, check_hints

@@ -15,12 +15,11 @@ from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._files.tensor_sets.rnn_names import distinct_names
 from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.asks import Ask, Message
-from rnnlayout._model.cells import CELLS
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import known_layouts
-from rnnlayout._model.spec import HARD_SIGMOIDS, differing_fields
+from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, differing_fields
 from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.keras_config import SIGMOID_SINCE, RNNDescription

@@ -18,11 +18,10 @@ from rnnlayout import _native
 from rnnlayout._convert import engine
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints
 from rnnlayout._model.asks import Ask
-from rnnlayout._model.cells import CELLS
 from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.spec import HARD_SIGMOIDS, HARD_TIMES as _TIMES
+from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES as _TIMES
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_config import read_config, recurrent_activation
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version, config_of, kind_of

@@ -11,10 +11,9 @@ import numpy as np
 
 from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.asks import Ask
-from rnnlayout._model.cells import CELLS
 from rnnlayout._model.dtypes import take_bits
 from rnnlayout._model.layout import known_layouts
-from rnnlayout._model.spec import Spec
+from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import Weights, weights_of

@@ -10,10 +10,10 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record, write_records
-from rnnlayout._model.cells import CELLS
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import describe_config, initial_states
 from rnnlayout._model.errors import FileError
+from rnnlayout._model.spec import CELLS
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._weights.weights import Weights
 

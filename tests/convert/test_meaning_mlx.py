@@ -1,0 +1,143 @@
+"""The layers of MLX compute the same on both sides of a conversion."""
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+from oracles.frameworks import H, I, N, T, inputs, normal, run_torch, seeded, torch_module, weight
+from oracles.reference import Run, distance, distance_between, forward, from_cudnn
+
+import rnnlayout as rl
+
+ANSWERS_FOR = ("mlx",)
+
+LAYERS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN, "rnn_relu": nn.RNN}
+every_cell = pytest.mark.parametrize("cell", LAYERS)
+
+
+def mlx_layer(cell, rng=None, bias=True):
+    options = {"nonlinearity": nn.relu} if cell == "rnn_relu" else {}
+    layer = LAYERS[cell](I, H, bias=bias, **options)
+    rng = rng or seeded("start")
+    layer.update({name: mx.array(weight(rng, a.shape)) for name, a in layer.parameters().items()})
+    return layer
+
+
+def run_mlx(layer, x, h0, c0=None):
+    """Run a layer, whose axes are (N, T, I)."""
+    states = [mx.array(state[0]) for state in (h0, c0) if state is not None]
+    found = layer(mx.array(x.swapaxes(0, 1)), *states)
+    y, c = (found, None) if c0 is None else found
+    y = np.asarray(y).swapaxes(0, 1)
+    return Run(y, y[-1:], None if c is None else np.asarray(c)[None, :, -1])
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@every_cell
+def test_from_mlx_to_torch(cell, bias):
+    rng = seeded("from mlx", cell, bias)
+    layer = mlx_layer(cell, rng, bias)
+    weights = rl.convert(layer, to="torch", exact=True)
+    spec = rl.Spec(cell, I, H, bias="double" if bias else "none")
+    if cell == "gru" or not bias:  # other layers of MLX have one bias
+        assert weights.spec == spec
+    given = inputs(rng, spec)
+    module = torch_module(weights.spec)
+    rl.assign(module, weights)
+    expected = forward(from_cudnn(rl.pack(module), weights.spec), weights.spec, *given)
+    assert distance(run_mlx(layer, *given), expected) <= 1  # reference.Rounded
+    assert distance_between(run_mlx(layer, *given), run_torch(module, *given), expected) <= 1
+    back = rl.convert(module, to="mlx")
+    assert back.keys() == dict(layer).keys()
+    for name, array in layer.items():
+        assert back[name].tobytes() == np.asarray(array).tobytes(), name
+
+
+@every_cell
+def test_from_torch_to_mlx(cell):
+    rng = seeded("to mlx", cell)
+    spec = rl.Spec(cell, I, H)
+    module = torch_module(spec, rng)
+    given = inputs(rng, spec)
+    layer = mlx_layer(cell)
+    assert rl.describe(spec, "mlx") == {name: a.shape for name, a in layer.items()}
+    assert rl.assign(layer, module) is layer
+    expected = forward(from_cudnn(rl.pack(module), spec), spec, *given)
+    # a sum of two biases is rounded, one of the additions that reference.Rounded counts
+    assert distance(run_mlx(layer, *given), expected) <= 1
+
+
+@every_cell
+def test_a_layer_describes_itself(cell):
+    """Its axes are those of batch_first, and the function of an RNN is known."""
+    layer = mlx_layer(cell)
+    x = normal(seeded("describes", cell), N, T, I)
+    found = layer(mx.array(x))
+    y = np.asarray(found[0] if cell == "lstm" else found)
+    weights = rl.Weights(layer)
+    assert weights.spec.cell == cell
+    spec = weights.spec
+    h0 = np.zeros((1, N, H), "f4")
+    expected = forward(from_cudnn(weights.pack(), spec), spec, x.swapaxes(0, 1), h0,
+                       h0 if cell == "lstm" else None)  # fmt: skip
+    for one in (y, rl.RNN(layer)(x)[0]):
+        run = Run(one.swapaxes(0, 1), expected.h.value, expected.c and expected.c.value)
+        assert distance(run, expected) <= 1
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_half_precision(dtype):
+    layer, other = mlx_layer("gru", seeded("half")), mlx_layer("gru")
+    for one in (layer, other):
+        one.set_dtype(dtype)
+    rl.assign(other, rl.convert(layer, to="torch", exact=True))
+    assert all(mx.array_equal(other[name], layer[name]) for name in layer)
+    assert other["Wx"].dtype == dtype
+
+
+def test_a_file_that_mlx_wrote(tmp_path):
+    layer = mlx_layer("lstm", seeded("file"))
+    model = nn.Sequential(layer, nn.Linear(H, 2))
+    for name in ("model.safetensors", "model.npz"):
+        model.save_weights(str(tmp_path / name))
+        assert (rl.load(tmp_path / name)["layers.0"].pack() == rl.pack(layer)).all()
+    changed = rl.Weights(mlx_layer("lstm", seeded("other")))
+    rl.convert_file(tmp_path / "model.safetensors", tmp_path / "torch.safetensors", to="torch")
+    rl.save(tmp_path / "layer.safetensors", changed.to("mlx"))
+    layer.load_weights(str(tmp_path / "layer.safetensors"))
+    assert (rl.pack(layer) == changed.pack()).all()
+
+
+class Doubled(nn.GRU):
+    def __call__(self, x, hidden=None):
+        return 2 * super().__call__(x, hidden)
+
+
+class Normed(nn.LSTM):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.norm = nn.LayerNorm(H)
+
+
+def test_layers_that_compute_something_else():
+    doubled = Doubled(I, H)
+    with pytest.raises(rl.LayoutError, match=r"overrides __call__\(\) of GRU") as caught:
+        rl.Weights(doubled)
+    repair = str(caught.value).split("computes the same, pass ")[1].split(", and run it with")[0]
+    assert (eval(repair, {"rl": rl, "layer": doubled}).pack() == rl.pack(dict(doubled))).all()
+    with pytest.raises(rl.LayoutError, match=r"'norm\.weight'"):
+        rl.Weights(Normed(I, H))
+    with pytest.raises(rl.LossyError, match=r"need MLX's tanh or relu.*dict"):
+        rl.Weights(nn.RNN(I, H, nonlinearity=mx.sin))
+    with pytest.raises(rl.LayoutError, match="Linear is not an LSTM, GRU or RNN of MLX"):
+        rl.Weights(nn.Linear(I, H))
+
+
+def test_a_model_with_one_rnn():
+    model = nn.Sequential(nn.Linear(2, I), mlx_layer("gru", seeded("one")))
+    assert (rl.pack(model) == rl.pack(model.layers[1])).all()
+    assert rl.convert(dict(tree_flatten(model.parameters())), prefix="layers.1", to="mlx").keys()
+    other = mlx_layer("gru", seeded("two"))
+    assert rl.assign(model, other) is model
+    assert (rl.pack(model) == rl.pack(other)).all()

@@ -1,0 +1,116 @@
+"""A torch module that contains one RNN, or one that a prefix chooses, in the place of the RNN."""
+
+import numpy as np
+import pytest
+import torch
+from oracles.frameworks import seeded, torch_module
+
+import rnnlayout as rl
+
+N, T, I, H = 2, 3, 5, 4  # noqa: E741
+SPEC = rl.Spec("gru", I, H, 2, bidirectional=True)
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = torch_module(SPEC, seeded("encoder"))
+        self.encoder.batch_first = True
+        self.head = torch.nn.Linear(2 * H, 2)
+
+    def forward(self, x):
+        return self.head(self.encoder(x)[0])
+
+
+class Two(Model):
+    def __init__(self):
+        super().__init__()
+        self.cell = torch_module(rl.Spec("lstm", I, H), seeded("cell"))
+        self.same = self.encoder
+
+    def forward(self, x):
+        return self.encoder(x)[0], self.same(x)[0], self.cell(x)[0]
+
+
+WRAPPED = {
+    "itself": lambda model: model,
+    "Sequential": torch.nn.Sequential,
+    "DataParallel": torch.nn.DataParallel,
+    "compiled": torch.compile,
+    "scripted": torch.jit.script,
+    "compiled inside DataParallel": lambda model: torch.nn.DataParallel(torch.compile(model)),
+}
+scripts = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+
+
+@scripts
+@pytest.mark.parametrize("wrap", WRAPPED)
+def test_a_model_with_one_rnn(wrap):
+    model = Model()
+    wrapped = WRAPPED[wrap](model)
+    weights = rl.Weights(wrapped)
+    assert weights.spec == SPEC and weights.batch_first is True
+    assert (weights.pack() == rl.pack(model.encoder)).all()
+    x = seeded("x").standard_normal((N, T, I)).astype("f4")
+    with torch.no_grad():
+        y = wrapped(torch.from_numpy(x))
+        found = model.head(torch.from_numpy(rl.RNN(wrapped)(x)[0]))
+    # sums of at most I + 2 H + 2 numbers below 1 in each of T steps and 2 layers, and the head's
+    np.testing.assert_allclose(y, found, rtol=0, atol=4 * T * (I + 2 * H + 2) * 2.0**-24)
+
+    other = rl.Weights(torch_module(SPEC, seeded("other")))
+    assert rl.assign(wrapped, other) is wrapped
+    assert (rl.pack(wrapped) == other.pack()).all()
+
+
+@scripts
+@pytest.mark.parametrize("wrap", [torch.nn.DataParallel, torch.compile, torch.jit.script])
+def test_a_wrapped_rnn(wrap):
+    module = torch_module(SPEC, seeded("wrapped"))
+    assert (rl.pack(wrap(module)) == rl.pack(module)).all()
+    with pytest.raises(rl.LayoutError, match=r"prefix 'a' chooses an RNN .* omit prefix="):
+        rl.pack(wrap(module), prefix="a")
+
+
+@scripts
+def test_a_traced_model_has_the_weights_alone():
+    model = Model()
+    traced = torch.jit.trace(model, torch.zeros(N, T, I))
+    weights = rl.Weights(traced)
+    assert weights.spec == SPEC and weights.batch_first is None
+    assert (weights.pack() == rl.pack(model)).all()
+    plain = torch.nn.Sequential(torch.nn.RNN(I, H, nonlinearity="relu"))
+    traced = torch.jit.trace(plain, torch.zeros(T, N, I))
+    assert rl.Weights(traced, cell="rnn_relu") == rl.Weights(plain)
+    with pytest.raises(rl.LayoutError, match=r"a traced RNN .* trace it again"):
+        rl.assign(traced, plain)
+
+
+@pytest.mark.parametrize("wrap", [lambda model: model, torch.nn.DataParallel, torch.jit.script])
+@scripts
+def test_a_prefix_chooses_among_several(wrap):
+    model = Two()
+    wrapped = wrap(model)
+    # TorchScript has no object for a module that has two names
+    with pytest.raises(
+        rl.LayoutError, match=r"contains [23] RNNs: encoder \(.*\), cell \(.*prefix='encoder'"
+    ):
+        rl.pack(wrapped)
+    assert (rl.pack(wrapped, prefix="cell") == rl.pack(model.cell)).all()
+    assert (rl.pack(wrapped, prefix="encoder.") == rl.pack(model.encoder)).all()
+    with pytest.raises(rl.LayoutError, match=r"prefix 'head'; with prefix= these would work: 'enc"):
+        rl.pack(wrapped, prefix="head")
+
+
+def test_a_model_without_an_rnn():
+    with pytest.raises(rl.LayoutError, match=r"Linear is not an nn.LSTM, .* and contains none"):
+        rl.pack(torch.nn.Linear(2, 3))
+
+
+def test_a_users_scripted_class_of_the_same_name():
+    class LSTM(torch.nn.Module):
+        def forward(self, x):
+            return 2 * x
+
+    with pytest.raises(rl.LayoutError, match="and contains none"):
+        rl.pack(torch.jit.script(LSTM()))
