@@ -3,12 +3,15 @@
 import re
 
 import equinox as eqx
+import flax
 import flax.linen as nn
 import jax
 import numpy as np
+import optax
 import pytest
 import torch
 from flax import nnx
+from flax.training.train_state import TrainState
 
 import rnnlayout as rl
 
@@ -143,3 +146,54 @@ def test_weights_that_do_not_fit_parameters():
         rl.assign(params, torch.nn.LSTM(I, 5))
     with pytest.raises(rl.LayoutError, match="float32 cannot represent every float64"):
         rl.assign(params, torch.nn.LSTM(I, H).double())
+
+
+def test_a_state_of_nnx_is_a_target():
+    """The result is a new State, which nnx.update() takes; the old one stays."""
+    cell, other = nnx_cell(), rl.Weights(nnx.GRUCell(I, H, rngs=nnx.Rngs(0)))
+    state = nnx.state(cell, nnx.Param)
+    new = rl.assign(state, other)
+    assert type(new) is nnx.State and rl.Weights(new) == other
+    assert rl.Weights(state) == rl.Weights(cell) != other
+    nnx.update(cell, new)
+    assert rl.Weights(cell) == other
+
+
+def test_what_contains_parameters_says_how_to_pass_them():
+    params = {"i" + gate: {"kernel": np.ones((I, H), "f4")} for gate in "ifgo"} | {
+        "h" + gate: {"kernel": np.ones((H, H), "f4"), "bias": np.ones(H, "f4")} for gate in "ifgo"
+    }
+    state = TrainState.create(apply_fn=None, params=params, tx=optax.identity())
+    with pytest.raises(
+        rl.LayoutError, match=r"a TrainState is more than weights: pass its \.params"
+    ):
+        rl.Weights(state)
+    other = rl.Weights(jax.tree.map(lambda a: a + 1, params))
+    with pytest.raises(rl.LayoutError) as caught:
+        rl.assign(state, other)
+    repair = str(caught.value).split(" is ")[-1]
+    found = eval(repair, {"rl": rl, "target": state, "tensors": other})
+    assert rl.Weights(found.params) == other
+
+    boxed = jax.tree.map(lambda a: nn.Partitioned(a, names=(None,) * a.ndim), params)
+    for call in (rl.Weights, lambda boxed: rl.assign(boxed, other)):
+        with pytest.raises(rl.LayoutError) as caught:
+            call(boxed)
+        repair = re.search(r"pass (flax\.linen\.meta\.unbox\(params\))", str(caught.value))[1]
+        unboxed = eval(repair, {"flax": flax, "params": boxed})
+        assert rl.Weights(unboxed) == rl.Weights(params)
+
+
+class Tensor:
+    """As tinygrad's: it has no array interface."""
+
+    def __init__(self, array):
+        self.numpy = lambda: array
+
+
+def test_tensors_that_numpy_does_not_know():
+    tensors = {name: Tensor(np.ones(shape, "f4")) for name, shape in
+               rl.describe(rl.Spec("lstm", I, H), "torch").items()}  # fmt: skip
+    with pytest.raises(rl.LayoutError, match=r"weight_ih_l0 is a Tensor, .*: pass its \.numpy\(\)"):
+        rl.Weights(tensors)
+    assert rl.Weights({name: t.numpy() for name, t in tensors.items()}).spec.cell == "lstm"

@@ -89,6 +89,8 @@ def read_source(
         return read_dict(source, prefix, asked)
     if isinstance(source, (list, tuple)):
         return _read_list(list(source), asked)
+    if isinstance(getattr(source, "params", None), Mapping):  # Flax's TrainState
+        raise LayoutError(f"a {type(source).__name__} is more than weights: pass its .params")
     return _read_flat(source, asked)
 
 

@@ -63,8 +63,15 @@ def assign(target: Any, tensors: Any) -> Any:
         _assign_torch(targets[0], tensors)
     elif framework is frameworks.MLX:
         _assign_mlx(targets[0], tensors)
+    elif "State" in torch_modules.class_names(target, "flax.nnx."):
+        return _assigned_state(target, tensors)
     elif isinstance(target, Mapping) and not isinstance(target, HasRNN | TensorDict):
         return _assigned_tree(target, tensors)
+    elif isinstance(getattr(target, "params", None), Mapping):
+        raise LayoutError(
+            f"a {type(target).__name__} is more than weights: its copy with new ones is"
+            " target.replace(params=rl.assign(target.params, tensors))"
+        )
     else:
         raise LayoutError(
             f"{type(target).__name__} is not a torch module, a Keras layer, a list of Keras layers,"
@@ -92,13 +99,22 @@ def _assign_jax(module: Any, tensors: Any) -> Any:
     return jax_modules.set_arrays(module, _maker_like(given))
 
 
+def _assigned_state(state: Any, tensors: Any) -> Any:
+    """Return a State of nnx with new values."""
+    nnx, jax = sys.modules["flax.nnx"], sys.modules["jax"]
+    new = jax.tree.map(lambda value: value, state)  # a copy, whose variables are its own
+    nnx.replace_by_pure_dict(new, _assigned_tree(nnx.to_pure_dict(state), tensors))
+    return new
+
+
 def _assigned_tree(tree: Mapping[Any, Any], tensors: Any) -> Any:
     """Return the parameters of one RNN with new values. Their structure stays."""
     leaves = flatten_dicts(tree)
     if kinds := {type(a).__name__ for a in leaves.values()} - {"ndarray", "ArrayImpl"}:
+        boxed = any(hasattr(a, "unbox") for a in leaves.values())
         raise LayoutError(
             f"the target is a dict with values of {', '.join(sorted(kinds))}, need arrays of JAX or"
-            " NumPy: pass the module itself"
+            f" NumPy: pass {'flax.linen.meta.unbox(params)' if boxed else 'the module itself'}"
         )
     found = _rnn_of(tree, tensors)
     spec = asdict(found.spec) | {"bias": found.spec.bias != "none"}
