@@ -87,8 +87,9 @@ class DataFiles:
             if isinstance(error, FileNotFoundError):
                 repair = f"copy it to the folder of {self._model}, or export the model again with"
                 raise FileError(f"{what} does not exist: {repair} external_data=False") from None
-            is_link = isinstance(error, OSError) and error.errno == errno.ELOOP
-            why = "is a link" if is_link else f"cannot be read: {getattr(error, 'strerror', error)}"
+            why = f"cannot be read: {getattr(error, 'strerror', error)}"
+            if isinstance(error, OSError) and error.errno == errno.ELOOP:
+                why = "is a link: copy both files to another folder with cp -L"
             raise FileError(f"{what} {why}: {beside}: {_ONE_FILE}") from None
         try:
             found = os.fstat(handle)
