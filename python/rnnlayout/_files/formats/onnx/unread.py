@@ -12,7 +12,7 @@ _PRODUCTS = {"MatMul", "Gemm"}
 _TORCH = "torch.nn.modules.rnn."
 _EXPORT = (
     "export it with torch.onnx.export(..., dynamo=False), which keeps nn.RNN, nn.GRU and nn.LSTM as"
-    " nodes, or read the weights from where they come from: a state_dict, a Keras file"
+    " nodes; of cells read the weights from where they come from: a state_dict, a Keras file"
 )
 
 
