@@ -184,6 +184,7 @@ def convert_file(
             why = f"{dst}: a {target.suffix} file cannot have layout {to}: pass "
             raise LayoutError(why + fits)
         found, file = read_file(path, hints)
+        out.sources += found.files
         found = choose_rnns(found, only, stack)
         _check_all_read(found, "convert the others with " + Ask("only", [*found]))
         if exact and (
@@ -252,7 +253,8 @@ def convert_into(
     if format_to_write(dst) is not format:
         raise FileError(f"{dst}: a copy of {model} needs the same suffix, {format.suffix}")
     old, file = _read_model(model, hints)
-    new = stack_layers_as_in(choose_rnns(load(path, **hints), only, stack), old)
+    source = load(path, **hints)
+    new = stack_layers_as_in(choose_rnns(source, only, stack), old)
     check_free(dst, force, path, model)
     pairs = _pairs(new, old, map, path, model)
     conversions = {
@@ -261,6 +263,7 @@ def convert_into(
     }
     notes: list[str] = []
     with write_whole_file(dst, force=force, source=path, dry_run=dry_run) as out:
+        out.sources += [*source.files, *old.files]
         if file is not None:
             notes = file.copy(out, conversions, progress)
         elif put is not None:

@@ -3,12 +3,15 @@
 import io
 import json
 import pickle
+import re
 import tempfile
 import zipfile
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
 
 import rnnlayout as rl
 
@@ -20,7 +23,7 @@ LAYOUTS = {
     ".old.pt": "torch", ".h5": "keras", ".weights.h5": "keras", ".keras": "keras", ".onnx": "onnx",
     ".pkl": "torch", ".msgpack": "flax-linen",
     ".eqx": "equinox", ".pdparams": "torch", ".index": "torch",
-    ".params": "mxnet-gluon",
+    ".params": "mxnet-gluon", ".data.onnx": "onnx",
 }  # fmt: skip
 
 
@@ -45,6 +48,9 @@ def good(suffix):
                     np.save(file, array)
         elif suffix == ".index":
             return table(entries_of(made))
+        elif suffix == ".data.onnx":
+            rl.save(path, made)
+            return in_another_file(onnx.load(path)).SerializeToString()
         elif suffix in RECORDED:
             return (DATA / RECORDED[suffix]).read_bytes()
         elif suffix == ".pkl":
@@ -55,6 +61,27 @@ def good(suffix):
 
 
 NUMBERS = "data-00000-of-00001"  # beside the index of a checkpoint of TensorFlow
+BESIDE = "onnx.data"  # a model of ONNX
+
+
+def in_another_file(model):
+    """Return a model whose W, R and B are in the file onnx.data."""
+    at = 0
+    for tensor in model.graph.initializer:
+        if (role := tensor.name.split("/")[-1]) in "WRB":
+            nbytes = weights("onnx")[role].nbytes
+            tensor.ClearField("raw_data")
+            stored(tensor, location=BESIDE, offset=at, length=nbytes)
+            at += nbytes
+    return model
+
+
+def stored(tensor, **place):
+    """Store a tensor in another file."""
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in place.items():
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
 
 
 def varint(n):
@@ -123,12 +150,29 @@ def beside(path):
         path.with_name(path.name + ".json").write_text(json.dumps(described()))
     if path.suffix == ".index":
         allowed(path)[-1].write_bytes(numbers())
+    if path.suffix == ".onnx":
+        values = b"".join(array.tobytes() for array in weights("onnx").values())
+        path.with_name(BESIDE).write_bytes(values)
 
 
 def allowed(path):
     """Return the files that reading one may open."""
     names = (path.name, f"{path.name}.json", f"{path.stem}.json", f"{path.stem}.{NUMBERS}")
+    names = (path.name, BESIDE) if path.suffix == ".onnx" else names
     return [path.with_name(name) for name in names]
+
+
+def named(path):
+    """Return the files in its own folder that a model of ONNX names, which may be opened."""
+    if path.suffix != ".onnx":
+        return []
+    try:
+        tensors = onnx.ModelProto.FromString(path.read_bytes()).graph.initializer
+    except DecodeError:
+        return []
+    places = [one.value for tensor in tensors for one in tensor.external_data]
+    bare = [one for one in places if isinstance(one, str) and re.fullmatch(r"[^/\\\0]+", one)]
+    return [path.with_name(one) for one in bare if not one.startswith(".")]
 
 
 def save_old(path, made):

@@ -1,11 +1,13 @@
 """Hostile ONNX models."""
 
+import contextlib
 import os
+import socket
 
 import numpy as np
 import onnx
-from files.hostile.case import files
-from files.hostile.good import varint, weights
+from files.hostile.case import EITHER, files
+from files.hostile.good import BESIDE, stored, varint, weights
 from onnx import TensorProto, helper, numpy_helper
 
 LONGEST_SIZE = (1 << 63) - 1
@@ -42,10 +44,12 @@ def external(place, said):
         (folder / "link.bin").symlink_to(path.parent / "outside.bin")
         (folder / "linked").symlink_to(path.parent)
         os.link(path.parent / "outside.bin", folder / "hard.bin")
+        (path.parent / ".hidden").write_bytes(values)
+        (path.parent / "back\\slash").write_bytes(values)
         tensor = TensorProto(name="W", data_type=1, dims=[1, 12, 5])
         if said:
             tensor.data_location = TensorProto.EXTERNAL
-        where = place.format(folder=folder, name=folder.name)
+        where = place.format(folder=folder, name=folder.name, path=path.name)
         tensor.external_data.add(key="location", value=where)
         return model({"W": tensor})
 
@@ -53,18 +57,116 @@ def external(place, said):
 
 
 EXTERNAL = {
-    "beside": "{name}/W.bin",
+    "in a folder": "{name}/W.bin",
+    "here, with a slash": "./outside.bin",
     "above": "../outside.bin",
     "above, in the middle": "{name}/../../outside.bin",
+    "the folder": ".",
+    "the folder above": "..",
     "absolute": "{folder}/W.bin",
     "the system's": "/etc/passwd",
-    "a symbolic link": "{name}/link.bin",
     "under a symbolic link": "{name}/linked/outside.bin",
-    "a hard link": "{name}/hard.bin",
+    "a hard link in a folder": "{name}/hard.bin",
+    "hidden": ".hidden",
+    "a backslash": "back\\slash",
     "nothing": "",
-    "a null byte": "{name}/W.bin\0x",
+    "a null byte": "outside.bin\0x",
     "a device": "/dev/zero",
+    "the model itself": "{path}",
+    "a long name": "../" * 100_000,
 }
+
+
+def beside_it(make, *places, **more):
+    """Return a model with W in onnx.data, which make(path) makes. places: its external_data."""
+
+    def write(path):
+        make(path.with_name(BESIDE))
+        tensor = TensorProto(name="W", data_type=1, dims=[1, 12, 5], **more)
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in [("location", BESIDE), *places]:
+            tensor.external_data.add(key=key, value=value)
+        return model({"W": tensor})
+
+    return write
+
+
+def claimed_again(path):
+    """A megabyte of another file, claimed by 480 tensors."""
+    nodes = [
+        helper.make_node("LSTM", ["X", f"W{k}", "R", "B"], [f"Y{k}"], f"lstm{k}", hidden_size=3)
+        for k in range(480)
+    ]
+    made = model_of(nodes=nodes)
+    path.with_name(BESIDE).write_bytes(bytes(12 * 20_000 * 4))
+    for k in range(480):
+        tensor = TensorProto(name=f"W{k}", data_type=1, dims=[1, 12, 20_000])
+        made.graph.initializer.append(stored(tensor, location=BESIDE))
+    return made.SerializeToString()
+
+
+def to(target):
+    return lambda path: path.symlink_to(target)
+
+
+def a_socket(path):
+    with socket.socket(socket.AF_UNIX) as end, contextlib.chdir(path.parent):
+        end.bind(path.name)  # short, as a socket's has to be
+
+
+def linked_to_a_file(path):
+    (path.parent / "outside.bin").write_bytes(bytes(240))
+    path.symlink_to("outside.bin")
+
+
+def of(nbytes):
+    return lambda path: path.write_bytes(bytes(nbytes))
+
+
+GROWS, STEPS = "times the size of the file", "too many steps"
+ONE_FILE, NO_NUMBER = "external_data=False", "is not a number: .*external_data=False"
+CUT = "it is cut short, or belongs to another model: .*external_data=False"
+PLACES = {
+    "a link": (beside_it(linked_to_a_file), f"is a link: .*{ONE_FILE}"),
+    "a link to a device": (beside_it(to("/dev/zero")), f"is a link: .*{ONE_FILE}"),
+    "a link to nothing": (beside_it(to("nowhere")), f"is a link: .*{ONE_FILE}"),
+    "a link to itself": (beside_it(to(BESIDE)), f"is a link: .*{ONE_FILE}"),
+    "a folder": (beside_it(os.mkdir), f"is not a regular file: .*{ONE_FILE}"),
+    "a FIFO": (beside_it(os.mkfifo), f"is not a regular file: .*{ONE_FILE}"),
+    "a socket": (beside_it(a_socket), f"cannot be read: .*{ONE_FILE}"),
+    "a missing file": (beside_it(lambda path: None), f"does not exist: .*{ONE_FILE}"),
+    "an empty file": (beside_it(of(0)), "needs 240 bytes, it has 0"),
+    "a file of another model": (beside_it(of(200), ("length", "240")), CUT),
+    "a file of another model, no length": (beside_it(of(200)), "needs 240 bytes, it has 200"),
+    "a longer file, no length": (beside_it(of(300)), "needs 240 bytes, it has 300"),
+    "a length of another tensor": (beside_it(of(300), ("length", "244")), "needs 240 bytes"),
+    "an offset at the end": (beside_it(of(240), ("offset", "240"), ("length", "240")), CUT),
+    "an offset outside": (beside_it(of(240), ("offset", "241"), ("length", "0")), CUT),
+    "an offset outside, no length": (beside_it(of(240), ("offset", "1000")), CUT),
+    "a huge length": (beside_it(of(240), ("length", "9" * 19)), CUT),
+    "a huge offset": (beside_it(of(240), ("offset", "9" * 19), ("length", "240")), CUT),
+    "a sum beyond 64 bits": (
+        beside_it(of(240), ("offset", str((1 << 63) - 1)), ("length", str((1 << 63) + 1))), CUT,
+    ),
+    **{f"{key} {name}": (beside_it(of(240), (key, text)), NO_NUMBER)
+       for key in ("offset", "length")
+       for name, text in {"below 0": "-240", "nothing": "", "a word": "W", "a float": "240.0",
+                          "of 100,000 digits": "9" * 100_000, "with a blank": " 240",
+                          "of another script": "\u0662\u0664\u0660", "signed": "+240",
+                          "of 16": "0xf0", "in parts": "2_40"}.items()},
+    "two files": (beside_it(of(240), ("location", BESIDE)), f"recorded twice .*{ONE_FILE}"),
+    "two offsets": (
+        beside_it(of(240), ("offset", "0"), ("offset", "0")), f"recorded twice .*{ONE_FILE}",
+    ),
+    "very many keys": (
+        beside_it(of(240), *[(f"{k}", "") for k in range(50_000)], ("length", "1")),
+        "needs 240 bytes",
+    ),
+    "claimed again": (claimed_again, GROWS, EITHER),
+    "bytes in the model too": (
+        beside_it(of(240), raw_data=bytes(240)), f"in the model and in another .*{ONE_FILE}",
+    ),
+}  # fmt: skip
 
 
 # -------------------------------------------------------------------------------------- shapes
@@ -167,7 +269,6 @@ def two_of_a_name():
     return made.SerializeToString()
 
 
-GROWS, STEPS = "times the size of the file", "too many steps"
 NONSENSE = [
     ("Transpose", ["n0"], {"perm": [0, 0, 5]}), ("Transpose", [], {}),
     ("Concat", ["n0", "n0"], {}), ("Concat", ["n0", "B"], {"axis": 0}),
@@ -269,9 +370,10 @@ def too_large(path):
 
 CASES = {
     **files({f"data {name}{'' if said else ', not said'}":
-             (external(place, said), "save_as_external_data=False")
+             (external(place, said), "external_data=False")
              for name, place in EXTERNAL.items() for said in (True, False)},
             ".onnx", kind="ONNX, "),
+    **files({f"data, {name}": place for name, place in PLACES.items()}, ".onnx", kind="ONNX, "),
     **files({name: (lambda path, given=given: model(given), says)
              for name, (given, says) in GIVEN.items()}, ".onnx", kind="ONNX, "),
     **files({name: (lambda path, given=given, nodes=nodes: model(given, nodes), says)

@@ -7,7 +7,7 @@ import socket
 from files.hostile.case import EITHER, files
 from files.hostile.good import LAYOUTS, good
 
-SUFFIXES = [suffix for suffix in LAYOUTS if suffix not in (".old.pt", ".pkl")]
+SUFFIXES = [suffix for suffix in LAYOUTS if suffix not in (".old.pt", ".pkl", ".data.onnx")]
 
 
 def to(target):

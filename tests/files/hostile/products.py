@@ -17,6 +17,7 @@ import onnx
 from files.hostile import onnxes, pickles, trees
 from files.hostile.case import EITHER, Case
 from files.hostile.good import (
+    BESIDE,
     HEADER,
     MAGIC,
     archive,
@@ -25,6 +26,7 @@ from files.hostile.good import (
     entry,
     good,
     members,
+    stored,
     varint,
 )
 from onnx import helper
@@ -244,6 +246,19 @@ def uses(n):
     return onnxes.model(onnxes.of_n0(), chain, nodes)
 
 
+def claims(n):
+    """n / 4 recurrent nodes, each with its own W: all are the same bytes of another file."""
+    nodes = [
+        helper.make_node("LSTM", ["X", f"W{k}", "R", "B"], [f"Y{k}"], f"lstm{k}", hidden_size=3)
+        for k in range(n // 4)
+    ]
+    made = onnxes.model_of(nodes=nodes)
+    for k in range(n // 4):
+        tensor = onnx.TensorProto(name=f"W{k}", data_type=1, dims=[1, 12, 5])
+        made.graph.initializer.append(stored(tensor, location=BESIDE, offset=0, length=240))
+    return made.SerializeToString()
+
+
 def value_names(n):
     """n initializers with names of n characters."""
     made = onnxes.model_of()
@@ -282,6 +297,7 @@ PRODUCTS = {
     "equal names.keras": equal_names,
     "sequences.onnx": sequence,
     "uses of a chain.onnx": uses,
+    "claims of the same bytes.onnx": claims,
     "long names.onnx": value_names,
 }
 SIZES = (480, 4800)

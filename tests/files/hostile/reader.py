@@ -23,7 +23,7 @@ from pathlib import Path
 import h5py  # noqa: F401
 import numpy as np
 import onnx  # noqa: F401
-from files.hostile.good import SPEC, allowed, beside
+from files.hostile.good import SPEC, allowed, beside, named
 from files.hostile.limits import MOST_NBYTES, Meter, longest
 from files.hostile.sins import SINS
 
@@ -98,7 +98,7 @@ def variants(watch, path, ends, flips, seed):
 
     def one(what, codes):
         answer = watch(command, "inspect", changed, *options)
-        if why := wrong(answer, codes, allowed(changed)):
+        if why := wrong(answer, codes, [*allowed(changed), *named(changed)]):
             found["bad"].append(f"{what}: {why}")
         return answer["code"] == 0
 

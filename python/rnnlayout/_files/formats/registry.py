@@ -2,8 +2,8 @@
 
 Each format is a value of one of the classes below. Its functions raise FileError for a file that is
 malformed or unsafe, and MissingExtraError if a package is missing. They open no file but the one
-named (weight_space.py also the JSON beside it, tensorflow the data), and allocate little more than
-its size (tensor_sets/file_limits.py).
+named (weight_space.py also the JSON beside it, tensorflow and onnx the data), and allocate little
+more than its size (tensor_sets/file_limits.py).
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def apply_hints(found: Found, hints: Hints, prefixes: Sequence[str]) -> Found:
             entries[name] = _with_spec(weights, hints)
         except (LayoutError, SpecError) as error:
             unread[name] = error_with_name(error, name)
-    return Found(entries, unread, found.notes, found.others)
+    return Found(entries, unread, found.notes, found.others, files=found.files)
 
 
 def _check_hints(weights: Weights, hints: Hints, alone: bool) -> None:

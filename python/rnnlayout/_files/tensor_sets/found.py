@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from rnnlayout._model.errors import UnknownNameError
@@ -20,7 +21,8 @@ class Found(Mapping[str, Weights]):
     the file records. refused: of those that could not be read. Looking up such a name raises its
     error, looking up any other an UnknownNameError, which is a KeyError.
     notes: messages about how the file was read. others: the names of the file's tensors that
-    belong to no RNN. unused: the names of the RNNs that prefix= or only= did not choose.
+    belong to no RNN. unused: the names of the RNNs that prefix= or only= did not choose. files:
+    what was read beside the file itself, such as a model's data.
 
         >>> found = Found({}, {"lstm": ValueError("it has peepholes")})
         >>> found.refused, len(found), found.get("lstm")
@@ -34,6 +36,7 @@ class Found(Mapping[str, Weights]):
         notes: Iterable[str] = (),
         others: Iterable[str] = (),
         unused: Iterable[str] = (),
+        files: Iterable[Path] = (),
     ) -> None:
         unread = unread or {}
         self._entries = dict(entries)
@@ -42,6 +45,7 @@ class Found(Mapping[str, Weights]):
         self.notes = list(notes)
         self.others = tuple(others)
         self.unused = tuple(unused)
+        self.files = tuple(files)
 
     @property
     def unread(self) -> dict[str, Exception]:

@@ -27,12 +27,14 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 class Output:
     """A file that is being written: open it as a path; at the end it appears as `target`.
 
-    dry_run: whether it is in memory only, and does not appear.
+    dry_run: whether it is in memory only, and does not appear. sources: the files that are read,
+    which are never replaced.
     """
 
     target: Path
     path: Path
     dry_run: bool
+    sources: list[Any]
     _files: ExitStack
     _parts: list[_OutputPart]
 
@@ -76,15 +78,15 @@ def write_whole_file(
     the new one.
     """
     path = Path(path)
-    sources = () if source is None else (source,)
+    sources = [] if source is None else [source]
     check_free(path, force, *sources)
     with ExitStack() as files:
         part = files.enter_context(_open_part(path, dry_run))
-        output = Output(path, part.path, dry_run, files, [part])
+        output = Output(path, part.path, dry_run, sources, files, [part])
         with name_full_disk(path):
             yield output
         for one in output._parts[1:]:
-            check_free(one.target, force, *sources)
+            check_free(one.target, force, *output.sources)
         for one in reversed([] if dry_run else output._parts):  # the one asked for comes last
             _publish_part(one, force)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,14 @@ import numpy as np
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError, bfloat16
 
+from .external import DataFiles, is_external
 from .graph import INPUT, Attributes, GraphScope, attributes_of, import_onnx, integer_attribute
 
 MOST_DIMENSIONS = 8
 MOST_STEPS = 10_000  # over all chains in a file; torch writes about 300 per layer
 MOST_LONG = 100  # steps in one chain
 FREE_NBYTES = 16 << 20  # may always be computed
-MOST_TIMES = 8  # above that, times the size of the file: int8 becomes float32 and is transposed
+MOST_TIMES = 8  # above that, times the size of its files: int8 becomes float32 and is transposed
 
 # TensorProto.DataType -> the dtype, and the field of values that are not raw.
 _TYPES = {
@@ -57,22 +59,16 @@ def _dtype_of(number: int, what: str) -> np.dtype:
     return bfloat16() if name == "bfloat16" else np.dtype(name)
 
 
-def _array_of(tensor: Any, what: str) -> np.ndarray:
-    """Return the array of a TensorProto that is stored in the file itself."""
-    if tensor.data_location == tensor.EXTERNAL or tensor.external_data:
-        raise FileError(
-            f"{what}: tensor {tensor.name!r} is stored in another file, and paths in a model are"
-            " not followed: load it with onnx.load(path), look at it, and write it into one file"
-            " with onnx.save(model, path, save_as_external_data=False)"
-        )
+def _array_of(tensor: Any, what: str, bits: bytes | memoryview | None) -> np.ndarray:
+    """Return the array of a TensorProto. bits: its bytes; None if it has a list of numbers."""
     dims = list(tensor.dims)
     if len(dims) > MOST_DIMENSIONS or any(n < 0 for n in dims) or tensor.HasField("segment"):
         raise FileError(f"{what}: tensor {tensor.name!r} has an invalid shape")
     dtype, count = _dtype_of(tensor.data_type, what), math.prod(dims)
-    if tensor.HasField("raw_data"):
-        _check_length(tensor, len(tensor.raw_data), count * dtype.itemsize, "bytes")
+    if bits is not None:
+        _check_length(tensor, len(bits), count * dtype.itemsize, "bytes")
         carrier = np.dtype(f"<u{dtype.itemsize}")
-        values = np.frombuffer(tensor.raw_data, carrier)
+        values = np.frombuffer(bits, carrier)
         values = values.astype(carrier.newbyteorder("="), copy=False).view(dtype)
     else:
         stored = getattr(tensor, _TYPES[tensor.data_type][1])
@@ -94,18 +90,31 @@ def _check_length(tensor: Any, found: int, needed: int, unit: str) -> None:
 
 
 class Constants:
-    """The constants of one file. size: its length in bytes."""
+    """The constants of the model at `path`. data: the files beside it."""
 
-    def __init__(self, size: int) -> None:
-        self._nbytes_left = FREE_NBYTES + MOST_TIMES * size
+    def __init__(self, path: Path) -> None:
+        self._size, self.data = path.stat().st_size, DataFiles(path)
+        self._nbytes = 0
         self._steps_left = MOST_STEPS
         self._tensors: dict[int, tuple[Any, np.ndarray]] = {}  # id -> its TensorProto, array
 
     def charge(self, nbytes: int) -> None:
         """Ask for the memory of an array before it is made. Raises FileError if it is too much."""
-        self._nbytes_left -= max(0, nbytes)  # of a negative size, for which NumPy raises
-        if self._nbytes_left < 0:
+        self._nbytes += max(0, nbytes)  # of a negative size, for which NumPy raises
+        if self._nbytes > FREE_NBYTES + MOST_TIMES * (self._size + self.data.nbytes):
             raise FileError(f"its weights exceed {MOST_TIMES} times the size of the file: refused")
+
+    def array_of(self, tensor: Any, what: str) -> np.ndarray:
+        """Return the array of a TensorProto."""
+        return _array_of(tensor, what, self.bits_of(tensor, what))
+
+    def bits_of(self, tensor: Any, what: str) -> bytes | memoryview | None:
+        """Return the bytes of a TensorProto, also from another file; None if it has numbers."""
+        if is_external(tensor):
+            bits = self.data.find(tensor, what)
+            self.charge(len(bits))  # which other tensors may claim too
+            return bits
+        return tensor.raw_data if tensor.HasField("raw_data") else None
 
     def is_other(self, tensor: Any) -> bool:
         """Return whether it is a weight of no RNN so far. (int64 are shapes and axes.)"""
@@ -124,20 +133,33 @@ class Constants:
             raise LayoutError(f"{what}: {name!r} is a sparse tensor: make it a dense one first")
         if kind == "TensorProto":
             if id(found) not in self._tensors:
-                self._tensors[id(found)] = found, _array_of(found, what)
+                self._tensors[id(found)] = found, self.array_of(found, what)
             return self._tensors[id(found)][1]
         return self._compute(scope, found, what, depth)
 
     def _compute(self, scope: GraphScope, node: Any, what: str, depth: int) -> np.ndarray:
         self._check_steps(what, depth)
         if node.op_type == "Constant":
-            return _constant_value(attributes_of(node, scope), what)
+            return self._constant_value(attributes_of(node, scope), what)
         if node.op_type not in _FOLDS or node.domain not in _DOMAINS:
             raise LayoutError(
                 f"{what} is computed by {_title(node)}, need a constant or {', '.join(_FOLDS)}"
             )
         inputs = [self.get(scope, n, what, depth + 1) if n else None for n in node.input]
         return self._fold(scope, node, inputs, what)
+
+    def _constant_value(self, attributes: Attributes, what: str) -> np.ndarray:
+        if "value" in attributes:
+            return self.array_of(attributes["value"].t, what)
+        for name, field, dtype in (
+            ("value_float", "f", np.float32),
+            ("value_floats", "floats", np.float32),
+            ("value_int", "i", np.int64),
+            ("value_ints", "ints", np.int64),
+        ):
+            if name in attributes:
+                return np.array(getattr(attributes[name], field), dtype)
+        raise LayoutError(f"{what} comes from a Constant that is not a dense array of numbers")
 
     def _check_steps(self, what: str, depth: int) -> None:
         self._steps_left -= 1
@@ -188,20 +210,6 @@ class Constants:
 
 def _title(node: Any) -> str:
     return f"node {node.name or node.output[0]!r} ({node.op_type})"
-
-
-def _constant_value(attributes: Attributes, what: str) -> np.ndarray:
-    if "value" in attributes:
-        return _array_of(attributes["value"].t, what)
-    for name, field, dtype in (
-        ("value_float", "f", np.float32),
-        ("value_floats", "floats", np.float32),
-        ("value_int", "i", np.int64),
-        ("value_ints", "ints", np.int64),
-    ):
-        if name in attributes:
-            return np.array(getattr(attributes[name], field), dtype)
-    raise LayoutError(f"{what} comes from a Constant that is not a dense array of numbers")
 
 
 # --------------------------------- what a node computes, from the file, its inputs and attributes
@@ -272,7 +280,7 @@ def _tile(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
 def _full(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
     value = np.zeros(1, np.float32)
     if "value" in attributes:
-        value = _array_of(attributes["value"].t, "a value")
+        value = file.array_of(attributes["value"].t, "a value")
     shape = _whole_numbers(inputs[0])
     file.charge(math.prod(shape) * value.itemsize)
     return np.full(shape, value.reshape(()))

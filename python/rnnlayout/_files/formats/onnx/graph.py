@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,10 +25,14 @@ OPERATORS = {
     ("com.microsoft", "DynamicQuantizeLSTM"): "LSTM",
 }
 _MOST_FOLLOWED = 1000  # nodes before one that is asked about
-_PRODUCTS = {"MatMul", "Gemm"}
-_NAMES = {name for _, name in OPERATORS}
+NAMES = {name for _, name in OPERATORS}
 TWICE = "defined twice"  # what a name refers to that is defined twice
 INPUT = "an input of the graph"
+
+# What torch.onnx.export(dynamo=True) records about a node: the paths of the modules that it is in,
+# outermost first, "" of the model itself, then the name of the call; and the classes of these.
+MODULES, CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
+_TEXTS = re.compile(r"\['[^'\\]*'(?:, '[^'\\]*')*\]")  # as repr() writes a list of them
 
 Attributes = dict[str, Any]  # name -> AttributeProto
 
@@ -41,7 +47,7 @@ def import_onnx() -> Any:
 
 
 def load_model(path: Path) -> Any:
-    """Return the ModelProto of a file, without opening any other file.
+    """Return the ModelProto of a file, without its tensors in other files.
 
     Raises FileError if it is not an ONNX model.
     """
@@ -167,14 +173,14 @@ def is_fixed(scope: GraphScope, name: str) -> bool:
             return False
         if getattr(found, "op_type", "Shape") in ("Shape", "Size") or (scope, id(found)) in seen:
             continue
-        if next(_subgraphs(found), None) is not None:
+        if next(subgraphs(found), None) is not None:
             return False
         seen.add((scope, id(found)))
         waiting += [(scope, one) for one in found.input]
     return not waiting
 
 
-def _subgraphs(node: Any) -> Iterator[Any]:
+def subgraphs(node: Any) -> Iterator[Any]:
     for attribute in node.attribute:
         yield from [attribute.g] if attribute.HasField("g") else attribute.graphs
 
@@ -185,7 +191,17 @@ def all_graphs(*graphs: Any) -> Iterator[Any]:
     while waiting:
         graph = waiting.pop()
         yield graph
-        waiting += reversed([inner for node in graph.node for inner in _subgraphs(node)])
+        waiting += reversed([inner for node in graph.node for inner in subgraphs(node)])
+
+
+def all_tensors(model: Any) -> Iterator[Any]:
+    """Yield the TensorProtos of a model: initializers, and values of attributes."""
+    for graph in all_graphs(model.graph, *model.functions):
+        yield from getattr(graph, "initializer", ())  # a function has none
+        for sparse in getattr(graph, "sparse_initializer", ()):
+            yield from (sparse.values, sparse.indices)
+        for attribute in (one for node in graph.node for one in node.attribute):
+            yield from [attribute.t] if attribute.HasField("t") else attribute.tensors
 
 
 def all_initializers(graph: Any) -> Iterator[Any]:
@@ -193,17 +209,6 @@ def all_initializers(graph: Any) -> Iterator[Any]:
     for one in all_graphs(graph):
         yield from one.initializer
         yield from (sparse.values for sparse in one.sparse_initializer)
-
-
-def loops(model: Any) -> list[str]:
-    """Return the loops that multiply matrices, but without a recurrent node: maybe RNNs."""
-    found = []
-    for graph in all_graphs(model.graph, *model.functions):
-        for node in graph.node:
-            inside = {one.op_type for body in _subgraphs(node) for one in body.node}
-            if node.op_type in ("Loop", "Scan") and inside & _PRODUCTS and not inside & _NAMES:
-                found.append(f"{_node_name(node)!r} ({node.op_type})")
-    return found
 
 
 @dataclass(frozen=True)
@@ -232,6 +237,14 @@ class NodeSite:
         return name if self.scope.is_given(name) else ""
 
 
+def recorded_texts(node: Any, key: str) -> tuple[str, ...]:
+    """Return a list of texts in the metadata of a node, () if it has none."""
+    for one in node.metadata_props:
+        if one.key == key and isinstance(one.value, str) and _TEXTS.fullmatch(one.value):
+            return tuple(one.value[2:-2].split("', '"))
+    return ()
+
+
 def _operator_of(node: Any) -> tuple[str, str]:
     return ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
 
@@ -240,8 +253,26 @@ def find_sites(model: Any) -> list[NodeSite]:
     """Return all recurrent nodes: of the graph, of subgraphs at any depth, of called functions."""
     walk = _GraphWalk(model)
     found = list(walk.nodes(walk.scope(model.graph, None), ()))
-    names = ["/".join([path[0], *(part.lstrip("/") for part in path[1:])]) for path, *_ in found]
+    paths = _with_modules([(path, node) for path, node, _ in found])
+    names = ["/".join([path[0], *(part.lstrip("/") for part in path[1:])]) for path in paths]
     return [NodeSite(n, *rest) for n, (_, *rest) in zip(distinct_names(names), found, strict=True)]
+
+
+def _with_modules(nodes: list[tuple[tuple[str, ...], Any]]) -> list[tuple[str, ...]]:
+    """Return the path of each node, with the module that it was exported from instead of its name.
+
+    The layers of a module, which are the nodes of one call, are NAME_0, NAME_1 ...
+    """
+    calls = [(path[:-1], recorded_texts(node, MODULES)) for path, node in nodes]
+    layers, seen = Counter(calls), Counter[Any]()
+    paths = []
+    for (path, node), call in zip(nodes, calls, strict=True):
+        if len(call[1]) > 1:  # the last text is the call's
+            name = call[1][-2] or OPERATORS[_operator_of(node)].lower()
+            path = (*path[:-1], name if layers[call] == 1 else f"{name}_{seen[call]}")
+            seen[call] += 1
+        paths.append(path)
+    return paths
 
 
 class _GraphWalk:
@@ -261,14 +292,14 @@ class _GraphWalk:
         if len(path) > MOST_DEEP:
             raise FileError(f"graphs or functions nested more than {MOST_DEEP} deep: refused")
         for node in scope.proto.node:
-            if node.op_type in _NAMES and _operator_of(node) in OPERATORS:
-                yield (*path, _node_name(node)), node, scope
-            inner = [self.scope(graph, scope) for graph in _subgraphs(node)]
+            if node.op_type in NAMES and _operator_of(node) in OPERATORS:
+                yield (*path, node_name(node)), node, scope
+            inner = [self.scope(graph, scope) for graph in subgraphs(node)]
             if self._functions:
                 function = self._functions.get((node.domain, node.op_type, node.overload))
                 inner += [] if function is None else [self._called(function, node, scope)]
             for one in inner:
-                yield from self.nodes(one, (*path, _node_name(node)))
+                yield from self.nodes(one, (*path, node_name(node)))
 
     def _called(self, function: Any, node: Any, scope: GraphScope) -> GraphScope:
         self._left_called -= len(function.node) + 1
@@ -280,7 +311,7 @@ class _GraphWalk:
         return GraphScope(function, None, formals, {**defaults, **attributes_of(node, scope)})
 
 
-def _node_name(node: Any) -> str:
+def node_name(node: Any) -> str:
     """Return the name of a node, else that of its first output."""
     name = node.name or next((name for name in node.output if name), "") or node.op_type
     if not isinstance(name, str):  # protobuf returns bytes that are not UTF-8

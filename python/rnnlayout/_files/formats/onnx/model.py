@@ -2,7 +2,7 @@
 
 W, R, B and P are read if they are constants, or computed from constants by simple nodes. What a
 node does that its weights do not show goes into Weights.config under ONNX's own names: direction,
-clip, layout, initial_h, initial_c, sequence_lens. Tensors in other files are refused.
+clip, layout, initial_h, initial_c, sequence_lens. Tensors in other files: external.py.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from rnnlayout._files.formats.registry import ModelFormat, check_layout
 from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
@@ -27,40 +29,40 @@ from rnnlayout._sources.rnn_places import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .constants import Constants
+from .external import is_external
 from .graph import (
     NodeSite,
     all_graphs,
     all_initializers,
+    all_tensors,
     find_sites,
     integer_attribute,
     load_model,
-    loops,
 )
 from .node import WEIGHTS, read_onnx_node
-from .write import fill_tensor_proto, make_model, write_model
-
-_LISTED = 3  # loops
+from .unread import notes_about_unread
+from .write import TensorArrays, make_model, write_model
 
 
 def _read_onnx(path: Path, hints: Hints) -> Found:
     """Return each recurrent node by its name, after those of the nodes around it: "If_0/lstm"."""
-    return _read_sites(path, load_model(path), hints)
+    return _read_sites(path, load_model(path), hints, Constants(path))
 
 
 def _write_onnx(out: Output, entries: Mapping[str, Weights]) -> None:
     """Write a model with these RNNs and nothing else, which onnxruntime runs."""
-    write_model(out, make_model(entries))
+    write_model(out, *make_model(entries))
 
 
 def _replace_in_onnx(path: Path, out: Output, entries: Mapping[str, Weights]) -> None:
     """Write the model to `out` with new weights in the nodes of these names.
 
     entries: in layout onnx, each of the same spec as the old weights. Everything else is unchanged,
-    including tensors in other files, whose paths are relative to the model.
+    but tensors in other files are written as write_model() does.
     Raises LayoutError if the node does not exist, or cannot represent the weights.
     """
-    model = load_model(path)
-    found = _read_sites(path, model, Hints())
+    model, constants, arrays = load_model(path), Constants(path), TensorArrays()
+    found = _read_sites(path, model, Hints(), constants)
     layers: dict[str, tuple[Weights, Weights]] = {}
     for name, new in entries.items():
         check_layout(new, "onnx", f"{name}: an ONNX model")
@@ -72,35 +74,37 @@ def _replace_in_onnx(path: Path, out: Output, entries: Mapping[str, Weights]) ->
         pairs = zip(old.split(), new.split(), strict=True)
         one = old.spec.num_layers == 1
         layers |= {name if one else f"{name}/{k}": pair for k, pair in enumerate(pairs)}
-    replace_node_weights(model, layers)
-    write_model(out, model)
+    replace_node_weights(model, layers, arrays)
+    for tensor in filter(is_external, all_tensors(model)):
+        arrays.move(
+            tensor, np.frombuffer(constants.bits_of(tensor, f"a copy for {out}") or b"", np.uint8)
+        )
+    write_model(out, model, arrays)
 
 
 FORMAT = ModelFormat(".onnx", ("onnx",), _read_onnx, _write_onnx, _replace_in_onnx)
 
 
-def _read_sites(path: Path, model: Any, hints: Hints) -> Found:
+def _read_sites(path: Path, model: Any, hints: Hints, constants: Constants) -> Found:
     entries: dict[str, Weights] = {}
     refused: dict[str, Exception] = {}
     notes: list[str] = []
-    constants = Constants(path.stat().st_size)
     records = read_records({one.key: one.value for one in model.metadata_props}, path)
-    for site in find_sites(model):
+    sites = find_sites(model)
+    for site in sites:
         if is_under_with_direction(site.name, hints.prefix):
             try:
                 entries[site.name] = read_onnx_node(site, constants, hints, notes)
             except ValueError as error:
                 refused[site.name] = error_with_name(error, f"node {site.name!r}")
-    if steps := loops(model):
-        named = ", ".join(steps[:_LISTED]) + (" and others" if len(steps) > _LISTED else "")
-        notes.append(f"{named} is a loop with matrix products: an RNN made of those is not read")
+    notes += notes_about_unread(model, bool(sites))
     others = [str(one.name) for one in all_initializers(model.graph) if constants.is_other(one)]
     for name, record in records.items():
         names = [f"{name}/{k}" for k in range(min(record.spec.num_layers, len(entries) + 1))]
         entries = stack_entries(entries, names, name) if len(names) > 1 else entries
         if name in entries:
             entries[name] = _as_recorded(entries[name], record)
-    return Found(entries, refused, notes, others)
+    return Found(entries, refused, notes, others, files=constants.data.paths)
 
 
 def _as_recorded(weights: Weights, record: Record) -> Weights:
@@ -116,8 +120,10 @@ def _as_recorded(weights: Weights, record: Record) -> Weights:
         return weights
 
 
-def replace_node_weights(model: Any, layers: Mapping[str, tuple[Weights, Weights]]) -> None:
-    """Put weights into the nodes of these names.
+def replace_node_weights(
+    model: Any, layers: Mapping[str, tuple[Weights, Weights]], arrays: TensorArrays
+) -> None:
+    """Put weights into the nodes of these names, and their numbers into `arrays`.
 
     layers: name of a node -> (its old weights, its new weights), each of one layer.
 
@@ -128,7 +134,7 @@ def replace_node_weights(model: Any, layers: Mapping[str, tuple[Weights, Weights
     for name, (old, new) in layers.items():
         if new.spec.replace(bias=old.spec.bias, skip_input=old.spec.skip_input) != old.spec:
             raise LayoutError(f"node {name!r} is {old.spec}, the new weights are {new.spec}")
-    change = _ModelChange(model)
+    change = _ModelChange(model, arrays)
     for site in find_sites(model):
         if site.name in layers:
             old, new = layers[site.name]
@@ -146,8 +152,8 @@ def _tensor_of(weights: Weights, role: str) -> FileTensor | None:
 
 
 class _ModelChange:
-    def __init__(self, model: Any) -> None:
-        self._model = model
+    def __init__(self, model: Any, arrays: TensorArrays) -> None:
+        self._model, self._arrays = model, arrays
         self._uses = _count_uses(model)
         self._names = set(self._uses)
         for graph in all_graphs(model.graph, *model.functions):
@@ -168,7 +174,7 @@ class _ModelChange:
         if name and self._uses[name] == 1:
             tensor = site.scope.find(name)[1]
             if type(tensor).__name__ == "TensorProto":
-                fill_tensor_proto(tensor, after.bits(), after.dtype, name)
+                self._arrays.put(tensor, after.bits(), after.dtype, name)
                 return
         self._add(site, f"{site.name}/{role}", at, after)
         if name:
@@ -178,7 +184,7 @@ class _ModelChange:
         while name in self._names:
             name += "_"
         self._names.add(name)
-        fill_tensor_proto(site.scope.proto.initializer.add(), new.bits(), new.dtype, name)
+        self._arrays.put(site.scope.proto.initializer.add(), new.bits(), new.dtype, name)
         while len(site.node.input) <= at:
             site.node.input.append("")
         site.node.input[at] = name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,57 +23,123 @@ from .node import SLOPES, WEIGHTS
 
 # (opset, IR version): the oldest with layout= and onnxruntime's kernels, and with bfloat16.
 _PLAIN, _BFLOAT16 = (14, 7), (22, 10)
-_GRAPH, _INITIALIZER = 7, 5  # the field numbers of ModelProto.graph and GraphProto.initializer
+# the field numbers of ModelProto.graph, GraphProto.initializer and TensorProto.raw_data
+_GRAPH, _INITIALIZER, _RAW = 7, 5, 9
+_SMALL = 1024  # bytes of a tensor that stays in the model
+_ALIGNED = 64  # bytes
 
 
-def fill_tensor_proto(tensor: Any, array: np.ndarray, dtype: str, name: str) -> None:
-    """Make a TensorProto that of an array, which carries the bits of a dtype."""
-    tensor.Clear()
-    tensor.name, tensor.data_type = name, NUMBERS[dtype]
-    tensor.raw_data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
-    tensor.dims.extend(array.shape)
+class TensorArrays:
+    """The numbers of TensorProtos that are written. In a TensorProto they would be copied, and be
+    limited to 2 GB."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[int, tuple[Any, np.ndarray]] = {}  # id -> its TensorProto, array
+
+    def put(self, tensor: Any, array: np.ndarray, dtype: str, name: str) -> None:
+        """Make a TensorProto that of an array, which carries the bits of a dtype."""
+        tensor.Clear()
+        tensor.name, tensor.data_type = name, NUMBERS[dtype]
+        tensor.dims.extend(array.shape)
+        self._arrays[id(tensor)] = tensor, array
+
+    def move(self, tensor: Any, array: np.ndarray) -> None:
+        """Make an array the numbers of a TensorProto, which has them in another file."""
+        tensor.ClearField("data_location")
+        tensor.ClearField("external_data")
+        self._arrays[id(tensor)] = tensor, array
+
+    def take(self, tensor: Any) -> memoryview:
+        """Return the bytes of a TensorProto, none if it has them itself, and forget them."""
+        _, array = self._arrays.pop(id(tensor), (None, np.empty(0, np.uint8)))
+        array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        return array.reshape(-1).view(np.uint8).data
+
+    def fill(self) -> None:
+        """Copy the rest into its TensorProtos."""
+        for tensor, _ in list(self._arrays.values()):
+            tensor.raw_data = bytes(self.take(tensor))
 
 
-def make_model(entries: Mapping[str, Weights]) -> Any:
-    """Return the ModelProto: for each entry inputs X, initial_h (initial_c), outputs Y, Y_h (Y_c).
+def make_model(entries: Mapping[str, Weights]) -> tuple[Any, TensorArrays]:
+    """Return the ModelProto, and the numbers of its initializers.
 
-    X (T, N, I), Y (T, N, D H), the states (L D, N, H), as for rl.RNN; "lstm/X" and so on if there
-    are several entries. ONNX's attributes in Weights.config become attributes, initial states
-    become constants instead of inputs. Raises LossyError if Weights.config has anything else.
+    For each entry it has inputs X, initial_h (initial_c) and outputs Y, Y_h (Y_c): X (T, N, I), Y
+    (T, N, D H), the states (L D, N, H), as for rl.RNN; "lstm/X" and so on if there are several
+    entries. ONNX's attributes in Weights.config become attributes, initial states become constants
+    instead of inputs. Raises LossyError if Weights.config has anything else.
     """
     onnx = import_onnx()
     model = onnx.ModelProto(producer_name="rnnlayout", producer_version=_native.__version__)
     graph = model.graph  # filled in place: protobuf copies a message into another
     graph.name = "rnnlayout"
-    taken: set[str] = set()
+    taken, arrays = set[str](), TensorArrays()
     for entry, weights in entries.items():
         _take_names(entry, weights.spec.num_layers, taken)
-        _RNNNodes(onnx, graph, entry, f"{entry}/" if len(entries) > 1 else "", weights).add()
+        prefix = f"{entry}/" if len(entries) > 1 else ""
+        _RNNNodes(onnx, graph, arrays, entry, prefix, weights).add()
     dtypes = {weights.spec.dtype for weights in entries.values()}
     opset, model.ir_version = _BFLOAT16 if "bfloat16" in dtypes else _PLAIN
     model.opset_import.add(domain="", version=opset)
     records = {entry: Record("", w.layout, w.spec, w.config) for entry, w in entries.items()}
     for key, value in write_records(records).items():
         model.metadata_props.add(key=key, value=value)
-    return model
+    return model, arrays
 
 
-def write_model(out: Output, model: Any) -> None:
-    """Write a model, which is emptied, to one file. Raises FileError if it exceeds 2 GB.
+def write_model(out: Output, model: Any, arrays: TensorArrays) -> None:
+    """Write a model, which is emptied, and these numbers of its tensors.
 
-    Each tensor is serialized by itself: a gigabyte at once takes protobuf about ten times as long.
+    They are in the file itself. If it would exceed 2 GB, those of its initializers are in a file
+    beside it, of its name and .data, as torch.onnx.export writes them.
     """
-    graph = model.graph
-    tensors = [tensor.SerializeToString() for tensor in graph.initializer]
-    del graph.initializer[:]
-    fields = [part for data in tensors for part in (_field_head(_INITIALIZER, len(data)), data)]
-    fields.insert(0, graph.SerializeToString())
+    # one by one: a gigabyte at once takes protobuf about ten times as long
+    tensors = [(tensor, arrays.take(tensor)) for tensor in model.graph.initializer]
+    del model.graph.initializer[:]
+    arrays.fill()
+    graph = model.graph.SerializeToString()
     model.ClearField("graph")
-    parts = [model.SerializeToString(), _field_head(_GRAPH, sum(map(len, fields))), *fields]
+    outside = model.SerializeToString()
+    parts = _model_parts(outside, graph, tensors)
+    if sum(map(len, parts)) > LARGEST:
+        tensors = _write_data(out, tensors)
+        parts = _model_parts(outside, graph, tensors)
     if (nbytes := sum(map(len, parts))) > LARGEST:
         raise FileError(f"{out} would have {nbytes} bytes; ONNX files are limited to 2 GB")
     with open(out, "wb") as file:
         file.writelines(parts)
+
+
+def _model_parts(
+    outside: bytes, graph: bytes, tensors: Iterable[tuple[Any, memoryview]]
+) -> list[bytes | memoryview]:
+    """Return a model's bytes in pieces. outside: the model without its graph, graph: that without
+    its initializers, tensors: these, each with its numbers if it does not have them itself."""
+    fields: list[bytes | memoryview] = [graph]
+    for tensor, bits in tensors:
+        one = [tensor.SerializeToString(), _field_head(_RAW, len(bits)), bits]
+        one = one if bits else one[:1]
+        fields += [_field_head(_INITIALIZER, sum(map(len, one))), *one]
+    return [outside, _field_head(_GRAPH, sum(map(len, fields))), *fields]
+
+
+def _write_data(
+    out: Output, tensors: Iterable[tuple[Any, memoryview]]
+) -> list[tuple[Any, memoryview]]:
+    """Write the numbers of tensors to a file beside `out`; return the tensors, and what is left."""
+    left = []
+    with open(out.beside(".data"), "wb") as file:
+        for tensor, bits in tensors:
+            if len(bits) >= _SMALL:
+                file.write(bytes(-file.tell() % _ALIGNED))
+                place = {"location": f"{out.name}.data", "offset": file.tell(), "length": len(bits)}
+                for key, value in place.items():
+                    tensor.external_data.add(key=key, value=str(value))
+                tensor.data_location = tensor.EXTERNAL
+                file.write(bits)
+                bits = bits[:0]
+            left.append((tensor, bits))
+    return left
 
 
 def _field_head(field: int, nbytes: int) -> bytes:
@@ -95,8 +161,10 @@ def _take_names(name: str, num_layers: int, taken: set[str]) -> None:
 class _RNNNodes:
     """The nodes of one RNN. prefix: what the names of its inputs and outputs begin with."""
 
-    def __init__(self, onnx: Any, graph: Any, entry: str, prefix: str, weights: Weights) -> None:
-        self._onnx, self._graph, self._prefix = onnx, graph, prefix
+    def __init__(
+        self, onnx: Any, graph: Any, arrays: TensorArrays, entry: str, prefix: str, weights: Weights
+    ) -> None:
+        self._onnx, self._graph, self._arrays, self._prefix = onnx, graph, arrays, prefix
         self._name, self._weights = entry, weights
         self._spec, self._config = weights.spec, weights.config
         self._operator = self._spec.cell.partition("_")[0].upper()
@@ -150,7 +218,7 @@ class _RNNNodes:
             if tensor in given.names:
                 array = given.arrays[given.names.index(tensor)]
                 inputs[at] = f"{name}/{role}"
-                fill_tensor_proto(self._graph.initializer.add(), array, given.dtype, inputs[at])
+                self._arrays.put(self._graph.initializer.add(), array, given.dtype, inputs[at])
         ends = [f"{self._prefix if one else name + '/'}Y_{s}" for s in starts]
         while not inputs[-1]:
             inputs.pop()
@@ -245,7 +313,7 @@ class _RNNNodes:
         self._graph.node.append(node)
 
     def _constant(self, name: str, array: np.ndarray, dtype: str) -> str:
-        fill_tensor_proto(self._graph.initializer.add(), array, dtype, name)
+        self._arrays.put(self._graph.initializer.add(), array, dtype, name)
         return name
 
     def _value(self, values: Any, name: str, shape: list[Any]) -> None:

@@ -1,0 +1,172 @@
+"""What torch.onnx.export writes by default since 2.9: weights in a second file, nodes named by
+number, and a record of the modules that they come from."""
+
+import contextlib
+import io
+import warnings
+
+import onnxruntime
+import pytest
+import torch
+from files.onnx.models import node_of, run_ours, tensors_of, write
+from marks import pairwise
+from oracles.frameworks import H, I, N, T, inputs, onnx_model, seeded, torch_module
+from oracles.reference import Run, distance_between, forward, from_cudnn
+
+import rnnlayout as rl
+from rnnlayout._cli import main as _cli
+
+BOTH = [{}, {"dynamo": False}]  # the exporters, the default one first
+
+
+def export(module, path, *given, **options):
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module.eval(), given, path, **options)
+    return path
+
+
+def run_file(path, *given):
+    """Run a file in onnxruntime, which reads the data beside it."""
+    made = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [one.name for one in made.get_inputs()]
+    return made.run(None, dict(zip(names, given, strict=True)))
+
+
+class Inside(torch.nn.Module):
+    """An RNN as self.enc.rnn."""
+
+    def __init__(self, rnn):
+        super().__init__()
+        self.enc = torch.nn.ModuleDict({"rnn": rnn})
+
+    def forward(self, x, *states):
+        y, last = self.enc["rnn"](x, *states)
+        return (y, *last) if isinstance(last, tuple) else (y, last)
+
+
+@pytest.mark.parametrize(
+    ("cell", "layers", "both", "batch_first", "states", "nested", "options"),
+    pairwise(["lstm", "gru"], [1, 2], [False, True], [False, True], [False, True], [False, True],
+             BOTH),
+)  # fmt: skip
+def test_torch_exports(cell, layers, both, batch_first, states, nested, options, tmp_path):
+    """Each model of the default exporter was refused: its weights are in another file."""
+    spec = rl.Spec(cell, I, H, layers, both)
+    module = torch_module(spec, seeded("exported", spec))
+    module.batch_first = batch_first
+    x, h0, c0 = inputs(seeded("inputs", spec), spec)
+    first = [h0] if c0 is None else [h0, c0]
+    if not states:
+        h0, c0 = (None if one is None else one * 0 for one in (h0, c0))
+    turned = x.transpose(1, 0, 2).copy() if batch_first else x
+    given = [turned, *first] if states else [turned]
+    tensors = [torch.from_numpy(one) for one in given]
+    arguments = tensors[:1] if len(given) == 1 else [tensors[0], [tuple(tensors[1:]), tensors[-1]][
+        c0 is None]]  # fmt: skip
+    whole = Inside(module) if nested else module
+    path = export(whole, tmp_path / "m.onnx", *arguments, **options)
+    assert (tmp_path / "m.onnx.data").exists() == (not options)
+
+    found = rl.load(path)
+    assert not found.notes and all(not one.config for one in found.values())
+    name = "enc.rnn" if nested else cell
+    if not options:
+        assert [*found] == ([name] if layers == 1 else [f"{name}_0", f"{name}_1"])
+    read = rl.stack(found.values())
+    assert read.spec == spec and read.pack().tobytes() == rl.pack(module).tobytes()
+
+    y, *last = run_file(path, *given)
+    theirs = Run(y.transpose(1, 0, 2) if batch_first else y, *last)
+    with torch.no_grad():
+        y, last = module(*arguments)
+    last = last if isinstance(last, tuple) else (last,)
+    torchs = Run(*(one.numpy() for one in (y.transpose(0, 1) if batch_first else y, *last)))
+    expected = forward(from_cudnn(rl.pack(module), spec), spec, x, h0, c0)
+    ours = run_ours(read, x, h0, c0)
+    assert distance_between(theirs, ours, expected) <= 1  # reference.Rounded
+    assert distance_between(torchs, ours, expected) <= 1
+
+
+class Modules(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.enc = torch.nn.LSTM(I, H, 2, bidirectional=True)
+        self.towers = torch.nn.ModuleList([torch.nn.GRU(I, H), torch.nn.GRU(I, H)])
+
+    def forward(self, x):
+        return self.enc(x)[0], *(tower(x)[0] for tower in self.towers)
+
+
+@pytest.mark.parametrize("options", BOTH, ids=str)
+def test_verify_finds_the_modules(options, tmp_path, capsys):
+    """The nodes are node_LSTM_112 ... ; the example of `rnnlayout verify --help`."""
+    model = Modules()
+    torch.save(model.state_dict(), tmp_path / "m.pt")
+    path = export(model, tmp_path / "m.onnx", torch.zeros(T, N, I), **options)
+    if not options:
+        assert [*rl.load(path)] == ["enc_0", "enc_1", "towers.0", "towers.1"]
+    files = [str(tmp_path / "m.pt"), str(path)]
+    assert _cli.main(["verify", *files]) == 0, capsys.readouterr()
+    said = capsys.readouterr().out
+    assert all(name in said for name in ("enc", "towers.0", "towers.1"))
+    with torch.no_grad():
+        model.enc.weight_hh_l1_reverse[3, 2] += 1
+    torch.save(model.state_dict(), tmp_path / "m.pt")
+    assert _cli.main(["verify", *files]) == 1
+
+
+def test_a_module_that_is_called_twice(tmp_path):
+    """Its calls are not its layers."""
+    rnn = torch.nn.LSTM(I, I, 2)
+    calls = torch.nn.Module()
+    calls.rnn, calls.forward = rnn, lambda x: rnn(rnn(x)[0])[0]
+    path = export(calls, tmp_path / "m.onnx", torch.zeros(T, N, I))
+    assert [*rl.load(path)] == ["rnn_0", "rnn_1", "rnn_0_2", "rnn_1_2"]
+
+
+@pytest.mark.parametrize(("text", "name"), [
+    ("['', 'a', 'a.b', 'lstm_1']", "a.b"), ("['', 'lstm']", "lstm"), ("['', 'a/b', 'lstm']", "a/b"),
+    ("['lstm']", "node"), ("[]", "node"), ("", "node"), ("['a', __import__('os')]", "node"),
+    ("['a', 'b'", "node"), ("['a','b']", "node"), ("['a\\x00', 'b']", "node"),
+    ("[" * 100_000 + "]" * 100_000, "node"), ("['" + "a" * 100_000 + "', 'b']", "a" * 100_000),
+])  # fmt: skip
+def test_the_record_of_modules_is_not_evaluated(text, name, tmp_path):
+    spec = rl.Spec("lstm", I, H)
+    model = onnx_model(tensors_of(spec, seeded("recorded")), spec)
+    node_of(model.graph).name = "node"
+    node_of(model.graph).metadata_props.add(key="pkg.torch.onnx.name_scopes", value=text)
+    assert [*rl.load(write(model, tmp_path / "m.onnx"))] == [name]
+
+
+# ------------------------------------------------------------------------------- what is not a node
+
+
+class Decomposed(torch.nn.Module):
+    def __init__(self, rnn):
+        super().__init__()
+        self.enc, self.dec = rnn, torch.nn.GRU(I, H)
+
+    def forward(self, x):
+        return self.enc(x)[0], self.dec(x)[0]
+
+
+def test_an_rnn_that_the_exporter_decomposed_is_named(tmp_path):
+    """It was left out without a word; of a file with nothing else no repair was named."""
+    rnn, x = torch.nn.RNN(I, H), torch.zeros(T, N, I)
+    found = rl.load(export(Decomposed(rnn), tmp_path / "both.onnx", x))
+    assert [*found] == ["dec"]
+    (note,) = found.notes
+    assert "module 'enc' (nn.RNN): the exporter replaced the RNN by MatMul" in note
+    path = export(rnn, tmp_path / "alone.onnx", x)
+    with pytest.raises(rl.FileError, match=r"the model itself \(nn.RNN\).*dynamo=False"):
+        rl.load(path)
+    export(rnn, path, x, dynamo=False)  # what the error says
+    (read,) = rl.load(path).values()
+    assert read.pack().tobytes() == rl.pack(rnn).tobytes()
+
+
+def test_a_model_without_rnns(tmp_path):
+    path = export(torch.nn.Linear(I, H), tmp_path / "m.onnx", torch.zeros(N, I))
+    with pytest.raises(rl.FileError, match="none of its nodes is an LSTM, GRU or RNN: export it "):
+        rl.load(path)
