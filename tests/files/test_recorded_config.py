@@ -1,6 +1,7 @@
 """Settings in a file whose values are of the wrong kind: an input error, not a bug."""
 
 import json
+import re
 
 import h5py
 import numpy as np
@@ -60,3 +61,28 @@ def test_a_harmless_setting_does_not_hinder_an_array(tmp_path):
     w.config = {"stateful": True, "go_backwards": True}
     with pytest.raises(rl.LossyError, match="is used with go_backwards=True, and"):
         rl.save(tmp_path / "a.npy", w)
+
+
+@pytest.mark.parametrize(
+    "suffix, layout, config",
+    [
+        (".npy", "cudnn", {"go_backwards": True, "clip": 3.0}),
+        (".h", "cudnn", {"extra": None}),
+        (".keras", "keras", {"clip": 3.0}),
+    ],
+)
+def test_a_setting_that_a_file_cannot_have_is_left_out_as_the_error_says(
+    tmp_path, suffix, layout, config
+):
+    """Also on the command line, where the error begins with a file."""
+    w = rl.Weights(some.normal_weights(rl.layout("keras"), SPEC)).to(layout)
+    path, new_path = tmp_path / "a.safetensors", tmp_path / f"b{suffix}"
+    if layout == "cudnn":
+        path = path.with_suffix(".bin")
+    w.config = config
+    rl.save(path, {"one": w})
+    with pytest.raises(rl.LossyError) as caught:
+        rl.convert_file(path, new_path, to=layout)
+    repair = re.search(r"in Python (.*)", str(caught.value))[1]
+    exec(repair, {"rl": rl, "path": path, "new_path": new_path})
+    assert new_path.exists()

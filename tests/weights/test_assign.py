@@ -104,6 +104,24 @@ def test_a_parametrized_module_is_refused_in_words():
     assert np.array_equal(rl.Weights(module)["weight_hh_l0"], effective)
 
 
+def test_one_parameter_with_two_names():
+    """It takes values that agree; the error for others named weight norm."""
+    module = torch.nn.LSTM(7, 7, 2)
+    module.weight_ih_l1 = module.weight_ih_l0
+    given = rl.Weights(torch.nn.LSTM(7, 7, 2))
+    before = values(module)
+    with pytest.raises(rl.LayoutError, match=r"weight_ih_l0 and weight_ih_l1 .* one p") as error:
+        rl.assign(module, given)
+    assert same_bits(values(module), before)
+    exec(str(error.value).split("give it two first: ")[1], {"torch": torch, "module": module})
+    rl.assign(module, given)
+    assert same_bits(values(module), given.tensors)
+    tied = torch.nn.LSTM(7, 7, 2)
+    tied.weight_ih_l1 = tied.weight_ih_l0
+    old = values(tied)
+    assert same_bits(values(rl.assign(tied, rl.Weights(tied))), old)
+
+
 def test_keras_layers_of_another_dtype_or_size():
     layer = keras.layers.LSTM(7, dtype="float16", recurrent_initializer="zeros")
     spec = rl.Spec("lstm", 5, 7)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,12 @@ def check_config(config: Config) -> None:
 def changes_outputs(config: Config) -> dict[str, Any]:
     """Return the settings that change the numbers of one call."""
     return {key: value for key, value in config.items() if key not in _HARMLESS}
+
+
+def how_to_leave_out(entry: str, keys: Iterable[str]) -> str:
+    """Return the code, for messages, that saves an RNN of a file without these settings."""
+    deleted = "; ".join(f"del w.config[{key!r}]" for key in keys)
+    return f"in Python w = rl.load(path)[{entry!r}]; {deleted}; rl.save(new_path, w)"
 
 
 def describe_config(config: Config) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from rnnlayout._model.config import how_to_leave_out
 from rnnlayout._model.describe import describe
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
@@ -211,8 +212,9 @@ def layer_node(name: str, spec: Spec, bias: bool, changes: Mapping[str, Any]) ->
             config[key] = value
         else:
             raise LossyError(
-                f"{name!r} is used with {key}={value!r}, which cannot be written to a model: remove"
-                " it from w.config, or save only the weights as .weights.h5"
+                f"{name!r} is used with {key}={value!r}, which cannot be written to a model: save"
+                f" only the weights as .weights.h5, or, to leave it out, "
+                + how_to_leave_out(name, [key])
             )
     node: dict[str, Any] = {"class_name": class_name, "config": config}
     if spec.bidirectional:

@@ -115,7 +115,8 @@ def wrong_count(layout: Layout, count: int, expected: Sequence[str] | None) -> L
         {len(one.names) for one in one_layer_candidates(layout) if not one.bidirectional}
     )
     some = " or ".join(map(str, counts))
-    return LayoutError(f"{text}an RNN in {layout} has {some} per layer and direction")
+    whole = "; of a whole model's arrays pass those of the RNN, or the model itself"
+    return LayoutError(f"{text}an RNN in {layout} has {some} per layer and direction{whole}")
 
 
 def check_prefix(prefix: Any) -> None:

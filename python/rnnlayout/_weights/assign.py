@@ -216,7 +216,7 @@ def _check_config(config: Config, own: Config) -> None:
 def _assign_torch(module: Any, tensors: Any) -> None:
     described = torch_modules.torch_spec(module)
     torch = sys.modules["torch"]
-    own = dict(module.named_parameters(recurse=False))
+    own = dict(module.named_parameters(recurse=False, remove_duplicate=False))
     given = _in_target_layout(tensors, described, _one_dtype(p.dtype for p in own.values()))
     if missing := [n for n in given.names if n not in own]:
         raise LayoutError(
@@ -234,9 +234,23 @@ def _assign_torch(module: Any, tensors: Any) -> None:
             raise LayoutError(
                 f"{name} of the target: shape {tuple(own[name].shape)}, expected {array.shape}"
             )
+    values = dict(zip(given.names, given.arrays, strict=True))
+    _check_tied({name: own[name] for name in given.names}, values)
     with torch.no_grad():
-        for name, array in zip(given.names, given.arrays, strict=True):
+        for name, array in values.items():
             own[name].copy_(torch_of(array, given.dtype))
+
+
+def _check_tied(parameters: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> None:
+    """Raise LayoutError if one parameter has two names that would get different values."""
+    first: dict[int, str] = {}
+    for name, parameter in parameters.items():
+        other = first.setdefault(id(parameter), name)
+        if other != name and values[other].tobytes() != values[name].tobytes():
+            raise LayoutError(
+                f"{other} and {name} of the target are one parameter, and their values differ:"
+                f" give it two first: module.{name} = torch.nn.Parameter(module.{name}.clone())"
+            )
 
 
 def _one_dtype(dtypes: Iterable[Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.config import describe_config
+from rnnlayout._model.config import describe_config, how_to_leave_out
 from rnnlayout._model.describe import regions
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
@@ -176,13 +176,14 @@ def _settings_macros(entry: str, weights: Weights) -> dict[str, str]:
         if not (constant := _c_constant(value)):
             raise LossyError(
                 f"{entry} is used with {describe_config({key: value})}, which cannot be written as"
-                " a constant in C: write a .bin, or remove it from w.config"
+                " a constant in C: write a .bin, or, to leave it out, "
+                + how_to_leave_out(entry, [key])
             )
         macro = f"{name}_CONFIG_{_identifier(key).upper()}"
         if macro in macros:
             raise LayoutError(
-                f"settings {keys[macro]!r} and {key!r} of {entry!r} are both {macro} in C: rename"
-                " one in w.config"
+                f"settings {keys[macro]!r} and {key!r} of {entry!r} are both {macro} in C; to leave"
+                f" one out, {how_to_leave_out(entry, [key])}"
             )
         macros[macro], keys[macro] = constant, key
     return macros

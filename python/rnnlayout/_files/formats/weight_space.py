@@ -22,7 +22,12 @@ from rnnlayout._files.tensor_sets.rnn_names import entry_name
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.config import changes_outputs, check_config, describe_config
+from rnnlayout._model.config import (
+    changes_outputs,
+    check_config,
+    describe_config,
+    how_to_leave_out,
+)
 from rnnlayout._model.describe import regions
 from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
@@ -61,7 +66,8 @@ def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
     if changing := changes_outputs(weights.config):
         raise LossyError(
             f"{name} is used with {describe_config(changing)}, and a .npy has nothing but"
-            " numbers: write a .bin, or remove that from w.config to save the numbers without it"
+            " numbers: write a .bin, or, to save the numbers without that, "
+            + how_to_leave_out(name, changing)
         )
     if weights.spec.dtype == "bfloat16":
         why = f"{out.name}: NumPy lacks bfloat16: use .safetensors or .bin, or "

@@ -75,7 +75,10 @@ def make_keras_layers(entries: Mapping[str, Weights], layout: str = "keras") -> 
     names = Counter([*(layer.name for layer in layers), *_input_names(layers)])
     name, count = max(names.items(), key=lambda item: item[1])
     if count > 1:
-        raise LayoutError(f"two layers would both be named {name!r}: rename an entry")
+        raise LayoutError(
+            f"two layers would both be named {name!r}: write their RNNs into two files, or save"
+            " them under other names: rl.save(path, {'a': w, 'b': v})"
+        )
     return layers
 
 
