@@ -17,7 +17,9 @@ from oracles.some import normal_weights
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli, options as _commands, terminal as _terminal
 from rnnlayout._cli.commands import doctor as _doctor
+from rnnlayout._cli.options import DTYPES
 from rnnlayout._model.asks import Ask
+from rnnlayout._model.dtypes import FLOATS
 
 PROGRAM = [sys.executable, "-P", "-m", "rnnlayout"]
 ESCAPES = "a\x1b[31mb\x07\x9b2J\u202e\u2066\n\r\u2028\x7f\ud800"
@@ -102,9 +104,13 @@ def test_examples_of_help_are_no_wrong_usage():
 )
 def test_wrong_usage(rnnlayout, arguments, said):
     code, out, err = rnnlayout(*arguments)
-    assert (code, out) == (2, "") and err.startswith("usage: rnnlayout")
-    last = err.splitlines()[-1]
-    assert last.startswith("error: ") and said in last
+    assert (code, out) == (2, "") and err.count("\n") == 1
+    assert err.startswith("error: ") and said in err
+    assert re.search(r"\(see rnnlayout.* --help\)$", err)
+
+
+def test_the_dtypes_are_those_of_the_model():
+    assert DTYPES == FLOATS
 
 
 def test_a_spec_is_typed_as_it_is_printed():

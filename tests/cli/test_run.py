@@ -54,6 +54,27 @@ def test_it_says_what_inspect_says(rnnlayout, folder):
     assert code == 0 and err.endswith("lstm: used with go_backwards=True, merge_mode='sum'\n")
 
 
+@pytest.mark.parametrize("x", [X.astype("f8"), X.astype("f2"), np.arange(60).reshape(5, 4, 3)])
+def test_x_of_another_dtype_is_changed_if_that_is_exact(rnnlayout, folder, x):
+    np.save(folder / "x.npy", x)
+    assert rnnlayout(*arguments(folder))[0] == 0
+    assert np.array_equal(np.load(folder / "y.npy"), rl.forward(x.astype("f4"), TORCH)[0])
+
+
+def test_x_is_rounded_only_if_dtype_says_so(rnnlayout, folder):
+    x = np.nextafter(X.astype("f8"), 10)
+    np.save(folder / "x.npy", x)
+    code, _, err = rnnlayout(*arguments(folder))
+    assert code == 3 and "cannot represent every value of it" in err
+    repair = err.strip().rpartition("pass ")[2].split()
+    assert rnnlayout(*arguments(folder), *repair)[0] == 0
+    assert np.array_equal(np.load(folder / "y.npy"), rl.forward(X, TORCH)[0])
+
+    assert rnnlayout(*arguments(folder), "--dtype", "float64", "--force")[0] == 0
+    double = rl.Weights(TORCH, dtype="float64")
+    assert np.array_equal(np.load(folder / "y.npy"), rl.forward(x, double)[0])
+
+
 def test_options(rnnlayout, folder):
     np.save(folder / "x.npy", X.swapaxes(0, 1).astype(">f4"))
     y, _ = rl.forward(X, TORCH, lengths=[5, 0, 3, 1])
@@ -82,13 +103,13 @@ def test_options(rnnlayout, folder):
         (["--input", "nix.npy"], 3, "nix.npy does not exist"),
         (["--input", "object.npy"], 3, "Python objects"),
         (["--input", "short.npy"], 3, "cut short"),
-        (["--input", "whole.npy"], 3, "x is int64"),
+        (["--input", "whole.npy"], 3, "x is complex64"),
     ],
 )
 def test_what_cannot_be_run(rnnlayout, folder, monkeypatch, change, code, said):
     monkeypatch.chdir(folder)
     np.save("object.npy", np.array([{}]), allow_pickle=True)
-    np.save("whole.npy", np.ones(X.shape, "i8"))
+    np.save("whole.npy", np.ones(X.shape, "c8"))
     with open("short.npy", "wb") as file:
         np.lib.format.write_array_header_1_0(
             file, {"descr": "<f4", "fortran_order": False, "shape": (1 << 40, 4, 3)}

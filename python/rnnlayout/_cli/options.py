@@ -10,6 +10,7 @@ from typing import Any
 
 # Exit codes: --help explains them. 1 is of verify, diagnose and identify; 2 is argparse's own.
 DONE, USAGE, MALFORMED, LOSSY, MISSING, BUG, INTERRUPTED = 0, 2, 3, 4, 5, 70, 130
+DTYPES = ("float16", "bfloat16", "float32", "float64")  # as in _model, which --help does not import
 
 COMMANDS = (
     "inspect",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -50,9 +49,8 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Print the usage and what is wrong with it, and exit."""
-        self.print_usage(sys.stderr)
-        print_error(message + self._meant(message))
+        """Print what is wrong with the arguments, and exit."""
+        print_error(f"{message}{self._meant(message)} (see {self.prog} --help)")
         raise SystemExit(USAGE)
 
     def _meant(self, message: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rnnlayout._cli.options import (
     DONE,
+    DTYPES,
     add_choice,
     add_file,
     add_json,
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_map(parser, "with --into: RNN A of IN replaces RNN B of MODEL; may be repeated")
     add(
         "--dtype",
-        choices=("float16", "bfloat16", "float32", "float64"),
+        choices=DTYPES,
         help="dtype of the result (default: unchanged); a narrower one rounds; only with --to",
     )
     add("--exact", action="store_true", help="refuse to round")

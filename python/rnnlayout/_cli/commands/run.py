@@ -8,6 +8,7 @@ from typing import Any
 
 from rnnlayout._cli.options import (
     DONE,
+    DTYPES,
     add_choice,
     add_file,
     add_json,
@@ -54,6 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         help="cpu (the default), cuda, cuda:N, or auto",
     )
+    add(
+        "--dtype",
+        choices=DTYPES,
+        help="dtype to compute in: round the weights and x to it (default: that of the weights, to"
+        " which x is only changed if that is exact)",
+    )
     add("--force", action="store_true", help="overwrite outputs that exist")
     add_json(parser)
     add_reading(parser)
@@ -89,6 +96,7 @@ def run(options: argparse.Namespace) -> int:
         write_whole_file,
     )
     from rnnlayout._model.config import describe_config
+    from rnnlayout._weights.weights import Weights
 
     for path, suffix in ((options.output, ".npy"), (options.states or ".npz", ".npz")):
         if not str(path).lower().endswith(suffix):
@@ -97,8 +105,10 @@ def run(options: argparse.Namespace) -> int:
         check_free(Path(output), options.force, options.file, options.input)
     name, found = _the_one(options)
     weights = found[name]
+    if options.dtype:
+        weights = Weights(weights, dtype=options.dtype)
     rnn = weights.rnn(device=options.device, batch_first=options.batch_first)
-    x = map_npy(require_regular_file(options.input))
+    x = _in_dtype(map_npy(require_regular_file(options.input)), weights.spec.dtype, options)
     with ExitStack() as outputs:  # before the work: an output that cannot be written fails now
         y_out = outputs.enter_context(write_whole_file(options.output, force=options.force))
         states_out = options.states and outputs.enter_context(
@@ -130,6 +140,26 @@ def run(options: argparse.Namespace) -> int:
     for note in found.notes:
         print_message(f"note: {printable(in_options(note, options))}")
     return DONE
+
+
+def _in_dtype(x: Any, dtype: str, options: argparse.Namespace) -> Any:
+    """Return x in the dtype of the RNN. Raises LayoutError if that rounds, but nobody asked for
+    it."""
+    import numpy as np
+
+    from rnnlayout._model.asks import Ask
+    from rnnlayout._model.dtypes import narrow_values, present_array, widen_bits
+    from rnnlayout._native import LayoutError
+
+    if x.dtype.kind not in "iuf" or x.dtype.name == dtype:
+        return x
+    bits = narrow_values(x.astype("f8"), dtype)
+    if not options.dtype and not np.array_equal(widen_bits(bits, dtype), x, equal_nan=True):
+        raise LayoutError(
+            f"{options.input} is {x.dtype}, the RNN is {dtype}, which cannot represent every value"
+            " of it: to round them pass " + Ask("dtype", dtype)
+        )
+    return present_array(bits, dtype)
 
 
 def _the_one(options: argparse.Namespace) -> tuple[str, Any]:
