@@ -140,3 +140,17 @@ def test_diagnose_of_tensors():
     assert {name for name in heat(check(found.picture().svg)) if " R " in name} == {
         f"layer 1 forward, R of gate {gate}" for gate in "ifgo"
     }
+
+
+def test_a_notebook_shows_the_cause_and_a_prompt_the_report():
+    """A prompt printed thousands of characters of fields, and a notebook not the best sentence."""
+    weights = weights_of(rl.Spec("lstm", 5, 3))
+    swapped = dict(weights)
+    swapped["weight_ih_l0"] = weights["weight_ih_l0"].reshape(4, 3, 5)[[0, 2, 1, 3]].reshape(12, 5)
+    verified = rl.verify(weights, swapped)
+    cause = "likely cause: gates f and g swapped in the input matrices"
+    assert cause in repr(verified) == str(verified)
+    words = " ".join(re.findall(r">([^<]+)</text>", verified._repr_svg_()))
+    assert "2 of 16 blocks differ" in words and cause in words
+    diagnosis = rl.diagnose(rl.pack(swapped), like=weights)
+    assert repr(diagnosis) == str(diagnosis) and "Diagnosis(" not in repr(diagnosis)

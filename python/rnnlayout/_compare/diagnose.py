@@ -50,9 +50,9 @@ _VECTORS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diagnosis:
-    """The result of diagnose(). True if the buffer is right; str() gives the report.
+    """The result of diagnose(). True if the buffer is right; str() and repr() give the report.
 
     mistakes: the rules by which it was made, each with `rule` (its name), `text`, `where` ((layer,
         direction, role) of what it concerns) and `lost` (what cannot be restored, or "").
@@ -96,6 +96,9 @@ class Diagnosis:
 
     def __bool__(self) -> bool:
         return self.same and self.sure and not self.mistakes
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         lines = [self.text]

@@ -65,9 +65,10 @@ class Candidate:
         return self._read()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Identified:
-    """The result of identify(). True if a candidate agrees with y; str() gives the report.
+    """The result of identify(). True if a candidate agrees with y; str() and repr() give the
+    report.
 
     candidates: best first. tied: how many of them agree equally well: the data cannot tell these
     apart. best: the Weights of the first candidate, ready to use; None if no candidate has the
@@ -84,6 +85,9 @@ class Identified:
 
     def __bool__(self) -> bool:
         return self.tied > 0
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         more = [f"read it with: {self.candidates[0].call}"] if self else []

@@ -60,9 +60,9 @@ class ComparedPair:
         return bool(self.text)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verified:
-    """The result of verify(). True if all RNNs are equal; str() gives the report.
+    """The result of verify(). True if all RNNs are equal; str() and repr() give the report.
 
     pairs: one per RNN that both sides have, with its names `a` and `b`, `text` (how the two
         differ, "" if they do not), `gaps` (the blocks that differ), and `note`.
@@ -101,6 +101,9 @@ class Verified:
     def _repr_svg_(self) -> str | None:
         return self.picture().svg if any(pair.spec for pair in self.pairs) else None
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         lines: list[str] = []
         for pair in self.pairs:
@@ -122,7 +125,8 @@ class Verified:
 def _pair_panel(pair: ComparedPair) -> HeatMapPanel:
     assert pair.spec
     name = pair.a if pair.a == pair.b else f"{pair.a} and {pair.b}"
-    text = pair.text.partition("\n")[0].removesuffix(f", {pair.spec}") or "equal"
+    first, *more = pair.text.replace(f", {pair.spec}", "", 1).splitlines() or ["equal"]
+    text = "; ".join([first, *(line for line in more if not line.startswith(" "))])  # the cause
     return HeatMapPanel(name, pair.spec, text, pair.gaps)
 
 
