@@ -12,8 +12,8 @@ import numpy as np
 
 from rnnlayout._convert import engine
 from rnnlayout._files.files import load
-from rnnlayout._files.formats.npy import map_npy
-from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+from rnnlayout._files.formats.npy import read_npy
+from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
 from rnnlayout._files.write_file import save
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
@@ -191,7 +191,7 @@ def _buffer(flat: Any) -> tuple[np.ndarray, str | None] | None:
     if isinstance(flat, (str, os.PathLike)):
         path = require_regular_file(flat)
         if path.suffix == ".npy":
-            flat = map_npy(path)
+            flat = read_npy(InputFile(path))
         elif path.suffix == ".bin":
             flat = _bytes_of(path)
         else:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.files import load
-from rnnlayout._files.formats.npy import map_npy
+from rnnlayout._files.formats.npy import read_npy
 from rnnlayout._files.formats.registry import TensorFormat, explain_wrong_suffix, format_to_read
-from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import as_carrier, take_bits, widen_bits
@@ -113,11 +113,11 @@ def _read_values_from_file(path: Any, prefix: str, name: str | None) -> tuple[An
     """
     path = require_regular_file(path)
     if name == "npy" or (name is None and path.suffix.lower() == ".npy"):
-        return map_npy(path).reshape(-1), prefix
+        return read_npy(InputFile(path)).reshape(-1), prefix
     format = format_to_read(path, name)
     if isinstance(format, TensorFormat):
         with explain_wrong_suffix(path, format):
-            tensor_set = format.read(path)
+            tensor_set = format.read(InputFile(path))
             floats = {name: one for name, one in tensor_set.tensors.items() if one.dtype in UNITS}
             return {name: one.floats(name) for name, one in floats.items()}, prefix
     found = load(path, prefix=prefix, format=name)
@@ -210,7 +210,7 @@ class Observed:
 def read_numbers(value: Any, what: str) -> tuple[np.ndarray, str]:
     """Return finite numbers in float64, and their dtype, "" for integers."""
     if isinstance(value, (str, os.PathLike)):
-        value = map_npy(require_regular_file(value))
+        value = read_npy(InputFile(require_regular_file(value)))
     if isinstance(value, (list, tuple, int)):
         try:
             value = np.asarray(value)

@@ -81,8 +81,8 @@ def run(options: argparse.Namespace) -> int:
 
     import numpy as np
 
-    from rnnlayout._files.formats.npy import map_npy, write_npy
-    from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+    from rnnlayout._files.formats.npy import read_npy, write_npy
+    from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
     from rnnlayout._files.tensor_sets.output_file import (
         check_free,
         name_full_disk,
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     name, found = _the_one(options)
     weights = found[name]
     rnn = weights.rnn(device=options.device, batch_first=options.batch_first)
-    x = map_npy(require_regular_file(options.input))
+    x = read_npy(InputFile(require_regular_file(options.input)))
     with ExitStack() as outputs:  # before the work: an output that cannot be written fails now
         y_out = outputs.enter_context(write_whole_file(options.output, force=options.force))
         states_out = options.states and outputs.enter_context(

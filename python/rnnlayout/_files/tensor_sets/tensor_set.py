@@ -17,13 +17,15 @@ from rnnlayout._sources.caller_spec import HIDDEN, check_hints
 from rnnlayout._sources.keras_config import CELLS
 from rnnlayout._sources.mismatch import check_prefix
 
+from .file_limits import InputFile
+
 _MOST_VALUES = 100  # named in what a conversion leaves out
 CHUNK_NBYTES = 8 << 20  # at most so much between two moments at which Ctrl-C can be answered
 # Dtypes that NumPy lacks: the names in torch and JAX -> those of safetensors, as in a FileTensor.
 FLOAT8 = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
 # The bits of an element.
 _BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, **dict.fromkeys(FLOAT8.values(), 8),
-         "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8}  # fmt: skip
+         "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "qint32": 32}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Hints:
     format: str | None = None  # of the file
     as_class: Mapping[str, str] | None = None  # class of a Keras file -> the one to read it as
     config: Any = None  # the file of the config of a Keras model whose weights are in another
+    mmap: bool = True  # whether the file may be mapped into memory
 
     @property
     def hidden(self) -> dict[str, Any]:
@@ -85,6 +88,11 @@ class FileTensor:
             return storage_dtype(self.dtype).itemsize * math.prod(self.shape)
         except TypeError:
             return self.bits().nbytes
+
+    @property
+    def declared(self) -> int:
+        """The number of bytes that its dtype and shape declare, without reading it."""
+        return (_bits_of(self.dtype) or 8) * math.prod(self.shape) // 8
 
     def chunks(self) -> Iterator[memoryview]:
         """Yield its bytes in C order and little-endian, at most CHUNK_NBYTES at a time."""
@@ -142,13 +150,18 @@ def stored_dtype(dtype: str) -> np.dtype | None:
     return found if found.kind in "biufc" and dtype in (found.name, "bfloat16") else None
 
 
+def _bits_of(dtype: str) -> int | None:
+    """Return the bits of an element in a file, None if that is not known."""
+    stored = stored_dtype(dtype)
+    return 8 * stored.itemsize if stored else _BITS.get(dtype)
+
+
 def stored_tensor(dtype: str, shape: Any, data: memoryview | bytes, what: str) -> FileTensor:
     """Return a tensor whose bytes are a part of a file, little-endian and in C order.
 
     Raises FileError if the shape is not one, or the bytes are not those of its elements.
     """
-    sizes, stored = sizes_of(shape, what), stored_dtype(dtype)
-    bits = 8 * stored.itemsize if stored else _BITS.get(dtype)
+    sizes, stored, bits = sizes_of(shape, what), stored_dtype(dtype), _bits_of(dtype)
     if bits is not None and bits * math.prod(sizes) != 8 * len(data):
         raise FileError(f"{what}: {len(data)} bytes do not fit shape {sizes} in {dtype}")
     if stored is None:
@@ -163,7 +176,6 @@ class TensorSet:
     notes: what a user of the result should know ("weight_norm of lstm.weight_hh_l0 folded").
     unread: what is in the file and was not read, by name: its class ("argparse.Namespace").
     values: names of what the file has beside tensors (epoch), of which the first are enough.
-    name_room: characters that names of further tensors may have.
     forget: gives back the memory of what was read, if it can be read again.
     copy: given a file descriptor and a chunk of a tensor, lets the system copy the chunk from the
         file it was read from; returns the number of bytes copied, 0 if that is not possible.
@@ -176,15 +188,13 @@ class TensorSet:
     values: list[str] = field(default_factory=list)
     forget: Callable[[], None] = lambda: None
     copy: Callable[[int, memoryview], int] = lambda out, chunk: 0
-    name_room: int = 16 << 20  # a name repeats the keys above it, which a file stores once
 
-    def add(self, name: str, tensor: FileTensor, path: Any) -> None:
-        """Add a tensor of the file at `path`. Raises FileError if it has another of this name."""
+    def add(self, name: str, tensor: FileTensor, file: InputFile) -> None:
+        """Add a tensor of a file. Raises FileError if it has another of this name."""
         if name in self.tensors:
-            raise FileError(f"{path}: two tensors would both be named {name[:100]!r}")
-        self.name_room -= len(name)
-        if self.name_room < 0:
-            raise FileError(f"{path}: the names of its tensors are too long: refused")
+            raise FileError(f"{file}: two tensors would both be named {name[:100]!r}")
+        file.budget.charge("tensors", 1)
+        file.budget.charge("arrays", tensor.declared)
         self.tensors[name] = tensor
 
     def add_value(self, name: str) -> None:

@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from rnnlayout._files.tensor_sets.budget import Budget
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError, bfloat16
 
 from .graph import INPUT, Attributes, GraphScope, attributes_of, import_onnx, integer_attribute
 
 MOST_DIMENSIONS = 8
-MOST_STEPS = 10_000  # over all chains in a file; torch writes about 300 per layer
 MOST_LONG = 100  # steps in one chain
-FREE_NBYTES = 16 << 20  # may always be computed
-MOST_TIMES = 8  # above that, times the size of the file: int8 becomes float32 and is transposed
+_STEPS = 80  # of the budget, for one of a chain; torch writes about 300 per layer
 
 # TensorProto.DataType -> the dtype, and the field of values that are not raw.
 _TYPES = {
@@ -94,18 +93,15 @@ def _check_length(tensor: Any, found: int, needed: int, unit: str) -> None:
 
 
 class Constants:
-    """The constants of one file. size: its length in bytes."""
+    """The constants of one file."""
 
-    def __init__(self, size: int) -> None:
-        self._nbytes_left = FREE_NBYTES + MOST_TIMES * size
-        self._steps_left = MOST_STEPS
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
         self._tensors: dict[int, tuple[Any, np.ndarray]] = {}  # id -> its TensorProto, array
 
     def charge(self, nbytes: int) -> None:
         """Ask for the memory of an array before it is made. Raises FileError if it is too much."""
-        self._nbytes_left -= max(0, nbytes)  # of a negative size, for which NumPy raises
-        if self._nbytes_left < 0:
-            raise FileError(f"its weights exceed {MOST_TIMES} times the size of the file: refused")
+        self._budget.charge("computed", max(0, nbytes))  # of a negative size NumPy raises
 
     def is_other(self, tensor: Any) -> bool:
         """Return whether it is a weight of no RNN so far. (int64 are shapes and axes.)"""
@@ -140,8 +136,8 @@ class Constants:
         return self._fold(scope, node, inputs, what)
 
     def _check_steps(self, what: str, depth: int) -> None:
-        self._steps_left -= 1
-        if self._steps_left < 0 or depth > MOST_LONG:
+        self._budget.charge("steps", _STEPS)
+        if depth > MOST_LONG:
             raise FileError(f"{what} is computed in too many steps, or from itself: refused")
 
     def _fold(self, scope: GraphScope, node: Any, inputs: list[Any], what: str) -> np.ndarray:

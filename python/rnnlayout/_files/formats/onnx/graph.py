@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
+from rnnlayout._files.tensor_sets.budget import Budget
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.rnn_names import distinct_names
 from rnnlayout._model.errors import FileError, missing
 
 LARGEST = (1 << 31) - 1  # bytes of a protobuf message
 MOST_DEEP = 100  # graphs in graphs; protobuf itself allows about 33
-MOST_NODES = 200_000  # of a model; each takes at least two bytes, and some microseconds here
-MOST_CALLED = 20_000  # nodes of called functions, counted per call: each may call others twice
+_NODE_STEPS = 4  # of the budget, for a node
+_CALLED_STEPS = 40  # for a node of a called function, at each call: it may call others twice
 
 OPERATORS = {
     ("", "LSTM"): "LSTM",
@@ -40,7 +41,7 @@ def import_onnx() -> Any:
     return onnx
 
 
-def load_model(path: Path) -> Any:
+def load_model(path: InputFile) -> Any:
     """Return the ModelProto of a file, without opening any other file.
 
     Raises FileError if it is not an ONNX model.
@@ -49,10 +50,10 @@ def load_model(path: Path) -> Any:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
-        size = path.stat().st_size
+        size = path.path.stat().st_size
         if size > LARGEST:
             raise FileError(f"{path} has {size} bytes, more than protobuf's limit of 2 GB")
-        model = onnx.ModelProto.FromString(path.read_bytes())
+        model = onnx.ModelProto.FromString(path.path.read_bytes())
     except DecodeError as error:
         raise FileError(f"{path} is not an ONNX model, or is cut short: {error}") from None
     if not model.HasField("graph"):
@@ -236,23 +237,21 @@ def _operator_of(node: Any) -> tuple[str, str]:
     return ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
 
 
-def find_sites(model: Any) -> list[NodeSite]:
+def find_sites(model: Any, budget: Budget) -> list[NodeSite]:
     """Return all recurrent nodes: of the graph, of subgraphs at any depth, of called functions."""
-    walk = _GraphWalk(model)
+    walk = _GraphWalk(model, budget)
     found = list(walk.nodes(walk.scope(model.graph, None), ()))
     names = ["/".join([path[0], *(part.lstrip("/") for part in path[1:])]) for path, *_ in found]
     return [NodeSite(n, *rest) for n, (_, *rest) in zip(distinct_names(names), found, strict=True)]
 
 
 class _GraphWalk:
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, budget: Budget) -> None:
         self._functions = {(f.domain, f.name, f.overload): f for f in model.functions}
-        self._left, self._left_called = MOST_NODES, MOST_CALLED
+        self._budget = budget
 
     def scope(self, graph: Any, outer: GraphScope | None) -> GraphScope:
-        self._left -= len(graph.node)
-        if self._left < 0:
-            raise FileError(f"it has more than {MOST_NODES} nodes: refused")
+        self._budget.charge("steps", _NODE_STEPS * len(graph.node))
         return GraphScope(graph, outer)
 
     def nodes(
@@ -271,9 +270,7 @@ class _GraphWalk:
                 yield from self.nodes(one, (*path, _node_name(node)))
 
     def _called(self, function: Any, node: Any, scope: GraphScope) -> GraphScope:
-        self._left_called -= len(function.node) + 1
-        if self._left_called < 0:
-            raise FileError(f"calls of functions lead to more than {MOST_CALLED} nodes: refused")
+        self._budget.charge("steps", _CALLED_STEPS * (len(function.node) + 1))
         inputs = dict(zip(function.input, node.input, strict=False))
         formals = {name: (scope, inputs.get(name, "")) for name in function.input}
         defaults = {a.name: a for a in function.attribute_proto}

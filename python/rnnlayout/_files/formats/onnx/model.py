@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from rnnlayout._files.formats.registry import ModelFormat, check_layout
+from rnnlayout._files.tensor_sets.budget import Budget
 from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record, read_records
@@ -42,7 +43,7 @@ from .write import fill_tensor_proto, make_model, write_model
 _LISTED = 3  # loops
 
 
-def _read_onnx(path: Path, hints: Hints) -> Found:
+def _read_onnx(path: InputFile, hints: Hints) -> Found:
     """Return each recurrent node by its name, after those of the nodes around it: "If_0/lstm"."""
     return _read_sites(path, load_model(path), hints)
 
@@ -52,7 +53,7 @@ def _write_onnx(out: Output, entries: Mapping[str, Weights]) -> None:
     write_model(out, make_model(entries))
 
 
-def _replace_in_onnx(path: Path, out: Output, entries: Mapping[str, Weights]) -> None:
+def _replace_in_onnx(path: InputFile, out: Output, entries: Mapping[str, Weights]) -> None:
     """Write the model to `out` with new weights in the nodes of these names.
 
     entries: in layout onnx, each of the same spec as the old weights. Everything else is unchanged,
@@ -72,20 +73,20 @@ def _replace_in_onnx(path: Path, out: Output, entries: Mapping[str, Weights]) ->
         pairs = zip(old.split(), new.split(), strict=True)
         one = old.spec.num_layers == 1
         layers |= {name if one else f"{name}/{k}": pair for k, pair in enumerate(pairs)}
-    replace_node_weights(model, layers)
+    replace_node_weights(model, layers, InputFile(path.path).budget)
     write_model(out, model)
 
 
 FORMAT = ModelFormat(".onnx", ("onnx",), _read_onnx, _write_onnx, _replace_in_onnx)
 
 
-def _read_sites(path: Path, model: Any, hints: Hints) -> Found:
+def _read_sites(path: InputFile, model: Any, hints: Hints) -> Found:
     entries: dict[str, Weights] = {}
     refused: dict[str, Exception] = {}
     notes: list[str] = []
-    constants = Constants(path.stat().st_size)
+    constants = Constants(path.budget)
     records = read_records({one.key: one.value for one in model.metadata_props}, path)
-    for site in find_sites(model):
+    for site in find_sites(model, path.budget):
         if is_under_with_direction(site.name, hints.prefix):
             try:
                 entries[site.name] = read_onnx_node(site, constants, hints, notes)
@@ -116,7 +117,9 @@ def _as_recorded(weights: Weights, record: Record) -> Weights:
         return weights
 
 
-def replace_node_weights(model: Any, layers: Mapping[str, tuple[Weights, Weights]]) -> None:
+def replace_node_weights(
+    model: Any, layers: Mapping[str, tuple[Weights, Weights]], budget: Budget
+) -> None:
     """Put weights into the nodes of these names.
 
     layers: name of a node -> (its old weights, its new weights), each of one layer.
@@ -129,7 +132,7 @@ def replace_node_weights(model: Any, layers: Mapping[str, tuple[Weights, Weights
         if new.spec.replace(bias=old.spec.bias, skip_input=old.spec.skip_input) != old.spec:
             raise LayoutError(f"node {name!r} is {old.spec}, the new weights are {new.spec}")
     change = _ModelChange(model)
-    for site in find_sites(model):
+    for site in find_sites(model, budget):
         if site.name in layers:
             old, new = layers[site.name]
             for role in WEIGHTS[site.operator]:
