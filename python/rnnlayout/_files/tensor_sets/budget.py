@@ -40,8 +40,8 @@ LIMITS = {
         "the name of a tensor repeats the keys above it, which a file stores once",
     ),
     "tensors": Limit(
-        "tensors", 20_000, 1 / 32, "they cannot have names and shapes of their own",
-        "a name, a dtype and a shape take 32 bytes or more; reading them takes 10 us",
+        "tensors", 10_000, 1 / 100, "they cannot have names, shapes and numbers of their own",
+        "a name, a dtype, a shape and numbers take 100 bytes or more; reading them takes 10 us",
     ),
     "metadata": Limit(
         "bytes of JSON", 2 << 20, 2, "it is a decompression bomb",
@@ -80,19 +80,18 @@ LIMITS = {
 
 
 class Budget:
-    """What a file has cost so far. name: of the file, in messages. size: its bytes."""
+    """What may still be taken for a file. name: of the file, in messages. size: its bytes."""
 
     def __init__(self, name: str, size: int) -> None:
         self.name, self.size = name, size
-        self._used = dict.fromkeys(LIMITS, 0)
+        self._used: dict[str, int] = {}
 
     def charge(self, kind: str, amount: int) -> None:
         """Count what is about to be made. Raises FileError if that is too much for the file."""
-        used = self._used[kind] = self._used[kind] + amount
+        used = self._used[kind] = self._used.get(kind, 0) + amount
         limit = LIMITS[kind]
-        most = limit.free + int(limit.times * self.size)
-        if used > most:
+        if used > limit.free and used > (most := limit.free + int(limit.times * self.size)):
             raise FileError(
-                f"{self.name}: {used:,} {limit.what}, more than {most:,}, the limit for a"
-                f" file of {self.size:,} bytes: {limit.cause}: refused"
+                f"{self.name}: {used:,} {limit.what}, more than {most:,}, the limit for a file of"
+                f" {self.size:,} bytes: {limit.cause}: refused"
             )

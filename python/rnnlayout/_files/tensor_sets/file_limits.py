@@ -28,7 +28,8 @@ def require_regular_file(path: Any) -> Path:
     """
     try:
         found = Path(path)
-        exists, is_file = found.exists(), found.is_file()
+        is_file = found.is_file()
+        exists = is_file or found.exists()
     except TypeError:
         raise FileError(f"need the path of a file, found a {type(path).__name__}") from None
     except (OSError, ValueError) as error:  # a name with a null byte, or too long
@@ -60,14 +61,14 @@ class InputFile:
     """
 
     def __init__(self, path: Path, mmap: bool = True) -> None:
-        self.path, self.mmap = path, mmap
-        self.budget = Budget(str(path), path.stat().st_size)
+        self.path, self.mmap, self._name = path, mmap, str(path)
+        self.budget = Budget(self._name, os.stat(path).st_size)
 
     def __str__(self) -> str:
-        return str(self.path)
+        return self._name
 
     def __fspath__(self) -> str:
-        return str(self.path)
+        return self._name
 
     def data(self) -> mmap.mmap | bytes:
         """Return its bytes. Raises FileError if it must be mapped, and that is impossible."""

@@ -83,16 +83,12 @@ class FileTensor:
 
     @property
     def nbytes(self) -> int:
-        """The number of its bytes."""
+        """The number of its bytes, with a byte per element if the dtype is not known."""
         try:
-            return storage_dtype(self.dtype).itemsize * math.prod(self.shape)
+            bits = 8 * storage_dtype(self.dtype).itemsize
         except TypeError:
-            return self.bits().nbytes
-
-    @property
-    def declared(self) -> int:
-        """The number of bytes that its dtype and shape declare, without reading it."""
-        return (_bits_of(self.dtype) or 8) * math.prod(self.shape) // 8
+            bits = _BITS.get(self.dtype, 8)
+        return bits * math.prod(self.shape) // 8
 
     def chunks(self) -> Iterator[memoryview]:
         """Yield its bytes in C order and little-endian, at most CHUNK_NBYTES at a time."""
@@ -150,18 +146,13 @@ def stored_dtype(dtype: str) -> np.dtype | None:
     return found if found.kind in "biufc" and dtype in (found.name, "bfloat16") else None
 
 
-def _bits_of(dtype: str) -> int | None:
-    """Return the bits of an element in a file, None if that is not known."""
-    stored = stored_dtype(dtype)
-    return 8 * stored.itemsize if stored else _BITS.get(dtype)
-
-
 def stored_tensor(dtype: str, shape: Any, data: memoryview | bytes, what: str) -> FileTensor:
     """Return a tensor whose bytes are a part of a file, little-endian and in C order.
 
     Raises FileError if the shape is not one, or the bytes are not those of its elements.
     """
-    sizes, stored, bits = sizes_of(shape, what), stored_dtype(dtype), _bits_of(dtype)
+    sizes, stored = sizes_of(shape, what), stored_dtype(dtype)
+    bits = 8 * stored.itemsize if stored else _BITS.get(dtype)
     if bits is not None and bits * math.prod(sizes) != 8 * len(data):
         raise FileError(f"{what}: {len(data)} bytes do not fit shape {sizes} in {dtype}")
     if stored is None:
@@ -194,7 +185,6 @@ class TensorSet:
         if name in self.tensors:
             raise FileError(f"{file}: two tensors would both be named {name[:100]!r}")
         file.budget.charge("tensors", 1)
-        file.budget.charge("arrays", tensor.declared)
         self.tensors[name] = tensor
 
     def add_value(self, name: str) -> None:

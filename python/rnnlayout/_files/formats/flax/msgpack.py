@@ -60,7 +60,6 @@ class _MsgpackReader:
         return self.data[self.at - nbytes : self.at]
 
     def value(self, depth: int) -> Any:
-        self.budget.charge("steps", 2)
         if depth > _MOST_DEEP:
             raise FileError(
                 f"{self.what}: more than {_MOST_DEEP} containers in each other: refused"
@@ -96,6 +95,7 @@ class _MsgpackReader:
                 raise FileError(f"{self.what} has a text that is not UTF-8: {error}") from None
         if n > len(self.data) - self.at:
             raise FileError(f"{self.what} is cut short: a {kind} of {n} items at byte {self.at}")
+        self.budget.charge("steps", 2 * n)
         if kind == "list":
             return [self.value(depth + 1) for _ in range(n)]
         found: dict[Any, Any] = {}

@@ -240,7 +240,10 @@ def _operator_of(node: Any) -> tuple[str, str]:
 def find_sites(model: Any, budget: Budget) -> list[NodeSite]:
     """Return all recurrent nodes: of the graph, of subgraphs at any depth, of called functions."""
     walk = _GraphWalk(model, budget)
-    found = list(walk.nodes(walk.scope(model.graph, None), ()))
+    found = []
+    for one in walk.nodes(walk.scope(model.graph, None), ()):
+        budget.charge("names", sum(map(len, one[0])))  # with those of the nodes around it
+        found.append(one)
     names = ["/".join([path[0], *(part.lstrip("/") for part in path[1:])]) for path, *_ in found]
     return [NodeSite(n, *rest) for n, (_, *rest) in zip(distinct_names(names), found, strict=True)]
 

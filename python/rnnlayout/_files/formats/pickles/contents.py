@@ -42,6 +42,7 @@ def tensors_of_pickle(
     for name, _, _, value in walk_leaves(file, found):
         tensor = tensor_of(value)
         if tensor is not None:
+            file.budget.charge("arrays", tensor.nbytes)  # many may be views of one storage
             read.add(name, tensor, file)
         elif isinstance(value, UnreadObject):
             read.unread[name] = value.name

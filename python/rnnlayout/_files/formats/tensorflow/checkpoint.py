@@ -42,6 +42,7 @@ def _read_index(file: InputFile) -> TensorSet:
             name = str(key, "utf-8", "backslashreplace").removesuffix(_VALUE)
             tensor = _tensor_of_entry(value, data, f"{file}: {name[:200]}")
             if isinstance(tensor, FileTensor):
+                file.budget.charge("arrays", tensor.nbytes)  # many may be at one place
                 found.add(name, tensor, file)
             elif tensor:
                 found.unread[name] = tensor
