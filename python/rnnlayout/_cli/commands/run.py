@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     name, found = _the_one(options)
     weights = found[name]
     rnn = weights.rnn(device=options.device, batch_first=options.batch_first)
-    x = read_npy(InputFile(require_regular_file(options.input)))
+    x = read_npy(InputFile(require_regular_file(options.input), options.mmap))
     with ExitStack() as outputs:  # before the work: an output that cannot be written fails now
         y_out = outputs.enter_context(write_whole_file(options.output, force=options.force))
         states_out = options.states and outputs.enter_context(
