@@ -16,12 +16,14 @@ from pathlib import Path
 
 import cudnn_differences
 import format_facts
+import hostile_facts
 import layout_tables
 import proof
 from layout_tables import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("layouts", "every-layout", "conversions", "formats", "cudnn-versions", "performance")
+NAMES = ("layouts", "every-layout", "conversions", "formats", "cudnn-versions", "performance",
+         "security")  # fmt: skip
 PAGES = [
     ROOT / "README.md",
     ROOT / "benchmarks" / "README.md",
@@ -232,6 +234,8 @@ TABLES = {
     "differences": differences,
     "format_records": format_records,
     "format_uses": format_uses,
+    "limits": hostile_facts.table,
+    "hostile": hostile_facts.figures,
     "speeds": speeds,
     "speed_goals": speed_goals,
     "measured_on": measured_on,

@@ -29,7 +29,7 @@ FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 # Arguments of load()
 HINTS = (
     "spec", "layout", "prefix", "cell", "reset", "recurrent_activation", "activation", "as_class",
-    "config", "format",
+    "config", "format", "mmap",
 )  # fmt: skip
 
 
@@ -154,12 +154,18 @@ def add_reading(parser: argparse.ArgumentParser, *, whose: str = "the input file
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
-    """Add the option for a file whose name does not show its format."""
+    """Add the options for a file whose name does not show its format, and for how it is opened."""
     parser.add_argument(
         "--format",
         type=parse_file_format,
         metavar="F",
         help="format of the file whose name does not show it: pt, h5, keras, npz ...",
+    )
+    parser.add_argument(
+        "--no-mmap",
+        dest="mmap",
+        action="store_false",
+        help="read files into memory instead of mapping them, if others may truncate them",
     )
 
 

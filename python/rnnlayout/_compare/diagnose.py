@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rnnlayout._convert import engine
 from rnnlayout._files.files import load
-from rnnlayout._files.formats.npy import map_npy
-from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+from rnnlayout._files.formats.npy import read_npy
+from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
 from rnnlayout._files.write_file import save
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
@@ -128,6 +127,7 @@ def diagnose(
     as_class: Mapping[str, str] | None = None,
     config: Any = None,
     format: str | None = None,
+    mmap: bool = True,
 ) -> Diagnosis:
     """Find the mistakes by which a packed buffer was made.
 
@@ -136,6 +136,7 @@ def diagnose(
     like: the weights it should have been made from: whatever Weights() accepts, or a file with one
         RNN. spec, layout, prefix, cell, reset, recurrent_activation, activation, as_class, config,
         format: what `like` does not record, as for load(); the last three only for a file.
+    mmap: for files, as for load().
 
     The matrices of `like` are searched for in the buffer, and from where and how they are there
     follows the rule: transposed or reshaped matrices, another order of gates, layers, directions,
@@ -160,22 +161,22 @@ def diagnose(
              "recurrent_activation": recurrent_activation, "activation": activation,
              "as_class": as_class or None,
              "config": config, "format": format}  # fmt: skip
-    true = _read_true_weights(like, {name: hint for name, hint in hints.items() if hint})
-    buffer = _buffer(flat)
+    true = _read_true_weights(like, {name: hint for name, hint in hints.items() if hint}, mmap)
+    buffer = _buffer(flat, mmap)
     if buffer is None:
-        return _diagnosis(*_of_tensors(flat, true))
+        return _diagnosis(*_of_tensors(flat, true, mmap))
     made, _ = engine.run_conversion(checked_rnn_of(true), CUDNN)
     blocks = {key: values_of_bits(block.bits, true.spec.dtype) for key, block in own_blocks(made)}
     truth = truth_of(true.spec, blocks, _VECTORS[true.spec.bias])
     return _diagnosis(truth, *buffer)
 
 
-def _read_true_weights(like: Any, hints: dict[str, Any]) -> Weights:
+def _read_true_weights(like: Any, hints: dict[str, Any], mmap: bool) -> Weights:
     """Return the true weights. Raises LayoutError if a file has several RNNs."""
     if isinstance(like, Weights) and not hints:
         return like
     if isinstance(like, (str, os.PathLike)):
-        return _only_rnn(load(like, **hints), like)
+        return _only_rnn(load(like, **hints, mmap=mmap), like)
     check_not_for_files(hints, like)
     return Weights(like, **hints)
 
@@ -189,14 +190,14 @@ def _only_rnn(found: Any, path: Any) -> Weights:
     return weights
 
 
-def _buffer(flat: Any) -> tuple[np.ndarray, str | None] | None:
+def _buffer(flat: Any, mmap: bool) -> tuple[np.ndarray, str | None] | None:
     """Return a flat buffer's bits and dtype (None: bytes); None if it is something else."""
     if isinstance(flat, (str, os.PathLike)):
-        path = require_regular_file(flat)
-        if path.suffix == ".npy":
-            flat = map_npy(path)
-        elif path.suffix == ".bin":
-            flat = _bytes_of(path)
+        file = InputFile(require_regular_file(flat), mmap)
+        if file.path.suffix == ".npy":
+            flat = read_npy(file)
+        elif file.path.suffix == ".bin":
+            flat = np.frombuffer(file.data(), "u1")
         else:
             return None
     if isinstance(flat, (bytes, bytearray, memoryview)):
@@ -211,19 +212,13 @@ def _buffer(flat: Any) -> tuple[np.ndarray, str | None] | None:
     return np.ascontiguousarray(bits), found
 
 
-def _bytes_of(path: Path) -> np.ndarray:
-    if not path.stat().st_size:
-        return np.empty(0, "u1")
-    return np.memmap(path, "u1", "r").view(np.ndarray)
-
-
-def _of_tensors(source: Any, true: Weights) -> tuple[Truth, np.ndarray, str]:
+def _of_tensors(source: Any, true: Weights, mmap: bool) -> tuple[Truth, np.ndarray, str]:
     """Return the truth and the numbers, in its order, of tensors that somebody converted."""
     if isinstance(source, (str, os.PathLike)):
         try:
-            weights = _only_rnn(load(source), source)
+            weights = _only_rnn(load(source, mmap=mmap), source)
         except SpecError:  # it does not record everything: as `like` does
-            weights = _only_rnn(load(source, true.spec), source)
+            weights = _only_rnn(load(source, true.spec, mmap=mmap), source)
     else:
         try:
             weights = source if isinstance(source, Weights) else Weights(source)

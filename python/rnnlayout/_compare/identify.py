@@ -139,6 +139,7 @@ def identify(
     prefix: str = "",
     atol: float = 0.0,
     format: str | None = None,
+    mmap: bool = True,
 ) -> Identified:
     """Find the layout, cell and conventions in which tensors turn x into y.
 
@@ -151,7 +152,8 @@ def identify(
     state: the initial state, h_0 or (h_0, c_0), as RNN() takes it; None for zeros.
     prefix: use only the tensors under it.
     atol: how far y may be from an output besides rounding, for y made in TF32 or with noise.
-    format: of the file with the tensors, if its name does not show it, as for load().
+    format: of the file with the tensors, if its name does not show it, as for load(). mmap: as for
+        load().
 
     Pass at least two steps, several units, and weights and biases that are not zero: what they do
     not show is listed as tied candidates.
@@ -178,7 +180,7 @@ def identify(
         raise SpecError(f"atol is {atol!r}, need a number, 0 or greater")
     searches: list[Search] = []
     found: list[Match] = []
-    for part in _tensors_to_try(tensors, prefix, format):
+    for part in _tensors_to_try(tensors, prefix, format, mmap):
         unit = max(UNITS[name] for name in (part.dtype, x_dtype, y_dtype) if name)
         search = Search(part, observed, states, unit, float(atol))
         found += _search_in_order(search)
@@ -197,9 +199,11 @@ def _read_states(state: Any) -> tuple[np.ndarray, ...]:
     )
 
 
-def _tensors_to_try(source: Any, prefix: str, format: str | None) -> Iterator[UnknownTensors]:
+def _tensors_to_try(
+    source: Any, prefix: str, format: str | None, mmap: bool
+) -> Iterator[UnknownTensors]:
     """Yield the tensors under each prefix that fits, then all of them."""
-    values = read_tensor_values(source, prefix, format)
+    values = read_tensor_values(source, prefix, format, mmap)
     is_nested = not isinstance(source, Mapping) or any(
         isinstance(value, Mapping) for value in source.values()
     )

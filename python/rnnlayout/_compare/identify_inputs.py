@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.files import load
-from rnnlayout._files.formats.npy import map_npy
+from rnnlayout._files.formats.npy import read_npy
 from rnnlayout._files.formats.registry import TensorFormat, explain_wrong_suffix, format_to_read
-from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import as_carrier, take_bits, widen_bits
@@ -52,11 +52,13 @@ class UnknownTensors:
         return [widen_bits(array, self.dtype) for array in self.arrays]
 
 
-def read_tensor_values(source: Any, prefix: str, format: str | None = None) -> Any:
+def read_tensor_values(
+    source: Any, prefix: str, format: str | None = None, mmap: bool = True
+) -> Any:
     """Return what a user passes as a dict by name, a list, or a 1-D array."""
     check_prefix(prefix)
     if isinstance(source, (str, os.PathLike)):
-        source, prefix = _read_values_from_file(source, prefix, format)
+        source, prefix = _read_values_from_file(source, prefix, format, mmap)
     elif format is not None:
         check_not_for_files({"format": format}, source)
     if framework_of(source):
@@ -107,20 +109,20 @@ def _flatten_dicts(tree: Mapping[Any, Any], path: str = "", depth: int = 0) -> d
     return found
 
 
-def _read_values_from_file(path: Any, prefix: str, name: str | None) -> tuple[Any, str]:
+def _read_values_from_file(path: Any, prefix: str, name: str | None, mmap: bool) -> tuple[Any, str]:
     """Return the tensors of a file, and the prefix if it is still to be applied. name: the format's
     name, None if the file's name shows it.
     """
     path = require_regular_file(path)
     if name == "npy" or (name is None and path.suffix.lower() == ".npy"):
-        return map_npy(path).reshape(-1), prefix
+        return read_npy(InputFile(path, mmap)).reshape(-1), prefix
     format = format_to_read(path, name)
     if isinstance(format, TensorFormat):
         with explain_wrong_suffix(path, format):
-            tensor_set = format.read(path)
+            tensor_set = format.read(InputFile(path, mmap))
             floats = {name: one for name, one in tensor_set.tensors.items() if one.dtype in UNITS}
             return {name: one.floats(name) for name, one in floats.items()}, prefix
-    found = load(path, prefix=prefix, format=name)
+    found = load(path, prefix=prefix, format=name, mmap=mmap)
     if len(found.names) != 1:
         several = f"{path} has several RNNs: pass " + Ask("prefix")
         raise FileError(several + f", one of {list_names(found.names)}")
@@ -210,7 +212,7 @@ class Observed:
 def read_numbers(value: Any, what: str) -> tuple[np.ndarray, str]:
     """Return finite numbers in float64, and their dtype, "" for integers."""
     if isinstance(value, (str, os.PathLike)):
-        value = map_npy(require_regular_file(value))
+        value = read_npy(InputFile(require_regular_file(value), mmap=False))
     if isinstance(value, (list, tuple, int)):
         try:
             value = np.asarray(value)

@@ -149,6 +149,7 @@ def verify(
     as_class: Mapping[str, str] | None = None,
     config: Any = None,
     format: str | None = None,
+    mmap: bool = True,
 ) -> Verified:
     """Compare RNNs, which may be in different layouts, and in files of different formats.
 
@@ -162,6 +163,7 @@ def verify(
         only what is under it, in files and dicts of tensors.
     spec, layout, cell, reset, recurrent_activation, activation, as_class, config, format: as for
         load(), for the side that does not record them; the last three only for a file.
+    mmap: for files, as for load().
 
     RNNs are matched by name; NAME and the names that formats make of it (`enc.rnn`, `enc_rnn`,
     `/enc/rnn/LSTM`) are one. If each side has only one RNN, names do not matter. NAME_0, NAME_1
@@ -185,7 +187,7 @@ def verify(
              "as_class": as_class or None,
              "config": config, "format": format}  # fmt: skip
     first, second = read_both_sides(
-        a, b, prefix, {name: hint for name, hint in hints.items() if hint is not None}
+        a, b, prefix, {name: hint for name, hint in hints.items() if hint is not None}, mmap
     )
     first, second = stack_both_sides(first, second, stack or ())
     first, second = stack_layers_as_in(first, second), stack_layers_as_in(second, first)

@@ -16,14 +16,16 @@ from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._weights.weights import Weights
 
 
-def read_both_sides(a: Any, b: Any, prefix: str, hints: dict[str, Any]) -> tuple[Found, Found]:
+def read_both_sides(
+    a: Any, b: Any, prefix: str, hints: dict[str, Any], mmap: bool
+) -> tuple[Found, Found]:
     """Return the RNNs of both that are under the prefix.
 
     The hints are for the side that needs them; if none does, for the first that agrees with them.
     If one side does not record its spec and no hint does, it is that of the other's RNN.
     """
     sources = {"a": a, "b": b}
-    under = {"prefix": prefix} if prefix else {}
+    under: dict[str, Any] = {"mmap": mmap, **({"prefix": prefix} if prefix else {})}
     found = {side: _read_side(source, under) for side, source in sources.items()}
     if hints:
         asking = [side for side, one in found.items() if _is_unsure(one)]
@@ -81,8 +83,9 @@ def _read_side(source: Any, hints: dict[str, Any]) -> Found | ValueError:
         if (read := _read_already(source)) is not None:
             return read
         check_not_for_files(hints, source)
-        if not isinstance(source, Mapping):  # nothing in it has a name
-            hints = {name: hint for name, hint in hints.items() if name != "prefix"}
+        # nothing in it has a name, unless it is a dict
+        other = ("mmap",) if isinstance(source, Mapping) else ("mmap", "prefix")
+        hints = {name: hint for name, hint in hints.items() if name not in other}
         return Found({"": Weights(source, **hints)})
     except ValueError as error:
         return error

@@ -16,7 +16,7 @@ from rnnlayout._files.formats.registry import (
     format_to_read,
 )
 from rnnlayout._files.tensor_sets.apply_hints import apply_hints, unrecorded
-from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
 from rnnlayout._files.tensor_sets.find_rnns import find_rnns
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.record import Record, read_records, write_records
@@ -54,6 +54,7 @@ def load(
     config: Any = None,
     dtype: Any = None,
     format: str | None = None,
+    mmap: bool = True,
 ) -> Found:
     """Read every recurrent layer of a file.
 
@@ -67,6 +68,8 @@ def load(
         with it, the text itself, or the dict that json.loads() makes of it.
     dtype: of the result, as for convert().
     format: of the file, as a suffix without the dot ("keras"), if its name does not show it.
+    mmap: False to read the whole file into memory instead of mapping it, for a file that another
+        process may truncate: reading a truncated map ends the process.
 
     Returns a mapping from names (of the layer, or the prefix of its tensors) to Weights. Layers
     of which the file does not record everything are in its .undecided, those that cannot be read
@@ -78,7 +81,7 @@ def load(
     """
     path = require_regular_file(path)
     hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype,
-                  format, as_class, config)  # fmt: skip
+                  format, as_class, config, mmap)  # fmt: skip
     found, _ = read_file(path, hints)
     if dtype is None:
         return found
@@ -99,11 +102,11 @@ def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, Te
     file = None
     with explain_wrong_suffix(path, format, asks=asks):
         if isinstance(format, TensorFormat):
-            file = TensorFile(path, format, hints)
+            file = TensorFile(InputFile(path, hints.mmap), format, hints)
             found = file.found
         else:
             assert format.read, "format_to_read() refuses the others"
-            found = format.read(path, hints)
+            found = format.read(InputFile(path, hints.mmap), hints)
         found = apply_hints(found, hints, _prefixes(found, file))
         _forget_frames(found.unread.values())
         if not found.readable:
@@ -158,10 +161,10 @@ class TensorFile:
     format keeps.
     """
 
-    def __init__(self, path: Path, format: TensorFormat, hints: Hints) -> None:
-        self._path, self._format, self._tensor_set = path, format, format.read(path)
+    def __init__(self, file: InputFile, format: TensorFormat, hints: Hints) -> None:
+        self._file, self._format, self._tensor_set = file, format, format.read(file)
         self.beside = (*self._tensor_set.values, *self._tensor_set.unread)
-        self._records = read_records(self._tensor_set.metadata, path)
+        self._records = read_records(self._tensor_set.metadata, file)
         # what was not read is named among the tensors, where one may be missing
         nothing = np.empty(0, np.uint8)
         unread = {n: FileTensor.of(nothing, kind) for n, kind in self._tensor_set.unread.items()}
@@ -210,7 +213,9 @@ class TensorFile:
         tensor_set = replace(self._tensor_set, tensors=tensors, metadata=metadata)
         target = target or self._format
         if target is self._format and target.replace is not None:
-            return target.replace(self._path, out, tensor_set, pairs, progress)
+            return target.replace(
+                InputFile(self._file.path, self._file.mmap), out, tensor_set, pairs, progress
+            )
         if not out.dry_run:
             assert target.write, "format_to_write() refuses the others"
             target.write(out, tensor_set, progress)

@@ -15,7 +15,7 @@ from rnnlayout._files.formats.registry import (
     format_to_write,
 )
 from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns, match_names, stack_layers_as_in
-from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion, ScratchMemory
 from rnnlayout._files.tensor_sets.output_file import Output, check_free, write_whole_file
@@ -143,6 +143,7 @@ def convert_file(
     stack: Sequence[Sequence[str]] | None = None,
     dtype: Any = None,
     format: str | None = None,
+    mmap: bool = True,
     exact: bool = False,
     force: bool = False,
     dry_run: bool = False,
@@ -151,7 +152,7 @@ def convert_file(
     """Convert the recurrent layers of a file to another layout.
 
     to: the layout of the result.
-    src, spec, layout, prefix, as_class, config, format: as for load().
+    src, spec, layout, prefix, as_class, config, format, mmap: as for load().
     cell, reset, recurrent_activation, activation: as for load(). dtype, exact: as for convert().
     only: names of RNNs: the new file has these and nothing else. stack: lists of names, bottom
         first; each list becomes one RNN. With only or stack the new file has no other tensors.
@@ -169,7 +170,7 @@ def convert_file(
     layout, nothing is written.
     """
     hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype,
-                  format, as_class, config)  # fmt: skip
+                  format, as_class, config, mmap)  # fmt: skip
     to = as_layout(to)
     path, dst = require_regular_file(src), Path(dst)
     source, target = format_to_read(path, format), format_to_write(dst)
@@ -178,7 +179,7 @@ def convert_file(
         whole_file = only is None and stack is None
         if source is target and modernize is not None and whole_file:
             with explain_wrong_suffix(path, source):
-                return modernize(path, out, hints, to, dtype, exact)
+                return modernize(InputFile(path, mmap), out, hints, to, dtype, exact)
         if isinstance(target, ModelFormat) and to.name not in target.layouts:
             fits = join_messages(" or ", [Ask("to", name) for name in target.layouts])
             why = f"{dst}: a {target.suffix} file cannot have layout {to}: pass "
@@ -267,7 +268,11 @@ def convert_into(
         if file is not None:
             notes = file.copy(out, conversions, progress)
         elif put is not None:
-            put(model, out, {name: one.weights() for name, one in conversions.items()})
+            put(
+                InputFile(model, hints.get("mmap", True)),
+                out,
+                {name: one.weights() for name, one in conversions.items()},
+            )
     for one in conversions.values() if dry_run else ():
         one.check()
     notes += [
@@ -282,12 +287,13 @@ def _read_model(model: Path, hints: Mapping[str, Any]) -> tuple[Found, TensorFil
     known = {name: hints[name] for name in ("layout", *HIDDEN) if hints.get(name)}
     if spec := hints.get("spec"):  # of an RNN of src, and of the one here that asks
         known = {"cell": spec.cell, "reset": spec.reset} | known
+    mmap = hints.get("mmap", True)
     try:
-        found, file = read_file(model, Hints(), asks=False)
+        found, file = read_file(model, Hints(mmap=mmap), asks=False)
     except (LayoutError, SpecError):
-        return read_file(model, Hints(**known), asks=False)
+        return read_file(model, Hints(**known, mmap=mmap), asks=False)
     again = found.undecided and known
-    return read_file(model, Hints(**known), asks=False) if again else (found, file)
+    return read_file(model, Hints(**known, mmap=mmap), asks=False) if again else (found, file)
 
 
 def _pairs(

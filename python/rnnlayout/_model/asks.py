@@ -9,6 +9,7 @@ from typing import Any
 from rnnlayout._native import Error
 
 from .layout import Layout
+from .printable import LONGEST, cut_middle, printable
 from .spec import Spec, call_of_spec
 
 
@@ -82,6 +83,28 @@ def spell_message(text: str, spell: Callable[[Ask], str]) -> str:
     return "".join(spell(part) if isinstance(part, Ask) else part for part in parts)
 
 
+def _shown_message(error: Error) -> str:
+    """The message, at most LONGEST characters, of which none controls a terminal. The whole text is
+    in args[0].
+    """
+    text = Exception.__str__(error)
+    if len(text) <= LONGEST and text.replace("\n", "").isprintable():
+        return text
+    parts = text.parts if isinstance(text, Message) else (text,)
+    asks = [part for part in parts if isinstance(part, Ask)]
+    if sum(len(str(ask)) for ask in asks) > LONGEST // 2:  # nobody types that
+        parts = tuple(Ask(part.name) if isinstance(part, Ask) else part for part in parts)
+    room = LONGEST - sum(len(str(part)) for part in parts if isinstance(part, Ask))
+    each = room // max(1, len(parts) - len(asks))
+    return Message(*(part if isinstance(part, Ask) else _printable_lines(part, each)
+                     for part in parts))  # fmt: skip
+
+
+def _printable_lines(text: str, longest: int) -> str:
+    lines = cut_middle(text, longest).split("\n")
+    return cut_middle("\n".join(printable(line) for line in lines), longest)
+
+
 def _asks_of(error: Error) -> tuple[tuple[str, Any], ...]:
     """What the message asks for: pairs of an argument's name and the value to pass, which is
     ... if only the caller knows it, and None for an argument to omit.
@@ -91,4 +114,5 @@ def _asks_of(error: Error) -> tuple[tuple[str, Any], ...]:
 
 
 # The class itself is made by the core, which raises most errors and asks for nothing.
+Error.__str__ = _shown_message  # type: ignore[method-assign, assignment]
 Error.asks = property(_asks_of)  # type: ignore[method-assign, assignment]

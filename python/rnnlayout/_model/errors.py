@@ -12,7 +12,7 @@ class FileError(Error, ValueError):
 class UnknownNameError(Error, KeyError):
     """No RNN of a file has this name."""
 
-    __str__ = Exception.__str__  # KeyError's prints the repr of the text
+    __str__ = Error.__str__  # KeyError's prints the repr of the text
 
 
 class MissingExtraError(Error, ImportError):

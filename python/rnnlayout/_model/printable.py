@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+_LEFT_OUT = " ... "
 
-def printable(text: Any) -> str:
-    """Return text on one line, with characters escaped that are not printable.
+LONGEST = 600  # characters of a text that is shown
+
+
+def printable(text: Any, longest: int = LONGEST) -> str:
+    """Return text on one line, with characters escaped that are not printable, and not too long.
 
     These include control characters, escape sequences of terminals, and characters that change the
     direction of writing. Use it for all text that may come from a file.
@@ -14,6 +18,20 @@ def printable(text: Any) -> str:
         >>> printable("lstm\\x1b[2J\\u202e")
         'lstm\\\\x1b[2J\\\\u202e'
     """
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(text)
-    )
+    short = cut_middle(str(text), longest)
+    if short.isprintable():
+        return short
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in short)
+    return cut_middle("".join(escaped), longest)
+
+
+def cut_middle(text: str, longest: int) -> str:
+    """Return text of at most `longest` characters, without the middle of a longer one.
+
+    >>> cut_middle("What a message names comes first, a repair comes last", 30)
+    'What a message ... comes last'
+    """
+    if len(text) <= longest:
+        return text
+    end = max(0, longest - len(_LEFT_OUT)) // 2
+    return f"{text[: longest - len(_LEFT_OUT) - end]}{_LEFT_OUT}{text[len(text) - end :]}"

@@ -85,6 +85,6 @@ def test_what_another_layout_would_be(tmp_path):
 def test_too_many_arrays(tmp_path):
     made = io.BytesIO()
     np.save(made, np.ones(1, "f4"))
-    (tmp_path / "a.eqx").write_bytes(made.getvalue() * 1001)
-    with pytest.raises(rl.FileError, match="more than 1000 arrays"):
+    (tmp_path / "a.eqx").write_bytes(made.getvalue() * 5000)
+    with pytest.raises(rl.FileError, match=r"[\d,]+ steps, more than [\d,]+"):
         rl.load(tmp_path / "a.eqx")

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from oracles.frameworks import keras
 
 from rnnlayout._files.formats.keras.hdf5_tree import open_hdf5
+from rnnlayout._files.tensor_sets.budget import Budget
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "data"
 KINDS = ["<f4", ">f4", "<f8", ">f8", "<f2", "<i4", ">i8", "u1", "i1", "?", "S3", "V3", "V2"]
@@ -41,7 +42,7 @@ def ours(source):
         return {name: value(name) for name in item.attributes.by_name}
 
     order = []
-    with open_hdf5(source, "a file") as root:
+    with open_hdf5(source, Budget("a file", 1 << 20)) as root:
         look(root)
     return found, sorted(order)
 
@@ -272,7 +273,7 @@ def test_texts_beyond_ascii():
         file.attrs["a"] = ["ä", "b"]  # of variable length
         fixed = np.array(["ä".encode(), b"b"])
         file.attrs.create("b", fixed, dtype=h5py.string_dtype("utf-8", 4))
-    with open_hdf5(blob.getvalue(), "a file") as root:
+    with open_hdf5(blob.getvalue(), Budget("a file", len(blob.getvalue()))) as root:
         assert root.texts("a") == root.texts("b") == ["ä", "b"]
 
 
@@ -289,7 +290,7 @@ def test_integers_that_numpy_does_not_have(nbytes, first, bits):
         kind.set_offset(first)
         kind.set_size(nbytes)
         h5py.h5d.create(file.id, b"x", kind, h5py.h5s.create_simple((3,)))
-    with open_hdf5(blob.getvalue(), "a file") as root:
+    with open_hdf5(blob.getvalue(), Budget("a file", len(blob.getvalue()))) as root:
         assert root.datasets["x"].dtype == f"an integer of {bits} bits"
 
 

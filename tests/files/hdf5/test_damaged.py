@@ -10,6 +10,7 @@ from files.hostile.limits import limited
 
 import rnnlayout as rl
 from rnnlayout._files.formats.keras.hdf5_tree import open_hdf5
+from rnnlayout._files.tensor_sets.budget import Budget
 
 MOST = 2**64 - 1
 
@@ -28,7 +29,7 @@ def put(data, at, number, nbytes=8):
 
 def refused(data, why):
     with limited(), pytest.raises(rl.FileError, match=f"a file: .*{why}"):  # noqa: SIM117
-        with open_hdf5(bytes(data), "a file") as root:
+        with open_hdf5(bytes(data), Budget("a file", len(data))) as root:
             root.texts("layer_names")
 
 
@@ -46,7 +47,7 @@ def test_a_heap_that_libhdf5_reads_for_ever(entry, texts):
     data, _, free = texts
     put(data, free, 0 if entry == "free space" else 7, 2)
     put(data, free + 8, 0)
-    with limited(), open_hdf5(bytes(data), "a file") as root:
+    with limited(), open_hdf5(bytes(data), Budget("a file", len(data))) as root:
         assert root.texts("layer_names") == ["a", "bc"]
 
 
@@ -75,7 +76,7 @@ def test_many_texts_in_one_place():
     (at,) = (data.index(first + heap) for heap in heaps if first + heap in data)
     for k in range(1, 3001):
         data[at + 16 * k : at + 16 * k + 16] = data[at : at + 16]
-    refused(data, "attribute 'layer_names': structures overlap or repeat")
+    refused(data, "bytes of HDF5 structures")
 
 
 def test_a_header_that_goes_on_in_itself():
@@ -88,7 +89,7 @@ def test_a_header_that_goes_on_in_itself():
     message = data.index(b"\x10\0\x10\0", at)  # a continuation of 16 bytes
     put(data, message + 8, message)
     put(data, message + 16, 24)
-    refused(data, "structures overlap or repeat")
+    refused(data, "bytes of HDF5 structures")
 
 
 @pytest.mark.parametrize("level", [0, 1, 255])
@@ -140,7 +141,7 @@ def test_extreme_fields(signature, at, size):
         put(damaged, start + at, min(size, 256**nbytes - 1), nbytes)
         with limited():
             try:
-                with open_hdf5(bytes(damaged), "a file") as root:
+                with open_hdf5(bytes(damaged), Budget("a file", len(damaged))) as root:
                     for dataset in root.all_datasets():
                         dataset.bits()
             except rl.FileError as error:

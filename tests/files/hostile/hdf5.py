@@ -323,7 +323,7 @@ def attribute(name, value, **more):
 
 NAMES = {
     "names that all lie in one place": (
-        attribute("layer_names", ["x" * 60_000] * 4000, dtype=h5py.string_dtype()), "bomb|layer",
+        attribute("layer_names", ["x" * 60_000] * 4000, dtype=h5py.string_dtype()), "HDF5 texts",
     ),
     "names that lead out": attribute(
         "weight_names", ["../../secret/other.h5"] * 3, dtype=h5py.string_dtype()

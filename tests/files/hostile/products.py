@@ -1,12 +1,15 @@
 """Files that multiply one of their parts by another: each grows with n, and so may their cost.
 
-PRODUCTS: name and suffix -> a function of n that returns the bytes of a file. Random damage never
-makes such files: many entries that refer to one block, n names of length n, strides of 0. Each is
-tried with two n, of which the larger makes a file of about a megabyte at the most.
+PRODUCTS: name and suffix -> a function of n that returns the bytes of a file, and those of the
+file beside it if it has one. Random damage never makes such files: many entries that refer to one
+block, n names of length n, strides of 0. Each format has one; each is tried with two n, of which
+the larger makes a file of about a megabyte at the most.
 """
 
 import io
 import json
+import pickle
+import re
 import struct
 import zipfile
 
@@ -20,14 +23,19 @@ from files.hostile.good import (
     BESIDE,
     HEADER,
     MAGIC,
+    allowed,
     archive,
     beside,
     block,
+    entries_of,
     entry,
     good,
     members,
+    numbers,
     stored,
+    table,
     varint,
+    weights,
 )
 from onnx import helper
 
@@ -70,6 +78,19 @@ def numpy_names(n):
     return archive({f"{k}{'a.' * 20}.npy": numpy_array() for k in range(n // 10)})
 
 
+def fields(n):
+    """An array whose dtype has n fields."""
+    dtype = ",".join(f"('f{k}','<f4')" for k in range(n))
+    told = b"{'descr': [%b], 'fortran_order': False, 'shape': (0,)}\n" % dtype.encode()
+    return b"\x93NUMPY\2\0" + struct.pack("<I", len(told)) + told
+
+
+def described_layers(n):
+    """A weight space of one number, with the JSON of an RNN of n layers and n lists."""
+    spec = {"cell": "lstm", "input_size": 1, "hidden_size": 1, "num_layers": n}
+    return bytes(4), json.dumps({"schema": 1, **spec, "config": {"a": [[]] * 40 * n}}).encode()
+
+
 # ---------------------------------------------------------------------------------------- pickles
 
 ORDERED = b"ccollections\nOrderedDict\n"
@@ -93,6 +114,28 @@ def large_views(n):
         for k in range(n)
     )  # fmt: skip
     return pickles.in_archive(b"\x80\x02}(" + many + b"u.")
+
+
+def storages(n):
+    """The older form, with n storages that are empty."""
+    many = b"".join(
+        b"U\6" + b"%06d" % k + b"ctorch._utils\n_rebuild_tensor_v2\n("
+        + pickles.storage(0, key=b"U\6" + b"%06d" % k) + pickles.long(0)
+        + pickles.sizes(0) + pickles.sizes(1) + b"\x89N" + b"tR"
+        for k in range(n)
+    )  # fmt: skip
+    made = pickles.in_old(b"\x80\x02}(" + many + b"u.").removesuffix(pickle.dumps([], 2))
+    return made + pickle.dumps([f"{k:06d}" for k in range(n)], 2) + bytes(8 * n)
+
+
+def arrays_again(n):
+    """n arrays of the same 400 n bytes."""
+    array = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\0\x85U\1btR"
+    dtype = b"cnumpy\ndtype\n(U\2f4K\0K\1tR"
+    state = b"(K\1" + pickles.long(100 * n) + b"\x85" + dtype + b"\x89"
+    data = b"B" + struct.pack("<I", 400 * n) + bytes(400 * n)
+    many = (b"U\6%06d" % k + array + state + b"h\0tb" for k in range(n // 4))
+    return b"\x80\x02(" + data + b"q\0" + b"}(" + b"".join(many) + b"ut."
 
 
 def pairs_again(n):
@@ -140,6 +183,17 @@ def handles(n):
     return data + none + index + footer.ljust(40, b"\0") + MAGIC
 
 
+def entries_again(n):
+    """An RNN, and n tensors at the same 400 n bytes."""
+    one = entry((100 * n,), 0, 400 * n)
+    many = {f"{k:06d}": one for k in range(n)}
+    return table(entries_of(weights("torch")) | many), numbers() + bytes(400 * n)
+
+
+def small_arrays(n):
+    return numpy_array() * n
+
+
 def mxnet_names(n):
     arrays = [trees.nd((0,), data=b"")] * (n // 4)
     return trees.params(*arrays, names=[f"{k}{'a.' * 200}" for k in range(n // 4)])
@@ -148,9 +202,9 @@ def mxnet_names(n):
 # ------------------------------------------------------------------------------------------ Keras
 
 
-def h5(change):
-    """Return the good file of Keras 2, changed."""
-    made = io.BytesIO(good(".h5"))
+def h5(change, what=".h5"):
+    """Return a good HDF5 file, by its suffix or its bytes, changed."""
+    made = io.BytesIO(good(what) if isinstance(what, str) else what)
     with h5py.File(made, "r+") as file:
         change(file)
     return made.getvalue()
@@ -160,6 +214,22 @@ def texts(group, name, values):
     if name in group.attrs:
         del group.attrs[name]
     group.attrs.create(name, np.array(values, "S"))
+
+
+def texts_again(n):
+    """n / 2 names of layers in one place, of 1 KB."""
+    n //= 2
+    made = bytearray(h5(lambda file: texts_of(file, ["x" * 1000, *["y"] * n])))
+    heaps = [match.start().to_bytes(8, "little") for match in re.finditer(b"GCOL", made)]
+    first = (1000).to_bytes(4, "little")
+    (at,) = (made.index(first + heap) for heap in heaps if first + heap in made)
+    made[at + 16 : at + 16 * n + 16] = bytes(made[at : at + 16]) * n
+    return bytes(made)
+
+
+def texts_of(file, values):
+    del file["model_weights"].attrs["layer_names"]
+    file["model_weights"].attrs.create("layer_names", values, dtype=h5py.string_dtype())
 
 
 def layers_again(n):
@@ -196,12 +266,52 @@ def unwritten(n):
     return h5(change)
 
 
-def keras(change):
+def variables(n):
+    """Groups of layers with long names in each other, over n cells."""
+
+    def change(file):
+        group = file
+        for _ in range(30):
+            group = group.create_group(f"layers/{'a' * (n // 10 + 1)}")
+        for k in range(n // 20):
+            for number, shape in enumerate([(1, 4), (1, 4)]):
+                group.create_dataset(f"layers/lstm_{k}/cell/vars/{number}", shape, "f4")
+
+    return h5(change, ".weights.h5")
+
+
+def models(n):
+    """Models in each other with long names, over n layers that have no weights."""
+    inside = [{"class_name": "LSTM", "module": "keras.layers", "registered_name": None,
+               "config": {"name": f"{k}", "units": 3}} for k in range(n)]  # fmt: skip
+    for _ in range(30):
+        inside = [{"class_name": "Functional", "config": {"name": "a" * n, "layers": inside}}]
+    return keras(lambda layers: layers.extend(inside))
+
+
+def empty_lists(n):
+    """A deflated config of 1000 n empty lists."""
+    return keras(lambda layers: layers[0].update(more=[[]] * 1000 * n), zipfile.ZIP_DEFLATED)
+
+
+def zeros_in_zeros(n):
+    """A deflated file of a dataset of 20 n KB zeros, whose chunk is deflated too."""
+
+    def change(file):
+        shape = (5000 * n,)
+        file.create_dataset("aside", shape, "f4", chunks=shape, compression="gzip")[:] = 0
+
+    parts = members(good(".keras"))
+    inside = h5(change, parts["model.weights.h5"])
+    return archive(parts | {"model.weights.h5": inside}, zipfile.ZIP_DEFLATED)
+
+
+def keras(change, compression=zipfile.ZIP_STORED):
     """Return the good archive of Keras 3 with another config."""
     parts = members(good(".keras"))
     model = json.loads(parts["config.json"])
     change(model["config"]["layers"])
-    return archive(parts | {"config.json": json.dumps(model).encode()})
+    return archive(parts | {"config.json": json.dumps(model).encode()}, compression)
 
 
 def classes(n):
@@ -259,6 +369,15 @@ def claims(n):
     return made.SerializeToString()
 
 
+def graphs(n):
+    """Graphs with long names in each other, over n recurrent nodes."""
+    nodes = [helper.make_node("LSTM", ["X"], [f"Y{k}"], f"{k}") for k in range(n)]
+    for _ in range(20):
+        inside = helper.make_graph(nodes, "g", [], [])
+        nodes = [helper.make_node("If", ["X"], ["Z"], "a" * n, then_branch=inside)]
+    return onnxes.model(nodes=nodes)
+
+
 def value_names(n):
     """n initializers with names of n characters."""
     made = onnxes.model_of()
@@ -281,6 +400,18 @@ PRODUCTS = {
     "records.safetensors": records,
     "long headers.npz": long_headers,
     "names.npz": numpy_names,
+    "fields.npy": fields,
+    "layers and lists.bin": described_layers,
+    "storages.old.pt": storages,
+    "arrays again.pkl": arrays_again,
+    "arrays again.pdparams": arrays_again,
+    "arrays.eqx": small_arrays,
+    "entries again.index": entries_again,
+    "variables.weights.h5": variables,
+    "models.keras": models,
+    "empty lists.keras": empty_lists,
+    "zeros in zeros.keras": zeros_in_zeros,
+    "graphs.onnx": graphs,
     "views.pt": views,
     "large views.pt": large_views,
     "pairs again.pkl": pairs_again,
@@ -291,6 +422,7 @@ PRODUCTS = {
     "handles of a block.index": handles,
     "names.params": mxnet_names,
     "a layer again.h5": layers_again,
+    "texts again.h5": texts_again,
     "groups.h5": groups,
     "unwritten texts.h5": unwritten,
     "unknown classes.keras": classes,
@@ -302,7 +434,7 @@ PRODUCTS = {
 }
 SIZES = (480, 4800)
 CASES = {
-    f"{name[: name.rindex('.')]}, {n}{name[name.rindex('.') :]}": Case(
+    name.replace(".", f", {n}.", 1): Case(
         lambda path, make=make, n=n: with_data(path, make(n)), codes=EITHER
     )
     for name, make in PRODUCTS.items()
@@ -312,4 +444,7 @@ CASES = {
 
 def with_data(path, data):
     beside(path)
+    if isinstance(data, tuple):
+        data, more = data
+        allowed(path)[1 if path.suffix == ".bin" else -1].write_bytes(more)
     return data

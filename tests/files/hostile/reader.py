@@ -29,6 +29,7 @@ from files.hostile.sins import SINS
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
+from rnnlayout._model.printable import LONGEST
 
 NPY = b"\x93NUMPY"
 PATIENCE = 600  # seconds until a job that hangs ends the process
@@ -140,6 +141,7 @@ def wrong(answer, codes, paths):
     allowed = {f"open {path}" for path in paths}
     # an output is a file without a name in this folder, which is opened by its descriptor
     output = re.compile(rf"open ({re.escape(str(paths[0].parent))}/out(/.*)?|/proc/self/fd(/\d+)?)")
+    error = answer["words"].removeprefix("error: ").rstrip("\n") if answer["code"] else ""
     others = [e for e in answer["events"] if e not in allowed and not output.fullmatch(e)]
     return "; ".join(
         words
@@ -150,6 +152,8 @@ def wrong(answer, codes, paths):
             f"imported {answer['imported']}": answer["imported"],
             f"{others}": others,
             "a traceback": "Traceback" in answer["words"],
+            f"an error of {len(error)} characters": len(error) > LONGEST,
+            f"control characters: {error!r}": not error.replace("\n", "").isprintable(),
         }.items()
         if is_wrong
     )

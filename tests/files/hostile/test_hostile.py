@@ -117,6 +117,10 @@ def test_a_good_file_is_read(suffix, reader, tmp_path):
 # ------------------------------------------------------------------------------------- the files
 
 
+def test_every_format_has_a_file_that_grows():
+    assert {name[name.index(".") :] for name in products.PRODUCTS} >= LAYOUTS.keys()
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_hostile_files(suffix, reader, tmp_path):
     """All of a format, because each alone takes only milliseconds; each finding is listed."""
@@ -140,7 +144,8 @@ def broken(case, path, reader):
     inspected, converted = answers
     written = list((path.parent / "out").glob("o*"))
     # without a layer that Keras 3 reads differently a model is copied unchanged
-    copied = path.suffix in (".h5", ".keras") and converted["code"] == 0
+    is_model = path.suffix in (".h5", ".keras") and ".weights" not in path.suffixes
+    copied = is_model and converted["code"] == 0
     if copied and written[0].read_bytes() != path.read_bytes():
         yield "another file was written"
     for answer, codes in ((inspected, case.codes), (converted, (0,) if copied else case.codes)):

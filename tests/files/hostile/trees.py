@@ -166,6 +166,9 @@ INDEX = {
     "no header": table({name: one for name, one in GOOD.items() if name}),
     "no tensors": table({"": HEADER}),
     "no entries": table({}),
+    "very many tensors": table(
+        {"": HEADER, **{f"{k:05x}": entry((0,), 0, 0) for k in range(60_000)}}
+    ),
     "very many blocks": table(GOOD, handles=60_000),
     "a header of no shards": table(GOOD | {"": field(1, 0)}),
     "a header of 2**63 shards": table(GOOD | {"": field(1, 1 << 63)}),

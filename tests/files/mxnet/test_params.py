@@ -10,6 +10,7 @@ from oracles.reference import Run, distance, forward, from_cudnn
 
 import rnnlayout as rl
 from rnnlayout._files.formats.mxnet import FORMAT
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 
 DATA = Path(__file__).parents[2] / "data"
 LSTM, GRU = rl.Spec("lstm", 5, 3, 2, True), rl.Spec("gru", 6, 4)
@@ -47,7 +48,7 @@ def compare(weights, x, recorded):
 
 
 def test_arrays_of_every_dtype():
-    tensors = FORMAT.read(DATA / "mxnet-dtypes.params").tensors
+    tensors = FORMAT.read(InputFile(DATA / "mxnet-dtypes.params")).tensors
     assert len(tensors) == 7
     for name, tensor in tensors.items():
         assert tensor.dtype == name and np.array_equal(tensor.bits(), np.ones((2, 3)))
@@ -55,7 +56,7 @@ def test_arrays_of_every_dtype():
 
 def test_shapes_as_numpy_has_them(tmp_path):
     (tmp_path / "a.params").write_bytes(NUMPY_SHAPES)
-    tensors = FORMAT.read(tmp_path / "a.params").tensors
+    tensors = FORMAT.read(InputFile(tmp_path / "a.params")).tensors
     assert tensors["a"].bits().shape == (2, 0) and tensors["s"].bits() == np.float32(3)
 
 

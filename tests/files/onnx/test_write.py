@@ -35,6 +35,7 @@ from oracles.reference import Run, distance_between, forward, from_onnx
 
 import rnnlayout as rl
 from rnnlayout._files.formats.onnx import model as format_module
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 
 LSTM, GRU = rl.Spec("lstm", I, H), rl.Spec("gru", I, H)
 
@@ -262,7 +263,7 @@ def model_and_new(spec, tmp_path, change=lambda model: None):
 
 
 def replaced(entries, tmp_path):
-    format_module.FORMAT.replace(tmp_path / "old.onnx", tmp_path / "new.onnx", entries)
+    format_module.FORMAT.replace(InputFile(tmp_path / "old.onnx"), tmp_path / "new.onnx", entries)
     made = onnx.load(tmp_path / "new.onnx")
     onnx.checker.check_model(made, full_check=True)
     return made
@@ -350,7 +351,9 @@ def test_what_cannot_be_replaced(tmp_path):
         ({"layer": weights_of(rl.Spec("lstm", I, H, 2))}, "num_layers 2"),
     ]:
         with pytest.raises(rl.LayoutError, match=match):
-            format_module.FORMAT.replace(tmp_path / "old.onnx", tmp_path / "new.onnx", entries)
+            format_module.FORMAT.replace(
+                InputFile(tmp_path / "old.onnx"), tmp_path / "new.onnx", entries
+            )
     _, new = model_and_new(LSTM, tmp_path, in_a_function)
     with pytest.raises(rl.LayoutError, match="inside a function"):
         replaced({"call/layer": new}, tmp_path)

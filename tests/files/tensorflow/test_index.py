@@ -9,6 +9,7 @@ from tf_keras.src.layers.rnn import legacy_cells
 
 import rnnlayout as rl
 from rnnlayout._files.formats.tensorflow.checkpoint import FORMAT
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 
 RNG = np.random.default_rng(3)
 DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", "c8", "c16")
@@ -35,7 +36,7 @@ def merged(prefix, parts):
 
 def check(path):
     """Compare all tensors with those that TensorFlow finds; return them."""
-    tensor_set = FORMAT.read(path)
+    tensor_set = FORMAT.read(InputFile(path))
     reader = tf.train.load_checkpoint(str(path.with_name(path.name.removesuffix(".index"))))
     for name, tensor in tensor_set.tensors.items():
         stored = name if reader.has_tensor(name) else f"{name}/.ATTRIBUTES/VARIABLE_VALUE"

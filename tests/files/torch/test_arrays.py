@@ -10,6 +10,7 @@ from marks import in_turn, pairwise
 
 import rnnlayout as rl
 from rnnlayout._files.formats.torch import archive
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 
 PROTOCOLS = [2, 3, 4, 5]
 
@@ -74,7 +75,7 @@ def test_arrays(form, dtype, protocol, tmp_path):
 def test_every_kind_of_number(dtype, protocol, tmp_path):
     array = np.arange(6).reshape(2, 3).astype(dtype)
     value = {"array": array, "scalar": array[1, 2], "none": array[:0], "number": array[0].sum()}
-    read = archive.read_torch_file(written(tmp_path / "a.pkl", value, protocol))
+    read = archive.read_torch_file(InputFile(written(tmp_path / "a.pkl", value, protocol)))
     assert read["scalar"] == value["scalar"] and read["number"] == value["number"]
     assert read["array"].array.tobytes() == array.tobytes() and read["none"].array.shape == (0, 3)
 
@@ -95,7 +96,7 @@ def test_bytes_of_python_2(tmp_path):
     old = old.replace(b"X\x0c\x00\x00\x00weight_ih_l0", b"U\x0cweight_ih_l0")
     (tmp_path / "a.pkl").write_bytes(old)
     theirs = pickle.loads(old, encoding="latin-1")
-    ours = archive.read_torch_file(tmp_path / "a.pkl")
+    ours = archive.read_torch_file(InputFile(tmp_path / "a.pkl"))
     assert ours["weight_ih_l0"].array.tobytes() == theirs["weight_ih_l0"].tobytes()
 
 

@@ -7,6 +7,7 @@ from files.hostile.pickles import in_archive, in_old, tensor
 
 import rnnlayout as rl
 from rnnlayout._files.formats.torch import archive
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -38,7 +39,7 @@ def test_the_right_claim(form, tmp_path):
     """The hostile files of false claims are refused for their claim alone."""
     values, path = np.arange(4, dtype="f4").tobytes(), tmp_path / "m.pt"
     path.write_bytes(form(tensor(4, (3,), (1,), 1), values))
-    assert archive.read_torch_file(path)["weight"].bits().tolist() == [1, 2, 3]
+    assert archive.read_torch_file(InputFile(path))["weight"].bits().tolist() == [1, 2, 3]
 
 
 class Net(torch.nn.Module):

@@ -21,6 +21,7 @@ from marks import pairwise
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
 from rnnlayout._files.formats.torch import archive
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 
 FORMS = {"zip": True, "old": False}
 
@@ -96,7 +97,7 @@ def test_what_is_data_has_no_note(protocol, tmp_path):
     path = tmp_path / "m.pt"
     torch.save(named(HARMLESS, "more"), path, pickle_protocol=protocol)
     assert not rl.load(path).notes
-    more = archive.read_torch_file(path)["more"]
+    more = archive.read_torch_file(InputFile(path))["more"]
     assert (more["loss"], more["step"]) == (0.25, 3)
     assert more["history"] == HARMLESS["history"] and more["counter"] == HARMLESS["counter"]
     assert more["nested"]["a"]["b"] == [(1, None, True, 2.5, b"x")]

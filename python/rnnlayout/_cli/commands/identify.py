@@ -65,7 +65,8 @@ def run(options: argparse.Namespace) -> int:
         check_free(Path(options.save), options.force, *sources)
     state = options.state and (options.state if len(options.state) > 1 else options.state[0])
     found = identify(options.file, options.input, options.output, state=state,
-                     prefix=options.prefix, atol=options.atol, format=options.format)  # fmt: skip
+                     prefix=options.prefix, atol=options.atol, format=options.format,
+                     mmap=options.mmap)  # fmt: skip
     saved = options.save if found else None
     if saved:
         save(saved, found.candidates[0].weights)

@@ -88,8 +88,8 @@ def run(options: argparse.Namespace) -> int:
 
     import numpy as np
 
-    from rnnlayout._files.formats.npy import map_npy, write_npy
-    from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+    from rnnlayout._files.formats.npy import read_npy, write_npy
+    from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
     from rnnlayout._files.tensor_sets.output_file import (
         check_free,
         name_full_disk,
@@ -108,7 +108,8 @@ def run(options: argparse.Namespace) -> int:
     if options.dtype:
         weights = Weights(weights, dtype=options.dtype)
     rnn = weights.rnn(device=options.device, batch_first=options.batch_first)
-    x = _in_dtype(map_npy(require_regular_file(options.input)), weights.spec.dtype, options)
+    x = read_npy(InputFile(require_regular_file(options.input), options.mmap))
+    x = _in_dtype(x, weights.spec.dtype, options)
     with ExitStack() as outputs:  # before the work: an output that cannot be written fails now
         y_out = outputs.enter_context(write_whole_file(options.output, force=options.force))
         states_out = options.states and outputs.enter_context(

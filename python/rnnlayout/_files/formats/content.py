@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from rnnlayout._files.tensor_sets.file_limits import open_zip
+from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
 from rnnlayout._model.errors import FileError
 
 # What files begin with; the index of a TensorFlow checkpoint ends with it.
@@ -80,7 +80,7 @@ def content_of(path: Path) -> Content | None:
 
 def _content_of_zip(path: Path) -> Content:
     try:
-        with open_zip(path) as archive:
+        with open_zip(InputFile(path)) as archive:
             names = archive.namelist()
     except FileError:
         return Content("a damaged zip archive", "")

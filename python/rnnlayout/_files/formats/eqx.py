@@ -7,10 +7,9 @@ only one RNN can be recognized: a cell, or a list of cells.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.rnn_names import entry_name
 from rnnlayout._files.tensor_sets.tensor_set import Hints
@@ -27,16 +26,16 @@ from .npy import check_npy_size, npy_array_at, read_npy_header
 from .registry import ModelFormat
 
 _LAYOUT = "equinox"
-_MOST_ARRAYS = 1000  # of a hundred layers with two directions, 800; reading a header takes 50 us
+_ARRAY_STEPS = 400  # of the budget: a header takes 50 us; a hundred layers have 800 arrays
 _MOST_LINE = 1 << 20
 _BFLOAT16 = np.dtype("V2")  # as NumPy writes it
 
 
-def _read_eqx(path: Path, hints: Hints) -> Found:
+def _read_eqx(file: InputFile, hints: Hints) -> Found:
     if hints.layout is not None and as_layout(hints.layout).name != _LAYOUT:
-        why = f"{path} is in layout equinox, not {hints.layout}: omit "
+        why = f"{file} is in layout equinox, not {hints.layout}: omit "
         raise LayoutError(why + Ask("layout", None))
-    arrays = _read_arrays(path)
+    arrays = _read_arrays(file)
     try:
         found = read_source(
             [_float_bits(array) for array in arrays],
@@ -49,9 +48,9 @@ def _read_eqx(path: Path, hints: Hints) -> Found:
         return Found({}, {entry_name("", error.specs[0]): error})
     except LayoutError as error:
         raise FileError(
-            f"{path} has no names, and its {len(arrays)} arrays are not those of a cell or a list"
+            f"{file} has no names, and its {len(arrays)} arrays are not those of a cell or a list"
             f" of cells ({error}): read it with Equinox into your model, model ="
-            f" eqx.tree_deserialise_leaves({str(path)!r}, model), and pass its cell"
+            f" eqx.tree_deserialise_leaves({str(file)!r}, model), and pass its cell"
         ) from None
     weights = weights_of(found)
     return Found({entry_name("", weights.spec): weights})
@@ -62,24 +61,23 @@ def _float_bits(array: np.ndarray) -> Bits | np.ndarray:
     return Bits(array.view(bits), "bfloat16") if array.dtype == _BFLOAT16 else array
 
 
-def _read_arrays(path: Path) -> list[np.ndarray]:
+def _read_arrays(file: InputFile) -> list[np.ndarray]:
     found: list[np.ndarray] = []
-    size = path.stat().st_size
-    with open(path, "rb") as file:
-        if file.read(1) == b"{":
-            file.readline(_MOST_LINE)
+    size = file.path.stat().st_size
+    with open(file, "rb") as opened:
+        if opened.read(1) == b"{":
+            opened.readline(_MOST_LINE)
         else:
-            file.seek(0)
-        while (at := file.tell()) < size or not found:
-            what = f"{path}: array {len(found)}"
-            shape, fortran, dtype, start = read_npy_header(file, what)
+            opened.seek(0)
+        while (at := opened.tell()) < size or not found:
+            file.budget.charge("steps", _ARRAY_STEPS)
+            what = f"{file}: array {len(found)}"
+            shape, fortran, dtype, start = read_npy_header(opened, what)
             if dtype.kind not in "biufc" and dtype != _BFLOAT16:
                 raise FileError(f"{what} is {dtype}, need numbers")
             check_npy_size(shape, dtype, size - at - start, what)
-            if len(found) == _MOST_ARRAYS:
-                raise FileError(f"{path} has more than {_MOST_ARRAYS} arrays, and no names")
-            file.seek(at + start)
-            data = file.read(dtype.itemsize * int(np.prod(shape, dtype=np.int64)))
+            opened.seek(at + start)
+            data = opened.read(dtype.itemsize * int(np.prod(shape, dtype=np.int64)))
             found.append(npy_array_at(data, 0, shape, fortran, dtype))
     return found
 

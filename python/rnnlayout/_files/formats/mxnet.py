@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 import re
 import struct
-from pathlib import Path
 
-from rnnlayout._files.tensor_sets.file_limits import map_file
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet, sizes_of, stored_tensor
 from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
@@ -27,42 +26,41 @@ _DTYPES = {
     0: "float32", 1: "float64", 2: "float16", 3: "uint8", 4: "int32", 5: "int8", 6: "int64",
     7: "bool", 8: "int16", 9: "uint16", 10: "uint32", 11: "uint64", 12: "bfloat16",
 }  # fmt: skip
-_MOST_ARRAYS = 100_000
 _LONGEST = 1000  # bytes of a name
 _KIND = re.compile(r"(?:arg|aux):")
 _LAYER = re.compile(r"(?:(.*)[._])?([lr]\d+_(?:i2h|h2h|h2r)_(?:weight|bias))")
 _UNFUSED = re.compile(r"(?:(.*)\.)?_unfused\.(\d+)\.(?:([lr])_cell\.)?([ih]2[hr]_(?:weight|bias))")
 
 
-def _read_params(path: Path) -> TensorSet:
-    data = memoryview(map_file(path))
+def _read_params(file: InputFile) -> TensorSet:
+    data = memoryview(file.data())
     if data[:4] == ZIP:
-        return npz.FORMAT.read(path)
+        return npz.FORMAT.read(file)
     if data[: len(MXNET)] != MXNET:
-        raise FileError(f"{path} is not a file of arrays that MXNet wrote")
-    reader = _ParamsReader(data, path)
+        raise FileError(f"{file} is not a file of arrays that MXNet wrote")
+    reader = _ParamsReader(data, file)
     tensors = [reader.tensor(k) for k in range(reader.count())]
     names = [reader.name() for _ in range(reader.count())] or [str(k) for k in range(len(tensors))]
     if len(names) != len(tensors):
-        raise FileError(f"{path} has {len(tensors)} arrays and {len(names)} names")
+        raise FileError(f"{file} has {len(tensors)} arrays and {len(names)} names")
     if reader.at != len(data):
-        raise FileError(f"{path}: {len(data) - reader.at} bytes after its end")
+        raise FileError(f"{file}: {len(data) - reader.at} bytes after its end")
     found = TensorSet({})
     for name, tensor in zip(names, tensors, strict=True):
         if tensor is not None:
-            found.add(name, tensor, path)
+            found.add(name, tensor, file)
     if not found.tensors:
-        raise FileError(f"{path} has no arrays")
+        raise FileError(f"{file} has no arrays")
     return found
 
 
 class _ParamsReader:
-    def __init__(self, data: memoryview, path: Path) -> None:
-        self.data, self.path, self.at = data, path, len(MXNET)
+    def __init__(self, data: memoryview, file: InputFile) -> None:
+        self.data, self.file, self.at = data, file, len(MXNET)
 
     def take(self, nbytes: int) -> memoryview:
         if nbytes > len(self.data) - self.at:
-            raise FileError(f"{self.path} is cut short")
+            raise FileError(f"{self.file} is cut short")
         self.at += nbytes
         return self.data[self.at - nbytes : self.at]
 
@@ -71,19 +69,17 @@ class _ParamsReader:
 
     def count(self) -> int:
         (count,) = self.numbers("Q")
-        if count > _MOST_ARRAYS:
-            raise FileError(f"{self.path} declares {count} arrays or names: it is damaged")
         return count
 
     def name(self) -> str:
         (size,) = self.numbers("Q")
         if size > _LONGEST:
-            raise FileError(f"{self.path}: a name of {size} bytes: refused")
+            raise FileError(f"{self.file}: a name of {size} bytes: refused")
         return _plain_parameter_name(str(self.take(size), "utf-8", "backslashreplace"))
 
     def tensor(self, k: int) -> FileTensor | None:
         """Return an array, None of an empty one."""
-        what = f"{self.path}: array {k}"
+        what = f"{self.file}: array {k}"
         (magic,) = self.numbers("I")
         if magic not in (_V1, _V2, _V3):
             raise FileError(f"{what} was written by MXNet 0.x, or is damaged: load it with MXNet 1")

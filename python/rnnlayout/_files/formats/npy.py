@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import math
 import mmap
-from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.file_limits import map_file
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.tensor_set import sizes_of
 from rnnlayout._model.errors import FileError
 
@@ -59,13 +58,12 @@ def npy_array_at(
     return flat.reshape(shape[::-1]).T if f else flat.reshape(shape)
 
 
-def map_npy(path: Path) -> np.ndarray:
-    """Return the array of a .npy file, memory-mapped. Raises FileError if the file is malformed, or
-    too short."""
-    with open(path, "rb") as file:
-        shape, fortran, dtype, at = read_npy_header(file, str(path))
-    data = map_file(path)
-    check_npy_size(shape, dtype, len(data) - at, str(path))
+def read_npy(file: InputFile) -> np.ndarray:
+    """Return the array of a .npy file. Raises FileError if the file is malformed, or too short."""
+    with open(file, "rb") as opened:
+        shape, fortran, dtype, at = read_npy_header(opened, str(file))
+    data = file.data()
+    check_npy_size(shape, dtype, len(data) - at, str(file))
     return npy_array_at(data, at, shape, fortran, dtype)
 
 

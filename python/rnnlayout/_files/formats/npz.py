@@ -8,18 +8,18 @@ What an array does not record is in the member rnnlayout.json, an object: the re
 from __future__ import annotations
 
 import json
-import os
 import zipfile
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import (
+    InputFile,
     object_of_texts,
     open_member,
     open_zip,
     parse_json_object,
+    read_json_member,
     read_member,
 )
 from rnnlayout._files.tensor_sets.record import KEY, SCHEMA
@@ -35,56 +35,46 @@ if TYPE_CHECKING:  # what a load does not need
 
 _BESIDE = "rnnlayout.json"
 _PLAIN = "bytes"  # the dtype of a member that is not an array
-# Of the arrays' headers, which NumPy reads at a megabyte per second: always, and times the file's
-# size. A header has 128 bytes, but 64 KB of spaces may be deflated to 100.
-_FREE_HEADERS, _MOST_TIMES = 1 << 17, 4
 _FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # the same bytes at any time
 
 
-def _read_npz(path: Path) -> TensorSet:
-    archive = open_zip(path)  # closed with the last of the tensors
+def _read_npz(file: InputFile) -> TensorSet:
+    archive = open_zip(file)  # closed with the last of the tensors
     described = {}
     if _BESIDE in archive.namelist():
-        described = parse_json_object(read_member(archive, _BESIDE), f"{path}: {_BESIDE}")
-    dtypes = object_of_texts(described.pop("dtypes", {}), f"{path}: dtypes")
-    metadata = object_of_texts(described.pop("metadata", {}), f"{path}: metadata")
+        described = parse_json_object(
+            read_json_member(file, archive, _BESIDE), f"{file}: {_BESIDE}"
+        )
+    dtypes = object_of_texts(described.pop("dtypes", {}), f"{file}: dtypes")
+    metadata = object_of_texts(described.pop("metadata", {}), f"{file}: metadata")
     if "entries" in described:
         metadata = {**metadata, KEY: json.dumps(described)}
     found = TensorSet({}, metadata)
-    left = _FREE_HEADERS + _MOST_TIMES * os.path.getsize(path)
     for member in archive.infolist():
         if member.filename != _BESIDE:
             name = member.filename.removesuffix(".npy")
-            tensor, header = _member_tensor(archive, member, dtypes.get(name))
-            found.add(name, tensor, path)
-            left -= header
-        if left < 0:
-            raise FileError(f"{path}: its arrays' headers are longer than its size explains")
+            found.add(name, _member_tensor(file, archive, member, dtypes.get(name)), file)
     return found
 
 
 def _member_tensor(
-    archive: zipfile.ZipFile, member: zipfile.ZipInfo, dtype: str | None
-) -> tuple[FileTensor, int]:
-    """Return the tensor of a member, and how many bytes its header has."""
-    name, what = member.filename, f"{archive.filename}: {member.filename}"
+    file: InputFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo, dtype: str | None
+) -> FileTensor:
+    name, what = member.filename, f"{file}: {member.filename}"
     if not name.endswith(".npy"):
         size = (member.file_size,)
-        plain = FileTensor(
-            _PLAIN, size, lambda: np.frombuffer(read_member(archive, name), np.uint8)
-        )
-        return plain, 0
-    with open_member(archive, name) as file:
-        shape, fortran, found, at = read_npy_header(file, what)
+        return FileTensor(_PLAIN, size, lambda: np.frombuffer(read_member(archive, name), np.uint8))
+    with open_member(archive, name) as opened:
+        shape, fortran, found, at = read_npy_header(opened, what)
+    file.budget.charge("headers", at)
     check_npy_size(shape, found, member.file_size - at, what)
     if dtype is not None and (dtype != "bfloat16" or found != np.uint16):
         raise FileError(f"{what} is stored as {found} and {_BESIDE} says {dtype}: they do not fit")
-    tensor = FileTensor(
+    return FileTensor(
         dtype or found.name,
         shape,
         lambda: npy_array_at(read_member(archive, name), at, shape, fortran, found),
     )
-    return tensor, at
 
 
 def _write_npz(out: Output, tensor_set: TensorSet, progress: Progress | None = None) -> None:

@@ -8,10 +8,9 @@ parameters are there twice, as weight_ih_l0 and as those of its cells: 0.cell.we
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from rnnlayout._files.tensor_sets.file_limits import map_file
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.nested import walk_leaves
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
 from rnnlayout._model.errors import FileError
@@ -52,26 +51,26 @@ _MAKERS: Makers = {
 }
 
 
-def _read_pdparams(path: Path) -> TensorSet:
-    data = map_file(path)
+def _read_pdparams(file: InputFile) -> TensorSet:
+    data = file.data()
     if data[:1] != b"\x80":
         raise FileError(
-            f"{path} is not a pickle of protocol 2 or later, as paddle.save() writes it: save"
+            f"{file} is not a pickle of protocol 2 or later, as paddle.save() writes it: save"
             " the state_dict again, without use_binary_format"
         )
-    found, end = machine.load_pickle(data, 0, _MAKERS, _refuse, str(path), encoding="latin-1")
+    found, end = machine.load_pickle(data, 0, _MAKERS, _refuse, file, encoding="latin-1")
     if end != len(data):
-        raise FileError(f"{path}: {len(data) - end} bytes after its pickle")
+        raise FileError(f"{file}: {len(data) - end} bytes after its pickle")
     parameters: dict[str, tuple[str, str]] = {}  # the dict that a tensor is in, its parameter
-    for name, _, key, value in walk_leaves(path, found):
+    for name, _, key, value in walk_leaves(file, found):
         if _SLICES in name:
-            raise FileError(f"{path} has arrays in slices: load it with Paddle and save it again")
+            raise FileError(f"{file} has arrays in slices: load it with Paddle and save it again")
         above, names, _ = name.partition(_NAMES)
         if names and isinstance(value, str):
             parameters[f"{above}{key}"] = above, value
         elif isinstance(value, NamedParameter):
             parameters[name] = name.removesuffix(str(key)), value.parameter
-    return _without_doubles(tensors_of_pickle(path, found, _tensor_of_parameter), parameters)
+    return _without_doubles(tensors_of_pickle(file, found, _tensor_of_parameter), parameters)
 
 
 def _refuse(_: Any) -> Any:

@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress, TensorSet
@@ -38,18 +39,20 @@ class TensorFormat:
     """Files that are sets of named tensors: safetensors, npz, a state_dict.
 
     suffix: the suffix that messages name.
-    read(path): return the tensors, which may be read only when they are asked for.
+    read(file): return the tensors, which may be read only when they are asked for.
     write(out, tensor_set, progress): write a new file; None if the format is only read.
-    replace(path, out, tensor_set, pairs, progress): copy a file that is more than its tensors to
+    replace(file, out, tensor_set, pairs, progress): copy a file that is more than its tensors to
         `out`, with each RNN of `pairs` replaced; tensor_set has all tensors of the copy. Returns
         notes.
     separator: what save() puts between the name of an RNN and those of its tensors.
     """
 
     suffix: str
-    read: Callable[[Path], TensorSet]
+    read: Callable[[InputFile], TensorSet]
     write: Callable[[Output, TensorSet, Progress | None], None] | None
-    replace: Callable[[Path, Output, TensorSet, Pairs, Progress | None], list[str]] | None = None
+    replace: Callable[[InputFile, Output, TensorSet, Pairs, Progress | None], list[str]] | None = (
+        None
+    )
     separator: str = "."
 
 
@@ -58,10 +61,10 @@ class ModelFormat:
     """Files with a structure of their own: a Keras model, an ONNX graph, one weight space.
 
     suffix: the suffix that messages name. layouts: the layouts that RNNs in such a file may have.
-    read(path, hints): return the RNNs; None if the format is only written.
+    read(file, hints): return the RNNs; None if the format is only written.
     write(out, entries): write a new file with these RNNs; None if the format is only read.
-    replace(path, out, entries): copy a file to `out`, with new weights in the RNNs of these names.
-    rewrite(path, out, hints, to, dtype, exact): copy a whole model to `out`, with its RNNs
+    replace(file, out, entries): copy a file to `out`, with new weights in the RNNs of these names.
+    rewrite(file, out, hints, to, dtype, exact): copy a whole model to `out`, with its RNNs
         converted.
     hints: the names of those Hints that only this format takes.
     begins: the suffix of another format, with a file of which its files begin.
@@ -70,10 +73,10 @@ class ModelFormat:
 
     suffix: str
     layouts: tuple[str, ...]
-    read: Callable[[Path, Hints], Found] | None
+    read: Callable[[InputFile, Hints], Found] | None
     write: Callable[[Output, Mapping[str, Weights]], None] | None
-    replace: Callable[[Path, Output, Mapping[str, Weights]], None] | None = None
-    rewrite: Callable[[Path, Output, Hints, Layout, object, bool], Converted] | None = None
+    replace: Callable[[InputFile, Output, Mapping[str, Weights]], None] | None = None
+    rewrite: Callable[[InputFile, Output, Hints, Layout, object, bool], Converted] | None = None
     hints: tuple[str, ...] = ()
     begins: str = ""
     single: bool = False

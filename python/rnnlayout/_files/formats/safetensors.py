@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import (
+    InputFile,
     check_texts,
-    map_open_file,
     object_of_texts,
     parse_json_object,
 )
@@ -48,54 +47,57 @@ _NUMPY = {
 _NAMES = {numpy: name for name, numpy in _NUMPY.items()}
 
 
-def _read_safetensors(path: Path) -> TensorSet:
-    file = _MappedFile(path)
-    mapped = file.mapped
-    nbytes, most = int.from_bytes(mapped[:8], "little"), min(MOST_HEADER_NBYTES, len(mapped) - 8)
+def _read_safetensors(file: InputFile) -> TensorSet:
+    opened = _OpenFile(file)
+    whole = opened.data
+    nbytes, most = int.from_bytes(whole[:8], "little"), min(MOST_HEADER_NBYTES, len(whole) - 8)
     if nbytes > most:
         raise FileError(
-            f"{path}: header length {nbytes} exceeds the maximum of {most}: the file is cut short"
+            f"{file}: header length {nbytes} exceeds the maximum of {most}: the file is cut short"
             " or is not a safetensors file"
         )
-    if mapped[8:9] != b"{":
-        raise FileError(f"{path}: its header does not begin with {{: it is not a safetensors file")
-    header = parse_json_object(mapped[8 : 8 + nbytes], f"{path}: its header")
+    if whole[8:9] != b"{":
+        raise FileError(f"{file}: its header does not begin with {{: it is not a safetensors file")
+    header = parse_json_object(whole[8 : 8 + nbytes], f"{file}: its header")
     told = header.pop("__metadata__", None)  # MLX writes null
-    metadata = object_of_texts({} if told is None else told, f"{path}: __metadata__")
-    check_texts(header, f"{path}: a name")
-    data = memoryview(mapped)[8 + nbytes :]
+    metadata = object_of_texts({} if told is None else told, f"{file}: __metadata__")
+    check_texts(header, f"{file}: a name")
+    data = memoryview(whole)[8 + nbytes :]
     ranges: dict[str, tuple[int, int]] = {}
-    tensors: dict[str, FileTensor] = {}
+    found = TensorSet({}, metadata, forget=opened.forget, copy=opened.copy)
     for name, entry in header.items():
-        what = f"{path}: tensor {name!r}"
+        what = f"{file}: tensor {name!r}"
         begin, end = ranges[name] = _tensor_range(entry, len(data), what)
         dtype = _NUMPY.get(entry["dtype"], entry["dtype"])
-        tensors[name] = stored_tensor(dtype, entry["shape"], data[begin:end], what)
-    _check_gapless(path, ranges, len(data))
-    return TensorSet(tensors, metadata, forget=file.forget, copy=file.copy)
+        found.add(name, stored_tensor(dtype, entry["shape"], data[begin:end], what), file)
+    _check_gapless(file, ranges, len(data))
+    return found
 
 
-class _MappedFile:
-    """A memory-mapped file, open for as long as this object exists."""
+class _OpenFile:
+    """A file, open for as long as this object exists. data: its bytes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, file: InputFile) -> None:
         self._fd = -1
-        self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-        self.mapped = map_open_file(self._fd, path)
-        if len(self.mapped) < 8:
-            raise FileError(f"{path} has {len(self.mapped)} bytes: it is not a safetensors file")
-        self._start = _address(self.mapped)
+        self._fd = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        self.data = file.data_of(self._fd)
+        if len(self.data) < 8:
+            raise FileError(f"{file} has {len(self.data)} bytes: it is not a safetensors file")
+        self._start = _address(self.data)
 
     def __del__(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
 
     def forget(self) -> None:
-        self.mapped.madvise(mmap.MADV_DONTNEED)
+        if isinstance(self.data, mmap.mmap):
+            self.data.madvise(mmap.MADV_DONTNEED)
 
     def copy(self, out: int, chunk: memoryview) -> int:
         at = _address(chunk) - self._start
-        if not 0 <= at <= len(self.mapped) - len(chunk) or not hasattr(os, "copy_file_range"):
+        if not 0 <= at <= len(self.data) - len(chunk) or not hasattr(os, "copy_file_range"):
+            return 0
+        if not isinstance(self.data, mmap.mmap):  # the file may have changed since it was read
             return 0
         try:
             return os.copy_file_range(self._fd, out, len(chunk), at)
@@ -124,16 +126,16 @@ def _tensor_range(entry: Any, nbytes: int, what: str) -> tuple[int, int]:
     return begin, end
 
 
-def _check_gapless(path: Path, ranges: dict[str, tuple[int, int]], nbytes: int) -> None:
+def _check_gapless(file: InputFile, ranges: dict[str, tuple[int, int]], nbytes: int) -> None:
     at = 0
     for name, (begin, end) in sorted(ranges.items(), key=lambda item: item[1]):
         if begin != at:
             unused = f"has {begin - at} unused bytes before it"
             how = "overlaps another one" if begin < at else unused
-            raise FileError(f"{path}: tensor {name!r} {how}")
+            raise FileError(f"{file}: tensor {name!r} {how}")
         at = end
     if at != nbytes:
-        raise FileError(f"{path}: {nbytes - at} bytes after the last tensor")
+        raise FileError(f"{file}: {nbytes - at} bytes after the last tensor")
 
 
 def write_tensors(out: Output, tensor_set: TensorSet, progress: Progress | None = None) -> None:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.file_limits import map_file, parse_json_object
+from rnnlayout._files.tensor_sets.file_limits import InputFile, parse_json_object
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record, recorded_batch_first, rnn_as_json
@@ -37,27 +36,26 @@ from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .npy import map_npy, write_npy
+from .npy import read_npy, write_npy
 from .registry import ModelFormat
 
-_MOST_NBYTES = 16 << 20  # of the JSON; that of a thousand layers has a tenth of it
 _MORE = ("layout", "nbytes", "regions", "entry", "config", "batch_first")
 
 
 def _weights_of_vector(
-    tensor: FileTensor, spec: Spec | None, path: Path, dtype_free: bool = False
+    tensor: FileTensor, spec: Spec | None, file: InputFile, dtype_free: bool = False
 ) -> Weights:
     try:
         array = tensor.floats("the array")
         return weights_of(read_source(array, spec, CUDNN, dtype_free=dtype_free))
     except ValueError as error:
-        raise type(error)(f"{path}: {error}") from None
+        raise type(error)(f"{file}: {error}") from None
 
 
-def _read_npy(path: Path, hints: Hints) -> Found:
-    array = map_npy(path)
+def _read_npy(file: InputFile, hints: Hints) -> Found:
+    array = read_npy(file)
     tensor = FileTensor.of(array, array.dtype.name)
-    weights = _weights_of_vector(tensor, hints.spec, path, dtype_free=hints.dtype is not None)
+    weights = _weights_of_vector(tensor, hints.spec, file, dtype_free=hints.dtype is not None)
     return Found({entry_name("", weights.spec): weights})
 
 
@@ -76,19 +74,19 @@ def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
         write_npy(file, checked_rnn_of(weights).arrays[0])
 
 
-def _read_bin(path: Path, hints: Hints) -> Found:
-    entry, record = _read_bin_json(path)
+def _read_bin(file: InputFile, hints: Hints) -> Found:
+    entry, record = _read_bin_json(file)
     spec = record.spec if record else hints.spec
     if spec is None:
         raise SpecError(
-            f"{path} does not record which RNN it is, and neither {path.name}.json nor"
-            f" {path.stem}.json exists beside it: pass " + Ask("spec")
+            f"{file} does not record which RNN it is, and neither {file.path.name}.json nor"
+            f" {file.path.stem}.json exists beside it: pass " + Ask("spec")
         )
-    data = map_file(path)
+    data = file.data()
     dtype = storage_dtype(spec.dtype).newbyteorder("<")
     if len(data) % dtype.itemsize:
-        raise FileError(f"{path} has {len(data)} bytes, not a multiple of those of a {spec.dtype}")
-    weights = _weights_of_vector(FileTensor.of(np.frombuffer(data, dtype), spec.dtype), spec, path)
+        raise FileError(f"{file} has {len(data)} bytes, not a multiple of those of a {spec.dtype}")
+    weights = _weights_of_vector(FileTensor.of(np.frombuffer(data, dtype), spec.dtype), spec, file)
     if record:
         config, batch_first = record.config, record.batch_first
         given = replace(checked_rnn_of(weights), config=config, batch_first=batch_first)
@@ -96,12 +94,12 @@ def _read_bin(path: Path, hints: Hints) -> Found:
     return Found({entry or entry_name("", spec): weights})
 
 
-def _read_bin_json(path: Path) -> tuple[str, Record | None]:
+def _read_bin_json(file: InputFile) -> tuple[str, Record | None]:
     """Return the RNN's name, "" if it has none, and what the JSON beside a .bin says about it."""
+    path = file.path
     for json_path in (path.with_name(path.name + ".json"), path.with_suffix(".json")):
         if json_path.is_file():
-            if json_path.stat().st_size > _MOST_NBYTES:
-                raise FileError(f"{json_path} is too large to be the description of {path.name}")
+            file.budget.charge("metadata", json_path.stat().st_size)
             found = parse_json_object(json_path.read_bytes(), str(json_path))
             entry, config = found.get("entry", ""), found.get("config", {})
             if not isinstance(entry, str) or not isinstance(config, dict):

@@ -18,16 +18,7 @@ from typing import IO, Any
 
 from rnnlayout._model.errors import FileError
 
-FREE_NBYTES = 64 << 20  # always allowed: a small file that is compressed well is not a bomb
-MOST_TIMES = 100  # above that, times what is stored; zlib reaches 1032
-
-
-def check_claimed_size(declared: int, stored: int, what: str) -> None:
-    """Raise FileError, before any allocation, if something declares far more than is stored."""
-    if declared > max(FREE_NBYTES, MOST_TIMES * stored):
-        raise FileError(
-            f"{what} declares {declared} bytes and stores {stored}: refused as a decompression bomb"
-        )
+from .budget import Budget
 
 
 def require_regular_file(path: Any) -> Path:
@@ -37,7 +28,8 @@ def require_regular_file(path: Any) -> Path:
     """
     try:
         found = Path(path)
-        exists, is_file = found.exists(), found.is_file()
+        is_file = found.is_file()
+        exists = is_file or found.exists()
     except TypeError:
         raise FileError(f"need the path of a file, found a {type(path).__name__}") from None
     except (OSError, ValueError) as error:  # a name with a null byte, or too long
@@ -61,49 +53,74 @@ def require_regular_file(path: Any) -> Path:
     return found
 
 
-def map_file(path: Path) -> mmap.mmap:
-    """Return a file, mapped into memory. Raises FileError if that is impossible."""
-    with open(path, "rb") as file:
-        return map_open_file(file.fileno(), path)
+class InputFile:
+    """A file that is read, and its budget. str() is its path.
+
+    mmap: whether it may be mapped into memory. If another process truncates a mapped file, reading
+    it ends this process; without a map, the whole file is read instead.
+    """
+
+    def __init__(self, path: Path, mmap: bool = True) -> None:
+        self.path, self.mmap, self._name = path, mmap, str(path)
+        self.budget = Budget(self._name, os.stat(path).st_size)
+
+    def __str__(self) -> str:
+        return self._name
+
+    def __fspath__(self) -> str:
+        return self._name
+
+    def data(self) -> mmap.mmap | bytes:
+        """Return its bytes. Raises FileError if it must be mapped, and that is impossible."""
+        with open(self.path, "rb") as file:
+            return self.data_of(file.fileno())
+
+    def data_of(self, fd: int) -> mmap.mmap | bytes:
+        """Return the bytes of the file, which is open, as data() does."""
+        try:
+            if not self.mmap:
+                return open(fd, "rb", closefd=False).read()
+            return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:  # ValueError: it has no size
+            raise FileError(
+                f"{self} cannot be mapped into memory: {error}: copy it to a file on a disk"
+            ) from None
+
+    def beside(self, path: Path) -> InputFile:
+        """Return a file that belongs to this one, whose budget is the same and grows with it."""
+        found = InputFile(path, self.mmap)
+        self.budget.size += found.budget.size
+        found.budget = self.budget
+        return found
 
 
-def map_open_file(fd: int, path: Path) -> mmap.mmap:
-    """Return an open file as map_file() does."""
-    try:
-        return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:  # ValueError: it has no size
-        raise FileError(
-            f"{path} cannot be mapped into memory: {error}: copy it to a file on a disk"
-        ) from None
-
-
-def open_zip(path: Path) -> zipfile.ZipFile:
+def open_zip(file: InputFile) -> zipfile.ZipFile:
     """Return a zip archive whose members may be read into memory. The caller closes it.
 
     Raises FileError if it is not a zip archive, has two members of one name or overlapping ones,
-    or declares sizes that check_claimed_size() refuses.
+    or unpacks to more than its budget.
     """
     try:
-        archive = zipfile.ZipFile(path)
+        archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
-        raise FileError(f"{path} is not a zip archive: {error}") from None
+        raise FileError(f"{file} is not a zip archive: {error}") from None
     try:
-        _check_members(path, archive)
+        _check_members(file, archive)
     except FileError:
         archive.close()
         raise
     return archive
 
 
-def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
+def _check_members(file: InputFile, archive: zipfile.ZipFile) -> None:
     members = archive.infolist()
     ((name, count),) = Counter(m.filename for m in members).most_common(1) or [("", 0)]
     if count > 1:
-        raise FileError(f"{path} has two members named {name!r}")
-    size = os.path.getsize(path)
+        raise FileError(f"{file} has two members named {name!r}")
+    size = file.path.stat().st_size
     end = 0
     for member in sorted(members, key=lambda m: m.header_offset):
-        what = f"{path}: member {member.filename!r}"
+        what = f"{file}: member {member.filename!r}"
         if member.header_offset < end or member.header_offset + member.compress_size > size:
             raise FileError(f"{what} overlaps another member or the end of the file")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -112,8 +129,7 @@ def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
                 " write the archive again with deflate or without compression"
             )
         end = member.header_offset + member.compress_size
-        check_claimed_size(member.file_size, member.compress_size, what)
-    check_claimed_size(sum(m.file_size for m in members), size, str(path))
+    file.budget.charge("unpacked", sum(m.file_size for m in members))
 
 
 @contextmanager
@@ -135,6 +151,13 @@ def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
     with open_member(archive, name) as file:
         # inflates no more than the declared size: read() would inflate all of it and then cut it
         return file.read(archive.getinfo(name).file_size)
+
+
+def read_json_member(file: InputFile, archive: zipfile.ZipFile, name: str) -> bytes:
+    """Return the bytes of a member that is JSON, as read_member() does."""
+    if name in archive.NameToInfo:
+        file.budget.charge("metadata", archive.getinfo(name).file_size)
+    return read_member(archive, name)
 
 
 def parse_json_object(raw: bytes | str, what: str) -> dict[str, Any]:

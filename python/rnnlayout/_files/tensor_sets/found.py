@@ -85,7 +85,7 @@ class Found(Mapping[str, Weights]):
         return len(self._entries)
 
     def __repr__(self) -> str:
-        entries = [f"{name!r}: {weights!r}" for name, weights in self.items()]
-        entries += [f"{name!r}: undecided" for name in self.undecided]
-        entries += [f"{name!r}: refused" for name in self.refused]
+        entries = [f"{list_names([name])}: {weights!r}" for name, weights in self.items()]
+        entries += [f"{list_names([name])}: undecided" for name in self.undecided]
+        entries += [f"{list_names([name])}: refused" for name in self.refused]
         return f"<Found {', '.join(entries) or 'nothing'}>"

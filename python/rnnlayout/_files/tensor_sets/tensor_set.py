@@ -17,13 +17,15 @@ from rnnlayout._sources.caller_spec import HIDDEN, check_hints
 from rnnlayout._sources.keras_config import CELLS
 from rnnlayout._sources.mismatch import check_prefix
 
+from .file_limits import InputFile
+
 _MOST_VALUES = 100  # named in what a conversion leaves out
 CHUNK_NBYTES = 8 << 20  # at most so much between two moments at which Ctrl-C can be answered
 # Dtypes that NumPy lacks: the names in torch and JAX -> those of safetensors, as in a FileTensor.
 FLOAT8 = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
 # The bits of an element.
 _BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, **dict.fromkeys(FLOAT8.values(), 8),
-         "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8}  # fmt: skip
+         "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "qint32": 32}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Hints:
     format: str | None = None  # of the file
     as_class: Mapping[str, str] | None = None  # class of a Keras file -> the one to read it as
     config: Any = None  # the file of the config of a Keras model whose weights are in another
+    mmap: bool = True  # whether the file may be mapped into memory
 
     @property
     def hidden(self) -> dict[str, Any]:
@@ -80,11 +83,12 @@ class FileTensor:
 
     @property
     def nbytes(self) -> int:
-        """The number of its bytes."""
+        """The number of its bytes, with a byte per element if the dtype is not known."""
         try:
-            return storage_dtype(self.dtype).itemsize * math.prod(self.shape)
+            bits = 8 * storage_dtype(self.dtype).itemsize
         except TypeError:
-            return self.bits().nbytes
+            bits = _BITS.get(self.dtype, 8)
+        return bits * math.prod(self.shape) // 8
 
     def chunks(self) -> Iterator[memoryview]:
         """Yield its bytes in C order and little-endian, at most CHUNK_NBYTES at a time."""
@@ -163,7 +167,6 @@ class TensorSet:
     notes: what a user of the result should know ("weight_norm of lstm.weight_hh_l0 folded").
     unread: what is in the file and was not read, by name: its class ("argparse.Namespace").
     values: names of what the file has beside tensors (epoch), of which the first are enough.
-    name_room: characters that names of further tensors may have.
     forget: gives back the memory of what was read, if it can be read again.
     copy: given a file descriptor and a chunk of a tensor, lets the system copy the chunk from the
         file it was read from; returns the number of bytes copied, 0 if that is not possible.
@@ -176,15 +179,12 @@ class TensorSet:
     values: list[str] = field(default_factory=list)
     forget: Callable[[], None] = lambda: None
     copy: Callable[[int, memoryview], int] = lambda out, chunk: 0
-    name_room: int = 16 << 20  # a name repeats the keys above it, which a file stores once
 
-    def add(self, name: str, tensor: FileTensor, path: Any) -> None:
-        """Add a tensor of the file at `path`. Raises FileError if it has another of this name."""
+    def add(self, name: str, tensor: FileTensor, file: InputFile) -> None:
+        """Add a tensor of a file. Raises FileError if it has another of this name."""
         if name in self.tensors:
-            raise FileError(f"{path}: two tensors would both be named {name[:100]!r}")
-        self.name_room -= len(name)
-        if self.name_room < 0:
-            raise FileError(f"{path}: the names of its tensors are too long: refused")
+            raise FileError(f"{file}: two tensors would both be named {name[:100]!r}")
+        file.budget.charge("tensors", 1)
         self.tensors[name] = tensor
 
     def add_value(self, name: str) -> None:

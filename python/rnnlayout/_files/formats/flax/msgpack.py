@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rnnlayout._files.tensor_sets.budget import Budget
 from rnnlayout._model.errors import FileError
 
-MOST_VALUES = 400_000  # each makes an object of 100 bytes; a model's parameters have 10 per tensor
 _MOST_DEEP = 32
 _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 _NUMBERS = {
@@ -37,12 +37,12 @@ class Extension:
     data: memoryview
 
 
-def read_msgpack(data: memoryview, what: str) -> Any:
+def read_msgpack(data: memoryview, what: str, budget: Budget) -> Any:
     """Return what the bytes contain: dicts, lists, texts, numbers, and views of byte strings.
 
     Keys that are not texts or numbers are refused. Raises FileError if the bytes are malformed.
     """
-    reader = _MsgpackReader(data, what)
+    reader = _MsgpackReader(data, what, budget)
     found = reader.value(0)
     if reader.at != len(data):
         raise FileError(f"{what}: {len(data) - reader.at} bytes after its end")
@@ -50,8 +50,8 @@ def read_msgpack(data: memoryview, what: str) -> Any:
 
 
 class _MsgpackReader:
-    def __init__(self, data: memoryview, what: str) -> None:
-        self.data, self.what, self.at, self.values = data, what, 0, 0
+    def __init__(self, data: memoryview, what: str, budget: Budget) -> None:
+        self.data, self.what, self.budget, self.at = data, what, budget, 0
 
     def take(self, nbytes: int) -> memoryview:
         if nbytes > len(self.data) - self.at:
@@ -60,11 +60,9 @@ class _MsgpackReader:
         return self.data[self.at - nbytes : self.at]
 
     def value(self, depth: int) -> Any:
-        self.values += 1
-        if self.values > MOST_VALUES or depth > _MOST_DEEP:
+        if depth > _MOST_DEEP:
             raise FileError(
-                f"{self.what}: more than {MOST_VALUES} values, or {_MOST_DEEP} containers in each"
-                " other: refused"
+                f"{self.what}: more than {_MOST_DEEP} containers in each other: refused"
             )
         code = self.take(1)[0]
         if code < 0x80 or code >= 0xE0:
@@ -97,6 +95,7 @@ class _MsgpackReader:
                 raise FileError(f"{self.what} has a text that is not UTF-8: {error}") from None
         if n > len(self.data) - self.at:
             raise FileError(f"{self.what} is cut short: a {kind} of {n} items at byte {self.at}")
+        self.budget.charge("steps", 2 * n)
         if kind == "list":
             return [self.value(depth + 1) for _ in range(n)]
         found: dict[Any, Any] = {}

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rnnlayout._files.formats.registry import Pairs, TensorFormat
-from rnnlayout._files.tensor_sets.file_limits import map_file, object_of_texts
+from rnnlayout._files.tensor_sets.budget import Budget
+from rnnlayout._files.tensor_sets.file_limits import InputFile, object_of_texts
 from rnnlayout._files.tensor_sets.nested import ALONE, walk_leaves
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.tensor_set import (
@@ -42,40 +42,40 @@ _FLOAT8 = {name: dtype for dtype, name in FLOAT8.items()}
 Tree = dict[Any, Any]
 
 
-def _read_flax(path: Path) -> TensorSet:
-    tree, metadata = _read_tree(path)
+def _read_flax(file: InputFile) -> TensorSet:
+    tree, metadata = _read_tree(file)
     found = TensorSet({}, metadata)
-    for name, _, _, leaf in walk_leaves(path, tree, _is_leaf, "/"):
-        tensor = _tensor_of_leaf(leaf, f"{path}: {name}")
+    for name, _, _, leaf in walk_leaves(file, tree, _is_leaf, "/"):
+        tensor = _tensor_of_leaf(leaf, f"{file}: {name}", file.budget)
         if tensor is None:
             found.add_value(name)
         else:
-            found.add(name, tensor, path)
+            found.add(name, tensor, file)
     if not found.tensors:
-        raise FileError(f"{path} has no arrays as flax.serialization writes them")
+        raise FileError(f"{file} has no arrays as flax.serialization writes them")
     return found
 
 
-def _read_tree(path: Path) -> tuple[Tree, dict[str, str]]:
+def _read_tree(file: InputFile) -> tuple[Tree, dict[str, str]]:
     """Return the tree, and the metadata that rnnlayout wrote beside it."""
-    found = read_msgpack(memoryview(map_file(path)), str(path))
+    found = read_msgpack(memoryview(file.data()), str(file), file.budget)
     tree = found if isinstance(found, dict) else {ALONE: found}
-    return tree, object_of_texts(tree.pop(_METADATA, {}), f"{path}: {_METADATA}")
+    return tree, object_of_texts(tree.pop(_METADATA, {}), f"{file}: {_METADATA}")
 
 
 def _is_leaf(value: Any) -> bool:
     return not isinstance(value, (dict, list)) or _CHUNKED in value
 
 
-def _tensor_of_leaf(value: Any, what: str) -> FileTensor | None:
+def _tensor_of_leaf(value: Any, what: str, budget: Budget) -> FileTensor | None:
     """Return the tensor that a leaf is, None if it is not one."""
     if isinstance(value, Extension) and value.code in (_ARRAY, _SCALAR):
-        return _array_of_leaf(value, what)
+        return _array_of_leaf(value, what, budget)
     if not isinstance(value, dict) or _CHUNKED not in value:
         return None
     listed, chunks = (_listed_values(value.get(key), what) for key in ("shape", "chunks"))
     shape = sizes_of(listed, what)
-    parts = [_tensor_of_leaf(chunk, what) for chunk in chunks]
+    parts = [_tensor_of_leaf(chunk, what, budget) for chunk in chunks]
     flat = [part for part in parts if part is not None and len(part.shape) == 1]
     dtypes = {part.dtype for part in flat}
     count = sum(part.shape[0] for part in flat)
@@ -96,8 +96,8 @@ def _listed_values(found: Any, what: str) -> list[Any]:
     return list(found.values())
 
 
-def _array_of_leaf(value: Extension, what: str) -> FileTensor:
-    parts = read_msgpack(value.data, what)
+def _array_of_leaf(value: Extension, what: str, budget: Budget) -> FileTensor:
+    parts = read_msgpack(value.data, what, budget)
     if not isinstance(parts, list) or [type(part) for part in parts[1:]] != [str, memoryview]:
         raise FileError(f"{what} is not a shape, a dtype and bytes")
     shape, dtype, data = parts
@@ -115,17 +115,21 @@ def _write_flax(out: Output, tensor_set: TensorSet, progress: Progress | None = 
 
 
 def _replace_in_flax(
-    path: Path, out: Output, tensor_set: TensorSet, pairs: Pairs, progress: Progress | None = None
+    file: InputFile,
+    out: Output,
+    tensor_set: TensorSet,
+    pairs: Pairs,
+    progress: Progress | None = None,
 ) -> list[str]:
     """Copy a tree with other RNNs; keep all else: numbers, texts, the state of an optimizer."""
-    tree, _ = _read_tree(path)
-    leaves = {name: place for name, *place, _ in walk_leaves(path, tree, _is_leaf, "/")}
+    tree, _ = _read_tree(file)
+    leaves = {name: place for name, *place, _ in walk_leaves(file, tree, _is_leaf, "/")}
     keys = dict(_walk_containers(tree, ""))
     for group, one in pairs:
         for name in group.names:
             container, key = leaves[name]
             if isinstance(container, list):
-                raise FileError(f"{path}: {name} is in a list: write another format, .safetensors")
+                raise FileError(f"{file}: {name} is in a list: write another format, .safetensors")
             del container[key]
         for name, tensor in one.tensors.items():
             _put_tensor(tree, keys, group.prefix + name, tensor)

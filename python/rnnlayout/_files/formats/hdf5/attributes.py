@@ -25,7 +25,6 @@ from .heaps import (
 )
 from .types import Hdf5Type, nelems, read_space, read_type, strip_padding
 
-_MOST_TEXT = 32 << 20  # bytes in an attribute: the config of a large model has 1 or 2 MB
 _SHARED_TYPE, _SHARED_SPACE = 1, 2
 
 
@@ -48,12 +47,9 @@ class Hdf5Attribute:
             array = np.frombuffer(self.data, dtype, nelems(shape)).reshape(shape)
             return strip_padding(array, self.type.padding) if self.type.is_text else array
         cursor, values = Cursor(self.data, f"attribute {self.name!r}"), np.empty(shape, object)
-        flat, total = values.reshape(-1), 0
+        flat = values.reshape(-1)
         for k in range(flat.size):
             nbytes, at, number = cursor.uint(4), cursor.uint(8), cursor.uint(4)
-            total += nbytes
-            if total > _MOST_TEXT:
-                raise DamagedError(f"more than {_MOST_TEXT} bytes of text")
             text = heap.object(at, number) if nbytes else b""
             if len(text) < nbytes:
                 raise DamagedError(f"{cursor.what} is longer than its text in the global heap")

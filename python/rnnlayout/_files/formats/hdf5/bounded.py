@@ -1,9 +1,8 @@
 """The bytes of an HDF5 file that cannot be trusted, read within bounds.
 
 A damaged file can point anywhere, also back to where the reader has been. So every structure is
-read through block(), which checks that it is in the file and counts its bytes. A correct file
-stores each structure once; a file whose structures add up to several times its own size repeats
-or overlaps them, and is refused. That ends every circle, and bounds all work by the file's size.
+read through block(), which checks that it is in the file and charges its bytes to the budget. That
+ends every circle, and bounds all work by the file's size.
 
 The names of structures and messages are those of the HDF5 File Format Specification, version 3.0.
 Its sections are named where a structure is decoded. Checksums are not verified: a wrong bit in a
@@ -17,8 +16,8 @@ from typing import IO
 
 import numpy as np
 
-_MOST_TIMES = 4
-_ALWAYS = 1 << 16  # bytes of structures: prefixes are read twice, which adds up in a tiny file
+from rnnlayout._files.tensor_sets.budget import Budget
+
 _UNDEFINED = (1 << 64) - 1
 
 
@@ -87,14 +86,13 @@ def uint_nbytes(most: int) -> int:
 
 class BoundedFile:
     """An open file, read within bounds. start: where the HDF5 data begins in it; addresses are
-    counted from there.
+    counted from there. budget: of the file, or of the archive that it is in.
     """
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
+    def __init__(self, file: IO[bytes], budget: Budget) -> None:
+        self._file, self.budget = file, budget
         self.size = file.seek(0, io.SEEK_END)
         self.start = 0
-        self._read = 0
 
     def block(self, at: int | None, nbytes: int, what: str, signature: bytes = b"") -> Cursor:
         """Return a structure, or the first part of one, after its signature."""
@@ -106,10 +104,8 @@ class BoundedFile:
         return cursor
 
     def count(self, nbytes: int) -> None:
-        """Count bytes of structures that are read. Raises DamagedError if they are too many."""
-        self._read += max(0, nbytes)
-        if self._read > _MOST_TIMES * self.size + _ALWAYS:
-            raise DamagedError("structures overlap or repeat")
+        """Count bytes of structures that are read. Raises FileError if they are too many."""
+        self.budget.charge("structures", max(0, nbytes))
 
     def data(self, at: int | None, nbytes: int, what: str) -> bytes:
         """Return bytes of an array, which are not counted."""

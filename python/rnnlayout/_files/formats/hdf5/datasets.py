@@ -13,8 +13,6 @@ from .chunks import Chunk, ChunkGrid, new_chunks, old_chunks
 from .headers import HeaderMessages, MessageKind
 from .types import Hdf5Type, nelems, read_space, read_type, strip_padding
 
-_TEXT_NBYTES = 64  # of an object of Python for a text
-
 _COMPACT, _CONTIGUOUS, _CHUNKED, _VIRTUAL = range(4)
 DEFLATE, SHUFFLE = 1, 2
 _UNSAFE = "is stored in another file: refused as unsafe"
@@ -63,9 +61,8 @@ class StoredArray:
 
     @property
     def claims(self) -> int:
-        """The number of bytes that reading it takes; a text becomes an object of Python."""
-        least = _TEXT_NBYTES if self.type.is_text else 0
-        whole, grid = nelems(self.shape) * max(self.type.nbytes, least), self.place.grid
+        """The number of bytes that reading it takes, without the objects of texts."""
+        whole, grid = nelems(self.shape) * self.type.nbytes, self.place.grid
         return max(whole, grid.nbytes * max(1, len(self.place.chunks)) if grid else 0)
 
     def read(self, first: int = 0, last: int | None = None) -> np.ndarray:

@@ -39,6 +39,7 @@ class GlobalHeap:
         place = self._collections[at].get(number)
         if place is None:
             raise DamagedError(f"the global heap at {at} has no object {number}")
+        self._source.budget.charge("texts", place[1])
         return self._source.block(*place, "object of a global heap").data
 
     def _objects(self, at: int) -> Iterator[tuple[int, tuple[int, int]]]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 
 from rnnlayout._files.formats.registry import ModelFormat
-from rnnlayout._files.tensor_sets.file_limits import open_zip
+from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.tensor_set import Hints
@@ -44,9 +43,9 @@ from .write import (
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same weights give the same bytes
 
 
-def _read_hdf5(path: Path, hints: Hints) -> Found:
+def _read_hdf5(file: InputFile, hints: Hints) -> Found:
     """Read a file of one of the two HDF5 forms, whichever its suffix is."""
-    with open_hdf5(path) as root:
+    with open_hdf5(file, file.budget) as root:
         entries = KerasEntries(root, hints)
         if layers := find_legacy_layers(root):
             return read_legacy_weights(root, layers, entries)
@@ -56,10 +55,10 @@ def _read_hdf5(path: Path, hints: Hints) -> Found:
         return entries.found(found_layers(root))
 
 
-def _read_archive(path: Path, hints: Hints) -> Found:
-    with open_zip(path) as file:
-        archive = read_archive(path, file, hints)
-    with open_hdf5(archive.variables, f"{path}: {VARIABLES}") as root:
+def _read_archive(file: InputFile, hints: Hints) -> Found:
+    with open_zip(file) as opened:
+        archive = read_archive(file, opened, hints)
+    with open_hdf5(archive.variables, file.budget, f"{file}: {VARIABLES}") as root:
         entries = KerasEntries(root, hints, archive.version)
         entries.take_classes(archive.model)
         described = [*described_layers(root, archive.model)]

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count, takewhile
-from pathlib import Path
 
 import numpy as np
 
@@ -26,13 +25,15 @@ from rnnlayout._files.formats.hdf5.bounded import BoundedFile, DamagedError
 from rnnlayout._files.formats.hdf5.datasets import StoredArray, is_dataset, read_stored_array
 from rnnlayout._files.formats.hdf5.headers import HeaderMessages, root_address
 from rnnlayout._files.formats.hdf5.heaps import GlobalHeap
-from rnnlayout._files.tensor_sets.file_limits import check_claimed_size
+from rnnlayout._files.formats.hdf5.types import nelems
+from rnnlayout._files.tensor_sets.budget import Budget
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 
-_LONGEST = 4096  # characters of a path, which each dataset below it repeats
+_TEXT_NBYTES = 64  # of an object of Python for a text
 _DEPTH = 64  # groups in groups: more than any real file has, and few enough for Python's stack
 
 
@@ -162,17 +163,18 @@ def _has_numbers(array: StoredArray) -> bool:
 
 
 @contextmanager
-def open_hdf5(source: Path | bytes, what: str = "") -> Iterator[Hdf5Group]:
+def open_hdf5(source: InputFile | bytes, budget: Budget, what: str = "") -> Iterator[Hdf5Group]:
     """Yield the tree of an HDF5 file, or of one in memory.
 
-    what: the file's name in messages, by default its path.
+    budget: of the file, or of the archive that it is in. what: its name in messages, by default
+    that of the budget.
 
     The whole tree has been checked: it has only hard links and one to each object, no dataset is in
-    another file, and no size is one that check_claimed_size() refuses. Raises FileError otherwise,
-    or if the file is malformed.
+    another file, and all sizes are in the budget of the file. Raises FileError otherwise, or if the
+    file is malformed.
     """
     with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
-        yield _Hdf5Walk(what or str(source), BoundedFile(file)).root()
+        yield _Hdf5Walk(what or budget.name, BoundedFile(file, budget)).root()
 
 
 @contextmanager
@@ -190,7 +192,6 @@ class _Hdf5Walk:
     def __init__(self, what: str, source: BoundedFile) -> None:
         self.what, self.source, self.heap = what, source, GlobalHeap(source)
         self.seen: dict[int, str] = {}
-        self.claimed = 0
 
     def root(self) -> Hdf5Group:
         with _name_damaged(self.what):
@@ -202,14 +203,13 @@ class _Hdf5Walk:
     def group(self, messages: HeaderMessages, path: str, depth: int) -> Hdf5Group:
         if depth > _DEPTH:
             raise FileError(f"{self.what}: {path[:80]!r}... is {depth} groups deep: refused")
-        if len(path) > _LONGEST:
-            raise FileError(f"{self.what}: {path[:80]!r}... has {len(path)} characters: refused")
         what = f"{self.what}: {path or '/'!r}"
         with _name_damaged(what):
             found = Hdf5Group(path or "/", self._attributes(messages, path or "/"))
             own = read_links(self.source, messages)
         for link in own:
             child = f"{path}/{link.name}"
+            self.source.budget.charge("names", len(child))
             if link.at is None:
                 raise FileError(f"{self.what}: {child!r} is a link to another place: refused")
             # A second link could close a circle, and many could multiply the tree.
@@ -227,17 +227,20 @@ class _Hdf5Walk:
         return found
 
     def _attributes(self, messages: HeaderMessages, path: str) -> ObjectAttributes:
-        return ObjectAttributes(
-            f"{self.what}: {path}", self.heap, read_attributes(self.source, messages)
-        )
+        found = read_attributes(self.source, messages)
+        self._charge_texts(*found.values())
+        return ObjectAttributes(f"{self.what}: {path}", self.heap, found)
+
+    def _charge_texts(self, *arrays: Hdf5Attribute | StoredArray) -> None:
+        count = sum(nelems(one.shape) for one in arrays if one.type.is_text)
+        self.source.budget.charge("texts", _TEXT_NBYTES * count)
 
     def _dataset(self, messages: HeaderMessages, path: str) -> Hdf5Dataset:
         array, own = read_stored_array(self.source, messages), self._attributes(messages, path)
         if array.shape is None:
             return Hdf5Dataset(path, array, own, (), "nothing")
-        check_claimed_size(array.claims, array.place.nbytes, f"{self.what}: {path!r}")
-        self.claimed += array.claims
-        check_claimed_size(self.claimed, self.source.size, self.what)
+        self.source.budget.charge("arrays", array.claims)
+        self._charge_texts(array)
         return Hdf5Dataset(path, array, own, array.shape, _dataset_dtype(array, own))
 
 

@@ -11,11 +11,10 @@ import json
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from rnnlayout._files.tensor_sets.apply_hints import apply_hints
-from rnnlayout._files.tensor_sets.file_limits import open_zip, read_member
+from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip, read_member
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record
@@ -60,9 +59,9 @@ _NO_ACTIVATIONS = (
 
 
 def rewrite_h5(
-    path: Path, out: Output, hints: Hints, to: Layout, dtype: Any, exact: bool
+    file: InputFile, out: Output, hints: Hints, to: Layout, dtype: Any, exact: bool
 ) -> Converted:
-    """Write the model or the weights at `path` to `out`, for Keras 3.
+    """Write the model or the weights in `file` to `out`, for Keras 3.
 
     CuDNNLSTM and CuDNNGRU become LSTM and GRU, in the config and in the weights. The weights of
     LSTMs and GRUs compensate for Keras 3's other hard_sigmoid. What else Keras 3 would misread in a
@@ -74,13 +73,13 @@ def rewrite_h5(
     exact is set.
     """
     _check_whole_model(hints, to)
-    changed = ChangedCells(str(path), dtype, exact)
+    changed = ChangedCells(str(file), dtype, exact)
     records: dict[str, Record] = {}
     new: dict[str, str] = {}  # attributes of the root
-    with open_hdf5(path) as root:
+    with open_hdf5(file, file.budget) as root:
         layers = find_legacy_layers(root)
         if layers is None:
-            raise FileError(f"{path} has no attribute 'layer_names': Keras 2 did not write it")
+            raise FileError(f"{file} has no attribute 'layer_names': Keras 2 did not write it")
         version, config = keras_version_of(root, layers), root.text("model_config")
         if config is None:
             records = _change_weights(root, layers, changed, hints)
@@ -91,10 +90,10 @@ def rewrite_h5(
                 _check_agreement(found, hints)
             if version < (2, 0):
                 raise LossyError(
-                    f"{path}: the config of Keras 1 is not converted: read its layers with load()"
+                    f"{file}: the config of Keras 1 is not converted: read its layers with load()"
                 )
             if version < (3, 0):
-                what = f"{path}: model_config"
+                what = f"{file}: model_config"
                 model = parse_config(config, what)
                 _change_model(model, legacy_layers(layers, model), version, changed, what)
                 new = {"model_config": json.dumps(model), "keras_version": KERAS_3}
@@ -102,8 +101,8 @@ def rewrite_h5(
                     new[_aside_name(_TRAINING, changed)] = training
         _check_dtype_used(changed)
         if not changed.arrays and not new:
-            return _copied(path, out, changed)
-        with new_hdf5(out, str(path)) as h5:
+            return _copied(file, out, changed)
+        with new_hdf5(out, str(file)) as h5:
             copy_tree(root, h5, changed.arrays)
             _set_attributes(h5, new)
             if records:
@@ -112,19 +111,19 @@ def rewrite_h5(
 
 
 def rewrite_archive(
-    path: Path, out: Output, hints: Hints, to: Layout, dtype: Any, exact: bool
+    file: InputFile, out: Output, hints: Hints, to: Layout, dtype: Any, exact: bool
 ) -> Converted:
-    """Write the model at `path` to `out`, for Keras 3: as rewrite_h5().
+    """Write the model in `file` to `out`, for Keras 3: as rewrite_h5().
 
     Groups of variables get the names under which Keras 3 looks for them. Other variables and other
     members of the archive are copied; compile_config gets a name where Keras 3 does not look.
     """
     _check_whole_model(hints, to)
-    changed = ChangedCells(str(path), dtype, exact)
-    with open_zip(path) as archive:
-        old = read_archive(path, archive, hints)
-        what = f"{path}: {VARIABLES}"
-        with open_hdf5(old.variables, what) as root:
+    changed = ChangedCells(str(file), dtype, exact)
+    with open_zip(file) as archive:
+        old = read_archive(file, archive, hints)
+        what = f"{file}: {VARIABLES}"
+        with open_hdf5(old.variables, file.budget, what) as root:
             if hints.hidden or old.version >= (3, 0):
                 entries = KerasEntries(root, hints, old.version)
                 found = entries.found(described_layers(root, old.model))
@@ -132,11 +131,11 @@ def rewrite_archive(
             if old.version < (3, 0):
                 moves = [*_group_moves(root, old.model)]
                 layers = described_layers(root, old.model)
-                _change_model(old.model, layers, old.version, changed, f"{path}: {CONFIG}")
+                _change_model(old.model, layers, old.version, changed, f"{file}: {CONFIG}")
                 variables = _new_variables(root, changed, moves, what)
         _check_dtype_used(changed)
         if old.version >= (3, 0):
-            return _copied(path, out, changed)
+            return _copied(file, out, changed)
         if old.model.get(_COMPILE) is not None:
             old.model[_aside_name(_COMPILE, changed)] = old.model.pop(_COMPILE)
         _copy_members(archive, out, {
@@ -213,8 +212,8 @@ def _aside_name(name: str, changed: ChangedCells) -> str:
     return f"{name}_of_keras_2"
 
 
-def _copied(path: Path, out: Output, changed: ChangedCells) -> Converted:
-    shutil.copyfile(path, out)
+def _copied(file: InputFile, out: Output, changed: ChangedCells) -> Converted:
+    shutil.copyfile(file, out)
     changed.notes.append("copied unchanged: nothing in it needs to change for Keras 3")
     return changed.result()
 

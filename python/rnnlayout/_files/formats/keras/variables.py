@@ -12,10 +12,9 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from rnnlayout._files.tensor_sets.file_limits import read_member
+from rnnlayout._files.tensor_sets.file_limits import InputFile, read_json_member, read_member
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.asks import Ask
@@ -51,15 +50,15 @@ class KerasArchive:
     variables: bytes
 
 
-def read_archive(path: Path, archive: zipfile.ZipFile, hints: Hints) -> KerasArchive:
+def read_archive(file: InputFile, archive: zipfile.ZipFile, hints: Hints) -> KerasArchive:
     """Return the model. Raises FileError if Keras did not write it."""
-    metadata = parse_config(read_member(archive, METADATA), f"{path}: {METADATA}")
+    metadata = parse_config(read_json_member(file, archive, METADATA), f"{file}: {METADATA}")
     text = metadata.get("keras_version")
     if not isinstance(text, str):
-        raise FileError(f"{path}: {METADATA} has keras_version {text!r}, need a string")
-    model = parse_config(read_member(archive, CONFIG), f"{path}: {CONFIG}")
+        raise FileError(f"{file}: {METADATA} has keras_version {text!r}, need a string")
+    model = parse_config(read_json_member(file, archive, CONFIG), f"{file}: {CONFIG}")
     if hints.config is not None:
-        raise SpecError(f"{path} has a config of its own: omit " + Ask("config", None))
+        raise SpecError(f"{file} has a config of its own: omit " + Ask("config", None))
     return KerasArchive(metadata, parse_keras_version(text), model, read_member(archive, VARIABLES))
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError, bfloat16
 
@@ -20,10 +20,8 @@ from .external import DataFiles, is_external
 from .graph import INPUT, Attributes, GraphScope, attributes_of, import_onnx, integer_attribute
 
 MOST_DIMENSIONS = 8
-MOST_STEPS = 10_000  # over all chains in a file; torch writes about 300 per layer
 MOST_LONG = 100  # steps in one chain
-FREE_NBYTES = 16 << 20  # may always be computed
-MOST_TIMES = 8  # above that, times the size of its files: int8 becomes float32 and is transposed
+_STEPS = 80  # of the budget, for one of a chain; torch writes about 300 per layer
 
 # TensorProto.DataType -> the dtype, and the field of values that are not raw.
 _TYPES = {
@@ -90,19 +88,15 @@ def _check_length(tensor: Any, found: int, needed: int, unit: str) -> None:
 
 
 class Constants:
-    """The constants of the model at `path`. data: the files beside it."""
+    """The constants of the model in `file`. data: the files beside it."""
 
-    def __init__(self, path: Path) -> None:
-        self._size, self.data = path.stat().st_size, DataFiles(path)
-        self._nbytes = 0
-        self._steps_left = MOST_STEPS
+    def __init__(self, file: InputFile) -> None:
+        self._budget, self.data = file.budget, DataFiles(file)
         self._tensors: dict[int, tuple[Any, np.ndarray]] = {}  # id -> its TensorProto, array
 
     def charge(self, nbytes: int) -> None:
         """Ask for the memory of an array before it is made. Raises FileError if it is too much."""
-        self._nbytes += max(0, nbytes)  # of a negative size, for which NumPy raises
-        if self._nbytes > FREE_NBYTES + MOST_TIMES * (self._size + self.data.nbytes):
-            raise FileError(f"its weights exceed {MOST_TIMES} times the size of the file: refused")
+        self._budget.charge("computed", max(0, nbytes))  # of a negative size NumPy raises
 
     def array_of(self, tensor: Any, what: str) -> np.ndarray:
         """Return the array of a TensorProto."""
@@ -162,8 +156,8 @@ class Constants:
         raise LayoutError(f"{what} comes from a Constant that is not a dense array of numbers")
 
     def _check_steps(self, what: str, depth: int) -> None:
-        self._steps_left -= 1
-        if self._steps_left < 0 or depth > MOST_LONG:
+        self._budget.charge("steps", _STEPS)
+        if depth > MOST_LONG:
             raise FileError(f"{what} is computed in too many steps, or from itself: refused")
 
     def _fold(self, scope: GraphScope, node: Any, inputs: list[Any], what: str) -> np.ndarray:

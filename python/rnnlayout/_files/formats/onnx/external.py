@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from rnnlayout._files.tensor_sets.file_limits import map_open_file
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._model.errors import FileError
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
@@ -32,20 +32,16 @@ def is_external(tensor: Any) -> bool:
 
 
 class DataFiles:
-    """The files beside a model that its tensors are stored in, each mapped when it is needed.
+    """The files beside a model that its tensors are stored in, each opened when it is needed."""
 
-    nbytes: the size of those that were.
-    """
-
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: InputFile) -> None:
         self._model = model
         self._files: dict[str, memoryview] = {}
-        self.nbytes = 0
 
     @property
     def paths(self) -> list[Path]:
         """The files that were opened."""
-        return [self._model.parent / name for name in self._files]
+        return [self._model.path.parent / name for name in self._files]
 
     def find(self, tensor: Any, what: str) -> memoryview:
         """Return the bytes of a tensor that is stored in another file.
@@ -62,7 +58,6 @@ class DataFiles:
         name = given.get("location", "")
         if name not in self._files:
             self._files[name] = self._map(name, what)
-            self.nbytes += len(self._files[name])
         data = self._files[name]
         start = _whole_number(given.get("offset", "0"), what)
         count = _whole_number(given.get("length", f"{max(0, len(data) - start)}"), what)
@@ -78,9 +73,9 @@ class DataFiles:
         what += f" is stored in {name[:_SHOWN]!r}, which"
         beside = f"need the name of a regular file in the folder of {self._model}"
         bare = isinstance(name, str) and name and not re.search(r"^\.|[/\\\0]", name)
-        if not bare or name == self._model.name:
+        if not bare or name == self._model.path.name:
             raise FileError(f"{what} is not opened: {beside}: {_ONE_FILE}")
-        path = self._model.parent / name
+        path = self._model.path.parent / name
         try:
             handle = os.open(path, _FLAGS)
         except (OSError, ValueError) as error:
@@ -95,7 +90,7 @@ class DataFiles:
             found = os.fstat(handle)
             if not stat.S_ISREG(found.st_mode):
                 raise FileError(f"{what} is not a regular file: {beside}: {_ONE_FILE}")
-            return memoryview(map_open_file(handle, path) if found.st_size else b"")
+            return memoryview(self._model.beside(path).data_of(handle) if found.st_size else b"")
         finally:
             os.close(handle)
 

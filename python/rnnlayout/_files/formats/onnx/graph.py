@@ -7,16 +7,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
+from rnnlayout._files.tensor_sets.budget import Budget
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.rnn_names import distinct_names
 from rnnlayout._model.errors import FileError, missing
 
 LARGEST = (1 << 31) - 1  # bytes of a protobuf message
 MOST_DEEP = 100  # graphs in graphs; protobuf itself allows about 33
-MOST_NODES = 200_000  # of a model; each takes at least two bytes, and some microseconds here
-MOST_CALLED = 20_000  # nodes of called functions, counted per call: each may call others twice
+_NODE_STEPS = 4  # of the budget, for a node
+_CALLED_STEPS = 40  # for a node of a called function, at each call: it may call others twice
 
 OPERATORS = {
     ("", "LSTM"): "LSTM",
@@ -46,7 +47,7 @@ def import_onnx() -> Any:
     return onnx
 
 
-def load_model(path: Path) -> Any:
+def load_model(file: InputFile) -> Any:
     """Return the ModelProto of a file, without its tensors in other files.
 
     Raises FileError if it is not an ONNX model.
@@ -55,14 +56,14 @@ def load_model(path: Path) -> Any:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
-        size = path.stat().st_size
+        size = file.path.stat().st_size
         if size > LARGEST:
-            raise FileError(f"{path} has {size} bytes, more than protobuf's limit of 2 GB")
-        model = onnx.ModelProto.FromString(path.read_bytes())
+            raise FileError(f"{file} has {size} bytes, more than protobuf's limit of 2 GB")
+        model = onnx.ModelProto.FromString(file.path.read_bytes())
     except DecodeError as error:
-        raise FileError(f"{path} is not an ONNX model, or is cut short: {error}") from None
+        raise FileError(f"{file} is not an ONNX model, or is cut short: {error}") from None
     if not model.HasField("graph"):
-        raise FileError(f"{path} is not an ONNX model: it has no graph")
+        raise FileError(f"{file} is not an ONNX model: it has no graph")
     return model
 
 
@@ -249,10 +250,13 @@ def _operator_of(node: Any) -> tuple[str, str]:
     return ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
 
 
-def find_sites(model: Any) -> list[NodeSite]:
+def find_sites(model: Any, budget: Budget) -> list[NodeSite]:
     """Return all recurrent nodes: of the graph, of subgraphs at any depth, of called functions."""
-    walk = _GraphWalk(model)
-    found = list(walk.nodes(walk.scope(model.graph, None), ()))
+    walk = _GraphWalk(model, budget)
+    found = []
+    for one in walk.nodes(walk.scope(model.graph, None), ()):
+        budget.charge("names", sum(map(len, one[0])))  # with those of the nodes around it
+        found.append(one)
     paths = _with_modules([(path, node) for path, node, _ in found])
     names = ["/".join([path[0], *(part.lstrip("/") for part in path[1:])]) for path in paths]
     return [NodeSite(n, *rest) for n, (_, *rest) in zip(distinct_names(names), found, strict=True)]
@@ -276,14 +280,12 @@ def _with_modules(nodes: list[tuple[tuple[str, ...], Any]]) -> list[tuple[str, .
 
 
 class _GraphWalk:
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, budget: Budget) -> None:
         self._functions = {(f.domain, f.name, f.overload): f for f in model.functions}
-        self._left, self._left_called = MOST_NODES, MOST_CALLED
+        self._budget = budget
 
     def scope(self, graph: Any, outer: GraphScope | None) -> GraphScope:
-        self._left -= len(graph.node)
-        if self._left < 0:
-            raise FileError(f"it has more than {MOST_NODES} nodes: refused")
+        self._budget.charge("steps", _NODE_STEPS * len(graph.node))
         return GraphScope(graph, outer)
 
     def nodes(
@@ -302,9 +304,7 @@ class _GraphWalk:
                 yield from self.nodes(one, (*path, node_name(node)))
 
     def _called(self, function: Any, node: Any, scope: GraphScope) -> GraphScope:
-        self._left_called -= len(function.node) + 1
-        if self._left_called < 0:
-            raise FileError(f"calls of functions lead to more than {MOST_CALLED} nodes: refused")
+        self._budget.charge("steps", _CALLED_STEPS * (len(function.node) + 1))
         inputs = dict(zip(function.input, node.input, strict=False))
         formals = {name: (scope, inputs.get(name, "")) for name in function.input}
         defaults = {a.name: a for a in function.attribute_proto}

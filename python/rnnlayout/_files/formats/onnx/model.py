@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rnnlayout._files.formats.registry import ModelFormat, check_layout
+from rnnlayout._files.tensor_sets.budget import Budget
 from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record, read_records
@@ -44,7 +45,7 @@ from .unread import notes_about_unread
 from .write import TensorArrays, make_model, write_model
 
 
-def _read_onnx(path: Path, hints: Hints) -> Found:
+def _read_onnx(path: InputFile, hints: Hints) -> Found:
     """Return each recurrent node by its name, after those of the nodes around it: "If_0/lstm"."""
     return _read_sites(path, load_model(path), hints, Constants(path))
 
@@ -54,7 +55,7 @@ def _write_onnx(out: Output, entries: Mapping[str, Weights]) -> None:
     write_model(out, *make_model(entries))
 
 
-def _replace_in_onnx(path: Path, out: Output, entries: Mapping[str, Weights]) -> None:
+def _replace_in_onnx(path: InputFile, out: Output, entries: Mapping[str, Weights]) -> None:
     """Write the model to `out` with new weights in the nodes of these names.
 
     entries: in layout onnx, each of the same spec as the old weights. Everything else is unchanged,
@@ -74,7 +75,7 @@ def _replace_in_onnx(path: Path, out: Output, entries: Mapping[str, Weights]) ->
         pairs = zip(old.split(), new.split(), strict=True)
         one = old.spec.num_layers == 1
         layers |= {name if one else f"{name}/{k}": pair for k, pair in enumerate(pairs)}
-    replace_node_weights(model, layers, arrays)
+    replace_node_weights(model, layers, arrays, InputFile(path.path).budget)
     for tensor in filter(is_external, all_tensors(model)):
         arrays.move(
             tensor, np.frombuffer(constants.bits_of(tensor, f"a copy for {out}") or b"", np.uint8)
@@ -85,12 +86,12 @@ def _replace_in_onnx(path: Path, out: Output, entries: Mapping[str, Weights]) ->
 FORMAT = ModelFormat(".onnx", ("onnx",), _read_onnx, _write_onnx, _replace_in_onnx)
 
 
-def _read_sites(path: Path, model: Any, hints: Hints, constants: Constants) -> Found:
+def _read_sites(path: InputFile, model: Any, hints: Hints, constants: Constants) -> Found:
     entries: dict[str, Weights] = {}
     refused: dict[str, Exception] = {}
     notes: list[str] = []
     records = read_records({one.key: one.value for one in model.metadata_props}, path)
-    sites = find_sites(model)
+    sites = find_sites(model, path.budget)
     for site in sites:
         if is_under_with_direction(site.name, hints.prefix):
             try:
@@ -121,7 +122,10 @@ def _as_recorded(weights: Weights, record: Record) -> Weights:
 
 
 def replace_node_weights(
-    model: Any, layers: Mapping[str, tuple[Weights, Weights]], arrays: TensorArrays
+    model: Any,
+    layers: Mapping[str, tuple[Weights, Weights]],
+    arrays: TensorArrays,
+    budget: Budget,
 ) -> None:
     """Put weights into the nodes of these names, and their numbers into `arrays`.
 
@@ -135,7 +139,7 @@ def replace_node_weights(
         if new.spec.replace(bias=old.spec.bias, skip_input=old.spec.skip_input) != old.spec:
             raise LayoutError(f"node {name!r} is {old.spec}, the new weights are {new.spec}")
     change = _ModelChange(model, arrays)
-    for site in find_sites(model):
+    for site in find_sites(model, budget):
         if site.name in layers:
             old, new = layers[site.name]
             for role in WEIGHTS[site.operator]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.nested import walk_leaves
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
 from rnnlayout._model.errors import FileError
@@ -31,7 +31,7 @@ _OTHERWISE = (
 
 
 def tensors_of_pickle(
-    path: Path, found: Any, tensor_of: Callable[[Any], FileTensor | None]
+    file: InputFile, found: Any, tensor_of: Callable[[Any], FileTensor | None]
 ) -> TensorSet:
     """Return the tensors of a pickle, named by the keys that lead to them, joined by dots.
 
@@ -39,26 +39,27 @@ def tensors_of_pickle(
     Raises FileError if there are none, or two would have the same name.
     """
     read = TensorSet({})
-    for name, _, _, value in walk_leaves(path, found):
+    for name, _, _, value in walk_leaves(file, found):
         tensor = tensor_of(value)
         if tensor is not None:
-            read.add(name, tensor, path)
+            file.budget.charge("arrays", tensor.nbytes)  # many may be views of one storage
+            read.add(name, tensor, file)
         elif isinstance(value, UnreadObject):
             read.unread[name] = value.name
         else:
             read.add_value(name)
     if not read.tensors:
-        raise _no_tensors(path, read.unread)
+        raise _no_tensors(file, read.unread)
     read.notes = _unread_notes(read.unread)
     return read
 
 
-def _no_tensors(path: Path, unread: dict[str, str]) -> FileError:
+def _no_tensors(file: InputFile, unread: dict[str, str]) -> FileError:
     if not unread:
-        return FileError(f"{path} has no tensors")
+        return FileError(f"{file} has no tensors")
     kinds = unread.values()
     advice = next(filter(None, map(_advice_for_class, kinds)), _OTHERWISE)
-    return FileError(f"{path} has no tensors, and asks for {list_names(kinds)}: {advice}")
+    return FileError(f"{file} has no tensors, and asks for {list_names(kinds)}: {advice}")
 
 
 def _unread_notes(unread: dict[str, str]) -> list[str]:

@@ -14,14 +14,15 @@ import pickle
 import pickletools
 import struct
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any
 
+from rnnlayout._files.tensor_sets.budget import Budget
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._model.errors import FileError
 
-# Each step makes at most one object of 80 bytes and takes half a microsecond: at most 70 MB and
-# 0.4 s. A tensor takes 40 steps.
-MOST_STEPS = 800_000
-MOST_CALLS = 100_000  # and names; a tensor needs three
+_CHARGED = 1024  # steps at once
+_CALL_STEPS = 12  # of a name or a call
 _LONGEST_NAME = 200  # characters
 _COPIED_NBYTES = 4096  # longer byte strings are views of the file
 
@@ -68,16 +69,21 @@ CONTAINERS: Makers = {
 
 
 def load_pickle(
-    data: Any, at: int, makers: Makers, persistent: Persistent, what: str, encoding: str = "utf-8"
+    data: Any,
+    at: int,
+    makers: Makers,
+    persistent: Persistent,
+    file: InputFile,
+    encoding: str = "utf-8",
 ) -> tuple[Any, int]:
     """Return the object of the pickle that begins at data[at], and where it ends.
 
     data: bytes, or a memory map. makers: by the name of a function or class, the function to call
     instead. persistent: returns the object for a persistent id. encoding: how to decode the byte
     strings of Python 2. Raises FileError for an instruction that is not harmless, for a pickle that
-    is cut short or wrong, and for one of more than MOST_STEPS steps.
+    is cut short or wrong, and for one that exceeds the budget of its file.
     """
-    machine = _PickleMachine(makers, persistent, encoding, 2 * (len(data) - at) + 1000)
+    what, machine = str(file), _PickleMachine(makers, persistent, encoding, file.budget)
     try:
         return machine.run(memoryview(data), at, what)
     except FileError as error:
@@ -91,19 +97,22 @@ def load_pickle(
 
 
 class _PickleMachine:
-    def __init__(self, makers: Makers, persistent: Persistent, encoding: str, room: int) -> None:
+    def __init__(
+        self, makers: Makers, persistent: Persistent, encoding: str, budget: Budget
+    ) -> None:
         self.makers, self.persistent, self.encoding = makers, persistent, encoding
-        self.room = room  # characters and items that may still be copied
+        self.budget = budget
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
-        self.calls = 0
 
     def run(self, data: memoryview, at: int, what: str) -> tuple[Any, int]:
         start, end = at, len(data)
-        for _ in range(MOST_STEPS):
+        for done in count():
             if at >= end:
                 break
+            if done % _CHARGED == 0:
+                self.budget.charge("steps", _CHARGED)
             code = data[at]
             at += 1
             if code == _STOP:
@@ -128,8 +137,6 @@ class _PickleMachine:
             if at > end:
                 break
             step(self, argument)
-        else:
-            raise FileError(f"{what}: a pickle of more than {MOST_STEPS} steps is not a state_dict")
         raise FileError(f"{what}: its pickle is cut short")
 
     def push(self, value: Any) -> None:
@@ -165,29 +172,22 @@ class _PickleMachine:
     def name(self, module: Any, name: Any) -> None:
         if type(module) is not str or type(name) is not str or len(module) + len(name) > 2000:
             raise TypeError("a name that is not a text, or too long")
-        self.count_call()
+        self.budget.charge("steps", _CALL_STEPS)
         self.stack.append(UnreadObject(f"{module}.{name}"))
 
     def call(self, target: Any, args: Any) -> None:
         if not isinstance(target, UnreadObject):
             raise TypeError(f"a call of a {type(target).__name__}")
-        self.count_call()
+        self.budget.charge("steps", _CALL_STEPS)
         make = self.makers.get(target.name)
         if make:
             self.count_copied(args)
         self.stack.append(make(*args) if make else UnreadObject(target.name))
 
-    def count_call(self) -> None:
-        self.calls += 1
-        if self.calls > MOST_CALLS:
-            raise FileError(f"a pickle of more than {MOST_CALLS} objects is not a state_dict")
-
     def count_copied(self, values: Any) -> None:
         """Count what may be copied: a pickle can pass one long text or tuple again and again."""
         sizes = (len(one) for one in values if isinstance(one, (str, dict, list, tuple)))
-        self.room -= len(values) + sum(sizes)
-        if self.room < 0:
-            raise FileError("its objects would be much larger than the file")
+        self.budget.charge("copied", len(values) + sum(sizes))
 
     def pop(self, count: int) -> list[Any]:
         found = self.stack[-count:]

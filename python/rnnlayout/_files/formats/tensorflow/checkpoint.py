@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 
 from rnnlayout._files.formats.content import TENSORFLOW, read_varint
 from rnnlayout._files.formats.registry import TensorFormat
-from rnnlayout._files.tensor_sets.file_limits import map_file
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.tensor_set import FLOAT8, FileTensor, TensorSet, stored_tensor
 from rnnlayout._model.errors import FileError
 
@@ -26,54 +25,54 @@ _DTYPES = {
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # behind the path of a variable, in TensorFlow 2
 _MOST_SHARDS = 100_000
 _FOOTER = 48  # bytes: where two blocks are, zeros, the magic
-_MOST_ENTRIES = 50_000  # a tensor each
-_MOST_KEY_NBYTES = 32 << 20  # of all keys: each repeats the beginning of the one before it
 
 Data = Callable[[int], memoryview]
 
 
-def _read_index(path: Path) -> TensorSet:
-    index = memoryview(map_file(path))
+def _read_index(file: InputFile) -> TensorSet:
+    index = memoryview(file.data())
     found = TensorSet({})
     data: Data | None = None
     try:
-        for key, value in _table_entries(index, str(path)):
+        for key, value in _table_entries(index, str(file)):
+            file.budget.charge("names", len(key))
             if data is None:  # the first key is empty: the header
-                data = _map_shards(path, value)
+                data = _open_shards(file, value)
                 continue
             name = str(key, "utf-8", "backslashreplace").removesuffix(_VALUE)
-            tensor = _tensor_of_entry(value, data, f"{path}: {name[:200]}")
+            tensor = _tensor_of_entry(value, data, f"{file}: {name[:200]}")
             if isinstance(tensor, FileTensor):
-                found.add(name, tensor, path)
+                file.budget.charge("arrays", tensor.nbytes)  # many may be at one place
+                found.add(name, tensor, file)
             elif tensor:
                 found.unread[name] = tensor
             else:
                 found.add_value(name)
     except FileError as error:
         text = str(error)
-        raise error if text.startswith(str(path)) else FileError(f"{path}: {text}") from None
+        raise error if text.startswith(str(file)) else FileError(f"{file}: {text}") from None
     if not found.tensors:
-        raise FileError(f"{path} has no tensors")
+        raise FileError(f"{file} has no tensors")
     found.notes += [f"{name} is in slices and was not read" for name in list(found.unread)[:3]]
     return found
 
 
-def _map_shards(path: Path, header: memoryview) -> Data:
-    """Return a function that maps the file of data with a number. header: the bytes of a
+def _open_shards(file: InputFile, header: memoryview) -> Data:
+    """Return a function that opens the file of data with a number. header: the bytes of a
     BundleHeaderProto.
     """
     told = dict(_message_fields(header))
     count, big = told.get(1, 0), told.get(2, 0)
     if not isinstance(count, int) or not 0 < count <= _MOST_SHARDS or big:
-        raise FileError(f"{path}: its header is damaged, or of a big-endian machine")
+        raise FileError(f"{file}: its header is damaged, or of a big-endian machine")
 
     @cache
     def data(number: int) -> memoryview:
-        stem = path.name.removesuffix(".index")
-        own = path.with_name(f"{stem}.data-{number:05d}-of-{count:05d}")
+        stem = file.path.name.removesuffix(".index")
+        own = file.path.with_name(f"{stem}.data-{number:05d}-of-{count:05d}")
         if number >= count or not own.is_file():
-            raise FileError(f"{path} needs {own.name} beside it: it does not exist")
-        return memoryview(map_file(own))
+            raise FileError(f"{file} needs {own.name} beside it: it does not exist")
+        return memoryview(file.beside(own).data())
 
     return data
 
@@ -107,18 +106,14 @@ def _table_entries(data: memoryview, what: str) -> Iterator[tuple[bytes, memoryv
     """Yield the keys and values. Raises FileError if the table is malformed."""
     if len(data) < _FOOTER or data[-8:] != TENSORFLOW:
         raise FileError(f"{what} is not the index of a TensorFlow checkpoint, or is cut short")
-    count = nbytes = end = 0
+    end = 0
     footer = data[-_FOOTER:]
     for _, handle in _read_block(data, _block_handle(footer[_handle_size(footer) :]), what):
         begin, size = _block_handle(handle)
         if begin < end:  # TensorFlow writes the blocks in their order
             raise FileError(f"{what}: a block is used twice: it is damaged")
         end = begin + size
-        for key, value in _read_block(data, (begin, size), what):
-            count, nbytes = count + 1, nbytes + len(key)
-            if count > _MOST_ENTRIES or nbytes > _MOST_KEY_NBYTES:
-                raise FileError(f"{what} has more than {_MOST_ENTRIES} tensors, or names too long")
-            yield key, value
+        yield from _read_block(data, (begin, size), what)
 
 
 def _handle_size(data: memoryview) -> int:

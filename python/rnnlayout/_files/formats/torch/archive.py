@@ -7,12 +7,10 @@ has no tensors of torch, is read too: it may have NumPy arrays.
 
 from __future__ import annotations
 
-import math
 import mmap
 import re
 import zipfile
 from dataclasses import dataclass
-from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
@@ -22,8 +20,7 @@ from rnnlayout._files.formats.content import TAR, TAR_AT, TORCH, ZIP
 from rnnlayout._files.formats.pickles import machine, numpy_arrays
 from rnnlayout._files.formats.pickles.machine import CONTAINERS, Makers, UnreadObject
 from rnnlayout._files.tensor_sets.file_limits import (
-    check_claimed_size,
-    map_file,
+    InputFile,
     open_zip,
     read_member,
 )
@@ -100,13 +97,13 @@ def _view_span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
 
 
-def read_torch_file(path: Path) -> Any:
+def read_torch_file(path: InputFile) -> Any:
     """Return what torch.load() would: containers and numbers, a TorchTensor per tensor, and an
     UnreadObject for everything else.
 
     Raises FileError if it is not such a file, is damaged, or asks for more than data.
     """
-    file = map_file(path)
+    file = path.data()
     head = file[:4]
     if head == ZIP:
         return _read_zip(path, file)
@@ -125,7 +122,7 @@ def read_torch_file(path: Path) -> Any:
 
 
 def _load_pickled(
-    path: Path, data: Any, at: int, encoding: str = "utf-8"
+    path: InputFile, data: Any, at: int, encoding: str = "utf-8"
 ) -> tuple[Any, dict[str, TorchStorage], int]:
     """Return the object of the pickle at data[at], the storages of its tensors, and its end."""
     storages: dict[str, TorchStorage] = {}
@@ -145,14 +142,14 @@ def _load_pickled(
         what = f"{path}: storage {key[:50]!r}"
         return storages.setdefault(key, TorchStorage(dtype, numel, what))
 
-    found, end = machine.load_pickle(data, at, _MAKERS, persistent, str(path), encoding)
+    found, end = machine.load_pickle(data, at, _MAKERS, persistent, path, encoding)
     return found, storages, end
 
 
 # ------------------------------------------------------------------------------------ zip archives
 
 
-def _read_zip(path: Path, file: mmap.mmap) -> Any:
+def _read_zip(path: InputFile, file: mmap.mmap | bytes) -> Any:
     with open_zip(path) as archive:
         names = {info.filename: info for info in archive.infolist()}
         _check_kind(path, list(names))
@@ -172,7 +169,7 @@ def _read_zip(path: Path, file: mmap.mmap) -> Any:
         return found
 
 
-def _check_kind(path: Path, names: list[str]) -> None:
+def _check_kind(path: InputFile, names: list[str]) -> None:
     """Refuse, by their names, other zip archives that torch writes."""
     tails = {name.partition("/")[2] for name in names}
     program = "serialized_exported_program.json"
@@ -190,7 +187,7 @@ def _check_kind(path: Path, names: list[str]) -> None:
             )
 
 
-def _member_start(file: mmap.mmap, info: zipfile.ZipInfo, what: str) -> int:
+def _member_start(file: mmap.mmap | bytes, info: zipfile.ZipInfo, what: str) -> int:
     """Return where the bytes of a member begin."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
         raise FileError(f"{what} is compressed or encrypted, which torch never does: {AGAIN}")
@@ -204,7 +201,7 @@ def _member_start(file: mmap.mmap, info: zipfile.ZipInfo, what: str) -> int:
 # ---------------------------------------------------------------------------------- the older form
 
 
-def _read_old(path: Path, file: mmap.mmap, at: int) -> Any:
+def _read_old(path: InputFile, file: mmap.mmap | bytes, at: int) -> Any:
     parts: list[Any] = []
     storages: dict[str, TorchStorage] = {}
     for _ in range(4):  # the version, the machine, the object, the keys of its storages
@@ -257,7 +254,6 @@ def _view_storage(storage: Any, dtype: str, offset: Any, shape: Any, strides: An
     nbytes, itemsize = storage.nbytes, _carrier(dtype).itemsize
     if 0 not in shape and (offset + _view_span(shape, strides)) * itemsize > nbytes:
         raise FileError(f"{storage.what}: a tensor of shape {shape} extends beyond its end")
-    check_claimed_size(math.prod(shape) * itemsize, nbytes, f"{storage.what}: shape {shape}")
     return TorchTensor(dtype, storage, offset, shape, strides)
 
 

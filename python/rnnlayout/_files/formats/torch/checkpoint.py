@@ -8,12 +8,10 @@ write them, and to convert the RNNs in a checkpoint without changing the rest.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -22,7 +20,7 @@ from rnnlayout._files.formats.pickles.contents import tensors_of_pickle
 from rnnlayout._files.formats.pickles.machine import PickledDict
 from rnnlayout._files.formats.pickles.numpy_arrays import PickledArray
 from rnnlayout._files.formats.registry import Pairs, TensorFormat
-from rnnlayout._files.tensor_sets.file_limits import check_claimed_size
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
 from rnnlayout._files.tensor_sets.nested import walk_leaves
@@ -46,16 +44,14 @@ from . import archive
 _DTYPES = {name: dtype for dtype, name in FLOAT8.items()}
 
 
-def _read_checkpoint(path: Path) -> TensorSet:
+def _read_checkpoint(file: InputFile) -> TensorSet:
     """Return the tensors of a checkpoint, named by the keys that lead to them, joined by dots.
 
     Raises FileError if it is malformed, or has no tensors outside of what is not read: a
     TorchScript archive, a pickled module.
     """
-    found = archive.read_torch_file(path)
-    tensor_set = tensors_of_pickle(path, found, _tensor_of_value)
-    # many tensors may be views of one storage
-    check_claimed_size(tensor_set.nbytes, os.path.getsize(path), str(path))
+    found = archive.read_torch_file(file)
+    tensor_set = tensors_of_pickle(file, found, _tensor_of_value)
     return replace(tensor_set, metadata=_read_metadata(found))
 
 
@@ -139,7 +135,11 @@ def _torch_tensor(torch: Any, source: FileTensor, count: ProgressCount) -> Any:
 
 
 def _replace_in_checkpoint(
-    path: Path, out: Output, tensor_set: TensorSet, pairs: Pairs, progress: Progress | None = None
+    path: InputFile,
+    out: Output,
+    tensor_set: TensorSet,
+    pairs: Pairs,
+    progress: Progress | None = None,
 ) -> list[str]:
     """Copy a checkpoint with other RNNs; keep all else: order, numbers, shared storages."""
     torch = _import_torch(out)
@@ -172,7 +172,7 @@ FORMAT = TensorFormat(".pt", _read_checkpoint, _write_checkpoint, _replace_in_ch
 PICKLE = TensorFormat(".pkl", _read_checkpoint, None)
 
 
-def _load_with_torch(torch: Any, path: Path, unread: Iterable[str]) -> Any:
+def _load_with_torch(torch: Any, path: InputFile, unread: Iterable[str]) -> Any:
     """Return the checkpoint that torch loads. archive.read_torch_file() must have accepted it.
 
     unread: the classes in it that archive.read_torch_file() did not read.
@@ -185,7 +185,7 @@ def _load_with_torch(torch: Any, path: Path, unread: Iterable[str]) -> Any:
     try:
         with open(path, "rb") as file:
             is_zip = file.read(2) == b"PK"
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip and path.mmap)
     except Exception as error:  # of many kinds
         refused = {*unread, *re.findall(r"GLOBAL ([\w.]+)", str(error))}
         if not refused:

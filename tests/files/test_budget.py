@@ -1,0 +1,54 @@
+"""The budget of a file: each limit of the table ends the reading of some file, with the numbers."""
+
+import re
+
+import pytest
+from files.hostile.limits import limited
+from files.hostile.test_hostile import CASES
+
+import rnnlayout as rl
+from rnnlayout._files.tensor_sets.budget import LIMITS, Budget
+from rnnlayout._files.tensor_sets.file_limits import InputFile
+
+EXCEEDS = {  # kind -> a hostile file that exceeds this limit
+    "unpacked": "zip, a member that is a bomb.npz",
+    "arrays": "entries again, 4800.index",
+    "names": "graphs, 4800.onnx",
+    "tensors": "very many tensors.index",
+    "metadata": "empty lists, 4800.keras",
+    "headers": "long headers, 4800.npz",
+    "structures": "texts again, 4800.h5",
+    "texts": "names that all lie in one place.h5",
+    "copied": "pairs again, 4800.pkl",
+    "steps": "pickle, calls.pkl",
+    "computed": "ONNX, scales that grow.onnx",
+}
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_a_file_that_exceeds_its_budget(kind, tmp_path):
+    path = tmp_path / EXCEEDS[kind]
+    CASES[path.name].write(path)
+    numbers = rf"([\d,]+) {LIMITS[kind].what}, more than ([\d,]+), the limit for a file of ([\d,]+)"
+    with limited(), pytest.raises(rl.FileError, match=LIMITS[kind].cause) as refused:
+        rl.load(path)
+    found = re.search(numbers, str(refused.value))
+    used, most, size = (int(number.replace(",", "")) for number in found.groups())
+    assert used > most == LIMITS[kind].free + int(LIMITS[kind].times * size)
+    assert size >= path.stat().st_size  # and the data beside it
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_what_is_charged_adds_up(kind):
+    budget, most = Budget("a", 1000), LIMITS[kind].free + int(1000 * LIMITS[kind].times)
+    budget.charge(kind, most - 1)
+    budget.charge(kind, 1)
+    with pytest.raises(rl.FileError, match=f"^a: {most + 1:,} {LIMITS[kind].what}"):
+        budget.charge(kind, 1)
+
+
+def test_a_file_beside_another_adds_to_its_budget(tmp_path):
+    for name, size in (("a", 10), ("b", 1000)):
+        (tmp_path / name).write_bytes(bytes(size))
+    file = InputFile(tmp_path / "a")
+    assert file.beside(tmp_path / "b").budget is file.budget and file.budget.size == 1010

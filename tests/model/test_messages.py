@@ -1,0 +1,69 @@
+"""What an error says has at most 600 characters, and none that controls a terminal."""
+
+import numpy as np
+import pytest
+
+import rnnlayout as rl
+from rnnlayout._model.asks import Ask, spell_message
+from rnnlayout._model.printable import LONGEST, printable
+
+LONG = "a" * 1_000_000
+EVIL = "\x1b[2J\u202e\r\x00\ud800"
+MATRIX = np.ones((12, 5), "f4")
+MANY = {f"{k}.weight_ih_l0": MATRIX for k in range(10_000)}
+
+
+def good():
+    shapes = rl.describe(rl.Spec("lstm", 5, 3), "torch")
+    return {name: np.ones(shape, "f4") for name, shape in shapes.items()}
+
+
+LIVE = {
+    "a key of a megabyte": lambda: rl.Weights({LONG: MATRIX}),
+    "a key with control characters": lambda: rl.Weights({EVIL: MATRIX}),
+    "10,000 names": lambda: rl.Weights(MANY),
+    "10,000 names under a prefix": lambda: rl.Weights(MANY, prefix="b"),
+    "10,000 RNNs": lambda: rl.Weights(
+        {f"{k}.{n}": a for k in range(2500) for n, a in good().items()}
+    ),
+    "a prefix of a megabyte": lambda: rl.Weights(good(), prefix=LONG),
+    "one name more": lambda: rl.Weights(good() | {f"weight_{LONG}": MATRIX}, layout="torch"),
+    "a layout of a megabyte": lambda: rl.Weights(good(), layout=LONG),
+    "a layout with control characters": lambda: rl.Weights(good(), layout=EVIL),
+    "a cell of a megabyte": lambda: rl.Spec(LONG, 5, 3),
+    "a dict in a dict": lambda: rl.Weights({LONG: {LONG: {EVIL: MATRIX}}}),
+    "a path": lambda: rl.load(EVIL.replace("\x00", "") + ".pt"),
+    "a path of a megabyte": lambda: rl.load(LONG),
+    "a format": lambda: rl.load(__file__, format=LONG),
+    "no such RNN": lambda: rl.convert(good(), layout="torch", to=LONG),
+}
+
+
+@pytest.mark.parametrize("call", LIVE.values(), ids=LIVE)
+def test_an_error_about_a_live_object(call):
+    with pytest.raises((rl.Error, FileNotFoundError)) as refused:
+        call()
+    if isinstance(refused.value, rl.Error):
+        shown = str(refused.value)
+        assert len(shown) <= LONGEST and shown.replace("\n", "").isprintable(), shown
+
+
+def test_the_whole_text_is_an_attribute():
+    error = rl.FileError("b" + LONG + "c")
+    assert len(str(error)) == LONGEST and error.args[0] == "b" + LONG + "c"
+    assert str(error).startswith("baa") and str(error).endswith("aac")
+
+
+def test_what_is_asked_for_is_not_cut():
+    """The texts around it are; nobody types a value of a megabyte, so that one is left out."""
+    error = rl.FileError(LONG + " pass " + Ask("cell", "gru") + f" for {LONG}")
+    assert len(str(error)) <= LONGEST and "cell='gru'" in str(error)
+    assert "--cell gru" in spell_message(str(error), lambda ask: f"--{ask.name} {ask.value}")
+    error = rl.FileError("pass " + Ask("only", [LONG]))
+    assert str(error) == "pass only=" and error.asks == (("only", [LONG]),)
+
+
+@pytest.mark.parametrize("text", [EVIL, EVIL * 1000, LONG, EVIL + LONG], ids=range(4))
+def test_printable_text(text):
+    assert len(printable(text)) <= LONGEST and printable(text).isprintable()
+    assert printable("short and é") == "short and é"
