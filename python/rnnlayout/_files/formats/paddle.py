@@ -71,7 +71,8 @@ def _read_pdparams(path: Path) -> TensorSet:
             parameters[f"{above}{key}"] = above, value
         elif isinstance(value, NamedParameter):
             parameters[name] = name.removesuffix(str(key)), value.parameter
-    return _without_doubles(tensors_of_pickle(path, found, _tensor_of_parameter), parameters)
+    leaves = ((name, value) for name, _, _, value in walk_leaves(path, found))
+    return _without_doubles(tensors_of_pickle(path, leaves, _tensor_of_parameter), parameters)
 
 
 def _refuse(_: Any) -> Any:

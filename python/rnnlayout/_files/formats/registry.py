@@ -44,6 +44,7 @@ class TensorFormat:
         `out`, with each RNN of `pairs` replaced; tensor_set has all tensors of the copy. Returns
         notes.
     separator: what save() puts between the name of an RNN and those of its tensors.
+    hints: the names of those Hints that only this format takes.
     """
 
     suffix: str
@@ -51,6 +52,7 @@ class TensorFormat:
     write: Callable[[Output, TensorSet, Progress | None], None] | None
     replace: Callable[[Path, Output, TensorSet, Pairs, Progress | None], list[str]] | None = None
     separator: str = "."
+    hints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ FORMATS = {
     ".pt": "torch.checkpoint.FORMAT",
     ".pth": "torch.checkpoint.FORMAT",
     ".ckpt": "torch.checkpoint.FORMAT",
+    ".pt2": "torch.checkpoint.PT2",
     ".pkl": "torch.checkpoint.PICKLE",
     ".pickle": "torch.checkpoint.PICKLE",
     ".msgpack": "flax.serialization.FORMAT",
@@ -146,7 +149,10 @@ def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) ->
     """
     if name is not None:
         return format_named(name)
-    if suffix := _suffix_of(path):
+    suffix = _suffix_of(path)
+    if suffix == ".bin" and (content := content_of(path)) and content.suffix == ".pt":
+        suffix = ".pt"  # pytorch_model.bin
+    if suffix:
         if _import_format(suffix).read:
             return _import_format(suffix)
         why = f"{path}: {suffix} files are only written, not read"

@@ -23,6 +23,7 @@ from rnnlayout._model.errors import FileError
 MOST_STEPS = 800_000
 MOST_CALLS = 100_000  # and names; a tensor needs three
 _LONGEST_NAME = 200  # characters
+_LONGEST_LINE = 100  # characters of a number
 _COPIED_NBYTES = 4096  # longer byte strings are views of the file
 
 Makers = Mapping[str, Callable[..., Any]]
@@ -39,6 +40,21 @@ class UnreadObject:
 
     def build(self, state: Any) -> None:
         """Take no notice of its state."""
+
+
+class PickledSet(UnreadObject):
+    """A set. texts: the texts in it."""
+
+    __slots__ = ("texts",)
+
+    def __init__(self, items: Any = ()) -> None:
+        super().__init__("set")
+        self.texts: set[str] = set()
+        self.build(items)
+
+    def build(self, state: Any) -> None:
+        """Take more items."""
+        self.texts.update(one for one in state if isinstance(one, str))
 
 
 class PickledDict(dict[Any, Any]):
@@ -64,20 +80,28 @@ CONTAINERS: Makers = {
     "collections.OrderedDict": ordered_dict,
     "collections.Counter": ordered_dict,
     "collections.defaultdict": lambda *_: PickledDict(),
+    **dict.fromkeys(("builtins.set", "__builtin__.set"), PickledSet),
 }
 
 
 def load_pickle(
-    data: Any, at: int, makers: Makers, persistent: Persistent, what: str, encoding: str = "utf-8"
+    data: Any,
+    at: int,
+    makers: Makers,
+    persistent: Persistent,
+    what: str,
+    encoding: str = "utf-8",
+    unknown: Callable[[str], Any] = UnreadObject,
 ) -> tuple[Any, int]:
     """Return the object of the pickle that begins at data[at], and where it ends.
 
     data: bytes, or a memory map. makers: by the name of a function or class, the function to call
     instead. persistent: returns the object for a persistent id. encoding: how to decode the byte
-    strings of Python 2. Raises FileError for an instruction that is not harmless, for a pickle that
-    is cut short or wrong, and for one of more than MOST_STEPS steps.
+    strings of Python 2. unknown: makes an object of any other class, given its name.
+    Raises FileError for an instruction that is not harmless, for a pickle that is cut short or
+    wrong, and for one of more than MOST_STEPS steps.
     """
-    machine = _PickleMachine(makers, persistent, encoding, 2 * (len(data) - at) + 1000)
+    machine = _PickleMachine(makers, persistent, encoding, unknown, 2 * (len(data) - at) + 1000)
     try:
         return machine.run(memoryview(data), at, what)
     except FileError as error:
@@ -91,8 +115,16 @@ def load_pickle(
 
 
 class _PickleMachine:
-    def __init__(self, makers: Makers, persistent: Persistent, encoding: str, room: int) -> None:
+    def __init__(
+        self,
+        makers: Makers,
+        persistent: Persistent,
+        encoding: str,
+        unknown: Callable[[str], Any],
+        room: int,
+    ) -> None:
         self.makers, self.persistent, self.encoding = makers, persistent, encoding
+        self.unknown = unknown
         self.room = room  # characters and items that may still be copied
         self.stack: list[Any] = []
         self.marks: list[int] = []
@@ -114,6 +146,13 @@ class _PickleMachine:
                     break
                 self.name(module.decode(), name.decode())
                 at += len(module) + len(name) + 2
+                continue
+            if code in _LINES:
+                line, *rest = bytes(data[at : at + _LONGEST_LINE]).split(b"\n", 1)
+                if not rest:
+                    break
+                self.push(_LINES[code](line))
+                at += len(line) + 1
                 continue
             if code not in _INSTRUCTIONS:
                 byte = at - 1 - start
@@ -175,7 +214,7 @@ class _PickleMachine:
         make = self.makers.get(target.name)
         if make:
             self.count_copied(args)
-        self.stack.append(make(*args) if make else UnreadObject(target.name))
+        self.stack.append(make(*args) if make else self.unknown(target.name))
 
     def count_call(self) -> None:
         self.calls += 1
@@ -251,7 +290,7 @@ _STEPS: dict[str, Callable[[_PickleMachine, memoryview], Any]] = {
     "EMPTY_DICT": lambda m, a: m.push({}),
     "SETITEM": lambda m, a: m.set(m.pop(2)),
     "SETITEMS": lambda m, a: m.set(m.items()),
-    "EMPTY_SET": lambda m, a: m.push(UnreadObject("set")),
+    "EMPTY_SET": lambda m, a: m.push(PickledSet()),
     "ADDITEMS": lambda m, a: m.append(m.items()),
     "FROZENSET": lambda m, a: m.call(UnreadObject("frozenset"), m.items()),
     "BINGET": lambda m, a: m.push(m.memo[a[0]]),
@@ -266,6 +305,11 @@ _STEPS: dict[str, Callable[[_PickleMachine, memoryview], Any]] = {
     "BINPERSID": lambda m, a: m.push(m.persistent(m.pop(1)[0])),
 }  # fmt: skip
 _STOP, _GLOBAL = pickle.STOP[0], pickle.GLOBAL[0]
+# The numbers of protocol 1, as text: 01 is True.
+_LINES: dict[int, Callable[[bytes], Any]] = {
+    pickle.INT[0]: lambda line: bool(int(line)) if len(line) == 2 and line[0] == 48 else int(line),
+    pickle.LONG[0]: lambda line: int(line.removesuffix(b"L")),
+}
 # The bytes of an argument's length, where the instruction has one.
 _LENGTHS = {
     pickletools.TAKEN_FROM_ARGUMENT1: 1,

@@ -1,0 +1,143 @@
+"""Dynamically quantized RNNs of torch: their packed weights, as the tensors of an RNN of floats.
+
+An RNN has one object of packed weights per layer and direction, a cell has two. Their states are
+those of aten/src/ATen/native/RNN.cpp (torch 2.13).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._files.formats.pickles.machine import UnreadObject
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, ModuleClass
+
+from .modules import PickledObject
+
+_NAME = re.compile(
+    r"((?:.*\.)?)(?:_all_weight_values\.(\d{1,4})\.param|_packed_weight_(ih|hh))", re.DOTALL
+)
+_TOLD = {
+    "quantized_dynamic": "was dequantized to float32; the module also rounds its inputs to 8 bits,"
+    " which these weights do not reproduce",
+    "quantized_fp16": "was rounded to float16, and is read as float32",
+}
+UNDECIDED = "packed weights of two layers or two directions"
+
+
+class QuantizedTensor(UnreadObject):
+    """A tensor of integers with a scale. integers: a tensor of the file. scheme: the name of the
+    scheme, then scale and zero point: numbers, or tensors along an axis, which follows.
+    """
+
+    __slots__ = ("integers", "scheme")
+
+    def __init__(self, integers: Any, scheme: Any) -> None:
+        super().__init__("torch._utils._rebuild_qtensor")
+        self.integers, self.scheme = integers, scheme
+
+    def dequantized(self) -> FileTensor | None:
+        """Return the tensor of floats, None if it is not known how torch computes it."""
+        shape, (_, scale, zero, *axis) = self.integers.shape, self.scheme
+        if axis:
+            fits = type(axis[0]) is int and 0 <= axis[0] < len(shape)
+            along = [getattr(one, "shape", None) for one in (scale, zero)]
+            known = fits and along == [(shape[axis[0]],)] * 2
+        else:
+            known = type(scale) is float and type(zero) is int and abs(zero) < 256
+        if not known or self.integers.dtype not in ("qint8", "quint8"):
+            return None
+        return FileTensor("float32", shape, self._floats)
+
+    def _floats(self) -> np.ndarray:
+        """Return (q - zero) scale: the difference is exact, the product is rounded once."""
+        _, scale, zero, *axis = self.scheme
+        numbers = np.array(self.integers.bits(), np.float32, order="C")
+        if axis:
+            along = [1] * numbers.ndim
+            along[axis[0]] = -1
+            scale, zero = (one.bits().reshape(along) for one in (scale, zero))
+        with np.errstate(all="ignore"):
+            numbers -= np.asarray(zero, np.float32)
+            numbers *= np.asarray(scale, np.float32)
+        return numbers
+
+
+def unpack_weights(
+    leaves: Iterable[tuple[str, Any]], classes: Mapping[str, ModuleClass], notes: list[str]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of a file with packed weights as tensors, named as in an RNN of floats.
+
+    classes: of the modules by their paths. Adds a note for each RNN.
+    """
+    rnns: dict[str, dict[int, list[Any]]] = {}
+    for name, value in leaves:
+        match = _NAME.fullmatch(name) if isinstance(value, PickledObject) else None
+        kind, tensors = _unpack(value) if match else ("", [])
+        if not match or not tensors:
+            yield name, value
+            continue
+        what = match[1].rstrip(".") or "the RNN"
+        if match[3] and len(tensors) == 2:
+            tensor_names = [f"weight_{match[3]}", f"bias_{match[3]}"]
+            yield from _named(match[1], tensor_names, tensors)
+        elif match[2] and len(tensors) == 4:
+            rnns.setdefault(match[1], {})[int(match[2])] = tensors
+        if kind and (note := f"{what} {_TOLD[kind]}") not in notes:
+            notes.append(note)
+    for prefix, parts in rnns.items():
+        told = classes.get(prefix.rstrip("."))
+        both = (told.fields or {}).get("bidirectional") if told else None
+        yield from _named_rnn(prefix, parts, _is_bidirectional(parts) if both is None else both)
+
+
+def _named(prefix: str, names: list[str], tensors: list[Any]) -> Iterator[tuple[str, Any]]:
+    for name, tensor in zip(names, tensors, strict=True):
+        if tensor is not None:
+            yield prefix + name, tensor
+
+
+def _named_rnn(prefix: str, parts: dict[int, list[Any]], both: Any) -> Iterator[tuple[str, Any]]:
+    for k in sorted(parts):
+        layer, backward = divmod(k, 2) if both else (k, 0)
+        end = f"l{layer}" + "_reverse" * backward
+        names = [f"{role}_{end}" for role in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+        unknown = [UnreadObject(UNDECIDED)] * 4
+        yield from _named(prefix, names, parts[k] if both is not None else unknown)
+
+
+def _is_bidirectional(parts: dict[int, list[Any]]) -> bool | None:
+    """Return whether shapes show two directions; None if they may as well be two layers."""
+    hidden = parts[min(parts)][1].shape[-1]
+    widths = [parts[k][0].shape[-1] for k in sorted(parts)]
+    one = all(n == hidden for n in widths[1:])
+    two = len(widths) % 2 == 0 and widths == [*widths[:1] * 2, *[2 * hidden] * (len(widths) - 2)]
+    return None if one and two else two
+
+
+def _unpack(value: PickledObject) -> tuple[str, list[Any]]:
+    """Return how weights are packed and the weights: W, b of a linear layer; W, R, bW, bR of one
+    layer of an RNN. Return an empty list for what is not known.
+    """
+    state = value.state[0] if value.name == "torch.ScriptObject" and value.state else value.state
+    if not isinstance(state, (tuple, list)):
+        return "", []
+    if len(state) == 5 and isinstance(state[0], str) and state[0] in _TOLD:
+        biases, layers = state[1], state[4]
+        if not isinstance(layers, list) or len(layers) != 2:
+            return "", []
+        found = [_unpack(one)[1] for one in layers if isinstance(one, PickledObject)]
+        if [len(one) for one in found] != [2, 2]:
+            return "", []
+        own = [one[1] for one in found]
+        biases = biases if isinstance(biases, list) and len(biases) == 2 else own
+        return state[0], [found[0][0], found[1][0], *biases]
+    if len(state) == 2:
+        weight, bias = state
+        kind = "quantized_dynamic" if isinstance(weight, QuantizedTensor) else "quantized_fp16"
+        weight = weight.dequantized() if isinstance(weight, QuantizedTensor) else weight
+        return (kind, [weight, bias]) if len(getattr(weight, "shape", ())) == 2 else ("", [])
+    return "", []
