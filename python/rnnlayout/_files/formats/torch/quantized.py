@@ -74,23 +74,25 @@ def unpack_weights(
     classes: of the modules by their paths. Adds a note for each RNN.
     """
     rnns: dict[str, dict[int, list[Any]]] = {}
+    told: dict[str, None] = {}
     for name, value in leaves:
         match = _NAME.fullmatch(name) if isinstance(value, PickledObject) else None
-        kind, tensors = _unpack(value) if match else ("", [])
-        if not match or not tensors:
+        if match is None:
             yield name, value
             continue
-        what = match[1].rstrip(".") or "the RNN"
-        if match[3] and len(tensors) == 2:
-            tensor_names = [f"weight_{match[3]}", f"bias_{match[3]}"]
-            yield from _named(match[1], tensor_names, tensors)
-        elif match[2] and len(tensors) == 4:
+        kind, tensors = (_unpack_linear if match[3] else _unpack_cell)(value)
+        if not tensors:
+            yield name, value
+        elif match[3]:
+            yield from _named(match[1], [f"weight_{match[3]}", f"bias_{match[3]}"], tensors)
+        else:
             rnns.setdefault(match[1], {})[int(match[2])] = tensors
-        if kind and (note := f"{what} {_TOLD[kind]}") not in notes:
-            notes.append(note)
+        if kind:
+            told[f"{match[1].rstrip('.') or 'the RNN'} {_TOLD[kind]}"] = None
+    notes += told
     for prefix, parts in rnns.items():
-        told = classes.get(prefix.rstrip("."))
-        both = (told.fields or {}).get("bidirectional") if told else None
+        module = classes.get(prefix.rstrip("."))
+        both = module.fields.get("bidirectional") if module else None
         yield from _named_rnn(prefix, parts, _is_bidirectional(parts) if both is None else both)
 
 
@@ -118,26 +120,33 @@ def _is_bidirectional(parts: dict[int, list[Any]]) -> bool | None:
     return None if one and two else two
 
 
-def _unpack(value: PickledObject) -> tuple[str, list[Any]]:
-    """Return how weights are packed and the weights: W, b of a linear layer; W, R, bW, bR of one
-    layer of an RNN. Return an empty list for what is not known.
-    """
-    state = value.state[0] if value.name == "torch.ScriptObject" and value.state else value.state
-    if not isinstance(state, (tuple, list)):
+def _state(value: Any) -> tuple[Any, ...]:
+    state = value.state if isinstance(value, PickledObject) else ()
+    if isinstance(state, tuple) and state and value.name == "torch.ScriptObject":
+        state = state[0]  # the name of its class in TorchScript follows
+    return state if isinstance(state, tuple) else ()
+
+
+def _unpack_linear(value: Any) -> tuple[str, list[Any]]:
+    """Return how a linear layer is packed, its weight and bias; [] if it is not one."""
+    state = _state(value)
+    if len(state) != 2:
         return "", []
-    if len(state) == 5 and isinstance(state[0], str) and state[0] in _TOLD:
-        biases, layers = state[1], state[4]
-        if not isinstance(layers, list) or len(layers) != 2:
-            return "", []
-        found = [_unpack(one)[1] for one in layers if isinstance(one, PickledObject)]
-        if [len(one) for one in found] != [2, 2]:
-            return "", []
-        own = [one[1] for one in found]
-        biases = biases if isinstance(biases, list) and len(biases) == 2 else own
-        return state[0], [found[0][0], found[1][0], *biases]
-    if len(state) == 2:
-        weight, bias = state
-        kind = "quantized_dynamic" if isinstance(weight, QuantizedTensor) else "quantized_fp16"
-        weight = weight.dequantized() if isinstance(weight, QuantizedTensor) else weight
-        return (kind, [weight, bias]) if len(getattr(weight, "shape", ())) == 2 else ("", [])
-    return "", []
+    kind, (weight, bias) = "quantized_fp16", state
+    if isinstance(weight, QuantizedTensor):
+        kind, weight = "quantized_dynamic", weight.dequantized()
+    return (kind, [weight, bias]) if len(getattr(weight, "shape", ())) == 2 else ("", [])
+
+
+def _unpack_cell(value: Any) -> tuple[str, list[Any]]:
+    """Return how one layer of an RNN is packed, its W, R, bW and bR; [] if it is not one."""
+    state = _state(value)
+    if len(state) != 5 or not isinstance(state[0], str) or state[0] not in _TOLD:
+        return "", []
+    kind, biases, _, _, layers = state
+    found = [_unpack_linear(one)[1] for one in layers] if isinstance(layers, list) else []
+    if [len(one) for one in found] != [2, 2]:
+        return "", []
+    if not isinstance(biases, list) or len(biases) != 2:
+        biases = [bias for _, bias in found]
+    return kind, [found[0][0], found[1][0], *biases]
