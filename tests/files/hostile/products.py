@@ -118,15 +118,15 @@ def in_pickle(program):
 def module_again(n):
     """A module with n tensors that is in another one n times."""
     tensors = ((b"%06d" % k, b"h\7") for k in range(n))
-    first = modules.one_tensor() + b"q\0070" + modules.module(parameters=modules.mapping(tensors))
+    first = modules.one_tensor() + b"q\7" + modules.module(parameters=modules.mapping(tensors))
     many = modules.mapping((b"%06d" % k, b"h\5") for k in range(n))
-    return in_pickle(first + b"q\0050" + modules.module(modules=many))
+    return in_pickle(first + b"q\5" + modules.module(modules=many))
 
 
 def hidden_buffers(n):
     """n modules of which each has the same set of n texts."""
     texts = b"".join(modules.text(b"%06d" % k) for k in range(n))
-    hidden = b"c__builtin__\nset\n](" + texts + b"e\x85Rq\0050"
+    hidden = b"c__builtin__\nset\n](" + texts + b"e\x85Rq\5"
     one = modules.module(_non_persistent_buffers_set=b"h\5", _buffers=modules.PARAMETERS)
     return in_pickle(hidden + modules.module(
         modules=modules.mapping((b"%06d" % k, one) for k in range(n // 8))
@@ -136,9 +136,9 @@ def hidden_buffers(n):
 def long_modules(n):
     """n tensors with names of n characters, up to 900, in 30 modules in each other."""
     tensors = ((b"%06d" % k + b"a" * min(n, 500), b"h\7") for k in range(n // 4))
-    made = modules.one_tensor() + b"q\0070" + modules.module(parameters=modules.mapping(tensors))
+    made = modules.one_tensor() + b"q\7" + modules.module(parameters=modules.mapping(tensors))
     for _ in range(30):
-        made = made + b"q\0050" + modules.module(modules=modules.mapping([(b"a" * 12, b"h\5")]))
+        made = made + b"q\5" + modules.module(modules=modules.mapping([(b"a" * 12, b"h\5")]))
     return in_pickle(made)
 
 
@@ -163,16 +163,16 @@ def programs(n):
         for k in range(n // 4)
     )
     whole = modules.mapping([*many, (b"training", b"\x89")])
-    data = modules.one_tensor() + b"q\0070" + modules.instance(whole, b"__torch__\nNet")
+    data = modules.one_tensor() + b"q\7" + modules.instance(whole, b"__torch__\nNet")
     return archive(parts | {"m/data.pkl": b"\x80\x02" + data + b".", "m/data/0": bytes(16)})
 
 
 def packed_weights(n):
-    """n names for the same packed weights."""
+    """n / 2 names for the same packed weights."""
     first = modules.instance(modules.cell(modules.linear(modules.quantized(modules.RIGHT)) * 2),
                              modules.CELL)  # fmt: skip
-    names = (b"%06d._all_weight_values.0.param" % k for k in range(n))
-    return in_pickle(first + b"q\0050" + modules.mapping((name, b"h\5") for name in names))
+    names = (b"%06d._all_weight_values.0.param" % k for k in range(n // 2))
+    return in_pickle(first + b"q\5" + modules.mapping((name, b"h\5") for name in names))
 
 
 def weights_again(n):
