@@ -150,8 +150,9 @@ def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) ->
     if name is not None:
         return format_named(name)
     suffix = _suffix_of(path)
-    if suffix == ".bin" and (content := content_of(path)) and content.suffix == ".pt":
-        suffix = ".pt"  # pytorch_model.bin
+    content = content_of(path) if suffix == ".bin" and path.is_file() else None
+    if content and content.suffix == ".pt":  # pytorch_model.bin
+        suffix = ".pt"
     if suffix:
         if _import_format(suffix).read:
             return _import_format(suffix)

@@ -172,11 +172,11 @@ def _read_zip(path: Path, file: mmap.mmap) -> Any:
         if order and read_member(archive, order) != b"little":
             raise FileError(f"{path} was written on a big-endian machine: {AGAIN}")
         if is_exported(names):
-            return read_exported(path, archive, partial(_member_tensor, path, file))
+            return read_exported(path, archive, partial(_tensor_in_member, path, file))
         if any(name.endswith("/.data/extern_modules") for name in names):
             raise FileError(
                 f"{path} is a torch.package archive, which contains code: if you trust it, load it"
-                " with torch.package.PackageImporter and torch.save() its module"
+                " with torch.package.PackageImporter and torch.save() its state_dict()"
             )
         root = next((n[:-8] for n in names if re.fullmatch(r"[^/]+/data\.pkl", n)), None)
         if root is None:
@@ -200,7 +200,7 @@ def _read_zip(path: Path, file: mmap.mmap) -> Any:
         return found
 
 
-def _member_tensor(
+def _tensor_in_member(
     path: Path,
     file: mmap.mmap,
     dtype: str,

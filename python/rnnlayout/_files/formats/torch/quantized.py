@@ -120,7 +120,7 @@ def _is_bidirectional(parts: dict[int, list[Any]]) -> bool | None:
     return None if one and two else two
 
 
-def _state(value: Any) -> tuple[Any, ...]:
+def _packed_state(value: Any) -> tuple[Any, ...]:
     state = value.state if isinstance(value, PickledObject) else ()
     if isinstance(state, tuple) and state and value.name == "torch.ScriptObject":
         state = state[0]  # the name of its class in TorchScript follows
@@ -129,7 +129,7 @@ def _state(value: Any) -> tuple[Any, ...]:
 
 def _unpack_linear(value: Any) -> tuple[str, list[Any]]:
     """Return how a linear layer is packed, its weight and bias; [] if it is not one."""
-    state = _state(value)
+    state = _packed_state(value)
     if len(state) != 2:
         return "", []
     kind, (weight, bias) = "quantized_fp16", state
@@ -140,7 +140,7 @@ def _unpack_linear(value: Any) -> tuple[str, list[Any]]:
 
 def _unpack_cell(value: Any) -> tuple[str, list[Any]]:
     """Return how one layer of an RNN is packed, its W, R, bW and bR; [] if it is not one."""
-    state = _state(value)
+    state = _packed_state(value)
     if len(state) != 5 or not isinstance(state[0], str) or state[0] not in _TOLD:
         return "", []
     kind, biases, _, _, layers = state
