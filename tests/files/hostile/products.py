@@ -168,10 +168,10 @@ def programs(n):
 
 
 def packed_weights(n):
-    """n / 2 names for the same packed weights."""
+    """n / 8 names for the same packed weights."""
     first = modules.instance(modules.cell(modules.linear(modules.quantized(modules.RIGHT)) * 2),
                              modules.CELL)  # fmt: skip
-    names = (b"%06d._all_weight_values.0.param" % k for k in range(n // 2))
+    names = (b"%06d._all_weight_values.0.param" % k for k in range(n // 8))
     return in_pickle(first + b"q\5" + modules.mapping((name, b"h\5") for name in names))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,7 +178,7 @@ class TensorSet:
     unread: what is in the file and was not read, by name: its class ("argparse.Namespace").
     values: names of what the file has beside tensors (epoch), of which the first are enough.
     modules: the classes of the modules that have the tensors, by path, if the file has modules.
-    is_program: whether the tensors have other names in the file, or are computed from others there.
+    made: the names of tensors that the file does not have by these names: of modules, or computed.
     name_room: characters that names of further tensors may have.
     forget: gives back the memory of what was read, if it can be read again.
     copy: given a file descriptor and a chunk of a tensor, lets the system copy the chunk from the
@@ -191,7 +191,7 @@ class TensorSet:
     unread: dict[str, str] = field(default_factory=dict)
     values: list[str] = field(default_factory=list)
     modules: Mapping[str, ModuleClass] = field(default_factory=dict)
-    is_program: bool = False
+    made: Collection[str] = frozenset()
     forget: Callable[[], None] = lambda: None
     copy: Callable[[int, memoryview], int] = lambda out, chunk: 0
     name_room: int = 16 << 20  # a name repeats the keys above it, which a file stores once

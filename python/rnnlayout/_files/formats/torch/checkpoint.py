@@ -60,7 +60,7 @@ def _read_checkpoint(path: Path) -> TensorSet:
     walk, packed = ModuleWalk(path, nbytes), list[str]()
     leaves = walk.leaves((name, value) for name, _, _, value in walk_leaves(path, found))
     try:
-        read = unpack_weights(leaves, walk.classes, packed)
+        read = unpack_weights(leaves, walk.classes, packed, walk.names)
         tensor_set = tensors_of_pickle(path, read, _tensor_of_value)
     finally:
         walk.forget()
@@ -71,7 +71,7 @@ def _read_checkpoint(path: Path) -> TensorSet:
         metadata=_read_metadata(found),
         notes=[*tensor_set.notes, *packed],
         modules=walk.classes,
-        is_program=bool(walk.classes or packed),
+        made=walk.names,
     )
 
 
@@ -161,10 +161,10 @@ def _replace_in_checkpoint(
 ) -> list[str]:
     """Copy a checkpoint with other RNNs; keep all else: order, numbers, shared storages.
 
-    Of a module or program, which cannot be written again, write the state_dict.
+    If an RNN is in a module or program, which cannot be written again, write a state_dict.
     """
     torch = _import_torch(out)
-    if tensor_set.is_program:
+    if any(name in tensor_set.made for group, _ in pairs for name in group.names):
         if not out.dry_run:
             _write_checkpoint(out, tensor_set, progress)
         beside = [*tensor_set.values, *tensor_set.unread]

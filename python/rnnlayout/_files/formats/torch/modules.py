@@ -87,20 +87,22 @@ class PickledObject(UnreadObject):
 
 class ModuleWalk:
     """Walks through the modules of a file. classes: the class of each module that it met by its
-    path.
+    path. names: those of their tensors.
     """
 
     def __init__(self, path: Path, nbytes: int) -> None:
         self.classes: dict[str, ModuleClass] = {}
+        self.names: set[str] = set()
         self._path, self._seen = path, list[PickledObject]()
         self._room = _LEAST_COST + nbytes * _BYTE_COST
 
     def leaves(self, leaves: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         """Yield the leaves of containers, and in the place of a module its tensors."""
         for name, value in leaves:
+            met = len(self.names)
             if isinstance(value, PickledObject) and value.is_module:
                 yield from self._leaves_of("" if name == ALONE else name, value, 0)
-            else:
+            if len(self.names) == met:  # a leaf, or a module without tensors
                 yield name, value
 
     def forget(self) -> None:
@@ -126,6 +128,7 @@ class ModuleWalk:
                 yield from self._leaves_of(name, value, depth + 1)
             elif not module.is_script or _is_tensor(value):
                 self._charge(_TENSOR_COST)
+                self.names.add(name)
                 yield name, value
 
     def _charge(self, cost: float) -> None:

@@ -25,7 +25,8 @@ _TOLD = {
     " which these weights do not reproduce",
     "quantized_fp16": "was rounded to float16, and is read as float32",
 }
-UNDECIDED = "packed weights of two layers or two directions"
+_ROLES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+_UNDECIDED = "packed weights of two layers or two directions"
 
 
 class QuantizedTensor(UnreadObject):
@@ -67,48 +68,51 @@ class QuantizedTensor(UnreadObject):
 
 
 def unpack_weights(
-    leaves: Iterable[tuple[str, Any]], classes: Mapping[str, ModuleClass], notes: list[str]
+    leaves: Iterable[tuple[str, Any]],
+    classes: Mapping[str, ModuleClass],
+    notes: list[str],
+    names: set[str],
 ) -> Iterator[tuple[str, Any]]:
     """Yield the leaves of a file with packed weights as tensors, named as in an RNN of floats.
 
-    classes: of the modules by their paths. Adds a note for each RNN.
+    classes: of the modules by their paths. Adds a note for each RNN, and the new names to names.
     """
     rnns: dict[str, dict[int, list[Any]]] = {}
+    made: dict[str, Any] = {}
     told: dict[str, None] = {}
     for name, value in leaves:
         match = _NAME.fullmatch(name) if isinstance(value, PickledObject) else None
-        if match is None:
+        kind, tensors = "", list[Any]()
+        if match:
+            kind, tensors = (_unpack_linear if match[3] else _unpack_cell)(value)
+        if not match or not tensors:
             yield name, value
             continue
-        kind, tensors = (_unpack_linear if match[3] else _unpack_cell)(value)
-        if not tensors:
-            yield name, value
-        elif match[3]:
-            yield from _named(match[1], [f"weight_{match[3]}", f"bias_{match[3]}"], tensors)
+        told[f"{match[1].rstrip('.') or 'the RNN'} {_TOLD[kind]}"] = None
+        if match[3]:
+            ends = f"weight_{match[3]}", f"bias_{match[3]}"
+            made |= {match[1] + end: one for end, one in zip(ends, tensors, strict=True)}
         else:
             rnns.setdefault(match[1], {})[int(match[2])] = tensors
-        if kind:
-            told[f"{match[1].rstrip('.') or 'the RNN'} {_TOLD[kind]}"] = None
-    notes += told
     for prefix, parts in rnns.items():
         module = classes.get(prefix.rstrip("."))
         both = module.fields.get("bidirectional") if module else None
-        yield from _named_rnn(prefix, parts, _is_bidirectional(parts) if both is None else both)
+        made |= _named_rnn(prefix, parts, _is_bidirectional(parts) if both is None else both)
+    notes += told
+    names.update(made)
+    yield from ((name, one) for name, one in made.items() if one is not None)
 
 
-def _named(prefix: str, names: list[str], tensors: list[Any]) -> Iterator[tuple[str, Any]]:
-    for name, tensor in zip(names, tensors, strict=True):
-        if tensor is not None:
-            yield prefix + name, tensor
-
-
-def _named_rnn(prefix: str, parts: dict[int, list[Any]], both: Any) -> Iterator[tuple[str, Any]]:
+def _named_rnn(prefix: str, parts: dict[int, list[Any]], both: Any) -> dict[str, Any]:
+    """Return the tensors of an RNN by name. both: has it two directions? None: it is not known."""
+    made: dict[str, Any] = {}
     for k in sorted(parts):
         layer, backward = divmod(k, 2) if both else (k, 0)
         end = f"l{layer}" + "_reverse" * backward
-        names = [f"{role}_{end}" for role in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-        unknown = [UnreadObject(UNDECIDED)] * 4
-        yield from _named(prefix, names, parts[k] if both is not None else unknown)
+        found = parts[k] if both is not None else [UnreadObject(_UNDECIDED)] * 4
+        for role, one in zip(_ROLES, found, strict=True):
+            made[f"{prefix}{role}_{end}"] = one
+    return made
 
 
 def _is_bidirectional(parts: dict[int, list[Any]]) -> bool | None:
