@@ -121,8 +121,8 @@ def add_reading(parser: argparse.ArgumentParser, *, whose: str = "the input file
         type=_parse_class,
         action="append",
         metavar="CLASS=LSTM",
-        help="read layers of your own class in a Keras file as LSTM, GRU or SimpleRNN, cells"
-        " as LSTMCell ...",
+        help="read layers of your own class in a Keras or PyTorch file as LSTM, GRU, SimpleRNN or"
+        " RNN, cells as LSTMCell ...",
     )
     add_format(parser)
     group = parser.add_argument_group("options for files that do not describe themselves")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # what a load does not need
     from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
     from rnnlayout._files.tensor_sets.output_file import Output
 
-_KERAS = ("as_class", "config")  # hints for Keras files
+_ONLY_FOR = {"as_class": "Keras and PyTorch files", "config": "Keras files"}
 
 
 def load(
@@ -62,8 +62,8 @@ def load(
     spec, layout, prefix, cell, reset, recurrent_activation, activation: what the file does not
         record, as for convert() and infer_spec(). prefix: read only what is under it. spec: only
         for a file with one RNN.
-    as_class: of a Keras file, how to read layers of classes that are not Keras's own:
-        {"MyLSTM": "LSTM"}.
+    as_class: how to read layers of classes that are not Keras's own, or modules in a PyTorch file
+        of classes that are not torch's own: {"MyLSTM": "LSTM"}.
     config: of a Keras file with weights alone, what model.to_json() returned: the path of a file
         with it, the text itself, or the dict that json.loads() makes of it.
     dtype: of the result, as for convert().
@@ -96,9 +96,9 @@ def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, Te
     the first error if no RNN can be read.
     """
     format = format_to_read(path, hints.format, asks=asks)
-    for name in _KERAS:
-        if getattr(hints, name) and name not in getattr(format, "hints", ()):
-            raise SpecError(f"{path}: {name} is only for Keras files: omit " + Ask(name, None))
+    for name, files in _ONLY_FOR.items():
+        if getattr(hints, name) and name not in format.hints:
+            raise SpecError(f"{path}: {name} is only for {files}: omit " + Ask(name, None))
     file = None
     with explain_wrong_suffix(path, format, asks=asks):
         if isinstance(format, TensorFormat):
@@ -168,7 +168,8 @@ class TensorFile:
         # what was not read is named among the tensors, where one may be missing
         nothing = np.empty(0, np.uint8)
         unread = {n: FileTensor.of(nothing, kind) for n, kind in self._tensor_set.unread.items()}
-        self.groups = find_rnns(self._tensor_set.tensors | unread, hints, self._records)
+        tensors, modules = self._tensor_set.tensors | unread, self._tensor_set.modules
+        self.groups = find_rnns(tensors, hints, self._records, modules)
         weights = {group.entry: group.weights for group in self.groups}
         names = {name for group in self.groups for name in group.names}
         silent = [group.weights for group in self.groups if group.entry not in self._records]

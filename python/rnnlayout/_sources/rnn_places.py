@@ -92,11 +92,15 @@ def _places_to_name(
 ) -> Iterator[RNNPlace]:
     """Yield the RNNs of layouts that have to be named of which a place is a part: haste's tensors
     without recurrent_bias are Keras's. To read them is an error that names the layout."""
-    found = [set(place.names.values()) for place in places]
-    for layout in layouts_to_name() if found else ():
+    parts: dict[str, list[set[str]]] = {}  # by the first name of each
+    for place in places:
+        names = place.names.values()
+        parts.setdefault(next(iter(names)), []).append({*names})
+    for layout in layouts_to_name() if parts else ():
         for place in _places_of_layout(layout, read):
             own = set(place.names.values())
-            if any(part < own for part in found) and match_layout_names(layout, place.names):
+            is_more = any(part < own for name in own for part in parts.get(name, ()))
+            if is_more and match_layout_names(layout, place.names):
                 yield place
 
 

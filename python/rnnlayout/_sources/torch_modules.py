@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from rnnlayout._native import LayoutError
@@ -15,6 +15,8 @@ from .torch_names import PlainNames, plain_names, plain_value
 RNNS = "torch.nn.modules.rnn"
 _WRAPPERS = ("torch.nn.parallel", "torch._dynamo")  # around a module: DataParallel, torch.compile
 _QUANTIZED = ("torch.ao.nn.quanti", "torch.nn.quanti")
+_FIELDS = ("input_size", "hidden_size", "num_layers", "bidirectional", "proj_size", "bias")
+_SAID = (*_FIELDS, "mode", "nonlinearity")
 _CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
 
 
@@ -45,21 +47,25 @@ def torch_spec(module: Any) -> RNNDescription:
     names = _rnn_classes(module)
     if class_names(module, *_QUANTIZED) or names in ([], ["RNNCellBase"]):
         raise _no_torch_rnn(module)
-    if "RNNBase" in names:
-        layout, mode = "torch", module.mode
-    else:
-        layout, mode = "torch-cell", names[names.index("RNNCellBase") - 1].removesuffix("Cell")
-        mode = f"RNN_{module.nonlinearity.upper()}" if mode == "RNN" else mode
-    hints = {
-        "cell": _CELLS[mode],
-        "input_size": module.input_size,
-        "hidden_size": module.hidden_size,
-        "num_layers": getattr(module, "num_layers", 1),
-        "bidirectional": bool(getattr(module, "bidirectional", False)),
-        "proj_size": getattr(module, "proj_size", 0),
-        "bias": bool(module.bias),
-    }
+    is_cell = "RNNBase" not in names
+    kind = names[names.index("RNNCellBase") - 1] if is_cell else names[0]
+    said = {name: getattr(module, name) for name in _SAID if hasattr(module, name)}
+    hints = {"num_layers": 1, "bidirectional": False, "proj_size": 0} | torch_fields(kind, said)
+    layout = "torch-cell" if is_cell else "torch"
     return RNNDescription(layout, hints, {}, getattr(module, "batch_first", None))
+
+
+def torch_fields(kind: str, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a Spec that an RNN of torch says.
+
+    kind: LSTM, GRU, RNN or one of their cells. said: its attributes, of which some may be missing.
+    """
+    fields = {name: said[name] for name in _FIELDS if name in said}
+    fields |= {name: bool(fields[name]) for name in ("bidirectional", "bias") if name in fields}
+    mode, nonlinearity = said.get("mode", kind.removesuffix("Cell")), said.get("nonlinearity")
+    if mode == "RNN" and isinstance(nonlinearity, str):
+        mode = f"RNN_{nonlinearity.upper()}"
+    return fields | ({"cell": _CELLS[mode]} if isinstance(mode, str) and mode in _CELLS else {})
 
 
 def torch_arrays(module: Any, own: RNNDescription) -> list[tuple[str, Any]]:
@@ -182,6 +188,11 @@ def class_names(value: Any, *modules: str) -> list[str]:
 
 def _no_torch_rnn(module: Any) -> LayoutError:
     if quantized := class_names(module, *_QUANTIZED):
+        if "quantizable" in type(module).__module__:
+            return LayoutError(
+                f"torch.ao.nn.quantizable.{quantized[0]} consists of linear layers: pass"
+                " module.state_dict(), and the axes of x where it runs"
+            )
         return LayoutError(
             f"{type(module).__module__.partition('.modules')[0]}.{quantized[0]} stores rounded"
             " weights: pass the module that it was quantized from"

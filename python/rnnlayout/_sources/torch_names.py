@@ -1,9 +1,10 @@
-"""Plain names for tensors of wrapped modules and computed weights in torch.
+"""Plain names for tensors of wrapped modules, quantizable modules and computed weights in torch.
 
 A wrapped module (DataParallel, torch.compile) has one more part in the names of its tensors. A
-computed weight (weight norm, pruning) is stored as the tensors that it is computed from, one with
-weight dropout (AWD-LSTM, fastai) as the trained tensor beside a copy with zeros. All become plain
-names with the values that the module computes with in evaluation.
+quantizable LSTM consists of linear layers. A computed weight (weight norm, pruning) is stored as
+the tensors that it is computed from, one with weight dropout (AWD-LSTM, fastai) as the trained
+tensor beside a copy with zeros. All become plain names with the values that the module computes
+with in evaluation.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ _TENSOR = re.compile("(?:weight|bias)_(?:ih|hh|hr)")
 _COMPUTED = re.compile(  # weight_ih_back is Core ML's tensor of the backward direction
     r"(?P<under>(?:.*\.)?)"
     r"(?P<weight>(?:weight|bias)_(?:ih|hh|hr)(?:_l\d++(?:_reverse)?+)?+)(?P<rest>(?!_back$)[._].+)"
+)
+# torch.ao.nn.quantizable.LSTM: the linear layers of x and h
+_QUANTIZABLE = re.compile(
+    r"((?:.*\.)?)layers\.(\d+)\.layer_(fw|bw)\.cell\.([ih])gates\.(weight|bias)"
 )
 _WEIGHT_NORMS = (("_g", "_v"), (f"{_LIST}.original0", f"{_LIST}.original1"))
 _PRUNED = ("_orig", "_mask")
@@ -134,6 +139,8 @@ class PlainNames:
     def stored_prefix(self, name: str, tail: str) -> str:
         """Return what precedes `tail`, the layout's part of a plain name, as it is stored."""
         source = self.sources[name][0]
+        if match := _match_linear(source):
+            return match[1]
         return source[: source.rindex(tail)].removesuffix(_LIST)
 
 
@@ -162,6 +169,11 @@ def plain_names(names: tuple[str, ...]) -> PlainNames:
     computed = {w: ComputedWeight(w, forms) for w, forms in parts.items()}
     dropped = {result.name(weight): one for weight, one in computed.items() if one.dropped}
     for name in names:
+        if linear := _match_linear(name):
+            under, layer, direction, side, role = linear.groups()
+            end = "_reverse" if direction == "bw" else ""
+            result.sources[result.name(f"{under}{role}_{side}h_l{layer}{end}")] = (name,)
+            continue
         weight = weight_of.get(name, name)
         weight = name if weight in result.modules else weight
         new = result.name(weight)
@@ -191,6 +203,11 @@ def _match_computed(name: str) -> re.Match[str] | None:
     if not any(part in name for part in _MATRICES):  # sooner than the pattern finds out
         return None
     return _COMPUTED.fullmatch(name) if len(name) <= _LONGEST else None
+
+
+def _match_linear(name: str) -> re.Match[str] | None:
+    is_one = "gates." in name and len(name) <= _LONGEST
+    return _QUANTIZABLE.fullmatch(name) if is_one else None
 
 
 def _find_wrappers(names: Iterable[str]) -> frozenset[str]:

@@ -24,6 +24,8 @@ LAYOUTS = {
     ".pkl": "torch", ".msgpack": "flax-linen",
     ".eqx": "equinox", ".pdparams": "torch", ".index": "torch",
     ".params": "mxnet-gluon", ".data.onnx": "onnx",
+    ".module.pt": "torch", ".old.module.pt": "torch", ".script.pt": "torch", ".pt2": "torch",
+    ".packed.pt": "torch",
 }  # fmt: skip
 
 
@@ -42,6 +44,8 @@ def good(suffix):
         made = weights(LAYOUTS[suffix])
         if suffix == ".old.pt":
             save_old(path, made)
+        elif suffix in MODULES:
+            MODULES[suffix](module(made), path)
         elif suffix == ".eqx":
             with open(path, "wb") as file:
                 for array in made.values():
@@ -181,6 +185,51 @@ def save_old(path, made):
 
     state = {name: torch.from_numpy(array.copy()) for name, array in made.items()}
     torch.save(state, path, _use_new_zipfile_serialization=False)
+
+
+def module(made):
+    """Return a module with these weights, in another one."""
+    import torch
+
+    lstm = torch.nn.LSTM(SPEC.input_size, SPEC.hidden_size)
+    lstm.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in made.items()})
+    return torch.nn.Sequential(lstm).eval()
+
+
+def save_module(model, path, **options):
+    import torch
+
+    torch.save(model, path, **options)
+
+
+def save_script(model, path):
+    import torch
+
+    torch.jit.save(torch.jit.script(model), path)
+
+
+def save_exported(model, path):
+    import torch
+
+    with torch.no_grad():
+        program = torch.export.export(model, (torch.zeros(2, 1, SPEC.input_size),))
+    torch.export.save(program, path)
+
+
+def save_packed(model, path):
+    import torch
+
+    packed = torch.ao.quantization.quantize_dynamic(model, {torch.nn.LSTM})
+    torch.save(packed.state_dict(), path)
+
+
+MODULES = {
+    ".module.pt": save_module,
+    ".old.module.pt": lambda *to: save_module(*to, _use_new_zipfile_serialization=False),
+    ".script.pt": save_script,
+    ".pt2": save_exported,
+    ".packed.pt": save_packed,
+}
 
 
 def described():

@@ -17,7 +17,7 @@ import h5py
 import msgpack
 import numpy as np
 import onnx
-from files.hostile import onnxes, pickles, trees
+from files.hostile import modules, onnxes, pickles, trees
 from files.hostile.case import EITHER, Case
 from files.hostile.good import (
     BESIDE,
@@ -154,6 +154,78 @@ def deep_names(n):
     key = b"X" + struct.pack("<I", 900) + b"a" * 900
     many = b"".join(b"M" + struct.pack("<H", k) + b"N" for k in range(n))
     return b"\x80\x02}" + key + b"}(" + many + b"us."
+
+
+def in_pickle(program):
+    return pickles.in_archive(b"\x80\x02" + program + b".")
+
+
+def module_again(n):
+    """A module with n tensors that is in another one n times."""
+    tensors = ((b"%06d" % k, b"h\7") for k in range(n))
+    first = modules.one_tensor() + b"q\7" + modules.module(parameters=modules.mapping(tensors))
+    many = modules.mapping((b"%06d" % k, b"h\5") for k in range(n))
+    return in_pickle(first + b"q\5" + modules.module(modules=many))
+
+
+def hidden_buffers(n):
+    """n modules of which each has the same set of n texts."""
+    texts = b"".join(modules.text(b"%06d" % k) for k in range(n))
+    hidden = b"c__builtin__\nset\n](" + texts + b"e\x85Rq\5"
+    one = modules.module(_non_persistent_buffers_set=b"h\5", _buffers=modules.PARAMETERS)
+    return in_pickle(hidden + modules.module(
+        modules=modules.mapping((b"%06d" % k, one) for k in range(n // 8))
+    ))  # fmt: skip
+
+
+def long_modules(n):
+    """n tensors with names of n characters, up to 900, in 30 modules in each other."""
+    tensors = ((b"%06d" % k + b"a" * min(n, 500), b"h\7") for k in range(n // 4))
+    made = modules.one_tensor() + b"q\7" + modules.module(parameters=modules.mapping(tensors))
+    for _ in range(30):
+        made = made + b"q\5" + modules.module(modules=modules.mapping([(b"a" * 12, b"h\5")]))
+    return in_pickle(made)
+
+
+def rnns(n):
+    """n RNNs, of which each says something about itself."""
+    one = modules.module(parameters=modules.PARAMETERS, num_layers=pickles.long(10**9))
+    return in_pickle(
+        modules.module(modules=modules.mapping((b"%06d" % k, one) for k in range(n // 8)))
+    )
+
+
+def programs(n):
+    """n classes of RNNs, each with a program of its own."""
+    text = b"\nclass LSTM(Module):\n" + b"  mode : Final[str] = 7\n" * 20
+    name = "__torch__.torch.nn.modules.rnn.___torch_mangle_{}"
+    parts = {
+        f"m/code/{name.format(k).replace('.', '/')}.py": text for k in range(n // 4)
+    }  # fmt: skip
+    state = modules.mapping([(b"training", b"\x89"), (b"weight_hh_l0", b"h\7")])
+    many = (
+        (b"%06d" % k, modules.instance(state, name.format(k).encode() + b"\nLSTM"))
+        for k in range(n // 4)
+    )
+    whole = modules.mapping([*many, (b"training", b"\x89")])
+    data = modules.one_tensor() + b"q\7" + modules.instance(whole, b"__torch__\nNet")
+    return archive(parts | {"m/data.pkl": b"\x80\x02" + data + b".", "m/data/0": bytes(16)})
+
+
+def packed_weights(n):
+    """n / 8 names for the same packed weights."""
+    first = modules.instance(modules.cell(modules.linear(modules.quantized(modules.RIGHT)) * 2),
+                             modules.CELL)  # fmt: skip
+    names = (b"%06d._all_weight_values.0.param" % k for k in range(n // 8))
+    return in_pickle(first + b"q\5" + modules.mapping((name, b"h\5") for name in names))
+
+
+def weights_again(n):
+    """n weights of a program that are the same member of the archive."""
+    one = {"path_name": "weight_0", "tensor_meta": {
+        "dtype": 7, "sizes": modules.ints(3, 1), "strides": modules.ints(1, 1),
+        "storage_offset": {"as_int": 0}}}  # fmt: skip
+    return modules.exported({f"{k}.weight_hh_l0": one for k in range(n)})
 
 
 # ---------------------------------------------------------------------------- trees, checkpoints
@@ -414,6 +486,13 @@ PRODUCTS = {
     "graphs.onnx": graphs,
     "views.pt": views,
     "large views.pt": large_views,
+    "a module again.pt": module_again,
+    "hidden buffers.pt": hidden_buffers,
+    "names in modules.pt": long_modules,
+    "recurrent modules.pt": rnns,
+    "programs.pt": programs,
+    "packed weights.pt": packed_weights,
+    "weights.pt2": weights_again,
     "pairs again.pkl": pairs_again,
     "lists again.pkl": lists_again,
     "a long key.pkl": deep_names,

@@ -9,7 +9,17 @@ from pathlib import Path
 
 import h5py
 import pytest
-from files.hostile import hdf5, onnxes, others, pickles, products, tensor_sets, trees, zips
+from files.hostile import (
+    hdf5,
+    modules,
+    onnxes,
+    others,
+    pickles,
+    products,
+    tensor_sets,
+    trees,
+    zips,
+)
 from files.hostile.good import LAYOUTS, allowed, beside, good
 from files.hostile.limits import MOST_NBYTES
 from files.hostile.process import Reader
@@ -17,13 +27,13 @@ from files.hostile.reader import HINTS, wrong
 from files.hostile.sins import SINS
 from marks import long
 
-MODULES = (tensor_sets, zips, pickles, hdf5, onnxes, others, products, trees)
+MODULES = (tensor_sets, zips, pickles, modules, hdf5, onnxes, others, products, trees)
 CASES = {name: case for module in MODULES for name, case in module.CASES.items()}
 assert len(CASES) == sum(len(module.CASES) for module in MODULES), "two files of one name"
 SUFFIXES = sorted({Path(name).suffix for name in CASES})
 # The number of bytes that are changed in a file of each format, and how far the cuts are apart.
 PLAIN, LONG = (50, 256), (200, 64)
-ONLY_READ = (".pkl", ".eqx", ".pdparams", ".index", ".params")
+ONLY_READ = (".pkl", ".pt2", ".eqx", ".pdparams", ".index", ".params")
 
 pytestmark = pytest.mark.filterwarnings("ignore:Duplicate name")
 
@@ -135,8 +145,8 @@ def test_hostile_files(suffix, reader, tmp_path):
 
 def broken(case, path, reader):
     """Yield the promises that are broken when the file is read."""
-    # to write a .pt torch would be imported
-    out = ".npz" if path.suffix == ".pt" and 0 in case.codes else ""
+    # to write a .pt torch would be imported; a .bin is two files
+    out = ".npz" if path.suffix in (".pt", ".bin") and 0 in case.codes else ""
     answers = reader("read", *commands(path, out))
     if isinstance(answers, str):
         yield f"the process ended with {answers}"

@@ -42,32 +42,6 @@ def test_the_right_claim(form, tmp_path):
     assert archive.read_torch_file(InputFile(path))["weight"].bits().tolist() == [1, 2, 3]
 
 
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.rnn = torch.nn.GRU(3, 2)
-
-    def forward(self, x):
-        return self.rnn(x)[0]
-
-
-@every_form
-@pytest.mark.parametrize("make", [Net, lambda: torch.nn.GRU(3, 2)], ids=["own", "torch's"])
-def test_a_whole_module(make, form, tmp_path):
-    refused(save(tmp_path / "m.pt", make(), form), "state_dict")
-
-
-def test_a_program_of_torch(tmp_path):
-    torch.jit.save(torch.jit.script(Net()), tmp_path / "m.pt")
-    refused(tmp_path / "m.pt", r"TorchScript archive.*torch\.jit\.load\(\)")
-
-
-def test_a_quantized_module(tmp_path):
-    net = torch.nn.Sequential(torch.nn.LSTM(5, 3))
-    quantized = torch.ao.quantization.quantize_dynamic(net, {torch.nn.LSTM}, dtype=torch.qint8)
-    refused(save(tmp_path / "m.pt", quantized.state_dict()), "ScriptObject.*quantized module")
-
-
 def test_a_pickle_alone_has_no_storages(tmp_path):
     """tools/fuzz, .old.pt 12025: without its first pickle an old file is one pickle."""
     path = save(tmp_path / "m.pt", torch.nn.GRU(3, 2).state_dict(), "old")

@@ -176,3 +176,15 @@ def test_a_copy_of_a_checkpoint_with_numpy_in_it(value, tmp_path, capsys):
     torch.save(named(torch.as_tensor(value), "best"), path)
     rl.convert_file(path, new, to="cudnn")
     assert torch.equal(torch.load(new)["best"], torch.as_tensor(value))
+
+
+def test_a_module_beside_a_state_dict(tmp_path):
+    """A criterion has no RNN: the checkpoint is not made a flat state_dict."""
+    path = tmp_path / "m.pt"
+    torch.save(named(torch.nn.CrossEntropyLoss(), "criterion"), path)
+    found = rl.load(path)
+    assert found.notes == ["torch.nn.modules.loss.CrossEntropyLoss in 'criterion' was not read"]
+    with pytest.raises(rl.FileError, match=r"write another format.*CrossEntropyLoss"):
+        rl.convert_file(path, tmp_path / "n.pt", to="cudnn")
+    done = rl.convert_file(path, tmp_path / "n.npz", to="cudnn")
+    assert "criterion" in done.left_out and rl.verify(path, tmp_path / "n.npz")

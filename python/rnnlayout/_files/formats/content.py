@@ -14,11 +14,15 @@ from rnnlayout._model.errors import FileError
 ZIP, NPY = b"PK\x03\x04", b"\x93NUMPY"
 HDF5 = b"\x89HDF\r\n\x1a\n"
 MXNET = (0x112).to_bytes(16, "little")
-TORCH = re.compile(rb"\x80[\2-\5](\x95.{8})?\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.", re.DOTALL)
-TAR_AT, TAR = 257, b"ustar"
+TORCH = re.compile(  # the first pickle is 0x1950a86a20f9469cfc6c
+    rb"\x80[\2-\5](?:\x95.{8})?\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.|L119547037146038801333356L\n\.",
+    re.DOTALL,
+)
+_TAR_AT, _TAR = 257, b"ustar"
+_OLD_TORCH = {b"sys_info", b"pickle", b"storages", b"tensors"}  # members of torch's tar archives
 TENSORFLOW = 0xDB4775248B80FB57.to_bytes(8, "little")
 
-_HEAD = 512
+_HEAD = 4096
 _LISTED = 3  # names of a zip archive
 # a member's name -> the format of the archive
 _MEMBERS = (
@@ -62,8 +66,10 @@ def content_of(path: Path) -> Content | None:
             return Content("a NumPy array", ".npy")
         if head.startswith(MXNET):
             return Content("a file of MXNet", ".params")
-        if TORCH.match(head) or head[TAR_AT:].startswith(TAR):
+        if TORCH.match(head):
             return Content("a PyTorch file", ".pt")
+        if tar := content_of_tar(head):
+            return tar
         if re.match(rb"\x80[\2-\5]", head):
             return Content("a pickle", ".pkl")
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
@@ -76,6 +82,17 @@ def content_of(path: Path) -> Content | None:
         if file.read() == TENSORFLOW:
             return Content("the index of a TensorFlow checkpoint", ".index")
         return Content("an ONNX model", ".onnx") if _is_onnx(file, size) else None
+
+
+def content_of_tar(head: bytes) -> Content | None:
+    """Return what a tar archive with this beginning is, None if it is not one."""
+    if not head[_TAR_AT:].startswith(_TAR):
+        return None
+    names = {head[at : at + 100].rstrip(b"\0") for at in range(0, len(head[:_HEAD]), 512)}
+    if names & _OLD_TORCH:
+        repair = "load it with torch, and save its state_dict() with torch.save()"
+        return Content("a tar archive, written by torch before 0.2", "", repair)
+    return Content("a tar archive", "", "unpack it (tar -xf), and read the files that it has")
 
 
 def _content_of_zip(path: Path) -> Content:

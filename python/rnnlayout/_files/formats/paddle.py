@@ -70,7 +70,8 @@ def _read_pdparams(file: InputFile) -> TensorSet:
             parameters[f"{above}{key}"] = above, value
         elif isinstance(value, NamedParameter):
             parameters[name] = name.removesuffix(str(key)), value.parameter
-    return _without_doubles(tensors_of_pickle(file, found, _tensor_of_parameter), parameters)
+    leaves = ((name, value) for name, _, _, value in walk_leaves(file, found))
+    return _without_doubles(tensors_of_pickle(file, leaves, _tensor_of_parameter), parameters)
 
 
 def _refuse(_: Any) -> Any:

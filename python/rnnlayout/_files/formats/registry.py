@@ -45,6 +45,7 @@ class TensorFormat:
         `out`, with each RNN of `pairs` replaced; tensor_set has all tensors of the copy. Returns
         notes.
     separator: what save() puts between the name of an RNN and those of its tensors.
+    hints: the names of those Hints that only this format takes.
     """
 
     suffix: str
@@ -54,6 +55,7 @@ class TensorFormat:
         None
     )
     separator: str = "."
+    hints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ FORMATS = {
     ".pt": "torch.checkpoint.FORMAT",
     ".pth": "torch.checkpoint.FORMAT",
     ".ckpt": "torch.checkpoint.FORMAT",
+    ".pt2": "torch.checkpoint.PT2",
     ".pkl": "torch.checkpoint.PICKLE",
     ".pickle": "torch.checkpoint.PICKLE",
     ".msgpack": "flax.serialization.FORMAT",
@@ -149,7 +152,11 @@ def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) ->
     """
     if name is not None:
         return format_named(name)
-    if suffix := _suffix_of(path):
+    suffix = _suffix_of(path)
+    content = content_of(path) if suffix == ".bin" and path.is_file() else None
+    if content and content.suffix == ".pt":  # pytorch_model.bin
+        suffix = ".pt"
+    if suffix:
         if _import_format(suffix).read:
             return _import_format(suffix)
         why = f"{path}: {suffix} files are only written, not read"

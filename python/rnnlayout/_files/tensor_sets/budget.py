@@ -44,7 +44,7 @@ LIMITS = {
         "a name, a dtype, a shape and numbers take 100 bytes or more; reading them takes 10 us",
     ),
     "metadata": Limit(
-        "bytes of JSON", 2 << 20, 2, "it is a decompression bomb",
+        "bytes of JSON and programs", 2 << 20, 2, "it is a decompression bomb",
         "a model of a thousand layers has one megabyte; an empty list in JSON takes 27 times as"
         " much memory",
     ),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from reprlib import repr as short
 from typing import Any
 
+from rnnlayout._model.asks import Ask, Message
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
@@ -16,13 +18,14 @@ from rnnlayout._native import LayoutError
 from rnnlayout._sources import torch_names
 from rnnlayout._sources.caller_spec import ACTIVATIONS
 from rnnlayout._sources.candidates import is_one_vector
+from rnnlayout._sources.keras_config import short_repr
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.rnn_places import RNNPlace, find_places, is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .record import Record
 from .rnn_names import distinct_names, entry_name
-from .tensor_set import FileTensor, Hints
+from .tensor_set import FileTensor, Hints, ModuleClass
 
 _MOST_LAYERS = 4  # times the tensors of a file: of a layer some may have been removed
 
@@ -44,15 +47,23 @@ class TensorGroup:
 
 
 def find_rnns(
-    tensors: Mapping[str, FileTensor], hints: Hints, records: Mapping[str, Record] | None = None
+    tensors: Mapping[str, FileTensor],
+    hints: Hints,
+    records: Mapping[str, Record] | None = None,
+    modules: Mapping[str, ModuleClass] | None = None,
 ) -> list[TensorGroup]:
-    """Return all RNNs among the tensors, in their order: recorded ones, and those found by name."""
+    """Return all RNNs among the tensors, in their order: recorded ones, and those found by name.
+
+    modules: the classes of the modules that the tensors are in, by path.
+    """
     plain = torch_names.plain_names(tuple(tensors))
     records = {
         entry: replace(one, prefix=plain.name(one.prefix)) for entry, one in (records or {}).items()
     }
     values = {name: _plain_tensor(name, plain, tensors) for name in plain.sources}
-    groups = _find_groups(values, replace(hints, prefix=plain.name(hints.prefix)), records)
+    classes = {plain.name(path): one for path, one in (modules or {}).items()}
+    hints = replace(hints, prefix=plain.name(hints.prefix))
+    groups = _find_groups(values, hints, records, classes)
     return [_with_stored_names(group, plain, values) for group in groups]
 
 
@@ -95,7 +106,10 @@ def _with_stored_names(
 
 
 def _find_groups(
-    tensors: Mapping[str, FileTensor], hints: Hints, records: Mapping[str, Record]
+    tensors: Mapping[str, FileTensor],
+    hints: Hints,
+    records: Mapping[str, Record],
+    classes: Mapping[str, ModuleClass],
 ) -> list[TensorGroup]:
     deep = [one.spec.num_layers for one in records.values() if not is_one_vector(one.layout)]
     layers = sum(min(n, len(tensors)) for n in deep)  # whose names are looked for
@@ -111,7 +125,7 @@ def _find_groups(
         as_layout(hints.layout) if hints.layout is not None else None,
         hints.prefix,
     )
-    found = [_group_at_place(tensors, place, hints, len(places) == 1) for place in places]
+    found = [_group_at_place(tensors, place, hints, classes, len(places) == 1) for place in places]
     entries = distinct_names([group.entry for group in found], taken=records)
     found = [replace(group, entry=entry) for group, entry in zip(found, entries, strict=True)]
     groups = [
@@ -138,9 +152,16 @@ def _recorded_group(tensors: Mapping[str, FileTensor], entry: str, one: Record) 
 
 
 def _group_at_place(
-    tensors: Mapping[str, FileTensor], place: RNNPlace, hints: Hints, alone: bool
+    tensors: Mapping[str, FileTensor],
+    place: RNNPlace,
+    hints: Hints,
+    classes: Mapping[str, ModuleClass],
+    alone: bool,
 ) -> TensorGroup:
     entry, free = entry_name(place.entry, None), {"dtype_free": hints.dtype is not None}
+    module = _module_at(place.prefix.rstrip("."), classes) if classes else None
+    if module and "cell" in module.fields:
+        free["cell"] = module.fields["cell"]
     # of several RNNs, cell and reset concern those that do not show them
     first = hints.hidden if alone else {key: getattr(hints, key) for key in ACTIVATIONS}
     weights = _read_rnn(tensors, place.names, entry, hints.spec, hints.layout, first | free)
@@ -149,9 +170,44 @@ def _group_at_place(
         weights = weights if isinstance(more, LayoutError) else more  # meant for another RNN
     if isinstance(weights, Weights):
         entry = entry_name(place.entry, weights.spec)
+        if module is not None:
+            weights = _as_module_says(weights, module, entry, hints)
     names = tuple(place.names.values())
     notes = (f"{', '.join(names)} taken as {', '.join(place.names)}",) if place.short else ()
     return TensorGroup(entry, place.prefix, names, weights, notes)
+
+
+def _module_at(path: str, classes: Mapping[str, ModuleClass]) -> ModuleClass | None:
+    """Return the class of the module at a path, or of the nearest one around it."""
+    while path and path not in classes:
+        path = path.rpartition(".")[0]
+    return classes.get(path)
+
+
+def _as_module_says(
+    weights: Weights, module: ModuleClass, entry: str, hints: Hints
+) -> Weights | ValueError:
+    """Return weights with what their module says about them, or why they cannot be read."""
+    spec, own = weights.spec, module.name.rpartition(".")[2]
+    kind = spec.cell.partition("_")[0].upper() + "Cell" * (weights.layout.name == "torch-cell")
+    if not module.is_torch and (hints.as_class or {}).get(own) != kind:
+        what = f"class {short_repr(module.name)}, read as {kind}"
+        repair = Message(Ask("as_class", {own: kind}))
+        return UndecidedError(
+            f"{entry}: {what}: the file does not show what another class computes; if it computes"
+            " the same from its weights, pass " + repair,
+            [checked_rnn_of(weights)],
+            ["as_class"],
+            what,
+            repair,
+        )
+    found = {name: getattr(spec, name) for name in module.fields} | {"bias": spec.bias != "none"}
+    wrong = [name for name, value in module.fields.items() if value != found[name]]
+    if wrong:
+        told = ", ".join(f"{name} {short(module.fields[name])}" for name in wrong)
+        have = ", ".join(f"{name} {found[name]}" for name in wrong)
+        return LayoutError(f"{entry}: its module has {told}, its tensors are of {have}")
+    return weights_of(replace(checked_rnn_of(weights), batch_first=module.batch_first))
 
 
 def _read_rnn(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +41,7 @@ class Hints:
     activation: str | None = None
     dtype: Any = None  # of the result
     format: str | None = None  # of the file
-    as_class: Mapping[str, str] | None = None  # class of a Keras file -> the one to read it as
+    as_class: Mapping[str, str] | None = None  # class of the file -> the one to read it as
     config: Any = None  # the file of the config of a Keras model whose weights are in another
     mmap: bool = True  # whether the file may be mapped into memory
 
@@ -57,12 +57,12 @@ class Hints:
         check_hints(self.hidden, self.spec, "the spec")
         names = self.as_class or {}
         if not isinstance(names, Mapping) or not all(
-            isinstance(name, str) and str(kind).removesuffix("Cell") in CELLS
+            isinstance(name, str) and str(kind).removesuffix("Cell") in (*CELLS, "RNN")
             for name, kind in names.items()
         ):
             raise SpecError(
                 f"as_class is {names!r}, need a dict from classes of the file to some of"
-                f" {', '.join(CELLS)}, or LSTMCell ... for a class of cells"
+                f" {', '.join(CELLS)}, RNN, or LSTMCell ... for a class of cells"
             )
 
 
@@ -160,6 +160,20 @@ def stored_tensor(dtype: str, shape: Any, data: memoryview | bytes, what: str) -
     return FileTensor(dtype, sizes, lambda: np.frombuffer(data, stored).reshape(sizes))
 
 
+@dataclass(frozen=True)
+class ModuleClass:
+    """The class of a module in a file, and what the module says about the RNN that it is.
+
+    name: with its Python module. is_torch: is it one of torch's own RNNs? Another class may compute
+    anything. fields: of a Spec. batch_first: whether its x is (N, T, I); None if it does not say.
+    """
+
+    name: str
+    is_torch: bool
+    fields: Mapping[str, Any]
+    batch_first: bool | None
+
+
 @dataclass
 class TensorSet:
     """Tensors by name, in the file's order, and the file's own metadata.
@@ -167,6 +181,8 @@ class TensorSet:
     notes: what a user of the result should know ("weight_norm of lstm.weight_hh_l0 folded").
     unread: what is in the file and was not read, by name: its class ("argparse.Namespace").
     values: names of what the file has beside tensors (epoch), of which the first are enough.
+    modules: the classes of the modules that have the tensors, by path, if the file has modules.
+    made: the names of tensors that the file does not have by these names: of modules, or computed.
     forget: gives back the memory of what was read, if it can be read again.
     copy: given a file descriptor and a chunk of a tensor, lets the system copy the chunk from the
         file it was read from; returns the number of bytes copied, 0 if that is not possible.
@@ -177,6 +193,8 @@ class TensorSet:
     notes: list[str] = field(default_factory=list)
     unread: dict[str, str] = field(default_factory=dict)
     values: list[str] = field(default_factory=list)
+    modules: Mapping[str, ModuleClass] = field(default_factory=dict)
+    made: Collection[str] = frozenset()
     forget: Callable[[], None] = lambda: None
     copy: Callable[[int, memoryview], int] = lambda out, chunk: 0
 

@@ -195,7 +195,8 @@ def _read_unknown_class(node: Node, kind: str, accepted: Mapping[str, str]) -> s
     if name not in accepted:
         node[_UNKNOWN] = name
     suffix = "Cell" if kind.endswith("Cell") else ""
-    node["class_name"] = accepted.get(name, kind).removesuffix("Cell") + suffix
+    read_as = accepted.get(name, kind).removesuffix("Cell")
+    node["class_name"] = ("SimpleRNN" if read_as == "RNN" else read_as) + suffix
     node["module"], node["registered_name"] = "keras.layers", None
     return name
 

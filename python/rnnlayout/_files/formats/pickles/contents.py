@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.nested import walk_leaves
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
 from rnnlayout._model.errors import FileError
 from rnnlayout._sources.mismatch import list_names
@@ -15,10 +14,10 @@ from .machine import UnreadObject
 
 _MOST_KINDS, _MOST_NAMES = 20, 3  # in notes
 
-_WHOLE = "it is a whole module; if you trust it, load it with torch and save module.state_dict()"
 _ADVICE = {
-    "torch.nn.": _WHOLE,
-    "__main__.": _WHOLE,
+    "__torch__.": "the tensors of a program have no names after torch.jit.freeze(); save the"
+    " program that it was made from",
+    "packed weights": "a state_dict does not say which; save the whole module, torch.save(module)",
     "torch.ScriptObject": "it is a quantized module with packed weights; save the state_dict of the"
     " module that it was made from",
     "torch.storage._load_from_bytes": "it is a tensor that pickle.dump() wrote; if you trust the"
@@ -31,15 +30,18 @@ _OTHERWISE = (
 
 
 def tensors_of_pickle(
-    file: InputFile, found: Any, tensor_of: Callable[[Any], FileTensor | None]
+    file: InputFile,
+    leaves: Iterable[tuple[str, Any]],
+    tensor_of: Callable[[Any], FileTensor | None],
 ) -> TensorSet:
-    """Return the tensors of a pickle, named by the keys that lead to them, joined by dots.
+    """Return the tensors of a pickle.
 
+    leaves: what it has, each with the keys that lead to it, joined by dots.
     tensor_of: returns the tensor that an object is, None if it is not one.
     Raises FileError if there are none, or two would have the same name.
     """
     read = TensorSet({})
-    for name, _, _, value in walk_leaves(file, found):
+    for name, value in leaves:
         tensor = tensor_of(value)
         if tensor is not None:
             file.budget.charge("arrays", tensor.nbytes)  # many may be views of one storage

@@ -24,6 +24,7 @@ from rnnlayout._model.errors import FileError
 _CHARGED = 1024  # steps at once
 _CALL_STEPS = 12  # of a name or a call
 _LONGEST_NAME = 200  # characters
+_LONGEST_LINE = 100  # characters of a number
 _COPIED_NBYTES = 4096  # longer byte strings are views of the file
 
 Makers = Mapping[str, Callable[..., Any]]
@@ -40,6 +41,21 @@ class UnreadObject:
 
     def build(self, state: Any) -> None:
         """Take no notice of its state."""
+
+
+class PickledSet(UnreadObject):
+    """A set. texts: the texts in it."""
+
+    __slots__ = ("texts",)
+
+    def __init__(self, items: Any = ()) -> None:
+        super().__init__("set")
+        self.texts: set[str] = set()
+        self.build(items)
+
+    def build(self, state: Any) -> None:
+        """Take more items."""
+        self.texts.update(one for one in state if isinstance(one, str))
 
 
 class PickledDict(dict[Any, Any]):
@@ -65,6 +81,7 @@ CONTAINERS: Makers = {
     "collections.OrderedDict": ordered_dict,
     "collections.Counter": ordered_dict,
     "collections.defaultdict": lambda *_: PickledDict(),
+    **dict.fromkeys(("builtins.set", "__builtin__.set"), PickledSet),
 }
 
 
@@ -75,15 +92,18 @@ def load_pickle(
     persistent: Persistent,
     file: InputFile,
     encoding: str = "utf-8",
+    unknown: Callable[[str], Any] = UnreadObject,
 ) -> tuple[Any, int]:
     """Return the object of the pickle that begins at data[at], and where it ends.
 
     data: bytes, or a memory map. makers: by the name of a function or class, the function to call
     instead. persistent: returns the object for a persistent id. encoding: how to decode the byte
-    strings of Python 2. Raises FileError for an instruction that is not harmless, for a pickle that
-    is cut short or wrong, and for one that exceeds the budget of its file.
+    strings of Python 2. unknown: makes an object of any other class, given its name.
+    Raises FileError for an instruction that is not harmless, for a pickle that is cut short or
+    wrong, and for one that exceeds the budget of its file.
     """
-    what, machine = str(file), _PickleMachine(makers, persistent, encoding, file.budget)
+    what = str(file)
+    machine = _PickleMachine(makers, persistent, encoding, unknown, file.budget)
     try:
         return machine.run(memoryview(data), at, what)
     except FileError as error:
@@ -98,10 +118,15 @@ def load_pickle(
 
 class _PickleMachine:
     def __init__(
-        self, makers: Makers, persistent: Persistent, encoding: str, budget: Budget
+        self,
+        makers: Makers,
+        persistent: Persistent,
+        encoding: str,
+        unknown: Callable[[str], Any],
+        budget: Budget,
     ) -> None:
         self.makers, self.persistent, self.encoding = makers, persistent, encoding
-        self.budget = budget
+        self.unknown, self.budget = unknown, budget
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
@@ -123,6 +148,13 @@ class _PickleMachine:
                     break
                 self.name(module.decode(), name.decode())
                 at += len(module) + len(name) + 2
+                continue
+            if code in _LINES:
+                line, *rest = bytes(data[at : at + _LONGEST_LINE]).split(b"\n", 1)
+                if not rest:
+                    break
+                self.push(_LINES[code](line))
+                at += len(line) + 1
                 continue
             if code not in _INSTRUCTIONS:
                 byte = at - 1 - start
@@ -182,7 +214,7 @@ class _PickleMachine:
         make = self.makers.get(target.name)
         if make:
             self.count_copied(args)
-        self.stack.append(make(*args) if make else UnreadObject(target.name))
+        self.stack.append(make(*args) if make else self.unknown(target.name))
 
     def count_copied(self, values: Any) -> None:
         """Count what may be copied: a pickle can pass one long text or tuple again and again."""
@@ -251,7 +283,7 @@ _STEPS: dict[str, Callable[[_PickleMachine, memoryview], Any]] = {
     "EMPTY_DICT": lambda m, a: m.push({}),
     "SETITEM": lambda m, a: m.set(m.pop(2)),
     "SETITEMS": lambda m, a: m.set(m.items()),
-    "EMPTY_SET": lambda m, a: m.push(UnreadObject("set")),
+    "EMPTY_SET": lambda m, a: m.push(PickledSet()),
     "ADDITEMS": lambda m, a: m.append(m.items()),
     "FROZENSET": lambda m, a: m.call(UnreadObject("frozenset"), m.items()),
     "BINGET": lambda m, a: m.push(m.memo[a[0]]),
@@ -266,6 +298,11 @@ _STEPS: dict[str, Callable[[_PickleMachine, memoryview], Any]] = {
     "BINPERSID": lambda m, a: m.push(m.persistent(m.pop(1)[0])),
 }  # fmt: skip
 _STOP, _GLOBAL = pickle.STOP[0], pickle.GLOBAL[0]
+# The numbers of protocol 1, as text: 01 is True.
+_LINES: dict[int, Callable[[bytes], Any]] = {
+    pickle.INT[0]: lambda line: bool(int(line)) if len(line) == 2 and line[0] == 48 else int(line),
+    pickle.LONG[0]: lambda line: int(line.removesuffix(b"L")),
+}
 # The bytes of an argument's length, where the instruction has one.
 _LENGTHS = {
     pickletools.TAKEN_FROM_ARGUMENT1: 1,

@@ -1,8 +1,9 @@
-"""torch's files read as tensors, without torch: what torch.load(weights_only=True) reads of them.
+"""torch's files read as tensors, without torch and without running anything in them.
 
-There are two forms: a zip archive with data.pkl and one member per storage (torch 1.6 and later),
-and five pickles followed by the storages (before 1.6, and later on request). A pickle alone, which
-has no tensors of torch, is read too: it may have NumPy arrays.
+torch.save() has two forms: a zip archive with data.pkl and one member per storage (torch 1.6 and
+later), and five pickles followed by the storages (before 1.6, and later on request). TorchScript
+writes the former with programs beside it (script.py), torch.export another archive (exported.py).
+A pickle alone, which has no tensors of torch, is read too: it may have NumPy arrays.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import mmap
 import re
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from reprlib import repr as short
 from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.formats.content import TAR, TAR_AT, TORCH, ZIP
+from rnnlayout._files.formats.content import TORCH, ZIP, content_of_tar
 from rnnlayout._files.formats.pickles import machine, numpy_arrays
 from rnnlayout._files.formats.pickles.machine import CONTAINERS, Makers, UnreadObject
 from rnnlayout._files.tensor_sets.file_limits import (
@@ -25,6 +28,11 @@ from rnnlayout._files.tensor_sets.file_limits import (
     read_member,
 )
 from rnnlayout._model.errors import FileError
+
+from .exported import is_exported, read_exported
+from .modules import PickledObject
+from .quantized import QuantizedTensor
+from .script import read_programs
 
 # The storage classes, and the dtypes of their elements.
 _STORAGES = {
@@ -98,8 +106,8 @@ def _view_span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 
 def read_torch_file(path: InputFile) -> Any:
-    """Return what torch.load() would: containers and numbers, a TorchTensor per tensor, and an
-    UnreadObject for everything else.
+    """Return what torch.load() would: containers and numbers, a TorchTensor per tensor, a
+    PickledObject for an object, and an UnreadObject for everything else.
 
     Raises FileError if it is not such a file, is damaged, or asks for more than data.
     """
@@ -109,20 +117,25 @@ def read_torch_file(path: InputFile) -> Any:
         return _read_zip(path, file)
     if match := TORCH.match(file):
         return _read_old(path, file, match.end())
-    if file[TAR_AT : TAR_AT + len(TAR)] == TAR:
-        raise FileError(f"{path} is a tar archive, written by torch before 0.2: {AGAIN}")
+    if tar := content_of_tar(file[:4096]):
+        raise FileError(f"{path} is {tar.what}: {tar.repair}")
     if head[:1] == b"\x80":  # of NumPy arrays. Texts of Python 2 may be their bytes
         found, storages, _ = _load_pickled(path, file, 0, encoding="latin-1")
         if storages:
             raise FileError(f"{path}: the storages of its tensors are missing: it is cut short")
         return found
     raise FileError(
-        f"{path} was not written by torch.save(), nor by pickle.dump() with protocol 2 or later"
+        f"{path} was not written by torch.save(), nor by pickle.dump() with protocol 2 or later:"
+        " a pickle of an older protocol has to be written again"
     )
 
 
 def _load_pickled(
-    path: InputFile, data: Any, at: int, encoding: str = "utf-8"
+    path: InputFile,
+    data: Any,
+    at: int,
+    encoding: str = "utf-8",
+    unknown: Callable[[str], Any] = PickledObject,
 ) -> tuple[Any, dict[str, TorchStorage], int]:
     """Return the object of the pickle at data[at], the storages of its tensors, and its end."""
     storages: dict[str, TorchStorage] = {}
@@ -142,7 +155,7 @@ def _load_pickled(
         what = f"{path}: storage {key[:50]!r}"
         return storages.setdefault(key, TorchStorage(dtype, numel, what))
 
-    found, end = machine.load_pickle(data, at, _MAKERS, persistent, path, encoding)
+    found, end = machine.load_pickle(data, at, _MAKERS, persistent, path, encoding, unknown)
     return found, storages, end
 
 
@@ -152,13 +165,28 @@ def _load_pickled(
 def _read_zip(path: InputFile, file: mmap.mmap | bytes) -> Any:
     with open_zip(path) as archive:
         names = {info.filename: info for info in archive.infolist()}
-        _check_kind(path, list(names))
+        order = next((n for n in names if re.fullmatch(r"[^/]+/byteorder", n)), None)
+        if order and read_member(archive, order) != b"little":
+            raise FileError(f"{path} was written on a big-endian machine: {AGAIN}")
+        if is_exported(names):
+            return read_exported(path, archive, partial(_tensor_in_member, path, file))
+        if any(name.endswith("/.data/extern_modules") for name in names):
+            raise FileError(
+                f"{path} is a torch.package archive, which contains code: if you trust it, load it"
+                " with torch.package.PackageImporter and torch.save() its state_dict()"
+            )
         root = next((n[:-8] for n in names if re.fullmatch(r"[^/]+/data\.pkl", n)), None)
         if root is None:
             raise FileError(f"{path} was not written by torch.save(): it has no data.pkl")
-        if f"{root}byteorder" in names and read_member(archive, f"{root}byteorder") != b"little":
-            raise FileError(f"{path} was written on a big-endian machine: {AGAIN}")
-        found, storages, _ = _load_pickled(path, read_member(archive, f"{root}data.pkl"), 0)
+        objects: list[PickledObject] = []
+
+        def unknown(name: str) -> PickledObject:
+            objects.append(PickledObject(name))
+            return objects[-1]
+
+        pickled = read_member(archive, f"{root}data.pkl")
+        found, storages, _ = _load_pickled(path, pickled, 0, unknown=unknown)
+        read_programs(path, archive, root, objects)
         for key, one in storages.items():
             info = names.get(f"{root}data/{key}")
             if info is None:
@@ -169,22 +197,20 @@ def _read_zip(path: InputFile, file: mmap.mmap | bytes) -> Any:
         return found
 
 
-def _check_kind(path: InputFile, names: list[str]) -> None:
-    """Refuse, by their names, other zip archives that torch writes."""
-    tails = {name.partition("/")[2] for name in names}
-    program = "serialized_exported_program.json"
-    exported = program in names or tails & {program, "archive_format", "models/model.json"}
-    for kind, found, load in (
-        ("TorchScript", "constants.pkl" in tails or any(t.startswith("code/") for t in tails),
-         "torch.jit.load()"),
-        ("torch.export", exported, "torch.export.load()"),
-        ("torch.package", ".data/extern_modules" in tails, "torch.package.PackageImporter"),
-    ):  # fmt: skip
-        if found:
-            raise FileError(
-                f"{path} is a {kind} archive, which contains code: if you trust it, load it with"
-                f" {load} and torch.save() its state_dict()"
-            )
+def _tensor_in_member(
+    path: InputFile,
+    file: mmap.mmap | bytes,
+    dtype: str,
+    info: zipfile.ZipInfo,
+    offset: Any,
+    shape: list[Any],
+    strides: list[Any],
+) -> TorchTensor:
+    """Return a tensor whose storage is a member of an archive."""
+    numel = info.file_size // _carrier(dtype).itemsize
+    storage = TorchStorage(dtype, numel, f"{path}: {info.filename[:100]!r}")
+    storage.place(file, _member_start(file, info, storage.what))
+    return _view_storage(storage, dtype, offset, shape, strides)
 
 
 def _member_start(file: mmap.mmap | bytes, info: zipfile.ZipInfo, what: str) -> int:
@@ -261,6 +287,17 @@ def _rebuild_parameter(data: Any, *_: Any) -> Any:
     return data
 
 
+def _rebuild_qtensor(
+    storage: Any, offset: Any, shape: Any, strides: Any, scheme: Any, *_: Any
+) -> UnreadObject:
+    if isinstance(storage, UnreadObject):
+        return storage
+    integers = _view_storage(storage, storage.dtype, offset, shape, strides)
+    if not isinstance(scheme, (tuple, list)) or len(scheme) not in (3, 4):
+        return UnreadObject("torch._utils._rebuild_qtensor")
+    return QuantizedTensor(integers, scheme)
+
+
 def _rebuild_from_type(make: Any, kind: Any, args: Any, state: Any) -> Any:
     name = make.name if isinstance(make, UnreadObject) else ""
     maker = _MAKERS.get(name) if name.startswith("torch._utils.") else None
@@ -277,4 +314,15 @@ _MAKERS: Makers = {
     "torch._utils._rebuild_parameter": _rebuild_parameter,
     "torch._utils._rebuild_parameter_with_state": _rebuild_parameter,
     "torch._tensor._rebuild_from_type_v2": _rebuild_from_type,
-}
+    "torch._utils._rebuild_qtensor": _rebuild_qtensor,
+    "torch._dynamo.eval_frame.OptimizedModule": lambda module, *_: module,  # of torch.compile()
+    # TorchScript's containers of one type, and the objects of protocol 1
+    **dict.fromkeys(
+        [f"torch.jit._pickle.{name}" for name in
+         ("build_intlist", "build_tensorlist", "build_doublelist", "build_boollist",
+          "restore_type_tag")],
+        lambda found, *_: found,
+    ),
+    **dict.fromkeys(("copyreg._reconstructor", "copy_reg._reconstructor"),
+                    lambda kind, *_: PickledObject(kind.name)),
+}  # fmt: skip

@@ -1,6 +1,8 @@
-"""torch: .pt, .pth and .ckpt, a state_dict or a checkpoint that contains state_dicts.
+"""torch: .pt, .pth and .ckpt, a state_dict, a whole module, a TorchScript program, or a checkpoint
+that contains some.
 
-.pkl and .pickle are the same or pickles of NumPy arrays; they are only read.
+.pkl and .pickle are the same or pickles of NumPy arrays, .pt2 is a program of torch.export; these
+are only read.
 
 Files are read without torch (archive.py), so nothing that they name is imported. torch is needed to
 write them, and to convert the RNNs in a checkpoint without changing the rest.
@@ -40,6 +42,8 @@ from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.mismatch import list_names
 
 from . import archive
+from .modules import ModuleWalk
+from .quantized import unpack_weights
 
 _DTYPES = {name: dtype for dtype, name in FLOAT8.items()}
 
@@ -47,15 +51,28 @@ _DTYPES = {name: dtype for dtype, name in FLOAT8.items()}
 def _read_checkpoint(file: InputFile) -> TensorSet:
     """Return the tensors of a checkpoint, named by the keys that lead to them, joined by dots.
 
-    Raises FileError if it is malformed, or has no tensors outside of what is not read: a
-    TorchScript archive, a pickled module.
+    Raises FileError if it is malformed, or has no tensors outside of what is not read.
     """
     found = archive.read_torch_file(file)
-    tensor_set = tensors_of_pickle(file, found, _tensor_of_value)
-    return replace(tensor_set, metadata=_read_metadata(found))
+    walk, packed = ModuleWalk(file), list[str]()
+    leaves = walk.leaves((name, value) for name, _, _, value in walk_leaves(file, found))
+    try:
+        read = unpack_weights(leaves, walk.classes, packed, walk.names)
+        tensor_set = tensors_of_pickle(file, read, _tensor_of_value)
+    finally:
+        walk.forget()
+    return replace(
+        tensor_set,
+        metadata=_read_metadata(found),
+        notes=[*tensor_set.notes, *packed],
+        modules=walk.classes,
+        made=walk.names,
+    )
 
 
 def _tensor_of_value(value: Any) -> FileTensor | None:
+    if isinstance(value, FileTensor):
+        return value
     if isinstance(value, archive.TorchTensor):
         return FileTensor(FLOAT8.get(value.dtype, value.dtype), value.shape, value.bits)
     if isinstance(value, PickledArray) and value.array is not None:
@@ -141,8 +158,17 @@ def _replace_in_checkpoint(
     pairs: Pairs,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Copy a checkpoint with other RNNs; keep all else: order, numbers, shared storages."""
+    """Copy a checkpoint with other RNNs; keep all else: order, numbers, shared storages.
+
+    If an RNN is in a module or program, which cannot be written again, write a state_dict.
+    """
     torch = _import_torch(out)
+    if any(name in tensor_set.made for group, _ in pairs for name in group.names):
+        if not out.dry_run:
+            _write_checkpoint(out, tensor_set, progress)
+        beside = [*tensor_set.values, *tensor_set.unread]
+        left_out = f", without {list_names(beside, 3)}" if beside else ""
+        return [f"the new file is a state_dict of the modules in {path.name}{left_out}"]
     found = _load_with_torch(torch, path, tensor_set.unread.values())
     at = {name: place for name, *place, _ in walk_leaves(path, found, torch.is_tensor)}
     old = {name for group, _ in pairs for name in group.names}
@@ -168,8 +194,12 @@ def _replace_in_checkpoint(
     return []
 
 
-FORMAT = TensorFormat(".pt", _read_checkpoint, _write_checkpoint, _replace_in_checkpoint)
-PICKLE = TensorFormat(".pkl", _read_checkpoint, None)
+_HINTS = ("as_class",)
+FORMAT = TensorFormat(
+    ".pt", _read_checkpoint, _write_checkpoint, _replace_in_checkpoint, hints=_HINTS
+)
+PICKLE = TensorFormat(".pkl", _read_checkpoint, None, hints=_HINTS)
+PT2 = TensorFormat(".pt2", _read_checkpoint, None)
 
 
 def _load_with_torch(torch: Any, path: InputFile, unread: Iterable[str]) -> Any:

@@ -1,0 +1,148 @@
+"""Whole modules in a pickle, of torch.save(model) or TorchScript: the tensors that state_dict()
+would have, by its names, and what torch's RNNs among the modules say about themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rnnlayout._files.formats.pickles.machine import PickledSet, UnreadObject
+from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.nested import ALONE, LONGEST, MOST_DEEP
+from rnnlayout._files.tensor_sets.tensor_set import ModuleClass
+from rnnlayout._model.errors import FileError
+from rnnlayout._sources.torch_modules import torch_fields
+
+SCRIPT = "__torch__."  # the classes of TorchScript
+_MANGLED = re.compile(r"___torch_mangle_\d+\.")
+_RNN = re.compile(
+    r"torch\.(?:nn\.modules\.rnn\.|nn\.utils\.parametrize\.Parametrized"
+    r"|(?:ao\.)?nn\.quant\w+(?:\.dynamic)?\.modules\.rnn\.)((?:LSTM|GRU|RNN)(?:Cell)?)"
+)
+_PACKED = ("param", "_packed_weight_ih", "_packed_weight_hh")  # attributes of quantized modules
+# Of the budget, for what a module has: one that is used twice is visited twice.
+_VISIT_STEPS, _TENSOR_STEPS = 8, 40
+
+
+class PickledObject(UnreadObject):
+    """An object of an unknown class. state: that of a module, or of packed weights. program: what
+    the program in a TorchScript archive says about its class.
+    """
+
+    __slots__ = ("program", "state")
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.state: Any = None
+        self.program: Mapping[str, Any] = {}
+
+    @property
+    def is_script(self) -> bool:
+        """Is its class one of TorchScript?"""
+        return self.name.startswith(SCRIPT)
+
+    @property
+    def is_module(self) -> bool:
+        """Is it a module?"""
+        mark = "training" if self.is_script else "_modules"
+        return isinstance(self.state, dict) and mark in self.state
+
+    @property
+    def class_name(self) -> str:
+        """The name of the class that the program was made from."""
+        return _MANGLED.sub("", self.name.removeprefix(SCRIPT))
+
+    @property
+    def rnn(self) -> str:
+        """Which RNN or cell of torch it is: LSTM, GRUCell ...; "" if it is none."""
+        match = _RNN.fullmatch(self.class_name)
+        return match[1] if match else ""
+
+    def build(self, state: Any) -> None:
+        """Keep the state if it may have weights: others may refer to anything in the file."""
+        packed = isinstance(state, tuple) and self.name == "torch.ScriptObject"
+        if packed or self.is_script or (isinstance(state, dict) and "_modules" in state):
+            self.state = state
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Yield what a module has: what state_dict() has of it, then its modules."""
+        if self.is_script:  # packed weights have the biases of a cell too
+            doubles = {
+                f"bias_{end}" for end in ("ih", "hh") if f"_packed_weight_{end}" in self.state
+            }
+            yield from (one for one in self.state.items() if one[0] not in doubles)
+            return
+        hidden = self.state.get("_non_persistent_buffers_set")
+        left_out = hidden.texts if isinstance(hidden, PickledSet) else ()
+        for part in ("_parameters", "_buffers", "_modules"):
+            found = self.state.get(part)
+            for key, value in found.items() if isinstance(found, dict) else ():
+                if part != "_buffers" or key not in left_out:
+                    yield key, value
+        yield from ((key, self.state[key]) for key in _PACKED if key in self.state)
+
+
+class ModuleWalk:
+    """Walks through the modules of a file. classes: the class of each module that it met by its
+    path. names: those of their tensors.
+    """
+
+    def __init__(self, file: InputFile) -> None:
+        self.classes: dict[str, ModuleClass] = {}
+        self.names: set[str] = set()
+        self._file, self._seen = file, list[PickledObject]()
+
+    def leaves(self, leaves: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        """Yield the leaves of containers, and in the place of a module its tensors."""
+        for name, value in leaves:
+            met = len(self.names)
+            if isinstance(value, PickledObject) and value.is_module:
+                yield from self._leaves_of("" if name == ALONE else name, value, 0)
+            if len(self.names) == met:  # a leaf, or a module without tensors
+                yield name, value
+
+    def forget(self) -> None:
+        """Free what the modules have, which may refer to them."""
+        for module in self._seen:
+            module.state = None
+
+    def _leaves_of(self, path: str, module: PickledObject, depth: int) -> Iterator[tuple[str, Any]]:
+        if depth > MOST_DEEP:
+            raise FileError(f"{self._file}: modules nested {depth} deep: refused")
+        self._seen.append(module)
+        self.classes[path] = _describe(module)
+        for key, value in module.items():
+            self._file.budget.charge("steps", _VISIT_STEPS)
+            if type(key) is not str or value is None:
+                continue
+            if len(path) + len(key) > LONGEST:
+                raise FileError(
+                    f"{self._file}: a name of {len(path) + len(key)} characters: refused"
+                )
+            name = f"{path}.{key}" if path else key
+            if isinstance(value, PickledObject) and value.is_module:
+                yield from self._leaves_of(name, value, depth + 1)
+            elif not module.is_script or _is_tensor(value):
+                self._file.budget.charge("steps", _TENSOR_STEPS)
+                self._file.budget.charge("names", len(path))
+                self.names.add(name)
+                yield name, value
+
+
+def _is_tensor(value: Any) -> bool:
+    """Is an attribute of a program a tensor, or packed weights?"""
+    if isinstance(value, UnreadObject):
+        return isinstance(value, PickledObject) and value.state is not None
+    return not isinstance(value, (dict, list, tuple, str, int, float))
+
+
+def _describe(module: PickledObject) -> ModuleClass:
+    said = ChainMap({}, module.program, module.state)  # type: ignore[arg-type]
+    is_torch = bool(module.rnn) and "forward" not in module.state  # set on it: not its class's
+    fields = torch_fields(module.rnn, said) if module.rnn or "mode" in said else {}
+    batch_first = said.get("batch_first")
+    batch_first = batch_first if fields and isinstance(batch_first, bool) else None
+    return ModuleClass(module.class_name, is_torch, fields, batch_first)

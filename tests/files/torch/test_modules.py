@@ -1,0 +1,452 @@
+"""Whole modules, TorchScript and torch.export: torch writes the file and computes the outputs."""
+
+import collections
+import io
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+from files.hostile.good import archive as zip_of
+from marks import pairwise
+from oracles.frameworks import inputs, run_torch, seeded, torch_cell, torch_module
+from oracles.reference import GATES, Run, distance_between, forward, from_cudnn
+from torch.nn.utils import parametrizations, prune
+
+import rnnlayout as rl
+from rnnlayout._cli import main as _cli
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch deprecates half of what is used here
+
+T, N, I, H = 5, 3, 11, 8  # noqa: E741
+OPTIONS = {
+    "plain": {},
+    "both ways": {"bidirectional": True},
+    "two layers": {"num_layers": 2},
+    "two layers both ways": {"num_layers": 2, "bidirectional": True},
+    "no biases": {"bias": "none"},
+    "projected": {"proj_size": 5},
+}
+
+
+class Net(torch.nn.Module):
+    """An RNN in a module of the user's own, with another layer before it."""
+
+    def __init__(self, rnn):
+        super().__init__()
+        self.before = torch.nn.Linear(I, I)
+        self.enc = rnn
+
+    def forward(self, x):
+        return self.enc(self.before(x))[0]
+
+
+NESTED = {"alone": lambda rnn: rnn, "in a list": torch.nn.Sequential, "in a module": Net}
+
+
+def save_zip(path, model, x):
+    torch.save(model, path)
+
+
+def save_old(path, model, x):
+    torch.save(model, path, _use_new_zipfile_serialization=False)
+
+
+def save_first_protocol(path, model, x):
+    torch.save(model, path, pickle_protocol=1)
+
+
+def save_old_first_protocol(path, model, x):
+    torch.save(model, path, pickle_protocol=1, _use_new_zipfile_serialization=False)
+
+
+def save_last_protocol(path, model, x):
+    torch.save({"epoch": 3, "model": model}, path, pickle_protocol=5)
+
+
+def save_script(path, model, x):
+    torch.jit.save(torch.jit.script(model), path)
+
+
+def save_trace(path, model, x):
+    torch.jit.save(torch.jit.trace(model, x), path)
+
+
+def save_exported(path, model, x):
+    with torch.no_grad():
+        torch.export.save(torch.export.export(model, (x,)), path)
+
+
+SAVERS = {
+    "zip": (save_zip, ".pt"), "old": (save_old, ".pt"), "protocol 1": (save_first_protocol, ".pt"),
+    "old, protocol 1": (save_old_first_protocol, ".pth"),
+    "protocol 5, in a dict": (save_last_protocol, ".ckpt"), "script": (save_script, ".pt"),
+    "trace": (save_trace, ".pt"), "export": (save_exported, ".pt2"),
+}  # fmt: skip
+
+
+def is_rnn(module):
+    return isinstance(module, (torch.nn.RNNBase, torch.nn.RNNCellBase))
+
+
+def written(path, model, saver, x=None):
+    """Return the file, and what precedes the names of state_dict() in it."""
+    write, suffix = SAVERS[saver]
+    path = path.with_name(path.name + suffix)
+    write(path, model.eval(), torch.zeros(T, N, I) if x is None else x)
+    return path, "model." if suffix == ".ckpt" else ""
+
+
+def bits(tensor):
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def assert_same_tensors(found, state, prefix):
+    """Assert that all tensors of state_dict() are in the file, with the same names and bits."""
+    ours = {
+        prefix_of(entry) + name: array.tobytes()
+        for entry, one in found.items() for name, array in one.items()
+    }  # fmt: skip
+    theirs = {prefix + name: bits(tensor) for name, tensor in state.items()}
+    assert {name: theirs[name] for name in theirs if name in ours} == ours
+    assert set(found.others) == theirs.keys() - ours.keys()
+
+
+def prefix_of(entry):
+    return "" if entry in ("lstm", "gru", "rnn") else f"{entry}."
+
+
+def assert_same_outputs(weights, module, batch_first, *labels):
+    """Assert that both are as near to the exact result as float32 can be."""
+    spec = weights.spec
+    x, h0, c0 = inputs(seeded(*labels), spec)
+    exact = forward(from_cudnn(rl.pack(module), spec), spec, x, h0, c0)
+    module.batch_first = False
+    state = h0 if c0 is None else (h0, c0)
+    if batch_first:
+        y, end = weights.rnn()(np.ascontiguousarray(x.swapaxes(0, 1)), state)
+        y = y.swapaxes(0, 1)
+    else:
+        y, end = weights.rnn()(x, state)
+    ours = Run(y, *(end if c0 is not None else [end]))
+    assert distance_between(ours, run_torch(module, x, h0, c0), exact) <= 1
+
+
+def fits(saver, cell, option, nested, batch_first):
+    return option != "projected" or cell == "lstm"
+
+
+@pytest.mark.parametrize(
+    "saver, cell, option, nested, batch_first",
+    pairwise(SAVERS, GATES, OPTIONS, NESTED, [False, True], fits=fits),
+)
+def test_every_saver(saver, cell, option, nested, batch_first, tmp_path):
+    spec = rl.Spec(cell, I, H, **OPTIONS[option])
+    module = torch_module(spec, seeded(saver, cell, option))
+    module.batch_first = batch_first
+    model = NESTED[nested](module)
+    path, prefix = written(tmp_path / "m", model, saver)
+    told = saver != "export"
+    found = rl.load(path, **({} if told or not cell.startswith("rnn") else {"cell": cell}))
+    (weights,) = found.values()
+    assert weights.spec == spec and weights.layout == rl.layout("torch")
+    assert weights.batch_first == (batch_first if told else None)
+    assert_same_tensors(found, model.state_dict(), prefix)
+    assert weights.pack().tobytes() == rl.pack(module).tobytes()
+    assert_same_outputs(weights, module, batch_first and told, saver, cell, option)
+
+
+@pytest.mark.parametrize(
+    "saver, cell", pairwise([s for s in SAVERS if s not in ("trace", "export")], GATES)
+)
+def test_cells(saver, cell, tmp_path):
+    spec = rl.Spec(cell, I, H)
+    module = torch_cell(spec, seeded(cell))
+    path, _ = written(tmp_path / "m", module, saver)
+    (weights,) = rl.load(path).values()
+    assert weights.spec == spec and weights.layout == rl.layout("torch-cell")
+    assert weights.pack().tobytes() == rl.pack(module).tobytes()
+
+
+@pytest.mark.parametrize("saver", ["trace", "export"])
+def test_a_plain_cell_that_was_traced_is_asked_for(saver, tmp_path):
+    module = torch.nn.RNNCell(I, H, nonlinearity="relu")
+    path, _ = written(tmp_path / "m", module, saver, torch.zeros(N, I))
+    found = rl.load(path)
+    assert list(found.undecided) == ["rnn"]
+    assert rl.load(path, cell="rnn_relu")["rnn"].spec.cell == "rnn_relu"
+
+
+@pytest.mark.parametrize("saver, dtype", pairwise(SAVERS, ["float16", "bfloat16", "float64"]))
+def test_other_dtypes(saver, dtype, tmp_path):
+    module = torch.nn.GRU(I, H, 2).to(getattr(torch, dtype))
+    x = torch.zeros(T, N, I, dtype=getattr(torch, dtype))
+    path, _ = written(tmp_path / "m", module, saver, x)
+    found = rl.load(path)
+    (weights,) = found.values()
+    assert weights.spec.dtype == dtype
+    for name, tensor in module.state_dict().items():
+        assert weights[name].tobytes() == bits(tensor)
+
+
+def shared():
+    """Two names for one module, and one tensor in two modules."""
+    model = torch.nn.ModuleDict({"a": torch.nn.GRU(I, H), "b": torch.nn.GRU(I, H)})
+    model["c"] = torch.nn.Sequential(model["a"])
+    model["b"].weight_hh_l0 = model["a"].weight_hh_l0
+    return model
+
+
+class Calls(torch.nn.Module):
+    """forward() of all RNNs, which a ModuleDict lacks."""
+
+    def __init__(self, parts):
+        super().__init__()
+        self.a, self.b, self.c = parts["a"], parts["b"], parts["c"]
+
+    def forward(self, x):
+        return self.a(x)[0] + self.b(x)[0] + self.c(x)[0]
+
+
+@pytest.mark.parametrize("saver", SAVERS)
+def test_shared_modules_and_tensors(saver, tmp_path):
+    model = Calls(shared())
+    path, prefix = written(tmp_path / "m", model, saver)
+    found = rl.load(path)
+    # torch.export and tracing know a module that is used twice by its first name
+    names = {prefix + name.rpartition(".")[0] for name in model.state_dict()}
+    assert set(found) == names
+    assert_same_tensors(found, model.state_dict(), prefix)
+
+
+def test_buffers_that_state_dict_lacks(tmp_path):
+    model = Net(torch.nn.GRU(I, H))
+    model.register_buffer("kept", torch.ones(2))
+    model.register_buffer("steps", torch.ones(3), persistent=False)
+    for protocol in (1, 2, 4):  # each writes a set in another way
+        torch.save(model, tmp_path / "m.pt", pickle_protocol=protocol)
+        found = rl.load(tmp_path / "m.pt")
+        assert set(found.others) == {"kept", "before.weight", "before.bias"}
+
+
+# ------------------------------------------------------------------------------- computed weights
+
+
+def weight_norm(module):
+    return torch.nn.utils.weight_norm(module, "weight_hh_l0")
+
+
+def new_weight_norm(module):
+    return parametrizations.weight_norm(module, "weight_hh_l0")
+
+
+def pruned(module):
+    return prune.l1_unstructured(module, "weight_hh_l0", 0.5)
+
+
+class WeightDropout(torch.nn.Module):
+    """fastai v2's, shortened: tests/sources/test_weight_dropout.py has all of them."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        raw = module._parameters.pop("weight_hh_l0")
+        self.weight_hh_l0_raw = torch.nn.Parameter(raw.data)
+        module.weight_hh_l0 = torch.zeros_like(raw)
+
+    def forward(self, x):
+        self.module.weight_hh_l0 = self.weight_hh_l0_raw
+        return self.module(x)
+
+
+WRAPPED = {
+    "weight norm": (weight_norm, "zip"), "weight norm, traced": (weight_norm, "trace"),
+    "weight norm, exported": (new_weight_norm, "export"),
+    "parametrized, traced": (new_weight_norm, "trace"),
+    "pruned": (pruned, "old"), "weight dropout": (WeightDropout, "zip"),
+    "DataParallel": (torch.nn.DataParallel, "zip"), "compiled": (torch.compile, "zip"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", WRAPPED)
+def test_computed_weights_and_wrappers(how, tmp_path):
+    wrap, saver = WRAPPED[how]
+    module = torch_module(rl.Spec("lstm", I, H), seeded(how))
+    module.batch_first = True
+    model = wrap(module)
+    path, _ = written(tmp_path / "m", model, saver, torch.zeros(N, T, I))
+    (weights,) = rl.load(path).values()
+    assert weights.batch_first == (None if saver == "export" else True)
+    assert weights.pack().tobytes() == rl.pack(model.state_dict()).tobytes()
+
+
+# ------------------------------------------------------------------------------ the user's classes
+
+
+class Mine(torch.nn.LSTM):
+    """Its forward() may compute anything."""
+
+    def forward(self, x):
+        return super().forward(x)[0] * 2
+
+
+class MineRNN(torch.nn.RNN):
+    """A class that changes nothing: the file does not show that."""
+
+
+class Own(torch.nn.Module):
+    """A cell of the user's own that names its parameters as torch does."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight_ih = torch.nn.Parameter(torch.randn(4 * H, I))
+        self.weight_hh = torch.nn.Parameter(torch.randn(4 * H, H))
+
+    def forward(self, x):
+        return x @ self.weight_ih.T
+
+
+@pytest.mark.parametrize(
+    "make, saver",
+    [*((Own, saver) for saver in ("zip", "old", "script", "trace")),
+     *((Mine, saver) for saver in ("zip", "old", "trace"))],  # torch cannot script super()
+)  # fmt: skip
+def test_a_class_of_the_user(make, saver, tmp_path):
+    """The repair that the error names works."""
+    inner = make() if make is Own else make(I, H)
+    kind, read_as = make.__name__, "LSTMCell" if make is Own else "LSTM"
+    model = torch.nn.Sequential(collections.OrderedDict(enc=inner))
+    path, _ = written(tmp_path / "m", model, saver)
+    found = rl.load(path)
+    assert list(found.undecided) == ["enc"] and not found
+    error = str(found.undecided["enc"])
+    assert f"as_class={{'{kind}': '{read_as}'}}" in error and f"{kind}'" in error
+    with pytest.raises(rl.SpecError, match="does not show what another class computes"):
+        rl.convert_file(path, tmp_path / "n.npz", to="cudnn")
+    again = rl.load(path, as_class={kind: read_as})
+    assert_same_tensors(again, model.state_dict(), "")
+    rl.convert_file(path, tmp_path / "n.npz", to="cudnn", as_class={kind: read_as})
+    assert _cli.main(["inspect", str(path), "--as-class", f"{kind}={read_as}"]) == 0
+    assert list(rl.load(path, as_class={kind: "GRU"}).undecided) == ["enc"]
+
+
+def test_a_subclass_says_what_it_was_made_with(tmp_path):
+    model = MineRNN(I, H, nonlinearity="relu", batch_first=True)
+    torch.save(model, tmp_path / "m.pt")
+    weights = rl.load(tmp_path / "m.pt", as_class={"MineRNN": "RNN"})["rnn"]
+    assert weights.spec.cell == "rnn_relu" and weights.batch_first is True
+
+
+def test_a_forward_that_is_set_on_the_module(tmp_path):
+    model = torch.nn.LSTM(I, H)
+    model.forward = torch.tanh
+    torch.save(model, tmp_path / "m.pt")
+    assert list(rl.load(tmp_path / "m.pt").undecided) == ["lstm"]
+
+
+def test_a_module_that_contradicts_its_tensors(tmp_path):
+    model = torch.nn.RNN(I, H, 2)
+    model.hidden_size = 9
+    torch.save(model, tmp_path / "m.pt")
+    with pytest.raises(rl.LayoutError, match=r"module has hidden_size 9, its.*hidden_size 8"):
+        rl.load(tmp_path / "m.pt")
+
+
+def test_the_caller_may_not_contradict_the_module(tmp_path):
+    torch.save(torch.nn.RNN(I, H), tmp_path / "m.pt")
+    with pytest.raises(rl.SpecError, match="the file"):
+        rl.load(tmp_path / "m.pt", cell="rnn_relu")
+
+
+# --------------------------------------------------------------------------------------- conversion
+
+
+@pytest.mark.parametrize(
+    "saver, suffix", pairwise(SAVERS, [".safetensors", ".npz", ".pt", ".onnx", ".keras", ".bin"])
+)
+def test_converted_to_every_format(saver, suffix, tmp_path):
+    model = Net(torch.nn.LSTM(I, H))
+    path, prefix = written(tmp_path / "m", model, saver)
+    to = {".onnx": "onnx", ".keras": "keras"}.get(suffix, "cudnn")
+    done = rl.convert_file(path, tmp_path / f"n{suffix}", to=to)
+    (made,) = rl.load(tmp_path / f"n{suffix}").values()
+    if to == "keras":  # sums of two biases
+        assert made == rl.Weights(model.enc).to("keras")
+    else:
+        assert made.pack().tobytes() == rl.pack(model.enc).tobytes()
+    if suffix == ".pt":
+        state = torch.load(tmp_path / "n.pt", weights_only=True)
+        assert torch.equal(state[f"{prefix}before.weight"], model.before.weight)
+        notes = [note for note in done.notes if "is a state_dict of the modules in m." in note]
+        assert len(notes) == (saver != "export")
+        assert all(("without 'epoch'" in note) == bool(prefix) for note in notes)
+
+
+def test_a_dry_run_writes_nothing(tmp_path):
+    torch.save(torch.nn.LSTM(I, H), tmp_path / "m.pt")
+    rl.convert_file(tmp_path / "m.pt", tmp_path / "n.pt", to="cudnn", dry_run=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["m.pt"]
+
+
+# ------------------------------------------------------------------------------ what is not read
+
+
+def refused(path, *parts):
+    with pytest.raises(rl.FileError) as caught:
+        rl.load(path)
+    for part in (str(path), *parts):
+        assert part in str(caught.value)
+
+
+def test_a_frozen_program(tmp_path):
+    program = torch.jit.script(Net(torch.nn.LSTM(I, H)).eval())
+    torch.jit.save(torch.jit.freeze(program), tmp_path / "m.pt")
+    refused(tmp_path / "m.pt", "torch.jit.freeze()", "save the program that it was made from")
+    torch.jit.save(program, tmp_path / "m.pt")
+    assert list(rl.load(tmp_path / "m.pt")) == ["enc"]
+
+
+def test_an_older_program_of_torch_export(tmp_path):
+    data = zip_of({"serialized_exported_program.json": b"{}", "version": b"8.8"})
+    for name in ("m.pt2", "m.pt"):
+        (tmp_path / name).write_bytes(data)
+        refused(tmp_path / name, "torch.export.save(torch.export.load(path), new)")
+
+
+def test_a_package_of_torch(tmp_path):
+    (tmp_path / "m.pt").write_bytes(zip_of({"m/.data/extern_modules": b"", "m/model/a.pkl": b""}))
+    refused(tmp_path / "m.pt", "torch.package.PackageImporter")
+
+
+def tar(names):
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as file:
+        for name in names:
+            file.addfile(tarfile.TarInfo(name), io.BytesIO())
+    return made.getvalue()
+
+
+@pytest.mark.parametrize("name", ["m.pt", "m", "m.nemo"])
+def test_a_plain_tar_archive_was_taken_for_an_old_file_of_torch(name, tmp_path):
+    (tmp_path / name).write_bytes(tar(["model_config.yaml", "model_weights.ckpt"]))
+    refused(tmp_path / name, "is a tar archive: unpack it (tar -xf)")
+    (tmp_path / name).write_bytes(tar(["sys_info", "pickle", "tensors", "storages"]))
+    refused(tmp_path / name, "written by torch before 0.2: load it with torch")
+
+
+def test_a_program_of_torch_export_is_not_written(tmp_path):
+    torch.save(torch.nn.LSTM(I, H), tmp_path / "m.pt")
+    with pytest.raises(rl.FileError, match=r"\.pt2 files are only read"):
+        rl.convert_file(tmp_path / "m.pt", tmp_path / "n.pt2", to="cudnn")
+
+
+def test_pytorch_model_bin(tmp_path):
+    """Hugging Face's name for a checkpoint of torch: .bin is cuDNN's weight space here."""
+    path = tmp_path / "pytorch_model.bin"
+    for old in (True, False):
+        torch.save(torch.nn.GRU(I, H).state_dict(), path, _use_new_zipfile_serialization=not old)
+        assert list(rl.load(path)) == ["gru"]
+    rl.convert_file(path, tmp_path / "n.bin", to="cudnn")
+    assert rl.verify(path, tmp_path / "n.bin")
+    rl.convert_file(path, tmp_path / "n.pt", to="cudnn")
+    assert rl.verify(path, tmp_path / "n.pt")
