@@ -169,7 +169,8 @@ def plain_names(names: tuple[str, ...]) -> PlainNames:
     computed = {w: ComputedWeight(w, forms) for w, forms in parts.items()}
     dropped = {result.name(weight): one for weight, one in computed.items() if one.dropped}
     for name in names:
-        if linear := _match_linear(name):
+        linear = _match_linear(name)
+        if linear and f"{name}_fake_quant.scale" not in stored:  # with it the module rounds them
             under, layer, direction, side, role = linear.groups()
             end = "_reverse" if direction == "bw" else ""
             result.sources[result.name(f"{under}{role}_{side}h_l{layer}{end}")] = (name,)

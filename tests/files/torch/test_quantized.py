@@ -177,3 +177,17 @@ def test_a_quantizable_lstm_was_said_to_store_rounded_weights(tmp_path):
     rl.convert_file(tmp_path / "m.pt", tmp_path / "n.pt", to="cudnn")
     state = torch.load(tmp_path / "n.pt", weights_only=True)
     assert list(state["enc"]) == ["weight_space"] and state["step"] == 3
+
+
+def test_a_quantizable_lstm_that_rounds_its_weights(tmp_path):
+    """Trained with quantization, it computes with other weights than those that it stores."""
+    plain = torch.nn.LSTM(I, H)
+    plain.qconfig = None
+    module = quantizable.LSTM.from_float(plain)
+    cell = module.layers[0].layer_fw.cell
+    for side, width in (("igates", I), ("hgates", H)):
+        config = torch.ao.quantization.get_default_qat_qconfig("fbgemm")
+        setattr(cell, side, torch.ao.nn.qat.Linear(width, 4 * H, qconfig=config))
+    torch.save(module.state_dict(), tmp_path / "m.pt")
+    with pytest.raises(rl.FileError, match="no recurrent layer found"):
+        rl.load(tmp_path / "m.pt")

@@ -168,7 +168,7 @@ def _replace_in_checkpoint(
             _write_checkpoint(out, tensor_set, progress)
         beside = [*tensor_set.values, *tensor_set.unread]
         left_out = f", without {list_names(beside, 3)}" if beside else ""
-        return [f"the new file is a state_dict of the modules in {path.name}{left_out}"]
+        return [f"the new file is a state_dict of the modules in {path.path.name}{left_out}"]
     found = _load_with_torch(torch, path, tensor_set.unread.values())
     at = {name: place for name, *place, _ in walk_leaves(path, found, torch.is_tensor)}
     old = {name for group, _ in pairs for name in group.names}
