@@ -156,16 +156,16 @@ def deep_names(n):
     return b"\x80\x02}" + key + b"}(" + many + b"us."
 
 
-def in_pickle(program):
-    return pickles.in_archive(b"\x80\x02" + program + b".")
+def in_pickle(program, form=pickles.in_archive):
+    return form(b"\x80\x02" + program + b".", pickles.VALUES)
 
 
-def module_again(n):
+def module_again(n, form=pickles.in_archive):
     """A module with n tensors that is in another one n times."""
     tensors = ((b"%06d" % k, b"h\7") for k in range(n))
     first = modules.one_tensor() + b"q\7" + modules.module(parameters=modules.mapping(tensors))
     many = modules.mapping((b"%06d" % k, b"h\5") for k in range(n))
-    return in_pickle(first + b"q\5" + modules.module(modules=many))
+    return in_pickle(first + b"q\5" + modules.module(modules=many), form)
 
 
 def hidden_buffers(n):
@@ -486,12 +486,13 @@ PRODUCTS = {
     "graphs.onnx": graphs,
     "views.pt": views,
     "large views.pt": large_views,
-    "a module again.pt": module_again,
+    "a module again.module.pt": module_again,
+    "a module again.old.module.pt": lambda n: module_again(n, pickles.in_old),
     "hidden buffers.pt": hidden_buffers,
     "names in modules.pt": long_modules,
     "recurrent modules.pt": rnns,
-    "programs.pt": programs,
-    "packed weights.pt": packed_weights,
+    "programs.script.pt": programs,
+    "packed weights.packed.pt": packed_weights,
     "weights.pt2": weights_again,
     "pairs again.pkl": pairs_again,
     "lists again.pkl": lists_again,
@@ -508,7 +509,7 @@ PRODUCTS = {
     "equal names.keras": equal_names,
     "sequences.onnx": sequence,
     "uses of a chain.onnx": uses,
-    "claims of the same bytes.onnx": claims,
+    "claims of the same bytes.data.onnx": claims,
     "long names.onnx": value_names,
 }
 SIZES = (480, 4800)

@@ -24,7 +24,7 @@ _RNN = re.compile(
 )
 _PACKED = ("param", "_packed_weight_ih", "_packed_weight_hh")  # attributes of quantized modules
 # Of the budget, for what a module has: one that is used twice is visited twice.
-_VISIT_STEPS, _TENSOR_STEPS = 8, 40
+_VISIT_STEPS, _TENSOR_STEPS = 16, 80
 
 
 class PickledObject(UnreadObject):
