@@ -48,7 +48,6 @@ def table():
 
 def figures():
     flips, apart = test_hostile.LONG
-    grow = len(products.SIZES)
     first, last = products.SIZES
     rows = [
         ["memory that reading a hostile file takes, at most", f"{limits.MOST_NBYTES // 10**6} MB"],
@@ -56,10 +55,7 @@ def figures():
         ["characters of an error, at most", f"{LONGEST}"],
         ["hostile files", f"{len(test_hostile.CASES):,}"],
         ["formats", f"{len(test_hostile.LAYOUTS)}"],
-        [
-            "files that grow",
-            f"{len(products.PRODUCTS)}, each in {grow} sizes, {last // first} to 1",
-        ],
+        ["files that grow", f"{len(products.PRODUCTS)}, each also {last // first} times as large"],
         ["a valid file of each format is truncated at each", f"{apart}th byte"],
         ["and changed by one byte at", f"{flips} positions"],
     ]

@@ -90,14 +90,20 @@ def _shown_message(error: Error) -> str:
     text = Exception.__str__(error)
     if len(text) <= LONGEST and text.replace("\n", "").isprintable():
         return text
-    parts = text.parts if isinstance(text, Message) else (text,)
+    parts: list[str | Ask] = []
+    for part in text.parts if isinstance(text, Message) else (text,):
+        if isinstance(part, str) and parts and isinstance(before := parts[-1], str):
+            parts[-1] = before + part
+        else:
+            parts.append(part)
     asks = [part for part in parts if isinstance(part, Ask)]
     if sum(len(str(ask)) for ask in asks) > LONGEST // 2:  # nobody types that
-        parts = tuple(Ask(part.name) if isinstance(part, Ask) else part for part in parts)
-    room = LONGEST - sum(len(str(part)) for part in parts if isinstance(part, Ask))
-    each = room // max(1, len(parts) - len(asks))
-    return Message(*(part if isinstance(part, Ask) else _printable_lines(part, each)
-                     for part in parts))  # fmt: skip
+        asks = [Ask(ask.name) for ask in asks]
+    each = (LONGEST - sum(len(str(ask)) for ask in asks)) // max(1, len(parts) - len(asks))
+    left = iter(asks)
+    return Message(
+        *(_printable_lines(part, each) if isinstance(part, str) else next(left) for part in parts)
+    )
 
 
 def _printable_lines(text: str, longest: int) -> str:

@@ -28,8 +28,8 @@ def printable(text: Any, longest: int = LONGEST) -> str:
 def cut_middle(text: str, longest: int) -> str:
     """Return text of at most `longest` characters, without the middle of a longer one.
 
-    >>> cut_middle("What a message names comes first, a repair comes last", 30)
-    'What a message ... comes last'
+    >>> cut_middle("a file with a very long name: rename it", 25)
+    'a file wit ...  rename it'
     """
     if len(text) <= longest:
         return text

@@ -54,7 +54,6 @@ def _walk_container(
         if isinstance(key, str) and len(name) + len(key) > LONGEST:
             raise FileError(f"{file}: a key of {len(key)} characters: refused")
         if is_leaf(value):
-            file.budget.charge("names", len(name))
             yield f"{name}{key}", container, key, value
         else:
             yield from _walk_container(

@@ -203,6 +203,7 @@ class TensorSet:
         if name in self.tensors:
             raise FileError(f"{file}: two tensors would both be named {name[:100]!r}")
         file.budget.charge("tensors", 1)
+        file.budget.charge("names", len(name))
         self.tensors[name] = tensor
 
     def add_value(self, name: str) -> None:

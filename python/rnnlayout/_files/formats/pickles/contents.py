@@ -47,6 +47,7 @@ def tensors_of_pickle(
             file.budget.charge("arrays", tensor.nbytes)  # many may be views of one storage
             read.add(name, tensor, file)
         elif isinstance(value, UnreadObject):
+            file.budget.charge("names", len(name))
             read.unread[name] = value.name
         else:
             read.add_value(name)

@@ -35,7 +35,6 @@ def _read_index(file: InputFile) -> TensorSet:
     data: Data | None = None
     try:
         for key, value in _table_entries(index, str(file)):
-            file.budget.charge("names", len(key))
             if data is None:  # the first key is empty: the header
                 data = _open_shards(file, value)
                 continue
@@ -44,7 +43,9 @@ def _read_index(file: InputFile) -> TensorSet:
             if isinstance(tensor, FileTensor):
                 file.budget.charge("arrays", tensor.nbytes)  # many may be at one place
                 found.add(name, tensor, file)
-            elif tensor:
+                continue
+            file.budget.charge("names", len(name))
+            if tensor:
                 found.unread[name] = tensor
             else:
                 found.add_value(name)
