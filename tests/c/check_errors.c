@@ -63,6 +63,17 @@ static void check_names(const char *nonsense)
     REFUSED(RNL_E_LAYOUT, alias, rnl_alias_at(1000, &alias, &err));
 }
 
+/* An index of 8 was read beyond the families, which are 8. */
+static void check_families_that_do_not_exist(void)
+{
+    const int bad[] = {RNL_NAMES_CHECKED + 1, -1, INT_MAX, INT_MIN};
+    int value;
+    for (int k = 0; k < 4; k++) {
+        CHECK(rnl_name((rnl_family)bad[k], 0) == NULL, "family %d", bad[k]);
+        REFUSED(RNL_E_SPEC, value, rnl_parse((rnl_family)bad[k], "lstm", &value, &err));
+    }
+}
+
 /* Every function that checks a spec refuses this one. */
 static void check_spec_refused(const rnl_spec *spec, const char *layout_name, rnl_status expected)
 {
@@ -355,6 +366,7 @@ int main(void)
     endless[sizeof endless - 1] = '\0';
     check_names("nonsense");
     check_names(endless);
+    check_families_that_do_not_exist();
     check_bad_specs();
     check_bad_blocks();
     check_bad_tensors();
