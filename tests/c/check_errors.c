@@ -243,6 +243,22 @@ static void check_runs(void)
     rnl_plan_free(NULL);
 }
 
+/* "x is (null)" was the message. */
+static void check_dtype_that_does_not_exist(void)
+{
+    static const float weights[4 * 2 * (3 + 2 + 2)];
+    const rnl_spec spec = rnl_spec_default(RNL_LSTM, 3, 2);
+    const rnl_rnn_call call = {.dtype = (rnl_dtype)(RNL_FLOAT64 + 1)};
+    rnl_rnn *rnn = NULL;
+    rnl_stepper *stepper;
+    CHECK(!rnl_rnn_new(&spec, weights, NULL, &rnn, &err), "%s", err.text);
+    check_error(rnl_rnn_run(rnn, &call, &err), RNL_E_SPEC);
+    CHECK(strstr(err.text, "dtype is 4, need a value of rnl_dtype"), "%s", err.text);
+    REFUSED(RNL_E_SPEC, stepper, rnl_stepper_new(rnn, call.dtype, &stepper, &err));
+    CHECK(strstr(err.text, "dtype is 4, need a value of rnl_dtype"), "%s", err.text);
+    rnl_rnn_free(rnn);
+}
+
 /* A conversion with more work than between two polls: the library calls poll, and stops. The values
  * do not matter: the tensors of a side may share memory. */
 static void check_interrupt(const char *from, const char *to)
@@ -372,6 +388,7 @@ int main(void)
     check_bad_tensors();
     check_no_form();
     check_runs();
+    check_dtype_that_does_not_exist();
     check_interrupt("torch", "cudnn");
     check_interrupt("keras-cudnn", "keras"); /* windows that are not a block of the target */
     check_sizes();
