@@ -283,10 +283,12 @@ rnl_status rnl_rnn_check_dtype(const rnl_rnn *rnn, rnl_dtype dtype, rnl_error *e
     const rnl_dtype weights = rnn->spec.dtype;
     if (dtype == weights || (dtype == RNL_FLOAT32 && weights < RNL_FLOAT32))
         return RNL_OK;
-    return rnl_fail(err, RNL_E_SPEC, "x is %s, the weights are %s: need %s%s",
-                    rnl_name(RNL_NAMES_DTYPE, (int)dtype), rnl_name(RNL_NAMES_DTYPE, (int)weights),
-                    rnl_name(RNL_NAMES_DTYPE, (int)weights),
-                    weights < RNL_FLOAT32 ? " or float32" : "");
+    const char *const found = rnl_name(RNL_NAMES_DTYPE, (int)dtype);
+    const char *const needed = rnl_name(RNL_NAMES_DTYPE, (int)weights);
+    if (!found)
+        return rnl_fail(err, RNL_E_SPEC, "dtype is %d, need a value of rnl_dtype", (int)dtype);
+    return rnl_fail(err, RNL_E_SPEC, "x is %s, the weights are %s: need %s%s", found, needed,
+                    needed, weights < RNL_FLOAT32 ? " or float32" : "");
 }
 
 static rnl_step_kind kind_of(const rnl_spec *spec)

@@ -13,6 +13,7 @@
  *            in use.
  *   errors   The function returns the status and writes the message to *err, which must not be
  *            NULL. Outputs change only if the status is RNL_OK.
+ *   enums    A function without err needs values that exist; rnl_name() alone takes any.
  *   strings  Strings that the library returns are static, NUL-terminated UTF-8.
  */
 #ifndef RNNLAYOUT_H
@@ -118,10 +119,11 @@ typedef enum rnl_family {
     RNL_NAMES_CHECKED
 } rnl_family;
 
-/* Return the name of a value, or NULL if the family has no such value. */
+/* Return the name of a value, or NULL if the family or the value does not exist. */
 const char *rnl_name(rnl_family family, int value);
 
-/* Find the value of a name. RNL_E_SPEC: the name does not exist; the message lists the names. */
+/* Find the value of a name. RNL_E_SPEC: the family or the name does not exist; the message lists
+ * the names. */
 rnl_status rnl_parse(rnl_family family, const char *name, int *value, rnl_error *err);
 
 /* Return the number of bytes of one element. */
@@ -399,7 +401,8 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
  *
  * Arithmetic is in float32, or in float64 if the weights are float64. On one tier of kernels,
  * results are bit-identical from run to run, for any number of threads, any batch size and any
- * position in the batch, and for T calls of one step as for one call of T steps.
+ * position in the batch, and for T calls of one step as for one call of T steps; only the sign and
+ * payload of a NaN may differ.
  */
 typedef struct rnl_rnn rnl_rnn;
 

@@ -35,15 +35,22 @@ static const names families[] = {
 };
 /* clang-format on */
 
+enum { NUM_FAMILIES = sizeof families / sizeof *families };
+
 const char *rnl_name(rnl_family family, int value)
 {
-    return value >= 0 && value < 8 ? families[family].names[value] : NULL;
+    if ((unsigned)family >= NUM_FAMILIES || value < 0 || value >= 8)
+        return NULL;
+    return families[family].names[value];
 }
 
 rnl_status rnl_parse(rnl_family family, const char *name, int *value, rnl_error *err)
 {
     char all[160] = "";
     const char *known;
+    if (!rnl_name(family, 0))
+        return rnl_fail(err, RNL_E_SPEC, "family is %d, need 0 to %d", (int)family,
+                        NUM_FAMILIES - 1);
     for (int k = 0; (known = rnl_name(family, k)) != NULL; k++) {
         if (strcmp(known, name) == 0) {
             *value = k;

@@ -63,6 +63,17 @@ static void check_names(const char *nonsense)
     REFUSED(RNL_E_LAYOUT, alias, rnl_alias_at(1000, &alias, &err));
 }
 
+/* An index of 8 was read beyond the families, which are 8. */
+static void check_families_that_do_not_exist(void)
+{
+    const int bad[] = {RNL_NAMES_CHECKED + 1, -1, INT_MAX, INT_MIN};
+    int value;
+    for (int k = 0; k < 4; k++) {
+        CHECK(rnl_name((rnl_family)bad[k], 0) == NULL, "family %d", bad[k]);
+        REFUSED(RNL_E_SPEC, value, rnl_parse((rnl_family)bad[k], "lstm", &value, &err));
+    }
+}
+
 /* Every function that checks a spec refuses this one. */
 static void check_spec_refused(const rnl_spec *spec, const char *layout_name, rnl_status expected)
 {
@@ -232,6 +243,22 @@ static void check_runs(void)
     rnl_plan_free(NULL);
 }
 
+/* "x is (null)" was the message. */
+static void check_dtype_that_does_not_exist(void)
+{
+    static const float weights[4 * 2 * (3 + 2 + 2)];
+    const rnl_spec spec = rnl_spec_default(RNL_LSTM, 3, 2);
+    const rnl_rnn_call call = {.dtype = (rnl_dtype)(RNL_FLOAT64 + 1)};
+    rnl_rnn *rnn = NULL;
+    rnl_stepper *stepper;
+    CHECK(!rnl_rnn_new(&spec, weights, NULL, &rnn, &err), "%s", err.text);
+    check_error(rnl_rnn_run(rnn, &call, &err), RNL_E_SPEC);
+    CHECK(strstr(err.text, "dtype is 4, need a value of rnl_dtype"), "%s", err.text);
+    REFUSED(RNL_E_SPEC, stepper, rnl_stepper_new(rnn, call.dtype, &stepper, &err));
+    CHECK(strstr(err.text, "dtype is 4, need a value of rnl_dtype"), "%s", err.text);
+    rnl_rnn_free(rnn);
+}
+
 /* A conversion with more work than between two polls: the library calls poll, and stops. The values
  * do not matter: the tensors of a side may share memory. */
 static void check_interrupt(const char *from, const char *to)
@@ -355,11 +382,13 @@ int main(void)
     endless[sizeof endless - 1] = '\0';
     check_names("nonsense");
     check_names(endless);
+    check_families_that_do_not_exist();
     check_bad_specs();
     check_bad_blocks();
     check_bad_tensors();
     check_no_form();
     check_runs();
+    check_dtype_that_does_not_exist();
     check_interrupt("torch", "cudnn");
     check_interrupt("keras-cudnn", "keras"); /* windows that are not a block of the target */
     check_sizes();

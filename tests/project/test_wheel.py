@@ -1,6 +1,8 @@
 """The wheel: one small file for every CPython, without sources, that needs only the C library. The
 sdist: the sources, and nothing that a build has left in their folders."""
 
+import email
+import json
 import re
 import shutil
 import sys
@@ -52,6 +54,28 @@ def test_no_sources_and_no_tests(names):
 def test_licence_and_types_are_in_it(names):
     assert any(re.fullmatch(r"rnnlayout-[^/]*\.dist-info/licenses/LICENSE", n) for n in names)
     assert "rnnlayout/py.typed" in names
+
+
+def test_the_sbom_says_what_the_metadata_says(wheel, names):
+    """PEP 770: CycloneDX in .dist-info/sboms."""
+    (name,) = [
+        n for n in names if re.fullmatch(r"rnnlayout-[^/]*\.dist-info/sboms/.*\.cdx\.json", n)
+    ]
+    with zipfile.ZipFile(wheel) as archive:
+        bom = json.loads(archive.read(name))
+        metadata = email.message_from_bytes(archive.read(name.split("/")[0] + "/METADATA"))
+    about, version = bom["metadata"]["component"], metadata["Version"]
+    assert (bom["bomFormat"], about["name"], about["version"]) == (
+        "CycloneDX",
+        "rnnlayout",
+        version,
+    )
+    assert about["purl"] == f"pkg:pypi/rnnlayout@{version}"
+    assert about["licenses"] == [{"license": {"id": metadata["License-Expression"]}}]
+    needed = [one for one in metadata.get_all("Requires-Dist") if "extra ==" not in one]
+    assert [one["name"] for one in bom["components"]] == [re.split(r"\W", one)[0] for one in needed]
+    built_by = {tool["name"]: tool["version"] for tool in bom["metadata"]["tools"]["components"]}
+    assert built_by["CMake"] and len(built_by) == 2 and all(built_by.values())
 
 
 def test_schemas_are_in_it(names):

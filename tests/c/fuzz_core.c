@@ -1,0 +1,431 @@
+/*
+ * Any bytes become calls of the public functions: the target of libFuzzer, run by tools/fuzz. The
+ * sanitizers see memory and arithmetic; what the header promises is asserted here. Every buffer has
+ * exactly the size that the header gives, so that a byte beyond it is seen.
+ */
+#undef NDEBUG
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/dtype.h"
+#include "layouts.h"
+
+enum {
+    MOST_LAYERS = 4,   /* of what is converted and run ...              */
+    MOST_ELEMS = 1024, /* ... and elements, so that a call takes 0.1 ms */
+    ENOUGH_TENSORS = 256
+};
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* ------------------------------------------------------------------- the bytes as arguments -- */
+
+static const uint8_t *at, *end;
+static rnl_error err;
+
+/* The next bytes as a number; zeros after the end. */
+static uint64_t bits(int nbytes)
+{
+    uint64_t found = 0;
+    for (int k = 0; k < nbytes && at < end; k++)
+        found |= (uint64_t)*at++ << 8 * k;
+    return found;
+}
+
+static int any_int(void)
+{
+    return (int32_t)bits(4);
+}
+
+/* One of n values; now and then any other. */
+static int one_of(int n)
+{
+    const int byte = (int)bits(1);
+    return byte < 0xf0 ? byte % n : any_int();
+}
+
+static int64_t any_size(void)
+{
+    const int byte = (int)bits(1);
+    return byte < 0xf0 ? byte % 20 : (int64_t)bits(8);
+}
+
+static double any_double(void)
+{
+    const uint64_t some = bits(8);
+    double value;
+    memcpy(&value, &some, sizeof value);
+    return value;
+}
+
+/* A text, which the caller frees. */
+static char *any_text(void)
+{
+    size_t length = (size_t)bits(1);
+    if (length > (size_t)(end - at))
+        length = (size_t)(end - at);
+    char *text = calloc(length + 1, 1);
+    assert(text);
+    for (size_t k = 0; k < length; k++, at++)
+        text[k] = *at == '(' ? ' ' : (char)*at; /* "(null)" in a message is never this text */
+    return text;
+}
+
+/* Memory of n elements with the bytes that are left, over and over; zeros if none are left. */
+static void *numbers(int64_t n, rnl_dtype dtype)
+{
+    const size_t nbytes = (size_t)(n * rnl_dtype_nbytes(dtype)), left = (size_t)(end - at);
+    uint8_t *memory = calloc(nbytes + !nbytes, 1);
+    assert(memory);
+    for (size_t k = 0; left && k < nbytes; k += left)
+        memcpy(memory + k, at, left < nbytes - k ? left : nbytes - k);
+    return memory;
+}
+
+static rnl_spec any_spec(void)
+{
+    rnl_spec spec = rnl_spec_default((rnl_cell)one_of(4), any_size(), any_size());
+    spec.num_layers = any_size();
+    const unsigned flags = (unsigned)bits(1);
+    spec.bidirectional = flags & 1;
+    spec.peepholes = flags >> 1 & 1;
+    spec.skip_input = flags >> 2 & 1;
+    spec.proj_size = flags >> 3 & 1 ? any_size() : 0;
+    spec.dtype = (rnl_dtype)one_of(4);
+    spec.bias = (rnl_bias)one_of(4);
+    spec.reset = (rnl_reset)one_of(2);
+    spec.recurrent_activation = (rnl_activation)one_of(3);
+    spec.activation = (rnl_state_activation)one_of(2);
+    return spec;
+}
+
+static rnl_layout any_layout(void)
+{
+    static layouts known;
+    if (!known.n)
+        known = layouts_all();
+    const int k = (int)bits(1);
+    rnl_layout layout = known.all[k % known.n];
+    if (k >= known.n) { /* an option that is a number has more values than are in the table */
+        char *const value = any_text();
+        (void)rnl_layout_set(&layout, "forget_bias", value, &err);
+        free(value);
+    }
+    return layout;
+}
+
+/* Is it done? If not, there is a message, whose values all have names. */
+static int done(rnl_status status)
+{
+    if (!status)
+        return 1;
+    const size_t length = strnlen(err.text, sizeof err.text);
+    assert(err.status == status && length >= 10 && length < sizeof err.text - 1);
+    assert(!strstr(err.text, "(null)"));
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------ the calls -- */
+
+static void fuzz_names(void)
+{
+    const rnl_family family = (rnl_family)one_of(8);
+    const int value = one_of(8);
+    char *const text = any_text(), *const option = any_text(), *const choice = any_text();
+    const char *const name = rnl_name(family, value);
+    int found = value;
+    if (done(rnl_parse(family, text, &found, &err)))
+        assert(strcmp(rnl_name(family, found), text) == 0);
+    if (name)
+        assert(done(rnl_parse(family, name, &found, &err)) && found == value);
+    rnl_layout layout;
+    if (done(rnl_layout_named(text, &layout, &err)))
+        done(rnl_layout_set(&layout, option, choice, &err));
+    rnl_row_info row;
+    rnl_alias alias;
+    done(rnl_row_at(one_of(64), &row, &err));
+    done(rnl_alias_at(one_of(16), &alias, &err));
+    free(text);
+    free(option);
+    free(choice);
+}
+
+/* The last element of a view is inside its tensor. */
+static void check_view(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
+                       const rnl_view *view)
+{
+    rnl_tensor tensor;
+    if (view->tensor < 0)
+        return;
+    assert(done(rnl_layout_tensor(layout, spec, has, view->tensor, &tensor, &err)));
+    const int64_t last = view->at + (view->rows - 1) * view->row_stride +
+                         (view->cols - 1) * view->col_stride;
+    assert(view->at >= 0 && last >= view->at && last < tensor.nelems);
+}
+
+static void fuzz_describe(void)
+{
+    const rnl_spec spec = any_spec();
+    const rnl_layout layout = any_layout();
+    const unsigned has = (unsigned)bits(1);
+    const rnl_block any = {any_size(), one_of(2), (rnl_role)one_of(7), one_of(4)};
+    rnl_tensor tensor;
+    rnl_view view;
+    int64_t n = 0;
+    if (done(rnl_layout_tensor(&layout, &spec, has, any_size(), &tensor, &err)))
+        assert(tensor.ndim <= RNL_MAX_DIMS && strnlen(tensor.name, RNL_MAX_NAME) < RNL_MAX_NAME);
+    if (done(rnl_layout_locate(&layout, &spec, has, &any, &view, &err)))
+        check_view(&layout, &spec, has, &view);
+    if (!done(rnl_layout_num_tensors(&layout, &spec, has, &n, &err)))
+        return;
+    const int64_t blocks = rnl_num_blocks(&spec);
+    const rnl_block block = rnl_block_at(&spec, (int64_t)(bits(8) % (uint64_t)blocks));
+    assert(done(rnl_layout_locate(&layout, &spec, has, &block, &view, &err)));
+    assert(view.tensor < n && strchr("ifgorznh", rnl_gate_letter(spec.cell, block.gate)));
+    assert(rnl_lin_layer_id(spec.cell, &block) >= 0);
+    check_view(&layout, &spec, has, &view);
+}
+
+/* ---------------------------------------------------------------------------- conversions -- */
+
+typedef struct tensors {
+    int64_t n, nelems; /* nelems: of all together */
+    void *data[ENOUGH_TENSORS];
+} tensors;
+
+static void tensors_free(tensors *t)
+{
+    for (int64_t k = 0; k < t->n; k++)
+        free(t->data[k]);
+}
+
+/* Are the RNN's tensors so few and small that they can be allocated? Then do that. */
+static int tensors_new(tensors *made, const rnl_layout *layout, const rnl_spec *spec, unsigned has,
+                       rnl_dtype dtype)
+{
+    rnl_tensor tensor;
+    int64_t n;
+    assert(done(rnl_layout_num_tensors(layout, spec, has, &n, &err)));
+    for (made->n = 0; made->n < n && made->n < ENOUGH_TENSORS; made->n++) {
+        assert(done(rnl_layout_tensor(layout, spec, has, made->n, &tensor, &err)));
+        if (tensor.nelems > MOST_ELEMS || (made->nelems += tensor.nelems) > MOST_ELEMS)
+            return 0;
+        made->data[made->n] = numbers(tensor.nelems, dtype);
+    }
+    return made->n == n;
+}
+
+static int stop_or_not(void *arg)
+{
+    return *(int *)arg;
+}
+
+/* A dry run foretells the run. */
+static void run_plan(const rnl_plan *plan, const tensors *src, const tensors *dst,
+                     const rnl_dtype *dtypes)
+{
+    const unsigned flags = (unsigned)bits(1);
+    int stop = flags >> 2 & 1;
+    rnl_run_options options = {.exact = flags & 1, .poll = stop_or_not, .poll_arg = &stop};
+    rnl_report foretold = {0}, report = {0};
+    options.dry_run = 1;
+    const rnl_status dry = rnl_plan_run(plan, dtypes[0], (const void *const *)src->data, dtypes[1],
+                                        NULL, &options, &foretold, &err);
+    done(dry);
+    options.dry_run = 0;
+    options.dst_is_new = flags >> 1 & 1;
+    const rnl_status status = rnl_plan_run(plan, dtypes[0], (const void *const *)src->data,
+                                           dtypes[1], dst->data, &options, &report, &err);
+    done(status);
+    assert(stop || status == dry);
+    assert(status || dry ||
+           (report.grade == foretold.grade && report.rounded_sums == foretold.rounded_sums));
+}
+
+static void fuzz_convert(void)
+{
+    const rnl_spec spec = any_spec();
+    const rnl_layout from = any_layout(), to = any_layout();
+    const unsigned has = (unsigned)bits(1);
+    const rnl_dtype dtypes[] = {(rnl_dtype)one_of(4), (rnl_dtype)one_of(4)};
+    const int known = rnl_name(RNL_NAMES_DTYPE, (int)dtypes[0]) &&
+                      rnl_name(RNL_NAMES_DTYPE, (int)dtypes[1]);
+    rnl_plan *plan = NULL;
+    tensors src = {0}, dst = {0};
+    if (spec.num_layers > MOST_LAYERS || !done(rnl_plan_new(&spec, &from, has, &to, &plan, &err)))
+        return;
+    assert(rnl_plan_num_steps(plan) <= 2 * rnl_num_blocks(&spec));
+    for (int64_t k = 0; k < rnl_plan_num_ops(plan); k++) {
+        check_view(&from, &spec, has, &rnl_plan_op(plan, k)->src);
+        check_view(&from, &spec, has, &rnl_plan_op(plan, k)->src2);
+        check_view(&to, &spec, rnl_spec_has(&spec), &rnl_plan_op(plan, k)->dst);
+    }
+    if (!known)
+        assert(!done(rnl_plan_run(plan, dtypes[0], NULL, dtypes[1], NULL, NULL, NULL, &err)));
+    else if (tensors_new(&src, &from, &spec, has, dtypes[0]) &&
+             tensors_new(&dst, &to, &spec, rnl_spec_has(&spec), dtypes[1]))
+        run_plan(plan, &src, &dst, dtypes);
+    tensors_free(&src);
+    tensors_free(&dst);
+    rnl_plan_free(plan);
+}
+
+/* ----------------------------------------------------------------------- the forward pass -- */
+
+/* The arrays of a call, and their sizes in elements. */
+typedef struct arrays {
+    int64_t I, S, states, cells; /* widths of x and y; elements of h and of c */
+    char *x, *y, *h0, *c0, *hn, *cn;
+    int64_t *lengths;
+} arrays;
+
+/* Where (T, N, width) ends, if its axes have gaps; steps or sequences may be the slowest. */
+static int64_t strides(const rnl_rnn_call *call, int64_t width, unsigned how, int64_t *time,
+                       int64_t *batch)
+{
+    const int64_t inner = width + (how >> 1 & 1), most = call->T > call->N ? call->T : call->N;
+    const int64_t outer = inner * most + (how >> 2 & 1);
+    *time = how & 1 ? inner : outer;
+    *batch = how & 1 ? outer : inner;
+    if (call->T < 1 || call->N < 1)
+        return 0;
+    return (call->T - 1) * *time + (call->N - 1) * *batch + width;
+}
+
+/* Are n numbers the same, bit for bit? A NaN is any NaN. */
+static int same(rnl_dtype dtype, const char *a, const char *b, int64_t n)
+{
+    const int64_t nbytes = rnl_dtype_nbytes(dtype);
+    for (int64_t k = 0; k < n; k++) {
+        const uint64_t x = rnl_load_bits(dtype, a + k * nbytes);
+        const uint64_t y = rnl_load_bits(dtype, b + k * nbytes);
+        if (x != y && !(isnan(rnl_to_double(dtype, x)) && isnan(rnl_to_double(dtype, y))))
+            return 0;
+    }
+    return 1;
+}
+
+/* The bits of a stepper are those of the call. */
+static void run_stepper(rnl_rnn *rnn, const rnl_rnn_call *call, const arrays *a)
+{
+    rnl_stepper *stepper = NULL;
+    const int64_t nbytes = rnl_dtype_nbytes(call->dtype);
+    if (!done(rnl_stepper_new(rnn, call->dtype, &stepper, &err)))
+        return;
+    char *const y = numbers(a->S, call->dtype), *const h = numbers(a->states, call->dtype);
+    char *const c = numbers(a->cells, call->dtype);
+    rnl_stepper_set(stepper, call->h0, call->c0);
+    for (int64_t t = 0; t < call->T; t++) {
+        rnl_stepper_run(stepper, (const char *)call->x + t * call->x_time * nbytes, y, 1);
+        if (call->y)
+            assert(same(call->dtype, y, a->y + t * call->y_time * nbytes, a->S));
+    }
+    rnl_stepper_get(stepper, h, c);
+    if (call->hn)
+        assert(same(call->dtype, h, call->hn, a->states));
+    if (call->cn)
+        assert(same(call->dtype, c, call->cn, a->cells));
+    rnl_stepper_reset(stepper);
+    rnl_stepper_free(stepper);
+    free(y);
+    free(h);
+    free(c);
+}
+
+static void run_rnn(rnl_rnn *rnn, const rnl_spec *spec)
+{
+    const unsigned which = (unsigned)bits(1), how = (unsigned)bits(1);
+    int stop = how >> 7;
+    rnl_rnn_call call = {.T = one_of(7),
+                         .N = one_of(9),
+                         .dtype = (rnl_dtype)one_of(4),
+                         .poll = stop_or_not,
+                         .poll_arg = &stop};
+    if (call.T > 64 || call.N > 64)
+        return;
+    const int is_lstm = rnl_cell_facts_of(spec->cell)->has_c, D = 1 + spec->bidirectional;
+    const int64_t T = call.T < 0 ? 0 : call.T, N = call.N < 0 ? 0 : call.N;
+    const rnl_dtype dtype = rnl_name(RNL_NAMES_DTYPE, (int)call.dtype) ? call.dtype : RNL_FLOAT64;
+    arrays a = {.I = spec->input_size,
+                .S = D * (spec->proj_size ? spec->proj_size : spec->hidden_size)};
+    a.states = spec->num_layers * N * a.S;
+    a.cells = is_lstm ? spec->num_layers * N * D * spec->hidden_size : 0;
+    if (which & 1) {
+        a.lengths = malloc((size_t)N * sizeof *a.lengths + !N);
+        assert(a.lengths);
+        for (int64_t n = 0; n < N; n++)
+            a.lengths[n] = one_of((int)T + 1);
+    }
+    a.x = numbers(strides(&call, a.I, how, &call.x_time, &call.x_batch), dtype);
+    a.y = numbers(strides(&call, a.S, how >> 3, &call.y_time, &call.y_batch), dtype);
+    a.h0 = numbers(a.states, dtype);
+    a.c0 = numbers(a.cells, dtype);
+    a.hn = numbers(a.states, dtype);
+    a.cn = numbers(a.cells, dtype);
+    call.lengths = a.lengths;
+    call.x = a.x;
+    call.y = which & 2 ? a.y : NULL;
+    call.h0 = which & 4 ? a.h0 : NULL;
+    call.c0 = which & 8 ? a.c0 : NULL;
+    call.hn = which & 16 ? a.hn : NULL;
+    call.cn = which & 32 && is_lstm ? a.cn : NULL;
+    rnl_set_num_threads(1 + (int)(which >> 6));
+    if (done(rnl_rnn_run(rnn, &call, &err)) && N == 1 && !a.lengths)
+        run_stepper(rnn, &call, &a);
+    free(a.lengths);
+    free(a.x);
+    free(a.y);
+    free(a.h0);
+    free(a.c0);
+    free(a.hn);
+    free(a.cn);
+}
+
+static void check_weights(const rnl_rnn *rnn, const tensors *given, rnl_dtype dtype)
+{
+    const size_t nbytes = (size_t)(given->nelems * rnl_dtype_nbytes(dtype));
+    void *const same = malloc(nbytes);
+    assert(same);
+    rnl_rnn_weights(rnn, same);
+    assert(!memcmp(same, given->data[0], nbytes));
+    free(same);
+}
+
+static void fuzz_run(void)
+{
+    const rnl_spec spec = any_spec();
+    const unsigned flags = (unsigned)bits(1);
+    rnl_rnn_options options = {
+        .clips = flags & 1, .rounds = flags >> 1 & 1, .borrows = flags >> 2 & 1};
+    if (options.clips) {
+        options.clip_low = any_double();
+        options.clip_high = any_double();
+    }
+    rnl_layout layout;
+    tensors weights = {0};
+    rnl_rnn *rnn = NULL;
+    assert(done(rnl_layout_named(RNL_FORWARD_LAYOUT, &layout, &err)));
+    if (!done(rnl_layout_check(&layout, &spec, &err)) || spec.num_layers > MOST_LAYERS)
+        return;
+    if (tensors_new(&weights, &layout, &spec, rnl_spec_has(&spec), spec.dtype) &&
+        done(rnl_rnn_new(&spec, weights.data[0], &options, &rnn, &err))) {
+        if (!options.borrows)
+            check_weights(rnn, &weights, spec.dtype);
+        run_rnn(rnn, &spec);
+        if (flags >> 3 & 1)
+            rnl_rnn_update(rnn, weights.data[0]);
+        run_rnn(rnn, &spec);
+    }
+    rnl_rnn_free(rnn);
+    tensors_free(&weights);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static void (*const calls[])(void) = {fuzz_names, fuzz_describe, fuzz_convert, fuzz_run};
+    at = data;
+    end = data + size;
+    calls[bits(1) % 4]();
+    return 0;
+}
