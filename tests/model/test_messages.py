@@ -54,6 +54,11 @@ def test_the_whole_text_is_an_attribute():
     assert str(error).startswith("baa") and str(error).endswith("aac")
 
 
+def test_the_places_that_were_searched_are_all_listed():
+    lines = "\n".join(f"  packages: /place/{k}: no libcudnn.so.9" for k in range(40))
+    assert str(rl.CudnnNotFoundError(lines)) == lines
+
+
 def test_what_is_asked_for_is_not_cut():
     """The texts around it are; nobody types a value of a megabyte, so that one is left out."""
     error = rl.FileError(LONG + " pass " + Ask("cell", "gru") + f" for {LONG}")

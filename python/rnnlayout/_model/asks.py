@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rnnlayout._native import Error
+from rnnlayout._native import CudnnNotFoundError, Error
 
 from .layout import Layout
 from .printable import LONGEST, cut_middle, printable
@@ -121,4 +121,6 @@ def _asks_of(error: Error) -> tuple[tuple[str, Any], ...]:
 
 # The class itself is made by the core, which raises most errors and asks for nothing.
 Error.__str__ = _shown_message  # type: ignore[method-assign, assignment]
+# It lists the places of this machine that were searched, a line each, and nothing from a file.
+CudnnNotFoundError.__str__ = Exception.__str__  # type: ignore[method-assign]
 Error.asks = property(_asks_of)  # type: ignore[method-assign, assignment]

@@ -316,13 +316,13 @@ def layers_again(n):
 
 
 def groups(n):
-    """Groups in 60 groups with long names, over n datasets."""
+    """Groups in 60 groups with long names, over n / 2 datasets."""
 
     def change(file):
         group = file
         for _ in range(60):
             group = group.create_group("a" * (n // 10 + 1))
-        for k in range(n):
+        for k in range(n // 2):
             group.create_dataset(f"{k}", (0,), "f4")
 
     return h5(change)
@@ -359,6 +359,23 @@ def models(n):
     for _ in range(30):
         inside = [{"class_name": "Functional", "config": {"name": "a" * n, "layers": inside}}]
     return keras(lambda layers: layers.extend(inside))
+
+
+def kinds(n):
+    """n / 4 layers of as many classes, with a group for each."""
+    parts = members(good(".keras"))
+
+    def change(file):
+        for k in range(n // 4):
+            file.create_group(f"layers/kind_{k}x")
+
+    inside = h5(change, parts["model.weights.h5"])
+    made = keras(
+        lambda layers: layers.extend(
+            {"class_name": f"Kind{k}x", "config": {"name": f"{k}"}} for k in range(n // 4)
+        )
+    )
+    return archive(members(made) | {"model.weights.h5": inside})
 
 
 def empty_lists(n):
@@ -481,6 +498,7 @@ PRODUCTS = {
     "entries again.index": entries_again,
     "variables.weights.h5": variables,
     "models.keras": models,
+    "kinds.keras": kinds,
     "empty lists.keras": empty_lists,
     "zeros in zeros.keras": zeros_in_zeros,
     "graphs.onnx": graphs,

@@ -36,7 +36,7 @@ LIMITS = {
         "tensors may share bytes, and a dataset of HDF5 may be deflated or not written at all",
     ),
     "names": Limit(
-        "characters of names", 16 << 20, 1, "its names repeat",
+        "characters of names", 8 << 20, 1, "its names repeat",
         "the name of a tensor repeats the keys above it, which a file stores once",
     ),
     "tensors": Limit(

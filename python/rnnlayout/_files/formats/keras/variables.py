@@ -130,14 +130,13 @@ def match_layer_groups(layers: Hdf5Group, nodes: Sequence[Node]) -> list[LayerGr
     by_class: dict[str, list[tuple[int, str]]] = {}
     for k, name in enumerate(_group_names(classes)):
         by_class.setdefault(snake_case(classes[k]), []).append((k, name))
+    group_names: dict[str, list[str]] = {}  # without their numbers
+    for name in sorted(layers.groups, key=natural_order):
+        group_names.setdefault(natural_order(name)[0], []).append(name)
     groups: dict[int, Hdf5Group] = {}
     for kind, alike in by_class.items():
         expected = [name for _, name in alike]
-        found = [
-            n
-            for n in sorted(layers.groups, key=natural_order)
-            if natural_order(n)[0] == natural_order(kind)[0]
-        ]
+        found = group_names.get(natural_order(kind)[0], [])
         if len(found) == len(alike) and not set(expected) <= set(found):
             expected = found
         for (k, _), name in zip(alike, expected, strict=True):
