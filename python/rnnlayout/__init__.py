@@ -12,10 +12,12 @@ Letters in the documentation: T steps, N batch, I input, H hidden, P projected (
 projection), L layers, D directions, G gates.
 """
 
+import sys as _sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rnnlayout._run import threadpools as _threadpools  # noqa: F401
+if "threadpoolctl" in _sys.modules:  # otherwise the first RNN registers its threads
+    from rnnlayout._run import threadpools as _threadpools  # noqa: F401
 
 if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name when first asked for
     from rnnlayout._compare.diagnose import Diagnosis as Diagnosis, diagnose as diagnose
