@@ -20,7 +20,7 @@ LAYOUTS = {
     ".old.pt": "torch", ".h5": "keras", ".weights.h5": "keras", ".keras": "keras", ".onnx": "onnx",
     ".pkl": "torch", ".msgpack": "flax-linen",
     ".eqx": "equinox", ".pdparams": "torch", ".index": "torch",
-    ".params": "mxnet-gluon",
+    ".params": "mxnet-gluon", ".json": "keras", ".nam": "nam",
 }  # fmt: skip
 
 
@@ -45,6 +45,8 @@ def good(suffix):
                     np.save(file, array)
         elif suffix == ".index":
             return table(entries_of(made))
+        elif suffix == ".nam":
+            return json.dumps(nam_model(made)).encode()
         elif suffix in RECORDED:
             return (DATA / RECORDED[suffix]).read_bytes()
         elif suffix == ".pkl":
@@ -52,6 +54,15 @@ def good(suffix):
         else:
             rl.save(path, made)
         return path.read_bytes()
+
+
+def nam_model(made):
+    """Return a model of Neural Amp Modeler with zero initial states and a head of ones."""
+    H = SPEC.hidden_size
+    numbers = [*made["W"].ravel().tolist(), *made["b"].tolist(), *[0.0] * 2 * H, *[1.0] * (H + 1)]
+    sizes = {"input_size": SPEC.input_size, "hidden_size": H, "num_layers": 1}
+    return {"version": "0.5.4", "metadata": {"name": "a"}, "architecture": "LSTM",
+            "config": sizes, "weights": numbers, "sample_rate": 48000}  # fmt: skip
 
 
 NUMBERS = "data-00000-of-00001"  # beside the index of a checkpoint of TensorFlow

@@ -13,18 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from rnnlayout._files.formats.registry import ModelFormat, check_layout
-from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
+from rnnlayout._files.tensor_sets.choose_rnns import as_recorded, stack_entries
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
-from rnnlayout._files.tensor_sets.record import Record, read_records
+from rnnlayout._files.tensor_sets.record import read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.spec import differing_fields
 from rnnlayout._model.undecided import error_with_name
-from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.read_source import read_source
+from rnnlayout._native import LayoutError
 from rnnlayout._sources.rnn_places import is_under_with_direction
-from rnnlayout._weights.weights import Weights, weights_of
+from rnnlayout._weights.weights import Weights
 
 from .constants import Constants
 from .graph import (
@@ -52,7 +50,7 @@ def _write_onnx(out: Output, entries: Mapping[str, Weights]) -> None:
     write_model(out, make_model(entries))
 
 
-def _replace_in_onnx(path: Path, out: Output, entries: Mapping[str, Weights]) -> None:
+def _replace_in_onnx(path: Path, out: Output, entries: Mapping[str, Weights]) -> list[str]:
     """Write the model to `out` with new weights in the nodes of these names.
 
     entries: in layout onnx, each of the same spec as the old weights. Everything else is unchanged,
@@ -74,6 +72,7 @@ def _replace_in_onnx(path: Path, out: Output, entries: Mapping[str, Weights]) ->
         layers |= {name if one else f"{name}/{k}": pair for k, pair in enumerate(pairs)}
     replace_node_weights(model, layers)
     write_model(out, model)
+    return []
 
 
 FORMAT = ModelFormat(".onnx", ("onnx",), _read_onnx, _write_onnx, _replace_in_onnx)
@@ -99,21 +98,8 @@ def _read_sites(path: Path, model: Any, hints: Hints) -> Found:
         names = [f"{name}/{k}" for k in range(min(record.spec.num_layers, len(entries) + 1))]
         entries = stack_entries(entries, names, name) if len(names) > 1 else entries
         if name in entries:
-            entries[name] = _as_recorded(entries[name], record)
+            entries[name] = as_recorded(entries[name], record)
     return Found(entries, refused, notes, others)
-
-
-def _as_recorded(weights: Weights, record: Record) -> Weights:
-    """Return the weights with the recorded spec, unless the model was changed since.
-
-    It has what nodes do not: cuDNN's bias mode, and skip_input.
-    """
-    if differing_fields(weights.spec, record.spec) or weights.spec.dtype != record.spec.dtype:
-        return weights
-    try:
-        return weights_of(read_source(weights, record.spec))
-    except (LayoutError, SpecError):
-        return weights
 
 
 def replace_node_weights(model: Any, layers: Mapping[str, tuple[Weights, Weights]]) -> None:
