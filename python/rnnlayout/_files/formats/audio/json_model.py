@@ -42,7 +42,7 @@ def write_json_model(out: Output, model: Mapping[str, Any]) -> None:
     out.path.write_text(text + "\n", encoding="ascii")
 
 
-def read_numbers(found: Any, what: str, notes: list[str]) -> np.ndarray:
+def read_decimals(found: Any, what: str, notes: list[str]) -> np.ndarray:
     """Return a list of numbers, or a list of equally long lists of them, as float32.
 
     what: its name in messages. Adds a note if a number has to be rounded. Raises LayoutError for

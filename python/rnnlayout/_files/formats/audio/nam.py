@@ -30,8 +30,8 @@ from rnnlayout._weights.weights import Weights, weights_of
 from .json_model import (
     MOST_LAYERS,
     check_json_model_has,
+    read_decimals,
     read_json_model,
-    read_numbers,
     write_json_model,
 )
 
@@ -43,7 +43,7 @@ _LOUDNESS = ("loudness", "gain")  # of metadata: how loud the outputs are
 
 
 @dataclass(frozen=True)
-class _Model:
+class _NamModel:
     """A model. head: the index in "weights" at which the head begins."""
 
     json: dict[str, Any]
@@ -52,13 +52,13 @@ class _Model:
 
 
 def _read_nam(path: Path, hints: Hints) -> Found:
-    model = _read_model(path)
+    model = _parse_nam(path)
     notes: list[str] = []
-    numbers = read_numbers(model.json["weights"], "weights", notes)
+    numbers = read_decimals(model.json["weights"], "weights", notes)
     tensors: dict[str, np.ndarray] = {}
     states: dict[str, list[np.ndarray]] = {name: [] for name in _STATES}
     at = 0
-    for name, shape in _arrays_of(model.spec):
+    for name, shape in _nam_arrays(model.spec):
         end = at + int(np.prod(shape))
         array = numbers[at:end].reshape(shape)
         at = end
@@ -78,10 +78,10 @@ def _replace_in_nam(path: Path, out: Output, entries: Mapping[str, Weights]) -> 
     ((name, new),) = entries.items()
     check_layout(new, "nam", f"{name}: {_MODEL}")
     check_json_model_has(name, new, _MODEL, ("lstm",), _STATES)
-    model, old = _read_model(path), _read_nam(path, Hints())[_NAME]
-    states = {key: iter(_states_of(name, new, key)) for key in _STATES}
+    model, old = _parse_nam(path), _read_nam(path, Hints())[_NAME]
+    states = {key: iter(_nam_states(name, new, key)) for key in _STATES}
     weights: list[float] = []
-    for key, _ in _arrays_of(model.spec):
+    for key, _ in _nam_arrays(model.spec):
         array = next(states[key]) if key in states else new[key]
         weights += np.asarray(array, np.float32).ravel().tolist()
     head = model.json["weights"][model.head :]
@@ -101,7 +101,7 @@ FORMAT = ModelFormat(
 )  # fmt: skip
 
 
-def _read_model(path: Path) -> _Model:
+def _parse_nam(path: Path) -> _NamModel:
     """Return a model whose number of weights is right. Raises FileError if it is not an LSTM."""
     model = read_json_model(path)
     architecture, config = model.get("architecture"), model.get("config")
@@ -113,7 +113,9 @@ def _read_model(path: Path) -> _Model:
         raise FileError(f"{path} is a model of architecture {architecture[:40]!r}, which {why}")
     if not isinstance(weights, list):
         raise FileError(f"{path}: need 'weights', a list of numbers")
-    i, h, layers, channels = (_size_of(key, {"out_channels": 1} | config, path) for key in _SIZES)
+    i, h, layers, channels = (
+        _config_size(key, {"out_channels": 1} | config, path) for key in _SIZES
+    )
     own = 4 * h * (h + 1) + 2 * h
     head = layers * own + 4 * h * (i + (layers - 1) * h)
     needed = head + channels * (h + 1)
@@ -124,17 +126,17 @@ def _read_model(path: Path) -> _Model:
         )
     if layers > MOST_LAYERS:
         raise FileError(f"{path}: num_layers is {layers}, and up to {MOST_LAYERS} are read")
-    return _Model(model, Spec("lstm", i, h, layers), head)
+    return _NamModel(model, Spec("lstm", i, h, layers), head)
 
 
-def _size_of(key: str, config: Mapping[str, Any], path: Path) -> int:
+def _config_size(key: str, config: Mapping[str, Any], path: Path) -> int:
     size = config.get(key)
     if type(size) is not int or not 0 < size < 1 << 31:
         raise FileError(f"{path}: config has {key} {repr(size)[:40]}, need a number from 1")
     return size
 
 
-def _arrays_of(spec: Spec) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _nam_arrays(spec: Spec) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield the names and shapes of the arrays in "weights", up to the head."""
     for name, shape in describe(spec, "nam").items():
         yield name, shape
@@ -142,7 +144,7 @@ def _arrays_of(spec: Spec) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield from ((state, (spec.hidden_size,)) for state in _STATES)
 
 
-def _states_of(name: str, weights: Weights, key: str) -> list[np.ndarray]:
+def _nam_states(name: str, weights: Weights, key: str) -> list[np.ndarray]:
     """Return an initial state of each layer. Raises LossyError if a model cannot have it."""
     spec = weights.spec
     if key not in weights.config:

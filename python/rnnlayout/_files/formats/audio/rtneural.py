@@ -35,8 +35,8 @@ from rnnlayout._weights.weights import Weights, weights_of
 from .json_model import (
     MOST_LAYERS,
     check_json_model_has,
+    read_decimals,
     read_json_model,
-    read_numbers,
     write_json_model,
 )
 
@@ -47,7 +47,7 @@ _LISTED = 5  # names of an object
 
 
 @dataclass(frozen=True)
-class _Model:
+class _RTNeuralModel:
     """A model. layers: name -> the object of each layer. parts: the names of the layers of each
     RNN, bottom first."""
 
@@ -58,7 +58,7 @@ class _Model:
 
 
 def _read_rtneural(path: Path, hints: Hints) -> Found:
-    return _read_model(path).found
+    return _parse_rtneural(path).found
 
 
 def _write_rtneural(out: Output, entries: Mapping[str, Weights]) -> None:
@@ -70,7 +70,7 @@ def _write_rtneural(out: Output, entries: Mapping[str, Weights]) -> None:
             "type": part.spec.cell,
             "activation": "tanh",
             "shape": [None, None, part.spec.hidden_size],
-            "weights": _lists_of(part),
+            "weights": _lists_of_layer(part),
         }
         for part in weights.split()
     ]
@@ -80,12 +80,12 @@ def _write_rtneural(out: Output, entries: Mapping[str, Weights]) -> None:
 
 def _replace_in_rtneural(path: Path, out: Output, entries: Mapping[str, Weights]) -> list[str]:
     """Write the model to `out` with new weights in the layers of these RNNs."""
-    model = _read_model(path)
+    model = _parse_rtneural(path)
     for name, new in entries.items():
         check_layout(new, "keras", f"{name}: {_MODEL}")
         check_json_model_has(name, new, _MODEL, _CELLS)
         for layer, part in zip(model.parts[name], new.split(), strict=True):
-            model.layers[layer]["weights"] = _lists_of(part)
+            model.layers[layer]["weights"] = _lists_of_layer(part)
     write_json_model(out, model.json)
     return []
 
@@ -95,20 +95,20 @@ FORMAT = ModelFormat(
 )
 
 
-def _read_model(path: Path) -> _Model:
+def _parse_rtneural(path: Path) -> _RTNeuralModel:
     model = read_json_model(path)
-    layers = _layers_of(model, path)
-    width = _width(model.get("in_shape"))
+    layers = _rtneural_layers(model, path)
+    width = _layer_width(model.get("in_shape"))
     entries: dict[str, Weights] = {}
     refused: dict[str, Exception] = {}
     notes: list[str] = []
     for name, layer in layers.items():
         if layer["type"] in _CELLS:
             try:
-                entries[name] = _read_layer(name, layer, width, notes)
+                entries[name] = _read_rtneural_layer(name, layer, width, notes)
             except ValueError as error:
                 refused[name] = error
-        width = _width(layer.get("shape"))
+        width = _layer_width(layer.get("shape"))
     parts = {name: [name] for name in entries}
     told = object_of_texts({k: v for k, v in model.items() if k == KEY}, str(path))
     for name, record in read_records(told, path).items():
@@ -122,10 +122,10 @@ def _read_model(path: Path) -> _Model:
             given = checked_rnn_of(as_recorded(entries[name], record))
             entries[name] = weights_of(replace(given, batch_first=record.batch_first))
     others = [name for name, one in layers.items() if one["type"] not in _CELLS and one["weights"]]
-    return _Model(model, layers, Found(entries, refused, notes, others), parts)
+    return _RTNeuralModel(model, layers, Found(entries, refused, notes, others), parts)
 
 
-def _layers_of(model: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
+def _rtneural_layers(model: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
     """Return the layers by name. Raises FileError if the object is not a model of RTNeural."""
     layers = model.get("layers")
     if not isinstance(layers, list) or not all(
@@ -149,7 +149,7 @@ def _layers_of(model: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
     return dict(zip(distinct_names(types), layers, strict=True))
 
 
-def _width(shape: Any) -> int | None:
+def _layer_width(shape: Any) -> int | None:
     """Return how many numbers a layer of this shape gives to the next one, None if unknown."""
     sizes = shape if isinstance(shape, list) else []
     sizes = sizes[2:] if len(sizes) == 4 else sizes[-1:]  # of a Conv2D: features, channels
@@ -157,16 +157,18 @@ def _width(shape: Any) -> int | None:
     return math.prod(sizes) if known else None
 
 
-def _read_layer(name: str, layer: dict[str, Any], width: int | None, notes: list[str]) -> Weights:
+def _read_rtneural_layer(
+    name: str, layer: dict[str, Any], width: int | None, notes: list[str]
+) -> Weights:
     """Return one layer. width: how many inputs it has, None if that is not known."""
-    hidden, arrays = _width(layer.get("shape")), layer["weights"]
+    hidden, arrays = _layer_width(layer.get("shape")), layer["weights"]
     if hidden is None:
         raise LayoutError(f"{name}: need 'shape', a list of sizes of which the last is H")
     if len(arrays) != len(_ARRAYS):
         needed = ", ".join(_ARRAYS)
         raise LayoutError(f"{name}: weights has {len(arrays)} arrays, need {needed}")
     tensors = {
-        leaf: read_numbers(array, f"{name}: {leaf}", notes)
+        leaf: read_decimals(array, f"{name}: {leaf}", notes)
         for leaf, array in zip(_ARRAYS, arrays, strict=True)
     }
     inputs = width or len(tensors["kernel"])
@@ -184,14 +186,14 @@ def _read_layer(name: str, layer: dict[str, Any], width: int | None, notes: list
 
 
 def _without_zero_biases(weights: Weights) -> Weights:
-    """Return weights without the biases that _lists_of() added."""
+    """Return weights without the biases that _lists_of_layer() added."""
     tensors = {name: a for name, a in weights.items() if not name.endswith("bias") or a.any()}
     lacks = len(tensors) * len(_ARRAYS) == len(weights) * (len(_ARRAYS) - 1)
     spec = weights.spec.replace(bias="none")
     return weights_of(read_source(tensors, spec, "keras")) if lacks else weights
 
 
-def _lists_of(weights: Weights) -> list[Any]:
+def _lists_of_layer(weights: Weights) -> list[Any]:
     """Return the arrays of one layer, zeros for a bias that it does not have."""
     needed = describe(weights.spec.replace(bias="double"), "keras")
     return [weights.get(leaf, np.zeros(needed[leaf])).tolist() for leaf in _ARRAYS]
