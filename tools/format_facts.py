@@ -69,9 +69,12 @@ class Trial:
         self.format = by_suffix(Path(f"x{self.suffix}"))
         self.layouts = [rl.layout(name) for name in getattr(self.format, "layouts", rl.layouts())]
         self.path = folder / f"file{self.suffix}"
+        both = not self.is_written or self.load(self.weights(PLAIN), spec=PLAIN) is not None
+        self.plain = PLAIN if both else PLAIN.replace(bidirectional=False)
 
-    def weights(self, spec=PLAIN, layout=None, **used):
+    def weights(self, spec=None, layout=None, **used):
         """Return ones, in the first layout that can represent the spec; None if none can."""
+        spec = spec or self.plain
         for one in [layout] if layout else self.layouts:
             try:
                 shapes = rl.describe(spec, one)
@@ -98,7 +101,7 @@ class Trial:
 
     def _told(self):
         """What load() must be told: the spec, if the format does not record it."""
-        return {} if self.load(self.weights()) is not None else {"spec": PLAIN}
+        return {} if self.load(self.weights()) is not None else {"spec": self.plain}
 
     # ------------------------------------------------------------------------------- the columns
 
@@ -122,7 +125,7 @@ class Trial:
         every = [rl.layout(name) for name in rl.layouts()] if self.is_read else self.layouts
         kept = []
         for layout in every:
-            tried = (self.weights(spec, layout) for spec in (PLAIN, *SPECS.values()))
+            tried = (self.weights(spec, layout) for spec in (self.plain, *SPECS.values()))
             again = self.load(next(filter(None, tried)), **told)
             kept += [layout.name] if again is not None and again.layout == layout else []
         return "any" if len(kept) == len(rl.layouts()) else ", ".join(f"`{name}`" for name in kept)
@@ -130,14 +133,14 @@ class Trial:
     def dtypes(self):
         kept = []
         for dtype in DTYPES:
-            w = self.weights(PLAIN.replace(dtype=dtype))
+            w = self.weights(self.plain.replace(dtype=dtype))
             kept += [dtype] if self.keeps(w, **({"spec": w.spec} if self._told() else {})) else []
         return "any" if len(kept) == len(DTYPES) else ", ".join(kept)
 
     def config(self):
         kept = []
         for what, config in CONFIGS.items():
-            spec = PLAIN if what == "`merge_mode`" else PLAIN.replace(bidirectional=False)
+            spec = self.plain if what == "`merge_mode`" else self.plain.replace(bidirectional=False)
             told = {"spec": spec} if self._told() else {}
             kept += [what] if self.keeps(self.weights(spec, config=config), **told) else []
         return "any" if len(kept) == len(CONFIGS) else ", ".join(kept) or "none"
@@ -163,7 +166,7 @@ class Trial:
         elif what == "read":
             self.path.write_bytes(good(self.suffix))
             beside(self.path)
-        told = PLAIN.to_dict() if self.is_written and self._told() else None
+        told = self.plain.to_dict() if self.is_written and self._told() else None
         print(json.dumps([what, str(self.path), str(source), told]), file=process.stdin, flush=True)
         answer = process.stdout.readline()
         if not answer:

@@ -646,6 +646,17 @@ const rnl_row rnl_rows[] = {
                " (src/rnn.cpp, commit 7c5ba05); gates: permute_wei_for_miopen of torch"
                " (aten/src/ATen/native/miopen/RNN_miopen.cpp)"},
 
+    {.layout = "nam",
+     .gates = GATES("ifgo", NULL, NULL),
+     .activations = SIGMOID_ONLY,
+     .per = "ld",
+     .slots = {{"{s}W", "go,+", {{RNL_W, "i"}, {RNL_R, "i"}}},
+               {"{s}b", "go", {{RNL_BW}}}},
+     .bias_always = true,
+     .must_name = true,
+     .checked = RNL_CHECKED_RECORDED,
+     .source = "nam::lstm::LSTMCell of NeuralAmpModelerCore (NAM/lstm.cpp, commit daae2d0)"},
+
     /* Not listed for users: the forward pass on the CPU is prepared from this layout. */
     {.layout = RNL_FORWARD_LAYOUT,
      CUDNN_WEIGHT_SPACE,

@@ -16,10 +16,11 @@ from rnnlayout._files.formats.registry import FORMATS
 pytestmark = KERAS_NOISE
 SPEC = rl.Spec("lstm", I, H)
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-TO = {".keras": "keras", ".h5": "keras", ".hdf5": "keras", ".weights.h5": "keras", ".onnx": "onnx"}
+KERAS = (".keras", ".h5", ".hdf5", ".weights.h5", ".json")
+TO = {".onnx": "onnx", **dict.fromkeys(KERAS, "keras")}
 SOURCES = ["a.keras", "a.h5", "a.pt", "a.npz", "a.safetensors", "a.onnx"]
-ONLY_READ = (".pkl", ".pickle", ".eqx", ".pdparams", ".index", ".params")
-WRITTEN = [suffix for suffix in FORMATS if suffix not in ONLY_READ]
+NOT_NEW = (".pkl", ".pickle", ".eqx", ".pdparams", ".index", ".params", ".nam")
+WRITTEN = [suffix for suffix in FORMATS if suffix not in NOT_NEW]
 opened = []  # what was opened to be written
 watching = []
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from oracles.some import LAYOUTS, holds, random_weights
+from oracles.some import LAYOUTS, holds, normal_weights, random_weights
 
 import rnnlayout as rl
 from rnnlayout._files.formats.registry import (
@@ -77,13 +77,23 @@ def random_rnn(rng, layouts):
     return weights_of(replace(given, config=config, batch_first=rng.choice([None, False, True])))
 
 
+def plain_rnn(rng):
+    """Return Weights of an RNN with one direction, whose numbers JSON has, in layout keras."""
+    bias = rng.choice(["double", "input", "recurrent", "none"])
+    spec = rl.Spec(rng.choice(["lstm", "gru"]), rng.randint(6, 8), 4, rng.randint(1, 3), bias=bias)
+    tensors = normal_weights(rl.layout("keras"), spec, rng.getrandbits(32))
+    given = checked_rnn_of(rl.Weights(tensors, spec, "keras"))
+    return weights_of(replace(given, batch_first=rng.choice([None, False, True])))
+
+
 def cases(suffix):
     """Yield random RNNs, half of them in the layouts that fit the format most often."""
     rng = random.Random(f"round trips of {suffix}")
     usual = [rl.layout(name) for name in ("cudnn", "keras", "keras-cudnn", "onnx")]
     first = next(one for one in FORMATS if FORMATS[one] is FORMATS[suffix])
     for k in range(COUNT if suffix == first and suffix not in NOT_WRITTEN else FEW):
-        yield random_rnn(rng, usual if k % 2 else LAYOUTS)
+        plain = suffix == ".json" and k % 2  # few of the others fit RTNeural
+        yield plain_rnn(rng) if plain else random_rnn(rng, usual if k % 2 else LAYOUTS)
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -111,7 +121,7 @@ def check(found, weights, suffix):
     assert not found.refused
     again = rl.stack(found.values())
     if again.layout != weights.layout:  # exactly converted, to the one that the format has
-        assert suffix in OWN_AXES | {".npy", ".bin"}
+        assert suffix in OWN_AXES | {".npy", ".bin", ".json"}
         weights = weights.to(again.layout, exact=True)
     if suffix == ".npy":  # numbers only: save() refuses settings that change outputs
         weights.config = {}
@@ -121,7 +131,8 @@ def check(found, weights, suffix):
         assert list(found) == ["one"]
 
 
-ONE_LAYOUT = [suffix for suffix in FORMATS if suffix in OWN_AXES | WRITE_ONLY | {".npy", ".bin"}]
+CUDNN_OR_KERAS = {".npy", ".bin", ".json"}
+ONE_LAYOUT = [suffix for suffix in FORMATS if suffix in OWN_AXES | WRITE_ONLY | CUDNN_OR_KERAS]
 
 
 def sums(second):

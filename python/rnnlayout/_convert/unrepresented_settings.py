@@ -6,14 +6,14 @@ from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.config import changes_outputs, describe_config
 from rnnlayout._model.layout import Layout
 
-_KERAS, _ONNX = ("keras", "keras-cudnn"), ("onnx",)
+_KERAS, _ONNX, _STATES = ("keras", "keras-cudnn"), ("onnx",), ("onnx", "nam")
 # A setting of Weights.config -> the layouts whose framework has it, and what to do without it.
 _SETTINGS = {
     "go_backwards": (_KERAS, "reverse x along time first"),
     "merge_mode": (_KERAS, "join the two directions of y afterwards"),
     "direction": (_ONNX, "reverse x along time first, and y afterwards"),
-    "initial_h": (_ONNX, "pass it as the initial state"),
-    "initial_c": (_ONNX, "pass it as the initial state"),
+    "initial_h": (_STATES, "pass it as the initial state"),
+    "initial_c": (_STATES, "pass it as the initial state"),
     "sequence_lens": (_ONNX, "pass the lengths in the call"),
     "clip": (_ONNX, "outputs differ where it clips"),
 }

@@ -40,7 +40,7 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
     """Write one RNN, or several by name, to a file. Its suffix decides the format.
 
     An RNN whose layout the format lacks is converted to the format's own if that is exact: to keras
-    for .keras, .h5 and .weights.h5, onnx for .onnx, cudnn for .bin, .npy and .h.
+    for .keras, .h5, .weights.h5 and .json, onnx for .onnx, cudnn for .bin, .npy and .h.
     An existing file is replaced. The new file is written atomically: it is complete, or the old one
     is unchanged.
 
@@ -246,12 +246,12 @@ def convert_into(
     path, model, dst = require_regular_file(src), require_regular_file(into), Path(dst)
     format = format_to_read(model, asks=False)
     put = format.replace if isinstance(format, ModelFormat) else None
-    if format.write is None or (isinstance(format, ModelFormat) and put is None):
+    if not (put or (isinstance(format, TensorFormat) and format.write)):
         raise FileError(
             f"{model}: weights cannot be put into a {format.suffix} file: load the model with its"
             " own program, pass its layer or module to rl.assign(), and save it again"
         )
-    if format_to_write(dst) is not format:
+    if format_to_write(dst, copies=True) is not format:
         raise FileError(f"{dst}: a copy of {model} needs the same suffix, {format.suffix}")
     old, file = _read_model(model, hints)
     source = load(path, **hints)
@@ -268,7 +268,7 @@ def convert_into(
         if file is not None:
             notes = file.copy(out, conversions, progress)
         elif put is not None:
-            put(
+            notes = put(
                 InputFile(model, hints.get("mmap", True)),
                 out,
                 {name: one.weights() for name, one in conversions.items()},

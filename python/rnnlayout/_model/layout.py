@@ -18,7 +18,7 @@ LayoutName = Literal["torch", "torch-cell", "keras", "keras-cudnn", "onnx", "con
                      "tf1-cudnn-canonical", "keras1", "burn", "webnn", "webnn-ifgo", "haste",
                      "cntk", "dl4j", "flax-nnx-lstm", "mxnet-gluon", "chainer-nstep",
                      "chainer-links", "tf1", "tf1-block-v2", "coreml", "tensorrt", "onednn",
-                     "miopen"]  # fmt: skip
+                     "miopen", "nam"]  # fmt: skip
 # <!-- end of table -->
 
 

@@ -46,6 +46,8 @@ def run_host_arrays(
         for what, part in shapes.states.items()
         if what in named
     ]
+    if not firsts:
+        firsts = [as_carrier(first) for first in use.first_states(shapes, dtype).values()]
     steps = None if lengths is None else read_lengths(lengths)
     check_lengths(steps, shapes)
     outs = {

@@ -225,8 +225,9 @@ class RNN:
             memory: from PyTorch, CuPy, JAX, DeviceArrays, anything with __dlpack__ or
             __cuda_array_interface__, C-contiguous. They are then not copied. Torch tensors that
             require grad are refused while torch records gradients: there are none.
-        state: h_0, or (h_0, c_0) for an LSTM; None for zeros. h is (L * D, N, P), c is
-            (L * D, N, H); (L * D, P) and (L * D, H) without a batch. The dtype is that of x.
+        state: h_0, or (h_0, c_0) for an LSTM; None for the source's own, else zeros. h is
+            (L * D, N, P), c is (L * D, N, H); (L * D, P) and (L * D, H) without a batch. The dtype
+            is that of x.
         lengths: the steps of each sequence, (N,), in any order, 0 to T. y is zero past the end,
             the last state is the one after the sequence's last step, the backward direction starts
             there; values of x past the end are ignored.
@@ -297,7 +298,7 @@ class RNN:
             s(x, out=y)       # the same without a new array; y may be x
             s.state           # h (L, P), or (h, c) for an LSTM, c (L, H); can be set, None: zeros
 
-        state: the first one, as in s.state; None for zeros.
+        state: the first one, as in s.state; None for the source's own, else zeros.
 
         Arrays are float32, float64 if the weights are; C-contiguous NumPy arrays are used as they
         are. The results have the bits of one call with all steps. A stepper is for one thread at a
@@ -316,7 +317,7 @@ class RNN:
                 f"stepper() needs an RNN on the CPU, this one is on {self.device}: call step()"
             )
         self._check_order("stepper()")
-        return stepper.make_stepper(self._native, self._spec, state)
+        return stepper.make_stepper(self._native, self._spec, self._use, state)
 
     def update(
         self,

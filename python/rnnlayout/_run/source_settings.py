@@ -8,16 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import CheckedRNN
-from rnnlayout._model.config import changes_outputs, describe_config
+from rnnlayout._model.config import changes_outputs, describe_config, initial_states
 from rnnlayout._model.dtypes import narrow_values, widen_bits
-from rnnlayout._native import LossyError
+from rnnlayout._model.spec import CELLS
+from rnnlayout._native import LayoutError, LossyError
+
+from .call_arrays import CallShapes
 
 _MERGES: dict[str, Callable[[Any, Any], Any]] = {
     "sum": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
     "ave": lambda a, b: (a + b) / 2,
 }
+_INITIAL = {"h_0": "initial_h", "c_0": "initial_c"}  # array of a call -> setting
 
 
 @dataclass(frozen=True)
@@ -29,12 +34,15 @@ class SourceSettings:
         computation.
     reverse: ONNX's direction="reverse": the same, but y is in the order of x.
     merge_mode: Keras's setting: how the two directions of y are joined.
+    initial_h, initial_c: the state of a call without one, lists of (L D, N, H); None if it is zero.
     """
 
     batch_first: bool
     go_backwards: bool = False
     reverse: bool = False
     merge_mode: str = "concat"
+    initial_h: list[Any] | None = None
+    initial_c: list[Any] | None = None
 
     @property
     def is_reversed(self) -> bool:
@@ -55,10 +63,25 @@ class SourceSettings:
         parts = ["go_backwards=True"] if self.go_backwards else []
         parts += ["direction='reverse'"] if self.reverse else []
         parts += [f"merge_mode={self.merge_mode!r}"] if self.merges else []
+        parts += [name for name in _INITIAL.values() if getattr(self, name) is not None]
         return ", ".join(parts)
 
     def __str__(self) -> str:
         return ", ".join(filter(None, (f"batch_first={self.batch_first}", self.settings)))
+
+    def first_states(self, shapes: CallShapes, dtype: str) -> dict[str, np.ndarray]:
+        """Return the arrays of the state of a call without one, as bits of the dtype; {} if it is
+        zero. Raises LayoutError if the source has another batch size."""
+        found = {}
+        for what, part in shapes.states.items():
+            value = getattr(self, _INITIAL[what])
+            state = np.zeros(part.shape) if value is None else np.array(value, np.float64)
+            if value is not None and state.shape[1] not in (1, shapes.N):
+                why = f"the source has {_INITIAL[what]} of {state.shape[1]} sequences, x has"
+                raise LayoutError(f"{why} {shapes.N}: pass " + Ask("state") + " to use another one")
+            state = state if shapes.batched else state.reshape(part.shape)
+            found[what] = narrow_values(np.broadcast_to(state, part.shape), dtype)
+        return found if self.initial_h or self.initial_c else {}
 
     def merged(self, y: np.ndarray, dtype: str) -> np.ndarray:
         """Return y with its two directions joined. Both arrays carry the bits of the dtype."""
@@ -79,8 +102,9 @@ def source_settings_of(given: CheckedRNN, batch_first: bool | None) -> SourceSet
         "direction": ("bidirectional",) if both else ("forward", "reverse"),
         "merge_mode": ("concat", *_MERGES) if both else (),
     }
+    first = {key: _first_state(given, key) for key in _INITIAL.values()}
     for key, value in changes_outputs(config).items():
-        if value not in known.get(key, ()):
+        if first.get(key) is None and value not in known.get(key, ()):
             raise LossyError(
                 f"the source is used with {describe_config({key: value})}, which rl.RNN does not"
                 " apply. To run its weights without that: w = rl.Weights(source);"
@@ -91,4 +115,22 @@ def source_settings_of(given: CheckedRNN, batch_first: bool | None) -> SourceSet
         config.get("go_backwards", False),
         config.get("direction") == "reverse",
         config.get("merge_mode", "concat"),
+        **first,
     )
+
+
+def _first_state(given: CheckedRNN, name: str) -> list[Any] | None:
+    """Return an initial state of the source, (L D, N, H); None if it has none that fits."""
+    spec, is_c = given.spec, name == "initial_c"
+    if name not in given.config or (is_c and not CELLS[spec.cell].has_c):
+        return None
+    size = spec.hidden_size if is_c else spec.proj_size or spec.hidden_size
+    try:
+        layers = initial_states(given.config, name, spec.num_layers)
+        if given.config.get("layout"):
+            layers = [layer.swapaxes(0, 1) for layer in layers]
+        state = np.concatenate(layers)
+    except (ValueError, np.exceptions.AxisError):
+        return None
+    fits = state.ndim == 3 and state.shape[::2] == (spec.num_layers * spec.num_directions, size)
+    return state.tolist() if fits else None

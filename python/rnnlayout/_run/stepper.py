@@ -14,10 +14,17 @@ from rnnlayout._native import STEP, LayoutError
 from .call_arrays import ArrayNeed, CallShapes, name_arrays, refuse_devices
 from .caller_arrays import presenter_like, refuse_gradients
 from .host import read_array, read_output, take_array
+from .source_settings import SourceSettings
 
 
-def make_stepper(native: _native.Rnn, spec: Spec, state: Any) -> _native.Stepper:
-    """Return a stepper with a first state, None for zeros."""
+def make_stepper(
+    native: _native.Rnn, spec: Spec, use: SourceSettings, state: Any
+) -> _native.Stepper:
+    """Return a stepper with a first state, None for the source's own."""
+    if state is None:
+        shapes = CallShapes(spec, STEP, (spec.input_size,))
+        first = tuple(use.first_states(shapes, _stepper_dtype(spec)).values())
+        state = (first if len(first) > 1 else first[0]) if first else None
     stepper = _native.Stepper(native, partial(_step_on_copies, spec), partial(_read_state, spec))
     stepper.state = state
     return stepper

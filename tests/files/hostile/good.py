@@ -23,7 +23,7 @@ LAYOUTS = {
     ".old.pt": "torch", ".h5": "keras", ".weights.h5": "keras", ".keras": "keras", ".onnx": "onnx",
     ".pkl": "torch", ".msgpack": "flax-linen",
     ".eqx": "equinox", ".pdparams": "torch", ".index": "torch",
-    ".params": "mxnet-gluon", ".data.onnx": "onnx",
+    ".params": "mxnet-gluon", ".data.onnx": "onnx", ".json": "keras", ".nam": "nam",
     ".module.pt": "torch", ".old.module.pt": "torch", ".script.pt": "torch", ".pt2": "torch",
     ".packed.pt": "torch",
 }  # fmt: skip
@@ -55,6 +55,8 @@ def good(suffix):
         elif suffix == ".data.onnx":
             rl.save(path, made)
             return in_another_file(onnx.load(path)).SerializeToString()
+        elif suffix == ".nam":
+            return json.dumps(nam_model(made)).encode()
         elif suffix in RECORDED:
             return (DATA / RECORDED[suffix]).read_bytes()
         elif suffix == ".pkl":
@@ -62,6 +64,15 @@ def good(suffix):
         else:
             rl.save(path, made)
         return path.read_bytes()
+
+
+def nam_model(made):
+    """Return a model of Neural Amp Modeler with zero initial states and a head of ones."""
+    H = SPEC.hidden_size
+    numbers = [*made["W"].ravel().tolist(), *made["b"].tolist(), *[0.0] * 2 * H, *[1.0] * (H + 1)]
+    sizes = {"input_size": SPEC.input_size, "hidden_size": H, "num_layers": 1}
+    return {"version": "0.5.4", "metadata": {"name": "a"}, "architecture": "LSTM",
+            "config": sizes, "weights": numbers, "sample_rate": 48000}  # fmt: skip
 
 
 NUMBERS = "data-00000-of-00001"  # beside the index of a checkpoint of TensorFlow

@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import onnxruntime
 import pytest
 import tf_keras
 import torch
@@ -243,6 +244,83 @@ def test_an_update_keeps_the_settings():
         assert same_bits(rnn(x, state)[0], wanted)
 
 
+# ---------------------------------------------------------------------------------- initial states
+
+
+def starting(spec, tmp_path, once):
+    """Return an RNN with constant initial states, x, the states, and what onnxruntime computes.
+
+    once: whether the states are the same for all sequences.
+    """
+    rng = seeded("initial", spec, once)
+    x, *states = inputs(rng, spec)
+    names = ["initial_h", "initial_c"][: 2 if spec.cell == "lstm" else 1]
+    held = [(state[:, :1] if once else state).astype("f8") for state in states[: len(names)]]
+    weights = weights_of(spec, {}).to("onnx")
+    weights.config = {name: state.tolist() for name, state in zip(names, held, strict=True)}
+    rl.save(tmp_path / "m.onnx", weights)
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    assert [given.name for given in session.get_inputs()] == ["X"]
+    (found,) = rl.load(tmp_path / "m.onnx").values()
+    theirs = session.run(None, {"X": x})
+    return rl.RNN(found), x, states, theirs
+
+
+@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("spec", [ONE, rl.Spec("gru", I, H, 3), rl.Spec("lstm", I, H, 2, True)])
+def test_a_call_without_a_state_starts_from_the_source_s_own(spec, once, tmp_path):
+    rnn, x, states, theirs = starting(spec, tmp_path, once)
+    assert "initial_h" in repr(rnn)
+    y, last = rnn(x)
+    lasts = list(last) if isinstance(last, tuple) else [last]
+    # sums of I + H + 2 products below 4 of numbers below 2, in T steps, and tanh of a slope of 1
+    atol = 4 * T * spec.num_layers * (I + H + 2) * 2.0**-24
+    for ours, wanted in zip([y, *lasts], theirs, strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=0, atol=atol)
+    if not once:
+        given = tuple(states[: len(lasts)])
+        assert same_bits(y, rnn(x, given if len(given) > 1 else given[0])[0])
+    zeros = [np.zeros_like(one) for one in (last if isinstance(last, tuple) else (last,))]
+    assert not same_bits(y, rnn(x, tuple(zeros) if len(zeros) > 1 else zeros[0])[0])
+
+
+def test_a_step_and_a_live_signal_start_from_it_too(tmp_path):
+    spec = rl.Spec("lstm", I, H, 2)
+    rnn, x, _, _ = starting(spec, tmp_path, once=True)
+    y, _ = rnn(x)
+    step, state = rnn.step(x[0])
+    assert same_bits(step, y[0]) and same_bits(rnn.step(x[1], state)[0], y[1])
+    live = rnn.stepper()
+    alone, ends = rnn(np.ascontiguousarray(x[:, 0]))
+    assert same_bits(live(np.ascontiguousarray(x[:, 0])), alone)
+    assert same_bits(live.state[0], ends[0]) and same_bits(alone, y[:, 0])
+    again = pickle.loads(pickle.dumps(rnn))
+    assert same_bits(again(x)[0], y)
+
+
+def test_an_initial_state_of_another_number_of_sequences(tmp_path):
+    rnn, x, states, _ = starting(ONE, tmp_path, once=False)
+    with pytest.raises(rl.LayoutError, match=f"initial_h of {N} sequences, x has 1: pass state="):
+        rnn(x[:, :1])
+    y, _ = rnn(x[:, :1], tuple(state[:, :1] for state in states))
+    assert same_bits(y, rnn(x)[0][:, :1])
+
+
+def test_initial_states_with_layout_1():
+    """Its axes are (N, L D, H), which onnxruntime does not run."""
+    x, (h, c) = some(BOTH)
+    config = {"initial_h": turned(h).tolist(), "initial_c": turned(c).tolist(), "layout": 1}
+    y, _ = weights_of(BOTH, config).rnn(batch_first=False)(x)
+    assert same_bits(y, weights_of(BOTH, {}).rnn()(x, (h, c))[0])
+
+
+def test_one_initial_state_of_two():
+    weights = weights_of(ONE, {"initial_c": [[[0.5] * H]]})
+    x, (h, c) = some(ONE)
+    wanted = weights_of(ONE, {}).rnn()(x, (np.zeros_like(h), np.full_like(c, 0.5)))[0]
+    assert same_bits(weights.rnn()(x)[0], wanted)
+
+
 # ----------------------------------------------------------------------------------------- refused
 
 
@@ -250,7 +328,8 @@ def test_an_update_keeps_the_settings():
     "spec, config",
     [
         (ONE, {"clip": 3.0}),
-        (ONE, {"initial_h": [[[0.5] * H] * N]}),
+        (ONE, {"initial_h": [[[0.5] * (H + 1)] * N]}),
+        (rl.Spec("gru", I, H), {"initial_c": [[[0.5] * H]]}),
         (ONE, {"sequence_lens": [1, 2]}),
         (ONE, {"merge_mode": "sum"}),
         (ONE, {"go_backwards": "yes"}),

@@ -100,7 +100,7 @@ def _check_usage(options: argparse.Namespace) -> None:
     if options.to and options.map:
         options.wrong("--map needs --into: to convert some RNNs use --only NAME")
     try:
-        format = format_to_write(options.target)
+        format = format_to_write(options.target, copies=bool(options.into))
     except FileError as error:
         options.wrong(str(error))
     if options.to and isinstance(format, ModelFormat) and options.to.name not in format.layouts:

@@ -34,10 +34,33 @@ _MEMBERS = (
 _ONNX = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
 _GRAPH = 7
 _MSGPACK = re.compile(rb"[\x81-\x8f](?:[\xa1-\xbf]|\xd9.)[ -~]", re.DOTALL)  # a map, its first key
-_SHARDED = re.compile(rb'\s*\{(?=.*"weight_map")', re.DOTALL)  # Hugging Face's .index.json
 _SHARDS = (
     "its tensors are in the files that it names: read those one by one; for an RNN with tensors in"
     " two of them, pass rl.Weights() one dict of both files' tensors"
+)
+_STATE_DICT = (
+    "in Python, rl.Weights({name: numpy.array(value, 'f4') for name, value in"
+    " json.load(open(path)).items()}, prefix=...)"
+)
+# What begins the text of an object, or is soon after -> what it is, suffix, repair
+_JSON = (
+    (r'"in_shape"', "a model of RTNeural", ".json", ""),
+    (
+        r'"version"\s*:\s*"[^"]*"\s*,\s*"(metadata|architecture|config)"',
+        "a model of Neural Amp Modeler",
+        ".nam",
+        "",
+    ),
+    # Hugging Face's .index.json
+    (r'(?=.*"weight_map")', "the index of a sharded checkpoint", "", _SHARDS),
+    (r'(?=.*"weight_[ih]h(_l0)?"|"[^"]*\.weight_ih_l0")', "a state_dict as JSON", "", _STATE_DICT),
+    (
+        r'(?=.*"class_name")',
+        "the config of a Keras model",
+        "",
+        "it has no weights: read the file that has them, and pass this one as config=",
+    ),
+    (r'(?=.*"input_size")', "the description of a .bin file", "", "read the .bin file itself"),
 )
 _MOST_FIELDS = 10_000
 
@@ -74,8 +97,9 @@ def content_of(path: Path) -> Content | None:
             return Content("a pickle", ".pkl")
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
             return Content("a safetensors file", ".safetensors")
-        if _SHARDED.match(head):
-            return Content("the index of a sharded checkpoint", "", _SHARDS)
+        for begins, *content in _JSON:
+            if re.match(rb"\s*\{\s*" + begins.encode(), head, re.DOTALL):
+                return Content(*content)
         if _MSGPACK.match(head):
             return Content("a msgpack file", ".msgpack")
         file.seek(max(0, size - len(TENSORFLOW)))

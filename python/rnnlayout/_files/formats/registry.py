@@ -64,24 +64,27 @@ class ModelFormat:
 
     suffix: the suffix that messages name. layouts: the layouts that RNNs in such a file may have.
     read(file, hints): return the RNNs; None if the format is only written.
-    write(out, entries): write a new file with these RNNs; None if the format is only read.
+    write(out, entries): write a new file with these RNNs; None if that is not possible.
     replace(file, out, entries): copy a file to `out`, with new weights in the RNNs of these names.
+        Returns notes.
     rewrite(file, out, hints, to, dtype, exact): copy a whole model to `out`, with its RNNs
         converted.
     hints: the names of those Hints that only this format takes.
     begins: the suffix of another format, with a file of which its files begin.
     single: can a file store only one RNN?
+    needs: what a file needs beside RNNs, if therefore only an existing one gets new weights.
     """
 
     suffix: str
     layouts: tuple[str, ...]
     read: Callable[[InputFile, Hints], Found] | None
     write: Callable[[Output, Mapping[str, Weights]], None] | None
-    replace: Callable[[InputFile, Output, Mapping[str, Weights]], None] | None = None
+    replace: Callable[[InputFile, Output, Mapping[str, Weights]], list[str]] | None = None
     rewrite: Callable[[InputFile, Output, Hints, Layout, object, bool], Converted] | None = None
     hints: tuple[str, ...] = ()
     begins: str = ""
     single: bool = False
+    needs: str = ""
 
 
 Format = TensorFormat | ModelFormat
@@ -109,6 +112,8 @@ FORMATS = {
     ".weights.h5": "keras.formats.WEIGHTS_H5",
     ".keras": "keras.formats.ARCHIVE",
     ".onnx": "onnx.model.FORMAT",
+    ".json": "audio.rtneural.FORMAT",
+    ".nam": "audio.nam.FORMAT",
 }
 
 
@@ -134,12 +139,21 @@ def _suffix_of(path: Any) -> str:
     return max((suffix for suffix in FORMATS if name.endswith(suffix)), key=len, default="")
 
 
-def format_to_write(path: Any) -> Format:
+def format_to_write(path: Any, *, copies: bool = False) -> Format:
     """Return the format of a new file. Raises FileError if no format that is written has its
-    suffix."""
+    suffix.
+
+    copies: is the file a copy of another one, with new weights?
+    """
     suffix = _suffix_of(path)
-    if suffix and _import_format(suffix).write:
-        return _import_format(suffix)
+    format = _import_format(suffix) if suffix else None
+    if format and (format.write or (copies and format.replace)):
+        return format
+    if isinstance(format, ModelFormat) and format.needs:
+        raise FileError(
+            f"{path}: a {suffix} file needs {format.needs}, which an RNN does not have: write its"
+            f" weights into an existing model, rnnlayout convert IN {path} --into MODEL{suffix}"
+        )
     why = f"{suffix} files are only read" if suffix else "unknown format"
     raise FileError(f"{path}: {why}; files are written as {', '.join(writable_suffixes())}")
 

@@ -8,10 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from rnnlayout._model.asks import Ask, Message
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.similar import did_you_mean
-from rnnlayout._native import LayoutError
-from rnnlayout._weights.weights import Weights, stack
+from rnnlayout._model.spec import differing_fields
+from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources.read_source import read_source
+from rnnlayout._weights.weights import Weights, stack, weights_of
 
 from .found import Found
+from .record import Record
 from .rnn_names import plain_name
 
 RNNNames = Sequence[str]
@@ -126,6 +129,19 @@ def stack_entries(entries: dict[str, Weights], layers: list[str], name: str) -> 
     rest = {key: one for key, one in entries.items() if key not in layers[1:]}
     return {name if key == layers[0] else key: whole if key == layers[0] else one
             for key, one in rest.items()}  # fmt: skip
+
+
+def as_recorded(weights: Weights, record: Record) -> Weights:
+    """Return the weights with the recorded spec, unless the file was changed since.
+
+    It has what models do not: cuDNN's bias mode, and skip_input.
+    """
+    if differing_fields(weights.spec, record.spec) or weights.spec.dtype != record.spec.dtype:
+        return weights
+    try:
+        return weights_of(read_source(weights, record.spec))
+    except (LayoutError, SpecError):
+        return weights
 
 
 def match_names(a: Found, b: Found, asked: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -15,19 +15,17 @@ import numpy as np
 
 from rnnlayout._files.formats.registry import ModelFormat, check_layout
 from rnnlayout._files.tensor_sets.budget import Budget
-from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
+from rnnlayout._files.tensor_sets.choose_rnns import as_recorded, stack_entries
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
-from rnnlayout._files.tensor_sets.record import Record, read_records
+from rnnlayout._files.tensor_sets.record import read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.spec import differing_fields
 from rnnlayout._model.undecided import error_with_name
-from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.read_source import read_source
+from rnnlayout._native import LayoutError
 from rnnlayout._sources.rnn_places import is_under_with_direction
-from rnnlayout._weights.weights import Weights, weights_of
+from rnnlayout._weights.weights import Weights
 
 from .constants import Constants
 from .external import is_external
@@ -55,7 +53,7 @@ def _write_onnx(out: Output, entries: Mapping[str, Weights]) -> None:
     write_model(out, *make_model(entries))
 
 
-def _replace_in_onnx(path: InputFile, out: Output, entries: Mapping[str, Weights]) -> None:
+def _replace_in_onnx(path: InputFile, out: Output, entries: Mapping[str, Weights]) -> list[str]:
     """Write the model to `out` with new weights in the nodes of these names.
 
     entries: in layout onnx, each of the same spec as the old weights. Everything else is unchanged,
@@ -81,6 +79,7 @@ def _replace_in_onnx(path: InputFile, out: Output, entries: Mapping[str, Weights
             tensor, np.frombuffer(constants.bits_of(tensor, f"a copy for {out}") or b"", np.uint8)
         )
     write_model(out, model, arrays)
+    return []
 
 
 FORMAT = ModelFormat(".onnx", ("onnx",), _read_onnx, _write_onnx, _replace_in_onnx)
@@ -104,21 +103,8 @@ def _read_sites(path: InputFile, model: Any, hints: Hints, constants: Constants)
         names = [f"{name}/{k}" for k in range(min(record.spec.num_layers, len(entries) + 1))]
         entries = stack_entries(entries, names, name) if len(names) > 1 else entries
         if name in entries:
-            entries[name] = _as_recorded(entries[name], record)
+            entries[name] = as_recorded(entries[name], record)
     return Found(entries, refused, notes, others, files=constants.data.paths)
-
-
-def _as_recorded(weights: Weights, record: Record) -> Weights:
-    """Return the weights with the recorded spec, unless the model was changed since.
-
-    It has what nodes do not: cuDNN's bias mode, and skip_input.
-    """
-    if differing_fields(weights.spec, record.spec) or weights.spec.dtype != record.spec.dtype:
-        return weights
-    try:
-        return weights_of(read_source(weights, record.spec))
-    except (LayoutError, SpecError):
-        return weights
 
 
 def replace_node_weights(

@@ -1,0 +1,1 @@
+"""The formats of real-time audio: models as JSON, for RTNeural and Neural Amp Modeler."""

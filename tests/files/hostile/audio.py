@@ -1,0 +1,101 @@
+"""Hostile models of RTNeural, .json, and of Neural Amp Modeler, .nam."""
+
+import json
+
+from files.hostile.case import EITHER, files
+from files.hostile.good import good
+
+RTNEURAL, NAM = (json.loads(good(suffix)) for suffix in (".json", ".nam"))
+
+
+def layer(**more):
+    """Return a model whose only layer is changed."""
+    (one,) = RTNEURAL["layers"]
+    return json.dumps(RTNEURAL | {"layers": [one | more]}).encode()
+
+
+def nam(config=None, **more):
+    return json.dumps(NAM | {"config": NAM["config"] | (config or {})} | more).encode()
+
+
+def arrays(k, change):
+    """Return a model with one array changed: 0 kernel, 1 recurrent_kernel, 2 bias."""
+    (one,) = RTNEURAL["layers"]
+    weights = list(one["weights"])
+    weights[k] = change(weights[k])
+    return layer(weights=weights)
+
+
+def words(data, found):
+    """Put a text of JSON in the place of the first weight."""
+    first = json.loads(data)
+    numbers = first["weights"] if "weights" in first else first["layers"][0]["weights"][2]
+    numbers[0] = 0.123456789
+    return json.dumps(first).encode().replace(b"0.123456789", found.encode())
+
+
+NUMBERS = {
+    "NaN": "is not JSON", "Infinity": "is not JSON", "1e400": "exceeds the largest float32",
+    "3.5e38": "exceeds the largest float32", "null": "has a null", "true": "has a bool",
+    '"1.5"': "has a str", "[1.5]": "has a list|same length", "{}": "has a dict",
+    "1" * 4000: "exceeds the largest float32", "1" * 5000: "is malformed", "01": "is malformed",
+}  # fmt: skip
+ANY = {
+    "nested": lambda n: b"[" * n + b"]" * n,
+    "nested objects": lambda n: b'{"a":' * n + b"0" + b"}" * n,
+}
+SHAPES = {
+    "a missing array": (layer(weights=[[], []]), "weights has 2 arrays, need kernel"),
+    "no lists": (layer(weights=[1, 2, 3]), "kernel is a int"),
+    "an empty kernel": (arrays(0, lambda a: []), r"kernel has shape \(0,\), expected \(5, 12\)"),
+    "one row": (arrays(0, lambda a: a[:1]), r"kernel has shape \(1, 12\), expected \(5, 12\)"),
+    "uneven rows": (arrays(0, lambda a: [a[0][1:], *a[1:]]), "not of the same length"),
+    "a row that is a number": (arrays(1, lambda a: [*a[:-1], 1]), "not of the same length"),
+    "three axes": (arrays(1, lambda a: [[[one] for one in row] for row in a]), "has a list"),
+    "two biases": (arrays(2, lambda a: [a, a]), r"bias has shape \(2, 12\), expected \(12,\)"),
+    "no shape": (layer(shape=None), "need 'shape'"),
+    "a shape of texts": (layer(shape=["3"]), "need 'shape'"),
+    "H of zero": (layer(shape=[0]), "need 'shape'"),
+    "H of 2 ** 62": (layer(shape=[2**62]), "size|expected|large"),
+    "other H": (layer(shape=[4]), r"kernel has shape \(5, 12\), expected \(5, 16\)"),
+    "other inputs": (
+        json.dumps(RTNEURAL | {"in_shape": [4]}).encode(), r"\(5, 12\), expected \(4, 12\)"),
+    "a GRU with one bias": (layer(type="gru", shape=[4]), r"bias has shape|kernel"),
+    "a type of half a pair": (layer(type="\ud800"), "is malformed"),
+    "a type that is a number": (layer(type=1), "not a model of RTNeural"),
+    "layers that are an object": (
+        json.dumps(RTNEURAL | {"layers": {}}).encode(), "not a model of RTNeural"),
+    "a record that is a number": (json.dumps(RTNEURAL | {"rnnlayout": 1}).encode(), "strings"),
+    "a Keras config": (b'{"class_name": "Sequential", "config": {}}', "the config of a Keras"),
+    "a state_dict": (b'{"lstm.weight_ih_l0": [[1.0]]}', "a state_dict as JSON"),
+    "a sharded index": (b'{"metadata": {}, "weight_map": {}}', "a sharded checkpoint"),
+    "a double name": (b'{"layers": [], "layers": []}', "occurs twice"),
+    "not an object": (b"[1, 2]", "is not a JSON object"),
+}  # fmt: skip
+SIZES = {
+    "a WaveNet": (nam(architecture="WaveNet"), "'WaveNet', which has no recurrent layer"),
+    "no architecture": (nam(architecture=None), "need 'architecture'"),
+    "a config that is a list": (json.dumps(NAM | {"config": []}).encode(), "need 'architecture'"),
+    "weights that are an object": (nam(weights={}), "need 'weights', a list"),
+    "a weight less": (nam(weights=NAM["weights"][1:]), "weights has 117 numbers.* needs 118"),
+    "a weight more": (nam(weights=[*NAM["weights"], 1]), "weights has 119 numbers.* needs 118"),
+    **{f"{key} {size!r}": (nam({key: size}), says)
+       for key in ("input_size", "hidden_size", "num_layers", "out_channels")
+       for size, says in {0: "from 1", -1: "from 1", 1.0: "from 1", "1": "from 1", None: "from 1",
+                          2**31 - 1: "numbers, an LSTM", 2**200: "from 1"}.items()},
+}  # fmt: skip
+CASES = (
+    files(SHAPES, ".json")
+    | files(SIZES, ".nam")
+    | files(
+        {f"{name}, {n}": make(n) for name, make in ANY.items() for n in (2000, 10**6)},
+        ".json", ".nam", says="malformed",
+    )
+)  # fmt: skip
+for suffix in (".json", ".nam"):
+    CASES |= files(
+        {f"number {k}": (words(good(suffix), one), says)
+         for k, (one, says) in enumerate(NUMBERS.items())}, suffix,
+    )  # fmt: skip
+    CASES |= files({"an infinity elsewhere": good(suffix)[:-1] + b', "a": 1e400}'}, suffix,
+                   codes=EITHER)  # fmt: skip
