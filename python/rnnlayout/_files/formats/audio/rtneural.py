@@ -133,7 +133,7 @@ def _rtneural_layers(model: dict[str, Any], file: InputFile) -> dict[str, dict[s
         and isinstance(one.get("weights"), list)
         for one in layers
     ):
-        content = content_of(file)
+        content = content_of(file.path)
         if content and content.repair:
             raise FileError(f"{file} is {content.what}: {content.repair}")
         names = ", ".join(repr(name[:40]) for name in list(model)[:_LISTED])
