@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from rnnlayout._files.tensor_sets.file_limits import open_zip
+from rnnlayout._files.tensor_sets.file_limits import open_zip, require_regular_file
 from rnnlayout._model.errors import FileError
 
 # What files begin with; the index of a TensorFlow checkpoint ends with it.
@@ -35,6 +38,7 @@ _SHARDS = (
     "its tensors are in the files that it names: read those one by one; for an RNN with tensors in"
     " two of them, pass rl.Weights() one dict of both files' tensors"
 )
+_CORE_ML = "which is not read: read the file of the model that it was converted from"
 _MOST_FIELDS = 10_000
 
 
@@ -78,6 +82,55 @@ def content_of(path: Path) -> Content | None:
         return Content("an ONNX model", ".onnx") if _is_onnx(file, size) else None
 
 
+# ------------------------------------------------------------------------------------- what to read
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_MOST_FILES = 1000  # of a folder that are looked at
+_ORBAX = {"orbax.checkpoint", "pytree.orbax-checkpoint", "checkpoint_metadata", "manifest.ocdbt",
+          "_CHECKPOINT_METADATA", "_METADATA"}  # fmt: skip
+
+
+def require_file(path: Any, suffixes: Sequence[str]) -> Path:
+    """Return the file that load() reads: `path`, or saved_model.pb in the folder of a SavedModel.
+
+    suffixes: those that files of a folder may have to be read, the best ones first.
+    Raises FileNotFoundError if it does not exist, FileError if it is something else.
+    """
+    is_path = isinstance(path, (str, os.PathLike))
+    if is_path and _URL.match(os.fspath(path)) and not os.path.lexists(path):
+        raise FileError(f"{path} is an address: download it, and pass the downloaded file")
+    if is_path and os.path.isdir(path):
+        folder = Path(path)
+        for own in (folder, folder.parent) if folder.name == "variables" else (folder,):
+            if (own / "saved_model.pb").is_file():
+                return own / "saved_model.pb"
+        if what := _what_is_in(folder, suffixes):
+            raise FileError(f"{path} is a folder, {what}")
+    return require_regular_file(path)
+
+
+def _what_is_in(folder: Path, suffixes: Sequence[str]) -> str:
+    """Return what a folder is and what to do, "" if that is not known."""
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in islice(entries, _MOST_FILES))
+    except OSError as error:
+        return f"which cannot be read: {error.strerror}"
+    known = [name for suffix in suffixes for name in names if name.lower().endswith(suffix)]
+    if known:
+        more = f", or one of its {len(known) - 1} others" if len(known) > 1 else ""
+        return f"need a file: pass {folder / known[0]}{more}"
+    if not _ORBAX.isdisjoint(names):
+        return (
+            "a checkpoint of Orbax, which is not read: load it with the program that wrote it, and"
+            " save the model as .keras, or the parameters with flax.serialization.to_bytes() as"
+            " .msgpack"
+        )
+    if "Manifest.json" in names:
+        return "an .mlpackage of Core ML, " + _CORE_ML
+    return ""
+
+
 def _content_of_zip(path: Path) -> Content:
     try:
         with open_zip(path) as archive:
@@ -119,3 +172,20 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at + k + 1
     raise FileError("an integer is cut short")
+
+
+def message_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """Yield the number and the value of each field of a message: an integer, or bytes."""
+    at = 0
+    while at < len(data):
+        key, at = read_varint(data, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = read_varint(data, at)
+            yield key >> 3, value
+            continue
+        size, at = read_varint(data, at) if kind == 2 else ({1: 8, 5: 4}.get(kind, -1), at)
+        if size < 0 or at + size > len(data):
+            raise FileError("a protocol buffer is damaged")
+        yield key >> 3, data[at : at + size]
+        at += size

@@ -2,8 +2,8 @@
 
 Each format is a value of one of the classes below. Its functions raise FileError for a file that is
 malformed or unsafe, and MissingExtraError if a package is missing. They open no file but the one
-named (weight_space.py also the JSON beside it, tensorflow the data), and allocate little more than
-its size (tensor_sets/file_limits.py).
+named (weight_space.py also the JSON beside it, tensorflow the variables), and allocate little more
+than its size (tensor_sets/file_limits.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
-from .content import content_of
+from .content import content_of, require_file
 
 if TYPE_CHECKING:  # what a load does not need
     from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
@@ -98,6 +98,7 @@ FORMATS = {
     ".pdparams": "paddle.FORMAT",
     ".params": "mxnet.FORMAT",
     ".index": "tensorflow.checkpoint.FORMAT",
+    ".pb": "tensorflow.saved_model.FORMAT",
     ".h5": "keras.formats.H5",
     ".hdf5": "keras.formats.H5",
     ".weights.h5": "keras.formats.WEIGHTS_H5",
@@ -136,6 +137,11 @@ def format_to_write(path: Any) -> Format:
         return _import_format(suffix)
     why = f"{suffix} files are only read" if suffix else "unknown format"
     raise FileError(f"{path}: {why}; files are written as {', '.join(writable_suffixes())}")
+
+
+def file_to_read(path: Any) -> Path:
+    """Return the file that load() reads for a path. Raises the errors of require_file()."""
+    return require_file(path, list(FORMATS))
 
 
 def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) -> Format:
