@@ -34,11 +34,27 @@ _ONNX = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26
 _GRAPH = 7
 _MSGPACK = re.compile(rb"[\x81-\x8f](?:[\xa1-\xbf]|\xd9.)[ -~]", re.DOTALL)  # a map, its first key
 _SHARDED = re.compile(rb'\s*\{(?=.*"weight_map")', re.DOTALL)  # Hugging Face's .index.json
+_LFS = b"version https://git-lfs.github.com/spec/"
+_PAGE = re.compile(rb"\s*(<!doctype html|<html|<\?xml)", re.IGNORECASE)
+_PACKED = {b"\x1f\x8b": ("gzip", "gunzip -k"), b"\x28\xb5\x2f\xfd": ("zstd", "zstd -dk"),
+           b"BZh": ("bzip2", "bunzip2 -k"), b"\xfd7zXZ\0": ("xz", "unxz -k")}  # fmt: skip
 _SHARDS = (
     "its tensors are in the files that it names: read those one by one; for an RNN with tensors in"
     " two of them, pass rl.Weights() one dict of both files' tensors"
 )
-_CORE_ML = "which is not read: read the file of the model that it was converted from"
+_CORE_ML = "pass the file of the model that it was converted from"
+_ORT = "pass the .onnx file that it was made from"
+_POINTER = "run `git lfs pull` in the repository, or download the file itself"
+_DOWNLOAD = (
+    "open it in a browser to see why (a login, a wrong address), and download the file again"
+)
+# What the names of files say that are not read: a suffix -> what it is, and what to do.
+_UNREAD = {
+    ".mlmodel": ("a Core ML model", _CORE_ML),
+    ".ort": ("a model in onnxruntime's .ort format", _ORT),
+    ".meta": ("the graph of a TensorFlow checkpoint", "pass the .index file beside it"),
+}
+_DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")  # of a TensorFlow checkpoint
 _MOST_FIELDS = 10_000
 
 
@@ -55,6 +71,20 @@ class Content:
 
 def content_of(path: Path) -> Content | None:
     """Return what a file is, None if it is nothing that is known."""
+    return _content_by_bytes(path) or _content_by_name(path)
+
+
+def _content_by_name(path: Path) -> Content | None:
+    """Return what a file is that has no first bytes of its own."""
+    if match := _DATA.fullmatch(path.name):
+        return Content(
+            "the numbers of a TensorFlow checkpoint", "", f"pass {match[1]}.index beside it"
+        )
+    what, repair = _UNREAD.get(path.suffix.lower(), ("", ""))
+    return Content(what, "", repair) if what else None
+
+
+def _content_by_bytes(path: Path) -> Content | None:
     size = path.stat().st_size
     with open(path, "rb") as file:
         head = file.read(_HEAD)
@@ -72,6 +102,18 @@ def content_of(path: Path) -> Content | None:
             return Content("a pickle", ".pkl")
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
             return Content("a safetensors file", ".safetensors")
+        if head[4:8] == b"TFL3":
+            return Content("a TFLite model", ".tflite")
+        if head[4:8] == b"ORTM":
+            return Content("a model in onnxruntime's .ort format", "", _ORT)
+        if head.startswith(_LFS):
+            return Content("a pointer of Git LFS, not the file", "", _POINTER)
+        if _PAGE.match(head):
+            return Content("a web page, not a file of weights", "", _DOWNLOAD)
+        for magic, (name, command) in _PACKED.items():
+            if head.startswith(magic):
+                unpack = f"decompress it ({command}) and pass the result"
+                return Content(f"compressed with {name}", "", unpack)
         if _SHARDED.match(head):
             return Content("the index of a sharded checkpoint", "", _SHARDS)
         if _MSGPACK.match(head):
@@ -127,7 +169,7 @@ def _what_is_in(folder: Path, suffixes: Sequence[str]) -> str:
             " .msgpack"
         )
     if "Manifest.json" in names:
-        return "an .mlpackage of Core ML, " + _CORE_ML
+        return "an .mlpackage of Core ML, which is not read: " + _CORE_ML
     return ""
 
 

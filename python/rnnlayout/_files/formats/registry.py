@@ -188,6 +188,8 @@ def explain_wrong_suffix(path: Path, format: Format, *, asks: bool = True) -> It
         yield
     except ValueError as error:
         content = content_of(path)
+        if content and content.repair and not content.suffix:
+            raise FileError(f"{path} is {content.what}: {content.repair}") from error
         if not content or not content.suffix or _import_format(content.suffix).read is format.read:
             raise
         if content.suffix == getattr(format, "begins", ""):
