@@ -29,12 +29,14 @@ class SourceSettings:
         computation.
     reverse: ONNX's direction="reverse": the same, but y is in the order of x.
     merge_mode: Keras's setting: how the two directions of y are joined.
+    cell_clip: TFLite's setting: the cell state is clipped to [-cell_clip, cell_clip].
     """
 
     batch_first: bool
     go_backwards: bool = False
     reverse: bool = False
     merge_mode: str = "concat"
+    cell_clip: float | None = None
 
     @property
     def is_reversed(self) -> bool:
@@ -51,14 +53,15 @@ class SourceSettings:
 
     @property
     def settings(self) -> str:
-        """All but batch_first as text, "" if they are the defaults."""
+        """What is done around the steps as text, "" if they are the defaults."""
         parts = ["go_backwards=True"] if self.go_backwards else []
         parts += ["direction='reverse'"] if self.reverse else []
         parts += [f"merge_mode={self.merge_mode!r}"] if self.merges else []
         return ", ".join(parts)
 
     def __str__(self) -> str:
-        return ", ".join(filter(None, (f"batch_first={self.batch_first}", self.settings)))
+        clip = "" if self.cell_clip is None else f"cell_clip={self.cell_clip}"
+        return ", ".join(filter(None, (f"batch_first={self.batch_first}", self.settings, clip)))
 
     def merged(self, y: np.ndarray, dtype: str) -> np.ndarray:
         """Return y with its two directions joined. Both arrays carry the bits of the dtype."""
@@ -79,6 +82,9 @@ def source_settings_of(given: CheckedRNN, batch_first: bool | None) -> SourceSet
         "direction": ("bidirectional",) if both else ("forward", "reverse"),
         "merge_mode": ("concat", *_MERGES) if both else (),
     }
+    clip = config.get("cell_clip")
+    if isinstance(clip, (int, float)) and clip > 0:
+        known["cell_clip"] = (clip,)
     for key, value in changes_outputs(config).items():
         if value not in known.get(key, ()):
             raise LossyError(
@@ -91,4 +97,5 @@ def source_settings_of(given: CheckedRNN, batch_first: bool | None) -> SourceSet
         config.get("go_backwards", False),
         config.get("direction") == "reverse",
         config.get("merge_mode", "concat"),
+        clip,
     )

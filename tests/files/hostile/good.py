@@ -12,7 +12,9 @@ import numpy as np
 
 import rnnlayout as rl
 
-RECORDED = {".pdparams": "paddle.pdparams", ".params": "mxnet-gluon.params"}
+RECORDED = {
+    ".pdparams": "paddle.pdparams", ".params": "mxnet-gluon.params", ".tflite": "lstm.tflite",
+}  # fmt: skip
 DATA = Path(__file__).parents[2] / "data"
 SPEC = rl.Spec("lstm", 5, 3)
 LAYOUTS = {
@@ -20,7 +22,7 @@ LAYOUTS = {
     ".old.pt": "torch", ".h5": "keras", ".weights.h5": "keras", ".keras": "keras", ".onnx": "onnx",
     ".pkl": "torch", ".msgpack": "flax-linen",
     ".eqx": "equinox", ".pdparams": "torch", ".index": "torch",
-    ".params": "mxnet-gluon",
+    ".params": "mxnet-gluon", ".tflite": "tflite", ".pb": "keras",
 }  # fmt: skip
 
 
@@ -45,6 +47,8 @@ def good(suffix):
                     np.save(file, array)
         elif suffix == ".index":
             return table(entries_of(made))
+        elif suffix == ".pb":
+            return b"\x08\x01"  # of a SavedModel only the variables are read
         elif suffix in RECORDED:
             return (DATA / RECORDED[suffix]).read_bytes()
         elif suffix == ".pkl":
@@ -90,9 +94,9 @@ def entries_of(made):
     return found
 
 
-def numbers():
+def numbers(layout="torch"):
     """Return the bytes of the data of the good index."""
-    return b"".join(array.tobytes() for _, array in sorted(weights("torch").items()))
+    return b"".join(array.tobytes() for _, array in sorted(weights(layout).items()))
 
 
 def block(entries, compression=0):
@@ -123,12 +127,19 @@ def beside(path):
         path.with_name(path.name + ".json").write_text(json.dumps(described()))
     if path.suffix == ".index":
         allowed(path)[-1].write_bytes(numbers())
+    if path.suffix == ".pb":
+        folder, index, data = allowed(path)[-3:]
+        folder.mkdir(exist_ok=True)
+        index.write_bytes(table(entries_of(weights("keras"))))
+        data.write_bytes(numbers("keras"))
 
 
 def allowed(path):
     """Return the files that reading one may open."""
     names = (path.name, f"{path.name}.json", f"{path.stem}.json", f"{path.stem}.{NUMBERS}")
-    return [path.with_name(name) for name in names]
+    if path.suffix == ".pb":
+        names += ("variables", "variables/variables.index", f"variables/variables.{NUMBERS}")
+    return [path.parent / name for name in names]
 
 
 def save_old(path, made):

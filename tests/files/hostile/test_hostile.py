@@ -23,7 +23,7 @@ assert len(CASES) == sum(len(module.CASES) for module in MODULES), "two files of
 SUFFIXES = sorted({Path(name).suffix for name in CASES})
 # The number of bytes that are changed in a file of each format, and how far the cuts are apart.
 PLAIN, LONG = (50, 256), (200, 64)
-ONLY_READ = (".pkl", ".eqx", ".pdparams", ".index", ".params")
+ONLY_READ = (".pkl", ".eqx", ".pdparams", ".index", ".params", ".tflite", ".pb")
 
 pytestmark = pytest.mark.filterwarnings("ignore:Duplicate name")
 

@@ -249,12 +249,7 @@ def test_only_these_files_are_opened(keras_2):
     rl.load(folder)
     is_read.clear()
     data = folder / "variables" / "variables.data-00000-of-00001"
-    own = {
-        folder / "saved_model.pb",
-        folder / "keras_metadata.pb",
-        data,
-        data.with_suffix(".index"),
-    }
+    own = {folder / "keras_metadata.pb", data, data.with_suffix(".index")}
     assert {Path(path) for path in opened if isinstance(path, (str, Path))} == own
 
 

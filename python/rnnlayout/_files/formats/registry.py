@@ -99,6 +99,7 @@ FORMATS = {
     ".params": "mxnet.FORMAT",
     ".index": "tensorflow.checkpoint.FORMAT",
     ".pb": "tensorflow.saved_model.FORMAT",
+    ".tflite": "tflite.model.FORMAT",
     ".h5": "keras.formats.H5",
     ".hdf5": "keras.formats.H5",
     ".weights.h5": "keras.formats.WEIGHTS_H5",
