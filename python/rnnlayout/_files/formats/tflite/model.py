@@ -147,7 +147,7 @@ class TFLiteModel:
         array = np.frombuffer(data, dtype).reshape(shape)
         if dtype.kind == "f":
             return array, False
-        return _dequantize(array, tensor.table(4), name), True
+        return _dequantize_constant(array, tensor.table(4), name), True
 
     def integers(self, graph: TFLiteGraph, number: int) -> list[int]:
         """Return the first numbers of a constant of int32, [] of another tensor."""
@@ -167,7 +167,7 @@ class TFLiteModel:
         return buffer.vector(0, "u1").data
 
 
-def _dequantize(array: np.ndarray, told: FlatTable | None, name: str) -> np.ndarray:
+def _dequantize_constant(array: np.ndarray, told: FlatTable | None, name: str) -> np.ndarray:
     """Return (q - zero) * scale, rounded once."""
     scale = told.vector(2, "<f4") if told else np.empty(0, "<f4")
     zero = told.vector(3, "<i8") if told else np.empty(0, "<i8")
